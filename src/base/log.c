@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE_BYTES 8192u
+#define TAIL_BYTES 32u /* kept for the end of a truncated line */
+
+static atomic_bool readable;
+static atomic_int threshold = HX_LOG_INFO;
+static const char *const level_names[] = {"debug", "info", "warn", "error"};
+
+static _Thread_local struct {
+    char text[LINE_BYTES];
+    size_t len;
+    bool skipped;
+    bool truncated;
+} line;
+
+void hx_log_readable(bool on)
+{
+    atomic_store(&readable, on);
+}
+
+void hx_log_threshold(hx_log_level least)
+{
+    atomic_store(&threshold, (int)least);
+}
+
+static bool put(const char *bytes, size_t len)
+{
+    if (line.skipped || line.truncated) return false;
+    if (line.len + len + TAIL_BYTES > LINE_BYTES) {
+        line.truncated = true;
+        return false;
+    }
+    memcpy(line.text + line.len, bytes, len);
+    line.len += len;
+    return true;
+}
+
+static bool puts_(const char *text)
+{
+    return put(text, strlen(text));
+}
+
+static void put_escaped(hx_slice value)
+{
+    static const char hex[] = "0123456789abcdef";
+    for (size_t i = 0; i < value.len; i++) {
+        unsigned char c = (unsigned char)value.ptr[i];
+        if (c == '"' || c == '\\') {
+            char pair[2] = {'\\', (char)c};
+            put(pair, 2);
+        } else if (c < 0x20 || c >= 0x7f) { /* bytes of any encoding: what we log must stay valid JSON */
+            char code[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+            put(code, 6);
+        } else {
+            put(value.ptr + i, 1);
+        }
+    }
+}
+
+void hx_log_begin(hx_log_level level, const char *event)
+{
+    char stamp[HX_RFC3339_BYTES];
+    line.len = 0;
+    line.truncated = false;
+    line.skipped = (int)level < atomic_load_explicit(&threshold, memory_order_relaxed);
+    if (line.skipped) return;
+    hx_slice time = hx_rfc3339(hx_clock_now(), stamp);
+    if (atomic_load_explicit(&readable, memory_order_relaxed)) {
+        put(time.ptr + 11, 12);
+        puts_(" ");
+        puts_(level_names[level]);
+        puts_("  ");
+        puts_(event);
+        return;
+    }
+    puts_("{\"time\":\"");
+    put(time.ptr, time.len);
+    puts_("\",\"level\":\"");
+    puts_(level_names[level]);
+    puts_("\",\"event\":\"");
+    put_escaped(hx_slice_of(event));
+    puts_("\"");
+}
+
+/* A field that doesn't fit whole is taken out again, so that the line stays well-formed. */
+static size_t field_begin(const char *name)
+{
+    size_t mark = line.len;
+    bool plain = atomic_load_explicit(&readable, memory_order_relaxed);
+    puts_(plain ? "  " : ",\"");
+    puts_(name);
+    puts_(plain ? "=" : "\":");
+    return mark;
+}
+
+static void field_end(size_t mark)
+{
+    if (line.truncated) line.len = mark;
+}
+
+void hx_log_str(const char *name, hx_slice value)
+{
+    if (line.skipped || line.truncated) return;
+    size_t mark = field_begin(name);
+    bool quote = !atomic_load_explicit(&readable, memory_order_relaxed) || value.len == 0 ||
+                 hx_slice_find(value, ' ') != SIZE_MAX;
+    if (quote) puts_("\"");
+    put_escaped(value);
+    if (quote) puts_("\"");
+    field_end(mark);
+}
+
+void hx_log_text(const char *name, const char *terminated)
+{
+    hx_log_str(name, hx_slice_of(terminated));
+}
+
+void hx_log_int(const char *name, int64_t value)
+{
+    if (line.skipped || line.truncated) return;
+    size_t mark = field_begin(name);
+    char digits[24];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)value);
+    put(digits, (size_t)len);
+    field_end(mark);
+}
+
+void hx_log_hex(const char *name, const void *bytes, size_t len)
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[128];
+    const unsigned char *from = bytes;
+    if (len > sizeof text / 2) len = sizeof text / 2;
+    for (size_t i = 0; i < len; i++) {
+        text[2 * i] = hex[from[i] >> 4];
+        text[2 * i + 1] = hex[from[i] & 15];
+    }
+    hx_log_str(name, (hx_slice){text, 2 * len});
+}
+
+void hx_log_end(void)
+{
+    if (line.skipped) return;
+    bool plain = atomic_load_explicit(&readable, memory_order_relaxed);
+    const char *tail = line.truncated ? (plain ? "  (truncated)\n" : ",\"truncated\":1}\n") : (plain ? "\n" : "}\n");
+    size_t len = strlen(tail);
+    memcpy(line.text + line.len, tail, len);
+    (void)!write(STDERR_FILENO, line.text, line.len + len);
+}
+
+void hx_log_say(hx_log_level level, const char *format, ...)
+{
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    hx_log_begin(level, text);
+    hx_log_end();
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One JSON object a line on standard error (or, with hx_log_readable, a line for people). A line is put together in
+ * a buffer of the thread and written with one call, so lines of several threads never mix. */
+#ifndef HX_BASE_LOG_H
+#define HX_BASE_LOG_H
+
+#include "base/clock.h"
+#include "base/slice.h"
+
+typedef enum { HX_LOG_DEBUG, HX_LOG_INFO, HX_LOG_WARN, HX_LOG_ERROR } hx_log_level;
+
+void hx_log_readable(bool on);
+void hx_log_threshold(hx_log_level least);
+
+/* hx_log_begin(HX_LOG_INFO, "listening"); hx_log_str("address", a); hx_log_int("workers", n); hx_log_end();
+ * Fields past the line's limit (8 KiB) are left out and the line says "truncated". */
+void hx_log_begin(hx_log_level level, const char *event);
+void hx_log_str(const char *name, hx_slice value);
+void hx_log_text(const char *name, const char *terminated);
+void hx_log_int(const char *name, int64_t value);
+void hx_log_hex(const char *name, const void *bytes, size_t len);
+void hx_log_end(void);
+
+/* A line with nothing but a message made as printf does. */
+void hx_log_say(hx_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A view of bytes that someone else owns. Everything that comes from the wire is a slice: it may hold any byte,
+ * NUL too, and is never terminated. */
+#ifndef HX_BASE_SLICE_H
+#define HX_BASE_SLICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HX_MUST_USE __attribute__((warn_unused_result))
+
+typedef struct {
+    const char *ptr;
+    size_t len;
+} hx_slice;
+
+#define HX_LIT(s) ((hx_slice){(s), sizeof(s) - 1})
+#define HX_EMPTY ((hx_slice){"", 0})
+/* For printf: printf("%.*s", HX_FMT(slice)) */
+#define HX_FMT(s) (int)(s).len, (s).ptr
+
+hx_slice hx_slice_of(const char *terminated);
+bool hx_slice_eq(hx_slice a, hx_slice b);
+/* ASCII case only, as HTTP field names and tokens want it. */
+bool hx_slice_eq_nocase(hx_slice a, hx_slice b);
+bool hx_slice_starts(hx_slice s, hx_slice prefix);
+bool hx_slice_starts_nocase(hx_slice s, hx_slice prefix);
+bool hx_slice_ends(hx_slice s, hx_slice suffix);
+/* Without leading and trailing spaces and tabs. */
+hx_slice hx_slice_trim(hx_slice s);
+/* From byte `from` on; empty when past the end. */
+hx_slice hx_slice_from(hx_slice s, size_t from);
+hx_slice hx_slice_first(hx_slice s, size_t len);
+/* Position of the first `byte`, or SIZE_MAX. */
+size_t hx_slice_find(hx_slice s, char byte);
+/* Takes what stands before the next `separator` off the front of *rest. False once nothing is left. */
+bool hx_slice_next(hx_slice *rest, char separator, hx_slice *part);
+int hx_slice_compare(hx_slice a, hx_slice b);
+/* Decimal digits only, no sign; false on anything else or on overflow. */
+bool hx_slice_to_u64(hx_slice s, uint64_t *out) HX_MUST_USE;
+bool hx_slice_is_token(hx_slice s); /* RFC 9110 token, at least one byte */
+
+char hx_lower(char c);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/slice.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+static void numbers_are_digits_only_and_never_wrap(void **state)
+{
+    (void)state;
+    uint64_t value = 0;
+    assert_true(hx_slice_to_u64(HX_LIT("18446744073709551615"), &value));
+    assert_true(value == UINT64_MAX);
+    assert_false(hx_slice_to_u64(HX_LIT("18446744073709551616"), &value));
+    assert_false(hx_slice_to_u64(HX_LIT("+5"), &value));
+    assert_false(hx_slice_to_u64(HX_LIT(" 5"), &value));
+    assert_false(hx_slice_to_u64(HX_EMPTY, &value));
+}
+
+static void parts_between_separators_include_empty_ones(void **state)
+{
+    (void)state;
+    hx_slice rest = HX_LIT("a,,b"), part;
+    assert_true(hx_slice_next(&rest, ',', &part) && hx_slice_eq(part, HX_LIT("a")));
+    assert_true(hx_slice_next(&rest, ',', &part) && part.len == 0);
+    assert_true(hx_slice_next(&rest, ',', &part) && hx_slice_eq(part, HX_LIT("b")));
+    assert_false(hx_slice_next(&rest, ',', &part));
+}
+
+static void tokens_are_as_rfc_9110_has_them(void **state)
+{
+    (void)state;
+    assert_true(hx_slice_is_token(HX_LIT("Idempotency-Key")));
+    assert_false(hx_slice_is_token(HX_LIT("a b")));
+    assert_false(hx_slice_is_token(HX_EMPTY));
+    assert_false(hx_slice_is_token((hx_slice){"a\0b", 3}));
+}
+
+static void dates_are_written_as_http_and_rfc_3339_have_them(void **state)
+{
+    (void)state;
+    char text[HX_RFC3339_BYTES];
+    hx_ms at = 1771502400123;
+    assert_true(hx_slice_eq(hx_rfc3339(at, text), HX_LIT("2026-02-19T12:00:00.123Z")));
+    assert_true(hx_slice_eq(hx_http_date(at, text), HX_LIT("Thu, 19 Feb 2026 12:00:00 GMT")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_digits_only_and_never_wrap),
+        cmocka_unit_test(parts_between_separators_include_empty_ones),
+        cmocka_unit_test(tokens_are_as_rfc_9110_has_them),
+        cmocka_unit_test(dates_are_written_as_http_and_rfc_3339_have_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
