@@ -23,7 +23,7 @@ static void grow(hx_buf *buf, size_t cap)
             return;
         }
         char *data = hx_arena_alloc(buf->arena, cap);
-        if (buf->len > 0) memcpy(data, buf->data, buf->len);
+        if (buf->data) memcpy(data, buf->data, buf->len);
         buf->data = data;
     } else {
         char *data = realloc(buf->data, cap);

@@ -13,9 +13,11 @@ typedef struct hx_link {
 /* The struct of `type` whose member `member` is *link. */
 #define HX_OWNER(link, type, member) ((type *)(void *)((char *)(link)-offsetof(type, member)))
 /* Walks a list; *link may be removed on the way. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): `link` is the name of a variable that is declared here */
 #define HX_EACH(link, list)                                                                                            \
     for (hx_link *link = (list)->next, *link##_next = link->next; link != (list);                                      \
          link = link##_next, link##_next = link->next)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static inline void hx_list_init(hx_link *list)
 {

@@ -38,9 +38,9 @@ void hx_loop_each_turn(hx_loop *loop, void (*hook)(void *context), void *context
 /* A timer is part of whatever it times, all zero at first. Stopping is immediate: afterwards the callback is never
  * called and the memory is the caller's again. Starting a running timer moves its deadline. */
 typedef struct hx_timer {
-    hx_ms due;           /* when it shall fire */
-    hx_ms queued_for;    /* where it stands in the queue: never later than `due` */
-    size_t position;     /* 1-based place in the queue, 0: not running */
+    hx_ms due;        /* when it shall fire */
+    hx_ms queued_for; /* where it stands in the queue: never later than `due` */
+    size_t position;  /* 1-based place in the queue, 0: not running */
     void (*fire)(struct hx_timer *timer);
 } hx_timer;
 

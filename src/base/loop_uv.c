@@ -21,7 +21,7 @@ struct hx_loop {
     hx_ms now;
     uint64_t now_read_at; /* libuv's own time, in ms since it last woke, when `now` was read */
     hx_timers timers;
-    hx_task *deferred;       /* first in, first out */
+    hx_task *deferred; /* first in, first out */
     hx_task **deferred_tail;
     _Atomic(hx_task *) posted; /* newest first */
     struct {
@@ -111,7 +111,6 @@ static void end_turn(uv_prepare_t *prepare)
     } while (loop->deferred);
     set_alarm(loop);
 }
-
 
 static void woken(uv_async_t *async)
 {

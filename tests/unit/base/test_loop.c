@@ -65,8 +65,7 @@ static void posts_of_two_threads_all_arrive_each_in_its_order(void **state)
     hx_loop *loop = hx_loop_new();
     pthread_t threads[2];
     for (int t = 0; t < 2; t++) {
-        for (int i = 0; i < POSTS; i++)
-            posted[t][i] = (job){.task.run = arrive, .id = t * POSTS + i, .loop = loop};
+        for (int i = 0; i < POSTS; i++) posted[t][i] = (job){.task.run = arrive, .id = t * POSTS + i, .loop = loop};
         pthread_create(&threads[t], NULL, post_all, posted[t]);
     }
     hx_loop_run(loop);
