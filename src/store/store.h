@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contract of a store, which every backend keeps. It remembers operations; it decides nothing about HTTP.
+ *
+ *  G1  Durable: a call that ends HX_STORE_OK has been written so that no crash, restart or power cut undoes it
+ *      (but for stores that say otherwise: memory). Nothing a reader sees could still be undone that way.
+ *  G2  One winner: of all claims for an operation that is absent (or expired without a tombstone), one gets OK; the
+ *      others get EXISTS and the record that stands there.
+ *  G3  Fenced: a settle or renew whose epoch the record no longer carries changes nothing and ends STALE, with the
+ *      record that stands there.
+ *  G4  Epochs grow and are never used twice: not after a release, an expiry, a restart, a restore or a copy.
+ *  G5  Within one epoch the first durable outcome wins. processing may become anything; unknown may become completed,
+ *      failed or absent; completed and failed are final until they expire (a settle of those ends STALE).
+ *  G6  Only completed and failed expire. processing whose lease has passed becomes unknown, never absent; unknown stays.
+ *  G7  A watch ends once, when its operation has left processing in the watched epoch, or was not in it to begin with.
+ *  G8  Every call's completion fires exactly once, on its own loop, never inside the call that started it; a cancelled
+ *      call's too. Calls of one loop on one operation take effect in the order in which they were made.
+ *  G9  Opening an exclusive store turns every processing record of an earlier start into unknown before anything else.
+ *
+ * Calls come from the loops that were attached before they ran. The memory of a call is the caller's and lives until
+ * its completion; the store allocates nothing on the heap for a claim, a settle or a peek once it is warm. */
+#ifndef HX_STORE_STORE_H
+#define HX_STORE_STORE_H
+
+#include "base/list.h"
+#include "base/loop.h"
+#include "core/record.h"
+
+typedef struct hx_store hx_store;
+
+typedef enum {
+    HX_STORE_OK,
+    HX_STORE_EXISTS,      /* claim: `found` is what stands there */
+    HX_STORE_STALE,       /* settle, renew: `found` is what stands there, state HX_ABSENT when nothing does */
+    HX_STORE_FULL,        /* no room for a new operation, or too many waiters; what is in flight still settles */
+    HX_STORE_UNAVAILABLE, /* the backend can't be reached; whether the write happened is not known */
+    HX_STORE_CANCELLED,
+} hx_store_result;
+
+typedef enum {
+    HX_STORE_CLAIM,
+    HX_STORE_SETTLE,
+    HX_STORE_RENEW,
+    HX_STORE_WATCH,
+    HX_STORE_FORGET,
+    HX_STORE_SWEEP,
+} hx_store_verb;
+
+/* One asynchronous call, embedded in whatever made it. Zero it, then use one of the functions below. */
+typedef struct hx_store_call {
+    /* given by the caller */
+    hx_store_verb verb;
+    hx_loop *loop;
+    hx_arena *arena;   /* where the bytes of `found` go; belongs to the loop's thread */
+    hx_record *record; /* claim, settle: what to write. Not changed until done, but for the epoch, which claim sets */
+    hx_op op;          /* renew, watch, forget */
+    uint64_t epoch;    /* renew, watch, forget; in a claim: the unknown epoch to take over, 0 for none */
+    hx_ms lease_until; /* renew */
+    void (*done)(struct hx_store_call *call);
+    /* given back */
+    hx_store_result result;
+    hx_record found;  /* EXISTS, STALE, and what a watch ended with. A released operation's answer is handed to its
+                       * watchers as a record in state HX_ABSENT with that answer; status 0 means there is none */
+    uint64_t count;   /* sweep: how many operations it cleaned */
+    /* the store's own */
+    struct {
+        hx_task task;
+        hx_link link;
+        hx_slice head;
+        void *data[4];
+        uint64_t number[4];
+    } own;
+} hx_store_call;
+
+/* Makes record->op processing under a new epoch, which it writes into record->epoch. record->state is HX_PROCESSING.
+ * take_over: 0, or the epoch of an unknown record that may be sent again. */
+void hx_store_claim(hx_store *store, hx_store_call *call, hx_record *record, uint64_t take_over);
+/* Ends record->epoch of record->op in record->state: HX_COMPLETED, HX_FAILED, HX_UNKNOWN, or HX_ABSENT to release it
+ * (its answer then goes to the watchers and is not kept). */
+void hx_store_settle(hx_store *store, hx_store_call *call, hx_record *record);
+void hx_store_renew(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch, hx_ms lease_until);
+/* Ends when the operation has left processing in `epoch`; `found` is what it became. */
+void hx_store_watch(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch);
+/* Removes a record by an operator's word, whatever its state, if it carries `epoch` (0: any) and isn't processing. */
+void hx_store_forget(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch);
+/* Cleans what has expired, in small steps, and turns lapsed leases into unknown. count says how many it cleaned. */
+void hx_store_sweep(hx_store *store, hx_store_call *call);
+/* Ends a watch early: its completion fires soon, CANCELLED, or with its result if that came first. */
+void hx_store_cancel(hx_store *store, hx_store_call *call);
+
+typedef enum {
+    HX_PEEK_FOUND,
+    HX_PEEK_ABSENT,
+    HX_PEEK_ASK /* this store can't tell without asking: claim, and see what it finds */
+} hx_peek;
+
+/* A look without waiting or locking, from an attached loop's thread. The bytes of the record are put into `arena`.
+ * An operation that has expired is absent. A claim that is not yet durable may be missing. A record whose bytes can't
+ * be read back (a damaged disk) is reported on the log and is HX_PEEK_FOUND with state HX_UNKNOWN. */
+hx_peek hx_store_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found);
+
+typedef struct {
+    const char *name;      /* "journal" */
+    bool durable;
+    uint64_t owner;        /* drawn at each start */
+    uint8_t secret[32];    /* for MACs; lives with the store */
+    hx_ms (*now)(void);
+} hx_store_facts;
+
+typedef struct {
+    uint64_t live;         /* operations: completed, failed, unknown, tombstones */
+    uint64_t processing;
+    uint64_t unknown;
+    uint64_t bytes;        /* on disk */
+    uint64_t watchers;
+    uint64_t commits;
+    uint64_t stale_writes; /* refused by G3 */
+    uint64_t cleaned;      /* expired and removed since the start */
+} hx_store_counts;
+
+/* Takes part from now on: before the loop runs, on any thread. */
+void hx_store_attach(hx_store *store, hx_loop *loop);
+const hx_store_facts *hx_store_about(const hx_store *store);
+void hx_store_count(hx_store *store, hx_store_counts *out);
+/* All loops must have ended their calls. What was acknowledged is on disk already; closing leaves a hint for a quick
+ * start. */
+void hx_store_close(hx_store **owned);
+
+#define HX_STORE_ERROR_BYTES 512u
+
+typedef struct {
+    hx_ms (*now)(void);         /* NULL: hx_clock_now. Tests bring their own time */
+    uint64_t bytes_max;         /* store_max; 0: no limit */
+    uint32_t segment_bytes;     /* journal; 0: 64 MiB */
+    uint64_t free_bytes_floor;  /* below it new claims are refused; 0: 256 MiB */
+    unsigned waiters_per_op_max; /* 0: 1,000 */
+    unsigned waiters_max;        /* 0: 10,000 */
+} hx_store_options;
+
+/* Opens "journal:DIR" or "memory:". On failure returns NULL with a sentence for people in `error` that says what is
+ * wrong and what to do; nothing has been changed on disk then. */
+hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+
+/* For backends: what stands behind an hx_store. */
+typedef struct {
+    void (*attach)(hx_store *store, hx_loop *loop);
+    void (*submit)(hx_store *store, hx_store_call *call);
+    void (*cancel)(hx_store *store, hx_store_call *call);
+    hx_peek (*peek)(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found);
+    void (*count)(hx_store *store, hx_store_counts *out);
+    void (*close)(hx_store *store);
+} hx_store_ops;
+
+struct hx_store { /* the first member of every backend's own struct */
+    const hx_store_ops *ops;
+    hx_store_facts facts;
+};
+
+hx_store *hx_memory_open(const hx_store_options *options);
+hx_store *hx_journal_open(hx_slice directory, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+
+#endif
