@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What makes two requests with one key the same request: a MAC over length-prefixed method, path, query, media type,
+ * Content-Encoding, preconditions and body. JSON is canonicalised, multipart taken by its parts without its boundary,
+ * everything else as it is; each under a tag of its own, so that none can pass for another. */
+#ifndef HX_CORE_FINGERPRINT_H
+#define HX_CORE_FINGERPRINT_H
+
+#include "base/arena.h"
+#include "core/mac.h"
+
+/* The parts that a mismatch can name. */
+#define HX_FINGERPRINT_PARTS(X)                                                                                        \
+    X(METHOD, "method")                                                                                                \
+    X(PATH, "path")                                                                                                    \
+    X(QUERY, "query")                                                                                                  \
+    X(MEDIA_TYPE, "media type")                                                                                        \
+    X(CONTENT_ENCODING, "content encoding")                                                                            \
+    X(PRECONDITIONS, "preconditions")                                                                                  \
+    X(BODY, "body")
+
+typedef enum {
+#define HX_PART_NAME(name, text) HX_PART_##name,
+    HX_FINGERPRINT_PARTS(HX_PART_NAME)
+#undef HX_PART_NAME
+    HX_PART_COUNT
+} hx_fingerprint_part;
+
+const char *hx_fingerprint_part_text(hx_fingerprint_part part);
+
+/* Fields that a request doesn't have are empty. */
+typedef struct {
+    hx_slice method, path, query, content_type, content_encoding, if_match, if_none_match, if_unmodified_since, body;
+    bool has_query; /* `/a?` is not `/a` */
+    /* Filled in by the first of the calls below, so that the body is canonicalised once. Zero it to start with. */
+    struct {
+        bool done;
+        char body_kind; /* 'J' canonical JSON, 'M' a digest of multipart, 'R' raw */
+        hx_slice body;
+        hx_slice media_type;
+        hx_slice content_encoding;
+    } normal;
+} hx_fingerprint_input;
+
+/* One `mac` for `in` from the first call on; what `normal` holds lives in `arena`. */
+hx_digest hx_fingerprint(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena);
+void hx_fingerprint_parts(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena, uint64_t parts[HX_PART_COUNT]);
+
+/* The media type as it is digested: lower-case type/subtype, and charset where there is one; the whole value when it
+ * isn't a media type. */
+hx_slice hx_media_type_normal(hx_slice content_type, hx_arena *arena);
+
+#endif

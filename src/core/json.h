@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Strict JSON: RFC 8259 in valid UTF-8, no lone surrogates, no member twice in one object (compared after unescaping),
+ * bounded depth and member count. Nothing here recurses or touches the heap but through an arena. */
+#ifndef HX_CORE_JSON_H
+#define HX_CORE_JSON_H
+
+#include "base/buf.h"
+
+#define HX_JSON_DEPTH_MAX 64u       /* arrays and objects inside each other */
+#define HX_JSON_MEMBERS_MAX 100000u /* in the objects that are open at one time */
+/* Canonical text is at most this many times its input: `1e20` has four bytes, 100000000000000000000 has 21. */
+#define HX_JSON_CANONICAL_GROWTH 6u
+
+/* Appends the canonical form (RFC 8785 with the contract's numbers, see core/number.h) to `out`. False when `text` is
+ * not clean JSON or `out` is full; what was appended is then taken back. */
+bool hx_json_canonical(hx_slice text, hx_arena *arena, hx_buf *out) HX_MUST_USE;
+
+/* The value that an RFC 6901 pointer names, as it stands in `text`, without white space around it. False when there is
+ * none, when the pointer or the text is malformed, or when a member on the way stands there twice. */
+bool hx_json_pointer(hx_slice text, hx_slice pointer, hx_slice *raw_value) HX_MUST_USE;
+
+/* The UTF-8 bytes of a string literal, quotes included in `raw`. False when it isn't a clean one. Points into `raw` when
+ * nothing was escaped. */
+bool hx_json_string(hx_slice raw, hx_arena *arena, hx_slice *decoded) HX_MUST_USE;
+
+/* Appends a string literal, quotes included, for any bytes; what isn't UTF-8 becomes U+FFFD. False when `out` is full,
+ * which is then as it was. */
+bool hx_json_escape(hx_buf *out, hx_slice bytes) HX_MUST_USE;
+
+#endif
