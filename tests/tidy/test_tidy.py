@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/tidy, shown rule by rule: each case holds one thing that is refused, and the same file without it passes."""
+import importlib.machinery
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+_loader = importlib.machinery.SourceFileLoader("tidy", str(ROOT / "tools" / "tidy"))
+tidy = importlib.util.module_from_spec(importlib.util.spec_from_loader("tidy", _loader))
+_loader.exec_module(tidy)
+
+C = "/* SPDX-License-Identifier: " + "Apache-2.0 */\n"
+HASH = "# SPDX-License-Identifier: " + "Apache-2.0\n"
+
+
+def findings(*files):
+    """The findings over (path, text) pairs, as path:line: message."""
+    return [f"{p}:{n}: {m}" for p, n, m in tidy.check([tidy.Source(path, text) for path, text in files])]
+
+
+def header(guard, body="int hx_x;\n"):
+    return C + f"#ifndef {guard}\n#define {guard}\n\n{body}\n#endif\n"
+
+
+def function(lines):
+    return "int f(void)\n{\n" + "    work();\n" * (lines - 3) + "}\n"
+
+
+CLEAN = {
+    "a C file": ("src/gateway/a.c", C + '#include "gateway/claim.h"\n#include "store/store.h"\n#include <string.h>\n'),
+    "a header": ("src/gateway/a.h", header("HX_GATEWAY_A_H", '#include "base/slice.h"\nvoid hx_claim(void);\n')),
+    "a header of a test": ("tests/unit/net/pair.h", header("HX_TESTS_PAIR_H")),
+    "the public header": ("include/hapax.h", header("HAPAX_H")),
+    "libuv in net": ("src/net/conn.c", C + "#include <uv.h>\n"),
+    "redis speaks over net": ("src/store/redis.c", C + '#include "net/conn.h"\n#include <hiredis/hiredis.h>\n'),
+    "main finds commands": ("src/main.c", C + '#include "cmd/serve.h"\n'),
+    "a function of 70 lines": ("src/base/a.c", C + function(70)),
+    "a file of 800 lines": ("src/base/a.c", C + "int x;\n" * 799),
+    "a line of 120 columns": ("src/base/a.c", C + "/* " + "x" * 114 + " */\n"),
+    "banned names in comments, strings and longer names": (
+        "src/base/a.c", C + '/* system() */\nconst char *s = "popen(";\nint hx_rand(int a); int x = p->gets(1);\n'),
+    "a template of mkstemp": ("src/base/a.c", C + 'char t[] = "/tmp/hapax-' + "X" * 6 + '";\n'),
+    "a path below another one": ("docs/a.md", "see $HOME/work/ and example.org/root/x and ./work/\n"),
+    "prose": ("docs/a.md", "word " * 40 + "end\n"),
+    "a script": ("tools/x", "#!/bin/sh\n" + HASH + "echo\n"),
+    "data": ("tests/a.json", '{"x": "' + "y" * 300 + '"}\n'),
+}
+
+REFUSED = {
+    "base includes nothing": ("src/base/a.c", 2, '#include "core/key.h"\n', "must not include core/"),
+    "core knows no store": ("src/core/a.c", 2, '#include "store/store.h"\n', "must not include store/"),
+    "net knows no idempotency": ("src/net/a.h", 4, '#include "core/key.h"\n', "must not include core/"),
+    "store knows no net": ("src/store/journal.c", 2, '#include "net/conn.h"\n', "must not include net/"),
+    "config knows no gateway": ("src/config/a.c", 2, '#include "gateway/request.h"\n', "must not include gateway/"),
+    "gateway knows no commands": ("src/gateway/a.c", 2, '#include "cmd/serve.h"\n', "must not include cmd/"),
+    "gateway knows no events": ("src/gateway/a.c", 2, '#include "events/inbox.h"\n', "must not include events/"),
+    "admin knows no commands": ("src/admin/a.c", 2, '#include "cmd/serve.h"\n', "must not include cmd/"),
+    "tables obey too": ("src/core/a.c", 2, '#include "config/options.def"\n', "must not include config/"),
+    "an include without its folder": ("src/base/a.c", 2, '#include "slice.h"\n', "includes name their folder"),
+    "a folder that no one planned": ("src/util/a.c", 1, "int x;\n", "not in the table"),
+    "libuv in base": ("src/base/loop.c", 2, "#include <uv.h>\n", "uv.h is for"),
+    "libuv in the gateway": ("src/gateway/a.c", 2, "#include <uv.h>\n", "uv.h is for"),
+    "libuv through the back door": ("src/gateway/a.c", 2, '#include "base/loop_uv.h"\n', "loop_uv.h is for"),
+    "the parser outside net": ("src/gateway/a.c", 2, "#include <llhttp.h>\n", "llhttp.h is for"),
+    "yaml outside config": ("src/cmd/a.c", 2, "#include <libfyaml.h>\n", "libfyaml.h is for"),
+    "a function of 71 lines": ("src/base/a.c", 2, function(71), "f has 71 lines"),
+    "a Python function of 71 lines": (
+        "tests/a.py", 2, "def f():\n" + "    x = 1\n" * 70, "f has 71 lines"),
+    "a file of 801 lines": ("src/base/a.c", 801, "int x;\n" * 800, "801 lines"),
+    "a line of 121 columns": ("src/base/a.c", 2, "/* " + "x" * 115 + " */\n", "121 columns"),
+    "a tab": ("src/base/a.c", 2, "\tint x;\n", "a tab"),
+    "a space at the end": ("docs/a.md", 1, "word \n", "white space at the end"),
+    "no last newline": ("docs/a.md", 1, "word", "no newline"),
+    "something left to fix": ("src/base/a.c", 2, "/* " + "FIX" + "ME later */\n", "a leftover"),
+    "something left to do": ("docs/a.md", 1, "TO" + "DO: write this\n", "a leftover"),
+    "something marked": ("tools/a.py", 2, "# " + "X" * 3 + "\n", "a leftover"),
+    "a banner": ("src/base/a.c", 2, "/* ---" + "-" * 30 + " */\n", "a banner"),
+    "a banner in Python": ("tools/a.py", 2, "#" * 40 + "\n", "a banner"),
+    "a guard of another file": ("src/base/a.h", 2, None, "the guard must be #ifndef HX_BASE_A_H"),
+    "a home": ("docs/a.md", 1, "run /ho" + "me/alice/hapax\n", "a path of one machine"),
+    "a workshop": ("tools/a.py", 2, "P = '/wo" + "rk/x'\n", "a path of one machine"),
+    "a superuser's home": ("docs/a.md", 1, "`/ro" + "ot/x`\n", "a path of one machine"),
+    "a registry of npm": ("package-lock.json", 1, '"https://regi' + 'stry.npmjs.org/x"\n', "the machine's setting"),
+    "a mirror of Debian": ("tools/a.py", 2, "U = 'http://deb.deb" + "ian.org/'\n", "the machine's setting"),
+} | {
+    f"{name}() is banned": ("src/base/a.c", 2, f"int x = {name} (y);\n", f"{name}() is banned") for name in tidy.BANNED
+}
+
+
+def text_of(path, body):
+    if path.endswith(".h"):
+        guard = "HX_" + path[len("src/"):-2].replace("/", "_").upper() + "_H"
+        return header(guard, body) if body is not None else header("HX_OTHER_H")
+    if path.endswith((".c", ".def")):
+        return C + body
+    return (HASH if path.endswith(".py") else "") + body
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_passes(name):
+    assert findings(CLEAN[name]) == []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses(name):
+    path, line, body, message = REFUSED[name]
+    if path.endswith(".h") and body is not None:
+        line = text_of(path, body).split(body)[0].count("\n") + 1
+    found = findings((path, text_of(path, body)))
+    assert len(found) == 1, found
+    assert found[0].startswith(f"{path}:{line}: ")
+    assert message in found[0]
+
+
+@pytest.mark.parametrize("path, text", [
+    ("src/base/a.c", "int x;\n"),
+    ("src/base/a.c", "\n" + C),
+    ("tools/a.py", "x = 1\n"),
+    ("tools/a", "#!/bin/sh\necho\n"),
+    ("meson.build", "project('x')\n"),
+    ("examples/a.yaml", "a: 1\n"),
+])
+def test_a_file_without_its_licence_line_is_refused(path, text):
+    assert ["SPDX" in f for f in findings((path, text))] == [True]
+
+
+@pytest.mark.parametrize("text", [
+    C + "int x;\n",
+    C + "#pragma once\nint x;\n",
+    C + "#ifndef HX_BASE_A_H\n#define HX_BASE_B_H\nint x;\n#endif\n",
+    C + "#ifndef HX_BASE_A_H\n#define HX_BASE_A_H\n#endif\nint x;\n",
+])
+def test_a_header_that_is_not_guarded_is_refused(text):
+    assert ["guard" in f for f in findings(("src/base/a.h", text))] == [True]
+
+
+def test_a_header_that_only_includes_is_an_umbrella():
+    body = '#include "base/slice.h"\n#include "base/map.h"\n'
+    found = findings(("src/gateway/all.h", header("HX_GATEWAY_ALL_H", body)))
+    assert len(found) == 1 and "umbrella" in found[0]
+
+
+def test_a_header_that_draws_in_everything_is_an_umbrella():
+    body = "".join(f'#include "base/x{i}.h"\n' for i in range(tidy.OWN_INCLUDES_MAX + 1)) + "int x;\n"
+    found = findings(("src/gateway/all.h", header("HX_GATEWAY_ALL_H", body)))
+    assert len(found) == 1 and "umbrella" in found[0]
+
+
+@pytest.mark.parametrize("engine", ["sqlite3.h", "libpq-fe.h", "hiredis/hiredis.h"])
+def test_an_engine_stands_in_one_file(engine):
+    text = C + f"#include <{engine}>\n"
+    assert findings(("src/store/one.c", text)) == []
+    found = findings(("src/store/one.c", text), ("src/store/two.c", text))
+    assert len(found) == 1 and found[0].startswith("src/store/two.c:2: ")
+
+
+def test_the_program_prints_its_findings_and_fails(tmp_path):
+    bad = tmp_path / "a.c"
+    bad.write_text("int x;\n")
+    run = subprocess.run([sys.executable, ROOT / "tools" / "tidy", bad], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "a.c:1: the first line must be" in run.stdout
+    bad.write_text(C + "int x;\n")
+    run = subprocess.run([sys.executable, ROOT / "tools" / "tidy", bad], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "")
