@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The side that faces the application: exchanges over a pool of keep-alive connections to one upstream, on one
+ * worker's loop. Strict about what comes back: an answer that is not well-formed is HX_UPSTREAM_BROKEN.
+ *
+ * What may have happened upstream depends on which byte was sent, so exchange->bytes_sent is exact: it counts what the
+ * kernel has taken of this request on this connection. Zero means that not one byte left.
+ *
+ * All functions belong to the loop's thread; callbacks are never made from inside a function of this header. */
+#ifndef HX_NET_UPSTREAM_H
+#define HX_NET_UPSTREAM_H
+
+#include "base/loop.h"
+#include "net/message.h"
+
+typedef struct hx_upstream hx_upstream;
+typedef struct hx_exchange hx_exchange;
+
+#define HX_UPSTREAM_ERRORS(X)                                                                                          \
+    X(UNREACHABLE, "no connection could be made")                                                                      \
+    X(CONNECT_TIMEOUT, "no connection was made in time")                                                               \
+    X(RESET, "the connection was cut")                                                                                 \
+    X(BROKEN, "what came back is not a well-formed HTTP answer")                                                       \
+    X(CUT_SHORT, "the answer ended before it was whole")                                                               \
+    X(TOO_LARGE, "the answer's head is over the limit")                                                                \
+    X(CANCELLED, "it was called off")
+
+typedef enum {
+#define X(name, text) HX_UPSTREAM_##name,
+    HX_UPSTREAM_ERRORS(X)
+#undef X
+} hx_upstream_error;
+
+const char *hx_upstream_error_text(hx_upstream_error error);
+
+typedef struct {
+    hx_ms connect_timeout;      /* 5 s */
+    hx_ms idle_timeout;         /* a pooled connection is closed after it; 60 s */
+    uint32_t idle_max;          /* pooled connections kept; 256 */
+    uint32_t connections_max;   /* in all; further exchanges wait in line for one */
+    uint32_t waiting_max;       /* in that line; beyond it UNREACHABLE */
+    uint32_t head_bytes_max;    /* of an answer; 64 KiB */
+    uint16_t fields_max;        /* 200 */
+} hx_upstream_limits;
+
+/* `url`: "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". Names are looked up
+ * outside the loop's thread and again when connections fail. Returns NULL with a sentence in `error` for a bad URL. */
+hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, char error[256]);
+void hx_upstream_free(hx_upstream **owned); /* exchanges in flight are called off: their failed() fires first */
+hx_slice hx_upstream_host(const hx_upstream *upstream); /* "127.0.0.1:3000": for Host when a client sent none */
+
+typedef struct {
+    /* An answer's head has come; interim answers (1xx but for 101) are dropped. The head lives in exchange->arena. */
+    void (*head)(hx_exchange *exchange, const hx_answer_head *head);
+    /* A piece of its body; the bytes live during the call only. */
+    void (*body)(hx_exchange *exchange, hx_slice piece);
+    /* The answer is whole. The last callback of a good exchange; the connection has gone back to the pool. */
+    void (*end)(hx_exchange *exchange);
+    /* The last callback of a failed one. */
+    void (*failed)(hx_exchange *exchange, hx_upstream_error error);
+    /* What hx_exchange_write held back has gone out. May be NULL for whole bodies. */
+    void (*drained)(hx_exchange *exchange);
+} hx_exchange_events;
+
+struct hx_exchange {
+    /* given by the caller before hx_exchange_start; the memory lives until end or failed */
+    hx_arena *arena;
+    const hx_exchange_events *events;
+    void *user;
+    hx_slice head;        /* the request's head, whole: request line, fields, framing, empty line */
+    hx_slice body;        /* a whole body; empty when there is none or it is streamed */
+    bool body_streamed;   /* hx_exchange_write follows, then hx_exchange_finish */
+    bool body_chunked;    /* frame what is written as chunks */
+    bool answer_has_no_body; /* HEAD */
+    hx_ms pooled_idle_max; /* take a pooled connection only if it was idle for at most this; 0: always a new one */
+    /* given back */
+    uint64_t bytes_sent;
+    bool reused;          /* on a pooled connection */
+    uint64_t connect_failures;
+    /* the engine's own */
+    struct {
+        void *connection;
+        void *link[2];
+        uint32_t flags;
+        hx_task task;
+    } own;
+};
+
+void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange);
+/* A piece of a streamed body; false: hold back until events.drained. Copied where it must wait. */
+bool hx_exchange_write(hx_exchange *exchange, hx_slice bytes);
+void hx_exchange_finish(hx_exchange *exchange);
+/* Back-pressure on the answer's body. */
+void hx_exchange_pause(hx_exchange *exchange);
+void hx_exchange_resume(hx_exchange *exchange);
+/* After a head with status 101: bytes pass unframed; events.body brings the upstream's, end its end of file. */
+void hx_exchange_tunnel(hx_exchange *exchange);
+/* Calls the exchange off: the connection is closed; failed(CANCELLED) fires later. Nothing else fires in between. */
+void hx_exchange_cancel(hx_exchange *exchange);
+
+#endif
