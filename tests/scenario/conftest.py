@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the stories: an upstream, a gateway in front of it, and a factory for gateways that need more."""
+import itertools
+import shutil
+
+import pytest
+
+from harness import Gateway, Run, Upstream, fresh_key
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes seconds rather than milliseconds; part of the suite all the same")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    setattr(item, f"report_{report.when}", report)
+    if report.failed:
+        for number, gateway in enumerate(getattr(item, "gateways", ())):
+            report.sections.append((f"gateway {number}", gateway.shown_output()))
+
+
+@pytest.fixture
+def upstream():
+    server = Upstream()
+    yield server
+    server.close()
+    assert not server.errors, "\n".join(server.errors)
+
+
+@pytest.fixture
+def start_gateway(request, tmp_path, upstream):
+    """start_gateway(config=..., workers=..., flags=..., upstream=...): a running gateway with a store of its own."""
+    request.node.gateways = []
+    numbers = itertools.count()
+
+    def start(config=None, upstream=upstream, started=True, directory=None, **options):
+        if directory is None:
+            directory = tmp_path / f"gateway-{next(numbers)}"
+        directory.mkdir(exist_ok=True)
+        gateway = Gateway(upstream, directory, config=config, **options)
+        request.node.gateways.append(gateway)
+        return gateway.start() if started else gateway
+
+    yield start
+    upstream.close()  # before the gateways, so that none of them drains for a request which is never answered
+    failures = []
+    for gateway in request.node.gateways:
+        try:
+            gateway.finish()
+        except AssertionError as failure:
+            failures.append(str(failure))
+    shutil.rmtree(tmp_path, ignore_errors=True)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.fixture
+def gateway(start_gateway):
+    return start_gateway()
+
+
+@pytest.fixture
+def key():
+    return fresh_key()
+
+
+@pytest.fixture
+def hapax():
+    """Runs a command of the binary to its end: hapax("check", file).code"""
+    return lambda *words, **options: Run(words, **options)

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for what has no event of its own. The deadline only keeps a broken build from hanging for ever: no test
+measures time against it."""
+import os
+import time
+
+HANG_S = float(os.environ.get("HAPAX_HANG_S", "60"))
+
+
+def eventually(holds, what="the condition"):
+    """Calls `holds` until it returns something true, and returns that."""
+    deadline = time.monotonic() + HANG_S
+    pause = 0.001
+    while True:
+        result = holds()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {HANG_S:.0f} s; last seen: {result!r}")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
