@@ -72,7 +72,7 @@ hx_timer *hx_timers_take_due(hx_timers *timers, hx_ms now)
     while (timers->count > 0) {
         hx_timer *first = timers->heap[0];
         if (first->queued_for > now) return NULL;
-        if (first->due <= now) {
+        if (first->due == first->queued_for) {
             hx_timers_remove(timers, first);
             return first;
         }
