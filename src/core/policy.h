@@ -30,6 +30,7 @@ typedef struct {
     bool require;         /* a request without a key is refused (POST, PATCH, DELETE) */
     bool require_on_put;  /* it was asked for in so many words, so on PUT too */
     bool require_principal;
+    bool release_5xx;     /* --dev: an answer of 5xx is released, not stored */
     hx_on_duplicate on_duplicate;
     hx_key_rules key;
     hx_principal_source principals[HX_PRINCIPAL_SOURCES_MAX];

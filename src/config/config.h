@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the operator asked for: the file, then the flags that override it, then the defaults of options.def. A
+ * configuration is whole and checked when it exists at all, and never changes afterwards; every mistake is reported,
+ * each on a line of its own with file, line and column.
+ *
+ * Nothing here is looked up or opened but the file itself: an address that is in use, or a store that can't be
+ * opened, is found by whoever opens it. */
+#ifndef HX_CONFIG_CONFIG_H
+#define HX_CONFIG_CONFIG_H
+
+#include "base/buf.h"
+#include "core/policy.h"
+
+#define HX_CONFIG_FILE_BYTES_MAX (1024u * 1024u)
+#define HX_LISTEN_MAX 16u
+#define HX_UPSTREAMS_MAX 64u
+#define HX_ROUTES_MAX 1000u
+
+typedef enum { HX_ACCESS_LOG_STDERR, HX_ACCESS_LOG_OFF } hx_access_log;
+
+/* `limits:` in the file. */
+typedef struct {
+    uint32_t connections; /* that one worker keeps open; the rest waits in the kernel's queue */
+    uint32_t head_bytes;  /* of a request's head */
+    uint16_t headers;
+    hx_ms head_timeout;
+    hx_ms idle_timeout;
+    uint32_t body_rate_min; /* bytes a second; 0: any */
+    hx_ms send_timeout;
+    hx_ms connect_timeout;
+    hx_ms upstream_idle_timeout;
+    uint32_t waiters; /* in all */
+    uint32_t waiters_per_operation;
+} hx_limits;
+
+typedef struct {
+    hx_slice name; /* empty where there is only one, without a name */
+    hx_slice url;  /* "http://127.0.0.1:3000", "unix:/run/app.sock"; without a trailing slash; well-formed */
+} hx_config_upstream;
+
+typedef struct {
+    hx_arena arena;   /* everything below lives here */
+    const char *file; /* as it was given; NULL when there is none */
+    hx_slice *listen; /* "127.0.0.1:8080", "[::1]:8080", "unix:/run/hapax.sock": well-formed, at least one */
+    size_t listen_count;
+    hx_config_upstream *upstreams; /* hx_policy.upstream is an index here; what matches no route goes to
+                                    * policies.defaults.upstream */
+    size_t upstream_count;
+    hx_slice store;           /* "journal:DIR" or "memory:" */
+    bool store_is_by_default; /* nobody named it: serve prints where it is */
+    uint32_t workers;
+    bool require_key; /* the same as policies.require_key */
+    bool dev;         /* short keys, readable logs, released 5xx: every answer says so */
+    hx_access_log access_log;
+    bool log_readable;
+    uint64_t store_bytes_max; /* 0: no limit */
+    hx_limits limits;
+    hx_policy_set policies;
+} hx_config;
+
+/* Flags, as they were typed; NULL or false for those that were not. */
+typedef struct {
+    const char *upstream;
+    const char *const *listen;
+    size_t listen_count;
+    const char *store;
+    const char *workers;
+    bool require_key;
+    bool dev;
+} hx_config_overrides;
+
+/* NULL when something is wrong; `errors` then holds one line for each mistake, as far as it has room ("… and 7 more").
+ * file NULL: flags and defaults only. flags NULL: the file and defaults only. */
+hx_config *hx_config_load(const char *file, const hx_config_overrides *flags, hx_buf *errors) HX_MUST_USE;
+/* The same for a text that is already here; `name` stands in the messages for the file. */
+hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_overrides *flags,
+                           hx_buf *errors) HX_MUST_USE;
+void hx_config_free(hx_config **owned);
+
+#endif
