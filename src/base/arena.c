@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPARE_BLOCKS_MAX 1024u /* 8 MiB a thread */
+#define SPARE_BLOCKS_MAX 1024u /* 16 MiB a thread */
 #define ALIGNMENT alignof(max_align_t)
 
 struct hx_arena_block {
@@ -58,8 +58,8 @@ void *hx_arena_alloc(hx_arena *arena, size_t bytes)
     HX_CHECK(wanted >= bytes);
     if (wanted > (size_t)(arena->end - arena->next)) {
         size_t room = HX_ARENA_BLOCK_BYTES - sizeof(hx_arena_block);
-        /* A quarter block at most is wasted at the end of a block. */
-        if (wanted > room / 4) return alloc_large(arena, bytes);
+        /* Half a block at most is wasted at the end of a block. */
+        if (wanted > room / 2) return alloc_large(arena, bytes);
         hx_arena_block *block = take_block();
         block->next = arena->blocks;
         arena->blocks = block;

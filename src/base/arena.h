@@ -7,7 +7,7 @@
 
 #include "base/slice.h"
 
-#define HX_ARENA_BLOCK_BYTES (8u * 1024u)
+#define HX_ARENA_BLOCK_BYTES (16u * 1024u)
 
 typedef struct hx_arena_block hx_arena_block;
 

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/lifecycle.h"
+
+bool hx_lifecycle_may_settle(hx_state from, hx_state to)
+{
+    if (to == HX_PROCESSING || to == HX_EXPIRED) return false;
+    return from == HX_PROCESSING || (from == HX_UNKNOWN && to != HX_UNKNOWN);
+}
+
+static hx_decision decide_settled(const hx_record *found, hx_on_duplicate on_duplicate)
+{
+    if (found->state == HX_COMPLETED && on_duplicate == HX_DUPLICATE_REJECT) return HX_DECIDE_REJECT;
+    if (found->state == HX_COMPLETED && on_duplicate == HX_DUPLICATE_NOOP) return HX_DECIDE_NOOP;
+    return found->answer.retained ? HX_DECIDE_REPLAY : HX_DECIDE_NOT_RETAINED;
+}
+
+hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claimant, hx_on_duplicate on_duplicate)
+{
+    if (!found || found->state == HX_ABSENT) return HX_DECIDE_CLAIM;
+    if (found->state == HX_EXPIRED) return HX_DECIDE_EXPIRED; /* a tombstone keeps nothing to compare */
+    bool proven = hx_digest_eq(&found->proof, &claimant->proof);
+    /* Whoever can't prove to be the one who asked learns nothing of the answer, nor of how the requests differ. */
+    if (!proven && found->state != HX_UNKNOWN) return HX_DECIDE_NOT_AUTHORIZED;
+    if (!hx_digest_eq(&found->fingerprint, &claimant->fingerprint))
+        return proven ? HX_DECIDE_MISMATCH : HX_DECIDE_NOT_AUTHORIZED;
+    switch (found->state) {
+    case HX_PROCESSING: return HX_DECIDE_WAIT;
+    case HX_UNKNOWN: return HX_DECIDE_UNKNOWN;
+    default: return decide_settled(found, on_duplicate);
+    }
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* THE state machine: what may become of an operation, and what a request for it gets (contract §2 and §3).
+ *
+ *     absent ------claim------> processing --outcome--> completed | failed --lifetime over--> absent, or expired
+ *                                  | |                                                        (a tombstone)
+ *                                  | '--provably not executed, or released--> absent
+ *                                  '--may have been executed, no outcome--> unknown
+ *     unknown --its own late answer, a probe, an operator--> completed | failed | absent
+ *     unknown --the route declares repeating safe--> processing, under a new epoch
+ */
+#ifndef HX_CORE_LIFECYCLE_H
+#define HX_CORE_LIFECYCLE_H
+
+#include "core/policy.h"
+#include "core/record.h"
+
+/* May a record in `from` be settled as `to` within its epoch? */
+bool hx_lifecycle_may_settle(hx_state from, hx_state to);
+
+/* What the request brings that is compared with the record. */
+typedef struct {
+    hx_digest fingerprint;
+    hx_digest proof;
+} hx_claimant;
+
+typedef enum {
+    HX_DECIDE_CLAIM,         /* nothing stands in the way */
+    HX_DECIDE_WAIT,          /* the first request is under way */
+    HX_DECIDE_REPLAY,
+    HX_DECIDE_REJECT,        /* completed, and the route rejects duplicates */
+    HX_DECIDE_NOOP,          /* completed, and the route answers duplicates with 200 {} */
+    HX_DECIDE_NOT_RETAINED,
+    HX_DECIDE_MISMATCH,
+    HX_DECIDE_NOT_AUTHORIZED,
+    HX_DECIDE_UNKNOWN,
+    HX_DECIDE_EXPIRED
+} hx_decision;
+
+/* `found` NULL: there is no record. */
+hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claimant, hx_on_duplicate on_duplicate);
+
+#endif
