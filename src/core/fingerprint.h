@@ -22,7 +22,7 @@ typedef enum {
 #define HX_PART_NAME(name, text) HX_PART_##name,
     HX_FINGERPRINT_PARTS(HX_PART_NAME)
 #undef HX_PART_NAME
-    HX_PART_COUNT
+        HX_PART_COUNT
 } hx_fingerprint_part;
 
 const char *hx_fingerprint_part_text(hx_fingerprint_part part);
@@ -44,9 +44,5 @@ typedef struct {
 /* One `mac` for `in` from the first call on; what `normal` holds lives in `arena`. */
 hx_digest hx_fingerprint(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena);
 void hx_fingerprint_parts(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena, uint64_t parts[HX_PART_COUNT]);
-
-/* The media type as it is digested: lower-case type/subtype, and charset where there is one; the whole value when it
- * isn't a media type. */
-hx_slice hx_media_type_normal(hx_slice content_type, hx_arena *arena);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/arena.h"
 
 typedef struct {
-    hx_slice principal; /* opens with its kind and a NUL, so that two schemes never name the same one; empty for nobody */
+    hx_slice principal; /* its kind and a NUL, so that two schemes never name the same one, and who; empty for nobody */
     hx_slice proof;     /* the whole value, trimmed; empty for nobody */
     const char *kind;   /* a row's name below; lives for ever */
 } hx_identity;

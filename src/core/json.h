@@ -8,19 +8,26 @@
 
 #define HX_JSON_DEPTH_MAX 64u       /* arrays and objects inside each other */
 #define HX_JSON_MEMBERS_MAX 100000u /* in the objects that are open at one time */
-/* Canonical text is at most this many times its input: `1e20` has four bytes, 100000000000000000000 has 21. */
-#define HX_JSON_CANONICAL_GROWTH 6u
+/* An `out` with this limit is never full. `1e20` has four bytes, and its canonical text 21. */
+#define HX_JSON_CANONICAL_BYTES(text_len) (6u * (text_len) + 64u)
 
 /* Appends the canonical form (RFC 8785 with the contract's numbers, see core/number.h) to `out`. False when `text` is
  * not clean JSON or `out` is full; what was appended is then taken back. */
 bool hx_json_canonical(hx_slice text, hx_arena *arena, hx_buf *out) HX_MUST_USE;
 
-/* The value that an RFC 6901 pointer names, as it stands in `text`, without white space around it. False when there is
- * none, when the pointer or the text is malformed, or when a member on the way stands there twice. */
+typedef enum {
+    HX_JSON_FOUND,
+    HX_JSON_MISSING,
+    HX_JSON_MALFORMED, /* the text or the pointer is, or a member on the way stands there twice */
+} hx_json_search;
+
+/* The value that an RFC 6901 pointer names, as it stands in `text`, without white space around it. */
+hx_json_search hx_json_find(hx_slice text, hx_slice pointer, hx_slice *raw_value) HX_MUST_USE;
+/* Whether it was found. */
 bool hx_json_pointer(hx_slice text, hx_slice pointer, hx_slice *raw_value) HX_MUST_USE;
 
-/* The UTF-8 bytes of a string literal, quotes included in `raw`. False when it isn't a clean one. Points into `raw` when
- * nothing was escaped. */
+/* The UTF-8 bytes of a string literal, quotes included in `raw`. False when it isn't a clean one. Points into `raw`
+ * when nothing was escaped. */
 bool hx_json_string(hx_slice raw, hx_arena *arena, hx_slice *decoded) HX_MUST_USE;
 
 /* Appends a string literal, quotes included, for any bytes; what isn't UTF-8 becomes U+FFFD. False when `out` is full,

@@ -36,8 +36,7 @@ typedef enum {
 
 /* On HX_KEY_OK `key` is the unquoted, unescaped key: it points into `field_value`, or into `arena` where something was
  * escaped. Otherwise `key` is left alone. */
-hx_key_error hx_key_parse(hx_slice field_value, const hx_key_rules *rules, hx_arena *arena,
-                          hx_slice *key) HX_MUST_USE;
+hx_key_error hx_key_parse(hx_slice field_value, const hx_key_rules *rules, hx_arena *arena, hx_slice *key) HX_MUST_USE;
 const char *hx_key_error_text(hx_key_error error);
 
 #endif

@@ -4,8 +4,8 @@
  * RFC 8785 goes through a double and writes the shortest decimal that reads back as it. The contract departs from that
  * where this would be another decimal number. So either the shortest text is the same decimal number, and laying out
  * our own digits gives that very text; or it isn't, and the digits stay as they are. Both ways it is the number's own
- * digits, and no double is needed: 19.99 = 19.990 = 1.999e1, 9007199254740993 isn't 9007199254740992, 1e400 isn't 1e401,
- * and -0 is 0. Two numbers have the same text exactly when they are the same decimal number. */
+ * digits, and no double is needed: 19.99 = 19.990 = 1.999e1, 9007199254740993 isn't 9007199254740992, 1e400 isn't
+ * 1e401, and -0 is 0. Two numbers have the same text exactly when they are the same decimal number. */
 #ifndef HX_CORE_NUMBER_H
 #define HX_CORE_NUMBER_H
 

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hashes, under tag 'F' and in this order: method, path, "?" where there is a query, query, media type,
+ * Content-Encoding, If-Match, If-None-Match, If-Unmodified-Since, the body's kind, the body.
+ * A multipart body (kind 'M') is a digest under tag 'M' of its preamble, each part's header block and content, and its
+ * epilogue: everything but the boundary, which clients draw anew for each attempt. */
+#include "core/fingerprint.h"
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "core/json.h"
+
+#include <string.h>
+
+#define BOUNDARY_BYTES_MAX 70u /* RFC 2046, 5.1.1 */
+
+const char *hx_fingerprint_part_text(hx_fingerprint_part part)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        HX_FINGERPRINT_PARTS(X)
+#undef X
+    };
+    HX_CHECK(part < HX_PART_COUNT);
+    return texts[part];
+}
+
+typedef struct {
+    hx_slice type; /* type/subtype */
+    hx_slice charset;
+    hx_slice boundary;
+    bool has_charset;
+    bool has_boundary;
+} media_type;
+
+/* Takes a parameter's value, a token or a quoted string, off the front of *rest. */
+static bool take_value(hx_slice *rest, hx_arena *arena, hx_slice *value)
+{
+    if (rest->len == 0 || rest->ptr[0] != '"') {
+        *value = hx_slice_trim(hx_slice_first(*rest, hx_slice_find(*rest, ';')));
+        *rest = hx_slice_from(*rest, hx_slice_find(*rest, ';'));
+        return hx_slice_is_token(*value);
+    }
+    size_t end = 1, escapes = 0;
+    for (; end < rest->len && rest->ptr[end] != '"'; end++) {
+        if (rest->ptr[end] != '\\') continue;
+        escapes++;
+        end++;
+    }
+    if (end >= rest->len) return false;
+    hx_slice inside = {rest->ptr + 1, end - 1};
+    *rest = hx_slice_trim(hx_slice_from(*rest, end + 1));
+    *value = inside;
+    if (escapes == 0) return true;
+    char *text = hx_arena_alloc(arena, inside.len - escapes);
+    size_t len = 0;
+    for (size_t i = 0; i < inside.len; i++) {
+        if (inside.ptr[i] == '\\') i++;
+        text[len++] = inside.ptr[i];
+    }
+    *value = (hx_slice){text, len};
+    return true;
+}
+
+/* RFC 9110, 8.3.1. False when it isn't a media type, or names its charset or boundary twice. */
+static bool parse_media_type(hx_slice text, hx_arena *arena, media_type *out)
+{
+    *out = (media_type){.type = HX_EMPTY, .charset = HX_EMPTY, .boundary = HX_EMPTY};
+    size_t semicolon = hx_slice_find(text, ';');
+    out->type = hx_slice_trim(hx_slice_first(text, semicolon));
+    size_t slash = hx_slice_find(out->type, '/');
+    if (slash == SIZE_MAX || !hx_slice_is_token(hx_slice_first(out->type, slash)) ||
+        !hx_slice_is_token(hx_slice_from(out->type, slash + 1)))
+        return false;
+    hx_slice rest = hx_slice_from(text, semicolon);
+    while (rest.len > 0) {
+        if (rest.ptr[0] != ';') return false;
+        rest = hx_slice_trim(hx_slice_from(rest, 1));
+        if (rest.len == 0 || rest.ptr[0] == ';') continue; /* an empty parameter is allowed */
+        size_t equals = hx_slice_find(rest, '=');
+        hx_slice name = hx_slice_first(rest, equals), value;
+        rest = hx_slice_from(rest, equals == SIZE_MAX ? rest.len : equals + 1);
+        if (!hx_slice_is_token(name) || !take_value(&rest, arena, &value)) return false;
+        if (hx_slice_eq_nocase(name, HX_LIT("charset"))) {
+            if (out->has_charset) return false;
+            out->has_charset = true;
+            out->charset = value;
+        } else if (hx_slice_eq_nocase(name, HX_LIT("boundary"))) {
+            if (out->has_boundary) return false;
+            out->has_boundary = true;
+            out->boundary = value;
+        }
+    }
+    return true;
+}
+
+static bool has_upper(hx_slice s)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if (s.ptr[i] != hx_lower(s.ptr[i])) return true;
+    return false;
+}
+
+static hx_slice lower(hx_slice s, hx_arena *arena)
+{
+    if (!has_upper(s)) return s;
+    char *text = hx_arena_alloc(arena, s.len);
+    for (size_t i = 0; i < s.len; i++) text[i] = hx_lower(s.ptr[i]);
+    return (hx_slice){text, s.len};
+}
+
+static hx_slice normal_media_type(const media_type *type, hx_arena *arena)
+{
+    hx_slice name = lower(type->type, arena);
+    if (!type->has_charset) return name;
+    hx_buf text;
+    hx_slice mark = HX_LIT(";charset=");
+    hx_buf_init(&text, arena, name.len + mark.len + type->charset.len);
+    hx_buf_put(&text, name);
+    hx_buf_put(&text, mark);
+    hx_buf_put(&text, lower(type->charset, arena));
+    return hx_buf_slice(&text);
+}
+
+static bool is_json(const media_type *type)
+{
+    if (type->has_charset && !hx_slice_eq_nocase(type->charset, HX_LIT("utf-8")) &&
+        !hx_slice_eq_nocase(type->charset, HX_LIT("utf8")))
+        return false;
+    hx_slice suffix = HX_LIT("+json");
+    hx_slice last = hx_slice_from(type->type, type->type.len - (type->type.len < suffix.len ? 0 : suffix.len));
+    return hx_slice_eq_nocase(type->type, HX_LIT("application/json")) || hx_slice_eq_nocase(last, suffix);
+}
+
+static bool find_bytes(hx_slice in, hx_slice wanted, size_t *at)
+{
+    const char *found = in.len > 0 ? memmem(in.ptr, in.len, wanted.ptr, wanted.len) : NULL;
+    if (!found) return false;
+    *at = (size_t)(found - in.ptr);
+    return true;
+}
+
+/* Splits off what stands before the next delimiter line; *rest is then what follows `--boundary`. */
+static bool before_delimiter(hx_slice *rest, hx_slice delimiter, hx_slice *before)
+{
+    size_t at;
+    if (!find_bytes(*rest, delimiter, &at)) return false;
+    *before = hx_slice_first(*rest, at);
+    *rest = hx_slice_from(*rest, at + delimiter.len);
+    return true;
+}
+
+/* One part into the MAC: its header block, then its content. */
+static bool mac_body_part(hx_mac *mac, hx_slice part)
+{
+    hx_slice line_end = HX_LIT("\r\n");
+    size_t blank;
+    if (hx_slice_starts(part, line_end)) {
+        hx_mac_part(mac, HX_EMPTY);
+        hx_mac_part(mac, hx_slice_from(part, line_end.len));
+        return true;
+    }
+    if (!find_bytes(part, HX_LIT("\r\n\r\n"), &blank)) return false;
+    hx_mac_part(mac, hx_slice_first(part, blank));
+    hx_mac_part(mac, hx_slice_from(part, blank + 4));
+    return true;
+}
+
+static hx_slice skip_padding(hx_slice s)
+{
+    while (s.len > 0 && (s.ptr[0] == ' ' || s.ptr[0] == '\t')) s = hx_slice_from(s, 1);
+    return s;
+}
+
+/* False when the body isn't well-formed multipart (RFC 2046, 5.1); a line that opens like the boundary and goes on
+ * otherwise is read in two ways by those who receive it, so it isn't either. */
+static bool digest_multipart(hx_mac *mac, hx_slice body, hx_slice boundary, hx_digest *digest)
+{
+    char room[4 + BOUNDARY_BYTES_MAX] = "\r\n--";
+    if (boundary.len == 0 || boundary.len > BOUNDARY_BYTES_MAX) return false;
+    memcpy(room + 4, boundary.ptr, boundary.len);
+    hx_slice delimiter = {room, 4 + boundary.len}, rest = body, part = HX_EMPTY;
+
+    if (hx_slice_starts(rest, hx_slice_from(delimiter, 2))) {
+        rest = hx_slice_from(rest, delimiter.len - 2); /* no preamble: the first line needs no line before it */
+    } else if (!before_delimiter(&rest, delimiter, &part)) {
+        return false;
+    }
+    hx_mac_begin(mac, 'M');
+    hx_mac_part(mac, part);
+    while (!hx_slice_starts(rest, HX_LIT("--"))) {
+        rest = skip_padding(rest);
+        if (!hx_slice_starts(rest, HX_LIT("\r\n"))) return false;
+        rest = hx_slice_from(rest, 2);
+        if (!before_delimiter(&rest, delimiter, &part) || !mac_body_part(mac, part)) return false;
+    }
+    rest = skip_padding(hx_slice_from(rest, 2));
+    if (rest.len > 0 && !hx_slice_starts(rest, HX_LIT("\r\n"))) return false;
+    hx_mac_part(mac, rest);
+    *digest = hx_mac_end(mac);
+    return true;
+}
+
+static bool normalise_json(hx_fingerprint_input *in, hx_arena *arena)
+{
+    hx_buf text;
+    hx_buf_init(&text, arena, HX_JSON_CANONICAL_BYTES(in->body.len));
+    if (!hx_json_canonical(in->body, arena, &text)) return false;
+    in->normal.body_kind = 'J';
+    in->normal.body = hx_buf_slice(&text);
+    return true;
+}
+
+static bool normalise_multipart(hx_mac *mac, hx_fingerprint_input *in, hx_slice boundary, hx_arena *arena)
+{
+    hx_digest digest;
+    if (!digest_multipart(mac, in->body, boundary, &digest)) return false;
+    in->normal.body_kind = 'M';
+    in->normal.body = hx_arena_copy(arena, (hx_slice){(const char *)digest.bytes, sizeof digest.bytes});
+    return true;
+}
+
+static void normalise(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
+{
+    if (in->normal.done) return;
+    in->normal.done = true;
+
+    hx_slice coding = lower(hx_slice_trim(in->content_encoding), arena);
+    in->normal.content_encoding = hx_slice_eq(coding, HX_LIT("identity")) ? HX_EMPTY : coding;
+    hx_slice content_type = hx_slice_trim(in->content_type);
+    in->normal.body_kind = 'R';
+    in->normal.body = in->body;
+    in->normal.media_type = content_type;
+
+    media_type type;
+    if (content_type.len == 0 || !parse_media_type(content_type, arena, &type)) return;
+    bool coded = in->normal.content_encoding.len > 0;
+    if (hx_slice_starts_nocase(type.type, HX_LIT("multipart/"))) {
+        /* Hashed raw, it keeps its whole type: what the bytes mean hangs on the boundary. */
+        if (coded || !normalise_multipart(mac, in, type.boundary, arena)) return;
+    } else if (!coded && is_json(&type)) {
+        (void)normalise_json(in, arena); /* what isn't clean stays raw */
+    }
+    in->normal.media_type = normal_media_type(&type, arena);
+}
+
+hx_digest hx_fingerprint(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
+{
+    normalise(mac, in, arena);
+    hx_mac_begin(mac, 'F');
+    hx_mac_part(mac, in->method);
+    hx_mac_part(mac, in->path);
+    hx_mac_part(mac, in->has_query ? HX_LIT("?") : HX_EMPTY);
+    hx_mac_part(mac, in->query);
+    hx_mac_part(mac, in->normal.media_type);
+    hx_mac_part(mac, in->normal.content_encoding);
+    hx_mac_part(mac, hx_slice_trim(in->if_match));
+    hx_mac_part(mac, hx_slice_trim(in->if_none_match));
+    hx_mac_part(mac, hx_slice_trim(in->if_unmodified_since));
+    hx_mac_part(mac, (hx_slice){&in->normal.body_kind, 1});
+    hx_mac_part(mac, in->normal.body);
+    return hx_mac_end(mac);
+}
+
+/* The three as one: each with its length, so that a value that moved from one to another is seen. */
+static hx_slice framed_preconditions(const hx_fingerprint_input *in, hx_arena *arena)
+{
+    const hx_slice fields[] = {hx_slice_trim(in->if_match), hx_slice_trim(in->if_none_match),
+                               hx_slice_trim(in->if_unmodified_since)};
+    size_t bytes = 0;
+    for (size_t i = 0; i < 3; i++) bytes += fields[i].len;
+    if (bytes == 0) return HX_EMPTY;
+    hx_buf text;
+    hx_buf_init(&text, arena, bytes + 3 * sizeof(size_t));
+    for (size_t i = 0; i < 3; i++) {
+        hx_buf_put(&text, (hx_slice){(const char *)&fields[i].len, sizeof fields[i].len});
+        hx_buf_put(&text, fields[i]);
+    }
+    return hx_buf_slice(&text);
+}
+
+void hx_fingerprint_parts(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena, uint64_t parts[HX_PART_COUNT])
+{
+    normalise(mac, in, arena);
+    parts[HX_PART_METHOD] = hx_mac_short(mac, 'm', in->method);
+    parts[HX_PART_PATH] = hx_mac_short(mac, 'p', in->path);
+    parts[HX_PART_QUERY] = hx_mac_short(mac, in->has_query ? '?' : 'q', in->query);
+    parts[HX_PART_MEDIA_TYPE] = hx_mac_short(mac, 't', in->normal.media_type);
+    parts[HX_PART_CONTENT_ENCODING] = hx_mac_short(mac, 'c', in->normal.content_encoding);
+    parts[HX_PART_PRECONDITIONS] = hx_mac_short(mac, 'i', framed_preconditions(in, arena));
+    parts[HX_PART_BODY] = hx_mac_short(mac, in->normal.body_kind, in->normal.body);
+}

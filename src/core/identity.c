@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A principal's bytes are its kind, a NUL, and who: the name itself where there is one, and each as `length:name` where
+ * there are two (iss and sub; consumer and token), so that no pair can pass for another. */
+#include "core/identity.h"
+
+#include "base/buf.h"
+#include "core/json.h"
+
+#include <string.h>
+
+typedef enum {
+#define X(name, text) KIND_##name,
+    HX_IDENTITY_KINDS(X)
+#undef X
+} kind;
+
+static const char *const kind_names[] = {
+#define X(name, text) #name,
+    HX_IDENTITY_KINDS(X)
+#undef X
+};
+
+static void name_principal(hx_identity *out, kind which, hx_arena *arena, const hx_slice *names, size_t count)
+{
+    hx_buf text;
+    hx_slice name = hx_slice_of(kind_names[which]);
+    size_t bytes = name.len + 1 + 2; /* two of slack: a buf's printf wants room for its NUL */
+    for (size_t i = 0; i < count; i++) bytes += names[i].len + sizeof "18446744073709551615:";
+    hx_buf_init(&text, arena, bytes);
+    hx_buf_put(&text, name);
+    hx_buf_put(&text, (hx_slice){"", 1});
+    for (size_t i = 0; i < count; i++) {
+        if (count > 1) hx_buf_put(&text, hx_arena_printf(arena, "%zu:", names[i].len));
+        hx_buf_put(&text, names[i]);
+    }
+    out->kind = kind_names[which];
+    out->principal = hx_buf_slice(&text);
+}
+
+static int base64_digit(char c)
+{
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    if (c == '+' || c == '-') return 62;
+    return c == '/' || c == '_' ? 63 : -1;
+}
+
+/* Either alphabet, padded or not: clients of both kinds exist, and the name inside is what counts. */
+static bool base64_decode(hx_slice text, hx_arena *arena, hx_slice *decoded)
+{
+    for (int i = 0; i < 2 && text.len > 0 && text.ptr[text.len - 1] == '='; i++) text.len--;
+    if (text.len % 4 == 1) return false;
+    char *bytes = hx_arena_alloc(arena, text.len);
+    size_t len = 0;
+    uint32_t bits = 0;
+    unsigned count = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        int digit = base64_digit(text.ptr[i]);
+        if (digit < 0) return false;
+        bits = bits << 6 | (uint32_t)digit;
+        count += 6;
+        if (count < 8) continue;
+        count -= 8;
+        bytes[len++] = (char)(bits >> count & 0xff);
+    }
+    *decoded = (hx_slice){bytes, len};
+    return true;
+}
+
+static bool basic_user(hx_slice credentials, hx_arena *arena, hx_slice *user)
+{
+    hx_slice pair;
+    if (!base64_decode(credentials, arena, &pair)) return false;
+    size_t colon = hx_slice_find(pair, ':');
+    /* Nobody's name would be everybody's: a token sent as a bare password identifies by the whole value. */
+    if (colon == SIZE_MAX || colon == 0) return false;
+    *user = hx_slice_first(pair, colon);
+    return true;
+}
+
+/* A token without an issuer is taken, with an empty one; what isn't clean JSON, or names an issuer twice or by anything
+ * but a string, isn't. */
+static bool jwt_subject(hx_slice token, hx_arena *arena, hx_slice names[2])
+{
+    hx_slice rest = token, header64, payload64, signature64, extra, header, payload, raw;
+    if (!hx_slice_next(&rest, '.', &header64) || !hx_slice_next(&rest, '.', &payload64) ||
+        !hx_slice_next(&rest, '.', &signature64) || hx_slice_next(&rest, '.', &extra))
+        return false;
+    if (!base64_decode(header64, arena, &header) || !hx_json_pointer(header, HX_LIT("/alg"), &raw)) return false;
+    if (!base64_decode(payload64, arena, &payload)) return false;
+
+    names[0] = HX_EMPTY;
+    hx_json_search issuer = hx_json_find(payload, HX_LIT("/iss"), &raw);
+    if (issuer == HX_JSON_MALFORMED) return false;
+    if (issuer == HX_JSON_FOUND && !hx_json_string(raw, arena, &names[0])) return false;
+    if (!hx_json_pointer(payload, HX_LIT("/sub"), &raw) || !hx_json_string(raw, arena, &names[1])) return false;
+    return names[1].len > 0;
+}
+
+/* Takes a quoted string (RFC 9110, 5.6.4) off the front of *rest. */
+static bool take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value)
+{
+    size_t end = 1, escapes = 0;
+    for (; end < rest->len && rest->ptr[end] != '"'; end++) {
+        if (rest->ptr[end] != '\\') continue;
+        escapes++;
+        end++;
+    }
+    if (end >= rest->len) return false;
+    *value = (hx_slice){rest->ptr + 1, end - 1};
+    *rest = hx_slice_from(*rest, end + 1);
+    if (escapes == 0) return true;
+    char *text = hx_arena_alloc(arena, value->len - escapes);
+    size_t len = 0;
+    for (size_t i = 0; i < value->len; i++) {
+        if (value->ptr[i] == '\\') i++;
+        text[len++] = value->ptr[i];
+    }
+    *value = (hx_slice){text, len};
+    return true;
+}
+
+/* Takes `name=value` and the comma behind it off the front of *rest. */
+static bool take_parameter(hx_slice *rest, hx_arena *arena, hx_slice *name, hx_slice *value)
+{
+    size_t equals = hx_slice_find(*rest, '=');
+    if (equals == SIZE_MAX) return false;
+    *name = hx_slice_trim(hx_slice_first(*rest, equals));
+    *rest = hx_slice_trim(hx_slice_from(*rest, equals + 1));
+    if (!hx_slice_is_token(*name)) return false;
+    if (rest->len > 0 && rest->ptr[0] == '"') {
+        if (!take_quoted(rest, arena, value)) return false;
+        *rest = hx_slice_trim(*rest);
+        if (rest->len > 0 && rest->ptr[0] != ',') return false;
+        *rest = hx_slice_from(*rest, 1);
+        return true;
+    }
+    size_t comma = hx_slice_find(*rest, ',');
+    *value = hx_slice_trim(hx_slice_first(*rest, comma));
+    *rest = comma == SIZE_MAX ? HX_EMPTY : hx_slice_from(*rest, comma + 1);
+    return true;
+}
+
+typedef enum { FOUND, MISSING, MALFORMED } search;
+
+/* The value of the parameter `wanted`. An empty one is missing; twice the same name is malformed. */
+static search search_parameter(hx_slice list, hx_slice wanted, hx_arena *arena, hx_slice *found)
+{
+    bool seen = false;
+    *found = HX_EMPTY;
+    for (hx_slice rest = hx_slice_trim(list); rest.len > 0; rest = hx_slice_trim(rest)) {
+        hx_slice name, value;
+        if (rest.ptr[0] == ',') {
+            rest = hx_slice_from(rest, 1);
+            continue;
+        }
+        if (!take_parameter(&rest, arena, &name, &value)) return MALFORMED;
+        if (!hx_slice_eq_nocase(name, wanted)) continue;
+        if (seen) return MALFORMED;
+        seen = true;
+        *found = value;
+    }
+    return found->len > 0 ? FOUND : MISSING;
+}
+
+static bool find_parameter(hx_slice list, const char *wanted, hx_arena *arena, hx_slice *found)
+{
+    return search_parameter(list, hx_slice_of(wanted), arena, found) == FOUND;
+}
+
+static bool sigv4_key(hx_slice list, hx_arena *arena, hx_slice *id)
+{
+    hx_slice credential;
+    if (!find_parameter(list, "Credential", arena, &credential)) return false;
+    size_t slash = hx_slice_find(credential, '/');
+    if (slash == SIZE_MAX || slash == 0) return false;
+    *id = hx_slice_first(credential, slash);
+    return true;
+}
+
+/* The token is missing where a consumer acts for itself. */
+static bool oauth1_names(hx_slice list, hx_arena *arena, hx_slice names[2])
+{
+    if (!find_parameter(list, "oauth_consumer_key", arena, &names[0])) return false;
+    return search_parameter(list, HX_LIT("oauth_token"), arena, &names[1]) != MALFORMED;
+}
+
+/* Which kind `scheme` is, and its names; `whole` when the credentials aren't what the scheme says. */
+static kind names_of(hx_slice scheme, hx_slice credentials, hx_arena *arena, hx_slice names[2], size_t *count)
+{
+    *count = 1;
+    if (hx_slice_eq_nocase(scheme, HX_LIT("Bearer"))) {
+        *count = 2;
+        return jwt_subject(credentials, arena, names) ? KIND_jwt : KIND_whole;
+    }
+    if (hx_slice_eq_nocase(scheme, HX_LIT("Basic"))) {
+        return basic_user(credentials, arena, names) ? KIND_basic : KIND_whole;
+    }
+    if (hx_slice_eq_nocase(scheme, HX_LIT("Digest"))) {
+        return find_parameter(credentials, "username", arena, names) ? KIND_digest : KIND_whole;
+    }
+    if (hx_slice_eq_nocase(scheme, HX_LIT("AWS4-HMAC-SHA256")) ||
+        hx_slice_eq_nocase(scheme, HX_LIT("AWS4-ECDSA-P256-SHA256"))) {
+        return sigv4_key(credentials, arena, names) ? KIND_sigv4 : KIND_whole;
+    }
+    if (hx_slice_eq_nocase(scheme, HX_LIT("Hawk"))) {
+        return find_parameter(credentials, "id", arena, names) ? KIND_hawk : KIND_whole;
+    }
+    if (hx_slice_eq_nocase(scheme, HX_LIT("Signature"))) {
+        return find_parameter(credentials, "keyId", arena, names) ? KIND_signature : KIND_whole;
+    }
+    if (hx_slice_eq_nocase(scheme, HX_LIT("OAuth"))) {
+        *count = 2;
+        return oauth1_names(credentials, arena, names) ? KIND_oauth1 : KIND_whole;
+    }
+    return KIND_whole;
+}
+
+void hx_identity_of_authorization(hx_slice value, hx_arena *arena, hx_identity *out)
+{
+    hx_slice names[2], proof = hx_slice_trim(value);
+    size_t count;
+    *out = (hx_identity){.principal = HX_EMPTY, .proof = proof, .kind = kind_names[KIND_none]};
+    if (proof.len == 0) return;
+    size_t space = hx_slice_find(proof, ' ');
+    hx_slice scheme = hx_slice_first(proof, space);
+    hx_slice credentials = hx_slice_trim(hx_slice_from(proof, space));
+    kind which = names_of(scheme, credentials, arena, names, &count);
+    if (which == KIND_whole) {
+        names[0] = proof;
+        count = 1;
+    }
+    name_principal(out, which, arena, names, count);
+}
+
+bool hx_cookie_value(hx_slice cookie_header, hx_slice name, hx_slice *value)
+{
+    hx_slice rest = cookie_header, pair;
+    while (hx_slice_next(&rest, ';', &pair)) {
+        size_t equals = hx_slice_find(pair, '=');
+        if (equals == SIZE_MAX || !hx_slice_eq(hx_slice_trim(hx_slice_first(pair, equals)), name)) continue;
+        *value = hx_slice_trim(hx_slice_from(pair, equals + 1));
+        return true;
+    }
+    return false;
+}

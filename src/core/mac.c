@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The digested bytes are: the tag, then for each part its length (8 bytes, little-endian) and itself. Small parts are
+ * gathered, so that a fingerprint's eleven parts are one call into OpenSSL. */
+#include "core/mac.h"
+
+#include "base/check.h"
+
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GATHER_BYTES 1024u
+#define SHORT_KEY_BYTES 16u
+
+struct hx_mac {
+    EVP_MAC_CTX *hmac;
+    EVP_MAC_CTX *siphash;
+    uint8_t short_key[SHORT_KEY_BYTES];
+    size_t gathered;
+    char gather[GATHER_BYTES];
+};
+
+static void must(int ok)
+{
+    if (!ok) hx_fatal(HX_EXIT_BUG, "OpenSSL can't compute a MAC; is its default provider loaded?");
+}
+
+static EVP_MAC_CTX *context_of(const char *algorithm)
+{
+    EVP_MAC *fetched = EVP_MAC_fetch(NULL, algorithm, NULL);
+    must(fetched != NULL);
+    EVP_MAC_CTX *context = EVP_MAC_CTX_new(fetched); /* holds its own reference */
+    EVP_MAC_free(fetched);
+    must(context != NULL);
+    return context;
+}
+
+hx_mac *hx_mac_new(const uint8_t secret[HX_SECRET_BYTES])
+{
+    hx_mac *mac = calloc(1, sizeof *mac);
+    if (!mac) hx_fatal(HX_EXIT_BUG, "out of memory");
+
+    char sha256[] = "SHA256";
+    OSSL_PARAM digest[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, sha256, 0), OSSL_PARAM_END};
+    mac->hmac = context_of("HMAC");
+    must(EVP_MAC_init(mac->hmac, secret, HX_SECRET_BYTES, digest));
+
+    /* The short MAC has a key of its own, so that it says nothing about the secret. */
+    hx_mac_begin(mac, 'K');
+    hx_mac_part(mac, HX_LIT("hapax short mac"));
+    hx_digest derived = hx_mac_end(mac);
+    memcpy(mac->short_key, derived.bytes, sizeof mac->short_key);
+    OPENSSL_cleanse(&derived, sizeof derived);
+    size_t short_bytes = sizeof(uint64_t);
+    OSSL_PARAM size[] = {OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &short_bytes), OSSL_PARAM_END};
+    mac->siphash = context_of("SIPHASH");
+    must(EVP_MAC_CTX_set_params(mac->siphash, size));
+    return mac;
+}
+
+void hx_mac_free(hx_mac **owned)
+{
+    hx_mac *mac = *owned;
+    *owned = NULL;
+    if (!mac) return;
+    EVP_MAC_CTX_free(mac->hmac);
+    EVP_MAC_CTX_free(mac->siphash);
+    OPENSSL_cleanse(mac, sizeof *mac);
+    free(mac);
+}
+
+bool hx_digest_eq(const hx_digest *a, const hx_digest *b)
+{
+    return CRYPTO_memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+}
+
+static void flush(hx_mac *mac)
+{
+    if (mac->gathered > 0) must(EVP_MAC_update(mac->hmac, (const unsigned char *)mac->gather, mac->gathered));
+    mac->gathered = 0;
+}
+
+static void gather(hx_mac *mac, const void *bytes, size_t len)
+{
+    if (len > sizeof mac->gather - mac->gathered) flush(mac);
+    if (len > sizeof mac->gather) {
+        must(EVP_MAC_update(mac->hmac, bytes, len));
+        return;
+    }
+    if (len > 0) memcpy(mac->gather + mac->gathered, bytes, len);
+    mac->gathered += len;
+}
+
+void hx_mac_begin(hx_mac *mac, char tag)
+{
+    must(EVP_MAC_init(mac->hmac, NULL, 0, NULL)); /* the same key again, without scheduling it again */
+    mac->gather[0] = tag;
+    mac->gathered = 1;
+}
+
+void hx_mac_part(hx_mac *mac, hx_slice bytes)
+{
+    uint8_t length[8];
+    for (size_t i = 0; i < sizeof length; i++) length[i] = (uint8_t)((uint64_t)bytes.len >> (8 * i));
+    gather(mac, length, sizeof length);
+    gather(mac, bytes.ptr, bytes.len);
+}
+
+hx_digest hx_mac_end(hx_mac *mac)
+{
+    hx_digest digest;
+    size_t written = 0;
+    flush(mac);
+    must(EVP_MAC_final(mac->hmac, digest.bytes, &written, sizeof digest.bytes));
+    HX_CHECK(written == sizeof digest.bytes);
+    return digest;
+}
+
+uint64_t hx_mac_short(hx_mac *mac, char tag, hx_slice bytes)
+{
+    uint8_t out[8];
+    size_t written = 0;
+    /* With the key each time: some 3.0 releases don't start afresh without it, and setting it is two additions. */
+    must(EVP_MAC_init(mac->siphash, mac->short_key, sizeof mac->short_key, NULL));
+    must(EVP_MAC_update(mac->siphash, (const unsigned char *)&tag, 1));
+    if (bytes.len > 0) must(EVP_MAC_update(mac->siphash, (const unsigned char *)bytes.ptr, bytes.len));
+    must(EVP_MAC_final(mac->siphash, out, &written, sizeof out));
+    HX_CHECK(written == sizeof out);
+    uint64_t value = 0;
+    for (size_t i = 0; i < sizeof out; i++) value |= (uint64_t)out[i] << (8 * i);
+    return value;
+}
