@@ -22,11 +22,24 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture
-def upstream():
-    server = Upstream()
-    yield server
-    server.close()
-    assert not server.errors, "\n".join(server.errors)
+def start_upstream(request):
+    """start_upstream(host=..., unix=..., listening=...): one more application server."""
+    request.node.upstreams = []
+
+    def start(**options):
+        request.node.upstreams.append(Upstream(**options))
+        return request.node.upstreams[-1]
+
+    yield start
+    for server in request.node.upstreams:
+        server.close()
+    errors = [error for server in request.node.upstreams for error in server.errors]
+    assert not errors, "\n".join(errors)
+
+
+@pytest.fixture
+def upstream(start_upstream):
+    return start_upstream()
 
 
 @pytest.fixture
@@ -44,7 +57,8 @@ def start_gateway(request, tmp_path, upstream):
         return gateway.start() if started else gateway
 
     yield start
-    upstream.close()  # before the gateways, so that none of them drains for a request which is never answered
+    for server in request.node.upstreams:
+        server.close()  # before the gateways, so that none of them drains for a request which is never answered
     failures = []
     for gateway in request.node.gateways:
         try:

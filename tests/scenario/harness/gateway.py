@@ -127,9 +127,11 @@ class Log:
 class Gateway:
     """`hapax serve`, started, and restarted at will on one store."""
 
-    def __init__(self, upstream, directory, config=None, workers=1, flags=(), env=None, listen="127.0.0.1:0"):
+    def __init__(self, upstream, directory, config=None, workers=1, flags=(), env=None, listen="127.0.0.1:0",
+                 store=None):
         self.directory = pathlib.Path(directory)
         self.store = self.directory / "store"
+        self.store_url = store or f"journal:{self.store}"
         self.upstream_url = upstream if isinstance(upstream, str) else upstream.url
         self.config = None
         if config is not None:
@@ -148,7 +150,7 @@ class Gateway:
 
     def command(self):
         words = [str(binary()), "serve", "--listen", self.listen, "--upstream", self.upstream_url,
-                 "--store", f"journal:{self.store}", "--workers", str(self.workers)]
+                 "--store", self.store_url, "--workers", str(self.workers)]
         return words + (["--config", str(self.config)] if self.config else []) + self.flags
 
     def start(self, env=None, **popen):

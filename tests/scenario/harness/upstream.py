@@ -16,7 +16,7 @@ import traceback
 
 from . import answers
 from .waiting import HANG_S
-from .wire import Disconnected, Malformed, Message, Reader
+from .wire import Disconnected, Malformed, Message, Reader, as_bytes, head_bytes, pairs
 
 GONE = (ConnectionError, BrokenPipeError, Disconnected, socket.timeout, OSError)
 
@@ -100,6 +100,12 @@ class Exchange:
 
     def send(self, data):
         self.sock.sendall(data)
+
+    def answer(self, status, body=b"", headers=()):
+        """A whole answer, for behaviours that a story writes itself."""
+        content = as_bytes(body)
+        fields = pairs(headers) + [("Content-Length", len(content))]
+        self.send(head_bytes(f"HTTP/1.1 {status} Answer", fields) + content)
 
     def send_some(self, data):
         return self.sock.send(data)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--dev, for a laptop: short keys, errors that are not frozen under a key, logs for people, and a word of it in every
+answer."""
+from harness import answer, in_turn, numbered
+
+
+def says_dev(response):
+    return any("dev" in f"{name} {value}".lower() for name, value in response.headers)
+
+
+def test_short_keys_are_taken(start_gateway, upstream):
+    gateway = start_gateway(flags=["--dev"])
+    assert gateway.post("/refunds", key="a", json={}).idempotency == "stored"
+    assert gateway.post("/refunds", key="a", json={}).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 1
+
+
+def test_server_errors_are_released(start_gateway, upstream, key):
+    gateway = start_gateway(flags=["--dev"])
+    upstream.on("/refunds", in_turn(answer(500, "a bug", effect=False), numbered))
+    assert gateway.post("/refunds", key=key, json={}).idempotency == "released"
+    assert gateway.post("/refunds", key=key, json={}).idempotency == "stored"
+    assert upstream.effects("/refunds") == 1
+
+
+def test_every_answer_says_so(start_gateway, upstream, key):
+    gateway = start_gateway(flags=["--dev"])
+    answers = [gateway.post("/refunds", key=key, json={}), gateway.post("/refunds", key=key, json={}),
+               gateway.get("/thing"), gateway.post("/refunds", key="", json={})]
+    assert all(says_dev(response) for response in answers), answers
+    assert upstream.effects("/refunds") == 1
+
+
+def test_nothing_says_so_without_it(gateway, upstream, key):
+    assert not says_dev(gateway.post("/refunds", key=key, json={}))
+    assert upstream.effects("/refunds") == 1
+
+
+def test_logs_are_for_people(start_gateway, upstream, key):
+    gateway = start_gateway(flags=["--dev"])
+    gateway.post("/refunds", key=key, json={})
+    lines = gateway.shown_output().splitlines()[1:]
+    assert lines and not any(line.startswith("{") for line in lines)
+    assert upstream.effects("/refunds") == 1
