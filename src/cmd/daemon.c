@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cmd/daemon.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "gateway/gateway.h"
+#include "jobs/sweep.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WORKERS_MAX 64u
+#define SPOOL_BYTES (256u * 1024u)
+#define DRAIN_SECONDS 60
+#define DESCRIPTORS_KEPT 64u /* for the store, the log, connections to the application are counted apart */
+#define SWEEP_INTERVAL HX_SECOND
+
+typedef struct {
+    hx_worker worker; /* first: a worker is told apart by its address */
+    hx_loop *loop;
+    hx_task drain;
+    pthread_t thread;
+    bool running;
+} worker_thread;
+
+struct hx_daemon {
+    const hx_config *config;
+    hx_store *store;
+    hx_gateway gateway;
+    worker_thread workers[WORKERS_MAX];
+    unsigned worker_count;
+    char address[HX_ADDRESS_BYTES];
+    struct {
+        hx_loop *loop;
+        hx_task stop;
+        hx_sweep sweep;
+        pthread_t thread;
+        bool running;
+    } background;
+    sigset_t signals;
+};
+
+static uint64_t raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) (void)getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
+static int open_store(hx_daemon *daemon)
+{
+    const hx_config *config = daemon->config;
+    char error[HX_STORE_ERROR_BYTES];
+    hx_store_options options = {.bytes_max = config->store_bytes_max,
+                                .waiters_max = config->limits.waiters,
+                                .waiters_per_op_max = config->limits.waiters_per_operation};
+    daemon->store = hx_store_open(config->store, &options, error);
+    if (!daemon->store) {
+        fprintf(stderr, "hapax: %s\n", error);
+        return HX_EXIT_STORE;
+    }
+    hx_log_begin(HX_LOG_INFO, "store is open");
+    hx_log_str("store", config->store);
+    hx_log_end();
+    if (!hx_store_about(daemon->store)->durable)
+        hx_log_say(HX_LOG_WARN, "this store forgets everything when the process ends: use it for tests only");
+    return HX_EXIT_OK;
+}
+
+/* A worker's share of the descriptors: half for clients, half for connections to the application. */
+static uint32_t connections_max(const hx_daemon *daemon, uint64_t descriptors)
+{
+    uint64_t share = (descriptors - DESCRIPTORS_KEPT) / daemon->worker_count;
+    uint64_t wanted = daemon->config->limits.connections;
+    return (uint32_t)(wanted < share ? wanted : share);
+}
+
+static int make_worker(hx_daemon *daemon, worker_thread *w, uint64_t descriptors)
+{
+    const hx_config *config = daemon->config;
+    const hx_limits *limits = &config->limits;
+    hx_server_limits server_limits = {.connections_max = connections_max(daemon, descriptors),
+                                      .head_bytes_max = limits->head_bytes,
+                                      .fields_max = limits->headers,
+                                      .chunk_extension_bytes_max = 4096,
+                                      .head_timeout = limits->head_timeout,
+                                      .idle_timeout = limits->idle_timeout,
+                                      .body_rate_min = limits->body_rate_min,
+                                      .send_timeout = limits->send_timeout};
+    hx_upstream_limits upstream_limits = {.connect_timeout = limits->connect_timeout,
+                                          .idle_timeout = limits->upstream_idle_timeout,
+                                          .idle_max = 256,
+                                          .connections_max = 4096,
+                                          .waiting_max = 16384,
+                                          .head_bytes_max = 64u * 1024u,
+                                          .fields_max = 200};
+    char error[256];
+    w->loop = hx_loop_new();
+    hx_worker_init(&w->worker, &daemon->gateway, w->loop);
+    hx_store_attach(daemon->store, w->loop);
+    w->worker.server = hx_server_new(w->loop, &server_limits, &hx_gateway_handler, &w->worker);
+    for (size_t i = 0; i < config->upstream_count; i++) {
+        w->worker.upstreams[i] = hx_upstream_new(w->loop, config->upstreams[i].url, &upstream_limits, error);
+        if (w->worker.upstreams[i]) continue;
+        fprintf(stderr, "hapax: upstream %.*s: %s\n", HX_FMT(config->upstreams[i].url), error);
+        return HX_EXIT_USAGE;
+    }
+    return HX_EXIT_OK;
+}
+
+static int listen_on(hx_daemon *daemon, hx_slice address, bool is_first)
+{
+    char bound[HX_ADDRESS_BYTES], error[256];
+    for (unsigned i = 0; i < daemon->worker_count; i++) {
+        int descriptor = hx_listen(i == 0 ? address : hx_slice_of(bound), bound, error);
+        if (descriptor < 0) {
+            fprintf(stderr, "hapax: can't listen on %.*s: %s\n", HX_FMT(address), error);
+            return HX_EXIT_ADDRESS;
+        }
+        hx_server_accept(daemon->workers[i].worker.server, descriptor, hx_slice_of(bound));
+    }
+    hx_log_begin(HX_LOG_INFO, "listening");
+    hx_log_text("address", bound);
+    hx_log_int("workers", daemon->worker_count);
+    hx_log_end();
+    if (is_first) memcpy(daemon->address, bound, sizeof bound);
+    return HX_EXIT_OK;
+}
+
+int hx_daemon_open(const hx_config *config, hx_daemon **out)
+{
+    hx_daemon *daemon = calloc(1, sizeof *daemon);
+    HX_CHECK(daemon != NULL);
+    daemon->config = config;
+    daemon->worker_count = config->workers < WORKERS_MAX ? config->workers : WORKERS_MAX;
+    *out = daemon;
+    /* Every thread inherits this mask, so that signals come to hx_daemon_run alone. */
+    sigemptyset(&daemon->signals);
+    sigaddset(&daemon->signals, SIGTERM);
+    sigaddset(&daemon->signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &daemon->signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    uint64_t descriptors = raise_descriptor_limit();
+    int code = open_store(daemon);
+    if (code != HX_EXIT_OK) return code;
+    daemon->gateway = (hx_gateway){.policies = &config->policies,
+                                   .store = daemon->store,
+                                   .dev = config->dev,
+                                   .access_log = config->access_log == HX_ACCESS_LOG_STDERR,
+                                   .spool_bytes = SPOOL_BYTES,
+                                   .spool_directory = "/tmp"};
+    for (unsigned i = 0; i < daemon->worker_count && code == HX_EXIT_OK; i++)
+        code = make_worker(daemon, &daemon->workers[i], descriptors);
+    for (size_t i = 0; i < config->listen_count && code == HX_EXIT_OK; i++)
+        code = listen_on(daemon, config->listen[i], i == 0);
+    if (code != HX_EXIT_OK) return code;
+    daemon->background.loop = hx_loop_new();
+    hx_store_attach(daemon->store, daemon->background.loop);
+    hx_sweep_start(&daemon->background.sweep, daemon->background.loop, daemon->store, SWEEP_INTERVAL);
+    return HX_EXIT_OK;
+}
+
+const char *hx_daemon_address(const hx_daemon *daemon)
+{
+    return daemon->address;
+}
+
+static void *run_loop(void *loop)
+{
+    hx_loop_run(loop);
+    hx_arena_pool_drain();
+    return NULL;
+}
+
+static void worker_drained(hx_worker *worker)
+{
+    hx_loop_stop(worker->loop);
+}
+
+static void drain_worker(hx_task *task)
+{
+    hx_worker_drain(&HX_OWNER(task, worker_thread, drain)->worker, worker_drained);
+}
+
+static void background_stopped(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_loop_stop(daemon->background.loop);
+}
+
+static void stop_background(hx_task *task)
+{
+    hx_daemon *daemon = HX_OWNER(task, hx_daemon, background.stop);
+    hx_sweep_stop(&daemon->background.sweep, background_stopped, daemon);
+}
+
+/* Ends the process at once: whatever is under way is unknown at the next start. */
+static _Noreturn void give_up(const char *why)
+{
+    hx_log_say(HX_LOG_WARN, "%s: requests still under way are unknown at the next start", why);
+    _exit(HX_EXIT_OK);
+}
+
+static void join_or_give_up(hx_daemon *daemon, pthread_t thread, const struct timespec *deadline)
+{
+    for (;;) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        struct timespec step = {.tv_sec = now.tv_sec + (now.tv_nsec >= 900000000), .tv_nsec = (now.tv_nsec + 100000000) % 1000000000};
+        if (pthread_timedjoin_np(thread, NULL, &step) == 0) return;
+        struct timespec none = {0};
+        if (sigtimedwait(&daemon->signals, NULL, &none) > 0) give_up("a second signal");
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec > deadline->tv_sec) give_up("draining took too long");
+    }
+}
+
+int hx_daemon_run(hx_daemon *daemon)
+{
+    for (unsigned i = 0; i < daemon->worker_count; i++) {
+        worker_thread *w = &daemon->workers[i];
+        w->drain.run = drain_worker;
+        int failed = pthread_create(&w->thread, NULL, run_loop, w->loop);
+        HX_CHECK(failed == 0);
+        w->running = true;
+    }
+    daemon->background.stop.run = stop_background;
+    int failed = pthread_create(&daemon->background.thread, NULL, run_loop, daemon->background.loop);
+    HX_CHECK(failed == 0);
+    daemon->background.running = true;
+
+    int number = 0;
+    while (sigwait(&daemon->signals, &number) != 0) {}
+    hx_log_say(HX_LOG_INFO, "draining");
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += DRAIN_SECONDS;
+    for (unsigned i = 0; i < daemon->worker_count; i++) hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].drain);
+    for (unsigned i = 0; i < daemon->worker_count; i++) join_or_give_up(daemon, daemon->workers[i].thread, &deadline);
+    hx_loop_post(daemon->background.loop, &daemon->background.stop);
+    join_or_give_up(daemon, daemon->background.thread, &deadline);
+    hx_log_say(HX_LOG_INFO, "stopped");
+    return HX_EXIT_OK;
+}
+
+void hx_daemon_close(hx_daemon **owned)
+{
+    hx_daemon *daemon = *owned;
+    if (!daemon) return;
+    for (unsigned i = 0; i < daemon->worker_count; i++) {
+        worker_thread *w = &daemon->workers[i];
+        if (!w->loop) continue;
+        hx_worker_clear(&w->worker);
+        hx_loop_free(&w->loop);
+    }
+    hx_loop_free(&daemon->background.loop);
+    if (daemon->store) hx_store_close(&daemon->store);
+    hx_arena_pool_drain();
+    free(daemon);
+    *owned = NULL;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/body.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void hx_body_init(hx_body *body, hx_arena *arena, uint64_t len_max, uint64_t spool_from, const char *spool_directory)
+{
+    *body = (hx_body){.len_max = len_max, .spool_from = spool_from, .spool_directory = spool_directory, .file = -1};
+    hx_buf_init(&body->memory, arena, (size_t)(len_max < spool_from ? len_max : spool_from));
+}
+
+static bool write_all(int file, hx_slice bytes)
+{
+    while (bytes.len > 0) {
+        ssize_t written = write(file, bytes.ptr, bytes.len);
+        if (written <= 0) return false;
+        bytes = hx_slice_from(bytes, (size_t)written);
+    }
+    return true;
+}
+
+static bool move_to_file(hx_body *body)
+{
+    body->file = open(body->spool_directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return body->file >= 0 && write_all(body->file, hx_buf_slice(&body->memory));
+}
+
+hx_body_result hx_body_append(hx_body *body, hx_slice piece)
+{
+    if (piece.len > body->len_max - body->len) return HX_BODY_TOO_LARGE;
+    if (body->file < 0 && !hx_buf_append(&body->memory, piece)) {
+        if (!move_to_file(body)) return HX_BODY_NO_ROOM;
+    }
+    if (body->file >= 0 && !write_all(body->file, piece)) return HX_BODY_NO_ROOM;
+    body->len += piece.len;
+    return HX_BODY_OK;
+}
+
+bool hx_body_whole(hx_body *body, hx_slice *whole)
+{
+    if (body->file < 0) {
+        *whole = hx_buf_slice(&body->memory);
+        return true;
+    }
+    void *mapped = mmap(NULL, (size_t)body->len, PROT_READ, MAP_PRIVATE, body->file, 0);
+    if (mapped == MAP_FAILED) return false;
+    body->mapped = mapped;
+    *whole = (hx_slice){mapped, (size_t)body->len};
+    return true;
+}
+
+void hx_body_free(hx_body *body)
+{
+    if (body->mapped) munmap(body->mapped, (size_t)body->len);
+    if (body->file >= 0) close(body->file);
+    body->mapped = NULL;
+    body->file = -1;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The body of a keyed request: bounded, whole before anything is decided, and beyond a size that would crowd memory
+ * kept in an unlinked file that is mapped when it is complete. */
+#ifndef HX_GATEWAY_BODY_H
+#define HX_GATEWAY_BODY_H
+
+#include "base/buf.h"
+
+typedef struct {
+    hx_buf memory;
+    uint64_t len;
+    uint64_t len_max;
+    uint64_t spool_from;
+    const char *spool_directory;
+    int file; /* -1: all in memory */
+    void *mapped;
+} hx_body;
+
+typedef enum { HX_BODY_OK, HX_BODY_TOO_LARGE, HX_BODY_NO_ROOM /* the spool directory can't take it */ } hx_body_result;
+
+void hx_body_init(hx_body *body, hx_arena *arena, uint64_t len_max, uint64_t spool_from, const char *spool_directory);
+hx_body_result hx_body_append(hx_body *body, hx_slice piece) HX_MUST_USE;
+/* The whole body, once it is complete. False: the file can't be mapped. */
+bool hx_body_whole(hx_body *body, hx_slice *whole) HX_MUST_USE;
+void hx_body_free(hx_body *body);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Claiming the key: a look first, because most duplicates come long after the first request; then the claim, which is
+ * durable before anything is sent; and the decision on what was found. */
+#include "gateway/request.h"
+
+#include "base/check.h"
+
+
+static void fill_record(hx_request *r)
+{
+    const hx_policy *policy = r->policy;
+    hx_record *record = &r->record;
+    hx_ms now = hx_loop_now(r->worker->loop);
+    record->op = r->op;
+    record->state = HX_PROCESSING;
+    record->from_state = HX_ABSENT;
+    record->created_at = record->changed_at = now;
+    record->lease_until = now + policy->lease;
+    record->owner = hx_store_about(r->worker->gateway->store)->owner;
+    record->fingerprint = r->claimant.fingerprint;
+    record->proof = r->claimant.proof;
+    record->rule_version = policy->rule_version;
+    record->attempt = 1;
+    record->route = hx_slice_first(r->route, HX_RECORD_TEXT_MAX);
+    record->correlation = r->correlation;
+    record->reason = record->result = HX_EMPTY;
+    record->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
+    hx_fingerprint_parts(r->worker->mac, &r->fingerprint_input, r->arena, record->parts);
+}
+
+/* Says which parts differ, from the short MAC of each that the record keeps. */
+static hx_slice mismatch_detail(hx_request *r, const hx_record *found)
+{
+    uint64_t parts[HX_PART_COUNT];
+    hx_fingerprint_parts(r->worker->mac, &r->fingerprint_input, r->arena, parts);
+    hx_buf text;
+    hx_buf_init(&text, r->arena, 512);
+    hx_buf_puts(&text, "This key was first used for a request with another ");
+    unsigned differing = 0;
+    for (unsigned i = 0; i < HX_PART_COUNT; i++) {
+        if (parts[i] == found->parts[i]) continue;
+        if (differing++ > 0) hx_buf_puts(&text, ", ");
+        hx_buf_puts(&text, hx_fingerprint_part_text((hx_fingerprint_part)i));
+    }
+    if (differing == 0) hx_buf_puts(&text, "content");
+    hx_buf_puts(&text, ".");
+    return hx_buf_slice(&text);
+}
+
+static hx_progress refuse_unknown(hx_request *r)
+{
+    r->told = HX_TOLD_UNKNOWN;
+    r->retry_after = 5 * HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_OUTCOME_UNKNOWN, HX_EMPTY);
+}
+
+static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
+{
+    r->told = HX_TOLD_REPLAYED;
+    return hx_request_refuse(r, HX_ERROR_NOT_RETAINED,
+                             hx_arena_printf(r->arena, "The operation was executed and answered with status %u.",
+                                             (unsigned)found->answer.status));
+}
+
+static hx_progress submit(hx_request *r)
+{
+    fill_record(r);
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_claim(r->worker->gateway->store, &r->call, &r->record, 0);
+    return HX_PARKED;
+}
+
+hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
+{
+    hx_decision decision = hx_lifecycle_decide(found, &r->claimant, r->policy->on_duplicate);
+    if (found && found != &r->found) r->found = *found;
+    switch (decision) {
+    case HX_DECIDE_CLAIM: return submit(r);
+    case HX_DECIDE_WAIT: return hx_request_go(r, HX_STEP_wait);
+    case HX_DECIDE_REPLAY: return hx_request_go(r, HX_STEP_replay);
+    case HX_DECIDE_REJECT:
+        r->told = HX_TOLD_REPLAYED;
+        return hx_request_refuse(r, HX_ERROR_DUPLICATE_REJECTED, HX_EMPTY);
+    case HX_DECIDE_NOOP:
+        r->told = HX_TOLD_REPLAYED;
+        r->reply_kind = HX_REPLY_NOOP;
+        return hx_request_go(r, HX_STEP_reply);
+    case HX_DECIDE_NOT_RETAINED: return refuse_not_retained(r, &r->found);
+    case HX_DECIDE_MISMATCH: return hx_request_refuse(r, HX_ERROR_PAYLOAD_MISMATCH, mismatch_detail(r, &r->found));
+    case HX_DECIDE_NOT_AUTHORIZED: return hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
+    case HX_DECIDE_UNKNOWN: return refuse_unknown(r);
+    case HX_DECIDE_EXPIRED: return hx_request_refuse(r, HX_ERROR_EXPIRED, HX_EMPTY);
+    }
+    HX_CHECK(!"every decision has a row");
+    return HX_PARKED;
+}
+
+static hx_progress claim_back(hx_request *r)
+{
+    switch (r->call.result) {
+    case HX_STORE_OK:
+        r->claimed = true;
+        hx_worker_keep_lease(r);
+        return hx_request_go(r, HX_STEP_forward);
+    case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);
+    case HX_STORE_FULL:
+        r->retry_after = 5 * HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The idempotency store has no room for a new key."));
+    default:
+        r->retry_after = HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
+    }
+}
+
+hx_progress hx_step_claim(hx_request *r)
+{
+    if (hx_request_call_back(r)) return claim_back(r);
+    if (r->call_state == HX_CALL_PENDING) return HX_PARKED; /* the client left; the claim is on its way all the same */
+    hx_peek peek = hx_store_peek(r->worker->gateway->store, &r->op, r->arena, &r->found);
+    return hx_claim_decide(r, peek == HX_PEEK_FOUND ? &r->found : NULL);
+}

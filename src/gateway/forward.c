@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asking the application, once. The claim is durable by now. The answer is collected whole before anything is decided;
+ * one that is too large or endless is recorded by its head alone and then handed on.
+ * A client that leaves changes nothing here: what was sent is finished and recorded. */
+#include "gateway/request.h"
+
+#include "base/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of a keyed request: its answer must fit every later client. */
+static bool is_withheld_when_keyed(hx_field_id id)
+{
+    return id == HX_FIELD_ACCEPT_ENCODING || id == HX_FIELD_RANGE || id == HX_FIELD_IF_RANGE;
+}
+
+static bool is_replaced(const hx_field *field)
+{
+    switch (field->id) {
+    case HX_FIELD_FORWARDED:
+    case HX_FIELD_X_FORWARDED_FOR:
+    case HX_FIELD_X_FORWARDED_HOST:
+    case HX_FIELD_X_FORWARDED_PROTO: return true;
+    default: return hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
+    }
+}
+
+static bool is_traced(hx_field_id id)
+{
+    return id == HX_FIELD_TRACEPARENT || id == HX_FIELD_X_CORRELATION_ID;
+}
+
+static void put_forwarded(const hx_request *r, hx_buf *out)
+{
+    hx_slice host = hx_fields_get(&r->stream->request.fields, HX_FIELD_HOST);
+    hx_slice peer = r->stream->peer;
+    bool is_v6 = hx_slice_find(peer, ':') != SIZE_MAX;
+    hx_buf_puts(out, is_v6 ? "Forwarded: for=\"[" : "Forwarded: for=");
+    hx_buf_put(out, peer);
+    hx_buf_puts(out, is_v6 ? "]\";host=\"" : ";host=\"");
+    hx_buf_put(out, host);
+    hx_buf_puts(out, "\";proto=http\r\nX-Forwarded-For: ");
+    hx_buf_put(out, peer);
+    hx_buf_puts(out, "\r\nX-Forwarded-Host: ");
+    hx_buf_put(out, host);
+    hx_buf_puts(out, "\r\nX-Forwarded-Proto: http\r\n");
+}
+
+static void put_operation(const hx_request *r, hx_buf *out)
+{
+    char text[128];
+    int len = snprintf(text, sizeof text, "Accept-Encoding: identity\r\nHapax-Attempt: %u\r\nHapax-Operation: ",
+                       (unsigned)r->record.attempt);
+    hx_buf_put(out, (hx_slice){text, (size_t)len});
+    for (size_t i = 0; i < sizeof r->op.bytes; i++) snprintf(text + 2 * i, 3, "%02x", r->op.bytes[i]);
+    hx_buf_put(out, (hx_slice){text, 2 * sizeof r->op.bytes});
+    len = snprintf(text, sizeof text, ".%llu\r\ntraceparent: ", (unsigned long long)r->record.epoch);
+    hx_buf_put(out, (hx_slice){text, (size_t)len});
+    hx_buf_put(out, (hx_slice){r->traceparent, 55});
+    hx_buf_puts(out, "\r\nX-Correlation-Id: ");
+    hx_buf_put(out, r->correlation);
+    hx_buf_puts(out, "\r\n");
+}
+
+static void put_framing(const hx_request *r, bool keyed, hx_buf *out)
+{
+    const hx_request_head *head = &r->stream->request;
+    char text[64];
+    if (!keyed && head->chunked) {
+        hx_buf_puts(out, "Transfer-Encoding: chunked\r\n");
+        return;
+    }
+    if (!head->has_body && head->content_length < 0) return;
+    long long length = keyed ? (long long)r->body.len : (long long)head->content_length;
+    int len = snprintf(text, sizeof text, "Content-Length: %lld\r\n", length);
+    hx_buf_put(out, (hx_slice){text, (size_t)len});
+}
+
+void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
+{
+    const hx_request_head *head = &r->stream->request;
+    hx_buf_put(out, head->method);
+    hx_buf_puts(out, " ");
+    hx_buf_put(out, head->target);
+    hx_buf_puts(out, " HTTP/1.1\r\n");
+    if (head->fields.lines[HX_FIELD_HOST] == 0)
+        hx_field_write(out, HX_LIT("Host"), hx_upstream_host(r->worker->upstreams[r->policy->upstream]));
+    for (size_t i = 0; i < head->fields.count; i++) {
+        const hx_field *field = &head->fields.items[i];
+        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field)) continue;
+        if (keyed && (is_withheld_when_keyed(field->id) || is_traced(field->id))) continue;
+        hx_field_write(out, field->name, field->value);
+    }
+    if (!keyed && head->upgrade) {
+        hx_buf_puts(out, "Connection: upgrade\r\n");
+        hx_field_write(out, HX_LIT("Upgrade"), hx_fields_get(&head->fields, HX_FIELD_UPGRADE));
+    }
+    put_forwarded(r, out);
+    if (keyed) put_operation(r, out);
+    put_framing(r, keyed, out);
+    hx_buf_puts(out, "\r\n");
+}
+
+/* Names that are ours to send to clients. */
+static bool is_ours(const hx_field *field)
+{
+    switch (field->id) {
+    case HX_FIELD_IDEMPOTENCY_STATUS:
+    case HX_FIELD_IDEMPOTENCY_EXPIRES:
+    case HX_FIELD_IDEMPOTENT_REPLAYED:
+    case HX_FIELD_ORIGINAL_REQUEST_TIME:
+    case HX_FIELD_ERROR_CODE:
+    case HX_FIELD_X_CORRELATION_ID: return true;
+    default: return hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
+    }
+}
+
+static size_t lines_len(const hx_fields *fields)
+{
+    size_t len = 64; /* a Date of ours */
+    for (size_t i = 0; i < fields->count; i++) len += fields->items[i].name.len + fields->items[i].value.len + 4;
+    return len;
+}
+
+static hx_slice end_to_end_lines(hx_request *r, const hx_fields *fields, bool with_cookies)
+{
+    hx_buf lines;
+    hx_buf_init(&lines, r->arena, lines_len(fields));
+    for (size_t i = 0; i < fields->count; i++) {
+        const hx_field *field = &fields->items[i];
+        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_ours(field)) continue;
+        if (field->id == HX_FIELD_SET_COOKIE && !with_cookies) continue;
+        hx_field_write(&lines, field->name, field->value);
+    }
+    if (fields->lines[HX_FIELD_DATE] == 0) {
+        char date[HX_HTTP_DATE_BYTES];
+        hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_loop_now(r->worker->loop), date));
+    }
+    return hx_buf_slice(&lines);
+}
+
+void hx_forward_keep_head(hx_request *r, const hx_answer_head *head)
+{
+    r->answer_status = head->status;
+    r->answer_reason = head->reason;
+    r->answer_length = head->content_length;
+    r->answer_has_retry_after = head->fields.lines[HX_FIELD_RETRY_AFTER] > 0;
+    r->lines_kept = end_to_end_lines(r, &head->fields, false);
+    r->lines_first = head->fields.lines[HX_FIELD_SET_COOKIE] > 0 ? end_to_end_lines(r, &head->fields, true)
+                                                                  : r->lines_kept;
+}
+
+static bool is_event_stream(const hx_answer_head *head)
+{
+    return hx_slice_starts_nocase(hx_fields_get(&head->fields, HX_FIELD_CONTENT_TYPE), HX_LIT("text/event-stream"));
+}
+
+/* From here on the answer isn't kept: it stops flowing until its outcome is durable and the client can have it. */
+static void stop_keeping(hx_request *r)
+{
+    r->answer_streamed = true;
+    hx_exchange_pause(&r->exchange);
+    hx_request_run(r);
+}
+
+static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
+{
+    hx_request *r = exchange->user;
+    r->exchange_state = HX_EXCHANGE_ANSWERING;
+    hx_forward_keep_head(r, head);
+    hx_buf_init(&r->answer_body, r->arena, (size_t)r->policy->answer_bytes_max);
+    bool too_large = head->content_length > 0 && (uint64_t)head->content_length > r->policy->answer_bytes_max;
+    bool has_body = !exchange->answer_has_no_body && head->status != 204 && head->status != 304;
+    if (head->status == 101) {
+        r->exchange_cancelled = true; /* a protected request never asks for an upgrade */
+        hx_exchange_cancel(exchange);
+    } else if (has_body && (too_large || is_event_stream(head))) {
+        stop_keeping(r);
+    }
+}
+
+static void answer_body(hx_exchange *exchange, hx_slice piece)
+{
+    hx_request *r = exchange->user;
+    if (hx_buf_append(&r->answer_body, piece)) return;
+    /* What is over the limit is streamed; this piece is the first of it, and waits with what was collected. */
+    r->answer_body.max = r->answer_body.len + piece.len;
+    hx_buf_put(&r->answer_body, piece);
+    if (!r->answer_streamed) stop_keeping(r);
+}
+
+static void answer_end(hx_exchange *exchange)
+{
+    hx_request *r = exchange->user;
+    r->exchange_state = HX_EXCHANGE_WHOLE;
+    hx_request_run(r);
+}
+
+static void answer_failed(hx_exchange *exchange, hx_upstream_error error)
+{
+    hx_request *r = exchange->user;
+    r->exchange_state = HX_EXCHANGE_FAILED;
+    r->exchange_error = error;
+    hx_request_run(r);
+}
+
+static const hx_exchange_events forward_events = {
+    .head = answer_head, .body = answer_body, .end = answer_end, .failed = answer_failed};
+
+static hx_progress start(hx_request *r)
+{
+    hx_buf head;
+    hx_buf_init(&head, r->arena, 256u * 1024u);
+    hx_forward_head(r, true, &head);
+    r->exchange = (hx_exchange){
+        .arena = r->arena,
+        .events = &forward_events,
+        .user = r,
+        .head = hx_buf_slice(&head),
+        .body = r->fingerprint_input.body,
+        .pooled_idle_max = HX_SECOND, /* a stale keep-alive would be an unknown */
+    };
+    r->exchange_state = HX_EXCHANGE_OPEN;
+    hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
+    hx_request_start_timer(r, r->policy->upstream_timeout);
+    return HX_PARKED;
+}
+
+hx_progress hx_step_forward(hx_request *r)
+{
+    if (r->exchange_state == HX_EXCHANGE_NONE) return start(r);
+    if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->answer_streamed) return hx_request_go(r, HX_STEP_settle);
+    if (!r->timer_rang) return HX_PARKED;
+    if (r->exchange.bytes_sent > 0) return hx_request_go(r, HX_STEP_settle);
+    if (!r->exchange_cancelled) { /* not one byte was sent, and none will be: provably nothing happened */
+        r->exchange_cancelled = true;
+        hx_exchange_cancel(&r->exchange);
+    }
+    return HX_PARKED;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gateway: what stands behind the listeners of each worker. */
+#ifndef HX_GATEWAY_GATEWAY_H
+#define HX_GATEWAY_GATEWAY_H
+
+#include "config/config.h"
+#include "core/policy.h"
+#include "net/server.h"
+#include "net/upstream.h"
+#include "store/store.h"
+
+/* What all workers share; nothing in it changes while they run. */
+typedef struct {
+    const hx_policy_set *policies;
+    hx_store *store;
+    bool dev;
+    bool access_log;
+    uint64_t spool_bytes; /* request bodies above this go to an unlinked file */
+    const char *spool_directory;
+} hx_gateway;
+
+/* One thread's part: its loop, its connections to the application, its requests. */
+typedef struct hx_worker {
+    const hx_gateway *gateway;
+    hx_loop *loop;
+    hx_server *server;
+    hx_mac *mac;
+    hx_upstream *upstreams[HX_UPSTREAMS_MAX];
+    hx_link requests;
+    uint32_t request_count;
+    struct {
+        hx_link claims; /* of requests, the next one to renew first */
+        hx_timer timer;
+        hx_store_call call; /* one at a time */
+        hx_arena arena;
+        bool busy;
+    } leases;
+    bool draining;
+    bool server_drained;
+    void (*drained)(struct hx_worker *worker);
+} hx_worker;
+
+/* The handler for hx_server_new, with the worker as its app. */
+extern const hx_server_handler hx_gateway_handler;
+
+/* Before its loop runs. The server and the upstreams are added by the caller, and freed by hx_worker_clear. */
+void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop);
+/* Lets everything under way end, requests whose clients have gone too, then calls `drained`. */
+void hx_worker_drain(hx_worker *worker, void (*drained)(hx_worker *worker));
+void hx_worker_clear(hx_worker *worker);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client was told that the outcome is unknown, and the exchange lives on: for `grace` its late answer is still
+ * taken, and settles the operation for every later request. */
+#include "gateway/request.h"
+
+static bool is_final(const hx_request *r)
+{
+    return r->record.state != HX_UNKNOWN;
+}
+
+static hx_progress let_go(hx_request *r)
+{
+    if (r->exchange_state >= HX_EXCHANGE_WHOLE) return hx_request_go(r, HX_STEP_finish);
+    if (!r->exchange_cancelled) {
+        r->exchange_cancelled = true;
+        hx_exchange_cancel(&r->exchange);
+    }
+    return HX_PARKED;
+}
+
+hx_progress hx_step_harvest(hx_request *r)
+{
+    if (is_final(r) || r->harvested || r->exchange_state == HX_EXCHANGE_FAILED) return let_go(r);
+    if (r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed) {
+        hx_request_stop_timer(r);
+        r->harvested = true; /* whatever it means: there is nothing more to come */
+        r->settling = false;
+        return hx_request_go(r, HX_STEP_settle);
+    }
+    if (r->timer_rang) return let_go(r);
+    if (!hx_timer_running(&r->timer)) hx_request_start_timer(r, r->policy->grace);
+    return HX_PARKED;
+}

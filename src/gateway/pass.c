@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Unprotected traffic: safe methods, routes that pass, requests without a key. Streamed both ways with back-pressure,
+ * in bounded memory; nothing is kept. An upgrade becomes a tunnel. */
+#include "gateway/request.h"
+
+static void upload(hx_stream *stream, hx_slice piece, bool last)
+{
+    hx_request *r = stream->user;
+    if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->exchange_cancelled) return;
+    if (piece.len > 0 && !hx_exchange_write(&r->exchange, piece)) hx_stream_pause(stream);
+    if (last) hx_exchange_finish(&r->exchange);
+}
+
+static void upload_broken(hx_stream *stream, unsigned status, const char *detail)
+{
+    hx_request *r = stream->user;
+    r->body_state = HX_BODY_BROKEN;
+    r->body_error_status = status;
+    r->body_error_detail = detail;
+    hx_request_run(r);
+}
+
+static void client_drained(hx_stream *stream)
+{
+    hx_request *r = stream->user;
+    if (r->exchange_state == HX_EXCHANGE_ANSWERING) hx_exchange_resume(&r->exchange);
+}
+
+static void upstream_drained(hx_exchange *exchange)
+{
+    hx_request *r = exchange->user;
+    hx_stream_resume(r->stream);
+}
+
+static void open_tunnel(hx_request *r)
+{
+    r->stream->events.body = upload;
+    hx_stream_tunnel(r->stream);
+    hx_exchange_tunnel(&r->exchange);
+}
+
+static void download_head(hx_exchange *exchange, const hx_answer_head *head)
+{
+    hx_request *r = exchange->user;
+    r->exchange_state = HX_EXCHANGE_ANSWERING;
+    hx_request_stop_timer(r);
+    hx_forward_keep_head(r, head);
+    r->reply_status = head->status;
+    r->replied = true;
+    if (head->status == 101 && r->stream->request.upgrade) {
+        hx_slice lines = hx_arena_printf(r->arena, "Connection: upgrade\r\nUpgrade: %.*s\r\n%.*s",
+                                         HX_FMT(hx_fields_get(&head->fields, HX_FIELD_UPGRADE)), HX_FMT(r->lines_first));
+        hx_stream_begin(r->stream, 101, head->reason, lines, -1);
+        open_tunnel(r);
+        return;
+    }
+    hx_stream_begin(r->stream, head->status, head->reason, r->lines_first, head->content_length);
+}
+
+static void download(hx_exchange *exchange, hx_slice piece)
+{
+    hx_request *r = exchange->user;
+    if (!hx_stream_write(r->stream, piece)) hx_exchange_pause(exchange);
+}
+
+static void download_end(hx_exchange *exchange)
+{
+    hx_request *r = exchange->user;
+    r->exchange_state = HX_EXCHANGE_WHOLE;
+    hx_request_run(r);
+}
+
+static void download_failed(hx_exchange *exchange, hx_upstream_error error)
+{
+    hx_request *r = exchange->user;
+    r->exchange_state = HX_EXCHANGE_FAILED;
+    r->exchange_error = error;
+    hx_request_run(r);
+}
+
+static const hx_exchange_events pass_events = {.head = download_head,
+                                               .body = download,
+                                               .end = download_end,
+                                               .failed = download_failed,
+                                               .drained = upstream_drained};
+
+static hx_progress start(hx_request *r)
+{
+    const hx_request_head *head = &r->stream->request;
+    hx_buf out;
+    hx_buf_init(&out, r->arena, 256u * 1024u);
+    hx_forward_head(r, false, &out);
+    r->exchange = (hx_exchange){
+        .arena = r->arena,
+        .events = &pass_events,
+        .user = r,
+        .head = hx_buf_slice(&out),
+        .body_streamed = head->has_body,
+        .body_chunked = head->chunked,
+        .answer_has_no_body = hx_slice_eq(head->method, HX_LIT("HEAD")),
+        .pooled_idle_max = INT64_MAX,
+    };
+    r->exchange_state = HX_EXCHANGE_OPEN;
+    hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
+    hx_request_start_timer(r, r->policy->upstream_timeout);
+    if (head->has_body) {
+        r->stream->events.body = upload;
+        r->stream->events.broken = upload_broken;
+        hx_stream_read(r->stream);
+    }
+    r->stream->events.drained = client_drained;
+    return HX_PARKED;
+}
+
+/* The exchange ended without a whole answer. */
+static hx_progress broken_off(hx_request *r)
+{
+    if (r->replied) {
+        hx_stream_abort(r->stream);
+        return hx_request_go(r, HX_STEP_finish);
+    }
+    if (r->body_state == HX_BODY_BROKEN) {
+        if (r->body_error_status == 0) return hx_request_go(r, HX_STEP_finish);
+        hx_progress progress = hx_request_refuse(r, HX_ERROR_MALFORMED, hx_slice_of(r->body_error_detail));
+        r->reply_status = r->body_error_status;
+        return progress;
+    }
+    hx_slice detail = hx_arena_printf(r->arena, "Asking the application: %s.", hx_upstream_error_text(r->exchange_error));
+    if (r->timed_out) return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT, HX_EMPTY);
+    if (r->exchange.bytes_sent == 0) return hx_request_refuse(r, HX_ERROR_UPSTREAM_UNREACHABLE, detail);
+    return hx_request_refuse(r, HX_ERROR_UPSTREAM_BROKEN, detail);
+}
+
+hx_progress hx_step_pass(hx_request *r)
+{
+    switch (r->exchange_state) {
+    case HX_EXCHANGE_NONE: return r->client_gone ? hx_request_go(r, HX_STEP_finish) : start(r);
+    case HX_EXCHANGE_WHOLE: hx_stream_end(r->stream); return hx_request_go(r, HX_STEP_finish);
+    case HX_EXCHANGE_FAILED: return broken_off(r);
+    default: break;
+    }
+    r->timed_out = r->timed_out || r->timer_rang;
+    bool over = r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN;
+    if (over && !r->exchange_cancelled) {
+        r->exchange_cancelled = true;
+        hx_exchange_cancel(&r->exchange);
+    }
+    return HX_PARKED;
+}

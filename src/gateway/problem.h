@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors of ours as application/problem+json (RFC 9457), with a hint on what to do. */
+#ifndef HX_GATEWAY_PROBLEM_H
+#define HX_GATEWAY_PROBLEM_H
+
+#include "gateway/request.h"
+
+typedef struct {
+    hx_error error;
+    unsigned status;      /* 0: the error's own */
+    hx_slice detail;      /* empty: the error's title */
+    hx_slice correlation; /* empty: none */
+} hx_problem;
+
+/* Writes the header lines and the body; both buffers are on an arena. */
+void hx_problem_write(const hx_problem *problem, hx_buf *lines, hx_buf *body);
+/* The error that r is about to be answered with, as an answer that those who wait for it can get too. */
+void hx_problem_answer(hx_request *r, hx_answer *answer);
+
+#define HX_PROBLEM_LINES_MAX 512u
+#define HX_PROBLEM_BODY_MAX 8192u
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A settled operation's stored answer, byte for byte as it was. */
+#include "gateway/request.h"
+
+hx_progress hx_step_replay(hx_request *r)
+{
+    r->reply_kind = HX_REPLY_ANSWER;
+    r->reply_answer = r->found.answer;
+    r->reply_expires_at = r->found.expires_at;
+    r->told = HX_TOLD_REPLAYED;
+    return hx_request_go(r, HX_STEP_reply);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answering the client. By now the outcome, if there is one, is durable. */
+#include "base/check.h"
+#include "gateway/problem.h"
+#include "gateway/request.h"
+
+#include <stdio.h>
+
+#define OUR_LINES_MAX 1024u
+
+static void put_number(hx_buf *out, const char *name, int64_t value)
+{
+    char text[64];
+    int len = snprintf(text, sizeof text, "%s: %lld\r\n", name, (long long)value);
+    hx_buf_put(out, (hx_slice){text, (size_t)len});
+}
+
+static void put_time(hx_buf *out, const char *name, hx_ms at)
+{
+    char text[HX_RFC3339_BYTES];
+    hx_field_write(out, hx_slice_of(name), hx_rfc3339(at, text));
+}
+
+static bool is_replay(const hx_request *r)
+{
+    return r->reply_kind == HX_REPLY_ANSWER && r->told == HX_TOLD_REPLAYED;
+}
+
+void hx_reply_lines(hx_request *r, hx_buf *out)
+{
+    if (r->told != HX_TOLD_NOTHING)
+        hx_field_write(out, HX_LIT("Idempotency-Status"), hx_slice_of(hx_told_text(r->told)));
+    if (is_replay(r)) {
+        hx_buf_puts(out, "Idempotent-Replayed: true\r\n");
+        put_time(out, "Original-Request-Time", r->found.created_at);
+    }
+    if (r->reply_expires_at > 0) put_time(out, "Idempotency-Expires", r->reply_expires_at);
+    if (r->retry_after > 0) put_number(out, "Retry-After", (r->retry_after + 999) / 1000);
+    if (r->key.len > 0) hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
+    if (r->worker->gateway->dev) hx_buf_puts(out, "Hapax-Mode: dev\r\n");
+}
+
+/* The stored lines, with Age raised by the time since. The application's own Age, where it sent one, is taken out. */
+static void put_replayed_lines(hx_request *r, hx_buf *out)
+{
+    hx_slice rest = r->reply_answer.headers, line;
+    uint64_t age = 0;
+    while (rest.len > 0) {
+        size_t end = hx_slice_find(rest, '\n');
+        line = end == SIZE_MAX ? rest : hx_slice_first(rest, end + 1);
+        rest = hx_slice_from(rest, line.len);
+        if (hx_slice_starts_nocase(line, HX_LIT("age:"))) {
+            hx_slice value = hx_slice_from(hx_slice_first(line, line.len - 2), 4);
+            if (!hx_slice_to_u64(hx_slice_trim(value), &age)) age = 0;
+            continue;
+        }
+        hx_buf_put(out, line);
+    }
+    hx_ms since = hx_loop_now(r->worker->loop) - r->found.changed_at;
+    put_number(out, "Age", (int64_t)age + (since > 0 ? since / 1000 : 0));
+}
+
+static void send_answer(hx_request *r)
+{
+    hx_buf lines;
+    hx_buf_init(&lines, r->arena, r->reply_answer.headers.len + OUR_LINES_MAX);
+    if (is_replay(r))
+        put_replayed_lines(r, &lines);
+    else
+        hx_buf_put(&lines, r->reply_answer.headers);
+    hx_reply_lines(r, &lines);
+    r->reply_status = r->reply_answer.status;
+    hx_stream_answer(r->stream, r->reply_status, hx_status_reason(r->reply_status), hx_buf_slice(&lines),
+                     r->reply_answer.body, false);
+}
+
+static void send_problem(hx_request *r)
+{
+    hx_buf lines, body;
+    hx_buf_init(&lines, r->arena, HX_PROBLEM_LINES_MAX + OUR_LINES_MAX);
+    hx_buf_init(&body, r->arena, HX_PROBLEM_BODY_MAX);
+    hx_problem problem = {
+        .error = r->error, .status = r->reply_status, .detail = r->error_detail, .correlation = r->correlation};
+    hx_problem_write(&problem, &lines, &body);
+    hx_reply_lines(r, &lines);
+    hx_stream_answer(r->stream, r->reply_status, hx_status_reason(r->reply_status), hx_buf_slice(&lines),
+                     hx_buf_slice(&body), true);
+}
+
+static void send_noop(hx_request *r)
+{
+    hx_buf lines;
+    hx_buf_init(&lines, r->arena, OUR_LINES_MAX);
+    hx_buf_puts(&lines, "Content-Type: application/json\r\n");
+    hx_reply_lines(r, &lines);
+    r->reply_status = 200;
+    hx_stream_answer(r->stream, 200, HX_LIT("OK"), hx_buf_slice(&lines), HX_LIT("{}"), true);
+}
+
+hx_progress hx_step_reply(hx_request *r)
+{
+    HX_CHECK(!r->replied);
+    r->replied = true;
+    if (!r->client_gone) {
+        if (r->reply_kind == HX_REPLY_ANSWER)
+            send_answer(r);
+        else if (r->reply_kind == HX_REPLY_NOOP)
+            send_noop(r);
+        else
+            send_problem(r);
+    }
+    bool under_way = r->exchange_state == HX_EXCHANGE_OPEN || r->exchange_state == HX_EXCHANGE_ANSWERING;
+    return hx_request_go(r, under_way ? HX_STEP_harvest : HX_STEP_finish);
+}
+
+void hx_reply_error_now(hx_stream *stream, hx_error error, unsigned status, hx_slice detail, hx_slice correlation,
+                        bool dev)
+{
+    hx_buf lines, body;
+    hx_buf_init(&lines, &stream->arena, HX_PROBLEM_LINES_MAX);
+    hx_buf_init(&body, &stream->arena, HX_PROBLEM_BODY_MAX);
+    hx_problem problem = {.error = error, .status = status, .detail = detail, .correlation = correlation};
+    hx_problem_write(&problem, &lines, &body);
+    if (dev) hx_buf_puts(&lines, "Hapax-Mode: dev\r\n");
+    hx_stream_answer(stream, status, hx_status_reason(status), hx_buf_slice(&lines), hx_buf_slice(&body), true);
+}

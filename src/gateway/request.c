@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/request.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+typedef hx_progress (*step_function)(hx_request *r);
+
+static const step_function step_functions[] = {
+#define X(name, text) hx_step_##name,
+#include "gateway/steps.def"
+#undef X
+};
+
+const char *hx_told_text(hx_told told)
+{
+    static const char *const texts[] = {"", "stored", "replayed", "released", "unknown"};
+    return texts[told];
+}
+
+#define STEP(name) (1u << HX_STEP_##name)
+
+/* Which steps may follow which: the picture in request.h. */
+static const unsigned may_follow[] = {
+    [HX_STEP_admit] = STEP(claim) | STEP(pass) | STEP(reply) | STEP(finish),
+    [HX_STEP_claim] = STEP(claim) | STEP(wait) | STEP(replay) | STEP(forward) | STEP(reply),
+    [HX_STEP_wait] = STEP(claim) | STEP(replay) | STEP(reply),
+    [HX_STEP_replay] = STEP(reply),
+    [HX_STEP_forward] = STEP(settle),
+    [HX_STEP_settle] = STEP(reply) | STEP(stream) | STEP(harvest),
+    [HX_STEP_reply] = STEP(harvest) | STEP(finish),
+    [HX_STEP_stream] = STEP(finish),
+    [HX_STEP_harvest] = STEP(settle) | STEP(finish),
+    [HX_STEP_pass] = STEP(reply) | STEP(finish),
+    [HX_STEP_finish] = 0,
+};
+
+hx_progress hx_request_go(hx_request *r, hx_step next)
+{
+    HX_CHECK((may_follow[r->step] & (1u << next)) != 0);
+    r->step = next;
+    return HX_MORE;
+}
+
+/* The promises of contract §1, as far as one request can see them. */
+static void check_invariants(const hx_request *r)
+{
+    /* Nothing of a keyed request leaves before its claim is durable. */
+    if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0) HX_CHECK(r->claimed && r->record.epoch > 0);
+    /* The client of a claimed operation gets nothing before the outcome is durable. */
+    if (r->claimed && r->replied) HX_CHECK(r->settled);
+    /* A request goes away with nothing of its own under way. */
+    if (r->step == HX_STEP_finish) {
+        HX_CHECK(r->call_state != HX_CALL_PENDING);
+        HX_CHECK(r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state >= HX_EXCHANGE_WHOLE);
+        HX_CHECK(!r->claimed || r->settled);
+    }
+}
+
+void hx_request_run(hx_request *r)
+{
+    hx_progress progress;
+    hx_check_in_hand(r->stream->request.target);
+    do {
+        check_invariants(r);
+        progress = step_functions[r->step](r);
+    } while (progress == HX_MORE);
+    hx_check_in_hand(HX_EMPTY);
+}
+
+hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
+{
+    r->reply_kind = HX_REPLY_ERROR;
+    r->error = error;
+    r->error_detail = detail;
+    r->reply_status = hx_error_about(error)->status;
+    return hx_request_go(r, HX_STEP_reply);
+}
+
+static void timer_rang(hx_timer *timer)
+{
+    hx_request *r = HX_OWNER(timer, hx_request, timer);
+    r->timer_rang = true;
+    hx_request_run(r);
+}
+
+void hx_request_start_timer(hx_request *r, hx_ms delay)
+{
+    r->timer_rang = false;
+    hx_timer_start(r->worker->loop, &r->timer, delay, timer_rang);
+}
+
+void hx_request_stop_timer(hx_request *r)
+{
+    r->timer_rang = false;
+    hx_timer_stop(r->worker->loop, &r->timer);
+}
+
+static void store_done(hx_store_call *call)
+{
+    hx_request *r = HX_OWNER(call, hx_request, call);
+    HX_CHECK(r->call_state == HX_CALL_PENDING);
+    r->call_state = HX_CALL_BACK;
+    hx_request_run(r);
+}
+
+void hx_request_prepare_call(hx_request *r)
+{
+    HX_CHECK(r->call_state == HX_CALL_IDLE);
+    r->call.loop = r->worker->loop;
+    r->call.arena = r->arena;
+    r->call.done = store_done;
+    r->call_state = HX_CALL_PENDING;
+    r->call_cancelled = false;
+}
+
+bool hx_request_call_back(hx_request *r)
+{
+    if (r->call_state != HX_CALL_BACK) return false;
+    r->call_state = HX_CALL_IDLE;
+    return true;
+}
+
+static void client_closed(hx_stream *stream)
+{
+    hx_request *r = stream->user;
+    r->client_gone = true;
+    hx_request_run(r);
+}
+
+static void start_request(void *app, hx_stream *stream)
+{
+    hx_worker *worker = app;
+    hx_request *r = hx_arena_zalloc(&stream->arena, sizeof *r);
+    r->worker = worker;
+    r->stream = stream;
+    r->arena = &stream->arena;
+    r->step = HX_STEP_admit;
+    r->started_at = hx_loop_now(worker->loop);
+    r->body.file = -1;
+    hx_list_init(&r->lease_link);
+    hx_list_append(&worker->requests, &r->link);
+    worker->request_count++;
+    stream->user = r;
+    stream->events.closed = client_closed;
+    hx_request_run(r);
+}
+
+static void refuse_malformed(void *app, hx_stream *stream, unsigned status, const char *detail)
+{
+    const hx_worker *worker = app;
+    hx_reply_error_now(stream, HX_ERROR_MALFORMED, status, hx_slice_of(detail), HX_EMPTY, worker->gateway->dev);
+    hx_stream_release(stream);
+}
+
+const hx_server_handler hx_gateway_handler = {.request = start_request, .malformed = refuse_malformed};
+
+/* The last step: nothing of this request is under way any more. */
+hx_progress hx_step_finish(hx_request *r)
+{
+    hx_worker *worker = r->worker;
+    hx_timer_stop(worker->loop, &r->timer);
+    if (worker->gateway->access_log) {
+        const hx_request_head *head = &r->stream->request;
+        hx_log_begin(HX_LOG_INFO, "request");
+        hx_log_str("method", head->method);
+        hx_log_str("path", head->path);
+        hx_log_int("status", r->reply_status);
+        hx_log_int("duration_ms", hx_loop_now(worker->loop) - r->started_at);
+        if (r->key.len > 0) {
+            hx_log_str("operation_type", r->route);
+            hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
+            hx_log_hex("idempotency_key", r->record.key.bytes, 8);
+            hx_log_hex("principal", r->record.principal.bytes, 8);
+            hx_log_text("result", r->told == HX_TOLD_NOTHING ? "refused" : hx_told_text(r->told));
+            hx_log_int("epoch", (int64_t)r->record.epoch);
+            hx_log_int("attempt", r->record.attempt);
+        }
+        if (r->reply_kind == HX_REPLY_ERROR && r->replied) hx_log_text("error_code", hx_error_about(r->error)->code);
+        hx_log_str("correlation_id", r->correlation);
+        hx_log_end();
+    }
+    hx_list_remove(&r->lease_link);
+    hx_list_remove(&r->link);
+    hx_body_free(&r->body);
+    worker->request_count--;
+    hx_stream_release(r->stream); /* the arena goes, and r with it */
+    hx_worker_check_drained(worker);
+    return HX_DONE;
+}

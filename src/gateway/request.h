@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One request's life: a table of steps and a loop that runs them until one parks.
+ *
+ *                     .----------------------------> pass ------------------------.
+ *                     |                                                           v
+ *     admit --keyed--> claim --free--> forward --> settle --> reply --------> finish
+ *       |               ^ |  \           ^   |       |  \       ^               ^
+ *       |               | |   '-> replay-|---|-------|---|------'               |
+ *       |               | v              |   |       |   '-> stream ------------|
+ *       |               wait             |   |       '-> harvest <-> settle ----'
+ *       '----refused----------------------------------------> reply
+ *
+ * A step function returns HX_MORE after hx_request_go chose the next step, HX_PARKED when it waits for a callback, and
+ * HX_DONE once, from finish. Callbacks note what came and call hx_request_run; they never change the step.
+ * What must hold at every moment is checked between steps: see check_invariants in request.c. */
+#ifndef HX_GATEWAY_REQUEST_H
+#define HX_GATEWAY_REQUEST_H
+
+#include "core/errors.h"
+#include "core/lifecycle.h"
+#include "core/outcome.h"
+#include "gateway/body.h"
+#include "gateway/gateway.h"
+#include "net/server.h"
+#include "net/upstream.h"
+#include "store/store.h"
+
+typedef enum {
+#define X(name, text) HX_STEP_##name,
+#include "gateway/steps.def"
+#undef X
+    HX_STEP_COUNT
+} hx_step;
+
+typedef enum { HX_MORE, HX_PARKED, HX_DONE } hx_progress;
+
+/* Where an asynchronous call is: started, and not yet back; or back, and not yet looked at. */
+typedef enum { HX_CALL_IDLE, HX_CALL_PENDING, HX_CALL_BACK } hx_call_state;
+
+/* How far the exchange with the application is. */
+typedef enum {
+    HX_EXCHANGE_NONE,
+    HX_EXCHANGE_OPEN,     /* started, no head yet */
+    HX_EXCHANGE_ANSWERING, /* the head has come */
+    HX_EXCHANGE_WHOLE,
+    HX_EXCHANGE_FAILED
+} hx_exchange_state;
+
+/* Idempotency-Status. */
+typedef enum { HX_TOLD_NOTHING, HX_TOLD_STORED, HX_TOLD_REPLAYED, HX_TOLD_RELEASED, HX_TOLD_UNKNOWN } hx_told;
+
+const char *hx_told_text(hx_told told);
+
+/* What the client is to be told. */
+typedef enum {
+    HX_REPLY_ERROR,    /* a problem of ours */
+    HX_REPLY_ANSWER,   /* the application's answer, now or from the store */
+    HX_REPLY_NOOP      /* 200 {} */
+} hx_reply_kind;
+
+typedef struct hx_request {
+    hx_worker *worker;
+    hx_stream *stream;
+    hx_arena *arena; /* the stream's */
+    hx_link link;    /* among the worker's requests */
+    hx_step step;
+    hx_ms started_at;
+
+    /* admit */
+    const hx_policy *policy;
+    hx_slice path;  /* normalised */
+    hx_slice route; /* the policy's name, else method and path */
+    hx_slice key;   /* unquoted */
+    hx_body body;
+    enum { HX_BODY_UNREAD, HX_BODY_READING, HX_BODY_WHOLE, HX_BODY_BROKEN } body_state;
+    unsigned body_error_status;
+    const char *body_error_detail;
+    hx_slice correlation;
+    char traceparent[56];
+    hx_op op;
+    hx_claimant claimant;
+    hx_fingerprint_input fingerprint_input;
+
+    /* claim, wait, settle */
+    hx_record record; /* ours, once claimed */
+    hx_record found;  /* another's */
+    bool claimed;     /* we hold record.epoch */
+    bool settled;     /* an outcome is durable */
+    bool settling;    /* the outcome is decided, and on its way to the store */
+    bool harvested;   /* the late answer has come */
+    hx_store_call call;
+    hx_call_state call_state;
+    bool call_cancelled;
+    hx_link lease_link; /* among the worker's claims */
+    hx_ms renew_at;
+
+    /* forward */
+    hx_exchange exchange;
+    hx_exchange_state exchange_state;
+    hx_upstream_error exchange_error;
+    bool exchange_cancelled;
+    uint16_t answer_status;
+    bool answer_has_retry_after;
+    bool answer_streamed;   /* too large or endless: not kept, handed on */
+    int64_t answer_length;  /* as announced, -1: not */
+    hx_slice answer_reason;
+    hx_slice lines_first;   /* for the first client: with Set-Cookie */
+    hx_slice lines_kept;    /* for the store */
+    hx_buf answer_body;
+    hx_outcome outcome;
+
+    /* reply */
+    hx_reply_kind reply_kind;
+    hx_error error;
+    hx_slice error_detail;
+    hx_told told;
+    unsigned reply_status;
+    hx_ms retry_after;     /* 0: none */
+    hx_answer reply_answer;
+    hx_ms reply_expires_at;
+    bool replied;
+    bool client_gone;
+
+    hx_timer timer;
+    bool timer_rang;
+
+    /* pass */
+    bool timed_out;
+} hx_request;
+
+/* The step functions. */
+#define X(name, text) hx_progress hx_step_##name(hx_request *r);
+#include "gateway/steps.def"
+#undef X
+
+/* The only function that changes r->step. */
+hx_progress hx_request_go(hx_request *r, hx_step next);
+void hx_request_run(hx_request *r);
+
+/* Chooses the reply step with one of our errors; `detail` is in the arena, or HX_EMPTY for the row's own title. */
+hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail);
+
+/* One timer per request: it serves the step that is under way. */
+void hx_request_start_timer(hx_request *r, hx_ms delay);
+void hx_request_stop_timer(hx_request *r);
+
+/* Marks the store call as under way, and gives it its surroundings. */
+void hx_request_prepare_call(hx_request *r);
+/* True once, when the call has come back. */
+bool hx_request_call_back(hx_request *r);
+
+/* worker.c: a claim's lease is renewed from here on, until it is settled. */
+void hx_worker_keep_lease(hx_request *r);
+void hx_worker_drop_lease(hx_request *r);
+void hx_worker_check_drained(hx_worker *worker);
+
+/* claim.c: after a look at what stands in the store, the next step. `found` NULL: nothing. */
+hx_progress hx_claim_decide(hx_request *r, const hx_record *found);
+/* forward.c */
+void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
+void hx_forward_keep_head(hx_request *r, const hx_answer_head *head);
+/* reply.c: our header lines after the application's. */
+void hx_reply_lines(hx_request *r, hx_buf *out);
+void hx_reply_error_now(hx_stream *stream, hx_error error, unsigned status, hx_slice detail, hx_slice correlation,
+                        bool dev);
+
+#endif

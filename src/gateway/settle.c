@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recording what became of the operation, before the client sees a byte. */
+#include "gateway/request.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "gateway/problem.h"
+
+#define STORE_RETRY_DELAY ((hx_ms)200)
+
+static bool is_answered(const hx_request *r)
+{
+    return r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed;
+}
+
+static hx_outcome judge(const hx_request *r)
+{
+    if (is_answered(r)) {
+        hx_outcome_input answer = {.status = r->answer_status,
+                                   .has_retry_after = r->answer_has_retry_after,
+                                   .releases_5xx = r->policy->release_5xx};
+        return hx_outcome_of_answer(&answer);
+    }
+    if (r->exchange_state == HX_EXCHANGE_FAILED) return hx_outcome_of_silence(r->exchange.bytes_sent > 0);
+    return HX_OUTCOME_UNKNOWN; /* still under way: its time is up */
+}
+
+/* The error that the first client gets when there is no answer of the application's to give. */
+static void choose_error(hx_request *r)
+{
+    r->reply_kind = HX_REPLY_ERROR;
+    if (r->outcome == HX_OUTCOME_NOT_EXECUTED)
+        r->error = HX_ERROR_UPSTREAM_UNREACHABLE;
+    else
+        r->error = r->exchange_state == HX_EXCHANGE_FAILED ? HX_ERROR_UPSTREAM_BROKEN : HX_ERROR_UPSTREAM_TIMEOUT;
+    r->reply_status = hx_error_about(r->error)->status;
+    r->retry_after = HX_SECOND;
+    if (r->exchange_state == HX_EXCHANGE_FAILED)
+        r->error_detail = hx_arena_printf(r->arena, "Asking the application: %s.",
+                                          hx_upstream_error_text(r->exchange_error));
+}
+
+static hx_slice reason_of(const hx_request *r)
+{
+    if (r->outcome == HX_OUTCOME_COMPLETED) return HX_EMPTY;
+    if (is_answered(r)) return hx_arena_printf(r->arena, "answered %u", (unsigned)r->answer_status);
+    return hx_slice_of(hx_error_about(r->error)->code);
+}
+
+static hx_state state_after(hx_outcome outcome)
+{
+    switch (outcome) {
+    case HX_OUTCOME_COMPLETED: return HX_COMPLETED;
+    case HX_OUTCOME_FAILED: return HX_FAILED;
+    case HX_OUTCOME_UNKNOWN: return HX_UNKNOWN;
+    default: return HX_ABSENT;
+    }
+}
+
+static void fill_record(hx_request *r)
+{
+    hx_record *record = &r->record;
+    record->from_state = r->settled ? HX_UNKNOWN : HX_PROCESSING;
+    record->state = state_after(r->outcome);
+    record->changed_at = hx_loop_now(r->worker->loop);
+    bool ends = record->state == HX_COMPLETED || record->state == HX_FAILED;
+    record->expires_at = ends ? record->changed_at + r->policy->lifetime : 0;
+    record->lease_until = 0;
+    record->reason = reason_of(r);
+    record->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
+    if (record->state == HX_UNKNOWN) return; /* nothing that could be taken for an outcome */
+    if (!is_answered(r)) {
+        hx_problem_answer(r, &record->answer); /* for those who wait: what this client gets */
+        return;
+    }
+    record->answer.status = r->answer_status;
+    record->answer.retained = !r->answer_streamed;
+    if (r->answer_streamed) return;
+    record->answer.headers = r->lines_kept;
+    record->answer.body = hx_buf_slice(&r->answer_body);
+}
+
+static void submit(hx_request *r)
+{
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
+}
+
+static hx_told told_of(hx_outcome outcome)
+{
+    switch (outcome) {
+    case HX_OUTCOME_COMPLETED:
+    case HX_OUTCOME_FAILED: return HX_TOLD_STORED;
+    case HX_OUTCOME_UNKNOWN: return HX_TOLD_UNKNOWN;
+    default: return HX_TOLD_RELEASED;
+    }
+}
+
+static hx_progress recorded(hx_request *r)
+{
+    r->settled = true;
+    hx_worker_drop_lease(r);
+    if (r->replied) return hx_request_go(r, HX_STEP_harvest); /* a late answer, which nobody waits for */
+    r->told = told_of(r->outcome);
+    if (!is_answered(r)) return hx_request_go(r, HX_STEP_reply);
+    r->reply_kind = HX_REPLY_ANSWER;
+    r->reply_status = r->answer_status;
+    r->reply_expires_at = r->record.expires_at;
+    if (r->answer_streamed) return hx_request_go(r, HX_STEP_stream);
+    r->reply_answer = (hx_answer){.status = r->answer_status,
+                                  .retained = true,
+                                  .headers = r->lines_first,
+                                  .body = hx_buf_slice(&r->answer_body)};
+    return hx_request_go(r, HX_STEP_reply);
+}
+
+/* Someone else settled the operation meanwhile: their word stands, and this client gets it, never its own answer. */
+static hx_progress fenced(hx_request *r)
+{
+    const hx_record *found = &r->call.found;
+    hx_log_begin(HX_LOG_WARN, "an outcome was refused: the operation had been settled by someone else");
+    hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
+    hx_log_int("epoch", (int64_t)r->record.epoch);
+    hx_log_text("state", hx_state_name(found->state));
+    hx_log_end();
+    r->settled = true;
+    hx_worker_drop_lease(r);
+    if (r->replied) return hx_request_go(r, HX_STEP_harvest);
+    bool ends = found->state == HX_COMPLETED || found->state == HX_FAILED;
+    if (ends && found->answer.retained) {
+        r->found = *found;
+        r->reply_kind = HX_REPLY_ANSWER;
+        r->reply_answer = found->answer;
+        r->reply_expires_at = found->expires_at;
+        r->told = HX_TOLD_REPLAYED;
+        return hx_request_go(r, HX_STEP_reply);
+    }
+    r->told = HX_TOLD_UNKNOWN;
+    r->retry_after = 5 * HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_OUTCOME_UNKNOWN, HX_EMPTY);
+}
+
+hx_progress hx_step_settle(hx_request *r)
+{
+    if (hx_request_call_back(r)) {
+        hx_request_stop_timer(r);
+        if (r->call.result == HX_STORE_OK) return recorded(r);
+        if (r->call.result == HX_STORE_STALE) return fenced(r);
+        /* The answer is held and the commit tried again. The lease, which lapses into unknown, is the budget. */
+        hx_request_start_timer(r, STORE_RETRY_DELAY);
+        return HX_PARKED;
+    }
+    if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
+    if (hx_timer_running(&r->timer) && !r->timer_rang && r->settling) return HX_PARKED;
+    if (!r->settling) {
+        hx_request_stop_timer(r);
+        r->settling = true;
+        r->outcome = judge(r);
+        /* A late answer that says no more than was known: 502, or worse. */
+        if (r->settled && r->outcome == HX_OUTCOME_UNKNOWN) return hx_request_go(r, HX_STEP_harvest);
+        if (!is_answered(r)) choose_error(r);
+        fill_record(r);
+    }
+    submit(r);
+    return HX_PARKED;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A duplicate that came while the first request is under way waits for its outcome. It never makes a claim of its own
+ * out of waiting: when the first was released, it gets the same answer. */
+#include "gateway/request.h"
+
+static hx_progress refuse_in_flight(hx_request *r)
+{
+    r->retry_after = HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_IN_FLIGHT, HX_EMPTY);
+}
+
+/* The first request was released: its answer is this one's too, unless it speaks of the first one's credential. */
+static hx_progress share_released(hx_request *r, const hx_record *found)
+{
+    unsigned status = found->answer.status;
+    if (status == 0 || status == 401 || status == 403) return refuse_in_flight(r);
+    r->reply_kind = HX_REPLY_ANSWER;
+    r->reply_answer = found->answer;
+    r->told = HX_TOLD_RELEASED;
+    return hx_request_go(r, HX_STEP_reply);
+}
+
+static hx_progress watch_back(hx_request *r)
+{
+    hx_request_stop_timer(r);
+    switch (r->call.result) {
+    case HX_STORE_OK:
+        if (r->call.found.state == HX_ABSENT) return share_released(r, &r->call.found);
+        if (r->call.found.state == HX_PROCESSING) return refuse_in_flight(r); /* another epoch already */
+        return hx_claim_decide(r, &r->call.found);
+    case HX_STORE_FULL:
+        r->retry_after = HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("Too many requests wait for this operation."));
+    case HX_STORE_UNAVAILABLE:
+        r->retry_after = HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
+    default: return refuse_in_flight(r);
+    }
+}
+
+hx_progress hx_step_wait(hx_request *r)
+{
+    if (hx_request_call_back(r)) return watch_back(r);
+    if (r->call_state == HX_CALL_IDLE) {
+        r->call = (hx_store_call){0};
+        hx_request_prepare_call(r);
+        hx_store_watch(r->worker->gateway->store, &r->call, &r->op, r->found.epoch);
+        hx_request_start_timer(r, r->policy->wait);
+        return HX_PARKED;
+    }
+    if ((r->timer_rang || r->client_gone) && !r->call_cancelled) {
+        r->call_cancelled = true;
+        hx_store_cancel(r->worker->gateway->store, &r->call);
+    }
+    return HX_PARKED;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's own work besides requests: it renews the leases of its claims while their exchanges live, and drains. */
+#include "gateway/gateway.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "gateway/request.h"
+
+static void renew_next(hx_worker *worker);
+
+static void lease_due(hx_timer *timer)
+{
+    renew_next(HX_OWNER(timer, hx_worker, leases.timer));
+}
+
+static void renew_done(hx_store_call *call)
+{
+    hx_worker *worker = HX_OWNER(call, hx_worker, leases.call);
+    worker->leases.busy = false;
+    if (call->result == HX_STORE_STALE) {
+        hx_log_begin(HX_LOG_WARN, "a lease was lost: the operation was settled by someone else");
+        hx_log_hex("operation", call->op.bytes, sizeof call->op.bytes);
+        hx_log_int("epoch", (int64_t)call->epoch);
+        hx_log_end();
+    }
+    hx_arena_free(&worker->leases.arena);
+    renew_next(worker);
+    hx_worker_check_drained(worker);
+}
+
+/* Puts r where its renewal falls; most routes have the same lease, so that is the end. */
+static void queue(hx_worker *worker, hx_request *r)
+{
+    hx_link *after = worker->leases.claims.prev;
+    while (after != &worker->leases.claims && HX_OWNER(after, hx_request, lease_link)->renew_at > r->renew_at)
+        after = after->prev;
+    hx_list_append(after->next, &r->lease_link); /* before what follows `after` */
+}
+
+static void renew_next(hx_worker *worker)
+{
+    if (worker->leases.busy || hx_list_empty(&worker->leases.claims)) return;
+    hx_request *r = HX_OWNER(worker->leases.claims.next, hx_request, lease_link);
+    hx_ms now = hx_loop_now(worker->loop);
+    if (r->renew_at > now) {
+        if (!hx_timer_running(&worker->leases.timer))
+            hx_timer_start(worker->loop, &worker->leases.timer, r->renew_at - now, lease_due);
+        return;
+    }
+    hx_list_remove(&r->lease_link);
+    r->renew_at = now + r->policy->lease / 3;
+    queue(worker, r);
+    hx_store_call *call = &worker->leases.call;
+    *call = (hx_store_call){.loop = worker->loop, .arena = &worker->leases.arena, .done = renew_done};
+    worker->leases.busy = true;
+    hx_store_renew(worker->gateway->store, call, &r->op, r->record.epoch, now + r->policy->lease);
+}
+
+void hx_worker_keep_lease(hx_request *r)
+{
+    r->renew_at = hx_loop_now(r->worker->loop) + r->policy->lease / 3;
+    queue(r->worker, r);
+    renew_next(r->worker);
+}
+
+void hx_worker_drop_lease(hx_request *r)
+{
+    hx_list_remove(&r->lease_link);
+}
+
+void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop)
+{
+    *worker = (hx_worker){.gateway = gateway, .loop = loop};
+    hx_list_init(&worker->requests);
+    hx_list_init(&worker->leases.claims);
+    worker->mac = hx_mac_new(hx_store_about(gateway->store)->secret);
+}
+
+void hx_worker_check_drained(hx_worker *worker)
+{
+    if (!worker->draining || !worker->server_drained || worker->request_count > 0 || worker->leases.busy) return;
+    worker->draining = false;
+    worker->drained(worker);
+}
+
+static void server_drained(void *app)
+{
+    hx_worker *worker = app;
+    worker->server_drained = true;
+    hx_worker_check_drained(worker);
+}
+
+void hx_worker_drain(hx_worker *worker, void (*drained)(hx_worker *worker))
+{
+    worker->draining = true;
+    worker->drained = drained;
+    hx_server_drain(worker->server, server_drained);
+}
+
+void hx_worker_clear(hx_worker *worker)
+{
+    hx_server_free(&worker->server);
+    for (size_t i = 0; i < HX_UPSTREAMS_MAX; i++) hx_upstream_free(&worker->upstreams[i]);
+    hx_mac_free(&worker->mac);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "jobs/sweep.h"
+
+#include "base/log.h"
+
+static void sweep_due(hx_timer *timer);
+
+static void sweep_done(hx_store_call *call)
+{
+    hx_sweep *sweep = HX_OWNER(call, hx_sweep, call);
+    sweep->busy = false;
+    hx_arena_free(&sweep->arena);
+    if (call->count > 0) {
+        hx_log_begin(HX_LOG_DEBUG, "cleaned expired operations");
+        hx_log_int("count", (int64_t)call->count);
+        hx_log_end();
+    }
+    if (sweep->stopping)
+        sweep->stopped(sweep->context);
+    else
+        hx_timer_start(sweep->loop, &sweep->timer, sweep->interval, sweep_due);
+}
+
+static void sweep_due(hx_timer *timer)
+{
+    hx_sweep *sweep = HX_OWNER(timer, hx_sweep, timer);
+    sweep->call = (hx_store_call){.loop = sweep->loop, .arena = &sweep->arena, .done = sweep_done};
+    sweep->busy = true;
+    hx_store_sweep(sweep->store, &sweep->call);
+}
+
+void hx_sweep_start(hx_sweep *sweep, hx_loop *loop, hx_store *store, hx_ms interval)
+{
+    *sweep = (hx_sweep){.store = store, .loop = loop, .interval = interval};
+    hx_timer_start(loop, &sweep->timer, interval, sweep_due);
+}
+
+void hx_sweep_stop(hx_sweep *sweep, void (*stopped)(void *context), void *context)
+{
+    sweep->stopping = true;
+    sweep->stopped = stopped;
+    sweep->context = context;
+    hx_timer_stop(sweep->loop, &sweep->timer);
+    if (!sweep->busy) stopped(context);
+}
