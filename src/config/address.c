@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/address.h"
+
+#include "config/problems.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define HOST_BYTES_MAX 253u /* a name in the DNS */
+
+static bool is_ip(int family, hx_slice text)
+{
+    char terminated[INET6_ADDRSTRLEN + 1];
+    unsigned char address[sizeof(struct in6_addr)];
+    if (text.len == 0 || text.len >= sizeof terminated || hx_slice_find(text, '\0') != SIZE_MAX) return false;
+    memcpy(terminated, text.ptr, text.len);
+    terminated[text.len] = '\0';
+    return inet_pton(family, terminated, address) == 1;
+}
+
+static bool is_port(hx_slice text, uint64_t least)
+{
+    uint64_t port = 0;
+    return text.len <= 5 && hx_slice_to_u64(text, &port) && port >= least && port <= UINT16_MAX;
+}
+
+static bool is_host_name(hx_slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = hx_lower(text.ptr[i]);
+        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_')) return false;
+    }
+    return text.len > 0 && text.len <= HOST_BYTES_MAX && text.ptr[0] != '.' && text.ptr[0] != '-';
+}
+
+/* "host:port" and "[::1]:port"; without a port `port` is empty. False for what has neither form. */
+static bool split_port(hx_slice text, hx_slice *host, bool *is_v6, hx_slice *port)
+{
+    *is_v6 = text.len > 0 && text.ptr[0] == '[';
+    *port = HX_EMPTY;
+    size_t end = hx_slice_find(text, *is_v6 ? ']' : ':');
+    if (*is_v6 && end == SIZE_MAX) return false;
+    *host = *is_v6 ? (hx_slice){text.ptr + 1, end - 1} : hx_slice_first(text, end);
+    hx_slice rest = end == SIZE_MAX ? HX_EMPTY : hx_slice_from(text, *is_v6 ? end + 1 : end);
+    if (rest.len == 0) return true;
+    if (rest.ptr[0] != ':' || rest.len == 1) return false;
+    *port = hx_slice_from(rest, 1);
+    return true;
+}
+
+/* Of "unix:/run/app.sock", what follows the colon. */
+static const char *check_socket(hx_slice path, hx_arena *arena)
+{
+    size_t room = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+    if (path.len == 0 || path.ptr[0] != '/')
+        return hx_arena_printf(arena, "must name a socket by its whole path, such as unix:/run/hapax.sock").ptr;
+    for (size_t i = 0; i < path.len; i++)
+        if ((unsigned char)path.ptr[i] < 0x20) return "must not hold control bytes";
+    if (path.len > room)
+        return hx_arena_printf(arena, "has a path of %zu bytes; a socket's has up to %zu", path.len, room).ptr;
+    return NULL;
+}
+
+const char *hx_address_check_listen(hx_slice text, hx_arena *arena)
+{
+    if (hx_slice_starts(text, HX_LIT("unix:"))) return check_socket(hx_slice_from(text, 5), arena);
+    hx_slice host, port;
+    bool is_v6;
+    bool formed = split_port(text, &host, &is_v6, &port);
+    if (formed && port.len > 0 && !is_port(port, 0))
+        return hx_arena_printf(arena, "must have a port, 0 to 65535, not %s", hx_quoted(arena, port)).ptr;
+    if (formed && port.len > 0 && is_ip(is_v6 ? AF_INET6 : AF_INET, host)) return NULL;
+    const char *wrong = hx_arena_printf(arena,
+                                        "must be an address such as 127.0.0.1:8080, [::1]:8080 or "
+                                        "unix:/run/hapax.sock, not %s",
+                                        hx_quoted(arena, text))
+                            .ptr;
+    const char *meant = NULL;
+    if (formed && port.len > 0 && hx_slice_eq(host, HX_LIT("localhost"))) meant = "127.0.0.1";
+    if (formed && port.len > 0 && (host.len == 0 || hx_slice_eq(host, HX_LIT("*")))) meant = "0.0.0.0";
+    if (meant) return hx_arena_printf(arena, "%s, did you mean \"%s:%.*s\"?", wrong, meant, HX_FMT(port)).ptr;
+    if (is_port(text, 1))
+        return hx_arena_printf(arena, "%s, did you mean \"127.0.0.1:%.*s\"?", wrong, HX_FMT(text)).ptr;
+    if (is_ip(AF_INET, text)) return hx_arena_printf(arena, "%s: the port is missing", wrong).ptr;
+    if (is_ip(AF_INET6, text))
+        return hx_arena_printf(arena, "%s, did you mean \"[%.*s]:8080\"?", wrong, HX_FMT(text)).ptr;
+    return wrong;
+}
+
+const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *url)
+{
+    *url = text;
+    if (hx_slice_starts(text, HX_LIT("unix:"))) return check_socket(hx_slice_from(text, 5), arena);
+    const char *wrong = hx_arena_printf(arena,
+                                        "must be a URL such as http://127.0.0.1:3000 or unix:/run/app.sock, not %s",
+                                        hx_quoted(arena, text))
+                            .ptr;
+    if (hx_slice_starts_nocase(text, HX_LIT("https://")))
+        return hx_arena_printf(arena, "%s: the way to the application is plain HTTP", wrong).ptr;
+    hx_slice host, port;
+    bool is_v6;
+    if (!hx_slice_starts(text, HX_LIT("http://"))) {
+        bool named = split_port(text, &host, &is_v6, &port) && port.len > 0 && is_port(port, 1) &&
+                     (is_v6 ? is_ip(AF_INET6, host) : is_host_name(host));
+        return named ? hx_arena_printf(arena, "%s, did you mean \"http://%.*s\"?", wrong, HX_FMT(text)).ptr : wrong;
+    }
+    if (text.ptr[text.len - 1] == '/' && text.len > 8) url->len = text.len - 1;
+    hx_slice authority = hx_slice_from(*url, 7);
+    if (hx_slice_find(authority, '@') != SIZE_MAX)
+        return "must not hold a user or password; the application gets the client's own Authorization";
+    size_t slash = hx_slice_find(authority, '/');
+    if (slash != SIZE_MAX)
+        return hx_arena_printf(arena,
+                               "must end after the host and port, \"http://%.*s\": a request's path goes up as it came",
+                               HX_FMT(hx_slice_first(authority, slash)))
+            .ptr;
+    if (!split_port(authority, &host, &is_v6, &port)) return wrong;
+    if (port.len > 0 && !is_port(port, 1))
+        return hx_arena_printf(arena, "must have a port, 1 to 65535, not %s", hx_quoted(arena, port)).ptr;
+    return (is_v6 ? is_ip(AF_INET6, host) : is_host_name(host)) ? NULL : wrong;
+}
+
+const char *hx_address_check_store(hx_slice text, hx_arena *arena)
+{
+    static const char expected[] = "must be journal:DIR or memory:";
+    if (hx_slice_find(text, '\0') != SIZE_MAX) return "must not hold control bytes";
+    if (hx_slice_eq(text, HX_LIT("memory:"))) return NULL;
+    if (hx_slice_starts(text, HX_LIT("journal:"))) {
+        if (text.len == strlen("journal:")) return "must name a directory, such as journal:/var/lib/hapax";
+        return text.len < 4096 ? NULL : "names a directory whose path is too long";
+    }
+    if (text.len > 0 && (text.ptr[0] == '/' || text.ptr[0] == '.'))
+        return hx_arena_printf(arena, "%s, not %s, did you mean %s?", expected, hx_quoted(arena, text),
+                               hx_quoted(arena, hx_arena_printf(arena, "journal:%.*s", HX_FMT(text))))
+            .ptr;
+    return hx_arena_printf(arena, "%s, not %s%s", expected, hx_quoted(arena, text),
+                           hx_slice_eq(text, HX_LIT("memory")) ? ", did you mean \"memory:\"?" : "")
+        .ptr;
+}
+
+const char *hx_address_default_store(hx_arena *arena)
+{
+    const char *given = getenv("STATE_DIRECTORY"); /* systemd's; a list where the unit names several */
+    if (given && given[0] == '/') return hx_arena_printf(arena, "journal:%.*s", (int)strcspn(given, ":"), given).ptr;
+    if (geteuid() == 0) return "journal:/var/lib/hapax";
+    const char *state = getenv("XDG_STATE_HOME");
+    if (state && state[0] == '/') return hx_arena_printf(arena, "journal:%s/hapax", state).ptr;
+    const char *home = getenv("HOME");
+    if (home && home[0] == '/') return hx_arena_printf(arena, "journal:%s/.local/state/hapax", home).ptr;
+    return NULL;
+}

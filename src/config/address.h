@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses, as a configuration may write them. Only their form is checked here; nothing is looked up. Each returns
+ * NULL when all is well; else what is wrong, to follow the option's name: `must be …, not "x"`. */
+#ifndef HX_CONFIG_ADDRESS_H
+#define HX_CONFIG_ADDRESS_H
+
+#include "base/arena.h"
+
+/* "127.0.0.1:8080", "[::1]:8080", "unix:/run/hapax.sock" */
+const char *hx_address_check_listen(hx_slice text, hx_arena *arena);
+/* "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". *url is without the slash at
+ * the end that people copy along. */
+const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *url);
+/* "journal:DIR", "memory:" */
+const char *hx_address_check_store(hx_slice text, hx_arena *arena);
+/* "journal:DIR" in the state directory; NULL when the environment names none. */
+const char *hx_address_default_store(hx_arena *arena);
+
+#endif

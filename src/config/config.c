@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a tree to a configuration. Every option is read on its own, so that one mistake hides no other; what depends on
+ * several (a lifetime against its lease, a route against those before it) is checked where all of them were read.
+ * routes.c reads routes. */
+#include "config/config.h"
+
+#include "base/check.h"
+#include "config/address.h"
+#include "config/loader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WORKERS_BY_DEFAULT_MAX 4u
+
+static const char *kind_name(const hx_yaml *node)
+{
+    return node->kind == HX_YAML_MAP ? "a map" : node->kind == HX_YAML_LIST ? "a list" : "text";
+}
+
+void hx_loader_wrong(hx_loader *loader, const hx_yaml *node, const char *name, const char *predicate)
+{
+    hx_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s", name, predicate);
+}
+
+bool hx_loader_is(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_yaml_kind kind)
+{
+    if (node->refused) return false;
+    if (node->kind == HX_YAML_TEXT && node->is_null) {
+        const hx_yaml *at = node->key ? node->key : node;
+        hx_problem_at(&loader->problems, at->line, at->column, "\"%s\" has no value; it %s", option->name,
+                      hx_option_expects(option, &loader->config->arena));
+        return false;
+    }
+    if (node->kind == kind) return true;
+    bool braces = kind == HX_YAML_TEXT && node->kind == HX_YAML_MAP;
+    hx_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s, not %s%s", option->name,
+                  hx_option_expects(option, &loader->config->arena), kind_name(node),
+                  braces ? "; a value that starts with \"{\" needs quotes" : "");
+    return false;
+}
+
+bool hx_loader_text(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *text)
+{
+    if (!hx_loader_is(loader, option, node, HX_YAML_TEXT)) return false;
+    hx_slice value = node->text;
+    while (value.len > 0 && value.ptr[value.len - 1] == '\n') value.len--; /* of a block of text */
+    for (size_t i = 0; i < value.len; i++)
+        if ((unsigned char)value.ptr[i] < 0x20 || value.ptr[i] == 0x7f) {
+            hx_loader_wrong(loader, node, option->name, "must not hold control bytes or line ends");
+            return false;
+        }
+    *text = value;
+    return true;
+}
+
+static void read_number(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
+{
+    if (!hx_loader_is(loader, option, node, HX_YAML_TEXT)) return;
+    uint64_t value = 0;
+    const char *wrong = hx_option_read(option, node->text, &loader->config->arena, &value);
+    if (wrong)
+        hx_loader_wrong(loader, node, option->name, wrong);
+    else
+        hx_option_store(option, owner, value);
+}
+
+static void listen_on(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    hx_config *config = loader->config;
+    hx_slice address;
+    if (!hx_loader_text(loader, option, node, &address)) return;
+    const char *wrong = hx_address_check_listen(address, &config->arena);
+    for (size_t i = 0; i < config->listen_count && !wrong; i++)
+        if (hx_slice_eq(config->listen[i], address)) wrong = "names the same address twice";
+    if (!wrong && config->listen_count == HX_LISTEN_MAX)
+        wrong = hx_arena_printf(&config->arena, "must be up to %u addresses", HX_LISTEN_MAX).ptr;
+    if (wrong)
+        hx_loader_wrong(loader, node, option->name, wrong);
+    else
+        config->listen[config->listen_count++] = address;
+}
+
+static void read_listen(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    if (node->kind == HX_YAML_LIST && !node->first) hx_loader_wrong(loader, node, option->name, "must not be empty");
+    if (node->kind != HX_YAML_LIST)
+        listen_on(loader, option, node);
+    else
+        for (const hx_yaml *item = node->first; item; item = item->next) listen_on(loader, option, item);
+}
+
+static void add_upstream(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice name)
+{
+    hx_config *config = loader->config;
+    hx_slice text;
+    if (!hx_loader_text(loader, option, node, &text)) text = HX_EMPTY;
+    hx_slice url = text;
+    const char *wrong = text.len > 0 ? hx_address_check_upstream(text, &config->arena, &url) : NULL;
+    if (config->upstream_count == HX_UPSTREAMS_MAX)
+        wrong = hx_arena_printf(&config->arena, "must be up to %u names", HX_UPSTREAMS_MAX).ptr;
+    if (wrong) hx_loader_wrong(loader, node, option->name, wrong);
+    /* A bad one is kept, so that routes which name it are not called wrong too. */
+    if (config->upstream_count < HX_UPSTREAMS_MAX)
+        config->upstreams[config->upstream_count++] = (hx_config_upstream){name, url};
+}
+
+static void read_upstreams(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    if (node->kind != HX_YAML_MAP) {
+        add_upstream(loader, option, node, HX_EMPTY);
+        return;
+    }
+    loader->upstreams_are_named = true;
+    if (!node->first) hx_loader_wrong(loader, node, option->name, "must not be empty");
+    for (const hx_yaml *value = node->first; value; value = value->next) {
+        if (value->key->refused) continue;
+        if (hx_slice_is_token(value->key->text))
+            add_upstream(loader, option, value, value->key->text);
+        else
+            hx_problem_at(&loader->problems, value->key->line, value->key->column,
+                          "an upstream's name is a word of letters, digits, \"-\" and \"_\", not %s",
+                          hx_quoted(&loader->config->arena, value->key->text));
+    }
+}
+
+static void read_store(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    hx_slice store;
+    if (!hx_loader_text(loader, option, node, &store)) return;
+    const char *wrong = hx_address_check_store(store, &loader->config->arena);
+    if (wrong)
+        hx_loader_wrong(loader, node, option->name, wrong);
+    else
+        loader->config->store = store;
+}
+
+static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
+{
+    hx_slice *text = NULL;
+    switch (option->type) {
+    case HX_OPTION_BOOL:
+    case HX_OPTION_ENUM:
+    case HX_OPTION_DURATION:
+    case HX_OPTION_BYTES:
+    case HX_OPTION_INTEGER: read_number(loader, option, node, owner); break;
+    case HX_OPTION_TEXT:
+    case HX_OPTION_NAME:
+        text = (hx_slice *)(void *)((char *)owner + option->offset);
+        hx_loader_bounded_text(loader, option, node, text);
+        break;
+    case HX_OPTION_STORE: read_store(loader, option, node); break;
+    case HX_OPTION_LISTEN: read_listen(loader, option, node); break;
+    case HX_OPTION_UPSTREAMS: read_upstreams(loader, option, node); break;
+    case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
+    case HX_OPTION_UPSTREAM:
+    case HX_OPTION_MATCH:
+    case HX_OPTION_PRINCIPALS:
+    case HX_OPTION_KEY: hx_route_option(loader, option, node, owner); break;
+    case HX_OPTION_DEFAULTS:
+    case HX_OPTION_ROUTES: break; /* after everything else: hx_routes_read */
+    }
+}
+
+void hx_loader_bounded_text(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *out)
+{
+    hx_slice text;
+    if (!hx_loader_text(loader, option, node, &text)) return;
+    if (text.len >= option->low && text.len <= option->high)
+        *out = text;
+    else
+        hx_loader_wrong(loader, node, option->name,
+                        hx_arena_printf(&loader->config->arena, "must have %llu to %llu bytes, not %zu",
+                                        (unsigned long long)option->low, (unsigned long long)option->high, text.len)
+                            .ptr);
+}
+
+void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place place, bool shared, void *owner)
+{
+    for (const hx_yaml *value = map->first; value; value = value->next) {
+        const hx_yaml *key = value->key;
+        if (key->refused) continue;
+        const hx_option *option = hx_option_find(place, key->text);
+        hx_arena *arena = &loader->config->arena;
+        if (!option)
+            hx_problem_at(&loader->problems, key->line, key->column, "unknown option %s%s", hx_quoted(arena, key->text),
+                          hx_option_hint(place, key->text, arena));
+        else if (shared && (option->flags & HX_OPTION_ALONE))
+            hx_problem_at(&loader->problems, key->line, key->column, "\"%s\" belongs to one route, not to \"defaults\"",
+                          option->name);
+        else
+            read_one(loader, option, value, owner);
+    }
+}
+
+void hx_loader_map(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place, void *owner)
+{
+    if (hx_loader_is(loader, option, node, HX_YAML_MAP)) hx_loader_options(loader, node, place, false, owner);
+}
+
+static unsigned processors(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1; /* more than 1,024 of them: name a number */
+    int count = CPU_COUNT(&set);
+    return count < 1 ? 1 : count < (int)WORKERS_BY_DEFAULT_MAX ? (unsigned)count : WORKERS_BY_DEFAULT_MAX;
+}
+
+static void apply_workers(hx_loader *loader, const char *text)
+{
+    const hx_option *option = hx_option_find(HX_PLACE_TOP, HX_LIT("workers"));
+    uint64_t value = 0;
+    const char *wrong = hx_option_read(option, hx_slice_of(text), &loader->config->arena, &value);
+    if (wrong)
+        hx_problem_elsewhere(&loader->problems, "--workers %s", wrong);
+    else
+        hx_option_store(option, loader->config, value);
+}
+
+static void apply_upstream(hx_loader *loader, const char *text)
+{
+    hx_config *config = loader->config;
+    hx_slice url;
+    const char *wrong = hx_address_check_upstream(hx_arena_copy(&config->arena, hx_slice_of(text)), &config->arena,
+                                                  &url);
+    if (!wrong && loader->upstreams_are_named)
+        wrong = hx_arena_printf(&config->arena, "can't stand for the upstreams that %s names; change them there",
+                                loader->problems.file)
+                    .ptr;
+    if (wrong) hx_problem_elsewhere(&loader->problems, "--upstream %s", wrong);
+    config->upstreams[0] = (hx_config_upstream){HX_EMPTY, url};
+    config->upstream_count = 1;
+}
+
+static void apply_listen(hx_loader *loader, const hx_config_overrides *flags)
+{
+    hx_config *config = loader->config;
+    config->listen_count = 0;
+    for (size_t i = 0; i < flags->listen_count; i++) {
+        hx_slice address = hx_arena_copy(&config->arena, hx_slice_of(flags->listen[i]));
+        const char *wrong = hx_address_check_listen(address, &config->arena);
+        for (size_t k = 0; k < config->listen_count && !wrong; k++)
+            if (hx_slice_eq(config->listen[k], address)) wrong = "names the same address twice";
+        if (!wrong && config->listen_count == HX_LISTEN_MAX) wrong = "is given too often";
+        if (wrong)
+            hx_problem_elsewhere(&loader->problems, "--listen %s", wrong);
+        else
+            config->listen[config->listen_count++] = address;
+    }
+}
+
+static void apply_flags(hx_loader *loader, const hx_config_overrides *flags)
+{
+    hx_config *config = loader->config;
+    if (flags->workers) apply_workers(loader, flags->workers);
+    if (flags->upstream) apply_upstream(loader, flags->upstream);
+    if (flags->listen_count > 0) apply_listen(loader, flags);
+    if (flags->require_key) config->require_key = true;
+    if (flags->store) {
+        config->store = hx_arena_copy(&config->arena, hx_slice_of(flags->store));
+        const char *wrong = hx_address_check_store(config->store, &config->arena);
+        if (wrong) hx_problem_elsewhere(&loader->problems, "--store %s", wrong);
+    }
+}
+
+/* What nobody said. */
+static void fill_in(hx_loader *loader, const hx_yaml *root)
+{
+    hx_config *config = loader->config;
+    if (config->listen_count == 0)
+        config->listen[config->listen_count++] = hx_slice_of(hx_option_find(HX_PLACE_TOP, HX_LIT("listen"))->fallback);
+    if (config->store.len == 0 && !hx_yaml_get(root, "store")) {
+        const char *store = hx_address_default_store(&config->arena);
+        config->store_is_by_default = true;
+        if (store)
+            config->store = hx_slice_of(store);
+        else
+            hx_problem_elsewhere(&loader->problems, "no place for the store: set HOME, or give --store journal:DIR");
+    }
+    if (config->upstream_count > 0 || hx_yaml_get(root, "upstream") || !loader->whole) return;
+    static const char missing[] = "no application to stand in front of: ";
+    if (config->file)
+        hx_problem_at(&loader->problems, 0, 0, "%swrite \"upstream: http://127.0.0.1:3000\", or give --upstream",
+                      missing);
+    else
+        hx_problem_elsewhere(&loader->problems, "%sgive --upstream http://127.0.0.1:3000, or --config FILE", missing);
+}
+
+static hx_config *new_config(const char *name, const hx_config_overrides *flags)
+{
+    hx_config *config = calloc(1, sizeof *config);
+    if (!config) hx_fatal(HX_EXIT_BUG, "out of memory");
+    config->file = name ? hx_arena_terminated(&config->arena, hx_slice_of(name)) : NULL;
+    config->dev = flags && flags->dev;
+    config->listen = hx_arena_alloc(&config->arena, HX_LISTEN_MAX * sizeof *config->listen);
+    config->upstreams = hx_arena_alloc(&config->arena, HX_UPSTREAMS_MAX * sizeof *config->upstreams);
+    config->store = HX_EMPTY;
+    hx_option_defaults(HX_PLACE_TOP, config);
+    hx_option_defaults(HX_PLACE_LIMITS, &config->limits);
+    config->workers = processors();
+    config->log_readable = config->dev;
+    return config;
+}
+
+static void begin(hx_loader *loader, const char *name, const hx_config_overrides *flags)
+{
+    *loader = (hx_loader){.config = new_config(name, flags)};
+    loader->problems.arena = &loader->config->arena;
+    loader->problems.file = loader->config->file;
+}
+
+static hx_config *finish(hx_loader *loader, hx_buf *errors)
+{
+    if (loader->problems.count == 0) return loader->config;
+    hx_problems_write(&loader->problems, errors);
+    hx_config_free(&loader->config);
+    return NULL;
+}
+
+hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_overrides *flags, hx_buf *errors)
+{
+    hx_loader loader;
+    begin(&loader, name, flags);
+    hx_config *config = loader.config;
+    hx_yaml *root = hx_yaml_read(text, &loader.problems, &loader.whole);
+    if (root && root->kind != HX_YAML_MAP && !(root->kind == HX_YAML_TEXT && root->is_null)) {
+        hx_problem_at(&loader.problems, root->line, root->column,
+                      "a configuration is a map of options, such as \"upstream: http://127.0.0.1:3000\", not %s",
+                      kind_name(root));
+        return finish(&loader, errors);
+    }
+    if (root && root->kind == HX_YAML_MAP) hx_loader_options(&loader, root, HX_PLACE_TOP, false, config);
+    if (flags) apply_flags(&loader, flags);
+    fill_in(&loader, root);
+    hx_routes_read(&loader, root);
+    return finish(&loader, errors);
+}
+
+/* Reads the whole file; NULL with errno set when that can't be done, EFBIG when it is over the limit. */
+static char *read_file(const char *file, size_t *len)
+{
+    struct stat about;
+    char *text = NULL;
+    int descriptor = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (descriptor < 0) return NULL;
+    if (fstat(descriptor, &about) != 0) goto fail;
+    if (S_ISDIR(about.st_mode)) {
+        errno = EISDIR;
+        goto fail;
+    }
+    text = malloc(HX_CONFIG_FILE_BYTES_MAX + 1);
+    if (!text) goto fail;
+    *len = 0;
+    for (;;) {
+        ssize_t got = read(descriptor, text + *len, HX_CONFIG_FILE_BYTES_MAX + 1 - *len);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) goto fail;
+        if (got == 0) break;
+        *len += (size_t)got;
+        if (*len <= HX_CONFIG_FILE_BYTES_MAX) continue;
+        errno = EFBIG;
+        goto fail;
+    }
+    (void)close(descriptor);
+    return text;
+fail:;
+    int error = errno;
+    free(text);
+    (void)close(descriptor);
+    errno = error;
+    return NULL;
+}
+
+hx_config *hx_config_load(const char *file, const hx_config_overrides *flags, hx_buf *errors)
+{
+    if (!file) return hx_config_parse(NULL, HX_EMPTY, flags, errors);
+    size_t len = 0;
+    char *text = read_file(file, &len);
+    if (!text) {
+        char reason[128];
+        const char *why = errno == EFBIG ? "it is larger than 1 MiB" : strerror_r(errno, reason, sizeof reason);
+        hx_loader loader;
+        begin(&loader, file, flags);
+        hx_problem_at(&loader.problems, 0, 0, "can't be read: %s", why);
+        return finish(&loader, errors);
+    }
+    hx_config *config = hx_config_parse(file, (hx_slice){text, len}, flags, errors);
+    free(text);
+    return config;
+}
+
+void hx_config_free(hx_config **owned)
+{
+    hx_config *config = *owned;
+    *owned = NULL;
+    if (!config) return;
+    hx_arena arena = config->arena;
+    free(config);
+    hx_arena_free(&arena);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between config.c and routes.c only: a configuration that is being read. */
+#ifndef HX_CONFIG_LOADER_H
+#define HX_CONFIG_LOADER_H
+
+#include "config/config.h"
+#include "config/options.h"
+#include "config/yaml.h"
+
+typedef struct {
+    hx_config *config;
+    bool upstreams_are_named;
+    bool whole; /* false: the file could not be read to its end, so that nothing in it is missing for sure */
+    hx_problems problems;
+} hx_loader;
+
+/* `"NAME" PREDICATE`, at the node's place. */
+void hx_loader_wrong(hx_loader *loader, const hx_yaml *node, const char *name, const char *predicate);
+/* Whether the value is of that kind; says what is expected if not. */
+bool hx_loader_is(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_yaml_kind kind) HX_MUST_USE;
+/* One line of text without control bytes. */
+bool hx_loader_text(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *text) HX_MUST_USE;
+void hx_loader_bounded_text(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *out);
+/* Reads every option in a map into `owner`; `shared`: the map is `defaults`. */
+void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place place, bool shared, void *owner);
+void hx_loader_map(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place, void *owner);
+
+/* Reads UPSTREAM, MATCH, PRINCIPALS and KEY. */
+void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
+/* Reads `defaults` and `routes`, once everything else is known. */
+void hx_routes_read(hx_loader *loader, const hx_yaml *root);
+
+#endif

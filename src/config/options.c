@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/options.h"
+
+#include "base/check.h"
+#include "config/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define HX_EIB ((uint64_t)1 << 60)
+#define RELOAD HX_OPTION_RELOAD
+#define ALONE HX_OPTION_ALONE
+#define OWNER_TOP hx_config
+#define OWNER_LIMITS hx_limits
+#define OWNER_ROUTE hx_policy
+#define OWNER_KEY hx_key_rules
+
+static const hx_option options[] = {
+#define X(place_, name_, type_, field_, low_, high_, words_, default_, flags_, text_)                                  \
+    {.place = HX_PLACE_##place_,                                                                                       \
+     .name = #name_,                                                                                                   \
+     .type = HX_OPTION_##type_,                                                                                        \
+     .offset = offsetof(OWNER_##place_, field_),                                                                       \
+     .bytes = sizeof(((OWNER_##place_ *)0)->field_),                                                                   \
+     .low = (low_),                                                                                                    \
+     .high = (high_),                                                                                                  \
+     .words = (words_),                                                                                                \
+     .fallback = (default_),                                                                                           \
+     .flags = (flags_),                                                                                                \
+     .text = (text_)},
+#include "config/options.def"
+#undef X
+};
+
+#define COUNT (sizeof options / sizeof options[0])
+
+typedef struct {
+    const char *name;
+    uint64_t factor;
+} unit;
+
+/* From large to small: a value is written in the first that divides it. */
+static const unit durations[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}, {NULL, 0}};
+static const unit sizes[] = {{"GiB", 1u << 30}, {"MiB", 1u << 20}, {"KiB", 1u << 10}, {"B", 1}, {NULL, 0}};
+
+const hx_option *hx_options(size_t *count)
+{
+    *count = COUNT;
+    return options;
+}
+
+const hx_option *hx_option_find(hx_option_place place, hx_slice name)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        if (options[i].place == place && hx_slice_eq(hx_slice_of(options[i].name), name)) return &options[i];
+    return NULL;
+}
+
+static const char *name_at(size_t i, const void *place)
+{
+    return options[i].place == *(const hx_option_place *)place ? options[i].name : NULL;
+}
+
+const char *hx_option_hint(hx_option_place place, hx_slice name, hx_arena *arena)
+{
+    static const char *const homes[] = {
+        [HX_PLACE_TOP] = "at the top of the file",
+        [HX_PLACE_LIMITS] = "under \"limits\"",
+        [HX_PLACE_ROUTE] = "in a route or under \"defaults\"",
+        [HX_PLACE_KEY] = "under \"key\"",
+    };
+    for (size_t i = 0; i < COUNT; i++)
+        if (options[i].place != place && hx_slice_eq(hx_slice_of(options[i].name), name))
+            return hx_arena_printf(arena, " here; it belongs %s", homes[options[i].place]).ptr;
+    const char *nearest = hx_nearest(name, COUNT, name_at, &place);
+    return nearest ? hx_arena_printf(arena, ", did you mean \"%s\"?", nearest).ptr : "";
+}
+
+static const char *write_unit(uint64_t value, const unit *units, hx_arena *arena)
+{
+    if (value == 0) return "0";
+    while (value % units->factor != 0) units++;
+    return hx_arena_printf(arena, "%llu%s", (unsigned long long)(value / units->factor), units->name).ptr;
+}
+
+static const char *write_value(const hx_option *option, uint64_t value, hx_arena *arena)
+{
+    if (option->type == HX_OPTION_DURATION) return write_unit(value, durations, arena);
+    if (option->type == HX_OPTION_BYTES) return write_unit(value, sizes, arena);
+    return hx_arena_printf(arena, "%llu", (unsigned long long)value).ptr;
+}
+
+/* "replay, reject or noop" */
+static const char *write_words(const char *words, hx_arena *arena)
+{
+    hx_buf out;
+    hx_buf_init(&out, arena, 256);
+    hx_slice rest = hx_slice_of(words), word;
+    for (bool first = true; hx_slice_next(&rest, '|', &word); first = false) {
+        if (!first) hx_buf_puts(&out, rest.ptr ? ", " : " or ");
+        hx_buf_put(&out, word);
+    }
+    return hx_arena_terminated(arena, hx_buf_slice(&out));
+}
+
+const char *hx_option_expects(const hx_option *option, hx_arena *arena)
+{
+    switch (option->type) {
+    case HX_OPTION_BOOL: return "must be true or false";
+    case HX_OPTION_ENUM: return hx_arena_printf(arena, "must be %s", write_words(option->words, arena)).ptr;
+    case HX_OPTION_DURATION: return "must be a duration such as 500ms, 10s, 5m, 24h or 7d";
+    case HX_OPTION_BYTES: return "must be a size such as 512B, 64KiB, 8MiB or 2GiB";
+    case HX_OPTION_INTEGER:
+        return hx_arena_printf(arena, "must be a whole number, %llu to %llu", (unsigned long long)option->low,
+                               (unsigned long long)option->high)
+            .ptr;
+    case HX_OPTION_TEXT:
+    case HX_OPTION_NAME: return "must be text";
+    case HX_OPTION_STORE: return "must be journal:DIR or memory:";
+    case HX_OPTION_LISTEN: return "must be an address such as 127.0.0.1:8080, or a list of them";
+    case HX_OPTION_UPSTREAMS:
+        return "must be a URL such as http://127.0.0.1:3000 or unix:/run/app.sock, or a map of names to URLs";
+    case HX_OPTION_UPSTREAM: return "must be the name of an upstream";
+    case HX_OPTION_MATCH: return "must be methods and a path, such as POST /refunds";
+    case HX_OPTION_PRINCIPALS: return "must be a list of authorization, header:NAME and cookie:NAME";
+    case HX_OPTION_LIMITS:
+    case HX_OPTION_KEY:
+    case HX_OPTION_DEFAULTS: return "must be a map of options";
+    case HX_OPTION_ROUTES: return "must be a list of routes";
+    }
+    hx_check_failed(__FILE__, __LINE__, "an option's type that is known");
+}
+
+static const char *unlike(const hx_option *option, hx_slice text, hx_arena *arena)
+{
+    return hx_arena_printf(arena, "%s, not %s", hx_option_expects(option, arena), hx_quoted(arena, text)).ptr;
+}
+
+static const char *read_bool(const hx_option *option, hx_slice text, hx_arena *arena, uint64_t *value)
+{
+    *value = hx_slice_eq(text, HX_LIT("true"));
+    return *value || hx_slice_eq(text, HX_LIT("false")) ? NULL : unlike(option, text, arena);
+}
+
+typedef struct {
+    const char *words[8];
+    size_t count;
+} word_list;
+
+static const char *word_at(size_t i, const void *list)
+{
+    return ((const word_list *)list)->words[i];
+}
+
+static const char *read_word(const hx_option *option, hx_slice text, hx_arena *arena, uint64_t *value)
+{
+    word_list list = {0};
+    hx_slice rest = hx_slice_of(option->words), word;
+    while (hx_slice_next(&rest, '|', &word)) {
+        if (hx_slice_eq(word, text)) {
+            *value = list.count;
+            return NULL;
+        }
+        HX_CHECK(list.count < sizeof list.words / sizeof list.words[0]);
+        list.words[list.count++] = hx_arena_terminated(arena, word);
+    }
+    const char *nearest = hx_nearest(text, list.count, word_at, &list), *wrong = unlike(option, text, arena);
+    return nearest ? hx_arena_printf(arena, "%s, did you mean \"%s\"?", wrong, nearest).ptr : wrong;
+}
+
+/* 64KB and 64k: which of two sizes was meant? */
+static const char *hint_size(hx_slice digits, hx_slice suffix, hx_arena *arena)
+{
+    static const char large[] = "kmg";
+    const char *found = suffix.len > 0 && suffix.len <= 3 ? strchr(large, hx_lower(suffix.ptr[0])) : NULL;
+    if (!found || *found == '\0') return "";
+    return hx_arena_printf(arena, ", did you mean \"%.*s%ciB\"?", HX_FMT(digits), *found - ('a' - 'A')).ptr;
+}
+
+static const char *read_united(const hx_option *option, hx_slice text, hx_arena *arena, uint64_t *value)
+{
+    bool timed = option->type == HX_OPTION_DURATION;
+    size_t digits = 0;
+    while (digits < text.len && text.ptr[digits] >= '0' && text.ptr[digits] <= '9') digits++;
+    hx_slice number = hx_slice_first(text, digits), suffix = hx_slice_from(text, digits);
+    if (digits == 0) return unlike(option, text, arena);
+    uint64_t count = 0;
+    bool fits = hx_slice_to_u64(number, &count);
+    if (suffix.len == 0 && timed && !(fits && count == 0))
+        return hx_arena_printf(arena, "%s: %.40s%s needs a unit, such as %.40ss", hx_option_expects(option, arena),
+                               hx_arena_terminated(arena, number), digits > 40 ? "…" : "",
+                               hx_arena_terminated(arena, number))
+            .ptr;
+    uint64_t factor = suffix.len == 0 ? 1 : 0;
+    for (const unit *u = timed ? durations : sizes; u->name; u++)
+        if (hx_slice_eq(hx_slice_of(u->name), suffix)) factor = u->factor;
+    if (factor == 0)
+        return hx_arena_printf(arena, "%s%s", unlike(option, text, arena),
+                               timed ? "" : hint_size(number, suffix, arena))
+            .ptr;
+    *value = fits && count <= UINT64_MAX / factor ? count * factor : UINT64_MAX;
+    return NULL;
+}
+
+const char *hx_option_read(const hx_option *option, hx_slice text, hx_arena *arena, uint64_t *value)
+{
+    const char *wrong = NULL;
+    switch (option->type) {
+    case HX_OPTION_BOOL: return read_bool(option, text, arena, value);
+    case HX_OPTION_ENUM: return read_word(option, text, arena, value);
+    case HX_OPTION_DURATION:
+    case HX_OPTION_BYTES: wrong = read_united(option, text, arena, value); break;
+    default:
+        HX_CHECK(option->type == HX_OPTION_INTEGER);
+        if (!hx_slice_to_u64(text, value)) wrong = unlike(option, text, arena);
+    }
+    if (wrong || (*value >= option->low && *value <= option->high)) return wrong;
+    return hx_arena_printf(arena, "must be %s to %s, not %s", write_value(option, option->low, arena),
+                           write_value(option, option->high, arena), hx_quoted(arena, text))
+        .ptr;
+}
+
+void hx_option_store(const hx_option *option, void *owner, uint64_t value)
+{
+    char *field = (char *)owner + option->offset;
+    uint32_t four = (uint32_t)value;
+    uint16_t two = (uint16_t)value;
+    bool one = value != 0;
+    switch (option->bytes) {
+    case sizeof(uint64_t): memcpy(field, &value, sizeof value); break;
+    case sizeof four: memcpy(field, &four, sizeof four); break;
+    case sizeof two: memcpy(field, &two, sizeof two); break;
+    default: HX_CHECK(option->bytes == sizeof one); memcpy(field, &one, sizeof one);
+    }
+}
+
+void hx_option_defaults(hx_option_place place, void *owner)
+{
+    hx_arena arena = {0};
+    for (size_t i = 0; i < COUNT; i++) {
+        const hx_option *option = &options[i];
+        if (option->place != place || option->type > HX_OPTION_INTEGER || !option->fallback) continue;
+        uint64_t value = 0;
+        const char *wrong = hx_option_read(option, hx_slice_of(option->fallback), &arena, &value);
+        HX_CHECK(!wrong);
+        hx_option_store(option, owner, value);
+    }
+    hx_arena_free(&arena);
+}
+
+static const char *type_text(const hx_option *option, hx_arena *arena)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        HX_OPTION_TYPES(X)
+#undef X
+    };
+    switch (option->type) {
+    case HX_OPTION_ENUM: return write_words(option->words, arena);
+    case HX_OPTION_DURATION:
+    case HX_OPTION_BYTES:
+    case HX_OPTION_INTEGER:
+        return hx_arena_printf(arena, "%s, %s to %s", texts[option->type], write_value(option, option->low, arena),
+                               write_value(option, option->high, arena))
+            .ptr;
+    default: return texts[option->type];
+    }
+}
+
+void hx_options_reference(hx_buf *out)
+{
+    static const struct {
+        hx_option_place place;
+        const char *title, *text;
+    } sections[] = {
+        {HX_PLACE_TOP, "At the top of the file", NULL},
+        {HX_PLACE_LIMITS, "Under `limits`", NULL},
+        {HX_PLACE_ROUTE, "In a route, and under `defaults`", "Under `defaults` all of them but `name` and `match`."},
+        {HX_PLACE_KEY, "Under `key`, in a route or in `defaults`", NULL},
+    };
+    hx_arena arena = {0};
+    hx_buf_puts(out, "# Options\n\n"
+                     "Every option of the configuration file. This page is written by `hapax reference options`.\n\n"
+                     "Durations have a unit: `500ms`, `10s`, `5m`, `24h`, `7d`. Sizes are bytes, or have one: `512`, "
+                     "`512B`, `64KiB`, `8MiB`, `2GiB`. In YAML a value that starts with `{`, and one with `{` in it "
+                     "inside `{…}` or `[…]`, needs quotes: `{match: \"POST /refunds/{id}\"}`.\n");
+    for (size_t s = 0; s < sizeof sections / sizeof sections[0]; s++) {
+        hx_buf_puts(out, hx_arena_printf(&arena, "\n## %s\n\n", sections[s].title).ptr);
+        if (sections[s].text) hx_buf_puts(out, hx_arena_printf(&arena, "%s\n\n", sections[s].text).ptr);
+        hx_buf_puts(out, "| option | value | default | meaning |\n|---|---|---|---|\n");
+        for (size_t i = 0; i < COUNT; i++) {
+            const hx_option *option = &options[i];
+            if (option->place != sections[s].place) continue;
+            const char *quote = option->fallback ? "`" : "";
+            hx_buf_puts(out, hx_arena_printf(&arena, "| `%s` | %s | %s%s%s | %s |\n", option->name,
+                                             type_text(option, &arena), quote, option->fallback ? option->fallback : "",
+                                             quote, option->text)
+                                 .ptr);
+        }
+    }
+    hx_arena_free(&arena);
+}

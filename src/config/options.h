@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The schema: rows of options.def, and what can be read, checked and written by a row alone. */
+#ifndef HX_CONFIG_OPTIONS_H
+#define HX_CONFIG_OPTIONS_H
+
+#include "config/problems.h"
+
+typedef enum { HX_PLACE_TOP, HX_PLACE_LIMITS, HX_PLACE_ROUTE, HX_PLACE_KEY } hx_option_place;
+
+/* Types, and what the reference calls them. Those up to INTEGER are one scalar that becomes one number. */
+#define HX_OPTION_TYPES(X)                                                                                             \
+    X(BOOL, "true or false")                                                                                           \
+    X(ENUM, "a word")                                                                                                  \
+    X(DURATION, "a duration")                                                                                          \
+    X(BYTES, "a size")                                                                                                 \
+    X(INTEGER, "a number")                                                                                             \
+    X(TEXT, "text")                                                                                                    \
+    X(NAME, "text")                                                                                                    \
+    X(STORE, "a store")                                                                                                \
+    X(LISTEN, "an address, or a list")                                                                                 \
+    X(UPSTREAMS, "a URL, or a map")                                                                                    \
+    X(UPSTREAM, "a name")                                                                                              \
+    X(MATCH, "methods and a path")                                                                                     \
+    X(PRINCIPALS, "a list")                                                                                            \
+    X(LIMITS, "a map")                                                                                                 \
+    X(KEY, "a map")                                                                                                    \
+    X(DEFAULTS, "a map")                                                                                               \
+    X(ROUTES, "a list of maps")
+
+typedef enum {
+#define X(name, text) HX_OPTION_##name,
+    HX_OPTION_TYPES(X)
+#undef X
+} hx_option_type;
+
+enum { HX_OPTION_RELOAD = 1, HX_OPTION_ALONE = 2 };
+
+typedef struct {
+    hx_option_place place;
+    const char *name;
+    hx_option_type type;
+    size_t offset; /* in hx_config, hx_limits, hx_policy or hx_key_rules, by its place */
+    size_t bytes;
+    uint64_t low, high;
+    const char *words; /* "replay|reject|noop" */
+    const char *fallback;
+    unsigned flags;
+    const char *text;
+} hx_option;
+
+const hx_option *hx_options(size_t *count);
+/* NULL when there is none. */
+const hx_option *hx_option_find(hx_option_place place, hx_slice name);
+/* What an unknown name may have meant, as the end of a sentence: `, did you mean "lifetime"?` or empty. */
+const char *hx_option_hint(hx_option_place place, hx_slice name, hx_arena *arena);
+
+/* Reads a BOOL, ENUM, DURATION, BYTES or INTEGER. NULL when all is well; else what is wrong, to follow the option's
+ * name: `must be 1 to 64, not 99`. */
+const char *hx_option_read(const hx_option *option, hx_slice text, hx_arena *arena, uint64_t *value) HX_MUST_USE;
+/* What a value must be, for one that isn't even a scalar: `must be a duration such as 10s, 5m, 24h or 7d`. */
+const char *hx_option_expects(const hx_option *option, hx_arena *arena);
+/* Writes the number where the row says; `owner` is the struct of its place. */
+void hx_option_store(const hx_option *option, void *owner, uint64_t value);
+/* Sets every option of `place` that has a default and is a number. */
+void hx_option_defaults(hx_option_place place, void *owner);
+
+/* docs/reference/options.md */
+void hx_options_reference(hx_buf *out);
+
+#endif
