@@ -185,7 +185,7 @@ static verdict try_one(const image_file *f, size_t at, char why[static 256])
         }
     }
     uint64_t epoch = workload_fresh_epoch();
-    if (epoch <= model_after.epoch_max) {
+    if (epoch <= (worst == CUT ? model_before : model_after).epoch_max && worst != WRONG) {
         worst = WRONG;
         snprintf(why, 256, "the epoch %" PRIu64 " was used before", epoch);
     }
