@@ -646,7 +646,9 @@ static hx_slice escape_of(char c, char room[6])
     case '\t': return HX_LIT("\\t");
     default: break;
     }
-    memcpy(room, "\\u00", 4);
+    room[0] = '\\';
+    room[1] = 'u';
+    room[2] = room[3] = '0';
     room[4] = hex[(unsigned char)c >> 4];
     room[5] = hex[(unsigned char)c & 15];
     return (hx_slice){room, 6};

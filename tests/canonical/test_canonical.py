@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The canonical form of JSON beside three others: Node's JSON.stringify for numbers, npm's canonicalize for whole texts,
+"""The canonical form of JSON beside others: Node's JSON.stringify for numbers, npm's canonicalize for whole texts,
 Python's json and decimal for what is clean and for numbers that no double holds.
 
 HAPAX_BUILD names the meson build directory. A failure prints its seed; HAPAX_SEED=n runs it again.
@@ -43,14 +43,16 @@ def seed():
 
 
 def compare(what, driver, count, seed):
-    run = subprocess.run(["node", HERE / "compare.js", what, driver, str(count), str(seed)], capture_output=True, text=True)
+    command = ["node", HERE / "compare.js", what, driver, str(count), str(seed)]
+    run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return int(run.stdout)
 
 
 def canonical(driver, texts):
     """Each of the texts (bytes without a line feed) in canonical form, or None where it isn't clean."""
-    answers = subprocess.run([driver], input=b"\n".join(texts) + b"\n", capture_output=True, check=True).stdout.split(b"\n")
+    run = subprocess.run([driver], input=b"\n".join(texts) + b"\n", capture_output=True, check=True)
+    answers = run.stdout.split(b"\n")
     assert len(answers) == len(texts) + 1
     return [None if answer == b"!" else answer for answer in answers[:-1]]
 
@@ -85,7 +87,8 @@ def ecmascript_layout(value):
 
 
 def random_number(rng):
-    digits = "".join(rng.choices("0123456789", weights=[6] + [1] * 9, k=rng.choice([1, 2, 5, 16, 17, 18, 21, 22, 23, 40])))
+    length = rng.choice([1, 2, 5, 16, 17, 18, 21, 22, 23, 40])
+    digits = "".join(rng.choices("0123456789", weights=[6] + [1] * 9, k=length))
     text = rng.choice(["", "-"]) + (digits.lstrip("0") or "0")
     if rng.random() < 0.6:
         text += "." + "".join(rng.choices("05", k=rng.randrange(1, 25)))
@@ -115,9 +118,9 @@ def random_value(rng, depth=0):
     return {rng.choice(["a", "b", "c", "é", "\n", ""]): random_value(rng, depth + 1) for _ in range(rng.randrange(5))}
 
 
-PIECES = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b" ", b"\t", b"\r", b"\x00", b"\x0c", b"0", b"1", b"-", b".", b"e",
-          b"+", b"u", b"\\u0061", b"\\ud83d", b"\\ude00", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"\xff",
-          b"true", b"null", b"NaN", b'"a":1,', b'"b":1,', b"//", b"\xef\xbb\xbf", b"\x7f", b"\xc2\xa0"]
+PIECES = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b" ", b"\t", b"\r", b"\x00", b"\x0c", b"0", b"1", b"-", b".",
+          b"e", b"+", b"u", b"\\u0061", b"\\ud83d", b"\\ude00", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xff", b"true",
+          b"\xf0\x9f\x98\x80", b"null", b"NaN", b'"a":1,', b'"b":1,', b"//", b"\xef\xbb\xbf", b"\x7f", b"\xc2\xa0"]
 
 
 def mutant(rng):
