@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hapax demo: the playbook's refund application behind a gateway, each in a process of its own, so that the gateway can
+ * be killed in mid-flight: it is started again on the same store, and the money is still moved once. */
+#include "base/check.h"
+#include "base/log.h"
+#include "cmd/cmd.h"
+#include "cmd/daemon.h"
+#include "examples/refunds/app.h"
+#include "net/server.h"
+
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct {
+    char store[64];    /* "journal:DIR" */
+    char address[HX_ADDRESS_BYTES];
+    char upstream[HX_ADDRESS_BYTES + 8];
+    pid_t application;
+    pid_t gateway;
+    sigset_t signals;
+} demo;
+
+static void become_child(const demo *d)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigprocmask(SIG_UNBLOCK, &d->signals, NULL);
+}
+
+/* Starts the application and waits until it says where it listens. */
+static bool start_application(demo *d)
+{
+    int pipe_ends[2];
+    if (pipe(pipe_ends) != 0) return false;
+    d->application = fork();
+    if (d->application == 0) {
+        close(pipe_ends[0]);
+        become_child(d);
+        exit(hx_refunds_serve(HX_LIT("127.0.0.1:0"), pipe_ends[1]));
+    }
+    close(pipe_ends[1]);
+    char address[HX_ADDRESS_BYTES] = "";
+    FILE *announced = fdopen(pipe_ends[0], "r");
+    bool ok = d->application > 0 && announced && fgets(address, sizeof address, announced);
+    if (announced) fclose(announced);
+    if (!ok) return false;
+    address[strcspn(address, "\n")] = '\0';
+    (void)snprintf(d->upstream, sizeof d->upstream, "http://%s", address);
+    return true;
+}
+
+static int serve_gateway(const demo *d)
+{
+    const char *listen[] = {d->address};
+    hx_config_overrides flags = {
+        .upstream = d->upstream, .listen = listen, .listen_count = 1, .store = d->store, .workers = "2"};
+    hx_buf errors;
+    hx_buf_init(&errors, NULL, 4096);
+    hx_config *config = hx_config_parse("demo", HX_LIT("log_format: readable\n"), &flags, &errors);
+    if (!config) {
+        fprintf(stderr, "%.*s", HX_FMT(hx_buf_slice(&errors)));
+        return HX_EXIT_BUG;
+    }
+    hx_log_readable(true);
+    hx_daemon *daemon = NULL;
+    int code = hx_daemon_open(config, &daemon);
+    if (code == HX_EXIT_OK) code = hx_daemon_run(daemon);
+    hx_daemon_close(&daemon);
+    hx_config_free(&config);
+    hx_buf_free(&errors);
+    return code;
+}
+
+static void start_gateway(demo *d)
+{
+    d->gateway = fork();
+    if (d->gateway != 0) return;
+    become_child(d);
+    exit(serve_gateway(d));
+}
+
+/* 127.0.0.1:8080, or a free port where that is taken; the same at every start of the gateway. */
+static bool choose_address(demo *d)
+{
+    char error[256];
+    int descriptor = hx_listen(HX_LIT("127.0.0.1:8080"), d->address, error);
+    if (descriptor < 0) descriptor = hx_listen(HX_LIT("127.0.0.1:0"), d->address, error);
+    if (descriptor < 0) return false;
+    close(descriptor);
+    return true;
+}
+
+static void explain(const demo *d)
+{
+    bool colours = hx_cmd_colours(stdout);
+    const char *strong = colours ? "\033[1m" : "", *plain = colours ? "\033[0m" : "";
+    const char *post = "-H 'Content-Type: application/json' -d '{\"charge_id\":\"ch_1\",\"amount\":1000}'";
+    printf("%sHapax demo%s: a refund service that does not deduplicate, behind a gateway that does.\n\n", strong, plain);
+    printf("  gateway      http://%s  (process %d)\n", d->address, (int)d->gateway);
+    printf("  application  %s\n", d->upstream);
+    printf("  store        %s  (removed at the end)\n\n", d->store);
+    printf("%s1. Refund 10.00, and again: two equal answers, one refund.%s Run it twice:\n", strong, plain);
+    printf("  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-first' %s\n\n", d->address, post);
+    printf("%s2. The same key for another amount: 409, and it says what differs.%s\n", strong, plain);
+    printf("  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-first' "
+           "-H 'Content-Type: application/json' -d '{\"charge_id\":\"ch_1\",\"amount\":2000}'\n\n",
+           d->address);
+    printf("%s3. Kill the gateway in mid-flight, and ask again: it never runs twice.%s\n", strong, plain);
+    printf("  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-killed' -H 'Demo-Fault: delay=3000ms' %s &\n"
+           "  sleep 1; kill -9 %d; sleep 4\n"
+           "  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-killed' %s\n\n",
+           d->address, post, (int)d->gateway, d->address, post);
+    printf("%s4. The application does it and hangs up: nobody can know, and so it is not run again.%s Run it twice:\n",
+           strong, plain);
+    printf("  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-dropped' "
+           "-H 'Demo-Fault: drop-after-effect' %s\n\n",
+           d->address, post);
+    printf("%s5. The books: every refund above is there once.%s\n", strong, plain);
+    printf("  curl http://%s/ledger\n\n", d->address);
+    printf("Ctrl-C ends it.\n\n");
+    fflush(stdout);
+}
+
+static int remove_one(const char *path, const struct stat *about, int type, struct FTW *where)
+{
+    (void)about;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+static void end_child(pid_t child)
+{
+    if (child <= 0) return;
+    kill(child, SIGTERM);
+    waitpid(child, NULL, 0);
+}
+
+/* Until a signal: a killed gateway is started again; one that gave up ends the demo. */
+static int supervise(demo *d)
+{
+    for (;;) {
+        int number = 0, status = 0;
+        if (sigwait(&d->signals, &number) != 0) continue;
+        if (number != SIGCHLD) return HX_EXIT_OK;
+        for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
+            if (ended == d->application) {
+                fprintf(stderr, "hapax demo: the application ended\n");
+                d->application = 0;
+                return HX_EXIT_BUG;
+            }
+            d->gateway = 0;
+            if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
+            start_gateway(d);
+            printf("\nThe gateway was killed by signal %d; started again on the same store (process %d).\n\n",
+                   WTERMSIG(status), (int)d->gateway);
+            fflush(stdout);
+        }
+    }
+}
+
+static void no_flags(void *user, const char *flag, const char *value)
+{
+    (void)user;
+    (void)flag;
+    (void)value;
+}
+
+int hx_cmd_demo(int argc, char **argv)
+{
+    demo d = {.store = "journal:/tmp/hapax-demo-XXXXXX"};
+    int operands = 0;
+    int code = hx_cmd_flags(argc, argv, 0, no_flags, NULL, &operands);
+    if (code >= 0) return code;
+    char *directory = d.store + strlen("journal:");
+    sigemptyset(&d.signals);
+    sigaddset(&d.signals, SIGTERM);
+    sigaddset(&d.signals, SIGINT);
+    sigaddset(&d.signals, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &d.signals, NULL);
+    if (!mkdtemp(directory)) {
+        fprintf(stderr, "hapax demo: can't make a directory under /tmp\n");
+        return HX_EXIT_STORE;
+    }
+    if (!start_application(&d) || !choose_address(&d)) {
+        code = HX_EXIT_ADDRESS;
+    } else {
+        start_gateway(&d);
+        explain(&d);
+        code = supervise(&d);
+    }
+    end_child(d.gateway);
+    end_child(d.application);
+    nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return code;
+}
