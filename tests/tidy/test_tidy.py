@@ -48,6 +48,7 @@ CLEAN = {
     "a path below another one": ("docs/a.md", "see $HOME/work/ and example.org/root/x and ./work/\n"),
     "prose": ("docs/a.md", "word " * 40 + "end\n"),
     "a script": ("tools/x", "#!/bin/sh\n" + HASH + "echo\n"),
+    "bytes that are meant": ("tests/fuzz/corpus/key/bare", "abc\t \r\n" + "X" * 3),
     "data": ("tests/a.json", '{"x": "' + "y" * 300 + '"}\n'),
 }
 
