@@ -217,12 +217,11 @@ hx_key_error hx_key_parse(hx_slice field_value, const hx_key_rules *rules, hx_ar
 
 const char *hx_key_error_text(hx_key_error error)
 {
-    switch (error) {
-#define HX_KEY_ERROR_TEXT(name, text)                                                                                  \
-    case HX_KEY_##name: return text;
-        HX_KEY_ERRORS(HX_KEY_ERROR_TEXT)
-#undef HX_KEY_ERROR_TEXT
-    }
-    HX_CHECK(!"a key error");
-    return "";
+    static const char *const texts[] = {
+#define X(name, text) text,
+        HX_KEY_ERRORS(X)
+#undef X
+    };
+    HX_CHECK((size_t)error < sizeof texts / sizeof *texts);
+    return texts[error];
 }
