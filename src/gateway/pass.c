@@ -48,7 +48,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     r->reply_status = head->status;
     r->replied = true;
     if (head->status == 101 && r->stream->request.upgrade) {
-        hx_slice lines = hx_arena_printf(r->arena, "Connection: upgrade\r\nUpgrade: %.*s\r\n%.*s",
+        hx_slice lines = hx_arena_printf(r->arena, "Upgrade: %.*s\r\n%.*s",
                                          HX_FMT(hx_fields_get(&head->fields, HX_FIELD_UPGRADE)), HX_FMT(r->lines_first));
         hx_stream_begin(r->stream, 101, head->reason, lines, -1);
         open_tunnel(r);
