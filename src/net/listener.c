@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/listener.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/loop_uv.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* How many are accepted before others on this loop get their turn. */
+#define ACCEPTS_A_TURN 64u
+/* After running out of descriptors: when to look again, and how often to say so. */
+#define RETRY_AFTER ((hx_ms)100)
+#define COMPLAIN_EVERY HX_MINUTE
+
+hx_slice hx_listener_address(const hx_listener *listener)
+{
+    return (hx_slice){listener->address, listener->address_len};
+}
+
+static hx_slice print_peer(const struct sockaddr_storage *from, char out[HX_PEER_BYTES])
+{
+    const void *bytes = NULL;
+    int family = from->ss_family;
+    if (family == AF_INET) {
+        bytes = &((const struct sockaddr_in *)(const void *)from)->sin_addr;
+    } else if (family == AF_INET6) {
+        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+        bytes = v6;
+        if (IN6_IS_ADDR_V4MAPPED(v6)) {
+            family = AF_INET;
+            bytes = v6->s6_addr + 12;
+        }
+    }
+    if (!bytes || !inet_ntop(family, bytes, out, HX_PEER_BYTES)) return HX_LIT("unix:");
+    return hx_slice_of(out);
+}
+
+static void retry_accept(hx_timer *timer)
+{
+    hx_server *server = HX_OWNER(timer, hx_server, retry_accept);
+    hx_server_gone(server);
+}
+
+/* Out of descriptors or memory: who waits stays in the kernel's queue; trying at once again would only burn time. */
+static void back_off(hx_server *server, int why)
+{
+    hx_ms now = hx_loop_now(server->loop);
+    if (server->complained_at == 0 || now - server->complained_at >= COMPLAIN_EVERY) {
+        server->complained_at = now;
+        hx_log_begin(HX_LOG_WARN, "accept_failed");
+        hx_log_text("error", strerror(why));
+        hx_log_int("connections", server->count);
+        hx_log_text("hint", "raise the limit of open files (ulimit -n, LimitNOFILE=) or lower connections_max");
+        hx_log_end();
+    }
+    hx_server_pause_accepting(server);
+    hx_timer_start(server->loop, &server->retry_accept, RETRY_AFTER, retry_accept);
+}
+
+/* Accepts one; false when there is none, or none can be taken now. */
+static bool accept_one(hx_listener *listener)
+{
+    struct sockaddr_storage from = {0};
+    socklen_t len = sizeof from;
+    int descriptor = accept4(listener->descriptor, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (descriptor >= 0) {
+        char peer[HX_PEER_BYTES];
+        hx_conn_open(listener->server, listener, descriptor, print_peer(&from, peer));
+        return true;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    /* Errors of a connection that died in the queue; see accept(2). */
+    if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO || errno == EPERM || errno == ENETDOWN ||
+        errno == EHOSTUNREACH || errno == ENETUNREACH || errno == EHOSTDOWN || errno == ENONET || errno == ENOPROTOOPT)
+        return true;
+    back_off(listener->server, errno);
+    return false;
+}
+
+static void has_clients(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    hx_listener *listener = poll->data;
+    hx_server *server = listener->server;
+    for (unsigned i = 0; i < ACCEPTS_A_TURN; i++) {
+        if (server->count >= server->limits.connections_max) {
+            hx_server_pause_accepting(server);
+            return;
+        }
+        if (!accept_one(listener)) return;
+    }
+}
+
+void hx_listener_open(hx_server *server, int descriptor, hx_slice address)
+{
+    hx_listener *listener = calloc(1, sizeof *listener);
+    if (!listener) hx_fatal(HX_EXIT_BUG, "out of memory (a listener)");
+    HX_CHECK(address.len <= sizeof listener->address);
+    memcpy(listener->address, address.ptr, address.len);
+    listener->address_len = address.len;
+    listener->server = server;
+    listener->descriptor = descriptor;
+    int failed = uv_poll_init(hx_loop_uv(server->loop), &listener->poll, descriptor);
+    if (failed) hx_fatal(HX_EXIT_ADDRESS, "can't watch a listening socket: %s", uv_strerror(failed));
+    listener->poll.data = listener;
+    hx_list_append(&server->listeners, &listener->link);
+    server->open_listeners++;
+    hx_listener_resume(listener);
+}
+
+void hx_listener_pause(hx_listener *listener)
+{
+    if (!listener->closing) (void)uv_poll_stop(&listener->poll);
+}
+
+void hx_listener_resume(hx_listener *listener)
+{
+    if (!listener->closing) (void)uv_poll_start(&listener->poll, UV_READABLE, has_clients);
+}
+
+static void has_closed(uv_handle_t *handle)
+{
+    hx_listener *listener = handle->data;
+    hx_server *server = listener->server;
+    server->open_listeners--;
+    hx_server_gone(server);
+}
+
+void hx_listener_close(hx_listener *listener)
+{
+    if (listener->closing) return;
+    listener->closing = true;
+    uv_close((uv_handle_t *)&listener->poll, has_closed);
+    hx_unlisten(listener->descriptor);
+}
+
+void hx_listener_close_dry(hx_listener *listener)
+{
+    if (listener->closing) return;
+    while (accept_one(listener)) {}
+    hx_listener_close(listener);
+}

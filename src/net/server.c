@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One worker's server: its limits, its listeners, its connections, and how it ends. */
+#include "net/listener.h"
+
+#include "base/check.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+/* Descriptors that are not clients': the store's files, upstream connections, the loop's own. */
+#define OTHER_DESCRIPTORS 64u
+
+static void tell_drained(hx_task *task);
+
+hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx_server_handler *handler, void *app)
+{
+    hx_server *server = malloc(sizeof *server);
+    if (!server) hx_fatal(HX_EXIT_BUG, "out of memory (a server)");
+    *server = (hx_server){.loop = loop, .limits = *limits, .handler = *handler, .app = app};
+    server->drained_task.run = tell_drained;
+    hx_list_init(&server->connections);
+    hx_list_init(&server->listeners);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {
+        rlim_t most = files.rlim_cur > 2 * OTHER_DESCRIPTORS ? files.rlim_cur - OTHER_DESCRIPTORS : files.rlim_cur / 2;
+        if (server->limits.connections_max > most) server->limits.connections_max = (uint32_t)most;
+    }
+    if (server->limits.head_bytes_max > HX_HELD_BYTES) server->limits.head_bytes_max = HX_HELD_BYTES;
+    /* A write to a client that has left shall be an error, not the end of the process. */
+    (void)signal(SIGPIPE, SIG_IGN);
+    return server;
+}
+
+void hx_server_accept(hx_server *server, int listening_descriptor, hx_slice address)
+{
+    hx_listener_open(server, listening_descriptor, address);
+}
+
+void hx_server_pause_accepting(hx_server *server)
+{
+    server->accepting_paused = true;
+    HX_EACH(link, &server->listeners) hx_listener_pause(HX_OWNER(link, hx_listener, link));
+}
+
+static void resume_accepting(hx_server *server)
+{
+    server->accepting_paused = false;
+    HX_EACH(link, &server->listeners) hx_listener_resume(HX_OWNER(link, hx_listener, link));
+}
+
+static void free_now(hx_server *server)
+{
+    for (hx_link *link; (link = hx_list_take(&server->listeners));) free(HX_OWNER(link, hx_listener, link));
+    free(server);
+}
+
+void hx_server_gone(hx_server *server)
+{
+    bool nothing_left = server->count == 0 && server->open_listeners == 0;
+    if (server->freed) {
+        if (nothing_left && !server->drained_queued) free_now(server);
+        return;
+    }
+    if (server->draining) {
+        if (!nothing_left || !server->drained || server->drained_queued) return;
+        server->drained_queued = true;
+        hx_loop_defer(server->loop, &server->drained_task);
+        return;
+    }
+    if (server->accepting_paused && server->count < server->limits.connections_max) resume_accepting(server);
+}
+
+static void tell_drained(hx_task *task)
+{
+    hx_server *server = HX_OWNER(task, hx_server, drained_task);
+    server->drained_queued = false;
+    void (*drained)(void *app) = server->drained;
+    server->drained = NULL;
+    if (server->freed)
+        hx_server_gone(server);
+    else if (drained)
+        drained(server->app);
+}
+
+void hx_server_drain(hx_server *server, void (*done)(void *app))
+{
+    if (server->draining) return;
+    hx_timer_stop(server->loop, &server->retry_accept);
+    HX_EACH(link, &server->listeners) hx_listener_close_dry(HX_OWNER(link, hx_listener, link));
+    server->draining = true;
+    server->drained = done;
+    HX_EACH(each, &server->connections) hx_conn_close_if_idle(HX_OWNER(each, hx_conn, link));
+    hx_server_gone(server);
+}
+
+uint32_t hx_server_connections(const hx_server *server)
+{
+    return server->count;
+}
+
+void hx_server_free(hx_server **owned)
+{
+    hx_server *server = *owned;
+    if (!server) return;
+    *owned = NULL;
+    server->freed = true;
+    hx_timer_stop(server->loop, &server->retry_accept);
+    HX_EACH(link, &server->listeners) hx_listener_close(HX_OWNER(link, hx_listener, link));
+    HX_EACH(each, &server->connections)
+    {
+        hx_conn *conn = HX_OWNER(each, hx_conn, link);
+        if (conn->stream) {
+            hx_own_stream *stream = conn->stream;
+            conn->stream = NULL; /* nobody is told any more; who holds the stream releases it */
+            hx_stream_detach(stream);
+        }
+        hx_conn_lose(conn, false);
+    }
+    if (server->count == 0 && server->open_listeners == 0 && !server->drained_queued) free_now(server);
+}
