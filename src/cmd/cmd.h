@@ -42,14 +42,18 @@ int hx_cmd_misused(const char *command, const char *format, ...) __attribute__((
 
 /* The flags that every command which reads a configuration has: --config, --upstream, --listen, --store, --workers,
  * --require-key, --dev. */
+/* clang-format off: it would spread the last row over three lines */
 #define HX_CMD_CONFIG_FLAGS                                                                                            \
     {"config", "FILE", "read this configuration; flags override it", 'c'},                                             \
         {"upstream", "URL", "the application: http://127.0.0.1:3000 or unix:/run/app.sock", 'u'},                      \
-        {"listen", "ADDRESS", "127.0.0.1:8080, [::1]:8080 or unix:/run/hapax.sock; may be given several times", 'l'},  \
+        {"listen", "ADDRESS", "127.0.0.1:8080, [::1]:8080 or unix:/run/hapax.sock; may be repeated", 'l'},             \
         {"store", "STORE", "journal:DIR, or memory: for tests", 's'},                                                  \
         {"workers", "N", "threads that serve requests", 'w'},                                                          \
         {"require-key", NULL, "refuse POST, PATCH and DELETE without an Idempotency-Key", 0},                          \
-        {"dev", NULL, "for a laptop: short keys, 5xx released, readable logs; every answer says so", 0}
+    {                                                                                                                  \
+        "dev", NULL, "for a laptop: short keys, 5xx released, readable logs; every answer says so", 0                  \
+    }
+/* clang-format on */
 
 typedef struct {
     const char *file; /* NULL: none */
@@ -75,5 +79,7 @@ int hx_cmd_reference(int argc, char **argv);
 void hx_cmd_overview(FILE *out);
 void hx_cmd_page(FILE *out, const hx_cmd *cmd);
 bool hx_cmd_colours(FILE *out); /* a terminal, and NO_COLOR is not set */
+/* Says that there is no such command, and which may have been meant; returns HX_EXIT_USAGE. */
+int hx_cmd_unknown(const char *name);
 
 #endif

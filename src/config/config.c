@@ -310,7 +310,7 @@ static hx_config *new_config(const char *name, const hx_config_overrides *flags)
 
 static void begin(hx_loader *loader, const char *name, const hx_config_overrides *flags)
 {
-    *loader = (hx_loader){.config = new_config(name, flags)};
+    *loader = (hx_loader){.config = new_config(name, flags), .strict = flags && flags->strict};
     loader->problems.arena = &loader->config->arena;
     loader->problems.file = loader->config->file;
 }

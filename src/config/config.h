@@ -67,6 +67,7 @@ typedef struct {
     const char *workers;
     bool require_key;
     bool dev;
+    bool strict; /* no unsafe method passes without a `because` */
 } hx_config_overrides;
 
 /* NULL when something is wrong; `errors` then holds one line for each mistake, as far as it has room ("… and 7 more").

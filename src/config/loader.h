@@ -10,6 +10,7 @@
 typedef struct {
     hx_config *config;
     bool upstreams_are_named;
+    bool strict;
     bool whole; /* false: the file could not be read to its end, so that nothing in it is missing for sure */
     hx_problems problems;
 } hx_loader;

@@ -83,7 +83,7 @@ static const char *write_unit(uint64_t value, const unit *units, hx_arena *arena
     return hx_arena_printf(arena, "%llu%s", (unsigned long long)(value / units->factor), units->name).ptr;
 }
 
-static const char *write_value(const hx_option *option, uint64_t value, hx_arena *arena)
+const char *hx_option_write(const hx_option *option, uint64_t value, hx_arena *arena)
 {
     if (option->type == HX_OPTION_DURATION) return write_unit(value, durations, arena);
     if (option->type == HX_OPTION_BYTES) return write_unit(value, sizes, arena);
@@ -215,8 +215,8 @@ const char *hx_option_read(const hx_option *option, hx_slice text, hx_arena *are
         if (!hx_slice_to_u64(text, value)) wrong = unlike(option, text, arena);
     }
     if (wrong || (*value >= option->low && *value <= option->high)) return wrong;
-    return hx_arena_printf(arena, "must be %s to %s, not %s", write_value(option, option->low, arena),
-                           write_value(option, option->high, arena), hx_quoted(arena, text))
+    return hx_arena_printf(arena, "must be %s to %s, not %s", hx_option_write(option, option->low, arena),
+                           hx_option_write(option, option->high, arena), hx_quoted(arena, text))
         .ptr;
 }
 
@@ -260,8 +260,8 @@ static const char *type_text(const hx_option *option, hx_arena *arena)
     case HX_OPTION_DURATION:
     case HX_OPTION_BYTES:
     case HX_OPTION_INTEGER:
-        return hx_arena_printf(arena, "%s, %s to %s", texts[option->type], write_value(option, option->low, arena),
-                               write_value(option, option->high, arena))
+        return hx_arena_printf(arena, "%s, %s to %s", texts[option->type], hx_option_write(option, option->low, arena),
+                               hx_option_write(option, option->high, arena))
             .ptr;
     default: return texts[option->type];
     }

@@ -59,6 +59,8 @@ const char *hx_option_hint(hx_option_place place, hx_slice name, hx_arena *arena
 const char *hx_option_read(const hx_option *option, hx_slice text, hx_arena *arena, uint64_t *value) HX_MUST_USE;
 /* What a value must be, for one that isn't even a scalar: `must be a duration such as 10s, 5m, 24h or 7d`. */
 const char *hx_option_expects(const hx_option *option, hx_arena *arena);
+/* A DURATION, BYTES or INTEGER as it would be written: "24h". */
+const char *hx_option_write(const hx_option *option, uint64_t value, hx_arena *arena);
 /* Writes the number where the row says; `owner` is the struct of its place. */
 void hx_option_store(const hx_option *option, void *owner, uint64_t value);
 /* Sets every option of `place` that has a default and is a number. */

@@ -107,12 +107,23 @@ static void read_match(hx_loader *loader, const hx_option *option, const hx_yaml
     }
 }
 
+/* Whether the option is not there, or was read: then what follows from it can be judged. */
+static bool is_well(hx_loader *loader, const hx_yaml *node, hx_option_place place, const char *name)
+{
+    const hx_yaml *value = hx_yaml_get(node, name);
+    uint64_t ignored = 0;
+    return !value ||
+           (value->kind == HX_YAML_TEXT && !value->is_null && !value->refused &&
+            !hx_option_read(hx_option_find(place, hx_slice_of(name)), value->text, &loader->config->arena, &ignored));
+}
+
 static void read_key(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_key_rules *key = &policy->key;
-    size_t before = loader->problems.count;
     hx_loader_map(loader, option, node, HX_PLACE_KEY, key);
-    if (loader->problems.count != before) return;
+    if (!is_well(loader, node, HX_PLACE_KEY, "min") || !is_well(loader, node, HX_PLACE_KEY, "max") ||
+        !is_well(loader, node, HX_PLACE_KEY, "format"))
+        return;
     const hx_yaml *min = hx_yaml_get(node, "min"), *max = hx_yaml_get(node, "max");
     const hx_yaml *at = max ? max : min ? min : node;
     if (key->len_min > key->len_max)
@@ -137,21 +148,37 @@ void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *
 /* A key whose answer is gone while its request may still be running would run a second time. */
 static void check_lifetime(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
-    const hx_yaml *at = hx_yaml_get(node, "lifetime");
-    if (!at) at = hx_yaml_get(node, "lease");
-    if (!at) at = hx_yaml_get(node, "upstream_timeout");
-    if (!at || policy->lifetime >= policy->lease + policy->upstream_timeout) return;
+    static const char *const names[] = {"lifetime", "lease", "upstream_timeout"};
+    const hx_yaml *at = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (!is_well(loader, node, HX_PLACE_ROUTE, names[i])) return;
+        if (!at) at = hx_yaml_get(node, names[i]);
+    }
+    hx_ms least = policy->lease + policy->upstream_timeout;
+    if (!at || policy->lifetime >= least) return; /* without `at` it was told where the defaults stand */
+    const hx_option *option = hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime"));
+    hx_arena *arena = &loader->config->arena;
     hx_problem_at(&loader->problems, at->line, at->column,
-                  "\"lifetime\" must be at least lease + upstream_timeout, which is %lldms; it is %lldms",
-                  (long long)(policy->lease + policy->upstream_timeout), (long long)policy->lifetime);
+                  "\"lifetime\" must be at least lease + upstream_timeout, which is %s; it is %s",
+                  hx_option_write(option, (uint64_t)least, arena),
+                  hx_option_write(option, (uint64_t)policy->lifetime, arena));
+}
+
+static void check_because(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
+{
+    if (!loader->strict || !hx_policy_is_exposed(policy) || policy->because.len > 0) return;
+    const hx_yaml *at = hx_yaml_get(node, "mode");
+    if (!at) at = node;
+    hx_problem_at(&loader->problems, at->line, at->column,
+                  "an unsafe method passes unprotected here; say why: \"because: …\"");
 }
 
 static void read_policy(hx_loader *loader, const hx_yaml *node, bool shared, hx_policy *policy)
 {
-    size_t before = loader->problems.count;
     hx_loader_options(loader, node, HX_PLACE_ROUTE, shared, policy);
     if (hx_yaml_get(node, "require")) policy->require_on_put = policy->require;
-    if (loader->problems.count == before) check_lifetime(loader, node, policy);
+    check_lifetime(loader, node, policy);
+    check_because(loader, node, policy);
     policy->rule_version = hx_policy_version(policy);
 }
 

@@ -70,6 +70,14 @@ bool hx_method_is_safe(hx_slice method)
     }
 }
 
+bool hx_policy_is_exposed(const hx_policy *policy)
+{
+    if (policy->mode != HX_MODE_PASS) return false;
+    for (size_t i = 0; i < policy->method_count; i++)
+        if (!hx_method_is_safe(policy->methods[i])) return true;
+    return policy->method_count == 0;
+}
+
 static bool method_matches(const hx_policy *policy, hx_slice method)
 {
     if (policy->method_count == 0) return !hx_method_is_safe(method);

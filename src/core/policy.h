@@ -64,6 +64,8 @@ const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_sl
 bool hx_policy_match(hx_slice match, hx_arena *arena, hx_policy *policy, const char **error) HX_MUST_USE;
 
 bool hx_method_is_safe(hx_slice method); /* GET, HEAD, OPTIONS, TRACE */
+/* Whether an unsafe method passes unprotected, keyed or not. */
+bool hx_policy_is_exposed(const hx_policy *policy);
 
 typedef enum { HX_PATH_OK, HX_PATH_ENCODED_SLASH, HX_PATH_EMPTY_SEGMENT, HX_PATH_BAD_ESCAPE } hx_path_error;
 

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hapax check: reads a configuration as `hapax serve` would, opens nothing, and shows what protects each route. */
+#include "cmd/cmd.h"
+
+#include "base/check.h"
+#include "config/options.h"
+#include "core/json.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#define JSON_BYTES_MAX (4u * 1024u * 1024u)
+#define ERRORS_BYTES_MAX (256u * 1024u)
+
+typedef struct {
+    hx_cmd_config config;
+    bool json;
+} arguments;
+
+static void take(void *user, const char *flag, const char *value)
+{
+    arguments *given = user;
+    if (strcmp(flag, "json") == 0)
+        given->json = true;
+    else if (strcmp(flag, "strict") == 0)
+        given->config.overrides.strict = true;
+    else {
+        bool known = hx_cmd_config_take(&given->config, flag, value);
+        HX_CHECK(known);
+    }
+}
+
+static bool is_safe_only(const hx_policy *route)
+{
+    for (size_t i = 0; i < route->method_count; i++)
+        if (!hx_method_is_safe(route->methods[i])) return false;
+    return route->method_count > 0;
+}
+
+static bool has_method(const hx_policy *route, hx_slice method)
+{
+    for (size_t i = 0; i < route->method_count; i++)
+        if (hx_slice_eq(route->methods[i], method)) return true;
+    return route->method_count == 0;
+}
+
+/* "required", "optional", or what differs by method. */
+static const char *key_rule(const hx_policy *route)
+{
+    if (!route->require) return "key optional";
+    if (route->method_count == 1 && has_method(route, HX_LIT("PUT")))
+        return route->require_on_put ? "key required" : "key optional on PUT";
+    if (has_method(route, HX_LIT("PUT")) && !route->require_on_put) return "key required, but optional on PUT";
+    return "key required";
+}
+
+static const char *protection(const hx_policy *route, hx_arena *arena)
+{
+    static const char *const duplicates[] = {
+        [HX_DUPLICATE_REPLAY] = "answer replayed",
+        [HX_DUPLICATE_REJECT] = "duplicates rejected",
+        [HX_DUPLICATE_NOOP] = "duplicates answered with {}",
+    };
+    if (hx_policy_is_exposed(route))
+        return route->because.len > 0 ? hx_arena_printf(arena, "nothing: %.*s", HX_FMT(route->because)).ptr
+                                      : "nothing, and it doesn't say why";
+    if (is_safe_only(route) || route->mode == HX_MODE_PASS) return "nothing is needed: its methods are safe";
+    const hx_option *lifetime = hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime"));
+    return hx_arena_printf(arena, "%s; %s for %s", key_rule(route), duplicates[route->on_duplicate],
+                           hx_option_write(lifetime, (uint64_t)route->lifetime, arena))
+        .ptr;
+}
+
+static const char *methods_of(const hx_policy *route, hx_arena *arena)
+{
+    hx_buf out;
+    hx_buf_init(&out, arena, 4096);
+    for (size_t i = 0; i < route->method_count; i++) {
+        if (i > 0) hx_buf_puts(&out, ",");
+        hx_buf_put(&out, route->methods[i]);
+    }
+    return hx_arena_terminated(arena, hx_buf_slice(&out));
+}
+
+static const char *match_of(const hx_policy *route, hx_arena *arena)
+{
+    if (route->method_count == 0) return hx_arena_terminated(arena, route->path);
+    return hx_arena_printf(arena, "%s %.*s", methods_of(route, arena), HX_FMT(route->path)).ptr;
+}
+
+static size_t columns(const char *text)
+{
+    size_t count = 0;
+    for (; *text; text++) count += ((unsigned char)*text & 0xc0) != 0x80;
+    return count;
+}
+
+typedef struct {
+    const char *name, *match, *protection;
+    bool exposed;
+} row;
+
+static void print_cell(const char *text, size_t width)
+{
+    size_t taken = columns(text);
+    (void)printf("%s%*s", text, (int)(width > taken ? width - taken : 0) + 2, "");
+}
+
+static void print_rows(const row *rows, size_t count)
+{
+    bool colours = hx_cmd_colours(stdout);
+    size_t name_width = 0, match_width = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (columns(rows[i].name) > name_width) name_width = columns(rows[i].name);
+        if (columns(rows[i].match) > match_width) match_width = columns(rows[i].match);
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool title = i == 0;
+        const char *colour = !colours ? "" : title ? "\033[1m" : rows[i].exposed ? "\033[33m" : "\033[32m";
+        (void)printf("  %s", colours && title ? colour : "");
+        print_cell(rows[i].name, name_width);
+        print_cell(rows[i].match, match_width);
+        (void)printf("%s%s%s\n", colour, rows[i].protection, colours ? "\033[0m" : "");
+    }
+}
+
+/* What no route matches. */
+static row rest_of(const hx_config *config, hx_arena *arena)
+{
+    const hx_policy_set *set = &config->policies;
+    bool exposed = hx_policy_is_exposed(&set->defaults);
+    const char *text = protection(&set->defaults, arena);
+    if (!exposed && !set->require_key) text = hx_arena_printf(arena, "%s; without a key nothing", text).ptr;
+    return (row){set->count > 0 ? "(any other)" : "(any)", "unsafe methods", text, exposed || !set->require_key};
+}
+
+static void print_table(const hx_config *config, hx_arena *arena)
+{
+    const hx_policy_set *set = &config->policies;
+    row *rows = hx_arena_alloc(arena, (set->count + 2) * sizeof *rows);
+    size_t count = 0;
+    rows[count++] = (row){"route", "match", "what protects it", false};
+    for (size_t i = 0; i < set->count; i++) {
+        const hx_policy *route = &set->routes[i];
+        rows[count++] = (row){hx_arena_terminated(arena, route->name), match_of(route, arena), protection(route, arena),
+                              hx_policy_is_exposed(route)};
+    }
+    rows[count++] = rest_of(config, arena);
+    print_rows(rows, count);
+}
+
+static void print_exposed(const hx_config *config)
+{
+    const hx_policy_set *set = &config->policies;
+    size_t count = hx_policy_is_exposed(&set->defaults) ? 1 : 0;
+    for (size_t i = 0; i < set->count; i++) count += hx_policy_is_exposed(&set->routes[i]);
+    (void)printf("\n%zu of these pass unsafe methods unprotected%s\n", count, count > 0 ? ":" : ".");
+    for (size_t i = 0; i < set->count; i++)
+        if (hx_policy_is_exposed(&set->routes[i]))
+            (void)printf("  %.*s: %.*s\n", HX_FMT(set->routes[i].name), HX_FMT(set->routes[i].because));
+    if (hx_policy_is_exposed(&set->defaults))
+        (void)printf("  what matches no route: %.*s\n", HX_FMT(set->defaults.because));
+    if (!set->require_key)
+        (void)printf("Requests without a key that match no route pass too (require_key: true refuses them).\n");
+}
+
+static void print_summary(const hx_config *config, bool strict)
+{
+    hx_arena arena = {0};
+    (void)printf("%s is well.\n\n", config->file ? config->file : "This");
+    for (size_t i = 0; i < config->listen_count; i++) (void)printf("  listen    %.*s\n", HX_FMT(config->listen[i]));
+    for (size_t i = 0; i < config->upstream_count; i++) {
+        const hx_config_upstream *upstream = &config->upstreams[i];
+        (void)printf("  upstream  %.*s%s%.*s\n", HX_FMT(upstream->name), upstream->name.len > 0 ? " = " : "",
+                     HX_FMT(upstream->url));
+    }
+    (void)printf("  store     %.*s\n  workers   %u\n\n", HX_FMT(config->store), config->workers);
+    print_table(config, &arena);
+    if (strict) print_exposed(config);
+    hx_arena_free(&arena);
+}
+
+static void put_text(hx_buf *out, const char *name, hx_slice value)
+{
+    hx_buf_puts(out, "\"");
+    hx_buf_puts(out, name);
+    hx_buf_puts(out, "\":");
+    bool fits = hx_json_escape(out, value);
+    HX_CHECK(fits);
+}
+
+static void put_format(hx_buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void put_format(hx_buf *out, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    HX_CHECK(len >= 0 && (size_t)len < sizeof text);
+    hx_buf_puts(out, text);
+}
+
+static void put_route(hx_buf *out, const hx_config *config, const hx_policy *route, hx_arena *arena)
+{
+    hx_buf_puts(out, "{");
+    put_text(out, "name", route->name);
+    hx_buf_puts(out, ",");
+    put_text(out, "match", hx_slice_of(match_of(route, arena)));
+    hx_buf_puts(out, ",");
+    put_text(out, "upstream", config->upstreams[route->upstream].url);
+    hx_buf_puts(out, ",");
+    put_text(out, "protection", hx_slice_of(protection(route, arena)));
+    hx_buf_puts(out, ",");
+    put_text(out, "because", route->because);
+    put_format(out, ",\"protected\":%s,\"require\":%s,\"lifetime_ms\":%lld}",
+               route->mode == HX_MODE_PROTECT ? "true" : "false", route->require ? "true" : "false",
+               (long long)route->lifetime);
+}
+
+static void write_json(const hx_config *config, hx_buf *out)
+{
+    hx_arena arena = {0};
+    hx_buf_puts(out, "{\"ok\":true,\"errors\":[],\"listen\":[");
+    for (size_t i = 0; i < config->listen_count; i++) {
+        if (i > 0) hx_buf_puts(out, ",");
+        bool fits = hx_json_escape(out, config->listen[i]);
+        HX_CHECK(fits);
+    }
+    hx_buf_puts(out, "],\"upstreams\":[");
+    for (size_t i = 0; i < config->upstream_count; i++) {
+        hx_buf_puts(out, i > 0 ? ",{" : "{");
+        put_text(out, "name", config->upstreams[i].name);
+        hx_buf_puts(out, ",");
+        put_text(out, "url", config->upstreams[i].url);
+        hx_buf_puts(out, "}");
+    }
+    hx_buf_puts(out, "],");
+    put_text(out, "store", config->store);
+    put_format(out, ",\"workers\":%u,\"require_key\":%s,\"routes\":[", config->workers,
+               config->require_key ? "true" : "false");
+    for (size_t i = 0; i < config->policies.count; i++) {
+        if (i > 0) hx_buf_puts(out, ",");
+        put_route(out, config, &config->policies.routes[i], &arena);
+    }
+    hx_buf_puts(out, "],\"defaults\":");
+    put_route(out, config, &config->policies.defaults, &arena);
+    hx_buf_puts(out, "}\n");
+    hx_arena_free(&arena);
+}
+
+static void write_json_errors(hx_slice lines, hx_buf *out)
+{
+    hx_slice line;
+    bool first = true;
+    hx_buf_puts(out, "{\"ok\":false,\"errors\":[");
+    while (hx_slice_next(&lines, '\n', &line)) {
+        if (line.len == 0) continue;
+        if (!first) hx_buf_puts(out, ",");
+        first = false;
+        bool fits = hx_json_escape(out, line);
+        HX_CHECK(fits);
+    }
+    hx_buf_puts(out, "]}\n");
+}
+
+int hx_cmd_check(int argc, char **argv)
+{
+    arguments given = {0};
+    int operands = 0;
+    int code = hx_cmd_flags(argc, argv, 1, take, &given, &operands);
+    if (code >= 0) return code;
+    if (operands < argc && given.config.file) return hx_cmd_misused(argv[0], "give FILE or --config, not both");
+    if (operands < argc) given.config.file = argv[operands];
+    if (!given.config.file && !given.config.overrides.upstream)
+        return hx_cmd_misused(argv[0], "which file? `hapax check hapax.yaml`");
+    if (given.config.too_many_listen) return hx_cmd_misused(argv[0], "--listen is given too often");
+    hx_buf errors, json;
+    hx_buf_init(&errors, NULL, ERRORS_BYTES_MAX);
+    hx_buf_init(&json, NULL, JSON_BYTES_MAX);
+    hx_config *config = hx_config_load(given.config.file, &given.config.overrides, &errors);
+    if (!config) (void)fwrite(errors.data, 1, errors.len, stderr);
+    if (given.json && config) write_json(config, &json);
+    if (given.json && !config) write_json_errors(hx_buf_slice(&errors), &json);
+    if (given.json)
+        (void)fwrite(json.data, 1, json.len, stdout);
+    else if (config)
+        print_summary(config, given.config.overrides.strict);
+    code = config ? HX_EXIT_OK : HX_EXIT_USAGE;
+    hx_config_free(&config);
+    hx_buf_free(&errors);
+    hx_buf_free(&json);
+    return code;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every command, in the order of the overview. */
+#include "cmd/cmd.h"
+
+#include <string.h>
+
+static const hx_cmd_flag check_flags[] = {
+    {"strict", NULL, "also refuse unsafe methods that pass unprotected without a \"because\"", 0},
+    {"json", NULL, "print the result as JSON", 0},
+    HX_CMD_CONFIG_FLAGS,
+    {0},
+};
+
+static const hx_cmd commands[] = {
+    {
+        .name = "check",
+        .run = hx_cmd_check,
+        .summary = "read a configuration, tell every mistake, and show what protects each route",
+        .usage = "hapax check FILE [--strict] [--json]",
+        .details = "Exits with 0 when the configuration is well. Otherwise with 2, and each mistake is a line on\n"
+                   "standard error: hapax.yaml:3:5: unknown option \"lifetme\", did you mean \"lifetime\"?\n"
+                   "Give the flags of `hapax serve` too where they complete the file.",
+        .flags = check_flags,
+    },
+    {
+        .name = "version",
+        .run = hx_cmd_version,
+        .summary = "print the version",
+        .usage = "hapax version",
+    },
+    {
+        .name = "help",
+        .run = hx_cmd_help,
+        .summary = "say more about a command",
+        .usage = "hapax help [COMMAND]",
+    },
+    {
+        .name = "reference",
+        .run = hx_cmd_reference,
+        .summary = "print a page of the reference, made from the tables in this program",
+        .usage = "hapax reference options|errors",
+        .hidden = true,
+    },
+};
+
+const hx_cmd *hx_cmd_all(size_t *count)
+{
+    *count = sizeof commands / sizeof commands[0];
+    return commands;
+}
+
+const hx_cmd *hx_cmd_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hapax reference: the pages in docs/reference/ that are made from tables, so that they can't say anything else than
+ * what the program does. A test compares them. */
+#include "cmd/cmd.h"
+
+#include "base/check.h"
+#include "config/options.h"
+#include "core/errors.h"
+
+#include <string.h>
+
+#define PAGE_BYTES_MAX (256u * 1024u)
+
+static void write_errors(hx_buf *out)
+{
+    hx_arena arena = {0};
+    hx_buf_puts(out, "# Errors\n\n"
+                     "Every error that Hapax itself answers with. This page is written by `hapax reference errors`.\n\n"
+                     "They come as `application/problem+json` (RFC 9457) with these members besides `type`, `detail` "
+                     "and `instance`, and with the header `Error-Code`. An answer without that header is the "
+                     "application's own.\n\n"
+                     "| status | error_code | title | repeat it? | hint |\n|---|---|---|---|---|\n");
+    for (int i = 0; i < HX_ERROR_COUNT; i++) {
+        const hx_error_row *row = hx_error_about((hx_error)i);
+        hx_buf_put(out, hx_arena_printf(&arena, "| %u | `%s` | %s | %s | %s |\n", row->status, row->code, row->title,
+                                        row->retryable ? "yes, with the same key" : "no", row->hint));
+    }
+    hx_arena_free(&arena);
+}
+
+static void take(void *user, const char *flag, const char *value)
+{
+    (void)user, (void)flag, (void)value;
+}
+
+int hx_cmd_reference(int argc, char **argv)
+{
+    int operands = 0;
+    int code = hx_cmd_flags(argc, argv, 1, take, NULL, &operands);
+    if (code >= 0) return code;
+    if (operands == argc) return hx_cmd_misused(argv[0], "which page: options or errors?");
+    hx_buf out;
+    hx_buf_init(&out, NULL, PAGE_BYTES_MAX);
+    if (strcmp(argv[operands], "options") == 0)
+        hx_options_reference(&out);
+    else if (strcmp(argv[operands], "errors") == 0)
+        write_errors(&out);
+    else
+        code = hx_cmd_misused(argv[0], "there is no page \"%s\": options or errors?", argv[operands]);
+    if (code < 0) code = fwrite(out.data, 1, out.len, stdout) == out.len ? HX_EXIT_OK : HX_EXIT_USAGE;
+    hx_buf_free(&out);
+    return code;
+}
