@@ -22,8 +22,7 @@ typedef struct {
     X(EMPTY, "The key is empty.")                                                                                      \
     X(CONTROL_BYTE, "The key holds a control byte.")                                                                   \
     X(UNBALANCED_QUOTE, "The key opens a quoted string and does not close it.")                                        \
-    X(BAD_BYTE, "The key holds a byte that is not allowed: a bare key is visible ASCII without space, comma or "       \
-                "quote; a quoted one is printable ASCII in which only \\\" and \\\\ are escaped.")                     \
+    X(BAD_BYTE, "The key is neither visible ASCII without space, comma and quote nor a string as in RFC 8941.")        \
     X(TOO_SHORT, "The key is shorter than this route allows.")                                                         \
     X(TOO_LONG, "The key is longer than this route allows.")                                                           \
     X(BAD_FORMAT, "The key is not a UUID of the version that this route asks for.")
