@@ -9,6 +9,7 @@
 #ifndef HX_NET_UPSTREAM_H
 #define HX_NET_UPSTREAM_H
 
+#include "base/list.h"
 #include "base/loop.h"
 #include "net/message.h"
 
@@ -45,7 +46,9 @@ typedef struct {
 /* `url`: "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". Names are looked up
  * outside the loop's thread and again when connections fail. Returns NULL with a sentence in `error` for a bad URL. */
 hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, char error[256]);
-void hx_upstream_free(hx_upstream **owned); /* exchanges in flight are called off: their failed() fires first */
+/* Exchanges in flight are called off: their failed(CANCELLED) fires first, inside this call and no other. The loop
+ * goes on turning, or is freed, afterwards: what libuv still holds is given back there. */
+void hx_upstream_free(hx_upstream **owned);
 hx_slice hx_upstream_host(const hx_upstream *upstream); /* "127.0.0.1:3000": for Host when a client sent none */
 
 typedef struct {
@@ -76,12 +79,14 @@ struct hx_exchange {
     uint64_t bytes_sent;
     bool reused;          /* on a pooled connection */
     uint64_t connect_failures;
-    /* the engine's own */
+    /* the engine's own; all zero at first */
     struct {
+        hx_upstream *upstream;
         void *connection;
-        void *link[2];
+        hx_buf *held; /* of a streamed body, before there is a connection */
+        hx_link link;
         uint32_t flags;
-        hx_task task;
+        hx_upstream_error error;
     } own;
 };
 
@@ -89,10 +94,11 @@ void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange);
 /* A piece of a streamed body; false: hold back until events.drained. Copied where it must wait. */
 bool hx_exchange_write(hx_exchange *exchange, hx_slice bytes);
 void hx_exchange_finish(hx_exchange *exchange);
-/* Back-pressure on the answer's body. */
+/* Back-pressure on the answer's body: nothing more is read. What was already read (64 KiB at most) still comes. */
 void hx_exchange_pause(hx_exchange *exchange);
 void hx_exchange_resume(hx_exchange *exchange);
-/* After a head with status 101: bytes pass unframed; events.body brings the upstream's, end its end of file. */
+/* Inside events.head with status 101: from here on bytes pass unframed; events.body brings the upstream's, end its end
+ * of file; hx_exchange_write sends and hx_exchange_finish closes our side. Without it a 101 ends right after its head. */
 void hx_exchange_tunnel(hx_exchange *exchange);
 /* Calls the exchange off: the connection is closed; failed(CANCELLED) fires later. Nothing else fires in between. */
 void hx_exchange_cancel(hx_exchange *exchange);

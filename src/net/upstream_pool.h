@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside upstream*.c alone: the connections to an upstream. upstream_pool.c makes, keeps and closes them, upstream.c
+ * runs exchanges over them.
+ *
+ *    (none) --connect [begin]--> CONNECTING --connected [connect_done]--> BUSY or IDLE
+ *    IDLE --taken [hx_pool_take]--> BUSY --answer whole [hx_pool_release]--> IDLE
+ *    any --[hx_pool_close]--> CLOSING --closed--> (a spare object)
+ *
+ * An exchange for which no connection is at hand waits in line. Connections are made for the line, not for one
+ * exchange: whichever is free first, a new one or one that comes back, takes whoever is first. */
+#ifndef HX_NET_UPSTREAM_POOL_H
+#define HX_NET_UPSTREAM_POOL_H
+
+#include "net/h1_answer.h"
+#include "net/resolve.h"
+#include "net/upstream.h"
+
+#define HX_UPSTREAM_READ_BYTES (64u * 1024u)
+
+typedef enum { HX_WIRE_CONNECTING, HX_WIRE_IDLE, HX_WIRE_BUSY, HX_WIRE_CLOSING } hx_wire_state;
+
+/* One connection. */
+typedef struct {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    hx_upstream *upstream;
+    hx_exchange *exchange; /* while BUSY */
+    hx_link link;          /* in upstream->idle, busy, connecting or spare */
+    hx_wire_state state;
+    hx_timer timer; /* of the connect, then of idleness */
+
+    bool under_way;   /* CONNECTING: the kernel is at it, not we at the name or in a pause */
+    bool timed_out;   /* CONNECTING: an address didn't answer in time */
+    unsigned tried;   /* CONNECTING: addresses before this one */
+    hx_ms deadline;   /* CONNECTING: for all addresses together */
+    uint64_t connect_failures;
+    uv_connect_t connect;
+
+    hx_ms idle_since;
+    hx_ms idle_for; /* how long it may be */
+
+    hx_h1_answer answer;
+    uint64_t sent;      /* of the exchange, before what flies now */
+    size_t flying;      /* bytes given to uv_write; 0: none is under way */
+    bool write_dead;    /* writing failed; the answer may still come */
+    bool read_paused;
+    bool shut;          /* our side of a tunnel was closed */
+    hx_buf flight;      /* what flies, when it was copied */
+    hx_buf waiting;     /* what goes next */
+    uv_write_t write;
+    uv_shutdown_t shutdown;
+} hx_wire;
+
+struct hx_upstream {
+    hx_loop *loop;
+    hx_upstream_limits limits;
+    hx_target target;
+    hx_resolver resolver;
+    hx_link idle; /* the one used last is at the end */
+    hx_link busy;
+    hx_link connecting;
+    hx_link spare;
+    uint32_t idle_count;
+    uint32_t connecting_count;
+    uint32_t open_count; /* connecting, idle and busy */
+    uint32_t spare_count;
+    hx_link line; /* exchanges that wait for a connection */
+    uint32_t line_count;
+    hx_link told_later; /* exchanges whose callback is due */
+    uv_idle_t later;
+    unsigned holds; /* who still needs this memory: the owner, open handles, a lookup */
+    bool dying;
+    bool refilling;
+    char read_buffer[HX_UPSTREAM_READ_BYTES];
+};
+
+void hx_pool_init(hx_upstream *upstream);
+/* A connection that was idle for at most `idle_max` and is still good, or NULL. It is BUSY then. */
+hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max);
+/* Starts as many connections as the line needs and the limits allow. */
+void hx_pool_refill(hx_upstream *upstream);
+/* The exchange is over and the connection fit for another one. */
+void hx_pool_release(hx_wire *wire, hx_ms idle_max);
+void hx_pool_close(hx_wire *wire);
+void hx_pool_close_all(hx_upstream *upstream);
+void hx_upstream_let_go(hx_upstream *upstream);
+
+/* Of upstream.c: a connection was made, and is BUSY without an exchange. */
+void hx_upstream_connected(hx_wire *wire);
+/* No connection could be made for whoever is first in line. */
+void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, uint64_t failures);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "upstream_fixture.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+const hx_upstream_limits usual_limits = {
+    .connect_timeout = 5 * HX_SECOND,
+    .idle_timeout = 60 * HX_SECOND,
+    .idle_max = 256,
+    .connections_max = 64,
+    .waiting_max = 64,
+    .head_bytes_max = 64 * 1024,
+    .fields_max = 200,
+};
+
+static int listen_on(fixture *f, const char *address)
+{
+    struct sockaddr_storage storage = {0};
+    socklen_t len;
+    if (strcmp(address, "unix") == 0) {
+        struct sockaddr_un *un = (struct sockaddr_un *)&storage;
+        un->sun_family = AF_UNIX;
+        (void)snprintf(f->path, sizeof f->path, "/tmp/hapax-test-%d.sock", (int)getpid());
+        memcpy(un->sun_path, f->path, sizeof f->path);
+        (void)unlink(f->path);
+        len = sizeof *un;
+    } else if (strchr(address, ':')) {
+        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&storage;
+        in6->sin6_family = AF_INET6;
+        inet_pton(AF_INET6, address, &in6->sin6_addr);
+        len = sizeof *in6;
+    } else {
+        struct sockaddr_in *in = (struct sockaddr_in *)&storage;
+        in->sin_family = AF_INET;
+        inet_pton(AF_INET, address, &in->sin_addr);
+        len = sizeof *in;
+    }
+    int listener = socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_true(listener >= 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&storage, len), 0);
+    assert_int_equal(listen(listener, 128), 0);
+    len = sizeof storage;
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&storage, &len), 0);
+    unsigned port = ntohs(((struct sockaddr_in *)&storage)->sin_port); /* at the same place for IPv6 */
+    if (f->path[0])
+        (void)snprintf(f->url, sizeof f->url, "unix:%s", f->path);
+    else
+        (void)snprintf(f->url, sizeof f->url, strchr(address, ':') ? "http://[%s]:%u" : "http://%s:%u", address, port);
+    return listener;
+}
+
+void set_up_url(fixture *f, const char *url, const hx_upstream_limits *limits)
+{
+    char error[256];
+    f->loop = hx_loop_new();
+    f->limits = *limits;
+    f->upstream = hx_upstream_new(f->loop, hx_slice_of(url), limits, error);
+    assert_non_null(f->upstream);
+}
+
+void set_up(fixture *f, const char *address, const hx_upstream_limits *limits)
+{
+    *f = (fixture){.listener = -1};
+    f->listener = listen_on(f, address);
+    set_up_url(f, f->url, limits);
+}
+
+void tear_down(fixture *f)
+{
+    hx_upstream_free(&f->upstream);
+    hx_loop_free(&f->loop);
+    if (f->listener >= 0) close(f->listener);
+    if (f->path[0]) (void)unlink(f->path);
+    hx_arena_pool_drain();
+}
+
+static void head_came(hx_exchange *exchange, const hx_answer_head *head)
+{
+    client *c = exchange->user;
+    assert_false(over(c));
+    c->heads++;
+    c->head = head;
+    c->sent_at_head = exchange->bytes_sent;
+    if (c->at_head) c->at_head(c);
+}
+
+static void body_came(hx_exchange *exchange, hx_slice piece)
+{
+    client *c = exchange->user;
+    assert_false(over(c));
+    assert_int_equal(c->heads, 1);
+    c->pieces++;
+    c->body_bytes += piece.len;
+    if (!c->body_not_kept) assert_true(hx_buf_append(&c->body, piece));
+    if (c->at_body) c->at_body(c);
+}
+
+static void ended(hx_exchange *exchange)
+{
+    client *c = exchange->user;
+    assert_false(over(c));
+    c->ends++;
+    if (c->at_end) c->at_end(c);
+}
+
+static void failed(hx_exchange *exchange, hx_upstream_error error)
+{
+    client *c = exchange->user;
+    assert_false(over(c));
+    c->fails++;
+    c->error = error;
+}
+
+static void drained(hx_exchange *exchange)
+{
+    client *c = exchange->user;
+    assert_false(over(c));
+    c->drains++;
+}
+
+static const hx_exchange_events events = {
+    .head = head_came, .body = body_came, .end = ended, .failed = failed, .drained = drained};
+
+void prepare(client *c, const char *request, const char *body)
+{
+    *c = (client){.exchange = {.head = hx_slice_of(request), .body = hx_slice_of(body), .pooled_idle_max = HX_MINUTE}};
+    hx_buf_init(&c->body, NULL, 64u * 1024u * 1024u);
+    c->exchange.events = &events;
+}
+
+void start(fixture *f, client *c)
+{
+    c->exchange.arena = &c->arena;
+    c->exchange.user = c;
+    hx_exchange_start(f->upstream, &c->exchange);
+    assert_false(over(c)); /* never inside the call */
+}
+
+bool over(const client *c)
+{
+    return c->ends + c->fails > 0;
+}
+
+void turn(fixture *f)
+{
+    hx_loop_turn(f->loop, 1);
+}
+
+void wait_over(fixture *f, client *c)
+{
+    while (!over(c)) turn(f);
+}
+
+hx_slice body_of(const client *c)
+{
+    return hx_buf_slice(&c->body);
+}
+
+void forget(client *c)
+{
+    hx_arena_free(&c->arena);
+    hx_buf_free(&c->body);
+}
+
+int accept_one(fixture *f)
+{
+    for (;;) {
+        int peer = accept4(f->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (peer >= 0) return peer;
+        assert_true(errno == EAGAIN || errno == EINTR);
+        turn(f);
+    }
+}
+
+bool nobody_connects(fixture *f)
+{
+    for (int i = 0; i < 5; i++) turn(f);
+    struct pollfd waiting = {.fd = f->listener, .events = POLLIN};
+    return poll(&waiting, 1, 0) == 0;
+}
+
+void expect_bytes(fixture *f, int peer, const char *bytes)
+{
+    size_t len = strlen(bytes), got = 0;
+    char *buffer = malloc(len + 1);
+    while (got < len) {
+        ssize_t n = recv(peer, buffer + got, len - got, 0);
+        if (n > 0) {
+            got += (size_t)n;
+            continue;
+        }
+        assert_true(n < 0 && errno == EAGAIN);
+        turn(f);
+    }
+    assert_memory_equal(buffer, bytes, len);
+    free(buffer);
+}
+
+void expect_closed(fixture *f, int peer)
+{
+    char byte;
+    ssize_t n;
+    while ((n = recv(peer, &byte, 1, 0)) < 0 && errno == EAGAIN) turn(f);
+    assert_true(n == 0 || (n < 0 && (errno == ECONNRESET || errno == EPIPE)));
+    close(peer);
+}
+
+void send_bytes(fixture *f, int peer, const void *bytes, size_t len)
+{
+    const char *at = bytes;
+    while (len > 0) {
+        ssize_t n = send(peer, at, len, MSG_NOSIGNAL);
+        if (n < 0) {
+            assert_int_equal(errno, EAGAIN);
+            turn(f);
+            continue;
+        }
+        at += n;
+        len -= (size_t)n;
+    }
+}
+
+void send_text(fixture *f, int peer, const char *text)
+{
+    send_bytes(f, peer, text, strlen(text));
+}
+
+void reset_peer(int peer)
+{
+    struct linger hard = {.l_onoff = 1};
+    setsockopt(peer, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+    close(peer);
+}
+
+int serve_one(fixture *f, client *c, int peer)
+{
+    prepare(c, GET, "");
+    start(f, c);
+    if (peer < 0) peer = accept_one(f);
+    expect_bytes(f, peer, GET);
+    send_text(f, peer, OK);
+    wait_over(f, c);
+    assert_good(c, 200, "ok");
+    return peer;
+}
