@@ -11,6 +11,7 @@
  *  G5  Within one epoch the first durable outcome wins. processing may become anything; unknown may become completed,
  *      failed or absent; completed and failed are final until they expire (a settle of those ends STALE).
  *  G6  Only completed and failed expire. processing whose lease has passed becomes unknown, never absent; unknown stays.
+ *      Stores keep the end of a lifetime to the second, rounded up (hx_store_lapsed).
  *  G7  A watch ends once, when its operation has left processing in the watched epoch, or was not in it to begin with.
  *  G8  Every call's completion fires exactly once, on its own loop, never inside the call that started it; a cancelled
  *      call's too. Calls of one loop on one operation take effect in the order in which they were made.
@@ -154,6 +155,15 @@ struct hx_store { /* the first member of every backend's own struct */
     const hx_store_ops *ops;
     hx_store_facts facts;
 };
+
+#define HX_STORE_WAITERS_PER_OP_MAX 1000u
+#define HX_STORE_WAITERS_MAX 10000u
+
+/* Whether a lifetime that ends at `at` is over. The same rounding for all, so that no two ways of asking disagree. */
+static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
+{
+    return now >= (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
+}
 
 hx_store *hx_memory_open(const hx_store_options *options);
 hx_store *hx_journal_open(hx_slice directory, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);

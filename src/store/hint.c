@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A hint, NNNNNNNN.hint, is what a segment leaves in the index, so that a start needn't read the segment:
+ *
+ *     0    8  "hapaxhnt"                     88   8  bytes in gaps
+ *     8    4  version, 1                     96   8  how many entries
+ *    12    4  segment number                104   4  how many route names
+ *    16    8  generation of the store       108   4  CRC-32C of all from byte 128 on
+ *    24    8  where the segment's end was   112  12  zeros
+ *    32    8  sequence of the next frame    124   4  CRC-32C of bytes 0 to 124
+ *    40    8  highest epoch                 128   …  route names: length (1), bytes
+ *    48    8  latest stamp                    …   …  entries: operation (16), the three words of index.c, whose route
+ *    56   32  hash of the last frame                 is a number in this file, from 1 on
+ *
+ * For each operation that the segment names, its last state there, `absent` too: an older segment may still have it.
+ * It is made by reading the segment, so there is one way only from frames to entries. Without it, or when it doesn't fit
+ * its segment, the segment is read instead. */
+#include "store/journal.h"
+
+#include "base/check.h"
+#include "base/crc32c.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define VERSION 1u
+#define ROUTES_MAX 255u /* a segment's other routes are 0, no name */
+static const char magic[8] = {'h', 'a', 'p', 'a', 'x', 'h', 'n', 't'};
+
+typedef struct {
+    char magic[8];
+    uint32_t version;
+    uint32_t segment;
+    uint64_t generation;
+    uint64_t end;
+    uint64_t sequence;
+    uint64_t epoch;
+    hx_ms stamp;
+    hx_digest hash;
+    uint64_t lost;
+    uint64_t count;
+    uint32_t route_count;
+    uint32_t rest_crc;
+    uint8_t zero[12];
+    uint32_t crc;
+} hint_head;
+
+typedef struct {
+    hx_op op;
+    uint64_t words[3];
+} hint_entry;
+
+_Static_assert(sizeof(hint_head) == 128 && sizeof(hint_entry) == 40, "written as they stand in memory");
+
+typedef struct {
+    hint_entry *entries;
+    size_t count, cap;
+    hx_buf routes;
+    uint32_t route_count;
+} collection;
+
+static uint16_t local_route(collection *c, hx_slice name)
+{
+    if (name.len == 0) return 0;
+    size_t at = 0;
+    for (uint32_t i = 0; i < c->route_count; i++) {
+        hx_slice known = {c->routes.data + at + 1, (unsigned char)c->routes.data[at]};
+        if (hx_slice_eq(known, name)) return (uint16_t)(i + 1);
+        at += 1 + known.len;
+    }
+    if (c->route_count >= ROUTES_MAX) return 0;
+    bool fits = hx_buf_byte(&c->routes, (char)name.len) && hx_buf_append(&c->routes, name);
+    HX_CHECK(fits);
+    return (uint16_t)++c->route_count;
+}
+
+static void collect(collection *c, const hx_frame *frame, uint32_t segment)
+{
+    if (frame->head.kind != HX_FRAME_RECORD && frame->head.kind != HX_FRAME_MOVED) return;
+    if (c->count == c->cap) {
+        c->cap = c->cap ? c->cap * 2 : 1024;
+        hint_entry *entries = realloc(c->entries, c->cap * sizeof *entries);
+        if (!entries) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
+        c->entries = entries;
+    }
+    hx_index_entry entry;
+    hx_entry_of(&entry, &frame->record, segment, frame->offset, frame->head.length);
+    entry.route = local_route(c, frame->record.route);
+    hint_entry *to = &c->entries[c->count++];
+    to->op = entry.op;
+    hx_index_pack(&entry, to->words);
+}
+
+/* By operation, then by place: of each operation the last one is what counts. */
+static int compare(const void *left, const void *right)
+{
+    const hint_entry *a = left, *b = right;
+    int by_op = memcmp(&a->op, &b->op, sizeof a->op);
+    if (by_op != 0) return by_op;
+    return a->words[0] >> 8 < b->words[0] >> 8 ? -1 : 1;
+}
+
+static void keep_the_last(collection *c)
+{
+    if (c->count == 0) return;
+    qsort(c->entries, c->count, sizeof c->entries[0], compare);
+    size_t kept = 0;
+    for (size_t i = 0; i < c->count; i++)
+        if (i + 1 == c->count || !hx_op_eq(&c->entries[i].op, &c->entries[i + 1].op)) c->entries[kept++] = c->entries[i];
+    c->count = kept;
+}
+
+static int write_all(int fd, const void *bytes, size_t len)
+{
+    for (const char *at = bytes; len > 0;) {
+        ssize_t n = write(fd, at, len);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno;
+        at += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
+{
+    char making[HX_SEGMENT_NAME_BYTES], name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(making, tail->segment, ".hint.new");
+    hx_segment_name(name, tail->segment, ".hint");
+    hx_slice routes = hx_buf_slice(&c->routes), entries = {(const char *)c->entries, c->count * sizeof c->entries[0]};
+    hint_head head = {.version = VERSION,
+                      .segment = tail->segment,
+                      .generation = j->generation,
+                      .end = tail->offset,
+                      .sequence = tail->sequence,
+                      .epoch = tail->epoch,
+                      .stamp = tail->stamp,
+                      .hash = tail->hash,
+                      .lost = tail->lost,
+                      .count = c->count,
+                      .route_count = c->route_count,
+                      .rest_crc = hx_crc32c(hx_crc32c(0, routes), entries)};
+    memcpy(head.magic, magic, sizeof magic);
+    head.crc = hx_crc32c(0, (hx_slice){(const char *)&head, offsetof(hint_head, crc)});
+    int fd = openat(j->dir_fd, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) return errno;
+    int error = write_all(fd, &head, sizeof head);
+    if (!error) error = write_all(fd, routes.ptr, routes.len);
+    if (!error) error = write_all(fd, entries.ptr, entries.len);
+    if (!error && fsync(fd) != 0) error = errno;
+    close(fd);
+    if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
+    if (error) (void)unlinkat(j->dir_fd, making, 0);
+    return error ? error : hx_sync_directory(j->dir_fd);
+}
+
+int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
+{
+    char name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(name, segment, ".seg");
+    int fd = openat(j->dir_fd, name, O_RDONLY | O_CLOEXEC), error = 0;
+    if (fd < 0) return errno;
+    hx_scan scan;
+    hx_segment_head head;
+    const char *bytes = NULL;
+    collection c = {0};
+    hx_buf_init(&c.routes, NULL, ROUTES_MAX * (1 + HX_RECORD_TEXT_MAX));
+    if (hx_scan_begin(&scan, fd, segment, j->generation)) bytes = hx_scan_bytes(&scan, 0, sizeof head);
+    if (bytes) memcpy(&head, bytes, sizeof head);
+    if (bytes && hx_segment_valid(&head, j->generation, segment)) {
+        hx_tail tail = {.segment = segment, .offset = sizeof head, .sequence = head.sequence, .epoch = head.epoch,
+                        .stamp = head.stamp, .hash = head.previous};
+        hx_frame frame;
+        hx_scan_step step;
+        while ((step = hx_scan_next(&scan, &tail, &frame)) == HX_SCAN_FRAME) collect(&c, &frame, segment);
+        keep_the_last(&c);
+        error = step == HX_SCAN_END ? write_hint(j, &tail, &c) : EIO;
+    } else {
+        error = scan.error ? scan.error : EINVAL; /* a segment in which nothing was written yet */
+    }
+    hx_scan_end(&scan);
+    close(fd);
+    free(c.entries);
+    hx_buf_free(&c.routes);
+    return error;
+}
+
+static bool read_head(hx_journal *j, uint32_t segment, int fd, hint_head *head)
+{
+    if (read(fd, head, sizeof *head) != (ssize_t)sizeof *head) return false;
+    uint32_t crc = hx_crc32c(0, (hx_slice){(const char *)head, offsetof(hint_head, crc)});
+    return memcmp(head->magic, magic, sizeof magic) == 0 && head->version == VERSION && head->crc == crc &&
+           head->segment == segment && head->generation == j->generation;
+}
+
+static int open_hint(hx_journal *j, uint32_t segment, hint_head *head)
+{
+    char name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(name, segment, ".hint");
+    int fd = openat(j->dir_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (read_head(j, segment, fd, head)) return fd;
+    close(fd);
+    return -1;
+}
+
+uint64_t hx_hint_count(hx_journal *j, uint32_t segment)
+{
+    hint_head head;
+    int fd = open_hint(j, segment, &head);
+    if (fd < 0) return 0;
+    close(fd);
+    return head.count;
+}
+
+/* Reads all of the rest; NULL when its checksum doesn't fit. */
+static char *read_rest(int fd, const hint_head *head, size_t *len)
+{
+    off_t size = lseek(fd, 0, SEEK_END);
+    if (size < (off_t)sizeof *head || lseek(fd, sizeof *head, SEEK_SET) < 0) return NULL;
+    *len = (size_t)size - sizeof *head;
+    char *rest = malloc(*len ? *len : 1);
+    if (!rest) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
+    size_t got = 0;
+    for (ssize_t n; got < *len && (n = read(fd, rest + got, *len - got)) > 0;) got += (size_t)n;
+    if (got == *len && hx_crc32c(0, (hx_slice){rest, *len}) == head->rest_crc &&
+        head->count <= *len / sizeof(hint_entry))
+        return rest;
+    free(rest);
+    return NULL;
+}
+
+static void apply_all(hx_journal *j, const hint_head *head, const char *rest, size_t len)
+{
+    uint16_t routes[1 + ROUTES_MAX] = {0};
+    for (uint32_t i = 0; i < head->route_count && i < ROUTES_MAX; i++) {
+        hx_slice name = {rest + 1, (unsigned char)rest[0]};
+        routes[i + 1] = hx_index_route(j->index, name);
+        rest += 1 + name.len;
+        len -= 1 + name.len;
+    }
+    HX_CHECK(len == head->count * sizeof(hint_entry));
+    hx_ms now = j->store.facts.now();
+    for (uint64_t i = 0; i < head->count; i++) {
+        hint_entry from;
+        hx_index_entry entry;
+        memcpy(&from, rest + i * sizeof from, sizeof from);
+        entry.op = from.op;
+        hx_index_unpack(from.words, &entry);
+        entry.route = entry.route < sizeof routes / sizeof routes[0] ? routes[entry.route] : 0;
+        if (entry.until_s != HX_UNTIL_NEVER && now >= (hx_ms)entry.until_s * HX_SECOND) entry.state = HX_ABSENT;
+        hx_journal_apply(j, &entry);
+    }
+}
+
+bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, hx_tail *tail)
+{
+    hint_head head;
+    size_t len;
+    int fd = open_hint(j, segment, &head);
+    if (fd < 0) return false;
+    char *rest = NULL;
+    if (!next || (head.sequence == next->sequence && memcmp(&head.hash, &next->previous, sizeof head.hash) == 0))
+        rest = read_rest(fd, &head, &len);
+    close(fd);
+    if (!rest) return false;
+    apply_all(j, &head, rest, len);
+    free(rest);
+    tail->offset = head.end;
+    tail->sequence = head.sequence;
+    tail->hash = head.hash;
+    tail->lost += head.lost;
+    if (head.epoch > tail->epoch) tail->epoch = head.epoch;
+    if (head.stamp > tail->stamp) tail->stamp = head.stamp;
+    return true;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the newest record of each live operation lies, in 40 bytes an operation. One thread changes it (the journal's
+ * writer); any thread reads it, without a lock, between hx_readers_enter and hx_readers_leave. */
+#ifndef HX_STORE_INDEX_H
+#define HX_STORE_INDEX_H
+
+#include "core/record.h"
+#include "store/readers.h"
+
+#define HX_PLACE_UNIT 16u                  /* records begin at multiples of it */
+#define HX_EPOCH_MAX ((UINT64_C(1) << 48) - 1)
+#define HX_UNTIL_NEVER UINT32_MAX
+
+typedef struct {
+    hx_op op;
+    hx_state state; /* HX_ABSENT: there is none */
+    uint32_t segment;
+    uint32_t unit; /* offset in the segment / HX_PLACE_UNIT */
+    uint8_t size_class;
+    uint64_t epoch;
+    uint16_t route;        /* see hx_index_route */
+    uint32_t until_s;      /* gone from then on, in seconds since 1970; unknown: HX_UNTIL_NEVER */
+    uint32_t changed_min;  /* minutes since 1970, 24 bits of them */
+    uint8_t principal;     /* the first byte of its MAC: a filter for searches */
+    hx_ms lease_until;     /* processing only, instead of the three above */
+} hx_index_entry;
+
+typedef struct hx_index hx_index;
+
+hx_index *hx_index_new(hx_readers *readers, size_t expected);
+void hx_index_free(hx_index **owned);
+
+/* Any thread, while reading. */
+bool hx_index_find(const hx_index *index, const hx_op *op, hx_index_entry *out);
+
+/* The writer only. `before` gets what stood there (state HX_ABSENT: nothing). */
+void hx_index_put(hx_index *index, const hx_index_entry *entry, hx_index_entry *before);
+void hx_index_remove(hx_index *index, const hx_op *op, hx_index_entry *before);
+void hx_index_renew(hx_index *index, const hx_op *op, hx_ms lease_until);
+size_t hx_index_count(const hx_index *index);
+/* Walks all entries in the order of memory: *cursor from 0. Entries may be put and removed on the way; those that are
+ * put may be missed. Looks at no more than *steps places and counts them down; false at the end or when out of steps. */
+bool hx_index_next(const hx_index *index, uint32_t *cursor, uint32_t *steps, hx_index_entry *out);
+bool hx_index_at_end(const hx_index *index, uint32_t cursor);
+
+/* Routes are kept as numbers. Past the limit of names all others are 0. */
+uint16_t hx_index_route(hx_index *index, hx_slice name);
+hx_slice hx_index_route_name(const hx_index *index, uint16_t route);
+uint16_t hx_index_route_count(const hx_index *index);
+
+/* As the 24 bytes that follow the operation, in memory and in hint files. */
+void hx_index_pack(const hx_index_entry *entry, uint64_t words[3]);
+void hx_index_unpack(const uint64_t words[3], hx_index_entry *entry);
+/* The class of a record of `bytes`, and the most that a record of that class has. */
+uint8_t hx_size_class(uint64_t bytes);
+uint64_t hx_class_bytes(uint8_t size_class);
+
+#endif

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loops' half of the journal: calls are gathered per loop and handed to the writer once a turn; their ends come
+ * back in batches. Reading goes through the index without asking anyone.
+ *
+ * A call that ends EXISTS or STALE, and a watch, read the record that stands there on their own loop, after the writer
+ * has made their batch durable: so what they show can't be undone, and the writer never reads for them. */
+#include "store/journal.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define READ_BYTES 8192u
+
+hx_slice hx_op_key(const hx_op *op)
+{
+    return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
+}
+
+void hx_mailbox_put(hx_mailbox *box, uintptr_t newest, uintptr_t oldest, bool *was_empty)
+{
+    uintptr_t top = atomic_load_explicit(box, memory_order_relaxed);
+    do {
+        *hx_mail_next(oldest) = (void *)top; /* NOLINT(performance-no-int-to-ptr) */
+    } while (!atomic_compare_exchange_weak(box, &top, newest));
+    *was_empty = top == 0;
+}
+
+uintptr_t hx_mailbox_take(hx_mailbox *box)
+{
+    uintptr_t newest = atomic_exchange(box, 0), oldest = 0;
+    while (newest) { /* turn the stack round */
+        void **next = hx_mail_next(newest);
+        uintptr_t older = (uintptr_t)*next;
+        *next = (void *)oldest; /* NOLINT(performance-no-int-to-ptr) */
+        oldest = newest;
+        newest = older;
+    }
+    return oldest;
+}
+
+static void wake_writer(hx_journal *j)
+{
+    if (!atomic_load(&j->asleep) || !atomic_exchange(&j->asleep, 0)) return;
+    (void)syscall(SYS_futex, &j->asleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Runs late in the turn, and once more behind all that was deferred meanwhile: one batch a turn. */
+static void hand_over(hx_task *task)
+{
+    hx_port *port = HX_OWNER(task, hx_port, hand_over);
+    if (!port->once_more) {
+        port->once_more = true;
+        hx_loop_defer(port->loop, task);
+        return;
+    }
+    port->gathering = port->once_more = false;
+    uintptr_t newest = port->gathered, oldest = port->gathered_oldest;
+    port->gathered = port->gathered_oldest = 0;
+    bool was_empty;
+    hx_mailbox_put(&port->to_writer, newest, oldest, &was_empty);
+    wake_writer(port->journal);
+}
+
+static void gather(hx_port *port, uintptr_t mail)
+{
+    *hx_mail_next(mail) = (void *)port->gathered; /* NOLINT(performance-no-int-to-ptr) */
+    port->gathered = mail;
+    if (!port->gathered_oldest) port->gathered_oldest = mail;
+    if (port->gathering) return;
+    port->gathering = true;
+    hx_loop_defer(port->loop, &port->hand_over);
+}
+
+static hx_port *port_of(hx_journal *j, const hx_loop *loop)
+{
+    unsigned count = atomic_load_explicit(&j->port_count, memory_order_acquire);
+    for (unsigned i = 0; i < count; i++) {
+        hx_port *port = atomic_load_explicit(&j->ports[i], memory_order_relaxed);
+        if (port->loop == loop) return port;
+    }
+    hx_check_failed(__FILE__, __LINE__, "the loop was attached to the store");
+}
+
+static void encode(hx_store_call *call)
+{
+    hx_buf head;
+    hx_buf_init(&head, call->arena, HX_RECORD_HEAD_MAX);
+    bool fits = hx_buf_reserve(&head, 512); /* most heads: no second allocation */
+    HX_CHECK(fits);
+    if (call->record->state == HX_ABSENT) {
+        hx_record kept = *call->record; /* a released answer goes to watchers, not to the disk */
+        kept.answer = (hx_answer){.status = kept.answer.status};
+        hx_record_encode(&kept, &head);
+    } else {
+        hx_record_encode(call->record, &head);
+    }
+    call->own.head = hx_buf_slice(&head);
+}
+
+static void journal_submit(hx_store *store, hx_store_call *call)
+{
+    hx_journal *j = (hx_journal *)store;
+    hx_port *port = port_of(j, call->loop);
+    if (call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_SETTLE) encode(call);
+    call->own.data[HX_OWN_PORT] = port;
+    call->own.data[HX_OWN_SHARED] = NULL;
+    call->own.number[HX_OWN_AWAITED] = 1;
+    call->own.number[HX_OWN_WATCHING] = 0;
+    gather(port, (uintptr_t)call);
+}
+
+static void journal_cancel(hx_store *store, hx_store_call *call)
+{
+    (void)store;
+    if (call->own.number[HX_OWN_AWAITED] != 1) return; /* cancelled before */
+    call->own.number[HX_OWN_AWAITED] = 2;              /* its end, and the end of the cancelling */
+    gather(call->own.data[HX_OWN_PORT], (uintptr_t)call | 1);
+}
+
+static void drop_shared(hx_shared *shared)
+{
+    if (atomic_fetch_sub(&shared->references, 1) == 1) free(shared);
+}
+
+/* What a watch ended with. The record may have gone on since: then the state in which it left its epoch is told, with
+ * nothing else; an answer that has expired meanwhile is told as gone. */
+static void show_watched(hx_journal *j, hx_store_call *call)
+{
+    hx_shared *shared = call->own.data[HX_OWN_SHARED];
+    if (shared) {
+        hx_slice bytes = hx_arena_copy(call->arena, (hx_slice){shared->bytes, shared->len});
+        hx_record_error error = hx_record_decode(bytes, &call->found);
+        HX_CHECK(error == HX_RECORD_OK);
+        drop_shared(shared);
+        return;
+    }
+    uint64_t epoch = call->own.number[HX_OWN_EPOCH];
+    hx_state state = (hx_state)call->own.number[HX_OWN_STATE];
+    bool found = hx_store_peek(&j->store, &call->op, call->arena, &call->found) == HX_PEEK_FOUND;
+    if (epoch == 0 || (found && call->found.epoch == epoch)) return; /* 0: it wasn't in the watched epoch anyway */
+    call->found = (hx_record){.op = call->op, .epoch = epoch, .state = state == HX_UNKNOWN ? HX_UNKNOWN : HX_ABSENT};
+}
+
+/* False: what was in the way has gone, and the call goes round once more. */
+static bool show_end(hx_journal *j, hx_store_call *call)
+{
+    call->found.op = call->op;
+    if (call->result == HX_STORE_OK && call->verb == HX_STORE_CLAIM) {
+        call->record->epoch = call->own.number[HX_OWN_EPOCH];
+    } else if (call->result == HX_STORE_OK && call->verb == HX_STORE_WATCH) {
+        show_watched(j, call);
+    } else if (call->result == HX_STORE_EXISTS || call->result == HX_STORE_STALE) {
+        bool found = hx_store_peek(&j->store, &call->op, call->arena, &call->found) == HX_PEEK_FOUND;
+        if (!found) call->found = (hx_record){.op = call->op};
+        return found || call->result == HX_STORE_STALE;
+    }
+    return true;
+}
+
+static void journal_done(hx_task *task)
+{
+    hx_port *port = HX_OWNER(task, hx_port, wake);
+    uintptr_t mail = hx_mailbox_take(&port->to_loop);
+    while (mail) {
+        hx_store_call *call = hx_mail_call(mail);
+        mail = (uintptr_t)*hx_mail_next(mail);
+        if (--call->own.number[HX_OWN_AWAITED] > 0) continue;
+        if (!show_end(port->journal, call))
+            journal_submit(&port->journal->store, call);
+        else
+            call->done(call);
+    }
+}
+
+static void journal_attach(hx_store *store, hx_loop *loop)
+{
+    hx_journal *j = (hx_journal *)store;
+    hx_port *port = calloc(1, sizeof *port);
+    if (!port) hx_fatal(HX_EXIT_BUG, "out of memory");
+    *port = (hx_port){.journal = j, .loop = loop, .hand_over.run = hand_over, .wake.run = journal_done};
+    pthread_mutex_lock(&j->attaching);
+    unsigned count = atomic_load(&j->port_count);
+    HX_CHECK(count < HX_PORTS_MAX);
+    atomic_store(&j->ports[count], port);
+    atomic_store_explicit(&j->port_count, count + 1, memory_order_release);
+    pthread_mutex_unlock(&j->attaching);
+}
+
+hx_segment *hx_journal_segment(hx_journal *j, uint32_t number)
+{
+    hx_segment *s = atomic_load(&j->segments[number % HX_SEGMENTS_MAX]);
+    return s && s->number == number ? s : NULL;
+}
+
+static bool read_all(int fd, char *to, size_t len, uint64_t at)
+{
+    while (len > 0) {
+        ssize_t n = pread(fd, to, len, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        to += n;
+        at += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out)
+{
+    const hx_segment *s = hx_journal_segment(j, entry->segment);
+    if (!s) return false;
+    uint64_t at = (uint64_t)entry->unit * HX_PLACE_UNIT, most = hx_class_bytes(entry->size_class);
+    char first[READ_BYTES]; /* so that the arena gets what the record needs, not what its class could have */
+    ssize_t got;
+    do got = pread(s->fd, first, most < sizeof first ? most : sizeof first, (off_t)at);
+    while (got < 0 && errno == EINTR);
+    hx_frame_head head;
+    if (got < (ssize_t)sizeof head) return false;
+    memcpy(&head, first, sizeof head);
+    if (head.length < sizeof head || head.length > most || head.segment != entry->segment) return false;
+    char *bytes = hx_arena_alloc(arena, head.length);
+    size_t here = head.length < (uint64_t)got ? head.length : (size_t)got;
+    memcpy(bytes, first, here);
+    if (here < head.length && !read_all(s->fd, bytes + here, head.length - here, at + here)) return false;
+    hx_slice record = {bytes + sizeof head, head.length - sizeof head};
+    return hx_record_decode(record, out) == HX_RECORD_OK && hx_op_eq(&out->op, &entry->op) &&
+           out->epoch == entry->epoch && out->state == entry->state;
+}
+
+static void report_unreadable(const hx_journal *j, const hx_index_entry *entry)
+{
+    hx_log_begin(HX_LOG_ERROR, "record unreadable");
+    hx_log_text("store", j->path);
+    hx_log_hex("operation", entry->op.bytes, sizeof entry->op.bytes);
+    hx_log_int("segment", entry->segment);
+    hx_log_int("offset", (int64_t)entry->unit * HX_PLACE_UNIT);
+    hx_log_text("hint", "the disk gave other bytes than were written; see `hapax store repair`");
+    hx_log_end();
+}
+
+static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found)
+{
+    hx_journal *j = (hx_journal *)store;
+    hx_ms now = store->facts.now();
+    hx_index_entry entry, again;
+    hx_readers_enter(j->readers);
+    bool there = hx_index_find(j->index, op, &entry), readable = false;
+    while (there) {
+        if (entry.until_s != HX_UNTIL_NEVER && now >= (hx_ms)entry.until_s * HX_SECOND) there = false;
+        if (!there || (readable = hx_journal_read(j, &entry, arena, found))) break;
+        /* It may have been moved or replaced while we read; if it is still there, the disk is at fault. */
+        there = hx_index_find(j->index, op, &again);
+        if (there && again.segment == entry.segment && again.unit == entry.unit) break;
+        entry = again;
+    }
+    hx_readers_leave(j->readers);
+    if (!there) return HX_PEEK_ABSENT;
+    if (!readable) {
+        report_unreadable(j, &entry);
+        *found = (hx_record){.op = *op, .epoch = entry.epoch, .state = HX_UNKNOWN};
+    }
+    if (found->state == HX_PROCESSING) found->lease_until = entry.lease_until;
+    if ((found->state == HX_COMPLETED || found->state == HX_FAILED) && hx_store_lapsed(found->expires_at, now)) {
+        found->state = HX_EXPIRED;
+        found->answer = (hx_answer){0};
+    }
+    return HX_PEEK_FOUND;
+}
+
+static void journal_count(hx_store *store, hx_store_counts *out)
+{
+    hx_journal *j = (hx_journal *)store;
+    *out = (hx_store_counts){.live = atomic_load(&j->counts.live),
+                             .processing = atomic_load(&j->counts.processing),
+                             .unknown = atomic_load(&j->counts.unknown),
+                             .bytes = atomic_load(&j->bytes),
+                             .watchers = atomic_load(&j->counts.watchers),
+                             .commits = atomic_load(&j->counts.commits),
+                             .stale_writes = atomic_load(&j->counts.stale_writes),
+                             .cleaned = atomic_load(&j->counts.cleaned)};
+}
+
+void hx_journal_free(hx_journal *j)
+{
+    for (uint32_t i = 0; i < HX_SEGMENTS_MAX; i++) {
+        hx_segment *s = atomic_load(&j->segments[i]);
+        if (s) close(s->fd);
+        free(s);
+    }
+    for (unsigned i = 0; i < atomic_load(&j->port_count); i++) free(atomic_load(&j->ports[i]));
+    hx_slice key;
+    void *value;
+    for (size_t cursor = 0; j->opened && hx_map_next(j->opened, &cursor, &key, &value);) free(value);
+    for (hx_open *o = j->open_free, *next; o; o = next) {
+        next = o->next_free;
+        free(o);
+    }
+    hx_map_free(&j->opened);
+    hx_index_free(&j->index);
+    hx_readers_free(&j->readers);
+    if (j->hasher.context) hx_hasher_free(&j->hasher);
+    free(j->batch.stage);
+    if (j->lock_fd >= 0) close(j->lock_fd); /* gives the lock back */
+    if (j->dir_fd >= 0) close(j->dir_fd);
+    pthread_mutex_destroy(&j->attaching);
+    free(j->path);
+    free(j);
+}
+
+static void journal_close(hx_store *store)
+{
+    hx_journal *j = (hx_journal *)store;
+    atomic_store(&j->stop, true);
+    wake_writer(j);
+    pthread_join(j->writer, NULL);
+    hx_keeper_stop(j);
+    (void)hx_keeper_write_hint(j, j->active->number); /* a start without it only takes longer */
+    hx_journal_free(j);
+}
+
+const hx_store_ops hx_journal_ops = {journal_attach, journal_submit, journal_cancel,
+                                     journal_peek,   journal_count,  journal_close};

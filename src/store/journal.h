@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the journal's files share. Who may touch what:
+ *
+ *     loops    (journal.c)         their port's own half; the index and the segments, reading
+ *     writer   (journal_writer.c,  everything that changes: open operations, index, tail, segments' accounts
+ *               journal_sweep.c)
+ *     keeper   (journal_keeper.c)  slow work on files: preparing the next segment, hints, archiving
+ *
+ * hx_journal_open runs the writer's part itself before there are threads. */
+#ifndef HX_STORE_JOURNAL_H
+#define HX_STORE_JOURNAL_H
+
+#include "base/map.h"
+#include "store/index.h"
+#include "store/segment.h"
+#include "store/store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/uio.h>
+
+#define HX_SEGMENT_BYTES (64u << 20)
+#define HX_SEGMENTS_MAX (1u << 14) /* at once: 1 TiB */
+#define HX_FREE_BYTES_FLOOR (256u << 20)
+#define HX_PORTS_MAX 64u
+#define HX_BATCH_FRAMES_MAX 1024u
+#define HX_BATCH_PIECES_MAX 256u
+#define HX_STAGE_BYTES (1u << 20)
+#define HX_INLINE_BYTES (32u << 10) /* answers up to this are gathered in memory, larger ones written where they are */
+
+typedef struct hx_journal hx_journal;
+
+typedef struct {
+    uint32_t number;
+    int fd;
+    uint64_t size;       /* of the file */
+    uint64_t live;       /* operations whose newest record lies here */
+    uint64_t live_bytes; /* by size class */
+    uint64_t end;        /* of what is written; the active one's is the tail's */
+} hx_segment;
+
+/* A message is a call's address, the lowest bit telling which of its two links it uses: 0 the call itself or its end,
+ * 1 its cancelling or the end of that. A mailbox is a stack of them, newest first. */
+typedef _Atomic uintptr_t hx_mailbox;
+
+typedef struct {
+    hx_journal *journal;
+    hx_loop *loop;
+    /* the loop's half */
+    uintptr_t gathered, gathered_oldest;
+    hx_task hand_over;
+    bool gathering, once_more;
+    /* between */
+    hx_mailbox to_writer, to_loop;
+    /* the writer's half */
+    uintptr_t ended, ended_oldest;
+    hx_task wake;
+} hx_port;
+
+/* Uses of a call's own fields. */
+enum { HX_OWN_NEXT, HX_OWN_NEXT_CANCEL, HX_OWN_SHARED, HX_OWN_PORT };        /* data */
+enum { HX_OWN_AWAITED, HX_OWN_STATE, HX_OWN_EPOCH, HX_OWN_WATCHING };       /* number */
+
+/* An answer that a release hands to its watchers. */
+typedef struct {
+    _Atomic unsigned references;
+    size_t len;
+    char bytes[];
+} hx_shared;
+
+/* An operation in processing, or one that changes in the batch at hand. */
+typedef struct hx_open {
+    hx_op op;
+    hx_state state; /* decided; the index shows it once it is durable */
+    uint64_t epoch;
+    hx_ms lease_until;
+    hx_link watchers;
+    unsigned watcher_count;
+    unsigned changes; /* in this batch */
+    struct hx_open *next_free;
+} hx_open;
+
+typedef struct {
+    hx_index_entry entry;
+    hx_open *open; /* NULL: a moved record */
+} hx_change;
+
+typedef struct {
+    hx_change changes[HX_BATCH_FRAMES_MAX];
+    unsigned change_count;
+    unsigned frames;
+    struct iovec pieces[HX_BATCH_PIECES_MAX];
+    int piece_count;
+    char *stage;
+    size_t staged;
+    uint64_t offset; /* where the batch begins */
+    hx_ms now;
+} hx_batch;
+
+typedef enum { HX_SPARE_WANTED, HX_SPARE_READY, HX_SPARE_FAILED } hx_spare_state;
+
+typedef struct hx_job {
+    struct hx_job *next;
+    uint32_t segment;
+    bool archive; /* otherwise: write its hint */
+} hx_job;
+
+typedef struct {
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool stop;
+    hx_spare_state spare;
+    hx_segment *ready; /* the spare */
+    uint32_t spare_number;
+    hx_job *first, **last;
+} hx_keeper;
+
+typedef struct {
+    hx_store_call *waiting; /* for the next pass, by HX_OWN_NEXT */
+    hx_store_call *served;  /* by this one */
+    enum { HX_SWEEP_IDLE, HX_SWEEP_LEASES, HX_SWEEP_EXPIRY, HX_SWEEP_SEGMENTS } phase;
+    uint32_t cursor;   /* in the index */
+    hx_tail emptied;   /* how far the oldest segment was moved; segment 0: not begun */
+    uint64_t cleaned;
+} hx_sweeping;
+
+struct hx_journal {
+    hx_store store;
+    hx_store_options options;
+    char *path;
+    int dir_fd, lock_fd;
+    uint64_t generation;
+
+    hx_readers *readers;
+    hx_index *index;
+    _Atomic(hx_segment *) segments[HX_SEGMENTS_MAX]; /* by number, modulo */
+    _Atomic uint32_t first_segment;
+
+    _Atomic(hx_port *) ports[HX_PORTS_MAX];
+    _Atomic unsigned port_count;
+    pthread_mutex_t attaching;
+
+    pthread_t writer;
+    bool writing; /* the writer runs */
+    _Atomic uint32_t asleep;
+    atomic_bool stop;
+
+    /* the writer's */
+    hx_tail tail;
+    uint64_t durable; /* sequence of the first frame that may not be */
+    hx_segment *active;
+    hx_hasher hasher;
+    hx_batch batch;
+    hx_map *opened;
+    hx_open *open_free;
+    bool refusing; /* new claims */
+    bool over_limits;
+    bool unmarked; /* something was committed since the last mark */
+    hx_sweeping sweep;
+
+    hx_keeper keeper;
+    _Atomic uint64_t bytes;
+    struct {
+        _Atomic uint64_t live, processing, unknown, watchers, commits, stale_writes, cleaned;
+    } counts;
+};
+
+extern const hx_store_ops hx_journal_ops;
+hx_slice hx_op_key(const hx_op *op);
+void hx_journal_free(hx_journal *j);
+hx_segment *hx_journal_segment(hx_journal *j, uint32_t number);
+/* Changes index and accounts as a durable record says; state HX_ABSENT removes. */
+void hx_journal_apply(hx_journal *j, const hx_index_entry *entry);
+/* Reads the record at a place into memory of the caller's: NULL and false when it isn't what the entry says. */
+bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out) HX_MUST_USE;
+
+/* Writer. Appends to the batch, ending it first when it or the segment is full; false: there is no room on disk. */
+bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *entry, hx_open *open, hx_slice head,
+                       const hx_answer *answer) HX_MUST_USE;
+void hx_journal_append_mark(hx_journal *j, hx_frame_kind kind, hx_slice payload);
+/* Ends the batch: writes, syncs, shows the changes, tells the loops. */
+void hx_journal_flush(hx_journal *j);
+/* Turns an operation in processing into unknown. */
+bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_slice reason); /* false: no room on disk */
+void hx_journal_end_call(hx_store_call *call, hx_store_result result);
+void *hx_journal_writer(void *journal);
+/* One bounded step; false: nothing to do. */
+bool hx_journal_sweep_step(hx_journal *j);
+
+void hx_mailbox_put(hx_mailbox *box, uintptr_t newest, uintptr_t oldest, bool *was_empty);
+/* All messages, oldest first; their links lead to the next, 0 at the end. */
+uintptr_t hx_mailbox_take(hx_mailbox *box);
+static inline hx_store_call *hx_mail_call(uintptr_t mail)
+{
+    return (hx_store_call *)(mail & ~(uintptr_t)1); /* NOLINT(performance-no-int-to-ptr) */
+}
+static inline void **hx_mail_next(uintptr_t mail)
+{
+    return &hx_mail_call(mail)->own.data[mail & 1];
+}
+
+/* Keeper. */
+void hx_keeper_start(hx_journal *j);
+void hx_keeper_stop(hx_journal *j);
+/* The next segment, waiting while it is being prepared; NULL: it can't be. */
+hx_segment *hx_keeper_take_spare(hx_journal *j);
+bool hx_keeper_has_room(hx_journal *j);
+void hx_keeper_check_limits(hx_journal *j);
+void hx_keeper_want(hx_journal *j, uint32_t segment, bool archive);
+/* 0, or an errno. */
+int hx_keeper_write_hint(hx_journal *j, uint32_t segment);
+hx_segment *hx_keeper_prepare(hx_journal *j, uint32_t number, int *error);
+int hx_sync_directory(int dir_fd);
+
+/* Reads the hint of a segment into index and tail; false: there is none that can be used, nothing has changed. */
+bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, hx_tail *tail);
+/* How many operations the hint has; 0 without one. */
+uint64_t hx_hint_count(hx_journal *j, uint32_t segment);
+
+#endif

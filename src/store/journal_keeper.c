@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The keeper: a thread for what takes long and nobody waits for. It prepares the next segment, full of zeros and synced,
+ * while the active one is filled, so that a commit never changes a file's size or place; writes hints of full segments;
+ * and moves the audit rows of dropped segments into the archive.
+ *
+ * When the next segment can't be prepared (disk full, limits), new claims are refused and what is in flight goes on in
+ * the rest of the active one; it is tried again every second. */
+#include "store/journal.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETRY_S 1
+
+int hx_sync_directory(int dir_fd)
+{
+    return fsync(dir_fd) == 0 ? 0 : errno;
+}
+
+static int write_zeros(int fd, uint64_t bytes)
+{
+    static const char zeros[256 << 10];
+    for (uint64_t at = 0; at < bytes;) {
+        size_t len = bytes - at < sizeof zeros ? (size_t)(bytes - at) : sizeof zeros;
+        ssize_t n = pwrite(fd, zeros, len, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n < 0 ? errno : EIO;
+        at += (uint64_t)n;
+    }
+    return fsync(fd) == 0 ? 0 : errno;
+}
+
+static int check_limits(hx_journal *j)
+{
+    struct statvfs fs;
+    if (j->options.bytes_max > 0 && atomic_load(&j->bytes) + j->options.segment_bytes > j->options.bytes_max)
+        return EDQUOT;
+    if (fstatvfs(j->dir_fd, &fs) != 0) return errno;
+    uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    return free_bytes < j->options.free_bytes_floor ? ENOSPC : 0;
+}
+
+hx_segment *hx_keeper_prepare(hx_journal *j, uint32_t number, int *error)
+{
+    char making[HX_SEGMENT_NAME_BYTES], name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(making, number, ".new");
+    hx_segment_name(name, number, ".seg");
+    hx_segment *s = calloc(1, sizeof *s);
+    if (!s) hx_fatal(HX_EXIT_BUG, "out of memory");
+    s->number = number;
+    s->size = j->options.segment_bytes;
+    s->fd = openat(j->dir_fd, making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    *error = s->fd < 0 ? errno : write_zeros(s->fd, s->size);
+    if (*error == 0 && renameat(j->dir_fd, making, j->dir_fd, name) != 0) *error = errno;
+    if (*error == 0) *error = hx_sync_directory(j->dir_fd);
+    if (*error == 0) {
+        atomic_fetch_add(&j->bytes, s->size);
+        return s;
+    }
+    if (s->fd >= 0) {
+        close(s->fd);
+        (void)unlinkat(j->dir_fd, making, 0);
+    }
+    free(s);
+    return NULL;
+}
+
+/* A frame without its answer, padded as in a segment. */
+static bool put_row(FILE *out, const hx_frame *frame)
+{
+    static const char zeros[HX_FRAME_ALIGN];
+    size_t len = sizeof frame->head + frame->record_head.len;
+    size_t pad = (size_t)(hx_frame_padded(len) - len);
+    return fwrite(&frame->head, sizeof frame->head, 1, out) == 1 &&
+           fwrite(frame->record_head.ptr, 1, frame->record_head.len, out) == frame->record_head.len &&
+           fwrite(zeros, 1, pad, out) == pad;
+}
+
+static int write_rows(hx_scan *scan, FILE *out)
+{
+    hx_segment_head head;
+    const char *bytes = hx_scan_bytes(scan, 0, sizeof head);
+    if (!bytes) return scan->error ? scan->error : EIO;
+    memcpy(&head, bytes, sizeof head);
+    hx_tail tail = {.offset = sizeof head, .sequence = head.sequence, .hash = head.previous};
+    if (fwrite(&head, sizeof head, 1, out) != 1) return errno;
+    hx_frame frame;
+    hx_scan_step step;
+    while ((step = hx_scan_next(scan, &tail, &frame)) == HX_SCAN_FRAME)
+        if (!put_row(out, &frame)) return errno;
+    return step == HX_SCAN_END ? 0 : EIO;
+}
+
+/* Makes NNNNNNNN.audit of NNNNNNNN.seg, then removes the segment and its hint. Done again after a crash, it does the
+ * same. */
+static int archive(hx_journal *j, uint32_t segment)
+{
+    char seg[HX_SEGMENT_NAME_BYTES], hint[HX_SEGMENT_NAME_BYTES], making[HX_SEGMENT_NAME_BYTES],
+        name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(seg, segment, ".seg");
+    hx_segment_name(hint, segment, ".hint");
+    hx_segment_name(making, segment, ".audit.new");
+    hx_segment_name(name, segment, ".audit");
+    int fd = openat(j->dir_fd, seg, O_RDONLY | O_CLOEXEC);
+    int out_fd = fd < 0 ? -1 : openat(j->dir_fd, making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    FILE *out = out_fd < 0 ? NULL : fdopen(out_fd, "w");
+    int error = out ? 0 : errno;
+    uint64_t size = 0;
+    if (!error) {
+        hx_scan scan;
+        error = hx_scan_begin(&scan, fd, segment, j->generation) ? write_rows(&scan, out) : scan.error;
+        size = scan.size;
+        hx_scan_end(&scan);
+    }
+    if (!error && (fflush(out) != 0 || fsync(out_fd) != 0)) error = errno;
+    if (out)
+        (void)fclose(out);
+    else if (out_fd >= 0)
+        close(out_fd);
+    if (fd >= 0) close(fd);
+    if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
+    if (!error) error = hx_sync_directory(j->dir_fd);
+    if (!error && unlinkat(j->dir_fd, seg, 0) != 0) error = errno;
+    if (error) return error;
+    (void)unlinkat(j->dir_fd, hint, 0);
+    atomic_fetch_sub(&j->bytes, size);
+    return hx_sync_directory(j->dir_fd); /* segments go in their order: none before the one ahead of it is gone */
+}
+
+static void report(const hx_journal *j, const char *event, uint32_t segment, int error)
+{
+    hx_log_begin(HX_LOG_ERROR, event);
+    hx_log_text("store", j->path);
+    hx_log_int("segment", segment);
+    hx_log_text("error", strerror(error));
+    hx_log_end();
+}
+
+/* With the mutex held, which it gives up while it works. */
+static void prepare_spare(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    uint32_t number = k->spare_number;
+    pthread_mutex_unlock(&k->mutex);
+    int error = check_limits(j);
+    hx_segment *ready = error ? NULL : hx_keeper_prepare(j, number, &error);
+    pthread_mutex_lock(&k->mutex);
+    if (!ready && k->spare != HX_SPARE_FAILED) report(j, "store full, new operations are refused", number, error);
+    if (ready && k->spare == HX_SPARE_FAILED) hx_log_say(HX_LOG_INFO, "the store has room again");
+    k->ready = ready;
+    k->spare = ready ? HX_SPARE_READY : HX_SPARE_FAILED;
+    pthread_cond_broadcast(&k->changed);
+}
+
+static void do_job(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    hx_job *job = k->first;
+    k->first = job->next;
+    if (!k->first) k->last = &k->first;
+    pthread_mutex_unlock(&k->mutex);
+    int error = job->archive ? archive(j, job->segment) : hx_keeper_write_hint(j, job->segment);
+    if (error && job->archive)
+        hx_fatal(HX_EXIT_STORE, "can't archive segment %u of the store in %s: %s", job->segment, j->path,
+                 strerror(error));
+    if (error) report(j, "hint not written", job->segment, error); /* the next start reads the segment instead */
+    free(job);
+    pthread_mutex_lock(&k->mutex);
+}
+
+static void *keep(void *journal)
+{
+    hx_journal *j = journal;
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    for (;;) {
+        if (k->spare == HX_SPARE_WANTED && !k->stop) {
+            prepare_spare(j);
+        } else if (k->first) {
+            do_job(j);
+        } else if (k->stop) {
+            break;
+        } else if (k->spare == HX_SPARE_FAILED) {
+            struct timespec until;
+            clock_gettime(CLOCK_REALTIME, &until);
+            until.tv_sec += RETRY_S;
+            if (pthread_cond_timedwait(&k->changed, &k->mutex, &until) == ETIMEDOUT) prepare_spare(j);
+        } else {
+            pthread_cond_wait(&k->changed, &k->mutex);
+        }
+    }
+    pthread_mutex_unlock(&k->mutex);
+    return NULL;
+}
+
+void hx_keeper_start(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_init(&k->mutex, NULL);
+    pthread_cond_init(&k->changed, NULL);
+    k->last = &k->first;
+    k->spare = k->ready ? HX_SPARE_READY : HX_SPARE_WANTED;
+    if (pthread_create(&k->thread, NULL, keep, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
+    k->running = true;
+}
+
+void hx_keeper_stop(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    if (!k->running) return;
+    pthread_mutex_lock(&k->mutex);
+    k->stop = true;
+    pthread_cond_broadcast(&k->changed);
+    pthread_mutex_unlock(&k->mutex);
+    pthread_join(k->thread, NULL);
+    pthread_mutex_destroy(&k->mutex);
+    pthread_cond_destroy(&k->changed);
+    if (k->ready) close(k->ready->fd);
+    free(k->ready);
+    k->ready = NULL;
+    k->running = false;
+}
+
+hx_segment *hx_keeper_take_spare(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    while (k->spare == HX_SPARE_WANTED) pthread_cond_wait(&k->changed, &k->mutex);
+    hx_segment *ready = k->ready;
+    if (ready) {
+        k->ready = NULL;
+        k->spare = HX_SPARE_WANTED;
+        k->spare_number = ready->number + 1;
+        pthread_cond_broadcast(&k->changed);
+    }
+    pthread_mutex_unlock(&k->mutex);
+    return ready;
+}
+
+void hx_keeper_check_limits(hx_journal *j)
+{
+    struct statvfs fs;
+    if (fstatvfs(j->dir_fd, &fs) != 0) return;
+    j->over_limits = (uint64_t)fs.f_bavail * fs.f_frsize < j->options.free_bytes_floor;
+}
+
+bool hx_keeper_has_room(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    bool room = k->spare != HX_SPARE_FAILED;
+    pthread_mutex_unlock(&k->mutex);
+    return room && !j->over_limits;
+}
+
+void hx_keeper_want(hx_journal *j, uint32_t segment, bool archive_it)
+{
+    hx_job *job = malloc(sizeof *job);
+    if (!job) hx_fatal(HX_EXIT_BUG, "out of memory");
+    *job = (hx_job){.segment = segment, .archive = archive_it};
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    *k->last = job;
+    k->last = &job->next;
+    pthread_cond_broadcast(&k->changed);
+    pthread_mutex_unlock(&k->mutex);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cleaning, done by the writer between commits in steps that are small enough not to be felt.
+ *
+ * One pass: leases that have run out become unknown; entries whose time is over leave the index (that needs no record:
+ * the time stands in the one they have); then the oldest segments go. Segments go in their order only. Were one to go
+ * before an older one, a record in the older one could come back at the next start, because what replaced it would be
+ * gone. So when few records in the oldest segment still live, or when most of the log is dead, they are copied forward.
+ *
+ * unknown and processing never expire; they move. */
+#include "store/journal.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LAPSES_A_STEP 64u
+#define ENTRIES_A_STEP 16384u
+#define MOVES_A_STEP 64u
+#define FRAMES_A_STEP 4096u
+#define LIVE_SHARE 4u /* a segment is emptied when less than a quarter of it lives */
+
+static void close_segment(void *segment)
+{
+    hx_segment *s = segment;
+    close(s->fd);
+    free(s);
+}
+
+/* False: all done. */
+static bool lapse_leases(hx_journal *j)
+{
+    hx_op lapsed[LAPSES_A_STEP];
+    unsigned count = 0;
+    hx_slice key;
+    void *value;
+    hx_journal_flush(j); /* claims of this batch can be read back then */
+    for (size_t cursor = 0; count < LAPSES_A_STEP && hx_map_next(j->opened, &cursor, &key, &value);) {
+        const hx_open *o = value;
+        if (o->lease_until > 0 && j->batch.now >= o->lease_until) lapsed[count++] = o->op;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (!hx_journal_lapse(j, &lapsed[i], HX_LIT("lease"))) return false;
+    return count == LAPSES_A_STEP;
+}
+
+static bool expire_entries(hx_journal *j)
+{
+    uint32_t steps = ENTRIES_A_STEP;
+    hx_index_entry entry;
+    while (hx_index_next(j->index, &j->sweep.cursor, &steps, &entry)) {
+        if (entry.until_s == HX_UNTIL_NEVER || j->batch.now < (hx_ms)entry.until_s * HX_SECOND) continue;
+        entry.state = HX_ABSENT;
+        hx_journal_apply(j, &entry);
+        j->sweep.cleaned++;
+        atomic_fetch_add_explicit(&j->counts.cleaned, 1, memory_order_relaxed);
+    }
+    return !hx_index_at_end(j->index, j->sweep.cursor);
+}
+
+static void drop_oldest(hx_journal *j, hx_segment *s)
+{
+    atomic_store(&j->segments[s->number % HX_SEGMENTS_MAX], NULL);
+    atomic_store(&j->first_segment, s->number + 1);
+    hx_keeper_want(j, s->number, true);
+    hx_readers_retire(j->readers, s, close_segment);
+    j->sweep.emptied = (hx_tail){0};
+}
+
+static bool mostly_dead(hx_journal *j)
+{
+    uint64_t live = 0, all = 0;
+    for (uint32_t n = atomic_load(&j->first_segment); n < j->active->number; n++) {
+        const hx_segment *s = hx_journal_segment(j, n);
+        live += s->live_bytes;
+        all += s->end;
+    }
+    return all > 4 * (uint64_t)j->options.segment_bytes && live < all / 2;
+}
+
+/* A record whose answer is no longer needed shrinks to its bare key. */
+static bool append_moved(hx_journal *j, const hx_frame *frame, hx_index_entry *entry)
+{
+    hx_record record = frame->record;
+    bool ended = (record.state == HX_COMPLETED || record.state == HX_FAILED) &&
+                 hx_store_lapsed(record.expires_at, j->batch.now);
+    if (!ended) return hx_journal_append(j, HX_FRAME_MOVED, entry, NULL, frame->record_head, &record.answer);
+    char head[HX_RECORD_HEAD_MAX];
+    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
+    record.from_state = record.state;
+    record.state = entry->state = HX_EXPIRED;
+    record.answer = (hx_answer){0};
+    hx_record_encode(&record, &buf);
+    return hx_journal_append(j, HX_FRAME_MOVED, entry, NULL, hx_buf_slice(&buf), NULL);
+}
+
+/* Copies some live records of the oldest segment forward; false: it can't go on. */
+static bool move_some(hx_journal *j, const hx_segment *s)
+{
+    hx_scan scan;
+    hx_frame frame;
+    hx_index_entry entry;
+    hx_tail *at = &j->sweep.emptied;
+    bool going = hx_scan_begin(&scan, s->fd, s->number, j->generation);
+    if (at->segment != s->number) *at = (hx_tail){.segment = s->number, .offset = sizeof(hx_segment_head)};
+    unsigned moves = 0;
+    for (unsigned frames = 0; going && moves < MOVES_A_STEP && frames < FRAMES_A_STEP; frames++) {
+        if (at->offset >= s->end) break;
+        if (!hx_scan_at(&scan, at->offset, &frame)) {
+            hx_log_say(HX_LOG_ERROR, "segment %u of the store in %s can't be read at byte %llu; it stays as it is",
+                       s->number, j->path, (unsigned long long)at->offset);
+            going = false;
+            break;
+        }
+        bool record = frame.head.kind == HX_FRAME_RECORD || frame.head.kind == HX_FRAME_MOVED;
+        if (record && hx_index_find(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
+            (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
+            going = append_moved(j, &frame, &entry);
+            if (frame.bytes.len > HX_INLINE_BYTES) hx_journal_flush(j); /* the window is about to move on */
+            moves++;
+        }
+        if (going) at->offset += hx_frame_padded(frame.head.length);
+    }
+    hx_journal_flush(j);
+    if (going && at->offset >= s->end && s->live > 0) going = false; /* something it can't find again */
+    hx_scan_end(&scan);
+    return going;
+}
+
+static bool clean_segments(hx_journal *j)
+{
+    hx_journal_flush(j); /* from here on a batch holds nothing but moves */
+    hx_segment *s = hx_journal_segment(j, atomic_load(&j->first_segment));
+    if (s == j->active) return false;
+    if (s->live == 0) {
+        drop_oldest(j, s);
+        return true;
+    }
+    if (s->live_bytes >= s->end / LIVE_SHARE && !mostly_dead(j)) return false;
+    if (j->refusing && j->tail.offset > j->active->size / 2) return false; /* the rest is for outcomes */
+    return move_some(j, s);
+}
+
+static void begin_pass(hx_journal *j)
+{
+    hx_sweeping *w = &j->sweep;
+    w->served = w->waiting;
+    w->waiting = NULL;
+    w->phase = HX_SWEEP_LEASES;
+    w->cursor = 0;
+    w->cleaned = 0;
+    hx_keeper_check_limits(j);
+}
+
+static void end_pass(hx_journal *j)
+{
+    hx_sweeping *w = &j->sweep;
+    for (hx_store_call *call = w->served, *next; call; call = next) {
+        next = call->own.data[HX_OWN_NEXT];
+        call->count = w->cleaned;
+        hx_journal_end_call(call, HX_STORE_OK);
+    }
+    w->served = NULL;
+    w->phase = HX_SWEEP_IDLE;
+}
+
+bool hx_journal_sweep_step(hx_journal *j)
+{
+    hx_sweeping *w = &j->sweep;
+    switch (w->phase) {
+    case HX_SWEEP_IDLE:
+        if (!w->waiting) return false;
+        begin_pass(j);
+        break;
+    case HX_SWEEP_LEASES:
+        if (!lapse_leases(j)) w->phase = HX_SWEEP_EXPIRY;
+        break;
+    case HX_SWEEP_EXPIRY:
+        if (!expire_entries(j)) w->phase = HX_SWEEP_SEGMENTS;
+        break;
+    case HX_SWEEP_SEGMENTS:
+        if (!clean_segments(j)) end_pass(j);
+        break;
+    }
+    return true;
+}

@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The writer: the one thread that decides. It takes everything that waits, decides call by call (G2, G3, G5), writes
+ * what follows from it with one gathered write and one fdatasync, shows it in the index, and tells the loops; while it
+ * syncs, the next batch gathers.
+ *
+ * What was decided in this batch but is not durable yet stands in `opened`, beside the operations in processing; the
+ * index shows only what is durable (G1). A failed write or sync ends the process: what the disk then holds is not
+ * known, and trying again would only hide that. */
+#include "store/journal.h"
+
+#include "base/check.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void count(_Atomic uint64_t *counter, int64_t by) /* one thread writes them, others only read */
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed) + (uint64_t)by;
+    atomic_store_explicit(counter, value, memory_order_relaxed);
+}
+
+/* What stands there by now, decided or durable. */
+typedef struct {
+    hx_state state;
+    uint64_t epoch;
+    hx_open *open;
+    hx_index_entry entry;
+} standing;
+
+static standing look(hx_journal *j, const hx_op *op)
+{
+    standing s = {.open = hx_map_get(j->opened, hx_op_key(op))};
+    if (s.open) {
+        s.state = s.open->state;
+        s.epoch = s.open->epoch;
+    } else if (hx_index_find(j->index, op, &s.entry) &&
+               (s.entry.until_s == HX_UNTIL_NEVER || j->batch.now < (hx_ms)s.entry.until_s * HX_SECOND)) {
+        s.state = s.entry.state;
+        s.epoch = s.entry.epoch;
+    }
+    return s;
+}
+
+static hx_open *open_for(hx_journal *j, const standing *s, const hx_op *op)
+{
+    if (s->open) return s->open;
+    hx_open *o = j->open_free;
+    if (o) {
+        j->open_free = o->next_free;
+    } else {
+        o = malloc(sizeof *o);
+        if (!o) hx_fatal(HX_EXIT_BUG, "out of memory");
+    }
+    *o = (hx_open){.op = *op};
+    hx_list_init(&o->watchers);
+    hx_map_put(j->opened, hx_op_key(&o->op), o);
+    return o;
+}
+
+static void recycle(hx_journal *j, hx_open *o)
+{
+    HX_CHECK(hx_list_empty(&o->watchers));
+    hx_map_remove(j->opened, hx_op_key(&o->op));
+    o->next_free = j->open_free;
+    j->open_free = o;
+}
+
+static void count_state(hx_journal *j, hx_state state, int64_t by)
+{
+    if (state == HX_ABSENT) return;
+    count(state == HX_PROCESSING ? &j->counts.processing : &j->counts.live, by);
+    if (state == HX_UNKNOWN) count(&j->counts.unknown, by);
+}
+
+void hx_journal_apply(hx_journal *j, const hx_index_entry *entry)
+{
+    hx_index_entry before;
+    if (entry->state == HX_ABSENT)
+        hx_index_remove(j->index, &entry->op, &before);
+    else
+        hx_index_put(j->index, entry, &before);
+    count_state(j, before.state, -1);
+    count_state(j, entry->state, 1);
+    if (before.state != HX_ABSENT) {
+        hx_segment *s = hx_journal_segment(j, before.segment);
+        s->live--;
+        s->live_bytes -= hx_class_bytes(before.size_class);
+    }
+    if (entry->state != HX_ABSENT) {
+        hx_segment *s = hx_journal_segment(j, entry->segment);
+        s->live++;
+        s->live_bytes += hx_class_bytes(entry->size_class);
+    }
+}
+
+static void commit(hx_journal *j)
+{
+    hx_batch *b = &j->batch;
+    struct iovec *piece = b->pieces;
+    int left = b->piece_count;
+    uint64_t at = b->offset;
+    while (left > 0) {
+        ssize_t n = pwritev(j->active->fd, piece, left, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) hx_fatal(HX_EXIT_STORE, "can't write to the store in %s: %s; stopping", j->path, strerror(errno));
+        at += (uint64_t)n;
+        for (; left > 0 && (size_t)n >= piece->iov_len; piece++, left--) n -= (ssize_t)piece->iov_len;
+        if (left > 0) *piece = (struct iovec){(char *)piece->iov_base + n, piece->iov_len - (size_t)n};
+    }
+    b->piece_count = 0;
+    b->staged = 0;
+    b->frames = 0;
+}
+
+static void sync_active(hx_journal *j)
+{
+    if (fdatasync(j->active->fd) != 0)
+        hx_fatal(HX_EXIT_STORE, "can't sync the store in %s: %s; stopping, because what the disk holds is not known",
+                 j->path, strerror(errno));
+    j->durable = j->tail.sequence;
+    count(&j->counts.commits, 1);
+}
+
+static void deliver(hx_journal *j)
+{
+    unsigned ports = atomic_load_explicit(&j->port_count, memory_order_acquire);
+    for (unsigned i = 0; i < ports; i++) {
+        hx_port *port = atomic_load_explicit(&j->ports[i], memory_order_relaxed);
+        if (!port->ended) continue;
+        bool was_empty;
+        uintptr_t newest = port->ended, oldest = port->ended_oldest;
+        port->ended = port->ended_oldest = 0;
+        hx_mailbox_put(&port->to_loop, newest, oldest, &was_empty);
+        if (was_empty) hx_loop_post(port->loop, &port->wake);
+    }
+}
+
+void hx_journal_flush(hx_journal *j)
+{
+    hx_batch *b = &j->batch;
+    if (b->frames > 0) {
+        commit(j);
+        sync_active(j);
+        j->unmarked = true;
+    }
+    for (unsigned i = 0; i < b->change_count; i++) {
+        hx_change *c = &b->changes[i];
+        hx_journal_apply(j, &c->entry);
+        if (c->open && --c->open->changes == 0 && c->open->state != HX_PROCESSING) recycle(j, c->open);
+    }
+    b->change_count = 0;
+    deliver(j);
+    hx_readers_reclaim(j->readers);
+}
+
+static void stage(hx_batch *b, const void *bytes, size_t len)
+{
+    char *to = b->stage + b->staged;
+    if (len > 0) memcpy(to, bytes, len);
+    b->staged += len;
+    struct iovec *last = b->piece_count > 0 ? &b->pieces[b->piece_count - 1] : NULL;
+    if (last && (char *)last->iov_base + last->iov_len == to)
+        last->iov_len += len;
+    else if (len > 0)
+        b->pieces[b->piece_count++] = (struct iovec){to, len};
+}
+
+static void refer(hx_batch *b, hx_slice bytes)
+{
+    if (bytes.len == 0) return;
+    b->pieces[b->piece_count++] = (struct iovec){(void *)(uintptr_t)bytes.ptr, bytes.len};
+}
+
+static void stage_segment_head(hx_journal *j)
+{
+    hx_segment_head head = {.segment = j->active->number,
+                            .generation = j->generation,
+                            .sequence = j->tail.sequence,
+                            .epoch = j->tail.epoch,
+                            .stamp = j->tail.stamp,
+                            .previous = j->tail.hash};
+    hx_segment_seal(&head);
+    stage(&j->batch, &head, sizeof head);
+    j->tail.offset += sizeof head;
+}
+
+/* Goes on in the next segment. What the old one holds is durable before a byte of the new one is written. */
+static bool next_segment(hx_journal *j)
+{
+    hx_segment *next = hx_keeper_take_spare(j);
+    if (!next) return false;
+    if (j->durable != j->tail.sequence) sync_active(j); /* a mark */
+    j->active->end = j->tail.offset;
+    hx_keeper_want(j, j->active->number, false);
+    atomic_store(&j->segments[next->number % HX_SEGMENTS_MAX], next);
+    j->active = next;
+    j->tail.segment = next->number;
+    j->tail.offset = 0;
+    return true;
+}
+
+static bool make_room(hx_journal *j, uint64_t length)
+{
+    hx_batch *b = &j->batch;
+    if (b->frames >= HX_BATCH_FRAMES_MAX || b->change_count >= HX_BATCH_FRAMES_MAX ||
+        b->piece_count + 5 > (int)HX_BATCH_PIECES_MAX ||
+        b->staged + HX_INLINE_BYTES + 2 * HX_RECORD_HEAD_MAX > HX_STAGE_BYTES)
+        hx_journal_flush(j);
+    uint64_t at = j->tail.offset ? j->tail.offset : sizeof(hx_segment_head);
+    /* Too long for any segment: it gets one of its own, which grows. */
+    if (at + hx_frame_padded(length) > j->active->size && at > sizeof(hx_segment_head)) {
+        hx_journal_flush(j);
+        if (!next_segment(j)) return false;
+    }
+    if (b->piece_count == 0) b->offset = j->tail.offset;
+    if (j->tail.offset == 0) stage_segment_head(j);
+    return true;
+}
+
+/* Head and record's head are staged; `answer` follows. Moves the tail. */
+static void add_frame(hx_journal *j, hx_frame_head *frame, hx_slice head, const hx_answer *answer)
+{
+    hx_batch *b = &j->batch;
+    static const char zeros[HX_FRAME_ALIGN];
+    frame->sequence = j->tail.sequence;
+    frame->synced = j->durable;
+    frame->stamp = b->now;
+    frame->segment = j->active->number;
+    frame->previous = j->tail.hash;
+    hx_frame_seal(frame, j->generation, head);
+    stage(b, frame, sizeof *frame);
+    stage(b, head.ptr, head.len);
+    if (answer) {
+        bool small = answer->headers.len + answer->body.len <= HX_INLINE_BYTES;
+        if (small) {
+            stage(b, answer->headers.ptr, answer->headers.len);
+            stage(b, answer->body.ptr, answer->body.len);
+        } else {
+            refer(b, answer->headers);
+            refer(b, answer->body);
+        }
+    }
+    uint64_t padded = hx_frame_padded(frame->length);
+    stage(b, zeros, padded - frame->length);
+    j->tail.hash = hx_frame_hash(&j->hasher, frame, head);
+    j->tail.sequence++;
+    j->tail.offset += padded;
+    if (b->now > j->tail.stamp) j->tail.stamp = b->now;
+    if (j->tail.offset > j->active->size) j->active->size = j->tail.offset;
+    b->frames++;
+}
+
+bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *entry, hx_open *open, hx_slice head,
+                       const hx_answer *answer)
+{
+    uint64_t length = sizeof(hx_frame_head) + head.len + (answer ? answer->headers.len + answer->body.len : 0);
+    HX_CHECK(length <= hx_class_bytes(15));
+    if (!make_room(j, length)) return false;
+    hx_change *c = &j->batch.changes[j->batch.change_count++];
+    *c = (hx_change){.entry = *entry, .open = open};
+    c->entry.segment = j->active->number;
+    c->entry.unit = (uint32_t)(j->tail.offset / HX_PLACE_UNIT);
+    c->entry.size_class = hx_size_class(length);
+    if (open) open->changes++;
+    hx_frame_head frame = {.length = (uint32_t)length, .kind = (uint8_t)kind, .epoch = entry->epoch};
+    add_frame(j, &frame, head, answer);
+    return true;
+}
+
+void hx_journal_append_mark(hx_journal *j, hx_frame_kind kind, hx_slice payload)
+{
+    uint32_t length = (uint32_t)(sizeof(hx_frame_head) + payload.len);
+    bool room = make_room(j, length);
+    if (!room) hx_fatal(HX_EXIT_STORE, "no room left for the store in %s", j->path);
+    hx_frame_head frame = {.length = length, .kind = (uint8_t)kind};
+    add_frame(j, &frame, payload, NULL);
+}
+
+/* Written when there is nothing else to do, and not synced for its own sake: a later start can tell by it that what
+ * stands before it was acknowledged, and so that a bad byte there is damage and not a torn tail. */
+static void mark(hx_journal *j)
+{
+    if (!j->unmarked) return;
+    j->unmarked = false;
+    if (j->tail.offset + sizeof(hx_frame_head) > j->active->size) return;
+    j->batch.now = j->store.facts.now();
+    hx_journal_append_mark(j, HX_FRAME_MARK, HX_EMPTY);
+    commit(j);
+}
+
+void hx_journal_end_call(hx_store_call *call, hx_store_result result)
+{
+    hx_port *port = call->own.data[HX_OWN_PORT];
+    call->result = result;
+    call->own.data[HX_OWN_NEXT] = (void *)port->ended; /* NOLINT(performance-no-int-to-ptr) */
+    port->ended = (uintptr_t)call;
+    if (!port->ended_oldest) port->ended_oldest = port->ended;
+}
+
+static void end_cancel(hx_store_call *call)
+{
+    hx_port *port = call->own.data[HX_OWN_PORT];
+    call->own.data[HX_OWN_NEXT_CANCEL] = (void *)port->ended; /* NOLINT(performance-no-int-to-ptr) */
+    port->ended = (uintptr_t)call | 1;
+    if (!port->ended_oldest) port->ended_oldest = port->ended;
+}
+
+static void refuse_stale(hx_journal *j, hx_store_call *call)
+{
+    count(&j->counts.stale_writes, 1);
+    hx_journal_end_call(call, HX_STORE_STALE);
+}
+
+/* The last words of a released operation, for those who wait. */
+static hx_shared *share(const hx_record *record, unsigned references)
+{
+    char head[HX_RECORD_HEAD_MAX];
+    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
+    hx_record_encode(record, &buf);
+    size_t headers = record->answer.headers.len, body = record->answer.body.len;
+    hx_shared *shared = malloc(sizeof *shared + buf.len + headers + body);
+    if (!shared) hx_fatal(HX_EXIT_BUG, "out of memory");
+    atomic_init(&shared->references, references);
+    shared->len = buf.len + headers + body;
+    memcpy(shared->bytes, head, buf.len);
+    if (headers > 0) memcpy(shared->bytes + buf.len, record->answer.headers.ptr, headers);
+    if (body > 0) memcpy(shared->bytes + buf.len + headers, record->answer.body.ptr, body);
+    return shared;
+}
+
+static void tell_watchers(hx_journal *j, hx_open *o, const hx_record *released)
+{
+    if (o->watcher_count == 0) return;
+    hx_shared *shared = released ? share(released, o->watcher_count) : NULL;
+    for (hx_link *link; (link = hx_list_take(&o->watchers));) {
+        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
+        call->own.number[HX_OWN_WATCHING] = 0;
+        call->own.number[HX_OWN_EPOCH] = o->epoch;
+        call->own.number[HX_OWN_STATE] = (uint64_t)o->state;
+        call->own.data[HX_OWN_SHARED] = shared;
+        count(&j->counts.watchers, -1);
+        hx_journal_end_call(call, HX_STORE_OK);
+    }
+    o->watcher_count = 0;
+}
+
+static void claim(hx_journal *j, hx_store_call *call)
+{
+    standing s = look(j, &call->op);
+    bool takes_over = s.state == HX_UNKNOWN && call->epoch != 0 && s.epoch == call->epoch;
+    if (s.state != HX_ABSENT && !takes_over) {
+        hx_journal_end_call(call, HX_STORE_EXISTS);
+        return;
+    }
+    if (j->refusing) {
+        hx_journal_end_call(call, HX_STORE_FULL);
+        return;
+    }
+    uint64_t epoch = j->tail.epoch + 1;
+    HX_CHECK(epoch <= HX_EPOCH_MAX);
+    hx_record_seal((char *)(uintptr_t)call->own.head.ptr, call->own.head.len, epoch);
+    hx_index_entry entry;
+    hx_entry_of(&entry, call->record, 0, 0, 0);
+    entry.epoch = epoch;
+    entry.route = hx_index_route(j->index, call->record->route);
+    if (!make_room(j, sizeof(hx_frame_head) + call->own.head.len)) { /* may end the batch: look again */
+        hx_journal_end_call(call, HX_STORE_FULL);
+        return;
+    }
+    s = look(j, &call->op);
+    hx_open *o = open_for(j, &s, &call->op);
+    o->state = HX_PROCESSING;
+    o->epoch = epoch;
+    o->lease_until = call->record->lease_until;
+    bool fits = hx_journal_append(j, HX_FRAME_RECORD, &entry, o, call->own.head, NULL);
+    HX_CHECK(fits);
+    j->tail.epoch = epoch;
+    call->own.number[HX_OWN_EPOCH] = epoch;
+    hx_journal_end_call(call, HX_STORE_OK);
+}
+
+/* Writes `record` as what follows on what stands there, and tells the watchers. */
+static bool become(hx_journal *j, const hx_record *record, hx_slice head, const hx_answer *kept)
+{
+    hx_index_entry entry;
+    hx_entry_of(&entry, record, 0, 0, 0);
+    entry.route = hx_index_route(j->index, record->route);
+    uint64_t length = sizeof(hx_frame_head) + head.len + kept->headers.len + kept->body.len;
+    if (!make_room(j, length)) return false;
+    standing s = look(j, &record->op);
+    hx_open *o = open_for(j, &s, &record->op);
+    o->state = record->state;
+    o->epoch = record->epoch;
+    bool fits = hx_journal_append(j, HX_FRAME_RECORD, &entry, o, head, kept);
+    HX_CHECK(fits);
+    tell_watchers(j, o, record->state == HX_ABSENT ? record : NULL);
+    return true;
+}
+
+static void settle(hx_journal *j, hx_store_call *call)
+{
+    static const hx_answer nothing;
+    standing s = look(j, &call->op);
+    hx_state from = s.epoch == call->epoch ? s.state : HX_ABSENT, to = call->record->state;
+    if (from != HX_PROCESSING && !(from == HX_UNKNOWN && to != HX_UNKNOWN)) {
+        refuse_stale(j, call);
+        return;
+    }
+    bool written = become(j, call->record, call->own.head, to == HX_ABSENT ? &nothing : &call->record->answer);
+    hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
+}
+
+/* A lease lives in memory only: it never outlives its process here, because the next start makes it unknown. */
+static void renew(hx_journal *j, hx_store_call *call)
+{
+    standing s = look(j, &call->op);
+    if (s.state != HX_PROCESSING || s.epoch != call->epoch) {
+        refuse_stale(j, call);
+        return;
+    }
+    s.open->lease_until = call->lease_until;
+    hx_index_renew(j->index, &call->op, call->lease_until);
+    hx_journal_end_call(call, HX_STORE_OK);
+}
+
+static void watch(hx_journal *j, hx_store_call *call)
+{
+    standing s = look(j, &call->op);
+    uint64_t all = atomic_load_explicit(&j->counts.watchers, memory_order_relaxed);
+    if (s.state != HX_PROCESSING || s.epoch != call->epoch) {
+        call->own.number[HX_OWN_EPOCH] = 0;
+        hx_journal_end_call(call, HX_STORE_OK);
+    } else if (s.open->watcher_count >= j->options.waiters_per_op_max || all >= j->options.waiters_max) {
+        hx_journal_end_call(call, HX_STORE_FULL);
+    } else {
+        hx_list_append(&s.open->watchers, &call->own.link);
+        call->own.number[HX_OWN_WATCHING] = 1;
+        s.open->watcher_count++;
+        count(&j->counts.watchers, 1);
+    }
+}
+
+static void cancel(hx_journal *j, hx_store_call *call)
+{
+    if (call->own.number[HX_OWN_WATCHING]) {
+        hx_open *o = hx_map_get(j->opened, hx_op_key(&call->op));
+        hx_list_remove(&call->own.link);
+        call->own.number[HX_OWN_WATCHING] = 0;
+        o->watcher_count--;
+        count(&j->counts.watchers, -1);
+        hx_journal_end_call(call, HX_STORE_CANCELLED);
+    }
+    end_cancel(call);
+}
+
+/* Writes a change that no caller brings a record for: the record on disk, in another state. */
+static bool rewrite(hx_journal *j, const hx_index_entry *entry, hx_state to, hx_slice reason)
+{
+    static const hx_answer nothing;
+    hx_arena arena = {0};
+    hx_record record;
+    if (!hx_journal_read(j, entry, &arena, &record))
+        record = (hx_record){.op = entry->op, .epoch = entry->epoch, .state = entry->state,
+                             .route = hx_index_route_name(j->index, entry->route)};
+    record.from_state = record.state;
+    record.state = to;
+    record.changed_at = j->batch.now;
+    record.lease_until = record.expires_at = 0;
+    record.reason = reason;
+    record.answer = nothing;
+    hx_buf head;
+    hx_buf_init(&head, &arena, HX_RECORD_HEAD_MAX);
+    hx_record_encode(&record, &head);
+    bool written = become(j, &record, hx_buf_slice(&head), &nothing);
+    hx_arena_free(&arena);
+    return written;
+}
+
+static void forget(hx_journal *j, hx_store_call *call)
+{
+    hx_journal_flush(j); /* what was decided in this batch can be read then */
+    standing s = look(j, &call->op);
+    if (s.state == HX_ABSENT || s.state == HX_PROCESSING || (call->epoch != 0 && call->epoch != s.epoch)) {
+        refuse_stale(j, call);
+        return;
+    }
+    bool written = rewrite(j, &s.entry, HX_ABSENT, HX_LIT("forgotten"));
+    hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
+}
+
+bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_slice reason)
+{
+    hx_index_entry entry;
+    if (!hx_index_find(j->index, op, &entry) || entry.state != HX_PROCESSING) return true;
+    return rewrite(j, &entry, HX_UNKNOWN, reason);
+}
+
+static void handle(hx_journal *j, uintptr_t mail)
+{
+    hx_store_call *call = hx_mail_call(mail);
+    if (mail & 1) {
+        cancel(j, call);
+        return;
+    }
+    switch (call->verb) {
+    case HX_STORE_CLAIM: claim(j, call); break;
+    case HX_STORE_SETTLE: settle(j, call); break;
+    case HX_STORE_RENEW: renew(j, call); break;
+    case HX_STORE_WATCH: watch(j, call); break;
+    case HX_STORE_FORGET: forget(j, call); break;
+    case HX_STORE_SWEEP:
+        call->own.data[HX_OWN_NEXT] = j->sweep.waiting;
+        j->sweep.waiting = call;
+        break;
+    }
+}
+
+static bool mail_waits(hx_journal *j)
+{
+    unsigned ports = atomic_load(&j->port_count);
+    for (unsigned i = 0; i < ports; i++)
+        if (atomic_load(&atomic_load(&j->ports[i])->to_writer)) return true;
+    return false;
+}
+
+static void sleep_until_woken(hx_journal *j)
+{
+    atomic_store(&j->asleep, 1);
+    if (mail_waits(j) || atomic_load(&j->stop)) {
+        atomic_store(&j->asleep, 0);
+        return;
+    }
+    while (atomic_load(&j->asleep)) (void)syscall(SYS_futex, &j->asleep, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void *hx_journal_writer(void *journal)
+{
+    hx_journal *j = journal;
+    for (;;) {
+        bool stopping = atomic_load(&j->stop), any = false;
+        j->batch.now = j->store.facts.now();
+        j->refusing = !hx_keeper_has_room(j);
+        unsigned ports = atomic_load_explicit(&j->port_count, memory_order_acquire);
+        for (unsigned i = 0; i < ports; i++) {
+            hx_port *port = atomic_load_explicit(&j->ports[i], memory_order_relaxed);
+            for (uintptr_t mail = hx_mailbox_take(&port->to_writer), next; mail; mail = next, any = true) {
+                next = (uintptr_t)*hx_mail_next(mail);
+                handle(j, mail);
+            }
+        }
+        any |= hx_journal_sweep_step(j);
+        hx_journal_flush(j);
+        if (any) continue;
+        if (stopping) break;
+        mark(j);
+        sleep_until_woken(j);
+    }
+    mark(j);
+    if (j->durable != j->tail.sequence) sync_active(j);
+    hx_arena_pool_drain();
+    return NULL;
+}

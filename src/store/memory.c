@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The reference: the contract of store.h in the simplest code that keeps it. One mutex, one map, nothing on disk, so a
+ * restart forgets everything (it is for tests, and says so). Other backends are compared with it step by step.
+ *
+ * A version of a record is kept as its encoded bytes in a counted block that never changes: whoever shall see it, also
+ * later and on another thread, holds a reference and makes a copy in an arena of its own. */
+#include "store/store.h"
+
+#include "base/check.h"
+#include "base/map.h"
+#include "base/rand.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    unsigned references;
+    size_t len;
+    char bytes[];
+} version;
+
+typedef struct {
+    hx_op op;
+    uint64_t epoch;
+    hx_state state;
+    hx_ms lease_until, expires_at, tombstone_until;
+    version *version;
+    hx_link watchers;
+    unsigned watcher_count;
+} operation;
+
+typedef struct {
+    hx_store store;
+    pthread_mutex_t mutex;
+    hx_map *operations;
+    uint64_t epoch;
+    hx_store_counts counts;
+    unsigned waiters_per_op_max, waiters_max;
+} memory;
+
+/* What a call takes from the moment of its decision to its own loop. */
+enum { FOUND = 0, HOME = 1 };                   /* own.data */
+enum { LEASE = 0, SHOWN_STATE = 1, WATCHING = 2 }; /* own.number */
+
+static hx_slice key_of(const hx_op *op)
+{
+    return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
+}
+
+static version *version_of(const hx_record *record)
+{
+    char head[HX_RECORD_HEAD_MAX];
+    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
+    hx_record_encode(record, &buf);
+    size_t headers = record->answer.headers.len, body = record->answer.body.len;
+    version *v = malloc(sizeof *v + buf.len + headers + body);
+    if (!v) hx_fatal(HX_EXIT_BUG, "out of memory");
+    *v = (version){.references = 1, .len = buf.len + headers + body};
+    memcpy(v->bytes, head, buf.len);
+    if (headers > 0) memcpy(v->bytes + buf.len, record->answer.headers.ptr, headers);
+    if (body > 0) memcpy(v->bytes + buf.len + headers, record->answer.body.ptr, body);
+    return v;
+}
+
+static void drop(version *v)
+{
+    if (v && --v->references == 0) free(v);
+}
+
+static void show(const version *v, hx_state state, hx_ms lease_until, hx_arena *arena, hx_record *out)
+{
+    hx_record_error error = hx_record_decode(hx_arena_copy(arena, (hx_slice){v->bytes, v->len}), out);
+    HX_CHECK(error == HX_RECORD_OK);
+    out->state = state;
+    if (state == HX_PROCESSING) out->lease_until = lease_until;
+    if (state == HX_EXPIRED) out->answer = (hx_answer){0};
+}
+
+static void done(hx_task *task)
+{
+    hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
+    memory *m = call->own.data[HOME];
+    version *v = call->own.data[FOUND];
+    if (v) {
+        show(v, (hx_state)call->own.number[SHOWN_STATE], (hx_ms)call->own.number[LEASE], call->arena, &call->found);
+        pthread_mutex_lock(&m->mutex);
+        drop(v);
+        pthread_mutex_unlock(&m->mutex);
+    } else {
+        call->found.op = call->op;
+    }
+    call->done(call);
+}
+
+/* `shown` NULL: nothing stands there. */
+static void finish(hx_store_call *call, hx_store_result result, version *v, hx_state state, hx_ms lease_until)
+{
+    call->result = result;
+    if (v) v->references++;
+    call->own.data[FOUND] = v;
+    call->own.number[SHOWN_STATE] = (uint64_t)state;
+    call->own.number[LEASE] = (uint64_t)lease_until;
+    call->own.task.run = done;
+    hx_loop_post(call->loop, &call->own.task);
+}
+
+static hx_state state_at(const operation *o, hx_ms now)
+{
+    if (o->state != HX_COMPLETED && o->state != HX_FAILED) return o->state;
+    if (!hx_store_lapsed(o->expires_at, now)) return o->state;
+    return hx_store_lapsed(o->tombstone_until, now) ? HX_ABSENT : HX_EXPIRED;
+}
+
+static uint64_t *counter(memory *m, hx_state state)
+{
+    return state == HX_PROCESSING ? &m->counts.processing : &m->counts.live;
+}
+
+static void forget(memory *m, operation *o)
+{
+    HX_CHECK(hx_list_empty(&o->watchers));
+    --*counter(m, o->state);
+    if (o->state == HX_UNKNOWN) m->counts.unknown--;
+    hx_map_remove(m->operations, key_of(&o->op));
+    drop(o->version);
+    free(o);
+}
+
+/* What stands there now; an operation whose time is over is cleaned away on the way. */
+static operation *standing(memory *m, const hx_op *op, hx_ms now)
+{
+    operation *o = hx_map_get(m->operations, key_of(op));
+    if (!o || state_at(o, now) != HX_ABSENT) return o;
+    forget(m, o);
+    m->counts.cleaned++;
+    return NULL;
+}
+
+static void finish_with(hx_store_call *call, hx_store_result result, const operation *o, hx_ms now)
+{
+    finish(call, result, o ? o->version : NULL, o ? state_at(o, now) : HX_ABSENT, o ? o->lease_until : 0);
+}
+
+/* The one place where a record changes. */
+static void become(memory *m, operation *o, const hx_record *record)
+{
+    if (o->version) {
+        --*counter(m, o->state);
+        if (o->state == HX_UNKNOWN) m->counts.unknown--;
+    }
+    drop(o->version);
+    o->version = version_of(record);
+    o->epoch = record->epoch;
+    o->state = record->state;
+    o->lease_until = record->lease_until;
+    o->expires_at = record->expires_at;
+    o->tombstone_until = record->tombstone_until;
+    ++*counter(m, o->state);
+    if (o->state == HX_UNKNOWN) m->counts.unknown++;
+    m->counts.commits++;
+}
+
+static void tell_watchers(memory *m, operation *o, version *v, hx_state state)
+{
+    for (hx_link *link; (link = hx_list_take(&o->watchers));) {
+        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
+        call->own.number[WATCHING] = 0;
+        m->counts.watchers--;
+        finish(call, HX_STORE_OK, v, state, 0);
+    }
+    o->watcher_count = 0;
+}
+
+static void claim(memory *m, hx_store_call *call, hx_ms now)
+{
+    operation *o = standing(m, &call->op, now);
+    bool takes_over = o && o->state == HX_UNKNOWN && call->epoch != 0 && o->epoch == call->epoch;
+    if (o && !takes_over) {
+        finish_with(call, HX_STORE_EXISTS, o, now);
+        return;
+    }
+    if (!o) {
+        o = calloc(1, sizeof *o);
+        if (!o) hx_fatal(HX_EXIT_BUG, "out of memory");
+        o->op = call->op;
+        hx_list_init(&o->watchers);
+        hx_map_put(m->operations, key_of(&o->op), o);
+    }
+    call->record->epoch = ++m->epoch;
+    become(m, o, call->record);
+    finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+}
+
+static void refuse_stale(memory *m, hx_store_call *call, const operation *o, hx_ms now)
+{
+    m->counts.stale_writes++;
+    finish_with(call, HX_STORE_STALE, o, now);
+}
+
+static void settle(memory *m, hx_store_call *call, hx_ms now)
+{
+    operation *o = standing(m, &call->op, now);
+    hx_state from = o && o->epoch == call->epoch ? o->state : HX_ABSENT, to = call->record->state;
+    if (from != HX_PROCESSING && !(from == HX_UNKNOWN && to != HX_UNKNOWN)) {
+        refuse_stale(m, call, o, now);
+        return;
+    }
+    if (to == HX_ABSENT) {
+        version *last_words = version_of(call->record);
+        tell_watchers(m, o, last_words, HX_ABSENT);
+        drop(last_words);
+        forget(m, o);
+        m->counts.commits++;
+    } else {
+        become(m, o, call->record);
+        tell_watchers(m, o, o->version, o->state);
+    }
+    finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+}
+
+static void renew(memory *m, hx_store_call *call, hx_ms now)
+{
+    operation *o = standing(m, &call->op, now);
+    if (!o || o->state != HX_PROCESSING || o->epoch != call->epoch) {
+        refuse_stale(m, call, o, now);
+        return;
+    }
+    o->lease_until = call->lease_until;
+    finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+}
+
+static void watch(memory *m, hx_store_call *call, hx_ms now)
+{
+    operation *o = standing(m, &call->op, now);
+    if (!o || o->state != HX_PROCESSING || o->epoch != call->epoch) {
+        finish_with(call, HX_STORE_OK, o, now);
+    } else if (o->watcher_count >= m->waiters_per_op_max || m->counts.watchers >= m->waiters_max) {
+        finish(call, HX_STORE_FULL, NULL, HX_ABSENT, 0);
+    } else {
+        hx_list_append(&o->watchers, &call->own.link);
+        call->own.number[WATCHING] = 1;
+        o->watcher_count++;
+        m->counts.watchers++;
+    }
+}
+
+static void forget_by_word(memory *m, hx_store_call *call, hx_ms now)
+{
+    operation *o = standing(m, &call->op, now);
+    if (!o || o->state == HX_PROCESSING || (call->epoch != 0 && o->epoch != call->epoch)) {
+        refuse_stale(m, call, o, now);
+        return;
+    }
+    forget(m, o);
+    m->counts.commits++;
+    finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+}
+
+static void lapse(memory *m, operation *o, hx_ms now)
+{
+    hx_record record;
+    hx_record_error error = hx_record_decode((hx_slice){o->version->bytes, o->version->len}, &record);
+    HX_CHECK(error == HX_RECORD_OK);
+    record.state = HX_UNKNOWN;
+    record.from_state = HX_PROCESSING;
+    record.changed_at = now;
+    record.lease_until = 0;
+    record.reason = HX_LIT("lease");
+    version *before = o->version;
+    o->version->references++; /* the record's texts lie in it */
+    become(m, o, &record);
+    drop(before);
+    tell_watchers(m, o, o->version, HX_UNKNOWN);
+}
+
+static bool find_lapsed(memory *m, hx_ms now, operation **out)
+{
+    hx_slice key;
+    void *value;
+    for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);) {
+        *out = value;
+        if (state_at(*out, now) == HX_ABSENT) return true;
+        if ((*out)->state == HX_PROCESSING && (*out)->lease_until > 0 && now >= (*out)->lease_until) return true;
+    }
+    return false;
+}
+
+static void sweep(memory *m, hx_store_call *call, hx_ms now)
+{
+    uint64_t before = m->counts.cleaned;
+    for (operation *o; find_lapsed(m, now, &o);) {
+        if (o->state == HX_PROCESSING)
+            lapse(m, o, now);
+        else
+            (void)standing(m, &o->op, now);
+    }
+    call->count = m->counts.cleaned - before;
+    finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+}
+
+static void memory_submit(hx_store *store, hx_store_call *call)
+{
+    memory *m = (memory *)store;
+    call->own.data[HOME] = m;
+    call->own.number[WATCHING] = 0;
+    pthread_mutex_lock(&m->mutex);
+    hx_ms now = store->facts.now();
+    switch (call->verb) {
+    case HX_STORE_CLAIM: claim(m, call, now); break;
+    case HX_STORE_SETTLE: settle(m, call, now); break;
+    case HX_STORE_RENEW: renew(m, call, now); break;
+    case HX_STORE_WATCH: watch(m, call, now); break;
+    case HX_STORE_FORGET: forget_by_word(m, call, now); break;
+    case HX_STORE_SWEEP: sweep(m, call, now); break;
+    }
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static void memory_cancel(hx_store *store, hx_store_call *call)
+{
+    memory *m = (memory *)store;
+    pthread_mutex_lock(&m->mutex);
+    if (call->own.number[WATCHING]) {
+        operation *o = hx_map_get(m->operations, key_of(&call->op));
+        hx_list_remove(&call->own.link);
+        call->own.number[WATCHING] = 0;
+        o->watcher_count--;
+        m->counts.watchers--;
+        finish(call, HX_STORE_CANCELLED, NULL, HX_ABSENT, 0);
+    }
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static hx_peek memory_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found)
+{
+    memory *m = (memory *)store;
+    hx_ms now = store->facts.now();
+    pthread_mutex_lock(&m->mutex);
+    const operation *o = hx_map_get(m->operations, key_of(op));
+    hx_state state = o ? state_at(o, now) : HX_ABSENT;
+    if (state != HX_ABSENT) show(o->version, state, o->lease_until, arena, found);
+    pthread_mutex_unlock(&m->mutex);
+    return state != HX_ABSENT ? HX_PEEK_FOUND : HX_PEEK_ABSENT;
+}
+
+static void memory_attach(hx_store *store, hx_loop *loop)
+{
+    (void)store;
+    (void)loop;
+}
+
+static void memory_count(hx_store *store, hx_store_counts *out)
+{
+    memory *m = (memory *)store;
+    pthread_mutex_lock(&m->mutex);
+    *out = m->counts;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static void memory_close(hx_store *store)
+{
+    memory *m = (memory *)store;
+    hx_slice key;
+    void *value;
+    for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);) {
+        operation *o = value;
+        HX_CHECK(hx_list_empty(&o->watchers));
+        drop(o->version);
+        free(o);
+    }
+    hx_map_free(&m->operations);
+    pthread_mutex_destroy(&m->mutex);
+    free(m);
+}
+
+hx_store *hx_memory_open(const hx_store_options *options)
+{
+    static const hx_store_ops ops = {memory_attach, memory_submit, memory_cancel,
+                                     memory_peek,   memory_count,  memory_close};
+    memory *m = calloc(1, sizeof *m);
+    if (!m) hx_fatal(HX_EXIT_BUG, "out of memory");
+    m->store = (hx_store){
+        .ops = &ops,
+        .facts = {.name = "memory", .owner = hx_rand_u64(), .now = options->now ? options->now : hx_clock_now}};
+    hx_rand_bytes(m->store.facts.secret, sizeof m->store.facts.secret);
+    pthread_mutex_init(&m->mutex, NULL);
+    m->operations = hx_map_new();
+    m->waiters_per_op_max = options->waiters_per_op_max ? options->waiters_per_op_max : HX_STORE_WAITERS_PER_OP_MAX;
+    m->waiters_max = options->waiters_max ? options->waiters_max : HX_STORE_WAITERS_MAX;
+    return &m->store;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of the journal's files, and reading them back. The format is described on top of segment.c. */
+#ifndef HX_STORE_SEGMENT_H
+#define HX_STORE_SEGMENT_H
+
+#include "core/record.h"
+#include "store/index.h"
+
+#include <openssl/evp.h>
+
+#define HX_FRAME_ALIGN HX_PLACE_UNIT
+#define HX_SEGMENT_NAME_BYTES 24u
+
+typedef enum {
+    HX_FRAME_RECORD = 1, /* a change of state */
+    HX_FRAME_MOVED,      /* a record copied forward out of an old segment: no change, no audit row */
+    HX_FRAME_START,      /* a process has opened the store */
+    HX_FRAME_MARK,       /* all before it was durable when it was written; has no payload */
+    HX_FRAME_GAP,        /* left by a repair: what stood here is lost, and the next frame's number is in `epoch` */
+} hx_frame_kind;
+
+typedef struct {
+    uint32_t length;
+    uint32_t crc;
+    uint64_t sequence;
+    uint64_t synced;
+    uint64_t epoch;
+    hx_ms stamp;
+    uint32_t segment;
+    uint8_t kind;
+    uint8_t zero[3];
+    hx_digest previous;
+} hx_frame_head;
+
+typedef struct {
+    char magic[8];
+    uint32_t version;
+    uint32_t segment;
+    uint64_t generation;
+    uint64_t sequence;
+    uint64_t epoch;
+    hx_ms stamp;
+    hx_digest previous;
+    uint8_t zero[44];
+    uint32_t crc;
+} hx_segment_head;
+
+_Static_assert(sizeof(hx_frame_head) == 80 && sizeof(hx_segment_head) == 128, "written as they stand in memory");
+
+/* The end of a log: where the next frame goes, and what it builds on. */
+typedef struct {
+    uint32_t segment;
+    uint64_t offset;
+    uint64_t sequence; /* of the next frame */
+    uint64_t epoch;    /* the highest that was drawn */
+    hx_ms stamp;       /* the latest */
+    hx_digest hash;    /* of the last frame */
+    uint64_t lost;     /* bytes in gaps that a repair left */
+} hx_tail;
+
+/* SHA-256 of a frame without its answer: its head and the record's head. */
+typedef struct {
+    EVP_MD *algorithm;
+    EVP_MD_CTX *context;
+} hx_hasher;
+
+void hx_hasher_init(hx_hasher *hasher);
+void hx_hasher_free(hx_hasher *hasher);
+hx_digest hx_frame_hash(hx_hasher *hasher, const hx_frame_head *frame, hx_slice record_head);
+
+uint64_t hx_frame_padded(uint64_t length);
+/* Closes a frame with its checksum. */
+void hx_frame_seal(hx_frame_head *frame, uint64_t generation, hx_slice record_head);
+void hx_segment_seal(hx_segment_head *head);
+bool hx_segment_valid(const hx_segment_head *head, uint64_t generation, uint32_t segment);
+
+/* "00000001.seg" */
+void hx_segment_name(char out[HX_SEGMENT_NAME_BYTES], uint32_t segment, const char *suffix);
+bool hx_segment_number(const char *name, const char *suffix, uint32_t *out);
+
+/* Reads one segment from front to back through a window of memory. */
+typedef struct {
+    int fd;
+    uint32_t segment;
+    uint64_t generation;
+    uint64_t size;
+    hx_hasher hasher;
+    char *window;
+    size_t window_cap;
+    uint64_t window_at;
+    size_t window_len;
+    int error; /* errno of a read that failed */
+} hx_scan;
+
+typedef struct {
+    hx_frame_head head;
+    uint64_t offset;
+    hx_slice bytes;       /* record head and answer, in the window: until the next step */
+    hx_slice record_head;
+    hx_record record;     /* RECORD and MOVED */
+} hx_frame;
+
+typedef enum { HX_SCAN_FRAME, HX_SCAN_END, HX_SCAN_BAD, HX_SCAN_ERROR } hx_scan_step;
+
+/* fd stays the caller's. False with scan->error when its size can't be told. */
+bool hx_scan_begin(hx_scan *scan, int fd, uint32_t segment, uint64_t generation) HX_MUST_USE;
+void hx_scan_end(hx_scan *scan);
+/* Reads `len` bytes at `at`; NULL past the end of the file or on an error. */
+const char *hx_scan_bytes(hx_scan *scan, uint64_t at, size_t len);
+/* The frame at tail->offset, which must be the one that tail expects; moves tail past it. END: zeros stand there. */
+hx_scan_step hx_scan_next(hx_scan *scan, hx_tail *tail, hx_frame *out);
+/* The frame at `offset`, whatever its number: for repair and for moving. Its chain is not checked. */
+bool hx_scan_at(hx_scan *scan, uint64_t offset, hx_frame *out);
+/* The first offset from `from` on where a whole frame stands that was written when frame `sequence` was already
+ * durable; with sequence 0 any frame. UINT64_MAX: none. Distinguishes damage from a tail that was torn: torn is only
+ * what was written after the last sync. */
+uint64_t hx_scan_find_later(hx_scan *scan, uint64_t from, uint64_t sequence);
+/* Where the last byte that is not zero ends, at or after `from`. */
+uint64_t hx_scan_content_end(hx_scan *scan, uint64_t from);
+
+/* The index entry that a frame leaves. */
+void hx_entry_of(hx_index_entry *out, const hx_record *record, uint32_t segment, uint64_t offset, uint64_t length);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fills in calls, checks what callers promise, and hands them to the backend. */
+#include "store/store.h"
+
+#include "base/check.h"
+
+#include <stdio.h>
+
+static void submit(hx_store *store, hx_store_call *call, hx_store_verb verb, const hx_op *op, uint64_t epoch)
+{
+    HX_CHECK(call->loop != NULL && call->done != NULL);
+    HX_CHECK(call->arena != NULL || verb == HX_STORE_SWEEP);
+    call->verb = verb;
+    if (op) call->op = *op;
+    call->epoch = epoch;
+    call->found = (hx_record){0};
+    call->count = 0;
+    store->ops->submit(store, call);
+}
+
+void hx_store_claim(hx_store *store, hx_store_call *call, hx_record *record, uint64_t take_over)
+{
+    HX_CHECK(record->state == HX_PROCESSING);
+    call->record = record;
+    submit(store, call, HX_STORE_CLAIM, &record->op, take_over);
+}
+
+void hx_store_settle(hx_store *store, hx_store_call *call, hx_record *record)
+{
+    HX_CHECK(record->state != HX_PROCESSING && record->state != HX_EXPIRED);
+    call->record = record;
+    submit(store, call, HX_STORE_SETTLE, &record->op, record->epoch);
+}
+
+void hx_store_renew(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch, hx_ms lease_until)
+{
+    call->lease_until = lease_until;
+    submit(store, call, HX_STORE_RENEW, op, epoch);
+}
+
+void hx_store_watch(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch)
+{
+    submit(store, call, HX_STORE_WATCH, op, epoch);
+}
+
+void hx_store_forget(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch)
+{
+    submit(store, call, HX_STORE_FORGET, op, epoch);
+}
+
+void hx_store_sweep(hx_store *store, hx_store_call *call)
+{
+    submit(store, call, HX_STORE_SWEEP, NULL, 0);
+}
+
+void hx_store_cancel(hx_store *store, hx_store_call *call)
+{
+    if (call->verb == HX_STORE_WATCH) store->ops->cancel(store, call);
+}
+
+hx_peek hx_store_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found)
+{
+    return store->ops->peek(store, op, arena, found);
+}
+
+void hx_store_attach(hx_store *store, hx_loop *loop)
+{
+    store->ops->attach(store, loop);
+}
+
+const hx_store_facts *hx_store_about(const hx_store *store)
+{
+    return &store->facts;
+}
+
+void hx_store_count(hx_store *store, hx_store_counts *out)
+{
+    store->ops->count(store, out);
+}
+
+void hx_store_close(hx_store **owned)
+{
+    if (!*owned) return;
+    (*owned)->ops->close(*owned);
+    *owned = NULL;
+}
+
+hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    static const hx_store_options defaults;
+    if (!options) options = &defaults;
+    const hx_slice journal = HX_LIT("journal:");
+    if (hx_slice_eq(url, HX_LIT("memory:"))) return hx_memory_open(options);
+    if (hx_slice_starts(url, journal)) return hx_journal_open(hx_slice_from(url, journal.len), options, error);
+    (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                   "\"%.*s\" is no store that this program knows; use journal:DIR, or memory: for tests", HX_FMT(url));
+    return NULL;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/harness.h"
+
+#include "base/check.h"
+#include "base/list.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+hx_ms test_now = 1798761600000;
+
+hx_ms test_clock(void)
+{
+    return test_now;
+}
+
+void remove_directory(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (!dir) return;
+    for (struct dirent *item; (item = readdir(dir));) {
+        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
+        if (unlinkat(dirfd(dir), item->d_name, 0) == 0) continue;
+        char inner[512];
+        (void)snprintf(inner, sizeof inner, "%s/%s", path, item->d_name);
+        remove_directory(inner);
+    }
+    closedir(dir);
+    (void)rmdir(path);
+}
+
+void bench_open(bench *b)
+{
+    char url[128], error[HX_STORE_ERROR_BYTES];
+    if (strcmp(b->backend, "journal") == 0)
+        (void)snprintf(url, sizeof url, "journal:%s", b->directory);
+    else
+        (void)snprintf(url, sizeof url, "%s:", b->backend);
+    b->store = hx_store_open(hx_slice_of(url), &b->options, error);
+    if (!b->store) hx_fatal(1, "can't open: %s", error);
+    b->loop = hx_loop_new();
+    hx_store_attach(b->store, b->loop);
+}
+
+void bench_begin(bench *b, const char *backend, hx_store_options options)
+{
+    *b = (bench){.backend = backend, .options = options};
+    b->options.now = test_clock;
+    if (b->options.free_bytes_floor == 0) b->options.free_bytes_floor = 1;
+    const char *tmp = getenv("TMPDIR");
+    (void)snprintf(b->directory, sizeof b->directory, "%s/hapax-store-XXXXXX", tmp ? tmp : "/tmp");
+    if (!mkdtemp(b->directory)) hx_fatal(1, "can't make a directory");
+    bench_open(b);
+}
+
+void bench_close(bench *b)
+{
+    hx_store_close(&b->store);
+    hx_loop_free(&b->loop);
+}
+
+void bench_restart(bench *b)
+{
+    if (strcmp(b->backend, "memory") == 0) return;
+    bench_close(b);
+    bench_open(b);
+}
+
+void bench_end(bench *b)
+{
+    bench_close(b);
+    hx_arena_free(&b->arena);
+    hx_arena_pool_drain();
+    remove_directory(b->directory);
+}
+
+hx_op op_of(uint64_t number)
+{
+    hx_op op;
+    uint64_t words[2] = {number, number * UINT64_C(0x9e3779b97f4a7c15)};
+    memcpy(op.bytes, words, sizeof op.bytes);
+    return op;
+}
+
+hx_record record_of(uint64_t number)
+{
+    hx_record r = {.op = op_of(number),
+                   .state = HX_PROCESSING,
+                   .created_at = test_now,
+                   .changed_at = test_now,
+                   .lease_until = test_now + HX_MINUTE,
+                   .owner = 7,
+                   .rule_version = 3,
+                   .attempt = 1,
+                   .route = HX_LIT("refunds"),
+                   .correlation = HX_LIT("correlation-0001")};
+    memset(r.fingerprint.bytes, (int)(number & 0xff), sizeof r.fingerprint.bytes);
+    memset(r.principal.bytes, (int)(number >> 8 & 0xff), sizeof r.principal.bytes);
+    memset(r.proof.bytes, 0x5a, sizeof r.proof.bytes);
+    memcpy(r.key.bytes, &number, sizeof number);
+    for (size_t i = 0; i < HX_PART_COUNT; i++) r.parts[i] = number + i;
+    return r;
+}
+
+static void done(hx_store_call *call)
+{
+    HX_OWNER(call, waited, call)->done = true;
+}
+
+void wait_start(bench *b, waited *w)
+{
+    *w = (waited){.call = {.loop = b->loop, .arena = &b->arena, .done = done}};
+}
+
+void wait_for(bench *b, waited *w)
+{
+    while (!w->done) hx_loop_turn(b->loop, 1000);
+}
+
+hx_store_result claim(bench *b, hx_record *record, uint64_t take_over, hx_record *found)
+{
+    waited w;
+    wait_start(b, &w);
+    hx_store_claim(b->store, &w.call, record, take_over);
+    wait_for(b, &w);
+    if (found) *found = w.call.found;
+    return w.call.result;
+}
+
+hx_store_result settle(bench *b, hx_record *record, hx_state state, hx_record *found)
+{
+    waited w;
+    wait_start(b, &w);
+    record->from_state = record->state;
+    record->state = state;
+    record->changed_at = test_now;
+    record->lease_until = 0;
+    hx_store_settle(b->store, &w.call, record);
+    wait_for(b, &w);
+    if (found) *found = w.call.found;
+    return w.call.result;
+}
+
+hx_store_result renew(bench *b, hx_op op, uint64_t epoch, hx_ms lease_until, hx_record *found)
+{
+    waited w;
+    wait_start(b, &w);
+    hx_store_renew(b->store, &w.call, &op, epoch, lease_until);
+    wait_for(b, &w);
+    if (found) *found = w.call.found;
+    return w.call.result;
+}
+
+hx_store_result forget(bench *b, hx_op op, uint64_t epoch, hx_record *found)
+{
+    waited w;
+    wait_start(b, &w);
+    hx_store_forget(b->store, &w.call, &op, epoch);
+    wait_for(b, &w);
+    if (found) *found = w.call.found;
+    return w.call.result;
+}
+
+uint64_t sweep(bench *b)
+{
+    waited w;
+    wait_start(b, &w);
+    hx_store_sweep(b->store, &w.call);
+    wait_for(b, &w);
+    HX_CHECK(w.call.result == HX_STORE_OK);
+    return w.call.count;
+}
+
+hx_state peek(bench *b, hx_op op, hx_record *found)
+{
+    hx_record unused;
+    if (!found) found = &unused;
+    return hx_store_peek(b->store, &op, &b->arena, found) == HX_PEEK_FOUND ? found->state : HX_ABSENT;
+}
