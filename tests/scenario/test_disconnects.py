@@ -12,6 +12,7 @@ def test_client_that_leaves_inside_its_body_causes_nothing(gateway, upstream, ke
     connection = gateway.connect()
     whole = request_bytes("POST", "/refunds", {"Idempotency-Key": key}, b"x" * 100)
     connection.send(whole[:-50])
+    connection.wait_read()
     getattr(connection, leave)()
     retry = gateway.post("/refunds", key=key, body=b"x" * 100)
     assert (retry.status, retry.idempotency) == (201, "stored")
@@ -24,6 +25,7 @@ def test_client_that_leaves_inside_its_chunks_causes_nothing(gateway, upstream, 
     connection = gateway.connect()
     head = request_bytes("POST", "/refunds", {"Idempotency-Key": key, "Transfer-Encoding": "chunked"})
     connection.send(head + chunk(b"x" * 100))
+    connection.wait_read()
     getattr(connection, leave)()
     retry = gateway.post("/refunds", key=key, body=b"x" * 100)
     assert (retry.status, retry.idempotency) == (201, "stored")
@@ -35,10 +37,22 @@ def test_client_that_leaves_inside_its_chunks_causes_nothing(gateway, upstream, 
 def test_client_that_leaves_inside_its_head_causes_nothing(gateway, upstream, key, leave):
     connection = gateway.connect()
     connection.send(request_bytes("POST", "/refunds", {"Idempotency-Key": key}, b"")[:-2])
+    connection.wait_read()
     getattr(connection, leave)()
     assert gateway.post("/refunds", key=key, body=b"").idempotency == "stored"
     assert len(upstream.requests) == 1
     assert upstream.effects("/refunds") == 1
+
+
+@LEAVE
+def test_clients_that_leave_at_once_do_no_harm(gateway, upstream, key, leave):
+    for sent in (b"", b"POST /refunds HTTP/1.1\r\n", request_bytes("GET", "/thing")):
+        for _ in range(50):
+            connection = gateway.connect()
+            connection.send(sent)
+            getattr(connection, leave)()
+    assert gateway.post("/refunds", key=key, body=b"").idempotency == "stored"
+    assert upstream.effects() == 1
 
 
 @LEAVE

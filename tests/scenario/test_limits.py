@@ -8,7 +8,7 @@ import time
 import pytest
 
 from harness import (EXIT_CONFIG, Connection, Disconnected, Zeros, cpu_seconds, eventually, fresh_key,
-                     raise_open_files, request_bytes, sanitized, sink)
+                     raise_open_files, request_bytes, reset_before_reading, sanitized, sink)
 
 MIB = 1 << 20
 RESIDENT_MAX = 100 * MIB
@@ -104,7 +104,7 @@ def test_client_that_does_not_read_holds_the_upstream_back(gateway, upstream):
 
 def test_upstream_that_does_not_read_holds_the_client_back(gateway, upstream):
     with upstream.hold("/file") as held:
-        upstream.on("/file", lambda exchange: exchange.arrive())
+        upstream.on("/file", reset_before_reading)
         connection = gateway.connect()
         connection.send(request_bytes("POST", "/file", {"Content-Length": str(1024 * MIB)}))
         held.wait_arrived()

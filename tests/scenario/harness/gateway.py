@@ -296,8 +296,12 @@ class Run:
 
     def __init__(self, words, env=None, **popen):
         self.words = [str(word) for word in words]
-        result = subprocess.run([str(binary()), *self.words], stdin=subprocess.DEVNULL, capture_output=True,
-                                timeout=HANG_S, env=environment(env), check=False, **popen)
+        try:
+            result = subprocess.run([str(binary()), *self.words], stdin=subprocess.DEVNULL, capture_output=True,
+                                    timeout=HANG_S, env=environment(env), check=False, **popen)
+        except subprocess.TimeoutExpired as still_running:
+            said = (still_running.stderr or b"").decode("utf-8", "replace")
+            raise AssertionError(f"hapax {' '.join(self.words)} should have ended, but runs on:\n{said}") from None
         self.code = result.returncode
         self.stdout = result.stdout.decode("utf-8", "replace")
         self.stderr = result.stderr.decode("utf-8", "replace")

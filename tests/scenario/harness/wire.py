@@ -260,6 +260,10 @@ class Connection:
             response.body = b"".join(self.reader.body_pieces(fields, status))
         return response
 
+    def wait_read(self):
+        """Returns once the gateway has taken every byte that we sent off its socket."""
+        wait_all_read([Pending(self, None)])
+
     def at_end(self):
         """Waits for the peer to close, and says that nothing more came."""
         try:
@@ -305,7 +309,7 @@ class Pending:
         return self._response
 
     def wait_read(self):
-        """Returns once the gateway has taken every byte of the request off its socket."""
+        """Returns once the gateway has taken the whole request off its socket."""
         wait_all_read([self])
         return self
 
