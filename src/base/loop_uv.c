@@ -4,6 +4,7 @@
 #include "base/loop_uv.h"
 
 #include "base/check.h"
+#include "base/list.h"
 #include "base/timers.h"
 
 #include <stdatomic.h>
@@ -145,17 +146,23 @@ void hx_loop_stop(hx_loop *loop)
     uv_stop(&loop->uv);
 }
 
+typedef struct {
+    hx_timer timer;
+    hx_loop *loop;
+} turn_limit;
+
 static void turn_over(hx_timer *timer)
 {
-    (void)timer;
+    /* It may be over before the loop has slept at all: then it must not sleep. */
+    uv_stop(&HX_OWNER(timer, turn_limit, timer)->loop->uv);
 }
 
 void hx_loop_turn(hx_loop *loop, hx_ms wait)
 {
-    hx_timer limit = {0};
-    hx_timer_start(loop, &limit, wait, turn_over);
+    turn_limit limit = {.loop = loop};
+    hx_timer_start(loop, &limit.timer, wait, turn_over);
     uv_run(&loop->uv, wait > 0 ? UV_RUN_ONCE : UV_RUN_NOWAIT);
-    hx_timer_stop(loop, &limit);
+    hx_timer_stop(loop, &limit.timer);
 }
 
 static void close_handle(uv_handle_t *handle, void *context)
