@@ -167,7 +167,7 @@ static void print_exposed(const hx_config *config)
 static void print_summary(const hx_config *config, bool strict)
 {
     hx_arena arena = {0};
-    (void)printf("%s is well.\n\n", config->file ? config->file : "This");
+    (void)printf("%s is valid.\n\n", config->file ? config->file : "This");
     for (size_t i = 0; i < config->listen_count; i++) (void)printf("  listen    %.*s\n", HX_FMT(config->listen[i]));
     for (size_t i = 0; i < config->upstream_count; i++) {
         const hx_config_upstream *upstream = &config->upstreams[i];

@@ -17,7 +17,7 @@ static const hx_cmd commands[] = {
         .run = hx_cmd_check,
         .summary = "read a configuration, tell every mistake, and show what protects each route",
         .usage = "hapax check FILE [--strict] [--json]",
-        .details = "Exits with 0 when the configuration is well. Otherwise with 2, and each mistake is a line on\n"
+        .details = "Exits with 0 when the configuration is valid. Otherwise with 2, and each mistake is a line on\n"
                    "standard error: hapax.yaml:3:5: unknown option \"lifetme\", did you mean \"lifetime\"?\n"
                    "Give the flags of `hapax serve` too where they complete the file.",
         .flags = check_flags,

@@ -234,6 +234,7 @@ static void apply_upstream(hx_loader *loader, const char *text)
                                 loader->problems.file)
                     .ptr;
     if (wrong) hx_problem_elsewhere(&loader->problems, "--upstream %s", wrong);
+    if (loader->upstreams_are_named) return;
     config->upstreams[0] = (hx_config_upstream){HX_EMPTY, url};
     config->upstream_count = 1;
 }

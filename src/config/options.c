@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HX_EIB ((uint64_t)1 << 60)
+#define HX_PIB ((uint64_t)1 << 50)
 #define RELOAD HX_OPTION_RELOAD
 #define ALONE HX_OPTION_ALONE
 #define OWNER_TOP hx_config
@@ -79,7 +79,7 @@ const char *hx_option_hint(hx_option_place place, hx_slice name, hx_arena *arena
 static const char *write_unit(uint64_t value, const unit *units, hx_arena *arena)
 {
     if (value == 0) return "0";
-    while (value % units->factor != 0) units++;
+    while (value % units->factor != 0 || (units == durations && value < 2 * units->factor)) units++; /* 24h, not 1d */
     return hx_arena_printf(arena, "%llu%s", (unsigned long long)(value / units->factor), units->name).ptr;
 }
 

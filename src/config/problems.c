@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/problems.h"
 
+#include "base/check.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +11,7 @@
 #define TEXT_BYTES_MAX 1024u
 #define QUOTED_BYTES_MAX 60u
 #define WORD_BYTES_MAX 48u
+#define REST_BYTES 40u /* room for "… and 7 more" */
 
 static void add(hx_problems *problems, uint32_t line, uint32_t column, const char *format, va_list args)
 {
@@ -61,9 +64,17 @@ void hx_problems_write(hx_problems *problems, hx_buf *out)
     size_t told = problems->count < HX_PROBLEMS_MAX ? problems->count : HX_PROBLEMS_MAX;
     size_t written = 0;
     qsort(problems->told, told, sizeof problems->told[0], by_place);
-    while (written < told && write_one(&problems->told[written], problems->file, out)) written++;
-    if (written < problems->count && !hx_buf_printf(out, "… and %zu more\n", problems->count - written))
-        return; /* a buffer without room for this line says at least that something is wrong */
+    for (; written < told; written++) {
+        size_t before = out->len;
+        bool fits = write_one(&problems->told[written], problems->file, out);
+        bool last = written + 1 == problems->count;
+        if (fits && (last || out->max - out->len >= REST_BYTES)) continue;
+        out->len = before;
+        break;
+    }
+    if (written == problems->count) return;
+    bool fits = hx_buf_printf(out, "… and %zu more\n", problems->count - written);
+    HX_CHECK(fits || out->max < REST_BYTES);
 }
 
 static size_t sequence_len(char lead)
