@@ -3,7 +3,7 @@
 """Kills a store's workload at its crash points and checks what is left.
 
 Without options: a sample that covers every kind of call, for the test suite. --all: every point in every mode, and
-every byte of a small log flipped. --try MODE:POINT:SEED … repeats one try exactly, and keeps its files with --folder.
+every byte of a small log flipped. --try MODE@POINT@SEED … repeats one try exactly, and keeps its files with --folder.
 The modes are told in plan.h; several tries in a row are one crash at each of several starts.
 """
 import argparse
@@ -31,7 +31,7 @@ def arguments():
     parser.add_argument("--modes", help="only these, with commas between")
     parser.add_argument("--no-flips", action="store_true", help="leave the flipped bytes out")
     parser.add_argument("--only-flips", action="store_true", help="nothing but the flipped bytes")
-    parser.add_argument("--try", dest="one", nargs="+", metavar="MODE:POINT:SEED")
+    parser.add_argument("--try", dest="one", nargs="+", metavar="MODE@POINT@SEED")
     parser.add_argument("--folder", help="where the stores are made (default: in memory, and removed)")
     return parser.parse_args()
 
@@ -96,6 +96,8 @@ class Bench:
             thread.start()
         for thread in threads:
             thread.join()
+        if done[0] != total:
+            self.failures.append(("", "", f"{total - done[0]} tries were not made"))
         if sys.stderr.isatty():
             print(file=sys.stderr)
 
@@ -107,13 +109,13 @@ class Bench:
             if len(self.failures) <= 20:
                 print(f"\n{text} ({label}): {answer}\n  repeat: {self.repeat(text)}", flush=True)
         else:
-            numbers = dict(word.split("=") for word in answer.split()[1:])
+            numbers = dict(word.split("=") for word in answer.rsplit(">", 1)[1].split())
             if mode == "full":
                 self.refused += int(numbers["refused"])
                 self.through += int(numbers["through"])
 
     def repeat(self, text):
-        return f"{sys.argv[0]} --program {self.options.program} --shim {self.options.shim} --try {text}"
+        return f"{sys.argv[0]} --program {self.options.program} --shim {self.options.shim} --try \"{text}\""
 
     def progress(self, done, total):
         if not sys.stderr.isatty() or (done % 10 and done != total):
@@ -181,31 +183,27 @@ def spread(points, count):
 
 
 def choose(labels, options):
-    by_label = collections.defaultdict(list)
-    for number, label in enumerate(labels, 1):
-        by_label[label].append(number)
+    """Points are named by what they are: which number a call has in all depends on the turns that threads take."""
+    counts = collections.Counter(labels)
     rng = random.Random(options.seed)
     wanted = options.modes.split(",") if options.modes else [*POINT_MODES, "short", "error", "full", "twice"]
     tries = []
-
-    def add(mode, number, label, text=None):
-        tries.append((text or f"{mode}:{number}:{options.seed * 1000003 + number}", mode, label))
-
-    for label, points in by_label.items():
+    for label, points in sorted(counts.items()):
         for mode in wanted:
             if mode == "twice" or (mode == "short" and not label.startswith("write")):
                 continue
-            count = len(points) if options.all else 8
-            if mode in ("full", "short") or (mode == "error" and not options.all):
+            count = points if options.all else 8
+            if mode == "short" or (mode == "error" and not options.all):
                 count = min(count, 60 if options.all else 3)
-            for number in spread(points, count):
-                add(mode, number, label)
+            if mode == "full":  # these wait for the store to notice that there is room
+                count = 12 if options.all else 1
+            for number in spread(list(range(1, points + 1)), count):
+                tries.append((f"{mode}@{label}#{number}@{rng.randint(1, 1 << 30)}", mode, label))
     if "twice" in wanted:  # a crash while the start after a crash is at work
         for _ in range(len(labels) // 2 if options.all else 30):
-            first, number, seed = rng.choice(("kill", "torn")), rng.randint(1, len(labels)), rng.randint(1, 1 << 30)
-            again = rng.choice(POINT_MODES)
-            add("twice", number, labels[number - 1],
-                f"{first}:{number}:{seed} {again}:{rng.randint(1, 40)}:{seed + 1}")
+            number, seed = rng.randint(1, len(labels)), rng.randint(1, 1 << 30)
+            text = f"{rng.choice(('kill', 'torn'))}@{number}@{seed} {rng.choice(POINT_MODES)}@{rng.randint(1, 40)}@{seed + 1}"
+            tries.append((text, "twice", "any, then one of the next start"))
     rng.shuffle(tries)
     return tries
 
@@ -218,7 +216,7 @@ def main():
     bench = Bench(options, folder)
     try:
         if options.one:
-            run = subprocess.run(bench.command("try", "try", *options.one), env=bench.environment, text=True,
+            run = subprocess.run(bench.command("try", "try", *" ".join(options.one).split()), env=bench.environment, text=True,
                                  stdout=subprocess.PIPE)
             print(run.stdout, end="")
             return 0 if run.stdout.startswith(("ok", "unreached")) else 1

@@ -4,7 +4,7 @@
  *
  *     hxcrash FOLDER labels                what each point of a clean run is, one a line
  *     hxcrash FOLDER serve                 tries, one a line from standard input; one line back for each
- *     hxcrash FOLDER try MODE:POINT:SEED…  one try; several crashes in a row when several are given
+ *     hxcrash FOLDER try MODE@POINT@SEED…  one try; several crashes in a row when several are given
  *     hxcrash FOLDER flips …               see flips.h
  *
  * FOLDER is emptied and filled again by every try. */
@@ -89,7 +89,7 @@ static workload whole(crash_mode mode)
                       .segment_bytes = SEGMENT_BYTES,
                       .batches = BATCHES,
                       .body_max = BODY_MAX,
-                      .shim = report,
+                      .shim = mode == CRASH_FULL || mode == CRASH_ERROR ? report : NULL,
                       .space = mode == CRASH_FULL ? shim_space : NULL};
 }
 
@@ -165,12 +165,16 @@ static void read_stderr(char *out, size_t room)
         if (*c == '\n') *c = ' ';
 }
 
+/* MODE@POINT@SEED, POINT a number or LABEL#NUMBER: that one of the points with the label. */
 static bool parse(const char *text, crash_plan *plan)
 {
-    char mode[16];
-    uint64_t point, seed;
-    if (sscanf(text, "%15[a-z]:%" SCNu64 ":%" SCNu64, mode, &point, &seed) != 3) return false;
-    *plan = (crash_plan){.point = point, .seed = seed, .mode = CRASH_MODE_COUNT};
+    char mode[16], point[CRASH_LABEL_BYTES + 24];
+    *plan = (crash_plan){.mode = CRASH_MODE_COUNT};
+    if (sscanf(text, "%15[a-z]@%63[^@]@%" SCNu64, mode, point, &plan->seed) != 3) return false;
+    char *number = strrchr(point, '#');
+    if (number) *number++ = 0;
+    if (sscanf(number ? number : point, "%" SCNu64, &plan->point) != 1) return false;
+    if (number) snprintf(plan->label, sizeof plan->label, "%.*s", (int)sizeof plan->label - 1, point);
     for (unsigned i = 0; i < CRASH_MODE_COUNT; i++)
         if (strcmp(mode, mode_names[i]) == 0) plan->mode = (crash_mode)i;
     snprintf(plan->watch, sizeof plan->watch, "%s", watch);
@@ -181,7 +185,7 @@ static bool parse(const char *text, crash_plan *plan)
 /* NULL if the workload's process ended as the plan lets it. */
 static const char *wrong_end(const crash_plan *plan, int status)
 {
-    bool fired = atomic_load(&report->fired);
+    bool fired = atomic_load(&report->fired) > 0;
     bool fails = plan->mode == CRASH_ERROR || plan->mode == CRASH_FULL;
     if (WIFSIGNALED(status)) {
         if (WTERMSIG(status) == SIGALRM) return "it hangs";
@@ -202,11 +206,17 @@ static const char *wrong_end(const crash_plan *plan, int status)
     }
 }
 
+static const char *fired_label(void)
+{
+    uint64_t fired = atomic_load(&report->fired);
+    return fired > 0 && fired <= CRASH_POINTS_MAX ? report->label[fired - 1] : "";
+}
+
 static void fail(const char *what, int status)
 {
     char text[2048];
     read_stderr(text, sizeof text);
-    printf("FAIL %s [wait status %x] %s | %s\n", what, (unsigned)status, report->trouble, text);
+    printf("FAIL <%s> %s [wait status %x] %s | %s\n", fired_label(), what, (unsigned)status, report->trouble, text);
 }
 
 /* One try: the crashes of `line` in a row, each at the next start, then the looks. Says how it went in one line. */
@@ -222,13 +232,11 @@ static void try_line(char *line)
         }
     clean();
     bool fired = false;
-    uint64_t points = 0;
     for (unsigned i = 0; i < count; i++) {
         pid_t child = start();
         if (child == 0) work(&chain[i]);
         int status = await(child);
-        fired = atomic_load(&report->fired);
-        points = atomic_load(&report->points);
+        fired = atomic_load(&report->fired) > 0;
         const char *wrong = wrong_end(&chain[i], status);
         if (wrong) {
             fail(wrong, status);
@@ -248,16 +256,15 @@ static void try_line(char *line)
             return;
         }
     }
-    printf("%s points=%" PRIu64 " entries=%u refused=%u through=%u\n", fired ? "ok" : "unreached", points,
-           atomic_load(&the_world->entries), atomic_load(&the_world->claims_refused),
-           atomic_load(&the_world->claims_after));
+    printf("%s <%s> refused=%u through=%u\n", fired ? "ok" : "unreached", fired_label(),
+           atomic_load(&the_world->claims_refused), atomic_load(&the_world->claims_after));
 }
 
 static int labels(void)
 {
     crash_plan plan;
     clean();
-    if (!parse("count:0:0", &plan)) return HX_EXIT_BUG;
+    if (!parse("count@0@0", &plan)) return HX_EXIT_BUG;
     pid_t child = start();
     if (child == 0) work(&plan);
     int status = await(child);
@@ -272,7 +279,7 @@ static int labels(void)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3) hx_fatal(HX_EXIT_USAGE, "hxcrash FOLDER labels | serve | try MODE:POINT:SEED… | flips …");
+    if (argc < 3) hx_fatal(HX_EXIT_USAGE, "hxcrash FOLDER labels | serve | try MODE@POINT@SEED… | flips …");
     setup(argv[1]);
     if (strcmp(argv[2], "flips") == 0) return flips_main(folder, argc - 3, argv + 3);
     if (!shim_arm || !shim_space) hx_fatal(HX_EXIT_USAGE, "hxcrash runs with the shim in LD_PRELOAD only");

@@ -34,13 +34,14 @@ typedef struct {
     char watch[PATH_MAX]; /* everything below this folder counts */
     char lost[PATH_MAX];  /* a folder of the same file system outside it, for names that may have to come back */
     crash_mode mode;
-    uint64_t point; /* 1 is the first */
+    char label[CRASH_LABEL_BYTES]; /* count only the points with this label; empty: all of them */
+    uint64_t point;                /* 1 is the first */
     uint64_t seed;
 } crash_plan;
 
 typedef struct {
     _Atomic uint64_t points;
-    _Atomic int fired;                               /* the point was reached */
+    _Atomic uint64_t fired;                          /* the point that was reached, 0: not yet */
     _Atomic int failed_syncs;                        /* syncs that were told EIO */
     char label[CRASH_POINTS_MAX][CRASH_LABEL_BYTES]; /* of point 1 at [0]: "write journal/#.log" */
     char trouble[256];                               /* something the shim can't model was tried */

@@ -32,6 +32,7 @@ static crash_plan plan;
 static crash_report *report; /* NULL: not armed */
 static bool modelled;
 static bool full;
+static uint64_t counted_points;
 static bool at_point; /* of the call that holds the lock */
 
 EXPORT crash_shim_arm_fn crash_shim_arm;
@@ -68,7 +69,7 @@ static void label(char *out, const char *verb, const char *path)
 {
     size_t skip = strlen(plan.watch);
     if (strncmp(path, plan.watch, skip) == 0) path += skip;
-    size_t at = (size_t)snprintf(out, CRASH_LABEL_BYTES, "%s ", verb);
+    size_t at = (size_t)snprintf(out, CRASH_LABEL_BYTES, "%s:", verb);
     while (*path && at + 1 < CRASH_LABEL_BYTES) {
         size_t digits = strspn(path, "0123456789abcdef");
         if (digits >= 4 || (digits > 0 && strspn(path, "0123456789") == digits)) {
@@ -124,11 +125,14 @@ static bool begin(const char *verb, const char *path)
 {
     pthread_mutex_lock(&lock);
     uint64_t n = atomic_fetch_add(&report->points, 1) + 1;
-    if (n <= CRASH_POINTS_MAX) label(report->label[n - 1], verb, path);
-    at_point = n == plan.point && plan.mode != CRASH_COUNT;
+    char text[CRASH_LABEL_BYTES];
+    label(text, verb, path);
+    if (n <= CRASH_POINTS_MAX) memcpy(report->label[n - 1], text, sizeof text);
+    bool counted = plan.label[0] == 0 || strcmp(plan.label, text) == 0;
+    at_point = counted && ++counted_points == plan.point && plan.mode != CRASH_COUNT;
     if (!at_point) return true;
     bool sync = strstr(verb, "sync") != NULL;
-    atomic_store(&report->fired, 1);
+    atomic_store(&report->fired, n);
     switch (plan.mode) {
     case CRASH_KILL: die();
     case CRASH_DROP: disk_drop(); die();
@@ -581,8 +585,13 @@ EXPORT ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t *to_a
 /* stdio writes past the names above; below the watched folder its files are made of our own write. */
 static ssize_t cookie_write(void *cookie, const char *bytes, size_t len)
 {
-    ssize_t put = write((int)(intptr_t)cookie, bytes, len);
-    return put < 0 ? 0 : put;
+    size_t done = 0;
+    while (done < len) { /* as stdio's own does */
+        ssize_t put = write((int)(intptr_t)cookie, bytes + done, len - done);
+        if (put < 0) break;
+        done += (size_t)put;
+    }
+    return (ssize_t)done;
 }
 
 static int cookie_close(void *cookie)

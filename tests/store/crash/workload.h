@@ -14,8 +14,8 @@ typedef struct {
     uint32_t segment_bytes;
     uint64_t batches; /* how far a whole run goes */
     uint32_t body_max;
-    const crash_report *shim; /* NULL: no shim */
-    crash_shim_space_fn *space;
+    const crash_report *shim;   /* once it has fired, claims may be refused; NULL: never */
+    crash_shim_space_fn *space; /* gives room again; NULL: then outcomes may be refused as well */
 } workload;
 
 /* Opens the store, or ends the process with what is wrong. */
