@@ -111,40 +111,41 @@ static void the_store_is_in_the_state_directory(void **state)
     assert_int_equal(seteuid(user), 0);
 }
 
+static const char whole_file[] = "\xef\xbb\xbflisten: [\"127.0.0.1:0\", \"[::1]:8080\", unix:/run/h.sock]\r\n"
+                                 "upstream: {main: http://app.internal:3000/, other: unix:/run/o.sock}\n"
+                                 "store: journal:/var/lib/h\n"
+                                 "store_max: 50GiB\n"
+                                 "workers: '64'\n"
+                                 "require_key: true\n"
+                                 "access_log: off\n"
+                                 "log_format: readable\n"
+                                 "limits: {connections: 5, body_rate_min: 0, waiters: 0, headers: 1000}\n"
+                                 "defaults: {lifetime: 7d, principal: \"header:X-User\", upstream: other}\n"
+                                 "routes:\n"
+                                 "  - name: refunds\n"
+                                 "    match: POST /refunds/{id}\n"
+                                 "    upstream: main\n"
+                                 "    on_duplicate: noop\n"
+                                 "    key: {min: 1, max: 36, format: uuid4}\n"
+                                 "    principal: [authorization, \"cookie:Sid\"]\n"
+                                 "    require_principal: true\n"
+                                 "    lifetime: 1h\n"
+                                 "    lease: 30s\n"
+                                 "    wait: 0\n"
+                                 "    grace: 0\n"
+                                 "    upstream_timeout: 500ms\n"
+                                 "    body_max: 4KiB\n"
+                                 "    answer_max: 0\n"
+                                 "  - match: POST,PUT /a\n"
+                                 "    mode: pass\n"
+                                 "    because: >\n"
+                                 "      the last write\n"
+                                 "      wins\n";
+
 static void a_whole_file_is_read(void **state)
 {
     (void)state;
-    hx_config *config = load("\xef\xbb\xbflisten: [\"127.0.0.1:0\", \"[::1]:8080\", unix:/run/h.sock]\r\n"
-                             "upstream: {main: http://app.internal:3000/, other: unix:/run/o.sock}\n"
-                             "store: journal:/var/lib/h\n"
-                             "store_max: 50GiB\n"
-                             "workers: '64'\n"
-                             "require_key: true\n"
-                             "access_log: off\n"
-                             "log_format: readable\n"
-                             "limits: {connections: 5, body_rate_min: 0, waiters: 0, headers: 1000}\n"
-                             "defaults: {lifetime: 7d, principal: \"header:X-User\", upstream: other}\n"
-                             "routes:\n"
-                             "  - name: refunds\n"
-                             "    match: POST /refunds/{id}\n"
-                             "    upstream: main\n"
-                             "    on_duplicate: noop\n"
-                             "    key: {min: 1, max: 36, format: uuid4}\n"
-                             "    principal: [authorization, \"cookie:Sid\"]\n"
-                             "    require_principal: true\n"
-                             "    lifetime: 1h\n"
-                             "    lease: 30s\n"
-                             "    wait: 0\n"
-                             "    grace: 0\n"
-                             "    upstream_timeout: 500ms\n"
-                             "    body_max: 4KiB\n"
-                             "    answer_max: 0\n"
-                             "  - match: POST,PUT /a\n"
-                             "    mode: pass\n"
-                             "    because: >\n"
-                             "      the last write\n"
-                             "      wins\n",
-                             NULL);
+    hx_config *config = load(whole_file, NULL);
     assert_int_equal(config->listen_count, 3);
     assert_text(config->listen[2], "unix:/run/h.sock");
     assert_text(config->upstreams[0].url, "http://app.internal:3000");
@@ -162,6 +163,13 @@ static void a_whole_file_is_read(void **state)
     assert_int_equal(config->limits.body_rate_min, 0);
     assert_int_equal(config->policies.defaults.upstream, 1);
     assert_int_equal(config->policies.count, 2);
+    hx_config_free(&config);
+}
+
+static void routes_are_read_over_their_defaults(void **state)
+{
+    (void)state;
+    hx_config *config = load(whole_file, NULL);
     const hx_policy *refunds = &config->policies.routes[0], *other = &config->policies.routes[1];
     assert_text(refunds->name, "refunds");
     assert_text(refunds->path, "/refunds/{id}");
@@ -362,6 +370,7 @@ int main(void)
         cmocka_unit_test(an_upstream_is_all_that_is_needed),
         cmocka_unit_test(the_store_is_in_the_state_directory),
         cmocka_unit_test(a_whole_file_is_read),
+        cmocka_unit_test(routes_are_read_over_their_defaults),
         cmocka_unit_test(put_requires_a_key_only_where_it_is_written),
         cmocka_unit_test(flags_override_the_file),
         cmocka_unit_test(wrong_flags_are_named),
