@@ -222,8 +222,8 @@ static hx_answer_event parse_head(hx_h1_answer *answer, hx_slice bytes)
         return answer->too_many_fields ? HX_ANSWER_TOO_LARGE : HX_ANSWER_BROKEN;
     hx_fields *fields = &answer->head->fields;
     if (!hx_fields_mark_hops(fields)) return HX_ANSWER_BROKEN;
-    answer->keep_alive =
-        !names_option(fields, HX_LIT("close")) && (!is_http10 || names_option(fields, HX_LIT("keep-alive")));
+    answer->keep_alive = !names_option(fields, HX_LIT("close")) &&
+                         (!is_http10 || names_option(fields, HX_LIT("keep-alive")));
     answer->keep_alive_for = keep_alive_time(fields);
     if (!read_framing(answer, is_http10)) return HX_ANSWER_BROKEN;
     if (answer->head->status >= 200 || answer->head->status == 101) return HX_ANSWER_HEAD;

@@ -36,8 +36,8 @@ typedef struct {
     hx_arena *arena;
     hx_answer_head *head; /* in the arena; complete from HX_ANSWER_HEAD on */
     bool request_was_head;
-    bool keep_alive;    /* the connection may carry another exchange after this answer */
-    bool any_byte;      /* of this answer has come, interim ones not counted */
+    bool keep_alive;      /* the connection may carry another exchange after this answer */
+    bool any_byte;        /* of this answer has come, interim ones not counted */
     hx_ms keep_alive_for; /* what "Keep-Alive: timeout=" allows; -1: nothing said */
 
     uint32_t head_bytes_max;
@@ -48,10 +48,10 @@ typedef struct {
     size_t line_at;    /* where the line that is being scanned starts, in the head */
     size_t scanned;    /* bytes of the head looked at */
 
-    uint64_t left;        /* of a body with a length */
-    uint64_t overhead;    /* bytes of a chunked body that weren't content */
+    uint64_t left;     /* of a body with a length */
+    uint64_t overhead; /* bytes of a chunked body that weren't content */
     uint64_t chunk_count;
-    char last_byte;       /* of the chunked bytes given before */
+    char last_byte; /* of the chunked bytes given before */
     bool too_many_fields;
     hx_slice name, value, piece;
     llhttp_t parser;

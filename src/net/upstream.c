@@ -22,11 +22,11 @@
 #define HELD_BYTES_MAX (64u * 1024u * 1024u)
 
 enum {
-    IN_LINE = 1,    /* waits for a connection */
-    FAILING = 2,    /* failed() is due, with own.error */
-    DRAINING = 4,   /* drained() is due */
-    HELD_BACK = 8,  /* hx_exchange_write said false */
-    FINISHED = 16,  /* hx_exchange_finish was called */
+    IN_LINE = 1,   /* waits for a connection */
+    FAILING = 2,   /* failed() is due, with own.error */
+    DRAINING = 4,  /* drained() is due */
+    HELD_BACK = 8, /* hx_exchange_write said false */
+    FINISHED = 16, /* hx_exchange_finish was called */
     TUNNEL = 32,
 };
 
@@ -213,8 +213,7 @@ static bool send_request(hx_wire *wire, hx_exchange *exchange, bool reused)
     begin_exchange(wire, exchange, reused);
     bufs[count++] = uv_buf_of(exchange->head);
     if (exchange->body.len > 0) bufs[count++] = uv_buf_of(exchange->body);
-    if (exchange->own.held && exchange->own.held->len > 0)
-        bufs[count++] = uv_buf_of(hx_buf_slice(exchange->own.held));
+    if (exchange->own.held && exchange->own.held->len > 0) bufs[count++] = uv_buf_of(hx_buf_slice(exchange->own.held));
     if (send_bufs(wire, bufs, count, false) < 0) {
         (void)detach(wire);
         hx_pool_close(wire);
@@ -401,6 +400,7 @@ static bool write_parts(hx_exchange *exchange, const hx_slice *parts, unsigned c
     if (wire->write_dead) return true; /* reading shows how it ends */
     if (wire->flying > 0) {
         for (unsigned i = 0; i < count; i++) hx_buf_put(&wire->waiting, parts[i]);
+        account(wire);
         return queued_bytes(wire) < HIGH_BYTES;
     }
     uv_buf_t bufs[3];

@@ -33,10 +33,10 @@ typedef struct {
     hx_wire_state state;
     hx_timer timer; /* of the connect, then of idleness */
 
-    bool under_way;   /* CONNECTING: the kernel is at it, not we at the name or in a pause */
-    bool timed_out;   /* CONNECTING: an address didn't answer in time */
-    unsigned tried;   /* CONNECTING: addresses before this one */
-    hx_ms deadline;   /* CONNECTING: for all addresses together */
+    bool under_way; /* CONNECTING: the kernel is at it, not we at the name or in a pause */
+    bool timed_out; /* CONNECTING: an address didn't answer in time */
+    unsigned tried; /* CONNECTING: addresses before this one */
+    hx_ms deadline; /* CONNECTING: for all addresses together */
     uint64_t connect_failures;
     uv_connect_t connect;
 
@@ -44,13 +44,13 @@ typedef struct {
     hx_ms idle_for; /* how long it may be */
 
     hx_h1_answer answer;
-    uint64_t sent;      /* of the exchange, before what flies now */
-    size_t flying;      /* bytes given to uv_write; 0: none is under way */
-    bool write_dead;    /* writing failed; the answer may still come */
+    uint64_t sent;   /* of the exchange, before what flies now */
+    size_t flying;   /* bytes given to uv_write; 0: none is under way */
+    bool write_dead; /* writing failed; the answer may still come */
     bool read_paused;
-    bool shut;          /* our side of a tunnel was closed */
-    hx_buf flight;      /* what flies, when it was copied */
-    hx_buf waiting;     /* what goes next */
+    bool shut;      /* our side of a tunnel was closed */
+    hx_buf flight;  /* what flies, when it was copied */
+    hx_buf waiting; /* what goes next */
     uv_write_t write;
     uv_shutdown_t shutdown;
 } hx_wire;

@@ -43,7 +43,10 @@ static bool feed(reading *r, hx_slice in)
             memcpy(r->body + r->body_len, piece.ptr, piece.len);
             r->body_len += piece.len;
             break;
-        case HX_ANSWER_END: r->extra = in.len; r->keep_alive = parser.keep_alive; return false;
+        case HX_ANSWER_END:
+            r->extra = in.len;
+            r->keep_alive = parser.keep_alive;
+            return false;
         case HX_ANSWER_BROKEN:
         case HX_ANSWER_TOO_LARGE: return false;
         }
@@ -76,94 +79,270 @@ static const struct {
     hx_slice bytes;
 } hostile[] = {
 #define X(why, text) {why, {text, sizeof(text) - 1}},
-    X("garbage", "garbage")
-    X("TLS", "\x15\x03\x01\x02\x02\x50")
-    X("an empty line first", "\r\n" H "\r\n")
-    X("a bare LF first", "\n" H "\r\n")
-    X("HTTP/2.0", "HTTP/2.0 200 OK\r\n\r\n")
-    X("HTTP/0.9", "HTTP/0.9 200 OK\r\n\r\n")
-    X("HTTP/1.2", "HTTP/1.2 200 OK\r\n\r\n")
-    X("HTTP/11.1", "HTTP/11.1 200 OK\r\n\r\n")
-    X("lower case", "http/1.1 200 OK\r\n\r\n")
-    X("two spaces", "HTTP/1.1  200 OK\r\n\r\n")
-    X("a tab", "HTTP/1.1\t200 OK\r\n\r\n")
-    X("no status", "HTTP/1.1 \r\n\r\n")
-    X("no status and no space", "HTTP/1.1\r\n\r\n")
-    X("two digits", "HTTP/1.1 20 OK\r\n\r\n")
-    X("four digits", "HTTP/1.1 2000 OK\r\n\r\n")
-    X("a sign", "HTTP/1.1 +20 OK\r\n\r\n")
-    X("hexadecimal", "HTTP/1.1 0x1 OK\r\n\r\n")
-    X("status 099", "HTTP/1.1 099 OK\r\n\r\n")
-    X("status 600", "HTTP/1.1 600 OK\r\n\r\n")
-    X("status 000", "HTTP/1.1 000 OK\r\n\r\n")
-    X("a tab after the status", "HTTP/1.1 200\tOK\r\n\r\n")
-    X("NUL in the reason", "HTTP/1.1 200 O\0K\r\n\r\n")
-    X("bare CR in the reason", "HTTP/1.1 200 O\rK\r\n\r\n")
-    X("an escape in the reason", "HTTP/1.1 200 \x1b[2J\r\n\r\n")
-    X("bare LF after the status line", "HTTP/1.1 200 OK\nA: b\r\n\r\n")
-    X("bare LF after a field", H "A: b\nC: d\r\n\r\n")
-    X("bare LF at the end", H "A: b\r\n\n")
-    X("bare CR in a value", H "A: b\rC: d\r\n\r\n")
-    X("bare CR before the end", H "A: b\r\r\n\r\n")
-    X("NUL in a value", H "A: b\0c\r\n\r\n")
-    X("DEL in a value", H "A: b\x7f\r\n\r\n")
-    X("NUL in a name", H "A\0B: c\r\n\r\n")
-    X("a fold with a space", H "A: b\r\n c\r\n\r\n")
-    X("a fold with a tab", H "A: b\r\n\tc\r\n\r\n")
-    X("a folded length", H "A: b\r\n Content-Length: 5\r\n\r\nhello")
-    X("a fold after the status line", H " A: b\r\n\r\n")
-    X("a fold of white space only", H "A: b\r\n \r\n\r\n")
-    X("a space before the colon", H "Content-Length : 0\r\n\r\n")
-    X("a tab before the colon", H "A\t: 0\r\n\r\n")
-    X("a space in a name", H "A B: c\r\n\r\n")
-    X("no colon", H "Abc\r\n\r\n")
-    X("an empty name", H ": b\r\n\r\n")
-    X("a name of UTF-8", H "\xc3\xa4: b\r\n\r\n")
-    X("two lengths", H "Content-Length: 2\r\nContent-Length: 2\r\n\r\nok")
-    X("two different lengths", H "Content-Length: 2\r\nContent-Length: 3\r\n\r\nok")
-    X("a list of lengths", H "Content-Length: 2, 2\r\n\r\nok")
-    X("a negative length", H "Content-Length: -1\r\n\r\n")
-    X("a length with a sign", H "Content-Length: +2\r\n\r\nok")
-    X("a length in hexadecimal", H "Content-Length: 0x2\r\n\r\nok")
-    X("an empty length", H "Content-Length:\r\n\r\n")
-    X("a length with a space in it", H "Content-Length: 1 2\r\n\r\nok")
-    X("a length over 2^63", H "Content-Length: 9223372036854775808\r\n\r\n")
-    X("a length over 2^64", H "Content-Length: 18446744073709551618\r\n\r\n")
-    X("length and chunks", H "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
-    X("chunks and length", H "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n")
-    X("chunked twice", H "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
-    X("chunked, chunked", H "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n")
-    X("gzip, chunked", H "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")
-    X("chunked, gzip", H "Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n")
-    X("identity", H "Transfer-Encoding: identity\r\n\r\n")
-    X("xchunked", H "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n")
-    X("quoted chunked", H "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n")
-    X("an empty coding", H "Transfer-Encoding:\r\n\r\n")
-    X("chunked;q=1", H "Transfer-Encoding: chunked;q=1\r\n\r\n0\r\n\r\n")
-    X("chunks for HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
-    X("a hop that must not be one", H "Connection: content-length\r\nContent-Length: 0\r\n\r\n")
-    X("Connection is no list of tokens", H "Connection: a b@\r\nContent-Length: 0\r\n\r\n")
-    X("chunks in an interim answer", "HTTP/1.1 100 Continue\r\nTransfer-Encoding: chunked\r\n\r\n")
-    X("a length in an interim answer", "HTTP/1.1 103 Hints\r\nContent-Length: 5\r\n\r\n")
-    X("a length on 101", "HTTP/1.1 101 Switching\r\nContent-Length: 5\r\n\r\n")
-    X("a bad final head after an interim one", "HTTP/1.1 100 Continue\r\n\r\nHTTP/3.0 200 OK\r\n\r\n")
+    X("garbage", "garbage") X("TLS", "\x15\x03\x01\x02\x02\x50") X("an empty line first", "\r\n" H "\r\n") X(
+        "a bare LF first",
+        "\n" H
+        "\r\n") X("HTTP/2.0", "HTTP/2.0 200 OK\r\n\r\n") X("HTTP/0.9",
+                                                           "HTTP/0.9 200 OK\r\n\r\n") X("HTTP/1.2",
+                                                                                        "HTTP/1.2 200 OK\r\n\r\n")
+        X("HTTP/11.1", "HTTP/11.1 200 OK\r\n\r\n") X("lower case", "http/1.1 200 OK\r\n\r\n") X(
+            "two spaces", "HTTP/1.1  200 OK\r\n\r\n") X("a tab", "HTTP/1.1\t200 OK\r\n\r\n") X("no status",
+                                                                                               "HTTP/1.1 \r\n\r\n")
+            X("no status and no space", "HTTP/1.1\r\n\r\n") X("two digits", "HTTP/1.1 20 OK\r\n\r\n") X(
+                "four digits", "HTTP/1.1 2000 OK\r\n\r\n") X("a sign",
+                                                             "HTTP/1.1 +20 OK\r\n\r\n") X("hexadecimal",
+                                                                                          "HTTP/1.1 0x1 OK\r\n\r\n")
+                X("status 099", "HTTP/1.1 099 OK\r\n\r\n") X("status 600", "HTTP/1.1 600 OK\r\n\r\n") X(
+                    "status 000",
+                    "HTTP/1.1 000 OK\r\n\r\n") X("a tab after the status",
+                                                 "HTTP/1.1 200\tOK\r\n\r\n") X("NUL in the reason",
+                                                                               "HTTP/1.1 200 O\0K\r\n\r\n")
+                    X("bare CR in the reason",
+                      "HTTP/1.1 200 O\rK\r\n\r\n") X("an escape in the reason",
+                                                     "HTTP/1.1 200 \x1b[2J\r\n\r\n") X("bare LF after the status line", "HTTP/1.1 200 OK\nA: b\r\n\r\n")
+                        X("bare LF after a field", H "A: b\nC: d\r\n\r\n") X("bare LF at the end", H "A: b\r\n\n") X(
+                            "bare CR in a value",
+                            H
+                            "A: b\rC: d\r\n\r\n") X("bare CR before the end", H "A: b\r\r\n\r\n")
+                            X("NUL in a value", H "A: b\0c\r\n\r\n") X("DEL in a value", H "A: b\x7f\r\n\r\n") X(
+                                "NUL in a name", H
+                                "A\0B: c\r\n\r\n") X("a fold with a space", H
+                                                     "A: b\r\n c\r\n\r\n") X("a fold with a tab", H
+                                                                             "A: b\r\n\tc\r\n\r\n")
+                                X("a folded length", H "A: b\r\n Content-Length: 5\r\n\r\nhello") X(
+                                    "a fold after the status line",
+                                    H
+                                    " A: b\r\n\r\n") X("a fold of white space only", H "A: b\r\n \r\n\r\n")
+                                    X("a space before the colon", H "Content-Length : 0\r\n\r\n") X(
+                                        "a tab before the colon",
+                                        H
+                                        "A\t: 0\r\n\r\n") X("a space in a name", H "A B: c\r\n\r\n")
+                                        X("no colon", H "Abc\r\n\r\n") X("an empty name", H ": b\r\n\r\n") X(
+                                            "a name of UTF-8",
+                                            H
+                                            "\xc3\xa4: b\r\n\r\n")
+                                            X("two lengths", H "Content-Length: 2\r\nContent-Length: 2\r\n\r\nok") X(
+                                                "two different lengths", H "Content-Length: 2\r\nContent-Length: "
+                                                                           "3\r\n\r\nok") X("a list of lengths", H "Con"
+                                                                                                                   "ten"
+                                                                                                                   "t-"
+                                                                                                                   "Len"
+                                                                                                                   "gth"
+                                                                                                                   ": "
+                                                                                                                   "2, "
+                                                                                                                   "2\r"
+                                                                                                                   "\n"
+                                                                                                                   "\r"
+                                                                                                                   "\no"
+                                                                                                                   "k")
+                                                X("a negative length", H "Content-Length: -1\r\n\r\n") X(
+                                                    "a length with a sign",
+                                                    H
+                                                    "Content-Length: +2\r\n\r\nok")
+                                                    X("a length in hexadecimal",
+                                                      H "Content-Length: 0x2\r\n\r\nok") X("an empty length", H
+                                                                                           "Content-Length:\r\n\r\n")
+                                                        X("a length with a space in it", H
+                                                          "Content-Length: 1 2\r\n\r\nok") X("a length over 2^63",
+                                                                                             H "Content-Length: "
+                                                                                               "9223372036854775808\r\n"
+                                                                                               "\r\n") X("a length "
+                                                                                                         "over 2^64",
+                                                                                                         H
+                                                                                                         "Content-"
+                                                                                                         "Length: "
+                                                                                                         "1844674407370"
+                                                                                                         "9551618\r\n\r"
+                                                                                                         "\n")
+                                                            X("length and chunks",
+                                                              H "Content-Length: 2\r\nTransfer-Encoding: "
+                                                                "chunked\r\n\r\n0\r\n\r\n")
+                                                                X("chunks and length", H "Transfer-Encoding: "
+                                                                                         "chunked\r\nContent-Length: "
+                                                                                         "5\r\n\r\n0\r\n\r\n") X(
+                                                                    "chunked twice", H "Transfer-Encoding: "
+                                                                                       "chunked\r\nTransfer-Encoding: "
+                                                                                       "chunked\r\n\r\n0\r\n\r\n") X("c"
+                                                                                                                     "h"
+                                                                                                                     "u"
+                                                                                                                     "n"
+                                                                                                                     "k"
+                                                                                                                     "e"
+                                                                                                                     "d"
+                                                                                                                     ","
+                                                                                                                     " "
+                                                                                                                     "c"
+                                                                                                                     "h"
+                                                                                                                     "u"
+                                                                                                                     "n"
+                                                                                                                     "k"
+                                                                                                                     "e"
+                                                                                                                     "d",
+                                                                                                                     H "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n")
+                                                                    X("gzip, chunked", H "Transfer-Encoding: gzip, "
+                                                                                         "chunked\r\n\r\n0\r\n\r\n") X(
+                                                                        "chunked, gzip", H
+                                                                        "Transfer-Encoding: chunked, "
+                                                                        "gzip\r\n\r\n0\r\n\r\n") X("identity", H "Trans"
+                                                                                                                 "fer-"
+                                                                                                                 "Encod"
+                                                                                                                 "ing: "
+                                                                                                                 "ident"
+                                                                                                                 "ity\r"
+                                                                                                                 "\n\r"
+                                                                                                                 "\n")
+                                                                        X("xchunked", H "Transfer-Encoding: "
+                                                                                        "xchunked\r\n\r\n0\r\n\r\n") X(
+                                                                            "quoted chunked",
+                                                                            H
+                                                                            "Transfer-Encoding: "
+                                                                            "\"chunked\"\r\n\r\n0\r\n\r\n")
+                                                                            X("an empty coding", H "Transfer-Encoding:"
+                                                                                                   "\r\n\r\n") X(
+                                                                                "chunked;q=1", H "Transfer-Encoding: "
+                                                                                                 "chunked;q="
+                                                                                                 "1\r\n\r\n0\r\n\r\n")
+                                                                                X("chunks for HTTP/1.0", "HTTP/1.0 200 "
+                                                                                                         "OK\r\nTransfe"
+                                                                                                         "r-Encoding: "
+                                                                                                         "chunked\r\n\r"
+                                                                                                         "\n0\r\n\r\n") X(
+                                                                                    "a hop that must not be one",
+                                                                                    H "Connection: "
+                                                                                      "content-length\r\nContent-"
+                                                                                      "Length: 0\r\n\r\n") X("Connectio"
+                                                                                                             "n is no "
+                                                                                                             "list of "
+                                                                                                             "tokens",
+                                                                                                             H
+                                                                                                             "Connectio"
+                                                                                                             "n: a "
+                                                                                                             "b@"
+                                                                                                             "\r\nConte"
+                                                                                                             "nt-"
+                                                                                                             "Length: "
+                                                                                                             "0\r\n\r"
+                                                                                                             "\n") X("c"
+                                                                                                                     "h"
+                                                                                                                     "u"
+                                                                                                                     "n"
+                                                                                                                     "k"
+                                                                                                                     "s"
+                                                                                                                     " "
+                                                                                                                     "i"
+                                                                                                                     "n"
+                                                                                                                     " "
+                                                                                                                     "a"
+                                                                                                                     "n"
+                                                                                                                     " "
+                                                                                                                     "i"
+                                                                                                                     "n"
+                                                                                                                     "t"
+                                                                                                                     "e"
+                                                                                                                     "r"
+                                                                                                                     "i"
+                                                                                                                     "m"
+                                                                                                                     " "
+                                                                                                                     "a"
+                                                                                                                     "n"
+                                                                                                                     "s"
+                                                                                                                     "w"
+                                                                                                                     "e"
+                                                                                                                     "r",
+                                                                                                                     "H"
+                                                                                                                     "T"
+                                                                                                                     "T"
+                                                                                                                     "P"
+                                                                                                                     "/"
+                                                                                                                     "1"
+                                                                                                                     "."
+                                                                                                                     "1"
+                                                                                                                     " "
+                                                                                                                     "1"
+                                                                                                                     "0"
+                                                                                                                     "0"
+                                                                                                                     " "
+                                                                                                                     "C"
+                                                                                                                     "o"
+                                                                                                                     "n"
+                                                                                                                     "t"
+                                                                                                                     "i"
+                                                                                                                     "n"
+                                                                                                                     "u"
+                                                                                                                     "e"
+                                                                                                                     "\r\nTransfer-Encoding: chunked\r\n\r\n")
+                                                                                    X("a length in an interim answer", "HTTP/1.1 103 Hints\r\nContent-Length: 5\r\n\r\n") X(
+                                                                                        "a length on 101",
+                                                                                        "HTTP/1.1 101 "
+                                                                                        "Switching\r\nContent-Length: "
+                                                                                        "5\r\n\r\n") X("a bad final "
+                                                                                                       "head after an "
+                                                                                                       "interim one",
+                                                                                                       "HTTP/1.1 100 "
+                                                                                                       "Continue\r\n\r"
+                                                                                                       "\nHTTP/3.0 200 "
+                                                                                                       "OK\r\n\r\n")
 #define C H "Transfer-Encoding: chunked\r\n\r\n"
-    X("a chunk without a size", C "\r\n")
-    X("a chunk size that isn't one", C "xyz\r\n")
-    X("a negative chunk size", C "-1\r\n")
-    X("a chunk size with 0x", C "0x2\r\nok\r\n0\r\n\r\n")
-    X("a space before the chunk size", C " 2\r\nok\r\n0\r\n\r\n")
-    X("a space after the chunk size", C "2 \r\nok\r\n0\r\n\r\n")
-    X("a chunk size over 2^64", C "10000000000000002\r\nok\r\n0\r\n\r\n")
-    X("bare LF after the chunk size", C "2\nok\r\n0\r\n\r\n")
-    X("CR without LF after the chunk size", C "2\rok\r\n0\r\n\r\n")
-    X("a chunk longer than it said", C "2\r\noks\r\n0\r\n\r\n")
-    X("bare LF after the chunk", C "2\r\nok\n0\r\n\r\n")
-    X("bare LF at the end of chunks", C "2\r\nok\r\n0\r\n\n")
-    X("bare LF after the last size", C "2\r\nok\r\n0\n\r\n")
-    X("bare LF after a trailer", C "2\r\nok\r\n0\r\nA: b\n\r\n")
-    X("bare LF after the trailers", C "2\r\nok\r\n0\r\nA: b\r\n\n")
-    X("a trailer that is none", C "0\r\nnonsense\r\n\r\n")
+                                                                                        X("a chunk without a size", C "\r\n") X("a chunk size that isn't one", C "xyz\r\n") X(
+                                                                                            "a negative chunk size",
+                                                                                            C "-1\r\n")
+                                                                                            X("a chunk size with 0x", C "0x2\r\nok\r\n0\r\n\r\n") X(
+                                                                                                "a space before the "
+                                                                                                "chunk size",
+                                                                                                C
+                                                                                                " 2\r\nok\r\n0\r\n\r\n") X("a space after the chunk size",
+                                                                                                                           C "2 \r\nok\r\n0\r\n\r\n")
+                                                                                                X("a chunk size over "
+                                                                                                  "2^64",
+                                                                                                  C
+                                                                                                  "10000000000000002\r"
+                                                                                                  "\nok\r\n0\r\n\r\n") X("bare LF after the chunk size",
+                                                                                                                         C
+                                                                                                                         "2\nok\r\n0\r\n\r\n")
+                                                                                                    X("CR without LF "
+                                                                                                      "after the chunk "
+                                                                                                      "size",
+                                                                                                      C "2\rok\r\n0\r\n"
+                                                                                                        "\r\n")
+                                                                                                        X("a chunk "
+                                                                                                          "longer than "
+                                                                                                          "it said",
+                                                                                                          C
+                                                                                                          "2\r\noks\r\n"
+                                                                                                          "0\r\n\r\n") X("bare LF after the chunk",
+                                                                                                                         C
+                                                                                                                         "2\r\nok\n0\r\n\r\n")
+                                                                                                            X("bare LF "
+                                                                                                              "at the "
+                                                                                                              "end of "
+                                                                                                              "chunks",
+                                                                                                              C
+                                                                                                              "2\r\nok"
+                                                                                                              "\r\n0\r"
+                                                                                                              "\n\n") X("bare LF after the last size",
+                                                                                                                        C
+                                                                                                                        "2\r\nok\r\n0\n\r\n")
+                                                                                                                X("bare"
+                                                                                                                  " LF "
+                                                                                                                  "afte"
+                                                                                                                  "r a "
+                                                                                                                  "trai"
+                                                                                                                  "ler",
+                                                                                                                  C
+                                                                                                                  "2\r"
+                                                                                                                  "\nok"
+                                                                                                                  "\r\n"
+                                                                                                                  "0\r"
+                                                                                                                  "\nA:"
+                                                                                                                  " b\n"
+                                                                                                                  "\r"
+                                                                                                                  "\n")
+                                                                                                                    X("bare LF after the trailers",
+                                                                                                                      C
+                                                                                                                      "2\r\nok\r\n0\r\nA: b\r\n\n")
+                                                                                                                        X("a trailer that is none",
+                                                                                                                          C
+                                                                                                                          "0\r\nnonsense\r\n\r\n")
 #undef X
 };
 
@@ -208,7 +387,7 @@ static const good_answer good[] = {
     {C "2\r\nok\r\n0\r\n\r\n", "ok", 200, true, false, 0},
     {H "TRANSFER-encoding: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok", 200, true, false, 0},
     {C "1\r\no\r\n1\r\nk\r\n0\r\n\r\nX", "ok", 200, true, false, 1},
-    {C "2;a=b;c=\"d; e\"\r\nok\r\n0;x\r\n\r\n", "ok", 200, true, false, 0},
+    {C "1;a=b\r\no\r\n1;c=\"d; e\"\r\nk\r\n0;x;y\r\n\r\n", "ok", 200, true, false, 0},
     {C "0000002\r\nok\r\n000\r\nTrailer: dropped\r\nB: c\r\n\r\n", "ok", 200, true, false, 0},
     {C "A\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n", "01234567890123456789", 200, true, false, 0},
     {"HTTP/1.1 204 No Content\r\n\r\n", "", 204, true, false, 0},
@@ -305,7 +484,8 @@ static void fields_interim_answers_and_chunk_overhead_are_bounded(void **state)
     }
     for (int count = 32; count <= 33; count++) {
         int len = 0;
-        for (int i = 0; i < count; i++) len += snprintf(text + len, sizeof text - (size_t)len, "HTTP/1.1 102 P\r\n\r\n");
+        for (int i = 0; i < count; i++)
+            len += snprintf(text + len, sizeof text - (size_t)len, "HTTP/1.1 102 P\r\n\r\n");
         len += snprintf(text + len, sizeof text - (size_t)len, H "Content-Length: 0\r\n\r\n");
         reading r = read_answer(hx_slice_of(text), 100, 100, false, 4096);
         assert_int_equal(r.last, count == 32 ? HX_ANSWER_END : HX_ANSWER_BROKEN);
