@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Measures a store: `bench_store commit URL OPERATIONS IN_FLIGHT [LOOPS]` makes and completes operations and prints the
+ * CPU of one; `bench_store start URL` opens it and prints what that took. `./dev bench store` runs both. */
+#include "base/check.h"
+#include "base/rand.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define LOOPS_MAX 8
+
+typedef struct client client;
+
+typedef struct {
+    hx_store *store;
+    hx_loop *loop;
+    client *clients;
+    uint64_t begin_left, end_left;
+} worker;
+
+struct client {
+    hx_store_call call;
+    hx_arena arena;
+    hx_record record;
+    worker *worker;
+};
+
+static double cpu_seconds(void)
+{
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+           (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
+}
+
+static uint64_t resident_kib(void)
+{
+    unsigned long pages = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%lu %lu", &pages, &resident) != 2) resident = 0; /* NOLINT(cert-err34-c) */
+    if (f) (void)fclose(f);
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+}
+
+static void next_operation(client *c);
+
+static void settled(hx_store_call *call)
+{
+    client *c = HX_OWNER(call, client, call);
+    HX_CHECK(call->result == HX_STORE_OK);
+    hx_arena_free(&c->arena);
+    if (--c->worker->end_left == 0) hx_loop_stop(c->worker->loop);
+    if (c->worker->begin_left > 0) next_operation(c);
+}
+
+static void claimed(hx_store_call *call)
+{
+    client *c = HX_OWNER(call, client, call);
+    HX_CHECK(call->result == HX_STORE_OK);
+    static char body[200], headers[] = "Content-Type: application/json\r\nLocation: /refunds/re_0001\r\n";
+    memset(body, 'x', sizeof body);
+    c->record.state = HX_COMPLETED;
+    c->record.from_state = HX_PROCESSING;
+    c->record.expires_at = c->record.created_at + 30 * HX_DAY;
+    c->record.answer = (hx_answer){201, true, {headers, sizeof headers - 1}, {body, sizeof body}};
+    call->done = settled;
+    hx_store_settle(c->worker->store, call, &c->record);
+}
+
+static void next_operation(client *c)
+{
+    hx_ms now = hx_loop_now(c->worker->loop);
+    c->worker->begin_left--;
+    c->record = (hx_record){.state = HX_PROCESSING,
+                            .created_at = now,
+                            .changed_at = now,
+                            .lease_until = now + HX_MINUTE,
+                            .route = HX_LIT("refunds"),
+                            .correlation = HX_LIT("4bf92f3577b34da6a3ce929d0e0e4736"),
+                            .attempt = 1};
+    hx_rand_bytes(c->record.op.bytes, sizeof c->record.op.bytes);
+    c->call = (hx_store_call){.loop = c->worker->loop, .arena = &c->arena, .done = claimed};
+    hx_store_claim(c->worker->store, &c->call, &c->record, 0);
+}
+
+static void *work(void *context)
+{
+    worker *w = context;
+    hx_loop_run(w->loop);
+    return NULL;
+}
+
+static hx_store *open_store(const char *url)
+{
+    char error[HX_STORE_ERROR_BYTES];
+    double cpu = cpu_seconds();
+    int64_t wall = hx_clock_mono_ns();
+    hx_store *store = hx_store_open(hx_slice_of(url), NULL, error);
+    if (!store) hx_fatal(HX_EXIT_STORE, "%s", error);
+    hx_store_counts counts;
+    hx_store_count(store, &counts);
+    printf("start: %" PRIu64 " operations, %.2f s CPU, %.2f s, %" PRIu64 " MiB resident\n", counts.live,
+           cpu_seconds() - cpu, (double)(hx_clock_mono_ns() - wall) / 1e9, resident_kib() / 1024);
+    return store;
+}
+
+static void commit(hx_store *store, uint64_t operations, unsigned in_flight, unsigned loops)
+{
+    worker workers[LOOPS_MAX] = {0};
+    pthread_t threads[LOOPS_MAX];
+    hx_store_counts before, after;
+    hx_store_count(store, &before);
+    for (unsigned i = 0; i < loops; i++) {
+        worker *w = &workers[i];
+        *w = (worker){.store = store, .loop = hx_loop_new(), .begin_left = operations / loops};
+        w->end_left = w->begin_left;
+        hx_store_attach(store, w->loop);
+        w->clients = calloc(in_flight / loops, sizeof *w->clients);
+        for (unsigned c = 0; c < in_flight / loops; c++) {
+            w->clients[c].worker = w;
+            next_operation(&w->clients[c]);
+        }
+    }
+    double cpu = cpu_seconds();
+    int64_t wall = hx_clock_mono_ns();
+    for (unsigned i = 0; i < loops; i++) pthread_create(&threads[i], NULL, work, &workers[i]);
+    for (unsigned i = 0; i < loops; i++) pthread_join(threads[i], NULL);
+    double spent = cpu_seconds() - cpu, took = (double)(hx_clock_mono_ns() - wall) / 1e9;
+    hx_store_count(store, &after);
+    uint64_t commits = after.commits - before.commits;
+    printf("claim + settle: %" PRIu64 " operations, %u in flight, %u loops: %.2f us CPU each, %.0f a second, "
+           "%.1f records a commit, %.0f us a commit, %" PRIu64 " live, %" PRIu64 " MiB resident\n",
+           operations, in_flight, loops, spent / (double)operations * 1e6, (double)operations / took,
+           2.0 * (double)operations / (double)commits, took / (double)commits * 1e6, after.live,
+           resident_kib() / 1024);
+    for (unsigned i = 0; i < loops; i++) free(workers[i].clients);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3) hx_fatal(HX_EXIT_USAGE, "usage: bench_store start URL | commit URL OPERATIONS IN_FLIGHT [LOOPS]");
+    hx_store *store = open_store(argv[2]);
+    if (strcmp(argv[1], "commit") == 0 && argc >= 5) {
+        unsigned loops = argc > 5 ? (unsigned)strtoul(argv[5], NULL, 10) : 1;
+        HX_CHECK(loops >= 1 && loops <= LOOPS_MAX);
+        commit(store, strtoull(argv[3], NULL, 10), (unsigned)strtoul(argv[4], NULL, 10), loops);
+    }
+    hx_store_close(&store);
+    return 0;
+}
