@@ -11,7 +11,25 @@ static const hx_cmd_flag check_flags[] = {
     {0},
 };
 
+static const hx_cmd_flag serve_flags[] = {HX_CMD_CONFIG_FLAGS, {0}};
+
 static const hx_cmd commands[] = {
+    {
+        .name = "serve",
+        .run = hx_cmd_serve,
+        .summary = "stand in front of an application and keep the Idempotency-Key contract",
+        .usage = "hapax serve --upstream URL | --config FILE",
+        .details = "Without a file every keyed request but GET, HEAD, OPTIONS and TRACE is protected, and the others pass.\n"
+                   "Ends on SIGTERM or SIGINT, after what is under way. Exit codes: 0 done, 2 usage or configuration,\n"
+                   "3 store, 4 address in use, 70 a bug of ours.",
+        .flags = serve_flags,
+    },
+    {
+        .name = "demo",
+        .run = hx_cmd_demo,
+        .summary = "a refund service that does not deduplicate, behind a gateway that does: five requests to try",
+        .usage = "hapax demo",
+    },
     {
         .name = "check",
         .run = hx_cmd_check,
