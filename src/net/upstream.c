@@ -2,8 +2,8 @@
 /* Exchanges over the connections of upstream_pool.c.
  *
  * What must hold: bytes_sent is zero if and only if the kernel took no byte of the request. So the first write is a
- * uv_try_write, which says what was taken. What didn't fit goes by uv_write, whose progress is the stream's write queue;
- * when one fails, how much of it went out can't be known, and all of it counts as sent.
+ * uv_try_write, which says what was taken. What didn't fit goes by uv_write, whose progress is the stream's write
+ * queue; when one fails, how much of it went out can't be known, and all of it counts as sent.
  *
  * An exchange is told of things from libuv's callbacks only. What is found out inside a call (no room in line, called
  * off) goes through told_later. */
@@ -161,9 +161,9 @@ static void write_done(uv_write_t *request, int status)
 static int send_bufs(hx_wire *wire, uv_buf_t *bufs, unsigned count, bool copied)
 {
     int taken = uv_try_write(&wire->uv.stream, bufs, count);
-    /* A pooled connection whose buffer is full was not read to its end: another one is better. */
-    bool stuck = taken == UV_EAGAIN && wire->sent == 0 && wire->exchange->reused;
-    if (taken < 0 && (taken != UV_EAGAIN || stuck)) return taken;
+    /* The first write takes something or the connection isn't used: a write that waited with nothing sent could be
+     * taken while nobody looks. A connection that is at rest and takes nothing isn't worth waiting for anyway. */
+    if (taken < 0 && (taken != UV_EAGAIN || wire->sent == 0)) return taken;
     size_t left = taken > 0 ? (size_t)taken : 0;
     wire->sent += left;
     wire->exchange->bytes_sent = wire->sent;

@@ -98,7 +98,7 @@ void hx_exchange_finish(hx_exchange *exchange);
 void hx_exchange_pause(hx_exchange *exchange);
 void hx_exchange_resume(hx_exchange *exchange);
 /* Inside events.head with status 101: from here on bytes pass unframed; events.body brings the upstream's, end its end
- * of file; hx_exchange_write sends and hx_exchange_finish closes our side. Without it a 101 ends right after its head. */
+ * of file; hx_exchange_write sends, hx_exchange_finish closes our side. Without it a 101 ends right after its head. */
 void hx_exchange_tunnel(hx_exchange *exchange);
 /* Calls the exchange off: the connection is closed; failed(CANCELLED) fires later. Nothing else fires in between. */
 void hx_exchange_cancel(hx_exchange *exchange);

@@ -73,277 +73,106 @@ static reading read_answer(hx_slice bytes, size_t step, size_t first, bool head_
 }
 
 #define H "HTTP/1.1 200 OK\r\n"
+#define C H "Transfer-Encoding: chunked\r\n\r\n"
+#define ROW(why, text)                                                                                                 \
+    {                                                                                                                  \
+        why,                                                                                                           \
+        {                                                                                                              \
+            text, sizeof(text) - 1                                                                                     \
+        }                                                                                                              \
+    }
 
 static const struct {
     const char *why;
     hx_slice bytes;
 } hostile[] = {
-#define X(why, text) {why, {text, sizeof(text) - 1}},
-    X("garbage", "garbage") X("TLS", "\x15\x03\x01\x02\x02\x50") X("an empty line first", "\r\n" H "\r\n") X(
-        "a bare LF first",
-        "\n" H
-        "\r\n") X("HTTP/2.0", "HTTP/2.0 200 OK\r\n\r\n") X("HTTP/0.9",
-                                                           "HTTP/0.9 200 OK\r\n\r\n") X("HTTP/1.2",
-                                                                                        "HTTP/1.2 200 OK\r\n\r\n")
-        X("HTTP/11.1", "HTTP/11.1 200 OK\r\n\r\n") X("lower case", "http/1.1 200 OK\r\n\r\n") X(
-            "two spaces", "HTTP/1.1  200 OK\r\n\r\n") X("a tab", "HTTP/1.1\t200 OK\r\n\r\n") X("no status",
-                                                                                               "HTTP/1.1 \r\n\r\n")
-            X("no status and no space", "HTTP/1.1\r\n\r\n") X("two digits", "HTTP/1.1 20 OK\r\n\r\n") X(
-                "four digits", "HTTP/1.1 2000 OK\r\n\r\n") X("a sign",
-                                                             "HTTP/1.1 +20 OK\r\n\r\n") X("hexadecimal",
-                                                                                          "HTTP/1.1 0x1 OK\r\n\r\n")
-                X("status 099", "HTTP/1.1 099 OK\r\n\r\n") X("status 600", "HTTP/1.1 600 OK\r\n\r\n") X(
-                    "status 000",
-                    "HTTP/1.1 000 OK\r\n\r\n") X("a tab after the status",
-                                                 "HTTP/1.1 200\tOK\r\n\r\n") X("NUL in the reason",
-                                                                               "HTTP/1.1 200 O\0K\r\n\r\n")
-                    X("bare CR in the reason",
-                      "HTTP/1.1 200 O\rK\r\n\r\n") X("an escape in the reason",
-                                                     "HTTP/1.1 200 \x1b[2J\r\n\r\n") X("bare LF after the status line", "HTTP/1.1 200 OK\nA: b\r\n\r\n")
-                        X("bare LF after a field", H "A: b\nC: d\r\n\r\n") X("bare LF at the end", H "A: b\r\n\n") X(
-                            "bare CR in a value",
-                            H
-                            "A: b\rC: d\r\n\r\n") X("bare CR before the end", H "A: b\r\r\n\r\n")
-                            X("NUL in a value", H "A: b\0c\r\n\r\n") X("DEL in a value", H "A: b\x7f\r\n\r\n") X(
-                                "NUL in a name", H
-                                "A\0B: c\r\n\r\n") X("a fold with a space", H
-                                                     "A: b\r\n c\r\n\r\n") X("a fold with a tab", H
-                                                                             "A: b\r\n\tc\r\n\r\n")
-                                X("a folded length", H "A: b\r\n Content-Length: 5\r\n\r\nhello") X(
-                                    "a fold after the status line",
-                                    H
-                                    " A: b\r\n\r\n") X("a fold of white space only", H "A: b\r\n \r\n\r\n")
-                                    X("a space before the colon", H "Content-Length : 0\r\n\r\n") X(
-                                        "a tab before the colon",
-                                        H
-                                        "A\t: 0\r\n\r\n") X("a space in a name", H "A B: c\r\n\r\n")
-                                        X("no colon", H "Abc\r\n\r\n") X("an empty name", H ": b\r\n\r\n") X(
-                                            "a name of UTF-8",
-                                            H
-                                            "\xc3\xa4: b\r\n\r\n")
-                                            X("two lengths", H "Content-Length: 2\r\nContent-Length: 2\r\n\r\nok") X(
-                                                "two different lengths", H "Content-Length: 2\r\nContent-Length: "
-                                                                           "3\r\n\r\nok") X("a list of lengths", H "Con"
-                                                                                                                   "ten"
-                                                                                                                   "t-"
-                                                                                                                   "Len"
-                                                                                                                   "gth"
-                                                                                                                   ": "
-                                                                                                                   "2, "
-                                                                                                                   "2\r"
-                                                                                                                   "\n"
-                                                                                                                   "\r"
-                                                                                                                   "\no"
-                                                                                                                   "k")
-                                                X("a negative length", H "Content-Length: -1\r\n\r\n") X(
-                                                    "a length with a sign",
-                                                    H
-                                                    "Content-Length: +2\r\n\r\nok")
-                                                    X("a length in hexadecimal",
-                                                      H "Content-Length: 0x2\r\n\r\nok") X("an empty length", H
-                                                                                           "Content-Length:\r\n\r\n")
-                                                        X("a length with a space in it", H
-                                                          "Content-Length: 1 2\r\n\r\nok") X("a length over 2^63",
-                                                                                             H "Content-Length: "
-                                                                                               "9223372036854775808\r\n"
-                                                                                               "\r\n") X("a length "
-                                                                                                         "over 2^64",
-                                                                                                         H
-                                                                                                         "Content-"
-                                                                                                         "Length: "
-                                                                                                         "1844674407370"
-                                                                                                         "9551618\r\n\r"
-                                                                                                         "\n")
-                                                            X("length and chunks",
-                                                              H "Content-Length: 2\r\nTransfer-Encoding: "
-                                                                "chunked\r\n\r\n0\r\n\r\n")
-                                                                X("chunks and length", H "Transfer-Encoding: "
-                                                                                         "chunked\r\nContent-Length: "
-                                                                                         "5\r\n\r\n0\r\n\r\n") X(
-                                                                    "chunked twice", H "Transfer-Encoding: "
-                                                                                       "chunked\r\nTransfer-Encoding: "
-                                                                                       "chunked\r\n\r\n0\r\n\r\n") X("c"
-                                                                                                                     "h"
-                                                                                                                     "u"
-                                                                                                                     "n"
-                                                                                                                     "k"
-                                                                                                                     "e"
-                                                                                                                     "d"
-                                                                                                                     ","
-                                                                                                                     " "
-                                                                                                                     "c"
-                                                                                                                     "h"
-                                                                                                                     "u"
-                                                                                                                     "n"
-                                                                                                                     "k"
-                                                                                                                     "e"
-                                                                                                                     "d",
-                                                                                                                     H "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n")
-                                                                    X("gzip, chunked", H "Transfer-Encoding: gzip, "
-                                                                                         "chunked\r\n\r\n0\r\n\r\n") X(
-                                                                        "chunked, gzip", H
-                                                                        "Transfer-Encoding: chunked, "
-                                                                        "gzip\r\n\r\n0\r\n\r\n") X("identity", H "Trans"
-                                                                                                                 "fer-"
-                                                                                                                 "Encod"
-                                                                                                                 "ing: "
-                                                                                                                 "ident"
-                                                                                                                 "ity\r"
-                                                                                                                 "\n\r"
-                                                                                                                 "\n")
-                                                                        X("xchunked", H "Transfer-Encoding: "
-                                                                                        "xchunked\r\n\r\n0\r\n\r\n") X(
-                                                                            "quoted chunked",
-                                                                            H
-                                                                            "Transfer-Encoding: "
-                                                                            "\"chunked\"\r\n\r\n0\r\n\r\n")
-                                                                            X("an empty coding", H "Transfer-Encoding:"
-                                                                                                   "\r\n\r\n") X(
-                                                                                "chunked;q=1", H "Transfer-Encoding: "
-                                                                                                 "chunked;q="
-                                                                                                 "1\r\n\r\n0\r\n\r\n")
-                                                                                X("chunks for HTTP/1.0", "HTTP/1.0 200 "
-                                                                                                         "OK\r\nTransfe"
-                                                                                                         "r-Encoding: "
-                                                                                                         "chunked\r\n\r"
-                                                                                                         "\n0\r\n\r\n") X(
-                                                                                    "a hop that must not be one",
-                                                                                    H "Connection: "
-                                                                                      "content-length\r\nContent-"
-                                                                                      "Length: 0\r\n\r\n") X("Connectio"
-                                                                                                             "n is no "
-                                                                                                             "list of "
-                                                                                                             "tokens",
-                                                                                                             H
-                                                                                                             "Connectio"
-                                                                                                             "n: a "
-                                                                                                             "b@"
-                                                                                                             "\r\nConte"
-                                                                                                             "nt-"
-                                                                                                             "Length: "
-                                                                                                             "0\r\n\r"
-                                                                                                             "\n") X("c"
-                                                                                                                     "h"
-                                                                                                                     "u"
-                                                                                                                     "n"
-                                                                                                                     "k"
-                                                                                                                     "s"
-                                                                                                                     " "
-                                                                                                                     "i"
-                                                                                                                     "n"
-                                                                                                                     " "
-                                                                                                                     "a"
-                                                                                                                     "n"
-                                                                                                                     " "
-                                                                                                                     "i"
-                                                                                                                     "n"
-                                                                                                                     "t"
-                                                                                                                     "e"
-                                                                                                                     "r"
-                                                                                                                     "i"
-                                                                                                                     "m"
-                                                                                                                     " "
-                                                                                                                     "a"
-                                                                                                                     "n"
-                                                                                                                     "s"
-                                                                                                                     "w"
-                                                                                                                     "e"
-                                                                                                                     "r",
-                                                                                                                     "H"
-                                                                                                                     "T"
-                                                                                                                     "T"
-                                                                                                                     "P"
-                                                                                                                     "/"
-                                                                                                                     "1"
-                                                                                                                     "."
-                                                                                                                     "1"
-                                                                                                                     " "
-                                                                                                                     "1"
-                                                                                                                     "0"
-                                                                                                                     "0"
-                                                                                                                     " "
-                                                                                                                     "C"
-                                                                                                                     "o"
-                                                                                                                     "n"
-                                                                                                                     "t"
-                                                                                                                     "i"
-                                                                                                                     "n"
-                                                                                                                     "u"
-                                                                                                                     "e"
-                                                                                                                     "\r\nTransfer-Encoding: chunked\r\n\r\n")
-                                                                                    X("a length in an interim answer", "HTTP/1.1 103 Hints\r\nContent-Length: 5\r\n\r\n") X(
-                                                                                        "a length on 101",
-                                                                                        "HTTP/1.1 101 "
-                                                                                        "Switching\r\nContent-Length: "
-                                                                                        "5\r\n\r\n") X("a bad final "
-                                                                                                       "head after an "
-                                                                                                       "interim one",
-                                                                                                       "HTTP/1.1 100 "
-                                                                                                       "Continue\r\n\r"
-                                                                                                       "\nHTTP/3.0 200 "
-                                                                                                       "OK\r\n\r\n")
-#define C H "Transfer-Encoding: chunked\r\n\r\n"
-                                                                                        X("a chunk without a size", C "\r\n") X("a chunk size that isn't one", C "xyz\r\n") X(
-                                                                                            "a negative chunk size",
-                                                                                            C "-1\r\n")
-                                                                                            X("a chunk size with 0x", C "0x2\r\nok\r\n0\r\n\r\n") X(
-                                                                                                "a space before the "
-                                                                                                "chunk size",
-                                                                                                C
-                                                                                                " 2\r\nok\r\n0\r\n\r\n") X("a space after the chunk size",
-                                                                                                                           C "2 \r\nok\r\n0\r\n\r\n")
-                                                                                                X("a chunk size over "
-                                                                                                  "2^64",
-                                                                                                  C
-                                                                                                  "10000000000000002\r"
-                                                                                                  "\nok\r\n0\r\n\r\n") X("bare LF after the chunk size",
-                                                                                                                         C
-                                                                                                                         "2\nok\r\n0\r\n\r\n")
-                                                                                                    X("CR without LF "
-                                                                                                      "after the chunk "
-                                                                                                      "size",
-                                                                                                      C "2\rok\r\n0\r\n"
-                                                                                                        "\r\n")
-                                                                                                        X("a chunk "
-                                                                                                          "longer than "
-                                                                                                          "it said",
-                                                                                                          C
-                                                                                                          "2\r\noks\r\n"
-                                                                                                          "0\r\n\r\n") X("bare LF after the chunk",
-                                                                                                                         C
-                                                                                                                         "2\r\nok\n0\r\n\r\n")
-                                                                                                            X("bare LF "
-                                                                                                              "at the "
-                                                                                                              "end of "
-                                                                                                              "chunks",
-                                                                                                              C
-                                                                                                              "2\r\nok"
-                                                                                                              "\r\n0\r"
-                                                                                                              "\n\n") X("bare LF after the last size",
-                                                                                                                        C
-                                                                                                                        "2\r\nok\r\n0\n\r\n")
-                                                                                                                X("bare"
-                                                                                                                  " LF "
-                                                                                                                  "afte"
-                                                                                                                  "r a "
-                                                                                                                  "trai"
-                                                                                                                  "ler",
-                                                                                                                  C
-                                                                                                                  "2\r"
-                                                                                                                  "\nok"
-                                                                                                                  "\r\n"
-                                                                                                                  "0\r"
-                                                                                                                  "\nA:"
-                                                                                                                  " b\n"
-                                                                                                                  "\r"
-                                                                                                                  "\n")
-                                                                                                                    X("bare LF after the trailers",
-                                                                                                                      C
-                                                                                                                      "2\r\nok\r\n0\r\nA: b\r\n\n")
-                                                                                                                        X("a trailer that is none",
-                                                                                                                          C
-                                                                                                                          "0\r\nnonsense\r\n\r\n")
-#undef X
+    ROW("garbage", "garbage"),
+    ROW("TLS", "\x15\x03\x01\x02\x02\x50"),
+    ROW("an empty line first", "\r\n" H "\r\n"),
+    ROW("a bare LF first", "\n" H "\r\n"),
+    ROW("HTTP/2.0", "HTTP/2.0 200 OK\r\n\r\n"),
+    ROW("HTTP/0.9", "HTTP/0.9 200 OK\r\n\r\n"),
+    ROW("HTTP/1.2", "HTTP/1.2 200 OK\r\n\r\n"),
+    ROW("HTTP/11.1", "HTTP/11.1 200 OK\r\n\r\n"),
+    ROW("lower case", "http/1.1 200 OK\r\n\r\n"),
+    ROW("two spaces", "HTTP/1.1  200 OK\r\n\r\n"),
+    ROW("a tab", "HTTP/1.1\t200 OK\r\n\r\n"),
+    ROW("no status", "HTTP/1.1 \r\n\r\n"),
+    ROW("no status and no space", "HTTP/1.1\r\n\r\n"),
+    ROW("two digits", "HTTP/1.1 20 OK\r\n\r\n"),
+    ROW("four digits", "HTTP/1.1 2000 OK\r\n\r\n"),
+    ROW("a sign", "HTTP/1.1 +20 OK\r\n\r\n"),
+    ROW("hexadecimal", "HTTP/1.1 0x1 OK\r\n\r\n"),
+    ROW("status 099", "HTTP/1.1 099 OK\r\n\r\n"),
+    ROW("status 600", "HTTP/1.1 600 OK\r\n\r\n"),
+    ROW("status 000", "HTTP/1.1 000 OK\r\n\r\n"),
+    ROW("a tab after the status", "HTTP/1.1 200\tOK\r\n\r\n"),
+    ROW("NUL in the reason", "HTTP/1.1 200 O\0K\r\n\r\n"),
+    ROW("bare CR in the reason", "HTTP/1.1 200 O\rK\r\n\r\n"),
+    ROW("an escape in the reason", "HTTP/1.1 200 \x1b[2J\r\n\r\n"),
+    ROW("bare LF after the status line", "HTTP/1.1 200 OK\nA: b\r\n\r\n"),
+    ROW("bare LF after a field", H "A: b\nC: d\r\n\r\n"),
+    ROW("bare LF at the end", H "A: b\r\n\n"),
+    ROW("bare CR in a value", H "A: b\rC: d\r\n\r\n"),
+    ROW("bare CR before the end", H "A: b\r\r\n\r\n"),
+    ROW("NUL in a value", H "A: b\0c\r\n\r\n"),
+    ROW("DEL in a value", H "A: b\x7f\r\n\r\n"),
+    ROW("NUL in a name", H "A\0B: c\r\n\r\n"),
+    ROW("a fold with a space", H "A: b\r\n c\r\n\r\n"),
+    ROW("a fold with a tab", H "A: b\r\n\tc\r\n\r\n"),
+    ROW("a folded length", H "A: b\r\n Content-Length: 5\r\n\r\nhello"),
+    ROW("a fold after the status line", H " A: b\r\n\r\n"),
+    ROW("a fold of white space only", H "A: b\r\n \r\n\r\n"),
+    ROW("a space before the colon", H "Content-Length : 0\r\n\r\n"),
+    ROW("a tab before the colon", H "A\t: 0\r\n\r\n"),
+    ROW("a space in a name", H "A B: c\r\n\r\n"),
+    ROW("no colon", H "Abc\r\n\r\n"),
+    ROW("an empty name", H ": b\r\n\r\n"),
+    ROW("a name of UTF-8", H "\xc3\xa4: b\r\n\r\n"),
+    ROW("two lengths", H "Content-Length: 2\r\nContent-Length: 2\r\n\r\nok"),
+    ROW("two different lengths", H "Content-Length: 2\r\nContent-Length: 3\r\n\r\nok"),
+    ROW("a list of lengths", H "Content-Length: 2, 2\r\n\r\nok"),
+    ROW("a negative length", H "Content-Length: -1\r\n\r\n"),
+    ROW("a length with a sign", H "Content-Length: +2\r\n\r\nok"),
+    ROW("a length in hexadecimal", H "Content-Length: 0x2\r\n\r\nok"),
+    ROW("an empty length", H "Content-Length:\r\n\r\n"),
+    ROW("a length with a space in it", H "Content-Length: 1 2\r\n\r\nok"),
+    ROW("a length over 2^63", H "Content-Length: 9223372036854775808\r\n\r\n"),
+    ROW("a length over 2^64", H "Content-Length: 18446744073709551618\r\n\r\n"),
+    ROW("length and chunks", H "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    ROW("chunks and length", H "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"),
+    ROW("chunked twice", H "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    ROW("chunked, chunked", H "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"),
+    ROW("gzip, chunked", H "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+    ROW("chunked, gzip", H "Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"),
+    ROW("identity", H "Transfer-Encoding: identity\r\n\r\n"),
+    ROW("xchunked", H "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"),
+    ROW("quoted chunked", H "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n"),
+    ROW("an empty coding", H "Transfer-Encoding:\r\n\r\n"),
+    ROW("chunked;q=1", H "Transfer-Encoding: chunked;q=1\r\n\r\n0\r\n\r\n"),
+    ROW("chunks for HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    ROW("a hop that must not be one", H "Connection: content-length\r\nContent-Length: 0\r\n\r\n"),
+    ROW("Connection is no list of tokens", H "Connection: a b@\r\nContent-Length: 0\r\n\r\n"),
+    ROW("chunks in an interim answer", "HTTP/1.1 100 Continue\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    ROW("a length in an interim answer", "HTTP/1.1 103 Hints\r\nContent-Length: 5\r\n\r\n"),
+    ROW("a length on 101", "HTTP/1.1 101 Switching\r\nContent-Length: 5\r\n\r\n"),
+    ROW("a bad final head after an interim one", "HTTP/1.1 100 Continue\r\n\r\nHTTP/3.0 200 OK\r\n\r\n"),
+    ROW("a chunk without a size", C "\r\n"),
+    ROW("a chunk size that isn't one", C "xyz\r\n"),
+    ROW("a negative chunk size", C "-1\r\n"),
+    ROW("a chunk size with 0x", C "0x2\r\nok\r\n0\r\n\r\n"),
+    ROW("a space before the chunk size", C " 2\r\nok\r\n0\r\n\r\n"),
+    ROW("a space after the chunk size", C "2 \r\nok\r\n0\r\n\r\n"),
+    ROW("a chunk size over 2^64", C "10000000000000002\r\nok\r\n0\r\n\r\n"),
+    ROW("bare LF after the chunk size", C "2\nok\r\n0\r\n\r\n"),
+    ROW("CR without LF after the chunk size", C "2\rok\r\n0\r\n\r\n"),
+    ROW("a chunk longer than it said", C "2\r\noks\r\n0\r\n\r\n"),
+    ROW("bare LF after the chunk", C "2\r\nok\n0\r\n\r\n"),
+    ROW("bare LF at the end of chunks", C "2\r\nok\r\n0\r\n\n"),
+    ROW("bare LF after the last size", C "2\r\nok\r\n0\n\r\n"),
+    ROW("bare LF after a trailer", C "2\r\nok\r\n0\r\nA: b\n\r\n"),
+    ROW("bare LF after the trailers", C "2\r\nok\r\n0\r\nA: b\r\n\n"),
+    ROW("a trailer that is none", C "0\r\nnonsense\r\n\r\n"),
 };
 
 static void hostile_answers_are_broken_however_they_are_split(void **state)
