@@ -247,30 +247,27 @@ static bool path_covers(hx_slice a, hx_slice b)
     return !hx_slice_next(&b, '/', &right);
 }
 
-/* `method` NULL: all unsafe ones. */
-static bool covers(const hx_policy *earlier, const hx_policy *later, const hx_slice *method)
+static bool takes(const hx_policy *route, hx_slice method)
 {
-    if (earlier->path.len == 0 || !path_covers(earlier->path, later->path)) return false;
-    if (earlier->method_count == 0) return !method || !hx_method_is_safe(*method);
-    if (!method) return false;
-    for (size_t i = 0; i < earlier->method_count; i++)
-        if (hx_slice_eq(earlier->methods[i], *method)) return true;
+    if (route->method_count == 0) return !hx_method_is_safe(method);
+    for (size_t i = 0; i < route->method_count; i++)
+        if (hx_slice_eq(route->methods[i], method)) return true;
     return false;
 }
 
 /* The last of the earlier routes that together leave nothing for this one; NULL when something is left. */
 static const hx_policy *covered_by(const hx_policy_set *set, size_t route)
 {
-    const hx_policy *later = &set->routes[route], *last = NULL;
-    size_t methods = later->method_count == 0 ? 1 : later->method_count;
-    for (size_t m = 0; m < methods; m++) {
-        const hx_slice *method = later->method_count == 0 ? NULL : &later->methods[m];
-        size_t i = 0;
-        while (i < route && !covers(&set->routes[i], later, method)) i++;
-        if (i == route) return NULL;
-        if (!last || &set->routes[i] > last) last = &set->routes[i];
+    const hx_policy *later = &set->routes[route];
+    uint32_t left = ((uint32_t)1 << later->method_count) - 1; /* a bit for each of its methods */
+    for (const hx_policy *earlier = set->routes; earlier < later; earlier++) {
+        if (earlier->path.len == 0 || !path_covers(earlier->path, later->path)) continue;
+        for (size_t m = 0; m < later->method_count; m++)
+            if (takes(earlier, later->methods[m])) left &= ~((uint32_t)1 << m);
+        /* All unsafe methods are more than any list of them. */
+        if (later->method_count == 0 ? earlier->method_count == 0 : left == 0) return earlier;
     }
-    return last;
+    return NULL;
 }
 
 static void refuse_unreachable(hx_loader *loader, const hx_yaml *list)

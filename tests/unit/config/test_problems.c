@@ -69,8 +69,8 @@ static const char *name_at(size_t i, const void *names)
 static void the_nearest_name_is_a_typing_error_away(void **state)
 {
     (void)state;
-    static const char *const names[] = {"lifetime", "lease",           NULL, "wait", "on_duplicate",
-                                        "upstream", "upstream_timeout"};
+    static const char *const names[] = {"lifetime",         "lease", NULL, "wait", "on_duplicate", "upstream",
+                                        "upstream_timeout", "min"};
     static const struct {
         const char *word, *nearest;
     } cases[] = {
@@ -82,6 +82,9 @@ static void the_nearest_name_is_a_typing_error_away(void **state)
         {"wiat", "wait"},
         {"upstreams", "upstream"},
         {"upstreamtimeout", "upstream_timeout"},
+        {"mni", "min"},
+        {"mxn", "min"},
+        {"nmi", NULL},
         {"colour", NULL},
         {"x", NULL},
         {"", NULL},

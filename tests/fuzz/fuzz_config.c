@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any bytes as a configuration: a whole one, in which every promise of config.h holds, or lines that say what is wrong,
+ * without a byte that could move a terminal's cursor. */
+#include "base/check.h"
+#include "config/config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_policy(const hx_config *config, const hx_policy *policy)
+{
+    HX_CHECK(policy->upstream < config->upstream_count);
+    HX_CHECK(policy->principal_count > 0 && policy->principal_count <= HX_PRINCIPAL_SOURCES_MAX);
+    HX_CHECK(policy->key.len_min >= 1 && policy->key.len_min <= policy->key.len_max);
+    HX_CHECK(policy->lifetime >= policy->lease + policy->upstream_timeout);
+    HX_CHECK(policy->rule_version == hx_policy_version(policy));
+}
+
+static void check_config(const hx_config *config)
+{
+    const hx_policy_set *set = &config->policies;
+    HX_CHECK(config->listen_count > 0 && config->upstream_count > 0 && config->store.len > 0);
+    HX_CHECK(config->workers >= 1 && config->workers <= 64);
+    check_policy(config, &set->defaults);
+    for (size_t i = 0; i < set->count; i++) {
+        check_policy(config, &set->routes[i]);
+        HX_CHECK(set->routes[i].name.len > 0 && set->routes[i].name.len <= 255);
+        HX_CHECK(set->routes[i].path.len > 0 && set->routes[i].path.ptr[0] == '/');
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const hx_config_overrides flags = {.upstream = size % 2 ? "http://127.0.0.1:3000" : NULL, .dev = size % 3 == 0};
+    hx_buf errors;
+    hx_buf_init(&errors, NULL, 64u * 1024u);
+    hx_config *config = hx_config_parse("f", (hx_slice){(const char *)data, size}, &flags, &errors);
+    HX_CHECK((config == NULL) == (errors.len > 0));
+    for (size_t i = 0; i < errors.len; i++) HX_CHECK(errors.data[i] == '\n' || (unsigned char)errors.data[i] >= 0x20);
+    if (config) check_config(config);
+    hx_config_free(&config);
+    hx_buf_free(&errors);
+    hx_arena_pool_drain();
+    return 0;
+}
