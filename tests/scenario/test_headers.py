@@ -13,7 +13,8 @@ EXACT = [
     ("date", "Thu, 19 Feb 2026 12:00:00 GMT"), ("X-Second", "2"), ("x-first", "1"), ("X-DUPLICATE", "b"),
     ("Location", "/refunds/rf_1"), ("x-duplicate", "a"), ("ETag", 'W/"v1"'), ("Content-Type", "text/plain; charset=x"),
     ("X-Empty", ""), ("X-Inner", "two  spaces,\tand a tab"), ("X-Latin", "caf\xe9"), ("Link", "</a>; rel=self"),
-    ("Link", "</b>; rel=next"), ("Vary", "Accept"), ("Cache-Control", "no-store"), ("WWW-Authenticate", 'Basic realm="a"'),
+    ("Link", "</b>; rel=next"), ("Vary", "Accept"), ("Cache-Control", "no-store"),
+    ("WWW-Authenticate", 'Basic realm="a"'),
 ]
 
 

@@ -44,7 +44,8 @@ def test_two_key_lines_are_refused(gateway, upstream, key):
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize("length, spelling", [(1, str), (15, str), (15, quoted), (256, str), (256, quoted), (4000, str)])
+@pytest.mark.parametrize("length, spelling", [(1, str), (15, str), (15, quoted), (256, str), (256, quoted),
+                                              (4000, str)])
 def test_keys_too_short_or_too_long_are_refused(gateway, upstream, length, spelling):
     gateway.post("/refunds", key=spelling("k" * length), json={}).refuses(400, INVALID)
     assert upstream.requests == []
