@@ -49,15 +49,13 @@ class Hold:
         self.upstream = upstream
         self.path = path
         self.arrived = 0
-        self.released = False
+        self.released = threading.Event()
 
     def wait_arrived(self, count=1):
         self.upstream.wait(lambda: self.arrived >= count, f"{count} requests arriving at {self.path}")
 
     def release(self):
-        with self.upstream.changed:
-            self.released = True
-            self.upstream.changed.notify_all()
+        self.released.set()
 
 
 class Exchange:
@@ -273,7 +271,7 @@ class Upstream:
                 return
             hold.arrived += 1
             self.changed.notify_all()
-            self.changed.wait_for(lambda: hold.released or self._closing, timeout=HANG_S)
+        hold.released.wait(timeout=HANG_S)
 
     @contextlib.contextmanager
     def hold(self, path):
@@ -338,6 +336,8 @@ class Upstream:
         with self.changed:
             self._closing = True
             self.changed.notify_all()
+            for hold in self._holds.values():
+                hold.release()
             for sock in self._open.values():
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
