@@ -11,6 +11,7 @@ import collections
 import os
 import queue
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,7 @@ class Bench:
             self.environment[name] = ":".join(filter(None, [os.environ.get(name), extra]))
         self.results = collections.Counter()
         self.failures = []
+        self.kinds = collections.Counter()
         self.refused = self.through = 0
         self.lock = threading.Lock()
         self.started = time.monotonic()
@@ -106,8 +108,10 @@ class Bench:
         self.results[mode, label, verdict] += 1
         if verdict == "FAIL":
             self.failures.append((text, label, answer))
-            if len(self.failures) <= 20:
-                print(f"\n{text} ({label}): {answer}\n  repeat: {self.repeat(text)}", flush=True)
+            kind = mode, label, re.sub(r"[0-9]+", "#", answer.split("|")[0])
+            self.kinds[kind] += 1
+            if self.kinds[kind] == 1 and len(self.kinds) <= 40:  # one of each kind, in full
+                print(f"\n{text}: {answer}\n  repeat: {self.repeat(text)}", flush=True)
         else:
             numbers = dict(word.split("=") for word in answer.rsplit(">", 1)[1].split())
             if mode == "full":
@@ -158,7 +162,7 @@ class Bench:
 
     def summary(self):
         labels = sorted({label for _, label, _ in self.results})
-        modes = [mode for mode in (*POINT_MODES, "short", "error", "full", "twice")
+        modes = [mode for mode in (*POINT_MODES, "short", "error", "full", "later", "twice")
                  if any(key[0] == mode for key in self.results)]
         if modes:
             print(f"  {'':<34}" + "".join(f"{mode:>8}" for mode in modes))
@@ -166,6 +170,8 @@ class Bench:
             counts = [sum(n for (m, l, v), n in self.results.items() if (m, l) == (mode, label) and v != "unreached")
                       for mode in modes]
             print(f"  {label:<34}" + "".join(f"{count or '':>8}" for count in counts))
+        for (mode, label, text), count in self.kinds.most_common(40):
+            print(f"  failed {count} times: {mode} {label}: {text[:200]}")
         reached = sum(n for (_, _, v), n in self.results.items() if v != "unreached")
         missed = sum(n for (_, _, v), n in self.results.items() if v == "unreached")
         print(f"  {reached} points tried, {missed} not reached (threads took another turn), "
@@ -186,11 +192,11 @@ def choose(labels, options):
     """Points are named by what they are: which number a call has in all depends on the turns that threads take."""
     counts = collections.Counter(labels)
     rng = random.Random(options.seed)
-    wanted = options.modes.split(",") if options.modes else [*POINT_MODES, "short", "error", "full", "twice"]
+    wanted = options.modes.split(",") if options.modes else [*POINT_MODES, "short", "error", "full", "later", "twice"]
     tries = []
     for label, points in sorted(counts.items()):
         for mode in wanted:
-            if mode == "twice" or (mode == "short" and not label.startswith("write")):
+            if mode in ("twice", "later") or (mode == "short" and not label.startswith("write")):
                 continue
             count = points if options.all else 8
             if mode == "short" or (mode == "error" and not options.all):
@@ -199,10 +205,18 @@ def choose(labels, options):
                 count = 12 if options.all else 1
             for number in spread(list(range(1, points + 1)), count):
                 tries.append((f"{mode}@{label}#{number}@{rng.randint(1, 1 << 30)}", mode, label))
+        if "later" in wanted:  # a kill, and a power cut soon after the next start: what the kill left unsynced is lost
+            for number in spread(list(range(1, points + 1)), points if options.all else 4):
+                for cut in ("drop", "torn"):
+                    seed = rng.randint(1, 1 << 30)
+                    soon = rng.choice((rng.randint(1, 12), rng.randint(12, 90)))
+                    text = f"after@{label}#{number}@{seed} {cut}@{soon}@{seed}"
+                    tries.append((text, "later", label))
     if "twice" in wanted:  # a crash while the start after a crash is at work
-        for _ in range(len(labels) // 2 if options.all else 30):
+        for _ in range(len(labels) if options.all else 60):
             number, seed = rng.randint(1, len(labels)), rng.randint(1, 1 << 30)
-            text = f"{rng.choice(('kill', 'torn'))}@{number}@{seed} {rng.choice(POINT_MODES)}@{rng.randint(1, 40)}@{seed + 1}"
+            modes = rng.choice(("kill", "after", "torn")), rng.choice(POINT_MODES)
+            text = f"{modes[0]}@{number}@{seed} {modes[1]}@{rng.randint(1, 40)}@{seed + 1}"
             tries.append((text, "twice", "any, then one of the next start"))
     rng.shuffle(tries)
     return tries
@@ -216,7 +230,8 @@ def main():
     bench = Bench(options, folder)
     try:
         if options.one:
-            run = subprocess.run(bench.command("try", "try", *" ".join(options.one).split()), env=bench.environment, text=True,
+            words = " ".join(options.one).split()
+            run = subprocess.run(bench.command("try", "try", *words), env=bench.environment, text=True,
                                  stdout=subprocess.PIPE)
             print(run.stdout, end="")
             return 0 if run.stdout.startswith(("ok", "unreached")) else 1

@@ -57,6 +57,8 @@ static name_change *newest_name;
 static unsigned saved_count;
 static char lost_folder[PATH_MAX];
 
+#define HANDED_DOWN "unsynced" /* in the lost folder */
+
 static _Noreturn void give_up(const char *what)
 {
     dprintf(STDERR_FILENO, "crash shim: %s: %s\n", what, strerror(errno));
@@ -68,11 +70,6 @@ static void *grab(size_t bytes)
     void *memory = calloc(1, bytes);
     if (!memory) give_up("out of memory");
     return memory;
-}
-
-void disk_init(const char *lost)
-{
-    snprintf(lost_folder, sizeof lost_folder, "%s", lost);
 }
 
 static file *file_of(int fd)
@@ -270,6 +267,92 @@ void disk_drop_file(int fd)
     const file *f = file_of(fd);
     undo_changes(f);
     forget_changes(f);
+}
+
+/* One row a change, oldest first, the old bytes behind it. */
+typedef struct {
+    bool is_name;
+    change change;
+    name_change name;
+    char path[PATH_MAX]; /* of the file */
+} row;
+
+static int handed_down(int flags)
+{
+    char path[PATH_MAX + sizeof HANDED_DOWN + 1];
+    snprintf(path, sizeof path, "%s/" HANDED_DOWN, lost_folder);
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0600);
+}
+
+static void put_row(int fd, const row *r, const void *old)
+{
+    if (syscall(SYS_write, fd, r, sizeof *r) != (long)sizeof *r) give_up("write");
+    if (r->change.old_len > 0 && syscall(SYS_write, fd, old, r->change.old_len) != (long)r->change.old_len)
+        give_up("write");
+}
+
+/* The lists are newest first. */
+static void put_changes(int fd, const change *c, row *r)
+{
+    if (!c) return;
+    put_changes(fd, c->older, r);
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", c->file->fd);
+    *r = (row){.change = *c};
+    ssize_t len = readlink(link, r->path, sizeof r->path - 1);
+    if (len > 0 && !strstr(r->path, " (deleted)")) put_row(fd, r, c->old);
+}
+
+static void put_names(int fd, const name_change *n, row *r)
+{
+    if (!n) return;
+    put_names(fd, n->older, r);
+    *r = (row){.is_name = true, .name = *n};
+    put_row(fd, r, NULL);
+}
+
+void disk_hand_down(void)
+{
+    static row r;
+    int fd = handed_down(O_CREAT | O_WRONLY | O_TRUNC);
+    if (fd < 0) give_up("can't hand down what is not synced");
+    put_changes(fd, newest, &r);
+    put_names(fd, newest_name, &r);
+}
+
+static void take_row(int fd, const row *r)
+{
+    if (r->is_name) {
+        name_change *n = grab(sizeof *n);
+        *n = r->name;
+        n->older = newest_name;
+        newest_name = n;
+        if (n->number > saved_count) saved_count = n->number;
+        return;
+    }
+    change *c = grab(sizeof *c + r->change.old_len);
+    *c = r->change;
+    if (syscall(SYS_read, fd, c->old, c->old_len) != (long)c->old_len) give_up("read");
+    int file_fd = (int)syscall(SYS_openat, AT_FDCWD, r->path, O_RDWR | O_CLOEXEC, 0);
+    if (file_fd < 0) { /* removed since */
+        free(c);
+        return;
+    }
+    c->file = file_of(file_fd);
+    syscall(SYS_close, file_fd);
+    c->older = newest;
+    newest = c;
+}
+
+void disk_init(const char *lost)
+{
+    static row r;
+    snprintf(lost_folder, sizeof lost_folder, "%s", lost);
+    int fd = handed_down(O_RDONLY);
+    if (fd < 0) return;
+    while (syscall(SYS_read, fd, &r, sizeof r) == (long)sizeof r) take_row(fd, &r);
+    syscall(SYS_close, fd);
+    close(handed_down(O_WRONLY | O_TRUNC)); /* a power cut, and the rest of them is as good as synced */
 }
 
 static uint64_t draw(uint64_t *state)

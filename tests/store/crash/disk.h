@@ -9,7 +9,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* Takes up what an earlier process of this machine left unsynced, if that was put into `lost_folder`. */
 void disk_init(const char *lost_folder);
+/* Puts there what is not synced: a process that is killed loses nothing, but the next one may see a power cut. */
+void disk_hand_down(void);
 
 /* Called before the change happens. */
 void disk_will_write(int fd, off_t at, size_t len);

@@ -233,6 +233,7 @@ static void try_line(char *line)
     clean();
     bool fired = false;
     for (unsigned i = 0; i < count; i++) {
+        chain[i].goes_on = i + 1 < count;
         pid_t child = start();
         if (child == 0) work(&chain[i]);
         int status = await(child);

@@ -37,6 +37,7 @@ typedef struct {
     char label[CRASH_LABEL_BYTES]; /* count only the points with this label; empty: all of them */
     uint64_t point;                /* 1 is the first */
     uint64_t seed;
+    int goes_on; /* another plan follows on the same files: what is not synced now can be lost then */
 } crash_plan;
 
 typedef struct {

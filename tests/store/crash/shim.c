@@ -41,8 +41,8 @@ EXPORT crash_shim_space_fn crash_shim_space;
 void crash_shim_arm(const crash_plan *wanted, crash_report *shared)
 {
     plan = *wanted;
-    modelled = plan.mode == CRASH_DROP || plan.mode == CRASH_TORN || plan.mode == CRASH_ERROR;
-    disk_init(plan.lost);
+    modelled = plan.mode == CRASH_DROP || plan.mode == CRASH_TORN || plan.mode == CRASH_ERROR || plan.goes_on;
+    if (modelled) disk_init(plan.lost);
     atomic_store(&shared->points, 0);
     atomic_store(&shared->fired, 0);
     atomic_store(&shared->failed_syncs, 0);
@@ -134,7 +134,9 @@ static bool begin(const char *verb, const char *path)
     bool sync = strstr(verb, "sync") != NULL;
     atomic_store(&report->fired, n);
     switch (plan.mode) {
-    case CRASH_KILL: die();
+    case CRASH_KILL:
+        if (modelled) disk_hand_down();
+        die();
     case CRASH_DROP: disk_drop(); die();
     case CRASH_TORN:
         if (!sync) return true;
@@ -153,7 +155,10 @@ static bool begin(const char *verb, const char *path)
 static long finish(long result)
 {
     int error = errno;
-    if (at_point && plan.mode == CRASH_AFTER) die();
+    if (at_point && plan.mode == CRASH_AFTER) {
+        if (modelled) disk_hand_down();
+        die();
+    }
     if (at_point && plan.mode == CRASH_TORN) {
         disk_tear(plan.seed);
         die();
@@ -355,6 +360,11 @@ EXPORT int creat(const char *name, mode_t mode)
     return open_any(AT_FDCWD, name, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
 
+EXPORT int creat64(const char *name, mode_t mode)
+{
+    return creat(name, mode);
+}
+
 static int resize_any(int fd, off_t size)
 {
     char path[PATH_MAX];
@@ -386,6 +396,11 @@ EXPORT int truncate(const char *name, off_t size)
     close(fd);
     errno = error;
     return result;
+}
+
+EXPORT int truncate64(const char *name, off_t size)
+{
+    return truncate(name, size);
 }
 
 static int allocate_any(int fd, int mode, off_t at, off_t len)
@@ -552,6 +567,21 @@ EXPORT int statvfs(const char *restrict name, struct statvfs *restrict out)
     return result;
 }
 
+/* On 64-bit machines the two kinds of names mean the same; which one a program has follows from how it was compiled. */
+_Static_assert(sizeof(off_t) == sizeof(off64_t) && sizeof(struct statvfs) == sizeof(struct statvfs64) &&
+                   sizeof(struct statfs) == sizeof(struct statfs64),
+               "the shim is for 64-bit machines");
+
+EXPORT int fstatvfs64(int fd, struct statvfs64 *out)
+{
+    return fstatvfs(fd, (struct statvfs *)(void *)out);
+}
+
+EXPORT int statvfs64(const char *restrict name, struct statvfs64 *restrict out)
+{
+    return statvfs(name, (struct statvfs *)(void *)out);
+}
+
 EXPORT int fstatfs(int fd, struct statfs *out)
 {
     if (syscall(SYS_fstatfs, fd, out) != 0) return -1;
@@ -566,6 +596,16 @@ EXPORT int statfs(const char *name, struct statfs *out)
     return 0;
 }
 
+EXPORT int fstatfs64(int fd, struct statfs64 *out)
+{
+    return fstatfs(fd, (struct statfs *)(void *)out);
+}
+
+EXPORT int statfs64(const char *name, struct statfs64 *out)
+{
+    return statfs(name, (struct statfs *)(void *)out);
+}
+
 /* What would go past the counter. */
 EXPORT void *mmap(void *at, size_t len, int protection, int flags, int fd, off_t offset)
 {
@@ -573,6 +613,11 @@ EXPORT void *mmap(void *at, size_t len, int protection, int flags, int fd, off_t
     if (fd >= 0 && (protection & PROT_WRITE) && (flags & MAP_SHARED) && path_of_fd(fd, path))
         unseen("a writable shared mapping", path);
     return (void *)syscall(SYS_mmap, at, len, protection, flags, fd, offset);
+}
+
+EXPORT void *mmap64(void *at, size_t len, int protection, int flags, int fd, off64_t offset)
+{
+    return mmap(at, len, protection, flags, fd, offset);
 }
 
 EXPORT ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at, size_t len, unsigned flags)
@@ -619,4 +664,9 @@ EXPORT FILE *fopen(const char *restrict name, const char *restrict mode)
     if (strpbrk(mode, "wa+") && path_of(AT_FDCWD, name, path)) unseen("fopen", path);
     if (!real) *(void **)&real = dlsym(RTLD_NEXT, "fopen");
     return real(name, mode);
+}
+
+EXPORT FILE *fopen64(const char *restrict name, const char *restrict mode)
+{
+    return fopen(name, mode);
 }
