@@ -3,20 +3,14 @@
 #include "base/check.h"
 #include "cmd/cmd.h"
 
-#include <string.h>
-
 int main(int argc, char **argv)
 {
     if (argc < 2) {
         hx_cmd_overview(stdout);
         return HX_EXIT_OK;
     }
-    const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
-    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
-    const hx_cmd *cmd = hx_cmd_find(name);
-    if (!cmd) return hx_cmd_unknown(name);
-    argv[1] = (char *)(uintptr_t)cmd->name;
+    const hx_cmd *cmd = hx_cmd_find(argv[1]);
+    if (!cmd) return hx_cmd_unknown(argv[1]);
     int code = cmd->run(argc - 1, argv + 1);
     /* A full disk behind a redirection must not look like success. */
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -27,7 +27,7 @@ typedef struct {
     bool hidden;
 } hx_cmd;
 
-const hx_cmd *hx_cmd_find(const char *name); /* NULL when there is none */
+const hx_cmd *hx_cmd_find(const char *name); /* NULL when there is none; --help and --version are commands too */
 const hx_cmd *hx_cmd_all(size_t *count);
 
 /* Reads the flags that the row of the command argv[0] names; for each calls take(user, flag's name, value or NULL).

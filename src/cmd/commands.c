@@ -19,9 +19,9 @@ static const hx_cmd commands[] = {
         .run = hx_cmd_serve,
         .summary = "stand in front of an application and keep the Idempotency-Key contract",
         .usage = "hapax serve --upstream URL | --config FILE",
-        .details = "Without a file every keyed request but GET, HEAD, OPTIONS and TRACE is protected, and the others pass.\n"
-                   "Ends on SIGTERM or SIGINT, after what is under way. Exit codes: 0 done, 2 usage or configuration,\n"
-                   "3 store, 4 address in use, 70 a bug of ours.",
+        .details = "Without a file every keyed request but GET, HEAD, OPTIONS and TRACE is protected, and the\n"
+                   "others pass. Ends on SIGTERM or SIGINT, after what is under way. Exit codes: 0 done, 2 usage or\n"
+                   "configuration, 3 store, 4 address in use, 70 a bug of ours.",
         .flags = serve_flags,
     },
     {
@@ -69,6 +69,8 @@ const hx_cmd *hx_cmd_all(size_t *count)
 
 const hx_cmd *hx_cmd_find(const char *name)
 {
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(commands[i].name, name) == 0) return &commands[i];
     return NULL;

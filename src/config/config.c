@@ -158,7 +158,7 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_STORE: read_store(loader, option, node); break;
     case HX_OPTION_LISTEN: read_listen(loader, option, node); break;
     case HX_OPTION_UPSTREAMS: read_upstreams(loader, option, node); break;
-    case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
+    case HX_OPTION_LIMITS: hx_loader_numbers(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
     case HX_OPTION_UPSTREAM:
     case HX_OPTION_MATCH:
     case HX_OPTION_PRINCIPALS:
@@ -181,27 +181,39 @@ void hx_loader_bounded_text(hx_loader *loader, const hx_option *option, const hx
                             .ptr);
 }
 
+/* The row of an option; NULL, and it is told, when there is none of that name here. */
+static const hx_option *known(hx_loader *loader, const hx_yaml *key, hx_option_place place)
+{
+    if (key->refused) return NULL;
+    const hx_option *option = hx_option_find(place, key->text);
+    hx_arena *arena = &loader->config->arena;
+    if (!option)
+        hx_problem_at(&loader->problems, key->line, key->column, "unknown option %s%s", hx_quoted(arena, key->text),
+                      hx_option_hint(place, key->text, arena));
+    return option;
+}
+
 void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place place, bool shared, void *owner)
 {
     for (const hx_yaml *value = map->first; value; value = value->next) {
-        const hx_yaml *key = value->key;
-        if (key->refused) continue;
-        const hx_option *option = hx_option_find(place, key->text);
-        hx_arena *arena = &loader->config->arena;
-        if (!option)
-            hx_problem_at(&loader->problems, key->line, key->column, "unknown option %s%s", hx_quoted(arena, key->text),
-                          hx_option_hint(place, key->text, arena));
-        else if (shared && (option->flags & HX_OPTION_ALONE))
-            hx_problem_at(&loader->problems, key->line, key->column, "\"%s\" belongs to one route, not to \"defaults\"",
-                          option->name);
+        const hx_option *option = known(loader, value->key, place);
+        if (!option) continue;
+        if (shared && (option->flags & HX_OPTION_ALONE))
+            hx_problem_at(&loader->problems, value->key->line, value->key->column,
+                          "\"%s\" belongs to one route, not to \"defaults\"", option->name);
         else
             read_one(loader, option, value, owner);
     }
 }
 
-void hx_loader_map(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place, void *owner)
+void hx_loader_numbers(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place,
+                       void *owner)
 {
-    if (hx_loader_is(loader, option, node, HX_YAML_MAP)) hx_loader_options(loader, node, place, false, owner);
+    if (!hx_loader_is(loader, option, node, HX_YAML_MAP)) return;
+    for (const hx_yaml *value = node->first; value; value = value->next) {
+        const hx_option *number = known(loader, value->key, place);
+        if (number) read_number(loader, number, value, owner);
+    }
 }
 
 static unsigned processors(void)

@@ -24,7 +24,9 @@ bool hx_loader_text(hx_loader *loader, const hx_option *option, const hx_yaml *n
 void hx_loader_bounded_text(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *out);
 /* Reads every option in a map into `owner`; `shared`: the map is `defaults`. */
 void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place place, bool shared, void *owner);
-void hx_loader_map(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place, void *owner);
+/* The same for a map below an option, whose own options are all numbers. */
+void hx_loader_numbers(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place,
+                       void *owner);
 
 /* Reads UPSTREAM, MATCH, PRINCIPALS and KEY. */
 void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);

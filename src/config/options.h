@@ -36,16 +36,16 @@ typedef enum {
 enum { HX_OPTION_RELOAD = 1, HX_OPTION_ALONE = 2 };
 
 typedef struct {
-    hx_option_place place;
     const char *name;
+    hx_option_place place;
     hx_option_type type;
     size_t offset; /* in hx_config, hx_limits, hx_policy or hx_key_rules, by its place */
     size_t bytes;
     uint64_t low, high;
     const char *words; /* "replay|reject|noop" */
     const char *fallback;
-    unsigned flags;
     const char *text;
+    unsigned flags;
 } hx_option;
 
 const hx_option *hx_options(size_t *count);

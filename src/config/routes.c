@@ -65,7 +65,7 @@ static bool same_principal(const hx_principal_source *a, const hx_principal_sour
 static void add_principal(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_slice text;
-    hx_principal_source source;
+    hx_principal_source source = {0};
     if (!hx_loader_text(loader, option, node, &text)) return;
     const char *wrong = NULL;
     if (!read_principal(text, &source))
@@ -120,7 +120,7 @@ static bool is_well(hx_loader *loader, const hx_yaml *node, hx_option_place plac
 static void read_key(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_key_rules *key = &policy->key;
-    hx_loader_map(loader, option, node, HX_PLACE_KEY, key);
+    hx_loader_numbers(loader, option, node, HX_PLACE_KEY, key);
     if (!is_well(loader, node, HX_PLACE_KEY, "min") || !is_well(loader, node, HX_PLACE_KEY, "max") ||
         !is_well(loader, node, HX_PLACE_KEY, "format"))
         return;
@@ -221,13 +221,13 @@ static void refuse_same_names(hx_loader *loader, const hx_yaml *list)
     const hx_policy_set *set = &loader->config->policies;
     hx_map *seen = hx_map_new();
     const hx_yaml *node = list->first;
-    for (size_t i = 0; i < set->count; i++, node = node->next) {
-        const hx_yaml *name = hx_yaml_get(node, "name"), *match = hx_yaml_get(node, "match");
-        const hx_yaml *at = name ? name : match;
+    for (size_t i = 0; i < set->count && node; i++, node = node->next) {
+        hx_yaml *name = hx_yaml_get(node, "name"), *match = hx_yaml_get(node, "match");
+        hx_yaml *at = name ? name : match;
         if (set->routes[i].name.len == 0 || !at) continue;
         const hx_yaml *before = hx_map_get(seen, set->routes[i].name);
         if (!before)
-            hx_map_put(seen, set->routes[i].name, (void *)(uintptr_t)at);
+            hx_map_put(seen, set->routes[i].name, at);
         else if (name || !hx_slice_eq(before->key->text, HX_LIT("match"))) /* two of `match` are told as such */
             hx_problem_at(&loader->problems, at->line, at->column, "route %s is given twice; it is also on line %u",
                           hx_quoted(&loader->config->arena, set->routes[i].name), before->line);
@@ -274,7 +274,7 @@ static void refuse_unreachable(hx_loader *loader, const hx_yaml *list)
 {
     const hx_policy_set *set = &loader->config->policies;
     const hx_yaml *node = list->first;
-    for (size_t i = 0; i < set->count; i++, node = node->next) {
+    for (size_t i = 0; i < set->count && node; i++, node = node->next) {
         if (set->routes[i].path.len == 0) continue;
         const hx_policy *earlier = covered_by(set, i);
         const hx_yaml *match = hx_yaml_get(node, "match");
