@@ -36,7 +36,7 @@ typedef struct change {
     off_t size_before;
     bool shrinks;
     size_t old_len;
-    unsigned char old[];
+    unsigned char *old; /* behind it */
 } change;
 
 typedef enum { MADE, MADE_FOLDER, REMOVED, MOVED } name_kind;
@@ -104,7 +104,8 @@ static void note(int fd, off_t at, size_t len, bool shrinks)
                   .len = len,
                   .size_before = st.st_size,
                   .shrinks = shrinks,
-                  .old_len = old_len};
+                  .old_len = old_len,
+                  .old = (unsigned char *)(c + 1)};
     for (size_t done = 0; done < old_len;) {
         ssize_t got = syscall(SYS_pread64, f->fd, c->old + done, old_len - done, at + (off_t)done);
         if (got <= 0) give_up("pread");
@@ -332,6 +333,7 @@ static void take_row(int fd, const row *r)
     }
     change *c = grab(sizeof *c + r->change.old_len);
     *c = r->change;
+    c->old = (unsigned char *)(c + 1);
     if (syscall(SYS_read, fd, c->old, c->old_len) != (long)c->old_len) give_up("read");
     int file_fd = (int)syscall(SYS_openat, AT_FDCWD, r->path, O_RDWR | O_CLOEXEC, 0);
     if (file_fd < 0) { /* removed since */
