@@ -202,7 +202,7 @@ static void begin_exchange(hx_wire *wire, hx_exchange *exchange, bool reused)
 
 static uv_buf_t uv_buf_of(hx_slice bytes)
 {
-    return (uv_buf_t){.base = (char *)(uintptr_t)bytes.ptr, .len = bytes.len};
+    return (uv_buf_t){.base = (char *)bytes.ptr, .len = bytes.len};
 }
 
 /* False: the connection took nothing and is closed; the exchange is as it was. */

@@ -42,7 +42,10 @@ static void move(hx_wire *wire, hx_wire_state state)
 void hx_upstream_let_go(hx_upstream *upstream)
 {
     if (--upstream->holds > 0) return;
-    for (hx_link *link; (link = hx_list_take(&upstream->spare));) free(HX_OWNER(link, hx_wire, link));
+    for (hx_wire *wire = upstream->spare, *next; wire; wire = next) {
+        next = wire->next_spare;
+        free(wire);
+    }
     free(upstream);
 }
 
@@ -54,7 +57,8 @@ static void closed(uv_handle_t *handle)
     hx_buf_free(&wire->waiting);
     if (upstream->spare_count < SPARE_MAX) {
         upstream->spare_count++;
-        hx_list_append(&upstream->spare, &wire->link);
+        wire->next_spare = upstream->spare;
+        upstream->spare = wire;
     } else {
         free(wire);
     }
@@ -78,10 +82,14 @@ void hx_pool_close_all(hx_upstream *upstream)
 
 static hx_wire *new_wire(hx_upstream *upstream)
 {
-    hx_link *link = hx_list_take(&upstream->spare);
-    hx_wire *wire = link ? HX_OWNER(link, hx_wire, link) : malloc(sizeof *wire);
-    if (!wire) hx_fatal(HX_EXIT_BUG, "out of memory (a connection)");
-    if (link) upstream->spare_count--;
+    hx_wire *wire = upstream->spare;
+    if (wire) {
+        upstream->spare = wire->next_spare;
+        upstream->spare_count--;
+    } else {
+        wire = malloc(sizeof *wire);
+        if (!wire) hx_fatal(HX_EXIT_BUG, "out of memory (a connection)");
+    }
     *wire = (hx_wire){.upstream = upstream, .state = HX_WIRE_CONNECTING};
     uv_loop_t *loop = hx_loop_uv(upstream->loop);
     int result = upstream->target.is_unix ? uv_pipe_init(loop, &wire->uv.pipe, 0) : uv_tcp_init(loop, &wire->uv.tcp);
@@ -98,13 +106,13 @@ static hx_wire *new_wire(hx_upstream *upstream)
 }
 
 static void connect_or_look_up(hx_wire *wire);
-static void connect_now(hx_wire *wire);
 
 /* Starts over with the next address, on a wire of its own: a socket can't be connected twice. */
 static void try_again(hx_wire *failed, unsigned tried)
 {
     hx_wire *next = new_wire(failed->upstream);
     next->tried = tried;
+    next->first_address = failed->first_address;
     next->deadline = failed->deadline;
     next->timed_out = failed->timed_out;
     next->connect_failures = failed->connect_failures;
@@ -142,6 +150,12 @@ static void connect_failed(hx_wire *wire, int error)
         give_up(wire);
 }
 
+/* Which of the addresses this wire is for. */
+static unsigned address_of(const hx_wire *wire)
+{
+    return (wire->first_address + wire->tried) % wire->upstream->resolver.count;
+}
+
 static void connect_done(uv_connect_t *request, int status)
 {
     hx_wire *wire = request->data;
@@ -151,10 +165,9 @@ static void connect_done(uv_connect_t *request, int status)
         return;
     }
     hx_upstream *upstream = wire->upstream;
-    hx_resolver *resolver = &upstream->resolver;
     if (!upstream->target.is_unix) {
         uv_tcp_nodelay(&wire->uv.tcp, 1);
-        if (resolver->count > 0) resolver->preferred = (resolver->preferred + wire->tried) % resolver->count;
+        upstream->resolver.preferred = address_of(wire);
     }
     wire->idle_for = upstream->limits.idle_timeout;
     hx_timer_stop(upstream->loop, &wire->timer);
@@ -162,13 +175,24 @@ static void connect_done(uv_connect_t *request, int status)
     hx_upstream_connected(wire);
 }
 
+static void connect_now(hx_wire *wire);
+
 static void connect_expired(hx_timer *timer)
 {
     hx_wire *wire = HX_OWNER(timer, hx_wire, timer);
-    if (wire->under_way || hx_loop_now(wire->upstream->loop) >= wire->deadline)
+    if (wire->refused < 0)
+        connect_failed(wire, wire->refused);
+    else if (wire->under_way || hx_loop_now(wire->upstream->loop) >= wire->deadline)
         connect_failed(wire, UV_ETIMEDOUT);
     else
         connect_now(wire); /* the pause before a full queue is over */
+}
+
+/* What fails at once is told from the loop all the same, so that nothing fails inside the call that asked for it. */
+static void refuse_later(hx_wire *wire, int error)
+{
+    wire->refused = error;
+    hx_timer_start(wire->upstream->loop, &wire->timer, 0, connect_expired);
 }
 
 /* The next address gets its share of the time that is left. */
@@ -182,13 +206,13 @@ static void connect_now(hx_wire *wire)
     if (upstream->target.is_unix) {
         uv_pipe_connect(&wire->connect, &wire->uv.pipe, upstream->target.path, connect_done);
     } else {
-        unsigned at = (resolver->preferred + wire->tried) % resolver->count;
+        if (wire->tried == 0) wire->first_address = resolver->preferred;
         left /= (hx_ms)(resolver->count - wire->tried);
-        const struct sockaddr *address = (const struct sockaddr *)&resolver->addresses[at];
+        const struct sockaddr *address = (const struct sockaddr *)&resolver->addresses[address_of(wire)];
         result = uv_tcp_connect(&wire->connect, &wire->uv.tcp, address, connect_done);
     }
     if (result < 0)
-        connect_failed(wire, result);
+        refuse_later(wire, result);
     else
         hx_timer_start(upstream->loop, &wire->timer, left > 1 ? left : 1, connect_expired);
 }
@@ -212,7 +236,7 @@ static void connect_or_look_up(hx_wire *wire)
     } else {
         bool was_busy = resolver->is_busy;
         if (!hx_resolver_look_up(resolver)) {
-            connect_failed(wire, UV_EAI_FAIL);
+            refuse_later(wire, UV_EAI_FAIL);
             return;
         }
         if (!was_busy) upstream->holds++;
@@ -254,10 +278,8 @@ static bool make_room(hx_upstream *upstream)
 
 void hx_pool_refill(hx_upstream *upstream)
 {
-    if (upstream->dying || upstream->refilling) return; /* a connect that fails at once comes back here */
-    upstream->refilling = true;
+    if (upstream->dying) return;
     while (upstream->connecting_count < upstream->line_count && make_room(upstream)) begin(upstream);
-    upstream->refilling = false;
 }
 
 void hx_pool_init(hx_upstream *upstream)
@@ -265,7 +287,6 @@ void hx_pool_init(hx_upstream *upstream)
     hx_list_init(&upstream->idle);
     hx_list_init(&upstream->busy);
     hx_list_init(&upstream->connecting);
-    hx_list_init(&upstream->spare);
     hx_resolver_init(&upstream->resolver, hx_loop_uv(upstream->loop), &upstream->target, looked_up);
 }
 

@@ -20,7 +20,7 @@
 typedef enum { HX_WIRE_CONNECTING, HX_WIRE_IDLE, HX_WIRE_BUSY, HX_WIRE_CLOSING } hx_wire_state;
 
 /* One connection. */
-typedef struct {
+typedef struct hx_wire {
     union {
         uv_handle_t handle;
         uv_stream_t stream;
@@ -29,14 +29,17 @@ typedef struct {
     } uv;
     hx_upstream *upstream;
     hx_exchange *exchange; /* while BUSY */
-    hx_link link;          /* in upstream->idle, busy, connecting or spare */
+    hx_link link;          /* in upstream->idle, busy or connecting */
+    struct hx_wire *next_spare;
     hx_wire_state state;
     hx_timer timer; /* of the connect, then of idleness */
 
-    bool under_way; /* CONNECTING: the kernel is at it, not we at the name or in a pause */
-    bool timed_out; /* CONNECTING: an address didn't answer in time */
-    unsigned tried; /* CONNECTING: addresses before this one */
-    hx_ms deadline; /* CONNECTING: for all addresses together */
+    bool under_way;         /* CONNECTING: the kernel is at it, not we at the name or in a pause */
+    bool timed_out;         /* CONNECTING: an address didn't answer in time */
+    unsigned tried;         /* CONNECTING: addresses before this one */
+    unsigned first_address; /* CONNECTING: where they started */
+    int refused;            /* CONNECTING: the error of a connect that couldn't even be started */
+    hx_ms deadline;         /* CONNECTING: for all addresses together */
     uint64_t connect_failures;
     uv_connect_t connect;
 
@@ -63,10 +66,10 @@ struct hx_upstream {
     hx_link idle; /* the one used last is at the end */
     hx_link busy;
     hx_link connecting;
-    hx_link spare;
     uint32_t idle_count;
     uint32_t connecting_count;
-    uint32_t open_count; /* connecting, idle and busy */
+    uint32_t open_count;   /* connecting, idle and busy */
+    struct hx_wire *spare; /* closed, kept for the next ones */
     uint32_t spare_count;
     hx_link line; /* exchanges that wait for a connection */
     uint32_t line_count;
@@ -74,7 +77,6 @@ struct hx_upstream {
     uv_idle_t later;
     unsigned holds; /* who still needs this memory: the owner, open handles, a lookup */
     bool dying;
-    bool refilling;
     char read_buffer[HX_UPSTREAM_READ_BYTES];
 };
 

@@ -315,7 +315,7 @@ static void fields_interim_answers_and_chunk_overhead_are_bounded(void **state)
         int len = 0;
         for (int i = 0; i < count; i++)
             len += snprintf(text + len, sizeof text - (size_t)len, "HTTP/1.1 102 P\r\n\r\n");
-        len += snprintf(text + len, sizeof text - (size_t)len, H "Content-Length: 0\r\n\r\n");
+        (void)snprintf(text + len, sizeof text - (size_t)len, H "Content-Length: 0\r\n\r\n");
         reading r = read_answer(hx_slice_of(text), 100, 100, false, 4096);
         assert_int_equal(r.last, count == 32 ? HX_ANSWER_END : HX_ANSWER_BROKEN);
     }

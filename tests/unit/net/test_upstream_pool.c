@@ -453,7 +453,7 @@ static void a_refused_connection_is_unreachable_with_nothing_sent(void **state)
 /* Fills the queue of a listener that nobody accepts from, so that further handshakes get no answer. */
 static unsigned fill_queue(fixture *f, int fillers[8])
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t len = sizeof address;
     assert_int_equal(listen(f->listener, 0), 0);
     assert_int_equal(getsockname(f->listener, (struct sockaddr *)&address, &len), 0);
@@ -475,7 +475,7 @@ static void a_connect_that_nobody_answers_times_out_with_nothing_sent(void **sta
     for (size_t i = 0; i < 2; i++) {
         fixture f;
         client c;
-        int fillers[8];
+        int fillers[8] = {0};
         hx_upstream_limits limits = usual_limits;
         limits.connect_timeout = 50;
         set_up(&f, addresses[i], &limits);
@@ -499,7 +499,7 @@ static void a_full_unix_queue_is_waited_for(void **state)
     (void)state;
     fixture f;
     client c;
-    int fillers[8];
+    int fillers[8] = {0};
     set_up(&f, "unix", &usual_limits);
     unsigned filled = fill_queue(&f, fillers);
     prepare(&c, GET, "");
@@ -618,34 +618,36 @@ static void urls_are_read_strictly(void **state)
     assert_true(hx_target_parse(&target, HX_LIT("unix:/run/app.sock"), error));
     assert_true(target.is_unix);
     assert_string_equal(target.path, "/run/app.sock");
-    static const char *const bad[] = {
-        "",
-        "http://",
-        "http://:80",
-        "http://a:",
-        "http://a:0",
-        "http://a:65536",
-        "http://a:8x",
-        "http://a:-1",
-        "http://a/path",
-        "http://a?b",
-        "http://u:p@a:80",
-        "http://[::1",
-        "http://[::1]x",
-        "http://[]:80",
-        "https://a",
-        "ftp://a",
-        "127.0.0.1:80",
-        "http://a b",
-        "http://a\n",
-        "unix:",
-        "unix:relative",
-        "unix:/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-        "01234567"};
+    static const char *const bad[] = {"",
+                                      "http://",
+                                      "http://:80",
+                                      "http://a:",
+                                      "http://a:0",
+                                      "http://a:65536",
+                                      "http://a:8x",
+                                      "http://a:-1",
+                                      "http://a/path",
+                                      "http://a?b",
+                                      "http://u:p@a:80",
+                                      "http://[::1",
+                                      "http://[::1]x",
+                                      "http://[]:80",
+                                      "https://a",
+                                      "ftp://a",
+                                      "127.0.0.1:80",
+                                      "http://a b",
+                                      "http://a\n",
+                                      "unix:",
+                                      "unix:relative"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         error[0] = '\0';
         if (hx_target_parse(&target, hx_slice_of(bad[i]), error)) fail_msg("%s was taken", bad[i]);
         assert_true(strlen(error) > 10);
+    }
+    char long_path[160] = "unix:/";
+    for (size_t len = 110; len < 120; len++) { /* 107 bytes fit */
+        memset(long_path + 6, 'a', len - 6);
+        assert_int_equal(hx_target_parse(&target, (hx_slice){long_path, len}, error), len <= 5 + 107);
     }
 }
 

@@ -24,16 +24,16 @@ typedef struct client {
     hx_exchange exchange;
     hx_arena arena;
     hx_buf body;
-    int heads, ends, fails, drains, pieces;
     const hx_answer_head *head;
-    hx_upstream_error error;
     uint64_t sent_at_head;
     void (*at_head)(struct client *client);
     void (*at_body)(struct client *client);
     void (*at_end)(struct client *client);
     void *user;
-    bool body_not_kept;
     uint64_t body_bytes;
+    int heads, ends, fails, drains, pieces;
+    hx_upstream_error error;
+    bool body_not_kept;
 } client;
 
 extern const hx_upstream_limits usual_limits;
