@@ -134,7 +134,6 @@ static void g2_of_claims_that_race_on_two_loops_one_wins(void **state)
     hx_store_close(&b.store);
     for (int t = 0; t < 2; t++) hx_loop_free(&racers[t].loop);
     free(racers);
-    bench_open(&b);
     bench_end(&b);
 }
 

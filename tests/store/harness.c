@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-hx_ms test_now = 1798761600000;
+_Atomic hx_ms test_now = 1798761600000;
 
 hx_ms test_clock(void)
 {

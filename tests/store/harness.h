@@ -6,7 +6,7 @@
 #include "store/store.h"
 
 /* The time of every store that a test opens; starts at 2027-01-01. */
-extern hx_ms test_now;
+extern _Atomic hx_ms test_now;
 hx_ms test_clock(void);
 
 typedef struct {

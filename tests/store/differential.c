@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Random sequences of calls, made on the reference and on the journal at the same time and compared step by step, with
+ * restarts and crashes of the journal in between. The reference has no restarts: what they do to a store by G9 is done
+ * to it by hand. A failure prints its seed; `test_store_differential SEED` runs that one. */
+#include "store/harness.h"
+
+#include "base/check.h"
+#include "base/rand.h"
+
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#define OPERATIONS 40u
+#define STEPS 1500
+#define WATCHES 24
+
+enum { REFERENCE, JOURNAL, BOTH };
+
+typedef struct {
+    bench stores[BOTH];
+    hx_record records[BOTH][OPERATIONS]; /* as last claimed */
+    uint64_t highest[BOTH];              /* epoch that was seen */
+    waited watches[BOTH][WATCHES];
+    bool watching[WATCHES];
+    uint64_t seed;
+    char body[9000];
+} pair;
+
+static uint64_t pick(uint64_t below)
+{
+    return hx_rand_below(below);
+}
+
+static void same_record(const hx_record *a, const hx_record *b)
+{
+    assert_int_equal(a->state, b->state);
+    if (a->state == HX_ABSENT && a->answer.status == 0) return;
+    assert_int_equal(a->created_at, b->created_at);
+    assert_int_equal(a->expires_at, b->expires_at);
+    assert_int_equal(a->tombstone_until, b->tombstone_until);
+    assert_int_equal(a->lease_until, b->lease_until);
+    assert_int_equal(a->answer.status, b->answer.status);
+    assert_true(hx_slice_eq(a->answer.body, b->answer.body));
+    assert_true(hx_slice_eq(a->answer.headers, b->answer.headers));
+    assert_memory_equal(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint);
+}
+
+static void compare_operation(pair *p, uint64_t number)
+{
+    hx_record found[BOTH] = {0};
+    for (int s = 0; s < BOTH; s++) peek(&p->stores[s], op_of(number), &found[s]);
+    if (peek(&p->stores[REFERENCE], op_of(number), NULL) == HX_ABSENT) {
+        assert_int_equal(peek(&p->stores[JOURNAL], op_of(number), NULL), HX_ABSENT);
+        return;
+    }
+    same_record(&found[REFERENCE], &found[JOURNAL]);
+    /* the numbers of the epochs differ, what they stand for doesn't */
+    assert_int_equal(found[REFERENCE].epoch == p->records[REFERENCE][number].epoch,
+                     found[JOURNAL].epoch == p->records[JOURNAL][number].epoch);
+}
+
+static void compare_all(pair *p)
+{
+    hx_store_counts counts[BOTH];
+    for (uint64_t i = 0; i < OPERATIONS; i++) compare_operation(p, i);
+    for (int s = 0; s < BOTH; s++) {
+        hx_store_count(p->stores[s].store, &counts[s]);
+        hx_arena_free(&p->stores[s].arena);
+    }
+    assert_int_equal(counts[REFERENCE].processing, counts[JOURNAL].processing);
+    assert_int_equal(counts[REFERENCE].unknown, counts[JOURNAL].unknown);
+    assert_int_equal(counts[REFERENCE].watchers, counts[JOURNAL].watchers);
+}
+
+static void step_claim(pair *p, uint64_t number)
+{
+    hx_store_result result[BOTH];
+    hx_record found[BOTH];
+    bool take_over = pick(3) == 0, wrong = pick(4) == 0;
+    for (int s = 0; s < BOTH; s++) {
+        hx_record r = record_of(number);
+        uint64_t over = take_over ? p->records[s][number].epoch + wrong : 0;
+        result[s] = claim(&p->stores[s], &r, over, &found[s]);
+        if (result[s] != HX_STORE_OK) continue;
+        assert_true(r.epoch > p->highest[s]); /* G4 */
+        p->highest[s] = r.epoch;
+        p->records[s][number] = r;
+    }
+    assert_int_equal(result[REFERENCE], result[JOURNAL]);
+    if (result[REFERENCE] == HX_STORE_EXISTS) same_record(&found[REFERENCE], &found[JOURNAL]);
+}
+
+static void step_settle(pair *p, uint64_t number)
+{
+    static const hx_state states[] = {HX_COMPLETED, HX_COMPLETED, HX_FAILED, HX_UNKNOWN, HX_ABSENT};
+    hx_state to = states[pick(5)];
+    uint64_t off = pick(5) == 0, lifetime = 1 + pick(100000), tombstone = pick(3) ? 0 : lifetime + pick(100000);
+    size_t len = pick(8) ? pick(300) : pick(sizeof p->body);
+    hx_store_result result[BOTH];
+    hx_record found[BOTH];
+    for (int s = 0; s < BOTH; s++) {
+        hx_record r = p->records[s][number];
+        if (r.epoch == 0) r = record_of(number);
+        r.epoch -= r.epoch > 0 ? off : 0;
+        bool ends = to == HX_COMPLETED || to == HX_FAILED;
+        r.expires_at = ends ? test_now + (hx_ms)lifetime : 0;
+        r.tombstone_until = ends && tombstone ? test_now + (hx_ms)tombstone : 0;
+        r.answer = (hx_answer){200, true, HX_LIT("A: 1\r\n"), {p->body, len}};
+        result[s] = settle(&p->stores[s], &r, to, &found[s]);
+    }
+    assert_int_equal(result[REFERENCE], result[JOURNAL]);
+    if (result[REFERENCE] == HX_STORE_STALE) same_record(&found[REFERENCE], &found[JOURNAL]);
+}
+
+static void step_other(pair *p, uint64_t number)
+{
+    hx_store_result result[BOTH];
+    hx_record found[BOTH];
+    bool forgets = pick(3) == 0;
+    uint64_t any = pick(2), lease = pick(200000), off = pick(4) == 0;
+    for (int s = 0; s < BOTH; s++) {
+        uint64_t epoch = p->records[s][number].epoch + off;
+        result[s] = forgets ? forget(&p->stores[s], op_of(number), any ? 0 : epoch, &found[s])
+                            : renew(&p->stores[s], op_of(number), epoch, test_now + (hx_ms)lease, &found[s]);
+    }
+    assert_int_equal(result[REFERENCE], result[JOURNAL]);
+    if (result[REFERENCE] == HX_STORE_STALE) same_record(&found[REFERENCE], &found[JOURNAL]);
+}
+
+static void end_watch(pair *p, int slot)
+{
+    waited *w[BOTH] = {&p->watches[REFERENCE][slot], &p->watches[JOURNAL][slot]};
+    for (int s = 0; s < BOTH; s++) wait_for(&p->stores[s], w[s]);
+    assert_int_equal(w[0]->call.result, w[1]->call.result);
+    if (w[0]->call.result == HX_STORE_OK) same_record(&w[0]->call.found, &w[1]->call.found);
+    p->watching[slot] = false;
+}
+
+/* Looks whether watches have ended on both, or on none. */
+static void settle_watches(pair *p)
+{
+    for (int slot = 0; slot < WATCHES; slot++) {
+        if (!p->watching[slot]) continue;
+        if (p->watches[REFERENCE][slot].done || p->watches[JOURNAL][slot].done) end_watch(p, slot);
+    }
+}
+
+static void step_watch(pair *p, uint64_t number)
+{
+    int slot = (int)pick(WATCHES);
+    if (p->watching[slot]) {
+        for (int s = 0; s < BOTH; s++) hx_store_cancel(p->stores[s].store, &p->watches[s][slot].call);
+        end_watch(p, slot);
+        return;
+    }
+    p->watching[slot] = true;
+    for (int s = 0; s < BOTH; s++) {
+        wait_start(&p->stores[s], &p->watches[s][slot]);
+        hx_op op = op_of(number);
+        hx_store_watch(p->stores[s].store, &p->watches[s][slot].call, &op, p->records[s][number].epoch);
+        /* what comes later finds it parked, or ended */
+        assert_int_equal(renew(&p->stores[s], op_of(OPERATIONS), 1, 0, NULL), HX_STORE_STALE);
+    }
+}
+
+static void stop_watches(pair *p)
+{
+    for (int slot = 0; slot < WATCHES; slot++) {
+        if (!p->watching[slot]) continue;
+        for (int s = 0; s < BOTH; s++) hx_store_cancel(p->stores[s].store, &p->watches[s][slot].call);
+        end_watch(p, slot);
+    }
+}
+
+static void remove_hints(const bench *b)
+{
+    DIR *dir = opendir(b->directory);
+    for (struct dirent *item; (item = readdir(dir));)
+        if (strstr(item->d_name, ".hint")) (void)unlinkat(dirfd(dir), item->d_name, 0);
+    closedir(dir);
+}
+
+static void step_restart(pair *p)
+{
+    stop_watches(p);
+    bench *journal = &p->stores[JOURNAL], *reference = &p->stores[REFERENCE];
+    bench_close(journal);
+    if (pick(2)) remove_hints(journal);
+    bench_open(journal);
+    for (uint64_t i = 0; i < OPERATIONS; i++) {
+        hx_record r;
+        if (peek(reference, op_of(i), &r) == HX_PROCESSING)
+            assert_int_equal(settle(reference, &r, HX_UNKNOWN, NULL), HX_STORE_OK);
+    }
+}
+
+static void step_sweep(pair *p)
+{
+    for (int s = 0; s < BOTH; s++) (void)sweep(&p->stores[s]);
+}
+
+static void run_seed(uint64_t seed)
+{
+    pair *p = calloc(1, sizeof *p);
+    p->seed = seed;
+    hx_rand_seed(seed);
+    hx_rand_bytes(p->body, sizeof p->body);
+    bench_begin(&p->stores[REFERENCE], "memory", (hx_store_options){0});
+    bench_begin(&p->stores[JOURNAL], "journal", (hx_store_options){.segment_bytes = 16 << 10});
+    for (int step = 0; step < STEPS; step++) {
+        uint64_t what = pick(100), number = pick(OPERATIONS);
+        if (what < 34) step_claim(p, number);
+        else if (what < 66) step_settle(p, number);
+        else if (what < 74) step_other(p, number);
+        else if (what < 86) step_watch(p, number);
+        else if (what < 92) test_now += (hx_ms)pick(30000);
+        else if (what < 98) step_sweep(p);
+        else step_restart(p);
+        settle_watches(p);
+        compare_operation(p, number);
+        if (step % 50 == 0) {
+            step_sweep(p);
+            settle_watches(p);
+            stop_watches(p); /* what they found lies in the arenas that are freed now */
+            compare_all(p);
+        }
+    }
+    stop_watches(p);
+    step_restart(p);
+    compare_all(p);
+    for (int s = 0; s < BOTH; s++) bench_end(&p->stores[s]);
+    free(p);
+}
+
+#define CRASH_STEPS 60u
+#define CRASH_OPERATIONS 6u
+
+/* One call of a sequence that follows from the seed; not waited for when `wait` is false. */
+static void play(bench *b, hx_record records[CRASH_OPERATIONS], bool wait)
+{
+    static waited w;
+    static hx_record next;
+    uint64_t number = pick(CRASH_OPERATIONS), what = pick(10), to = pick(4), lifetime = 1 + pick(20);
+    static const hx_state states[] = {HX_COMPLETED, HX_FAILED, HX_UNKNOWN, HX_ABSENT};
+    test_now += HX_SECOND;
+    wait_start(b, &w);
+    next = record_of(number);
+    if (what < 5) {
+        hx_store_claim(b->store, &w.call, &next, records[number].epoch);
+    } else if (what < 9) {
+        next.epoch = records[number].epoch;
+        next.state = states[to];
+        next.expires_at = to < 2 ? test_now + (hx_ms)lifetime * HX_SECOND : 0;
+        next.answer = (hx_answer){200, true, HX_LIT("A: 1\r\n"), HX_LIT("a body that is long enough to be seen")};
+        hx_store_settle(b->store, &w.call, &next);
+    } else {
+        hx_store_sweep(b->store, &w.call);
+    }
+    if (!wait) {
+        hx_loop_turn(b->loop, 0); /* it is handed over, and may or may not be written */
+        return;
+    }
+    wait_for(b, &w);
+    if (w.call.verb == HX_STORE_CLAIM && w.call.result == HX_STORE_OK) records[number] = next;
+}
+
+static void play_all(bench *b, uint64_t seed, unsigned steps)
+{
+    hx_record records[CRASH_OPERATIONS] = {0};
+    hx_rand_seed(seed);
+    for (unsigned i = 0; i < steps; i++) play(b, records, true);
+}
+
+static bool agrees(bench *reference, bench *journal)
+{
+    for (uint64_t i = 0; i < CRASH_OPERATIONS; i++) {
+        hx_record a = {0}, b = {0};
+        hx_state expected = peek(reference, op_of(i), &a);
+        if (expected == HX_PROCESSING) expected = HX_UNKNOWN;
+        if (peek(journal, op_of(i), &b) != expected) return false;
+        if (!hx_slice_eq(a.answer.body, b.answer.body)) return false;
+    }
+    return true;
+}
+
+/* The process ends after `steps` calls, without closing, and in the middle of one more. */
+static void crash_after(unsigned steps, uint64_t seed)
+{
+    hx_ms began = test_now;
+    bench journal, reference;
+    bench_begin(&journal, "journal", (hx_store_options){.segment_bytes = 8 << 10});
+    bench_close(&journal);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        hx_record records[CRASH_OPERATIONS] = {0};
+        bench_open(&journal);
+        hx_rand_seed(seed);
+        for (unsigned i = 0; i < steps; i++) play(&journal, records, true);
+        play(&journal, records, false);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    bool either = false;
+    bench_begin(&reference, "memory", (hx_store_options){0});
+    play_all(&reference, seed, steps);
+    bench_open(&journal);
+    test_now += HX_SECOND; /* as the child's last call saw it */
+    either = agrees(&reference, &journal);
+    bench_end(&reference);
+    if (!either) {
+        test_now = began;
+        bench_begin(&reference, "memory", (hx_store_options){0});
+        play_all(&reference, seed, steps + 1);
+        either = agrees(&reference, &journal);
+        bench_end(&reference);
+    }
+    assert_true(either);
+    hx_record again = record_of(CRASH_OPERATIONS);
+    assert_int_equal(claim(&journal, &again, 0, NULL), HX_STORE_OK);
+    bench_end(&journal);
+}
+
+static void a_crash_between_any_two_calls_loses_nothing(void **state)
+{
+    (void)state;
+    for (unsigned steps = 0; steps < CRASH_STEPS; steps++) crash_after(steps, 77 + steps % 3);
+}
+
+static uint64_t first_seed = 1, seeds = 6;
+
+static void journal_and_reference_agree_step_by_step(void **state)
+{
+    (void)state;
+    for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++) {
+        print_message("seed %llu\n", (unsigned long long)seed);
+        run_seed(seed);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        first_seed = strtoull(argv[1], NULL, 10);
+        seeds = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(journal_and_reference_agree_step_by_step),
+        cmocka_unit_test(a_crash_between_any_two_calls_loses_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
