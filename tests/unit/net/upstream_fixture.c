@@ -24,37 +24,37 @@ const hx_upstream_limits usual_limits = {
 
 static int listen_on(fixture *f, const char *address)
 {
-    struct sockaddr_storage storage = {0};
-    socklen_t len;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+        struct sockaddr_un un;
+    } at = {0};
+    bool is_v6 = strchr(address, ':') != NULL;
+    socklen_t len = sizeof at;
     if (strcmp(address, "unix") == 0) {
-        struct sockaddr_un *un = (struct sockaddr_un *)&storage;
-        un->sun_family = AF_UNIX;
+        at.un.sun_family = AF_UNIX;
         (void)snprintf(f->path, sizeof f->path, "/tmp/hapax-test-%d.sock", (int)getpid());
-        memcpy(un->sun_path, f->path, sizeof f->path);
+        memcpy(at.un.sun_path, f->path, sizeof f->path);
         (void)unlink(f->path);
-        len = sizeof *un;
-    } else if (strchr(address, ':')) {
-        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&storage;
-        in6->sin6_family = AF_INET6;
-        inet_pton(AF_INET6, address, &in6->sin6_addr);
-        len = sizeof *in6;
+    } else if (is_v6) {
+        at.in6.sin6_family = AF_INET6;
+        inet_pton(AF_INET6, address, &at.in6.sin6_addr);
     } else {
-        struct sockaddr_in *in = (struct sockaddr_in *)&storage;
-        in->sin_family = AF_INET;
-        inet_pton(AF_INET, address, &in->sin_addr);
-        len = sizeof *in;
+        at.in.sin_family = AF_INET;
+        inet_pton(AF_INET, address, &at.in.sin_addr);
     }
-    int listener = socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int listener = socket(at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     assert_true(listener >= 0);
-    assert_int_equal(bind(listener, (struct sockaddr *)&storage, len), 0);
+    assert_int_equal(bind(listener, &at.any, len), 0);
     assert_int_equal(listen(listener, 128), 0);
-    len = sizeof storage;
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&storage, &len), 0);
-    unsigned port = ntohs(((struct sockaddr_in *)&storage)->sin_port); /* at the same place for IPv6 */
+    assert_int_equal(getsockname(listener, &at.any, &len), 0);
     if (f->path[0])
         (void)snprintf(f->url, sizeof f->url, "unix:%s", f->path);
+    else if (is_v6)
+        (void)snprintf(f->url, sizeof f->url, "http://[%s]:%u", address, ntohs(at.in6.sin6_port));
     else
-        (void)snprintf(f->url, sizeof f->url, strchr(address, ':') ? "http://[%s]:%u" : "http://%s:%u", address, port);
+        (void)snprintf(f->url, sizeof f->url, "http://%s:%u", address, ntohs(at.in.sin_port));
     return listener;
 }
 
