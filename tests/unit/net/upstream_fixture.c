@@ -33,6 +33,7 @@ static int listen_on(fixture *f, const char *address)
     bool is_v6 = strchr(address, ':') != NULL;
     socklen_t len = sizeof at;
     if (strcmp(address, "unix") == 0) {
+        len = sizeof at.un;
         at.un.sun_family = AF_UNIX;
         (void)snprintf(f->path, sizeof f->path, "/tmp/hapax-test-%d.sock", (int)getpid());
         memcpy(at.un.sun_path, f->path, sizeof f->path);
