@@ -71,8 +71,7 @@ static void what_is_no_duration_size_or_number_is_refused(void **state)
         const hx_option option = {.name = "x", .type = cases[i].type, .high = 86400000};
         uint64_t value;
         const char *wrong = hx_option_read(&option, hx_slice_of(cases[i].text), &arena, &value);
-        if (!wrong) fail_msg("%s is taken", cases[i].text);
-        if (!strstr(wrong, cases[i].says)) fail_msg("%s: %s", cases[i].text, wrong);
+        if (!wrong || !strstr(wrong, cases[i].says)) fail_msg("%s: %s", cases[i].text, wrong ? wrong : "is taken");
     }
     hx_arena_free(&arena);
 }

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: what helps, what is misspelled, and what `hapax check` shows."""
+import json
+import os
+import pty
+import re
+import subprocess
+
+import pytest
+
+from harness import EXIT_CONFIG, binary
+
+GOOD = """\
+upstream: {app: "http://127.0.0.1:3000", files: "unix:/run/files.sock"}
+store: journal:/var/lib/hapax
+workers: 2
+routes:
+  - {name: refunds, match: POST /refunds, lifetime: 7d}
+  - {name: refresh, match: POST /auth/refresh, mode: pass}
+  - {name: presence, match: PUT /presence, mode: pass, because: the last write wins}
+  - {name: profile, match: "PUT,PATCH /profile/{id}", upstream: files}
+"""
+
+
+@pytest.fixture
+def good(tmp_path):
+    path = tmp_path / "hapax.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+def lines_with(text, word):
+    return [line for line in text.splitlines() if word in line]
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"]], ids=str)
+def test_overview_names_the_commands(hapax, words):
+    result = hapax(*words)
+    assert result.code == 0
+    for command in ("serve", "check", "version", "help"):
+        assert re.search(rf"^  {command} +\w", result.stdout, re.M), result
+    assert "reference" not in result.stdout and not result.stderr
+
+
+def test_every_command_has_its_page(hapax):
+    overview = hapax("help").stdout
+    commands = re.findall(r"^  ([a-z]+) +\w", overview, re.M)
+    for command in (name for name in commands if name != "hapax"):
+        asked, flagged = hapax("help", command), hapax(command, "--help")
+        assert asked.code == flagged.code == 0
+        assert asked.stdout == flagged.stdout and asked.stdout.startswith(f"  hapax {command}"), asked
+
+
+def test_version_is_printed(hapax):
+    assert re.fullmatch(r"hapax \d+\.\d+\.\d+\n", hapax("version").stdout)
+    assert hapax("--version").stdout == hapax("version").stdout
+
+
+@pytest.mark.parametrize("words, said", [
+    (["sevre"], 'unknown command "sevre", did you mean "serve"?'),
+    (["nonsense"], 'unknown command "nonsense"'),
+    (["\033[2J"], r'unknown command "\x1b[2J"'),
+    (["help", "chekc"], 'unknown command "chekc", did you mean "check"?'),
+    (["check", "--stict", "x"], "hapax check: unknown flag --stict, did you mean --strict?"),
+    (["check", "-x"], "hapax check: unknown flag -x"),
+    (["check", "--upstream"], "hapax check: --upstream needs a value: URL"),
+    (["check", "-u"], "hapax check: --upstream needs a value: URL"),
+    (["check", "--strict=yes", "x"], "hapax check: --strict takes no value"),
+    (["check", "a", "b"], 'hapax check: what is "b" for?'),
+    (["check"], "hapax check: which file?"),
+    (["check", "a", "--config", "b"], "hapax check: give FILE or --config, not both"),
+    (["reference", "nothing"], 'there is no page "nothing"'),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_misuse_is_named(hapax, words, said):
+    result = hapax(*words)
+    assert result.code == EXIT_CONFIG
+    assert said in result.stderr and "Try `hapax help" in result.stderr, result
+    assert not result.stdout
+
+
+def test_check_shows_what_protects_each_route(hapax, good):
+    result = hapax("check", good)
+    assert (result.code, result.stderr) == (0, "")
+    assert "\033" not in result.stdout
+    assert re.search(r"POST /refunds +key required; answer replayed for 7d", result.stdout), result
+    assert re.search(r"POST /auth/refresh +nothing, and it doesn't say why", result.stdout), result
+    assert re.search(r"PUT /presence +nothing: the last write wins", result.stdout), result
+    assert re.search(r"PUT,PATCH /profile/\{id\} +key required, but optional on PUT", result.stdout), result
+    assert re.search(r"\(any other\) .*without a key nothing", result.stdout), result
+
+
+def test_check_is_coloured_on_a_terminal_only(good):
+    def shown(**env):
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([binary(), "check", good], stdout=theirs, env={"PATH": "/bin", **env}) as process:
+            os.close(theirs)
+            text = b""
+            while True:
+                try:
+                    piece = os.read(ours, 65536)
+                except OSError:  # how Linux says that the other side of a terminal is closed
+                    break
+                text += piece
+        os.close(ours)
+        assert process.returncode == 0
+        return text.decode()
+
+    assert "\033[33mnothing" in shown() and "\033[32mkey required" in shown()
+    assert "\033" not in shown(NO_COLOR="1")
+
+
+def test_strict_check_refuses_what_passes_without_a_reason(hapax, good):
+    result = hapax("check", "--strict", good)
+    assert result.code == EXIT_CONFIG
+    assert result.stderr.splitlines() == [
+        f'{good}:6:54: an unsafe method passes unprotected here; say why: "because: …"']
+
+
+def test_strict_check_lists_every_unprotected_route(hapax, good):
+    good.write_text(GOOD.replace("refresh, mode: pass", "refresh, mode: pass, because: each call rotates the token"))
+    result = hapax("check", "--strict", good)
+    assert result.code == 0
+    listed = result.stdout.split("pass unsafe methods unprotected:")[1]
+    assert lines_with(listed, "refresh: each call rotates the token") and lines_with(listed, "presence: the last write")
+    assert not lines_with(listed, "refunds")
+
+
+def test_check_speaks_json(hapax, good):
+    result = hapax("check", "--json", good)
+    told = json.loads(result.stdout)
+    assert told["ok"] and told["errors"] == [] and told["workers"] == 2
+    assert [route["name"] for route in told["routes"]] == ["refunds", "refresh", "presence", "profile"]
+    assert [route["protected"] for route in told["routes"]] == [True, False, False, True]
+    assert told["routes"][0]["lifetime_ms"] == 7 * 86_400_000
+    assert told["routes"][3]["upstream"] == "unix:/run/files.sock"
+
+    good.write_text("workers: 0\nlisten: x\n")
+    result = hapax("check", "--json", good)
+    told = json.loads(result.stdout)
+    assert result.code == EXIT_CONFIG
+    assert not told["ok"] and told["errors"] == result.stderr.splitlines() and len(told["errors"]) == 3
+
+
+def test_flags_complete_a_file(hapax, tmp_path):
+    path = tmp_path / "hapax.yaml"
+    path.write_text("routes: [{match: POST /refunds}]\n")
+    assert hapax("check", path).code == EXIT_CONFIG
+    result = hapax("check", path, "--upstream", "http://127.0.0.1:3000", "--listen", "127.0.0.1:1", "-l", "127.0.0.1:2")
+    assert result.code == 0
+    assert len(lines_with(result.stdout, "  listen ")) == 2
+
+
+def test_output_that_cannot_be_written_is_no_success(good):
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run([binary(), "check", good], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert result.returncode == EXIT_CONFIG
+    assert b"standard output can't be written" in result.stderr
