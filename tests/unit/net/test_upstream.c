@@ -339,6 +339,42 @@ static void writing_is_held_back_and_drained(void **state)
     tear_down(&f);
 }
 
+static void what_is_written_before_there_is_a_connection_is_held_back_too(void **state)
+{
+    (void)state;
+    fixture f;
+    client c;
+    set_up(&f, "127.0.0.1", &usual_limits);
+    static char piece[64 * 1024];
+    prepare(&c, "POST / HTTP/1.1\r\nContent-Length: 262144\r\n\r\n", "");
+    c.exchange.body_streamed = true;
+    start(&f, &c);
+    for (int i = 0; i < 3; i++) assert_true(hx_exchange_write(&c.exchange, (hx_slice){piece, sizeof piece}));
+    assert_false(hx_exchange_write(&c.exchange, (hx_slice){piece, sizeof piece}));
+    hx_exchange_finish(&c.exchange);
+    assert_int_equal(c.exchange.bytes_sent, 0);
+    int peer = accept_one(&f);
+    expect_bytes(&f, peer, "POST / HTTP/1.1\r\nContent-Length: 262144\r\n\r\n");
+    static char buffer[262144];
+    for (size_t got = 0; got < sizeof buffer;) {
+        ssize_t n = recv(peer, buffer, sizeof buffer - got, MSG_DONTWAIT);
+        if (n > 0) got += (size_t)n;
+        turn(&f);
+    }
+    while (c.drains == 0) turn(&f);
+    send_text(&f, peer, OK);
+    wait_over(&f, &c);
+    assert_good(&c, 200, "ok");
+    assert_int_equal(c.drains, 1);
+    assert_int_equal(c.exchange.bytes_sent, 262144 + 43);
+    forget(&c);
+    (void)serve_one(&f, &c, peer);
+    assert_true(c.exchange.reused);
+    forget(&c);
+    close(peer);
+    tear_down(&f);
+}
+
 static void pause_on_body(client *c)
 {
     hx_exchange_pause(&c->exchange);
@@ -528,6 +564,7 @@ int main(void)
         cmocka_unit_test(head_and_204_have_no_body_and_keep_the_connection),
         cmocka_unit_test(a_streamed_body_goes_out_in_chunks),
         cmocka_unit_test(writing_is_held_back_and_drained),
+        cmocka_unit_test(what_is_written_before_there_is_a_connection_is_held_back_too),
         cmocka_unit_test(a_paused_answer_fills_the_kernel_and_not_our_memory),
         cmocka_unit_test(a_tunnel_carries_bytes_both_ways_until_the_end_of_file),
         cmocka_unit_test(a_101_that_nobody_tunnels_ends_and_closes),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is an answer and what isn't: the parser alone, over tables, each row whole and split at every byte. */
+#include "base/rand.h"
 #include "net/h1_answer.h"
 
 #include <stdarg.h>
@@ -56,7 +57,8 @@ static bool feed(reading *r, hx_slice in)
 /* `step` bytes at a time, from memory of exactly that size, so that a read past its end is seen. */
 static reading read_answer(hx_slice bytes, size_t step, size_t first, bool head_request, uint32_t limit)
 {
-    reading r = {0};
+    reading r;
+    memset(&r, 0, sizeof r); /* padding too: two are compared as bytes */
     hx_h1_answer_begin(&parser, &arena, limit, 20, head_request);
     for (size_t at = 0, len = first; at < bytes.len; at += len, len = step) {
         if (len > bytes.len - at) len = bytes.len - at;
@@ -370,6 +372,55 @@ static void fields_are_kept_in_order_trimmed_and_hops_are_marked(void **state)
     hx_arena_free(&arena);
 }
 
+/* Changes, drops, doubles or inserts a few bytes. */
+static size_t mutate(char *bytes, size_t len, size_t room)
+{
+    static const char liked[] = "\r\n :;,\t0123456789abcdefHTP/.\0\x7f\xff";
+    for (uint64_t changes = 1 + hx_rand_below(4); changes > 0; changes--) {
+        size_t at = (size_t)hx_rand_below(len);
+        char byte = liked[hx_rand_below(sizeof liked)];
+        uint64_t way = hx_rand_below(3);
+        if (way == 0) {
+            bytes[at] = byte;
+        } else if (way == 1 && len > 1) {
+            memmove(bytes + at, bytes + at + 1, --len - at);
+        } else if (len < room) {
+            memmove(bytes + at + 1, bytes + at, len++ - at);
+            bytes[at] = byte;
+        }
+    }
+    return len;
+}
+
+static void damaged_answers_mean_the_same_however_they_are_split(void **state)
+{
+    (void)state;
+    hx_rand_seed(20260219);
+    unsigned ends[HX_ANSWER_TOO_LARGE + 1] = {0};
+    for (int round = 0; round < 50000; round++) {
+        char bytes[512];
+        hx_slice whole = hx_slice_of(good[hx_rand_below(sizeof good / sizeof good[0])].bytes);
+        memcpy(bytes, whole.ptr, whole.len);
+        hx_slice damaged = {bytes, mutate(bytes, whole.len, sizeof bytes)};
+        bool head_request = hx_rand_below(8) == 0;
+        size_t first = 1 + (size_t)hx_rand_below(damaged.len);
+        reading one = read_answer(damaged, damaged.len, damaged.len, head_request, 4096);
+        reading two = read_answer(damaged, damaged.len, first, head_request, 4096);
+        reading many = read_answer(damaged, 1, 1, head_request, 4096);
+        ends[one.last]++;
+        /* A broken one may be seen to be broken before or after its head and first bytes were given out. */
+        if (one.last == HX_ANSWER_BROKEN) {
+            assert_int_equal(two.last, one.last);
+            assert_int_equal(many.last, one.last);
+        } else {
+            assert_memory_equal(&one, &two, sizeof one);
+            assert_memory_equal(&one, &many, sizeof one);
+        }
+        hx_arena_free(&arena);
+    }
+    assert_true(ends[HX_ANSWER_END] > 1000 && ends[HX_ANSWER_BROKEN] > 1000 && ends[HX_ANSWER_MORE] > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +432,7 @@ int main(void)
         cmocka_unit_test(fields_interim_answers_and_chunk_overhead_are_bounded),
         cmocka_unit_test(many_small_chunks_are_not_overhead),
         cmocka_unit_test(fields_are_kept_in_order_trimmed_and_hops_are_marked),
+        cmocka_unit_test(damaged_answers_mean_the_same_however_they_are_split),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     hx_arena_pool_drain();

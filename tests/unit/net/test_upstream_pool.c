@@ -267,6 +267,31 @@ static void a_caller_can_ask_for_a_fresh_connection(void **state)
     tear_down(&f);
 }
 
+static void an_old_idle_connection_makes_room_for_a_fresh_one(void **state)
+{
+    (void)state;
+    fixture f;
+    client c;
+    hx_upstream_limits limits = usual_limits;
+    limits.connections_max = 1;
+    limits.waiting_max = 0;
+    set_up(&f, "127.0.0.1", &limits);
+    int peer = serve_one(&f, &c, -1);
+    forget(&c);
+    prepare(&c, GET, "");
+    c.exchange.pooled_idle_max = 0;
+    start(&f, &c);
+    expect_closed(&f, peer);
+    peer = accept_one(&f);
+    expect_bytes(&f, peer, GET);
+    send_text(&f, peer, OK);
+    wait_over(&f, &c);
+    assert_good(&c, 200, "ok");
+    forget(&c);
+    close(peer);
+    tear_down(&f);
+}
+
 static void idle_connections_are_closed_in_time_and_bounded(void **state)
 {
     (void)state;
@@ -663,6 +688,7 @@ int main(void)
         cmocka_unit_test(a_reused_connection_that_took_nothing_is_replaced_silently),
         cmocka_unit_test(a_reset_after_bytes_on_a_reused_connection_is_told),
         cmocka_unit_test(a_caller_can_ask_for_a_fresh_connection),
+        cmocka_unit_test(an_old_idle_connection_makes_room_for_a_fresh_one),
         cmocka_unit_test(idle_connections_are_closed_in_time_and_bounded),
         cmocka_unit_test(what_keep_alive_says_bounds_the_idle_time),
         cmocka_unit_test(further_exchanges_wait_in_line_and_too_many_are_refused),
