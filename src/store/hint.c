@@ -176,7 +176,7 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
         hx_scan_step step;
         while ((step = hx_scan_next(&scan, &tail, &frame)) == HX_SCAN_FRAME) collect(&c, &frame, segment);
         keep_the_last(&c);
-        error = step == HX_SCAN_END ? write_hint(j, &tail, &c) : EIO;
+        error = step != HX_SCAN_END ? EIO : tail.after_gap ? 0 : write_hint(j, &tail, &c); /* a gap needs reading */
     } else {
         error = scan.error ? scan.error : EINVAL; /* a segment in which nothing was written yet */
     }
@@ -268,6 +268,7 @@ bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, 
     if (!rest) return false;
     apply_all(j, &head, rest, len);
     free(rest);
+    tail->after_gap = false;
     tail->offset = head.end;
     tail->sequence = head.sequence;
     tail->hash = head.hash;

@@ -37,6 +37,7 @@ typedef struct {
     uint64_t live;       /* operations whose newest record lies here */
     uint64_t live_bytes; /* by size class */
     uint64_t end;        /* of what is written; the active one's is the tail's */
+    bool unhinted;       /* full, but had to be read at the start */
 } hx_segment;
 
 /* A message is a call's address, the lowest bit telling which of its two links it uses: 0 the call itself or its end,

@@ -221,17 +221,15 @@ hx_scan_step hx_scan_next(hx_scan *scan, hx_tail *tail, hx_frame *out)
     if (!hx_scan_at(scan, tail->offset, out)) return scan->error ? HX_SCAN_ERROR : HX_SCAN_BAD;
     const hx_frame_head *h = &out->head;
     if (h->sequence != tail->sequence) return HX_SCAN_BAD;
-    if (memcmp(&h->previous, &tail->hash, sizeof tail->hash) != 0) return HX_SCAN_BAD;
+    if (!tail->after_gap && memcmp(&h->previous, &tail->hash, sizeof tail->hash) != 0) return HX_SCAN_BAD;
     tail->hash = hx_frame_hash(&scan->hasher, h, out->record_head);
     tail->sequence++;
     tail->offset += hx_frame_padded(h->length);
     if (h->stamp > tail->stamp) tail->stamp = h->stamp;
-    if (h->kind == HX_FRAME_GAP) {
+    tail->after_gap = h->kind == HX_FRAME_GAP;
+    if (tail->after_gap) {
         tail->sequence = h->epoch;
         tail->lost += h->length;
-        hx_frame next; /* what it builds on is gone */
-        if (tail->offset + sizeof next.head <= scan->size && hx_scan_at(scan, tail->offset, &next))
-            tail->hash = next.head.previous;
     } else if (h->epoch > tail->epoch) {
         tail->epoch = h->epoch;
     }

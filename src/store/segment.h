@@ -56,6 +56,7 @@ typedef struct {
     hx_ms stamp;       /* the latest */
     hx_digest hash;    /* of the last frame */
     uint64_t lost;     /* bytes in gaps that a repair left */
+    bool after_gap;    /* the last frame is one: the hash that the next one names is lost with what stood there */
 } hx_tail;
 
 /* SHA-256 of a frame without its answer: its head and the record's head. */

@@ -167,5 +167,10 @@ static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
 
 hx_store *hx_memory_open(const hx_store_options *options);
 hx_store *hx_journal_open(hx_slice directory, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+/* Makes a damaged journal openable again. What can't be read is copied into DIR/damaged first and then skipped; nothing
+ * is deleted. `report` gets a sentence for people about each place and about what is lost. True: the journal can be
+ * opened now, or needed no repair; false: see `error`. */
+bool hx_journal_repair(hx_slice directory, void (*report)(void *context, const char *sentence), void *context,
+                       char error[HX_STORE_ERROR_BYTES]);
 
 #endif

@@ -11,7 +11,7 @@ hx_ms test_clock(void);
 
 typedef struct {
     const char *backend; /* "memory" or "journal" */
-    char directory[64];  /* of the journal: new, below $TMPDIR */
+    char directory[64];  /* of the journal */
     hx_store_options options;
     hx_store *store;
     hx_loop *loop;
@@ -26,6 +26,7 @@ void bench_close(bench *b);
 void bench_open(bench *b);
 void bench_end(bench *b); /* and removes the directory */
 void remove_directory(const char *path);
+void new_directory(char path[64]);
 
 hx_op op_of(uint64_t number);
 /* A record in processing for operation `number`, all fields filled from it. */

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The journal's directory: looked at, owned, created. Nothing in it is changed before the lock is held and it is known
+ * to be a store, or empty.
+ *
+ *     DIR/FORMAT         "hapax journal 1\ngeneration 0123456789abcdef\n"; written last, so it makes the store
+ *     DIR/lock           held by flock while the store is open; says who holds it
+ *     DIR/secret         32 random bytes, for MACs
+ *     DIR/NNNNNNNN.seg   the log, in an unbroken row; the last may be the next one to use, still all zeros
+ *     DIR/NNNNNNNN.hint  what a segment leaves in the index
+ *     DIR/NNNNNNNN.audit what is kept of a segment that was dropped
+ *     DIR/damaged/       segments as they were before a repair
+ *     DIR/….new          a file in the making; a start removes it */
+#include "store/journal_open.h"
+
+#include "base/check.h"
+#include "base/rand.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FORMAT_VERSION 1u
+
+bool hx_open_fail(hx_opening *o, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(o->error, HX_STORE_ERROR_BYTES, format, args);
+    va_end(args);
+    return false;
+}
+
+bool hx_open_damaged(hx_opening *o, uint32_t segment, uint64_t offset, const char *what)
+{
+    const char *path = o->journal->path;
+    return hx_open_fail(o, "the store in %s is damaged: %08" PRIu32 ".seg, byte %" PRIu64 ": %s. "
+                "Nothing was changed; `hapax store repair %s` says what can be saved", path, segment, offset, what, path);
+}
+
+static bool is_ours(const char *name)
+{
+    static const char *const names[] = {"FORMAT", "lock", "secret", "damaged", "lost+found", ".", ".."};
+    static const char *const suffixes[] = {".seg", ".hint", ".audit"};
+    uint32_t number;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+        if (hx_segment_number(name, suffixes[i], &number)) return true;
+    return hx_slice_ends(hx_slice_of(name), HX_LIT(".new"));
+}
+
+static bool is_written(hx_journal *j, const char *name)
+{
+    char first[4] = {0};
+    int fd = openat(j->dir_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return true;
+    bool written = pread(fd, first, sizeof first, 0) > 0 && (first[0] | first[1] | first[2] | first[3]) != 0;
+    close(fd);
+    return written;
+}
+
+DIR *hx_dir_list(hx_journal *j)
+{
+    int fd = openat(j->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? NULL : fdopendir(fd);
+}
+
+bool hx_dir_inspect(hx_opening *o)
+{
+    o->dir = (hx_directory){0};
+    DIR *dir = hx_dir_list(o->journal);
+    if (!dir) return hx_open_fail(o, "can't read %s: %s", o->journal->path, strerror(errno));
+    for (struct dirent *item; (item = readdir(dir));) {
+        uint32_t number;
+        if (strcmp(item->d_name, "FORMAT") == 0) o->dir.has_format = true;
+        if (!is_ours(item->d_name)) o->dir.foreign = true;
+        if (!hx_segment_number(item->d_name, ".seg", &number)) continue;
+        if (o->dir.count == 0 || number < o->dir.first) o->dir.first = number;
+        if (o->dir.count == 0 || number > o->dir.last) o->dir.last = number;
+        o->dir.count++;
+        o->dir.written |= is_written(o->journal, item->d_name);
+    }
+    closedir(dir);
+    if (o->dir.has_format) return true;
+    if (o->dir.foreign)
+        return hx_open_fail(o, "%s is not empty and holds no store; give an empty or a new directory", o->journal->path);
+    if (o->dir.written)
+        return hx_open_fail(o, "the store in %s is damaged: its FORMAT file is missing; put it back from a copy, or see "
+                    "`hapax store repair %s`", o->journal->path, o->journal->path);
+    return true;
+}
+
+bool hx_dir_open(hx_opening *o, bool make)
+{
+    hx_journal *j = o->journal;
+    j->dir_fd = open(j->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (j->dir_fd < 0 && errno == ENOENT && make) {
+        if (mkdir(j->path, 0700) != 0) return hx_open_fail(o, "can't create the directory %s: %s", j->path, strerror(errno));
+        j->dir_fd = open(j->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int parent = j->dir_fd < 0 ? -1 : openat(j->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (parent >= 0) (void)fsync(parent);
+        if (parent >= 0) close(parent);
+    }
+    if (j->dir_fd >= 0) return true;
+    if (errno == ENOTDIR) return hx_open_fail(o, "%s is not a directory; the journal keeps its files in one", j->path);
+    return hx_open_fail(o, "can't open the directory %s: %s", j->path, strerror(errno));
+}
+
+bool hx_dir_read_format(hx_opening *o)
+{
+    char text[128] = {0};
+    unsigned version;
+    hx_journal *j = o->journal;
+    int fd = openat(j->dir_fd, "FORMAT", O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    if (len < 0) return hx_open_fail(o, "can't read %s/FORMAT: %s", j->path, strerror(errno));
+    /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
+    int read_count = sscanf(text, "hapax journal %u\ngeneration %16" SCNx64 "\n", &version, &j->generation);
+    if (read_count >= 1 && version > FORMAT_VERSION)
+        return hx_open_fail(o, "the store in %s has format %u, from a newer hapax; this one knows formats up to %u. "
+                    "Nothing was changed; use the newer program", j->path, version, FORMAT_VERSION);
+    char expected[128];
+    (void)snprintf(expected, sizeof expected, "hapax journal %u\ngeneration %016" PRIx64 "\n", FORMAT_VERSION,
+                   j->generation);
+    if (read_count != 2 || strcmp(text, expected) != 0)
+        return hx_open_fail(o, "the store in %s is damaged: its FORMAT file can't be understood; put it back from a copy, or "
+                    "see `hapax store repair %s`", j->path, j->path);
+    return true;
+}
+
+bool hx_dir_lock(hx_opening *o)
+{
+    hx_journal *j = o->journal;
+    char text[32] = {0};
+    j->lock_fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (j->lock_fd < 0 || faccessat(j->dir_fd, ".", W_OK, AT_EACCESS) != 0)
+        return hx_open_fail(o, "the store in %s can't be written to (%s); it needs a directory that this user may write, on a "
+                    "file system that isn't read-only", j->path, strerror(errno));
+    if (flock(j->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        (void)!pread(j->lock_fd, text, sizeof text - 1, 0);
+        text[strcspn(text, "\n")] = '\0';
+        return hx_open_fail(o, "the store in %s is in use by another process%s%s; stop it first, or give this one a directory "
+                    "of its own", j->path, text[0] ? ", " : "", text);
+    }
+    return true;
+}
+
+static bool write_file(hx_journal *j, const char *name, const char *making, const void *bytes, size_t len)
+{
+    int fd = openat(j->dir_fd, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) return false;
+    bool ok = write(fd, bytes, len) == (ssize_t)len && fsync(fd) == 0;
+    close(fd);
+    return ok && renameat(j->dir_fd, making, j->dir_fd, name) == 0 && hx_sync_directory(j->dir_fd) == 0;
+}
+
+bool hx_dir_write_format(hx_journal *j, uint64_t generation)
+{
+    char text[128];
+    int len = snprintf(text, sizeof text, "hapax journal %u\ngeneration %016" PRIx64 "\n", FORMAT_VERSION, generation);
+    return write_file(j, "FORMAT", "FORMAT.new", text, (size_t)len);
+}
+
+bool hx_dir_create(hx_opening *o)
+{
+    hx_journal *j = o->journal;
+    uint8_t secret[HX_SECRET_BYTES];
+    int error = 0;
+    hx_rand_bytes(secret, sizeof secret);
+    bool ok = write_file(j, "secret", "secret.new", secret, sizeof secret);
+    hx_segment *first = ok ? hx_keeper_prepare(j, 1, &error) : NULL;
+    if (error) errno = error;
+    ok = first && hx_dir_write_format(j, hx_rand_u64());
+    if (!ok) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(errno));
+    if (first) close(first->fd);
+    free(first);
+    atomic_store(&j->bytes, 0); /* opening counts it */
+    return ok && hx_dir_inspect(o);
+}
+
+bool hx_dir_read_secret(hx_opening *o)
+{
+    hx_journal *j = o->journal;
+    uint8_t *secret = j->store.facts.secret;
+    int fd = openat(j->dir_fd, "secret", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return hx_open_fail(o, "%s/secret is missing (%s); without it no key of this store can be recognised. Put it back from "
+                    "a copy", j->path, strerror(errno));
+    uint8_t more;
+    bool whole = read(fd, secret, HX_SECRET_BYTES) == HX_SECRET_BYTES && read(fd, &more, 1) == 0;
+    close(fd);
+    if (!whole) return hx_open_fail(o, "%s/secret is damaged: it must have %u bytes; put it back from a copy", j->path,
+                            HX_SECRET_BYTES);
+    return true;
+}
+
+bool hx_dir_read_head(hx_journal *j, const hx_segment *s, hx_segment_head *head)
+{
+    return s && pread(s->fd, head, sizeof *head, 0) == (ssize_t)sizeof *head &&
+           hx_segment_valid(head, j->generation, s->number);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What opening and repairing the journal share. Functions that return bool say in `error` what went wrong. */
+#ifndef HX_STORE_JOURNAL_OPEN_H
+#define HX_STORE_JOURNAL_OPEN_H
+
+#include "store/journal.h"
+
+#include <dirent.h>
+
+#define HX_CUTS_MAX 4u
+
+typedef struct {
+    bool has_format;
+    bool foreign;                /* something that isn't ours */
+    bool written;                /* a segment that holds something */
+    uint32_t first, last, count; /* segments */
+} hx_directory;
+
+typedef struct {
+    hx_journal *journal;
+    char *error;
+    hx_tail tail;
+    hx_directory dir;
+    struct {
+        hx_segment *segment;
+        uint64_t from, to;
+    } cuts[HX_CUTS_MAX]; /* torn: to be zeroed again */
+    unsigned cut_count;
+} hx_opening;
+
+/* Always false. */
+bool hx_open_fail(hx_opening *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool hx_open_damaged(hx_opening *o, uint32_t segment, uint64_t offset, const char *what);
+
+hx_journal *hx_journal_new(hx_slice path, const hx_store_options *options);
+bool hx_dir_open(hx_opening *o, bool make);
+bool hx_dir_inspect(hx_opening *o);
+bool hx_dir_read_format(hx_opening *o);
+bool hx_dir_lock(hx_opening *o);
+bool hx_dir_create(hx_opening *o);
+bool hx_dir_read_secret(hx_opening *o);
+bool hx_dir_write_format(hx_journal *j, uint64_t generation);
+DIR *hx_dir_list(hx_journal *j);
+bool hx_dir_read_head(hx_journal *j, const hx_segment *s, hx_segment_head *head);
+
+#endif

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the journal does with its files: refusing, cutting torn tails, telling damage, hints, dropping, repairing. */
+#include "store/harness.h"
+#include "store/segment.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#define SEGMENT (16u << 10)
+static const hx_store_options small = {.segment_bytes = SEGMENT};
+
+static hx_record complete(bench *b, uint64_t number, hx_state state, hx_ms lifetime)
+{
+    hx_record r = record_of(number);
+    assert_int_equal(claim(b, &r, 0, NULL), HX_STORE_OK);
+    r.answer = (hx_answer){201, true, HX_LIT("A: b\r\n"), HX_LIT("an answer")};
+    if (lifetime > 0) r.expires_at = test_now + lifetime;
+    assert_int_equal(settle(b, &r, state, NULL), HX_STORE_OK);
+    return r;
+}
+
+static void copy_directory(const char *from, const char *to)
+{
+    char in[512], out[512];
+    DIR *dir = opendir(from);
+    assert_non_null(dir);
+    (void)mkdir(to, 0700);
+    for (struct dirent *item; (item = readdir(dir));) {
+        if (item->d_type != DT_REG) continue;
+        (void)snprintf(in, sizeof in, "%s/%s", from, item->d_name);
+        (void)snprintf(out, sizeof out, "%s/%s", to, item->d_name);
+        FILE *a = fopen(in, "rb"), *b = fopen(out, "wb");
+        static char block[1 << 16];
+        for (size_t n; a && b && (n = fread(block, 1, sizeof block, a)) > 0;)
+            assert_int_equal(fwrite(block, 1, n, b), n);
+        if (a) (void)fclose(a);
+        if (b) (void)fclose(b);
+    }
+    closedir(dir);
+}
+
+static char *path_in(const bench *b, const char *name)
+{
+    static char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", b->directory, name);
+    return path;
+}
+
+static void write_text(const bench *b, const char *name, const char *text)
+{
+    FILE *f = fopen(path_in(b, name), "w");
+    assert_non_null(f);
+    (void)fputs(text, f);
+    (void)fclose(f);
+}
+
+static void flip(const bench *b, const char *name, off_t at, unsigned char mask)
+{
+    unsigned char byte;
+    int fd = open(path_in(b, name), O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= mask;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void zero_from(const bench *b, const char *name, off_t from, off_t to)
+{
+    int fd = open(path_in(b, name), O_RDWR);
+    for (off_t at = from; at < to; at++) assert_int_equal(pwrite(fd, "", 1, at), 1);
+    close(fd);
+}
+
+static uint64_t sum_directory(const char *path)
+{
+    char name[512];
+    uint64_t sum = 0;
+    DIR *dir = opendir(path);
+    for (struct dirent *item; (item = readdir(dir));) {
+        for (const char *c = item->d_name; *c; c++) sum += (unsigned char)*c * UINT64_C(1000003);
+        (void)snprintf(name, sizeof name, "%s/%s", path, item->d_name);
+        FILE *f = item->d_type == DT_REG ? fopen(name, "rb") : NULL;
+        uint64_t place = 1;
+        for (int c; f && (c = fgetc(f)) != EOF; place++) sum += (uint64_t)c * (place * UINT64_C(0x9e3779b97f4a7c15) | 1);
+        if (f) (void)fclose(f);
+    }
+    closedir(dir);
+    return sum;
+}
+
+/* Opening fails with a message that has `words` in it, and nothing has changed on disk. */
+static void refuses(const bench *b, const char *words)
+{
+    char url[128], error[HX_STORE_ERROR_BYTES] = "";
+    uint64_t before = sum_directory(b->directory);
+    (void)snprintf(url, sizeof url, "journal:%s", b->directory);
+    hx_store *store = hx_store_open(hx_slice_of(url), &b->options, error);
+    assert_null(store);
+    if (!strstr(error, words)) fail_msg("\"%s\" doesn't say \"%s\"", error, words);
+    assert_true(strstr(error, b->directory) != NULL);
+    assert_true(sum_directory(b->directory) == before);
+}
+
+static void refused_stores_are_named_and_left_alone(void **state)
+{
+    (void)state;
+    bench b, broken;
+    bench_begin(&b, "journal", small);
+    complete(&b, 1, HX_COMPLETED, HX_DAY);
+    refuses(&b, "in use by another process, process ");
+    bench_close(&b);
+    static const struct {
+        const char *file, *text, *words;
+    } cases[] = {
+        {"FORMAT", "hapax journal 2\nfuture\n", "newer hapax"},
+        {"FORMAT", "hapax jour", "FORMAT file can't be understood"},
+        {"FORMAT", NULL, "FORMAT file is missing"},
+        {"secret", "short", "secret is damaged"},
+        {"secret", NULL, "secret is missing"},
+        {"00000001.seg", NULL, "`hapax store repair"},
+        {"00000001.seg", "", "cut short"},
+        {"00000001.seg", "garbage", "`hapax store repair"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        broken = b;
+        new_directory(broken.directory);
+        copy_directory(b.directory, broken.directory);
+        if (cases[i].text)
+            write_text(&broken, cases[i].file, cases[i].text);
+        else
+            assert_int_equal(unlink(path_in(&broken, cases[i].file)), 0);
+        refuses(&broken, cases[i].words);
+        remove_directory(broken.directory);
+    }
+    remove_directory(b.directory);
+    (void)mkdir(b.directory, 0700);
+    write_text(&b, "letter.txt", "not ours");
+    refuses(&b, "holds no store");
+    remove_directory(b.directory);
+    FILE *f = fopen(b.directory, "w");
+    (void)fclose(f);
+    char url[128], error[HX_STORE_ERROR_BYTES];
+    (void)snprintf(url, sizeof url, "journal:%s", b.directory);
+    assert_null(hx_store_open(hx_slice_of(url), &b.options, error));
+    assert_non_null(strstr(error, "is not a directory"));
+    (void)unlink(b.directory);
+    hx_arena_free(&b.arena);
+}
+
+static void files_are_private_and_the_secret_stays(void **state)
+{
+    (void)state;
+    bench b;
+    struct stat st;
+    uint8_t secret[32];
+    bench_begin(&b, "journal", small);
+    const hx_store_facts *facts = hx_store_about(b.store);
+    memcpy(secret, facts->secret, sizeof secret);
+    uint64_t owner = facts->owner;
+    assert_true(facts->durable);
+    assert_int_equal(stat(b.directory, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    const char *files[] = {"secret", "FORMAT", "lock", "00000001.seg"};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(stat(path_in(&b, files[i]), &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+    }
+    bench_restart(&b);
+    assert_memory_equal(hx_store_about(b.store)->secret, secret, sizeof secret);
+    assert_true(hx_store_about(b.store)->owner != owner);
+    bench_end(&b);
+}
+
+/* A store as a crash leaves it: copied while it is open and idle. `end` is where the log ends. */
+static void crash_image(bench *image, uint64_t operations, off_t *end)
+{
+    bench b;
+    bench_begin(&b, "journal", (hx_store_options){.segment_bytes = SEGMENT});
+    for (uint64_t i = 0; i < operations; i++) complete(&b, i, HX_COMPLETED, 100 * HX_DAY);
+    *image = (bench){.backend = "journal", .options = b.options};
+    new_directory(image->directory);
+    copy_directory(b.directory, image->directory);
+    bench_end(&b);
+    int fd = open(path_in(image, "00000001.seg"), O_RDONLY);
+    hx_scan scan;
+    bool ok = hx_scan_begin(&scan, fd, 1, 0);
+    assert_true(ok);
+    *end = (off_t)hx_scan_content_end(&scan, 0);
+    char byte;
+    while (*end > 0 && pread(fd, &byte, 1, *end - 1) == 1 && byte == 0) --*end;
+    hx_scan_end(&scan);
+    close(fd);
+}
+
+static void a_torn_tail_is_cut_and_all_before_it_stands(void **state)
+{
+    (void)state;
+    bench image, torn;
+    off_t end;
+    crash_image(&image, 3, &end);
+    /* the last commit begins somewhere in the last 900 bytes: whatever part of it is missing */
+    for (off_t cut = end - 400; cut < end; cut += 9) {
+        torn = image;
+        new_directory(torn.directory);
+        copy_directory(image.directory, torn.directory);
+        zero_from(&torn, "00000001.seg", cut, end);
+        bench_open(&torn);
+        for (uint64_t i = 0; i < 2; i++) assert_int_equal(peek(&torn, op_of(i), NULL), HX_COMPLETED);
+        hx_state last = peek(&torn, op_of(2), NULL);
+        assert_true(last == HX_COMPLETED || last == HX_UNKNOWN);
+        complete(&torn, 50, HX_COMPLETED, HX_DAY);
+        bench_restart(&torn);
+        assert_int_equal(peek(&torn, op_of(2), NULL), last);
+        assert_int_equal(peek(&torn, op_of(50), NULL), HX_COMPLETED);
+        bench_end(&torn);
+    }
+    remove_directory(image.directory);
+}
+
+static void every_flipped_byte_is_harmless_or_refused_by_name(void **state)
+{
+    (void)state;
+    bench image, hurt;
+    off_t end;
+    unsigned refused = 0, harmless = 0;
+    char url[128], error[HX_STORE_ERROR_BYTES];
+    crash_image(&image, 3, &end);
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    hurt = image;
+    new_directory(hurt.directory);
+    for (off_t at = 0; at < end + 64; at++) {
+        remove_directory(hurt.directory); /* a hint would keep the start from reading the segment */
+        copy_directory(image.directory, hurt.directory);
+        flip(&hurt, "00000001.seg", at, (unsigned char)(1u << (at % 8)));
+        (void)snprintf(url, sizeof url, "journal:%s", hurt.directory);
+        hurt.store = hx_store_open(hx_slice_of(url), &hurt.options, error);
+        if (!hurt.store) {
+            assert_non_null(strstr(error, "hapax store repair"));
+            refused++;
+            continue;
+        }
+        harmless++;
+        hurt.loop = hx_loop_new();
+        hx_store_attach(hurt.store, hurt.loop);
+        for (uint64_t i = 0; i < 3; i++) {
+            hx_record found;
+            if (peek(&hurt, op_of(i), &found) != HX_COMPLETED || !hx_slice_eq(found.answer.body, HX_LIT("an answer")))
+                fail_msg("byte %ld: operation %d is lost or wrong", (long)at, (int)i);
+        }
+        bench_close(&hurt);
+        hx_arena_free(&hurt.arena);
+    }
+    hx_log_threshold(HX_LOG_INFO);
+    print_message("%u refused, %u harmless\n", refused, harmless);
+    assert_true(refused > (unsigned)end * 9 / 10);
+    remove_directory(hurt.directory);
+    remove_directory(image.directory);
+}
+
+static void a_record_that_rots_while_open_is_unknown(void **state)
+{
+    (void)state;
+    bench b;
+    hx_record found;
+    bench_begin(&b, "journal", small);
+    hx_record r = complete(&b, 1, HX_COMPLETED, HX_DAY);
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    for (off_t at = 128; at < SEGMENT; at += 16) flip(&b, "00000001.seg", at, 0xff);
+    assert_int_equal(peek(&b, r.op, &found), HX_UNKNOWN);
+    hx_log_threshold(HX_LOG_INFO);
+    assert_int_equal(found.epoch, r.epoch);
+    bench_end(&b);
+}
+
+static unsigned count_files(const bench *b, const char *suffix)
+{
+    unsigned count = 0;
+    DIR *dir = opendir(b->directory);
+    for (struct dirent *item; (item = readdir(dir));)
+        if (hx_slice_ends(hx_slice_of(item->d_name), hx_slice_of(suffix))) count++;
+    closedir(dir);
+    return count;
+}
+
+static void remove_files(const bench *b, const char *suffix)
+{
+    DIR *dir = opendir(b->directory);
+    for (struct dirent *item; (item = readdir(dir));)
+        if (hx_slice_ends(hx_slice_of(item->d_name), hx_slice_of(suffix))) (void)unlinkat(dirfd(dir), item->d_name, 0);
+    closedir(dir);
+}
+
+static void hints_may_be_lost_or_damaged(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, "journal", small);
+    for (uint64_t i = 0; i < 100; i++) complete(&b, i, i % 5 ? HX_COMPLETED : HX_UNKNOWN, HX_DAY);
+    for (uint64_t i = 0; i < 100; i += 10) assert_int_equal(forget(&b, op_of(i), 0, NULL), HX_STORE_OK);
+    for (int round = 0; round < 3; round++) {
+        bench_close(&b);
+        assert_true(count_files(&b, ".hint") >= 6);
+        if (round == 1) remove_files(&b, ".hint");
+        for (off_t at = 20; round == 2 && at < 400; at += 40) flip(&b, "00000002.hint", at, 0x10);
+        bench_open(&b);
+        for (uint64_t i = 0; i < 100; i++)
+            assert_int_equal(peek(&b, op_of(i), NULL), i % 10 == 0 ? HX_ABSENT : i % 5 ? HX_COMPLETED : HX_UNKNOWN);
+        hx_store_counts counts;
+        hx_store_count(b.store, &counts);
+        assert_int_equal(counts.live, 90);
+        assert_int_equal(counts.unknown, 10);
+    }
+    bench_end(&b);
+}
+
+/* Walks archive and segments in order and checks every link of the chain; answers are not needed for it. */
+static unsigned verify_chain(const bench *b, uint32_t last)
+{
+    hx_hasher hasher;
+    hx_digest hash = {0};
+    uint64_t sequence = 0;
+    unsigned frames = 0;
+    hx_hasher_init(&hasher);
+    for (uint32_t n = 1; n <= last; n++) {
+        char name[HX_SEGMENT_NAME_BYTES];
+        hx_segment_name(name, n, ".audit");
+        bool bare = access(path_in(b, name), F_OK) == 0;
+        if (!bare) hx_segment_name(name, n, ".seg");
+        FILE *f = fopen(path_in(b, name), "rb");
+        assert_non_null(f);
+        static char bytes[1 << 20];
+        size_t len = fread(bytes, 1, sizeof bytes, f);
+        (void)fclose(f);
+        for (size_t at = sizeof(hx_segment_head); at + sizeof(hx_frame_head) <= len;) {
+            hx_frame_head head;
+            memcpy(&head, bytes + at, sizeof head);
+            if (head.length == 0) break;
+            hx_slice rest = {bytes + at + sizeof head, head.length - sizeof head};
+            hx_record record;
+            size_t head_len = rest.len, answer_len = 0;
+            if (head.kind == HX_FRAME_RECORD || head.kind == HX_FRAME_MOVED) {
+                hx_record_error error = hx_record_decode_head(rest, &record, &head_len, &answer_len);
+                assert_int_equal(error, HX_RECORD_OK);
+            }
+            if (frames > 0) assert_memory_equal(&head.previous, &hash, sizeof hash);
+            if (frames > 0) assert_int_equal(head.sequence, sequence + 1);
+            sequence = head.sequence;
+            hash = hx_frame_hash(&hasher, &head, hx_slice_first(rest, head_len));
+            frames++;
+            at += hx_frame_padded(bare ? sizeof head + head_len : head.length);
+        }
+    }
+    hx_hasher_free(&hasher);
+    return frames;
+}
+
+static void expired_segments_go_into_the_archive_and_long_lived_records_move(void **state)
+{
+    (void)state;
+    bench b;
+    hx_record found;
+    bench_begin(&b, "journal", small);
+    hx_record held = complete(&b, 1000, HX_UNKNOWN, 0), old = complete(&b, 1001, HX_COMPLETED, 900 * HX_DAY);
+    hx_record buried = record_of(1002), running = record_of(1003);
+    assert_int_equal(claim(&b, &buried, 0, NULL), HX_STORE_OK);
+    buried.answer = (hx_answer){200, true, HX_LIT("A: b\r\n"), HX_LIT("gone soon")};
+    buried.expires_at = test_now + HX_HOUR;
+    buried.tombstone_until = test_now + 900 * HX_DAY;
+    assert_int_equal(settle(&b, &buried, HX_COMPLETED, NULL), HX_STORE_OK);
+    running.lease_until = test_now + 900 * HX_DAY;
+    assert_int_equal(claim(&b, &running, 0, NULL), HX_STORE_OK);
+    uint64_t last_epoch = 0;
+    for (int day = 0; day < 4; day++) {
+        for (uint64_t i = 0; i < 60; i++) last_epoch = complete(&b, i, HX_COMPLETED, HX_DAY).epoch;
+        test_now += 2 * HX_DAY;
+        assert_int_equal(sweep(&b), 60);
+        assert_int_equal(peek(&b, held.op, NULL), HX_UNKNOWN);
+        assert_int_equal(peek(&b, old.op, &found), HX_COMPLETED);
+        assert_true(hx_slice_eq(found.answer.body, HX_LIT("an answer")));
+        assert_int_equal(peek(&b, buried.op, NULL), HX_EXPIRED);
+        assert_int_equal(peek(&b, running.op, NULL), HX_PROCESSING);
+    }
+    hx_store_counts counts;
+    hx_store_count(b.store, &counts);
+    assert_int_equal(counts.live, 3);
+    for (int round = 0; round < 2; round++) {
+        bench_close(&b); /* the keeper has archived by then */
+        assert_true(count_files(&b, ".audit") >= 8);
+        assert_true(count_files(&b, ".seg") <= 4);
+        if (round == 1) remove_files(&b, ".hint");
+        bench_open(&b);
+        hx_store_count(b.store, &counts);
+        assert_true(counts.bytes <= 5 * SEGMENT);
+        assert_int_equal(peek(&b, held.op, NULL), HX_UNKNOWN);
+        assert_int_equal(peek(&b, old.op, &found), HX_COMPLETED);
+        assert_true(hx_slice_eq(found.answer.body, HX_LIT("an answer")));
+        assert_int_equal(peek(&b, buried.op, &found), HX_EXPIRED);
+        assert_int_equal(peek(&b, running.op, &found), HX_UNKNOWN);
+        assert_memory_equal(&found.fingerprint, &running.fingerprint, sizeof found.fingerprint);
+        for (uint64_t i = 0; i < 60; i++) assert_int_equal(peek(&b, op_of(i), NULL), HX_ABSENT);
+        hx_record next = record_of(2000 + (uint64_t)round);
+        assert_int_equal(claim(&b, &next, 0, NULL), HX_STORE_OK);
+        assert_true(next.epoch > last_epoch); /* G4, though the segments that drew it are gone */
+    }
+    uint32_t last = 0;
+    for (char name[HX_SEGMENT_NAME_BYTES]; hx_segment_name(name, last + 1, ".seg"),
+                                           access(path_in(&b, name), F_OK) == 0 || last < 3 ||
+                                               count_files(&b, ".audit") > last;)
+        last++;
+    assert_true(verify_chain(&b, last) > 400);
+    bench_end(&b);
+}
+
+static void full_stores_refuse_claims_only_and_recover(void **state)
+{
+    (void)state;
+    bench b;
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, "journal", (hx_store_options){.segment_bytes = SEGMENT, .bytes_max = 3 * SEGMENT});
+    hx_record running = record_of(9999);
+    running.lease_until = test_now + 9 * HX_DAY;
+    assert_int_equal(claim(&b, &running, 0, NULL), HX_STORE_OK);
+    hx_store_result result = HX_STORE_OK;
+    uint64_t made = 0;
+    for (; result == HX_STORE_OK && made < 1000; made++) {
+        hx_record r = record_of(made);
+        result = claim(&b, &r, 0, NULL);
+        if (result != HX_STORE_OK) break;
+        r.expires_at = test_now + HX_HOUR;
+        assert_int_equal(settle(&b, &r, HX_COMPLETED, NULL), HX_STORE_OK);
+    }
+    assert_int_equal(result, HX_STORE_FULL);
+    assert_true(made > 10);
+    hx_record known = record_of(0), found;
+    assert_int_equal(claim(&b, &known, 0, &found), HX_STORE_EXISTS); /* what is there is still served */
+    running.expires_at = test_now + HX_HOUR;
+    assert_int_equal(settle(&b, &running, HX_COMPLETED, NULL), HX_STORE_OK);
+    test_now += HX_DAY;
+    assert_int_equal(sweep(&b), made + 1);
+    hx_record again = record_of(5);
+    while ((result = claim(&b, &again, 0, NULL)) == HX_STORE_FULL) hx_loop_turn(b.loop, 50);
+    assert_int_equal(result, HX_STORE_OK);
+    bench_end(&b);
+    bench_begin(&b, "journal", (hx_store_options){.segment_bytes = SEGMENT, .free_bytes_floor = UINT64_MAX});
+    assert_int_equal(claim(&b, &again, 0, NULL), HX_STORE_FULL);
+    bench_end(&b);
+    hx_log_threshold(HX_LOG_INFO);
+}
+
+typedef struct {
+    char text[4096];
+} sentences;
+
+static void note(void *context, const char *sentence)
+{
+    sentences *s = context;
+    size_t len = strlen(s->text);
+    (void)snprintf(s->text + len, sizeof s->text - len, "%s\n", sentence);
+}
+
+static bool repair(const bench *b, sentences *s)
+{
+    char error[HX_STORE_ERROR_BYTES] = "";
+    s->text[0] = '\0';
+    bool ok = hx_journal_repair(hx_slice_of(b->directory), note, s, error);
+    if (!ok) print_message("%s\n", error);
+    return ok;
+}
+
+static void a_repair_skips_what_is_damaged_and_says_so(void **state)
+{
+    (void)state;
+    bench b;
+    sentences s;
+    bench_begin(&b, "journal", small);
+    for (uint64_t i = 0; i < 100; i++) complete(&b, i, HX_COMPLETED, HX_DAY);
+    bench_close(&b);
+    assert_true(repair(&b, &s));
+    assert_non_null(strstr(s.text, "no record is lost"));
+    remove_files(&b, ".hint");
+    for (int i = 0; i < 40; i++) flip(&b, "00000002.seg", 5000 + 16 * i, 0x80); /* a few records in the middle */
+    flip(&b, "00000004.seg", 30, 0x01);                                         /* a head */
+    assert_int_equal(unlink(path_in(&b, "00000006.seg")), 0);                   /* a whole segment */
+    refuses(&b, "`hapax store repair");
+    assert_true(repair(&b, &s));
+    assert_non_null(strstr(s.text, "records are lost in 2 places"));
+    assert_non_null(strstr(s.text, "00000006.seg is missing"));
+    assert_non_null(strstr(s.text, "damaged/00000002.seg.1 is a copy"));
+    assert_int_equal(access(path_in(&b, "damaged/00000002.seg.1"), F_OK), 0);
+    for (int round = 0; round < 2; round++) {
+        bench_open(&b);
+        unsigned kept = 0;
+        for (uint64_t i = 0; i < 100; i++) {
+            hx_state found = peek(&b, op_of(i), NULL);
+            assert_true(found == HX_COMPLETED || found == HX_UNKNOWN || found == HX_ABSENT);
+            kept += found == HX_COMPLETED;
+        }
+        assert_true(kept > 70 && kept < 100);
+        complete(&b, 500 + (uint64_t)round, HX_COMPLETED, HX_DAY);
+        bench_close(&b);
+    }
+    assert_true(repair(&b, &s));
+    assert_int_equal(unlink(path_in(&b, "FORMAT")), 0);
+    assert_true(repair(&b, &s));
+    bench_open(&b);
+    assert_int_equal(peek(&b, op_of(501), NULL), HX_COMPLETED);
+    bench_end(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused_stores_are_named_and_left_alone),
+        cmocka_unit_test(files_are_private_and_the_secret_stays),
+        cmocka_unit_test(a_torn_tail_is_cut_and_all_before_it_stands),
+        cmocka_unit_test(every_flipped_byte_is_harmless_or_refused_by_name),
+        cmocka_unit_test(a_record_that_rots_while_open_is_unknown),
+        cmocka_unit_test(hints_may_be_lost_or_damaged),
+        cmocka_unit_test(expired_segments_go_into_the_archive_and_long_lived_records_move),
+        cmocka_unit_test(full_stores_refuse_claims_only_and_recover),
+        cmocka_unit_test(a_repair_skips_what_is_damaged_and_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
