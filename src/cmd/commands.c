@@ -41,6 +41,15 @@ static const hx_cmd commands[] = {
         .flags = check_flags,
     },
     {
+        .name = "store",
+        .run = hx_cmd_store,
+        .summary = "repair a damaged store",
+        .usage = "hapax store repair DIR",
+        .details = "The store must not be in use. What can't be read is copied to DIR/damaged and then skipped;\n"
+                   "nothing is deleted, and each place is named with what is lost there. Exits with 3 when it\n"
+                   "can't be done.",
+    },
+    {
         .name = "version",
         .run = hx_cmd_version,
         .summary = "print the version",
