@@ -299,6 +299,9 @@ int main(int count, char **arguments)
             set_limit(&limits, hx_slice_first(argument, is), value);
     }
     loop = hx_loop_new();
+    uv_signal_t term;
+    uv_signal_init(hx_loop_uv(loop), &term);
+    uv_signal_start(&term, told_to_end, SIGTERM);
     hx_server_handler handler = {.request = request_came, .malformed = malformed};
     server = hx_server_new(loop, &limits, &handler, NULL);
     for (int i = 1; i < count; i++) {
@@ -313,9 +316,6 @@ int main(int count, char **arguments)
         printf("listening %s\n", bound);
     }
     (void)fflush(stdout);
-    uv_signal_t term;
-    uv_signal_init(hx_loop_uv(loop), &term);
-    uv_signal_start(&term, told_to_end, SIGTERM);
     hx_loop_run(loop);
     hx_server_free(&server);
     hx_loop_free(&loop);

@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from server_harness import BINARY, Client, Server
+from server_harness import BINARY, SANITIZED, Server
 
 MIB = 1 << 20
+measures_memory = pytest.mark.skipif(SANITIZED, reason="sanitizers keep what is freed")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,8 @@ def test_pipelined_bodies_are_told_apart(shared):
 
 
 def test_a_chunked_body_may_be_cut_anywhere(tmp_path):
-    raw = request("/echo", "POST", "Transfer-Encoding: chunked\r\n", b"3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: t\r\n\r\n")
+    body = b"3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: t\r\n\r\n"
+    raw = request("/echo", "POST", "Transfer-Encoding: chunked\r\n", body)
     with Server(f"unix:{tmp_path}/socket") as server:
         for a in range(1, len(raw)):
             with server.connect() as client:
@@ -141,7 +143,7 @@ def test_head_has_the_length_and_no_body(shared, target):
         assert client.ask("/now?size=1").body == b"n"
 
 
-@pytest.mark.parametrize("target", ["/now?code=204&size=5", "/begin?code=204&size=5&length=1", "/begin?code=204&size=5"])
+@pytest.mark.parametrize("target", ["/now?code=204", "/begin?code=204&size=5&length=1", "/begin?code=204&size=5"])
 def test_204_has_neither_body_nor_length(shared, target):
     with shared.connect() as client:
         answer = client.ask(target)
@@ -194,7 +196,8 @@ def test_close_is_done_as_asked(shared):
 
 def test_fields_that_connection_names_are_marked(shared):
     with shared.connect() as client:
-        body = client.ask("/echo", headers="X-Secret: 1\r\nX-Open: 2\r\nTE: trailers\r\nConnection: te, x-secret\r\n").body
+        fields = "X-Secret: 1\r\nX-Open: 2\r\nTE: trailers\r\nConnection: te, x-secret\r\n"
+        body = client.ask("/echo", headers=fields).body
         assert b"X-Secret=<1> hop\n" in body and b"X-Open=<2>\n" in body and b"TE=<trailers> hop\n" in body
 
 
@@ -212,7 +215,8 @@ def test_an_url_as_target_becomes_a_path_and_a_host(shared):
 
 def test_a_client_that_closes_its_side_is_answered(shared):
     with shared.connect() as client:
-        client.send(request("/later?ms=30&size=1") + request("/echo", "POST", "Content-Length: 2\r\n", b"hi") + request("/now"))
+        post = request("/echo", "POST", "Content-Length: 2\r\n", b"hi")
+        client.send(request("/later?ms=30&size=1") + post + request("/now"))
         client.no_more()
         assert client.answer().body == b"n"
         assert client.answer().body.endswith(b"hi")
@@ -220,7 +224,9 @@ def test_a_client_that_closes_its_side_is_answered(shared):
         assert client.is_over()
 
 
-@pytest.mark.parametrize("fields, body", [("Content-Length: 9\r\n", b"half"), ("Transfer-Encoding: chunked\r\n", b"9\r\nhalf")])
+@pytest.mark.parametrize(
+    "fields, body", [("Content-Length: 9\r\n", b"half"), ("Transfer-Encoding: chunked\r\n", b"9\r\nhalf")]
+)
 def test_a_client_that_leaves_in_mid_body_breaks_the_request(server, fields, body):
     with server.connect() as client:
         client.send(request("/echo", "POST", fields, body))
@@ -304,6 +310,7 @@ def test_broken_chunks_in_a_skipped_body_end_the_connection(shared):
     assert not any("smuggled" in e for e in shared.so_far())
 
 
+@measures_memory
 def test_a_slow_reader_holds_bounded_memory(server):
     _, before = server.stats()
     size = 300 * MIB
@@ -336,6 +343,7 @@ def test_a_client_that_leaves_while_its_answer_waits_does_no_harm(server):
     wait_until(lambda: server.stats()[0] == 0)
 
 
+@measures_memory
 def test_streams_in_both_directions_hold_bounded_memory(server):
     size, piece = 64 * MIB, os.urandom(MIB)
     _, before = server.stats()
@@ -433,6 +441,7 @@ def test_a_client_that_takes_nothing_is_cut():
             wait_until(lambda: server.stats()[0] == 0)
 
 
+@measures_memory
 def test_idle_connections_cost_little():
     count = 2000
     resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -615,6 +624,6 @@ def test_a_file_that_is_no_socket_is_left(tmp_path):
     assert path.read_text() == "data"
 
 
-@pytest.mark.parametrize("address", ["8080", "localhost", "127.0.0.1:", "127.0.0.1:99999", "[::1:80", "unix:", "1.2.3:80"])
+@pytest.mark.parametrize("address", ["8080", "localhost:", "127.0.0.1:", "1.2.3.4:99999", "[::1:80", "unix:", "1.2:80"])
 def test_what_is_no_address_is_refused(address):
     assert "is not an address like" in refused_start(address)
