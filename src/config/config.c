@@ -290,7 +290,6 @@ static void fill_in(hx_loader *loader, const hx_yaml *root)
         config->listen[config->listen_count++] = hx_slice_of(hx_option_find(HX_PLACE_TOP, HX_LIT("listen"))->fallback);
     if (config->store.len == 0 && !hx_yaml_get(root, "store")) {
         const char *store = hx_address_default_store(&config->arena);
-        config->store_is_by_default = true;
         if (store)
             config->store = hx_slice_of(store);
         else

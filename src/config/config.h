@@ -46,8 +46,7 @@ typedef struct {
     hx_config_upstream *upstreams; /* hx_policy.upstream is an index here; what matches no route goes to
                                     * policies.defaults.upstream */
     size_t upstream_count;
-    hx_slice store;           /* "journal:DIR" or "memory:" */
-    bool store_is_by_default; /* nobody named it: serve prints where it is */
+    hx_slice store; /* "journal:DIR" or "memory:" */
     uint32_t workers;
     bool require_key; /* the same as policies.require_key */
     bool dev;         /* short keys, readable logs, released 5xx: every answer says so */

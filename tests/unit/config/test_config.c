@@ -52,7 +52,6 @@ static void an_upstream_is_all_that_is_needed(void **state)
     assert_int_equal(config->upstream_count, 1);
     assert_text(config->upstreams[0].url, "http://127.0.0.1:3000");
     assert_text(config->store, "journal:/run/one");
-    assert_true(config->store_is_by_default);
     assert_in_range(config->workers, 1, 4);
     assert_false(config->require_key);
     assert_false(config->dev);
@@ -119,7 +118,7 @@ static const char whole_file[] = "\xef\xbb\xbflisten: [\"127.0.0.1:0\", \"[::1]:
                                  "require_key: true\n"
                                  "access_log: off\n"
                                  "log_format: readable\n"
-                                 "limits: {connections: 5, body_rate_min: 0, waiters: 0, headers: 1000}\n"
+                                 "limits: {connections: 5, body_rate_min: 0, waiters: 1, headers: 1000}\n"
                                  "defaults: {lifetime: 7d, principal: \"header:X-User\", upstream: other}\n"
                                  "routes:\n"
                                  "  - name: refunds\n"
@@ -151,7 +150,6 @@ static void a_whole_file_is_read(void **state)
     assert_text(config->upstreams[0].url, "http://app.internal:3000");
     assert_text(config->upstreams[1].name, "other");
     assert_text(config->store, "journal:/var/lib/h");
-    assert_false(config->store_is_by_default);
     assert_int_equal(config->store_bytes_max, (uint64_t)50 << 30);
     assert_int_equal(config->workers, 64);
     assert_true(config->require_key && config->policies.require_key && config->policies.defaults.require);
@@ -159,7 +157,7 @@ static void a_whole_file_is_read(void **state)
     assert_true(config->log_readable);
     assert_int_equal(config->limits.connections, 5);
     assert_int_equal(config->limits.headers, 1000);
-    assert_int_equal(config->limits.waiters, 0);
+    assert_int_equal(config->limits.waiters, 1);
     assert_int_equal(config->limits.body_rate_min, 0);
     assert_int_equal(config->policies.defaults.upstream, 1);
     assert_int_equal(config->policies.count, 2);
@@ -242,7 +240,6 @@ static void flags_override_the_file(void **state)
     assert_int_equal(config->listen_count, 2);
     assert_text(config->listen[1], "[::]:2");
     assert_text(config->store, "memory:");
-    assert_false(config->store_is_by_default);
     assert_int_equal(config->workers, 3);
     assert_true(config->policies.require_key);
     hx_config_free(&config);
