@@ -289,8 +289,6 @@ static void pass_on(hx_wire *wire, bool reused, hx_ms idle_max)
                 fail_later(next, HX_UPSTREAM_RESET);
             }
         }
-    } else if (upstream->line_count > upstream->connecting_count) {
-        hx_pool_close(wire); /* those in line want a new one, and this one takes its place */
     } else {
         hx_pool_release(wire, idle_max);
     }

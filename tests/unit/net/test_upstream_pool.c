@@ -2,7 +2,7 @@
 /* Connections: how they are made, kept, reused, waited for and closed. */
 #include "upstream_fixture.h"
 
-#include "net/resolve.h"
+#include "net/upstream_pool.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -292,31 +292,52 @@ static void an_old_idle_connection_makes_room_for_a_fresh_one(void **state)
     tear_down(&f);
 }
 
-static void idle_connections_are_closed_in_time_and_bounded(void **state)
+/* Three connections that come to rest one after the other. */
+static void three_idle(fixture *f, int peers[3])
+{
+    client c[3];
+    for (int i = 0; i < 3; i++) {
+        prepare(&c[i], GET, "");
+        start(f, &c[i]);
+        peers[i] = accept_one(f);
+        expect_bytes(f, peers[i], GET);
+    }
+    for (int i = 0; i < 3; i++) {
+        send_text(f, peers[i], OK);
+        wait_over(f, &c[i]);
+        forget(&c[i]);
+    }
+}
+
+static void idle_connections_are_bounded(void **state)
 {
     (void)state;
     fixture f;
-    client c[3];
+    client c;
     int peers[3];
     hx_upstream_limits limits = usual_limits;
     limits.idle_max = 2;
+    set_up(&f, "127.0.0.1", &limits);
+    three_idle(&f, peers);
+    expect_closed(&f, peers[0]); /* the oldest goes */
+    (void)serve_one(&f, &c, peers[2]);
+    forget(&c);
+    close(peers[1]);
+    close(peers[2]);
+    tear_down(&f);
+}
+
+static void idle_connections_are_closed_in_time(void **state)
+{
+    (void)state;
+    fixture f;
+    int peers[3];
+    hx_upstream_limits limits = usual_limits;
     limits.idle_timeout = 30;
     set_up(&f, "127.0.0.1", &limits);
-    for (int i = 0; i < 3; i++) {
-        prepare(&c[i], GET, "");
-        start(&f, &c[i]);
-        peers[i] = accept_one(&f);
-        expect_bytes(&f, peers[i], GET);
-    }
-    for (int i = 0; i < 3; i++) {
-        send_text(&f, peers[i], OK);
-        wait_over(&f, &c[i]);
-        forget(&c[i]);
-    }
+    three_idle(&f, peers);
     hx_ms from = hx_loop_now(f.loop);
-    expect_closed(&f, peers[0]); /* one too many: the oldest goes */
-    expect_closed(&f, peers[1]);
-    expect_closed(&f, peers[2]);
+    for (int i = 2; i >= 0; i--) expect_closed(&f, peers[i]);
     assert_true(hx_loop_now(f.loop) - from >= 29);
     tear_down(&f);
 }
@@ -543,10 +564,45 @@ static void a_full_unix_queue_is_waited_for(void **state)
     tear_down(&f);
 }
 
-static void a_name_is_looked_up_and_all_its_addresses_tried(void **state)
+static void all_addresses_are_tried_and_the_one_that_answered_comes_first(void **state)
 {
     (void)state;
-    /* "localhost" has ::1 first on most machines; we listen on 127.0.0.1 alone. */
+    fixture f;
+    client c[2];
+    set_up(&f, "127.0.0.1", &usual_limits);
+    hx_resolver *resolver = &f.upstream->resolver;
+    int refusing = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* bound and not listening */
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    assert_int_equal(bind(refusing, (struct sockaddr *)&address, len), 0);
+    assert_int_equal(getsockname(refusing, (struct sockaddr *)&address, &len), 0);
+    resolver->addresses[2] = resolver->addresses[0];
+    for (int i = 0; i < 2; i++) memcpy(&resolver->addresses[i], &address, sizeof address);
+    resolver->count = 3;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++) { /* two at once: they must not confuse each other's order */
+            prepare(&c[i], GET, "");
+            c[i].exchange.pooled_idle_max = 0;
+            start(&f, &c[i]);
+        }
+        for (int i = 0; i < 2; i++) {
+            int peer = accept_one(&f);
+            expect_bytes(&f, peer, GET);
+            send_text(&f, peer, OK);
+            wait_over(&f, &c[i]);
+            assert_good(&c[i], 200, "ok");
+            assert_int_equal(c[i].exchange.connect_failures, round == 0 ? 2 : 0);
+            forget(&c[i]);
+            close(peer);
+        }
+    }
+    close(refusing);
+    tear_down(&f);
+}
+
+static void a_name_is_looked_up(void **state)
+{
+    (void)state;
     fixture f;
     client c;
     set_up(&f, "127.0.0.1", &usual_limits);
@@ -689,7 +745,8 @@ int main(void)
         cmocka_unit_test(a_reset_after_bytes_on_a_reused_connection_is_told),
         cmocka_unit_test(a_caller_can_ask_for_a_fresh_connection),
         cmocka_unit_test(an_old_idle_connection_makes_room_for_a_fresh_one),
-        cmocka_unit_test(idle_connections_are_closed_in_time_and_bounded),
+        cmocka_unit_test(idle_connections_are_bounded),
+        cmocka_unit_test(idle_connections_are_closed_in_time),
         cmocka_unit_test(what_keep_alive_says_bounds_the_idle_time),
         cmocka_unit_test(further_exchanges_wait_in_line_and_too_many_are_refused),
         cmocka_unit_test(the_line_goes_on_when_a_connection_fails_or_must_not_be_reused),
@@ -697,7 +754,8 @@ int main(void)
         cmocka_unit_test(a_refused_connection_is_unreachable_with_nothing_sent),
         cmocka_unit_test(a_connect_that_nobody_answers_times_out_with_nothing_sent),
         cmocka_unit_test(a_full_unix_queue_is_waited_for),
-        cmocka_unit_test(a_name_is_looked_up_and_all_its_addresses_tried),
+        cmocka_unit_test(all_addresses_are_tried_and_the_one_that_answered_comes_first),
+        cmocka_unit_test(a_name_is_looked_up),
         cmocka_unit_test(a_name_that_nobody_knows_is_unreachable),
         cmocka_unit_test(a_connection_nobody_needs_any_more_is_kept),
         cmocka_unit_test(urls_are_read_strictly),
