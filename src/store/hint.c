@@ -12,8 +12,8 @@
  *    56   32  hash of the last frame                 is a number in this file, from 1 on
  *
  * For each operation that the segment names, its last state there, `absent` too: an older segment may still have it.
- * It is made by reading the segment, so there is one way only from frames to entries. Without it, or when it doesn't fit
- * its segment, the segment is read instead. */
+ * It is made by reading the segment, so there is one way only from frames to entries. Without it, or when it doesn't
+ * fit its segment, the segment is read instead. */
 #include "store/journal.h"
 
 #include "base/check.h"
@@ -108,7 +108,8 @@ static void keep_the_last(collection *c)
     qsort(c->entries, c->count, sizeof c->entries[0], compare);
     size_t kept = 0;
     for (size_t i = 0; i < c->count; i++)
-        if (i + 1 == c->count || !hx_op_eq(&c->entries[i].op, &c->entries[i + 1].op)) c->entries[kept++] = c->entries[i];
+        if (i + 1 == c->count || !hx_op_eq(&c->entries[i].op, &c->entries[i + 1].op))
+            c->entries[kept++] = c->entries[i];
     c->count = kept;
 }
 
@@ -170,8 +171,12 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
     if (hx_scan_begin(&scan, fd, segment, j->generation)) bytes = hx_scan_bytes(&scan, 0, sizeof head);
     if (bytes) memcpy(&head, bytes, sizeof head);
     if (bytes && hx_segment_valid(&head, j->generation, segment)) {
-        hx_tail tail = {.segment = segment, .offset = sizeof head, .sequence = head.sequence, .epoch = head.epoch,
-                        .stamp = head.stamp, .hash = head.previous};
+        hx_tail tail = {.segment = segment,
+                        .offset = sizeof head,
+                        .sequence = head.sequence,
+                        .epoch = head.epoch,
+                        .stamp = head.stamp,
+                        .hash = head.previous};
         hx_frame frame;
         hx_scan_step step;
         while ((step = hx_scan_next(&scan, &tail, &frame)) == HX_SCAN_FRAME) collect(&c, &frame, segment);

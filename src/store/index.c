@@ -40,7 +40,7 @@ typedef struct {
     unsigned depth; /* how many first bits of the hash all of its operations share */
     unsigned used;  /* slots that hold or held something */
     unsigned count;
-    _Atomic uint8_t tags[SLOTS]; /* 0: never used */
+    _Atomic uint8_t tags[SLOTS];  /* 0: never used */
     _Atomic uint32_t refs[SLOTS]; /* entry number + 1; 0: removed */
 } table;
 
@@ -166,7 +166,8 @@ void hx_index_free(hx_index **owned)
     }
     free(d);
     for (size_t i = 0; i < CHUNKS_MAX && atomic_load(&x->chunks[i]); i++) free(atomic_load(&x->chunks[i]));
-    for (uint16_t i = 1; i < x->route_count; i++) free((void *)(uintptr_t)x->route_names[i].ptr);
+    for (uint16_t i = 1; i < x->route_count; i++)
+        free((char *)(uintptr_t)x->route_names[i].ptr); /* NOLINT(performance-no-int-to-ptr) */
     hx_map_free(&x->route_numbers);
     free(x);
     *owned = NULL;
@@ -280,8 +281,7 @@ static void make_room(hx_index *x, uint64_t hash)
         add_to(half[half[1] ? h >> (64 - depth) & 1 : 0], h, ref);
     }
     size_t span = (size_t)1 << (d->depth - full->depth), first = place_in(d, hash) / span * span;
-    for (size_t i = 0; i < span; i++)
-        atomic_store(&d->tables[first + i], half[half[1] && i >= span / 2 ? 1 : 0]);
+    for (size_t i = 0; i < span; i++) atomic_store(&d->tables[first + i], half[half[1] && i >= span / 2 ? 1 : 0]);
     hx_readers_retire(x->readers, full, free);
 }
 
@@ -376,7 +376,7 @@ size_t hx_index_count(const hx_index *x)
 
 bool hx_index_next(const hx_index *x, uint32_t *cursor, uint32_t *steps, hx_index_entry *out)
 {
-    while (*cursor < x->used && *steps > 0) {
+    while (*cursor<x->used && * steps> 0) {
         --*steps;
         if (snapshot(entry_at(x, (*cursor)++), out)) return true;
     }
@@ -399,7 +399,7 @@ uint16_t hx_index_route(hx_index *x, hx_slice name)
     memcpy(copy, name.ptr, name.len);
     uint16_t number = x->route_count++;
     x->route_names[number] = (hx_slice){copy, name.len};
-    hx_map_put(x->route_numbers, x->route_names[number], (void *)(uintptr_t)number);
+    hx_map_put(x->route_numbers, x->route_names[number], (void *)(uintptr_t)number); /* NOLINT */
     return number;
 }
 

@@ -7,7 +7,7 @@
 #include "core/record.h"
 #include "store/readers.h"
 
-#define HX_PLACE_UNIT 16u                  /* records begin at multiples of it */
+#define HX_PLACE_UNIT 16u /* records begin at multiples of it */
 #define HX_EPOCH_MAX ((UINT64_C(1) << 48) - 1)
 #define HX_UNTIL_NEVER UINT32_MAX
 
@@ -18,11 +18,11 @@ typedef struct {
     uint32_t unit; /* offset in the segment / HX_PLACE_UNIT */
     uint8_t size_class;
     uint64_t epoch;
-    uint16_t route;        /* see hx_index_route */
-    uint32_t until_s;      /* gone from then on, in seconds since 1970; unknown: HX_UNTIL_NEVER */
-    uint32_t changed_min;  /* minutes since 1970, 24 bits of them */
-    uint8_t principal;     /* the first byte of its MAC: a filter for searches */
-    hx_ms lease_until;     /* processing only, instead of the three above */
+    uint16_t route;       /* see hx_index_route */
+    uint32_t until_s;     /* gone from then on, in seconds since 1970; unknown: HX_UNTIL_NEVER */
+    uint32_t changed_min; /* minutes since 1970, 24 bits of them */
+    uint8_t principal;    /* the first byte of its MAC: a filter for searches */
+    hx_ms lease_until;    /* processing only, instead of the three above */
 } hx_index_entry;
 
 typedef struct hx_index hx_index;
@@ -34,12 +34,12 @@ void hx_index_free(hx_index **owned);
 bool hx_index_find(const hx_index *index, const hx_op *op, hx_index_entry *out);
 
 /* The writer only. `before` gets what stood there (state HX_ABSENT: nothing). */
-void hx_index_put(hx_index *index, const hx_index_entry *entry, hx_index_entry *before);
+void hx_index_put(hx_index *index, const hx_index_entry *from, hx_index_entry *before);
 void hx_index_remove(hx_index *index, const hx_op *op, hx_index_entry *before);
 void hx_index_renew(hx_index *index, const hx_op *op, hx_ms lease_until);
 size_t hx_index_count(const hx_index *index);
 /* Walks all entries in the order of memory: *cursor from 0. Entries may be put and removed on the way; those that are
- * put may be missed. Looks at no more than *steps places and counts them down; false at the end or when out of steps. */
+ * put may be missed. Looks at no more than *steps places, counting them down; false at the end or when out of steps. */
 bool hx_index_next(const hx_index *index, uint32_t *cursor, uint32_t *steps, hx_index_entry *out);
 bool hx_index_at_end(const hx_index *index, uint32_t cursor);
 

@@ -59,8 +59,8 @@ typedef struct {
 } hx_port;
 
 /* Uses of a call's own fields. */
-enum { HX_OWN_NEXT, HX_OWN_NEXT_CANCEL, HX_OWN_SHARED, HX_OWN_PORT };        /* data */
-enum { HX_OWN_AWAITED, HX_OWN_STATE, HX_OWN_EPOCH, HX_OWN_WATCHING };       /* number */
+enum { HX_OWN_NEXT, HX_OWN_NEXT_CANCEL, HX_OWN_SHARED, HX_OWN_PORT }; /* data */
+enum { HX_OWN_AWAITED, HX_OWN_STATE, HX_OWN_EPOCH, HX_OWN_WATCHING }; /* number */
 
 /* An answer that a release hands to its watchers. */
 typedef struct {
@@ -104,6 +104,7 @@ typedef struct hx_job {
     struct hx_job *next;
     uint32_t segment;
     bool archive; /* otherwise: write its hint */
+    bool reported;
 } hx_job;
 
 typedef struct {
@@ -122,8 +123,8 @@ typedef struct {
     hx_store_call *waiting; /* for the next pass, by HX_OWN_NEXT */
     hx_store_call *served;  /* by this one */
     enum { HX_SWEEP_IDLE, HX_SWEEP_LEASES, HX_SWEEP_EXPIRY, HX_SWEEP_SEGMENTS } phase;
-    uint32_t cursor;   /* in the index */
-    hx_tail emptied;   /* how far the oldest segment was moved; segment 0: not begun */
+    uint32_t cursor; /* in the index */
+    hx_tail emptied; /* how far the oldest segment was moved; segment 0: not begun */
     uint64_t cleaned;
 } hx_sweeping;
 

@@ -40,8 +40,10 @@ bool hx_open_fail(hx_opening *o, const char *format, ...)
 bool hx_open_damaged(hx_opening *o, uint32_t segment, uint64_t offset, const char *what)
 {
     const char *path = o->journal->path;
-    return hx_open_fail(o, "the store in %s is damaged: %08" PRIu32 ".seg, byte %" PRIu64 ": %s. "
-                "Nothing was changed; `hapax store repair %s` says what can be saved", path, segment, offset, what, path);
+    return hx_open_fail(o,
+                        "the store in %s is damaged: %08" PRIu32 ".seg, byte %" PRIu64 ": %s. "
+                        "Nothing was changed; `hapax store repair %s` says what can be saved",
+                        path, segment, offset, what, path);
 }
 
 static bool is_ours(const char *name)
@@ -90,10 +92,13 @@ bool hx_dir_inspect(hx_opening *o)
     closedir(dir);
     if (o->dir.has_format) return true;
     if (o->dir.foreign)
-        return hx_open_fail(o, "%s is not empty and holds no store; give an empty or a new directory", o->journal->path);
+        return hx_open_fail(o, "%s is not empty and holds no store; give an empty or a new directory",
+                            o->journal->path);
     if (o->dir.written)
-        return hx_open_fail(o, "the store in %s is damaged: its FORMAT file is missing; put it back from a copy, or see "
-                    "`hapax store repair %s`", o->journal->path, o->journal->path);
+        return hx_open_fail(o,
+                            "the store in %s is damaged: its FORMAT file is missing; put it back from a copy, or see "
+                            "`hapax store repair %s`",
+                            o->journal->path, o->journal->path);
     return true;
 }
 
@@ -102,7 +107,8 @@ bool hx_dir_open(hx_opening *o, bool make)
     hx_journal *j = o->journal;
     j->dir_fd = open(j->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (j->dir_fd < 0 && errno == ENOENT && make) {
-        if (mkdir(j->path, 0700) != 0) return hx_open_fail(o, "can't create the directory %s: %s", j->path, strerror(errno));
+        if (mkdir(j->path, 0700) != 0)
+            return hx_open_fail(o, "can't create the directory %s: %s", j->path, strerror(errno));
         j->dir_fd = open(j->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         int parent = j->dir_fd < 0 ? -1 : openat(j->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (parent >= 0) (void)fsync(parent);
@@ -125,14 +131,19 @@ bool hx_dir_read_format(hx_opening *o)
     /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
     int read_count = sscanf(text, "hapax journal %u\ngeneration %16" SCNx64 "\n", &version, &j->generation);
     if (read_count >= 1 && version > FORMAT_VERSION)
-        return hx_open_fail(o, "the store in %s has format %u, from a newer hapax; this one knows formats up to %u. "
-                    "Nothing was changed; use the newer program", j->path, version, FORMAT_VERSION);
+        return hx_open_fail(o,
+                            "the store in %s has format %u, from a newer hapax; this one knows formats up to %u. "
+                            "Nothing was changed; use the newer program",
+                            j->path, version, FORMAT_VERSION);
     char expected[128];
     (void)snprintf(expected, sizeof expected, "hapax journal %u\ngeneration %016" PRIx64 "\n", FORMAT_VERSION,
                    j->generation);
     if (read_count != 2 || strcmp(text, expected) != 0)
-        return hx_open_fail(o, "the store in %s is damaged: its FORMAT file can't be understood; put it back from a copy, or "
-                    "see `hapax store repair %s`", j->path, j->path);
+        return hx_open_fail(
+            o,
+            "the store in %s is damaged: its FORMAT file can't be understood; put it back from a copy, or "
+            "see `hapax store repair %s`",
+            j->path, j->path);
     return true;
 }
 
@@ -142,13 +153,19 @@ bool hx_dir_lock(hx_opening *o)
     char text[32] = {0};
     j->lock_fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (j->lock_fd < 0 || faccessat(j->dir_fd, ".", W_OK, AT_EACCESS) != 0)
-        return hx_open_fail(o, "the store in %s can't be written to (%s); it needs a directory that this user may write, on a "
-                    "file system that isn't read-only", j->path, strerror(errno));
+        return hx_open_fail(
+            o,
+            "the store in %s can't be written to (%s); it needs a directory that this user may write, on a "
+            "file system that isn't read-only",
+            j->path, strerror(errno));
     if (flock(j->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         (void)!pread(j->lock_fd, text, sizeof text - 1, 0);
         text[strcspn(text, "\n")] = '\0';
-        return hx_open_fail(o, "the store in %s is in use by another process%s%s; stop it first, or give this one a directory "
-                    "of its own", j->path, text[0] ? ", " : "", text);
+        return hx_open_fail(
+            o,
+            "the store in %s is in use by another process%s%s; stop it first, or give this one a directory "
+            "of its own",
+            j->path, text[0] ? ", " : "", text);
     }
     return true;
 }
@@ -192,12 +209,16 @@ bool hx_dir_read_secret(hx_opening *o)
     uint8_t *secret = j->store.facts.secret;
     int fd = openat(j->dir_fd, "secret", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return hx_open_fail(o, "%s/secret is missing (%s); without it no key of this store can be recognised. Put it back from "
-                    "a copy", j->path, strerror(errno));
+        return hx_open_fail(
+            o,
+            "%s/secret is missing (%s); without it no key of this store can be recognised. Put it back from "
+            "a copy",
+            j->path, strerror(errno));
     uint8_t more;
     bool whole = read(fd, secret, HX_SECRET_BYTES) == HX_SECRET_BYTES && read(fd, &more, 1) == 0;
     close(fd);
-    if (!whole) return hx_open_fail(o, "%s/secret is damaged: it must have %u bytes; put it back from a copy", j->path,
+    if (!whole)
+        return hx_open_fail(o, "%s/secret is damaged: it must have %u bytes; put it back from a copy", j->path,
                             HX_SECRET_BYTES);
     return true;
 }

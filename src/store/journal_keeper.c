@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keeper: a thread for what takes long and nobody waits for. It prepares the next segment, full of zeros and synced,
- * while the active one is filled, so that a commit never changes a file's size or place; writes hints of full segments;
- * and moves the audit rows of dropped segments into the archive.
+/* The keeper: a thread for what takes long and nobody waits for. It prepares the next segment, full of zeros and
+ * synced, while the active one is filled, so that a commit never changes a file's size or place; writes hints of full
+ * segments; and moves the audit rows of dropped segments into the archive.
  *
  * When the next segment can't be prepared (disk full, limits), new claims are refused and what is in flight goes on in
  * the rest of the active one; it is tried again every second. */
@@ -40,9 +40,10 @@ static int write_zeros(int fd, uint64_t bytes)
     return fsync(fd) == 0 ? 0 : errno;
 }
 
-static int check_limits(hx_journal *j)
+static int check_limits(hx_journal *j, uint32_t number)
 {
     struct statvfs fs;
+    if (number - atomic_load(&j->first_segment) >= HX_SEGMENTS_MAX) return EDQUOT;
     if (j->options.bytes_max > 0 && atomic_load(&j->bytes) + j->options.segment_bytes > j->options.bytes_max)
         return EDQUOT;
     if (fstatvfs(j->dir_fd, &fs) != 0) return errno;
@@ -152,7 +153,7 @@ static void prepare_spare(hx_journal *j)
     hx_keeper *k = &j->keeper;
     uint32_t number = k->spare_number;
     pthread_mutex_unlock(&k->mutex);
-    int error = check_limits(j);
+    int error = check_limits(j, number);
     hx_segment *ready = error ? NULL : hx_keeper_prepare(j, number, &error);
     pthread_mutex_lock(&k->mutex);
     if (!ready && k->spare != HX_SPARE_FAILED) report(j, "store full, new operations are refused", number, error);
@@ -162,20 +163,32 @@ static void prepare_spare(hx_journal *j)
     pthread_cond_broadcast(&k->changed);
 }
 
+static void wait_a_while(hx_keeper *k)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += RETRY_S;
+    while (!k->stop && pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
+}
+
+/* The first job in the queue. A hint that can't be written is done without: the next start reads the segment instead.
+ * An archive must be written before its segment goes, and in its order: the queue waits for it. */
 static void do_job(hx_journal *j)
 {
     hx_keeper *k = &j->keeper;
     hx_job *job = k->first;
-    k->first = job->next;
-    if (!k->first) k->last = &k->first;
     pthread_mutex_unlock(&k->mutex);
     int error = job->archive ? archive(j, job->segment) : hx_keeper_write_hint(j, job->segment);
-    if (error && job->archive)
-        hx_fatal(HX_EXIT_STORE, "can't archive segment %u of the store in %s: %s", job->segment, j->path,
-                 strerror(error));
-    if (error) report(j, "hint not written", job->segment, error); /* the next start reads the segment instead */
-    free(job);
+    if (error && !job->reported) report(j, job->archive ? "can't archive" : "can't write a hint", job->segment, error);
+    job->reported = true;
     pthread_mutex_lock(&k->mutex);
+    if (error && job->archive && !k->stop) {
+        wait_a_while(k);
+        return;
+    }
+    k->first = job->next;
+    if (!k->first) k->last = &k->first;
+    free(job);
 }
 
 static void *keep(void *journal)
@@ -191,10 +204,8 @@ static void *keep(void *journal)
         } else if (k->stop) {
             break;
         } else if (k->spare == HX_SPARE_FAILED) {
-            struct timespec until;
-            clock_gettime(CLOCK_REALTIME, &until);
-            until.tv_sec += RETRY_S;
-            if (pthread_cond_timedwait(&k->changed, &k->mutex, &until) == ETIMEDOUT) prepare_spare(j);
+            wait_a_while(k);
+            if (!k->stop) prepare_spare(j);
         } else {
             pthread_cond_wait(&k->changed, &k->mutex);
         }

@@ -45,7 +45,7 @@ static bool open_segments(hx_opening *o)
 static bool unreadable(hx_opening *o, const hx_scan *scan)
 {
     return hx_open_fail(o, "can't read segment %08" PRIu32 " of the store in %s: %s", scan->segment, o->journal->path,
-                strerror(scan->error));
+                        strerror(scan->error));
 }
 
 /* The end of the log stands at `from`: what follows is a torn tail, to be zeroed, or damage. */
@@ -57,7 +57,8 @@ static bool check_rest(hx_opening *o, hx_segment *s, hx_scan *scan, uint64_t fro
     if (scan->error) return unreadable(o, scan);
     uint64_t to = hx_scan_content_end(scan, from);
     if (to <= from) return true;
-    if (o->cut_count == HX_CUTS_MAX) return hx_open_damaged(o, s->number, from, "too many segments hold half-written records");
+    if (o->cut_count == HX_CUTS_MAX)
+        return hx_open_damaged(o, s->number, from, "too many segments hold half-written records");
     o->cuts[o->cut_count].segment = s;
     o->cuts[o->cut_count].from = from;
     o->cuts[o->cut_count++].to = to;
@@ -149,7 +150,8 @@ static bool zero_again(hx_opening *o)
         for (uint64_t at = o->cuts[i].from; at < o->cuts[i].to;) {
             uint64_t left = o->cuts[i].to - at;
             ssize_t n = pwrite(fd, zeros, left < sizeof zeros ? (size_t)left : sizeof zeros, (off_t)at);
-            if (n <= 0) return hx_open_fail(o, "can't clear the torn end of the store in %s: %s", o->journal->path,
+            if (n <= 0)
+                return hx_open_fail(o, "can't clear the torn end of the store in %s: %s", o->journal->path,
                                     strerror(errno));
             at += (uint64_t)n;
         }
@@ -212,11 +214,11 @@ static bool begin(hx_opening *o)
     j->active = hx_journal_segment(j, o->tail.segment);
     tidy(j, &o->dir);
     j->keeper.spare_number = j->active->number + 1;
+    if (!j->options.now) hx_clock_raise(j->tail.stamp);
     hx_keeper_check_limits(j);
     hx_keeper_start(j);
     for (uint32_t n = o->dir.first; n < j->active->number; n++)
         if (hx_journal_segment(j, n)->unhinted) hx_keeper_want(j, n, false);
-    if (!j->options.now) hx_clock_raise(j->tail.stamp);
     j->batch.now = j->store.facts.now();
     if (j->tail.lost > 0) j->tail.epoch += EPOCHS_LOST_MAX;
     /* A copy that is started again draws other epochs than the original did after it was copied. */
@@ -251,7 +253,9 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     if (set->waiters_per_op_max == 0) set->waiters_per_op_max = HX_STORE_WAITERS_PER_OP_MAX;
     if (set->waiters_max == 0) set->waiters_max = HX_STORE_WAITERS_MAX;
     j->store = (hx_store){.ops = &hx_journal_ops,
-                          .facts = {.name = "journal", .durable = true, .owner = hx_rand_u64(),
+                          .facts = {.name = "journal",
+                                    .durable = true,
+                                    .owner = hx_rand_u64(),
                                     .now = set->now ? set->now : hx_clock_now}};
     pthread_mutex_init(&j->attaching, NULL);
     hx_hasher_init(&j->hasher);
@@ -268,9 +272,9 @@ hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char e
         return NULL;
     }
     o.journal = hx_journal_new(path, options);
-    bool ok = hx_dir_open(&o, true) && hx_dir_inspect(&o) && (!o.dir.has_format || hx_dir_read_format(&o)) && hx_dir_lock(&o) &&
-              hx_dir_inspect(&o) && (o.dir.has_format || hx_dir_create(&o)) && hx_dir_read_format(&o) && hx_dir_read_secret(&o) &&
-              open_segments(&o) && replay(&o) && begin(&o);
+    bool ok = hx_dir_open(&o, true) && hx_dir_inspect(&o) && (!o.dir.has_format || hx_dir_read_format(&o)) &&
+              hx_dir_lock(&o) && hx_dir_inspect(&o) && (o.dir.has_format || hx_dir_create(&o)) &&
+              hx_dir_read_format(&o) && hx_dir_read_secret(&o) && open_segments(&o) && replay(&o) && begin(&o);
     if (ok) return &o.journal->store;
     hx_journal_free(o.journal);
     return NULL;

@@ -83,8 +83,12 @@ static bool set_aside(repair *r, const hx_segment *s)
 static bool write_head(repair *r, const hx_segment *s, uint64_t sequence, const hx_digest *previous)
 {
     hx_journal *j = r->o.journal;
-    hx_segment_head head = {.segment = s->number, .generation = j->generation, .sequence = sequence,
-                            .epoch = r->o.tail.epoch, .stamp = r->o.tail.stamp, .previous = *previous};
+    hx_segment_head head = {.segment = s->number,
+                            .generation = j->generation,
+                            .sequence = sequence,
+                            .epoch = r->o.tail.epoch,
+                            .stamp = r->o.tail.stamp,
+                            .previous = *previous};
     hx_segment_seal(&head);
     say(r, "%08" PRIu32 ".seg: its head can't be read; it is written anew", s->number);
     return write_at(s->fd, &head, sizeof head, 0) ||
@@ -96,8 +100,13 @@ static bool write_gap(repair *r, const hx_segment *s, uint64_t length, uint64_t 
 {
     hx_tail *tail = &r->o.tail;
     HX_CHECK(length >= sizeof(hx_frame_head) && next_sequence >= tail->sequence);
-    hx_frame_head gap = {.length = (uint32_t)length, .sequence = tail->sequence, .synced = tail->sequence,
-                         .epoch = next_sequence, .stamp = tail->stamp, .segment = s->number, .kind = HX_FRAME_GAP,
+    hx_frame_head gap = {.length = (uint32_t)length,
+                         .sequence = tail->sequence,
+                         .synced = tail->sequence,
+                         .epoch = next_sequence,
+                         .stamp = tail->stamp,
+                         .segment = s->number,
+                         .kind = HX_FRAME_GAP,
                          .previous = tail->hash};
     hx_frame_seal(&gap, r->o.journal->generation, HX_EMPTY);
     uint64_t lost = next_sequence - tail->sequence;
@@ -152,7 +161,8 @@ static uint64_t find_readable(hx_scan *scan, uint64_t from, uint64_t sequence)
     hx_frame frame;
     uint64_t at = from;
     while ((at = hx_scan_find_later(scan, at, 0)) != UINT64_MAX) {
-        if (at >= from + sizeof frame.head && hx_scan_at(scan, at, &frame) && frame.head.sequence >= sequence) return at;
+        if (at >= from + sizeof frame.head && hx_scan_at(scan, at, &frame) && frame.head.sequence >= sequence)
+            return at;
         at += HX_FRAME_ALIGN;
     }
     return UINT64_MAX;
@@ -164,9 +174,8 @@ static bool repair_frames(repair *r, const hx_segment *s)
     for (bool goes_on = true, ok = true; goes_on;) {
         hx_scan scan; /* a new one after each change: its window may be old */
         hx_frame frame;
-        hx_scan_step step = HX_SCAN_ERROR;
         if (hx_scan_begin(&scan, s->fd, s->number, r->o.journal->generation))
-            while ((step = hx_scan_next(&scan, tail, &frame)) == HX_SCAN_FRAME) {}
+            while (hx_scan_next(&scan, tail, &frame) == HX_SCAN_FRAME) {}
         uint64_t later = find_readable(&scan, tail->offset, tail->sequence);
         /* Half-written bytes at the very end are no damage: the next start clears them. */
         bool torn = later != UINT64_MAX && next_segment_sequence(r, s->number) == 0 &&
@@ -196,9 +205,8 @@ static bool repair_segment(repair *r, hx_segment *s)
     if (!valid) {
         hx_scan scan;
         hx_frame frame = {0};
-        uint64_t at = hx_scan_begin(&scan, s->fd, s->number, j->generation)
-                          ? hx_scan_find_later(&scan, sizeof head, 0)
-                          : UINT64_MAX;
+        uint64_t at = hx_scan_begin(&scan, s->fd, s->number, j->generation) ? hx_scan_find_later(&scan, sizeof head, 0)
+                                                                            : UINT64_MAX;
         bool holds = at != UINT64_MAX && hx_scan_at(&scan, at, &frame);
         hx_scan_end(&scan);
         if (!holds && next_segment_sequence(r, s->number) == 0) return true; /* unused, or torn */
@@ -210,8 +218,12 @@ static bool repair_segment(repair *r, hx_segment *s)
     if (first) tail->sequence = head.sequence;
     if (head.sequence != tail->sequence)
         return hx_open_fail(&r->o, "segment %u doesn't follow on the one before it, and can't be made to", s->number);
-    *tail = (hx_tail){.segment = s->number, .offset = sizeof head, .sequence = tail->sequence, .hash = head.previous,
-                      .epoch = head.epoch > tail->epoch && valid ? head.epoch : tail->epoch, .stamp = tail->stamp,
+    *tail = (hx_tail){.segment = s->number,
+                      .offset = sizeof head,
+                      .sequence = tail->sequence,
+                      .hash = head.previous,
+                      .epoch = head.epoch > tail->epoch && valid ? head.epoch : tail->epoch,
+                      .stamp = tail->stamp,
                       .after_gap = tail->after_gap};
     return repair_frames(r, s);
 }
@@ -263,7 +275,8 @@ static bool restore_format(repair *r)
         if (fd >= 0) close(fd);
         if (!valid) continue;
         say(r, "FORMAT can't be read; it is written anew from %s", name);
-        return hx_dir_write_format(j, head.generation) || hx_open_fail(&r->o, "can't write FORMAT: %s", strerror(errno));
+        return hx_dir_write_format(j, head.generation) ||
+               hx_open_fail(&r->o, "can't write FORMAT: %s", strerror(errno));
     }
     return hx_open_fail(&r->o, "FORMAT can't be read, and no segment says what it was");
 }
@@ -292,11 +305,14 @@ bool hx_journal_repair(hx_slice path, void (*report)(void *context, const char *
                        char error[HX_STORE_ERROR_BYTES])
 {
     static const hx_store_options defaults;
-    repair r = {.o = {.journal = hx_journal_new(path, &defaults), .error = error}, .report = report, .context = context};
+    repair r = {.o = {.journal = hx_journal_new(path, &defaults), .error = error},
+                .report = report,
+                .context = context};
     bool ok = repair_all(&r);
     if (ok && r.places == 0) say(&r, "no record is lost");
     if (ok && r.places > 0)
-        say(&r, "%" PRIu64 " records are lost in %u places. Operations that were in processing when they were last "
+        say(&r,
+            "%" PRIu64 " records are lost in %u places. Operations that were in processing when they were last "
             "readable will be unknown. Outcomes that stood in the lost part are forgotten: those keys may run again",
             r.lost_records, r.places);
     hx_journal_free(r.o.journal);

@@ -40,7 +40,7 @@ typedef struct {
 } memory;
 
 /* What a call takes from the moment of its decision to its own loop. */
-enum { FOUND = 0, HOME = 1 };                   /* own.data */
+enum { FOUND = 0, HOME = 1 };                      /* own.data */
 enum { LEASE = 0, SHOWN_STATE = 1, WATCHING = 2 }; /* own.number */
 
 static hx_slice key_of(const hx_op *op)
@@ -259,19 +259,16 @@ static void forget_by_word(memory *m, hx_store_call *call, hx_ms now)
 
 static void lapse(memory *m, operation *o, hx_ms now)
 {
+    hx_arena arena = {0};
     hx_record record;
-    hx_record_error error = hx_record_decode((hx_slice){o->version->bytes, o->version->len}, &record);
-    HX_CHECK(error == HX_RECORD_OK);
-    record.state = HX_UNKNOWN;
+    show(o->version, HX_UNKNOWN, 0, &arena, &record);
     record.from_state = HX_PROCESSING;
     record.changed_at = now;
     record.lease_until = 0;
     record.reason = HX_LIT("lease");
-    version *before = o->version;
-    o->version->references++; /* the record's texts lie in it */
     become(m, o, &record);
-    drop(before);
     tell_watchers(m, o, o->version, HX_UNKNOWN);
+    hx_arena_free(&arena);
 }
 
 static bool find_lapsed(memory *m, hx_ms now, operation **out)
@@ -380,9 +377,10 @@ hx_store *hx_memory_open(const hx_store_options *options)
                                      memory_peek,   memory_count,  memory_close};
     memory *m = calloc(1, sizeof *m);
     if (!m) hx_fatal(HX_EXIT_BUG, "out of memory");
-    m->store = (hx_store){
-        .ops = &ops,
-        .facts = {.name = "memory", .owner = hx_rand_u64(), .now = options->now ? options->now : hx_clock_now}};
+    m->store = (hx_store){.ops = &ops,
+                          .facts = {.name = "memory",
+                                    .owner = hx_rand_u64(),
+                                    .now = options->now ? options->now : hx_clock_now}};
     hx_rand_bytes(m->store.facts.secret, sizeof m->store.facts.secret);
     pthread_mutex_init(&m->mutex, NULL);
     m->operations = hx_map_new();

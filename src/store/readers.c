@@ -54,7 +54,7 @@ static unsigned my_slot(void)
     for (unsigned i = 0; i < THREADS_MAX; i++) {
         if (atomic_exchange(&threads.taken[i], true)) continue;
         my_slot_plus_1 = i + 1;
-        pthread_setspecific(threads.at_exit, (void *)(uintptr_t)my_slot_plus_1);
+        pthread_setspecific(threads.at_exit, (void *)(uintptr_t)my_slot_plus_1); /* NOLINT */
         return i;
     }
     hx_fatal(HX_EXIT_BUG, "more than %u threads read the store", THREADS_MAX);

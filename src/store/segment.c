@@ -7,7 +7,7 @@
  *     0   8  "hapaxseg"                  0   4  length of head and payload, without the zeros up to the next frame
  *     8   4  version, 1                  4   4  CRC-32C of generation (8), length (8), bytes 8 to 80, the record's head
  *    12   4  segment number              8   8  sequence: one more than the frame before, over all segments
- *    16   8  generation of the store    16   8  synced: the first sequence that was not yet durable when this was written
+ *    16   8  generation of the store    16   8  synced: the first sequence not yet durable when this was written
  *    24   8  sequence of first frame    24   8  epoch
  *    32   8  highest epoch before it    32   8  stamp, milliseconds
  *    40   8  latest stamp before it     40   4  segment number
@@ -16,8 +16,8 @@
  *   124   4  CRC-32C of bytes 0 to 124  48  32  hash of the frame before
  *                                       80   …  record's head (see record.c), answer; START: owner (8)
  *
- * A frame's hash is the SHA-256 of its head and the record's head. The answer is in it by its CRC only, so the chain can
- * still be checked when answers are dropped: NNNNNNNN.audit is a segment whose frames lost their answers.
+ * A frame's hash is the SHA-256 of its head and the record's head. The answer is in it by its CRC only, so the chain
+ * can still be checked when answers are dropped: NNNNNNNN.audit is a segment whose frames lost their answers.
  *
  * Reading: a frame counts when its CRC, its sequence and the hash of its predecessor fit, and its record's own CRCs.
  * The first that doesn't is the end of the log if no frame after it says, by `synced`, that it was durable already;

@@ -96,9 +96,9 @@ typedef struct {
 typedef struct {
     hx_frame_head head;
     uint64_t offset;
-    hx_slice bytes;       /* record head and answer, in the window: until the next step */
+    hx_slice bytes; /* record head and answer, in the window: until the next step */
     hx_slice record_head;
-    hx_record record;     /* RECORD and MOVED */
+    hx_record record; /* RECORD and MOVED */
 } hx_frame;
 
 typedef enum { HX_SCAN_FRAME, HX_SCAN_END, HX_SCAN_BAD, HX_SCAN_ERROR } hx_scan_step;

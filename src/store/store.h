@@ -10,8 +10,8 @@
  *  G4  Epochs grow and are never used twice: not after a release, an expiry, a restart, a restore or a copy.
  *  G5  Within one epoch the first durable outcome wins. processing may become anything; unknown may become completed,
  *      failed or absent; completed and failed are final until they expire (a settle of those ends STALE).
- *  G6  Only completed and failed expire. processing whose lease has passed becomes unknown, never absent; unknown stays.
- *      Stores keep the end of a lifetime to the second, rounded up (hx_store_lapsed).
+ *  G6  Only completed and failed expire. processing whose lease has passed becomes unknown, never absent; unknown
+ *      stays. The end of a lifetime is kept to the second, rounded up (hx_store_lapsed).
  *  G7  A watch ends once, when its operation has left processing in the watched epoch, or was not in it to begin with.
  *  G8  Every call's completion fires exactly once, on its own loop, never inside the call that started it; a cancelled
  *      call's too. Calls of one loop on one operation take effect in the order in which they were made.
@@ -59,9 +59,9 @@ typedef struct hx_store_call {
     void (*done)(struct hx_store_call *call);
     /* given back */
     hx_store_result result;
-    hx_record found;  /* EXISTS, STALE, and what a watch ended with. A released operation's answer is handed to its
+    hx_record found; /* EXISTS, STALE, and what a watch ended with. A released operation's answer is handed to its
                        * watchers as a record in state HX_ABSENT with that answer; status 0 means there is none */
-    uint64_t count;   /* sweep: how many operations it cleaned */
+    uint64_t count;  /* sweep: how many operations it cleaned */
     /* the store's own */
     struct {
         hx_task task;
@@ -100,18 +100,18 @@ typedef enum {
 hx_peek hx_store_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found);
 
 typedef struct {
-    const char *name;      /* "journal" */
+    const char *name; /* "journal" */
     bool durable;
-    uint64_t owner;        /* drawn at each start */
-    uint8_t secret[32];    /* for MACs; lives with the store */
+    uint64_t owner;     /* drawn at each start */
+    uint8_t secret[32]; /* for MACs; lives with the store */
     hx_ms (*now)(void);
 } hx_store_facts;
 
 typedef struct {
-    uint64_t live;         /* operations: completed, failed, unknown, tombstones */
+    uint64_t live; /* operations: completed, failed, unknown, tombstones */
     uint64_t processing;
     uint64_t unknown;
-    uint64_t bytes;        /* on disk */
+    uint64_t bytes; /* on disk */
     uint64_t watchers;
     uint64_t commits;
     uint64_t stale_writes; /* refused by G3 */
@@ -129,10 +129,10 @@ void hx_store_close(hx_store **owned);
 #define HX_STORE_ERROR_BYTES 512u
 
 typedef struct {
-    hx_ms (*now)(void);         /* NULL: hx_clock_now. Tests bring their own time */
-    uint64_t bytes_max;         /* store_max; 0: no limit */
-    uint32_t segment_bytes;     /* journal; 0: 64 MiB */
-    uint64_t free_bytes_floor;  /* below it new claims are refused; 0: 256 MiB */
+    hx_ms (*now)(void);          /* NULL: hx_clock_now. Tests bring their own time */
+    uint64_t bytes_max;          /* store_max; 0: no limit */
+    uint32_t segment_bytes;      /* journal; 0: 64 MiB */
+    uint64_t free_bytes_floor;   /* below it new claims are refused; 0: 256 MiB */
     unsigned waiters_per_op_max; /* 0: 1,000 */
     unsigned waiters_max;        /* 0: 10,000 */
 } hx_store_options;
@@ -156,6 +156,7 @@ struct hx_store { /* the first member of every backend's own struct */
     hx_store_facts facts;
 };
 
+#define HX_STORE_ANSWER_MAX (15u << 20) /* headers and body of an answer that is kept; more is a bug of the caller's */
 #define HX_STORE_WAITERS_PER_OP_MAX 1000u
 #define HX_STORE_WAITERS_MAX 10000u
 
@@ -166,11 +167,11 @@ static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
 }
 
 hx_store *hx_memory_open(const hx_store_options *options);
-hx_store *hx_journal_open(hx_slice directory, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 /* Makes a damaged journal openable again. What can't be read is copied into DIR/damaged first and then skipped; nothing
  * is deleted. `report` gets a sentence for people about each place and about what is lost. True: the journal can be
  * opened now, or needed no repair; false: see `error`. */
-bool hx_journal_repair(hx_slice directory, void (*report)(void *context, const char *sentence), void *context,
+bool hx_journal_repair(hx_slice path, void (*report)(void *context, const char *sentence), void *context,
                        char error[HX_STORE_ERROR_BYTES]);
 
 #endif

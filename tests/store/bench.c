@@ -35,8 +35,7 @@ static double cpu_seconds(void)
 {
     struct rusage r;
     getrusage(RUSAGE_SELF, &r);
-    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
-           (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
 }
 
 static uint64_t resident_kib(void)
@@ -137,8 +136,7 @@ static void commit(hx_store *store, uint64_t operations, unsigned in_flight, uns
     printf("claim + settle: %" PRIu64 " operations, %u in flight, %u loops: %.2f us CPU each, %.0f a second, "
            "%.1f records a commit, %.0f us a commit, %" PRIu64 " live, %" PRIu64 " MiB resident\n",
            operations, in_flight, loops, spent / (double)operations * 1e6, (double)operations / took,
-           2.0 * (double)operations / (double)commits, took / (double)commits * 1e6, after.live,
-           resident_kib() / 1024);
+           2.0 * (double)operations / (double)commits, took / (double)commits * 1e6, after.live, resident_kib() / 1024);
     for (unsigned i = 0; i < loops; i++) free(workers[i].clients);
 }
 

@@ -114,8 +114,10 @@ static void g2_of_claims_that_race_on_two_loops_one_wins(void **state)
         hx_store_attach(b.store, racers[t].loop);
         for (int i = 0; i < RACES; i++) {
             racers[t].records[i] = record_of((uint64_t)(t == 0 ? i : RACES - 1 - i));
-            racers[t].calls[i] = (hx_store_call){
-                .loop = racers[t].loop, .arena = &racers[t].arena, .done = raced, .lease_until = i /* for raced() */};
+            racers[t].calls[i] = (hx_store_call){.loop = racers[t].loop,
+                                                 .arena = &racers[t].arena,
+                                                 .done = raced,
+                                                 .lease_until = i /* for raced() */};
         }
     }
     for (int t = 0; t < 2; t++) pthread_create(&threads[t], NULL, race, &racers[t]);
@@ -581,8 +583,7 @@ static void sweeping_counts_what_it_cleaned(void **state)
     assert_int_equal(counts.live, 110);
     assert_int_equal(counts.unknown, 10);
     assert_int_equal(counts.cleaned, 200);
-    for (uint64_t i = 0; i < 310; i++)
-        assert_int_equal(peek(&b, op_of(i), NULL) == HX_ABSENT, i < 200);
+    for (uint64_t i = 0; i < 310; i++) assert_int_equal(peek(&b, op_of(i), NULL) == HX_ABSENT, i < 200);
     bench_end(&b);
 }
 

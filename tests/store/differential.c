@@ -217,13 +217,20 @@ static void run_seed(uint64_t seed)
     bench_begin(&p->stores[JOURNAL], "journal", (hx_store_options){.segment_bytes = 16 << 10});
     for (int step = 0; step < STEPS; step++) {
         uint64_t what = pick(100), number = pick(OPERATIONS);
-        if (what < 34) step_claim(p, number);
-        else if (what < 66) step_settle(p, number);
-        else if (what < 74) step_other(p, number);
-        else if (what < 86) step_watch(p, number);
-        else if (what < 92) test_now += (hx_ms)pick(30000);
-        else if (what < 98) step_sweep(p);
-        else step_restart(p);
+        if (what < 34)
+            step_claim(p, number);
+        else if (what < 66)
+            step_settle(p, number);
+        else if (what < 74)
+            step_other(p, number);
+        else if (what < 86)
+            step_watch(p, number);
+        else if (what < 92)
+            test_now += (hx_ms)pick(30000);
+        else if (what < 98)
+            step_sweep(p);
+        else
+            step_restart(p);
         settle_watches(p);
         compare_operation(p, number);
         if (step % 50 == 0) {

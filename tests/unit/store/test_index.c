@@ -17,8 +17,12 @@
 
 static hx_index_entry entry_of(uint64_t number, uint32_t version)
 {
-    hx_index_entry e = {.state = version % 2 ? HX_PROCESSING : HX_COMPLETED, .segment = 1 + version, .unit = 8 + version,
-                        .size_class = (uint8_t)(version % 16), .epoch = version + 1, .route = (uint16_t)(version % 7)};
+    hx_index_entry e = {.state = version % 2 ? HX_PROCESSING : HX_COMPLETED,
+                        .segment = 1 + version,
+                        .unit = 8 + version,
+                        .size_class = (uint8_t)(version % 16),
+                        .epoch = version + 1,
+                        .route = (uint16_t)(version % 7)};
     memcpy(e.op.bytes, &number, sizeof number);
     if (e.state == HX_PROCESSING) {
         e.lease_until = (hx_ms)version * 1000;

@@ -94,7 +94,8 @@ static uint64_t sum_directory(const char *path)
         (void)snprintf(name, sizeof name, "%s/%s", path, item->d_name);
         FILE *f = item->d_type == DT_REG ? fopen(name, "rb") : NULL;
         uint64_t place = 1;
-        for (int c; f && (c = fgetc(f)) != EOF; place++) sum += (uint64_t)c * (place * UINT64_C(0x9e3779b97f4a7c15) | 1);
+        for (int c; f && (c = fgetc(f)) != EOF; place++)
+            sum += (uint64_t)c * (place * UINT64_C(0x9e3779b97f4a7c15) | 1);
         if (f) (void)fclose(f);
     }
     closedir(dir);
@@ -416,9 +417,9 @@ static void expired_segments_go_into_the_archive_and_long_lived_records_move(voi
         assert_true(next.epoch > last_epoch); /* G4, though the segments that drew it are gone */
     }
     uint32_t last = 0;
-    for (char name[HX_SEGMENT_NAME_BYTES]; hx_segment_name(name, last + 1, ".seg"),
-                                           access(path_in(&b, name), F_OK) == 0 || last < 3 ||
-                                               count_files(&b, ".audit") > last;)
+    for (char name[HX_SEGMENT_NAME_BYTES];
+         hx_segment_name(name, last + 1, ".seg"),
+         access(path_in(&b, name), F_OK) == 0 || last < 3 || count_files(&b, ".audit") > last;)
         last++;
     assert_true(verify_chain(&b, last) > 400);
     bench_end(&b);
