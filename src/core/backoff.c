@@ -28,17 +28,17 @@ static const char *const verdict_texts[] = {HX_RETRY_VERDICTS(X)};
 #undef X
 
 #define X(id, name, attempts_, total_, base_, cap_, jitter_, on_schedule)                                              \
-    {.attempts = attempts_,                                                                                            \
-     .total = total_,                                                                                                  \
-     .base = base_,                                                                                                    \
-     .cap = cap_,                                                                                                      \
+    {.attempts = (attempts_),                                                                                          \
+     .total = (total_),                                                                                                \
+     .base = (base_),                                                                                                  \
+     .cap = (cap_),                                                                                                    \
      .jitter = HX_JITTER_##jitter_,                                                                                    \
      .schedule = (on_schedule) ? delivery_schedule : NULL},
 static const hx_retry_policy classes[] = {HX_RETRY_CLASSES(X)};
 #undef X
 
 #define X(id, name, attempts_, base_, cap_, jitter_)                                                                   \
-    {.attempts = attempts_, .base = base_, .cap = cap_, .jitter = HX_JITTER_##jitter_},
+    {.attempts = (attempts_), .base = (base_), .cap = (cap_), .jitter = HX_JITTER_##jitter_},
 static const hx_retry_policy profiles[] = {{0}, HX_RETRY_PROFILES(X)};
 #undef X
 

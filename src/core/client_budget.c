@@ -20,7 +20,7 @@ bool hx_client_budget_parse(hx_slice value, hx_client_budget *out)
     hx_slice unit = hx_slice_from(value, digits);
     bool seconds = hx_slice_eq_nocase(unit, HX_LIT("s"));
     bool known = unit.len == 0 || seconds || hx_slice_eq_nocase(unit, HX_LIT("ms"));
-    if (digits == 0 || !known || number == 0) return false;
+    if (!known || number == 0) return false;
     uint64_t most = (uint64_t)(seconds ? HX_CLIENT_BUDGET_MAX / 1000 : HX_CLIENT_BUDGET_MAX);
     if (number > most) number = most;
     *out = (hx_client_budget){.span = (hx_ms)number * (seconds ? 1000 : 1), .has_unit = unit.len > 0};

@@ -215,6 +215,7 @@ static void the_webhook_delivery_attempts(void **state)
         /* offsets count from the first attempt, whenever the last one ended */
         hx_ms elapsed = deliveries[n - 1].offset + 17;
         assert_int_equal(ask(&policy, n, elapsed, 0).delay, offset - elapsed);
+        assert_int_equal(ask(&policy, n, elapsed, (uint64_t)offset / 10).delay, offset + offset / 10 - elapsed);
     }
     check_end("Delivery Attempts: no eleventh", &policy, 10, HX_RETRY_NO_ATTEMPTS);
     assert_int_equal(policy.total, 24 * HX_HOUR + 24 * HX_HOUR / 10); /* Total window: 24 hours, and the jitter */
@@ -260,6 +261,20 @@ static void jitter_never_costs_a_schedule_its_last_attempt(void **state)
     check_delays("24 hours and 100 ms", &policy, 9, HX_DAY, HX_DAY + 100);
     policy = policy_with(HX_CLASS_WEBHOOK, (hx_retry_overrides){.total = HX_DAY - 1});
     check_end("not even 24 hours", &policy, 9, HX_RETRY_NO_TIME);
+}
+
+static void each_jitter_reaches_both_its_ends(void **state)
+{
+    (void)state;
+    static const hx_ms ends[HX_JITTER_COUNT][2] = {
+        [HX_JITTER_SPREAD] = {101, 202},    [HX_JITTER_FULL] = {0, 101},   [HX_JITTER_HALF] = {51, 151},
+        [HX_JITTER_ADDITIVE] = {101, 1101}, [HX_JITTER_NONE] = {101, 101},
+    };
+    for (unsigned jitter = 1; jitter < HX_JITTER_COUNT; jitter++) {
+        hx_retry_policy policy = policy_with(HX_CLASS_USER,
+                                             (hx_retry_overrides){.base = 101, .jitter = (hx_jitter)jitter});
+        check_delays(hx_jitter_name((hx_jitter)jitter), &policy, 1, ends[jitter][0], ends[jitter][1]);
+    }
 }
 
 static void each_jitter_stays_in_its_bounds(void **state)
@@ -604,6 +619,7 @@ int main(void)
         cmocka_unit_test(any_delivery_keeps_the_schedule_and_is_never_early),
         cmocka_unit_test(a_schedule_that_is_behind_does_not_burn_its_attempts),
         cmocka_unit_test(jitter_never_costs_a_schedule_its_last_attempt),
+        cmocka_unit_test(each_jitter_reaches_both_its_ends),
         cmocka_unit_test(each_jitter_stays_in_its_bounds),
         cmocka_unit_test(each_jitter_is_spread_evenly),
         cmocka_unit_test(a_408_is_repeated_at_once_but_is_an_attempt),

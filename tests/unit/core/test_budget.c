@@ -63,6 +63,8 @@ static void what_was_paid_in_is_gone_after_ten_seconds(void **state)
     send_requests(&budget, 500, second);
     assert_int_equal(hx_budget_left(&budget, second), 110);
     assert_int_equal(hx_budget_left(&budget, second + 9999), 110);
+    hx_budget other = budget;
+    assert_int_equal(reserve_all(&other, second + 9999), 110);
     assert_int_equal(hx_budget_left(&budget, second + 10000), 10);
     send_requests(&budget, 50, second + 10000);
     assert_int_equal(hx_budget_left(&budget, second + 10000), 20);
@@ -146,6 +148,7 @@ static void a_clock_that_is_set_back_gives_nothing_and_takes_nothing(void **stat
     hx_budget budget;
     hx_budget_init(&budget, 1, START);
     send_requests(&budget, 50, START);
+    assert_int_equal(hx_budget_left(&budget, START - 1), 20);
     assert_int_equal(hx_budget_left(&budget, START - HX_DAY), 20);
     assert_int_equal(reserve_all(&budget, START - HX_DAY), 20);
     assert_int_equal(reserve_all(&budget, START - HX_DAY + HX_HOUR), 0);
