@@ -9,6 +9,7 @@ from harness import answer, answer_raw, numbered, quoted
 
 OURS = {"idempotency-status", "idempotent-replayed", "original-request-time", "idempotency-expires", "error-code",
         "x-correlation-id", "traceparent", "age", "connection", "keep-alive", "content-length", "transfer-encoding"}
+DATE = ("Date", "Thu, 19 Feb 2026 12:00:00 GMT")
 EXACT = [
     ("date", "Thu, 19 Feb 2026 12:00:00 GMT"), ("X-Second", "2"), ("x-first", "1"), ("X-DUPLICATE", "b"),
     ("Location", "/refunds/rf_1"), ("x-duplicate", "a"), ("ETag", 'W/"v1"'), ("Content-Type", "text/plain; charset=x"),
@@ -19,6 +20,7 @@ EXACT = [
 
 
 def end_to_end(response):
+    """What the application sent. Where it leaves Date out the gateway adds one (RFC 9110, 6.6.1)."""
     return [(name, value) for name, value in response.headers if name.lower() not in OURS]
 
 
@@ -48,12 +50,12 @@ def test_headers_are_replayed_exactly_after_a_restart(gateway, upstream, key):
 
 
 def test_cookies_go_to_the_first_client_only(gateway, upstream, key):
-    cookies = [("Set-Cookie", "session=1; HttpOnly"), ("X-Between", "yes"), ("set-cookie", "theme=dark")]
+    cookies = [DATE, ("Set-Cookie", "session=1; HttpOnly"), ("X-Between", "yes"), ("set-cookie", "theme=dark")]
     upstream.on("/login", answer(200, "welcome", cookies))
     first = gateway.post("/login", key=key, json={})
     second = gateway.post("/login", key=key, json={})
     assert end_to_end(first) == cookies
-    assert end_to_end(second) == [("X-Between", "yes")]
+    assert end_to_end(second) == [DATE, ("X-Between", "yes")]
     assert upstream.effects("/login") == 1
 
 
@@ -67,12 +69,12 @@ def test_cookies_go_to_no_waiter(gateway, upstream, key):
 
 def test_hop_by_hop_headers_are_dropped(gateway, upstream, key):
     hops = [("Connection", "keep-alive, X-Private"), ("X-Private", "for you only"), ("Keep-Alive", "timeout=5"),
-            ("Proxy-Connection", "keep-alive"), ("X-Public", "yes"), ("Trailer", "X-Sum"), ("Upgrade", "h2c")]
+            ("Proxy-Connection", "keep-alive"), DATE, ("Trailer", "X-Sum"), ("Upgrade", "h2c")]
     upstream.on("*", answer(200, "ok", hops))
     responses = [gateway.post("/refunds", key=key, json={}), gateway.post("/refunds", key=key, json={}),
                  gateway.get("/refunds")]
     for response in responses:
-        assert end_to_end(response) == [("X-Public", "yes")], response
+        assert end_to_end(response) == [DATE], response
     assert len(upstream.received()) == 2
 
 
@@ -240,6 +242,15 @@ def test_correlation_id_of_the_client_goes_both_ways(gateway, upstream, key):
     replay = gateway.post("/refunds", key=key, json={}, headers={"X-Correlation-Id": "order-17-again"})
     assert replay.header("X-Correlation-Id") == "order-17-again"
     assert upstream.effects("/refunds") == 1
+
+
+def test_correlation_id_goes_both_ways_without_a_key(gateway, upstream):
+    response = gateway.get("/thing", headers={"X-Correlation-Id": "order-18"})
+    assert upstream.last().header("X-Correlation-Id") == "order-18"
+    assert response.header("X-Correlation-Id") == "order-18"
+    invented = gateway.get("/thing").header("X-Correlation-Id")
+    assert invented == upstream.last().header("X-Correlation-Id")
+    assert upstream.effects() == 0
 
 
 def test_what_is_left_of_the_budget_goes_upstream(gateway, upstream, key):

@@ -154,8 +154,8 @@ def test_ten_thousand_idle_connections_in_bounded_memory(start_gateway, upstream
 
 def test_out_of_descriptors_nothing_spins_and_service_comes_back(start_gateway, upstream, key):
     gateway = start_gateway(started=False)
-    gateway.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
-    connections = [gateway.connect() for _ in range(150)]
+    gateway.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
+    connections = [gateway.connect() for _ in range(400)]
     served = 0
     for connection in connections:
         connection.send(request_bytes("GET", "/up"))

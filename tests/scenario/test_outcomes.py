@@ -190,6 +190,7 @@ def test_upstream_that_never_answers_stays_unknown_after_the_grace(start_gateway
     upstream.on("/refunds", never_answer)
     first = gateway.post("/refunds", key=key, json=REFUND)
     first.refuses(504, "DEPENDENCY.timeout")
+    upstream.wait_effects(1)
     eventually(lambda: upstream.open_connections() == 0, "the gateway giving the exchange up")
     assert_held_as_unknown(gateway.post("/refunds", key=key, json=REFUND))
     assert upstream.effects("/refunds") == 1

@@ -85,11 +85,13 @@ def test_waiters_on_a_timeout_are_told_so(start_gateway, upstream, key):
     assert upstream.effects("/refunds") == 1
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("status", [429, 503, 307])
-def test_waiters_on_a_release_get_the_same_answer(gateway, upstream, key, status):
+def test_waiters_on_a_release_get_the_same_answer(start_gateway, upstream, key, status, workers):
+    gateway = start_gateway(workers=workers)
     upstream.on("/refunds", answer(status, "not now", [("Retry-After", "120"), ("X-Why", "busy")], effect=False))
     with upstream.hold("/refunds") as held:
-        everyone = gateway.post_together("/refunds", key=key, times=5)
+        everyone = gateway.post_together("/refunds", key=key, times=10)
         held.wait_arrived()
     assert {(r.status, r.body, r.header("X-Why"), r.idempotency) for r in everyone} == {
         (status, b"not now", "busy", "released")}
@@ -116,7 +118,7 @@ def test_waiters_on_a_refused_credential_must_ask_themselves(gateway, upstream, 
 
 def test_waiters_on_a_refused_connection_get_the_same_answer(start_gateway, start_upstream, key):
     application = start_upstream(listening=False)
-    gateway = start_gateway(upstream=application, workers=2)
+    gateway = start_gateway(upstream=application)
     everyone = gateway.post_together("/refunds", key=key, times=5)
     assert {response.status for response in everyone} == {502}
     assert {response.idempotency for response in everyone} == {"released"}

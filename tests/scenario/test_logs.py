@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One JSON line a request, with what an operator looks for, and nothing that isn't so."""
+import json
+
+from harness import eventually
+
+FIELDS = ("time", "method", "path", "status", "operation_type", "idempotency_key", "principal", "result", "attempt",
+          "correlation_id")
+
+
+def request_lines(gateway, count):
+    def enough():
+        lines = [json.loads(line) for line in list(gateway.output) if line.startswith("{")]
+        lines = [line for line in lines if line["event"] == "request"]
+        return lines if len(lines) >= count else None
+    return eventually(enough, f"{count} lines in the log")
+
+
+def test_every_keyed_request_has_its_line(gateway, upstream, key):
+    headers = {"X-Correlation-Id": "order-17"}
+    for _ in range(2):
+        gateway.post("/refunds", key=key, json={}, headers=headers)
+    first, second = request_lines(gateway, 2)
+    for line in (first, second):
+        assert [name for name in FIELDS if name not in line] == [], line
+        assert (line["method"], line["path"], line["status"]) == ("POST", "/refunds", 201)
+        assert line["correlation_id"] == "order-17"
+        assert not line.get("error_code"), line
+    assert (first["result"], second["result"]) == ("stored", "replayed")
+    assert (first["idempotency_key"], first["principal"]) == (second["idempotency_key"], second["principal"])
+    assert upstream.effects("/refunds") == 1
+
+
+def test_request_that_passes_has_a_line_without_an_error(gateway, upstream):
+    gateway.get("/thing")
+    gateway.post("/thing", json={})
+    for line in request_lines(gateway, 2):
+        assert line["status"] in (200, 201)
+        assert not line.get("error_code"), line
+    assert upstream.effects("/thing") == 1
+
+
+def test_refusal_has_a_line_with_its_code(gateway, upstream):
+    gateway.post("/refunds", key="short", json={})
+    line = request_lines(gateway, 1)[0]
+    assert (line["status"], line["error_code"]) == (400, "VALIDATION.idempotency_key_invalid")
+    assert upstream.requests == []
+
+
+def test_log_of_requests_can_be_switched_off(start_gateway, upstream, key):
+    gateway = start_gateway("access_log: off\n")
+    gateway.post("/refunds", key=key, json={})
+    gateway.terminate()
+    assert gateway.wait_exit() == 0
+    assert not any('"event":"request"' in line for line in gateway.output)
+    assert upstream.effects("/refunds") == 1
