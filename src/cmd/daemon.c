@@ -19,7 +19,7 @@
 #define WORKERS_MAX 64u
 #define SPOOL_BYTES (256u * 1024u)
 #define DRAIN_SECONDS 60
-#define DESCRIPTORS_KEPT 64u /* for the store, the log, connections to the application are counted apart */
+#define DESCRIPTORS_KEPT 64u /* for the store, the listeners and the loops */
 #define SWEEP_INTERVAL HX_SECOND
 
 typedef struct {
@@ -76,19 +76,18 @@ static int open_store(hx_daemon *daemon)
     return HX_EXIT_OK;
 }
 
-/* A worker's share of the descriptors: half for clients, half for connections to the application. */
-static uint32_t connections_max(const hx_daemon *daemon, uint64_t descriptors)
+/* A worker's share of the descriptors goes to clients by three quarters; the rest is for the application. */
+static uint32_t share_of(const hx_daemon *daemon, uint64_t descriptors, unsigned quarters, uint32_t wanted)
 {
-    uint64_t share = (descriptors - DESCRIPTORS_KEPT) / daemon->worker_count;
-    uint64_t wanted = daemon->config->limits.connections;
-    return (uint32_t)(wanted < share ? wanted : share);
+    uint64_t share = (descriptors - DESCRIPTORS_KEPT) / daemon->worker_count * quarters / 4;
+    return share < 1 ? 1 : (uint32_t)(wanted < share ? wanted : share);
 }
 
 static int make_worker(hx_daemon *daemon, worker_thread *w, uint64_t descriptors)
 {
     const hx_config *config = daemon->config;
     const hx_limits *limits = &config->limits;
-    hx_server_limits server_limits = {.connections_max = connections_max(daemon, descriptors),
+    hx_server_limits server_limits = {.connections_max = share_of(daemon, descriptors, 3, limits->connections),
                                       .head_bytes_max = limits->head_bytes,
                                       .fields_max = limits->headers,
                                       .chunk_extension_bytes_max = 4096,
@@ -99,7 +98,7 @@ static int make_worker(hx_daemon *daemon, worker_thread *w, uint64_t descriptors
     hx_upstream_limits upstream_limits = {.connect_timeout = limits->connect_timeout,
                                           .idle_timeout = limits->upstream_idle_timeout,
                                           .idle_max = 256,
-                                          .connections_max = 4096,
+                                          .connections_max = share_of(daemon, descriptors, 1, 4096),
                                           .waiting_max = 16384,
                                           .head_bytes_max = 64u * 1024u,
                                           .fields_max = 200};
@@ -156,6 +155,7 @@ int hx_daemon_open(const hx_config *config, hx_daemon **out)
                                    .store = daemon->store,
                                    .dev = config->dev,
                                    .access_log = config->access_log == HX_ACCESS_LOG_STDERR,
+                                   .error_docs = HX_LIT("https://hapax.dev/errors/"),
                                    .spool_bytes = SPOOL_BYTES,
                                    .spool_directory = "/tmp"};
     for (unsigned i = 0; i < daemon->worker_count && code == HX_EXIT_OK; i++)

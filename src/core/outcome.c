@@ -32,9 +32,24 @@ static hx_outcome of_server_error(const hx_outcome_input *answer)
     }
 }
 
+bool hx_outcome_word_parse(hx_slice value, hx_outcome_word *word)
+{
+    static const char *const words[] = {"", "store", "release", "unknown"};
+    for (int i = HX_WORD_STORE; i <= HX_WORD_UNKNOWN; i++) {
+        if (!hx_slice_eq(value, hx_slice_of(words[i]))) continue;
+        *word = (hx_outcome_word)i;
+        return true;
+    }
+    return false;
+}
+
 hx_outcome hx_outcome_of_answer(const hx_outcome_input *answer)
 {
     unsigned status = answer->status;
+    bool is_final = status >= 200 && status < 600;
+    if (is_final && answer->word == HX_WORD_UNKNOWN) return HX_OUTCOME_UNKNOWN;
+    if (is_final && answer->word == HX_WORD_STORE) return status < 400 ? HX_OUTCOME_COMPLETED : HX_OUTCOME_FAILED;
+    if (is_final && answer->word == HX_WORD_RELEASE && status >= 300) return HX_OUTCOME_RELEASED;
     if (status >= 200 && status < 300) return HX_OUTCOME_COMPLETED;
     if (status >= 300 && status < 400) return of_redirect(status);
     if (status >= 400 && status < 500) return of_client_error(status);

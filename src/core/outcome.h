@@ -3,7 +3,7 @@
 #ifndef HX_CORE_OUTCOME_H
 #define HX_CORE_OUTCOME_H
 
-#include <stdbool.h>
+#include "base/slice.h"
 
 typedef enum {
     HX_OUTCOME_COMPLETED,
@@ -13,8 +13,15 @@ typedef enum {
     HX_OUTCOME_UNKNOWN       /* may have happened */
 } hx_outcome;
 
+/* `Hapax-Outcome`, by which an application overrules the table. */
+typedef enum { HX_WORD_NONE, HX_WORD_STORE, HX_WORD_RELEASE, HX_WORD_UNKNOWN } hx_outcome_word;
+
+/* False for anything but store, release and unknown. */
+bool hx_outcome_word_parse(hx_slice value, hx_outcome_word *word) HX_MUST_USE;
+
 typedef struct {
     unsigned status;
+    hx_outcome_word word; /* `release` of a success is ignored: it happened */
     bool has_retry_after;
     bool releases_5xx; /* for a laptop (--dev): a server error frees the key */
 } hx_outcome_input;

@@ -275,6 +275,17 @@ static hx_progress fingerprint(hx_request *r)
     return hx_request_go(r, HX_STEP_claim);
 }
 
+static void read_patience(hx_request *r)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    r->patience.span = HX_CLIENT_BUDGET_NONE;
+    if (fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 0) return;
+    if (hx_client_budget_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->patience)) return;
+    hx_log_begin(HX_LOG_WARN, "a client sent an X-Request-Timeout that is not like 1500, 1500ms or 10s; it is ignored");
+    hx_log_str("value", hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT));
+    hx_log_end();
+}
+
 /* Which rules, which key, who. MORE with body_state HX_BODY_UNREAD and a key: go on with the body. */
 static hx_progress admit_head(hx_request *r)
 {
@@ -290,6 +301,7 @@ static hx_progress admit_head(hx_request *r)
         if (key_is_required(r, route, head->method)) return hx_request_refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
         return hx_request_go(r, HX_STEP_pass);
     }
+    read_patience(r);
     r->route = route ? route->name : hx_arena_printf(r->arena, "%.*s %.*s", HX_FMT(head->method), HX_FMT(r->path));
     (void)check_key(r, path_error);
     if (r->step == HX_STEP_admit) (void)identify(r);

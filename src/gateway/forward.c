@@ -5,6 +5,7 @@
 #include "gateway/request.h"
 
 #include "base/check.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 /* Of a keyed request: its answer must fit every later client. */
 static bool is_withheld_when_keyed(hx_field_id id)
 {
-    return id == HX_FIELD_ACCEPT_ENCODING || id == HX_FIELD_RANGE || id == HX_FIELD_IF_RANGE;
+    return id == HX_FIELD_ACCEPT_ENCODING || id == HX_FIELD_RANGE || id == HX_FIELD_IF_RANGE ||
+           id == HX_FIELD_X_REQUEST_TIMEOUT;
 }
 
 static bool is_replaced(const hx_field *field)
@@ -21,14 +23,11 @@ static bool is_replaced(const hx_field *field)
     case HX_FIELD_FORWARDED:
     case HX_FIELD_X_FORWARDED_FOR:
     case HX_FIELD_X_FORWARDED_HOST:
-    case HX_FIELD_X_FORWARDED_PROTO: return true;
+    case HX_FIELD_X_FORWARDED_PROTO:
+    case HX_FIELD_TRACEPARENT:
+    case HX_FIELD_X_CORRELATION_ID: return true;
     default: return hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
     }
-}
-
-static bool is_traced(hx_field_id id)
-{
-    return id == HX_FIELD_TRACEPARENT || id == HX_FIELD_X_CORRELATION_ID;
 }
 
 static void put_forwarded(const hx_request *r, hx_buf *out)
@@ -55,12 +54,17 @@ static void put_operation(const hx_request *r, hx_buf *out)
     hx_buf_put(out, (hx_slice){text, (size_t)len});
     for (size_t i = 0; i < sizeof r->op.bytes; i++) snprintf(text + 2 * i, 3, "%02x", r->op.bytes[i]);
     hx_buf_put(out, (hx_slice){text, 2 * sizeof r->op.bytes});
-    len = snprintf(text, sizeof text, ".%llu\r\ntraceparent: ", (unsigned long long)r->record.epoch);
+    len = snprintf(text, sizeof text, ".%llu\r\n", (unsigned long long)r->record.epoch);
     hx_buf_put(out, (hx_slice){text, (size_t)len});
-    hx_buf_put(out, (hx_slice){r->traceparent, 55});
-    hx_buf_puts(out, "\r\nX-Correlation-Id: ");
-    hx_buf_put(out, r->correlation);
-    hx_buf_puts(out, "\r\n");
+    char budget[HX_CLIENT_BUDGET_BYTES];
+    hx_slice left = hx_client_budget_text(r->patience, hx_loop_now(r->worker->loop) - r->started_at, budget);
+    if (left.len > 0) hx_field_write(out, HX_LIT("X-Request-Timeout"), left);
+}
+
+static void put_trace(const hx_request *r, hx_buf *out)
+{
+    hx_field_write(out, HX_LIT("traceparent"), (hx_slice){r->traceparent, 55});
+    hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
 }
 
 static void put_framing(const hx_request *r, bool keyed, hx_buf *out)
@@ -89,7 +93,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
     for (size_t i = 0; i < head->fields.count; i++) {
         const hx_field *field = &head->fields.items[i];
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field)) continue;
-        if (keyed && (is_withheld_when_keyed(field->id) || is_traced(field->id))) continue;
+        if (keyed && is_withheld_when_keyed(field->id)) continue;
         hx_field_write(out, field->name, field->value);
     }
     if (!keyed && head->upgrade) {
@@ -97,6 +101,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         hx_field_write(out, HX_LIT("Upgrade"), hx_fields_get(&head->fields, HX_FIELD_UPGRADE));
     }
     put_forwarded(r, out);
+    put_trace(r, out);
     if (keyed) put_operation(r, out);
     put_framing(r, keyed, out);
     hx_buf_puts(out, "\r\n");
@@ -118,12 +123,12 @@ static bool is_ours(const hx_field *field)
 
 static size_t lines_len(const hx_fields *fields)
 {
-    size_t len = 64; /* a Date of ours */
+    size_t len = HX_OUR_LINES_MAX;
     for (size_t i = 0; i < fields->count; i++) len += fields->items[i].name.len + fields->items[i].value.len + 4;
     return len;
 }
 
-static hx_slice end_to_end_lines(hx_request *r, const hx_fields *fields, bool with_cookies)
+hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool with_cookies, bool with_ours)
 {
     hx_buf lines;
     hx_buf_init(&lines, r->arena, lines_len(fields));
@@ -137,18 +142,31 @@ static hx_slice end_to_end_lines(hx_request *r, const hx_fields *fields, bool wi
         char date[HX_HTTP_DATE_BYTES];
         hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_loop_now(r->worker->loop), date));
     }
+    if (with_ours) hx_reply_lines(r, &lines);
     return hx_buf_slice(&lines);
 }
 
-void hx_forward_keep_head(hx_request *r, const hx_answer_head *head)
+static void keep_word(hx_request *r, const hx_fields *fields)
+{
+    hx_slice value = hx_fields_get(fields, HX_FIELD_HAPAX_OUTCOME);
+    if (fields->lines[HX_FIELD_HAPAX_OUTCOME] == 0) return;
+    if (hx_outcome_word_parse(value, &r->answer_word)) return;
+    hx_log_begin(HX_LOG_WARN, "the application sent a Hapax-Outcome that is none of store, release and unknown");
+    hx_log_str("value", value);
+    hx_log_str("path", r->path);
+    hx_log_end();
+}
+
+static void keep_head(hx_request *r, const hx_answer_head *head)
 {
     r->answer_status = head->status;
     r->answer_reason = head->reason;
     r->answer_length = head->content_length;
     r->answer_has_retry_after = head->fields.lines[HX_FIELD_RETRY_AFTER] > 0;
-    r->lines_kept = end_to_end_lines(r, &head->fields, false);
-    r->lines_first = head->fields.lines[HX_FIELD_SET_COOKIE] > 0 ? end_to_end_lines(r, &head->fields, true)
-                                                                  : r->lines_kept;
+    keep_word(r, &head->fields);
+    r->lines_kept = hx_forward_lines(r, &head->fields, false, false);
+    bool has_cookies = head->fields.lines[HX_FIELD_SET_COOKIE] > 0;
+    r->lines_first = has_cookies ? hx_forward_lines(r, &head->fields, true, false) : r->lines_kept;
 }
 
 static bool is_event_stream(const hx_answer_head *head)
@@ -168,7 +186,7 @@ static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
 {
     hx_request *r = exchange->user;
     r->exchange_state = HX_EXCHANGE_ANSWERING;
-    hx_forward_keep_head(r, head);
+    keep_head(r, head);
     hx_buf_init(&r->answer_body, r->arena, (size_t)r->policy->answer_bytes_max);
     bool too_large = head->content_length > 0 && (uint64_t)head->content_length > r->policy->answer_bytes_max;
     bool has_body = !exchange->answer_has_no_body && head->status != 204 && head->status != 304;
@@ -223,8 +241,22 @@ static hx_progress start(hx_request *r)
     };
     r->exchange_state = HX_EXCHANGE_OPEN;
     hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
-    hx_request_start_timer(r, r->policy->upstream_timeout);
+    hx_ms now = hx_loop_now(r->worker->loop);
+    hx_ms left = hx_client_budget_left(r->patience, now - r->started_at);
+    hx_ms timeout = r->policy->upstream_timeout;
+    r->answer_due = now + timeout;
+    hx_request_start_timer(r, left != HX_CLIENT_BUDGET_NONE && left < timeout ? left : timeout);
     return HX_PARKED;
+}
+
+/* The client waits no longer; the operation goes on, and whoever asks next waits for it. */
+static hx_progress end_patience(hx_request *r)
+{
+    hx_request_start_timer(r, r->answer_due - hx_loop_now(r->worker->loop));
+    r->patience_over = true;
+    r->retry_after = HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT,
+                             HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
 }
 
 hx_progress hx_step_forward(hx_request *r)
@@ -232,6 +264,7 @@ hx_progress hx_step_forward(hx_request *r)
     if (r->exchange_state == HX_EXCHANGE_NONE) return start(r);
     if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->answer_streamed) return hx_request_go(r, HX_STEP_settle);
     if (!r->timer_rang) return HX_PARKED;
+    if (!r->patience_over && hx_loop_now(r->worker->loop) < r->answer_due) return end_patience(r);
     if (r->exchange.bytes_sent > 0) return hx_request_go(r, HX_STEP_settle);
     if (!r->exchange_cancelled) { /* not one byte was sent, and none will be: provably nothing happened */
         r->exchange_cancelled = true;

@@ -15,6 +15,7 @@ typedef struct {
     hx_store *store;
     bool dev;
     bool access_log;
+    hx_slice error_docs; /* the `type` of our errors begins with this */
     uint64_t spool_bytes; /* request bodies above this go to an unlinked file */
     const char *spool_directory;
 } hx_gateway;

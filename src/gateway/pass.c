@@ -44,17 +44,17 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     hx_request *r = exchange->user;
     r->exchange_state = HX_EXCHANGE_ANSWERING;
     hx_request_stop_timer(r);
-    hx_forward_keep_head(r, head);
+    hx_slice lines = hx_forward_lines(r, &head->fields, true, true);
     r->reply_status = head->status;
     r->replied = true;
     if (head->status == 101 && r->stream->request.upgrade) {
-        hx_slice lines = hx_arena_printf(r->arena, "Upgrade: %.*s\r\n%.*s",
-                                         HX_FMT(hx_fields_get(&head->fields, HX_FIELD_UPGRADE)), HX_FMT(r->lines_first));
+        hx_slice protocol = hx_fields_get(&head->fields, HX_FIELD_UPGRADE);
+        lines = hx_arena_printf(r->arena, "Upgrade: %.*s\r\n%.*s", HX_FMT(protocol), HX_FMT(lines));
         hx_stream_begin(r->stream, 101, head->reason, lines, -1);
         open_tunnel(r);
         return;
     }
-    hx_stream_begin(r->stream, head->status, head->reason, r->lines_first, head->content_length);
+    hx_stream_begin(r->stream, head->status, head->reason, lines, head->content_length);
 }
 
 static void download(hx_exchange *exchange, hx_slice piece)

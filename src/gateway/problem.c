@@ -19,12 +19,11 @@ void hx_problem_write(const hx_problem *problem, hx_buf *lines, hx_buf *body)
     hx_buf_puts(lines, row->code);
     hx_buf_puts(lines, "\r\n");
     hx_buf_puts(body, "{");
-    bool fits = hx_buf_printf(body, "\"type\":\"urn:hapax:error:%s\",", row->code);
+    bool fits = hx_buf_printf(body, "\"type\":\"%.*s%s\",", HX_FMT(problem->docs), row->code);
     put_text(body, "title", hx_slice_of(row->title));
     fits = fits && hx_buf_printf(body, "\"status\":%u,", status);
     put_text(body, "detail", detail.len > 0 ? detail : hx_slice_of(row->title));
-    if (problem->correlation.len > 0)
-        fits = fits && hx_buf_printf(body, "\"instance\":\"urn:hapax:request:%.*s\",", HX_FMT(problem->correlation));
+    fits = fits && hx_buf_printf(body, "\"instance\":\"urn:hapax:request:%.*s\",", HX_FMT(problem->correlation));
     put_text(body, "error_code", hx_slice_of(row->code));
     fits = fits && hx_buf_printf(body, "\"retryable\":%s,", row->retryable ? "true" : "false");
     put_text(body, "hint", hx_slice_of(row->hint));
@@ -33,13 +32,21 @@ void hx_problem_write(const hx_problem *problem, hx_buf *lines, hx_buf *body)
     hx_buf_puts(body, "\n");
 }
 
+hx_problem hx_problem_of(const hx_request *r)
+{
+    return (hx_problem){.error = r->error,
+                        .status = r->reply_status,
+                        .detail = r->error_detail,
+                        .correlation = r->correlation,
+                        .docs = r->worker->gateway->error_docs};
+}
+
 void hx_problem_answer(hx_request *r, hx_answer *answer)
 {
     hx_buf lines, body;
     hx_buf_init(&lines, r->arena, HX_PROBLEM_LINES_MAX);
     hx_buf_init(&body, r->arena, HX_PROBLEM_BODY_MAX);
-    hx_problem problem = {
-        .error = r->error, .status = r->reply_status, .detail = r->error_detail, .correlation = r->correlation};
+    hx_problem problem = hx_problem_of(r);
     hx_problem_write(&problem, &lines, &body);
     *answer = (hx_answer){.status = (uint16_t)r->reply_status,
                           .retained = true,

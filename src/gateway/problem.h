@@ -9,9 +9,12 @@ typedef struct {
     hx_error error;
     unsigned status;      /* 0: the error's own */
     hx_slice detail;      /* empty: the error's title */
-    hx_slice correlation; /* empty: none */
+    hx_slice correlation;
+    hx_slice docs; /* where the errors are documented: the code is put behind it */
 } hx_problem;
 
+/* The error that r is about to be answered with. */
+hx_problem hx_problem_of(const hx_request *r);
 /* Writes the header lines and the body; both buffers are on an arena. */
 void hx_problem_write(const hx_problem *problem, hx_buf *lines, hx_buf *body);
 /* The error that r is about to be answered with, as an answer that those who wait for it can get too. */

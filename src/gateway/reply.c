@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answering the client. By now the outcome, if there is one, is durable. */
 #include "base/check.h"
+#include "base/rand.h"
 #include "gateway/problem.h"
 #include "gateway/request.h"
 
 #include <stdio.h>
-
-#define OUR_LINES_MAX 1024u
 
 static void put_number(hx_buf *out, const char *name, int64_t value)
 {
@@ -36,7 +35,7 @@ void hx_reply_lines(hx_request *r, hx_buf *out)
     }
     if (r->reply_expires_at > 0) put_time(out, "Idempotency-Expires", r->reply_expires_at);
     if (r->retry_after > 0) put_number(out, "Retry-After", (r->retry_after + 999) / 1000);
-    if (r->key.len > 0) hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
+    hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
     if (r->worker->gateway->dev) hx_buf_puts(out, "Hapax-Mode: dev\r\n");
 }
 
@@ -63,7 +62,7 @@ static void put_replayed_lines(hx_request *r, hx_buf *out)
 static void send_answer(hx_request *r)
 {
     hx_buf lines;
-    hx_buf_init(&lines, r->arena, r->reply_answer.headers.len + OUR_LINES_MAX);
+    hx_buf_init(&lines, r->arena, r->reply_answer.headers.len + HX_OUR_LINES_MAX);
     if (is_replay(r))
         put_replayed_lines(r, &lines);
     else
@@ -77,10 +76,9 @@ static void send_answer(hx_request *r)
 static void send_problem(hx_request *r)
 {
     hx_buf lines, body;
-    hx_buf_init(&lines, r->arena, HX_PROBLEM_LINES_MAX + OUR_LINES_MAX);
+    hx_buf_init(&lines, r->arena, HX_PROBLEM_LINES_MAX + HX_OUR_LINES_MAX);
     hx_buf_init(&body, r->arena, HX_PROBLEM_BODY_MAX);
-    hx_problem problem = {
-        .error = r->error, .status = r->reply_status, .detail = r->error_detail, .correlation = r->correlation};
+    hx_problem problem = hx_problem_of(r);
     hx_problem_write(&problem, &lines, &body);
     hx_reply_lines(r, &lines);
     hx_stream_answer(r->stream, r->reply_status, hx_status_reason(r->reply_status), hx_buf_slice(&lines),
@@ -90,7 +88,7 @@ static void send_problem(hx_request *r)
 static void send_noop(hx_request *r)
 {
     hx_buf lines;
-    hx_buf_init(&lines, r->arena, OUR_LINES_MAX);
+    hx_buf_init(&lines, r->arena, HX_OUR_LINES_MAX);
     hx_buf_puts(&lines, "Content-Type: application/json\r\n");
     hx_reply_lines(r, &lines);
     r->reply_status = 200;
@@ -109,18 +107,26 @@ hx_progress hx_step_reply(hx_request *r)
         else
             send_problem(r);
     }
+    if (r->claimed && !r->settled) return hx_request_go(r, HX_STEP_forward); /* only the client's time was up */
     bool under_way = r->exchange_state == HX_EXCHANGE_OPEN || r->exchange_state == HX_EXCHANGE_ANSWERING;
     return hx_request_go(r, under_way ? HX_STEP_harvest : HX_STEP_finish);
 }
 
-void hx_reply_error_now(hx_stream *stream, hx_error error, unsigned status, hx_slice detail, hx_slice correlation,
-                        bool dev)
+void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail)
 {
     hx_buf lines, body;
+    char instance[33];
     hx_buf_init(&lines, &stream->arena, HX_PROBLEM_LINES_MAX);
     hx_buf_init(&body, &stream->arena, HX_PROBLEM_BODY_MAX);
-    hx_problem problem = {.error = error, .status = status, .detail = detail, .correlation = correlation};
+    (void)snprintf(instance, sizeof instance, "%016llx%016llx", (unsigned long long)hx_rand_u64(),
+                   (unsigned long long)hx_rand_u64());
+    hx_problem problem = {.error = HX_ERROR_MALFORMED,
+                          .status = status,
+                          .detail = detail,
+                          .correlation = hx_slice_of(instance),
+                          .docs = worker->gateway->error_docs};
     hx_problem_write(&problem, &lines, &body);
-    if (dev) hx_buf_puts(&lines, "Hapax-Mode: dev\r\n");
+    hx_field_write(&lines, HX_LIT("X-Correlation-Id"), hx_slice_of(instance));
+    if (worker->gateway->dev) hx_buf_puts(&lines, "Hapax-Mode: dev\r\n");
     hx_stream_answer(stream, status, hx_status_reason(status), hx_buf_slice(&lines), hx_buf_slice(&body), true);
 }

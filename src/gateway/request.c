@@ -26,9 +26,9 @@ static const unsigned may_follow[] = {
     [HX_STEP_claim] = STEP(claim) | STEP(wait) | STEP(replay) | STEP(forward) | STEP(reply),
     [HX_STEP_wait] = STEP(claim) | STEP(replay) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
-    [HX_STEP_forward] = STEP(settle),
+    [HX_STEP_forward] = STEP(settle) | STEP(reply),
     [HX_STEP_settle] = STEP(reply) | STEP(stream) | STEP(harvest),
-    [HX_STEP_reply] = STEP(harvest) | STEP(finish),
+    [HX_STEP_reply] = STEP(forward) | STEP(harvest) | STEP(finish),
     [HX_STEP_stream] = STEP(finish),
     [HX_STEP_harvest] = STEP(settle) | STEP(finish),
     [HX_STEP_pass] = STEP(reply) | STEP(finish),
@@ -48,7 +48,7 @@ static void check_invariants(const hx_request *r)
     /* Nothing of a keyed request leaves before its claim is durable. */
     if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0) HX_CHECK(r->claimed && r->record.epoch > 0);
     /* The client of a claimed operation gets nothing before the outcome is durable. */
-    if (r->claimed && r->replied) HX_CHECK(r->settled);
+    if (r->claimed && r->replied) HX_CHECK(r->settled || r->patience_over);
     /* A request goes away with nothing of its own under way. */
     if (r->step == HX_STEP_finish) {
         HX_CHECK(r->call_state != HX_CALL_PENDING);
@@ -74,6 +74,8 @@ hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
     r->error = error;
     r->error_detail = detail;
     r->reply_status = hx_error_about(error)->status;
+    /* Whoever sends what isn't a valid request may mean something else by the bytes that follow it, too. */
+    r->stream->close = r->reply_status == 400 && error != HX_ERROR_KEY_MISSING;
     return hx_request_go(r, HX_STEP_reply);
 }
 
@@ -149,7 +151,7 @@ static void start_request(void *app, hx_stream *stream)
 static void refuse_malformed(void *app, hx_stream *stream, unsigned status, const char *detail)
 {
     const hx_worker *worker = app;
-    hx_reply_error_now(stream, HX_ERROR_MALFORMED, status, hx_slice_of(detail), HX_EMPTY, worker->gateway->dev);
+    hx_reply_malformed(worker, stream, status, hx_slice_of(detail));
     hx_stream_release(stream);
 }
 

@@ -16,6 +16,7 @@
 #ifndef HX_GATEWAY_REQUEST_H
 #define HX_GATEWAY_REQUEST_H
 
+#include "core/client_budget.h"
 #include "core/errors.h"
 #include "core/lifecycle.h"
 #include "core/outcome.h"
@@ -53,6 +54,7 @@ const char *hx_told_text(hx_told told);
 
 /* What the client is to be told. */
 typedef enum {
+    HX_REPLY_NOTHING,  /* not yet, or streamed as it came */
     HX_REPLY_ERROR,    /* a problem of ours */
     HX_REPLY_ANSWER,   /* the application's answer, now or from the store */
     HX_REPLY_NOOP      /* 200 {} */
@@ -77,6 +79,7 @@ typedef struct hx_request {
     const char *body_error_detail;
     hx_slice correlation;
     char traceparent[56];
+    hx_client_budget patience; /* X-Request-Timeout */
     hx_op op;
     hx_claimant claimant;
     hx_fingerprint_input fingerprint_input;
@@ -101,6 +104,9 @@ typedef struct hx_request {
     bool exchange_cancelled;
     uint16_t answer_status;
     bool answer_has_retry_after;
+    hx_outcome_word answer_word;
+    hx_ms answer_due;       /* when the application's time is up */
+    bool patience_over;     /* the client's was up before: it was told so, and the operation goes on */
     bool answer_streamed;   /* too large or endless: not kept, handed on */
     int64_t answer_length;  /* as announced, -1: not */
     hx_slice answer_reason;
@@ -158,10 +164,13 @@ void hx_worker_check_drained(hx_worker *worker);
 hx_progress hx_claim_decide(hx_request *r, const hx_record *found);
 /* forward.c */
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
-void hx_forward_keep_head(hx_request *r, const hx_answer_head *head);
-/* reply.c: our header lines after the application's. */
+/* The lines of an answer that go on to the client; `ours` behind them. */
+hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool with_cookies, bool with_ours);
+/* reply.c */
+#define HX_OUR_LINES_MAX 1024u
+/* Our header lines, after the application's. */
 void hx_reply_lines(hx_request *r, hx_buf *out);
-void hx_reply_error_now(hx_stream *stream, hx_error error, unsigned status, hx_slice detail, hx_slice correlation,
-                        bool dev);
+/* What came was not a request: there is no hx_request to answer by. */
+void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail);
 
 #endif

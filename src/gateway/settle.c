@@ -17,6 +17,7 @@ static hx_outcome judge(const hx_request *r)
 {
     if (is_answered(r)) {
         hx_outcome_input answer = {.status = r->answer_status,
+                                   .word = r->answer_word,
                                    .has_retry_after = r->answer_has_retry_after,
                                    .releases_5xx = r->policy->release_5xx};
         return hx_outcome_of_answer(&answer);

@@ -3,8 +3,6 @@
  * client sees its first byte; from then on bytes flow as fast as the client takes them. */
 #include "gateway/request.h"
 
-#define OUR_LINES_MAX 1024u
-
 static void stream_body(hx_exchange *exchange, hx_slice piece)
 {
     hx_request *r = exchange->user;
@@ -44,7 +42,7 @@ static const hx_exchange_events stream_events = {
 static void begin(hx_request *r)
 {
     hx_buf lines;
-    hx_buf_init(&lines, r->arena, r->lines_first.len + OUR_LINES_MAX);
+    hx_buf_init(&lines, r->arena, r->lines_first.len + HX_OUR_LINES_MAX);
     hx_buf_put(&lines, r->lines_first);
     hx_reply_lines(r, &lines);
     r->replied = true;

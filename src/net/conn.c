@@ -88,7 +88,7 @@ bool hx_conn_must_close(const hx_conn *conn)
 {
     const hx_own_stream *stream = conn->stream;
     const hx_request_head *request = &stream->pub.request;
-    if (conn->close || conn->server->draining || !request->keep_alive) return true;
+    if (conn->close || stream->pub.close || conn->server->draining || !request->keep_alive) return true;
     if (conn->in != HX_IN_BODY || hx_h1_body_whole(&conn->body)) return false;
     /* A client that was never told to go on may send its body or not: the next bytes can't be told apart. */
     if (request->expects_continue && !stream->continued && conn->input.len == 0) return true;
@@ -427,7 +427,7 @@ static void deadline_passed(hx_timer *timer)
     case HX_DEADLINE_HEAD: conn->late = true; break;
     case HX_DEADLINE_BODY: {
         uint64_t least = (uint64_t)conn->server->limits.body_rate_min * (uint64_t)(BODY_RATE_WINDOW / HX_SECOND);
-        conn->late = conn->received - conn->mark < least;
+        conn->late = conn->received - conn->mark < least && conn->stream->reading && !conn->stream->paused;
         break;
     }
     case HX_DEADLINE_SEND:

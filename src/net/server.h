@@ -42,11 +42,12 @@ typedef struct {
     /* A piece of the body; `last` with the final one, which may be empty. The bytes live during the call only. */
     void (*body)(hx_stream *stream, hx_slice piece, bool last);
     /* The body can't be had: the client left, was too slow, or sent broken chunks (then malformed is not called: answer
-     * with `status` unless it is 0: the client is gone). */
+     * with `status` unless it is 0: the client is gone, and closed does not follow). */
     void (*broken)(hx_stream *stream, unsigned status, const char *detail);
     /* What hx_stream_write held back has gone out. */
     void (*drained)(hx_stream *stream);
-    /* The client is gone (a failed read or write, or send_timeout). Comes at most once; not after hx_stream_release. */
+    /* The client is gone (a failed read or write, or send_timeout). Comes at most once; not after broken with 0,
+     * hx_stream_abort or hx_stream_release. A client that only closed its side is not gone: it may wait for its answer. */
     void (*closed)(hx_stream *stream);
 } hx_stream_events;
 
@@ -59,6 +60,7 @@ struct hx_stream {
     hx_slice peer;           /* the client's address without its port; "unix:" for a unix socket */
     hx_slice listener;       /* the address it came in by */
     bool answered;           /* hx_stream_answer or hx_stream_begin was called */
+    bool close;              /* set by the handler before it answers: the connection ends with this answer */
 };
 
 hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx_server_handler *handler, void *app);
@@ -68,12 +70,14 @@ hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx
  * one. On failure returns -1 with errno set and a sentence in `error`. *bound gets the address with the real port. */
 #define HX_ADDRESS_BYTES 128u
 int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256]);
+/* Takes the descriptor, which must come from hx_listen. */
 void hx_server_accept(hx_server *server, int listening_descriptor, hx_slice address);
 
 /* Takes no more connections, after accepting the listener dry; open ones finish what they have, with Connection: close,
  * idle ones are closed. `done` is called when none is left. */
 void hx_server_drain(hx_server *server, void (*done)(void *app));
 uint32_t hx_server_connections(const hx_server *server);
+/* Closes what is open; no callback comes any more, and streams still held are to be released. */
 void hx_server_free(hx_server **owned);
 
 /* Reads the body: events.body follows. Sends "100 Continue" first where the client waits for it. */
@@ -83,11 +87,13 @@ void hx_stream_pause(hx_stream *stream);
 void hx_stream_resume(hx_stream *stream);
 
 /* The whole answer. header_lines are complete lines "Name: value\r\n"; Content-Length, Connection and, when `date` is
- * set, Date are added here. All slices live until the stream is released or longer (its arena is the place). A body that
- * was not read is discarded, or the connection closed when it is long. HEAD gets the length and no body. */
+ * set, Date are added here. The body is not copied: it lives in the stream's arena, which stays until the client has
+ * taken it all, or for ever. A body that was not read is discarded, or the connection closed when it is long. HEAD gets
+ * the length and no body. An empty reason stands for the usual one. */
 void hx_stream_answer(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, hx_slice body, bool date);
 /* The answer in pieces. content_length -1: chunked (or until close for HTTP/1.0). For HEAD, 204 and 304: no body is sent,
- * and content_length, where given, is announced for HEAD and 304 only. */
+ * and content_length, where given, is announced for HEAD and 304 only. 101 gets "Connection: upgrade"; Upgrade itself
+ * is among the header lines. */
 void hx_stream_begin(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, int64_t content_length);
 /* False: the client takes no more for now; go on after events.drained. The bytes are copied where they must wait. */
 bool hx_stream_write(hx_stream *stream, hx_slice bytes);

@@ -92,6 +92,28 @@ static void every_status_means_what_the_table_says(void **state)
     for (size_t i = 0; i < 13; i++) assert_int_equal(of(failed[i], false), HX_OUTCOME_FAILED);
 }
 
+static hx_outcome told(unsigned status, const char *text)
+{
+    hx_outcome_input answer = {.status = status};
+    assert_true(hx_outcome_word_parse(hx_slice_of(text), &answer.word));
+    return hx_outcome_of_answer(&answer);
+}
+
+static void the_application_may_overrule_but_not_undo_a_success(void **state)
+{
+    (void)state;
+    assert_int_equal(told(422, "release"), HX_OUTCOME_RELEASED);
+    assert_int_equal(told(500, "unknown"), HX_OUTCOME_UNKNOWN);
+    assert_int_equal(told(200, "unknown"), HX_OUTCOME_UNKNOWN);
+    assert_int_equal(told(429, "store"), HX_OUTCOME_FAILED);
+    assert_int_equal(told(307, "store"), HX_OUTCOME_COMPLETED);
+    assert_int_equal(told(201, "release"), HX_OUTCOME_COMPLETED);
+    assert_int_equal(told(101, "store"), HX_OUTCOME_UNKNOWN);
+    hx_outcome_word word;
+    assert_false(hx_outcome_word_parse(HX_LIT("Release"), &word));
+    assert_false(hx_outcome_word_parse(HX_EMPTY, &word));
+}
+
 static void silence_is_unknown_once_a_byte_was_sent(void **state)
 {
     (void)state;
@@ -105,6 +127,7 @@ int main(void)
         cmocka_unit_test(a_request_meets_the_fate_that_the_contract_gives_it),
         cmocka_unit_test(only_processing_and_unknown_can_be_settled),
         cmocka_unit_test(every_status_means_what_the_table_says),
+        cmocka_unit_test(the_application_may_overrule_but_not_undo_a_success),
         cmocka_unit_test(silence_is_unknown_once_a_byte_was_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
