@@ -199,6 +199,8 @@ def choose(labels, options):
             if mode in ("twice", "later") or (mode == "short" and not label.startswith("write")):
                 continue
             count = points if options.all else 8
+            if mode == "torn" and label.endswith(".seg") and not options.all:
+                count = 50  # a tear is as the seed says: more seeds for the log itself
             if mode == "short" or (mode == "error" and not options.all):
                 count = min(count, 60 if options.all else 3)
             if mode == "full":  # these wait for the store to notice that there is room

@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -57,6 +58,14 @@ int crash_shim_space(void)
     if (plan.mode == CRASH_FULL) plan.mode = CRASH_COUNT; /* a point that comes later stays away */
     pthread_mutex_unlock(&lock);
     return was;
+}
+
+/* What other threads were told before this point, they shall have acted upon: an answer that was given too early is
+ * then seen, where otherwise it would have to win a race. */
+static void dawdle(void)
+{
+    const struct timespec moment = {.tv_nsec = 2000000};
+    if (plan.mode == CRASH_KILL || plan.mode == CRASH_DROP || plan.mode == CRASH_TORN) nanosleep(&moment, NULL);
 }
 
 static _Noreturn void die(void)
@@ -133,6 +142,7 @@ static bool begin(const char *verb, const char *path)
     if (!at_point) return true;
     bool sync = strstr(verb, "sync") != NULL;
     atomic_store(&report->fired, n);
+    dawdle();
     switch (plan.mode) {
     case CRASH_KILL:
         if (modelled) disk_hand_down();
