@@ -72,10 +72,10 @@ const char *hx_retry_verdict_text(hx_retry_verdict verdict);
 
 typedef struct {
     unsigned attempts; /* the first included */
-    hx_ms total;       /* since the first attempt began; ends new attempts, cuts none short */
-    hx_ms base;        /* d = base * 2^n, jittered, then capped */
-    hx_ms cap;
     hx_jitter jitter;
+    hx_ms total; /* since the first attempt began; ends new attempts, cuts none short */
+    hx_ms base;  /* d = base * 2^n, jittered, then capped */
+    hx_ms cap;
     const hx_ms *schedule; /* HX_RETRY_STEPS offsets from the first attempt, instead of base and cap; or NULL */
 } hx_retry_policy;
 

@@ -3,9 +3,6 @@
 
 #include "base/check.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 bool hx_client_budget_parse(hx_slice value, hx_client_budget *out)
 {
     *out = (hx_client_budget){.span = HX_CLIENT_BUDGET_NONE};
@@ -38,7 +35,12 @@ hx_slice hx_client_budget_text(hx_client_budget budget, hx_ms elapsed, char out[
 {
     hx_ms left = hx_client_budget_left(budget, elapsed);
     if (left == HX_CLIENT_BUDGET_NONE || left == 0) return HX_EMPTY;
-    int len = snprintf(out, HX_CLIENT_BUDGET_BYTES, "%" PRId64 "%s", left, budget.has_unit ? "ms" : "");
-    HX_CHECK(len > 0 && len < HX_CLIENT_BUDGET_BYTES);
-    return (hx_slice){out, (size_t)len};
+    HX_CHECK(left <= HX_CLIENT_BUDGET_MAX);
+    char *end = out + HX_CLIENT_BUDGET_BYTES, *begin = end;
+    if (budget.has_unit) {
+        *--begin = 's';
+        *--begin = 'm';
+    }
+    for (; left > 0; left /= 10) *--begin = (char)('0' + left % 10);
+    return (hx_slice){begin, (size_t)(end - begin)};
 }
