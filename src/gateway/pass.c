@@ -98,6 +98,7 @@ static hx_progress start(hx_request *r)
         .body_streamed = head->has_body,
         .body_chunked = head->chunked,
         .answer_has_no_body = hx_slice_eq(head->method, HX_LIT("HEAD")),
+        .repeatable = hx_method_is_safe(head->method) && !head->has_body,
         .pooled_idle_max = INT64_MAX,
     };
     r->exchange_state = HX_EXCHANGE_OPEN;

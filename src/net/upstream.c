@@ -230,7 +230,7 @@ static bool send_request(hx_wire *wire, hx_exchange *exchange, bool reused)
 /* Pooled connections first; one that turns out to be dead before it took a byte costs nothing. */
 static bool send_on_pooled(hx_upstream *upstream, hx_exchange *exchange)
 {
-    for (hx_wire *wire; (wire = hx_pool_take(upstream, exchange->pooled_idle_max));)
+    for (hx_wire *wire; (wire = hx_pool_take(upstream, exchange->pooled_idle_max, !exchange->repeatable));)
         if (send_request(wire, exchange, true)) return true;
     return false;
 }
@@ -240,6 +240,14 @@ static void leave_line(hx_exchange *exchange)
     exchange->own.upstream->line_count--;
     exchange->own.flags &= ~(uint32_t)IN_LINE;
     hx_list_remove(&exchange->own.link);
+}
+
+static void start_again(hx_wire *wire)
+{
+    hx_exchange *exchange = detach(wire);
+    close_now(wire);
+    exchange->pooled_idle_max = 0; /* the others may be as stale */
+    hx_exchange_start(exchange->own.upstream, exchange);
 }
 
 void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
@@ -367,6 +375,8 @@ static void read_some(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
     bool over = (wire->exchange->own.flags & TUNNEL) || hx_h1_answer_ends_with_connection(&wire->answer);
     if (in_order && over)
         end_now(wire, false);
+    else if (wire->exchange->repeatable && wire->exchange->reused && !wire->answer.any_byte)
+        start_again(wire);
     else
         fail_now(wire, in_order && wire->answer.any_byte ? HX_UPSTREAM_CUT_SHORT : HX_UPSTREAM_RESET);
 }

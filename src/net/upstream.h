@@ -74,6 +74,8 @@ struct hx_exchange {
     bool body_streamed;   /* hx_exchange_write follows, then hx_exchange_finish */
     bool body_chunked;    /* frame what is written as chunks */
     bool answer_has_no_body; /* HEAD */
+    bool repeatable;      /* no effect and no streamed body: a pooled connection that ends without one byte of an answer
+                           * was stale, and another is taken in its place */
     hx_ms pooled_idle_max; /* take a pooled connection only if it was idle for at most this; 0: always a new one */
     /* given back */
     uint64_t bytes_sent;

@@ -300,14 +300,14 @@ static bool is_quiet(const hx_wire *wire)
     return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max)
+hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet)
 {
     hx_ms now = hx_loop_now(upstream->loop);
     while (!hx_list_empty(&upstream->idle)) {
         hx_wire *wire = HX_OWNER(upstream->idle.prev, hx_wire, link);
         hx_ms idle = now - wire->idle_since;
         if (idle_max == 0 || idle > idle_max) return NULL; /* the others were idle for longer */
-        if (idle > wire->idle_for || (idle > TRUSTED_FOR && !is_quiet(wire))) {
+        if (idle > wire->idle_for || ((must_be_quiet || idle > TRUSTED_FOR) && !is_quiet(wire))) {
             hx_pool_close(wire);
             continue;
         }

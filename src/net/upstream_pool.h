@@ -82,7 +82,8 @@ struct hx_upstream {
 
 void hx_pool_init(hx_upstream *upstream);
 /* A connection that was idle for at most `idle_max` and is still good, or NULL. It is BUSY then. */
-hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max);
+/* must_be_quiet: asks the kernel whether it has ended, also when it was used a moment ago. */
+hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet);
 /* Starts as many connections as the line needs and the limits allow. */
 void hx_pool_refill(hx_upstream *upstream);
 /* The exchange is over and the connection fit for another one. */
