@@ -33,7 +33,11 @@ def test_waiter_is_told_to_come_back_when_the_wait_is_over(start_gateway, upstre
     assert upstream.effects("/refunds") == 1
 
 
-def test_waiters_budget_is_shorter_than_the_routes_wait(gateway, upstream, key):
+def test_waiters_budget_is_shorter_than_the_routes_wait(start_gateway, upstream, key):
+    gateway = start_gateway("""
+        defaults:
+          wait: 5m
+        """)
     with upstream.hold("/refunds") as held:
         first = gateway.post_later("/refunds", key=key, json={})
         held.wait_arrived()
