@@ -4,6 +4,10 @@
  *   SIZE → (EXTENSION →) SIZE_LF → DATA → DATA_CR → DATA_LF → SIZE …
  *                        SIZE_LF, after a size of 0 → LINE → NAME → VALUE → VALUE_LF → LINE …
  *                                                     LINE → LAST_LF → WHOLE
+ *
+ * An extension is ";name", ";name=token" or ";name="text"", as RFC 9112 7.1.1 has it but without white space:
+ *
+ *   EXTENSION → EXTENSION_NAME → EXTENSION_VALUE → EXTENSION_TOKEN, or QUOTED (↔ ESCAPED) → QUOTED_END
  */
 #include "net/h1_body.h"
 
@@ -11,7 +15,27 @@
 
 #include <string.h>
 
-enum { LENGTH, SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, LINE, NAME, VALUE, VALUE_LF, LAST_LF, WHOLE };
+enum {
+    LENGTH,
+    SIZE,
+    EXTENSION,
+    EXTENSION_NAME,
+    EXTENSION_VALUE,
+    EXTENSION_TOKEN,
+    QUOTED,
+    ESCAPED,
+    QUOTED_END,
+    SIZE_LF,
+    DATA,
+    DATA_CR,
+    DATA_LF,
+    LINE,
+    NAME,
+    VALUE,
+    VALUE_LF,
+    LAST_LF,
+    WHOLE
+};
 
 #define SIZE_DIGITS_MAX 16u
 
@@ -60,18 +84,46 @@ static const char *read_size(hx_h1_body *body, char c)
     return NULL;
 }
 
+static bool is_token_byte(char c)
+{
+    return hx_slice_is_token((hx_slice){&c, 1});
+}
+
+/* Where a byte of an extension leads to; 0 when it may not stand there. */
+static uint8_t after_extension_byte(uint8_t state, char c)
+{
+    switch (state) {
+    case EXTENSION: return is_token_byte(c) ? EXTENSION_NAME : 0;
+    case EXTENSION_VALUE: return c == '"' ? QUOTED : is_token_byte(c) ? EXTENSION_TOKEN : 0;
+    case QUOTED: return is_control(c) ? 0 : c == '"' ? QUOTED_END : c == '\\' ? ESCAPED : QUOTED;
+    case ESCAPED: return is_control(c) ? 0 : QUOTED;
+    default: break; /* at the end of a name or a value, or inside them */
+    }
+    if (c == ';') return EXTENSION;
+    if (c == '\r') return SIZE_LF;
+    if (c == '=' && state == EXTENSION_NAME) return EXTENSION_VALUE;
+    return state != QUOTED_END && is_token_byte(c) ? state : 0;
+}
+
+static const char *read_extension(hx_h1_body *body, char c)
+{
+    body->state = after_extension_byte(body->state, c);
+    if (body->state == 0) return "A chunk extension is malformed.";
+    return body->extension_left-- > 0 ? NULL : "The chunk extensions are too long.";
+}
+
 /* One byte of framing; NULL when it may stand there. */
 static const char *take_byte(hx_h1_body *body, char c)
 {
     switch (body->state) {
     case SIZE: return read_size(body, c);
     case EXTENSION:
-        if (c == '\r') {
-            body->state = SIZE_LF;
-            return NULL;
-        }
-        if (is_control(c)) return "A chunk extension holds a control byte.";
-        return body->extension_left-- > 0 ? NULL : "The chunk extensions are too long.";
+    case EXTENSION_NAME:
+    case EXTENSION_VALUE:
+    case EXTENSION_TOKEN:
+    case QUOTED:
+    case ESCAPED:
+    case QUOTED_END: return read_extension(body, c);
     case SIZE_LF:
         body->state = body->left > 0 ? DATA : LINE;
         body->digits = 0;
@@ -80,10 +132,10 @@ static const char *take_byte(hx_h1_body *body, char c)
     case DATA_LF: body->state = SIZE; return c == '\n' ? NULL : "A chunk does not end with CR LF.";
     case LINE:
         body->state = c == '\r' ? LAST_LF : NAME;
-        return c == '\r' || hx_slice_is_token((hx_slice){&c, 1}) ? NULL : "A trailer is malformed.";
+        return c == '\r' || is_token_byte(c) ? NULL : "A trailer is malformed.";
     case NAME:
         if (c == ':') body->state = VALUE;
-        return c == ':' || hx_slice_is_token((hx_slice){&c, 1}) ? NULL : "A trailer's name is malformed.";
+        return c == ':' || is_token_byte(c) ? NULL : "A trailer's name is malformed.";
     case VALUE:
         if (c == '\r') body->state = VALUE_LF;
         return c == '\r' || !is_control(c) ? NULL : "A trailer holds a control byte.";

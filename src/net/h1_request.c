@@ -15,8 +15,14 @@ static bool refuse(hx_h1_fault *fault, unsigned status, const char *detail)
     return false;
 }
 
+static bool is_control(char c)
+{
+    return (unsigned char)c < 0x20 || c == 0x7f;
+}
+
 /* Position of the first byte from `at` on that is below 0x20 or DEL, or `end`. Eight bytes a step: a byte is below 0x20
- * when subtracting that borrows into its top bit, which it didn't have itself. */
+ * when subtracting that borrows into its top bit, which it didn't have itself. A borrow may flag the bytes after the
+ * first such one wrongly, so only the first counts. */
 static size_t next_control(const char *bytes, size_t at, size_t end)
 {
     for (; end - at >= sizeof(uint64_t); at += sizeof(uint64_t)) {
@@ -25,12 +31,12 @@ static size_t next_control(const char *bytes, size_t at, size_t end)
         uint64_t del = word ^ BYTES_OF(0x7f);
         uint64_t low = (word - BYTES_OF(0x20)) & ~word;
         uint64_t zero = (del - BYTES_OF(0x01)) & ~del;
-        if ((low | zero) & BYTES_OF(0x80)) break;
+        uint64_t found = (low | zero) & BYTES_OF(0x80);
+        if (!found) continue;
+        at += (size_t)(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_ctzll(found) / 8 : 0);
+        break;
     }
-    for (; at < end; at++) {
-        unsigned char c = (unsigned char)bytes[at];
-        if (c < 0x20 || c == 0x7f) break;
-    }
+    while (at < end && !is_control(bytes[at])) at++;
     return at;
 }
 

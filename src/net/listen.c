@@ -25,6 +25,10 @@
 #define BACKLOG 4096
 #define OURS_MAX 256u
 #define SOCKET_MODE 0660
+/* A client whose machine has vanished is noticed after two minutes, in a tunnel too. */
+#define KEEPALIVE_AFTER_SECONDS 60
+#define KEEPALIVE_EVERY_SECONDS 15
+#define KEEPALIVE_PROBES 4
 
 typedef union {
     struct sockaddr any;
@@ -138,17 +142,29 @@ static void print_address(const address *a, char bound[HX_ADDRESS_BYTES])
     }
 }
 
+static bool set_value(int descriptor, int level, int name, int value)
+{
+    return setsockopt(descriptor, level, name, &value, sizeof value) == 0;
+}
+
 static bool set_option(int descriptor, int level, int name)
 {
-    int on = 1;
-    return setsockopt(descriptor, level, name, &on, sizeof on) == 0;
+    return set_value(descriptor, level, name, 1);
+}
+
+static bool watch_for_vanished(int descriptor)
+{
+    return set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE) &&
+           set_value(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_AFTER_SECONDS) &&
+           set_value(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_SECONDS) &&
+           set_value(descriptor, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
 }
 
 /* Binds a TCP socket; see the top of this file. What is set on it is inherited by the connections. */
 static bool bind_tcp(int descriptor, const address *a, socklen_t len, bool is_first)
 {
     if (!set_option(descriptor, SOL_SOCKET, SO_REUSEADDR)) return false;
-    if (!set_option(descriptor, IPPROTO_TCP, TCP_NODELAY)) return false;
+    if (!set_option(descriptor, IPPROTO_TCP, TCP_NODELAY) || !watch_for_vanished(descriptor)) return false;
     if (a->any.sa_family == AF_INET6 && !set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY)) return false;
     if (!is_first && !set_option(descriptor, SOL_SOCKET, SO_REUSEPORT)) return false;
     if (bind(descriptor, &a->any, len) != 0) return false;

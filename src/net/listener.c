@@ -15,6 +15,8 @@
 
 /* How many are accepted before others on this loop get their turn. */
 #define ACCEPTS_A_TURN 64u
+/* A queue holds no more than SOMAXCONN; whoever comes faster than that is accepted can't keep a drain from ending. */
+#define ACCEPTS_TO_DRY 8192u
 /* After running out of descriptors: when to look again, and how often to say so. */
 #define RETRY_AFTER ((hx_ms)100)
 #define COMPLAIN_EVERY HX_MINUTE
@@ -145,6 +147,6 @@ void hx_listener_close(hx_listener *listener)
 void hx_listener_close_dry(hx_listener *listener)
 {
     if (listener->closing) return;
-    while (accept_one(listener)) {}
+    for (unsigned i = 0; i < ACCEPTS_TO_DRY && accept_one(listener); i++) {}
     hx_listener_close(listener);
 }

@@ -36,12 +36,20 @@ __attribute__((constructor)) static void chain_known_names(void)
     }
 }
 
+/* Known names hold lower-case letters and hyphens only, and names from the wire no control bytes: so setting bit 5
+ * makes a letter lower-case, leaves a hyphen as it is, and makes nothing else into either. */
+static bool is_name(const char *known_name, const char *name, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if ((name[i] | 0x20) != known_name[i]) return false;
+    return true;
+}
+
 static hx_field_id classify(hx_slice name)
 {
-    if (name.len == 0 || name.len > NAME_BYTES_MAX) return HX_FIELD_OTHER;
-    char first = hx_lower(name.ptr[0]);
+    if (name.len > NAME_BYTES_MAX) return HX_FIELD_OTHER;
     for (uint8_t id = by_length[name.len]; id != HX_FIELD_OTHER; id = next_of_length[id])
-        if (known[id].name.ptr[0] == first && hx_slice_eq_nocase(known[id].name, name)) return (hx_field_id)id;
+        if (is_name(known[id].name.ptr, name.ptr, name.len)) return (hx_field_id)id;
     return HX_FIELD_OTHER;
 }
 

@@ -47,7 +47,7 @@ typedef struct {
     /* What hx_stream_write held back has gone out. */
     void (*drained)(hx_stream *stream);
     /* The client is gone (a failed read or write, or send_timeout). Comes at most once; not after broken with 0,
-     * hx_stream_abort or hx_stream_release. A client that only closed its side is not gone: it may wait for its answer. */
+     * hx_stream_abort or hx_stream_release. A client that only closed its side is not gone: it waits for its answer. */
     void (*closed)(hx_stream *stream);
 } hx_stream_events;
 
@@ -90,11 +90,13 @@ void hx_stream_resume(hx_stream *stream);
  * set, Date are added here. The body is not copied: it lives in the stream's arena, which stays until the client has
  * taken it all, or for ever. A body that was not read is discarded, or the connection closed when it is long. HEAD gets
  * the length and no body. An empty reason stands for the usual one. */
-void hx_stream_answer(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, hx_slice body, bool date);
-/* The answer in pieces. content_length -1: chunked (or until close for HTTP/1.0). For HEAD, 204 and 304: no body is sent,
+void hx_stream_answer(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, hx_slice body,
+                      bool date);
+/* The answer in pieces. content_length -1: chunked (or until close for HTTP/1.0). HEAD, 204 and 304: no body is sent,
  * and content_length, where given, is announced for HEAD and 304 only. 101 gets "Connection: upgrade"; Upgrade itself
  * is among the header lines. */
-void hx_stream_begin(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, int64_t content_length);
+void hx_stream_begin(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines,
+                     int64_t content_length);
 /* False: the client takes no more for now; go on after events.drained. The bytes are copied where they must wait. */
 bool hx_stream_write(hx_stream *stream, hx_slice bytes);
 void hx_stream_end(hx_stream *stream);

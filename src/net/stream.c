@@ -375,7 +375,9 @@ void hx_stream_read(hx_stream *pub)
 
 void hx_stream_pause(hx_stream *pub)
 {
-    own(pub)->paused = true;
+    hx_own_stream *stream = own(pub);
+    stream->paused = true;
+    if (stream->conn) hx_conn_kick(stream->conn); /* a body that isn't wanted now can't be late */
 }
 
 void hx_stream_resume(hx_stream *pub)

@@ -5,7 +5,7 @@
  *
  *   /echo          reads the body, then answers with the request line, Host, the names of fields and the body
  *   /pause         the same, but pauses after every piece until the next turn but one
- *   /now           answers at once and never reads the body; ?code= ?size= for another status, a body of so many bytes
+ *   /now           answers at once and never reads the body; ?code= ?size= ?close=1 to end the connection
  *   /later         the same, but after ?ms=
  *   /begin         an answer in pieces: ?code= ?size= ?piece= ?length=1 to announce it ?cut= to end it too early
  *   /duplex        sends every piece of the body back as it comes
@@ -163,6 +163,7 @@ static void now(work *w)
     uint64_t size = number(query, "size", 3);
     char *body = hx_arena_alloc(&w->stream->arena, size);
     memset(body, 'n', size);
+    w->stream->close = number(query, "close", 0);
     answer_text(w->stream, (unsigned)number(query, "code", 200), (hx_slice){body, size});
 }
 

@@ -194,6 +194,12 @@ def test_close_is_done_as_asked(shared):
         assert client.is_over()
 
 
+def test_the_handler_may_end_the_connection_with_its_answer(shared):
+    with shared.connect() as client:
+        assert client.ask("/now?close=1").get("Connection") == "close"
+        assert client.is_over()
+
+
 def test_fields_that_connection_names_are_marked(shared):
     with shared.connect() as client:
         fields = "X-Secret: 1\r\nX-Open: 2\r\nTE: trailers\r\nConnection: te, x-secret\r\n"
