@@ -113,18 +113,6 @@ static void keep_the_last(collection *c)
     c->count = kept;
 }
 
-static int write_all(int fd, const void *bytes, size_t len)
-{
-    for (const char *at = bytes; len > 0;) {
-        ssize_t n = write(fd, at, len);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno;
-        at += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
 static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
 {
     char making[HX_SEGMENT_NAME_BYTES], name[HX_SEGMENT_NAME_BYTES];
@@ -147,14 +135,14 @@ static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
     head.crc = hx_crc32c(0, (hx_slice){(const char *)&head, offsetof(hint_head, crc)});
     int fd = openat(j->dir_fd, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) return errno;
-    int error = write_all(fd, &head, sizeof head);
-    if (!error) error = write_all(fd, routes.ptr, routes.len);
-    if (!error) error = write_all(fd, entries.ptr, entries.len);
-    if (!error && fsync(fd) != 0) error = errno;
+    int error = hx_write_all(fd, &head, sizeof head);
+    if (!error) error = hx_write_all(fd, routes.ptr, routes.len);
+    if (!error) error = hx_write_all(fd, entries.ptr, entries.len);
+    if (!error) error = hx_sync(j, fd);
     close(fd);
     if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
     if (error) (void)unlinkat(j->dir_fd, making, 0);
-    return error ? error : hx_sync_directory(j->dir_fd);
+    return error ? error : hx_sync(j, j->dir_fd);
 }
 
 int hx_keeper_write_hint(hx_journal *j, uint32_t segment)

@@ -234,7 +234,7 @@ bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena
            out->epoch == entry->epoch && out->state == entry->state;
 }
 
-static void report_unreadable(const hx_journal *j, const hx_index_entry *entry)
+void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *entry)
 {
     hx_log_begin(HX_LOG_ERROR, "record unreadable");
     hx_log_text("store", j->path);
@@ -263,7 +263,7 @@ static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, h
     hx_readers_leave(j->readers);
     if (!there) return HX_PEEK_ABSENT;
     if (!readable) {
-        report_unreadable(j, &entry);
+        hx_journal_report_unreadable(j, &entry);
         *found = (hx_record){.op = *op, .epoch = entry.epoch, .state = HX_UNKNOWN};
     }
     if (found->state == HX_PROCESSING) found->lease_until = entry.lease_until;

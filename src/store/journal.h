@@ -178,6 +178,8 @@ void hx_journal_apply(hx_journal *j, const hx_index_entry *entry);
 /* Reads the record at a place into memory of the caller's: NULL and false when it isn't what the entry says. */
 bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out) HX_MUST_USE;
 
+void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *entry);
+
 /* Writer. Appends to the batch, ending it first when it or the segment is full; false: there is no room on disk. */
 bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *entry, hx_open *open, hx_slice head,
                        const hx_answer *answer) HX_MUST_USE;
@@ -214,7 +216,9 @@ void hx_keeper_want(hx_journal *j, uint32_t segment, bool archive);
 /* 0, or an errno. */
 int hx_keeper_write_hint(hx_journal *j, uint32_t segment);
 hx_segment *hx_keeper_prepare(hx_journal *j, uint32_t number, int *error);
-int hx_sync_directory(int dir_fd);
+/* 0, or ENOSPC or EDQUOT; any other failure ends the process: a sync is never tried again. */
+int hx_sync(const hx_journal *j, int fd);
+int hx_write_all(int fd, const void *bytes, size_t len); /* 0, or an errno */
 
 /* Reads the hint of a segment into index and tail; false: there is none that can be used, nothing has changed. */
 bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, hx_tail *tail);

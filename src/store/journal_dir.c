@@ -2,7 +2,8 @@
 /* The journal's directory: looked at, owned, created. Nothing in it is changed before the lock is held and it is known
  * to be a store, or empty.
  *
- *     DIR/FORMAT         "hapax journal 1\ngeneration 0123456789abcdef\n"; written last, so it makes the store
+ *     DIR/FORMAT         three lines: "hapax journal 1", "generation " and 16 hex digits, "secret " and 16 hex digits of
+ *                        a hash of it; written last, so it makes the store
  *     DIR/lock           held by flock while the store is open; says who holds it
  *     DIR/secret         32 random bytes, for MACs
  *     DIR/NNNNNNNN.seg   the log, in an unbroken row; the last may be the next one to use, still all zeros
@@ -27,6 +28,7 @@
 #include <unistd.h>
 
 #define FORMAT_VERSION 1u
+#define FORMAT_BYTES 128u
 
 bool hx_open_fail(hx_opening *o, const char *format, ...)
 {
@@ -110,18 +112,21 @@ bool hx_dir_open(hx_opening *o, bool make)
         if (mkdir(j->path, 0700) != 0)
             return hx_open_fail(o, "can't create the directory %s: %s", j->path, strerror(errno));
         j->dir_fd = open(j->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        int parent = j->dir_fd < 0 ? -1 : openat(j->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (parent >= 0) (void)fsync(parent);
-        if (parent >= 0) close(parent);
     }
     if (j->dir_fd >= 0) return true;
     if (errno == ENOTDIR) return hx_open_fail(o, "%s is not a directory; the journal keeps its files in one", j->path);
     return hx_open_fail(o, "can't open the directory %s: %s", j->path, strerror(errno));
 }
 
+static void format_text(char text[FORMAT_BYTES], uint64_t generation, uint64_t secret_check)
+{
+    (void)snprintf(text, FORMAT_BYTES, "hapax journal %u\ngeneration %016" PRIx64 "\nsecret %016" PRIx64 "\n",
+                   FORMAT_VERSION, generation, secret_check);
+}
+
 bool hx_dir_read_format(hx_opening *o)
 {
-    char text[128] = {0};
+    char text[FORMAT_BYTES] = {0}, expected[FORMAT_BYTES];
     unsigned version;
     hx_journal *j = o->journal;
     int fd = openat(j->dir_fd, "FORMAT", O_RDONLY | O_CLOEXEC);
@@ -129,21 +134,19 @@ bool hx_dir_read_format(hx_opening *o)
     if (fd >= 0) close(fd);
     if (len < 0) return hx_open_fail(o, "can't read %s/FORMAT: %s", j->path, strerror(errno));
     /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
-    int read_count = sscanf(text, "hapax journal %u\ngeneration %16" SCNx64 "\n", &version, &j->generation);
-    if (read_count >= 1 && version > FORMAT_VERSION)
+    int count = sscanf(text, "hapax journal %u\ngeneration %16" SCNx64 "\nsecret %16" SCNx64, &version, &j->generation,
+                       &o->secret_check);
+    if (count >= 1 && version > FORMAT_VERSION)
         return hx_open_fail(o,
                             "the store in %s has format %u, from a newer hapax; this one knows formats up to %u. "
                             "Nothing was changed; use the newer program",
                             j->path, version, FORMAT_VERSION);
-    char expected[128];
-    (void)snprintf(expected, sizeof expected, "hapax journal %u\ngeneration %016" PRIx64 "\n", FORMAT_VERSION,
-                   j->generation);
-    if (read_count != 2 || strcmp(text, expected) != 0)
-        return hx_open_fail(
-            o,
-            "the store in %s is damaged: its FORMAT file can't be understood; put it back from a copy, or "
-            "see `hapax store repair %s`",
-            j->path, j->path);
+    format_text(expected, j->generation, o->secret_check);
+    if (count != 3 || strcmp(text, expected) != 0)
+        return hx_open_fail(o,
+                            "the store in %s is damaged: its FORMAT file can't be understood; put it back from a copy, "
+                            "or see `hapax store repair %s`",
+                            j->path, j->path);
     return true;
 }
 
@@ -174,16 +177,32 @@ static bool write_file(hx_journal *j, const char *name, const char *making, cons
 {
     int fd = openat(j->dir_fd, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) return false;
-    bool ok = write(fd, bytes, len) == (ssize_t)len && fsync(fd) == 0;
+    int error = hx_write_all(fd, bytes, len);
+    if (!error) error = hx_sync(j, fd);
     close(fd);
-    return ok && renameat(j->dir_fd, making, j->dir_fd, name) == 0 && hx_sync_directory(j->dir_fd) == 0;
+    errno = error;
+    return !error && renameat(j->dir_fd, making, j->dir_fd, name) == 0 && hx_sync(j, j->dir_fd) == 0;
 }
 
-bool hx_dir_write_format(hx_journal *j, uint64_t generation)
+/* Tells whether a secret is the store's own without telling anything else about it. */
+static uint64_t check_of(const uint8_t secret[HX_SECRET_BYTES])
 {
-    char text[128];
-    int len = snprintf(text, sizeof text, "hapax journal %u\ngeneration %016" PRIx64 "\n", FORMAT_VERSION, generation);
-    return write_file(j, "FORMAT", "FORMAT.new", text, (size_t)len);
+    static const char purpose[] = "hapax secret";
+    unsigned char bytes[sizeof purpose + HX_SECRET_BYTES], digest[32];
+    memcpy(bytes, purpose, sizeof purpose);
+    memcpy(bytes + sizeof purpose, secret, HX_SECRET_BYTES);
+    int ok = EVP_Q_digest(NULL, "SHA256", NULL, bytes, sizeof bytes, digest, NULL);
+    HX_CHECK(ok == 1);
+    uint64_t check;
+    memcpy(&check, digest, sizeof check);
+    return check;
+}
+
+bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES])
+{
+    char text[FORMAT_BYTES];
+    format_text(text, generation, check_of(secret));
+    return write_file(j, "FORMAT", "FORMAT.new", text, strlen(text));
 }
 
 bool hx_dir_create(hx_opening *o)
@@ -195,7 +214,7 @@ bool hx_dir_create(hx_opening *o)
     bool ok = write_file(j, "secret", "secret.new", secret, sizeof secret);
     hx_segment *first = ok ? hx_keeper_prepare(j, 1, &error) : NULL;
     if (error) errno = error;
-    ok = first && hx_dir_write_format(j, hx_rand_u64());
+    ok = first && hx_dir_write_format(j, hx_rand_u64(), secret);
     if (!ok) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(errno));
     if (first) close(first->fd);
     free(first);
@@ -220,6 +239,11 @@ bool hx_dir_read_secret(hx_opening *o)
     if (!whole)
         return hx_open_fail(o, "%s/secret is damaged: it must have %u bytes; put it back from a copy", j->path,
                             HX_SECRET_BYTES);
+    if (o->secret_check != 0 && check_of(secret) != o->secret_check)
+        return hx_open_fail(o,
+                            "FORMAT and secret in %s don't belong together: one of them is damaged. Put both back from "
+                            "a copy; `hapax store repair %s` can't tell which of them is right",
+                            j->path, j->path);
     return true;
 }
 

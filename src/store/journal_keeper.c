@@ -22,12 +22,27 @@
 
 #define RETRY_S 1
 
-int hx_sync_directory(int dir_fd)
+int hx_sync(const hx_journal *j, int fd)
 {
-    return fsync(dir_fd) == 0 ? 0 : errno;
+    if (fsync(fd) == 0) return 0;
+    if (errno == ENOSPC || errno == EDQUOT) return errno;
+    hx_fatal(HX_EXIT_STORE, "can't sync the store in %s: %s; stopping, because what the disk holds is not known",
+             j->path, strerror(errno));
 }
 
-static int write_zeros(int fd, uint64_t bytes)
+int hx_write_all(int fd, const void *bytes, size_t len)
+{
+    for (const char *at = bytes; len > 0;) {
+        ssize_t n = write(fd, at, len);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno;
+        at += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int write_zeros(const hx_journal *j, int fd, uint64_t bytes)
 {
     static const char zeros[256 << 10];
     for (uint64_t at = 0; at < bytes;) {
@@ -37,7 +52,7 @@ static int write_zeros(int fd, uint64_t bytes)
         if (n <= 0) return n < 0 ? errno : EIO;
         at += (uint64_t)n;
     }
-    return fsync(fd) == 0 ? 0 : errno;
+    return hx_sync(j, fd);
 }
 
 static int check_limits(hx_journal *j, uint32_t number)
@@ -61,9 +76,9 @@ hx_segment *hx_keeper_prepare(hx_journal *j, uint32_t number, int *error)
     s->number = number;
     s->size = j->options.segment_bytes;
     s->fd = openat(j->dir_fd, making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    *error = s->fd < 0 ? errno : write_zeros(s->fd, s->size);
+    *error = s->fd < 0 ? errno : write_zeros(j, s->fd, s->size);
     if (*error == 0 && renameat(j->dir_fd, making, j->dir_fd, name) != 0) *error = errno;
-    if (*error == 0) *error = hx_sync_directory(j->dir_fd);
+    if (*error == 0) *error = hx_sync(j, j->dir_fd);
     if (*error == 0) {
         atomic_fetch_add(&j->bytes, s->size);
         return s;
@@ -123,19 +138,20 @@ static int archive(hx_journal *j, uint32_t segment)
         size = scan.size;
         hx_scan_end(&scan);
     }
-    if (!error && (fflush(out) != 0 || fsync(out_fd) != 0)) error = errno;
+    if (!error && fflush(out) != 0) error = errno;
+    if (!error) error = hx_sync(j, out_fd);
     if (out)
         (void)fclose(out);
     else if (out_fd >= 0)
         close(out_fd);
     if (fd >= 0) close(fd);
     if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
-    if (!error) error = hx_sync_directory(j->dir_fd);
+    if (!error) error = hx_sync(j, j->dir_fd);
     if (!error && unlinkat(j->dir_fd, seg, 0) != 0) error = errno;
     if (error) return error;
     (void)unlinkat(j->dir_fd, hint, 0);
     atomic_fetch_sub(&j->bytes, size);
-    return hx_sync_directory(j->dir_fd); /* segments go in their order: none before the one ahead of it is gone */
+    return hx_sync(j, j->dir_fd); /* segments go in their order: none before the one ahead of it is gone */
 }
 
 static void report(const hx_journal *j, const char *event, uint32_t segment, int error)
@@ -168,7 +184,8 @@ static void wait_a_while(hx_keeper *k)
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += RETRY_S;
-    while (!k->stop && pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
+    while (!k->stop && k->spare != HX_SPARE_WANTED &&
+           pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
 }
 
 /* The first job in the queue. A hint that can't be written is done without: the next start reads the segment instead.
@@ -186,9 +203,13 @@ static void do_job(hx_journal *j)
         wait_a_while(k);
         return;
     }
-    k->first = job->next;
+    bool give_up = error && job->archive; /* we stop: what comes after it stays, too, for the next start */
+    do {
+        job = k->first;
+        k->first = job->next;
+        free(job);
+    } while (give_up && k->first);
     if (!k->first) k->last = &k->first;
-    free(job);
 }
 
 static void *keep(void *journal)

@@ -179,7 +179,7 @@ static void tidy(hx_journal *j, const hx_directory *d)
         char name[HX_SEGMENT_NAME_BYTES];
         hx_segment_name(name, n, ".seg");
         (void)unlinkat(j->dir_fd, name, 0);
-        (void)hx_sync_directory(j->dir_fd);
+        (void)hx_sync(j, j->dir_fd);
         atomic_fetch_sub(&j->bytes, s->size);
         close(s->fd);
         free(s);
@@ -204,10 +204,21 @@ static void orphans_become_unknown(hx_journal *j)
     hx_journal_flush(j);
 }
 
+/* An earlier start may have ended between making a file and syncing its name. */
+static void sync_names(hx_journal *j)
+{
+    int parent = openat(j->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    (void)hx_sync(j, j->dir_fd);
+    if (parent < 0) return; /* not ours to read, so not ours to have made this in */
+    (void)hx_sync(j, parent);
+    close(parent);
+}
+
 /* From here on the disk is changed, and what goes wrong ends the process. */
 static bool begin(hx_opening *o)
 {
     hx_journal *j = o->journal;
+    sync_names(j);
     if (!zero_again(o)) return false;
     j->tail = o->tail;
     j->durable = o->tail.sequence;

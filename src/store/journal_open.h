@@ -20,6 +20,7 @@ typedef struct {
     hx_journal *journal;
     char *error;
     hx_tail tail;
+    uint64_t secret_check; /* as FORMAT has it; 0: not known */
     hx_directory dir;
     struct {
         hx_segment *segment;
@@ -39,7 +40,7 @@ bool hx_dir_read_format(hx_opening *o);
 bool hx_dir_lock(hx_opening *o);
 bool hx_dir_create(hx_opening *o);
 bool hx_dir_read_secret(hx_opening *o);
-bool hx_dir_write_format(hx_journal *j, uint64_t generation);
+bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES]);
 DIR *hx_dir_list(hx_journal *j);
 bool hx_dir_read_head(hx_journal *j, const hx_segment *s, hx_segment_head *head);
 

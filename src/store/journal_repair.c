@@ -44,12 +44,12 @@ static bool write_at(int fd, const void *bytes, size_t len, uint64_t at)
     return pwrite(fd, bytes, len, (off_t)at) == (ssize_t)len;
 }
 
-static bool copy_bytes(int from, int to)
+static bool copy_bytes(const hx_journal *j, int from, int to)
 {
     static char block[1 << 16];
     for (uint64_t at = 0;;) {
         ssize_t n = pread(from, block, sizeof block, (off_t)at);
-        if (n == 0) return fsync(to) == 0;
+        if (n == 0) return hx_sync(j, to) == 0;
         if (n < 0 || !write_at(to, block, (size_t)n, at)) return false;
         at += (uint64_t)n;
     }
@@ -69,7 +69,7 @@ static bool set_aside(repair *r, const hx_segment *s)
         fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0 && errno != EEXIST) break;
     }
-    bool ok = fd >= 0 && copy_bytes(s->fd, fd) && hx_sync_directory(dir) == 0 && hx_sync_directory(j->dir_fd) == 0;
+    bool ok = fd >= 0 && copy_bytes(j, s->fd, fd) && hx_sync(j, dir) == 0 && hx_sync(j, j->dir_fd) == 0;
     if (!ok) (void)hx_open_fail(&r->o, "can't copy segment %u to %s/damaged: %s", s->number, j->path, strerror(errno));
     if (fd >= 0) close(fd);
     if (dir >= 0) close(dir);
@@ -114,7 +114,7 @@ static bool write_gap(repair *r, const hx_segment *s, uint64_t length, uint64_t 
         s->number, tail->offset, tail->offset + length, lost);
     r->lost_records += lost;
     r->places++;
-    return (write_at(s->fd, &gap, sizeof gap, tail->offset) && fsync(s->fd) == 0) ||
+    return (write_at(s->fd, &gap, sizeof gap, tail->offset) && hx_sync(r->o.journal, s->fd) == 0) ||
            hx_open_fail(&r->o, "can't write to segment %u: %s", s->number, strerror(errno));
 }
 
@@ -275,7 +275,7 @@ static bool restore_format(repair *r)
         if (fd >= 0) close(fd);
         if (!valid) continue;
         say(r, "FORMAT can't be read; it is written anew from %s", name);
-        return hx_dir_write_format(j, head.generation) ||
+        return hx_dir_write_format(j, head.generation, j->store.facts.secret) ||
                hx_open_fail(&r->o, "can't write FORMAT: %s", strerror(errno));
     }
     return hx_open_fail(&r->o, "FORMAT can't be read, and no segment says what it was");
@@ -289,15 +289,17 @@ static bool repair_all(repair *r)
     bool known = hx_dir_inspect(o) && o->dir.has_format && hx_dir_read_format(o);
     memcpy(before, o->error, sizeof before);
     if (!known && strstr(before, "newer")) return false; /* not ours to change */
+    if (!known) o->secret_check = 0;
+    if (!hx_dir_read_secret(o)) return false;
     if (!known && (!restore_format(r) || !hx_dir_read_format(o))) return false;
-    if (!hx_dir_read_secret(o) || !open_what_is_there(r)) return false;
+    if (!open_what_is_there(r)) return false;
     o->tail.sequence = 1;
     for (uint32_t n = o->dir.first; n <= o->dir.last; n++) {
         hx_segment *s = hx_journal_segment(o->journal, n);
         if (!s) s = substitute(r, n);
         if (!s || !repair_segment(r, s)) return false;
     }
-    if (hx_sync_directory(o->journal->dir_fd) != 0) return hx_open_fail(o, "can't sync: %s", strerror(errno));
+    if (hx_sync(o->journal, o->journal->dir_fd) != 0) return hx_open_fail(o, "can't sync: %s", strerror(errno));
     return true;
 }
 

@@ -460,28 +460,19 @@ static void cancel(hx_journal *j, hx_store_call *call)
 }
 
 /* Writes a change that no caller brings a record for: the record on disk, in another state. */
-static bool rewrite(hx_journal *j, const hx_index_entry *entry, hx_state to, hx_slice reason)
+static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reason)
 {
     static const hx_answer nothing;
-    hx_arena arena = {0};
-    hx_record record;
-    if (!hx_journal_read(j, entry, &arena, &record))
-        record = (hx_record){.op = entry->op,
-                             .epoch = entry->epoch,
-                             .state = entry->state,
-                             .route = hx_index_route_name(j->index, entry->route)};
-    record.from_state = record.state;
-    record.state = to;
-    record.changed_at = j->batch.now;
-    record.lease_until = record.expires_at = 0;
-    record.reason = reason;
-    record.answer = nothing;
-    hx_buf head;
-    hx_buf_init(&head, &arena, HX_RECORD_HEAD_MAX);
-    hx_record_encode(&record, &head);
-    bool written = become(j, &record, hx_buf_slice(&head), &nothing);
-    hx_arena_free(&arena);
-    return written;
+    char head[HX_RECORD_HEAD_MAX];
+    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
+    record->from_state = record->state;
+    record->state = to;
+    record->changed_at = j->batch.now;
+    record->lease_until = record->expires_at = 0;
+    record->reason = reason;
+    record->answer = nothing;
+    hx_record_encode(record, &buf);
+    return become(j, record, hx_buf_slice(&buf), &nothing);
 }
 
 static void forget(hx_journal *j, hx_store_call *call)
@@ -492,15 +483,43 @@ static void forget(hx_journal *j, hx_store_call *call)
         refuse_stale(j, call);
         return;
     }
-    bool written = rewrite(j, &s.entry, HX_ABSENT, HX_LIT("forgotten"));
+    hx_arena arena = {0};
+    hx_record record;
+    if (!hx_journal_read(j, &s.entry, &arena, &record)) /* damaged: an operator may well want to be rid of it */
+        record = (hx_record){.op = call->op, .epoch = s.epoch, .state = s.state};
+    bool written = rewrite(j, &record, HX_ABSENT, HX_LIT("forgotten"));
+    hx_arena_free(&arena);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
+}
+
+/* A claim that can't be read back: it is unknown from now on, in memory, and whoever looks is told. Its record stays
+ * as it is, because one with nothing in it would hide that. */
+static void lapse_unreadable(hx_journal *j, hx_index_entry *entry)
+{
+    hx_open *o = hx_map_get(j->opened, hx_op_key(&entry->op));
+    hx_journal_report_unreadable(j, entry);
+    entry->state = HX_UNKNOWN;
+    entry->until_s = HX_UNTIL_NEVER;
+    hx_journal_apply(j, entry);
+    if (!o) return;
+    o->state = HX_UNKNOWN;
+    tell_watchers(j, o, NULL);
+    recycle(j, o);
 }
 
 bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_slice reason)
 {
     hx_index_entry entry;
     if (!hx_index_find(j->index, op, &entry) || entry.state != HX_PROCESSING) return true;
-    return rewrite(j, &entry, HX_UNKNOWN, reason);
+    hx_arena arena = {0};
+    hx_record record;
+    bool readable = hx_journal_read(j, &entry, &arena, &record), written = true;
+    if (readable)
+        written = rewrite(j, &record, HX_UNKNOWN, reason);
+    else
+        lapse_unreadable(j, &entry);
+    hx_arena_free(&arena);
+    return written;
 }
 
 static void handle(hx_journal *j, uintptr_t mail)
