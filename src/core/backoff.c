@@ -179,7 +179,7 @@ static hx_ms jittered(hx_jitter jitter, hx_ms d, uint64_t random)
     }
 }
 
-/* Later by up to a tenth of `span`, but not so late that it would miss the total: what the jitter adds must never be
+/* Later by up to a tenth of `span`, but not so late that it would miss its time: what the jitter adds must never be
  * what ends the retries. */
 static hx_ms never_early(const hx_retry_policy *policy, hx_ms delay, hx_ms span, hx_ms time_left, uint64_t random)
 {
@@ -220,7 +220,8 @@ hx_retry_answer hx_retry_next(const hx_retry_policy *policy, const hx_retry_ques
         if (told > time_left || told >= client_left)
             return (hx_retry_answer){.verdict = HX_RETRY_TOLD_LATER, .delay = question->retry_after};
         /* Everybody was told the same moment: they should not all come back at once. */
-        if (told > delay) delay = never_early(policy, told, told, time_left, random);
+        hx_ms latest = time_left < client_left ? time_left : client_left - 1;
+        if (told > delay) delay = never_early(policy, told, told, latest, random);
     }
     if (delay > time_left) return (hx_retry_answer){.verdict = HX_RETRY_NO_TIME};
     if (delay >= client_left) return (hx_retry_answer){.verdict = HX_RETRY_NO_PATIENCE};

@@ -358,7 +358,10 @@ static void a_retry_after_past_the_budget_is_handed_to_the_client(void **state)
     answer = hx_retry_next(&policy, &question, 5);
     assert_int_equal(answer.verdict, HX_RETRY_AGAIN);
     assert_in_range(answer.delay, 5001, 5500);
-    question.client_left = 5000;
+    question.client_left = 5100; /* jitter alone is never what ends the retries */
+    for (uint64_t random = 0; random < 1000; random++)
+        assert_in_range(hx_retry_next(&policy, &question, random).delay, 5001, 5099);
+    question.client_left = 5001;
     assert_int_equal(hx_retry_next(&policy, &question, 5).verdict, HX_RETRY_TOLD_LATER);
     question.retry_after = HX_RETRY_AFTER_MAX;
     assert_int_equal(hx_retry_next(&policy, &question, 5).verdict, HX_RETRY_TOLD_LATER);

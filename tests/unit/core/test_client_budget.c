@@ -91,6 +91,7 @@ static void what_is_left_goes_upstream_with_a_unit_if_it_came_with_one(void **st
     sends((hx_client_budget){.span = 1500, .has_unit = true}, 250, "1250ms");
     sends((hx_client_budget){.span = HX_DAY, .has_unit = true}, 0, "86400000ms");
     sends((hx_client_budget){.span = 1500}, 1500, "");
+    sends((hx_client_budget){.span = 1500, .has_unit = true}, 1500, "");
     sends((hx_client_budget){.span = HX_CLIENT_BUDGET_NONE}, 0, "");
 }
 
