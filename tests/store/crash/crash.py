@@ -47,6 +47,8 @@ class Bench:
         for name in ("ASAN_OPTIONS", "LSAN_OPTIONS"):
             extra = "verify_asan_link_order=0:detect_leaks=0:handle_segv=1"
             self.environment[name] = ":".join(filter(None, [os.environ.get(name), extra]))
+        options_of_tsan = filter(None, [os.environ.get("TSAN_OPTIONS"), "halt_on_error=1"])
+        self.environment["TSAN_OPTIONS"] = ":".join(options_of_tsan)
         self.results = collections.Counter()
         self.failures = []
         self.kinds = collections.Counter()

@@ -201,7 +201,7 @@ static const char *wrong_end(const crash_plan *plan, int status)
     case EXIT_REFUSED:
         if (!fails || !fired) return the_world->trouble;
         return strstr(the_world->trouble, watch) ? NULL : "the refusal does not name the folder";
-    case 1: return the_world->trouble;
+    case 1: return the_world->trouble[0] ? the_world->trouble : "it ended with exit code 1";
     default: return "it ended with an exit code that it shouldn't";
     }
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define BATCH_MAX 8u
-#define FULL_BATCHES 40u /* how long the disk stays full */
+#define FULL_BATCHES 16u /* how long the disk stays full: as much as the room kept for outcomes must carry */
 #define ROOM_WAIT_MS 20  /* between batches, until a claim has got through again */
 #define EPOCH_OF_TIME 1700000000000
 
@@ -366,9 +366,11 @@ static void run_batch(uint64_t number)
     epoch_floor = the_model.epoch_max;
     unsigned wanted = draw(3) == 0 ? 1 : 1 + draw(BATCH_MAX);
     uint32_t op = draw(OPS);
+    bool waiting = room_again && may_refuse(); /* for the store to notice: nothing but claims */
     for (unsigned i = 0; i < wanted; i++, op = (op + 1 + draw(OPS / BATCH_MAX - 1)) % OPS) {
         change c;
         if (the_model.op[op].asked) continue;
+        if (waiting && truth_state(&the_model.op[op], world_now()) != HX_ABSENT) continue;
         if (choose(&the_model.op[op], &c))
             ask(op, c);
         else
