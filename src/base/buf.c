@@ -85,6 +85,28 @@ void hx_buf_puts(hx_buf *buf, const char *terminated)
     hx_buf_put(buf, hx_slice_of(terminated));
 }
 
+void hx_buf_put_decimal(hx_buf *buf, uint64_t number)
+{
+    char digits[20];
+    size_t from = sizeof digits;
+    do {
+        digits[--from] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    hx_buf_put(buf, (hx_slice){digits + from, sizeof digits - from});
+}
+
+void hx_buf_put_hex(hx_buf *buf, const uint8_t *bytes, size_t len)
+{
+    static const char digits[] = "0123456789abcdef";
+    bool fits = hx_buf_reserve(buf, 2 * len);
+    HX_CHECK(fits);
+    for (size_t i = 0; i < len; i++) {
+        buf->data[buf->len++] = digits[bytes[i] >> 4];
+        buf->data[buf->len++] = digits[bytes[i] & 15];
+    }
+}
+
 void hx_buf_consume(hx_buf *buf, size_t bytes)
 {
     HX_CHECK(bytes <= buf->len);

@@ -24,6 +24,9 @@ bool hx_buf_reserve(hx_buf *buf, size_t bytes) HX_MUST_USE;
 /* The same without a limit to hit: for text whose size the caller has bounded; past max it is a bug of ours. */
 void hx_buf_put(hx_buf *buf, hx_slice bytes);
 void hx_buf_puts(hx_buf *buf, const char *terminated);
+/* In decimal, and in lower-case hexadecimal: where every request passes, printf would cost more than the rest. */
+void hx_buf_put_decimal(hx_buf *buf, uint64_t number);
+void hx_buf_put_hex(hx_buf *buf, const uint8_t *bytes, size_t len);
 /* Drops the first `bytes`. */
 void hx_buf_consume(hx_buf *buf, size_t bytes);
 hx_slice hx_buf_slice(const hx_buf *buf);

@@ -4,7 +4,7 @@
 #include "base/check.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 /* wall time at start minus boot time at start */
@@ -45,28 +45,76 @@ void hx_clock_raise(hx_ms stamp)
     if (behind > 0) atomic_fetch_add(&offset_ms, behind);
 }
 
-static struct tm utc(hx_ms at)
+typedef struct {
+    unsigned year, month, day, weekday; /* month and day from 1, Sunday is 0 */
+    unsigned hour, minute, second, ms;
+} civil;
+
+/* The Gregorian calendar by counting days from 0000-03-01, so that the leap day is a year's last. Every answer carries
+ * a date or two: gmtime and printf would cost more than the rest of it. */
+static civil civil_of(hx_ms at)
 {
-    time_t seconds = (time_t)(at / 1000);
-    struct tm tm = {0};
-    gmtime_r(&seconds, &tm);
-    return tm;
+    uint64_t ms = at > 0 ? (uint64_t)at : 0;
+    uint64_t days = ms / (uint64_t)HX_DAY, rest = ms % (uint64_t)HX_DAY;
+    uint64_t count = days + 719468;
+    uint64_t era = count / 146097, of_era = count % 146097;
+    uint64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    uint64_t of_year = of_era - (365 * year + year / 4 - year / 100);
+    uint64_t shifted = (5 * of_year + 2) / 153; /* March is 0 */
+    civil c = {.day = (unsigned)(of_year - (153 * shifted + 2) / 5 + 1),
+               .month = (unsigned)(shifted < 10 ? shifted + 3 : shifted - 9),
+               .weekday = (unsigned)((days + 4) % 7),
+               .hour = (unsigned)(rest / (uint64_t)HX_HOUR),
+               .minute = (unsigned)(rest / (uint64_t)HX_MINUTE % 60),
+               .second = (unsigned)(rest / (uint64_t)HX_SECOND % 60),
+               .ms = (unsigned)(rest % 1000)};
+    c.year = (unsigned)((year + era * 400 + (c.month <= 2)) % 10000);
+    return c;
+}
+
+static char *put_digits(char *at, unsigned number, int count)
+{
+    for (int i = count - 1; i >= 0; i--, number /= 10) at[i] = (char)('0' + number % 10);
+    return at + count;
+}
+
+static char *put_clock(char *at, const civil *c)
+{
+    at = put_digits(at, c->hour, 2);
+    *at++ = ':';
+    at = put_digits(at, c->minute, 2);
+    *at++ = ':';
+    return put_digits(at, c->second, 2);
 }
 
 hx_slice hx_rfc3339(hx_ms at, char out[HX_RFC3339_BYTES])
 {
-    struct tm tm = utc(at);
-    int len = snprintf(out, HX_RFC3339_BYTES, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", (tm.tm_year + 1900) % 10000,
-                       tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (int)(at % 1000));
-    return (hx_slice){out, (size_t)len};
+    civil c = civil_of(at);
+    char *to = put_digits(out, c.year, 4);
+    *to++ = '-';
+    to = put_digits(to, c.month, 2);
+    *to++ = '-';
+    to = put_digits(to, c.day, 2);
+    *to++ = 'T';
+    to = put_clock(to, &c);
+    *to++ = '.';
+    to = put_digits(to, c.ms, 3);
+    *to++ = 'Z';
+    return (hx_slice){out, (size_t)(to - out)};
 }
 
 hx_slice hx_http_date(hx_ms at, char out[HX_HTTP_DATE_BYTES])
 {
-    static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    struct tm tm = utc(at);
-    int len = snprintf(out, HX_HTTP_DATE_BYTES, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + tm.tm_wday * 3,
-                       tm.tm_mday, months + tm.tm_mon * 3, (tm.tm_year + 1900) % 10000, tm.tm_hour, tm.tm_min,
-                       tm.tm_sec);
-    return (hx_slice){out, (size_t)len};
+    static const char days[] = "Sun, Mon, Tue, Wed, Thu, Fri, Sat, ";
+    static const char months[] = " Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec ";
+    civil c = civil_of(at);
+    char *to = out;
+    memcpy(to, days + (size_t)c.weekday * 5, 5);
+    to = put_digits(to + 5, c.day, 2);
+    memcpy(to, months + (size_t)(c.month - 1) * 4, 5);
+    to = put_digits(to + 5, c.year, 4);
+    *to++ = ' ';
+    to = put_clock(to, &c);
+    memcpy(to, " GMT", 5);
+    return (hx_slice){out, (size_t)(to - out) + 4};
 }

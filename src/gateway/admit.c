@@ -11,9 +11,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* What a MAC is made over; the tags keep them apart. */
-enum { TAG_OPERATION = 'o', TAG_PRINCIPAL = 'p', TAG_PROOF = 'q', TAG_KEY = 'k' };
-
 static void put_hex(char *out, const uint8_t *bytes, size_t len)
 {
     static const char digits[] = "0123456789abcdef";
@@ -136,22 +133,17 @@ static hx_progress identify(hx_request *r)
         if (r->policy->require_principal) return hx_request_refuse(r, HX_ERROR_PRINCIPAL_MISSING, HX_EMPTY);
         warn_of_cookie(r);
     }
-    hx_mac_begin(mac, TAG_OPERATION);
+    hx_mac_begin(mac, HX_TAG_OPERATION);
     hx_mac_part(mac, r->route);
     hx_mac_part(mac, who.principal);
     hx_mac_part(mac, r->key);
     hx_digest operation = hx_mac_end(mac);
     memcpy(r->op.bytes, operation.bytes, sizeof r->op.bytes);
-    hx_mac_begin(mac, TAG_PROOF);
+    hx_mac_begin(mac, HX_TAG_PROOF);
     hx_mac_part(mac, who.proof);
     hx_mac_part(mac, hx_fields_get(fields, HX_FIELD_AUTHORIZATION));
     r->claimant.proof = hx_mac_end(mac);
-    hx_mac_begin(mac, TAG_PRINCIPAL);
-    hx_mac_part(mac, who.principal);
-    r->record.principal = hx_mac_end(mac);
-    hx_mac_begin(mac, TAG_KEY);
-    hx_mac_part(mac, r->key);
-    r->record.key = hx_mac_end(mac);
+    r->principal = who.principal;
     return HX_MORE;
 }
 
@@ -275,6 +267,18 @@ static hx_progress fingerprint(hx_request *r)
     return hx_request_go(r, HX_STEP_claim);
 }
 
+/* Of a request that matches none: method and path. */
+static hx_slice route_of(hx_request *r)
+{
+    hx_slice method = r->stream->request.method;
+    hx_buf text;
+    hx_buf_init(&text, r->arena, method.len + 1 + r->path.len);
+    hx_buf_put(&text, method);
+    hx_buf_puts(&text, " ");
+    hx_buf_put(&text, r->path);
+    return hx_buf_slice(&text);
+}
+
 static void read_patience(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
@@ -302,7 +306,7 @@ static hx_progress admit_head(hx_request *r)
         return hx_request_go(r, HX_STEP_pass);
     }
     read_patience(r);
-    r->route = route ? route->name : hx_arena_printf(r->arena, "%.*s %.*s", HX_FMT(head->method), HX_FMT(r->path));
+    r->route = route ? route->name : route_of(r);
     (void)check_key(r, path_error);
     if (r->step == HX_STEP_admit) (void)identify(r);
     return HX_MORE;

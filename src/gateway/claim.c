@@ -9,23 +9,28 @@
 static void fill_record(hx_request *r)
 {
     const hx_policy *policy = r->policy;
-    hx_record *record = &r->record;
     hx_ms now = hx_loop_now(r->worker->loop);
-    record->op = r->op;
-    record->state = HX_PROCESSING;
-    record->from_state = HX_ABSENT;
-    record->created_at = record->changed_at = now;
-    record->lease_until = now + policy->lease;
-    record->owner = hx_store_about(r->worker->gateway->store)->owner;
-    record->fingerprint = r->claimant.fingerprint;
-    record->proof = r->claimant.proof;
-    record->rule_version = policy->rule_version;
-    record->attempt = 1;
-    record->route = hx_slice_first(r->route, HX_RECORD_TEXT_MAX);
-    record->correlation = r->correlation;
-    record->reason = record->result = HX_EMPTY;
-    record->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
-    hx_fingerprint_parts(r->worker->mac, &r->fingerprint_input, r->arena, record->parts);
+    r->record = (hx_record){
+        .op = r->op,
+        .state = HX_PROCESSING,
+        .from_state = HX_ABSENT,
+        .created_at = now,
+        .changed_at = now,
+        .lease_until = now + policy->lease,
+        .owner = hx_store_about(r->worker->gateway->store)->owner,
+        .fingerprint = r->claimant.fingerprint,
+        .proof = r->claimant.proof,
+        .principal = hx_request_mac(r, HX_TAG_PRINCIPAL, r->principal),
+        .key = hx_request_mac(r, HX_TAG_KEY, r->key),
+        .rule_version = policy->rule_version,
+        .attempt = 1,
+        .route = hx_slice_first(r->route, HX_RECORD_TEXT_MAX),
+        .correlation = r->correlation,
+        .reason = HX_EMPTY,
+        .result = HX_EMPTY,
+        .answer = {.headers = HX_EMPTY, .body = HX_EMPTY},
+    };
+    hx_fingerprint_parts(r->worker->mac, &r->fingerprint_input, r->arena, r->record.parts);
 }
 
 /* Says which parts differ, from the short MAC of each that the record keeps. */

@@ -4,11 +4,7 @@
  * A client that leaves changes nothing here: what was sent is finished and recorded. */
 #include "gateway/request.h"
 
-#include "base/check.h"
 #include "base/log.h"
-
-#include <stdio.h>
-#include <string.h>
 
 /* Of a keyed request: its answer must fit every later client. */
 static bool is_withheld_when_keyed(hx_field_id id)
@@ -48,14 +44,13 @@ static void put_forwarded(const hx_request *r, hx_buf *out)
 
 static void put_operation(const hx_request *r, hx_buf *out)
 {
-    char text[128];
-    int len = snprintf(text, sizeof text, "Accept-Encoding: identity\r\nHapax-Attempt: %u\r\nHapax-Operation: ",
-                       (unsigned)r->record.attempt);
-    hx_buf_put(out, (hx_slice){text, (size_t)len});
-    for (size_t i = 0; i < sizeof r->op.bytes; i++) snprintf(text + 2 * i, 3, "%02x", r->op.bytes[i]);
-    hx_buf_put(out, (hx_slice){text, 2 * sizeof r->op.bytes});
-    len = snprintf(text, sizeof text, ".%llu\r\n", (unsigned long long)r->record.epoch);
-    hx_buf_put(out, (hx_slice){text, (size_t)len});
+    hx_buf_puts(out, "Accept-Encoding: identity\r\nHapax-Attempt: ");
+    hx_buf_put_decimal(out, r->record.attempt);
+    hx_buf_puts(out, "\r\nHapax-Operation: ");
+    hx_buf_put_hex(out, r->op.bytes, sizeof r->op.bytes);
+    hx_buf_puts(out, ".");
+    hx_buf_put_decimal(out, r->record.epoch);
+    hx_buf_puts(out, "\r\n");
     char budget[HX_CLIENT_BUDGET_BYTES];
     hx_slice left = hx_client_budget_text(r->patience, hx_loop_now(r->worker->loop) - r->started_at, budget);
     if (left.len > 0) hx_field_write(out, HX_LIT("X-Request-Timeout"), left);
@@ -70,15 +65,14 @@ static void put_trace(const hx_request *r, hx_buf *out)
 static void put_framing(const hx_request *r, bool keyed, hx_buf *out)
 {
     const hx_request_head *head = &r->stream->request;
-    char text[64];
     if (!keyed && head->chunked) {
         hx_buf_puts(out, "Transfer-Encoding: chunked\r\n");
         return;
     }
     if (!head->has_body && head->content_length < 0) return;
-    long long length = keyed ? (long long)r->body.len : (long long)head->content_length;
-    int len = snprintf(text, sizeof text, "Content-Length: %lld\r\n", length);
-    hx_buf_put(out, (hx_slice){text, (size_t)len});
+    hx_buf_puts(out, "Content-Length: ");
+    hx_buf_put_decimal(out, keyed ? r->body.len : (uint64_t)head->content_length);
+    hx_buf_puts(out, "\r\n");
 }
 
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)

@@ -7,11 +7,12 @@
 
 #include <stdio.h>
 
-static void put_number(hx_buf *out, const char *name, int64_t value)
+static void put_number(hx_buf *out, const char *name, uint64_t value)
 {
-    char text[64];
-    int len = snprintf(text, sizeof text, "%s: %lld\r\n", name, (long long)value);
-    hx_buf_put(out, (hx_slice){text, (size_t)len});
+    hx_buf_puts(out, name);
+    hx_buf_puts(out, ": ");
+    hx_buf_put_decimal(out, value);
+    hx_buf_puts(out, "\r\n");
 }
 
 static void put_time(hx_buf *out, const char *name, hx_ms at)
@@ -34,7 +35,7 @@ void hx_reply_lines(hx_request *r, hx_buf *out)
         put_time(out, "Original-Request-Time", r->found.created_at);
     }
     if (r->reply_expires_at > 0) put_time(out, "Idempotency-Expires", r->reply_expires_at);
-    if (r->retry_after > 0) put_number(out, "Retry-After", (r->retry_after + 999) / 1000);
+    if (r->retry_after > 0) put_number(out, "Retry-After", (uint64_t)(r->retry_after + 999) / 1000);
     hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
     if (r->worker->gateway->dev) hx_buf_puts(out, "Hapax-Mode: dev\r\n");
 }
@@ -56,7 +57,7 @@ static void put_replayed_lines(hx_request *r, hx_buf *out)
         hx_buf_put(out, line);
     }
     hx_ms since = hx_loop_now(r->worker->loop) - r->found.changed_at;
-    put_number(out, "Age", (int64_t)age + (since > 0 ? since / 1000 : 0));
+    put_number(out, "Age", age + (since > 0 ? (uint64_t)since / 1000 : 0));
 }
 
 static void send_answer(hx_request *r)

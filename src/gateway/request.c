@@ -4,6 +4,8 @@
 #include "base/check.h"
 #include "base/log.h"
 
+#include <string.h>
+
 typedef hx_progress (*step_function)(hx_request *r);
 
 static const step_function step_functions[] = {
@@ -79,6 +81,13 @@ hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
     return hx_request_go(r, HX_STEP_reply);
 }
 
+hx_digest hx_request_mac(hx_request *r, char tag, hx_slice bytes)
+{
+    hx_mac_begin(r->worker->mac, tag);
+    hx_mac_part(r->worker->mac, bytes);
+    return hx_mac_end(r->worker->mac);
+}
+
 static void timer_rang(hx_timer *timer)
 {
     hx_request *r = HX_OWNER(timer, hx_request, timer);
@@ -133,7 +142,8 @@ static void client_closed(hx_stream *stream)
 static void start_request(void *app, hx_stream *stream)
 {
     hx_worker *worker = app;
-    hx_request *r = hx_arena_zalloc(&stream->arena, sizeof *r);
+    hx_request *r = hx_arena_alloc(&stream->arena, sizeof *r);
+    memset(r, 0, offsetof(hx_request, claimant));
     r->worker = worker;
     r->stream = stream;
     r->arena = &stream->arena;
@@ -172,11 +182,13 @@ hx_progress hx_step_finish(hx_request *r)
         if (r->key.len > 0) {
             hx_log_str("operation_type", r->route);
             hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
-            hx_log_hex("idempotency_key", r->record.key.bytes, 8);
-            hx_log_hex("principal", r->record.principal.bytes, 8);
+            hx_digest key = hx_request_mac(r, HX_TAG_KEY, r->key);
+            hx_digest principal = hx_request_mac(r, HX_TAG_PRINCIPAL, r->principal);
+            hx_log_hex("idempotency_key", key.bytes, 8);
+            hx_log_hex("principal", principal.bytes, 8);
             hx_log_text("result", r->told == HX_TOLD_NOTHING ? "refused" : hx_told_text(r->told));
-            hx_log_int("epoch", (int64_t)r->record.epoch);
-            hx_log_int("attempt", r->record.attempt);
+            hx_log_int("epoch", r->claimed ? (int64_t)r->record.epoch : 0);
+            hx_log_int("attempt", r->claimed ? r->record.attempt : 0);
         }
         if (r->reply_kind == HX_REPLY_ERROR && r->replied) hx_log_text("error_code", hx_error_about(r->error)->code);
         hx_log_str("correlation_id", r->correlation);

@@ -81,24 +81,19 @@ typedef struct hx_request {
     char traceparent[56];
     hx_client_budget patience; /* X-Request-Timeout */
     hx_op op;
-    hx_claimant claimant;
-    hx_fingerprint_input fingerprint_input;
+    hx_slice principal; /* in the clear, inside the credential */
 
     /* claim, wait, settle */
-    hx_record record; /* ours, once claimed */
-    hx_record found;  /* another's */
     bool claimed;     /* we hold record.epoch */
     bool settled;     /* an outcome is durable */
     bool settling;    /* the outcome is decided, and on its way to the store */
     bool harvested;   /* the late answer has come */
-    hx_store_call call;
     hx_call_state call_state;
     bool call_cancelled;
     hx_link lease_link; /* among the worker's claims */
     hx_ms renew_at;
 
     /* forward */
-    hx_exchange exchange;
     hx_exchange_state exchange_state;
     hx_upstream_error exchange_error;
     bool exchange_cancelled;
@@ -132,6 +127,14 @@ typedef struct hx_request {
 
     /* pass */
     bool timed_out;
+
+    /* Not zeroed at the start, because they are large: each is whole before it is read. */
+    hx_claimant claimant;
+    hx_fingerprint_input fingerprint_input;
+    hx_record record; /* ours, once claimed */
+    hx_record found;  /* another's */
+    hx_store_call call;
+    hx_exchange exchange;
 } hx_request;
 
 /* The step functions. */
@@ -149,6 +152,10 @@ hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail);
 /* One timer per request: it serves the step that is under way. */
 void hx_request_start_timer(hx_request *r, hx_ms delay);
 void hx_request_stop_timer(hx_request *r);
+
+/* What a MAC is made over; the tags keep them apart. */
+enum { HX_TAG_OPERATION = 'o', HX_TAG_PRINCIPAL = 'p', HX_TAG_PROOF = 'q', HX_TAG_KEY = 'k' };
+hx_digest hx_request_mac(hx_request *r, char tag, hx_slice bytes);
 
 /* Marks the store call as under way, and gives it its surroundings. */
 void hx_request_prepare_call(hx_request *r);

@@ -259,6 +259,7 @@ static void give_body(hx_conn *conn, hx_slice piece, bool last)
 static bool step_body(hx_conn *conn)
 {
     hx_own_stream *stream = conn->stream;
+    HX_CHECK(stream); /* a body is read for its stream alone */
     if (!stream->reading || stream->paused) return false;
     hx_slice piece = HX_EMPTY;
     hx_h1_fault fault;
@@ -303,6 +304,7 @@ static bool step_discard(hx_conn *conn)
 static bool step_tunnel(hx_conn *conn)
 {
     hx_own_stream *stream = conn->stream;
+    HX_CHECK(stream);
     if (stream->paused) return false;
     if (conn->input.len > 0) {
         hx_slice piece = conn->input;

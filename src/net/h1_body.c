@@ -141,7 +141,7 @@ static const char *take_byte(hx_h1_body *body, char c)
         return c == '\r' || !is_control(c) ? NULL : "A trailer holds a control byte.";
     case VALUE_LF: body->state = LINE; return c == '\n' ? NULL : "A trailer does not end with CR LF.";
     case LAST_LF: body->state = WHOLE; return c == '\n' ? NULL : "The body does not end with CR LF.";
-    default: HX_CHECK(!"a byte of framing where content stands");
+    default: HX_CHECK(false); /* content, which is not read byte by byte */
     }
     return NULL;
 }

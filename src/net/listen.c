@@ -35,7 +35,7 @@ typedef union {
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
     struct sockaddr_un path;
-} address;
+} socket_address;
 
 typedef struct {
     int descriptor; /* -1: a free row */
@@ -96,7 +96,7 @@ static bool split_port(hx_slice text, hx_slice *host, uint16_t *port)
     return true;
 }
 
-static bool parse_address(hx_slice text, address *out, socklen_t *len)
+static bool parse_address(hx_slice text, socket_address *out, socklen_t *len)
 {
     memset(out, 0, sizeof *out);
     if (hx_slice_starts(text, HX_LIT("unix:"))) {
@@ -128,7 +128,7 @@ static bool parse_address(hx_slice text, address *out, socklen_t *len)
     return inet_pton(AF_INET, terminated, &out->v4.sin_addr) == 1;
 }
 
-static void print_address(const address *a, char bound[HX_ADDRESS_BYTES])
+static void print_address(const socket_address *a, char bound[HX_ADDRESS_BYTES])
 {
     char text[INET6_ADDRSTRLEN] = "";
     if (a->any.sa_family == AF_UNIX) {
@@ -161,7 +161,7 @@ static bool watch_for_vanished(int descriptor)
 }
 
 /* Binds a TCP socket; see the top of this file. What is set on it is inherited by the connections. */
-static bool bind_tcp(int descriptor, const address *a, socklen_t len, bool is_first)
+static bool bind_tcp(int descriptor, const socket_address *a, socklen_t len, bool is_first)
 {
     if (!set_option(descriptor, SOL_SOCKET, SO_REUSEADDR)) return false;
     if (!set_option(descriptor, IPPROTO_TCP, TCP_NODELAY) || !watch_for_vanished(descriptor)) return false;
@@ -172,7 +172,7 @@ static bool bind_tcp(int descriptor, const address *a, socklen_t len, bool is_fi
 }
 
 /* A socket file that nobody listens on is left over from a process that was killed. Anything else stays. */
-static bool remove_stale(const address *a, socklen_t len)
+static bool remove_stale(const socket_address *a, socklen_t len)
 {
     struct stat file;
     if (lstat(a->path.sun_path, &file) != 0) return errno == ENOENT;
@@ -192,13 +192,13 @@ static bool remove_stale(const address *a, socklen_t len)
 }
 
 /* Nobody can connect before listen(), so the mode is right for the first who can. */
-static bool bind_path(int descriptor, const address *a, socklen_t len, struct stat *file)
+static bool bind_path(int descriptor, const socket_address *a, socklen_t len, struct stat *file)
 {
     return remove_stale(a, len) && bind(descriptor, &a->any, len) == 0 && chmod(a->path.sun_path, SOCKET_MODE) == 0 &&
            lstat(a->path.sun_path, file) == 0;
 }
 
-static int make_socket(const address *a, socklen_t len, char bound[HX_ADDRESS_BYTES])
+static int make_socket(const socket_address *a, socklen_t len, char bound[HX_ADDRESS_BYTES])
 {
     bool is_path = a->any.sa_family == AF_UNIX;
     our_socket *earlier = find_ours(bound);
@@ -213,7 +213,7 @@ static int make_socket(const address *a, socklen_t len, char bound[HX_ADDRESS_BY
         if (descriptor < 0) return -1;
         bool ok = is_path ? bind_path(descriptor, a, len, &file) : bind_tcp(descriptor, a, len, !earlier);
         if (!ok || listen(descriptor, BACKLOG) != 0) goto fail;
-        address real;
+        socket_address real = {.any.sa_family = AF_UNSPEC};
         socklen_t real_len = sizeof real;
         if (!is_path) {
             if (getsockname(descriptor, &real.any, &real_len) != 0) goto fail;
@@ -229,13 +229,13 @@ fail:;
     return -1;
 }
 
-int hx_listen(hx_slice text, char bound[HX_ADDRESS_BYTES], char error[256])
+int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256])
 {
-    address a;
+    socket_address a;
     socklen_t len;
-    if (!parse_address(text, &a, &len)) {
+    if (!parse_address(address, &a, &len)) {
         (void)snprintf(error, 256, "\"%.*s\" is not an address like 127.0.0.1:8080, [::1]:8080 or unix:/path",
-                       (int)(text.len < 150 ? text.len : 150), text.ptr);
+                       (int)(address.len < 150 ? address.len : 150), address.ptr);
         errno = EINVAL;
         return -1;
     }

@@ -51,7 +51,7 @@ static void resume_accepting(hx_server *server)
 
 static void free_now(hx_server *server)
 {
-    for (hx_link *link; (link = hx_list_take(&server->listeners));) free(HX_OWNER(link, hx_listener, link));
+    HX_EACH(link, &server->listeners) free(HX_OWNER(link, hx_listener, link));
     free(server);
 }
 

@@ -127,7 +127,11 @@ void hx_conn_send(hx_conn *conn, uv_buf_t *pieces, unsigned count, hx_own_stream
 
 static uv_buf_t piece_of(hx_slice bytes)
 {
-    return (uv_buf_t){.base = (char *)(uintptr_t)bytes.ptr, .len = bytes.len};
+    union {
+        const char *given;
+        char *wanted; /* libuv asks for it, but only reads */
+    } base = {.given = bytes.ptr};
+    return (uv_buf_t){.base = base.wanted, .len = bytes.len};
 }
 
 static char *put(char *at, hx_slice bytes)
@@ -206,16 +210,17 @@ static bool has_no_body(const hx_own_stream *stream, unsigned status)
     return stream->is_head || status < 200 || status == 204 || status == 304;
 }
 
-void hx_stream_answer(hx_stream *pub, unsigned status, hx_slice reason, hx_slice header_lines, hx_slice body, bool date)
+void hx_stream_answer(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, hx_slice body,
+                      bool date)
 {
-    hx_own_stream *stream = own(pub);
-    hx_conn *conn = stream->conn;
-    HX_CHECK(!pub->answered && !stream->released);
+    hx_own_stream *mine = own(stream);
+    hx_conn *conn = mine->conn;
+    HX_CHECK(!stream->answered && !mine->released);
     HX_CHECK(status >= 200 && status <= 999);
-    pub->answered = true;
+    stream->answered = true;
     if (!conn) return;
     conn->close = hx_conn_must_close(conn);
-    bool bodiless = has_no_body(stream, status);
+    bool bodiless = has_no_body(mine, status);
     bool announce = status != 204 && (status != 304 || body.len > 0);
     head_parts parts = {.status = status,
                         .reason = reason.len > 0 ? reason : hx_status_reason(status),
@@ -224,44 +229,44 @@ void hx_stream_answer(hx_stream *pub, unsigned status, hx_slice reason, hx_slice
                         .date = date};
     if (bodiless) body = HX_EMPTY;
     bool copied = body.len <= COPIED_BODY_BYTES;
-    char *head = hx_arena_alloc(&pub->arena, head_bytes_max(&parts) + (copied ? body.len : 0));
-    char *end = put_head(head, stream, &parts);
+    char *head = hx_arena_alloc(&stream->arena, head_bytes_max(&parts) + (copied ? body.len : 0));
+    char *end = put_head(head, mine, &parts);
     if (copied) end = put(end, body);
     uv_buf_t pieces[2] = {uv_buf_init(head, (unsigned)(end - head)), piece_of(body)};
-    hx_conn_send(conn, pieces, copied ? 1 : 2, stream);
-    stream->out = HX_OUT_ENDED;
+    hx_conn_send(conn, pieces, copied ? 1 : 2, mine);
+    mine->out = HX_OUT_ENDED;
     hx_conn_answer_ended(conn);
     hx_conn_kick(conn);
 }
 
-void hx_stream_begin(hx_stream *pub, unsigned status, hx_slice reason, hx_slice header_lines, int64_t content_length)
+void hx_stream_begin(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, int64_t content_length)
 {
-    hx_own_stream *stream = own(pub);
-    hx_conn *conn = stream->conn;
-    HX_CHECK(!pub->answered && !stream->released);
+    hx_own_stream *mine = own(stream);
+    hx_conn *conn = mine->conn;
+    HX_CHECK(!stream->answered && !mine->released);
     HX_CHECK(status == 101 || (status >= 200 && status <= 999));
-    pub->answered = true;
+    stream->answered = true;
     if (!conn) return;
-    bool bodiless = has_no_body(stream, status), to_close = false;
+    bool bodiless = has_no_body(mine, status), to_close = false;
     if (bodiless)
-        stream->out = HX_OUT_BODILESS;
+        mine->out = HX_OUT_BODILESS;
     else if (content_length >= 0)
-        stream->out = HX_OUT_LENGTH;
-    else if (pub->request.is_http10)
-        stream->out = HX_OUT_TO_CLOSE, to_close = true;
+        mine->out = HX_OUT_LENGTH;
+    else if (stream->request.is_http10)
+        mine->out = HX_OUT_TO_CLOSE, to_close = true;
     else
-        stream->out = HX_OUT_CHUNKED;
-    stream->left = content_length;
+        mine->out = HX_OUT_CHUNKED;
+    mine->left = content_length;
     conn->close = hx_conn_must_close(conn) || to_close || status == 101;
     head_parts parts = {.status = status,
                         .reason = reason.len > 0 ? reason : hx_status_reason(status),
                         .lines = header_lines,
                         .content_length = status == 101 || status == 204 ? -1 : content_length,
-                        .chunked = stream->out == HX_OUT_CHUNKED};
+                        .chunked = mine->out == HX_OUT_CHUNKED};
     size_t room = head_bytes_max(&parts) + CORK_BYTES;
-    char *head = hx_arena_alloc(&pub->arena, room);
-    size_t len = (size_t)(put_head(head, stream, &parts) - head);
-    stream->cork = (hx_buf){.data = head, .len = len, .cap = room, .max = room, .arena = &pub->arena};
+    char *head = hx_arena_alloc(&stream->arena, room);
+    size_t len = (size_t)(put_head(head, mine, &parts) - head);
+    mine->cork = (hx_buf){.data = head, .len = len, .cap = room, .max = room, .arena = &stream->arena};
     hx_conn_kick(conn); /* which flushes it */
 }
 
@@ -293,111 +298,111 @@ static void write_framed(hx_own_stream *stream, hx_slice before, hx_slice bytes,
     hx_conn_send(stream->conn, pieces, count, NULL);
 }
 
-bool hx_stream_write(hx_stream *pub, hx_slice bytes)
+bool hx_stream_write(hx_stream *stream, hx_slice bytes)
 {
-    hx_own_stream *stream = own(pub);
-    hx_conn *conn = stream->conn;
-    HX_CHECK(pub->answered && stream->out != HX_OUT_ENDED);
-    if (!conn || conn->lost || bytes.len == 0 || stream->out == HX_OUT_BODILESS) return true;
-    if (stream->out == HX_OUT_LENGTH) {
-        if ((uint64_t)bytes.len > (uint64_t)stream->left) {
-            hx_stream_abort(pub);
+    hx_own_stream *mine = own(stream);
+    hx_conn *conn = mine->conn;
+    HX_CHECK(stream->answered && mine->out != HX_OUT_ENDED);
+    if (!conn || conn->lost || bytes.len == 0 || mine->out == HX_OUT_BODILESS) return true;
+    if (mine->out == HX_OUT_LENGTH) {
+        if ((uint64_t)bytes.len > (uint64_t)mine->left) {
+            hx_stream_abort(stream);
             return true;
         }
-        stream->left -= (int64_t)bytes.len;
+        mine->left -= (int64_t)bytes.len;
     }
-    if (stream->out == HX_OUT_CHUNKED) {
+    if (mine->out == HX_OUT_CHUNKED) {
         char size[20];
         int len = snprintf(size, sizeof size, "%zx\r\n", bytes.len);
-        write_framed(stream, (hx_slice){size, (size_t)len}, bytes, HX_LIT("\r\n"));
+        write_framed(mine, (hx_slice){size, (size_t)len}, bytes, HX_LIT("\r\n"));
     } else {
-        write_framed(stream, HX_EMPTY, bytes, HX_EMPTY);
+        write_framed(mine, HX_EMPTY, bytes, HX_EMPTY);
     }
     if (hx_conn_waiting(conn) <= HX_WAITING_HIGH) return true;
-    stream->held_back = true;
+    mine->held_back = true;
     return false;
 }
 
-void hx_stream_end(hx_stream *pub)
+void hx_stream_end(hx_stream *stream)
 {
-    hx_own_stream *stream = own(pub);
-    hx_conn *conn = stream->conn;
-    HX_CHECK(pub->answered && stream->out != HX_OUT_ENDED);
+    hx_own_stream *mine = own(stream);
+    hx_conn *conn = mine->conn;
+    HX_CHECK(stream->answered && mine->out != HX_OUT_ENDED);
     if (!conn || conn->lost) return;
-    if (stream->out == HX_OUT_LENGTH && stream->left > 0) {
-        hx_stream_abort(pub);
+    if (mine->out == HX_OUT_LENGTH && mine->left > 0) {
+        hx_stream_abort(stream);
         return;
     }
-    if (stream->out == HX_OUT_CHUNKED) write_framed(stream, HX_EMPTY, HX_LIT("0\r\n\r\n"), HX_EMPTY);
-    hx_stream_flush(stream);
-    stream->out = HX_OUT_ENDED;
+    if (mine->out == HX_OUT_CHUNKED) write_framed(mine, HX_EMPTY, HX_LIT("0\r\n\r\n"), HX_EMPTY);
+    hx_stream_flush(mine);
+    mine->out = HX_OUT_ENDED;
     hx_conn_answer_ended(conn);
     hx_conn_kick(conn);
 }
 
-void hx_stream_abort(hx_stream *pub)
+void hx_stream_abort(hx_stream *stream)
 {
-    hx_own_stream *stream = own(pub);
-    stream->aborted = true;
-    if (stream->conn) hx_conn_lose(stream->conn, true);
+    hx_own_stream *mine = own(stream);
+    mine->aborted = true;
+    if (mine->conn) hx_conn_lose(mine->conn, true);
 }
 
-void hx_stream_tunnel(hx_stream *pub)
+void hx_stream_tunnel(hx_stream *stream)
 {
-    hx_own_stream *stream = own(pub);
-    hx_conn *conn = stream->conn;
-    HX_CHECK(pub->answered);
+    hx_own_stream *mine = own(stream);
+    hx_conn *conn = mine->conn;
+    HX_CHECK(stream->answered);
     if (!conn || conn->lost) return;
-    HX_CHECK(stream->out == HX_OUT_BODILESS);
+    HX_CHECK(mine->out == HX_OUT_BODILESS);
     if (!hx_h1_body_whole(&conn->body)) { /* bytes of its body can't be told from those of the tunnel */
-        hx_stream_abort(pub);
+        hx_stream_abort(stream);
         return;
     }
-    stream->out = HX_OUT_TUNNEL;
-    stream->reading = true;
+    mine->out = HX_OUT_TUNNEL;
+    mine->reading = true;
     conn->in = HX_IN_TUNNEL;
     hx_conn_kick(conn);
 }
 
-void hx_stream_read(hx_stream *pub)
+void hx_stream_read(hx_stream *stream)
 {
-    hx_own_stream *stream = own(pub);
-    hx_conn *conn = stream->conn;
-    if (stream->reading || !conn || conn->lost) return;
-    stream->reading = true;
-    if (pub->request.expects_continue && !stream->continued && !pub->answered && conn->input.len == 0) {
+    hx_own_stream *mine = own(stream);
+    hx_conn *conn = mine->conn;
+    if (mine->reading || !conn || conn->lost) return;
+    mine->reading = true;
+    if (stream->request.expects_continue && !mine->continued && !stream->answered && conn->input.len == 0) {
         uv_buf_t piece = piece_of(HX_LIT("HTTP/1.1 100 Continue\r\n\r\n"));
         hx_conn_send(conn, &piece, 1, NULL);
     }
-    stream->continued = true;
+    mine->continued = true;
     hx_conn_kick(conn);
 }
 
-void hx_stream_pause(hx_stream *pub)
+void hx_stream_pause(hx_stream *stream)
 {
-    hx_own_stream *stream = own(pub);
-    stream->paused = true;
-    if (stream->conn) hx_conn_kick(stream->conn); /* a body that isn't wanted now can't be late */
+    hx_own_stream *mine = own(stream);
+    mine->paused = true;
+    if (mine->conn) hx_conn_kick(mine->conn); /* a body that isn't wanted now can't be late */
 }
 
-void hx_stream_resume(hx_stream *pub)
+void hx_stream_resume(hx_stream *stream)
 {
-    hx_own_stream *stream = own(pub);
-    stream->paused = false;
-    if (stream->conn) hx_conn_kick(stream->conn);
+    hx_own_stream *mine = own(stream);
+    mine->paused = false;
+    if (mine->conn) hx_conn_kick(mine->conn);
 }
 
-void hx_stream_release(hx_stream *pub)
+void hx_stream_release(hx_stream *stream)
 {
-    hx_own_stream *stream = own(pub);
-    HX_CHECK(!stream->released);
-    stream->released = true;
-    hx_conn *conn = stream->conn;
+    hx_own_stream *mine = own(stream);
+    HX_CHECK(!mine->released);
+    mine->released = true;
+    hx_conn *conn = mine->conn;
     if (!conn) {
-        free_if_done(stream);
+        free_if_done(mine);
         return;
     }
-    if (stream->out != HX_OUT_ENDED)
+    if (mine->out != HX_OUT_ENDED)
         hx_conn_lose(conn, true);
     else
         hx_conn_kick(conn);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <setjmp.h>
+#include <time.h>
 #include <cmocka.h>
 
 static void numbers_are_digits_only_and_never_wrap(void **state)
@@ -47,6 +48,23 @@ static void dates_are_written_as_http_and_rfc_3339_have_them(void **state)
     assert_true(hx_slice_eq(hx_http_date(at, text), HX_LIT("Thu, 19 Feb 2026 12:00:00 GMT")));
 }
 
+static void dates_agree_with_the_libc_on_every_day_of_four_centuries(void **state)
+{
+    (void)state;
+    char ours[HX_RFC3339_BYTES], theirs[40];
+    for (hx_ms day = 0; day < 400 * 366; day++) {
+        hx_ms at = day * HX_DAY + day * 7919 % HX_DAY;
+        time_t seconds = (time_t)(at / 1000);
+        struct tm tm;
+        gmtime_r(&seconds, &tm);
+        (void)strftime(theirs, sizeof theirs, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+        hx_slice date = hx_http_date(at, ours);
+        assert_true(hx_slice_eq(date, hx_slice_of(theirs)));
+        (void)strftime(theirs, sizeof theirs, "%Y-%m-%dT%H:%M:%S", &tm);
+        assert_true(hx_slice_starts(hx_rfc3339(at, ours), hx_slice_of(theirs)));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -54,6 +72,7 @@ int main(void)
         cmocka_unit_test(parts_between_separators_include_empty_ones),
         cmocka_unit_test(tokens_are_as_rfc_9110_has_them),
         cmocka_unit_test(dates_are_written_as_http_and_rfc_3339_have_them),
+        cmocka_unit_test(dates_agree_with_the_libc_on_every_day_of_four_centuries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
