@@ -137,11 +137,10 @@ class Bench:
         parts = self.options.jobs
         # Zeros are space that nobody has written, or one and the same thing over and over: a sample of them will do.
         step = "1" if self.options.all else "61"
-        plans = [("closed", "flip", "0x01"), ("killed", "flip", "0x01")]
+        plans = [("closed", "flip", "0x01"), ("killed", "flip", "0x01"), ("closed", "cut", "0"), ("killed", "cut", "0")]
         if self.options.all:
-            plans += [("closed", "flip", "0x80"), ("killed", "flip", "0x80"), ("closed", "cut", "0"),
-                      ("killed", "cut", "0")]
-        spread = parts if self.options.all else 4 * parts
+            plans += [("closed", "flip", "0x80"), ("killed", "flip", "0x80")]
+        spread = parts if self.options.all else 8 * parts
         for image, kind, bits in plans:
             counts = collections.Counter()
             runs = [subprocess.Popen(self.command(part, "flips", image, kind, bits, str(part), str(spread), step),
@@ -210,10 +209,11 @@ def choose(labels, options):
             for number in spread(list(range(1, points + 1)), count):
                 tries.append((f"{mode}@{label}#{number}@{rng.randint(1, 1 << 30)}", mode, label))
         if "later" in wanted:  # a kill, and a power cut soon after the next start: what the kill left unsynced is lost
-            for number in spread(list(range(1, points + 1)), points if options.all else 4):
+            log = label.startswith("write") and label.endswith(".seg")  # what the next start reads first
+            for number in spread(list(range(1, points + 1)), points if options.all else 40 if log else 4):
                 for cut in ("drop", "torn"):
                     seed = rng.randint(1, 1 << 30)
-                    soon = rng.choice((rng.randint(1, 12), rng.randint(12, 90)))
+                    soon = rng.choice((rng.randint(2, 8), rng.randint(1, 90)))
                     text = f"after@{label}#{number}@{seed} {cut}@{soon}@{seed}"
                     tries.append((text, "later", label))
     if "twice" in wanted:  # a crash while the start after a crash is at work
