@@ -292,11 +292,8 @@ static void put_row(int fd, const row *r, const void *old)
         give_up("write");
 }
 
-/* The lists are newest first. */
-static void put_changes(int fd, const change *c, row *r)
+static void put_change(int fd, const change *c, row *r)
 {
-    if (!c) return;
-    put_changes(fd, c->older, r);
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", c->file->fd);
     *r = (row){.change = *c};
@@ -304,21 +301,29 @@ static void put_changes(int fd, const change *c, row *r)
     if (len > 0 && !strstr(r->path, " (deleted)")) put_row(fd, r, c->old);
 }
 
-static void put_names(int fd, const name_change *n, row *r)
-{
-    if (!n) return;
-    put_names(fd, n->older, r);
-    *r = (row){.is_name = true, .name = *n};
-    put_row(fd, r, NULL);
-}
-
+/* The lists are newest first and are turned round here: this process has come to its end. */
 void disk_hand_down(void)
 {
     static row r;
     int fd = handed_down(O_CREAT | O_WRONLY | O_TRUNC);
     if (fd < 0) give_up("can't hand down what is not synced");
-    put_changes(fd, newest, &r);
-    put_names(fd, newest_name, &r);
+    change *oldest = NULL;
+    for (change *c = newest, *older; c; c = older) {
+        older = c->older;
+        c->older = oldest;
+        oldest = c;
+    }
+    for (const change *c = oldest; c; c = c->older) put_change(fd, c, &r);
+    name_change *oldest_name = NULL;
+    for (name_change *n = newest_name, *older; n; n = older) {
+        older = n->older;
+        n->older = oldest_name;
+        oldest_name = n;
+    }
+    for (const name_change *n = oldest_name; n; n = n->older) {
+        r = (row){.is_name = true, .name = *n};
+        put_row(fd, &r, NULL);
+    }
 }
 
 static void take_row(int fd, const row *r)

@@ -34,10 +34,10 @@ typedef struct {
     char watch[PATH_MAX]; /* everything below this folder counts */
     char lost[PATH_MAX];  /* a folder of the same file system outside it, for names that may have to come back */
     crash_mode mode;
+    int goes_on;                   /* another plan follows on the same files: what is not synced now can be lost then */
     char label[CRASH_LABEL_BYTES]; /* count only the points with this label; empty: all of them */
     uint64_t point;                /* 1 is the first */
     uint64_t seed;
-    int goes_on; /* another plan follows on the same files: what is not synced now can be lost then */
 } crash_plan;
 
 typedef struct {

@@ -230,9 +230,16 @@ static ssize_t write_any(int fd, const struct iovec *parts, int count, off_t at,
     return finish(put);
 }
 
+static void *unconst(const void *bytes)
+{
+    void *same;
+    memcpy(&same, &bytes, sizeof same);
+    return same;
+}
+
 EXPORT ssize_t write(int fd, const void *bytes, size_t len)
 {
-    struct iovec part = {(void *)(uintptr_t)bytes, len};
+    struct iovec part = {unconst(bytes), len};
     return write_any(fd, &part, 1, -1, 0);
 }
 
@@ -243,7 +250,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *parts, int count)
 
 EXPORT ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at)
 {
-    struct iovec part = {(void *)(uintptr_t)bytes, len};
+    struct iovec part = {unconst(bytes), len};
     return write_any(fd, &part, 1, at, 0);
 }
 
@@ -332,6 +339,7 @@ static int open_any(int folder, const char *name, int flags, mode_t mode)
     return (int)finish(fd);
 }
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): `mode` is the name of a variable that is declared here */
 #define MODE_ARGUMENT(flags, mode)                                                                                     \
     mode_t mode = 0;                                                                                                   \
     if ((flags) & (O_CREAT | O_TMPFILE)) {                                                                             \
@@ -340,6 +348,7 @@ static int open_any(int folder, const char *name, int flags, mode_t mode)
         mode = (mode_t)va_arg(arguments, int);                                                                         \
         va_end(arguments);                                                                                             \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 EXPORT int open(const char *name, int flags, ...)
 {
@@ -622,7 +631,8 @@ EXPORT void *mmap(void *at, size_t len, int protection, int flags, int fd, off_t
     char path[PATH_MAX];
     if (fd >= 0 && (protection & PROT_WRITE) && (flags & MAP_SHARED) && path_of_fd(fd, path))
         unseen("a writable shared mapping", path);
-    return (void *)syscall(SYS_mmap, at, len, protection, flags, fd, offset);
+    long result = syscall(SYS_mmap, at, len, protection, flags, fd, offset);
+    return (void *)result; /* NOLINT(performance-no-int-to-ptr) */
 }
 
 EXPORT void *mmap64(void *at, size_t len, int protection, int flags, int fd, off64_t offset)

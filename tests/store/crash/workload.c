@@ -19,8 +19,8 @@ typedef struct {
     hx_record record;
     hx_arena arena;
     uint32_t op;
-    truth before;
     bool done;
+    truth before;
 } slot;
 
 static hx_store *store;
