@@ -213,7 +213,7 @@ def choose(labels, options):
             for number in spread(list(range(1, points + 1)), points if options.all else 40 if log else 4):
                 for cut in ("drop", "torn"):
                     seed = rng.randint(1, 1 << 30)
-                    soon = rng.choice((rng.randint(2, 8), rng.randint(1, 90)))
+                    soon = rng.randint(3, 6) if log else rng.choice((rng.randint(2, 8), rng.randint(1, 90)))
                     text = f"after@{label}#{number}@{seed} {cut}@{soon}@{seed}"
                     tries.append((text, "later", label))
     if "twice" in wanted:  # a crash while the start after a crash is at work

@@ -233,6 +233,10 @@ static void try_line(char *line)
             printf("FAIL can't read the plan %s\n", word);
             return;
         }
+    if (count == 0) {
+        printf("FAIL there is no plan\n");
+        return;
+    }
     clean();
     bool fired = false;
     for (unsigned i = 0; i < count; i++) {
