@@ -16,7 +16,6 @@
 #include "base/loop_uv.h"
 #include "net/server.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,16 +36,12 @@ typedef struct {
     bool tunnel;
 } work;
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...)
-{
-    if (quiet) return;
-    va_list args;
-    va_start(args, format);
-    (void)vprintf(format, args);
-    va_end(args);
-    (void)fflush(stdout);
-}
+#define say(...)                                                                                                       \
+    do {                                                                                                               \
+        if (quiet) break;                                                                                              \
+        (void)printf(__VA_ARGS__);                                                                                     \
+        (void)fflush(stdout);                                                                                          \
+    } while (0)
 
 static uint64_t number(hx_slice query, const char *name, uint64_t otherwise)
 {
@@ -200,12 +195,17 @@ static void talk_back(work *w, unsigned status)
 
 static void stats(work *w)
 {
-    unsigned long pages = 0, resident = 0;
+    char line[128];
     FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%lu %lu", &pages, &resident) != 2) abort();
+    if (!file || !fgets(line, sizeof line, file)) abort();
     (void)fclose(file);
-    hx_slice text = hx_arena_printf(&w->stream->arena, "%u %lu\n", hx_server_connections(server),
-                                    resident * (unsigned long)sysconf(_SC_PAGESIZE) / 1024);
+    hx_slice rest = hx_slice_of(line), part;
+    uint64_t pages;
+    for (int skip = 0; skip < 2; skip++)
+        if (!hx_slice_next(&rest, ' ', &part)) abort();
+    if (!hx_slice_to_u64(part, &pages)) abort();
+    uint64_t resident = pages * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+    hx_slice text = hx_arena_printf(&w->stream->arena, "%u %lu\n", hx_server_connections(server), resident);
     answer_text(w->stream, 200, text);
 }
 

@@ -60,8 +60,8 @@ static void damage(text *t)
 }
 
 typedef struct {
-    int verdict; /* of the reader */
-    size_t used; /* bytes up to the end of the body, when it has one */
+    hx_h1_body_result verdict; /* of the reader */
+    size_t used;               /* bytes up to the end of the body, when it has one */
     text content;
 } outcome;
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostile requests: each gets the same verdict however its bytes are cut into pieces, and none is handled."""
+import itertools
 import json
-import os
 import pathlib
 import re
 
@@ -203,16 +203,26 @@ def test_verdict_is_the_same_however_the_bytes_are_cut(server, raw, expect):
     assert verdict(server, cut(raw, every[::1 if len(raw) < 3000 else 61]), expect) == whole
 
 
+MARKS = itertools.count()
+
+
+def events_until_now(server):
+    """What the server has said since the last call, up to a request that is made for the purpose."""
+    mark = f"/now?mark={next(MARKS)}"
+    with server.connect() as client:
+        client.ask(mark)
+    server.saw(f"request GET {mark}")
+    events = list(server.seen)
+    server.seen.clear()
+    return events
+
+
 @pytest.mark.parametrize("raw, expect", vectors())
 def test_nothing_hostile_is_handled(server, raw, expect):
     """The handler that reads the whole body before it acts never sees the end of a refused request's."""
-    server.so_far()
-    del server.seen[:]
+    events_until_now(server)
     verdict(server, [raw], expect)
-    with server.connect() as mark:
-        mark.ask("/now")
-    server.saw("request GET /now")
-    handled = any(event.startswith("body ") for event in server.seen)
+    handled = any(event.startswith("body ") for event in events_until_now(server))
     assert handled == (expect == "accept")
 
 
@@ -223,13 +233,9 @@ def test_trailers_do_not_change_the_message(server):
 
 
 def test_nothing_after_a_refused_request_is_read_as_another(server):
-    server.so_far()
-    del server.seen[:]
+    events_until_now(server)
     with server.connect() as client:
         client.send(get("X : y") + get(line="GET /smuggled HTTP/1.1"))
         assert client.answer().status == 400
         assert client.is_over()
-    with server.connect() as mark:
-        mark.ask("/now")
-    server.saw("request GET /now")
-    assert not any("smuggled" in event for event in server.seen)
+    assert not any("smuggled" in event for event in events_until_now(server))
