@@ -74,15 +74,10 @@ bool hx_buf_printf(hx_buf *buf, const char *format, ...)
     return fits;
 }
 
-void hx_buf_put(hx_buf *buf, hx_slice bytes)
+void hx_buf_put_slowly(hx_buf *buf, hx_slice bytes)
 {
     bool fits = hx_buf_append(buf, bytes);
     HX_CHECK(fits);
-}
-
-void hx_buf_puts(hx_buf *buf, const char *terminated)
-{
-    hx_buf_put(buf, hx_slice_of(terminated));
 }
 
 void hx_buf_put_decimal(hx_buf *buf, uint64_t number)

@@ -6,6 +6,8 @@
 
 #include "base/arena.h"
 
+#include <string.h>
+
 typedef struct {
     char *data;
     size_t len;
@@ -21,9 +23,25 @@ bool hx_buf_byte(hx_buf *buf, char byte) HX_MUST_USE;
 bool hx_buf_printf(hx_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3))) HX_MUST_USE;
 /* Room for `bytes` more at data + len, which the caller fills and then adds to len. */
 bool hx_buf_reserve(hx_buf *buf, size_t bytes) HX_MUST_USE;
-/* The same without a limit to hit: for text whose size the caller has bounded; past max it is a bug of ours. */
-void hx_buf_put(hx_buf *buf, hx_slice bytes);
-void hx_buf_puts(hx_buf *buf, const char *terminated);
+/* The same without a limit to hit: for text whose size the caller has bounded; past max it is a bug of ours. Inline,
+ * because heads are put together from dozens of small pieces. */
+void hx_buf_put_slowly(hx_buf *buf, hx_slice bytes);
+
+static inline void hx_buf_put(hx_buf *buf, hx_slice bytes)
+{
+    if (bytes.len <= buf->cap - buf->len && bytes.len > 0) {
+        memcpy(buf->data + buf->len, bytes.ptr, bytes.len);
+        buf->len += bytes.len;
+    } else {
+        hx_buf_put_slowly(buf, bytes);
+    }
+}
+
+static inline void hx_buf_puts(hx_buf *buf, const char *terminated)
+{
+    hx_buf_put(buf, (hx_slice){terminated, strlen(terminated)});
+}
+
 /* In decimal, and in lower-case hexadecimal: where every request passes, printf would cost more than the rest. */
 void hx_buf_put_decimal(hx_buf *buf, uint64_t number);
 void hx_buf_put_hex(hx_buf *buf, const uint8_t *bytes, size_t len);

@@ -20,6 +20,7 @@
 #define SPOOL_BYTES (256u * 1024u)
 #define DRAIN_SECONDS 60
 #define DESCRIPTORS_KEPT 64u /* for the store, the listeners and the loops */
+#define DESCRIPTORS_MIN 256u
 #define SWEEP_INTERVAL HX_SECOND
 
 typedef struct {
@@ -149,6 +150,12 @@ int hx_daemon_open(const hx_config *config, hx_daemon **out)
     pthread_sigmask(SIG_BLOCK, &daemon->signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     uint64_t descriptors = raise_descriptor_limit();
+    if (descriptors < DESCRIPTORS_MIN) {
+        fprintf(stderr, "hapax: the limit on open files is %llu and has to be %u or more: raise it (ulimit -n, or systemd's "
+                        "LimitNOFILE)\n",
+                (unsigned long long)descriptors, DESCRIPTORS_MIN);
+        return HX_EXIT_USAGE;
+    }
     int code = open_store(daemon);
     if (code != HX_EXIT_OK) return code;
     daemon->gateway = (hx_gateway){.policies = &config->policies,

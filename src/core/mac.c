@@ -15,6 +15,8 @@
 
 #define GATHER_BYTES 1024u
 #define SHORT_KEY_BYTES 16u
+#define REMEMBERED 16u /* by the tag's low bits */
+#define REMEMBERED_BYTES 48u
 
 struct hx_mac {
     EVP_MAC_CTX *hmac;
@@ -22,6 +24,13 @@ struct hx_mac {
     uint8_t short_key[SHORT_KEY_BYTES];
     size_t gathered;
     char gather[GATHER_BYTES];
+    /* The last short MAC of each tag: most requests have the method, path and media type of the one before. */
+    struct {
+        uint64_t value;
+        char tag; /* 0: none yet */
+        uint8_t len;
+        char bytes[REMEMBERED_BYTES];
+    } remembered[REMEMBERED];
 };
 
 static void must(int ok)
@@ -120,7 +129,7 @@ hx_digest hx_mac_end(hx_mac *mac)
     return digest;
 }
 
-uint64_t hx_mac_short(hx_mac *mac, char tag, hx_slice bytes)
+static uint64_t compute_short(hx_mac *mac, char tag, hx_slice bytes)
 {
     uint8_t out[8];
     size_t written = 0;
@@ -133,4 +142,18 @@ uint64_t hx_mac_short(hx_mac *mac, char tag, hx_slice bytes)
     uint64_t value = 0;
     for (size_t i = 0; i < sizeof out; i++) value |= (uint64_t)out[i] << (8 * i);
     return value;
+}
+
+uint64_t hx_mac_short(hx_mac *mac, char tag, hx_slice bytes)
+{
+    if (bytes.len > REMEMBERED_BYTES || tag == 0) return compute_short(mac, tag, bytes);
+    size_t at = (unsigned char)tag % REMEMBERED;
+    if (mac->remembered[at].tag == tag && mac->remembered[at].len == bytes.len &&
+        (bytes.len == 0 || memcmp(mac->remembered[at].bytes, bytes.ptr, bytes.len) == 0))
+        return mac->remembered[at].value;
+    mac->remembered[at].value = compute_short(mac, tag, bytes);
+    mac->remembered[at].tag = tag;
+    mac->remembered[at].len = (uint8_t)bytes.len;
+    if (bytes.len > 0) memcpy(mac->remembered[at].bytes, bytes.ptr, bytes.len);
+    return mac->remembered[at].value;
 }

@@ -127,9 +127,9 @@ static hx_progress broken_off(hx_request *r)
         return progress;
     }
     hx_slice detail = hx_arena_printf(r->arena, "Asking the application: %s.", hx_upstream_error_text(r->exchange_error));
-    if (r->timed_out) return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT, HX_EMPTY);
     if (r->exchange.bytes_sent == 0) return hx_request_refuse(r, HX_ERROR_UPSTREAM_UNREACHABLE, detail);
-    return hx_request_refuse(r, HX_ERROR_UPSTREAM_BROKEN, detail);
+    if (r->timed_out) return hx_request_refuse(r, HX_ERROR_UNKEYED_TIMEOUT, HX_EMPTY);
+    return hx_request_refuse(r, HX_ERROR_UNKEYED_BROKEN, detail);
 }
 
 hx_progress hx_step_pass(hx_request *r)

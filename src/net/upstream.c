@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define HIGH_BYTES (256u * 1024u)
 #define LOW_BYTES (64u * 1024u)
@@ -358,6 +359,16 @@ static void consume(hx_wire *wire, hx_slice in)
     }
 }
 
+/* libuv takes a hang-up for an end of file without reading once more, so that a reset can look like one. Where the
+ * connection's end is the answer's end, that would make half an answer a whole one: the kernel knows better. */
+static bool was_reset(const hx_wire *wire)
+{
+    uv_os_fd_t descriptor;
+    char byte;
+    if (uv_fileno(&wire->uv.handle, &descriptor) != 0) return true;
+    return recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+}
+
 static void read_some(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
 {
     hx_wire *wire = stream->data;
@@ -371,7 +382,7 @@ static void read_some(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
         consume(wire, (hx_slice){buf->base, (size_t)count});
         return;
     }
-    bool in_order = count == UV_EOF;
+    bool in_order = count == UV_EOF && !was_reset(wire);
     bool over = (wire->exchange->own.flags & TUNNEL) || hx_h1_answer_ends_with_connection(&wire->answer);
     if (in_order && over)
         end_now(wire, false);
