@@ -97,8 +97,11 @@ static void collect(collection *c, const hx_frame *frame, uint32_t segment)
 static int compare(const void *left, const void *right)
 {
     const hint_entry *a = left, *b = right;
-    int by_op = memcmp(&a->op, &b->op, sizeof a->op);
-    if (by_op != 0) return by_op;
+    uint64_t x[2], y[2]; /* any order will do that is the same for the same operation */
+    memcpy(x, a->op.bytes, sizeof x);
+    memcpy(y, b->op.bytes, sizeof y);
+    if (x[0] != y[0]) return x[0] < y[0] ? -1 : 1;
+    if (x[1] != y[1]) return x[1] < y[1] ? -1 : 1;
     return a->words[0] >> 8 < b->words[0] >> 8 ? -1 : 1;
 }
 
@@ -167,7 +170,11 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
                         .hash = head.previous};
         hx_frame frame;
         hx_scan_step step;
-        while ((step = hx_scan_next(&scan, &tail, &frame)) == HX_SCAN_FRAME) collect(&c, &frame, segment);
+        uint64_t last = 0;
+        scan.trusted = true; /* it was written or read whole by this process */
+        for (; (step = hx_scan_next(&scan, &tail, &frame)) == HX_SCAN_FRAME; last = frame.offset)
+            collect(&c, &frame, segment);
+        if (last > 0) tail.hash = hx_scan_last_hash(&scan, last);
         keep_the_last(&c);
         error = step != HX_SCAN_END ? EIO : tail.after_gap ? 0 : write_hint(j, &tail, &c); /* a gap needs reading */
     } else {

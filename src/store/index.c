@@ -222,6 +222,17 @@ bool hx_index_find(const hx_index *x, const hx_op *op, hx_index_entry *out)
     }
 }
 
+void hx_index_prefetch(const hx_index *x, const hx_op *op)
+{
+    uint64_t hash = hash_op(x->seed, op);
+    const directory *d = atomic_load_explicit(&x->directory, memory_order_relaxed);
+    const table *t = atomic_load_explicit(&d->tables[place_in(d, hash)], memory_order_relaxed);
+    size_t i = hash & (SLOTS - 1);
+    __builtin_prefetch(t, 1);
+    __builtin_prefetch(&t->tags[i], 1);
+    __builtin_prefetch(&t->refs[i], 1);
+}
+
 /* The slot that holds `op`, for the writer; NULL: none. */
 static _Atomic uint32_t *slot_of(const hx_index *x, uint64_t hash, const hx_op *op)
 {

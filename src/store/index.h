@@ -33,7 +33,10 @@ void hx_index_free(hx_index **owned);
 /* Any thread, while reading. */
 bool hx_index_find(const hx_index *index, const hx_op *op, hx_index_entry *out);
 
-/* The writer only. `before` gets what stood there (state HX_ABSENT: nothing). */
+/* The writer only. Says that `op` will be looked up soon: with millions of operations that is mostly waiting for
+ * memory, and a batch can wait for all of it at once. */
+void hx_index_prefetch(const hx_index *index, const hx_op *op);
+/* `before` gets what stood there (state HX_ABSENT: nothing). */
 void hx_index_put(hx_index *index, const hx_index_entry *from, hx_index_entry *before);
 void hx_index_remove(hx_index *index, const hx_op *op, hx_index_entry *before);
 void hx_index_renew(hx_index *index, const hx_op *op, hx_ms lease_until);

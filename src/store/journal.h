@@ -210,6 +210,7 @@ void hx_keeper_start(hx_journal *j);
 void hx_keeper_stop(hx_journal *j);
 /* The next segment, waiting while it is being prepared; NULL: it can't be. */
 hx_segment *hx_keeper_take_spare(hx_journal *j);
+/* Whether new operations may be taken in. May wait, as above, when the active segment is more than half full. */
 bool hx_keeper_has_room(hx_journal *j);
 void hx_keeper_check_limits(hx_journal *j);
 void hx_keeper_want(hx_journal *j, uint32_t segment, bool archive);

@@ -2,8 +2,8 @@
 /* The journal's directory: looked at, owned, created. Nothing in it is changed before the lock is held and it is known
  * to be a store, or empty.
  *
- *     DIR/FORMAT         three lines: "hapax journal 1", "generation " and 16 hex digits, "secret " and 16 hex digits of
- *                        a hash of it; written last, so it makes the store
+ *     DIR/FORMAT         three lines: "hapax journal 1", "generation " and 16 hex digits, "secret " and 16 hex digits
+ *                        of a hash of generation and secret; written last, so it makes the store
  *     DIR/lock           held by flock while the store is open; says who holds it
  *     DIR/secret         32 random bytes, for MACs
  *     DIR/NNNNNNNN.seg   the log, in an unbroken row; the last may be the next one to use, still all zeros
@@ -184,13 +184,14 @@ static bool write_file(hx_journal *j, const char *name, const char *making, cons
     return !error && renameat(j->dir_fd, making, j->dir_fd, name) == 0 && hx_sync(j, j->dir_fd) == 0;
 }
 
-/* Tells whether a secret is the store's own without telling anything else about it. */
-static uint64_t check_of(const uint8_t secret[HX_SECRET_BYTES])
+/* Tells whether generation and secret belong together, without telling anything else about the secret. */
+static uint64_t check_of(uint64_t generation, const uint8_t secret[HX_SECRET_BYTES])
 {
-    static const char purpose[] = "hapax secret";
-    unsigned char bytes[sizeof purpose + HX_SECRET_BYTES], digest[32];
+    static const char purpose[16] = "hapax secret";
+    unsigned char bytes[sizeof purpose + sizeof generation + HX_SECRET_BYTES], digest[32];
     memcpy(bytes, purpose, sizeof purpose);
-    memcpy(bytes + sizeof purpose, secret, HX_SECRET_BYTES);
+    memcpy(bytes + sizeof purpose, &generation, sizeof generation);
+    memcpy(bytes + sizeof purpose + sizeof generation, secret, HX_SECRET_BYTES);
     int ok = EVP_Q_digest(NULL, "SHA256", NULL, bytes, sizeof bytes, digest, NULL);
     HX_CHECK(ok == 1);
     uint64_t check;
@@ -201,7 +202,7 @@ static uint64_t check_of(const uint8_t secret[HX_SECRET_BYTES])
 bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES])
 {
     char text[FORMAT_BYTES];
-    format_text(text, generation, check_of(secret));
+    format_text(text, generation, check_of(generation, secret));
     return write_file(j, "FORMAT", "FORMAT.new", text, strlen(text));
 }
 
@@ -239,7 +240,7 @@ bool hx_dir_read_secret(hx_opening *o)
     if (!whole)
         return hx_open_fail(o, "%s/secret is damaged: it must have %u bytes; put it back from a copy", j->path,
                             HX_SECRET_BYTES);
-    if (o->secret_check != 0 && check_of(secret) != o->secret_check)
+    if (o->secret_check != 0 && check_of(j->generation, secret) != o->secret_check)
         return hx_open_fail(o,
                             "FORMAT and secret in %s don't belong together: one of them is damaged. Put both back from "
                             "a copy; `hapax store repair %s` can't tell which of them is right",

@@ -290,6 +290,9 @@ bool hx_keeper_has_room(hx_journal *j)
 {
     hx_keeper *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
+    /* Half a segment is for outcomes: before a claim goes in there, it must be known that another segment follows. */
+    while (k->spare == HX_SPARE_WANTED && j->tail.offset > j->active->size / 2)
+        pthread_cond_wait(&k->changed, &k->mutex);
     bool room = k->spare != HX_SPARE_FAILED;
     pthread_mutex_unlock(&k->mutex);
     return room && !j->over_limits;

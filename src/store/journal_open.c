@@ -85,6 +85,7 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
                (!tail->after_gap && memcmp(&head->previous, &tail->hash, sizeof tail->hash) != 0)) {
         return hx_open_damaged(o, s->number - 1, tail->offset, "the log breaks off, but goes on in the next segment");
     }
+    if (s->size < head->size) return hx_open_damaged(o, s->number, s->size, "the file is cut short");
     tail->segment = s->number;
     tail->offset = sizeof *head;
     tail->hash = head->previous;
@@ -116,6 +117,10 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
 static bool check_unused(hx_opening *o, hx_segment *s)
 {
     hx_scan scan;
+    hx_segment_head head;
+    if (pread(s->fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+        hx_segment_valid(&head, head.generation, head.segment))
+        return hx_open_damaged(o, s->number, 0, "this is a segment of another store, or another one of this");
     bool ok = hx_scan_begin(&scan, s->fd, s->number, o->journal->generation) ? check_rest(o, s, &scan, 0)
                                                                              : unreadable(o, &scan);
     hx_scan_end(&scan);
@@ -204,9 +209,11 @@ static void orphans_become_unknown(hx_journal *j)
     hx_journal_flush(j);
 }
 
-/* An earlier start may have ended between making a file and syncing its name. */
-static void sync_names(hx_journal *j)
+/* An earlier start may have ended before it synced what we have read, or the name of a file that it made. From here on
+ * we count it as durable, so it has to be. */
+static void sync_what_was_read(hx_journal *j)
 {
+    (void)hx_sync(j, hx_journal_segment(j, j->tail.segment)->fd);
     int parent = openat(j->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     (void)hx_sync(j, j->dir_fd);
     if (parent < 0) return; /* not ours to read, so not ours to have made this in */
@@ -218,9 +225,9 @@ static void sync_names(hx_journal *j)
 static bool begin(hx_opening *o)
 {
     hx_journal *j = o->journal;
-    sync_names(j);
-    if (!zero_again(o)) return false;
     j->tail = o->tail;
+    sync_what_was_read(j);
+    if (!zero_again(o)) return false;
     j->durable = o->tail.sequence;
     j->active = hx_journal_segment(j, o->tail.segment);
     tidy(j, &o->dir);

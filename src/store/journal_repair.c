@@ -88,7 +88,8 @@ static bool write_head(repair *r, const hx_segment *s, uint64_t sequence, const 
                             .sequence = sequence,
                             .epoch = r->o.tail.epoch,
                             .stamp = r->o.tail.stamp,
-                            .previous = *previous};
+                            .previous = *previous,
+                            .size = sizeof(hx_segment_head)};
     hx_segment_seal(&head);
     say(r, "%08" PRIu32 ".seg: its head can't be read; it is written anew", s->number);
     return write_at(s->fd, &head, sizeof head, 0) ||

@@ -176,14 +176,17 @@ static void refer(hx_batch *b, hx_slice bytes)
     b->pieces[b->piece_count++] = (struct iovec){(void *)(uintptr_t)bytes.ptr, bytes.len};
 }
 
-static void stage_segment_head(hx_journal *j)
+/* Only the first frame of a segment can make it longer than it was prepared. */
+static void stage_segment_head(hx_journal *j, uint64_t first_frame)
 {
+    uint64_t least = sizeof(hx_segment_head) + hx_frame_padded(first_frame);
     hx_segment_head head = {.segment = j->active->number,
                             .generation = j->generation,
                             .sequence = j->tail.sequence,
                             .epoch = j->tail.epoch,
                             .stamp = j->tail.stamp,
-                            .previous = j->tail.hash};
+                            .previous = j->tail.hash,
+                            .size = j->active->size > least ? j->active->size : least};
     hx_segment_seal(&head);
     stage(&j->batch, &head, sizeof head);
     j->tail.offset += sizeof head;
@@ -218,7 +221,7 @@ static bool make_room(hx_journal *j, uint64_t length)
         if (!next_segment(j)) return false;
     }
     if (b->piece_count == 0) b->offset = j->tail.offset;
-    if (j->tail.offset == 0) stage_segment_head(j);
+    if (j->tail.offset == 0) stage_segment_head(j, length);
     return true;
 }
 
@@ -570,7 +573,10 @@ void *hx_journal_writer(void *journal)
         unsigned ports = atomic_load_explicit(&j->port_count, memory_order_acquire);
         for (unsigned i = 0; i < ports; i++) {
             hx_port *port = atomic_load_explicit(&j->ports[i], memory_order_relaxed);
-            for (uintptr_t mail = hx_mailbox_take(&port->to_writer), next; mail; mail = next, any = true) {
+            uintptr_t first = hx_mailbox_take(&port->to_writer);
+            for (uintptr_t mail = first; mail; mail = (uintptr_t)*hx_mail_next(mail))
+                hx_index_prefetch(j->index, &hx_mail_call(mail)->op);
+            for (uintptr_t mail = first, next; mail; mail = next, any = true) {
                 next = (uintptr_t)*hx_mail_next(mail);
                 handle(j, mail);
             }

@@ -41,7 +41,8 @@ typedef struct {
     uint64_t epoch;
     hx_ms stamp;
     hx_digest previous;
-    uint8_t zero[44];
+    uint64_t size;
+    uint8_t zero[36];
     uint32_t crc;
 } hx_segment_head;
 
@@ -90,7 +91,8 @@ typedef struct {
     size_t window_cap;
     uint64_t window_at;
     size_t window_len;
-    int error; /* errno of a read that failed */
+    int error;    /* errno of a read that failed */
+    bool trusted; /* this process wrote it: answers and chain are not checked, see hx_scan_last_hash */
 } hx_scan;
 
 typedef struct {
@@ -110,6 +112,8 @@ void hx_scan_end(hx_scan *scan);
 const char *hx_scan_bytes(hx_scan *scan, uint64_t at, size_t len);
 /* The frame at tail->offset, which must be the one that tail expects; moves tail past it. END: zeros stand there. */
 hx_scan_step hx_scan_next(hx_scan *scan, hx_tail *tail, hx_frame *out);
+/* After a trusted scan: the hash of the frame at `offset`, which it left out. */
+hx_digest hx_scan_last_hash(hx_scan *scan, uint64_t offset);
 /* The frame at `offset`, whatever its number: for repair and for moving. Its chain is not checked. */
 bool hx_scan_at(hx_scan *scan, uint64_t offset, hx_frame *out);
 /* The first offset from `from` on where a whole frame stands that was written when frame `sequence` was already
