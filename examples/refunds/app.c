@@ -122,8 +122,7 @@ static void create_charge(call *c)
 static hx_slice key_of(const call *c)
 {
     hx_slice key = hx_fields_get(&c->stream->request.fields, HX_FIELD_IDEMPOTENCY_KEY);
-    if (key.len >= 2 && key.ptr[0] == '"' && key.ptr[key.len - 1] == '"')
-        key = (hx_slice){key.ptr + 1, key.len - 2};
+    if (key.len >= 2 && key.ptr[0] == '"' && key.ptr[key.len - 1] == '"') key = (hx_slice){key.ptr + 1, key.len - 2};
     return key;
 }
 

@@ -56,11 +56,8 @@ hx_refund *hx_ledger_refund(hx_ledger *ledger, hx_charge *charge, int64_t amount
     if (!has_room(ledger)) return NULL;
     ledger->refunds = row_for(ledger->refunds, ledger->refund_count, sizeof *ledger->refunds);
     hx_refund *refund = &ledger->refunds[ledger->refund_count++];
-    *refund = (hx_refund){.number = ledger->refund_count,
-                          .charge = charge->number,
-                          .amount = amount,
-                          .version = 1,
-                          .created_at = now};
+    *refund = (hx_refund){
+        .number = ledger->refund_count, .charge = charge->number, .amount = amount, .version = 1, .created_at = now};
     copy_text(refund->key, sizeof refund->key, key);
     charge->refunded += amount;
     charge->version++;
@@ -122,11 +119,12 @@ static void put(hx_buf *out, bool fits)
 void hx_ledger_put_charge(hx_buf *out, const hx_charge *charge)
 {
     char created[HX_RFC3339_BYTES];
-    put(out, hx_buf_printf(out,
-                           "{\"id\":\"ch_%u\",\"amount\":%lld,\"refunded\":%lld,\"currency\":\"%s\",\"status\":\"%s\",",
-                           charge->number, (long long)charge->amount, (long long)charge->refunded, charge->currency,
-                           charge->voided ? "voided" : "succeeded"));
-    put(out, hx_buf_printf(out, "\"created\":\"%.*s\",\"description\":", HX_FMT(hx_rfc3339(charge->created_at, created))));
+    put(out,
+        hx_buf_printf(out, "{\"id\":\"ch_%u\",\"amount\":%lld,\"refunded\":%lld,\"currency\":\"%s\",\"status\":\"%s\",",
+                      charge->number, (long long)charge->amount, (long long)charge->refunded, charge->currency,
+                      charge->voided ? "voided" : "succeeded"));
+    put(out,
+        hx_buf_printf(out, "\"created\":\"%.*s\",\"description\":", HX_FMT(hx_rfc3339(charge->created_at, created))));
     put(out, hx_json_escape(out, hx_slice_of(charge->description)));
     hx_buf_puts(out, "}");
 }

@@ -33,7 +33,7 @@ typedef struct {
 
 typedef struct {
     const char *account;
-    int64_t amount; /* positive: debit, negative: credit */
+    int64_t amount;  /* positive: debit, negative: credit */
     char reason[24]; /* "charge ch_1" */
 } hx_entry;
 

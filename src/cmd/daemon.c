@@ -151,8 +151,9 @@ int hx_daemon_open(const hx_config *config, hx_daemon **out)
     signal(SIGPIPE, SIG_IGN);
     uint64_t descriptors = raise_descriptor_limit();
     if (descriptors < DESCRIPTORS_MIN) {
-        fprintf(stderr, "hapax: the limit on open files is %llu and has to be %u or more: raise it (ulimit -n, or systemd's "
-                        "LimitNOFILE)\n",
+        fprintf(stderr,
+                "hapax: the limit on open files is %llu and has to be %u or more: raise it (ulimit -n, or systemd's "
+                "LimitNOFILE)\n",
                 (unsigned long long)descriptors, DESCRIPTORS_MIN);
         return HX_EXIT_USAGE;
     }
@@ -222,7 +223,8 @@ static void join_or_give_up(hx_daemon *daemon, pthread_t thread, const struct ti
     for (;;) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        struct timespec step = {.tv_sec = now.tv_sec + (now.tv_nsec >= 900000000), .tv_nsec = (now.tv_nsec + 100000000) % 1000000000};
+        struct timespec step = {.tv_sec = now.tv_sec + (now.tv_nsec >= 900000000),
+                                .tv_nsec = (now.tv_nsec + 100000000) % 1000000000};
         if (pthread_timedjoin_np(thread, NULL, &step) == 0) return;
         struct timespec none = {0};
         if (sigtimedwait(&daemon->signals, NULL, &none) > 0) give_up("a second signal");
@@ -251,7 +253,8 @@ int hx_daemon_run(hx_daemon *daemon)
     struct timespec deadline;
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     deadline.tv_sec += DRAIN_SECONDS;
-    for (unsigned i = 0; i < daemon->worker_count; i++) hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].drain);
+    for (unsigned i = 0; i < daemon->worker_count; i++)
+        hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].drain);
     for (unsigned i = 0; i < daemon->worker_count; i++) join_or_give_up(daemon, daemon->workers[i].thread, &deadline);
     hx_loop_post(daemon->background.loop, &daemon->background.stop);
     join_or_give_up(daemon, daemon->background.thread, &deadline);

@@ -13,8 +13,8 @@ typedef struct hx_daemon hx_daemon;
 int hx_daemon_open(const hx_config *config, hx_daemon **daemon);
 /* The first address that it listens on, with its real port. */
 const char *hx_daemon_address(const hx_daemon *daemon);
-/* Serves until SIGTERM or SIGINT, then drains. Returns an exit code. A second signal ends it at once; what was under way
- * then is unknown at the next start. */
+/* Serves until SIGTERM or SIGINT, then drains. Returns an exit code. A second signal ends it at once; what was under
+ * way then is unknown at the next start. */
 int hx_daemon_run(hx_daemon *daemon);
 void hx_daemon_close(hx_daemon **owned);
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 typedef struct {
-    char store[64];    /* "journal:DIR" */
+    char store[64]; /* "journal:DIR" */
     char address[HX_ADDRESS_BYTES];
     char upstream[HX_ADDRESS_BYTES + 8];
     pid_t application;
@@ -100,7 +100,8 @@ static void explain(const demo *d)
     bool colours = hx_cmd_colours(stdout);
     const char *strong = colours ? "\033[1m" : "", *plain = colours ? "\033[0m" : "";
     const char *post = "-H 'Content-Type: application/json' -d '{\"charge_id\":\"ch_1\",\"amount\":1000}'";
-    printf("%sHapax demo%s: a refund service that does not deduplicate, behind a gateway that does.\n\n", strong, plain);
+    printf("%sHapax demo%s: a refund service that does not deduplicate, behind a gateway that does.\n\n", strong,
+           plain);
     printf("  gateway      http://%s  (process %d)\n", d->address, (int)d->gateway);
     printf("  application  %s\n", d->upstream);
     printf("  store        %s  (removed at the end)\n\n", d->store);

@@ -24,11 +24,11 @@ typedef struct {
 } hx_claimant;
 
 typedef enum {
-    HX_DECIDE_CLAIM,         /* nothing stands in the way */
-    HX_DECIDE_WAIT,          /* the first request is under way */
+    HX_DECIDE_CLAIM, /* nothing stands in the way */
+    HX_DECIDE_WAIT,  /* the first request is under way */
     HX_DECIDE_REPLAY,
-    HX_DECIDE_REJECT,        /* completed, and the route rejects duplicates */
-    HX_DECIDE_NOOP,          /* completed, and the route answers duplicates with 200 {} */
+    HX_DECIDE_REJECT, /* completed, and the route rejects duplicates */
+    HX_DECIDE_NOOP,   /* completed, and the route answers duplicates with 200 {} */
     HX_DECIDE_NOT_RETAINED,
     HX_DECIDE_MISMATCH,
     HX_DECIDE_NOT_AUTHORIZED,

@@ -87,6 +87,11 @@ bool hx_digest_eq(const hx_digest *a, const hx_digest *b)
     return CRYPTO_memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
 }
 
+bool hx_secret_eq(hx_slice a, hx_slice b)
+{
+    return a.len == b.len && (a.len == 0 || CRYPTO_memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
 static void flush(hx_mac *mac)
 {
     if (mac->gathered > 0) must(EVP_MAC_update(mac->hmac, (const unsigned char *)mac->gather, mac->gathered));

@@ -16,6 +16,9 @@ typedef struct {
 /* In constant time. */
 bool hx_digest_eq(const hx_digest *a, const hx_digest *b) HX_MUST_USE;
 
+/* The same for bytes of any length, which are credentials; only their length shows. */
+bool hx_secret_eq(hx_slice a, hx_slice b) HX_MUST_USE;
+
 typedef struct hx_mac hx_mac;
 
 /* Never NULL: without HMAC-SHA-256 the process can't keep its promise, and hx_fatal ends it. */

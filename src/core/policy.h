@@ -20,36 +20,36 @@ typedef struct {
 #define HX_PRINCIPAL_SOURCES_MAX 8u
 
 typedef struct {
-    hx_slice name;      /* empty for the defaults, whose route is method + path */
-    hx_slice *methods;  /* upper case; none: every method but GET, HEAD, OPTIONS and TRACE */
+    hx_slice name;     /* empty for the defaults, whose route is method + path */
+    hx_slice *methods; /* upper case; none: every method but GET, HEAD, OPTIONS and TRACE */
     size_t method_count;
-    hx_slice path;      /* "/refunds/{id}": a segment in braces stands for any one segment */
-    hx_slice because;   /* why an unsafe method passes unprotected */
-    unsigned upstream;  /* which of the configured upstreams */
+    hx_slice path;     /* "/refunds/{id}": a segment in braces stands for any one segment */
+    hx_slice because;  /* why an unsafe method passes unprotected */
+    unsigned upstream; /* which of the configured upstreams */
     hx_mode mode;
-    bool require;         /* a request without a key is refused (POST, PATCH, DELETE) */
-    bool require_on_put;  /* it was asked for in so many words, so on PUT too */
+    bool require;        /* a request without a key is refused (POST, PATCH, DELETE) */
+    bool require_on_put; /* it was asked for in so many words, so on PUT too */
     bool require_principal;
-    bool release_5xx;     /* --dev: an answer of 5xx is released, not stored */
+    bool release_5xx; /* --dev: an answer of 5xx is released, not stored */
     hx_on_duplicate on_duplicate;
     hx_key_rules key;
     hx_principal_source principals[HX_PRINCIPAL_SOURCES_MAX];
     size_t principal_count;
-    hx_ms lifetime;         /* counted from completion */
+    hx_ms lifetime; /* counted from completion */
     hx_ms lease;
     hx_ms wait;             /* how long a duplicate waits for the first */
     hx_ms grace;            /* how long a late answer is still taken */
     hx_ms upstream_timeout; /* from the last byte sent to the answer's end */
     uint64_t body_bytes_max;
     uint64_t answer_bytes_max;
-    uint32_t rule_version;  /* a hash of what decides scope, key and fingerprint: see hx_policy_version */
+    uint32_t rule_version; /* a hash of what decides scope, key and fingerprint: see hx_policy_version */
 } hx_policy;
 
 typedef struct {
     hx_policy *routes;
     size_t count;
-    hx_policy defaults;  /* for keyed requests that match no route */
-    bool require_key;    /* POST, PATCH and DELETE need a key everywhere */
+    hx_policy defaults; /* for keyed requests that match no route */
+    bool require_key;   /* POST, PATCH and DELETE need a key everywhere */
 } hx_policy_set;
 
 /* The contract's defaults: lifetime 24 h, lease 60 s, wait 10 s, grace 60 s, 1 MiB, 8 MiB, keys of 16 to 255. */

@@ -35,8 +35,8 @@ const char *hx_state_name(hx_state state);
 
 /* What the upstream said, as every later client gets it. */
 typedef struct {
-    uint16_t status; /* 0: no answer */
-    bool retained;   /* false: executed and answered, but too large or endless, so headers and body are not kept */
+    uint16_t status;  /* 0: no answer */
+    bool retained;    /* false: executed and answered, but too large or endless, so headers and body are not kept */
     hx_slice headers; /* "Name: value\r\n" lines, end-to-end headers only, in their order */
     hx_slice body;
 } hx_answer;
@@ -46,15 +46,15 @@ typedef struct {
 
 typedef struct {
     hx_op op;
-    uint64_t epoch;      /* given by the store at the claim */
+    uint64_t epoch; /* given by the store at the claim */
     hx_state state;
-    hx_state from_state; /* for the audit */
-    hx_ms created_at;    /* the claim: what replays call Original-Request-Time */
-    hx_ms changed_at;    /* this version of the record */
-    hx_ms expires_at;    /* completed and failed only; 0 otherwise */
+    hx_state from_state;   /* for the audit */
+    hx_ms created_at;      /* the claim: what replays call Original-Request-Time */
+    hx_ms changed_at;      /* this version of the record */
+    hx_ms expires_at;      /* completed and failed only; 0 otherwise */
     hx_ms tombstone_until; /* 0: none kept after the expiry */
-    hx_ms lease_until;   /* processing only */
-    uint64_t owner;      /* whose start claimed it */
+    hx_ms lease_until;     /* processing only */
+    uint64_t owner;        /* whose start claimed it */
     hx_digest fingerprint;
     uint64_t parts[HX_PART_COUNT];
     hx_digest principal;

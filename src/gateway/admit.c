@@ -88,8 +88,9 @@ static void warn_of_cookie(const hx_request *r)
 {
     static atomic_bool warned;
     if (r->stream->request.fields.lines[HX_FIELD_COOKIE] == 0 || atomic_exchange(&warned, true)) return;
-    hx_log_begin(HX_LOG_WARN, "a keyed request came with a cookie and no configured principal: all such callers share one "
-                              "scope; name the session cookie in the route's `principal` option (cookie:NAME)");
+    hx_log_begin(HX_LOG_WARN,
+                 "a keyed request came with a cookie and no configured principal: all such callers share one "
+                 "scope; name the session cookie in the route's `principal` option (cookie:NAME)");
     hx_log_str("path", r->path);
     hx_log_end();
 }
@@ -121,6 +122,47 @@ static bool find_principal(hx_request *r, hx_identity *who)
     return false;
 }
 
+static bool asked_last(const hx_worker *worker, const hx_identity *who, hx_slice authorization)
+{
+    if (!worker->last.known) return false;
+    const char *at = worker->last.bytes;
+    hx_slice principal = {at, worker->last.principal_len};
+    hx_slice proof = {at + principal.len, worker->last.proof_len};
+    hx_slice credential = {at + principal.len + proof.len, worker->last.authorization_len};
+    return hx_secret_eq(principal, who->principal) && hx_secret_eq(proof, who->proof) &&
+           hx_secret_eq(credential, authorization);
+}
+
+static void remember(hx_worker *worker, const hx_identity *who, hx_slice authorization)
+{
+    worker->last.known = who->principal.len + who->proof.len + authorization.len <= sizeof worker->last.bytes;
+    if (!worker->last.known) return;
+    hx_buf bytes = {.data = worker->last.bytes, .cap = sizeof worker->last.bytes, .max = sizeof worker->last.bytes};
+    hx_buf_put(&bytes, who->principal);
+    hx_buf_put(&bytes, who->proof);
+    hx_buf_put(&bytes, authorization);
+    worker->last.principal_len = who->principal.len;
+    worker->last.proof_len = who->proof.len;
+    worker->last.authorization_len = authorization.len;
+}
+
+/* The MACs of who asks and of the credential that shows it. */
+static void digest_identity(hx_request *r, const hx_identity *who)
+{
+    hx_worker *worker = r->worker;
+    hx_slice authorization = hx_fields_get(&r->stream->request.fields, HX_FIELD_AUTHORIZATION);
+    if (!asked_last(worker, who, authorization)) {
+        worker->last.principal = hx_request_mac(r, HX_TAG_PRINCIPAL, who->principal);
+        hx_mac_begin(worker->mac, HX_TAG_PROOF);
+        hx_mac_part(worker->mac, who->proof);
+        hx_mac_part(worker->mac, authorization);
+        worker->last.proof = hx_mac_end(worker->mac);
+        remember(worker, who, authorization);
+    }
+    r->principal = worker->last.principal;
+    r->claimant.proof = worker->last.proof;
+}
+
 static hx_progress identify(hx_request *r)
 {
     hx_mac *mac = r->worker->mac;
@@ -139,11 +181,7 @@ static hx_progress identify(hx_request *r)
     hx_mac_part(mac, r->key);
     hx_digest operation = hx_mac_end(mac);
     memcpy(r->op.bytes, operation.bytes, sizeof r->op.bytes);
-    hx_mac_begin(mac, HX_TAG_PROOF);
-    hx_mac_part(mac, who.proof);
-    hx_mac_part(mac, hx_fields_get(fields, HX_FIELD_AUTHORIZATION));
-    r->claimant.proof = hx_mac_end(mac);
-    r->principal = who.principal;
+    digest_identity(r, &who);
     return HX_MORE;
 }
 

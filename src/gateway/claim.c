@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 
-
 static void fill_record(hx_request *r)
 {
     const hx_policy *policy = r->policy;
@@ -20,7 +19,7 @@ static void fill_record(hx_request *r)
         .owner = hx_store_about(r->worker->gateway->store)->owner,
         .fingerprint = r->claimant.fingerprint,
         .proof = r->claimant.proof,
-        .principal = hx_request_mac(r, HX_TAG_PRINCIPAL, r->principal),
+        .principal = r->principal,
         .key = hx_request_mac(r, HX_TAG_KEY, r->key),
         .rule_version = policy->rule_version,
         .attempt = 1,
@@ -112,9 +111,7 @@ static hx_progress claim_back(hx_request *r)
     case HX_STORE_FULL:
         r->retry_after = 5 * HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The idempotency store has no room for a new key."));
-    default:
-        r->retry_after = HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
+    default: r->retry_after = HX_SECOND; return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
     }
 }
 

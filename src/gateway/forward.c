@@ -217,8 +217,10 @@ static void answer_failed(hx_exchange *exchange, hx_upstream_error error)
     hx_request_run(r);
 }
 
-static const hx_exchange_events forward_events = {
-    .head = answer_head, .body = answer_body, .end = answer_end, .failed = answer_failed};
+static const hx_exchange_events forward_events = {.head = answer_head,
+                                                  .body = answer_body,
+                                                  .end = answer_end,
+                                                  .failed = answer_failed};
 
 static hx_progress start(hx_request *r)
 {

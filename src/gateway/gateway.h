@@ -15,7 +15,7 @@ typedef struct {
     hx_store *store;
     bool dev;
     bool access_log;
-    hx_slice error_docs; /* the `type` of our errors begins with this */
+    hx_slice error_docs;  /* the `type` of our errors begins with this */
     uint64_t spool_bytes; /* request bodies above this go to an unlinked file */
     const char *spool_directory;
 } hx_gateway;
@@ -26,6 +26,13 @@ typedef struct hx_worker {
     hx_loop *loop;
     hx_server *server;
     hx_mac *mac;
+    /* Who asked last, and the MACs of that: clients ask more than once. */
+    struct {
+        char bytes[256]; /* principal, proof and Authorization, one after the other */
+        size_t principal_len, proof_len, authorization_len;
+        hx_digest principal, proof;
+        bool known;
+    } last;
     hx_upstream *upstreams[HX_UPSTREAMS_MAX];
     hx_link requests;
     uint32_t request_count;

@@ -126,7 +126,8 @@ static hx_progress broken_off(hx_request *r)
         r->reply_status = r->body_error_status;
         return progress;
     }
-    hx_slice detail = hx_arena_printf(r->arena, "Asking the application: %s.", hx_upstream_error_text(r->exchange_error));
+    hx_slice detail = hx_arena_printf(r->arena, "Asking the application: %s.",
+                                      hx_upstream_error_text(r->exchange_error));
     if (r->exchange.bytes_sent == 0) return hx_request_refuse(r, HX_ERROR_UPSTREAM_UNREACHABLE, detail);
     if (r->timed_out) return hx_request_refuse(r, HX_ERROR_UNKEYED_TIMEOUT, HX_EMPTY);
     return hx_request_refuse(r, HX_ERROR_UNKEYED_BROKEN, detail);

@@ -183,9 +183,8 @@ hx_progress hx_step_finish(hx_request *r)
             hx_log_str("operation_type", r->route);
             hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
             hx_digest key = hx_request_mac(r, HX_TAG_KEY, r->key);
-            hx_digest principal = hx_request_mac(r, HX_TAG_PRINCIPAL, r->principal);
             hx_log_hex("idempotency_key", key.bytes, 8);
-            hx_log_hex("principal", principal.bytes, 8);
+            hx_log_hex("principal", r->principal.bytes, 8);
             hx_log_text("result", r->told == HX_TOLD_NOTHING ? "refused" : hx_told_text(r->told));
             hx_log_int("epoch", r->claimed ? (int64_t)r->record.epoch : 0);
             hx_log_int("attempt", r->claimed ? r->record.attempt : 0);

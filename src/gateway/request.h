@@ -22,9 +22,6 @@
 #include "core/outcome.h"
 #include "gateway/body.h"
 #include "gateway/gateway.h"
-#include "net/server.h"
-#include "net/upstream.h"
-#include "store/store.h"
 
 typedef enum {
 #define X(name, text) HX_STEP_##name,
@@ -41,7 +38,7 @@ typedef enum { HX_CALL_IDLE, HX_CALL_PENDING, HX_CALL_BACK } hx_call_state;
 /* How far the exchange with the application is. */
 typedef enum {
     HX_EXCHANGE_NONE,
-    HX_EXCHANGE_OPEN,     /* started, no head yet */
+    HX_EXCHANGE_OPEN,      /* started, no head yet */
     HX_EXCHANGE_ANSWERING, /* the head has come */
     HX_EXCHANGE_WHOLE,
     HX_EXCHANGE_FAILED
@@ -54,10 +51,10 @@ const char *hx_told_text(hx_told told);
 
 /* What the client is to be told. */
 typedef enum {
-    HX_REPLY_NOTHING,  /* not yet, or streamed as it came */
-    HX_REPLY_ERROR,    /* a problem of ours */
-    HX_REPLY_ANSWER,   /* the application's answer, now or from the store */
-    HX_REPLY_NOOP      /* 200 {} */
+    HX_REPLY_NOTHING, /* not yet, or streamed as it came */
+    HX_REPLY_ERROR,   /* a problem of ours */
+    HX_REPLY_ANSWER,  /* the application's answer, now or from the store */
+    HX_REPLY_NOOP     /* 200 {} */
 } hx_reply_kind;
 
 typedef struct hx_request {
@@ -81,13 +78,13 @@ typedef struct hx_request {
     char traceparent[56];
     hx_client_budget patience; /* X-Request-Timeout */
     hx_op op;
-    hx_slice principal; /* in the clear, inside the credential */
+    hx_digest principal;
 
     /* claim, wait, settle */
-    bool claimed;     /* we hold record.epoch */
-    bool settled;     /* an outcome is durable */
-    bool settling;    /* the outcome is decided, and on its way to the store */
-    bool harvested;   /* the late answer has come */
+    bool claimed;   /* we hold record.epoch */
+    bool settled;   /* an outcome is durable */
+    bool settling;  /* the outcome is decided, and on its way to the store */
+    bool harvested; /* the late answer has come */
     hx_call_state call_state;
     bool call_cancelled;
     hx_link lease_link; /* among the worker's claims */
@@ -100,13 +97,13 @@ typedef struct hx_request {
     uint16_t answer_status;
     bool answer_has_retry_after;
     hx_outcome_word answer_word;
-    hx_ms answer_due;       /* when the application's time is up */
-    bool patience_over;     /* the client's was up before: it was told so, and the operation goes on */
-    bool answer_streamed;   /* too large or endless: not kept, handed on */
-    int64_t answer_length;  /* as announced, -1: not */
+    hx_ms answer_due;      /* when the application's time is up */
+    bool patience_over;    /* the client's was up before: it was told so, and the operation goes on */
+    bool answer_streamed;  /* too large or endless: not kept, handed on */
+    int64_t answer_length; /* as announced, -1: not */
     hx_slice answer_reason;
-    hx_slice lines_first;   /* for the first client: with Set-Cookie */
-    hx_slice lines_kept;    /* for the store */
+    hx_slice lines_first; /* for the first client: with Set-Cookie */
+    hx_slice lines_kept;  /* for the store */
     hx_buf answer_body;
     hx_outcome outcome;
 
@@ -116,7 +113,7 @@ typedef struct hx_request {
     hx_slice error_detail;
     hx_told told;
     unsigned reply_status;
-    hx_ms retry_after;     /* 0: none */
+    hx_ms retry_after; /* 0: none */
     hx_answer reply_answer;
     hx_ms reply_expires_at;
     bool replied;

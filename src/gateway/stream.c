@@ -36,8 +36,10 @@ static void client_drained(hx_stream *stream)
     if (r->exchange_state == HX_EXCHANGE_ANSWERING) hx_exchange_resume(&r->exchange);
 }
 
-static const hx_exchange_events stream_events = {
-    .head = stream_head, .body = stream_body, .end = stream_end, .failed = stream_failed};
+static const hx_exchange_events stream_events = {.head = stream_head,
+                                                 .body = stream_body,
+                                                 .end = stream_end,
+                                                 .failed = stream_failed};
 
 static void begin(hx_request *r)
 {

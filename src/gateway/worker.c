@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "gateway/request.h"
 
+#include <string.h>
+
 static void renew_next(hx_worker *worker);
 
 static void lease_due(hx_timer *timer)
@@ -102,4 +104,5 @@ void hx_worker_clear(hx_worker *worker)
     hx_server_free(&worker->server);
     for (size_t i = 0; i < HX_UPSTREAMS_MAX; i++) hx_upstream_free(&worker->upstreams[i]);
     hx_mac_free(&worker->mac);
+    explicit_bzero(&worker->last, sizeof worker->last);
 }

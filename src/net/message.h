@@ -20,15 +20,15 @@ typedef struct {
     hx_slice name;  /* as it was spelled */
     hx_slice value; /* trimmed */
     hx_field_id id;
-    uint8_t flags;  /* HX_FIELD_HOP also when Connection names it */
+    uint8_t flags; /* HX_FIELD_HOP also when Connection names it */
 } hx_field;
 
 typedef struct {
     hx_field *items;
     uint16_t count;
     uint16_t cap;
-    uint8_t lines[HX_FIELD_COUNT];   /* how often each known field came */
-    uint16_t first[HX_FIELD_COUNT];  /* where it came first, when lines[id] > 0 */
+    uint8_t lines[HX_FIELD_COUNT];  /* how often each known field came */
+    uint16_t first[HX_FIELD_COUNT]; /* where it came first, when lines[id] > 0 */
 } hx_fields;
 
 /* Appends a field, classified; false past `count_max`. */
@@ -51,11 +51,11 @@ typedef struct {
     hx_slice query;  /* after '?' */
     bool has_query;
     bool is_http10;
-    bool keep_alive;       /* the client would send another request on this connection */
-    bool upgrade;          /* Upgrade was asked for (Connection: upgrade) */
+    bool keep_alive; /* the client would send another request on this connection */
+    bool upgrade;    /* Upgrade was asked for (Connection: upgrade) */
     bool expects_continue;
     bool chunked;
-    bool has_body;         /* chunked, or content_length > 0 */
+    bool has_body;          /* chunked, or content_length > 0 */
     int64_t content_length; /* -1: none given */
     hx_fields fields;
 } hx_request_head;

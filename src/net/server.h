@@ -17,14 +17,14 @@ typedef struct hx_server hx_server;
 typedef struct hx_stream hx_stream;
 
 typedef struct {
-    uint32_t connections_max;  /* further ones wait in the kernel's queue; kept below RLIMIT_NOFILE */
-    uint32_t head_bytes_max;   /* 32 KiB: 431 */
-    uint16_t fields_max;       /* 100: 431 */
+    uint32_t connections_max;           /* further ones wait in the kernel's queue; kept below RLIMIT_NOFILE */
+    uint32_t head_bytes_max;            /* 32 KiB: 431 */
+    uint16_t fields_max;                /* 100: 431 */
     uint32_t chunk_extension_bytes_max; /* of one whole body */
-    hx_ms head_timeout;        /* from a head's first byte to its last: 408 */
-    hx_ms idle_timeout;        /* between requests */
-    uint32_t body_rate_min;    /* bytes a second, judged over 10 s while we are willing to read: 408 */
-    hx_ms send_timeout;        /* no byte taken by the client for so long: cut */
+    hx_ms head_timeout;                 /* from a head's first byte to its last: 408 */
+    hx_ms idle_timeout;                 /* between requests */
+    uint32_t body_rate_min;             /* bytes a second, judged over 10 s while we are willing to read: 408 */
+    hx_ms send_timeout;                 /* no byte taken by the client for so long: cut */
 } hx_server_limits;
 
 /* What the handler hears. */
@@ -52,15 +52,15 @@ typedef struct {
 } hx_stream_events;
 
 struct hx_stream {
-    hx_arena arena;          /* lives until the stream is released and its answer written */
+    hx_arena arena; /* lives until the stream is released and its answer written */
     hx_request_head request;
     hx_stream_events events;
     void *user;
     hx_loop *loop;
-    hx_slice peer;           /* the client's address without its port; "unix:" for a unix socket */
-    hx_slice listener;       /* the address it came in by */
-    bool answered;           /* hx_stream_answer or hx_stream_begin was called */
-    bool close;              /* set by the handler before it answers: the connection ends with this answer */
+    hx_slice peer;     /* the client's address without its port; "unix:" for a unix socket */
+    hx_slice listener; /* the address it came in by */
+    bool answered;     /* hx_stream_answer or hx_stream_begin was called */
+    bool close;        /* set by the handler before it answers: the connection ends with this answer */
 };
 
 hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx_server_handler *handler, void *app);

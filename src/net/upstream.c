@@ -189,6 +189,7 @@ static void begin_exchange(hx_wire *wire, hx_exchange *exchange, bool reused)
 {
     const hx_upstream_limits *limits = &wire->upstream->limits;
     wire->exchange = exchange;
+    wire->exchanges++;
     wire->sent = 0;
     wire->write_dead = wire->shut = false;
     exchange->own.connection = wire;

@@ -34,13 +34,13 @@ typedef enum {
 const char *hx_upstream_error_text(hx_upstream_error error);
 
 typedef struct {
-    hx_ms connect_timeout;      /* 5 s */
-    hx_ms idle_timeout;         /* a pooled connection is closed after it; 60 s */
-    uint32_t idle_max;          /* pooled connections kept; 256 */
-    uint32_t connections_max;   /* in all; further exchanges wait in line for one */
-    uint32_t waiting_max;       /* in that line; beyond it UNREACHABLE */
-    uint32_t head_bytes_max;    /* of an answer; 64 KiB */
-    uint16_t fields_max;        /* 200 */
+    hx_ms connect_timeout;    /* 5 s */
+    hx_ms idle_timeout;       /* a pooled connection is closed after it; 60 s */
+    uint32_t idle_max;        /* pooled connections kept; 256 */
+    uint32_t connections_max; /* in all; further exchanges wait in line for one */
+    uint32_t waiting_max;     /* in that line; beyond it UNREACHABLE */
+    uint32_t head_bytes_max;  /* of an answer; 64 KiB */
+    uint16_t fields_max;      /* 200 */
 } hx_upstream_limits;
 
 /* `url`: "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". Names are looked up
@@ -69,17 +69,17 @@ struct hx_exchange {
     hx_arena *arena;
     const hx_exchange_events *events;
     void *user;
-    hx_slice head;        /* the request's head, whole: request line, fields, framing, empty line */
-    hx_slice body;        /* a whole body; empty when there is none or it is streamed */
-    bool body_streamed;   /* hx_exchange_write follows, then hx_exchange_finish */
-    bool body_chunked;    /* frame what is written as chunks */
+    hx_slice head;           /* the request's head, whole: request line, fields, framing, empty line */
+    hx_slice body;           /* a whole body; empty when there is none or it is streamed */
+    bool body_streamed;      /* hx_exchange_write follows, then hx_exchange_finish */
+    bool body_chunked;       /* frame what is written as chunks */
     bool answer_has_no_body; /* HEAD */
-    bool repeatable;      /* no effect and no streamed body: a pooled connection that ends without one byte of an answer
+    bool repeatable; /* no effect and no streamed body: a pooled connection that ends without one byte of an answer
                            * was stale, and another is taken in its place */
     hx_ms pooled_idle_max; /* take a pooled connection only if it was idle for at most this; 0: always a new one */
     /* given back */
     uint64_t bytes_sent;
-    bool reused;          /* on a pooled connection */
+    bool reused; /* on a pooled connection */
     uint64_t connect_failures;
     /* the engine's own; all zero at first */
     struct {

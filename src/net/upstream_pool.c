@@ -307,7 +307,9 @@ hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet)
         hx_wire *wire = HX_OWNER(upstream->idle.prev, hx_wire, link);
         hx_ms idle = now - wire->idle_since;
         if (idle_max == 0 || idle > idle_max) return NULL; /* the others were idle for longer */
-        if (idle > wire->idle_for || ((must_be_quiet || idle > TRUSTED_FOR) && !is_quiet(wire))) {
+        /* An upstream that ends each connection after its answer, without a word, shows it at the first one. */
+        bool doubted = idle > TRUSTED_FOR || (must_be_quiet && wire->exchanges == 1);
+        if (idle > wire->idle_for || (doubted && !is_quiet(wire))) {
             hx_pool_close(wire);
             continue;
         }

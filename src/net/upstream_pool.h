@@ -43,6 +43,7 @@ typedef struct hx_wire {
     uint64_t connect_failures;
     uv_connect_t connect;
 
+    uint32_t exchanges; /* begun on this connection */
     hx_ms idle_since;
     hx_ms idle_for; /* how long it may be */
 
@@ -82,7 +83,7 @@ struct hx_upstream {
 
 void hx_pool_init(hx_upstream *upstream);
 /* A connection that was idle for at most `idle_max` and is still good, or NULL. It is BUSY then. */
-/* must_be_quiet: asks the kernel whether it has ended, also when it was used a moment ago. */
+/* must_be_quiet: asks the kernel whether it has ended also when it was used a moment ago, if that was its first use. */
 hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet);
 /* Starts as many connections as the line needs and the limits allow. */
 void hx_pool_refill(hx_upstream *upstream);
