@@ -3,12 +3,13 @@
 
 #include "base/check.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/random.h>
 
 static _Thread_local struct {
-    unsigned char bytes[512];
+    unsigned char bytes[4096];
     size_t left;
     bool seeded;
     uint64_t state;
@@ -29,8 +30,12 @@ static void refill(void)
             uint64_t word = next_seeded();
             memcpy(pool.bytes + i, &word, 8);
         }
-    } else if (getrandom(pool.bytes, sizeof pool.bytes, 0) != (ssize_t)sizeof pool.bytes) {
-        hx_fatal(HX_EXIT_BUG, "the kernel gives no random bytes");
+    } else {
+        for (size_t got = 0; got < sizeof pool.bytes;) { /* a signal may cut a long draw short */
+            ssize_t more = getrandom(pool.bytes + got, sizeof pool.bytes - got, 0);
+            if (more < 0 && errno != EINTR) hx_fatal(HX_EXIT_BUG, "the kernel gives no random bytes");
+            if (more > 0) got += (size_t)more;
+        }
     }
     pool.left = sizeof pool.bytes;
 }

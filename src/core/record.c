@@ -135,7 +135,7 @@ void hx_record_encode(const hx_record *record, hx_buf *out)
         if (texts[i].len > 0) memcpy(c.at, texts[i].ptr, texts[i].len);
         c.at += texts[i].len;
     }
-    hx_record_seal(out->data + out->len, head_len, r.epoch);
+    if (r.epoch > 0) hx_record_seal(out->data + out->len, head_len, r.epoch);
     out->len += head_len;
 }
 

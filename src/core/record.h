@@ -70,9 +70,9 @@ typedef struct {
 } hx_record;
 
 /* The head of a record's bytes: everything but the answer's headers and body, which follow it (headers first).
- * `out` needs room for HX_RECORD_HEAD_MAX. The epoch may still be unknown: hx_record_seal gives it. */
+ * `out` needs room for HX_RECORD_HEAD_MAX. The epoch may still be 0: the head is open then, until hx_record_seal. */
 void hx_record_encode(const hx_record *record, hx_buf *out);
-/* Puts the epoch into an encoded head and closes it with its checksum. Must be called before the bytes are kept. */
+/* Puts the epoch into an encoded head and closes it with its checksum. */
 void hx_record_seal(char *head, size_t head_len, uint64_t epoch);
 
 typedef enum { HX_RECORD_OK, HX_RECORD_DAMAGED, HX_RECORD_NEWER } hx_record_error;

@@ -64,6 +64,8 @@ static void hand_over(hx_task *task)
     uintptr_t newest = port->gathered, oldest = port->gathered_oldest;
     port->gathered = port->gathered_oldest = 0;
     bool was_empty;
+    atomic_fetch_add_explicit(&port->journal->waiting, port->gathered_count, memory_order_relaxed);
+    port->gathered_count = 0;
     hx_mailbox_put(&port->to_writer, newest, oldest, &was_empty);
     wake_writer(port->journal);
 }
@@ -72,6 +74,7 @@ static void gather(hx_port *port, uintptr_t mail)
 {
     *hx_mail_next(mail) = (void *)port->gathered; /* NOLINT(performance-no-int-to-ptr) */
     port->gathered = mail;
+    port->gathered_count++;
     if (!port->gathered_oldest) port->gathered_oldest = mail;
     if (port->gathering) return;
     port->gathering = true;

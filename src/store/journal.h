@@ -49,6 +49,7 @@ typedef struct {
     hx_loop *loop;
     /* the loop's half */
     uintptr_t gathered, gathered_oldest;
+    uint32_t gathered_count;
     hx_task hand_over;
     bool gathering, once_more;
     /* between */
@@ -147,6 +148,7 @@ struct hx_journal {
     pthread_t writer;
     bool writing; /* the writer runs */
     _Atomic uint32_t asleep;
+    _Atomic uint32_t waiting; /* calls in the mailboxes, or about to be */
     atomic_bool stop;
 
     /* the writer's */
@@ -159,6 +161,11 @@ struct hx_journal {
     hx_open *open_free;
     bool refusing; /* new claims */
     bool over_limits;
+    struct {
+        uint32_t last;    /* calls that the last commit ended */
+        uint32_t in_vain; /* how often in a row the writer waited for more and they didn't come */
+        uint32_t skip;    /* commits to make without waiting */
+    } patience;
     bool unmarked; /* something was committed since the last mark */
     hx_sweeping sweep;
 

@@ -14,8 +14,15 @@
 #include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+#define PATIENCE_FROM 4u /* calls: below, waiting gains nothing */
+#define PATIENCE_STEP_NS 100000
+#define PATIENCE_STEPS 5
+#define PATIENCE_IN_VAIN_MAX 8u
 
 static void count(_Atomic uint64_t *counter, int64_t by) /* one thread writes them, others only read */
 {
@@ -563,11 +570,38 @@ static void sleep_until_woken(hx_journal *j)
     while (atomic_load(&j->asleep)) (void)syscall(SYS_futex, &j->asleep, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
 }
 
+/* A commit costs the same for one record as for sixty. Those whose calls the last commit ended come back soon, a claim
+ * with its outcome and a client with its next request, so a commit that would be small waits a moment for most of them.
+ * A few clients never wait: nobody else is coming. Where they don't come in time, because the application is slow, the
+ * writer stops waiting for them for a while, and tries again later. */
+static void wait_for_more(hx_journal *j)
+{
+    uint32_t waiting = atomic_load_explicit(&j->waiting, memory_order_relaxed);
+    uint32_t goal = (j->patience.last + waiting) * 9 / 10;
+    if (waiting == 0 || waiting >= goal || goal < PATIENCE_FROM) return;
+    if (j->patience.skip > 0) {
+        j->patience.skip--;
+        return;
+    }
+    const struct timespec step = {.tv_nsec = PATIENCE_STEP_NS};
+    for (int i = 0; i < PATIENCE_STEPS; i++) {
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &step, NULL);
+        if (atomic_load_explicit(&j->waiting, memory_order_relaxed) < goal) continue;
+        j->patience.in_vain = 0;
+        return;
+    }
+    if (j->patience.in_vain < PATIENCE_IN_VAIN_MAX) j->patience.in_vain++;
+    j->patience.skip = (1u << j->patience.in_vain) - 1;
+}
+
 void *hx_journal_writer(void *journal)
 {
     hx_journal *j = journal;
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); /* so that a moment is one */
     for (;;) {
         bool stopping = atomic_load(&j->stop), any = false;
+        uint32_t taken = 0;
+        wait_for_more(j);
         j->batch.now = j->store.facts.now();
         j->refusing = !hx_keeper_has_room(j);
         unsigned ports = atomic_load_explicit(&j->port_count, memory_order_acquire);
@@ -576,11 +610,14 @@ void *hx_journal_writer(void *journal)
             uintptr_t first = hx_mailbox_take(&port->to_writer);
             for (uintptr_t mail = first; mail; mail = (uintptr_t)*hx_mail_next(mail))
                 hx_index_prefetch(j->index, &hx_mail_call(mail)->op);
-            for (uintptr_t mail = first, next; mail; mail = next, any = true) {
+            for (uintptr_t mail = first, next; mail; mail = next, taken++) {
                 next = (uintptr_t)*hx_mail_next(mail);
                 handle(j, mail);
             }
         }
+        atomic_fetch_sub_explicit(&j->waiting, taken, memory_order_relaxed);
+        j->patience.last = taken;
+        any = taken > 0;
         any |= hx_journal_sweep_step(j);
         hx_journal_flush(j);
         if (any) continue;
