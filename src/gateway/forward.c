@@ -222,17 +222,25 @@ static const hx_exchange_events forward_events = {.head = answer_head,
                                                   .end = answer_end,
                                                   .failed = answer_failed};
 
+/* A small body goes behind its head: one piece is cheaper to send than two. */
+#define COPIED_BODY_BYTES 1024u
+
 static hx_progress start(hx_request *r)
 {
     hx_buf head;
+    hx_slice body = r->fingerprint_input.body;
     hx_buf_init(&head, r->arena, 256u * 1024u);
     hx_forward_head(r, true, &head);
+    if (body.len <= COPIED_BODY_BYTES) {
+        hx_buf_put(&head, body);
+        body = HX_EMPTY;
+    }
     r->exchange = (hx_exchange){
         .arena = r->arena,
         .events = &forward_events,
         .user = r,
         .head = hx_buf_slice(&head),
-        .body = r->fingerprint_input.body,
+        .body = body,
         .pooled_idle_max = HX_SECOND, /* a stale keep-alive would be an unknown */
     };
     r->exchange_state = HX_EXCHANGE_OPEN;
