@@ -57,6 +57,7 @@ _Static_assert(sizeof(hint_head) == 128 && sizeof(hint_entry) == 40, "written as
 typedef struct {
     hint_entry *entries;
     size_t count, cap;
+    uint32_t *table; /* places in `entries` from 1 on, by operation; twice as many slots as `cap` */
     hx_buf routes;
     uint32_t route_count;
 } collection;
@@ -76,44 +77,41 @@ static uint16_t local_route(collection *c, hx_slice name)
     return (uint16_t)++c->route_count;
 }
 
+/* The slot of the operation, or the empty one where it belongs. Operations are MACs, so any bytes of theirs will do. */
+static uint32_t *slot_for(collection *c, const hx_op *op)
+{
+    uint64_t hash;
+    memcpy(&hash, op->bytes, sizeof hash);
+    size_t mask = 2 * c->cap - 1, at = hash & mask;
+    while (c->table[at] > 0 && !hx_op_eq(&c->entries[c->table[at] - 1].op, op)) at = (at + 1) & mask;
+    return &c->table[at];
+}
+
+static void make_room(collection *c)
+{
+    if (c->count < c->cap) return;
+    c->cap = c->cap ? c->cap * 2 : 1024;
+    free(c->table);
+    c->table = calloc(2 * c->cap, sizeof *c->table);
+    hint_entry *entries = realloc(c->entries, c->cap * sizeof *entries);
+    if (!entries || !c->table) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
+    c->entries = entries;
+    for (size_t i = 0; i < c->count; i++) *slot_for(c, &entries[i].op) = (uint32_t)i + 1;
+}
+
+/* Of each operation the last record is what counts; frames come in their order. */
 static void collect(collection *c, const hx_frame *frame, uint32_t segment)
 {
     if (frame->head.kind != HX_FRAME_RECORD && frame->head.kind != HX_FRAME_MOVED) return;
-    if (c->count == c->cap) {
-        c->cap = c->cap ? c->cap * 2 : 1024;
-        hint_entry *entries = realloc(c->entries, c->cap * sizeof *entries);
-        if (!entries) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
-        c->entries = entries;
-    }
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, segment, frame->offset, frame->head.length);
     entry.route = local_route(c, frame->record.route);
-    hint_entry *to = &c->entries[c->count++];
+    make_room(c);
+    uint32_t *slot = slot_for(c, &entry.op);
+    if (*slot == 0) *slot = (uint32_t)++c->count;
+    hint_entry *to = &c->entries[*slot - 1];
     to->op = entry.op;
     hx_index_pack(&entry, to->words);
-}
-
-/* By operation, then by place: of each operation the last one is what counts. */
-static int compare(const void *left, const void *right)
-{
-    const hint_entry *a = left, *b = right;
-    uint64_t x[2], y[2]; /* any order will do that is the same for the same operation */
-    memcpy(x, a->op.bytes, sizeof x);
-    memcpy(y, b->op.bytes, sizeof y);
-    if (x[0] != y[0]) return x[0] < y[0] ? -1 : 1;
-    if (x[1] != y[1]) return x[1] < y[1] ? -1 : 1;
-    return a->words[0] >> 8 < b->words[0] >> 8 ? -1 : 1;
-}
-
-static void keep_the_last(collection *c)
-{
-    if (c->count == 0) return;
-    qsort(c->entries, c->count, sizeof c->entries[0], compare);
-    size_t kept = 0;
-    for (size_t i = 0; i < c->count; i++)
-        if (i + 1 == c->count || !hx_op_eq(&c->entries[i].op, &c->entries[i + 1].op))
-            c->entries[kept++] = c->entries[i];
-    c->count = kept;
 }
 
 static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
@@ -175,7 +173,6 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
         for (; (step = hx_scan_next(&scan, &tail, &frame)) == HX_SCAN_FRAME; last = frame.offset)
             collect(&c, &frame, segment);
         if (last > 0) tail.hash = hx_scan_last_hash(&scan, last);
-        keep_the_last(&c);
         error = step != HX_SCAN_END ? EIO : tail.after_gap ? 0 : write_hint(j, &tail, &c); /* a gap needs reading */
     } else {
         error = scan.error ? scan.error : EINVAL; /* a segment in which nothing was written yet */
@@ -183,6 +180,7 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
     hx_scan_end(&scan);
     close(fd);
     free(c.entries);
+    free(c.table);
     hx_buf_free(&c.routes);
     return error;
 }
