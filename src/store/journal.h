@@ -162,7 +162,7 @@ struct hx_journal {
     bool refusing; /* new claims */
     bool over_limits;
     struct {
-        uint32_t last;    /* calls that the last commit ended */
+        uint32_t recent;  /* calls of the last commit */
         uint32_t in_vain; /* how often in a row the writer waited for more and they didn't come */
         uint32_t skip;    /* commits to make without waiting */
     } patience;

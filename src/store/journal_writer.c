@@ -23,6 +23,8 @@
 #define PATIENCE_STEP_NS 100000
 #define PATIENCE_STEPS 5
 #define PATIENCE_IN_VAIN_MAX 8u
+#define MARK_LATER_FROM 8u /* calls of one commit */
+#define MARK_AFTER_NS 5000000
 
 static void count(_Atomic uint64_t *counter, int64_t by) /* one thread writes them, others only read */
 {
@@ -560,14 +562,21 @@ static bool mail_waits(hx_journal *j)
     return false;
 }
 
+/* The mark behind the last commit is made at once, but for a large one: more is on its way then, and the next commit will
+ * say as much. If it doesn't come, the mark follows. */
 static void sleep_until_woken(hx_journal *j)
 {
+    const struct timespec a_moment = {.tv_nsec = MARK_AFTER_NS};
+    if (j->patience.recent < MARK_LATER_FROM) mark(j);
     atomic_store(&j->asleep, 1);
     if (mail_waits(j) || atomic_load(&j->stop)) {
         atomic_store(&j->asleep, 0);
         return;
     }
-    while (atomic_load(&j->asleep)) (void)syscall(SYS_futex, &j->asleep, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
+    while (atomic_load(&j->asleep)) {
+        long result = syscall(SYS_futex, &j->asleep, FUTEX_WAIT_PRIVATE, 1, j->unmarked ? &a_moment : NULL, NULL, 0);
+        if (result < 0 && errno == ETIMEDOUT) mark(j);
+    }
 }
 
 /* A commit costs the same for one record as for sixty. Those whose calls the last commit ended come back soon, a claim
@@ -577,7 +586,7 @@ static void sleep_until_woken(hx_journal *j)
 static void wait_for_more(hx_journal *j)
 {
     uint32_t waiting = atomic_load_explicit(&j->waiting, memory_order_relaxed);
-    uint32_t goal = (j->patience.last + waiting) * 9 / 10;
+    uint32_t goal = (j->patience.recent + waiting) * 9 / 10;
     if (waiting == 0 || waiting >= goal || goal < PATIENCE_FROM) return;
     if (j->patience.skip > 0) {
         j->patience.skip--;
@@ -616,13 +625,12 @@ void *hx_journal_writer(void *journal)
             }
         }
         atomic_fetch_sub_explicit(&j->waiting, taken, memory_order_relaxed);
-        j->patience.last = taken;
+        if (taken > 0) j->patience.recent = taken;
         any = taken > 0;
         any |= hx_journal_sweep_step(j);
         hx_journal_flush(j);
         if (any) continue;
         if (stopping) break;
-        mark(j);
         sleep_until_woken(j);
     }
     mark(j);
