@@ -232,6 +232,12 @@ static void body_broken(hx_stream *stream, unsigned status, const char *detail)
     hx_request_run(r);
 }
 
+static hx_progress refuse_for_room(hx_request *r)
+{
+    r->retry_after = 5 * HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no room to keep the body."));
+}
+
 static hx_progress refuse_body(hx_request *r)
 {
     switch (r->body_error_status) {
@@ -240,7 +246,7 @@ static hx_progress refuse_body(hx_request *r)
         return hx_request_refuse(r, HX_ERROR_BODY_TOO_LARGE,
                                  hx_arena_printf(r->arena, "The body is longer than %llu bytes.",
                                                  (unsigned long long)r->policy->body_bytes_max));
-    case 503: return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no room to keep the body."));
+    case 503: return refuse_for_room(r);
     default: {
         unsigned status = r->body_error_status;
         hx_progress progress = hx_request_refuse(r, HX_ERROR_MALFORMED, hx_slice_of(r->body_error_detail));
@@ -288,7 +294,7 @@ static hx_progress fingerprint(hx_request *r)
     hx_fingerprint_input *in = &r->fingerprint_input;
     hx_slice body = HX_EMPTY;
     if (r->body.len > 0 && !hx_body_whole(&r->body, &body))
-        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no room to keep the body."));
+        return refuse_for_room(r);
     *in = (hx_fingerprint_input){
         .method = head->method,
         .path = r->path,

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/body.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -21,9 +25,22 @@ static bool write_all(int file, hx_slice bytes)
     return true;
 }
 
+/* Not every file system has files without a name; there it is taken away at once. */
+static int open_unlinked(const char *directory)
+{
+    int file = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
+    char path[PATH_MAX];
+    int len = snprintf(path, sizeof path, "%s/hapax-XXXXXX", directory);
+    if (len < 0 || (size_t)len >= sizeof path) return -1;
+    file = mkostemp(path, O_CLOEXEC);
+    if (file >= 0) (void)unlink(path);
+    return file;
+}
+
 static bool move_to_file(hx_body *body)
 {
-    body->file = open(body->spool_directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    body->file = open_unlinked(body->spool_directory);
     return body->file >= 0 && write_all(body->file, hx_buf_slice(&body->memory));
 }
 

@@ -17,19 +17,18 @@ static bool is_replaced(const hx_field *field)
 {
     switch (field->id) {
     case HX_FIELD_FORWARDED:
-    case HX_FIELD_X_FORWARDED_FOR:
-    case HX_FIELD_X_FORWARDED_HOST:
-    case HX_FIELD_X_FORWARDED_PROTO:
     case HX_FIELD_TRACEPARENT:
     case HX_FIELD_X_CORRELATION_ID: return true;
-    default: return hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
+    default:
+        return hx_slice_starts_nocase(field->name, HX_LIT("x-forwarded-")) ||
+               hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
     }
 }
 
 static void put_forwarded(const hx_request *r, hx_buf *out)
 {
     hx_slice host = hx_fields_get(&r->stream->request.fields, HX_FIELD_HOST);
-    hx_slice peer = r->stream->peer;
+    hx_slice peer = hx_slice_eq(r->stream->peer, HX_LIT("unix:")) ? HX_LIT("unknown") : r->stream->peer;
     bool is_v6 = hx_slice_find(peer, ':') != SIZE_MAX;
     hx_buf_puts(out, is_v6 ? "Forwarded: for=\"[" : "Forwarded: for=");
     hx_buf_put(out, peer);
@@ -154,7 +153,6 @@ static void keep_word(hx_request *r, const hx_fields *fields)
 static void keep_head(hx_request *r, const hx_answer_head *head)
 {
     r->answer_status = head->status;
-    r->answer_reason = head->reason;
     r->answer_length = head->content_length;
     r->answer_has_retry_after = head->fields.lines[HX_FIELD_RETRY_AFTER] > 0;
     keep_word(r, &head->fields);
@@ -185,8 +183,7 @@ static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
     bool too_large = head->content_length > 0 && (uint64_t)head->content_length > r->policy->answer_bytes_max;
     bool has_body = !exchange->answer_has_no_body && head->status != 204 && head->status != 304;
     if (head->status == 101) {
-        r->exchange_cancelled = true; /* a protected request never asks for an upgrade */
-        hx_exchange_cancel(exchange);
+        hx_request_call_off(r, HX_UPSTREAM_BROKEN); /* a protected request never asks for an upgrade */
     } else if (has_body && (too_large || is_event_stream(head))) {
         stop_keeping(r);
     }
@@ -202,25 +199,10 @@ static void answer_body(hx_exchange *exchange, hx_slice piece)
     if (!r->answer_streamed) stop_keeping(r);
 }
 
-static void answer_end(hx_exchange *exchange)
-{
-    hx_request *r = exchange->user;
-    r->exchange_state = HX_EXCHANGE_WHOLE;
-    hx_request_run(r);
-}
-
-static void answer_failed(hx_exchange *exchange, hx_upstream_error error)
-{
-    hx_request *r = exchange->user;
-    r->exchange_state = HX_EXCHANGE_FAILED;
-    r->exchange_error = error;
-    hx_request_run(r);
-}
-
 static const hx_exchange_events forward_events = {.head = answer_head,
                                                   .body = answer_body,
-                                                  .end = answer_end,
-                                                  .failed = answer_failed};
+                                                  .end = hx_request_answer_whole,
+                                                  .failed = hx_request_answer_failed};
 
 /* A small body goes behind its head: one piece is cheaper to send than two. */
 #define COPIED_BODY_BYTES 1024u
@@ -270,9 +252,7 @@ hx_progress hx_step_forward(hx_request *r)
     if (!r->timer_rang) return HX_PARKED;
     if (!r->patience_over && hx_loop_now(r->worker->loop) < r->answer_due) return end_patience(r);
     if (r->exchange.bytes_sent > 0) return hx_request_go(r, HX_STEP_settle);
-    if (!r->exchange_cancelled) { /* not one byte was sent, and none will be: provably nothing happened */
-        r->exchange_cancelled = true;
-        hx_exchange_cancel(&r->exchange);
-    }
+    /* Not one byte was sent, and none will be: provably nothing happened. */
+    hx_request_call_off(r, HX_UPSTREAM_CONNECT_TIMEOUT);
     return HX_PARKED;
 }

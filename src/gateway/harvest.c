@@ -11,23 +11,18 @@ static bool is_final(const hx_request *r)
 static hx_progress let_go(hx_request *r)
 {
     if (r->exchange_state >= HX_EXCHANGE_WHOLE) return hx_request_go(r, HX_STEP_finish);
-    if (!r->exchange_cancelled) {
-        r->exchange_cancelled = true;
-        hx_exchange_cancel(&r->exchange);
-    }
+    hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
     return HX_PARKED;
 }
 
 hx_progress hx_step_harvest(hx_request *r)
 {
-    if (is_final(r) || r->harvested || r->exchange_state == HX_EXCHANGE_FAILED) return let_go(r);
+    if (is_final(r) || r->answer_judged) return let_go(r);
     if (r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed) {
-        hx_request_stop_timer(r);
-        r->harvested = true; /* whatever it means: there is nothing more to come */
         r->settling = false;
         return hx_request_go(r, HX_STEP_settle);
     }
-    if (r->timer_rang) return let_go(r);
+    if (r->exchange_state == HX_EXCHANGE_FAILED || r->timer_rang) return let_go(r);
     if (!hx_timer_running(&r->timer)) hx_request_start_timer(r, r->policy->grace);
     return HX_PARKED;
 }

@@ -3,12 +3,25 @@
  * in bounded memory; nothing is kept. An upgrade becomes a tunnel. */
 #include "gateway/request.h"
 
+/* The application's time runs while it has the next move: not while its request is still coming in. */
+static void expect_answer(hx_request *r)
+{
+    if (r->exchange_state == HX_EXCHANGE_OPEN) hx_request_start_timer(r, r->policy->upstream_timeout);
+}
+
 static void upload(hx_stream *stream, hx_slice piece, bool last)
 {
     hx_request *r = stream->user;
     if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->exchange_cancelled) return;
-    if (piece.len > 0 && !hx_exchange_write(&r->exchange, piece)) hx_stream_pause(stream);
-    if (last) hx_exchange_finish(&r->exchange);
+    if (piece.len > 0 && !hx_exchange_write(&r->exchange, piece)) {
+        hx_stream_pause(stream);
+        expect_answer(r);
+    }
+    if (last) {
+        r->body_state = HX_BODY_WHOLE;
+        hx_exchange_finish(&r->exchange);
+        expect_answer(r);
+    }
 }
 
 static void upload_broken(hx_stream *stream, unsigned status, const char *detail)
@@ -29,6 +42,7 @@ static void client_drained(hx_stream *stream)
 static void upstream_drained(hx_exchange *exchange)
 {
     hx_request *r = exchange->user;
+    if (r->body_state != HX_BODY_WHOLE) hx_request_stop_timer(r);
     hx_stream_resume(r->stream);
 }
 
@@ -44,10 +58,15 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     hx_request *r = exchange->user;
     r->exchange_state = HX_EXCHANGE_ANSWERING;
     hx_request_stop_timer(r);
+    bool may_upgrade = r->stream->request.upgrade && r->body_state != HX_BODY_READING;
+    if (head->status == 101 && !may_upgrade) { /* nobody asked, or half of the body is still to come */
+        hx_request_call_off(r, HX_UPSTREAM_BROKEN);
+        return;
+    }
     hx_slice lines = hx_forward_lines(r, &head->fields, true, true);
     r->reply_status = head->status;
     r->replied = true;
-    if (head->status == 101 && r->stream->request.upgrade) {
+    if (head->status == 101) {
         hx_slice protocol = hx_fields_get(&head->fields, HX_FIELD_UPGRADE);
         lines = hx_arena_printf(r->arena, "Upgrade: %.*s\r\n%.*s", HX_FMT(protocol), HX_FMT(lines));
         hx_stream_begin(r->stream, 101, head->reason, lines, -1);
@@ -63,25 +82,10 @@ static void download(hx_exchange *exchange, hx_slice piece)
     if (!hx_stream_write(r->stream, piece)) hx_exchange_pause(exchange);
 }
 
-static void download_end(hx_exchange *exchange)
-{
-    hx_request *r = exchange->user;
-    r->exchange_state = HX_EXCHANGE_WHOLE;
-    hx_request_run(r);
-}
-
-static void download_failed(hx_exchange *exchange, hx_upstream_error error)
-{
-    hx_request *r = exchange->user;
-    r->exchange_state = HX_EXCHANGE_FAILED;
-    r->exchange_error = error;
-    hx_request_run(r);
-}
-
 static const hx_exchange_events pass_events = {.head = download_head,
                                                .body = download,
-                                               .end = download_end,
-                                               .failed = download_failed,
+                                               .end = hx_request_answer_whole,
+                                               .failed = hx_request_answer_failed,
                                                .drained = upstream_drained};
 
 static hx_progress start(hx_request *r)
@@ -103,11 +107,13 @@ static hx_progress start(hx_request *r)
     };
     r->exchange_state = HX_EXCHANGE_OPEN;
     hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
-    hx_request_start_timer(r, r->policy->upstream_timeout);
     if (head->has_body) {
+        r->body_state = HX_BODY_READING;
         r->stream->events.body = upload;
         r->stream->events.broken = upload_broken;
         hx_stream_read(r->stream);
+    } else {
+        expect_answer(r);
     }
     r->stream->events.drained = client_drained;
     return HX_PARKED;
@@ -143,9 +149,6 @@ hx_progress hx_step_pass(hx_request *r)
     }
     r->timed_out = r->timed_out || r->timer_rang;
     bool over = r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN;
-    if (over && !r->exchange_cancelled) {
-        r->exchange_cancelled = true;
-        hx_exchange_cancel(&r->exchange);
-    }
+    if (over) hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
     return HX_PARKED;
 }

@@ -26,6 +26,11 @@ static bool is_replay(const hx_request *r)
     return r->reply_kind == HX_REPLY_ANSWER && r->told == HX_TOLD_REPLAYED;
 }
 
+void hx_reply_retry_after(const hx_request *r, hx_buf *out)
+{
+    if (r->retry_after > 0) put_number(out, "Retry-After", (uint64_t)(r->retry_after + 999) / 1000);
+}
+
 void hx_reply_lines(hx_request *r, hx_buf *out)
 {
     if (r->told != HX_TOLD_NOTHING)
@@ -35,7 +40,7 @@ void hx_reply_lines(hx_request *r, hx_buf *out)
         put_time(out, "Original-Request-Time", r->found.created_at);
     }
     if (r->reply_expires_at > 0) put_time(out, "Idempotency-Expires", r->reply_expires_at);
-    if (r->retry_after > 0) put_number(out, "Retry-After", (uint64_t)(r->retry_after + 999) / 1000);
+    hx_reply_retry_after(r, out);
     hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
     if (r->worker->gateway->dev) hx_buf_puts(out, "Hapax-Mode: dev\r\n");
 }
@@ -109,8 +114,7 @@ hx_progress hx_step_reply(hx_request *r)
             send_problem(r);
     }
     if (r->claimed && !r->settled) return hx_request_go(r, HX_STEP_forward); /* only the client's time was up */
-    bool under_way = r->exchange_state == HX_EXCHANGE_OPEN || r->exchange_state == HX_EXCHANGE_ANSWERING;
-    return hx_request_go(r, under_way ? HX_STEP_harvest : HX_STEP_finish);
+    return hx_request_go(r, r->claimed ? HX_STEP_harvest : HX_STEP_finish);
 }
 
 void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail)

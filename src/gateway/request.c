@@ -107,6 +107,29 @@ void hx_request_stop_timer(hx_request *r)
     hx_timer_stop(r->worker->loop, &r->timer);
 }
 
+void hx_request_answer_whole(hx_exchange *exchange)
+{
+    hx_request *r = exchange->user;
+    r->exchange_state = HX_EXCHANGE_WHOLE;
+    hx_request_run(r);
+}
+
+void hx_request_answer_failed(hx_exchange *exchange, hx_upstream_error error)
+{
+    hx_request *r = exchange->user;
+    r->exchange_state = HX_EXCHANGE_FAILED;
+    if (!r->exchange_cancelled) r->exchange_error = error;
+    hx_request_run(r);
+}
+
+void hx_request_call_off(hx_request *r, hx_upstream_error why)
+{
+    if (r->exchange_cancelled) return;
+    r->exchange_cancelled = true;
+    r->exchange_error = why;
+    hx_exchange_cancel(&r->exchange);
+}
+
 static void store_done(hx_store_call *call)
 {
     hx_request *r = HX_OWNER(call, hx_request, call);

@@ -81,10 +81,10 @@ typedef struct hx_request {
     hx_digest principal;
 
     /* claim, wait, settle */
-    bool claimed;   /* we hold record.epoch */
-    bool settled;   /* an outcome is durable */
-    bool settling;  /* the outcome is decided, and on its way to the store */
-    bool harvested; /* the late answer has come */
+    bool claimed;       /* we hold record.epoch */
+    bool settled;       /* an outcome is durable */
+    bool settling;      /* the outcome is decided, and on its way to the store */
+    bool answer_judged; /* it was decided by the application's answer; one that comes later than that is harvested */
     hx_call_state call_state;
     bool call_cancelled;
     hx_link lease_link; /* among the worker's claims */
@@ -101,7 +101,6 @@ typedef struct hx_request {
     bool patience_over;    /* the client's was up before: it was told so, and the operation goes on */
     bool answer_streamed;  /* too large or endless: not kept, handed on */
     int64_t answer_length; /* as announced, -1: not */
-    hx_slice answer_reason;
     hx_slice lines_first; /* for the first client: with Set-Cookie */
     hx_slice lines_kept;  /* for the store */
     hx_buf answer_body;
@@ -154,6 +153,12 @@ void hx_request_stop_timer(hx_request *r);
 enum { HX_TAG_OPERATION = 'o', HX_TAG_PRINCIPAL = 'p', HX_TAG_PROOF = 'q', HX_TAG_KEY = 'k' };
 hx_digest hx_request_mac(hx_request *r, char tag, hx_slice bytes);
 
+/* For hx_exchange_events: the exchange has ended, and the step looks at how. */
+void hx_request_answer_whole(hx_exchange *exchange);
+void hx_request_answer_failed(hx_exchange *exchange, hx_upstream_error error);
+/* Calls the exchange off, unless it was already; answer_failed follows, with `why` as its error. */
+void hx_request_call_off(hx_request *r, hx_upstream_error why);
+
 /* Marks the store call as under way, and gives it its surroundings. */
 void hx_request_prepare_call(hx_request *r);
 /* True once, when the call has come back. */
@@ -174,6 +179,7 @@ hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool with_cook
 #define HX_OUR_LINES_MAX 1024u
 /* Our header lines, after the application's. */
 void hx_reply_lines(hx_request *r, hx_buf *out);
+void hx_reply_retry_after(const hx_request *r, hx_buf *out);
 /* What came was not a request: there is no hx_request to answer by. */
 void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail);
 

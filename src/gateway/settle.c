@@ -8,14 +8,9 @@
 
 #define STORE_RETRY_DELAY ((hx_ms)200)
 
-static bool is_answered(const hx_request *r)
-{
-    return r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed;
-}
-
 static hx_outcome judge(const hx_request *r)
 {
-    if (is_answered(r)) {
+    if (r->answer_judged) {
         hx_outcome_input answer = {.status = r->answer_status,
                                    .word = r->answer_word,
                                    .has_retry_after = r->answer_has_retry_after,
@@ -44,7 +39,7 @@ static void choose_error(hx_request *r)
 static hx_slice reason_of(const hx_request *r)
 {
     if (r->outcome == HX_OUTCOME_COMPLETED) return HX_EMPTY;
-    if (is_answered(r)) return hx_arena_printf(r->arena, "answered %u", (unsigned)r->answer_status);
+    if (r->answer_judged) return hx_arena_printf(r->arena, "answered %u", (unsigned)r->answer_status);
     return hx_slice_of(hx_error_about(r->error)->code);
 }
 
@@ -70,7 +65,7 @@ static void fill_record(hx_request *r)
     record->reason = reason_of(r);
     record->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
     if (record->state == HX_UNKNOWN) return; /* nothing that could be taken for an outcome */
-    if (!is_answered(r)) {
+    if (!r->answer_judged) {
         hx_problem_answer(r, &record->answer); /* for those who wait: what this client gets */
         return;
     }
@@ -83,6 +78,7 @@ static void fill_record(hx_request *r)
 
 static void submit(hx_request *r)
 {
+    hx_worker_drop_lease(r); /* a renewal behind the outcome would be refused */
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
@@ -101,10 +97,9 @@ static hx_told told_of(hx_outcome outcome)
 static hx_progress recorded(hx_request *r)
 {
     r->settled = true;
-    hx_worker_drop_lease(r);
     if (r->replied) return hx_request_go(r, HX_STEP_harvest); /* a late answer, which nobody waits for */
     r->told = told_of(r->outcome);
-    if (!is_answered(r)) return hx_request_go(r, HX_STEP_reply);
+    if (!r->answer_judged) return hx_request_go(r, HX_STEP_reply); /* even if one has come since: harvest takes it */
     r->reply_kind = HX_REPLY_ANSWER;
     r->reply_status = r->answer_status;
     r->reply_expires_at = r->record.expires_at;
@@ -126,10 +121,9 @@ static hx_progress fenced(hx_request *r)
     hx_log_text("state", hx_state_name(found->state));
     hx_log_end();
     r->settled = true;
-    hx_worker_drop_lease(r);
     if (r->replied) return hx_request_go(r, HX_STEP_harvest);
-    bool ends = found->state == HX_COMPLETED || found->state == HX_FAILED;
-    if (ends && found->answer.retained) {
+    r->retry_after = 0;
+    if (hx_lifecycle_decide(found, &r->claimant, HX_DUPLICATE_REPLAY) == HX_DECIDE_REPLAY) {
         r->found = *found;
         r->reply_kind = HX_REPLY_ANSWER;
         r->reply_answer = found->answer;
@@ -157,10 +151,11 @@ hx_progress hx_step_settle(hx_request *r)
     if (!r->settling) {
         hx_request_stop_timer(r);
         r->settling = true;
+        r->answer_judged = r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed;
         r->outcome = judge(r);
         /* A late answer that says no more than was known: 502, or worse. */
         if (r->settled && r->outcome == HX_OUTCOME_UNKNOWN) return hx_request_go(r, HX_STEP_harvest);
-        if (!is_answered(r)) choose_error(r);
+        if (!r->answer_judged) choose_error(r);
         fill_record(r);
     }
     submit(r);

@@ -15,21 +15,6 @@ static void stream_head(hx_exchange *exchange, const hx_answer_head *head)
     (void)head;
 }
 
-static void stream_end(hx_exchange *exchange)
-{
-    hx_request *r = exchange->user;
-    r->exchange_state = HX_EXCHANGE_WHOLE;
-    hx_request_run(r);
-}
-
-static void stream_failed(hx_exchange *exchange, hx_upstream_error error)
-{
-    hx_request *r = exchange->user;
-    r->exchange_state = HX_EXCHANGE_FAILED;
-    r->exchange_error = error;
-    hx_request_run(r);
-}
-
 static void client_drained(hx_stream *stream)
 {
     hx_request *r = stream->user;
@@ -38,8 +23,8 @@ static void client_drained(hx_stream *stream)
 
 static const hx_exchange_events stream_events = {.head = stream_head,
                                                  .body = stream_body,
-                                                 .end = stream_end,
-                                                 .failed = stream_failed};
+                                                 .end = hx_request_answer_whole,
+                                                 .failed = hx_request_answer_failed};
 
 static void begin(hx_request *r)
 {
@@ -58,15 +43,12 @@ static void begin(hx_request *r)
 
 hx_progress hx_step_stream(hx_request *r)
 {
-    if (!r->replied && !r->client_gone) begin(r);
+    if (!r->replied) begin(r);
     switch (r->exchange_state) {
     case HX_EXCHANGE_WHOLE: hx_stream_end(r->stream); return hx_request_go(r, HX_STEP_finish);
     case HX_EXCHANGE_FAILED: hx_stream_abort(r->stream); return hx_request_go(r, HX_STEP_finish);
     default: break;
     }
-    if (r->client_gone && !r->exchange_cancelled) { /* it is recorded; nobody is left to hand it to */
-        r->exchange_cancelled = true;
-        hx_exchange_cancel(&r->exchange);
-    }
+    if (r->client_gone) hx_request_call_off(r, HX_UPSTREAM_CANCELLED); /* it is recorded; nobody is left to have it */
     return HX_PARKED;
 }

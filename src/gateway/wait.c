@@ -9,11 +9,12 @@ static hx_progress refuse_in_flight(hx_request *r)
     return hx_request_refuse(r, HX_ERROR_IN_FLIGHT, HX_EMPTY);
 }
 
-/* The first request was released: its answer is this one's too, unless it speaks of the first one's credential. */
+/* The first request was released: its answer is this one's too, unless it speaks of the first one's credential or was
+ * too large to keep for anyone else. */
 static hx_progress share_released(hx_request *r, const hx_record *found)
 {
     unsigned status = found->answer.status;
-    if (status == 0 || status == 401 || status == 403) return refuse_in_flight(r);
+    if (status == 0 || status == 401 || status == 403 || !found->answer.retained) return refuse_in_flight(r);
     r->reply_kind = HX_REPLY_ANSWER;
     r->reply_answer = found->answer;
     r->told = HX_TOLD_RELEASED;

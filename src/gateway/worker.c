@@ -45,8 +45,9 @@ static void renew_next(hx_worker *worker)
     hx_request *r = HX_OWNER(worker->leases.claims.next, hx_request, lease_link);
     hx_ms now = hx_loop_now(worker->loop);
     if (r->renew_at > now) {
-        if (!hx_timer_running(&worker->leases.timer))
-            hx_timer_start(worker->loop, &worker->leases.timer, r->renew_at - now, lease_due);
+        hx_timer *timer = &worker->leases.timer;
+        if (!hx_timer_running(timer) || timer->due > r->renew_at)
+            hx_timer_start(worker->loop, timer, r->renew_at - now, lease_due);
         return;
     }
     hx_list_remove(&r->lease_link);

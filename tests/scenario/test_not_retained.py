@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from harness import Stream, answer, chunk, chunked, numbered, request_bytes
+from harness import Stream, answer, chunk, chunked, eventually, numbered, request_bytes, without_tmpfile
 
 NOT_RETAINED = "CONFLICT.idempotency.response_not_retained"
 SMALL = """
@@ -136,3 +136,37 @@ def test_unkeyed_request_of_any_size_passes(start_gateway, upstream):
     assert gateway.post("/upload", body=body).status == 201
     assert upstream.last().body == body
     assert upstream.effects("/upload") == 1
+
+
+def test_client_that_left_before_a_whole_event_stream_leaves_it_recorded(gateway, upstream, key):
+    upstream.on("/ask", answer(200, "data: 1\n\n", [("Content-Type", "text/event-stream")]))
+    with upstream.hold("/ask") as held:
+        pending = gateway.post_later("/ask", key=key)
+        held.wait_arrived()
+        pending.connection.reset()
+        eventually(lambda: gateway.get("/other").status == 200)
+    assert_not_retained(gateway.post("/ask", key=key), 200)
+    assert upstream.effects("/ask") == 1
+
+
+def test_waiters_on_a_release_whose_answer_is_too_large_come_back_themselves(start_gateway, upstream, key):
+    gateway = start_gateway(SMALL)
+    upstream.on("/export", answer(429, BIG, effect=False))
+    with upstream.hold("/export") as held:
+        first = gateway.post_later("/export", key=key)
+        held.wait_arrived()
+        waiters = gateway.post_together("/export", key=key, times=3)
+    assert (first.status, first.idempotency, first.body) == (429, "released", BIG)
+    for waiter in waiters:
+        waiter.refuses(409, "CONFLICT.idempotency.in_flight")
+        assert waiter.header("Retry-After") == "1"
+    assert upstream.effects("/export") == 0
+
+
+def test_large_request_is_spooled_where_unnamed_files_are_not_supported(start_gateway, upstream, key):
+    gateway = start_gateway(env=without_tmpfile())
+    body = bytes(range(256)) * 2048
+    assert gateway.post("/refunds", key=key, body=body).status == 201
+    assert upstream.last().body == body
+    assert gateway.post("/refunds", key=key, body=body).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 1

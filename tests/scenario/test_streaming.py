@@ -2,8 +2,8 @@
 """HTTP as such: unkeyed traffic is streamed through, and every corner of HTTP/1.1 works with and without a key."""
 import pytest
 
-from harness import (Stream, answer, chunk, chunked, echo_after_upgrade, fresh_key, interim, quoted, request_bytes,
-                     until_close)
+from harness import (Stream, answer, answer_raw, chunk, chunked, echo_after_upgrade, eventually, fresh_key, interim,
+                     quoted, request_bytes, until_close)
 
 
 def test_unkeyed_answer_flows_while_the_upstream_is_still_writing(gateway, upstream):
@@ -255,3 +255,70 @@ def test_request_dribbled_byte_by_byte(gateway, upstream, key):
     assert connection.receive("POST").status == 201
     assert upstream.last().body == b'{"amount": 1}'
     assert upstream.effects("/refunds") == 1
+
+
+IMPATIENT = """
+    defaults:
+      upstream_timeout: 300ms
+    """
+
+
+def test_upload_may_take_longer_than_the_answer(start_gateway, upstream):
+    gateway = start_gateway(IMPATIENT)
+    connection = gateway.connect()
+    connection.send(request_bytes("POST", "/upload", {"Content-Length": "10"}, b"12345"))
+    with upstream.hold("/clock"):
+        for _ in range(2):
+            assert gateway.post("/clock").status == 504
+    connection.send(b"67890")
+    assert connection.receive("POST").status == 201
+    assert [request.body for request in upstream.received("/upload")] == [b"1234567890"]
+    assert upstream.effects("/upload") == 1
+
+
+def test_upstream_that_does_not_read_an_upload_is_not_waited_for(start_gateway, upstream):
+    def never_read(exchange):
+        exchange.arrive()
+        exchange.reset()
+    gateway = start_gateway(IMPATIENT)
+    upstream.on("/upload", never_read)
+    with upstream.hold("/upload"):
+        connection = gateway.connect()
+        connection.send(request_bytes("POST", "/upload", {"Content-Length": str(1 << 30)}))
+        connection.sock.setblocking(False)
+        answered = []
+
+        def answer_comes():
+            try:
+                connection.sock.send(bytes(1 << 16))
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                return True
+            try:
+                answered.append(connection.sock.recv(65536))
+                return True
+            except BlockingIOError:
+                return False
+        eventually(answer_comes, "the gateway giving up the upload")
+        assert not answered or answered[0].startswith(b"HTTP/1.1 504 ")
+        connection.close()
+        eventually(lambda: upstream.open_connections() == 1, "only the held connection being left")
+    assert upstream.effects() == 0
+
+
+def test_upgrade_that_nobody_asked_for_is_a_broken_answer(gateway, upstream):
+    upstream.on("/page", answer_raw(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"))
+    gateway.get("/page").refuses(502, "DEPENDENCY.unavailable")
+    assert gateway.get("/other").status == 200
+
+
+def test_upgrade_inside_a_body_is_a_broken_answer_and_leaves_nothing_open(gateway, upstream):
+    def upgrade_early(exchange):
+        exchange.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        exchange.wait_for_peer_to_leave()
+    upstream.on("/socket", upgrade_early)
+    connection = gateway.connect()
+    connection.send(request_bytes("POST", "/socket", {**UPGRADE, "Content-Length": "100"}, b"half"))
+    connection.receive("POST").refuses(502, "DEPENDENCY.unavailable")
+    eventually(lambda: upstream.open_connections() == 0, "the upstream being left")

@@ -126,6 +126,8 @@ def test_waiters_on_a_refused_connection_get_the_same_answer(start_gateway, star
     everyone = gateway.post_together("/refunds", key=key, times=5)
     assert {response.status for response in everyone} == {502}
     assert {response.idempotency for response in everyone} == {"released"}
+    assert {response.header("Retry-After") for response in everyone} == {"1"}
+    assert all(response.header("Date") for response in everyone)
     assert application.effects() == 0
 
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of the system below the gateway, by a library that is preloaded into it (faults.c)."""
+import contextlib
+import functools
+import pathlib
+import subprocess
+import tempfile
+
+from .waiting import eventually
+
+
+@functools.lru_cache(maxsize=None)
+def _library():
+    library = pathlib.Path(tempfile.mkdtemp(prefix="hapax-")) / "faults.so"
+    source = pathlib.Path(__file__).with_name("faults.c")
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def without_tmpfile():
+    """An environment in which O_TMPFILE is not supported."""
+    return {"LD_PRELOAD": str(_library()), "FAULT_NO_TMPFILE": "1"}
+
+
+class SlowDisk:
+    """Pass `env` to a gateway; inside `held()` none of its commits becomes durable."""
+
+    def __init__(self, directory):
+        self.file = pathlib.Path(directory) / "hold-sync"
+        self.env = {"LD_PRELOAD": str(_library()), "FAULT_HOLD_SYNC": str(self.file)}
+
+    @contextlib.contextmanager
+    def held(self):
+        self.file.touch()
+        try:
+            yield
+        finally:
+            self.file.unlink()
+
+    def wait_for_commit(self):
+        """Returns once a commit waits for the disk."""
+        eventually(self.file.with_name("hold-sync.held").exists, "a commit waiting for the disk")
