@@ -293,8 +293,7 @@ static hx_progress fingerprint(hx_request *r)
     const hx_request_head *head = &r->stream->request;
     hx_fingerprint_input *in = &r->fingerprint_input;
     hx_slice body = HX_EMPTY;
-    if (r->body.len > 0 && !hx_body_whole(&r->body, &body))
-        return refuse_for_room(r);
+    if (r->body.len > 0 && !hx_body_whole(&r->body, &body)) return refuse_for_room(r);
     *in = (hx_fingerprint_input){
         .method = head->method,
         .path = r->path,

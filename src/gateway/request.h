@@ -101,8 +101,8 @@ typedef struct hx_request {
     bool patience_over;    /* the client's was up before: it was told so, and the operation goes on */
     bool answer_streamed;  /* too large or endless: not kept, handed on */
     int64_t answer_length; /* as announced, -1: not */
-    hx_slice lines_first; /* for the first client: with Set-Cookie */
-    hx_slice lines_kept;  /* for the store */
+    hx_slice lines_first;  /* for the first client: with Set-Cookie */
+    hx_slice lines_kept;   /* for the store */
     hx_buf answer_body;
     hx_outcome outcome;
 

@@ -2,10 +2,11 @@
 """Headers: what a replay keeps, what the gateway adds for the client, and what it tells the upstream."""
 import datetime
 import re
+import socket
 
 import pytest
 
-from harness import answer, answer_raw, numbered, quoted
+from harness import Connection, answer, answer_raw, numbered, quoted, unix_socket_path
 
 OURS = {"idempotency-status", "idempotent-replayed", "original-request-time", "idempotency-expires", "error-code",
         "x-correlation-id", "traceparent", "age", "connection", "keep-alive", "content-length", "transfer-encoding"}
@@ -202,17 +203,39 @@ def test_hop_by_hop_headers_of_a_client_stay_here(gateway, upstream, key):
 @pytest.mark.parametrize("method, keyed", [("POST", True), ("GET", False)])
 def test_upstream_learns_where_the_request_came_from(gateway, upstream, key, method, keyed):
     lies = {"Host": "shop.example", "Forwarded": "for=6.6.6.6", "X-Forwarded-For": "6.6.6.6",
-            "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.example"}
+            "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.example", "X-Forwarded-Port": "666",
+            "x-forwarded-prefix": "/evil"}
     gateway.request(method, "/refunds", key=key if keyed else None, headers=lies)
     seen = upstream.last()
     assert seen.header("Host") == "shop.example"
     assert seen.header("X-Forwarded-For") == "127.0.0.1"
     assert seen.header("X-Forwarded-Proto") == "http"
     assert seen.header("X-Forwarded-Host") == "shop.example"
+    assert (seen.header("X-Forwarded-Port"), seen.header("X-Forwarded-Prefix")) == (None, None)
     forwarded = seen.header("Forwarded")
     assert "6.6.6.6" not in forwarded
     assert re.search(r'for="?127\.0\.0\.1', forwarded, re.I), forwarded
     assert len(upstream.received("/refunds")) == 1
+
+
+def test_client_on_a_unix_socket_has_no_address_to_forward(start_gateway, upstream, key):
+    path = unix_socket_path()
+    start_gateway(flags=["--listen", f"unix:{path}"])
+    with Connection(path, socket.AF_UNIX) as connection:
+        assert connection.request("POST", "/refunds", {"Idempotency-Key": key}, b"").status == 201
+    assert upstream.last().header("Forwarded").startswith("for=unknown;")
+    assert upstream.last().header("X-Forwarded-For") == "unknown"
+    assert upstream.effects("/refunds") == 1
+
+
+def test_correlation_id_with_quotes_does_not_break_a_problem(gateway, upstream, key):
+    gateway.post("/refunds", key=key, body=b"1")
+    wild = 'a"b\\c","status":200,"x":"'
+    response = gateway.post("/refunds", key=key, body=b"2", headers={"X-Correlation-Id": wild})
+    problem = response.refuses(409, "CONFLICT.idempotency.payload_mismatch")
+    assert problem["instance"] == f"urn:hapax:request:{wild}"
+    assert response.header("X-Correlation-Id") == wild
+    assert upstream.effects("/refunds") == 1
 
 
 def test_trace_of_the_client_is_continued(gateway, upstream, key):

@@ -16,6 +16,26 @@ SHORT = """
     """
 
 
+def test_short_lease_is_renewed_beside_a_long_one(start_gateway, upstream, key):
+    gateway = start_gateway("""
+        routes:
+          - name: slow
+            match: POST /slow
+          - name: quick
+            match: POST /quick
+            lease: 1s
+            wait: 4s
+        """)
+    with upstream.hold("/slow") as slow, upstream.hold("/quick") as quick:
+        first_slow = gateway.post_later("/slow", key=key)
+        slow.wait_arrived()
+        first_quick = gateway.post_later("/quick", key=key)
+        quick.wait_arrived()
+        gateway.post("/quick", key=key).refuses(409, "CONFLICT.idempotency.in_flight")
+    assert (first_slow.idempotency, first_quick.idempotency) == ("stored", "stored")
+    assert (upstream.effects("/slow"), upstream.effects("/quick")) == (1, 1)
+
+
 def test_key_is_free_after_its_lifetime(gateway, upstream, key):
     first = gateway.post("/refunds", key=key, json={})
     gateway.restart(env=hours_ahead(23))

@@ -13,9 +13,9 @@ from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_secon
 
 __all__ = [
     "Connection", "Disconnected", "EXIT_ADDRESS", "EXIT_CONFIG", "EXIT_STORE", "Gateway", "HANG_S", "Pending",
-    "Response", "Run", "SlowDisk", "Stream", "Upstream", "Zeros", "answer", "answer_raw", "basic", "bearer", "binary", "chunk",
-    "chunked", "cpu_seconds", "directory_hash", "drop_after_effect", "echo_after_upgrade", "eventually", "fresh_key",
-    "hours_ahead", "in_turn", "interim", "jwt", "never_answer", "numbered", "quoted", "raise_open_files",
-    "request_bytes", "reset_before_reading", "sanitized", "sink", "unix_socket_path", "until_close", "wait_all_read",
-    "without_tmpfile",
+    "Response", "Run", "SlowDisk", "Stream", "Upstream", "Zeros", "answer", "answer_raw", "basic", "bearer",
+    "binary", "chunk", "chunked", "cpu_seconds", "directory_hash", "drop_after_effect", "echo_after_upgrade",
+    "eventually", "fresh_key", "hours_ahead", "in_turn", "interim", "jwt", "never_answer", "numbered", "quoted",
+    "raise_open_files", "request_bytes", "reset_before_reading", "sanitized", "sink", "unix_socket_path",
+    "until_close", "wait_all_read", "without_tmpfile",
 ]
