@@ -24,11 +24,10 @@
 #define SWEEP_INTERVAL HX_SECOND
 
 typedef struct {
-    hx_worker worker; /* first: a worker is told apart by its address */
+    hx_worker worker;
     hx_loop *loop;
     hx_task drain;
     pthread_t thread;
-    bool running;
 } worker_thread;
 
 struct hx_daemon {
@@ -43,7 +42,6 @@ struct hx_daemon {
         hx_task stop;
         hx_sweep sweep;
         pthread_t thread;
-        bool running;
     } background;
     sigset_t signals;
 };
@@ -240,12 +238,10 @@ int hx_daemon_run(hx_daemon *daemon)
         w->drain.run = drain_worker;
         int failed = pthread_create(&w->thread, NULL, run_loop, w->loop);
         HX_CHECK(failed == 0);
-        w->running = true;
     }
     daemon->background.stop.run = stop_background;
     int failed = pthread_create(&daemon->background.thread, NULL, run_loop, daemon->background.loop);
     HX_CHECK(failed == 0);
-    daemon->background.running = true;
 
     int number = 0;
     while (sigwait(&daemon->signals, &number) != 0) {}

@@ -68,6 +68,8 @@ static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
 
 static hx_progress submit(hx_request *r)
 {
+    if (hx_client_budget_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at) == 0)
+        return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
     fill_record(r);
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);

@@ -51,6 +51,20 @@ def test_answer_of_some_megabytes_is_kept_by_default(gateway, upstream, key):
     assert upstream.effects("/export") == 1
 
 
+def test_largest_answer_that_may_be_kept_is_kept(start_gateway, hapax, upstream, key, tmp_path):
+    gateway = start_gateway("""
+        defaults:
+          answer_max: 14MiB
+        """)
+    upstream.on("/export", answer(200, BIG * 14, [("X-Long", "x" * 60000)]))
+    bodies = {gateway.post("/export", key=key).body for _ in range(2)}
+    assert bodies == {BIG * 14}
+    assert upstream.effects("/export") == 1
+    larger = tmp_path / "larger.yaml"
+    larger.write_text(f"upstream: {upstream.url}\ndefaults:\n  answer_max: 15MiB\n", encoding="utf-8")
+    assert "14MiB" in hapax("check", larger).stderr
+
+
 def test_waiters_of_an_answer_too_large_to_keep_are_told(start_gateway, upstream, key):
     gateway = start_gateway(SMALL)
     upstream.on("/export", answer(200, BIG))

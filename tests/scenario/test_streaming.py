@@ -276,6 +276,21 @@ def test_upload_may_take_longer_than_the_answer(start_gateway, upstream):
     assert upstream.effects("/upload") == 1
 
 
+def test_request_whose_time_is_over_before_it_is_whole_is_not_sent(start_gateway, upstream, key):
+    gateway = start_gateway(IMPATIENT)
+    connection = gateway.connect()
+    fields = {"Idempotency-Key": key, "X-Request-Timeout": "100ms", "Content-Length": "10"}
+    connection.send(request_bytes("POST", "/refunds", fields, b"12345"))
+    with upstream.hold("/clock"):
+        for _ in range(2):
+            assert gateway.post("/clock").status == 504
+    connection.send(b"67890")
+    connection.receive("POST").refuses(504, "DEPENDENCY.timeout")
+    assert upstream.received("/refunds") == []
+    assert gateway.post("/refunds", key=key, body=b"1234567890").idempotency == "stored"
+    assert upstream.effects("/refunds") == 1
+
+
 def test_upstream_that_does_not_read_an_upload_is_not_waited_for(start_gateway, upstream):
     def never_read(exchange):
         exchange.arrive()
