@@ -343,7 +343,9 @@ static hx_progress admit_head(hx_request *r)
     bool keyed = head->fields.lines[HX_FIELD_IDEMPOTENCY_KEY] > 0;
     r->policy = route ? route : &policies->defaults;
     choose_trace(r);
-    if (r->policy->mode == HX_MODE_PASS || hx_method_is_safe(head->method)) return hx_request_go(r, HX_STEP_pass);
+    /* Of a path that can't be read, nobody can say that it is the one which passes. */
+    bool passes = r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK);
+    if (passes || hx_method_is_safe(head->method)) return hx_request_go(r, HX_STEP_pass);
     if (!keyed) {
         if (key_is_required(r, route, head->method)) return hx_request_refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
         return hx_request_go(r, HX_STEP_pass);

@@ -193,3 +193,20 @@ def test_key_and_credentials_are_nowhere_in_clear(gateway, upstream, key):
         assert word not in gateway.shown_output(lines=100000)
         assert word.encode() not in written
     assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("path", ["/free//../../refunds", "/free/%2e%2e%2frefunds"])
+def test_keyed_request_does_not_pass_by_a_path_that_cannot_be_read(start_gateway, upstream, key, path):
+    gateway = start_gateway("""
+        routes:
+          - name: free
+            match: POST /free
+            mode: pass
+          - name: below
+            match: POST /free/{any}
+            mode: pass
+        """)
+    gateway.post(path, key=key).refuses(400, "VALIDATION.request_malformed")
+    assert upstream.requests == []
+    assert gateway.post("/free", key=key).status == 201
+    assert upstream.effects("/free") == 1
