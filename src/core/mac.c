@@ -3,7 +3,7 @@
  * gathered, so that a fingerprint's eleven parts are one call into OpenSSL.
  *
  * HMAC (RFC 2104) is two SHA-256 states that have taken the padded key, copied for each message: 100 ns where EVP_MAC
- * takes 200, because that duplicates its provider's contexts on the heap each time. See docs/decisions/0011. */
+ * takes 200, because that duplicates its provider's contexts on the heap each time. See docs/decisions/0006. */
 #define OPENSSL_SUPPRESS_DEPRECATED /* SHA256_CTX, which can be copied by assignment */
 #include "core/mac.h"
 
