@@ -17,11 +17,16 @@ static bool is_replaced(const hx_field *field)
 {
     switch (field->id) {
     case HX_FIELD_FORWARDED:
+    case HX_FIELD_X_FORWARDED_FOR:
+    case HX_FIELD_X_FORWARDED_HOST:
+    case HX_FIELD_X_FORWARDED_PROTO:
     case HX_FIELD_TRACEPARENT:
-    case HX_FIELD_X_CORRELATION_ID: return true;
-    default:
+    case HX_FIELD_X_CORRELATION_ID:
+    case HX_FIELD_HAPAX_OUTCOME: return true;
+    case HX_FIELD_OTHER:
         return hx_slice_starts_nocase(field->name, HX_LIT("x-forwarded-")) ||
                hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
+    default: return false;
     }
 }
 
@@ -109,8 +114,10 @@ static bool is_ours(const hx_field *field)
     case HX_FIELD_IDEMPOTENT_REPLAYED:
     case HX_FIELD_ORIGINAL_REQUEST_TIME:
     case HX_FIELD_ERROR_CODE:
-    case HX_FIELD_X_CORRELATION_ID: return true;
-    default: return hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
+    case HX_FIELD_X_CORRELATION_ID:
+    case HX_FIELD_HAPAX_OUTCOME: return true;
+    case HX_FIELD_OTHER: return hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
+    default: return false;
     }
 }
 

@@ -25,8 +25,8 @@ const char *hx_told_text(hx_told told)
 /* Which steps may follow which: the picture in request.h. */
 static const unsigned may_follow[] = {
     [HX_STEP_admit] = STEP(claim) | STEP(pass) | STEP(reply) | STEP(finish),
-    [HX_STEP_claim] = STEP(claim) | STEP(wait) | STEP(replay) | STEP(forward) | STEP(reply),
-    [HX_STEP_wait] = STEP(claim) | STEP(replay) | STEP(reply),
+    [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(reply),
+    [HX_STEP_wait] = STEP(replay) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
     [HX_STEP_forward] = STEP(settle) | STEP(reply),
     [HX_STEP_settle] = STEP(reply) | STEP(stream) | STEP(harvest),

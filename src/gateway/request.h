@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One request's life: a table of steps and a loop that runs them until one parks.
  *
- *                     .----------------------------> pass ------------------------.
- *                     |                                                           v
- *     admit --keyed--> claim --free--> forward --> settle --> reply --------> finish
- *       |               ^ |  \           ^   |       |  \       ^               ^
- *       |               | |   '-> replay-|---|-------|---|------'               |
- *       |               | v              |   |       |   '-> stream ------------|
- *       |               wait             |   |       '-> harvest <-> settle ----'
- *       '----refused----------------------------------------> reply
+ *       .--no key----------------------> pass --------------------------------.
+ *       |                                                                     v
+ *     admit --key--> claim --ours--> forward --> settle --> reply --> harvest --> finish
+ *                      |                           |  ^       ^          |        ^
+ *                      |--in flight--> wait -------|--|-------|          |        |
+ *                      '--settled----> replay -----|--|-------'          |        |
+ *                                                  |  '---late answer----'        |
+ *                                                  '--not kept--> stream ---------'
+ *
+ * Whatever is refused goes to reply; a reply without a claim goes on to finish. When only the client's time is up,
+ * reply goes back to forward.
  *
  * A step function returns HX_MORE after hx_request_go chose the next step, HX_PARKED when it waits for a callback, and
  * HX_DONE once, from finish. Callbacks note what came and call hx_request_run; they never change the step.

@@ -140,6 +140,8 @@ def is_refused(gateway):
         gateway.connect().close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        pass  # it came just as the listener closed
     return False
 
 
