@@ -26,7 +26,7 @@ bool hx_op_eq(const hx_op *a, const hx_op *b);
     X(EXPIRED, 5, "expired")
 
 typedef enum {
-#define X(name, number, text) HX_##name = number,
+#define X(name, number, text) HX_##name = (number),
     HX_STATES(X)
 #undef X
 } hx_state;
