@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,7 +35,6 @@ struct hx_daemon {
     hx_gateway gateway;
     worker_thread workers[WORKERS_MAX];
     unsigned worker_count;
-    char address[HX_ADDRESS_BYTES];
     struct {
         hx_loop *loop;
         hx_task stop;
@@ -115,7 +113,7 @@ static int make_worker(hx_daemon *daemon, worker_thread *w, uint64_t descriptors
     return HX_EXIT_OK;
 }
 
-static int listen_on(hx_daemon *daemon, hx_slice address, bool is_first)
+static int listen_on(hx_daemon *daemon, hx_slice address)
 {
     char bound[HX_ADDRESS_BYTES], error[256];
     for (unsigned i = 0; i < daemon->worker_count; i++) {
@@ -130,7 +128,6 @@ static int listen_on(hx_daemon *daemon, hx_slice address, bool is_first)
     hx_log_text("address", bound);
     hx_log_int("workers", daemon->worker_count);
     hx_log_end();
-    if (is_first) memcpy(daemon->address, bound, sizeof bound);
     return HX_EXIT_OK;
 }
 
@@ -166,18 +163,12 @@ int hx_daemon_open(const hx_config *config, hx_daemon **out)
                                    .spool_directory = "/tmp"};
     for (unsigned i = 0; i < daemon->worker_count && code == HX_EXIT_OK; i++)
         code = make_worker(daemon, &daemon->workers[i], descriptors);
-    for (size_t i = 0; i < config->listen_count && code == HX_EXIT_OK; i++)
-        code = listen_on(daemon, config->listen[i], i == 0);
+    for (size_t i = 0; i < config->listen_count && code == HX_EXIT_OK; i++) code = listen_on(daemon, config->listen[i]);
     if (code != HX_EXIT_OK) return code;
     daemon->background.loop = hx_loop_new();
     hx_store_attach(daemon->store, daemon->background.loop);
     hx_sweep_start(&daemon->background.sweep, daemon->background.loop, daemon->store, SWEEP_INTERVAL);
     return HX_EXIT_OK;
-}
-
-const char *hx_daemon_address(const hx_daemon *daemon)
-{
-    return daemon->address;
 }
 
 static void *run_loop(void *loop)

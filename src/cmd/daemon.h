@@ -8,11 +8,9 @@
 
 typedef struct hx_daemon hx_daemon;
 
-/* Opens the store and binds the addresses. Returns HX_EXIT_OK and *daemon, or an exit code after having said on
- * standard error what is wrong. `config` must outlive the daemon. */
-int hx_daemon_open(const hx_config *config, hx_daemon **daemon);
-/* The first address that it listens on, with its real port. */
-const char *hx_daemon_address(const hx_daemon *daemon);
+/* Opens the store and binds the addresses. Returns HX_EXIT_OK, or an exit code after having said on standard error what
+ * is wrong; *out is to be closed in either case. `config` must outlive the daemon. */
+int hx_daemon_open(const hx_config *config, hx_daemon **out);
 /* Serves until SIGTERM or SIGINT, then drains. Returns an exit code. A second signal ends it at once; what was under
  * way then is unknown at the next start. */
 int hx_daemon_run(hx_daemon *daemon);
