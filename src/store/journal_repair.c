@@ -286,7 +286,11 @@ static bool repair_all(repair *r)
 {
     char before[HX_STORE_ERROR_BYTES];
     hx_opening *o = &r->o;
-    if (!hx_dir_open(o, false) || !hx_dir_lock(o)) return false;
+    if (!hx_dir_open(o, false)) return false;
+    (void)hx_dir_inspect(o); /* before the lock, which would be a first file in a directory of something else */
+    if (!o->dir.has_format && o->dir.count == 0)
+        return hx_open_fail(o, "%s holds no store: there is nothing to repair", o->journal->path);
+    if (!hx_dir_lock(o)) return false;
     bool known = hx_dir_inspect(o) && o->dir.has_format && hx_dir_read_format(o);
     memcpy(before, o->error, sizeof before);
     if (!known && strstr(before, "newer")) return false; /* not ours to change */
