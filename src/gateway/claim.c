@@ -51,13 +51,6 @@ static hx_slice mismatch_detail(hx_request *r, const hx_record *found)
     return hx_buf_slice(&text);
 }
 
-static hx_progress refuse_unknown(hx_request *r)
-{
-    r->told = HX_TOLD_UNKNOWN;
-    r->retry_after = 5 * HX_SECOND;
-    return hx_request_refuse(r, HX_ERROR_OUTCOME_UNKNOWN, HX_EMPTY);
-}
-
 static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
 {
     r->told = HX_TOLD_REPLAYED;
@@ -95,7 +88,7 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
     case HX_DECIDE_NOT_RETAINED: return refuse_not_retained(r, &r->found);
     case HX_DECIDE_MISMATCH: return hx_request_refuse(r, HX_ERROR_PAYLOAD_MISMATCH, mismatch_detail(r, &r->found));
     case HX_DECIDE_NOT_AUTHORIZED: return hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
-    case HX_DECIDE_UNKNOWN: return refuse_unknown(r);
+    case HX_DECIDE_UNKNOWN: return hx_request_refuse_unknown(r);
     case HX_DECIDE_EXPIRED: return hx_request_refuse(r, HX_ERROR_EXPIRED, HX_EMPTY);
     }
     HX_CHECK(!"every decision has a row");

@@ -81,6 +81,13 @@ hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
     return hx_request_go(r, HX_STEP_reply);
 }
 
+hx_progress hx_request_refuse_unknown(hx_request *r)
+{
+    r->told = HX_TOLD_UNKNOWN;
+    r->retry_after = 5 * HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_OUTCOME_UNKNOWN, HX_EMPTY);
+}
+
 hx_digest hx_request_mac(hx_request *r, char tag, hx_slice bytes)
 {
     hx_mac_begin(r->worker->mac, tag);

@@ -147,6 +147,7 @@ void hx_request_run(hx_request *r);
 
 /* Chooses the reply step with one of our errors; `detail` is in the arena, or HX_EMPTY for the row's own title. */
 hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail);
+hx_progress hx_request_refuse_unknown(hx_request *r);
 
 /* One timer per request: it serves the step that is under way. */
 void hx_request_start_timer(hx_request *r, hx_ms delay);

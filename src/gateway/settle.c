@@ -131,9 +131,7 @@ static hx_progress fenced(hx_request *r)
         r->told = HX_TOLD_REPLAYED;
         return hx_request_go(r, HX_STEP_reply);
     }
-    r->told = HX_TOLD_UNKNOWN;
-    r->retry_after = 5 * HX_SECOND;
-    return hx_request_refuse(r, HX_ERROR_OUTCOME_UNKNOWN, HX_EMPTY);
+    return hx_request_refuse_unknown(r);
 }
 
 hx_progress hx_step_settle(hx_request *r)

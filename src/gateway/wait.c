@@ -21,14 +21,21 @@ static hx_progress share_released(hx_request *r, const hx_record *found)
     return hx_request_go(r, HX_STEP_reply);
 }
 
+static hx_progress outcome_came(hx_request *r)
+{
+    const hx_record *found = &r->call.found;
+    if (found->state == HX_ABSENT) return share_released(r, found);
+    if (found->state == HX_PROCESSING) return refuse_in_flight(r); /* another epoch already */
+    /* Who asks was compared before the wait; by now there may be no record left to compare with. */
+    if (found->state == HX_UNKNOWN && found->epoch == r->found.epoch) return hx_request_refuse_unknown(r);
+    return hx_claim_decide(r, found);
+}
+
 static hx_progress watch_back(hx_request *r)
 {
     hx_request_stop_timer(r);
     switch (r->call.result) {
-    case HX_STORE_OK:
-        if (r->call.found.state == HX_ABSENT) return share_released(r, &r->call.found);
-        if (r->call.found.state == HX_PROCESSING) return refuse_in_flight(r); /* another epoch already */
-        return hx_claim_decide(r, &r->call.found);
+    case HX_STORE_OK: return outcome_came(r);
     case HX_STORE_FULL:
         r->retry_after = HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("Too many requests wait for this operation."));

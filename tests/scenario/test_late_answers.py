@@ -3,7 +3,7 @@
 all the same, for every later request."""
 import pytest
 
-from harness import SlowDisk, answer, eventually
+from harness import SlowDisk, answer, eventually, fresh_key
 
 IMPATIENT = """
     defaults:
@@ -70,3 +70,23 @@ def test_no_byte_of_an_answer_before_its_outcome_is_durable(start_gateway, upstr
             first.connection.sock.setblocking(True)
     assert first.idempotency == "stored"
     assert upstream.effects("/refunds") == 1
+
+
+def test_waiters_on_unknown_are_told_so_even_if_it_is_released_right_after(start_gateway, upstream, tmp_path):
+    disk = SlowDisk(tmp_path)
+    gateway = start_gateway(IMPATIENT, workers=2, env=disk.env)
+    upstream.on("/refunds", answer(429, "later", effect=False))
+    for _ in range(10):
+        key = fresh_key()
+        with upstream.hold("/refunds") as held:
+            first = gateway.post_later("/refunds", key=key)
+            held.wait_arrived()
+            waiters = gateway.post_together("/refunds", key=key, times=40)
+            with disk.held():
+                disk.wait_for_commit()
+                held.release()
+                upstream.wait(lambda: upstream._idle >= set(upstream._open), "the late answer being sent")
+        first.refuses(504, "DEPENDENCY.timeout")
+        for waiter in waiters:
+            waiter.refuses(409, "CONFLICT.idempotency.outcome_unknown")
+    assert upstream.effects() == 0

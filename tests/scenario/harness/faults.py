@@ -27,10 +27,12 @@ class SlowDisk:
 
     def __init__(self, directory):
         self.file = pathlib.Path(directory) / "hold-sync"
+        self._held = self.file.with_name("hold-sync.held")
         self.env = {"LD_PRELOAD": str(_library()), "FAULT_HOLD_SYNC": str(self.file)}
 
     @contextlib.contextmanager
     def held(self):
+        self._held.unlink(missing_ok=True)
         self.file.touch()
         try:
             yield
@@ -39,4 +41,4 @@ class SlowDisk:
 
     def wait_for_commit(self):
         """Returns once a commit waits for the disk."""
-        eventually(self.file.with_name("hold-sync.held").exists, "a commit waiting for the disk")
+        eventually(self._held.exists, "a commit waiting for the disk")
