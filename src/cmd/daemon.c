@@ -113,9 +113,9 @@ static int make_worker(hx_daemon *daemon, worker_thread *w, uint64_t descriptors
     return HX_EXIT_OK;
 }
 
-static int listen_on(hx_daemon *daemon, hx_slice address)
+static int listen_on(hx_daemon *daemon, hx_slice address, char bound[HX_ADDRESS_BYTES])
 {
-    char bound[HX_ADDRESS_BYTES], error[256];
+    char error[256];
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         int descriptor = hx_listen(i == 0 ? address : hx_slice_of(bound), bound, error);
         if (descriptor < 0) {
@@ -124,10 +124,24 @@ static int listen_on(hx_daemon *daemon, hx_slice address)
         }
         hx_server_accept(daemon->workers[i].worker.server, descriptor, hx_slice_of(bound));
     }
-    hx_log_begin(HX_LOG_INFO, "listening");
-    hx_log_text("address", bound);
-    hx_log_int("workers", daemon->worker_count);
-    hx_log_end();
+    return HX_EXIT_OK;
+}
+
+/* Says so once all of them can be reached: whoever reads the first line may connect to any. */
+static int listen_on_all(hx_daemon *daemon)
+{
+    const hx_config *config = daemon->config;
+    char bound[HX_LISTEN_MAX][HX_ADDRESS_BYTES];
+    for (size_t i = 0; i < config->listen_count; i++) {
+        int code = listen_on(daemon, config->listen[i], bound[i]);
+        if (code != HX_EXIT_OK) return code;
+    }
+    for (size_t i = 0; i < config->listen_count; i++) {
+        hx_log_begin(HX_LOG_INFO, "listening");
+        hx_log_text("address", bound[i]);
+        hx_log_int("workers", daemon->worker_count);
+        hx_log_end();
+    }
     return HX_EXIT_OK;
 }
 
@@ -158,12 +172,12 @@ int hx_daemon_open(const hx_config *config, hx_daemon **out)
                                    .store = daemon->store,
                                    .dev = config->dev,
                                    .access_log = config->access_log == HX_ACCESS_LOG_STDERR,
-                                   .error_docs = HX_LIT("https://hapax.dev/errors/"),
+                                   .error_docs = config->error_docs,
                                    .spool_bytes = SPOOL_BYTES,
                                    .spool_directory = "/tmp"};
     for (unsigned i = 0; i < daemon->worker_count && code == HX_EXIT_OK; i++)
         code = make_worker(daemon, &daemon->workers[i], descriptors);
-    for (size_t i = 0; i < config->listen_count && code == HX_EXIT_OK; i++) code = listen_on(daemon, config->listen[i]);
+    if (code == HX_EXIT_OK) code = listen_on_all(daemon);
     if (code != HX_EXIT_OK) return code;
     daemon->background.loop = hx_loop_new();
     hx_store_attach(daemon->store, daemon->background.loop);

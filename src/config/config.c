@@ -282,10 +282,27 @@ static void apply_flags(hx_loader *loader, const hx_config_overrides *flags)
     }
 }
 
+/* It goes into JSON as it stands. */
+static void check_error_docs(hx_loader *loader, const hx_yaml *node)
+{
+    hx_slice url = loader->config->error_docs;
+    bool fits = hx_slice_starts(url, HX_LIT("http://")) || hx_slice_starts(url, HX_LIT("https://"));
+    for (size_t i = 0; i < url.len; i++)
+        fits = fits && url.ptr[i] > ' ' && url.ptr[i] < 0x7f && url.ptr[i] != '"' && url.ptr[i] != '\\';
+    if (!fits)
+        hx_problem_at(&loader->problems, node->line, node->column,
+                      "\"error_docs\" must be a URL such as https://example.com/errors#");
+}
+
 /* What nobody said. */
 static void fill_in(hx_loader *loader, const hx_yaml *root)
 {
     hx_config *config = loader->config;
+    const hx_yaml *docs = hx_yaml_get(root, "error_docs");
+    if (!docs)
+        config->error_docs = HX_LIT("https://hapax.dev/errors/");
+    else if (config->error_docs.len > 0)
+        check_error_docs(loader, docs);
     if (config->listen_count == 0)
         config->listen[config->listen_count++] = hx_slice_of(hx_option_find(HX_PLACE_TOP, HX_LIT("listen"))->fallback);
     if (config->store.len == 0 && !hx_yaml_get(root, "store")) {

@@ -51,6 +51,7 @@ typedef struct {
     bool require_key; /* the same as policies.require_key */
     bool dev;         /* short keys, readable logs, released 5xx: every answer says so */
     hx_access_log access_log;
+    hx_slice error_docs; /* a URL; the error's code is put behind it */
     bool log_readable;
     uint64_t store_bytes_max; /* 0: no limit */
     hx_limits limits;

@@ -284,3 +284,13 @@ def test_memory_store_says_loudly_that_it_forgets(start_gateway, upstream, key):
     gateway.post("/refunds", key=key, json={})
     assert gateway.post("/refunds", key=key, json={}).idempotency == "replayed"
     assert upstream.effects("/refunds") == 1
+
+
+def test_errors_point_to_the_documentation_that_the_file_names(start_gateway, upstream):
+    gateway = start_gateway("""
+        error_docs: https://docs.example.com/hapax#
+        require_key: true
+    """)
+    problem = gateway.post("/refunds", json={}).refuses(400, "VALIDATION.idempotency_key_missing")
+    assert problem["type"] == "https://docs.example.com/hapax#VALIDATION.idempotency_key_missing"
+    assert upstream.effects("/refunds") == 0

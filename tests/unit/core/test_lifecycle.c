@@ -45,11 +45,14 @@ static void a_request_meets_the_fate_that_the_contract_gives_it(void **state)
     };
     for (size_t i = 0; i < sizeof fates / sizeof fates[0]; i++) {
         const fate *f = &fates[i];
-        hx_record found = {.state = f->state, .fingerprint = digest(1), .proof = digest(2)};
+        hx_record found = {.state = f->state, .created_at = 1, .fingerprint = digest(1), .proof = digest(2)};
         found.answer.retained = f->retained;
         hx_claimant claimant = {.fingerprint = digest(f->same_request ? 1 : 9), .proof = digest(f->same_proof ? 2 : 9)};
         assert_int_equal(hx_lifecycle_decide(&found, &claimant, f->on_duplicate), f->expected);
     }
+    hx_record unreadable = {.state = HX_UNKNOWN};
+    hx_claimant someone = {.fingerprint = digest(1), .proof = digest(2)};
+    assert_int_equal(hx_lifecycle_decide(&unreadable, &someone, HX_DUPLICATE_REPLAY), HX_DECIDE_UNKNOWN);
     hx_claimant anyone = {.fingerprint = digest(1), .proof = digest(2)};
     assert_int_equal(hx_lifecycle_decide(NULL, &anyone, HX_DUPLICATE_REPLAY), HX_DECIDE_CLAIM);
 }
