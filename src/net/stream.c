@@ -6,6 +6,7 @@
 #include "net/conn.h"
 
 #include "base/check.h"
+#include "net/send.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -97,7 +98,7 @@ void hx_conn_send(hx_conn *conn, uv_buf_t *pieces, unsigned count, hx_own_stream
     for (unsigned i = 0; i < count; i++) total += pieces[i].len;
     conn->queued += total;
     if (!conn->write_in_flight) {
-        int result = uv_try_write(&conn->uv.stream, pieces, count);
+        int result = hx_try_send(&conn->uv.stream, pieces, count);
         if (result < 0 && result != UV_EAGAIN) {
             hx_conn_lose(conn, false);
             return;

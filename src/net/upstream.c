@@ -2,7 +2,7 @@
 /* Exchanges over the connections of upstream_pool.c.
  *
  * What must hold: bytes_sent is zero if and only if the kernel took no byte of the request. So the first write is a
- * uv_try_write, which says what was taken. What didn't fit goes by uv_write, whose progress is the stream's write
+ * hx_try_send, which says what was taken. What didn't fit goes by uv_write, whose progress is the stream's write
  * queue; when one fails, how much of it went out can't be known, and all of it counts as sent.
  *
  * An exchange is told of things from libuv's callbacks only. What is found out inside a call (no room in line, called
@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/loop_uv.h"
+#include "net/send.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -161,7 +162,7 @@ static void write_done(uv_write_t *request, int status)
  * is `copied`. Returns 0, or the error of a connection that took nothing. */
 static int send_bufs(hx_wire *wire, uv_buf_t *bufs, unsigned count, bool copied)
 {
-    int taken = uv_try_write(&wire->uv.stream, bufs, count);
+    int taken = hx_try_send(&wire->uv.stream, bufs, count);
     /* The first write takes something or the connection isn't used: a write that waited with nothing sent could be
      * taken while nobody looks. A connection that is at rest and takes nothing isn't worth waiting for anyway. */
     if (taken < 0 && (taken != UV_EAGAIN || wire->sent == 0)) return taken;
