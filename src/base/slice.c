@@ -108,10 +108,11 @@ bool hx_slice_to_u64(hx_slice s, uint64_t *out)
 
 bool hx_slice_is_token(hx_slice s)
 {
+    /* One bit for each byte up to 127: 0-9 and !#$%&'*+-. in the first word, letters and ^_`|~ in the second. */
+    static const uint64_t token[2] = {UINT64_C(0x03ff6cfa00000000), UINT64_C(0x57ffffffc7fffffe)};
     for (size_t i = 0; i < s.len; i++) {
-        char c = s.ptr[i];
-        bool alnum = (c >= '0' && c <= '9') || (hx_lower(c) >= 'a' && hx_lower(c) <= 'z');
-        if (!alnum && (c == '\0' || strchr("!#$%&'*+-.^_`|~", c) == NULL)) return false;
+        unsigned char c = (unsigned char)s.ptr[i];
+        if (c > 127 || !(token[c >> 6] >> (c & 63) & 1)) return false;
     }
     return s.len > 0;
 }

@@ -2,9 +2,11 @@
 #include "base/clock.h"
 #include "base/slice.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <setjmp.h>
+#include <string.h>
 #include <time.h>
 #include <cmocka.h>
 
@@ -35,6 +37,11 @@ static void tokens_are_as_rfc_9110_has_them(void **state)
     (void)state;
     assert_true(hx_slice_is_token(HX_LIT("Idempotency-Key")));
     assert_false(hx_slice_is_token(HX_LIT("a b")));
+    for (int byte = 0; byte < 256; byte++) { /* RFC 9110 5.6.2 */
+        char c = (char)byte;
+        bool expected = byte < 128 && (isalnum(byte) || (byte > 0 && strchr("!#$%&'*+-.^_`|~", byte)));
+        assert_int_equal(hx_slice_is_token((hx_slice){&c, 1}), expected);
+    }
     assert_false(hx_slice_is_token(HX_EMPTY));
     assert_false(hx_slice_is_token((hx_slice){"a\0b", 3}));
 }
