@@ -45,9 +45,11 @@ uintptr_t hx_mailbox_take(hx_mailbox *box)
     return oldest;
 }
 
-static void wake_writer(hx_journal *j)
+/* If it sleeps for no more than `waiting` calls. */
+static void wake_writer(hx_journal *j, uint32_t waiting)
 {
-    if (!atomic_load(&j->asleep) || !atomic_exchange(&j->asleep, 0)) return;
+    uint32_t wanted = atomic_load(&j->asleep);
+    if (wanted == 0 || wanted > waiting || !atomic_exchange(&j->asleep, 0)) return;
     (void)syscall(SYS_futex, &j->asleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
@@ -64,10 +66,10 @@ static void hand_over(hx_task *task)
     uintptr_t newest = port->gathered, oldest = port->gathered_oldest;
     port->gathered = port->gathered_oldest = 0;
     bool was_empty;
-    atomic_fetch_add_explicit(&port->journal->waiting, port->gathered_count, memory_order_relaxed);
+    uint32_t waiting = atomic_fetch_add(&port->journal->waiting, port->gathered_count) + port->gathered_count;
     port->gathered_count = 0;
     hx_mailbox_put(&port->to_writer, newest, oldest, &was_empty);
-    wake_writer(port->journal);
+    wake_writer(port->journal, waiting);
 }
 
 static void gather(hx_port *port, uintptr_t mail)
@@ -321,7 +323,7 @@ static void journal_close(hx_store *store)
 {
     hx_journal *j = (hx_journal *)store;
     atomic_store(&j->stop, true);
-    wake_writer(j);
+    wake_writer(j, UINT32_MAX);
     pthread_join(j->writer, NULL);
     hx_keeper_stop(j);
     (void)hx_keeper_write_hint(j, j->active->number); /* a start without it only takes longer */

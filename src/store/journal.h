@@ -147,7 +147,7 @@ struct hx_journal {
 
     pthread_t writer;
     bool writing; /* the writer runs */
-    _Atomic uint32_t asleep;
+    _Atomic uint32_t asleep;  /* the writer, until so many calls wait; 0: it isn't */
     _Atomic uint32_t waiting; /* calls in the mailboxes, or about to be */
     atomic_bool stop;
 
@@ -163,6 +163,8 @@ struct hx_journal {
     bool over_limits;
     struct {
         uint32_t recent;  /* calls of the last commit */
+        uint32_t goal;    /* how many the next one should have */
+        bool fresh;       /* nothing was waited for since the last commit */
         uint32_t in_vain; /* how often in a row the writer waited for more and they didn't come */
         uint32_t skip;    /* commits to make without waiting */
     } patience;

@@ -20,8 +20,7 @@
 #include <unistd.h>
 
 #define PATIENCE_FROM 4u /* calls: below, waiting gains nothing */
-#define PATIENCE_STEP_NS 100000
-#define PATIENCE_STEPS 5
+#define PATIENCE_NS 500000
 #define PATIENCE_IN_VAIN_MAX 8u
 #define MARK_LATER_FROM 8u /* calls of one commit */
 #define MARK_AFTER_NS 5000000
@@ -562,43 +561,64 @@ static bool mail_waits(hx_journal *j)
     return false;
 }
 
+/* Until so many calls wait, for at most `ns`; 0: as long as it takes. False: the time is over. */
+static bool sleep_until(hx_journal *j, uint32_t calls, long ns)
+{
+    const struct timespec most = {.tv_nsec = ns};
+    atomic_store(&j->asleep, calls);
+    bool enough = calls == 1 ? mail_waits(j) : atomic_load(&j->waiting) >= calls;
+    if (enough || atomic_load(&j->stop)) {
+        atomic_store(&j->asleep, 0);
+        return true;
+    }
+    while (atomic_load(&j->asleep)) {
+        long result = syscall(SYS_futex, &j->asleep, FUTEX_WAIT_PRIVATE, calls, ns ? &most : NULL, NULL, 0);
+        if (result < 0 && errno == ETIMEDOUT) return atomic_exchange(&j->asleep, 0) == 0;
+    }
+    return true;
+}
+
 /* The mark behind the last commit is made at once, but for a large one: more is on its way then, and the next commit will
  * say as much. If it doesn't come, the mark follows. */
 static void sleep_until_woken(hx_journal *j)
 {
-    const struct timespec a_moment = {.tv_nsec = MARK_AFTER_NS};
     if (j->patience.recent < MARK_LATER_FROM) mark(j);
-    atomic_store(&j->asleep, 1);
-    if (mail_waits(j) || atomic_load(&j->stop)) {
-        atomic_store(&j->asleep, 0);
-        return;
+    if (j->unmarked) {
+        if (sleep_until(j, 1, MARK_AFTER_NS)) return;
+        mark(j);
     }
-    while (atomic_load(&j->asleep)) {
-        long result = syscall(SYS_futex, &j->asleep, FUTEX_WAIT_PRIVATE, 1, j->unmarked ? &a_moment : NULL, NULL, 0);
-        if (result < 0 && errno == ETIMEDOUT) mark(j);
-    }
+    (void)sleep_until(j, 1, 0);
+}
+
+/* All whose calls have just ended may come back, beside those who wait already. */
+static void expect_back(hx_journal *j, uint32_t ended)
+{
+    uint32_t waiting = atomic_load_explicit(&j->waiting, memory_order_relaxed);
+    j->patience.recent = ended;
+    j->patience.goal = (ended + waiting) * 9 / 10;
+    j->patience.fresh = true;
 }
 
 /* A commit costs the same for one record as for sixty. Those whose calls the last commit ended come back soon, a claim
- * with its outcome and a client with its next request, so a commit that would be small waits a moment for most of them.
- * A few clients never wait: nobody else is coming. Where they don't come in time, because the application is slow, the
- * writer stops waiting for them for a while, and tries again later. */
+ * with its outcome and a client with its next request, so a commit that would be small waits a moment for most of them,
+ * and the loop that brings the last of these wakes the writer. A few clients never wait: nobody else is coming. Where
+ * they don't come in time, because the application is slow, the writer stops waiting for them for a while, and tries
+ * again later. */
 static void wait_for_more(hx_journal *j)
 {
-    uint32_t waiting = atomic_load_explicit(&j->waiting, memory_order_relaxed);
-    uint32_t goal = (j->patience.recent + waiting) * 9 / 10;
-    if (waiting == 0 || waiting >= goal || goal < PATIENCE_FROM) return;
+    uint32_t waiting = atomic_load_explicit(&j->waiting, memory_order_relaxed), goal = j->patience.goal;
+    bool first = j->patience.fresh && j->patience.recent >= MARK_LATER_FROM; /* since the commit; the mark can wait */
+    j->patience.fresh = false;
+    if (waiting >= goal || goal < PATIENCE_FROM || (waiting == 0 && !first)) return;
     if (j->patience.skip > 0) {
-        j->patience.skip--;
+        if (waiting > 0) j->patience.skip--;
         return;
     }
-    const struct timespec step = {.tv_nsec = PATIENCE_STEP_NS};
-    for (int i = 0; i < PATIENCE_STEPS; i++) {
-        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &step, NULL);
-        if (atomic_load_explicit(&j->waiting, memory_order_relaxed) < goal) continue;
+    if (sleep_until(j, goal, PATIENCE_NS)) {
         j->patience.in_vain = 0;
         return;
     }
+    if (atomic_load_explicit(&j->waiting, memory_order_relaxed) == 0) return; /* it starts with the first to come */
     if (j->patience.in_vain < PATIENCE_IN_VAIN_MAX) j->patience.in_vain++;
     j->patience.skip = (1u << j->patience.in_vain) - 1;
 }
@@ -625,10 +645,10 @@ void *hx_journal_writer(void *journal)
             }
         }
         atomic_fetch_sub_explicit(&j->waiting, taken, memory_order_relaxed);
-        if (taken > 0) j->patience.recent = taken;
         any = taken > 0;
         any |= hx_journal_sweep_step(j);
         hx_journal_flush(j);
+        if (taken > 0) expect_back(j, taken);
         if (any) continue;
         if (stopping) break;
         sleep_until_woken(j);
