@@ -310,7 +310,6 @@ void hx_journal_free(hx_journal *j)
     hx_map_free(&j->opened);
     hx_index_free(&j->index);
     hx_readers_free(&j->readers);
-    if (j->hasher.context) hx_hasher_free(&j->hasher);
     free(j->batch.stage);
     if (j->lock_fd >= 0) close(j->lock_fd); /* gives the lock back */
     if (j->dir_fd >= 0) close(j->dir_fd);

@@ -155,7 +155,6 @@ struct hx_journal {
     hx_tail tail;
     uint64_t durable; /* sequence of the first frame that may not be */
     hx_segment *active;
-    hx_hasher hasher;
     hx_batch batch;
     hx_map *opened;
     hx_open *open_free;

@@ -16,6 +16,8 @@
 #include "base/check.h"
 #include "base/rand.h"
 
+#include <openssl/evp.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -276,7 +276,6 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
                                     .owner = hx_rand_u64(),
                                     .now = set->now ? set->now : hx_clock_now}};
     pthread_mutex_init(&j->attaching, NULL);
-    hx_hasher_init(&j->hasher);
     j->readers = hx_readers_new();
     j->opened = hx_map_new();
     return j;

@@ -258,7 +258,7 @@ static void add_frame(hx_journal *j, hx_frame_head *frame, hx_slice head, const 
     }
     uint64_t padded = hx_frame_padded(frame->length);
     stage(b, zeros, padded - frame->length);
-    j->tail.hash = hx_frame_hash(&j->hasher, frame, head);
+    j->tail.hash = hx_frame_hash(frame, head);
     j->tail.sequence++;
     j->tail.offset += padded;
     if (b->now > j->tail.stamp) j->tail.stamp = b->now;

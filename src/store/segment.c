@@ -28,6 +28,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "core/sha256.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -41,30 +42,13 @@
 #define WINDOW_BYTES (1u << 20)
 static const char magic[8] = {'h', 'a', 'p', 'a', 'x', 's', 'e', 'g'};
 
-void hx_hasher_init(hx_hasher *h)
+hx_digest hx_frame_hash(const hx_frame_head *frame, hx_slice record_head)
 {
-    h->algorithm = EVP_MD_fetch(NULL, "SHA256", NULL);
-    h->context = EVP_MD_CTX_new();
-    if (!h->algorithm || !h->context || EVP_DigestInit_ex2(h->context, h->algorithm, NULL) != 1)
-        hx_fatal(HX_EXIT_BUG, "OpenSSL gives no SHA-256");
-}
-
-void hx_hasher_free(hx_hasher *h)
-{
-    EVP_MD_CTX_free(h->context);
-    EVP_MD_free(h->algorithm);
-    *h = (hx_hasher){0};
-}
-
-hx_digest hx_frame_hash(hx_hasher *h, const hx_frame_head *frame, hx_slice record_head)
-{
-    hx_digest out;
-    int ok = EVP_DigestInit_ex2(h->context, NULL, NULL);
-    ok &= EVP_DigestUpdate(h->context, frame, sizeof *frame);
-    ok &= EVP_DigestUpdate(h->context, record_head.ptr, record_head.len);
-    ok &= EVP_DigestFinal_ex(h->context, out.bytes, NULL);
-    HX_CHECK(ok == 1);
-    return out;
+    uint8_t bytes[sizeof *frame + HX_RECORD_HEAD_MAX + HX_SHA256_ROOM];
+    HX_CHECK(record_head.len <= HX_RECORD_HEAD_MAX);
+    memcpy(bytes, frame, sizeof *frame);
+    if (record_head.len > 0) memcpy(bytes + sizeof *frame, record_head.ptr, record_head.len);
+    return hx_sha256_end(NULL, 0, bytes, sizeof *frame + record_head.len);
 }
 
 uint64_t hx_frame_padded(uint64_t length)
@@ -123,7 +107,6 @@ bool hx_scan_begin(hx_scan *scan, int fd, uint32_t segment, uint64_t generation)
 {
     struct stat st;
     *scan = (hx_scan){.fd = fd, .segment = segment, .generation = generation};
-    hx_hasher_init(&scan->hasher);
     if (fstat(fd, &st) != 0) {
         scan->error = errno;
         return false;
@@ -134,7 +117,6 @@ bool hx_scan_begin(hx_scan *scan, int fd, uint32_t segment, uint64_t generation)
 
 void hx_scan_end(hx_scan *scan)
 {
-    hx_hasher_free(&scan->hasher);
     free(scan->window);
     *scan = (hx_scan){0};
 }
@@ -225,7 +207,7 @@ hx_scan_step hx_scan_next(hx_scan *scan, hx_tail *tail, hx_frame *out)
     if (h->sequence != tail->sequence) return HX_SCAN_BAD;
     if (!scan->trusted) {
         if (!tail->after_gap && memcmp(&h->previous, &tail->hash, sizeof tail->hash) != 0) return HX_SCAN_BAD;
-        tail->hash = hx_frame_hash(&scan->hasher, h, out->record_head);
+        tail->hash = hx_frame_hash(h, out->record_head);
     }
     tail->sequence++;
     tail->offset += hx_frame_padded(h->length);
@@ -245,7 +227,7 @@ hx_digest hx_scan_last_hash(hx_scan *scan, uint64_t offset)
     hx_frame frame;
     bool readable = read_heads(scan, offset, &frame);
     HX_CHECK(readable); /* it was, a moment ago */
-    return hx_frame_hash(&scan->hasher, &frame.head, frame.record_head);
+    return hx_frame_hash(&frame.head, frame.record_head);
 }
 
 static bool is_zero(const char *bytes, size_t len)

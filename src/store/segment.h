@@ -6,8 +6,6 @@
 #include "core/record.h"
 #include "store/index.h"
 
-#include <openssl/evp.h>
-
 #define HX_FRAME_ALIGN HX_PLACE_UNIT
 #define HX_SEGMENT_NAME_BYTES 24u
 
@@ -61,14 +59,7 @@ typedef struct {
 } hx_tail;
 
 /* SHA-256 of a frame without its answer: its head and the record's head. */
-typedef struct {
-    EVP_MD *algorithm;
-    EVP_MD_CTX *context;
-} hx_hasher;
-
-void hx_hasher_init(hx_hasher *hasher);
-void hx_hasher_free(hx_hasher *hasher);
-hx_digest hx_frame_hash(hx_hasher *hasher, const hx_frame_head *frame, hx_slice record_head);
+hx_digest hx_frame_hash(const hx_frame_head *frame, hx_slice record_head);
 
 uint64_t hx_frame_padded(uint64_t length);
 /* Closes a frame with its checksum. */
@@ -86,7 +77,6 @@ typedef struct {
     uint32_t segment;
     uint64_t generation;
     uint64_t size;
-    hx_hasher hasher;
     char *window;
     size_t window_cap;
     uint64_t window_at;
