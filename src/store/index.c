@@ -59,6 +59,7 @@ struct hx_index {
     hx_map *route_numbers;
     hx_slice route_names[ROUTES_MAX];
     uint16_t route_count;
+    uint16_t route_last; /* the one asked for last */
     _Atomic(entry *) chunks[CHUNKS_MAX];
 };
 
@@ -402,8 +403,9 @@ bool hx_index_at_end(const hx_index *x, uint32_t cursor)
 uint16_t hx_index_route(hx_index *x, hx_slice name)
 {
     if (name.len == 0) return 0;
+    if (hx_slice_eq(name, x->route_names[x->route_last])) return x->route_last;
     void *known = hx_map_get(x->route_numbers, name);
-    if (known) return (uint16_t)(uintptr_t)known;
+    if (known) return x->route_last = (uint16_t)(uintptr_t)known;
     if (x->route_count >= ROUTES_MAX) return 0;
     char *copy = malloc(name.len);
     if (!copy) hx_fatal(HX_EXIT_BUG, "out of memory for the index");

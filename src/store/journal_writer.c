@@ -215,16 +215,25 @@ static bool next_segment(hx_journal *j)
     return true;
 }
 
+static bool batch_is_full(const hx_batch *b)
+{
+    return b->frames >= HX_BATCH_FRAMES_MAX || b->change_count >= HX_BATCH_FRAMES_MAX ||
+           b->piece_count + 5 > (int)HX_BATCH_PIECES_MAX ||
+           b->staged + HX_INLINE_BYTES + 2 * HX_RECORD_HEAD_MAX > HX_STAGE_BYTES;
+}
+
+/* Too long for any segment: it gets one of its own, which grows. */
+static bool segment_is_full(const hx_journal *j, uint64_t length)
+{
+    uint64_t at = j->tail.offset ? j->tail.offset : sizeof(hx_segment_head);
+    return at + hx_frame_padded(length) > j->active->size && at > sizeof(hx_segment_head);
+}
+
 static bool make_room(hx_journal *j, uint64_t length)
 {
     hx_batch *b = &j->batch;
-    if (b->frames >= HX_BATCH_FRAMES_MAX || b->change_count >= HX_BATCH_FRAMES_MAX ||
-        b->piece_count + 5 > (int)HX_BATCH_PIECES_MAX ||
-        b->staged + HX_INLINE_BYTES + 2 * HX_RECORD_HEAD_MAX > HX_STAGE_BYTES)
-        hx_journal_flush(j);
-    uint64_t at = j->tail.offset ? j->tail.offset : sizeof(hx_segment_head);
-    /* Too long for any segment: it gets one of its own, which grows. */
-    if (at + hx_frame_padded(length) > j->active->size && at > sizeof(hx_segment_head)) {
+    if (batch_is_full(b)) hx_journal_flush(j);
+    if (segment_is_full(j, length)) {
         hx_journal_flush(j);
         if (!next_segment(j)) return false;
     }
@@ -360,6 +369,15 @@ static void tell_watchers(hx_journal *j, hx_open *o, const hx_record *released)
     o->watcher_count = 0;
 }
 
+/* Makes room for a frame about `op`, whose standing was looked up: again, if the batch had to end for it. */
+static bool make_room_for(hx_journal *j, uint64_t length, const hx_op *op, standing *s)
+{
+    bool as_it_is = !batch_is_full(&j->batch) && !segment_is_full(j, length);
+    if (!make_room(j, length)) return false;
+    if (!as_it_is) *s = look(j, op);
+    return true;
+}
+
 static void claim(hx_journal *j, hx_store_call *call)
 {
     standing s = look(j, &call->op);
@@ -380,11 +398,10 @@ static void claim(hx_journal *j, hx_store_call *call)
     hx_entry_of(&entry, call->record, 0, 0, 0);
     entry.epoch = epoch;
     entry.route = hx_index_route(j->index, call->record->route);
-    if (!make_room(j, sizeof(hx_frame_head) + call->own.head.len)) { /* may end the batch: look again */
+    if (!make_room_for(j, sizeof(hx_frame_head) + call->own.head.len, &call->op, &s)) {
         hx_journal_end_call(call, HX_STORE_FULL);
         return;
     }
-    s = look(j, &call->op);
     hx_open *o = open_for(j, &s, &call->op);
     o->state = HX_PROCESSING;
     o->epoch = epoch;
@@ -397,15 +414,14 @@ static void claim(hx_journal *j, hx_store_call *call)
 }
 
 /* Writes `record` as what follows on what stands there, and tells the watchers. */
-static bool become(hx_journal *j, const hx_record *record, hx_slice head, const hx_answer *kept)
+static bool become(hx_journal *j, standing *s, const hx_record *record, hx_slice head, const hx_answer *kept)
 {
     hx_index_entry entry;
     hx_entry_of(&entry, record, 0, 0, 0);
     entry.route = hx_index_route(j->index, record->route);
     uint64_t length = sizeof(hx_frame_head) + head.len + kept->headers.len + kept->body.len;
-    if (!make_room(j, length)) return false;
-    standing s = look(j, &record->op);
-    hx_open *o = open_for(j, &s, &record->op);
+    if (!make_room_for(j, length, &record->op, s)) return false;
+    hx_open *o = open_for(j, s, &record->op);
     o->state = record->state;
     o->epoch = record->epoch;
     bool fits = hx_journal_append(j, HX_FRAME_RECORD, &entry, o, head, kept);
@@ -423,7 +439,7 @@ static void settle(hx_journal *j, hx_store_call *call)
         refuse_stale(j, call);
         return;
     }
-    bool written = become(j, call->record, call->own.head, to == HX_ABSENT ? &nothing : &call->record->answer);
+    bool written = become(j, &s, call->record, call->own.head, to == HX_ABSENT ? &nothing : &call->record->answer);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
@@ -483,7 +499,8 @@ static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reas
     record->reason = reason;
     record->answer = nothing;
     hx_record_encode(record, &buf);
-    return become(j, record, hx_buf_slice(&buf), &nothing);
+    standing s = look(j, &record->op);
+    return become(j, &s, record, hx_buf_slice(&buf), &nothing);
 }
 
 static void forget(hx_journal *j, hx_store_call *call)
@@ -578,8 +595,8 @@ static bool sleep_until(hx_journal *j, uint32_t calls, long ns)
     return true;
 }
 
-/* The mark behind the last commit is made at once, but for a large one: more is on its way then, and the next commit will
- * say as much. If it doesn't come, the mark follows. */
+/* The mark behind the last commit is made at once, but for a large one: more is on its way then, and the next commit
+ * will say as much. If it doesn't come, the mark follows. */
 static void sleep_until_woken(hx_journal *j)
 {
     if (j->patience.recent < MARK_LATER_FROM) mark(j);
