@@ -28,7 +28,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "lengths are digested 
 
 struct hx_mac {
     SHA256_CTX inner, outer; /* after the padded key */
-    SHA256_CTX running; /* when `spilled` */
+    SHA256_CTX running;      /* when `spilled` */
     EVP_MAC_CTX *siphash;
     uint8_t short_key[SHORT_KEY_BYTES];
     bool spilled; /* more than fits was gathered */

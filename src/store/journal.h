@@ -146,7 +146,7 @@ struct hx_journal {
     pthread_mutex_t attaching;
 
     pthread_t writer;
-    bool writing; /* the writer runs */
+    bool writing;             /* the writer runs */
     _Atomic uint32_t asleep;  /* the writer, until so many calls wait; 0: it isn't */
     _Atomic uint32_t waiting; /* calls in the mailboxes, or about to be */
     atomic_bool stop;
