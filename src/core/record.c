@@ -152,7 +152,7 @@ static hx_record_error decode_head(hx_slice bytes, hx_record *out, frame *f)
     *out = (hx_record){0};
     if (bytes.len < FIXED_BYTES + CRC_BYTES) return HX_RECORD_DAMAGED;
     if ((uint8_t)bytes.ptr[0] > VERSION) return HX_RECORD_NEWER;
-    cursor c = {.at = (char *)(uintptr_t)bytes.ptr};
+    cursor c = {.at = (char *)bytes.ptr};
     walk(&c, f, out);
     size_t texts_len = (size_t)f->text_len[0] + f->text_len[1] + f->text_len[2] + f->text_len[3];
     if (f->version != VERSION || f->head_len != FIXED_BYTES + texts_len + CRC_BYTES || f->head_len > bytes.len)

@@ -94,10 +94,12 @@ static void make_room(collection *c)
     c->cap = c->cap ? c->cap * 2 : 1024;
     free(c->table);
     c->table = calloc(2 * c->cap, sizeof *c->table);
+    if (!c->table) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
     hint_entry *entries = realloc(c->entries, c->cap * sizeof *entries);
-    if (!entries || !c->table) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
+    if (!entries) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
     c->entries = entries;
-    for (size_t i = 0; i < c->count; i++) *slot_for(c, &entries[i].op) = (uint32_t)i + 1;
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): `entries` is the collection's now */
+    for (size_t i = 0; i < c->count; i++) *slot_for(c, &c->entries[i].op) = (uint32_t)i + 1;
 }
 
 /* Of each operation the last record is what counts; frames come in their order. */
