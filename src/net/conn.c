@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/loop_uv.h"
+#include "net/socket.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -442,32 +443,28 @@ static void deadline_passed(hx_timer *timer)
     run(conn);
 }
 
-static void give_room(uv_handle_t *handle, size_t suggested, uv_buf_t *room)
+static void can_read(uv_stream_t *handle, ssize_t status, const uv_buf_t *none)
 {
-    (void)suggested;
+    (void)status;
+    (void)none;
     hx_conn *conn = handle->data;
+    char *room = conn->server->read_buffer;
     size_t bytes = HX_HELD_BYTES - conn->input.len;
-    room->base = conn->server->read_buffer;
-    room->len = bytes < HX_READ_BYTES ? bytes : HX_READ_BYTES;
-}
-
-static void has_read(uv_stream_t *handle, ssize_t count, const uv_buf_t *room)
-{
-    hx_conn *conn = handle->data;
+    ssize_t count = hx_receive(handle, room, bytes < HX_READ_BYTES ? bytes : HX_READ_BYTES);
     if (count == 0) return;
     if (count == UV_EOF) {
         conn->eof = true;
-        conn->reads = false; /* libuv has stopped by itself */
+        conn->reads = false;
     } else if (count < 0) {
         hx_conn_lose(conn, false);
     } else {
-        hx_slice bytes = {room->base, (size_t)count};
-        conn->received += bytes.len;
+        hx_slice come = {room, (size_t)count};
+        conn->received += come.len;
         if (conn->input.len == 0) {
-            conn->input = bytes;
+            conn->input = come;
         } else {
             hx_buf_consume(&conn->held, conn->held.len - conn->input.len);
-            hx_buf_put(&conn->held, bytes);
+            hx_buf_put(&conn->held, come);
             conn->input = hx_buf_slice(&conn->held);
         }
     }
@@ -482,7 +479,7 @@ static void set_reading(hx_conn *conn)
     conn->reads = wanted;
     if (!wanted)
         (void)uv_read_stop(&conn->uv.stream);
-    else if (uv_read_start(&conn->uv.stream, give_room, has_read) != 0)
+    else if (uv_read_start(&conn->uv.stream, hx_no_room, can_read) != 0)
         hx_conn_lose(conn, false);
 }
 

@@ -6,7 +6,7 @@
 #include "net/conn.h"
 
 #include "base/check.h"
-#include "net/send.h"
+#include "net/socket.h"
 
 #include <stdio.h>
 #include <string.h>

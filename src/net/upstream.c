@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/loop_uv.h"
-#include "net/send.h"
+#include "net/socket.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -317,13 +317,6 @@ void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, 
     hx_pool_refill(upstream);
 }
 
-static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
-{
-    (void)suggested;
-    hx_wire *wire = handle->data;
-    *buf = uv_buf_init(wire->upstream->read_buffer, HX_UPSTREAM_READ_BYTES);
-}
-
 /* The answer is whole. Whether the connection can carry another exchange is decided here. */
 static void end_now(hx_wire *wire, bool clean)
 {
@@ -361,19 +354,13 @@ static void consume(hx_wire *wire, hx_slice in)
     }
 }
 
-/* libuv takes a hang-up for an end of file without reading once more, so that a reset can look like one. Where the
- * connection's end is the answer's end, that would make half an answer a whole one: the kernel knows better. */
-static bool was_reset(const hx_wire *wire)
+static void can_read(uv_stream_t *stream, ssize_t status, const uv_buf_t *none)
 {
-    uv_os_fd_t descriptor;
-    char byte;
-    if (uv_fileno(&wire->uv.handle, &descriptor) != 0) return true;
-    return recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
-}
-
-static void read_some(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
-{
+    (void)status;
+    (void)none;
     hx_wire *wire = stream->data;
+    char *room = wire->upstream->read_buffer;
+    ssize_t count = hx_receive(stream, room, HX_UPSTREAM_READ_BYTES);
     if (count == 0) return;
     if (wire->state == HX_WIRE_IDLE) {
         close_now(wire); /* its end, or bytes that nobody asked for */
@@ -381,10 +368,10 @@ static void read_some(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
     }
     HX_CHECK(wire->state == HX_WIRE_BUSY && wire->exchange);
     if (count > 0) {
-        consume(wire, (hx_slice){buf->base, (size_t)count});
+        consume(wire, (hx_slice){room, (size_t)count});
         return;
     }
-    bool in_order = count == UV_EOF && !was_reset(wire);
+    bool in_order = count == UV_EOF;
     bool over = (wire->exchange->own.flags & TUNNEL) || hx_h1_answer_ends_with_connection(&wire->answer);
     if (in_order && over)
         end_now(wire, false);
@@ -396,7 +383,7 @@ static void read_some(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
 
 void hx_upstream_connected(hx_wire *wire)
 {
-    int result = uv_read_start(&wire->uv.stream, give_buffer, read_some);
+    int result = uv_read_start(&wire->uv.stream, hx_no_room, can_read);
     HX_CHECK(result == 0);
     pass_on(wire, false, -1);
 }
@@ -473,7 +460,7 @@ void hx_exchange_resume(hx_exchange *exchange)
     hx_wire *wire = exchange->own.connection;
     if (!wire || !wire->read_paused) return;
     wire->read_paused = false;
-    int result = uv_read_start(&wire->uv.stream, give_buffer, read_some);
+    int result = uv_read_start(&wire->uv.stream, hx_no_room, can_read);
     HX_CHECK(result == 0);
 }
 

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define PATIENCE_FROM 4u /* calls: below, waiting gains nothing */
-#define PATIENCE_NS 500000
+#define PATIENCE_NS 1000000
 #define PATIENCE_IN_VAIN_MAX 8u
 #define MARK_LATER_FROM 8u /* calls of one commit */
 #define MARK_AFTER_NS 5000000
