@@ -6,7 +6,9 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "core/backoff.h"
 #include "core/key.h"
+#include "core/outcome.h"
 
 typedef enum { HX_MODE_PROTECT, HX_MODE_PASS } hx_mode;
 typedef enum { HX_DUPLICATE_REPLAY, HX_DUPLICATE_REJECT, HX_DUPLICATE_NOOP } hx_on_duplicate;
@@ -18,6 +20,26 @@ typedef struct {
 } hx_principal_source;
 
 #define HX_PRINCIPAL_SOURCES_MAX 8u
+
+typedef enum { HX_ON_UNKNOWN_HOLD, HX_ON_UNKNOWN_PROBE } hx_on_unknown;
+
+/* `probe`: how the application is asked what became of an operation. */
+typedef struct {
+    hx_slice method; /* empty: there is no probe */
+    hx_slice target; /* "/refunds?idempotency_key={key}"; {key} stands for the percent-encoded key */
+    uint16_t found_status;
+    hx_slice found_pointer; /* must point at something in the answer; empty: the status is enough */
+    uint16_t answer_status; /* what clients of the operation get; 0: the probe's own status */
+    hx_slice answer_body;   /* a pointer to what they get; empty: the whole body */
+    hx_ms settle;           /* the longest that the application may still be at work after the last byte was sent */
+} hx_probe;
+
+/* `provider_duplicate`: an answer that means "already applied"; the probe fetches what is there. */
+typedef struct {
+    uint16_t status; /* 0: none */
+    hx_slice pointer;
+    hx_slice value;
+} hx_provider_duplicate;
 
 typedef struct {
     hx_slice name;     /* empty for the defaults, whose route is method + path */
@@ -31,11 +53,22 @@ typedef struct {
     bool require_on_put; /* it was asked for in so many words, so on PUT too */
     bool require_principal;
     bool release_5xx; /* --dev: an answer of 5xx is released, not stored */
+    bool retry_safe;  /* safe methods, and unkeyed PUT and DELETE, are sent again after more than failed connects */
     hx_on_duplicate on_duplicate;
+    hx_guarantee guarantee;
+    hx_on_unknown on_unknown;
+    hx_probe probe;
+    hx_provider_duplicate provider_duplicate;
+    hx_outcome_rule outcome_rules[HX_OUTCOME_RULES_MAX]; /* `outcome` and `not_executed` */
+    size_t outcome_rule_count;
+    hx_retry_class class;
+    hx_retry_overrides retry_said; /* as it was written */
+    hx_retry_policy retry;         /* what follows from both */
     hx_key_rules key;
     hx_principal_source principals[HX_PRINCIPAL_SOURCES_MAX];
     size_t principal_count;
-    hx_ms lifetime; /* counted from completion */
+    hx_ms lifetime;  /* counted from completion */
+    hx_ms tombstone; /* how long the bare key is kept after that: 0, or longer than nothing */
     hx_ms lease;
     hx_ms wait;             /* how long a duplicate waits for the first */
     hx_ms grace;            /* how long a late answer is still taken */

@@ -15,9 +15,9 @@ static hx_outcome judge(const hx_request *r)
                                    .word = r->answer_word,
                                    .has_retry_after = r->answer_has_retry_after,
                                    .releases_5xx = r->policy->release_5xx};
-        return hx_outcome_of_answer(&answer);
+        return hx_outcome_of_answer(&answer).outcome;
     }
-    if (r->exchange_state == HX_EXCHANGE_FAILED) return hx_outcome_of_silence(r->exchange.bytes_sent > 0);
+    if (r->exchange_state == HX_EXCHANGE_FAILED) return hx_outcome_of_silence(r->exchange.bytes_sent > 0, false, HX_GUARANTEE_NONE).outcome;
     return HX_OUTCOME_UNKNOWN; /* still under way: its time is up */
 }
 

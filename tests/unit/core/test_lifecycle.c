@@ -76,7 +76,7 @@ static void only_processing_and_unknown_can_be_settled(void **state)
 static hx_outcome of(unsigned status, bool retry_after)
 {
     hx_outcome_input answer = {.status = status, .has_retry_after = retry_after};
-    return hx_outcome_of_answer(&answer);
+    return hx_outcome_of_answer(&answer).outcome;
 }
 
 static void every_status_means_what_the_table_says(void **state)
@@ -99,7 +99,7 @@ static hx_outcome told(unsigned status, const char *text)
 {
     hx_outcome_input answer = {.status = status};
     assert_true(hx_outcome_word_parse(hx_slice_of(text), &answer.word));
-    return hx_outcome_of_answer(&answer);
+    return hx_outcome_of_answer(&answer).outcome;
 }
 
 static void the_application_may_overrule_but_not_undo_a_success(void **state)
@@ -120,8 +120,8 @@ static void the_application_may_overrule_but_not_undo_a_success(void **state)
 static void silence_is_unknown_once_a_byte_was_sent(void **state)
 {
     (void)state;
-    assert_int_equal(hx_outcome_of_silence(true), HX_OUTCOME_UNKNOWN);
-    assert_int_equal(hx_outcome_of_silence(false), HX_OUTCOME_NOT_EXECUTED);
+    assert_int_equal(hx_outcome_of_silence(true, false, HX_GUARANTEE_NONE).outcome, HX_OUTCOME_UNKNOWN);
+    assert_int_equal(hx_outcome_of_silence(false, false, HX_GUARANTEE_NONE).outcome, HX_OUTCOME_NOT_EXECUTED);
 }
 
 int main(void)
