@@ -25,6 +25,7 @@
 #define BACKLOG 4096
 #define OURS_MAX 256u
 #define SOCKET_MODE 0660
+#define PRIVATE_MODE 0600
 /* A client whose machine has vanished is noticed after two minutes, in a tunnel too. */
 #define KEEPALIVE_AFTER_SECONDS 60
 #define KEEPALIVE_EVERY_SECONDS 15
@@ -191,19 +192,24 @@ static bool remove_stale(const socket_address *a, socklen_t len)
     return unlink(a->path.sun_path) == 0;
 }
 
-/* Nobody can connect before listen(), so the mode is right for the first who can. */
-static bool bind_path(int descriptor, const socket_address *a, socklen_t len, struct stat *file)
+/* The file gets the mode that its socket has, less the umask, so that it never stands there with a wider one. What the
+ * umask took away comes back before listen(), and nobody can connect before that. */
+static bool bind_path(int descriptor, const socket_address *a, socklen_t len, mode_t mode, struct stat *file)
 {
-    return remove_stale(a, len) && bind(descriptor, &a->any, len) == 0 && chmod(a->path.sun_path, SOCKET_MODE) == 0 &&
-           lstat(a->path.sun_path, file) == 0;
+    return remove_stale(a, len) && fchmod(descriptor, mode) == 0 && bind(descriptor, &a->any, len) == 0 &&
+           chmod(a->path.sun_path, mode) == 0 && lstat(a->path.sun_path, file) == 0;
 }
 
-static int make_socket(const socket_address *a, socklen_t len, char bound[HX_ADDRESS_BYTES])
+static int make_socket(const socket_address *a, socklen_t len, mode_t mode, char bound[HX_ADDRESS_BYTES])
 {
     bool is_path = a->any.sa_family == AF_UNIX;
     our_socket *earlier = find_ours(bound);
     struct stat file = {0};
     int descriptor = -1;
+    if (earlier && mode == PRIVATE_MODE) {
+        errno = EADDRINUSE;
+        return -1;
+    }
     if (earlier && is_path) {
         descriptor = fcntl(earlier->descriptor, F_DUPFD_CLOEXEC, 0);
         if (descriptor < 0) return -1;
@@ -211,7 +217,7 @@ static int make_socket(const socket_address *a, socklen_t len, char bound[HX_ADD
     } else {
         descriptor = socket(a->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (descriptor < 0) return -1;
-        bool ok = is_path ? bind_path(descriptor, a, len, &file) : bind_tcp(descriptor, a, len, !earlier);
+        bool ok = is_path ? bind_path(descriptor, a, len, mode, &file) : bind_tcp(descriptor, a, len, !earlier);
         if (!ok || listen(descriptor, BACKLOG) != 0) goto fail;
         socket_address real = {.any.sa_family = AF_UNSPEC};
         socklen_t real_len = sizeof real;
@@ -229,7 +235,7 @@ fail:;
     return -1;
 }
 
-int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256])
+static int listen_with(hx_slice address, mode_t mode, char bound[HX_ADDRESS_BYTES], char error[256])
 {
     socket_address a;
     socklen_t len;
@@ -241,12 +247,26 @@ int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256])
     }
     print_address(&a, bound);
     (void)pthread_mutex_lock(&lock);
-    int descriptor = make_socket(&a, len, bound);
+    int descriptor = make_socket(&a, len, mode, bound);
     int why = errno;
     (void)pthread_mutex_unlock(&lock);
     if (descriptor >= 0) return descriptor;
     (void)snprintf(error, 256, "can't listen on %s: %s", bound,
                    why == EADDRINUSE ? "another process listens there" : strerror(why));
     errno = why;
+    return -1;
+}
+
+int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256])
+{
+    return listen_with(address, SOCKET_MODE, bound, error);
+}
+
+int hx_listen_private(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256])
+{
+    if (hx_slice_starts(address, HX_LIT("unix:"))) return listen_with(address, PRIVATE_MODE, bound, error);
+    (void)snprintf(error, 256, "\"%.*s\" is not a unix socket like unix:/path",
+                   (int)(address.len < 150 ? address.len : 150), address.ptr);
+    errno = EINVAL;
     return -1;
 }

@@ -70,6 +70,9 @@ hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx
  * one. On failure returns -1 with errno set and a sentence in `error`. *bound gets the address with the real port. */
 #define HX_ADDRESS_BYTES 128u
 int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256]);
+/* The same for a unix socket that is nobody else's: its file has mode 0600 from the moment that it exists, and an
+ * address that this process listens on already is in use. */
+int hx_listen_private(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256]);
 /* Takes the descriptor, which must come from hx_listen. */
 void hx_server_accept(hx_server *server, int listening_descriptor, hx_slice address);
 
@@ -79,6 +82,10 @@ void hx_server_drain(hx_server *server, void (*done)(void *app));
 uint32_t hx_server_connections(const hx_server *server);
 /* Closes what is open; no callback comes any more, and streams still held are to be released. */
 void hx_server_free(hx_server **owned);
+
+/* Who is at the other end of a unix socket, by the kernel's word at the time of the connect. False for TCP, and once
+ * the client is gone. */
+bool hx_stream_peer_user(hx_stream *stream, uint32_t *uid, int32_t *pid) HX_MUST_USE;
 
 /* Reads the body: events.body follows. Sends "100 Continue" first where the client waits for it. */
 void hx_stream_read(hx_stream *stream);

@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* Small pieces gather up to here behind a head. */
 #define CORK_BYTES 1024u
@@ -391,6 +392,19 @@ void hx_stream_resume(hx_stream *stream)
     hx_own_stream *mine = own(stream);
     mine->paused = false;
     if (mine->conn) hx_conn_kick(mine->conn);
+}
+
+bool hx_stream_peer_user(hx_stream *stream, uint32_t *uid, int32_t *pid)
+{
+    const hx_conn *conn = own(stream)->conn;
+    struct ucred who;
+    socklen_t len = sizeof who;
+    uv_os_fd_t descriptor;
+    if (!conn || conn->is_tcp || conn->lost || uv_fileno(&conn->uv.handle, &descriptor) != 0) return false;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0) return false;
+    *uid = who.uid;
+    *pid = who.pid;
+    return true;
 }
 
 void hx_stream_release(hx_stream *stream)

@@ -10,6 +10,7 @@
  *     DIR/NNNNNNNN.hint  what a segment leaves in the index
  *     DIR/NNNNNNNN.audit what is kept of a segment that was dropped
  *     DIR/damaged/       segments as they were before a repair
+ *     DIR/admin.sock     where the daemon answers its operators, by default; not the store's
  *     DIR/….new          a file in the making; a start removes it */
 #include "store/journal_open.h"
 
@@ -52,7 +53,7 @@ bool hx_open_damaged(hx_opening *o, uint32_t segment, uint64_t offset, const cha
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"FORMAT", "lock", "secret", "damaged", "lost+found", ".", ".."};
+    static const char *const names[] = {"FORMAT", "lock", "secret", "damaged", "admin.sock", "lost+found", ".", ".."};
     static const char *const suffixes[] = {".seg", ".hint", ".audit"};
     uint32_t number;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
