@@ -515,7 +515,7 @@ static void forget(hx_journal *j, hx_store_call *call)
     hx_record record;
     if (!hx_journal_read(j, &s.entry, &arena, &record)) /* damaged: an operator may well want to be rid of it */
         record = (hx_record){.op = call->op, .epoch = s.epoch, .state = s.state};
-    bool written = rewrite(j, &record, HX_ABSENT, HX_LIT("forgotten"));
+    bool written = rewrite(j, &record, HX_ABSENT, call->reason);
     hx_arena_free(&arena);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
@@ -567,6 +567,8 @@ static void handle(hx_journal *j, uintptr_t mail)
         call->own.data[HX_OWN_NEXT] = j->sweep.waiting;
         j->sweep.waiting = call;
         break;
+    case HX_STORE_LIST:
+    case HX_STORE_HISTORY: hx_journal_end_call(call, HX_STORE_UNAVAILABLE); break;
     }
 }
 

@@ -3,7 +3,9 @@
  * restart forgets everything (it is for tests, and says so). Other backends are compared with it step by step.
  *
  * A version of a record is kept as its encoded bytes in a counted block that never changes: whoever shall see it, also
- * later and on another thread, holds a reference and makes a copy in an arena of its own. */
+ * later and on another thread, holds a reference and makes a copy in an arena of its own.
+ *
+ * Lists go by the bytes of the operations, so that a cursor means the same whatever changes meanwhile. */
 #include "store/store.h"
 
 #include "base/check.h"
@@ -30,10 +32,14 @@ typedef struct {
     unsigned watcher_count;
 } operation;
 
+#define HISTORY_MAX 4096u
+
 typedef struct {
     hx_store store;
     pthread_mutex_t mutex;
     hx_map *operations;
+    version *history[HISTORY_MAX]; /* the latest of all operations, without answers: by number, modulo */
+    uint64_t history_count;
     uint64_t epoch;
     hx_store_counts counts;
     unsigned waiters_per_op_max, waiters_max;
@@ -107,9 +113,17 @@ static void finish(hx_store_call *call, hx_store_result result, version *v, hx_s
 
 static hx_state state_at(const operation *o, hx_ms now)
 {
-    if (o->state != HX_COMPLETED && o->state != HX_FAILED) return o->state;
-    if (!hx_store_lapsed(o->expires_at, now)) return o->state;
-    return hx_store_lapsed(o->tombstone_until, now) ? HX_ABSENT : HX_EXPIRED;
+    hx_record times = {.state = o->state, .expires_at = o->expires_at, .tombstone_until = o->tombstone_until};
+    return hx_store_state_at(&times, now);
+}
+
+static void remember(memory *m, const hx_record *record)
+{
+    hx_record bare = *record;
+    bare.answer.headers = bare.answer.body = HX_EMPTY;
+    version **place = &m->history[m->history_count++ % HISTORY_MAX];
+    drop(*place);
+    *place = version_of(&bare);
 }
 
 static uint64_t *counter(memory *m, hx_state state)
@@ -159,6 +173,7 @@ static void become(memory *m, operation *o, const hx_record *record)
     ++*counter(m, o->state);
     if (o->state == HX_UNKNOWN) m->counts.unknown++;
     m->counts.commits++;
+    remember(m, record);
 }
 
 static void tell_watchers(memory *m, operation *o, version *v, hx_state state)
@@ -211,6 +226,7 @@ static void settle(memory *m, hx_store_call *call, hx_ms now)
         tell_watchers(m, o, last_words, HX_ABSENT);
         drop(last_words);
         forget(m, o);
+        remember(m, call->record);
         m->counts.commits++;
     } else {
         become(m, o, call->record);
@@ -252,22 +268,32 @@ static void forget_by_word(memory *m, hx_store_call *call, hx_ms now)
         refuse_stale(m, call, o, now);
         return;
     }
+    hx_arena arena = {0};
+    hx_record record;
+    show(o->version, HX_ABSENT, 0, &arena, &record);
+    record.from_state = state_at(o, now);
+    record.changed_at = now;
+    record.expires_at = record.tombstone_until = 0;
+    record.reason = call->reason;
     forget(m, o);
+    remember(m, &record);
+    hx_arena_free(&arena);
     m->counts.commits++;
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }
 
-static void lapse(memory *m, operation *o, hx_ms now)
+/* A lease or a lifetime is over. */
+static void lapse(memory *m, operation *o, hx_state to, hx_slice reason, hx_ms now)
 {
     hx_arena arena = {0};
     hx_record record;
-    show(o->version, HX_UNKNOWN, 0, &arena, &record);
-    record.from_state = HX_PROCESSING;
+    show(o->version, to, 0, &arena, &record);
+    record.from_state = o->state;
     record.changed_at = now;
     record.lease_until = 0;
-    record.reason = HX_LIT("lease");
+    record.reason = reason;
     become(m, o, &record);
-    tell_watchers(m, o, o->version, HX_UNKNOWN);
+    tell_watchers(m, o, o->version, to);
     hx_arena_free(&arena);
 }
 
@@ -277,7 +303,7 @@ static bool find_lapsed(memory *m, hx_ms now, operation **out)
     void *value;
     for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);) {
         *out = value;
-        if (state_at(*out, now) == HX_ABSENT) return true;
+        if (state_at(*out, now) != (*out)->state) return true;
         if ((*out)->state == HX_PROCESSING && (*out)->lease_until > 0 && now >= (*out)->lease_until) return true;
     }
     return false;
@@ -288,11 +314,79 @@ static void sweep(memory *m, hx_store_call *call, hx_ms now)
     uint64_t before = m->counts.cleaned;
     for (operation *o; find_lapsed(m, now, &o);) {
         if (o->state == HX_PROCESSING)
-            lapse(m, o, now);
+            lapse(m, o, HX_UNKNOWN, HX_LIT("lease"), now);
+        else if (state_at(o, now) == HX_EXPIRED)
+            lapse(m, o, HX_EXPIRED, HX_LIT("lifetime"), now);
         else
             (void)standing(m, &o->op, now);
     }
     call->count = m->counts.cleaned - before;
+    finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+}
+
+static uint64_t rank_of(const hx_op *op)
+{
+    uint64_t rank = 0;
+    for (size_t i = 0; i < sizeof rank; i++) rank = rank << 8 | op->bytes[i];
+    return rank;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const operation *const *one = a, *const *other = b;
+    return memcmp(&(*one)->op, &(*other)->op, sizeof(hx_op));
+}
+
+/* The record as it stands, in the version's own bytes; false: absent by now, or not wanted. */
+static bool wanted(const operation *o, const hx_store_page *page, hx_ms now, hx_record *out)
+{
+    hx_record_error error = hx_record_decode((hx_slice){o->version->bytes, o->version->len}, out);
+    HX_CHECK(error == HX_RECORD_OK);
+    out->state = state_at(o, now);
+    if (out->state == HX_PROCESSING) out->lease_until = o->lease_until;
+    if (out->state == HX_EXPIRED) out->answer = (hx_answer){0};
+    return out->state != HX_ABSENT && hx_store_page_wants(page, out);
+}
+
+static void list(memory *m, hx_store_call *call, hx_ms now)
+{
+    hx_store_page *page = call->page;
+    size_t count = 0;
+    const operation **all = malloc((hx_map_count(m->operations) + 1) * sizeof(operation *));
+    if (!all) hx_fatal(HX_EXIT_BUG, "out of memory");
+    hx_slice key;
+    void *value;
+    hx_record record;
+    for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);)
+        if (rank_of(&((operation *)value)->op) >= page->cursor && wanted(value, page, now, &record))
+            all[count++] = value;
+    qsort(all, count, sizeof(operation *), by_rank);
+    page->more = count > page->records_max;
+    page->cursor = page->more ? rank_of(&all[page->records_max]->op) : 0;
+    for (size_t i = 0; i < count && i < page->records_max; i++)
+        if (wanted(all[i], page, now, &record)) hx_store_page_add(page, call->arena, &record);
+    free(all);
+    finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+}
+
+static void history(memory *m, hx_store_call *call)
+{
+    hx_store_page *page = call->page;
+    uint64_t first = m->history_count > HISTORY_MAX ? m->history_count - HISTORY_MAX : 0;
+    if (page->cursor > first) first = page->cursor;
+    page->cursor = 0;
+    for (uint64_t i = first; i < m->history_count && !page->more; i++) {
+        const version *v = m->history[i % HISTORY_MAX];
+        hx_record record;
+        hx_record_error error = hx_record_decode((hx_slice){v->bytes, v->len}, &record);
+        HX_CHECK(error == HX_RECORD_OK);
+        if (!hx_op_eq(&record.op, &call->op)) continue;
+        page->more = page->count == page->records_max;
+        if (page->more)
+            page->cursor = i;
+        else
+            hx_store_page_add(page, call->arena, &record);
+    }
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }
 
@@ -310,6 +404,8 @@ static void memory_submit(hx_store *store, hx_store_call *call)
     case HX_STORE_WATCH: watch(m, call, now); break;
     case HX_STORE_FORGET: forget_by_word(m, call, now); break;
     case HX_STORE_SWEEP: sweep(m, call, now); break;
+    case HX_STORE_LIST: list(m, call, now); break;
+    case HX_STORE_HISTORY: history(m, call); break;
     }
     pthread_mutex_unlock(&m->mutex);
 }
@@ -366,6 +462,7 @@ static void memory_close(hx_store *store)
         drop(o->version);
         free(o);
     }
+    for (size_t i = 0; i < HISTORY_MAX; i++) drop(m->history[i]);
     hx_map_free(&m->operations);
     pthread_mutex_destroy(&m->mutex);
     free(m);

@@ -5,6 +5,7 @@
 #include "base/check.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void submit(hx_store *store, hx_store_call *call, hx_store_verb verb, const hx_op *op, uint64_t epoch)
 {
@@ -44,9 +45,69 @@ void hx_store_watch(hx_store *store, hx_store_call *call, const hx_op *op, uint6
     submit(store, call, HX_STORE_WATCH, op, epoch);
 }
 
-void hx_store_forget(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch)
+/* As much of it as a record has room for, with no character cut in two. */
+static hx_slice cut_reason(hx_slice reason)
 {
+    if (reason.len <= HX_RECORD_TEXT_MAX) return reason;
+    size_t len = HX_RECORD_TEXT_MAX;
+    while (len > 0 && ((unsigned char)reason.ptr[len] & 0xc0) == 0x80) len--;
+    return hx_slice_first(reason, len);
+}
+
+void hx_store_forget(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch, hx_slice reason)
+{
+    call->reason = reason.len > 0 ? cut_reason(reason) : HX_LIT("forgotten");
     submit(store, call, HX_STORE_FORGET, op, epoch);
+}
+
+static void submit_page(hx_store *store, hx_store_call *call, hx_store_verb verb, const hx_op *op, hx_store_page *page)
+{
+    HX_CHECK(page->records_max > 0 && page->records_max <= HX_STORE_PAGE_MAX);
+    page->records = NULL;
+    page->count = 0;
+    page->more = false;
+    call->page = page;
+    submit(store, call, verb, op, 0);
+}
+
+void hx_store_list(hx_store *store, hx_store_call *call, hx_store_page *page)
+{
+    submit_page(store, call, HX_STORE_LIST, NULL, page);
+}
+
+void hx_store_history(hx_store *store, hx_store_call *call, const hx_op *op, hx_store_page *page)
+{
+    submit_page(store, call, HX_STORE_HISTORY, op, page);
+}
+
+bool hx_store_page_wants(const hx_store_page *page, const hx_record *record)
+{
+    if (page->states != 0 && !(page->states >> record->state & 1)) return false;
+    if (page->route.len > 0 && !hx_slice_eq(record->route, page->route)) return false;
+    if (page->reason.len > 0 && !hx_slice_starts(record->reason, page->reason)) return false;
+    if (record->changed_at < page->changed_from) return false;
+    if (page->changed_before > 0 && record->changed_at >= page->changed_before) return false;
+    return !page->has_key || memcmp(&record->key, &page->key, sizeof page->key) == 0;
+}
+
+void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *record)
+{
+    HX_CHECK(page->count < page->records_max);
+    if (!page->records) page->records = hx_arena_alloc(arena, page->records_max * sizeof *page->records);
+    hx_record *to = &page->records[page->count++];
+    *to = *record;
+    to->route = hx_arena_copy(arena, record->route);
+    to->correlation = hx_arena_copy(arena, record->correlation);
+    to->reason = hx_arena_copy(arena, record->reason);
+    to->result = hx_arena_copy(arena, record->result);
+    to->answer.headers = to->answer.body = HX_EMPTY;
+}
+
+hx_state hx_store_state_at(const hx_record *record, hx_ms now)
+{
+    bool ended = record->state == HX_COMPLETED || record->state == HX_FAILED;
+    if (record->state != HX_EXPIRED && !(ended && hx_store_lapsed(record->expires_at, now))) return record->state;
+    return hx_store_lapsed(record->tombstone_until, now) ? HX_ABSENT : HX_EXPIRED;
 }
 
 void hx_store_sweep(hx_store *store, hx_store_call *call)

@@ -44,18 +44,42 @@ typedef enum {
     HX_STORE_WATCH,
     HX_STORE_FORGET,
     HX_STORE_SWEEP,
+    HX_STORE_LIST,
+    HX_STORE_HISTORY,
 } hx_store_verb;
+
+/* For operators: a page of records. What is zero or empty in the filter leaves nothing out. */
+typedef struct {
+    /* given by the caller */
+    unsigned states; /* bits: 1u << HX_UNKNOWN and so on */
+    hx_slice route;
+    hx_slice reason;    /* how the reason begins */
+    hx_ms changed_from; /* from then on */
+    hx_ms changed_before;
+    hx_digest key; /* the MAC of a clear key */
+    bool has_key;
+    unsigned records_max; /* 1 to HX_STORE_PAGE_MAX */
+    uint64_t cursor;      /* 0 for the first page; given back for the next, good until the store is closed */
+    /* given back, in the call's arena */
+    hx_record *records; /* without the headers and bodies of their answers */
+    size_t count;
+    bool more; /* there may be */
+} hx_store_page;
+
+#define HX_STORE_PAGE_MAX 1000u
 
 /* One asynchronous call, embedded in whatever made it. Zero it, then use one of the functions below. */
 typedef struct hx_store_call {
     /* given by the caller */
     hx_store_verb verb;
     hx_loop *loop;
-    hx_arena *arena;   /* where the bytes of `found` go; belongs to the loop's thread */
-    hx_record *record; /* claim, settle: what to write. Not changed until done, but for the epoch, which claim sets */
-    hx_op op;          /* renew, watch, forget */
-    uint64_t epoch;    /* renew, watch, forget; in a claim: the unknown epoch to take over, 0 for none */
-    hx_ms lease_until; /* renew */
+    hx_arena *arena;     /* where the bytes of `found` go; belongs to the loop's thread */
+    hx_record *record;   /* claim, settle: what to write. Not changed until done, but for the epoch, which claim sets */
+    hx_op op;            /* renew, watch, forget, history */
+    uint64_t epoch;      /* renew, watch, forget; in a claim: the unknown epoch to take over, 0 for none */
+    hx_ms lease_until;   /* renew */
+    hx_slice reason;     /* forget */
+    hx_store_page *page; /* list, history */
     void (*done)(struct hx_store_call *call);
     /* given back */
     hx_store_result result;
@@ -81,8 +105,16 @@ void hx_store_settle(hx_store *store, hx_store_call *call, hx_record *record);
 void hx_store_renew(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch, hx_ms lease_until);
 /* Ends when the operation has left processing in `epoch`; `found` is what it became. */
 void hx_store_watch(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch);
-/* Removes a record by an operator's word, whatever its state, if it carries `epoch` (0: any) and isn't processing. */
-void hx_store_forget(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch);
+/* Removes a record by an operator's word, whatever its state, if it carries `epoch` (0: any) and isn't processing.
+ * `reason` says who and why, and lives until done. */
+void hx_store_forget(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch, hx_slice reason);
+/* The operations that the filter of `page` leaves in, in no particular order. A list is not a snapshot: what changes
+ * meanwhile may be missing or come in either state, never twice in one list. Both this and a history work in small
+ * steps on the caller's loop, and read from disk there: call them from a loop on which no request waits. */
+void hx_store_list(hx_store *store, hx_store_call *call, hx_store_page *page);
+/* Every version of one operation's record that is still on disk, oldest first, whether the operation still stands or
+ * not. Of the filter nothing but records_max and cursor is looked at. It may read the whole log. */
+void hx_store_history(hx_store *store, hx_store_call *call, const hx_op *op, hx_store_page *page);
 /* Cleans what has expired, in small steps, and turns lapsed leases into unknown. count says how many it cleaned. */
 void hx_store_sweep(hx_store *store, hx_store_call *call);
 /* Ends a watch early: its completion fires soon, CANCELLED, or with its result if that came first. */
@@ -165,6 +197,14 @@ static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
 {
     return now >= (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
 }
+
+/* What stands there at `now`, if this is the newest record: an outcome whose lifetime is over is expired as long as its
+ * tombstone is kept, and then absent. */
+hx_state hx_store_state_at(const hx_record *record, hx_ms now);
+/* Whether the filter leaves the record in. */
+bool hx_store_page_wants(const hx_store_page *page, const hx_record *record);
+/* Adds a copy; there must be room. */
+void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *record);
 
 hx_store *hx_memory_open(const hx_store_options *options);
 hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);

@@ -166,7 +166,7 @@ hx_store_result forget(bench *b, hx_op op, uint64_t epoch, hx_record *found)
 {
     waited w;
     wait_start(b, &w);
-    hx_store_forget(b->store, &w.call, &op, epoch);
+    hx_store_forget(b->store, &w.call, &op, epoch, HX_LIT("by hand"));
     wait_for(b, &w);
     if (found) *found = w.call.found;
     return w.call.result;

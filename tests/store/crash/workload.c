@@ -243,7 +243,7 @@ static void ask(uint32_t op, change c)
         hx_store_settle(store, &s->call, &s->record);
         break;
     case HX_STORE_RENEW: hx_store_renew(store, &s->call, &name, c.epoch, c.lease_until); break;
-    default: hx_store_forget(store, &s->call, &name, c.epoch); break;
+    default: hx_store_forget(store, &s->call, &name, c.epoch, HX_LIT("by hand")); break;
     }
 }
 
