@@ -90,6 +90,17 @@ const char *hx_address_check_listen(hx_slice text, hx_arena *arena)
     return wrong;
 }
 
+const char *hx_address_check_admin(hx_slice text, hx_arena *arena)
+{
+    if (hx_slice_starts(text, HX_LIT("unix:"))) return check_socket(hx_slice_from(text, 5), arena);
+    const char *wrong = hx_arena_printf(arena,
+                                        "must be a unix socket such as unix:/run/hapax/admin.sock, or off, not %s",
+                                        hx_quoted(arena, text))
+                            .ptr;
+    if (text.len == 0 || text.ptr[0] != '/') return wrong;
+    return hx_arena_printf(arena, "%s, did you mean \"unix:%.*s\"?", wrong, HX_FMT(text)).ptr;
+}
+
 const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *url)
 {
     *url = text;

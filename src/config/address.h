@@ -8,6 +8,8 @@
 
 /* "127.0.0.1:8080", "[::1]:8080", "unix:/run/hapax.sock" */
 const char *hx_address_check_listen(hx_slice text, hx_arena *arena);
+/* "unix:/run/hapax/admin.sock" */
+const char *hx_address_check_admin(hx_slice text, hx_arena *arena);
 /* "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". *url is without the slash at
  * the end that people copy along. */
 const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *url);

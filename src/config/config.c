@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a tree to a configuration. Every option is read on its own, so that one mistake hides no other; what depends on
  * several (a lifetime against its lease, a route against those before it) is checked where all of them were read.
- * routes.c reads routes. */
+ * routes.c reads routes, and outcomes.c what they say of their answers. */
 #include "config/config.h"
 
 #include "base/check.h"
@@ -141,6 +141,20 @@ static void read_store(hx_loader *loader, const hx_option *option, const hx_yaml
         loader->config->store = store;
 }
 
+static void read_admin(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    hx_config *config = loader->config;
+    hx_slice address;
+    if (!hx_loader_text(loader, option, node, &address)) return;
+    config->admin_off = hx_slice_eq(address, HX_LIT("off"));
+    if (config->admin_off) return;
+    const char *wrong = hx_address_check_admin(address, &config->arena);
+    if (wrong)
+        hx_loader_wrong(loader, node, option->name, wrong);
+    else
+        config->admin_listen = address;
+}
+
 static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
 {
     hx_slice *text = NULL;
@@ -158,11 +172,22 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_STORE: read_store(loader, option, node); break;
     case HX_OPTION_LISTEN: read_listen(loader, option, node); break;
     case HX_OPTION_UPSTREAMS: read_upstreams(loader, option, node); break;
-    case HX_OPTION_LIMITS: hx_loader_numbers(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
+    case HX_OPTION_SOCKET: read_admin(loader, option, node); break;
+    case HX_OPTION_ADMIN: hx_loader_map(loader, option, node, HX_PLACE_ADMIN, owner); break;
+    case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
     case HX_OPTION_UPSTREAM:
     case HX_OPTION_MATCH:
     case HX_OPTION_PRINCIPALS:
     case HX_OPTION_KEY: hx_route_option(loader, option, node, owner); break;
+    case HX_OPTION_RETRY:
+    case HX_OPTION_PROBE:
+    case HX_OPTION_FOUND:
+    case HX_OPTION_ANSWER:
+    case HX_OPTION_DUPLICATE:
+    case HX_OPTION_REQUEST:
+    case HX_OPTION_POINTER: hx_outcome_option(loader, option, node, owner); break;
+    case HX_OPTION_OUTCOMES:
+    case HX_OPTION_STATUSES: break; /* once the route was read: hx_outcomes_read */
     case HX_OPTION_DEFAULTS:
     case HX_OPTION_ROUTES: break; /* after everything else: hx_routes_read */
     }
@@ -206,14 +231,18 @@ void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place pl
     }
 }
 
-void hx_loader_numbers(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place,
-                       void *owner)
+void hx_loader_map(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place, void *owner)
 {
-    if (!hx_loader_is(loader, option, node, HX_YAML_MAP)) return;
-    for (const hx_yaml *value = node->first; value; value = value->next) {
-        const hx_option *number = known(loader, value->key, place);
-        if (number) read_number(loader, number, value, owner);
-    }
+    if (hx_loader_is(loader, option, node, HX_YAML_MAP)) hx_loader_options(loader, node, place, false, owner);
+}
+
+bool hx_loader_is_well(hx_loader *loader, const hx_yaml *map, hx_option_place place, const char *name)
+{
+    const hx_yaml *value = hx_yaml_get(map, name);
+    uint64_t ignored = 0;
+    return !value ||
+           (value->kind == HX_YAML_TEXT && !value->is_null && !value->refused &&
+            !hx_option_read(hx_option_find(place, hx_slice_of(name)), value->text, &loader->config->arena, &ignored));
 }
 
 static unsigned processors(void)
@@ -330,6 +359,7 @@ static hx_config *new_config(const char *name, const hx_config_overrides *flags)
     config->listen = hx_arena_alloc(&config->arena, HX_LISTEN_MAX * sizeof *config->listen);
     config->upstreams = hx_arena_alloc(&config->arena, HX_UPSTREAMS_MAX * sizeof *config->upstreams);
     config->store = HX_EMPTY;
+    config->admin_listen = HX_EMPTY;
     hx_option_defaults(HX_PLACE_TOP, config);
     hx_option_defaults(HX_PLACE_LIMITS, &config->limits);
     config->workers = processors();

@@ -46,7 +46,9 @@ typedef struct {
     hx_config_upstream *upstreams; /* hx_policy.upstream is an index here; what matches no route goes to
                                     * policies.defaults.upstream */
     size_t upstream_count;
-    hx_slice store; /* "journal:DIR" or "memory:" */
+    hx_slice store;        /* "journal:DIR" or "memory:" */
+    hx_slice admin_listen; /* "unix:/run/hapax/admin.sock"; empty when not given */
+    bool admin_off;        /* `admin: {listen: off}`: there shall be none */
     uint32_t workers;
     bool require_key; /* the same as policies.require_key */
     bool dev;         /* short keys, readable logs, released 5xx: every answer says so */

@@ -10,18 +10,18 @@
 #define HX_PIB ((uint64_t)1 << 50)
 #define RELOAD HX_OPTION_RELOAD
 #define ALONE HX_OPTION_ALONE
-#define OWNER_TOP hx_config
-#define OWNER_LIMITS hx_limits
-#define OWNER_ROUTE hx_policy
-#define OWNER_KEY hx_key_rules
+
+#define X(place, owner, home, title) typedef owner owner_##place;
+HX_OPTION_PLACES(X)
+#undef X
 
 static const hx_option options[] = {
 #define X(place_, name_, type_, field_, low_, high_, words_, default_, flags_, text_)                                  \
     {.place = HX_PLACE_##place_,                                                                                       \
      .name = #name_,                                                                                                   \
      .type = HX_OPTION_##type_,                                                                                        \
-     .offset = offsetof(OWNER_##place_, field_),                                                                       \
-     .bytes = sizeof(((OWNER_##place_ *)0)->field_),                                                                   \
+     .offset = offsetof(owner_##place_, field_),                                                                       \
+     .bytes = sizeof(((owner_##place_ *)0)->field_),                                                                   \
      .low = (low_),                                                                                                    \
      .high = (high_),                                                                                                  \
      .words = (words_),                                                                                                \
@@ -64,10 +64,9 @@ static const char *name_at(size_t i, const void *place)
 const char *hx_option_hint(hx_option_place place, hx_slice name, hx_arena *arena)
 {
     static const char *const homes[] = {
-        [HX_PLACE_TOP] = "at the top of the file",
-        [HX_PLACE_LIMITS] = "under \"limits\"",
-        [HX_PLACE_ROUTE] = "in a route or under \"defaults\"",
-        [HX_PLACE_KEY] = "under \"key\"",
+#define X(place, owner, home, title) home,
+        HX_OPTION_PLACES(X)
+#undef X
     };
     for (size_t i = 0; i < COUNT; i++)
         if (options[i].place != place && hx_slice_eq(hx_slice_of(options[i].name), name))
@@ -96,8 +95,9 @@ static const char *write_words(const char *words, hx_arena *arena)
     hx_buf out;
     hx_buf_init(&out, arena, 256);
     hx_slice rest = hx_slice_of(words), word;
-    for (bool first = true; hx_slice_next(&rest, '|', &word); first = false) {
-        if (!first) hx_buf_puts(&out, rest.ptr ? ", " : " or ");
+    while (hx_slice_next(&rest, '|', &word)) {
+        if (word.len == 0) continue;
+        if (out.len > 0) hx_buf_puts(&out, rest.ptr ? ", " : " or ");
         hx_buf_put(&out, word);
     }
     return hx_arena_terminated(arena, hx_buf_slice(&out));
@@ -122,9 +122,20 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
         return "must be a URL such as http://127.0.0.1:3000 or unix:/run/app.sock, or a map of names to URLs";
     case HX_OPTION_UPSTREAM: return "must be the name of an upstream";
     case HX_OPTION_MATCH: return "must be methods and a path, such as POST /refunds";
+    case HX_OPTION_REQUEST: return "must be GET or HEAD and a path, such as GET /refunds?idempotency_key={key}";
+    case HX_OPTION_POINTER: return "must be a JSON pointer such as /data/0";
+    case HX_OPTION_SOCKET: return "must be a unix socket such as unix:/run/hapax/admin.sock, or off";
+    case HX_OPTION_OUTCOMES: return "must be a map of statuses to words, such as {\"302\": release}";
+    case HX_OPTION_STATUSES: return "must be a list of statuses, such as [429, 503]";
     case HX_OPTION_PRINCIPALS: return "must be a list of authorization, header:NAME and cookie:NAME";
+    case HX_OPTION_ADMIN:
     case HX_OPTION_LIMITS:
     case HX_OPTION_KEY:
+    case HX_OPTION_RETRY:
+    case HX_OPTION_PROBE:
+    case HX_OPTION_FOUND:
+    case HX_OPTION_ANSWER:
+    case HX_OPTION_DUPLICATE:
     case HX_OPTION_DEFAULTS: return "must be a map of options";
     case HX_OPTION_ROUTES: return "must be a list of routes";
     }
@@ -152,18 +163,37 @@ static const char *word_at(size_t i, const void *list)
     return ((const word_list *)list)->words[i];
 }
 
+/* Words that the contract has and that can't be written here. */
+static const char *out_of_place(const hx_option *option, hx_slice text)
+{
+    static const struct {
+        const char *option, *word, *why;
+    } rows[] = {
+        {"class", "webhook", "must be user, background or scheduled on a route: \"webhook\" is for deliveries only"},
+        {"guarantee", "transactional",
+         "must be none, atomic or idempotent: \"transactional\" needs a PostgreSQL store, which this version doesn't "
+         "have"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(rows[i].option, option->name) == 0 && hx_slice_eq(hx_slice_of(rows[i].word), text))
+            return rows[i].why;
+    return NULL;
+}
+
 static const char *read_word(const hx_option *option, hx_slice text, hx_arena *arena, uint64_t *value)
 {
     word_list list = {0};
     hx_slice rest = hx_slice_of(option->words), word;
     while (hx_slice_next(&rest, '|', &word)) {
-        if (hx_slice_eq(word, text)) {
+        if (word.len > 0 && hx_slice_eq(word, text)) {
             *value = list.count;
             return NULL;
         }
         HX_CHECK(list.count < sizeof list.words / sizeof list.words[0]);
-        list.words[list.count++] = hx_arena_terminated(arena, word);
+        list.words[list.count++] = word.len > 0 ? hx_arena_terminated(arena, word) : NULL;
     }
+    const char *why = out_of_place(option, text);
+    if (why) return why;
     const char *nearest = hx_nearest(text, list.count, word_at, &list), *wrong = unlike(option, text, arena);
     return nearest ? hx_arena_printf(arena, "%s, did you mean \"%s\"?", wrong, nearest).ptr : wrong;
 }
@@ -269,14 +299,10 @@ static const char *type_text(const hx_option *option, hx_arena *arena)
 
 void hx_options_reference(hx_buf *out)
 {
-    static const struct {
-        hx_option_place place;
-        const char *title, *text;
-    } sections[] = {
-        {HX_PLACE_TOP, "At the top of the file", NULL},
-        {HX_PLACE_LIMITS, "Under `limits`", NULL},
-        {HX_PLACE_ROUTE, "In a route, and under `defaults`", "Under `defaults` all of them but `name` and `match`."},
-        {HX_PLACE_KEY, "Under `key`, in a route or in `defaults`", NULL},
+    static const char *const titles[] = {
+#define X(place, owner, home, title) title,
+        HX_OPTION_PLACES(X)
+#undef X
     };
     hx_arena arena = {0};
     hx_buf_puts(out, "# Options\n\n"
@@ -284,13 +310,15 @@ void hx_options_reference(hx_buf *out)
                      "Durations have a unit: `500ms`, `10s`, `5m`, `24h`, `7d`. Sizes are bytes, or have one: `512`, "
                      "`512B`, `64KiB`, `8MiB`, `2GiB`. In YAML a value that starts with `{`, and one with `{` in it "
                      "inside `{…}` or `[…]`, needs quotes: `{match: \"POST /refunds/{id}\"}`.\n");
-    for (size_t s = 0; s < sizeof sections / sizeof sections[0]; s++) {
-        hx_buf_puts(out, hx_arena_printf(&arena, "\n## %s\n\n", sections[s].title).ptr);
-        if (sections[s].text) hx_buf_puts(out, hx_arena_printf(&arena, "%s\n\n", sections[s].text).ptr);
+    for (hx_option_place place = 0; place < sizeof titles / sizeof titles[0]; place++) {
+        hx_buf_puts(out, hx_arena_printf(&arena, "\n## %s\n\n", titles[place]).ptr);
+        if (place == HX_PLACE_ROUTE)
+            hx_buf_puts(out, "Under `defaults` all of them but `name` and `match`. A route takes over what it doesn't "
+                             "say itself, below `key`, `retry` and `probe` too.\n\n");
         hx_buf_puts(out, "| option | value | default | meaning |\n|---|---|---|---|\n");
         for (size_t i = 0; i < COUNT; i++) {
             const hx_option *option = &options[i];
-            if (option->place != sections[s].place) continue;
+            if (option->place != place) continue;
             const char *quote = option->fallback ? "`" : "";
             hx_buf_puts(out, hx_arena_printf(&arena, "| `%s` | %s | %s%s%s | %s |\n", option->name,
                                              type_text(option, &arena), quote, option->fallback ? option->fallback : "",

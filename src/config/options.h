@@ -5,7 +5,25 @@
 
 #include "config/problems.h"
 
-typedef enum { HX_PLACE_TOP, HX_PLACE_LIMITS, HX_PLACE_ROUTE, HX_PLACE_KEY } hx_option_place;
+/* Where an option may stand: place, the struct that holds its value, where that is, and the reference's title. */
+#define HX_OPTION_PLACES(X)                                                                                            \
+    X(TOP, hx_config, "at the top of the file", "At the top of the file")                                              \
+    X(ADMIN, hx_config, "under \"admin\"", "Under `admin`")                                                            \
+    X(LIMITS, hx_limits, "under \"limits\"", "Under `limits`")                                                         \
+    X(ROUTE, hx_policy, "in a route or under \"defaults\"", "In a route, and under `defaults`")                        \
+    X(KEY, hx_key_rules, "under \"key\"", "Under `key`, in a route or in `defaults`")                                  \
+    X(RETRY, hx_retry_overrides, "under \"retry\"", "Under `retry`, in a route or in `defaults`")                      \
+    X(PROBE, hx_probe, "under \"probe\"", "Under `probe`, in a route or in `defaults`")                                \
+    X(FOUND, hx_probe, "under \"found\" of a \"probe\"", "Under `found` of a `probe`")                                 \
+    X(ANSWER, hx_probe, "under \"answer\" of a \"probe\"", "Under `answer` of a `probe`")                              \
+    X(DUPLICATE, hx_provider_duplicate, "under \"provider_duplicate\"",                                                \
+      "Under `provider_duplicate`, in a route or in `defaults`")
+
+typedef enum {
+#define X(place, ...) HX_PLACE_##place,
+    HX_OPTION_PLACES(X)
+#undef X
+} hx_option_place;
 
 /* Types, and what the reference calls them. Those up to INTEGER are one scalar that becomes one number. */
 #define HX_OPTION_TYPES(X)                                                                                             \
@@ -21,9 +39,20 @@ typedef enum { HX_PLACE_TOP, HX_PLACE_LIMITS, HX_PLACE_ROUTE, HX_PLACE_KEY } hx_
     X(UPSTREAMS, "a URL, or a map")                                                                                    \
     X(UPSTREAM, "a name")                                                                                              \
     X(MATCH, "methods and a path")                                                                                     \
+    X(REQUEST, "a method and a path")                                                                                  \
+    X(POINTER, "a JSON pointer")                                                                                       \
+    X(SOCKET, "a unix socket, or off")                                                                                 \
+    X(OUTCOMES, "a map of statuses to words")                                                                          \
+    X(STATUSES, "a list of statuses")                                                                                  \
     X(PRINCIPALS, "a list")                                                                                            \
+    X(ADMIN, "a map")                                                                                                  \
     X(LIMITS, "a map")                                                                                                 \
     X(KEY, "a map")                                                                                                    \
+    X(RETRY, "a map")                                                                                                  \
+    X(PROBE, "a map")                                                                                                  \
+    X(FOUND, "a map")                                                                                                  \
+    X(ANSWER, "a map")                                                                                                 \
+    X(DUPLICATE, "a map")                                                                                              \
     X(DEFAULTS, "a map")                                                                                               \
     X(ROUTES, "a list of maps")
 
@@ -39,7 +68,7 @@ typedef struct {
     const char *name;
     hx_option_place place;
     hx_option_type type;
-    size_t offset; /* in hx_config, hx_limits, hx_policy or hx_key_rules, by its place */
+    size_t offset; /* in the struct of its place */
     size_t bytes;
     uint64_t low, high;
     const char *words; /* "replay|reject|noop" */

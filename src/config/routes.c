@@ -107,22 +107,13 @@ static void read_match(hx_loader *loader, const hx_option *option, const hx_yaml
     }
 }
 
-/* Whether the option is not there, or was read: then what follows from it can be judged. */
-static bool is_well(hx_loader *loader, const hx_yaml *node, hx_option_place place, const char *name)
-{
-    const hx_yaml *value = hx_yaml_get(node, name);
-    uint64_t ignored = 0;
-    return !value ||
-           (value->kind == HX_YAML_TEXT && !value->is_null && !value->refused &&
-            !hx_option_read(hx_option_find(place, hx_slice_of(name)), value->text, &loader->config->arena, &ignored));
-}
-
 static void read_key(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_key_rules *key = &policy->key;
-    hx_loader_numbers(loader, option, node, HX_PLACE_KEY, key);
-    if (!is_well(loader, node, HX_PLACE_KEY, "min") || !is_well(loader, node, HX_PLACE_KEY, "max") ||
-        !is_well(loader, node, HX_PLACE_KEY, "format"))
+    hx_loader_map(loader, option, node, HX_PLACE_KEY, key);
+    if (!hx_loader_is_well(loader, node, HX_PLACE_KEY, "min") ||
+        !hx_loader_is_well(loader, node, HX_PLACE_KEY, "max") ||
+        !hx_loader_is_well(loader, node, HX_PLACE_KEY, "format"))
         return;
     const hx_yaml *min = hx_yaml_get(node, "min"), *max = hx_yaml_get(node, "max");
     const hx_yaml *at = max ? max : min ? min : node;
@@ -148,20 +139,23 @@ void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *
 /* A key whose answer is gone while its request may still be running would run a second time. */
 static void check_lifetime(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
-    static const char *const names[] = {"lifetime", "lease", "upstream_timeout"};
-    const hx_yaml *at = NULL;
+    static const char *const names[] = {"lifetime", "lease", "upstream_timeout", "class"};
+    const hx_yaml *at = NULL, *retry = hx_yaml_get(node, "retry");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (!is_well(loader, node, HX_PLACE_ROUTE, names[i])) return;
+        if (!hx_loader_is_well(loader, node, HX_PLACE_ROUTE, names[i])) return;
         if (!at) at = hx_yaml_get(node, names[i]);
     }
-    hx_ms least = policy->lease + policy->upstream_timeout;
+    if (!hx_loader_is_well(loader, retry, HX_PLACE_RETRY, "total")) return;
+    if (!at) at = hx_yaml_get(retry, "total");
+    hx_ms least = policy->lease + policy->upstream_timeout + policy->retry.total;
     if (!at || policy->lifetime >= least) return; /* without `at` it was told where the defaults stand */
     const hx_option *option = hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime"));
     hx_arena *arena = &loader->config->arena;
-    hx_problem_at(&loader->problems, at->line, at->column,
-                  "\"lifetime\" must be at least lease + upstream_timeout, which is %s; it is %s",
-                  hx_option_write(option, (uint64_t)least, arena),
-                  hx_option_write(option, (uint64_t)policy->lifetime, arena));
+    hx_problem_at(
+        &loader->problems, at->line, at->column,
+        "\"lifetime\" must be at least lease + upstream_timeout + the total time for retries, which is %s; it "
+        "is %s",
+        hx_option_write(option, (uint64_t)least, arena), hx_option_write(option, (uint64_t)policy->lifetime, arena));
 }
 
 static void check_because(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
@@ -177,6 +171,7 @@ static void read_policy(hx_loader *loader, const hx_yaml *node, bool shared, hx_
 {
     hx_loader_options(loader, node, HX_PLACE_ROUTE, shared, policy);
     if (hx_yaml_get(node, "require")) policy->require_on_put = policy->require;
+    hx_outcomes_read(loader, node, shared, policy);
     check_lifetime(loader, node, policy);
     check_because(loader, node, policy);
     policy->rule_version = hx_policy_version(policy);

@@ -587,7 +587,7 @@ static hx_json_search find_step(hx_slice container, hx_slice token, hx_slice *va
     return container.ptr[0] == '[' ? find_item(container, token, value) : HX_JSON_MISSING;
 }
 
-static bool is_pointer(hx_slice pointer)
+bool hx_json_is_pointer(hx_slice pointer)
 {
     if (pointer.len > 0 && pointer.ptr[0] != '/') return false;
     for (size_t i = 0; i < pointer.len; i++) {
@@ -600,7 +600,7 @@ static bool is_pointer(hx_slice pointer)
 hx_json_search hx_json_find(hx_slice text, hx_slice pointer, hx_slice *raw_value)
 {
     hx_slice value;
-    if (text.len == 0 || !is_pointer(pointer)) return HX_JSON_MALFORMED;
+    if (text.len == 0 || !hx_json_is_pointer(pointer)) return HX_JSON_MALFORMED;
     reader r = {text.ptr, text.ptr + text.len};
     if (!read_value(&r, &value)) return HX_JSON_MALFORMED;
     skip_space(&r);
@@ -619,6 +619,34 @@ hx_json_search hx_json_find(hx_slice text, hx_slice pointer, hx_slice *raw_value
 bool hx_json_pointer(hx_slice text, hx_slice pointer, hx_slice *raw_value)
 {
     return hx_json_find(text, pointer, raw_value) == HX_JSON_FOUND;
+}
+
+static bool string_is(hx_slice literal, hx_slice wanted)
+{
+    hx_slice inside = unquoted(literal);
+    const char *at = inside.ptr, *end = at + inside.len;
+    size_t next = 0;
+    while (at < end) {
+        char bytes[4];
+        size_t count = decode_one(&at, end, bytes);
+        if (wanted.len - next < count || memcmp(bytes, wanted.ptr + next, count) != 0) return false;
+        next += count;
+    }
+    return next == wanted.len;
+}
+
+bool hx_json_value_is(hx_slice raw, hx_slice wanted)
+{
+    if (raw.len == 0) return false;
+    reader r = {raw.ptr, raw.ptr + raw.len};
+    hx_slice literal, number;
+    bool escaped;
+    if (raw.ptr[0] == '"') return read_string(&r, &literal, &escaped) && r.at == r.end && string_is(literal, wanted);
+    if (raw.ptr[0] != '-' && !is_digit(raw.ptr[0]))
+        return read_word(&r, &literal) && r.at == r.end && hx_slice_eq(literal, wanted);
+    if (wanted.len == 0 || !read_number(&r, &literal) || r.at != r.end) return false;
+    reader w = {wanted.ptr, wanted.ptr + wanted.len};
+    return read_number(&w, &number) && w.at == w.end && hx_number_same(literal, number);
 }
 
 bool hx_json_string(hx_slice raw, hx_arena *arena, hx_slice *decoded)

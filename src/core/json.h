@@ -26,6 +26,12 @@ hx_json_search hx_json_find(hx_slice text, hx_slice pointer, hx_slice *raw_value
 /* Whether it was found. */
 bool hx_json_pointer(hx_slice text, hx_slice pointer, hx_slice *raw_value) HX_MUST_USE;
 
+/* Whether it is one by RFC 6901: empty, or begins with a slash, with every ~ followed by 0 or 1. */
+bool hx_json_is_pointer(hx_slice pointer);
+/* Whether a value, as hx_json_pointer() gives it, is what a configuration wrote: a string by its content, a number by
+ * its exact decimal value, true, false and null by their names. Arrays and objects are none. */
+bool hx_json_value_is(hx_slice raw, hx_slice wanted);
+
 /* The UTF-8 bytes of a string literal, quotes included in `raw`. False when it isn't a clean one. Points into `raw`
  * when nothing was escaped. */
 bool hx_json_string(hx_slice raw, hx_arena *arena, hx_slice *decoded) HX_MUST_USE;

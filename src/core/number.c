@@ -130,3 +130,20 @@ bool hx_number_canonical(hx_slice text, hx_buf *out)
     out->len += written;
     return true;
 }
+
+static char next_digit(const char **at)
+{
+    if (**at == '.') (*at)++;
+    return *(*at)++;
+}
+
+bool hx_number_same(hx_slice a, hx_slice b)
+{
+    decimal x, y;
+    if (!read_decimal(a, &x) || !read_decimal(b, &y) || x.digits != y.digits) return false;
+    if (x.digits == 0) return true; /* -0 is 0 */
+    if (x.point != y.point || x.negative != y.negative) return false;
+    for (size_t i = 0; i < x.digits; i++)
+        if (next_digit(&x.at) != next_digit(&y.at)) return false;
+    return true;
+}

@@ -20,4 +20,7 @@ bool hx_number_canonical(hx_slice text, hx_buf *out) HX_MUST_USE;
 
 #define HX_NUMBER_GROWTH_BYTES 24u
 
+/* Whether two such texts are the same decimal number. False when an exponent is out of bounds. */
+bool hx_number_same(hx_slice a, hx_slice b);
+
 #endif

@@ -139,12 +139,15 @@ static const mistake of_routes[] = {
     {UP "routes:\n  - match: POST /a\n  - match: PUT /a\n  - match: PUT,POST /a\n",
      "f:5:12: this route never matches, as route \"PUT /a\" before it takes all of its requests\n"},
     {UP "routes:\n  - {match: POST /a, lifetime: 119s}\n",
-     "f:3:32: \"lifetime\" must be at least lease + upstream_timeout, which is 2m; it is 119s\n"},
+     "f:3:32: \"lifetime\" must be at least lease + upstream_timeout + the total time for retries, which is "
+     "130s; it is 119s\n"},
     {UP "routes:\n  - {match: POST /a, lifetime: 1m, lifetme: 1m, lease: 1s, upstream_timeout: 60s}\n",
-     "f:3:32: \"lifetime\" must be at least lease + upstream_timeout, which is 61s; it is 1m\n"
+     "f:3:32: \"lifetime\" must be at least lease + upstream_timeout + the total time for retries, which is "
+     "71s; it is 1m\n"
      "f:3:36: unknown option \"lifetme\", did you mean \"lifetime\"?\n"},
-    {UP "defaults: {lifetime: 2m}\nroutes:\n  - match: POST /a\n  - {match: POST /b, lease: 61s}\n",
-     "f:5:29: \"lifetime\" must be at least lease + upstream_timeout, which is 121s; it is 2m\n"},
+    {UP "defaults: {lifetime: 130s}\nroutes:\n  - match: POST /a\n  - {match: POST /b, lease: 61s}\n",
+     "f:5:29: \"lifetime\" must be at least lease + upstream_timeout + the total time for retries, which is "
+     "131s; it is 130s\n"},
     {UP "routes:\n  - {match: POST /a, key: {min: 300, max: 10}}\n", "f:3:33: \"min\" must be 1 to 255, not \"300\"\n"},
     {UP "routes:\n  - {match: POST /a, key: {max: 10}}\n", "f:3:33: no key fits: \"min\" is 16, \"max\" is 10\n"},
     {UP "routes:\n  - {match: POST /a, key: {min: 37, format: uuid4}}\n",
