@@ -170,6 +170,7 @@ int hx_daemon_open(const hx_config *config, hx_daemon **out)
     if (code != HX_EXIT_OK) return code;
     daemon->gateway = (hx_gateway){.policies = &config->policies,
                                    .store = daemon->store,
+                                   .worker_count = daemon->worker_count,
                                    .dev = config->dev,
                                    .access_log = config->access_log == HX_ACCESS_LOG_STDERR,
                                    .error_docs = config->error_docs,

@@ -41,6 +41,7 @@
     X(NO_ATTEMPTS, "attempts", "As many attempts as allowed were made.")                                               \
     X(NO_TIME, "total", "The next attempt would begin after the total time for retries.")                              \
     X(NO_PATIENCE, "client_budget", "The next attempt would begin after the client's own time-out.")                   \
+    X(NO_ROOM, "retry_budget", "The upstream's retry budget has no room for another attempt.")                         \
     X(TOLD_LATER, "retry_after", "The upstream asks for more time than there is, which the client is told.")
 
 #define X(id, ...) HX_CLASS_##id,

@@ -328,6 +328,7 @@ static void read_patience(hx_request *r)
     r->patience.span = HX_CLIENT_BUDGET_NONE;
     if (fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 0) return;
     if (hx_client_budget_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->patience)) return;
+    hx_worker_count(r->worker, HX_COUNT_BAD_REQUEST_TIMEOUT);
     hx_log_begin(HX_LOG_WARN, "a client sent an X-Request-Timeout that is not like 1500, 1500ms or 10s; it is ignored");
     hx_log_str("value", hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT));
     hx_log_end();

@@ -5,15 +5,16 @@
 
 #include "base/check.h"
 
-static void fill_record(hx_request *r)
+/* take_over: what an unknown operation is sent again as. */
+static void fill_record(hx_request *r, bool take_over)
 {
     const hx_policy *policy = r->policy;
     hx_ms now = hx_loop_now(r->worker->loop);
     r->record = (hx_record){
         .op = r->op,
         .state = HX_PROCESSING,
-        .from_state = HX_ABSENT,
-        .created_at = now,
+        .from_state = take_over ? HX_UNKNOWN : HX_ABSENT,
+        .created_at = take_over ? r->found.created_at : now,
         .changed_at = now,
         .lease_until = now + policy->lease,
         .owner = hx_store_about(r->worker->gateway->store)->owner,
@@ -22,7 +23,7 @@ static void fill_record(hx_request *r)
         .principal = r->principal,
         .key = hx_request_mac(r, HX_TAG_KEY, r->key),
         .rule_version = policy->rule_version,
-        .attempt = 1,
+        .attempt = take_over && r->found.attempt < UINT16_MAX ? (uint16_t)(r->found.attempt + 1) : 1,
         .route = hx_slice_first(r->route, HX_RECORD_TEXT_MAX),
         .correlation = r->correlation,
         .reason = HX_EMPTY,
@@ -59,15 +60,27 @@ static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
                                              (unsigned)found->answer.status));
 }
 
-static hx_progress submit(hx_request *r)
+static hx_progress submit(hx_request *r, bool take_over)
 {
     if (hx_client_budget_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at) == 0)
         return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
-    fill_record(r);
+    fill_record(r, take_over);
+    r->may_have_happened = take_over;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
-    hx_store_claim(r->worker->gateway->store, &r->call, &r->record, 0);
+    hx_store_claim(r->worker->gateway->store, &r->call, &r->record, take_over ? r->found.epoch : 0);
     return HX_PARKED;
+}
+
+/* Whether there is a way out of unknown that this request may go. Who asks must be the one who asked first: another
+ * credential of the same caller learns nothing here. */
+static hx_progress decide_unknown(hx_request *r)
+{
+    bool is_readable = r->found.created_at != 0;
+    if (!is_readable || !hx_digest_eq(&r->found.proof, &r->claimant.proof)) return hx_request_refuse_unknown(r);
+    if (r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT) return submit(r, true);
+    bool may_probe = r->policy->on_unknown == HX_ON_UNKNOWN_PROBE && r->probe_state == HX_PROBE_NONE;
+    return may_probe ? hx_request_go(r, HX_STEP_probe) : hx_request_refuse_unknown(r);
 }
 
 hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
@@ -75,7 +88,7 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
     hx_decision decision = hx_lifecycle_decide(found, &r->claimant, r->policy->on_duplicate);
     if (found && found != &r->found) r->found = *found;
     switch (decision) {
-    case HX_DECIDE_CLAIM: return submit(r);
+    case HX_DECIDE_CLAIM: return submit(r, false);
     case HX_DECIDE_WAIT: return hx_request_go(r, HX_STEP_wait);
     case HX_DECIDE_REPLAY: return hx_request_go(r, HX_STEP_replay);
     case HX_DECIDE_REJECT:
@@ -88,7 +101,7 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
     case HX_DECIDE_NOT_RETAINED: return refuse_not_retained(r, &r->found);
     case HX_DECIDE_MISMATCH: return hx_request_refuse(r, HX_ERROR_PAYLOAD_MISMATCH, mismatch_detail(r, &r->found));
     case HX_DECIDE_NOT_AUTHORIZED: return hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
-    case HX_DECIDE_UNKNOWN: return hx_request_refuse_unknown(r);
+    case HX_DECIDE_UNKNOWN: return decide_unknown(r);
     case HX_DECIDE_EXPIRED: return hx_request_refuse(r, HX_ERROR_EXPIRED, HX_EMPTY);
     }
     HX_CHECK(!"every decision has a row");
@@ -100,6 +113,7 @@ static hx_progress claim_back(hx_request *r)
     switch (r->call.result) {
     case HX_STORE_OK:
         r->claimed = true;
+        if (r->may_have_happened) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
         hx_worker_keep_lease(r);
         return hx_request_go(r, HX_STEP_forward);
     case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);

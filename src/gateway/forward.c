@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asking the application, once. The claim is durable by now. The answer is collected whole before anything is decided;
- * one that is too large or endless is recorded by its head alone and then handed on.
+/* Asking the application: one attempt. The claim is durable by now. The answer is collected whole before anything is
+ * decided; one that is too large or endless is recorded by its head alone and then handed on.
  * A client that leaves changes nothing here: what was sent is finished and recorded. */
 #include "gateway/request.h"
 
 #include "base/log.h"
+#include "core/retry_after.h"
 
 /* Of a keyed request: its answer must fit every later client. */
 static bool is_withheld_when_keyed(hx_field_id id)
@@ -105,6 +106,40 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
     hx_buf_puts(out, "\r\n");
 }
 
+/* Of the request that a probe asks on behalf of: what describes its body, and its conditions. */
+static bool is_of_the_body(hx_field_id id)
+{
+    switch (id) {
+    case HX_FIELD_CONTENT_TYPE:
+    case HX_FIELD_CONTENT_ENCODING:
+    case HX_FIELD_IF_MATCH:
+    case HX_FIELD_IF_NONE_MATCH:
+    case HX_FIELD_IF_UNMODIFIED_SINCE:
+    case HX_FIELD_IDEMPOTENCY_KEY: return true;
+    default: return false;
+    }
+}
+
+void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf *out)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    hx_buf_put(out, method);
+    hx_buf_puts(out, " ");
+    hx_buf_put(out, target);
+    hx_buf_puts(out, " HTTP/1.1\r\n");
+    if (fields->lines[HX_FIELD_HOST] == 0)
+        hx_field_write(out, HX_LIT("Host"), hx_upstream_host(r->worker->upstreams[r->policy->upstream]));
+    for (size_t i = 0; i < fields->count; i++) {
+        const hx_field *field = &fields->items[i];
+        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field)) continue;
+        if (is_withheld_when_keyed(field->id) || is_of_the_body(field->id)) continue;
+        hx_field_write(out, field->name, field->value);
+    }
+    put_forwarded(r, out);
+    put_trace(r, out);
+    hx_buf_puts(out, "Accept-Encoding: identity\r\n\r\n");
+}
+
 /* Names that are ours to send to clients. */
 static bool is_ours(const hx_field *field)
 {
@@ -150,8 +185,26 @@ static void keep_word(hx_request *r, const hx_fields *fields)
 {
     hx_slice value = hx_fields_get(fields, HX_FIELD_HAPAX_OUTCOME);
     if (fields->lines[HX_FIELD_HAPAX_OUTCOME] == 0) return;
-    if (hx_outcome_word_parse(value, &r->answer_word)) return;
+    if (hx_outcome_word_parse(value, &r->answer_word)) {
+        if (r->answer_word == HX_WORD_RELEASE && r->answer_status < 300)
+            hx_worker_count(r->worker, HX_COUNT_IGNORED_RELEASE);
+        return;
+    }
+    hx_worker_count(r->worker, HX_COUNT_BAD_OUTCOME_WORD);
     hx_log_begin(HX_LOG_WARN, "the application sent a Hapax-Outcome that is none of store, release and unknown");
+    hx_log_str("value", value);
+    hx_log_str("path", r->path);
+    hx_log_end();
+}
+
+static void keep_retry_after(hx_request *r, const hx_fields *fields)
+{
+    if (fields->lines[HX_FIELD_RETRY_AFTER] == 0) return;
+    hx_slice value = hx_fields_get(fields, HX_FIELD_RETRY_AFTER);
+    r->answer_retry_after = hx_retry_after(value, hx_loop_now(r->worker->loop), HX_RETRY_AFTER_MAX);
+    if (r->answer_retry_after != HX_RETRY_AFTER_NONE) return;
+    hx_worker_count(r->worker, HX_COUNT_BAD_RETRY_AFTER);
+    hx_log_begin(HX_LOG_WARN, "the application sent a Retry-After that is neither seconds nor a date; it is ignored");
     hx_log_str("value", value);
     hx_log_str("path", r->path);
     hx_log_end();
@@ -161,7 +214,7 @@ static void keep_head(hx_request *r, const hx_answer_head *head)
 {
     r->answer_status = head->status;
     r->answer_length = head->content_length;
-    r->answer_has_retry_after = head->fields.lines[HX_FIELD_RETRY_AFTER] > 0;
+    keep_retry_after(r, &head->fields);
     keep_word(r, &head->fields);
     r->lines_kept = hx_forward_lines(r, &head->fields, false, false);
     bool has_cookies = head->fields.lines[HX_FIELD_SET_COOKIE] > 0;
@@ -186,7 +239,8 @@ static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
     hx_request *r = exchange->user;
     r->exchange_state = HX_EXCHANGE_ANSWERING;
     keep_head(r, head);
-    hx_buf_init(&r->answer_body, r->arena, (size_t)r->policy->answer_bytes_max);
+    if (!r->answer_body.arena) hx_buf_init(&r->answer_body, r->arena, (size_t)r->policy->answer_bytes_max);
+    r->answer_body.len = 0; /* an earlier attempt's may stand there */
     bool too_large = head->content_length > 0 && (uint64_t)head->content_length > r->policy->answer_bytes_max;
     bool has_body = !exchange->answer_has_no_body && head->status != 204 && head->status != 304;
     if (head->status == 101) {
@@ -214,10 +268,49 @@ static const hx_exchange_events forward_events = {.head = answer_head,
 /* A small body goes behind its head: one piece is cheaper to send than two. */
 #define COPIED_BODY_BYTES 1024u
 
+void hx_forward_expect_answer(hx_request *r)
+{
+    hx_ms now = hx_loop_now(r->worker->loop), timeout = r->policy->upstream_timeout;
+    hx_ms left = hx_client_budget_left(r->patience, now - r->started_at);
+    bool is_shorter = !r->patience_over && left != HX_CLIENT_BUDGET_NONE && left < timeout;
+    r->answer_due = now + timeout;
+    r->timed_out = false;
+    hx_request_start_timer(r, is_shorter ? left : timeout);
+}
+
+bool hx_forward_patience_ends(hx_request *r)
+{
+    return r->timer_rang && !r->patience_over && hx_loop_now(r->worker->loop) < r->answer_due;
+}
+
+hx_progress hx_forward_end_patience(hx_request *r)
+{
+    hx_request_start_timer(r, r->answer_due - hx_loop_now(r->worker->loop));
+    r->patience_over = true;
+    r->resume = r->step;
+    r->retry_after = HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT,
+                             HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
+}
+
+void hx_forward_send(hx_request *r)
+{
+    hx_ms now = hx_loop_now(r->worker->loop);
+    hx_worker_count(r->worker, HX_COUNT_ATTEMPTS);
+    if (r->attempts++ == 0) {
+        r->first_attempt_at = now;
+        hx_budget_request(hx_request_budget(r), now);
+    }
+    r->exchange_state = HX_EXCHANGE_OPEN;
+    r->exchange_cancelled = false;
+    hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
+}
+
 static hx_progress start(hx_request *r)
 {
     hx_buf head;
     hx_slice body = r->fingerprint_input.body;
+    if (r->attempts > 0 && r->record.attempt < UINT16_MAX) r->record.attempt++;
     hx_buf_init(&head, r->arena, 256u * 1024u);
     hx_forward_head(r, true, &head);
     if (body.len <= COPIED_BODY_BYTES) {
@@ -232,33 +325,21 @@ static hx_progress start(hx_request *r)
         .body = body,
         .pooled_idle_max = HX_SECOND, /* a stale keep-alive would be an unknown */
     };
-    r->exchange_state = HX_EXCHANGE_OPEN;
-    hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
-    hx_ms now = hx_loop_now(r->worker->loop);
-    hx_ms left = hx_client_budget_left(r->patience, now - r->started_at);
-    hx_ms timeout = r->policy->upstream_timeout;
-    r->answer_due = now + timeout;
-    hx_request_start_timer(r, left != HX_CLIENT_BUDGET_NONE && left < timeout ? left : timeout);
+    r->answer_retry_after = HX_RETRY_AFTER_NONE;
+    r->answer_word = HX_WORD_NONE;
+    hx_forward_send(r);
+    hx_forward_expect_answer(r);
     return HX_PARKED;
-}
-
-/* The client waits no longer; the operation goes on, and whoever asks next waits for it. */
-static hx_progress end_patience(hx_request *r)
-{
-    hx_request_start_timer(r, r->answer_due - hx_loop_now(r->worker->loop));
-    r->patience_over = true;
-    r->retry_after = HX_SECOND;
-    return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT,
-                             HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
 }
 
 hx_progress hx_step_forward(hx_request *r)
 {
     if (r->exchange_state == HX_EXCHANGE_NONE) return start(r);
-    if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->answer_streamed) return hx_request_go(r, HX_STEP_settle);
+    if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->answer_streamed) return hx_request_go(r, HX_STEP_judge);
     if (!r->timer_rang) return HX_PARKED;
-    if (!r->patience_over && hx_loop_now(r->worker->loop) < r->answer_due) return end_patience(r);
-    if (r->exchange.bytes_sent > 0) return hx_request_go(r, HX_STEP_settle);
+    if (hx_forward_patience_ends(r)) return hx_forward_end_patience(r);
+    r->timed_out = true;
+    if (r->exchange.bytes_sent > 0) return hx_request_go(r, HX_STEP_judge);
     /* Not one byte was sent, and none will be: provably nothing happened. */
     hx_request_call_off(r, HX_UPSTREAM_CONNECT_TIMEOUT);
     return HX_PARKED;

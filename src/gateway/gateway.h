@@ -4,21 +4,32 @@
 #define HX_GATEWAY_GATEWAY_H
 
 #include "config/config.h"
+#include "core/budget.h"
 #include "core/policy.h"
 #include "net/server.h"
 #include "net/upstream.h"
 #include "store/store.h"
 
+#include <stdatomic.h>
+
 /* What all workers share; nothing in it changes while they run. */
 typedef struct {
     const hx_policy_set *policies;
     hx_store *store;
+    unsigned worker_count; /* they share the floor of each upstream's retry budget */
     bool dev;
     bool access_log;
     hx_slice error_docs;  /* the `type` of our errors begins with this */
     uint64_t spool_bytes; /* request bodies above this go to an unlinked file */
     const char *spool_directory;
 } hx_gateway;
+
+typedef enum {
+#define X(id, name, text) HX_COUNT_##id,
+#include "gateway/counts.def"
+#undef X
+    HX_COUNT_END
+} hx_count_id;
 
 /* One thread's part: its loop, its connections to the application, its requests. */
 typedef struct hx_worker {
@@ -34,6 +45,8 @@ typedef struct hx_worker {
         bool known;
     } last;
     hx_upstream *upstreams[HX_UPSTREAMS_MAX];
+    hx_budget budgets[HX_UPSTREAMS_MAX]; /* of retries */
+    _Atomic uint64_t counts[HX_COUNT_END]; /* written by this worker alone, read by any thread */
     hx_link requests;
     uint32_t request_count;
     struct {
@@ -47,6 +60,12 @@ typedef struct hx_worker {
     bool server_drained;
     void (*drained)(struct hx_worker *worker);
 } hx_worker;
+
+static inline void hx_worker_count(hx_worker *worker, hx_count_id id)
+{
+    uint64_t before = atomic_load_explicit(&worker->counts[id], memory_order_relaxed);
+    atomic_store_explicit(&worker->counts[id], before + 1, memory_order_relaxed);
+}
 
 /* The handler for hx_server_new, with the worker as its app. */
 extern const hx_server_handler hx_gateway_handler;

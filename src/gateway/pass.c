@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Unprotected traffic: safe methods, routes that pass, requests without a key. Streamed both ways with back-pressure,
- * in bounded memory; nothing is kept. An upgrade becomes a tunnel. */
+ * in bounded memory; nothing is kept. An upgrade becomes a tunnel.
+ *
+ * Where repeating is safe by its method (GET and its like, PUT, DELETE) a request that never reached the application is
+ * sent again; with `retry_safe` also one that was cut off, or answered 502, 503 or 504, before the client saw a byte. */
 #include "gateway/request.h"
+
+#include "core/retry_after.h"
+
+#define UPLOAD_BYTES_MAX (512u * 1024u) /* what an exchange holds before it is connected, and one more read */
 
 /* The application's time runs while it has the next move: not while its request is still coming in. */
 static void expect_answer(hx_request *r)
@@ -12,6 +19,11 @@ static void expect_answer(hx_request *r)
 static void upload(hx_stream *stream, hx_slice piece, bool last)
 {
     hx_request *r = stream->user;
+    if (r->step == HX_STEP_retry) {
+        hx_buf_put(&r->upload, piece);
+        if (last) r->body_state = HX_BODY_WHOLE;
+        return;
+    }
     if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->exchange_cancelled) return;
     if (piece.len > 0 && !hx_exchange_write(&r->exchange, piece)) {
         hx_stream_pause(stream);
@@ -53,11 +65,44 @@ static void open_tunnel(hx_request *r)
     hx_exchange_tunnel(&r->exchange);
 }
 
+static bool is_repeatable(const hx_request *r)
+{
+    hx_slice method = r->stream->request.method;
+    return hx_method_is_safe(method) || hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("DELETE"));
+}
+
+/* Of a body that was sent, nothing is left to send again. */
+static bool may_repeat_what_was_sent(const hx_request *r)
+{
+    return r->policy->retry_safe && is_repeatable(r) && !r->stream->request.has_body && !r->stream->request.upgrade;
+}
+
+static bool is_transient(unsigned status)
+{
+    return status == 502 || status == 503 || status == 504;
+}
+
+static void read_retry_after(hx_request *r, const hx_answer_head *head)
+{
+    r->answer_retry_after = HX_RETRY_AFTER_NONE;
+    if (head->fields.lines[HX_FIELD_RETRY_AFTER] == 0) return;
+    hx_slice value = hx_fields_get(&head->fields, HX_FIELD_RETRY_AFTER);
+    r->answer_retry_after = hx_retry_after(value, hx_loop_now(r->worker->loop), HX_RETRY_AFTER_MAX);
+}
+
 static void download_head(hx_exchange *exchange, const hx_answer_head *head)
 {
     hx_request *r = exchange->user;
     r->exchange_state = HX_EXCHANGE_ANSWERING;
+    r->answer_status = head->status;
     hx_request_stop_timer(r);
+    if (is_transient(head->status) && may_repeat_what_was_sent(r)) {
+        read_retry_after(r, head);
+        if (hx_retry_schedule(r)) {
+            hx_request_run(r);
+            return;
+        }
+    }
     bool may_upgrade = r->stream->request.upgrade && r->body_state != HX_BODY_READING;
     if (head->status == 101 && !may_upgrade) { /* nobody asked, or half of the body is still to come */
         hx_request_call_off(r, HX_UPSTREAM_BROKEN);
@@ -88,6 +133,25 @@ static const hx_exchange_events pass_events = {.head = download_head,
                                                .failed = hx_request_answer_failed,
                                                .drained = upstream_drained};
 
+static void start_upload(hx_request *r)
+{
+    if (r->body_state == HX_BODY_UNREAD) {
+        r->body_state = HX_BODY_READING;
+        r->stream->events.body = upload;
+        r->stream->events.broken = upload_broken;
+        hx_stream_read(r->stream);
+        return;
+    }
+    bool has_room = hx_exchange_write(&r->exchange, hx_buf_slice(&r->upload));
+    r->upload.len = 0;
+    if (r->body_state == HX_BODY_WHOLE) {
+        hx_exchange_finish(&r->exchange);
+        expect_answer(r);
+    } else if (has_room) {
+        hx_stream_resume(r->stream);
+    }
+}
+
 static hx_progress start(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
@@ -105,23 +169,39 @@ static hx_progress start(hx_request *r)
         .repeatable = hx_method_is_safe(head->method) && !head->has_body,
         .pooled_idle_max = INT64_MAX,
     };
-    r->exchange_state = HX_EXCHANGE_OPEN;
-    hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
-    if (head->has_body) {
-        r->body_state = HX_BODY_READING;
-        r->stream->events.body = upload;
-        r->stream->events.broken = upload_broken;
-        hx_stream_read(r->stream);
-    } else {
+    hx_forward_send(r);
+    if (head->has_body)
+        start_upload(r);
+    else
         expect_answer(r);
-    }
     r->stream->events.drained = client_drained;
     return HX_PARKED;
+}
+
+/* Keeps what has come of the body, so that it can be sent again. */
+static void hold_upload(hx_request *r)
+{
+    if (!r->stream->request.has_body) return;
+    if (!r->upload.arena) hx_buf_init(&r->upload, r->arena, UPLOAD_BYTES_MAX);
+    hx_buf_put(&r->upload, hx_exchange_held(&r->exchange));
+    hx_stream_pause(r->stream);
+}
+
+static bool tries_again(hx_request *r)
+{
+    if (r->replied || r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN) return false;
+    bool was_sent = r->exchange.bytes_sent > 0;
+    if (was_sent ? !may_repeat_what_was_sent(r) : !is_repeatable(r)) return false;
+    return hx_retry_schedule(r);
 }
 
 /* The exchange ended without a whole answer. */
 static hx_progress broken_off(hx_request *r)
 {
+    if (tries_again(r)) {
+        hold_upload(r);
+        return hx_request_go(r, HX_STEP_retry);
+    }
     if (r->replied) {
         hx_stream_abort(r->stream);
         return hx_request_go(r, HX_STEP_finish);
@@ -147,6 +227,7 @@ hx_progress hx_step_pass(hx_request *r)
     case HX_EXCHANGE_FAILED: return broken_off(r);
     default: break;
     }
+    if (r->reservation.from != HX_RESERVED_NOTHING) return hx_request_go(r, HX_STEP_retry); /* by its status */
     r->timed_out = r->timed_out || r->timer_rang;
     bool over = r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN;
     if (over) hx_request_call_off(r, HX_UPSTREAM_CANCELLED);

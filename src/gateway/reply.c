@@ -113,7 +113,7 @@ hx_progress hx_step_reply(hx_request *r)
         else
             send_problem(r);
     }
-    if (r->claimed && !r->settled) return hx_request_go(r, HX_STEP_forward); /* only the client's time was up */
+    if (r->claimed && !r->settled) return hx_request_go(r, r->resume); /* only the client's time was up */
     return hx_request_go(r, r->claimed ? HX_STEP_harvest : HX_STEP_finish);
 }
 

@@ -25,15 +25,18 @@ const char *hx_told_text(hx_told told)
 /* Which steps may follow which: the picture in request.h. */
 static const unsigned may_follow[] = {
     [HX_STEP_admit] = STEP(claim) | STEP(pass) | STEP(reply) | STEP(finish),
-    [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(reply),
+    [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) | STEP(reply),
     [HX_STEP_wait] = STEP(replay) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
-    [HX_STEP_forward] = STEP(settle) | STEP(reply),
+    [HX_STEP_forward] = STEP(judge) | STEP(reply),
+    [HX_STEP_judge] = STEP(retry) | STEP(probe) | STEP(settle) | STEP(harvest),
+    [HX_STEP_retry] = STEP(forward) | STEP(settle) | STEP(pass),
+    [HX_STEP_probe] = STEP(claim) | STEP(settle) | STEP(reply),
     [HX_STEP_settle] = STEP(reply) | STEP(stream) | STEP(harvest),
-    [HX_STEP_reply] = STEP(forward) | STEP(harvest) | STEP(finish),
+    [HX_STEP_reply] = STEP(forward) | STEP(probe) | STEP(harvest) | STEP(finish),
     [HX_STEP_stream] = STEP(finish),
-    [HX_STEP_harvest] = STEP(settle) | STEP(finish),
-    [HX_STEP_pass] = STEP(reply) | STEP(finish),
+    [HX_STEP_harvest] = STEP(judge) | STEP(finish),
+    [HX_STEP_pass] = STEP(retry) | STEP(reply) | STEP(finish),
     [HX_STEP_finish] = 0,
 };
 
@@ -47,8 +50,13 @@ hx_progress hx_request_go(hx_request *r, hx_step next)
 /* The promises of contract §1, as far as one request can see them. */
 static void check_invariants(const hx_request *r)
 {
-    /* Nothing of a keyed request leaves before its claim is durable. */
-    if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0) HX_CHECK(r->claimed && r->record.epoch > 0);
+    /* Nothing of a keyed request leaves before its claim is durable; a probe only asks. */
+    if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0 && r->probe_state == HX_PROBE_NONE)
+        HX_CHECK(r->claimed && r->record.epoch > 0);
+    /* What may have happened is sent again only where that was declared safe. */
+    if (r->step == HX_STEP_forward && r->may_have_happened) HX_CHECK(r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT);
+    /* A retry is paid for, or given back. */
+    if (r->step == HX_STEP_settle || r->step == HX_STEP_finish) HX_CHECK(r->reservation.from == HX_RESERVED_NOTHING);
     /* The client of a claimed operation gets nothing before the outcome is durable. */
     if (r->claimed && r->replied) HX_CHECK(r->settled || r->patience_over);
     /* A request goes away with nothing of its own under way. */

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One request's life: a table of steps and a loop that runs them until one parks.
  *
- *       .--no key----------------------> pass --------------------------------.
- *       |                                                                     v
- *     admit --key--> claim --ours--> forward --> settle --> reply --> harvest --> finish
- *                      |                           |  ^       ^          |        ^
- *                      |--in flight--> wait -------|--|-------|          |        |
- *                      '--settled----> replay -----|--|-------'          |        |
- *                                                  |  '---late answer----'        |
- *                                                  '--not kept--> stream ---------'
+ *       .--no key-----------------------> pass <--> retry -------------------------------.
+ *       |                                                                               v
+ *     admit --key--> claim --ours--> forward --> judge --> settle --> reply --> harvest --> finish
+ *                     ^ |               ^         | |       | ^         ^         |           ^
+ *                     | |               '--retry--' |       | |         |         |           |
+ *                     | |--in flight--> wait -------|-------|-|---------|         |           |
+ *                     | |--settled----> replay -----|-------|-|---------'         |           |
+ *                     | '--unknown-.    .-----------'       | '--(judge)----------'           |
+ *                     |            v    v                   |   a late answer                 |
+ *                     '-----------probe -> settle           '--not kept--> stream ------------'
  *
  * Whatever is refused goes to reply; a reply without a claim goes on to finish. When only the client's time is up,
- * reply goes back to forward.
+ * reply goes back to where the operation was.
  *
  * A step function returns HX_MORE after hx_request_go chose the next step, HX_PARKED when it waits for a callback, and
  * HX_DONE once, from finish. Callbacks note what came and call hx_request_run; they never change the step.
@@ -98,7 +100,7 @@ typedef struct hx_request {
     hx_upstream_error exchange_error;
     bool exchange_cancelled;
     uint16_t answer_status;
-    bool answer_has_retry_after;
+    hx_ms answer_retry_after; /* HX_RETRY_AFTER_NONE: it said nothing, or nonsense */
     hx_outcome_word answer_word;
     hx_ms answer_due;      /* when the application's time is up */
     bool patience_over;    /* the client's was up before: it was told so, and the operation goes on */
@@ -107,7 +109,26 @@ typedef struct hx_request {
     hx_slice lines_first;  /* for the first client: with Set-Cookie */
     hx_slice lines_kept;   /* for the store */
     hx_buf answer_body;
-    hx_outcome outcome;
+    bool timed_out; /* the application's time was up */
+    hx_step resume; /* after a reply that only says that the client's time is up */
+
+    /* judge, retry */
+    hx_verdict verdict;
+    unsigned attempts; /* that this request made */
+    hx_ms first_attempt_at;
+    bool may_have_happened; /* an earlier attempt was sent, and nothing told what came of it */
+    bool no_more_attempts;
+    hx_retry_verdict last_attempt_because; /* why there was no other */
+    hx_reservation reservation;
+
+    /* pass */
+    hx_buf upload; /* what has come of a body while there is no exchange to send it on */
+
+    /* probe */
+    enum { HX_PROBE_NONE, HX_PROBE_ASKING, HX_PROBE_SETTLING, HX_PROBE_DONE } probe_state;
+    uint16_t probe_status;
+    hx_slice probe_type;
+    hx_slice probe_reason; /* of the outcome that it found */
 
     /* reply */
     hx_reply_kind reply_kind;
@@ -123,9 +144,6 @@ typedef struct hx_request {
 
     hx_timer timer;
     bool timer_rang;
-
-    /* pass */
-    bool timed_out;
 
     /* Not zeroed at the start, because they are large: each is whole before it is read. */
     hx_claimant claimant;
@@ -172,13 +190,30 @@ bool hx_request_call_back(hx_request *r);
 void hx_worker_keep_lease(hx_request *r);
 void hx_worker_drop_lease(hx_request *r);
 void hx_worker_check_drained(hx_worker *worker);
+static inline hx_budget *hx_request_budget(const hx_request *r)
+{
+    return &r->worker->budgets[r->policy->upstream];
+}
 
 /* claim.c: after a look at what stands in the store, the next step. `found` NULL: nothing. */
 hx_progress hx_claim_decide(hx_request *r, const hx_record *found);
 /* forward.c */
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
+/* The head of a question to the application, with the credentials of this request. */
+void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf *out);
+/* Sends r->exchange, whose first part is filled in; counts the attempt. */
+void hx_forward_send(hx_request *r);
+/* Parks until the application's time is up, or the client's, whichever is first. */
+void hx_forward_expect_answer(hx_request *r);
+/* The client waits no longer; the operation goes on, and whoever asks next waits for it. */
+hx_progress hx_forward_end_patience(hx_request *r);
+/* Whether the client's time is up, and the application's is not. */
+bool hx_forward_patience_ends(hx_request *r);
 /* The lines of an answer that go on to the client; `ours` behind them. */
 hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool with_cookies, bool with_ours);
+/* retry.c: decides whether there is time and room for another attempt. True: it is reserved, its delay runs, and the
+ * retry step follows. */
+bool hx_retry_schedule(hx_request *r) HX_MUST_USE;
 /* reply.c */
 #define HX_OUR_LINES_MAX 1024u
 /* Our header lines, after the application's. */

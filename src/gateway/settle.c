@@ -8,37 +8,42 @@
 
 #define STORE_RETRY_DELAY ((hx_ms)200)
 
-static hx_outcome judge(const hx_request *r)
+/* An answer that speaks of an earlier attempt, or of one that the provider knows already, is nobody's outcome. */
+static bool is_answer_withheld(const hx_request *r)
 {
-    if (r->answer_judged) {
-        hx_outcome_input answer = {.status = r->answer_status,
-                                   .word = r->answer_word,
-                                   .has_retry_after = r->answer_has_retry_after,
-                                   .releases_5xx = r->policy->release_5xx};
-        return hx_outcome_of_answer(&answer).outcome;
-    }
-    if (r->exchange_state == HX_EXCHANGE_FAILED) return hx_outcome_of_silence(r->exchange.bytes_sent > 0, false, HX_GUARANTEE_NONE).outcome;
-    return HX_OUTCOME_UNKNOWN; /* still under way: its time is up */
+    if (r->verdict.outcome != HX_OUTCOME_UNKNOWN || !r->answer_judged) return false;
+    return r->verdict.probe_tells || (r->may_have_happened && r->answer_status < 500);
 }
 
 /* The error that the first client gets when there is no answer of the application's to give. */
 static void choose_error(hx_request *r)
 {
     r->reply_kind = HX_REPLY_ERROR;
-    if (r->outcome == HX_OUTCOME_NOT_EXECUTED)
+    bool nothing_happened = r->verdict.outcome == HX_OUTCOME_NOT_EXECUTED;
+    if (nothing_happened)
         r->error = HX_ERROR_UPSTREAM_UNREACHABLE;
     else
-        r->error = r->exchange_state == HX_EXCHANGE_FAILED ? HX_ERROR_UPSTREAM_BROKEN : HX_ERROR_UPSTREAM_TIMEOUT;
+        r->error = r->timed_out ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_UPSTREAM_BROKEN;
     r->reply_status = hx_error_about(r->error)->status;
-    r->retry_after = HX_SECOND;
-    if (r->exchange_state == HX_EXCHANGE_FAILED)
-        r->error_detail = hx_arena_printf(r->arena, "Asking the application: %s.",
-                                          hx_upstream_error_text(r->exchange_error));
+    if (r->retry_after == 0) r->retry_after = HX_SECOND;
+    hx_slice what = HX_LIT("its time was up");
+    if (r->answer_judged)
+        what = hx_arena_printf(r->arena, "it answered %u after an attempt whose outcome is not known",
+                               (unsigned)r->answer_status);
+    else if (r->exchange_state == HX_EXCHANGE_FAILED)
+        what = hx_slice_of(hx_upstream_error_text(r->exchange_error));
+    r->error_detail = hx_arena_printf(r->arena, "Asking the application: %.*s.", HX_FMT(what));
+    if (r->attempts > 1)
+        r->error_detail = hx_arena_printf(r->arena, "%.*s There were %u attempts.", HX_FMT(r->error_detail), r->attempts);
+    if (r->no_more_attempts)
+        r->error_detail = hx_arena_printf(r->arena, "%.*s %s", HX_FMT(r->error_detail),
+                                          hx_retry_verdict_text(r->last_attempt_because));
 }
 
 static hx_slice reason_of(const hx_request *r)
 {
-    if (r->outcome == HX_OUTCOME_COMPLETED) return HX_EMPTY;
+    if (r->probe_reason.len > 0) return r->probe_reason;
+    if (r->verdict.outcome == HX_OUTCOME_COMPLETED) return HX_EMPTY;
     if (r->answer_judged) return hx_arena_printf(r->arena, "answered %u", (unsigned)r->answer_status);
     return hx_slice_of(hx_error_about(r->error)->code);
 }
@@ -57,10 +62,11 @@ static void fill_record(hx_request *r)
 {
     hx_record *record = &r->record;
     record->from_state = r->settled ? HX_UNKNOWN : HX_PROCESSING;
-    record->state = state_after(r->outcome);
+    record->state = state_after(r->verdict.outcome);
     record->changed_at = hx_loop_now(r->worker->loop);
     bool ends = record->state == HX_COMPLETED || record->state == HX_FAILED;
     record->expires_at = ends ? record->changed_at + r->policy->lifetime : 0;
+    record->tombstone_until = ends && r->policy->tombstone > 0 ? record->expires_at + r->policy->tombstone : 0;
     record->lease_until = 0;
     record->reason = reason_of(r);
     record->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
@@ -98,11 +104,12 @@ static hx_progress recorded(hx_request *r)
 {
     r->settled = true;
     if (r->replied) return hx_request_go(r, HX_STEP_harvest); /* a late answer, which nobody waits for */
-    r->told = told_of(r->outcome);
-    if (!r->answer_judged) return hx_request_go(r, HX_STEP_reply); /* even if one has come since: harvest takes it */
+    r->told = told_of(r->verdict.outcome);
+    if (!r->answer_judged || is_answer_withheld(r)) return hx_request_go(r, HX_STEP_reply); /* even if one has come since: harvest takes it */
     r->reply_kind = HX_REPLY_ANSWER;
     r->reply_status = r->answer_status;
     r->reply_expires_at = r->record.expires_at;
+    r->retry_after = 0; /* the application's own is among its lines */
     if (r->answer_streamed) return hx_request_go(r, HX_STEP_stream);
     r->reply_answer = (hx_answer){.status = r->answer_status,
                                   .retained = true,
@@ -115,6 +122,7 @@ static hx_progress recorded(hx_request *r)
 static hx_progress fenced(hx_request *r)
 {
     const hx_record *found = &r->call.found;
+    hx_worker_count(r->worker, HX_COUNT_STALE_OUTCOMES);
     hx_log_begin(HX_LOG_WARN, "an outcome was refused: the operation had been settled by someone else");
     hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
     hx_log_int("epoch", (int64_t)r->record.epoch);
@@ -149,11 +157,7 @@ hx_progress hx_step_settle(hx_request *r)
     if (!r->settling) {
         hx_request_stop_timer(r);
         r->settling = true;
-        r->answer_judged = r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed;
-        r->outcome = judge(r);
-        /* A late answer that says no more than was known: 502, or worse. */
-        if (r->settled && r->outcome == HX_OUTCOME_UNKNOWN) return hx_request_go(r, HX_STEP_harvest);
-        if (!r->answer_judged) choose_error(r);
+        if (!r->answer_judged || is_answer_withheld(r)) choose_error(r);
         fill_record(r);
     }
     submit(r);

@@ -28,6 +28,9 @@ static hx_progress outcome_came(hx_request *r)
     if (found->state == HX_PROCESSING) return refuse_in_flight(r); /* another epoch already */
     /* Who asks was compared before the wait; by now there may be no record left to compare with. */
     if (found->state == HX_UNKNOWN && found->epoch == r->found.epoch) return hx_request_refuse_unknown(r);
+    /* A way out of unknown is for whoever asks next. */
+    if (hx_lifecycle_decide(found, &r->claimant, r->policy->on_duplicate) == HX_DECIDE_UNKNOWN)
+        return hx_request_refuse_unknown(r);
     return hx_claim_decide(r, found);
 }
 

@@ -74,6 +74,8 @@ void hx_worker_drop_lease(hx_request *r)
 void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop)
 {
     *worker = (hx_worker){.gateway = gateway, .loop = loop};
+    for (size_t i = 0; i < HX_UPSTREAMS_MAX; i++)
+        hx_budget_init(&worker->budgets[i], gateway->worker_count ? gateway->worker_count : 1, hx_loop_now(loop));
     hx_list_init(&worker->requests);
     hx_list_init(&worker->leases.claims);
     worker->mac = hx_mac_new(hx_store_about(gateway->store)->secret);
@@ -97,6 +99,12 @@ void hx_worker_drain(hx_worker *worker, void (*drained)(hx_worker *worker))
 {
     worker->draining = true;
     worker->drained = drained;
+    /* What waits to be tried again ends now: nobody wants to wait for it. */
+    for (hx_link *link = worker->requests.next, *next; link != &worker->requests; link = next) {
+        hx_request *r = HX_OWNER(link, hx_request, link);
+        next = link->next;
+        if (r->step == HX_STEP_retry) hx_request_run(r);
+    }
     hx_server_drain(worker->server, server_drained);
 }
 

@@ -447,6 +447,11 @@ void hx_exchange_finish(hx_exchange *exchange)
     if (exchange->own.connection) shut_when_finished(exchange->own.connection);
 }
 
+hx_slice hx_exchange_held(const hx_exchange *exchange)
+{
+    return exchange->own.held ? hx_buf_slice(exchange->own.held) : HX_EMPTY;
+}
+
 void hx_exchange_pause(hx_exchange *exchange)
 {
     hx_wire *wire = exchange->own.connection;

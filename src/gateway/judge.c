@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an attempt's answer, or its silence, means for the operation: its outcome, another attempt, or a question. */
+#include "gateway/request.h"
+
+#include "core/json.h"
+#include "core/retry_after.h"
+
+static bool is_provider_duplicate(const hx_request *r)
+{
+    const hx_provider_duplicate *sign = &r->policy->provider_duplicate;
+    hx_slice value;
+    if (sign->status == 0 || r->answer_status != sign->status || r->answer_streamed) return false;
+    if (sign->pointer.len == 0) return true;
+    return hx_json_pointer(hx_buf_slice(&r->answer_body), sign->pointer, &value) &&
+           hx_json_value_is(value, sign->value);
+}
+
+static hx_verdict of_answer(hx_request *r)
+{
+    if (is_provider_duplicate(r)) {
+        hx_worker_count(r->worker, HX_COUNT_PROVIDER_DUPLICATES);
+        return (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN, .probe_tells = true};
+    }
+    const hx_policy *policy = r->policy;
+    hx_outcome_input answer = {.status = r->answer_status,
+                               .word = r->answer_word,
+                               .has_retry_after = r->answer_retry_after != HX_RETRY_AFTER_NONE,
+                               .releases_5xx = policy->release_5xx,
+                               .is_delete = hx_slice_eq(r->stream->request.method, HX_LIT("DELETE")),
+                               .after_silence = r->may_have_happened,
+                               .guarantee = policy->guarantee,
+                               .rules = policy->outcome_rules,
+                               .rule_count = policy->outcome_rule_count};
+    return hx_outcome_of_answer(&answer);
+}
+
+static hx_verdict of_attempt(hx_request *r)
+{
+    if (r->answer_judged) return of_answer(r);
+    return hx_outcome_of_silence(r->exchange.bytes_sent > 0, r->may_have_happened, r->policy->guarantee);
+}
+
+hx_progress hx_step_judge(hx_request *r)
+{
+    r->answer_judged = r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed;
+    r->verdict = of_attempt(r);
+    if (r->settled) { /* a late answer: one that says no more than was known changes nothing */
+        bool says_more = r->verdict.outcome != HX_OUTCOME_UNKNOWN;
+        r->settling = false;
+        return hx_request_go(r, says_more ? HX_STEP_settle : HX_STEP_harvest);
+    }
+    if (r->verdict.probe_tells && r->policy->probe.method.len > 0) return hx_request_go(r, HX_STEP_probe);
+    if (r->verdict.repeat && hx_retry_schedule(r)) return hx_request_go(r, HX_STEP_retry);
+    return hx_request_go(r, HX_STEP_settle);
+}
