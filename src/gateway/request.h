@@ -90,6 +90,8 @@ typedef struct hx_request {
     bool settled;       /* an outcome is durable */
     bool settling;      /* the outcome is decided, and on its way to the store */
     bool answer_judged; /* it was decided by the application's answer; one that comes later than that is harvested */
+    unsigned settle_tries;
+    hx_ms settle_since;
     hx_call_state call_state;
     bool call_cancelled;
     hx_link lease_link; /* among the worker's claims */

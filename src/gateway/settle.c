@@ -85,6 +85,7 @@ static void fill_record(hx_request *r)
 static void submit(hx_request *r)
 {
     hx_worker_drop_lease(r); /* a renewal behind the outcome would be refused */
+    r->settle_tries++;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
@@ -118,10 +119,18 @@ static hx_progress recorded(hx_request *r)
     return hx_request_go(r, HX_STEP_reply);
 }
 
+/* A try whose end was not told may have been written all the same. */
+static bool is_our_own(const hx_record *ours, const hx_record *found)
+{
+    if (ours->state == HX_ABSENT) return found->state == HX_ABSENT;
+    return found->epoch == ours->epoch && found->state == ours->state && found->changed_at == ours->changed_at;
+}
+
 /* Someone else settled the operation meanwhile: their word stands, and this client gets it, never its own answer. */
 static hx_progress fenced(hx_request *r)
 {
     const hx_record *found = &r->call.found;
+    if (r->settle_tries > 1 && is_our_own(&r->record, found)) return recorded(r);
     hx_worker_count(r->worker, HX_COUNT_STALE_OUTCOMES);
     hx_log_begin(HX_LOG_WARN, "an outcome was refused: the operation had been settled by someone else");
     hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
@@ -142,21 +151,49 @@ static hx_progress fenced(hx_request *r)
     return hx_request_refuse_unknown(r);
 }
 
+/* The store can't be reached. The answer is held and the commit tried again, until the client has no more time, who is
+ * then told that the outcome is not known; and for as long as the claim's lease, which lapses into unknown by itself. */
+static hx_progress not_recorded(hx_request *r)
+{
+    hx_ms now = hx_loop_now(r->worker->loop), tried = now - r->settle_since;
+    bool is_patient = hx_client_budget_left(r->patience, now - r->started_at) != 0 && tried < r->policy->wait;
+    bool is_hopeless = tried >= r->policy->lease;
+    if (is_hopeless) {
+        hx_log_begin(HX_LOG_ERROR, "an outcome could not be recorded: the operation becomes unknown with its lease");
+        hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
+        hx_log_int("epoch", (int64_t)r->record.epoch);
+        hx_log_end();
+        r->settled = true;
+        r->record.state = HX_UNKNOWN;
+        r->answer_judged = true; /* nothing more is waited for */
+    } else {
+        hx_request_start_timer(r, STORE_RETRY_DELAY);
+    }
+    if (!r->replied && (!is_patient || is_hopeless)) {
+        r->patience_over = true;
+        r->resume = r->step;
+        r->told = HX_TOLD_UNKNOWN;
+        r->retry_after = HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_NOT_RECORDED, HX_EMPTY);
+    }
+    return is_hopeless ? hx_request_go(r, HX_STEP_harvest) : HX_PARKED;
+}
+
 hx_progress hx_step_settle(hx_request *r)
 {
     if (hx_request_call_back(r)) {
         hx_request_stop_timer(r);
         if (r->call.result == HX_STORE_OK) return recorded(r);
         if (r->call.result == HX_STORE_STALE) return fenced(r);
-        /* The answer is held and the commit tried again. The lease, which lapses into unknown, is the budget. */
-        hx_request_start_timer(r, STORE_RETRY_DELAY);
-        return HX_PARKED;
+        return not_recorded(r);
     }
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
     if (hx_timer_running(&r->timer) && !r->timer_rang && r->settling) return HX_PARKED;
     if (!r->settling) {
         hx_request_stop_timer(r);
         r->settling = true;
+        r->settle_tries = 0;
+        r->settle_since = hx_loop_now(r->worker->loop);
         if (!r->answer_judged || is_answer_withheld(r)) choose_error(r);
         fill_record(r);
     }
