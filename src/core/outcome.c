@@ -16,8 +16,17 @@ bool hx_outcome_word_parse(hx_slice value, hx_outcome_word *word)
 }
 
 static const hx_verdict completed = {.outcome = HX_OUTCOME_COMPLETED}, failed = {.outcome = HX_OUTCOME_FAILED},
-                        released = {.outcome = HX_OUTCOME_RELEASED}, unknown = {.outcome = HX_OUTCOME_UNKNOWN},
-                        not_executed = {.outcome = HX_OUTCOME_NOT_EXECUTED, .repeat = true};
+                        released = {.outcome = HX_OUTCOME_RELEASED};
+
+static hx_verdict not_executed(unsigned status)
+{
+    return (hx_verdict){.outcome = HX_OUTCOME_NOT_EXECUTED, .repeat = true, .at_once = status == 408};
+}
+
+static hx_verdict unknown(hx_guarantee guarantee)
+{
+    return (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN, .repeat = guarantee == HX_GUARANTEE_IDEMPOTENT};
+}
 
 static hx_verdict of_redirect(unsigned status)
 {
@@ -30,31 +39,31 @@ static hx_verdict of_client_error(const hx_outcome_input *answer)
     switch (answer->status) {
     case 401:
     case 403: return released;
-    case 408: return (hx_verdict){.outcome = HX_OUTCOME_NOT_EXECUTED, .repeat = true, .at_once = true};
+    case 408:
     case 421:
     case 425:
-    case 429: return not_executed;
+    case 429: return not_executed(answer->status);
     default: return failed;
     }
 }
 
 static hx_verdict of_server_error(const hx_outcome_input *answer)
 {
-    bool is_idempotent = answer->guarantee == HX_GUARANTEE_IDEMPOTENT;
     bool is_atomic = answer->guarantee == HX_GUARANTEE_ATOMIC;
     switch (answer->status) {
     case 503:
-        if (answer->has_retry_after || is_atomic) return not_executed;
-        return (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN, .repeat = is_idempotent}; /* a balancer may have sent it on */
+        if (answer->has_retry_after || is_atomic) return not_executed(answer->status);
+        return unknown(answer->guarantee); /* a balancer may have sent it on */
     case 502:
-    case 504: return (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN, .repeat = is_idempotent};
+    case 504: return unknown(answer->guarantee);
     case 500:
-        if (is_atomic) return not_executed;
+        if (is_atomic) return not_executed(answer->status);
         break;
     default: break;
     }
     hx_verdict verdict = answer->releases_5xx ? released : failed;
-    verdict.repeat = is_idempotent && answer->status == 500;
+    bool is_transient = answer->status != 501 && answer->status != 505; /* which speak of the request */
+    verdict.repeat = is_transient && answer->guarantee == HX_GUARANTEE_IDEMPOTENT;
     return verdict;
 }
 
@@ -83,21 +92,22 @@ static hx_verdict of_status(const hx_outcome_input *answer)
     if (status >= 300 && status < 400) return of_redirect(status);
     if (status >= 400 && status < 500) return of_client_error(answer);
     if (status >= 500 && status < 600) return of_server_error(answer);
-    return unknown; /* no final answer of HTTP's */
+    return unknown(answer->guarantee); /* no final answer of HTTP's */
 }
 
-static bool of_word(hx_outcome_word word, unsigned status, hx_verdict *verdict)
+static bool of_word(hx_outcome_word word, const hx_outcome_input *answer, hx_verdict *verdict)
 {
+    unsigned status = answer->status;
     switch (word) {
     case HX_WORD_STORE: *verdict = status < 400 ? completed : failed; return true;
-    case HX_WORD_UNKNOWN: *verdict = unknown; return true;
+    case HX_WORD_UNKNOWN: *verdict = unknown(answer->guarantee); return true;
     case HX_WORD_RELEASE:
         if (status < 300) return false; /* it happened */
         *verdict = released;
         return true;
     case HX_WORD_NOT_EXECUTED:
         if (status < 300) return false;
-        *verdict = not_executed;
+        *verdict = not_executed(status);
         return true;
     default: return false;
     }
@@ -106,7 +116,7 @@ static bool of_word(hx_outcome_word word, unsigned status, hx_verdict *verdict)
 static bool of_rules(const hx_outcome_input *answer, hx_verdict *verdict)
 {
     for (size_t i = 0; i < answer->rule_count; i++)
-        if (answer->rules[i].status == answer->status) return of_word(answer->rules[i].word, answer->status, verdict);
+        if (answer->rules[i].status == answer->status) return of_word(answer->rules[i].word, answer, verdict);
     return false;
 }
 
@@ -122,15 +132,15 @@ hx_verdict hx_outcome_of_answer(const hx_outcome_input *answer)
 {
     hx_verdict verdict;
     bool is_final = answer->status >= 200 && answer->status < 600;
-    if (is_final && of_word(answer->word, answer->status, &verdict)) return verdict; /* it knows best */
+    if (is_final && of_word(answer->word, answer, &verdict)) return verdict; /* it knows best */
     if (!is_final || !of_rules(answer, &verdict)) verdict = of_status(answer);
     return remember_silence(verdict, answer->after_silence);
 }
 
 hx_verdict hx_outcome_of_silence(bool any_byte_sent, bool after_silence, hx_guarantee guarantee)
 {
-    if (!any_byte_sent) return remember_silence(not_executed, after_silence);
-    return (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN, .repeat = guarantee == HX_GUARANTEE_IDEMPOTENT};
+    if (!any_byte_sent) return remember_silence(not_executed(0), after_silence);
+    return unknown(guarantee);
 }
 
 const char *hx_outcome_name(hx_outcome outcome)

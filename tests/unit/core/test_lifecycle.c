@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contract §2, §3 and §5 as tables. */
+/* Contract §2 and §3 as tables. */
 #include "core/lifecycle.h"
-#include "core/outcome.h"
 
 #include <stdarg.h>
 #include <stdint.h>
@@ -73,65 +72,11 @@ static void only_processing_and_unknown_can_be_settled(void **state)
     assert_false(hx_lifecycle_may_settle(HX_UNKNOWN, HX_PROCESSING));
 }
 
-static hx_outcome of(unsigned status, bool retry_after)
-{
-    hx_outcome_input answer = {.status = status, .has_retry_after = retry_after};
-    return hx_outcome_of_answer(&answer).outcome;
-}
-
-static void every_status_means_what_the_table_says(void **state)
-{
-    (void)state;
-    for (unsigned status = 200; status < 300; status++) assert_int_equal(of(status, false), HX_OUTCOME_COMPLETED);
-    for (unsigned status = 301; status <= 303; status++) assert_int_equal(of(status, false), HX_OUTCOME_COMPLETED);
-    const unsigned released[] = {401, 403, 300, 304, 305, 307, 308};
-    for (size_t i = 0; i < 7; i++) assert_int_equal(of(released[i], false), HX_OUTCOME_RELEASED);
-    const unsigned not_executed[] = {408, 421, 425, 429};
-    for (size_t i = 0; i < 4; i++) assert_int_equal(of(not_executed[i], false), HX_OUTCOME_NOT_EXECUTED);
-    assert_int_equal(of(503, true), HX_OUTCOME_NOT_EXECUTED);
-    const unsigned unknown[] = {502, 503, 504, 101, 100, 600, 0};
-    for (size_t i = 0; i < 7; i++) assert_int_equal(of(unknown[i], false), HX_OUTCOME_UNKNOWN);
-    const unsigned failed[] = {400, 402, 404, 405, 409, 412, 422, 423, 451, 500, 501, 505, 599};
-    for (size_t i = 0; i < 13; i++) assert_int_equal(of(failed[i], false), HX_OUTCOME_FAILED);
-}
-
-static hx_outcome told(unsigned status, const char *text)
-{
-    hx_outcome_input answer = {.status = status};
-    assert_true(hx_outcome_word_parse(hx_slice_of(text), &answer.word));
-    return hx_outcome_of_answer(&answer).outcome;
-}
-
-static void the_application_may_overrule_but_not_undo_a_success(void **state)
-{
-    (void)state;
-    assert_int_equal(told(422, "release"), HX_OUTCOME_RELEASED);
-    assert_int_equal(told(500, "unknown"), HX_OUTCOME_UNKNOWN);
-    assert_int_equal(told(200, "unknown"), HX_OUTCOME_UNKNOWN);
-    assert_int_equal(told(429, "store"), HX_OUTCOME_FAILED);
-    assert_int_equal(told(307, "store"), HX_OUTCOME_COMPLETED);
-    assert_int_equal(told(201, "release"), HX_OUTCOME_COMPLETED);
-    assert_int_equal(told(101, "store"), HX_OUTCOME_UNKNOWN);
-    hx_outcome_word word;
-    assert_false(hx_outcome_word_parse(HX_LIT("Release"), &word));
-    assert_false(hx_outcome_word_parse(HX_EMPTY, &word));
-}
-
-static void silence_is_unknown_once_a_byte_was_sent(void **state)
-{
-    (void)state;
-    assert_int_equal(hx_outcome_of_silence(true, false, HX_GUARANTEE_NONE).outcome, HX_OUTCOME_UNKNOWN);
-    assert_int_equal(hx_outcome_of_silence(false, false, HX_GUARANTEE_NONE).outcome, HX_OUTCOME_NOT_EXECUTED);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_meets_the_fate_that_the_contract_gives_it),
         cmocka_unit_test(only_processing_and_unknown_can_be_settled),
-        cmocka_unit_test(every_status_means_what_the_table_says),
-        cmocka_unit_test(the_application_may_overrule_but_not_undo_a_success),
-        cmocka_unit_test(silence_is_unknown_once_a_byte_was_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
