@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/daemon.h"
 
+#include "admin/admin.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "gateway/gateway.h"
@@ -39,8 +40,10 @@ struct hx_daemon {
         hx_loop *loop;
         hx_task stop;
         hx_sweep sweep;
+        hx_admin *admin; /* NULL: there is none */
         pthread_t thread;
     } background;
+    const hx_worker *counted[WORKERS_MAX]; /* by the admin socket */
     sigset_t signals;
 };
 
@@ -145,6 +148,32 @@ static int listen_on_all(hx_daemon *daemon)
     return HX_EXIT_OK;
 }
 
+static int open_admin(hx_daemon *daemon)
+{
+    const hx_config *config = daemon->config;
+    hx_arena arena = {0};
+    char error[512];
+    hx_slice address = config->admin_off ? HX_EMPTY : hx_admin_address(config->admin_listen, config->store, &arena);
+    if (address.len == 0) return HX_EXIT_OK;
+    for (unsigned i = 0; i < daemon->worker_count; i++) daemon->counted[i] = &daemon->workers[i].worker;
+    hx_admin_needs needs = {.loop = daemon->background.loop,
+                            .store = daemon->store,
+                            .policies = &config->policies,
+                            .workers = daemon->counted,
+                            .worker_count = daemon->worker_count};
+    daemon->background.admin = hx_admin_new(&needs);
+    bool listens = hx_admin_listen(daemon->background.admin, address, error);
+    if (listens) {
+        hx_log_begin(HX_LOG_INFO, "operators are answered");
+        hx_log_str("address", address);
+        hx_log_end();
+    } else {
+        fprintf(stderr, "hapax: %s\n", error);
+    }
+    hx_arena_free(&arena);
+    return listens ? HX_EXIT_OK : HX_EXIT_ADDRESS;
+}
+
 int hx_daemon_open(const hx_config *config, hx_daemon **out)
 {
     hx_daemon *daemon = calloc(1, sizeof *daemon);
@@ -178,10 +207,12 @@ int hx_daemon_open(const hx_config *config, hx_daemon **out)
                                    .spool_directory = "/tmp"};
     for (unsigned i = 0; i < daemon->worker_count && code == HX_EXIT_OK; i++)
         code = make_worker(daemon, &daemon->workers[i], descriptors);
-    if (code == HX_EXIT_OK) code = listen_on_all(daemon);
     if (code != HX_EXIT_OK) return code;
     daemon->background.loop = hx_loop_new();
     hx_store_attach(daemon->store, daemon->background.loop);
+    code = open_admin(daemon);
+    if (code == HX_EXIT_OK) code = listen_on_all(daemon);
+    if (code != HX_EXIT_OK) return code;
     hx_sweep_start(&daemon->background.sweep, daemon->background.loop, daemon->store, SWEEP_INTERVAL);
     return HX_EXIT_OK;
 }
@@ -209,10 +240,19 @@ static void background_stopped(void *context)
     hx_loop_stop(daemon->background.loop);
 }
 
+static void admin_stopped(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_sweep_stop(&daemon->background.sweep, background_stopped, daemon);
+}
+
 static void stop_background(hx_task *task)
 {
     hx_daemon *daemon = HX_OWNER(task, hx_daemon, background.stop);
-    hx_sweep_stop(&daemon->background.sweep, background_stopped, daemon);
+    if (daemon->background.admin)
+        hx_admin_stop(daemon->background.admin, admin_stopped, daemon);
+    else
+        admin_stopped(daemon);
 }
 
 /* Ends the process at once: whatever is under way is unknown at the next start. */
@@ -274,6 +314,7 @@ void hx_daemon_close(hx_daemon **owned)
         hx_worker_clear(&w->worker);
         hx_loop_free(&w->loop);
     }
+    hx_admin_free(&daemon->background.admin);
     hx_loop_free(&daemon->background.loop);
     if (daemon->store) hx_store_close(&daemon->store);
     hx_arena_pool_drain();

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An operator's way in: HTTP on a unix socket that only the daemon's own user can open, on the background loop. What
+ * it answers is in routes.def; whatever changes something is in the operation's history with who asked and why. */
+#ifndef HX_ADMIN_ADMIN_H
+#define HX_ADMIN_ADMIN_H
+
+#include "base/buf.h"
+#include "gateway/gateway.h"
+
+typedef struct hx_admin hx_admin;
+
+typedef struct {
+    hx_loop *loop; /* attached to the store */
+    hx_store *store;
+    const hx_policy_set *policies;
+    const hx_worker *const *workers; /* for their counts */
+    size_t worker_count;
+} hx_admin_needs;
+
+/* Where the socket is: `configured`, else admin.sock in the journal's directory, else nowhere (empty). */
+hx_slice hx_admin_address(hx_slice configured, hx_slice store, hx_arena *arena);
+
+/* What `needs` points to lives as long as the admin. */
+hx_admin *hx_admin_new(const hx_admin_needs *needs);
+/* Before the loop runs. False with a sentence in `error`. */
+bool hx_admin_listen(hx_admin *admin, hx_slice address, char error[512]) HX_MUST_USE;
+/* Takes no more requests and removes the socket; `stopped` is called once, perhaps at once, when none is under way. */
+void hx_admin_stop(hx_admin *admin, void (*stopped)(void *context), void *context);
+/* After its loop has ended. */
+void hx_admin_free(hx_admin **owned);
+
+/* docs/reference/admin.md */
+void hx_admin_reference(hx_buf *out);
+
+#endif

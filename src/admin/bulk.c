@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deciding about many operations at once. They are gathered first, so that the list isn't read while it changes; then
+ * each is looked at again and changed under the epoch that it had, so that one which has moved on is left alone.
+ *
+ *     gather a page --more--> gather …  --the last--> preview: answer
+ *                                                 '--> lanes, each: next operation → look → change → next … → answer */
+#include "admin/call.h"
+#include "admin/views.h"
+#include "base/check.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+
+#define TOUCHED_MAX 100000u /* in one go; the answer says when there are more */
+#define SHOWN_MAX 20u       /* rows of a preview */
+#define LANES 64u           /* under way at once, to share commits */
+
+typedef struct {
+    hx_op op;
+    uint64_t epoch;
+} target;
+
+typedef struct bulk bulk;
+
+typedef struct {
+    bulk *job;
+    hx_store_call store;
+    hx_record record;
+    hx_arena arena;
+} lane;
+
+struct bulk {
+    hx_admin_call *call;
+    hx_store_call store;
+    hx_arena page_arena;
+    hx_buf targets; /* of target, on the heap */
+    size_t matched;
+    size_t next;
+    size_t changed, skipped, failed;
+    bool more; /* than TOUCHED_MAX */
+    unsigned busy;
+    size_t shown;
+    hx_buf rows; /* the first of them, as JSON */
+    lane lanes[LANES];
+};
+
+static void finish(bulk *job)
+{
+    hx_admin_call *call = job->call;
+    char as_of[HX_RFC3339_BYTES];
+    hx_buf out;
+    hx_buf_init(&out, call->arena, job->rows.len + 1024);
+    bool fits = hx_buf_printf(&out, "{\"preview\":%s,\"matched\":%zu,\"changed\":%zu,\"skipped\":%zu,\"failed\":%zu",
+                              call->act.preview ? "true" : "false", job->matched, job->changed, job->skipped,
+                              job->failed) &&
+                hx_buf_printf(&out, ",\"more\":%s,\"as_of\":\"%.*s\",\"operations\":[", job->more ? "true" : "false",
+                              HX_FMT(hx_rfc3339(hx_admin_now(call->admin), as_of)));
+    HX_CHECK(fits);
+    hx_buf_put(&out, hx_buf_slice(&job->rows));
+    hx_buf_puts(&out, "]}\n");
+    if (!call->act.preview) {
+        hx_admin_begin_log(call, NULL);
+        hx_log_int("matched", (int64_t)job->matched);
+        hx_log_int("changed", (int64_t)job->changed);
+        hx_log_int("skipped", (int64_t)job->skipped);
+        hx_log_int("failed", (int64_t)job->failed);
+        hx_log_end();
+    }
+    hx_buf_free(&job->targets);
+    for (size_t i = 0; i < LANES; i++) hx_arena_free(&job->lanes[i].arena);
+    hx_arena_free(&job->page_arena);
+    free(job);
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+static void lane_done(hx_store_call *store);
+
+/* Starts the lane's next change; false when there is none left. */
+static bool next_change(lane *l)
+{
+    bulk *job = l->job;
+    const hx_admin_call *call = job->call;
+    while (job->next < job->matched) {
+        const target *t = (const target *)(const void *)job->targets.data + job->next++;
+        hx_arena_free(&l->arena);
+        hx_peek peek = hx_store_peek(call->admin->needs.store, &t->op, &l->arena, &l->record);
+        if (peek != HX_PEEK_FOUND || hx_admin_objection(&call->act, t->epoch, &l->record) != HX_ADMIN_PROBLEM_COUNT) {
+            job->skipped++;
+            continue;
+        }
+        l->store = hx_admin_store_call(call->admin, &l->arena, lane_done);
+        hx_admin_perform(call, &l->store, &l->record);
+        return true;
+    }
+    return false;
+}
+
+static void lane_done(hx_store_call *store)
+{
+    lane *l = HX_OWNER(store, lane, store);
+    bulk *job = l->job;
+    if (store->result == HX_STORE_OK)
+        job->changed++;
+    else if (store->result == HX_STORE_STALE)
+        job->skipped++;
+    else
+        job->failed++;
+    if (next_change(l)) return;
+    if (--job->busy == 0) finish(job);
+}
+
+static void change_all(bulk *job)
+{
+    job->busy = 1; /* ours: no lane that ends at once is the last */
+    for (size_t i = 0; i < LANES; i++) {
+        job->lanes[i].job = job;
+        if (next_change(&job->lanes[i])) job->busy++;
+    }
+    if (--job->busy == 0) finish(job);
+}
+
+static void gather(bulk *job);
+
+static void gather_done(hx_store_call *store)
+{
+    bulk *job = HX_OWNER(store, bulk, store);
+    hx_store_page *page = &job->call->page;
+    if (store->result != HX_STORE_OK) job->failed++;
+    for (size_t i = 0; store->result == HX_STORE_OK && i < page->count; i++) {
+        target t = {.op = page->records[i].op, .epoch = page->records[i].epoch};
+        if (job->matched == TOUCHED_MAX) {
+            job->more = true;
+            break;
+        }
+        hx_buf_put(&job->targets, (hx_slice){(const char *)&t, sizeof t});
+        job->matched++;
+        if (job->shown == SHOWN_MAX) continue;
+        if (job->shown++ > 0) hx_buf_puts(&job->rows, ",\n");
+        hx_view_record(&job->rows, &page->records[i]);
+    }
+    hx_arena_free(&job->page_arena);
+    if (store->result == HX_STORE_OK && page->more && !job->more)
+        gather(job);
+    else if (job->call->act.preview || store->result != HX_STORE_OK)
+        finish(job);
+    else
+        change_all(job);
+}
+
+static void gather(bulk *job)
+{
+    hx_admin *admin = job->call->admin;
+    job->call->page.records_max = HX_STORE_PAGE_MAX;
+    job->store = hx_admin_store_call(admin, &job->page_arena, gather_done);
+    hx_store_list(admin->needs.store, &job->store, &job->call->page);
+}
+
+/* The states that the act can be done to: those asked for, or all of them. */
+static const char *choose_states(hx_admin_call *call)
+{
+    const unsigned settled = 1u << HX_COMPLETED | 1u << HX_FAILED | 1u << HX_EXPIRED, unknown = 1u << HX_UNKNOWN;
+    unsigned possible = call->act.kind == HX_ACT_RESOLVE ? unknown : settled | unknown;
+    if (!hx_filter_narrows(&call->page))
+        return "filter is missing or leaves nothing out: name a state, a route, a reason, a time or a key";
+    if ((call->page.states & ~possible) != 0)
+        return call->act.kind == HX_ACT_RESOLVE ? "only unknown operations can be resolved: leave state out"
+                                                : "operations under way can't be forgotten: leave processing out";
+    if (call->page.states == 0) call->page.states = possible;
+    return NULL;
+}
+
+static void decide_many(hx_admin_call *call, hx_act_kind kind)
+{
+    hx_filter_reader reader = hx_admin_reader(call);
+    call->act = (hx_act){.kind = kind, .is_bulk = true};
+    const char *wrong = hx_act_read(&call->act, hx_buf_slice(&call->body), call->arena, reader.now);
+    if (!wrong && call->act.filter.len > 0) wrong = hx_filter_json(&reader, call->act.filter, &call->page);
+    if (!wrong) wrong = choose_states(call);
+    if (wrong) {
+        hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
+        return;
+    }
+    if (call->act.answer.body.len > call->admin->needs.policies->defaults.answer_bytes_max) {
+        hx_admin_refuse(call, HX_ADMIN_TOO_LARGE, HX_EMPTY, NULL);
+        return;
+    }
+    call->reason = hx_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
+    bulk *job = calloc(1, sizeof *job);
+    if (!job) hx_fatal(HX_EXIT_BUG, "out of memory (an operator's act on many operations)");
+    job->call = call;
+    hx_buf_init(&job->targets, NULL, TOUCHED_MAX * sizeof(target));
+    hx_buf_init(&job->rows, call->arena, SHOWN_MAX * (HX_VIEW_RECORD_BYTES + 2));
+    gather(job);
+}
+
+void hx_admin_resolve_many(hx_admin_call *call)
+{
+    decide_many(call, HX_ACT_RESOLVE);
+}
+
+void hx_admin_forget_many(hx_admin_call *call)
+{
+    decide_many(call, HX_ACT_FORGET);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One request on the admin socket: what the files behind admin.h share about it. A call lives in its stream's arena
+ * until it is answered, which happens exactly once, whether its client is still there or not. */
+#ifndef HX_ADMIN_CALL_H
+#define HX_ADMIN_CALL_H
+
+#include "admin/act.h"
+#include "admin/admin.h"
+#include "admin/filter.h"
+
+typedef enum {
+#define X(id, code, status, title, hint) HX_ADMIN_##id,
+#include "admin/problems.def"
+#undef X
+    HX_ADMIN_PROBLEM_COUNT
+} hx_admin_problem;
+
+struct hx_admin {
+    hx_admin_needs needs;
+    hx_server *server;
+    hx_mac *mac;
+    unsigned under_way; /* calls that are not answered yet */
+    bool stopping;
+    bool server_drained;
+    void (*stopped)(void *context);
+    void *context;
+};
+
+/* Who asks, by the kernel's word. */
+typedef struct {
+    uint32_t uid;
+    int32_t pid;
+    char name[64]; /* empty where the user has none */
+} hx_admin_user;
+
+typedef struct hx_admin_call {
+    hx_admin *admin;
+    hx_stream *stream;
+    hx_arena *arena; /* the stream's */
+    void (*handle)(struct hx_admin_call *call);
+    bool changes;
+    bool overfull;
+    hx_buf body;
+    hx_op op; /* of {id} */
+    hx_admin_user who;
+    hx_act act;
+    hx_slice reason;
+    hx_store_call store;
+    hx_store_page page;
+    hx_record record;
+} hx_admin_call;
+
+hx_ms hx_admin_now(const hx_admin *admin);
+hx_filter_reader hx_admin_reader(hx_admin_call *call);
+/* A store call on the admin's loop; `done` finds its hx_admin_call with HX_OWNER. */
+hx_store_call hx_admin_store_call(const hx_admin *admin, hx_arena *arena, void (*done)(hx_store_call *call));
+
+/* Answers 200 with JSON that lives in the call's arena; the call is over. */
+void hx_admin_answer(hx_admin_call *call, hx_slice json);
+/* Answers with a problem; `detail` empty: the row's title. `found`, when given, is what stands in the store. */
+void hx_admin_refuse(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, const hx_record *found);
+
+/* Why the act can't be done to what stands there, or HX_ADMIN_PROBLEM_COUNT when it can. */
+hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_record *found);
+/* Starts it: ends OK, STALE or otherwise by `call->done`. `record` is `found` in memory that lives until then. */
+void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record *record);
+/* Begins a line on what was done and by whom; the caller may add to it, and ends it. */
+void hx_admin_begin_log(const hx_admin_call *call, const hx_record *from);
+
+/* The handlers of routes.def: operations.c, and bulk.c for those of many. */
+#define X(method, path, handler, changes, text) void hx_admin_##handler(hx_admin_call *call);
+#include "admin/routes.def"
+#undef X
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/filter.h"
+
+#include "admin/walk.h"
+#include "config/problems.h"
+#include "core/json.h"
+#include "core/key.h"
+#include "gateway/request.h"
+
+#include <string.h>
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    c = hx_lower(c);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool hx_filter_op(hx_slice text, hx_op *op)
+{
+    if (text.len != 2 * sizeof op->bytes) return false;
+    for (size_t i = 0; i < sizeof op->bytes; i++) {
+        int high = hex_digit(text.ptr[2 * i]), low = hex_digit(text.ptr[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        op->bytes[i] = (uint8_t)(high * 16 + low);
+    }
+    return true;
+}
+
+/* Days from 1970-01-01 in the Gregorian calendar, which is counted from a March, so that leap days come last. */
+static int64_t days_since_1970(int64_t year, int64_t month, int64_t day)
+{
+    if (month <= 2) year--;
+    int64_t era = year / 400, of_era = year - era * 400;
+    int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+    return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+}
+
+static bool take_number(hx_slice *text, size_t digits, int64_t low, int64_t high, int64_t *out)
+{
+    uint64_t number;
+    if (text->len < digits || !hx_slice_to_u64(hx_slice_first(*text, digits), &number)) return false;
+    *text = hx_slice_from(*text, digits);
+    *out = (int64_t)number;
+    return *out >= low && *out <= high;
+}
+
+static bool take_byte(hx_slice *text, char byte)
+{
+    if (text->len == 0 || hx_lower(text->ptr[0]) != byte) return false;
+    *text = hx_slice_from(*text, 1);
+    return true;
+}
+
+/* Of ".25" the 250 milliseconds; further digits are dropped. */
+static bool take_fraction(hx_slice *text, int64_t *ms)
+{
+    *ms = 0;
+    if (!take_byte(text, '.')) return true;
+    int64_t worth = 100;
+    size_t digits = 0;
+    for (; text->len > 0 && text->ptr[0] >= '0' && text->ptr[0] <= '9'; digits++) {
+        *ms += (text->ptr[0] - '0') * worth;
+        worth /= 10;
+        *text = hx_slice_from(*text, 1);
+    }
+    return digits > 0;
+}
+
+static bool take_offset(hx_slice *text, int64_t *minutes)
+{
+    int64_t h = 0, m = 0;
+    *minutes = 0;
+    if (take_byte(text, 'z')) return true;
+    bool west = take_byte(text, '-');
+    if (!west && !take_byte(text, '+')) return false;
+    if (!take_number(text, 2, 0, 23, &h) || !take_byte(text, ':') || !take_number(text, 2, 0, 59, &m)) return false;
+    *minutes = (west ? -1 : 1) * (h * 60 + m);
+    return true;
+}
+
+static bool read_rfc3339(hx_slice text, hx_ms *at)
+{
+    int64_t year, month, day, hour, minute, second, ms, offset;
+    if (!take_number(&text, 4, 1970, 9999, &year) || !take_byte(&text, '-') || !take_number(&text, 2, 1, 12, &month) ||
+        !take_byte(&text, '-') || !take_number(&text, 2, 1, 31, &day))
+        return false;
+    if (!take_byte(&text, 't') && !take_byte(&text, ' ')) return false;
+    if (!take_number(&text, 2, 0, 23, &hour) || !take_byte(&text, ':') || !take_number(&text, 2, 0, 59, &minute) ||
+        !take_byte(&text, ':') || !take_number(&text, 2, 0, 60, &second))
+        return false;
+    if (!take_fraction(&text, &ms) || !take_offset(&text, &offset) || text.len > 0) return false;
+    int64_t days = days_since_1970(year, month, day);
+    if (month == 12 ? day > 31 : days >= days_since_1970(year, month + 1, 1)) return false; /* 31 April */
+    *at = days * HX_DAY + hour * HX_HOUR + (minute - offset) * HX_MINUTE + second * HX_SECOND + ms;
+    return true;
+}
+
+static bool read_age(hx_slice text, hx_ms *age)
+{
+    static const struct {
+        char letter;
+        hx_ms worth;
+    } units[] = {{'s', HX_SECOND}, {'m', HX_MINUTE}, {'h', HX_HOUR}, {'d', HX_DAY}};
+    uint64_t number;
+    if (text.len < 2 || !hx_slice_to_u64(hx_slice_first(text, text.len - 1), &number)) return false;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (text.ptr[text.len - 1] != units[i].letter) continue;
+        if (number > (uint64_t)(100 * 366 * HX_DAY / units[i].worth)) return false;
+        *age = (hx_ms)number * units[i].worth;
+        return true;
+    }
+    return false;
+}
+
+bool hx_filter_time(hx_slice text, hx_ms now, hx_ms *at)
+{
+    hx_ms age;
+    if (read_rfc3339(text, at)) return true;
+    if (!read_age(text, &age)) return false;
+    *at = now > age ? now - age : 1;
+    return true;
+}
+
+static const char *read_states(const hx_filter_reader *reader, hx_slice value, hx_store_page *page)
+{
+    static const hx_state states[] = {HX_PROCESSING, HX_COMPLETED, HX_FAILED, HX_UNKNOWN, HX_EXPIRED};
+    hx_slice word;
+    while (hx_slice_next(&value, ',', &word)) {
+        unsigned found = 0;
+        for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
+            if (hx_slice_eq(word, hx_slice_of(hx_state_name(states[i])))) found = 1u << states[i];
+        if (found == 0)
+            return hx_arena_printf(reader->arena,
+                                   "state must be processing, completed, failed, unknown or expired, not %s",
+                                   hx_quoted(reader->arena, word))
+                .ptr;
+        page->states |= found;
+    }
+    return page->states != 0 ? NULL : "state must name a state, such as unknown";
+}
+
+static const char *read_time(const hx_filter_reader *reader, const char *name, hx_slice value, hx_ms *at)
+{
+    if (hx_filter_time(value, reader->now, at)) return NULL;
+    return hx_arena_printf(reader->arena,
+                           "%s must be a time such as 2026-02-19T12:00:00Z, or an age such as 30m, 2h or 7d, not %s",
+                           name, hx_quoted(reader->arena, value))
+        .ptr;
+}
+
+static const char *read_key(const hx_filter_reader *reader, hx_slice value, hx_store_page *page)
+{
+    static const hx_key_rules any = {.format = HX_KEY_ANY, .len_min = 1, .len_max = UINT16_MAX};
+    hx_slice key;
+    hx_key_error wrong = hx_key_parse(value, &any, reader->arena, &key);
+    if (wrong != HX_KEY_OK) return hx_key_error_text(wrong);
+    hx_mac_begin(reader->mac, HX_TAG_KEY);
+    hx_mac_part(reader->mac, key);
+    page->key = hx_mac_end(reader->mac);
+    page->has_key = true;
+    return NULL;
+}
+
+static const char *read_text(const hx_filter_reader *reader, const char *name, hx_slice value, hx_slice *out)
+{
+    if (value.len == 0 || value.len > HX_RECORD_TEXT_MAX)
+        return hx_arena_printf(reader->arena, "%s must have 1 to %u bytes", name, HX_RECORD_TEXT_MAX).ptr;
+    *out = value;
+    return NULL;
+}
+
+static const char *read_word(const hx_filter_reader *reader, hx_slice name, hx_slice value, hx_store_page *page)
+{
+    if (hx_slice_eq(name, HX_LIT("state"))) return read_states(reader, value, page);
+    if (hx_slice_eq(name, HX_LIT("route"))) return read_text(reader, "route", value, &page->route);
+    if (hx_slice_eq(name, HX_LIT("reason"))) return read_text(reader, "reason", value, &page->reason);
+    if (hx_slice_eq(name, HX_LIT("from"))) return read_time(reader, "from", value, &page->changed_from);
+    if (hx_slice_eq(name, HX_LIT("before"))) return read_time(reader, "before", value, &page->changed_before);
+    if (hx_slice_eq(name, HX_LIT("key"))) return read_key(reader, value, page);
+    return hx_arena_printf(reader->arena, "there is no filter %s: it is state, route, reason, from, before or key",
+                           hx_quoted(reader->arena, name))
+        .ptr;
+}
+
+static const char *read_place(hx_slice name, hx_slice value, hx_store_page *page)
+{
+    uint64_t number;
+    bool is_number = hx_slice_to_u64(value, &number);
+    if (hx_slice_eq(name, HX_LIT("cursor"))) {
+        page->cursor = is_number ? number : 0;
+        return is_number ? NULL : "cursor must be one that an earlier page gave";
+    }
+    if (!is_number || number < 1 || number > HX_STORE_PAGE_MAX) return "limit must be 1 to 1000";
+    page->records_max = (unsigned)number;
+    return NULL;
+}
+
+/* In place of percent escapes the bytes that they stand for; false for a broken one. */
+static bool decode(hx_slice text, hx_arena *arena, hx_slice *out)
+{
+    char *bytes = hx_arena_alloc(arena, text.len + 1);
+    size_t len = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        bytes[len] = text.ptr[i];
+        if (text.ptr[i] == '%') {
+            if (i + 2 >= text.len) return false;
+            int high = hex_digit(text.ptr[i + 1]), low = hex_digit(text.ptr[i + 2]);
+            if (high < 0 || low < 0) return false;
+            bytes[len] = (char)(high * 16 + low);
+            i += 2;
+        }
+        len++;
+    }
+    *out = (hx_slice){bytes, len};
+    return true;
+}
+
+const char *hx_filter_query(const hx_filter_reader *reader, hx_slice query, hx_store_page *page)
+{
+    hx_slice part;
+    while (query.len > 0 && hx_slice_next(&query, '&', &part)) {
+        if (part.len == 0) continue;
+        size_t equals = hx_slice_find(part, '=');
+        hx_slice name = hx_slice_first(part, equals < part.len ? equals : part.len), value;
+        if (!decode(hx_slice_from(part, name.len + 1), reader->arena, &value)) return "the query has a broken % escape";
+        bool is_place = hx_slice_eq(name, HX_LIT("limit")) || hx_slice_eq(name, HX_LIT("cursor"));
+        const char *wrong = is_place ? read_place(name, value, page) : read_word(reader, name, value, page);
+        if (wrong) return wrong;
+    }
+    return NULL;
+}
+
+const char *hx_filter_json(const hx_filter_reader *reader, hx_slice object, hx_store_page *page)
+{
+    if (object.len == 0 || object.ptr[0] != '{') return "filter must be an object, such as {\"state\": \"unknown\"}";
+    hx_walk walk = hx_walk_over(object);
+    hx_slice raw_name, raw_value, name, value;
+    while (hx_walk_next(&walk, &raw_name, &raw_value)) {
+        if (!hx_json_string(raw_name, reader->arena, &name) || !hx_json_string(raw_value, reader->arena, &value))
+            return "the members of filter must be strings";
+        const char *wrong = read_word(reader, name, value, page);
+        if (wrong) return wrong;
+    }
+    return NULL;
+}
+
+bool hx_filter_narrows(const hx_store_page *page)
+{
+    return page->states != 0 || page->route.len > 0 || page->reason.len > 0 || page->changed_from > 0 ||
+           page->changed_before > 0 || page->has_key;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which operations are meant: the words of a query, or the members of a `filter` object, as a page of the store's. */
+#ifndef HX_ADMIN_FILTER_H
+#define HX_ADMIN_FILTER_H
+
+#include "core/mac.h"
+#include "store/store.h"
+
+#define HX_FILTER_LIMIT 100u /* rows of a page, where nothing else is said */
+
+/* What reading needs to know. */
+typedef struct {
+    hx_arena *arena;
+    hx_mac *mac; /* under the store's secret */
+    hx_ms now;
+} hx_filter_reader;
+
+/* Each returns NULL when all is well, else a sentence that says what is wrong. `page` gets what was asked for; its other
+ * members are left as they are. */
+
+/* "state=unknown&route=refunds": percent-encoded, "+" is itself. */
+const char *hx_filter_query(const hx_filter_reader *reader, hx_slice query, hx_store_page *page) HX_MUST_USE;
+/* A raw, well-formed JSON object whose members are strings; without limit and cursor. */
+const char *hx_filter_json(const hx_filter_reader *reader, hx_slice object, hx_store_page *page) HX_MUST_USE;
+
+/* Whether it leaves anything out at all. */
+bool hx_filter_narrows(const hx_store_page *page);
+
+/* An RFC 3339 time, or an age: "90s", "30m", "2h", "7d". */
+bool hx_filter_time(hx_slice text, hx_ms now, hx_ms *at) HX_MUST_USE;
+/* 32 hexadecimal digits. */
+bool hx_filter_op(hx_slice text, hx_op *op) HX_MUST_USE;
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looking at operations, and deciding about one of them. */
+#include "admin/call.h"
+#include "admin/views.h"
+#include "base/check.h"
+#include "base/log.h"
+
+#include <stdatomic.h>
+
+#define COUNTS_BYTES_MAX (16u * 1024u)
+
+/* With room for the page that came. */
+static hx_buf page_buf(const hx_admin_call *call)
+{
+    hx_buf out;
+    hx_buf_init(&out, call->arena, call->page.count * (HX_VIEW_RECORD_BYTES + 2) + 512);
+    return out;
+}
+
+static void list_done(hx_store_call *store)
+{
+    hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_STORE, HX_EMPTY, NULL);
+        return;
+    }
+    hx_buf out = page_buf(call);
+    hx_buf_puts(&out, "{\"operations\":[");
+    hx_view_records(&out, call->page.records, call->page.count);
+    hx_buf_puts(&out, "],\"count\":");
+    hx_buf_put_decimal(&out, call->page.count);
+    if (call->page.more) {
+        hx_buf_puts(&out, ",\"cursor\":\"");
+        hx_buf_put_decimal(&out, call->page.cursor);
+        hx_buf_puts(&out, "\"");
+    }
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+void hx_admin_list_operations(hx_admin_call *call)
+{
+    hx_filter_reader reader = hx_admin_reader(call);
+    const char *wrong = hx_filter_query(&reader, call->stream->request.query, &call->page);
+    if (wrong) {
+        hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
+        return;
+    }
+    call->store = hx_admin_store_call(call->admin, call->arena, list_done);
+    hx_store_list(call->admin->needs.store, &call->store, &call->page);
+}
+
+static void history_done(hx_store_call *store)
+{
+    hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_STORE, HX_EMPTY, NULL);
+        return;
+    }
+    if (call->page.count == 0) {
+        hx_admin_refuse(call, HX_ADMIN_NO_OPERATION, HX_EMPTY, NULL);
+        return;
+    }
+    hx_buf out = page_buf(call);
+    hx_buf_puts(&out, "{\"id\":\"");
+    hx_buf_put_hex(&out, call->op.bytes, sizeof call->op.bytes);
+    hx_buf_puts(&out, "\",\"history\":[");
+    hx_view_records(&out, call->page.records, call->page.count);
+    hx_buf_puts(&out, call->page.more ? "],\"more\":true}\n" : "],\"more\":false}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+void hx_admin_show_history(hx_admin_call *call)
+{
+    call->page.records_max = HX_STORE_PAGE_MAX;
+    call->store = hx_admin_store_call(call->admin, call->arena, history_done);
+    hx_store_history(call->admin->needs.store, &call->store, &call->op, &call->page);
+}
+
+hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_record *found)
+{
+    if (found->state == HX_ABSENT) return HX_ADMIN_NO_OPERATION;
+    if (epoch != 0 && epoch != found->epoch) return HX_ADMIN_CHANGED;
+    if (found->state == HX_PROCESSING) return HX_ADMIN_UNDER_WAY;
+    if (act->kind == HX_ACT_FORGET) return HX_ADMIN_PROBLEM_COUNT;
+    if (found->state != HX_UNKNOWN) return HX_ADMIN_SETTLED;
+    /* The store says unknown of what it can't read back; an answer under a record without its request fits nobody. */
+    if (found->created_at == 0 && act->to != HX_ABSENT) return HX_ADMIN_UNREADABLE;
+    return HX_ADMIN_PROBLEM_COUNT;
+}
+
+void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record *record)
+{
+    hx_store *where = call->admin->needs.store;
+    if (call->act.kind == HX_ACT_FORGET) {
+        hx_store_forget(where, store, &record->op, record->epoch, call->reason);
+        return;
+    }
+    const hx_policy *policy = hx_act_policy(call->admin->needs.policies, record->route);
+    hx_act_resolve(&call->act, policy, call->reason, hx_admin_now(call->admin), record);
+    hx_store_settle(where, store, record);
+}
+
+void hx_admin_begin_log(const hx_admin_call *call, const hx_record *from)
+{
+    hx_log_begin(HX_LOG_INFO, call->act.kind == HX_ACT_FORGET ? "an operator forgot" : "an operator resolved");
+    if (from) {
+        hx_log_hex("operation", from->op.bytes, sizeof from->op.bytes);
+        hx_log_int("epoch", (int64_t)from->epoch);
+        hx_log_str("operation_type", from->route);
+    }
+    if (call->act.kind == HX_ACT_RESOLVE) hx_log_text("to_state", hx_state_name(call->act.to));
+    hx_log_text("user", call->who.name);
+    hx_log_int("uid", call->who.uid);
+    hx_log_int("pid", call->who.pid);
+    hx_log_str("why", call->act.why);
+}
+
+static void act_done(hx_store_call *store)
+{
+    hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
+    if (store->result == HX_STORE_STALE) {
+        bool is_gone = store->found.state == HX_ABSENT;
+        hx_admin_refuse(call, is_gone ? HX_ADMIN_NO_OPERATION : HX_ADMIN_CHANGED, HX_EMPTY, &store->found);
+        return;
+    }
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_STORE, HX_EMPTY, NULL);
+        return;
+    }
+    hx_admin_begin_log(call, &call->record);
+    hx_log_end();
+    if (call->act.kind == HX_ACT_FORGET) {
+        call->record.state = HX_ABSENT;
+        call->record.reason = call->reason;
+    }
+    hx_buf out;
+    hx_buf_init(&out, call->arena, HX_VIEW_RECORD_BYTES + 64);
+    hx_buf_puts(&out, "{\"operation\":");
+    hx_view_record(&out, &call->record);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+static void decide_one(hx_admin_call *call, hx_act_kind kind)
+{
+    hx_admin *admin = call->admin;
+    call->act = (hx_act){.kind = kind};
+    const char *wrong = hx_act_read(&call->act, hx_buf_slice(&call->body), call->arena, hx_admin_now(admin));
+    if (wrong) {
+        hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
+        return;
+    }
+    call->reason = hx_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
+    hx_peek peek = hx_store_peek(admin->needs.store, &call->op, call->arena, &call->record);
+    if (peek != HX_PEEK_FOUND) {
+        hx_admin_refuse(call, peek == HX_PEEK_ABSENT ? HX_ADMIN_NO_OPERATION : HX_ADMIN_STORE, HX_EMPTY, NULL);
+        return;
+    }
+    hx_admin_problem objection = hx_admin_objection(&call->act, call->act.epoch, &call->record);
+    const hx_policy *policy = hx_act_policy(admin->needs.policies, call->record.route);
+    if (objection == HX_ADMIN_PROBLEM_COUNT && call->act.answer.body.len > policy->answer_bytes_max)
+        objection = HX_ADMIN_TOO_LARGE;
+    if (objection != HX_ADMIN_PROBLEM_COUNT) {
+        hx_admin_refuse(call, objection, HX_EMPTY, &call->record);
+        return;
+    }
+    call->store = hx_admin_store_call(admin, call->arena, act_done);
+    hx_admin_perform(call, &call->store, &call->record);
+}
+
+void hx_admin_resolve_operation(hx_admin_call *call)
+{
+    decide_one(call, HX_ACT_RESOLVE);
+}
+
+void hx_admin_forget_operation(hx_admin_call *call)
+{
+    decide_one(call, HX_ACT_FORGET);
+}
+
+void hx_admin_show_counts(hx_admin_call *call)
+{
+    static const char *const names[] = {
+#define X(id, name, text) name,
+#include "gateway/counts.def"
+#undef X
+    };
+    const hx_admin_needs *needs = &call->admin->needs;
+    hx_store_counts counts;
+    hx_store_count(needs->store, &counts);
+    hx_buf out;
+    hx_buf_init(&out, call->arena, COUNTS_BYTES_MAX);
+    hx_buf_puts(&out, "{\"store\":");
+    hx_view_store_counts(&out, &counts);
+    hx_buf_puts(&out, ",\"workers\":{");
+    for (size_t id = 0; id < HX_COUNT_END; id++) {
+        uint64_t sum = 0;
+        for (size_t i = 0; i < needs->worker_count; i++)
+            sum += atomic_load_explicit(&needs->workers[i]->counts[id], memory_order_relaxed);
+        hx_buf_puts(&out, id > 0 ? ",\"" : "\"");
+        hx_buf_puts(&out, names[id]);
+        hx_buf_puts(&out, "\":");
+        hx_buf_put_decimal(&out, sum);
+    }
+    hx_buf_puts(&out, "}}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the admin socket answers with, as JSON. */
+#ifndef HX_ADMIN_VIEWS_H
+#define HX_ADMIN_VIEWS_H
+
+#include "base/buf.h"
+#include "store/store.h"
+
+/* The most that one record's view takes: four texts of 255 bytes, each of which may be escaped as \u00XX. */
+#define HX_VIEW_RECORD_BYTES 8192u
+
+/* One version of an operation, without the answer's headers and body. */
+void hx_view_record(hx_buf *out, const hx_record *record);
+/* Records with commas between them. */
+void hx_view_records(hx_buf *out, const hx_record *records, size_t count);
+void hx_view_text(hx_buf *out, hx_slice value);
+void hx_view_store_counts(hx_buf *out, const hx_store_counts *counts);
+
+#endif
