@@ -293,7 +293,7 @@ hx_progress hx_forward_end_patience(hx_request *r)
                              HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
 }
 
-void hx_forward_send(hx_request *r)
+void hx_forward_send(hx_request *r, bool repeat)
 {
     hx_ms now = hx_loop_now(r->worker->loop);
     hx_worker_count(r->worker, HX_COUNT_ATTEMPTS);
@@ -303,7 +303,11 @@ void hx_forward_send(hx_request *r)
     }
     r->exchange_state = HX_EXCHANGE_OPEN;
     r->exchange_cancelled = false;
-    hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
+    hx_upstream *upstream = r->worker->upstreams[r->policy->upstream];
+    if (repeat)
+        hx_exchange_repeat(upstream, &r->exchange);
+    else
+        hx_exchange_start(upstream, &r->exchange);
 }
 
 static hx_progress start(hx_request *r)
@@ -327,7 +331,7 @@ static hx_progress start(hx_request *r)
     };
     r->answer_retry_after = HX_RETRY_AFTER_NONE;
     r->answer_word = HX_WORD_NONE;
-    hx_forward_send(r);
+    hx_forward_send(r, false);
     hx_forward_expect_answer(r);
     return HX_PARKED;
 }

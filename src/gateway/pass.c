@@ -8,7 +8,6 @@
 
 #include "core/retry_after.h"
 
-#define UPLOAD_BYTES_MAX (512u * 1024u) /* what an exchange holds before it is connected, and one more read */
 
 /* The application's time runs while it has the next move: not while its request is still coming in. */
 static void expect_answer(hx_request *r)
@@ -19,12 +18,8 @@ static void expect_answer(hx_request *r)
 static void upload(hx_stream *stream, hx_slice piece, bool last)
 {
     hx_request *r = stream->user;
-    if (r->step == HX_STEP_retry) {
-        hx_buf_put(&r->upload, piece);
-        if (last) r->body_state = HX_BODY_WHOLE;
-        return;
-    }
-    if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->exchange_cancelled) return;
+    bool waits = r->step == HX_STEP_retry; /* the exchange holds what comes meanwhile */
+    if (!waits && (r->exchange_state >= HX_EXCHANGE_WHOLE || r->exchange_cancelled)) return;
     if (piece.len > 0 && !hx_exchange_write(&r->exchange, piece)) {
         hx_stream_pause(stream);
         expect_answer(r);
@@ -133,25 +128,6 @@ static const hx_exchange_events pass_events = {.head = download_head,
                                                .failed = hx_request_answer_failed,
                                                .drained = upstream_drained};
 
-static void start_upload(hx_request *r)
-{
-    if (r->body_state == HX_BODY_UNREAD) {
-        r->body_state = HX_BODY_READING;
-        r->stream->events.body = upload;
-        r->stream->events.broken = upload_broken;
-        hx_stream_read(r->stream);
-        return;
-    }
-    bool has_room = hx_exchange_write(&r->exchange, hx_buf_slice(&r->upload));
-    r->upload.len = 0;
-    if (r->body_state == HX_BODY_WHOLE) {
-        hx_exchange_finish(&r->exchange);
-        expect_answer(r);
-    } else if (has_room) {
-        hx_stream_resume(r->stream);
-    }
-}
-
 static hx_progress start(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
@@ -169,28 +145,30 @@ static hx_progress start(hx_request *r)
         .repeatable = hx_method_is_safe(head->method) && !head->has_body,
         .pooled_idle_max = INT64_MAX,
     };
-    hx_forward_send(r);
-    if (head->has_body)
-        start_upload(r);
-    else
+    hx_forward_send(r, false);
+    if (head->has_body) {
+        r->body_state = HX_BODY_READING;
+        r->stream->events.body = upload;
+        r->stream->events.broken = upload_broken;
+        hx_stream_read(r->stream);
+    } else {
         expect_answer(r);
+    }
     r->stream->events.drained = client_drained;
     return HX_PARKED;
 }
 
-/* Keeps what has come of the body, so that it can be sent again. */
-static void hold_upload(hx_request *r)
+static hx_progress start_again(hx_request *r)
 {
-    if (!r->stream->request.has_body) return;
-    if (!r->upload.arena) hx_buf_init(&r->upload, r->arena, UPLOAD_BYTES_MAX);
-    hx_buf_put(&r->upload, hx_exchange_held(&r->exchange));
-    hx_stream_pause(r->stream);
+    hx_forward_send(r, hx_exchange_may_repeat(&r->exchange));
+    if (!r->stream->request.has_body || r->body_state == HX_BODY_WHOLE) expect_answer(r);
+    return HX_PARKED;
 }
 
 static bool tries_again(hx_request *r)
 {
     if (r->replied || r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN) return false;
-    bool was_sent = r->exchange.bytes_sent > 0;
+    bool was_sent = !hx_exchange_may_repeat(&r->exchange);
     if (was_sent ? !may_repeat_what_was_sent(r) : !is_repeatable(r)) return false;
     return hx_retry_schedule(r);
 }
@@ -198,10 +176,7 @@ static bool tries_again(hx_request *r)
 /* The exchange ended without a whole answer. */
 static hx_progress broken_off(hx_request *r)
 {
-    if (tries_again(r)) {
-        hold_upload(r);
-        return hx_request_go(r, HX_STEP_retry);
-    }
+    if (tries_again(r)) return hx_request_go(r, HX_STEP_retry);
     if (r->replied) {
         hx_stream_abort(r->stream);
         return hx_request_go(r, HX_STEP_finish);
@@ -222,7 +197,9 @@ static hx_progress broken_off(hx_request *r)
 hx_progress hx_step_pass(hx_request *r)
 {
     switch (r->exchange_state) {
-    case HX_EXCHANGE_NONE: return r->client_gone ? hx_request_go(r, HX_STEP_finish) : start(r);
+    case HX_EXCHANGE_NONE:
+        if (r->client_gone) return hx_request_go(r, HX_STEP_finish);
+        return r->attempts == 0 ? start(r) : start_again(r);
     case HX_EXCHANGE_WHOLE: hx_stream_end(r->stream); return hx_request_go(r, HX_STEP_finish);
     case HX_EXCHANGE_FAILED: return broken_off(r);
     default: break;

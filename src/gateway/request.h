@@ -123,9 +123,6 @@ typedef struct hx_request {
     hx_retry_verdict last_attempt_because; /* why there was no other */
     hx_reservation reservation;
 
-    /* pass */
-    hx_buf upload; /* what has come of a body while there is no exchange to send it on */
-
     /* probe */
     enum { HX_PROBE_NONE, HX_PROBE_ASKING, HX_PROBE_SETTLING, HX_PROBE_DONE } probe_state;
     uint16_t probe_status;
@@ -203,8 +200,8 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found);
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
 /* The head of a question to the application, with the credentials of this request. */
 void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf *out);
-/* Sends r->exchange, whose first part is filled in; counts the attempt. */
-void hx_forward_send(hx_request *r);
+/* Sends r->exchange, whose first part is filled in, or repeats it; counts the attempt. */
+void hx_forward_send(hx_request *r, bool repeat);
 /* Parks until the application's time is up, or the client's, whichever is first. */
 void hx_forward_expect_answer(hx_request *r);
 /* The client waits no longer; the operation goes on, and whoever asks next waits for it. */

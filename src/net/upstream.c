@@ -30,6 +30,7 @@ enum {
     HELD_BACK = 8, /* hx_exchange_write said false */
     FINISHED = 16, /* hx_exchange_finish was called */
     TUNNEL = 32,
+    CARRIED = 64, /* a connection took it */
 };
 
 const char *hx_upstream_error_text(hx_upstream_error error)
@@ -223,6 +224,7 @@ static bool send_request(hx_wire *wire, hx_exchange *exchange, bool reused)
         exchange->reused = false;
         return false;
     }
+    exchange->own.flags |= CARRIED;
     if ((exchange->own.flags & HELD_BACK) && queued_bytes(wire) <= LOW_BYTES) {
         exchange->own.flags &= ~(uint32_t)HELD_BACK;
         if (exchange->events->drained) tell_later(exchange, DRAINING);
@@ -245,19 +247,23 @@ static void leave_line(hx_exchange *exchange)
     hx_list_remove(&exchange->own.link);
 }
 
+static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, uint32_t flags);
+
 static void start_again(hx_wire *wire)
 {
     hx_exchange *exchange = detach(wire);
     close_now(wire);
     exchange->pooled_idle_max = 0; /* the others may be as stale */
-    hx_exchange_start(exchange->own.upstream, exchange);
+    start(exchange->own.upstream, exchange, NULL, 0);
 }
 
-void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
+static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, uint32_t flags)
 {
     HX_CHECK(!upstream->dying && exchange->head.len > 0);
     memset(&exchange->own, 0, sizeof exchange->own);
     exchange->own.upstream = upstream;
+    exchange->own.held = held;
+    exchange->own.flags = flags;
     hx_list_init(&exchange->own.link);
     exchange->bytes_sent = exchange->connect_failures = 0;
     exchange->reused = false;
@@ -271,6 +277,11 @@ void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
     hx_list_append(&upstream->line, &exchange->own.link);
     upstream->line_count++;
     hx_pool_refill(upstream);
+}
+
+void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
+{
+    start(upstream, exchange, NULL, 0);
 }
 
 /* The first in line that takes a connection which isn't new; those who want a new one wait for theirs. */
@@ -403,8 +414,8 @@ static bool hold(hx_exchange *exchange, const hx_slice *parts, unsigned count)
 static bool write_parts(hx_exchange *exchange, const hx_slice *parts, unsigned count)
 {
     hx_wire *wire = exchange->own.connection;
-    if (exchange->own.flags & FAILING) return true;
-    if (!wire) return hold(exchange, parts, count);
+    if (!wire && !(exchange->own.flags & CARRIED)) return hold(exchange, parts, count);
+    if (!wire || (exchange->own.flags & FAILING)) return true;
     if (wire->write_dead) return true; /* reading shows how it ends */
     if (wire->flying > 0) {
         for (unsigned i = 0; i < count; i++) hx_buf_put(&wire->waiting, parts[i]);
@@ -447,9 +458,15 @@ void hx_exchange_finish(hx_exchange *exchange)
     if (exchange->own.connection) shut_when_finished(exchange->own.connection);
 }
 
-hx_slice hx_exchange_held(const hx_exchange *exchange)
+bool hx_exchange_may_repeat(const hx_exchange *exchange)
 {
-    return exchange->own.held ? hx_buf_slice(exchange->own.held) : HX_EMPTY;
+    return !(exchange->own.flags & CARRIED);
+}
+
+void hx_exchange_repeat(hx_upstream *upstream, hx_exchange *exchange)
+{
+    HX_CHECK(hx_exchange_may_repeat(exchange));
+    start(upstream, exchange, exchange->own.held, exchange->own.flags & (FINISHED | HELD_BACK));
 }
 
 void hx_exchange_pause(hx_exchange *exchange)

@@ -96,8 +96,10 @@ void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange);
 /* A piece of a streamed body; false: hold back until events.drained. Copied where it must wait. */
 bool hx_exchange_write(hx_exchange *exchange, hx_slice bytes);
 void hx_exchange_finish(hx_exchange *exchange);
-/* After failed with bytes_sent 0: what was written of a streamed body, all of it, before there was a connection. */
-hx_slice hx_exchange_held(const hx_exchange *exchange);
+/* Starts an exchange again that has failed, with all that was written of its body. Only one that no connection ever
+ * carried; such a one can be written to and finished between failed and this call, too. */
+bool hx_exchange_may_repeat(const hx_exchange *exchange);
+void hx_exchange_repeat(hx_upstream *upstream, hx_exchange *exchange);
 /* Back-pressure on the answer's body: nothing more is read. What was already read (64 KiB at most) still comes. */
 void hx_exchange_pause(hx_exchange *exchange);
 void hx_exchange_resume(hx_exchange *exchange);
