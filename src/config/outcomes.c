@@ -123,7 +123,10 @@ void hx_outcome_option(hx_loader *loader, const hx_option *option, const hx_yaml
 typedef struct {
     hx_loader *loader;
     hx_policy *policy;
-    const hx_yaml *said[STATUS_MAX - STATUS_MIN + 1]; /* where */
+    struct {
+        const hx_option *option; /* NULL: nowhere yet */
+        uint32_t line;
+    } said[STATUS_MAX - STATUS_MIN + 1];
 } rules;
 
 static bool read_status(hx_slice text, uint16_t *status)
@@ -145,11 +148,14 @@ static void add_rule(rules *r, const hx_option *option, const hx_yaml *at, hx_sl
         hx_loader_wrong(r->loader, at, option->name, wrong);
         return;
     }
-    const hx_yaml **said = &r->said[status - STATUS_MIN];
+    const hx_option *said = r->said[status - STATUS_MIN].option;
     size_t i = 0;
+    if (said == option && option->type == HX_OPTION_OUTCOMES) return; /* a map's key twice is told already */
     while (i < policy->outcome_rule_count && policy->outcome_rules[i].status != status) i++;
-    if (*said)
-        wrong = hx_arena_printf(arena, "lists %u, which is also said on line %u", status, (*said)->line).ptr;
+    if (said)
+        wrong = hx_arena_printf(arena, "lists %u, which is also said on line %u", status,
+                                r->said[status - STATUS_MIN].line)
+                    .ptr;
     else if (status < 300 && (word == HX_WORD_RELEASE || word == HX_WORD_NOT_EXECUTED))
         wrong = hx_arena_printf(arena, "can't free the key after %u: it says that the work was done", status).ptr;
     else if (i == HX_OUTCOME_RULES_MAX)
@@ -158,7 +164,8 @@ static void add_rule(rules *r, const hx_option *option, const hx_yaml *at, hx_sl
         hx_loader_wrong(r->loader, at, option->name, wrong);
         return;
     }
-    *said = at;
+    r->said[status - STATUS_MIN].option = option;
+    r->said[status - STATUS_MIN].line = at->line;
     policy->outcome_rules[i] = (hx_outcome_rule){.status = status, .word = word};
     if (i == policy->outcome_rule_count) policy->outcome_rule_count++;
 }

@@ -220,7 +220,7 @@ static void a_route_may_overrule_the_table(void **state)
     static const hx_outcome_rule rules[] = {
         {302, HX_WORD_RELEASE},      {500, HX_WORD_STORE},        {429, HX_WORD_STORE},   {418, HX_WORD_UNKNOWN},
         {503, HX_WORD_NOT_EXECUTED}, {408, HX_WORD_NOT_EXECUTED}, {200, HX_WORD_RELEASE}, {202, HX_WORD_UNKNOWN},
-        {204, HX_WORD_NOT_EXECUTED}, {409, HX_WORD_STORE},
+        {204, HX_WORD_NOT_EXECUTED}, {409, HX_WORD_STORE},        {101, HX_WORD_STORE},
     };
     static const struct {
         unsigned status;
@@ -238,6 +238,7 @@ static void a_route_may_overrule_the_table(void **state)
         {409, "failed", "failed"}, /* in so many words: this 409 is an outcome, whatever was before */
         {423, "failed", "unknown repeat"},
         {502, "unknown", "unknown"},
+        {101, "unknown", "unknown"}, /* no answer at all */
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         hx_outcome_input answer = {.status = cases[i].status, .rules = rules, .rule_count = COUNT(rules)};
