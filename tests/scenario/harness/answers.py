@@ -217,6 +217,38 @@ class Stream:
         self.pieces.put(None)
 
 
+class Deduplicating:
+    """An application that deduplicates by the key, as `guarantee: idempotent` asks of it: the first request of a key
+    executes, and every later one gets the answer of that. Its first answers fail in the ways given, one after the
+    other: a status, bytes that are sent as they are, "close", "reset", or "silence" (until the gateway gives up)."""
+
+    def __init__(self, *faults):
+        self.faults = list(faults)
+        self.results = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, exchange):
+        exchange.read_body()
+        key = exchange.request.key
+        with self._lock:
+            fault = self.faults.pop(0) if self.faults else None
+            if key not in self.results:
+                number = exchange.upstream.record_effect(exchange.request)
+                self.results[key] = {"id": f"rf_{number}", "effect": number}
+        exchange.arrive()
+        if isinstance(fault, int):
+            exchange.answer(fault, {"fault": fault})
+        elif isinstance(fault, bytes):
+            exchange.send(fault)
+            exchange.close()
+        elif fault == "silence":
+            exchange.wait_for_peer_to_leave()
+        elif fault is not None:
+            _finish(exchange, fault)
+        else:
+            exchange.answer(201, self.results[key], [("Content-Type", "application/json")])
+
+
 def echo_after_upgrade(exchange):
     """101 where the request asks for an upgrade, and then every byte comes back; else an ordinary answer."""
     if exchange.request.header("Upgrade") is None:

@@ -57,6 +57,34 @@ def hours_ahead(hours):
             "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_FORCE_MONOTONIC_FIX": "0"}
 
 
+class WallClock:
+    """Pass `env` to a gateway; `set_ahead` moves its wall clock while it runs, and no other clock of it."""
+
+    def __init__(self, directory):
+        self.file = pathlib.Path(directory) / "wall-clock"
+        self.env = hours_ahead(0)
+        del self.env["FAKETIME"]
+        self.env["FAKETIME_TIMESTAMP_FILE"] = str(self.file)
+        self.set_ahead(0)
+
+    def set_ahead(self, hours):
+        """By that many hours of the true time; back, where it is negative."""
+        new = self.file.with_name("wall-clock.new")
+        new.write_text(f"{hours:+d}h\n", encoding="ascii")
+        new.replace(self.file)  # at once: a program never reads half of it
+
+    def seen(self):
+        """The seconds since 1970 that a program with this clock reads."""
+        return int(subprocess.run(["date", "+%s"], env={**os.environ, **self.env}, check=True, capture_output=True,
+                                  text=True).stdout)
+
+
+def quick_retries(**options):
+    """A configuration whose defaults try again after hundredths of a second, with further options of a route."""
+    options = {"retry": "{base: 10ms, cap: 40ms}", **options}
+    return "defaults:\n" + "".join(f"  {name}: {value}\n" for name, value in options.items())
+
+
 def basic(user, password):
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
@@ -132,7 +160,7 @@ class Gateway:
         self.directory = pathlib.Path(directory)
         self.store = self.directory / "store"
         self.store_url = store or f"journal:{self.store}"
-        self.upstream_url = upstream if isinstance(upstream, str) else upstream.url
+        self.upstream_url = upstream if upstream is None or isinstance(upstream, str) else upstream.url
         self.config = None
         if config is not None:
             self.config = self.directory / "hapax.yaml"
@@ -149,8 +177,9 @@ class Gateway:
         self.expected_exits = set()
 
     def command(self):
-        words = [str(binary()), "serve", "--listen", self.listen, "--upstream", self.upstream_url,
-                 "--store", self.store_url, "--workers", str(self.workers)]
+        words = [str(binary()), "serve", "--listen", self.listen, "--store", self.store_url,
+                 "--workers", str(self.workers)]
+        words += ["--upstream", self.upstream_url] if self.upstream_url else []  # none: the configuration says which
         return words + (["--config", str(self.config)] if self.config else []) + self.flags
 
     def start(self, env=None, **popen):
@@ -207,6 +236,25 @@ class Gateway:
 
     def shown_output(self, lines=200):
         return "\n".join(self.output[-lines:])
+
+    def events(self, event):
+        """The lines of the log about an event so far."""
+        found = []
+        for line in list(self.output):
+            if line.startswith("{"):
+                record = json.loads(line)
+                if record.get("event") == event:
+                    found.append(record)
+        return found
+
+    def wait_events(self, event, count=1):
+        return eventually(lambda: self.events(event) if len(self.events(event)) >= count else None,
+                          f"{count} lines about {event} in the log")
+
+    def counts(self):
+        """What the workers have counted since the start, as the admin socket tells it."""
+        with Connection(str(self.store / "admin.sock"), socket.AF_UNIX) as connection:
+            return connection.request("GET", "/v1/counts").json()["workers"]
 
     def finish(self):
         """Ends the process in good order and complains about anything that wasn't."""
@@ -311,5 +359,5 @@ class Run:
         return f"$ hapax {' '.join(self.words)}\nexit {self.code}\n{self.stdout}{self.stderr}"
 
 
-__all__ = ["Gateway", "Run", "basic", "bearer", "binary", "directory_hash", "fresh_key", "hours_ahead", "jwt",
-           "sanitized", "EXIT_ADDRESS", "EXIT_BUG", "EXIT_CONFIG", "EXIT_STORE"]
+__all__ = ["Gateway", "Run", "WallClock", "basic", "bearer", "binary", "directory_hash", "fresh_key", "hours_ahead",
+           "jwt", "quick_retries", "sanitized", "EXIT_ADDRESS", "EXIT_BUG", "EXIT_CONFIG", "EXIT_STORE"]

@@ -30,6 +30,8 @@ class Request(Message):
         self.version = version
         self.connection = connection
         self.arrived_at = time.time()
+        self.at = time.monotonic()
+        self.answered_at = None  # on the same clock, just before the first byte of the answer went out
 
     @property
     def key(self):
@@ -97,6 +99,8 @@ class Exchange:
         self.upstream.pass_hold(self.request.path)
 
     def send(self, data):
+        if self.request.answered_at is None:
+            self.request.answered_at = time.monotonic()
         self.sock.sendall(data)
 
     def answer(self, status, body=b"", headers=()):
@@ -177,6 +181,12 @@ class Upstream:
         """Until this is called, a connection to the bound address is refused."""
         self.listener.listen(4096)
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def stop_listening(self):
+        """From now on connections are refused; those that are open go on."""
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
 
     def _accept(self):
         while True:
@@ -341,9 +351,7 @@ class Upstream:
             for sock in self._open.values():
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
+        self.stop_listening()
         if self._unix:
             with contextlib.suppress(OSError):
                 os.unlink(self._unix)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""X-Request-Timeout: the client's budget ends its waiting and new attempts, never an exchange that was sent."""
+import re
+
+import pytest
+
+from harness import Deduplicating, answer, drop_after_effect, eventually, in_turn, numbered, quick_retries
+
+UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
+REFUND = {"amount": 1000}
+
+
+def milliseconds(text):
+    number, unit = re.fullmatch(r"(\d+)(ms|s)?", text).groups()
+    return int(number) * (1000 if unit == "s" else 1)
+
+
+@pytest.mark.parametrize("budget", ["3000", "3000ms", "3s"])
+def test_budget_ends_new_attempts(start_gateway, upstream, key, budget):
+    gateway = start_gateway(quick_retries(retry="{base: 1s, jitter: none, cap: 10s, total: 60s, attempts: 9}"))
+    upstream.on("/refunds", answer(429, "too many", effect=False))
+    first = gateway.post("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": budget})
+    assert (first.status, first.idempotency) == (429, "released")
+    assert 1 <= len(upstream.received("/refunds")) <= 2  # at 0 and 1 s; the next would come at 3
+    assert upstream.effects("/refunds") == 0
+
+
+def test_what_is_left_goes_upstream_on_every_attempt(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries(retry="{base: 100ms, jitter: none}"))
+    upstream.on("/refunds", in_turn(*[answer(429, effect=False)] * 3, numbered))
+    first = gateway.post("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "9000ms"})
+    assert first.status == 201
+    left = [milliseconds(request.header("X-Request-Timeout")) for request in upstream.received("/refunds")]
+    assert len(left) == 4
+    assert 0 < left[0] <= 9000
+    for earlier, later, delay in zip(left, left[1:], (100, 200, 400)):
+        assert 0 < later <= earlier - delay, left
+    assert upstream.effects("/refunds") == 1
+
+
+def test_operation_goes_on_after_the_client_was_told_504(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries())
+    with upstream.hold("/refunds") as held:
+        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        held.wait_arrived()
+        first.refuses(504, "DEPENDENCY.timeout")
+        patient = gateway.post_later("/refunds", key=key, json=REFUND)
+    assert (patient.status, patient.idempotency) == (201, "replayed")
+    assert gateway.post("/refunds", key=key, json=REFUND).body == patient.body
+    assert len(upstream.received("/refunds")) == 1
+    assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("guarantee", ["none", "atomic"])
+def test_exchange_that_breaks_after_the_client_was_told_504_is_unknown(start_gateway, upstream, key, guarantee):
+    gateway = start_gateway(quick_retries(guarantee=guarantee))
+    upstream.on("/refunds", in_turn(drop_after_effect(), numbered))
+    with upstream.hold("/refunds") as held:
+        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        held.wait_arrived()
+        first.refuses(504, "DEPENDENCY.timeout")
+        waiter = gateway.post_later("/refunds", key=key, json=REFUND)
+    waiter.refuses(409, UNKNOWN)
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+    assert len(upstream.received("/refunds")) == 1
+    assert upstream.effects("/refunds") == 1
+
+
+def test_no_new_attempt_after_the_client_was_told_504(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries(guarantee="idempotent"))
+    upstream.on("/refunds", Deduplicating("close"))
+    with upstream.hold("/refunds") as held:
+        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        held.wait_arrived()
+        first.refuses(504, "DEPENDENCY.timeout")
+    eventually(lambda: upstream.open_connections() == 0, "the exchange ending")
+    gateway.get("/other")
+    assert len(upstream.received("/refunds")) == 1
+
+    second = gateway.post("/refunds", key=key, json=REFUND)
+    assert (second.status, second.idempotency) == (201, "stored")
+    assert gateway.post("/refunds", key=key, json=REFUND).body == second.body
+    assert len(upstream.received("/refunds")) == 2
+    assert upstream.effects("/refunds") == 1
+
+
+def test_answer_that_says_not_executed_after_the_client_was_told_504_is_released(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries())
+    upstream.on("/refunds", in_turn(answer(429, effect=False), numbered))
+    with upstream.hold("/refunds") as held:
+        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        held.wait_arrived()
+        first.refuses(504, "DEPENDENCY.timeout")
+    second = eventually(lambda: settled(gateway, key), "the operation being free")
+    assert (second.status, second.idempotency) == (201, "stored")
+    assert len(upstream.received("/refunds")) == 2
+    assert upstream.effects("/refunds") == 1
+
+
+def settled(gateway, key):
+    response = gateway.post("/refunds", key=key, json=REFUND)
+    return response if response.status == 201 else None
+
+
+def test_budget_of_one_client_does_not_bind_another(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="500ms", retry="{attempts: 1}"))
+    upstream.on("/refunds", Deduplicating("silence", "silence"))
+    for _ in range(2):
+        hasty = gateway.post("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "100ms"})
+        assert hasty.status in (504, 409)
+    patient = eventually(lambda: settled(gateway, key), "a patient client being answered")
+    assert patient.json()["effect"] == 1
+    assert upstream.effects("/refunds") == 1
