@@ -322,5 +322,12 @@ void hx_admin_reference(hx_buf *out)
     for (size_t i = 0; i < HX_ADMIN_PROBLEM_COUNT; i++)
         hx_buf_put(out, hx_arena_printf(&arena, "| %u | `%s` | %s | %s |\n", problems[i].status, problems[i].code,
                                         problems[i].title, problems[i].hint));
+    hx_buf_puts(out,
+                "\nOf the counts, `store` is what there is now, and `workers` what was done since the start, by all "
+                "of them together:\n\n| count | what |\n|---|---|\n"
+#define X(id, name, text) "| `" name "` | " text " |\n"
+#include "gateway/counts.def"
+#undef X
+    );
     hx_arena_free(&arena);
 }

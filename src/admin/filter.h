@@ -15,8 +15,8 @@ typedef struct {
     hx_ms now;
 } hx_filter_reader;
 
-/* Each returns NULL when all is well, else a sentence that says what is wrong. `page` gets what was asked for; its other
- * members are left as they are. */
+/* Each returns NULL when all is well, else a sentence that says what is wrong. `page` gets what was asked for; its
+ * other members are left as they are. */
 
 /* "state=unknown&route=refunds": percent-encoded, "+" is itself. */
 const char *hx_filter_query(const hx_filter_reader *reader, hx_slice query, hx_store_page *page) HX_MUST_USE;

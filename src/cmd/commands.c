@@ -13,6 +13,29 @@ static const hx_cmd_flag check_flags[] = {
 
 static const hx_cmd_flag serve_flags[] = {HX_CMD_CONFIG_FLAGS, {0}};
 
+static const hx_cmd_flag keys_flags[] = {
+    {"state", "STATE", "processing, completed, failed, unknown or expired; several with commas", 0},
+    {"route", "NAME", "of this route only", 0},
+    {"reason", "TEXT", "whose reason begins so", 0},
+    {"since", "TIME", "changed from then on: 2h, 30m, 7d, or 2026-02-19T12:00:00Z", 0},
+    {"before", "TIME", "changed before then", 0},
+    {"limit", "N", "list so many, 100 by default", 0},
+    {"completed", NULL, "resolve: it happened; every later request gets this answer", 0},
+    {"failed", NULL, "resolve: it was refused; every later request gets this answer", 0},
+    {"release", NULL, "resolve: it did not happen; the next request runs", 0},
+    {"status", "CODE", "of the answer: 200 by default for --completed", 0},
+    {"header", "'N: V'", "of the answer, may be repeated; Content-Type is application/json by default", 0},
+    {"body", "TEXT", "of the answer; @FILE reads it from there, @- from standard input", 0},
+    {"why", "TEXT", "for the history: why this is right", 0},
+    {"epoch", "N", "only if it still has this epoch", 0},
+    {"yes", NULL, "do it to all that match; without it they are only shown", 0},
+    {"json", NULL, "for programs", 0},
+    {"admin", "unix:PATH", "the daemon's admin socket", 0},
+    {"config", "FILE", "the daemon's configuration, which says where that is", 'c'},
+    {"store", "STORE", "the daemon's journal:DIR, in which it is", 's'},
+    {0},
+};
+
 static const hx_cmd commands[] = {
     {
         .name = "serve",
@@ -50,6 +73,24 @@ static const hx_cmd commands[] = {
                    "can't be done.",
     },
     {
+        .name = "keys",
+        .run = hx_cmd_keys,
+        .summary = "look at operations, and decide about those whose outcome is unknown",
+        .usage = "hapax keys list|show|resolve|forget [KEY|ID]",
+        .details =
+            "list     operations, the oldest change first: hapax keys list --state unknown --since 2h\n"
+            "show     one operation's whole history: hapax keys show KEY\n"
+            "resolve  say what became of an unknown one, and what its clients get from now on:\n"
+            "           hapax keys resolve KEY --completed --status 201 --body @answer.json --why 'in the ledger'\n"
+            "           hapax keys resolve KEY --release --why 'not in the ledger'\n"
+            "forget   remove one, whatever became of it; the next request with its key runs\n"
+            "With a filter in place of KEY, resolve and forget show what they would touch, and do it with\n"
+            "--yes. Asks the running daemon on its admin socket, as its user or root: in the default state\n"
+            "directory, or where --admin, --config or --store say. Exit codes: 0 done, 2 usage, or refused\n"
+            "by the daemon, 3 the daemon can't be asked, or its store is in trouble.",
+        .flags = keys_flags,
+    },
+    {
         .name = "version",
         .run = hx_cmd_version,
         .summary = "print the version",
@@ -65,7 +106,7 @@ static const hx_cmd commands[] = {
         .name = "reference",
         .run = hx_cmd_reference,
         .summary = "print a page of the reference, made from the tables in this program",
-        .usage = "hapax reference options|errors",
+        .usage = "hapax reference options|errors|admin",
         .hidden = true,
     },
 };

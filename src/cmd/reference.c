@@ -3,6 +3,7 @@
  * what the program does. A test compares them. */
 #include "cmd/cmd.h"
 
+#include "admin/admin.h"
 #include "base/check.h"
 #include "config/options.h"
 #include "core/errors.h"
@@ -38,15 +39,17 @@ int hx_cmd_reference(int argc, char **argv)
     int operands = 0;
     int code = hx_cmd_flags(argc, argv, 1, take, NULL, &operands);
     if (code >= 0) return code;
-    if (operands == argc) return hx_cmd_misused(argv[0], "which page: options or errors?");
+    if (operands == argc) return hx_cmd_misused(argv[0], "which page: options, errors or admin?");
     hx_buf out;
     hx_buf_init(&out, NULL, PAGE_BYTES_MAX);
     if (strcmp(argv[operands], "options") == 0)
         hx_options_reference(&out);
     else if (strcmp(argv[operands], "errors") == 0)
         write_errors(&out);
+    else if (strcmp(argv[operands], "admin") == 0)
+        hx_admin_reference(&out);
     else
-        code = hx_cmd_misused(argv[0], "there is no page \"%s\": options or errors?", argv[operands]);
+        code = hx_cmd_misused(argv[0], "there is no page \"%s\": options, errors or admin?", argv[operands]);
     if (code < 0) code = fwrite(out.data, 1, out.len, stdout) == out.len ? HX_EXIT_OK : HX_EXIT_USAGE;
     hx_buf_free(&out);
     return code;

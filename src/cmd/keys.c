@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hapax keys: looks at the operations of a running daemon, and decides about those that nobody else can. */
+#include "cmd/keys.h"
+
+#include "admin/admin.h"
+#include "admin/filter.h"
+#include "base/check.h"
+#include "cmd/admin_client.h"
+#include "cmd/cmd.h"
+#include "config/address.h"
+#include "core/json.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HEADERS_MAX 100u
+#define BODY_BYTES_MAX (15u * 1024u * 1024u)
+#define REQUEST_BYTES_MAX (6u * BODY_BYTES_MAX + 64u * 1024u)
+#define TARGET_BYTES_MAX (16u * 1024u)
+#define LIST_LIMIT 100u
+#define LIST_LIMIT_MAX 1000000u
+
+typedef struct {
+    const char *admin, *config, *store;                  /* where the daemon is */
+    const char *state, *route, *reason, *since, *before; /* which operations */
+    const char *limit, *epoch;
+    const char *status, *body, *why; /* what becomes of them */
+    const char *headers[HEADERS_MAX];
+    size_t header_count;
+    bool completed, failed, release, yes, json, too_many_headers;
+    const char *verb;
+    const char *operand; /* KEY or ID; NULL: none */
+    hx_slice address;
+    hx_arena arena;
+} keys;
+
+static void take(void *user, const char *flag, const char *value)
+{
+    keys *k = user;
+    const struct {
+        const char *name;
+        const char **text;
+        bool *given;
+    } flags[] = {
+        {"admin", &k->admin, NULL},   {"config", &k->config, NULL},
+        {"store", &k->store, NULL},   {"state", &k->state, NULL},
+        {"route", &k->route, NULL},   {"reason", &k->reason, NULL},
+        {"since", &k->since, NULL},   {"before", &k->before, NULL},
+        {"limit", &k->limit, NULL},   {"epoch", &k->epoch, NULL},
+        {"status", &k->status, NULL}, {"body", &k->body, NULL},
+        {"why", &k->why, NULL},       {"completed", NULL, &k->completed},
+        {"failed", NULL, &k->failed}, {"release", NULL, &k->release},
+        {"yes", NULL, &k->yes},       {"json", NULL, &k->json},
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        if (strcmp(flags[i].name, flag) != 0) continue;
+        if (flags[i].text)
+            *flags[i].text = value;
+        else
+            *flags[i].given = true;
+        return;
+    }
+    HX_CHECK(strcmp(flag, "header") == 0);
+    if (k->header_count < HEADERS_MAX)
+        k->headers[k->header_count++] = value;
+    else
+        k->too_many_headers = true;
+}
+
+static int complain(const char *sentence, int code)
+{
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "hapax keys: %s\n", sentence);
+    return code;
+}
+
+/* The configuration of the daemon; one that needs its --upstream to be whole is taken too. */
+static hx_config *load(const char *file)
+{
+    hx_buf errors;
+    hx_buf_init(&errors, NULL, 64u * 1024u);
+    const hx_config_overrides any_upstream = {.upstream = "http://127.0.0.1:1"};
+    hx_config *config = hx_config_load(file, NULL, &errors);
+    if (!config) {
+        hx_buf ignored;
+        hx_buf_init(&ignored, NULL, 64u * 1024u);
+        config = hx_config_load(file, &any_upstream, &ignored);
+        hx_buf_free(&ignored);
+    }
+    if (!config) (void)fwrite(errors.data, 1, errors.len, stderr);
+    hx_buf_free(&errors);
+    return config;
+}
+
+/* A path from the root: the client takes no other. */
+static hx_slice absolute(hx_slice address, hx_arena *arena)
+{
+    hx_slice path = hx_slice_from(address, sizeof("unix:") - 1);
+    char here[4096];
+    if (path.len == 0 || path.ptr[0] == '/' || !getcwd(here, sizeof here)) return address;
+    return hx_arena_printf(arena, "unix:%s/%.*s", here, HX_FMT(path));
+}
+
+/* Finds the daemon's socket: what is said most exactly counts. Returns -1 to go on. */
+static int find_daemon(keys *k)
+{
+    hx_slice configured = HX_EMPTY, store = HX_EMPTY;
+    bool is_off = false;
+    if (k->admin) {
+        configured = hx_slice_of(k->admin);
+        if (!hx_slice_starts(configured, HX_LIT("unix:"))) return hx_cmd_misused("keys", "--admin must be unix:PATH");
+    } else if (k->config) {
+        hx_config *config = load(k->config);
+        if (!config) return HX_EXIT_USAGE;
+        configured = hx_arena_copy(&k->arena, config->admin_listen);
+        store = hx_arena_copy(&k->arena, config->store);
+        is_off = config->admin_off;
+        hx_config_free(&config);
+    }
+    if (k->store) {
+        const char *wrong = hx_address_check_store(hx_slice_of(k->store), &k->arena);
+        if (wrong) return hx_cmd_misused("keys", "--store %s", wrong);
+        store = hx_slice_of(k->store);
+    } else if (!k->config && !k->admin) {
+        const char *usual = hx_address_default_store(&k->arena);
+        store = usual ? hx_slice_of(usual) : HX_EMPTY;
+    }
+    hx_slice address = is_off ? HX_EMPTY : hx_admin_address(configured, store, &k->arena);
+    if (address.len == 0)
+        return complain("this daemon has no admin socket (the option admin.listen gives it one); --admin, --config "
+                        "and --store say where another is",
+                        HX_EXIT_USAGE);
+    k->address = absolute(address, &k->arena);
+    return -1;
+}
+
+/* Asks; -1 when a good answer came, else the exit code after having said what is wrong. */
+static int ask(keys *k, const char *method, hx_slice target, hx_slice body, hx_admin_reply *reply)
+{
+    char error[HX_ADMIN_ERROR_BYTES];
+    if (!hx_admin_ask(k->address, method, target, body, &k->arena, reply, error)) return complain(error, HX_EXIT_STORE);
+    return -1;
+}
+
+static int refused(keys *k, const hx_admin_reply *reply)
+{
+    const char *detail = hx_keys_member(reply->body, "detail", &k->arena);
+    const char *hint = hx_keys_member(reply->body, "hint", &k->arena);
+    hx_slice operation;
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "hapax keys: %s (%u)\n", detail[0] ? detail : "the daemon refused", reply->status);
+    if (hx_json_pointer(reply->body, HX_LIT("/operation"), &operation))
+        (void)fprintf(stderr, "It is %s, epoch %s, since %s. %s\n", hx_keys_member(operation, "state", &k->arena),
+                      hx_keys_member(operation, "epoch", &k->arena), hx_keys_member(operation, "changed_at", &k->arena),
+                      hx_keys_member(operation, "reason", &k->arena));
+    if (hint[0]) (void)fprintf(stderr, "%s\n", hint);
+    return reply->status >= 500 ? HX_EXIT_STORE : HX_EXIT_USAGE;
+}
+
+static void put_query(hx_buf *out, const char *name, const char *value)
+{
+    static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    if (!value) return;
+    hx_buf_puts(out, hx_slice_find(hx_buf_slice(out), '?') == SIZE_MAX ? "?" : "&");
+    hx_buf_puts(out, name);
+    hx_buf_puts(out, "=");
+    for (; *value; value++) {
+        bool fits = strchr(safe, *value) ? hx_buf_byte(out, *value)
+                                         : hx_buf_printf(out, "%%%02X", (unsigned)(unsigned char)*value);
+        HX_CHECK(fits);
+    }
+}
+
+/* Every filter together is bounded, so that a target always has room. */
+static bool is_too_long(const keys *k)
+{
+    const char *const texts[] = {k->state, k->route, k->reason, k->since, k->before, k->operand, k->epoch, k->limit};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (texts[i] && strlen(texts[i]) > 500) return true;
+    return false;
+}
+
+static hx_buf list_target(keys *k, const char *key, const char *limit, const char *cursor)
+{
+    hx_buf target;
+    hx_buf_init(&target, &k->arena, TARGET_BYTES_MAX);
+    hx_buf_puts(&target, "/v1/operations");
+    put_query(&target, "state", k->state);
+    put_query(&target, "route", k->route);
+    put_query(&target, "reason", k->reason);
+    put_query(&target, "from", k->since);
+    put_query(&target, "before", k->before);
+    put_query(&target, "key", key);
+    put_query(&target, "limit", limit);
+    put_query(&target, "cursor", cursor);
+    return target;
+}
+
+static void print_json(const hx_slice *records, size_t count, bool more)
+{
+    (void)printf("{\"operations\":[");
+    for (size_t i = 0; i < count; i++) (void)printf("%s%.*s", i > 0 ? ",\n" : "", HX_FMT(records[i]));
+    (void)printf("],\"count\":%zu,\"more\":%s}\n", count, more ? "true" : "false");
+}
+
+static int list(keys *k)
+{
+    uint64_t limit = LIST_LIMIT;
+    if (k->limit && (!hx_slice_to_u64(hx_slice_of(k->limit), &limit) || limit == 0 || limit > LIST_LIMIT_MAX))
+        return hx_cmd_misused("keys", "--limit must be 1 to %u", LIST_LIMIT_MAX);
+    const hx_slice *records = NULL;
+    size_t count = 0;
+    const char *cursor = NULL;
+    do {
+        uint64_t left = limit - count;
+        const char *page = hx_arena_printf(&k->arena, "%llu",
+                                           (unsigned long long)(left < HX_STORE_PAGE_MAX ? left : HX_STORE_PAGE_MAX))
+                               .ptr;
+        hx_buf target = list_target(k, NULL, page, cursor);
+        hx_admin_reply reply;
+        int code = ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, &reply);
+        if (code >= 0) return code;
+        if (reply.status != 200) return refused(k, &reply);
+        size_t more_count;
+        const hx_slice *more = hx_keys_records(reply.body, "/operations", &k->arena, &more_count);
+        records = hx_keys_join(records, count, more, more_count, &k->arena);
+        count += more_count;
+        cursor = hx_keys_member(reply.body, "cursor", &k->arena);
+    } while (cursor[0] && count < limit);
+    if (k->json) {
+        print_json(records, count, cursor[0] != '\0');
+        return HX_EXIT_OK;
+    }
+    if (count > 0) hx_keys_print_list(records, count, &k->arena);
+    (void)fflush(stdout);
+    if (count == 0) (void)fprintf(stderr, "No operation is like that.\n");
+    if (cursor[0])
+        (void)fprintf(stderr, "There are more: --limit %llu, or a narrower filter.\n", (unsigned long long)limit * 10);
+    return HX_EXIT_OK;
+}
+
+static int history_of(keys *k, const char *id, hx_admin_reply *reply)
+{
+    return ask(k, "GET", hx_arena_printf(&k->arena, "/v1/operations/%s/history", id), HX_EMPTY, reply);
+}
+
+/* The one operation that is meant: *id, and *history when it was asked for by its id. -1 to go on. */
+static int find_operation(keys *k, const char **id, uint64_t *epoch, hx_admin_reply *history)
+{
+    hx_op op;
+    *history = (hx_admin_reply){0};
+    if (hx_filter_op(hx_slice_of(k->operand), &op)) { /* a key may look like that too */
+        int code = history_of(k, k->operand, history);
+        if (code >= 0) return code;
+    }
+    if (history->status == 200) {
+        size_t count;
+        const hx_slice *versions = hx_keys_records(history->body, "/history", &k->arena, &count);
+        *id = k->operand;
+        if (count > 0 && hx_slice_to_u64(hx_slice_of(hx_keys_member(versions[count - 1], "epoch", &k->arena)), epoch))
+            return -1;
+        return complain("the daemon's answer can't be understood", HX_EXIT_STORE);
+    }
+    hx_admin_reply reply;
+    hx_buf target = list_target(k, k->operand, "1000", NULL);
+    int code = ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, &reply);
+    if (code >= 0) return code;
+    if (reply.status != 200) return refused(k, &reply);
+    size_t count;
+    const hx_slice *found = hx_keys_records(reply.body, "/operations", &k->arena, &count);
+    if (count == 0)
+        return complain("there is no operation with this key or id. It never was, was released or forgotten, or has "
+                        "expired; a key that is used by another daemon's store isn't here either",
+                        HX_EXIT_USAGE);
+    if (count > 1) {
+        hx_keys_print_list(found, count, &k->arena);
+        return complain("several operations have this key, of other routes or callers: give the id of the one you mean",
+                        HX_EXIT_USAGE);
+    }
+    *id = hx_keys_member(found[0], "id", &k->arena);
+    bool has_epoch = hx_slice_to_u64(hx_slice_of(hx_keys_member(found[0], "epoch", &k->arena)), epoch);
+    HX_CHECK(has_epoch);
+    return -1;
+}
+
+static int show(keys *k)
+{
+    const char *id = NULL;
+    uint64_t epoch = 0;
+    hx_admin_reply reply;
+    int code = find_operation(k, &id, &epoch, &reply);
+    if (code < 0 && reply.status != 200) code = history_of(k, id, &reply);
+    if (code >= 0) return code;
+    if (reply.status != 200) return refused(k, &reply);
+    if (k->json) {
+        (void)fwrite(reply.body.ptr, 1, reply.body.len, stdout);
+        return HX_EXIT_OK;
+    }
+    size_t count;
+    const hx_slice *versions = hx_keys_records(reply.body, "/history", &k->arena, &count);
+    hx_keys_print_history(versions, count, &k->arena);
+    return HX_EXIT_OK;
+}
+
+/* --body TEXT, @FILE or @- for standard input. NULL with a sentence in *wrong. */
+static bool read_body(keys *k, hx_slice *body, const char **wrong)
+{
+    *body = HX_EMPTY;
+    if (!k->body) return true;
+    if (k->body[0] != '@') {
+        *body = hx_slice_of(k->body);
+        return true;
+    }
+    FILE *file = strcmp(k->body, "@-") == 0 ? stdin : fopen(k->body + 1, "re");
+    hx_buf content;
+    hx_buf_init(&content, &k->arena, BODY_BYTES_MAX);
+    *wrong = "can't read the file that --body names";
+    if (!file) return false;
+    bool fits = true;
+    char piece[16384];
+    for (size_t len; fits && (len = fread(piece, 1, sizeof piece, file)) > 0;)
+        fits = hx_buf_append(&content, (hx_slice){piece, len});
+    bool read = !ferror(file);
+    if (file != stdin) (void)fclose(file);
+    if (!fits) *wrong = "--body has up to 15 MiB";
+    *body = hx_buf_slice(&content);
+    return read && fits;
+}
+
+static void put_member(hx_buf *out, const char *name, hx_slice text)
+{
+    bool fits = hx_buf_printf(out, "%s\"%s\":", out->len > 1 ? "," : "", name) && hx_json_escape(out, text);
+    HX_CHECK(fits);
+}
+
+static void put_optional(hx_buf *out, const char *name, const char *text)
+{
+    if (text) put_member(out, name, hx_slice_of(text));
+}
+
+/* The members that say what shall become of it. -1 to go on. */
+static int put_outcome(keys *k, hx_buf *out)
+{
+    const char *wrong = NULL;
+    hx_slice body, decoded;
+    uint64_t status;
+    put_member(out, "outcome", k->completed ? HX_LIT("completed") : k->failed ? HX_LIT("failed") : HX_LIT("released"));
+    if (!read_body(k, &body, &wrong)) return complain(wrong, HX_EXIT_USAGE);
+    if (k->body) {
+        size_t before = out->len;
+        put_member(out, "body", body);
+        hx_slice raw = hx_slice_from(hx_buf_slice(out), before + strlen(",\"body\":"));
+        if (!hx_json_string(raw, &k->arena, &decoded) || !hx_slice_eq(decoded, body))
+            return complain("--body must be UTF-8 text: bytes that aren't can't be given by hand", HX_EXIT_USAGE);
+    }
+    if (k->status && !hx_slice_to_u64(hx_slice_of(k->status), &status))
+        return hx_cmd_misused("keys", "--status must be a number such as 201");
+    bool fits = !k->status || hx_buf_printf(out, ",\"status\":%llu", (unsigned long long)status);
+    fits = fits && (k->header_count == 0 || hx_buf_printf(out, ",\"headers\":["));
+    for (size_t i = 0; fits && i < k->header_count; i++)
+        fits = (i == 0 || hx_buf_byte(out, ',')) && hx_json_escape(out, hx_slice_of(k->headers[i]));
+    fits = fits && (k->header_count == 0 || hx_buf_byte(out, ']'));
+    return fits ? -1 : complain("that is too much for one request", HX_EXIT_USAGE);
+}
+
+static const char *becomes(const keys *k)
+{
+    if (strcmp(k->verb, "forget") == 0) return "forgotten";
+    return k->completed ? "completed" : k->failed ? "failed" : "released";
+}
+
+static int act_on_one(keys *k, hx_buf *body)
+{
+    const char *id = NULL;
+    uint64_t epoch = 0;
+    hx_admin_reply reply;
+    int code = find_operation(k, &id, &epoch, &reply);
+    if (code >= 0) return code;
+    if (k->epoch && !hx_slice_to_u64(hx_slice_of(k->epoch), &epoch))
+        return hx_cmd_misused("keys", "--epoch must be a number, as `hapax keys show` has it");
+    bool fits = hx_buf_printf(body, "%s\"epoch\":%llu}", body->len > 1 ? "," : "", (unsigned long long)epoch);
+    HX_CHECK(fits);
+    code = ask(k, "POST", hx_arena_printf(&k->arena, "/v1/operations/%s/%s", id, k->verb), hx_buf_slice(body), &reply);
+    if (code >= 0) return code;
+    if (reply.status != 200) return refused(k, &reply);
+    hx_slice operation;
+    if (k->json || !hx_json_pointer(reply.body, HX_LIT("/operation"), &operation)) {
+        (void)fwrite(reply.body.ptr, 1, reply.body.len, stdout);
+        return HX_EXIT_OK;
+    }
+    (void)printf("%s is %s. ", id, becomes(k));
+    if (k->completed || k->failed)
+        (void)printf("Every request with its key gets %s until %s.\n", hx_keys_member(operation, "status", &k->arena),
+                     hx_keys_member(operation, "expires_at", &k->arena));
+    else
+        (void)printf("The next request with its key runs.\n");
+    return HX_EXIT_OK;
+}
+
+static void report_many(keys *k, hx_slice answer)
+{
+    hx_arena *arena = &k->arena;
+    size_t shown;
+    const hx_slice *rows = hx_keys_records(answer, "/operations", arena, &shown);
+    const char *matched = hx_keys_member(answer, "matched", arena), *changed = hx_keys_member(answer, "changed", arena);
+    const char *skipped = hx_keys_member(answer, "skipped", arena), *failed = hx_keys_member(answer, "failed", arena);
+    bool more = strcmp(hx_keys_member(answer, "more", arena), "true") == 0;
+    uint64_t total = 0;
+    bool is_number = hx_slice_to_u64(hx_slice_of(matched), &total);
+    if (k->yes) {
+        (void)printf("%s of %s are %s.\n", changed, matched, becomes(k));
+        if (strcmp(skipped, "0") != 0) (void)printf("%s had changed meanwhile and were left alone.\n", skipped);
+        if (strcmp(failed, "0") != 0) (void)printf("%s could not be written: see the daemon's log.\n", failed);
+        if (more) (void)printf("There are more: run it again.\n");
+        return;
+    }
+    if (shown > 0) hx_keys_print_list(rows, shown, arena);
+    if (is_number && total > shown) (void)printf("and %llu more\n", (unsigned long long)(total - shown));
+    (void)printf("%s%s%s would be %s. Nothing was changed.\n", total > 0 ? "\n" : "", matched,
+                 more ? " and more, in several runs," : "", becomes(k));
+    if (total > 0)
+        (void)printf("Add --yes to do it; --before %s leaves out what comes meanwhile.\n",
+                     hx_keys_member(answer, "as_of", arena));
+}
+
+static int act_on_many(keys *k, hx_buf *body)
+{
+    hx_buf filter;
+    hx_buf_init(&filter, &k->arena, TARGET_BYTES_MAX);
+    hx_buf_puts(&filter, "{");
+    put_optional(&filter, "state", k->state);
+    put_optional(&filter, "route", k->route);
+    put_optional(&filter, "reason", k->reason);
+    put_optional(&filter, "from", k->since);
+    put_optional(&filter, "before", k->before);
+    if (k->epoch) return hx_cmd_misused("keys", "--epoch is one operation's: leave it out");
+    bool fits = hx_buf_printf(body, "%s\"preview\":%s,\"filter\":%.*s}}", body->len > 1 ? "," : "",
+                              k->yes ? "false" : "true", HX_FMT(hx_buf_slice(&filter)));
+    HX_CHECK(fits);
+    hx_admin_reply reply;
+    int code = ask(k, "POST", hx_arena_printf(&k->arena, "/v1/operations/%s", k->verb), hx_buf_slice(body), &reply);
+    if (code >= 0) return code;
+    if (reply.status != 200) return refused(k, &reply);
+    if (k->json)
+        (void)fwrite(reply.body.ptr, 1, reply.body.len, stdout);
+    else
+        report_many(k, reply.body);
+    return strcmp(hx_keys_member(reply.body, "failed", &k->arena), "0") == 0 ? HX_EXIT_OK : HX_EXIT_STORE;
+}
+
+static int act(keys *k)
+{
+    bool is_resolve = strcmp(k->verb, "resolve") == 0, is_bulk = k->operand == NULL;
+    bool has_filter = k->state || k->route || k->reason || k->since || k->before;
+    int outcomes = k->completed + k->failed + k->release;
+    if (is_resolve && outcomes != 1)
+        return hx_cmd_misused("keys", "what became of it: --completed, --failed or --release?");
+    if (is_bulk && !has_filter)
+        return hx_cmd_misused("keys", "which ones: KEY, ID, or --state, --route, --reason, --since or --before?");
+    if (!is_bulk && has_filter) return hx_cmd_misused("keys", "give KEY or ID, or a filter, not both");
+    if (!k->why && (!is_bulk || k->yes))
+        return hx_cmd_misused("keys", "--why is missing: a few words for whoever reads the history");
+    if (k->too_many_headers) return hx_cmd_misused("keys", "--header is given more than %u times", HEADERS_MAX);
+    hx_buf body;
+    hx_buf_init(&body, &k->arena, REQUEST_BYTES_MAX);
+    hx_buf_puts(&body, "{");
+    put_optional(&body, "why", k->why);
+    int code = is_resolve ? put_outcome(k, &body) : -1;
+    if (code >= 0) return code;
+    return is_bulk ? act_on_many(k, &body) : act_on_one(k, &body);
+}
+
+/* What the verb has no use for, so that nobody thinks that it counted. NULL: nothing. */
+static const char *misplaced(const keys *k)
+{
+    bool acts = strcmp(k->verb, "resolve") == 0 || strcmp(k->verb, "forget") == 0;
+    bool has_answer = k->status || k->body || k->header_count > 0;
+    if ((k->completed || k->failed || k->release || has_answer) && strcmp(k->verb, "resolve") != 0)
+        return "--completed, --failed, --release, --status, --header and --body are for resolve";
+    if (has_answer && k->release) return "a released operation has no answer: leave --status, --header and --body out";
+    if ((k->why || k->epoch || k->yes) && !acts) return "--why, --epoch and --yes are for resolve and forget";
+    if (k->limit && strcmp(k->verb, "list") != 0) return "--limit is for list";
+    if ((k->state || k->route || k->reason || k->since || k->before) && strcmp(k->verb, "show") == 0)
+        return "show takes KEY or ID, and no filter";
+    if (k->failed && !k->status) return "--failed needs --status: which error do its clients get, such as 422?";
+    return is_too_long(k) ? "a filter, key or number has up to 500 bytes" : NULL;
+}
+
+static bool is_time(const char *text)
+{
+    hx_ms at;
+    return !text || hx_filter_time(hx_slice_of(text), hx_clock_now(), &at);
+}
+
+static int run_verb(keys *k)
+{
+    static const struct {
+        const char *name;
+        int (*run)(keys *k);
+        bool needs_operand, takes_operand;
+    } verbs[] = {{"list", list, false, false},
+                 {"show", show, true, true},
+                 {"resolve", act, false, true},
+                 {"forget", act, false, true}};
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        if (strcmp(verbs[i].name, k->verb) != 0) continue;
+        if (verbs[i].needs_operand && !k->operand) return hx_cmd_misused("keys", "%s which: KEY or ID?", k->verb);
+        if (!verbs[i].takes_operand && k->operand)
+            return hx_cmd_misused("keys", "what is \"%s\" for? `hapax keys show` takes a key", k->operand);
+        const char *wrong = misplaced(k);
+        if (wrong) return hx_cmd_misused("keys", "%s", wrong);
+        if (!is_time(k->since) || !is_time(k->before))
+            return hx_cmd_misused("keys", "--since and --before take an age such as 30m, 2h or 7d, or a time such as "
+                                          "2026-02-19T12:00:00Z");
+        int code = find_daemon(k);
+        return code >= 0 ? code : verbs[i].run(k);
+    }
+    return hx_cmd_misused("keys", "there is no \"%s\": list, show, resolve or forget?", k->verb);
+}
+
+int hx_cmd_keys(int argc, char **argv)
+{
+    keys k = {0};
+    int operands = 0;
+    int code = hx_cmd_flags(argc, argv, 2, take, &k, &operands);
+    if (code >= 0) return code;
+    if (operands == argc) return hx_cmd_misused(argv[0], "what shall be done: list, show, resolve or forget?");
+    k.verb = argv[operands];
+    k.operand = operands + 1 < argc ? argv[operands + 1] : NULL;
+    code = run_verb(&k);
+    hx_arena_free(&k.arena);
+    return code;
+}

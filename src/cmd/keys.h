@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How `hapax keys` shows what the daemon answered. Whatever comes from the daemon may hold a client's bytes, so nothing
+ * of it reaches a terminal but through hx_keys_clean. */
+#ifndef HX_CMD_KEYS_H
+#define HX_CMD_KEYS_H
+
+#include "base/buf.h"
+
+/* The raw records of an answer, from the array that `pointer` names; *count of them. */
+const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *arena, size_t *count);
+/* Appends `more` to the records; for lists of several pages. */
+const hx_slice *hx_keys_join(const hx_slice *records, size_t count, const hx_slice *more, size_t more_count,
+                             hx_arena *arena);
+
+/* A member of a record: the text of a string, or a number as it stands; "" when it is missing. Terminated, without
+ * control bytes. */
+const char *hx_keys_member(hx_slice record, const char *name, hx_arena *arena);
+const char *hx_keys_clean(hx_slice text, hx_arena *arena);
+
+/* A table on standard output, one row for each, the oldest change first. */
+void hx_keys_print_list(const hx_slice *records, size_t count, hx_arena *arena);
+/* What is known of one operation, and a table of its history. */
+void hx_keys_print_history(const hx_slice *records, size_t count, hx_arena *arena);
+
+#endif

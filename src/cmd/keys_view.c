@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cmd/keys.h"
+
+#include "admin/walk.h"
+#include "base/check.h"
+#include "cmd/cmd.h"
+#include "core/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COLUMNS_MAX 8u
+
+const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *arena, size_t *count)
+{
+    hx_slice array, name, record;
+    *count = 0;
+    if (!hx_json_pointer(answer, hx_slice_of(pointer), &array)) return NULL;
+    hx_walk walk = hx_walk_over(array);
+    while (hx_walk_next(&walk, &name, &record)) ++*count;
+    hx_slice *records = hx_arena_alloc(arena, (*count + 1) * sizeof *records);
+    walk = hx_walk_over(array);
+    for (size_t i = 0; hx_walk_next(&walk, &name, &record); i++) records[i] = record;
+    return records;
+}
+
+const hx_slice *hx_keys_join(const hx_slice *records, size_t count, const hx_slice *more, size_t more_count,
+                             hx_arena *arena)
+{
+    hx_slice *all = hx_arena_alloc(arena, (count + more_count + 1) * sizeof *all);
+    for (size_t i = 0; i < count; i++) all[i] = records[i];
+    for (size_t i = 0; i < more_count; i++) all[count + i] = more[i];
+    return all;
+}
+
+const char *hx_keys_clean(hx_slice text, hx_arena *arena)
+{
+    char *out = hx_arena_terminated(arena, text);
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)out[i];
+        bool is_c1 = c == 0xc2 && i + 1 < text.len && (unsigned char)out[i + 1] < 0xa0;
+        if (c < 0x20 || c == 0x7f) out[i] = '?';
+        if (is_c1) out[i] = out[i + 1] = '?';
+    }
+    return out;
+}
+
+const char *hx_keys_member(hx_slice record, const char *name, hx_arena *arena)
+{
+    hx_slice raw, text;
+    if (!hx_json_pointer(record, hx_arena_printf(arena, "/%s", name), &raw)) return "";
+    return hx_keys_clean(hx_json_string(raw, arena, &text) ? text : raw, arena);
+}
+
+/* The same for a cell of a table. */
+static const char *cell(hx_slice record, const char *name, hx_arena *arena)
+{
+    const char *text = hx_keys_member(record, name, arena);
+    return text[0] ? text : "-";
+}
+
+/* "2026-02-19 12:00:00.123Z" of an RFC 3339 time. */
+static const char *time_of(hx_slice record, const char *name, hx_arena *arena)
+{
+    char *text = hx_arena_terminated(arena, hx_slice_of(hx_keys_member(record, name, arena)));
+    char *separator = strchr(text, 'T');
+    if (separator) *separator = ' ';
+    return text;
+}
+
+static size_t width_of(const char *text)
+{
+    size_t width = 0;
+    for (; *text; text++) width += ((unsigned char)*text & 0xc0) != 0x80;
+    return width;
+}
+
+typedef struct {
+    const char *cells[COLUMNS_MAX];
+    const char *colour; /* of the second cell, the state; "" for none */
+} row;
+
+static void print_rows(const row *rows, size_t count, size_t columns)
+{
+    bool colours = hx_cmd_colours(stdout);
+    size_t widths[COLUMNS_MAX] = {0};
+    for (size_t i = 0; i < count; i++)
+        for (size_t c = 0; c < columns; c++)
+            if (width_of(rows[i].cells[c]) > widths[c]) widths[c] = width_of(rows[i].cells[c]);
+    for (size_t i = 0; i < count; i++) {
+        for (size_t c = 0; c < columns; c++) {
+            const char *text = rows[i].cells[c];
+            const char *colour = !colours ? "" : i == 0 ? "\033[1m" : c == 1 ? rows[i].colour : "";
+            bool is_last = c + 1 == columns;
+            (void)printf("%s%s%s%*s", colour, text, colour[0] ? "\033[0m" : "",
+                         is_last ? 0 : (int)(widths[c] - width_of(text)) + 2, "");
+        }
+        (void)printf("\n");
+    }
+}
+
+static const char *colour_of(const char *state)
+{
+    static const struct {
+        const char *state, *colour;
+    } colours[] = {{"unknown", "\033[33m"},
+                   {"failed", "\033[31m"},
+                   {"completed", "\033[32m"},
+                   {"processing", "\033[36m"}};
+    for (size_t i = 0; i < sizeof colours / sizeof colours[0]; i++)
+        if (strcmp(colours[i].state, state) == 0) return colours[i].colour;
+    return "";
+}
+
+typedef struct {
+    const char *changed;
+    hx_slice record;
+} dated;
+
+static int by_time(const void *a, const void *b)
+{
+    return strcmp(((const dated *)a)->changed, ((const dated *)b)->changed); /* RFC 3339 in UTC sorts as text */
+}
+
+void hx_keys_print_list(const hx_slice *records, size_t count, hx_arena *arena)
+{
+    dated *sorted = hx_arena_alloc(arena, (count + 1) * sizeof *sorted);
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = (dated){.changed = hx_keys_member(records[i], "changed_at", arena), .record = records[i]};
+    if (count > 0) qsort(sorted, count, sizeof *sorted, by_time);
+    row *rows = hx_arena_zalloc(arena, (count + 1) * sizeof *rows);
+    rows[0] = (row){.cells = {"CHANGED", "STATE", "ID", "ROUTE", "ATTEMPT", "STATUS", "REASON"}};
+    for (size_t i = 0; i < count; i++) {
+        hx_slice record = sorted[i].record;
+        const char *state = hx_keys_member(record, "state", arena);
+        rows[i + 1] = (row){.cells = {time_of(record, "changed_at", arena), state, cell(record, "id", arena),
+                                      cell(record, "route", arena), cell(record, "attempt", arena),
+                                      cell(record, "status", arena), cell(record, "reason", arena)},
+                            .colour = colour_of(state)};
+    }
+    print_rows(rows, count + 1, 7);
+}
+
+static void print_fact(const char *name, const char *value)
+{
+    const char *bold = hx_cmd_colours(stdout) ? "\033[1m" : "", *plain = bold[0] ? "\033[0m" : "";
+    if (value[0]) (void)printf("%s%-12s%s %s\n", bold, name, plain, value);
+}
+
+void hx_keys_print_history(const hx_slice *records, size_t count, hx_arena *arena)
+{
+    HX_CHECK(count > 0);
+    hx_slice last = records[count - 1];
+    print_fact("operation", hx_keys_member(last, "id", arena));
+    print_fact("route", hx_keys_member(last, "route", arena));
+    print_fact("state", hx_keys_member(last, "state", arena));
+    print_fact("epoch", hx_keys_member(last, "epoch", arena));
+    print_fact("requested", time_of(last, "created_at", arena));
+    print_fact("expires", time_of(last, "expires_at", arena));
+    print_fact("key MAC", hx_keys_member(last, "key", arena));
+    print_fact("caller MAC", hx_keys_member(last, "principal", arena));
+    (void)printf("\n");
+    row *rows = hx_arena_zalloc(arena, (count + 1) * sizeof *rows);
+    rows[0] = (row){.cells = {"TIME", "CHANGE", "ATTEMPT", "EPOCH", "STATUS", "CORRELATION ID", "REASON"}};
+    for (size_t i = 0; i < count; i++) {
+        const char *state = hx_keys_member(records[i], "state", arena);
+        const char *from = hx_keys_member(records[i], "from_state", arena);
+        rows[i + 1] = (row){.cells = {time_of(records[i], "changed_at", arena),
+                                      hx_arena_printf(arena, "%s → %s", from, state).ptr,
+                                      cell(records[i], "attempt", arena), cell(records[i], "epoch", arena),
+                                      cell(records[i], "status", arena), cell(records[i], "correlation_id", arena),
+                                      cell(records[i], "reason", arena)},
+                            .colour = colour_of(state)};
+    }
+    print_rows(rows, count + 1, 7);
+}
