@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every case of vectors/hostile_requests.json: refused as it says, not one byte of it reaches the upstream, and
+"""Every case of tests/vectors/hostile_requests.json: refused as it says, not one byte of it reaches the upstream, and
 nothing is stored."""
 import json
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 
 from harness import Disconnected, Gateway, Upstream
 
-VECTORS = json.loads((pathlib.Path(__file__).parent / "vectors" / "hostile_requests.json").read_text("utf-8"))
+VECTORS = json.loads((pathlib.Path(__file__).parents[1] / "vectors" / "hostile_requests.json").read_text("utf-8"))
 CASES = {case["name"]: case for case in VECTORS["cases"]}
 GONE = (Disconnected, ConnectionResetError, BrokenPipeError)
 
