@@ -3,13 +3,14 @@
 #include "cmd/cmd.h"
 
 #include "base/check.h"
+#include "cmd/rules.h"
 #include "config/options.h"
 #include "core/json.h"
 
 #include <stdarg.h>
 #include <string.h>
 
-#define JSON_BYTES_MAX (4u * 1024u * 1024u)
+#define JSON_BYTES_MAX (32u * 1024u * 1024u) /* 1,000 routes may each inherit a long probe */
 #define ERRORS_BYTES_MAX (256u * 1024u)
 
 typedef struct {
@@ -66,8 +67,10 @@ static const char *protection(const hx_policy *route, hx_arena *arena)
                                       : "nothing, and it doesn't say why";
     if (is_safe_only(route) || route->mode == HX_MODE_PASS) return "nothing is needed: its methods are safe";
     const hx_option *lifetime = hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime"));
-    return hx_arena_printf(arena, "%s; %s for %s", key_rule(route), duplicates[route->on_duplicate],
-                           hx_option_write(lifetime, (uint64_t)route->lifetime, arena))
+    const char *kept = hx_option_write(lifetime, (uint64_t)route->lifetime, arena);
+    const char *barred = hx_option_write(lifetime, (uint64_t)route->tombstone, arena);
+    return hx_arena_printf(arena, "%s; %s for %s%s%s", key_rule(route), duplicates[route->on_duplicate], kept,
+                           route->tombstone > 0 ? ", then refused for " : "", route->tombstone > 0 ? barred : "")
         .ptr;
 }
 
@@ -98,6 +101,7 @@ static size_t columns(const char *text)
 typedef struct {
     const char *name, *match, *protection;
     bool exposed;
+    const char *rules; /* lines below it */
 } row;
 
 static void print_cell(const char *text, size_t width)
@@ -121,6 +125,9 @@ static void print_rows(const row *rows, size_t count)
         print_cell(rows[i].name, name_width);
         print_cell(rows[i].match, match_width);
         (void)printf("%s%s%s\n", colour, rows[i].protection, colours ? "\033[0m" : "");
+        hx_slice rules = hx_slice_of(rows[i].rules), line;
+        while (rules.len > 0 && hx_slice_next(&rules, '\n', &line))
+            (void)printf("  %*s%.*s\n", (int)(name_width + match_width + 4), "", HX_FMT(line));
     }
 }
 
@@ -131,7 +138,8 @@ static row rest_of(const hx_config *config, hx_arena *arena)
     bool exposed = hx_policy_is_exposed(&set->defaults);
     const char *text = protection(&set->defaults, arena);
     if (!exposed && !set->require_key) text = hx_arena_printf(arena, "%s; without a key nothing", text).ptr;
-    return (row){set->count > 0 ? "(any other)" : "(any)", "unsafe methods", text, exposed || !set->require_key};
+    return (row){set->count > 0 ? "(any other)" : "(any)", "unsafe methods", text, exposed || !set->require_key,
+                 hx_rules_text(&set->defaults, arena)};
 }
 
 static void print_table(const hx_config *config, hx_arena *arena)
@@ -139,11 +147,11 @@ static void print_table(const hx_config *config, hx_arena *arena)
     const hx_policy_set *set = &config->policies;
     row *rows = hx_arena_alloc(arena, (set->count + 2) * sizeof *rows);
     size_t count = 0;
-    rows[count++] = (row){"route", "match", "what protects it", false};
+    rows[count++] = (row){"route", "match", "what protects it", false, ""};
     for (size_t i = 0; i < set->count; i++) {
         const hx_policy *route = &set->routes[i];
         rows[count++] = (row){hx_arena_terminated(arena, route->name), match_of(route, arena), protection(route, arena),
-                              hx_policy_is_exposed(route)};
+                              hx_policy_is_exposed(route), hx_rules_text(route, arena)};
     }
     rows[count++] = rest_of(config, arena);
     print_rows(rows, count);
@@ -174,7 +182,10 @@ static void print_summary(const hx_config *config, bool strict)
         (void)printf("  upstream  %.*s%s%.*s\n", HX_FMT(upstream->name), upstream->name.len > 0 ? " = " : "",
                      HX_FMT(upstream->url));
     }
-    (void)printf("  store     %.*s\n  workers   %u\n\n", HX_FMT(config->store), config->workers);
+    (void)printf("  store     %.*s\n  workers   %u\n", HX_FMT(config->store), config->workers);
+    if (config->admin_off || config->admin_listen.len > 0)
+        (void)printf("  admin     %.*s\n", HX_FMT(config->admin_off ? HX_LIT("off") : config->admin_listen));
+    (void)printf("\n");
     print_table(config, &arena);
     if (strict) print_exposed(config);
     hx_arena_free(&arena);
@@ -214,9 +225,11 @@ static void put_route(hx_buf *out, const hx_config *config, const hx_policy *rou
     put_text(out, "protection", hx_slice_of(protection(route, arena)));
     hx_buf_puts(out, ",");
     put_text(out, "because", route->because);
-    put_format(out, ",\"protected\":%s,\"require\":%s,\"lifetime_ms\":%lld}",
+    put_format(out, ",\"protected\":%s,\"require\":%s,\"lifetime_ms\":%lld",
                route->mode == HX_MODE_PROTECT ? "true" : "false", route->require ? "true" : "false",
                (long long)route->lifetime);
+    hx_rules_json(route, out);
+    hx_buf_puts(out, "}");
 }
 
 static void write_json(const hx_config *config, hx_buf *out)
@@ -238,6 +251,8 @@ static void write_json(const hx_config *config, hx_buf *out)
     }
     hx_buf_puts(out, "],");
     put_text(out, "store", config->store);
+    hx_buf_puts(out, ",");
+    put_text(out, "admin", config->admin_off ? HX_LIT("off") : config->admin_listen);
     put_format(out, ",\"workers\":%u,\"require_key\":%s,\"routes\":[", config->workers,
                config->require_key ? "true" : "false");
     for (size_t i = 0; i < config->policies.count; i++) {

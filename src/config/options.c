@@ -89,6 +89,14 @@ const char *hx_option_write(const hx_option *option, uint64_t value, hx_arena *a
     return hx_arena_printf(arena, "%llu", (unsigned long long)value).ptr;
 }
 
+hx_slice hx_option_word(const hx_option *option, uint64_t value)
+{
+    hx_slice rest = hx_slice_of(option->words), word;
+    while (hx_slice_next(&rest, '|', &word))
+        if (value-- == 0) return word;
+    return HX_EMPTY;
+}
+
 /* "replay, reject or noop" */
 static const char *write_words(const char *words, hx_arena *arena)
 {

@@ -88,6 +88,8 @@ const char *hx_option_hint(hx_option_place place, hx_slice name, hx_arena *arena
 const char *hx_option_read(const hx_option *option, hx_slice text, hx_arena *arena, uint64_t *value) HX_MUST_USE;
 /* What a value must be, for one that isn't even a scalar: `must be a duration such as 10s, 5m, 24h or 7d`. */
 const char *hx_option_expects(const hx_option *option, hx_arena *arena);
+/* An ENUM's value as it would be written; empty for one that can't be. Also of `outcome`. */
+hx_slice hx_option_word(const hx_option *option, uint64_t value);
 /* A DURATION, BYTES or INTEGER as it would be written: "24h". */
 const char *hx_option_write(const hx_option *option, uint64_t value, hx_arena *arena);
 /* Writes the number where the row says; `owner` is the struct of its place. */

@@ -48,6 +48,11 @@ static void check_pointer(hx_slice input)
     if (!hx_json_pointer(rest, pointer, &value)) return;
     HX_CHECK(value.len > 0 && value.ptr >= rest.ptr && value.ptr + value.len <= rest.ptr + rest.len);
     HX_CHECK(hx_json_pointer(value, HX_EMPTY, &value));
+    HX_CHECK(hx_json_is_pointer(pointer));
+    bool is_scalar = value.ptr[0] != '{' && value.ptr[0] != '[' && value.ptr[0] != '"';
+    bool is_it = hx_json_value_is(value, value); /* but for exponents that no program means */
+    HX_CHECK(is_scalar ? is_it || value.len > 15 : !is_it);
+    (void)hx_json_value_is(value, pointer);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -89,6 +89,49 @@ def test_check_shows_what_protects_each_route(hapax, good):
     assert re.search(r"\(any other\) .*without a key nothing", result.stdout), result
 
 
+RULES = GOOD.replace("lifetime: 7d}", """lifetime: 7d, tombstone: 30d, guarantee: idempotent,
+     class: background, retry: {attempts: 3}, retry_safe: true, on_unknown: probe,
+     probe: {request: "GET /refunds?key={key}", found: {status: 200, pointer: /data/0}, settle: 30s},
+     provider_duplicate: {status: 409, pointer: /code, value: duplicate},
+     outcome: {302: release, 500: store}, not_executed: [503]}""") + "admin: {listen: unix:/run/hapax/admin.sock}\n"
+
+
+def test_check_shows_what_becomes_of_a_routes_answers(hapax, good):
+    good.write_text(RULES)
+    result = hapax("check", good)
+    assert (result.code, result.stderr) == (0, "")
+    shown = [line.strip() for line in result.stdout.splitlines()]
+    assert "admin     unix:/run/hapax/admin.sock" in shown
+    first = next(i for i, line in enumerate(shown) if line.startswith("refunds "))
+    assert shown[first].endswith("key required; answer replayed for 7d, then refused for 30d")
+    assert shown[first + 1:first + 7] == [
+        "guarantee idempotent",
+        "up to 3 attempts within 5m, 4s doubling to 64s apart, jitter spread",
+        "when unknown: GET /refunds?key={key}; found with 200 and /data/0, settled after 30s",
+        'already applied: 409 with "duplicate" at /code',
+        "302: release, 500: store, 503: not_executed",
+        "safe methods, and PUT and DELETE without a key, sent again after resets, 502, 503 and 504",
+    ]
+    assert shown[first + 7].startswith("refresh ")  # what is as by default needs no line
+
+
+def test_check_tells_what_becomes_of_a_routes_answers_in_json(hapax, good):
+    good.write_text(RULES)
+    told = json.loads(hapax("check", "--json", good).stdout)
+    refunds, refresh = told["routes"][:2]
+    assert told["admin"] == "unix:/run/hapax/admin.sock"
+    assert refunds["outcome"] == {"302": "release", "500": "store", "503": "not_executed"}
+    assert refunds["retry"] == {"attempts": 3, "total_ms": 300_000, "base_ms": 4000, "cap_ms": 64_000, "jitter": "spread"}
+    assert refunds["probe"] == {"method": "GET", "target": "/refunds?key={key}", "settle_ms": 30_000,
+                                "found": {"status": 200, "pointer": "/data/0"}, "answer": {"status": 200, "body": ""}}
+    assert refunds["provider_duplicate"] == {"status": 409, "pointer": "/code", "value": "duplicate"}
+    wanted = {"guarantee": "idempotent", "class": "background", "on_unknown": "probe", "retry_safe": True,
+              "tombstone_ms": 30 * 86_400_000}
+    assert {name: refunds[name] for name in wanted} == wanted
+    assert refresh["probe"] is None and refresh["provider_duplicate"] is None and refresh["outcome"] == {}
+    assert refresh["guarantee"] == "none" and refresh["class"] == "user" and refresh["on_unknown"] == "hold"
+
+
 def test_check_is_coloured_on_a_terminal_only(good):
     def shown(**env):
         ours, theirs = pty.openpty()

@@ -366,6 +366,78 @@ static void pointers_into_malformed_text_find_nothing(void **state)
     points("{\"a\":1,\"\\u0061\":2}", "/a", HX_JSON_MALFORMED, NULL);
 }
 
+static void pointers_are_told_from_other_text(void **state)
+{
+    (void)state;
+    static const char *const pointers[] = {"", "/", "//", "/a", "/a/0", "/~0", "/~1", "/a~1b~0", "/ ", "/\xc3\xa4"};
+    static const char *const others[] = {"a", "a/b", " /a", "#/a", "$.a", "~0", "/~", "/a~", "/~2", "/~~0", "/a~/b"};
+    for (size_t i = 0; i < sizeof pointers / sizeof pointers[0]; i++)
+        if (!hx_json_is_pointer(hx_slice_of(pointers[i]))) fail_msg("\"%s\" is one", pointers[i]);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (hx_json_is_pointer(hx_slice_of(others[i]))) fail_msg("\"%s\" is none", others[i]);
+}
+
+static void values_are_compared_by_what_they_mean(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *raw, *wanted;
+        bool same;
+    } cases[] = {
+        {"\"duplicate\"", "duplicate", true},
+        {"\"dupl\\u0069cate\"", "duplicate", true},
+        {"\"duplicate\"", "\"duplicate\"", false},
+        {"\"duplicate\"", "duplicat", false},
+        {"\"duplicate\"", "duplicates", false},
+        {"\"Duplicate\"", "duplicate", false},
+        {"\"\"", "", true},
+        {"\"\"", "x", false},
+        {"\"x\"", "", false},
+        {"\"\\ud83d\\ude00\"", "\xf0\x9f\x98\x80", true},
+        {"\"\\ud83d\\ude00\"", "\xf0\x9f\x98", false},
+        {"\"409\"", "409", true},
+        {"\"409\"", "409.0", false},
+        {"409", "409", true},
+        {"409", "409.0", true},
+        {"4.09e2", "409", true},
+        {"409", "410", false},
+        {"409", "-409", false},
+        {"409", "4090", false},
+        {"409", "40.9", false},
+        {"0", "-0.0e5", true},
+        {"9007199254740993", "9007199254740992", false},
+        {"9007199254740993", "9007199254740993", true},
+        {"0.1", "1e-1", true},
+        {"0.1", ".1", false},
+        {"1", "01", false},
+        {"1", "+1", false},
+        {"1", "1 ", false},
+        {"1", "", false},
+        {"1", "-", false},
+        {"1", "0x1", false},
+        {"1", "true", false},
+        {"1e9999999999999999999", "1e9999999999999999999", false}, /* no number that anybody means */
+        {"true", "true", true},
+        {"true", "True", false},
+        {"true", "1", false},
+        {"false", "false", true},
+        {"false", "true", false},
+        {"null", "null", true},
+        {"null", "", false},
+        {"{}", "{}", false},
+        {"[1]", "[1]", false},
+        {"[1]", "1", false},
+        {"", "", false},
+        {"\"x", "x", false}, /* what isn't clean is nothing */
+        {"truex", "true", false},
+        {"1 ", "1", false},
+        {"x", "x", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (hx_json_value_is(hx_slice_of(cases[i].raw), hx_slice_of(cases[i].wanted)) != cases[i].same)
+            fail_msg("%s and \"%s\"", cases[i].raw, cases[i].wanted);
+}
+
 static void string_literals_are_decoded(void **state)
 {
     (void)state;
@@ -429,6 +501,8 @@ int main(void)
         cmocka_unit_test(the_stated_bound_is_enough_for_the_worst_growth),
         cmocka_unit_test(pointers_find_what_rfc_6901_says),
         cmocka_unit_test(pointers_into_malformed_text_find_nothing),
+        cmocka_unit_test(pointers_are_told_from_other_text),
+        cmocka_unit_test(values_are_compared_by_what_they_mean),
         cmocka_unit_test(string_literals_are_decoded),
         cmocka_unit_test(any_bytes_can_be_written_as_a_literal),
     };

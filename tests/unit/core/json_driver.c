@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads lines of three words in hexadecimal, a JSON text, a pointer and a wanted text, and answers each with a line: the
+ * value that the pointer leads to, in hexadecimal, and 1 or 0 for whether it is the wanted one; or `!` when there is
+ * none. test_json_pointer.py compares that with Python. */
+#include "base/check.h"
+#include "core/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c - 'a' + 10;
+}
+
+/* Each word has memory of just its size, so that a sanitizer sees a step too far. */
+static hx_slice decode(hx_slice hex)
+{
+    size_t len = hex.len / 2;
+    char *bytes = malloc(len > 0 ? len : 1);
+    HX_CHECK(bytes != NULL);
+    for (size_t i = 0; i < len; i++) bytes[i] = (char)(digit(hex.ptr[2 * i]) * 16 + digit(hex.ptr[2 * i + 1]));
+    return (hx_slice){bytes, len};
+}
+
+int main(void)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t len;
+    while ((len = getline(&line, &cap, stdin)) > 0) {
+        hx_slice rest = {line, (size_t)len - 1}, word, value, words[3];
+        for (int i = 0; i < 3; i++) {
+            bool there = hx_slice_next(&rest, ' ', &word);
+            HX_CHECK(there);
+            words[i] = decode(word);
+        }
+        if (hx_json_pointer(words[0], words[1], &value)) {
+            for (size_t i = 0; i < value.len; i++) (void)printf("%02x", (unsigned char)value.ptr[i]);
+            (void)printf(" %d\n", hx_json_value_is(value, words[2]));
+        } else {
+            (void)puts("!");
+        }
+        for (int i = 0; i < 3; i++) free((void *)(uintptr_t)words[i].ptr);
+    }
+    free(line);
+    return ferror(stdin) || fflush(stdout) != 0;
+}
