@@ -206,7 +206,8 @@ static int make_socket(const socket_address *a, socklen_t len, mode_t mode, char
     our_socket *earlier = find_ours(bound);
     struct stat file = {0};
     int descriptor = -1;
-    if (earlier && mode == PRIVATE_MODE) {
+    /* Nobody shares a private one, whichever of the two came first. */
+    if (earlier && is_path && (mode == PRIVATE_MODE || (earlier->file.st_mode & 07777) == PRIVATE_MODE)) {
         errno = EADDRINUSE;
         return -1;
     }
