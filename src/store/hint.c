@@ -2,7 +2,7 @@
 /* A hint, NNNNNNNN.hint, is what a segment leaves in the index, so that a start needn't read the segment:
  *
  *     0    8  "hapaxhnt"                     88   8  bytes in gaps
- *     8    4  version, 1                     96   8  how many entries
+ *     8    4  version, 2                     96   8  how many entries
  *    12    4  segment number                104   4  how many route names
  *    16    8  generation of the store       108   4  CRC-32C of all from byte 128 on
  *    24    8  where the segment's end was   112  12  zeros
@@ -26,7 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define VERSION 1u
+#define VERSION 2u
 #define ROUTES_MAX 255u /* a segment's other routes are 0, no name */
 static const char magic[8] = {'h', 'a', 'p', 'a', 'x', 'h', 'n', 't'};
 
@@ -251,7 +251,7 @@ static void apply_all(hx_journal *j, const hint_head *head, const char *rest, si
         entry.op = from.op;
         hx_index_unpack(from.words, &entry);
         entry.route = entry.route < sizeof routes / sizeof routes[0] ? routes[entry.route] : 0;
-        if (entry.until_s != HX_UNTIL_NEVER && now >= (hx_ms)entry.until_s * HX_SECOND) entry.state = HX_ABSENT;
+        if (hx_entry_is_over(&entry, now) && !entry.entombed) entry.state = HX_ABSENT;
         hx_journal_apply(j, &entry);
     }
 }

@@ -7,7 +7,7 @@
  * What a reader may hold (a table, a directory) is retired, not freed.
  *
  *     word 0, 1  operation
- *     word 2     segment 28 bits, unit 28, size class 4, state 4; 0: free, BUSY: being changed
+ *     word 2     segment 28 bits, unit 28, size class 4, entombed 1, state 3; 0: free, BUSY: being changed
  *     word 3     epoch 48, route 16
  *     word 4     until 32, changed 24, principal 8; in processing: the lease in ms
  *
@@ -58,11 +58,12 @@ struct hx_index {
     size_t count;
     hx_map *route_numbers;
     hx_slice route_names[ROUTES_MAX];
-    uint16_t route_count;
-    uint16_t route_last; /* the one asked for last */
+    _Atomic uint16_t route_count; /* names below it don't change */
+    uint16_t route_last;          /* the one asked for last */
     _Atomic(entry *) chunks[CHUNKS_MAX];
 };
 
+_Static_assert(SLOTS == HX_INDEX_PART_MAX, "a part is a table");
 _Static_assert(sizeof(entry) == 40, "ten million entries fit in 400 MB");
 
 uint8_t hx_size_class(uint64_t bytes)
@@ -80,7 +81,8 @@ uint64_t hx_class_bytes(uint8_t size_class)
 void hx_index_pack(const hx_index_entry *e, uint64_t words[3])
 {
     HX_CHECK(e->segment < 1u << 28 && e->unit < 1u << 28 && e->epoch <= HX_EPOCH_MAX);
-    words[0] = (uint64_t)e->segment << 36 | (uint64_t)e->unit << 8 | (uint64_t)e->size_class << 4 | (uint64_t)e->state;
+    words[0] = (uint64_t)e->segment << 36 | (uint64_t)e->unit << 8 | (uint64_t)e->size_class << 4 |
+               (uint64_t)e->entombed << 3 | (uint64_t)e->state;
     words[1] = e->epoch << 16 | e->route;
     words[2] = (uint64_t)e->until_s << 32 | (uint64_t)(e->changed_min & 0xffffff) << 8 | e->principal;
     if (e->state == HX_PROCESSING) words[2] = (uint64_t)e->lease_until;
@@ -91,7 +93,8 @@ void hx_index_unpack(const uint64_t words[3], hx_index_entry *e)
     e->segment = (uint32_t)(words[0] >> 36);
     e->unit = (uint32_t)(words[0] >> 8) & 0xfffffff;
     e->size_class = (uint8_t)(words[0] >> 4 & 15);
-    e->state = (hx_state)(words[0] & 15);
+    e->entombed = words[0] >> 3 & 1;
+    e->state = (hx_state)(words[0] & 7);
     e->epoch = words[1] >> 16;
     e->route = (uint16_t)words[1];
     bool leased = e->state == HX_PROCESSING;
@@ -221,6 +224,34 @@ bool hx_index_find(const hx_index *x, const hx_op *op, hx_index_entry *out)
         const entry *e = entry_at(x, ref - 1);
         if (holds(e, op) && snapshot(e, out) && hx_op_eq(&out->op, op)) return true;
     }
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const hx_index_placed *one = a, *other = b;
+    return one->place < other->place ? -1 : one->place > other->place;
+}
+
+/* A table holds all operations whose hashes begin with the same bits, so tables are parts in the order of hashes. While
+ * it is read it may be replaced by two; what has not changed is still found in it. */
+size_t hx_index_part(const hx_index *x, uint64_t from, hx_index_placed out[HX_INDEX_PART_MAX], uint64_t *next)
+{
+    const directory *d = atomic_load(&x->directory);
+    const table *t = atomic_load(&d->tables[place_in(d, from)]);
+    uint64_t width = t->depth ? UINT64_C(1) << (64 - t->depth) : 0;
+    uint64_t last = t->depth ? (from & ~(width - 1)) + (width - 1) : UINT64_MAX;
+    size_t count = 0, kept = 0;
+    for (size_t i = 0; i < SLOTS; i++) {
+        uint32_t ref = atomic_load_explicit(&t->refs[i], memory_order_acquire);
+        if (ref == 0 || !snapshot(entry_at(x, ref - 1), &out[count].entry)) continue;
+        out[count].place = hash_op(x->seed, &out[count].entry.op);
+        if (out[count].place >= from && out[count].place <= last) count++; /* else it is another's by now */
+    }
+    qsort(out, count, sizeof *out, by_place);
+    for (size_t i = 0; i < count; i++)
+        if (kept == 0 || !hx_op_eq(&out[i].entry.op, &out[kept - 1].entry.op)) out[kept++] = out[i];
+    *next = last + 1;
+    return kept;
 }
 
 void hx_index_prefetch(const hx_index *x, const hx_op *op)
@@ -377,7 +408,7 @@ void hx_index_renew(hx_index *x, const hx_op *op, hx_ms lease_until)
     const _Atomic uint32_t *slot = slot_of(x, hash_op(x->seed, op), op);
     if (!slot) return; /* its claim is not durable yet, and will bring the lease */
     entry *e = entry_at(x, atomic_load_explicit(slot, memory_order_relaxed) - 1);
-    if ((atomic_load_explicit(&e->word[2], memory_order_relaxed) & 15) != HX_PROCESSING) return;
+    if ((atomic_load_explicit(&e->word[2], memory_order_relaxed) & 7) != HX_PROCESSING) return;
     atomic_store_explicit(&e->word[4], (uint64_t)lease_until, memory_order_release);
 }
 
@@ -410,8 +441,9 @@ uint16_t hx_index_route(hx_index *x, hx_slice name)
     char *copy = malloc(name.len);
     if (!copy) hx_fatal(HX_EXIT_BUG, "out of memory for the index");
     memcpy(copy, name.ptr, name.len);
-    uint16_t number = x->route_count++;
+    uint16_t number = x->route_count;
     x->route_names[number] = (hx_slice){copy, name.len};
+    x->route_count++;
     hx_map_put(x->route_numbers, x->route_names[number], (void *)(uintptr_t)number); /* NOLINT */
     return number;
 }

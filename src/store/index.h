@@ -20,10 +20,16 @@ typedef struct {
     uint64_t epoch;
     uint16_t route;       /* see hx_index_route */
     uint32_t until_s;     /* gone from then on, in seconds since 1970; unknown: HX_UNTIL_NEVER */
+    bool entombed;        /* from then on it is expired instead, until the time that its record names */
     uint32_t changed_min; /* minutes since 1970, 24 bits of them */
     uint8_t principal;    /* the first byte of its MAC: a filter for searches */
     hx_ms lease_until;    /* processing only, instead of the three above */
 } hx_index_entry;
+
+static inline bool hx_entry_is_over(const hx_index_entry *entry, hx_ms now)
+{
+    return entry->until_s != HX_UNTIL_NEVER && now >= (hx_ms)entry->until_s * HX_SECOND;
+}
 
 typedef struct hx_index hx_index;
 
@@ -32,6 +38,18 @@ void hx_index_free(hx_index **owned);
 
 /* Any thread, while reading. */
 bool hx_index_find(const hx_index *index, const hx_op *op, hx_index_entry *out);
+
+#define HX_INDEX_PART_MAX 1024u
+
+typedef struct {
+    uint64_t place; /* a hash: an operation has the same as long as the index lives */
+    hx_index_entry entry;
+} hx_index_placed;
+
+/* Any thread, while reading. The index in parts, in the order of places: all entries from place `from` on to the end of
+ * that part, none twice. *next is where the following part begins, 0 after the last. What is put or removed meanwhile
+ * may be missing. */
+size_t hx_index_part(const hx_index *index, uint64_t from, hx_index_placed out[HX_INDEX_PART_MAX], uint64_t *next);
 
 /* The writer only. Says that `op` will be looked up soon: with millions of operations that is mostly waiting for
  * memory, and a batch can wait for all of it at once. */
@@ -48,6 +66,7 @@ bool hx_index_at_end(const hx_index *index, uint32_t cursor);
 
 /* Routes are kept as numbers. Past the limit of names all others are 0. */
 uint16_t hx_index_route(hx_index *index, hx_slice name);
+/* Any thread. */
 hx_slice hx_index_route_name(const hx_index *index, uint16_t route);
 uint16_t hx_index_route_count(const hx_index *index);
 

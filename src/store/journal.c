@@ -113,6 +113,10 @@ static void journal_submit(hx_store *store, hx_store_call *call)
 {
     hx_journal *j = (hx_journal *)store;
     hx_port *port = port_of(j, call->loop);
+    if (call->verb == HX_STORE_LIST || call->verb == HX_STORE_HISTORY) {
+        hx_journal_look_through(j, call);
+        return;
+    }
     if (call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_SETTLE) encode(call);
     call->own.data[HX_OWN_PORT] = port;
     call->own.data[HX_OWN_SHARED] = NULL;
@@ -239,6 +243,24 @@ bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena
            out->epoch == entry->epoch && out->state == entry->state;
 }
 
+bool hx_journal_read_head(hx_journal *j, const hx_index_entry *entry, char bytes[HX_HEADS_BYTES], hx_record *out)
+{
+    const hx_segment *s = hx_journal_segment(j, entry->segment);
+    if (!s) return false;
+    uint64_t most = hx_class_bytes(entry->size_class);
+    ssize_t got;
+    do got = pread(s->fd, bytes, most < HX_HEADS_BYTES ? most : HX_HEADS_BYTES, (off_t)entry->unit * HX_PLACE_UNIT);
+    while (got < 0 && errno == EINTR);
+    hx_frame_head head;
+    if (got < (ssize_t)sizeof head) return false;
+    memcpy(&head, bytes, sizeof head);
+    size_t head_len, answer_len;
+    hx_slice record = {bytes + sizeof head, (size_t)got - sizeof head};
+    return head.segment == entry->segment &&
+           hx_record_decode_head(record, out, &head_len, &answer_len) == HX_RECORD_OK &&
+           hx_op_eq(&out->op, &entry->op) && out->epoch == entry->epoch && out->state == entry->state;
+}
+
 void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *entry)
 {
     hx_log_begin(HX_LOG_ERROR, "record unreadable");
@@ -258,7 +280,7 @@ static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, h
     hx_readers_enter(j->readers);
     bool there = hx_index_find(j->index, op, &entry), readable = false;
     while (there) {
-        if (entry.until_s != HX_UNTIL_NEVER && now >= (hx_ms)entry.until_s * HX_SECOND) there = false;
+        if (hx_entry_is_over(&entry, now) && !entry.entombed) there = false;
         if (!there || (readable = hx_journal_read(j, &entry, arena, found))) break;
         /* It may have been moved or replaced while we read; if it is still there, the disk is at fault. */
         there = hx_index_find(j->index, op, &again);
@@ -272,11 +294,9 @@ static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, h
         *found = (hx_record){.op = *op, .epoch = entry.epoch, .state = HX_UNKNOWN};
     }
     if (found->state == HX_PROCESSING) found->lease_until = entry.lease_until;
-    if ((found->state == HX_COMPLETED || found->state == HX_FAILED) && hx_store_lapsed(found->expires_at, now)) {
-        found->state = HX_EXPIRED;
-        found->answer = (hx_answer){0};
-    }
-    return HX_PEEK_FOUND;
+    found->state = hx_store_state_at(found, now);
+    if (found->state == HX_EXPIRED) found->answer = (hx_answer){0};
+    return found->state != HX_ABSENT ? HX_PEEK_FOUND : HX_PEEK_ABSENT;
 }
 
 static void journal_count(hx_store *store, hx_store_counts *out)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the journal's files share. Who may touch what:
  *
- *     loops    (journal.c)         their port's own half; the index and the segments, reading
+ *     loops    (journal.c,         their port's own half; the index and the segments, reading
+ *               journal_list.c)
  *     writer   (journal_writer.c,  everything that changes: open operations, index, tail, segments' accounts
  *               journal_sweep.c)
  *     keeper   (journal_keeper.c)  slow work on files: preparing the next segment, hints, archiving
@@ -153,7 +154,7 @@ struct hx_journal {
 
     /* the writer's */
     hx_tail tail;
-    uint64_t durable; /* sequence of the first frame that may not be */
+    _Atomic uint64_t durable; /* sequence of the first frame that may not be */
     hx_segment *active;
     hx_batch batch;
     hx_map *opened;
@@ -186,6 +187,10 @@ void hx_journal_apply(hx_journal *j, const hx_index_entry *entry);
 /* Reads the record at a place into memory of the caller's: NULL and false when it isn't what the entry says. */
 bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out) HX_MUST_USE;
 
+#define HX_HEADS_BYTES (sizeof(hx_frame_head) + HX_RECORD_HEAD_MAX)
+/* The same without its answer; the record's texts stand in `bytes`. */
+bool hx_journal_read_head(hx_journal *j, const hx_index_entry *entry, char bytes[HX_HEADS_BYTES],
+                          hx_record *out) HX_MUST_USE;
 void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *entry);
 
 /* Writer. Appends to the batch, ending it first when it or the segment is full; false: there is no room on disk. */
@@ -194,7 +199,7 @@ bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *
 void hx_journal_append_mark(hx_journal *j, hx_frame_kind kind, hx_slice payload);
 /* Ends the batch: writes, syncs, shows the changes, tells the loops. */
 void hx_journal_flush(hx_journal *j);
-/* Turns an operation in processing into unknown. */
+/* Turns an operation in processing into unknown, and an outcome whose lifetime is over into its tombstone. */
 bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_slice reason); /* false: no room on disk */
 void hx_journal_end_call(hx_store_call *call, hx_store_result result);
 void *hx_journal_writer(void *journal);
@@ -212,6 +217,9 @@ static inline void **hx_mail_next(uintptr_t mail)
 {
     return &hx_mail_call(mail)->own.data[mail & 1];
 }
+
+/* Loops: a list or a history, in steps. */
+void hx_journal_look_through(hx_journal *j, hx_store_call *call);
 
 /* Keeper. */
 void hx_keeper_start(hx_journal *j);

@@ -71,7 +71,7 @@ static void replay_frame(hx_journal *j, const hx_frame *frame, hx_ms now)
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, frame->head.segment, frame->offset, frame->head.length);
     entry.route = hx_index_route(j->index, frame->record.route);
-    if (entry.until_s != HX_UNTIL_NEVER && now >= (hx_ms)entry.until_s * HX_SECOND) entry.state = HX_ABSENT;
+    if (hx_store_state_at(&frame->record, now) == HX_ABSENT) entry.state = HX_ABSENT;
     hx_journal_apply(j, &entry);
 }
 

@@ -45,17 +45,35 @@ static bool lapse_leases(hx_journal *j)
     return count == LAPSES_A_STEP;
 }
 
+static bool tombstone_is_over(hx_journal *j, const hx_index_entry *entry)
+{
+    char bytes[HX_HEADS_BYTES];
+    hx_record record;
+    return hx_journal_read_head(j, entry, bytes, &record) && hx_store_state_at(&record, j->batch.now) == HX_ABSENT;
+}
+
+/* Of an outcome whose lifetime is over a tombstone is left, which is a small record of its own: so the segment with the
+ * answer can go. */
 static bool expire_entries(hx_journal *j)
 {
+    hx_op buried[LAPSES_A_STEP];
+    unsigned count = 0;
     uint32_t steps = ENTRIES_A_STEP;
     hx_index_entry entry;
-    while (hx_index_next(j->index, &j->sweep.cursor, &steps, &entry)) {
-        if (entry.until_s == HX_UNTIL_NEVER || j->batch.now < (hx_ms)entry.until_s * HX_SECOND) continue;
+    while (count < LAPSES_A_STEP && hx_index_next(j->index, &j->sweep.cursor, &steps, &entry)) {
+        if (!hx_entry_is_over(&entry, j->batch.now)) continue;
+        if (entry.entombed && !tombstone_is_over(j, &entry)) {
+            buried[count++] = entry.op;
+            continue;
+        }
         entry.state = HX_ABSENT;
         hx_journal_apply(j, &entry);
         j->sweep.cleaned++;
         atomic_fetch_add_explicit(&j->counts.cleaned, 1, memory_order_relaxed);
     }
+    if (count > 0) hx_journal_flush(j); /* what was decided in this batch counts */
+    for (unsigned i = 0; i < count && !j->refusing; i++)
+        if (!hx_journal_lapse(j, &buried[i], HX_LIT("lifetime"))) break;
     return !hx_index_at_end(j->index, j->sweep.cursor);
 }
 
@@ -79,22 +97,6 @@ static bool mostly_dead(hx_journal *j)
     return all > 4 * (uint64_t)j->options.segment_bytes && live < all / 2;
 }
 
-/* A record whose answer is no longer needed shrinks to its bare key. */
-static bool append_moved(hx_journal *j, const hx_frame *frame, hx_index_entry *entry)
-{
-    hx_record record = frame->record;
-    bool ended = (record.state == HX_COMPLETED || record.state == HX_FAILED) &&
-                 hx_store_lapsed(record.expires_at, j->batch.now);
-    if (!ended) return hx_journal_append(j, HX_FRAME_MOVED, entry, NULL, frame->record_head, &record.answer);
-    char head[HX_RECORD_HEAD_MAX];
-    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
-    record.from_state = record.state;
-    record.state = entry->state = HX_EXPIRED;
-    record.answer = (hx_answer){0};
-    hx_record_encode(&record, &buf);
-    return hx_journal_append(j, HX_FRAME_MOVED, entry, NULL, hx_buf_slice(&buf), NULL);
-}
-
 /* Copies some live records of the oldest segment forward; false: it can't go on. */
 static bool move_some(hx_journal *j, const hx_segment *s)
 {
@@ -116,7 +118,7 @@ static bool move_some(hx_journal *j, const hx_segment *s)
         bool record = frame.head.kind == HX_FRAME_RECORD || frame.head.kind == HX_FRAME_MOVED;
         if (record && hx_index_find(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
             (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
-            going = append_moved(j, &frame, &entry);
+            going = hx_journal_append(j, HX_FRAME_MOVED, &entry, NULL, frame.record_head, &frame.record.answer);
             if (frame.bytes.len > HX_INLINE_BYTES) hx_journal_flush(j); /* the window is about to move on */
             moves++;
         }

@@ -39,15 +39,23 @@ typedef struct {
     hx_index_entry entry;
 } standing;
 
+static hx_state state_when_over(hx_journal *j, const hx_index_entry *entry)
+{
+    char bytes[HX_HEADS_BYTES];
+    hx_record record;
+    if (!entry->entombed) return HX_ABSENT;
+    if (!hx_journal_read_head(j, entry, bytes, &record)) return entry->state; /* damaged: it never becomes free */
+    return hx_store_state_at(&record, j->batch.now);
+}
+
 static standing look(hx_journal *j, const hx_op *op)
 {
     standing s = {.open = hx_map_get(j->opened, hx_op_key(op))};
     if (s.open) {
         s.state = s.open->state;
         s.epoch = s.open->epoch;
-    } else if (hx_index_find(j->index, op, &s.entry) &&
-               (s.entry.until_s == HX_UNTIL_NEVER || j->batch.now < (hx_ms)s.entry.until_s * HX_SECOND)) {
-        s.state = s.entry.state;
+    } else if (hx_index_find(j->index, op, &s.entry)) {
+        s.state = hx_entry_is_over(&s.entry, j->batch.now) ? state_when_over(j, &s.entry) : s.entry.state;
         s.epoch = s.entry.epoch;
     }
     return s;
@@ -495,7 +503,8 @@ static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reas
     record->from_state = record->state;
     record->state = to;
     record->changed_at = j->batch.now;
-    record->lease_until = record->expires_at = 0;
+    record->lease_until = 0;
+    if (to != HX_EXPIRED) record->expires_at = record->tombstone_until = 0;
     record->reason = reason;
     record->answer = nothing;
     hx_record_encode(record, &buf);
@@ -514,7 +523,8 @@ static void forget(hx_journal *j, hx_store_call *call)
     hx_arena arena = {0};
     hx_record record;
     if (!hx_journal_read(j, &s.entry, &arena, &record)) /* damaged: an operator may well want to be rid of it */
-        record = (hx_record){.op = call->op, .epoch = s.epoch, .state = s.state};
+        record = (hx_record){.op = call->op, .epoch = s.epoch};
+    record.state = s.state;
     bool written = rewrite(j, &record, HX_ABSENT, call->reason);
     hx_arena_free(&arena);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
@@ -538,16 +548,15 @@ static void lapse_unreadable(hx_journal *j, hx_index_entry *entry)
 bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_slice reason)
 {
     hx_index_entry entry;
-    if (!hx_index_find(j->index, op, &entry) || entry.state != HX_PROCESSING) return true;
-    hx_arena arena = {0};
+    if (!hx_index_find(j->index, op, &entry)) return true;
+    bool runs = entry.state == HX_PROCESSING;
+    if (!runs && !(entry.entombed && hx_entry_is_over(&entry, j->batch.now))) return true;
+    char bytes[HX_HEADS_BYTES];
     hx_record record;
-    bool readable = hx_journal_read(j, &entry, &arena, &record), written = true;
-    if (readable)
-        written = rewrite(j, &record, HX_UNKNOWN, reason);
-    else
-        lapse_unreadable(j, &entry);
-    hx_arena_free(&arena);
-    return written;
+    if (hx_journal_read_head(j, &entry, bytes, &record))
+        return rewrite(j, &record, runs ? HX_UNKNOWN : HX_EXPIRED, reason);
+    if (runs) lapse_unreadable(j, &entry);
+    return true;
 }
 
 static void handle(hx_journal *j, uintptr_t mail)
@@ -568,7 +577,9 @@ static void handle(hx_journal *j, uintptr_t mail)
         j->sweep.waiting = call;
         break;
     case HX_STORE_LIST:
-    case HX_STORE_HISTORY: hx_journal_end_call(call, HX_STORE_UNAVAILABLE); break;
+    case HX_STORE_HISTORY:
+        HX_CHECK(false); /* they never come here */
+        break;
     }
 }
 

@@ -163,11 +163,14 @@ static bool read_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
     const hx_frame_head *h = &out->head;
     out->offset = offset;
     out->record_head = HX_EMPTY;
-    if (h->length < sizeof *h || h->length > scan->size - offset || h->segment != scan->segment) return false;
+    if (h->length < sizeof *h || h->segment != scan->segment) return false;
+    if (!scan->bare && h->length > scan->size - offset) return false;
     if (h->kind < HX_FRAME_RECORD || h->kind > HX_FRAME_GAP) return false;
     if (has_record(h->kind) || h->kind == HX_FRAME_START) {
         size_t rest = h->length - sizeof *h;
+        uint64_t here = scan->size - offset - sizeof *h;
         size_t want = rest < HX_RECORD_HEAD_MAX ? rest : HX_RECORD_HEAD_MAX;
+        if (want > here) want = (size_t)here;
         bytes = hx_scan_bytes(scan, offset, sizeof *h + want);
         if (!bytes) return false;
         out->record_head = (hx_slice){bytes + sizeof *h, want};
@@ -210,7 +213,7 @@ hx_scan_step hx_scan_next(hx_scan *scan, hx_tail *tail, hx_frame *out)
         tail->hash = hx_frame_hash(h, out->record_head);
     }
     tail->sequence++;
-    tail->offset += hx_frame_padded(h->length);
+    tail->offset += hx_frame_padded(scan->bare ? sizeof *h + out->record_head.len : h->length);
     if (h->stamp > tail->stamp) tail->stamp = h->stamp;
     tail->after_gap = h->kind == HX_FRAME_GAP;
     if (tail->after_gap) {
@@ -269,6 +272,12 @@ uint64_t hx_scan_content_end(hx_scan *scan, uint64_t from)
     return end;
 }
 
+static uint32_t seconds_of(hx_ms time)
+{
+    hx_ms seconds = time > 0 ? (time + HX_SECOND - 1) / HX_SECOND : 0;
+    return seconds < HX_UNTIL_NEVER - 1 ? (uint32_t)seconds : HX_UNTIL_NEVER - 1;
+}
+
 void hx_entry_of(hx_index_entry *out, const hx_record *r, uint32_t segment, uint64_t offset, uint64_t length)
 {
     *out = (hx_index_entry){.op = r->op,
@@ -281,9 +290,8 @@ void hx_entry_of(hx_index_entry *out, const hx_record *r, uint32_t segment, uint
                             .changed_min = (uint32_t)(r->changed_at / HX_MINUTE),
                             .principal = r->principal.bytes[0],
                             .lease_until = r->state == HX_PROCESSING ? r->lease_until : 0};
-    if (r->state == HX_COMPLETED || r->state == HX_FAILED || r->state == HX_EXPIRED) {
-        hx_ms end = r->expires_at > r->tombstone_until ? r->expires_at : r->tombstone_until;
-        hx_ms seconds = (end + HX_SECOND - 1) / HX_SECOND;
-        out->until_s = seconds < HX_UNTIL_NEVER - 1 ? (uint32_t)(seconds > 0 ? seconds : 0) : HX_UNTIL_NEVER - 1;
-    }
+    bool ended = r->state == HX_COMPLETED || r->state == HX_FAILED;
+    if (!ended && r->state != HX_EXPIRED) return;
+    out->until_s = seconds_of(ended ? r->expires_at : r->tombstone_until);
+    out->entombed = ended && seconds_of(r->tombstone_until) > out->until_s;
 }

@@ -83,6 +83,7 @@ typedef struct {
     size_t window_len;
     int error;    /* errno of a read that failed */
     bool trusted; /* this process wrote it: answers and chain are not checked, see hx_scan_last_hash */
+    bool bare;    /* an .audit: there are no answers. Only with `trusted` */
 } hx_scan;
 
 typedef struct {
