@@ -155,41 +155,39 @@ static void read_admin(hx_loader *loader, const hx_option *option, const hx_yaml
         config->admin_listen = address;
 }
 
-static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
+/* What is no map of further options, and so may stand below one. False for the others. */
+static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
 {
-    hx_slice *text = NULL;
+    hx_slice *text = (hx_slice *)(void *)((char *)owner + option->offset);
     switch (option->type) {
     case HX_OPTION_BOOL:
     case HX_OPTION_ENUM:
     case HX_OPTION_DURATION:
     case HX_OPTION_BYTES:
-    case HX_OPTION_INTEGER: read_number(loader, option, node, owner); break;
+    case HX_OPTION_INTEGER: read_number(loader, option, node, owner); return true;
     case HX_OPTION_TEXT:
-    case HX_OPTION_NAME:
-        text = (hx_slice *)(void *)((char *)owner + option->offset);
-        hx_loader_bounded_text(loader, option, node, text);
-        break;
+    case HX_OPTION_NAME: hx_loader_bounded_text(loader, option, node, text); return true;
+    case HX_OPTION_POINTER: hx_outcomes_pointer(loader, option, node, text); return true;
+    case HX_OPTION_REQUEST: hx_outcomes_request(loader, option, node, owner); return true;
+    case HX_OPTION_SOCKET: read_admin(loader, option, node); return true;
+    default: return false;
+    }
+}
+
+static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
+{
+    if (read_leaf(loader, option, node, owner)) return;
+    switch (option->type) {
     case HX_OPTION_STORE: read_store(loader, option, node); break;
     case HX_OPTION_LISTEN: read_listen(loader, option, node); break;
     case HX_OPTION_UPSTREAMS: read_upstreams(loader, option, node); break;
-    case HX_OPTION_SOCKET: read_admin(loader, option, node); break;
     case HX_OPTION_ADMIN: hx_loader_map(loader, option, node, HX_PLACE_ADMIN, owner); break;
     case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
     case HX_OPTION_UPSTREAM:
     case HX_OPTION_MATCH:
     case HX_OPTION_PRINCIPALS:
     case HX_OPTION_KEY: hx_route_option(loader, option, node, owner); break;
-    case HX_OPTION_RETRY:
-    case HX_OPTION_PROBE:
-    case HX_OPTION_FOUND:
-    case HX_OPTION_ANSWER:
-    case HX_OPTION_DUPLICATE:
-    case HX_OPTION_REQUEST:
-    case HX_OPTION_POINTER: hx_outcome_option(loader, option, node, owner); break;
-    case HX_OPTION_OUTCOMES:
-    case HX_OPTION_STATUSES: break; /* once the route was read: hx_outcomes_read */
-    case HX_OPTION_DEFAULTS:
-    case HX_OPTION_ROUTES: break; /* after everything else: hx_routes_read */
+    default: break; /* read after everything that they need: hx_routes_read, hx_outcomes_read */
     }
 }
 
@@ -233,7 +231,11 @@ void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place pl
 
 void hx_loader_map(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place, void *owner)
 {
-    if (hx_loader_is(loader, option, node, HX_YAML_MAP)) hx_loader_options(loader, node, place, false, owner);
+    if (!hx_loader_is(loader, option, node, HX_YAML_MAP)) return;
+    for (const hx_yaml *value = node->first; value; value = value->next) {
+        const hx_option *below = known(loader, value->key, place);
+        if (below) (void)read_leaf(loader, below, value, owner);
+    }
 }
 
 bool hx_loader_is_well(hx_loader *loader, const hx_yaml *map, hx_option_place place, const char *name)

@@ -24,16 +24,17 @@ bool hx_loader_text(hx_loader *loader, const hx_option *option, const hx_yaml *n
 void hx_loader_bounded_text(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *out);
 /* Reads every option in a map into `owner`; `shared`: the map is `defaults`. */
 void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place place, bool shared, void *owner);
-/* The same for a map below an option. */
+/* The same for a map below an option; maps below that are left to the caller. */
 void hx_loader_map(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_option_place place, void *owner);
 /* Whether a number, word or duration in `map` is not there, or was read: then what follows from it can be judged. */
 bool hx_loader_is_well(hx_loader *loader, const hx_yaml *map, hx_option_place place, const char *name);
 
 /* Reads UPSTREAM, MATCH, PRINCIPALS and KEY. */
 void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
-/* Reads RETRY, PROBE, FOUND, ANSWER, DUPLICATE, REQUEST and POINTER. `owner` is the struct of the option's place. */
-void hx_outcome_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner);
-/* Reads `outcome` and `not_executed`, and judges the rest of them together. `shared`: the node is `defaults`. */
+void hx_outcomes_pointer(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *pointer);
+void hx_outcomes_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_probe *probe);
+/* Reads what a route says of its answers and attempts, and judges it together with what it inherits. `shared`: the node
+ * is `defaults`. */
 void hx_outcomes_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_policy *policy);
 /* Reads `defaults` and `routes`, once everything else is known. */
 void hx_routes_read(hx_loader *loader, const hx_yaml *root);

@@ -54,7 +54,7 @@ static const char *check_target(hx_slice target, hx_arena *arena)
     return check_substitutions(target, arena);
 }
 
-static void read_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_probe *probe)
+void hx_outcomes_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_probe *probe)
 {
     hx_arena *arena = &loader->config->arena;
     hx_slice text;
@@ -80,7 +80,7 @@ static void read_request(hx_loader *loader, const hx_option *option, const hx_ya
     probe->target = target;
 }
 
-static void read_pointer(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *pointer)
+void hx_outcomes_pointer(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *pointer)
 {
     hx_arena *arena = &loader->config->arena;
     hx_slice text = {NULL, 0};
@@ -98,25 +98,6 @@ static void read_pointer(hx_loader *loader, const hx_option *option, const hx_ya
         hint = hx_arena_printf(arena, ", did you mean %s?", hx_quoted(arena, meant)).ptr;
     hx_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s, not %s%s", option->name,
                   hx_option_expects(option, arena), hx_quoted(arena, text), hint);
-}
-
-void hx_outcome_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
-{
-    hx_policy *policy = owner; /* where it is an option of a route */
-    switch (option->type) {
-    case HX_OPTION_RETRY: hx_loader_map(loader, option, node, HX_PLACE_RETRY, &policy->retry_said); break;
-    case HX_OPTION_PROBE: hx_loader_map(loader, option, node, HX_PLACE_PROBE, &policy->probe); break;
-    case HX_OPTION_DUPLICATE:
-        hx_loader_map(loader, option, node, HX_PLACE_DUPLICATE, &policy->provider_duplicate);
-        break;
-    case HX_OPTION_FOUND: hx_loader_map(loader, option, node, HX_PLACE_FOUND, owner); break;
-    case HX_OPTION_ANSWER: hx_loader_map(loader, option, node, HX_PLACE_ANSWER, owner); break;
-    case HX_OPTION_REQUEST: read_request(loader, option, node, owner); break;
-    case HX_OPTION_POINTER:
-        read_pointer(loader, option, node, (hx_slice *)(void *)((char *)owner + option->offset));
-        break;
-    default: break; /* `outcome` and `not_executed`: hx_outcomes_read */
-    }
 }
 
 /* The rules that one route, or `defaults`, writes down itself. */
@@ -219,6 +200,24 @@ static void read_rules(hx_loader *loader, const hx_yaml *node, hx_policy *policy
     }
 }
 
+/* The map `name` below `map`, where it is there. */
+static void read_map(hx_loader *loader, const hx_yaml *map, hx_option_place place, const char *name,
+                     hx_option_place below, void *owner)
+{
+    const hx_yaml *node = hx_yaml_get(map, name);
+    if (node) hx_loader_map(loader, hx_option_find(place, hx_slice_of(name)), node, below, owner);
+}
+
+static void read_maps(hx_loader *loader, const hx_yaml *node, hx_policy *policy)
+{
+    const hx_yaml *probe = hx_yaml_get(node, "probe");
+    read_map(loader, node, HX_PLACE_ROUTE, "retry", HX_PLACE_RETRY, &policy->retry_said);
+    read_map(loader, node, HX_PLACE_ROUTE, "probe", HX_PLACE_PROBE, &policy->probe);
+    read_map(loader, probe, HX_PLACE_PROBE, "found", HX_PLACE_FOUND, &policy->probe);
+    read_map(loader, probe, HX_PLACE_PROBE, "answer", HX_PLACE_ANSWER, &policy->probe);
+    read_map(loader, node, HX_PLACE_ROUTE, "provider_duplicate", HX_PLACE_DUPLICATE, &policy->provider_duplicate);
+}
+
 static void make_retry(hx_loader *loader, const hx_yaml *node, hx_policy *policy)
 {
     static const char *const names[] = {"cap", "base", "profile", "attempts", "total", "jitter"};
@@ -294,6 +293,7 @@ void hx_outcomes_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_po
     const hx_yaml *probe = hx_yaml_get(node, "probe"), *duplicate = hx_yaml_get(node, "provider_duplicate");
     const hx_yaml *on_unknown = hx_yaml_get(node, "on_unknown");
     bool probes = policy->on_unknown == HX_ON_UNKNOWN_PROBE;
+    read_maps(loader, node, policy);
     read_rules(loader, node, policy);
     make_retry(loader, node, policy);
     if (probe) check_probe(loader, probe, shared && !probes, &policy->probe);

@@ -210,6 +210,16 @@ static void a_lifetime_covers_the_time_for_retries(void **state)
     hx_config_free(&config);
 }
 
+static void spaces_around_a_request_mean_nothing(void **state)
+{
+    (void)state;
+    hx_config *config =
+        load(ROUTE "    probe: {request: \" GET  /a%20b/{key}?x={key} \", found: {status: 200}, settle: 1s}\n");
+    assert_text(config->policies.routes[0].probe.method, "GET");
+    assert_text(config->policies.routes[0].probe.target, "/a%20b/{key}?x={key}");
+    hx_config_free(&config);
+}
+
 static void the_admin_socket_is_given_switched_off_or_left_out(void **state)
 {
     (void)state;
@@ -289,6 +299,8 @@ static const mistake of_retries[] = {
     {UP "defaults: {lifetime: 1h}\nroutes:\n  - match: POST /a\n  - {match: POST /b, class: scheduled}\n",
      "f:6:29: \"lifetime\" must be at least lease + upstream_timeout + the total time for retries, which is 62m; it is "
      "1h\n"},
+    {ROUTE "    class: usr\n    retry: {base: 5s}\n", /* whether it fits depends on the class */
+     "f:5:12: \"class\" must be user, background or scheduled, not \"usr\", did you mean \"user\"?\n"},
     {ROUTE "    lifetime: 1s\n    retry: {total: 1y}\n", /* one mistake, told once */
      "f:6:20: \"total\" must be a duration such as 500ms, 10s, 5m, 24h or 7d, not \"1y\"\n"},
 };
@@ -509,6 +521,7 @@ int main(void)
         cmocka_unit_test(a_route_inherits_field_by_field),
         cmocka_unit_test(retries_are_read_over_class_and_profile),
         cmocka_unit_test(a_lifetime_covers_the_time_for_retries),
+        cmocka_unit_test(spaces_around_a_request_mean_nothing),
         cmocka_unit_test(the_admin_socket_is_given_switched_off_or_left_out),
         cmocka_unit_test(wrong_words_are_refused_with_their_place),
         cmocka_unit_test(wrong_retries_are_refused_with_their_place),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads lines of three words in hexadecimal, a JSON text, a pointer and a wanted text, and answers each with a line: the
- * value that the pointer leads to, in hexadecimal, and 1 or 0 for whether it is the wanted one; or `!` when there is
- * none. test_json_pointer.py compares that with Python. */
+/* Reads lines of three words in hexadecimal, a JSON text, a pointer and a wanted text, and answers each with a line:
+ * the value that the pointer leads to, in hexadecimal, and 1 or 0 for whether it is the wanted one; or `!` when there
+ * is none. test_json_pointer.py compares that with Python. */
 #include "base/check.h"
 #include "core/json.h"
 
@@ -14,13 +14,13 @@ static int digit(char c)
 }
 
 /* Each word has memory of just its size, so that a sanitizer sees a step too far. */
-static hx_slice decode(hx_slice hex)
+static char *decode(hx_slice hex)
 {
     size_t len = hex.len / 2;
     char *bytes = malloc(len > 0 ? len : 1);
     HX_CHECK(bytes != NULL);
     for (size_t i = 0; i < len; i++) bytes[i] = (char)(digit(hex.ptr[2 * i]) * 16 + digit(hex.ptr[2 * i + 1]));
-    return (hx_slice){bytes, len};
+    return bytes;
 }
 
 int main(void)
@@ -30,10 +30,12 @@ int main(void)
     ssize_t len;
     while ((len = getline(&line, &cap, stdin)) > 0) {
         hx_slice rest = {line, (size_t)len - 1}, word, value, words[3];
+        char *memory[3];
         for (int i = 0; i < 3; i++) {
             bool there = hx_slice_next(&rest, ' ', &word);
             HX_CHECK(there);
-            words[i] = decode(word);
+            memory[i] = decode(word);
+            words[i] = (hx_slice){memory[i], word.len / 2};
         }
         if (hx_json_pointer(words[0], words[1], &value)) {
             for (size_t i = 0; i < value.len; i++) (void)printf("%02x", (unsigned char)value.ptr[i]);
@@ -41,7 +43,7 @@ int main(void)
         } else {
             (void)puts("!");
         }
-        for (int i = 0; i < 3; i++) free((void *)(uintptr_t)words[i].ptr);
+        for (int i = 0; i < 3; i++) free(memory[i]);
     }
     free(line);
     return ferror(stdin) || fflush(stdout) != 0;

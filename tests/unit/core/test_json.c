@@ -404,6 +404,8 @@ static void values_are_compared_by_what_they_mean(void **state)
         {"409", "-409", false},
         {"409", "4090", false},
         {"409", "40.9", false},
+        {"4.09", "4.091", false},
+        {"4.091", "4.09", false},
         {"0", "-0.0e5", true},
         {"9007199254740993", "9007199254740992", false},
         {"9007199254740993", "9007199254740993", true},
@@ -429,6 +431,7 @@ static void values_are_compared_by_what_they_mean(void **state)
         {"[1]", "1", false},
         {"", "", false},
         {"\"x", "x", false}, /* what isn't clean is nothing */
+        {"\"x\"y", "x", false},
         {"truex", "true", false},
         {"1 ", "1", false},
         {"x", "x", false},

@@ -13,7 +13,8 @@ import pytest
 
 TEXTS = 3_000
 MISSING = object()
-NAMES = ["", "a", "b", "code", "data", "a/b", "m~n", "~1", "~0", "0", "1", "01", "-", " ", '"', "\\", "\n", "ä", "\U0001f600"]
+NAMES = ["", "a", "b", "code", "data", "a/b", "m~n", "~1", "~0", "0", "1", "01", "-", " ", '"', "\\", "\n", "ä",
+         "\U0001f600"]
 NUMBERS = ["0", "-0", "1", "10", "1.0", "1e0", "10e-1", "0.1", "1e-1", "100", "1e2", "1E+2", "-1", "1.5", "15e-1",
            "9007199254740992", "9007199254740993", "9007199254740993.0", "1e400", "10e399", "0.000", "123.4500"]
 STRINGS = ["", "a", "duplicate", "true", "null", "1", "1.0", "ä", "\U0001f600", 'say "x"', "\\", "a\nb", "\x00", "/"]
@@ -53,7 +54,8 @@ def write(rng, depth):
         text = "[" + (",".join(items) or space()) + "]"
     else:
         names = rng.sample(NAMES, rng.randrange(5))
-        members = [f"{space()}{write_string(rng, name)}{space()}:{space()}{write(rng, depth - 1)}{space()}" for name in names]
+        members = [f"{space()}{write_string(rng, name)}{space()}:{space()}{write(rng, depth - 1)}{space()}"
+                   for name in names]
         text = "{" + (",".join(members) or space()) + "}"
     return text
 
@@ -133,7 +135,8 @@ def lookup(value, tokens):
 
 def test_pointers_made_up_lead_nowhere_or_where_python_says(seed):
     rng = random.Random(seed)
-    tokens = ["", "a", "b", "code", "data", "a~1b", "m~0n", "~01", "~00", "0", "1", "2", "01", "-", "-1", "+1", "1e0", "٣"]
+    tokens = ["", "a", "b", "code", "data", "a~1b", "m~0n", "~01", "~00", "0", "1", "2", "01", "-", "-1", "+1", "1e0",
+              "٣"]
     questions, expected = [], []
     for _ in range(4 * TEXTS):
         text = write(rng, 4)
