@@ -244,6 +244,13 @@ def test_application_that_means_its_503_says_so_in_the_configuration(start_gatew
     assert upstream.effects("/refunds") == 1
 
 
+def test_hint_of_an_ambiguous_503_names_the_option(gateway, upstream, key):
+    upstream.on("/refunds", answer(503, "busy"))
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+    assert "not_executed" in gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)["hint"]
+    assert upstream.effects("/refunds") == 1
+
+
 @pytest.mark.parametrize("rule, status, told, arrivals", [
     ('{"302": release}', 302, "released", 2),
     ('{"422": release}', 422, "released", 2),
@@ -326,6 +333,19 @@ def test_terminate_between_two_attempts_ends_in_good_order(start_gateway, upstre
     gateway.start()
     assert gateway.post("/refunds", key=key, json=REFUND).status == 201
     assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_safe_method_is_sent_again_when_nobody_listened(start_gateway, start_upstream, method):
+    application = start_upstream(listening=False)
+    gateway = start_gateway(quick_retries(retry="{base: 200ms, cap: 200ms, jitter: none, attempts: 50, total: 60s}"),
+                            upstream=application)
+    pending = gateway.send(method, "/refunds").wait_read()
+    gateway.wait_events("trying again")
+    application.listen()
+    assert pending.status == 200
+    assert len(application.received("/refunds")) == 1
+    assert application.effects() == 0
 
 
 def test_unkeyed_post_is_never_tried_again(start_gateway, upstream):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into the gateway by faults.py, to have at will what a test can't wait for:
  *   FAULT_HOLD_SYNC=FILE   while FILE exists a sync waits; FILE.held says that one does
+ *   FAULT_FAIL_SYNC=FILE   while FILE exists a sync fails
  *   FAULT_NO_TMPFILE=1     no file system knows O_TMPFILE, as with overlays of older kernels */
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,6 +19,11 @@ int fdatasync(int descriptor)
         (void)snprintf(held, sizeof held, "%s.held", file);
         (void)close(creat(held, 0600));
         while (access(file, F_OK) == 0) (void)usleep(1000);
+    }
+    file = getenv("FAULT_FAIL_SYNC");
+    if (file && access(file, F_OK) == 0) {
+        errno = EIO;
+        return -1;
     }
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     return real(descriptor);

@@ -42,3 +42,17 @@ class SlowDisk:
     def wait_for_commit(self):
         """Returns once a commit waits for the disk."""
         eventually(self._held.exists, "a commit waiting for the disk")
+
+
+class BrokenDisk:
+    """Pass `env` to a gateway; after `breaks()` each of its commits fails, until `is_repaired()`."""
+
+    def __init__(self, directory):
+        self.file = pathlib.Path(directory) / "fail-sync"
+        self.env = {"LD_PRELOAD": str(_library()), "FAULT_FAIL_SYNC": str(self.file)}
+
+    def breaks(self):
+        self.file.touch()
+
+    def is_repaired(self):
+        self.file.unlink()
