@@ -274,9 +274,9 @@ static void check_probe(hx_loader *loader, const hx_yaml *map, bool may_be_part,
 static void check_duplicate(hx_loader *loader, const hx_yaml *node, const hx_yaml *map, const hx_policy *policy)
 {
     const hx_provider_duplicate *duplicate = &policy->provider_duplicate;
-    const hx_yaml *at = map->key ? map->key : map;
+    const hx_yaml *at = map->key ? map->key : map, *probe = hx_yaml_get(node, "probe");
     if (map->refused) return;
-    if (policy->probe.method.len == 0 && !hx_yaml_get(node, "probe"))
+    if (policy->probe.method.len == 0 && (!probe || is_missing(probe, "request", false)))
         hx_problem_at(&loader->problems, at->line, at->column,
                       "\"provider_duplicate\" needs a \"probe\", which fetches what was already there");
     if (is_missing(map, "status", duplicate->status > 0)) lacks(loader, map, "provider_duplicate", "\"status\"");

@@ -6,12 +6,36 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static bool is_status(unsigned status)
+{
+    return status >= 200 && status <= 599;
+}
+
+static void check_outcomes(const hx_policy *policy)
+{
+    const hx_probe *probe = &policy->probe;
+    const hx_retry_policy *retry = &policy->retry;
+    bool asks = probe->method.len > 0, has_pointers = probe->found_pointer.len > 0 || probe->answer_body.len > 0;
+    HX_CHECK(policy->class != HX_CLASS_WEBHOOK && !retry->schedule);
+    HX_CHECK(retry->attempts >= 1 && retry->attempts <= HX_RETRY_ATTEMPTS_MAX && retry->base <= retry->cap);
+    HX_CHECK(asks || (policy->on_unknown == HX_ON_UNKNOWN_HOLD && policy->provider_duplicate.status == 0));
+    HX_CHECK(!asks || (probe->target.ptr[0] == '/' && is_status(probe->found_status) && probe->settle > 0));
+    HX_CHECK(!asks || !has_pointers || hx_slice_eq(probe->method, HX_LIT("GET")));
+    HX_CHECK(policy->outcome_rule_count <= HX_OUTCOME_RULES_MAX);
+    for (size_t i = 0; i < policy->outcome_rule_count; i++) {
+        const hx_outcome_rule *rule = &policy->outcome_rules[i];
+        HX_CHECK(is_status(rule->status) && rule->word >= HX_WORD_STORE && rule->word <= HX_WORD_NOT_EXECUTED);
+        for (size_t k = 0; k < i; k++) HX_CHECK(policy->outcome_rules[k].status != rule->status);
+    }
+}
+
 static void check_policy(const hx_config *config, const hx_policy *policy)
 {
     HX_CHECK(policy->upstream < config->upstream_count);
     HX_CHECK(policy->principal_count > 0 && policy->principal_count <= HX_PRINCIPAL_SOURCES_MAX);
     HX_CHECK(policy->key.len_min >= 1 && policy->key.len_min <= policy->key.len_max);
-    HX_CHECK(policy->lifetime >= policy->lease + policy->upstream_timeout);
+    HX_CHECK(policy->lifetime >= policy->lease + policy->upstream_timeout + policy->retry.total);
+    check_outcomes(policy);
     HX_CHECK(policy->rule_version == hx_policy_version(policy));
 }
 
@@ -19,6 +43,7 @@ static void check_config(const hx_config *config)
 {
     const hx_policy_set *set = &config->policies;
     HX_CHECK(config->listen_count > 0 && config->upstream_count > 0 && config->store.len > 0);
+    HX_CHECK(!config->admin_off || config->admin_listen.len == 0);
     HX_CHECK(config->workers >= 1 && config->workers <= 64);
     check_policy(config, &set->defaults);
     for (size_t i = 0; i < set->count; i++) {

@@ -219,6 +219,9 @@ static void broken_files_are_refused_and_never_worse(void **state)
     static const char good[] = UP
         "listen: [127.0.0.1:8080, \"[::1]:0\"]\nlimits: {headers: 100}\ndefaults:\n  wait: 5s\n"
         "routes:\n  - name: a\n    match: POST /a/{id}\n    key: {min: 20, format: any}\n"
+        "    outcome: {302: release}\n    not_executed: [503]\n    retry: {attempts: 3, base: 1s, cap: 2s}\n"
+        "    probe:\n      request: GET /a?key={key}\n      found: {status: 200, pointer: /a~0}\n      settle: 1s\n"
+        "    provider_duplicate: {status: 409, pointer: /c, value: d}\n"
         "    principal: [authorization, \"cookie:sid\"]\n    because: |\n      text\n";
     static const char odd[] = "\n\t :-?[]{},&*!|>'\"%@`#\\~<=.0aZ\r\x01\x80\xc3\xff";
     uint32_t random = 12345;

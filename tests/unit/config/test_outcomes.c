@@ -391,6 +391,8 @@ static const mistake of_requests[] = {
 static const mistake of_duplicates[] = {
     {ROUTE "    provider_duplicate: {status: 409}\n",
      "f:5:5: \"provider_duplicate\" needs a \"probe\", which fetches what was already there\n"},
+    {UP "defaults: {probe: {settle: 1s}, provider_duplicate: {status: 409}}\n",
+     "f:3:33: \"provider_duplicate\" needs a \"probe\", which fetches what was already there\n"},
     {ROUTE "    provider_duplicate: 409\n    probe: " PROBE "\n",
      "f:5:25: \"provider_duplicate\" must be a map of options, not text\n"},
     {ROUTE "    provider_duplicate: {}\n    probe: " PROBE "\n",
