@@ -50,6 +50,30 @@ void hx_admin_list_operations(hx_admin_call *call)
     hx_store_list(call->admin->needs.store, &call->store, &call->page);
 }
 
+static void answer_record(hx_admin_call *call)
+{
+    hx_buf out;
+    hx_buf_init(&out, call->arena, HX_VIEW_RECORD_BYTES + 64);
+    hx_buf_puts(&out, "{\"operation\":");
+    hx_view_record(&out, &call->record);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+/* Looks at the operation; false when there is none, which was answered. */
+static bool look(hx_admin_call *call)
+{
+    hx_peek peek = hx_store_peek(call->admin->needs.store, &call->op, call->arena, &call->record);
+    if (peek == HX_PEEK_FOUND) return true;
+    hx_admin_refuse(call, peek == HX_PEEK_ABSENT ? HX_ADMIN_NO_OPERATION : HX_ADMIN_STORE, HX_EMPTY, NULL);
+    return false;
+}
+
+void hx_admin_show_operation(hx_admin_call *call)
+{
+    if (look(call)) answer_record(call);
+}
+
 static void history_done(hx_store_call *store)
 {
     hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
@@ -134,12 +158,7 @@ static void act_done(hx_store_call *store)
         call->record.state = HX_ABSENT;
         call->record.reason = call->reason;
     }
-    hx_buf out;
-    hx_buf_init(&out, call->arena, HX_VIEW_RECORD_BYTES + 64);
-    hx_buf_puts(&out, "{\"operation\":");
-    hx_view_record(&out, &call->record);
-    hx_buf_puts(&out, "}\n");
-    hx_admin_answer(call, hx_buf_slice(&out));
+    answer_record(call);
 }
 
 static void decide_one(hx_admin_call *call, hx_act_kind kind)
@@ -152,11 +171,7 @@ static void decide_one(hx_admin_call *call, hx_act_kind kind)
         return;
     }
     call->reason = hx_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
-    hx_peek peek = hx_store_peek(admin->needs.store, &call->op, call->arena, &call->record);
-    if (peek != HX_PEEK_FOUND) {
-        hx_admin_refuse(call, peek == HX_PEEK_ABSENT ? HX_ADMIN_NO_OPERATION : HX_ADMIN_STORE, HX_EMPTY, NULL);
-        return;
-    }
+    if (!look(call)) return;
     hx_admin_problem objection = hx_admin_objection(&call->act, call->act.epoch, &call->record);
     const hx_policy *policy = hx_act_policy(admin->needs.policies, call->record.route);
     if (objection == HX_ADMIN_PROBLEM_COUNT && call->act.answer.body.len > policy->answer_bytes_max)

@@ -58,7 +58,7 @@ static void take(void *user, const char *flag, const char *value)
         if (strcmp(flags[i].name, flag) != 0) continue;
         if (flags[i].text)
             *flags[i].text = value;
-        else
+        else if (flags[i].given)
             *flags[i].given = true;
         return;
     }
@@ -246,23 +246,9 @@ static int history_of(keys *k, const char *id, hx_admin_reply *reply)
     return ask(k, "GET", hx_arena_printf(&k->arena, "/v1/operations/%s/history", id), HX_EMPTY, reply);
 }
 
-/* The one operation that is meant: *id, and *history when it was asked for by its id. -1 to go on. */
-static int find_operation(keys *k, const char **id, uint64_t *epoch, hx_admin_reply *history)
+/* The one operation that has the key. -1 to go on. */
+static int find_by_key(keys *k, hx_slice *operation)
 {
-    hx_op op;
-    *history = (hx_admin_reply){0};
-    if (hx_filter_op(hx_slice_of(k->operand), &op)) { /* a key may look like that too */
-        int code = history_of(k, k->operand, history);
-        if (code >= 0) return code;
-    }
-    if (history->status == 200) {
-        size_t count;
-        const hx_slice *versions = hx_keys_records(history->body, "/history", &k->arena, &count);
-        *id = k->operand;
-        if (count > 0 && hx_slice_to_u64(hx_slice_of(hx_keys_member(versions[count - 1], "epoch", &k->arena)), epoch))
-            return -1;
-        return complain("the daemon's answer can't be understood", HX_EXIT_STORE);
-    }
     hx_admin_reply reply;
     hx_buf target = list_target(k, k->operand, "1000", NULL);
     int code = ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, &reply);
@@ -272,26 +258,49 @@ static int find_operation(keys *k, const char **id, uint64_t *epoch, hx_admin_re
     const hx_slice *found = hx_keys_records(reply.body, "/operations", &k->arena, &count);
     if (count == 0)
         return complain("there is no operation with this key or id. It never was, was released or forgotten, or has "
-                        "expired; a key that is used by another daemon's store isn't here either",
+                        "expired; a key that is used with another daemon's store isn't here either",
                         HX_EXIT_USAGE);
     if (count > 1) {
         hx_keys_print_list(found, count, &k->arena);
         return complain("several operations have this key, of other routes or callers: give the id of the one you mean",
                         HX_EXIT_USAGE);
     }
-    *id = hx_keys_member(found[0], "id", &k->arena);
-    bool has_epoch = hx_slice_to_u64(hx_slice_of(hx_keys_member(found[0], "epoch", &k->arena)), epoch);
-    HX_CHECK(has_epoch);
+    *operation = found[0];
     return -1;
+}
+
+/* By its id, where it looks like one, else by its key: a key may look like an id too. */
+static int find_operation(keys *k, hx_slice *operation)
+{
+    hx_op op;
+    hx_admin_reply reply;
+    if (!hx_filter_op(hx_slice_of(k->operand), &op)) return find_by_key(k, operation);
+    int code = ask(k, "GET", hx_arena_printf(&k->arena, "/v1/operations/%s", k->operand), HX_EMPTY, &reply);
+    if (code >= 0) return code;
+    if (reply.status == 404) return find_by_key(k, operation);
+    if (reply.status != 200) return refused(k, &reply);
+    if (hx_json_pointer(reply.body, HX_LIT("/operation"), operation)) return -1;
+    return complain("the daemon's answer can't be understood", HX_EXIT_STORE);
+}
+
+/* An operation that is gone still has a history, by its id. */
+static int find_history(keys *k, hx_admin_reply *reply)
+{
+    hx_op op;
+    hx_slice operation;
+    int code;
+    if (hx_filter_op(hx_slice_of(k->operand), &op)) {
+        code = history_of(k, k->operand, reply);
+        if (code >= 0 || reply->status != 404) return code;
+    }
+    code = find_by_key(k, &operation);
+    return code >= 0 ? code : history_of(k, hx_keys_member(operation, "id", &k->arena), reply);
 }
 
 static int show(keys *k)
 {
-    const char *id = NULL;
-    uint64_t epoch = 0;
     hx_admin_reply reply;
-    int code = find_operation(k, &id, &epoch, &reply);
-    if (code < 0 && reply.status != 200) code = history_of(k, id, &reply);
+    int code = find_history(k, &reply);
     if (code >= 0) return code;
     if (reply.status != 200) return refused(k, &reply);
     if (k->json) {
@@ -373,19 +382,20 @@ static const char *becomes(const keys *k)
 
 static int act_on_one(keys *k, hx_buf *body)
 {
-    const char *id = NULL;
-    uint64_t epoch = 0;
+    uint64_t number;
+    hx_slice operation;
     hx_admin_reply reply;
-    int code = find_operation(k, &id, &epoch, &reply);
+    int code = find_operation(k, &operation);
     if (code >= 0) return code;
-    if (k->epoch && !hx_slice_to_u64(hx_slice_of(k->epoch), &epoch))
+    const char *id = hx_keys_member(operation, "id", &k->arena);
+    const char *epoch = k->epoch ? k->epoch : hx_keys_member(operation, "epoch", &k->arena);
+    if (!hx_slice_to_u64(hx_slice_of(epoch), &number))
         return hx_cmd_misused("keys", "--epoch must be a number, as `hapax keys show` has it");
-    bool fits = hx_buf_printf(body, "%s\"epoch\":%llu}", body->len > 1 ? "," : "", (unsigned long long)epoch);
+    bool fits = hx_buf_printf(body, "%s\"epoch\":%s}", body->len > 1 ? "," : "", epoch);
     HX_CHECK(fits);
     code = ask(k, "POST", hx_arena_printf(&k->arena, "/v1/operations/%s/%s", id, k->verb), hx_buf_slice(body), &reply);
     if (code >= 0) return code;
     if (reply.status != 200) return refused(k, &reply);
-    hx_slice operation;
     if (k->json || !hx_json_pointer(reply.body, HX_LIT("/operation"), &operation)) {
         (void)fwrite(reply.body.ptr, 1, reply.body.len, stdout);
         return HX_EXIT_OK;
@@ -459,7 +469,6 @@ static int act(keys *k)
         return hx_cmd_misused("keys", "what became of it: --completed, --failed or --release?");
     if (is_bulk && !has_filter)
         return hx_cmd_misused("keys", "which ones: KEY, ID, or --state, --route, --reason, --since or --before?");
-    if (!is_bulk && has_filter) return hx_cmd_misused("keys", "give KEY or ID, or a filter, not both");
     if (!k->why && (!is_bulk || k->yes))
         return hx_cmd_misused("keys", "--why is missing: a few words for whoever reads the history");
     if (k->too_many_headers) return hx_cmd_misused("keys", "--header is given more than %u times", HEADERS_MAX);
@@ -482,8 +491,7 @@ static const char *misplaced(const keys *k)
     if (has_answer && k->release) return "a released operation has no answer: leave --status, --header and --body out";
     if ((k->why || k->epoch || k->yes) && !acts) return "--why, --epoch and --yes are for resolve and forget";
     if (k->limit && strcmp(k->verb, "list") != 0) return "--limit is for list";
-    if ((k->state || k->route || k->reason || k->since || k->before) && strcmp(k->verb, "show") == 0)
-        return "show takes KEY or ID, and no filter";
+    if (k->yes && k->operand) return "--yes is for a filter without KEY or ID";
     if (k->failed && !k->status) return "--failed needs --status: which error do its clients get, such as 422?";
     return is_too_long(k) ? "a filter, key or number has up to 500 bytes" : NULL;
 }

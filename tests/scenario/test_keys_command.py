@@ -57,8 +57,8 @@ def listed(keys, gateway, *words):
     return json.loads(result.stdout)["operations"]
 
 
-def history(keys, gateway, name):
-    result = keys(gateway, "show", name, "--json")
+def history(keys, gateway, name, *words):
+    result = keys(gateway, "show", name, "--json", *words)
     assert result.code == 0, result
     return json.loads(result.stdout)["history"]
 
@@ -98,6 +98,7 @@ def test_history_shows_every_change(gateway, keys, unknown, upstream):
     assert (lost["from_state"], lost["state"], lost["reason"]) == ("processing", "unknown", "DEPENDENCY.unavailable")
     assert claimed["changed_at"] <= lost["changed_at"]
     assert history(keys, gateway, identity) == [claimed, lost]
+    assert call(gateway, "GET", f"/v1/operations/{identity}").json() == {"operation": lost}
 
 
 def test_completed_by_hand_is_replayed_exactly(gateway, keys, unknown, upstream):
@@ -308,6 +309,17 @@ def test_key_of_several_callers_needs_an_id(gateway, keys, upstream, key):
     assert sorted(states) == [201, 409]
 
 
+def test_key_of_several_routes_is_narrowed_by_a_filter(start_gateway, keys, upstream, key):
+    gateway = start_gateway(TWO_ROUTES)
+    lose(gateway, upstream, key)
+    lose(gateway, upstream, key, path="/orders")
+    assert keys(gateway, "show", key).code == EXIT_CONFIG
+    assert {row["route"] for row in history(keys, gateway, key, "--route", "orders")} == {"orders"}
+    assert keys(gateway, "resolve", key, "--route", "orders", "--release", "--why", "not seen").code == 0
+    assert [operation["route"] for operation in listed(keys, gateway)] == ["refunds"]
+    assert keys(gateway, "show", key, "--route", "orders").code == EXIT_CONFIG
+
+
 def test_key_is_found_in_either_spelling_and_when_it_looks_like_an_id(gateway, keys, upstream):
     key = fresh_key().replace("-", "")
     lose(gateway, upstream, key)
@@ -376,7 +388,8 @@ def test_garbage_on_the_socket_is_refused(gateway, keys, unknown, garbage):
 
 @pytest.mark.parametrize("method, target, body, status", [
     ("GET", "/v1/operations?state=lost", None, 400), ("GET", "/v1/operations?sate=unknown", None, 400),
-    ("GET", "/v1/operations/x/history", None, 404), ("GET", f"/v1/operations/{'0' * 32}/history", None, 404),
+    ("GET", "/v1/operations/x/history", None, 404), ("GET", f"/v1/operations/{'0' * 32}", None, 404),
+    ("GET", f"/v1/operations/{'0' * 32}/history", None, 404),
     ("GET", "/", None, 404), ("GET", "/v1/operations/", None, 404), ("DELETE", "/v1/operations", None, 405),
     ("GET", "/v1/operations/forget", None, 405),
     ("POST", "/v1/operations/forget", None, 400), ("POST", "/v1/operations/forget", "{", 400),
@@ -426,8 +439,8 @@ def test_body_that_is_not_text_is_refused(gateway, keys, unknown, tmp_path):
     (("resolve", "k", "--failed", "--why", "x"), "--status"), (("resolve", "k", "--release"), "--why"),
     (("forget", "k"), "--why"), (("forget", "--why", "x"), "which ones"), (("list", "--since", "soon"), "--since"),
     (("resolve", "k", "--release", "--body", "x", "--why", "x"), "no answer"), (("list", "--yes"), "--yes"),
-    (("forget", "k", "--state", "failed", "--why", "x"), "not both"), (("list", "--limit", "0"), "--limit"),
-    (("list", "--stat", "unknown"), "--state"), (("show", "k", "--route", "r"), "no filter"),
+    (("forget", "k", "--yes", "--why", "x"), "--yes"), (("list", "--limit", "0"), "--limit"),
+    (("list", "--stat", "unknown"), "--state"), (("show", "k", "--epoch", "5"), "--epoch"),
 ])
 def test_misuse_is_named(hapax, tmp_path, words, said):
     result = hapax("keys", *words, "--admin", f"unix:{tmp_path}/none.sock")

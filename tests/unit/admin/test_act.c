@@ -29,8 +29,10 @@ static hx_act read_act(hx_act act, const char *text)
 static void expect_refused(hx_act act, const char *text, const char *part)
 {
     const char *wrong = hx_act_read(&act, hx_slice_of(text), &arena, NOW);
-    if (!wrong) fail_msg("%s was taken", text);
-    if (!strstr(wrong, part)) fail_msg("%s: \"%s\" has no \"%s\"", text, wrong, part);
+    if (!wrong)
+        fail_msg("%s was taken", text);
+    else if (!strstr(wrong, part))
+        fail_msg("%s: \"%s\" has no \"%s\"", text, wrong, part);
 }
 
 static const hx_act resolve = {.kind = HX_ACT_RESOLVE}, forget = {.kind = HX_ACT_FORGET};
