@@ -85,9 +85,10 @@ static const hx_cmd commands[] = {
             "           hapax keys resolve KEY --release --why 'not in the ledger'\n"
             "forget   remove one, whatever became of it; the next request with its key runs\n"
             "With a filter in place of KEY, resolve and forget show what they would touch, and do it with\n"
-            "--yes. Asks the running daemon on its admin socket, as its user or root: in the default state\n"
-            "directory, or where --admin, --config or --store say. Exit codes: 0 done, 2 usage, or refused\n"
-            "by the daemon, 3 the daemon can't be asked, or its store is in trouble.",
+            "--yes; beside KEY it narrows the search. Asks the running daemon on its admin socket, as its user\n"
+            "or root: in the default state directory, or where --admin, --config or --store say. Exit codes:\n"
+            "0 done, 2 usage, or refused by the daemon, 3 the daemon can't be asked, or its store is in\n"
+            "trouble.",
         .flags = keys_flags,
     },
     {
