@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The application: it executes what it gets, once it has the whole request, and answers in every way that contract §5
+ * has a row for. It is honest: what it declares for a route is true. A route that is `atomic` answers errors of its own
+ * only when nothing happened; one that is `idempotent` remembers the key for as long as the operation lives; one that
+ * can be probed tells what it has done, and is done with what it was sent within SIM_SETTLE. Whoever hung up doesn't
+ * stop it. */
+#include "world.h"
+
+#include "base/check.h"
+
+#include <stdio.h>
+
+typedef enum { NEVER, MAYBE, ALWAYS } effect_rule;
+
+typedef struct {
+    unsigned status;
+    effect_rule effect;
+    bool retry_after;
+} answer_row;
+
+/* What the statuses mean when an honest application sends them. */
+static const answer_row rows[] = {
+    {201, ALWAYS, false}, {200, ALWAYS, false}, {204, ALWAYS, false}, {302, ALWAYS, false}, {400, NEVER, false},
+    {404, NEVER, false},  {409, MAYBE, false},  {412, NEVER, false},  {422, MAYBE, false},  {423, NEVER, false},
+    {401, NEVER, false},  {403, NEVER, false},  {307, NEVER, false},  {408, NEVER, false},  {421, NEVER, false},
+    {425, NEVER, false},  {429, NEVER, false},  {429, NEVER, true},   {500, MAYBE, false},  {500, NEVER, false},
+    {501, NEVER, false},  {502, MAYBE, false},  {503, MAYBE, false},  {503, NEVER, true},   {504, MAYBE, false},
+};
+
+typedef enum { ANSWERS, RESETS, CUTS, BREAKS, SILENT } manner;
+
+struct sim_job {
+    unsigned number;
+    sim_request request;
+    sim_wire *wire; /* NULL: nobody listens */
+    sim_job *next;  /* of the same operation */
+    bool decided;   /* it has happened, or never will */
+    bool executes;
+    bool duplicate; /* of what was done before: the same answer */
+    unsigned status;
+    bool retry_after;
+    const char *word; /* Hapax-Outcome; NULL: none */
+    manner manner;
+    sim_reply reply;
+};
+
+static unsigned by_app(const sim_job *job)
+{
+    return job->request.op ? SIM_BY_APP + sim_op_index(job->request.op) : SIM_BY_PASSING;
+}
+
+static bool is_route(const sim_job *job, unsigned route)
+{
+    return job->request.op->route == route;
+}
+
+bool sim_app_is_working(const sim_op *op, const sim_life *life)
+{
+    for (const sim_job *job = op->jobs; job; job = job->next)
+        if (!job->decided && (!life || job->request.life == life)) return true;
+    return false;
+}
+
+bool sim_app_idle(void)
+{
+    for (size_t i = 0; i < SIM_OPS_MAX; i++)
+        if (world.ops[i].used && sim_app_is_working(&world.ops[i], NULL)) return false;
+    return true;
+}
+
+static hx_slice mark_of(const sim_job *job)
+{
+    const sim_request *request = &job->request;
+    return hx_arena_printf(&world.arena,
+                           "{\"job\":%u,\"route\":%u,\"principal\":%u,\"proof\":%u,\"key\":%u,\"payload\":%u}",
+                           job->number, request->op->route, request->op->principal, request->proof, request->op->key,
+                           request->payload);
+}
+
+static void compose(sim_job *job)
+{
+    bool is_stream = job->status == 200 && sim_chance(by_app(job), world.rates.streams);
+    char more[128] = "";
+    if (job->retry_after) {
+        int seconds = sim_chance(by_app(job), 100) ? 120 : (int)sim_choose(by_app(job), 4);
+        (void)snprintf(more, sizeof more, "Retry-After: %d\r\n", seconds);
+    }
+    hx_slice lines = hx_arena_printf(&world.arena, "Content-Type: %s\r\nX-Job: %u\r\n%s%s%s%s%s",
+                                     is_stream ? "text/event-stream" : "application/json", job->number, more,
+                                     job->word ? "Hapax-Outcome: " : "", job->word ? job->word : "",
+                                     job->word ? "\r\n" : "",
+                                     sim_chance(by_app(job), 200) ? "Set-Cookie: a=b\r\n" : "");
+    job->reply = (sim_reply){.status = job->status,
+                             .lines = lines,
+                             .body = job->status == 204 ? HX_EMPTY : mark_of(job),
+                             .is_stream = is_stream};
+}
+
+/* An application that overrules the table is honest too: it frees only what it did not do. */
+static void choose_word(sim_job *job)
+{
+    static const char *const words[] = {"store", "unknown", "release", "nonsense"};
+    if (!sim_chance(by_app(job), world.rates.words)) return;
+    job->word = words[sim_choose(by_app(job), 4)];
+    if (job->word != words[2] || job->status < 300) return;
+    job->executes = false;
+    if (sim_app_is_working(job->request.op, NULL) || job->request.life->effect) job->word = NULL;
+}
+
+static void choose_answer(sim_job *job)
+{
+    const answer_row *row = &rows[0];
+    if (sim_chance(by_app(job), world.rates.error_answers))
+        row = &rows[sim_choose(by_app(job), sizeof rows / sizeof rows[0])];
+    job->status = row->status;
+    job->retry_after = row->retry_after;
+    job->executes = row->effect == ALWAYS || (row->effect == MAYBE && sim_chance(by_app(job), 500));
+    bool own_error = row->status == 500 || row->status == 503;
+    if (is_route(job, SIM_ROUTE_ATOMIC) && own_error) job->executes = false;
+    choose_word(job);
+}
+
+static void choose_manner(sim_job *job)
+{
+    if (sim_chance(by_app(job), world.rates.reset))
+        job->manner = RESETS;
+    else if (sim_chance(by_app(job), world.rates.cut))
+        job->manner = sim_chance(by_app(job), 300) ? BREAKS : CUTS;
+    else if (sim_chance(by_app(job), world.rates.silent))
+        job->manner = SILENT;
+    /* Who never says anything may have done anything. */
+    bool says_nothing = job->manner == RESETS || job->manner == BREAKS;
+    if (says_nothing && !job->duplicate) job->executes = sim_chance(by_app(job), 700);
+}
+
+static void answer(void *subject)
+{
+    sim_job *job = subject;
+    sim_wire *wire = job->wire;
+    if (!wire) return;
+    job->wire = NULL;
+    switch (job->manner) {
+    case ANSWERS:
+    case SILENT: sim_wire_answer(wire, &job->reply); break;
+    case CUTS: sim_wire_answer_cut(wire, &job->reply, HX_UPSTREAM_CUT_SHORT); break;
+    case RESETS: sim_wire_fail(wire, HX_UPSTREAM_RESET); break;
+    case BREAKS: sim_wire_fail(wire, sim_chance(by_app(job), 500) ? HX_UPSTREAM_BROKEN : HX_UPSTREAM_TOO_LARGE); break;
+    }
+}
+
+static void execute(sim_job *job)
+{
+    sim_op *op = job->request.op;
+    sim_life *life = job->request.life;
+    SIM_TRACE("app: %s happens (job %u)", sim_op_name(op), job->number);
+    if (!life->effect || !sim_may_repeat(op)) sim_oracle_effect(op, life);
+    if (!life->effect) life->effect = job;
+}
+
+static void work(void *subject)
+{
+    sim_job *job = subject;
+    if (job->decided) return;
+    job->decided = true;
+    if (job->executes && !job->duplicate) execute(job);
+    sim_after(job->manner == SILENT ? sim_span(by_app(job), HX_SECOND, 150 * HX_SECOND) : sim_span(by_app(job), 0, 200),
+              answer, job);
+}
+
+static void look_at_earlier(sim_job *job)
+{
+    const sim_op *op = job->request.op;
+    const sim_job *before = job->request.life->effect;
+    if (!sim_may_repeat(op)) return;
+    if (before) {
+        job->duplicate = true;
+        job->executes = false;
+        job->status = 201;
+        job->retry_after = false;
+        job->word = NULL;
+        job->number = before->number;
+        job->request.proof = before->request.proof;
+        job->request.payload = before->request.payload;
+    } else if (sim_app_is_working(op, NULL)) {
+        job->duplicate = true; /* of what it is still at work on */
+        job->executes = false;
+        job->status = 409;
+        job->retry_after = false;
+        job->word = NULL;
+    }
+}
+
+static void answer_probe(void *subject)
+{
+    sim_job *job = subject;
+    const sim_life *life = job->request.op ? job->request.op->life : NULL;
+    const sim_job *done = life ? life->effect : NULL;
+    if (!job->wire) return;
+    job->status = 200;
+    if (sim_chance(by_app(job), world.rates.error_answers)) job->status = 500;
+    job->reply = (sim_reply){.status = job->status,
+                             .lines = HX_LIT("Content-Type: application/json\r\n"),
+                             .body = !done ? HX_LIT("{\"data\":[]}")
+                                           : hx_arena_printf(&world.arena, "{\"data\":[%.*s]}", HX_FMT(mark_of(done)))};
+    answer(job);
+}
+
+static hx_ms time_to_work(const sim_job *job)
+{
+    if (!sim_chance(by_app(job), world.rates.slow_app)) return sim_span(by_app(job), 0, 300);
+    return sim_span(by_app(job), HX_SECOND,
+                    is_route(job, SIM_ROUTE_PROBE) ? SIM_SETTLE - 2 * HX_SECOND : 100 * HX_SECOND);
+}
+
+sim_job *sim_app_receive(const sim_request *request, sim_wire *wire)
+{
+    sim_job *job = hx_arena_zalloc(&world.arena, sizeof *job);
+    *job = (sim_job){.number = ++world.app.jobs, .request = *request, .wire = wire};
+    if (!request->op || request->is_probe) {
+        job->decided = true;
+        choose_manner(job);
+        sim_after(sim_span(by_app(job), 0, 300), answer_probe, job);
+        return job;
+    }
+    choose_answer(job);
+    look_at_earlier(job);
+    choose_manner(job);
+    job->next = request->op->jobs;
+    request->op->jobs = job;
+    compose(job);
+    static const sim_fault faults[] = {
+        [RESETS] = SIM_FAULT_RESET, [CUTS] = SIM_FAULT_CUT, [BREAKS] = SIM_FAULT_CUT, [SILENT] = SIM_FAULT_SILENT};
+    if (job->manner != ANSWERS && wire) sim_cover_wire(wire, faults[job->manner]);
+    sim_after(time_to_work(job), work, job);
+    return job;
+}
+
+void sim_app_hang_up(sim_job *job)
+{
+    job->wire = NULL;
+    if (!job->decided && sim_chance(by_app(job), 200)) job->decided = true; /* it noticed, and has not begun */
+}
+
+static void come_back(void *subject)
+{
+    (void)subject;
+    SIM_TRACE("app: it is back");
+    world.app.up = true;
+}
+
+void sim_app_crash(void)
+{
+    SIM_TRACE("app: it crashes");
+    world.app.up = false;
+    for (size_t i = 0; i < SIM_OPS_MAX; i++)
+        for (sim_job *job = world.ops[i].jobs; job; job = job->next) {
+            job->decided = true;
+            job->wire = NULL;
+        }
+    sim_upstream_reset_all();
+    sim_after(sim_span(SIM_BY_TROUBLES, 0, 20 * HX_SECOND), come_back, NULL);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "coverage.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CALM_BOUND (30 * HX_MINUTE)
+
+sim_world world;
+static bool running;
+
+_Noreturn void sim_fail(const char *promise, const char *format, ...)
+{
+    va_list args;
+    int len = snprintf(world.failure, sizeof world.failure, "%s: ", promise);
+    va_start(args, format);
+    (void)vsnprintf(world.failure + len, sizeof world.failure - (size_t)len, format, args);
+    va_end(args);
+    if (!running) {
+        fprintf(stderr, "simulator: %s\n", world.failure);
+        exit(HX_EXIT_BUG);
+    }
+    longjmp(world.escape, 1);
+}
+
+/* In place of base/check.c: a failed assertion of the daemon's is a finding. */
+void hx_check_in_hand(hx_slice description)
+{
+    (void)description;
+}
+
+_Noreturn void hx_check_failed(const char *file, int line, const char *condition)
+{
+    sim_fail("no assertion fails", "%s:%d: (%s) does not hold", file, line, condition);
+}
+
+_Noreturn void hx_fatal(int exit_code, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    sim_fail("no node ends itself", "exit code %d: %s", exit_code, text);
+}
+
+void sim_trace(const char *format, ...)
+{
+    va_list args;
+    printf("%10.3f  %4u  ", (double)world.boot / 1000, world.events);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+}
+
+void sim_mix(uint64_t number)
+{
+    world.hash = (world.hash ^ number) * UINT64_C(0x9e3779b97f4a7c15);
+    world.hash ^= world.hash >> 29;
+}
+
+uint64_t sim_hash(hx_slice bytes)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < bytes.len; i++) hash = (hash ^ (unsigned char)bytes.ptr[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* None in most runs, some in many, a lot in a few. */
+static unsigned rate(unsigned much)
+{
+    unsigned of_four = sim_choose(SIM_BY_WORLD, 4);
+    return of_four == 0 ? 0 : of_four == 3 ? much : much / 5;
+}
+
+static void choose_rates(void)
+{
+    world.rates = (sim_rates){
+        .store_lost = rate(60),
+        .store_done = rate(60),
+        .store_full = rate(50),
+        .store_stall = rate(40),
+        .refused = rate(200),
+        .reset = rate(200),
+        .cut = rate(150),
+        .silent = rate(200),
+        .slow_app = rate(300),
+        .error_answers = rate(600),
+        .words = rate(200),
+        .streams = rate(200),
+        .client_leaves = rate(300),
+        .mismatches = rate(100),
+        .other_proofs = rate(150),
+        .impatient = rate(300),
+    };
+}
+
+static void restart_node(void *subject)
+{
+    sim_node *node = subject;
+    if (!node->up) sim_node_start(node);
+}
+
+static void jump(void)
+{
+    static const hx_ms jumps[] = {HX_DAY, -HX_DAY, HX_HOUR, -HX_HOUR};
+    hx_ms by = jumps[sim_choose(SIM_BY_TROUBLES, 4)];
+    SIM_TRACE("the wall clock jumps by %lld h", (long long)(by / HX_HOUR));
+    world.wall_offset += by;
+    sim_cover_requests(NULL, SIM_FAULT_CLOCK_JUMP);
+}
+
+static void crash_node(void)
+{
+    sim_node *node = &world.nodes[sim_choose(SIM_BY_TROUBLES, world.node_count)];
+    if (!node->up) return;
+    sim_node_crash(node);
+    sim_after(sim_span(SIM_BY_TROUBLES, 0, 20 * HX_SECOND), restart_node, node);
+}
+
+/* What befalls the world as a whole, now and then. */
+struct troubles {
+    unsigned kinds, left;
+};
+
+static void trouble(void *subject)
+{
+    struct troubles *troubles = subject;
+    unsigned kinds = troubles->kinds;
+    if (world.calm || troubles->left == 0) return;
+    troubles->left--;
+    switch (sim_choose(SIM_BY_TROUBLES, 7)) {
+    case 0: break;
+    case 1:
+        if (kinds & 1) crash_node();
+        break;
+    case 2:
+        if ((kinds & 2) && world.app.up) {
+            sim_app_crash();
+        }
+        break;
+    case 3:
+        if (kinds & 4) world.store.slow_until = world.boot + sim_span(SIM_BY_TROUBLES, HX_SECOND, 30 * HX_SECOND);
+        break;
+    case 4:
+        if (kinds & 8) world.store.failing_until = world.boot + sim_span(SIM_BY_TROUBLES, 100, 90 * HX_SECOND);
+        break;
+    case 5:
+        if (kinds & 16) world.store.full_until = world.boot + sim_span(SIM_BY_TROUBLES, 100, 10 * HX_SECOND);
+        break;
+    default:
+        if (kinds & 32) jump();
+        break;
+    }
+    sim_after(sim_span(SIM_BY_TROUBLES, 20, 40 * HX_SECOND), trouble, subject);
+}
+
+static void set_up(void)
+{
+    static struct troubles troubles;
+    hx_list_init(&world.store.calls);
+    hx_list_init(&world.app.wires);
+    hx_list_init(&world.streams);
+    world.app.up = true;
+    world.wall_offset = world.clock_offset = INT64_C(1800000000000);
+    world.shared = sim_choose(SIM_BY_WORLD, 2) == 1;
+    world.node_count = world.shared ? 2 : 1;
+    world.worker_count = world.shared ? 1 : 1 + sim_choose(SIM_BY_WORLD, 2);
+    world.client_count = 8 + sim_choose(SIM_BY_WORLD, SIM_CLIENTS_MAX - 8 + 1);
+    world.key_count = 3;
+    world.principal_count = 1 + sim_choose(SIM_BY_WORLD, SIM_PRINCIPALS);
+    choose_rates();
+    world.store_loop = hx_loop_new();
+    world.state = hx_memory_open(&(hx_store_options){.now = sim_now});
+    memcpy(world.secret, hx_store_about(world.state)->secret, sizeof world.secret);
+    world.mac = hx_mac_new(world.secret);
+    sim_routes_make();
+    for (unsigned i = 0; i < world.node_count; i++) {
+        world.nodes[i].index = i;
+        sim_node_start(&world.nodes[i]);
+    }
+    sim_clients_begin();
+    troubles = (struct troubles){.kinds = sim_choose(SIM_BY_WORLD, 64), .left = sim_choose(SIM_BY_TROUBLES, 40)};
+    sim_after(sim_span(SIM_BY_TROUBLES, 20, 20 * HX_SECOND), trouble, &troubles);
+}
+
+static void step_or_fail(void)
+{
+    if (!sim_step()) sim_fail("every client that stays gets an answer", "nothing happens any more");
+    if (world.events > SIM_EVENTS_MAX) sim_fail("every run ends", "%u events have happened", world.events);
+    sim_clients_check_waiting();
+}
+
+static bool is_quiet(void)
+{
+    if (!sim_clients_idle() || !sim_store_idle() || !sim_app_idle() || !hx_list_empty(&world.app.wires)) return false;
+    for (unsigned i = 0; i < world.node_count; i++)
+        if (sim_node_requests(&world.nodes[i]) > 0) return false;
+    for (size_t i = 0; i < SIM_OPS_MAX; i++)
+        if (world.ops[i].used && world.ops[i].state == HX_PROCESSING) return false;
+    return true;
+}
+
+/* Nothing goes wrong any more, and everything must come to its end. */
+static void calm_down(void)
+{
+    SIM_TRACE("from here on nothing goes wrong");
+    sim_choices_calm();
+    world.calm = true;
+    world.rates = (sim_rates){0};
+    world.store.slow_until = world.store.failing_until = world.store.full_until = 0;
+    world.app.up = true;
+    for (unsigned i = 0; i < world.node_count; i++)
+        if (!world.nodes[i].up) sim_node_start(&world.nodes[i]);
+    hx_ms bound = world.boot + CALM_BOUND;
+    while (!is_quiet()) {
+        step_or_fail();
+        if (world.boot > bound) sim_fail("nothing is left over", "something is still under way after half an hour");
+    }
+    sim_model_check_all();
+}
+
+static void stop_everything(void)
+{
+    for (unsigned i = 0; i < world.node_count; i++) sim_node_drain(&world.nodes[i]);
+    hx_ms bound = world.boot + CALM_BOUND;
+    for (unsigned i = 0; i < world.node_count; i++) {
+        while (!sim_node_drained(&world.nodes[i])) {
+            step_or_fail();
+            if (world.boot > bound) sim_fail("nothing is left over", "node %u does not drain", i);
+        }
+    }
+    for (unsigned i = 0; i < world.node_count; i++) sim_node_stop(&world.nodes[i]);
+}
+
+static void tear_down(void)
+{
+    sim_store_reset();
+    sim_loop_reset();
+    hx_store_close(&world.state);
+    hx_mac_free(&world.mac);
+    hx_arena_free(&world.arena);
+}
+
+void sim_run(const sim_setup *setup, sim_result *result)
+{
+    memset(&world, 0, sizeof world);
+    world.tracing = setup->trace;
+    world.seed = setup->seed;
+    sim_loop_reset();
+    hx_rand_seed(setup->seed);
+    hx_log_threshold(setup->trace ? HX_LOG_ERROR : (hx_log_level)(HX_LOG_ERROR + 1));
+    if (setup->choices)
+        sim_choices_replay(setup->choices);
+    else
+        sim_choices_draw(setup->seed);
+    running = true;
+    *result = (sim_result){.failed = false};
+    if (setjmp(world.escape) == 0) {
+        set_up();
+        while (!sim_clients_idle()) step_or_fail();
+        calm_down();
+        sim_clients_verify();
+        stop_everything();
+        tear_down();
+    } else {
+        result->failed = true;
+        memcpy(result->failure, world.failure, sizeof result->failure);
+        SIM_TRACE("FAILED: %s", world.failure);
+    }
+    running = false;
+    result->events = world.events;
+    result->simulated = world.boot;
+    result->hash = world.hash;
+}
