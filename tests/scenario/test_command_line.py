@@ -121,7 +121,8 @@ def test_check_tells_what_becomes_of_a_routes_answers_in_json(hapax, good):
     refunds, refresh = told["routes"][:2]
     assert told["admin"] == "unix:/run/hapax/admin.sock"
     assert refunds["outcome"] == {"302": "release", "500": "store", "503": "not_executed"}
-    assert refunds["retry"] == {"attempts": 3, "total_ms": 300_000, "base_ms": 4000, "cap_ms": 64_000, "jitter": "spread"}
+    assert refunds["retry"] == {"attempts": 3, "total_ms": 300_000, "base_ms": 4000, "cap_ms": 64_000,
+                                "jitter": "spread"}
     assert refunds["probe"] == {"method": "GET", "target": "/refunds?key={key}", "settle_ms": 30_000,
                                 "found": {"status": 200, "pointer": "/data/0"}, "answer": {"status": 200, "body": ""}}
     assert refunds["provider_duplicate"] == {"status": 409, "pointer": "/code", "value": "duplicate"}
