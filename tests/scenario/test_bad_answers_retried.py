@@ -15,7 +15,7 @@ ATTEMPTS = 4
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_answer_of_an_idempotent_application_is_asked_for_again(start_gateway, upstream, key, name):
-    gateway = start_gateway(quick_retries(guarantee="idempotent"))
+    gateway = start_gateway(quick_retries(guarantee="idempotent"), store="memory:")
     upstream.on("/refunds", Deduplicating(BROKEN[name], BROKEN[name]))
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.idempotency, first.json()["effect"]) == (201, "stored", 1)
@@ -25,7 +25,7 @@ def test_broken_answer_of_an_idempotent_application_is_asked_for_again(start_gat
 
 
 def test_answer_that_stays_broken_is_unknown_in_the_end(start_gateway, upstream, key):
-    gateway = start_gateway(quick_retries(guarantee="idempotent"))
+    gateway = start_gateway(quick_retries(guarantee="idempotent"), store="memory:")
     upstream.on("/refunds", Deduplicating(*[BROKEN["garbage"]] * ATTEMPTS))
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.idempotency) == (502, "unknown")
@@ -37,7 +37,7 @@ def test_answer_that_stays_broken_is_unknown_in_the_end(start_gateway, upstream,
 @pytest.mark.parametrize("guarantee", ["none", "atomic"])
 @pytest.mark.parametrize("name", ["garbage", "two lengths", "half a body", "endless head"])
 def test_broken_answer_without_a_guarantee_is_asked_for_once(start_gateway, upstream, key, name, guarantee):
-    gateway = start_gateway(quick_retries(guarantee=guarantee))
+    gateway = start_gateway(quick_retries(guarantee=guarantee), store="memory:")
     upstream.on("/refunds", answer_raw(BROKEN[name]))
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.idempotency) == (502, "unknown")
@@ -51,7 +51,7 @@ def test_broken_answer_without_a_guarantee_is_asked_for_once(start_gateway, upst
                                   "folded header", "endless head", "another protocol's welcome"])
 def test_connection_with_a_broken_answer_is_closed(start_gateway, upstream, key, name):
     """The application keeps it open, and nothing may be read from it any more."""
-    gateway = start_gateway(quick_retries())
+    gateway = start_gateway(quick_retries(), store="memory:")
     upstream.on("/refunds", answer_raw(BROKEN[name], then=None))
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.idempotency) == (502, "unknown")
@@ -88,7 +88,7 @@ class Endless:
     (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
 ], ids=["headers", "one header", "first line", "chunk extension", "trailers", "interim answers"])
 def test_answer_without_end_is_cut_off_in_bounded_memory(start_gateway, upstream, key, start, piece):
-    gateway = start_gateway(quick_retries(upstream_timeout="2s", grace="100ms"))
+    gateway = start_gateway(quick_retries(upstream_timeout="2s", grace="100ms"), store="memory:")
     gateway.post("/warm", key="warm-" + key, json=REFUND)
     before = gateway.peak_rss_bytes()
     endless = upstream.on("/refunds", Endless(start, piece))
@@ -102,7 +102,7 @@ def test_answer_without_end_is_cut_off_in_bounded_memory(start_gateway, upstream
 
 
 def test_hundred_answers_without_end_at_once_stay_in_bounded_memory(start_gateway, upstream):
-    gateway = start_gateway(quick_retries(guarantee="idempotent"))
+    gateway = start_gateway(quick_retries(guarantee="idempotent"), store="memory:")
     gateway.post("/warm", key="a-key-to-warm-it-up", json=REFUND)
     before = gateway.peak_rss_bytes()
     upstream.on("/refunds", Endless(b"HTTP/1.1 201 Created\r\n", (b"X-Header: " + b"a" * 100 + b"\r\n") * 100))
@@ -116,7 +116,7 @@ def test_hundred_answers_without_end_at_once_stay_in_bounded_memory(start_gatewa
 
 
 def test_answer_that_never_comes_is_504_and_unknown(start_gateway, upstream, key):
-    gateway = start_gateway(quick_retries(upstream_timeout="200ms", grace="100ms"))
+    gateway = start_gateway(quick_retries(upstream_timeout="200ms", grace="100ms"), store="memory:")
     upstream.on("/refunds", never_answer)
     first = gateway.post("/refunds", key=key, json=REFUND)
     first.refuses(504, "DEPENDENCY.timeout")

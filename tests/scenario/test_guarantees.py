@@ -22,12 +22,12 @@ def assert_held(response):
 
 @pytest.fixture
 def atomic(start_gateway):
-    return start_gateway(quick_retries(guarantee="atomic", upstream_timeout="500ms"))
+    return start_gateway(quick_retries(guarantee="atomic", upstream_timeout="500ms"), store="memory:")
 
 
 @pytest.fixture
 def idempotent(start_gateway):
-    return start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="500ms"))
+    return start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="500ms"), store="memory:")
 
 
 @pytest.mark.parametrize("status", [500, 503])

@@ -242,7 +242,7 @@ def test_not_found_after_the_application_hung_up_frees_too(start_gateway, upstre
 ], ids=["500", "503", "401", "429", "301", "garbage", "closed", "reset", "half a document", "no JSON", "half a body",
         "silence"])
 def test_probe_that_says_nothing_leaves_it_unknown(start_gateway, upstream, key, behaviour):
-    gateway = start_gateway(probing(settle="1ms"))
+    gateway = start_gateway(probing(settle="1ms"), store="memory:")
     upstream.on("POST /refunds", drop_after_effect())
     upstream.on("GET /refunds", behaviour)
     assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
@@ -287,7 +287,7 @@ def test_key_is_percent_encoded_in_the_probes_target(start_gateway, upstream, sp
 
 @pytest.mark.parametrize("credentials", [bearer("a-token-of-mine"), basic("ada", "lovelace")], ids=["bearer", "basic"])
 def test_probe_carries_the_asking_requests_credentials(start_gateway, upstream, key, credentials):
-    gateway = start_gateway(probing())
+    gateway = start_gateway(probing(), store="memory:")
     Refunds(upstream, close)
     first = gateway.post("/refunds", key=key, json=REFUND, auth=credentials)
     assert first.idempotency == "unknown"
@@ -302,7 +302,7 @@ def test_probe_carries_the_asking_requests_credentials(start_gateway, upstream, 
 
 
 def test_another_credential_neither_probes_nor_learns(start_gateway, upstream, key):
-    gateway = start_gateway(probing())
+    gateway = start_gateway(probing(), store="memory:")
     Refunds(upstream, close)
     gateway.post("/refunds", key=key, json=REFUND, auth=basic("ada", "lovelace"))
     stranger = gateway.post("/refunds", key=key, json=REFUND, auth=basic("ada", "wrong"))
@@ -316,7 +316,7 @@ def test_another_credential_neither_probes_nor_learns(start_gateway, upstream, k
 
 
 def test_another_payload_does_not_probe(start_gateway, upstream, key):
-    gateway = start_gateway(probing())
+    gateway = start_gateway(probing(), store="memory:")
     Refunds(upstream, close)
     gateway.post("/refunds", key=key, json=REFUND)
     gateway.post("/refunds", key=key, json={"amount": 1}).refuses(409, "CONFLICT.idempotency.payload_mismatch")
@@ -408,7 +408,7 @@ DUPLICATES = "provider_duplicate: {status: 409, pointer: /code, value: duplicate
 
 def test_providers_duplicate_is_answered_with_what_is_there(start_gateway, upstream, key):
     """It was applied before, by a request that this gateway never saw."""
-    gateway = start_gateway(probing(extra=DUPLICATES))
+    gateway = start_gateway(probing(extra=DUPLICATES), store="memory:")
     service = Refunds(upstream)
     service.by_key[key] = {"id": "rf_9", "amount": 1000}
     upstream.on("POST /refunds", answer(409, {"code": "duplicate"}, JSON, effect=False))
@@ -425,7 +425,7 @@ def test_providers_duplicate_is_answered_with_what_is_there(start_gateway, upstr
     answer(422, {"code": "duplicate"}, JSON),
 ], ids=["another value", "another member", "no JSON", "another status"])
 def test_another_conflict_of_the_provider_is_an_outcome(start_gateway, upstream, key, behaviour):
-    gateway = start_gateway(probing(extra=DUPLICATES))
+    gateway = start_gateway(probing(extra=DUPLICATES), store="memory:")
     upstream.on("POST /refunds", behaviour)
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status in (409, 422), first.idempotency) == (True, "stored")

@@ -37,7 +37,8 @@ def gaps(requests):
 
 @pytest.fixture
 def gateway(start_gateway):
-    return start_gateway(quick_retries(upstream_timeout="500ms"))
+    """Its store is the quickest there is: these stories are about what is sent, and not about what is kept."""
+    return start_gateway(quick_retries(upstream_timeout="500ms"), store="memory:")
 
 
 @pytest.mark.parametrize("status", NOT_EXECUTED)
@@ -259,7 +260,7 @@ def test_hint_of_an_ambiguous_503_names_the_option(gateway, upstream, key):
     ('{"401": store}', 401, "stored", 1),
 ])
 def test_route_says_what_a_status_means(start_gateway, upstream, key, rule, status, told, arrivals):
-    gateway = start_gateway(quick_retries(outcome=rule))
+    gateway = start_gateway(quick_retries(outcome=rule), store="memory:")
     upstream.on("/refunds", answer(status, "it"))
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.idempotency) == (status, told)

@@ -27,7 +27,7 @@ def once(start_gateway):
 
 @pytest.fixture
 def idempotent(start_gateway):
-    return start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="2s"))
+    return start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="2s"), store="memory:")
 
 
 class LateFirst:
@@ -73,16 +73,16 @@ def test_unknown_of_an_earlier_start_is_sent_again(once, upstream, key, how):
     assert upstream.effects("/refunds") == 1
 
 
-def test_kill_in_mid_flight_with_an_idempotent_application(idempotent, upstream, key):
+def test_kill_in_mid_flight_with_an_idempotent_application(once, upstream, key):
     upstream.on("/refunds", Deduplicating())
     with upstream.hold("/refunds") as held:
-        idempotent.post_later("/refunds", key=key, json=REFUND)
+        once.post_later("/refunds", key=key, json=REFUND)
         held.wait_arrived()
-        idempotent.kill()
-    idempotent.start()
-    second = idempotent.post("/refunds", key=key, json=REFUND)
+        once.kill()
+    once.start()
+    second = once.post("/refunds", key=key, json=REFUND)
     assert (second.status, second.idempotency) == (201, "stored")
-    assert idempotent.post("/refunds", key=key, json=REFUND).body == second.body
+    assert once.post("/refunds", key=key, json=REFUND).body == second.body
     before, after = epochs(upstream)
     assert after > before
     assert upstream.effects("/refunds") == 1
