@@ -343,8 +343,10 @@ hx_progress hx_step_forward(hx_request *r)
     if (!r->timer_rang) return HX_PARKED;
     if (hx_forward_patience_ends(r)) return hx_forward_end_patience(r);
     r->timed_out = true;
-    if (r->exchange.bytes_sent > 0) return hx_request_go(r, HX_STEP_judge);
-    /* Not one byte was sent, and none will be: provably nothing happened. */
-    hx_request_call_off(r, HX_UPSTREAM_CONNECT_TIMEOUT);
+    bool sent_whole = r->exchange.bytes_sent == r->exchange.head.len + r->exchange.body.len;
+    if (sent_whole) return hx_request_go(r, HX_STEP_judge);
+    /* Where not one byte was sent, none will be: provably nothing happened. Where some were, the rest must not follow
+     * once the operation is called unknown: half a request can't be executed later. */
+    hx_request_call_off(r, r->exchange.bytes_sent > 0 ? HX_UPSTREAM_CANCELLED : HX_UPSTREAM_CONNECT_TIMEOUT);
     return HX_PARKED;
 }

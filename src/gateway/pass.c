@@ -21,6 +21,7 @@ static void upload(hx_stream *stream, hx_slice piece, bool last)
     bool waits = r->step == HX_STEP_retry; /* the exchange holds what comes meanwhile */
     if (!waits && (r->exchange_state >= HX_EXCHANGE_WHOLE || r->exchange_cancelled)) return;
     if (piece.len > 0 && !hx_exchange_write(&r->exchange, piece)) {
+        r->upload_held_back = true;
         hx_stream_pause(stream);
         expect_answer(r);
     }
@@ -49,6 +50,7 @@ static void client_drained(hx_stream *stream)
 static void upstream_drained(hx_exchange *exchange)
 {
     hx_request *r = exchange->user;
+    r->upload_held_back = false;
     if (r->body_state != HX_BODY_WHOLE) hx_request_stop_timer(r);
     hx_stream_resume(r->stream);
 }
@@ -97,6 +99,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
             hx_request_run(r);
             return;
         }
+        r->retry_after = 0; /* the application's own is among its lines */
     }
     bool may_upgrade = r->stream->request.upgrade && r->body_state != HX_BODY_READING;
     if (head->status == 101 && !may_upgrade) { /* nobody asked, or half of the body is still to come */
@@ -161,7 +164,7 @@ static hx_progress start(hx_request *r)
 static hx_progress start_again(hx_request *r)
 {
     hx_forward_send(r, hx_exchange_may_repeat(&r->exchange));
-    if (!r->stream->request.has_body || r->body_state == HX_BODY_WHOLE) expect_answer(r);
+    if (r->body_state != HX_BODY_READING || r->upload_held_back) expect_answer(r);
     return HX_PARKED;
 }
 

@@ -152,7 +152,8 @@ static hx_progress end_of_own(hx_request *r, finding found, hx_slice result)
     return hx_request_go(r, HX_STEP_settle);
 }
 
-/* The application may still be at work on what it was sent. The record became unknown after its last byte was sent. */
+/* The application may still be at work on what it was sent. The record became unknown after its last byte was sent:
+ * what can't be sent whole in time is cut off first. */
 static bool may_be_at_work(const hx_request *r)
 {
     return hx_loop_now(r->worker->loop) - r->found.changed_at < probe_of(r)->settle;
@@ -203,7 +204,13 @@ hx_progress hx_step_probe(hx_request *r)
         r->retry_after = HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
     }
-    if (r->probe_state == HX_PROBE_NONE) return ask(r);
+    if (r->probe_state == HX_PROBE_NONE) {
+        bool is_answered = r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state >= HX_EXCHANGE_WHOLE;
+        if (is_answered) return ask(r);
+        r->answer_streamed = false; /* nobody wants the rest of an answer that is no outcome */
+        hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
+        return HX_PARKED;
+    }
     if (r->probe_state == HX_PROBE_SETTLING) return HX_PARKED;
     if (r->exchange_state >= HX_EXCHANGE_WHOLE) return answered(r);
     if (!r->timer_rang) return HX_PARKED;

@@ -123,6 +123,9 @@ typedef struct hx_request {
     hx_retry_verdict last_attempt_because; /* why there was no other */
     hx_reservation reservation;
 
+    /* pass */
+    bool upload_held_back; /* the application takes no more of the body for now */
+
     /* probe */
     enum { HX_PROBE_NONE, HX_PROBE_ASKING, HX_PROBE_SETTLING, HX_PROBE_DONE } probe_state;
     uint16_t probe_status;

@@ -66,7 +66,7 @@ static hx_progress end(hx_request *r, bool go_on)
 {
     hx_budget_settle(hx_request_budget(r), hx_loop_now(r->worker->loop), &r->reservation, go_on);
     hx_request_stop_timer(r);
-    if (!go_on) {
+    if (!go_on) { /* settling tells whether the operation is another's */
         (void)give_up(r, HX_RETRY_NO_TIME);
         return hx_request_go(r, r->claimed ? HX_STEP_settle : HX_STEP_pass);
     }
@@ -78,15 +78,29 @@ static hx_progress end(hx_request *r, bool go_on)
     return hx_request_go(r, r->claimed ? HX_STEP_forward : HX_STEP_pass);
 }
 
+/* The claim must still be ours: its lease may have been lost while we waited, and the operation be another's by now. */
+static hx_progress renew(hx_request *r)
+{
+    hx_ms lease_until = hx_loop_now(r->worker->loop) + r->policy->lease;
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_renew(r->worker->gateway->store, &r->call, &r->op, r->record.epoch, lease_until);
+    return HX_PARKED;
+}
+
 hx_progress hx_step_retry(hx_request *r)
 {
+    if (hx_request_call_back(r)) return end(r, r->call.result == HX_STORE_OK && !r->worker->draining);
+    if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
     if (r->exchange_state < HX_EXCHANGE_WHOLE) { /* its time was up, or nobody wants the rest of its answer */
         hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
         r->answer_streamed = false;
         r->answer_judged = false;
         return HX_PARKED;
     }
-    bool unwanted = r->worker->draining || (r->client_gone && !r->claimed);
-    if (r->timer_rang || unwanted) return end(r, r->timer_rang && !unwanted);
-    return HX_PARKED;
+    bool has_nothing_to_send = !r->claimed && (r->client_gone || r->body_state == HX_BODY_BROKEN);
+    bool unwanted = r->worker->draining || has_nothing_to_send;
+    if (unwanted) return end(r, false);
+    if (!r->timer_rang) return HX_PARKED;
+    return r->claimed ? renew(r) : end(r, true);
 }

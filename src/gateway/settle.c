@@ -119,11 +119,10 @@ static hx_progress recorded(hx_request *r)
     return hx_request_go(r, HX_STEP_reply);
 }
 
-/* A try whose end was not told may have been written all the same. */
+/* A try whose end was not told may have been written all the same. Of a release there is no trace by which to know it. */
 static bool is_our_own(const hx_record *ours, const hx_record *found)
 {
-    if (ours->state == HX_ABSENT) return found->state == HX_ABSENT;
-    return found->epoch == ours->epoch && found->state == ours->state && found->changed_at == ours->changed_at;
+    return found->state != HX_ABSENT && found->epoch == ours->epoch && found->state == ours->state && found->changed_at == ours->changed_at;
 }
 
 /* Someone else settled the operation meanwhile: their word stands, and this client gets it, never its own answer. */
