@@ -65,7 +65,8 @@ static hx_progress submit(hx_request *r, bool take_over)
     if (hx_client_budget_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at) == 0)
         return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
     fill_record(r, take_over);
-    r->may_have_happened = take_over;
+    r->may_have_happened = r->after_silence = take_over;
+    r->lease_until = r->record.lease_until;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_claim(r->worker->gateway->store, &r->call, &r->record, take_over ? r->found.epoch : 0);

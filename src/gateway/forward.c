@@ -310,9 +310,20 @@ void hx_forward_send(hx_request *r, bool repeat)
         hx_exchange_start(upstream, &r->exchange);
 }
 
+/* The claim took longer to become durable than its lease (a store that hung, a process that was stopped), so that it
+ * may be another's by now. Nothing of this attempt was sent, and nothing will be. */
+static hx_progress give_back(hx_request *r)
+{
+    r->lease_lost = true;
+    if (r->attempts == 0 && !r->may_have_happened) r->verdict = (hx_verdict){.outcome = HX_OUTCOME_NOT_EXECUTED};
+    if (r->attempts == 0 && r->may_have_happened) r->verdict = (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN};
+    return hx_request_go(r, HX_STEP_settle);
+}
+
 static hx_progress start(hx_request *r)
 {
     hx_buf head;
+    if (hx_loop_now(r->worker->loop) >= r->lease_until) return give_back(r);
     hx_slice body = r->fingerprint_input.body;
     if (r->attempts > 0 && r->record.attempt < UINT16_MAX) r->record.attempt++;
     hx_buf_init(&head, r->arena, 256u * 1024u);

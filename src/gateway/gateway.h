@@ -35,6 +35,7 @@ typedef enum {
 typedef struct hx_worker {
     const hx_gateway *gateway;
     hx_loop *loop;
+    hx_ms started_at;
     hx_server *server;
     hx_mac *mac;
     /* Who asked last, and the MACs of that: clients ask more than once. */

@@ -10,7 +10,8 @@ static bool is_final(const hx_request *r)
 
 static hx_progress let_go(hx_request *r)
 {
-    if (r->exchange_state >= HX_EXCHANGE_WHOLE) return hx_request_go(r, HX_STEP_finish);
+    bool has_ended = r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state >= HX_EXCHANGE_WHOLE;
+    if (has_ended) return hx_request_go(r, HX_STEP_finish);
     hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
     return HX_PARKED;
 }
@@ -19,7 +20,8 @@ hx_progress hx_step_harvest(hx_request *r)
 {
     if (is_final(r) || r->answer_judged) return let_go(r);
     if (r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed) return hx_request_go(r, HX_STEP_judge);
-    if (r->exchange_state == HX_EXCHANGE_FAILED || r->timer_rang) return let_go(r);
+    bool is_silent = r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state == HX_EXCHANGE_FAILED;
+    if (is_silent || r->timer_rang) return let_go(r);
     if (!hx_timer_running(&r->timer)) hx_request_start_timer(r, r->policy->grace);
     return HX_PARKED;
 }

@@ -27,7 +27,7 @@ static hx_verdict of_answer(hx_request *r)
                                .has_retry_after = r->answer_retry_after != HX_RETRY_AFTER_NONE,
                                .releases_5xx = policy->release_5xx,
                                .is_delete = hx_slice_eq(r->stream->request.method, HX_LIT("DELETE")),
-                               .after_silence = r->may_have_happened,
+                               .after_silence = r->after_silence,
                                .guarantee = policy->guarantee,
                                .rules = policy->outcome_rules,
                                .rule_count = policy->outcome_rule_count};
@@ -36,8 +36,14 @@ static hx_verdict of_answer(hx_request *r)
 
 static hx_verdict of_attempt(hx_request *r)
 {
-    if (r->answer_judged) return of_answer(r);
-    return hx_outcome_of_silence(r->exchange.bytes_sent > 0, r->may_have_happened, r->policy->guarantee);
+    bool was_sent = r->exchange.bytes_sent > 0;
+    hx_verdict verdict = r->answer_judged ? of_answer(r)
+                                          : hx_outcome_of_silence(was_sent, r->after_silence, r->policy->guarantee);
+    /* That this attempt did nothing says nothing about the earlier ones. */
+    bool frees = verdict.outcome == HX_OUTCOME_RELEASED || verdict.outcome == HX_OUTCOME_NOT_EXECUTED;
+    bool is_told = r->answer_judged && r->answer_word == HX_WORD_RELEASE;
+    if (frees && r->may_have_happened && !is_told) verdict.outcome = HX_OUTCOME_UNKNOWN;
+    return verdict;
 }
 
 hx_progress hx_step_judge(hx_request *r)

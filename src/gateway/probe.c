@@ -156,7 +156,9 @@ static hx_progress end_of_own(hx_request *r, finding found, hx_slice result)
  * what can't be sent whole in time is cut off first. */
 static bool may_be_at_work(const hx_request *r)
 {
-    return hx_loop_now(r->worker->loop) - r->found.changed_at < probe_of(r)->settle;
+    /* Of a span that began before our own start nobody knows how long it was: the wall clock may have been set. */
+    hx_ms since = r->found.changed_at > r->worker->started_at ? r->found.changed_at : r->worker->started_at;
+    return hx_loop_now(r->worker->loop) - since < probe_of(r)->settle;
 }
 
 static hx_progress record(hx_request *r, hx_state state, hx_slice reason, hx_answer answer)

@@ -96,6 +96,8 @@ typedef struct hx_request {
     bool call_cancelled;
     hx_link lease_link; /* among the worker's claims */
     hx_ms renew_at;
+    hx_ms lease_until; /* as it was granted before the next attempt */
+    bool lease_lost;   /* it was over before the application was asked */
 
     /* forward */
     hx_exchange_state exchange_state;
@@ -118,7 +120,8 @@ typedef struct hx_request {
     hx_verdict verdict;
     unsigned attempts; /* that this request made */
     hx_ms first_attempt_at;
-    bool may_have_happened; /* an earlier attempt was sent, and nothing told what came of it */
+    bool may_have_happened; /* an earlier attempt was sent, and not known to have done nothing */
+    bool after_silence;     /* of those, one of which nothing was heard */
     bool no_more_attempts;
     hx_retry_verdict last_attempt_because; /* why there was no other */
     hx_reservation reservation;

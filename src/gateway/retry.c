@@ -71,7 +71,9 @@ static hx_progress end(hx_request *r, bool go_on)
         return hx_request_go(r, r->claimed ? HX_STEP_settle : HX_STEP_pass);
     }
     hx_worker_count(r->worker, HX_COUNT_RETRIES);
-    r->may_have_happened = r->may_have_happened || (r->claimed && r->verdict.outcome == HX_OUTCOME_UNKNOWN);
+    bool did_nothing = r->verdict.outcome == HX_OUTCOME_NOT_EXECUTED || r->verdict.outcome == HX_OUTCOME_RELEASED;
+    r->may_have_happened = r->may_have_happened || (r->claimed && !did_nothing);
+    r->after_silence = r->after_silence || (r->claimed && r->verdict.outcome == HX_OUTCOME_UNKNOWN);
     r->exchange_state = HX_EXCHANGE_NONE;
     r->answer_streamed = false;
     r->answer_judged = false;
@@ -81,10 +83,10 @@ static hx_progress end(hx_request *r, bool go_on)
 /* The claim must still be ours: its lease may have been lost while we waited, and the operation be another's by now. */
 static hx_progress renew(hx_request *r)
 {
-    hx_ms lease_until = hx_loop_now(r->worker->loop) + r->policy->lease;
+    r->lease_until = hx_loop_now(r->worker->loop) + r->policy->lease;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
-    hx_store_renew(r->worker->gateway->store, &r->call, &r->op, r->record.epoch, lease_until);
+    hx_store_renew(r->worker->gateway->store, &r->call, &r->op, r->record.epoch, r->lease_until);
     return HX_PARKED;
 }
 

@@ -21,7 +21,7 @@ static void choose_error(hx_request *r)
     r->reply_kind = HX_REPLY_ERROR;
     bool nothing_happened = r->verdict.outcome == HX_OUTCOME_NOT_EXECUTED;
     if (nothing_happened)
-        r->error = HX_ERROR_UPSTREAM_UNREACHABLE;
+        r->error = r->lease_lost ? HX_ERROR_STORE_UNAVAILABLE : HX_ERROR_UPSTREAM_UNREACHABLE;
     else
         r->error = r->timed_out ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_UPSTREAM_BROKEN;
     r->reply_status = hx_error_about(r->error)->status;
@@ -30,6 +30,8 @@ static void choose_error(hx_request *r)
     if (r->answer_judged)
         what = hx_arena_printf(r->arena, "it answered %u after an attempt whose outcome is not known",
                                (unsigned)r->answer_status);
+    else if (r->lease_lost)
+        what = HX_LIT("the claim's lease was over before it could be sent");
     else if (r->exchange_state == HX_EXCHANGE_FAILED)
         what = hx_slice_of(hx_upstream_error_text(r->exchange_error));
     r->error_detail = hx_arena_printf(r->arena, "Asking the application: %.*s.", HX_FMT(what));

@@ -73,7 +73,7 @@ void hx_worker_drop_lease(hx_request *r)
 
 void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop)
 {
-    *worker = (hx_worker){.gateway = gateway, .loop = loop};
+    *worker = (hx_worker){.gateway = gateway, .loop = loop, .started_at = hx_loop_now(loop)};
     for (size_t i = 0; i < HX_UPSTREAMS_MAX; i++)
         hx_budget_init(&worker->budgets[i], gateway->worker_count ? gateway->worker_count : 1, hx_loop_now(loop));
     hx_list_init(&worker->requests);
