@@ -309,7 +309,8 @@ static void journal_count(hx_store *store, hx_store_counts *out)
                              .watchers = atomic_load(&j->counts.watchers),
                              .commits = atomic_load(&j->counts.commits),
                              .stale_writes = atomic_load(&j->counts.stale_writes),
-                             .cleaned = atomic_load(&j->counts.cleaned)};
+                             .cleaned = atomic_load(&j->counts.cleaned),
+                             .unretained = atomic_load(&j->counts.unretained)};
 }
 
 void hx_journal_free(hx_journal *j)

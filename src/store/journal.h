@@ -21,8 +21,10 @@
 #include <sys/uio.h>
 
 #define HX_SEGMENT_BYTES (64u << 20)
-#define HX_SEGMENTS_MAX (1u << 14) /* at once: 1 TiB */
+#define HX_SEGMENTS_MAX (1u << 14)       /* at once: 1 TiB */
+#define HX_SEGMENT_BYTES_MIN (16u << 20) /* where there is little room: the largest answer still fits in one */
 #define HX_FREE_BYTES_FLOOR (256u << 20)
+#define HX_LIMIT_SEGMENTS 8u /* a store that may be this small has segments that are so many times smaller */
 #define HX_PORTS_MAX 64u
 #define HX_BATCH_FRAMES_MAX 1024u
 #define HX_BATCH_PIECES_MAX 256u
@@ -31,7 +33,11 @@
 
 typedef struct hx_journal hx_journal;
 
-typedef struct {
+/* The most that the end of a claim takes without its answer, and the mark behind it. */
+#define HX_BARE_BYTES (2 * sizeof(hx_frame_head) + HX_RECORD_HEAD_MAX)
+
+typedef struct hx_segment {
+    struct hx_segment *next; /* of the spares */
     uint32_t number;
     int fd;
     uint64_t size;       /* of the file */
@@ -100,8 +106,6 @@ typedef struct {
     hx_ms now;
 } hx_batch;
 
-typedef enum { HX_SPARE_WANTED, HX_SPARE_READY, HX_SPARE_FAILED } hx_spare_state;
-
 typedef struct hx_job {
     struct hx_job *next;
     uint32_t segment;
@@ -115,9 +119,11 @@ typedef struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool stop;
-    hx_spare_state spare;
-    hx_segment *ready; /* the spare */
-    uint32_t spare_number;
+    /* the segments to come, prepared in advance */
+    hx_segment *spares;
+    unsigned spare_count, spare_goal;
+    uint32_t spare_number; /* of the next to be prepared */
+    bool failing;          /* it can't be, for now */
     hx_job *first, **last;
 } hx_keeper;
 
@@ -159,8 +165,10 @@ struct hx_journal {
     hx_batch batch;
     hx_map *opened;
     hx_open *open_free;
-    bool refusing; /* new claims */
-    bool over_limits;
+    bool refusing;       /* new claims */
+    bool over_limits;    /* less free space than the floor */
+    uint64_t spare_room; /* in the segments to come, as far as the writer knows */
+    bool short_of_room;  /* an outcome lost its answer, and that was reported */
     struct {
         uint32_t recent;  /* calls of the last commit */
         uint32_t goal;    /* how many the next one should have */
@@ -174,7 +182,7 @@ struct hx_journal {
     hx_keeper keeper;
     _Atomic uint64_t bytes;
     struct {
-        _Atomic uint64_t live, processing, unknown, watchers, commits, stale_writes, cleaned;
+        _Atomic uint64_t live, processing, unknown, watchers, commits, stale_writes, cleaned, unretained;
     } counts;
 };
 
@@ -203,6 +211,9 @@ void hx_journal_flush(hx_journal *j);
 bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_slice reason); /* false: no room on disk */
 void hx_journal_end_call(hx_store_call *call, hx_store_result result);
 void *hx_journal_writer(void *journal);
+/* Whether a frame of that length may be written by what can do without: so much stays free behind it, beside what the
+ * claims in flight need. May wait for another segment. */
+bool hx_journal_may_append(hx_journal *j, uint64_t length, uint64_t stays_free);
 /* One bounded step; false: nothing to do. */
 bool hx_journal_sweep_step(hx_journal *j);
 
@@ -226,9 +237,13 @@ void hx_keeper_start(hx_journal *j);
 void hx_keeper_stop(hx_journal *j);
 /* The next segment, waiting while it is being prepared; NULL: it can't be. */
 hx_segment *hx_keeper_take_spare(hx_journal *j);
-/* Whether new operations may be taken in. May wait, as above, when the active segment is more than half full. */
+/* Whether the disk lets new segments be made; and what there is, for spare_room. */
 bool hx_keeper_has_room(hx_journal *j);
+/* Waits for one more segment than there is; false: it can't be made. */
+bool hx_keeper_await_spare(hx_journal *j);
 void hx_keeper_check_limits(hx_journal *j);
+/* Counts the bytes of all files. */
+void hx_keeper_count_bytes(hx_journal *j);
 void hx_keeper_want(hx_journal *j, uint32_t segment, bool archive);
 /* 0, or an errno. */
 int hx_keeper_write_hint(hx_journal *j, uint32_t segment);

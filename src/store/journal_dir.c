@@ -28,6 +28,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define FORMAT_VERSION 1u
@@ -107,6 +108,31 @@ bool hx_dir_inspect(hx_opening *o)
     return true;
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What nobody has set follows from the room there is: a small disk has small segments and a low floor. */
+static bool set_limits(hx_opening *o)
+{
+    hx_journal *j = o->journal;
+    hx_store_options *set = &j->options;
+    struct statvfs fs;
+    if (fstatvfs(j->dir_fd, &fs) != 0)
+        return hx_open_fail(o, "can't tell how large the disk of %s is: %s", j->path, strerror(errno));
+    uint64_t disk = (uint64_t)fs.f_blocks * fs.f_frsize;
+    if (set->free_bytes_floor == 0) set->free_bytes_floor = least(HX_FREE_BYTES_FLOOR, disk / 16);
+    uint64_t limit = set->bytes_max > 0 ? least(set->bytes_max, disk) : disk;
+    uint64_t segment = least(limit / HX_LIMIT_SEGMENTS, HX_SEGMENT_BYTES);
+    if (segment < HX_SEGMENT_BYTES_MIN) segment = HX_SEGMENT_BYTES_MIN;
+    if (set->segment_bytes == 0) set->segment_bytes = (uint32_t)segment;
+    uint64_t fewest = 3 * (uint64_t)set->segment_bytes;
+    if (set->bytes_max > 0 && set->bytes_max < fewest)
+        return hx_open_fail(o, "store_max is too small for a journal: it needs at least %" PRIu64 " MiB", fewest >> 20);
+    return true;
+}
+
 bool hx_dir_open(hx_opening *o, bool make)
 {
     hx_journal *j = o->journal;
@@ -116,7 +142,7 @@ bool hx_dir_open(hx_opening *o, bool make)
             return hx_open_fail(o, "can't create the directory %s: %s", j->path, strerror(errno));
         j->dir_fd = open(j->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     }
-    if (j->dir_fd >= 0) return true;
+    if (j->dir_fd >= 0) return set_limits(o);
     if (errno == ENOTDIR) return hx_open_fail(o, "%s is not a directory; the journal keeps its files in one", j->path);
     return hx_open_fail(o, "can't open the directory %s: %s", j->path, strerror(errno));
 }
@@ -222,7 +248,6 @@ bool hx_dir_create(hx_opening *o)
     if (!ok) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(errno));
     if (first) close(first->fd);
     free(first);
-    atomic_store(&j->bytes, 0); /* opening counts it */
     return ok && hx_dir_inspect(o);
 }
 

@@ -4,8 +4,8 @@
  * segments; and moves the audit rows of dropped segments into the archive.
  *
  * When the next segment can't be prepared (disk full, limits), new claims are refused and what is in flight goes on in
- * the rest of the active one; it is tried again every second. */
-#include "store/journal.h"
+ * the room that was prepared for it (see journal_room.c); it is tried again every second. */
+#include "store/journal_open.h"
 
 #include "base/check.h"
 #include "base/log.h"
@@ -55,9 +55,24 @@ static int write_zeros(const hx_journal *j, int fd, uint64_t bytes)
     return hx_sync(j, fd);
 }
 
+void hx_keeper_count_bytes(hx_journal *j)
+{
+    uint64_t bytes = 0;
+    struct stat st;
+    DIR *dir = hx_dir_list(j);
+    if (!dir) return;
+    for (struct dirent *item; (item = readdir(dir));)
+        if (fstatat(j->dir_fd, item->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            bytes += (uint64_t)st.st_size;
+    closedir(dir);
+    atomic_store(&j->bytes, bytes);
+}
+
+/* The archive counts, too, and an operator may have moved some of it away: so the files are asked. */
 static int check_limits(hx_journal *j, uint32_t number)
 {
     struct statvfs fs;
+    hx_keeper_count_bytes(j);
     if (number - atomic_load(&j->first_segment) >= HX_SEGMENTS_MAX) return EDQUOT;
     if (j->options.bytes_max > 0 && atomic_load(&j->bytes) + j->options.segment_bytes > j->options.bytes_max)
         return EDQUOT;
@@ -79,10 +94,7 @@ hx_segment *hx_keeper_prepare(hx_journal *j, uint32_t number, int *error)
     *error = s->fd < 0 ? errno : write_zeros(j, s->fd, s->size);
     if (*error == 0 && renameat(j->dir_fd, making, j->dir_fd, name) != 0) *error = errno;
     if (*error == 0) *error = hx_sync(j, j->dir_fd);
-    if (*error == 0) {
-        atomic_fetch_add(&j->bytes, s->size);
-        return s;
-    }
+    if (*error == 0) return s;
     if (s->fd >= 0) {
         close(s->fd);
         (void)unlinkat(j->dir_fd, making, 0);
@@ -131,11 +143,9 @@ static int archive(hx_journal *j, uint32_t segment)
     int out_fd = fd < 0 ? -1 : openat(j->dir_fd, making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     FILE *out = out_fd < 0 ? NULL : fdopen(out_fd, "w");
     int error = out ? 0 : errno;
-    uint64_t size = 0;
     if (!error) {
         hx_scan scan;
         error = hx_scan_begin(&scan, fd, segment, j->generation) ? write_rows(&scan, out) : scan.error;
-        size = scan.size;
         hx_scan_end(&scan);
     }
     if (!error && fflush(out) != 0) error = errno;
@@ -146,11 +156,11 @@ static int archive(hx_journal *j, uint32_t segment)
         close(out_fd);
     if (fd >= 0) close(fd);
     if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
+    if (error) (void)unlinkat(j->dir_fd, making, 0); /* half of it would only take room */
     if (!error) error = hx_sync(j, j->dir_fd);
     if (!error && unlinkat(j->dir_fd, seg, 0) != 0) error = errno;
     if (error) return error;
     (void)unlinkat(j->dir_fd, hint, 0);
-    atomic_fetch_sub(&j->bytes, size);
     return hx_sync(j, j->dir_fd); /* segments go in their order: none before the one ahead of it is gone */
 }
 
@@ -160,6 +170,8 @@ static void report(const hx_journal *j, const char *event, uint32_t segment, int
     hx_log_text("store", j->path);
     hx_log_int("segment", segment);
     hx_log_text("error", strerror(error));
+    if (error == EDQUOT)
+        hx_log_text("hint", "store_max or a quota is reached; the oldest .audit files may be moved away");
     hx_log_end();
 }
 
@@ -172,11 +184,22 @@ static void prepare_spare(hx_journal *j)
     int error = check_limits(j, number);
     hx_segment *ready = error ? NULL : hx_keeper_prepare(j, number, &error);
     pthread_mutex_lock(&k->mutex);
-    if (!ready && k->spare != HX_SPARE_FAILED) report(j, "store full, new operations are refused", number, error);
-    if (ready && k->spare == HX_SPARE_FAILED) hx_log_say(HX_LOG_INFO, "the store has room again");
-    k->ready = ready;
-    k->spare = ready ? HX_SPARE_READY : HX_SPARE_FAILED;
+    if (!ready && !k->failing) report(j, "store full, new operations are refused", number, error);
+    if (ready && k->failing) hx_log_say(HX_LOG_INFO, "the store has room again");
+    k->failing = !ready;
+    if (ready) {
+        hx_segment **last = &k->spares;
+        while (*last) last = &(*last)->next;
+        *last = ready;
+        k->spare_count++;
+        k->spare_number++;
+    }
     pthread_cond_broadcast(&k->changed);
+}
+
+static bool wants_spare(const hx_keeper *k)
+{
+    return k->spare_count < k->spare_goal && !k->failing;
 }
 
 static void wait_a_while(hx_keeper *k)
@@ -184,8 +207,7 @@ static void wait_a_while(hx_keeper *k)
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += RETRY_S;
-    while (!k->stop && k->spare != HX_SPARE_WANTED &&
-           pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
+    while (!k->stop && !wants_spare(k) && pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
 }
 
 /* The first job in the queue. A hint that can't be written is done without: the next start reads the segment instead.
@@ -198,9 +220,11 @@ static void do_job(hx_journal *j)
     int error = job->archive ? archive(j, job->segment) : hx_keeper_write_hint(j, job->segment);
     if (error && !job->reported) report(j, job->archive ? "can't archive" : "can't write a hint", job->segment, error);
     job->reported = true;
+    if (job->archive) hx_keeper_count_bytes(j);
     pthread_mutex_lock(&k->mutex);
     if (error && job->archive && !k->stop) {
         wait_a_while(k);
+        if (k->failing && !k->stop) prepare_spare(j);
         return;
     }
     bool give_up = error && job->archive; /* we stop: what comes after it stays, too, for the next start */
@@ -218,13 +242,13 @@ static void *keep(void *journal)
     hx_keeper *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
     for (;;) {
-        if (k->spare == HX_SPARE_WANTED && !k->stop) {
+        if (wants_spare(k) && !k->stop) {
             prepare_spare(j);
         } else if (k->first) {
             do_job(j);
         } else if (k->stop) {
             break;
-        } else if (k->spare == HX_SPARE_FAILED) {
+        } else if (k->failing) {
             wait_a_while(k);
             if (!k->stop) prepare_spare(j);
         } else {
@@ -241,7 +265,7 @@ void hx_keeper_start(hx_journal *j)
     pthread_mutex_init(&k->mutex, NULL);
     pthread_cond_init(&k->changed, NULL);
     k->last = &k->first;
-    k->spare = k->ready ? HX_SPARE_READY : HX_SPARE_WANTED;
+    k->spare_goal = 1;
     if (pthread_create(&k->thread, NULL, keep, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
     k->running = true;
 }
@@ -257,26 +281,54 @@ void hx_keeper_stop(hx_journal *j)
     pthread_join(k->thread, NULL);
     pthread_mutex_destroy(&k->mutex);
     pthread_cond_destroy(&k->changed);
-    if (k->ready) close(k->ready->fd);
-    free(k->ready);
-    k->ready = NULL;
+    for (hx_segment *s; (s = k->spares);) {
+        k->spares = s->next;
+        close(s->fd);
+        free(s);
+    }
     k->running = false;
+}
+
+/* With the mutex held. The end of each is lost when a record doesn't fit there any more. */
+static uint64_t spare_room(const hx_keeper *k)
+{
+    uint64_t room = 0;
+    for (const hx_segment *s = k->spares; s; s = s->next)
+        if (s->size > HX_BARE_BYTES + sizeof(hx_segment_head))
+            room += s->size - HX_BARE_BYTES - sizeof(hx_segment_head);
+    return room;
 }
 
 hx_segment *hx_keeper_take_spare(hx_journal *j)
 {
     hx_keeper *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
-    while (k->spare == HX_SPARE_WANTED) pthread_cond_wait(&k->changed, &k->mutex);
-    hx_segment *ready = k->ready;
-    if (ready) {
-        k->ready = NULL;
-        k->spare = HX_SPARE_WANTED;
-        k->spare_number = ready->number + 1;
+    while (!k->spares && !k->failing) pthread_cond_wait(&k->changed, &k->mutex);
+    hx_segment *next = k->spares;
+    if (next) {
+        k->spares = next->next;
+        next->next = NULL;
+        k->spare_count--;
+        if (k->spare_goal > 1) k->spare_goal--;
         pthread_cond_broadcast(&k->changed);
     }
+    j->spare_room = spare_room(k);
     pthread_mutex_unlock(&k->mutex);
-    return ready;
+    return next;
+}
+
+bool hx_keeper_await_spare(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    unsigned wanted = k->spare_count + 1;
+    if (k->spare_goal < wanted) k->spare_goal = wanted;
+    pthread_cond_broadcast(&k->changed);
+    while (k->spare_count < wanted && !k->failing) pthread_cond_wait(&k->changed, &k->mutex);
+    bool came = k->spare_count >= wanted;
+    j->spare_room = spare_room(k);
+    pthread_mutex_unlock(&k->mutex);
+    return came;
 }
 
 void hx_keeper_check_limits(hx_journal *j)
@@ -290,10 +342,8 @@ bool hx_keeper_has_room(hx_journal *j)
 {
     hx_keeper *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
-    /* Half a segment is for outcomes: before a claim goes in there, it must be known that another segment follows. */
-    while (k->spare == HX_SPARE_WANTED && j->tail.offset > j->active->size / 2)
-        pthread_cond_wait(&k->changed, &k->mutex);
-    bool room = k->spare != HX_SPARE_FAILED;
+    bool room = !k->failing;
+    j->spare_room = spare_room(k);
     pthread_mutex_unlock(&k->mutex);
     return room && !j->over_limits;
 }

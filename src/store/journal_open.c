@@ -35,7 +35,6 @@ static bool open_segments(hx_opening *o)
         if (!s) hx_fatal(HX_EXIT_BUG, "out of memory");
         *s = (hx_segment){.number = n, .fd = fd, .size = (uint64_t)st.st_size};
         atomic_store(&j->segments[n % HX_SEGMENTS_MAX], s);
-        atomic_fetch_add(&j->bytes, s->size);
         if (s->size < sizeof(hx_segment_head)) return hx_open_damaged(o, n, 0, "the file is cut short");
     }
     atomic_store(&j->first_segment, o->dir.first);
@@ -166,7 +165,7 @@ static bool zero_again(hx_opening *o)
     return true;
 }
 
-/* Files in the making are removed, and unused segments but the next one. */
+/* Files in the making are removed. Unused segments are spares: the room that is kept for outcomes outlives a crash. */
 static void tidy(hx_journal *j, const hx_directory *d)
 {
     DIR *dir = hx_dir_list(j);
@@ -177,17 +176,9 @@ static void tidy(hx_journal *j, const hx_directory *d)
     for (uint32_t n = d->last; n > j->active->number; n--) {
         hx_segment *s = hx_journal_segment(j, n);
         atomic_store(&j->segments[n % HX_SEGMENTS_MAX], NULL);
-        if (n == j->active->number + 1) {
-            j->keeper.ready = s;
-            break;
-        }
-        char name[HX_SEGMENT_NAME_BYTES];
-        hx_segment_name(name, n, ".seg");
-        (void)unlinkat(j->dir_fd, name, 0);
-        (void)hx_sync(j, j->dir_fd);
-        atomic_fetch_sub(&j->bytes, s->size);
-        close(s->fd);
-        free(s);
+        s->next = j->keeper.spares;
+        j->keeper.spares = s;
+        j->keeper.spare_count++;
     }
 }
 
@@ -231,9 +222,10 @@ static bool begin(hx_opening *o)
     j->durable = o->tail.sequence;
     j->active = hx_journal_segment(j, o->tail.segment);
     tidy(j, &o->dir);
-    j->keeper.spare_number = j->active->number + 1;
+    j->keeper.spare_number = j->active->number + j->keeper.spare_count + 1;
     if (!j->options.now) hx_clock_raise(j->tail.stamp);
     hx_keeper_check_limits(j);
+    hx_keeper_count_bytes(j);
     hx_keeper_start(j);
     for (uint32_t n = o->dir.first; n < j->active->number; n++)
         if (hx_journal_segment(j, n)->unhinted) hx_keeper_want(j, n, false);
@@ -266,8 +258,6 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     j->dir_fd = j->lock_fd = -1;
     j->options = *options;
     hx_store_options *set = &j->options;
-    if (set->segment_bytes == 0) set->segment_bytes = HX_SEGMENT_BYTES;
-    if (set->free_bytes_floor == 0) set->free_bytes_floor = HX_FREE_BYTES_FLOOR;
     if (set->waiters_per_op_max == 0) set->waiters_per_op_max = HX_STORE_WAITERS_PER_OP_MAX;
     if (set->waiters_max == 0) set->waiters_max = HX_STORE_WAITERS_MAX;
     j->store = (hx_store){.ops = &hx_journal_ops,

@@ -28,6 +28,11 @@ static void close_segment(void *segment)
     free(s);
 }
 
+static uint64_t left_free(const hx_journal *j)
+{
+    return j->options.segment_bytes / 4;
+}
+
 /* False: all done. */
 static bool lapse_leases(hx_journal *j)
 {
@@ -72,7 +77,7 @@ static bool expire_entries(hx_journal *j)
         atomic_fetch_add_explicit(&j->counts.cleaned, 1, memory_order_relaxed);
     }
     if (count > 0) hx_journal_flush(j); /* what was decided in this batch counts */
-    for (unsigned i = 0; i < count && !j->refusing; i++)
+    for (unsigned i = 0; i < count && hx_journal_may_append(j, HX_BARE_BYTES, left_free(j)); i++)
         if (!hx_journal_lapse(j, &buried[i], HX_LIT("lifetime"))) break;
     return !hx_index_at_end(j->index, j->sweep.cursor);
 }
@@ -118,7 +123,8 @@ static bool move_some(hx_journal *j, const hx_segment *s)
         bool record = frame.head.kind == HX_FRAME_RECORD || frame.head.kind == HX_FRAME_MOVED;
         if (record && hx_index_find(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
             (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
-            going = hx_journal_append(j, HX_FRAME_MOVED, &entry, NULL, frame.record_head, &frame.record.answer);
+            going = hx_journal_may_append(j, frame.head.length, left_free(j)) &&
+                    hx_journal_append(j, HX_FRAME_MOVED, &entry, NULL, frame.record_head, &frame.record.answer);
             if (frame.bytes.len > HX_INLINE_BYTES) hx_journal_flush(j); /* the window is about to move on */
             moves++;
         }
@@ -140,7 +146,7 @@ static bool clean_segments(hx_journal *j)
         return true;
     }
     if (s->live_bytes >= s->end / LIVE_SHARE && !mostly_dead(j)) return false;
-    if (j->refusing && j->tail.offset > j->active->size / 2) return false; /* the rest is for outcomes */
+    if (j->refusing && !hx_journal_may_append(j, s->live_bytes, left_free(j))) return false; /* half of it is no help */
     return move_some(j, s);
 }
 

@@ -9,6 +9,7 @@
 #include "store/journal.h"
 
 #include "base/check.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -394,7 +395,8 @@ static void claim(hx_journal *j, hx_store_call *call)
         hx_journal_end_call(call, HX_STORE_EXISTS);
         return;
     }
-    if (j->refusing) {
+    uint64_t length = sizeof(hx_frame_head) + call->own.head.len;
+    if (j->refusing || !hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2)) {
         hx_journal_end_call(call, HX_STORE_FULL);
         return;
     }
@@ -406,7 +408,7 @@ static void claim(hx_journal *j, hx_store_call *call)
     hx_entry_of(&entry, call->record, 0, 0, 0);
     entry.epoch = epoch;
     entry.route = hx_index_route(j->index, call->record->route);
-    if (!make_room_for(j, sizeof(hx_frame_head) + call->own.head.len, &call->op, &s)) {
+    if (!make_room_for(j, length, &call->op, &s)) {
         hx_journal_end_call(call, HX_STORE_FULL);
         return;
     }
@@ -421,13 +423,19 @@ static void claim(hx_journal *j, hx_store_call *call)
     hx_journal_end_call(call, HX_STORE_OK);
 }
 
-/* Writes `record` as what follows on what stands there, and tells the watchers. */
+static uint64_t frame_length(hx_slice head, const hx_answer *kept)
+{
+    return sizeof(hx_frame_head) + head.len + kept->headers.len + kept->body.len;
+}
+
+/* Writes `record` as what follows on what stands there, and tells the watchers. The end of a claim has its room. */
 static bool become(hx_journal *j, standing *s, const hx_record *record, hx_slice head, const hx_answer *kept)
 {
     hx_index_entry entry;
     hx_entry_of(&entry, record, 0, 0, 0);
     entry.route = hx_index_route(j->index, record->route);
-    uint64_t length = sizeof(hx_frame_head) + head.len + kept->headers.len + kept->body.len;
+    uint64_t length = frame_length(head, kept);
+    if (s->state != HX_PROCESSING && !hx_journal_may_append(j, length, 0)) return false;
     if (!make_room_for(j, length, &record->op, s)) return false;
     hx_open *o = open_for(j, s, &record->op);
     o->state = record->state;
@@ -438,16 +446,38 @@ static bool become(hx_journal *j, standing *s, const hx_record *record, hx_slice
     return true;
 }
 
+static const hx_answer nothing;
+
+/* There is no room for the answer any more, but for the rest. */
+static bool become_without_answer(hx_journal *j, standing *s, const hx_record *record)
+{
+    char head[HX_RECORD_HEAD_MAX];
+    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
+    hx_record bare = *record;
+    bare.answer = (hx_answer){.status = record->answer.status};
+    hx_record_encode(&bare, &buf);
+    if (!j->short_of_room)
+        hx_log_say(HX_LOG_ERROR, "the store in %s has no room left for answers: outcomes are kept without them",
+                   j->path);
+    j->short_of_room = true;
+    count(&j->counts.unretained, 1);
+    return become(j, s, &bare, hx_buf_slice(&buf), &nothing);
+}
+
 static void settle(hx_journal *j, hx_store_call *call)
 {
-    static const hx_answer nothing;
     standing s = look(j, &call->op);
     hx_state from = s.epoch == call->epoch ? s.state : HX_ABSENT, to = call->record->state;
     if (from != HX_PROCESSING && !(from == HX_UNKNOWN && to != HX_UNKNOWN)) {
         refuse_stale(j, call);
         return;
     }
-    bool written = become(j, &s, call->record, call->own.head, to == HX_ABSENT ? &nothing : &call->record->answer);
+    const hx_answer *kept = to == HX_ABSENT ? &nothing : &call->record->answer;
+    bool bare = kept->headers.len + kept->body.len == 0, written;
+    if (bare || hx_journal_may_append(j, frame_length(call->own.head, kept), 0))
+        written = become(j, &s, call->record, call->own.head, kept);
+    else
+        written = become_without_answer(j, &s, call->record);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
@@ -497,7 +527,6 @@ static void cancel(hx_journal *j, hx_store_call *call)
 /* Writes a change that no caller brings a record for: the record on disk, in another state. */
 static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reason)
 {
-    static const hx_answer nothing;
     char head[HX_RECORD_HEAD_MAX];
     hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
     record->from_state = record->state;
@@ -663,6 +692,7 @@ void *hx_journal_writer(void *journal)
         wait_for_more(j);
         j->batch.now = j->store.facts.now();
         j->refusing = !hx_keeper_has_room(j);
+        j->short_of_room &= j->refusing;
         unsigned ports = atomic_load_explicit(&j->port_count, memory_order_acquire);
         for (unsigned i = 0; i < ports; i++) {
             hx_port *port = atomic_load_explicit(&j->ports[i], memory_order_relaxed);

@@ -100,7 +100,8 @@ typedef struct hx_store_call {
  * take_over: 0, or the epoch of an unknown record that may be sent again. */
 void hx_store_claim(hx_store *store, hx_store_call *call, hx_record *record, uint64_t take_over);
 /* Ends record->epoch of record->op in record->state: HX_COMPLETED, HX_FAILED, HX_UNKNOWN, or HX_ABSENT to release it
- * (its answer then goes to the watchers and is not kept). */
+ * (its answer then goes to the watchers and is not kept). A claim in flight can always be ended, on a full disk too: if
+ * all else fails its outcome is kept without the answer (answer.retained is false in what others find). */
 void hx_store_settle(hx_store *store, hx_store_call *call, hx_record *record);
 void hx_store_renew(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch, hx_ms lease_until);
 /* Ends when the operation has left processing in `epoch`; `found` is what it became. */
@@ -148,6 +149,7 @@ typedef struct {
     uint64_t commits;
     uint64_t stale_writes; /* refused by G3 */
     uint64_t cleaned;      /* expired and removed since the start */
+    uint64_t unretained;   /* outcomes that were kept without their answers, for lack of room */
 } hx_store_counts;
 
 /* Takes part from now on: before the loop runs, on any thread. */
@@ -162,9 +164,9 @@ void hx_store_close(hx_store **owned);
 
 typedef struct {
     hx_ms (*now)(void);          /* NULL: hx_clock_now. Tests bring their own time */
-    uint64_t bytes_max;          /* store_max; 0: no limit */
-    uint32_t segment_bytes;      /* journal; 0: 64 MiB */
-    uint64_t free_bytes_floor;   /* below it new claims are refused; 0: 256 MiB */
+    uint64_t bytes_max;          /* store_max, over all files, the archive too; 0: no limit */
+    uint32_t segment_bytes;      /* journal; 0: 64 MiB, less where bytes_max or the disk is small */
+    uint64_t free_bytes_floor;   /* below it new claims are refused; 0: 256 MiB, or a sixteenth of a small disk */
     unsigned waiters_per_op_max; /* 0: 1,000 */
     unsigned waiters_max;        /* 0: 10,000 */
 } hx_store_options;

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A full disk, and a store that has reached its limit: new claims are refused, what is in flight ends, what is there is
+ * found, and when there is room again the store goes on by itself. On a small file system of its own, in memory, which
+ * only root can make: others skip those cases. */
+#include "store/harness.h"
+
+#include "base/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#define OK HX_STORE_OK
+#define FULL HX_STORE_FULL
+#define SEGMENT (256u << 10)
+#define DISK_BYTES (8u << 20)
+#define IN_FLIGHT 60u
+
+static char disk[64]; /* where it is mounted; empty: nowhere */
+static const hx_store_options on_disk = {.segment_bytes = SEGMENT};
+
+static void need_disk(void)
+{
+    if (disk[0]) return;
+    print_message("skipped: only root can mount a small file system\n");
+    skip();
+}
+
+/* A mount that nobody else sees, and that goes with this process. */
+static void mount_disk(void)
+{
+    char options[32];
+    (void)snprintf(disk, sizeof disk, "/tmp/hapax-full-XXXXXX");
+    (void)snprintf(options, sizeof options, "size=%u", DISK_BYTES);
+    if (mkdtemp(disk) && unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+        mount("hapax", disk, "tmpfs", 0, options) == 0 && setenv("TMPDIR", disk, 1) == 0)
+        return;
+    (void)rmdir(disk);
+    disk[0] = '\0';
+}
+
+static const char *ballast(void)
+{
+    static char path[128];
+    (void)snprintf(path, sizeof path, "%s/ballast", disk);
+    return path;
+}
+
+/* Takes all the room that is left, but for so many bytes. */
+static void fill_disk(uint64_t left)
+{
+    static const char block[4096];
+    int fd = open(ballast(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    assert_true(fd >= 0);
+    while (write(fd, block, sizeof block) > 0) {}
+    assert_int_equal(errno, ENOSPC);
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    if ((uint64_t)st.st_size > left) assert_int_equal(ftruncate(fd, st.st_size - (off_t)left), 0);
+    close(fd);
+}
+
+static uint64_t bytes_of(const bench *b, const char *suffix)
+{
+    uint64_t bytes = 0;
+    struct stat st;
+    DIR *dir = opendir(b->directory);
+    for (struct dirent *item; (item = readdir(dir));)
+        if (hx_slice_ends(hx_slice_of(item->d_name), hx_slice_of(suffix)) &&
+            fstatat(dirfd(dir), item->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
+            bytes += (uint64_t)st.st_size;
+    closedir(dir);
+    return bytes;
+}
+
+static hx_store_result complete(bench *b, uint64_t number, size_t bytes, hx_ms lifetime)
+{
+    static char body[512 << 10];
+    hx_record r = record_of(number);
+    hx_store_result result = claim(b, &r, 0, NULL);
+    if (result != OK) return result;
+    r.answer = (hx_answer){201, true, HX_LIT("A: b\r\n"), {body, bytes}};
+    r.expires_at = test_now + lifetime;
+    assert_int_equal(settle(b, &r, HX_COMPLETED, NULL), OK);
+    hx_arena_free(&b->arena);
+    return OK;
+}
+
+static uint64_t complete_until_full(bench *b, uint64_t first, size_t bytes, hx_ms lifetime)
+{
+    uint64_t number = first;
+    while (complete(b, number, bytes, lifetime) == OK) number++;
+    return number - first;
+}
+
+/* The keeper looks every second whether there is room. */
+static void wait_until_claims_go(bench *b, uint64_t number)
+{
+    hx_store_result result;
+    hx_record r;
+    do {
+        sweep(b);
+        hx_loop_turn(b->loop, 20);
+        r = record_of(number);
+        result = claim(b, &r, 0, NULL);
+    } while (result == FULL);
+    assert_int_equal(result, OK);
+}
+
+static void what_is_in_flight_ends_on_a_full_disk(void **state)
+{
+    (void)state;
+    need_disk();
+    bench b;
+    hx_record flying[IN_FLIGHT], found;
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, "journal", on_disk);
+    assert_int_equal(complete(&b, 5000, 1000, HX_DAY), OK);
+    for (uint64_t i = 0; i < IN_FLIGHT; i++) {
+        flying[i] = record_of(i);
+        flying[i].lease_until = test_now + HX_DAY;
+        assert_int_equal(claim(&b, &flying[i], 0, NULL), OK);
+    }
+    fill_disk(0);
+    uint64_t more = complete_until_full(&b, 6000, 3000, HX_DAY);
+    hx_record refused = record_of(4000);
+    assert_int_equal(claim(&b, &refused, 0, NULL), FULL);
+    assert_int_equal(peek(&b, op_of(5000), &found), HX_COMPLETED); /* what is there is served */
+    assert_int_equal(claim(&b, &(hx_record){.op = op_of(5000), .state = HX_PROCESSING}, 0, &found), HX_STORE_EXISTS);
+    const hx_state ends[] = {HX_COMPLETED, HX_FAILED, HX_UNKNOWN, HX_ABSENT};
+    for (uint64_t i = 0; i < IN_FLIGHT; i++) {
+        hx_state to = ends[i % 4];
+        flying[i].answer = (hx_answer){200, true, HX_LIT("A: b\r\n"), HX_LIT("it arrived")};
+        flying[i].expires_at = i % 4 < 2 ? test_now + HX_DAY : 0;
+        assert_int_equal(settle(&b, &flying[i], to, NULL), OK);
+        if (i == IN_FLIGHT / 2) sweep(&b);
+    }
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t i = 0; i < IN_FLIGHT; i++) {
+            assert_int_equal(peek(&b, op_of(i), &found), ends[i % 4]);
+            if (i % 4 < 2) assert_true(hx_slice_eq(found.answer.body, HX_LIT("it arrived")));
+        }
+        for (uint64_t i = 0; i < more; i++) assert_int_equal(peek(&b, op_of(6000 + i), NULL), HX_COMPLETED);
+        if (round == 0) bench_restart(&b); /* on the full disk */
+        if (round == 1) {
+            assert_int_equal(unlink(ballast()), 0);
+            wait_until_claims_go(&b, 4000); /* without a restart */
+            bench_restart(&b);
+        }
+    }
+    hx_log_threshold(HX_LOG_INFO);
+    bench_end(&b);
+}
+
+static void answers_that_find_no_room_are_left_out_and_nothing_else(void **state)
+{
+    (void)state;
+    need_disk();
+    bench b;
+    hx_record flying[IN_FLIGHT], found;
+    char *body = calloc(1, 40000);
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, "journal", on_disk);
+    for (uint64_t i = 0; i < IN_FLIGHT; i++) {
+        flying[i] = record_of(i);
+        assert_int_equal(claim(&b, &flying[i], 0, NULL), OK);
+    }
+    fill_disk(0);
+    for (uint64_t i = 0; i < IN_FLIGHT; i++) { /* far more than there is room for */
+        flying[i].answer = (hx_answer){201, true, HX_LIT("A: b\r\n"), {body, 40000}};
+        flying[i].expires_at = test_now + HX_DAY;
+        assert_int_equal(settle(&b, &flying[i], HX_COMPLETED, NULL), OK);
+    }
+    unsigned whole[2] = {0};
+    hx_store_counts counts;
+    hx_store_count(b.store, &counts);
+    for (int round = 0; round < 2; round++, bench_restart(&b)) {
+        for (uint64_t i = 0; i < IN_FLIGHT; i++) {
+            assert_int_equal(peek(&b, op_of(i), &found), HX_COMPLETED);
+            assert_int_equal(found.answer.status, 201);
+            assert_int_equal(found.answer.body.len, found.answer.retained ? 40000 : 0);
+            whole[round] += found.answer.retained;
+        }
+        hx_arena_free(&b.arena);
+    }
+    assert_int_equal(whole[0], whole[1]);
+    assert_true(whole[0] >= SEGMENT / 2 / 41000); /* half a segment is certain */
+    assert_true(counts.unretained > 0);
+    assert_int_equal(counts.unretained, IN_FLIGHT - whole[0]);
+    assert_int_equal(unlink(ballast()), 0);
+    wait_until_claims_go(&b, 4000);
+    hx_log_threshold(HX_LOG_INFO);
+    free(body);
+    bench_end(&b);
+}
+
+static void a_crash_on_a_full_disk_leaves_room_for_the_next_start(void **state)
+{
+    (void)state;
+    need_disk();
+    bench b;
+    hx_record found;
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, "journal", on_disk);
+    bench_close(&b);
+    for (uint64_t start = 0; start < 3; start++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            hx_store_result result = OK;
+            bench_open(&b);
+            for (uint64_t i = 0; i < IN_FLIGHT && result == OK; i++) {
+                hx_record r = record_of(start * IN_FLIGHT + i);
+                result = claim(&b, &r, 0, NULL);
+            }
+            _exit(result == OK || (result == FULL && start > 0) ? 0 : 1);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        fill_disk(0);
+        bench_open(&b);
+        for (uint64_t i = 0; i < IN_FLIGHT; i++) assert_int_equal(peek(&b, op_of(i), &found), HX_UNKNOWN);
+        hx_store_counts counts;
+        hx_store_count(b.store, &counts);
+        assert_int_equal(counts.processing, 0);
+        bench_close(&b);
+    }
+    assert_int_equal(unlink(ballast()), 0);
+    bench_open(&b);
+    wait_until_claims_go(&b, 4000);
+    hx_log_threshold(HX_LOG_INFO);
+    bench_end(&b);
+}
+
+static void below_the_floor_claims_are_refused_until_space_returns(void **state)
+{
+    (void)state;
+    need_disk();
+    bench b;
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, "journal", (hx_store_options){.segment_bytes = SEGMENT, .free_bytes_floor = 1 << 20});
+    assert_int_equal(complete(&b, 1, 100, HX_DAY), OK);
+    hx_record flying = record_of(2), refused = record_of(3);
+    assert_int_equal(claim(&b, &flying, 0, NULL), OK);
+    fill_disk(512 << 10);
+    sweep(&b); /* which looks */
+    assert_int_equal(claim(&b, &refused, 0, NULL), FULL);
+    assert_int_equal(settle(&b, &flying, HX_UNKNOWN, NULL), OK);
+    assert_int_equal(peek(&b, op_of(1), NULL), HX_COMPLETED);
+    assert_int_equal(unlink(ballast()), 0);
+    wait_until_claims_go(&b, 3);
+    hx_log_threshold(HX_LOG_INFO);
+    bench_end(&b);
+}
+
+#define LIMIT (12 * SEGMENT)
+
+static void the_archive_counts_in_the_limit(void **state)
+{
+    (void)state;
+    bench b;
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, "journal", (hx_store_options){.segment_bytes = SEGMENT, .bytes_max = LIMIT});
+    uint64_t number = 0, round = 0;
+    for (bool going = true; going && round < 100; round++) { /* everything expires, and its audit rows stay */
+        uint64_t made = complete_until_full(&b, number, 2000, HX_SECOND);
+        assert_true(bytes_of(&b, "") <= LIMIT);
+        number += made;
+        test_now += HX_MINUTE;
+        going = made > 0;
+        for (int i = 0; i < 30 && going; i++) { /* what can be cleaned is, and archived */
+            sweep(&b);
+            hx_loop_turn(b.loop, 100);
+            hx_record r = record_of(1000000 + round);
+            if (claim(&b, &r, 0, NULL) != OK) continue;
+            assert_int_equal(settle(&b, &r, HX_ABSENT, NULL), OK);
+            break;
+        }
+    }
+    assert_true(round > 2 && round < 100);
+    assert_true(bytes_of(&b, ".audit") > LIMIT / 2);
+    DIR *dir = opendir(b.directory); /* an operator moves the archive away */
+    for (struct dirent *item; (item = readdir(dir));)
+        if (hx_slice_ends(hx_slice_of(item->d_name), HX_LIT(".audit")))
+            assert_int_equal(unlinkat(dirfd(dir), item->d_name, 0), 0);
+    closedir(dir);
+    wait_until_claims_go(&b, 2000000);
+    hx_log_threshold(HX_LOG_INFO);
+    bench_end(&b);
+}
+
+static void a_limit_that_is_too_small_is_refused(void **state)
+{
+    (void)state;
+    char error[HX_STORE_ERROR_BYTES] = "", url[128], path[64];
+    new_directory(path);
+    (void)snprintf(url, sizeof url, "journal:%s", path);
+    hx_store *store = hx_store_open(hx_slice_of(url), &(hx_store_options){.bytes_max = 1 << 20}, error);
+    assert_null(store);
+    assert_non_null(strstr(error, "at least 48 MiB"));
+    remove_directory(path);
+}
+
+int main(void)
+{
+    mount_disk();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_in_flight_ends_on_a_full_disk),
+        cmocka_unit_test(answers_that_find_no_room_are_left_out_and_nothing_else),
+        cmocka_unit_test(a_crash_on_a_full_disk_leaves_room_for_the_next_start),
+        cmocka_unit_test(below_the_floor_claims_are_refused_until_space_returns),
+        cmocka_unit_test(the_archive_counts_in_the_limit),
+        cmocka_unit_test(a_limit_that_is_too_small_is_refused),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (disk[0] && umount2(disk, MNT_DETACH) == 0) (void)rmdir(disk);
+    return failed;
+}
