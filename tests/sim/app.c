@@ -79,7 +79,7 @@ static hx_slice mark_of(const sim_job *job)
 
 static void compose(sim_job *job)
 {
-    bool is_stream = job->status == 200 && sim_chance(by_app(job), world.rates.streams);
+    bool is_stream = job->status / 10 == 20 && job->status != 204 && sim_chance(by_app(job), world.rates.streams);
     char more[128] = "";
     if (job->retry_after) {
         int seconds = sim_chance(by_app(job), 100) ? 120 : (int)sim_choose(by_app(job), 4);
@@ -90,10 +90,10 @@ static void compose(sim_job *job)
                                      job->word ? "Hapax-Outcome: " : "", job->word ? job->word : "",
                                      job->word ? "\r\n" : "",
                                      sim_chance(by_app(job), 200) ? "Set-Cookie: a=b\r\n" : "");
-    job->reply = (sim_reply){.status = job->status,
-                             .lines = lines,
-                             .body = job->status == 204 ? HX_EMPTY : mark_of(job),
-                             .is_stream = is_stream};
+    hx_slice body = job->status == 204 ? HX_EMPTY : mark_of(job);
+    if (job->status == 409 && job->executes && is_route(job, SIM_ROUTE_PROBE))
+        body = hx_arena_printf(&world.arena, "{\"code\":\"duplicate\",%.*s", HX_FMT(hx_slice_from(body, 1)));
+    job->reply = (sim_reply){.status = job->status, .lines = lines, .body = body, .is_stream = is_stream};
 }
 
 /* An application that overrules the table is honest too: it frees only what it did not do. */

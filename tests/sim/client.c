@@ -79,7 +79,7 @@ static void act(void *subject)
     if (client->stream || client->left == 0) return;
     client->left--;
     sim_node *node = &world.nodes[sim_choose(by_client(client), world.node_count)];
-    if (!node->up) {
+    if (!node->up || node->draining) {
         think(client);
         return;
     }
@@ -188,7 +188,9 @@ void sim_clients_verify(void)
         sim_op *op = &world.ops[i];
         if (!op->used || !op->life || !op->life->dispatched) continue;
         client->ask = (sim_ask){.op = op, .proof = op->life->proof, .payload = op->life->payload};
-        ask_now(client, &world.nodes[i % world.node_count]);
+        sim_node *node = &world.nodes[i % world.node_count];
+        while (node->draining && sim_step()) {}
+        ask_now(client, node);
         while (client->stream && sim_step()) sim_clients_check_waiting();
     }
 }

@@ -89,7 +89,8 @@ static void print_title(const char *const *names, unsigned count_of_names, int f
 
 void sim_coverage_print(const sim_coverage *coverage)
 {
-    printf("\nrequests in each step (and calls of the jobs) that met each fault:\n");
+    printf(
+        "\nrequests in each step (and calls of the jobs) that met each fault; a step that never waits meets none:\n");
     print_title(fault_names, SIM_FAULT_COUNT, 10, 13);
     for (unsigned i = 0; i < SIM_ROWS; i++) {
         printf("%-10s", row_names[i]);

@@ -217,6 +217,20 @@ static void renewed(sim_op *op, const hx_store_call *call, sim_fate fate)
     sim_cover_change(SIM_CHANGE_RENEW, fate);
 }
 
+static void forgotten(sim_op *op, const hx_store_call *call)
+{
+    hx_state state = sim_op_state(op);
+    if (state == HX_ABSENT || state == HX_PROCESSING || (call->epoch != 0 && call->epoch != op->epoch)) {
+        expect(call, op, HX_STORE_STALE);
+        return;
+    }
+    expect(call, op, HX_STORE_OK);
+    op->state = HX_ABSENT;
+    op->changed_at = world.boot;
+    op->life->gone_at = world.boot;
+    sim_cover_change(SIM_CHANGE_FORGET, SIM_FATE_OK);
+}
+
 static void swept(void)
 {
     for (size_t i = 0; i < SIM_OPS_MAX; i++) {
@@ -229,6 +243,7 @@ static void swept(void)
         SIM_TRACE("%s: the lease is over: unknown", sim_op_name(op));
     }
     sim_model_check_all();
+    sim_store_check_watches(NULL);
 }
 
 void sim_model_effect(const hx_store_call *call, sim_fate fate)
@@ -243,9 +258,11 @@ void sim_model_effect(const hx_store_call *call, sim_fate fate)
     case HX_STORE_CLAIM: claimed(op, call, fate); break;
     case HX_STORE_SETTLE: settled(op, call, fate); break;
     case HX_STORE_RENEW: renewed(op, call, fate); break;
+    case HX_STORE_FORGET: forgotten(op, call); break;
     default: break;
     }
     sim_model_check(op);
+    sim_store_check_watches(op);
 }
 
 void sim_model_check(sim_op *op)

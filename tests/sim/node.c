@@ -55,7 +55,7 @@ void sim_node_crash(sim_node *node)
     SIM_TRACE("node %u crashes, with %u requests", node->index, sim_node_requests(node));
     sim_cover_requests(node, SIM_FAULT_NODE_CRASH);
     sim_store_crash(node);
-    node->up = false;
+    node->up = node->draining = false;
     sim_upstream_crash(node);
     sim_server_crash(node);
     stop_machine(node);
@@ -76,6 +76,7 @@ static void sweep_stopped(void *context)
 
 void sim_node_drain(sim_node *node)
 {
+    node->draining = true;
     node->sweep_stopped = false;
     for (unsigned i = 0; i < world.worker_count; i++) hx_worker_drain(&node->workers[i], drained);
     hx_sweep_stop(&node->sweep, sweep_stopped, node);
@@ -90,7 +91,7 @@ bool sim_node_drained(const sim_node *node)
 
 void sim_node_stop(sim_node *node)
 {
-    node->up = false;
+    node->up = node->draining = false;
     stop_machine(node);
 }
 

@@ -127,11 +127,15 @@ static bool matches(const sim_life *life, const sim_told *told)
 
 static void check_settled(const sim_told *told)
 {
+    bool is_replay = hx_slice_eq(sim_line(told->lines, "Idempotency-Status"), HX_LIT("replayed"));
+    if (is_replay && sim_line(told->lines, "Set-Cookie").len > 0)
+        sim_fail(own_answer, "the cookie of the first client of %s is given to another", sim_op_name(told->op));
     bool is_error = sim_line(told->lines, "Error-Code").len > 0;
     bool any = false;
     for (const sim_life *life = told->op->life; life; life = life->earlier) {
         if (!life->has_outcome || life->gone_at < told->asked_at) continue;
         any = true;
+        if (is_replay && sim_policy(told->op)->on_duplicate == HX_DUPLICATE_NOOP && told->status == 200) return;
         if (is_error) {
             if (has_code(told, "CONFLICT.idempotency.response_not_retained") && life->retained) continue;
             return;
@@ -173,12 +177,15 @@ static void check_expected(const sim_told *told)
     const sim_op *op = told->op;
     const sim_life *life = op->life;
     if (op->changed_at >= told->asked_at || !life) return;
+    bool is_known = life->dispatched; /* who asked first, and for what */
     bool excused = !world.calm && (has_code(told, "DEPENDENCY.") || has_code(told, "TRANSIENT."));
     if (excused) return;
     hx_slice as = sim_line(told->lines, "Idempotency-Status");
     hx_state state = sim_op_state(op);
-    bool own_proof = !life->dispatched || life->proof == told->proof;
-    bool same_payload = !life->dispatched || life->payload == told->payload;
+    bool own_proof = !is_known || life->proof == told->proof;
+    bool same_payload = !is_known || life->payload == told->payload;
+    if (!is_known && (has_code(told, "AUTH.replay_not_authorized") || has_code(told, "CONFLICT.idempotency.payload_")))
+        return;
     if (state == HX_COMPLETED || state == HX_FAILED) {
         bool right = own_proof && same_payload ? hx_slice_eq(as, HX_LIT("replayed"))
                      : own_proof               ? has_code(told, "CONFLICT.idempotency.payload_mismatch")
@@ -188,8 +195,8 @@ static void check_expected(const sim_told *told)
                      hx_state_name(state), told->status, HX_FMT(as), HX_FMT(sim_line(told->lines, "Error-Code")));
     } else if (state == HX_UNKNOWN && !sim_may_repeat(op) && op->route != SIM_ROUTE_PROBE) {
         bool right = has_code(told, "CONFLICT.idempotency.outcome_unknown") ||
-                     ((!own_proof || !life->dispatched) && has_code(told, "AUTH.replay_not_authorized")) ||
-                     ((!same_payload || !life->dispatched) && has_code(told, "CONFLICT.idempotency.payload_mismatch"));
+                     (!own_proof && has_code(told, "AUTH.replay_not_authorized")) ||
+                     (!same_payload && has_code(told, "CONFLICT.idempotency.payload_mismatch"));
         if (!right)
             sim_fail(stays_unknown, "%s is unknown, but was answered with %u %.*s", sim_op_name(op), told->status,
                      HX_FMT(sim_line(told->lines, "Error-Code")));

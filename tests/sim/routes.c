@@ -40,6 +40,9 @@ static void choose_times(hx_policy *policy)
     if (sim_chance(SIM_BY_WORLD, 300)) policy->tombstone = sim_span(SIM_BY_WORLD, HX_SECOND, 10 * HX_MINUTE);
     if (sim_chance(SIM_BY_WORLD, 400)) policy->wait = sim_span(SIM_BY_WORLD, HX_SECOND, 10 * HX_SECOND);
     if (sim_chance(SIM_BY_WORLD, 400)) policy->grace = sim_span(SIM_BY_WORLD, HX_SECOND, 60 * HX_SECOND);
+    if (sim_chance(SIM_BY_WORLD, 150))
+        policy->on_duplicate = sim_choose(SIM_BY_WORLD, 2) ? HX_DUPLICATE_NOOP : HX_DUPLICATE_REJECT;
+    if (sim_chance(SIM_BY_WORLD, 200)) policy->retry = hx_retry_policy_of_class(HX_CLASS_BACKGROUND);
     if (sim_chance(SIM_BY_WORLD, 500)) policy->upstream_timeout = sim_span(SIM_BY_WORLD, 2 * HX_SECOND, 60 * HX_SECOND);
 }
 
@@ -59,6 +62,8 @@ void sim_routes_make(void)
     }
     world.routes[SIM_ROUTE_ATOMIC].guarantee = HX_GUARANTEE_ATOMIC;
     world.routes[SIM_ROUTE_IDEMPOTENT].guarantee = HX_GUARANTEE_IDEMPOTENT;
+    world.routes[SIM_ROUTE_NONE].outcome_rules[0] = (hx_outcome_rule){.status = 501, .word = HX_WORD_RELEASE};
+    world.routes[SIM_ROUTE_NONE].outcome_rule_count = 1;
     hx_policy *probe = &world.routes[SIM_ROUTE_PROBE];
     probe->on_unknown = HX_ON_UNKNOWN_PROBE;
     probe->probe = (hx_probe){.method = HX_LIT("GET"),
@@ -68,5 +73,8 @@ void sim_routes_make(void)
                               .answer_status = 201,
                               .answer_body = HX_LIT("/data/0"),
                               .settle = SIM_SETTLE};
+    probe->provider_duplicate = (hx_provider_duplicate){.status = 409,
+                                                        .pointer = HX_LIT("/code"),
+                                                        .value = HX_LIT("duplicate")};
     world.policies = (hx_policy_set){.routes = world.routes, .count = SIM_ROUTE_DEFAULT, .defaults = defaults};
 }

@@ -126,6 +126,28 @@ static void crash_node(void)
     sim_after(sim_span(SIM_BY_TROUBLES, 0, 20 * HX_SECOND), restart_node, node);
 }
 
+/* A node that has drained is started again, as an upgrade does it. */
+static void look_whether_drained(void *subject)
+{
+    sim_node *node = subject;
+    if (!node->draining) return; /* it crashed meanwhile */
+    if (!sim_node_drained(node)) {
+        sim_after(100, look_whether_drained, node);
+        return;
+    }
+    sim_node_stop(node);
+    sim_node_start(node);
+}
+
+static void drain_node(void)
+{
+    sim_node *node = &world.nodes[sim_choose(SIM_BY_TROUBLES, world.node_count)];
+    if (!node->up || node->draining) return;
+    SIM_TRACE("node %u drains, with %u requests", node->index, sim_node_requests(node));
+    sim_node_drain(node);
+    sim_after(100, look_whether_drained, node);
+}
+
 /* What befalls the world as a whole, now and then. */
 struct troubles {
     unsigned kinds, left;
@@ -137,7 +159,7 @@ static void trouble(void *subject)
     unsigned kinds = troubles->kinds;
     if (world.calm || troubles->left == 0) return;
     troubles->left--;
-    switch (sim_choose(SIM_BY_TROUBLES, 7)) {
+    switch (sim_choose(SIM_BY_TROUBLES, 9)) {
     case 0: break;
     case 1:
         if (kinds & 1) crash_node();
@@ -156,8 +178,14 @@ static void trouble(void *subject)
     case 5:
         if (kinds & 16) world.store.full_until = world.boot + sim_span(SIM_BY_TROUBLES, 100, 10 * HX_SECOND);
         break;
-    default:
+    case 6:
         if (kinds & 32) jump();
+        break;
+    case 7:
+        if (kinds & 64) sim_operator_acts();
+        break;
+    default:
+        if (kinds & 128) drain_node();
         break;
     }
     sim_after(sim_span(SIM_BY_TROUBLES, 20, 40 * HX_SECOND), trouble, subject);
@@ -188,13 +216,14 @@ static void set_up(void)
         sim_node_start(&world.nodes[i]);
     }
     sim_clients_begin();
-    troubles = (struct troubles){.kinds = sim_choose(SIM_BY_WORLD, 64), .left = sim_choose(SIM_BY_TROUBLES, 40)};
+    troubles = (struct troubles){.kinds = sim_choose(SIM_BY_WORLD, 256), .left = sim_choose(SIM_BY_TROUBLES, 40)};
     sim_after(sim_span(SIM_BY_TROUBLES, 20, 20 * HX_SECOND), trouble, &troubles);
 }
 
 static void step_or_fail(void)
 {
     if (!sim_step()) sim_fail("every client that stays gets an answer", "nothing happens any more");
+    sim_server_check_waiting();
     if (world.events > SIM_EVENTS_MAX) sim_fail("every run ends", "%u events have happened", world.events);
     sim_clients_check_waiting();
 }
@@ -230,7 +259,10 @@ static void calm_down(void)
 
 static void stop_everything(void)
 {
-    for (unsigned i = 0; i < world.node_count; i++) sim_node_drain(&world.nodes[i]);
+    for (unsigned i = 0; i < world.node_count; i++) {
+        while (world.nodes[i].draining) step_or_fail();
+        sim_node_drain(&world.nodes[i]);
+    }
     hx_ms bound = world.boot + CALM_BOUND;
     for (unsigned i = 0; i < world.node_count; i++) {
         while (!sim_node_drained(&world.nodes[i])) {

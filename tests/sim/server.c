@@ -6,8 +6,6 @@
 #include "base/check.h"
 #include "gateway/request.h"
 
-#include <stdlib.h>
-
 struct hx_server {
     hx_loop *loop;
     sim_node *node;
@@ -25,6 +23,7 @@ typedef struct {
     hx_link link;
     hx_slice body;
     size_t body_sent;
+    hx_ms waits_since; /* in the step of that name */
     bool reading, whole, paused, piece_on_the_way;
 } sim_stream;
 
@@ -36,15 +35,15 @@ static unsigned by_client(const sim_stream *s)
 hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx_server_handler *handler, void *app)
 {
     (void)limits;
-    hx_server *server = calloc(1, sizeof *server);
-    if (!server) hx_fatal(HX_EXIT_BUG, "out of memory");
+    /* Of the run: events may still come for it after its node is gone. */
+    hx_server *server = hx_arena_zalloc(&world.arena, sizeof *server);
     *server = (hx_server){.loop = loop, .handler = handler, .app = app};
     return server;
 }
 
 void hx_server_free(hx_server **owned)
 {
-    free(*owned);
+    (*owned)->drained = NULL;
     *owned = NULL;
 }
 
@@ -108,6 +107,7 @@ void sim_server_ask(hx_server *server, sim_client *client, const sim_ask *ask)
 {
     sim_stream *s = hx_arena_zalloc(&world.arena, sizeof *s);
     s->server = server;
+    s->waits_since = world.boot;
     s->client = client;
     s->client_index = sim_client_index(client);
     s->stream.loop = server->loop;
@@ -289,6 +289,21 @@ const hx_request *sim_request_around(const void *memory)
         if (r && (const char *)memory >= (const char *)r && (const char *)memory < (const char *)(r + 1)) return r;
     }
     return NULL;
+}
+
+/* A duplicate waits for as long as its route says, and no longer than the store may stall in telling it. */
+void sim_server_check_waiting(void)
+{
+    HX_EACH(link, &world.streams)
+    {
+        sim_stream *s = HX_OWNER(link, sim_stream, link);
+        const hx_request *r = s->stream.user;
+        if (!r) continue;
+        if (r->step != HX_STEP_wait) s->waits_since = world.boot;
+        if (world.boot - s->waits_since > r->policy->wait + SIM_STALL_MAX + 10 * HX_SECOND)
+            sim_fail("no waiter is forgotten", "client %u waits for the first request for %lld s", s->client_index,
+                     (long long)((world.boot - s->waits_since) / HX_SECOND));
+    }
 }
 
 void sim_server_crash(sim_node *node)

@@ -99,7 +99,7 @@ static void inner_done(hx_store_call *inner)
     c->watching = false;
     if (inner->verb != HX_STORE_WATCH) sim_model_effect(inner, c->fate);
     /* A stall may outlast the lease: whoever made the call must not rely on what it once knew. */
-    hx_ms back = c->fate == SIM_FATE_STALL ? sim_span(by_store(c), HX_SECOND, 90 * HX_SECOND) : travel(c);
+    hx_ms back = c->fate == SIM_FATE_STALL ? sim_span(by_store(c), HX_SECOND, SIM_STALL_MAX) : travel(c);
     sim_after(back, deliver, c);
 }
 
@@ -182,7 +182,7 @@ static void sim_submit(hx_store *store, hx_store_call *call)
     choose_fate(c);
     c->effect_at = world.boot + travel(c);
     if (c->fate == SIM_FATE_STALL && sim_chance(by_store(c), 500)) { /* on its way there, rather than on its way back */
-        c->effect_at += sim_span(by_store(c), HX_SECOND, 90 * HX_SECOND);
+        c->effect_at += sim_span(by_store(c), HX_SECOND, SIM_STALL_MAX);
         c->fate = SIM_FATE_OK;
     }
     HX_EACH(link, &world.store.calls)
@@ -298,6 +298,20 @@ void sim_store_orphans(void)
             sim_run_tasks(world.store_loop);
         }
         hx_arena_free(&o.arena);
+    }
+}
+
+void sim_store_check_watches(const sim_op *op)
+{
+    HX_EACH(link, &world.store.calls)
+    {
+        const sim_call *c = HX_OWNER(link, sim_call, link);
+        if (!c->watching) continue;
+        const sim_op *watched = sim_op_of(&c->inner.op);
+        if (op && watched != op) continue;
+        if (watched->state != HX_PROCESSING || watched->epoch != c->inner.epoch)
+            sim_fail("no waiter is forgotten", "%s is %s by now, and a watch of its epoch %llu has not ended",
+                     sim_op_name(watched), hx_state_name(watched->state), (unsigned long long)c->inner.epoch);
     }
 }
 

@@ -26,6 +26,7 @@ struct sim_wire {
     bool paused;
     bool held; /* something would come, but for the pause */
     bool body_given;
+    bool is_stream; /* an answer that takes its time */
     hx_slice body;
     hx_upstream_error error; /* how the answer ends, if not whole */
     bool cut;
@@ -236,7 +237,7 @@ static void give_body(void *subject)
     wire->held = wire->paused;
     if (wire->held) return;
     wire->body_given = true;
-    sim_after(sim_span(by_app(wire), 0, 50), give_end, wire);
+    sim_after(sim_span(by_app(wire), 0, wire->is_stream ? 20 * HX_SECOND : 50), give_end, wire);
     hx_slice piece = wire->cut ? hx_slice_first(wire->body, wire->body.len / 2) : wire->body;
     if (piece.len > 0) wire->exchange->events->body(wire->exchange, piece);
 }
@@ -260,7 +261,8 @@ static void give_head(sim_wire *wire, const sim_reply *reply)
     }
     wire->state = ANSWERING;
     wire->body = reply->body;
-    sim_after(sim_span(by_app(wire), 0, 50), give_body, wire);
+    wire->is_stream = reply->is_stream;
+    sim_after(sim_span(by_app(wire), 0, reply->is_stream ? 20 * HX_SECOND : 50), give_body, wire);
     exchange->events->head(exchange, head);
 }
 

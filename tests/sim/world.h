@@ -27,6 +27,7 @@
 #define SIM_ROUTES 5u
 _Static_assert(SIM_OPS_MAX == SIM_ROUTES * SIM_PRINCIPALS * SIM_KEYS_MAX, "each operation has its list of choices");
 #define SIM_SETTLE (30 * HX_SECOND)       /* the longest that the application works on what can be probed */
+#define SIM_STALL_MAX (90 * HX_SECOND)    /* of a call to the store */
 #define SIM_EVENTS_MAX 20000u             /* a run that has more is going round in circles */
 #define SIM_ANSWER_BOUND (15 * HX_MINUTE) /* in which whoever stays must have an answer */
 
@@ -113,6 +114,7 @@ struct sim_node {
     unsigned index;
     unsigned starts; /* how often it was started: what belongs to an earlier start is dead */
     bool up;
+    bool draining;
     bool sweep_stopped;
     hx_loop *loops[SIM_WORKERS_MAX];
     hx_worker workers[SIM_WORKERS_MAX];
@@ -201,12 +203,16 @@ bool sim_node_drained(const sim_node *node);
 void sim_node_stop(sim_node *node); /* after it has drained */
 unsigned sim_node_requests(const sim_node *node);
 
+/* operator.c */
+void sim_operator_acts(void);
+
 /* store.c */
 void sim_store_open(sim_node *node);
 void sim_store_crash(sim_node *node);
 void sim_store_orphans(void); /* an exclusive store was opened: what was under way is unknown (G9) */
 bool sim_store_idle(void);
 void sim_store_reset(void);
+void sim_store_check_watches(const sim_op *op); /* NULL: of all */
 
 /* server.c */
 typedef struct {
@@ -219,6 +225,7 @@ typedef struct {
 void sim_server_ask(hx_server *server, sim_client *client, const sim_ask *ask);
 void sim_server_leave(void *stream);
 void sim_server_crash(sim_node *node);
+void sim_server_check_waiting(void);
 /* The request that holds this memory, or NULL. */
 const struct hx_request *sim_request_around(const void *memory);
 
