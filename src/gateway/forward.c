@@ -107,15 +107,16 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
 }
 
 /* Of the request that a probe asks on behalf of: what describes its body, and its conditions. */
-static bool is_of_the_body(hx_field_id id)
+static bool is_of_the_body(const hx_field *field)
 {
-    switch (id) {
+    switch (field->id) {
     case HX_FIELD_CONTENT_TYPE:
     case HX_FIELD_CONTENT_ENCODING:
     case HX_FIELD_IF_MATCH:
     case HX_FIELD_IF_NONE_MATCH:
     case HX_FIELD_IF_UNMODIFIED_SINCE:
     case HX_FIELD_IDEMPOTENCY_KEY: return true;
+    case HX_FIELD_OTHER: return hx_slice_eq_nocase(field->name, HX_LIT("if-modified-since"));
     default: return false;
     }
 }
@@ -132,7 +133,7 @@ void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf
     for (size_t i = 0; i < fields->count; i++) {
         const hx_field *field = &fields->items[i];
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field)) continue;
-        if (is_withheld_when_keyed(field->id) || is_of_the_body(field->id)) continue;
+        if (is_withheld_when_keyed(field->id) || is_of_the_body(field)) continue;
         hx_field_write(out, field->name, field->value);
     }
     put_forwarded(r, out);

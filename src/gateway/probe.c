@@ -89,6 +89,7 @@ static hx_progress ask(hx_request *r)
                                 .repeatable = true,
                                 .pooled_idle_max = INT64_MAX};
     r->probe_state = HX_PROBE_ASKING;
+    r->probed_at = hx_loop_now(r->worker->loop);
     r->probe_status = 0;
     r->exchange_state = HX_EXCHANGE_OPEN;
     r->exchange_cancelled = false;
@@ -152,13 +153,13 @@ static hx_progress end_of_own(hx_request *r, finding found, hx_slice result)
     return hx_request_go(r, HX_STEP_settle);
 }
 
-/* The application may still be at work on what it was sent. The record became unknown after its last byte was sent:
- * what can't be sent whole in time is cut off first. */
+/* When it was asked, the application may still have been at work on what it was sent. The record became unknown after
+ * its last byte was sent: what can't be sent whole in time is cut off first. */
 static bool may_be_at_work(const hx_request *r)
 {
     /* Of a span that began before our own start nobody knows how long it was: the wall clock may have been set. */
     hx_ms since = r->found.changed_at > r->worker->started_at ? r->found.changed_at : r->worker->started_at;
-    return hx_loop_now(r->worker->loop) - since < probe_of(r)->settle;
+    return r->probed_at - since < probe_of(r)->settle;
 }
 
 static hx_progress record(hx_request *r, hx_state state, hx_slice reason, hx_answer answer)

@@ -131,6 +131,7 @@ typedef struct hx_request {
 
     /* probe */
     enum { HX_PROBE_NONE, HX_PROBE_ASKING, HX_PROBE_SETTLING, HX_PROBE_DONE } probe_state;
+    hx_ms probed_at;
     uint16_t probe_status;
     hx_slice probe_type;
     hx_slice probe_reason; /* of the outcome that it found */

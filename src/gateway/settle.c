@@ -67,6 +67,7 @@ static void fill_record(hx_request *r)
     record->state = state_after(r->verdict.outcome);
     record->changed_at = hx_loop_now(r->worker->loop);
     bool ends = record->state == HX_COMPLETED || record->state == HX_FAILED;
+    HX_CHECK(!ends || r->answer_judged);
     record->expires_at = ends ? record->changed_at + r->policy->lifetime : 0;
     record->tombstone_until = ends && r->policy->tombstone > 0 ? record->expires_at + r->policy->tombstone : 0;
     record->lease_until = 0;
@@ -195,6 +196,9 @@ hx_progress hx_step_settle(hx_request *r)
         r->settling = true;
         r->settle_tries = 0;
         r->settle_since = hx_loop_now(r->worker->loop);
+        /* An answer that was let go for the sake of another attempt can't be replayed as it was. */
+        bool is_outcome = r->verdict.outcome == HX_OUTCOME_COMPLETED || r->verdict.outcome == HX_OUTCOME_FAILED;
+        if (is_outcome && !r->answer_judged) r->verdict.outcome = HX_OUTCOME_UNKNOWN;
         if (!r->answer_judged || is_answer_withheld(r)) choose_error(r);
         fill_record(r);
     }
