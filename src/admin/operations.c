@@ -109,7 +109,7 @@ hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_
     if (act->kind == HX_ACT_FORGET) return HX_ADMIN_PROBLEM_COUNT;
     if (found->state != HX_UNKNOWN) return HX_ADMIN_SETTLED;
     /* The store says unknown of what it can't read back; an answer under a record without its request fits nobody. */
-    if (found->created_at == 0 && act->to != HX_ABSENT) return HX_ADMIN_UNREADABLE;
+    if (found->created_at == 0) return HX_ADMIN_UNREADABLE;
     return HX_ADMIN_PROBLEM_COUNT;
 }
 

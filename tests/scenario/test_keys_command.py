@@ -16,8 +16,8 @@ import threading
 
 import pytest
 
-from harness import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, HANG_S, Connection, SlowDisk, basic, binary,
-                     drop_after_effect, eventually, fresh_key, in_turn, numbered, request_bytes)
+from harness import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, HANG_S, Connection, SlowDisk, answer, basic, binary,
+                     drop_after_effect, eventually, fresh_key, hours_ahead, in_turn, numbered, request_bytes)
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 REFUND = {"charge_id": "ch_1", "amount": 1000}
@@ -151,6 +151,44 @@ def test_forgotten_operation_runs_again(gateway, keys, key, upstream):
     assert upstream.effects("/refunds") == 2
     changes = [(row["from_state"], row["state"], row["reason"]) for row in history(keys, gateway, identity)]
     assert ("completed", "absent", ME + "a test in production") in changes, changes
+
+
+def test_tombstone_is_listed_and_forgotten(start_gateway, keys, upstream, key):
+    gateway = start_gateway("""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            lifetime: 2h
+            tombstone: 30d
+        """)
+    lose(gateway, upstream, key)
+    assert keys(gateway, "resolve", key, "--completed", "--why", "seen").code == 0
+    gateway.restart("drain", env=hours_ahead(3))
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, "CONFLICT.idempotency.expired")
+    assert [operation["state"] for operation in listed(keys, gateway)] == ["expired"]
+    assert listed(keys, gateway, "--state", "completed,unknown,failed") == []
+    refused = keys(gateway, "resolve", key, "--release", "--why", "again")
+    assert refused.code == EXIT_CONFIG and "expired" in refused.stderr, refused
+    assert keys(gateway, "forget", key, "--why", "it is meant to happen again").code == 0
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
+    assert upstream.effects("/refunds") == 2
+
+
+def test_record_that_can_not_be_read_is_forgotten(gateway, keys, upstream, key):
+    upstream.on("/refunds", in_turn(answer(201, b"the first answer"), numbered))
+    gateway.post("/refunds", key=key, json=REFUND)
+    identity = listed(keys, gateway)[0]["id"]
+    log = next(path for path in sorted(gateway.store.glob("*.seg")) if b"the first answer" in path.read_bytes())
+    at = log.read_bytes().index(b"the first answer")
+    with open(log, "r+b") as segment:  # while the daemon runs: the disk gives other bytes than were written
+        segment.seek(at - 100)
+        segment.write(b"\xff" * 150)
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+    for outcome in ("--completed", "--release"):
+        refused = keys(gateway, "resolve", identity, outcome, "--why", "seen")
+        assert refused.code == EXIT_CONFIG and "can't be read" in refused.stderr and "forget" in refused.stderr, refused
+    assert keys(gateway, "forget", identity, "--why", "not seen").code == 0
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
 
 
 def test_who_and_why_stay_in_the_history_over_a_crash(gateway, keys, unknown, upstream):
