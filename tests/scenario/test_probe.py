@@ -231,6 +231,20 @@ def test_not_found_after_the_application_hung_up_frees_too(start_gateway, upstre
 
 
 @pytest.mark.parametrize("behaviour", [
+    NOTHING, answer(404, "no such refund", effect=False), answer(200, {"data": [None]}, JSON, effect=False),
+    answer(200, {}, JSON, effect=False),
+], ids=["an empty list", "404", "null", "no such member"])
+def test_every_plain_no_is_not_found(start_gateway, upstream, key, behaviour):
+    gateway = start_gateway(probing(settle="1ms"), store="memory:")
+    upstream.on("GET /refunds", behaviour)
+    upstream.on("POST /refunds", in_turn(answer_raw(b"", effect=False), numbered))
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+    assert eventually(lambda: free(gateway, key), "the operation being free").idempotency == "stored"
+    assert len(posts(upstream)) == 2
+    assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("behaviour", [
     answer(500, "broken", effect=False), answer(503, "busy", [("Retry-After", "0")], effect=False),
     answer(401, "who are you", effect=False), answer(429, "later", effect=False),
     answer(301, "", [("Location", "/elsewhere")], effect=False),
@@ -254,6 +268,59 @@ def test_probe_that_says_nothing_leaves_it_unknown(start_gateway, upstream, key,
     Refunds(upstream).by_key[key] = {"id": "rf_1"}
     assert gateway.post("/refunds", key=key, json=REFUND).json()["id"] == "rf_1"
     assert len(posts(upstream)) == 1
+    assert upstream.effects("/refunds") == 1
+
+
+def test_finding_too_large_to_keep_leaves_it_unknown(start_gateway, upstream, key):
+    gateway = start_gateway(probing(settle="1ms", extra="answer_max: 4KiB"), store="memory:")
+    upstream.on("POST /refunds", drop_after_effect())
+    upstream.on("GET /refunds", answer(200, {"data": [{"id": "rf_1", "note": "x" * 5000}]}, JSON, effect=False))
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+    assert len(posts(upstream)) == 1
+    assert upstream.effects("/refunds") == 1
+
+
+def test_client_that_has_no_time_for_a_probe_is_told_so(start_gateway, upstream, key):
+    gateway = start_gateway(probing(upstream_timeout="30s"))
+    Refunds(upstream, close)
+    gateway.post("/refunds", key=key, json=REFUND)
+    with upstream.hold("/refunds") as held:
+        hasty = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        held.wait_arrived()
+        assert hasty.status in (409, 504)
+    assert eventually(lambda: free(gateway, key), "a patient one being told").json()["id"] == "rf_1"
+    assert len(posts(upstream)) == 1
+    assert upstream.effects("/refunds") == 1
+
+
+def test_idempotent_route_is_sent_again_and_not_probed(start_gateway, upstream, key):
+    gateway = start_gateway(probing(extra="guarantee: idempotent"), store="memory:")
+    upstream.on("POST /refunds", in_turn(*[drop_after_effect()] * 4, answer(201, "done", effect=False)))
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+    assert gateway.post("/refunds", key=key, json=REFUND).body == b"done"
+    assert probes(upstream) == []
+    assert len(posts(upstream)) == 5
+
+
+def test_probe_by_head_adopts_a_bare_status(start_gateway, upstream, key):
+    gateway = start_gateway("""
+        routes:
+          - match: POST /refunds
+            on_unknown: probe
+            probe:
+              request: "HEAD /refunds/by-key/{key}"
+              found: {status: 200}
+              answer: {status: 204}
+              settle: 1h
+        """, store="memory:")
+    upstream.on("POST /refunds", drop_after_effect())
+    upstream.on(f"HEAD /refunds/by-key/{key}", answer(200, "never sent", effect=False))
+    gateway.post("/refunds", key=key, json=REFUND)
+    for _ in range(2):
+        found = gateway.post("/refunds", key=key, json=REFUND)
+        assert (found.status, found.body) == (204, b"")
+    assert len(upstream.received(f"/refunds/by-key/{key}")) == 1
     assert upstream.effects("/refunds") == 1
 
 
@@ -298,6 +365,21 @@ def test_probe_carries_the_asking_requests_credentials(start_gateway, upstream, 
     assert probe.header("Cookie") == "session=17"
     assert probe.header("Idempotency-Key") is None
     assert probe.body == b""
+    assert upstream.effects("/refunds") == 1
+
+
+def test_probe_asks_for_the_whole_and_unconditionally(start_gateway, upstream, key):
+    """What the request said of itself and of its body is not said of the question."""
+    gateway = start_gateway(probing(), store="memory:")
+    Refunds(upstream, close)
+    own = {"If-Match": '"v1"', "If-None-Match": '"v2"',
+           "If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT", "Range": "bytes=0-1", "If-Range": '"v1"',
+           "Content-Encoding": "x-none", "X-Request-Timeout": "30s", "Hapax-Attempt": "7"}
+    assert gateway.post("/refunds", key=key, json=REFUND, headers=own).idempotency == "unknown"
+    assert gateway.post("/refunds", key=key, json=REFUND, headers=own).status == 201
+    probe = probes(upstream)[0]
+    sent = {name for name in [*own, "Content-Type", "Content-Length", "Transfer-Encoding"] if probe.all(name)}
+    assert sent <= {"X-Request-Timeout"}
     assert upstream.effects("/refunds") == 1
 
 

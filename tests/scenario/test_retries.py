@@ -157,7 +157,8 @@ def test_refused_connection_is_tried_again_and_then_released(start_gateway, star
     application = start_upstream(listening=False)
     gateway = start_gateway(quick_retries(), upstream=application)
     first = gateway.post("/refunds", key=key, json=REFUND)
-    first.refuses(502, "DEPENDENCY.unavailable")
+    problem = first.refuses(502, "DEPENDENCY.unavailable")
+    assert f"{ATTEMPTS} attempts" in problem["detail"]
     assert first.idempotency == "released"
     assert gateway.wait_events("request")[0]["attempt"] == ATTEMPTS
 
@@ -297,6 +298,32 @@ def test_large_request_is_sent_whole_on_every_attempt(gateway, upstream, key):
     body = bytes(range(256)) * 3000  # larger than what is kept in memory
     assert gateway.post("/refunds", key=key, body=body).status == 201
     assert [request.body == body for request in upstream.received("/refunds")] == [True] * 3
+    assert upstream.effects("/refunds") == 1
+
+
+def test_answer_too_large_to_keep_does_not_end_the_retries(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries(answer_max="4KiB"), store="memory:")
+    busy = answer(429, b"x" * 200_000, effect=False)
+    upstream.on("/refunds", in_turn(busy, busy, numbered))
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
+    assert len(upstream.received("/refunds")) == 3
+
+    upstream.on("/charges", busy)
+    refused = gateway.post("/charges", key=key, json=REFUND)
+    assert (refused.status, refused.idempotency, refused.body) == (429, "released", b"x" * 200_000)
+    assert len(upstream.received("/charges")) == ATTEMPTS
+    assert upstream.effects() == 1
+
+
+def test_lease_is_kept_between_two_attempts(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries(lease="1s", retry="{base: 1500ms, jitter: none}"))
+    upstream.on("/refunds", in_turn(NOT_EXECUTED[429], numbered))
+    first = gateway.post_later("/refunds", key=key, json=REFUND)
+    gateway.wait_events("trying again")
+    second = gateway.post("/refunds", key=key, json=REFUND)
+    assert (first.status, first.idempotency) == (201, "stored")
+    assert (second.body, second.idempotency) == (first.body, "replayed")
+    assert len({request.header("Hapax-Operation") for request in upstream.received("/refunds")}) == 1
     assert upstream.effects("/refunds") == 1
 
 

@@ -41,7 +41,7 @@ class Later:
 
 
 def test_every_form_is_obeyed_and_never_early(start_gateway, upstream, key):
-    gateway = start_gateway(quick_retries())
+    gateway = start_gateway(quick_retries(retry="{base: 1ms, cap: 1ms, jitter: none}"))
     forms = ["seconds", *DATES]
     services = [upstream.on(f"/{number}", Later(form)) for number, form in enumerate(forms)]
     pendings = [gateway.post_later(f"/{number}", key=key, json=REFUND) for number in range(len(forms))]
@@ -53,7 +53,7 @@ def test_every_form_is_obeyed_and_never_early(start_gateway, upstream, key):
 
 
 def test_503_that_says_when_is_obeyed_too(start_gateway, upstream, key):
-    gateway = start_gateway(quick_retries())
+    gateway = start_gateway(quick_retries(retry="{base: 1ms, cap: 1ms, jitter: none}"))
     upstream.on("/refunds", in_turn(answer(503, "busy", [("Retry-After", "1")], effect=False), numbered))
     assert gateway.post("/refunds", key=key, json=REFUND).status == 201
     first, second = upstream.received("/refunds")

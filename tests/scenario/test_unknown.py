@@ -59,6 +59,8 @@ def test_unknown_is_sent_again_by_the_next_request_with_a_new_epoch(once, upstre
 
     before, after = epochs(upstream)
     assert after > before
+    assert [request.header("Hapax-Attempt") for request in upstream.received("/refunds")] == ["1", "2"]
+    assert once.counts()["unknown_sent_again"] == 1
     assert upstream.effects("/refunds") == 1
 
 
