@@ -93,7 +93,12 @@ static void compose(sim_job *job)
     hx_slice body = job->status == 204 ? HX_EMPTY : mark_of(job);
     if (job->status == 409 && job->executes && is_route(job, SIM_ROUTE_PROBE))
         body = hx_arena_printf(&world.arena, "{\"code\":\"duplicate\",%.*s", HX_FMT(hx_slice_from(body, 1)));
-    job->reply = (sim_reply){.status = job->status, .lines = lines, .body = body, .is_stream = is_stream};
+    job->reply = (sim_reply){.status = job->status,
+                             .lines = lines,
+                             .body = body,
+                             .is_stream = is_stream,
+                             .retry_after = job->retry_after,
+                             .word = job->word};
 }
 
 /* An application that overrules the table is honest too: it frees only what it did not do. */
@@ -187,7 +192,14 @@ static void look_at_earlier(sim_job *job)
         job->status = 409;
         job->retry_after = false;
         job->word = NULL;
+    } else {
+        return;
     }
+    /* What stands before the application may not even let it see that. */
+    static const unsigned refusals[] = {429, 408, 401, 503};
+    if (!sim_chance(by_app(job), world.rates.error_answers / 2)) return;
+    job->status = refusals[sim_choose(by_app(job), 4)];
+    job->retry_after = job->status == 503;
 }
 
 static void answer_probe(void *subject)

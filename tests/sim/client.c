@@ -119,10 +119,12 @@ void sim_client_cut(sim_client *client)
     settle_down(client);
 }
 
-static void tell_oracle(const sim_client *client, bool has_body)
+static void tell_oracle(const sim_client *client, bool has_body, bool is_first_byte)
 {
     if (client->ask.unkeyed) return;
     sim_told told = {.op = client->ask.op,
+                     .client = client->index,
+                     .patience = is_first_byte ? client->ask.patience : 0,
                      .proof = client->ask.proof,
                      .payload = client->ask.payload,
                      .asked_at = client->asked_at,
@@ -143,7 +145,7 @@ void sim_client_answer(sim_client *client, unsigned status, hx_slice lines, hx_s
     sim_mix(status);
     sim_mix(sim_hash(lines));
     sim_mix(sim_hash(body));
-    tell_oracle(client, true);
+    tell_oracle(client, true, true);
     settle_down(client);
 }
 
@@ -153,7 +155,7 @@ void sim_client_begin(sim_client *client, unsigned status, hx_slice lines)
     client->lines = hx_arena_copy(&world.arena, lines);
     client->in_pieces = true;
     SIM_TRACE("client %u begins to get %u %.*s", client->index, status, HX_FMT(sim_line(lines, "Idempotency-Status")));
-    tell_oracle(client, false);
+    tell_oracle(client, false, true);
 }
 
 void sim_client_piece(sim_client *client, hx_slice piece)
@@ -167,7 +169,7 @@ void sim_client_end(sim_client *client)
     HX_CHECK(client->in_pieces);
     SIM_TRACE("client %u has it all", client->index);
     sim_mix(sim_hash(hx_buf_slice(&client->body)));
-    tell_oracle(client, true);
+    tell_oracle(client, true, false);
     settle_down(client);
 }
 

@@ -192,6 +192,7 @@ static void settled(sim_op *op, const hx_store_call *call, sim_fate fate)
     op->tombstone_until = record->tombstone_until;
     if (to == HX_COMPLETED || to == HX_FAILED) {
         op->life->has_outcome = true;
+        op->life->expires_at = record->expires_at;
         keep_answer(op->life, &record->answer);
     } else if (to == HX_ABSENT) {
         op->life->released = true;
@@ -213,6 +214,8 @@ static void renewed(sim_op *op, const hx_store_call *call, sim_fate fate)
         return;
     }
     expect(call, op, HX_STORE_OK);
+    if (call->lease_until < op->lease_until)
+        sim_fail(STORE_PROMISE, "a renewal shortens the lease of %s", sim_op_name(op));
     op->lease_until = call->lease_until;
     sim_cover_change(SIM_CHANGE_RENEW, fate);
 }
@@ -236,6 +239,7 @@ static void swept(void)
     for (size_t i = 0; i < SIM_OPS_MAX; i++) {
         sim_op *op = &world.ops[i];
         if (!op->used || op->state != HX_PROCESSING || op->lease_until == 0 || sim_now() < op->lease_until) continue;
+        sim_oracle_lapse(op);
         op->state = HX_UNKNOWN;
         op->changed_at = world.boot;
         op->last_unknown_at = world.boot;

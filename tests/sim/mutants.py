@@ -56,7 +56,8 @@ def compile_command(build, file, source, target):
 
 
 def link_command(build, target, instead):
-    listed = subprocess.run(["ninja", "-C", build, "-t", "commands", TARGET], capture_output=True, text=True, check=True)
+    listing = ["ninja", "-C", build, "-t", "commands", TARGET]
+    listed = subprocess.run(listing, capture_output=True, text=True, check=True)
     words = shlex.split(listed.stdout.strip().split("\n")[-1])
     words[words.index("-o") + 1] = target
     first_library = next(i for i, word in enumerate(words) if word.endswith(".a"))

@@ -12,6 +12,13 @@ static const char same_answer[] = "all answers for an operation are the same";
 static const char own_answer[] = "nobody sees another's answer";
 static const char not_forgotten[] = "nothing acknowledged is forgotten";
 static const char stays_unknown[] = "unknown is never folded into anything else";
+static const char by_class[] = "attempts are made as the route's class has them";
+static const char as_written[] = "an answer means what the contract says";
+static const char is_finished[] = "what was sent is finished";
+static const char is_renewed[] = "a lease is renewed while its exchange lives";
+static const char own_lifetime[] = "an outcome lives as long as its route says";
+static const char patience_counts[] = "a client's own time-out ends its waiting";
+static const char says_what[] = "an answer says what it is";
 static const char release_is_proof[] = "only what provably did not happen is freed";
 
 hx_slice sim_line(hx_slice lines, const char *name)
@@ -41,7 +48,34 @@ uint64_t sim_lines_hash(hx_slice lines)
     return hash;
 }
 
-void sim_oracle_dispatch(const sim_request *request)
+/* Attempts are numbered, bounded by the route, and never early. */
+static void check_attempt(sim_op *op, const sim_request *request, const hx_exchange *exchange)
+{
+    sim_life *life = request->life;
+    const hx_retry_policy *retry = &sim_policy(op)->retry;
+    bool is_new = life->attempt.epoch != request->epoch;
+    if (request->attempt == 0 || (!is_new && request->attempt <= life->attempt.number))
+        sim_fail(by_class, "attempt %u of %s follows attempt %u", request->attempt, sim_op_name(op),
+                 life->attempt.number);
+    if (!is_new && world.boot < life->attempt.not_before)
+        sim_fail(by_class, "%s is sent again %lld ms before Retry-After said", sim_op_name(op),
+                 (long long)(life->attempt.not_before - world.boot));
+    unsigned of_epoch = is_new ? 1 : life->attempt.of_epoch + 1;
+    if (of_epoch > retry->attempts)
+        sim_fail(by_class, "%s is sent for the %u. time; its class has %u", sim_op_name(op), of_epoch, retry->attempts);
+    /* Whoever took over can't know how far the one before came. */
+    bool after_silence = life->attempt.after_silence || request->epoch != life->first_epoch;
+    if (!is_new && life->attempt.means != HX_ABSENT) after_silence = true;
+    life->attempt.client = sim_client_around(exchange);
+    life->attempt.epoch = request->epoch;
+    life->attempt.number = request->attempt;
+    life->attempt.of_epoch = of_epoch;
+    life->attempt.not_before = 0;
+    life->attempt.means = HX_PROCESSING;
+    life->attempt.after_silence = after_silence;
+}
+
+void sim_oracle_dispatch(const sim_request *request, const hx_exchange *exchange)
 {
     sim_op *op = request->op;
     sim_life *life = request->life;
@@ -57,10 +91,86 @@ void sim_oracle_dispatch(const sim_request *request)
         if (sim_app_is_working(op, life))
             sim_fail(at_most_once, "%s is sent again, though the application is at work on it", sim_op_name(op));
     }
+    if (request->epoch >= life->attempt.epoch) check_attempt(op, request, exchange);
     if (life->dispatched) return;
     life->dispatched = true;
     life->proof = request->proof;
     life->payload = request->payload;
+}
+
+static hx_state of_word(const char *word, unsigned status)
+{
+    if (!word) return HX_PROCESSING;
+    if (strcmp(word, "store") == 0) return status < 400 ? HX_COMPLETED : HX_FAILED;
+    if (strcmp(word, "unknown") == 0) return HX_UNKNOWN;
+    return strcmp(word, "release") == 0 && status >= 300 ? HX_ABSENT : HX_PROCESSING;
+}
+
+/* Contract §5, as it is written there. */
+static hx_state meaning_of(const sim_op *op, const sim_reply *reply)
+{
+    unsigned status = reply->status;
+    bool is_atomic = op->route == SIM_ROUTE_ATOMIC;
+    hx_state said = of_word(reply->word, status);
+    if (said != HX_PROCESSING) return said;
+    if (op->route == SIM_ROUTE_NONE && status == 501) return HX_ABSENT; /* the route's own rule */
+    if (status / 100 == 2 || (status >= 301 && status <= 303)) return HX_COMPLETED;
+    if (status / 100 == 3 || status == 401 || status == 403) return HX_ABSENT;
+    if (status == 408 || status == 421 || status == 425 || status == 429) return HX_ABSENT;
+    if (status == 503) return reply->retry_after || is_atomic ? HX_ABSENT : HX_UNKNOWN;
+    if (status == 502 || status == 504) return HX_UNKNOWN;
+    return status == 500 && is_atomic ? HX_ABSENT : HX_FAILED;
+}
+
+void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool any_byte_sent)
+{
+    sim_life *life = request->life;
+    if (life->attempt.epoch != request->epoch || life->attempt.number != request->attempt) return;
+    hx_state means = reply ? meaning_of(request->op, reply) : any_byte_sent ? HX_UNKNOWN : HX_ABSENT;
+    /* What can be probed is settled by what the probe finds. */
+    if (reply && request->op->route == SIM_ROUTE_PROBE && (reply->status == 409 || reply->status == 412))
+        means = HX_PROCESSING;
+    life->attempt.means = means;
+    if (reply && reply->retry_after) {
+        uint64_t seconds = 0;
+        (void)!hx_slice_to_u64(sim_line(reply->lines, "Retry-After"), &seconds);
+        life->attempt.not_before = world.boot + (hx_ms)seconds * HX_SECOND;
+    }
+}
+
+void sim_oracle_settle(const sim_op *op, const hx_record *record)
+{
+    const sim_life *life = sim_life_of(op, record->epoch);
+    bool ends = record->state == HX_COMPLETED || record->state == HX_FAILED;
+    const hx_policy *policy = sim_policy(op);
+    hx_ms tombstone = policy->tombstone > 0 ? record->expires_at + policy->tombstone : 0;
+    if (ends && (record->expires_at != record->changed_at + policy->lifetime || record->tombstone_until != tombstone))
+        sim_fail(own_lifetime, "%s does not live as long as its route says", sim_op_name(op));
+    if (ends && (record->state == HX_COMPLETED) != (record->answer.status < 400))
+        sim_fail(as_written, "%s is %s with %u", sim_op_name(op), hx_state_name(record->state), record->answer.status);
+    if (record->changed_at != sim_now()) return; /* tried once more: what has come since is not in it */
+    bool is_told = life->attempt.epoch == record->epoch && life->attempt.means != HX_PROCESSING;
+    if (!is_told || life->attempt.after_silence || op->route == SIM_ROUTE_PROBE) return;
+    if (life->attempt.means != record->state)
+        sim_fail(as_written, "%s must become %s by how its attempt ended, and becomes %s", sim_op_name(op),
+                 hx_state_name(life->attempt.means), hx_state_name(record->state));
+}
+
+void sim_oracle_cancel(const sim_request *request, hx_ms sent_at)
+{
+    const hx_policy *policy = sim_policy(request->op);
+    hx_ms waited = world.boot - sent_at, least = policy->upstream_timeout;
+    /* What may be sent again is not waited for any longer; a store that fails may have ended it, too. */
+    if (!sim_may_repeat(request->op) && !world.store.has_failed) least += policy->grace;
+    if (waited + 100 < least)
+        sim_fail(is_finished, "the exchange for %s is called off %lld ms after it was sent, not %lld",
+                 sim_op_name(request->op), (long long)waited, (long long)least);
+}
+
+void sim_oracle_lapse(const sim_op *op)
+{
+    if (!world.store.has_failed && sim_server_holds(op))
+        sim_fail(is_renewed, "the lease of %s lapses while a node is at work on it", sim_op_name(op));
 }
 
 void sim_oracle_effect(sim_op *op, sim_life *life)
@@ -152,9 +262,13 @@ static void check_settled(const sim_told *told)
 static void check_released(const sim_told *told)
 {
     for (const sim_life *life = told->op->life; life; life = life->earlier) {
-        if (!life->released || life->gone_at < told->asked_at) continue;
-        if (life->status == told->status && life->body_hash == sim_hash(told->body)) return;
-        if (life->status == told->status && !life->retained) return;
+        bool is_it = life->released && life->gone_at >= told->asked_at && life->status == told->status &&
+                     (!life->retained || life->body_hash == sim_hash(told->body));
+        if (!is_it) continue;
+        bool is_personal = told->status == 401 || told->status == 403;
+        if (is_personal && life->attempt.client != told->client)
+            sim_fail(own_answer, "%s: %u speaks of another request's credential", sim_op_name(told->op), told->status);
+        return;
     }
     sim_fail(durable_first, "%s is answered with %u as released, but was not released with that", sim_op_name(told->op),
              told->status);
@@ -169,6 +283,35 @@ static void check_unknown(const sim_told *told)
     bool not_recorded = told->status == 503 && has_code(told, "DEPENDENCY.unavailable");
     was = was || (not_recorded && (op->state == HX_PROCESSING || op->changed_at >= told->asked_at));
     if (!was) sim_fail(durable_first, "%s is called unknown, but is %s", sim_op_name(op), hx_state_name(op->state));
+}
+
+/* The header lines that go with each kind of answer. */
+static void check_lines(const sim_told *told, hx_slice as)
+{
+    bool is_error = sim_line(told->lines, "Error-Code").len > 0;
+    bool wants_time = has_code(told, "CONFLICT.idempotency.in_flight") ||
+                      has_code(told, "CONFLICT.idempotency.outcome_unknown") || told->status == 503;
+    if (is_error && wants_time && sim_line(told->lines, "Retry-After").len == 0)
+        sim_fail(says_what, "%s: %u without Retry-After", sim_op_name(told->op), told->status);
+    bool is_kept = hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("replayed"));
+    if (!is_kept || is_error || sim_policy(told->op)->on_duplicate == HX_DUPLICATE_NOOP) return;
+    bool is_replay = hx_slice_eq(as, HX_LIT("replayed"));
+    if (is_replay != (sim_line(told->lines, "Idempotent-Replayed").len > 0))
+        sim_fail(says_what, "%s: Idempotent-Replayed is missing, or not true", sim_op_name(told->op));
+    for (const sim_life *life = told->op->life; life; life = life->earlier) {
+        char text[HX_RFC3339_BYTES];
+        if (hx_slice_eq(hx_rfc3339(life->expires_at, text), sim_line(told->lines, "Idempotency-Expires"))) return;
+    }
+    sim_fail(says_what, "%s: Idempotency-Expires is not when it expires", sim_op_name(told->op));
+}
+
+static void check_patience(const sim_told *told)
+{
+    if (told->patience == 0 || world.store.has_failed) return;
+    hx_ms waited = world.boot - told->asked_at;
+    if (waited > told->patience + 6 * HX_SECOND)
+        sim_fail(patience_counts, "client %u had %lld ms for %s and was answered after %lld", told->client,
+                 (long long)told->patience, sim_op_name(told->op), (long long)waited);
 }
 
 /* When nothing changed from the question to the answer, there is one right answer. */
@@ -193,6 +336,15 @@ static void check_expected(const sim_told *told)
         if (!right)
             sim_fail(not_forgotten, "%s is %s, but was answered with %u %.*s %.*s", sim_op_name(op),
                      hx_state_name(state), told->status, HX_FMT(as), HX_FMT(sim_line(told->lines, "Error-Code")));
+    } else if (state == HX_EXPIRED) {
+        if (!has_code(told, "CONFLICT.idempotency.expired"))
+            sim_fail(not_forgotten, "%s has expired, but was answered with %u", sim_op_name(op), told->status);
+    } else if (state == HX_PROCESSING) {
+        bool right = has_code(told, "CONFLICT.idempotency.in_flight") || has_code(told, "AUTH.replay_not_authorized") ||
+                     has_code(told, "CONFLICT.idempotency.payload_mismatch");
+        if (!right)
+            sim_fail(durable_first, "%s is under way, but was answered with %u %.*s", sim_op_name(op), told->status,
+                     HX_FMT(sim_line(told->lines, "Error-Code")));
     } else if (state == HX_UNKNOWN && !sim_may_repeat(op) && op->route != SIM_ROUTE_PROBE) {
         bool right = has_code(told, "CONFLICT.idempotency.outcome_unknown") ||
                      (!own_proof && has_code(told, "AUTH.replay_not_authorized")) ||
@@ -218,4 +370,6 @@ void sim_oracle_told(const sim_told *told)
         sim_fail(durable_first, "%s is answered with %u by the application, and nothing was recorded",
                  sim_op_name(told->op), told->status);
     check_expected(told);
+    check_lines(told, as);
+    check_patience(told);
 }

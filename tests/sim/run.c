@@ -153,6 +153,14 @@ struct troubles {
     unsigned kinds, left;
 };
 
+static void trouble_store(unsigned kind)
+{
+    world.store.has_failed = true;
+    if (kind == 4) world.store.slow_until = world.boot + sim_span(SIM_BY_TROUBLES, HX_SECOND, 30 * HX_SECOND);
+    if (kind == 8) world.store.failing_until = world.boot + sim_span(SIM_BY_TROUBLES, 100, 90 * HX_SECOND);
+    if (kind == 16) world.store.full_until = world.boot + sim_span(SIM_BY_TROUBLES, 100, 10 * HX_SECOND);
+}
+
 static void trouble(void *subject)
 {
     struct troubles *troubles = subject;
@@ -170,13 +178,13 @@ static void trouble(void *subject)
         }
         break;
     case 3:
-        if (kinds & 4) world.store.slow_until = world.boot + sim_span(SIM_BY_TROUBLES, HX_SECOND, 30 * HX_SECOND);
+        if (kinds & 4) trouble_store(4);
         break;
     case 4:
-        if (kinds & 8) world.store.failing_until = world.boot + sim_span(SIM_BY_TROUBLES, 100, 90 * HX_SECOND);
+        if (kinds & 8) trouble_store(8);
         break;
     case 5:
-        if (kinds & 16) world.store.full_until = world.boot + sim_span(SIM_BY_TROUBLES, 100, 10 * HX_SECOND);
+        if (kinds & 16) trouble_store(16);
         break;
     case 6:
         if (kinds & 32) jump();

@@ -6,6 +6,8 @@
 #include "base/check.h"
 #include "gateway/request.h"
 
+#include <limits.h>
+
 struct hx_server {
     hx_loop *loop;
     sim_node *node;
@@ -280,15 +282,38 @@ void sim_cover_requests(const sim_node *node, sim_fault fault)
     }
 }
 
-const hx_request *sim_request_around(const void *memory)
+static const sim_stream *stream_around(const void *memory)
 {
     HX_EACH(link, &world.streams)
     {
         const sim_stream *s = HX_OWNER(link, sim_stream, link);
         const hx_request *r = s->stream.user;
-        if (r && (const char *)memory >= (const char *)r && (const char *)memory < (const char *)(r + 1)) return r;
+        if (r && (const char *)memory >= (const char *)r && (const char *)memory < (const char *)(r + 1)) return s;
     }
     return NULL;
+}
+
+const hx_request *sim_request_around(const void *memory)
+{
+    const sim_stream *s = stream_around(memory);
+    return s ? s->stream.user : NULL;
+}
+
+unsigned sim_client_around(const void *memory)
+{
+    const sim_stream *s = stream_around(memory);
+    return s ? s->client_index : UINT_MAX;
+}
+
+bool sim_server_holds(const sim_op *op)
+{
+    HX_EACH(link, &world.streams)
+    {
+        const sim_stream *s = HX_OWNER(link, sim_stream, link);
+        const hx_request *r = s->stream.user;
+        if (r && r->claimed && !r->settled && !r->settling && r->record.epoch == op->epoch) return true;
+    }
+    return false;
 }
 
 /* A duplicate waits for as long as its route says, and no longer than the store may stall in telling it. */
@@ -300,7 +325,8 @@ void sim_server_check_waiting(void)
         const hx_request *r = s->stream.user;
         if (!r) continue;
         if (r->step != HX_STEP_wait) s->waits_since = world.boot;
-        if (world.boot - s->waits_since > r->policy->wait + SIM_STALL_MAX + 10 * HX_SECOND)
+        hx_ms slack = world.store.has_failed ? SIM_STALL_MAX + 10 * HX_SECOND : HX_SECOND;
+        if (world.boot - s->waits_since > r->policy->wait + slack)
             sim_fail("no waiter is forgotten", "client %u waits for the first request for %lld s", s->client_index,
                      (long long)((world.boot - s->waits_since) / HX_SECOND));
     }

@@ -161,6 +161,7 @@ static void choose_fate(sim_call *c)
                                                      [SIM_FATE_DONE] = SIM_FAULT_STORE_DONE,
                                                      [SIM_FATE_STALL] = SIM_FAULT_STORE_STALL};
     if (c->fate == SIM_FATE_OK && !c->is_full) return;
+    world.store.has_failed = true;
     sim_fault fault = c->is_full ? SIM_FAULT_STORE_FULL : faults[c->fate];
     SIM_TRACE("store: node %u's %s will meet: %s", c->node->index, verb_name(c->inner.verb), sim_fault_name(fault));
     sim_cover_call(c->outer, fault);
@@ -179,6 +180,7 @@ static void sim_submit(hx_store *store, hx_store_call *call)
         c->record = copy_record(call->record, &c->arena);
         c->inner.record = &c->record;
     }
+    if (call->verb == HX_STORE_SETTLE) sim_oracle_settle(sim_op_of(&call->op), call->record);
     choose_fate(c);
     c->effect_at = world.boot + travel(c);
     if (c->fate == SIM_FATE_STALL && sim_chance(by_store(c), 500)) { /* on its way there, rather than on its way back */

@@ -27,7 +27,9 @@ struct sim_wire {
     bool held; /* something would come, but for the pause */
     bool body_given;
     bool is_stream; /* an answer that takes its time */
+    const sim_reply *reply;
     hx_slice body;
+    hx_ms sent_at;
     hx_upstream_error error; /* how the answer ends, if not whole */
     bool cut;
 };
@@ -94,6 +96,7 @@ void sim_wire_fail(sim_wire *wire, hx_upstream_error error)
 {
     if (!wire->exchange || wire->cancelled) return;
     hx_exchange *exchange = take_exchange(wire);
+    if (wire->request.life) sim_oracle_attempt(&wire->request, NULL, exchange->bytes_sent > 0);
     SIM_TRACE("upstream: the exchange fails after %llu bytes: %s", (unsigned long long)exchange->bytes_sent,
               hx_upstream_error_text(error));
     exchange->events->failed(exchange, error);
@@ -146,7 +149,10 @@ static sim_request read_request(const hx_exchange *exchange)
     }
     request.op = sim_op_at(route, principal, number_after(sim_line(head, "Idempotency-Key"), "key-"));
     request.payload = number_after(exchange->body.len > 0 ? exchange->body : head, "\"payload\": ");
-    request.attempt = number_after(sim_line(head, "Hapax-Attempt"), "");
+    uint64_t attempt;
+    if (!hx_slice_to_u64(sim_line(head, "Hapax-Attempt"), &attempt))
+        sim_fail("what is sent is what was asked", "Hapax-Attempt: %.*s", HX_FMT(sim_line(head, "Hapax-Attempt")));
+    request.attempt = (unsigned)attempt;
     read_epoch(&request, operation);
     return request;
 }
@@ -155,6 +161,7 @@ static void deliver_all(sim_wire *wire)
 {
     wire->exchange->bytes_sent = wire->exchange->head.len + wire->exchange->body.len;
     wire->state = SENT;
+    wire->sent_at = world.boot;
     wire->job = sim_app_receive(&wire->request, wire);
 }
 
@@ -197,7 +204,7 @@ void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
     SIM_TRACE("upstream: %s for %s, epoch %llu, attempt %u", request->is_probe ? "a probe" : "a request",
               request->op ? sim_op_name(request->op) : "nothing keyed", (unsigned long long)request->epoch,
               request->attempt);
-    if (request->op && !request->is_probe) sim_oracle_dispatch(request);
+    if (request->op && !request->is_probe) sim_oracle_dispatch(request, exchange);
     if (sim_chance(by_app(wire), world.rates.refused / 4))
         sim_after(5 * HX_SECOND, connect_timed_out, wire);
     else
@@ -227,6 +234,7 @@ static void give_end(void *subject)
         return;
     }
     hx_exchange *exchange = take_exchange(wire);
+    if (wire->request.life && !wire->is_stream) sim_oracle_attempt(&wire->request, wire->reply, true);
     exchange->events->end(exchange);
 }
 
@@ -260,9 +268,11 @@ static void give_head(sim_wire *wire, const sim_reply *reply)
         HX_CHECK(fits);
     }
     wire->state = ANSWERING;
+    wire->reply = reply;
     wire->body = reply->body;
     wire->is_stream = reply->is_stream;
     sim_after(sim_span(by_app(wire), 0, reply->is_stream ? 20 * HX_SECOND : 50), give_body, wire);
+    if (reply->is_stream && wire->request.life) sim_oracle_attempt(&wire->request, reply, true);
     exchange->events->head(exchange, head);
 }
 
@@ -333,6 +343,7 @@ void hx_exchange_cancel(hx_exchange *exchange)
     sim_wire *wire = exchange->own.connection;
     HX_CHECK(wire->exchange == exchange && !wire->cancelled);
     wire->cancelled = true;
+    if (wire->request.life && wire->state == SENT) sim_oracle_cancel(&wire->request, wire->sent_at);
     hang_up(wire);
     sim_after(0, cancelled, wire);
 }

@@ -77,6 +77,16 @@ typedef struct sim_life {
     struct sim_job *effect; /* what the application remembers of it */
     bool dispatched;
     unsigned proof, payload; /* of who was dispatched first */
+    struct {
+        unsigned client; /* who asked for it; UINT_MAX: a dead node's */
+        uint64_t epoch;
+        unsigned number;    /* Hapax-Attempt */
+        unsigned of_epoch;  /* how many there were under this epoch */
+        hx_ms not_before;   /* an answer asked for patience */
+        hx_state means;     /* what §5 makes of how it ended; HX_PROCESSING: it hasn't */
+        bool after_silence; /* one before it may have happened */
+    } attempt;              /* the newest */
+    hx_ms expires_at;
     hx_ms began_at;
     hx_ms gone_at; /* INT64_MAX while it stands */
     bool has_outcome;
@@ -161,7 +171,8 @@ typedef struct {
     struct {
         hx_ms slow_until, failing_until, full_until;
         uint64_t sequence;
-        hx_link calls; /* under way */
+        bool has_failed; /* or been slow, in this run */
+        hx_link calls;   /* under way */
     } store;
     struct {
         bool up;
@@ -228,6 +239,9 @@ void sim_server_crash(sim_node *node);
 void sim_server_check_waiting(void);
 /* The request that holds this memory, or NULL. */
 const struct hx_request *sim_request_around(const void *memory);
+unsigned sim_client_around(const void *memory); /* whose that is, or UINT_MAX */
+/* Whether a node is at work on this claim. */
+bool sim_server_holds(const sim_op *op);
 
 /* upstream.c: what the application's side calls */
 typedef struct sim_wire sim_wire;
@@ -236,6 +250,8 @@ typedef struct {
     hx_slice lines; /* "Name: value\r\n" */
     hx_slice body;
     bool is_stream;
+    bool retry_after;
+    const char *word; /* Hapax-Outcome; NULL: none */
 } sim_reply;
 
 void sim_wire_answer(sim_wire *wire, const sim_reply *reply);
@@ -292,13 +308,19 @@ const char *sim_op_name(const sim_op *op);
 unsigned sim_op_index(const sim_op *op);
 
 /* oracle.c: the promises */
-void sim_oracle_dispatch(const sim_request *request);
+void sim_oracle_dispatch(const sim_request *request, const hx_exchange *exchange);
+/* An attempt has ended: with an answer, or (NULL) without one. */
+void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool any_byte_sent);
+void sim_oracle_cancel(const sim_request *request, hx_ms sent_at);
+/* A node has decided what became of an operation, and writes it. */
+void sim_oracle_settle(const sim_op *op, const hx_record *record);
+void sim_oracle_lapse(const sim_op *op);
 void sim_oracle_effect(sim_op *op, sim_life *life);
 void sim_oracle_release(sim_op *op, sim_life *life, hx_state from);
 typedef struct {
     sim_op *op;
-    unsigned proof, payload;
-    hx_ms asked_at;
+    unsigned client, proof, payload;
+    hx_ms asked_at, patience;
     unsigned status;
     hx_slice lines;
     hx_slice body;
