@@ -164,6 +164,53 @@ static void what_is_in_flight_ends_on_a_full_disk(void **state)
     bench_end(&b);
 }
 
+#define BURST 3000u
+
+static void a_burst_of_claims_leaves_room_for_all_their_ends(void **state)
+{
+    (void)state;
+    need_disk();
+    bench b;
+    static waited calls[BURST];
+    static hx_record records[BURST];
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, "journal", on_disk);
+    fill_disk(SEGMENT);
+    for (uint64_t i = 0; i < BURST; i++) { /* in one batch: nobody looks at the disk meanwhile */
+        records[i] = record_of(i);
+        wait_start(&b, &calls[i]);
+        hx_store_claim(b.store, &calls[i].call, &records[i], 0);
+    }
+    uint64_t taken = 0;
+    for (uint64_t i = 0; i < BURST; i++) {
+        wait_for(&b, &calls[i]);
+        assert_true(calls[i].call.result == OK || calls[i].call.result == FULL);
+        taken += calls[i].call.result == OK;
+    }
+    assert_true(taken > 20 && taken < BURST);
+    static char reason[HX_RECORD_TEXT_MAX], body[20000];
+    hx_record found;
+    uint64_t ended = 0, whole = 0;
+    memset(reason, 'r', sizeof reason); /* as large as the end of a claim can be */
+    for (uint64_t i = 0; i < BURST; i++) {
+        if (calls[i].call.result != OK) continue;
+        records[i].reason = records[i].correlation = records[i].result = (hx_slice){reason, sizeof reason};
+        records[i].answer = (hx_answer){201, true, HX_EMPTY, {body, ended < 12 ? sizeof body : 0}};
+        records[i].expires_at = test_now + HX_DAY;
+        assert_int_equal(settle(&b, &records[i], HX_COMPLETED, NULL), OK);
+        assert_int_equal(peek(&b, records[i].op, &found), HX_COMPLETED);
+        whole += found.answer.body.len > 0;
+        ended++;
+    }
+    assert_true(whole >= SEGMENT / 2 / (sizeof body + 2048)); /* half a segment is certain for answers */
+    assert_int_equal(unlink(ballast()), 0);
+    bench_restart(&b);
+    for (uint64_t i = 0; i < BURST; i++)
+        assert_int_equal(peek(&b, op_of(i), NULL), calls[i].call.result == OK ? HX_COMPLETED : HX_ABSENT);
+    hx_log_threshold(HX_LOG_INFO);
+    bench_end(&b);
+}
+
 static void answers_that_find_no_room_are_left_out_and_nothing_else(void **state)
 {
     (void)state;
@@ -319,6 +366,7 @@ int main(void)
     mount_disk();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_in_flight_ends_on_a_full_disk),
+        cmocka_unit_test(a_burst_of_claims_leaves_room_for_all_their_ends),
         cmocka_unit_test(answers_that_find_no_room_are_left_out_and_nothing_else),
         cmocka_unit_test(a_crash_on_a_full_disk_leaves_room_for_the_next_start),
         cmocka_unit_test(below_the_floor_claims_are_refused_until_space_returns),

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
@@ -302,14 +303,20 @@ static void a_history_has_every_version_oldest_first(void **unused)
     bench b;
     bench_begin(&b, backend, (hx_store_options){.segment_bytes = 32 << 10});
     hx_record r = record_of(1);
+    bring(&b, 2, HX_EXPIRED); /* an answer that the archive leaves out stands before the first versions */
     r.correlation = HX_LIT("the one");
     assert_int_equal(claim(&b, &r, 0, NULL), OK);
     test_now += HX_SECOND;
     r.reason = HX_LIT("DEPENDENCY.timeout");
     assert_int_equal(settle(&b, &r, HX_UNKNOWN, NULL), OK);
+    test_now += 2 * HX_MINUTE;
     fill(&b, 10000);
-    bench_restart(&b);
-    test_now += HX_SECOND;
+    bench_restart(&b); /* a closing store archives what it has dropped */
+    if (strcmp(backend, "journal") == 0) {
+        char name[128];
+        (void)snprintf(name, sizeof name, "%s/00000001.audit", b.directory);
+        assert_int_equal(access(name, F_OK), 0);
+    }
     r.reason = HX_LIT("alice: found it in the bank's books");
     r.expires_at = test_now + HX_MINUTE;
     r.tombstone_until = test_now + HX_HOUR;
