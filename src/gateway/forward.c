@@ -109,16 +109,10 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
 /* Of the request that a probe asks on behalf of: what describes its body, and its conditions. */
 static bool is_of_the_body(const hx_field *field)
 {
-    switch (field->id) {
-    case HX_FIELD_CONTENT_TYPE:
-    case HX_FIELD_CONTENT_ENCODING:
-    case HX_FIELD_IF_MATCH:
-    case HX_FIELD_IF_NONE_MATCH:
-    case HX_FIELD_IF_UNMODIFIED_SINCE:
-    case HX_FIELD_IDEMPOTENCY_KEY: return true;
-    case HX_FIELD_OTHER: return hx_slice_eq_nocase(field->name, HX_LIT("if-modified-since"));
-    default: return false;
-    }
+    const hx_slice digest = HX_LIT("digest");
+    hx_slice name = field->name, end = name.len < digest.len ? name : hx_slice_from(name, name.len - digest.len);
+    return field->id == HX_FIELD_IDEMPOTENCY_KEY || hx_slice_starts_nocase(name, HX_LIT("content-")) ||
+           hx_slice_starts_nocase(name, HX_LIT("if-")) || hx_slice_eq_nocase(end, digest);
 }
 
 void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf *out)
@@ -294,6 +288,11 @@ hx_progress hx_forward_end_patience(hx_request *r)
                              HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
 }
 
+bool hx_forward_sent_whole(const hx_request *r)
+{
+    return r->exchange.bytes_sent == r->exchange.head.len + r->exchange.body.len;
+}
+
 void hx_forward_send(hx_request *r, bool repeat)
 {
     hx_ms now = hx_loop_now(r->worker->loop);
@@ -311,20 +310,27 @@ void hx_forward_send(hx_request *r, bool repeat)
         hx_exchange_start(upstream, &r->exchange);
 }
 
-/* The claim took longer to become durable than its lease (a store that hung, a process that was stopped), so that it
- * may be another's by now. Nothing of this attempt was sent, and nothing will be. */
+/* The claim took longer to become durable than its lease, so that it may be another's by now (a store that hung, a
+ * process that was stopped), or than the client waits. Nothing of this attempt was sent, and nothing will be. */
+static bool is_too_late(hx_request *r)
+{
+    hx_ms now = hx_loop_now(r->worker->loop);
+    r->lease_lost = now >= r->lease_until;
+    r->budget_over = r->attempts == 0 && hx_client_budget_left(r->patience, now - r->started_at) == 0;
+    return r->lease_lost || r->budget_over;
+}
+
 static hx_progress give_back(hx_request *r)
 {
-    r->lease_lost = true;
-    if (r->attempts == 0 && !r->may_have_happened) r->verdict = (hx_verdict){.outcome = HX_OUTCOME_NOT_EXECUTED};
-    if (r->attempts == 0 && r->may_have_happened) r->verdict = (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN};
+    hx_outcome first = r->may_have_happened ? HX_OUTCOME_UNKNOWN : HX_OUTCOME_NOT_EXECUTED;
+    if (r->attempts == 0) r->verdict = (hx_verdict){.outcome = first};
     return hx_request_go(r, HX_STEP_settle);
 }
 
 static hx_progress start(hx_request *r)
 {
     hx_buf head;
-    if (hx_loop_now(r->worker->loop) >= r->lease_until) return give_back(r);
+    if (is_too_late(r)) return give_back(r);
     hx_slice body = r->fingerprint_input.body;
     if (r->attempts > 0 && r->record.attempt < UINT16_MAX) r->record.attempt++;
     hx_buf_init(&head, r->arena, 256u * 1024u);
@@ -355,8 +361,7 @@ hx_progress hx_step_forward(hx_request *r)
     if (!r->timer_rang) return HX_PARKED;
     if (hx_forward_patience_ends(r)) return hx_forward_end_patience(r);
     r->timed_out = true;
-    bool sent_whole = r->exchange.bytes_sent == r->exchange.head.len + r->exchange.body.len;
-    if (sent_whole) return hx_request_go(r, HX_STEP_judge);
+    if (hx_forward_sent_whole(r)) return hx_request_go(r, HX_STEP_judge);
     /* Where not one byte was sent, none will be: provably nothing happened. Where some were, the rest must not follow
      * once the operation is called unknown: half a request can't be executed later. */
     hx_request_call_off(r, r->exchange.bytes_sent > 0 ? HX_UPSTREAM_CANCELLED : HX_UPSTREAM_CONNECT_TIMEOUT);

@@ -46,10 +46,22 @@ static hx_verdict of_attempt(hx_request *r)
     return verdict;
 }
 
+/* Half a request must not be sent on once the operation is called unknown, be it answered already. */
+static bool is_cut_off(hx_request *r)
+{
+    bool goes_on = r->answer_streamed && r->verdict.outcome == HX_OUTCOME_UNKNOWN && !hx_forward_sent_whole(r);
+    if (!goes_on) return false;
+    r->answer_streamed = false;
+    hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
+    return true;
+}
+
 hx_progress hx_step_judge(hx_request *r)
 {
+    if (r->exchange_cancelled && r->exchange_state < HX_EXCHANGE_WHOLE) return HX_PARKED;
     r->answer_judged = r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed;
     r->verdict = of_attempt(r);
+    if (is_cut_off(r)) return HX_PARKED;
     if (r->settled) { /* a late answer: one that says no more than was known changes nothing */
         bool says_more = r->verdict.outcome != HX_OUTCOME_UNKNOWN;
         r->settling = false;

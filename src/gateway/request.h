@@ -98,6 +98,7 @@ typedef struct hx_request {
     hx_ms renew_at;
     hx_ms lease_until; /* as it was granted before the next attempt */
     bool lease_lost;   /* it was over before the application was asked */
+    bool budget_over;  /* and so was the client's time */
 
     /* forward */
     hx_exchange_state exchange_state;
@@ -209,6 +210,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
 void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf *out);
 /* Sends r->exchange, whose first part is filled in, or repeats it; counts the attempt. */
 void hx_forward_send(hx_request *r, bool repeat);
+bool hx_forward_sent_whole(const hx_request *r);
 /* Parks until the application's time is up, or the client's, whichever is first. */
 void hx_forward_expect_answer(hx_request *r);
 /* The client waits no longer; the operation goes on, and whoever asks next waits for it. */

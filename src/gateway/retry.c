@@ -92,7 +92,10 @@ static hx_progress renew(hx_request *r)
 
 hx_progress hx_step_retry(hx_request *r)
 {
-    if (hx_request_call_back(r)) return end(r, r->call.result == HX_STORE_OK && !r->worker->draining);
+    if (hx_request_call_back(r)) {
+        hx_ms left = hx_client_budget_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at);
+        return end(r, r->call.result == HX_STORE_OK && left != 0 && !r->worker->draining);
+    }
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
     if (r->exchange_state < HX_EXCHANGE_WHOLE) { /* its time was up, or nobody wants the rest of its answer */
         hx_request_call_off(r, HX_UPSTREAM_CANCELLED);

@@ -20,10 +20,12 @@ static void choose_error(hx_request *r)
 {
     r->reply_kind = HX_REPLY_ERROR;
     bool nothing_happened = r->verdict.outcome == HX_OUTCOME_NOT_EXECUTED;
-    if (nothing_happened)
+    if (nothing_happened && r->budget_over)
+        r->error = HX_ERROR_BUDGET_OVER;
+    else if (nothing_happened)
         r->error = r->lease_lost ? HX_ERROR_STORE_UNAVAILABLE : HX_ERROR_UPSTREAM_UNREACHABLE;
     else
-        r->error = r->timed_out ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_UPSTREAM_BROKEN;
+        r->error = r->timed_out || r->budget_over ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_UPSTREAM_BROKEN;
     r->reply_status = hx_error_about(r->error)->status;
     if (r->retry_after == 0) r->retry_after = HX_SECOND;
     hx_slice what = HX_LIT("its time was up");
@@ -32,6 +34,8 @@ static void choose_error(hx_request *r)
                                (unsigned)r->answer_status);
     else if (r->lease_lost)
         what = HX_LIT("the claim's lease was over before it could be sent");
+    else if (r->budget_over)
+        what = HX_LIT("the client's time was over before it could be sent");
     else if (r->exchange_state == HX_EXCHANGE_FAILED)
         what = hx_slice_of(hx_upstream_error_text(r->exchange_error));
     r->error_detail = hx_arena_printf(r->arena, "Asking the application: %.*s.", HX_FMT(what));
