@@ -67,9 +67,35 @@ static void compare_operation(pair *p, uint64_t number)
                      found[JOURNAL].epoch == p->records[JOURNAL][number].epoch);
 }
 
+/* Both list the same operations, in the same states; page by page, with any filter. */
+static void compare_lists(pair *p)
+{
+    static const unsigned filters[] = {0, 1u << HX_UNKNOWN, 1u << HX_EXPIRED, 1u << HX_COMPLETED | 1u << HX_FAILED};
+    unsigned states = filters[pick(4)], records_max = 1 + (unsigned)pick(OPERATIONS);
+    hx_state seen[BOTH][OPERATIONS + 1] = {0};
+    for (int s = 0; s < BOTH; s++) {
+        hx_store_page page = {.states = states, .records_max = records_max};
+        do {
+            waited w;
+            wait_start(&p->stores[s], &w);
+            hx_store_list(p->stores[s].store, &w.call, &page);
+            wait_for(&p->stores[s], &w);
+            for (size_t i = 0; i < page.count; i++) {
+                uint64_t number;
+                memcpy(&number, page.records[i].op.bytes, sizeof number);
+                assert_true(number <= OPERATIONS);
+                assert_int_equal(seen[s][number], HX_ABSENT);
+                seen[s][number] = page.records[i].state;
+            }
+        } while (page.more);
+    }
+    assert_memory_equal(seen[REFERENCE], seen[JOURNAL], sizeof seen[REFERENCE]);
+}
+
 static void compare_all(pair *p)
 {
     hx_store_counts counts[BOTH];
+    compare_lists(p);
     for (uint64_t i = 0; i < OPERATIONS; i++) compare_operation(p, i);
     for (int s = 0; s < BOTH; s++) {
         hx_store_count(p->stores[s].store, &counts[s]);
