@@ -151,19 +151,21 @@ void sim_oracle_settle(const sim_op *op, const hx_record *record)
     if (record->changed_at != sim_now()) return; /* tried once more: what has come since is not in it */
     bool is_told = life->attempt.epoch == record->epoch && life->attempt.means != HX_PROCESSING;
     if (!is_told || life->attempt.after_silence || op->route == SIM_ROUTE_PROBE) return;
+    /* A server error of what may be sent again is an answer only when nothing more is tried. */
+    if (sim_may_repeat(op) && life->attempt.means == HX_FAILED && record->state == HX_UNKNOWN) return;
     if (life->attempt.means != record->state)
         sim_fail(as_written, "%s must become %s by how its attempt ended, and becomes %s", sim_op_name(op),
                  hx_state_name(life->attempt.means), hx_state_name(record->state));
 }
 
-void sim_oracle_cancel(const sim_request *request, hx_ms sent_at)
+void sim_oracle_cancel(const sim_request *request, hx_ms began_at)
 {
     const hx_policy *policy = sim_policy(request->op);
-    hx_ms waited = world.boot - sent_at, least = policy->upstream_timeout;
+    hx_ms waited = world.boot - began_at, least = policy->upstream_timeout;
     /* What may be sent again is not waited for any longer; a store that fails may have ended it, too. */
     if (!sim_may_repeat(request->op) && !world.store.has_failed) least += policy->grace;
     if (waited + 100 < least)
-        sim_fail(is_finished, "the exchange for %s is called off %lld ms after it was sent, not %lld",
+        sim_fail(is_finished, "the exchange for %s is called off %lld ms after it began, not %lld",
                  sim_op_name(request->op), (long long)waited, (long long)least);
 }
 

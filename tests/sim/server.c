@@ -26,6 +26,7 @@ typedef struct {
     hx_slice body;
     size_t body_sent;
     hx_ms waits_since; /* in the step of that name */
+    bool waits;
     bool reading, whole, paused, piece_on_the_way;
 } sim_stream;
 
@@ -324,7 +325,8 @@ void sim_server_check_waiting(void)
         sim_stream *s = HX_OWNER(link, sim_stream, link);
         const hx_request *r = s->stream.user;
         if (!r) continue;
-        if (r->step != HX_STEP_wait) s->waits_since = world.boot;
+        if (r->step != HX_STEP_wait || !s->waits) s->waits_since = world.boot;
+        s->waits = r->step == HX_STEP_wait;
         hx_ms slack = world.store.has_failed ? SIM_STALL_MAX + 10 * HX_SECOND : HX_SECOND;
         if (world.boot - s->waits_since > r->policy->wait + slack)
             sim_fail("no waiter is forgotten", "client %u waits for the first request for %lld s", s->client_index,

@@ -21,7 +21,7 @@ struct sim_wire {
     hx_link link;
     sim_request request;
     sim_job *job;
-    enum { CONNECTING, SENT, ANSWERING } state;
+    enum { CONNECTING, SENDING, SENT, ANSWERING } state;
     bool cancelled;
     bool paused;
     bool held; /* something would come, but for the pause */
@@ -29,7 +29,7 @@ struct sim_wire {
     bool is_stream; /* an answer that takes its time */
     const sim_reply *reply;
     hx_slice body;
-    hx_ms sent_at;
+    hx_ms began_at;
     hx_upstream_error error; /* how the answer ends, if not whole */
     bool cut;
 };
@@ -161,13 +161,35 @@ static void deliver_all(sim_wire *wire)
 {
     wire->exchange->bytes_sent = wire->exchange->head.len + wire->exchange->body.len;
     wire->state = SENT;
-    wire->sent_at = world.boot;
     wire->job = sim_app_receive(&wire->request, wire);
 }
 
 static void cut_in_request(void *subject)
 {
     sim_wire_fail(subject, HX_UPSTREAM_RESET);
+}
+
+static void rest_is_sent(void *subject)
+{
+    sim_wire *wire = subject;
+    if (!wire->exchange || wire->cancelled) return;
+    SIM_TRACE("upstream: the rest of %s is sent", wire->request.op ? sim_op_name(wire->request.op) : "it");
+    deliver_all(wire);
+}
+
+/* A part of it, and the rest late or never. */
+static void send_slowly(sim_wire *wire)
+{
+    hx_exchange *exchange = wire->exchange;
+    size_t total = exchange->head.len + exchange->body.len;
+    exchange->bytes_sent = 1 + sim_choose(by_app(wire), (uint32_t)total - 1);
+    wire->state = SENDING;
+    SIM_TRACE("upstream: %llu of %zu bytes are sent", (unsigned long long)exchange->bytes_sent, total);
+    sim_cover_exchange(exchange, SIM_FAULT_RESET);
+    if (sim_chance(by_app(wire), 500))
+        sim_after(sim_span(by_app(wire), 0, 90 * HX_SECOND), rest_is_sent, wire);
+    else
+        sim_after(sim_span(by_app(wire), 0, 10 * HX_SECOND), cut_in_request, wire);
 }
 
 static void connected(void *subject)
@@ -178,11 +200,8 @@ static void connected(void *subject)
     if (!world.app.up || sim_chance(by_app(wire), world.rates.refused)) {
         sim_cover_exchange(exchange, SIM_FAULT_REFUSED);
         sim_wire_fail(wire, HX_UPSTREAM_UNREACHABLE);
-    } else if (sim_chance(by_app(wire), world.rates.reset / 4)) {
-        size_t total = exchange->head.len + exchange->body.len;
-        exchange->bytes_sent = 1 + sim_choose(by_app(wire), (uint32_t)total - 1);
-        sim_cover_exchange(exchange, SIM_FAULT_RESET);
-        sim_after(sim_span(by_app(wire), 0, 100), cut_in_request, wire);
+    } else if (sim_chance(by_app(wire), world.rates.reset / 2)) {
+        send_slowly(wire);
     } else {
         deliver_all(wire);
     }
@@ -196,7 +215,10 @@ static void connect_timed_out(void *subject)
 void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
 {
     sim_wire *wire = hx_arena_zalloc(&world.arena, sizeof *wire);
-    *wire = (sim_wire){.exchange = exchange, .upstream = upstream, .request = read_request(exchange)};
+    *wire = (sim_wire){.exchange = exchange,
+                       .upstream = upstream,
+                       .request = read_request(exchange),
+                       .began_at = world.boot};
     exchange->own.connection = wire;
     upstream->exchanges++;
     hx_list_append(&world.app.wires, &wire->link);
@@ -343,7 +365,7 @@ void hx_exchange_cancel(hx_exchange *exchange)
     sim_wire *wire = exchange->own.connection;
     HX_CHECK(wire->exchange == exchange && !wire->cancelled);
     wire->cancelled = true;
-    if (wire->request.life && wire->state == SENT) sim_oracle_cancel(&wire->request, wire->sent_at);
+    if (wire->request.life && wire->state == SENT) sim_oracle_cancel(&wire->request, wire->began_at);
     hang_up(wire);
     sim_after(0, cancelled, wire);
 }

@@ -311,7 +311,7 @@ unsigned sim_op_index(const sim_op *op);
 void sim_oracle_dispatch(const sim_request *request, const hx_exchange *exchange);
 /* An attempt has ended: with an answer, or (NULL) without one. */
 void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool any_byte_sent);
-void sim_oracle_cancel(const sim_request *request, hx_ms sent_at);
+void sim_oracle_cancel(const sim_request *request, hx_ms began_at);
 /* A node has decided what became of an operation, and writes it. */
 void sim_oracle_settle(const sim_op *op, const hx_record *record);
 void sim_oracle_lapse(const sim_op *op);
