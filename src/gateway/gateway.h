@@ -46,7 +46,7 @@ typedef struct hx_worker {
         bool known;
     } last;
     hx_upstream *upstreams[HX_UPSTREAMS_MAX];
-    hx_budget budgets[HX_UPSTREAMS_MAX]; /* of retries */
+    hx_budget budgets[HX_UPSTREAMS_MAX];   /* of retries */
     _Atomic uint64_t counts[HX_COUNT_END]; /* written by this worker alone, read by any thread */
     hx_link requests;
     uint32_t request_count;

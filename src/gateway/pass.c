@@ -3,11 +3,10 @@
  * in bounded memory; nothing is kept. An upgrade becomes a tunnel.
  *
  * Where repeating is safe by its method (GET and its like, PUT, DELETE) a request that never reached the application is
- * sent again; with `retry_safe` also one that was cut off, or answered 502, 503 or 504, before the client saw a byte. */
+ * sent again; with `retry_safe` also one that was cut off or answered 502, 503 or 504 before the client saw a byte. */
 #include "gateway/request.h"
 
 #include "core/retry_after.h"
-
 
 /* The application's time runs while it has the next move: not while its request is still coming in. */
 static void expect_answer(hx_request *r)

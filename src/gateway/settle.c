@@ -40,7 +40,8 @@ static void choose_error(hx_request *r)
         what = hx_slice_of(hx_upstream_error_text(r->exchange_error));
     r->error_detail = hx_arena_printf(r->arena, "Asking the application: %.*s.", HX_FMT(what));
     if (r->attempts > 1)
-        r->error_detail = hx_arena_printf(r->arena, "%.*s There were %u attempts.", HX_FMT(r->error_detail), r->attempts);
+        r->error_detail = hx_arena_printf(r->arena, "%.*s There were %u attempts.", HX_FMT(r->error_detail),
+                                          r->attempts);
     if (r->no_more_attempts)
         r->error_detail = hx_arena_printf(r->arena, "%.*s %s", HX_FMT(r->error_detail),
                                           hx_retry_verdict_text(r->last_attempt_because));
@@ -113,7 +114,8 @@ static hx_progress recorded(hx_request *r)
     r->settled = true;
     if (r->replied) return hx_request_go(r, HX_STEP_harvest); /* a late answer, which nobody waits for */
     r->told = told_of(r->verdict.outcome);
-    if (!r->answer_judged || is_answer_withheld(r)) return hx_request_go(r, HX_STEP_reply); /* even if one has come since: harvest takes it */
+    if (!r->answer_judged || is_answer_withheld(r))
+        return hx_request_go(r, HX_STEP_reply); /* even if one has come since: harvest takes it */
     r->reply_kind = HX_REPLY_ANSWER;
     r->reply_status = r->answer_status;
     r->reply_expires_at = r->record.expires_at;
@@ -126,10 +128,11 @@ static hx_progress recorded(hx_request *r)
     return hx_request_go(r, HX_STEP_reply);
 }
 
-/* A try whose end was not told may have been written all the same. Of a release there is no trace by which to know it. */
+/* A try whose end was not told may have been written all the same. A release leaves no trace by which to know it. */
 static bool is_our_own(const hx_record *ours, const hx_record *found)
 {
-    return found->state != HX_ABSENT && found->epoch == ours->epoch && found->state == ours->state && found->changed_at == ours->changed_at;
+    return found->state != HX_ABSENT && found->epoch == ours->epoch && found->state == ours->state &&
+           found->changed_at == ours->changed_at;
 }
 
 /* Someone else settled the operation meanwhile: their word stands, and this client gets it, never its own answer. */
@@ -158,7 +161,7 @@ static hx_progress fenced(hx_request *r)
 }
 
 /* The store can't be reached. The answer is held and the commit tried again, until the client has no more time, who is
- * then told that the outcome is not known; and for as long as the claim's lease, which lapses into unknown by itself. */
+ * then told that the outcome is not known; and for as long as the claim's lease, which lapses into unknown itself. */
 static hx_progress not_recorded(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop), tried = now - r->settle_since;
