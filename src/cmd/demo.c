@@ -95,6 +95,22 @@ static bool choose_address(demo *d)
     return true;
 }
 
+/* What becomes of the unknown one, by an operator's word. */
+static void explain_keys(const demo *d, const char *strong, const char *plain)
+{
+    char program[512];
+    ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[len > 0 ? len : 0] = '\0';
+    const char *hapax = len > 0 ? program : "hapax";
+    printf("%s5. An operator looks, asks the application, and says what became of it.%s Then run the last curl again:\n",
+           strong, plain);
+    printf("  %s keys list --state unknown --store %s\n", hapax, d->store);
+    printf("  curl 'http://%s/refunds?idempotency_key=refund-ch_1-dropped'\n", d->address);
+    printf("  %s keys resolve refund-ch_1-dropped --store %s --completed --status 201 "
+           "--body '{\"status\":\"succeeded\"}' --why 'it is in the books'\n\n",
+           hapax, d->store);
+}
+
 static void explain(const demo *d)
 {
     bool colours = hx_cmd_colours(stdout);
@@ -121,7 +137,8 @@ static void explain(const demo *d)
     printf("  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-dropped' "
            "-H 'Demo-Fault: drop-after-effect' %s\n\n",
            d->address, post);
-    printf("%s5. The books: every refund above is there once.%s\n", strong, plain);
+    explain_keys(d, strong, plain);
+    printf("%s6. The books: every refund above is there once.%s\n", strong, plain);
     printf("  curl http://%s/ledger\n\n", d->address);
     printf("Ctrl-C ends it.\n\n");
     fflush(stdout);
