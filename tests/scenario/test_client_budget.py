@@ -41,7 +41,7 @@ def test_what_is_left_goes_upstream_on_every_attempt(start_gateway, upstream, ke
 def test_operation_goes_on_after_the_client_was_told_504(start_gateway, upstream, key):
     gateway = start_gateway(quick_retries())
     with upstream.hold("/refunds") as held:
-        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "500ms"})
         held.wait_arrived()
         first.refuses(504, "DEPENDENCY.timeout")
         patient = gateway.post_later("/refunds", key=key, json=REFUND)
@@ -56,7 +56,7 @@ def test_exchange_that_breaks_after_the_client_was_told_504_is_unknown(start_gat
     gateway = start_gateway(quick_retries(guarantee=guarantee))
     upstream.on("/refunds", in_turn(drop_after_effect(), numbered))
     with upstream.hold("/refunds") as held:
-        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "500ms"})
         held.wait_arrived()
         first.refuses(504, "DEPENDENCY.timeout")
         waiter = gateway.post_later("/refunds", key=key, json=REFUND)
@@ -70,15 +70,15 @@ def test_no_new_attempt_after_the_client_was_told_504(start_gateway, upstream, k
     gateway = start_gateway(quick_retries(guarantee="idempotent"))
     upstream.on("/refunds", Deduplicating("close"))
     with upstream.hold("/refunds") as held:
-        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "500ms"})
         held.wait_arrived()
         first.refuses(504, "DEPENDENCY.timeout")
     eventually(lambda: upstream.open_connections() == 0, "the exchange ending")
     gateway.get("/other")
     assert len(upstream.received("/refunds")) == 1
 
-    second = gateway.post("/refunds", key=key, json=REFUND)
-    assert (second.status, second.idempotency) == (201, "stored")
+    second = eventually(lambda: settled(gateway, key), "the operation being sent again")
+    assert second.idempotency == "stored"
     assert gateway.post("/refunds", key=key, json=REFUND).body == second.body
     assert len(upstream.received("/refunds")) == 2
     assert upstream.effects("/refunds") == 1
@@ -88,7 +88,7 @@ def test_answer_that_says_not_executed_after_the_client_was_told_504_is_released
     gateway = start_gateway(quick_retries())
     upstream.on("/refunds", in_turn(answer(429, effect=False), numbered))
     with upstream.hold("/refunds") as held:
-        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        first = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "500ms"})
         held.wait_arrived()
         first.refuses(504, "DEPENDENCY.timeout")
     second = eventually(lambda: settled(gateway, key), "the operation being free")
@@ -103,11 +103,43 @@ def settled(gateway, key):
 
 
 def test_budget_of_one_client_does_not_bind_another(start_gateway, upstream, key):
-    gateway = start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="500ms", retry="{attempts: 1}"))
+    gateway = start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="1s", retry="{attempts: 1}"))
     upstream.on("/refunds", Deduplicating("silence", "silence"))
     for _ in range(2):
         hasty = gateway.post("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "100ms"})
         assert hasty.status in (504, 409)
     patient = eventually(lambda: settled(gateway, key), "a patient client being answered")
     assert patient.json()["effect"] == 1
+    assert upstream.effects("/refunds") == 1
+
+
+def test_connection_of_a_client_that_was_told_504_serves_its_next_request(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries())
+    fields = [("Idempotency-Key", key), ("X-Request-Timeout", "500ms")]
+    with upstream.hold("/refunds") as held, gateway.connect() as connection:
+        assert connection.request("POST", "/refunds", fields, b"{}").status == 504
+        held.wait_arrived()
+        for number in range(3):
+            assert connection.request("GET", f"/other/{number}").json() == {"path": f"/other/{number}"}
+        other = connection.request("POST", "/charges", [("Idempotency-Key", key)], b"{}")
+        assert other.idempotency == "stored"
+    late = eventually(lambda: replay_of(gateway, key), "the operation being finished")
+    assert late.status == 201
+    assert (upstream.effects("/refunds"), upstream.effects("/charges")) == (1, 1)
+
+
+def replay_of(gateway, key):
+    response = gateway.post("/refunds", key=key, body=b"{}")
+    return response if response.idempotency == "replayed" else None
+
+
+def test_client_that_leaves_after_it_was_told_504_harms_nothing(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries())
+    with upstream.hold("/refunds") as held:
+        first = gateway.post_later("/refunds", key=key, body=b"{}", headers={"X-Request-Timeout": "500ms"})
+        held.wait_arrived()
+        assert first.status == 504
+        first.connection.close()
+        assert gateway.get("/other").status == 200
+    assert eventually(lambda: replay_of(gateway, key), "the operation being finished").status == 201
     assert upstream.effects("/refunds") == 1

@@ -160,7 +160,7 @@ def test_kill_while_a_release_is_being_recorded(start_gateway, upstream, key, di
 
 @GUARANTEES
 def test_kill_while_a_late_answer_is_awaited(start_gateway, upstream, key, guarantee):
-    gateway = start(start_gateway, guarantee, upstream_timeout="200ms")
+    gateway = start(start_gateway, guarantee, upstream_timeout="1s")
     upstream.on("/refunds", Deduplicating())
     with upstream.hold("/refunds") as held:
         pending = gateway.post_later("/refunds", key=key, json=REFUND)

@@ -22,12 +22,12 @@ def assert_held(response):
 
 @pytest.fixture
 def atomic(start_gateway):
-    return start_gateway(quick_retries(guarantee="atomic", upstream_timeout="500ms"), store="memory:")
+    return start_gateway(quick_retries(guarantee="atomic", upstream_timeout="1500ms"), store="memory:")
 
 
 @pytest.fixture
 def idempotent(start_gateway):
-    return start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="500ms"), store="memory:")
+    return start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="1500ms"), store="memory:")
 
 
 @pytest.mark.parametrize("status", [500, 503])
@@ -114,7 +114,7 @@ def test_idempotent_application_is_asked_again_after_anything_transient(idempote
 
 @pytest.mark.parametrize("fault, status", [("close", 502), ("silence", 504), (502, 502), (503, 503), (504, 504)])
 def test_idempotent_applications_silence_is_unknown_in_the_end(start_gateway, upstream, key, fault, status):
-    gateway = start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="100ms"))
+    gateway = start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="300ms"))
     upstream.on("/refunds", Deduplicating(*[fault] * ATTEMPTS))
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.idempotency) == (status, "unknown")

@@ -17,7 +17,7 @@ attempt,delay_ms,status,code,notes
 """
 SCHEDULE_MS = [(100, 200), (200, 400), (400, 800), (800, 1600)]  # the playbook's delays before attempts 2 to 5
 REFUND = {"charge_id": "ch_9ab", "amount": 1000}
-UPSTREAM_TIMEOUT_MS = 400
+UPSTREAM_TIMEOUT_MS = 1000
 
 
 class Refunds:

@@ -14,10 +14,11 @@ from harness import (HANG_S, answer, answer_raw, basic, bearer, drop_after_effec
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 REFUND = {"charge": "ch_1", "amount": 1000}
 JSON = [("Content-Type", "application/json")]
+SETTLED_S = 0.02  # longer than a `settle` of a millisecond
 NOTHING = answer(200, {"data": []}, JSON, effect=False)
 
 
-def probing(settle="1h", extra="", upstream_timeout="300ms"):
+def probing(settle="1h", extra="", upstream_timeout="1s"):
     return f"""
         defaults:
           retry: {{base: 10ms, cap: 40ms}}
@@ -170,7 +171,7 @@ def test_not_found_after_the_gateway_gave_up_frees_nothing_before_it_is_settled(
 
 @pytest.mark.parametrize("how", ["running", "killed"])
 def test_not_found_frees_once_it_is_settled(start_gateway, upstream, key, how):
-    gateway = start_gateway(probing(settle="1s"))
+    gateway = start_gateway(probing(settle="2s"))
     upstream.on("GET /refunds", NOTHING)
     upstream.on("POST /refunds", in_turn(answer_raw(b"", effect=False, then=None), numbered))
     began = time.monotonic()
@@ -184,7 +185,7 @@ def test_not_found_frees_once_it_is_settled(start_gateway, upstream, key, how):
     second = eventually(run, "the operation being free")
     assert second.idempotency == "stored"
     first_post, second_post = posts(upstream)
-    assert second_post.at - began >= 1, "the application might still have been at work"
+    assert second_post.at - began >= 2, "the application might still have been at work"
     before, after = (int(post.header("Hapax-Operation").rsplit(".", 1)[1]) for post in (first_post, second_post))
     assert after > before
     assert gateway.post("/refunds", key=key, json=REFUND).body == second.body
@@ -286,7 +287,7 @@ def test_client_that_has_no_time_for_a_probe_is_told_so(start_gateway, upstream,
     Refunds(upstream, close)
     gateway.post("/refunds", key=key, json=REFUND)
     with upstream.hold("/refunds") as held:
-        hasty = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        hasty = gateway.post_later("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "500ms"})
         held.wait_arrived()
         assert hasty.status in (409, 504)
     assert eventually(lambda: free(gateway, key), "a patient one being told").json()["id"] == "rf_1"
@@ -432,6 +433,7 @@ def test_two_requests_that_find_nothing_at_once_send_it_again_once(start_gateway
         key = fresh_key()
         upstream.on("POST /refunds", answer_raw(b"", effect=False))
         assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+        time.sleep(SETTLED_S)
         upstream.on("POST /refunds", numbered)
         with upstream.hold("/refunds") as held:
             everyone = gateway.post_together("/refunds", key=key, times=2 * workers, json=REFUND)
@@ -444,7 +446,7 @@ def test_two_requests_that_find_nothing_at_once_send_it_again_once(start_gateway
 @pytest.mark.parametrize("found", [True, False], ids=["found", "not found"])
 def test_harvested_late_answer_wins_over_a_probe(start_gateway, upstream, key, found):
     """The probe was asked first, and the exchange's own answer is recorded before the probe's comes."""
-    gateway = start_gateway(probing(settle="1ms", upstream_timeout="500ms"))
+    gateway = start_gateway(probing(settle="1ms", upstream_timeout="1s"))
     answer_now, probe_now, asked = threading.Event(), threading.Event(), threading.Event()
 
     def slow(exchange):
@@ -460,6 +462,7 @@ def test_harvested_late_answer_wins_over_a_probe(start_gateway, upstream, key, f
     upstream.on("POST /refunds", in_turn(slow, numbered))
     upstream.on("GET /refunds", in_turn(slow_probe, answer(500, effect=False)))
     gateway.post("/refunds", key=key, json=REFUND).refuses(504, "DEPENDENCY.timeout")
+    time.sleep(SETTLED_S)
     second = gateway.post_later("/refunds", key=key, json=REFUND)
     assert asked.wait(HANG_S)
     answer_now.set()

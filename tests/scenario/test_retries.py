@@ -38,7 +38,7 @@ def gaps(requests):
 @pytest.fixture
 def gateway(start_gateway):
     """Its store is the quickest there is: these stories are about what is sent, and not about what is kept."""
-    return start_gateway(quick_retries(upstream_timeout="500ms"), store="memory:")
+    return start_gateway(quick_retries(upstream_timeout="1500ms"), store="memory:")
 
 
 @pytest.mark.parametrize("status", NOT_EXECUTED)
@@ -191,7 +191,7 @@ def test_delays_double(start_gateway, upstream, key):
 
 
 def test_total_time_ends_new_attempts(start_gateway, upstream, key):
-    gateway = start_gateway(quick_retries(retry="{base: 200ms, jitter: none, attempts: 50, total: 1s}"))
+    gateway = start_gateway(quick_retries(retry="{base: 200ms, jitter: none, attempts: 50, total: 1300ms}"))
     upstream.on("/refunds", NOT_EXECUTED[429])
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.idempotency) == (429, "released")
@@ -279,6 +279,17 @@ def test_duplicates_wait_through_the_retries_and_share_the_answer(gateway, upstr
         held.wait_arrived()
     assert {(response.status, response.body) for response in everyone} == {(201, b'{"id": "rf_1", "effect": 1}')}
     assert sorted(response.idempotency for response in everyone) == ["replayed"] * 9 + ["stored"]
+    assert len(upstream.received("/refunds")) == 3
+    assert upstream.effects("/refunds") == 1
+
+
+def test_duplicates_at_another_worker_wait_through_the_retries_too(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries(), workers=2)
+    upstream.on("/refunds", in_turn(NOT_EXECUTED[429], NOT_EXECUTED[503], numbered))
+    with upstream.hold("/refunds") as held:
+        everyone = gateway.post_together("/refunds", key=key, times=30, json=REFUND)
+        held.wait_arrived()
+    assert {(response.status, response.body) for response in everyone} == {(201, b'{"id": "rf_1", "effect": 1}')}
     assert len(upstream.received("/refunds")) == 3
     assert upstream.effects("/refunds") == 1
 

@@ -22,7 +22,7 @@ def epochs(upstream, path="/refunds"):
 @pytest.fixture
 def once(start_gateway):
     """An idempotent application, and one attempt a request."""
-    return start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="300ms", retry="{attempts: 1}"))
+    return start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="1s", retry="{attempts: 1}"))
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_late_answer_is_taken_while_nobody_took_over(once, upstream, key):
 
 
 def test_late_answer_of_an_earlier_attempt_changes_nothing(start_gateway, upstream, key):
-    gateway = start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="300ms", retry="{attempts: 2}"))
+    gateway = start_gateway(quick_retries(guarantee="idempotent", upstream_timeout="1s", retry="{attempts: 2}"))
     late = upstream.on("/refunds", LateFirst())
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.json()) == (201, {"effect": 2})
