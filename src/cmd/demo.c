@@ -102,8 +102,8 @@ static void explain_keys(const demo *d, const char *strong, const char *plain)
     ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
     program[len > 0 ? len : 0] = '\0';
     const char *hapax = len > 0 ? program : "hapax";
-    printf("%s5. An operator looks, asks the application, and says what became of it.%s Then run the last curl again:\n",
-           strong, plain);
+    printf("%s5. An operator looks, asks the application, and says what became of it.%s Then run 4 again:\n", strong,
+           plain);
     printf("  %s keys list --state unknown --store %s\n", hapax, d->store);
     printf("  curl 'http://%s/refunds?idempotency_key=refund-ch_1-dropped'\n", d->address);
     printf("  %s keys resolve refund-ch_1-dropped --store %s --completed --status 201 "
