@@ -224,16 +224,10 @@ static hx_ms time_to_work(const sim_job *job)
                     is_route(job, SIM_ROUTE_PROBE) ? SIM_SETTLE - 2 * HX_SECOND : 100 * HX_SECOND);
 }
 
-sim_job *sim_app_receive(const sim_request *request, sim_wire *wire)
+static sim_job *take(const sim_request *request, sim_wire *wire)
 {
     sim_job *job = hx_arena_zalloc(&world.arena, sizeof *job);
     *job = (sim_job){.number = ++world.app.jobs, .request = *request, .wire = wire};
-    if (!request->op || request->is_probe) {
-        job->decided = true;
-        choose_manner(job);
-        sim_after(sim_span(by_app(job), 0, 300), answer_probe, job);
-        return job;
-    }
     choose_answer(job);
     look_at_earlier(job);
     choose_manner(job);
@@ -244,6 +238,25 @@ sim_job *sim_app_receive(const sim_request *request, sim_wire *wire)
         [RESETS] = SIM_FAULT_RESET, [CUTS] = SIM_FAULT_CUT, [BREAKS] = SIM_FAULT_CUT, [SILENT] = SIM_FAULT_SILENT};
     if (job->manner != ANSWERS && wire) sim_cover_wire(wire, faults[job->manner]);
     sim_after(time_to_work(job), work, job);
+    return job;
+}
+
+static sim_job *take_question(const sim_request *request, sim_wire *wire)
+{
+    sim_job *job = hx_arena_zalloc(&world.arena, sizeof *job);
+    *job = (sim_job){.number = ++world.app.jobs, .request = *request, .wire = wire, .decided = true};
+    choose_manner(job);
+    sim_after(sim_span(by_app(job), 0, 300), answer_probe, job);
+    return job;
+}
+
+sim_job *sim_app_receive(const sim_request *request, sim_wire *wire)
+{
+    if (!request->op || request->is_probe) return take_question(request, wire);
+    sim_job *job = take(request, wire);
+    /* Something on the way sends it twice; who declares that this is harmless sees that they are the same. */
+    bool is_doubled = sim_may_repeat(request->op) && job->executes && sim_chance(by_app(job), world.rates.doubled);
+    if (is_doubled) (void)take(request, NULL);
     return job;
 }
 

@@ -90,6 +90,7 @@ static void choose_rates(void)
         .store_stall = rate(40),
         .refused = rate(200),
         .reset = rate(200),
+        .doubled = rate(150),
         .cut = rate(150),
         .silent = rate(200),
         .slow_app = rate(300),

@@ -137,7 +137,7 @@ struct sim_node {
 /* Rates per mille of what may happen, chosen once for each run, so that runs differ in what they suffer from. */
 typedef struct {
     unsigned store_lost, store_done, store_full, store_stall;
-    unsigned refused, reset, cut, silent, slow_app, error_answers, words, streams;
+    unsigned refused, reset, doubled, cut, silent, slow_app, error_answers, words, streams;
     unsigned client_leaves, mismatches, other_proofs, impatient;
 } sim_rates;
 
