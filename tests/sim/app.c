@@ -77,6 +77,14 @@ static hx_slice mark_of(const sim_job *job)
                            request->payload);
 }
 
+bool sim_app_said(const sim_op *op, unsigned number, hx_slice body)
+{
+    for (const sim_job *job = op->jobs; job; job = job->next)
+        if (job->number == number && (hx_slice_eq(job->reply.body, body) || hx_slice_eq(mark_of(job), body)))
+            return true;
+    return false;
+}
+
 static void compose(sim_job *job)
 {
     bool is_stream = job->status / 10 == 20 && job->status != 204 && sim_chance(by_app(job), world.rates.streams);

@@ -72,6 +72,7 @@ static void check_attempt(sim_op *op, const sim_request *request, const hx_excha
     life->attempt.of_epoch = of_epoch;
     life->attempt.not_before = 0;
     life->attempt.means = HX_PROCESSING;
+    life->attempt.is_kept = false;
     life->attempt.after_silence = after_silence;
 }
 
@@ -131,6 +132,7 @@ void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool
     if (reply && request->op->route == SIM_ROUTE_PROBE && (reply->status == 409 || reply->status == 412))
         means = HX_PROCESSING;
     life->attempt.means = means;
+    life->attempt.is_kept = reply && !reply->is_stream && reply->body.len <= sim_policy(request->op)->answer_bytes_max;
     if (reply && reply->retry_after) {
         uint64_t seconds = 0;
         (void)!hx_slice_to_u64(sim_line(reply->lines, "Retry-After"), &seconds);
@@ -149,6 +151,8 @@ void sim_oracle_settle(const sim_op *op, const hx_record *record)
     if (ends && (record->state == HX_COMPLETED) != (record->answer.status < 400))
         sim_fail(as_written, "%s is %s with %u", sim_op_name(op), hx_state_name(record->state), record->answer.status);
     if (record->changed_at != sim_now()) return; /* tried once more: what has come since is not in it */
+    if (ends && life->attempt.is_kept && !record->answer.retained && life->attempt.epoch == record->epoch)
+        sim_fail(as_written, "the answer of %s is not kept, though it could be", sim_op_name(op));
     bool is_told = life->attempt.epoch == record->epoch && life->attempt.means != HX_PROCESSING;
     if (!is_told || life->attempt.after_silence || op->route == SIM_ROUTE_PROBE) return;
     /* A server error of what may be sent again is an answer only when nothing more is tried. */
@@ -210,9 +214,8 @@ static bool number_in(hx_slice body, const char *name, unsigned *out)
 /* The application writes into each answer whose it is. True when this is one of its own. */
 static bool check_owner(const sim_told *told)
 {
-    unsigned route, principal, proof, key, payload;
-    bool is_its = number_in(told->body, "job", &route);
-    if (!is_its) return false;
+    unsigned job, route, principal, proof, key, payload;
+    if (!number_in(told->body, "job", &job)) return false;
     bool whole = number_in(told->body, "route", &route) && number_in(told->body, "principal", &principal) &&
                  number_in(told->body, "proof", &proof) && number_in(told->body, "key", &key) &&
                  number_in(told->body, "payload", &payload);
@@ -221,6 +224,8 @@ static bool check_owner(const sim_told *told)
         proof != told->proof)
         sim_fail(own_answer, "a request for %s (proof %u, payload %u) was answered with %.*s", sim_op_name(op),
                  told->proof, told->payload, HX_FMT(told->body));
+    if (!sim_app_said(op, job, told->body))
+        sim_fail(same_answer, "the application never said %.*s", HX_FMT(told->body));
     return true;
 }
 

@@ -42,6 +42,7 @@ static void choose_times(hx_policy *policy)
     if (sim_chance(SIM_BY_WORLD, 400)) policy->grace = sim_span(SIM_BY_WORLD, HX_SECOND, 60 * HX_SECOND);
     if (sim_chance(SIM_BY_WORLD, 150))
         policy->on_duplicate = sim_choose(SIM_BY_WORLD, 2) ? HX_DUPLICATE_NOOP : HX_DUPLICATE_REJECT;
+    if (sim_chance(SIM_BY_WORLD, 50)) policy->answer_bytes_max = 40; /* too little for any answer */
     if (sim_chance(SIM_BY_WORLD, 200)) policy->retry = hx_retry_policy_of_class(HX_CLASS_BACKGROUND);
     if (sim_chance(SIM_BY_WORLD, 500)) policy->upstream_timeout = sim_span(SIM_BY_WORLD, 2 * HX_SECOND, 60 * HX_SECOND);
 }

@@ -85,6 +85,7 @@ typedef struct sim_life {
         hx_ms not_before;   /* an answer asked for patience */
         hx_state means;     /* what §5 makes of how it ended; HX_PROCESSING: it hasn't */
         bool after_silence; /* one before it may have happened */
+        bool is_kept;       /* its answer is one that is kept */
     } attempt;              /* the newest */
     hx_ms expires_at;
     hx_ms began_at;
@@ -277,6 +278,8 @@ void sim_app_hang_up(sim_job *job);
 void sim_app_crash(void);
 bool sim_app_is_working(const sim_op *op, const sim_life *life);
 bool sim_app_idle(void);
+/* Whether this is the body of what it answered under that number, or told a probe. */
+bool sim_app_said(const sim_op *op, unsigned number, hx_slice body);
 
 /* client.c */
 void sim_clients_begin(void);
