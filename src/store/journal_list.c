@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define PAUSE_MS 1
-#define PARTS_A_STEP 4u /* of up to HX_INDEX_PART_MAX entries */
+#define PARTS_A_STEP 8u /* of up to HX_INDEX_PART_MAX entries */
 #define READS_A_STEP 256u
 #define SCAN_BYTES_A_STEP (1u << 20)
 #define SCAN_FRAMES_A_STEP 2048u

@@ -140,15 +140,55 @@ static void commit(hx_store *store, uint64_t operations, unsigned in_flight, uns
     for (unsigned i = 0; i < loops; i++) free(workers[i].clients);
 }
 
+static void looked(hx_store_call *call)
+{
+    hx_loop_stop(call->loop);
+}
+
+/* A page of a list or, with an operation, of its history. */
+static void look(hx_store *store, hx_loop *loop, const char *what, const hx_op *op, hx_store_page page)
+{
+    hx_arena arena = {0};
+    hx_store_call call = {.loop = loop, .arena = &arena, .done = looked};
+    double cpu = cpu_seconds();
+    int64_t wall = hx_clock_mono_ns();
+    if (op)
+        hx_store_history(store, &call, op, &page);
+    else
+        hx_store_list(store, &call, &page);
+    hx_loop_run(loop);
+    printf("%s: %zu records%s, %.0f ms CPU, %.0f ms\n", what, page.count, page.more ? " and more" : "",
+           (cpu_seconds() - cpu) * 1e3, (double)(hx_clock_mono_ns() - wall) / 1e6);
+    hx_arena_free(&arena);
+}
+
+static void look_around(hx_store *store)
+{
+    hx_loop *loop = hx_loop_new();
+    hx_store_attach(store, loop);
+    hx_op nothing = {{1}};
+    look(store, loop, "list: a page of all", NULL, (hx_store_page){.records_max = HX_STORE_PAGE_MAX});
+    look(store, loop, "list: nothing by state", NULL, (hx_store_page){.states = 1u << HX_UNKNOWN, .records_max = 100});
+    look(store, loop, "list: nothing by key, all records read", NULL,
+         (hx_store_page){.key = {{1}}, .has_key = true, .records_max = 1});
+    look(store, loop, "history: the whole log read", &nothing, (hx_store_page){.records_max = 100});
+    hx_store_close(&store);
+    hx_loop_free(&loop);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 3) hx_fatal(HX_EXIT_USAGE, "usage: bench_store start URL | commit URL OPERATIONS IN_FLIGHT [LOOPS]");
+    if (argc < 3)
+        hx_fatal(HX_EXIT_USAGE, "usage: bench_store start URL | look URL | commit URL OPERATIONS IN_FLIGHT [LOOPS]");
     hx_store *store = open_store(argv[2]);
     if (strcmp(argv[1], "commit") == 0 && argc >= 5) {
         unsigned loops = argc > 5 ? (unsigned)strtoul(argv[5], NULL, 10) : 1;
         HX_CHECK(loops >= 1 && loops <= LOOPS_MAX);
         commit(store, strtoull(argv[3], NULL, 10), (unsigned)strtoul(argv[4], NULL, 10), loops);
     }
-    hx_store_close(&store);
+    if (strcmp(argv[1], "look") == 0)
+        look_around(store); /* and closes it */
+    else
+        hx_store_close(&store);
     return 0;
 }
