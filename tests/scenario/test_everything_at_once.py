@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from harness import (Connection, Disconnected, Deduplicating, answer, answer_raw, drop_after_effect, fresh_key, numbered,
-                     quick_retries)
+from harness import (Connection, Deduplicating, Disconnected, answer, answer_raw, drop_after_effect, fresh_key,
+                     numbered, quick_retries)
 
 CLIENTS, KEYS, KILLS = 6, 20, 3
 RELEASED = [answer(429, effect=False), answer(503, headers=[("Retry-After", "0")], effect=False),

@@ -475,6 +475,30 @@ def test_harvested_late_answer_wins_over_a_probe(start_gateway, upstream, key, f
     assert upstream.effects("/refunds") == 1
 
 
+def test_adopted_outcome_wins_over_a_later_answer(start_gateway, upstream, key):
+    gateway = start_gateway(probing())
+    let_go = threading.Event()
+
+    def slow(exchange):
+        exchange.read_body()
+        exchange.execute()
+        let_go.wait(HANG_S)
+        exchange.answer(201, {"id": "too late"}, JSON)
+    upstream.on("POST /refunds", slow)
+    upstream.on("GET /refunds", answer(200, {"data": [{"id": "rf_1"}]}, JSON, effect=False))
+    gateway.post("/refunds", key=key, json=REFUND).refuses(504, "DEPENDENCY.timeout")
+    adopted = gateway.post("/refunds", key=key, json=REFUND)
+    assert (adopted.status, adopted.json()) == (201, {"id": "rf_1"})
+    let_go.set()
+    eventually(lambda: upstream._idle >= set(upstream._open), "the late answer being sent")
+    for _ in range(3):
+        gateway.get("/other")
+        assert gateway.post("/refunds", key=key, json=REFUND).body == adopted.body
+    gateway.restart("kill")
+    assert gateway.post("/refunds", key=key, json=REFUND).body == adopted.body
+    assert upstream.effects("/refunds") == 1
+
+
 @pytest.mark.parametrize("status", [404, 412])
 def test_gone_after_a_lost_answer_goes_to_the_probe(start_gateway, upstream, key, status):
     gateway = start_gateway(probing(extra="guarantee: idempotent"))

@@ -2,10 +2,11 @@
 """What is provably not executed is sent again, by the route's class, and then released. What may have happened is never
 sent twice."""
 import re
+import socket
 
 import pytest
 
-from harness import (answer, answer_raw, drop_after_effect, eventually, in_turn, never_answer, numbered,
+from harness import (answer, answer_raw, drop_after_effect, eventually, fresh_key, in_turn, never_answer, numbered,
                      quick_retries, quoted)
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
@@ -165,6 +166,31 @@ def test_refused_connection_is_tried_again_and_then_released(start_gateway, star
     application.listen()
     assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
     assert application.effects("/refunds") == 1
+
+
+def test_connection_that_is_never_accepted_is_released(start_gateway, key):
+    """Not one byte was sent on it: the application's queue is full, and every new connection waits."""
+    with socket.socket() as full, socket.socket() as one, socket.socket() as two:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for filler in (one, two):
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        gateway = start_gateway(quick_retries(retry="{attempts: 2, base: 1ms}") + "limits: {connect_timeout: 200ms}\n",
+                                upstream=f"http://127.0.0.1:{full.getsockname()[1]}")
+        first = gateway.post("/refunds", key=key, json=REFUND)
+        assert first.status in (502, 504)
+        assert first.problem()["error_code"].startswith("DEPENDENCY.")
+        assert first.idempotency == "released"
+        assert gateway.wait_events("request")[0]["attempt"] == 2
+
+
+def test_name_that_is_not_found_is_tried_again_and_then_released(start_gateway, key):
+    gateway = start_gateway(quick_retries(), upstream="http://no-such-host.invalid:80")
+    first = gateway.post("/refunds", key=key, json=REFUND)
+    first.refuses(502, "DEPENDENCY.unavailable")
+    assert first.idempotency == "released"
+    assert gateway.wait_events("request")[0]["attempt"] == ATTEMPTS
 
 
 def test_application_that_comes_up_between_two_attempts_is_reached(start_gateway, start_upstream, key):
@@ -359,6 +385,24 @@ def test_kill_between_two_attempts_leaves_it_unknown(start_gateway, upstream, ke
     gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
     assert len(upstream.received("/refunds")) == 1
     assert upstream.effects("/refunds") == 0
+
+
+def test_terminate_gives_up_what_waits_to_be_sent_again(start_gateway, upstream):
+    gateway = start_gateway(quick_retries(retry="{base: 30s, cap: 30s, total: 120s}"))
+    keys = [fresh_key() for _ in range(8)]
+    upstream.on("/refunds", NOT_EXECUTED[429])
+    pendings = [gateway.post_later("/refunds", key=key, json=REFUND) for key in keys]
+    gateway.wait_events("trying again", len(keys))
+    upstream.on("/refunds", numbered)
+    gateway.terminate()
+    for pending in pendings:
+        assert (pending.status, pending.idempotency) == (429, "released")
+    assert gateway.wait_exit() == 0
+    gateway.start()
+    for key in keys:
+        assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
+    assert set(upstream.effects_by_key.values()) == {1}
+    assert upstream.effects("/refunds") == len(keys)
 
 
 def test_terminate_between_two_attempts_ends_in_good_order(start_gateway, upstream, key):

@@ -61,6 +61,16 @@ def test_503_that_says_when_is_obeyed_too(start_gateway, upstream, key):
     assert upstream.effects("/refunds") == 1
 
 
+@pytest.mark.parametrize("guarantee, status", [("atomic", 500), ("idempotent", 502), ("idempotent", 504)])
+def test_any_answer_that_is_tried_again_may_say_when(start_gateway, upstream, key, guarantee, status):
+    gateway = start_gateway(quick_retries(guarantee=guarantee, retry="{base: 1ms, cap: 1ms, jitter: none}"))
+    upstream.on("/refunds", in_turn(answer(status, "later", [("Retry-After", "1")], effect=False), numbered))
+    assert gateway.post("/refunds", key=key, json=REFUND).status == 201
+    first, second = upstream.received("/refunds")
+    assert second.at - first.answered_at >= 1
+    assert upstream.effects("/refunds") == 1
+
+
 def test_moment_that_has_passed_is_no_delay_of_its_own(start_gateway, upstream, key):
     gateway = start_gateway(quick_retries())
     past = [("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT")]

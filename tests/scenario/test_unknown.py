@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from harness import (HANG_S, Deduplicating, answer, drop_after_effect, eventually, in_turn, never_answer, numbered,
-                     quick_retries)
+from harness import (HANG_S, Deduplicating, answer, basic, drop_after_effect, eventually, in_turn, never_answer,
+                     numbered, quick_retries)
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 REFUND = {"amount": 1000}
@@ -122,6 +122,16 @@ def test_unknown_is_not_sent_again_for_another_payload(once, upstream, key):
     once.post("/refunds", key=key, json=REFUND)
     once.post("/refunds", key=key, json={"amount": 2}).refuses(409, "CONFLICT.idempotency.payload_mismatch")
     assert len(upstream.received("/refunds")) == 1
+    assert upstream.effects("/refunds") == 1
+
+
+def test_unknown_is_not_sent_again_for_another_credential(once, upstream, key):
+    upstream.on("/refunds", Deduplicating("close"))
+    once.post("/refunds", key=key, json=REFUND, auth=basic("ada", "lovelace"))
+    stranger = once.post("/refunds", key=key, json=REFUND, auth=basic("ada", "wrong"))
+    assert stranger.status in (403, 409)
+    assert len(upstream.received("/refunds")) == 1
+    assert once.post("/refunds", key=key, json=REFUND, auth=basic("ada", "lovelace")).status == 201
     assert upstream.effects("/refunds") == 1
 
 
