@@ -12,11 +12,10 @@
  *
  * So every claim in flight can be ended: released, unknown, completed or failed. Their answers share half a segment,
  * 32 MiB, if the disk fills up in the very moment in which a segment was begun, and up to one and a half otherwise:
- * some ten thousand answers of 2 KiB, but at 8 MiB each only three are certain, and on a small disk, where segments have
- * 16 MiB, none is.
- * An answer that finds no room is left out: the operation is completed or failed, its first client gets the answer, and
- * later ones are told that it was not retained; it is never run again. To promise more, room for the largest answer
- * would have to lie ready for every claim.
+ * some ten thousand answers of 2 KiB, but at 8 MiB each only three are certain, and on a small disk, where segments
+ * have 16 MiB, none is. An answer that finds no room is left out: the operation is completed or failed, its first
+ * client gets the answer, and later ones are told that it was not retained; it is never run again. To promise more,
+ * room for the largest answer would have to lie ready for every claim.
  *
  * Claims that would need more than lies ready wait while the keeper prepares another segment. */
 #include "store/journal.h"
