@@ -77,6 +77,13 @@ static hx_slice mark_of(const sim_job *job)
                            request->payload);
 }
 
+bool sim_app_gave_cookie(const sim_op *op, unsigned number)
+{
+    for (const sim_job *job = op->jobs; job; job = job->next)
+        if (job->number == number && sim_line(job->reply.lines, "Set-Cookie").len == 0) return false;
+    return true; /* all that it answered under that number */
+}
+
 bool sim_app_said(const sim_op *op, unsigned number, hx_slice body)
 {
     for (const sim_job *job = op->jobs; job; job = job->next)

@@ -65,7 +65,11 @@ static void drained(hx_worker *worker)
 {
     for (unsigned n = 0; n < world.node_count; n++)
         for (unsigned i = 0; i < world.worker_count; i++)
-            if (&world.nodes[n].workers[i] == worker) world.nodes[n].drained[i] = true;
+            if (&world.nodes[n].workers[i] == worker) {
+                if (world.nodes[n].drained[i] || worker->request_count > 0)
+                    sim_fail("a node drains once, when nothing is left", "worker %u of node %u did otherwise", i, n);
+                world.nodes[n].drained[i] = true;
+            }
 }
 
 static void sweep_stopped(void *context)

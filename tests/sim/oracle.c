@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The promises of contract §1, checked by someone who sees the clients, the store and the application at once. */
+#include "gateway/request.h"
 #include "world.h"
 
 #include <stdio.h>
@@ -66,6 +67,10 @@ static void check_attempt(sim_op *op, const sim_request *request, const hx_excha
     /* Whoever took over can't know how far the one before came. */
     bool after_silence = life->attempt.after_silence || request->epoch != life->first_epoch;
     if (!is_new && life->attempt.means != HX_ABSENT) after_silence = true;
+    if (is_new) life->attempt.first_at = world.boot;
+    /* How many retries the upstream's budget has paid for in the last seconds. */
+    world.app.lately = world.boot - world.app.lately_since > 3 * HX_SECOND ? 0 : world.app.lately + !is_new;
+    world.app.lately_since = world.boot;
     life->attempt.client = sim_client_around(exchange);
     life->attempt.epoch = request->epoch;
     life->attempt.number = request->attempt;
@@ -133,6 +138,10 @@ void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool
         means = HX_PROCESSING;
     life->attempt.means = means;
     life->attempt.is_kept = reply && !reply->is_stream && reply->body.len <= sim_policy(request->op)->answer_bytes_max;
+    bool is_transient = reply &&
+                        (reply->status == 408 || reply->status == 421 || reply->status == 425 || reply->status == 429);
+    bool is_overruled = reply && of_word(reply->word, reply->status) != HX_PROCESSING;
+    life->attempt.may_repeat = (is_transient && !is_overruled) || (!reply && !any_byte_sent);
     if (reply && reply->retry_after) {
         uint64_t seconds = 0;
         (void)!hx_slice_to_u64(sim_line(reply->lines, "Retry-After"), &seconds);
@@ -140,7 +149,20 @@ void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool
     }
 }
 
-void sim_oracle_settle(const sim_op *op, const hx_record *record)
+/* Whoever gives up has tried as often as the class allows, unless something else is in the way. */
+static void check_effort(const sim_op *op, const sim_life *life, const hx_request *r)
+{
+    const hx_retry_policy *retry = &sim_policy(op)->retry;
+    bool may_try = life->attempt.may_repeat && life->attempt.of_epoch < retry->attempts &&
+                   world.boot - life->attempt.first_at < retry->total / 2 && life->attempt.not_before == 0;
+    bool has_room = op->state == HX_PROCESSING && world.app.lately < 2 && !world.store.has_failed && r &&
+                    !r->worker->draining && r->patience.span == HX_CLIENT_BUDGET_NONE;
+    if (may_try && has_room)
+        sim_fail(by_class, "%s is given up after %u of %u attempts", sim_op_name(op), life->attempt.of_epoch,
+                 retry->attempts);
+}
+
+void sim_oracle_settle(const sim_op *op, const hx_record *record, const hx_request *r)
 {
     const sim_life *life = sim_life_of(op, record->epoch);
     bool ends = record->state == HX_COMPLETED || record->state == HX_FAILED;
@@ -155,6 +177,7 @@ void sim_oracle_settle(const sim_op *op, const hx_record *record)
         sim_fail(as_written, "the answer of %s is not kept, though it could be", sim_op_name(op));
     bool is_told = life->attempt.epoch == record->epoch && life->attempt.means != HX_PROCESSING;
     if (!is_told || life->attempt.after_silence || op->route == SIM_ROUTE_PROBE) return;
+    check_effort(op, life, r);
     /* A server error of what may be sent again is an answer only when nothing more is tried. */
     if (sim_may_repeat(op) && life->attempt.means == HX_FAILED && record->state == HX_UNKNOWN) return;
     if (life->attempt.means != record->state)
@@ -224,6 +247,11 @@ static bool check_owner(const sim_told *told)
         proof != told->proof)
         sim_fail(own_answer, "a request for %s (proof %u, payload %u) was answered with %.*s", sim_op_name(op),
                  told->proof, told->payload, HX_FMT(told->body));
+    /* What a probe found comes without one. */
+    bool is_first = op->route != SIM_ROUTE_PROBE &&
+                    hx_slice_eq(sim_line(told->lines, "Idempotency-Status"), HX_LIT("stored"));
+    if (is_first && sim_app_gave_cookie(op, job) && sim_line(told->lines, "Set-Cookie").len == 0)
+        sim_fail(same_answer, "the first client of %s does not get its cookie", sim_op_name(op));
     if (!sim_app_said(op, job, told->body))
         sim_fail(same_answer, "the application never said %.*s", HX_FMT(told->body));
     return true;
@@ -321,6 +349,20 @@ static void check_patience(const sim_told *told)
                  (long long)told->patience, sim_op_name(told->op), (long long)waited);
 }
 
+/* By the route's `on_duplicate`, which is for completed operations only. */
+static bool is_right_replay(const sim_told *told, hx_slice as, hx_state state)
+{
+    hx_on_duplicate on_duplicate = state == HX_COMPLETED ? sim_policy(told->op)->on_duplicate : HX_DUPLICATE_REPLAY;
+    if (!hx_slice_eq(as, HX_LIT("replayed"))) return false;
+    switch (on_duplicate) {
+    case HX_DUPLICATE_REJECT: return has_code(told, "CONFLICT.idempotency.duplicate_rejected");
+    case HX_DUPLICATE_NOOP: return told->status == 200 && hx_slice_eq(told->body, HX_LIT("{}"));
+    default: break;
+    }
+    if (!told->op->life->retained) return has_code(told, "CONFLICT.idempotency.response_not_retained");
+    return sim_line(told->lines, "Error-Code").len == 0 && matches(told->op->life, told);
+}
+
 /* When nothing changed from the question to the answer, there is one right answer. */
 static void check_expected(const sim_told *told)
 {
@@ -337,7 +379,7 @@ static void check_expected(const sim_told *told)
     if (!is_known && (has_code(told, "AUTH.replay_not_authorized") || has_code(told, "CONFLICT.idempotency.payload_")))
         return;
     if (state == HX_COMPLETED || state == HX_FAILED) {
-        bool right = own_proof && same_payload ? hx_slice_eq(as, HX_LIT("replayed"))
+        bool right = own_proof && same_payload ? is_right_replay(told, as, state)
                      : own_proof               ? has_code(told, "CONFLICT.idempotency.payload_mismatch")
                                                : has_code(told, "AUTH.replay_not_authorized");
         if (!right)

@@ -67,6 +67,7 @@ void sim_routes_make(void)
     world.routes[SIM_ROUTE_NONE].outcome_rule_count = 1;
     hx_policy *probe = &world.routes[SIM_ROUTE_PROBE];
     probe->on_unknown = HX_ON_UNKNOWN_PROBE;
+    probe->answer_bytes_max = defaults.body_bytes_max; /* what it finds must fit */
     probe->probe = (hx_probe){.method = HX_LIT("GET"),
                               .target = HX_LIT("/probe?key={key}"),
                               .found_status = 200,

@@ -180,7 +180,7 @@ static void sim_submit(hx_store *store, hx_store_call *call)
         c->record = copy_record(call->record, &c->arena);
         c->inner.record = &c->record;
     }
-    if (call->verb == HX_STORE_SETTLE) sim_oracle_settle(sim_op_of(&call->op), call->record);
+    if (call->verb == HX_STORE_SETTLE) sim_oracle_settle(sim_op_of(&call->op), call->record, sim_request_around(call));
     choose_fate(c);
     c->effect_at = world.boot + travel(c);
     if (c->fate == SIM_FATE_STALL && sim_chance(by_store(c), 500)) { /* on its way there, rather than on its way back */

@@ -130,11 +130,25 @@ static void read_epoch(sim_request *request, hx_slice operation)
     request->life = sim_life_of(request->op, epoch);
 }
 
+/* What follows the head is as long as the head says. */
+static void check_framing(const hx_exchange *exchange)
+{
+    hx_slice head = exchange->head;
+    size_t end = 0;
+    while (end + 4 <= head.len && memcmp(head.ptr + end, "\r\n\r\n", 4) != 0) end++;
+    uint64_t said = 0, there = head.len - end - 4 + exchange->body.len;
+    bool is_said = hx_slice_to_u64(sim_line(head, "Content-Length"), &said);
+    if (end + 4 > head.len || (is_said ? said != there : there > 0))
+        sim_fail("what is sent is what was asked", "%llu bytes follow a head that says %llu", (unsigned long long)there,
+                 (unsigned long long)said);
+}
+
 /* From the bytes that go out, not from what the gateway thinks. */
 static sim_request read_request(const hx_exchange *exchange)
 {
     hx_slice head = exchange->head, who = sim_line(head, "Authorization");
     sim_request request = {0};
+    check_framing(exchange);
     unsigned principal = hx_slice_starts(who, HX_LIT("Basic YW5u"))   ? 0
                          : hx_slice_starts(who, HX_LIT("Basic Ym9i")) ? 1
                                                                       : 2;

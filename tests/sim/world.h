@@ -86,6 +86,8 @@ typedef struct sim_life {
         hx_state means;     /* what §5 makes of how it ended; HX_PROCESSING: it hasn't */
         bool after_silence; /* one before it may have happened */
         bool is_kept;       /* its answer is one that is kept */
+        bool may_repeat;    /* it did nothing, and is one that is tried again */
+        hx_ms first_at;     /* when the first of its epoch began */
     } attempt;              /* the newest */
     hx_ms expires_at;
     hx_ms began_at;
@@ -178,6 +180,8 @@ typedef struct {
     struct {
         bool up;
         unsigned jobs;
+        unsigned lately; /* retries, without a pause between them */
+        hx_ms lately_since;
         hx_link wires; /* exchanges under way */
     } app;
     hx_link streams; /* that nodes hold */
@@ -279,6 +283,7 @@ void sim_app_crash(void);
 bool sim_app_is_working(const sim_op *op, const sim_life *life);
 bool sim_app_idle(void);
 /* Whether this is the body of what it answered under that number, or told a probe. */
+bool sim_app_gave_cookie(const sim_op *op, unsigned number);
 bool sim_app_said(const sim_op *op, unsigned number, hx_slice body);
 
 /* client.c */
@@ -316,7 +321,8 @@ void sim_oracle_dispatch(const sim_request *request, const hx_exchange *exchange
 void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool any_byte_sent);
 void sim_oracle_cancel(const sim_request *request, hx_ms began_at);
 /* A node has decided what became of an operation, and writes it. */
-void sim_oracle_settle(const sim_op *op, const hx_record *record);
+struct hx_request;
+void sim_oracle_settle(const sim_op *op, const hx_record *record, const struct hx_request *r);
 void sim_oracle_lapse(const sim_op *op);
 void sim_oracle_effect(sim_op *op, sim_life *life);
 void sim_oracle_release(sim_op *op, sim_life *life, hx_state from);
