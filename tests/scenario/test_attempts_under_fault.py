@@ -8,7 +8,7 @@ import time
 import pytest
 
 from harness import (HANG_S, Disconnected, SlowDisk, answer, answer_raw, chunk, drop_after_effect, eventually,
-                     fresh_key, in_turn, numbered, request_bytes, unix_socket_path)
+                     fresh_key, in_time, in_turn, numbered, request_bytes, unix_socket_path)
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 REFUND = {"amount": 1000}
@@ -126,16 +126,12 @@ def test_request_that_was_sent_in_part_never_runs_after_it_was_freed(start_gatew
     assert application.effects("/refunds") == 1
 
 
-def in_time(story):
-    """Tells a story, with other keys, until it was not the machine that was too slow for it."""
-    assert any(story(fresh_key()) for _ in range(10)), "the machine was too slow every time"
-
-
 def test_not_found_is_believed_as_of_when_it_was_asked(start_gateway, upstream):
     """The application looks in vain, carries the operation out, and only then, long after, says that it saw nothing."""
     gateway = start_gateway(probing(settle="1s"))
 
-    def story(key):
+    def story():
+        key = fresh_key()
         asked, says, done = threading.Event(), threading.Event(), threading.Event()
 
         def create(exchange):
@@ -173,7 +169,8 @@ def test_lost_lease_ends_the_attempts(start_gateway, upstream, tmp_path):
     gateway = start_gateway(probing(retry=waiting("2s"), extra="lease: 1s\n            wait: 1ms"), env=disk.env)
     upstream.on("/find", NOTHING)
 
-    def story(key):
+    def story():
+        key = fresh_key()
         upstream.on("/refunds", in_turn(BUSY, numbered))
         tried = len(gateway.events("trying again"))
         first = gateway.post_later("/refunds", key=key, json=REFUND)
@@ -202,7 +199,8 @@ def test_answer_that_was_let_go_is_no_outcome_when_the_lease_is_lost(start_gatew
     disk = SlowDisk(tmp_path)
     gateway = start_gateway(probing(guarantee="idempotent", extra="lease: 1s"), env=disk.env)
 
-    def story(key):
+    def story():
+        key = fresh_key()
         upstream.on("/refunds", in_turn(answer(500, "mine"), answer(201, "done", effect=False)))
         tried = len(gateway.events("trying again"))
         with upstream.hold("/refunds") as held:

@@ -39,9 +39,12 @@ class SlowDisk:
         finally:
             self.file.unlink()
 
+    def holds_a_commit(self):
+        return self._held.exists()
+
     def wait_for_commit(self):
         """Returns once a commit waits for the disk."""
-        eventually(self._held.exists, "a commit waiting for the disk")
+        eventually(self.holds_a_commit, "a commit waiting for the disk")
 
 
 class BrokenDisk:

@@ -19,3 +19,8 @@ def eventually(holds, what="the condition"):
             raise AssertionError(f"{what} did not come true within {HANG_S:.0f} s; last seen: {result!r}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
+
+
+def in_time(story):
+    """Tells a story that needs the machine to be quick at one point, until it was; a story returns whether it was."""
+    assert any(story() for _ in range(20)), "the machine was too slow for this story every time"
