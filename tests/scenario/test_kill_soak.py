@@ -11,9 +11,8 @@ from harness.gateway import ROOT, environment
 
 
 @pytest.mark.slow
-def test_twenty_kills_under_load_lose_nothing_and_run_nothing_twice(tmp_path):
-    command = [sys.executable, str(ROOT / "tests" / "soak" / "kill.py"), "--short", "--json", "--dir", str(tmp_path),
-               "--hapax", str(binary())]
+def test_twenty_kills_under_load_lose_nothing_and_run_nothing_twice():
+    command = [sys.executable, str(ROOT / "tests" / "soak" / "kill.py"), "--short", "--json", "--hapax", str(binary())]
     result = subprocess.run(command, capture_output=True, env=environment(), check=False)
     assert result.returncode == 0, result.stdout.decode() + result.stderr.decode()
     report = json.loads(result.stdout)
