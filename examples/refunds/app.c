@@ -8,7 +8,7 @@
  *   Demo-Fault: hang                  does it, and never answers
  *   Demo-Fault: status=503            answers that, nothing happened
  *   Demo-Fault: status-after=500      does it, and answers that
- * Several are separated by commas. */
+ * Several are separated by commas; "2:status=502" is for the second attempt alone, as Hapax-Attempt counts them. */
 #include "examples/refunds/app.h"
 
 #include "base/check.h"
@@ -126,6 +126,19 @@ static hx_slice key_of(const call *c)
     return key;
 }
 
+/* POST /payouts: the same by a service that deduplicates. What its key has done before is answered, not done again. */
+static bool answer_earlier(call *c)
+{
+    const hx_ledger *ledger = &c->app->ledger;
+    hx_slice key = key_of(c);
+    for (unsigned i = 0; i < ledger->refund_count; i++) {
+        if (key.len == 0 || !hx_slice_eq(key, hx_slice_of(ledger->refunds[i].key))) continue;
+        answer_refund(c, 201, &ledger->refunds[i]);
+        return true;
+    }
+    return false;
+}
+
 static void create_refund(call *c)
 {
     hx_slice id;
@@ -240,13 +253,15 @@ static void route(call *c)
         create_charge(c);
     } else if (hx_slice_eq(collection, HX_LIT("refunds")) && is_post) {
         create_refund(c);
+    } else if (hx_slice_eq(collection, HX_LIT("payouts")) && is_post) {
+        if (!answer_earlier(c)) create_refund(c);
     } else if (hx_slice_eq(collection, HX_LIT("refunds")) && is_get) {
         list_refunds(c);
     } else if (hx_slice_eq(collection, HX_LIT("ledger")) && is_get) {
         c->status = 200;
         hx_ledger_put_entries(&c->answer, &c->app->ledger);
     } else {
-        fail(c, 404, "not_found", "try /charges, /refunds or /ledger");
+        fail(c, 404, "not_found", "try /charges, /refunds, /payouts or /ledger");
     }
 }
 
@@ -308,6 +323,17 @@ static bool fault_value(hx_slice fault, const char *name, uint64_t *value)
     return hx_slice_to_u64(number, value);
 }
 
+/* Takes the attempt off the front of "2:status=502". False: it is meant for another attempt. */
+static bool is_for_this_attempt(const call *c, hx_slice *fault)
+{
+    const hx_field *field = hx_fields_find(&c->stream->request.fields, HX_LIT("Hapax-Attempt"));
+    size_t colon = hx_slice_find(*fault, ':');
+    if (colon == SIZE_MAX) return true;
+    hx_slice attempt = hx_slice_first(*fault, colon);
+    *fault = hx_slice_from(*fault, colon + 1);
+    return field && hx_slice_eq(field->value, attempt);
+}
+
 static void read_faults(call *c)
 {
     const hx_field *field = hx_fields_find(&c->stream->request.fields, HX_LIT("Demo-Fault"));
@@ -315,6 +341,7 @@ static void read_faults(call *c)
     uint64_t value = 0;
     while (hx_slice_next(&rest, ',', &part)) {
         hx_slice fault = hx_slice_trim(part);
+        if (!is_for_this_attempt(c, &fault)) continue;
         if (fault_value(fault, "delay=", &value)) c->fault.delay = (hx_ms)(value < 600000 ? value : 600000);
         if (fault_value(fault, "status=", &value) && value >= 200 && value < 600) c->fault.status = (unsigned)value;
         if (fault_value(fault, "status-after=", &value) && value >= 200 && value < 600)

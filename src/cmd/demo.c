@@ -61,7 +61,12 @@ static int serve_gateway(const demo *d)
         .upstream = d->upstream, .listen = listen, .listen_count = 1, .store = d->store, .workers = "2"};
     hx_buf errors;
     hx_buf_init(&errors, NULL, 4096);
-    hx_config *config = hx_config_parse("demo", HX_LIT("log_format: readable\n"), &flags, &errors);
+    hx_config *config =
+        hx_config_parse("demo",
+                        HX_LIT("log_format: readable\n"
+                               "routes:\n"
+                               "  - {match: POST /payouts, guarantee: idempotent, upstream_timeout: 1s}\n"),
+                        &flags, &errors);
     if (!config) {
         fprintf(stderr, "%.*s", HX_FMT(hx_buf_slice(&errors)));
         return HX_EXIT_BUG;
@@ -138,7 +143,11 @@ static void explain(const demo *d)
            "-H 'Demo-Fault: drop-after-effect' %s\n\n",
            d->address, post);
     explain_keys(d, strong, plain);
-    printf("%s6. The books: every refund above is there once.%s\n", strong, plain);
+    printf("%s6. A service that deduplicates may be asked again: a time-out, 502, then 201.%s\n", strong, plain);
+    printf("  curl -i http://%s/payouts -H 'Idempotency-Key: payout-ch_1-retried' "
+           "-H 'Demo-Fault: 1:hang,2:status-after=502' %s\n\n",
+           d->address, post);
+    printf("%s7. The books: every refund above is there once.%s\n", strong, plain);
     printf("  curl http://%s/ledger\n\n", d->address);
     printf("Ctrl-C ends it.\n\n");
     fflush(stdout);

@@ -373,7 +373,7 @@ def test_probe_asks_for_the_whole_and_unconditionally(start_gateway, upstream, k
     """What the request said of itself and of its body is not said of the question."""
     gateway = start_gateway(probing(), store="memory:")
     Refunds(upstream, close)
-    own = {"If-Match": '"v1"', "If-None-Match": '"v2"',
+    own = {"If-Match": '"v1"', "If-None-Match": '"v2"', "If-Modified-Since": "Sun, 06 Nov 1994 08:49:37 GMT",
            "If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT", "Range": "bytes=0-1", "If-Range": '"v1"',
            "Content-Encoding": "x-none", "X-Request-Timeout": "30s", "Hapax-Attempt": "7"}
     assert gateway.post("/refunds", key=key, json=REFUND, headers=own).idempotency == "unknown"
