@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the stories: an upstream, a gateway in front of it, and a factory for gateways that need more."""
 import itertools
+import pathlib
 import shutil
+import tempfile
 
 import pytest
 
@@ -19,6 +21,15 @@ def pytest_runtest_makereport(item, call):
     if report.failed:
         for number, gateway in enumerate(getattr(item, "gateways", ())):
             report.sections.append((f"gateway {number}", gateway.shown_output()))
+
+
+@pytest.fixture
+def tmp_path():
+    """Short, whoever runs this and in however many processes: the path of a socket may have 107 bytes only, and every
+    store has one in it."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="hapax-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture
@@ -65,7 +76,6 @@ def start_gateway(request, tmp_path, upstream):
             gateway.finish()
         except AssertionError as failure:
             failures.append(str(failure))
-    shutil.rmtree(tmp_path, ignore_errors=True)
     assert not failures, "\n".join(failures)
 
 
