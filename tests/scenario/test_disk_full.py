@@ -81,7 +81,8 @@ def test_disk_full_in_mid_load(start_gateway, upstream, disk, how):
     assert (first.status, first.idempotency) == (201, "stored")
     load = Load(gateway)
     with upstream.hold("/slow") as hold:
-        flying = {key: gateway.post_later("/slow", key=key, json={}) for key in (fresh_key() for _ in range(IN_FLIGHT))}
+        keys = [fresh_key() for _ in range(IN_FLIGHT)]
+        flying = {key: gateway.send("POST", "/slow", key=key, json={}) for key in keys}
         hold.wait_arrived(IN_FLIGHT)
         eventually(lambda: load.count(201) > 50, "the load going through")
         fill(disk)
