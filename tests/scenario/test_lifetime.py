@@ -24,7 +24,7 @@ def test_short_lease_is_renewed_beside_a_long_one(start_gateway, upstream, key):
           - name: quick
             match: POST /quick
             lease: 1s
-            wait: 4s
+            wait: 2500ms
         """)
     with upstream.hold("/slow") as slow, upstream.hold("/quick") as quick:
         first_slow = gateway.post_later("/slow", key=key)
