@@ -9,7 +9,7 @@ import pytest
 from harness import Connection, answer, drop_after_effect, fresh_key, quick_retries, sanitized
 
 CLIENTS = 8
-REQUESTS = 800 if sanitized() else 2400  # of all clients together
+REQUESTS = 800 if sanitized() else 1200  # of all clients together
 FLOOR_A_SECOND = 10
 
 
