@@ -7,6 +7,7 @@ import pytest
 
 from harness import (Connection, Disconnected, Stream, answer, answer_raw, chunked, directory_hash, drop_after_effect,
                      in_turn, never_answer, numbered, request_bytes, reset_before_reading, until_close)
+from harness import wire
 from harness.wire import Malformed
 
 KEY = {"Idempotency-Key": '"0123456789abcdef"'}
@@ -158,3 +159,22 @@ def test_directory_hash_sees_every_change(tmp_path):
     (tmp_path / "a").chmod(0o400)
     seen.add(directory_hash(tmp_path))
     assert len(seen) == 4
+
+
+@pytest.mark.parametrize("way", ["asked", "listed"])
+def test_bytes_that_the_peer_has_not_read_are_seen(monkeypatch, way):
+    if way == "listed":
+        monkeypatch.setattr(wire, "diagnosed", lambda *_: None)
+    with socket.create_server(("127.0.0.1", 0)) as listener, Connection(listener.getsockname()) as connection:
+        assert wire.unread_by_peer(connection.sock) == 0
+        connection.send(b"abc")
+        assert wire.unread_by_peer(connection.sock) == 3
+        peer, _ = listener.accept()
+        with peer:
+            assert wire.unread_by_peer(connection.sock) == 3
+            peer.recv(2)
+            assert wire.unread_by_peer(connection.sock) == 1
+            peer.recv(1)
+            assert wire.unread_by_peer(connection.sock) == 0
+            connection.send(b"d")
+        assert wire.unread_by_peer(connection.sock) == 0

@@ -4,14 +4,14 @@ import contextlib
 import functools
 import pathlib
 import subprocess
-import tempfile
 
+from .places import passing_directory
 from .waiting import eventually
 
 
 @functools.lru_cache(maxsize=None)
 def _library():
-    library = pathlib.Path(tempfile.mkdtemp(prefix="hapax-")) / "faults.so"
+    library = pathlib.Path(passing_directory()) / "faults.so"
     source = pathlib.Path(__file__).with_name("faults.c")
     subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     return library

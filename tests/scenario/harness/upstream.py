@@ -9,12 +9,12 @@ import os
 import re
 import socket
 import struct
-import tempfile
 import threading
 import time
 import traceback
 
 from . import answers
+from .places import passing_directory
 from .waiting import HANG_S
 from .wire import Disconnected, Malformed, Message, Reader, as_bytes, head_bytes, pairs
 
@@ -359,4 +359,4 @@ class Upstream:
 
 def unix_socket_path():
     """A short path: the names of unix sockets may have 107 bytes only."""
-    return os.path.join(tempfile.mkdtemp(prefix="hapax-"), "app.sock")
+    return os.path.join(passing_directory(), "app.sock")
