@@ -52,6 +52,7 @@ static void choose_ask(sim_client *client)
                  key = sim_choose(by_client(client), world.key_count);
         *ask = (sim_ask){.op = sim_op_at(route, client->index % world.principal_count, key)};
         ask->unkeyed = sim_chance(by_client(client), 20);
+        ask->malformed = sim_chance(by_client(client), 5);
     }
     client->has_asked = true;
     ask->payload = sim_chance(by_client(client), world.rates.mismatches) ? 1 : 0;
@@ -66,7 +67,9 @@ static void ask_now(sim_client *client, sim_node *node)
     hx_server *server = node->workers[sim_choose(by_client(client), world.worker_count)].server;
     SIM_TRACE("client %u asks node %u for %s, proof %u, payload %u, patience %lld ms%s", client->index, node->index,
               sim_op_name(ask->op), ask->proof, ask->payload, (long long)ask->patience,
-              ask->unkeyed ? " (unkeyed)" : "");
+              ask->malformed ? " (malformed)"
+              : ask->unkeyed ? " (unkeyed)"
+                             : "");
     client->asked_at = world.boot;
     client->in_pieces = false;
     client->body.len = 0;
@@ -121,7 +124,9 @@ void sim_client_cut(sim_client *client)
 
 static void tell_oracle(const sim_client *client, bool has_body, bool is_first_byte)
 {
-    if (client->ask.unkeyed) return;
+    if (client->ask.malformed && client->status != 400)
+        sim_fail("what is no request is refused", "client %u was answered with %u", client->index, client->status);
+    if (client->ask.unkeyed || client->ask.malformed) return;
     sim_told told = {.op = client->ask.op,
                      .client = client->index,
                      .patience = is_first_byte ? client->ask.patience : 0,
@@ -207,6 +212,6 @@ void sim_clients_verify(void)
     for (hx_ms until = world.boot + 2 * SIM_SETTLE; world.boot < until && sim_step();) {}
     for (size_t i = 0; i < SIM_OPS_MAX; i++) {
         if (!world.ops[i].used) continue;
-        verify(&world.clients[0], &world.ops[i], &world.nodes[i % world.node_count]);
+        verify(&world.clients[0], &world.ops[i], &world.nodes[i % 2 < world.node_count ? i % 2 : 0]);
     }
 }

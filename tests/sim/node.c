@@ -53,6 +53,7 @@ void sim_node_crash(sim_node *node)
 {
     HX_CHECK(node->up);
     SIM_TRACE("node %u crashes, with %u requests", node->index, sim_node_requests(node));
+    world.crashes++;
     sim_cover_requests(node, SIM_FAULT_NODE_CRASH);
     sim_store_crash(node);
     node->up = node->draining = false;

@@ -65,8 +65,10 @@ static void check_attempt(sim_op *op, const sim_request *request, const hx_excha
     if (of_epoch > retry->attempts)
         sim_fail(by_class, "%s is sent for the %u. time; its class has %u", sim_op_name(op), of_epoch, retry->attempts);
     /* Whoever took over can't know how far the one before came. */
-    bool after_silence = life->attempt.after_silence || request->epoch != life->first_epoch;
-    if (!is_new && life->attempt.means != HX_ABSENT) after_silence = true;
+    hx_state last = is_new ? HX_ABSENT : life->attempt.means;
+    bool after_silence = life->attempt.after_silence || request->epoch != life->first_epoch || last == HX_UNKNOWN ||
+                         last == HX_PROCESSING;
+    bool after_failure = life->attempt.after_failure || last == HX_FAILED || last == HX_COMPLETED;
     if (is_new) life->attempt.first_at = world.boot;
     /* How many retries the upstream's budget has paid for in the last seconds. */
     world.app.lately = world.boot - world.app.lately_since > 3 * HX_SECOND ? 0 : world.app.lately + !is_new;
@@ -79,6 +81,7 @@ static void check_attempt(sim_op *op, const sim_request *request, const hx_excha
     life->attempt.means = HX_PROCESSING;
     life->attempt.is_kept = false;
     life->attempt.after_silence = after_silence;
+    life->attempt.after_failure = after_failure;
 }
 
 void sim_oracle_dispatch(const sim_request *request, const hx_exchange *exchange)
@@ -128,14 +131,43 @@ static hx_state meaning_of(const sim_op *op, const sim_reply *reply)
     return status == 500 && is_atomic ? HX_ABSENT : HX_FAILED;
 }
 
+typedef struct {
+    sim_op *op;
+    uint64_t epoch;
+    unsigned crashes;
+} late_answer;
+
+static void look_whether_taken(void *subject)
+{
+    const late_answer *late = subject;
+    bool excused = world.crashes != late->crashes || world.store.has_failed;
+    if (late->op->state == HX_UNKNOWN && late->op->epoch == late->epoch && !excused)
+        sim_fail("a late answer is taken", "%s is still unknown, though its answer has come", sim_op_name(late->op));
+}
+
+/* It says what became of an operation that was already called unknown. */
+static void expect_harvest(sim_op *op)
+{
+    late_answer *late = hx_arena_alloc(&world.arena, sizeof *late);
+    *late = (late_answer){.op = op, .epoch = op->epoch, .crashes = world.crashes};
+    sim_after(2 * HX_SECOND, look_whether_taken, late);
+}
+
 void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool any_byte_sent)
 {
     sim_life *life = request->life;
     if (life->attempt.epoch != request->epoch || life->attempt.number != request->attempt) return;
     hx_state means = reply ? meaning_of(request->op, reply) : any_byte_sent ? HX_UNKNOWN : HX_ABSENT;
+    bool is_told = reply && of_word(reply->word, reply->status) != HX_PROCESSING;
+    /* That this one did nothing, or found it done, says nothing of those before it. */
+    bool speaks_of_earlier = reply && (reply->status == 409 || reply->status == 412 || reply->status == 423);
+    if (life->attempt.after_silence && !is_told && (means == HX_ABSENT || speaks_of_earlier)) means = HX_UNKNOWN;
     /* What can be probed is settled by what the probe finds. */
     if (reply && request->op->route == SIM_ROUTE_PROBE && (reply->status == 409 || reply->status == 412))
         means = HX_PROCESSING;
+    bool is_late = reply && request->op->state == HX_UNKNOWN && request->op->epoch == request->epoch;
+    bool says_all = means != HX_UNKNOWN && means != HX_PROCESSING && !life->attempt.after_failure;
+    if (is_late && says_all) expect_harvest(request->op);
     life->attempt.means = means;
     life->attempt.is_kept = reply && !reply->is_stream && reply->body.len <= sim_policy(request->op)->answer_bytes_max;
     bool is_transient = reply &&
@@ -176,7 +208,7 @@ void sim_oracle_settle(const sim_op *op, const hx_record *record, const hx_reque
     if (ends && life->attempt.is_kept && !record->answer.retained && life->attempt.epoch == record->epoch)
         sim_fail(as_written, "the answer of %s is not kept, though it could be", sim_op_name(op));
     bool is_told = life->attempt.epoch == record->epoch && life->attempt.means != HX_PROCESSING;
-    if (!is_told || life->attempt.after_silence || op->route == SIM_ROUTE_PROBE) return;
+    if (!is_told || life->attempt.after_failure || op->route == SIM_ROUTE_PROBE) return;
     check_effort(op, life, r);
     /* A server error of what may be sent again is an answer only when nothing more is tried. */
     if (sim_may_repeat(op) && life->attempt.means == HX_FAILED && record->state == HX_UNKNOWN) return;

@@ -124,7 +124,10 @@ void sim_server_ask(hx_server *server, sim_client *client, const sim_ask *ask)
     hx_list_append(&world.streams, &s->link);
     server->open++;
     sim_client_waits(client, s);
-    server->handler->request(server->app, &s->stream);
+    if (ask->malformed)
+        server->handler->malformed(server->app, &s->stream, 400, "The request line is not one.");
+    else
+        server->handler->request(server->app, &s->stream);
 }
 
 /* The client hears no more of it. */

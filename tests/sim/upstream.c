@@ -259,6 +259,12 @@ void hx_exchange_repeat(hx_upstream *upstream, hx_exchange *exchange)
     hx_exchange_start(upstream, exchange);
 }
 
+/* One that is not is decided by its head alone. */
+static bool is_kept(const sim_wire *wire)
+{
+    return !wire->is_stream && wire->reply->body.len <= sim_policy(wire->request.op)->answer_bytes_max;
+}
+
 static void give_end(void *subject)
 {
     sim_wire *wire = subject;
@@ -270,7 +276,7 @@ static void give_end(void *subject)
         return;
     }
     hx_exchange *exchange = take_exchange(wire);
-    if (wire->request.life && !wire->is_stream) sim_oracle_attempt(&wire->request, wire->reply, true);
+    if (wire->request.life && is_kept(wire)) sim_oracle_attempt(&wire->request, wire->reply, true);
     exchange->events->end(exchange);
 }
 
@@ -308,7 +314,7 @@ static void give_head(sim_wire *wire, const sim_reply *reply)
     wire->body = reply->body;
     wire->is_stream = reply->is_stream;
     sim_after(sim_span(by_app(wire), 0, reply->is_stream ? 20 * HX_SECOND : 50), give_body, wire);
-    if (reply->is_stream && wire->request.life) sim_oracle_attempt(&wire->request, reply, true);
+    if (wire->request.life && !is_kept(wire)) sim_oracle_attempt(&wire->request, reply, true);
     exchange->events->head(exchange, head);
 }
 
@@ -380,6 +386,8 @@ void hx_exchange_cancel(hx_exchange *exchange)
     HX_CHECK(wire->exchange == exchange && !wire->cancelled);
     wire->cancelled = true;
     if (wire->request.life && wire->state == SENT) sim_oracle_cancel(&wire->request, wire->began_at);
+    if (wire->request.life && wire->state != ANSWERING)
+        sim_oracle_attempt(&wire->request, NULL, exchange->bytes_sent > 0);
     hang_up(wire);
     sim_after(0, cancelled, wire);
 }

@@ -84,7 +84,8 @@ typedef struct sim_life {
         unsigned of_epoch;  /* how many there were under this epoch */
         hx_ms not_before;   /* an answer asked for patience */
         hx_state means;     /* what §5 makes of how it ended; HX_PROCESSING: it hasn't */
-        bool after_silence; /* one before it may have happened */
+        bool after_silence; /* one before it ended without an answer that tells */
+        bool after_failure; /* one before it was answered, with an error that was tried again */
         bool is_kept;       /* its answer is one that is kept */
         bool may_repeat;    /* it did nothing, and is one that is tried again */
         hx_ms first_at;     /* when the first of its epoch began */
@@ -155,7 +156,8 @@ typedef struct {
     hx_ms clock_offset; /* the same for the clock of the nodes and the store */
     uint64_t hash;      /* of everything that happened */
     unsigned events;
-    hx_arena arena; /* of the run */
+    unsigned crashes; /* of nodes */
+    hx_arena arena;   /* of the run */
 
     bool shared; /* several nodes share the store; else it is one node's own */
     bool calm;   /* nothing goes wrong any more */
@@ -236,10 +238,11 @@ typedef struct {
     unsigned proof, payload;
     hx_ms patience; /* X-Request-Timeout; 0: none */
     bool unkeyed;
+    bool malformed;
 } sim_ask;
 
 void sim_server_ask(hx_server *server, sim_client *client, const sim_ask *ask);
-void sim_server_leave(void *stream);
+void sim_server_leave(void *subject); /* a stream, as sim_client_waits got it */
 void sim_server_crash(sim_node *node);
 void sim_server_check_waiting(void);
 /* The request that holds this memory, or NULL. */
@@ -292,7 +295,7 @@ bool sim_clients_idle(void);
 /* Everyone who was promised something asks once more. */
 void sim_clients_verify(void);
 unsigned sim_client_index(const sim_client *client);
-/* What it waits for, to be given to sim_server_leave; NULL: nothing. */
+/* What it waits for; NULL: nothing. */
 void sim_client_waits(sim_client *client, void *stream);
 void sim_client_cut(sim_client *client); /* the connection ended without a whole answer */
 void sim_client_begin(sim_client *client, unsigned status, hx_slice lines);
