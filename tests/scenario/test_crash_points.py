@@ -339,7 +339,7 @@ def test_stop_past_the_lease_shows_nobody_another_answer(start_gateway, upstream
         held.wait_arrived()
         gateway.pause()
         second = gateway.send("POST", "/refunds", key=key, json=REFUND)
-        held.released.wait(2.5)  # being stopped for longer than the lease is the point
+        held.released.wait(1.3)  # being stopped for longer than the lease is the point
         gateway.resume()
         second.wait_read()
         held.release()
