@@ -2,7 +2,7 @@
 """Connections to the upstream: of every family, kept alive, and closed by it whenever it likes."""
 import pytest
 
-from harness import answer, eventually, fresh_key, numbered, unix_socket_path
+from harness import answer, eventually, fresh_key, numbered, quick_retries, unix_socket_path
 
 
 def test_upstream_on_a_unix_socket(start_gateway, start_upstream, key):
@@ -89,7 +89,7 @@ def test_upstream_of_the_old_protocol(gateway, upstream, key):
 
 def test_upstream_that_restarts(start_gateway, start_upstream):
     first = start_upstream()
-    gateway = start_gateway(upstream=first)
+    gateway = start_gateway(quick_retries(), upstream=first)
     assert gateway.post("/refunds", key=fresh_key(), json={}).status == 201
     first.close()
     eventually(lambda: gateway.post("/refunds", key=fresh_key(), json={}).status == 502)
