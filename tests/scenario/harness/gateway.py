@@ -15,6 +15,7 @@ import socket
 import subprocess
 import textwrap
 import threading
+import time
 
 from .waiting import HANG_S, eventually
 from .wire import Connection, Pending, Response, fresh_key, pairs, request_bytes, wait_all_read
@@ -319,14 +320,32 @@ class Gateway:
         return self.request("POST", target, **what)
 
     def post_later(self, target, **what):
-        """Sends, and returns once the gateway has read the request."""
-        return self.send("POST", target, **what).wait_read()
+        """Sends, and returns once the request waits inside the gateway."""
+        return self.wait_inside([self.send("POST", target, **what)])[0]
 
     def post_together(self, target, key, times, **what):
         """That many requests with one key on that many connections, all of them inside the gateway on return."""
-        pendings = [self.send("POST", target, key=key, **what) for _ in range(times)]
+        return self.wait_inside([self.send("POST", target, key=key, **what) for _ in range(times)])
+
+    def wait_inside(self, pendings):
+        """Returns once these were read, and the gateway is at rest: whatever they wait for by then, they wait for it.
+        One that has more to do than these is not waited for long."""
         wait_all_read(pendings)
+        for _ in range(100):
+            before = self._threads()
+            if all(state in "ST" for state, _ in before.values()) and self._threads() == before:
+                break
+            time.sleep(0.001)
         return pendings
+
+    def _threads(self):
+        """Of each thread, whether it runs, and how often it stopped running."""
+        seen = {}
+        for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                text = (task / "status").read_text(encoding="ascii")
+                seen[task.name] = re.search(r"^State:\s+(\w)", text, re.M)[1], re.findall(r"_switches:\s+(\d+)", text)
+        return seen
 
     def raw(self, data, method="POST"):
         """Exactly these bytes on a new connection; the first answer."""
