@@ -181,6 +181,12 @@ void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool
     }
 }
 
+void sim_oracle_probed(const sim_request *request, const sim_reply *reply)
+{
+    sim_life *life = request->op->life;
+    if (life && life->effect && reply->status == 200) life->found_in = world.events + 1;
+}
+
 /* Whoever gives up has tried as often as the class allows, unless something else is in the way. */
 static void check_effort(const sim_op *op, const sim_life *life, const hx_request *r)
 {
@@ -204,6 +210,8 @@ void sim_oracle_settle(const sim_op *op, const hx_record *record, const hx_reque
         sim_fail(own_lifetime, "%s does not live as long as its route says", sim_op_name(op));
     if (ends && (record->state == HX_COMPLETED) != (record->answer.status < 400))
         sim_fail(as_written, "%s is %s with %u", sim_op_name(op), hx_state_name(record->state), record->answer.status);
+    if (life->found_in == world.events + 1 && record->state != HX_COMPLETED)
+        sim_fail(as_written, "a probe found %s, which becomes %s", sim_op_name(op), hx_state_name(record->state));
     if (record->changed_at != sim_now()) return; /* tried once more: what has come since is not in it */
     if (ends && life->attempt.is_kept && !record->answer.retained && life->attempt.epoch == record->epoch)
         sim_fail(as_written, "the answer of %s is not kept, though it could be", sim_op_name(op));

@@ -277,6 +277,7 @@ static void give_end(void *subject)
     }
     hx_exchange *exchange = take_exchange(wire);
     if (wire->request.life && is_kept(wire)) sim_oracle_attempt(&wire->request, wire->reply, true);
+    if (wire->request.is_probe) sim_oracle_probed(&wire->request, wire->reply);
     exchange->events->end(exchange);
 }
 

@@ -90,6 +90,7 @@ typedef struct sim_life {
         bool may_repeat;    /* it did nothing, and is one that is tried again */
         hx_ms first_at;     /* when the first of its epoch began */
     } attempt;              /* the newest */
+    unsigned found_in;      /* the event in which a probe was told of it */
     hx_ms expires_at;
     hx_ms began_at;
     hx_ms gone_at; /* INT64_MAX while it stands */
@@ -322,6 +323,8 @@ unsigned sim_op_index(const sim_op *op);
 void sim_oracle_dispatch(const sim_request *request, const hx_exchange *exchange);
 /* An attempt has ended: with an answer, or (NULL) without one. */
 void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool any_byte_sent);
+/* A probe's whole answer is handed over. */
+void sim_oracle_probed(const sim_request *request, const sim_reply *reply);
 void sim_oracle_cancel(const sim_request *request, hx_ms began_at);
 /* A node has decided what became of an operation, and writes it. */
 struct hx_request;
