@@ -72,7 +72,7 @@ def test_the_playbooks_client_log_pays_once(start_gateway, upstream, key, rows):
     assert gateway.get("/ledger").json() == service.ledger == [{"refund": "rf_123", "amount": -1000}]
     assert upstream.effects("/refunds") == 1
 
-    retries = gateway.events("trying again")
+    retries = gateway.wait_events("trying again", 2)
     assert [retry["attempt"] for retry in retries] == [1, 2]
     assert retries[0]["error"] == "its time was up"
     assert retries[1]["status"] == 502
@@ -95,6 +95,7 @@ def test_the_playbooks_schedule_from_beginning_to_end(start_gateway, upstream, k
     first = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.idempotency) == (429, "released")
     requests = upstream.received("/refunds")
+    gateway.wait_events("request")  # the last line about it
     delays = [retry["delay_ms"] for retry in gateway.events("trying again")]
     assert len(requests) == 5
     assert len(delays) == 4
