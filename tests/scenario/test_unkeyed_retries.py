@@ -44,6 +44,7 @@ def test_post_without_a_key_is_not_sent_again(start_gateway, start_upstream):
     response = gateway.post("/things", json={})
     assert response.status == 502
     assert response.json()["error_code"] == "DEPENDENCY.unavailable"
+    gateway.wait_events("request")  # the last line about it
     assert gateway.events("trying again") == []
     assert application.effects() == 0
 
@@ -52,6 +53,7 @@ def test_connect_failures_end_with_the_attempts(start_gateway, start_upstream):
     application = start_upstream(listening=False)
     gateway = start_gateway(config="defaults: {retry: {attempts: 3, base: 1ms, cap: 1ms}}\n", upstream=application)
     assert gateway.get("/things").status == 502
+    gateway.wait_events("request")
     assert len(gateway.events("trying again")) == 2
     assert [event["because"] for event in gateway.events("no further attempt")] == ["attempts"]
 
