@@ -207,8 +207,9 @@ bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *
 void hx_journal_append_mark(hx_journal *j, hx_frame_kind kind, hx_slice payload);
 /* Ends the batch: writes, syncs, shows the changes, tells the loops. */
 void hx_journal_flush(hx_journal *j);
-/* Turns an operation in processing into unknown, and an outcome whose lifetime is over into its tombstone. */
-bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_slice reason); /* false: no room on disk */
+/* Turns an operation in processing into HX_UNKNOWN, or an outcome whose lifetime is over into HX_EXPIRED. What has gone
+ * on since stays as it is. False: no room on disk. */
+bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_state to, hx_slice reason);
 void hx_journal_end_call(hx_store_call *call, hx_store_result result);
 void *hx_journal_writer(void *journal);
 /* Whether a frame of that length may be written by what can do without: so much stays free behind it, beside what the

@@ -194,7 +194,7 @@ static void orphans_become_unknown(hx_journal *j)
     while (got < count && hx_index_next(j->index, &cursor, &steps, &entry))
         if (entry.state == HX_PROCESSING) orphans[got++] = entry.op;
     for (size_t i = 0; i < got; i++)
-        if (!hx_journal_lapse(j, &orphans[i], HX_LIT("restart")))
+        if (!hx_journal_lapse(j, &orphans[i], HX_UNKNOWN, HX_LIT("restart")))
             hx_fatal(HX_EXIT_STORE, "no room left for the store in %s", j->path);
     free(orphans);
     hx_journal_flush(j);

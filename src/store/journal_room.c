@@ -20,19 +20,20 @@
  * Claims that would need more than lies ready wait while the keeper prepares another segment. */
 #include "store/journal.h"
 
-/* What is left behind a frame of that length. The rest of a segment in which it doesn't fit is lost. */
-static uint64_t room_behind(const hx_journal *j, uint64_t length)
+/* Whether a frame of that length can be written, with so much left behind it. The rest of a segment in which it doesn't
+ * fit is lost. */
+static bool has_room(const hx_journal *j, uint64_t length, uint64_t behind)
 {
     uint64_t padded = hx_frame_padded(length), size = j->active->size, at = j->tail.offset;
-    if (at + padded <= size) return size - at - padded + j->spare_room;
+    if (at + padded <= size) return size - at - padded + j->spare_room >= behind;
     if (padded > j->options.segment_bytes) padded = j->options.segment_bytes; /* one that grows for it */
-    return j->spare_room > padded ? j->spare_room - padded : 0;
+    return j->spare_room > padded && j->spare_room - padded >= behind;
 }
 
 bool hx_journal_may_append(hx_journal *j, uint64_t length, uint64_t stays_free)
 {
     uint64_t needed = hx_map_count(j->opened) * HX_BARE_BYTES + stays_free;
-    while (room_behind(j, length) < needed)
+    while (!has_room(j, length, needed))
         if (!hx_keeper_await_spare(j)) return false;
     return true;
 }

@@ -46,7 +46,7 @@ static bool lapse_leases(hx_journal *j)
         if (o->lease_until > 0 && j->batch.now >= o->lease_until) lapsed[count++] = o->op;
     }
     for (unsigned i = 0; i < count; i++)
-        if (!hx_journal_lapse(j, &lapsed[i], HX_LIT("lease"))) return false;
+        if (!hx_journal_lapse(j, &lapsed[i], HX_UNKNOWN, HX_LIT("lease"))) return false;
     return count == LAPSES_A_STEP;
 }
 
@@ -78,7 +78,7 @@ static bool expire_entries(hx_journal *j)
     }
     if (count > 0) hx_journal_flush(j); /* what was decided in this batch counts */
     for (unsigned i = 0; i < count && hx_journal_may_append(j, HX_BARE_BYTES, left_free(j)); i++)
-        if (!hx_journal_lapse(j, &buried[i], HX_LIT("lifetime"))) break;
+        if (!hx_journal_lapse(j, &buried[i], HX_EXPIRED, HX_LIT("lifetime"))) break;
     return !hx_index_at_end(j->index, j->sweep.cursor);
 }
 

@@ -460,8 +460,9 @@ static bool become_without_answer(hx_journal *j, standing *s, const hx_record *r
         hx_log_say(HX_LOG_ERROR, "the store in %s has no room left for answers: outcomes are kept without them",
                    j->path);
     j->short_of_room = true;
-    count(&j->counts.unretained, 1);
-    return become(j, s, &bare, hx_buf_slice(&buf), &nothing);
+    bool written = become(j, s, &bare, hx_buf_slice(&buf), &nothing);
+    if (written) count(&j->counts.unretained, 1);
+    return written;
 }
 
 static void settle(hx_journal *j, hx_store_call *call)
@@ -543,19 +544,23 @@ static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reas
 
 static void forget(hx_journal *j, hx_store_call *call)
 {
-    hx_journal_flush(j); /* what was decided in this batch can be read then */
     standing s = look(j, &call->op);
-    if (s.state == HX_ABSENT || s.state == HX_PROCESSING || (call->epoch != 0 && call->epoch != s.epoch)) {
+    if (s.open && s.state != HX_PROCESSING) { /* decided in this batch: it can be read once that is durable */
+        hx_journal_flush(j);
+        s = look(j, &call->op);
+    }
+    bool is_meant = (call->epoch == 0 || call->epoch == s.epoch) &&
+                    (call->states == 0 || (call->states >> s.state & 1) != 0);
+    if (s.state == HX_ABSENT || s.state == HX_PROCESSING || !is_meant) {
         refuse_stale(j, call);
         return;
     }
-    hx_arena arena = {0};
+    char bytes[HX_HEADS_BYTES];
     hx_record record;
-    if (!hx_journal_read(j, &s.entry, &arena, &record)) /* damaged: an operator may well want to be rid of it */
+    if (!hx_journal_read_head(j, &s.entry, bytes, &record)) /* damaged: an operator may well want to be rid of it */
         record = (hx_record){.op = call->op, .epoch = s.epoch};
     record.state = s.state;
     bool written = rewrite(j, &record, HX_ABSENT, call->reason);
-    hx_arena_free(&arena);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
@@ -574,16 +579,15 @@ static void lapse_unreadable(hx_journal *j, hx_index_entry *entry)
     recycle(j, o);
 }
 
-bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_slice reason)
+bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_state to, hx_slice reason)
 {
     hx_index_entry entry;
     if (!hx_index_find(j->index, op, &entry)) return true;
-    bool runs = entry.state == HX_PROCESSING;
-    if (!runs && !(entry.entombed && hx_entry_is_over(&entry, j->batch.now))) return true;
+    bool runs = entry.state == HX_PROCESSING, is_over = entry.entombed && hx_entry_is_over(&entry, j->batch.now);
+    if (to == HX_UNKNOWN ? !runs : !is_over) return true; /* it has gone on since it was looked at */
     char bytes[HX_HEADS_BYTES];
     hx_record record;
-    if (hx_journal_read_head(j, &entry, bytes, &record))
-        return rewrite(j, &record, runs ? HX_UNKNOWN : HX_EXPIRED, reason);
+    if (hx_journal_read_head(j, &entry, bytes, &record)) return rewrite(j, &record, to, reason);
     if (runs) lapse_unreadable(j, &entry);
     return true;
 }

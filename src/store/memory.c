@@ -264,7 +264,9 @@ static void watch(memory *m, hx_store_call *call, hx_ms now)
 static void forget_by_word(memory *m, hx_store_call *call, hx_ms now)
 {
     operation *o = standing(m, &call->op, now);
-    if (!o || o->state == HX_PROCESSING || (call->epoch != 0 && o->epoch != call->epoch)) {
+    bool is_meant = o && (call->epoch == 0 || call->epoch == o->epoch) &&
+                    (call->states == 0 || (call->states >> state_at(o, now) & 1) != 0);
+    if (!is_meant || o->state == HX_PROCESSING) {
         refuse_stale(m, call, o, now);
         return;
     }

@@ -79,6 +79,7 @@ typedef struct hx_store_call {
     uint64_t epoch;      /* renew, watch, forget; in a claim: the unknown epoch to take over, 0 for none */
     hx_ms lease_until;   /* renew */
     hx_slice reason;     /* forget */
+    unsigned states;     /* forget: bits of the states in which it may stand; 0: any */
     hx_store_page *page; /* list, history */
     void (*done)(struct hx_store_call *call);
     /* given back */
@@ -106,8 +107,9 @@ void hx_store_settle(hx_store *store, hx_store_call *call, hx_record *record);
 void hx_store_renew(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch, hx_ms lease_until);
 /* Ends when the operation has left processing in `epoch`; `found` is what it became. */
 void hx_store_watch(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch);
-/* Removes a record by an operator's word, whatever its state, if it carries `epoch` (0: any) and isn't processing.
- * `reason` says who and why, and lives until done. */
+/* Removes a record by an operator's word, if it carries `epoch` (0: any), isn't processing, and stands in one of
+ * call->states: an epoch alone doesn't tell an unknown operation from one whose answer has come since. `reason` says
+ * who and why, and lives until done. */
 void hx_store_forget(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch, hx_slice reason);
 /* The operations that the filter of `page` leaves in, in no particular order. A list is not a snapshot: what changes
  * meanwhile may be missing or come in either state, never twice in one list. Both this and a history work in small

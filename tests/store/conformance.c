@@ -565,6 +565,37 @@ static void forgetting_spares_what_is_processing_or_has_another_epoch(void **sta
     bench_end(&b);
 }
 
+/* The answer of an unknown operation comes while somebody forgets what is unknown: it has the same epoch. */
+static void forgetting_what_is_unknown_spares_an_answer_that_came_first(void **state)
+{
+    (void)state;
+    bench b;
+    waited settled, forgotten;
+    bench_begin(&b, backend, small);
+    for (int early = 0; early < 2; early++) {
+        hx_record r = record_of(1 + (uint64_t)early), found;
+        assert_int_equal(claim(&b, &r, 0, NULL), OK);
+        assert_int_equal(settle(&b, &r, HX_UNKNOWN, NULL), OK);
+        hx_record answered = r;
+        answered.state = HX_COMPLETED;
+        answered.expires_at = test_now + HX_DAY;
+        answered.answer = (hx_answer){201, true, HX_EMPTY, HX_LIT("late")};
+        wait_start(&b, &settled);
+        wait_start(&b, &forgotten);
+        forgotten.call.states = 1u << HX_UNKNOWN;
+        if (early) hx_store_forget(b.store, &forgotten.call, &r.op, r.epoch, HX_LIT("lost"));
+        hx_store_settle(b.store, &settled.call, &answered);
+        if (!early) hx_store_forget(b.store, &forgotten.call, &r.op, r.epoch, HX_LIT("lost"));
+        wait_for(&b, &settled);
+        wait_for(&b, &forgotten);
+        assert_int_equal(settled.call.result, early ? HX_STORE_STALE : OK);
+        assert_int_equal(forgotten.call.result, early ? OK : HX_STORE_STALE);
+        assert_int_equal(peek(&b, r.op, &found), early ? HX_ABSENT : HX_COMPLETED);
+        if (!early) assert_int_equal(forgotten.call.found.state, HX_COMPLETED);
+    }
+    bench_end(&b);
+}
+
 static void sweeping_counts_what_it_cleaned(void **state)
 {
     (void)state;
@@ -638,6 +669,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(g8_release_and_claim_again_in_one_turn),
         cmocka_unit_test(g9_what_an_earlier_start_left_in_processing_is_unknown),
         cmocka_unit_test(forgetting_spares_what_is_processing_or_has_another_epoch),
+        cmocka_unit_test(forgetting_what_is_unknown_spares_an_answer_that_came_first),
         cmocka_unit_test(sweeping_counts_what_it_cleaned),
         cmocka_unit_test(large_answers_come_back_whole),
     };

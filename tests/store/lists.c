@@ -450,6 +450,109 @@ static void a_tombstone_stands_until_its_time_swept_or_not(void **unused)
     }
 }
 
+static pthread_t test_thread;
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int left;   /* how often others may still ask for the time before they have to wait */
+    bool stays; /* whether they wait */
+    bool holds; /* one does */
+} gate = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* The time, for which the store's own threads may have to wait: so that a test knows where they are. */
+static hx_ms gated_clock(void)
+{
+    if (pthread_equal(pthread_self(), test_thread)) return test_clock();
+    pthread_mutex_lock(&gate.mutex);
+    gate.holds = gate.stays && gate.left-- == 0;
+    while (gate.holds && gate.stays) pthread_cond_wait(&gate.changed, &gate.mutex);
+    gate.holds = false;
+    pthread_mutex_unlock(&gate.mutex);
+    return test_clock();
+}
+
+static void set_gate(bool stays, int left)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.stays = stays;
+    gate.left = left;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static bool gate_holds(void)
+{
+    pthread_mutex_lock(&gate.mutex);
+    bool holds = gate.holds;
+    pthread_mutex_unlock(&gate.mutex);
+    return holds;
+}
+
+/* In whichever step of a sweep they arrive. */
+static void forgetting_and_claiming_again_while_a_sweep_buries(void **unused)
+{
+    (void)unused;
+    bench b;
+    test_thread = pthread_self();
+    bench_begin(&b, backend, small);
+    bench_close(&b);
+    b.options.now = gated_clock;
+    bench_open(&b);
+    for (int step = 0; step < 8; step++) {
+        uint64_t number = (uint64_t)step;
+        hx_record old = bring(&b, number, HX_EXPIRED), again = record_of(number), found;
+        test_now += 2 * HX_MINUTE;
+        again.lease_until = test_now + HX_DAY;
+        waited swept, forgotten, claimed;
+        set_gate(true, step);
+        wait_start(&b, &swept);
+        hx_store_sweep(b.store, &swept.call);
+        while (!swept.done && !gate_holds()) hx_loop_turn(b.loop, 1);
+        wait_start(&b, &forgotten);
+        wait_start(&b, &claimed);
+        hx_store_forget(b.store, &forgotten.call, &old.op, old.epoch, HX_LIT("asked twice"));
+        hx_store_claim(b.store, &claimed.call, &again, 0);
+        for (int i = 0; i < 3; i++) hx_loop_turn(b.loop, 0); /* both are on their way, together */
+        set_gate(false, 0);
+        wait_for(&b, &forgotten);
+        wait_for(&b, &claimed);
+        wait_for(&b, &swept);
+        assert_int_equal(forgotten.call.result, OK);
+        assert_int_equal(claimed.call.result, OK);
+        sweep(&b);
+        assert_int_equal(peek(&b, again.op, &found), HX_PROCESSING);
+        assert_int_equal(found.epoch, again.epoch);
+    }
+    bench_end(&b);
+}
+
+#define FORGOTTEN 64u
+
+static void those_who_are_forgotten_together_share_commits(void **unused)
+{
+    (void)unused;
+    if (strcmp(backend, "journal") != 0) skip(); /* others have none to share */
+    bench b;
+    static waited calls[FORGOTTEN];
+    hx_record records[FORGOTTEN];
+    hx_store_counts before, after;
+    bench_begin(&b, backend, small);
+    for (uint64_t i = 0; i < FORGOTTEN; i++) records[i] = bring(&b, i, some_states[1 + i % 3]);
+    hx_store_count(b.store, &before);
+    for (uint64_t i = 0; i < FORGOTTEN; i++) {
+        wait_start(&b, &calls[i]);
+        hx_store_forget(b.store, &calls[i].call, &records[i].op, records[i].epoch, HX_LIT("all of them"));
+    }
+    for (uint64_t i = 0; i < FORGOTTEN; i++) {
+        wait_for(&b, &calls[i]);
+        assert_int_equal(calls[i].call.result, OK);
+        assert_int_equal(peek(&b, records[i].op, NULL), HX_ABSENT);
+    }
+    hx_store_count(b.store, &after);
+    assert_true(after.commits - before.commits <= 4);
+    bench_end(&b);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
@@ -463,6 +566,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_history_has_every_version_oldest_first),
         cmocka_unit_test(a_long_reason_is_cut_between_characters),
         cmocka_unit_test(a_tombstone_stands_until_its_time_swept_or_not),
+        cmocka_unit_test(forgetting_and_claiming_again_while_a_sweep_buries),
+        cmocka_unit_test(those_who_are_forgotten_together_share_commits),
     };
     return cmocka_run_group_tests_name(backend, tests, NULL, NULL);
 }
