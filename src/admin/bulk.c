@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Deciding about many operations at once. They are gathered first, so that the list isn't read while it changes; then
- * each is looked at again and changed under the epoch that it had, so that one which has moved on is left alone.
+ * each is changed only if it still has the epoch and the state that it had, so that one which has moved on is left
+ * alone.
  *
  *     gather a page --more--> gather …  --the last--> preview: answer
  *                                                 '--> lanes, each: next operation → look → change → next … → answer */
@@ -18,6 +19,8 @@
 typedef struct {
     hx_op op;
     uint64_t epoch;
+    hx_state state;
+    hx_ms created_at;
 } target;
 
 typedef struct bulk bulk;
@@ -75,6 +78,19 @@ static void finish(bulk *job)
 
 static void lane_done(hx_store_call *store);
 
+/* What the act is to be done to; false: it can't be. Forgetting needs no answers, which may be large: the store looks
+ * by itself then. */
+static bool look(lane *l, const target *t)
+{
+    const hx_admin_call *call = l->job->call;
+    if (call->act.kind == HX_ACT_FORGET) {
+        l->record = (hx_record){.op = t->op, .epoch = t->epoch, .state = t->state, .created_at = t->created_at};
+        return true;
+    }
+    return hx_store_peek(call->admin->needs.store, &t->op, &l->arena, &l->record) == HX_PEEK_FOUND &&
+           hx_admin_objection(&call->act, t->epoch, &l->record) == HX_ADMIN_PROBLEM_COUNT;
+}
+
 /* Starts the lane's next change; false when there is none left. */
 static bool next_change(lane *l)
 {
@@ -83,8 +99,7 @@ static bool next_change(lane *l)
     while (job->next < job->matched) {
         const target *t = (const target *)(const void *)job->targets.data + job->next++;
         hx_arena_free(&l->arena);
-        hx_peek peek = hx_store_peek(call->admin->needs.store, &t->op, &l->arena, &l->record);
-        if (peek != HX_PEEK_FOUND || hx_admin_objection(&call->act, t->epoch, &l->record) != HX_ADMIN_PROBLEM_COUNT) {
+        if (!look(l, t)) {
             job->skipped++;
             continue;
         }
@@ -127,7 +142,8 @@ static void gather_done(hx_store_call *store)
     hx_store_page *page = &job->call->page;
     if (store->result != HX_STORE_OK) job->failed++;
     for (size_t i = 0; store->result == HX_STORE_OK && i < page->count; i++) {
-        target t = {.op = page->records[i].op, .epoch = page->records[i].epoch};
+        const hx_record *r = &page->records[i];
+        target t = {.op = r->op, .epoch = r->epoch, .state = r->state, .created_at = r->created_at};
         if (job->matched == TOUCHED_MAX) {
             job->more = true;
             break;

@@ -142,7 +142,10 @@ static const char *read_states(const hx_filter_reader *reader, hx_slice value, h
 
 static const char *read_time(const hx_filter_reader *reader, const char *name, hx_slice value, hx_ms *at)
 {
-    if (hx_filter_time(value, reader->now, at)) return NULL;
+    if (hx_filter_time(value, reader->now, at)) {
+        if (*at < 1) *at = 1; /* 0 would leave nothing out */
+        return NULL;
+    }
     return hx_arena_printf(reader->arena,
                            "%s must be a time such as 2026-02-19T12:00:00Z, or an age such as 30m, 2h or 7d, not %s",
                            name, hx_quoted(reader->arena, value))
@@ -170,8 +173,21 @@ static const char *read_text(const hx_filter_reader *reader, const char *name, h
     return NULL;
 }
 
+static bool is_given(const hx_store_page *page, hx_slice name)
+{
+    return (page->states != 0 && hx_slice_eq(name, HX_LIT("state"))) ||
+           (page->route.len > 0 && hx_slice_eq(name, HX_LIT("route"))) ||
+           (page->reason.len > 0 && hx_slice_eq(name, HX_LIT("reason"))) ||
+           (page->changed_from > 0 && hx_slice_eq(name, HX_LIT("from"))) ||
+           (page->changed_before > 0 && hx_slice_eq(name, HX_LIT("before"))) ||
+           (page->has_key && hx_slice_eq(name, HX_LIT("key")));
+}
+
+/* A word that is given twice would leave in what one of the two was to leave out. */
 static const char *read_word(const hx_filter_reader *reader, hx_slice name, hx_slice value, hx_store_page *page)
 {
+    if (is_given(page, name))
+        return hx_arena_printf(reader->arena, "%s is given twice", hx_quoted(reader->arena, name)).ptr;
     if (hx_slice_eq(name, HX_LIT("state"))) return read_states(reader, value, page);
     if (hx_slice_eq(name, HX_LIT("route"))) return read_text(reader, "route", value, &page->route);
     if (hx_slice_eq(name, HX_LIT("reason"))) return read_text(reader, "reason", value, &page->reason);

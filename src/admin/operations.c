@@ -117,6 +117,9 @@ void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record
 {
     hx_store *where = call->admin->needs.store;
     if (call->act.kind == HX_ACT_FORGET) {
+        /* Forgetting what is unknown must not take an answer with it that came a moment ago. Of what can't be read
+         * nobody knows the state. */
+        store->states = record->created_at != 0 ? 1u << record->state : 0;
         hx_store_forget(where, store, &record->op, record->epoch, call->reason);
         return;
     }

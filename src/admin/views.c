@@ -90,5 +90,6 @@ void hx_view_store_counts(hx_buf *out, const hx_store_counts *counts)
     put_number(out, "commits", counts->commits);
     put_number(out, "stale_writes", counts->stale_writes);
     put_number(out, "cleaned", counts->cleaned);
+    put_number(out, "unretained", counts->unretained);
     hx_buf_puts(out, "}");
 }

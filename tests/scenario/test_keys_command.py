@@ -641,7 +641,7 @@ def test_operators_work_while_64_connections_load_the_gateway(start_gateway, key
 
 def test_counts_are_the_stores_and_the_workers(gateway, keys, unknown):
     counts = call(gateway, "GET", "/v1/counts").json()
-    assert (counts["store"]["unknown"], counts["store"]["live"]) == (1, 1)
+    assert (counts["store"]["unknown"], counts["store"]["live"], counts["store"]["unretained"]) == (1, 1, 0)
     assert counts["workers"]["attempts"] == 1
 
 

@@ -111,9 +111,26 @@ static void what_is_wrong_is_named(void **state)
     expect_refused("route=%zz", "escape");
     expect_refused("key=a%20b", "key");
     expect_refused("key", "key");
+    expect_refused("state=unknown&state=failed", "\"state\" is given twice");
+    expect_refused("route=a&limit=3&route=a", "\"route\" is given twice");
+    expect_refused("reason=a&reason=b", "twice");
+    expect_refused("from=1h&from=2h", "twice");
+    expect_refused("before=1970-01-01T00:00:00Z&before=2h", "twice");
+    expect_refused("key=a&key=b", "twice");
     char lengthy[400] = "route=";
     memset(lengthy + 6, 'x', HX_RECORD_TEXT_MAX + 1);
     expect_refused(lengthy, "255");
+}
+
+/* 0 in a page means that nothing is left out, which is the opposite. */
+static void before_the_first_moment_there_is_nothing(void **state)
+{
+    (void)state;
+    hx_store_page first = query("state=unknown&before=1970-01-01T00:00:00Z");
+    assert_int_equal(first.changed_before, 1);
+    hx_store_page earlier = query("before=1970-01-01T00:00:00%2B01:00&from=1970-01-01T00:00:00%2B01:00");
+    assert_int_equal(earlier.changed_before, 1);
+    assert_int_equal(earlier.changed_from, 1);
 }
 
 static void a_filter_object_has_the_same_words(void **state)
@@ -127,6 +144,9 @@ static void a_filter_object_has_the_same_words(void **state)
     assert_int_equal(page.states, 1u << HX_UNKNOWN);
     assert_true(hx_slice_eq(page.route, HX_LIT("ab")));
     assert_int_equal(page.changed_from, NOW - 30 * HX_MINUTE);
+    page = (hx_store_page){.route = HX_EMPTY, .reason = HX_EMPTY};
+    assert_non_null(hx_filter_json(&reader, HX_LIT("{\"route\":\"a\",\"route\":\"b\"}"), &page));
+    page = (hx_store_page){.route = HX_EMPTY, .reason = HX_EMPTY};
     assert_non_null(hx_filter_json(&reader, HX_LIT("{\"state\":4}"), &page));
     assert_non_null(hx_filter_json(&reader, HX_LIT("{\"limit\":\"4\"}"), &page));
     assert_non_null(hx_filter_json(&reader, HX_LIT("[\"state\"]"), &page));
@@ -215,6 +235,7 @@ int main(void)
         cmocka_unit_test(nothing_asked_leaves_nothing_out),
         cmocka_unit_test(a_key_is_found_by_its_mac),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(before_the_first_moment_there_is_nothing),
         cmocka_unit_test(a_filter_object_has_the_same_words),
         cmocka_unit_test(times_are_read),
         cmocka_unit_test(written_times_are_read_back),
