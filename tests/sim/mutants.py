@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants the bugs of mutants.toml in the daemon, one at a time, and lets the simulator look for each.
 
-    mutants.py --build DIR [--planted] [--seconds N] [--runs N] [--only NAME] [--json]
+    mutants.py --build DIR [--planted] [--seconds N] [--runs N] [--only NAME] [--jobs N] [--json]
 
 DIR is a build folder that has tests/sim/hxsim. A mutated source is compiled as DIR's compile commands say and linked
 before the libraries, so that it stands in the place of the one in there; the tree is not touched. Exit code 0: every
-bug was found (and the simulator, as it is, finds nothing: that is what the unmutated run before them shows).
+bug was found, and the simulator as it is found nothing in the same seeds' first thousand.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import re
@@ -80,7 +81,7 @@ def build_mutant(build, mutant, folder):
 
 def look(program, runs, seconds):
     """(the failing seed, what broke) or None."""
-    command = [program, "--runs", str(runs), "--seconds", str(seconds), "--first", "1", "--json"]
+    command = [program, "--runs", str(runs), "--seconds", str(seconds), "--first", "1", "--jobs", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         return None
@@ -91,7 +92,24 @@ def look(program, runs, seconds):
     return report["failed_seed"], report["failure"]
 
 
+def check_as_it_is(build):
+    """What fails without a bug would make every bug look found."""
+    made = subprocess.run(["ninja", "-C", build, TARGET], capture_output=True, text=True)
+    if made.returncode != 0:
+        raise Trouble("hxsim does not build: " + made.stdout[-2000:])
+    found = look(os.path.join(build, TARGET), 1000, 60)
+    if found:
+        raise Trouble(f"without any bug planted, seed {found[0]} fails: {found[1]}")
+
+
 def try_one(build, mutant, runs, seconds):
+    try:
+        return try_to_find(build, mutant, runs, seconds)
+    except Trouble as trouble:
+        return {"name": mutant["name"], "breaks": str(trouble), "found": False, "good": False, "seconds": 0}
+
+
+def try_to_find(build, mutant, runs, seconds):
     with tempfile.TemporaryDirectory(prefix="hxsim-") as folder:
         program = build_mutant(build, mutant, folder)
         began = time.monotonic()
@@ -118,21 +136,23 @@ def main():
     parser.add_argument("--only", help="those whose name has this in it")
     parser.add_argument("--seconds", type=int, default=60, help="how long to look for each (60)")
     parser.add_argument("--runs", type=int, default=10_000_000, help="how many seeds to look at for each")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at once (one for each processor)")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with open(os.path.join(HERE, "mutants.toml"), "rb") as table:
         mutants = tomllib.load(table)["mutant"]
     mutants = [m for m in mutants if m.get("planted") or not arguments.planted]
     mutants = [m for m in mutants if not arguments.only or arguments.only in m["name"]]
-    rows = []
-    for mutant in mutants:
-        try:
-            row = try_one(os.path.abspath(arguments.build), mutant, arguments.runs, arguments.seconds)
-        except Trouble as trouble:
-            row = {"name": mutant["name"], "breaks": str(trouble), "found": False, "good": False, "seconds": 0}
-        rows.append(row)
-        if not arguments.json:
-            say(row)
+    build, rows = os.path.abspath(arguments.build), []
+    try:
+        check_as_it_is(build)
+    except Trouble as trouble:
+        sys.exit(f"mutants.py: {trouble}")
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as workers:
+        for row in workers.map(lambda m: try_one(build, m, arguments.runs, arguments.seconds), mutants):
+            rows.append(row)
+            if not arguments.json:
+                say(row)
     if arguments.json:
         print(json.dumps(rows, indent=2))
     good = sum(row["good"] for row in rows)
