@@ -6,7 +6,7 @@
 #include "cmd/cmd.h"
 #include "cmd/daemon.h"
 #include "examples/refunds/app.h"
-#include "net/server.h"
+#include "net/listener.h"
 
 #include <ftw.h>
 #include <signal.h>
@@ -54,7 +54,8 @@ static bool start_application(demo *d)
     return true;
 }
 
-static int serve_gateway(const demo *d)
+/* `ready` gets a byte when the gateway listens. */
+static int serve_gateway(const demo *d, int ready)
 {
     const char *listen[] = {d->address};
     hx_config_overrides flags = {
@@ -74,6 +75,8 @@ static int serve_gateway(const demo *d)
     hx_log_readable(true);
     hx_daemon *daemon = NULL;
     int code = hx_daemon_open(config, &daemon);
+    if (code == HX_EXIT_OK && write(ready, "+", 1) != 1) code = HX_EXIT_BUG;
+    close(ready);
     if (code == HX_EXIT_OK) code = hx_daemon_run(daemon);
     hx_daemon_close(&daemon);
     hx_config_free(&config);
@@ -81,23 +84,54 @@ static int serve_gateway(const demo *d)
     return code;
 }
 
-static void start_gateway(demo *d)
+/* True once it listens. */
+static bool start_gateway(demo *d)
 {
+    int pipe_ends[2];
+    char byte;
+    if (pipe(pipe_ends) != 0) return false;
     d->gateway = fork();
-    if (d->gateway != 0) return;
-    become_child(d);
-    exit(serve_gateway(d));
+    if (d->gateway == 0) {
+        close(pipe_ends[0]);
+        become_child(d);
+        exit(serve_gateway(d, pipe_ends[1]));
+    }
+    close(pipe_ends[1]);
+    bool listens = read(pipe_ends[0], &byte, 1) == 1;
+    close(pipe_ends[0]);
+    return listens;
 }
 
-/* 127.0.0.1:8080, or a free port where that is taken; the same at every start of the gateway. */
-static bool choose_address(demo *d)
+static bool is_taken(const char *address)
+{
+    char bound[HX_ADDRESS_BYTES], error[256];
+    int descriptor = hx_listen(hx_slice_of(address), bound, error);
+    if (descriptor >= 0) hx_unlisten(descriptor);
+    return descriptor < 0;
+}
+
+/* A port that is free now, to be the same at every start of the gateway. */
+static bool choose_port(demo *d)
 {
     char error[256];
-    int descriptor = hx_listen(HX_LIT("127.0.0.1:8080"), d->address, error);
-    if (descriptor < 0) descriptor = hx_listen(HX_LIT("127.0.0.1:0"), d->address, error);
-    if (descriptor < 0) return false;
-    close(descriptor);
-    return true;
+    int descriptor = hx_listen(HX_LIT("127.0.0.1:0"), d->address, error);
+    if (descriptor >= 0) hx_unlisten(descriptor);
+    return descriptor >= 0;
+}
+
+/* On 127.0.0.1:8080, or on another port where somebody else is there or was quicker. */
+static bool find_place(demo *d)
+{
+    (void)snprintf(d->address, sizeof d->address, "127.0.0.1:8080");
+    for (int tries = 0; tries < 5; tries++) {
+        int status = 0;
+        if ((tries > 0 || is_taken(d->address)) && !choose_port(d)) return false;
+        if (start_gateway(d)) return true;
+        if (waitpid(d->gateway, &status, 0) != d->gateway) return false;
+        d->gateway = 0;
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != HX_EXIT_ADDRESS) return false;
+    }
+    return false;
 }
 
 /* What becomes of the unknown one, by an operator's word. */
@@ -183,7 +217,7 @@ static int supervise(demo *d)
             }
             d->gateway = 0;
             if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
-            start_gateway(d);
+            if (!start_gateway(d)) return HX_EXIT_ADDRESS;
             printf("\nThe gateway was killed by signal %d; started again on the same store (process %d).\n\n",
                    WTERMSIG(status), (int)d->gateway);
             fflush(stdout);
@@ -214,10 +248,9 @@ int hx_cmd_demo(int argc, char **argv)
         fprintf(stderr, "hapax demo: can't make a directory under /tmp\n");
         return HX_EXIT_STORE;
     }
-    if (!start_application(&d) || !choose_address(&d)) {
+    if (!start_application(&d) || !find_place(&d)) {
         code = HX_EXIT_ADDRESS;
     } else {
-        start_gateway(&d);
         explain(&d);
         code = supervise(&d);
     }
