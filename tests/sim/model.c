@@ -133,9 +133,11 @@ static void claimed(sim_op *op, const hx_store_call *call, sim_fate fate)
         sim_fail(promise, "%s was unknown and is claimed anew, though its route declares nothing", sim_op_name(op));
     if (record->lease_until <= sim_now() - 5 * HX_MINUTE || record->lease_until == 0)
         sim_fail(STORE_PROMISE, "%s was claimed without a lease", sim_op_name(op));
-    if (!takes_over) begin_life(op, record->epoch);
-    /* Whoever meant to take over takes it for one that may have happened, even if an operator freed it just then. */
-    if (call->epoch != 0) op->life->attempt.after_silence = true;
+    if (!takes_over) {
+        begin_life(op, record->epoch);
+        /* Whoever meant to take over takes it for one that may have happened, though an operator freed it just then. */
+        op->life->attempt.after_silence = call->epoch != 0;
+    }
     sim_cover_change(takes_over ? SIM_CHANGE_TAKE_OVER : SIM_CHANGE_CLAIM, fate);
     op->state = HX_PROCESSING;
     op->epoch = record->epoch;
