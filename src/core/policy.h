@@ -72,7 +72,7 @@ typedef struct {
     hx_ms lease;
     hx_ms wait;             /* how long a duplicate waits for the first */
     hx_ms grace;            /* how long a late answer is still taken */
-    hx_ms upstream_timeout; /* from the last byte sent to the answer's end */
+    hx_ms upstream_timeout; /* of an attempt, to the end of its answer */
     uint64_t body_bytes_max;
     uint64_t answer_bytes_max;
     uint32_t rule_version; /* a hash of what decides scope, key and fingerprint: see hx_policy_version */
