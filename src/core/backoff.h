@@ -35,7 +35,8 @@
     X(ADDITIVE, "additive", "d + U(0, 1 s)")                                                                           \
     X(NONE, "none", "d")
 
-/* Whether there is another attempt, or why not: identifier, name for logs and metrics, sentence */
+/* Whether there is another attempt, or why not: identifier, name for logs and metrics, sentence. NO_ROOM is said by
+ * whoever asks the budget (core/budget), never by hx_retry_next. */
 #define HX_RETRY_VERDICTS(X)                                                                                           \
     X(AGAIN, "again", "There is time and room for another attempt.")                                                   \
     X(NO_ATTEMPTS, "attempts", "As many attempts as allowed were made.")                                               \
