@@ -19,7 +19,7 @@ static hx_progress let_go(hx_request *r)
 hx_progress hx_step_harvest(hx_request *r)
 {
     if (is_final(r) || r->answer_judged) return let_go(r);
-    if (r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed) return hx_request_go(r, HX_STEP_judge);
+    if (hx_request_is_answered(r)) return hx_request_go(r, HX_STEP_judge);
     bool is_silent = r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state == HX_EXCHANGE_FAILED;
     if (is_silent || r->timer_rang) return let_go(r);
     if (!hx_timer_running(&r->timer)) hx_request_start_timer(r, r->policy->grace);

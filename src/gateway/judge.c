@@ -59,7 +59,7 @@ static bool is_cut_off(hx_request *r)
 hx_progress hx_step_judge(hx_request *r)
 {
     if (r->exchange_cancelled && r->exchange_state < HX_EXCHANGE_WHOLE) return HX_PARKED;
-    r->answer_judged = r->exchange_state == HX_EXCHANGE_WHOLE || r->answer_streamed;
+    r->answer_judged = hx_request_is_answered(r);
     r->verdict = of_attempt(r);
     if (is_cut_off(r)) return HX_PARKED;
     if (r->settled) { /* a late answer: one that says no more than was known changes nothing */

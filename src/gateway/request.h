@@ -197,6 +197,11 @@ bool hx_request_call_back(hx_request *r);
 void hx_worker_keep_lease(hx_request *r);
 void hx_worker_drop_lease(hx_request *r);
 void hx_worker_check_drained(hx_worker *worker);
+/* There is an answer to go by: a whole one, or the head of one that isn't kept and still comes. */
+static inline bool hx_request_is_answered(const hx_request *r)
+{
+    return r->exchange_state == HX_EXCHANGE_WHOLE || (r->answer_streamed && r->exchange_state == HX_EXCHANGE_ANSWERING);
+}
 static inline hx_budget *hx_request_budget(const hx_request *r)
 {
     return &r->worker->budgets[r->policy->upstream];
