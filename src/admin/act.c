@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "config/problems.h"
 #include "core/json.h"
+#include "core/lifecycle.h"
 #include "net/message.h"
 
 #include <string.h>
@@ -225,10 +226,7 @@ void hx_act_resolve(const hx_act *act, const hx_policy *policy, hx_slice reason,
     record->from_state = HX_UNKNOWN;
     record->state = act->to;
     record->changed_at = now;
-    record->lease_until = 0;
-    record->expires_at = act->to == HX_ABSENT ? 0 : now + policy->lifetime;
-    record->tombstone_until = act->to != HX_ABSENT && policy->tombstone > 0 ? record->expires_at + policy->tombstone
-                                                                            : 0;
+    hx_lifecycle_set_end(record, policy);
     record->reason = reason;
     record->answer = act->answer;
 }

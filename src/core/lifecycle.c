@@ -7,6 +7,14 @@ bool hx_lifecycle_may_settle(hx_state from, hx_state to)
     return from == HX_PROCESSING || (from == HX_UNKNOWN && to != HX_UNKNOWN);
 }
 
+void hx_lifecycle_set_end(hx_record *record, const hx_policy *policy)
+{
+    bool ends = record->state == HX_COMPLETED || record->state == HX_FAILED;
+    record->lease_until = 0;
+    record->expires_at = ends ? record->changed_at + policy->lifetime : 0;
+    record->tombstone_until = ends && policy->tombstone > 0 ? record->expires_at + policy->tombstone : 0;
+}
+
 static hx_decision decide_settled(const hx_record *found, hx_on_duplicate on_duplicate)
 {
     if (found->state == HX_COMPLETED && on_duplicate == HX_DUPLICATE_REJECT) return HX_DECIDE_REJECT;

@@ -36,6 +36,10 @@ typedef enum {
     HX_DECIDE_EXPIRED
 } hx_decision;
 
+/* How long a record lives from record->changed_at on, in the state that it has: its lifetime and its tombstone where it
+ * is completed or failed, and for ever otherwise. */
+void hx_lifecycle_set_end(hx_record *record, const hx_policy *policy);
+
 /* `found` NULL: there is no record. */
 hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claimant, hx_on_duplicate on_duplicate);
 

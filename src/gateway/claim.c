@@ -62,8 +62,7 @@ static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
 
 static hx_progress submit(hx_request *r, bool take_over)
 {
-    if (hx_client_budget_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at) == 0)
-        return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
+    if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
     fill_record(r, take_over);
     r->may_have_happened = r->after_silence = take_over;
     r->lease_until = r->record.lease_until;

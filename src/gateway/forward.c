@@ -192,24 +192,25 @@ static void keep_word(hx_request *r, const hx_fields *fields)
     hx_log_end();
 }
 
-static void keep_retry_after(hx_request *r, const hx_fields *fields)
+hx_ms hx_forward_retry_after(hx_request *r, const hx_fields *fields)
 {
-    if (fields->lines[HX_FIELD_RETRY_AFTER] == 0) return;
+    if (fields->lines[HX_FIELD_RETRY_AFTER] == 0) return HX_RETRY_AFTER_NONE;
     hx_slice value = hx_fields_get(fields, HX_FIELD_RETRY_AFTER);
-    r->answer_retry_after = hx_retry_after(value, hx_loop_now(r->worker->loop), HX_RETRY_AFTER_MAX);
-    if (r->answer_retry_after != HX_RETRY_AFTER_NONE) return;
+    hx_ms after = hx_retry_after(value, hx_loop_now(r->worker->loop), HX_RETRY_AFTER_MAX);
+    if (after != HX_RETRY_AFTER_NONE) return after;
     hx_worker_count(r->worker, HX_COUNT_BAD_RETRY_AFTER);
     hx_log_begin(HX_LOG_WARN, "the application sent a Retry-After that is neither seconds nor a date; it is ignored");
     hx_log_str("value", value);
     hx_log_str("path", r->path);
     hx_log_end();
+    return HX_RETRY_AFTER_NONE;
 }
 
 static void keep_head(hx_request *r, const hx_answer_head *head)
 {
     r->answer_status = head->status;
     r->answer_length = head->content_length;
-    keep_retry_after(r, &head->fields);
+    r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
     keep_word(r, &head->fields);
     r->lines_kept = hx_forward_lines(r, &head->fields, false, false);
     bool has_cookies = head->fields.lines[HX_FIELD_SET_COOKIE] > 0;
@@ -266,7 +267,7 @@ static const hx_exchange_events forward_events = {.head = answer_head,
 void hx_forward_expect_answer(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop), timeout = r->policy->upstream_timeout;
-    hx_ms left = hx_client_budget_left(r->patience, now - r->started_at);
+    hx_ms left = hx_request_patience_left(r);
     bool is_shorter = !r->patience_over && left != HX_CLIENT_BUDGET_NONE && left < timeout;
     r->answer_due = now + timeout;
     r->timed_out = false;
@@ -316,7 +317,7 @@ static bool is_too_late(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop);
     r->lease_lost = now >= r->lease_until;
-    r->budget_over = r->attempts == 0 && hx_client_budget_left(r->patience, now - r->started_at) == 0;
+    r->budget_over = r->attempts == 0 && hx_request_patience_left(r) == 0;
     return r->lease_lost || r->budget_over;
 }
 

@@ -6,8 +6,6 @@
  * sent again; with `retry_safe` also one that was cut off or answered 502, 503 or 504 before the client saw a byte. */
 #include "gateway/request.h"
 
-#include "core/retry_after.h"
-
 /* The application's time runs while it has the next move: not while its request is still coming in. */
 static void expect_answer(hx_request *r)
 {
@@ -78,14 +76,6 @@ static bool is_transient(unsigned status)
     return status == 502 || status == 503 || status == 504;
 }
 
-static void read_retry_after(hx_request *r, const hx_answer_head *head)
-{
-    r->answer_retry_after = HX_RETRY_AFTER_NONE;
-    if (head->fields.lines[HX_FIELD_RETRY_AFTER] == 0) return;
-    hx_slice value = hx_fields_get(&head->fields, HX_FIELD_RETRY_AFTER);
-    r->answer_retry_after = hx_retry_after(value, hx_loop_now(r->worker->loop), HX_RETRY_AFTER_MAX);
-}
-
 static void download_head(hx_exchange *exchange, const hx_answer_head *head)
 {
     hx_request *r = exchange->user;
@@ -93,7 +83,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     r->answer_status = head->status;
     hx_request_stop_timer(r);
     if (is_transient(head->status) && may_repeat_what_was_sent(r)) {
-        read_retry_after(r, head);
+        r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
         if (hx_retry_schedule(r)) {
             hx_request_run(r);
             return;

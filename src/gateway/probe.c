@@ -165,13 +165,11 @@ static bool may_be_at_work(const hx_request *r)
 static hx_progress record(hx_request *r, hx_state state, hx_slice reason, hx_answer answer)
 {
     hx_record *record = &r->record;
-    bool ends = state == HX_COMPLETED;
     *record = r->found;
     record->from_state = HX_UNKNOWN;
     record->state = state;
     record->changed_at = hx_loop_now(r->worker->loop);
-    record->expires_at = ends ? record->changed_at + r->policy->lifetime : 0;
-    record->tombstone_until = ends && r->policy->tombstone > 0 ? record->expires_at + r->policy->tombstone : 0;
+    hx_lifecycle_set_end(record, r->policy);
     record->reason = reason;
     record->answer = answer;
     r->probe_state = HX_PROBE_SETTLING;

@@ -197,6 +197,11 @@ bool hx_request_call_back(hx_request *r);
 void hx_worker_keep_lease(hx_request *r);
 void hx_worker_drop_lease(hx_request *r);
 void hx_worker_check_drained(hx_worker *worker);
+/* What is left of the client's own time; HX_CLIENT_BUDGET_NONE where it set none. */
+static inline hx_ms hx_request_patience_left(const hx_request *r)
+{
+    return hx_client_budget_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at);
+}
 /* There is an answer to go by: a whole one, or the head of one that isn't kept and still comes. */
 static inline bool hx_request_is_answered(const hx_request *r)
 {
@@ -216,6 +221,8 @@ void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf
 /* Sends r->exchange, whose first part is filled in, or repeats it; counts the attempt. */
 void hx_forward_send(hx_request *r, bool repeat);
 bool hx_forward_sent_whole(const hx_request *r);
+/* What Retry-After says; HX_RETRY_AFTER_NONE where it is missing, or nonsense, which is counted. */
+hx_ms hx_forward_retry_after(hx_request *r, const hx_fields *fields);
 /* Parks until the application's time is up, or the client's, whichever is first. */
 void hx_forward_expect_answer(hx_request *r);
 /* The client waits no longer; the operation goes on, and whoever asks next waits for it. */

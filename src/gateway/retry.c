@@ -45,7 +45,7 @@ bool hx_retry_schedule(hx_request *r)
         .elapsed = now - r->first_attempt_at,
         .at_once = r->verdict.at_once,
         .retry_after = is_answered ? r->answer_retry_after : HX_RETRY_AFTER_NONE,
-        .client_left = r->key.len > 0 ? hx_client_budget_left(r->patience, now - r->started_at) : HX_CLIENT_BUDGET_NONE,
+        .client_left = r->key.len > 0 ? hx_request_patience_left(r) : HX_CLIENT_BUDGET_NONE,
     };
     if (r->no_more_attempts) return false;
     hx_retry_answer next = hx_retry_next(&r->policy->retry, &question, hx_rand_u64());
@@ -93,8 +93,8 @@ static hx_progress renew(hx_request *r)
 hx_progress hx_step_retry(hx_request *r)
 {
     if (hx_request_call_back(r)) {
-        hx_ms left = hx_client_budget_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at);
-        return end(r, r->call.result == HX_STORE_OK && left != 0 && !r->worker->draining);
+        bool is_wanted = hx_request_patience_left(r) != 0 && !r->worker->draining;
+        return end(r, is_wanted && r->call.result == HX_STORE_OK);
     }
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
     if (r->exchange_state < HX_EXCHANGE_WHOLE) { /* its time was up, or nobody wants the rest of its answer */

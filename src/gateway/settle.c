@@ -71,11 +71,8 @@ static void fill_record(hx_request *r)
     record->from_state = r->settled ? HX_UNKNOWN : HX_PROCESSING;
     record->state = state_after(r->verdict.outcome);
     record->changed_at = hx_loop_now(r->worker->loop);
-    bool ends = record->state == HX_COMPLETED || record->state == HX_FAILED;
-    HX_CHECK(!ends || r->answer_judged);
-    record->expires_at = ends ? record->changed_at + r->policy->lifetime : 0;
-    record->tombstone_until = ends && r->policy->tombstone > 0 ? record->expires_at + r->policy->tombstone : 0;
-    record->lease_until = 0;
+    HX_CHECK((record->state != HX_COMPLETED && record->state != HX_FAILED) || r->answer_judged);
+    hx_lifecycle_set_end(record, r->policy);
     record->reason = reason_of(r);
     record->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
     if (record->state == HX_UNKNOWN) return; /* nothing that could be taken for an outcome */
@@ -165,7 +162,7 @@ static hx_progress fenced(hx_request *r)
 static hx_progress not_recorded(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop), tried = now - r->settle_since;
-    bool is_patient = hx_client_budget_left(r->patience, now - r->started_at) != 0 && tried < r->policy->wait;
+    bool is_patient = hx_request_patience_left(r) != 0 && tried < r->policy->wait;
     bool is_hopeless = tried >= r->policy->lease;
     if (is_hopeless) {
         hx_log_begin(HX_LOG_ERROR, "an outcome could not be recorded: the operation becomes unknown with its lease");

@@ -56,7 +56,7 @@ hx_progress hx_step_wait(hx_request *r)
         r->call = (hx_store_call){0};
         hx_request_prepare_call(r);
         hx_store_watch(r->worker->gateway->store, &r->call, &r->op, r->found.epoch);
-        hx_ms left = hx_client_budget_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at);
+        hx_ms left = hx_request_patience_left(r);
         bool shorter = left != HX_CLIENT_BUDGET_NONE && left < r->policy->wait;
         hx_request_start_timer(r, shorter ? left : r->policy->wait);
         return HX_PARKED;

@@ -145,6 +145,11 @@ def main():
     arguments = parser.parse_args()
     with open(os.path.join(HERE, "mutants.toml"), "rb") as table:
         mutants = tomllib.load(table)["mutant"]
+    try:
+        for mutant in mutants:
+            mutated(mutant)  # all of them, also those not asked for, so that a table which no longer fits is seen
+    except Trouble as trouble:
+        sys.exit(f"mutants.py: {mutant['name']}: {trouble}")
     mutants = [m for m in mutants if m.get("planted") or not arguments.planted]
     mutants = [m for m in mutants if not arguments.only or arguments.only in m["name"]]
     build, rows = os.path.abspath(arguments.build), []
