@@ -52,7 +52,7 @@ static void happen(truth *t, const change *c, uint64_t epoch)
         break;
     case HX_STORE_RENEW: t->lease_until = c->lease_until; break;
     case HX_STORE_FORGET: t->state = HX_ABSENT; break;
-    default: HX_CHECK(!"a change");
+    default: HX_CHECK(false);
     }
     t->asked = false;
 }
