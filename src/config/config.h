@@ -38,6 +38,23 @@ typedef struct {
     hx_slice url;  /* "http://127.0.0.1:3000", "unix:/run/app.sock"; without a trailing slash; well-formed */
 } hx_config_upstream;
 
+/* Where keys that verify tokens come from. */
+typedef struct {
+    enum { HX_JWT_KEY_FILE, HX_JWT_SECRET_FILE, HX_JWT_JWKS_FILE, HX_JWT_JWKS_URL } kind;
+    hx_slice where;
+    hx_ms refresh; /* JWKS_URL: how often it is fetched anew */
+} hx_jwt_source;
+
+#define HX_JWT_SOURCES_MAX 16u
+#define HX_CORS_ORIGINS_MAX 64u
+#define HX_TRUSTED_PROXIES_MAX 64u
+
+/* An address or a network: the first `bits` of 16 bytes; IPv4 as ::ffff:a.b.c.d. */
+typedef struct {
+    uint8_t bytes[16];
+    uint8_t bits;
+} hx_network;
+
 typedef struct {
     hx_arena arena;   /* everything below lives here */
     const char *file; /* as it was given; NULL when there is none */
@@ -57,6 +74,16 @@ typedef struct {
     bool log_readable;
     uint64_t store_bytes_max; /* 0: no limit */
     hx_limits limits;
+    hx_jwt_source jwt_sources[HX_JWT_SOURCES_MAX];
+    size_t jwt_source_count;
+    struct {               /* `cors`, for answers of our own */
+        hx_slice *origins; /* "https://app.example.com", or "*" alone */
+        size_t origin_count;
+        bool credentials;
+    } cors;
+    hx_network trusted_proxies[HX_TRUSTED_PROXIES_MAX];
+    size_t trusted_proxy_count;
+    bool publish_policy; /* GET /.well-known/idempotency */
     hx_policy_set policies;
 } hx_config;
 

@@ -25,12 +25,38 @@ typedef enum {
         HX_PART_COUNT
 } hx_fingerprint_part;
 
+/* What of a request's body counts. */
+typedef enum {
+    HX_FINGERPRINT_CANONICAL, /* JSON by its meaning, multipart by its parts, else as it is */
+    HX_FINGERPRINT_RAW,       /* as it is */
+    HX_FINGERPRINT_POINTERS,  /* what some pointers lead to in JSON; a body that isn't JSON counts whole */
+    HX_FINGERPRINT_KEY        /* nothing of the request: the parts of its natural key say it all */
+} hx_fingerprint_body;
+
+/* `fingerprint`, as a route has it. Zeroed: the default. */
+typedef struct {
+    hx_fingerprint_body body;
+    const hx_slice *pointers; /* POINTERS */
+    size_t pointer_count;
+    const hx_slice *ignored_pointers; /* taken out of JSON before it is canonicalised */
+    size_t ignored_pointer_count;
+    const hx_slice *ignored_query; /* names */
+    size_t ignored_query_count;
+    const hx_slice *headers; /* names, lower case: these count too */
+    size_t header_count;
+} hx_fingerprint_rules;
+
+#define HX_FINGERPRINT_LIST_MAX 64u
+
 const char *hx_fingerprint_part_text(hx_fingerprint_part part);
 
 /* Fields that a request doesn't have are empty. */
 typedef struct {
     hx_slice method, path, query, content_type, content_encoding, if_match, if_none_match, if_unmodified_since, body;
-    bool has_query; /* `/a?` is not `/a` */
+    bool has_query;                    /* `/a?` is not `/a` */
+    const hx_fingerprint_rules *rules; /* NULL: the default */
+    const hx_slice *headers;           /* the values of rules->headers, all lines joined; empty where there are none */
+    hx_slice key;                      /* HX_FINGERPRINT_KEY: the natural key */
     /* Filled in by the first of the calls below, so that the body is canonicalised once. Zero it to start with. */
     struct {
         bool done;

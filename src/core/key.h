@@ -5,13 +5,20 @@
 #define HX_CORE_KEY_H
 
 #include "base/arena.h"
+#include "base/clock.h"
 
 typedef enum { HX_KEY_ANY, HX_KEY_UUID, HX_KEY_UUID4 } hx_key_format;
+
+struct hx_template; /* core/template.h */
 
 typedef struct {
     hx_key_format format;
     uint16_t len_min;
     uint16_t len_max;
+    const struct hx_template *from; /* `from`: a natural key; NULL: the header's */
+    bool prefer_header;             /* with `from`: a header that is sent counts instead */
+    bool shared;                    /* with `from`: callers who can't be told apart may share an operation */
+    hx_ms overlap;                  /* with `from`: how long after a boundary the bucket before it is looked up first */
 } hx_key_rules;
 
 #define HX_KEY_RULES_DEFAULT ((hx_key_rules){.format = HX_KEY_ANY, .len_min = 16, .len_max = 255})

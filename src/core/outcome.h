@@ -46,6 +46,7 @@ typedef struct {
     hx_outcome_word word; /* the answer's own; `release` of a success is ignored: it happened */
     bool has_retry_after;
     bool releases_5xx; /* for a laptop (--dev): a server error frees the key */
+    bool releases_4xx; /* natural keys: the same for what the client can mend */
     bool is_delete;
     bool after_silence; /* an earlier attempt of this operation was sent and ended without an answer */
     hx_guarantee guarantee;

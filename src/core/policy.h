@@ -7,16 +7,27 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "core/backoff.h"
+#include "core/fingerprint.h"
+#include "core/jwt.h"
 #include "core/key.h"
 #include "core/outcome.h"
 
-typedef enum { HX_MODE_PROTECT, HX_MODE_PASS } hx_mode;
+typedef enum { HX_MODE_PROTECT, HX_MODE_PASS, HX_MODE_SHADOW } hx_mode;
+typedef enum { HX_DIALECT_SEEDS, HX_DIALECT_IETF, HX_DIALECT_STRIPE } hx_dialect;
+/* What an operation is told apart by, besides its key. */
+typedef enum { HX_SCOPE_ROUTE_AND_PRINCIPAL, HX_SCOPE_PRINCIPAL, HX_SCOPE_ROUTE } hx_scope;
+typedef enum { HX_FORWARD_KEY_AS_IT_CAME, HX_FORWARD_KEY_SCOPED } hx_forward_key;
 typedef enum { HX_DUPLICATE_REPLAY, HX_DUPLICATE_REJECT, HX_DUPLICATE_NOOP } hx_on_duplicate;
-typedef enum { HX_PRINCIPAL_AUTHORIZATION, HX_PRINCIPAL_HEADER, HX_PRINCIPAL_COOKIE } hx_principal_kind;
+typedef enum {
+    HX_PRINCIPAL_AUTHORIZATION,
+    HX_PRINCIPAL_HEADER,
+    HX_PRINCIPAL_COOKIE,
+    HX_PRINCIPAL_JWT_CLAIM /* of the bearer token */
+} hx_principal_kind;
 
 typedef struct {
     hx_principal_kind kind;
-    hx_slice name; /* of the header or cookie */
+    hx_slice name; /* of the header, cookie or claim */
 } hx_principal_source;
 
 #define HX_PRINCIPAL_SOURCES_MAX 8u
@@ -41,6 +52,21 @@ typedef struct {
     hx_slice value;
 } hx_provider_duplicate;
 
+/* `jwt`: by which keys bearer tokens are verified. */
+typedef struct {
+    bool given;
+    unsigned source; /* which of hx_config.jwt_sources */
+    hx_jwt_rules rules;
+} hx_jwt_policy;
+
+/* `rate`: so many requests in so much time; count 0: any. */
+typedef struct {
+    uint32_t count;
+    hx_ms per;
+} hx_rate;
+
+#define HX_NAMES_MAX 32u
+
 typedef struct {
     hx_slice name;     /* empty for the defaults, whose route is method + path */
     hx_slice *methods; /* upper case; none: every method but GET, HEAD, OPTIONS and TRACE */
@@ -49,11 +75,27 @@ typedef struct {
     hx_slice because;  /* why an unsafe method passes unprotected */
     unsigned upstream; /* which of the configured upstreams */
     hx_mode mode;
-    bool require;        /* a request without a key is refused (POST, PATCH, DELETE) */
-    bool require_on_put; /* it was asked for in so many words, so on PUT too */
+    bool require;           /* a request without a key is refused (POST, PATCH, DELETE) */
+    bool require_on_put;    /* it was asked for in so many words, so on PUT too */
+    bool if_match_suffices; /* `key-or-if-match`: a conditional PATCH or PUT needs no key */
     bool require_principal;
     bool release_5xx; /* --dev: an answer of 5xx is released, not stored */
     bool retry_safe;  /* safe methods, and unkeyed PUT and DELETE, are sent again after more than failed connects */
+    bool release_4xx; /* natural keys: an answer of 4xx is released unless a rule says otherwise */
+    hx_dialect dialect;
+    hx_scope scope;
+    hx_forward_key forward_key;
+    hx_fingerprint_rules fingerprint;
+    hx_jwt_policy jwt;
+    hx_slice authorize_method; /* `authorize`: "GET" and "/me"; empty: there is none */
+    hx_slice authorize_target;
+    hx_rate rate;       /* of requests of one principal on this route */
+    uint32_t quota;     /* live keys of one principal on this route; 0: any */
+    hx_slice result;    /* a pointer to the result's id in the answer; empty: none */
+    hx_slice *formerly; /* names that this route had; its operations are still known by the first of them */
+    size_t formerly_count;
+    hx_slice *deny_headers; /* lower case: not kept, so that no replay has them */
+    size_t deny_header_count;
     hx_on_duplicate on_duplicate;
     hx_guarantee guarantee;
     hx_on_unknown on_unknown;
@@ -78,11 +120,21 @@ typedef struct {
     uint32_t rule_version; /* a hash of what decides scope, key and fingerprint: see hx_policy_version */
 } hx_policy;
 
+/* Set in the rule version of a route that has a name; the defaults' operations are known by method and path. */
+#define HX_RULE_NAMED (UINT32_C(1) << 31)
+
+/* What a route's operations are known by in the store: its oldest name, so that renaming it changes no operation. */
+static inline hx_slice hx_policy_identity(const hx_policy *policy)
+{
+    return policy->formerly_count > 0 ? policy->formerly[0] : policy->name;
+}
+
 typedef struct {
     hx_policy *routes;
     size_t count;
-    hx_policy defaults; /* for keyed requests that match no route */
-    bool require_key;   /* POST, PATCH and DELETE need a key everywhere */
+    const struct hx_route_tree *tree; /* hx_policy_compile's */
+    hx_policy defaults;               /* for keyed requests that match no route */
+    bool require_key;                 /* POST, PATCH and DELETE need a key everywhere */
 } hx_policy_set;
 
 /* The contract's defaults: lifetime 24 h, lease 60 s, wait 10 s, grace 60 s, 1 MiB, 8 MiB, keys of 16 to 255. */
@@ -90,11 +142,16 @@ hx_policy hx_policy_default(void);
 /* Computes rule_version from the rules that are part of the key. */
 uint32_t hx_policy_version(const hx_policy *policy);
 
+/* Prepares hx_policy_find, once all routes are there. */
+void hx_policy_compile(hx_policy_set *set, hx_arena *arena);
 /* The first route that matches; NULL when none does. `path` is normalised. */
 const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_slice path);
 
 /* Reads "POST /refunds/{id}" or "POST,PATCH /refunds" into methods and path. False with a sentence in *error. */
 bool hx_policy_match(hx_slice match, hx_arena *arena, hx_policy *policy, const char **error) HX_MUST_USE;
+
+/* What stands in `path` where the template has "{name}". False when it has none of that name. */
+bool hx_path_parameter(hx_slice path_template, hx_slice path, hx_slice name, hx_slice *value) HX_MUST_USE;
 
 bool hx_method_is_safe(hx_slice method); /* GET, HEAD, OPTIONS, TRACE */
 /* Whether an unsafe method passes unprotected, keyed or not. */

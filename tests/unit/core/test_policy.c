@@ -223,7 +223,7 @@ static void the_version_follows_who_a_key_belongs_to(void **state)
     hx_policy policy = hx_policy_default();
     uint32_t before = hx_policy_version(&policy);
     policy.lifetime = HX_HOUR;
-    policy.key = (hx_key_rules){HX_KEY_UUID, 36, 36};
+    policy.key = (hx_key_rules){.format = HX_KEY_UUID, .len_min = 36, .len_max = 36};
     policy.name = HX_LIT("renamed");
     assert_int_equal(hx_policy_version(&policy), before);
 

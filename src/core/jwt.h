@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JSON Web Tokens verified: only then is a caller who comes with another token of the same identity shown what the
+ * first one got. The algorithm is decided by the key, never by the token; `none` is no algorithm. */
+#ifndef HX_CORE_JWT_H
+#define HX_CORE_JWT_H
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+/* A set of keys, immutable; shared by all threads once made. */
+typedef struct hx_jwt_keys hx_jwt_keys;
+
+/* A JWKS document (RFC 7517) or a single JWK. Keys that aren't for signatures, or of a kind that isn't known, are
+ * skipped; NULL with a sentence in `error` when nothing is left or it isn't one. */
+hx_jwt_keys *hx_jwt_keys_from_jwks(hx_slice json, char error[256]) HX_MUST_USE;
+/* A public key or certificate in PEM, or the raw bytes of a shared secret (`secret`: HS256, HS384, HS512). */
+hx_jwt_keys *hx_jwt_keys_from_pem(hx_slice pem, char error[256]) HX_MUST_USE;
+hx_jwt_keys *hx_jwt_keys_from_secret(hx_slice secret, char error[256]) HX_MUST_USE;
+size_t hx_jwt_keys_count(const hx_jwt_keys *keys);
+void hx_jwt_keys_free(hx_jwt_keys **owned);
+
+typedef struct {
+    hx_slice issuer;   /* `iss` must be this; empty: any */
+    hx_slice audience; /* `aud` must be or hold this; empty: any */
+    hx_ms leeway;      /* for exp and nbf */
+} hx_jwt_rules;
+
+/* What can be wrong, and the sentence that says so. */
+#define HX_JWT_ERRORS(X)                                                                                               \
+    X(OK, "The token is valid.")                                                                                       \
+    X(NOT_A_TOKEN, "The credential is not a JWT.")                                                                     \
+    X(NO_KEY, "No configured key has made this token's signature.")                                                    \
+    X(BAD_SIGNATURE, "The token's signature is wrong.")                                                                \
+    X(EXPIRED, "The token has expired.")                                                                               \
+    X(NOT_YET, "The token is not valid yet.")                                                                          \
+    X(BAD_ISSUER, "The token is from another issuer.")                                                                 \
+    X(BAD_AUDIENCE, "The token is for another audience.")
+
+typedef enum {
+#define X(name, text) HX_JWT_##name,
+    HX_JWT_ERRORS(X)
+#undef X
+} hx_jwt_error;
+
+const char *hx_jwt_error_text(hx_jwt_error error);
+
+/* Signature and claims. *payload is the decoded JSON, in `arena`, whenever the error isn't HX_JWT_NOT_A_TOKEN.
+ * NO_KEY with a `kid` that the set hasn't got: the caller may fetch the set anew. */
+hx_jwt_error hx_jwt_verify(hx_slice token, const hx_jwt_keys *keys, const hx_jwt_rules *rules, hx_ms now,
+                           hx_arena *arena, hx_slice *payload) HX_MUST_USE;
+
+/* Decodes without verifying; false when it isn't a JWT. */
+bool hx_jwt_payload(hx_slice token, hx_arena *arena, hx_slice *payload) HX_MUST_USE;
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Natural keys: a key made of what the request says, by a template such as
+ *
+ *     {body:/reporterId}:{body:/subjectId}:{body:/category}:{window:1h}
+ *
+ * The key is a MAC over the typed, length-prefixed parts, so that `a:b` + `c` is never `a` + `b:c`, and the string "1"
+ * is never the number 1; literal text between the parts is one of them. A part that the request hasn't got is an error
+ * that names it. A template is compiled once, immutable, and owns nothing outside its arena. */
+#ifndef HX_CORE_TEMPLATE_H
+#define HX_CORE_TEMPLATE_H
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "core/mac.h"
+
+struct hx_zone; /* core/zone.h */
+
+#define HX_TEMPLATE_PARTS_MAX 32u
+
+/* Kinds of parts: identifier, the word in the braces, what follows the colon ("" where nothing may). */
+#define HX_TEMPLATE_KINDS(X)                                                                                           \
+    X(LITERAL, "", "")                                                                                                 \
+    X(HEADER, "header", "the name of a header")                                                                        \
+    X(BODY, "body", "a JSON pointer")                                                                                  \
+    X(PATH, "path", "a name in braces in the route's path")                                                            \
+    X(QUERY, "query", "the name of a query parameter")                                                                 \
+    X(PRINCIPAL, "principal", "")                                                                                      \
+    X(DATE, "date", "a time zone such as America/New_York")                                                            \
+    X(WINDOW, "window", "a duration such as 1h")                                                                       \
+    X(BODY_HASH, "sha256", "body")
+
+typedef enum {
+#define X(name, word, argument) HX_TEMPLATE_##name,
+    HX_TEMPLATE_KINDS(X)
+#undef X
+} hx_template_kind;
+
+typedef struct {
+    hx_template_kind kind;
+    hx_slice text;              /* as it was written, braces included */
+    hx_slice argument;          /* after the colon; of a literal the text itself */
+    const struct hx_zone *zone; /* DATE */
+    hx_ms window;               /* WINDOW */
+} hx_template_part;
+
+typedef struct hx_template {
+    hx_slice text;
+    hx_template_part parts[HX_TEMPLATE_PARTS_MAX];
+    size_t count;
+    bool has_bucket;    /* a DATE or WINDOW */
+    bool has_body;      /* it reads the body: a BODY or BODY_HASH */
+    bool has_principal; /* {principal} is in it */
+} hx_template;
+
+/* How zones are found: NULL when there is none of that name. */
+typedef const struct hx_zone *(*hx_zone_finder)(void *user, hx_slice name);
+
+/* NULL with a sentence in *error that names the part; the sentence may live in `arena`. */
+const hx_template *hx_template_compile(hx_slice text, hx_zone_finder find_zone, void *user, hx_arena *arena,
+                                       const char **error) HX_MUST_USE;
+
+/* What a request has. */
+typedef struct {
+    /* How many lines there are of that header; *value is the first, trimmed. */
+    unsigned (*header)(const void *user, hx_slice name, hx_slice *value);
+    const void *user;
+    hx_slice path;          /* normalised */
+    hx_slice path_template; /* of the route: "/matches/{id}/messages" */
+    hx_slice query;
+    hx_slice principal;   /* as core/identity.h gives it; empty for nobody */
+    bool body_is_json;    /* its media type says so, and it isn't coded */
+    hx_slice body;        /* as it came */
+    hx_slice body_hashed; /* what {sha256:body} is made over: the body, or its parts' digest where it is multipart */
+    hx_ms now;
+} hx_template_input;
+
+/* One part's value, for people. */
+typedef struct {
+    hx_slice text;  /* of the part */
+    hx_slice value; /* "user-7", "2026-11-15", "2026-11-15T13:00:00Z" */
+} hx_template_value;
+
+typedef struct {
+    hx_digest key;
+    hx_template_value values[HX_TEMPLATE_PARTS_MAX]; /* of all parts but literals */
+    size_t value_count;
+    hx_slice wrong;  /* the part that is missing or can't be used, as it is written */
+    const char *why; /* a sentence about it */
+} hx_template_result;
+
+/* False: `wrong` and `why` say what is missing. `mac` must not be between begin and end. */
+bool hx_template_key(const hx_template *template, const hx_template_input *in, hx_mac *mac, hx_arena *arena,
+                     hx_template_result *out) HX_MUST_USE;
+
+/* The latest moment at or before `now` at which a date or window of the template began. Only where has_bucket. */
+hx_ms hx_template_bucket_began(const hx_template *template, hx_ms now);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the configuration says, as one generation of it. Whole and immutable: a reload, or a fresh set of keys, makes a
+ * new one. Every worker uses one at a time, and a request keeps the one that it began with, so that no request sees two
+ * of them. */
+#ifndef HX_GATEWAY_RULES_H
+#define HX_GATEWAY_RULES_H
+
+#include "config/config.h"
+#include "core/jwt.h"
+
+#include <stdatomic.h>
+
+typedef struct hx_rules {
+    const hx_config *config;
+    const hx_policy_set *policies; /* config's */
+    /* By hx_jwt_policy.source; NULL: none could be had yet. */
+    const hx_jwt_keys *jwt_keys[HX_JWT_SOURCES_MAX];
+    uint64_t generation; /* from 1 */
+    /* Workers that use it, or have requests which do. The last one to let go calls `unused`, on its own thread. */
+    _Atomic unsigned users;
+    void (*unused)(struct hx_rules *rules);
+} hx_rules;
+
+/* One worker's use of one generation. */
+typedef struct hx_rules_use {
+    hx_rules *rules;
+    uint32_t requests;
+    bool is_current;
+} hx_rules_use;
+
+#endif
