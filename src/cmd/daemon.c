@@ -33,6 +33,7 @@ typedef struct {
 struct hx_daemon {
     const hx_config *config;
     hx_store *store;
+    hx_rules rules;
     hx_gateway gateway;
     worker_thread workers[WORKERS_MAX];
     unsigned worker_count;
@@ -104,7 +105,7 @@ static int make_worker(hx_daemon *daemon, worker_thread *w, uint64_t descriptors
                                           .fields_max = 200};
     char error[256];
     w->loop = hx_loop_new();
-    hx_worker_init(&w->worker, &daemon->gateway, w->loop);
+    hx_worker_init(&w->worker, &daemon->gateway, w->loop, &daemon->rules);
     hx_store_attach(daemon->store, w->loop);
     w->worker.server = hx_server_new(w->loop, &server_limits, &hx_gateway_handler, &w->worker);
     for (size_t i = 0; i < config->upstream_count; i++) {
@@ -197,12 +198,13 @@ int hx_daemon_open(const hx_config *config, hx_daemon **out)
     }
     int code = open_store(daemon);
     if (code != HX_EXIT_OK) return code;
-    daemon->gateway = (hx_gateway){.policies = &config->policies,
-                                   .store = daemon->store,
+    daemon->rules.config = config;
+    daemon->rules.policies = &config->policies;
+    daemon->rules.generation = 1;
+    daemon->rules.users = daemon->worker_count;
+    daemon->gateway = (hx_gateway){.store = daemon->store,
                                    .worker_count = daemon->worker_count,
                                    .dev = config->dev,
-                                   .access_log = config->access_log == HX_ACCESS_LOG_STDERR,
-                                   .error_docs = config->error_docs,
                                    .spool_bytes = SPOOL_BYTES,
                                    .spool_directory = "/tmp"};
     for (unsigned i = 0; i < daemon->worker_count && code == HX_EXIT_OK; i++)

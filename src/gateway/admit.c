@@ -81,7 +81,7 @@ static bool method_wants_key(const hx_policy *policy, hx_slice method)
 static bool key_is_required(const hx_request *r, const hx_policy *route, hx_slice method)
 {
     if (route) return route->require && method_wants_key(route, method);
-    return r->worker->gateway->policies->require_key && method_wants_key(r->policy, method);
+    return hx_request_rules(r)->policies->require_key && method_wants_key(r->policy, method);
 }
 
 static void warn_of_cookie(const hx_request *r)
@@ -338,7 +338,7 @@ static void read_patience(hx_request *r)
 static hx_progress admit_head(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
-    const hx_policy_set *policies = r->worker->gateway->policies;
+    const hx_policy_set *policies = hx_request_rules(r)->policies;
     hx_path_error path_error = hx_path_normalize(head->path, r->arena, &r->path);
     const hx_policy *route = hx_policy_find(policies, head->method, r->path);
     bool keyed = head->fields.lines[HX_FIELD_IDEMPOTENCY_KEY] > 0;

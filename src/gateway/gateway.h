@@ -3,9 +3,9 @@
 #ifndef HX_GATEWAY_GATEWAY_H
 #define HX_GATEWAY_GATEWAY_H
 
-#include "config/config.h"
 #include "core/budget.h"
-#include "core/policy.h"
+#include "gateway/limiter.h"
+#include "gateway/rules.h"
 #include "net/server.h"
 #include "net/upstream.h"
 #include "store/store.h"
@@ -14,12 +14,10 @@
 
 /* What all workers share; nothing in it changes while they run. */
 typedef struct {
-    const hx_policy_set *policies;
     hx_store *store;
+    hx_limiter *limiter;
     unsigned worker_count; /* they share the floor of each upstream's retry budget */
     bool dev;
-    bool access_log;
-    hx_slice error_docs;  /* the `type` of our errors begins with this */
     uint64_t spool_bytes; /* request bodies above this go to an unlinked file */
     const char *spool_directory;
 } hx_gateway;
@@ -34,6 +32,7 @@ typedef enum {
 /* One thread's part: its loop, its connections to the application, its requests. */
 typedef struct hx_worker {
     const hx_gateway *gateway;
+    hx_rules_use *use; /* what requests begin with */
     hx_loop *loop;
     hx_ms started_at;
     hx_server *server;
@@ -72,7 +71,9 @@ static inline void hx_worker_count(hx_worker *worker, hx_count_id id)
 extern const hx_server_handler hx_gateway_handler;
 
 /* Before its loop runs. The server and the upstreams are added by the caller, and freed by hx_worker_clear. */
-void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop);
+void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop, hx_rules *rules);
+/* From now on, on its loop's thread: requests begin under these rules, and those under way keep theirs. */
+void hx_worker_use(hx_worker *worker, hx_rules *rules);
 /* Lets everything under way end, requests whose clients have gone too, then calls `drained`. */
 void hx_worker_drain(hx_worker *worker, void (*drained)(hx_worker *worker));
 void hx_worker_clear(hx_worker *worker);

@@ -39,7 +39,7 @@ hx_problem hx_problem_of(const hx_request *r)
                         .status = r->reply_status,
                         .detail = r->error_detail,
                         .correlation = r->correlation,
-                        .docs = r->worker->gateway->error_docs};
+                        .docs = hx_request_rules(r)->config->error_docs};
 }
 
 void hx_problem_answer(hx_request *r, hx_answer *answer)

@@ -129,7 +129,7 @@ void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned sta
                           .status = status,
                           .detail = detail,
                           .correlation = hx_slice_of(instance),
-                          .docs = worker->gateway->error_docs};
+                          .docs = worker->use->rules->config->error_docs};
     hx_problem_write(&problem, &lines, &body);
     hx_field_write(&lines, HX_LIT("X-Correlation-Id"), hx_slice_of(instance));
     if (worker->gateway->dev) hx_buf_puts(&lines, "Hapax-Mode: dev\r\n");

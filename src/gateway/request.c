@@ -191,6 +191,7 @@ static void start_request(void *app, hx_stream *stream)
     hx_list_init(&r->lease_link);
     hx_list_append(&worker->requests, &r->link);
     worker->request_count++;
+    hx_request_take_rules(r);
     stream->user = r;
     stream->events.closed = client_closed;
     hx_request_run(r);
@@ -210,7 +211,7 @@ hx_progress hx_step_finish(hx_request *r)
 {
     hx_worker *worker = r->worker;
     hx_timer_stop(worker->loop, &r->timer);
-    if (worker->gateway->access_log) {
+    if (hx_request_rules(r)->config->access_log == HX_ACCESS_LOG_STDERR) {
         const hx_request_head *head = &r->stream->request;
         hx_log_begin(HX_LOG_INFO, "request");
         hx_log_str("method", head->method);
@@ -235,6 +236,7 @@ hx_progress hx_step_finish(hx_request *r)
     hx_list_remove(&r->link);
     hx_body_free(&r->body);
     worker->request_count--;
+    hx_request_drop_rules(r);
     hx_stream_release(r->stream); /* the arena goes, and r with it */
     hx_worker_check_drained(worker);
     return HX_DONE;

@@ -65,8 +65,9 @@ typedef enum {
 typedef struct hx_request {
     hx_worker *worker;
     hx_stream *stream;
-    hx_arena *arena; /* the stream's */
-    hx_link link;    /* among the worker's requests */
+    hx_arena *arena;   /* the stream's */
+    hx_link link;      /* among the worker's requests */
+    hx_rules_use *use; /* the rules that it began with */
     hx_step step;
     hx_ms started_at;
 
@@ -166,6 +167,11 @@ typedef struct hx_request {
 #include "gateway/steps.def"
 #undef X
 
+static inline const hx_rules *hx_request_rules(const hx_request *r)
+{
+    return r->use->rules;
+}
+
 /* The only function that changes r->step. */
 hx_progress hx_request_go(hx_request *r, hx_step next);
 void hx_request_run(hx_request *r);
@@ -197,6 +203,9 @@ bool hx_request_call_back(hx_request *r);
 void hx_worker_keep_lease(hx_request *r);
 void hx_worker_drop_lease(hx_request *r);
 void hx_worker_check_drained(hx_worker *worker);
+/* At the beginning, and at the end. */
+void hx_request_take_rules(hx_request *r);
+void hx_request_drop_rules(hx_request *r);
 /* What is left of the client's own time; HX_CLIENT_BUDGET_NONE where it set none. */
 static inline hx_ms hx_request_patience_left(const hx_request *r)
 {

@@ -16,7 +16,8 @@ typedef struct hx_rules {
     /* By hx_jwt_policy.source; NULL: none could be had yet. */
     const hx_jwt_keys *jwt_keys[HX_JWT_SOURCES_MAX];
     uint64_t generation; /* from 1 */
-    /* Workers that use it, or have requests which do. The last one to let go calls `unused`, on its own thread. */
+    /* Workers that use it, will, or have requests which do: set to their number before it is handed out. The last one
+     * to let go calls `unused`, on its own thread. */
     _Atomic unsigned users;
     void (*unused)(struct hx_rules *rules);
 } hx_rules;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "gateway/request.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void renew_next(hx_worker *worker);
@@ -71,9 +72,42 @@ void hx_worker_drop_lease(hx_request *r)
     hx_list_remove(&r->lease_link);
 }
 
-void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop)
+static void let_go(hx_rules_use *use)
+{
+    if (use->is_current || use->requests > 0) return;
+    hx_rules *rules = use->rules;
+    free(use);
+    if (atomic_fetch_sub(&rules->users, 1) == 1 && rules->unused) rules->unused(rules);
+}
+
+void hx_worker_use(hx_worker *worker, hx_rules *rules)
+{
+    hx_rules_use *before = worker->use;
+    worker->use = malloc(sizeof *worker->use);
+    HX_CHECK(worker->use != NULL);
+    *worker->use = (hx_rules_use){.rules = rules, .is_current = true};
+    if (!before) return;
+    before->is_current = false;
+    let_go(before);
+}
+
+void hx_request_take_rules(hx_request *r)
+{
+    r->use = r->worker->use;
+    r->use->requests++;
+}
+
+void hx_request_drop_rules(hx_request *r)
+{
+    r->use->requests--;
+    let_go(r->use);
+    r->use = NULL;
+}
+
+void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop, hx_rules *rules)
 {
     *worker = (hx_worker){.gateway = gateway, .loop = loop, .started_at = hx_loop_now(loop)};
+    hx_worker_use(worker, rules);
     for (size_t i = 0; i < HX_UPSTREAMS_MAX; i++)
         hx_budget_init(&worker->budgets[i], gateway->worker_count ? gateway->worker_count : 1, hx_loop_now(loop));
     hx_list_init(&worker->requests);
@@ -113,5 +147,11 @@ void hx_worker_clear(hx_worker *worker)
     hx_server_free(&worker->server);
     for (size_t i = 0; i < HX_UPSTREAMS_MAX; i++) hx_upstream_free(&worker->upstreams[i]);
     hx_mac_free(&worker->mac);
+    if (worker->use) { /* NULL: it never came to be */
+        worker->use->is_current = false;
+        worker->use->requests = 0; /* a loop that ended in mid-flight took them along */
+        let_go(worker->use);
+        worker->use = NULL;
+    }
     explicit_bzero(&worker->last, sizeof worker->last);
 }

@@ -19,10 +19,11 @@ void sim_node_start(sim_node *node)
     SIM_TRACE("node %u starts, for the %u. time", node->index, node->starts);
     sim_store_open(node);
     if (!world.shared) sim_store_orphans();
-    node->gateway = (hx_gateway){.policies = &world.policies,
-                                 .store = &node->store.store,
+    node->config = (hx_config){.error_docs = HX_LIT("urn:hapax:error:"), .access_log = HX_ACCESS_LOG_OFF};
+    node->rules =
+        (hx_rules){.config = &node->config, .policies = &world.policies, .generation = 1, .users = world.worker_count};
+    node->gateway = (hx_gateway){.store = &node->store.store,
                                  .worker_count = world.worker_count,
-                                 .error_docs = HX_LIT("urn:hapax:error:"),
                                  .spool_bytes = 256u * 1024u,
                                  .spool_directory = "/tmp"};
     for (unsigned i = 0; i < world.worker_count; i++) {
@@ -32,7 +33,7 @@ void sim_node_start(sim_node *node)
         hx_worker *worker = &node->workers[i];
         node->loops[i] = hx_loop_new();
         node->drained[i] = false;
-        hx_worker_init(worker, &node->gateway, node->loops[i]);
+        hx_worker_init(worker, &node->gateway, node->loops[i], &node->rules);
         hx_store_attach(&node->store.store, node->loops[i]);
         worker->server = hx_server_new(node->loops[i], &server_limits, &hx_gateway_handler, worker);
         worker->upstreams[0] = hx_upstream_new(node->loops[i], HX_LIT("http://app"), &upstream_limits, error);

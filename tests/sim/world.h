@@ -134,6 +134,8 @@ struct sim_node {
     hx_loop *loops[SIM_WORKERS_MAX];
     hx_worker workers[SIM_WORKERS_MAX];
     bool drained[SIM_WORKERS_MAX];
+    hx_config config;
+    hx_rules rules;
     hx_gateway gateway;
     hx_sweep sweep;
     sim_store store;
