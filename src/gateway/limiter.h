@@ -1,31 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `rate` and `quota`: how much one principal may ask of one route. Shared by all workers; bounded in memory, whatever
- * comes. Who asks is given as the MAC of route and principal. */
+/* `rate` and `quota`: how much one principal may ask of one route. One limiter for all workers and for the whole life
+ * of the process, whatever is reloaded; bounded in memory, whatever comes. Where there is no room to remember one more
+ * principal, that one is refused and counted: what is remembered of the others is never given up for it. */
 #ifndef HX_GATEWAY_LIMITER_H
 #define HX_GATEWAY_LIMITER_H
 
-#include "core/mac.h"
 #include "core/policy.h"
+#include "core/record.h"
 
 typedef struct hx_limiter hx_limiter;
 
 hx_limiter *hx_limiter_new(void);
 void hx_limiter_free(hx_limiter **owned);
 
-/* Takes one request off what `rate` allows. False: none is left; *retry_after is when there is one again. Without a
- * lock. */
-bool hx_limiter_take(hx_limiter *limiter, const hx_digest *who, hx_rate rate, hx_ms now,
-                     hx_ms *retry_after) HX_MUST_USE;
+/* One principal on one route. */
+typedef struct {
+    uint64_t words[2];
+} hx_party;
 
-/* Live keys. Before a claim: counts one more, unless that would be more than `quota`. Every success is followed by one
- * of the two below, as soon as the claim has ended. */
-bool hx_limiter_begin(hx_limiter *limiter, const hx_digest *who, uint32_t quota, hx_ms now,
-                      hx_ms *retry_after) HX_MUST_USE;
-/* It lives until then; 0: until it is settled otherwise (unknown). */
-void hx_limiter_lives_until(hx_limiter *limiter, const hx_digest *who, hx_ms until);
-/* It is gone: released, forgotten, never claimed. */
-void hx_limiter_gone(hx_limiter *limiter, const hx_digest *who);
-/* An operation of an earlier start, found in the store. */
-void hx_limiter_found(hx_limiter *limiter, const hx_digest *who, hx_ms until);
+/* `route` is hx_policy_identity: empty for the defaults, all of whose paths count as one route, so that nobody gets
+ * more by asking for other paths. `principal` is the store's MAC. Callers without a principal are one party. */
+hx_party hx_limiter_party(hx_slice route, const hx_digest *principal);
+/* The same from what the store keeps. */
+hx_party hx_limiter_party_of(const hx_record *record);
+
+/* rate. Takes one request off what `rate` allows: `50/s` is up to 50 at once, and one more every 20 ms; never more than
+ * 50 + 50 * seconds in any time. False: none is left, and *retry_after is how long until there is one. A refused request
+ * costs nothing. Without a lock. A rate that is changed begins anew. */
+bool hx_limiter_take(hx_limiter *limiter, hx_party party, hx_rate rate, hx_ms now, hx_ms *retry_after) HX_MUST_USE;
+
+/* quota. A key is live from its claim until it is released or forgotten, or its lifetime is over; a tombstone is not.
+ * One that is completed is counted a little longer than it lives (up to 1/32 of its lifetime), never shorter.
+ *
+ * begin: before the claim of an operation that is absent (not when an unknown one is taken over: that one is counted
+ * already). Counts one more, unless there are `quota` of them; then *retry_after is when the next of them is over. Every
+ * success is followed, once the operation has ended, by one of the two below; an unknown one hasn't, and stays counted
+ * until it is settled after all. All of them take a lock of a few principals, for less than a microsecond. */
+bool hx_limiter_begin(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms now, hx_ms *retry_after) HX_MUST_USE;
+/* It is completed or failed, and lives until then. */
+void hx_limiter_lives_until(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now);
+/* It is released, or was never claimed: somebody else's claim was first, or the store had no room. */
+void hx_limiter_gone(hx_limiter *limiter, hx_party party, hx_ms now);
+/* An operator removed one that would have lived until then. */
+void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now);
+
+/* Counting from the store (jobs/recount): at the start, and when a reload gives a quota to a route that had none. Until
+ * it is through, counts may be too low. `since` is when it began, after hx_limiter_forget_keys. What began or ended
+ * later than that is counted by the calls above, and left out here. */
+void hx_limiter_found(hx_limiter *limiter, const hx_record *record, hx_ms since, hx_ms now);
+void hx_limiter_forget_keys(hx_limiter *limiter);
+
+typedef struct {
+    uint64_t rate_refused;  /* requests */
+    uint64_t rate_crowded;  /* of those: for lack of room */
+    uint64_t quota_refused; /* claims */
+    uint64_t quota_crowded; /* of those: for lack of room */
+    uint64_t found_crowded; /* keys of earlier starts that there was no room for */
+} hx_limiter_counts;
+
+void hx_limiter_count(const hx_limiter *limiter, hx_limiter_counts *out);
 
 #endif
