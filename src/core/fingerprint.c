@@ -65,6 +65,7 @@ static bool take_value(hx_slice *rest, hx_arena *arena, hx_slice *value)
 static bool parse_media_type(hx_slice text, hx_arena *arena, media_type *out)
 {
     *out = (media_type){.type = HX_EMPTY, .charset = HX_EMPTY, .boundary = HX_EMPTY};
+    if (text.len == 0) return false;
     size_t semicolon = hx_slice_find(text, ';');
     out->type = hx_slice_trim(hx_slice_first(text, semicolon));
     size_t slash = hx_slice_find(out->type, '/');
@@ -210,13 +211,42 @@ static bool normalise_json(hx_fingerprint_input *in, hx_arena *arena)
     return true;
 }
 
-static bool normalise_multipart(hx_mac *mac, hx_fingerprint_input *in, hx_slice boundary, hx_arena *arena)
+static hx_slice normal_coding(const hx_fingerprint_input *in, hx_arena *arena)
 {
-    hx_digest digest;
-    if (!digest_multipart(mac, in->body, boundary, &digest)) return false;
-    in->normal.body_kind = 'M';
-    in->normal.body = hx_arena_copy(arena, (hx_slice){(const char *)digest.bytes, sizeof digest.bytes});
-    return true;
+    hx_slice coding = lower(hx_slice_trim(in->content_encoding), arena);
+    return hx_slice_eq(coding, HX_LIT("identity")) ? HX_EMPTY : coding;
+}
+
+static bool is_multipart(const media_type *type)
+{
+    return hx_slice_starts_nocase(type->type, HX_LIT("multipart/"));
+}
+
+/* Once for each request: the parts may be megabytes, and both the natural key and the fingerprint ask. */
+static bool try_multipart(hx_mac *mac, hx_fingerprint_input *in, hx_slice boundary, hx_arena *arena)
+{
+    if (!in->normal.multipart_tried) {
+        hx_digest digest;
+        in->normal.multipart_tried = true;
+        if (digest_multipart(mac, in->body, boundary, &digest))
+            in->normal.multipart = hx_arena_copy(arena, (hx_slice){(const char *)digest.bytes, sizeof digest.bytes});
+    }
+    return in->normal.multipart.len > 0;
+}
+
+hx_slice hx_fingerprint_body_hashed(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
+{
+    media_type type;
+    bool parts = parse_media_type(hx_slice_trim(in->content_type), arena, &type) && is_multipart(&type) &&
+                 normal_coding(in, arena).len == 0 && try_multipart(mac, in, type.boundary, arena);
+    return parts ? in->normal.multipart : in->body;
+}
+
+bool hx_fingerprint_is_json(const hx_fingerprint_input *in, hx_arena *arena)
+{
+    media_type type;
+    return parse_media_type(hx_slice_trim(in->content_type), arena, &type) && is_json(&type) &&
+           normal_coding(in, arena).len == 0;
 }
 
 static void normalise(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
@@ -224,19 +254,20 @@ static void normalise(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
     if (in->normal.done) return;
     in->normal.done = true;
 
-    hx_slice coding = lower(hx_slice_trim(in->content_encoding), arena);
-    in->normal.content_encoding = hx_slice_eq(coding, HX_LIT("identity")) ? HX_EMPTY : coding;
+    in->normal.content_encoding = normal_coding(in, arena);
     hx_slice content_type = hx_slice_trim(in->content_type);
     in->normal.body_kind = 'R';
     in->normal.body = in->body;
     in->normal.media_type = content_type;
 
     media_type type;
-    if (content_type.len == 0 || !parse_media_type(content_type, arena, &type)) return;
+    if (!parse_media_type(content_type, arena, &type)) return;
     bool coded = in->normal.content_encoding.len > 0;
-    if (hx_slice_starts_nocase(type.type, HX_LIT("multipart/"))) {
+    if (is_multipart(&type)) {
         /* Hashed raw, it keeps its whole type: what the bytes mean hangs on the boundary. */
-        if (coded || !normalise_multipart(mac, in, type.boundary, arena)) return;
+        if (coded || !try_multipart(mac, in, type.boundary, arena)) return;
+        in->normal.body_kind = 'M';
+        in->normal.body = in->normal.multipart;
     } else if (!coded && is_json(&type)) {
         (void)normalise_json(in, arena); /* what isn't clean stays raw */
     }

@@ -313,6 +313,83 @@ static void coded_multipart_is_compared_by_its_bytes(void **state)
     compare(*state, a, b, HX_PART_MEDIA_TYPE);
 }
 
+static hx_slice hashed(hx_mac *mac, typed request, hx_arena *arena)
+{
+    hx_fingerprint_input in = a_request();
+    in.content_type = hx_slice_of(request.type);
+    in.body = hx_slice_of(request.body);
+    return hx_fingerprint_body_hashed(mac, &in, arena);
+}
+
+static void the_hash_of_a_body_knows_no_boundary(void **state)
+{
+    hx_arena arena = {0};
+    hx_slice one = hashed(*state, form, &arena);
+    hx_slice other = hashed(*state,
+                            (typed){"multipart/form-data; boundary=YY",
+                                    "--YY\r\n" FIELD "1\r\n--YY\r\n" FIELD "2\r\n--YY--\r\n"},
+                            &arena);
+    assert_int_equal(one.len, 32);
+    assert_true(hx_slice_eq(one, other));
+    other = hashed(*state, (typed){form.type, "--XX\r\n" FIELD "1\r\n--XX\r\n" FIELD "3\r\n--XX--\r\n"}, &arena);
+    assert_int_equal(other.len, 32);
+    assert_false(hx_slice_eq(one, other));
+
+    static const typed whole[] = {
+        {"application/json", "{\"a\": 1}"},
+        {"", "any"},
+        {"no type", "any"},
+        {"multipart/form-data; boundary=XX", "not of that kind"},
+        {"multipart/form-data", "--XX\r\n\r\n--XX--"},
+        {"text/plain; boundary=XX", "--XX\r\n\r\nx\r\n--XX--"},
+    };
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        assert_true(hx_slice_eq(hashed(*state, whole[i], &arena), hx_slice_of(whole[i].body)));
+
+    hx_fingerprint_input coded = a_request(), in;
+    coded.content_type = hx_slice_of(form.type);
+    coded.body = hx_slice_of(form.body);
+    in = coded;
+    coded.content_encoding = HX_LIT("gzip");
+    assert_true(hx_slice_eq(hx_fingerprint_body_hashed(*state, &coded, &arena), coded.body));
+
+    /* Asked before or after the fingerprint, both say the same. */
+    hx_fingerprint_input before = in, after = in;
+    assert_true(hx_slice_eq(hx_fingerprint_body_hashed(*state, &before, &arena), one));
+    hx_digest first = hx_fingerprint(*state, &before, &arena), second = hx_fingerprint(*state, &after, &arena);
+    assert_true(hx_digest_eq(&first, &second));
+    assert_true(hx_slice_eq(hx_fingerprint_body_hashed(*state, &after, &arena), one));
+    hx_arena_free(&arena);
+}
+
+static void json_is_known_by_its_type_and_coding(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *coding;
+        bool json;
+    } rows[] = {
+        {"application/json", "", true},
+        {" Application/JSON ; charset=\"UTF-8\"", " identity ", true},
+        {"application/merge-patch+json", "", true},
+        {"application/json", "gzip", false},
+        {"application/json; charset=utf-16", "", false},
+        {"application/json; charset=utf-8; charset=utf-8", "", false},
+        {"application/jsonl", "", false},
+        {"text/plain", "", false},
+        {"", "", false},
+        {"json", "", false},
+    };
+    hx_arena arena = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        hx_fingerprint_input in = {.content_type = hx_slice_of(rows[i].type),
+                                   .content_encoding = hx_slice_of(rows[i].coding),
+                                   .body = HX_LIT("{broken")};
+        if (hx_fingerprint_is_json(&in, &arena) != rows[i].json) fail_msg("%s %s", rows[i].type, rows[i].coding);
+    }
+    hx_arena_free(&arena);
+}
+
 static void the_secret_decides_the_digest(void **state)
 {
     static const uint8_t zeros[HX_SECRET_BYTES] = {0};
@@ -348,6 +425,8 @@ int main(void)
         cmocka_unit_test(what_is_not_well_formed_multipart_is_compared_by_its_bytes),
         cmocka_unit_test(a_boundary_has_up_to_70_bytes),
         cmocka_unit_test(coded_multipart_is_compared_by_its_bytes),
+        cmocka_unit_test(the_hash_of_a_body_knows_no_boundary),
+        cmocka_unit_test(json_is_known_by_its_type_and_coding),
         cmocka_unit_test(the_secret_decides_the_digest),
         cmocka_unit_test(parts_have_names_for_people),
     };
