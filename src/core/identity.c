@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A principal's bytes are its kind, a NUL, and who: the name itself where there is one, and each as `length:name` where
- * there are two (iss and sub; consumer and token), so that no pair can pass for another. */
+ * there are more (iss and sub; consumer and token; iss, a claim's name, type and value), so that none can pass for
+ * another. */
 #include "core/identity.h"
 
 #include "base/buf.h"
 #include "core/json.h"
+#include "core/number.h"
 
 #include <string.h>
 
@@ -81,6 +83,14 @@ static bool basic_user(hx_slice credentials, hx_arena *arena, hx_slice *user)
 
 /* A token without an issuer is taken, with an empty one; what isn't clean JSON, or names an issuer twice or by anything
  * but a string, isn't. */
+static bool jwt_issuer(hx_slice payload, hx_arena *arena, hx_slice *issuer)
+{
+    hx_slice raw;
+    *issuer = HX_EMPTY;
+    hx_json_search found = hx_json_find(payload, HX_LIT("/iss"), &raw);
+    return found == HX_JSON_MISSING || (found == HX_JSON_FOUND && hx_json_string(raw, arena, issuer));
+}
+
 static bool jwt_subject(hx_slice token, hx_arena *arena, hx_slice names[2])
 {
     hx_slice rest = token, header64, payload64, signature64, extra, header, payload, raw;
@@ -90,10 +100,7 @@ static bool jwt_subject(hx_slice token, hx_arena *arena, hx_slice names[2])
     if (!base64_decode(header64, arena, &header) || !hx_json_pointer(header, HX_LIT("/alg"), &raw)) return false;
     if (!base64_decode(payload64, arena, &payload)) return false;
 
-    names[0] = HX_EMPTY;
-    hx_json_search issuer = hx_json_find(payload, HX_LIT("/iss"), &raw);
-    if (issuer == HX_JSON_MALFORMED) return false;
-    if (issuer == HX_JSON_FOUND && !hx_json_string(raw, arena, &names[0])) return false;
+    if (!jwt_issuer(payload, arena, &names[0])) return false;
     if (!hx_json_pointer(payload, HX_LIT("/sub"), &raw) || !hx_json_string(raw, arena, &names[1])) return false;
     return names[1].len > 0;
 }
@@ -232,6 +239,49 @@ void hx_identity_of_authorization(hx_slice value, hx_arena *arena, hx_identity *
         count = 1;
     }
     name_principal(out, which, arena, names, count);
+}
+
+/* The pointer to a member of the outermost object, whatever its name: claims are often URLs. */
+static hx_slice pointer_to(hx_slice member, hx_arena *arena)
+{
+    hx_buf pointer;
+    hx_buf_init(&pointer, arena, 2 * member.len + 1);
+    hx_buf_put(&pointer, HX_LIT("/"));
+    for (size_t i = 0; i < member.len; i++) {
+        char c = member.ptr[i];
+        hx_buf_put(&pointer, c == '~' ? HX_LIT("~0") : c == '/' ? HX_LIT("~1") : (hx_slice){&member.ptr[i], 1});
+    }
+    return hx_buf_slice(&pointer);
+}
+
+/* 7, 7.0 and 70e-1 are one number, and whole. Above 1e21 the canonical text has an exponent: nobody's id is that. */
+static bool whole_number(hx_slice raw, hx_arena *arena, hx_slice *text)
+{
+    hx_buf digits;
+    if (raw.ptr[0] != '-' && (raw.ptr[0] < '0' || raw.ptr[0] > '9')) return false;
+    hx_buf_init(&digits, arena, raw.len + HX_NUMBER_GROWTH_BYTES);
+    if (!hx_number_canonical(raw, &digits)) return false;
+    *text = hx_buf_slice(&digits);
+    return hx_slice_find(*text, '.') == SIZE_MAX && hx_slice_find(*text, 'e') == SIZE_MAX;
+}
+
+bool hx_identity_of_claim(hx_slice payload_json, hx_slice claim, hx_arena *arena, hx_identity *out)
+{
+    hx_slice raw, names[4] = {[1] = claim}; /* issuer, claim, type, value */
+    *out = (hx_identity){.principal = HX_EMPTY, .proof = HX_EMPTY, .kind = kind_names[KIND_none]};
+    if (claim.len == 0 || !hx_json_pointer(payload_json, HX_EMPTY, &raw) || raw.ptr[0] != '{') return false;
+    if (!jwt_issuer(payload_json, arena, &names[0])) return false;
+    if (!hx_json_pointer(payload_json, pointer_to(claim, arena), &raw)) return false;
+    if (hx_json_string(raw, arena, &names[3])) {
+        names[2] = HX_LIT("string");
+    } else if (whole_number(raw, arena, &names[3])) {
+        names[2] = HX_LIT("number");
+    } else {
+        return false;
+    }
+    if (names[3].len == 0) return false;
+    name_principal(out, KIND_claim, arena, names, 4);
+    return true;
 }
 
 bool hx_cookie_value(hx_slice cookie_header, hx_slice name, hx_slice *value)

@@ -24,10 +24,18 @@ typedef struct {
     X(sigv4, "the access-key id of AWS Signature Version 4")                                                           \
     X(hawk, "the id of Hawk")                                                                                          \
     X(signature, "the keyId of HTTP Signatures")                                                                       \
-    X(oauth1, "consumer key and token of OAuth 1")
+    X(oauth1, "consumer key and token of OAuth 1")                                                                     \
+    X(claim, "iss and a chosen claim of a JWT")
 
 /* `value` is that of the one Authorization field. The slices of `out` live in `value` and `arena`. */
 void hx_identity_of_authorization(hx_slice value, hx_arena *arena, hx_identity *out);
+
+/* A chosen claim of a token's payload, as hx_jwt_verify or hx_jwt_payload gives it: the top-level member of that name,
+ * a string that isn't empty or a whole number. The principal names the issuer and the claim too, and whether it is a
+ * string, so that "7" isn't 7, and nobody's `email` is another's `sub`. False, with nobody in *out, when the payload
+ * isn't clean JSON, has the claim twice, not at all or of another type, or has an issuer that isn't one string. The
+ * proof is left empty: it is the credential that the caller has in hand. */
+bool hx_identity_of_claim(hx_slice payload_json, hx_slice claim, hx_arena *arena, hx_identity *out) HX_MUST_USE;
 
 /* The first cookie of that name, as it stands there. Names are case-sensitive (RFC 6265). */
 bool hx_cookie_value(hx_slice cookie_header, hx_slice name, hx_slice *value) HX_MUST_USE;

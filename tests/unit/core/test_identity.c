@@ -209,6 +209,69 @@ static void garbage_is_survived(void **state)
     hx_arena_free(&arena);
 }
 
+static void claims(const char *payload, const char *claim, hx_slice principal)
+{
+    hx_arena arena = {0};
+    hx_identity who;
+    if (!hx_identity_of_claim(hx_slice_of(payload), hx_slice_of(claim), &arena, &who))
+        fail_msg("%s has no %s", payload, claim);
+    assert_string_equal(who.kind, "claim");
+    if (!hx_slice_eq(who.principal, principal)) fail_msg("%s is %.*s", payload, HX_FMT(who.principal));
+    assert_int_equal(who.proof.len, 0);
+    hx_arena_free(&arena);
+}
+
+static void claims_nobody(const char *payload, const char *claim)
+{
+    hx_arena arena = {0};
+    hx_identity who;
+    if (hx_identity_of_claim(hx_slice_of(payload), hx_slice_of(claim), &arena, &who))
+        fail_msg("%s is %.*s", payload, HX_FMT(who.principal));
+    assert_string_equal(who.kind, "none");
+    assert_int_equal(who.principal.len, 0);
+    hx_arena_free(&arena);
+}
+
+static void a_claim_is_named_with_its_issuer_its_name_and_its_type(void **state)
+{
+    (void)state;
+    const hx_slice seven = HX_LIT("claim\0003:joe3:uid6:number1:7");
+    claims("{\"iss\":\"joe\",\"email\":\"a@b\"}", "email", HX_LIT("claim\0003:joe5:email6:string3:a@b"));
+    claims("{\"email\":\"a@b\"}", "email", HX_LIT("claim\0000:5:email6:string3:a@b"));
+    claims("{\"iss\":\"joe\",\"uid\":\"7\"}", "uid", HX_LIT("claim\0003:joe3:uid6:string1:7"));
+    claims("{\"iss\":\"joe\",\"uid\":7}", "uid", seven);
+    claims("{\"iss\":\"joe\",\"uid\":7.0}", "uid", seven);
+    claims("{\"uid\":70e-1 , \"iss\":\"j\\u006fe\"}", "uid", seven);
+    claims("{\"uid\":-12345678901234567890}", "uid", HX_LIT("claim\0000:3:uid6:number21:-12345678901234567890"));
+    claims("{\"https://a.b/c~d\":\"x\"}", "https://a.b/c~d", HX_LIT("claim\0000:15:https://a.b/c~d6:string1:x"));
+    claims("{\"iss\":\"joe\"}", "iss", HX_LIT("claim\0003:joe3:iss6:string3:joe"));
+}
+
+static void what_is_no_clear_claim_is_nobody(void **state)
+{
+    (void)state;
+    claims_nobody("{\"iss\":\"joe\"}", "email");
+    claims_nobody("{\"email\":\"\"}", "email");
+    claims_nobody("{\"email\":\"a\",\"email\":\"b\"}", "email");
+    claims_nobody("{\"email\":\"a\",\"e\\u006dail\":\"b\"}", "email");
+    claims_nobody("{\"email\":\"a\",\"iss\":\"b\",\"iss\":\"c\"}", "email");
+    claims_nobody("{\"email\":\"a\",\"iss\":7}", "email");
+    claims_nobody("{\"uid\":7.5}", "uid");
+    claims_nobody("{\"uid\":1e30}", "uid");
+    claims_nobody("{\"uid\":1e99999999999999999999}", "uid");
+    claims_nobody("{\"uid\":true}", "uid");
+    claims_nobody("{\"uid\":null}", "uid");
+    claims_nobody("{\"uid\":[\"a\"]}", "uid");
+    claims_nobody("{\"uid\":{\"a\":1}}", "uid");
+    claims_nobody("{\"a\":{\"uid\":1}}", "uid");
+    claims_nobody("{\"a\":{\"uid\":1}}", "a/uid");
+    claims_nobody("{\"\":\"a\"}", "");
+    claims_nobody("[\"alice\"]", "0");
+    claims_nobody("\"alice\"", "0");
+    claims_nobody("{\"uid\":7", "uid");
+    claims_nobody("", "uid");
+}
+
 static void cookies_are_found_by_their_exact_name(void **state)
 {
     (void)state;
@@ -237,6 +300,8 @@ int main(void)
         cmocka_unit_test(nothing_is_nobody),
         cmocka_unit_test(schemes_never_share_a_principal),
         cmocka_unit_test(garbage_is_survived),
+        cmocka_unit_test(a_claim_is_named_with_its_issuer_its_name_and_its_type),
+        cmocka_unit_test(what_is_no_clear_claim_is_nobody),
         cmocka_unit_test(cookies_are_found_by_their_exact_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
