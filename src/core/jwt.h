@@ -10,13 +10,22 @@
 /* A set of keys, immutable; shared by all threads once made. */
 typedef struct hx_jwt_keys hx_jwt_keys;
 
-/* A JWKS document (RFC 7517) or a single JWK. Keys that aren't for signatures, or of a kind that isn't known, are
- * skipped; NULL with a sentence in `error` when nothing is left or it isn't one. */
+#define HX_JWT_BYTES_MAX (16u * 1024u) /* of a token */
+#define HX_JWT_KEYS_MAX 100u           /* in a set */
+#define HX_JWT_TRIES_MAX 10u           /* signatures checked for one token: of a set without `kid`, its first keys */
+
+/* A JWKS document (RFC 7517) or a single JWK. Keys that aren't for signatures, are too weak (RSA below 2048 bits, a
+ * secret shorter than its hash) or of a kind that isn't known are skipped; NULL with a sentence in `error` when nothing
+ * is left or it isn't one. */
 hx_jwt_keys *hx_jwt_keys_from_jwks(hx_slice json, char error[256]) HX_MUST_USE;
-/* A public key or certificate in PEM, or the raw bytes of a shared secret (`secret`: HS256, HS384, HS512). */
+/* One public key or certificate in PEM (whose dates and signature don't count), or the raw bytes of a shared secret, 32
+ * or more (HS256; from 48 on also HS384, from 64 on also HS512). A PEM isn't taken for a secret. */
 hx_jwt_keys *hx_jwt_keys_from_pem(hx_slice pem, char error[256]) HX_MUST_USE;
 hx_jwt_keys *hx_jwt_keys_from_secret(hx_slice secret, char error[256]) HX_MUST_USE;
 size_t hx_jwt_keys_count(const hx_jwt_keys *keys);
+bool hx_jwt_keys_have_secret(const hx_jwt_keys *keys); /* one of them signs as well as it verifies */
+/* Another owner of the same set, which lives until the last has freed it. Any thread. */
+hx_jwt_keys *hx_jwt_keys_share(const hx_jwt_keys *keys) HX_MUST_USE;
 void hx_jwt_keys_free(hx_jwt_keys **owned);
 
 typedef struct {
@@ -29,8 +38,10 @@ typedef struct {
 #define HX_JWT_ERRORS(X)                                                                                               \
     X(OK, "The token is valid.")                                                                                       \
     X(NOT_A_TOKEN, "The credential is not a JWT.")                                                                     \
+    X(UNSUPPORTED, "The token's header asks for `crit`, `b64`, encryption or an algorithm that is not known.")         \
     X(NO_KEY, "No configured key has made this token's signature.")                                                    \
     X(BAD_SIGNATURE, "The token's signature is wrong.")                                                                \
+    X(BAD_CLAIMS, "The token's `exp` or `nbf` is not a number.")                                                       \
     X(EXPIRED, "The token has expired.")                                                                               \
     X(NOT_YET, "The token is not valid yet.")                                                                          \
     X(BAD_ISSUER, "The token is from another issuer.")                                                                 \
@@ -44,12 +55,14 @@ typedef enum {
 
 const char *hx_jwt_error_text(hx_jwt_error error);
 
-/* Signature and claims. *payload is the decoded JSON, in `arena`, whenever the error isn't HX_JWT_NOT_A_TOKEN.
- * NO_KEY with a `kid` that the set hasn't got: the caller may fetch the set anew. */
+/* Signature and claims. *payload is the decoded JSON object, in `arena`, whenever the error isn't HX_JWT_NOT_A_TOKEN;
+ * only with HX_JWT_OK is it to be believed. Header and payload are clean JSON without a member twice, in base64url
+ * without padding. NO_KEY: none fits the token's `kid` and `alg`, so the caller may have the set fetched anew; a key
+ * without `kid` fits any. Keys that the token itself brings or names (jwk, jku, x5c, x5u) are never looked at. */
 hx_jwt_error hx_jwt_verify(hx_slice token, const hx_jwt_keys *keys, const hx_jwt_rules *rules, hx_ms now,
                            hx_arena *arena, hx_slice *payload) HX_MUST_USE;
 
-/* Decodes without verifying; false when it isn't a JWT. */
+/* Decodes without verifying anything; false when it isn't a JWT. */
 bool hx_jwt_payload(hx_slice token, hx_arena *arena, hx_slice *payload) HX_MUST_USE;
 
 #endif
