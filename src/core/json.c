@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "core/number.h"
+#include "core/utf8.h"
 
 #include <string.h>
 
@@ -45,58 +46,6 @@ static bool take(reader *r, char c)
     if (r->at == r->end || *r->at != c) return false;
     r->at++;
     return true;
-}
-
-static bool is_continuation(char c)
-{
-    return ((unsigned char)c & 0xc0) == 0x80;
-}
-
-/* Bytes of the well-formed UTF-8 character at `at` (RFC 3629: no overlong form, no surrogate, nothing above U+10FFFF),
- * or 0. */
-static size_t utf8_bytes(const char *at, const char *end)
-{
-    size_t left = (size_t)(end - at);
-    if (left == 0) return 0;
-    unsigned char lead = (unsigned char)at[0];
-    if (lead < 0x80) return 1;
-    if (lead < 0xc2 || left < 2 || !is_continuation(at[1])) return 0;
-    if (lead < 0xe0) return 2;
-    unsigned char second = (unsigned char)at[1];
-    if (left < 3 || !is_continuation(at[2])) return 0;
-    if (lead < 0xf0) {
-        bool overlong = lead == 0xe0 && second < 0xa0;
-        bool surrogate = lead == 0xed && second >= 0xa0;
-        return overlong || surrogate ? 0 : 3;
-    }
-    if (lead > 0xf4 || left < 4 || !is_continuation(at[3])) return 0;
-    bool overlong = lead == 0xf0 && second < 0x90;
-    bool too_high = lead == 0xf4 && second >= 0x90;
-    return overlong || too_high ? 0 : 4;
-}
-
-static size_t put_utf8(char out[4], uint32_t code)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xc0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xe0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (code & 0x3f));
-    return 4;
 }
 
 static bool read_hex4(reader *r, uint32_t *unit)
@@ -158,7 +107,7 @@ static bool read_string(reader *r, hx_slice *literal, bool *escaped)
             *escaped = true;
             if (!read_escape(r, &code)) return false;
         } else {
-            size_t bytes = utf8_bytes(r->at, r->end);
+            size_t bytes = hx_utf8_bytes(r->at, r->end);
             if (bytes < 2) return false; /* a control byte has one */
             r->at += bytes;
         }
@@ -172,7 +121,7 @@ static bool read_string(reader *r, hx_slice *literal, bool *escaped)
 static size_t decode_one(const char **at, const char *end, char out[4])
 {
     if (**at != '\\') {
-        size_t bytes = utf8_bytes(*at, end);
+        size_t bytes = hx_utf8_bytes(*at, end);
         HX_CHECK(bytes > 0);
         memcpy(out, *at, bytes);
         *at += bytes;
@@ -183,7 +132,7 @@ static size_t decode_one(const char **at, const char *end, char out[4])
     bool fine = read_escape(&r, &code);
     HX_CHECK(fine);
     *at = r.at;
-    return put_utf8(out, code);
+    return hx_utf8_put(out, code);
 }
 
 static hx_slice unquoted(hx_slice literal)
@@ -249,6 +198,17 @@ typedef struct {
     bool in_order;
 } frame;
 
+/* A container's part in a selection: the pointers that lead into it, and where those lead that go on into the value
+ * that is being written. */
+typedef struct {
+    uint64_t left_out, chosen;
+    uint64_t left_out_below, chosen_below;
+    uint64_t chosen_here;
+    bool left_out_here;
+    size_t item;        /* of an array: the value's place */
+    size_t value_start; /* in the output */
+} level;
+
 typedef struct {
     reader in;
     hx_buf *out;
@@ -258,7 +218,9 @@ typedef struct {
     size_t members_len;
     size_t members_cap;
     size_t depth;
+    const hx_json_selection *selection; /* NULL: all of it counts, and `levels` is left alone */
     frame frames[HX_JSON_DEPTH_MAX];
+    level levels[HX_JSON_DEPTH_MAX];
     member members_inline[MEMBERS_INLINE];
 } writer;
 
@@ -321,17 +283,78 @@ static bool reorder(writer *w, const frame *object)
     hx_buf_put(&w->scratch, (hx_slice){text, len});
     for (size_t i = 0; i < count; i++) {
         size_t bytes = m[i].end - m[i].start;
-        if (i > 0) *text++ = ',';
+        if (bytes == 0) continue; /* left out */
+        if (text > w->out->data + object->start) *text++ = ',';
         memcpy(text, w->scratch.data + (m[i].start - object->start), bytes);
         text += bytes;
     }
     return true;
 }
 
-static void end_member(writer *w)
+static void select_container(writer *w)
 {
-    const frame *top = &w->frames[w->depth - 1];
-    if (top->is_object) w->members[w->members_len - 1].end = w->out->len;
+    level *opened = &w->levels[w->depth - 1];
+    const hx_json_selection *selection = w->selection;
+    *opened = (level){0};
+    if (w->depth == 1) {
+        opened->left_out = hx_pointers_below_root(&selection->left_out);
+        opened->chosen = hx_pointers_below_root(&selection->chosen);
+    } else {
+        opened->left_out = opened[-1].left_out_below;
+        opened->chosen = opened[-1].chosen_below;
+    }
+}
+
+/* Before a value in a container; an array's items have no names. */
+static void select_value(writer *w, hx_slice name)
+{
+    level *top = &w->levels[w->depth - 1];
+    const hx_json_selection *selection = w->selection;
+    uint64_t ends = 0;
+    size_t depth = w->depth - 1;
+    top->value_start = w->out->len;
+    if ((top->left_out | top->chosen) == 0) return;
+    if (w->frames[depth].is_object) {
+        top->left_out_below = hx_pointers_to_member(&selection->left_out, top->left_out, depth, name, &ends);
+        top->chosen_below = hx_pointers_to_member(&selection->chosen, top->chosen, depth, name, &top->chosen_here);
+    } else {
+        top->left_out_below = hx_pointers_to_item(&selection->left_out, top->left_out, depth, top->item, &ends);
+        top->chosen_below = hx_pointers_to_item(&selection->chosen, top->chosen, depth, top->item, &top->chosen_here);
+    }
+    top->left_out_here = ends != 0;
+    if (top->left_out_here) top->left_out_below = top->chosen_below = top->chosen_here = 0;
+}
+
+static void keep_chosen(writer *w, uint64_t which, size_t value_start)
+{
+    if (which == 0) return;
+    hx_slice value = {w->out->data + value_start, w->out->len - value_start};
+    value = hx_arena_copy(w->arena, value);
+    while (which != 0) w->selection->values[hx_pointers_take(&which)] = value;
+}
+
+/* Takes a value that was written back out of the output; its name stays known, so that it is still seen twice. */
+static bool leave_out(writer *w, const level *top)
+{
+    const frame *container = &w->frames[w->depth - 1];
+    if (!container->is_object) {
+        w->out->len = top->value_start;
+        return hx_buf_byte(w->out, '?');
+    }
+    member *last = &w->members[w->members_len - 1];
+    w->out->len = last->start > container->start ? last->start - 1 : last->start; /* with the comma before it */
+    last->start = last->end = w->out->len;
+    return true;
+}
+
+static bool end_value(writer *w)
+{
+    if (w->frames[w->depth - 1].is_object) w->members[w->members_len - 1].end = w->out->len;
+    if (!w->selection) return true;
+    level *top = &w->levels[w->depth - 1];
+    top->item++;
+    keep_chosen(w, top->chosen_here, top->value_start);
+    return !top->left_out_here || leave_out(w, top);
 }
 
 static bool close_container(writer *w)
@@ -375,7 +398,17 @@ static bool write_name(writer *w)
     hx_slice name = decode(literal, escaped, w->arena);
     if (!add_member(w, name) || !write_string(w, literal, escaped, name)) return false;
     skip_space(&w->in);
-    return take(&w->in, ':') && hx_buf_byte(w->out, ':');
+    if (!take(&w->in, ':') || !hx_buf_byte(w->out, ':')) return false;
+    if (w->selection) select_value(w, name);
+    return true;
+}
+
+/* What stands before a value in the innermost container. */
+static bool begin_value(writer *w)
+{
+    if (w->frames[w->depth - 1].is_object) return write_name(w);
+    if (w->selection) select_value(w, HX_EMPTY);
+    return true;
 }
 
 static bool write_scalar(writer *w)
@@ -397,6 +430,7 @@ static bool open_container(writer *w, bool is_object)
     if (!hx_buf_byte(w->out, is_object ? '{' : '[')) return false;
     w->frames[w->depth++] =
         (frame){.start = w->out->len, .members = w->members_len, .is_object = is_object, .in_order = true};
+    if (w->selection) select_container(w);
     return true;
 }
 
@@ -404,11 +438,11 @@ static bool open_container(writer *w, bool is_object)
 static bool write_after_value(writer *w)
 {
     while (w->depth > 0) {
-        end_member(w);
+        if (!end_value(w)) return false;
         skip_space(&w->in);
         if (take(&w->in, ',')) {
-            if (!hx_buf_byte(w->out, ',')) return false;
-            return !w->frames[w->depth - 1].is_object || write_name(w);
+            bool first = w->out->len == w->frames[w->depth - 1].start; /* all before it were left out */
+            return (first || hx_buf_byte(w->out, ',')) && begin_value(w);
         }
         if (!close_container(w)) return false;
     }
@@ -424,7 +458,7 @@ static bool write_document(writer *w)
             if (!open_container(w, c == '{')) return false;
             skip_space(&w->in);
             if (peek(&w->in) != (c == '{' ? '}' : ']')) {
-                if (c == '{' && !write_name(w)) return false;
+                if (!begin_value(w)) return false;
                 continue;
             }
             if (!close_container(w)) return false;
@@ -437,7 +471,7 @@ static bool write_document(writer *w)
     return w->in.at == w->in.end;
 }
 
-bool hx_json_canonical(hx_slice text, hx_arena *arena, hx_buf *out)
+static bool write_canonical(hx_slice text, const hx_json_selection *selection, hx_arena *arena, hx_buf *out)
 {
     writer w; /* field by field: zeroing its arrays would cost more than most bodies */
     size_t len_before = out->len;
@@ -450,9 +484,24 @@ bool hx_json_canonical(hx_slice text, hx_arena *arena, hx_buf *out)
     w.members_len = 0;
     w.members_cap = MEMBERS_INLINE;
     w.depth = 0;
-    if (write_document(&w)) return true;
-    out->len = len_before;
-    return false;
+    w.selection = selection;
+    if (!write_document(&w)) {
+        out->len = len_before;
+        return false;
+    }
+    if (selection) keep_chosen(&w, hx_pointers_root(&selection->chosen), len_before);
+    return true;
+}
+
+bool hx_json_canonical(hx_slice text, hx_arena *arena, hx_buf *out)
+{
+    return write_canonical(text, NULL, arena, out);
+}
+
+bool hx_json_canonical_of(hx_slice text, const hx_json_selection *selection, hx_arena *arena, hx_buf *out)
+{
+    for (size_t i = 0; i < selection->chosen.count; i++) selection->values[i] = (hx_slice){NULL, 0};
+    return write_canonical(text, selection, arena, out);
 }
 
 static bool skip_name(reader *r)
@@ -689,7 +738,7 @@ static bool write_escaped(hx_buf *out, hx_slice bytes)
     while (at < end) {
         const char *start = at;
         size_t length = 0;
-        while (at < end && (is_plain(*at) || (length = utf8_bytes(at, end)) > 1)) {
+        while (at < end && (is_plain(*at) || (length = hx_utf8_bytes(at, end)) > 1)) {
             at += is_plain(*at) ? 1 : length;
         }
         if (!hx_buf_append(out, (hx_slice){start, (size_t)(at - start)})) return false;

@@ -5,6 +5,7 @@
 #define HX_CORE_JSON_H
 
 #include "base/buf.h"
+#include "core/pointers.h"
 
 #define HX_JSON_DEPTH_MAX 64u       /* arrays and objects inside each other */
 #define HX_JSON_MEMBERS_MAX 100000u /* in the objects that are open at one time */
@@ -14,6 +15,19 @@
 /* Appends the canonical form (RFC 8785 with the contract's numbers, see core/number.h) to `out`. False when `text` is
  * not clean JSON or `out` is full; what was appended is then taken back. */
 bool hx_json_canonical(hx_slice text, hx_arena *arena, hx_buf *out) HX_MUST_USE;
+
+/* What of a text counts. */
+typedef struct {
+    /* A member that one of these leads to is as if it weren't there. An array's item keeps its place, so that the
+     * others keep theirs: only its value doesn't count. What leads nowhere is fine, and the root stays. */
+    hx_pointers left_out;
+    hx_pointers chosen; /* these are wanted apart */
+    hx_slice *values;   /* room for one of each chosen: canonical, in the arena; ptr NULL: there is none */
+} hx_json_selection;
+
+/* The same without what is left out, in whose place an array has a `?`, which is no JSON. It is checked all the same:
+ * what isn't clean there makes the whole text unclean. What is chosen below something left out isn't there. */
+bool hx_json_canonical_of(hx_slice text, const hx_json_selection *selection, hx_arena *arena, hx_buf *out) HX_MUST_USE;
 
 typedef enum {
     HX_JSON_FOUND,
