@@ -488,6 +488,190 @@ static void any_bytes_can_be_written_as_a_literal(void **state)
     hx_buf_free(&out);
 }
 
+#define LIST_MAX 64
+
+static size_t split(const char *list, hx_slice pointers[LIST_MAX])
+{
+    hx_slice rest = hx_slice_of(list), one;
+    size_t count = 0;
+    if (rest.len == 0) return 0;
+    while (hx_slice_next(&rest, ' ', &one)) pointers[count++] = one;
+    return count;
+}
+
+static bool select_from(const char *text, const char *left_out, const char *chosen, hx_slice values[LIST_MAX],
+                        hx_arena *arena, hx_slice *result)
+{
+    hx_slice left_out_list[LIST_MAX], chosen_list[LIST_MAX];
+    hx_json_selection selection = {.left_out = {left_out_list, split(left_out, left_out_list)},
+                                   .chosen = {chosen_list, split(chosen, chosen_list)},
+                                   .values = values};
+    hx_buf out;
+    hx_buf_init(&out, arena, 2 + HX_JSON_CANONICAL_BYTES(strlen(text)));
+    hx_buf_puts(&out, ">>"); /* offsets count from the buffer's start, not the text's */
+    bool clean = hx_json_canonical_of(hx_slice_of(text), &selection, arena, &out);
+    *result = hx_slice_from(hx_buf_slice(&out), 2);
+    return clean;
+}
+
+static void without(const char *left_out, const char *text, const char *expected)
+{
+    hx_arena arena = {0};
+    hx_slice result;
+    if (!select_from(text, left_out, "", NULL, &arena, &result)) fail_msg("%s was not taken", text);
+    if (!hx_slice_eq(result, hx_slice_of(expected)))
+        fail_msg("%s without %s became %.*s, not %s", text, left_out, HX_FMT(result), expected);
+    hx_arena_free(&arena);
+}
+
+static void members_that_are_left_out_are_as_if_they_were_not_there(void **state)
+{
+    (void)state;
+    without("/a", "{\"a\":1,\"b\":2,\"c\":3}", "{\"b\":2,\"c\":3}");
+    without("/b", "{\"a\":1,\"b\":2,\"c\":3}", "{\"a\":1,\"c\":3}");
+    without("/c", "{\"a\":1,\"b\":2,\"c\":3}", "{\"a\":1,\"b\":2}");
+    without("/a /b", "{\"a\":1,\"b\":2,\"c\":3}", "{\"c\":3}");
+    without("/c /b", "{\"a\":1,\"b\":2,\"c\":3}", "{\"a\":1}");
+    without("/a /b /c", "{\"a\":1,\"b\":2,\"c\":3}", "{}");
+    without("/a", "{\"c\":1,\"a\":{\"x\":[1,2]},\"b\":2}", "{\"b\":2,\"c\":1}");
+    without("/a /c", "{ \"c\" : 1 , \"b\" : 2 , \"a\" : 3 }", "{\"b\":2}");
+    without("/c", "{\"c\":1,\"b\":2,\"a\":3}", "{\"a\":3,\"b\":2}");
+    without("/a/t /b/t", "{\"b\":{\"t\":1},\"a\":{\"u\":2,\"t\":1}}", "{\"a\":{\"u\":2},\"b\":{}}");
+    without("/a/0/t", "{\"a\":[{\"t\":1,\"u\":2},{\"t\":1}]}", "{\"a\":[{\"u\":2},{\"t\":1}]}");
+    without("/t", "{\"a\":{\"t\":1},\"t\":1}", "{\"a\":{\"t\":1}}");
+    without("/\\u0061", "{\"a\":1}", "{\"a\":1}"); /* a pointer knows no such escapes */
+    without("/a", "{\"\\u0061\":1}", "{}");
+    without("/a~1b /m~0n", "{\"a/b\":1,\"m~n\":2,\"mn\":3}", "{\"mn\":3}");
+    without("/ /~01", "{\"\":1,\"~1\":2,\"/\":3}", "{\"/\":3}");
+    without("/\xc3\xa4", "{\"\\u00e4\":1,\"a\":2}", "{\"a\":2}");
+}
+
+static void items_that_are_left_out_keep_their_places(void **state)
+{
+    (void)state;
+    without("/0", "[1,2,3]", "[?,2,3]");
+    without("/1", "[1,2,3]", "[1,?,3]");
+    without("/2 /0", "[1,2,3]", "[?,2,?]");
+    without("/0", "[{\"a\":[1]}]", "[?]");
+    without("/0", "[]", "[]");
+    without("/00 /01 /- /+1 /-1 /1.0 /3 /18446744073709551617", "[1,2,3]", "[1,2,3]");
+    without("/a/1/0", "{\"a\":[[1],[2,3]]}", "{\"a\":[[1],[?,3]]}");
+    without("/0", "{\"0\":1,\"00\":2}", "{\"00\":2}");
+}
+
+static void pointers_may_overlap_or_lead_nowhere(void **state)
+{
+    (void)state;
+    without("/a /a/b", "{\"a\":{\"b\":1,\"c\":2},\"d\":3}", "{\"d\":3}");
+    without("/a/b /a", "{\"a\":{\"b\":1,\"c\":2},\"d\":3}", "{\"d\":3}");
+    without("/a /a", "{\"a\":1}", "{}");
+    without("/a/b/c /x /d/0 /d/x", "{\"a\":{\"b\":1},\"d\":3}", "{\"a\":{\"b\":1},\"d\":3}");
+    without("/a", "[{\"a\":1}]", "[{\"a\":1}]");
+    without("/a", "7", "7");
+    without("", "{\"\":1}", "{\"\":1}");
+}
+
+static void what_is_left_out_is_still_checked(void **state)
+{
+    (void)state;
+    static const char *const broken[] = {
+        "{\"a\":1,\"a\":2}",
+        "{\"a\":1,\"b\":2,\"a\":3}",
+        "{\"b\":1,\"a\":1,\"b\":3}",
+        "{\"a\":{\"x\":1,\"x\":2}}",
+        "{\"a\":01}",
+        "{\"a\":\"\\ud800\"}",
+        "{\"a\":1,}",
+        "{\"a\":1 \"b\":2}",
+        "{\"a\":}",
+        "{\"a\":1}}",
+        "{\"\\u0061\":1,\"c\":3,\"a\":2}",
+    };
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        hx_arena arena = {0};
+        hx_slice result;
+        if (select_from(broken[i], "/a /b", "", NULL, &arena, &result)) fail_msg("%s was taken", broken[i]);
+        assert_int_equal(result.len, 0);
+        hx_arena_free(&arena);
+    }
+}
+
+/* `expected` has the values one after the other, `!` for one that is missing. */
+static void chooses(const char *left_out, const char *chosen, const char *text, const char *expected)
+{
+    hx_arena arena = {0};
+    hx_slice result, values[LIST_MAX], pointers[LIST_MAX];
+    if (!select_from(text, left_out, chosen, values, &arena, &result)) fail_msg("%s was not taken", text);
+    hx_buf got;
+    hx_buf_init(&got, &arena, 4096);
+    for (size_t i = 0; i < split(chosen, pointers); i++) {
+        if (i > 0) hx_buf_puts(&got, " ");
+        hx_buf_put(&got, values[i].ptr ? values[i] : HX_LIT("!"));
+    }
+    if (!hx_slice_eq(hx_buf_slice(&got), hx_slice_of(expected)))
+        fail_msg("%s of %s is %.*s, not %s", chosen, text, HX_FMT(hx_buf_slice(&got)), expected);
+    hx_arena_free(&arena);
+}
+
+static void chosen_values_come_in_their_canonical_form(void **state)
+{
+    (void)state;
+    const char *text = " {\"b\" : [1.0, {\"z\":2,\"y\":1}], \"a\":\"\\u0041\" , \"n\":null}";
+    chooses("", "/a /b /n /x", text, "\"A\" [1,{\"y\":1,\"z\":2}] null !");
+    chooses("", "/b/1 /b/0 /b/2 /b/1/y /b/1/q", text, "{\"y\":1,\"z\":2} 1 ! 1 !");
+    chooses("", "/a /a", text, "\"A\" \"A\"");
+    chooses("/b/1/z", "/b /b/1 /b/1/z", text, "[1,{\"y\":1}] {\"y\":1} !");
+    chooses("/b", "/b /b/0 /a", text, "! ! \"A\"");
+    chooses("/b/0", "/b /b/0", text, "[?,{\"y\":1,\"z\":2}] !");
+    chooses("", "/a", "[1]", "!");
+    chooses("", "/a", "1", "!");
+
+    /* The whole text, which a list of words can't name. */
+    hx_arena arena = {0};
+    hx_slice root[] = {HX_EMPTY, HX_LIT("/a")}, values[2];
+    hx_json_selection selection = {.chosen = {root, 2}, .values = values};
+    hx_buf out;
+    hx_buf_init(&out, &arena, 4096);
+    assert_true(hx_json_canonical_of(HX_LIT("{\"b\":1,\"a\":2}"), &selection, &arena, &out));
+    assert_true(hx_slice_eq(values[0], HX_LIT("{\"a\":2,\"b\":1}")));
+    assert_true(hx_slice_eq(values[1], HX_LIT("2")));
+    hx_arena_free(&arena);
+}
+
+/* The last of 64, below others that share its way. */
+static void as_many_pointers_as_allowed_are_followed(void **state)
+{
+    (void)state;
+    char lists[LIST_MAX][16];
+    hx_slice left_out[LIST_MAX], chosen[LIST_MAX], values[LIST_MAX];
+    for (int i = 0; i < LIST_MAX; i++) {
+        (void)snprintf(lists[i], sizeof lists[i], "/a/%d", i);
+        chosen[i] = left_out[LIST_MAX - 1 - i] = hx_slice_of(lists[i]);
+    }
+    hx_arena arena = {0};
+    hx_buf text, out, expected;
+    hx_buf_init(&text, &arena, 4096);
+    hx_buf_init(&expected, &arena, 4096);
+    hx_buf_puts(&text, "{\"a\":[100");
+    hx_buf_puts(&expected, "{\"a\":[?");
+    for (int i = 1; i < LIST_MAX; i++) {
+        assert_true(hx_buf_printf(&text, ",%d", 100 + i));
+        hx_buf_puts(&expected, ",?");
+    }
+    hx_buf_puts(&text, ",7]}");
+    hx_buf_puts(&expected, ",7]}");
+    hx_json_selection selection = {.left_out = {left_out, LIST_MAX}};
+    hx_buf_init(&out, &arena, 8192);
+    assert_true(hx_json_canonical_of(hx_buf_slice(&text), &selection, &arena, &out));
+    assert_true(hx_slice_eq(hx_buf_slice(&out), hx_buf_slice(&expected)));
+    selection = (hx_json_selection){.chosen = {chosen, LIST_MAX}, .values = values};
+    hx_buf_init(&out, &arena, 8192);
+    assert_true(hx_json_canonical_of(hx_buf_slice(&text), &selection, &arena, &out));
+    assert_true(hx_slice_eq(hx_buf_slice(&out), hx_buf_slice(&text)));
+    assert_true(hx_slice_eq(values[0], HX_LIT("100")) && hx_slice_eq(values[63], HX_LIT("163")));
+    hx_arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -508,6 +692,12 @@ int main(void)
         cmocka_unit_test(values_are_compared_by_what_they_mean),
         cmocka_unit_test(string_literals_are_decoded),
         cmocka_unit_test(any_bytes_can_be_written_as_a_literal),
+        cmocka_unit_test(members_that_are_left_out_are_as_if_they_were_not_there),
+        cmocka_unit_test(items_that_are_left_out_keep_their_places),
+        cmocka_unit_test(pointers_may_overlap_or_lead_nowhere),
+        cmocka_unit_test(what_is_left_out_is_still_checked),
+        cmocka_unit_test(chosen_values_come_in_their_canonical_form),
+        cmocka_unit_test(as_many_pointers_as_allowed_are_followed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
