@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a tree to a configuration. Every option is read on its own, so that one mistake hides no other; what depends on
  * several (a lifetime against its lease, a route against those before it) is checked where all of them were read.
- * routes.c reads routes, and outcomes.c what they say of their answers. */
+ * routes.c reads routes, with keys.c, callers.c, lists.c and outcomes.c; edges.c what comes from outside. */
 #include "config/config.h"
 
 #include "base/check.h"
@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define WORKERS_BY_DEFAULT_MAX 4u
+#define NOTES_BYTES_MAX (128u * 1024u)
 
 static const char *kind_name(const hx_yaml *node)
 {
@@ -170,6 +171,10 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_POINTER: hx_outcomes_pointer(loader, option, node, text); return true;
     case HX_OPTION_REQUEST: hx_outcomes_request(loader, option, node, owner); return true;
     case HX_OPTION_SOCKET: read_admin(loader, option, node); return true;
+    case HX_OPTION_NAMES: hx_lists_names(loader, option, node, owner); return true;
+    case HX_OPTION_COUNTED: hx_lists_counted(loader, option, node, owner); return true;
+    case HX_OPTION_IGNORED: hx_lists_ignored(loader, option, node, owner); return true;
+    case HX_OPTION_ORIGINS: hx_edges_origins(loader, option, node); return true;
     default: return false;
     }
 }
@@ -183,9 +188,15 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_UPSTREAMS: read_upstreams(loader, option, node); break;
     case HX_OPTION_ADMIN: hx_loader_map(loader, option, node, HX_PLACE_ADMIN, owner); break;
     case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
+    case HX_OPTION_CORS: hx_edges_cors(loader, option, node); break;
+    case HX_OPTION_NETWORKS: hx_edges_networks(loader, option, node); break;
     case HX_OPTION_UPSTREAM:
     case HX_OPTION_MATCH:
     case HX_OPTION_PRINCIPALS:
+    case HX_OPTION_JWT:
+    case HX_OPTION_ASK:
+    case HX_OPTION_FINGERPRINT:
+    case HX_OPTION_RATE:
     case HX_OPTION_KEY: hx_route_option(loader, option, node, owner); break;
     default: break; /* read after everything that they need: hx_routes_read, hx_outcomes_read */
     }
@@ -216,14 +227,14 @@ static const hx_option *known(hx_loader *loader, const hx_yaml *key, hx_option_p
     return option;
 }
 
-void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place place, bool shared, void *owner)
+void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place place, const char *shared, void *owner)
 {
     for (const hx_yaml *value = map->first; value; value = value->next) {
         const hx_option *option = known(loader, value->key, place);
         if (!option) continue;
         if (shared && (option->flags & HX_OPTION_ALONE))
             hx_problem_at(&loader->problems, value->key->line, value->key->column,
-                          "\"%s\" belongs to one route, not to \"defaults\"", option->name);
+                          "\"%s\" belongs to one route, not to %s", option->name, shared);
         else
             read_one(loader, option, value, owner);
     }
@@ -378,11 +389,19 @@ static void begin(hx_loader *loader, const char *name, const hx_config_overrides
     *loader = (hx_loader){.config = new_config(name, flags), .strict = flags && flags->strict};
     loader->problems.arena = &loader->config->arena;
     loader->problems.file = loader->config->file;
+    loader->notes.arena = &loader->config->arena;
+    loader->notes.file = loader->config->file;
 }
 
 static hx_config *finish(hx_loader *loader, hx_buf *errors)
 {
-    if (loader->problems.count == 0) return loader->config;
+    if (loader->problems.count == 0) {
+        hx_buf notes;
+        hx_buf_init(&notes, &loader->config->arena, NOTES_BYTES_MAX);
+        hx_problems_write(&loader->notes, &notes);
+        loader->config->notes = hx_buf_slice(&notes);
+        return loader->config;
+    }
     hx_problems_write(&loader->problems, errors);
     hx_config_free(&loader->config);
     return NULL;
@@ -400,7 +419,7 @@ hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_over
                       kind_name(root));
         return finish(&loader, errors);
     }
-    if (root && root->kind == HX_YAML_MAP) hx_loader_options(&loader, root, HX_PLACE_TOP, false, config);
+    if (root && root->kind == HX_YAML_MAP) hx_loader_options(&loader, root, HX_PLACE_TOP, NULL, config);
     if (flags) apply_flags(&loader, flags);
     fill_in(&loader, root);
     hx_routes_read(&loader, root);

@@ -15,6 +15,7 @@
 #define HX_LISTEN_MAX 16u
 #define HX_UPSTREAMS_MAX 64u
 #define HX_ROUTES_MAX 1000u
+#define HX_GROUPS_MAX 100u
 
 typedef enum { HX_ACCESS_LOG_STDERR, HX_ACCESS_LOG_OFF } hx_access_log;
 
@@ -85,6 +86,7 @@ typedef struct {
     size_t trusted_proxy_count;
     bool publish_policy; /* GET /.well-known/idempotency */
     hx_policy_set policies;
+    hx_slice notes; /* what isn't wrong but worth a look: lines "FILE:LINE:COLUMN: text"; for `hapax check` */
 } hx_config;
 
 /* Flags, as they were typed; NULL or false for those that were not. */

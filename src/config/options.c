@@ -2,7 +2,7 @@
 #include "config/options.h"
 
 #include "base/check.h"
-#include "config/config.h"
+#include "config/loader.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -131,20 +131,33 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     case HX_OPTION_UPSTREAM: return "must be the name of an upstream";
     case HX_OPTION_MATCH: return "must be methods and a path, such as POST /refunds";
     case HX_OPTION_REQUEST: return "must be GET or HEAD and a path, such as GET /refunds?idempotency_key={key}";
+    case HX_OPTION_ASK: return "must be GET or HEAD and a path, such as GET /me, or off";
     case HX_OPTION_POINTER: return "must be a JSON pointer such as /data/0";
+    case HX_OPTION_TEMPLATE: return "must be text with parts in braces, such as \"{body:/orderId}\"";
+    case HX_OPTION_RATE: return "must be a number and a time, such as 50/s, 300/m, 1000/h or 10000/d, or off";
+    case HX_OPTION_NAMES: return "must be a list of names";
+    case HX_OPTION_COUNTED: return "must be canonical, raw, or a list of JSON pointers such as [/amount, /currency]";
+    case HX_OPTION_IGNORED: return "must be a list of JSON pointers and query:NAME, such as [/sentAt, query:trace]";
+    case HX_OPTION_ORIGINS: return "must be a list of origins such as https://app.example.com, or \"*\"";
+    case HX_OPTION_NETWORKS: return "must be a list of addresses and networks, such as [127.0.0.1, 10.0.0.0/8]";
+    case HX_OPTION_GROUP: return "must be the name of a group";
     case HX_OPTION_SOCKET: return "must be a unix socket such as unix:/run/hapax/admin.sock, or off";
     case HX_OPTION_OUTCOMES: return "must be a map of statuses to words, such as {\"302\": release}";
     case HX_OPTION_STATUSES: return "must be a list of statuses, such as [429, 503]";
-    case HX_OPTION_PRINCIPALS: return "must be a list of authorization, header:NAME and cookie:NAME";
+    case HX_OPTION_PRINCIPALS: return "must be a list of authorization, header:NAME, cookie:NAME and jwt:CLAIM";
     case HX_OPTION_ADMIN:
     case HX_OPTION_LIMITS:
+    case HX_OPTION_CORS:
     case HX_OPTION_KEY:
+    case HX_OPTION_FINGERPRINT:
     case HX_OPTION_RETRY:
     case HX_OPTION_PROBE:
     case HX_OPTION_FOUND:
     case HX_OPTION_ANSWER:
     case HX_OPTION_DUPLICATE:
     case HX_OPTION_DEFAULTS: return "must be a map of options";
+    case HX_OPTION_JWT: return "must be a map of options, or off";
+    case HX_OPTION_GROUPS: return "must be a map of names to maps of options";
     case HX_OPTION_ROUTES: return "must be a list of routes";
     }
     hx_check_failed(__FILE__, __LINE__, "an option's type that is known");
@@ -321,8 +334,9 @@ void hx_options_reference(hx_buf *out)
     for (hx_option_place place = 0; place < sizeof titles / sizeof titles[0]; place++) {
         hx_buf_puts(out, hx_arena_printf(&arena, "\n## %s\n\n", titles[place]).ptr);
         if (place == HX_PLACE_ROUTE)
-            hx_buf_puts(out, "Under `defaults` all of them but `name` and `match`. A route takes over what it doesn't "
-                             "say itself, below `key`, `retry` and `probe` too.\n\n");
+            hx_buf_puts(out, "Under `defaults` and in a group all of them but `name`, `match`, `formerly` and `group`. "
+                             "A route takes over what it doesn't say itself, from its group and then from `defaults`, "
+                             "below `key`, `jwt`, `fingerprint`, `retry` and `probe` too.\n\n");
         hx_buf_puts(out, "| option | value | default | meaning |\n|---|---|---|---|\n");
         for (size_t i = 0; i < COUNT; i++) {
             const hx_option *option = &options[i];

@@ -10,8 +10,11 @@
     X(TOP, hx_config, "at the top of the file", "At the top of the file")                                              \
     X(ADMIN, hx_config, "under \"admin\"", "Under `admin`")                                                            \
     X(LIMITS, hx_limits, "under \"limits\"", "Under `limits`")                                                         \
-    X(ROUTE, hx_policy, "in a route or under \"defaults\"", "In a route, and under `defaults`")                        \
+    X(CORS, hx_config, "under \"cors\"", "Under `cors`")                                                               \
+    X(ROUTE, hx_policy, "in a route or under \"defaults\"", "In a route, in a group and under `defaults`")             \
     X(KEY, hx_key_rules, "under \"key\"", "Under `key`, in a route or in `defaults`")                                  \
+    X(JWT, hx_jwt_said, "under \"jwt\"", "Under `jwt`, in a route or in `defaults`")                                   \
+    X(FINGERPRINT, hx_fingerprint_rules, "under \"fingerprint\"", "Under `fingerprint`, in a route or in `defaults`")  \
     X(RETRY, hx_retry_overrides, "under \"retry\"", "Under `retry`, in a route or in `defaults`")                      \
     X(PROBE, hx_probe, "under \"probe\"", "Under `probe`, in a route or in `defaults`")                                \
     X(FOUND, hx_probe, "under \"found\" of a \"probe\"", "Under `found` of a `probe`")                                 \
@@ -40,20 +43,33 @@ typedef enum {
     X(UPSTREAM, "a name")                                                                                              \
     X(MATCH, "methods and a path")                                                                                     \
     X(REQUEST, "a method and a path")                                                                                  \
+    X(ASK, "a method and a path, or off")                                                                              \
     X(POINTER, "a JSON pointer")                                                                                       \
+    X(TEMPLATE, "text with parts in braces")                                                                           \
+    X(RATE, "a number per time, or off")                                                                               \
+    X(NAMES, "a list of names")                                                                                        \
+    X(COUNTED, "canonical, raw, or a list of JSON pointers")                                                           \
+    X(IGNORED, "a list of JSON pointers and query:NAME")                                                               \
+    X(ORIGINS, "a list of origins")                                                                                    \
+    X(NETWORKS, "a list of addresses and networks")                                                                    \
+    X(GROUP, "a name")                                                                                                 \
     X(SOCKET, "a unix socket, or off")                                                                                 \
     X(OUTCOMES, "a map of statuses to words")                                                                          \
     X(STATUSES, "a list of statuses")                                                                                  \
     X(PRINCIPALS, "a list")                                                                                            \
     X(ADMIN, "a map")                                                                                                  \
     X(LIMITS, "a map")                                                                                                 \
+    X(CORS, "a map")                                                                                                   \
     X(KEY, "a map")                                                                                                    \
+    X(JWT, "a map, or off")                                                                                            \
+    X(FINGERPRINT, "a map")                                                                                            \
     X(RETRY, "a map")                                                                                                  \
     X(PROBE, "a map")                                                                                                  \
     X(FOUND, "a map")                                                                                                  \
     X(ANSWER, "a map")                                                                                                 \
     X(DUPLICATE, "a map")                                                                                              \
     X(DEFAULTS, "a map")                                                                                               \
+    X(GROUPS, "a map of maps")                                                                                         \
     X(ROUTES, "a list of maps")
 
 typedef enum {

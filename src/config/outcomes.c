@@ -36,11 +36,11 @@ static const char *check_substitutions(hx_slice target, hx_arena *arena)
     return has_key ? NULL : "must hold {key}, or it would ask the same of every operation";
 }
 
-static const char *check_target(hx_slice target, hx_arena *arena)
+static const char *check_target(hx_slice target, bool with_key, hx_arena *arena)
 {
     if (target.len == 0 || target.ptr[0] != '/')
-        return hx_arena_printf(arena, "must have a path that begins with a slash, such as GET /refunds/{key}, not %s",
-                               hx_quoted(arena, target))
+        return hx_arena_printf(arena, "must have a path that begins with a slash, such as %s, not %s",
+                               with_key ? "GET /refunds/{key}" : "GET /me", hx_quoted(arena, target))
             .ptr;
     if (target.len > REQUEST_BYTES_MAX)
         return hx_arena_printf(arena, "must have up to %u bytes, not %zu", REQUEST_BYTES_MAX, target.len).ptr;
@@ -50,12 +50,16 @@ static const char *check_target(hx_slice target, hx_arena *arena)
         if (c == '#') return "holds a \"#\", and a fragment never reaches a server";
         if (c == '%' && (target.len - i < 3 || !is_hex(target.ptr[i + 1]) || !is_hex(target.ptr[i + 2])))
             return "holds a \"%\" without two hexadecimal digits";
+        if (!with_key && (c == '{' || c == '}')) return "holds a brace, and nothing is put into this request";
     }
-    return check_substitutions(target, arena);
+    return with_key ? check_substitutions(target, arena) : NULL;
 }
 
-void hx_outcomes_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_probe *probe)
+/* "GET /refunds?idempotency_key={key}" */
+static void read_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *out_method,
+                         hx_slice *out_target)
 {
+    bool with_key = option->type == HX_OPTION_REQUEST;
     hx_arena *arena = &loader->config->arena;
     hx_slice text;
     const char *wrong = NULL;
@@ -67,17 +71,38 @@ void hx_outcomes_request(hx_loader *loader, const hx_option *option, const hx_ya
     if (!hx_slice_is_token(method) || target.len == 0)
         wrong = hx_arena_printf(arena, "%s, not %s", hx_option_expects(option, arena), hx_quoted(arena, text)).ptr;
     else if (!hx_slice_eq(method, HX_LIT("GET")) && !hx_slice_eq(method, HX_LIT("HEAD")))
-        wrong = hx_arena_printf(arena, "must ask by GET or HEAD, as a probe changes nothing, not by %s",
-                                hx_quoted(arena, method))
+        wrong = hx_arena_printf(arena, "must ask by GET or HEAD, as %s changes nothing, not by %s",
+                                with_key ? "a probe" : "this", hx_quoted(arena, method))
                     .ptr;
     else
-        wrong = check_target(target, arena);
+        wrong = check_target(target, with_key, arena);
     if (wrong) {
         hx_loader_wrong(loader, node, option->name, wrong);
         return;
     }
-    probe->method = method;
-    probe->target = target;
+    *out_method = method;
+    *out_target = target;
+}
+
+void hx_outcomes_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_probe *probe)
+{
+    read_request(loader, option, node, &probe->method, &probe->target);
+}
+
+void hx_outcomes_authorize(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
+{
+    if (node->kind == HX_YAML_TEXT && hx_slice_eq(node->text, HX_LIT("off")))
+        policy->authorize_method = policy->authorize_target = HX_EMPTY;
+    else
+        read_request(loader, option, node, &policy->authorize_method, &policy->authorize_target);
+}
+
+const char *hx_outcomes_not_a_pointer(hx_slice text, hx_arena *arena)
+{
+    if (hx_json_is_pointer(text)) return NULL;
+    hx_slice meant = hx_arena_printf(arena, "/%.*s", HX_FMT(text));
+    if (text.ptr[0] == '/') return ": a \"~\" in a name is written ~0, and a slash ~1";
+    return hx_json_is_pointer(meant) ? hx_arena_printf(arena, ", did you mean %s?", hx_quoted(arena, meant)).ptr : "";
 }
 
 void hx_outcomes_pointer(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *pointer)
@@ -86,18 +111,12 @@ void hx_outcomes_pointer(hx_loader *loader, const hx_option *option, const hx_ya
     hx_slice text = {NULL, 0};
     hx_loader_bounded_text(loader, option, node, &text);
     if (!text.ptr) return;
-    if (hx_json_is_pointer(text)) {
+    const char *hint = hx_outcomes_not_a_pointer(text, arena);
+    if (hint)
+        hx_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s, not %s%s", option->name,
+                      hx_option_expects(option, arena), hx_quoted(arena, text), hint);
+    else
         *pointer = text;
-        return;
-    }
-    const char *hint = "";
-    hx_slice meant = hx_arena_printf(arena, "/%.*s", HX_FMT(text));
-    if (text.ptr[0] == '/')
-        hint = ": a \"~\" in a name is written ~0, and a slash ~1";
-    else if (hx_json_is_pointer(meant))
-        hint = hx_arena_printf(arena, ", did you mean %s?", hx_quoted(arena, meant)).ptr;
-    hx_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s, not %s%s", option->name,
-                  hx_option_expects(option, arena), hx_quoted(arena, text), hint);
 }
 
 /* The rules that one route, or `defaults`, writes down itself. */

@@ -17,6 +17,10 @@ hx_policy hx_policy_default(void)
         .name = HX_EMPTY,
         .path = HX_EMPTY,
         .because = HX_EMPTY,
+        .authorize_method = HX_EMPTY,
+        .authorize_target = HX_EMPTY,
+        .result = HX_EMPTY,
+        .jwt = {.rules = {.issuer = HX_EMPTY, .audience = HX_EMPTY}},
         .mode = HX_MODE_PROTECT,
         .require = true,
         .on_duplicate = HX_DUPLICATE_REPLAY,
@@ -76,7 +80,7 @@ bool hx_method_is_safe(hx_slice method)
 
 bool hx_policy_is_exposed(const hx_policy *policy)
 {
-    if (policy->mode != HX_MODE_PASS) return false;
+    if (policy->mode == HX_MODE_PROTECT) return false;
     for (size_t i = 0; i < policy->method_count; i++)
         if (!hx_method_is_safe(policy->methods[i])) return true;
     return policy->method_count == 0;
@@ -108,6 +112,24 @@ static bool path_matches(hx_slice template, hx_slice path)
         }
     }
     return p == p_end;
+}
+
+void hx_policy_compile(hx_policy_set *set, hx_arena *arena)
+{
+    (void)arena;
+    set->tree = NULL;
+}
+
+bool hx_path_parameter(hx_slice path_template, hx_slice path, hx_slice name, hx_slice *value)
+{
+    hx_slice left, right;
+    while (hx_slice_next(&path_template, '/', &left) && hx_slice_next(&path, '/', &right)) {
+        bool is_brace = left.len > 2 && left.ptr[0] == '{' && left.ptr[left.len - 1] == '}';
+        if (!is_brace || !hx_slice_eq((hx_slice){left.ptr + 1, left.len - 2}, name)) continue;
+        *value = right;
+        return true;
+    }
+    return false;
 }
 
 const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_slice path)

@@ -75,7 +75,7 @@ typedef struct {
     hx_slice because;  /* why an unsafe method passes unprotected */
     unsigned upstream; /* which of the configured upstreams */
     hx_mode mode;
-    bool require;           /* a request without a key is refused (POST, PATCH, DELETE) */
+    bool require;           /* a request without a key is refused (POST, PATCH, DELETE); nothing with key.from */
     bool require_on_put;    /* it was asked for in so many words, so on PUT too */
     bool if_match_suffices; /* `key-or-if-match`: a conditional PATCH or PUT needs no key */
     bool require_principal;
@@ -86,6 +86,7 @@ typedef struct {
     hx_scope scope;
     hx_forward_key forward_key;
     hx_fingerprint_rules fingerprint;
+    bool fingerprint_said; /* by the route itself or its group */
     hx_jwt_policy jwt;
     hx_slice authorize_method; /* `authorize`: "GET" and "/me"; empty: there is none */
     hx_slice authorize_target;

@@ -153,9 +153,12 @@ static const mistake of_routes[] = {
     {UP "routes:\n  - {match: POST /a, key: {min: 37, format: uuid4}}\n",
      "f:3:33: no key fits: a UUID has 36 characters, \"min\" is 37, \"max\" is 255\n"},
     {UP "defaults: {principal: []}\n", "f:2:23: \"principal\" must not be empty: all callers would share their keys\n"},
-    {UP "defaults: {principal: [\"header:\", \"jwt:sub\"]}\n",
-     "f:2:24: \"principal\" must be authorization, header:NAME or cookie:NAME, not \"header:\"\n"
-     "f:2:35: \"principal\" must be authorization, header:NAME or cookie:NAME, not \"jwt:sub\"\n"},
+    {UP "defaults: {principal: [\"header:\", \"jwt:\"]}\n",
+     "f:2:24: \"principal\" must be authorization, header:NAME, cookie:NAME or jwt:CLAIM, not \"header:\"\n"
+     "f:2:35: \"principal\" must be authorization, header:NAME, cookie:NAME or jwt:CLAIM, not \"jwt:\"\n"},
+    {UP "defaults: {principal: \"mtls:subject\"}\n",
+     "f:2:23: \"principal\" can't be taken from a client's certificate: that needs a TLS listener, which this version "
+     "doesn't have; a proxy in front can pass it in a header, for header:NAME\n"},
     {UP "defaults: {principal: [\"header:X-A\", \"header:x-a\"]}\n",
      "f:2:38: \"principal\" lists the same source twice\n"},
 };
