@@ -25,7 +25,7 @@ hx_party hx_limiter_party(hx_slice route, const hx_digest *principal);
 hx_party hx_limiter_party_of(const hx_record *record);
 
 /* rate. Takes one request off what `rate` allows: `50/s` is up to 50 at once, and one more every 20 ms; never more than
- * 50 + 50 * seconds in any time. False: none is left, and *retry_after is how long until there is one. A refused request
+ * 50 + 50 * seconds in any time. False: none is left, and *retry_after is how long until there is one. What is refused
  * costs nothing. Without a lock. A rate that is changed begins anew. */
 bool hx_limiter_take(hx_limiter *limiter, hx_party party, hx_rate rate, hx_ms now, hx_ms *retry_after) HX_MUST_USE;
 
@@ -33,8 +33,8 @@ bool hx_limiter_take(hx_limiter *limiter, hx_party party, hx_rate rate, hx_ms no
  * One that is completed is counted a little longer than it lives (up to 1/32 of its lifetime), never shorter.
  *
  * begin: before the claim of an operation that is absent (not when an unknown one is taken over: that one is counted
- * already). Counts one more, unless there are `quota` of them; then *retry_after is when the next of them is over. Every
- * success is followed, once the operation has ended, by one of the two below; an unknown one hasn't, and stays counted
+ * already). Counts one more, unless there are `quota` of them; then *retry_after is when the next of them is over.
+ * Every success is followed, once the operation has ended, by one of the two below; an unknown one hasn't, and stays counted
  * until it is settled after all. All of them take a lock of a few principals, for less than a microsecond. */
 bool hx_limiter_begin(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms now, hx_ms *retry_after) HX_MUST_USE;
 /* It is completed or failed, and lives until then. */
