@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hashes, under tag 'F' and in this order: method, path, "?" where there is a query, query, media type,
- * Content-Encoding, If-Match, If-None-Match, If-Unmodified-Since, the body's kind, the body.
+ * Content-Encoding, If-Match, If-None-Match, If-Unmodified-Since, the body's kind, the body, and then name and value of
+ * each header that the rules choose. Where a natural key says it all: that key alone, under tag 'n'.
  * A multipart body (kind 'M') is a digest under tag 'M' of its preamble, each part's header block and content, and its
- * epilogue: everything but the boundary, which clients draw anew for each attempt. */
+ * epilogue: everything but the boundary, which clients draw anew for each attempt. Chosen values (kind 'V') stand each
+ * behind its pointer, with their lengths. */
 #include "core/fingerprint.h"
 
 #include "base/buf.h"
@@ -12,6 +14,8 @@
 #include <string.h>
 
 #define BOUNDARY_BYTES_MAX 70u /* RFC 2046, 5.1.1 */
+
+_Static_assert(HX_FINGERPRINT_LIST_MAX <= HX_POINTERS_MAX, "a route's pointers are followed at once");
 
 const char *hx_fingerprint_part_text(hx_fingerprint_part part)
 {
@@ -201,14 +205,100 @@ static bool digest_multipart(hx_mac *mac, hx_slice body, hx_slice boundary, hx_d
     return true;
 }
 
-static bool normalise_json(hx_fingerprint_input *in, hx_arena *arena)
+/* Fields as one: each with its length, so that a value that moved from one to another is seen. */
+static void put_framed(hx_buf *text, hx_slice field)
 {
+    uint64_t length = field.len;
+    hx_buf_put(text, (hx_slice){(const char *)&length, sizeof length});
+    hx_buf_put(text, field);
+}
+
+static hx_slice framed_values(const hx_slice *pointers, const hx_slice *values, size_t count, hx_arena *arena)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) bytes += pointers[i].len + values[i].len + 2 * sizeof(uint64_t);
+    hx_buf text;
+    hx_buf_init(&text, arena, bytes);
+    for (size_t i = 0; i < count; i++) {
+        put_framed(&text, pointers[i]);
+        put_framed(&text, values[i].ptr ? values[i] : HX_EMPTY); /* no JSON is empty, so it says "missing" */
+    }
+    return hx_buf_slice(&text);
+}
+
+static bool normalise_json(hx_fingerprint_input *in, const hx_fingerprint_rules *rules, hx_arena *arena)
+{
+    bool choose = rules->body == HX_FINGERPRINT_POINTERS;
     hx_buf text;
     hx_buf_init(&text, arena, HX_JSON_CANONICAL_BYTES(in->body.len));
-    if (!hx_json_canonical(in->body, arena, &text)) return false;
+    if (!choose && rules->ignored_pointer_count == 0) {
+        if (!hx_json_canonical(in->body, arena, &text)) return false;
+    } else {
+        hx_slice values[HX_FINGERPRINT_LIST_MAX];
+        hx_json_selection selection = {.left_out = {rules->ignored_pointers, rules->ignored_pointer_count},
+                                       .chosen = {rules->pointers, choose ? rules->pointer_count : 0},
+                                       .values = values};
+        HX_CHECK(selection.chosen.count <= HX_FINGERPRINT_LIST_MAX);
+        if (!hx_json_canonical_of(in->body, &selection, arena, &text)) return false;
+        if (choose) {
+            in->normal.body_kind = 'V';
+            in->normal.body = framed_values(rules->pointers, values, rules->pointer_count, arena);
+            return true;
+        }
+    }
     in->normal.body_kind = 'J';
     in->normal.body = hx_buf_slice(&text);
     return true;
+}
+
+static int hex_digit(char c)
+{
+    char low = hx_lower(c);
+    if (low >= '0' && low <= '9') return low - '0';
+    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+}
+
+/* A `+` stays one: whether it means a space is the application's business, and in doubt a parameter counts. */
+static bool decodes_to(hx_slice coded, hx_slice name)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < coded.len; i++, at++) {
+        char c = coded.ptr[i];
+        if (c == '%' && coded.len - i > 2 && hex_digit(coded.ptr[i + 1]) >= 0 && hex_digit(coded.ptr[i + 2]) >= 0) {
+            c = (char)(hex_digit(coded.ptr[i + 1]) * 16 + hex_digit(coded.ptr[i + 2]));
+            i += 2;
+        }
+        if (at == name.len || name.ptr[at] != c) return false;
+    }
+    return at == name.len;
+}
+
+static bool is_ignored(const hx_fingerprint_rules *rules, hx_slice parameter)
+{
+    hx_slice name = hx_slice_first(parameter, hx_slice_find(parameter, '='));
+    for (size_t i = 0; i < rules->ignored_query_count; i++)
+        if (decodes_to(name, rules->ignored_query[i])) return true;
+    return false;
+}
+
+/* As if the ignored parameters had never been there: where that leaves none, there is no query at all. */
+static void normalise_query(hx_fingerprint_input *in, const hx_fingerprint_rules *rules, hx_arena *arena)
+{
+    in->normal.query = in->query;
+    in->normal.has_query = in->has_query;
+    if (rules->ignored_query_count == 0 || in->query.len == 0) return;
+    hx_slice rest = in->query, parameter;
+    bool any = false;
+    hx_buf text;
+    hx_buf_init(&text, arena, in->query.len);
+    while (hx_slice_next(&rest, '&', &parameter)) {
+        if (is_ignored(rules, parameter)) continue;
+        if (any) hx_buf_puts(&text, "&");
+        hx_buf_put(&text, parameter);
+        any = true;
+    }
+    in->normal.query = hx_buf_slice(&text);
+    in->normal.has_query = any;
 }
 
 static hx_slice normal_coding(const hx_fingerprint_input *in, hx_arena *arena)
@@ -249,11 +339,24 @@ bool hx_fingerprint_is_json(const hx_fingerprint_input *in, hx_arena *arena)
            normal_coding(in, arena).len == 0;
 }
 
+static const hx_fingerprint_rules *rules_of(const hx_fingerprint_input *in)
+{
+    static const hx_fingerprint_rules usual = {0};
+    return in->rules ? in->rules : &usual;
+}
+
+static bool key_says_it_all(const hx_fingerprint_input *in)
+{
+    return rules_of(in)->body == HX_FINGERPRINT_KEY && in->key.len > 0;
+}
+
 static void normalise(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
 {
     if (in->normal.done) return;
     in->normal.done = true;
 
+    const hx_fingerprint_rules *rules = rules_of(in);
+    normalise_query(in, rules, arena);
     in->normal.content_encoding = normal_coding(in, arena);
     hx_slice content_type = hx_slice_trim(in->content_type);
     in->normal.body_kind = 'R';
@@ -262,26 +365,31 @@ static void normalise(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
 
     media_type type;
     if (!parse_media_type(content_type, arena, &type)) return;
-    bool coded = in->normal.content_encoding.len > 0;
+    bool as_it_is = in->normal.content_encoding.len > 0 || rules->body == HX_FINGERPRINT_RAW;
     if (is_multipart(&type)) {
         /* Hashed raw, it keeps its whole type: what the bytes mean hangs on the boundary. */
-        if (coded || !try_multipart(mac, in, type.boundary, arena)) return;
+        if (as_it_is || !try_multipart(mac, in, type.boundary, arena)) return;
         in->normal.body_kind = 'M';
         in->normal.body = in->normal.multipart;
-    } else if (!coded && is_json(&type)) {
-        (void)normalise_json(in, arena); /* what isn't clean stays raw */
+    } else if (!as_it_is && is_json(&type)) {
+        (void)normalise_json(in, rules, arena); /* what isn't clean stays raw */
     }
     in->normal.media_type = normal_media_type(&type, arena);
 }
 
 hx_digest hx_fingerprint(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
 {
+    if (key_says_it_all(in)) {
+        hx_mac_begin(mac, 'n');
+        hx_mac_part(mac, in->key);
+        return hx_mac_end(mac);
+    }
     normalise(mac, in, arena);
     hx_mac_begin(mac, 'F');
     hx_mac_part(mac, in->method);
     hx_mac_part(mac, in->path);
-    hx_mac_part(mac, in->has_query ? HX_LIT("?") : HX_EMPTY);
-    hx_mac_part(mac, in->query);
+    hx_mac_part(mac, in->normal.has_query ? HX_LIT("?") : HX_EMPTY);
+    hx_mac_part(mac, in->normal.query);
     hx_mac_part(mac, in->normal.media_type);
     hx_mac_part(mac, in->normal.content_encoding);
     hx_mac_part(mac, hx_slice_trim(in->if_match));
@@ -289,34 +397,44 @@ hx_digest hx_fingerprint(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
     hx_mac_part(mac, hx_slice_trim(in->if_unmodified_since));
     hx_mac_part(mac, (hx_slice){&in->normal.body_kind, 1});
     hx_mac_part(mac, in->normal.body);
+    const hx_fingerprint_rules *rules = rules_of(in);
+    HX_CHECK(rules->header_count == 0 || in->headers != NULL);
+    for (size_t i = 0; i < rules->header_count; i++) {
+        hx_mac_part(mac, rules->headers[i]);
+        hx_mac_part(mac, hx_slice_trim(in->headers[i]));
+    }
     return hx_mac_end(mac);
 }
 
-/* The three as one: each with its length, so that a value that moved from one to another is seen. */
-static hx_slice framed_preconditions(const hx_fingerprint_input *in, hx_arena *arena)
+static hx_slice framed(const hx_slice *fields, size_t count, hx_arena *arena)
 {
-    const hx_slice fields[] = {hx_slice_trim(in->if_match), hx_slice_trim(in->if_none_match),
-                               hx_slice_trim(in->if_unmodified_since)};
     size_t bytes = 0;
-    for (size_t i = 0; i < 3; i++) bytes += fields[i].len;
+    for (size_t i = 0; i < count; i++) bytes += hx_slice_trim(fields[i]).len;
     if (bytes == 0) return HX_EMPTY;
     hx_buf text;
-    hx_buf_init(&text, arena, bytes + 3 * sizeof(size_t));
-    for (size_t i = 0; i < 3; i++) {
-        hx_buf_put(&text, (hx_slice){(const char *)&fields[i].len, sizeof fields[i].len});
-        hx_buf_put(&text, fields[i]);
-    }
+    hx_buf_init(&text, arena, bytes + count * sizeof(uint64_t));
+    for (size_t i = 0; i < count; i++) put_framed(&text, hx_slice_trim(fields[i]));
     return hx_buf_slice(&text);
 }
 
 void hx_fingerprint_parts(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena, uint64_t parts[HX_PART_COUNT])
 {
+    if (key_says_it_all(in)) {
+        memset(parts, 0, HX_PART_COUNT * sizeof *parts); /* none that could differ */
+        return;
+    }
     normalise(mac, in, arena);
+    const hx_slice conditions[] = {in->if_match, in->if_none_match, in->if_unmodified_since};
+    const hx_fingerprint_rules *rules = rules_of(in);
+    HX_CHECK(rules->header_count == 0 || in->headers != NULL);
     parts[HX_PART_METHOD] = hx_mac_short(mac, 'm', in->method);
     parts[HX_PART_PATH] = hx_mac_short(mac, 'p', in->path);
-    parts[HX_PART_QUERY] = hx_mac_short(mac, in->has_query ? '?' : 'q', in->query);
+    parts[HX_PART_QUERY] = hx_mac_short(mac, in->normal.has_query ? '?' : 'q', in->normal.query);
     parts[HX_PART_MEDIA_TYPE] = hx_mac_short(mac, 't', in->normal.media_type);
     parts[HX_PART_CONTENT_ENCODING] = hx_mac_short(mac, 'c', in->normal.content_encoding);
-    parts[HX_PART_PRECONDITIONS] = hx_mac_short(mac, 'i', framed_preconditions(in, arena));
+    parts[HX_PART_PRECONDITIONS] = hx_mac_short(mac, 'i', framed(conditions, 3, arena));
     parts[HX_PART_BODY] = hx_mac_short(mac, in->normal.body_kind, in->normal.body);
+    parts[HX_PART_HEADERS] = 0; /* as in records that were written before any could be chosen */
+    if (rules->header_count > 0)
+        parts[HX_PART_HEADERS] = hx_mac_short(mac, 'h', framed(in->headers, rules->header_count, arena));
 }

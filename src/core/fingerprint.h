@@ -16,7 +16,8 @@
     X(MEDIA_TYPE, "media type")                                                                                        \
     X(CONTENT_ENCODING, "content encoding")                                                                            \
     X(PRECONDITIONS, "preconditions")                                                                                  \
-    X(BODY, "body")
+    X(BODY, "body")                                                                                                    \
+    X(HEADERS, "headers")
 
 typedef enum {
 #define HX_PART_NAME(name, text) HX_PART_##name,
@@ -28,19 +29,25 @@ typedef enum {
 /* What of a request's body counts. */
 typedef enum {
     HX_FINGERPRINT_CANONICAL, /* JSON by its meaning, multipart by its parts, else as it is */
-    HX_FINGERPRINT_RAW,       /* as it is */
-    HX_FINGERPRINT_POINTERS,  /* what some pointers lead to in JSON; a body that isn't JSON counts whole */
-    HX_FINGERPRINT_KEY        /* nothing of the request: the parts of its natural key say it all */
+    HX_FINGERPRINT_RAW,       /* as it is. Of the type only type/subtype and charset count, but for multipart, whose
+                                 bytes mean nothing without their boundary: there it is the whole type. */
+    HX_FINGERPRINT_POINTERS,  /* of clean JSON what some pointers lead to; any other body counts as if CANONICAL */
+    HX_FINGERPRINT_KEY        /* nothing of the request: its natural key says it all. Where `key` is empty, because the
+                                 client's own key was preferred, as CANONICAL. */
 } hx_fingerprint_body;
 
-/* `fingerprint`, as a route has it. Zeroed: the default. */
+/* `fingerprint`, as a route has it. Zeroed: the default. Each list has up to HX_FINGERPRINT_LIST_MAX, and each pointer
+ * passes hx_json_is_pointer. With KEY none of them counts. */
 typedef struct {
     hx_fingerprint_body body;
-    const hx_slice *pointers; /* POINTERS */
+    const hx_slice *pointers; /* POINTERS: a value that isn't there is another than null */
     size_t pointer_count;
-    const hx_slice *ignored_pointers; /* taken out of JSON before it is canonicalised */
+    /* Taken out of clean JSON (CANONICAL, POINTERS) before it is compared. A member is then as if it weren't there; an
+     * array's item keeps its place, so that the others keep theirs and the array its length: only its value doesn't
+     * count. The root can't be ignored, and what leads nowhere is fine. */
+    const hx_slice *ignored_pointers;
     size_t ignored_pointer_count;
-    const hx_slice *ignored_query; /* names */
+    const hx_slice *ignored_query; /* names, compared with percent-decoded ones; what is left keeps its order */
     size_t ignored_query_count;
     const hx_slice *headers; /* names, lower case: these count too */
     size_t header_count;
@@ -60,8 +67,10 @@ typedef struct {
     /* Filled in by the first of the calls below, so that the body is canonicalised once. Zero it to start with. */
     struct {
         bool done;
-        char body_kind; /* 'J' canonical JSON, 'M' a digest of multipart, 'R' raw */
+        bool has_query;
+        char body_kind; /* 'J' canonical JSON, 'V' values chosen of it, 'M' a digest of multipart, 'R' raw */
         hx_slice body;
+        hx_slice query;
         hx_slice media_type;
         hx_slice content_encoding;
         bool multipart_tried;

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a record, version 1. Little-endian, no padding:
+/* The bytes of a record, version 2. Little-endian, no padding:
  *
  *     0   1  version            72  32  fingerprint
- *     1   1  state             104  56  MAC of each part
- *     2   1  from_state        160  32  principal
- *     3   1  flags             192  32  proof
- *     4   4  head length       224  32  key
- *     8   8  epoch             256   8  tombstone_until
- *    16  16  operation         264   4  rule version
- *    32   8  created_at        268   2  attempt
- *    40   8  changed_at        270   2  answer: status
- *    48   8  expires_at        272   4  answer: length of its headers
- *    56   8  lease_until       276   4  answer: length of its body
- *    64   8  owner             280   4  answer: CRC-32C of both
- *                              284   4  lengths of route, correlation, reason, result: one byte each
- *   288   …  the four texts
+ *     1   1  state             104  64  MAC of each part
+ *     2   1  from_state        168  32  principal
+ *     3   1  flags             200  32  proof
+ *     4   4  head length       232  32  key
+ *     8   8  epoch             264   8  tombstone_until
+ *    16  16  operation         272   4  rule version
+ *    32   8  created_at        276   2  attempt
+ *    40   8  changed_at        278   2  answer: status
+ *    48   8  expires_at        280   4  answer: length of its headers
+ *    56   8  lease_until       284   4  answer: length of its body
+ *    64   8  owner             288   4  answer: CRC-32C of both
+ *                              292   4  lengths of route, correlation, reason, result: one byte each
+ *   296   …  the four texts
  *     …   4  CRC-32C of the head up to here
  *     …   …  the answer's headers, then its body
  *
  * Flags: 1 = the answer is retained. The head length counts all up to and with its CRC, so the head stands alone: the
- * audit's chain goes over heads, and stays whole when bodies are dropped. */
+ * audit's chain goes over heads, and stays whole when bodies are dropped.
+ * Version 1, which is still read, had no MAC of chosen headers: seven parts in 56 bytes, and all after them 8 earlier.
+ * Its eighth part is 0, as it is today where a route chooses none. */
 #include "core/record.h"
 
 #include "base/check.h"
@@ -27,13 +29,13 @@
 
 #include <string.h>
 
-#define VERSION 1
+#define VERSION 2
 #define FLAG_RETAINED 1
-#define FIXED_BYTES 288u
+#define FIXED_BYTES 296u
 #define CRC_BYTES 4u
 #define AT_EPOCH 8u
 
-_Static_assert(HX_PART_COUNT == 7, "a new part of the fingerprint needs a new version of the record");
+_Static_assert(HX_PART_COUNT == 8, "a new part of the fingerprint needs a new version of the record");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is written in the machine's order");
 _Static_assert(FIXED_BYTES + 4 * HX_RECORD_TEXT_MAX + CRC_BYTES <= HX_RECORD_HEAD_MAX, "a head fits its limit");
 
@@ -74,6 +76,16 @@ typedef struct {
     uint8_t text_len[4];
 } frame;
 
+static size_t parts_bytes(uint8_t version)
+{
+    return (version == 1 ? 7u : HX_PART_COUNT) * sizeof(uint64_t);
+}
+
+static size_t fixed_bytes(uint8_t version)
+{
+    return FIXED_BYTES - parts_bytes(VERSION) + parts_bytes(version);
+}
+
 static void walk(cursor *c, frame *f, hx_record *r)
 {
     field(c, &f->version, 1);
@@ -89,7 +101,7 @@ static void walk(cursor *c, frame *f, hx_record *r)
     field(c, &r->lease_until, 8);
     field(c, &r->owner, 8);
     field(c, r->fingerprint.bytes, 32);
-    field(c, r->parts, sizeof r->parts);
+    field(c, r->parts, parts_bytes(f->version));
     field(c, r->principal.bytes, 32);
     field(c, r->proof.bytes, 32);
     field(c, r->key.bytes, 32);
@@ -150,12 +162,14 @@ void hx_record_seal(char *head, size_t head_len, uint64_t epoch)
 static hx_record_error decode_head(hx_slice bytes, hx_record *out, frame *f)
 {
     *out = (hx_record){0};
-    if (bytes.len < FIXED_BYTES + CRC_BYTES) return HX_RECORD_DAMAGED;
-    if ((uint8_t)bytes.ptr[0] > VERSION) return HX_RECORD_NEWER;
+    if (bytes.len == 0) return HX_RECORD_DAMAGED;
+    uint8_t version = (uint8_t)bytes.ptr[0];
+    if (version > VERSION) return bytes.len < FIXED_BYTES + CRC_BYTES ? HX_RECORD_DAMAGED : HX_RECORD_NEWER;
+    if (version == 0 || bytes.len < fixed_bytes(version) + CRC_BYTES) return HX_RECORD_DAMAGED;
     cursor c = {.at = (char *)bytes.ptr};
     walk(&c, f, out);
     size_t texts_len = (size_t)f->text_len[0] + f->text_len[1] + f->text_len[2] + f->text_len[3];
-    if (f->version != VERSION || f->head_len != FIXED_BYTES + texts_len + CRC_BYTES || f->head_len > bytes.len)
+    if (f->head_len != fixed_bytes(version) + texts_len + CRC_BYTES || f->head_len > bytes.len)
         return HX_RECORD_DAMAGED;
     uint32_t crc;
     memcpy(&crc, bytes.ptr + f->head_len - CRC_BYTES, CRC_BYTES);

@@ -390,6 +390,248 @@ static void json_is_known_by_its_type_and_coding(void **state)
     hx_arena_free(&arena);
 }
 
+static void ruled_bodies(hx_mac *mac, const hx_fingerprint_rules *rules, const char *a, const char *b, bool same)
+{
+    hx_fingerprint_input first = a_request(), second;
+    first.rules = rules;
+    first.body = hx_slice_of(a);
+    second = first;
+    second.body = hx_slice_of(b);
+    compare(mac, first, second, same ? NO_PART : HX_PART_BODY);
+}
+
+static void ignored_pointers_do_not_count(void **state)
+{
+    const hx_slice pointers[] = {HX_LIT("/sentAt"), HX_LIT("/meta/trace"), HX_LIT("/items/1"), HX_LIT("/meta/x/y"),
+                                 HX_EMPTY};
+    const hx_fingerprint_rules rules = {.ignored_pointers = pointers, .ignored_pointer_count = 5};
+    const char *base = "{\"a\":1,\"sentAt\":1,\"meta\":{\"trace\":[1],\"k\":1},\"items\":[1,2,3]}";
+    ruled_bodies(*state, &rules, base, base, true);
+    ruled_bodies(*state, &rules, base,
+                 "{\"items\":[1,{\"x\":null},3],\"meta\":{\"k\":1.0,\"trace\":{}},\"a\":1,\"sentAt\":\"later\"}", true);
+    ruled_bodies(*state, &rules, base, "{\"a\":1,\"meta\":{\"k\":1},\"items\":[1,9,3]}", true);
+    ruled_bodies(*state, &rules, base, "{\"a\":2,\"meta\":{\"k\":1},\"items\":[1,9,3]}", false);
+    ruled_bodies(*state, &rules, base, "{\"a\":1,\"meta\":{\"k\":1},\"items\":[1,3]}", false);
+    ruled_bodies(*state, &rules, base, "{\"a\":1,\"meta\":{\"k\":1,\"sentAt\":1},\"items\":[1,9,3]}", false);
+    ruled_bodies(*state, &rules, base, "{\"a\":1,\"items\":[1,9,3]}", false);
+    ruled_bodies(*state, &rules, "{\"items\":[1]}", "{\"items\":[1,2]}", false); /* its length counts */
+    ruled_bodies(*state, &rules, "{\"items\":[1,\"?\"]}", "{\"items\":[1,null]}", true);
+    /* What isn't clean is compared by its bytes, the ignored ones too. */
+    ruled_bodies(*state, &rules, "{\"sentAt\":1,\"sentAt\":1}", "{\"sentAt\":1,\"sentAt\":2}", false);
+    ruled_bodies(*state, &rules, "{\"sentAt\":01}", "{\"sentAt\":02}", false);
+}
+
+static void a_body_may_count_as_it_is(void **state)
+{
+    const hx_slice ignored = HX_LIT("/a");
+    const hx_fingerprint_rules rules = {.body = HX_FINGERPRINT_RAW,
+                                        .ignored_pointers = &ignored,
+                                        .ignored_pointer_count = 1};
+    ruled_bodies(*state, &rules, "{\"a\":1}", "{\"a\":1}", true);
+    ruled_bodies(*state, &rules, "{\"a\":1}", "{\"a\": 1}", false);
+    ruled_bodies(*state, &rules, "{\"a\":1}", "{\"a\":2}", false);
+
+    hx_fingerprint_input a = a_request(), b;
+    a.rules = &rules;
+    b = a;
+    b.content_type = HX_LIT("Application/JSON; v=1");
+    compare(*state, a, b, NO_PART);
+    b.content_type = HX_LIT("application/json; charset=utf-8");
+    compare(*state, a, b, HX_PART_MEDIA_TYPE);
+    /* The same bytes are other parts by another boundary. */
+    a.content_type = hx_slice_of(form.type);
+    a.body = hx_slice_of(form.body);
+    b = a;
+    b.content_type = HX_LIT("multipart/form-data; boundary=\"XX\"");
+    compare(*state, a, b, HX_PART_MEDIA_TYPE);
+    b = a;
+    compare(*state, a, b, NO_PART);
+}
+
+static void chosen_values_are_all_that_counts_of_json(void **state)
+{
+    const hx_slice pointers[] = {HX_LIT("/a"), HX_LIT("/b/0"), HX_LIT("/c")};
+    const hx_fingerprint_rules rules = {.body = HX_FINGERPRINT_POINTERS, .pointers = pointers, .pointer_count = 3};
+    const char *base = "{\"a\":1.0,\"b\":[{\"y\":1,\"x\":2},5],\"d\":7}";
+    ruled_bodies(*state, &rules, base, "{\"d\":8, \"b\":[{\"x\":2,\"y\":1}],\"a\":1}", true);
+    ruled_bodies(*state, &rules, base, "{\"b\":[{\"x\":2,\"y\":1}],\"a\":2}", false);
+    ruled_bodies(*state, &rules, base, "{\"b\":[{\"x\":2,\"y\":1}]}", false);
+    ruled_bodies(*state, &rules, base, "{\"a\":1,\"b\":[{\"x\":2,\"y\":1}],\"c\":null}",
+                 false); /* missing isn't null */
+    ruled_bodies(*state, &rules, "{\"a\":1}", "{\"c\":1}", false);
+    ruled_bodies(*state, &rules, "{}", "[]", true);
+    /* Without clean JSON there is nothing to choose from: all of it counts. */
+    ruled_bodies(*state, &rules, "{\"a\":1,\"d\":1,\"d\":1}", "{\"a\":1,\"d\":1,\"d\":2}", false);
+    ruled_bodies(*state, &rules, "", " ", false);
+    ruled_bodies(*state, &rules, "{}", "", false);
+
+    hx_fingerprint_input a = a_request(), b;
+    a.rules = &rules;
+    a.content_type = HX_LIT("text/plain");
+    a.body = HX_LIT("{\"d\":1}");
+    b = a;
+    b.body = HX_LIT("{\"d\":2}");
+    compare(*state, a, b, HX_PART_BODY);
+    a.content_type = hx_slice_of(form.type);
+    a.body = hx_slice_of(form.body);
+    b = a;
+    b.content_type = HX_LIT("multipart/form-data; boundary=Y");
+    b.body = HX_LIT("--Y\r\n" FIELD "1\r\n--Y\r\n" FIELD "2\r\n--Y--\r\n");
+    compare(*state, a, b, NO_PART);
+    b.body = HX_LIT("--Y\r\n" FIELD "1\r\n--Y\r\n" FIELD "9\r\n--Y--\r\n");
+    compare(*state, a, b, HX_PART_BODY);
+
+    const hx_slice ignored[] = {HX_LIT("/b/0/x"), HX_LIT("/c")};
+    hx_fingerprint_rules both = rules;
+    both.ignored_pointers = ignored;
+    both.ignored_pointer_count = 2;
+    ruled_bodies(*state, &both, base, "{\"a\":1,\"b\":[{\"y\":1,\"x\":3}],\"c\":null}", true);
+    ruled_bodies(*state, &both, base, "{\"a\":1,\"b\":[{\"y\":2,\"x\":2}]}", false);
+}
+
+static void queries(hx_mac *mac, const char *a, const char *b, bool same)
+{
+    const hx_slice names[] = {HX_LIT("utm"), HX_LIT("a b"), HX_LIT("\xc3\xa4"), HX_LIT("p%q")};
+    const hx_fingerprint_rules rules = {.ignored_query = names, .ignored_query_count = 4};
+    hx_fingerprint_input first = a_request(), second;
+    first.rules = &rules;
+    second = first;
+    first.has_query = a != NULL;
+    first.query = a ? hx_slice_of(a) : HX_EMPTY;
+    second.has_query = b != NULL;
+    second.query = b ? hx_slice_of(b) : HX_EMPTY;
+    compare(mac, first, second, same ? NO_PART : HX_PART_QUERY);
+}
+
+static void ignored_query_names_do_not_count(void **state)
+{
+    queries(*state, "a=1", "a=1&utm=x", true);
+    queries(*state, "a=1", "utm=x&a=1", true);
+    queries(*state, "a=1&b=2", "utm&a=1&utm=y&b=2&utm=", true);
+    queries(*state, "a=1", "a=1&%75%74m=x", true);
+    queries(*state, "a=1", "a%20b=2&a=1&%C3%a4=3&p%25q=4&p%q=5", true);
+    queries(*state, NULL, "utm=x", true);
+    queries(*state, NULL, "utm=x&utm=y", true);
+    queries(*state, NULL, "", false);
+    queries(*state, "", "&utm=x", true); /* what is left is `?` and nothing */
+    queries(*state, "a=1&b=2", "b=2&utm=1&a=1", false);
+    queries(*state, "a=1", "a=2&utm=x", false);
+    queries(*state, "a=1", "a=1&utm2=x", false);
+    queries(*state, "a=1", "a=1&UTM=x", false);
+    queries(*state, "a=1", "a=1&ut=m", false);
+    queries(*state, "a=1", "a=1&a+b=2", false);
+    queries(*state, "a=1", "a=1&utm%=2", false);
+    queries(*state, "a=1", "a=1&utm%2=2", false);
+    queries(*state, "a=1", "a=1&x=utm", false);
+    queries(*state, "a=1&&b", "a=1&utm&&b", true);
+    queries(*state, "a=1&b", "a=1&&b", false);
+    queries(*state, "a=utm%3D1", "a=utm=1", false);
+}
+
+static void chosen_headers_count_and_are_named(void **state)
+{
+    const hx_slice names[] = {HX_LIT("x-version"), HX_LIT("x-tenant")};
+    const hx_fingerprint_rules rules = {.headers = names, .header_count = 2};
+    const hx_slice both[] = {HX_LIT("2"), HX_LIT("t")}, padded[] = {HX_LIT(" 2\t"), HX_LIT("t")};
+    const hx_slice other[] = {HX_LIT("2"), HX_LIT("u")}, swapped[] = {HX_LIT("t"), HX_LIT("2")};
+    const hx_slice one[] = {HX_LIT("2t"), HX_EMPTY}, none[] = {HX_EMPTY, HX_EMPTY};
+    hx_fingerprint_input a = a_request(), b;
+    a.rules = &rules;
+    b = a;
+    a.headers = b.headers = both;
+    compare(*state, a, b, NO_PART);
+    b.headers = padded;
+    compare(*state, a, b, NO_PART);
+    const hx_slice *const others[] = {other, swapped, one, none};
+    for (size_t i = 0; i < 4; i++) {
+        b.headers = others[i];
+        compare(*state, a, b, HX_PART_HEADERS);
+    }
+    b = a;
+    b.body = HX_LIT("{}");
+    compare(*state, a, b, HX_PART_BODY);
+    assert_string_equal(hx_fingerprint_part_text(HX_PART_HEADERS), "headers");
+}
+
+static void a_natural_key_may_say_it_all(void **state)
+{
+    const hx_fingerprint_rules rules = {.body = HX_FINGERPRINT_KEY};
+    hx_fingerprint_input a = a_request(), b = {.method = HX_LIT("PUT"), .path = HX_LIT("/"), .body = HX_LIT("x")};
+    a.rules = b.rules = &rules;
+    a.key = b.key = HX_LIT("natural");
+    compare(*state, a, b, NO_PART);
+    hx_arena arena = {0};
+    b.key = HX_LIT("another");
+    hx_digest one = hx_fingerprint(*state, &a, &arena), two = hx_fingerprint(*state, &b, &arena);
+    assert_false(hx_digest_eq(&one, &two));
+    hx_arena_free(&arena);
+
+    /* The client's own key was taken: the request counts, as it does by default. */
+    a = b = a_request();
+    a.rules = &rules;
+    compare(*state, a, b, NO_PART);
+    b.rules = &rules;
+    b.body = HX_LIT("{}");
+    compare(*state, a, b, HX_PART_BODY);
+    /* A key that isn't asked for counts for nothing. */
+    a = b = a_request();
+    b.key = HX_LIT("natural");
+    compare(*state, a, b, NO_PART);
+}
+
+/* Records outlive a release: what a request's digest was, it stays. */
+static void digests_stay_as_they_were(void **state)
+{
+    static const hx_fingerprint_rules zeroed = {0};
+    const struct {
+        hx_fingerprint_input in;
+        const char *digest;
+        uint64_t body;
+    } rows[] = {
+        {{.method = HX_LIT("POST"),
+          .path = HX_LIT("/refunds"),
+          .content_type = HX_LIT("application/json"),
+          .body = HX_LIT("{\"charge\":\"ch_1\", \"amount\":19.990}")},
+         "3d2582fa9aec124d0cb09682c6b5f741e6aad1aacfb5e9dce6b47b2210cd9c89",
+         0x67a6bd207f0dfd5a},
+        {{.method = HX_LIT("PATCH"),
+          .path = HX_LIT("/a"),
+          .has_query = true,
+          .query = HX_LIT("b=1&utm=x"),
+          .content_type = HX_LIT("text/plain; charset=UTF-8"),
+          .content_encoding = HX_LIT("gzip"),
+          .if_match = HX_LIT("\"v1\""),
+          .if_unmodified_since = HX_LIT("Thu, 19 Feb 2026 12:00:00 GMT"),
+          .body = HX_LIT("plain")},
+         "940556de696888befbe00a984972d557f0ce4b5bc9e2e4c06ba867126af5351f",
+         0xe4d91ef09c82d414},
+        {{.method = HX_LIT("POST"),
+          .path = HX_LIT("/photos"),
+          .content_type = HX_LIT("multipart/form-data; boundary=XX"),
+          .body = HX_LIT("--XX\r\n" FIELD "1\r\n--XX--\r\n")},
+         "6ee1356c267e631256ce084705825d041353e118f73aa5e1538682236ce0b264",
+         0x8f26e399a889e2b3},
+        {{.method = HX_LIT("DELETE"), .path = HX_LIT("/a/1"), .has_query = true},
+         "daa6553e679400d9d4ce5d7030d2ee84aa0dfff76a8d00e8b58a5bba8e681b65",
+         0xbbe9a8205e3eb011},
+    };
+    hx_arena arena = {0};
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        hx_fingerprint_input in = rows[i / 2].in;
+        uint64_t parts[HX_PART_COUNT];
+        in.rules = i % 2 == 0 ? NULL : &zeroed;
+        hx_digest digest = hx_fingerprint(*state, &in, &arena);
+        char hex[65];
+        for (size_t k = 0; k < 32; k++) (void)snprintf(hex + 2 * k, 3, "%02x", digest.bytes[k]);
+        assert_string_equal(hex, rows[i / 2].digest);
+        hx_fingerprint_parts(*state, &in, &arena, parts);
+        assert_true(parts[HX_PART_BODY] == rows[i / 2].body);
+        assert_true(parts[HX_PART_PRECONDITIONS] == (i / 2 == 1 ? 0x9af0740357dea5a5 : 0x2d838fc6370107f9));
+        assert_true(parts[HX_PART_HEADERS] == 0);
+    }
+    hx_arena_free(&arena);
+}
+
 static void the_secret_decides_the_digest(void **state)
 {
     static const uint8_t zeros[HX_SECRET_BYTES] = {0};
@@ -427,6 +669,13 @@ int main(void)
         cmocka_unit_test(coded_multipart_is_compared_by_its_bytes),
         cmocka_unit_test(the_hash_of_a_body_knows_no_boundary),
         cmocka_unit_test(json_is_known_by_its_type_and_coding),
+        cmocka_unit_test(ignored_pointers_do_not_count),
+        cmocka_unit_test(a_body_may_count_as_it_is),
+        cmocka_unit_test(chosen_values_are_all_that_counts_of_json),
+        cmocka_unit_test(ignored_query_names_do_not_count),
+        cmocka_unit_test(chosen_headers_count_and_are_named),
+        cmocka_unit_test(a_natural_key_may_say_it_all),
+        cmocka_unit_test(digests_stay_as_they_were),
         cmocka_unit_test(the_secret_decides_the_digest),
         cmocka_unit_test(parts_have_names_for_people),
     };
