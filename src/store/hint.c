@@ -2,18 +2,18 @@
 /* A hint, NNNNNNNN.hint, is what a segment leaves in the index, so that a start needn't read the segment:
  *
  *     0    8  "hapaxhnt"                     88   8  bytes in gaps
- *     8    4  version, 2                     96   8  how many entries
- *    12    4  segment number                104   4  how many route names
+ *     8    4  version, 3                     96   8  how many entries
+ *    12    4  segment number                104   4  how many rules
  *    16    8  generation of the store       108   4  CRC-32C of all from byte 128 on
  *    24    8  where the segment's end was   112  12  zeros
  *    32    8  sequence of the next frame    124   4  CRC-32C of bytes 0 to 124
- *    40    8  highest epoch                 128   …  route names: length (1), bytes
- *    48    8  latest stamp                    …   …  entries: operation (16), the three words of index.c, whose route
+ *    40    8  highest epoch                 128   …  rules: version (4), bucket (2), length (1), name of the route
+ *    48    8  latest stamp                    …   …  entries: operation (16), the three words of index.c, whose rule
  *    56   32  hash of the last frame                 is a number in this file, from 1 on
  *
  * For each operation that the segment names, its last state there, `absent` too: an older segment may still have it.
- * It is made by reading the segment, so there is one way only from frames to entries. Without it, or when it doesn't
- * fit its segment, the segment is read instead. */
+ * It is made by reading the segment, so there is one way only from frames to entries. Without it, when it doesn't fit
+ * its segment, or when its version is another, the segment is read instead, and a new hint is made of it. */
 #include "store/journal.h"
 
 #include "base/check.h"
@@ -26,8 +26,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define VERSION 2u
-#define ROUTES_MAX 255u /* a segment's other routes are 0, no name */
+#define VERSION 3u
+#define RULE_BYTES 7u /* and the name */
 static const char magic[8] = {'h', 'a', 'p', 'a', 'x', 'h', 'n', 't'};
 
 typedef struct {
@@ -42,7 +42,7 @@ typedef struct {
     hx_digest hash;
     uint64_t lost;
     uint64_t count;
-    uint32_t route_count;
+    uint32_t rule_count;
     uint32_t rest_crc;
     uint8_t zero[12];
     uint32_t crc;
@@ -59,23 +59,33 @@ typedef struct {
     hint_entry *entries;
     size_t count, cap;
     uint32_t *table; /* places in `entries` from 1 on, by operation; twice as many slots as `cap` */
-    hx_buf routes;
-    uint32_t route_count;
+    hx_rulebook *rules;
 } collection;
 
-static uint16_t local_route(collection *c, hx_slice name)
+static uint16_t local_rule(const collection *c, const hx_record *record)
 {
-    if (name.len == 0) return 0;
-    size_t at = 0;
-    for (uint32_t i = 0; i < c->route_count; i++) {
-        hx_slice known = {c->routes.data + at + 1, (unsigned char)c->routes.data[at]};
-        if (hx_slice_eq(known, name)) return (uint16_t)(i + 1);
-        at += 1 + known.len;
+    hx_rulebook_row row = hx_rulebook_row_of(record->route, record->rule_version);
+    return hx_rulebook_number(c->rules, &row);
+}
+
+static void write_rules(const hx_rulebook *rules, hx_buf *out)
+{
+    for (uint32_t i = 1; i < hx_rulebook_size(rules); i++) {
+        hx_rulebook_row row = hx_rulebook_row_at(rules, (uint16_t)i);
+        bool fits = hx_buf_append(out, (hx_slice){(const char *)&row.version, sizeof row.version}) &&
+                    hx_buf_append(out, (hx_slice){(const char *)&row.bucket, sizeof row.bucket}) &&
+                    hx_buf_byte(out, (char)row.name.len) && hx_buf_append(out, row.name);
+        HX_CHECK(fits);
     }
-    if (c->route_count >= ROUTES_MAX) return 0;
-    bool fits = hx_buf_byte(&c->routes, (char)name.len) && hx_buf_append(&c->routes, name);
-    HX_CHECK(fits);
-    return (uint16_t)++c->route_count;
+}
+
+/* Returns how many bytes it took. */
+static size_t read_rule(const char *bytes, hx_rulebook_row *row)
+{
+    memcpy(&row->version, bytes, sizeof row->version);
+    memcpy(&row->bucket, bytes + 4, sizeof row->bucket);
+    row->name = (hx_slice){bytes + RULE_BYTES, (unsigned char)bytes[6]};
+    return RULE_BYTES + row->name.len;
 }
 
 /* The slot of the operation, or the empty one where it belongs. Operations are MACs, so any bytes of theirs will do. */
@@ -108,7 +118,7 @@ static void collect(collection *c, const hx_frame *frame, uint32_t segment)
     if (frame->head.kind != HX_FRAME_RECORD && frame->head.kind != HX_FRAME_MOVED) return;
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, segment, frame->offset, frame->head.length);
-    entry.route = local_route(c, frame->record.route);
+    entry.rule = local_rule(c, &frame->record);
     make_room(c);
     uint32_t *slot = slot_for(c, &entry.op);
     if (*slot == 0) *slot = (uint32_t)++c->count;
@@ -122,7 +132,10 @@ static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
     char making[HX_SEGMENT_NAME_BYTES], name[HX_SEGMENT_NAME_BYTES];
     hx_segment_name(making, tail->segment, ".hint.new");
     hx_segment_name(name, tail->segment, ".hint");
-    hx_slice routes = hx_buf_slice(&c->routes), entries = {(const char *)c->entries, c->count * sizeof c->entries[0]};
+    hx_slice entries = {(const char *)c->entries, c->count * sizeof c->entries[0]};
+    hx_buf rules;
+    hx_buf_init(&rules, NULL, HX_RULEBOOK_ROWS * (RULE_BYTES + HX_RECORD_TEXT_MAX));
+    write_rules(c->rules, &rules);
     hint_head head = {.version = VERSION,
                       .segment = tail->segment,
                       .generation = j->generation,
@@ -133,14 +146,15 @@ static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
                       .hash = tail->hash,
                       .lost = tail->lost,
                       .count = c->count,
-                      .route_count = c->route_count,
-                      .rest_crc = hx_crc32c(hx_crc32c(0, routes), entries)};
+                      .rule_count = hx_rulebook_size(c->rules) - 1,
+                      .rest_crc = hx_crc32c(hx_crc32c(0, hx_buf_slice(&rules)), entries)};
     memcpy(head.magic, magic, sizeof magic);
     head.crc = hx_crc32c(0, (hx_slice){(const char *)&head, offsetof(hint_head, crc)});
     int fd = openat(j->dir_fd, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) return errno;
-    int error = hx_write_all(fd, &head, sizeof head);
-    if (!error) error = hx_write_all(fd, routes.ptr, routes.len);
+    int error = fd < 0 ? errno : hx_write_all(fd, &head, sizeof head);
+    if (!error) error = hx_write_all(fd, rules.data, rules.len);
+    hx_buf_free(&rules);
+    if (fd < 0) return error;
     if (!error) error = hx_write_all(fd, entries.ptr, entries.len);
     if (!error) error = hx_sync(j, fd);
     close(fd);
@@ -158,8 +172,7 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
     hx_scan scan;
     hx_segment_head head;
     const char *bytes = NULL;
-    collection c = {0};
-    hx_buf_init(&c.routes, NULL, ROUTES_MAX * (1 + HX_RECORD_TEXT_MAX));
+    collection c = {.rules = hx_rulebook_new()};
     if (hx_scan_begin(&scan, fd, segment, j->generation)) bytes = hx_scan_bytes(&scan, 0, sizeof head);
     if (bytes) memcpy(&head, bytes, sizeof head);
     if (bytes && hx_segment_valid(&head, j->generation, segment)) {
@@ -184,7 +197,7 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
     close(fd);
     free(c.entries);
     free(c.table);
-    hx_buf_free(&c.routes);
+    hx_rulebook_free(&c.rules);
     return error;
 }
 
@@ -235,12 +248,15 @@ static char *read_rest(int fd, const hint_head *head, size_t *len)
 
 static void apply_all(hx_journal *j, const hint_head *head, const char *rest, size_t len)
 {
-    uint16_t routes[1 + ROUTES_MAX] = {0};
-    for (uint32_t i = 0; i < head->route_count && i < ROUTES_MAX; i++) {
-        hx_slice name = {rest + 1, (unsigned char)rest[0]};
-        routes[i + 1] = hx_index_route(j->index, name);
-        rest += 1 + name.len;
-        len -= 1 + name.len;
+    HX_CHECK(head->rule_count < HX_RULEBOOK_ROWS);
+    uint16_t *rules = calloc(1 + head->rule_count, sizeof *rules);
+    if (!rules) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
+    for (uint32_t i = 0; i < head->rule_count; i++) {
+        hx_rulebook_row row;
+        size_t taken = read_rule(rest, &row);
+        rules[i + 1] = hx_rulebook_number(j->rules, &row);
+        rest += taken;
+        len -= taken;
     }
     HX_CHECK(len == head->count * sizeof(hint_entry));
     hx_ms now = j->store.facts.now();
@@ -250,10 +266,11 @@ static void apply_all(hx_journal *j, const hint_head *head, const char *rest, si
         memcpy(&from, rest + i * sizeof from, sizeof from);
         entry.op = from.op;
         hx_index_unpack(from.words, &entry);
-        entry.route = entry.route < sizeof routes / sizeof routes[0] ? routes[entry.route] : 0;
+        entry.rule = entry.rule <= head->rule_count ? rules[entry.rule] : 0;
         if (hx_entry_is_over(&entry, now) && !entry.entombed) entry.state = HX_ABSENT;
         hx_journal_apply(j, &entry);
     }
+    free(rules);
 }
 
 bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, hx_tail *tail)

@@ -8,7 +8,7 @@
  *
  *     word 0, 1  operation
  *     word 2     segment 28 bits, unit 28, size class 4, entombed 1, state 3; 0: free, BUSY: being changed
- *     word 3     epoch 48, route 16
+ *     word 3     epoch 48, rule 16
  *     word 4     until 32, changed 24, principal 8; in processing: the lease in ms
  *
  * Word 2 is a sequence lock by itself, because no two versions of a record lie in the same place: a reader that sees
@@ -16,7 +16,6 @@
 #include "store/index.h"
 
 #include "base/check.h"
-#include "base/map.h"
 #include "base/rand.h"
 
 #include <stdatomic.h>
@@ -28,7 +27,6 @@
 #define CHUNK_BITS 12u
 #define CHUNK_ENTRIES (1u << CHUNK_BITS)
 #define CHUNKS_MAX (1u << 16)
-#define ROUTES_MAX 4096u
 #define BUSY 1u
 #define CLASS_BYTES_FIRST 512u
 
@@ -56,10 +54,6 @@ struct hx_index {
     uint32_t used;       /* entries that were ever taken */
     uint32_t free_first; /* entry number + 1; the next one stands in its word 3 */
     size_t count;
-    hx_map *route_numbers;
-    hx_slice route_names[ROUTES_MAX];
-    _Atomic uint16_t route_count; /* names below it don't change */
-    uint16_t route_last;          /* the one asked for last */
     _Atomic(entry *) chunks[CHUNKS_MAX];
 };
 
@@ -83,7 +77,7 @@ void hx_index_pack(const hx_index_entry *e, uint64_t words[3])
     HX_CHECK(e->segment < 1u << 28 && e->unit < 1u << 28 && e->epoch <= HX_EPOCH_MAX);
     words[0] = (uint64_t)e->segment << 36 | (uint64_t)e->unit << 8 | (uint64_t)e->size_class << 4 |
                (uint64_t)e->entombed << 3 | (uint64_t)e->state;
-    words[1] = e->epoch << 16 | e->route;
+    words[1] = e->epoch << 16 | e->rule;
     words[2] = (uint64_t)e->until_s << 32 | (uint64_t)(e->changed_min & 0xffffff) << 8 | e->principal;
     if (e->state == HX_PROCESSING) words[2] = (uint64_t)e->lease_until;
 }
@@ -96,7 +90,7 @@ void hx_index_unpack(const uint64_t words[3], hx_index_entry *e)
     e->entombed = words[0] >> 3 & 1;
     e->state = (hx_state)(words[0] & 7);
     e->epoch = words[1] >> 16;
-    e->route = (uint16_t)words[1];
+    e->rule = (uint16_t)words[1];
     bool leased = e->state == HX_PROCESSING;
     e->lease_until = leased ? (hx_ms)words[2] : 0;
     e->until_s = leased ? HX_UNTIL_NEVER : (uint32_t)(words[2] >> 32);
@@ -153,8 +147,6 @@ hx_index *hx_index_new(hx_readers *readers, size_t expected)
     directory *d = new_directory(depth);
     for (size_t i = 0; i < (size_t)1 << depth; i++) atomic_init(&d->tables[i], new_table(depth));
     atomic_init(&x->directory, d);
-    x->route_numbers = hx_map_new();
-    x->route_names[x->route_count++] = HX_EMPTY;
     return x;
 }
 
@@ -170,9 +162,6 @@ void hx_index_free(hx_index **owned)
     }
     free(d);
     for (size_t i = 0; i < CHUNKS_MAX && atomic_load(&x->chunks[i]); i++) free(atomic_load(&x->chunks[i]));
-    for (uint16_t i = 1; i < x->route_count; i++)
-        free((char *)(uintptr_t)x->route_names[i].ptr); /* NOLINT(performance-no-int-to-ptr) */
-    hx_map_free(&x->route_numbers);
     free(x);
     *owned = NULL;
 }
@@ -429,31 +418,4 @@ bool hx_index_next(const hx_index *x, uint32_t *cursor, uint32_t *steps, hx_inde
 bool hx_index_at_end(const hx_index *x, uint32_t cursor)
 {
     return cursor >= x->used;
-}
-
-uint16_t hx_index_route(hx_index *x, hx_slice name)
-{
-    if (name.len == 0) return 0;
-    if (hx_slice_eq(name, x->route_names[x->route_last])) return x->route_last;
-    void *known = hx_map_get(x->route_numbers, name);
-    if (known) return x->route_last = (uint16_t)(uintptr_t)known;
-    if (x->route_count >= ROUTES_MAX) return 0;
-    char *copy = malloc(name.len);
-    if (!copy) hx_fatal(HX_EXIT_BUG, "out of memory for the index");
-    memcpy(copy, name.ptr, name.len);
-    uint16_t number = x->route_count;
-    x->route_names[number] = (hx_slice){copy, name.len};
-    x->route_count++;
-    hx_map_put(x->route_numbers, x->route_names[number], (void *)(uintptr_t)number); /* NOLINT */
-    return number;
-}
-
-hx_slice hx_index_route_name(const hx_index *x, uint16_t route)
-{
-    return route < x->route_count ? x->route_names[route] : HX_EMPTY;
-}
-
-uint16_t hx_index_route_count(const hx_index *x)
-{
-    return x->route_count;
 }

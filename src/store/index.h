@@ -18,7 +18,7 @@ typedef struct {
     uint32_t unit; /* offset in the segment / HX_PLACE_UNIT */
     uint8_t size_class;
     uint64_t epoch;
-    uint16_t route;       /* see hx_index_route */
+    uint16_t rule;        /* its number in the store's rulebook */
     uint32_t until_s;     /* gone from then on, in seconds since 1970; unknown: HX_UNTIL_NEVER */
     bool entombed;        /* from then on it is expired instead, until the time that its record names */
     uint32_t changed_min; /* minutes since 1970, 24 bits of them */
@@ -63,12 +63,6 @@ size_t hx_index_count(const hx_index *index);
  * put may be missed. Looks at no more than *steps places, counting them down; false at the end or when out of steps. */
 bool hx_index_next(const hx_index *index, uint32_t *cursor, uint32_t *steps, hx_index_entry *out);
 bool hx_index_at_end(const hx_index *index, uint32_t cursor);
-
-/* Routes are kept as numbers. Past the limit of names all others are 0. */
-uint16_t hx_index_route(hx_index *index, hx_slice name);
-/* Any thread. */
-hx_slice hx_index_route_name(const hx_index *index, uint16_t route);
-uint16_t hx_index_route_count(const hx_index *index);
 
 /* As the 24 bytes that follow the operation, in memory and in hint files. */
 void hx_index_pack(const hx_index_entry *entry, uint64_t words[3]);

@@ -313,6 +313,16 @@ static void journal_count(hx_store *store, hx_store_counts *out)
                              .unretained = atomic_load(&j->counts.unretained)};
 }
 
+static void journal_rules(hx_store *store, hx_arena *arena, hx_store_rules *out)
+{
+    hx_rulebook_report(((hx_journal *)store)->rules, arena, out);
+}
+
+static uint64_t journal_live_at_most(hx_store *store, hx_slice route)
+{
+    return hx_rulebook_live_at_most(((hx_journal *)store)->rules, route);
+}
+
 void hx_journal_free(hx_journal *j)
 {
     for (uint32_t i = 0; i < HX_SEGMENTS_MAX; i++) {
@@ -330,6 +340,7 @@ void hx_journal_free(hx_journal *j)
     }
     hx_map_free(&j->opened);
     hx_index_free(&j->index);
+    hx_rulebook_free(&j->rules);
     hx_readers_free(&j->readers);
     free(j->batch.stage);
     if (j->lock_fd >= 0) close(j->lock_fd); /* gives the lock back */
@@ -350,5 +361,5 @@ static void journal_close(hx_store *store)
     hx_journal_free(j);
 }
 
-const hx_store_ops hx_journal_ops = {journal_attach, journal_submit, journal_cancel,
-                                     journal_peek,   journal_count,  journal_close};
+const hx_store_ops hx_journal_ops = {journal_attach, journal_submit, journal_cancel, journal_peek,
+                                     journal_count,  journal_close,  journal_rules,  journal_live_at_most};

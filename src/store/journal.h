@@ -13,6 +13,7 @@
 
 #include "base/map.h"
 #include "store/index.h"
+#include "store/rulebook.h"
 #include "store/segment.h"
 #include "store/store.h"
 
@@ -145,6 +146,7 @@ struct hx_journal {
 
     hx_readers *readers;
     hx_index *index;
+    hx_rulebook *rules;
     _Atomic(hx_segment *) segments[HX_SEGMENTS_MAX]; /* by number, modulo */
     _Atomic uint32_t first_segment;
 
@@ -165,7 +167,8 @@ struct hx_journal {
     hx_batch batch;
     hx_map *opened;
     hx_open *open_free;
-    bool refusing;       /* new claims */
+    bool refusing; /* new claims */
+    const hx_store_rules *retired;
     bool over_limits;    /* less free space than the floor */
     uint64_t spare_room; /* in the segments to come, as far as the writer knows */
     bool short_of_room;  /* an outcome lost its answer, and that was reported */
@@ -189,6 +192,8 @@ struct hx_journal {
 extern const hx_store_ops hx_journal_ops;
 hx_slice hx_op_key(const hx_op *op);
 void hx_journal_free(hx_journal *j);
+/* The number of a record's rules. */
+uint16_t hx_journal_rule(hx_journal *j, const hx_record *record);
 hx_segment *hx_journal_segment(hx_journal *j, uint32_t number);
 /* Changes index and accounts as a durable record says; state HX_ABSENT removes. */
 void hx_journal_apply(hx_journal *j, const hx_index_entry *entry);

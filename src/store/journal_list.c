@@ -29,7 +29,6 @@ typedef struct {
     hx_store_call *call;
     /* a list's */
     hx_ms now;
-    uint16_t route; /* 0: has no number */
     hx_index_placed part[HX_INDEX_PART_MAX];
 } listing;
 
@@ -50,13 +49,6 @@ static void end(hx_store_call *call)
     call->done(call);
 }
 
-static uint16_t number_of(const hx_index *index, hx_slice route)
-{
-    for (uint16_t i = hx_index_route_count(index); --i > 0;)
-        if (hx_slice_eq(hx_index_route_name(index, i), route)) return i;
-    return 0;
-}
-
 /* The index knows the minute, in 24 bits: enough for 16 years to both sides. */
 static bool in_time(const hx_store_page *page, const hx_index_entry *entry, hx_ms now)
 {
@@ -73,7 +65,7 @@ static bool may_be_wanted(const listing *l, const hx_index_entry *entry)
     bool over = hx_entry_is_over(entry, l->now);
     if (over && !entry->entombed) return false;
     if (page->states != 0 && !(page->states >> (over ? HX_EXPIRED : entry->state) & 1)) return false;
-    if (page->route.len > 0 && entry->route != 0 && entry->route != l->route) return false;
+    if (page->route.len > 0 && !hx_rulebook_may_be(l->journal->rules, entry->rule, page->route)) return false;
     return entry->state == HX_PROCESSING || in_time(page, entry, l->now);
 }
 
@@ -90,7 +82,7 @@ static bool read_now(hx_journal *j, hx_index_entry *entry, char bytes[HX_HEADS_B
         *out = (hx_record){.op = entry->op,
                            .epoch = entry->epoch,
                            .state = HX_UNKNOWN,
-                           .route = hx_index_route_name(j->index, entry->route)};
+                           .route = hx_rulebook_row_at(j->rules, entry->rule).name};
         return true;
     }
     if (out->state == HX_PROCESSING) out->lease_until = entry->lease_until;
@@ -135,7 +127,6 @@ static void list_step(hx_timer *timer)
     unsigned reads = READS_A_STEP, parts = PARTS_A_STEP;
     bool going = true;
     l->now = j->store.facts.now();
-    if (l->call->page->route.len > 0) l->route = number_of(j->index, l->call->page->route);
     hx_readers_enter(j->readers);
     while (going && reads > 0 && parts-- > 0) going = list_part(l, &reads);
     hx_readers_leave(j->readers);

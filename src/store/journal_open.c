@@ -69,7 +69,7 @@ static void replay_frame(hx_journal *j, const hx_frame *frame, hx_ms now)
     if (frame->head.kind != HX_FRAME_RECORD && frame->head.kind != HX_FRAME_MOVED) return;
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, frame->head.segment, frame->offset, frame->head.length);
-    entry.route = hx_index_route(j->index, frame->record.route);
+    entry.rule = hx_journal_rule(j, &frame->record);
     if (hx_store_state_at(&frame->record, now) == HX_ABSENT) entry.state = HX_ABSENT;
     hx_journal_apply(j, &entry);
 }
@@ -268,6 +268,7 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     pthread_mutex_init(&j->attaching, NULL);
     j->readers = hx_readers_new();
     j->opened = hx_map_new();
+    j->rules = hx_rulebook_new();
     return j;
 }
 

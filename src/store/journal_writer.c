@@ -93,6 +93,12 @@ static void count_state(hx_journal *j, hx_state state, int64_t by)
     if (state == HX_UNKNOWN) count(&j->counts.unknown, by);
 }
 
+uint16_t hx_journal_rule(hx_journal *j, const hx_record *record)
+{
+    hx_rulebook_row row = hx_rulebook_row_of(record->route, record->rule_version);
+    return hx_rulebook_number(j->rules, &row);
+}
+
 void hx_journal_apply(hx_journal *j, const hx_index_entry *entry)
 {
     hx_index_entry before;
@@ -104,11 +110,13 @@ void hx_journal_apply(hx_journal *j, const hx_index_entry *entry)
     count_state(j, entry->state, 1);
     if (before.state != HX_ABSENT) {
         hx_segment *s = hx_journal_segment(j, before.segment);
+        hx_rulebook_count(j->rules, before.rule, -1);
         s->live--;
         s->live_bytes -= hx_class_bytes(before.size_class);
     }
     if (entry->state != HX_ABSENT) {
         hx_segment *s = hx_journal_segment(j, entry->segment);
+        hx_rulebook_count(j->rules, entry->rule, 1);
         s->live++;
         s->live_bytes += hx_class_bytes(entry->size_class);
     }
@@ -395,6 +403,10 @@ static void claim(hx_journal *j, hx_store_call *call)
         hx_journal_end_call(call, HX_STORE_EXISTS);
         return;
     }
+    if (hx_store_is_retired(j->retired, call->record)) {
+        hx_journal_end_call(call, HX_STORE_RETIRED);
+        return;
+    }
     uint64_t length = sizeof(hx_frame_head) + call->own.head.len;
     if (j->refusing || !hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2)) {
         hx_journal_end_call(call, HX_STORE_FULL);
@@ -407,7 +419,7 @@ static void claim(hx_journal *j, hx_store_call *call)
     hx_index_entry entry;
     hx_entry_of(&entry, call->record, 0, 0, 0);
     entry.epoch = epoch;
-    entry.route = hx_index_route(j->index, call->record->route);
+    entry.rule = hx_journal_rule(j, call->record);
     if (!make_room_for(j, length, &call->op, &s)) {
         hx_journal_end_call(call, HX_STORE_FULL);
         return;
@@ -433,7 +445,7 @@ static bool become(hx_journal *j, standing *s, const hx_record *record, hx_slice
 {
     hx_index_entry entry;
     hx_entry_of(&entry, record, 0, 0, 0);
-    entry.route = hx_index_route(j->index, record->route);
+    entry.rule = hx_journal_rule(j, record);
     uint64_t length = frame_length(head, kept);
     if (s->state != HX_PROCESSING && !hx_journal_may_append(j, length, 0)) return false;
     if (!make_room_for(j, length, &record->op, s)) return false;
@@ -608,6 +620,10 @@ static void handle(hx_journal *j, uintptr_t mail)
     case HX_STORE_SWEEP:
         call->own.data[HX_OWN_NEXT] = j->sweep.waiting;
         j->sweep.waiting = call;
+        break;
+    case HX_STORE_RETIRE:
+        j->retired = call->retired;
+        hx_journal_end_call(call, HX_STORE_OK);
         break;
     case HX_STORE_LIST:
     case HX_STORE_HISTORY:

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/map.h"
 #include "base/rand.h"
+#include "core/policy.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@ typedef struct {
     uint64_t history_count;
     uint64_t epoch;
     hx_store_counts counts;
+    const hx_store_rules *retired;
     unsigned waiters_per_op_max, waiters_max;
 } memory;
 
@@ -193,6 +195,10 @@ static void claim(memory *m, hx_store_call *call, hx_ms now)
     bool takes_over = o && o->state == HX_UNKNOWN && call->epoch != 0 && o->epoch == call->epoch;
     if (o && !takes_over) {
         finish_with(call, HX_STORE_EXISTS, o, now);
+        return;
+    }
+    if (hx_store_is_retired(m->retired, call->record)) {
+        finish(call, HX_STORE_RETIRED, NULL, HX_ABSENT, 0);
         return;
     }
     if (!o) {
@@ -408,6 +414,10 @@ static void memory_submit(hx_store *store, hx_store_call *call)
     case HX_STORE_SWEEP: sweep(m, call, now); break;
     case HX_STORE_LIST: list(m, call, now); break;
     case HX_STORE_HISTORY: history(m, call); break;
+    case HX_STORE_RETIRE:
+        m->retired = call->retired;
+        finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+        break;
     }
     pthread_mutex_unlock(&m->mutex);
 }
@@ -453,6 +463,44 @@ static void memory_count(hx_store *store, hx_store_counts *out)
     pthread_mutex_unlock(&m->mutex);
 }
 
+/* The rules of a live operation; false: it is over. */
+static bool rules_at(const operation *o, hx_ms now, hx_record *out)
+{
+    hx_record_error error = hx_record_decode((hx_slice){o->version->bytes, o->version->len}, out);
+    HX_CHECK(error == HX_RECORD_OK);
+    return state_at(o, now) != HX_ABSENT;
+}
+
+static void memory_rules(hx_store *store, hx_arena *arena, hx_store_rules *out)
+{
+    memory *m = (memory *)store;
+    hx_slice key;
+    void *value;
+    hx_record record;
+    *out = (hx_store_rules){0};
+    pthread_mutex_lock(&m->mutex);
+    for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);)
+        if (rules_at(value, store->facts.now(), &record))
+            hx_store_rules_add(out, arena, record.rule_version & HX_RULE_NAMED ? record.route : HX_EMPTY,
+                               record.rule_version, 1);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static uint64_t memory_live_at_most(hx_store *store, hx_slice route)
+{
+    memory *m = (memory *)store;
+    hx_slice key;
+    void *value;
+    hx_record record;
+    uint64_t live = 0;
+    pthread_mutex_lock(&m->mutex);
+    for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);)
+        if (rules_at(value, store->facts.now(), &record))
+            live += !(record.rule_version & HX_RULE_NAMED) && hx_slice_eq(record.route, route);
+    pthread_mutex_unlock(&m->mutex);
+    return live;
+}
+
 static void memory_close(hx_store *store)
 {
     memory *m = (memory *)store;
@@ -472,8 +520,8 @@ static void memory_close(hx_store *store)
 
 hx_store *hx_memory_open(const hx_store_options *options)
 {
-    static const hx_store_ops ops = {memory_attach, memory_submit, memory_cancel,
-                                     memory_peek,   memory_count,  memory_close};
+    static const hx_store_ops ops = {memory_attach, memory_submit, memory_cancel, memory_peek,
+                                     memory_count,  memory_close,  memory_rules,  memory_live_at_most};
     memory *m = calloc(1, sizeof *m);
     if (!m) hx_fatal(HX_EXIT_BUG, "out of memory");
     m->store = (hx_store){.ops = &ops,

@@ -3,6 +3,7 @@
 #include "store/store.h"
 
 #include "base/check.h"
+#include "core/policy.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 static void submit(hx_store *store, hx_store_call *call, hx_store_verb verb, const hx_op *op, uint64_t epoch)
 {
     HX_CHECK(call->loop != NULL && call->done != NULL);
-    HX_CHECK(call->arena != NULL || verb == HX_STORE_SWEEP);
+    HX_CHECK(call->arena != NULL || verb == HX_STORE_SWEEP || verb == HX_STORE_RETIRE);
     call->verb = verb;
     if (op) call->op = *op;
     call->epoch = epoch;
@@ -90,6 +91,34 @@ bool hx_store_page_wants(const hx_store_page *page, const hx_record *record)
     return !page->has_key || memcmp(&record->key, &page->key, sizeof page->key) == 0;
 }
 
+void hx_store_rules_add(hx_store_rules *rules, hx_arena *arena, hx_slice route, uint32_t version, uint64_t live)
+{
+    for (size_t i = 0; i < rules->count; i++) {
+        hx_store_rule *known = &rules->rules[i];
+        if (known->version != version || !hx_slice_eq(known->route, route)) continue;
+        known->live += live;
+        return;
+    }
+    if (rules->count == rules->cap) {
+        size_t cap = rules->cap > 0 ? rules->cap * 2 : 16;
+        hx_store_rule *wider = hx_arena_alloc(arena, cap * sizeof *wider);
+        if (rules->count > 0) memcpy(wider, rules->rules, rules->count * sizeof *wider);
+        rules->rules = wider;
+        rules->cap = cap;
+    }
+    rules->rules[rules->count++] = (hx_store_rule){hx_arena_copy(arena, route), version, live};
+}
+
+bool hx_store_is_retired(const hx_store_rules *rules, const hx_record *record)
+{
+    for (size_t i = 0; rules && i < rules->count; i++) {
+        const hx_store_rule *rule = &rules->rules[i];
+        bool any = rule->route.len == 0 && !(rule->version & HX_RULE_NAMED);
+        if (rule->version == record->rule_version && (any || hx_slice_eq(rule->route, record->route))) return true;
+    }
+    return false;
+}
+
 void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *record)
 {
     HX_CHECK(page->count < page->records_max);
@@ -115,6 +144,12 @@ void hx_store_sweep(hx_store *store, hx_store_call *call)
     submit(store, call, HX_STORE_SWEEP, NULL, 0);
 }
 
+void hx_store_retire(hx_store *store, hx_store_call *call, const hx_store_rules *rules)
+{
+    call->retired = rules;
+    submit(store, call, HX_STORE_RETIRE, NULL, 0);
+}
+
 void hx_store_cancel(hx_store *store, hx_store_call *call)
 {
     if (call->verb == HX_STORE_WATCH) store->ops->cancel(store, call);
@@ -138,6 +173,16 @@ const hx_store_facts *hx_store_about(const hx_store *store)
 void hx_store_count(hx_store *store, hx_store_counts *out)
 {
     store->ops->count(store, out);
+}
+
+void hx_store_rules_of(hx_store *store, hx_arena *arena, hx_store_rules *out)
+{
+    store->ops->rules(store, arena, out);
+}
+
+uint64_t hx_store_live_at_most(hx_store *store, hx_slice route)
+{
+    return store->ops->live_at_most(store, route);
 }
 
 void hx_store_close(hx_store **owned)

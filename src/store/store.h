@@ -35,6 +35,7 @@ typedef enum {
     HX_STORE_FULL,        /* no room for a new operation, or too many waiters; what is in flight still settles */
     HX_STORE_UNAVAILABLE, /* the backend can't be reached; whether the write happened is not known */
     HX_STORE_CANCELLED,
+    HX_STORE_RETIRED, /* claim: its rules are no longer in force (hx_store_retire); nothing was written */
 } hx_store_result;
 
 typedef enum {
@@ -46,6 +47,7 @@ typedef enum {
     HX_STORE_SWEEP,
     HX_STORE_LIST,
     HX_STORE_HISTORY,
+    HX_STORE_RETIRE,
 } hx_store_verb;
 
 /* For operators: a page of records. What is zero or empty in the filter leaves nothing out. */
@@ -68,6 +70,20 @@ typedef struct {
 
 #define HX_STORE_PAGE_MAX 1000u
 
+/* Rules by which operations are told apart: a named route and its version (HX_RULE_NAMED is set then), or those that
+ * hold where no route is named, for whatever method and path. */
+typedef struct {
+    hx_slice route; /* empty: of all that has no named route; for hx_store_retire also one method and path */
+    uint32_t version;
+    uint64_t live; /* operations: processing, unknown, completed and failed, tombstones */
+} hx_store_rule;
+
+typedef struct {
+    hx_store_rule *rules; /* no two alike, in no order */
+    size_t count, cap;
+    uint64_t others; /* live under rules that there was no room to tell apart */
+} hx_store_rules;
+
 /* One asynchronous call, embedded in whatever made it. Zero it, then use one of the functions below. */
 typedef struct hx_store_call {
     /* given by the caller */
@@ -81,6 +97,7 @@ typedef struct hx_store_call {
     hx_slice reason;     /* forget */
     unsigned states;     /* forget: bits of the states in which it may stand; 0: any */
     hx_store_page *page; /* list, history */
+    const hx_store_rules *retired;
     void (*done)(struct hx_store_call *call);
     /* given back */
     hx_store_result result;
@@ -120,6 +137,10 @@ void hx_store_list(hx_store *store, hx_store_call *call, hx_store_page *page);
 void hx_store_history(hx_store *store, hx_store_call *call, const hx_op *op, hx_store_page *page);
 /* Cleans what has expired, in small steps, and turns lapsed leases into unknown. count says how many it cleaned. */
 void hx_store_sweep(hx_store *store, hx_store_call *call);
+/* From now on claims under these rules end RETIRED; what was retired before is not any more, and with NULL nothing is.
+ * When it ends, hx_store_rules counts every claim that came before. `rules` live until the next call of this kind has
+ * ended. */
+void hx_store_retire(hx_store *store, hx_store_call *call, const hx_store_rules *rules);
 /* Ends a watch early: its completion fires soon, CANCELLED, or with its result if that came first. */
 void hx_store_cancel(hx_store *store, hx_store_call *call);
 
@@ -158,6 +179,12 @@ typedef struct {
 void hx_store_attach(hx_store *store, hx_loop *loop);
 const hx_store_facts *hx_store_about(const hx_store *store);
 void hx_store_count(hx_store *store, hx_store_counts *out);
+/* Under which rules there are live operations, and how many. At once, whatever their number: what has expired since the
+ * last sweep may still be counted, what is not durable yet is not. Any thread; in `arena`. */
+void hx_store_rules_of(hx_store *store, hx_arena *arena, hx_store_rules *out);
+/* How many operations of this method and path there may be that were made under no named route; never too few, and 0
+ * nearly always when there is none. hx_store_list tells for certain. Any thread. */
+uint64_t hx_store_live_at_most(hx_store *store, hx_slice route);
 /* All loops must have ended their calls. What was acknowledged is on disk already; closing leaves a hint for a quick
  * start. */
 void hx_store_close(hx_store **owned);
@@ -185,6 +212,8 @@ typedef struct {
     hx_peek (*peek)(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found);
     void (*count)(hx_store *store, hx_store_counts *out);
     void (*close)(hx_store *store);
+    void (*rules)(hx_store *store, hx_arena *arena, hx_store_rules *out);
+    uint64_t (*live_at_most)(hx_store *store, hx_slice route);
 } hx_store_ops;
 
 struct hx_store { /* the first member of every backend's own struct */
@@ -207,6 +236,10 @@ static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
 hx_state hx_store_state_at(const hx_record *record, hx_ms now);
 /* Whether the filter leaves the record in. */
 bool hx_store_page_wants(const hx_store_page *page, const hx_record *record);
+/* Counts `live` more under these rules, of which `rules` gets a copy where it has none. */
+void hx_store_rules_add(hx_store_rules *rules, hx_arena *arena, hx_slice route, uint32_t version, uint64_t live);
+/* Whether a claim of this record is under rules that are retired; `rules` may be NULL. */
+bool hx_store_is_retired(const hx_store_rules *rules, const hx_record *record);
 /* Adds a copy; there must be room. */
 void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *record);
 

@@ -4,6 +4,8 @@
  * to it by hand. A failure prints its seed; `test_store_differential SEED` runs that one. */
 #include "store/harness.h"
 
+#include "core/policy.h"
+
 #include "base/check.h"
 #include "base/rand.h"
 
@@ -23,6 +25,9 @@
 #define WATCHES 24
 
 enum { REFERENCE, JOURNAL, BOTH };
+
+#define ROUTES 4u
+static const hx_slice routes[ROUTES] = {{"refunds", 7}, {"POST /orders", 12}, {"POST /a", 7}, {"orders", 6}};
 
 typedef struct {
     bench stores[BOTH];
@@ -72,9 +77,10 @@ static void compare_lists(pair *p)
 {
     static const unsigned filters[] = {0, 1u << HX_UNKNOWN, 1u << HX_EXPIRED, 1u << HX_COMPLETED | 1u << HX_FAILED};
     unsigned states = filters[pick(4)], records_max = 1 + (unsigned)pick(OPERATIONS);
+    hx_slice route = pick(2) ? routes[pick(ROUTES)] : HX_EMPTY;
     hx_state seen[BOTH][OPERATIONS + 1] = {0};
     for (int s = 0; s < BOTH; s++) {
-        hx_store_page page = {.states = states, .records_max = records_max};
+        hx_store_page page = {.states = states, .route = route, .records_max = records_max};
         do {
             waited w;
             wait_start(&p->stores[s], &w);
@@ -90,6 +96,28 @@ static void compare_lists(pair *p)
         } while (page.more);
     }
     assert_memory_equal(seen[REFERENCE], seen[JOURNAL], sizeof seen[REFERENCE]);
+}
+
+static uint64_t live_under(const hx_store_rules *rules, const hx_store_rule *rule)
+{
+    for (size_t i = 0; i < rules->count; i++)
+        if (rules->rules[i].version == rule->version && hx_slice_eq(rules->rules[i].route, rule->route))
+            return rules->rules[i].live;
+    return 0;
+}
+
+/* After a sweep: both count the same under each rule. */
+static void compare_rules(pair *p)
+{
+    hx_store_rules rules[BOTH];
+    for (int s = 0; s < BOTH; s++) hx_store_rules_of(p->stores[s].store, &p->stores[s].arena, &rules[s]);
+    assert_int_equal(rules[REFERENCE].count, rules[JOURNAL].count);
+    assert_int_equal(rules[REFERENCE].others, rules[JOURNAL].others);
+    for (size_t i = 0; i < rules[REFERENCE].count; i++)
+        assert_int_equal(live_under(&rules[JOURNAL], &rules[REFERENCE].rules[i]), rules[REFERENCE].rules[i].live);
+    for (size_t i = 0; i < ROUTES; i++)
+        assert_true(hx_store_live_at_most(p->stores[JOURNAL].store, routes[i]) >=
+                    hx_store_live_at_most(p->stores[REFERENCE].store, routes[i]));
 }
 
 static void compare_all(pair *p)
@@ -111,8 +139,12 @@ static void step_claim(pair *p, uint64_t number)
     hx_store_result result[BOTH];
     hx_record found[BOTH];
     bool take_over = pick(3) == 0, wrong = pick(4) == 0;
+    hx_slice route = routes[pick(ROUTES)];
+    uint32_t version = (uint32_t)(1 + pick(2)) | (pick(2) ? HX_RULE_NAMED : 0);
     for (int s = 0; s < BOTH; s++) {
         hx_record r = record_of(number);
+        r.route = route;
+        r.rule_version = version;
         uint64_t over = take_over ? p->records[s][number].epoch + wrong : 0;
         result[s] = claim(&p->stores[s], &r, over, &found[s]);
         if (result[s] != HX_STORE_OK) continue;
@@ -263,11 +295,14 @@ static void run_seed(uint64_t seed)
             step_sweep(p);
             settle_watches(p);
             stop_watches(p); /* what they found lies in the arenas that are freed now */
+            compare_rules(p);
             compare_all(p);
         }
     }
     stop_watches(p);
     step_restart(p);
+    step_sweep(p);
+    compare_rules(p);
     compare_all(p);
     for (int s = 0; s < BOTH; s++) bench_end(&p->stores[s]);
     free(p);

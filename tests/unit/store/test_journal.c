@@ -4,6 +4,7 @@
 #include "store/segment.h"
 
 #include "base/check.h"
+#include "base/crc32c.h"
 #include "base/log.h"
 
 #include <dirent.h>
@@ -340,6 +341,37 @@ static void hints_may_be_lost_or_damaged(void **state)
     bench_end(&b);
 }
 
+/* An earlier version's hint is whole, but says something else. */
+static void hints_of_another_version_are_made_anew(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, "journal", small);
+    for (uint64_t i = 0; i < 100; i++) complete(&b, i, HX_COMPLETED, HX_DAY);
+    bench_close(&b);
+    char head[128];
+    uint32_t older = 2, crc;
+    for (int round = 0; round < 2; round++) {
+        int fd = open(path_in(&b, "00000002.hint"), O_RDWR | O_CLOEXEC);
+        assert_int_equal(pread(fd, head, sizeof head, 0), sizeof head);
+        assert_int_equal(head[8], 3); /* the second time: it was made anew */
+        memcpy(head + 8, &older, sizeof older);
+        crc = hx_crc32c(0, (hx_slice){head, 124});
+        memcpy(head + 124, &crc, sizeof crc);
+        assert_int_equal(pwrite(fd, head, sizeof head, 0), sizeof head);
+        (void)close(fd);
+        bench_open(&b);
+        for (uint64_t i = 0; i < 100; i++) assert_int_equal(peek(&b, op_of(i), NULL), HX_COMPLETED);
+        hx_store_rules rules;
+        hx_store_rules_of(b.store, &b.arena, &rules);
+        assert_int_equal(rules.count, 1);
+        assert_int_equal(rules.rules[0].live, 100);
+        bench_close(&b);
+    }
+    bench_open(&b);
+    bench_end(&b);
+}
+
 /* Walks archive and segments in order and checks every link of the chain; answers are not needed for it. */
 static unsigned verify_chain(const bench *b, uint32_t last)
 {
@@ -543,6 +575,7 @@ int main(void)
         cmocka_unit_test(every_flipped_byte_is_harmless_or_refused_by_name),
         cmocka_unit_test(a_record_that_rots_while_open_is_unknown),
         cmocka_unit_test(hints_may_be_lost_or_damaged),
+        cmocka_unit_test(hints_of_another_version_are_made_anew),
         cmocka_unit_test(expired_segments_go_into_the_archive_and_long_lived_records_move),
         cmocka_unit_test(full_stores_refuse_claims_only_and_recover),
         cmocka_unit_test(a_repair_skips_what_is_damaged_and_says_so),
