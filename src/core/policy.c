@@ -5,10 +5,17 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "core/template.h"
 
 #include <string.h>
 
 #define METHODS_MAX 16u
+#define SEGMENTS_MAX 64u
+#define METHOD_OTHER (1u << 8)
+#define METHODS_UNSAFE 0x0fu /* those of method_bit() that aren't safe */
+#define NO_ROUTE UINT32_MAX
+#define HASH_BASIS UINT32_C(0x811c9dc5) /* FNV-1a */
+#define HASH_PRIME UINT32_C(0x01000193)
 #define RULES_SCHEME 1u /* of key, scope and fingerprint as this version computes them */
 
 hx_policy hx_policy_default(void)
@@ -48,23 +55,58 @@ static uint32_t mix_number(uint32_t hash, uint32_t number)
     return hx_crc32c(hash, (hx_slice){bytes, sizeof bytes});
 }
 
+static uint32_t mix_text(uint32_t hash, hx_slice text)
+{
+    return hx_crc32c(mix_number(hash, (uint32_t)text.len), text);
+}
+
+static uint32_t mix_text_nocase(uint32_t hash, hx_slice text)
+{
+    hash = mix_number(hash, (uint32_t)text.len);
+    for (size_t i = 0; i < text.len; i++) {
+        char byte = hx_lower(text.ptr[i]);
+        hash = hx_crc32c(hash, (hx_slice){&byte, 1});
+    }
+    return hash;
+}
+
+/* A list whose order says nothing. */
+static uint32_t mix_set(uint32_t hash, const hx_slice *items, size_t count)
+{
+    uint32_t sum = 0;
+    for (size_t i = 0; i < count; i++) sum += mix_text(1, items[i]);
+    return mix_number(mix_number(hash, (uint32_t)count), sum);
+}
+
+static uint32_t mix_fingerprint(uint32_t hash, const hx_fingerprint_rules *rules)
+{
+    hash = mix_number(hash, (uint32_t)rules->body);
+    if (rules->body == HX_FINGERPRINT_KEY) return hash; /* nothing else counts */
+    hash = mix_set(hash, rules->pointers, rules->body == HX_FINGERPRINT_POINTERS ? rules->pointer_count : 0);
+    hash = mix_set(hash, rules->ignored_pointers, rules->ignored_pointer_count);
+    hash = mix_set(hash, rules->ignored_query, rules->ignored_query_count);
+    return mix_set(hash, rules->headers, rules->header_count);
+}
+
 /* Length and format of a key decide which keys are taken, not which operation a key stands for: they may change while
- * operations live. The same holds for the path, as a route is known by its name. */
+ * operations live. The same holds for the path, as a route is known by its name, and for how a principal is proved. */
 uint32_t hx_policy_version(const hx_policy *policy)
 {
     uint32_t hash = mix_number(0, RULES_SCHEME);
     hash = mix_number(hash, (uint32_t)policy->principal_count);
-    for (size_t i = 0; i < policy->principal_count; i++) {
+    for (size_t i = 0; i < policy->principal_count; i++) { /* the first that a request has counts */
         const hx_principal_source *source = &policy->principals[i];
         hash = mix_number(hash, (uint32_t)source->kind);
-        hash = mix_number(hash, (uint32_t)source->name.len);
-        for (size_t k = 0; k < source->name.len; k++) {
-            char byte = source->name.ptr[k];
-            if (source->kind == HX_PRINCIPAL_HEADER) byte = hx_lower(byte); /* cookies' names are case-sensitive */
-            hash = hx_crc32c(hash, (hx_slice){&byte, 1});
-        }
+        hash = source->kind == HX_PRINCIPAL_HEADER ? mix_text_nocase(hash, source->name) : mix_text(hash, source->name);
     }
-    return hash;
+    hash = mix_number(hash, (uint32_t)policy->scope);
+    hash = mix_number(hash, policy->key.from ? 1 : 0);
+    if (policy->key.from) {
+        hash = mix_text(hash, policy->key.from->text);
+        hash = mix_number(hash, policy->key.prefer_header ? 1 : 0);
+    }
+    hash = mix_fingerprint(hash, &policy->fingerprint);
+    return policy->name.len > 0 ? hash | HX_RULE_NAMED : hash & ~HX_RULE_NAMED;
 }
 
 bool hx_method_is_safe(hx_slice method)
@@ -86,38 +128,233 @@ bool hx_policy_is_exposed(const hx_policy *policy)
     return policy->method_count == 0;
 }
 
-static bool method_matches(const hx_policy *policy, hx_slice method)
+/* Methods as bits, so that a route is asked by one instruction. What has no bit of its own is compared as text. */
+static unsigned method_bit(hx_slice method)
 {
-    if (policy->method_count == 0) return !hx_method_is_safe(method);
-    for (size_t i = 0; i < policy->method_count; i++)
-        if (hx_slice_eq(policy->methods[i], method)) return true;
-    return false;
+    static const struct {
+        hx_slice name;
+        unsigned bit;
+    } rows[] = {
+        {{"POST", 4}, 1u << 0}, {{"PUT", 3}, 1u << 1},  {{"PATCH", 5}, 1u << 2},   {{"DELETE", 6}, 1u << 3},
+        {{"GET", 3}, 1u << 4},  {{"HEAD", 4}, 1u << 5}, {{"OPTIONS", 7}, 1u << 6}, {{"TRACE", 5}, 1u << 7},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].name.len == method.len && memcmp(rows[i].name.ptr, method.ptr, method.len) == 0) return rows[i].bit;
+    return METHOD_OTHER;
 }
 
-/* Segment by segment; "{id}" in the template stands for any one segment that is not empty. */
-static bool path_matches(hx_slice template, hx_slice path)
+static unsigned methods_of(const hx_policy *route)
 {
-    const char *t = template.ptr, *t_end = t + template.len;
-    const char *p = path.ptr, *p_end = p + path.len;
-    while (t < t_end) {
-        if (*t == '{') {
-            const char *begin = p;
-            while (t < t_end && *t != '/') t++;
-            while (p < p_end && *p != '/') p++;
-            if (p == begin) return false;
-        } else if (p < p_end && *t == *p) {
-            t++, p++;
-        } else {
-            return false;
-        }
+    unsigned mask = 0;
+    if (route->method_count == 0) return METHOD_OTHER | METHODS_UNSAFE;
+    for (size_t i = 0; i < route->method_count; i++) mask |= method_bit(route->methods[i]);
+    return mask;
+}
+
+static bool lists_method(const hx_policy *route, hx_slice method)
+{
+    for (size_t i = 0; i < route->method_count; i++)
+        if (hx_slice_eq(route->methods[i], method)) return true;
+    return route->method_count == 0;
+}
+
+/* The compiled routes: a tree of segments. Its edges with a name are in one table, by the node above and a hash of the
+ * name; the edge for any segment is in its node. A request may have to go down both, and of what it finds there the
+ * route that was written first wins: so every node knows the first one below it, and is left alone when something
+ * better was found. Nothing in here changes after it was made, so that no client can make a search longer. */
+typedef struct {
+    uint32_t any;   /* the node behind "{id}"; 0: there is none, as no edge leads to the root */
+    uint32_t first; /* of all routes at and below this node */
+    uint32_t leaf;  /* the first of its leaves */
+    uint32_t leaf_end;
+} node;
+
+typedef struct {
+    uint32_t route;
+    uint32_t methods;
+} leaf;
+
+typedef struct {
+    uint32_t hash;
+    uint32_t parent;
+    uint32_t child; /* 0: the slot is free */
+    hx_slice name;
+} edge;
+
+struct hx_route_tree {
+    node *nodes;
+    size_t node_count;
+    leaf *leaves;
+    edge *edges;
+    uint32_t edge_mask; /* their number less one; a power of two */
+    size_t depth;       /* segments of the longest path */
+};
+
+/* Names in the hash with their parent, which are mixed once more because the table takes its low bits. */
+static uint32_t edge_hash(uint32_t name_hash, uint32_t parent)
+{
+    uint32_t hash = name_hash ^ parent * UINT32_C(0x9e3779b1);
+    return hash ^ hash >> 15;
+}
+
+static uint32_t name_hash(hx_slice name)
+{
+    uint32_t hash = HASH_BASIS;
+    for (size_t i = 0; i < name.len; i++) hash = (hash ^ (unsigned char)name.ptr[i]) * HASH_PRIME;
+    return hash;
+}
+
+/* The edge's slot, or the free one where it would stand. */
+static edge *find_edge(const struct hx_route_tree *tree, uint32_t parent, hx_slice name, uint32_t hash_of_name)
+{
+    uint32_t hash = edge_hash(hash_of_name, parent);
+    for (uint32_t i = hash & tree->edge_mask;; i = (i + 1) & tree->edge_mask) {
+        edge *e = &tree->edges[i];
+        if (e->child == 0) return e;
+        if (e->hash == hash && e->parent == parent && e->name.len == name.len &&
+            memcmp(e->name.ptr, name.ptr, name.len) == 0)
+            return e;
     }
-    return p == p_end;
+}
+
+static uint32_t add_node(struct hx_route_tree *tree, size_t route)
+{
+    tree->nodes[tree->node_count] = (node){.first = (uint32_t)route};
+    return (uint32_t)tree->node_count++;
+}
+
+/* The node at the end of the route's path. */
+static uint32_t add_path(struct hx_route_tree *tree, hx_slice path, size_t route)
+{
+    uint32_t at = 0;
+    size_t depth = 0;
+    hx_slice rest = hx_slice_from(path, 1), segment;
+    while (hx_slice_next(&rest, '/', &segment)) {
+        uint32_t next = 0;
+        if (segment.len > 0 && segment.ptr[0] == '{') {
+            next = tree->nodes[at].any;
+            if (next == 0) next = tree->nodes[at].any = add_node(tree, route);
+        } else {
+            uint32_t hash = name_hash(segment);
+            edge *e = find_edge(tree, at, segment, hash);
+            if (e->child == 0)
+                *e = (edge){.hash = edge_hash(hash, at), .parent = at, .child = add_node(tree, route), .name = segment};
+            next = e->child;
+        }
+        at = next;
+        depth++;
+    }
+    if (depth > tree->depth) tree->depth = depth;
+    return at;
+}
+
+static size_t segments_of(hx_slice path)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < path.len; i++) count += path.ptr[i] == '/';
+    return count;
 }
 
 void hx_policy_compile(hx_policy_set *set, hx_arena *arena)
 {
-    (void)arena;
-    set->tree = NULL;
+    struct hx_route_tree *tree = hx_arena_zalloc(arena, sizeof *tree);
+    size_t nodes_max = 1, slots = 4;
+    for (size_t i = 0; i < set->count; i++) nodes_max += segments_of(set->routes[i].path);
+    while (slots < 2 * nodes_max) slots *= 2;
+    tree->nodes = hx_arena_alloc(arena, nodes_max * sizeof *tree->nodes);
+    tree->edges = hx_arena_zalloc(arena, slots * sizeof *tree->edges);
+    tree->edge_mask = (uint32_t)(slots - 1);
+    tree->leaves = hx_arena_alloc(arena, (set->count + 1) * sizeof *tree->leaves);
+    uint32_t *ends = hx_arena_alloc(arena, (set->count + 1) * sizeof *ends);
+    (void)add_node(tree, 0);
+    for (size_t i = 0; i < set->count; i++) { /* one without a path was refused; it has no end */
+        ends[i] = set->routes[i].path.len > 0 ? add_path(tree, set->routes[i].path, i) : UINT32_MAX;
+        if (ends[i] != UINT32_MAX) tree->nodes[ends[i]].leaf_end++;
+    }
+    HX_CHECK(tree->node_count <= nodes_max && tree->depth <= SEGMENTS_MAX);
+    uint32_t begin = 0;
+    for (size_t i = 0; i < tree->node_count; i++) { /* from numbers of leaves to where they stand */
+        uint32_t count = tree->nodes[i].leaf_end;
+        tree->nodes[i].leaf = tree->nodes[i].leaf_end = begin;
+        begin += count;
+    }
+    for (size_t i = 0; i < set->count; i++)
+        if (ends[i] != UINT32_MAX)
+            tree->leaves[tree->nodes[ends[i]].leaf_end++] = (leaf){.route = (uint32_t)i,
+                                                                   .methods = methods_of(&set->routes[i])};
+    set->tree = tree;
+}
+
+typedef struct {
+    hx_slice name;
+    uint32_t hash;
+} hashed_segment;
+
+/* Splits a path and hashes its segments in one go. False when it has more than any route. */
+static bool split(hx_slice path, size_t most, hashed_segment out[SEGMENTS_MAX], size_t *count)
+{
+    const char *p = path.ptr + 1, *end = path.ptr + path.len;
+    *count = 0;
+    for (;;) {
+        const char *begin = p;
+        uint32_t hash = HASH_BASIS;
+        while (p < end && *p != '/') hash = (hash ^ (unsigned char)*p++) * HASH_PRIME;
+        if (*count == most) return false;
+        out[(*count)++] = (hashed_segment){{begin, (size_t)(p - begin)}, hash};
+        if (p == end) return true;
+        p++;
+    }
+}
+
+/* The first of the node's routes that takes the method, if it comes before `best`. */
+static uint32_t first_leaf(const hx_policy_set *set, const node *n, hx_slice method, unsigned bit, uint32_t best)
+{
+    for (uint32_t i = n->leaf; i < n->leaf_end; i++) {
+        const leaf *l = &set->tree->leaves[i];
+        if (l->route >= best) break;
+        if ((l->methods & bit) && (bit != METHOD_OTHER || lists_method(&set->routes[l->route], method)))
+            return l->route;
+    }
+    return best;
+}
+
+const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_slice path)
+{
+    const struct hx_route_tree *tree = set->tree;
+    hashed_segment segments[SEGMENTS_MAX];
+    struct {
+        uint32_t node;
+        uint32_t depth;
+    } todo[SEGMENTS_MAX + 1];
+    size_t count = 0, left = 0;
+    if (set->count == 0) return NULL;
+    HX_CHECK(tree != NULL);
+    if (path.len == 0 || path.ptr[0] != '/' || !split(path, tree->depth, segments, &count)) return NULL;
+    unsigned bit = method_bit(method);
+    uint32_t best = NO_ROUTE;
+    todo[left].node = 0;
+    todo[left++].depth = 0;
+    while (left > 0) {
+        left--;
+        uint32_t at = todo[left].node, depth = todo[left].depth;
+        const node *n = &tree->nodes[at];
+        if (n->first >= best) continue;
+        if (depth == count) {
+            best = first_leaf(set, n, method, bit, best);
+            continue;
+        }
+        const hashed_segment *s = &segments[depth];
+        if (n->any != 0 && s->name.len > 0) {
+            todo[left].node = n->any;
+            todo[left++].depth = depth + 1;
+        }
+        uint32_t child = find_edge(tree, at, s->name, s->hash)->child;
+        if (child != 0) {
+            todo[left].node = child;
+            todo[left++].depth = depth + 1;
+        }
+    }
+    return best == NO_ROUTE ? NULL : &set->routes[best];
 }
 
 bool hx_path_parameter(hx_slice path_template, hx_slice path, hx_slice name, hx_slice *value)
@@ -130,15 +367,6 @@ bool hx_path_parameter(hx_slice path_template, hx_slice path, hx_slice name, hx_
         return true;
     }
     return false;
-}
-
-const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_slice path)
-{
-    for (size_t i = 0; i < set->count; i++) {
-        const hx_policy *route = &set->routes[i];
-        if (path_matches(route->path, path) && method_matches(route, method)) return route;
-    }
-    return NULL;
 }
 
 static const char *check_method(hx_slice method, const hx_policy *policy)
@@ -190,6 +418,7 @@ static const char *read_path(hx_slice path, hx_arena *arena, hx_policy *policy)
     hx_path_error error = hx_path_normalize(path, arena, &policy->path);
     if (error != HX_PATH_OK) return hx_path_error_text(error);
     policy->path = hx_arena_copy(arena, policy->path);
+    if (segments_of(policy->path) > SEGMENTS_MAX) return "the path has more than 64 segments";
     hx_slice rest = policy->path, segment;
     while (hx_slice_next(&rest, '/', &segment)) {
         const char *wrong = check_segment(segment);

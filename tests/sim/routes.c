@@ -79,4 +79,5 @@ void sim_routes_make(void)
                                                         .pointer = HX_LIT("/code"),
                                                         .value = HX_LIT("duplicate")};
     world.policies = (hx_policy_set){.routes = world.routes, .count = SIM_ROUTE_DEFAULT, .defaults = defaults};
+    hx_policy_compile(&world.policies, &world.arena);
 }

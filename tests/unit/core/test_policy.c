@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/policy.h"
 
+#include "core/template.h"
+
 #include <stdarg.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -149,6 +151,9 @@ static void a_bad_match_is_refused_with_a_sentence(void **state)
         {"POST /a/{id}x", "whole segment"},
         {"POST /a/{}", "hold a name"},
         {"POST /a/{a{b}", "hold a name"},
+        {"POST /1/2/3/4/5/6/7/8/9/10/1/2/3/4/5/6/7/8/9/20/1/2/3/4/5/6/7/8/9/30/1/2/3/4/5/6/7/8/9/40/1/2/3/4/5/6/7/8/9/"
+         "50/1/2/3/4/5/6/7/8/9/60/1/2/3/4/5",
+         "more than 64 segments"},
     };
     hx_arena arena = {0};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -209,12 +214,150 @@ static void the_first_route_that_matches_decides(void **state)
         policies[set.count] = hx_policy_default();
         assert_true(hx_policy_match(hx_slice_of(routes[i]), &arena, &policies[set.count++], &error));
     }
+    hx_policy_compile(&set, &arena);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const hx_policy *found = hx_policy_find(&set, hx_slice_of(cases[i].method), hx_slice_of(cases[i].path));
         int route = found ? (int)(found - policies) : -1;
         if (route != cases[i].route) fail_msg("%s %s matched %d", cases[i].method, cases[i].path, route);
     }
     hx_arena_free(&arena);
+}
+
+/* What the compiled routes must agree with: every route after the other, segment by segment. */
+static bool path_matches(hx_slice template, hx_slice path)
+{
+    hx_slice left, right;
+    if (path.len == 0 || path.ptr[0] != '/') return false;
+    while (hx_slice_next(&template, '/', &left)) {
+        if (!hx_slice_next(&path, '/', &right)) return false;
+        bool any = left.len > 0 && left.ptr[0] == '{' && right.len > 0;
+        if (!any && !hx_slice_eq(left, right)) return false;
+    }
+    return !hx_slice_next(&path, '/', &right);
+}
+
+static const hx_policy *find_one_by_one(const hx_policy_set *set, hx_slice method, hx_slice path)
+{
+    for (const hx_policy *route = set->routes; route < set->routes + set->count; route++) {
+        bool taken = route->method_count == 0 && !hx_method_is_safe(method);
+        for (size_t m = 0; m < route->method_count; m++) taken = taken || hx_slice_eq(route->methods[m], method);
+        if (taken && path_matches(route->path, path)) return route;
+    }
+    return NULL;
+}
+
+static uint32_t seed;
+
+static uint32_t any_of(uint32_t count)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % count;
+}
+
+/* Few words and few segments, so that routes meet often. */
+static size_t random_path(char *out, size_t room, bool template, uint32_t words, uint32_t depth)
+{
+    size_t len = 0;
+    uint32_t segments = 1 + any_of(depth);
+    for (uint32_t i = 0; i < segments; i++) {
+        len += (size_t)snprintf(out + len, room - len, "/");
+        if (template && any_of(3) == 0)
+            len += (size_t)snprintf(out + len, room - len, "{p%u}", any_of(9));
+        else if (i + 1 < segments || any_of(6) > 0) /* else it ends with a slash */
+            len += (size_t)snprintf(out + len, room - len, "w%u", any_of(words));
+    }
+    return len;
+}
+
+static const char *const match_methods[] = {"",      "POST ",           "PUT ",   "PATCH ",     "DELETE ",   "GET ",
+                                            "HEAD ", "POST,PUT,PATCH ", "PURGE ", "GET,PURGE ", "LOCK,POST "};
+static const char *const methods[] = {"POST",    "PUT",   "PATCH", "DELETE", "GET",  "HEAD",
+                                      "OPTIONS", "TRACE", "PURGE", "LOCK",   "post", "UNLOCK"};
+
+static void compiled_routes_match_as_one_after_the_other_would(void **state)
+{
+    (void)state;
+    unsigned found = 0, missed = 0, by_later = 0;
+    for (uint32_t round = 0; round < 600; round++) {
+        hx_arena arena = {0};
+        seed = round;
+        uint32_t words = 1 + any_of(4), depth = 1 + any_of(5);
+        hx_policy_set set = {.count = round < 5 ? round : 1 + any_of(round % 50 == 0 ? 1000 : 40)};
+        set.routes = hx_arena_alloc(&arena, (set.count + 1) * sizeof *set.routes);
+        for (size_t i = 0; i < set.count; i++) {
+            char path[200], match[256];
+            const char *error = NULL;
+            (void)random_path(path, sizeof path, true, words, depth);
+            (void)snprintf(match, sizeof match, "%s%s",
+                           match_methods[any_of(sizeof match_methods / sizeof match_methods[0])], path);
+            set.routes[i] = hx_policy_default();
+            if (!hx_policy_match(hx_slice_of(match), &arena, &set.routes[i], &error)) fail_msg("%s: %s", match, error);
+        }
+        hx_policy_compile(&set, &arena);
+        for (int i = 0; i < 300; i++) {
+            char path[200];
+            hx_slice method = hx_slice_of(methods[any_of(sizeof methods / sizeof methods[0])]);
+            hx_slice text = {path, random_path(path, sizeof path, false, words + 1, depth + 1)};
+            const hx_policy *one = find_one_by_one(&set, method, text), *other = hx_policy_find(&set, method, text);
+            if (one != other)
+                fail_msg("round %u: %.*s %s: %td, not %td", round, HX_FMT(method), path,
+                         other ? other - set.routes : -1, one ? one - set.routes : -1);
+            found += one != NULL;
+            missed += one == NULL;
+            by_later += one && one > set.routes + 5;
+        }
+        hx_arena_free(&arena);
+    }
+    assert_true(found > 20000 && missed > 20000 && by_later > 2000);
+}
+
+static void odd_paths_are_no_routes(void **state)
+{
+    (void)state;
+    static const char *const odd[] = {"", "*", "a", "a/b", "//", "///", "/a//", "/{x}/", "http://a/b"};
+    hx_arena arena = {0};
+    hx_policy policies[2] = {hx_policy_default(), hx_policy_default()};
+    hx_policy_set set = {.routes = policies, .count = 2};
+    const char *error = NULL;
+    assert_true(hx_policy_match(HX_LIT("POST /a/{x}"), &arena, &policies[0], &error));
+    assert_true(hx_policy_match(HX_LIT("POST /a/{x}/{y}/c"), &arena, &policies[1], &error));
+    hx_policy_compile(&set, &arena);
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++)
+        if (hx_policy_find(&set, HX_LIT("POST"), hx_slice_of(odd[i]))) fail_msg("%s is matched", odd[i]);
+    char deep[4000];
+    memset(deep, '/', sizeof deep);
+    assert_null(hx_policy_find(&set, HX_LIT("POST"), (hx_slice){deep, sizeof deep}));
+    hx_policy_set none = {0};
+    assert_null(hx_policy_find(&none, HX_LIT("POST"), HX_LIT("/a")));
+    hx_policy_compile(&none, &arena);
+    assert_null(hx_policy_find(&none, HX_LIT("POST"), HX_LIT("/")));
+    hx_arena_free(&arena);
+}
+
+static void what_stands_in_braces_is_found_by_its_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *template, *path, *name, *value;
+    } cases[] = {
+        {"/matches/{id}/messages/{n}", "/matches/7/messages/9", "id", "7"},
+        {"/matches/{id}/messages/{n}", "/matches/7/messages/9", "n", "9"},
+        {"/matches/{id}", "/matches/a%3Ab", "id", "a%3Ab"},
+        {"/matches/{id}", "/matches/7", "i", NULL},
+        {"/matches/{id}", "/matches/7", "matches", NULL},
+        {"/matches/{id}", "/matches", "id", NULL},
+        {"/{a}/{a}", "/1/2", "a", "1"},
+        {"/matches", "/matches", "id", NULL},
+        {"", "/matches/7", "id", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        hx_slice value = HX_EMPTY;
+        bool found = hx_path_parameter(hx_slice_of(cases[i].template), hx_slice_of(cases[i].path),
+                                       hx_slice_of(cases[i].name), &value);
+        assert_int_equal(found, cases[i].value != NULL);
+        if (found && !hx_slice_eq(value, hx_slice_of(cases[i].value)))
+            fail_msg("%s: %.*s", cases[i].path, HX_FMT(value));
+    }
 }
 
 static void the_version_follows_who_a_key_belongs_to(void **state)
@@ -224,7 +367,12 @@ static void the_version_follows_who_a_key_belongs_to(void **state)
     uint32_t before = hx_policy_version(&policy);
     policy.lifetime = HX_HOUR;
     policy.key = (hx_key_rules){.format = HX_KEY_UUID, .len_min = 36, .len_max = 36};
+    assert_int_equal(hx_policy_version(&policy), before);
+    assert_int_equal(before & HX_RULE_NAMED, 0);
+    policy.name = HX_LIT("named");
+    assert_int_equal(hx_policy_version(&policy), before | HX_RULE_NAMED);
     policy.name = HX_LIT("renamed");
+    before |= HX_RULE_NAMED;
     assert_int_equal(hx_policy_version(&policy), before);
 
     policy.principals[0] = (hx_principal_source){HX_PRINCIPAL_HEADER, HX_LIT("X-User")};
@@ -241,6 +389,105 @@ static void the_version_follows_who_a_key_belongs_to(void **state)
     assert_int_not_equal(hx_policy_version(&policy), by_cookie);
 }
 
+typedef void (*change)(hx_policy *policy);
+
+static const hx_slice one[] = {{"/a", 2}}, two[] = {{"/a", 2}, {"/b", 2}}, two_turned[] = {{"/b", 2}, {"/a", 2}};
+static const hx_template by_body = {.text = {"{body:/a}", 9}}, by_query = {.text = {"{query:a}", 9}};
+
+static void scope_principal(hx_policy *p)
+{
+    p->scope = HX_SCOPE_PRINCIPAL;
+}
+static void scope_route(hx_policy *p)
+{
+    p->scope = HX_SCOPE_ROUTE;
+}
+static void by_claim(hx_policy *p)
+{
+    p->principals[0] = (hx_principal_source){HX_PRINCIPAL_JWT_CLAIM, HX_LIT("sub")};
+}
+static void from_body(hx_policy *p)
+{
+    p->key.from = &by_body;
+}
+static void from_query(hx_policy *p)
+{
+    p->key.from = &by_query;
+}
+static void from_body_or_header(hx_policy *p)
+{
+    p->key.from = &by_body;
+    p->key.prefer_header = true;
+}
+static void raw(hx_policy *p)
+{
+    p->fingerprint.body = HX_FINGERPRINT_RAW;
+}
+static void by_key(hx_policy *p)
+{
+    p->fingerprint.body = HX_FINGERPRINT_KEY;
+}
+static void one_pointer(hx_policy *p)
+{
+    p->fingerprint = (hx_fingerprint_rules){.body = HX_FINGERPRINT_POINTERS, .pointers = one, .pointer_count = 1};
+}
+static void two_pointers(hx_policy *p)
+{
+    p->fingerprint = (hx_fingerprint_rules){.body = HX_FINGERPRINT_POINTERS, .pointers = two, .pointer_count = 2};
+}
+static void one_ignored(hx_policy *p)
+{
+    p->fingerprint = (hx_fingerprint_rules){.ignored_pointers = one, .ignored_pointer_count = 1};
+}
+static void one_query_ignored(hx_policy *p)
+{
+    p->fingerprint = (hx_fingerprint_rules){.ignored_query = one, .ignored_query_count = 1};
+}
+static void one_header(hx_policy *p)
+{
+    p->fingerprint = (hx_fingerprint_rules){.headers = one, .header_count = 1};
+}
+
+static void every_rule_of_scope_key_and_fingerprint_has_its_version(void **state)
+{
+    (void)state;
+    static const change changes[] = {scope_principal, scope_route,         by_claim,    from_body,
+                                     from_query,      from_body_or_header, raw,         by_key,
+                                     one_pointer,     two_pointers,        one_ignored, one_query_ignored,
+                                     one_header};
+    uint32_t versions[sizeof changes / sizeof changes[0] + 1];
+    size_t count = 0;
+    hx_policy policy = hx_policy_default();
+    versions[count++] = hx_policy_version(&policy);
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        policy = hx_policy_default();
+        changes[i](&policy);
+        versions[count] = hx_policy_version(&policy);
+        for (size_t k = 0; k < count; k++)
+            if (versions[k] == versions[count]) fail_msg("change %zu looks like change %zu", i, k);
+        count++;
+    }
+}
+
+static void rules_that_mean_the_same_have_one_version(void **state)
+{
+    (void)state;
+    hx_policy policy = hx_policy_default(), other = policy;
+    two_pointers(&policy);
+    two_pointers(&other);
+    other.fingerprint.pointers = two_turned;
+    assert_int_equal(hx_policy_version(&policy), hx_policy_version(&other));
+    other = policy = hx_policy_default();
+    other.fingerprint_said = true;
+    other.key.prefer_header = true; /* there is no other key */
+    other.key.shared = true;
+    other.require_principal = true;
+    other.dialect = HX_DIALECT_IETF;
+    other.forward_key = HX_FORWARD_KEY_SCOPED;
+    other.jwt.given = true;
+    assert_int_equal(hx_policy_version(&policy), hx_policy_version(&other));
+}
+
 static void only_unsafe_methods_that_pass_are_exposed(void **state)
 {
     (void)state;
@@ -255,6 +502,8 @@ static void only_unsafe_methods_that_pass_are_exposed(void **state)
         assert_true(hx_policy_match(hx_slice_of(cases[i].match), &arena, &policy, &error));
         assert_false(hx_policy_is_exposed(&policy));
         policy.mode = HX_MODE_PASS;
+        assert_int_equal(hx_policy_is_exposed(&policy), cases[i].exposed);
+        policy.mode = HX_MODE_SHADOW;
         assert_int_equal(hx_policy_is_exposed(&policy), cases[i].exposed);
     }
     hx_arena_free(&arena);
@@ -276,6 +525,11 @@ int main(void)
         cmocka_unit_test(a_match_is_methods_and_a_path),
         cmocka_unit_test(a_bad_match_is_refused_with_a_sentence),
         cmocka_unit_test(the_first_route_that_matches_decides),
+        cmocka_unit_test(compiled_routes_match_as_one_after_the_other_would),
+        cmocka_unit_test(odd_paths_are_no_routes),
+        cmocka_unit_test(what_stands_in_braces_is_found_by_its_name),
+        cmocka_unit_test(every_rule_of_scope_key_and_fingerprint_has_its_version),
+        cmocka_unit_test(rules_that_mean_the_same_have_one_version),
         cmocka_unit_test(the_version_follows_who_a_key_belongs_to),
         cmocka_unit_test(only_unsafe_methods_that_pass_are_exposed),
     };
