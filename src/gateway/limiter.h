@@ -34,8 +34,8 @@ bool hx_limiter_take(hx_limiter *limiter, hx_party party, hx_rate rate, hx_ms no
  *
  * begin: before the claim of an operation that is absent (not when an unknown one is taken over: that one is counted
  * already). Counts one more, unless there are `quota` of them; then *retry_after is when the next of them is over.
- * Every success is followed, once the operation has ended, by one of the two below; an unknown one hasn't, and stays counted
- * until it is settled after all. All of them take a lock of a few principals, for less than a microsecond. */
+ * Every success is followed, once the operation has ended, by one of the two below; an unknown one hasn't, and stays
+ * counted until it is settled after all. All of them take a lock of a few principals, for less than a microsecond. */
 bool hx_limiter_begin(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms now, hx_ms *retry_after) HX_MUST_USE;
 /* It is completed or failed, and lives until then. */
 void hx_limiter_lives_until(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now);
