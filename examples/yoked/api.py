@@ -26,8 +26,8 @@ class Refused(Exception):
 
 
 def endpoint(method, path, signed_in=True, may_sign_in=False, revoked_too=False, can_be_asked_about=True):
-    """`signed_in`: only for users; `may_sign_in`: for them and others. `revoked_too`: a session that was ended may still
-    call it. `can_be_asked_about`: GET /requests tells its answer."""
+    """`signed_in`: only for users; `may_sign_in`: for them and others. `revoked_too`: a session that was ended may
+    still call it. `can_be_asked_about`: GET /requests tells its answer."""
     pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path))
 
     def add(handler):

@@ -129,7 +129,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 raise Dropped
             if fault == "fail-before-commit":
                 raise RuntimeError("the request asked for it")
-        if fault == "drop-after-commit":
+        if fault == "hang-after-commit":
+            self.rfile.read(1)  # until the other side gives up
+        if fault in ("drop-after-commit", "hang-after-commit"):
             raise Dropped
         return status, answer
 
