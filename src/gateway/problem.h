@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of ours as application/problem+json (RFC 9457), with a hint on what to do. */
+/* Errors of ours, with a hint on what to do, in the words of the route's dialect: application/problem+json (RFC 9457),
+ * or Stripe's own shape. Which error it is never depends on the dialect; only its status and its looks do. */
 #ifndef HX_GATEWAY_PROBLEM_H
 #define HX_GATEWAY_PROBLEM_H
 
@@ -11,7 +12,11 @@ typedef struct {
     hx_slice detail; /* empty: the error's title */
     hx_slice correlation;
     hx_slice docs; /* where the errors are documented: the code is put behind it */
+    hx_dialect dialect;
 } hx_problem;
+
+/* The status of an error where nothing else was said of it: that of its row, but for what the dialects disagree on. */
+unsigned hx_problem_status(hx_error error, hx_dialect dialect);
 
 /* The error that r is about to be answered with. */
 hx_problem hx_problem_of(const hx_request *r);
@@ -20,7 +25,7 @@ void hx_problem_write(const hx_problem *problem, hx_buf *lines, hx_buf *body);
 /* The error that r is about to be answered with, as an answer that those who wait for it can get too. */
 void hx_problem_answer(hx_request *r, hx_answer *answer);
 
-#define HX_PROBLEM_LINES_MAX 512u
-#define HX_PROBLEM_BODY_MAX 8192u
+#define HX_PROBLEM_LINES_MAX 2048u
+#define HX_PROBLEM_BODY_MAX 16384u
 
 #endif
