@@ -16,6 +16,9 @@
 struct hx_zone; /* core/zone.h */
 
 #define HX_TEMPLATE_PARTS_MAX 32u
+#define HX_TEMPLATE_BYTES_MAX 1024u
+#define HX_TEMPLATE_WINDOW_MIN HX_SECOND
+#define HX_TEMPLATE_WINDOW_MAX (36500 * HX_DAY)
 
 /* Kinds of parts: identifier, the word in the braces, what follows the colon ("" where nothing may). */
 #define HX_TEMPLATE_KINDS(X)                                                                                           \
@@ -38,7 +41,8 @@ typedef enum {
 typedef struct {
     hx_template_kind kind;
     hx_slice text;              /* as it was written, braces included */
-    hx_slice argument;          /* after the colon; of a literal the text itself */
+    hx_slice argument;          /* after the colon, a header's name in lower case; of a literal the text itself */
+    hx_slice canonical;         /* what the MAC says of the part: the same for two spellings of it */
     const struct hx_zone *zone; /* DATE */
     hx_ms window;               /* WINDOW */
 } hx_template_part;
@@ -50,14 +54,19 @@ typedef struct hx_template {
     bool has_bucket;    /* a DATE or WINDOW */
     bool has_body;      /* it reads the body: a BODY or BODY_HASH */
     bool has_principal; /* {principal} is in it */
+    hx_ms bucket_min;   /* the shortest window, or a day where there are only dates; 0 where there is no bucket */
 } hx_template;
 
 /* How zones are found: NULL when there is none of that name. */
 typedef const struct hx_zone *(*hx_zone_finder)(void *user, hx_slice name);
 
-/* NULL with a sentence in *error that names the part; the sentence may live in `arena`. */
+/* NULL with a sentence in *error that names the part; the sentence may live in `arena`. The finder is only asked for
+ * what hx_zone_is_name() takes. At least one part is of the request: a key that all share is none. */
 const hx_template *hx_template_compile(hx_slice text, hx_zone_finder find_zone, void *user, hx_arena *arena,
                                        const char **error) HX_MUST_USE;
+
+/* The first {path:name} for which a route's path has no "{name}"; NULL when it has them all. */
+const hx_template_part *hx_template_stray_path(const hx_template *template, hx_slice path_template);
 
 /* What a request has. */
 typedef struct {
@@ -74,10 +83,10 @@ typedef struct {
     hx_ms now;
 } hx_template_input;
 
-/* One part's value, for people. */
+/* One part's value, for the operator who asks: it is the caller's data, and in the clear. */
 typedef struct {
     hx_slice text;  /* of the part */
-    hx_slice value; /* "user-7", "2026-11-15", "2026-11-15T13:00:00Z" */
+    hx_slice value; /* "user-7", "2026-11-15", "2026-11-15T13:00:00Z"; of the principal only its kind */
 } hx_template_value;
 
 typedef struct {
@@ -88,11 +97,14 @@ typedef struct {
     const char *why; /* a sentence about it */
 } hx_template_result;
 
-/* False: `wrong` and `why` say what is missing. `mac` must not be between begin and end. */
+/* False: `wrong` and `why` say what is missing. What is empty is missing too, and so is null: callers who left a part
+ * blank must not share an operation. `mac` must not be between begin and end. The values live in the input and the
+ * arena. */
 bool hx_template_key(const hx_template *template, const hx_template_input *in, hx_mac *mac, hx_arena *arena,
                      hx_template_result *out) HX_MUST_USE;
 
-/* The latest moment at or before `now` at which a date or window of the template began. Only where has_bucket. */
+/* The latest moment at or before `now` at which a date or window of the template became another. A millisecond before
+ * it lies the previous bucket; ask again with that moment for the one before. Only where has_bucket. */
 hx_ms hx_template_bucket_began(const hx_template *template, hx_ms now);
 
 #endif
