@@ -488,7 +488,11 @@ def ruled_pairs(draw):
     if ways and draw(st.booleans()):  # change just something that a pointer leads to
         place = draw(st.sampled_from([place for place in ways if place in set(places(one))] or [()]))
         pointers.append(pointer(place) if place else "/a")
-        other = replaced(one, place, draw(scalars if not place else scalars | st.just(MISSING)))
+        if place and draw(st.integers(0, 3)) == 0:
+            one = replaced(one, place, None)  # null is not missing
+            other = replaced(one, place, MISSING)
+        else:
+            other = replaced(one, place, draw(scalars if not place else scalars | st.just(MISSING)))
     return one, other, pointers
 
 
@@ -515,6 +519,15 @@ def test_of_chosen_pointers_their_values_count_and_nothing_else(driver, pair, ig
     assert [answer.kind for answer in answers] == ["V", "V"]
     equal = chosen_meaning(one, pointers, lists) == chosen_meaning(other, pointers, lists)
     same_exactly_if(equal, *answers, "body")
+
+
+@check
+@given(*[st.dictionaries(st.sampled_from("abc"), st.sampled_from([None, Number(1, 0), Number(12, 0), Number(2, 0), []]))
+         for _ in range(2)], st.permutations(["/a", "/b", "/c"]), st.data())
+def test_values_that_move_from_one_chosen_pointer_to_another_are_seen(driver, one, other, pointers, data):
+    rules = {"body": "P", "pointers": pointers}
+    answers = [ask_json(driver, data.draw, value, rules=rules) for value in (one, other)]
+    same_exactly_if(meaning(one) == meaning(other), *answers, "body")
 
 
 @check
