@@ -171,6 +171,7 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_POINTER: hx_outcomes_pointer(loader, option, node, text); return true;
     case HX_OPTION_REQUEST: hx_outcomes_request(loader, option, node, owner); return true;
     case HX_OPTION_SOCKET: read_admin(loader, option, node); return true;
+    case HX_OPTION_TEMPLATE: hx_keys_template(loader, option, node, owner); return true;
     case HX_OPTION_NAMES: hx_lists_names(loader, option, node, owner); return true;
     case HX_OPTION_COUNTED: hx_lists_counted(loader, option, node, owner); return true;
     case HX_OPTION_IGNORED: hx_lists_ignored(loader, option, node, owner); return true;

@@ -3,8 +3,8 @@
  * configuration is whole and checked when it exists at all, and never changes afterwards; every mistake is reported,
  * each on a line of its own with file, line and column.
  *
- * Nothing here is looked up or opened but the file itself: an address that is in use, or a store that can't be
- * opened, is found by whoever opens it. */
+ * Nothing here is looked up or opened but the file itself and the time zones that it names: an address that is in use,
+ * or a store or a file of keys that can't be opened, is found by whoever opens it. */
 #ifndef HX_CONFIG_CONFIG_H
 #define HX_CONFIG_CONFIG_H
 

@@ -73,8 +73,104 @@ static void refuse_unreachable(hx_loader *loader, const hx_yaml *list)
     }
 }
 
+/* Whether some path is matched by both. */
+static bool paths_meet(hx_slice a, hx_slice b)
+{
+    hx_slice left, right;
+    while (hx_slice_next(&a, '/', &left)) {
+        if (!hx_slice_next(&b, '/', &right)) return false;
+        bool left_any = left.len > 0 && left.ptr[0] == '{', right_any = right.len > 0 && right.ptr[0] == '{';
+        bool meet = (left_any && right.len > 0) || (right_any && left.len > 0) || hx_slice_eq(left, right);
+        if (!meet) return false;
+    }
+    return !hx_slice_next(&b, '/', &right);
+}
+
+static bool methods_meet(const hx_policy *a, const hx_policy *b)
+{
+    if (a->method_count == 0 && b->method_count == 0) return true;
+    const hx_policy *listed = a->method_count > 0 ? a : b, *other = listed == a ? b : a;
+    for (size_t i = 0; i < listed->method_count; i++)
+        if (takes(other, listed->methods[i])) return true;
+    return false;
+}
+
+/* A special route before a general one is what order is for; anything else that meets may be a surprise. */
+static void note_overlaps(hx_loader *loader, const hx_yaml *list)
+{
+    const hx_policy_set *set = &loader->config->policies;
+    hx_arena *arena = &loader->config->arena;
+    const hx_yaml *node = list->first;
+    for (size_t i = 0; i < set->count && node; i++, node = node->next) {
+        const hx_policy *later = &set->routes[i];
+        const hx_yaml *match = hx_yaml_get(node, "match");
+        for (size_t k = 0; k < i && match && later->path.len > 0; k++) {
+            const hx_policy *earlier = &set->routes[k];
+            if (earlier->path.len == 0 || !paths_meet(earlier->path, later->path) || !methods_meet(earlier, later) ||
+                path_covers(later->path, earlier->path))
+                continue;
+            hx_problem_at(&loader->notes, match->line, match->column,
+                          "some requests fit both route %s and route %s before it, which takes them",
+                          hx_quoted(arena, later->name), hx_quoted(arena, earlier->name));
+        }
+    }
+}
+
+static bool is_item(const hx_yaml *list, const hx_yaml *wanted)
+{
+    for (const hx_yaml *item = list->first; item; item = item->next)
+        if (item == wanted) return true;
+    return false;
+}
+
+typedef struct {
+    hx_map *live; /* names to routes */
+    hx_map *old;  /* names to where `formerly` has them first */
+} known_names;
+
+static void check_old_name(hx_loader *loader, const known_names *known, const hx_policy *route, const hx_yaml *names,
+                           hx_yaml *item)
+{
+    const hx_policy *now = hx_map_get(known->live, item->text);
+    const hx_yaml *before = hx_map_get(known->old, item->text);
+    const char *quoted = hx_quoted(&loader->config->arena, item->text);
+    static const char both[] = "its operations can't belong to both";
+    if (now == route)
+        hx_problem_at(&loader->problems, item->line, item->column,
+                      "\"formerly\" lists %s, which is the route's name now", quoted);
+    else if (now)
+        hx_problem_at(&loader->problems, item->line, item->column,
+                      "\"formerly\" lists %s, which is the name of another route: %s", quoted, both);
+    else if (before && !is_item(names, before)) /* twice in one list is told already */
+        hx_problem_at(&loader->problems, item->line, item->column,
+                      "\"formerly\" lists %s, as another route does on line %u: %s", quoted, before->line, both);
+    else if (!before)
+        hx_map_put(known->old, item->text, item);
+}
+
+/* Operations are known by a route's oldest name, so no name may lead to two routes. */
+static void refuse_old_names(hx_loader *loader, const hx_yaml *list)
+{
+    const hx_policy_set *set = &loader->config->policies;
+    known_names known = {.live = hx_map_new(), .old = hx_map_new()};
+    const hx_yaml *node = list->first;
+    for (size_t i = 0; i < set->count; i++)
+        if (set->routes[i].name.len > 0) hx_map_put(known.live, set->routes[i].name, &set->routes[i]);
+    for (size_t i = 0; i < set->count && node; i++, node = node->next) {
+        const hx_yaml *names = hx_yaml_get(node, "formerly");
+        if (!names || names->kind != HX_YAML_LIST) continue;
+        for (hx_yaml *item = names->first; item; item = item->next)
+            if (item->kind == HX_YAML_TEXT && !item->refused && item->text.len > 0)
+                check_old_name(loader, &known, &set->routes[i], names, item);
+    }
+    hx_map_free(&known.live);
+    hx_map_free(&known.old);
+}
+
 void hx_conflicts_find(hx_loader *loader, const hx_yaml *list)
 {
     refuse_same_names(loader, list);
+    refuse_old_names(loader, list);
     refuse_unreachable(loader, list);
+    note_overlaps(loader, list);
 }

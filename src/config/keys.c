@@ -5,6 +5,22 @@
 
 #define UUID_BYTES 36u
 
+void hx_keys_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key)
+{
+    hx_arena *arena = &loader->config->arena;
+    hx_slice text;
+    const char *wrong = "";
+    if (!hx_loader_text(loader, option, node, &text)) return;
+    loader->unknown_zone = HX_EMPTY;
+    const hx_template *from = hx_template_compile(text, hx_zones_find, loader, arena, &wrong);
+    if (!from) {
+        const char *hint = loader->unknown_zone.len > 0 ? hx_zones_hint(loader->unknown_zone, arena) : "";
+        hx_problem_at(&loader->problems, node->line, node->column, "\"from\" can't be used: %s%s", wrong, hint);
+        return;
+    }
+    key->from = from;
+}
+
 void hx_keys_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_key_rules *key = &policy->key;
@@ -34,29 +50,16 @@ static void check_shared(hx_loader *loader, const hx_yaml *node, const hx_policy
                   "meant, write \"shared: true\" under \"key\"");
 }
 
-static bool has_brace(hx_slice path, hx_slice name)
-{
-    hx_slice segment;
-    while (hx_slice_next(&path, '/', &segment))
-        if (segment.len == name.len + 2 && segment.ptr[0] == '{' &&
-            hx_slice_eq((hx_slice){segment.ptr + 1, name.len}, name))
-            return true;
-    return false;
-}
-
 static void check_parts(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
-    const hx_template *from = policy->key.from;
+    hx_arena *arena = &loader->config->arena;
     const hx_yaml *at = hx_yaml_get(hx_yaml_get(node, "key"), "from");
-    if (!at) at = hx_yaml_get(node, "match"); /* the group's */
+    if (!at) at = hx_yaml_get(node, "match"); /* `from` is the group's */
     if (!at || policy->path.len == 0) return;
-    for (size_t i = 0; i < from->count; i++) {
-        const hx_template_part *part = &from->parts[i];
-        if (part->kind == HX_TEMPLATE_PATH && !has_brace(policy->path, part->argument))
-            hx_problem_at(&loader->problems, at->line, at->column, "\"from\" has %s, but %s has no {%.*s} in it",
-                          hx_quoted(&loader->config->arena, part->text),
-                          hx_quoted(&loader->config->arena, policy->path), HX_FMT(part->argument));
-    }
+    const hx_template_part *stray = hx_template_stray_path(policy->key.from, policy->path);
+    if (stray)
+        hx_problem_at(&loader->problems, at->line, at->column, "\"from\" has %s, but %s has no {%.*s} in it",
+                      hx_quoted(arena, stray->text), hx_quoted(arena, policy->path), HX_FMT(stray->argument));
 }
 
 void hx_keys_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy)

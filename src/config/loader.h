@@ -39,6 +39,7 @@ typedef struct {
     hx_group *groups;
     size_t group_count;
     hx_known_zone *zones;
+    hx_slice unknown_zone; /* the last one that was looked for in vain */
 } hx_loader;
 
 /* `"NAME" PREDICATE`, at the node's place. */
@@ -81,6 +82,12 @@ void hx_callers_compact(hx_config *config);
 /* `overlap` until it is known what it follows from. */
 #define HX_OVERLAP_UNSAID ((hx_ms)-1)
 
+/* A hx_zone_finder whose `user` is the loader. */
+const struct hx_zone *hx_zones_find(void *user, hx_slice name);
+/* What an unknown zone may have meant, as the end of a sentence: `, did you mean "Europe/Paris"?` or empty. */
+const char *hx_zones_hint(hx_slice name, hx_arena *arena);
+
+void hx_keys_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key);
 void hx_keys_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Judges a route's key together with everything else it says, and derives what follows from it. */
 void hx_keys_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy);

@@ -117,6 +117,13 @@ static void read_defaults(hx_loader *loader, const hx_yaml *node)
     const hx_option *option = hx_option_find(HX_PLACE_TOP, HX_LIT("defaults"));
     if (!node || !hx_loader_is(loader, option, node, HX_YAML_MAP)) return;
     read_policy(loader, node, "\"defaults\"", defaults);
+    const hx_yaml *from = hx_yaml_get(hx_yaml_get(node, "key"), "from");
+    if (from && !from->key->refused)
+        hx_problem_at(
+            &loader->problems, from->key->line, from->key->column,
+            "\"from\" belongs to a route or a group, not to \"defaults\": what matches no route has no key of "
+            "its own");
+    defaults->key.from = NULL;
     check_because(loader, node, defaults);
 }
 

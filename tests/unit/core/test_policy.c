@@ -392,7 +392,8 @@ static void the_version_follows_who_a_key_belongs_to(void **state)
 typedef void (*change)(hx_policy *policy);
 
 static const hx_slice one[] = {{"/a", 2}}, two[] = {{"/a", 2}, {"/b", 2}}, two_turned[] = {{"/b", 2}, {"/a", 2}};
-static const hx_template by_body = {.text = {"{body:/a}", 9}}, by_query = {.text = {"{query:a}", 9}};
+static const hx_template by_body = {.parts = {{.canonical = {"body:/a", 7}}}, .count = 1};
+static const hx_template by_query = {.parts = {{.canonical = {"query:a", 7}}}, .count = 1};
 
 static void scope_principal(hx_policy *p)
 {
@@ -488,6 +489,31 @@ static void rules_that_mean_the_same_have_one_version(void **state)
     assert_int_equal(hx_policy_version(&policy), hx_policy_version(&other));
 }
 
+static const struct hx_zone *no_zone(void *user, hx_slice name)
+{
+    (void)user, (void)name;
+    return NULL;
+}
+
+static void templates_that_mean_the_same_have_one_version(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"{header:X-A}:{window:60m}", "{header:x-a}:{window:1h}",
+                                        "{header:x-a}{window:1h}"};
+    uint32_t versions[3];
+    hx_arena arena = {0};
+    for (size_t i = 0; i < 3; i++) {
+        hx_policy policy = hx_policy_default();
+        const char *error = NULL;
+        policy.key.from = hx_template_compile(hx_slice_of(texts[i]), no_zone, NULL, &arena, &error);
+        if (error) fail_msg("%s", error);
+        versions[i] = hx_policy_version(&policy);
+    }
+    assert_int_equal(versions[0], versions[1]);
+    assert_int_not_equal(versions[1], versions[2]);
+    hx_arena_free(&arena);
+}
+
 static void only_unsafe_methods_that_pass_are_exposed(void **state)
 {
     (void)state;
@@ -529,6 +555,7 @@ int main(void)
         cmocka_unit_test(odd_paths_are_no_routes),
         cmocka_unit_test(what_stands_in_braces_is_found_by_its_name),
         cmocka_unit_test(every_rule_of_scope_key_and_fingerprint_has_its_version),
+        cmocka_unit_test(templates_that_mean_the_same_have_one_version),
         cmocka_unit_test(rules_that_mean_the_same_have_one_version),
         cmocka_unit_test(the_version_follows_who_a_key_belongs_to),
         cmocka_unit_test(only_unsafe_methods_that_pass_are_exposed),
