@@ -1,12 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first line is the Content-Type, the second the Content-Encoding, the rest the body. A fingerprint is the same
- * when it is taken again, when the parts are asked for first, and when canonical JSON is sent in the first place. */
+ * when it is taken again, when the parts are asked for first, and when canonical JSON is sent in the first place; by
+ * a route's rules too. */
 #include "base/check.h"
 #include "core/fingerprint.h"
 
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const hx_slice ignored[] = {HX_LIT("/a"), HX_LIT("/b/0"), HX_LIT("/b/1/a"), HX_LIT("/a/b"), HX_LIT("/0")};
+static const hx_slice chosen[] = {HX_LIT("/b"), HX_LIT("/b/1"), HX_EMPTY, HX_LIT("/c~1/a"), HX_LIT("/1")};
+static const hx_fingerprint_rules rules[] = {
+    {.ignored_pointers = ignored, .ignored_pointer_count = 5},
+    {.body = HX_FINGERPRINT_POINTERS, .pointers = chosen, .pointer_count = 5},
+    {.body = HX_FINGERPRINT_POINTERS,
+     .pointers = chosen,
+     .pointer_count = 5,
+     .ignored_pointers = ignored,
+     .ignored_pointer_count = 5},
+    {.body = HX_FINGERPRINT_RAW},
+};
+
+/* `first` has been asked for by default rules. */
+static void by_rules(hx_mac *mac, const hx_fingerprint_input *first, hx_arena *arena)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        hx_fingerprint_input in = *first, canonical;
+        memset(&in.normal, 0, sizeof in.normal);
+        in.rules = &rules[i];
+        canonical = in;
+        hx_digest digest = hx_fingerprint(mac, &in, arena);
+        bool selected = in.normal.body_kind == 'J' || in.normal.body_kind == 'V';
+        HX_CHECK(selected == (first->normal.body_kind == 'J' && rules[i].body != HX_FINGERPRINT_RAW));
+        if (!selected) continue;
+        canonical.body = first->normal.body;
+        hx_digest digest_canonical = hx_fingerprint(mac, &canonical, arena);
+        HX_CHECK(hx_digest_eq(&digest, &digest_canonical));
+    }
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -33,6 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         hx_digest digest_canonical = hx_fingerprint(mac, &canonical, &arena);
         HX_CHECK(hx_digest_eq(&digest, &digest_canonical));
     }
+    by_rules(mac, &first, &arena);
     hx_arena_free(&arena);
     hx_arena_pool_drain();
     return 0;
