@@ -15,6 +15,12 @@ void hx_lifecycle_set_end(hx_record *record, const hx_policy *policy)
     record->tombstone_until = ends && policy->tombstone > 0 ? record->expires_at + policy->tombstone : 0;
 }
 
+bool hx_lifecycle_is_proven(const hx_record *found, const hx_claimant *claimant)
+{
+    bool same_caller = claimant->verified && hx_digest_eq(&found->principal, &claimant->principal);
+    return same_caller || hx_digest_eq(&found->proof, &claimant->proof);
+}
+
 static hx_decision decide_settled(const hx_record *found, hx_on_duplicate on_duplicate)
 {
     if (found->state == HX_COMPLETED && on_duplicate == HX_DUPLICATE_REJECT) return HX_DECIDE_REJECT;
@@ -28,7 +34,7 @@ hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claim
     if (found->state == HX_EXPIRED) return HX_DECIDE_EXPIRED; /* a tombstone keeps nothing to compare */
     /* A store that can't read a record back says unknown, and knows nothing else of it. */
     if (found->state == HX_UNKNOWN && found->created_at == 0) return HX_DECIDE_UNKNOWN;
-    bool proven = hx_digest_eq(&found->proof, &claimant->proof);
+    bool proven = hx_lifecycle_is_proven(found, claimant);
     /* Whoever can't prove to be the one who asked learns nothing of the answer, nor of how the requests differ. */
     if (!proven && found->state != HX_UNKNOWN) return HX_DECIDE_NOT_AUTHORIZED;
     if (!hx_digest_eq(&found->fingerprint, &claimant->fingerprint))

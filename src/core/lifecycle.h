@@ -21,7 +21,12 @@ bool hx_lifecycle_may_settle(hx_state from, hx_state to);
 typedef struct {
     hx_digest fingerprint;
     hx_digest proof;
+    hx_digest principal;
+    bool verified; /* the principal was verified here, or the application vouches for it */
 } hx_claimant;
+
+/* Whether this is who executed it, by the same credential or as one that is known to be the same caller. */
+bool hx_lifecycle_is_proven(const hx_record *found, const hx_claimant *claimant);
 
 typedef enum {
     HX_DECIDE_CLAIM, /* nothing stands in the way */

@@ -43,7 +43,7 @@ static hx_verdict of_client_error(const hx_outcome_input *answer)
     case 421:
     case 425:
     case 429: return not_executed(answer->status);
-    default: return failed;
+    default: return answer->releases_4xx ? released : failed;
     }
 }
 

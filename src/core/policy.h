@@ -123,6 +123,8 @@ typedef struct {
 
 /* Set in the rule version of a route that has a name; the defaults' operations are known by method and path. */
 #define HX_RULE_NAMED (UINT32_C(1) << 31)
+/* What records of routes in shadow mode carry instead: nobody relies on them, and no change of rules orphans them. */
+#define HX_RULE_SHADOW UINT32_C(0)
 
 /* What a route's operations are known by in the store: its oldest name, so that renaming it changes no operation. */
 static inline hx_slice hx_policy_identity(const hx_policy *policy)

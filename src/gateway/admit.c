@@ -5,81 +5,40 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/rand.h"
-#include "core/identity.h"
+#include "gateway/natural.h"
+#include "gateway/principal.h"
+#include "gateway/publish.h"
+#include "gateway/shadow.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-static void put_hex(char *out, const uint8_t *bytes, size_t len)
+/* The only way out of this step with an error of ours. */
+static hx_progress refuse(hx_request *r, hx_error error, hx_slice detail)
 {
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < len; i++) {
-        out[2 * i] = digits[bytes[i] >> 4];
-        out[2 * i + 1] = digits[bytes[i] & 15];
-    }
+    if (hx_shadow_takes(r, error)) return hx_shadow_refuse(r, error);
+    return hx_request_refuse(r, error, detail);
 }
 
-static bool is_lower_hex(hx_slice s)
+/* The keys that verify tokens may have changed since they were read. */
+static void want_keys(const hx_request *r)
 {
-    bool all_zero = true;
-    for (size_t i = 0; i < s.len; i++) {
-        char c = s.ptr[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
-        all_zero = all_zero && c == '0';
-    }
-    return !all_zero;
-}
-
-/* The trace id of a valid traceparent, version 00 or later. */
-static bool trace_of(hx_slice value, hx_slice *trace)
-{
-    if (value.len < 55 || (value.len > 55 && value.ptr[55] != '-')) return false;
-    hx_slice version = hx_slice_first(value, 2);
-    if (value.ptr[2] != '-' || value.ptr[35] != '-' || value.ptr[52] != '-') return false;
-    if (hx_slice_eq(version, HX_LIT("ff"))) return false;
-    if (hx_slice_eq(version, HX_LIT("00")) && value.len != 55) return false;
-    *trace = (hx_slice){value.ptr + 3, 32};
-    return is_lower_hex(*trace) && is_lower_hex((hx_slice){value.ptr + 36, 16});
-}
-
-static bool is_correlation(hx_slice value)
-{
-    for (size_t i = 0; i < value.len; i++)
-        if (value.ptr[i] < 0x21 || value.ptr[i] > 0x7e) return false;
-    return value.len > 0 && value.len <= 128;
-}
-
-/* The request goes on under the client's trace, or a new one; and under the client's correlation id, or the trace's. */
-static void choose_trace(hx_request *r)
-{
-    const hx_fields *fields = &r->stream->request.fields;
-    uint8_t random[24];
-    hx_slice trace;
-    hx_rand_bytes(random, sizeof random);
-    memcpy(r->traceparent, "00-", 3);
-    put_hex(r->traceparent + 3, random, 16);
-    r->traceparent[35] = '-';
-    put_hex(r->traceparent + 36, random + 16, 8);
-    memcpy(r->traceparent + 52, "-00", 4);
-    hx_slice given = hx_fields_get(fields, HX_FIELD_TRACEPARENT);
-    if (fields->lines[HX_FIELD_TRACEPARENT] == 1 && trace_of(given, &trace)) {
-        memcpy(r->traceparent + 3, trace.ptr, 32);
-        memcpy(r->traceparent + 53, given.ptr + 53, 2);
-    }
-    hx_slice correlation = hx_fields_get(fields, HX_FIELD_X_CORRELATION_ID);
-    r->correlation = is_correlation(correlation) ? correlation : (hx_slice){r->traceparent + 3, 32};
+    const hx_gateway *gateway = r->worker->gateway;
+    if (gateway->want_keys) gateway->want_keys(gateway->keys_context, r->policy->jwt.source);
 }
 
 static bool method_wants_key(const hx_policy *policy, hx_slice method)
 {
-    if (hx_slice_eq(method, HX_LIT("PUT"))) return policy->require_on_put;
+    if (hx_slice_eq(method, HX_LIT("PUT"))) return policy->require_on_put || policy->if_match_suffices;
     return hx_slice_eq(method, HX_LIT("POST")) || hx_slice_eq(method, HX_LIT("PATCH")) ||
            hx_slice_eq(method, HX_LIT("DELETE"));
 }
 
 static bool key_is_required(const hx_request *r, const hx_policy *route, hx_slice method)
 {
+    bool is_update = hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("PATCH"));
+    bool is_conditional = is_update && r->stream->request.fields.lines[HX_FIELD_IF_MATCH] > 0;
+    if (r->policy->if_match_suffices && is_conditional) return false;
     if (route) return route->require && method_wants_key(route, method);
     return hx_request_rules(r)->policies->require_key && method_wants_key(r->policy, method);
 }
@@ -93,33 +52,6 @@ static void warn_of_cookie(const hx_request *r)
                  "scope; name the session cookie in the route's `principal` option (cookie:NAME)");
     hx_log_str("path", r->path);
     hx_log_end();
-}
-
-/* The first of the route's sources that the request has. Its credential, with Authorization whatever the source, is the
- * proof. */
-static bool find_principal(hx_request *r, hx_identity *who)
-{
-    const hx_fields *fields = &r->stream->request.fields;
-    *who = (hx_identity){.principal = HX_EMPTY, .proof = HX_EMPTY, .kind = "none"};
-    for (size_t i = 0; i < r->policy->principal_count; i++) {
-        const hx_principal_source *source = &r->policy->principals[i];
-        if (source->kind == HX_PRINCIPAL_AUTHORIZATION) {
-            if (fields->lines[HX_FIELD_AUTHORIZATION] == 0) continue;
-            hx_identity_of_authorization(hx_fields_get(fields, HX_FIELD_AUTHORIZATION), r->arena, who);
-        } else if (source->kind == HX_PRINCIPAL_HEADER) {
-            const hx_field *field = hx_fields_find(fields, source->name);
-            if (!field) continue;
-            who->principal = hx_arena_printf(r->arena, "header:%.*s:%.*s", HX_FMT(source->name), HX_FMT(field->value));
-            who->proof = field->value;
-        } else {
-            hx_slice value;
-            if (!hx_cookie_value(hx_fields_get(fields, HX_FIELD_COOKIE), source->name, &value)) continue;
-            who->principal = hx_arena_printf(r->arena, "cookie:%.*s:%.*s", HX_FMT(source->name), HX_FMT(value));
-            who->proof = value;
-        }
-        if (who->principal.len > 0) return true;
-    }
-    return false;
 }
 
 static bool asked_last(const hx_worker *worker, const hx_identity *who, hx_slice authorization)
@@ -163,46 +95,60 @@ static void digest_identity(hx_request *r, const hx_identity *who)
     r->claimant.proof = worker->last.proof;
 }
 
+/* Who asks; refused where that can't be told and has to be. */
 static hx_progress identify(hx_request *r)
 {
-    hx_mac *mac = r->worker->mac;
-    const hx_fields *fields = &r->stream->request.fields;
-    hx_identity who;
-    /* Of two credentials nobody can say which one the application will believe. */
-    if (fields->lines[HX_FIELD_AUTHORIZATION] > 1)
-        return hx_request_refuse(r, HX_ERROR_MALFORMED, HX_LIT("There are two Authorization headers."));
-    if (!find_principal(r, &who)) {
-        if (r->policy->require_principal) return hx_request_refuse(r, HX_ERROR_PRINCIPAL_MISSING, HX_EMPTY);
+    const hx_policy *policy = r->policy;
+    hx_caller caller;
+    switch (hx_caller_find(policy, hx_request_rules(r), &r->stream->request.fields, hx_loop_now(r->worker->loop),
+                           r->arena, &caller)) {
+    case HX_CALLER_FOUND: break;
+    case HX_CALLER_NOBODY:
+        if (policy->require_principal || (r->natural && !policy->key.shared))
+            return refuse(r, HX_ERROR_PRINCIPAL_MISSING, HX_EMPTY);
         warn_of_cookie(r);
+        break;
+    case HX_CALLER_AMBIGUOUS: return refuse(r, HX_ERROR_MALFORMED, caller.why);
+    case HX_CALLER_REFUSED:
+        if (caller.token_error == HX_JWT_NO_KEY) want_keys(r);
+        return refuse(r, HX_ERROR_PRINCIPAL_MISSING, caller.why);
+    case HX_CALLER_NO_KEYS:
+        want_keys(r);
+        r->retry_after = HX_SECOND;
+        return refuse(r, HX_ERROR_KEYS_UNAVAILABLE, caller.why);
     }
-    hx_mac_begin(mac, HX_TAG_OPERATION);
-    hx_mac_part(mac, r->route);
-    hx_mac_part(mac, who.principal);
-    hx_mac_part(mac, r->key);
-    hx_digest operation = hx_mac_end(mac);
-    memcpy(r->op.bytes, operation.bytes, sizeof r->op.bytes);
-    digest_identity(r, &who);
+    digest_identity(r, &caller.who);
+    r->who = caller.who.principal;
+    r->claimant.principal = r->principal;
+    r->claimant.verified = caller.verified;
     return HX_MORE;
 }
 
-static hx_progress check_key(hx_request *r, hx_path_error path_error)
+/* How much this caller may still ask, before its body is read. */
+static hx_progress check_rate(hx_request *r)
+{
+    const hx_policy *policy = r->policy;
+    if (policy->rate.count == 0) return HX_MORE;
+    hx_party party = hx_limiter_party(hx_policy_identity(policy), &r->principal);
+    if (hx_limiter_take(r->worker->gateway->limiter, party, policy->rate, hx_loop_now(r->worker->loop),
+                        &r->retry_after))
+        return HX_MORE;
+    return refuse(r, HX_ERROR_RATE_LIMITED, HX_EMPTY);
+}
+
+static hx_progress check_key(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
     if (fields->lines[HX_FIELD_IDEMPOTENCY_KEY] > 1)
-        return hx_request_refuse(r, HX_ERROR_KEY_INVALID, HX_LIT("There are two Idempotency-Key headers."));
+        return refuse(r, HX_ERROR_KEY_INVALID, HX_LIT("There are two Idempotency-Key headers."));
     hx_slice field = hx_fields_get(fields, HX_FIELD_IDEMPOTENCY_KEY);
-    hx_key_error error = hx_key_parse(field, &r->policy->key, r->arena, &r->key);
+    hx_key_error error = hx_key_parse(field, &r->policy->key, r->arena, &r->header_key);
     if (error != HX_KEY_OK) {
-        r->key = HX_EMPTY;
         hx_slice detail = hx_slice_of(hx_key_error_text(error));
         if (error == HX_KEY_TOO_SHORT || error == HX_KEY_TOO_LONG)
             detail = hx_arena_printf(r->arena, "The key has to be %u to %u characters long.",
                                      (unsigned)r->policy->key.len_min, (unsigned)r->policy->key.len_max);
-        return hx_request_refuse(r, HX_ERROR_KEY_INVALID, detail);
-    }
-    if (path_error != HX_PATH_OK) {
-        r->key = HX_EMPTY;
-        return hx_request_refuse(r, HX_ERROR_MALFORMED, hx_slice_of(hx_path_error_text(path_error)));
+        return refuse(r, HX_ERROR_KEY_INVALID, detail);
     }
     return HX_MORE;
 }
@@ -213,6 +159,7 @@ static void take_body(hx_stream *stream, hx_slice piece, bool last)
     if (r->body_state != HX_BODY_READING) return; /* refused already */
     hx_body_result result = piece.len > 0 ? hx_body_append(&r->body, piece) : HX_BODY_OK;
     if (result != HX_BODY_OK) {
+        if (r->policy->mode == HX_MODE_SHADOW) hx_shadow_overflow(r, piece, last);
         r->body_state = HX_BODY_BROKEN;
         r->body_error_status = result == HX_BODY_TOO_LARGE ? 413 : 503;
         hx_request_run(r);
@@ -235,7 +182,7 @@ static void body_broken(hx_stream *stream, unsigned status, const char *detail)
 static hx_progress refuse_for_room(hx_request *r)
 {
     r->retry_after = 5 * HX_SECOND;
-    return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no room to keep the body."));
+    return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no room to keep the body."));
 }
 
 static hx_progress refuse_body(hx_request *r)
@@ -243,13 +190,13 @@ static hx_progress refuse_body(hx_request *r)
     switch (r->body_error_status) {
     case 0: return hx_request_go(r, HX_STEP_finish); /* the client left in mid-body: nothing was sent on */
     case 413:
-        return hx_request_refuse(r, HX_ERROR_BODY_TOO_LARGE,
-                                 hx_arena_printf(r->arena, "The body is longer than %llu bytes.",
-                                                 (unsigned long long)r->policy->body_bytes_max));
+        return refuse(r, HX_ERROR_BODY_TOO_LARGE,
+                      hx_arena_printf(r->arena, "The body is longer than %llu bytes.",
+                                      (unsigned long long)r->policy->body_bytes_max));
     case 503: return refuse_for_room(r);
     default: {
         unsigned status = r->body_error_status;
-        hx_progress progress = hx_request_refuse(r, HX_ERROR_MALFORMED, hx_slice_of(r->body_error_detail));
+        hx_progress progress = refuse(r, HX_ERROR_MALFORMED, hx_slice_of(r->body_error_detail));
         r->reply_status = status;
         return progress;
     }
@@ -288,13 +235,29 @@ static hx_slice joined(hx_request *r, hx_field_id id)
     return all;
 }
 
-static hx_progress fingerprint(hx_request *r)
+/* The values of the headers that the route's fingerprint counts. */
+static const hx_slice *header_values(hx_request *r)
+{
+    const hx_fingerprint_rules *rules = &r->policy->fingerprint;
+    const hx_fields *fields = &r->stream->request.fields;
+    if (rules->header_count == 0) return NULL;
+    hx_slice *values = hx_arena_alloc(r->arena, rules->header_count * sizeof *values);
+    for (size_t k = 0; k < rules->header_count; k++) {
+        values[k] = HX_EMPTY;
+        for (size_t i = 0, lines = 0; i < fields->count; i++) {
+            const hx_field *field = &fields->items[i];
+            if (!hx_slice_eq_nocase(field->name, rules->headers[k])) continue;
+            values[k] = lines++ == 0 ? field->value
+                                     : hx_arena_printf(r->arena, "%.*s, %.*s", HX_FMT(values[k]), HX_FMT(field->value));
+        }
+    }
+    return values;
+}
+
+static void describe(hx_request *r, hx_slice body)
 {
     const hx_request_head *head = &r->stream->request;
-    hx_fingerprint_input *in = &r->fingerprint_input;
-    hx_slice body = HX_EMPTY;
-    if (r->body.len > 0 && !hx_body_whole(&r->body, &body)) return refuse_for_room(r);
-    *in = (hx_fingerprint_input){
+    r->fingerprint_input = (hx_fingerprint_input){
         .method = head->method,
         .path = r->path,
         .query = head->query,
@@ -305,9 +268,49 @@ static hx_progress fingerprint(hx_request *r)
         .if_none_match = joined(r, HX_FIELD_IF_NONE_MATCH),
         .if_unmodified_since = joined(r, HX_FIELD_IF_UNMODIFIED_SINCE),
         .body = body,
+        .rules = &r->policy->fingerprint,
+        .headers = header_values(r),
     };
+}
+
+void hx_admit_take_key(hx_request *r, hx_slice key)
+{
+    hx_operation_name name = {.route = r->identity, .principal = r->who, .key = key, .natural = r->natural};
+    hx_fingerprint_input *in = &r->fingerprint_input;
+    r->key = key;
+    r->op = hx_operation_of(r->policy, &name, r->worker->mac);
+    if (r->policy->fingerprint.body == HX_FINGERPRINT_KEY)
+        in->key = hx_arena_printf(r->arena, "%.*s %.*s", HX_FMT(key), HX_FMT(r->identity));
     r->claimant.fingerprint = hx_fingerprint(r->worker->mac, in, r->arena);
-    return hx_request_go(r, HX_STEP_claim);
+}
+
+bool hx_admit_natural_key(hx_request *r, hx_ms at, hx_template_result *result, hx_slice *key)
+{
+    hx_natural_request request = {.policy = r->policy,
+                                  .head = &r->stream->request,
+                                  .path = r->path,
+                                  .principal = r->who,
+                                  .content = &r->fingerprint_input,
+                                  .mac = r->worker->mac,
+                                  .arena = r->arena};
+    return hx_natural_key(&request, at, result, key);
+}
+
+/* The body is whole: what exactly is asked, and under which key. */
+static hx_progress conclude(hx_request *r)
+{
+    hx_slice body = HX_EMPTY, key = r->header_key;
+    if (r->body.len > 0 && !hx_body_whole(&r->body, &body)) return refuse_for_room(r);
+    describe(r, body);
+    if (r->natural) {
+        hx_template_result result;
+        r->key_at = hx_loop_now(r->worker->loop);
+        if (!hx_admit_natural_key(r, r->key_at, &result, &key))
+            return refuse(r, HX_ERROR_KEY_PART_MISSING,
+                          hx_arena_printf(r->arena, "%.*s: %s", HX_FMT(result.wrong), result.why));
+    }
+    hx_admit_take_key(r, key);
+    return hx_request_go(r, r->policy->mode == HX_MODE_SHADOW ? HX_STEP_shadow : HX_STEP_claim);
 }
 
 /* Of a request that matches none: method and path. */
@@ -334,7 +337,14 @@ static void read_patience(hx_request *r)
     hx_log_end();
 }
 
-/* Which rules, which key, who. MORE with body_state HX_BODY_UNREAD and a key: go on with the body. */
+/* Of a route that makes no key of its own, without a key: refused or unprotected, as its rules say. */
+static hx_progress admit_keyless(hx_request *r, const hx_policy *route)
+{
+    if (key_is_required(r, route, r->stream->request.method)) return refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
+    return hx_request_go(r, HX_STEP_pass);
+}
+
+/* Which rules, which key, who. Still in this step afterwards: go on with the body. */
 static hx_progress admit_head(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
@@ -343,18 +353,23 @@ static hx_progress admit_head(hx_request *r)
     const hx_policy *route = hx_policy_find(policies, head->method, r->path);
     bool keyed = head->fields.lines[HX_FIELD_IDEMPOTENCY_KEY] > 0;
     r->policy = route ? route : &policies->defaults;
-    choose_trace(r);
+    r->natural = r->policy->key.from && !(keyed && r->policy->key.prefer_header);
+    keyed = keyed || r->natural;
+    hx_request_choose_trace(r);
+    if (hx_publish_is_asked(hx_request_rules(r)->config, head->method, r->path))
+        return hx_request_go(r, HX_STEP_publish);
     /* Of a path that can't be read, nobody can say that it is the one which passes. */
     bool passes = r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK);
     if (passes || hx_method_is_safe(head->method)) return hx_request_go(r, HX_STEP_pass);
-    if (!keyed) {
-        if (key_is_required(r, route, head->method)) return hx_request_refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
-        return hx_request_go(r, HX_STEP_pass);
-    }
+    if (!keyed) return admit_keyless(r, route);
     read_patience(r);
     r->route = route ? route->name : route_of(r);
-    (void)check_key(r, path_error);
+    r->identity = route ? hx_policy_identity(route) : r->route;
+    if (!r->natural) (void)check_key(r);
+    if (r->step == HX_STEP_admit && path_error != HX_PATH_OK)
+        return refuse(r, HX_ERROR_MALFORMED, hx_slice_of(hx_path_error_text(path_error)));
     if (r->step == HX_STEP_admit) (void)identify(r);
+    if (r->step == HX_STEP_admit) (void)check_rate(r);
     return HX_MORE;
 }
 
@@ -371,6 +386,6 @@ hx_progress hx_step_admit(hx_request *r)
         /* A client that is gone sends no more; nothing was sent on. */
         return r->client_gone ? hx_request_go(r, HX_STEP_finish) : HX_PARKED;
     case HX_BODY_BROKEN: return refuse_body(r);
-    default: return fingerprint(r);
+    default: return conclude(r);
     }
 }

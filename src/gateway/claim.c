@@ -4,9 +4,10 @@
 #include "gateway/request.h"
 
 #include "base/check.h"
+#include "gateway/principal.h"
 
 /* take_over: what an unknown operation is sent again as. */
-static void fill_record(hx_request *r, bool take_over)
+void hx_claim_fill(hx_request *r, bool take_over)
 {
     const hx_policy *policy = r->policy;
     hx_ms now = hx_loop_now(r->worker->loop);
@@ -24,7 +25,7 @@ static void fill_record(hx_request *r, bool take_over)
         .key = hx_request_mac(r, HX_TAG_KEY, r->key),
         .rule_version = policy->rule_version,
         .attempt = take_over && r->found.attempt < UINT16_MAX ? (uint16_t)(r->found.attempt + 1) : 1,
-        .route = hx_slice_first(r->route, HX_RECORD_TEXT_MAX),
+        .route = hx_slice_first(r->identity, HX_RECORD_TEXT_MAX),
         .correlation = r->correlation,
         .reason = HX_EMPTY,
         .result = HX_EMPTY,
@@ -60,10 +61,37 @@ static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
                                              (unsigned)found->answer.status));
 }
 
+static hx_party party_of(const hx_request *r)
+{
+    return hx_limiter_party(hx_policy_identity(r->policy), &r->principal);
+}
+
+/* One more live key of this caller's; an unknown operation that is taken over is counted already. */
+static bool has_quota(hx_request *r, bool take_over)
+{
+    uint32_t quota = r->policy->quota;
+    if (quota == 0 || take_over || r->quota_counted) return true;
+    hx_ms now = hx_loop_now(r->worker->loop);
+    r->quota_counted = hx_limiter_begin(r->worker->gateway->limiter, party_of(r), quota, now, &r->retry_after);
+    return r->quota_counted;
+}
+
+void hx_claim_give_back_quota(hx_request *r, hx_ms lives_until)
+{
+    hx_ms now = hx_loop_now(r->worker->loop);
+    if (!r->quota_counted) return;
+    r->quota_counted = false;
+    if (lives_until > 0)
+        hx_limiter_lives_until(r->worker->gateway->limiter, party_of(r), lives_until, now);
+    else
+        hx_limiter_gone(r->worker->gateway->limiter, party_of(r), now);
+}
+
 static hx_progress submit(hx_request *r, bool take_over)
 {
     if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
-    fill_record(r, take_over);
+    if (!has_quota(r, take_over)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
+    hx_claim_fill(r, take_over);
     r->may_have_happened = r->after_silence = take_over;
     r->lease_until = r->record.lease_until;
     r->call = (hx_store_call){0};
@@ -77,10 +105,19 @@ static hx_progress submit(hx_request *r, bool take_over)
 static hx_progress decide_unknown(hx_request *r)
 {
     bool is_readable = r->found.created_at != 0;
-    if (!is_readable || !hx_digest_eq(&r->found.proof, &r->claimant.proof)) return hx_request_refuse_unknown(r);
+    if (!is_readable || !hx_lifecycle_is_proven(&r->found, &r->claimant)) return hx_request_refuse_unknown(r);
     if (r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT) return submit(r, true);
     bool may_probe = r->policy->on_unknown == HX_ON_UNKNOWN_PROBE && r->probe_state == HX_PROBE_NONE;
     return may_probe ? hx_request_go(r, HX_STEP_probe) : hx_request_refuse_unknown(r);
+}
+
+/* The application may vouch for another credential of the same caller. */
+static hx_progress decide_other_credential(hx_request *r)
+{
+    bool may_ask = r->policy->authorize_method.len > 0 && r->authorize_state == HX_AUTHORIZE_NONE &&
+                   hx_digest_eq(&r->found.principal, &r->principal);
+    return may_ask ? hx_request_go(r, HX_STEP_authorize)
+                   : hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
 }
 
 hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
@@ -100,7 +137,7 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
         return hx_request_go(r, HX_STEP_reply);
     case HX_DECIDE_NOT_RETAINED: return refuse_not_retained(r, &r->found);
     case HX_DECIDE_MISMATCH: return hx_request_refuse(r, HX_ERROR_PAYLOAD_MISMATCH, mismatch_detail(r, &r->found));
-    case HX_DECIDE_NOT_AUTHORIZED: return hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
+    case HX_DECIDE_NOT_AUTHORIZED: return decide_other_credential(r);
     case HX_DECIDE_UNKNOWN: return decide_unknown(r);
     case HX_DECIDE_EXPIRED: return hx_request_refuse(r, HX_ERROR_EXPIRED, HX_EMPTY);
     }
@@ -108,10 +145,112 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
     return HX_PARKED;
 }
 
+/* Whether the operation stands under another key or name: then it is this one from now on. */
+static bool adopt(hx_request *r, const hx_op *op)
+{
+    if (hx_op_eq(op, &r->op)) return false;
+    if (hx_store_peek(r->worker->gateway->store, op, r->arena, &r->found) != HX_PEEK_FOUND) return false;
+    return r->found.state != HX_ABSENT;
+}
+
+/* Routes that became one: an operation may have begun under any of their names. */
+static bool look_under_other_names(hx_request *r)
+{
+    const hx_policy *policy = r->policy;
+    hx_operation_name name = {.principal = r->who, .key = r->key, .natural = r->natural};
+    for (size_t i = 1; i <= policy->formerly_count; i++) {
+        name.route = i < policy->formerly_count ? policy->formerly[i] : policy->name;
+        hx_op op = hx_operation_of(policy, &name, r->worker->mac);
+        if (!adopt(r, &op)) continue;
+        r->op = op;
+        return true;
+    }
+    return false;
+}
+
+/* A retry that comes just after a boundary: what began in the bucket before it, and may still be under way, is this
+ * operation. `at` is a moment in the other bucket. */
+static bool look_in_bucket(hx_request *r, hx_ms at)
+{
+    hx_template_result result;
+    hx_slice key, own = r->key;
+    hx_ms now = hx_loop_now(r->worker->loop);
+    if (!hx_admit_natural_key(r, at, &result, &key)) return false;
+    hx_operation_name name = {.route = r->identity, .principal = r->who, .key = key, .natural = true};
+    hx_op op = hx_operation_of(r->policy, &name, r->worker->mac);
+    if (!adopt(r, &op)) return false;
+    bool is_recent = r->found.state == HX_PROCESSING || r->found.state == HX_UNKNOWN ||
+                     now - r->found.created_at < r->policy->key.overlap;
+    if (is_recent && !hx_slice_eq(key, own)) hx_admit_take_key(r, key);
+    return is_recent;
+}
+
+static bool is_after_boundary(const hx_request *r, hx_ms at, hx_ms *began)
+{
+    *began = hx_template_bucket_began(r->policy->key.from, at);
+    return at - *began < r->policy->key.overlap;
+}
+
+static bool look_elsewhere(hx_request *r)
+{
+    hx_ms began;
+    if (r->looked_elsewhere) return false;
+    r->looked_elsewhere = true;
+    if (r->policy->formerly_count > 0 && look_under_other_names(r)) return true;
+    if (!r->natural || !r->policy->key.from->has_bucket) return false;
+    return is_after_boundary(r, r->key_at, &began) && look_in_bucket(r, began - 1);
+}
+
+/* Two requests on the two sides of a boundary may each have claimed before seeing the other. Now that our claim is
+ * durable, one of us sees the other, or both do: who does gives way, so that at most one goes on. */
+static bool must_yield(hx_request *r)
+{
+    if (!r->natural || !r->policy->key.from->has_bucket) return false;
+    hx_ms began, now = hx_loop_now(r->worker->loop) + HX_SECOND; /* another thread's clock may be ahead */
+    hx_op own = r->op;
+    hx_slice key = r->key;
+    bool sees = is_after_boundary(r, r->key_at, &began) && look_in_bucket(r, began - 1);
+    if (!sees && hx_template_bucket_began(r->policy->key.from, now) > r->key_at) sees = look_in_bucket(r, now);
+    if (sees) { /* until our own is given back */
+        r->op = own;
+        r->other_key = r->key;
+        r->key = key;
+    }
+    return sees;
+}
+
+static hx_progress yield(hx_request *r)
+{
+    r->yielding = true;
+    r->record.from_state = HX_PROCESSING;
+    r->record.state = HX_ABSENT;
+    r->record.changed_at = hx_loop_now(r->worker->loop);
+    hx_lifecycle_set_end(&r->record, r->policy);
+    r->record.reason = HX_LIT("the same operation began in the bucket next to it");
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
+    return HX_PARKED;
+}
+
+static hx_progress yielded(hx_request *r)
+{
+    if (r->call.result == HX_STORE_UNAVAILABLE) { /* our claim lapses into unknown by itself: nothing was sent */
+        r->retry_after = HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
+    }
+    r->yielding = false;
+    hx_claim_give_back_quota(r, 0);
+    hx_admit_take_key(r, r->other_key);
+    return HX_MORE; /* and look again, at the other's */
+}
+
 static hx_progress claim_back(hx_request *r)
 {
+    if (r->call.result != HX_STORE_OK) hx_claim_give_back_quota(r, 0);
     switch (r->call.result) {
     case HX_STORE_OK:
+        if (must_yield(r)) return yield(r);
         r->claimed = true;
         if (r->may_have_happened) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
         hx_worker_keep_lease(r);
@@ -126,8 +265,9 @@ static hx_progress claim_back(hx_request *r)
 
 hx_progress hx_step_claim(hx_request *r)
 {
-    if (hx_request_call_back(r)) return claim_back(r);
+    if (hx_request_call_back(r)) return r->yielding ? yielded(r) : claim_back(r);
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED; /* the client left; the claim is on its way all the same */
+    if (look_elsewhere(r)) return hx_claim_decide(r, &r->found);
     hx_peek peek = hx_store_peek(r->worker->gateway->store, &r->op, r->arena, &r->found);
     return hx_claim_decide(r, peek == HX_PEEK_FOUND ? &r->found : NULL);
 }

@@ -7,6 +7,9 @@
 #include "base/log.h"
 #include "core/retry_after.h"
 
+#include <arpa/inet.h>
+#include <string.h>
+
 /* Of a keyed request: its answer must fit every later client. */
 static bool is_withheld_when_keyed(hx_field_id id)
 {
@@ -14,41 +17,109 @@ static bool is_withheld_when_keyed(hx_field_id id)
            id == HX_FIELD_X_REQUEST_TIMEOUT;
 }
 
-static bool is_replaced(const hx_field *field)
+/* `trusted`: the client is a proxy whose word on where the request came from counts. */
+static bool is_replaced(const hx_field *field, bool trusted)
 {
     switch (field->id) {
     case HX_FIELD_FORWARDED:
     case HX_FIELD_X_FORWARDED_FOR:
-    case HX_FIELD_X_FORWARDED_HOST:
-    case HX_FIELD_X_FORWARDED_PROTO:
     case HX_FIELD_TRACEPARENT:
     case HX_FIELD_X_CORRELATION_ID:
     case HX_FIELD_HAPAX_OUTCOME: return true;
+    case HX_FIELD_X_FORWARDED_HOST:
+    case HX_FIELD_X_FORWARDED_PROTO: return !trusted;
     case HX_FIELD_OTHER:
-        return hx_slice_starts_nocase(field->name, HX_LIT("x-forwarded-")) ||
+        return (!trusted && hx_slice_starts_nocase(field->name, HX_LIT("x-forwarded-"))) ||
                hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
     default: return false;
     }
 }
 
-static void put_forwarded(const hx_request *r, hx_buf *out)
+static bool is_inside(const hx_network *network, const uint8_t address[16])
 {
-    hx_slice host = hx_fields_get(&r->stream->request.fields, HX_FIELD_HOST);
+    size_t whole = network->bits / 8u, rest = network->bits % 8u;
+    if (memcmp(network->bytes, address, whole) != 0) return false;
+    return rest == 0 || ((network->bytes[whole] ^ address[whole]) >> (8u - rest)) == 0;
+}
+
+/* Whether the peer is one of `trusted_proxies`. One on a unix socket has no address, and isn't. */
+static bool is_trusted(const hx_request *r)
+{
+    const hx_config *config = hx_request_rules(r)->config;
+    uint8_t address[16] = {[10] = 0xff, [11] = 0xff}; /* IPv4 as ::ffff:a.b.c.d */
+    char text[64];
+    hx_slice peer = r->stream->peer;
+    if (config->trusted_proxy_count == 0 || peer.len >= sizeof text) return false;
+    memcpy(text, peer.ptr, peer.len);
+    text[peer.len] = '\0';
+    if (inet_pton(AF_INET, text, address + 12) != 1 && inet_pton(AF_INET6, text, address) != 1) return false;
+    for (size_t i = 0; i < config->trusted_proxy_count; i++)
+        if (is_inside(&config->trusted_proxies[i], address)) return true;
+    return false;
+}
+
+/* "Name: " and, of one who is trusted, what it said before us. */
+static void begin_list(const hx_request *r, hx_field_id id, const char *name, bool trusted, hx_buf *out)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    hx_buf_puts(out, name);
+    hx_buf_puts(out, ": ");
+    if (!trusted || fields->lines[id] == 0) return;
+    for (size_t i = fields->first[id]; i < fields->count; i++) {
+        if (fields->items[i].id != id || fields->items[i].value.len == 0) continue;
+        hx_buf_put(out, fields->items[i].value);
+        hx_buf_puts(out, ", ");
+    }
+}
+
+static void put_forwarded(const hx_request *r, bool trusted, hx_buf *out)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    hx_slice host = hx_fields_get(fields, HX_FIELD_HOST);
     hx_slice peer = hx_slice_eq(r->stream->peer, HX_LIT("unix:")) ? HX_LIT("unknown") : r->stream->peer;
     bool is_v6 = hx_slice_find(peer, ':') != SIZE_MAX;
-    hx_buf_puts(out, is_v6 ? "Forwarded: for=\"[" : "Forwarded: for=");
+    begin_list(r, HX_FIELD_FORWARDED, "Forwarded", trusted, out);
+    hx_buf_puts(out, is_v6 ? "for=\"[" : "for=");
     hx_buf_put(out, peer);
     hx_buf_puts(out, is_v6 ? "]\";host=\"" : ";host=\"");
     hx_buf_put(out, host);
-    hx_buf_puts(out, "\";proto=http\r\nX-Forwarded-For: ");
+    hx_buf_puts(out, "\";proto=http\r\n");
+    begin_list(r, HX_FIELD_X_FORWARDED_FOR, "X-Forwarded-For", trusted, out);
     hx_buf_put(out, peer);
-    hx_buf_puts(out, "\r\nX-Forwarded-Host: ");
-    hx_buf_put(out, host);
-    hx_buf_puts(out, "\r\nX-Forwarded-Proto: http\r\n");
+    hx_buf_puts(out, "\r\n");
+    if (!trusted || fields->lines[HX_FIELD_X_FORWARDED_HOST] == 0)
+        hx_field_write(out, HX_LIT("X-Forwarded-Host"), host);
+    if (!trusted || fields->lines[HX_FIELD_X_FORWARDED_PROTO] == 0) hx_buf_puts(out, "X-Forwarded-Proto: http\r\n");
+}
+
+/* The application gets a key that is ours instead of the client's. */
+static bool is_key_ours(const hx_request *r)
+{
+    return r->natural || r->policy->forward_key == HX_FORWARD_KEY_SCOPED;
+}
+
+hx_slice hx_forwarded_key(const hx_request *r)
+{
+    if (r->policy->forward_key != HX_FORWARD_KEY_SCOPED) return r->key;
+    hx_buf text;
+    hx_buf_init(&text, r->arena, 2 * sizeof r->op.bytes);
+    hx_buf_put_hex(&text, r->op.bytes, sizeof r->op.bytes);
+    return hx_buf_slice(&text);
+}
+
+static void put_key(const hx_request *r, hx_buf *out)
+{
+    const char *quote = r->policy->dialect == HX_DIALECT_IETF ? "\"" : ""; /* there a key is a string of RFC 8941 */
+    hx_buf_puts(out, "Idempotency-Key: ");
+    hx_buf_puts(out, quote);
+    hx_buf_put(out, hx_forwarded_key(r));
+    hx_buf_puts(out, quote);
+    hx_buf_puts(out, "\r\n");
 }
 
 static void put_operation(const hx_request *r, hx_buf *out)
 {
+    if (is_key_ours(r)) put_key(r, out);
     hx_buf_puts(out, "Accept-Encoding: identity\r\nHapax-Attempt: ");
     hx_buf_put_decimal(out, r->record.attempt);
     hx_buf_puts(out, "\r\nHapax-Operation: ");
@@ -70,19 +141,21 @@ static void put_trace(const hx_request *r, hx_buf *out)
 static void put_framing(const hx_request *r, bool keyed, hx_buf *out)
 {
     const hx_request_head *head = &r->stream->request;
-    if (!keyed && head->chunked) {
+    bool is_whole = keyed || r->body_state == HX_BODY_WHOLE;
+    if (!is_whole && head->chunked) {
         hx_buf_puts(out, "Transfer-Encoding: chunked\r\n");
         return;
     }
     if (!head->has_body && head->content_length < 0) return;
     hx_buf_puts(out, "Content-Length: ");
-    hx_buf_put_decimal(out, keyed ? r->body.len : (uint64_t)head->content_length);
+    hx_buf_put_decimal(out, is_whole ? r->body.len : (uint64_t)head->content_length);
     hx_buf_puts(out, "\r\n");
 }
 
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
 {
     const hx_request_head *head = &r->stream->request;
+    bool trusted = is_trusted(r);
     hx_buf_put(out, head->method);
     hx_buf_puts(out, " ");
     hx_buf_put(out, head->target);
@@ -91,15 +164,16 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         hx_field_write(out, HX_LIT("Host"), hx_upstream_host(r->worker->upstreams[r->policy->upstream]));
     for (size_t i = 0; i < head->fields.count; i++) {
         const hx_field *field = &head->fields.items[i];
-        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field)) continue;
+        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field, trusted)) continue;
         if (keyed && is_withheld_when_keyed(field->id)) continue;
+        if (keyed && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_ours(r)) continue;
         hx_field_write(out, field->name, field->value);
     }
     if (!keyed && head->upgrade) {
         hx_buf_puts(out, "Connection: upgrade\r\n");
         hx_field_write(out, HX_LIT("Upgrade"), hx_fields_get(&head->fields, HX_FIELD_UPGRADE));
     }
-    put_forwarded(r, out);
+    put_forwarded(r, trusted, out);
     put_trace(r, out);
     if (keyed) put_operation(r, out);
     put_framing(r, keyed, out);
@@ -115,9 +189,16 @@ static bool is_of_the_body(const hx_field *field)
            hx_slice_starts_nocase(name, HX_LIT("if-")) || hx_slice_eq_nocase(end, digest);
 }
 
-void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf *out)
+/* What a question about the caller says itself. A client's own would ask about another request. */
+static bool is_original(const hx_field *field)
+{
+    return hx_slice_starts_nocase(field->name, HX_LIT("x-original-"));
+}
+
+void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_question about, hx_buf *out)
 {
     const hx_fields *fields = &r->stream->request.fields;
+    bool trusted = is_trusted(r);
     hx_buf_put(out, method);
     hx_buf_puts(out, " ");
     hx_buf_put(out, target);
@@ -126,17 +207,23 @@ void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf
         hx_field_write(out, HX_LIT("Host"), hx_upstream_host(r->worker->upstreams[r->policy->upstream]));
     for (size_t i = 0; i < fields->count; i++) {
         const hx_field *field = &fields->items[i];
-        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field)) continue;
-        if (is_withheld_when_keyed(field->id) || is_of_the_body(field)) continue;
+        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field, trusted)) continue;
+        if (is_withheld_when_keyed(field->id)) continue;
+        if (about == HX_ASKS_ABOUT_THE_OPERATION && is_of_the_body(field)) continue;
+        if (about == HX_ASKS_ABOUT_THE_CALLER && is_original(field)) continue;
         hx_field_write(out, field->name, field->value);
     }
-    put_forwarded(r, out);
+    if (about == HX_ASKS_ABOUT_THE_CALLER) {
+        hx_field_write(out, HX_LIT("X-Original-Method"), r->stream->request.method);
+        hx_field_write(out, HX_LIT("X-Original-URI"), r->stream->request.target);
+    }
+    put_forwarded(r, trusted, out);
     put_trace(r, out);
     hx_buf_puts(out, "Accept-Encoding: identity\r\n\r\n");
 }
 
 /* Names that are ours to send to clients. */
-static bool is_ours(const hx_field *field)
+static bool is_ours(const hx_request *r, const hx_field *field)
 {
     switch (field->id) {
     case HX_FIELD_IDEMPOTENCY_STATUS:
@@ -146,9 +233,21 @@ static bool is_ours(const hx_field *field)
     case HX_FIELD_ERROR_CODE:
     case HX_FIELD_X_CORRELATION_ID:
     case HX_FIELD_HAPAX_OUTCOME: return true;
-    case HX_FIELD_OTHER: return hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
+    case HX_FIELD_OTHER:
+        if (hx_slice_starts_nocase(field->name, HX_LIT("hapax-"))) return true;
+        return r->claimed && r->policy->dialect == HX_DIALECT_STRIPE &&
+               hx_slice_eq_nocase(field->name, HX_LIT("stripe-should-retry"));
     default: return false;
     }
+}
+
+/* What only the first client gets. */
+static bool is_never_kept(const hx_policy *policy, const hx_field *field)
+{
+    if (field->id == HX_FIELD_SET_COOKIE) return true;
+    for (size_t i = 0; i < policy->deny_header_count; i++)
+        if (hx_slice_eq_nocase(policy->deny_headers[i], field->name)) return true;
+    return false;
 }
 
 static size_t lines_len(const hx_fields *fields)
@@ -158,17 +257,19 @@ static size_t lines_len(const hx_fields *fields)
     return len;
 }
 
-hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool with_cookies, bool with_ours)
+hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool whole, bool with_ours)
 {
     hx_buf lines;
+    bool has_date = false;
     hx_buf_init(&lines, r->arena, lines_len(fields));
     for (size_t i = 0; i < fields->count; i++) {
         const hx_field *field = &fields->items[i];
-        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_ours(field)) continue;
-        if (field->id == HX_FIELD_SET_COOKIE && !with_cookies) continue;
+        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_ours(r, field)) continue;
+        if (!whole && is_never_kept(r->policy, field)) continue;
+        if (field->id == HX_FIELD_DATE) has_date = true;
         hx_field_write(&lines, field->name, field->value);
     }
-    if (fields->lines[HX_FIELD_DATE] == 0) {
+    if (!has_date) {
         char date[HX_HTTP_DATE_BYTES];
         hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_loop_now(r->worker->loop), date));
     }
@@ -213,8 +314,8 @@ static void keep_head(hx_request *r, const hx_answer_head *head)
     r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
     keep_word(r, &head->fields);
     r->lines_kept = hx_forward_lines(r, &head->fields, false, false);
-    bool has_cookies = head->fields.lines[HX_FIELD_SET_COOKIE] > 0;
-    r->lines_first = has_cookies ? hx_forward_lines(r, &head->fields, true, false) : r->lines_kept;
+    bool differ = head->fields.lines[HX_FIELD_SET_COOKIE] > 0 || r->policy->deny_header_count > 0;
+    r->lines_first = differ ? hx_forward_lines(r, &head->fields, true, false) : r->lines_kept;
 }
 
 static bool is_event_stream(const hx_answer_head *head)

@@ -16,6 +16,9 @@
 typedef struct {
     hx_store *store;
     hx_limiter *limiter;
+    void (*want_keys)(void *context, unsigned source); /* a token's key is in none of the sets: fetch it anew. May be
+                                                         * called on any thread, and often; NULL: there is nobody */
+    void *keys_context;
     unsigned worker_count; /* they share the floor of each upstream's retry budget */
     bool dev;
     uint64_t spool_bytes; /* request bodies above this go to an unlinked file */

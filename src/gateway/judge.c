@@ -26,6 +26,7 @@ static hx_verdict of_answer(hx_request *r)
                                .word = r->answer_word,
                                .has_retry_after = r->answer_retry_after != HX_RETRY_AFTER_NONE,
                                .releases_5xx = policy->release_5xx,
+                               .releases_4xx = policy->release_4xx && r->natural,
                                .is_delete = hx_slice_eq(r->stream->request.method, HX_LIT("DELETE")),
                                .after_silence = r->after_silence,
                                .guarantee = policy->guarantee,
@@ -34,7 +35,7 @@ static hx_verdict of_answer(hx_request *r)
     return hx_outcome_of_answer(&answer);
 }
 
-static hx_verdict of_attempt(hx_request *r)
+hx_verdict hx_judge_attempt(hx_request *r)
 {
     bool was_sent = r->exchange.bytes_sent > 0;
     hx_verdict verdict = r->answer_judged ? of_answer(r)
@@ -60,7 +61,7 @@ hx_progress hx_step_judge(hx_request *r)
 {
     if (r->exchange_cancelled && r->exchange_state < HX_EXCHANGE_WHOLE) return HX_PARKED;
     r->answer_judged = hx_request_is_answered(r);
-    r->verdict = of_attempt(r);
+    r->verdict = hx_judge_attempt(r);
     if (is_cut_off(r)) return HX_PARKED;
     if (r->settled) { /* a late answer: one that says no more than was known changes nothing */
         bool says_more = r->verdict.outcome != HX_OUTCOME_UNKNOWN;

@@ -4,7 +4,7 @@
  *
  * Where repeating is safe by its method (GET and its like, PUT, DELETE) a request that never reached the application is
  * sent again; with `retry_safe` also one that was cut off or answered 502, 503 or 504 before the client saw a byte. */
-#include "gateway/request.h"
+#include "gateway/shadow.h"
 
 /* The application's time runs while it has the next move: not while its request is still coming in. */
 static void expect_answer(hx_request *r)
@@ -61,6 +61,7 @@ static void open_tunnel(hx_request *r)
 
 static bool is_repeatable(const hx_request *r)
 {
+    if (r->shadow.on) return false; /* once, whatever comes */
     hx_slice method = r->stream->request.method;
     return hx_method_is_safe(method) || hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("DELETE"));
 }
@@ -82,6 +83,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     r->exchange_state = HX_EXCHANGE_ANSWERING;
     r->answer_status = head->status;
     hx_request_stop_timer(r);
+    if (r->shadow.on) hx_shadow_answered(r, head);
     if (is_transient(head->status) && may_repeat_what_was_sent(r)) {
         r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
         if (hx_retry_schedule(r)) {
@@ -120,9 +122,31 @@ static const hx_exchange_events pass_events = {.head = download_head,
                                                .failed = hx_request_answer_failed,
                                                .drained = upstream_drained};
 
+/* The body as it comes, behind what was already read of it, if anything was. */
+static void start_upload(hx_request *r)
+{
+    bool is_fresh = r->body_state == HX_BODY_UNREAD;
+    hx_slice kept;
+    r->body_state = HX_BODY_READING;
+    r->stream->events.body = upload;
+    r->stream->events.broken = upload_broken;
+    if (is_fresh) {
+        hx_stream_read(r->stream);
+        return;
+    }
+    if (r->body.len > 0 && !hx_body_whole(&r->body, &kept)) { /* it can't be read back from where it was spooled */
+        hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
+        return;
+    }
+    if (r->body.len > 0) upload(r->stream, kept, false);
+    upload(r->stream, r->shadow.rest, r->shadow.rest_is_last);
+}
+
 static hx_progress start(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
+    bool is_whole = r->body_state == HX_BODY_WHOLE;
+    bool is_streamed = head->has_body && !is_whole;
     hx_buf out;
     hx_buf_init(&out, r->arena, 256u * 1024u);
     hx_forward_head(r, false, &out);
@@ -131,21 +155,18 @@ static hx_progress start(hx_request *r)
         .events = &pass_events,
         .user = r,
         .head = hx_buf_slice(&out),
-        .body_streamed = head->has_body,
-        .body_chunked = head->chunked,
+        .body = is_whole && r->body.len > 0 ? r->fingerprint_input.body : HX_EMPTY,
+        .body_streamed = is_streamed,
+        .body_chunked = is_streamed && head->chunked,
         .answer_has_no_body = hx_slice_eq(head->method, HX_LIT("HEAD")),
         .repeatable = hx_method_is_safe(head->method) && !head->has_body,
         .pooled_idle_max = INT64_MAX,
     };
     hx_forward_send(r, false);
-    if (head->has_body) {
-        r->body_state = HX_BODY_READING;
-        r->stream->events.body = upload;
-        r->stream->events.broken = upload_broken;
-        hx_stream_read(r->stream);
-    } else {
+    if (is_streamed)
+        start_upload(r);
+    else
         expect_answer(r);
-    }
     r->stream->events.drained = client_drained;
     return HX_PARKED;
 }
@@ -171,10 +192,10 @@ static hx_progress broken_off(hx_request *r)
     if (tries_again(r)) return hx_request_go(r, HX_STEP_retry);
     if (r->replied) {
         hx_stream_abort(r->stream);
-        return hx_request_go(r, HX_STEP_finish);
+        return hx_request_go(r, hx_request_end_step(r));
     }
     if (r->body_state == HX_BODY_BROKEN) {
-        if (r->body_error_status == 0) return hx_request_go(r, HX_STEP_finish);
+        if (r->body_error_status == 0) return hx_request_go(r, hx_request_end_step(r));
         hx_progress progress = hx_request_refuse(r, HX_ERROR_MALFORMED, hx_slice_of(r->body_error_detail));
         r->reply_status = r->body_error_status;
         return progress;
@@ -188,11 +209,12 @@ static hx_progress broken_off(hx_request *r)
 
 hx_progress hx_step_pass(hx_request *r)
 {
+    if (r->shadow.on) hx_shadow_look(r);
     switch (r->exchange_state) {
     case HX_EXCHANGE_NONE:
-        if (r->client_gone) return hx_request_go(r, HX_STEP_finish);
+        if (r->client_gone) return hx_request_go(r, hx_request_end_step(r));
         return r->attempts == 0 ? start(r) : start_again(r);
-    case HX_EXCHANGE_WHOLE: hx_stream_end(r->stream); return hx_request_go(r, HX_STEP_finish);
+    case HX_EXCHANGE_WHOLE: hx_stream_end(r->stream); return hx_request_go(r, hx_request_end_step(r));
     case HX_EXCHANGE_FAILED: return broken_off(r);
     default: break;
     }

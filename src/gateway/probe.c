@@ -39,12 +39,12 @@ static void put_encoded(hx_buf *out, hx_slice text)
 static hx_slice fill_target(hx_request *r)
 {
     const hx_slice name = HX_LIT("{key}");
-    hx_slice rest = probe_of(r)->target;
+    hx_slice rest = probe_of(r)->target, key = hx_forwarded_key(r); /* what the application knows it by */
     hx_buf target;
-    hx_buf_init(&target, r->arena, (rest.len + 1) * (1 + 3 * r->key.len));
+    hx_buf_init(&target, r->arena, (rest.len + 1) * (1 + 3 * key.len));
     while (rest.len > 0) {
         if (hx_slice_starts(rest, name)) {
-            put_encoded(&target, r->key);
+            put_encoded(&target, key);
             rest = hx_slice_from(rest, name.len);
         } else {
             hx_buf_put(&target, hx_slice_first(rest, 1));
@@ -80,7 +80,7 @@ static hx_progress ask(hx_request *r)
 {
     hx_buf head;
     hx_buf_init(&head, r->arena, 256u * 1024u);
-    hx_forward_question(r, probe_of(r)->method, fill_target(r), &head);
+    hx_forward_question(r, probe_of(r)->method, fill_target(r), HX_ASKS_ABOUT_THE_OPERATION, &head);
     r->exchange = (hx_exchange){.arena = r->arena,
                                 .events = &probe_events,
                                 .user = r,
@@ -172,6 +172,7 @@ static hx_progress record(hx_request *r, hx_state state, hx_slice reason, hx_ans
     hx_lifecycle_set_end(record, r->policy);
     record->reason = reason;
     record->answer = answer;
+    if (state == HX_COMPLETED) record->result = hx_settle_result(r, answer.body);
     r->probe_state = HX_PROBE_SETTLING;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);

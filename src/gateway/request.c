@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "gateway/shadow.h"
 
 #include <string.h>
 
@@ -24,19 +25,22 @@ const char *hx_told_text(hx_told told)
 
 /* Which steps may follow which: the picture in request.h. */
 static const unsigned may_follow[] = {
-    [HX_STEP_admit] = STEP(claim) | STEP(pass) | STEP(reply) | STEP(finish),
-    [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) | STEP(reply),
-    [HX_STEP_wait] = STEP(replay) | STEP(reply),
+    [HX_STEP_admit] = STEP(claim) | STEP(pass) | STEP(shadow) | STEP(publish) | STEP(reply) | STEP(finish),
+    [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) | STEP(authorize) | STEP(reply),
+    [HX_STEP_wait] = STEP(replay) | STEP(authorize) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
     [HX_STEP_forward] = STEP(judge) | STEP(settle) | STEP(reply),
     [HX_STEP_judge] = STEP(retry) | STEP(probe) | STEP(settle) | STEP(harvest),
     [HX_STEP_retry] = STEP(forward) | STEP(settle) | STEP(pass),
     [HX_STEP_probe] = STEP(claim) | STEP(settle) | STEP(reply),
+    [HX_STEP_authorize] = STEP(claim) | STEP(reply),
     [HX_STEP_settle] = STEP(reply) | STEP(stream) | STEP(harvest),
-    [HX_STEP_reply] = STEP(forward) | STEP(probe) | STEP(settle) | STEP(harvest) | STEP(finish),
+    [HX_STEP_reply] = STEP(forward) | STEP(probe) | STEP(settle) | STEP(harvest) | STEP(shadow) | STEP(finish),
     [HX_STEP_stream] = STEP(finish),
     [HX_STEP_harvest] = STEP(judge) | STEP(finish),
-    [HX_STEP_pass] = STEP(retry) | STEP(reply) | STEP(finish),
+    [HX_STEP_pass] = STEP(retry) | STEP(reply) | STEP(shadow) | STEP(finish),
+    [HX_STEP_shadow] = STEP(pass) | STEP(finish),
+    [HX_STEP_publish] = STEP(reply) | STEP(finish),
     [HX_STEP_finish] = 0,
 };
 
@@ -50,8 +54,9 @@ hx_progress hx_request_go(hx_request *r, hx_step next)
 /* The promises of contract §1, as far as one request can see them. */
 static void check_invariants(const hx_request *r)
 {
-    /* Nothing of a keyed request leaves before its claim is durable; a probe only asks. */
-    if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0 && r->probe_state == HX_PROBE_NONE)
+    /* Nothing of a keyed request leaves before its claim is durable; a probe and an authorization only ask. */
+    if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0 && r->probe_state == HX_PROBE_NONE &&
+        r->authorize_state != HX_AUTHORIZE_ASKING)
         HX_CHECK(r->claimed && r->record.epoch > 0);
     /* What may have happened is sent again only where that was declared safe. */
     if (r->step == HX_STEP_forward && r->may_have_happened) HX_CHECK(r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT);
@@ -228,6 +233,11 @@ hx_progress hx_step_finish(hx_request *r)
             hx_log_int("epoch", r->claimed ? (int64_t)r->record.epoch : 0);
             hx_log_int("attempt", r->claimed ? r->record.attempt : 0);
         }
+        if (r->policy->result.len > 0 && r->told != HX_TOLD_NOTHING) {
+            hx_slice result = r->told == HX_TOLD_REPLAYED ? r->found.result : r->record.result;
+            if ((r->told == HX_TOLD_REPLAYED || r->claimed) && result.len > 0) hx_log_str("result_id", result);
+        }
+        if (r->shadow.on) hx_shadow_log(r);
         if (r->reply_kind == HX_REPLY_ERROR && r->replied) hx_log_text("error_code", hx_error_about(r->error)->code);
         hx_log_str("correlation_id", r->correlation);
         hx_log_end();

@@ -4,13 +4,14 @@
  *       .--no key-----------------------> pass <--> retry -------------------------------.
  *       |                                                                               v
  *     admit --key--> claim --ours--> forward --> judge --> settle --> reply --> harvest --> finish
- *                     ^ |               ^         | |       | ^         ^         |           ^
- *                     | |               '--retry--' |       | |         |         |           |
- *                     | |--in flight--> wait -------|-------|-|---------|         |           |
- *                     | |--settled----> replay -----|-------|-|---------'         |           |
- *                     | '--unknown-.    .-----------'       | '--(judge)----------'           |
- *                     |            v    v                   |   a late answer                 |
- *                     '-----------probe -> settle           '--not kept--> stream ------------'
+ *                    ^ ^ |              ^         | |       | ^         ^         |           ^
+ *                    | | |              '--retry--' |       | |         |         |           |
+ *                    | | |--in flight--> wait ------|-------|-|---------|         |           |
+ *                    | | |--settled----> replay ----|-------|-|---------'         |           |
+ *                    | | '--unknown-.   .-----------'       | '--(judge)----------'           |
+ *                    | |            v   v                   |   a late answer                 |
+ *                    | '-----------probe -> settle          '--not kept--> stream ------------'
+ *                    '--- authorize <--another credential--- claim
  *
  * Whatever is refused goes to reply; a reply without a claim goes on to finish. When only the client's time is up,
  * reply goes back to where the operation was.
@@ -25,6 +26,7 @@
 #include "core/errors.h"
 #include "core/lifecycle.h"
 #include "core/outcome.h"
+#include "core/template.h"
 #include "gateway/body.h"
 #include "gateway/gateway.h"
 
@@ -62,6 +64,9 @@ typedef enum {
     HX_REPLY_NOOP     /* 200 {} */
 } hx_reply_kind;
 
+/* Hapax-Shadow. */
+typedef enum { HX_WOULD_FORWARD, HX_WOULD_REPLAY, HX_WOULD_WAIT, HX_WOULD_ASK, HX_WOULD_REFUSE } hx_would;
+
 typedef struct hx_request {
     hx_worker *worker;
     hx_stream *stream;
@@ -73,9 +78,15 @@ typedef struct hx_request {
 
     /* admit */
     const hx_policy *policy;
-    hx_slice path;  /* normalised */
-    hx_slice route; /* the policy's name, else method and path */
-    hx_slice key;   /* unquoted */
+    hx_slice path;       /* normalised */
+    hx_slice route;      /* the policy's name, else method and path */
+    hx_slice identity;   /* what the route's operations are known by: its oldest name */
+    hx_slice header_key; /* unquoted, as the client sent it */
+    bool natural;        /* the route's template makes the key instead */
+    hx_slice key;        /* once the body is whole; of natural ones the hexadecimal text */
+    hx_ms key_at;        /* when a natural key was made */
+    hx_slice other_key;  /* of the bucket next to it, to which ours gives way */
+    hx_slice who;        /* as core/identity.h has it */
     hx_body body;
     enum { HX_BODY_UNREAD, HX_BODY_READING, HX_BODY_WHOLE, HX_BODY_BROKEN } body_state;
     unsigned body_error_status;
@@ -87,6 +98,9 @@ typedef struct hx_request {
     hx_digest principal;
 
     /* claim, wait, settle */
+    bool looked_elsewhere; /* for the operation under another name, or in the bucket before */
+    bool yielding;         /* our claim gives way to one in the bucket next to it */
+    bool quota_counted;
     bool claimed;       /* we hold record.epoch */
     bool settled;       /* an outcome is durable */
     bool settling;      /* the outcome is decided, and on its way to the store */
@@ -131,12 +145,27 @@ typedef struct hx_request {
     /* pass */
     bool upload_held_back; /* the application takes no more of the body for now */
 
+    /* shadow: what protecting it would have done */
+    struct {
+        bool on;
+        hx_would would;
+        hx_error error; /* HX_WOULD_REFUSE */
+        enum { HX_SHADOW_IDLE, HX_SHADOW_CLAIMING, HX_SHADOW_CLAIMED, HX_SHADOW_SETTLING } claim;
+        bool is_too_large; /* the answer, to be kept */
+        hx_slice rest;     /* what came of the body when there was no more room to keep it */
+        bool rest_is_last;
+    } shadow;
+
     /* probe */
     enum { HX_PROBE_NONE, HX_PROBE_ASKING, HX_PROBE_SETTLING, HX_PROBE_DONE } probe_state;
     hx_ms probed_at;
     uint16_t probe_status;
     hx_slice probe_type;
     hx_slice probe_reason; /* of the outcome that it found */
+
+    /* authorize */
+    enum { HX_AUTHORIZE_NONE, HX_AUTHORIZE_ASKING, HX_AUTHORIZE_DONE } authorize_state;
+    uint16_t authorize_status;
 
     /* reply */
     hx_reply_kind reply_kind;
@@ -185,7 +214,7 @@ void hx_request_start_timer(hx_request *r, hx_ms delay);
 void hx_request_stop_timer(hx_request *r);
 
 /* What a MAC is made over; the tags keep them apart. */
-enum { HX_TAG_OPERATION = 'o', HX_TAG_PRINCIPAL = 'p', HX_TAG_PROOF = 'q', HX_TAG_KEY = 'k' };
+enum { HX_TAG_OPERATION = 'o', HX_TAG_SHADOW = 's', HX_TAG_PRINCIPAL = 'p', HX_TAG_PROOF = 'q', HX_TAG_KEY = 'k' };
 hx_digest hx_request_mac(hx_request *r, char tag, hx_slice bytes);
 
 /* For hx_exchange_events: the exchange has ended, and the step looks at how. */
@@ -221,12 +250,30 @@ static inline hx_budget *hx_request_budget(const hx_request *r)
     return &r->worker->budgets[r->policy->upstream];
 }
 
+/* trace.c: the request goes on under the client's trace, or a new one. */
+void hx_request_choose_trace(hx_request *r);
+/* admit.c: makes this the request's key: its operation and its fingerprint follow from it. */
+void hx_admit_take_key(hx_request *r, hx_slice key);
+/* The route's natural key as of that moment. */
+bool hx_admit_natural_key(hx_request *r, hx_ms at, hx_template_result *result, hx_slice *key) HX_MUST_USE;
 /* claim.c: after a look at what stands in the store, the next step. `found` NULL: nothing. */
 hx_progress hx_claim_decide(hx_request *r, const hx_record *found);
+/* Makes r->record the claim of r->op. take_over: of r->found, which is unknown. */
+void hx_claim_fill(hx_request *r, bool take_over);
+/* The claim has ended, or never was: until when its key is live; 0: it is gone. */
+void hx_claim_give_back_quota(hx_request *r, hx_ms lives_until);
+/* settle.c: the result's id in an answer, where the route names its place; empty where there is none. */
+hx_slice hx_settle_result(hx_request *r, hx_slice body);
+/* judge.c: what the answer means, where r->answer_judged, else what its absence does. */
+hx_verdict hx_judge_attempt(hx_request *r);
 /* forward.c */
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
-/* The head of a question to the application, with the credentials of this request. */
-void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_buf *out);
+/* The key that the application gets: the client's as it came, or one of ours. */
+hx_slice hx_forwarded_key(const hx_request *r);
+/* The head of a question to the application, with the credentials of this request. About its caller: with all that may
+ * have been signed, too. */
+typedef enum { HX_ASKS_ABOUT_THE_OPERATION, HX_ASKS_ABOUT_THE_CALLER } hx_question;
+void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_question about, hx_buf *out);
 /* Sends r->exchange, whose first part is filled in, or repeats it; counts the attempt. */
 void hx_forward_send(hx_request *r, bool repeat);
 bool hx_forward_sent_whole(const hx_request *r);
@@ -238,13 +285,19 @@ void hx_forward_expect_answer(hx_request *r);
 hx_progress hx_forward_end_patience(hx_request *r);
 /* Whether the client's time is up, and the application's is not. */
 bool hx_forward_patience_ends(hx_request *r);
-/* The lines of an answer that go on to the client; `ours` behind them. */
-hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool with_cookies, bool with_ours);
+/* The lines of an answer that go on to the client; without cookies and what the route denies unless `whole`; ours
+ * behind them. */
+hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool whole, bool with_ours);
+/* Where a request goes once its client has its answer, or will never have one, and it holds no claim. */
+static inline hx_step hx_request_end_step(const hx_request *r)
+{
+    return r->shadow.on ? HX_STEP_shadow : HX_STEP_finish;
+}
 /* retry.c: decides whether there is time and room for another attempt. True: it is reserved, its delay runs, and the
  * retry step follows. */
 bool hx_retry_schedule(hx_request *r) HX_MUST_USE;
 /* reply.c */
-#define HX_OUR_LINES_MAX 1024u
+#define HX_OUR_LINES_MAX 2048u
 /* Our header lines, after the application's. */
 void hx_reply_lines(hx_request *r, hx_buf *out);
 void hx_reply_retry_after(const hx_request *r, hx_buf *out);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/json.h"
 #include "gateway/problem.h"
 
 #define STORE_RETRY_DELAY ((hx_ms)200)
@@ -65,6 +66,23 @@ static hx_state state_after(hx_outcome outcome)
     }
 }
 
+/* Whatever an application calls an id: a short text that fits a line, or a number. */
+static bool is_id(hx_slice text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.ptr[i] < 0x20 || text.ptr[i] == 0x7f) return false;
+    return text.len > 0 && text.len <= HX_RECORD_TEXT_MAX;
+}
+
+hx_slice hx_settle_result(hx_request *r, hx_slice body)
+{
+    hx_slice raw, text;
+    if (r->policy->result.len == 0 || !hx_json_pointer(body, r->policy->result, &raw)) return HX_EMPTY;
+    bool is_number = raw.ptr[0] == '-' || (raw.ptr[0] >= '0' && raw.ptr[0] <= '9');
+    if (is_number) return is_id(raw) ? raw : HX_EMPTY;
+    return hx_json_string(raw, r->arena, &text) && is_id(text) ? text : HX_EMPTY;
+}
+
 static void fill_record(hx_request *r)
 {
     hx_record *record = &r->record;
@@ -85,6 +103,7 @@ static void fill_record(hx_request *r)
     if (r->answer_streamed) return;
     record->answer.headers = r->lines_kept;
     record->answer.body = hx_buf_slice(&r->answer_body);
+    if (record->state != HX_ABSENT) record->result = hx_settle_result(r, record->answer.body);
 }
 
 static void submit(hx_request *r)
@@ -106,9 +125,17 @@ static hx_told told_of(hx_outcome outcome)
     }
 }
 
+/* What its key counts for from now on; one that is unknown stays counted. */
+static void count_key(hx_request *r, const hx_record *stands)
+{
+    if (stands->state != HX_UNKNOWN && stands->state != HX_PROCESSING)
+        hx_claim_give_back_quota(r, stands->state == HX_ABSENT ? 0 : stands->expires_at);
+}
+
 static hx_progress recorded(hx_request *r)
 {
     r->settled = true;
+    count_key(r, &r->record);
     if (r->replied) return hx_request_go(r, HX_STEP_harvest); /* a late answer, which nobody waits for */
     r->told = told_of(r->verdict.outcome);
     if (!r->answer_judged || is_answer_withheld(r))
@@ -144,6 +171,7 @@ static hx_progress fenced(hx_request *r)
     hx_log_text("state", hx_state_name(found->state));
     hx_log_end();
     r->settled = true;
+    count_key(r, found);
     if (r->replied) return hx_request_go(r, HX_STEP_harvest);
     r->retry_after = 0;
     if (hx_lifecycle_decide(found, &r->claimant, HX_DUPLICATE_REPLAY) == HX_DECIDE_REPLAY) {

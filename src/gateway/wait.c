@@ -52,6 +52,7 @@ static hx_progress watch_back(hx_request *r)
 hx_progress hx_step_wait(hx_request *r)
 {
     if (hx_request_call_back(r)) return watch_back(r);
+    if (r->policy->dialect != HX_DIALECT_SEEDS) return refuse_in_flight(r); /* they promise 409 at once */
     if (r->call_state == HX_CALL_IDLE) {
         r->call = (hx_store_call){0};
         hx_request_prepare_call(r);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/natural.h"
+
+#include "base/buf.h"
+
+static unsigned header_of(const void *user, hx_slice name, hx_slice *value)
+{
+    const hx_fields *fields = user;
+    unsigned lines = 0;
+    for (size_t i = 0; i < fields->count; i++) {
+        const hx_field *field = &fields->items[i];
+        /* What goes no further than this hop is nothing that the application sees. */
+        if ((field->flags & HX_FIELD_HOP) != 0 || !hx_slice_eq_nocase(field->name, name)) continue;
+        if (lines++ == 0) *value = field->value;
+    }
+    return lines;
+}
+
+bool hx_natural_key(const hx_natural_request *request, hx_ms at, hx_template_result *result, hx_slice *key)
+{
+    const hx_template *template = request->policy->key.from;
+    hx_template_input in = {
+        .header = header_of,
+        .user = &request->head->fields,
+        .path = request->path,
+        .path_template = request->policy->path,
+        .query = request->head->query,
+        .principal = request->principal,
+        .body = request->content->body,
+        .body_hashed = HX_EMPTY,
+        .now = at,
+    };
+    if (template->has_body) {
+        in.body_is_json = hx_fingerprint_is_json(request->content, request->arena);
+        in.body_hashed = hx_fingerprint_body_hashed(request->mac, request->content, request->arena);
+    }
+    if (!hx_template_key(template, &in, request->mac, request->arena, result)) return false;
+    hx_buf text;
+    hx_buf_init(&text, request->arena, HX_NATURAL_KEY_CHARS);
+    hx_buf_put_hex(&text, result->key.bytes, sizeof result->key.bytes);
+    *key = hx_buf_slice(&text);
+    return true;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A request's natural key, by its route's template (`key: {from: …}`). */
+#ifndef HX_GATEWAY_NATURAL_H
+#define HX_GATEWAY_NATURAL_H
+
+#include "core/policy.h"
+#include "core/template.h"
+#include "net/message.h"
+
+typedef struct {
+    const hx_policy *policy;
+    const hx_request_head *head;
+    hx_slice path;                 /* normalised */
+    hx_slice principal;            /* empty for nobody */
+    hx_fingerprint_input *content; /* the request's, with its whole body */
+    hx_mac *mac;
+    hx_arena *arena;
+} hx_natural_request;
+
+#define HX_NATURAL_KEY_CHARS 64u /* hexadecimal */
+
+/* The key at that moment, as hexadecimal text in the arena. False: `result` names the part that is missing. */
+bool hx_natural_key(const hx_natural_request *request, hx_ms at, hx_template_result *result, hx_slice *key) HX_MUST_USE;
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two requests of two callers must never meet, whatever they send: a source counts only where the application sees the
+ * same one, so a header that goes no further than this hop is none, and of two there is no telling which it believes.
+ */
+#include "gateway/principal.h"
+
+#include "gateway/request.h"
+
+#include <string.h>
+
+/* The token of `Authorization: Bearer`; empty when it is something else. */
+static hx_slice bearer_token(const hx_fields *fields)
+{
+    hx_slice value = hx_slice_trim(hx_fields_get(fields, HX_FIELD_AUTHORIZATION));
+    size_t space = hx_slice_find(value, ' ');
+    if (space == SIZE_MAX || !hx_slice_eq_nocase(hx_slice_first(value, space), HX_LIT("Bearer"))) return HX_EMPTY;
+    return hx_slice_trim(hx_slice_from(value, space));
+}
+
+static hx_caller_result ambiguous(hx_caller *out, hx_arena *arena, hx_slice name)
+{
+    out->why = hx_arena_printf(arena, "There are two %.*s headers.", HX_FMT(name));
+    return HX_CALLER_AMBIGUOUS;
+}
+
+static unsigned count_lines(const hx_fields *fields, hx_slice name)
+{
+    unsigned count = 0;
+    for (size_t i = 0; i < fields->count; i++) count += hx_slice_eq_nocase(fields->items[i].name, name);
+    return count;
+}
+
+static void name_source(hx_caller *out, hx_arena *arena, const char *kind, hx_slice name, hx_slice value)
+{
+    out->who.kind = kind;
+    out->who.principal = hx_arena_printf(arena, "%s:%.*s:%.*s", kind, HX_FMT(name), HX_FMT(value));
+    out->who.proof = value;
+}
+
+static hx_caller_result of_header(hx_slice name, const hx_fields *fields, hx_arena *arena, hx_caller *out)
+{
+    const hx_field *field = hx_fields_find(fields, name);
+    if (!field || (field->flags & HX_FIELD_HOP) != 0 || field->value.len == 0) return HX_CALLER_NOBODY;
+    if (count_lines(fields, name) > 1) return ambiguous(out, arena, name);
+    char *lower = hx_arena_alloc(arena, name.len); /* however the configuration spells it, today and tomorrow */
+    for (size_t i = 0; i < name.len; i++) lower[i] = hx_lower(name.ptr[i]);
+    name_source(out, arena, "header", (hx_slice){lower, name.len}, field->value);
+    return HX_CALLER_FOUND;
+}
+
+static hx_caller_result of_cookie(hx_slice name, const hx_fields *fields, hx_arena *arena, hx_caller *out)
+{
+    hx_slice value;
+    if (fields->lines[HX_FIELD_COOKIE] > 1) return ambiguous(out, arena, HX_LIT("Cookie"));
+    if (!hx_cookie_value(hx_fields_get(fields, HX_FIELD_COOKIE), name, &value) || value.len == 0)
+        return HX_CALLER_NOBODY;
+    name_source(out, arena, "cookie", name, value);
+    return HX_CALLER_FOUND;
+}
+
+/* A token that the route can verify is verified, or refused: one that isn't valid makes nobody's operation. */
+static hx_caller_result check_token(const hx_policy *policy, const hx_rules *rules, hx_slice token, hx_ms now,
+                                    hx_arena *arena, hx_caller *out)
+{
+    hx_slice payload;
+    if (!policy->jwt.given) return HX_CALLER_FOUND;
+    const hx_jwt_keys *keys = rules->jwt_keys[policy->jwt.source];
+    if (!keys) {
+        out->why = HX_LIT("The keys that verify tokens can't be had for now.");
+        return HX_CALLER_NO_KEYS;
+    }
+    out->token_error = hx_jwt_verify(token, keys, &policy->jwt.rules, now, arena, &payload);
+    if (out->token_error != HX_JWT_OK) {
+        out->why = hx_slice_of(hx_jwt_error_text(out->token_error));
+        return HX_CALLER_REFUSED;
+    }
+    out->verified = true;
+    return HX_CALLER_FOUND;
+}
+
+static hx_caller_result of_authorization(const hx_policy *policy, const hx_rules *rules, const hx_fields *fields,
+                                         hx_ms now, hx_arena *arena, hx_caller *out)
+{
+    hx_slice token = bearer_token(fields);
+    if (token.len > 0) {
+        hx_caller_result result = check_token(policy, rules, token, now, arena, out);
+        if (result != HX_CALLER_FOUND) return result;
+    }
+    hx_identity_of_authorization(hx_fields_get(fields, HX_FIELD_AUTHORIZATION), arena, &out->who);
+    return out->who.principal.len > 0 ? HX_CALLER_FOUND : HX_CALLER_NOBODY;
+}
+
+static hx_caller_result of_claim(const hx_policy *policy, hx_slice claim, const hx_rules *rules,
+                                 const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out)
+{
+    hx_slice token = bearer_token(fields), payload;
+    if (token.len == 0) return HX_CALLER_NOBODY;
+    hx_caller_result result = check_token(policy, rules, token, now, arena, out);
+    if (result != HX_CALLER_FOUND) return result;
+    bool found = hx_jwt_payload(token, arena, &payload) && hx_identity_of_claim(payload, claim, arena, &out->who);
+    if (!found) out->verified = false;
+    out->who.proof = found ? token : HX_EMPTY;
+    return found ? HX_CALLER_FOUND : HX_CALLER_NOBODY;
+}
+
+static hx_caller_result of_source(const hx_policy *policy, const hx_principal_source *source, const hx_rules *rules,
+                                  const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out)
+{
+    switch (source->kind) {
+    case HX_PRINCIPAL_AUTHORIZATION:
+        if (fields->lines[HX_FIELD_AUTHORIZATION] == 0) return HX_CALLER_NOBODY;
+        return of_authorization(policy, rules, fields, now, arena, out);
+    case HX_PRINCIPAL_JWT_CLAIM: return of_claim(policy, source->name, rules, fields, now, arena, out);
+    case HX_PRINCIPAL_HEADER: return of_header(source->name, fields, arena, out);
+    default: return of_cookie(source->name, fields, arena, out);
+    }
+}
+
+hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, const hx_fields *fields, hx_ms now,
+                                hx_arena *arena, hx_caller *out)
+{
+    hx_caller_result result = HX_CALLER_NOBODY;
+    *out = (hx_caller){.who = {.principal = HX_EMPTY, .proof = HX_EMPTY, .kind = "none"}, .why = HX_EMPTY};
+    if (fields->lines[HX_FIELD_AUTHORIZATION] > 1) return ambiguous(out, arena, HX_LIT("Authorization"));
+    for (size_t i = 0; i < policy->principal_count && result == HX_CALLER_NOBODY; i++)
+        result = of_source(policy, &policy->principals[i], rules, fields, now, arena, out);
+    if (result != HX_CALLER_FOUND) out->verified = false;
+    return result;
+}
+
+hx_op hx_operation_of(const hx_policy *policy, const hx_operation_name *name, hx_mac *mac)
+{
+    static const hx_slice kinds[] = {[HX_SCOPE_ROUTE_AND_PRINCIPAL] = {"both", 4},
+                                     [HX_SCOPE_PRINCIPAL] = {"principal", 9},
+                                     [HX_SCOPE_ROUTE] = {"route", 5}};
+    hx_mac_begin(mac, policy->mode == HX_MODE_SHADOW ? HX_TAG_SHADOW : HX_TAG_OPERATION);
+    hx_mac_part(mac, policy->scope == HX_SCOPE_PRINCIPAL ? HX_EMPTY : name->route);
+    hx_mac_part(mac, policy->scope == HX_SCOPE_ROUTE ? HX_EMPTY : name->principal);
+    hx_mac_part(mac, name->key);
+    /* What nearly every operation is goes without, so that it costs nothing. */
+    if (name->natural || policy->scope != HX_SCOPE_ROUTE_AND_PRINCIPAL) {
+        hx_mac_part(mac, kinds[policy->scope]);
+        hx_mac_part(mac, name->natural ? HX_LIT("natural") : HX_EMPTY);
+    }
+    hx_digest digest = hx_mac_end(mac);
+    hx_op op;
+    memcpy(op.bytes, digest.bytes, sizeof op.bytes);
+    return op;
+}

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may see a stored answer, where callers come back with another credential: a fresh token that our keys verify, a
+request signed anew that the application vouches for, a session cookie. And who may not, whatever they send."""
+import hashlib
+import hmac
+import itertools
+import json
+import time
+
+import jwt as pyjwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from harness import basic, bearer, eventually
+
+NOT_AUTHORIZED = "AUTH.replay_not_authorized"
+REFUND = {"amount": 1000}
+
+
+class Issuer:
+    """Who signs tokens, and publishes its keys as a JWKS file."""
+
+    def __init__(self, directory):
+        self.file = directory / "jwks.json"
+        self.keys = {}
+        self.rotate("first")
+
+    def rotate(self, name):
+        self.keys[name] = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self.current = name
+        published = []
+        for kid, key in self.keys.items():
+            jwk = json.loads(pyjwt.algorithms.RSAAlgorithm.to_jwk(key.public_key()))
+            published.append({**jwk, "kid": kid, "use": "sig", "alg": "RS256"})
+        self.file.write_text(json.dumps({"keys": published}), encoding="ascii")
+
+    def token(self, subject, key=None, **claims):
+        claims = {"iss": "https://issuer.test", "sub": subject, "exp": int(time.time()) + 3600,
+                  "jti": str(next(self.numbers)), **claims}
+        name = self.current
+        return bearer(pyjwt.encode(claims, key or self.keys[name], algorithm="RS256", headers={"kid": name}))
+
+    numbers = itertools.count()
+
+
+@pytest.fixture
+def issuer(tmp_path):
+    return Issuer(tmp_path)
+
+
+@pytest.fixture
+def verifying(start_gateway, issuer):
+    return start_gateway(f"""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            require_principal: true
+            jwt: {{jwks: {issuer.file}, issuer: "https://issuer.test"}}
+        """)
+
+
+def test_a_renewed_token_of_the_same_subject_gets_the_stored_answer(verifying, upstream, issuer, key):
+    first = verifying.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
+    again = verifying.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
+    assert (first.idempotency, again.idempotency) == ("stored", "replayed")
+    assert again.body == first.body
+    assert upstream.effects("/refunds") == 1
+
+
+def test_a_renewed_token_waits_for_the_first_one(verifying, upstream, issuer, key):
+    with upstream.hold("/refunds") as held:
+        first = verifying.post_later("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
+        held.wait_arrived()
+        again = verifying.post_later("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
+        again.wait_read()
+        held.release()
+        assert again.body == first.body
+    assert upstream.effects("/refunds") == 1
+
+
+def test_a_token_of_another_subject_is_another_operation(verifying, upstream, issuer, key):
+    first = verifying.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
+    other = verifying.post("/refunds", key=key, json=REFUND, auth=issuer.token("bob"))
+    assert other.idempotency == "stored" and other.body != first.body
+    assert upstream.effects("/refunds") == 2
+
+
+def forged_tokens(issuer):
+    stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = issuer.keys[issuer.current].public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    head, payload, signature = issuer.token("alice").removeprefix("Bearer ").split(".")
+    _, other_payload, _ = issuer.token("bob").removeprefix("Bearer ").split(".")
+    hs_head = pyjwt.utils.base64url_encode(json.dumps({"alg": "HS256", "kid": issuer.current}).encode()).decode()
+    hs_mac = hmac.new(public, f"{hs_head}.{payload}".encode(), hashlib.sha256).digest()
+    none_head = pyjwt.utils.base64url_encode(json.dumps({"alg": "none"}).encode()).decode()
+    return {
+        "signed by another key": issuer.token("alice", key=stranger),
+        "another payload under the signature": bearer(f"{head}.{other_payload}.{signature}"),
+        "no signature": bearer(f"{head}.{payload}."),
+        "no algorithm": bearer(f"{none_head}.{payload}."),
+        "the public key as a shared secret":
+            bearer(f"{hs_head}.{payload}." + pyjwt.utils.base64url_encode(hs_mac).decode()),
+        "expired": issuer.token("alice", exp=int(time.time()) - 3600),
+        "of another issuer": issuer.token("alice", iss="https://evil.test"),
+        "not a token at all": bearer("alice"),
+    }
+
+
+@pytest.mark.parametrize("forgery", ["signed by another key", "another payload under the signature", "no signature",
+                                     "no algorithm", "the public key as a shared secret", "expired",
+                                     "of another issuer", "not a token at all"])
+def test_a_forged_token_sees_nothing_and_executes_nothing(verifying, upstream, issuer, key, forgery):
+    first = verifying.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
+    forged = verifying.post("/refunds", key=key, json=REFUND, auth=forged_tokens(issuer)[forgery])
+    problem = forged.refuses(401, "AUTH.principal_missing")
+    assert "token" in problem["detail"] or "JWT" in problem["detail"]
+    assert first.json()["id"].encode() not in forged.body
+    assert upstream.effects("/refunds") == 1
+
+
+def test_nobody_is_refused_where_a_principal_is_required(verifying, upstream, issuer, key):
+    verifying.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
+    verifying.post("/refunds", key=key, json=REFUND).refuses(401, "AUTH.principal_missing")
+    assert upstream.effects("/refunds") == 1
+
+
+def test_keys_from_a_url_are_fetched_and_fetched_anew_when_they_rotate(start_gateway, start_upstream, upstream, issuer,
+                                                                      key):
+    server = start_upstream()
+    server.on("/jwks", lambda exchange: exchange.answer(200, issuer.file.read_bytes(),
+                                                        {"Content-Type": "application/json"}))
+    gateway = start_gateway(f"""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            jwt: {{jwks_url: "{server.url}/jwks"}}
+        """)
+
+    def ask():
+        answer = gateway.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
+        assert answer.status in (201, 401, 503)
+        return answer if answer.status == 201 else None
+
+    first = eventually(ask, "the first keys")
+    issuer.rotate("second")
+    again = eventually(ask, "the second keys")
+    assert again.idempotency == "replayed" and again.body == first.body
+    assert upstream.effects("/refunds") == 1
+
+
+def test_tokens_are_refused_with_503_as_long_as_there_are_no_keys(start_gateway, start_upstream, upstream, issuer, key):
+    server = start_upstream()
+    server.on("/jwks", lambda exchange: exchange.answer(500))
+    gateway = start_gateway(f"""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            jwt: {{jwks_url: "{server.url}/jwks"}}
+        """)
+    refused = gateway.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
+    refused.refuses(503, "DEPENDENCY.unavailable")
+    assert refused.header("Retry-After")
+    assert upstream.effects("/refunds") == 0
+
+
+def test_a_claim_of_the_token_is_the_principal(start_gateway, upstream, issuer, key):
+    gateway = start_gateway(f"""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            principal: ["jwt:tenant"]
+            jwt: {{jwks: {issuer.file}}}
+        """)
+    first = gateway.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice", tenant="acme"))
+    colleague = gateway.post("/refunds", key=key, json=REFUND, auth=issuer.token("bob", tenant="acme"))
+    stranger = gateway.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice", tenant="globex"))
+    assert colleague.idempotency == "replayed" and colleague.body == first.body
+    assert stranger.idempotency == "stored"
+    assert upstream.effects("/refunds") == 2
+
+
+SIGV4_SECRETS = {"AKIDALICE": b"alice's secret", "AKIDBOB": b"bob's secret"}
+
+
+def sigv4(access_key, method, path, nonce, secret=None):
+    """A signature over the whole request, in the manner of AWS; `nonce` stands for its date, fresh on every retry."""
+    signed = f"{method}\n{path}\n{nonce}".encode()
+    signature = hmac.new(secret or SIGV4_SECRETS[access_key], signed, hashlib.sha256).hexdigest()
+    return {"X-Amz-Date": nonce,
+            "Authorization": f"AWS4-HMAC-SHA256 Credential={access_key}/20261115/eu/refunds/aws4_request, "
+                             f"SignedHeaders=host;x-amz-date, Signature={signature}"}
+
+
+def check_sigv4(exchange):
+    """What the application does with the question: it checks the signature of the request that was asked."""
+    request = exchange.request
+    exchange.read_body()
+    credential = request.header("Authorization", "").partition("Credential=")[2].partition("/")[0]
+    expected = sigv4(credential, request.header("X-Original-Method"), request.header("X-Original-URI"),
+                     request.header("X-Amz-Date")) if credential in SIGV4_SECRETS else {}
+    ok = expected.get("Authorization") == request.header("Authorization")
+    exchange.answer(204 if ok else 403)
+
+
+@pytest.fixture
+def vouching(start_gateway, upstream):
+    upstream.on("/auth/check", check_sigv4)
+    return start_gateway("""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            authorize: GET /auth/check
+        """)
+
+
+def test_a_request_signed_anew_gets_the_stored_answer_when_the_application_vouches(vouching, upstream, key):
+    first = vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "1"))
+    again = vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "2"))
+    assert (first.idempotency, again.idempotency) == ("stored", "replayed")
+    assert again.body == first.body
+    assert upstream.effects("/refunds") == 1
+
+
+def test_a_wrong_signature_sees_nothing(vouching, upstream, key):
+    first = vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "1"))
+    forged = vouching.post("/refunds", key=key, json=REFUND,
+                           headers=sigv4("AKIDALICE", "POST", "/refunds", "2", secret=b"guessed"))
+    forged.refuses(403, NOT_AUTHORIZED)
+    assert first.json()["id"].encode() not in forged.body
+    assert upstream.effects("/refunds") == 1
+
+
+def test_a_client_cannot_say_itself_what_it_asked(vouching, upstream, key):
+    """Its own X-Original-URI would have another request's signature checked."""
+    vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "1"))
+    stolen = sigv4("AKIDALICE", "GET", "/", "2")  # a signature seen elsewhere
+    vouching.post("/refunds", key=key, json=REFUND,
+                  headers={**stolen, "X-Original-Method": "GET", "X-Original-URI": "/"}).refuses(403, NOT_AUTHORIZED)
+    assert upstream.effects("/refunds") == 1
+
+
+def test_an_application_that_cannot_be_asked_shows_nothing_and_says_so(vouching, upstream, key):
+    vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "1"))
+    upstream.on("/auth/check", lambda exchange: exchange.answer(500))
+    refused = vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "2"))
+    assert refused.refuses(502, "DEPENDENCY.unavailable")["retryable"] is True
+    upstream.on("/auth/check", check_sigv4)
+    again = vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "3"))
+    assert again.idempotency == "replayed"
+    assert upstream.effects("/refunds") == 1
+
+
+def test_the_application_is_not_asked_about_another_principal(vouching, upstream, key):
+    vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "1"))
+    other = vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDBOB", "POST", "/refunds", "1"))
+    assert other.idempotency == "stored"
+    assert [request.path for request in upstream.requests].count("/auth/check") == 0
+    assert upstream.effects("/refunds") == 2
+
+
+def test_a_session_cookie_is_the_principal_where_it_is_configured(start_gateway, upstream, key):
+    gateway = start_gateway("""
+        defaults:
+          principal: ["cookie:session"]
+          require_principal: true
+        """)
+    mine, other = {"Cookie": "theme=dark; session=alice-1"}, {"Cookie": "session=bob-1"}
+    first = gateway.post("/refunds", key=key, json=REFUND, headers=mine)
+    again = gateway.post("/refunds", key=key, json=REFUND, headers={"Cookie": "session=alice-1; theme=light"})
+    assert again.idempotency == "replayed" and again.body == first.body
+    stranger = gateway.post("/refunds", key=key, json=REFUND, headers=other)
+    assert stranger.idempotency == "stored" and stranger.body != first.body
+    gateway.post("/refunds", key=key, json=REFUND).refuses(401, "AUTH.principal_missing")
+    assert upstream.effects("/refunds") == 2
+
+
+SCOPES = ["route+principal", "principal", "route"]
+CREDENTIALS = {
+    "nobody": {},
+    "basic alice": {"Authorization": basic("alice", "secret")},
+    "basic alice, another password": {"Authorization": basic("alice", "other")},
+    "basic bob": {"Authorization": basic("bob", "secret")},
+    "a token": {"Authorization": bearer("opaque")},
+    "a token spelled otherwise": {"Authorization": "bearer  opaque"},
+    "the user's name as a header": {"X-User": "alice"},
+    "the other user's name as a header": {"X-User": "bob"},
+    "a header for this hop only": {"X-User": "alice", "Connection": "X-User"},
+    "a cookie": {"Cookie": "session=alice"},
+    "another cookie": {"Cookie": "session=bob"},
+    "alice's cookie and bob's password": {"Cookie": "session=alice", "Authorization": basic("bob", "secret")},
+    "bob's name and alice's cookie": {"X-User": "bob", "Cookie": "session=alice"},
+}
+SOURCES = ["authorization", "header:X-User", "cookie:session", "authorization, cookie:session"]
+PATHS = ["/refunds", "/%72efunds", "/x/../refunds"]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("sources", SOURCES)
+def test_no_credential_shows_an_answer_that_another_earned(start_gateway, upstream, scope, sources):
+    """Every credential asks first under a key of its own; then every other one asks for it, on every spelling of the
+    path and of the key. Whoever gets its answer sent what the application would have taken for the same caller."""
+    gateway = start_gateway(f"""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            scope: {scope}
+            principal: [{sources}]
+        """)
+    for number, (owner, credential) in enumerate(CREDENTIALS.items()):
+        key = f"key-of-{number:02}-0123456789"
+        first = gateway.post("/refunds", key=key, json=REFUND, headers=credential)
+        assert first.status == 201, owner
+        for other, another in CREDENTIALS.items():
+            for path, spelled in itertools.product(PATHS, (key, f'"{key}"')):
+                answer = gateway.post(path, key=spelled, json=REFUND, headers=another)
+                if answer.body == first.body:
+                    assert sees_the_same_caller(sources, credential, another), (owner, other, path)
+                else:
+                    assert first.json()["id"].encode() not in answer.body, (owner, other, path)
+
+
+def sees_the_same_caller(sources, one, other):
+    """By what the application gets: the configured source and Authorization are the same, as bytes but for case."""
+    def seen(headers):
+        headers = {name: value for name, value in headers.items() if headers.get("Connection") != name}
+        values = [" ".join(headers.get("Authorization", "").split()).replace("bearer", "Bearer")]
+        if "header:X-User" in sources:
+            values.append(headers.get("X-User"))
+        if "cookie:session" in sources and ("authorization" not in sources or not values[0]):
+            values.append(headers.get("Cookie"))
+        return values
+    return seen(one) == seen(other)
