@@ -279,7 +279,7 @@ void hx_admit_take_key(hx_request *r, hx_slice key)
     hx_fingerprint_input *in = &r->fingerprint_input;
     r->key = key;
     r->op = hx_operation_of(r->policy, &name, r->worker->mac);
-    if (r->policy->fingerprint.body == HX_FINGERPRINT_KEY)
+    if (r->natural && r->policy->fingerprint.body == HX_FINGERPRINT_KEY) /* a header's key says nothing of the body */
         in->key = hx_arena_printf(r->arena, "%.*s %.*s", HX_FMT(key), HX_FMT(r->identity));
     r->claimant.fingerprint = hx_fingerprint(r->worker->mac, in, r->arena);
 }
