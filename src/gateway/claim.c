@@ -111,11 +111,11 @@ static hx_progress decide_unknown(hx_request *r)
     return may_probe ? hx_request_go(r, HX_STEP_probe) : hx_request_refuse_unknown(r);
 }
 
-/* The application may vouch for another credential of the same caller. */
+/* The application may vouch for another credential of the same caller; nobody is no caller. */
 static hx_progress decide_other_credential(hx_request *r)
 {
-    bool may_ask = r->policy->authorize_method.len > 0 && r->authorize_state == HX_AUTHORIZE_NONE &&
-                   hx_digest_eq(&r->found.principal, &r->principal);
+    bool is_same = r->who.len > 0 && hx_digest_eq(&r->found.principal, &r->principal);
+    bool may_ask = is_same && r->policy->authorize_method.len > 0 && r->authorize_state == HX_AUTHORIZE_NONE;
     return may_ask ? hx_request_go(r, HX_STEP_authorize)
                    : hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
 }

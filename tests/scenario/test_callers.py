@@ -260,6 +260,21 @@ def test_the_application_is_not_asked_about_another_principal(vouching, upstream
     assert upstream.effects("/refunds") == 2
 
 
+def test_the_application_is_not_asked_about_nobody(start_gateway, upstream, key):
+    """Two strangers without the configured source are nobody both; that the application knows one says nothing."""
+    upstream.on("/me", lambda exchange: exchange.answer(200, {"user": "whoever asks"}))
+    gateway = start_gateway("""
+        defaults:
+          principal: ["cookie:session"]
+          authorize: GET /me
+        """)
+    first = gateway.post("/refunds", key=key, json=REFUND, auth=basic("alice", "secret"))
+    stranger = gateway.post("/refunds", key=key, json=REFUND, auth=basic("bob", "secret"))
+    stranger.refuses(403, NOT_AUTHORIZED)
+    assert first.json()["id"].encode() not in stranger.body
+    assert upstream.effects("/refunds") == 1
+
+
 def test_a_session_cookie_is_the_principal_where_it_is_configured(start_gateway, upstream, key):
     gateway = start_gateway("""
         defaults:
