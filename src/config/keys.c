@@ -4,6 +4,7 @@
 #include "core/template.h"
 
 #define UUID_BYTES 36u
+#define DATE_SPAN_MAX (25 * HX_HOUR) /* where clocks are set back */
 
 void hx_keys_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key)
 {
@@ -62,6 +63,38 @@ static void check_parts(hx_loader *loader, const hx_yaml *node, const hx_policy 
                       hx_quoted(arena, stray->text), hx_quoted(arena, policy->path), HX_FMT(stray->argument));
 }
 
+static const char *written(hx_ms span, hx_arena *arena)
+{
+    return hx_option_write(hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime")), (uint64_t)span, arena);
+}
+
+/* A key that stands for "once a day" and is forgotten before the day is over is legal, but hardly what was meant. */
+static void note_buckets(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
+{
+    hx_arena *arena = &loader->config->arena;
+    const hx_template *from = policy->key.from;
+    const hx_yaml *at = hx_yaml_get(hx_yaml_get(node, "key"), "from");
+    hx_ms longest = 0, kept = policy->lifetime + policy->tombstone;
+    if (!at) at = node;
+    if (!from->has_bucket || policy->mode == HX_MODE_PASS) return;
+    for (size_t i = 0; i < from->count; i++) {
+        hx_ms span = from->parts[i].kind == HX_TEMPLATE_DATE ? DATE_SPAN_MAX : from->parts[i].window;
+        if (span > longest) longest = span;
+    }
+    bool by_date = longest == DATE_SPAN_MAX;
+    if (kept < (by_date ? HX_DAY : longest))
+        hx_problem_at(&loader->notes, at->line, at->column,
+                      "answers are kept for %s, but a %s lasts %s%s: %s one of them the same key can run again",
+                      written(kept, arena), by_date ? "date" : "window", written(longest, arena),
+                      by_date ? " at most" : "", by_date ? "on" : "in");
+    if (policy->key.overlap > from->bucket_min)
+        hx_problem_at(&loader->notes, at->line, at->column,
+                      "\"overlap\" is %s, and a %s lasts %s: only the one before is looked up, so that an operation "
+                      "which takes longer than a %s may be run again",
+                      written(policy->key.overlap, arena), from->bucket_min == HX_DAY ? "day" : "window",
+                      written(from->bucket_min, arena), from->bucket_min == HX_DAY ? "day" : "window");
+}
+
 void hx_keys_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy)
 {
     if (policy->key.overlap == HX_OVERLAP_UNSAID) policy->key.overlap = policy->lease + policy->retry.total;
@@ -72,4 +105,5 @@ void hx_keys_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy)
     if (!policy->key.shared) policy->require_principal = true;
     if (!policy->fingerprint_said) policy->fingerprint = (hx_fingerprint_rules){.body = HX_FINGERPRINT_KEY};
     policy->release_4xx = true;
+    note_buckets(loader, node, policy);
 }

@@ -84,7 +84,8 @@ static void read_index(hx_slice text, hx_arena *arena, name_list *list)
         hx_slice rest = hx_slice_from(line, 2);
         if ((!is_zone && !is_link) || list->count == NAMES_MAX) continue;
         if (is_link && !hx_slice_next(&rest, ' ', &word)) continue;
-        if (hx_slice_next(&rest, ' ', &word)) list->names[list->count++] = hx_arena_terminated(arena, word);
+        if (hx_slice_next(&rest, ' ', &word) && hx_slice_find(word, '/') != SIZE_MAX) /* nobody means "Eire" */
+            list->names[list->count++] = hx_arena_terminated(arena, word);
     }
 }
 
