@@ -103,9 +103,7 @@ static void compile_date(compiler *c, hx_template_part *part)
         return;
     }
     part->zone = c->find_zone(c->user, part->argument);
-    if (!part->zone)
-        wrong(c, part, "there is no time zone", part->argument,
-              " on this machine; names are as in America/New_York or UTC, and come with the package tzdata");
+    if (!part->zone) wrong(c, part, "there is no time zone", part->argument, " on this machine");
     hx_template *t = c->template;
     if (t->bucket_min == 0 || HX_DAY < t->bucket_min) t->bucket_min = HX_DAY;
     t->has_bucket = true;
@@ -285,8 +283,8 @@ static bool percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, h
     for (size_t i = 0; i < text.len; i++) {
         char c = text.ptr[i];
         if (c == '%') {
-            int high = i + 2 < text.len ? hex_digit(text.ptr[i + 1]) : -1;
-            int low = i + 2 < text.len ? hex_digit(text.ptr[i + 2]) : -1;
+            if (text.len - i < 3) return false;
+            int high = hex_digit(text.ptr[i + 1]), low = hex_digit(text.ptr[i + 2]);
             if (high < 0 || low < 0) return false;
             c = (char)(high * 16 + low);
             i += 2;

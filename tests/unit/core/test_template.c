@@ -550,9 +550,12 @@ static void values_are_shown_for_people_but_no_credential(void **state)
     assert_true(hx_slice_eq(only_value(f, "{sha256:body}", &r),
                             HX_LIT("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")));
     hx_template_input in = input_of(&r);
+    hx_template_result result;
+    in.body = HX_LIT("--boundary …");
+    assert_true(hx_template_key(compile(f, "{sha256:body}"), &in, f->mac, &f->arena, &result));
+    same(result.key, key_of(f, compile(f, "{sha256:body}"), &r), "what stands for the body");
     in.query = HX_LIT("a=1");
     in.principal = (hx_slice){"whole\0s3cret", 12};
-    hx_template_result result;
     assert_true(hx_template_key(compile(f, "{query:a}{date:Test/East}{date:Test/West}{window:1h}{principal}"), &in,
                                 f->mac, &f->arena, &result));
     static const char *const values[] = {"1", "2026-02-20", "2026-02-19", "2026-02-19T13:00:00.000Z", "whole"};

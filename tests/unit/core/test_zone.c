@@ -203,6 +203,51 @@ static void summer_time_that_never_ends_never_ends(void **state)
         stays(rules[i], YEAR_2024 - 10 * DAY, YEAR_2025 + 10 * DAY, -4 * HOUR);
 }
 
+static void began(const char *rule, int64_t at, int64_t expected)
+{
+    hx_arena arena = {0};
+    const hx_zone *zone = by_rule(rule, &arena);
+    assert_non_null(zone);
+    hx_ms found = hx_zone_date_began(zone, at * 1000 + 999);
+    if (found != expected * 1000)
+        fail_msg("%s at %lld: %lld, not %lld", rule, (long long)at, (long long)found, (long long)expected * 1000);
+    hx_arena_free(&arena);
+}
+
+static void a_date_begins_where_clocks_come_to_show_it(void **state)
+{
+    (void)state;
+    const char *plain = "EST5EDT,M3.2.0,M11.1.0";
+    int64_t march_10 = YEAR_2024 + 69 * DAY + 5 * HOUR;
+    began(plain, march_10 - 1, march_10 - DAY);
+    began(plain, march_10, march_10);
+    began(plain, march_10 + 22 * HOUR, march_10); /* after the change, and on a date of 23 hours */
+    began(plain, march_10 + 23 * HOUR, march_10 + 23 * HOUR);
+
+    const char *skips_midnight = "EET-2EEST,M3.5.0/0,M10.5.0/0";
+    int64_t march_31 = YEAR_2024 + 90 * DAY - 2 * HOUR;
+    began(skips_midnight, march_31 - 1, march_31 - DAY);
+    began(skips_midnight, march_31, march_31);
+    began(skips_midnight, march_31 + 23 * HOUR - 1, march_31);
+    int64_t october_27 = YEAR_2024 + 300 * DAY - 2 * HOUR; /* the hour before it comes twice */
+    began(skips_midnight, october_27 - 1, october_27 - DAY - HOUR);
+    began(skips_midnight, october_27, october_27);
+
+    const char *shows_the_first_hour_twice = "<-01>1<+00>,M3.5.0/0,M10.5.0/1";
+    int64_t midnight = YEAR_2024 + 300 * DAY;
+    began(shows_the_first_hour_twice, midnight + HOUR - 1, midnight);
+    began(shows_the_first_hour_twice, midnight + HOUR, midnight);
+    began(shows_the_first_hour_twice, midnight + 24 * HOUR, midnight);
+
+    const char *goes_back_over_midnight = "NST3:30NDT,M3.2.0/0:01,M11.1.0/0:01";
+    int64_t first = YEAR_2024 + 307 * DAY + 2 * HOUR + 1800, back = first + 60, again = first + HOUR;
+    began(goes_back_over_midnight, first - 1, first - DAY);
+    began(goes_back_over_midnight, back - 1, first);
+    began(goes_back_over_midnight, back, back);
+    began(goes_back_over_midnight, again - 1, back);
+    began(goes_back_over_midnight, again, again);
+}
+
 static void what_is_no_rule_is_refused(void **state)
 {
     (void)state;
@@ -316,6 +361,11 @@ static void a_file_of_another_kind_is_refused(void **state)
     f.offsets = wild;
     assert_null(read_file(&f, &arena));
     assert_null(hx_zone_read(HX_LIT("A"), HX_EMPTY, &arena));
+    char *longest = hx_arena_zalloc(&arena, HX_ZONE_FILE_BYTES_MAX + 1); /* what follows the footer is ignored */
+    hx_slice bytes = bytes_of(&good, &arena);
+    memcpy(longest, bytes.ptr, bytes.len);
+    assert_non_null(hx_zone_read(HX_LIT("A"), (hx_slice){longest, HX_ZONE_FILE_BYTES_MAX}, &arena));
+    assert_null(hx_zone_read(HX_LIT("A"), (hx_slice){longest, HX_ZONE_FILE_BYTES_MAX + 1}, &arena));
     assert_null(hx_zone_read(HX_LIT("A"), HX_LIT("# tzdb data for Europe and environs\n"), &arena));
     hx_arena_free(&arena);
 }
@@ -461,6 +511,7 @@ int main(void)
         cmocka_unit_test(times_go_below_midnight_and_beyond_the_day),
         cmocka_unit_test(summer_time_may_span_the_new_year_or_be_winter_time),
         cmocka_unit_test(summer_time_that_never_ends_never_ends),
+        cmocka_unit_test(a_date_begins_where_clocks_come_to_show_it),
         cmocka_unit_test(what_is_no_rule_is_refused),
         cmocka_unit_test(the_table_counts_until_its_end_and_the_rule_behind_it),
         cmocka_unit_test(a_file_of_another_kind_is_refused),
