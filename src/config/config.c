@@ -325,13 +325,13 @@ static void apply_flags(hx_loader *loader, const hx_config_overrides *flags)
     }
 }
 
-/* It goes into JSON as it stands. */
+/* It goes into JSON and into a header as it stands. */
 static void check_error_docs(hx_loader *loader, const hx_yaml *node)
 {
     hx_slice url = loader->config->error_docs;
     bool fits = hx_slice_starts(url, HX_LIT("http://")) || hx_slice_starts(url, HX_LIT("https://"));
     for (size_t i = 0; i < url.len; i++)
-        fits = fits && url.ptr[i] > ' ' && url.ptr[i] < 0x7f && url.ptr[i] != '"' && url.ptr[i] != '\\';
+        fits = fits && url.ptr[i] > ' ' && url.ptr[i] < 0x7f && !strchr("\"\\<>", url.ptr[i]);
     if (!fits)
         hx_problem_at(&loader->problems, node->line, node->column,
                       "\"error_docs\" must be a URL such as https://example.com/errors#");

@@ -6,7 +6,7 @@ The points of draft-ietf-httpapi-idempotency-key-header are told one by one; of 
 on: the status, the `error` object, `Stripe-Should-Retry` and `Idempotent-Replayed`."""
 import pytest
 
-from harness import answer, drop_after_effect, fresh_key, quoted
+from harness import EXIT_CONFIG, answer, drop_after_effect, fresh_key, quoted
 
 ROUTES = """
     error_docs: https://docs.example/errors/
@@ -203,6 +203,16 @@ def test_link_is_on_no_answer_of_the_application(gateway, upstream, key):
 
 def test_link_is_on_no_error_of_another_dialect(gateway, upstream):
     assert gateway.post("/seeds", json={}).all("Link") == gateway.post("/stripe", json={}).all("Link") == []
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("url", ["https://docs.example/<code>", "https://docs.example/>; rel=x", "docs.example"])
+def test_documentation_that_would_break_the_link_is_refused_at_load(hapax, upstream, tmp_path, url):
+    file = tmp_path / "hapax.yaml"
+    file.write_text(f"upstream: {upstream.url}\nerror_docs: '{url}'\n")
+    checked = hapax("check", file)
+    assert checked.code == EXIT_CONFIG
+    assert 'hapax.yaml:2:13: "error_docs" must be a URL' in checked.stderr
     assert upstream.requests == []
 
 
