@@ -216,7 +216,7 @@ hx_slice hx_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *aren
 const hx_policy *hx_act_policy(const hx_policy_set *policies, hx_slice route)
 {
     for (size_t i = 0; i < policies->count; i++)
-        if (hx_slice_eq(policies->routes[i].name, route)) return &policies->routes[i];
+        if (hx_slice_eq(hx_policy_identity(&policies->routes[i]), route)) return &policies->routes[i];
     return &policies->defaults;
 }
 

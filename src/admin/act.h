@@ -28,7 +28,8 @@ const char *hx_act_read(hx_act *act, hx_slice text, hx_arena *arena, hx_ms now) 
 /* "operator alice (uid 1000): WHY", cut to what a record holds, between two characters. `name` may be empty. */
 hx_slice hx_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *arena);
 
-/* The rules that a record was made under, by its route's name; the defaults where it has none, or none any more. */
+/* The rules that a record was made under, by what its route is known by; the defaults where it has none, or none any
+ * more. */
 const hx_policy *hx_act_policy(const hx_policy_set *policies, hx_slice route);
 
 /* Makes of an unknown record what a resolve says. */

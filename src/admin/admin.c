@@ -103,13 +103,13 @@ static void put_member(hx_buf *out, const char *name, hx_slice value)
 }
 
 static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned status, hx_slice detail,
-                           const hx_record *found, hx_slice lines)
+                           const hx_record *found, hx_slice lines, hx_slice errors)
 {
     const problem_row *row = &problems[problem];
     if (status == 0) status = row->status;
     hx_buf head, body;
     hx_buf_init(&head, &stream->arena, LINES_BYTES_MAX);
-    hx_buf_init(&body, &stream->arena, PROBLEM_BYTES_MAX);
+    hx_buf_init(&body, &stream->arena, PROBLEM_BYTES_MAX + HX_VIEW_LINES_BYTES(errors.len));
     hx_buf_puts(&head, "Content-Type: application/problem+json\r\nContent-Language: en\r\nError-Code: ");
     hx_buf_puts(&head, row->code);
     hx_buf_puts(&head, "\r\n");
@@ -124,13 +124,23 @@ static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned
         hx_buf_puts(&body, ",\"operation\":");
         hx_view_record(&body, found);
     }
+    if (errors.len > 0) {
+        hx_buf_puts(&body, ",\"errors\":");
+        hx_view_lines(&body, errors);
+    }
     hx_buf_puts(&body, "}\n");
     hx_stream_answer(stream, status, HX_EMPTY, hx_buf_slice(&head), hx_buf_slice(&body), true);
 }
 
 void hx_admin_refuse(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, const hx_record *found)
 {
-    answer_problem(call->stream, problem, 0, detail, found, HX_EMPTY);
+    answer_problem(call->stream, problem, 0, detail, found, HX_EMPTY, HX_EMPTY);
+    end_call(call);
+}
+
+void hx_admin_refuse_lines(hx_admin_call *call, hx_admin_problem problem, hx_slice errors)
+{
+    answer_problem(call->stream, problem, 0, HX_EMPTY, NULL, HX_EMPTY, errors);
     end_call(call);
 }
 
@@ -191,7 +201,7 @@ static void take_body(hx_stream *stream, hx_slice piece, bool last)
 static void body_broken(hx_stream *stream, unsigned status, const char *detail)
 {
     hx_admin_call *call = stream->user;
-    if (status != 0) answer_problem(stream, HX_ADMIN_MALFORMED, status, hx_slice_of(detail), NULL, HX_EMPTY);
+    if (status != 0) answer_problem(stream, HX_ADMIN_MALFORMED, status, hx_slice_of(detail), NULL, HX_EMPTY, HX_EMPTY);
     end_call(call);
 }
 
@@ -204,7 +214,7 @@ static void request(void *app, hx_stream *stream)
     const route_row *row = find_route(stream->request.method, stream->request.path, &op, &allowed);
     if (!row) {
         answer_problem(stream, allowed.len > 0 ? HX_ADMIN_NO_METHOD : HX_ADMIN_NO_ROUTE, 0, HX_EMPTY, NULL,
-                       hx_buf_slice(&allowed));
+                       hx_buf_slice(&allowed), HX_EMPTY);
         hx_stream_release(stream);
         return;
     }
@@ -230,7 +240,7 @@ static void request(void *app, hx_stream *stream)
 static void malformed(void *app, hx_stream *stream, unsigned status, const char *detail)
 {
     (void)app;
-    answer_problem(stream, HX_ADMIN_MALFORMED, status, hx_slice_of(detail), NULL, HX_EMPTY);
+    answer_problem(stream, HX_ADMIN_MALFORMED, status, hx_slice_of(detail), NULL, HX_EMPTY, HX_EMPTY);
     hx_stream_release(stream);
 }
 
@@ -251,6 +261,11 @@ hx_admin *hx_admin_new(const hx_admin_needs *needs)
     admin->mac = hx_mac_new(hx_store_about(needs->store)->secret);
     admin->server = hx_server_new(needs->loop, &limits, &handler, admin);
     return admin;
+}
+
+void hx_admin_use(hx_admin *admin, const hx_rules *rules)
+{
+    admin->needs.rules = rules;
 }
 
 bool hx_admin_listen(hx_admin *admin, hx_slice address, char error[512])
@@ -305,7 +320,8 @@ void hx_admin_reference(hx_buf *out)
     hx_buf_puts(out, "# The admin socket\n\n"
                      "HTTP/1.1 on a unix socket with mode 0600, for the user who runs the daemon and for root. It is "
                      "`admin.sock` in the journal's directory, or where the option `admin.listen` says; "
-                     "`hapax keys` is its client, and `curl --unix-socket` will do too. This page is written by "
+                     "`hapax keys` and `hapax reload` are its clients, and `curl --unix-socket` will do too. This page "
+                     "is written by "
                      "`hapax reference admin`.\n\n"
                      "| request | changes something | what it does |\n|---|---|---|\n");
     for (size_t i = 0; i < ROUTE_COUNT; i++)
@@ -313,18 +329,19 @@ void hx_admin_reference(hx_buf *out)
                                         routes[i].changes ? "yes" : "no", routes[i].text));
     hx_buf_puts(
         out, "\nAn operation's id has 32 hexadecimal digits. `key` and `principal` in an answer are their MACs under "
-             "the store's secret, as in the log. Whatever changes something needs `why`, and is in the operation's "
+             "the store's secret, as in the log. Whatever changes an operation needs `why`, and is in the operation's "
              "history as `operator NAME (uid N): WHY`, by the user whom the kernel names at the other end of the "
              "socket.\n\n"
              "Errors are `application/problem+json` with `hint`; those of status 409 have what stands in the store "
-             "as `operation`.\n\n"
+             "as `operation`, and a refused reload has every mistake as a line of `errors`.\n\n"
              "| status | error_code | title | hint |\n|---|---|---|---|\n");
     for (size_t i = 0; i < HX_ADMIN_PROBLEM_COUNT; i++)
         hx_buf_put(out, hx_arena_printf(&arena, "| %u | `%s` | %s | %s |\n", problems[i].status, problems[i].code,
                                         problems[i].title, problems[i].hint));
-    hx_buf_puts(out,
-                "\nOf the counts, `store` is what there is now, and `workers` what was done since the start, by all "
-                "of them together:\n\n| count | what |\n|---|---|\n"
+    hx_buf_puts(out, "\nOf the counts, `generation` is how often the configuration, or a set of keys, came into force, "
+                     "`store` is what "
+                     "there is now, and `workers` what was done since the start, by all "
+                     "of them together:\n\n| count | what |\n|---|---|\n"
 #define X(id, name, text) "| `" name "` | " text " |\n"
 #include "gateway/counts.def"
 #undef X

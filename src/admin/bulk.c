@@ -196,7 +196,7 @@ static void decide_many(hx_admin_call *call, hx_act_kind kind)
         hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
         return;
     }
-    if (call->act.answer.body.len > call->admin->needs.policies->defaults.answer_bytes_max) {
+    if (call->act.answer.body.len > call->admin->needs.rules->policies->defaults.answer_bytes_max) {
         hx_admin_refuse(call, HX_ADMIN_TOO_LARGE, HX_EMPTY, NULL);
         return;
     }

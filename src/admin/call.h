@@ -48,6 +48,7 @@ typedef struct hx_admin_call {
     hx_store_call store;
     hx_store_page page;
     hx_record record;
+    hx_admin_reload reload;
 } hx_admin_call;
 
 hx_ms hx_admin_now(const hx_admin *admin);
@@ -60,6 +61,9 @@ void hx_admin_answer(hx_admin_call *call, hx_slice json);
 /* Answers with a problem; `detail` empty: the row's title. `found`, when given, is what stands in the store. */
 void hx_admin_refuse(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, const hx_record *found);
 
+/* The same with what is wrong, one thing a line, as `errors`. */
+void hx_admin_refuse_lines(hx_admin_call *call, hx_admin_problem problem, hx_slice errors);
+
 /* Why the act can't be done to what stands there, or HX_ADMIN_PROBLEM_COUNT when it can. */
 hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_record *found);
 /* Starts it: ends OK, STALE or otherwise by `call->done`. `record` is `found` in memory that lives until then. */
@@ -67,7 +71,7 @@ void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record
 /* Begins a line on what was done and by whom; the caller may add to it, and ends it. */
 void hx_admin_begin_log(const hx_admin_call *call, const hx_record *from);
 
-/* The handlers of routes.def: operations.c, and bulk.c for those of many. */
+/* The handlers of routes.def: operations.c, bulk.c for those of many, reload.c. */
 #define X(method, path, handler, changes, text) void hx_admin_##handler(hx_admin_call *call);
 #include "admin/routes.def"
 #undef X

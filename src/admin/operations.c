@@ -123,7 +123,7 @@ void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record
         hx_store_forget(where, store, &record->op, record->epoch, call->reason);
         return;
     }
-    const hx_policy *policy = hx_act_policy(call->admin->needs.policies, record->route);
+    const hx_policy *policy = hx_act_policy(call->admin->needs.rules->policies, record->route);
     hx_act_resolve(&call->act, policy, call->reason, hx_admin_now(call->admin), record);
     hx_store_settle(where, store, record);
 }
@@ -176,7 +176,7 @@ static void decide_one(hx_admin_call *call, hx_act_kind kind)
     call->reason = hx_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
     if (!look(call)) return;
     hx_admin_problem objection = hx_admin_objection(&call->act, call->act.epoch, &call->record);
-    const hx_policy *policy = hx_act_policy(admin->needs.policies, call->record.route);
+    const hx_policy *policy = hx_act_policy(admin->needs.rules->policies, call->record.route);
     if (objection == HX_ADMIN_PROBLEM_COUNT && call->act.answer.body.len > policy->answer_bytes_max)
         objection = HX_ADMIN_TOO_LARGE;
     if (objection != HX_ADMIN_PROBLEM_COUNT) {
@@ -209,7 +209,11 @@ void hx_admin_show_counts(hx_admin_call *call)
     hx_store_count(needs->store, &counts);
     hx_buf out;
     hx_buf_init(&out, call->arena, COUNTS_BYTES_MAX);
-    hx_buf_puts(&out, "{\"store\":");
+    hx_buf_puts(&out, "{\"generation\":");
+    hx_buf_put_decimal(&out, needs->rules->generation);
+    hx_buf_puts(&out, ",\"generations_in_use\":");
+    hx_buf_put_decimal(&out, needs->generations(needs->context));
+    hx_buf_puts(&out, ",\"store\":");
     hx_view_store_counts(&out, &counts);
     hx_buf_puts(&out, ",\"workers\":{");
     for (size_t id = 0; id < HX_COUNT_END; id++) {

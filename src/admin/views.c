@@ -10,6 +10,20 @@ void hx_view_text(hx_buf *out, hx_slice value)
     HX_CHECK(fits);
 }
 
+void hx_view_lines(hx_buf *out, hx_slice lines)
+{
+    hx_slice line;
+    bool first = true;
+    hx_buf_puts(out, "[");
+    while (hx_slice_next(&lines, '\n', &line)) {
+        if (line.len == 0) continue;
+        if (!first) hx_buf_puts(out, ",");
+        first = false;
+        hx_view_text(out, line);
+    }
+    hx_buf_puts(out, "]");
+}
+
 static void put_name(hx_buf *out, const char *name)
 {
     hx_buf_puts(out, ",\"");

@@ -17,4 +17,16 @@ typedef struct {
 bool hx_admin_ask(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
                   hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES]) HX_MUST_USE;
 
+/* The flags that say where the daemon is; NULL for those that were not given. */
+typedef struct {
+    const char *admin;  /* "unix:PATH" */
+    const char *config; /* its file */
+    const char *store;  /* "journal:DIR" */
+} hx_admin_whereabouts;
+
+/* Finds its socket: what is said most exactly counts. Returns -1 to go on, or the exit code after having said on
+ * standard error what is wrong. */
+int hx_admin_find(const char *command, const hx_admin_whereabouts *given, hx_arena *arena,
+                  hx_slice *address) HX_MUST_USE;
+
 #endif

@@ -72,6 +72,7 @@ int hx_cmd_check(int argc, char **argv);
 int hx_cmd_demo(int argc, char **argv);
 int hx_cmd_store(int argc, char **argv);
 int hx_cmd_keys(int argc, char **argv);
+int hx_cmd_reload(int argc, char **argv);
 int hx_cmd_version(int argc, char **argv);
 int hx_cmd_help(int argc, char **argv);
 int hx_cmd_reference(int argc, char **argv);

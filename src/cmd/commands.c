@@ -11,7 +11,20 @@ static const hx_cmd_flag check_flags[] = {
     {0},
 };
 
-static const hx_cmd_flag serve_flags[] = {HX_CMD_CONFIG_FLAGS, {0}};
+static const hx_cmd_flag serve_flags[] = {
+    HX_CMD_CONFIG_FLAGS,
+    {"accept-rescope", NULL, "start although live operations are under other rules: their keys will run again", 0},
+    {0},
+};
+
+static const hx_cmd_flag reload_flags[] = {
+    {"accept-rescope", NULL, "although live operations are under other rules: their keys will run again", 0},
+    {"json", NULL, "for programs", 0},
+    {"admin", "unix:PATH", "the daemon's admin socket", 0},
+    {"config", "FILE", "the daemon's configuration, which says where that is", 'c'},
+    {"store", "STORE", "the daemon's journal:DIR, in which it is", 's'},
+    {0},
+};
 
 static const hx_cmd_flag keys_flags[] = {
     {"state", "STATE", "processing, completed, failed, unknown or expired; several with commas", 0},
@@ -43,8 +56,9 @@ static const hx_cmd commands[] = {
         .summary = "stand in front of an application and keep the Idempotency-Key contract",
         .usage = "hapax serve --upstream URL | --config FILE",
         .details = "Without a file every keyed request but GET, HEAD, OPTIONS and TRACE is protected, and the\n"
-                   "others pass. Ends on SIGTERM or SIGINT, after what is under way. Exit codes: 0 done, 2 usage or\n"
-                   "configuration, 3 store, 4 address in use, 70 a bug of ours.",
+                   "others pass. Reads its file again on SIGHUP, as `hapax reload` does. Ends on SIGTERM or SIGINT,\n"
+                   "after what is under way. Exit codes: 0 done, 2 usage or configuration, 3 store, 4 address in\n"
+                   "use, 70 a bug of ours.",
         .flags = serve_flags,
     },
     {
@@ -90,6 +104,20 @@ static const hx_cmd commands[] = {
             "0 done, 2 usage, or refused by the daemon, 3 the daemon can't be asked, or its store is in\n"
             "trouble.",
         .flags = keys_flags,
+    },
+    {
+        .name = "reload",
+        .run = hx_cmd_reload,
+        .summary = "have a running daemon read its configuration again",
+        .usage = "hapax reload [--accept-rescope] [--admin unix:PATH | --config FILE | --store STORE]",
+        .details =
+            "Requests under way keep the rules they began with, later ones get the new; done when every worker\n"
+            "has them. A file with a mistake changes nothing, and every mistake is named. So is an option that\n"
+            "can't change while running (listen, upstream, store, workers, admin), and a route whose live\n"
+            "operations would not be known any more: its name, principal, key or fingerprint rules changed.\n"
+            "Flags that the daemon was started with keep overriding the file. Exit codes: 0 done, 2 refused, or\n"
+            "usage, 3 the daemon can't be asked.",
+        .flags = reload_flags,
     },
     {
         .name = "version",

@@ -4,7 +4,9 @@
 #include "admin/admin.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "cmd/reloader.h"
 #include "gateway/gateway.h"
+#include "jobs/recount.h"
 #include "jobs/sweep.h"
 
 #include <errno.h>
@@ -27,25 +29,42 @@ typedef struct {
     hx_worker worker;
     hx_loop *loop;
     hx_task drain;
+    struct {
+        hx_task task;
+        hx_rules *rules;
+    } use;
+    hx_daemon *daemon;
     pthread_t thread;
 } worker_thread;
 
 struct hx_daemon {
-    const hx_config *config;
+    hx_config *config; /* of the start; NULL from then on: it is the first generation's */
     hx_store *store;
-    hx_rules rules;
+    hx_limiter *limiter;
     hx_gateway gateway;
+    uint64_t descriptors;
     worker_thread workers[WORKERS_MAX];
     unsigned worker_count;
     struct {
         hx_loop *loop;
         hx_task stop;
         hx_sweep sweep;
+        hx_recount recount;
+        hx_ms recounted_since;
+        hx_reloader *reloader;
         hx_admin *admin; /* NULL: there is none */
         pthread_t thread;
     } background;
+    struct {
+        hx_task task;
+        atomic_bool posted;
+        bool waiting, again; /* the reload for a signal is under way; another came since */
+        hx_admin_reload reload;
+    } hangup;
+    pthread_mutex_t handing_out;
+    bool draining;                         /* under the mutex: nothing is handed to the workers any more */
     const hx_worker *counted[WORKERS_MAX]; /* by the admin socket */
-    sigset_t signals;
+    sigset_t signals, ends;                /* those that are waited for, and of those, those that end it */
 };
 
 static uint64_t raise_descriptor_limit(void)
@@ -78,43 +97,119 @@ static int open_store(hx_daemon *daemon)
 }
 
 /* A worker's share of the descriptors goes to clients by three quarters; the rest is for the application. */
-static uint32_t share_of(const hx_daemon *daemon, uint64_t descriptors, unsigned quarters, uint32_t wanted)
+static uint32_t share_of(const hx_daemon *daemon, unsigned quarters, uint32_t wanted)
 {
-    uint64_t share = (descriptors - DESCRIPTORS_KEPT) / daemon->worker_count * quarters / 4;
+    uint64_t share = (daemon->descriptors - DESCRIPTORS_KEPT) / daemon->worker_count * quarters / 4;
     return share < 1 ? 1 : (uint32_t)(wanted < share ? wanted : share);
 }
 
-static int make_worker(hx_daemon *daemon, worker_thread *w, uint64_t descriptors)
+static hx_server_limits server_limits(const hx_daemon *daemon, const hx_limits *limits)
+{
+    return (hx_server_limits){.connections_max = share_of(daemon, 3, limits->connections),
+                              .head_bytes_max = limits->head_bytes,
+                              .fields_max = limits->headers,
+                              .chunk_extension_bytes_max = 4096,
+                              .head_timeout = limits->head_timeout,
+                              .idle_timeout = limits->idle_timeout,
+                              .body_rate_min = limits->body_rate_min,
+                              .send_timeout = limits->send_timeout};
+}
+
+static hx_upstream_limits upstream_limits(const hx_daemon *daemon, const hx_limits *limits)
+{
+    return (hx_upstream_limits){.connect_timeout = limits->connect_timeout,
+                                .idle_timeout = limits->upstream_idle_timeout,
+                                .idle_max = 256,
+                                .connections_max = share_of(daemon, 1, 4096),
+                                .waiting_max = 16384,
+                                .head_bytes_max = 64u * 1024u,
+                                .fields_max = 200};
+}
+
+static int make_worker(hx_daemon *daemon, worker_thread *w, hx_rules *rules)
 {
     const hx_config *config = daemon->config;
-    const hx_limits *limits = &config->limits;
-    hx_server_limits server_limits = {.connections_max = share_of(daemon, descriptors, 3, limits->connections),
-                                      .head_bytes_max = limits->head_bytes,
-                                      .fields_max = limits->headers,
-                                      .chunk_extension_bytes_max = 4096,
-                                      .head_timeout = limits->head_timeout,
-                                      .idle_timeout = limits->idle_timeout,
-                                      .body_rate_min = limits->body_rate_min,
-                                      .send_timeout = limits->send_timeout};
-    hx_upstream_limits upstream_limits = {.connect_timeout = limits->connect_timeout,
-                                          .idle_timeout = limits->upstream_idle_timeout,
-                                          .idle_max = 256,
-                                          .connections_max = share_of(daemon, descriptors, 1, 4096),
-                                          .waiting_max = 16384,
-                                          .head_bytes_max = 64u * 1024u,
-                                          .fields_max = 200};
+    hx_server_limits for_clients = server_limits(daemon, &config->limits);
+    hx_upstream_limits for_upstreams = upstream_limits(daemon, &config->limits);
     char error[256];
+    w->daemon = daemon;
     w->loop = hx_loop_new();
-    hx_worker_init(&w->worker, &daemon->gateway, w->loop, &daemon->rules);
+    hx_worker_init(&w->worker, &daemon->gateway, w->loop, rules);
     hx_store_attach(daemon->store, w->loop);
-    w->worker.server = hx_server_new(w->loop, &server_limits, &hx_gateway_handler, &w->worker);
+    w->worker.server = hx_server_new(w->loop, &for_clients, &hx_gateway_handler, &w->worker);
     for (size_t i = 0; i < config->upstream_count; i++) {
-        w->worker.upstreams[i] = hx_upstream_new(w->loop, config->upstreams[i].url, &upstream_limits, error);
+        w->worker.upstreams[i] = hx_upstream_new(w->loop, config->upstreams[i].url, &for_upstreams, error);
         if (w->worker.upstreams[i]) continue;
         fprintf(stderr, "hapax: upstream %.*s: %s\n", HX_FMT(config->upstreams[i].url), error);
         return HX_EXIT_USAGE;
     }
     return HX_EXIT_OK;
+}
+
+/* On the worker's own thread, between two requests. */
+static void use_rules(hx_task *task)
+{
+    worker_thread *w = HX_OWNER(task, worker_thread, use.task);
+    const hx_config *config = w->use.rules->config;
+    hx_server_limits for_clients = server_limits(w->daemon, &config->limits);
+    hx_upstream_limits for_upstreams = upstream_limits(w->daemon, &config->limits);
+    hx_server_set_limits(w->worker.server, &for_clients);
+    for (size_t i = 0; i < config->upstream_count; i++) hx_upstream_set_limits(w->worker.upstreams[i], &for_upstreams);
+    hx_worker_use(&w->worker, w->use.rules);
+    hx_reloader_used(w->daemon->background.reloader);
+}
+
+/* A worker's tasks run in the order in which they come, so that all of this happens before it drains. */
+static bool hand_out(void *context, hx_rules *rules)
+{
+    hx_daemon *daemon = context;
+    pthread_mutex_lock(&daemon->handing_out);
+    bool goes = !daemon->draining;
+    for (unsigned i = 0; goes && i < daemon->worker_count; i++) {
+        worker_thread *w = &daemon->workers[i];
+        w->use.rules = rules;
+        w->use.task.run = use_rules;
+        hx_loop_post(w->loop, &w->use.task);
+    }
+    pthread_mutex_unlock(&daemon->handing_out);
+    return goes;
+}
+
+static void recounted(void *context, const hx_record *record)
+{
+    hx_daemon *daemon = context;
+    hx_limiter_found(daemon->limiter, record, daemon->background.recounted_since, hx_loop_now(daemon->background.loop));
+}
+
+static void in_force(void *context, const hx_rules *before, const hx_rules *rules)
+{
+    static const hx_policy_set none;
+    hx_daemon *daemon = context;
+    hx_log_readable(rules->config->log_readable);
+    if (daemon->background.admin) hx_admin_use(daemon->background.admin, rules);
+    if (!hx_recount_needed(before ? before->policies : &none, rules->policies)) return;
+    hx_limiter_forget_keys(daemon->limiter);
+    daemon->background.recounted_since = hx_loop_now(daemon->background.loop);
+    hx_recount_start(&daemon->background.recount, daemon->background.loop, daemon->store, rules->policies, recounted,
+                     daemon);
+}
+
+static void want_keys(void *context, unsigned source)
+{
+    hx_daemon *daemon = context;
+    hx_reloader_want_keys(daemon->background.reloader, source);
+}
+
+static unsigned generations(void *context)
+{
+    const hx_daemon *daemon = context;
+    return hx_reloader_generations(daemon->background.reloader);
+}
+
+static void reload(void *context, hx_admin_reload *wish)
+{
+    hx_daemon *daemon = context;
+    hx_reloader_ask(daemon->background.reloader, wish);
 }
 
 static int listen_on(hx_daemon *daemon, hx_slice address, char bound[HX_ADDRESS_BYTES])
@@ -149,7 +244,7 @@ static int listen_on_all(hx_daemon *daemon)
     return HX_EXIT_OK;
 }
 
-static int open_admin(hx_daemon *daemon)
+static int open_admin(hx_daemon *daemon, const hx_rules *rules)
 {
     const hx_config *config = daemon->config;
     hx_arena arena = {0};
@@ -159,7 +254,10 @@ static int open_admin(hx_daemon *daemon)
     for (unsigned i = 0; i < daemon->worker_count; i++) daemon->counted[i] = &daemon->workers[i].worker;
     hx_admin_needs needs = {.loop = daemon->background.loop,
                             .store = daemon->store,
-                            .policies = &config->policies,
+                            .rules = rules,
+                            .reload = reload,
+                            .generations = generations,
+                            .context = daemon,
                             .workers = daemon->counted,
                             .worker_count = daemon->worker_count};
     daemon->background.admin = hx_admin_new(&needs);
@@ -175,47 +273,80 @@ static int open_admin(hx_daemon *daemon)
     return listens ? HX_EXIT_OK : HX_EXIT_ADDRESS;
 }
 
-int hx_daemon_open(const hx_config *config, hx_daemon **out)
+/* Every thread inherits this mask, so that signals come to hx_daemon_run alone. */
+static void take_signals(hx_daemon *daemon)
+{
+    sigemptyset(&daemon->ends);
+    sigaddset(&daemon->ends, SIGTERM);
+    sigaddset(&daemon->ends, SIGINT);
+    daemon->signals = daemon->ends;
+    sigaddset(&daemon->signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &daemon->signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static int open_workers(hx_daemon *daemon, hx_rules *rules)
+{
+    daemon->gateway = (hx_gateway){.store = daemon->store,
+                                   .limiter = daemon->limiter,
+                                   .want_keys = want_keys,
+                                   .keys_context = daemon,
+                                   .worker_count = daemon->worker_count,
+                                   .dev = daemon->config->dev,
+                                   .spool_bytes = SPOOL_BYTES,
+                                   .spool_directory = "/tmp"};
+    for (unsigned i = 0; i < daemon->worker_count; i++) {
+        int code = make_worker(daemon, &daemon->workers[i], rules);
+        if (code != HX_EXIT_OK) return code;
+    }
+    return HX_EXIT_OK;
+}
+
+static hx_daemon *new_daemon(hx_config *config)
 {
     hx_daemon *daemon = calloc(1, sizeof *daemon);
     HX_CHECK(daemon != NULL);
     daemon->config = config;
     daemon->worker_count = config->workers < WORKERS_MAX ? config->workers : WORKERS_MAX;
+    daemon->limiter = hx_limiter_new();
+    daemon->background.loop = hx_loop_new();
+    pthread_mutex_init(&daemon->handing_out, NULL);
+    hx_log_readable(config->log_readable);
+    take_signals(daemon);
+    return daemon;
+}
+
+int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon **out)
+{
+    hx_daemon *daemon = new_daemon(config);
     *out = daemon;
-    /* Every thread inherits this mask, so that signals come to hx_daemon_run alone. */
-    sigemptyset(&daemon->signals);
-    sigaddset(&daemon->signals, SIGTERM);
-    sigaddset(&daemon->signals, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &daemon->signals, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    uint64_t descriptors = raise_descriptor_limit();
-    if (descriptors < DESCRIPTORS_MIN) {
+    daemon->descriptors = raise_descriptor_limit();
+    if (daemon->descriptors < DESCRIPTORS_MIN) {
         fprintf(stderr,
                 "hapax: the limit on open files is %llu and has to be %u or more: raise it (ulimit -n, or systemd's "
                 "LimitNOFILE)\n",
-                (unsigned long long)descriptors, DESCRIPTORS_MIN);
+                (unsigned long long)daemon->descriptors, DESCRIPTORS_MIN);
         return HX_EXIT_USAGE;
     }
     int code = open_store(daemon);
     if (code != HX_EXIT_OK) return code;
-    daemon->rules.config = config;
-    daemon->rules.policies = &config->policies;
-    daemon->rules.generation = 1;
-    daemon->rules.users = daemon->worker_count;
-    daemon->gateway = (hx_gateway){.store = daemon->store,
-                                   .worker_count = daemon->worker_count,
-                                   .dev = config->dev,
-                                   .spool_bytes = SPOOL_BYTES,
-                                   .spool_directory = "/tmp"};
-    for (unsigned i = 0; i < daemon->worker_count && code == HX_EXIT_OK; i++)
-        code = make_worker(daemon, &daemon->workers[i], descriptors);
-    if (code != HX_EXIT_OK) return code;
-    daemon->background.loop = hx_loop_new();
     hx_store_attach(daemon->store, daemon->background.loop);
-    code = open_admin(daemon);
+    hx_reloader_needs needs = {.source = source,
+                               .loop = daemon->background.loop,
+                               .store = daemon->store,
+                               .worker_count = daemon->worker_count,
+                               .hand_out = hand_out,
+                               .in_force = in_force,
+                               .context = daemon};
+    hx_rules *rules = NULL;
+    daemon->background.reloader = hx_reloader_new(&needs);
+    code = hx_reloader_begin(daemon->background.reloader, config, &rules);
+    if (code == HX_EXIT_OK) code = open_workers(daemon, rules);
+    if (code == HX_EXIT_OK) code = open_admin(daemon, rules);
     if (code == HX_EXIT_OK) code = listen_on_all(daemon);
     if (code != HX_EXIT_OK) return code;
     hx_sweep_start(&daemon->background.sweep, daemon->background.loop, daemon->store, SWEEP_INTERVAL);
+    daemon->config = NULL;
     return HX_EXIT_OK;
 }
 
@@ -242,10 +373,22 @@ static void background_stopped(void *context)
     hx_loop_stop(daemon->background.loop);
 }
 
-static void admin_stopped(void *context)
+static void reloader_stopped(void *context)
 {
     hx_daemon *daemon = context;
     hx_sweep_stop(&daemon->background.sweep, background_stopped, daemon);
+}
+
+static void recount_stopped(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_reloader_stop(daemon->background.reloader, reloader_stopped, daemon);
+}
+
+static void admin_stopped(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_recount_stop(&daemon->background.recount, recount_stopped, daemon);
 }
 
 static void stop_background(hx_task *task)
@@ -255,6 +398,35 @@ static void stop_background(hx_task *task)
         hx_admin_stop(daemon->background.admin, admin_stopped, daemon);
     else
         admin_stopped(daemon);
+}
+
+static void ask_for_hangup(hx_daemon *daemon);
+
+static void hangup_done(hx_admin_reload *done)
+{
+    hx_daemon *daemon = HX_OWNER(done, hx_daemon, hangup.reload);
+    daemon->hangup.waiting = false;
+    if (!daemon->hangup.again) return;
+    daemon->hangup.again = false;
+    ask_for_hangup(daemon);
+}
+
+static void ask_for_hangup(hx_daemon *daemon)
+{
+    daemon->hangup.waiting = true;
+    daemon->hangup.reload = (hx_admin_reload){.done = hangup_done};
+    hx_reloader_ask(daemon->background.reloader, &daemon->hangup.reload);
+}
+
+/* Signals that come while a file is read may be about a newer one. */
+static void hung_up(hx_task *task)
+{
+    hx_daemon *daemon = HX_OWNER(task, hx_daemon, hangup.task);
+    atomic_store(&daemon->hangup.posted, false);
+    if (daemon->hangup.waiting)
+        daemon->hangup.again = true;
+    else
+        ask_for_hangup(daemon);
 }
 
 /* Ends the process at once: whatever is under way is unknown at the next start. */
@@ -273,7 +445,7 @@ static void join_or_give_up(hx_daemon *daemon, pthread_t thread, const struct ti
                                 .tv_nsec = (now.tv_nsec + 100000000) % 1000000000};
         if (pthread_timedjoin_np(thread, NULL, &step) == 0) return;
         struct timespec none = {0};
-        if (sigtimedwait(&daemon->signals, NULL, &none) > 0) give_up("a second signal");
+        if (sigtimedwait(&daemon->ends, NULL, &none) > 0) give_up("a second signal");
         clock_gettime(CLOCK_MONOTONIC, &now);
         if (now.tv_sec > deadline->tv_sec) give_up("draining took too long");
     }
@@ -288,12 +460,20 @@ int hx_daemon_run(hx_daemon *daemon)
         HX_CHECK(failed == 0);
     }
     daemon->background.stop.run = stop_background;
+    daemon->hangup.task.run = hung_up;
+    hx_reloader_start(daemon->background.reloader);
     int failed = pthread_create(&daemon->background.thread, NULL, run_loop, daemon->background.loop);
     HX_CHECK(failed == 0);
 
-    int number = 0;
-    while (sigwait(&daemon->signals, &number) != 0) {}
+    for (int number = 0; number != SIGTERM && number != SIGINT;) {
+        if (sigwait(&daemon->signals, &number) != 0) number = 0;
+        if (number == SIGHUP && !atomic_exchange(&daemon->hangup.posted, true))
+            hx_loop_post(daemon->background.loop, &daemon->hangup.task);
+    }
     hx_log_say(HX_LOG_INFO, "draining");
+    pthread_mutex_lock(&daemon->handing_out);
+    daemon->draining = true;
+    pthread_mutex_unlock(&daemon->handing_out);
     struct timespec deadline;
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     deadline.tv_sec += DRAIN_SECONDS;
@@ -310,6 +490,7 @@ void hx_daemon_close(hx_daemon **owned)
 {
     hx_daemon *daemon = *owned;
     if (!daemon) return;
+    if (daemon->background.reloader) hx_reloader_let_go(daemon->background.reloader);
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         worker_thread *w = &daemon->workers[i];
         if (!w->loop) continue;
@@ -317,7 +498,11 @@ void hx_daemon_close(hx_daemon **owned)
         hx_loop_free(&w->loop);
     }
     hx_admin_free(&daemon->background.admin);
+    if (!daemon->background.reloader) hx_config_free(&daemon->config);
+    hx_reloader_free(&daemon->background.reloader);
     hx_loop_free(&daemon->background.loop);
+    hx_limiter_free(&daemon->limiter);
+    pthread_mutex_destroy(&daemon->handing_out);
     if (daemon->store) hx_store_close(&daemon->store);
     hx_arena_pool_drain();
     free(daemon);

@@ -8,11 +8,19 @@
 
 typedef struct hx_daemon hx_daemon;
 
+/* Where the configuration came from, and comes from at a reload. */
+typedef struct {
+    const char *file; /* an absolute path; NULL: there is none, and nothing can be reloaded */
+    hx_config_overrides flags;
+    bool accept_rescope; /* at the start */
+} hx_daemon_source;
+
 /* Opens the store and binds the addresses. Returns HX_EXIT_OK, or an exit code after having said on standard error what
- * is wrong; *out is to be closed in either case. `config` must outlive the daemon. */
-int hx_daemon_open(const hx_config *config, hx_daemon **out);
+ * is wrong; *out is to be closed in either case. `config` is the daemon's from here on; what `source` points to must
+ * outlive it. */
+int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon **out);
 /* Serves until SIGTERM or SIGINT, then drains. Returns an exit code. A second signal ends it at once; what was under
- * way then is unknown at the next start. */
+ * way then is unknown at the next start. SIGHUP reads the configuration again. */
 int hx_daemon_run(hx_daemon *daemon);
 void hx_daemon_close(hx_daemon **owned);
 

@@ -74,12 +74,12 @@ static int serve_gateway(const demo *d, int ready)
     }
     hx_log_readable(true);
     hx_daemon *daemon = NULL;
-    int code = hx_daemon_open(config, &daemon);
+    const hx_daemon_source source = {0};
+    int code = hx_daemon_open(config, &source, &daemon);
     if (code == HX_EXIT_OK && write(ready, "+", 1) != 1) code = HX_EXIT_BUG;
     close(ready);
     if (code == HX_EXIT_OK) code = hx_daemon_run(daemon);
     hx_daemon_close(&daemon);
-    hx_config_free(&config);
     hx_buf_free(&errors);
     return code;
 }

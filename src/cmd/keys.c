@@ -2,12 +2,10 @@
 /* hapax keys: looks at the operations of a running daemon, and decides about those that nobody else can. */
 #include "cmd/keys.h"
 
-#include "admin/admin.h"
 #include "admin/filter.h"
 #include "base/check.h"
 #include "cmd/admin_client.h"
 #include "cmd/cmd.h"
-#include "config/address.h"
 #include "core/json.h"
 
 #include <errno.h>
@@ -23,7 +21,7 @@
 #define LIST_LIMIT_MAX 1000000u
 
 typedef struct {
-    const char *admin, *config, *store;                  /* where the daemon is */
+    hx_admin_whereabouts where;
     const char *state, *route, *reason, *since, *before; /* which operations */
     const char *limit, *epoch;
     const char *status, *body, *why; /* what becomes of them */
@@ -44,15 +42,15 @@ static void take(void *user, const char *flag, const char *value)
         const char **text;
         bool *given;
     } flags[] = {
-        {"admin", &k->admin, NULL},   {"config", &k->config, NULL},
-        {"store", &k->store, NULL},   {"state", &k->state, NULL},
-        {"route", &k->route, NULL},   {"reason", &k->reason, NULL},
-        {"since", &k->since, NULL},   {"before", &k->before, NULL},
-        {"limit", &k->limit, NULL},   {"epoch", &k->epoch, NULL},
-        {"status", &k->status, NULL}, {"body", &k->body, NULL},
-        {"why", &k->why, NULL},       {"completed", NULL, &k->completed},
-        {"failed", NULL, &k->failed}, {"release", NULL, &k->release},
-        {"yes", NULL, &k->yes},       {"json", NULL, &k->json},
+        {"admin", &k->where.admin, NULL}, {"config", &k->where.config, NULL},
+        {"store", &k->where.store, NULL}, {"state", &k->state, NULL},
+        {"route", &k->route, NULL},       {"reason", &k->reason, NULL},
+        {"since", &k->since, NULL},       {"before", &k->before, NULL},
+        {"limit", &k->limit, NULL},       {"epoch", &k->epoch, NULL},
+        {"status", &k->status, NULL},     {"body", &k->body, NULL},
+        {"why", &k->why, NULL},           {"completed", NULL, &k->completed},
+        {"failed", NULL, &k->failed},     {"release", NULL, &k->release},
+        {"yes", NULL, &k->yes},           {"json", NULL, &k->json},
     };
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         if (strcmp(flags[i].name, flag) != 0) continue;
@@ -74,66 +72,6 @@ static int complain(const char *sentence, int code)
     (void)fflush(stdout);
     (void)fprintf(stderr, "hapax keys: %s\n", sentence);
     return code;
-}
-
-/* The configuration of the daemon; one that needs its --upstream to be whole is taken too. */
-static hx_config *load(const char *file)
-{
-    hx_buf errors;
-    hx_buf_init(&errors, NULL, 64u * 1024u);
-    const hx_config_overrides any_upstream = {.upstream = "http://127.0.0.1:1"};
-    hx_config *config = hx_config_load(file, NULL, &errors);
-    if (!config) {
-        hx_buf ignored;
-        hx_buf_init(&ignored, NULL, 64u * 1024u);
-        config = hx_config_load(file, &any_upstream, &ignored);
-        hx_buf_free(&ignored);
-    }
-    if (!config) (void)fwrite(errors.data, 1, errors.len, stderr);
-    hx_buf_free(&errors);
-    return config;
-}
-
-/* A path from the root: the client takes no other. */
-static hx_slice absolute(hx_slice address, hx_arena *arena)
-{
-    hx_slice path = hx_slice_from(address, sizeof("unix:") - 1);
-    char here[4096];
-    if (path.len == 0 || path.ptr[0] == '/' || !getcwd(here, sizeof here)) return address;
-    return hx_arena_printf(arena, "unix:%s/%.*s", here, HX_FMT(path));
-}
-
-/* Finds the daemon's socket: what is said most exactly counts. Returns -1 to go on. */
-static int find_daemon(keys *k)
-{
-    hx_slice configured = HX_EMPTY, store = HX_EMPTY;
-    bool is_off = false;
-    if (k->admin) {
-        configured = hx_slice_of(k->admin);
-        if (!hx_slice_starts(configured, HX_LIT("unix:"))) return hx_cmd_misused("keys", "--admin must be unix:PATH");
-    } else if (k->config) {
-        hx_config *config = load(k->config);
-        if (!config) return HX_EXIT_USAGE;
-        configured = hx_arena_copy(&k->arena, config->admin_listen);
-        store = hx_arena_copy(&k->arena, config->store);
-        is_off = config->admin_off;
-        hx_config_free(&config);
-    }
-    if (k->store) {
-        const char *wrong = hx_address_check_store(hx_slice_of(k->store), &k->arena);
-        if (wrong) return hx_cmd_misused("keys", "--store %s", wrong);
-        store = hx_slice_of(k->store);
-    } else if (!k->config && !k->admin) {
-        const char *usual = hx_address_default_store(&k->arena);
-        store = usual ? hx_slice_of(usual) : HX_EMPTY;
-    }
-    hx_slice address = is_off ? HX_EMPTY : hx_admin_address(configured, store, &k->arena);
-    if (address.len == 0)
-        return complain("this daemon has no admin socket (the option admin.listen gives it one); --admin, --config "
-                        "and --store say where another is",
-                        HX_EXIT_USAGE);
-    k->address = absolute(address, &k->arena);
-    return -1;
 }
 
 /* Asks; -1 when a good answer came, else the exit code after having said what is wrong. */
@@ -522,7 +460,7 @@ static int run_verb(keys *k)
         if (!is_time(k->since) || !is_time(k->before))
             return hx_cmd_misused("keys", "--since and --before take an age such as 30m, 2h or 7d, or a time such as "
                                           "2026-02-19T12:00:00Z");
-        int code = find_daemon(k);
+        int code = hx_admin_find("keys", &k->where, &k->arena, &k->address);
         return code >= 0 ? code : verbs[i].run(k);
     }
     return hx_cmd_misused("keys", "there is no \"%s\": list, show, resolve or forget?", k->verb);

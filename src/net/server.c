@@ -13,20 +13,26 @@
 
 static void tell_drained(hx_task *task);
 
-hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx_server_handler *handler, void *app)
+static void take_limits(hx_server *server, const hx_server_limits *limits)
 {
-    hx_server *server = malloc(sizeof *server);
-    if (!server) hx_fatal(HX_EXIT_BUG, "out of memory (a server)");
-    *server = (hx_server){.loop = loop, .limits = *limits, .handler = *handler, .app = app};
-    server->drained_task.run = tell_drained;
-    hx_list_init(&server->connections);
-    hx_list_init(&server->listeners);
+    server->limits = *limits;
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {
         rlim_t most = files.rlim_cur > 2 * OTHER_DESCRIPTORS ? files.rlim_cur - OTHER_DESCRIPTORS : files.rlim_cur / 2;
         if (server->limits.connections_max > most) server->limits.connections_max = (uint32_t)most;
     }
     if (server->limits.head_bytes_max > HX_HELD_BYTES) server->limits.head_bytes_max = HX_HELD_BYTES;
+}
+
+hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx_server_handler *handler, void *app)
+{
+    hx_server *server = malloc(sizeof *server);
+    if (!server) hx_fatal(HX_EXIT_BUG, "out of memory (a server)");
+    *server = (hx_server){.loop = loop, .handler = *handler, .app = app};
+    take_limits(server, limits);
+    server->drained_task.run = tell_drained;
+    hx_list_init(&server->connections);
+    hx_list_init(&server->listeners);
     /* A write to a client that has left shall be an error, not the end of the process. */
     (void)signal(SIGPIPE, SIG_IGN);
     return server;
@@ -47,6 +53,13 @@ static void resume_accepting(hx_server *server)
 {
     server->accepting_paused = false;
     HX_EACH(link, &server->listeners) hx_listener_resume(HX_OWNER(link, hx_listener, link));
+}
+
+void hx_server_set_limits(hx_server *server, const hx_server_limits *limits)
+{
+    take_limits(server, limits);
+    bool waits = server->accepting_paused && !server->draining;
+    if (waits && server->count < server->limits.connections_max) resume_accepting(server);
 }
 
 static void free_now(hx_server *server)

@@ -64,6 +64,8 @@ struct hx_stream {
 };
 
 hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx_server_handler *handler, void *app);
+/* From now on, on the loop's thread; what is under way keeps the time-outs that run. */
+void hx_server_set_limits(hx_server *server, const hx_server_limits *limits);
 
 /* A socket that is bound and listening, made once per worker for the same address (SO_REUSEPORT for TCP, one shared
  * descriptor for a unix socket). `address`: "127.0.0.1:8080", "[::1]:8080", "unix:/run/hapax.sock"; port 0 takes a free

@@ -525,6 +525,12 @@ static void tell(uv_idle_t *later)
     if (hx_list_empty(&upstream->told_later)) uv_idle_stop(later);
 }
 
+void hx_upstream_set_limits(hx_upstream *upstream, const hx_upstream_limits *limits)
+{
+    HX_CHECK(limits->connections_max > 0 && limits->connect_timeout > 0 && limits->head_bytes_max > 0);
+    upstream->limits = *limits;
+}
+
 hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, char error[256])
 {
     hx_target target;

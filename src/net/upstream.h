@@ -46,6 +46,8 @@ typedef struct {
 /* `url`: "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". Names are looked up
  * outside the loop's thread and again when connections fail. Returns NULL with a sentence in `error` for a bad URL. */
 hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, char error[256]);
+/* From now on, on the loop's thread; what is under way keeps the time-outs that run. */
+void hx_upstream_set_limits(hx_upstream *upstream, const hx_upstream_limits *limits);
 /* Exchanges in flight are called off: their failed(CANCELLED) fires first, inside this call and no other. The loop
  * goes on turning, or is freed, afterwards: what libuv still holds is given back there. */
 void hx_upstream_free(hx_upstream **owned);

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -323,6 +324,29 @@ static uint64_t journal_live_at_most(hx_store *store, hx_slice route)
     return hx_rulebook_live_at_most(((hx_journal *)store)->rules, route);
 }
 
+void hx_journal_take_limits(hx_journal *j, const hx_store_options *options)
+{
+    unsigned per_op = options->waiters_per_op_max, all = options->waiters_max;
+    atomic_store(&j->limits.bytes_max, options->bytes_max);
+    atomic_store(&j->limits.waiters_per_op_max, per_op > 0 ? per_op : HX_STORE_WAITERS_PER_OP_MAX);
+    atomic_store(&j->limits.waiters_max, all > 0 ? all : HX_STORE_WAITERS_MAX);
+}
+
+/* Segments stay as large as they were made for the limit at the start. The next sweep sees whether claims are taken. */
+static bool journal_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    hx_journal *j = (hx_journal *)store;
+    uint64_t fewest = 3 * (uint64_t)j->options.segment_bytes;
+    if (options->bytes_max > 0 && options->bytes_max < fewest) {
+        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                       "store_max is too small for this journal while it is open: it needs at least %llu MiB",
+                       (unsigned long long)(fewest >> 20));
+        return false;
+    }
+    hx_journal_take_limits(j, options);
+    return true;
+}
+
 void hx_journal_free(hx_journal *j)
 {
     for (uint32_t i = 0; i < HX_SEGMENTS_MAX; i++) {
@@ -361,5 +385,5 @@ static void journal_close(hx_store *store)
     hx_journal_free(j);
 }
 
-const hx_store_ops hx_journal_ops = {journal_attach, journal_submit, journal_cancel, journal_peek,
-                                     journal_count,  journal_close,  journal_rules,  journal_live_at_most};
+const hx_store_ops hx_journal_ops = {journal_attach, journal_submit, journal_cancel,       journal_peek, journal_count,
+                                     journal_close,  journal_rules,  journal_live_at_most, journal_limit};

@@ -139,7 +139,11 @@ typedef struct {
 
 struct hx_journal {
     hx_store store;
-    hx_store_options options;
+    hx_store_options options; /* but for what is below */
+    struct {
+        _Atomic uint64_t bytes_max;
+        _Atomic unsigned waiters_per_op_max, waiters_max;
+    } limits;
     char *path;
     int dir_fd, lock_fd;
     uint64_t generation;
@@ -191,6 +195,7 @@ struct hx_journal {
 
 extern const hx_store_ops hx_journal_ops;
 hx_slice hx_op_key(const hx_op *op);
+void hx_journal_take_limits(hx_journal *j, const hx_store_options *options);
 void hx_journal_free(hx_journal *j);
 /* The number of a record's rules. */
 uint16_t hx_journal_rule(hx_journal *j, const hx_record *record);

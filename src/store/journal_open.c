@@ -258,8 +258,7 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     j->dir_fd = j->lock_fd = -1;
     j->options = *options;
     hx_store_options *set = &j->options;
-    if (set->waiters_per_op_max == 0) set->waiters_per_op_max = HX_STORE_WAITERS_PER_OP_MAX;
-    if (set->waiters_max == 0) set->waiters_max = HX_STORE_WAITERS_MAX;
+    hx_journal_take_limits(j, options);
     j->store = (hx_store){.ops = &hx_journal_ops,
                           .facts = {.name = "journal",
                                     .durable = true,

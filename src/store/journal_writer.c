@@ -514,7 +514,8 @@ static void watch(hx_journal *j, hx_store_call *call)
     if (s.state != HX_PROCESSING || s.epoch != call->epoch) {
         call->own.number[HX_OWN_EPOCH] = 0;
         hx_journal_end_call(call, HX_STORE_OK);
-    } else if (s.open->watcher_count >= j->options.waiters_per_op_max || all >= j->options.waiters_max) {
+    } else if (s.open->watcher_count >= atomic_load(&j->limits.waiters_per_op_max) ||
+               all >= atomic_load(&j->limits.waiters_max)) {
         hx_journal_end_call(call, HX_STORE_FULL);
     } else {
         hx_list_append(&s.open->watchers, &call->own.link);

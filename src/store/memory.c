@@ -501,6 +501,17 @@ static uint64_t memory_live_at_most(hx_store *store, hx_slice route)
     return live;
 }
 
+static bool memory_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    memory *m = (memory *)store;
+    (void)error;
+    pthread_mutex_lock(&m->mutex);
+    m->waiters_per_op_max = options->waiters_per_op_max ? options->waiters_per_op_max : HX_STORE_WAITERS_PER_OP_MAX;
+    m->waiters_max = options->waiters_max ? options->waiters_max : HX_STORE_WAITERS_MAX;
+    pthread_mutex_unlock(&m->mutex);
+    return true;
+}
+
 static void memory_close(hx_store *store)
 {
     memory *m = (memory *)store;
@@ -520,8 +531,8 @@ static void memory_close(hx_store *store)
 
 hx_store *hx_memory_open(const hx_store_options *options)
 {
-    static const hx_store_ops ops = {memory_attach, memory_submit, memory_cancel, memory_peek,
-                                     memory_count,  memory_close,  memory_rules,  memory_live_at_most};
+    static const hx_store_ops ops = {memory_attach, memory_submit, memory_cancel,       memory_peek, memory_count,
+                                     memory_close,  memory_rules,  memory_live_at_most, memory_limit};
     memory *m = calloc(1, sizeof *m);
     if (!m) hx_fatal(HX_EXIT_BUG, "out of memory");
     m->store = (hx_store){.ops = &ops,
@@ -531,7 +542,6 @@ hx_store *hx_memory_open(const hx_store_options *options)
     hx_rand_bytes(m->store.facts.secret, sizeof m->store.facts.secret);
     pthread_mutex_init(&m->mutex, NULL);
     m->operations = hx_map_new();
-    m->waiters_per_op_max = options->waiters_per_op_max ? options->waiters_per_op_max : HX_STORE_WAITERS_PER_OP_MAX;
-    m->waiters_max = options->waiters_max ? options->waiters_max : HX_STORE_WAITERS_MAX;
+    (void)memory_limit(&m->store, options, NULL);
     return &m->store;
 }

@@ -185,6 +185,11 @@ uint64_t hx_store_live_at_most(hx_store *store, hx_slice route)
     return store->ops->live_at_most(store, route);
 }
 
+bool hx_store_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    return store->ops->limit(store, options, error);
+}
+
 void hx_store_close(hx_store **owned)
 {
     if (!*owned) return;

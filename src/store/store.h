@@ -175,20 +175,6 @@ typedef struct {
     uint64_t unretained;   /* outcomes that were kept without their answers, for lack of room */
 } hx_store_counts;
 
-/* Takes part from now on: before the loop runs, on any thread. */
-void hx_store_attach(hx_store *store, hx_loop *loop);
-const hx_store_facts *hx_store_about(const hx_store *store);
-void hx_store_count(hx_store *store, hx_store_counts *out);
-/* Under which rules there are live operations, and how many. At once, whatever their number: what has expired since the
- * last sweep may still be counted, what is not durable yet is not. Any thread; in `arena`. */
-void hx_store_rules_of(hx_store *store, hx_arena *arena, hx_store_rules *out);
-/* How many operations of this method and path there may be that were made under no named route; never too few, and 0
- * nearly always when there is none. hx_store_list tells for certain. Any thread. */
-uint64_t hx_store_live_at_most(hx_store *store, hx_slice route);
-/* All loops must have ended their calls. What was acknowledged is on disk already; closing leaves a hint for a quick
- * start. */
-void hx_store_close(hx_store **owned);
-
 #define HX_STORE_ERROR_BYTES 512u
 
 typedef struct {
@@ -199,6 +185,23 @@ typedef struct {
     unsigned waiters_per_op_max; /* 0: 1,000 */
     unsigned waiters_max;        /* 0: 10,000 */
 } hx_store_options;
+
+/* Takes part from now on: before the loop runs, on any thread. */
+void hx_store_attach(hx_store *store, hx_loop *loop);
+const hx_store_facts *hx_store_about(const hx_store *store);
+void hx_store_count(hx_store *store, hx_store_counts *out);
+/* Under which rules there are live operations, and how many. At once, whatever their number: what has expired since the
+ * last sweep may still be counted, what is not durable yet is not. Any thread; in `arena`. */
+void hx_store_rules_of(hx_store *store, hx_arena *arena, hx_store_rules *out);
+/* How many operations of this method and path there may be that were made under no named route; never too few, and 0
+ * nearly always when there is none. hx_store_list tells for certain. Any thread. */
+uint64_t hx_store_live_at_most(hx_store *store, hx_slice route);
+/* bytes_max and waiters as in `options`, from now on. False with a sentence in `error`: nothing has changed. Any
+ * thread, one at a time. */
+bool hx_store_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
+/* All loops must have ended their calls. What was acknowledged is on disk already; closing leaves a hint for a quick
+ * start. */
+void hx_store_close(hx_store **owned);
 
 /* Opens "journal:DIR" or "memory:". On failure returns NULL with a sentence for people in `error` that says what is
  * wrong and what to do; nothing has been changed on disk then. */
@@ -214,6 +217,7 @@ typedef struct {
     void (*close)(hx_store *store);
     void (*rules)(hx_store *store, hx_arena *arena, hx_store_rules *out);
     uint64_t (*live_at_most)(hx_store *store, hx_slice route);
+    bool (*limit)(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 } hx_store_ops;
 
 struct hx_store { /* the first member of every backend's own struct */

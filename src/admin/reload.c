@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An operator's wish to have the configuration read again, and what came of it. */
+#include "admin/call.h"
+#include "admin/views.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "core/json.h"
+
+#define ANSWER_BYTES_MAX 256u
+
+static void reload_done(hx_admin_reload *reload)
+{
+    hx_admin_call *call = HX_OWNER(reload, hx_admin_call, reload);
+    if (!reload->is_in_force) {
+        hx_admin_refuse_lines(call, HX_ADMIN_REFUSED, reload->lines);
+        return;
+    }
+    hx_buf out;
+    hx_buf_init(&out, call->arena, ANSWER_BYTES_MAX + HX_VIEW_LINES_BYTES(reload->lines.len));
+    hx_buf_puts(&out, "{\"generation\":");
+    hx_buf_put_decimal(&out, reload->generation);
+    hx_buf_puts(&out, ",\"accepted\":");
+    hx_view_lines(&out, reload->lines);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+/* NULL when all is well. An empty body is an empty wish. */
+static const char *read_wish(hx_slice body, bool *accept_rescope)
+{
+    hx_slice object, value;
+    if (hx_slice_trim(body).len == 0) return NULL;
+    if (hx_json_find(body, HX_EMPTY, &object) != HX_JSON_FOUND || object.ptr[0] != '{')
+        return "the body must be a JSON object";
+    if (!hx_json_pointer(body, HX_LIT("/accept_rescope"), &value)) return NULL;
+    *accept_rescope = hx_slice_eq(value, HX_LIT("true"));
+    return *accept_rescope || hx_slice_eq(value, HX_LIT("false")) ? NULL : "accept_rescope must be true or false";
+}
+
+void hx_admin_reload_rules(hx_admin_call *call)
+{
+    bool accept_rescope = false;
+    const char *wrong = read_wish(hx_buf_slice(&call->body), &accept_rescope);
+    if (wrong) {
+        hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
+        return;
+    }
+    hx_log_begin(HX_LOG_INFO, "an operator asks for the configuration to be read again");
+    hx_log_int("uid", call->who.uid);
+    hx_log_text("user", call->who.name);
+    hx_log_end();
+    call->reload = (hx_admin_reload){.accept_rescope = accept_rescope, .done = reload_done};
+    call->admin->needs.reload(call->admin->needs.context, &call->reload);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a running daemon can be asked. */
+#include "cmd/admin_client.h"
+
+#include "admin/admin.h"
+#include "base/check.h"
+#include "cmd/cmd.h"
+#include "config/address.h"
+
+#include <unistd.h>
+
+/* The configuration of the daemon; one that needs its --upstream to be whole is taken too. */
+static hx_config *load(const char *file)
+{
+    hx_buf errors;
+    hx_buf_init(&errors, NULL, 64u * 1024u);
+    const hx_config_overrides any_upstream = {.upstream = "http://127.0.0.1:1"};
+    hx_config *config = hx_config_load(file, NULL, &errors);
+    if (!config) {
+        hx_buf ignored;
+        hx_buf_init(&ignored, NULL, 64u * 1024u);
+        config = hx_config_load(file, &any_upstream, &ignored);
+        hx_buf_free(&ignored);
+    }
+    if (!config) (void)fwrite(errors.data, 1, errors.len, stderr);
+    hx_buf_free(&errors);
+    return config;
+}
+
+/* A path from the root: the client takes no other. */
+static hx_slice absolute(hx_slice address, hx_arena *arena)
+{
+    hx_slice path = hx_slice_from(address, sizeof("unix:") - 1);
+    char here[4096];
+    if (path.len == 0 || path.ptr[0] == '/' || !getcwd(here, sizeof here)) return address;
+    return hx_arena_printf(arena, "unix:%s/%.*s", here, HX_FMT(path));
+}
+
+int hx_admin_find(const char *command, const hx_admin_whereabouts *given, hx_arena *arena, hx_slice *address)
+{
+    hx_slice configured = HX_EMPTY, store = HX_EMPTY;
+    bool is_off = false;
+    if (given->admin) {
+        configured = hx_slice_of(given->admin);
+        if (!hx_slice_starts(configured, HX_LIT("unix:"))) return hx_cmd_misused(command, "--admin must be unix:PATH");
+    } else if (given->config) {
+        hx_config *config = load(given->config);
+        if (!config) return HX_EXIT_USAGE;
+        configured = hx_arena_copy(arena, config->admin_listen);
+        store = hx_arena_copy(arena, config->store);
+        is_off = config->admin_off;
+        hx_config_free(&config);
+    }
+    if (given->store) {
+        const char *wrong = hx_address_check_store(hx_slice_of(given->store), arena);
+        if (wrong) return hx_cmd_misused(command, "--store %s", wrong);
+        store = hx_slice_of(given->store);
+    } else if (!given->config && !given->admin) {
+        const char *usual = hx_address_default_store(arena);
+        store = usual ? hx_slice_of(usual) : HX_EMPTY;
+    }
+    hx_slice found = is_off ? HX_EMPTY : hx_admin_address(configured, store, arena);
+    if (found.len == 0) {
+        (void)fflush(stdout);
+        (void)fprintf(stderr,
+                      "hapax %s: this daemon has no admin socket (the option admin.listen gives it one); --admin, "
+                      "--config and --store say where another is\n",
+                      command);
+        return HX_EXIT_USAGE;
+    }
+    *address = absolute(found, arena);
+    return -1;
+}

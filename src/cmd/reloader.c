@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cmd/reloader.h"
+
+#include "base/check.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "cmd/frozen.h"
+#include "cmd/survey.h"
+#include "jobs/jwks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifndef HX_HAVE_JWKS /* a configuration that asks for tokens to be verified is refused then */
+#define hx_jwks_open(sources, count, before, wait, error)                                                              \
+    ((void)(sources), (void)(before), (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: not in this build"),            \
+     (hx_jwks *)NULL)
+#define hx_jwks_keys(jwks, i) ((void)(jwks), (void)(i), (hx_jwt_keys *)NULL)
+#define hx_jwks_start(jwks, changed, context) ((void)(jwks), (void)(changed), (void)(context))
+#define hx_jwks_want(jwks, i) ((void)(jwks), (void)(i))
+#define hx_jwks_stop(jwks) ((void)(jwks))
+#define hx_jwks_free(owned) ((void)(owned))
+#endif
+
+#define LINES_BYTES_MAX (1024u * 1024u)
+#define KEYS_WAIT (5 * HX_SECOND) /* for a URL that is new in a reload: operators are answered on the same loop */
+
+typedef struct {
+    hx_config *config;
+    unsigned uses; /* generations */
+} kept_config;
+
+typedef struct {
+    hx_rules rules;
+    hx_reloader *reloader;
+    kept_config *kept;
+    hx_jwt_keys *keys[HX_JWT_SOURCES_MAX];
+    hx_link link;
+    hx_task gone;
+} generation;
+
+/* What is retired, in memory that the store may look at until it has heard of the next. */
+typedef struct {
+    hx_arena arena;
+    hx_store_rules rules;
+} retirement;
+
+struct hx_reloader {
+    hx_reloader_needs needs;
+    hx_link generations; /* that are in use, the newest last */
+    generation *newest;
+    hx_jwks *jwks; /* NULL: no tokens are verified */
+    hx_admin_reload *first, **last;
+    bool busy;
+    struct {
+        hx_admin_reload *reload; /* NULL: fresh keys, for the same configuration */
+        kept_config *kept;
+        hx_jwks *jwks;
+        hx_buf lines;
+        hx_survey survey;
+        bool retires;
+    } work;
+    retirement retirements[2], *retired; /* NULL: nothing is */
+    hx_store_call call;                  /* of a retirement */
+    _Atomic unsigned awaited;            /* workers that don't use the newest yet */
+    hx_task all_use;
+    struct {
+        atomic_bool posted;
+        hx_task task;
+        bool waiting;
+    } fresh_keys;
+    struct {
+        _Atomic uint32_t sources; /* bits */
+        hx_task task;
+    } wanted;
+    bool stopping;
+    void (*stopped)(void *context);
+    void *context;
+};
+
+static void go_on(hx_reloader *r);
+
+static void drop_config(kept_config **owned)
+{
+    kept_config *kept = *owned;
+    *owned = NULL;
+    if (!kept || --kept->uses > 0) return;
+    hx_config_free(&kept->config);
+    free(kept);
+}
+
+static kept_config *keep(hx_config *config)
+{
+    kept_config *kept = malloc(sizeof *kept);
+    if (!kept) hx_fatal(HX_EXIT_BUG, "out of memory (a configuration)");
+    *kept = (kept_config){.config = config, .uses = 1};
+    return kept;
+}
+
+static void free_generation(generation *g)
+{
+    hx_list_remove(&g->link);
+    for (size_t i = 0; i < HX_JWT_SOURCES_MAX; i++)
+        if (g->keys[i]) hx_jwt_keys_free(&g->keys[i]);
+    drop_config(&g->kept);
+    free(g);
+}
+
+static void generation_gone(hx_task *task)
+{
+    generation *g = HX_OWNER(task, generation, gone);
+    hx_reloader *r = g->reloader;
+    free_generation(g);
+    go_on(r);
+}
+
+/* On the thread of the worker that was the last to use it. */
+static void unused(hx_rules *rules)
+{
+    generation *g = HX_OWNER(rules, generation, rules);
+    g->gone.run = generation_gone;
+    hx_loop_post(g->reloader->needs.loop, &g->gone);
+}
+
+static generation *new_generation(hx_reloader *r, kept_config *kept, hx_jwks *jwks)
+{
+    generation *g = calloc(1, sizeof *g);
+    if (!g) hx_fatal(HX_EXIT_BUG, "out of memory (rules)");
+    g->reloader = r;
+    g->kept = kept;
+    kept->uses++;
+    g->rules.config = kept->config;
+    g->rules.policies = &kept->config->policies;
+    g->rules.generation = r->newest ? r->newest->rules.generation + 1 : 1;
+    g->rules.unused = unused;
+    atomic_init(&g->rules.users, r->needs.worker_count);
+    for (size_t i = 0; jwks && i < kept->config->jwt_source_count; i++)
+        g->rules.jwt_keys[i] = g->keys[i] = hx_jwks_keys(jwks, i);
+    return g;
+}
+
+static void stop_keys(hx_jwks **owned)
+{
+    if (!*owned) return;
+    hx_jwks_stop(*owned);
+    hx_jwks_free(owned);
+}
+
+static void log_lines(hx_log_level level, const char *event, hx_slice lines)
+{
+    hx_slice line;
+    while (hx_slice_next(&lines, '\n', &line)) {
+        if (line.len == 0) continue;
+        hx_log_begin(level, event);
+        hx_log_str("problem", line);
+        hx_log_end();
+    }
+}
+
+/* The reload at hand is over; what it has not given away is freed. */
+static void finish(hx_reloader *r, bool is_in_force)
+{
+    hx_admin_reload *reload = r->work.reload;
+    r->work.reload = NULL;
+    drop_config(&r->work.kept);
+    stop_keys(&r->work.jwks);
+    r->busy = false;
+    if (reload) {
+        reload->is_in_force = is_in_force;
+        reload->generation = r->newest->rules.generation;
+        reload->lines = hx_buf_slice(&r->work.lines);
+        reload->done(reload);
+    }
+    r->work.lines.len = 0;
+    go_on(r);
+}
+
+static void refuse(hx_reloader *r)
+{
+    if (r->work.reload)
+        log_lines(HX_LOG_WARN, "configuration not reloaded, nothing has changed", hx_buf_slice(&r->work.lines));
+    finish(r, false);
+}
+
+static void restored(hx_store_call *call)
+{
+    refuse(HX_OWNER(call, hx_reloader, call));
+}
+
+/* Refused, but claims under the rules that should have gone may have been turned away meanwhile: no more. */
+static void refuse_and_restore(hx_reloader *r)
+{
+    if (!r->work.retires) {
+        refuse(r);
+        return;
+    }
+    r->call = (hx_store_call){.loop = r->needs.loop, .done = restored};
+    hx_store_retire(r->needs.store, &r->call, r->retired ? &r->retired->rules : NULL);
+}
+
+static void add_line(hx_reloader *r, const char *sentence)
+{
+    bool fits = hx_buf_printf(&r->work.lines, "%s\n", sentence);
+    (void)fits;
+}
+
+static void all_use(hx_task *task)
+{
+    hx_reloader *r = HX_OWNER(task, hx_reloader, all_use);
+    hx_log_begin(HX_LOG_INFO, r->work.reload ? "configuration reloaded" : "keys of tokens renewed");
+    hx_log_int("generation", (int64_t)r->newest->rules.generation);
+    if (r->work.reload) hx_log_text("file", r->needs.source->file);
+    hx_log_end();
+    log_lines(HX_LOG_WARN, "live operations under other rules were given up: their keys run again",
+              hx_buf_slice(&r->work.lines));
+    finish(r, true);
+}
+
+void hx_reloader_used(hx_reloader *r)
+{
+    if (atomic_fetch_sub(&r->awaited, 1) == 1) hx_loop_post(r->needs.loop, &r->all_use);
+}
+
+static void keys_changed(void *context, size_t i)
+{
+    hx_reloader *r = context;
+    (void)i;
+    if (!atomic_exchange(&r->fresh_keys.posted, true)) hx_loop_post(r->needs.loop, &r->fresh_keys.task);
+}
+
+/* The point of no return: what is handed out is in force. */
+static void hand_out(hx_reloader *r)
+{
+    const hx_config *config = r->work.kept->config;
+    hx_store_options limits = {.bytes_max = config->store_bytes_max,
+                               .waiters_max = config->limits.waiters,
+                               .waiters_per_op_max = config->limits.waiters_per_operation};
+    char error[HX_STORE_ERROR_BYTES];
+    if (!hx_store_limit(r->needs.store, &limits, error)) {
+        add_line(r, error);
+        refuse_and_restore(r);
+        return;
+    }
+    generation *before = r->newest, *g = new_generation(r, r->work.kept, r->work.reload ? r->work.jwks : r->jwks);
+    hx_list_append(&r->generations, &g->link);
+    atomic_store(&r->awaited, r->needs.worker_count);
+    if (!r->needs.hand_out(r->needs.context, &g->rules)) {
+        free_generation(g);
+        add_line(r, "the daemon is stopping");
+        refuse_and_restore(r);
+        return;
+    }
+    /* The generation before can be gone from the next turn on, not sooner: that is told on this loop. */
+    r->newest = g;
+    r->needs.in_force(r->needs.context, &before->rules, &g->rules);
+    if (r->work.retires) r->retired = r->retired == &r->retirements[0] ? &r->retirements[1] : &r->retirements[0];
+    r->work.retires = false;
+    if (!r->work.reload) return;
+    hx_jwks *old = r->jwks;
+    r->jwks = r->work.jwks;
+    r->work.jwks = NULL;
+    if (r->jwks) hx_jwks_start(r->jwks, keys_changed, r);
+    stop_keys(&old);
+}
+
+static void surveyed_again(hx_survey *survey)
+{
+    hx_reloader *r = HX_OWNER(survey, hx_reloader, work.survey);
+    if (survey->count > 0 && !r->work.reload->accept_rescope)
+        refuse_and_restore(r);
+    else
+        hand_out(r);
+}
+
+static void survey(hx_reloader *r, bool sweeps, void (*done)(hx_survey *survey))
+{
+    r->work.lines.len = 0;
+    r->work.survey = (hx_survey){.loop = r->needs.loop,
+                                 .store = r->needs.store,
+                                 .policies = &r->work.kept->config->policies,
+                                 .problems = &r->work.lines,
+                                 .swept = !sweeps,
+                                 .done = done};
+    hx_survey_start(&r->work.survey);
+}
+
+/* From here on no request under an older generation begins what the next one wouldn't know. */
+static void retired(hx_store_call *call)
+{
+    survey(HX_OWNER(call, hx_reloader, call), false, surveyed_again);
+}
+
+static void surveyed(hx_survey *done)
+{
+    hx_reloader *r = HX_OWNER(done, hx_reloader, work.survey);
+    if (done->count > 0 && !r->work.reload->accept_rescope) {
+        refuse(r);
+        return;
+    }
+    retirement *next = r->retired == &r->retirements[0] ? &r->retirements[1] : &r->retirements[0];
+    hx_arena_free(&next->arena);
+    next->rules = (hx_store_rules){0};
+    HX_EACH(link, &r->generations)
+    hx_rescope_retired(HX_OWNER(link, generation, link)->rules.policies, &r->work.kept->config->policies, &next->arena,
+                       &next->rules);
+    r->work.retires = next->rules.count > 0 || r->retired != NULL;
+    if (!r->work.retires) {
+        hand_out(r);
+        return;
+    }
+    r->call = (hx_store_call){.loop = r->needs.loop, .done = retired};
+    hx_store_retire(r->needs.store, &r->call, &next->rules);
+}
+
+/* Whether the file is right by itself and beside what runs. */
+static bool read_file(hx_reloader *r)
+{
+    const hx_daemon_source *source = r->needs.source;
+    if (!source->file) {
+        add_line(r, "there is no configuration file to read again: the daemon was started with flags only");
+        return false;
+    }
+    hx_config *config = hx_config_load(source->file, &source->flags, &r->work.lines);
+    if (!config) return false;
+    r->work.kept = keep(config);
+    size_t wrong = hx_frozen_differ(r->newest->rules.config, config, &r->work.lines);
+    HX_EACH(link, &r->generations)
+    wrong += hx_rescope_check_joined(HX_OWNER(link, generation, link)->rules.policies, &config->policies,
+                                     &r->work.lines);
+    if (wrong > 0) return false;
+    if (config->jwt_source_count == 0) return true;
+    char error[HX_JWKS_ERROR_BYTES];
+    r->work.jwks = hx_jwks_open(config->jwt_sources, config->jwt_source_count, r->jwks, KEYS_WAIT, error);
+    if (!r->work.jwks) add_line(r, error);
+    return r->work.jwks != NULL;
+}
+
+static void lifted(hx_store_call *call)
+{
+    hx_reloader *r = HX_OWNER(call, hx_reloader, call);
+    r->busy = false;
+    go_on(r);
+}
+
+/* What is next, if nothing is under way. */
+static void go_on(hx_reloader *r)
+{
+    if (r->busy) return;
+    bool is_alone = r->newest && r->generations.next == &r->newest->link;
+    r->busy = true;
+    if (r->first) {
+        r->work.reload = r->first;
+        r->first = r->first->next;
+        if (!r->first) r->last = &r->first;
+        if (read_file(r))
+            survey(r, true, surveyed);
+        else
+            refuse(r);
+    } else if (r->fresh_keys.waiting && !r->stopping) {
+        r->fresh_keys.waiting = false;
+        r->work.kept = r->newest->kept;
+        r->work.kept->uses++;
+        hand_out(r);
+    } else if (r->retired && is_alone) {
+        r->retired = NULL;
+        r->call = (hx_store_call){.loop = r->needs.loop, .done = lifted};
+        hx_store_retire(r->needs.store, &r->call, NULL);
+    } else {
+        r->busy = false;
+        void (*stopped)(void *context) = r->stopped;
+        r->stopped = NULL;
+        if (stopped) stopped(r->context);
+    }
+}
+
+static void fresh_keys(hx_task *task)
+{
+    hx_reloader *r = HX_OWNER(task, hx_reloader, fresh_keys.task);
+    atomic_store(&r->fresh_keys.posted, false);
+    r->fresh_keys.waiting = true;
+    go_on(r);
+}
+
+static void want_keys(hx_task *task)
+{
+    hx_reloader *r = HX_OWNER(task, hx_reloader, wanted.task);
+    uint32_t sources = atomic_exchange(&r->wanted.sources, 0);
+    for (unsigned i = 0; r->jwks && i < HX_JWT_SOURCES_MAX; i++)
+        if (sources >> i & 1) hx_jwks_want(r->jwks, i);
+}
+
+void hx_reloader_want_keys(hx_reloader *r, unsigned i)
+{
+    uint32_t bit = UINT32_C(1) << i;
+    if (atomic_load_explicit(&r->wanted.sources, memory_order_relaxed) & bit) return;
+    if (atomic_fetch_or(&r->wanted.sources, bit) == 0) hx_loop_post(r->needs.loop, &r->wanted.task);
+}
+
+unsigned hx_reloader_generations(const hx_reloader *r)
+{
+    unsigned count = 0;
+    HX_EACH(link, &r->generations) count++;
+    return count;
+}
+
+void hx_reloader_ask(hx_reloader *r, hx_admin_reload *reload)
+{
+    reload->next = NULL;
+    *r->last = reload;
+    r->last = &reload->next;
+    go_on(r);
+}
+
+hx_reloader *hx_reloader_new(const hx_reloader_needs *needs)
+{
+    hx_reloader *r = calloc(1, sizeof *r);
+    if (!r) hx_fatal(HX_EXIT_BUG, "out of memory (the reloader)");
+    r->needs = *needs;
+    r->last = &r->first;
+    r->all_use.run = all_use;
+    r->fresh_keys.task.run = fresh_keys;
+    r->wanted.task.run = want_keys;
+    hx_list_init(&r->generations);
+    hx_buf_init(&r->work.lines, NULL, LINES_BYTES_MAX);
+    return r;
+}
+
+static void surveyed_at_start(hx_survey *done)
+{
+    hx_reloader *r = HX_OWNER(done, hx_reloader, work.survey);
+    r->busy = false;
+    hx_loop_stop(r->needs.loop);
+}
+
+static void print_lines(hx_slice lines)
+{
+    hx_slice line;
+    while (hx_slice_next(&lines, '\n', &line))
+        if (line.len > 0) (void)fprintf(stderr, "hapax: %.*s\n", HX_FMT(line));
+}
+
+int hx_reloader_begin(hx_reloader *r, hx_config *config, hx_rules **rules)
+{
+    char error[HX_JWKS_ERROR_BYTES];
+    r->work.kept = keep(config);
+    if (config->jwt_source_count > 0) {
+        r->jwks = hx_jwks_open(config->jwt_sources, config->jwt_source_count, NULL, HX_JWKS_TIMEOUT, error);
+        if (!r->jwks) {
+            (void)fprintf(stderr, "hapax: %s\n", error);
+            return HX_EXIT_USAGE;
+        }
+    }
+    r->busy = true;
+    survey(r, true, surveyed_at_start);
+    while (r->busy) hx_loop_run(r->needs.loop);
+    hx_slice lines = hx_buf_slice(&r->work.lines);
+    if (r->work.survey.count > 0 && !r->needs.source->accept_rescope) {
+        print_lines(lines);
+        return HX_EXIT_USAGE;
+    }
+    log_lines(HX_LOG_WARN, "live operations under other rules are given up: their keys run again", lines);
+    r->work.lines.len = 0;
+    r->newest = new_generation(r, r->work.kept, r->jwks);
+    hx_list_append(&r->generations, &r->newest->link);
+    drop_config(&r->work.kept);
+    r->needs.in_force(r->needs.context, NULL, &r->newest->rules);
+    *rules = &r->newest->rules;
+    return HX_EXIT_OK;
+}
+
+void hx_reloader_start(hx_reloader *r)
+{
+    if (r->jwks) hx_jwks_start(r->jwks, keys_changed, r);
+}
+
+void hx_reloader_stop(hx_reloader *r, void (*stopped)(void *context), void *context)
+{
+    r->stopping = true;
+    r->stopped = stopped;
+    r->context = context;
+    if (r->jwks) hx_jwks_stop(r->jwks);
+    go_on(r);
+}
+
+void hx_reloader_let_go(hx_reloader *r)
+{
+    HX_EACH(link, &r->generations) HX_OWNER(link, generation, link)->rules.unused = NULL;
+}
+
+void hx_reloader_free(hx_reloader **owned)
+{
+    hx_reloader *r = *owned;
+    if (!r) return;
+    *owned = NULL;
+    while (!hx_list_empty(&r->generations)) free_generation(HX_OWNER(r->generations.next, generation, link));
+    drop_config(&r->work.kept);
+    stop_keys(&r->jwks);
+    hx_buf_free(&r->work.lines);
+    for (int i = 0; i < 2; i++) hx_arena_free(&r->retirements[i].arena);
+    free(r);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rules are part of the key: an operation is known by its route's oldest name, and by what the route says of
+ * principals, keys and fingerprints. Where that changes while operations live, their keys would run again as new ones.
+ * So it is looked for before new rules hold, at a start and at a reload. Everything here is pure; whoever calls asks
+ * the store.
+ *
+ * What is not seen: an operation that ran under the defaults and whose path a route with parameters takes over, and
+ * one of a named route whose path another route takes over. Their records name no path that could be looked up. */
+#ifndef HX_CMD_RESCOPE_H
+#define HX_CMD_RESCOPE_H
+
+#include "base/buf.h"
+#include "core/policy.h"
+#include "store/store.h"
+
+typedef struct {
+    hx_slice text; /* "POST /refunds" */
+    const hx_policy *route;
+} hx_rescope_path;
+
+/* The paths without parameters that the routes of a set take from the defaults; NULL when there are none. */
+hx_rescope_path *hx_rescope_paths(const hx_policy_set *set, hx_arena *arena, size_t *count);
+
+/* Whether every live operation is still known under the rules of `next`. `live` is all that the store has; `paths`
+ * those of them that ran under the defaults on a path of hx_rescope_paths, by that path. Returns how many things
+ * are wrong, and says each on a line of its own. */
+size_t hx_rescope_check(const hx_policy_set *next, const hx_store_rules *live, const hx_store_rules *paths,
+                        hx_buf *problems);
+
+/* At a reload only: routes that become one. Requests under the old rules may be on their way, so that two of one key
+ * would not see each other; at a start there are none. As above. */
+size_t hx_rescope_check_joined(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems);
+
+/* Adds the rules of `running` under which `next` doesn't know operations any more: from here on none may be begun. */
+void hx_rescope_retired(const hx_policy_set *running, const hx_policy_set *next, hx_arena *arena, hx_store_rules *out);
+
+#endif

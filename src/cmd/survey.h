@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks the store whether rules can hold: which operations live under other ones (cmd/rescope.h). Counting them
+ * costs nothing; records are read only of paths without a named route that a route of the new rules takes over. What is
+ * found wrong is looked at once more after a sweep, so that nothing is refused for operations that have expired. */
+#ifndef HX_CMD_SURVEY_H
+#define HX_CMD_SURVEY_H
+
+#include "cmd/rescope.h"
+
+typedef struct hx_survey {
+    /* given by the caller */
+    hx_loop *loop; /* attached to the store; reads from disk there */
+    hx_store *store;
+    const hx_policy_set *policies; /* that shall hold */
+    hx_buf *problems;              /* gets a line for each; what stands in it stays */
+    bool swept;                    /* at first: don't sweep */
+    void (*done)(struct hx_survey *survey);
+    /* given back */
+    size_t count; /* of problems */
+    /* its own */
+    size_t problems_from;
+    hx_arena arena;
+    hx_arena page_arena;
+    hx_rescope_path *paths;
+    size_t path_count, path_at;
+    hx_store_rules live, by_path;
+    hx_store_page page;
+    hx_store_call call;
+} hx_survey;
+
+/* `done` is called once, perhaps at once, on the loop's thread. */
+void hx_survey_start(hx_survey *survey);
+
+#endif
