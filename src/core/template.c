@@ -3,7 +3,7 @@
  * of its value (one byte) and the value. Canonical forms are "=text" for literals and "word:argument" for the rest, so
  * that they tell how many follow and what they are.
  *
- * The tag is this file's alone. Others are 'K' (mac.c), 'F' and 'M' (fingerprint.c), 'o', 'p', 'q' and 'k'
+ * The tag is this file's alone. Others are 'K' (mac.c), 'F', 'M' and 'n' (fingerprint.c), 'o', 's', 'p', 'q' and 'k'
  * (gateway/request.h); short MACs have a key of their own. So a natural key never is the digest of a header's key.
  *
  * Types: 's' string, 'n' number by its exact decimal value, 'b' true or false, 'j' array or object in canonical form,
@@ -427,8 +427,13 @@ static void read_window(const hx_template_part *part, hx_ms now, hx_arena *arena
 {
     hx_ms *began = hx_arena_alloc(arena, sizeof *began);
     *began = floor_to(now, part->window);
-    hx_slice text = hx_rfc3339(*began, hx_arena_alloc(arena, HX_RFC3339_BYTES));
-    *out = (typed){'w', {(const char *)began, sizeof *began}, text};
+    char *text = hx_arena_alloc(arena, HX_RFC3339_BYTES);
+    hx_slice people = hx_rfc3339(*began, text);
+    if (hx_slice_ends(people, HX_LIT(".000Z"))) {
+        people.len -= 4;
+        text[people.len - 1] = 'Z';
+    }
+    *out = (typed){'w', {(const char *)began, sizeof *began}, people};
 }
 
 static const char *read_part(const hx_template_part *part, const hx_template_input *in, hx_arena *arena, typed *out)
