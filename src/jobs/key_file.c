@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "jobs/key_file.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* NULL, or why it can't be read. */
+static const char *read_file(const char *path, hx_buf *out)
+{
+    FILE *file = fopen(path, "re");
+    if (!file) return strerror(errno); // NOLINT(concurrency-mt-unsafe): glibc's is per thread
+    const char *wrong = NULL;
+    char chunk[4096];
+    for (size_t got; !wrong && (got = fread(chunk, 1, sizeof chunk, file)) > 0;)
+        if (!hx_buf_append(out, (hx_slice){chunk, got})) wrong = "it has more than 1 MiB";
+    if (!wrong && ferror(file)) wrong = strerror(errno); // NOLINT(concurrency-mt-unsafe)
+    OPENSSL_cleanse(chunk, sizeof chunk);
+    (void)fclose(file);
+    return wrong;
+}
+
+/* An editor, and `echo`, end a line of text; a random byte that happens to be a line end is part of the secret. */
+static hx_slice without_line_end(hx_slice secret)
+{
+    hx_slice line = secret;
+    if (line.len > 0 && line.ptr[line.len - 1] == '\n') line.len--;
+    if (line.len < secret.len && line.len > 0 && line.ptr[line.len - 1] == '\r') line.len--;
+    for (size_t i = 0; i < line.len; i++)
+        if (line.ptr[i] < 0x20 || line.ptr[i] > 0x7e) return secret;
+    return line;
+}
+
+static hx_jwt_keys *parse(const hx_jwt_source *from, hx_slice text, char why[256])
+{
+    if (from->kind == HX_JWT_KEY_FILE) return hx_jwt_keys_from_pem(text, why);
+    if (from->kind == HX_JWT_SECRET_FILE) return hx_jwt_keys_from_secret(without_line_end(text), why);
+    return hx_jwt_keys_from_jwks(text, why);
+}
+
+hx_jwt_keys *hx_key_file_read(const hx_jwt_source *from, char error[HX_JWKS_ERROR_BYTES])
+{
+    static const char *const names[] = {
+        [HX_JWT_KEY_FILE] = "key", [HX_JWT_SECRET_FILE] = "secret", [HX_JWT_JWKS_FILE] = "jwks"};
+    char why[256];
+    hx_arena arena = {0};
+    hx_buf text;
+    hx_jwt_keys *keys = NULL;
+    hx_buf_init(&text, NULL, HX_JWKS_BYTES_MAX);
+    const char *wrong = read_file(hx_arena_terminated(&arena, from->where), &text);
+    if (wrong) {
+        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: the %s file %.*s can't be read: %s", names[from->kind],
+                       HX_FMT(from->where), wrong);
+    } else if (!(keys = parse(from, hx_buf_slice(&text), why))) {
+        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: the %s file %.*s %s", names[from->kind], HX_FMT(from->where),
+                       why);
+    }
+    if (text.data) OPENSSL_cleanse(text.data, text.cap);
+    hx_buf_free(&text);
+    hx_arena_free(&arena);
+    return keys;
+}
+
+static bool is_this_machine(hx_slice host)
+{
+    hx_slice name = hx_slice_first(host, hx_slice_find(host, ':'));
+    if (hx_slice_starts(host, HX_LIT("[::1]")) || hx_slice_eq_nocase(name, HX_LIT("localhost"))) return true;
+    for (size_t i = 0; i < name.len; i++)
+        if ((name.ptr[i] < '0' || name.ptr[i] > '9') && name.ptr[i] != '.') return false;
+    return hx_slice_starts(name, HX_LIT("127."));
+}
+
+bool hx_key_url_check(hx_slice url, char error[HX_JWKS_ERROR_BYTES])
+{
+    bool is_plain = hx_slice_starts_nocase(url, HX_LIT("http://"));
+    size_t scheme = is_plain ? 7 : 8;
+    hx_slice host = hx_slice_from(url, scheme);
+    host = hx_slice_first(host, hx_slice_find(host, '/'));
+    if ((!is_plain && !hx_slice_starts_nocase(url, HX_LIT("https://"))) || host.len == 0) {
+        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: jwks_url %.*s has to be https://HOST/… (or http://)",
+                       HX_FMT(url));
+        return false;
+    }
+    if (hx_slice_find(host, '@') != SIZE_MAX) {
+        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: jwks_url has a user name in it, which is not supported");
+        return false;
+    }
+    if (is_plain && !is_this_machine(host)) {
+        hx_log_begin(HX_LOG_WARN, "keys are fetched without TLS: whoever is on the way could make tokens of their own");
+        hx_log_str("url", url);
+        hx_log_end();
+    }
+    return true;
+}
