@@ -25,14 +25,16 @@ class Refused(Exception):
         self.code = code
 
 
-def endpoint(method, path, signed_in=True, may_sign_in=False, revoked_too=False, can_be_asked_about=True):
-    """`signed_in`: only for users; `may_sign_in`: for them and others. `revoked_too`: a session that was ended may
-    still call it. `can_be_asked_about`: GET /requests tells its answer."""
+def endpoint(method, path, signed_in=True, may_sign_in=False, for_nobody=False, revoked_too=False,
+             can_be_asked_about=True):
+    """`signed_in`: only for users; `may_sign_in`: for them and others; `for_nobody`: credentials are refused.
+    `revoked_too`: a session that was ended may still call it. `can_be_asked_about`: GET /requests tells its answer."""
     pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path))
 
     def add(handler):
         handler.signed_in = signed_in
         handler.may_sign_in = may_sign_in
+        handler.for_nobody = for_nobody
         handler.revoked_too = revoked_too
         handler.can_be_asked_about = can_be_asked_about and method != "GET"
         ENDPOINTS.append((method, pattern, handler))
@@ -138,7 +140,7 @@ class Call:
 # Signing in
 
 
-@endpoint("POST", "/auth/otp/send", signed_in=False)
+@endpoint("POST", "/auth/otp/send", signed_in=False, for_nobody=True)
 def send_otp(call):
     phone, = call.json("phone")
     if not re.fullmatch(r"\+\d{7,15}", phone):
@@ -149,7 +151,7 @@ def send_otp(call):
     return 200, {"requestId": request}
 
 
-@endpoint("POST", "/auth/otp/verify", signed_in=False, can_be_asked_about=False)  # nobody else learns tokens
+@endpoint("POST", "/auth/otp/verify", signed_in=False, for_nobody=True, can_be_asked_about=False)
 def verify_otp(call):
     request_id, code = call.json("requestId", "code")
     request = call.one("SELECT * FROM otp_requests WHERE id = ?", request_id)

@@ -120,6 +120,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         fault = self.headers.get("Demo-Fault")
         with self.server.database.transaction() as call.db:
             authorization = self.headers.get("Authorization")
+            if handler.for_nobody and authorization:
+                raise api.Refused(400, "credentials_unwanted", "sign in without an Authorization header")
             if handler.signed_in or (handler.may_sign_in and authorization):
                 call.sign_in(authorization or "", revoked_too=handler.revoked_too)
             status, answer = handler(call)
