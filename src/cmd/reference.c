@@ -19,7 +19,9 @@ static void write_errors(hx_buf *out)
                      "Every error that Hapax itself answers with. This page is written by `hapax reference errors`.\n\n"
                      "They come as `application/problem+json` (RFC 9457) with these members besides `type`, `detail` "
                      "and `instance`, and with the header `Error-Code`. An answer without that header is the "
-                     "application's own.\n\n"
+                     "application's own. On routes with `dialect: ietf` a payload_mismatch is 422; with `dialect: "
+                     "stripe` it is 400, and all of them come in Stripe's shape "
+                     "([guide](../guide/dialects.md)).\n\n"
                      "| status | error_code | title | repeat it? | hint |\n|---|---|---|---|---|\n");
     for (int i = 0; i < HX_ERROR_COUNT; i++) {
         const hx_error_row *row = hx_error_about((hx_error)i);
