@@ -70,21 +70,31 @@ static hx_party party_of(const hx_request *r)
 static bool has_quota(hx_request *r, bool take_over)
 {
     uint32_t quota = r->policy->quota;
-    if (quota == 0 || take_over || r->quota_counted) return true;
-    hx_ms now = hx_loop_now(r->worker->loop);
-    r->quota_counted = hx_limiter_begin(r->worker->gateway->limiter, party_of(r), quota, now, &r->retry_after);
-    return r->quota_counted;
+    if (quota == 0 || take_over) return true;
+    r->quota_taken = hx_limiter_begin(r->worker->gateway->limiter, party_of(r), &r->op, quota,
+                                      hx_loop_now(r->worker->loop), &r->retry_after);
+    return r->quota_taken;
 }
 
-void hx_claim_give_back_quota(hx_request *r, hx_ms lives_until)
+/* The claim has ended. From here on its key counts by what becomes of the operation, whoever settles it. */
+static void end_quota(hx_request *r)
 {
+    bool is_ours = r->call.result == HX_STORE_OK;
+    if (!r->quota_taken) return;
+    r->quota_taken = false;
+    hx_limiter_claimed(r->worker->gateway->limiter, party_of(r), &r->record.op, is_ours, hx_loop_now(r->worker->loop));
+}
+
+void hx_claim_count_key(hx_request *r)
+{
+    if (r->policy->quota == 0) return;
+    hx_limiter *limiter = r->worker->gateway->limiter;
+    hx_party party = hx_limiter_party_of(&r->record); /* who claimed it, whoever settles it */
     hx_ms now = hx_loop_now(r->worker->loop);
-    if (!r->quota_counted) return;
-    r->quota_counted = false;
-    if (lives_until > 0)
-        hx_limiter_lives_until(r->worker->gateway->limiter, party_of(r), lives_until, now);
-    else
-        hx_limiter_gone(r->worker->gateway->limiter, party_of(r), now);
+    if (r->record.state == HX_ABSENT)
+        hx_limiter_gone(limiter, party, now);
+    else if (r->record.state == HX_COMPLETED || r->record.state == HX_FAILED)
+        hx_limiter_lives_until(limiter, party, r->record.expires_at, now);
 }
 
 static hx_progress submit(hx_request *r, bool take_over)
@@ -240,14 +250,14 @@ static hx_progress yielded(hx_request *r)
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
     }
     r->yielding = false;
-    hx_claim_give_back_quota(r, 0);
+    if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
     hx_admit_take_key(r, r->other_key);
     return HX_MORE; /* and look again, at the other's */
 }
 
 static hx_progress claim_back(hx_request *r)
 {
-    if (r->call.result != HX_STORE_OK) hx_claim_give_back_quota(r, 0);
+    end_quota(r);
     switch (r->call.result) {
     case HX_STORE_OK:
         if (must_yield(r)) return yield(r);

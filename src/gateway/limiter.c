@@ -11,8 +11,9 @@
  * Two first requests of one party that race while other slots of its window change hands may end in two slots: one
  * request too many. The slot that is found first counts from then on; the other is free when its time has come.
  *
- * keys: how many live keys a party has. Those in flight, or unknown, are a number; those that are completed are counted
- * by when they end, in a ring of buckets:
+ * keys: how many live keys a party has. Those in flight, or unknown, are a number (and those whose claim is not decided
+ * yet are known by name, so that ten duplicates at once take one place); those that are completed are counted by when
+ * they end, in a ring of buckets:
  *
  *      base        base+1      base+2            base+64         (times width = moments, from 1970)
  *     --+-----------+-----------+--- ... ---------+-->
@@ -44,11 +45,20 @@
 #define BUCKETS 64
 #define OPEN_RETRY_AFTER (10 * HX_SECOND) /* nobody knows when one that is in flight, or unknown, makes room */
 #define COUNTERS_A_SLAB 32u
+#define ATTEMPTS_A_SLAB 32u
 
 typedef struct {
     _Atomic uint64_t tag;
     _Atomic int64_t full_at;
 } rate_slot;
+
+/* Claims of one operation that are on their way to the store. */
+typedef struct attempts {
+    hx_op op;
+    uint32_t count;
+    bool has_place; /* counted in `open` for the one of them that wins */
+    struct attempts *next;
+} attempts;
 
 typedef struct counter {
     uint32_t open;   /* in flight, or unknown */
@@ -56,12 +66,14 @@ typedef struct counter {
     hx_ms width;
     int64_t base;
     uint32_t ring[BUCKETS];
+    attempts *claims;
     struct counter *next_free;
 } counter;
 
 typedef struct slab {
     struct slab *next;
     counter counters[COUNTERS_A_SLAB];
+    attempts attempts[ATTEMPTS_A_SLAB];
 } slab;
 
 typedef struct {
@@ -73,6 +85,7 @@ typedef struct {
     pthread_mutex_t mutex;
     key_slot *slots; /* NULL: none was ever used */
     counter *spare;
+    attempts *spare_attempts; /* as many as there were claims under way at one time */
     slab *slabs;
 } shard;
 
@@ -277,31 +290,63 @@ static int64_t bucket_of(counter *c, hx_ms until, hx_ms now)
 
 static bool is_idle(const counter *c)
 {
-    return c->open == 0 && c->closed == 0;
+    return c->open == 0 && c->closed == 0 && !c->claims;
+}
+
+static void drop_attempts(shard *s, attempts **place)
+{
+    attempts *gone = *place;
+    *place = gone->next;
+    gone->next = s->spare_attempts;
+    s->spare_attempts = gone;
 }
 
 static void release(shard *s, key_slot *slot)
 {
+    while (slot->counter->claims) drop_attempts(s, &slot->counter->claims);
     slot->counter->next_free = s->spare;
     s->spare = slot->counter;
     *slot = (key_slot){0};
 }
 
+static void add_slab(shard *s)
+{
+    slab *more = zeroed(1, sizeof *more);
+    more->next = s->slabs;
+    s->slabs = more;
+    for (size_t i = 0; i < COUNTERS_A_SLAB; i++) {
+        more->counters[i].next_free = s->spare;
+        s->spare = &more->counters[i];
+    }
+    for (size_t i = 0; i < ATTEMPTS_A_SLAB; i++) {
+        more->attempts[i].next = s->spare_attempts;
+        s->spare_attempts = &more->attempts[i];
+    }
+}
+
 static counter *new_counter(shard *s, hx_ms now)
 {
-    if (!s->spare) {
-        slab *more = zeroed(1, sizeof *more);
-        more->next = s->slabs;
-        s->slabs = more;
-        for (size_t i = 0; i < COUNTERS_A_SLAB; i++) {
-            more->counters[i].next_free = s->spare;
-            s->spare = &more->counters[i];
-        }
-    }
+    if (!s->spare) add_slab(s);
     counter *c = s->spare;
     s->spare = c->next_free;
     *c = (counter){.width = HX_SECOND, .base = now / HX_SECOND};
     return c;
+}
+
+static void add_attempts(shard *s, counter *c, const hx_op *op)
+{
+    if (!s->spare_attempts) add_slab(s);
+    attempts *more = s->spare_attempts;
+    s->spare_attempts = more->next;
+    *more = (attempts){.op = *op, .count = 1, .has_place = true, .next = c->claims};
+    c->claims = more;
+}
+
+static attempts **find_attempts(counter *c, const hx_op *op)
+{
+    attempts **place = &c->claims;
+    while (*place && !hx_op_eq(&(*place)->op, op)) place = &(*place)->next;
+    return place;
 }
 
 static shard *lock(hx_limiter *limiter, hx_party party)
@@ -354,19 +399,46 @@ static hx_ms next_end(const counter *c, hx_ms now)
     return OPEN_RETRY_AFTER;
 }
 
-bool hx_limiter_begin(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms now, hx_ms *retry_after)
+bool hx_limiter_begin(hx_limiter *limiter, hx_party party, const hx_op *op, uint32_t quota, hx_ms now,
+                      hx_ms *retry_after)
 {
     if (quota == 0) return true;
     shard *s = lock(limiter, party);
     key_slot *slot = find_or_add(s, party, now);
     counter *c = slot ? slot->counter : NULL;
-    bool is_free = c && (uint64_t)c->open + c->closed < quota;
-    if (is_free) c->open++;
-    if (!is_free) *retry_after = c ? next_end(c, now) : OPEN_RETRY_AFTER;
+    attempts *others = c ? *find_attempts(c, op) : NULL;
+    bool is_free = c && (others || (uint64_t)c->open + c->closed < quota);
+    if (others) {
+        others->count++;
+    } else if (is_free) {
+        add_attempts(s, c, op);
+        c->open++;
+    } else {
+        *retry_after = c ? next_end(c, now) : OPEN_RETRY_AFTER;
+    }
     pthread_mutex_unlock(&s->mutex);
     if (!is_free) count(&limiter->counts.quota_refused);
     if (!c) count(&limiter->counts.quota_crowded);
     return is_free;
+}
+
+void hx_limiter_claimed(hx_limiter *limiter, hx_party party, const hx_op *op, bool won, hx_ms now)
+{
+    shard *s = lock(limiter, party);
+    key_slot *slot = find(s, party, now);
+    counter *c = slot ? slot->counter : NULL;
+    attempts **place = c ? find_attempts(c, op) : NULL;
+    if (place && *place) { /* else everything was forgotten meanwhile, and is counted anew */
+        attempts *a = *place;
+        if (won && !a->has_place) c->open++; /* the first winner released it before this one came */
+        if (won) a->has_place = false;
+        if (--a->count == 0) {
+            if (a->has_place) c->open--;
+            drop_attempts(s, place);
+        }
+        if (is_idle(c)) release(s, slot);
+    }
+    pthread_mutex_unlock(&s->mutex);
 }
 
 /* One more that ends then; false: there is no room for it. */

@@ -30,16 +30,20 @@ hx_party hx_limiter_party_of(const hx_record *record);
 bool hx_limiter_take(hx_limiter *limiter, hx_party party, hx_rate rate, hx_ms now, hx_ms *retry_after) HX_MUST_USE;
 
 /* quota. A key is live from its claim until it is released or forgotten, or its lifetime is over; a tombstone is not.
- * One that is completed is counted a little longer than it lives (up to 1/32 of its lifetime), never shorter.
+ * One that is completed is counted a little longer than it lives (up to 1/32 of its lifetime), never shorter. All of
+ * these take a lock of a few principals, for less than a microsecond; they are for routes with a quota only.
  *
  * begin: before the claim of an operation that is absent (not when an unknown one is taken over: that one is counted
- * already). Counts one more, unless there are `quota` of them; then *retry_after is when the next of them is over.
- * Every success is followed, once the operation has ended, by one of the two below; an unknown one hasn't, and stays
- * counted until it is settled after all. All of them take a lock of a few principals, for less than a microsecond. */
-bool hx_limiter_begin(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms now, hx_ms *retry_after) HX_MUST_USE;
-/* It is completed or failed, and lives until then. */
+ * already). Counts one more, unless there are `quota` of them; then *retry_after is when the next of them is over. Those
+ * who try to claim one operation at the same time have one place together. Every success is followed by one `claimed`,
+ * when the claim has ended. */
+bool hx_limiter_begin(hx_limiter *limiter, hx_party party, const hx_op *op, uint32_t quota, hx_ms now,
+                      hx_ms *retry_after) HX_MUST_USE;
+/* won: it is processing, by us. Otherwise it was another's claim, or the store had no room. */
+void hx_limiter_claimed(hx_limiter *limiter, hx_party party, const hx_op *op, bool won, hx_ms now);
+/* Once for each operation that was processing or unknown, by whoever settled it: it is completed or failed, and lives
+ * until then; or it is released. One that became unknown stays counted until it is settled after all. */
 void hx_limiter_lives_until(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now);
-/* It is released, or was never claimed: somebody else's claim was first, or the store had no room. */
 void hx_limiter_gone(hx_limiter *limiter, hx_party party, hx_ms now);
 /* An operator removed one that would have lived until then. */
 void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now);

@@ -14,7 +14,8 @@
  *                    '--- authorize <--another credential--- claim
  *
  * Whatever is refused goes to reply; a reply without a claim goes on to finish. When only the client's time is up,
- * reply goes back to where the operation was.
+ * reply goes back to where the operation was. What `mode: shadow` only watches goes from admit by shadow to pass, and
+ * back there before finish (see shadow.h); publish answers with the rules.
  *
  * A step function returns HX_MORE after hx_request_go chose the next step, HX_PARKED when it waits for a callback, and
  * HX_DONE once, from finish. Callbacks note what came and call hx_request_run; they never change the step.
@@ -100,11 +101,11 @@ typedef struct hx_request {
     /* claim, wait, settle */
     bool looked_elsewhere; /* for the operation under another name, or in the bucket before */
     bool yielding;         /* our claim gives way to one in the bucket next to it */
-    bool quota_counted;
-    bool claimed;       /* we hold record.epoch */
-    bool settled;       /* an outcome is durable */
-    bool settling;      /* the outcome is decided, and on its way to the store */
-    bool answer_judged; /* it was decided by the application's answer; one that comes later than that is harvested */
+    bool quota_taken;      /* while the claim is on its way */
+    bool claimed;          /* we hold record.epoch */
+    bool settled;          /* an outcome is durable */
+    bool settling;         /* the outcome is decided, and on its way to the store */
+    bool answer_judged;    /* it was decided by the application's answer; one that comes later than that is harvested */
     unsigned settle_tries;
     hx_ms settle_since;
     hx_call_state call_state;
@@ -260,8 +261,8 @@ bool hx_admit_natural_key(hx_request *r, hx_ms at, hx_template_result *result, h
 hx_progress hx_claim_decide(hx_request *r, const hx_record *found);
 /* Makes r->record the claim of r->op. take_over: of r->found, which is unknown. */
 void hx_claim_fill(hx_request *r, bool take_over);
-/* The claim has ended, or never was: until when its key is live; 0: it is gone. */
-void hx_claim_give_back_quota(hx_request *r, hx_ms lives_until);
+/* Our settle of r->record is durable: how its key counts for the quota from now on. */
+void hx_claim_count_key(hx_request *r);
 /* settle.c: the result's id in an answer, where the route names its place; empty where there is none. */
 hx_slice hx_settle_result(hx_request *r, hx_slice body);
 /* judge.c: what the answer means, where r->answer_judged, else what its absence does. */

@@ -125,17 +125,10 @@ static hx_told told_of(hx_outcome outcome)
     }
 }
 
-/* What its key counts for from now on; one that is unknown stays counted. */
-static void count_key(hx_request *r, const hx_record *stands)
-{
-    if (stands->state != HX_UNKNOWN && stands->state != HX_PROCESSING)
-        hx_claim_give_back_quota(r, stands->state == HX_ABSENT ? 0 : stands->expires_at);
-}
-
 static hx_progress recorded(hx_request *r)
 {
     r->settled = true;
-    count_key(r, &r->record);
+    hx_claim_count_key(r);
     if (r->replied) return hx_request_go(r, HX_STEP_harvest); /* a late answer, which nobody waits for */
     r->told = told_of(r->verdict.outcome);
     if (!r->answer_judged || is_answer_withheld(r))
@@ -171,7 +164,6 @@ static hx_progress fenced(hx_request *r)
     hx_log_text("state", hx_state_name(found->state));
     hx_log_end();
     r->settled = true;
-    count_key(r, found);
     if (r->replied) return hx_request_go(r, HX_STEP_harvest);
     r->retry_after = 0;
     if (hx_lifecycle_decide(found, &r->claimant, HX_DUPLICATE_REPLAY) == HX_DECIDE_REPLAY) {

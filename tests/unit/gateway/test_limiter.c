@@ -26,6 +26,24 @@ static hx_party party_number(uint64_t number)
     return hx_limiter_party(HX_LIT("refunds"), &principal);
 }
 
+/* Begins and claims an operation that nobody else has. */
+static bool begin_or_wait(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms now, hx_ms *wait)
+{
+    static _Atomic uint64_t drawn;
+    uint64_t number = atomic_fetch_add(&drawn, 1);
+    hx_op op = {0};
+    memcpy(op.bytes, &number, sizeof number);
+    if (!hx_limiter_begin(limiter, party, &op, quota, now, wait)) return false;
+    hx_limiter_claimed(limiter, party, &op, true, now);
+    return true;
+}
+
+static bool begin(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms now)
+{
+    hx_ms wait = 0;
+    return begin_or_wait(limiter, party, quota, now, &wait);
+}
+
 static unsigned take_all(hx_limiter *limiter, hx_party party, hx_rate rate, hx_ms now, hx_ms *retry_after)
 {
     unsigned taken = 0;
@@ -81,7 +99,8 @@ static void a_route_without_a_rate_is_never_limited(void **state)
     hx_ms wait = 0;
     for (unsigned i = 0; i < 1000; i++)
         assert_true(hx_limiter_take(limiter, party_number(1), (hx_rate){0}, START, &wait));
-    for (unsigned i = 0; i < 1000; i++) assert_true(hx_limiter_begin(limiter, party_number(1), 0, START, &wait));
+    for (unsigned i = 0; i < 1000; i++)
+        assert_true(hx_limiter_begin(limiter, party_number(1), &(hx_op){0}, 0, START, &wait));
     hx_limiter_free(&limiter);
 }
 
@@ -95,8 +114,8 @@ static void principals_and_routes_do_not_share(void **state)
     hx_ms wait = 0;
     for (size_t i = 0; i < 4; i++) assert_int_equal(take_all(limiter, parties[i], FIFTY_A_SECOND, START, &wait), 50);
     for (size_t i = 0; i < 4; i++) {
-        assert_true(hx_limiter_begin(limiter, parties[i], 1, START, &wait));
-        assert_false(hx_limiter_begin(limiter, parties[i], 1, START, &wait));
+        assert_true(begin(limiter, parties[i], 1, START));
+        assert_false(begin(limiter, parties[i], 1, START));
     }
     hx_limiter_free(&limiter);
 }
@@ -245,12 +264,6 @@ static void slots_that_change_hands_grant_nobody_more(void **state)
     hx_limiter_free(&c.limiter);
 }
 
-static bool begin(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms now)
-{
-    hx_ms wait = 0;
-    return hx_limiter_begin(limiter, party, quota, now, &wait);
-}
-
 /* How many more keys the party may have; asks and gives back. */
 static unsigned room(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms now)
 {
@@ -273,7 +286,7 @@ static void a_quota_counts_keys_until_they_are_over(void **state)
     for (unsigned i = 0; i < 9; i++) hx_limiter_lives_until(limiter, party, now + 10 * HX_SECOND, now);
     assert_int_equal(room(limiter, party, 10, now), 1);
     assert_true(begin(limiter, party, 10, now));
-    assert_false(hx_limiter_begin(limiter, party, 10, now, &wait));
+    assert_false(begin_or_wait(limiter, party, 10, now, &wait));
     assert_true(wait >= 10 * HX_SECOND && wait < 11 * HX_SECOND);
     assert_int_equal(room(limiter, party, 10, now + 10 * HX_SECOND - 1), 0);
     assert_int_equal(room(limiter, party, 10, now + wait - 1), 0);
@@ -288,8 +301,51 @@ static void what_is_in_flight_has_no_known_end(void **state)
     hx_limiter *limiter = hx_limiter_new();
     hx_ms wait = 0;
     assert_true(begin(limiter, party_number(1), 1, START));
-    assert_false(hx_limiter_begin(limiter, party_number(1), 1, START, &wait));
+    assert_false(begin_or_wait(limiter, party_number(1), 1, START, &wait));
     assert_int_equal(wait, 10 * HX_SECOND);
+    hx_limiter_free(&limiter);
+}
+
+static void duplicates_at_once_take_one_place(void **state)
+{
+    (void)state;
+    hx_limiter *limiter = hx_limiter_new();
+    hx_party party = party_number(1);
+    hx_op one = {.bytes = {1}}, other = {.bytes = {2}};
+    hx_ms wait = 0;
+    for (unsigned i = 0; i < 10; i++) assert_true(hx_limiter_begin(limiter, party, &one, 2, START, &wait));
+    assert_true(hx_limiter_begin(limiter, party, &other, 2, START, &wait));
+    assert_false(hx_limiter_begin(limiter, party, &(hx_op){0}, 2, START, &wait));
+    for (unsigned i = 0; i < 10; i++) hx_limiter_claimed(limiter, party, &one, i == 3, START);
+    assert_int_equal(room(limiter, party, 2, START), 0);
+    hx_limiter_claimed(limiter, party, &other, false, START); /* the store had no room: nobody has it */
+    assert_int_equal(room(limiter, party, 2, START), 1);
+    hx_limiter_gone(limiter, party, START);
+    assert_int_equal(room(limiter, party, 2, START), 2);
+    hx_limiter_free(&limiter);
+}
+
+/* The first winner is through, and releases it, before the second one's claim is decided: that is a place of its own. */
+static void one_operation_can_be_won_twice(void **state)
+{
+    (void)state;
+    hx_limiter *limiter = hx_limiter_new();
+    hx_party party = party_number(1);
+    hx_op op = {.bytes = {1}};
+    hx_ms wait = 0;
+    for (unsigned i = 0; i < 3; i++) assert_true(hx_limiter_begin(limiter, party, &op, 2, START, &wait));
+    hx_limiter_claimed(limiter, party, &op, true, START);
+    hx_limiter_gone(limiter, party, START);
+    assert_int_equal(room(limiter, party, 2, START), 2);
+    hx_limiter_claimed(limiter, party, &op, true, START);
+    assert_int_equal(room(limiter, party, 2, START), 1);
+    hx_limiter_claimed(limiter, party, &op, false, START);
+    assert_int_equal(room(limiter, party, 2, START), 1);
+    assert_true(hx_limiter_begin(limiter, party, &op, 2, START, &wait));
+    hx_limiter_forget_keys(limiter); /* in the middle of a claim */
+    hx_limiter_claimed(limiter, party, &op, true, START);
+    hx_limiter_lives_until(limiter, party, START + HX_DAY, START);
+    assert_int_equal(room(limiter, party, 2, START), 1);
     hx_limiter_free(&limiter);
 }
 
@@ -463,6 +519,8 @@ int main(void)
         cmocka_unit_test(slots_that_change_hands_grant_nobody_more),
         cmocka_unit_test(a_quota_counts_keys_until_they_are_over),
         cmocka_unit_test(what_is_in_flight_has_no_known_end),
+        cmocka_unit_test(duplicates_at_once_take_one_place),
+        cmocka_unit_test(one_operation_can_be_won_twice),
         cmocka_unit_test(counts_err_by_a_bucket_and_never_downwards),
         cmocka_unit_test(an_operator_makes_room_by_forgetting),
         cmocka_unit_test(keys_of_an_earlier_start_are_found),
