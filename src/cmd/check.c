@@ -6,11 +6,13 @@
 #include "cmd/rules.h"
 #include "config/options.h"
 #include "core/json.h"
+#include "core/template.h"
 
+#include <arpa/inet.h>
 #include <stdarg.h>
 #include <string.h>
 
-#define JSON_BYTES_MAX (32u * 1024u * 1024u) /* 1,000 routes may each inherit a long probe */
+#define JSON_BYTES_MAX (32u * 1024u * 1024u) /* of one piece; 1,000 routes may each inherit long lists */
 #define ERRORS_BYTES_MAX (256u * 1024u)
 
 typedef struct {
@@ -46,9 +48,14 @@ static bool has_method(const hx_policy *route, hx_slice method)
 }
 
 /* "required", "optional", or what differs by method. */
-static const char *key_rule(const hx_policy *route)
+static const char *key_rule(const hx_policy *route, hx_arena *arena)
 {
+    if (route->key.from)
+        return hx_arena_printf(arena, "key made of %.*s%s", HX_FMT(route->key.from->text),
+                               route->key.prefer_header ? ", where none is sent" : "")
+            .ptr;
     if (!route->require) return "key optional";
+    if (route->if_match_suffices) return "key or If-Match required";
     if (route->method_count == 1 && has_method(route, HX_LIT("PUT")))
         return route->require_on_put ? "key required" : "key optional on PUT";
     if (has_method(route, HX_LIT("PUT")) && !route->require_on_put) return "key required, but optional on PUT";
@@ -62,14 +69,16 @@ static const char *protection(const hx_policy *route, hx_arena *arena)
         [HX_DUPLICATE_REJECT] = "duplicates rejected",
         [HX_DUPLICATE_NOOP] = "duplicates answered with {}",
     };
-    if (hx_policy_is_exposed(route))
-        return route->because.len > 0 ? hx_arena_printf(arena, "nothing: %.*s", HX_FMT(route->because)).ptr
-                                      : "nothing, and it doesn't say why";
-    if (is_safe_only(route) || route->mode == HX_MODE_PASS) return "nothing is needed: its methods are safe";
+    if (hx_policy_is_exposed(route)) {
+        const char *what = route->mode == HX_MODE_SHADOW ? "nothing (only watched)" : "nothing";
+        return route->because.len > 0 ? hx_arena_printf(arena, "%s: %.*s", what, HX_FMT(route->because)).ptr
+                                      : hx_arena_printf(arena, "%s, and it doesn't say why", what).ptr;
+    }
+    if (is_safe_only(route) || route->mode != HX_MODE_PROTECT) return "nothing is needed: its methods are safe";
     const hx_option *lifetime = hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime"));
     const char *kept = hx_option_write(lifetime, (uint64_t)route->lifetime, arena);
     const char *barred = hx_option_write(lifetime, (uint64_t)route->tombstone, arena);
-    return hx_arena_printf(arena, "%s; %s for %s%s%s", key_rule(route), duplicates[route->on_duplicate], kept,
+    return hx_arena_printf(arena, "%s; %s for %s%s%s", key_rule(route, arena), duplicates[route->on_duplicate], kept,
                            route->tombstone > 0 ? ", then refused for " : "", route->tombstone > 0 ? barred : "")
         .ptr;
 }
@@ -139,7 +148,7 @@ static row rest_of(const hx_config *config, hx_arena *arena)
     const char *text = protection(&set->defaults, arena);
     if (!exposed && !set->require_key) text = hx_arena_printf(arena, "%s; without a key nothing", text).ptr;
     return (row){set->count > 0 ? "(any other)" : "(any)", "unsafe methods", text, exposed || !set->require_key,
-                 hx_rules_text(&set->defaults, arena)};
+                 hx_rules_text(config, &set->defaults, arena)};
 }
 
 static void print_table(const hx_config *config, hx_arena *arena)
@@ -151,7 +160,7 @@ static void print_table(const hx_config *config, hx_arena *arena)
     for (size_t i = 0; i < set->count; i++) {
         const hx_policy *route = &set->routes[i];
         rows[count++] = (row){hx_arena_terminated(arena, route->name), match_of(route, arena), protection(route, arena),
-                              hx_policy_is_exposed(route), hx_rules_text(route, arena)};
+                              hx_policy_is_exposed(route), hx_rules_text(config, route, arena)};
     }
     rows[count++] = rest_of(config, arena);
     print_rows(rows, count);
@@ -165,11 +174,32 @@ static void print_exposed(const hx_config *config)
     (void)printf("\n%zu of these pass unsafe methods unprotected%s\n", count, count > 0 ? ":" : ".");
     for (size_t i = 0; i < set->count; i++)
         if (hx_policy_is_exposed(&set->routes[i]))
-            (void)printf("  %.*s: %.*s\n", HX_FMT(set->routes[i].name), HX_FMT(set->routes[i].because));
+            (void)printf("  %.*s: %.*s%s\n", HX_FMT(set->routes[i].name), HX_FMT(set->routes[i].because),
+                         set->routes[i].mode == HX_MODE_SHADOW ? " (only watched)" : "");
     if (hx_policy_is_exposed(&set->defaults))
         (void)printf("  what matches no route: %.*s\n", HX_FMT(set->defaults.because));
     if (!set->require_key)
         (void)printf("Requests without a key that match no route pass too (require_key: true refuses them).\n");
+}
+
+/* "10.0.0.0/8" */
+static const char *network_text(const hx_network *network, hx_arena *arena)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    char text[INET6_ADDRSTRLEN] = "";
+    bool is_v4 = network->bits >= 96 && memcmp(network->bytes, mapped, sizeof mapped) == 0;
+    (void)inet_ntop(is_v4 ? AF_INET : AF_INET6, network->bytes + (is_v4 ? 12 : 0), text, sizeof text);
+    return hx_arena_printf(arena, "%s/%d", text, network->bits - (is_v4 ? 96 : 0)).ptr;
+}
+
+static void print_edges(const hx_config *config, hx_arena *arena)
+{
+    for (size_t i = 0; i < config->cors.origin_count; i++)
+        (void)printf("  cors      %.*s%s\n", HX_FMT(config->cors.origins[i]),
+                     config->cors.credentials ? " with credentials" : "");
+    for (size_t i = 0; i < config->trusted_proxy_count; i++)
+        (void)printf("  trusted   %s\n", network_text(&config->trusted_proxies[i], arena));
+    if (config->publish_policy) (void)printf("  publishes /.well-known/idempotency\n");
 }
 
 static void print_summary(const hx_config *config, bool strict)
@@ -185,9 +215,13 @@ static void print_summary(const hx_config *config, bool strict)
     (void)printf("  store     %.*s\n  workers   %u\n", HX_FMT(config->store), config->workers);
     if (config->admin_off || config->admin_listen.len > 0)
         (void)printf("  admin     %.*s\n", HX_FMT(config->admin_off ? HX_LIT("off") : config->admin_listen));
+    print_edges(config, &arena);
     (void)printf("\n");
     print_table(config, &arena);
     if (strict) print_exposed(config);
+    if (config->notes.len > 0) (void)printf("\nWorth a look:\n");
+    hx_slice rest = config->notes, line;
+    while (rest.len > 0 && hx_slice_next(&rest, '\n', &line)) (void)printf("  %.*s\n", HX_FMT(line));
     hx_arena_free(&arena);
 }
 
@@ -220,27 +254,50 @@ static void put_route(hx_buf *out, const hx_config *config, const hx_policy *rou
     hx_buf_puts(out, ",");
     put_text(out, "match", hx_slice_of(match_of(route, arena)));
     hx_buf_puts(out, ",");
-    put_text(out, "upstream", config->upstreams[route->upstream].url);
-    hx_buf_puts(out, ",");
     put_text(out, "protection", hx_slice_of(protection(route, arena)));
-    hx_buf_puts(out, ",");
-    put_text(out, "because", route->because);
-    put_format(out, ",\"protected\":%s,\"require\":%s,\"lifetime_ms\":%lld",
-               route->mode == HX_MODE_PROTECT ? "true" : "false", route->require ? "true" : "false",
-               (long long)route->lifetime);
-    hx_rules_json(route, out);
+    put_format(out, ",\"protected\":%s", route->mode == HX_MODE_PROTECT ? "true" : "false");
+    hx_rules_json(config, route, out);
     hx_buf_puts(out, "}");
+}
+
+static void flush(hx_buf *out)
+{
+    (void)fwrite(out->data, 1, out->len, stdout); /* whether it could be written is seen at the end */
+    out->len = 0;
+}
+
+static void put_item(hx_buf *out, size_t i, hx_slice item)
+{
+    if (i > 0) hx_buf_puts(out, ",");
+    bool fits = hx_json_escape(out, item);
+    HX_CHECK(fits);
+}
+
+static void put_lines(hx_buf *out, hx_slice lines)
+{
+    hx_slice line;
+    size_t count = 0;
+    while (lines.len > 0 && hx_slice_next(&lines, '\n', &line))
+        if (line.len > 0) put_item(out, count++, line);
+}
+
+static void put_edges(hx_buf *out, const hx_config *config, hx_arena *arena)
+{
+    hx_buf_puts(out, "\"cors\":{\"origins\":[");
+    for (size_t i = 0; i < config->cors.origin_count; i++) put_item(out, i, config->cors.origins[i]);
+    put_format(out, "],\"credentials\":%s},\"trusted_proxies\":[", config->cors.credentials ? "true" : "false");
+    for (size_t i = 0; i < config->trusted_proxy_count; i++)
+        put_item(out, i, hx_slice_of(network_text(&config->trusted_proxies[i], arena)));
+    put_format(out, "],\"publish_policy\":%s,", config->publish_policy ? "true" : "false");
 }
 
 static void write_json(const hx_config *config, hx_buf *out)
 {
     hx_arena arena = {0};
-    hx_buf_puts(out, "{\"ok\":true,\"errors\":[],\"listen\":[");
-    for (size_t i = 0; i < config->listen_count; i++) {
-        if (i > 0) hx_buf_puts(out, ",");
-        bool fits = hx_json_escape(out, config->listen[i]);
-        HX_CHECK(fits);
-    }
+    hx_buf_puts(out, "{\"ok\":true,\"errors\":[],\"notes\":[");
+    put_lines(out, config->notes);
+    hx_buf_puts(out, "],\"listen\":[");
+    for (size_t i = 0; i < config->listen_count; i++) put_item(out, i, config->listen[i]);
     hx_buf_puts(out, "],\"upstreams\":[");
     for (size_t i = 0; i < config->upstream_count; i++) {
         hx_buf_puts(out, i > 0 ? ",{" : "{");
@@ -250,6 +307,7 @@ static void write_json(const hx_config *config, hx_buf *out)
         hx_buf_puts(out, "}");
     }
     hx_buf_puts(out, "],");
+    put_edges(out, config, &arena);
     put_text(out, "store", config->store);
     hx_buf_puts(out, ",");
     put_text(out, "admin", config->admin_off ? HX_LIT("off") : config->admin_listen);
@@ -258,6 +316,7 @@ static void write_json(const hx_config *config, hx_buf *out)
     for (size_t i = 0; i < config->policies.count; i++) {
         if (i > 0) hx_buf_puts(out, ",");
         put_route(out, config, &config->policies.routes[i], &arena);
+        flush(out);
     }
     hx_buf_puts(out, "],\"defaults\":");
     put_route(out, config, &config->policies.defaults, &arena);
@@ -267,16 +326,8 @@ static void write_json(const hx_config *config, hx_buf *out)
 
 static void write_json_errors(hx_slice lines, hx_buf *out)
 {
-    hx_slice line;
-    bool first = true;
     hx_buf_puts(out, "{\"ok\":false,\"errors\":[");
-    while (hx_slice_next(&lines, '\n', &line)) {
-        if (line.len == 0) continue;
-        if (!first) hx_buf_puts(out, ",");
-        first = false;
-        bool fits = hx_json_escape(out, line);
-        HX_CHECK(fits);
-    }
+    put_lines(out, lines);
     hx_buf_puts(out, "]}\n");
 }
 
@@ -299,7 +350,7 @@ int hx_cmd_check(int argc, char **argv)
     if (given.json && config) write_json(config, &json);
     if (given.json && !config) write_json_errors(hx_buf_slice(&errors), &json);
     if (given.json)
-        (void)fwrite(json.data, 1, json.len, stdout);
+        flush(&json);
     else if (config)
         print_summary(config, given.config.overrides.strict);
     code = config ? HX_EXIT_OK : HX_EXIT_USAGE;

@@ -3,9 +3,9 @@
 
 #include "base/check.h"
 #include "config/options.h"
-#include "core/json.h"
+#include "core/template.h"
 
-#define TEXT_BYTES_MAX (16u * 1024u)
+#define TEXT_BYTES_MAX (1024u * 1024u) /* lists are bounded, and so are their items */
 
 static const hx_option *option_of(hx_option_place place, const char *name)
 {
@@ -33,6 +33,152 @@ static void put(hx_buf *out, hx_slice text)
 static void begin_line(hx_buf *out)
 {
     if (out->len > 0) hx_buf_puts(out, "\n");
+}
+
+/* "a, b, c" */
+static void put_list(hx_buf *out, const hx_slice *items, size_t count, const char *prefix)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) hx_buf_puts(out, ", ");
+        hx_buf_puts(out, prefix);
+        put(out, items[i]);
+    }
+}
+
+hx_slice hx_rules_principal(const hx_principal_source *source, hx_arena *arena)
+{
+    static const char *const prefixes[] = {
+        [HX_PRINCIPAL_AUTHORIZATION] = "authorization",
+        [HX_PRINCIPAL_HEADER] = "header:",
+        [HX_PRINCIPAL_COOKIE] = "cookie:",
+        [HX_PRINCIPAL_JWT_CLAIM] = "jwt:",
+    };
+    return hx_arena_printf(arena, "%s%.*s", prefixes[source->kind], HX_FMT(source->name));
+}
+
+static const char *source_word(const hx_jwt_source *source)
+{
+    static const char *const words[] = {
+        [HX_JWT_KEY_FILE] = "key",
+        [HX_JWT_SECRET_FILE] = "secret",
+        [HX_JWT_JWKS_FILE] = "jwks",
+        [HX_JWT_JWKS_URL] = "jwks_url",
+    };
+    return words[source->kind];
+}
+
+static const char *rate_text(const hx_rate *rate, hx_arena *arena)
+{
+    char unit = rate->per == HX_SECOND ? 's' : rate->per == HX_MINUTE ? 'm' : rate->per == HX_HOUR ? 'h' : 'd';
+    return rate->count == 0 ? "off" : hx_arena_printf(arena, "%u/%c", rate->count, unit).ptr;
+}
+
+static bool is_known_as_usual(const hx_policy *route)
+{
+    return route->principal_count == 1 && route->principals[0].kind == HX_PRINCIPAL_AUTHORIZATION;
+}
+
+static void put_callers(const hx_config *config, const hx_policy *route, hx_buf *out, hx_arena *arena)
+{
+    if (!is_known_as_usual(route) || route->require_principal) {
+        begin_line(out);
+        hx_buf_puts(out, "callers by ");
+        for (size_t i = 0; i < route->principal_count; i++) {
+            if (i > 0) hx_buf_puts(out, ", else ");
+            put(out, hx_rules_principal(&route->principals[i], arena));
+        }
+        if (route->require_principal) hx_buf_puts(out, "; without one 401");
+    }
+    if (route->scope != HX_SCOPE_ROUTE_AND_PRINCIPAL) {
+        begin_line(out);
+        hx_buf_puts(out, route->scope == HX_SCOPE_PRINCIPAL ? "one key for all routes of this scope (scope principal)"
+                                                            : "all callers share their keys (scope route)");
+    }
+    if (route->jwt.given) {
+        const hx_jwt_source *source = &config->jwt_sources[route->jwt.source];
+        begin_line(out);
+        put(out, hx_arena_printf(arena, "tokens verified by %s %.*s", source_word(source), HX_FMT(source->where)));
+        if (route->jwt.rules.issuer.len > 0)
+            put(out, hx_arena_printf(arena, ", issuer %.*s", HX_FMT(route->jwt.rules.issuer)));
+        if (route->jwt.rules.audience.len > 0)
+            put(out, hx_arena_printf(arena, ", audience %.*s", HX_FMT(route->jwt.rules.audience)));
+    }
+    if (route->authorize_method.len > 0) {
+        begin_line(out);
+        put(out, hx_arena_printf(arena, "another credential is asked about by %.*s %.*s",
+                                 HX_FMT(route->authorize_method), HX_FMT(route->authorize_target)));
+    }
+}
+
+static void put_natural(const hx_policy *route, hx_buf *out, hx_arena *arena)
+{
+    const hx_key_rules *key = &route->key;
+    if (key->shared) {
+        begin_line(out);
+        hx_buf_puts(out, "callers who can't be told apart share their operations");
+    }
+    if (key->from->has_bucket) {
+        begin_line(out);
+        put(out, hx_arena_printf(arena, "for %s after a boundary the time before it is looked up first",
+                                 duration(key->overlap, arena)));
+    }
+}
+
+static void put_fingerprint(const hx_policy *route, hx_buf *out)
+{
+    const hx_fingerprint_rules *rules = &route->fingerprint;
+    bool usual = rules->body == (route->key.from ? HX_FINGERPRINT_KEY : HX_FINGERPRINT_CANONICAL) &&
+                 rules->ignored_pointer_count + rules->ignored_query_count + rules->header_count == 0;
+    if (usual) return;
+    begin_line(out);
+    hx_buf_puts(out, "the same request by ");
+    switch (rules->body) {
+    case HX_FINGERPRINT_CANONICAL: hx_buf_puts(out, "all of it"); break;
+    case HX_FINGERPRINT_RAW: hx_buf_puts(out, "its body byte by byte"); break;
+    case HX_FINGERPRINT_POINTERS: put_list(out, rules->pointers, rules->pointer_count, ""); break;
+    case HX_FINGERPRINT_KEY: hx_buf_puts(out, "its key"); break;
+    }
+    if (rules->ignored_pointer_count + rules->ignored_query_count > 0) {
+        hx_buf_puts(out, ", but ");
+        put_list(out, rules->ignored_pointers, rules->ignored_pointer_count, "");
+        if (rules->ignored_pointer_count > 0 && rules->ignored_query_count > 0) hx_buf_puts(out, ", ");
+        put_list(out, rules->ignored_query, rules->ignored_query_count, "query:");
+    }
+    if (rules->header_count > 0) hx_buf_puts(out, ", and header ");
+    put_list(out, rules->headers, rules->header_count, "");
+}
+
+static void put_wire(const hx_policy *route, hx_buf *out, hx_arena *arena)
+{
+    if (route->dialect != HX_DIALECT_SEEDS) {
+        begin_line(out);
+        put(out, hx_arena_printf(arena, "dialect %.*s", HX_FMT(word(HX_PLACE_ROUTE, "dialect", route->dialect))));
+    }
+    if (route->rate.count > 0 || route->quota > 0) {
+        begin_line(out);
+        hx_buf_puts(out, "each caller: ");
+        if (route->rate.count > 0) put(out, hx_arena_printf(arena, "up to %s", rate_text(&route->rate, arena)));
+        if (route->quota > 0)
+            put(out, hx_arena_printf(arena, "%sup to %u live keys", route->rate.count > 0 ? ", " : "", route->quota));
+    }
+    if (route->forward_key == HX_FORWARD_KEY_SCOPED) {
+        begin_line(out);
+        hx_buf_puts(out, "the application gets a key of the operation's own");
+    }
+    if (route->deny_header_count > 0) {
+        begin_line(out);
+        hx_buf_puts(out, "not kept: ");
+        put_list(out, route->deny_headers, route->deny_header_count, "");
+    }
+    if (route->result.len > 0) {
+        begin_line(out);
+        put(out, hx_arena_printf(arena, "result at %.*s", HX_FMT(route->result)));
+    }
+    if (route->formerly_count > 0) {
+        begin_line(out);
+        hx_buf_puts(out, "formerly ");
+        put_list(out, route->formerly, route->formerly_count, "");
+    }
 }
 
 static bool is_retried_as_usual(const hx_retry_policy *retry)
@@ -73,7 +219,7 @@ static void put_duplicate(const hx_provider_duplicate *duplicate, hx_buf *out, h
             hx_arena_printf(arena, " with \"%.*s\" at %.*s", HX_FMT(duplicate->value), HX_FMT(duplicate->pointer)));
 }
 
-static void put_rules(const hx_policy *route, hx_buf *out, hx_arena *arena)
+static void put_outcomes(const hx_policy *route, hx_buf *out, hx_arena *arena)
 {
     begin_line(out);
     for (size_t i = 0; i < route->outcome_rule_count; i++) {
@@ -83,80 +229,28 @@ static void put_rules(const hx_policy *route, hx_buf *out, hx_arena *arena)
     }
 }
 
-const char *hx_rules_text(const hx_policy *route, hx_arena *arena)
+const char *hx_rules_text(const hx_config *config, const hx_policy *route, hx_arena *arena)
 {
     hx_buf out;
     hx_buf_init(&out, arena, TEXT_BYTES_MAX);
-    if (route->mode == HX_MODE_PROTECT) {
-        if (route->guarantee != HX_GUARANTEE_NONE)
+    if (route->mode != HX_MODE_PASS) {
+        put_callers(config, route, &out, arena);
+        if (route->key.from) put_natural(route, &out, arena);
+        put_fingerprint(route, &out);
+        if (route->guarantee != HX_GUARANTEE_NONE) {
+            begin_line(&out);
             put(&out,
                 hx_arena_printf(arena, "guarantee %.*s", HX_FMT(word(HX_PLACE_ROUTE, "guarantee", route->guarantee))));
+        }
         if (!is_retried_as_usual(&route->retry)) put_retries(route, &out, arena);
         if (route->probe.method.len > 0) put_probe(route, &out, arena);
         if (route->provider_duplicate.status > 0) put_duplicate(&route->provider_duplicate, &out, arena);
-        if (route->outcome_rule_count > 0) put_rules(route, &out, arena);
+        if (route->outcome_rule_count > 0) put_outcomes(route, &out, arena);
+        put_wire(route, &out, arena);
     }
     if (route->retry_safe) {
         begin_line(&out);
         hx_buf_puts(&out, "safe methods, and PUT and DELETE without a key, sent again after resets, 502, 503 and 504");
     }
     return hx_arena_terminated(arena, hx_buf_slice(&out));
-}
-
-static void put_literal(hx_buf *out, const char *name, hx_slice text)
-{
-    hx_buf_puts(out, name);
-    bool fits = hx_json_escape(out, text);
-    HX_CHECK(fits);
-}
-
-static void put_number(hx_buf *out, const char *name, long long number)
-{
-    hx_buf_puts(out, name);
-    bool fits = hx_buf_printf(out, "%lld", number);
-    HX_CHECK(fits);
-}
-
-static void probe_json(const hx_probe *probe, hx_buf *out)
-{
-    put_literal(out, ",\"probe\":{\"method\":", probe->method);
-    put_literal(out, ",\"target\":", probe->target);
-    put_number(out, ",\"found\":{\"status\":", probe->found_status);
-    put_literal(out, ",\"pointer\":", probe->found_pointer);
-    put_number(out, "},\"answer\":{\"status\":", probe->answer_status > 0 ? probe->answer_status : probe->found_status);
-    put_literal(out, ",\"body\":", probe->answer_body);
-    put_number(out, "},\"settle_ms\":", (long long)probe->settle);
-    hx_buf_puts(out, "}");
-}
-
-void hx_rules_json(const hx_policy *route, hx_buf *out)
-{
-    put_number(out, ",\"tombstone_ms\":", (long long)route->tombstone);
-    put_literal(out, ",\"guarantee\":", word(HX_PLACE_ROUTE, "guarantee", route->guarantee));
-    put_literal(out, ",\"on_unknown\":", word(HX_PLACE_ROUTE, "on_unknown", route->on_unknown));
-    put_literal(out, ",\"class\":", word(HX_PLACE_ROUTE, "class", route->class));
-    put_number(out, ",\"retry\":{\"attempts\":", route->retry.attempts);
-    put_number(out, ",\"total_ms\":", (long long)route->retry.total);
-    put_number(out, ",\"base_ms\":", (long long)route->retry.base);
-    put_number(out, ",\"cap_ms\":", (long long)route->retry.cap);
-    put_literal(out, ",\"jitter\":", word(HX_PLACE_RETRY, "jitter", route->retry.jitter));
-    hx_buf_puts(out, route->retry_safe ? "},\"retry_safe\":true" : "},\"retry_safe\":false");
-    if (route->probe.method.len > 0)
-        probe_json(&route->probe, out);
-    else
-        hx_buf_puts(out, ",\"probe\":null");
-    if (route->provider_duplicate.status > 0) {
-        put_number(out, ",\"provider_duplicate\":{\"status\":", route->provider_duplicate.status);
-        put_literal(out, ",\"pointer\":", route->provider_duplicate.pointer);
-        put_literal(out, ",\"value\":", route->provider_duplicate.value);
-        hx_buf_puts(out, "}");
-    } else {
-        hx_buf_puts(out, ",\"provider_duplicate\":null");
-    }
-    hx_buf_puts(out, ",\"outcome\":{");
-    for (size_t i = 0; i < route->outcome_rule_count; i++) {
-        put_number(out, i > 0 ? ",\"" : "\"", route->outcome_rules[i].status);
-        put_literal(out, "\":", word(HX_PLACE_ROUTE, "outcome", route->outcome_rules[i].word));
-    }
-    hx_buf_puts(out, "}");
 }

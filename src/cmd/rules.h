@@ -1,14 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a route says of its answers and attempts, for `hapax check`. */
+/* What a route says, for `hapax check`: in words, as JSON, and one thing beside the other. */
 #ifndef HX_CMD_RULES_H
 #define HX_CMD_RULES_H
 
 #include "base/buf.h"
-#include "core/policy.h"
+#include "config/config.h"
 
 /* A line for each that isn't as it is by default, separated by line feeds; empty when all are. Terminated. */
-const char *hx_rules_text(const hx_policy *route, hx_arena *arena);
+const char *hx_rules_text(const hx_config *config, const hx_policy *route, hx_arena *arena);
 /* Members of a JSON object, each behind a comma. */
-void hx_rules_json(const hx_policy *route, hx_buf *out);
+void hx_rules_json(const hx_config *config, const hx_policy *route, hx_buf *out);
+
+/* As it is written: "authorization", "header:X-User". */
+hx_slice hx_rules_principal(const hx_principal_source *source, hx_arena *arena);
+
+/* One thing that can be said of a route. */
+typedef struct {
+    const char *name; /* "lifetime_ms"; "key.from" stands below "key" */
+    void (*write)(const hx_config *config, const hx_policy *route, hx_buf *out); /* as a JSON value */
+    bool is_part_of_the_key;                                                     /* operations are known by it */
+} hx_rule_row;
+
+const hx_rule_row *hx_rule_rows(size_t *count);
+/* The value in words: "7d" of "lifetime_ms". Terminated. */
+const char *hx_rule_value(const hx_rule_row *row, const hx_config *config, const hx_policy *route, hx_arena *arena);
 
 #endif

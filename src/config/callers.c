@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#define NAME_BYTES_MAX 255u
 #define NUMBER_OF(array) (sizeof(array) / sizeof(array)[0])
 
 static bool read_principal(hx_slice text, hx_principal_source *source)
@@ -53,6 +54,10 @@ static void add_principal(hx_loader *loader, const hx_option *option, const hx_y
     hx_principal_source source = {0};
     if (!hx_loader_text(loader, option, node, &text)) return;
     const char *wrong = read_principal(text, &source) ? NULL : not_a_principal(text, arena);
+    if (!wrong && source.name.len > NAME_BYTES_MAX)
+        wrong = hx_arena_printf(arena, "has a name of %zu bytes; up to %u are possible", source.name.len,
+                                NAME_BYTES_MAX)
+                    .ptr;
     for (size_t i = 0; i < policy->principal_count && !wrong; i++)
         if (same_principal(&policy->principals[i], &source)) wrong = "lists the same source twice";
     if (!wrong && policy->principal_count == HX_PRINCIPAL_SOURCES_MAX)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Routes against each other: no two with one name, none that can't be reached, no name that was one's and is another's.
- * Routes that share only some of their requests are legal, as the first one written takes them; that is worth a note. */
+/* Routes against each other: no two with one name, none that can't be reached, no name that was one's and is
+ * another's. Routes that share only some of their requests are legal, as the first one written takes them; that is
+ * worth a note. */
 #include "base/map.h"
 #include "config/loader.h"
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ITEM_BYTES_MAX 1000u
+
 typedef struct {
     hx_slice *items;
     size_t count;
@@ -25,6 +27,9 @@ static void add(hx_loader *loader, const hx_option *option, const hx_yaml *node,
     for (size_t i = 0; i < to->count; i++)
         if (hx_slice_eq(to->items[i], item))
             wrong = hx_arena_printf(arena, "lists %s twice", hx_quoted(arena, item)).ptr;
+    if (!wrong && item.len > ITEM_BYTES_MAX)
+        wrong =
+            hx_arena_printf(arena, "lists a name of %zu bytes; up to %u are possible", item.len, ITEM_BYTES_MAX).ptr;
     if (!wrong && in_all >= option->high)
         wrong = hx_arena_printf(arena, "lists too many: up to %llu are possible", (unsigned long long)option->high).ptr;
     if (wrong)

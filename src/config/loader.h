@@ -84,7 +84,7 @@ void hx_callers_compact(hx_config *config);
 
 /* A hx_zone_finder whose `user` is the loader. */
 const struct hx_zone *hx_zones_find(void *user, hx_slice name);
-/* What an unknown zone may have meant, as the end of a sentence: `, did you mean "Europe/Paris"?` or empty. */
+/* What can be done about an unknown zone, as the end of a sentence: `, did you mean "Europe/Paris"?` */
 const char *hx_zones_hint(hx_slice name, hx_arena *arena);
 
 void hx_keys_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key);

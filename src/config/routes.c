@@ -84,8 +84,8 @@ static void check_because(hx_loader *loader, const hx_yaml *node, const hx_polic
     if (!loader->strict || !hx_policy_is_exposed(policy) || policy->because.len > 0) return;
     const hx_yaml *at = hx_yaml_get(node, "mode");
     if (!at) at = node;
-    hx_problem_at(&loader->problems, at->line, at->column,
-                  "an unsafe method passes unprotected here; say why: \"because: …\"");
+    hx_problem_at(&loader->problems, at->line, at->column, "an unsafe method %s here; say why: \"because: …\"",
+                  policy->mode == HX_MODE_SHADOW ? "is only watched, not protected," : "passes unprotected");
 }
 
 static void read_require(const hx_yaml *node, hx_policy *policy)

