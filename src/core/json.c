@@ -205,7 +205,9 @@ typedef struct {
     uint64_t left_out_below, chosen_below;
     uint64_t chosen_here;
     bool left_out_here;
-    size_t item;        /* of an array: the value's place */
+    uint64_t filter;    /* of an object: which names may be on a pointer's way */
+    uint64_t item;      /* of an array: the value's place */
+    uint64_t next_item; /* and the next one that is on a pointer's way */
     size_t value_start; /* in the output */
 } level;
 
@@ -291,17 +293,32 @@ static bool reorder(writer *w, const frame *object)
     return true;
 }
 
+/* The next item, from this one on, that a pointer leads to. */
+static uint64_t next_item(const writer *w, const level *array)
+{
+    uint64_t left_out = hx_pointers_next_item(&w->selection->left_out, array->left_out, w->depth - 1, array->item);
+    uint64_t chosen = hx_pointers_next_item(&w->selection->chosen, array->chosen, w->depth - 1, array->item);
+    return left_out < chosen ? left_out : chosen;
+}
+
 static void select_container(writer *w)
 {
     level *opened = &w->levels[w->depth - 1];
     const hx_json_selection *selection = w->selection;
-    *opened = (level){0};
+    *opened = (level){.next_item = UINT64_MAX};
     if (w->depth == 1) {
         opened->left_out = hx_pointers_below_root(&selection->left_out);
         opened->chosen = hx_pointers_below_root(&selection->chosen);
     } else {
         opened->left_out = opened[-1].left_out_below;
         opened->chosen = opened[-1].chosen_below;
+    }
+    if ((opened->left_out | opened->chosen) == 0) return;
+    if (w->frames[w->depth - 1].is_object) {
+        opened->filter = hx_pointers_filter(&selection->left_out, opened->left_out, w->depth - 1) |
+                         hx_pointers_filter(&selection->chosen, opened->chosen, w->depth - 1);
+    } else {
+        opened->next_item = next_item(w, opened);
     }
 }
 
@@ -312,9 +329,12 @@ static void select_value(writer *w, hx_slice name)
     const hx_json_selection *selection = w->selection;
     uint64_t ends = 0;
     size_t depth = w->depth - 1;
+    bool is_object = w->frames[depth].is_object;
     top->value_start = w->out->len;
-    if ((top->left_out | top->chosen) == 0) return;
-    if (w->frames[depth].is_object) {
+    top->left_out_below = top->chosen_below = top->chosen_here = 0;
+    top->left_out_here = false;
+    if (is_object ? (top->filter & hx_pointers_bit_of(name)) == 0 : top->item != top->next_item) return;
+    if (is_object) {
         top->left_out_below = hx_pointers_to_member(&selection->left_out, top->left_out, depth, name, &ends);
         top->chosen_below = hx_pointers_to_member(&selection->chosen, top->chosen, depth, name, &top->chosen_here);
     } else {
@@ -352,7 +372,7 @@ static bool end_value(writer *w)
     if (w->frames[w->depth - 1].is_object) w->members[w->members_len - 1].end = w->out->len;
     if (!w->selection) return true;
     level *top = &w->levels[w->depth - 1];
-    top->item++;
+    if (top->item++ == top->next_item) top->next_item = next_item(w, top);
     keep_chosen(w, top->chosen_here, top->value_start);
     return !top->left_out_here || leave_out(w, top);
 }

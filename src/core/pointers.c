@@ -28,10 +28,44 @@ static bool is_name(hx_slice token, hx_slice name)
     return at == name.len;
 }
 
-static bool is_index(hx_slice token, uint64_t item)
+static bool is_index(hx_slice token, uint64_t *index)
 {
-    uint64_t index;
-    return hx_slice_to_u64(token, &index) && index == item && (token.len == 1 || token.ptr[0] != '0');
+    return hx_slice_to_u64(token, index) && (token.len == 1 || token.ptr[0] != '0');
+}
+
+/* hx_pointers_bit_of the name that a token stands for. */
+static uint64_t bit_of_token(hx_slice token)
+{
+    if (token.len == 0) return hx_pointers_bit(0, 0, 0);
+    size_t len = token.len;
+    for (size_t i = 0; i < token.len; i++) len -= token.ptr[i] == '~';
+    char first = token.ptr[0], last = token.ptr[token.len - 1];
+    if (token.len > 1 && first == '~') first = token.ptr[1] == '1' ? '/' : '~';
+    if (token.len > 1 && token.ptr[token.len - 2] == '~') last = last == '1' ? '/' : '~';
+    return hx_pointers_bit(len, first, last);
+}
+
+uint64_t hx_pointers_filter(const hx_pointers *pointers, uint64_t above, size_t depth)
+{
+    uint64_t filter = 0;
+    while (above != 0) {
+        bool last;
+        filter |= bit_of_token(token_of(pointers->items[hx_pointers_take(&above)], depth, &last));
+    }
+    return filter;
+}
+
+uint64_t hx_pointers_next_item(const hx_pointers *pointers, uint64_t above, size_t depth, uint64_t from)
+{
+    uint64_t next = UINT64_MAX;
+    while (above != 0) {
+        bool last;
+        uint64_t index;
+        if (is_index(token_of(pointers->items[hx_pointers_take(&above)], depth, &last), &index) && index >= from &&
+            index < next)
+            next = index;
+    }
+    return next;
 }
 
 uint64_t hx_pointers_root(const hx_pointers *pointers)
@@ -70,8 +104,10 @@ uint64_t hx_pointers_to_item(const hx_pointers *pointers, uint64_t above, size_t
     *ends = 0;
     while (above != 0) {
         bool last;
+        uint64_t index;
         size_t i = hx_pointers_take(&above);
-        if (is_index(token_of(pointers->items[i], depth, &last), item)) *(last ? ends : &further) |= UINT64_C(1) << i;
+        if (is_index(token_of(pointers->items[i], depth, &last), &index) && index == item)
+            *(last ? ends : &further) |= UINT64_C(1) << i;
     }
     return further;
 }

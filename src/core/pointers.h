@@ -23,6 +23,21 @@ uint64_t hx_pointers_to_member(const hx_pointers *pointers, uint64_t above, size
                                uint64_t *ends);
 uint64_t hx_pointers_to_item(const hx_pointers *pointers, uint64_t above, size_t depth, uint64_t item, uint64_t *ends);
 
+/* What spares those two most of their calls, for a body may have many members. A name none of whose bits is in the
+ * filter is on no way; the first item from `from` on that is on one, UINT64_MAX: none. */
+uint64_t hx_pointers_filter(const hx_pointers *pointers, uint64_t above, size_t depth);
+uint64_t hx_pointers_next_item(const hx_pointers *pointers, uint64_t above, size_t depth, uint64_t from);
+
+static inline uint64_t hx_pointers_bit(size_t len, char first, char last)
+{
+    return UINT64_C(1) << ((len * 29 + (unsigned char)first * 13u + (unsigned char)last * 7u) & 63);
+}
+
+static inline uint64_t hx_pointers_bit_of(hx_slice name)
+{
+    return name.len == 0 ? hx_pointers_bit(0, 0, 0) : hx_pointers_bit(name.len, name.ptr[0], name.ptr[name.len - 1]);
+}
+
 /* Takes one bit off a mask that isn't 0, and says which. */
 static inline size_t hx_pointers_take(uint64_t *mask)
 {

@@ -542,6 +542,7 @@ static void members_that_are_left_out_are_as_if_they_were_not_there(void **state
     without("/\\u0061", "{\"a\":1}", "{\"a\":1}"); /* a pointer knows no such escapes */
     without("/a", "{\"\\u0061\":1}", "{}");
     without("/a~1b /m~0n", "{\"a/b\":1,\"m~n\":2,\"mn\":3}", "{\"mn\":3}");
+    without("/a~1 /~0 /~1~0 /~0~1x~0~0", "{\"a/\":1,\"~\":2,\"/~\":3,\"~/x~~\":4,\"~~\":5}", "{\"~~\":5}");
     without("/ /~01", "{\"\":1,\"~1\":2,\"/\":3}", "{\"/\":3}");
     without("/\xc3\xa4", "{\"\\u00e4\":1,\"a\":2}", "{\"a\":2}");
 }
