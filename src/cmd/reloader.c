@@ -11,17 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#ifndef HX_HAVE_JWKS /* a configuration that asks for tokens to be verified is refused then */
-#define hx_jwks_open(sources, count, before, wait, error)                                                              \
-    ((void)(sources), (void)(before), (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: not in this build"),            \
-     (hx_jwks *)NULL)
-#define hx_jwks_keys(jwks, i) ((void)(jwks), (void)(i), (hx_jwt_keys *)NULL)
-#define hx_jwks_start(jwks, changed, context) ((void)(jwks), (void)(changed), (void)(context))
-#define hx_jwks_want(jwks, i) ((void)(jwks), (void)(i))
-#define hx_jwks_stop(jwks) ((void)(jwks))
-#define hx_jwks_free(owned) ((void)(owned))
-#endif
-
 #define LINES_BYTES_MAX (1024u * 1024u)
 #define KEYS_WAIT (5 * HX_SECOND) /* for a URL that is new in a reload: operators are answered on the same loop */
 
