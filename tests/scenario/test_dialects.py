@@ -6,14 +6,14 @@ The points of draft-ietf-httpapi-idempotency-key-header are told one by one; of 
 on: the status, the `error` object, `Stripe-Should-Retry` and `Idempotent-Replayed`."""
 import pytest
 
-from harness import EXIT_CONFIG, answer, drop_after_effect, fresh_key, quoted
+from harness import EXIT_CONFIG, answer, basic, drop_after_effect, fresh_key, quoted
 
 ROUTES = """
     error_docs: https://docs.example/errors/
     routes:
       - {name: plain, match: POST /seeds, dialect: seeds}
-      - {name: draft, match: POST /ietf, dialect: ietf}
-      - {name: cards, match: POST /stripe, dialect: stripe}
+      - {name: draft, match: POST /ietf, dialect: ietf, wait: 1h}
+      - {name: cards, match: POST /stripe, dialect: stripe, wait: 1h}
     """
 QUICK = """
     defaults: {retry: {attempts: 2, base: 10ms, cap: 20ms}}
@@ -259,12 +259,47 @@ def test_stripe_says_so_when_the_application_is_away(start_gateway, start_upstre
     assert away.requests == upstream.requests == []
 
 
-def test_waiters_of_a_released_stripe_request_get_its_shape_too(start_gateway, upstream, key):
-    """In the default dialect duplicates wait; the answer that they share is written in their route's dialect once."""
+@pytest.mark.parametrize("limit", ["rate: 1/d", "quota: 1"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_caller_who_asks_too_much_is_told_when_to_come_back(start_gateway, upstream, key, dialect, limit):
+    gateway = start_gateway(f"""
+        error_docs: https://docs.example/errors/
+        routes: [{{name: limited, match: POST /limited, dialect: {dialect}, {limit}}}]
+        """)
+    assert gateway.post("/limited", key=key, json={}).status == 201
+    refused = gateway.post("/limited", key=fresh_key(), json={})
+    assert (refused.status, code_of(refused)) == (429, "RATE_LIMIT.exceeded")
+    assert int(refused.header("Retry-After")) > 0
+    if dialect == "stripe":
+        error = stripe_error(refused)
+        assert (error["type"], error["code"]) == ("invalid_request_error", "rate_limit")
+        assert limit.split(":")[0] in error["message"]
+        assert refused.header("Stripe-Should-Retry") == "true"
+    else:
+        assert f"`{limit.split(':')[0]}`" in refused.problem()["hint"]
+    assert upstream.effects("/limited") == 1
+
+
+def test_hints_name_the_options_that_would_help(start_gateway, upstream, key):
+    gateway = start_gateway("""
+        routes:
+          - {name: refunds, match: POST /refunds}
+          - {name: named, match: POST /named, require_principal: true}
+        """)
+    gateway.post("/refunds", key=key, json={}, auth=basic("ann", "1"))
+    other = gateway.post("/refunds", key=key, json={}, auth=basic("ann", "2"))
+    hint = other.refuses(403, "AUTH.replay_not_authorized")["hint"]
+    assert all(option in hint for option in ("`jwt`", "`authorize`", "`principal: cookie:NAME`"))
+    hint = gateway.post("/named", key=key, json={}).refuses(401, "AUTH.principal_missing")["hint"]
+    assert all(option in hint for option in ("`principal`", "header:NAME", "cookie:NAME", "jwt:CLAIM"))
+    assert (upstream.effects("/refunds"), upstream.effects("/named")) == (1, 0)
+
+
+def test_other_dialects_say_nothing_to_stripes_clients(start_gateway, upstream, key):
     gateway = start_gateway(ROUTES + QUICK)
     upstream.on("/seeds", answer(429, "later", [("Retry-After", "9")], effect=False))
     with upstream.hold("/seeds"):
         everyone = gateway.post_together("/seeds", key=key, times=3)
     assert {response.status for response in everyone} == {429}
-    assert all(response.all("Stripe-Should-Retry") == [] for response in everyone)
+    assert all(response.all("Stripe-Should-Retry") == response.all("Request-Id") == [] for response in everyone)
     assert upstream.effects("/seeds") == 0

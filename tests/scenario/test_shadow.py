@@ -4,10 +4,10 @@ a header, a count and the log say what protecting it would have done."""
 import socket
 
 import pytest
+import test_disk_full
 
 from harness import (Connection, SlowDisk, answer, basic, chunk, drop_after_effect, eventually, fresh_key, numbered,
                      request_bytes, sink)
-from test_disk_full import disk, fill  # pylint: disable=unused-import
 
 SHADOW = """
     routes:
@@ -20,6 +20,9 @@ SHADOW = """
       - {name: sure, match: POST /sure, mode: shadow, guarantee: idempotent}
       - {name: protected, match: POST /protected}
     """
+
+
+small_disk = test_disk_full.disk  # a fixture
 
 
 @pytest.fixture
@@ -289,9 +292,9 @@ def test_answers_are_not_kept(gateway, upstream, key):
     assert upstream.effects("/refunds") == 1
 
 
-def test_store_that_takes_nothing_holds_up_nothing(start_gateway, upstream, disk):
-    gateway = start_gateway(SHADOW, directory=disk / "gateway")
-    fill(disk)
+def test_store_that_takes_nothing_holds_up_nothing(start_gateway, upstream, small_disk):
+    gateway = start_gateway(SHADOW, directory=small_disk / "gateway")
+    test_disk_full.fill(small_disk)
 
     def is_full():
         assert post(gateway, "/refunds", key=fresh_key(), json={}).status == 201
