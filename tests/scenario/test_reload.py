@@ -2,6 +2,7 @@
 """Reload: SIGHUP and `hapax reload` put a new configuration in force while requests are under way. Those keep the rules
 that they began with; a file that isn't right changes nothing and says why; and no request is lost or sees two sets of
 rules."""
+import json
 import pathlib
 import signal
 import socket
@@ -10,7 +11,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from harness import EXIT_CONFIG, EXIT_STORE, Connection, binary, eventually, fresh_key
+from harness import EXIT_CONFIG, EXIT_STORE, Connection, binary, eventually, fresh_key, request_bytes
 
 REFUND = {"charge_id": "ch_1", "amount": 1000}
 REFUNDS = """\
@@ -190,6 +191,61 @@ def test_a_request_under_way_holds_its_rules(gateway, upstream, reload, key):
         result = reload(gateway, REFUNDS + "    scope: route\n")
         assert result.code == EXIT_CONFIG and 'route "refunds" has 1 live operation' in result.stderr, result
     assert first.status == 201
+    assert upstream.effects("/refunds") == 1
+
+
+def begin_slowly(gateway, key, path="/refunds"):
+    """A request whose rules are decided, and whose operation isn't begun: the end of its body is missing."""
+    body = json.dumps(REFUND).encode()
+    connection = gateway.connect()
+    whole = request_bytes("POST", path, [("Idempotency-Key", key), ("Content-Type", "application/json")], body)
+    connection.send(whole[:-5])
+    connection.wait_read()
+    return connection, whole[-5:]
+
+
+@pytest.mark.parametrize("before, after", [
+    (REFUNDS, REFUNDS + "    scope: route\n"),
+    (REFUNDS, REFUNDS.replace("name: refunds", "name: returns")),
+    (REFUNDS, "defaults: {lifetime: 24h}\n"),
+    ("defaults: {lifetime: 24h}\n", REFUNDS),
+    ("defaults: {lifetime: 24h}\n", "defaults: {scope: route}\n"),
+], ids=["rules", "name", "removed", "taken over", "defaults"])
+def test_nothing_begins_under_rules_that_are_gone(start_gateway, upstream, reload, key, before, after):
+    """A request may be under way when the last rules of its kind go: had it begun an operation under those, its repetition
+    would not find it."""
+    gateway = start_gateway(config=before, workers=2)
+    connection, rest = begin_slowly(gateway, key)
+    assert reload(gateway, after).code == 0
+    connection.send(rest)
+    late = connection.receive("POST")
+    assert (late.status, late.header("Retry-After")) == (503, "1"), late
+    assert upstream.effects("/refunds") == 0
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 1
+
+
+def test_rules_that_are_gone_may_come_back(gateway, upstream, reload, key):
+    connection, rest = begin_slowly(gateway, key)
+    assert reload(gateway, REFUNDS + "    scope: route\n").code == 0
+    assert reload(gateway, REFUNDS).code == 0
+    connection.send(rest)  # its rules are in force again
+    assert connection.receive("POST").idempotency == "stored"
+    eventually(lambda: about(gateway)["generations_in_use"] == 1, "the other generations being let go")
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "replayed"
+    assert gateway.post("/refunds", key=fresh_key(), json=REFUND).idempotency == "stored"
+    assert upstream.effects("/refunds") == 2
+
+
+def test_a_request_under_way_is_known_by_the_routes_new_name(gateway, upstream, reload, key):
+    connection, rest = begin_slowly(gateway, key)
+    assert reload(gateway, REFUNDS.replace("name: refunds", "name: returns\n    formerly: [refunds]")).code == 0
+    connection.send(rest)
+    first = connection.receive("POST")
+    assert first.idempotency == "stored", first
+    again = gateway.post("/refunds", key=key, json=REFUND)
+    assert (again.body, again.idempotency) == (first.body, "replayed")
     assert upstream.effects("/refunds") == 1
 
 
