@@ -132,6 +132,12 @@ def test_tag_outlives_a_restart_and_changes_with_the_rules(gateway, upstream):
     assert upstream.requests == []
 
 
+def test_tag_is_the_same_on_every_node_with_the_same_rules(start_gateway, upstream):
+    one, two = start_gateway(RULES), start_gateway(RULES)
+    assert one.get(PATH).header("ETag") == two.get(PATH).header("ETag")
+    assert upstream.requests == []
+
+
 def test_head_gets_no_body(gateway, upstream):
     response = gateway.request("HEAD", PATH)
     assert (response.status, response.body) == (200, b"")

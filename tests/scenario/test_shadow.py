@@ -239,6 +239,28 @@ def test_long_body_of_unknown_length_arrives_whole_and_in_order(gateway, upstrea
     assert upstream.effects("/refunds") == 1
 
 
+def test_body_that_is_spooled_arrives_whole(gateway, upstream, key):
+    body = bytes(range(256)) * 2400  # 600 KiB: more than is kept in memory
+    for said in ("would-forward", "would-replay"):
+        response = post(gateway, "/draft", key=key, body=body)
+        assert (response.status, report(response)) == (201, said)
+        assert upstream.last().body == body
+    assert upstream.effects("/draft") == 2
+
+
+def test_body_that_outgrows_the_spool_arrives_whole(gateway, upstream, key):
+    pieces = [bytes([97 + n]) * 400_000 for n in range(4)]  # the third is the one that doesn't fit 1 MiB
+    connection = gateway.connect()
+    connection.send(request_bytes("POST", "/draft", [("Idempotency-Key", key), ("Transfer-Encoding", "chunked")]))
+    for piece in pieces:
+        connection.send(chunk(piece))
+    connection.send(b"0\r\n\r\n")
+    response = connection.receive("POST")
+    assert (response.status, report(response)) == (201, refused("VALIDATION.body_too_large"))
+    assert upstream.last().body == b"".join(pieces)
+    assert upstream.effects("/draft") == 1
+
+
 def test_short_body_of_unknown_length_arrives_whole(gateway, upstream, key):
     for said in ("would-forward", "would-replay"):
         with gateway.connect() as connection:
