@@ -87,12 +87,12 @@ static void note_buckets(hx_loader *loader, const hx_yaml *node, const hx_policy
                       "answers are kept for %s, but a %s lasts %s%s: %s one of them the same key can run again",
                       written(kept, arena), by_date ? "date" : "window", written(longest, arena),
                       by_date ? " at most" : "", by_date ? "on" : "in");
-    if (policy->key.overlap > from->bucket_min)
-        hx_problem_at(&loader->notes, at->line, at->column,
-                      "\"overlap\" is %s, and a %s lasts %s: only the one before is looked up, so that an operation "
-                      "which takes longer than a %s may be run again",
-                      written(policy->key.overlap, arena), from->bucket_min == HX_DAY ? "day" : "window",
-                      written(from->bucket_min, arena), from->bucket_min == HX_DAY ? "day" : "window");
+    if (policy->key.overlap / HX_KEY_BUCKETS_MAX >= from->bucket_min)
+        hx_problem_at(
+            &loader->problems, at->line, at->column,
+            "\"overlap\" is %s, and a window lasts %s: each request would look for its operation in more than "
+            "%u of them; make the window longer or the overlap shorter",
+            written(policy->key.overlap, arena), written(from->bucket_min, arena), HX_KEY_BUCKETS_MAX);
 }
 
 void hx_keys_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy)

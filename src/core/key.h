@@ -21,6 +21,9 @@ typedef struct {
     hx_ms overlap;                  /* with `from`: how long after a boundary the bucket before it is looked up first */
 } hx_key_rules;
 
+/* How many buckets of a natural key a request is looked for in. */
+#define HX_KEY_BUCKETS_MAX 64u
+
 #define HX_KEY_RULES_DEFAULT ((hx_key_rules){.format = HX_KEY_ANY, .len_min = 16, .len_max = 255})
 
 /* What can be wrong, and the sentence that says so. */

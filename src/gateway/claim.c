@@ -88,13 +88,9 @@ static void end_quota(hx_request *r)
 void hx_claim_count_key(hx_request *r)
 {
     if (r->policy->quota == 0) return;
-    hx_limiter *limiter = r->worker->gateway->limiter;
     hx_party party = hx_limiter_party_of(&r->record); /* who claimed it, whoever settles it */
-    hx_ms now = hx_loop_now(r->worker->loop);
-    if (r->record.state == HX_ABSENT)
-        hx_limiter_gone(limiter, party, now);
-    else if (r->record.state == HX_COMPLETED || r->record.state == HX_FAILED)
-        hx_limiter_lives_until(limiter, party, r->record.expires_at, now);
+    hx_limiter_settled(r->worker->gateway->limiter, party, r->record.state, r->record.expires_at,
+                       hx_loop_now(r->worker->loop));
 }
 
 static hx_progress submit(hx_request *r, bool take_over)
@@ -195,32 +191,43 @@ static bool look_in_bucket(hx_request *r, hx_ms at)
     return is_recent;
 }
 
-static bool is_after_boundary(const hx_request *r, hx_ms at, hx_ms *began)
+/* Looks in the buckets from that of `newest` back to the one that ended `overlap` before `at`, but for our own. The
+ * configuration sees to it that there are few (HX_KEY_BUCKETS_MAX). */
+static bool look_in_buckets(hx_request *r, hx_ms at, hx_ms newest)
 {
-    *began = hx_template_bucket_began(r->policy->key.from, at);
-    return at - *began < r->policy->key.overlap;
+    const hx_template *from = r->policy->key.from;
+    hx_ms t = newest;
+    for (;;) {
+        hx_ms began = hx_template_bucket_began(from, t);
+        bool is_own = began <= r->key_at && t >= r->key_at;
+        if (!is_own && look_in_bucket(r, t)) return true;
+        if (at - began >= r->policy->key.overlap) return false;
+        t = began - 1;
+    }
+}
+
+static bool has_buckets(const hx_request *r)
+{
+    return r->natural && r->policy->key.from->has_bucket;
 }
 
 static bool look_elsewhere(hx_request *r)
 {
-    hx_ms began;
     if (r->looked_elsewhere) return false;
     r->looked_elsewhere = true;
     if (r->policy->formerly_count > 0 && look_under_other_names(r)) return true;
-    if (!r->natural || !r->policy->key.from->has_bucket) return false;
-    return is_after_boundary(r, r->key_at, &began) && look_in_bucket(r, began - 1);
+    return has_buckets(r) && look_in_buckets(r, r->key_at, r->key_at);
 }
 
 /* Two requests on the two sides of a boundary may each have claimed before seeing the other. Now that our claim is
  * durable, one of us sees the other, or both do: who does gives way, so that at most one goes on. */
 static bool must_yield(hx_request *r)
 {
-    if (!r->natural || !r->policy->key.from->has_bucket) return false;
-    hx_ms began, now = hx_loop_now(r->worker->loop) + HX_SECOND; /* another thread's clock may be ahead */
+    if (!has_buckets(r)) return false;
     hx_op own = r->op;
     hx_slice key = r->key;
-    bool sees = is_after_boundary(r, r->key_at, &began) && look_in_bucket(r, began - 1);
-    if (!sees && hx_template_bucket_began(r->policy->key.from, now) > r->key_at) sees = look_in_bucket(r, now);
+    /* Another thread's clock may be ahead of ours. */
+    bool sees = look_in_buckets(r, r->key_at, hx_loop_now(r->worker->loop) + HX_SECOND);
     if (sees) { /* until our own is given back */
         r->op = own;
         r->other_key = r->key;

@@ -150,12 +150,12 @@ def test_the_next_window_is_another_operation(start_gateway, upstream, tmp_path)
 
 
 def test_a_retry_just_after_the_boundary_finds_what_began_before_it(start_gateway, upstream):
-    """Windows of a second make boundaries that come by themselves; the overlap is longer than the test."""
+    """Windows of a second make boundaries that come by themselves; the overlap is a minute, over many of them."""
     gateway = start_gateway("""
         routes:
           - name: tick
             match: POST /tick
-            key: {from: "{body:/id}:{window:1s}", shared: true, overlap: 1h}
+            key: {from: "{body:/id}:{window:1s}", shared: true, overlap: 60s}
         """)
     first = gateway.post("/tick", json={"id": "a"})
     began = int(time.time())
@@ -171,7 +171,7 @@ def test_a_request_in_flight_across_the_boundary_is_waited_for(start_gateway, up
         routes:
           - name: tick
             match: POST /tick
-            key: {from: "{body:/id}:{window:1s}", shared: true, overlap: 1h}
+            key: {from: "{body:/id}:{window:1s}", shared: true, overlap: 60s}
         """)
     with upstream.hold("/tick") as held:
         first = gateway.post_later("/tick", json={"id": "a"})
