@@ -21,6 +21,8 @@ typedef struct {
     uint64_t epoch;
     hx_state state;
     hx_ms created_at;
+    hx_ms expires_at;
+    hx_party party; /* for its quota */
 } target;
 
 typedef struct bulk bulk;
@@ -29,6 +31,7 @@ typedef struct {
     bulk *job;
     hx_store_call store;
     hx_record record;
+    hx_party party;
     hx_arena arena;
 } lane;
 
@@ -84,7 +87,11 @@ static bool look(lane *l, const target *t)
 {
     const hx_admin_call *call = l->job->call;
     if (call->act.kind == HX_ACT_FORGET) {
-        l->record = (hx_record){.op = t->op, .epoch = t->epoch, .state = t->state, .created_at = t->created_at};
+        l->record = (hx_record){.op = t->op,
+                                .epoch = t->epoch,
+                                .state = t->state,
+                                .created_at = t->created_at,
+                                .expires_at = t->expires_at};
         return true;
     }
     return hx_store_peek(call->admin->needs.store, &t->op, &l->arena, &l->record) == HX_PEEK_FOUND &&
@@ -103,6 +110,7 @@ static bool next_change(lane *l)
             job->skipped++;
             continue;
         }
+        l->party = t->party;
         l->store = hx_admin_store_call(call->admin, &l->arena, lane_done);
         hx_admin_perform(call, &l->store, &l->record);
         return true;
@@ -114,12 +122,14 @@ static void lane_done(hx_store_call *store)
 {
     lane *l = HX_OWNER(store, lane, store);
     bulk *job = l->job;
-    if (store->result == HX_STORE_OK)
+    if (store->result == HX_STORE_OK) {
+        hx_admin_count_key(job->call, l->party, &l->record);
         job->changed++;
-    else if (store->result == HX_STORE_STALE)
+    } else if (store->result == HX_STORE_STALE) {
         job->skipped++;
-    else
+    } else {
         job->failed++;
+    }
     if (next_change(l)) return;
     if (--job->busy == 0) finish(job);
 }
@@ -143,7 +153,12 @@ static void gather_done(hx_store_call *store)
     if (store->result != HX_STORE_OK) job->failed++;
     for (size_t i = 0; store->result == HX_STORE_OK && i < page->count; i++) {
         const hx_record *r = &page->records[i];
-        target t = {.op = r->op, .epoch = r->epoch, .state = r->state, .created_at = r->created_at};
+        target t = {.op = r->op,
+                    .epoch = r->epoch,
+                    .state = r->state,
+                    .created_at = r->created_at,
+                    .expires_at = r->expires_at,
+                    .party = hx_limiter_party_of(r)};
         if (job->matched == TOUCHED_MAX) {
             job->more = true;
             break;

@@ -68,6 +68,9 @@ void hx_admin_refuse_lines(hx_admin_call *call, hx_admin_problem problem, hx_sli
 hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_record *found);
 /* Starts it: ends OK, STALE or otherwise by `call->done`. `record` is `found` in memory that lives until then. */
 void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record *record);
+/* After it: how the key counts for its route's quota from now on. `record` is as a resolve made it; for forgetting, as
+ * it stood. */
+void hx_admin_count_key(const hx_admin_call *call, hx_party party, const hx_record *record);
 /* Begins a line on what was done and by whom; the caller may add to it, and ends it. */
 void hx_admin_begin_log(const hx_admin_call *call, const hx_record *from);
 

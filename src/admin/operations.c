@@ -128,6 +128,17 @@ void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record
     hx_store_settle(where, store, record);
 }
 
+void hx_admin_count_key(const hx_admin_call *call, hx_party party, const hx_record *record)
+{
+    const hx_admin_needs *needs = &call->admin->needs;
+    hx_ms now = hx_admin_now(call->admin);
+    if (!needs->limiter) return;
+    if (call->act.kind == HX_ACT_FORGET)
+        hx_limiter_forgotten(needs->limiter, party, record->state, record->expires_at, now);
+    else if (hx_act_policy(needs->rules->policies, record->route)->quota > 0)
+        hx_limiter_settled(needs->limiter, party, record->state, record->expires_at, now);
+}
+
 void hx_admin_begin_log(const hx_admin_call *call, const hx_record *from)
 {
     hx_log_begin(HX_LOG_INFO, call->act.kind == HX_ACT_FORGET ? "an operator forgot" : "an operator resolved");
@@ -157,6 +168,7 @@ static void act_done(hx_store_call *store)
     }
     hx_admin_begin_log(call, &call->record);
     hx_log_end();
+    hx_admin_count_key(call, hx_limiter_party_of(&call->record), &call->record);
     if (call->act.kind == HX_ACT_FORGET) {
         call->record.state = HX_ABSENT;
         call->record.reason = call->reason;

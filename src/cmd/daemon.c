@@ -254,6 +254,7 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
     for (unsigned i = 0; i < daemon->worker_count; i++) daemon->counted[i] = &daemon->workers[i].worker;
     hx_admin_needs needs = {.loop = daemon->background.loop,
                             .store = daemon->store,
+                            .limiter = daemon->limiter,
                             .rules = rules,
                             .reload = reload,
                             .generations = generations,

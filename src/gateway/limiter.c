@@ -454,7 +454,7 @@ static bool add_closed(shard *s, hx_party party, hx_ms until, hx_ms now, bool wa
     return true;
 }
 
-void hx_limiter_lives_until(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now)
+static void close_key(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now)
 {
     shard *s = lock(limiter, party);
     bool has_room = add_closed(s, party, until, now, true);
@@ -462,7 +462,7 @@ void hx_limiter_lives_until(hx_limiter *limiter, hx_party party, hx_ms until, hx
     if (!has_room) count(&limiter->counts.found_crowded);
 }
 
-void hx_limiter_gone(hx_limiter *limiter, hx_party party, hx_ms now)
+static void drop_open(hx_limiter *limiter, hx_party party, hx_ms now)
 {
     shard *s = lock(limiter, party);
     key_slot *slot = find(s, party, now);
@@ -471,7 +471,7 @@ void hx_limiter_gone(hx_limiter *limiter, hx_party party, hx_ms now)
     pthread_mutex_unlock(&s->mutex);
 }
 
-void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now)
+static void drop_closed(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now)
 {
     shard *s = lock(limiter, party);
     key_slot *slot = find(s, party, now);
@@ -483,6 +483,22 @@ void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_ms until, hx_m
     }
     if (slot && is_idle(c)) release(s, slot);
     pthread_mutex_unlock(&s->mutex);
+}
+
+void hx_limiter_settled(hx_limiter *limiter, hx_party party, hx_state state, hx_ms expires_at, hx_ms now)
+{
+    if (state == HX_ABSENT)
+        drop_open(limiter, party, now);
+    else if (state == HX_COMPLETED || state == HX_FAILED)
+        close_key(limiter, party, expires_at, now);
+}
+
+void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_state state, hx_ms expires_at, hx_ms now)
+{
+    if (state == HX_UNKNOWN)
+        drop_open(limiter, party, now);
+    else if (state == HX_COMPLETED || state == HX_FAILED)
+        drop_closed(limiter, party, expires_at, now);
 }
 
 void hx_limiter_found(hx_limiter *limiter, const hx_record *record, hx_ms since, hx_ms now)

@@ -34,19 +34,18 @@ bool hx_limiter_take(hx_limiter *limiter, hx_party party, hx_rate rate, hx_ms no
  * these take a lock of a few principals, for less than a microsecond; they are for routes with a quota only.
  *
  * begin: before the claim of an operation that is absent (not when an unknown one is taken over: that one is counted
- * already). Counts one more, unless there are `quota` of them; then *retry_after is when the next of them is over. Those
- * who try to claim one operation at the same time have one place together. Every success is followed by one `claimed`,
- * when the claim has ended. */
+ * already). Counts one more, unless there are `quota` of them; then *retry_after is when the next of them is over.
+ * Those who try to claim one operation at the same time have one place together. Every success is followed by one
+ * `claimed`, when the claim has ended. */
 bool hx_limiter_begin(hx_limiter *limiter, hx_party party, const hx_op *op, uint32_t quota, hx_ms now,
                       hx_ms *retry_after) HX_MUST_USE;
 /* won: it is processing, by us. Otherwise it was another's claim, or the store had no room. */
 void hx_limiter_claimed(hx_limiter *limiter, hx_party party, const hx_op *op, bool won, hx_ms now);
 /* Once for each operation that was processing or unknown, by whoever settled it: it is completed or failed, and lives
- * until then; or it is released. One that became unknown stays counted until it is settled after all. */
-void hx_limiter_lives_until(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now);
-void hx_limiter_gone(hx_limiter *limiter, hx_party party, hx_ms now);
-/* An operator removed one that would have lived until then. */
-void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms now);
+ * until then; or it is absent, because it was released. One that became unknown stays counted as it is. */
+void hx_limiter_settled(hx_limiter *limiter, hx_party party, hx_state state, hx_ms expires_at, hx_ms now);
+/* An operator removed it; `state` is what it stood in. */
+void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_state state, hx_ms expires_at, hx_ms now);
 
 /* Counting from the store (jobs/recount): at the start, and when a reload gives a quota to a route that had none. Until
  * it is through, counts may be too low. `since` is when it began, after hx_limiter_forget_keys. What began or ended

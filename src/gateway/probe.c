@@ -202,6 +202,7 @@ hx_progress hx_step_probe(hx_request *r)
 {
     if (hx_request_call_back(r)) {
         r->probe_state = HX_PROBE_DONE;
+        if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
         if (r->call.result != HX_STORE_UNAVAILABLE) return hx_request_go(r, HX_STEP_claim); /* as it stands there now */
         r->retry_after = HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);

@@ -269,7 +269,7 @@ static unsigned room(hx_limiter *limiter, hx_party party, uint32_t quota, hx_ms 
 {
     unsigned free_keys = 0;
     while (begin(limiter, party, quota, now)) free_keys++;
-    for (unsigned i = 0; i < free_keys; i++) hx_limiter_gone(limiter, party, now);
+    for (unsigned i = 0; i < free_keys; i++) hx_limiter_settled(limiter, party, HX_ABSENT, 0, now);
     return free_keys;
 }
 
@@ -281,9 +281,9 @@ static void a_quota_counts_keys_until_they_are_over(void **state)
     hx_ms now = START, wait = 0;
     for (unsigned i = 0; i < 10; i++) assert_true(begin(limiter, party, 10, now));
     assert_false(begin(limiter, party, 10, now));
-    hx_limiter_gone(limiter, party, now); /* released: there is room again */
+    hx_limiter_settled(limiter, party, HX_ABSENT, 0, now); /* released: there is room again */
     assert_int_equal(room(limiter, party, 10, now), 1);
-    for (unsigned i = 0; i < 9; i++) hx_limiter_lives_until(limiter, party, now + 10 * HX_SECOND, now);
+    for (unsigned i = 0; i < 9; i++) hx_limiter_settled(limiter, party, HX_COMPLETED, now + 10 * HX_SECOND, now);
     assert_int_equal(room(limiter, party, 10, now), 1);
     assert_true(begin(limiter, party, 10, now));
     assert_false(begin_or_wait(limiter, party, 10, now, &wait));
@@ -320,12 +320,12 @@ static void duplicates_at_once_take_one_place(void **state)
     assert_int_equal(room(limiter, party, 2, START), 0);
     hx_limiter_claimed(limiter, party, &other, false, START); /* the store had no room: nobody has it */
     assert_int_equal(room(limiter, party, 2, START), 1);
-    hx_limiter_gone(limiter, party, START);
+    hx_limiter_settled(limiter, party, HX_ABSENT, 0, START);
     assert_int_equal(room(limiter, party, 2, START), 2);
     hx_limiter_free(&limiter);
 }
 
-/* The first winner is through, and releases it, before the second one's claim is decided: that is a place of its own. */
+/* The first winner is through, and releases it, before the second one's claim is decided: that takes a place too. */
 static void one_operation_can_be_won_twice(void **state)
 {
     (void)state;
@@ -335,7 +335,7 @@ static void one_operation_can_be_won_twice(void **state)
     hx_ms wait = 0;
     for (unsigned i = 0; i < 3; i++) assert_true(hx_limiter_begin(limiter, party, &op, 2, START, &wait));
     hx_limiter_claimed(limiter, party, &op, true, START);
-    hx_limiter_gone(limiter, party, START);
+    hx_limiter_settled(limiter, party, HX_ABSENT, 0, START);
     assert_int_equal(room(limiter, party, 2, START), 2);
     hx_limiter_claimed(limiter, party, &op, true, START);
     assert_int_equal(room(limiter, party, 2, START), 1);
@@ -344,7 +344,7 @@ static void one_operation_can_be_won_twice(void **state)
     assert_true(hx_limiter_begin(limiter, party, &op, 2, START, &wait));
     hx_limiter_forget_keys(limiter); /* in the middle of a claim */
     hx_limiter_claimed(limiter, party, &op, true, START);
-    hx_limiter_lives_until(limiter, party, START + HX_DAY, START);
+    hx_limiter_settled(limiter, party, HX_COMPLETED, START + HX_DAY, START);
     assert_int_equal(room(limiter, party, 2, START), 1);
     hx_limiter_free(&limiter);
 }
@@ -371,7 +371,7 @@ static void counts_err_by_a_bucket_and_never_downwards(void **state)
             assert_true(counted >= live && counted <= maybe);
             assert_true(begin(limiter, party_number(1), KEYS, now));
             ends[k] = now + lifetime;
-            hx_limiter_lives_until(limiter, party_number(1), ends[k], now);
+            hx_limiter_settled(limiter, party_number(1), HX_COMPLETED, ends[k], now);
         }
         hx_limiter_free(&limiter);
     }
@@ -385,14 +385,14 @@ static void an_operator_makes_room_by_forgetting(void **state)
     hx_ms ends[3] = {START + 5 * HX_SECOND, START + HX_HOUR, START + HX_DAY};
     for (unsigned i = 0; i < 3; i++) {
         assert_true(begin(limiter, party, 3, START));
-        hx_limiter_lives_until(limiter, party, ends[i], START);
+        hx_limiter_settled(limiter, party, HX_COMPLETED, ends[i], START);
     }
     assert_int_equal(room(limiter, party, 3, START), 0);
     for (unsigned i = 0; i < 3; i++) {
-        hx_limiter_forgotten(limiter, party, ends[i], START);
+        hx_limiter_forgotten(limiter, party, HX_FAILED, ends[i], START);
         assert_int_equal(room(limiter, party, 3, START), i + 1);
     }
-    hx_limiter_forgotten(limiter, party, ends[0], START); /* nothing is left to forget */
+    hx_limiter_forgotten(limiter, party, HX_FAILED, ends[0], START); /* nothing is left to forget */
     assert_int_equal(room(limiter, party, 3, START), 3);
     hx_limiter_free(&limiter);
 }
@@ -425,16 +425,16 @@ static void keys_of_an_earlier_start_are_found(void **state)
         kept(HX_EXPIRED, since - 100, since - 50, since - 10), /* a bare key is not live */
         kept(HX_COMPLETED, since - 100, since - 50, now),      /* over */
         kept(HX_PROCESSING, since, since, 0),                  /* counted by begin */
-        kept(HX_COMPLETED, since - 100, since + 1, day),       /* counted by lives_until */
+        kept(HX_COMPLETED, since - 100, since + 1, day),       /* counted by settled */
     };
     for (size_t i = 0; i < 4; i++) hx_limiter_found(limiter, &others[i], since, now);
     assert_int_equal(room(limiter, party, 10, now), 10);
     for (size_t i = 0; i < 4; i++) hx_limiter_found(limiter, &records[i], since, now);
     assert_int_equal(room(limiter, party, 10, now), 6);
-    hx_limiter_lives_until(limiter, party, day, now); /* the unknown one is settled: still one key */
-    hx_limiter_gone(limiter, party, now);             /* the one in flight is released */
+    hx_limiter_settled(limiter, party, HX_COMPLETED, day, now); /* the unknown one is settled: still one key */
+    hx_limiter_settled(limiter, party, HX_ABSENT, 0, now);      /* the one in flight is released */
     assert_int_equal(room(limiter, party, 10, now), 7);
-    hx_limiter_lives_until(limiter, party, day, now); /* one that the list hadn't come to */
+    hx_limiter_settled(limiter, party, HX_COMPLETED, day, now); /* one that the list hadn't come to */
     assert_int_equal(room(limiter, party, 10, now), 6);
     hx_limiter_forget_keys(limiter);
     assert_int_equal(room(limiter, party, 10, now), 10);
@@ -453,7 +453,7 @@ static void a_full_table_of_keys_refuses_and_forgets_nobody(void **state)
     assert_non_null(known);
     for (unsigned i = 0; i < MANY; i++) {
         known[i] = begin(limiter, party_number(i), 1, START);
-        if (known[i] && i % 2) hx_limiter_lives_until(limiter, party_number(i), START + HX_MINUTE, START);
+        if (known[i] && i % 2) hx_limiter_settled(limiter, party_number(i), HX_COMPLETED, START + HX_MINUTE, START);
         let_in += known[i];
     }
     assert_true(let_in > 230000 && let_in <= 262144);
@@ -488,9 +488,9 @@ static void *hold_and_let_go(void *argument)
         while (live > most && !atomic_compare_exchange_weak(&h->most, &most, live)) {}
         atomic_fetch_sub(&h->live, 1);
         if (i % 7 == 0)
-            hx_limiter_lives_until(h->limiter, party_number(7), now + HX_SECOND, now);
+            hx_limiter_settled(h->limiter, party_number(7), HX_COMPLETED, now + HX_SECOND, now);
         else
-            hx_limiter_gone(h->limiter, party_number(7), now);
+            hx_limiter_settled(h->limiter, party_number(7), HX_ABSENT, 0, now);
     }
     return NULL;
 }
