@@ -3,6 +3,7 @@
 #include "cmd/cmd.h"
 
 #include "base/check.h"
+#include "cmd/diff.h"
 #include "cmd/rules.h"
 #include "config/options.h"
 #include "core/json.h"
@@ -17,6 +18,7 @@
 
 typedef struct {
     hx_cmd_config config;
+    const char *old; /* --diff */
     bool json;
 } arguments;
 
@@ -25,6 +27,8 @@ static void take(void *user, const char *flag, const char *value)
     arguments *given = user;
     if (strcmp(flag, "json") == 0)
         given->json = true;
+    else if (strcmp(flag, "diff") == 0)
+        given->old = value;
     else if (strcmp(flag, "strict") == 0)
         given->config.overrides.strict = true;
     else {
@@ -331,6 +335,33 @@ static void write_json_errors(hx_slice lines, hx_buf *out)
     hx_buf_puts(out, "]}\n");
 }
 
+static int show(const arguments *given)
+{
+    hx_buf errors, json;
+    hx_config_overrides without = given->config.overrides; /* what is already running needn't be strict */
+    without.strict = false;
+    hx_buf_init(&errors, NULL, ERRORS_BYTES_MAX);
+    hx_buf_init(&json, NULL, JSON_BYTES_MAX);
+    hx_config *old = given->old ? hx_config_load(given->old, &without, &errors) : NULL;
+    hx_config *config = hx_config_load(given->config.file, &given->config.overrides, &errors);
+    bool good = config && (old || !given->old);
+    int code = good ? HX_EXIT_OK : HX_EXIT_USAGE;
+    if (!good) (void)fwrite(errors.data, 1, errors.len, stderr);
+    if (!good && given->json) write_json_errors(hx_buf_slice(&errors), &json);
+    if (good && given->old)
+        code = hx_diff_print(old, config, given->json);
+    else if (good && given->json)
+        write_json(config, &json);
+    else if (good)
+        print_summary(config, given->config.overrides.strict);
+    flush(&json);
+    hx_config_free(&old);
+    hx_config_free(&config);
+    hx_buf_free(&errors);
+    hx_buf_free(&json);
+    return code;
+}
+
 int hx_cmd_check(int argc, char **argv)
 {
     arguments given = {0};
@@ -339,23 +370,10 @@ int hx_cmd_check(int argc, char **argv)
     if (code >= 0) return code;
     if (operands < argc && given.config.file) return hx_cmd_misused(argv[0], "give FILE or --config, not both");
     if (operands < argc) given.config.file = argv[operands];
+    if (given.old && !given.config.file)
+        return hx_cmd_misused(argv[0], "compare with which file? `hapax check --diff old.yaml new.yaml`");
     if (!given.config.file && !given.config.overrides.upstream)
         return hx_cmd_misused(argv[0], "which file? `hapax check hapax.yaml`");
     if (given.config.too_many_listen) return hx_cmd_misused(argv[0], "--listen is given too often");
-    hx_buf errors, json;
-    hx_buf_init(&errors, NULL, ERRORS_BYTES_MAX);
-    hx_buf_init(&json, NULL, JSON_BYTES_MAX);
-    hx_config *config = hx_config_load(given.config.file, &given.config.overrides, &errors);
-    if (!config) (void)fwrite(errors.data, 1, errors.len, stderr);
-    if (given.json && config) write_json(config, &json);
-    if (given.json && !config) write_json_errors(hx_buf_slice(&errors), &json);
-    if (given.json)
-        flush(&json);
-    else if (config)
-        print_summary(config, given.config.overrides.strict);
-    code = config ? HX_EXIT_OK : HX_EXIT_USAGE;
-    hx_config_free(&config);
-    hx_buf_free(&errors);
-    hx_buf_free(&json);
-    return code;
+    return show(&given);
 }

@@ -7,6 +7,7 @@
 static const hx_cmd_flag check_flags[] = {
     {"strict", NULL, "also refuse unsafe methods that pass unprotected without a \"because\"", 0},
     {"json", NULL, "print the result as JSON", 0},
+    {"diff", "OLD", "what FILE changes about the routes of OLD, and what a reload would refuse", 0},
     HX_CMD_CONFIG_FLAGS,
     {0},
 };
@@ -71,10 +72,11 @@ static const hx_cmd commands[] = {
         .name = "check",
         .run = hx_cmd_check,
         .summary = "read a configuration, tell every mistake, and show what protects each route",
-        .usage = "hapax check FILE [--strict] [--json]",
+        .usage = "hapax check FILE [--strict] [--json] [--diff OLD]",
         .details = "Exits with 0 when the configuration is valid. Otherwise with 2, and each mistake is a line on\n"
                    "standard error: hapax.yaml:3:5: unknown option \"lifetme\", did you mean \"lifetime\"?\n"
-                   "Give the flags of `hapax serve` too where they complete the file.",
+                   "Give the flags of `hapax serve` too where they complete the file. With --diff it exits with 0\n"
+                   "only when a reload would take FILE, whatever operations live under OLD.",
         .flags = check_flags,
     },
     {

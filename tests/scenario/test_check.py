@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hapax check`: what routes say of callers, keys and fingerprints, what is worth a look, and what a file changes."""
+import json
+
+import pytest
+
+EXIT_CONFIG = 2
+
+FILE = """\
+upstream: http://127.0.0.1:3000
+cors: {origins: ["https://app.example.com"], credentials: true}
+trusted_proxies: [10.0.0.0/8, "fd00::/8"]
+publish_policy: true
+groups:
+  money: {lifetime: 7d, dialect: ietf}
+  unused: {wait: 1s}
+routes:
+  - {name: refunds, match: POST /refunds, group: money, rate: 50/s, quota: 100, result: /id, formerly: [old]}
+  - {name: otp, match: POST /otp, key: {from: "{body:/phone}", shared: true}}
+  - name: reports
+    match: POST /reports
+    key: {from: "{principal}:{window:1h}", prefer: header}
+  - name: offers
+    match: PUT /offers/{id}
+    require: key-or-if-match
+    scope: principal
+    principal: ["jwt:sub", "cookie:sid"]
+    jwt: {jwks: /etc/keys.json, issuer: me}
+    authorize: GET /me
+    fingerprint: {body: [/price], ignore: [/sentAt, "query:trace"], headers: [X-Tenant]}
+    forward_key: scoped
+    deny_headers: [Server]
+  - {name: trial, match: POST /trial, mode: shadow, because: until we are sure}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "hapax.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def lines_below(text, name):
+    """What a route's line says of its protection, and the lines below it."""
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith(f"  {name} "))
+    below = [line.strip() for line in lines[first + 1:]]
+    end = next(i for i, line in enumerate(lines[first + 1:]) if not line.startswith("    "))
+    return lines[first], below[:end]
+
+
+def test_every_rule_is_shown_in_words(hapax, file):
+    result = hapax("check", file)
+    assert (result.code, result.stderr) == (0, "")
+    head, below = lines_below(result.stdout, "refunds")
+    assert head.endswith("key required; answer replayed for 7d")
+    assert below == ["dialect ietf", "each caller: up to 50/s, up to 100 live keys", "result at /id", "formerly old"]
+    head, below = lines_below(result.stdout, "otp")
+    assert "key made of {body:/phone}; answer replayed" in head
+    assert below == ["callers who can't be told apart share their operations"]
+    head, below = lines_below(result.stdout, "reports")
+    assert "key made of {principal}:{window:1h}, where none is sent;" in head
+    assert below == ["callers by authorization; without one 401",
+                     "for 70s after a boundary the time before it is looked up first"]
+    head, below = lines_below(result.stdout, "offers")
+    assert "key or If-Match required" in head
+    assert below == ["callers by jwt:sub, else cookie:sid",
+                     "one key for all routes of this scope (scope principal)",
+                     "tokens verified by jwks /etc/keys.json, issuer me",
+                     "another credential is asked about by GET /me",
+                     "the same request by /price, but /sentAt, query:trace, and header x-tenant",
+                     "the application gets a key of the operation's own", "not kept: server"]
+    assert "nothing (only watched): until we are sure" in lines_below(result.stdout, "trial")[0]
+    for line in ("cors      https://app.example.com with credentials", "trusted   10.0.0.0/8", "trusted   fd00::/8",
+                 "publishes /.well-known/idempotency"):
+        assert f"  {line}\n" in result.stdout
+    assert f'Worth a look:\n  {file}:7:3: no route is in group "unused"\n' in result.stdout
+
+
+def test_every_rule_is_told_in_json(hapax, file):
+    told = json.loads(hapax("check", "--json", file).stdout)
+    routes = {route["name"]: route for route in told["routes"]}
+    assert told["cors"] == {"origins": ["https://app.example.com"], "credentials": True}
+    assert told["trusted_proxies"] == ["10.0.0.0/8", "fd00::/8"] and told["publish_policy"]
+    assert told["notes"] == [f'{file}:7:3: no route is in group "unused"']
+    assert routes["refunds"]["rate"] == {"count": 50, "per_ms": 1000} and routes["refunds"]["quota"] == 100
+    assert routes["refunds"]["formerly"] == ["old"] and routes["refunds"]["result"] == "/id"
+    assert routes["otp"]["key"] == {"from": "{body:/phone}", "prefer": "from", "shared": True, "overlap_ms": 70_000,
+                                    "min": 16, "max": 255, "format": "any"}
+    assert routes["otp"]["fingerprint"] == {"body": "key", "ignore": [], "ignore_query": [], "headers": []}
+    assert not routes["otp"]["require_principal"] and routes["reports"]["require_principal"]
+    assert routes["reports"]["key"]["prefer"] == "header"
+    offers = routes["offers"]
+    assert offers["require"] and offers["if_match_suffices"] and offers["scope"] == "principal"
+    assert offers["principal"] == ["jwt:sub", "cookie:sid"] and offers["authorize"] == {"method": "GET",
+                                                                                        "target": "/me"}
+    assert offers["jwt"] == {"jwks": "/etc/keys.json", "issuer": "me", "audience": "", "leeway_ms": 30_000}
+    assert offers["fingerprint"] == {"body": ["/price"], "ignore": ["/sentAt"], "ignore_query": ["trace"],
+                                     "headers": ["x-tenant"]}
+    assert offers["forward_key"] == "scoped" and offers["deny_headers"] == ["server"]
+    assert routes["trial"]["mode"] == "shadow" and not routes["trial"]["protected"]
+    assert told["defaults"]["rate"] is None and told["defaults"]["jwt"] is None
+
+
+def test_a_thousand_routes_with_long_lists_are_told(hapax, tmp_path):
+    path = tmp_path / "hapax.yaml"
+    pointers = ", ".join(f'"/{"é" * 400}{i}"' for i in range(64))
+    path.write_text("upstream: http://127.0.0.1:3000\ngroups: {long: {fingerprint: {ignore: [" + pointers + "]}}}\n"
+                    "routes:\n" + "".join(f"  - {{match: POST /{i}, group: long}}\n" for i in range(1000)))
+    told = json.loads(hapax("check", "--json", path).stdout)
+    assert len(told["routes"]) == 1000 and len(told["routes"][999]["fingerprint"]["ignore"]) == 64
+
+
+def test_strict_asks_why_a_route_is_only_watched(hapax, file):
+    assert "trial: until we are sure (only watched)" in hapax("check", "--strict", file).stdout
+    file.write_text(FILE.replace(", because: until we are sure", ""))
+    assert hapax("check", file).code == 0
+    result = hapax("check", "--strict", file)
+    assert result.code == EXIT_CONFIG
+    assert result.stderr.splitlines() == [
+        f'{file}:24:45: an unsafe method is only watched, not protected, here; say why: "because: …"']
+
+
+OLD = """\
+upstream: http://127.0.0.1:3000
+routes:
+  - {name: refunds, match: POST /refunds}
+  - {name: payouts, match: POST /payouts}
+  - {name: orders, match: POST /orders, lifetime: 2d}
+  - {name: gone, match: POST /gone}
+  - {name: same, match: POST /same}
+  - {name: lax, match: POST /lax}
+"""
+
+
+def diff(hapax, tmp_path, old, new):
+    (tmp_path / "old.yaml").write_text(old)
+    (tmp_path / "new.yaml").write_text(new)
+    result = hapax("check", "--diff", tmp_path / "old.yaml", tmp_path / "new.yaml")
+    told = json.loads(hapax("check", "--json", "--diff", tmp_path / "old.yaml", tmp_path / "new.yaml").stdout)
+    assert told["ok"] == (result.code == 0)
+    return result, told
+
+
+def test_nothing_changed(hapax, tmp_path):
+    result, told = diff(hapax, tmp_path, OLD, OLD)
+    assert (result.code, result.stderr) == (0, "")
+    assert "No route is changed." in result.stdout and "A reload would take it." in result.stdout
+    assert told["routes"] == told["refused"] == told["refused_while_operations_live"] == []
+
+
+def test_what_changes_no_key_is_taken(hapax, tmp_path):
+    new = (OLD.replace("name: payouts,", "name: payments, formerly: [payouts],")
+           .replace("POST /refunds", "POST /refunds, lifetime: 7d").replace("POST /same", '"POST /other/{x}"'))
+    result, told = diff(hapax, tmp_path, OLD, new)
+    assert result.code == 0, result
+    assert "  renamed  payouts → payments  POST /payouts\n" in result.stdout
+    assert "lifetime: 24h → 7d\n" in result.stdout and "match: POST /same → POST /other/{x}\n" in result.stdout
+    assert [(route["change"], route["was"], route["name"]) for route in told["routes"]] == [
+        ("changed", "refunds", "refunds"), ("renamed", "payouts", "payments"), ("changed", "same", "same")]
+    assert told["routes"][0]["differences"] == [
+        {"rule": "lifetime_ms", "old": 86_400_000, "new": 7 * 86_400_000, "part_of_every_key": False}]
+
+
+def test_what_live_operations_would_hold_up_is_told_with_the_way_out(hapax, tmp_path):
+    new = """\
+upstream: http://127.0.0.1:3000
+routes:
+  - {name: refunds, match: POST /refunds, principal: "header:X-User", fingerprint: {ignore: [/t]}}
+  - {name: payments, match: POST /payouts, formerly: [payouts]}
+  - {name: bestellungen, match: POST /orders}
+  - {name: same, match: POST /same}
+  - {name: lax, match: POST /lax, mode: pass, because: last write wins}
+  - {name: fresh, match: POST /fresh}
+"""
+    result, told = diff(hapax, tmp_path, OLD, new)
+    assert result.code == EXIT_CONFIG and result.stderr == ""
+    assert 'principal: ["authorization"] → ["header:X-User"] (part of every key)' in result.stdout
+    assert "  gone     gone  POST /gone\n" in result.stdout and "  new      fresh  POST /fresh\n" in result.stdout
+    assert "--accept-rescope" in result.stdout
+    assert told["refused"] == []
+    assert sorted(told["refused_while_operations_live"]) == sorted([
+        'route "refunds" is under other rules for its keys (principal, fingerprint.ignore): leave those as they were; '
+        "its operations expire within 24h",
+        'route "orders" is not there any more: if it is called "bestellungen" now, write "formerly: [\'orders\']" '
+        "there; its operations expire within 2d",
+        'route "gone" is not there any more: list its name in "formerly" of the route that takes its place; '
+        "its operations expire within 24h",
+        'route "lax" is not protected any more; its operations expire within 24h',
+        'route "fresh" takes over POST /fresh from what matches no route: write "formerly: [\'POST /fresh\']" there; '
+        "its operations expire within 24h"])
+    for line in told["refused_while_operations_live"]:
+        assert f"  {line}\n" in result.stdout
+
+
+def test_what_a_reload_never_takes_is_told(hapax, tmp_path):
+    result, told = diff(hapax, tmp_path, OLD, OLD.replace("3000", "3001") + "workers: 2\n")
+    assert result.code == EXIT_CONFIG
+    assert any('"upstream" can\'t change while running' in line for line in told["refused"])
+    assert told["routes"] == []  # that the application has moved is no change of its routes
+
+
+def test_a_key_rule_written_otherwise_is_the_same(hapax, tmp_path):
+    one = 'upstream: http://127.0.0.1:3000\nroutes: [{name: a, match: POST /a, fingerprint: {headers: [X-B, x-a]}}]\n'
+    other = 'upstream: http://127.0.0.1:3000\nroutes: [{name: a, match: POST /a, fingerprint: {headers: [X-A, x-b]}}]\n'
+    result, told = diff(hapax, tmp_path, one, other)
+    assert result.code == 0 and told["routes"] == []
+
+
+def test_mistakes_in_both_files_are_told(hapax, tmp_path):
+    (tmp_path / "old.yaml").write_text("workers: 0\n")
+    (tmp_path / "new.yaml").write_text("upstream: http://127.0.0.1:3000\nlifetme: 1\n")
+    result = hapax("check", "--diff", tmp_path / "old.yaml", tmp_path / "new.yaml")
+    assert result.code == EXIT_CONFIG and result.stdout == ""
+    assert f"{tmp_path}/old.yaml:1:10:" in result.stderr and f"{tmp_path}/new.yaml:2:1:" in result.stderr
+    assert hapax("check", "--diff", tmp_path / "old.yaml").code == EXIT_CONFIG
