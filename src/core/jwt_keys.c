@@ -378,7 +378,7 @@ bool hx_jwt_keys_have_secret(const hx_jwt_keys *keys)
 
 hx_jwt_keys *hx_jwt_keys_share(const hx_jwt_keys *keys)
 {
-    hx_jwt_keys *shared = (hx_jwt_keys *)(uintptr_t)keys; /* its keys don't change, but its owners do */
+    hx_jwt_keys *shared = (hx_jwt_keys *)keys; /* its keys don't change, but its owners do */
     atomic_fetch_add_explicit(&shared->owners, 1, memory_order_relaxed);
     return shared;
 }

@@ -27,7 +27,7 @@
     X(multi_cleanup)
 
 typedef struct {
-#define X(name) __typeof__(curl_##name) *name;
+#define X(name) __typeof__(curl_##name) *(name);
     HX_CURL_CALLS(X)
 #undef X
 } hx_curl;
