@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of tokens come into force like a configuration does: read again at a reload, fetched anew from a URL, and always
+as a whole generation of the rules."""
+import json
+import socket
+import textwrap
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from harness import EXIT_CONFIG, Connection, answer, bearer, eventually
+
+REFUND = {"charge_id": "ch_1", "amount": 1000}
+MISSING = "AUTH.principal_missing"
+
+
+def token(secret, **claims):
+    return bearer(jwt.encode({"iss": "https://id.example", "sub": "alice", **claims}, secret, algorithm="HS256"))
+
+
+def about(gateway):
+    with Connection(str(gateway.store / "admin.sock"), socket.AF_UNIX) as connection:
+        return connection.request("GET", "/v1/counts").json()
+
+
+@pytest.fixture
+def secret_file(tmp_path):
+    file = tmp_path / "secret"
+    file.write_bytes(b"a" * 32)
+    return file
+
+
+@pytest.fixture
+def gateway(start_gateway, secret_file):
+    return start_gateway(config=textwrap.dedent(f"""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            jwt: {{secret: {secret_file}}}
+        """), workers=2)
+
+
+def test_a_key_file_is_read_again(gateway, upstream, hapax, secret_file, key):
+    old, new = token(b"a" * 32), token(b"b" * 32)
+    first = gateway.post("/refunds", key=key, json=REFUND, auth=old)
+    assert first.idempotency == "stored", first
+    gateway.post("/refunds", key=key, json=REFUND, auth=new).refuses(401, MISSING)
+    secret_file.write_bytes(b"b" * 32)
+    assert hapax("reload", "--store", gateway.store_url).code == 0
+    again = gateway.post("/refunds", key=key, json=REFUND, auth=new)
+    assert (again.body, again.idempotency) == (first.body, "replayed")
+    gateway.post("/refunds", key=key, json=REFUND, auth=old).refuses(401, MISSING)
+    assert upstream.effects("/refunds") == 1
+
+
+def test_a_key_file_that_is_no_use_changes_nothing(gateway, upstream, hapax, secret_file, key):
+    secret_file.unlink()
+    result = hapax("reload", "--store", gateway.store_url)
+    assert result.code == EXIT_CONFIG and str(secret_file) in result.stderr, result
+    assert gateway.post("/refunds", key=key, json=REFUND, auth=token(b"a" * 32)).idempotency == "stored"
+    assert about(gateway)["generation"] == 1
+    assert upstream.effects("/refunds") == 1
+
+
+def published(*keys):
+    """A JWKS document of these private keys' public halves, by their numbers."""
+    algorithm = jwt.algorithms.ECAlgorithm
+    return json.dumps({"keys": [{**json.loads(algorithm.to_jwk(key.public_key())), "kid": str(number), "use": "sig"}
+                                for number, key in keys]})
+
+
+def signed(number, key):
+    claims = {"iss": "https://id.example", "sub": "alice"}
+    return bearer(jwt.encode(claims, key, algorithm="ES256", headers={"kid": str(number)}))
+
+
+def test_keys_of_a_url_are_renewed_while_requests_come(start_gateway, start_upstream, upstream, key):
+    keys = [(number, ec.generate_private_key(ec.SECP256R1())) for number in range(2)]
+    provider = start_upstream()
+    provider.on("/keys", answer(200, published(keys[0]), effect=False))
+    gateway = start_gateway(config=textwrap.dedent(f"""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            jwt: {{jwks_url: {provider.url}/keys, refresh: 1s}}
+        """), workers=2)
+    first = gateway.post("/refunds", key=key, json=REFUND, auth=signed(*keys[0]))
+    assert first.idempotency == "stored", first
+    gateway.post("/refunds", key=key, json=REFUND, auth=signed(*keys[1])).refuses(401, MISSING)
+    provider.on("/keys", answer(200, published(*keys), effect=False))
+    gateway.wait_events("keys of tokens renewed")
+    for number in (1, 0):
+        again = gateway.post("/refunds", key=key, json=REFUND, auth=signed(*keys[number]))
+        assert (again.body, again.idempotency) == (first.body, "replayed"), number
+    assert about(gateway)["generation"] == 2
+    eventually(lambda: about(gateway)["generations_in_use"] == 1, "the generation before being let go")
+    assert upstream.effects("/refunds") == 1
