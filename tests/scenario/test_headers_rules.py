@@ -171,6 +171,7 @@ def test_result_survives_a_restart(start_gateway, upstream, key):
     gateway = start_gateway(RESULT)
     upstream.on("/refunds", answer(201, {"data": {"id": "rf_9"}}))
     gateway.post("/refunds", key=key, json={})
+    gateway.wait_events("request", 1)
     gateway.restart()
     gateway.post("/refunds", key=key, json={})
     assert [line.get("result_id") for line in gateway.wait_events("request", 2)] == ["rf_9", "rf_9"]
