@@ -266,7 +266,7 @@ static void put_route(hx_buf *out, const hx_config *config, const hx_policy *rou
 
 static void flush(hx_buf *out)
 {
-    (void)fwrite(out->data, 1, out->len, stdout); /* whether it could be written is seen at the end */
+    if (out->len > 0) (void)fwrite(out->data, 1, out->len, stdout); /* whether it could be written is seen at the end */
     out->len = 0;
 }
 
