@@ -180,6 +180,14 @@ def test_a_change_anywhere_is_seen(driver, keys, alg, name):
         assert driver.name("jwks", key.jwk, f"{head}.{payload}.{b64(bytes(flipped))}") == "BAD_SIGNATURE"
 
 
+def test_the_salt_of_pss_is_as_long_as_its_hash(driver, keys):
+    signed = forge(keys["RSA"], {"alg": "PS256"}).rsplit(".", 1)[0]
+    for size, error in ((32, "OK"), (0, "BAD_SIGNATURE"), (20, "BAD_SIGNATURE"), (48, "BAD_SIGNATURE")):
+        signature = keys["RSA"].private.sign(signed.encode(), padding.PSS(padding.MGF1(hashes.SHA256()), size),
+                                             hashes.SHA256())
+        assert driver.name("jwks", keys["RSA"].jwk, f"{signed}.{b64(signature)}") == error
+
+
 @pytest.mark.parametrize("alg, name", [("Ed25519", "Ed25519"), ("Ed448", "Ed448")])
 def test_edwards_curves_by_their_own_names(driver, keys, alg, name):
     token = forge(keys[name], {"alg": alg})
