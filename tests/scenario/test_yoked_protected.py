@@ -655,6 +655,24 @@ def test_case_2_retry_of_what_has_no_key_of_its_own(yoked, ada, ben):
     assert retried[0].json() == retried[1].json()
 
 
+def test_case_2_retry_is_not_answered_with_what_became_of_another(yoked_soon_settled):
+    """Two operations whose keys are made of the same words have keys of their own at the application."""
+    yoked = yoked_soon_settled
+    ada, ben = yoked.sign_in(), yoked.sign_in()
+    for who in (ada, ben):
+        yoked.post("/safety/block", by=who, json={"subjectId": "x_1"})
+    yoked.post("/safety/appeal", by=ben, json={"decisionId": "x_1", "statement": "It was not me."})
+    appeal = {"decisionId": "x_1", "statement": "It was not me."}
+    answer_of(yoked.front.send("POST", "/safety/appeal", auth=ada.auth, json=appeal,
+                               headers={"Demo-Fault": "drop-before-commit"}))
+    yoked.has(0, "appeals", user_id=ada.id)
+    retried = eventually(lambda: executed(yoked.post("/safety/appeal", by=ada, json=appeal)), "the retry's execution")
+    again = yoked.post("/safety/appeal", by=ada, json=appeal)
+    yoked.has(1, "appeals", user_id=ada.id)
+    yoked.has(1, "appeals", id=retried.json()["appealId"])
+    one_and_rejections([retried, again])
+
+
 def test_case_3_ten_concurrent_requests(yoked, ada, ben):
     key, offer = fresh_key(), yoked.offer(ada, ben)
     everyone = [pending.response for pending in
