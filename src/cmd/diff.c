@@ -195,10 +195,11 @@ static const hx_policy *successor(diff *d, const hx_policy *gone)
 static const char *explain_route(diff *d, const hx_policy *old)
 {
     hx_arena *arena = &d->arena;
-    const hx_policy *now = old->name.len > 0 ? after(d->now, old) : &d->now->policies.defaults;
-    const char *who = old->name.len > 0 ? hx_arena_printf(arena, "route \"%.*s\"", HX_FMT(old->name)).ptr
-                                        : "what matches no route";
-    if (!now) {
+    bool is_named = old->name.len > 0;
+    const hx_policy *now = is_named ? after(d->now, old) : &d->now->policies.defaults;
+    const char *who = is_named ? hx_arena_printf(arena, "route \"%.*s\"", HX_FMT(old->name)).ptr
+                               : "what matches no route";
+    if (is_named && !now) {
         const hx_policy *next = successor(d, old);
         if (next)
             return hx_arena_printf(arena,
