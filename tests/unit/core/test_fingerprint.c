@@ -489,6 +489,31 @@ static void chosen_values_are_all_that_counts_of_json(void **state)
     ruled_bodies(*state, &both, base, "{\"a\":1,\"b\":[{\"y\":2,\"x\":2}]}", false);
 }
 
+/* Whoever knows the bytes that are hashed of another's body, and sends them as a body, has sent another one. */
+static void bytes_that_are_hashed_do_not_pass_as_a_body(void **state)
+{
+    const hx_slice pointers[] = {HX_LIT("/0"), HX_LIT("/a")};
+    const hx_fingerprint_rules rules[] = {
+        {.ignored_pointers = pointers, .ignored_pointer_count = 2},
+        {.body = HX_FINGERPRINT_POINTERS, .pointers = pointers, .pointer_count = 2},
+    };
+    hx_arena arena = {0};
+    for (size_t i = 0; i < 2; i++) {
+        hx_fingerprint_input a = a_request(), b;
+        a.rules = &rules[i];
+        a.body = HX_LIT("[1,2]");
+        b = a;
+        (void)hx_fingerprint(*state, &a, &arena);
+        b.body = a.normal.body;
+        compare(*state, a, b, HX_PART_BODY);
+        assert_int_not_equal(a.normal.body_kind, 'R');
+        (void)hx_fingerprint(*state, &b, &arena);
+        assert_int_equal(b.normal.body_kind, 'R');
+        assert_true(hx_slice_eq(a.normal.body, b.normal.body));
+    }
+    hx_arena_free(&arena);
+}
+
 static void queries(hx_mac *mac, const char *a, const char *b, bool same)
 {
     const hx_slice names[] = {HX_LIT("utm"), HX_LIT("a b"), HX_LIT("\xc3\xa4"), HX_LIT("p%q")};
@@ -672,6 +697,7 @@ int main(void)
         cmocka_unit_test(ignored_pointers_do_not_count),
         cmocka_unit_test(a_body_may_count_as_it_is),
         cmocka_unit_test(chosen_values_are_all_that_counts_of_json),
+        cmocka_unit_test(bytes_that_are_hashed_do_not_pass_as_a_body),
         cmocka_unit_test(ignored_query_names_do_not_count),
         cmocka_unit_test(chosen_headers_count_and_are_named),
         cmocka_unit_test(a_natural_key_may_say_it_all),

@@ -544,6 +544,21 @@ def test_rules_for_json_leave_broken_json_whole(driver, broken, pointers, body):
 
 
 @check
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.booleans())
+def test_bytes_that_are_hashed_of_one_body_are_another_body(driver, items, choose):
+    """A client may know how what is ignored is marked, and how what is chosen is framed."""
+    frame = lambda text: len(text).to_bytes(8, "little") + text
+    if choose:
+        rules, hashed = {"body": "P", "pointers": ["/0"]}, frame(b"/0") + frame(str(items[0]).encode())
+    else:
+        rules, hashed = {"ignored": ["/0"]}, b"[" + b",".join([b"?", *(str(i).encode() for i in items[1:])]) + b"]"
+    one = driver.ask(type="application/json", body=str(items), rules=rules)
+    other = driver.ask(type="application/json", body=hashed, rules=rules)
+    assert (one.kind, other.kind) == ("V" if choose else "J", "R")
+    same_exactly_if(False, one, other, "body")
+
+
+@check
 @given(pairs_of_values(), st.data(), st.lists(st.sampled_from(["/a", "/0"]), max_size=2))
 def test_a_raw_body_counts_byte_by_byte(driver, pair, data, ignored):
     texts = [spell(data.draw, value) for value in pair]
