@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`publish_policy`: the routes' rules as JSON at /.well-known/idempotency, for clients and their tests."""
 import json
+import signal
 
 import pytest
 
@@ -129,6 +130,17 @@ def test_tag_outlives_a_restart_and_changes_with_the_rules(gateway, upstream):
     gateway.config.write_text(gateway.config.read_text().replace("lifetime: 2h", "lifetime: 3h"))
     gateway.restart()
     assert gateway.get(PATH).header("ETag") != etag
+    assert upstream.requests == []
+
+
+def test_reload_changes_it(gateway, upstream):
+    etag = gateway.get(PATH).header("ETag")
+    gateway.config.write_text(gateway.config.read_text().replace("lifetime: 2h", "lifetime: 3h"))
+    gateway.signal(signal.SIGHUP)
+    gateway.wait_events("configuration reloaded")
+    again = gateway.get(PATH, headers={"If-None-Match": etag})
+    assert again.status == 200
+    assert again.json()["routes"][1]["lifetime_seconds"] == 3 * 3600
     assert upstream.requests == []
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`mode: shadow`: every request goes to the application, exactly once and as it came, and its answer back as it came;
 a header, a count and the log say what protecting it would have done."""
+import signal
 import socket
 
 import pytest
@@ -348,6 +349,25 @@ def test_client_that_leaves_is_no_reason_to_stop(gateway, upstream, key):
     settled(gateway, 1)
     assert gateway.post("/protected", key=key, json={}).status == 201
     assert upstream.effects("/refunds") == 1
+
+
+def test_start_says_that_nothing_is_protected_there(start_gateway, upstream):
+    watching = start_gateway(SHADOW)
+    told = watching.events("routes in shadow mode are watched, not protected")
+    assert [(line["level"], line["routes"], line["first"]) for line in told] == [("warn", 7, "refunds")]
+    protecting = start_gateway("routes: [{name: refunds, match: POST /refunds}]\n")
+    assert protecting.events("routes in shadow mode are watched, not protected") == []
+    assert upstream.requests == []
+
+
+def test_reload_turns_watching_into_protecting(gateway, upstream, key):
+    post(gateway, "/refunds", key=key, json={})
+    gateway.config.write_text(gateway.config.read_text().replace("mode: shadow", "mode: protect"))
+    gateway.signal(signal.SIGHUP)
+    gateway.wait_events("configuration reloaded")
+    assert gateway.post("/refunds", key=key, json={}).idempotency == "stored"
+    assert gateway.post("/refunds", key=key, json={}).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 2
 
 
 def test_counts_and_log_tell_the_same(gateway, upstream, key):
