@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "cmd/reloader.h"
 #include "gateway/gateway.h"
-#include "gateway/shadow.h"
 #include "jobs/recount.h"
 #include "jobs/sweep.h"
 
@@ -236,7 +235,7 @@ static int listen_on_all(hx_daemon *daemon)
         int code = listen_on(daemon, config->listen[i], bound[i]);
         if (code != HX_EXIT_OK) return code;
     }
-    hx_shadow_say(&config->policies);
+    hx_rules_say_weaker(&config->policies);
     for (size_t i = 0; i < config->listen_count; i++) {
         hx_log_begin(HX_LOG_INFO, "listening");
         hx_log_text("address", bound[i]);

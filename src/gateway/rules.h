@@ -29,4 +29,7 @@ typedef struct hx_rules_use {
     bool is_current;
 } hx_rules_use;
 
+/* When rules come into force: how many of their routes promise less than the contract does, and the first of them. */
+void hx_rules_say_weaker(const hx_policy_set *policies);
+
 #endif

@@ -208,22 +208,6 @@ void hx_shadow_line(hx_request *r, hx_buf *out)
     hx_buf_puts(out, "\r\n");
 }
 
-void hx_shadow_say(const hx_policy_set *policies)
-{
-    hx_slice first = HX_LIT("(any other)");
-    int64_t count = policies->defaults.mode == HX_MODE_SHADOW;
-    for (size_t i = policies->count; i > 0; i--) {
-        if (policies->routes[i - 1].mode != HX_MODE_SHADOW) continue;
-        first = policies->routes[i - 1].name;
-        count++;
-    }
-    if (count == 0) return;
-    hx_log_begin(HX_LOG_WARN, "routes in shadow mode are watched, not protected");
-    hx_log_int("routes", count);
-    hx_log_str("first", first);
-    hx_log_end();
-}
-
 void hx_shadow_log(const hx_request *r)
 {
     if (r->route.len > 0) hx_log_str("operation_type", r->route);

@@ -13,9 +13,6 @@
 
 #include "gateway/request.h"
 
-/* When rules come into force: which of their routes only watch. Nothing where there is none. */
-void hx_shadow_say(const hx_policy_set *policies);
-
 /* From admit, in place of an error of ours. False: the body can't be had, so that there is nothing to pass on, and the
  * error is a real one. */
 bool hx_shadow_takes(const hx_request *r, hx_error error);

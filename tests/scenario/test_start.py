@@ -294,3 +294,16 @@ def test_errors_point_to_the_documentation_that_the_file_names(start_gateway, up
     problem = gateway.post("/refunds", json={}).refuses(400, "VALIDATION.idempotency_key_missing")
     assert problem["type"] == "https://docs.example.com/hapax#VALIDATION.idempotency_key_missing"
     assert upstream.effects("/refunds") == 0
+
+
+def test_a_start_says_which_routes_promise_less(start_gateway, upstream):
+    gateway = start_gateway("""
+        routes:
+          - {name: refunds, match: POST /refunds}
+          - {name: reads, match: GET /reads, mode: pass}
+          - {name: logout, match: POST /logout, mode: pass, because: it is made to be repeated}
+          - {name: refresh, match: POST /refresh, mode: pass, because: every call makes new tokens}
+        """)
+    told = gateway.events("routes pass unsafe methods unprotected")
+    assert [(event["routes"], event["first"]) for event in told] == [(2, "logout")]
+    assert start_gateway("routes: [{match: POST /refunds}]").events("routes pass unsafe methods unprotected") == []
