@@ -29,8 +29,37 @@ static void check_outcomes(const hx_policy *policy)
     }
 }
 
+static void check_names(const hx_slice *names, size_t count, size_t most)
+{
+    HX_CHECK(count <= most);
+    for (size_t i = 0; i < count; i++) {
+        HX_CHECK(names[i].len > 0 && names[i].len <= 1000);
+        for (size_t k = 0; k < i; k++) HX_CHECK(!hx_slice_eq(names[i], names[k]));
+    }
+}
+
+static void check_key(const hx_policy *policy)
+{
+    const hx_fingerprint_rules *rules = &policy->fingerprint;
+    HX_CHECK(policy->key.overlap >= 0);
+    HX_CHECK(!policy->key.from || policy->key.shared || policy->require_principal); /* nobody shares by accident */
+    HX_CHECK(policy->key.from || rules->body != HX_FINGERPRINT_KEY);
+    HX_CHECK(rules->body != HX_FINGERPRINT_POINTERS || rules->pointer_count > 0);
+    HX_CHECK(rules->body != HX_FINGERPRINT_RAW || rules->ignored_pointer_count == 0);
+    check_names(rules->pointers, rules->pointer_count, HX_FINGERPRINT_LIST_MAX);
+    check_names(rules->ignored_pointers, rules->ignored_pointer_count, HX_FINGERPRINT_LIST_MAX);
+    check_names(rules->ignored_query, rules->ignored_query_count, HX_FINGERPRINT_LIST_MAX);
+    check_names(rules->headers, rules->header_count, HX_FINGERPRINT_LIST_MAX);
+    check_names(policy->formerly, policy->formerly_count, HX_NAMES_MAX);
+    check_names(policy->deny_headers, policy->deny_header_count, HX_NAMES_MAX);
+}
+
 static void check_policy(const hx_config *config, const hx_policy *policy)
 {
+    check_key(policy);
+    HX_CHECK(!policy->jwt.given || policy->jwt.source < config->jwt_source_count);
+    HX_CHECK((policy->authorize_method.len > 0) == (policy->authorize_target.len > 0));
+    HX_CHECK((policy->rate.count == 0) == (policy->rate.per == 0));
     HX_CHECK(policy->upstream < config->upstream_count);
     HX_CHECK(policy->principal_count > 0 && policy->principal_count <= HX_PRINCIPAL_SOURCES_MAX);
     HX_CHECK(policy->key.len_min >= 1 && policy->key.len_min <= policy->key.len_max);
@@ -45,10 +74,17 @@ static void check_config(const hx_config *config)
     HX_CHECK(config->listen_count > 0 && config->upstream_count > 0 && config->store.len > 0);
     HX_CHECK(!config->admin_off || config->admin_listen.len == 0);
     HX_CHECK(config->workers >= 1 && config->workers <= 64);
+    HX_CHECK(config->jwt_source_count <= HX_JWT_SOURCES_MAX && config->trusted_proxy_count <= HX_TRUSTED_PROXIES_MAX);
+    for (size_t i = 0; i < config->jwt_source_count; i++) HX_CHECK(config->jwt_sources[i].where.len > 0);
+    HX_CHECK(!config->cors.credentials || config->cors.origin_count > 0);
+    HX_CHECK(set->tree != NULL && !(set->defaults.rule_version & HX_RULE_NAMED) && set->defaults.key.from == NULL);
     check_policy(config, &set->defaults);
     for (size_t i = 0; i < set->count; i++) {
         check_policy(config, &set->routes[i]);
         HX_CHECK(set->routes[i].name.len > 0 && set->routes[i].name.len <= 255);
+        HX_CHECK(set->routes[i].rule_version & HX_RULE_NAMED);
+        for (size_t k = 0; k < i; k++)
+            HX_CHECK(!hx_slice_eq(hx_policy_identity(&set->routes[i]), hx_policy_identity(&set->routes[k])));
         HX_CHECK(set->routes[i].path.len > 0 && set->routes[i].path.ptr[0] == '/');
     }
 }
