@@ -171,7 +171,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=5) |
                       st.dictionaries(names, inner, max_size=5), max_leaves=20)
 # Of so few names and values that pointers made up at random lead somewhere.
 dense = st.recursive(st.sampled_from([None, Number(1, 0), Number(2, 0)]), lambda inner: st.lists(inner, max_size=3) |
-                     st.dictionaries(st.sampled_from(["a", "b", "0", "01"]), inner, max_size=3), max_leaves=8)
+                     st.dictionaries(st.sampled_from(["a", "m~n", "0", "01"]), inner, max_size=3), max_leaves=8)
 
 
 def places(value, prefix=()):
@@ -486,7 +486,7 @@ def ruled_pairs(draw):
     one, other = draw(pairs_of_values(draw(st.sampled_from([values, dense, dense]))))
     ways = [place for place in [*places(one), *places(other)] if place]
     texts = st.sampled_from([pointer(place) for place in ways]) if ways else st.nothing()
-    wild = st.lists(st.sampled_from(["a", "b", "0", "1", "01", "-", ""]), min_size=1, max_size=3).map(pointer)
+    wild = st.lists(st.sampled_from(["a", "m~n", "0", "1", "01", "-", ""]), min_size=1, max_size=3).map(pointer)
     pointers = draw(st.lists(texts | wild, max_size=4))
     if ways and draw(st.booleans()):  # change just something that a pointer leads to
         place = draw(st.sampled_from([place for place in ways if place in set(places(one))] or [()]))
