@@ -69,6 +69,7 @@ hx_config *hx_cmd_config_load(const char *command, hx_cmd_config *config) HX_MUS
 
 int hx_cmd_serve(int argc, char **argv);
 int hx_cmd_check(int argc, char **argv);
+int hx_cmd_explain(int argc, char **argv);
 int hx_cmd_demo(int argc, char **argv);
 int hx_cmd_store(int argc, char **argv);
 int hx_cmd_keys(int argc, char **argv);

@@ -118,6 +118,7 @@ static bool take_data(hx_curl *curl, hx_slice flag, hx_slice value)
     return add_data(curl, is_exact ? bytes : without_line_ends(curl, bytes), is_json);
 }
 
+/* As curl does it from 7.88 on: a space is a plus. */
 static hx_slice percent_encoded(hx_curl *curl, hx_slice bytes)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -127,8 +128,8 @@ static hx_slice percent_encoded(hx_curl *curl, hx_slice bytes)
         unsigned char c = (unsigned char)bytes.ptr[i];
         bool is_plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
                         c == '.' || c == '_' || c == '~';
-        if (is_plain) {
-            text[len++] = (char)c;
+        if (is_plain || c == ' ') {
+            text[len++] = (char)(c == ' ' ? '+' : c);
         } else {
             text[len++] = '%';
             text[len++] = digits[c >> 4];

@@ -57,7 +57,7 @@ static bool find_place(hx_curl *curl, place *out)
     }
     if (out->target.len == 0 || out->target.ptr[0] != '/')
         out->target = hx_arena_printf(curl->arena, "/%.*s", HX_FMT(out->target));
-    return check_target(curl, out->target);
+    return true;
 }
 
 static hx_slice header_name(hx_slice header)
@@ -163,8 +163,10 @@ bool hx_curl_write(hx_curl *curl, hx_buf *out)
                  : curl->is_upload ? HX_LIT("PUT")
                  : has_body        ? HX_LIT("POST")
                                    : HX_LIT("GET");
-    bool ok = hx_buf_append(out, method) && hx_buf_append(out, HX_LIT(" ")) &&
-              hx_buf_append(out, target_of(curl, &to)) && hx_buf_append(out, HX_LIT(" HTTP/1.1\r\n"));
+    hx_slice target = target_of(curl, &to);
+    if (!check_target(curl, target)) return false;
+    bool ok = hx_buf_append(out, method) && hx_buf_append(out, HX_LIT(" ")) && hx_buf_append(out, target) &&
+              hx_buf_append(out, HX_LIT(" HTTP/1.1\r\n"));
     ok = ok && put_own_headers(curl, &to, out) && put_given_headers(curl, out);
     bool is_chunked = is_given(curl, "Transfer-Encoding");
     if (ok && has_body && !is_chunked) {

@@ -128,7 +128,7 @@ static void a_line_becomes_the_request_that_curl_sends(void **state)
                    "POST /a HTTP/1.1\r\nHost: h\r\nUser-Agent: curl/8\r\nAccept: application/json\r\n"
                    "Content-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"a\":1}");
     expect_request("curl -G h/a?z=1 -d x=1 --data-urlencode 'n=a b&c'",
-                   "GET /a?z=1&x=1&n=a%20b%26c HTTP/1.1\r\nHost: h\r\n" OWN "\r\n");
+                   "GET /a?z=1&x=1&n=a+b%26c HTTP/1.1\r\nHost: h\r\n" OWN "\r\n");
     expect_request("curl -I h/a", "HEAD /a HTTP/1.1\r\nHost: h\r\n" OWN "\r\n");
     expect_request("curl h -u me:secret -b a=1 -b 'c=2; d=3' -A agent -e http://r",
                    "GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Basic bWU6c2VjcmV0\r\nUser-Agent: agent\r\nAccept: "
@@ -205,6 +205,7 @@ static void what_is_not_understood_is_named(void **state)
     expect_error("curl ftp://h/a", "Only http");
     expect_error("curl http:///a", "no host");
     expect_error("curl 'h/a b'", "space");
+    expect_error("curl -G h -d 'a b'", "space");
     expect_error("curl 'h/{id}'", "pattern");
     expect_error("curl h -u me", "password");
     expect_error("curl h -b cookies.txt", "file of cookies");

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The explanation for programs: one object. */
+#include "base/check.h"
+#include "cmd/explanation.h"
+#include "core/json.h"
+
+static void put_text(hx_buf *out, const char *prefix, hx_slice text)
+{
+    hx_buf_puts(out, prefix);
+    bool fits = hx_json_escape(out, text);
+    HX_CHECK(fits);
+}
+
+static void put_number(hx_buf *out, const char *prefix, uint64_t number)
+{
+    hx_buf_puts(out, prefix);
+    hx_buf_put_decimal(out, number);
+}
+
+static void put_bool(hx_buf *out, const char *prefix, bool value)
+{
+    hx_buf_puts(out, prefix);
+    hx_buf_puts(out, value ? "true" : "false");
+}
+
+static void put_routes(hx_buf *out, const char *prefix, const hx_near_route *routes, size_t count)
+{
+    hx_buf_puts(out, prefix);
+    for (size_t i = 0; i < count; i++) {
+        put_text(out, i > 0 ? ",{\"name\":" : "{\"name\":", routes[i].name);
+        put_text(out, ",\"match\":", routes[i].match);
+        put_text(out, ",\"why\":", routes[i].why);
+        hx_buf_puts(out, "}");
+    }
+    hx_buf_puts(out, "]");
+}
+
+static void put_verdict(hx_buf *out, const hx_explanation *e)
+{
+    put_text(out, "{\"verdict\":", hx_slice_of(e->does));
+    put_text(out, ",\"why\":", e->why);
+    if (!e->has_error) {
+        hx_buf_puts(out, ",\"error\":null");
+        return;
+    }
+    put_text(out, ",\"error\":{\"code\":", hx_slice_of(e->error->code));
+    put_number(out, ",\"status\":", e->status);
+    put_text(out, ",\"detail\":", e->detail);
+    put_text(out, ",\"hint\":", hx_slice_of(e->error->hint));
+    hx_buf_puts(out, "}");
+}
+
+static void put_route(hx_buf *out, const hx_rehearsal *r, const hx_explanation *e)
+{
+    put_text(out, ",\"method\":", e->method);
+    put_text(out, ",\"path\":", e->path);
+    if (e->number > 0) {
+        put_text(out, ",\"route\":{\"name\":", e->route);
+        put_text(out, ",\"match\":", e->match);
+        put_number(out, ",\"number\":", e->number);
+    } else {
+        hx_buf_puts(out, ",\"route\":{\"name\":null,\"match\":null,\"number\":null");
+    }
+    put_routes(out, ",\"near\":[", e->near, e->near_count);
+    put_routes(out, ",\"behind\":[", e->behind, e->behind_count);
+    put_text(out, "},\"upstream\":", r->rules.config->upstreams[r->request->policy->upstream].url);
+    put_text(out, ",\"mode\":", hx_explain_word("mode", r->request->policy->mode));
+}
+
+static void put_key(hx_buf *out, const hx_rehearsal *r, const hx_explanation *e)
+{
+    put_text(out, ",\"key\":{\"from\":", hx_slice_of(e->key_from));
+    put_text(out, ",\"key\":", e->key);
+    put_text(out, ",\"rule\":", e->key_rule);
+    put_bool(out, ",\"valid\":", r->request->key.len > 0);
+    hx_buf_puts(out, ",\"parts\":[");
+    for (size_t i = 0; i < e->part_count; i++) {
+        put_text(out, i > 0 ? ",{\"part\":" : "{\"part\":", e->parts[i].text);
+        put_text(out, ",\"value\":", e->parts[i].value);
+        hx_buf_puts(out, "}");
+    }
+    hx_buf_puts(out, "]}");
+}
+
+static void put_caller(hx_buf *out, const hx_rehearsal *r, const hx_explanation *e)
+{
+    const hx_policy *policy = r->request->policy;
+    put_text(out, ",\"principal\":{\"kind\":", hx_slice_of(e->principal_kind));
+    put_text(out, ",\"who\":", e->principal);
+    put_bool(out, ",\"verified\":", e->verified);
+    put_text(out, ",\"keys\":", e->verified_by);
+    put_text(out, "},\"proof\":{\"is\":", e->proof);
+    put_text(out, ",\"authorize\":",
+             policy->authorize_target.len == 0
+                 ? HX_EMPTY
+                 : hx_arena_printf(r->request->arena, "%.*s %.*s", HX_FMT(policy->authorize_method),
+                                   HX_FMT(policy->authorize_target)));
+    hx_buf_puts(out, "}");
+}
+
+static void put_fingerprint(hx_buf *out, const hx_explanation *e)
+{
+    if (!e->has_fingerprint) {
+        hx_buf_puts(out, ",\"fingerprint\":null,\"operation\":null");
+        return;
+    }
+    put_text(out, ",\"fingerprint\":{\"under_no_secret\":", hx_slice_of(e->fingerprint));
+    put_text(out, ",\"counts\":", e->counted);
+    put_text(out, ",\"body_as\":", hx_slice_of(e->body_as));
+    put_number(out, ",\"body_bytes\":", e->body_len);
+    put_text(out, ",\"body_begins\":", e->body);
+    put_text(out, ",\"body_sha256\":", hx_slice_of(e->body_sha256));
+    put_text(out, "},\"operation\":{\"under_no_secret\":", hx_slice_of(e->operation));
+    hx_buf_puts(out, "}");
+}
+
+static void put_rules(hx_buf *out, const hx_policy *policy, hx_arena *arena)
+{
+    put_text(out, ",\"scope\":", hx_explain_word("scope", policy->scope));
+    put_number(out, ",\"lifetime_ms\":", (uint64_t)policy->lifetime);
+    put_number(out, ",\"tombstone_ms\":", (uint64_t)policy->tombstone);
+    put_text(out, ",\"on_duplicate\":", hx_explain_word("on_duplicate", policy->on_duplicate));
+    put_text(out, ",\"guarantee\":", hx_explain_word("guarantee", policy->guarantee));
+    put_text(out, ",\"on_unknown\":", hx_explain_word("on_unknown", policy->on_unknown));
+    put_text(out, ",\"dialect\":", hx_explain_word("dialect", policy->dialect));
+    put_text(out, ",\"rate\":", hx_explain_rate(policy->rate, arena));
+    put_number(out, ",\"quota\":", policy->quota);
+}
+
+void hx_explanation_json(const hx_rehearsal *r, const hx_explanation *e, hx_buf *out)
+{
+    bool is_read = r->request && r->request->policy && r->end != HX_REHEARSED_PUBLISHED;
+    put_verdict(out, e);
+    if (is_read) put_route(out, r, e);
+    if (is_read && r->end != HX_REHEARSED_PASSED) {
+        put_key(out, r, e);
+        put_caller(out, r, e);
+        put_rules(out, r->request->policy, r->request->arena);
+        put_fingerprint(out, e);
+    }
+    hx_buf_puts(out, "}\n");
+}
