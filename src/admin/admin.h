@@ -13,7 +13,7 @@ typedef struct hx_admin hx_admin;
 typedef struct hx_admin_reload {
     /* given */
     bool accept_rescope;
-    void (*done)(struct hx_admin_reload *reload); /* once, on the admin's loop, perhaps at once */
+    void (*done)(struct hx_admin_reload *reload); /* once, on the admin's loop, later */
     /* given back; `lines` until `done` returns */
     bool is_in_force;
     uint64_t generation;

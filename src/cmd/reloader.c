@@ -40,6 +40,8 @@ struct hx_reloader {
     generation *newest;
     hx_jwks *jwks; /* NULL: no tokens are verified */
     hx_admin_reload *first, **last;
+    hx_task go_on;
+    bool going_on; /* the task is on its way */
     bool busy;
     struct {
         hx_admin_reload *reload; /* NULL: fresh keys, for the same configuration */
@@ -67,7 +69,13 @@ struct hx_reloader {
     void *context;
 };
 
-static void go_on(hx_reloader *r);
+/* Later in this turn of the loop: what is next, if nothing is under way. */
+static void go_on_soon(hx_reloader *r)
+{
+    if (r->going_on) return;
+    r->going_on = true;
+    hx_loop_defer(r->needs.loop, &r->go_on);
+}
 
 static void drop_config(kept_config **owned)
 {
@@ -100,7 +108,7 @@ static void generation_gone(hx_task *task)
     generation *g = HX_OWNER(task, generation, gone);
     hx_reloader *r = g->reloader;
     free_generation(g);
-    go_on(r);
+    go_on_soon(r);
 }
 
 /* On the thread of the worker that was the last to use it. */
@@ -161,7 +169,7 @@ static void finish(hx_reloader *r, bool is_in_force)
         reload->done(reload);
     }
     r->work.lines.len = 0;
-    go_on(r);
+    go_on_soon(r);
 }
 
 static void refuse(hx_reloader *r)
@@ -329,14 +337,16 @@ static void lifted(hx_store_call *call)
 {
     hx_reloader *r = HX_OWNER(call, hx_reloader, call);
     r->busy = false;
-    go_on(r);
+    go_on_soon(r);
 }
 
-/* What is next, if nothing is under way. */
-static void go_on(hx_reloader *r)
+static void go_on(hx_task *task)
 {
+    hx_reloader *r = HX_OWNER(task, hx_reloader, go_on);
+    r->going_on = false;
     if (r->busy) return;
-    bool is_alone = r->newest && r->generations.next == &r->newest->link;
+    HX_CHECK(r->newest != NULL);
+    bool is_alone = r->generations.next == &r->newest->link;
     r->busy = true;
     if (r->first) {
         r->work.reload = r->first;
@@ -368,7 +378,7 @@ static void fresh_keys(hx_task *task)
     hx_reloader *r = HX_OWNER(task, hx_reloader, fresh_keys.task);
     atomic_store(&r->fresh_keys.posted, false);
     r->fresh_keys.waiting = true;
-    go_on(r);
+    go_on_soon(r);
 }
 
 static void want_keys(hx_task *task)
@@ -398,7 +408,7 @@ void hx_reloader_ask(hx_reloader *r, hx_admin_reload *reload)
     reload->next = NULL;
     *r->last = reload;
     r->last = &reload->next;
-    go_on(r);
+    go_on_soon(r);
 }
 
 hx_reloader *hx_reloader_new(const hx_reloader_needs *needs)
@@ -408,6 +418,7 @@ hx_reloader *hx_reloader_new(const hx_reloader_needs *needs)
     r->needs = *needs;
     r->last = &r->first;
     r->all_use.run = all_use;
+    r->go_on.run = go_on;
     r->fresh_keys.task.run = fresh_keys;
     r->wanted.task.run = want_keys;
     hx_list_init(&r->generations);
@@ -469,7 +480,7 @@ void hx_reloader_stop(hx_reloader *r, void (*stopped)(void *context), void *cont
     r->stopped = stopped;
     r->context = context;
     if (r->jwks) hx_jwks_stop(r->jwks);
-    go_on(r);
+    go_on_soon(r);
 }
 
 void hx_reloader_let_go(hx_reloader *r)

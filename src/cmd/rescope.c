@@ -59,7 +59,7 @@ hx_rescope_path *hx_rescope_paths(const hx_policy_set *set, hx_arena *arena, siz
     size_t most = 0;
     const hx_slice *methods;
     for (size_t i = 0; i < set->count; i++) most += methods_of(&set->routes[i], &methods);
-    hx_rescope_path *paths = most > 0 ? hx_arena_alloc(arena, most * sizeof *paths) : NULL;
+    hx_rescope_path *paths = hx_arena_alloc(arena, (most + 1) * sizeof *paths);
     *count = 0;
     for (size_t i = 0; i < set->count; i++) {
         const hx_policy *route = &set->routes[i];

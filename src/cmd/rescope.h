@@ -18,7 +18,7 @@ typedef struct {
     const hx_policy *route;
 } hx_rescope_path;
 
-/* The paths without parameters that the routes of a set take from the defaults; NULL when there are none. */
+/* The paths without parameters that the routes of a set take from the defaults. */
 hx_rescope_path *hx_rescope_paths(const hx_policy_set *set, hx_arena *arena, size_t *count);
 
 /* Whether every live operation is still known under the rules of `next`. `live` is all that the store has; `paths`

@@ -7,7 +7,8 @@ import textwrap
 
 import pytest
 
-from harness import EXIT_CONFIG, Run, answer, basic, drop_after_effect, eventually, fresh_key, in_turn, numbered
+from harness import (EXIT_CONFIG, Run, answer, basic, drop_after_effect, eventually, fresh_key, hours_ahead, in_turn,
+                     numbered)
 
 ALICE = basic("alice", "pw")
 REFUND = {"charge_id": "ch_1", "amount": 1000}
@@ -220,6 +221,18 @@ def test_what_has_expired_holds_nothing(changing, upstream, key):
     assert not taken, said
     eventually(lambda: c.change(RENAMED)[0], "the operation expired")
     assert c.gateway.post("/refunds", key=key, json=REFUND, auth=ALICE).idempotency == "stored"
+    assert upstream.effects("/refunds") == 2
+
+
+def test_what_expired_while_the_gateway_was_down_holds_nothing(start_gateway, upstream, key):
+    """Nothing has swept since: the tombstone still stands in the store."""
+    gateway = start_gateway(config=REFUNDS.rstrip(" ") + "        tombstone: 1h\n")
+    gateway.post("/refunds", key=key, json=REFUND, auth=ALICE)
+    gateway.terminate()
+    assert gateway.wait_exit() == 0
+    gateway.config.write_text(textwrap.dedent(RENAMED), encoding="utf-8")
+    gateway.start(env=hours_ahead(48))
+    assert gateway.post("/refunds", key=key, json=REFUND, auth=ALICE).idempotency == "stored"
     assert upstream.effects("/refunds") == 2
 
 
