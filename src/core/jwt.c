@@ -232,6 +232,15 @@ static hx_jwt_error check_dates(hx_slice payload, hx_ms leeway, hx_ms now)
     return HX_JWT_OK;
 }
 
+hx_ms hx_jwt_valid_until(hx_slice payload, const hx_jwt_rules *rules)
+{
+    hx_slice raw;
+    double at;
+    if (!hx_json_pointer(payload, HX_LIT("/exp"), &raw) || !read_date(raw, &at)) return INT64_MAX;
+    double until = at + (double)rules->leeway;
+    return until < 9e15 ? (hx_ms)until : INT64_MAX; /* what a double holds exactly */
+}
+
 static bool is_string(hx_slice raw, hx_slice wanted)
 {
     return raw.ptr[0] == '"' && hx_json_value_is(raw, wanted);

@@ -63,6 +63,9 @@ const char *hx_jwt_error_text(hx_jwt_error error);
 hx_jwt_error hx_jwt_verify(hx_slice token, const hx_jwt_keys *keys, const hx_jwt_rules *rules, hx_ms now,
                            hx_arena *arena, hx_slice *payload) HX_MUST_USE;
 
+/* Until when a token that was verified stays valid by its own word; INT64_MAX: it sets no end. */
+hx_ms hx_jwt_valid_until(hx_slice payload, const hx_jwt_rules *rules);
+
 /* Decodes without verifying anything; false when it isn't a JWT. */
 bool hx_jwt_payload(hx_slice token, hx_arena *arena, hx_slice *payload) HX_MUST_USE;
 

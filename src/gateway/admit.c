@@ -100,8 +100,8 @@ static hx_progress identify(hx_request *r)
 {
     const hx_policy *policy = r->policy;
     hx_caller caller;
-    switch (hx_caller_find(policy, hx_request_rules(r), &r->stream->request.fields, hx_loop_now(r->worker->loop),
-                           r->arena, &caller)) {
+    switch (hx_caller_find(policy, hx_request_rules(r), &r->worker->tokens, &r->stream->request.fields,
+                           hx_loop_now(r->worker->loop), r->arena, &caller)) {
     case HX_CALLER_FOUND: break;
     case HX_CALLER_NOBODY:
         if (policy->require_principal || (r->natural && !policy->key.shared))

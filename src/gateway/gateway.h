@@ -6,6 +6,7 @@
 #include "core/budget.h"
 #include "gateway/limiter.h"
 #include "gateway/rules.h"
+#include "gateway/tokens.h"
 #include "net/server.h"
 #include "net/upstream.h"
 #include "store/store.h"
@@ -40,6 +41,7 @@ typedef struct hx_worker {
     hx_ms started_at;
     hx_server *server;
     hx_mac *mac;
+    hx_tokens tokens;
     /* Who asked last, and the MACs of that: clients ask more than once. */
     struct {
         char bytes[256]; /* principal, proof and Authorization, one after the other */

@@ -8,6 +8,15 @@
 
 #include <string.h>
 
+typedef struct {
+    const hx_policy *policy;
+    const hx_rules *rules;
+    hx_tokens *tokens;
+    const hx_fields *fields;
+    hx_ms now;
+    hx_arena *arena;
+} asked;
+
 /* The token of `Authorization: Bearer`; empty when it is something else. */
 static hx_slice bearer_token(const hx_fields *fields)
 {
@@ -59,17 +68,15 @@ static hx_caller_result of_cookie(hx_slice name, const hx_fields *fields, hx_are
 }
 
 /* A token that the route can verify is verified, or refused: one that isn't valid makes nobody's operation. */
-static hx_caller_result check_token(const hx_policy *policy, const hx_rules *rules, hx_slice token, hx_ms now,
-                                    hx_arena *arena, hx_caller *out)
+static hx_caller_result check_token(const asked *a, hx_slice token, hx_caller *out)
 {
-    hx_slice payload;
-    if (!policy->jwt.given) return HX_CALLER_FOUND;
-    const hx_jwt_keys *keys = rules->jwt_keys[policy->jwt.source];
-    if (!keys) {
+    const hx_jwt_policy *policy = &a->policy->jwt;
+    if (!policy->given) return HX_CALLER_FOUND;
+    if (!a->rules->jwt_keys[policy->source]) {
         out->why = HX_LIT("The keys that verify tokens can't be had for now.");
         return HX_CALLER_NO_KEYS;
     }
-    out->token_error = hx_jwt_verify(token, keys, &policy->jwt.rules, now, arena, &payload);
+    out->token_error = hx_tokens_verify(a->tokens, token, a->rules, policy, a->now, a->arena);
     if (out->token_error != HX_JWT_OK) {
         out->why = hx_slice_of(hx_jwt_error_text(out->token_error));
         return HX_CALLER_REFUSED;
@@ -78,52 +85,49 @@ static hx_caller_result check_token(const hx_policy *policy, const hx_rules *rul
     return HX_CALLER_FOUND;
 }
 
-static hx_caller_result of_authorization(const hx_policy *policy, const hx_rules *rules, const hx_fields *fields,
-                                         hx_ms now, hx_arena *arena, hx_caller *out)
+static hx_caller_result of_authorization(const asked *a, hx_caller *out)
 {
-    hx_slice token = bearer_token(fields);
+    hx_slice token = bearer_token(a->fields);
+    if (a->fields->lines[HX_FIELD_AUTHORIZATION] == 0) return HX_CALLER_NOBODY;
     if (token.len > 0) {
-        hx_caller_result result = check_token(policy, rules, token, now, arena, out);
+        hx_caller_result result = check_token(a, token, out);
         if (result != HX_CALLER_FOUND) return result;
     }
-    hx_identity_of_authorization(hx_fields_get(fields, HX_FIELD_AUTHORIZATION), arena, &out->who);
+    hx_identity_of_authorization(hx_fields_get(a->fields, HX_FIELD_AUTHORIZATION), a->arena, &out->who);
     return out->who.principal.len > 0 ? HX_CALLER_FOUND : HX_CALLER_NOBODY;
 }
 
-static hx_caller_result of_claim(const hx_policy *policy, hx_slice claim, const hx_rules *rules,
-                                 const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out)
+static hx_caller_result of_claim(const asked *a, hx_slice claim, hx_caller *out)
 {
-    hx_slice token = bearer_token(fields), payload;
+    hx_slice token = bearer_token(a->fields), payload;
     if (token.len == 0) return HX_CALLER_NOBODY;
-    hx_caller_result result = check_token(policy, rules, token, now, arena, out);
+    hx_caller_result result = check_token(a, token, out);
     if (result != HX_CALLER_FOUND) return result;
-    bool found = hx_jwt_payload(token, arena, &payload) && hx_identity_of_claim(payload, claim, arena, &out->who);
+    bool found = hx_jwt_payload(token, a->arena, &payload) && hx_identity_of_claim(payload, claim, a->arena, &out->who);
     if (!found) out->verified = false;
     out->who.proof = found ? token : HX_EMPTY;
     return found ? HX_CALLER_FOUND : HX_CALLER_NOBODY;
 }
 
-static hx_caller_result of_source(const hx_policy *policy, const hx_principal_source *source, const hx_rules *rules,
-                                  const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out)
+static hx_caller_result of_source(const asked *a, const hx_principal_source *source, hx_caller *out)
 {
     switch (source->kind) {
-    case HX_PRINCIPAL_AUTHORIZATION:
-        if (fields->lines[HX_FIELD_AUTHORIZATION] == 0) return HX_CALLER_NOBODY;
-        return of_authorization(policy, rules, fields, now, arena, out);
-    case HX_PRINCIPAL_JWT_CLAIM: return of_claim(policy, source->name, rules, fields, now, arena, out);
-    case HX_PRINCIPAL_HEADER: return of_header(source->name, fields, arena, out);
-    default: return of_cookie(source->name, fields, arena, out);
+    case HX_PRINCIPAL_AUTHORIZATION: return of_authorization(a, out);
+    case HX_PRINCIPAL_JWT_CLAIM: return of_claim(a, source->name, out);
+    case HX_PRINCIPAL_HEADER: return of_header(source->name, a->fields, a->arena, out);
+    default: return of_cookie(source->name, a->fields, a->arena, out);
     }
 }
 
-hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, const hx_fields *fields, hx_ms now,
-                                hx_arena *arena, hx_caller *out)
+hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_tokens *tokens,
+                                const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out)
 {
+    const asked a = {policy, rules, tokens, fields, now, arena};
     hx_caller_result result = HX_CALLER_NOBODY;
     *out = (hx_caller){.who = {.principal = HX_EMPTY, .proof = HX_EMPTY, .kind = "none"}, .why = HX_EMPTY};
     if (fields->lines[HX_FIELD_AUTHORIZATION] > 1) return ambiguous(out, arena, HX_LIT("Authorization"));
     for (size_t i = 0; i < policy->principal_count && result == HX_CALLER_NOBODY; i++)
-        result = of_source(policy, &policy->principals[i], rules, fields, now, arena, out);
+        result = of_source(&a, &policy->principals[i], out);
     if (result != HX_CALLER_FOUND) out->verified = false;
     return result;
 }

@@ -7,6 +7,7 @@
 #include "core/identity.h"
 #include "core/record.h"
 #include "gateway/rules.h"
+#include "gateway/tokens.h"
 #include "net/message.h"
 
 typedef enum {
@@ -24,8 +25,9 @@ typedef struct {
     hx_slice why; /* a sentence, but for FOUND and NOBODY */
 } hx_caller;
 
-hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, const hx_fields *fields, hx_ms now,
-                                hx_arena *arena, hx_caller *out) HX_MUST_USE;
+/* `tokens`: those that were verified before; NULL: none are kept. */
+hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_tokens *tokens,
+                                const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out) HX_MUST_USE;
 
 /* What an operation is told apart by. */
 typedef struct {

@@ -112,7 +112,7 @@ void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop,
         hx_budget_init(&worker->budgets[i], gateway->worker_count ? gateway->worker_count : 1, hx_loop_now(loop));
     hx_list_init(&worker->requests);
     hx_list_init(&worker->leases.claims);
-    worker->mac = hx_mac_new(hx_store_about(gateway->store)->secret);
+    worker->tokens.mac = worker->mac = hx_mac_new(hx_store_about(gateway->store)->secret);
 }
 
 void hx_worker_check_drained(hx_worker *worker)
