@@ -112,7 +112,12 @@ class Yoked:
         self.app = App(directory / "app")
         self.direct = Direct(self.app, directory / "gateway")
         self.front = self.direct if BYPASSED else Gateway(self.app, directory / "gateway", workers=2,
-                                                          config=derived(self.app, *changes)).start()
+                                                          config=derived(self.app, *changes))
+        try:
+            self.front.start()
+        except BaseException:
+            self.app.close()
+            raise
         self._phones = itertools.count(15550100001)
 
     def close(self):
