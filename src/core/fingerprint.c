@@ -226,6 +226,13 @@ static hx_slice framed_values(const hx_slice *pointers, const hx_slice *values, 
     return hx_buf_slice(&text);
 }
 
+static bool leads_anywhere(const hx_slice *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (values[i].ptr) return true;
+    return false;
+}
+
 static bool normalise_json(hx_fingerprint_input *in, const hx_fingerprint_rules *rules, hx_arena *arena)
 {
     bool choose = rules->body == HX_FINGERPRINT_POINTERS;
@@ -240,7 +247,8 @@ static bool normalise_json(hx_fingerprint_input *in, const hx_fingerprint_rules 
                                        .values = values};
         HX_CHECK(selection.chosen.count <= HX_FINGERPRINT_LIST_MAX);
         if (!hx_json_canonical_of(in->body, &selection, arena, &text)) return false;
-        if (choose) {
+        /* Where none of them leads anywhere the whole body counts: all requests would be the same otherwise. */
+        if (choose && leads_anywhere(values, rules->pointer_count)) {
             in->normal.body_kind = 'V';
             in->normal.body = framed_values(rules->pointers, values, rules->pointer_count, arena);
             return true;

@@ -17,7 +17,7 @@
     X(CONTENT_ENCODING, "content encoding")                                                                            \
     X(PRECONDITIONS, "preconditions")                                                                                  \
     X(BODY, "body")                                                                                                    \
-    X(HEADERS, "headers")
+    X(HEADERS, "set of headers")
 
 typedef enum {
 #define HX_PART_NAME(name, text) HX_PART_##name,
@@ -31,7 +31,8 @@ typedef enum {
     HX_FINGERPRINT_CANONICAL, /* JSON by its meaning, multipart by its parts, else as it is */
     HX_FINGERPRINT_RAW,       /* as it is. Of the type only type/subtype and charset count, but for multipart, whose
                                  bytes mean nothing without their boundary: there it is the whole type. */
-    HX_FINGERPRINT_POINTERS,  /* of clean JSON what some pointers lead to; any other body counts as if CANONICAL */
+    HX_FINGERPRINT_POINTERS,  /* of clean JSON what some pointers lead to; any other body, and one in which none of them
+                                 leads anywhere, counts as if CANONICAL */
     HX_FINGERPRINT_KEY        /* nothing of the request: its natural key says it all. Where `key` is empty, because the
                                  client's own key was preferred, as CANONICAL. */
 } hx_fingerprint_body;
