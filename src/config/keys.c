@@ -51,6 +51,17 @@ static void check_shared(hx_loader *loader, const hx_yaml *node, const hx_policy
                   "meant, write \"shared: true\" under \"key\"");
 }
 
+/* How often a path has "{name}". */
+static unsigned braces_of(hx_slice path, hx_slice name)
+{
+    hx_slice segment;
+    unsigned count = 0;
+    while (hx_slice_next(&path, '/', &segment))
+        count += segment.len == name.len + 2 && segment.ptr[0] == '{' &&
+                 hx_slice_eq((hx_slice){segment.ptr + 1, name.len}, name);
+    return count;
+}
+
 static void check_parts(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
     hx_arena *arena = &loader->config->arena;
@@ -61,6 +72,13 @@ static void check_parts(hx_loader *loader, const hx_yaml *node, const hx_policy 
     if (stray)
         hx_problem_at(&loader->problems, at->line, at->column, "\"from\" has %s, but %s has no {%.*s} in it",
                       hx_quoted(arena, stray->text), hx_quoted(arena, policy->path), HX_FMT(stray->argument));
+    for (size_t i = 0; i < policy->key.from->count; i++) {
+        const hx_template_part *part = &policy->key.from->parts[i];
+        if (part->kind == HX_TEMPLATE_PATH && braces_of(policy->path, part->argument) > 1)
+            hx_problem_at(&loader->problems, at->line, at->column,
+                          "\"from\" has %s, but %s has {%.*s} more than once: which one counts?",
+                          hx_quoted(arena, part->text), hx_quoted(arena, policy->path), HX_FMT(part->argument));
+    }
 }
 
 static const char *written(hx_ms span, hx_arena *arena)

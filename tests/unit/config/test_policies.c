@@ -303,6 +303,8 @@ static const expected of_keys[] = {
      "f:3:34: \"from\" must be text with parts in braces, such as \"{body:/orderId}\", not a list\n"},
     {ROUTES "  - {match: \"POST /a/{id}\", key: {from: \"{path:ix}\"}}\n",
      "f:3:41: \"from\" has \"{path:ix}\", but \"/a/{id}\" has no {ix} in it\n"},
+    {ROUTES "  - {match: \"POST /a/{id}/b/{id}\", key: {from: \"{path:id}\"}}\n",
+     "f:3:48: \"from\" has \"{path:id}\", but \"/a/{id}/b/{id}\" has {id} more than once: which one counts?\n"},
     {UP "groups: {a: {key: {from: \"{path:id}\"}}}\nroutes:\n  - {match: \"POST /a/{id}\", group: a}\n"
         "  - {match: POST /b, group: a}\n",
      "f:5:13: \"from\" has \"{path:id}\", but \"/b\" has no {id} in it\n"},
@@ -495,6 +497,58 @@ static void what_is_worth_a_look_is_noted(void **state)
     CHECK(of_notes, false);
 }
 
+/* One line of YAML that lists `count` items, of which the last one is one too many. */
+static void refuse_the_last(const char *before, const char *item, int count, const char *after, const char *says)
+{
+    hx_buf text, errors;
+    hx_buf_init(&text, NULL, HX_CONFIG_FILE_BYTES_MAX);
+    hx_buf_init(&errors, NULL, 65536);
+    for (int most = count - 1; most <= count; most++) {
+        text.len = errors.len = 0;
+        hx_buf_puts(&text, before);
+        for (int i = 1; i <= most; i++) {
+            hx_slice rest = hx_slice_of(item), piece; /* "#" stands for the number */
+            while (hx_slice_next(&rest, '#', &piece)) {
+                hx_buf_put(&text, piece);
+                if (rest.ptr) hx_buf_put_decimal(&text, (uint64_t)i);
+            }
+        }
+        hx_buf_puts(&text, after);
+        hx_config *config = hx_config_parse("f", hx_buf_slice(&text), NULL, &errors);
+        if (most < count && !config) fail_msg("%.*s", HX_FMT(hx_buf_slice(&errors)));
+        if (most == count) {
+            hx_slice line = hx_buf_slice(&errors), wanted = hx_slice_of(says);
+            if (config || line.len < wanted.len + 1 || !hx_slice_ends(hx_slice_first(line, line.len - 1), wanted))
+                fail_msg("%.*s\nshould end with\n%s", HX_FMT(line), says);
+        }
+        hx_config_free(&config);
+    }
+    hx_buf_free(&text);
+    hx_buf_free(&errors);
+}
+
+static void every_list_has_its_limit(void **state)
+{
+    (void)state;
+    refuse_the_last(UP "cors: {origins: [", "\"http://a#\", ", 65, "]}\n", "\"origins\" must be up to 64 origins");
+    refuse_the_last(UP "trusted_proxies: [", "10.0.0.#, ", 65, "]\n", "\"trusted_proxies\" must be up to 64 entries");
+    refuse_the_last(UP "groups:\n", "  g#: {}\n", 101, "", "\"groups\" must be up to 100 groups");
+    refuse_the_last(ROUTES, "  - {match: POST /#, jwt: {key: /k#}}\n", 17, "",
+                    "\"jwt\" names one source of keys too many: a configuration has up to 16");
+    refuse_the_last(UP "defaults: {fingerprint: {ignore: [", "/#, ", 65, "]}}\n",
+                    "\"ignore\" lists too many: up to 64 are possible");
+    refuse_the_last(UP "defaults: {fingerprint: {body: [", "/#, ", 65, "]}}\n",
+                    "\"body\" lists too many: up to 64 are possible");
+    refuse_the_last(UP "defaults: {deny_headers: [", "h#, ", 33, "]}\n",
+                    "\"deny_headers\" lists too many: up to 32 are possible");
+    refuse_the_last(ROUTES "  - {match: POST /a, formerly: [", "n#, ", 33, "]}\n",
+                    "\"formerly\" lists too many: up to 32 are possible");
+    refuse_the_last(UP "defaults: {deny_headers: [", "x", 1001, "]}\n",
+                    "\"deny_headers\" lists a name of 1001 bytes; up to 1000 are possible");
+    refuse_the_last(UP "defaults: {principal: \"jwt:", "x", 256, "\"}\n",
+                    "\"principal\" has a name of 256 bytes; up to 255 are possible");
+}
+
 static void zones_come_from_where_the_environment_says(void **state)
 {
     (void)state;
@@ -567,6 +621,7 @@ int main(void)
         cmocka_unit_test(wrong_callers_are_refused_with_their_place),
         cmocka_unit_test(wrong_lists_are_refused_with_their_place),
         cmocka_unit_test(what_is_worth_a_look_is_noted),
+        cmocka_unit_test(every_list_has_its_limit),
         cmocka_unit_test(zones_come_from_where_the_environment_says),
         cmocka_unit_test(broken_policies_are_refused_and_never_worse),
     };
