@@ -227,6 +227,12 @@ void hx_admin_show_counts(hx_admin_call *call)
     hx_buf_put_decimal(&out, needs->generations(needs->context));
     hx_buf_puts(&out, ",\"store\":");
     hx_view_store_counts(&out, &counts);
+    if (needs->limiter) {
+        hx_limiter_counts limited;
+        hx_limiter_count(needs->limiter, &limited);
+        hx_buf_puts(&out, ",\"limits\":");
+        hx_view_limiter_counts(&out, &limited);
+    }
     hx_buf_puts(&out, ",\"workers\":{");
     for (size_t id = 0; id < HX_COUNT_END; id++) {
         uint64_t sum = 0;

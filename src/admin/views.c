@@ -107,3 +107,14 @@ void hx_view_store_counts(hx_buf *out, const hx_store_counts *counts)
     put_number(out, "unretained", counts->unretained);
     hx_buf_puts(out, "}");
 }
+
+void hx_view_limiter_counts(hx_buf *out, const hx_limiter_counts *counts)
+{
+    hx_buf_puts(out, "{\"rate_refused\":");
+    hx_buf_put_decimal(out, counts->rate_refused);
+    put_number(out, "rate_crowded", counts->rate_crowded);
+    put_number(out, "quota_refused", counts->quota_refused);
+    put_number(out, "quota_crowded", counts->quota_crowded);
+    put_number(out, "found_crowded", counts->found_crowded);
+    hx_buf_puts(out, "}");
+}

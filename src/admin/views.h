@@ -4,6 +4,7 @@
 #define HX_ADMIN_VIEWS_H
 
 #include "base/buf.h"
+#include "gateway/limiter.h"
 #include "store/store.h"
 
 /* The most that one record's view takes: four texts of 255 bytes, each of which may be escaped as \u00XX. */
@@ -18,5 +19,6 @@ void hx_view_text(hx_buf *out, hx_slice value);
 void hx_view_lines(hx_buf *out, hx_slice lines);
 #define HX_VIEW_LINES_BYTES(len) (6u * (len) + 64u)
 void hx_view_store_counts(hx_buf *out, const hx_store_counts *counts);
+void hx_view_limiter_counts(hx_buf *out, const hx_limiter_counts *counts);
 
 #endif

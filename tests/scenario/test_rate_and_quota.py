@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rate` and `quota`: how much one principal may ask of one route. What is refused has no effect, costs nobody else
 anything, and says when to come back."""
+import socket
+
 import pytest
 
-from harness import answer, basic, drop_after_effect, eventually, fresh_key, hours_ahead
+from harness import Connection, answer, basic, drop_after_effect, eventually, fresh_key, hours_ahead
 
 EXCEEDED = "RATE_LIMIT.exceeded"
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
@@ -36,6 +38,15 @@ def test_requests_above_the_rate_are_refused_and_have_no_effect(start_gateway, u
         assert problem["retryable"] is True
         assert 700 <= retry_after(refused) <= 720  # a fifth of an hour, evenly
     assert upstream.effects() == len(upstream.requests) == 5
+
+
+def test_operators_see_what_was_refused(start_gateway, upstream):
+    gateway = start_gateway(limited(rate="2/h", quota=1))
+    assert [gateway.post("/refunds", key=fresh_key()).status for _ in range(3)] == [201, 429, 429]
+    with Connection(str(gateway.store / "admin.sock"), socket.AF_UNIX) as connection:
+        limits = connection.request("GET", "/v1/counts").json()["limits"]
+    assert limits == {"rate_refused": 1, "rate_crowded": 0, "quota_refused": 1, "quota_crowded": 0, "found_crowded": 0}
+    assert upstream.effects() == 1
 
 
 def test_two_principals_and_two_routes_do_not_share_a_rate(start_gateway, upstream):
