@@ -30,40 +30,38 @@ static void judge(hx_survey *survey)
     hx_store_sweep(survey->store, &survey->call);
 }
 
-static void next_path(hx_survey *survey);
+static void list(hx_survey *survey);
 
 static void listed(hx_store_call *call)
 {
     hx_survey *survey = HX_OWNER(call, hx_survey, call);
     for (size_t i = 0; i < survey->page.count; i++) {
         const hx_record *record = &survey->page.records[i];
-        if (!(record->rule_version & HX_RULE_NAMED) && record->rule_version != HX_RULE_SHADOW)
+        if (record->rule_version != HX_RULE_SHADOW)
             hx_store_rules_add(&survey->by_path, &survey->arena, record->route, record->rule_version, 1);
     }
     hx_arena_free(&survey->page_arena);
-    if (survey->page.more) {
-        survey->call = (hx_store_call){.loop = survey->loop, .arena = &survey->page_arena, .done = listed};
-        hx_store_list(survey->store, &survey->call, &survey->page);
-        return;
-    }
-    survey->path_at++;
-    next_path(survey);
+    if (survey->page.more)
+        list(survey);
+    else
+        judge(survey);
 }
 
-static void next_path(hx_survey *survey)
+static void list(hx_survey *survey)
 {
-    while (survey->path_at < survey->path_count &&
-           hx_store_live_at_most(survey->store, survey->paths[survey->path_at].text) == 0)
-        survey->path_at++;
-    if (survey->path_at == survey->path_count) {
-        judge(survey);
-        return;
-    }
-    survey->page = (hx_store_page){.route = survey->paths[survey->path_at].text,
-                                   .reason = HX_EMPTY,
-                                   .records_max = 1000};
     survey->call = (hx_store_call){.loop = survey->loop, .arena = &survey->page_arena, .done = listed};
     hx_store_list(survey->store, &survey->call, &survey->page);
+}
+
+/* The paths that a route takes over and that operations may have been made on. */
+static size_t find_paths(hx_survey *survey, hx_slice **found)
+{
+    size_t count, kept = 0;
+    const hx_rescope_path *paths = hx_rescope_paths(survey->policies, &survey->arena, &count);
+    *found = hx_arena_alloc(&survey->arena, (count + 1) * sizeof **found);
+    for (size_t i = 0; i < count; i++)
+        if (hx_store_live_at_most(survey->store, paths[i].text) > 0) (*found)[kept++] = paths[i].text;
+    return kept;
 }
 
 static bool has_unnamed(const hx_store_rules *live)
@@ -75,12 +73,17 @@ static bool has_unnamed(const hx_store_rules *live)
 
 static void look(hx_survey *survey)
 {
+    hx_slice *paths = NULL;
     survey->by_path = (hx_store_rules){0};
-    survey->path_count = survey->path_at = 0;
     hx_store_rules_of(survey->store, &survey->arena, &survey->live);
-    if (has_unnamed(&survey->live))
-        survey->paths = hx_rescope_paths(survey->policies, &survey->arena, &survey->path_count);
-    next_path(survey);
+    size_t count = has_unnamed(&survey->live) ? find_paths(survey, &paths) : 0;
+    if (count == 0) {
+        judge(survey);
+        return;
+    }
+    survey->page = (hx_store_page){
+        .route = HX_EMPTY, .reason = HX_EMPTY, .paths = paths, .path_count = count, .records_max = HX_STORE_PAGE_MAX};
+    list(survey);
 }
 
 void hx_survey_start(hx_survey *survey)

@@ -21,8 +21,6 @@ typedef struct hx_survey {
     size_t problems_from;
     hx_arena arena;
     hx_arena page_arena;
-    hx_rescope_path *paths;
-    size_t path_count, path_at;
     hx_store_rules live, by_path;
     hx_store_page page;
     hx_store_call call;

@@ -29,6 +29,7 @@ typedef struct {
     hx_store_call *call;
     /* a list's */
     hx_ms now;
+    hx_rulebook_parts parts; /* of the page's paths */
     hx_index_placed part[HX_INDEX_PART_MAX];
 } listing;
 
@@ -66,6 +67,7 @@ static bool may_be_wanted(const listing *l, const hx_index_entry *entry)
     if (over && !entry->entombed) return false;
     if (page->states != 0 && !(page->states >> (over ? HX_EXPIRED : entry->state) & 1)) return false;
     if (page->route.len > 0 && !hx_rulebook_may_be(l->journal->rules, entry->rule, page->route)) return false;
+    if (page->path_count > 0 && !hx_rulebook_may_be_in(l->journal->rules, entry->rule, &l->parts)) return false;
     return entry->state == HX_PROCESSING || in_time(page, entry, l->now);
 }
 
@@ -254,6 +256,7 @@ void hx_journal_look_through(hx_journal *j, hx_store_call *call)
         listing *l = hx_arena_zalloc(call->arena, sizeof *l);
         l->journal = j;
         l->call = call;
+        for (size_t i = 0; i < call->page->path_count; i++) hx_rulebook_mark(&l->parts, call->page->paths[i]);
         hx_timer_start(call->loop, &l->timer, 0, list_step);
         return;
     }

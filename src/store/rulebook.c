@@ -117,6 +117,19 @@ bool hx_rulebook_may_be(const hx_rulebook *book, uint16_t number, hx_slice route
     return row.version & HX_RULE_NAMED ? hx_slice_eq(row.name, route) : row.bucket == bucket_of(route);
 }
 
+void hx_rulebook_mark(hx_rulebook_parts *parts, hx_slice path)
+{
+    uint16_t bucket = bucket_of(path);
+    parts->bits[bucket / 64] |= UINT64_C(1) << bucket % 64;
+}
+
+bool hx_rulebook_may_be_in(const hx_rulebook *book, uint16_t number, const hx_rulebook_parts *parts)
+{
+    if (number == 0) return true;
+    hx_rulebook_row row = hx_rulebook_row_at(book, number);
+    return !(row.version & HX_RULE_NAMED) && (parts->bits[row.bucket / 64] >> row.bucket % 64 & 1) != 0;
+}
+
 static uint64_t live_at(const hx_rulebook *book, uint32_t number)
 {
     return atomic_load_explicit(&book->lines[number].live, memory_order_relaxed);

@@ -36,6 +36,13 @@ uint32_t hx_rulebook_size(const hx_rulebook *book); /* numbers below it are know
 hx_rulebook_row hx_rulebook_row_at(const hx_rulebook *book, uint16_t number);
 /* Whether an operation with that number may be of the route; certain for named ones. */
 bool hx_rulebook_may_be(const hx_rulebook *book, uint16_t number, hx_slice route);
+/* The same for any of several paths without a named route, whose parts were marked before. */
+typedef struct {
+    uint64_t bits[HX_RULEBOOK_BUCKETS / 64];
+} hx_rulebook_parts;
+
+void hx_rulebook_mark(hx_rulebook_parts *parts, hx_slice path);
+bool hx_rulebook_may_be_in(const hx_rulebook *book, uint16_t number, const hx_rulebook_parts *parts);
 /* Adds up for hx_store_rules. */
 void hx_rulebook_report(const hx_rulebook *book, hx_arena *arena, hx_store_rules *out);
 /* For hx_store_live_at_most. */

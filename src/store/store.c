@@ -81,10 +81,19 @@ void hx_store_history(hx_store *store, hx_store_call *call, const hx_op *op, hx_
     submit_page(store, call, HX_STORE_HISTORY, op, page);
 }
 
+static bool is_on_path(const hx_store_page *page, const hx_record *record)
+{
+    if (record->rule_version & HX_RULE_NAMED) return false;
+    for (size_t i = 0; i < page->path_count; i++)
+        if (hx_slice_eq(page->paths[i], record->route)) return true;
+    return false;
+}
+
 bool hx_store_page_wants(const hx_store_page *page, const hx_record *record)
 {
     if (page->states != 0 && !(page->states >> record->state & 1)) return false;
     if (page->route.len > 0 && !hx_slice_eq(record->route, page->route)) return false;
+    if (page->path_count > 0 && !is_on_path(page, record)) return false;
     if (page->reason.len > 0 && !hx_slice_starts(record->reason, page->reason)) return false;
     if (record->changed_at < page->changed_from) return false;
     if (page->changed_before > 0 && record->changed_at >= page->changed_before) return false;

@@ -60,6 +60,8 @@ typedef struct {
     hx_ms changed_before;
     hx_digest key; /* the MAC of a clear key */
     bool has_key;
+    const hx_slice *paths; /* only what was made under no named route, on one of these: "POST /refunds" */
+    size_t path_count;
     unsigned records_max; /* 1 to HX_STORE_PAGE_MAX */
     uint64_t cursor;      /* 0 for the first page; given back for the next, good until the store is closed */
     /* given back, in the call's arena */

@@ -166,6 +166,45 @@ static void one_path_without_a_name_is_found_among_many(void **unused)
     bench_end(&b);
 }
 
+/* How many are listed for these paths. */
+static uint64_t listed_on(bench *b, const hx_slice *paths, size_t count)
+{
+    uint64_t found = 0;
+    hx_store_page page = {.paths = paths, .path_count = count, .records_max = 2};
+    do {
+        waited w;
+        wait_start(b, &w);
+        hx_store_list(b->store, &w.call, &page);
+        wait_for(b, &w);
+        for (size_t i = 0; i < page.count; i++) assert_false(page.records[i].rule_version & NAMED);
+        found += page.count;
+    } while (page.more);
+    return found;
+}
+
+static void several_paths_are_found_at_once(void **unused)
+{
+    (void)unused;
+    bench b;
+    bench_begin(&b, backend, small);
+    char route[64];
+    for (uint64_t i = 0; i < 2000; i++) {
+        (void)snprintf(route, sizeof route, "PUT /things/%d", (int)i);
+        bring(&b, i, route, 1, HX_UNKNOWN);
+    }
+    bring(&b, 5000, "PUT /things/7", 2, HX_PROCESSING);
+    bring(&b, 5001, "PUT /things/7", NAMED | 1, HX_UNKNOWN);
+    bring(&b, 5002, "refunds", NAMED | 1, HX_UNKNOWN);
+    const hx_slice paths[] = {HX_LIT("PUT /things/7"), HX_LIT("PUT /things/1999"), HX_LIT("PUT /things/2000"),
+                              HX_LIT("refunds")};
+    for (int round = 0; round < 2; round++, bench_restart(&b)) {
+        assert_int_equal(listed_on(&b, paths, 4), 3);
+        assert_int_equal(listed_on(&b, paths, 1), 2);
+        assert_int_equal(listed_on(&b, &paths[2], 2), 0);
+    }
+    bench_end(&b);
+}
+
 static void records_that_move_on_stay_under_their_rules(void **unused)
 {
     (void)unused;
@@ -268,6 +307,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_live_state_counts_under_its_rules),
         cmocka_unit_test(an_operation_may_come_under_other_rules_later),
         cmocka_unit_test(one_path_without_a_name_is_found_among_many),
+        cmocka_unit_test(several_paths_are_found_at_once),
         cmocka_unit_test(records_that_move_on_stay_under_their_rules),
         cmocka_unit_test(claims_under_retired_rules_change_nothing),
         cmocka_unit_test(claims_made_before_a_retiring_are_counted_after_it),
