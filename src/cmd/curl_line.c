@@ -113,7 +113,7 @@ static bool take_data(hx_curl *curl, hx_slice flag, hx_slice value)
     bool is_exact = is_json || hx_slice_eq(flag, HX_LIT("data-binary"));
     if (is_json) curl->is_json = true;
     if (is_raw || value.len == 0 || value.ptr[0] != '@') return add_data(curl, value, is_json);
-    hx_slice bytes;
+    hx_slice bytes = HX_EMPTY;
     if (!read_named(curl, hx_slice_from(value, 1), &bytes)) return false;
     return add_data(curl, is_exact ? bytes : without_line_ends(curl, bytes), is_json);
 }
@@ -249,7 +249,7 @@ static bool take_form(hx_curl *curl, hx_slice value, bool is_literal)
 
 static bool take_upload(hx_curl *curl, hx_slice value)
 {
-    hx_slice bytes;
+    hx_slice bytes = HX_EMPTY;
     if (curl->has_data || curl->is_form) return fail(curl, "Only one of -d, -F and -T can make the body.");
     curl->is_upload = true;
     return read_named(curl, value, &bytes) && append(curl, bytes);

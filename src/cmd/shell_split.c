@@ -29,6 +29,11 @@ static char here(const splitter *s)
     return s->line.ptr[s->at];
 }
 
+static bool is_one_of(char byte, const char *set)
+{
+    return byte != '\0' && strchr(set, byte) != NULL;
+}
+
 static void put(splitter *s, char byte)
 {
     hx_buf_put(&s->word, (hx_slice){&byte, 1});
@@ -52,7 +57,7 @@ static bool is_expansion(const splitter *s)
 {
     if (s->at + 1 >= s->line.len) return false;
     char next = s->line.ptr[s->at + 1];
-    return is_name_byte(next) || memchr("({@*#?!$-", next, 9) != NULL;
+    return is_name_byte(next) || is_one_of(next, "({@*#?!$-");
 }
 
 static bool refuse_expansion(splitter *s)
@@ -74,7 +79,7 @@ static bool double_quoted(splitter *s)
         if (c == '`')
             return fail(s, "A command in `…` is something that only a shell can fill in: put its value there.");
         if (c == '$' && is_expansion(s)) return refuse_expansion(s);
-        if (c == '\\' && s->at + 1 < s->line.len && memchr("$`\"\\\n", s->line.ptr[s->at + 1], 5)) {
+        if (c == '\\' && s->at + 1 < s->line.len && is_one_of(s->line.ptr[s->at + 1], "$`\"\\\n")) {
             c = s->line.ptr[++s->at];
             if (c == '\n') continue;
         }
@@ -189,9 +194,9 @@ static bool bare(splitter *s)
         put(s, c);
         return true;
     }
-    if (memchr("|&;<>()", c, 7)) return refuse_operator(s, c);
+    if (is_one_of(c, "|&;<>()")) return refuse_operator(s, c);
     if (c == '`') return fail(s, "A command in `…` is something that only a shell can fill in: put its value there.");
-    if (c == '^' && (s->at + 1 == s->line.len || memchr("\r\n\"^", s->line.ptr[s->at + 1], 4)))
+    if (c == '^' && (s->at + 1 == s->line.len || is_one_of(s->line.ptr[s->at + 1], "\r\n\"^")))
         return fail(s, "This line is for Windows' cmd (it has ^ where lines go on): copy it as cURL for bash.");
     if (c == '$' && is_expansion(s)) return refuse_expansion(s);
     s->in_word = true;

@@ -481,7 +481,7 @@ static void drop_closed(hx_limiter *limiter, hx_party party, hx_ms until, hx_ms 
         c->ring[n % BUCKETS]--;
         c->closed--;
     }
-    if (slot && is_idle(c)) release(s, slot);
+    if (c && is_idle(c)) release(s, slot);
     pthread_mutex_unlock(&s->mutex);
 }
 
