@@ -93,6 +93,12 @@ void hx_claim_count_key(hx_request *r)
                        hx_loop_now(r->worker->loop));
 }
 
+static hx_progress refuse_in_flight(hx_request *r)
+{
+    r->retry_after = HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_IN_FLIGHT, HX_EMPTY);
+}
+
 static hx_progress submit(hx_request *r, bool take_over)
 {
     if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
@@ -191,7 +197,8 @@ static bool look_in_bucket(hx_request *r, hx_ms at)
     return is_recent;
 }
 
-/* Looks in the buckets from that of `newest` back to the one that ended `overlap` before `at`, but for our own. The
+/* Looks in the buckets from that of `newest` back to the one that ended `overlap` before `at`, but for the operation
+ * that is ours by now. The
  * configuration sees to it that there are few (HX_KEY_BUCKETS_MAX). */
 static bool look_in_buckets(hx_request *r, hx_ms at, hx_ms newest)
 {
@@ -199,8 +206,7 @@ static bool look_in_buckets(hx_request *r, hx_ms at, hx_ms newest)
     hx_ms t = newest;
     for (;;) {
         hx_ms began = hx_template_bucket_began(from, t);
-        bool is_own = began <= r->key_at && t >= r->key_at;
-        if (!is_own && look_in_bucket(r, t)) return true;
+        if (look_in_bucket(r, t)) return true;
         if (at - began >= r->policy->key.overlap) return false;
         t = began - 1;
     }
@@ -215,8 +221,17 @@ static bool look_elsewhere(hx_request *r)
 {
     if (r->looked_elsewhere) return false;
     r->looked_elsewhere = true;
-    if (r->policy->formerly_count > 0 && look_under_other_names(r)) return true;
-    return has_buckets(r) && look_in_buckets(r, r->key_at, r->key_at);
+    r->adopted = (r->policy->formerly_count > 0 && look_under_other_names(r)) ||
+                 (has_buckets(r) && look_in_buckets(r, r->key_at, r->key_at));
+    return r->adopted;
+}
+
+/* What stood under another name, or in another bucket, is gone: nobody would look for a new operation there. */
+static hx_progress come_back(hx_request *r)
+{
+    r->adopted = r->looked_elsewhere = false;
+    hx_admit_take_key(r, r->own_key);
+    return HX_MORE;
 }
 
 /* Two requests on the two sides of a boundary may each have claimed before seeing the other. Now that our claim is
@@ -257,6 +272,7 @@ static hx_progress yielded(hx_request *r)
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
     }
     r->yielding = false;
+    r->yielded = true;
     if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
     hx_admit_take_key(r, r->other_key);
     return HX_MORE; /* and look again, at the other's */
@@ -276,6 +292,10 @@ static hx_progress claim_back(hx_request *r)
     case HX_STORE_FULL:
         r->retry_after = 5 * HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The idempotency store has no room for a new key."));
+    case HX_STORE_RETIRED:
+        r->retry_after = HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
+                                 HX_LIT("The rules of this route changed while the request was on its way."));
     default: r->retry_after = HX_SECOND; return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
     }
 }
@@ -284,7 +304,11 @@ hx_progress hx_step_claim(hx_request *r)
 {
     if (hx_request_call_back(r)) return r->yielding ? yielded(r) : claim_back(r);
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED; /* the client left; the claim is on its way all the same */
-    if (look_elsewhere(r)) return hx_claim_decide(r, &r->found);
+    if (!r->yielded && look_elsewhere(r)) return hx_claim_decide(r, &r->found);
     hx_peek peek = hx_store_peek(r->worker->gateway->store, &r->op, r->arena, &r->found);
-    return hx_claim_decide(r, peek == HX_PEEK_FOUND ? &r->found : NULL);
+    bool stands = peek == HX_PEEK_FOUND && r->found.state != HX_ABSENT;
+    if (!stands && r->adopted) return come_back(r);
+    /* Both of us gave way. Who asks next finds neither in its way. */
+    if (!stands && r->yielded) return refuse_in_flight(r);
+    return hx_claim_decide(r, stands ? &r->found : NULL);
 }

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from harness import EXIT_CONFIG, EXIT_STORE, Connection, binary, eventually, fresh_key, request_bytes
+from harness import EXIT_CONFIG, EXIT_STORE, Connection, answer, binary, eventually, fresh_key, request_bytes
 
 REFUND = {"charge_id": "ch_1", "amount": 1000}
 REFUNDS = """\
@@ -172,14 +172,14 @@ def test_a_request_under_way_keeps_its_rules(gateway, upstream, reload, key):
         other = fresh_key()
         second = gateway.post_later("/refunds", key=other, json=REFUND)
         held.wait_arrived(2)
-    kept = [expires_in_hours(answer) for answer in (first, second)]
+    kept = [expires_in_hours(response) for response in (first, second)]
     assert kept == [pytest.approx(24, abs=1), pytest.approx(300, abs=1)]
     eventually(lambda: about(gateway)["generations_in_use"] == 1, "the first rules being let go")
     assert upstream.effects("/refunds") == 2
 
 
-def expires_in_hours(answer):
-    expires = datetime.fromisoformat(answer.header("Idempotency-Expires").replace("Z", "+00:00"))
+def expires_in_hours(response):
+    expires = datetime.fromisoformat(response.header("Idempotency-Expires").replace("Z", "+00:00"))
     return (expires - datetime.now(timezone.utc)).total_seconds() / 3600
 
 
@@ -219,7 +219,8 @@ def test_nothing_begins_under_rules_that_are_gone(start_gateway, upstream, reloa
     assert reload(gateway, after).code == 0
     connection.send(rest)
     late = connection.receive("POST")
-    assert (late.status, late.header("Retry-After")) == (503, "1"), late
+    assert "rules of this route changed" in late.refuses(503, "DEPENDENCY.unavailable")["detail"]
+    assert late.header("Retry-After") == "1"
     assert upstream.effects("/refunds") == 0
     assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
     assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "replayed"
@@ -258,6 +259,20 @@ def test_limits_take_effect(gateway, reload):
     assert reload(gateway, REFUNDS).code == 0
     for _ in range(6):
         assert gateway.get("/up", headers=[("X-Long", long)]).status == 200
+
+
+def test_a_full_store_that_may_grow_takes_keys_again(start_gateway, upstream, reload):
+    small = "defaults: {answer_max: 8MiB}\nstore_max: 48MiB\n"
+    gateway = start_gateway(config=small)
+    upstream.on("/refunds", answer(201, b"x" * (4 << 20)))
+    for tried in range(20):
+        full = gateway.post("/refunds", key=fresh_key(), json=REFUND)
+        if full.status != 201:
+            break
+    full.refuses(503, "TRANSIENT.overloaded")
+    assert reload(gateway, small.replace("48MiB", "480MiB")).code == 0
+    eventually(lambda: gateway.post("/refunds", key=fresh_key(), json=REFUND).status == 201, "room for a new key")
+    assert upstream.effects("/refunds") == tried + 1
 
 
 def test_a_store_max_that_is_too_small_is_refused(gateway, reload):
@@ -308,6 +323,6 @@ def test_a_reload_while_it_drains_is_no_reload(gateway, upstream, key):
                                         (b'{"accept_rescope": 1}', "must be true or false")])
 def test_a_wish_that_makes_no_sense_is_refused(gateway, body, says):
     with Connection(str(gateway.store / "admin.sock"), socket.AF_UNIX) as connection:
-        answer = connection.request("POST", "/v1/reload", body=body)
-        assert answer.status == 400 and says in answer.json()["detail"]
+        refused = connection.request("POST", "/v1/reload", body=body)
+        assert refused.status == 400 and says in refused.json()["detail"]
     assert about(gateway)["generation"] == 1
