@@ -212,8 +212,8 @@ def begin_slowly(gateway, key, path="/refunds"):
     ("defaults: {lifetime: 24h}\n", "defaults: {scope: route}\n"),
 ], ids=["rules", "name", "removed", "taken over", "defaults"])
 def test_nothing_begins_under_rules_that_are_gone(start_gateway, upstream, reload, key, before, after):
-    """A request may be under way when the last rules of its kind go: had it begun an operation under those, its repetition
-    would not find it."""
+    """A request may be under way when the last rules of its kind go: had it begun an operation under those, its
+    repetition would not find it."""
     gateway = start_gateway(config=before, workers=2)
     connection, rest = begin_slowly(gateway, key)
     assert reload(gateway, after).code == 0
