@@ -284,14 +284,14 @@ bool hx_identity_of_claim(hx_slice payload_json, hx_slice claim, hx_arena *arena
     return true;
 }
 
-bool hx_cookie_value(hx_slice cookie_header, hx_slice name, hx_slice *value)
+unsigned hx_cookie_value(hx_slice cookie_header, hx_slice name, hx_slice *value)
 {
     hx_slice rest = cookie_header, pair;
+    unsigned count = 0;
     while (hx_slice_next(&rest, ';', &pair)) {
         size_t equals = hx_slice_find(pair, '=');
         if (equals == SIZE_MAX || !hx_slice_eq(hx_slice_trim(hx_slice_first(pair, equals)), name)) continue;
-        *value = hx_slice_trim(hx_slice_from(pair, equals + 1));
-        return true;
+        if (count++ == 0) *value = hx_slice_trim(hx_slice_from(pair, equals + 1));
     }
-    return false;
+    return count;
 }

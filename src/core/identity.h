@@ -37,7 +37,7 @@ void hx_identity_of_authorization(hx_slice value, hx_arena *arena, hx_identity *
  * proof is left empty: it is the credential that the caller has in hand. */
 bool hx_identity_of_claim(hx_slice payload_json, hx_slice claim, hx_arena *arena, hx_identity *out) HX_MUST_USE;
 
-/* The first cookie of that name, as it stands there. Names are case-sensitive (RFC 6265). */
-bool hx_cookie_value(hx_slice cookie_header, hx_slice name, hx_slice *value) HX_MUST_USE;
+/* How many cookies have that name; *value is the first, as it stands there. Names are case-sensitive (RFC 6265). */
+unsigned hx_cookie_value(hx_slice cookie_header, hx_slice name, hx_slice *value) HX_MUST_USE;
 
 #endif

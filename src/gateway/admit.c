@@ -86,6 +86,7 @@ static void digest_identity(hx_request *r, const hx_identity *who)
     if (!asked_last(worker, who, authorization)) {
         worker->last.principal = hx_request_mac(r, HX_TAG_PRINCIPAL, who->principal);
         hx_mac_begin(worker->mac, HX_TAG_PROOF);
+        hx_mac_part(worker->mac, who->principal); /* the same bytes elsewhere in a request prove nothing */
         hx_mac_part(worker->mac, who->proof);
         hx_mac_part(worker->mac, authorization);
         worker->last.proof = hx_mac_end(worker->mac);
@@ -95,11 +96,19 @@ static void digest_identity(hx_request *r, const hx_identity *who)
     r->claimant.proof = worker->last.proof;
 }
 
+static bool goes_by_headers(const hx_policy *policy)
+{
+    for (size_t i = 0; i < policy->principal_count; i++)
+        if (policy->principals[i].kind == HX_PRINCIPAL_HEADER) return true;
+    return policy->key.from || policy->fingerprint.header_count > 0;
+}
+
 /* Who asks; refused where that can't be told and has to be. */
 static hx_progress identify(hx_request *r)
 {
     const hx_policy *policy = r->policy;
     hx_caller caller;
+    if (goes_by_headers(policy)) hx_forward_mark_withheld(r);
     switch (hx_caller_find(policy, hx_request_rules(r), &r->worker->tokens, &r->stream->request.fields,
                            hx_loop_now(r->worker->loop), r->arena, &caller)) {
     case HX_CALLER_FOUND: break;
@@ -246,7 +255,7 @@ static const hx_slice *header_values(hx_request *r)
         values[k] = HX_EMPTY;
         for (size_t i = 0, lines = 0; i < fields->count; i++) {
             const hx_field *field = &fields->items[i];
-            if (!hx_slice_eq_nocase(field->name, rules->headers[k])) continue;
+            if (!hx_field_goes_on(field) || !hx_slice_eq_nocase(field->name, rules->headers[k])) continue;
             values[k] = lines++ == 0 ? field->value
                                      : hx_arena_printf(r->arena, "%.*s, %.*s", HX_FMT(values[k]), HX_FMT(field->value));
         }
@@ -309,6 +318,7 @@ static hx_progress conclude(hx_request *r)
             return refuse(r, HX_ERROR_KEY_PART_MISSING,
                           hx_arena_printf(r->arena, "%.*s: %s", HX_FMT(result.wrong), result.why));
     }
+    r->own_key = key;
     hx_admit_take_key(r, key);
     return hx_request_go(r, r->policy->mode == HX_MODE_SHADOW ? HX_STEP_shadow : HX_STEP_claim);
 }

@@ -58,6 +58,14 @@ static bool is_trusted(const hx_request *r)
     return false;
 }
 
+void hx_forward_mark_withheld(hx_request *r)
+{
+    hx_fields *fields = &r->stream->request.fields;
+    bool trusted = is_trusted(r);
+    for (size_t i = 0; i < fields->count; i++)
+        if (is_replaced(&fields->items[i], trusted)) fields->items[i].flags |= HX_FIELD_WITHHELD;
+}
+
 /* "Name: " and, of one who is trusted, what it said before us. */
 static void begin_list(const hx_request *r, hx_field_id id, const char *name, bool trusted, hx_buf *out)
 {

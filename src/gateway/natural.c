@@ -10,7 +10,7 @@ static unsigned header_of(const void *user, hx_slice name, hx_slice *value)
     for (size_t i = 0; i < fields->count; i++) {
         const hx_field *field = &fields->items[i];
         /* What goes no further than this hop is nothing that the application sees. */
-        if ((field->flags & HX_FIELD_HOP) != 0 || !hx_slice_eq_nocase(field->name, name)) continue;
+        if (!hx_field_goes_on(field) || !hx_slice_eq_nocase(field->name, name)) continue;
         if (lines++ == 0) *value = field->value;
     }
     return lines;

@@ -17,13 +17,15 @@ typedef struct {
     hx_arena *arena;
 } asked;
 
-/* The token of `Authorization: Bearer`; empty when it is something else. */
-static hx_slice bearer_token(const hx_fields *fields)
+/* Whether it is `Authorization: Bearer`, and its token, which may be empty. */
+static bool is_bearer(const hx_fields *fields, hx_slice *token)
 {
+    const hx_slice scheme = HX_LIT("Bearer");
     hx_slice value = hx_slice_trim(hx_fields_get(fields, HX_FIELD_AUTHORIZATION));
-    size_t space = hx_slice_find(value, ' ');
-    if (space == SIZE_MAX || !hx_slice_eq_nocase(hx_slice_first(value, space), HX_LIT("Bearer"))) return HX_EMPTY;
-    return hx_slice_trim(hx_slice_from(value, space));
+    bool ends = value.len == scheme.len || (value.len > scheme.len && (value.ptr[6] == ' ' || value.ptr[6] == '\t'));
+    if (!ends || !hx_slice_starts_nocase(value, scheme)) return false;
+    *token = hx_slice_trim(hx_slice_from(value, scheme.len));
+    return true;
 }
 
 static hx_caller_result ambiguous(hx_caller *out, hx_arena *arena, hx_slice name)
@@ -32,10 +34,15 @@ static hx_caller_result ambiguous(hx_caller *out, hx_arena *arena, hx_slice name
     return HX_CALLER_AMBIGUOUS;
 }
 
-static unsigned count_lines(const hx_fields *fields, hx_slice name)
+/* How many lines of that header the application sees; *value is the first. */
+static unsigned lines_of(const hx_fields *fields, hx_slice name, hx_slice *value)
 {
     unsigned count = 0;
-    for (size_t i = 0; i < fields->count; i++) count += hx_slice_eq_nocase(fields->items[i].name, name);
+    for (size_t i = 0; i < fields->count; i++) {
+        const hx_field *field = &fields->items[i];
+        if (!hx_field_goes_on(field) || !hx_slice_eq_nocase(field->name, name)) continue;
+        if (count++ == 0) *value = field->value;
+    }
     return count;
 }
 
@@ -48,21 +55,24 @@ static void name_source(hx_caller *out, hx_arena *arena, const char *kind, hx_sl
 
 static hx_caller_result of_header(hx_slice name, const hx_fields *fields, hx_arena *arena, hx_caller *out)
 {
-    const hx_field *field = hx_fields_find(fields, name);
-    if (!field || (field->flags & HX_FIELD_HOP) != 0 || field->value.len == 0) return HX_CALLER_NOBODY;
-    if (count_lines(fields, name) > 1) return ambiguous(out, arena, name);
+    hx_slice value = HX_EMPTY;
+    if (lines_of(fields, name, &value) > 1) return ambiguous(out, arena, name);
+    if (value.len == 0) return HX_CALLER_NOBODY;
     char *lower = hx_arena_alloc(arena, name.len); /* however the configuration spells it, today and tomorrow */
     for (size_t i = 0; i < name.len; i++) lower[i] = hx_lower(name.ptr[i]);
-    name_source(out, arena, "header", (hx_slice){lower, name.len}, field->value);
+    name_source(out, arena, "header", (hx_slice){lower, name.len}, value);
     return HX_CALLER_FOUND;
 }
 
 static hx_caller_result of_cookie(hx_slice name, const hx_fields *fields, hx_arena *arena, hx_caller *out)
 {
-    hx_slice value;
+    hx_slice value = HX_EMPTY;
     if (fields->lines[HX_FIELD_COOKIE] > 1) return ambiguous(out, arena, HX_LIT("Cookie"));
-    if (!hx_cookie_value(hx_fields_get(fields, HX_FIELD_COOKIE), name, &value) || value.len == 0)
-        return HX_CALLER_NOBODY;
+    if (hx_cookie_value(hx_fields_get(fields, HX_FIELD_COOKIE), name, &value) > 1) {
+        out->why = hx_arena_printf(arena, "There are two cookies named %.*s.", HX_FMT(name));
+        return HX_CALLER_AMBIGUOUS;
+    }
+    if (value.len == 0) return HX_CALLER_NOBODY;
     name_source(out, arena, "cookie", name, value);
     return HX_CALLER_FOUND;
 }
@@ -87,9 +97,9 @@ static hx_caller_result check_token(const asked *a, hx_slice token, hx_caller *o
 
 static hx_caller_result of_authorization(const asked *a, hx_caller *out)
 {
-    hx_slice token = bearer_token(a->fields);
+    hx_slice token;
     if (a->fields->lines[HX_FIELD_AUTHORIZATION] == 0) return HX_CALLER_NOBODY;
-    if (token.len > 0) {
+    if (is_bearer(a->fields, &token)) {
         hx_caller_result result = check_token(a, token, out);
         if (result != HX_CALLER_FOUND) return result;
     }
@@ -99,8 +109,8 @@ static hx_caller_result of_authorization(const asked *a, hx_caller *out)
 
 static hx_caller_result of_claim(const asked *a, hx_slice claim, hx_caller *out)
 {
-    hx_slice token = bearer_token(a->fields), payload;
-    if (token.len == 0) return HX_CALLER_NOBODY;
+    hx_slice token, payload;
+    if (!is_bearer(a->fields, &token)) return HX_CALLER_NOBODY;
     hx_caller_result result = check_token(a, token, out);
     if (result != HX_CALLER_FOUND) return result;
     bool found = hx_jwt_payload(token, a->arena, &payload) && hx_identity_of_claim(payload, claim, a->arena, &out->who);

@@ -86,6 +86,7 @@ typedef struct hx_request {
     bool natural;        /* the route's template makes the key instead */
     hx_slice key;        /* once the body is whole; of natural ones the hexadecimal text */
     hx_ms key_at;        /* when a natural key was made */
+    hx_slice own_key;    /* what this request is known by, where it isn't adopted */
     hx_slice other_key;  /* of the bucket next to it, to which ours gives way */
     hx_slice who;        /* as core/identity.h has it */
     hx_body body;
@@ -100,7 +101,9 @@ typedef struct hx_request {
 
     /* claim, wait, settle */
     bool looked_elsewhere; /* for the operation under another name, or in the bucket before */
+    bool adopted;          /* it stands there, and is this one */
     bool yielding;         /* our claim gives way to one in the bucket next to it */
+    bool yielded;          /* it has */
     bool quota_taken;      /* while the claim is on its way */
     bool claimed;          /* we hold record.epoch */
     bool settled;          /* an outcome is durable */
@@ -269,6 +272,8 @@ hx_slice hx_settle_result(hx_request *r, hx_slice body);
 hx_verdict hx_judge_attempt(hx_request *r);
 /* forward.c */
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
+/* Marks the fields of the request that the application doesn't get as they came: nothing may be decided by them. */
+void hx_forward_mark_withheld(hx_request *r);
 /* The key that the application gets: the client's as it came, or one of ours. */
 hx_slice hx_forwarded_key(const hx_request *r);
 /* The head of a question to the application, with the credentials of this request. About its caller: with all that may

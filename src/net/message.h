@@ -6,7 +6,11 @@
 
 #include "base/buf.h"
 
-enum { HX_FIELD_HOP = 1, HX_FIELD_FRAMING = 2 };
+enum {
+    HX_FIELD_HOP = 1,
+    HX_FIELD_FRAMING = 2,
+    HX_FIELD_WITHHELD = 4 /* set by whoever forwards: the next hop doesn't get it, or gets another in its place */
+};
 
 typedef enum {
     HX_FIELD_OTHER = 0,
@@ -22,6 +26,12 @@ typedef struct {
     hx_field_id id;
     uint8_t flags; /* HX_FIELD_HOP also when Connection names it */
 } hx_field;
+
+/* Whether the next hop sees the field, and sees it as it came. */
+static inline bool hx_field_goes_on(const hx_field *field)
+{
+    return (field->flags & (HX_FIELD_HOP | HX_FIELD_WITHHELD)) == 0;
+}
 
 typedef struct {
     hx_field *items;
