@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import itertools
 import json
+import socket
 import time
 
 import jwt as pyjwt
@@ -12,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from harness import basic, bearer, eventually
+from harness import basic, bearer, eventually, request_bytes
 
 NOT_AUTHORIZED = "AUTH.replay_not_authorized"
 REFUND = {"amount": 1000}
@@ -273,6 +274,70 @@ def test_the_application_is_not_asked_about_nobody(start_gateway, upstream, key)
     stranger.refuses(403, NOT_AUTHORIZED)
     assert first.json()["id"].encode() not in stranger.body
     assert upstream.effects("/refunds") == 1
+
+
+AMBIGUOUS = {
+    "two cookies of one name": ("cookie:session", [("Cookie", "session=alice; session=bob")]),
+    "the first of two is empty": ("cookie:session", [("Cookie", "session=; session=bob")]),
+    "two headers": ("header:X-User", [("X-User", "alice"), ("X-User", "bob")]),
+    "the first of two headers is empty": ("header:X-User", [("X-User", ""), ("X-User", "bob")]),
+}
+
+
+@pytest.mark.parametrize("what", AMBIGUOUS)
+def test_of_two_credentials_none_counts(start_gateway, upstream, key, what):
+    """One of them is what the application goes by, and nobody here can say which."""
+    source, headers = AMBIGUOUS[what]
+    gateway = start_gateway(f"""
+        defaults:
+          principal: ["{source}"]
+        """)
+    gateway.post("/refunds", key=key, json=REFUND, headers=headers).refuses(400, "VALIDATION.request_malformed")
+    assert upstream.requests == []
+
+
+def test_the_same_bytes_from_another_place_prove_nothing(start_gateway, upstream, key):
+    gateway = start_gateway("""
+        defaults:
+          scope: route
+          principal: ["header:X-User", "cookie:session"]
+        """)
+    first = gateway.post("/refunds", key=key, json=REFUND, headers={"X-User": "alice"})
+    forged = gateway.post("/refunds", key=key, json=REFUND, headers={"Cookie": "session=alice"})
+    forged.refuses(403, NOT_AUTHORIZED)
+    assert first.json()["id"].encode() not in forged.body
+    assert upstream.effects("/refunds") == 1
+
+
+def ask_from(gateway, address, key, user):
+    """A request from one of this machine's own addresses, and its whole answer."""
+    headers = [("Idempotency-Key", key), ("X-Forwarded-User", user), ("Connection", "close")]
+    with socket.create_connection(gateway.address, source_address=(address, 0)) as sock:
+        sock.sendall(request_bytes("POST", "/refunds", headers, b"{}"))
+        return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
+def test_a_header_that_the_application_does_not_get_names_nobody(start_gateway, upstream, key):
+    """X-Forwarded-User goes on from trusted proxies alone: who comes past them can't be alice by saying so."""
+    gateway = start_gateway("""
+        trusted_proxies: [127.0.0.2]
+        defaults:
+          principal: ["header:X-Forwarded-User"]
+          require_principal: true
+        """)
+    by_proxy = ask_from(gateway, "127.0.0.2", key, "alice")
+    assert b" 201 " in by_proxy.partition(b"\r\n")[0] and b"rf_1" in by_proxy
+    assert upstream.requests[0].header("X-Forwarded-User") == "alice"
+    forged = ask_from(gateway, "127.0.0.1", key, "alice")
+    assert b" 401 " in forged.partition(b"\r\n")[0] and b"rf_1" not in forged
+    assert b"Idempotency-Status: replayed" in ask_from(gateway, "127.0.0.2", key, "alice")
+    assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("credential", ["Bearer", "bearer  ", "Bearer\tnot.a.token"])
+def test_a_bearer_without_a_token_is_refused_where_tokens_are_verified(verifying, upstream, key, credential):
+    verifying.post("/refunds", key=key, json=REFUND, auth=credential).refuses(401, "AUTH.principal_missing")
+    assert upstream.requests == []
 
 
 def test_a_session_cookie_is_the_principal_where_it_is_configured(start_gateway, upstream, key):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys made of what a request says: the same report is one report, whoever sends no key at all."""
+import threading
 import time
 
 import pytest
 
-from harness import WallClock, basic, fresh_key
+from harness import HANG_S, SlowDisk, WallClock, basic, fresh_key
 
 REPORT = {"reporterId": "u1", "subjectId": "u2", "category": "spam"}
 ROUTE = """
@@ -207,3 +208,58 @@ def test_requests_on_both_sides_of_boundaries_never_both_execute(start_gateway, 
         for name in ids:
             executed = [request for request in upstream.requests if request.json() == {"id": name}]
             assert len(executed) <= 1, name
+
+
+def test_two_claims_of_one_commit_on_both_sides_of_a_boundary_are_one_execution_at_most(start_gateway, upstream,
+                                                                                        tmp_path):
+    """The disk holds both back, so that each sees the other when it is durable: both may give way, never none."""
+    disk = SlowDisk(tmp_path)
+    gateway = start_gateway("""
+        routes:
+          - name: tick
+            match: POST /tick
+            key: {from: "{body:/id}:{window:2s}", shared: true, overlap: 10s}
+        """, env=disk.env)
+    gateway.post("/other", key=fresh_key(), json={})
+    boundary = (int(time.time()) // 2 + 2) * 2
+    while time.time() < boundary - 0.3:
+        time.sleep(0.001)  # the boundary is an event of the clock's
+    with disk.held():
+        gateway.post_later("/other", key=fresh_key(), json={})
+        disk.wait_for_commit()
+        before = gateway.post_later("/tick", json={"id": "a"})
+        while time.time() < boundary + 0.05:
+            time.sleep(0.001)
+        after = gateway.post_later("/tick", json={"id": "a"})
+    assert {before.status, after.status} <= {201, 409}
+    assert upstream.effects("/tick") <= 1
+    assert gateway.post("/tick", json={"id": "a"}).status == 201
+    assert upstream.effects("/tick") == 1
+
+
+def test_an_operation_of_the_bucket_before_that_is_gone_is_begun_in_its_own(start_gateway, upstream, hapax):
+    """While the application is asked about a credential, an operator forgets what was adopted: others begin it in the
+    bucket of now, and so must this one."""
+    gateway = start_gateway("""
+        routes:
+          - name: pay
+            match: POST /pay
+            authorize: GET /check
+            key: {from: "{body:/id}:{window:2s}", overlap: 60s}
+        """)
+    first = gateway.post("/pay", json={"id": "a"}, auth=basic("alice", "one"))
+    began = int(time.time()) // 2
+    while int(time.time()) // 2 == began:
+        time.sleep(0.01)
+    asked, go = threading.Event(), threading.Event()
+    upstream.on("/check", lambda exchange: (asked.set(), go.wait(HANG_S), exchange.answer(204)))
+    slow = gateway.post_later("/pay", json={"id": "a"}, auth=basic("alice", "two"))
+    assert asked.wait(HANG_S)
+    forgotten = hapax("keys", "forget", "--state", "completed", "--yes", "--why", "a test", "--store",
+                      gateway.store_url)
+    assert forgotten.code == 0, forgotten
+    other = gateway.post("/pay", json={"id": "a"}, auth=basic("alice", "two"))
+    go.set()
+    assert other.idempotency == "stored" and other.body != first.body
+    assert slow.body == other.body
+    assert upstream.effects("/pay") == 2
