@@ -92,6 +92,7 @@ typedef struct {
 struct hx_limiter {
     rate_slot *rates;
     shard shards[KEY_SHARDS];
+    atomic_bool found_running; /* operations that were counted while they were under way, perhaps without a quota */
     struct {
         _Atomic uint64_t rate_refused, rate_crowded, quota_refused, quota_crowded, found_crowded;
     } counts;
@@ -493,6 +494,22 @@ void hx_limiter_settled(hx_limiter *limiter, hx_party party, hx_state state, hx_
         close_key(limiter, party, expires_at, now);
 }
 
+static bool has_open(hx_limiter *limiter, hx_party party, hx_ms now)
+{
+    shard *s = lock(limiter, party);
+    key_slot *slot = find(s, party, now);
+    bool has_one = slot && slot->counter->open > 0;
+    pthread_mutex_unlock(&s->mutex);
+    return has_one;
+}
+
+void hx_limiter_settled_unlimited(hx_limiter *limiter, const hx_record *record, hx_ms now)
+{
+    if (!limiter || !atomic_load_explicit(&limiter->found_running, memory_order_relaxed)) return;
+    hx_party party = hx_limiter_party_of(record);
+    if (has_open(limiter, party, now)) hx_limiter_settled(limiter, party, record->state, record->expires_at, now);
+}
+
 void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_state state, hx_ms expires_at, hx_ms now)
 {
     if (state == HX_UNKNOWN)
@@ -509,6 +526,7 @@ void hx_limiter_found(hx_limiter *limiter, const hx_record *record, hx_ms since,
     if (record->created_at >= since || (is_closed && (record->changed_at >= since || record->expires_at <= now)))
         return;
     if (!is_open && !is_closed) return;
+    if (record->state == HX_PROCESSING) atomic_store_explicit(&limiter->found_running, true, memory_order_relaxed);
     shard *s = lock(limiter, party);
     bool has_room;
     if (is_closed) {

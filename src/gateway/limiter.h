@@ -44,6 +44,9 @@ void hx_limiter_claimed(hx_limiter *limiter, hx_party party, const hx_op *op, bo
 /* Once for each operation that was processing or unknown, by whoever settled it: it is completed or failed, and lives
  * until then; or it is absent, because it was released. One that became unknown stays counted as it is. */
 void hx_limiter_settled(hx_limiter *limiter, hx_party party, hx_state state, hx_ms expires_at, hx_ms now);
+/* The same for a request whose rules had no quota: a reload may have given its route one meanwhile, and found it under
+ * way. Costs nothing where that never happened. */
+void hx_limiter_settled_unlimited(hx_limiter *limiter, const hx_record *record, hx_ms now);
 /* An operator removed it; `state` is what it stood in. */
 void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_state state, hx_ms expires_at, hx_ms now);
 

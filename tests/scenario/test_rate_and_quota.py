@@ -2,6 +2,7 @@
 """`rate` and `quota`: how much one principal may ask of one route. What is refused has no effect, costs nobody else
 anything, and says when to come back."""
 import socket
+import textwrap
 
 import pytest
 
@@ -206,6 +207,40 @@ def test_a_restart_forgets_no_quota(start_gateway, upstream, how):
     assert gateway.post("/refunds", key=keys[0], auth=ALICE).idempotency == "replayed"
     assert gateway.post("/refunds", key=fresh_key(), auth=BOB).status == 201
     assert upstream.effects() == 4
+
+
+def reload(gateway, hapax, config):
+    gateway.config.write_text(textwrap.dedent(config), encoding="utf-8")
+    result = hapax("reload", "--store", gateway.store_url)
+    assert result.code == 0, result
+
+
+def test_a_first_quota_counts_the_keys_that_are_there(start_gateway, upstream, hapax):
+    gateway = start_gateway(limited(), workers=2)
+    keys = [fresh_key() for _ in range(3)]
+    for each in keys:
+        assert gateway.post("/refunds", key=each).status == 201
+    with upstream.hold("/refunds") as held:
+        under_way = gateway.post_later("/refunds", key=fresh_key())
+        held.wait_arrived()
+        reload(gateway, hapax, limited(quota=5))
+        counted(gateway, 1)
+        assert gateway.post("/charges", key=fresh_key()).status == 201
+    assert under_way.status == 201
+    assert gateway.post("/refunds", key=fresh_key()).status == 201
+    gateway.post("/refunds", key=fresh_key()).refuses(429, EXCEEDED)
+    assert gateway.post("/refunds", key=keys[0]).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 5
+
+
+def test_a_changed_limit_holds_at_once(start_gateway, upstream, hapax):
+    gateway = start_gateway(limited(quota=2, rate="1000/h"), workers=2)
+    assert [gateway.post("/refunds", key=fresh_key()).status for _ in range(3)] == [201, 201, 429]
+    reload(gateway, hapax, limited(quota=3, rate="1000/h"))
+    assert [gateway.post("/refunds", key=fresh_key()).status for _ in range(2)] == [201, 429]
+    reload(gateway, hapax, limited(rate="2/h"))
+    assert [gateway.post("/refunds", key=fresh_key()).status for _ in range(3)] == [201, 201, 429]
+    assert upstream.effects("/refunds") == 5
 
 
 def test_keys_free_their_places_when_they_expire(start_gateway, upstream):

@@ -438,6 +438,15 @@ static void keys_of_an_earlier_start_are_found(void **state)
     assert_int_equal(room(limiter, party, 10, now), 6);
     hx_limiter_forget_keys(limiter);
     assert_int_equal(room(limiter, party, 10, now), 10);
+    /* Found under way, and settled under the rules that it began with, which had no quota. */
+    hx_limiter_found(limiter, &records[3], since, now);
+    assert_int_equal(room(limiter, party, 10, now), 9);
+    hx_record settled = kept(HX_COMPLETED, since - 100, now, now + HX_MINUTE);
+    hx_limiter_settled_unlimited(limiter, &settled, now);
+    assert_int_equal(room(limiter, party, 10, now), 9);
+    hx_limiter_settled_unlimited(limiter, &records[0], now); /* one that was never counted */
+    assert_int_equal(room(limiter, party, 10, now), 9);
+    assert_int_equal(room(limiter, party, 10, now + HX_HOUR), 10);
     hx_limiter_free(&limiter);
 }
 
