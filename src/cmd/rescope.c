@@ -99,8 +99,8 @@ static const char *operations(uint64_t count)
 static size_t say_changed(hx_buf *out, hx_slice route, uint64_t live)
 {
     return say(out, hx_buf_printf(out,
-                                  "route \"%.*s\" has %llu %s under other principal, key or fingerprint rules: leave "
-                                  "those as they were, ",
+                                  "route \"%.*s\" has %llu %s under other rules (its match and the routes before it, "
+                                  "principal, scope, key, fingerprint, forward_key): leave those as they were, ",
                                   HX_FMT(route), number(live), operations(live)));
 }
 
@@ -138,7 +138,7 @@ static size_t check_path(const hx_policy_set *next, const hx_store_rule *rule, h
                                       "\"formerly: ['%.*s']\" in that route, ",
                                       HX_FMT(route->name), HX_FMT(rule->route), number(rule->live),
                                       operations(rule->live), HX_FMT(rule->route)));
-    return same_version(route->rule_version, rule->version) ? 0 : say_changed(out, route->name, rule->live);
+    return same_version(route->scope_version, rule->version) ? 0 : say_changed(out, route->name, rule->live);
 }
 
 /* All that ran under the defaults of one version, but for those on paths that have a route now. */
@@ -154,8 +154,8 @@ static size_t check_defaults(const hx_policy_set *next, const hx_store_rule *rul
                                       number(live), operations(live)));
     if (same_version(next->defaults.rule_version, rule->version)) return 0;
     return say(out, hx_buf_printf(out,
-                                  "what matches no route has %llu %s under other principal, key or fingerprint rules "
-                                  "than the defaults have now: leave those as they were, ",
+                                  "what matches no route has %llu %s under other rules (principal, scope, key, "
+                                  "fingerprint, forward_key) than the defaults have now: leave those as they were, ",
                                   number(live), operations(live)));
 }
 
@@ -218,7 +218,7 @@ static bool is_known(const hx_policy_set *next, hx_slice identity, uint32_t vers
         return is_by_default(next, identity) && keeps_operations(&next->defaults) &&
                same_version(next->defaults.rule_version, version);
     return keeps_operations(route) && hx_slice_eq(hx_policy_identity(route), identity) &&
-           same_version(route->rule_version, version);
+           same_version(version & HX_RULE_NAMED ? route->rule_version : route->scope_version, version);
 }
 
 void hx_rescope_retired(const hx_policy_set *running, const hx_policy_set *next, hx_arena *arena, hx_store_rules *out)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rules are part of the key: an operation is known by its route's oldest name, and by what the route says of
- * principals, keys and fingerprints. Where that changes while operations live, their keys would run again as new ones.
+ * its match, principals, keys and fingerprints. Where that changes while operations live, their keys would run again
+ * as new ones.
  * So it is looked for before new rules hold, at a start and at a reload. Everything here is pure; whoever calls asks
  * the store.
  *
- * What is not seen: an operation that ran under the defaults and whose path a route with parameters takes over, and
- * one of a named route whose path another route takes over. Their records name no path that could be looked up. */
+ * What is not seen: an operation that ran under the defaults and whose path a route with parameters takes over. */
 #ifndef HX_CMD_RESCOPE_H
 #define HX_CMD_RESCOPE_H
 

@@ -74,28 +74,6 @@ static void refuse_unreachable(hx_loader *loader, const hx_yaml *list)
     }
 }
 
-/* Whether some path is matched by both. */
-static bool paths_meet(hx_slice a, hx_slice b)
-{
-    hx_slice left, right;
-    while (hx_slice_next(&a, '/', &left)) {
-        if (!hx_slice_next(&b, '/', &right)) return false;
-        bool left_any = left.len > 0 && left.ptr[0] == '{', right_any = right.len > 0 && right.ptr[0] == '{';
-        bool meet = (left_any && right.len > 0) || (right_any && left.len > 0) || hx_slice_eq(left, right);
-        if (!meet) return false;
-    }
-    return !hx_slice_next(&b, '/', &right);
-}
-
-static bool methods_meet(const hx_policy *a, const hx_policy *b)
-{
-    if (a->method_count == 0 && b->method_count == 0) return true;
-    const hx_policy *listed = a->method_count > 0 ? a : b, *other = listed == a ? b : a;
-    for (size_t i = 0; i < listed->method_count; i++)
-        if (takes(other, listed->methods[i])) return true;
-    return false;
-}
-
 /* A special route before a general one is what order is for; anything else that meets may be a surprise. */
 static void note_overlaps(hx_loader *loader, const hx_yaml *list)
 {
@@ -107,8 +85,7 @@ static void note_overlaps(hx_loader *loader, const hx_yaml *list)
         const hx_yaml *match = hx_yaml_get(node, "match");
         for (size_t k = 0; k < i && match && later->path.len > 0; k++) {
             const hx_policy *earlier = &set->routes[k];
-            if (earlier->path.len == 0 || !paths_meet(earlier->path, later->path) || !methods_meet(earlier, later) ||
-                path_covers(later->path, earlier->path))
+            if (earlier->path.len == 0 || !hx_policy_meets(earlier, later) || path_covers(later->path, earlier->path))
                 continue;
             hx_problem_at(&loader->notes, match->line, match->column,
                           "some requests fit both route %s and route %s before it, which takes them",

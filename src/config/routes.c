@@ -215,7 +215,6 @@ static void read_route(hx_loader *loader, const hx_yaml *node, hx_policy *route)
     check_because(loader, node, route);
     name_route(loader, node, route);
     hx_keys_finish(loader, node, route);
-    route->rule_version = hx_policy_version(route);
 }
 
 static void read_routes(hx_loader *loader, const hx_yaml *list)
@@ -253,7 +252,7 @@ void hx_routes_read(hx_loader *loader, const hx_yaml *root)
     set->defaults.require = set->require_key;
     set->defaults.require_on_put = false;
     if (set->defaults.key.overlap == HX_OVERLAP_UNSAID) set->defaults.key.overlap = 0;
-    set->defaults.rule_version = hx_policy_version(&set->defaults);
+    hx_policy_version_all(set);
     hx_callers_compact(loader->config);
     hx_policy_compile(set, &loader->config->arena);
 }

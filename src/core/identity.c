@@ -171,18 +171,38 @@ static search search_parameter(hx_slice list, hx_slice wanted, hx_arena *arena, 
     return found->len > 0 ? FOUND : MISSING;
 }
 
-static bool find_parameter(hx_slice list, const char *wanted, hx_arena *arena, hx_slice *found)
+/* How often `name=` stands in the list, inside of quoted values too, where a plainer reader would find it. */
+static unsigned count_mentions(hx_slice list, hx_slice name)
 {
-    return search_parameter(list, hx_slice_of(wanted), arena, found) == FOUND;
+    unsigned count = 0;
+    for (size_t i = 0; i + name.len < list.len; i++) {
+        bool begins = i == 0 || list.ptr[i - 1] == ',' || list.ptr[i - 1] == ' ' || list.ptr[i - 1] == '\t';
+        if (!begins || !hx_slice_starts_nocase(hx_slice_from(list, i), name)) continue;
+        hx_slice behind = hx_slice_trim(hx_slice_from(list, i + name.len));
+        count += behind.len > 0 && behind.ptr[0] == '=';
+    }
+    return count;
 }
 
+static bool find_parameter(hx_slice list, const char *wanted, hx_arena *arena, hx_slice *found)
+{
+    return search_parameter(list, hx_slice_of(wanted), arena, found) == FOUND &&
+           count_mentions(list, hx_slice_of(wanted)) == 1;
+}
+
+/* Three parameters, in any order, each once and none quoted. What else might be read in two ways isn't one. */
 static bool sigv4_key(hx_slice list, hx_arena *arena, hx_slice *id)
 {
-    hx_slice credential;
-    if (!find_parameter(list, "Credential", arena, &credential)) return false;
-    size_t slash = hx_slice_find(credential, '/');
-    if (slash == SIZE_MAX || slash == 0) return false;
-    *id = hx_slice_first(credential, slash);
+    static const char *const names[] = {"Credential", "SignedHeaders", "Signature"};
+    hx_slice values[3], rest = list, pair;
+    size_t count = 0;
+    if (hx_slice_find(list, '"') != SIZE_MAX) return false;
+    while (hx_slice_next(&rest, ',', &pair)) count++;
+    for (size_t i = 0; i < 3; i++)
+        if (!find_parameter(list, names[i], arena, &values[i])) return false;
+    size_t slash = hx_slice_find(values[0], '/');
+    if (count != 3 || slash == SIZE_MAX || slash == 0) return false;
+    *id = hx_slice_first(values[0], slash);
     return true;
 }
 

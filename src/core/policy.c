@@ -88,7 +88,8 @@ static uint32_t mix_fingerprint(uint32_t hash, const hx_fingerprint_rules *rules
 }
 
 /* Length and format of a key decide which keys are taken, not which operation a key stands for: they may change while
- * operations live. The same holds for the path, as a route is known by its name, and for how a principal is proved. */
+ * operations live. The same holds for how a principal is proved. How a key is written to the application counts: what
+ * is sent again, or asked about, must be known there by the same. */
 uint32_t hx_policy_version(const hx_policy *policy)
 {
     uint32_t hash = mix_number(0, RULES_SCHEME);
@@ -106,6 +107,9 @@ uint32_t hx_policy_version(const hx_policy *policy)
             hash = mix_text(hash, policy->key.from->parts[i].canonical);
     }
     hash = mix_fingerprint(hash, &policy->fingerprint);
+    bool is_key_ours = policy->key.from || policy->forward_key == HX_FORWARD_KEY_SCOPED;
+    hash = mix_number(hash, (uint32_t)policy->forward_key);
+    hash = mix_number(hash, is_key_ours && policy->dialect == HX_DIALECT_IETF);
     if (policy->name.len > 0) return hash | HX_RULE_NAMED;
     hash &= ~HX_RULE_NAMED;
     return hash != 0 ? hash : 1; /* 0 is nobody's */
@@ -128,6 +132,75 @@ bool hx_policy_is_exposed(const hx_policy *policy)
     for (size_t i = 0; i < policy->method_count; i++)
         if (!hx_method_is_safe(policy->methods[i])) return true;
     return policy->method_count == 0;
+}
+
+/* Whether some path is matched by both. */
+static bool paths_meet(hx_slice a, hx_slice b)
+{
+    hx_slice left, right;
+    while (hx_slice_next(&a, '/', &left)) {
+        if (!hx_slice_next(&b, '/', &right)) return false;
+        bool left_any = left.len > 0 && left.ptr[0] == '{', right_any = right.len > 0 && right.ptr[0] == '{';
+        bool meet = (left_any && right.len > 0) || (right_any && left.len > 0) || hx_slice_eq(left, right);
+        if (!meet) return false;
+    }
+    return !hx_slice_next(&b, '/', &right);
+}
+
+static bool takes_method(const hx_policy *route, hx_slice method)
+{
+    if (route->method_count == 0) return !hx_method_is_safe(method);
+    for (size_t i = 0; i < route->method_count; i++)
+        if (hx_slice_eq(route->methods[i], method)) return true;
+    return false;
+}
+
+static bool methods_meet(const hx_policy *a, const hx_policy *b)
+{
+    if (a->method_count == 0 && b->method_count == 0) return true;
+    const hx_policy *listed = a->method_count > 0 ? a : b, *other = listed == a ? b : a;
+    for (size_t i = 0; i < listed->method_count; i++)
+        if (takes_method(other, listed->methods[i])) return true;
+    return false;
+}
+
+bool hx_policy_meets(const hx_policy *a, const hx_policy *b)
+{
+    return paths_meet(a->path, b->path) && methods_meet(a, b);
+}
+
+/* Names of parameters say nothing, nor does the order of methods. */
+static uint32_t mix_match(uint32_t hash, const hx_policy *route)
+{
+    hx_slice rest = route->path, segment;
+    while (hx_slice_next(&rest, '/', &segment))
+        hash = mix_text(hash, segment.len > 0 && segment.ptr[0] == '{' ? HX_LIT("{}") : segment);
+    return mix_set(hash, route->methods, route->method_count);
+}
+
+/* Whether the route is known by its very match: then that can't change under the same name. */
+static bool is_known_by_match(const hx_policy *route)
+{
+    hx_slice rest = hx_policy_identity(route), method;
+    for (size_t i = 0; i < route->method_count; i++) {
+        if (!hx_slice_next(&rest, i + 1 < route->method_count ? ',' : ' ', &method)) return false;
+        if (!hx_slice_eq(method, route->methods[i])) return false;
+    }
+    return hx_slice_eq(rest, route->path);
+}
+
+void hx_policy_version_all(hx_policy_set *set)
+{
+    set->defaults.rule_version = set->defaults.scope_version = hx_policy_version(&set->defaults);
+    for (size_t i = 0; i < set->count; i++) {
+        hx_policy *route = &set->routes[i];
+        uint32_t hash = route->scope_version = hx_policy_version(route);
+        if (!is_known_by_match(route)) hash = mix_match(hash, route);
+        /* A request of this route's becomes another's where that comes to stand before it. */
+        for (size_t k = 0; k < i; k++)
+            if (hx_policy_meets(&set->routes[k], route)) hash = mix_match(hash, &set->routes[k]);
+        route->rule_version = hash | HX_RULE_NAMED;
+    }
 }
 
 /* Methods as bits, so that a route is asked by one instruction. What has no bit of its own is compared as text. */

@@ -118,7 +118,8 @@ typedef struct {
     hx_ms upstream_timeout; /* of an attempt, to the end of its answer */
     uint64_t body_bytes_max;
     uint64_t answer_bytes_max;
-    uint32_t rule_version; /* a hash of what decides scope, key and fingerprint: see hx_policy_version */
+    uint32_t scope_version; /* a hash of what decides scope, key and fingerprint: see hx_policy_version */
+    uint32_t rule_version;  /* and of which requests come to the route, where its name doesn't say that already */
 } hx_policy;
 
 /* Set in the rule version of a route that has a name; the defaults' operations are known by method and path. */
@@ -142,8 +143,12 @@ typedef struct {
 
 /* The contract's defaults: lifetime 24 h, lease 60 s, wait 10 s, grace 60 s, 1 MiB, 8 MiB, keys of 16 to 255. */
 hx_policy hx_policy_default(void);
-/* Computes rule_version from the rules that are part of the key. */
+/* A hash of the rules that are part of the key. */
 uint32_t hx_policy_version(const hx_policy *policy);
+/* Sets both versions of all policies, once all routes are there. */
+void hx_policy_version_all(hx_policy_set *set);
+/* Whether some request fits both. */
+bool hx_policy_meets(const hx_policy *a, const hx_policy *b);
 
 /* Prepares hx_policy_find, once all routes are there. */
 void hx_policy_compile(hx_policy_set *set, hx_arena *arena);

@@ -18,7 +18,7 @@
  *     …   4  CRC-32C of the head up to here
  *     …   …  the answer's headers, then its body
  *
- * Flags: 1 = the answer is retained. The head length counts all up to and with its CRC, so the head stands alone: the
+ * Flags: 1 = the answer is retained, 2 = the key was quoted. The head length counts all up to and with its CRC, so the head stands alone: the
  * audit's chain goes over heads, and stays whole when bodies are dropped.
  * Version 1, which is still read, had no MAC of chosen headers: seven parts in 56 bytes, and all after them 8 earlier.
  * Its eighth part is 0, as it is today where a route chooses none. */
@@ -31,6 +31,7 @@
 
 #define VERSION 2
 #define FLAG_RETAINED 1
+#define FLAG_KEY_QUOTED 2
 #define FIXED_BYTES 296u
 #define CRC_BYTES 4u
 #define AT_EPOCH 8u
@@ -127,7 +128,7 @@ void hx_record_encode(const hx_record *record, hx_buf *out)
     frame f = {.version = VERSION,
                .state = (uint8_t)r.state,
                .from_state = (uint8_t)r.from_state,
-               .flags = r.answer.retained ? FLAG_RETAINED : 0,
+               .flags = (uint8_t)((r.answer.retained ? FLAG_RETAINED : 0) | (r.key_quoted ? FLAG_KEY_QUOTED : 0)),
                .headers_len = (uint32_t)r.answer.headers.len,
                .body_len = (uint32_t)r.answer.body.len,
                .answer_crc = answer_crc(&r.answer)};
@@ -178,6 +179,7 @@ static hx_record_error decode_head(hx_slice bytes, hx_record *out, frame *f)
     out->state = (hx_state)f->state;
     out->from_state = (hx_state)f->from_state;
     out->answer.retained = (f->flags & FLAG_RETAINED) != 0;
+    out->key_quoted = (f->flags & FLAG_KEY_QUOTED) != 0;
     hx_slice *texts[4] = {&out->route, &out->correlation, &out->reason, &out->result};
     for (int i = 0; i < 4; i++) {
         *texts[i] = (hx_slice){c.at, f->text_len[i]};

@@ -128,6 +128,7 @@ static hx_progress identify(hx_request *r)
     }
     digest_identity(r, &caller.who);
     r->who = caller.who.principal;
+    r->source = caller.source;
     r->claimant.principal = r->principal;
     r->claimant.verified = caller.verified;
     return HX_MORE;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asking the application whether a caller who comes with another credential may see what is stored (contract §3,
- * `authorize`). The question carries the request's headers, and names what was asked by X-Original-Method and
- * X-Original-URI, so that a signature over the whole request can be checked. 2xx is yes; anything else shows nothing.
- * It is asked only for the same principal: what one caller may do says nothing about another's answer. */
+ * `authorize`). The question carries the credential by which the caller was told, what may have been signed with it,
+ * and X-Original-Method and X-Original-URI, so that a signature over the whole request can be checked. 2xx is yes;
+ * anything else shows nothing. It is asked only for the same principal: what one caller may do says nothing about
+ * another's answer. */
 #include "gateway/request.h"
 
 static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
@@ -49,14 +50,13 @@ static hx_progress ask(hx_request *r)
 static hx_progress answered(hx_request *r)
 {
     bool is_answered = r->exchange_state == HX_EXCHANGE_WHOLE && r->authorize_status < 500;
+    bool client_waits = hx_request_patience_left(r) != 0;
     hx_request_stop_timer(r);
     r->exchange_state = HX_EXCHANGE_NONE;
     r->authorize_state = HX_AUTHORIZE_DONE;
     if (!is_answered) {
         r->retry_after = HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_UPSTREAM_UNREACHABLE,
-                                 HX_LIT("The application could not be asked whether this credential may see the stored "
-                                        "answer; nothing was executed."));
+        return hx_request_refuse(r, client_waits ? HX_ERROR_NOT_VOUCHED_FOR : HX_ERROR_BUDGET_OVER, HX_EMPTY);
     }
     if (r->authorize_status < 200 || r->authorize_status > 299)
         return hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED,

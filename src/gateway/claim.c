@@ -6,6 +6,11 @@
 #include "base/check.h"
 #include "gateway/principal.h"
 
+static bool is_key_quoted(const hx_request *r)
+{
+    return hx_slice_starts(hx_fields_get(&r->stream->request.fields, HX_FIELD_IDEMPOTENCY_KEY), HX_LIT("\""));
+}
+
 /* take_over: what an unknown operation is sent again as. */
 void hx_claim_fill(hx_request *r, bool take_over)
 {
@@ -24,6 +29,7 @@ void hx_claim_fill(hx_request *r, bool take_over)
         .principal = r->principal,
         .key = hx_request_mac(r, HX_TAG_KEY, r->key),
         .rule_version = policy->rule_version,
+        .key_quoted = take_over ? r->found.key_quoted : is_key_quoted(r),
         .attempt = take_over && r->found.attempt < UINT16_MAX ? (uint16_t)(r->found.attempt + 1) : 1,
         .route = hx_slice_first(r->identity, HX_RECORD_TEXT_MAX),
         .correlation = r->correlation,
@@ -107,7 +113,7 @@ static hx_progress submit(hx_request *r, bool take_over)
     if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
     if (!has_quota(r, take_over)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
     hx_claim_fill(r, take_over);
-    r->may_have_happened = r->after_silence = take_over;
+    r->taken_over = r->may_have_happened = r->after_silence = take_over;
     r->lease_until = r->record.lease_until;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
@@ -115,24 +121,33 @@ static hx_progress submit(hx_request *r, bool take_over)
     return HX_PARKED;
 }
 
+/* Whether the application can be asked about another credential of the same caller; nobody is no caller. */
+static bool may_be_vouched_for(const hx_request *r)
+{
+    bool is_same = r->who.len > 0 && hx_digest_eq(&r->found.principal, &r->principal);
+    return is_same && r->policy->authorize_method.len > 0 && r->authorize_state == HX_AUTHORIZE_NONE;
+}
+
 /* Whether there is a way out of unknown that this request may go. Who asks must be the one who asked first: another
- * credential of the same caller learns nothing here. */
+ * credential of the same caller learns nothing here, unless the application vouches for it. */
 static hx_progress decide_unknown(hx_request *r)
 {
-    bool is_readable = r->found.created_at != 0;
-    if (!is_readable || !hx_lifecycle_is_proven(&r->found, &r->claimant)) return hx_request_refuse_unknown(r);
+    bool is_readable = r->found.created_at != 0,
+         leads_out = r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT || r->policy->on_unknown == HX_ON_UNKNOWN_PROBE;
+    if (is_readable && !hx_lifecycle_is_proven(&r->found, &r->claimant)) {
+        bool ask = leads_out && may_be_vouched_for(r);
+        return ask ? hx_request_go(r, HX_STEP_authorize) : hx_request_refuse_unknown(r);
+    }
+    if (!is_readable) return hx_request_refuse_unknown(r);
     if (r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT) return submit(r, true);
     bool may_probe = r->policy->on_unknown == HX_ON_UNKNOWN_PROBE && r->probe_state == HX_PROBE_NONE;
     return may_probe ? hx_request_go(r, HX_STEP_probe) : hx_request_refuse_unknown(r);
 }
 
-/* The application may vouch for another credential of the same caller; nobody is no caller. */
 static hx_progress decide_other_credential(hx_request *r)
 {
-    bool is_same = r->who.len > 0 && hx_digest_eq(&r->found.principal, &r->principal);
-    bool may_ask = is_same && r->policy->authorize_method.len > 0 && r->authorize_state == HX_AUTHORIZE_NONE;
-    return may_ask ? hx_request_go(r, HX_STEP_authorize)
-                   : hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
+    return may_be_vouched_for(r) ? hx_request_go(r, HX_STEP_authorize)
+                                 : hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
 }
 
 hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
@@ -168,19 +183,26 @@ static bool adopt(hx_request *r, const hx_op *op)
     return r->found.state != HX_ABSENT;
 }
 
-/* Routes that became one: an operation may have begun under any of their names. */
-static bool look_under_other_names(hx_request *r)
+/* Routes that became one: an operation may have begun under any of their names, of which `identity` is one. */
+static bool adopt_under(hx_request *r, hx_slice key, bool identity_too)
 {
     const hx_policy *policy = r->policy;
-    hx_operation_name name = {.principal = r->who, .key = r->key, .natural = r->natural};
-    for (size_t i = 1; i <= policy->formerly_count; i++) {
-        name.route = i < policy->formerly_count ? policy->formerly[i] : policy->name;
+    hx_operation_name name = {.principal = r->who, .key = key, .natural = r->natural};
+    for (size_t i = identity_too ? 0 : 1; i <= policy->formerly_count; i++) {
+        name.route = i == 0 ? r->identity : i < policy->formerly_count ? policy->formerly[i] : policy->name;
         hx_op op = hx_operation_of(policy, &name, r->worker->mac);
         if (!adopt(r, &op)) continue;
-        r->op = op;
+        r->adopted_op = op;
         return true;
     }
     return false;
+}
+
+static bool look_under_other_names(hx_request *r)
+{
+    if (r->policy->formerly_count == 0 || !adopt_under(r, r->key, false)) return false;
+    r->op = r->adopted_op;
+    return true;
 }
 
 /* A retry that comes just after a boundary: what began in the bucket before it, and may still be under way, is this
@@ -188,21 +210,19 @@ static bool look_under_other_names(hx_request *r)
 static bool look_in_bucket(hx_request *r, hx_ms at)
 {
     hx_template_result result;
-    hx_slice key, own = r->key;
+    hx_slice key;
     hx_ms now = hx_loop_now(r->worker->loop);
-    if (!hx_admit_natural_key(r, at, &result, &key)) return false;
-    hx_operation_name name = {.route = r->identity, .principal = r->who, .key = key, .natural = true};
-    hx_op op = hx_operation_of(r->policy, &name, r->worker->mac);
-    if (!adopt(r, &op)) return false;
+    if (!hx_admit_natural_key(r, at, &result, &key) || !adopt_under(r, key, true)) return false;
     bool is_recent = r->found.state == HX_PROCESSING || r->found.state == HX_UNKNOWN ||
                      now - r->found.created_at < r->policy->key.overlap;
-    if (is_recent && !hx_slice_eq(key, own)) hx_admit_take_key(r, key);
-    return is_recent;
+    if (!is_recent) return false;
+    hx_admit_take_key(r, key);
+    r->op = r->adopted_op;
+    return true;
 }
 
 /* Looks in the buckets from that of `newest` back to the one that ended `overlap` before `at`, but for the operation
- * that is ours by now. The
- * configuration sees to it that there are few (HX_KEY_BUCKETS_MAX). */
+ * that is ours by now. The configuration sees to it that there are few (HX_KEY_BUCKETS_MAX). */
 static bool look_in_buckets(hx_request *r, hx_ms at, hx_ms newest)
 {
     const hx_template *from = r->policy->key.from;
@@ -215,17 +235,17 @@ static bool look_in_buckets(hx_request *r, hx_ms at, hx_ms newest)
     }
 }
 
+/* Without an overlap two buckets are two operations. */
 static bool has_buckets(const hx_request *r)
 {
-    return r->natural && r->policy->key.from->has_bucket;
+    return r->natural && r->policy->key.from->has_bucket && r->policy->key.overlap > 0;
 }
 
 static bool look_elsewhere(hx_request *r)
 {
     if (r->looked_elsewhere) return false;
     r->looked_elsewhere = true;
-    r->adopted = (r->policy->formerly_count > 0 && look_under_other_names(r)) ||
-                 (has_buckets(r) && look_in_buckets(r, r->key_at, r->key_at));
+    r->adopted = look_under_other_names(r) || (has_buckets(r) && look_in_buckets(r, r->key_at, r->key_at));
     return r->adopted;
 }
 
@@ -247,9 +267,10 @@ static bool must_yield(hx_request *r)
     /* Another thread's clock may be ahead of ours. */
     bool sees = look_in_buckets(r, r->key_at, hx_loop_now(r->worker->loop) + HX_SECOND);
     if (sees) { /* until our own is given back */
-        r->op = own;
         r->other_key = r->key;
+        r->other_op = r->op;
         r->key = key;
+        r->op = own;
     }
     return sees;
 }
@@ -278,6 +299,7 @@ static hx_progress yielded(hx_request *r)
     r->yielded = true;
     if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
     hx_admit_take_key(r, r->other_key);
+    r->op = r->other_op;
     return HX_MORE; /* and look again, at the other's */
 }
 

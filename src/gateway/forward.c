@@ -5,6 +5,7 @@
 #include "gateway/request.h"
 
 #include "base/log.h"
+#include "core/identity.h"
 #include "core/retry_after.h"
 
 #include <arpa/inet.h>
@@ -115,19 +116,38 @@ hx_slice hx_forwarded_key(const hx_request *r)
     return hx_buf_slice(&text);
 }
 
+/* As a string of RFC 8941. */
+static void put_quoted(hx_slice key, hx_buf *out)
+{
+    hx_buf_puts(out, "\"");
+    for (size_t i = 0; i < key.len; i++) {
+        if (key.ptr[i] == '"' || key.ptr[i] == '\\') hx_buf_puts(out, "\\");
+        hx_buf_put(out, hx_slice_first(hx_slice_from(key, i), 1));
+    }
+    hx_buf_puts(out, "\"");
+}
+
+/* One of ours, or the client's as it was first spelled. */
 static void put_key(const hx_request *r, hx_buf *out)
 {
-    const char *quote = r->policy->dialect == HX_DIALECT_IETF ? "\"" : ""; /* there a key is a string of RFC 8941 */
+    bool is_quoted = is_key_ours(r) ? r->policy->dialect == HX_DIALECT_IETF : r->record.key_quoted;
     hx_buf_puts(out, "Idempotency-Key: ");
-    hx_buf_puts(out, quote);
-    hx_buf_put(out, hx_forwarded_key(r));
-    hx_buf_puts(out, quote);
+    if (is_quoted)
+        put_quoted(hx_forwarded_key(r), out);
+    else
+        hx_buf_put(out, hx_forwarded_key(r));
     hx_buf_puts(out, "\r\n");
+}
+
+/* An operation that is taken over goes up as it went before, however it is spelled now. */
+static bool is_key_written_anew(const hx_request *r)
+{
+    return is_key_ours(r) || r->taken_over;
 }
 
 static void put_operation(const hx_request *r, hx_buf *out)
 {
-    if (is_key_ours(r)) put_key(r, out);
+    if (is_key_written_anew(r)) put_key(r, out);
     hx_buf_puts(out, "Accept-Encoding: identity\r\nHapax-Attempt: ");
     hx_buf_put_decimal(out, r->record.attempt);
     hx_buf_puts(out, "\r\nHapax-Operation: ");
@@ -174,7 +194,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         const hx_field *field = &head->fields.items[i];
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field, trusted)) continue;
         if (keyed && is_withheld_when_keyed(field->id)) continue;
-        if (keyed && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_ours(r)) continue;
+        if (keyed && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_written_anew(r)) continue;
         hx_field_write(out, field->name, field->value);
     }
     if (!keyed && head->upgrade) {
@@ -197,10 +217,38 @@ static bool is_of_the_body(const hx_field *field)
            hx_slice_starts_nocase(name, HX_LIT("if-")) || hx_slice_eq_nocase(end, digest);
 }
 
-/* What a question about the caller says itself. A client's own would ask about another request. */
-static bool is_original(const hx_field *field)
+/* What may be signed with a credential, or describes what was. */
+static bool may_be_signed(const hx_field *field)
 {
-    return hx_slice_starts_nocase(field->name, HX_LIT("x-original-"));
+    static const char *const beginnings[] = {"x-amz-",    "content-", "digest", "repr-digest",
+                                             "signature", "date",     "dpop"};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (hx_slice_starts_nocase(field->name, hx_slice_of(beginnings[i]))) return true;
+    return field->id == HX_FIELD_HOST;
+}
+
+/* A question about the caller carries the credential by which it was told, and no other: the application might go by
+ * that one, and vouch for somebody else. */
+static void put_credential(const hx_request *r, hx_buf *out)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    hx_slice value = HX_EMPTY;
+    switch (r->source->kind) {
+    case HX_PRINCIPAL_AUTHORIZATION:
+    case HX_PRINCIPAL_JWT_CLAIM:
+        hx_field_write(out, HX_LIT("Authorization"), hx_fields_get(fields, HX_FIELD_AUTHORIZATION));
+        break;
+    case HX_PRINCIPAL_HEADER:
+        hx_field_write(out, r->source->name, hx_fields_find(fields, r->source->name)->value);
+        break;
+    case HX_PRINCIPAL_COOKIE:
+        if (hx_cookie_value(hx_fields_get(fields, HX_FIELD_COOKIE), r->source->name, &value) == 1)
+            hx_field_write(out, HX_LIT("Cookie"),
+                           hx_arena_printf(r->arena, "%.*s=%.*s", HX_FMT(r->source->name), HX_FMT(value)));
+        break;
+    }
+    hx_field_write(out, HX_LIT("X-Original-Method"), r->stream->request.method);
+    hx_field_write(out, HX_LIT("X-Original-URI"), r->stream->request.target);
 }
 
 void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_question about, hx_buf *out)
@@ -218,13 +266,10 @@ void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_que
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field, trusted)) continue;
         if (is_withheld_when_keyed(field->id)) continue;
         if (about == HX_ASKS_ABOUT_THE_OPERATION && is_of_the_body(field)) continue;
-        if (about == HX_ASKS_ABOUT_THE_CALLER && is_original(field)) continue;
+        if (about == HX_ASKS_ABOUT_THE_CALLER && !may_be_signed(field)) continue;
         hx_field_write(out, field->name, field->value);
     }
-    if (about == HX_ASKS_ABOUT_THE_CALLER) {
-        hx_field_write(out, HX_LIT("X-Original-Method"), r->stream->request.method);
-        hx_field_write(out, HX_LIT("X-Original-URI"), r->stream->request.target);
-    }
+    if (about == HX_ASKS_ABOUT_THE_CALLER) put_credential(r, out);
     put_forwarded(r, trusted, out);
     put_trace(r, out);
     hx_buf_puts(out, "Accept-Encoding: identity\r\n\r\n");

@@ -137,8 +137,10 @@ hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, 
     *out = (hx_caller){.who = {.principal = HX_EMPTY, .proof = HX_EMPTY, .kind = "none"}, .why = HX_EMPTY};
     if (fields->lines[HX_FIELD_AUTHORIZATION] > 1) return ambiguous(out, arena, HX_LIT("Authorization"));
     for (size_t i = 0; i < policy->principal_count && result == HX_CALLER_NOBODY; i++)
-        result = of_source(&a, &policy->principals[i], out);
-    if (result != HX_CALLER_FOUND) out->verified = false;
+        result = of_source(&a, out->source = &policy->principals[i], out);
+    if (result == HX_CALLER_FOUND) return result;
+    out->verified = false;
+    out->source = NULL;
     return result;
 }
 

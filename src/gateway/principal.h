@@ -19,8 +19,9 @@ typedef enum {
 } hx_caller_result;
 
 typedef struct {
-    hx_identity who; /* empty unless FOUND */
-    bool verified;   /* its identity stands in a token that our keys have verified */
+    hx_identity who;                   /* empty unless FOUND */
+    const hx_principal_source *source; /* where it was found */
+    bool verified;                     /* its identity stands in a token that our keys have verified */
     hx_jwt_error token_error;
     hx_slice why; /* a sentence, but for FOUND and NOBODY */
 } hx_caller;

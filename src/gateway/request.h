@@ -79,16 +79,19 @@ typedef struct hx_request {
 
     /* admit */
     const hx_policy *policy;
-    hx_slice path;       /* normalised */
-    hx_slice route;      /* the policy's name, else method and path */
-    hx_slice identity;   /* what the route's operations are known by: its oldest name */
-    hx_slice header_key; /* unquoted, as the client sent it */
-    bool natural;        /* the route's template makes the key instead */
-    hx_slice key;        /* once the body is whole; of natural ones the hexadecimal text */
-    hx_ms key_at;        /* when a natural key was made */
-    hx_slice own_key;    /* what this request is known by, where it isn't adopted */
-    hx_slice other_key;  /* of the bucket next to it, to which ours gives way */
-    hx_slice who;        /* as core/identity.h has it */
+    hx_slice path;                     /* normalised */
+    hx_slice route;                    /* the policy's name, else method and path */
+    hx_slice identity;                 /* what the route's operations are known by: its oldest name */
+    hx_slice header_key;               /* unquoted, as the client sent it */
+    bool natural;                      /* the route's template makes the key instead */
+    hx_slice key;                      /* once the body is whole; of natural ones the hexadecimal text */
+    hx_ms key_at;                      /* when a natural key was made */
+    hx_slice own_key;                  /* what this request is known by, where it isn't adopted */
+    hx_op adopted_op;                  /* what was found under another name or key */
+    hx_op other_op;                    /* and that to which ours gives way, */
+    hx_slice other_key;                /* of the bucket next to it, to which ours gives way */
+    hx_slice who;                      /* as core/identity.h has it */
+    const hx_principal_source *source; /* where that was told; NULL: nobody */
     hx_body body;
     enum { HX_BODY_UNREAD, HX_BODY_READING, HX_BODY_WHOLE, HX_BODY_BROKEN } body_state;
     unsigned body_error_status;
@@ -105,6 +108,7 @@ typedef struct hx_request {
     bool yielding;         /* our claim gives way to one in the bucket next to it */
     bool yielded;          /* it has */
     bool quota_taken;      /* while the claim is on its way */
+    bool taken_over;       /* from an unknown one */
     bool claimed;          /* we hold record.epoch */
     bool settled;          /* an outcome is durable */
     bool settling;         /* the outcome is decided, and on its way to the store */

@@ -183,3 +183,15 @@ def test_slow_answer_of_an_earlier_attempt_is_not_mixed_up_with_a_later_ones(sta
     for _ in range(3):
         assert gateway.post("/refunds", key=key, json=REFUND).body == pending.body
     assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("first, later", [('{}', '"{}"'), ('"{}"', '{}'), ('"{}";a=1', '{}')])
+def test_what_is_sent_again_carries_the_key_as_it_was_first_spelled(start_gateway, upstream, key, first, later):
+    """The application deduplicates by the bytes that it gets."""
+    gateway = start_gateway("defaults: {guarantee: idempotent, retry: {attempts: 1}}")
+    upstream.on("/refunds", in_turn(answer(503), answer(201)))
+    assert gateway.post("/refunds", key=first.format(key), json={}).idempotency == "unknown"
+    assert gateway.post("/refunds", key=later.format(key), json={}).idempotency == "stored"
+    sent = [request.header("Idempotency-Key") for request in upstream.requests]
+    assert sent[0] == first.format(key)
+    assert sent[1] == first.format(key).partition(";")[0]

@@ -63,6 +63,7 @@ static size_t check(const rules *next, const hx_store_rule *rule, const hx_store
 }
 
 #define REFUNDS "routes:\n- {name: refunds, match: POST /refunds}\n"
+#define PAY "routes:\n- {name: pay, match: \"POST /{v}/pay\"}\n"
 #define USERS "principal: [\"header:X-User\"]"
 
 static const struct {
@@ -70,36 +71,48 @@ static const struct {
     const char *expected; /* a part of the sentence; NULL: nothing is wrong */
 } changes[] = {
     {REFUNDS, "refunds", REFUNDS, NULL},
-    {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /v2/refunds, lifetime: 48h, on_duplicate: reject}\n",
+    {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, lifetime: 48h, on_duplicate: reject}\n",
      NULL},
+    {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /v2/refunds}\n", "under other rules"},
+    {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, forward_key: scoped}\n",
+     "under other rules"},
+    {REFUNDS, "refunds", "routes:\n- {name: other, match: POST /others}\n- {name: refunds, match: POST /refunds}\n",
+     NULL},
+    {REFUNDS, "refunds", REFUNDS "- {name: any, match: \"POST /{what}\"}\n", NULL},
+    {PAY, "pay", "routes:\n- {name: two, match: POST /v2/pay}\n- {name: pay, match: \"POST /{v}/pay\"}\n",
+     "under other rules"},
+    {PAY, "pay", "routes:\n- {match: POST /v2/pay, mode: pass, because: x}\n- {name: pay, match: \"POST /{v}/pay\"}\n",
+     "under other rules"},
+    {PAY, "pay", "routes:\n- {name: pay, match: \"POST /{version}/pay\"}\n",
+     NULL}, /* a parameter's name says nothing */
     {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, key: {min: 1}}\n", NULL},
     {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, " USERS "}\n",
-     "route \"refunds\" has 12 live operations under other principal, key or fingerprint rules"},
+     "route \"refunds\" has 12 live operations under other rules"},
     {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, fingerprint: {body: raw}}\n",
-     "under other principal, key or fingerprint rules"},
-    {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, scope: route}\n", "under other principal"},
+     "under other rules"},
+    {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, scope: route}\n", "under other rules"},
     {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, key: {from: \"{principal}\"}}\n",
-     "under other principal"},
-    {REFUNDS, "refunds", "defaults: {" USERS "}\n" REFUNDS, "under other principal"},
+     "under other rules"},
+    {REFUNDS, "refunds", "defaults: {" USERS "}\n" REFUNDS, "under other rules"},
     {REFUNDS, "refunds", "routes:\n- {name: returns, match: POST /refunds}\n",
      "route \"refunds\" has 12 live operations and is not there any more"},
     {REFUNDS, "refunds", "routes:\n- {name: returns, match: POST /refunds, formerly: [refunds]}\n", NULL},
     {REFUNDS, "refunds", "routes:\n- {name: returns, match: POST /refunds, formerly: [older, refunds]}\n", NULL},
     {REFUNDS, "refunds", "routes:\n- {name: returns, match: POST /refunds, formerly: [refunds], " USERS "}\n",
-     "under other principal"},
+     "under other rules"},
     {REFUNDS, "refunds", "defaults: {lifetime: 24h}\n", "is not there any more"},
     {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, mode: pass, because: x}\n",
      "and is not protected now"},
     {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, mode: shadow}\n",
      "and is not protected now"},
     {"routes:\n- {match: POST /refunds}\n", "POST /refunds", "defaults: {lifetime: 24h}\n", NULL},
-    {"routes:\n- {match: POST /refunds}\n", "POST /refunds", "defaults: {" USERS "}\n", "under other principal"},
+    {"routes:\n- {match: POST /refunds}\n", "POST /refunds", "defaults: {" USERS "}\n", "under other rules"},
     {"routes:\n- {match: POST /refunds}\n", "POST /refunds", REFUNDS, "is not there any more"},
     {"routes:\n- {match: \"POST /refunds/{id}\"}\n", "POST /refunds/{id}", "defaults: {lifetime: 24h}\n",
      "is not there any more"},
     {"defaults: {lifetime: 24h}\n", "", "defaults: {lifetime: 48h}\n" REFUNDS, NULL},
     {"defaults: {lifetime: 24h}\n", "", "defaults: {" USERS "}\n",
-     "what matches no route has 12 live operations under other principal"},
+     "what matches no route has 12 live operations under other rules"},
     {"defaults: {lifetime: 24h}\n", "", "defaults: {mode: pass, because: x}\n", "the defaults protect nothing now"},
 };
 

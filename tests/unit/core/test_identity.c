@@ -51,7 +51,8 @@ static void digest_is_its_username(void **state)
     identifies("Digest username=\"Mufasa\", realm=\"http-auth@example.org\", uri=\"/dir/index.html\", nonce=\"7ypf\","
                " nc=00000001, qop=auth, response=\"8ca5\"",
                "digest", HX_LIT("digest\0Mufasa"));
-    identifies("digest nonce=\"other, username=nobody\",USERNAME = \"Mufasa\"", "digest", HX_LIT("digest\0Mufasa"));
+    identifies("digest nonce=\"username nobody\",USERNAME = \"Mufasa\"", "digest", HX_LIT("digest\0Mufasa"));
+    is_taken_whole("digest nonce=\"other, username=nobody\",USERNAME = \"Mufasa\""); /* two readers, two names */
     identifies("Digest username=\"a\\\"b\\\\\"", "digest", HX_LIT("digest\0a\"b\\"));
     identifies("Digest username=Mufasa,,nc=1", "digest", HX_LIT("digest\0Mufasa"));
     is_taken_whole("Digest realm=\"x\"");
@@ -113,6 +114,11 @@ static void signed_requests_are_their_key_ids(void **state)
     is_taken_whole("AWS4-HMAC-SHA256 Credential=AKIA, Signature=1");
     is_taken_whole("AWS4-HMAC-SHA256 Credential=/x/y, Signature=1");
     is_taken_whole("AWS4-HMAC-SHA256 SignedHeaders=host");
+    /* What another reader might take for another key's. */
+    is_taken_whole("AWS4-HMAC-SHA256 Credential=A/1, X=\"a, Credential=B/1, SignedHeaders=h, Signature=1, Z=\"");
+    is_taken_whole("AWS4-HMAC-SHA256 Credential=A/1, Credential=B/1, SignedHeaders=h, Signature=1");
+    is_taken_whole("AWS4-HMAC-SHA256 Credential=A/1, SignedHeaders=h, Signature=1, More=2");
+    is_taken_whole("Hawk id=\"a\", ext=\"x, id=b\", mac=\"1\"");
     identifies("Hawk id=\"dh37fgj492je\", ts=\"1353832234\", nonce=\"j4h3g2\", mac=\"6R4r\"", "hawk",
                HX_LIT("hawk\0dh37fgj492je"));
     is_taken_whole("Hawk ts=\"1353832234\"");

@@ -483,10 +483,11 @@ static void rules_that_mean_the_same_have_one_version(void **state)
     other.key.prefer_header = true; /* there is no other key */
     other.key.shared = true;
     other.require_principal = true;
-    other.dialect = HX_DIALECT_IETF;
-    other.forward_key = HX_FORWARD_KEY_SCOPED;
+    other.dialect = HX_DIALECT_IETF; /* the client's key goes up as it came, whatever the dialect */
     other.jwt.given = true;
     assert_int_equal(hx_policy_version(&policy), hx_policy_version(&other));
+    policy.forward_key = other.forward_key = HX_FORWARD_KEY_SCOPED; /* one of ours is quoted there */
+    assert_int_not_equal(hx_policy_version(&policy), hx_policy_version(&other));
 }
 
 static const struct hx_zone *no_zone(void *user, hx_slice name)
