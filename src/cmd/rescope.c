@@ -3,14 +3,16 @@
 
 #include "base/check.h"
 
-#define VERSION_BITS (~HX_RULE_NAMED)
-
 static const hx_slice usual_methods[] = {{"POST", 4}, {"PUT", 3}, {"PATCH", 5}, {"DELETE", 6}};
 #define USUAL_METHODS (sizeof usual_methods / sizeof usual_methods[0])
 
-static bool same_version(uint32_t a, uint32_t b)
+/* Whether operations that were begun under that version, and are found by that name, are the same ones here. Under a
+ * name that the route had, or under the defaults, it was another one that they came to: that is what `formerly` says. */
+static bool is_same(const hx_policy *policy, hx_slice name, uint32_t version)
 {
-    return (a & VERSION_BITS) == (b & VERSION_BITS);
+    bool was_itself = (version & HX_RULE_NAMED) != 0 && hx_slice_eq(policy->name, name);
+    uint32_t bits = was_itself ? ~HX_RULE_NAMED : HX_RULE_SCOPE;
+    return (policy->rule_version & bits) == (version & bits);
 }
 
 static bool keeps_operations(const hx_policy *route)
@@ -117,7 +119,7 @@ static size_t check_named(const hx_policy_set *next, const hx_store_rule *rule, 
     if (!keeps_operations(route))
         return say(out, hx_buf_printf(out, "route \"%.*s\" has %llu %s and is not protected now: ", HX_FMT(rule->route),
                                       number(rule->live), operations(rule->live)));
-    return same_version(route->rule_version, rule->version) ? 0 : say_changed(out, rule->route, rule->live);
+    return is_same(route, rule->route, rule->version) ? 0 : say_changed(out, rule->route, rule->live);
 }
 
 /* Operations that ran under the defaults, on a path that now has a route. */
@@ -138,7 +140,7 @@ static size_t check_path(const hx_policy_set *next, const hx_store_rule *rule, h
                                       "\"formerly: ['%.*s']\" in that route, ",
                                       HX_FMT(route->name), HX_FMT(rule->route), number(rule->live),
                                       operations(rule->live), HX_FMT(rule->route)));
-    return same_version(route->scope_version, rule->version) ? 0 : say_changed(out, route->name, rule->live);
+    return is_same(route, rule->route, rule->version) ? 0 : say_changed(out, route->name, rule->live);
 }
 
 /* All that ran under the defaults of one version, but for those on paths that have a route now. */
@@ -152,7 +154,7 @@ static size_t check_defaults(const hx_policy_set *next, const hx_store_rule *rul
     if (!keeps_operations(&next->defaults))
         return say(out, hx_buf_printf(out, "what matches no route has %llu %s, and the defaults protect nothing now: ",
                                       number(live), operations(live)));
-    if (same_version(next->defaults.rule_version, rule->version)) return 0;
+    if (is_same(&next->defaults, HX_EMPTY, rule->version)) return 0;
     return say(out, hx_buf_printf(out,
                                   "what matches no route has %llu %s under other rules (principal, scope, key, "
                                   "fingerprint, forward_key) than the defaults have now: leave those as they were, ",
@@ -216,9 +218,9 @@ static bool is_known(const hx_policy_set *next, hx_slice identity, uint32_t vers
     const hx_policy *route = route_called(next, identity);
     if (!route)
         return is_by_default(next, identity) && keeps_operations(&next->defaults) &&
-               same_version(next->defaults.rule_version, version);
+               is_same(&next->defaults, HX_EMPTY, version);
     return keeps_operations(route) && hx_slice_eq(hx_policy_identity(route), identity) &&
-           same_version(version & HX_RULE_NAMED ? route->rule_version : route->scope_version, version);
+           is_same(route, identity, version);
 }
 
 void hx_rescope_retired(const hx_policy_set *running, const hx_policy_set *next, hx_arena *arena, hx_store_rules *out)
@@ -231,7 +233,7 @@ void hx_rescope_retired(const hx_policy_set *running, const hx_policy_set *next,
     }
     const hx_policy *defaults = &running->defaults;
     if (!keeps_operations(defaults)) return;
-    if (!keeps_operations(&next->defaults) || !same_version(defaults->rule_version, next->defaults.rule_version))
+    if (!keeps_operations(&next->defaults) || !is_same(&next->defaults, HX_EMPTY, defaults->rule_version))
         hx_store_rules_add(out, arena, HX_EMPTY, defaults->rule_version, 0);
     size_t count;
     hx_rescope_path *paths = hx_rescope_paths(next, arena, &count);

@@ -110,9 +110,9 @@ uint32_t hx_policy_version(const hx_policy *policy)
     bool is_key_ours = policy->key.from || policy->forward_key == HX_FORWARD_KEY_SCOPED;
     hash = mix_number(hash, (uint32_t)policy->forward_key);
     hash = mix_number(hash, is_key_ours && policy->dialect == HX_DIALECT_IETF);
-    if (policy->name.len > 0) return hash | HX_RULE_NAMED;
-    hash &= ~HX_RULE_NAMED;
-    return hash != 0 ? hash : 1; /* 0 is nobody's */
+    hash &= HX_RULE_SCOPE;
+    if (hash == 0) hash = 1; /* 0 is nobody's */
+    return policy->name.len > 0 ? hash | HX_RULE_NAMED : hash;
 }
 
 bool hx_method_is_safe(hx_slice method)
@@ -191,15 +191,14 @@ static bool is_known_by_match(const hx_policy *route)
 
 void hx_policy_version_all(hx_policy_set *set)
 {
-    set->defaults.rule_version = set->defaults.scope_version = hx_policy_version(&set->defaults);
+    set->defaults.rule_version = hx_policy_version(&set->defaults);
     for (size_t i = 0; i < set->count; i++) {
         hx_policy *route = &set->routes[i];
-        uint32_t hash = route->scope_version = hx_policy_version(route);
-        if (!is_known_by_match(route)) hash = mix_match(hash, route);
+        uint32_t comes = is_known_by_match(route) ? 0 : mix_match(1, route);
         /* A request of this route's becomes another's where that comes to stand before it. */
         for (size_t k = 0; k < i; k++)
-            if (hx_policy_meets(&set->routes[k], route)) hash = mix_match(hash, &set->routes[k]);
-        route->rule_version = hash | HX_RULE_NAMED;
+            if (hx_policy_meets(&set->routes[k], route)) comes = mix_match(comes, &set->routes[k]);
+        route->rule_version = HX_RULE_NAMED | (comes & ~HX_RULE_SCOPE & ~HX_RULE_NAMED) | hx_policy_version(route);
     }
 }
 

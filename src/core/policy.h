@@ -118,12 +118,13 @@ typedef struct {
     hx_ms upstream_timeout; /* of an attempt, to the end of its answer */
     uint64_t body_bytes_max;
     uint64_t answer_bytes_max;
-    uint32_t scope_version; /* a hash of what decides scope, key and fingerprint: see hx_policy_version */
-    uint32_t rule_version;  /* and of which requests come to the route, where its name doesn't say that already */
+    uint32_t rule_version; /* a hash of what decides which operation a request is: see hx_policy_version_all */
 } hx_policy;
 
 /* Set in the rule version of a route that has a name; the defaults' operations are known by method and path. */
 #define HX_RULE_NAMED (UINT32_C(1) << 31)
+/* Scope, key and fingerprint; the bits between say which requests come to the route. */
+#define HX_RULE_SCOPE ((UINT32_C(1) << 20) - 1)
 /* What records of routes in shadow mode carry instead: nobody relies on them, and no change of rules orphans them. */
 #define HX_RULE_SHADOW UINT32_C(0)
 
@@ -145,7 +146,7 @@ typedef struct {
 hx_policy hx_policy_default(void);
 /* A hash of the rules that are part of the key. */
 uint32_t hx_policy_version(const hx_policy *policy);
-/* Sets both versions of all policies, once all routes are there. */
+/* Sets the version of every policy, once all routes are there. */
 void hx_policy_version_all(hx_policy_set *set);
 /* Whether some request fits both. */
 bool hx_policy_meets(const hx_policy *a, const hx_policy *b);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is digested, under tag 'N': for a literal its canonical form; for any other part its canonical form, the type
- * of its value (one byte) and the value. Canonical forms are "=text" for literals and "word:argument" for the rest, so
- * that they tell how many follow and what they are.
+/* What is digested, under tag 'N': for a literal, a date and a window its canonical form; for any other part its
+ * canonical form, the type of its value (one byte) and the value. Canonical forms are "=text" for literals and
+ * "word:argument" for the rest, so that they tell how many follow and what they are. Where there are dates or windows
+ * that digest, and these three of each of them, go under tag 'B': so the other parts are read once for many moments.
  *
- * The tag is this file's alone. Others are 'K' (mac.c), 'F', 'M' and 'n' (fingerprint.c), 'o', 's', 'p', 'q' and 'k'
+ * The tags are this file's alone. Others are 'K' (mac.c), 'F', 'M' and 'n' (fingerprint.c), 'o', 's', 'p', 'q' and 'k'
  * (gateway/request.h); short MACs have a key of their own. So a natural key never is the digest of a header's key.
  *
  * Types: 's' string, 'n' number by its exact decimal value, 'b' true or false, 'j' array or object in canonical form,
@@ -25,6 +26,7 @@
 #include <inttypes.h>
 
 #define TAG 'N'
+#define TAG_BUCKETS 'B'
 #define KINDS "{header:…}, {body:…}, {path:…}, {query:…}, {principal}, {date:…}, {window:…} and {sha256:body}"
 
 typedef struct {
@@ -452,6 +454,18 @@ static const char *read_part(const hx_template_part *part, const hx_template_inp
     return NULL;
 }
 
+static bool is_bucket(const hx_template_part *part)
+{
+    return part->kind == HX_TEMPLATE_DATE || part->kind == HX_TEMPLATE_WINDOW;
+}
+
+static void mac_value(hx_mac *mac, const hx_template_part *part, const typed *value)
+{
+    hx_mac_part(mac, part->canonical);
+    hx_mac_part(mac, (hx_slice){&value->type, 1});
+    hx_mac_part(mac, value->bytes);
+}
+
 bool hx_template_key(const hx_template *template, const hx_template_input *in, hx_mac *mac, hx_arena *arena,
                      hx_template_result *out)
 {
@@ -461,20 +475,41 @@ bool hx_template_key(const hx_template *template, const hx_template_input *in, h
     hx_mac_begin(mac, TAG);
     for (size_t i = 0; i < template->count; i++) {
         const hx_template_part *part = &template->parts[i];
-        hx_mac_part(mac, part->canonical);
-        if (part->kind == HX_TEMPLATE_LITERAL) continue;
         typed value = {0};
+        if (part->kind == HX_TEMPLATE_LITERAL) {
+            hx_mac_part(mac, part->canonical);
+            continue;
+        }
         out->why = read_part(part, in, arena, &value);
         if (out->why) {
             out->wrong = part->text;
             return false;
         }
-        hx_mac_part(mac, (hx_slice){&value.type, 1});
-        hx_mac_part(mac, value.bytes);
+        if (is_bucket(part))
+            hx_mac_part(mac, part->canonical);
+        else
+            mac_value(mac, part, &value);
         out->values[out->value_count++] = (hx_template_value){part->text, value.people};
     }
-    out->key = hx_mac_end(mac);
+    out->fixed = hx_mac_end(mac);
+    out->key = hx_template_key_at(template, &out->fixed, in->now, mac, arena);
     return true;
+}
+
+hx_digest hx_template_key_at(const hx_template *template, const hx_digest *fixed, hx_ms now, hx_mac *mac,
+                             hx_arena *arena)
+{
+    if (!template->has_bucket) return *fixed;
+    hx_mac_begin(mac, TAG_BUCKETS);
+    hx_mac_part(mac, (hx_slice){(const char *)fixed->bytes, sizeof fixed->bytes});
+    for (size_t i = 0; i < template->count; i++) {
+        const hx_template_part *part = &template->parts[i];
+        typed value = {0};
+        if (part->kind == HX_TEMPLATE_DATE) read_date(part, now, arena, &value);
+        if (part->kind == HX_TEMPLATE_WINDOW) read_window(part, now, arena, &value);
+        if (is_bucket(part)) mac_value(mac, part, &value);
+    }
+    return hx_mac_end(mac);
 }
 
 hx_ms hx_template_bucket_began(const hx_template *template, hx_ms now)

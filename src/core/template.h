@@ -91,6 +91,7 @@ typedef struct {
 
 typedef struct {
     hx_digest key;
+    hx_digest fixed;                                 /* of all that doesn't hang on the time */
     hx_template_value values[HX_TEMPLATE_PARTS_MAX]; /* of all parts but literals */
     size_t value_count;
     hx_slice wrong;  /* the part that is missing or can't be used, as it is written */
@@ -102,6 +103,10 @@ typedef struct {
  * arena. */
 bool hx_template_key(const hx_template *template, const hx_template_input *in, hx_mac *mac, hx_arena *arena,
                      hx_template_result *out) HX_MUST_USE;
+
+/* The key of the same request at another moment: nothing of the request is read again. */
+hx_digest hx_template_key_at(const hx_template *template, const hx_digest *fixed, hx_ms now, hx_mac *mac,
+                             hx_arena *arena);
 
 /* The latest moment at or before `now` at which a date or window of the template became another. A millisecond before
  * it lies the previous bucket; ask again with that moment for the one before. Only where has_bucket. */

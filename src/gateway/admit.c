@@ -318,6 +318,7 @@ static hx_progress conclude(hx_request *r)
         if (!hx_admit_natural_key(r, r->key_at, &result, &key))
             return refuse(r, HX_ERROR_KEY_PART_MISSING,
                           hx_arena_printf(r->arena, "%.*s: %s", HX_FMT(result.wrong), result.why));
+        r->key_fixed = result.fixed;
     }
     r->own_key = key;
     hx_admit_take_key(r, key);

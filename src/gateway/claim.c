@@ -4,6 +4,7 @@
 #include "gateway/request.h"
 
 #include "base/check.h"
+#include "gateway/natural.h"
 #include "gateway/principal.h"
 
 static bool is_key_quoted(const hx_request *r)
@@ -175,23 +176,26 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
     return HX_PARKED;
 }
 
-/* Whether the operation stands under another key or name: then it is this one from now on. */
-static bool adopt(hx_request *r, const hx_op *op)
+/* Whether the operation stands under another key or name, and counts: then it is this one from now on. */
+static bool adopt(hx_request *r, const hx_op *op, bool whenever)
 {
     if (hx_op_eq(op, &r->op)) return false;
     if (hx_store_peek(r->worker->gateway->store, op, r->arena, &r->found) != HX_PEEK_FOUND) return false;
-    return r->found.state != HX_ABSENT;
+    hx_state state = r->found.state;
+    if (whenever || state == HX_PROCESSING || state == HX_UNKNOWN) return state != HX_ABSENT;
+    return state != HX_ABSENT && hx_loop_now(r->worker->loop) - r->found.created_at < r->policy->key.overlap;
 }
 
-/* Routes that became one: an operation may have begun under any of their names, of which `identity` is one. */
-static bool adopt_under(hx_request *r, hx_slice key, bool identity_too)
+/* Routes that became one: an operation may have begun under any of their names. `key` is that of another bucket, where
+ * only what is recent counts; or our own, which was looked up under the route's identity already. */
+static bool adopt_under(hx_request *r, hx_slice key, bool is_other_bucket)
 {
     const hx_policy *policy = r->policy;
     hx_operation_name name = {.principal = r->who, .key = key, .natural = r->natural};
-    for (size_t i = identity_too ? 0 : 1; i <= policy->formerly_count; i++) {
+    for (size_t i = is_other_bucket ? 0 : 1; i <= policy->formerly_count; i++) {
         name.route = i == 0 ? r->identity : i < policy->formerly_count ? policy->formerly[i] : policy->name;
         hx_op op = hx_operation_of(policy, &name, r->worker->mac);
-        if (!adopt(r, &op)) continue;
+        if (!adopt(r, &op, !is_other_bucket)) continue;
         r->adopted_op = op;
         return true;
     }
@@ -209,13 +213,8 @@ static bool look_under_other_names(hx_request *r)
  * operation. `at` is a moment in the other bucket. */
 static bool look_in_bucket(hx_request *r, hx_ms at)
 {
-    hx_template_result result;
-    hx_slice key;
-    hx_ms now = hx_loop_now(r->worker->loop);
-    if (!hx_admit_natural_key(r, at, &result, &key) || !adopt_under(r, key, true)) return false;
-    bool is_recent = r->found.state == HX_PROCESSING || r->found.state == HX_UNKNOWN ||
-                     now - r->found.created_at < r->policy->key.overlap;
-    if (!is_recent) return false;
+    hx_slice key = hx_natural_key_at(r->policy, &r->key_fixed, at, r->worker->mac, r->arena);
+    if (!adopt_under(r, key, true)) return false;
     hx_admit_take_key(r, key);
     r->op = r->adopted_op;
     return true;
@@ -261,7 +260,7 @@ static hx_progress come_back(hx_request *r)
  * durable, one of us sees the other, or both do: who does gives way, so that at most one goes on. */
 static bool must_yield(hx_request *r)
 {
-    if (!has_buckets(r)) return false;
+    if (!has_buckets(r) || r->taken_over) return false; /* what may have happened is not given back */
     hx_op own = r->op;
     hx_slice key = r->key;
     /* Another thread's clock may be ahead of ours. */
@@ -314,6 +313,9 @@ static hx_progress claim_back(hx_request *r)
         hx_worker_keep_lease(r);
         return hx_request_go(r, HX_STEP_forward);
     case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);
+    case HX_STORE_STALE: /* what was to be taken over is gone: look again */
+        r->taken_over = r->may_have_happened = r->after_silence = false;
+        return HX_MORE;
     case HX_STORE_FULL:
         r->retry_after = 5 * HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The idempotency store has no room for a new key."));

@@ -18,6 +18,18 @@ static bool is_withheld_when_keyed(hx_field_id id)
            id == HX_FIELD_X_REQUEST_TIMEOUT;
 }
 
+/* How the name begins, where `_` is as good as `-`: applications behind CGI and WSGI can't tell them apart, and would
+ * take the client's word for ours. */
+static bool is_named_like(const hx_field *field, const char *beginning)
+{
+    for (size_t i = 0; beginning[i] != '\0'; i++) {
+        if (i == field->name.len) return false;
+        char c = field->name.ptr[i] == '_' ? '-' : hx_lower(field->name.ptr[i]);
+        if (c != beginning[i]) return false;
+    }
+    return true;
+}
+
 /* `trusted`: the client is a proxy whose word on where the request came from counts. */
 static bool is_replaced(const hx_field *field, bool trusted)
 {
@@ -29,9 +41,7 @@ static bool is_replaced(const hx_field *field, bool trusted)
     case HX_FIELD_HAPAX_OUTCOME: return true;
     case HX_FIELD_X_FORWARDED_HOST:
     case HX_FIELD_X_FORWARDED_PROTO: return !trusted;
-    case HX_FIELD_OTHER:
-        return (!trusted && hx_slice_starts_nocase(field->name, HX_LIT("x-forwarded-"))) ||
-               hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
+    case HX_FIELD_OTHER: return (!trusted && is_named_like(field, "x-forwarded-")) || is_named_like(field, "hapax-");
     default: return false;
     }
 }
@@ -195,6 +205,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field, trusted)) continue;
         if (keyed && is_withheld_when_keyed(field->id)) continue;
         if (keyed && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_written_anew(r)) continue;
+        if (keyed && field->id == HX_FIELD_OTHER && is_named_like(field, "idempotency-key")) continue;
         hx_field_write(out, field->name, field->value);
     }
     if (!keyed && head->upgrade) {
@@ -217,11 +228,10 @@ static bool is_of_the_body(const hx_field *field)
            hx_slice_starts_nocase(name, HX_LIT("if-")) || hx_slice_eq_nocase(end, digest);
 }
 
-/* What may be signed with a credential, or describes what was. */
+/* What may be signed with a credential, or describes what was; none of it is a credential itself. */
 static bool may_be_signed(const hx_field *field)
 {
-    static const char *const beginnings[] = {"x-amz-",    "content-", "digest", "repr-digest",
-                                             "signature", "date",     "dpop"};
+    static const char *const beginnings[] = {"x-amz-", "content-", "digest", "repr-digest", "date"};
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (hx_slice_starts_nocase(field->name, hx_slice_of(beginnings[i]))) return true;
     return field->id == HX_FIELD_HOST;

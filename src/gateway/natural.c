@@ -16,6 +16,14 @@ static unsigned header_of(const void *user, hx_slice name, hx_slice *value)
     return lines;
 }
 
+static hx_slice text_of(const hx_digest *key, hx_arena *arena)
+{
+    hx_buf text;
+    hx_buf_init(&text, arena, HX_NATURAL_KEY_CHARS);
+    hx_buf_put_hex(&text, key->bytes, sizeof key->bytes);
+    return hx_buf_slice(&text);
+}
+
 bool hx_natural_key(const hx_natural_request *request, hx_ms at, hx_template_result *result, hx_slice *key)
 {
     const hx_template *template = request->policy->key.from;
@@ -35,9 +43,12 @@ bool hx_natural_key(const hx_natural_request *request, hx_ms at, hx_template_res
         in.body_hashed = hx_fingerprint_body_hashed(request->mac, request->content, request->arena);
     }
     if (!hx_template_key(template, &in, request->mac, request->arena, result)) return false;
-    hx_buf text;
-    hx_buf_init(&text, request->arena, HX_NATURAL_KEY_CHARS);
-    hx_buf_put_hex(&text, result->key.bytes, sizeof result->key.bytes);
-    *key = hx_buf_slice(&text);
+    *key = text_of(&result->key, request->arena);
     return true;
+}
+
+hx_slice hx_natural_key_at(const hx_policy *policy, const hx_digest *fixed, hx_ms at, hx_mac *mac, hx_arena *arena)
+{
+    hx_digest key = hx_template_key_at(policy->key.from, fixed, at, mac, arena);
+    return text_of(&key, arena);
 }

@@ -22,4 +22,7 @@ typedef struct {
 /* The key at that moment, as hexadecimal text in the arena. False: `result` names the part that is missing. */
 bool hx_natural_key(const hx_natural_request *request, hx_ms at, hx_template_result *result, hx_slice *key) HX_MUST_USE;
 
+/* The same at another moment: `fixed` is what the request said, from its result. */
+hx_slice hx_natural_key_at(const hx_policy *policy, const hx_digest *fixed, hx_ms at, hx_mac *mac, hx_arena *arena);
+
 #endif

@@ -86,6 +86,7 @@ typedef struct hx_request {
     bool natural;                      /* the route's template makes the key instead */
     hx_slice key;                      /* once the body is whole; of natural ones the hexadecimal text */
     hx_ms key_at;                      /* when a natural key was made */
+    hx_digest key_fixed;               /* and what of it doesn't hang on that */
     hx_slice own_key;                  /* what this request is known by, where it isn't adopted */
     hx_op adopted_op;                  /* what was found under another name or key */
     hx_op other_op;                    /* and that to which ours gives way, */

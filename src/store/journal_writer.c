@@ -399,8 +399,8 @@ static void claim(hx_journal *j, hx_store_call *call)
 {
     standing s = look(j, &call->op);
     bool takes_over = s.state == HX_UNKNOWN && call->epoch != 0 && s.epoch == call->epoch;
-    if (s.state != HX_ABSENT && !takes_over) {
-        hx_journal_end_call(call, HX_STORE_EXISTS);
+    if (!takes_over && (s.state != HX_ABSENT || call->epoch != 0)) {
+        hx_journal_end_call(call, s.state != HX_ABSENT ? HX_STORE_EXISTS : HX_STORE_STALE);
         return;
     }
     if (hx_store_is_retired(j->retired, call->record)) {

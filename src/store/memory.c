@@ -197,6 +197,10 @@ static void claim(memory *m, hx_store_call *call, hx_ms now)
         finish_with(call, HX_STORE_EXISTS, o, now);
         return;
     }
+    if (!o && call->epoch != 0) {
+        finish(call, HX_STORE_STALE, NULL, HX_ABSENT, 0);
+        return;
+    }
     if (hx_store_is_retired(m->retired, call->record)) {
         finish(call, HX_STORE_RETIRED, NULL, HX_ABSENT, 0);
         return;

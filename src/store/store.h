@@ -31,7 +31,8 @@ typedef struct hx_store hx_store;
 typedef enum {
     HX_STORE_OK,
     HX_STORE_EXISTS,      /* claim: `found` is what stands there */
-    HX_STORE_STALE,       /* settle, renew: `found` is what stands there, state HX_ABSENT when nothing does */
+    HX_STORE_STALE,       /* settle, renew: `found` is what stands there, state HX_ABSENT when nothing does. claim: what
+                           * was to be taken over is gone, and nothing stands there */
     HX_STORE_FULL,        /* no room for a new operation, or too many waiters; what is in flight still settles */
     HX_STORE_UNAVAILABLE, /* the backend can't be reached; whether the write happened is not known */
     HX_STORE_CANCELLED,

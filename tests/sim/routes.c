@@ -59,7 +59,7 @@ void sim_routes_make(void)
         bool good = hx_policy_match(hx_slice_of(rows[i].match), &world.arena, policy, &error);
         HX_CHECK(good);
         choose_times(policy);
-        policy->rule_version = policy->scope_version = hx_policy_version(policy);
+        policy->rule_version = hx_policy_version(policy);
     }
     world.routes[SIM_ROUTE_ATOMIC].guarantee = HX_GUARANTEE_ATOMIC;
     world.routes[SIM_ROUTE_IDEMPOTENT].guarantee = HX_GUARANTEE_IDEMPOTENT;

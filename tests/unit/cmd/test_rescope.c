@@ -74,6 +74,7 @@ static const struct {
     {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, lifetime: 48h, on_duplicate: reject}\n",
      NULL},
     {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /v2/refunds}\n", "under other rules"},
+    {REFUNDS, "refunds", "routes:\n- {name: all, match: \"POST /{what}\", formerly: [charges, refunds]}\n", NULL},
     {REFUNDS, "refunds", "routes:\n- {name: refunds, match: POST /refunds, forward_key: scoped}\n",
      "under other rules"},
     {REFUNDS, "refunds", "routes:\n- {name: other, match: POST /others}\n- {name: refunds, match: POST /refunds}\n",
