@@ -6,12 +6,13 @@
 static const hx_slice usual_methods[] = {{"POST", 4}, {"PUT", 3}, {"PATCH", 5}, {"DELETE", 6}};
 #define USUAL_METHODS (sizeof usual_methods / sizeof usual_methods[0])
 
-/* Whether operations that were begun under that version, and are found by that name, are the same ones here. Under a
- * name that the route had, or under the defaults, it was another one that they came to: that is what `formerly` says. */
+/* Whether operations that were begun under that version, and are found by that name, are the same ones here. Routes
+ * that became one, and the defaults, had other requests: that is what `formerly` says. A route that was renamed has its
+ * own. */
 static bool is_same(const hx_policy *policy, hx_slice name, uint32_t version)
 {
-    bool was_itself = (version & HX_RULE_NAMED) != 0 && hx_slice_eq(policy->name, name);
-    uint32_t bits = was_itself ? ~HX_RULE_NAMED : HX_RULE_SCOPE;
+    bool is_one = policy->formerly_count < 2 && hx_slice_eq(hx_policy_identity(policy), name);
+    uint32_t bits = is_one && (version & HX_RULE_NAMED) ? ~HX_RULE_NAMED : HX_RULE_SCOPE;
     return (policy->rule_version & bits) == (version & bits);
 }
 

@@ -18,8 +18,8 @@
  *     …   4  CRC-32C of the head up to here
  *     …   …  the answer's headers, then its body
  *
- * Flags: 1 = the answer is retained, 2 = the key was quoted. The head length counts all up to and with its CRC, so the head stands alone: the
- * audit's chain goes over heads, and stays whole when bodies are dropped.
+ * Flags: 1 = the answer is retained, 2 = the key was quoted. The head length counts all up to and with its CRC, so the
+ * head stands alone: the audit's chain goes over heads, and stays whole when bodies are dropped.
  * Version 1, which is still read, had no MAC of chosen headers: seven parts in 56 bytes, and all after them 8 earlier.
  * Its eighth part is 0, as it is today where a route chooses none. */
 #include "core/record.h"

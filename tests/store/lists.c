@@ -70,7 +70,7 @@ static size_t list_all(bench *b, hx_store_page filter, unsigned seen[], uint64_t
     do {
         list_page(b, &page);
         for (size_t i = 0; i < page.count; i++, all++) {
-            _Atomic uint64_t number;
+            uint64_t number;
             memcpy(&number, page.records[i].op.bytes, sizeof number);
             assert_true(number < most);
             seen[number]++;
@@ -224,7 +224,7 @@ typedef struct {
     hx_loop *loop;
     hx_arena arena;
     atomic_bool stop;
-    uint64_t number;
+    _Atomic uint64_t number;
     hx_record record;
     hx_store_call call;
 } churn;
