@@ -80,7 +80,7 @@ static const struct {
     {REFUNDS, "refunds", "routes:\n- {name: other, match: POST /others}\n- {name: refunds, match: POST /refunds}\n",
      NULL},
     {REFUNDS, "refunds", REFUNDS "- {name: any, match: \"POST /{what}\"}\n", NULL},
-    {"routes:\n- {name: back, match: POST /refunds, formerly: [refunds]}\n", "refunds",
+    {"routes:\n- {name: back, match: POST /refunds, formerly: [refunds]}\n", "back",
      "routes:\n- {name: back, match: POST /v2/refunds, formerly: [refunds]}\n", "under other rules"},
     {PAY, "pay", "routes:\n- {name: two, match: POST /v2/pay}\n- {name: pay, match: \"POST /{v}/pay\"}\n",
      "under other rules"},
