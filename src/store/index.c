@@ -16,6 +16,7 @@
 #include "store/index.h"
 
 #include "base/check.h"
+#include "base/huge.h"
 #include "base/rand.h"
 
 #include <stdatomic.h>
@@ -34,7 +35,9 @@ typedef struct {
     _Atomic uint64_t word[5];
 } entry;
 
-typedef struct {
+typedef struct table {
+    struct table *next_free;
+    hx_index *owner;
     unsigned depth; /* how many first bits of the hash all of its operations share */
     unsigned used;  /* slots that hold or held something */
     unsigned count;
@@ -54,6 +57,8 @@ struct hx_index {
     uint32_t used;       /* entries that were ever taken */
     uint32_t free_first; /* entry number + 1; the next one stands in its word 3 */
     size_t count;
+    hx_huge memory;     /* tables and chunks: every look-up goes to one of each, anywhere in them */
+    table *free_tables; /* that were split, and nobody reads any more */
     _Atomic(entry *) chunks[CHUNKS_MAX];
 };
 
@@ -119,12 +124,26 @@ static size_t place_in(const directory *d, uint64_t hash)
     return d->depth ? hash >> (64 - d->depth) : 0;
 }
 
-static table *new_table(unsigned depth)
+static table *new_table(hx_index *x, unsigned depth)
 {
-    table *t = calloc(1, sizeof *t);
-    if (!t) hx_fatal(HX_EXIT_BUG, "out of memory for the index");
+    table *t = x->free_tables;
+    if (t) {
+        x->free_tables = t->next_free;
+        memset(t, 0, sizeof *t);
+    } else {
+        t = hx_huge_take(&x->memory, sizeof *t);
+        if (!t) hx_fatal(HX_EXIT_BUG, "out of memory for the index");
+    }
+    t->owner = x;
     t->depth = depth;
     return t;
+}
+
+static void give_back_table(void *memory)
+{
+    table *t = memory;
+    t->next_free = t->owner->free_tables;
+    t->owner->free_tables = t;
 }
 
 static directory *new_directory(unsigned depth)
@@ -145,7 +164,7 @@ hx_index *hx_index_new(hx_readers *readers, size_t expected)
     unsigned depth = 0;
     while ((expected >> depth) > SLOTS_USED_MAX * 7 / 8) depth++;
     directory *d = new_directory(depth);
-    for (size_t i = 0; i < (size_t)1 << depth; i++) atomic_init(&d->tables[i], new_table(depth));
+    for (size_t i = 0; i < (size_t)1 << depth; i++) atomic_init(&d->tables[i], new_table(x, depth));
     atomic_init(&x->directory, d);
     return x;
 }
@@ -154,14 +173,8 @@ void hx_index_free(hx_index **owned)
 {
     hx_index *x = *owned;
     if (!x) return;
-    directory *d = atomic_load(&x->directory);
-    for (size_t i = 0; i < (size_t)1 << d->depth;) {
-        table *t = atomic_load(&d->tables[i]);
-        i += (size_t)1 << (d->depth - t->depth);
-        free(t);
-    }
-    free(d);
-    for (size_t i = 0; i < CHUNKS_MAX && atomic_load(&x->chunks[i]); i++) free(atomic_load(&x->chunks[i]));
+    free(atomic_load(&x->directory));
+    hx_huge_free(&x->memory);
     free(x);
     *owned = NULL;
 }
@@ -300,7 +313,7 @@ static void make_room(hx_index *x, uint64_t hash)
     table *full = atomic_load_explicit(&d->tables[place_in(d, hash)], memory_order_relaxed);
     unsigned depth = full->count > SLOTS_USED_MAX / 2 ? full->depth + 1 : full->depth;
     if (depth > d->depth) d = double_directory(x, d);
-    table *half[2] = {new_table(depth), depth > full->depth ? new_table(depth) : NULL};
+    table *half[2] = {new_table(x, depth), depth > full->depth ? new_table(x, depth) : NULL};
     for (size_t i = 0; i < SLOTS; i++) {
         uint32_t ref = atomic_load_explicit(&full->refs[i], memory_order_relaxed);
         if (!ref) continue;
@@ -314,7 +327,7 @@ static void make_room(hx_index *x, uint64_t hash)
     }
     size_t span = (size_t)1 << (d->depth - full->depth), first = place_in(d, hash) / span * span;
     for (size_t i = 0; i < span; i++) atomic_store(&d->tables[first + i], half[half[1] && i >= span / 2 ? 1 : 0]);
-    hx_readers_retire(x->readers, full, free);
+    hx_readers_retire(x->readers, full, give_back_table);
 }
 
 static uint32_t take_entry(hx_index *x)
@@ -327,7 +340,7 @@ static uint32_t take_entry(hx_index *x)
     uint32_t number = x->used, chunk = number >> CHUNK_BITS;
     HX_CHECK(chunk < CHUNKS_MAX);
     if (!atomic_load_explicit(&x->chunks[chunk], memory_order_relaxed)) {
-        entry *fresh = calloc(CHUNK_ENTRIES, sizeof *fresh);
+        entry *fresh = hx_huge_take(&x->memory, CHUNK_ENTRIES * sizeof *fresh);
         if (!fresh) hx_fatal(HX_EXIT_BUG, "out of memory for the index");
         atomic_store_explicit(&x->chunks[chunk], fresh, memory_order_release);
     }

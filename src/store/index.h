@@ -34,6 +34,7 @@ static inline bool hx_entry_is_over(const hx_index_entry *entry, hx_ms now)
 typedef struct hx_index hx_index;
 
 hx_index *hx_index_new(hx_readers *readers, size_t expected);
+/* After its readers: what they still hold is given back to it. */
 void hx_index_free(hx_index **owned);
 
 /* Any thread, while reading. */

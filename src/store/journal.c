@@ -363,9 +363,9 @@ void hx_journal_free(hx_journal *j)
         free(o);
     }
     hx_map_free(&j->opened);
+    hx_readers_free(&j->readers);
     hx_index_free(&j->index);
     hx_rulebook_free(&j->rules);
-    hx_readers_free(&j->readers);
     free(j->batch.stage);
     if (j->lock_fd >= 0) close(j->lock_fd); /* gives the lock back */
     if (j->dir_fd >= 0) close(j->dir_fd);

@@ -135,6 +135,10 @@ typedef struct {
     uint32_t cursor; /* in the index */
     hx_tail emptied; /* how far the oldest segment was moved; segment 0: not begun */
     uint64_t cleaned;
+    /* The earliest end of a lifetime in the index, in seconds since 1970, so that nobody walks through millions of
+     * entries to find that none is over; 0: not known yet. `seen` is the same for the walk that is under way. */
+    uint32_t earliest, earliest_seen;
+    hx_ms walked_at;
 } hx_sweeping;
 
 struct hx_journal {

@@ -17,6 +17,7 @@
 
 #define LAPSES_A_STEP 64u
 #define ENTRIES_A_STEP 16384u
+#define ENTRIES_A_SECOND 100000u
 #define MOVES_A_STEP 64u
 #define FRAMES_A_STEP 4096u
 #define LIVE_SHARE 4u /* a segment is emptied when less than a quarter of it lives */
@@ -61,25 +62,42 @@ static bool tombstone_is_over(hx_journal *j, const hx_index_entry *entry)
  * answer can go. */
 static bool expire_entries(hx_journal *j)
 {
+    hx_sweeping *w = &j->sweep;
     hx_op buried[LAPSES_A_STEP];
     unsigned count = 0;
     uint32_t steps = ENTRIES_A_STEP;
     hx_index_entry entry;
-    while (count < LAPSES_A_STEP && hx_index_next(j->index, &j->sweep.cursor, &steps, &entry)) {
-        if (!hx_entry_is_over(&entry, j->batch.now)) continue;
-        if (entry.entombed && !tombstone_is_over(j, &entry)) {
-            buried[count++] = entry.op;
+    while (count < LAPSES_A_STEP && hx_index_next(j->index, &w->cursor, &steps, &entry)) {
+        bool is_buried = hx_entry_is_over(&entry, j->batch.now) && entry.entombed && !tombstone_is_over(j, &entry);
+        if (is_buried) buried[count++] = entry.op;
+        if (is_buried || !hx_entry_is_over(&entry, j->batch.now)) {
+            if (entry.until_s < w->earliest_seen) w->earliest_seen = entry.until_s;
             continue;
         }
         entry.state = HX_ABSENT;
         hx_journal_apply(j, &entry);
-        j->sweep.cleaned++;
+        w->cleaned++;
         atomic_fetch_add_explicit(&j->counts.cleaned, 1, memory_order_relaxed);
     }
     if (count > 0) hx_journal_flush(j); /* what was decided in this batch counts */
     for (unsigned i = 0; i < count && hx_journal_may_append(j, HX_BARE_BYTES, left_free(j)); i++)
         if (!hx_journal_lapse(j, &buried[i], HX_EXPIRED, HX_LIT("lifetime"))) break;
-    return !hx_index_at_end(j->index, j->sweep.cursor);
+    if (!hx_index_at_end(j->index, w->cursor)) return true;
+    w->earliest = w->earliest_seen;
+    w->walked_at = j->batch.now;
+    return false;
+}
+
+/* A walk costs the more the more there is, and drives everything else out of the processor's caches: so it waits until
+ * something is over, and longer in a large index. Nobody sees what is over in the meantime. */
+static bool is_time_to_walk(hx_journal *j)
+{
+    hx_sweeping *w = &j->sweep;
+    hx_ms pause = (hx_ms)(hx_index_count(j->index) / ENTRIES_A_SECOND) * HX_SECOND;
+    if (j->batch.now < (hx_ms)w->earliest * HX_SECOND || j->batch.now - w->walked_at < pause) return false;
+    w->cursor = 0;
+    w->earliest_seen = HX_UNTIL_NEVER;
+    return true;
 }
 
 static void drop_oldest(hx_journal *j, hx_segment *s)
@@ -156,7 +174,6 @@ static void begin_pass(hx_journal *j)
     w->served = w->waiting;
     w->waiting = NULL;
     w->phase = HX_SWEEP_LEASES;
-    w->cursor = 0;
     w->cleaned = 0;
     hx_keeper_check_limits(j);
 }
@@ -182,7 +199,7 @@ bool hx_journal_sweep_step(hx_journal *j)
         begin_pass(j);
         break;
     case HX_SWEEP_LEASES:
-        if (!lapse_leases(j)) w->phase = HX_SWEEP_EXPIRY;
+        if (!lapse_leases(j)) w->phase = is_time_to_walk(j) ? HX_SWEEP_EXPIRY : HX_SWEEP_SEGMENTS;
         break;
     case HX_SWEEP_EXPIRY:
         if (!expire_entries(j)) w->phase = HX_SWEEP_SEGMENTS;

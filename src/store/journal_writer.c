@@ -119,6 +119,8 @@ void hx_journal_apply(hx_journal *j, const hx_index_entry *entry)
         hx_rulebook_count(j->rules, entry->rule, 1);
         s->live++;
         s->live_bytes += hx_class_bytes(entry->size_class);
+        if (entry->until_s < j->sweep.earliest) j->sweep.earliest = entry->until_s;
+        if (entry->until_s < j->sweep.earliest_seen) j->sweep.earliest_seen = entry->until_s;
     }
 }
 

@@ -87,8 +87,8 @@ static void it_holds_what_a_plain_array_holds(void **state)
     assert_int_equal(walked, count);
     assert_true(hx_index_at_end(x, cursor));
     free(versions);
-    hx_index_free(&x);
     hx_readers_free(&readers);
+    hx_index_free(&x);
 }
 
 static struct {
@@ -142,8 +142,8 @@ static void readers_never_miss_or_mix_while_it_grows_and_changes(void **state)
     atomic_store(&shared.stop, true);
     for (int t = 0; t < 2; t++) pthread_join(threads[t], NULL);
     assert_int_equal(atomic_load(&shared.misses), 0);
-    hx_index_free(&shared.index);
     hx_readers_free(&shared.readers);
+    hx_index_free(&shared.index);
 }
 
 int main(void)
