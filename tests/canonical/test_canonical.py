@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 
 import pytest
@@ -145,11 +146,19 @@ def unique_members(pairs):
     return dict(pairs)
 
 
+def exact(text):
+    """A number by its value, whatever its exponent: the decimal module has a limit there."""
+    sign, whole, fraction, exponent = re.fullmatch(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", text).groups(default="")
+    digits = (whole + fraction).lstrip("0")
+    kept = digits.rstrip("0")
+    return (sign, kept, int(exponent or 0) - len(fraction) + len(digits) - len(kept)) if kept else ("", "", 0)
+
+
 def clean_value(text):
     """What a strict reading of the bytes gives; NotClean where there is none."""
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique_members, parse_float=decimal.Decimal,
-                           parse_int=decimal.Decimal, parse_constant=refuse)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique_members, parse_float=exact,
+                           parse_int=exact, parse_constant=refuse)
         json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")  # a lone surrogate can't be encoded
     except ValueError as error:
         raise NotClean from error

@@ -127,6 +127,11 @@ static void claimed(sim_op *op, const hx_store_call *call, sim_fate fate)
         sim_cover_change(SIM_CHANGE_CLAIM_EXISTS, fate);
         return;
     }
+    if (call->epoch != 0 && !takes_over) { /* it was to be taken over, and is gone */
+        expect(call, op, HX_STORE_STALE);
+        sim_cover_change(SIM_CHANGE_STALE, fate);
+        return;
+    }
     expect(call, op, HX_STORE_OK);
     if (record->epoch <= op->epoch) sim_fail(STORE_PROMISE, "an epoch was used twice on %s", sim_op_name(op));
     if (takes_over && !sim_may_repeat(op))
