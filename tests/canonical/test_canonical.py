@@ -146,9 +146,14 @@ def unique_members(pairs):
     return dict(pairs)
 
 
+EXPONENT_MAX = 10**15  # HX_NUMBER_EXPONENT_MAX
+
+
 def exact(text):
     """A number by its value, whatever its exponent: the decimal module has a limit there."""
     sign, whole, fraction, exponent = re.fullmatch(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", text).groups(default="")
+    if abs(int(exponent or 0)) > EXPONENT_MAX:
+        refuse("an exponent that nobody means")
     digits = (whole + fraction).lstrip("0")
     kept = digits.rstrip("0")
     return (sign, kept, int(exponent or 0) - len(fraction) + len(digits) - len(kept)) if kept else ("", "", 0)
