@@ -70,7 +70,7 @@ static void make_request(hx_rehearsal *r)
     hx_request *q = hx_arena_zalloc(&r->stream.arena, sizeof *q);
     hx_worker_init(&r->worker, &r->gateway, r->loop, &r->rules);
     hx_mac_free(&r->worker.mac);
-    r->worker.mac = hx_mac_new(no_secret);
+    r->worker.tokens.mac = r->worker.mac = hx_mac_new(no_secret);
     q->worker = &r->worker;
     q->stream = &r->stream;
     q->arena = &r->stream.arena;
