@@ -92,7 +92,7 @@ static void digest_identity(hx_request *r, const hx_identity *who)
         worker->last.proof = hx_mac_end(worker->mac);
         remember(worker, who, authorization);
     }
-    r->principal = worker->last.principal;
+    r->claimant.principal = worker->last.principal;
     r->claimant.proof = worker->last.proof;
 }
 
@@ -129,7 +129,6 @@ static hx_progress identify(hx_request *r)
     digest_identity(r, &caller.who);
     r->who = caller.who.principal;
     r->source = caller.source;
-    r->claimant.principal = r->principal;
     r->claimant.verified = caller.verified;
     return HX_MORE;
 }
@@ -139,7 +138,7 @@ static hx_progress check_rate(hx_request *r)
 {
     const hx_policy *policy = r->policy;
     if (policy->rate.count == 0) return HX_MORE;
-    hx_party party = hx_limiter_party(hx_policy_identity(policy), &r->principal);
+    hx_party party = hx_limiter_party(hx_policy_identity(policy), &r->claimant.principal);
     if (hx_limiter_take(r->worker->gateway->limiter, party, policy->rate, hx_loop_now(r->worker->loop),
                         &r->retry_after))
         return HX_MORE;
@@ -320,7 +319,7 @@ static hx_progress conclude(hx_request *r)
                           hx_arena_printf(r->arena, "%.*s: %s", HX_FMT(result.wrong), result.why));
         r->key_fixed = result.fixed;
     }
-    r->own_key = key;
+    r->elsewhere.own_key = key;
     hx_admit_take_key(r, key);
     return hx_request_go(r, r->policy->mode == HX_MODE_SHADOW ? HX_STEP_shadow : HX_STEP_claim);
 }

@@ -4,8 +4,6 @@
 #include "gateway/request.h"
 
 #include "base/check.h"
-#include "gateway/natural.h"
-#include "gateway/principal.h"
 
 static bool is_key_quoted(const hx_request *r)
 {
@@ -27,7 +25,7 @@ void hx_claim_fill(hx_request *r, bool take_over)
         .owner = hx_store_about(r->worker->gateway->store)->owner,
         .fingerprint = r->claimant.fingerprint,
         .proof = r->claimant.proof,
-        .principal = r->principal,
+        .principal = r->claimant.principal,
         .key = hx_request_mac(r, HX_TAG_KEY, r->key),
         .rule_version = policy->rule_version,
         .key_quoted = take_over ? r->found.key_quoted : is_key_quoted(r),
@@ -70,7 +68,7 @@ static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
 
 static hx_party party_of(const hx_request *r)
 {
-    return hx_limiter_party(hx_policy_identity(r->policy), &r->principal);
+    return hx_limiter_party(hx_policy_identity(r->policy), &r->claimant.principal);
 }
 
 /* One more live key of this caller's; an unknown operation that is taken over is counted already. */
@@ -103,12 +101,6 @@ void hx_claim_count_key(hx_request *r)
         hx_limiter_settled_unlimited(limiter, record, now);
 }
 
-static hx_progress refuse_in_flight(hx_request *r)
-{
-    r->retry_after = HX_SECOND;
-    return hx_request_refuse(r, HX_ERROR_IN_FLIGHT, HX_EMPTY);
-}
-
 static hx_progress submit(hx_request *r, bool take_over)
 {
     if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
@@ -125,7 +117,7 @@ static hx_progress submit(hx_request *r, bool take_over)
 /* Whether the application can be asked about another credential of the same caller; nobody is no caller. */
 static bool may_be_vouched_for(const hx_request *r)
 {
-    bool is_same = r->who.len > 0 && hx_digest_eq(&r->found.principal, &r->principal);
+    bool is_same = r->who.len > 0 && hx_digest_eq(&r->found.principal, &r->claimant.principal);
     return is_same && r->policy->authorize_method.len > 0 && r->authorize_state == HX_AUTHORIZE_NONE;
 }
 
@@ -133,16 +125,13 @@ static bool may_be_vouched_for(const hx_request *r)
  * credential of the same caller learns nothing here, unless the application vouches for it. */
 static hx_progress decide_unknown(hx_request *r)
 {
-    bool is_readable = r->found.created_at != 0,
-         leads_out = r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT || r->policy->on_unknown == HX_ON_UNKNOWN_PROBE;
-    if (is_readable && !hx_lifecycle_is_proven(&r->found, &r->claimant)) {
-        bool ask = leads_out && may_be_vouched_for(r);
-        return ask ? hx_request_go(r, HX_STEP_authorize) : hx_request_refuse_unknown(r);
-    }
-    if (!is_readable) return hx_request_refuse_unknown(r);
-    if (r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT) return submit(r, true);
+    bool is_readable = r->found.created_at != 0;
+    bool may_repeat = r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT;
     bool may_probe = r->policy->on_unknown == HX_ON_UNKNOWN_PROBE && r->probe_state == HX_PROBE_NONE;
-    return may_probe ? hx_request_go(r, HX_STEP_probe) : hx_request_refuse_unknown(r);
+    if (!is_readable || !(may_repeat || may_probe)) return hx_request_refuse_unknown(r);
+    if (!hx_lifecycle_is_proven(&r->found, &r->claimant))
+        return may_be_vouched_for(r) ? hx_request_go(r, HX_STEP_authorize) : hx_request_refuse_unknown(r);
+    return may_repeat ? submit(r, true) : hx_request_go(r, HX_STEP_probe);
 }
 
 static hx_progress decide_other_credential(hx_request *r)
@@ -176,107 +165,10 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
     return HX_PARKED;
 }
 
-/* Whether the operation stands under another key or name, and counts: then it is this one from now on. */
-static bool adopt(hx_request *r, const hx_op *op, bool whenever)
-{
-    if (hx_op_eq(op, &r->op)) return false;
-    if (hx_store_peek(r->worker->gateway->store, op, r->arena, &r->found) != HX_PEEK_FOUND) return false;
-    hx_state state = r->found.state;
-    if (whenever || state == HX_PROCESSING || state == HX_UNKNOWN) return state != HX_ABSENT;
-    return state != HX_ABSENT && hx_loop_now(r->worker->loop) - r->found.created_at < r->policy->key.overlap;
-}
-
-/* Routes that became one: an operation may have begun under any of their names. `key` is that of another bucket, where
- * only what is recent counts; or our own, which was looked up under the route's identity already. */
-static bool adopt_under(hx_request *r, hx_slice key, bool is_other_bucket)
-{
-    const hx_policy *policy = r->policy;
-    hx_operation_name name = {.principal = r->who, .key = key, .natural = r->natural};
-    for (size_t i = is_other_bucket ? 0 : 1; i <= policy->formerly_count; i++) {
-        name.route = i == 0 ? r->identity : i < policy->formerly_count ? policy->formerly[i] : policy->name;
-        hx_op op = hx_operation_of(policy, &name, r->worker->mac);
-        if (!adopt(r, &op, !is_other_bucket)) continue;
-        r->adopted_op = op;
-        return true;
-    }
-    return false;
-}
-
-static bool look_under_other_names(hx_request *r)
-{
-    if (r->policy->formerly_count == 0 || !adopt_under(r, r->key, false)) return false;
-    r->op = r->adopted_op;
-    return true;
-}
-
-/* A retry that comes just after a boundary: what began in the bucket before it, and may still be under way, is this
- * operation. `at` is a moment in the other bucket. */
-static bool look_in_bucket(hx_request *r, hx_ms at)
-{
-    hx_slice key = hx_natural_key_at(r->policy, &r->key_fixed, at, r->worker->mac, r->arena);
-    if (!adopt_under(r, key, true)) return false;
-    hx_admit_take_key(r, key);
-    r->op = r->adopted_op;
-    return true;
-}
-
-/* Looks in the buckets from that of `newest` back to the one that ended `overlap` before `at`, but for the operation
- * that is ours by now. The configuration sees to it that there are few (HX_KEY_BUCKETS_MAX). */
-static bool look_in_buckets(hx_request *r, hx_ms at, hx_ms newest)
-{
-    const hx_template *from = r->policy->key.from;
-    hx_ms t = newest;
-    for (;;) {
-        hx_ms began = hx_template_bucket_began(from, t);
-        if (look_in_bucket(r, t)) return true;
-        if (at - began >= r->policy->key.overlap) return false;
-        t = began - 1;
-    }
-}
-
-/* Without an overlap two buckets are two operations. */
-static bool has_buckets(const hx_request *r)
-{
-    return r->natural && r->policy->key.from->has_bucket && r->policy->key.overlap > 0;
-}
-
-static bool look_elsewhere(hx_request *r)
-{
-    if (r->looked_elsewhere) return false;
-    r->looked_elsewhere = true;
-    r->adopted = look_under_other_names(r) || (has_buckets(r) && look_in_buckets(r, r->key_at, r->key_at));
-    return r->adopted;
-}
-
-/* What stood under another name, or in another bucket, is gone: nobody would look for a new operation there. */
-static hx_progress come_back(hx_request *r)
-{
-    r->adopted = r->looked_elsewhere = false;
-    hx_admit_take_key(r, r->own_key);
-    return HX_MORE;
-}
-
-/* Two requests on the two sides of a boundary may each have claimed before seeing the other. Now that our claim is
- * durable, one of us sees the other, or both do: who does gives way, so that at most one goes on. */
-static bool must_yield(hx_request *r)
-{
-    if (!has_buckets(r) || r->taken_over) return false; /* what may have happened is not given back */
-    hx_op own = r->op;
-    hx_slice key = r->key;
-    /* Another thread's clock may be ahead of ours. */
-    bool sees = look_in_buckets(r, r->key_at, hx_loop_now(r->worker->loop) + HX_SECOND);
-    if (sees) { /* until our own is given back */
-        r->other_key = r->key;
-        r->other_op = r->op;
-        r->key = key;
-        r->op = own;
-    }
-    return sees;
-}
-
+/* Our claim gives way; nothing was sent. */
 static hx_progress yield(hx_request *r)
 {
-    r->yielding = true;
+    r->elsewhere.state = HX_ELSEWHERE_YIELDING;
     r->record.from_state = HX_PROCESSING;
     r->record.state = HX_ABSENT;
     r->record.changed_at = hx_loop_now(r->worker->loop);
@@ -294,11 +186,8 @@ static hx_progress yielded(hx_request *r)
         r->retry_after = HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
     }
-    r->yielding = false;
-    r->yielded = true;
     if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
-    hx_admit_take_key(r, r->other_key);
-    r->op = r->other_op;
+    hx_elsewhere_yielded(r);
     return HX_MORE; /* and look again, at the other's */
 }
 
@@ -307,7 +196,7 @@ static hx_progress claim_back(hx_request *r)
     end_quota(r);
     switch (r->call.result) {
     case HX_STORE_OK:
-        if (must_yield(r)) return yield(r);
+        if (hx_elsewhere_must_yield(r)) return yield(r);
         r->claimed = true;
         if (r->may_have_happened) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
         hx_worker_keep_lease(r);
@@ -329,13 +218,16 @@ static hx_progress claim_back(hx_request *r)
 
 hx_progress hx_step_claim(hx_request *r)
 {
-    if (hx_request_call_back(r)) return r->yielding ? yielded(r) : claim_back(r);
+    if (hx_request_call_back(r)) return r->elsewhere.state == HX_ELSEWHERE_YIELDING ? yielded(r) : claim_back(r);
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED; /* the client left; the claim is on its way all the same */
-    if (!r->yielded && look_elsewhere(r)) return hx_claim_decide(r, &r->found);
+    if (hx_elsewhere_look(r)) return hx_claim_decide(r, &r->found);
     hx_peek peek = hx_store_peek(r->worker->gateway->store, &r->op, r->arena, &r->found);
     bool stands = peek == HX_PEEK_FOUND && r->found.state != HX_ABSENT;
-    if (!stands && r->adopted) return come_back(r);
     /* Both of us gave way. Who asks next finds neither in its way. */
-    if (!stands && r->yielded) return refuse_in_flight(r);
+    if (!stands && r->elsewhere.state == HX_ELSEWHERE_YIELDED) return hx_request_refuse_in_flight(r);
+    if (!stands && r->elsewhere.state == HX_ELSEWHERE_ADOPTED) {
+        hx_elsewhere_come_back(r);
+        return HX_MORE;
+    }
     return hx_claim_decide(r, stands ? &r->found : NULL);
 }

@@ -101,6 +101,12 @@ hx_progress hx_request_refuse_unknown(hx_request *r)
     return hx_request_refuse(r, HX_ERROR_OUTCOME_UNKNOWN, HX_EMPTY);
 }
 
+hx_progress hx_request_refuse_in_flight(hx_request *r)
+{
+    r->retry_after = HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_IN_FLIGHT, HX_EMPTY);
+}
+
 hx_digest hx_request_mac(hx_request *r, char tag, hx_slice bytes)
 {
     hx_mac_begin(r->worker->mac, tag);
@@ -228,7 +234,7 @@ hx_progress hx_step_finish(hx_request *r)
             hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
             hx_digest key = hx_request_mac(r, HX_TAG_KEY, r->key);
             hx_log_hex("idempotency_key", key.bytes, 8);
-            hx_log_hex("principal", r->principal.bytes, 8);
+            hx_log_hex("principal", r->claimant.principal.bytes, 8);
             hx_log_text("result", r->told == HX_TOLD_NOTHING ? "refused" : hx_told_text(r->told));
             hx_log_int("epoch", r->claimed ? (int64_t)r->record.epoch : 0);
             hx_log_int("attempt", r->claimed ? r->record.attempt : 0);

@@ -87,10 +87,6 @@ typedef struct hx_request {
     hx_slice key;                      /* once the body is whole; of natural ones the hexadecimal text */
     hx_ms key_at;                      /* when a natural key was made */
     hx_digest key_fixed;               /* and what of it doesn't hang on that */
-    hx_slice own_key;                  /* what this request is known by, where it isn't adopted */
-    hx_op adopted_op;                  /* what was found under another name or key */
-    hx_op other_op;                    /* and that to which ours gives way, */
-    hx_slice other_key;                /* of the bucket next to it, to which ours gives way */
     hx_slice who;                      /* as core/identity.h has it */
     const hx_principal_source *source; /* where that was told; NULL: nobody */
     hx_body body;
@@ -101,19 +97,28 @@ typedef struct hx_request {
     char traceparent[56];
     hx_client_budget patience; /* X-Request-Timeout */
     hx_op op;
-    hx_digest principal;
+
+    /* elsewhere */
+    struct {
+        enum {
+            HX_ELSEWHERE_NOT_LOOKED,
+            HX_ELSEWHERE_NOTHING,
+            HX_ELSEWHERE_ADOPTED,  /* what stands there is this operation: op and key are its */
+            HX_ELSEWHERE_YIELDING, /* our claim is given back in favour of what stands there */
+            HX_ELSEWHERE_YIELDED
+        } state;
+        hx_slice own_key;   /* what this request is known by, where nothing is adopted */
+        hx_slice other_key; /* while yielding, and whom to */
+        hx_op other_op;
+    } elsewhere;
 
     /* claim, wait, settle */
-    bool looked_elsewhere; /* for the operation under another name, or in the bucket before */
-    bool adopted;          /* it stands there, and is this one */
-    bool yielding;         /* our claim gives way to one in the bucket next to it */
-    bool yielded;          /* it has */
-    bool quota_taken;      /* while the claim is on its way */
-    bool taken_over;       /* from an unknown one */
-    bool claimed;          /* we hold record.epoch */
-    bool settled;          /* an outcome is durable */
-    bool settling;         /* the outcome is decided, and on its way to the store */
-    bool answer_judged;    /* it was decided by the application's answer; one that comes later than that is harvested */
+    bool quota_taken;   /* while the claim is on its way */
+    bool taken_over;    /* from an unknown one */
+    bool claimed;       /* we hold record.epoch */
+    bool settled;       /* an outcome is durable */
+    bool settling;      /* the outcome is decided, and on its way to the store */
+    bool answer_judged; /* it was decided by the application's answer; one that comes later than that is harvested */
     unsigned settle_tries;
     hx_ms settle_since;
     hx_call_state call_state;
@@ -217,6 +222,7 @@ void hx_request_run(hx_request *r);
 /* Chooses the reply step with one of our errors; `detail` is in the arena, or HX_EMPTY for the row's own title. */
 hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail);
 hx_progress hx_request_refuse_unknown(hx_request *r);
+hx_progress hx_request_refuse_in_flight(hx_request *r);
 
 /* One timer per request: it serves the step that is under way. */
 void hx_request_start_timer(hx_request *r, hx_ms delay);
@@ -265,6 +271,15 @@ void hx_request_choose_trace(hx_request *r);
 void hx_admit_take_key(hx_request *r, hx_slice key);
 /* The route's natural key as of that moment. */
 bool hx_admit_natural_key(hx_request *r, hx_ms at, hx_template_result *result, hx_slice *key) HX_MUST_USE;
+/* elsewhere.c: whether the operation stands under another name of its route, or in another bucket of its natural key.
+ * True: r->found is what does, and r->op and r->key are its from now on. Looks once. */
+bool hx_elsewhere_look(hx_request *r);
+/* What was adopted is gone: back to our own, and look again. */
+void hx_elsewhere_come_back(hx_request *r);
+/* Our claim is durable: whether another one is, too, in a bucket next to it. */
+bool hx_elsewhere_must_yield(hx_request *r);
+/* Our claim is given back: what it gave way to is this operation. */
+void hx_elsewhere_yielded(hx_request *r);
 /* claim.c: after a look at what stands in the store, the next step. `found` NULL: nothing. */
 hx_progress hx_claim_decide(hx_request *r, const hx_record *found);
 /* Makes r->record the claim of r->op. take_over: of r->found, which is unknown. */

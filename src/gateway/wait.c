@@ -3,18 +3,12 @@
  * out of waiting: when the first was released, it gets the same answer. */
 #include "gateway/request.h"
 
-static hx_progress refuse_in_flight(hx_request *r)
-{
-    r->retry_after = HX_SECOND;
-    return hx_request_refuse(r, HX_ERROR_IN_FLIGHT, HX_EMPTY);
-}
-
 /* The first request was released: its answer is this one's too, unless it speaks of the first one's credential or was
  * too large to keep for anyone else. */
 static hx_progress share_released(hx_request *r, const hx_record *found)
 {
     unsigned status = found->answer.status;
-    if (status == 0 || status == 401 || status == 403 || !found->answer.retained) return refuse_in_flight(r);
+    if (status == 0 || status == 401 || status == 403 || !found->answer.retained) return hx_request_refuse_in_flight(r);
     r->reply_kind = HX_REPLY_ANSWER;
     r->reply_answer = found->answer;
     r->told = HX_TOLD_RELEASED;
@@ -25,7 +19,7 @@ static hx_progress outcome_came(hx_request *r)
 {
     const hx_record *found = &r->call.found;
     if (found->state == HX_ABSENT) return share_released(r, found);
-    if (found->state == HX_PROCESSING) return refuse_in_flight(r); /* another epoch already */
+    if (found->state == HX_PROCESSING) return hx_request_refuse_in_flight(r); /* another epoch already */
     /* Who asks was compared before the wait; by now there may be no record left to compare with. */
     if (found->state == HX_UNKNOWN && found->epoch == r->found.epoch) return hx_request_refuse_unknown(r);
     /* A way out of unknown is for whoever asks next. */
@@ -45,14 +39,14 @@ static hx_progress watch_back(hx_request *r)
     case HX_STORE_UNAVAILABLE:
         r->retry_after = HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
-    default: return refuse_in_flight(r);
+    default: return hx_request_refuse_in_flight(r);
     }
 }
 
 hx_progress hx_step_wait(hx_request *r)
 {
     if (hx_request_call_back(r)) return watch_back(r);
-    if (r->policy->dialect != HX_DIALECT_SEEDS) return refuse_in_flight(r); /* they promise 409 at once */
+    if (r->policy->dialect != HX_DIALECT_SEEDS) return hx_request_refuse_in_flight(r); /* they promise 409 at once */
     if (r->call_state == HX_CALL_IDLE) {
         r->call = (hx_store_call){0};
         hx_request_prepare_call(r);

@@ -45,7 +45,7 @@ CLEAN = {
     "banned names in comments, strings and longer names": (
         "src/base/a.c", C + '/* system() */\nconst char *s = "popen(";\nint hx_rand(int a); int x = p->gets(1);\n'),
     "a template of mkstemp": ("src/base/a.c", C + 'char t[] = "/tmp/hapax-' + "X" * 6 + '";\n'),
-    "a path below another one": ("docs/a.md", "see $HOME/" "work/ and example.org/root/x and ./work/\n"),
+    "a path below another one": ("docs/a.md", "see $HOME/" + "work/ and example.org/" + "root/x and ./" + "work/\n"),
     "prose": ("docs/a.md", "word " * 40 + "end\n"),
     "a script": ("tools/x", "#!/bin/sh\n" + HASH + "echo\n"),
     "bytes that are meant": ("tests/fuzz/corpus/key/bare", "abc\t \r\n" + "X" * 3),
