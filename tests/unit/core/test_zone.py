@@ -22,7 +22,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 FIRST, LAST = 0, 4_133_980_800 - 1  # seconds: 1970 to 2100
 DAY = 86_400
 RANDOM_MOMENTS = 150
-SCAN = 12 * DAY  # clocks that are put right again within this time are left to chance
+SCAN = 6 * DAY  # clocks that are put right again within this time are left to chance
 
 
 @pytest.fixture
