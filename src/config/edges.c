@@ -5,14 +5,8 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#define PORT_MAX 65535u
 #define MAPPED_BITS 96u /* of ::ffff:0:0/96, under which IPv4 stands */
-
-static bool is_digits(hx_slice text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] < '0' || text.ptr[i] > '9') return false;
-    return text.len > 0;
-}
 
 /* Browsers send a scheme, a host and the port where it isn't the scheme's own, in lower case; nothing else ever
  * equals that. */
@@ -40,10 +34,12 @@ static const char *check_origin(hx_slice text, hx_arena *arena)
     size_t end = host.len > 0 && host.ptr[0] == '[' ? hx_slice_find(host, ']') : 0;
     if (end == SIZE_MAX) return wrong;
     size_t at = hx_slice_find(hx_slice_from(host, end), ':');
+    uint64_t number;
     if (at != SIZE_MAX) {
         port = hx_slice_from(host, end + at + 1);
         host = hx_slice_first(host, end + at);
-        if (!is_digits(port) || port.len > 5) return wrong;
+        if (!hx_slice_to_u64(port, &number) || port.ptr[0] == '0' || number > PORT_MAX)
+            return hx_arena_printf(arena, "%s: behind the colon stands a port, 1 to 65535", wrong).ptr;
     }
     bool usual = (hx_slice_eq(scheme, HX_LIT("https")) && hx_slice_eq(port, HX_LIT("443"))) ||
                  (hx_slice_eq(scheme, HX_LIT("http")) && hx_slice_eq(port, HX_LIT("80")));

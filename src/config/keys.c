@@ -86,31 +86,44 @@ static const char *written(hx_ms span, hx_arena *arena)
     return hx_option_write(hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime")), (uint64_t)span, arena);
 }
 
-/* A key that stands for "once a day" and is forgotten before the day is over is legal, but hardly what was meant. */
-static void note_buckets(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
+static const hx_yaml *place_of_from(const hx_yaml *node)
+{
+    const hx_yaml *at = hx_yaml_get(hx_yaml_get(node, "key"), "from");
+    return at ? at : node; /* `from` is the group's */
+}
+
+static void check_overlap(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
     hx_arena *arena = &loader->config->arena;
     const hx_template *from = policy->key.from;
-    const hx_yaml *at = hx_yaml_get(hx_yaml_get(node, "key"), "from");
-    hx_ms longest = 0, kept = policy->lifetime + policy->tombstone;
-    if (!at) at = node;
-    if (!from->has_bucket || policy->mode == HX_MODE_PASS) return;
-    for (size_t i = 0; i < from->count; i++) {
-        hx_ms span = from->parts[i].kind == HX_TEMPLATE_DATE ? DATE_SPAN_MAX : from->parts[i].window;
-        if (span > longest) longest = span;
-    }
-    bool by_date = longest == DATE_SPAN_MAX;
-    if (kept < (by_date ? HX_DAY : longest))
+    const hx_yaml *at = place_of_from(node);
+    if (policy->key.overlap / HX_KEY_BUCKETS_MAX < from->bucket_min) return;
+    hx_problem_at(&loader->problems, at->line, at->column,
+                  "\"overlap\" is %s, and a window lasts %s: each request would look for its operation in more than "
+                  "%u of them; make the window longer or the overlap shorter",
+                  written(policy->key.overlap, arena), written(from->bucket_min, arena), HX_KEY_BUCKETS_MAX);
+}
+
+/* A key that stands for "once a day" and is forgotten before the day is over is legal, but hardly what was meant. Of
+ * several dates and windows the shortest makes the key another one. */
+static void note_forgotten(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
+{
+    hx_arena *arena = &loader->config->arena;
+    const hx_template *from = policy->key.from;
+    const hx_yaml *at = place_of_from(node);
+    hx_ms kept = policy->lifetime + policy->tombstone;
+    bool is_window = false;
+    if (kept >= from->bucket_min) return;
+    for (size_t i = 0; i < from->count; i++)
+        if (from->parts[i].kind == HX_TEMPLATE_WINDOW && from->parts[i].window == from->bucket_min) is_window = true;
+    if (is_window)
         hx_problem_at(&loader->notes, at->line, at->column,
-                      "answers are kept for %s, but a %s lasts %s%s: %s one of them the same key can run again",
-                      written(kept, arena), by_date ? "date" : "window", written(longest, arena),
-                      by_date ? " at most" : "", by_date ? "on" : "in");
-    if (policy->key.overlap / HX_KEY_BUCKETS_MAX >= from->bucket_min)
-        hx_problem_at(
-            &loader->problems, at->line, at->column,
-            "\"overlap\" is %s, and a window lasts %s: each request would look for its operation in more than "
-            "%u of them; make the window longer or the overlap shorter",
-            written(policy->key.overlap, arena), written(from->bucket_min, arena), HX_KEY_BUCKETS_MAX);
+                      "answers are kept for %s, but a window lasts %s: in one of them the same key can run again",
+                      written(kept, arena), written(from->bucket_min, arena));
+    else
+        hx_problem_at(&loader->notes, at->line, at->column,
+                      "answers are kept for %s, but a date lasts %s at most: on one of them the same key can run again",
+                      written(kept, arena), written(DATE_SPAN_MAX, arena));
 }
 
 void hx_keys_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy)
@@ -123,5 +136,7 @@ void hx_keys_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy)
     if (!policy->key.shared) policy->require_principal = true;
     if (!policy->fingerprint_said) policy->fingerprint = (hx_fingerprint_rules){.body = HX_FINGERPRINT_KEY};
     policy->release_4xx = true;
-    note_buckets(loader, node, policy);
+    if (!policy->key.from->has_bucket || policy->mode == HX_MODE_PASS) return;
+    check_overlap(loader, node, policy);
+    note_forgotten(loader, node, policy);
 }

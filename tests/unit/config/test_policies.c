@@ -230,12 +230,12 @@ static void the_order_of_a_list_changes_no_version(void **state)
 static void who_comes_from_outside_is_read(void **state)
 {
     (void)state;
-    hx_config *config = load(UP "cors: {origins: [\"https://app.example.com\", \"http://localhost:3000\", "
+    hx_config *config = load(UP "cors: {origins: [\"https://app.example.com\", \"http://localhost:65535\", "
                                 "\"http://[::1]:8080\"], credentials: true}\n"
                                 "trusted_proxies: [10.0.0.0/8, 192.0.2.7, \"fd00::/8\", \"::1\"]\n"
                                 "publish_policy: true\n");
     assert_texts(config->cors.origins, config->cors.origin_count,
-                 "https://app.example.com http://localhost:3000 http://[::1]:8080");
+                 "https://app.example.com http://localhost:65535 http://[::1]:8080");
     assert_true(config->cors.credentials && config->publish_policy);
     assert_int_equal(config->trusted_proxy_count, 4);
     static const uint8_t ten[16] = {[10] = 0xff, [11] = 0xff, [12] = 10};
@@ -381,6 +381,15 @@ static const expected of_callers[] = {
      "\"https://a:443\"\n"
      "f:2:77: \"origins\" must list origins such as https://app.example.com, not \"null\"\n"
      "f:2:85: \"origins\" must list origins such as https://app.example.com, not \"https://*.a\"\n"},
+    {UP "cors: {origins: [\"https://a:65536\", \"https://a:080\", \"https://[::1]:0\", \"https://a:\"]}\n",
+     "f:2:18: \"origins\" must list origins such as https://app.example.com, not \"https://a:65536\": behind the colon "
+     "stands a port, 1 to 65535\n"
+     "f:2:37: \"origins\" must list origins such as https://app.example.com, not \"https://a:080\": behind the colon "
+     "stands a port, 1 to 65535\n"
+     "f:2:54: \"origins\" must list origins such as https://app.example.com, not \"https://[::1]:0\": behind the colon "
+     "stands a port, 1 to 65535\n"
+     "f:2:73: \"origins\" must list origins such as https://app.example.com, not \"https://a:\": behind the colon "
+     "stands a port, 1 to 65535\n"},
     {UP "trusted_proxies: 10.0.0.0/8\n", "f:2:18: \"trusted_proxies\" must be a list of addresses and networks, such "
                                          "as [127.0.0.1, 10.0.0.0/8], not text\n"},
     {UP "trusted_proxies: [10.0.0.1/8, localhost, 10.0.0.0/33, \"fd00::1/8\", 0.0.0.0/0]\n",
@@ -449,6 +458,14 @@ static const expected of_notes[] = {
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{date:UTC}\", shared: true}, lifetime: 12h, tombstone: 2d}\n",
      ""},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{window:1m}\", shared: true}}\n", ""},
+    {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{window:25h}\", shared: true}}\n",
+     "f:3:34: answers are kept for 24h, but a window lasts 25h: in one of them the same key can run again\n"},
+    /* of several the shortest ends a key's time */
+    {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{date:UTC}:{window:25h}\", shared: true}}\n", ""},
+    {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{date:UTC}:{window:2h}\", shared: true}, lifetime: 2h}\n",
+     ""},
+    {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{date:UTC}:{window:30h}\", shared: true}, lifetime: 2h}\n",
+     "f:3:34: answers are kept for 2h, but a date lasts 25h at most: on one of them the same key can run again\n"},
 };
 
 static void check(const expected *table, size_t count, bool refused)
