@@ -35,6 +35,17 @@ void hx_loop_post(hx_loop *loop, hx_task *task);
 /* Called at the end of every turn, before the loop sleeps. At most 8 of them, added before the loop runs. */
 void hx_loop_each_turn(hx_loop *loop, void (*hook)(void *context), void *context);
 
+/* Looking after a file descriptor that somebody else reads and writes. All on the loop's own thread. Free it before the
+ * descriptor is closed; afterwards `ready` is never called. */
+typedef struct hx_poll hx_poll;
+#define HX_POLL_READ 1u
+#define HX_POLL_WRITE 2u
+hx_poll *hx_poll_new(hx_loop *loop, int fd, void (*ready)(void *context, unsigned events), void *context);
+/* Which of them are waited for; 0: none. `ready` is called again and again for as long as they hold. A descriptor that
+ * has failed counts as ready for all of them. */
+void hx_poll_for(hx_poll *poll, unsigned events);
+void hx_poll_free(hx_poll **owned);
+
 /* A timer is part of whatever it times, all zero at first. Stopping is immediate: afterwards the callback is never
  * called and the memory is the caller's again. Starting a running timer moves its deadline. */
 typedef struct hx_timer {

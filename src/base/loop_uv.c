@@ -213,6 +213,51 @@ void hx_loop_each_turn(hx_loop *loop, void (*hook)(void *context), void *context
     loop->hooks[loop->hook_count++].context = context;
 }
 
+struct hx_poll {
+    uv_poll_t handle;
+    unsigned events;
+    void (*ready)(void *context, unsigned events);
+    void *context;
+};
+
+_Static_assert((unsigned)UV_READABLE == HX_POLL_READ && (unsigned)UV_WRITABLE == HX_POLL_WRITE, "the same bits");
+
+static void polled(uv_poll_t *handle, int status, int events)
+{
+    hx_poll *poll = HX_OWNER(handle, hx_poll, handle);
+    poll->ready(poll->context, status < 0 ? poll->events : (unsigned)events);
+}
+
+hx_poll *hx_poll_new(hx_loop *loop, int fd, void (*ready)(void *context, unsigned events), void *context)
+{
+    hx_poll *poll = calloc(1, sizeof *poll);
+    if (!poll || uv_poll_init(&loop->uv, &poll->handle, fd) != 0) hx_fatal(HX_EXIT_BUG, "can't poll a descriptor");
+    poll->ready = ready;
+    poll->context = context;
+    return poll;
+}
+
+void hx_poll_for(hx_poll *poll, unsigned events)
+{
+    if (events == poll->events) return;
+    poll->events = events;
+    if (events == 0)
+        uv_poll_stop(&poll->handle);
+    else
+        uv_poll_start(&poll->handle, (int)events, polled);
+}
+
+static void poll_closed(uv_handle_t *handle)
+{
+    free(HX_OWNER((uv_poll_t *)handle, hx_poll, handle));
+}
+
+void hx_poll_free(hx_poll **owned)
+{
+    if (*owned) uv_close((uv_handle_t *)&(*owned)->handle, poll_closed);
+    *owned = NULL;
+}
+
 void hx_timer_start(hx_loop *loop, hx_timer *timer, hx_ms delay, void (*fire)(hx_timer *timer))
 {
     HX_CHECK(delay >= 0);

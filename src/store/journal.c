@@ -385,5 +385,11 @@ static void journal_close(hx_store *store)
     hx_journal_free(j);
 }
 
-const hx_store_ops hx_journal_ops = {journal_attach, journal_submit, journal_cancel,       journal_peek, journal_count,
-                                     journal_close,  journal_rules,  journal_live_at_most, journal_limit};
+static uint64_t journal_last_epoch(hx_store *store)
+{
+    return ((hx_journal *)store)->tail.epoch;
+}
+
+const hx_store_ops hx_journal_ops = {journal_attach, journal_submit,    journal_cancel, journal_peek,
+                                     journal_count,  journal_close,     journal_rules,  journal_live_at_most,
+                                     journal_limit,  journal_last_epoch};

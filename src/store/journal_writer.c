@@ -625,11 +625,14 @@ static void handle(hx_journal *j, uintptr_t mail)
         j->sweep.waiting = call;
         break;
     case HX_STORE_RETIRE:
-        j->retired = call->retired;
+        j->retired = call->rules;
         hx_journal_end_call(call, HX_STORE_OK);
         break;
     case HX_STORE_LIST:
     case HX_STORE_HISTORY:
+    case HX_STORE_READ:
+    case HX_STORE_ENFORCE:
+    case HX_STORE_IMPORT:
         HX_CHECK(false); /* they never come here */
         break;
     }

@@ -189,6 +189,16 @@ static void tell_watchers(memory *m, operation *o, version *v, hx_state state)
     o->watcher_count = 0;
 }
 
+static operation *new_operation(memory *m, const hx_op *op)
+{
+    operation *o = calloc(1, sizeof *o);
+    if (!o) hx_fatal(HX_EXIT_BUG, "out of memory");
+    o->op = *op;
+    hx_list_init(&o->watchers);
+    hx_map_put(m->operations, key_of(&o->op), o);
+    return o;
+}
+
 static void claim(memory *m, hx_store_call *call, hx_ms now)
 {
     operation *o = standing(m, &call->op, now);
@@ -205,13 +215,7 @@ static void claim(memory *m, hx_store_call *call, hx_ms now)
         finish(call, HX_STORE_RETIRED, NULL, HX_ABSENT, 0);
         return;
     }
-    if (!o) {
-        o = calloc(1, sizeof *o);
-        if (!o) hx_fatal(HX_EXIT_BUG, "out of memory");
-        o->op = call->op;
-        hx_list_init(&o->watchers);
-        hx_map_put(m->operations, key_of(&o->op), o);
-    }
+    if (!o) o = new_operation(m, &call->op);
     call->record->epoch = ++m->epoch;
     become(m, o, call->record);
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
@@ -402,6 +406,23 @@ static void history(memory *m, hx_store_call *call)
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }
 
+static void read_one(memory *m, hx_store_call *call, hx_ms now)
+{
+    finish_with(call, HX_STORE_OK, standing(m, &call->op, now), now);
+}
+
+static void import(memory *m, hx_store_call *call, hx_ms now)
+{
+    if (call->record->epoch > m->epoch) m->epoch = call->record->epoch;
+    const operation *standing_there = standing(m, &call->op, now);
+    if (standing_there) {
+        finish_with(call, HX_STORE_EXISTS, standing_there, now);
+        return;
+    }
+    if (call->record->state != HX_ABSENT) become(m, new_operation(m, &call->op), call->record);
+    finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+}
+
 static void memory_submit(hx_store *store, hx_store_call *call)
 {
     memory *m = (memory *)store;
@@ -418,8 +439,11 @@ static void memory_submit(hx_store *store, hx_store_call *call)
     case HX_STORE_SWEEP: sweep(m, call, now); break;
     case HX_STORE_LIST: list(m, call, now); break;
     case HX_STORE_HISTORY: history(m, call); break;
+    case HX_STORE_READ: read_one(m, call, now); break;
+    case HX_STORE_IMPORT: import(m, call, now); break;
+    case HX_STORE_ENFORCE: HX_CHECK(!"this store is not shared"); break;
     case HX_STORE_RETIRE:
-        m->retired = call->retired;
+        m->retired = call->rules;
         finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
         break;
     }
@@ -516,6 +540,11 @@ static bool memory_limit(hx_store *store, const hx_store_options *options, char 
     return true;
 }
 
+static uint64_t memory_last_epoch(hx_store *store)
+{
+    return ((memory *)store)->epoch;
+}
+
 static void memory_close(hx_store *store)
 {
     memory *m = (memory *)store;
@@ -535,15 +564,19 @@ static void memory_close(hx_store *store)
 
 hx_store *hx_memory_open(const hx_store_options *options)
 {
-    static const hx_store_ops ops = {memory_attach, memory_submit, memory_cancel,       memory_peek, memory_count,
-                                     memory_close,  memory_rules,  memory_live_at_most, memory_limit};
+    static const hx_store_ops ops = {memory_attach, memory_submit,    memory_cancel, memory_peek,
+                                     memory_count,  memory_close,     memory_rules,  memory_live_at_most,
+                                     memory_limit,  memory_last_epoch};
     memory *m = calloc(1, sizeof *m);
     if (!m) hx_fatal(HX_EXIT_BUG, "out of memory");
     m->store = (hx_store){.ops = &ops,
                           .facts = {.name = "memory",
                                     .owner = hx_rand_u64(),
                                     .now = options->now ? options->now : hx_clock_now}};
-    hx_rand_bytes(m->store.facts.secret, sizeof m->store.facts.secret);
+    if (options->secret)
+        memcpy(m->store.facts.secret, options->secret, sizeof m->store.facts.secret);
+    else
+        hx_rand_bytes(m->store.facts.secret, sizeof m->store.facts.secret);
     pthread_mutex_init(&m->mutex, NULL);
     m->operations = hx_map_new();
     (void)memory_limit(&m->store, options, NULL);

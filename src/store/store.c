@@ -5,13 +5,12 @@
 #include "base/check.h"
 #include "core/policy.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static void submit(hx_store *store, hx_store_call *call, hx_store_verb verb, const hx_op *op, uint64_t epoch)
 {
     HX_CHECK(call->loop != NULL && call->done != NULL);
-    HX_CHECK(call->arena != NULL || verb == HX_STORE_SWEEP || verb == HX_STORE_RETIRE);
+    HX_CHECK(call->arena != NULL || verb == HX_STORE_SWEEP || verb == HX_STORE_RETIRE || verb == HX_STORE_ENFORCE);
     call->verb = verb;
     if (op) call->op = *op;
     call->epoch = epoch;
@@ -155,8 +154,57 @@ void hx_store_sweep(hx_store *store, hx_store_call *call)
 
 void hx_store_retire(hx_store *store, hx_store_call *call, const hx_store_rules *rules)
 {
-    call->retired = rules;
+    call->rules = rules;
     submit(store, call, HX_STORE_RETIRE, NULL, 0);
+}
+
+static void done_here(hx_task *task)
+{
+    hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
+    call->done(call);
+}
+
+/* Ends a call for which the backend isn't needed; not inside the call that started it. */
+static void end_here(hx_store_call *call, hx_store_verb verb)
+{
+    HX_CHECK(call->loop != NULL && call->done != NULL);
+    call->verb = verb;
+    call->result = HX_STORE_OK;
+    call->own.task.run = done_here;
+    hx_loop_defer(call->loop, &call->own.task);
+}
+
+void hx_store_read(hx_store *store, hx_store_call *call, const hx_op *op)
+{
+    call->found = (hx_record){.op = *op};
+    switch (hx_store_peek(store, op, call->arena, &call->found)) {
+    case HX_PEEK_FOUND: end_here(call, HX_STORE_READ); return;
+    case HX_PEEK_ABSENT:
+        call->found = (hx_record){.op = *op};
+        end_here(call, HX_STORE_READ);
+        return;
+    case HX_PEEK_ASK: submit(store, call, HX_STORE_READ, op, 0); return;
+    }
+}
+
+void hx_store_enforce(hx_store *store, hx_store_call *call, const hx_store_rules *rules)
+{
+    call->rules = rules;
+    if (store->facts.shared)
+        submit(store, call, HX_STORE_ENFORCE, NULL, 0);
+    else
+        end_here(call, HX_STORE_ENFORCE);
+}
+
+void hx_store_import(hx_store *store, hx_store_call *call, hx_record *record)
+{
+    call->record = record;
+    submit(store, call, HX_STORE_IMPORT, &record->op, record->epoch);
+}
+
+uint64_t hx_store_last_epoch(hx_store *store)
+{
+    return store->ops->last_epoch(store);
 }
 
 void hx_store_cancel(hx_store *store, hx_store_call *call)
@@ -204,16 +252,4 @@ void hx_store_close(hx_store **owned)
     if (!*owned) return;
     (*owned)->ops->close(*owned);
     *owned = NULL;
-}
-
-hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
-{
-    static const hx_store_options defaults;
-    if (!options) options = &defaults;
-    const hx_slice journal = HX_LIT("journal:");
-    if (hx_slice_eq(url, HX_LIT("memory:"))) return hx_memory_open(options);
-    if (hx_slice_starts(url, journal)) return hx_journal_open(hx_slice_from(url, journal.len), options, error);
-    (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                   "\"%.*s\" is no store that this program knows; use journal:DIR, or memory: for tests", HX_FMT(url));
-    return NULL;
 }

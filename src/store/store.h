@@ -36,7 +36,7 @@ typedef enum {
     HX_STORE_FULL,        /* no room for a new operation, or too many waiters; what is in flight still settles */
     HX_STORE_UNAVAILABLE, /* the backend can't be reached; whether the write happened is not known */
     HX_STORE_CANCELLED,
-    HX_STORE_RETIRED, /* claim: its rules are no longer in force (hx_store_retire); nothing was written */
+    HX_STORE_RETIRED, /* claim: its rules are not in force (hx_store_retire, hx_store_enforce); nothing was written */
 } hx_store_result;
 
 typedef enum {
@@ -49,6 +49,9 @@ typedef enum {
     HX_STORE_LIST,
     HX_STORE_HISTORY,
     HX_STORE_RETIRE,
+    HX_STORE_READ,
+    HX_STORE_ENFORCE,
+    HX_STORE_IMPORT,
 } hx_store_verb;
 
 /* For operators: a page of records. What is zero or empty in the filter leaves nothing out. */
@@ -92,15 +95,16 @@ typedef struct hx_store_call {
     /* given by the caller */
     hx_store_verb verb;
     hx_loop *loop;
-    hx_arena *arena;     /* where the bytes of `found` go; belongs to the loop's thread */
-    hx_record *record;   /* claim, settle: what to write. Not changed until done, but for the epoch, which claim sets */
-    hx_op op;            /* renew, watch, forget, history */
-    uint64_t epoch;      /* renew, watch, forget; in a claim: the unknown epoch to take over, 0 for none */
-    hx_ms lease_until;   /* renew */
-    hx_slice reason;     /* forget */
-    unsigned states;     /* forget: bits of the states in which it may stand; 0: any */
-    hx_store_page *page; /* list, history */
-    const hx_store_rules *retired;
+    hx_arena *arena; /* where the bytes of `found` go; belongs to the loop's thread */
+    hx_record
+        *record; /* claim, settle, import: what to write. Not changed until done, but for the epoch, which claim sets */
+    hx_op op;    /* renew, watch, forget, history, read */
+    uint64_t epoch;              /* renew, watch, forget; in a claim: the unknown epoch to take over, 0 for none */
+    hx_ms lease_until;           /* renew */
+    hx_slice reason;             /* forget */
+    unsigned states;             /* forget: bits of the states in which it may stand; 0: any */
+    hx_store_page *page;         /* list, history */
+    const hx_store_rules *rules; /* retire, enforce */
     void (*done)(struct hx_store_call *call);
     /* given back */
     hx_store_result result;
@@ -144,6 +148,16 @@ void hx_store_sweep(hx_store *store, hx_store_call *call);
  * When it ends, hx_store_rules counts every claim that came before. `rules` live until the next call of this kind has
  * ended. */
 void hx_store_retire(hx_store *store, hx_store_call *call, const hx_store_rules *rules);
+/* What stands there: `found`, state HX_ABSENT when nothing does. Where hx_store_peek can tell, this does no more. */
+void hx_store_read(hx_store *store, hx_store_call *call, const hx_op *op);
+/* On a shared store: these are the rules from now on, of every node. A claim whose route has another version than the
+ * one that was enforced last ends RETIRED, until its node enforces what it has. Elsewhere it does nothing. `rules` are
+ * all that are in force, the one without a route for what has no named route; they live until done. */
+void hx_store_enforce(hx_store *store, hx_store_call *call, const hx_store_rules *rules);
+/* For moving a store: writes the record as it is, its epoch too, and sees to it that later epochs are greater. EXISTS:
+ * something stands there, of whatever epoch, and nothing was written. A record in HX_ABSENT writes nothing but raises
+ * the epochs above its own. */
+void hx_store_import(hx_store *store, hx_store_call *call, hx_record *record);
 /* Ends a watch early: its completion fires soon, CANCELLED, or with its result if that came first. */
 void hx_store_cancel(hx_store *store, hx_store_call *call);
 
@@ -161,6 +175,7 @@ hx_peek hx_store_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_reco
 typedef struct {
     const char *name; /* "journal" */
     bool durable;
+    bool shared;        /* other processes may be at work on it: claims of others end with their leases alone */
     uint64_t owner;     /* drawn at each start */
     uint8_t secret[32]; /* for MACs; lives with the store */
     hx_ms (*now)(void);
@@ -187,6 +202,8 @@ typedef struct {
     uint64_t free_bytes_floor;   /* below it new claims are refused; 0: 256 MiB, or a sixteenth of a small disk */
     unsigned waiters_per_op_max; /* 0: 1,000 */
     unsigned waiters_max;        /* 0: 10,000 */
+    const uint8_t *secret; /* of a store that is made by this: 32 bytes; NULL: drawn. One that is there with another
+                                  * is not opened */
 } hx_store_options;
 
 /* Takes part from now on: before the loop runs, on any thread. */
@@ -206,7 +223,7 @@ bool hx_store_limit(hx_store *store, const hx_store_options *options, char error
  * start. */
 void hx_store_close(hx_store **owned);
 
-/* Opens "journal:DIR" or "memory:". On failure returns NULL with a sentence for people in `error` that says what is
+/* Opens "journal:DIR", "sqlite:FILE", "postgres://…" or "memory:" (store/open.c). On failure returns NULL with a sentence for people in `error` that says what is
  * wrong and what to do; nothing has been changed on disk then. */
 hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 
@@ -221,6 +238,7 @@ typedef struct {
     void (*rules)(hx_store *store, hx_arena *arena, hx_store_rules *out);
     uint64_t (*live_at_most)(hx_store *store, hx_slice route);
     bool (*limit)(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+    uint64_t (*last_epoch)(hx_store *store);
 } hx_store_ops;
 
 struct hx_store { /* the first member of every backend's own struct */
@@ -250,7 +268,13 @@ bool hx_store_is_retired(const hx_store_rules *rules, const hx_record *record);
 /* Adds a copy; there must be room. */
 void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *record);
 
+/* The highest epoch that was ever drawn, for moving a store. On a thread and at a time when nobody claims. */
+uint64_t hx_store_last_epoch(hx_store *store);
+
 hx_store *hx_memory_open(const hx_store_options *options);
+/* `url` as libpq has it. */
+hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 /* Makes a damaged journal openable again. What can't be read is copied into DIR/damaged first and then skipped; nothing
  * is deleted. `report` gets a sentence for people about each place and about what is lost. True: the journal can be

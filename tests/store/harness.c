@@ -187,5 +187,13 @@ hx_state peek(bench *b, hx_op op, hx_record *found)
 {
     hx_record unused;
     if (!found) found = &unused;
-    return hx_store_peek(b->store, &op, &b->arena, found) == HX_PEEK_FOUND ? found->state : HX_ABSENT;
+    hx_peek result = hx_store_peek(b->store, &op, &b->arena, found);
+    if (result != HX_PEEK_ASK) return result == HX_PEEK_FOUND ? found->state : HX_ABSENT;
+    waited w;
+    wait_start(b, &w);
+    hx_store_read(b->store, &w.call, &op);
+    wait_for(b, &w);
+    HX_CHECK(w.call.result == HX_STORE_OK);
+    *found = w.call.found;
+    return found->state;
 }

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which store a URL means. In a file of its own, so that what brings its own store links none of these. */
+#include "store/store.h"
+
+#include <stdio.h>
+
+hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    static const hx_store_options defaults;
+    if (!options) options = &defaults;
+    const hx_slice journal = HX_LIT("journal:");
+    if (hx_slice_eq(url, HX_LIT("memory:"))) return hx_memory_open(options);
+    if (hx_slice_starts(url, journal)) return hx_journal_open(hx_slice_from(url, journal.len), options, error);
+    (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                   "\"%.*s\" is no store that this program knows; use journal:DIR, or memory: for tests", HX_FMT(url));
+    return NULL;
+}
