@@ -12,7 +12,7 @@ static const hx_slice usual_methods[] = {{"POST", 4}, {"PUT", 3}, {"PATCH", 5}, 
 static bool is_same(const hx_policy *policy, hx_slice name, uint32_t version)
 {
     bool is_one = policy->formerly_count < 2 && hx_slice_eq(hx_policy_identity(policy), name);
-    uint32_t bits = is_one && (version & HX_RULE_NAMED) ? ~HX_RULE_NAMED : HX_RULE_SCOPE;
+    uint32_t bits = is_one && (version & HX_RULE_NAMED) ? ~HX_RULE_NAMED : HX_RULE_IDENTITY;
     return (policy->rule_version & bits) == (version & bits);
 }
 
@@ -45,7 +45,8 @@ static const hx_policy *route_called(const hx_policy_set *set, hx_slice name)
 static bool is_by_default(const hx_policy_set *set, hx_slice name)
 {
     size_t space = hx_slice_find(name, ' ');
-    if (space == SIZE_MAX) return false;
+    if (space == SIZE_MAX || !hx_slice_is_token(hx_slice_first(name, space)))
+        return false; /* "POST,PUT" is no method */
     hx_slice path = hx_slice_from(name, space + 1);
     if (path.len == 0 || path.ptr[0] != '/' || hx_slice_find(path, '{') < path.len) return false;
     return hx_policy_find(set, hx_slice_first(name, space), path) == NULL;
@@ -111,7 +112,11 @@ static size_t say_changed(hx_buf *out, hx_slice route, uint64_t live)
 static size_t check_named(const hx_policy_set *next, const hx_store_rule *rule, hx_buf *out)
 {
     const hx_policy *route = route_called(next, rule->route);
-    if (!route && is_by_default(next, rule->route)) route = &next->defaults;
+    hx_slice name = rule->route;
+    if (!route && is_by_default(next, name)) {
+        route = &next->defaults;
+        name = HX_EMPTY;
+    }
     if (!route)
         return say(out, hx_buf_printf(out,
                                       "route \"%.*s\" has %llu %s and is not there any more: list the name in "
@@ -120,7 +125,7 @@ static size_t check_named(const hx_policy_set *next, const hx_store_rule *rule, 
     if (!keeps_operations(route))
         return say(out, hx_buf_printf(out, "route \"%.*s\" has %llu %s and is not protected now: ", HX_FMT(rule->route),
                                       number(rule->live), operations(rule->live)));
-    return is_same(route, rule->route, rule->version) ? 0 : say_changed(out, rule->route, rule->live);
+    return is_same(route, name, rule->version) ? 0 : say_changed(out, rule->route, rule->live);
 }
 
 /* Operations that ran under the defaults, on a path that now has a route. */

@@ -110,7 +110,7 @@ uint32_t hx_policy_version(const hx_policy *policy)
     bool is_key_ours = policy->key.from || policy->forward_key == HX_FORWARD_KEY_SCOPED;
     hash = mix_number(hash, (uint32_t)policy->forward_key);
     hash = mix_number(hash, is_key_ours && policy->dialect == HX_DIALECT_IETF);
-    hash &= HX_RULE_SCOPE;
+    hash &= HX_RULE_IDENTITY;
     if (hash == 0) hash = 1; /* 0 is nobody's */
     return policy->name.len > 0 ? hash | HX_RULE_NAMED : hash;
 }
@@ -178,15 +178,14 @@ static uint32_t mix_match(uint32_t hash, const hx_policy *route)
     return mix_set(hash, route->methods, route->method_count);
 }
 
-/* Whether the route is known by its very match: then that can't change under the same name. */
-static bool is_known_by_match(const hx_policy *route)
+/* Whether the route's operations are called as they would be without a route: by one method and a path without
+ * parameters. Then they are found when it goes. */
+static bool is_called_by_request(const hx_policy *route)
 {
-    hx_slice rest = hx_policy_identity(route), method;
-    for (size_t i = 0; i < route->method_count; i++) {
-        if (!hx_slice_next(&rest, i + 1 < route->method_count ? ',' : ' ', &method)) return false;
-        if (!hx_slice_eq(method, route->methods[i])) return false;
-    }
-    return hx_slice_eq(rest, route->path);
+    hx_slice path = hx_policy_identity(route), method;
+    return route->method_count == 1 && hx_slice_find(route->path, '{') == SIZE_MAX &&
+           hx_slice_next(&path, ' ', &method) && hx_slice_eq(method, route->methods[0]) &&
+           hx_slice_eq(path, route->path);
 }
 
 void hx_policy_version_all(hx_policy_set *set)
@@ -194,11 +193,11 @@ void hx_policy_version_all(hx_policy_set *set)
     set->defaults.rule_version = hx_policy_version(&set->defaults);
     for (size_t i = 0; i < set->count; i++) {
         hx_policy *route = &set->routes[i];
-        uint32_t comes = is_known_by_match(route) ? 0 : mix_match(1, route);
+        uint32_t match = is_called_by_request(route) ? 0 : mix_match(1, route);
         /* A request of this route's becomes another's where that comes to stand before it. */
         for (size_t k = 0; k < i; k++)
-            if (hx_policy_meets(&set->routes[k], route)) comes = mix_match(comes, &set->routes[k]);
-        route->rule_version = HX_RULE_NAMED | (comes & ~HX_RULE_SCOPE & ~HX_RULE_NAMED) | hx_policy_version(route);
+            if (hx_policy_meets(&set->routes[k], route)) match = mix_match(match, &set->routes[k]);
+        route->rule_version = (match & HX_RULE_MATCH) | hx_policy_version(route);
     }
 }
 

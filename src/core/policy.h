@@ -118,13 +118,15 @@ typedef struct {
     hx_ms upstream_timeout; /* of an attempt, to the end of its answer */
     uint64_t body_bytes_max;
     uint64_t answer_bytes_max;
-    uint32_t rule_version; /* a hash of what decides which operation a request is: see hx_policy_version_all */
+    uint32_t rule_version; /* a hash of what decides which operation a request is: hx_policy_version_all sets it */
 } hx_policy;
 
-/* Set in the rule version of a route that has a name; the defaults' operations are known by method and path. */
+/* What a rule version is made of: which operation a request of the route is (principal, scope, key, fingerprint, how a
+ * key of ours is written), which requests come to it at all, and whether it has a name; the defaults' operations are
+ * known by method and path, and so can a route's be: for both the second is 0. */
+#define HX_RULE_IDENTITY ((UINT32_C(1) << 20) - 1)
+#define HX_RULE_MATCH (HX_RULE_NAMED - HX_RULE_IDENTITY - 1)
 #define HX_RULE_NAMED (UINT32_C(1) << 31)
-/* Scope, key and fingerprint; the bits between say which requests come to the route. */
-#define HX_RULE_SCOPE ((UINT32_C(1) << 20) - 1)
 /* What records of routes in shadow mode carry instead: nobody relies on them, and no change of rules orphans them. */
 #define HX_RULE_SHADOW UINT32_C(0)
 
@@ -144,9 +146,10 @@ typedef struct {
 
 /* The contract's defaults: lifetime 24 h, lease 60 s, wait 10 s, grace 60 s, 1 MiB, 8 MiB, keys of 16 to 255. */
 hx_policy hx_policy_default(void);
-/* A hash of the rules that are part of the key. */
+/* HX_RULE_IDENTITY and HX_RULE_NAMED of a policy's version. */
 uint32_t hx_policy_version(const hx_policy *policy);
-/* Sets the version of every policy, once all routes are there. */
+/* Sets the whole version of every policy, once all routes are there: which requests come to a route hangs on those
+ * before it. */
 void hx_policy_version_all(hx_policy_set *set);
 /* Whether some request fits both. */
 bool hx_policy_meets(const hx_policy *a, const hx_policy *b);

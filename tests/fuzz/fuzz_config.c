@@ -65,7 +65,7 @@ static void check_policy(const hx_config *config, const hx_policy *policy)
     HX_CHECK(policy->key.len_min >= 1 && policy->key.len_min <= policy->key.len_max);
     HX_CHECK(policy->lifetime >= policy->lease + policy->upstream_timeout + policy->retry.total);
     check_outcomes(policy);
-    HX_CHECK(policy->rule_version == hx_policy_version(policy));
+    HX_CHECK((policy->rule_version & ~HX_RULE_MATCH) == hx_policy_version(policy));
 }
 
 static void check_config(const hx_config *config)
@@ -77,7 +77,8 @@ static void check_config(const hx_config *config)
     HX_CHECK(config->jwt_source_count <= HX_JWT_SOURCES_MAX && config->trusted_proxy_count <= HX_TRUSTED_PROXIES_MAX);
     for (size_t i = 0; i < config->jwt_source_count; i++) HX_CHECK(config->jwt_sources[i].where.len > 0);
     HX_CHECK(!config->cors.credentials || config->cors.origin_count > 0);
-    HX_CHECK(set->tree != NULL && !(set->defaults.rule_version & HX_RULE_NAMED) && set->defaults.key.from == NULL);
+    HX_CHECK(set->tree != NULL && set->defaults.key.from == NULL);
+    HX_CHECK((set->defaults.rule_version & ~HX_RULE_IDENTITY) == 0);
     check_policy(config, &set->defaults);
     for (size_t i = 0; i < set->count; i++) {
         check_policy(config, &set->routes[i]);

@@ -59,7 +59,6 @@ void sim_routes_make(void)
         bool good = hx_policy_match(hx_slice_of(rows[i].match), &world.arena, policy, &error);
         HX_CHECK(good);
         choose_times(policy);
-        policy->rule_version = hx_policy_version(policy);
     }
     world.routes[SIM_ROUTE_ATOMIC].guarantee = HX_GUARANTEE_ATOMIC;
     world.routes[SIM_ROUTE_IDEMPOTENT].guarantee = HX_GUARANTEE_IDEMPOTENT;
@@ -79,5 +78,6 @@ void sim_routes_make(void)
                                                         .pointer = HX_LIT("/code"),
                                                         .value = HX_LIT("duplicate")};
     world.policies = (hx_policy_set){.routes = world.routes, .count = SIM_ROUTE_DEFAULT, .defaults = defaults};
+    hx_policy_version_all(&world.policies);
     hx_policy_compile(&world.policies, &world.arena);
 }

@@ -113,6 +113,17 @@ static const struct {
     {"routes:\n- {match: POST /refunds}\n", "POST /refunds", REFUNDS, "is not there any more"},
     {"routes:\n- {match: \"POST /refunds/{id}\"}\n", "POST /refunds/{id}", "defaults: {lifetime: 24h}\n",
      "is not there any more"},
+    /* another spelling of the same match is another name, and nothing else */
+    {"routes:\n- {match: \"POST /refunds/{id}\"}\n", "POST /refunds/{id}",
+     "routes:\n- {match: \"POST /refunds/{no}\", formerly: [\"POST /refunds/{id}\"]}\n", NULL},
+    {"routes:\n- {match: \"POST,PUT /refunds\"}\n", "POST,PUT /refunds",
+     "routes:\n- {match: \"PUT,POST /refunds\", formerly: [\"POST,PUT /refunds\"]}\n", NULL},
+    /* these are not what the defaults call them */
+    {"routes:\n- {match: \"POST,PUT /refunds\"}\n", "POST,PUT /refunds", "defaults: {lifetime: 24h}\n",
+     "is not there any more"},
+    {"routes:\n- {name: POST /refunds, match: POST /v2/refunds}\n", "POST /refunds", "defaults: {lifetime: 24h}\n",
+     "under other rules"},
+    {"routes:\n- {match: POST /%72efunds}\n", "POST /%72efunds", "defaults: {lifetime: 24h}\n", "under other rules"},
     {"defaults: {lifetime: 24h}\n", "", "defaults: {lifetime: 48h}\n" REFUNDS, NULL},
     {"defaults: {lifetime: 24h}\n", "", "defaults: {" USERS "}\n",
      "what matches no route has 12 live operations under other rules"},

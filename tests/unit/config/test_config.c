@@ -186,7 +186,7 @@ static void routes_are_read_over_their_defaults(void **state)
     assert_int_equal(refunds->body_bytes_max, 4096);
     assert_int_equal(refunds->answer_bytes_max, 0);
     assert_int_equal(refunds->mode, HX_MODE_PROTECT);
-    assert_int_equal(refunds->rule_version & HX_RULE_SCOPE, hx_policy_version(refunds) & HX_RULE_SCOPE);
+    assert_int_equal(refunds->rule_version & HX_RULE_IDENTITY, hx_policy_version(refunds) & HX_RULE_IDENTITY);
     assert_text(other->name, "POST,PUT /a");
     assert_text(other->because, "the last write wins");
     assert_int_equal(other->mode, HX_MODE_PASS);

@@ -83,7 +83,7 @@ static void everything_that_a_route_can_say_is_read(void **state)
     assert_texts(route->formerly, route->formerly_count, "z a"); /* the oldest first */
     assert_text(hx_policy_identity(route), "z");
     assert_texts(route->deny_headers, route->deny_header_count, "server x-trace");
-    assert_int_equal(route->rule_version & HX_RULE_SCOPE, hx_policy_version(route) & HX_RULE_SCOPE);
+    assert_int_equal(route->rule_version & HX_RULE_IDENTITY, hx_policy_version(route) & HX_RULE_IDENTITY);
     assert_true(route->rule_version & HX_RULE_NAMED);
     assert_false(config->policies.defaults.rule_version & HX_RULE_NAMED);
     hx_config_free(&config);

@@ -448,14 +448,40 @@ static void one_header(hx_policy *p)
 {
     p->fingerprint = (hx_fingerprint_rules){.headers = one, .header_count = 1};
 }
+static void scoped_key(hx_policy *p)
+{
+    p->forward_key = HX_FORWARD_KEY_SCOPED;
+}
+static void scoped_key_quoted(hx_policy *p)
+{
+    p->forward_key = HX_FORWARD_KEY_SCOPED;
+    p->dialect = HX_DIALECT_IETF;
+}
+static void from_body_quoted(hx_policy *p)
+{
+    p->key.from = &by_body;
+    p->dialect = HX_DIALECT_IETF;
+}
 
 static void every_rule_of_scope_key_and_fingerprint_has_its_version(void **state)
 {
     (void)state;
-    static const change changes[] = {scope_principal, scope_route,         by_claim,    from_body,
-                                     from_query,      from_body_or_header, raw,         by_key,
-                                     one_pointer,     two_pointers,        one_ignored, one_query_ignored,
-                                     one_header};
+    static const change changes[] = {scope_principal,
+                                     scope_route,
+                                     by_claim,
+                                     from_body,
+                                     from_query,
+                                     from_body_or_header,
+                                     raw,
+                                     by_key,
+                                     one_pointer,
+                                     two_pointers,
+                                     one_ignored,
+                                     one_query_ignored,
+                                     one_header,
+                                     scoped_key,
+                                     scoped_key_quoted,
+                                     from_body_quoted};
     uint32_t versions[sizeof changes / sizeof changes[0] + 1];
     size_t count = 0;
     hx_policy policy = hx_policy_default();
@@ -515,6 +541,78 @@ static void templates_that_mean_the_same_have_one_version(void **state)
     hx_arena_free(&arena);
 }
 
+typedef struct {
+    const char *name, *match;
+} row;
+
+/* The version of the last of these routes. */
+static uint32_t version_of(const row *rows, size_t count)
+{
+    hx_policy routes[4];
+    hx_arena arena = {0};
+    assert_in_range(count, 1, 4);
+    for (size_t i = 0; i < count; i++) {
+        const char *error = NULL;
+        routes[i] = hx_policy_default();
+        routes[i].name = hx_slice_of(rows[i].name);
+        assert_true(hx_policy_match(hx_slice_of(rows[i].match), &arena, &routes[i], &error));
+    }
+    hx_policy_set set = {.routes = routes, .count = count, .defaults = hx_policy_default()};
+    hx_policy_version_all(&set);
+    assert_int_equal(set.defaults.rule_version, hx_policy_version(&set.defaults));
+    assert_int_equal(set.defaults.rule_version & ~HX_RULE_IDENTITY, 0);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(routes[i].rule_version & ~HX_RULE_MATCH, hx_policy_version(&routes[i]));
+    hx_arena_free(&arena);
+    return routes[count - 1].rule_version;
+}
+
+#define VERSION(...) version_of((const row[]){__VA_ARGS__}, sizeof((const row[]){__VA_ARGS__}) / sizeof(row))
+
+static void the_requests_that_come_to_a_route_are_in_its_version(void **state)
+{
+    (void)state;
+    uint32_t version = VERSION({"a", "POST,PUT /x/{id}"});
+    assert_true(version & HX_RULE_NAMED);
+    static const char *const others[] = {"POST /x/{id}",   "POST,PATCH /x/{id}", "POST,PUT,PATCH /x/{id}", "/x/{id}",
+                                         "POST,PUT /x",    "POST,PUT /y/{id}",   "POST,PUT /x/{id}/",      "/",
+                                         "POST,PUT /x/id", "POST,PUT /{id}/x",   "POST,PUT /x/{id}/{k}",   "POST /x"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        uint32_t other = VERSION({"a", others[i]});
+        if (other == version) fail_msg("%s", others[i]);
+        assert_int_equal(other & ~HX_RULE_MATCH, version & ~HX_RULE_MATCH); /* its operations are made the same way */
+    }
+    assert_int_equal(VERSION({"b", "POST,PUT /x/{id}"}), version); /* the name stands beside it */
+    assert_int_equal(VERSION({"a", "PUT,POST /x/{id}"}), version);
+    assert_int_equal(VERSION({"a", "POST,PUT /x/{other}"}), version);
+    /* What is called as its requests are needs no more than its name, and is found without the route. */
+    assert_int_equal(VERSION({"POST /x", "POST /x"}) & HX_RULE_MATCH, 0);
+    assert_int_not_equal(VERSION({"POST /x", "PUT /x"}) & HX_RULE_MATCH, 0);
+    assert_int_not_equal(VERSION({"POST /x", "POST /y"}) & HX_RULE_MATCH, 0);
+    assert_int_not_equal(VERSION({"POST /x", "POST,PUT /x"}) & HX_RULE_MATCH, 0);
+    assert_int_not_equal(VERSION({"POST /x", "/x"}) & HX_RULE_MATCH, 0);
+    assert_int_equal(VERSION({"POST,PUT /x/{id}", "POST,PUT /x/{id}"}), version);
+    assert_int_equal(VERSION({"POST,PUT /x/{id}", "PUT,POST /x/{other}"}), version);
+}
+
+static void a_route_before_that_takes_its_requests_is_in_its_version(void **state)
+{
+    (void)state;
+    uint32_t alone = VERSION({"a", "POST /x/{id}"});
+    uint32_t behind = VERSION({"b", "POST /x/new"}, {"a", "POST /x/{id}"});
+    assert_int_not_equal(behind, alone);
+    assert_int_equal(behind & ~HX_RULE_MATCH, alone & ~HX_RULE_MATCH);
+    assert_int_equal(VERSION({"c", "POST /x/new"}, {"a", "POST /x/{id}"}), behind);
+    assert_int_not_equal(VERSION({"b", "POST /x/old"}, {"a", "POST /x/{id}"}), behind);
+    assert_int_not_equal(VERSION({"b", "/x/new"}, {"a", "POST /x/{id}"}), alone);
+    assert_int_not_equal(VERSION({"b", "POST /x/new"}, {"c", "POST /{k}/old"}, {"a", "POST /x/{id}"}), behind);
+    /* These never take one of its requests. */
+    assert_int_equal(VERSION({"b", "PUT /x/{id}"}, {"a", "POST /x/{id}"}), alone);
+    assert_int_equal(VERSION({"b", "GET /x/{id}"}, {"c", "POST /x"}, {"d", "POST /x/{id}/"}, {"a", "POST /x/{id}"}),
+                     alone);
+    assert_int_equal(VERSION({"b", "GET /x/{id}"}, {"a", "/x/{id}"}), VERSION({"a", "/x/{id}"}));
+}
+
 static void only_unsafe_methods_that_pass_are_exposed(void **state)
 {
     (void)state;
@@ -559,6 +657,8 @@ int main(void)
         cmocka_unit_test(templates_that_mean_the_same_have_one_version),
         cmocka_unit_test(rules_that_mean_the_same_have_one_version),
         cmocka_unit_test(the_version_follows_who_a_key_belongs_to),
+        cmocka_unit_test(the_requests_that_come_to_a_route_are_in_its_version),
+        cmocka_unit_test(a_route_before_that_takes_its_requests_is_in_its_version),
         cmocka_unit_test(only_unsafe_methods_that_pass_are_exposed),
     };
     return cmocka_run_group_tests(tests, NULL, drain);
