@@ -104,7 +104,8 @@ static size_t say_changed(hx_buf *out, hx_slice route, uint64_t live)
 {
     return say(out, hx_buf_printf(out,
                                   "route \"%.*s\" has %llu %s under other rules (its match and the routes before it, "
-                                  "principal, scope, key, fingerprint, forward_key): leave those as they were, ",
+                                  "principal, scope, key.from, key.prefer, fingerprint, forward_key, and dialect where "
+                                  "the key is made here): leave those as they were, ",
                                   HX_FMT(route), number(live), operations(live)));
 }
 
@@ -162,8 +163,9 @@ static size_t check_defaults(const hx_policy_set *next, const hx_store_rule *rul
                                       number(live), operations(live)));
     if (is_same(&next->defaults, HX_EMPTY, rule->version)) return 0;
     return say(out, hx_buf_printf(out,
-                                  "what matches no route has %llu %s under other rules (principal, scope, key, "
-                                  "fingerprint, forward_key) than the defaults have now: leave those as they were, ",
+                                  "what matches no route has %llu %s under other rules (principal, scope, "
+                                  "fingerprint, forward_key, and dialect where that is scoped) than the defaults have "
+                                  "now: leave those as they were, ",
                                   number(live), operations(live)));
 }
 
