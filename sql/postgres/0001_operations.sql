@@ -1,0 +1,458 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What Hapax keeps in PostgreSQL, version 1: plain SQL, no extension, no superuser. Times are milliseconds since 1970 by
+-- this server's clock, states are numbered as in contract §2 (0 absent, 1 processing, 2 completed, 3 failed, 4 unknown,
+-- 5 expired), and results as in src/store/store.h.
+--
+-- Gateways call the functions whose names end in _many, each with arrays: many requests, one statement, one commit. None
+-- of them ever waits for a row that somebody else has locked (an application may hold its operation's row for as long as
+-- its own transaction runs): of what is locked they say nothing, and are asked again.
+--
+-- A connection may be lost when it is not known whether a statement was committed. So every write carries a ticket, drawn
+-- at random; the row keeps the ticket of its claim and that of its last write; and a write whose ticket is there already
+-- has been done. Thus whatever was in doubt is simply sent once more.
+
+CREATE SCHEMA hapax;
+
+CREATE TABLE hapax.store (
+    single      boolean PRIMARY KEY DEFAULT true CHECK (single),
+    version     integer NOT NULL,              -- of this schema
+    generation  bigint NOT NULL DEFAULT 1,     -- raised by a restore
+    secret      bytea NOT NULL CHECK (length(secret) = 32)
+);
+
+CREATE SEQUENCE hapax.epochs AS bigint;
+
+CREATE TABLE hapax.operations (
+    op              bytea PRIMARY KEY CHECK (length(op) = 16),
+    epoch           bigint NOT NULL,
+    claim_ticket    bigint NOT NULL,
+    write_ticket    bigint NOT NULL,
+    changed_at      bigint NOT NULL,
+    due_at          bigint,                    -- when a sweep has to look at it; unknown never is
+    lease_until     bigint NOT NULL DEFAULT 0,
+    expires_at      bigint NOT NULL DEFAULT 0,
+    tombstone_until bigint NOT NULL DEFAULT 0,
+    lifetime        bigint NOT NULL DEFAULT 0, -- for hapax.complete: how long an outcome is kept, and its tombstone
+    tombstone       bigint NOT NULL DEFAULT 0,
+    rule_version    integer NOT NULL,
+    state           smallint NOT NULL,
+    from_state      smallint NOT NULL,
+    status          smallint NOT NULL DEFAULT 0,
+    retained        boolean NOT NULL DEFAULT false,
+    route           text NOT NULL,
+    reason          text NOT NULL DEFAULT '',
+    result          text NOT NULL DEFAULT '',
+    head            bytea NOT NULL,            -- the rest, as it was claimed (src/core/record.c)
+    headers         bytea NOT NULL DEFAULT '',
+    body            bytea NOT NULL DEFAULT ''
+) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_cost_delay = 1);
+
+CREATE INDEX operations_due ON hapax.operations (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX operations_unknown ON hapax.operations (changed_at) WHERE state = 4;
+
+-- What stood there before something that the present row doesn't tell of: an unknown that was settled or taken over, a
+-- release after which the key was used again, what an operator removed.
+CREATE TABLE hapax.past (
+    number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    op       bytea NOT NULL,
+    was      hapax.operations NOT NULL
+);
+
+CREATE INDEX past_op ON hapax.past (op, number);
+
+-- Which rules are in force: the version of each named route, and of all that has none under ''.
+CREATE TABLE hapax.rules (
+    route        text PRIMARY KEY,
+    rule_version integer NOT NULL
+);
+
+-- Rules under which nothing is claimed while a node takes stock, until that moment.
+CREATE TABLE hapax.retired (
+    owner        bigint NOT NULL,
+    route        text NOT NULL,
+    rule_version integer NOT NULL,
+    until        bigint NOT NULL
+);
+
+CREATE FUNCTION hapax.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS
+$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+
+-- The end of a lifetime is kept to the second, rounded up.
+CREATE FUNCTION hapax.second_up(at bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT (at + 999) / 1000 * 1000 $$;
+
+CREATE FUNCTION hapax.state_at(state smallint, expires_at bigint, tombstone_until bigint, at bigint) RETURNS smallint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT CASE WHEN state NOT IN (2, 3, 5) THEN state
+               WHEN state <> 5 AND at < hapax.second_up(expires_at) THEN state
+               WHEN at < hapax.second_up(tombstone_until) THEN 5::smallint
+               ELSE 0::smallint END $$;
+
+-- The bit 2^31 of a version says that the route has a name (HX_RULE_NAMED); the column is signed.
+CREATE FUNCTION hapax.rule_route(route text, rule_version integer) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT CASE WHEN rule_version < 0 THEN route ELSE '' END $$;
+
+-- What a function says of one of the operations that it was given: 0 done, 1 exists, 2 stale, 6 retired (as in
+-- src/store/store.h), and what stands there. Of what it couldn't decide it says nothing, and is asked again.
+CREATE TYPE hapax.verdict AS (
+    i               integer,                   -- place in the arrays, from 1
+    verdict         integer,
+    epoch           bigint,
+    changed_at      bigint,
+    lease_until     bigint,
+    expires_at      bigint,
+    tombstone_until bigint,
+    state           smallint,
+    from_state      smallint,
+    status          smallint,
+    retained        boolean,
+    reason          text,
+    result          text,
+    head            bytea,
+    headers         bytea,
+    body            bytea
+);
+
+CREATE FUNCTION hapax.found(i bigint, verdict integer, o hapax.operations) RETURNS hapax.verdict
+LANGUAGE sql IMMUTABLE AS
+$$ SELECT (i::integer, verdict, o.epoch, o.changed_at, o.lease_until, o.expires_at, o.tombstone_until, o.state,
+           o.from_state, o.status, o.retained, o.reason, o.result, o.head, o.headers, o.body)::hapax.verdict $$;
+
+CREATE FUNCTION hapax.done(i bigint, epoch bigint) RETURNS hapax.verdict LANGUAGE sql IMMUTABLE AS
+$$ SELECT (i::integer, 0, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL)::hapax.verdict $$;
+
+CREATE FUNCTION hapax.is_free(o hapax.operations, at bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT o.op IS NULL OR hapax.state_at(o.state, o.expires_at, o.tombstone_until, at) = 0 $$;
+
+CREATE FUNCTION hapax.read_many(ops bytea[]) RETURNS SETOF hapax.verdict LANGUAGE sql STABLE AS
+$$ SELECT f.* FROM unnest(ops) WITH ORDINALITY AS u(op, i) JOIN hapax.operations o USING (op),
+                   hapax.found(u.i, 0, o) f $$;
+
+-- Rules that are not in force: another version was enforced, or a node takes stock of them.
+CREATE FUNCTION hapax.retired_among(at bigint, routes text[], versions integer[]) RETURNS integer[]
+LANGUAGE sql STABLE AS
+$$ SELECT coalesce(array_agg(u.i::integer), '{}')
+     FROM unnest(routes, versions) WITH ORDINALITY AS u(route, version, i)
+    WHERE EXISTS (SELECT FROM hapax.rules r
+                   WHERE r.route = hapax.rule_route(u.route, u.version) AND r.rule_version <> u.version)
+       OR EXISTS (SELECT FROM hapax.retired r
+                   WHERE r.rule_version = u.version AND r.until > at
+                     AND (r.route = u.route OR r.route = '' AND u.version >= 0)) $$;
+
+-- A row is free when it was released, or has expired without a tombstone; take_over names the epoch of an unknown one
+-- that may be sent again. `not_after` keeps a statement that comes late, from a connection that was given up, from
+-- claiming what nobody waits for. An epoch is drawn when its row is locked, so that it is greater than all before it.
+CREATE FUNCTION hapax.claim_many(at bigint, not_after bigint, ops bytea[], tickets bigint[], take_overs bigint[],
+                                 changed bigint[], leases bigint[], lifetimes bigint[], tombstones bigint[],
+                                 versions integer[], from_states smallint[], routes text[], heads bytea[])
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+DECLARE
+    moment  bigint := coalesce(at, hapax.now());
+    refused integer[] := '{}';
+    won     integer[];
+    free    integer[];
+    drawn   bigint[];
+BEGIN
+    IF not_after < moment THEN RETURN; END IF;
+    IF EXISTS (SELECT FROM hapax.rules) OR EXISTS (SELECT FROM hapax.retired) THEN
+        refused := hapax.retired_among(moment, routes, versions);
+    END IF;
+    WITH written AS (
+        INSERT INTO hapax.operations AS o
+               (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, lifetime, tombstone,
+                rule_version, state, from_state, route, head)
+        SELECT u.op, nextval('hapax.epochs'), u.ticket, u.ticket, u.changed, nullif(u.lease, 0), u.lease, u.lifetime,
+               u.tombstone, u.version, 1, u.from_state, u.route, u.head
+          FROM unnest(ops, tickets, take_overs, changed, leases, lifetimes, tombstones, versions, from_states, routes,
+                      heads) WITH ORDINALITY
+               AS u(op, ticket, take_over, changed, lease, lifetime, tombstone, version, from_state, route, head, i)
+         WHERE u.take_over = 0 AND u.i <> ALL (refused)
+         ORDER BY u.op
+        ON CONFLICT (op) DO NOTHING
+        RETURNING o.op, o.epoch
+    )
+    SELECT array_agg(u.i), array_agg(w.epoch) INTO won, drawn
+      FROM written w JOIN unnest(ops) WITH ORDINALITY AS u(op, i) ON u.op = w.op;
+    RETURN QUERY SELECT f.* FROM unnest(won, drawn) AS w(i, epoch), hapax.done(w.i, w.epoch) f;
+    IF cardinality(won) = cardinality(ops) THEN RETURN; END IF;
+
+    SELECT array_agg(x.i) INTO free
+      FROM (SELECT u.i FROM unnest(ops, take_overs) WITH ORDINALITY AS u(op, take_over, i)
+              JOIN hapax.operations o USING (op)
+             WHERE u.i <> ALL (refused) AND u.i <> ALL (coalesce(won, '{}'))
+               AND (u.take_over = 0 AND hapax.is_free(o, moment)
+                    OR u.take_over <> 0 AND o.state = 4 AND o.epoch = u.take_over)
+             ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
+    IF free IS NOT NULL THEN
+        INSERT INTO hapax.past (op, was)
+        SELECT o.op, o FROM hapax.operations o JOIN unnest(ops) WITH ORDINALITY AS u(op, i) USING (op)
+         WHERE u.i = ANY (free);
+        RETURN QUERY
+        WITH written AS (
+            UPDATE hapax.operations o
+               SET epoch = nextval('hapax.epochs'), claim_ticket = u.ticket, write_ticket = u.ticket,
+                   changed_at = u.changed, due_at = nullif(u.lease, 0), lease_until = u.lease, expires_at = 0,
+                   tombstone_until = 0, lifetime = u.lifetime, tombstone = u.tombstone, rule_version = u.version,
+                   state = 1, from_state = u.from_state, status = 0, retained = false, route = u.route, reason = '',
+                   result = '', head = u.head, headers = '', body = ''
+              FROM unnest(ops, tickets, changed, leases, lifetimes, tombstones, versions, from_states, routes, heads)
+                   WITH ORDINALITY
+                   AS u(op, ticket, changed, lease, lifetime, tombstone, version, from_state, route, head, i)
+             WHERE o.op = u.op AND u.i = ANY (free)
+            RETURNING u.i, o.epoch
+        )
+        SELECT f.* FROM written w, hapax.done(w.i, w.epoch) f;
+    END IF;
+
+    RETURN QUERY
+    SELECT f.*
+      FROM unnest(ops, tickets, take_overs) WITH ORDINALITY AS u(op, ticket, take_over, i)
+      LEFT JOIN hapax.operations o USING (op),
+      LATERAL (SELECT CASE WHEN hapax.is_free(o, moment) AND u.take_over <> 0 THEN 2
+                           WHEN hapax.is_free(o, moment) OR o.state = 4 AND o.epoch = u.take_over
+                                THEN CASE WHEN u.i = ANY (refused) THEN 6 END
+                           WHEN o.claim_ticket = u.ticket AND o.state = 1 THEN 0
+                           ELSE 1 END AS verdict) v,
+      hapax.found(u.i, v.verdict, o) f
+     WHERE u.i <> ALL (coalesce(won, '{}')) AND u.i <> ALL (coalesce(free, '{}')) AND v.verdict IS NOT NULL;
+END $$;
+
+-- An outcome, `unknown` or a release ends a claim, or an unknown that has its epoch. A released row stays until it is
+-- swept, so that its release can be told from one that never came.
+CREATE FUNCTION hapax.settle_many(ops bytea[], epochs bigint[], tickets bigint[], changed bigint[], expires bigint[],
+                                  tombstones bigint[], states smallint[], from_states smallint[], statuses smallint[],
+                                  retained_ones boolean[], reasons text[], results text[], answer_headers bytea[],
+                                  answer_bodies bytea[])
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+DECLARE
+    open      integer[];
+    has_past  boolean;
+BEGIN
+    SELECT array_agg(x.i), bool_or(x.state = 4) INTO open, has_past
+      FROM (SELECT u.i, o.state FROM unnest(ops, epochs, states) WITH ORDINALITY AS u(op, epoch, state, i)
+              JOIN hapax.operations o USING (op)
+             WHERE o.epoch = u.epoch AND (o.state = 1 OR o.state = 4 AND u.state <> 4)
+             ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
+    IF has_past THEN
+        INSERT INTO hapax.past (op, was)
+        SELECT o.op, o FROM hapax.operations o JOIN unnest(ops) WITH ORDINALITY AS u(op, i) USING (op)
+         WHERE u.i = ANY (open) AND o.state = 4;
+    END IF;
+    IF open IS NOT NULL THEN
+        UPDATE hapax.operations o
+           SET write_ticket = u.ticket, changed_at = u.changed, lease_until = 0, expires_at = u.expires,
+               tombstone_until = u.tombstone,
+               due_at = CASE u.state WHEN 4 THEN NULL WHEN 0 THEN u.changed ELSE hapax.second_up(u.expires) END,
+               state = u.state, from_state = u.from_state, status = u.status, retained = u.retained,
+               reason = u.reason, result = u.result, headers = u.headers, body = u.body
+          FROM unnest(ops, tickets, changed, expires, tombstones, states, from_states, statuses, retained_ones,
+                      reasons, results, answer_headers, answer_bodies) WITH ORDINALITY
+               AS u(op, ticket, changed, expires, tombstone, state, from_state, status, retained, reason, result,
+                    headers, body, i)
+         WHERE o.op = u.op AND (cardinality(open) = cardinality(ops) OR u.i = ANY (open));
+        RETURN QUERY SELECT f.* FROM unnest(open) AS w(i), hapax.done(w.i, NULL) f;
+    END IF;
+    IF cardinality(open) = cardinality(ops) THEN RETURN; END IF;
+
+    RETURN QUERY
+    SELECT f.*
+      FROM unnest(ops, epochs, tickets, states) WITH ORDINALITY AS u(op, epoch, ticket, state, i)
+      LEFT JOIN hapax.operations o USING (op),
+      LATERAL (SELECT CASE WHEN o.write_ticket = u.ticket THEN 0
+                           WHEN o.epoch = u.epoch AND (o.state = 1 OR o.state = 4 AND u.state <> 4) THEN NULL
+                           ELSE 2 END AS verdict) v,
+      hapax.found(u.i, v.verdict, o) f
+     WHERE u.i <> ALL (coalesce(open, '{}')) AND v.verdict IS NOT NULL;
+END $$;
+
+CREATE FUNCTION hapax.renew_many(ops bytea[], epochs bigint[], leases bigint[])
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+DECLARE
+    open integer[];
+BEGIN
+    SELECT array_agg(x.i) INTO open
+      FROM (SELECT u.i FROM unnest(ops, epochs) WITH ORDINALITY AS u(op, epoch, i)
+              JOIN hapax.operations o USING (op)
+             WHERE o.epoch = u.epoch AND o.state = 1
+             ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
+    UPDATE hapax.operations o SET lease_until = u.lease, due_at = nullif(u.lease, 0)
+      FROM unnest(ops, leases) WITH ORDINALITY AS u(op, lease, i)
+     WHERE o.op = u.op AND u.i = ANY (open);
+    RETURN QUERY SELECT f.* FROM unnest(open) AS w(i), hapax.done(w.i, NULL) f;
+    RETURN QUERY
+    SELECT f.* FROM unnest(ops, epochs) WITH ORDINALITY AS u(op, epoch, i)
+      LEFT JOIN hapax.operations o USING (op), hapax.found(u.i, 2, o) f
+     WHERE u.i <> ALL (coalesce(open, '{}')) AND NOT coalesce(o.epoch = u.epoch AND o.state = 1, false);
+END $$;
+
+-- Claims that were given up before their outcome was known, and under which nothing was sent.
+CREATE FUNCTION hapax.abandon_many(ops bytea[], tickets bigint[]) RETURNS SETOF bytea LANGUAGE sql AS
+$$ WITH open AS (
+       SELECT o.op FROM unnest(ops, tickets) AS u(op, ticket) JOIN hapax.operations o USING (op)
+        WHERE o.claim_ticket = u.ticket AND (o.state = 1 OR o.state = 4 AND o.reason = 'lease')
+        ORDER BY o.op FOR UPDATE OF o SKIP LOCKED)
+   UPDATE hapax.operations o
+      SET state = 0, from_state = o.state, reason = 'nothing was sent', changed_at = hapax.now(), lease_until = 0,
+          due_at = hapax.now()
+     FROM open WHERE o.op = open.op RETURNING o.op $$;
+
+-- By an operator's word. The row stays until it is swept, and says why.
+CREATE FUNCTION hapax.forget(at bigint, ticket bigint, which bytea, in_epoch bigint, in_states integer, why text)
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+DECLARE
+    moment bigint := coalesce(at, hapax.now());
+    o      hapax.operations;
+    stands integer;
+BEGIN
+    SELECT * INTO o FROM hapax.operations x WHERE x.op = which FOR UPDATE;
+    stands := CASE WHEN o.op IS NULL THEN 0 ELSE hapax.state_at(o.state, o.expires_at, o.tombstone_until, moment) END;
+    IF o.write_ticket = ticket THEN
+        RETURN QUERY SELECT f.* FROM hapax.done(1, NULL) f;
+    ELSIF stands IN (0, 1) OR in_epoch NOT IN (0, o.epoch) OR in_states <> 0 AND in_states >> stands & 1 = 0 THEN
+        RETURN QUERY SELECT f.* FROM hapax.found(1, 2, o) f;
+    ELSE
+        INSERT INTO hapax.past (op, was) VALUES (o.op, o);
+        UPDATE hapax.operations x
+           SET write_ticket = ticket, changed_at = moment, due_at = moment, expires_at = 0, tombstone_until = 0,
+               state = 0, from_state = stands, reason = why, headers = '', body = ''
+         WHERE x.op = which;
+        RETURN QUERY SELECT f.* FROM hapax.done(1, NULL) f;
+    END IF;
+END $$;
+
+-- A few rows at a time, and none that is locked: a lapsed lease becomes unknown, what has expired becomes a tombstone or
+-- goes, what was released goes. How many rows it looked at, and how many of them are gone.
+CREATE FUNCTION hapax.sweep(at bigint, most integer, OUT looked_at integer, OUT gone integer) LANGUAGE plpgsql AS $$
+DECLARE
+    moment bigint := coalesce(at, hapax.now());
+    due    bytea[];
+BEGIN
+    SELECT array_agg(x.op) INTO due
+      FROM (SELECT op FROM hapax.operations WHERE due_at <= moment ORDER BY due_at LIMIT most
+            FOR UPDATE SKIP LOCKED) x;
+    looked_at := coalesce(cardinality(due), 0);
+    UPDATE hapax.operations
+       SET state = 4, from_state = 1, reason = 'lease', changed_at = moment, lease_until = 0, due_at = NULL
+     WHERE op = ANY (due) AND state = 1 AND lease_until <= moment;
+    UPDATE hapax.operations
+       SET from_state = state, state = 5, reason = 'lifetime', changed_at = moment, status = 0, retained = false,
+           headers = '', body = '', due_at = hapax.second_up(tombstone_until)
+     WHERE op = ANY (due) AND state IN (2, 3) AND hapax.state_at(state, expires_at, tombstone_until, moment) = 5;
+    WITH removed AS (
+        DELETE FROM hapax.operations o WHERE op = ANY (due) AND hapax.is_free(o, moment) RETURNING state)
+    SELECT count(*) FILTER (WHERE state <> 0) INTO gone FROM removed;
+END $$;
+
+CREATE FUNCTION hapax.raise_epochs(above bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF above > (SELECT last_value FROM hapax.epochs) THEN PERFORM setval('hapax.epochs', above); END IF;
+END $$;
+
+-- For moving a store: rows as they are, and epochs above theirs.
+CREATE FUNCTION hapax.import_many(at bigint, ops bytea[], epochs bigint[], tickets bigint[], changed bigint[],
+                                  leases bigint[], expires bigint[], tombstones bigint[], versions integer[],
+                                  states smallint[], from_states smallint[], statuses smallint[],
+                                  retained_ones boolean[], routes text[], reasons text[], results text[], heads bytea[],
+                                  answer_headers bytea[], answer_bodies bytea[])
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+DECLARE
+    moment bigint := coalesce(at, hapax.now());
+BEGIN
+    PERFORM hapax.raise_epochs((SELECT max(e) FROM unnest(epochs) e));
+    RETURN QUERY
+    WITH written AS (
+        INSERT INTO hapax.operations AS o
+               (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, expires_at, tombstone_until,
+                rule_version, state, from_state, status, retained, route, reason, result, head, headers, body)
+        SELECT u.op, u.epoch, u.ticket, u.ticket, u.changed,
+               CASE u.state WHEN 1 THEN nullif(u.lease, 0) WHEN 4 THEN NULL WHEN 5 THEN hapax.second_up(u.tombstone)
+                            ELSE hapax.second_up(u.expires) END,
+               u.lease, u.expires, u.tombstone, u.version, u.state, u.from_state, u.status, u.retained, u.route,
+               u.reason, u.result, u.head, u.headers, u.body
+          FROM unnest(ops, epochs, tickets, changed, leases, expires, tombstones, versions, states, from_states,
+                      statuses, retained_ones, routes, reasons, results, heads, answer_headers, answer_bodies)
+               AS u(op, epoch, ticket, changed, lease, expires, tombstone, version, state, from_state, status,
+                    retained, route, reason, result, head, headers, body)
+         WHERE u.state <> 0
+         ORDER BY u.op
+        ON CONFLICT (op) DO UPDATE
+           SET epoch = EXCLUDED.epoch, claim_ticket = EXCLUDED.claim_ticket, write_ticket = EXCLUDED.write_ticket,
+               changed_at = EXCLUDED.changed_at, due_at = EXCLUDED.due_at, lease_until = EXCLUDED.lease_until,
+               expires_at = EXCLUDED.expires_at, tombstone_until = EXCLUDED.tombstone_until,
+               rule_version = EXCLUDED.rule_version, state = EXCLUDED.state, from_state = EXCLUDED.from_state,
+               status = EXCLUDED.status, retained = EXCLUDED.retained, route = EXCLUDED.route,
+               reason = EXCLUDED.reason, result = EXCLUDED.result, head = EXCLUDED.head, headers = EXCLUDED.headers,
+               body = EXCLUDED.body
+         WHERE hapax.is_free(o, moment)
+        RETURNING o.op
+    )
+    SELECT f.* FROM unnest(ops, states) WITH ORDINALITY AS u(op, state, i) LEFT JOIN written w ON w.op = u.op,
+                    hapax.done(u.i, NULL) f
+     WHERE w.op IS NOT NULL OR u.state = 0;
+    RETURN QUERY
+    SELECT f.* FROM unnest(ops, tickets, states) WITH ORDINALITY AS u(op, ticket, state, i)
+      JOIN hapax.operations o USING (op), hapax.found(u.i, 1, o) f
+     WHERE u.state <> 0 AND o.write_ticket <> u.ticket;
+END $$;
+
+CREATE FUNCTION hapax.list(at bigint, after bytea, most integer, in_states integer, in_route text, why text,
+                           changed_from bigint, changed_before bigint, with_key bytea, paths text[])
+RETURNS SETOF hapax.verdict LANGUAGE sql STABLE AS
+$$ SELECT 0, 0, o.epoch, o.changed_at, o.lease_until, o.expires_at, o.tombstone_until, s.state, o.from_state, o.status,
+          o.retained, o.reason, o.result, o.head, ''::bytea, ''::bytea
+     FROM hapax.operations o,
+          LATERAL (SELECT hapax.state_at(o.state, o.expires_at, o.tombstone_until, coalesce(at, hapax.now()))) s(state)
+    WHERE o.op >= after AND s.state <> 0
+      AND (in_states = 0 OR in_states >> s.state & 1 = 1)
+      AND (in_route = '' OR o.route = in_route)
+      AND (why = '' OR starts_with(o.reason, why))
+      AND o.changed_at >= changed_from AND (changed_before = 0 OR o.changed_at < changed_before)
+      AND (with_key IS NULL OR substring(o.head FROM 233 FOR 32) = with_key)
+      AND (paths IS NULL OR o.rule_version >= 0 AND o.route = ANY (paths))
+    ORDER BY o.op LIMIT most $$;
+
+-- Every version that is known, oldest first. Where the present row is an outcome, the claim that led to it is told from
+-- its head alone.
+CREATE FUNCTION hapax.history(which bytea, skip bigint, most integer) RETURNS SETOF hapax.verdict LANGUAGE sql STABLE AS
+$$ WITH versions AS (
+       SELECT p.number, p.was FROM hapax.past p WHERE p.op = which
+       UNION ALL SELECT 9223372036854775807, o FROM hapax.operations o WHERE o.op = which)
+   SELECT (row_number() OVER w)::integer, 0, (v.was).epoch, h.changed_at, h.lease_until, h.expires_at, h.tombstone_until,
+          h.state, h.from_state, h.status, h.retained, h.reason, h.result, (v.was).head, ''::bytea, ''::bytea
+     FROM versions v,
+          LATERAL (SELECT 0, NULL::bigint, 0::bigint, 0::bigint, 0::bigint, 1::smallint, NULL::smallint, 0::smallint,
+                          false, '', ''
+                    WHERE (v.was).state <> 1
+                      AND NOT EXISTS (SELECT FROM hapax.past q WHERE q.op = which AND q.number < v.number
+                                                                 AND (q.was).epoch = (v.was).epoch)
+                   UNION ALL
+                   SELECT 1, (v.was).changed_at, (v.was).lease_until, (v.was).expires_at, (v.was).tombstone_until,
+                          (v.was).state, (v.was).from_state, (v.was).status, (v.was).retained, (v.was).reason,
+                          (v.was).result) h(step, changed_at, lease_until, expires_at, tombstone_until, state,
+                                            from_state, status, retained, reason, result)
+   WINDOW w AS (ORDER BY v.number, h.step)
+    ORDER BY v.number, h.step OFFSET skip LIMIT most $$;
+
+-- Live operations under each rule. It reads the whole table.
+CREATE FUNCTION hapax.rules_of(at bigint) RETURNS TABLE (route text, rule_version integer, live bigint)
+LANGUAGE sql STABLE AS
+$$ SELECT hapax.rule_route(o.route, o.rule_version), o.rule_version, count(*) FROM hapax.operations o
+    WHERE NOT hapax.is_free(o, coalesce(at, hapax.now())) GROUP BY 1, 2 $$;
+
+CREATE FUNCTION hapax.enforce(routes text[], versions integer[]) RETURNS void LANGUAGE sql AS
+$$ WITH gone AS (DELETE FROM hapax.retired)
+   INSERT INTO hapax.rules SELECT * FROM unnest(routes, versions) AS u(route, version) ORDER BY u.route
+   ON CONFLICT (route) DO UPDATE SET rule_version = EXCLUDED.rule_version
+    WHERE hapax.rules.rule_version <> EXCLUDED.rule_version $$;
+
+CREATE FUNCTION hapax.retire(at bigint, by_owner bigint, for_ms bigint, routes text[], versions integer[]) RETURNS void
+LANGUAGE sql AS
+$$ WITH gone AS (DELETE FROM hapax.retired WHERE owner = by_owner OR until < coalesce(at, hapax.now()))
+   INSERT INTO hapax.retired SELECT by_owner, u.route, u.version, coalesce(at, hapax.now()) + for_ms
+     FROM unnest(routes, versions) AS u(route, version) $$;
+
+INSERT INTO hapax.store (version, secret)
+VALUES (1, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())));
