@@ -118,7 +118,7 @@ static void journal_submit(hx_store *store, hx_store_call *call)
         hx_journal_look_through(j, call);
         return;
     }
-    if (call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_SETTLE) encode(call);
+    if (call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_SETTLE || call->verb == HX_STORE_IMPORT) encode(call);
     call->own.data[HX_OWN_PORT] = port;
     call->own.data[HX_OWN_SHARED] = NULL;
     call->own.number[HX_OWN_AWAITED] = 1;

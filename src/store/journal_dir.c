@@ -240,7 +240,10 @@ bool hx_dir_create(hx_opening *o)
     hx_journal *j = o->journal;
     uint8_t secret[HX_SECRET_BYTES];
     int error = 0;
-    hx_rand_bytes(secret, sizeof secret);
+    if (j->options.secret)
+        memcpy(secret, j->options.secret, sizeof secret);
+    else
+        hx_rand_bytes(secret, sizeof secret);
     bool ok = write_file(j, "secret", "secret.new", secret, sizeof secret);
     hx_segment *first = ok ? hx_keeper_prepare(j, 1, &error) : NULL;
     if (error) errno = error;
@@ -273,6 +276,11 @@ bool hx_dir_read_secret(hx_opening *o)
                             "FORMAT and secret in %s don't belong together: one of them is damaged. Put both back from "
                             "a copy; `hapax store repair %s` can't tell which of them is right",
                             j->path, j->path);
+    if (j->options.secret && memcmp(secret, j->options.secret, HX_SECRET_BYTES) != 0)
+        return hx_open_fail(o,
+                            "the store in %s has another secret, so it knows keys and callers by other names; give a "
+                            "new or an empty directory. Nothing was changed",
+                            j->path);
     return true;
 }
 

@@ -540,6 +540,43 @@ static void cancel(hx_journal *j, hx_store_call *call)
     end_cancel(call);
 }
 
+/* Epochs are drawn above this one from now on, and after every restart: a frame about nothing carries it. */
+static bool raise_epoch(hx_journal *j, uint64_t epoch)
+{
+    const uint64_t *owner = &j->store.facts.owner;
+    hx_frame_head frame = {.length = sizeof frame + sizeof *owner, .kind = HX_FRAME_START, .epoch = epoch};
+    if (epoch <= j->tail.epoch) return true;
+    if (!hx_journal_may_append(j, frame.length, 0) || !make_room(j, frame.length)) return false;
+    add_frame(j, &frame, (hx_slice){(const char *)owner, sizeof *owner}, NULL);
+    j->tail.epoch = epoch;
+    return true;
+}
+
+/* A record of another store, as it is. It is new here, so it gets no more room than a claim does. */
+static void import(hx_journal *j, hx_store_call *call)
+{
+    const hx_record *record = call->record;
+    standing s = look(j, &call->op);
+    HX_CHECK(record->epoch > 0 && record->epoch <= HX_EPOCH_MAX);
+    if (record->state == HX_ABSENT || s.state != HX_ABSENT) {
+        bool raised = raise_epoch(j, record->epoch);
+        hx_journal_end_call(call, !raised ? HX_STORE_FULL : s.state != HX_ABSENT ? HX_STORE_EXISTS : HX_STORE_OK);
+        return;
+    }
+    uint64_t length = frame_length(call->own.head, &record->answer);
+    bool room = !j->refusing && hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
+    if (!room || !become(j, &s, record, call->own.head, &record->answer)) {
+        hx_journal_end_call(call, HX_STORE_FULL);
+        return;
+    }
+    if (record->epoch > j->tail.epoch) j->tail.epoch = record->epoch;
+    if (record->state == HX_PROCESSING) {
+        hx_open *o = hx_map_get(j->opened, hx_op_key(&call->op));
+        o->lease_until = record->lease_until;
+    }
+    hx_journal_end_call(call, HX_STORE_OK);
+}
+
 /* Writes a change that no caller brings a record for: the record on disk, in another state. */
 static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reason)
 {
@@ -628,11 +665,11 @@ static void handle(hx_journal *j, uintptr_t mail)
         j->retired = call->rules;
         hx_journal_end_call(call, HX_STORE_OK);
         break;
+    case HX_STORE_IMPORT: import(j, call); break;
     case HX_STORE_LIST:
     case HX_STORE_HISTORY:
     case HX_STORE_READ:
     case HX_STORE_ENFORCE:
-    case HX_STORE_IMPORT:
         HX_CHECK(false); /* they never come here */
         break;
     }

@@ -12,7 +12,7 @@
 typedef enum {
     HX_FRAME_RECORD = 1, /* a change of state */
     HX_FRAME_MOVED,      /* a record copied forward out of an old segment: no change, no audit row */
-    HX_FRAME_START,      /* a process has opened the store */
+    HX_FRAME_START,      /* a process has opened the store; or, with an epoch, it was raised to that */
     HX_FRAME_MARK,       /* all before it was durable when it was written; has no payload */
     HX_FRAME_GAP,        /* left by a repair: what stood here is lost, and the next frame's number is in `epoch` */
 } hx_frame_kind;
