@@ -5,7 +5,8 @@
 --
 -- Gateways call the functions whose names end in _many, each with arrays: many requests, one statement, one commit. None
 -- of them ever waits for a row that somebody else has locked (an application may hold its operation's row for as long as
--- its own transaction runs): of what is locked they say nothing, and are asked again.
+-- its own transaction runs): of what is locked they say nothing, and are asked again. The one wait is for a key that a
+-- transaction under way has just inserted, and for a second at most.
 --
 -- A connection may be lost when it is not known whether a statement was committed. So every write carries a ticket, drawn
 -- at random; the row keeps the ticket of its claim and that of its last write; and a write whose ticket is there already
@@ -37,6 +38,7 @@ CREATE TABLE hapax.operations (
     rule_version    integer NOT NULL,
     state           smallint NOT NULL,
     from_state      smallint NOT NULL,
+    attempt         integer NOT NULL,
     status          smallint NOT NULL DEFAULT 0,
     retained        boolean NOT NULL DEFAULT false,
     route           text NOT NULL,
@@ -106,6 +108,7 @@ CREATE TYPE hapax.verdict AS (
     tombstone_until bigint,
     state           smallint,
     from_state      smallint,
+    attempt         integer,
     status          smallint,
     retained        boolean,
     reason          text,
@@ -118,10 +121,11 @@ CREATE TYPE hapax.verdict AS (
 CREATE FUNCTION hapax.found(i bigint, verdict integer, o hapax.operations) RETURNS hapax.verdict
 LANGUAGE sql IMMUTABLE AS
 $$ SELECT (i::integer, verdict, o.epoch, o.changed_at, o.lease_until, o.expires_at, o.tombstone_until, o.state,
-           o.from_state, o.status, o.retained, o.reason, o.result, o.head, o.headers, o.body)::hapax.verdict $$;
+           o.from_state, o.attempt, o.status, o.retained, o.reason, o.result, o.head, o.headers,
+           o.body)::hapax.verdict $$;
 
 CREATE FUNCTION hapax.done(i bigint, epoch bigint) RETURNS hapax.verdict LANGUAGE sql IMMUTABLE AS
-$$ SELECT (i::integer, 0, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+$$ SELECT (i::integer, 0, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL)::hapax.verdict $$;
 
 CREATE FUNCTION hapax.is_free(o hapax.operations, at bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS
@@ -147,8 +151,9 @@ $$ SELECT coalesce(array_agg(u.i::integer), '{}')
 -- claiming what nobody waits for. An epoch is drawn when its row is locked, so that it is greater than all before it.
 CREATE FUNCTION hapax.claim_many(at bigint, not_after bigint, ops bytea[], tickets bigint[], take_overs bigint[],
                                  changed bigint[], leases bigint[], lifetimes bigint[], tombstones bigint[],
-                                 versions integer[], from_states smallint[], routes text[], heads bytea[])
-RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+                                 versions integer[], from_states smallint[], attempts integer[], routes text[],
+                                 heads bytea[])
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 DECLARE
     moment  bigint := coalesce(at, hapax.now());
     refused integer[] := '{}';
@@ -163,12 +168,13 @@ BEGIN
     WITH written AS (
         INSERT INTO hapax.operations AS o
                (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, lifetime, tombstone,
-                rule_version, state, from_state, route, head)
+                rule_version, state, from_state, attempt, route, head)
         SELECT u.op, nextval('hapax.epochs'), u.ticket, u.ticket, u.changed, nullif(u.lease, 0), u.lease, u.lifetime,
-               u.tombstone, u.version, 1, u.from_state, u.route, u.head
-          FROM unnest(ops, tickets, take_overs, changed, leases, lifetimes, tombstones, versions, from_states, routes,
-                      heads) WITH ORDINALITY
-               AS u(op, ticket, take_over, changed, lease, lifetime, tombstone, version, from_state, route, head, i)
+               u.tombstone, u.version, 1, u.from_state, u.attempt, u.route, u.head
+          FROM unnest(ops, tickets, take_overs, changed, leases, lifetimes, tombstones, versions, from_states, attempts,
+                      routes, heads) WITH ORDINALITY
+               AS u(op, ticket, take_over, changed, lease, lifetime, tombstone, version, from_state, attempt, route,
+                    head, i)
          WHERE u.take_over = 0 AND u.i <> ALL (refused)
          ORDER BY u.op
         ON CONFLICT (op) DO NOTHING
@@ -196,11 +202,11 @@ BEGIN
                SET epoch = nextval('hapax.epochs'), claim_ticket = u.ticket, write_ticket = u.ticket,
                    changed_at = u.changed, due_at = nullif(u.lease, 0), lease_until = u.lease, expires_at = 0,
                    tombstone_until = 0, lifetime = u.lifetime, tombstone = u.tombstone, rule_version = u.version,
-                   state = 1, from_state = u.from_state, status = 0, retained = false, route = u.route, reason = '',
-                   result = '', head = u.head, headers = '', body = ''
-              FROM unnest(ops, tickets, changed, leases, lifetimes, tombstones, versions, from_states, routes, heads)
-                   WITH ORDINALITY
-                   AS u(op, ticket, changed, lease, lifetime, tombstone, version, from_state, route, head, i)
+                   state = 1, from_state = u.from_state, attempt = u.attempt, status = 0, retained = false,
+                   route = u.route, reason = '', result = '', head = u.head, headers = '', body = ''
+              FROM unnest(ops, tickets, changed, leases, lifetimes, tombstones, versions, from_states, attempts,
+                          routes, heads) WITH ORDINALITY
+                   AS u(op, ticket, changed, lease, lifetime, tombstone, version, from_state, attempt, route, head, i)
              WHERE o.op = u.op AND u.i = ANY (free)
             RETURNING u.i, o.epoch
         )
@@ -223,9 +229,9 @@ END $$;
 -- An outcome, `unknown` or a release ends a claim, or an unknown that has its epoch. A released row stays until it is
 -- swept, so that its release can be told from one that never came.
 CREATE FUNCTION hapax.settle_many(ops bytea[], epochs bigint[], tickets bigint[], changed bigint[], expires bigint[],
-                                  tombstones bigint[], states smallint[], from_states smallint[], statuses smallint[],
-                                  retained_ones boolean[], reasons text[], results text[], answer_headers bytea[],
-                                  answer_bodies bytea[])
+                                  tombstones bigint[], states smallint[], from_states smallint[], attempts integer[],
+                                  statuses smallint[], retained_ones boolean[], reasons text[], results text[],
+                                  answer_headers bytea[], answer_bodies bytea[])
 RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
 DECLARE
     open      integer[];
@@ -246,12 +252,12 @@ BEGIN
            SET write_ticket = u.ticket, changed_at = u.changed, lease_until = 0, expires_at = u.expires,
                tombstone_until = u.tombstone,
                due_at = CASE u.state WHEN 4 THEN NULL WHEN 0 THEN u.changed ELSE hapax.second_up(u.expires) END,
-               state = u.state, from_state = u.from_state, status = u.status, retained = u.retained,
-               reason = u.reason, result = u.result, headers = u.headers, body = u.body
-          FROM unnest(ops, tickets, changed, expires, tombstones, states, from_states, statuses, retained_ones,
-                      reasons, results, answer_headers, answer_bodies) WITH ORDINALITY
-               AS u(op, ticket, changed, expires, tombstone, state, from_state, status, retained, reason, result,
-                    headers, body, i)
+               state = u.state, from_state = u.from_state, attempt = u.attempt, status = u.status,
+               retained = u.retained, reason = u.reason, result = u.result, headers = u.headers, body = u.body
+          FROM unnest(ops, tickets, changed, expires, tombstones, states, from_states, attempts, statuses,
+                      retained_ones, reasons, results, answer_headers, answer_bodies) WITH ORDINALITY
+               AS u(op, ticket, changed, expires, tombstone, state, from_state, attempt, status, retained, reason,
+                    result, headers, body, i)
          WHERE o.op = u.op AND (cardinality(open) = cardinality(ops) OR u.i = ANY (open));
         RETURN QUERY SELECT f.* FROM unnest(open) AS w(i), hapax.done(w.i, NULL) f;
     END IF;
@@ -354,7 +360,7 @@ END $$;
 -- For moving a store: rows as they are, and epochs above theirs.
 CREATE FUNCTION hapax.import_many(at bigint, ops bytea[], epochs bigint[], tickets bigint[], changed bigint[],
                                   leases bigint[], expires bigint[], tombstones bigint[], versions integer[],
-                                  states smallint[], from_states smallint[], statuses smallint[],
+                                  states smallint[], from_states smallint[], attempts integer[], statuses smallint[],
                                   retained_ones boolean[], routes text[], reasons text[], results text[], heads bytea[],
                                   answer_headers bytea[], answer_bodies bytea[])
 RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
@@ -366,15 +372,16 @@ BEGIN
     WITH written AS (
         INSERT INTO hapax.operations AS o
                (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, expires_at, tombstone_until,
-                rule_version, state, from_state, status, retained, route, reason, result, head, headers, body)
+                rule_version, state, from_state, attempt, status, retained, route, reason, result, head, headers, body)
         SELECT u.op, u.epoch, u.ticket, u.ticket, u.changed,
                CASE u.state WHEN 1 THEN nullif(u.lease, 0) WHEN 4 THEN NULL WHEN 5 THEN hapax.second_up(u.tombstone)
                             ELSE hapax.second_up(u.expires) END,
-               u.lease, u.expires, u.tombstone, u.version, u.state, u.from_state, u.status, u.retained, u.route,
-               u.reason, u.result, u.head, u.headers, u.body
+               u.lease, u.expires, u.tombstone, u.version, u.state, u.from_state, u.attempt, u.status, u.retained,
+               u.route, u.reason, u.result, u.head, u.headers, u.body
           FROM unnest(ops, epochs, tickets, changed, leases, expires, tombstones, versions, states, from_states,
-                      statuses, retained_ones, routes, reasons, results, heads, answer_headers, answer_bodies)
-               AS u(op, epoch, ticket, changed, lease, expires, tombstone, version, state, from_state, status,
+                      attempts, statuses, retained_ones, routes, reasons, results, heads, answer_headers,
+                      answer_bodies)
+               AS u(op, epoch, ticket, changed, lease, expires, tombstone, version, state, from_state, attempt, status,
                     retained, route, reason, result, head, headers, body)
          WHERE u.state <> 0
          ORDER BY u.op
@@ -383,7 +390,7 @@ BEGIN
                changed_at = EXCLUDED.changed_at, due_at = EXCLUDED.due_at, lease_until = EXCLUDED.lease_until,
                expires_at = EXCLUDED.expires_at, tombstone_until = EXCLUDED.tombstone_until,
                rule_version = EXCLUDED.rule_version, state = EXCLUDED.state, from_state = EXCLUDED.from_state,
-               status = EXCLUDED.status, retained = EXCLUDED.retained, route = EXCLUDED.route,
+               attempt = EXCLUDED.attempt, status = EXCLUDED.status, retained = EXCLUDED.retained, route = EXCLUDED.route,
                reason = EXCLUDED.reason, result = EXCLUDED.result, head = EXCLUDED.head, headers = EXCLUDED.headers,
                body = EXCLUDED.body
          WHERE hapax.is_free(o, moment)
@@ -401,8 +408,8 @@ END $$;
 CREATE FUNCTION hapax.list(at bigint, after bytea, most integer, in_states integer, in_route text, why text,
                            changed_from bigint, changed_before bigint, with_key bytea, paths text[])
 RETURNS SETOF hapax.verdict LANGUAGE sql STABLE AS
-$$ SELECT 0, 0, o.epoch, o.changed_at, o.lease_until, o.expires_at, o.tombstone_until, s.state, o.from_state, o.status,
-          o.retained, o.reason, o.result, o.head, ''::bytea, ''::bytea
+$$ SELECT 0, 0, o.epoch, o.changed_at, o.lease_until, o.expires_at, o.tombstone_until, s.state, o.from_state, o.attempt,
+          o.status, o.retained, o.reason, o.result, o.head, ''::bytea, ''::bytea
      FROM hapax.operations o,
           LATERAL (SELECT hapax.state_at(o.state, o.expires_at, o.tombstone_until, coalesce(at, hapax.now()))) s(state)
     WHERE o.op >= after AND s.state <> 0
@@ -421,18 +428,18 @@ $$ WITH versions AS (
        SELECT p.number, p.was FROM hapax.past p WHERE p.op = which
        UNION ALL SELECT 9223372036854775807, o FROM hapax.operations o WHERE o.op = which)
    SELECT (row_number() OVER w)::integer, 0, (v.was).epoch, h.changed_at, h.lease_until, h.expires_at, h.tombstone_until,
-          h.state, h.from_state, h.status, h.retained, h.reason, h.result, (v.was).head, ''::bytea, ''::bytea
+          h.state, h.from_state, h.attempt, h.status, h.retained, h.reason, h.result, (v.was).head, ''::bytea, ''::bytea
      FROM versions v,
-          LATERAL (SELECT 0, NULL::bigint, 0::bigint, 0::bigint, 0::bigint, 1::smallint, NULL::smallint, 0::smallint,
-                          false, '', ''
+          LATERAL (SELECT 0, NULL::bigint, NULL::bigint, 0::bigint, 0::bigint, 1::smallint, NULL::smallint, NULL::integer,
+                          0::smallint, false, '', ''
                     WHERE (v.was).state <> 1
                       AND NOT EXISTS (SELECT FROM hapax.past q WHERE q.op = which AND q.number < v.number
                                                                  AND (q.was).epoch = (v.was).epoch)
                    UNION ALL
                    SELECT 1, (v.was).changed_at, (v.was).lease_until, (v.was).expires_at, (v.was).tombstone_until,
-                          (v.was).state, (v.was).from_state, (v.was).status, (v.was).retained, (v.was).reason,
+                          (v.was).state, (v.was).from_state, (v.was).attempt, (v.was).status, (v.was).retained, (v.was).reason,
                           (v.was).result) h(step, changed_at, lease_until, expires_at, tombstone_until, state,
-                                            from_state, status, retained, reason, result)
+                                            from_state, attempt, status, retained, reason, result)
    WINDOW w AS (ORDER BY v.number, h.step)
     ORDER BY v.number, h.step OFFSET skip LIMIT most $$;
 
