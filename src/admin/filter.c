@@ -5,22 +5,16 @@
 #include "config/problems.h"
 #include "core/json.h"
 #include "core/key.h"
+#include "core/text.h"
 #include "gateway/request.h"
 
 #include <string.h>
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = hx_lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 bool hx_filter_op(hx_slice text, hx_op *op)
 {
     if (text.len != 2 * sizeof op->bytes) return false;
     for (size_t i = 0; i < sizeof op->bytes; i++) {
-        int high = hex_digit(text.ptr[2 * i]), low = hex_digit(text.ptr[2 * i + 1]);
+        int high = hx_hex_digit(text.ptr[2 * i]), low = hx_hex_digit(text.ptr[2 * i + 1]);
         if (high < 0 || low < 0) return false;
         op->bytes[i] = (uint8_t)(high * 16 + low);
     }
@@ -212,26 +206,6 @@ static const char *read_place(hx_slice name, hx_slice value, hx_store_page *page
     return NULL;
 }
 
-/* In place of percent escapes the bytes that they stand for; false for a broken one. */
-static bool decode(hx_slice text, hx_arena *arena, hx_slice *out)
-{
-    char *bytes = hx_arena_alloc(arena, text.len + 1);
-    size_t len = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        bytes[len] = text.ptr[i];
-        if (text.ptr[i] == '%') {
-            if (i + 2 >= text.len) return false;
-            int high = hex_digit(text.ptr[i + 1]), low = hex_digit(text.ptr[i + 2]);
-            if (high < 0 || low < 0) return false;
-            bytes[len] = (char)(high * 16 + low);
-            i += 2;
-        }
-        len++;
-    }
-    *out = (hx_slice){bytes, len};
-    return true;
-}
-
 const char *hx_filter_query(const hx_filter_reader *reader, hx_slice query, hx_store_page *page)
 {
     hx_slice part;
@@ -239,7 +213,8 @@ const char *hx_filter_query(const hx_filter_reader *reader, hx_slice query, hx_s
         if (part.len == 0) continue;
         size_t equals = hx_slice_find(part, '=');
         hx_slice name = hx_slice_first(part, equals < part.len ? equals : part.len), value;
-        if (!decode(hx_slice_from(part, name.len + 1), reader->arena, &value)) return "the query has a broken % escape";
+        if (!hx_text_percent_decode(hx_slice_from(part, name.len + 1), false, reader->arena, &value))
+            return "the query has a broken % escape";
         bool is_place = hx_slice_eq(name, HX_LIT("limit")) || hx_slice_eq(name, HX_LIT("cursor"));
         const char *wrong = is_place ? read_place(name, value, page) : read_word(reader, name, value, page);
         if (wrong) return wrong;

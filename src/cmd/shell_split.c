@@ -90,11 +90,10 @@ static bool double_quoted(splitter *s)
     return true;
 }
 
-static int digit_of(char c)
+static bool is_digit_of(unsigned base, char c)
 {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
+    int digit = hx_hex_digit(c);
+    return digit >= 0 && (unsigned)digit < base;
 }
 
 /* So many digits of that base at most; false when there is none. */
@@ -102,8 +101,8 @@ static bool number(splitter *s, unsigned base, unsigned digits_max, uint32_t *va
 {
     unsigned digits = 0;
     *value = 0;
-    for (; digits < digits_max && more(s) && digit_of(here(s)) < (int)base; digits++, s->at++)
-        *value = *value * base + (uint32_t)digit_of(here(s));
+    for (; digits < digits_max && more(s) && is_digit_of(base, here(s)); digits++, s->at++)
+        *value = *value * base + (uint32_t)hx_hex_digit(here(s));
     return digits > 0;
 }
 

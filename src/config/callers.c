@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who asks, how that is shown, and how often they may: `principal`, `jwt` and `rate`. */
 #include "config/loader.h"
+#include "core/text.h"
 
 #include <string.h>
 
 #define NAME_BYTES_MAX 255u
 #define NUMBER_OF(array) (sizeof(array) / sizeof(array)[0])
 
-static bool read_principal(hx_slice text, hx_principal_source *source)
+static bool read_principal(hx_slice text, hx_arena *arena, hx_principal_source *source)
 {
     static const struct {
         hx_slice prefix;
@@ -24,6 +25,8 @@ static bool read_principal(hx_slice text, hx_principal_source *source)
     for (size_t i = 0; i < NUMBER_OF(kinds); i++) {
         if (!hx_slice_starts(text, kinds[i].prefix)) continue;
         *source = (hx_principal_source){kinds[i].kind, hx_slice_from(text, kinds[i].prefix.len)};
+        /* However a header is spelled, today and tomorrow, it is the same one. */
+        if (source->kind == HX_PRINCIPAL_HEADER) source->name = hx_text_lower(source->name, arena);
         /* Claims may have URLs for names. */
         return kinds[i].kind == HX_PRINCIPAL_JWT_CLAIM ? source->name.len > 0 : hx_slice_is_token(source->name);
     }
@@ -32,8 +35,7 @@ static bool read_principal(hx_slice text, hx_principal_source *source)
 
 static bool same_principal(const hx_principal_source *a, const hx_principal_source *b)
 {
-    if (a->kind != b->kind) return false;
-    return a->kind == HX_PRINCIPAL_HEADER ? hx_slice_eq_nocase(a->name, b->name) : hx_slice_eq(a->name, b->name);
+    return a->kind == b->kind && hx_slice_eq(a->name, b->name);
 }
 
 static const char *not_a_principal(hx_slice text, hx_arena *arena)
@@ -53,7 +55,7 @@ static void add_principal(hx_loader *loader, const hx_option *option, const hx_y
     hx_slice text;
     hx_principal_source source = {0};
     if (!hx_loader_text(loader, option, node, &text)) return;
-    const char *wrong = read_principal(text, &source) ? NULL : not_a_principal(text, arena);
+    const char *wrong = read_principal(text, arena, &source) ? NULL : not_a_principal(text, arena);
     if (!wrong && source.name.len > NAME_BYTES_MAX)
         wrong = hx_arena_printf(arena, "has a name of %zu bytes; up to %u are possible", source.name.len,
                                 NAME_BYTES_MAX)

@@ -36,14 +36,6 @@ static bool path_covers(hx_slice a, hx_slice b)
     return !hx_slice_next(&b, '/', &right);
 }
 
-static bool takes(const hx_policy *route, hx_slice method)
-{
-    if (route->method_count == 0) return !hx_method_is_safe(method);
-    for (size_t i = 0; i < route->method_count; i++)
-        if (hx_slice_eq(route->methods[i], method)) return true;
-    return false;
-}
-
 /* The last of the earlier routes that together leave nothing for this one; NULL when something is left. */
 static const hx_policy *covered_by(const hx_policy_set *set, size_t route)
 {
@@ -52,7 +44,7 @@ static const hx_policy *covered_by(const hx_policy_set *set, size_t route)
     for (const hx_policy *earlier = set->routes; earlier < later; earlier++) {
         if (earlier->path.len == 0 || !path_covers(earlier->path, later->path)) continue;
         for (size_t m = 0; m < later->method_count; m++)
-            if (takes(earlier, later->methods[m])) left &= ~((uint32_t)1 << m);
+            if (hx_policy_takes(earlier, later->methods[m])) left &= ~((uint32_t)1 << m);
         /* All unsafe methods are more than any list of them. */
         if (later->method_count == 0 ? earlier->method_count == 0 : left == 0) return earlier;
     }

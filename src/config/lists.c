@@ -3,6 +3,7 @@
  * nothing are kept sorted, so that two files which mean the same have the same rules. */
 #include "base/check.h"
 #include "config/loader.h"
+#include "core/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,13 +49,6 @@ static void sort(list *l)
     qsort(l->items, l->count, sizeof *l->items, by_bytes);
 }
 
-static hx_slice lowered(hx_arena *arena, hx_slice text)
-{
-    char *copy = hx_arena_terminated(arena, text);
-    for (size_t i = 0; i < text.len; i++) copy[i] = hx_lower(copy[i]);
-    return (hx_slice){copy, text.len};
-}
-
 /* A header's name in lower case; false, and it is told, where it is none. */
 static bool read_header(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *name)
 {
@@ -66,7 +60,7 @@ static bool read_header(hx_loader *loader, const hx_option *option, const hx_yam
                         hx_arena_printf(arena, "must list names of headers, not %s", hx_quoted(arena, text)).ptr);
         return false;
     }
-    *name = lowered(arena, text);
+    *name = hx_text_lower(text, arena);
     return true;
 }
 

@@ -10,12 +10,6 @@
 #define STATUS_MAX 599u
 #define REQUEST_BYTES_MAX 2000u
 
-static bool is_hex(char c)
-{
-    c = hx_lower(c);
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-}
-
 /* Every brace must be one of a known substitution, and the key must be among them. */
 static const char *check_substitutions(hx_slice target, hx_arena *arena)
 {
@@ -48,7 +42,8 @@ static const char *check_target(hx_slice target, bool with_key, hx_arena *arena)
         char c = target.ptr[i];
         if (c <= ' ' || c >= 0x7f) return "holds a space or a byte that must be escaped, as in \"%20\"";
         if (c == '#') return "holds a \"#\", and a fragment never reaches a server";
-        if (c == '%' && (target.len - i < 3 || !is_hex(target.ptr[i + 1]) || !is_hex(target.ptr[i + 2])))
+        if (c == '%' &&
+            (target.len - i < 3 || hx_hex_digit(target.ptr[i + 1]) < 0 || hx_hex_digit(target.ptr[i + 2]) < 0))
             return "holds a \"%\" without two hexadecimal digits";
         if (!with_key && (c == '{' || c == '}')) return "holds a brace, and nothing is put into this request";
     }

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "core/json.h"
+#include "core/text.h"
 
 #include <string.h>
 
@@ -44,24 +45,8 @@ static bool take_value(hx_slice *rest, hx_arena *arena, hx_slice *value)
         *rest = hx_slice_from(*rest, hx_slice_find(*rest, ';'));
         return hx_slice_is_token(*value);
     }
-    size_t end = 1, escapes = 0;
-    for (; end < rest->len && rest->ptr[end] != '"'; end++) {
-        if (rest->ptr[end] != '\\') continue;
-        escapes++;
-        end++;
-    }
-    if (end >= rest->len) return false;
-    hx_slice inside = {rest->ptr + 1, end - 1};
-    *rest = hx_slice_trim(hx_slice_from(*rest, end + 1));
-    *value = inside;
-    if (escapes == 0) return true;
-    char *text = hx_arena_alloc(arena, inside.len - escapes);
-    size_t len = 0;
-    for (size_t i = 0; i < inside.len; i++) {
-        if (inside.ptr[i] == '\\') i++;
-        text[len++] = inside.ptr[i];
-    }
-    *value = (hx_slice){text, len};
+    if (!hx_text_take_quoted(rest, arena, value)) return false;
+    *rest = hx_slice_trim(*rest);
     return true;
 }
 
@@ -98,31 +83,16 @@ static bool parse_media_type(hx_slice text, hx_arena *arena, media_type *out)
     return true;
 }
 
-static bool has_upper(hx_slice s)
-{
-    for (size_t i = 0; i < s.len; i++)
-        if (s.ptr[i] != hx_lower(s.ptr[i])) return true;
-    return false;
-}
-
-static hx_slice lower(hx_slice s, hx_arena *arena)
-{
-    if (!has_upper(s)) return s;
-    char *text = hx_arena_alloc(arena, s.len);
-    for (size_t i = 0; i < s.len; i++) text[i] = hx_lower(s.ptr[i]);
-    return (hx_slice){text, s.len};
-}
-
 static hx_slice normal_media_type(const media_type *type, hx_arena *arena)
 {
-    hx_slice name = lower(type->type, arena);
+    hx_slice name = hx_text_lower(type->type, arena);
     if (!type->has_charset) return name;
     hx_buf text;
     hx_slice mark = HX_LIT(";charset=");
     hx_buf_init(&text, arena, name.len + mark.len + type->charset.len);
     hx_buf_put(&text, name);
     hx_buf_put(&text, mark);
-    hx_buf_put(&text, lower(type->charset, arena));
+    hx_buf_put(&text, hx_text_lower(type->charset, arena));
     return hx_buf_slice(&text);
 }
 
@@ -259,21 +229,15 @@ static bool normalise_json(hx_fingerprint_input *in, const hx_fingerprint_rules 
     return true;
 }
 
-static int hex_digit(char c)
-{
-    char low = hx_lower(c);
-    if (low >= '0' && low <= '9') return low - '0';
-    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
-}
-
 /* A `+` stays one: whether it means a space is the application's business, and in doubt a parameter counts. */
 static bool decodes_to(hx_slice coded, hx_slice name)
 {
     size_t at = 0;
     for (size_t i = 0; i < coded.len; i++, at++) {
         char c = coded.ptr[i];
-        if (c == '%' && coded.len - i > 2 && hex_digit(coded.ptr[i + 1]) >= 0 && hex_digit(coded.ptr[i + 2]) >= 0) {
-            c = (char)(hex_digit(coded.ptr[i + 1]) * 16 + hex_digit(coded.ptr[i + 2]));
+        if (c == '%' && coded.len - i > 2 && hx_hex_digit(coded.ptr[i + 1]) >= 0 &&
+            hx_hex_digit(coded.ptr[i + 2]) >= 0) {
+            c = (char)(hx_hex_digit(coded.ptr[i + 1]) * 16 + hx_hex_digit(coded.ptr[i + 2]));
             i += 2;
         }
         if (at == name.len || name.ptr[at] != c) return false;
@@ -311,7 +275,7 @@ static void normalise_query(hx_fingerprint_input *in, const hx_fingerprint_rules
 
 static hx_slice normal_coding(const hx_fingerprint_input *in, hx_arena *arena)
 {
-    hx_slice coding = lower(hx_slice_trim(in->content_encoding), arena);
+    hx_slice coding = hx_text_lower(hx_slice_trim(in->content_encoding), arena);
     return hx_slice_eq(coding, HX_LIT("identity")) ? HX_EMPTY : coding;
 }
 

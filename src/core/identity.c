@@ -5,8 +5,10 @@
 #include "core/identity.h"
 
 #include "base/buf.h"
+#include "core/base64.h"
 #include "core/json.h"
 #include "core/number.h"
+#include "core/text.h"
 
 #include <string.h>
 
@@ -26,54 +28,26 @@ static void name_principal(hx_identity *out, kind which, hx_arena *arena, const 
 {
     hx_buf text;
     hx_slice name = hx_slice_of(kind_names[which]);
-    size_t bytes = name.len + 1 + 2; /* two of slack: a buf's printf wants room for its NUL */
+    size_t bytes = name.len + 1;
     for (size_t i = 0; i < count; i++) bytes += names[i].len + sizeof "18446744073709551615:";
     hx_buf_init(&text, arena, bytes);
     hx_buf_put(&text, name);
     hx_buf_put(&text, (hx_slice){"", 1});
     for (size_t i = 0; i < count; i++) {
-        if (count > 1) hx_buf_put(&text, hx_arena_printf(arena, "%zu:", names[i].len));
+        if (count > 1) {
+            hx_buf_put_decimal(&text, names[i].len);
+            hx_buf_put(&text, HX_LIT(":"));
+        }
         hx_buf_put(&text, names[i]);
     }
     out->kind = kind_names[which];
     out->principal = hx_buf_slice(&text);
 }
 
-static int base64_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    if (c == '+' || c == '-') return 62;
-    return c == '/' || c == '_' ? 63 : -1;
-}
-
-/* Either alphabet, padded or not: clients of both kinds exist, and the name inside is what counts. */
-static bool base64_decode(hx_slice text, hx_arena *arena, hx_slice *decoded)
-{
-    for (int i = 0; i < 2 && text.len > 0 && text.ptr[text.len - 1] == '='; i++) text.len--;
-    if (text.len % 4 == 1) return false;
-    char *bytes = hx_arena_alloc(arena, text.len);
-    size_t len = 0;
-    uint32_t bits = 0;
-    unsigned count = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        int digit = base64_digit(text.ptr[i]);
-        if (digit < 0) return false;
-        bits = bits << 6 | (uint32_t)digit;
-        count += 6;
-        if (count < 8) continue;
-        count -= 8;
-        bytes[len++] = (char)(bits >> count & 0xff);
-    }
-    *decoded = (hx_slice){bytes, len};
-    return true;
-}
-
 static bool basic_user(hx_slice credentials, hx_arena *arena, hx_slice *user)
 {
     hx_slice pair;
-    if (!base64_decode(credentials, arena, &pair)) return false;
+    if (!hx_base64_decode_any(credentials, arena, &pair)) return false;
     size_t colon = hx_slice_find(pair, ':');
     /* Nobody's name would be everybody's: a token sent as a bare password identifies by the whole value. */
     if (colon == SIZE_MAX || colon == 0) return false;
@@ -97,35 +71,12 @@ static bool jwt_subject(hx_slice token, hx_arena *arena, hx_slice names[2])
     if (!hx_slice_next(&rest, '.', &header64) || !hx_slice_next(&rest, '.', &payload64) ||
         !hx_slice_next(&rest, '.', &signature64) || hx_slice_next(&rest, '.', &extra))
         return false;
-    if (!base64_decode(header64, arena, &header) || !hx_json_pointer(header, HX_LIT("/alg"), &raw)) return false;
-    if (!base64_decode(payload64, arena, &payload)) return false;
+    if (!hx_base64_decode_any(header64, arena, &header) || !hx_json_pointer(header, HX_LIT("/alg"), &raw)) return false;
+    if (!hx_base64_decode_any(payload64, arena, &payload)) return false;
 
     if (!jwt_issuer(payload, arena, &names[0])) return false;
     if (!hx_json_pointer(payload, HX_LIT("/sub"), &raw) || !hx_json_string(raw, arena, &names[1])) return false;
     return names[1].len > 0;
-}
-
-/* Takes a quoted string (RFC 9110, 5.6.4) off the front of *rest. */
-static bool take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value)
-{
-    size_t end = 1, escapes = 0;
-    for (; end < rest->len && rest->ptr[end] != '"'; end++) {
-        if (rest->ptr[end] != '\\') continue;
-        escapes++;
-        end++;
-    }
-    if (end >= rest->len) return false;
-    *value = (hx_slice){rest->ptr + 1, end - 1};
-    *rest = hx_slice_from(*rest, end + 1);
-    if (escapes == 0) return true;
-    char *text = hx_arena_alloc(arena, value->len - escapes);
-    size_t len = 0;
-    for (size_t i = 0; i < value->len; i++) {
-        if (value->ptr[i] == '\\') i++;
-        text[len++] = value->ptr[i];
-    }
-    *value = (hx_slice){text, len};
-    return true;
 }
 
 /* Takes `name=value` and the comma behind it off the front of *rest. */
@@ -137,7 +88,7 @@ static bool take_parameter(hx_slice *rest, hx_arena *arena, hx_slice *name, hx_s
     *rest = hx_slice_trim(hx_slice_from(*rest, equals + 1));
     if (!hx_slice_is_token(*name)) return false;
     if (rest->len > 0 && rest->ptr[0] == '"') {
-        if (!take_quoted(rest, arena, value)) return false;
+        if (!hx_text_take_quoted(rest, arena, value)) return false;
         *rest = hx_slice_trim(*rest);
         if (rest->len > 0 && rest->ptr[0] != ',') return false;
         *rest = hx_slice_from(*rest, 1);

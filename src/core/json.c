@@ -53,14 +53,9 @@ static bool read_hex4(reader *r, uint32_t *unit)
     if (r->end - r->at < 4) return false;
     uint32_t value = 0;
     for (int i = 0; i < 4; i++) {
-        char c = hx_lower(*r->at++);
-        if (is_digit(c)) {
-            value = value << 4 | (uint32_t)(c - '0');
-        } else if (c >= 'a' && c <= 'f') {
-            value = value << 4 | (uint32_t)(c - 'a' + 10);
-        } else {
-            return false;
-        }
+        int digit = hx_hex_digit(*r->at++);
+        if (digit < 0) return false;
+        value = value << 4 | (uint32_t)digit;
     }
     *unit = value;
     return true;
@@ -777,4 +772,11 @@ bool hx_json_escape(hx_buf *out, hx_slice bytes)
     if (write_escaped(out, bytes)) return true;
     out->len = len_before;
     return false;
+}
+
+bool hx_json_is_clean_object(hx_slice text, hx_arena *arena)
+{
+    hx_buf canonical;
+    hx_buf_init(&canonical, arena, HX_JSON_CANONICAL_BYTES(text.len));
+    return hx_json_canonical(text, arena, &canonical) && canonical.data[0] == '{';
 }

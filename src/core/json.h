@@ -54,4 +54,7 @@ bool hx_json_string(hx_slice raw, hx_arena *arena, hx_slice *decoded) HX_MUST_US
  * which is then as it was. */
 bool hx_json_escape(hx_buf *out, hx_slice bytes) HX_MUST_USE;
 
+/* Whether it is one JSON object, clean throughout: no member stands twice anywhere in it. */
+bool hx_json_is_clean_object(hx_slice text, hx_arena *arena);
+
 #endif

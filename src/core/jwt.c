@@ -3,6 +3,7 @@
  * Nothing but the arena is touched, and nothing of OpenSSL's outlives a call, so that threads share a set freely. */
 #include "core/jwt.h"
 
+#include "core/base64.h"
 #include "core/json.h"
 #include "core/jwt_keys.h"
 
@@ -33,42 +34,6 @@ const char *hx_jwt_error_text(hx_jwt_error error)
 #undef X
     };
     return texts[error];
-}
-
-static int base64url_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '-' ? 62 : c == '_' ? 63 : -1;
-}
-
-bool hx_base64url_decode(hx_slice text, hx_arena *arena, hx_slice *decoded)
-{
-    if (text.len % 4 == 1) return false;
-    char *bytes = hx_arena_alloc(arena, text.len / 4 * 3 + 3);
-    size_t len = 0;
-    uint32_t bits = 0;
-    unsigned count = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        int digit = base64url_digit(text.ptr[i]);
-        if (digit < 0) return false;
-        bits = bits << 6 | (uint32_t)digit;
-        count += 6;
-        if (count < 8) continue;
-        count -= 8;
-        bytes[len++] = (char)(bits >> count & 0xff);
-    }
-    if ((bits & ((1u << count) - 1)) != 0) return false;
-    *decoded = (hx_slice){bytes, len};
-    return true;
-}
-
-bool hx_json_is_clean_object(hx_slice text, hx_arena *arena)
-{
-    hx_buf canonical;
-    hx_buf_init(&canonical, arena, HX_JSON_CANONICAL_BYTES(text.len));
-    return hx_json_canonical(text, arena, &canonical) && canonical.data[0] == '{';
 }
 
 typedef struct {

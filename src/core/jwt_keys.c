@@ -5,6 +5,7 @@
 #include "core/jwt_keys.h"
 
 #include "base/check.h"
+#include "core/base64.h"
 #include "core/json.h"
 
 #include <openssl/bio.h>

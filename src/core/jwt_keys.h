@@ -68,10 +68,4 @@ struct hx_jwt_keys {
     hx_jwt_key keys[HX_JWT_KEYS_MAX];
 };
 
-/* base64url without padding (RFC 7515, 2) and without stray bits: two spellings would be two tokens of one meaning. */
-bool hx_base64url_decode(hx_slice text, hx_arena *arena, hx_slice *decoded) HX_MUST_USE;
-
-/* Whether it is one JSON object, clean throughout: no member stands twice anywhere in it. */
-bool hx_json_is_clean_object(hx_slice text, hx_arena *arena);
-
 #endif

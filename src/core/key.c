@@ -183,10 +183,10 @@ static bool is_uuid(hx_slice key, bool version_4)
 {
     if (key.len != 36) return false;
     for (size_t i = 0; i < key.len; i++) {
-        char c = hx_lower(key.ptr[i]);
+        char c = key.ptr[i];
         if (i == 8 || i == 13 || i == 18 || i == 23) {
             if (c != '-') return false;
-        } else if (!is_digit(c) && !(c >= 'a' && c <= 'f')) {
+        } else if (hx_hex_digit(c) < 0) {
             return false;
         }
     }

@@ -59,16 +59,6 @@ static uint32_t mix_text(uint32_t hash, hx_slice text)
     return hx_crc32c(mix_number(hash, (uint32_t)text.len), text);
 }
 
-static uint32_t mix_text_nocase(uint32_t hash, hx_slice text)
-{
-    hash = mix_number(hash, (uint32_t)text.len);
-    for (size_t i = 0; i < text.len; i++) {
-        char byte = hx_lower(text.ptr[i]);
-        hash = hx_crc32c(hash, (hx_slice){&byte, 1});
-    }
-    return hash;
-}
-
 /* A list whose order says nothing. */
 static uint32_t mix_set(uint32_t hash, const hx_slice *items, size_t count)
 {
@@ -97,7 +87,7 @@ uint32_t hx_policy_version(const hx_policy *policy)
     for (size_t i = 0; i < policy->principal_count; i++) { /* the first that a request has counts */
         const hx_principal_source *source = &policy->principals[i];
         hash = mix_number(hash, (uint32_t)source->kind);
-        hash = source->kind == HX_PRINCIPAL_HEADER ? mix_text_nocase(hash, source->name) : mix_text(hash, source->name);
+        hash = mix_text(hash, source->name);
     }
     hash = mix_number(hash, (uint32_t)policy->scope);
     hash = mix_number(hash, policy->key.from ? 1 : 0);
@@ -147,7 +137,7 @@ static bool paths_meet(hx_slice a, hx_slice b)
     return !hx_slice_next(&b, '/', &right);
 }
 
-static bool takes_method(const hx_policy *route, hx_slice method)
+bool hx_policy_takes(const hx_policy *route, hx_slice method)
 {
     if (route->method_count == 0) return !hx_method_is_safe(method);
     for (size_t i = 0; i < route->method_count; i++)
@@ -160,7 +150,7 @@ static bool methods_meet(const hx_policy *a, const hx_policy *b)
     if (a->method_count == 0 && b->method_count == 0) return true;
     const hx_policy *listed = a->method_count > 0 ? a : b, *other = listed == a ? b : a;
     for (size_t i = 0; i < listed->method_count; i++)
-        if (takes_method(other, listed->methods[i])) return true;
+        if (hx_policy_takes(other, listed->methods[i])) return true;
     return false;
 }
 
@@ -221,13 +211,6 @@ static unsigned methods_of(const hx_policy *route)
     if (route->method_count == 0) return METHOD_OTHER | METHODS_UNSAFE;
     for (size_t i = 0; i < route->method_count; i++) mask |= method_bit(route->methods[i]);
     return mask;
-}
-
-static bool lists_method(const hx_policy *route, hx_slice method)
-{
-    for (size_t i = 0; i < route->method_count; i++)
-        if (hx_slice_eq(route->methods[i], method)) return true;
-    return route->method_count == 0;
 }
 
 /* The compiled routes: a tree of segments. Its edges with a name are in one table, by the node above and a hash of the
@@ -404,7 +387,7 @@ static uint32_t first_leaf(const hx_policy_set *set, const node *n, hx_slice met
     for (uint32_t i = n->leaf; i < n->leaf_end; i++) {
         const leaf *l = &set->tree->leaves[i];
         if (l->route >= best) break;
-        if ((l->methods & bit) && (bit != METHOD_OTHER || lists_method(&set->routes[l->route], method)))
+        if ((l->methods & bit) && (bit != METHOD_OTHER || hx_policy_takes(&set->routes[l->route], method)))
             return l->route;
     }
     return best;
@@ -538,13 +521,6 @@ bool hx_policy_match(hx_slice match, hx_arena *arena, hx_policy *policy, const c
     return wrong == NULL;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = hx_lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool is_unreserved(char c)
 {
     return (c >= '0' && c <= '9') || (hx_lower(c) >= 'a' && hx_lower(c) <= 'z') || c == '-' || c == '.' || c == '_' ||
@@ -589,8 +565,8 @@ static void put_decoded(output *out, hx_slice segment)
         char c = segment.ptr[i];
         int high = -1, low = -1;
         if (c == '%' && segment.len - i > 2) {
-            high = hex_digit(segment.ptr[i + 1]);
-            low = hex_digit(segment.ptr[i + 2]);
+            high = hx_hex_digit(segment.ptr[i + 1]);
+            low = hx_hex_digit(segment.ptr[i + 2]);
         }
         if (c != '%') {
             out->ptr[out->len++] = c;

@@ -27,7 +27,7 @@ typedef enum {
 
 typedef struct {
     hx_principal_kind kind;
-    hx_slice name; /* of the header, cookie or claim */
+    hx_slice name; /* of the header (lower case), cookie or claim */
 } hx_principal_source;
 
 #define HX_PRINCIPAL_SOURCES_MAX 8u
@@ -151,6 +151,7 @@ uint32_t hx_policy_version(const hx_policy *policy);
 /* Sets the whole version of every policy, once all routes are there: which requests come to a route hangs on those
  * before it. */
 void hx_policy_version_all(hx_policy_set *set);
+bool hx_policy_takes(const hx_policy *policy, hx_slice method);
 /* Whether some request fits both. */
 bool hx_policy_meets(const hx_policy *a, const hx_policy *b);
 

@@ -19,6 +19,7 @@
 #include "core/json.h"
 #include "core/number.h"
 #include "core/policy.h"
+#include "core/text.h"
 #include "core/zone.h"
 
 #include <openssl/sha.h>
@@ -117,9 +118,7 @@ static void compile_header(compiler *c, hx_template_part *part)
         wrong(c, part, "not the name of a header:", part->argument, "");
         return;
     }
-    char *name = hx_arena_alloc(c->arena, part->argument.len);
-    for (size_t i = 0; i < part->argument.len; i++) name[i] = hx_lower(part->argument.ptr[i]);
-    part->argument.ptr = name;
+    part->argument = hx_text_lower(part->argument, c->arena);
     part->canonical = hx_arena_printf(c->arena, "header:%.*s", HX_FMT(part->argument));
 }
 
@@ -268,37 +267,6 @@ static typed text_value(hx_slice text)
     return (typed){.type = 't', .bytes = text, .people = text};
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = hx_lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* False when a "%" lacks its digits. Points into `text` when there is nothing to decode. */
-static bool percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, hx_slice *out)
-{
-    *out = text;
-    if (hx_slice_find(text, '%') == SIZE_MAX && (!plus_is_space || hx_slice_find(text, '+') == SIZE_MAX)) return true;
-    char *bytes = hx_arena_alloc(arena, text.len);
-    size_t len = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.ptr[i];
-        if (c == '%') {
-            if (text.len - i < 3) return false;
-            int high = hex_digit(text.ptr[i + 1]), low = hex_digit(text.ptr[i + 2]);
-            if (high < 0 || low < 0) return false;
-            c = (char)(high * 16 + low);
-            i += 2;
-        } else if (c == '+' && plus_is_space) {
-            c = ' ';
-        }
-        bytes[len++] = c;
-    }
-    *out = (hx_slice){bytes, len};
-    return true;
-}
-
 /* These readers return NULL, or a sentence that says why there is no value. */
 
 static const char *read_header(const hx_template_part *part, const hx_template_input *in, typed *out)
@@ -316,7 +284,7 @@ static const char *read_path(const hx_template_part *part, const hx_template_inp
     hx_slice raw, value;
     if (!hx_path_parameter(in->path_template, in->path, part->argument, &raw))
         return "The path of the request's route has no such name.";
-    if (!percent_decode(raw, false, arena, &value)) return "It holds a \"%\" without two hexadecimal digits.";
+    if (!hx_text_percent_decode(raw, false, arena, &value)) return "It holds a \"%\" without two hexadecimal digits.";
     *out = text_value(value);
     return value.len > 0 ? NULL : "It is empty.";
 }
@@ -328,14 +296,16 @@ static const char *read_query(const hx_template_part *part, const hx_template_in
     while (rest.len > 0 && hx_slice_next(&rest, '&', &pair)) {
         size_t equals = hx_slice_find(pair, '=');
         hx_slice name;
-        if (!percent_decode(hx_slice_first(pair, equals), true, arena, &name) || !hx_slice_eq(name, part->argument))
+        if (!hx_text_percent_decode(hx_slice_first(pair, equals), true, arena, &name) ||
+            !hx_slice_eq(name, part->argument))
             continue;
         found++;
         raw = equals == SIZE_MAX ? HX_EMPTY : hx_slice_from(pair, equals + 1);
     }
     if (found == 0) return "The query has no such parameter.";
     if (found > 1) return "The parameter comes more than once, and it can't be told which one counts.";
-    if (!percent_decode(raw, true, arena, &value)) return "Its value holds a \"%\" without two hexadecimal digits.";
+    if (!hx_text_percent_decode(raw, true, arena, &value))
+        return "Its value holds a \"%\" without two hexadecimal digits.";
     *out = text_value(value);
     return value.len > 0 ? NULL : "The parameter is empty.";
 }

@@ -46,10 +46,18 @@ static unsigned lines_of(const hx_fields *fields, hx_slice name, hx_slice *value
     return count;
 }
 
-static void name_source(hx_caller *out, hx_arena *arena, const char *kind, hx_slice name, hx_slice value)
+/* "header:x-user:ann": neither a header's nor a cookie's name has a colon. */
+static void name_source(hx_caller *out, hx_arena *arena, hx_slice kind, hx_slice name, hx_slice value)
 {
-    out->who.kind = kind;
-    out->who.principal = hx_arena_printf(arena, "%s:%.*s:%.*s", kind, HX_FMT(name), HX_FMT(value));
+    hx_buf text;
+    hx_buf_init(&text, arena, kind.len + name.len + value.len + 2);
+    hx_buf_put(&text, kind);
+    hx_buf_put(&text, HX_LIT(":"));
+    hx_buf_put(&text, name);
+    hx_buf_put(&text, HX_LIT(":"));
+    hx_buf_put(&text, value);
+    out->who.kind = kind.ptr;
+    out->who.principal = hx_buf_slice(&text);
     out->who.proof = value;
 }
 
@@ -58,9 +66,7 @@ static hx_caller_result of_header(hx_slice name, const hx_fields *fields, hx_are
     hx_slice value = HX_EMPTY;
     if (lines_of(fields, name, &value) > 1) return ambiguous(out, arena, name);
     if (value.len == 0) return HX_CALLER_NOBODY;
-    char *lower = hx_arena_alloc(arena, name.len); /* however the configuration spells it, today and tomorrow */
-    for (size_t i = 0; i < name.len; i++) lower[i] = hx_lower(name.ptr[i]);
-    name_source(out, arena, "header", (hx_slice){lower, name.len}, value);
+    name_source(out, arena, HX_LIT("header"), name, value);
     return HX_CALLER_FOUND;
 }
 
@@ -73,7 +79,7 @@ static hx_caller_result of_cookie(hx_slice name, const hx_fields *fields, hx_are
         return HX_CALLER_AMBIGUOUS;
     }
     if (value.len == 0) return HX_CALLER_NOBODY;
-    name_source(out, arena, "cookie", name, value);
+    name_source(out, arena, HX_LIT("cookie"), name, value);
     return HX_CALLER_FOUND;
 }
 

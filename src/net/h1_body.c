@@ -59,13 +59,6 @@ uint64_t hx_h1_body_left(const hx_h1_body *body)
     return body->state == LENGTH ? body->left : UINT64_MAX;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    char lower = hx_lower(c);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 static bool is_control(char c)
 {
     return ((unsigned char)c < 0x20 && c != '\t') || c == 0x7f;
@@ -73,7 +66,7 @@ static bool is_control(char c)
 
 static const char *read_size(hx_h1_body *body, char c)
 {
-    int digit = hex_digit(c);
+    int digit = hx_hex_digit(c);
     if (digit >= 0) {
         if (++body->digits > SIZE_DIGITS_MAX || body->left > (INT64_MAX >> 4)) return "A chunk's size is too large.";
         body->left = body->left * 16 + (uint64_t)digit;

@@ -176,7 +176,7 @@ routes:
 """
     result, told = diff(hapax, tmp_path, OLD, new)
     assert result.code == EXIT_CONFIG and result.stderr == ""
-    assert 'principal: ["authorization"] → ["header:X-User"] (part of every key)' in result.stdout
+    assert 'principal: ["authorization"] → ["header:x-user"] (part of every key)' in result.stdout
     assert "  gone     gone  POST /gone\n" in result.stdout and "  new      fresh  POST /fresh\n" in result.stdout
     assert "--accept-rescope" in result.stdout
     assert told["refused"] == []

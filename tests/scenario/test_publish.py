@@ -58,7 +58,7 @@ def test_key_and_its_scope_are_told(gateway, upstream):
     refunds, report, refresh, shadow = published(gateway)["routes"]
     assert refunds["key"] == {"header": "Idempotency-Key", "required": True, "required_on_put": False,
                               "if_match_suffices": False, "format": "uuid", "min": 32, "max": 64}
-    assert refunds["principal"] == ["header:X-Tenant", "cookie:session", "authorization"]
+    assert refunds["principal"] == ["header:x-tenant", "cookie:session", "authorization"]
     assert refunds["principal_required"] is True
     assert refunds["scope"] == "route+principal"
     assert report["key"] == {"from": "{body:/reporterId}:{body:/category}"}

@@ -46,6 +46,17 @@ static void tokens_are_as_rfc_9110_has_them(void **state)
     assert_false(hx_slice_is_token((hx_slice){"a\0b", 3}));
 }
 
+static void hexadecimal_digits_are_twenty_two(void **state)
+{
+    (void)state;
+    static const char digits[] = "0123456789abcdef", upper[] = "ABCDEF";
+    for (int c = -128; c < 128; c++) {
+        const char *at = c > 0 ? strchr(digits, c) : NULL, *other = c > 0 ? strchr(upper, c) : NULL;
+        int expected = at ? (int)(at - digits) : other ? (int)(other - upper) + 10 : -1;
+        if (hx_hex_digit((char)c) != expected) fail_msg("byte %d", c);
+    }
+}
+
 static void dates_are_written_as_http_and_rfc_3339_have_them(void **state)
 {
     (void)state;
@@ -78,6 +89,7 @@ int main(void)
         cmocka_unit_test(numbers_are_digits_only_and_never_wrap),
         cmocka_unit_test(parts_between_separators_include_empty_ones),
         cmocka_unit_test(tokens_are_as_rfc_9110_has_them),
+        cmocka_unit_test(hexadecimal_digits_are_twenty_two),
         cmocka_unit_test(dates_are_written_as_http_and_rfc_3339_have_them),
         cmocka_unit_test(dates_agree_with_the_libc_on_every_day_of_four_centuries),
     };

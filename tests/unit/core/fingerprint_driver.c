@@ -25,17 +25,13 @@ typedef struct {
     size_t lens[LISTS];
 } question;
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c - 'a' + 10;
-}
-
 static hx_slice decode(question *q, hx_slice hex)
 {
     size_t len = hex.len / 2;
     char *bytes = malloc(len > 0 ? len : 1);
     HX_CHECK(bytes != NULL && q->count < WORDS_MAX);
-    for (size_t i = 0; i < len; i++) bytes[i] = (char)(digit(hex.ptr[2 * i]) * 16 + digit(hex.ptr[2 * i + 1]));
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (char)(hx_hex_digit(hex.ptr[2 * i]) * 16 + hx_hex_digit(hex.ptr[2 * i + 1]));
     q->memory[q->count++] = bytes;
     return (hx_slice){bytes, len};
 }

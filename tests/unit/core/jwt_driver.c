@@ -15,18 +15,14 @@ static const char *const error_names[] = {
 #undef X
 };
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c - 'a' + 10;
-}
-
 /* Each word has memory of just its size, so that a sanitizer sees a step too far. */
 static char *decode(hx_slice hex)
 {
     size_t len = hex.len / 2;
     char *bytes = malloc(len > 0 ? len : 1);
     HX_CHECK(bytes != NULL);
-    for (size_t i = 0; i < len; i++) bytes[i] = (char)(digit(hex.ptr[2 * i]) * 16 + digit(hex.ptr[2 * i + 1]));
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (char)(hx_hex_digit(hex.ptr[2 * i]) * 16 + hx_hex_digit(hex.ptr[2 * i + 1]));
     return bytes;
 }
 

@@ -375,15 +375,13 @@ static void the_version_follows_who_a_key_belongs_to(void **state)
     before |= HX_RULE_NAMED;
     assert_int_equal(hx_policy_version(&policy), before);
 
-    policy.principals[0] = (hx_principal_source){HX_PRINCIPAL_HEADER, HX_LIT("X-User")};
+    policy.principals[0] = (hx_principal_source){HX_PRINCIPAL_HEADER, HX_LIT("x-user")};
     uint32_t by_header = hx_policy_version(&policy);
     assert_int_not_equal(by_header, before);
-    policy.principals[0].name = HX_LIT("x-user");
-    assert_int_equal(hx_policy_version(&policy), by_header);
-    policy.principals[0] = (hx_principal_source){HX_PRINCIPAL_COOKIE, HX_LIT("X-User")};
+    policy.principals[0] = (hx_principal_source){HX_PRINCIPAL_COOKIE, HX_LIT("x-user")};
     uint32_t by_cookie = hx_policy_version(&policy);
     assert_int_not_equal(by_cookie, by_header);
-    policy.principals[0].name = HX_LIT("x-user");
+    policy.principals[0].name = HX_LIT("X-User");
     assert_int_not_equal(hx_policy_version(&policy), by_cookie);
     policy.principals[policy.principal_count++] = (hx_principal_source){HX_PRINCIPAL_AUTHORIZATION, HX_EMPTY};
     assert_int_not_equal(hx_policy_version(&policy), by_cookie);

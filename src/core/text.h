@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Readings of text that HTTP and URLs have in many places. What needs no change points into its input, anything else
+ * into the arena. */
+#ifndef HX_CORE_TEXT_H
+#define HX_CORE_TEXT_H
+
+#include "base/arena.h"
+
+/* ASCII letters only. */
+hx_slice hx_text_lower(hx_slice text, hx_arena *arena);
+/* The bytes that percent escapes stand for; false when a "%" lacks its two digits. */
+bool hx_text_percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, hx_slice *decoded) HX_MUST_USE;
+/* Takes the quoted string (RFC 9110, 5.6.4) with which *rest begins off its front. False when it isn't closed. */
+bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value) HX_MUST_USE;
+
+#endif

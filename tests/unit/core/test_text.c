@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/text.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+static void assert_text(hx_slice text, const char *expected)
+{
+    if (!hx_slice_eq(text, hx_slice_of(expected))) fail_msg("\"%.*s\" is not \"%s\"", HX_FMT(text), expected);
+}
+
+/* In memory of just its size, so that a sanitizer sees a step too far. */
+static hx_slice alone(const char *text)
+{
+    size_t len = strlen(text);
+    char *copy = malloc(len > 0 ? len : 1);
+    assert_non_null(copy);
+    memcpy(copy, text, len);
+    return (hx_slice){copy, len};
+}
+
+static void letters_are_lowered_and_nothing_else(void **state)
+{
+    (void)state;
+    hx_arena arena = {0};
+    hx_slice plain = HX_LIT("x-[@`{ \xc3\x84");
+    assert_ptr_equal(hx_text_lower(plain, &arena).ptr, plain.ptr);
+    assert_text(hx_text_lower(HX_LIT("X-aZ[@`{ \xc3\x84"), &arena), "x-az[@`{ \xc3\x84");
+    assert_text(hx_text_lower(HX_EMPTY, &arena), "");
+    hx_arena_free(&arena);
+}
+
+static void percent_escapes_are_decoded(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *plain, *form; /* NULL: refused */
+    } rows[] = {
+        {"", "", ""},
+        {"a b", "a b", "a b"},
+        {"a+b", "a+b", "a b"},
+        {"%41%7a%5A", "AzZ", "AzZ"},
+        {"%2B+", "++", "+ "},
+        {"%c3%A4", "\xc3\xa4", "\xc3\xa4"},
+        {"%2541", "%41", "%41"},
+        {"%", NULL, NULL},
+        {"a%4", NULL, NULL},
+        {"%4g", NULL, NULL},
+        {"%g4", NULL, NULL},
+        {"%%41", NULL, NULL},
+    };
+    hx_arena arena = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        hx_slice text = alone(rows[i].text), decoded;
+        for (int form = 0; form < 2; form++) {
+            const char *expected = form ? rows[i].form : rows[i].plain;
+            bool good = hx_text_percent_decode(text, form, &arena, &decoded);
+            if (good != (expected != NULL)) fail_msg("%s", rows[i].text);
+            if (good) assert_text(decoded, expected);
+        }
+        free((char *)text.ptr);
+    }
+    hx_slice plain = HX_LIT("a+b"), decoded;
+    assert_true(hx_text_percent_decode(plain, false, &arena, &decoded));
+    assert_ptr_equal(decoded.ptr, plain.ptr);
+    hx_arena_free(&arena);
+}
+
+static void quoted_strings_are_taken_off_the_front(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *value, *rest; /* NULL: refused */
+    } rows[] = {
+        {"\"\"", "", ""},
+        {"\"a, b\";c", "a, b", ";c"},
+        {"\"a\\\"b\\\\\" x", "a\"b\\", " x"},
+        {"\"\\a\"\"b\"", "a", "\"b\""},
+        {"\"", NULL, NULL},
+        {"\"a", NULL, NULL},
+        {"\"a\\", NULL, NULL},
+        {"\"a\\\"", NULL, NULL},
+    };
+    hx_arena arena = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        hx_slice text = alone(rows[i].text), rest = text, value;
+        bool good = hx_text_take_quoted(&rest, &arena, &value);
+        if (good != (rows[i].value != NULL)) fail_msg("%s", rows[i].text);
+        if (good) {
+            assert_text(value, rows[i].value);
+            assert_text(rest, rows[i].rest);
+        }
+        free((char *)text.ptr);
+    }
+    hx_arena_free(&arena);
+}
+
+static int drain(void **state)
+{
+    (void)state;
+    hx_arena_pool_drain();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(letters_are_lowered_and_nothing_else),
+        cmocka_unit_test(percent_escapes_are_decoded),
+        cmocka_unit_test(quoted_strings_are_taken_off_the_front),
+    };
+    return cmocka_run_group_tests(tests, NULL, drain);
+}
