@@ -31,6 +31,7 @@ typedef struct {
     bulk *job;
     hx_store_call store;
     hx_record record;
+    uint64_t epoch; /* that it was gathered with */
     hx_party party;
     hx_arena arena;
 } lane;
@@ -79,44 +80,7 @@ static void finish(bulk *job)
     hx_admin_answer(call, hx_buf_slice(&out));
 }
 
-static void lane_done(hx_store_call *store);
-
-/* What the act is to be done to; false: it can't be. Forgetting needs no answers, which may be large: the store looks
- * by itself then. */
-static bool look(lane *l, const target *t)
-{
-    const hx_admin_call *call = l->job->call;
-    if (call->act.kind == HX_ACT_FORGET) {
-        l->record = (hx_record){.op = t->op,
-                                .epoch = t->epoch,
-                                .state = t->state,
-                                .created_at = t->created_at,
-                                .expires_at = t->expires_at};
-        return true;
-    }
-    return hx_store_peek(call->admin->needs.store, &t->op, &l->arena, &l->record) == HX_PEEK_FOUND &&
-           hx_admin_objection(&call->act, t->epoch, &l->record) == HX_ADMIN_PROBLEM_COUNT;
-}
-
-/* Starts the lane's next change; false when there is none left. */
-static bool next_change(lane *l)
-{
-    bulk *job = l->job;
-    const hx_admin_call *call = job->call;
-    while (job->next < job->matched) {
-        const target *t = (const target *)(const void *)job->targets.data + job->next++;
-        hx_arena_free(&l->arena);
-        if (!look(l, t)) {
-            job->skipped++;
-            continue;
-        }
-        l->party = t->party;
-        l->store = hx_admin_store_call(call->admin, &l->arena, lane_done);
-        hx_admin_perform(call, &l->store, &l->record);
-        return true;
-    }
-    return false;
-}
+static void go_on(lane *l);
 
 static void lane_done(hx_store_call *store)
 {
@@ -130,8 +94,60 @@ static void lane_done(hx_store_call *store)
     } else {
         job->failed++;
     }
-    if (next_change(l)) return;
-    if (--job->busy == 0) finish(job);
+    go_on(l);
+}
+
+static void change(lane *l)
+{
+    const hx_admin_call *call = l->job->call;
+    l->store = hx_admin_store_call(call->admin, &l->arena, lane_done);
+    hx_admin_perform(call, &l->store, &l->record);
+}
+
+static void lane_read(hx_store_call *store)
+{
+    lane *l = HX_OWNER(store, lane, store);
+    const hx_admin_call *call = l->job->call;
+    l->record = store->found;
+    if (store->result != HX_STORE_OK) {
+        l->job->failed++;
+        go_on(l);
+    } else if (hx_admin_objection(&call->act, l->epoch, &l->record) != HX_ADMIN_PROBLEM_COUNT) {
+        l->job->skipped++;
+        go_on(l);
+    } else {
+        change(l);
+    }
+}
+
+/* Starts the lane's next change; false when there is none left. Forgetting needs no answers, which may be large: the
+ * store looks by itself then. */
+static bool next_change(lane *l)
+{
+    bulk *job = l->job;
+    const hx_admin_call *call = job->call;
+    if (job->next == job->matched) return false;
+    const target *t = (const target *)(const void *)job->targets.data + job->next++;
+    hx_arena_free(&l->arena);
+    l->party = t->party;
+    l->epoch = t->epoch;
+    if (call->act.kind == HX_ACT_FORGET) {
+        l->record = (hx_record){.op = t->op,
+                                .epoch = t->epoch,
+                                .state = t->state,
+                                .created_at = t->created_at,
+                                .expires_at = t->expires_at};
+        change(l);
+    } else {
+        l->store = hx_admin_store_call(call->admin, &l->arena, lane_read);
+        hx_store_read(call->admin->needs.store, &l->store, &t->op);
+    }
+    return true;
+}
+
+static void go_on(lane *l)
+{
+    if (!next_change(l) && --l->job->busy == 0) finish(l->job);
 }
 
 static void change_all(bulk *job)

@@ -60,18 +60,31 @@ static void answer_record(hx_admin_call *call)
     hx_admin_answer(call, hx_buf_slice(&out));
 }
 
-/* Looks at the operation; false when there is none, which was answered. */
-static bool look(hx_admin_call *call)
+/* What stands there is in call->record; false when nothing does, or nobody can tell, which was answered. */
+static bool was_read(hx_admin_call *call)
 {
-    hx_peek peek = hx_store_peek(call->admin->needs.store, &call->op, call->arena, &call->record);
-    if (peek == HX_PEEK_FOUND) return true;
-    hx_admin_refuse(call, peek == HX_PEEK_ABSENT ? HX_ADMIN_NO_OPERATION : HX_ADMIN_STORE, HX_EMPTY, NULL);
+    bool is_told = call->store.result == HX_STORE_OK;
+    call->record = call->store.found;
+    if (is_told && call->record.state != HX_ABSENT) return true;
+    hx_admin_refuse(call, is_told ? HX_ADMIN_NO_OPERATION : HX_ADMIN_STORE, HX_EMPTY, NULL);
     return false;
+}
+
+static void look(hx_admin_call *call, void (*done)(hx_store_call *store))
+{
+    call->store = hx_admin_store_call(call->admin, call->arena, done);
+    hx_store_read(call->admin->needs.store, &call->store, &call->op);
+}
+
+static void show_read(hx_store_call *store)
+{
+    hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
+    if (was_read(call)) answer_record(call);
 }
 
 void hx_admin_show_operation(hx_admin_call *call)
 {
-    if (look(call)) answer_record(call);
+    look(call, show_read);
 }
 
 static void history_done(hx_store_call *store)
@@ -176,6 +189,22 @@ static void act_done(hx_store_call *store)
     answer_record(call);
 }
 
+static void decide_read(hx_store_call *store)
+{
+    hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
+    if (!was_read(call)) return;
+    hx_admin_problem objection = hx_admin_objection(&call->act, call->act.epoch, &call->record);
+    const hx_policy *policy = hx_act_policy(call->admin->needs.rules->policies, call->record.route);
+    if (objection == HX_ADMIN_PROBLEM_COUNT && call->act.answer.body.len > policy->answer_bytes_max)
+        objection = HX_ADMIN_TOO_LARGE;
+    if (objection != HX_ADMIN_PROBLEM_COUNT) {
+        hx_admin_refuse(call, objection, HX_EMPTY, &call->record);
+        return;
+    }
+    call->store = hx_admin_store_call(call->admin, call->arena, act_done);
+    hx_admin_perform(call, &call->store, &call->record);
+}
+
 static void decide_one(hx_admin_call *call, hx_act_kind kind)
 {
     hx_admin *admin = call->admin;
@@ -186,17 +215,7 @@ static void decide_one(hx_admin_call *call, hx_act_kind kind)
         return;
     }
     call->reason = hx_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
-    if (!look(call)) return;
-    hx_admin_problem objection = hx_admin_objection(&call->act, call->act.epoch, &call->record);
-    const hx_policy *policy = hx_act_policy(admin->needs.rules->policies, call->record.route);
-    if (objection == HX_ADMIN_PROBLEM_COUNT && call->act.answer.body.len > policy->answer_bytes_max)
-        objection = HX_ADMIN_TOO_LARGE;
-    if (objection != HX_ADMIN_PROBLEM_COUNT) {
-        hx_admin_refuse(call, objection, HX_EMPTY, &call->record);
-        return;
-    }
-    call->store = hx_admin_store_call(admin, call->arena, act_done);
-    hx_admin_perform(call, &call->store, &call->record);
+    look(call, decide_read);
 }
 
 void hx_admin_resolve_operation(hx_admin_call *call)

@@ -165,6 +165,21 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
     return HX_PARKED;
 }
 
+static hx_progress refuse_unavailable(hx_request *r)
+{
+    r->retry_after = HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
+}
+
+/* Our claim stands; nothing was sent, and nothing will be. */
+static hx_progress give_back(hx_request *r)
+{
+    r->claimed = r->lease_lost = true;
+    hx_worker_keep_lease(r);
+    r->verdict = (hx_verdict){.outcome = r->may_have_happened ? HX_OUTCOME_UNKNOWN : HX_OUTCOME_NOT_EXECUTED};
+    return hx_request_go(r, HX_STEP_settle);
+}
+
 /* Our claim gives way; nothing was sent. */
 static hx_progress yield(hx_request *r)
 {
@@ -182,25 +197,32 @@ static hx_progress yield(hx_request *r)
 
 static hx_progress yielded(hx_request *r)
 {
-    if (r->call.result == HX_STORE_UNAVAILABLE) { /* our claim lapses into unknown by itself: nothing was sent */
-        r->retry_after = HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
-    }
+    if (r->call.result == HX_STORE_UNAVAILABLE) return give_back(r);
     if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
     hx_elsewhere_yielded(r);
     return HX_MORE; /* and look again, at the other's */
+}
+
+/* It is durable. What must come before anything is sent: a look whether the same operation stands in another bucket. */
+static hx_progress granted(hx_request *r)
+{
+    switch (hx_elsewhere_must_yield(r)) {
+    case HX_LOOKED_NOTHING: break;
+    case HX_LOOKED_FOUND: return yield(r);
+    case HX_LOOKED_ASKING: r->is_granted = true; return HX_PARKED;
+    case HX_LOOKED_IN_VAIN: return give_back(r);
+    }
+    r->claimed = true;
+    if (r->taken_over) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
+    hx_worker_keep_lease(r);
+    return hx_request_go(r, HX_STEP_forward);
 }
 
 static hx_progress claim_back(hx_request *r)
 {
     end_quota(r);
     switch (r->call.result) {
-    case HX_STORE_OK:
-        if (hx_elsewhere_must_yield(r)) return yield(r);
-        r->claimed = true;
-        if (r->may_have_happened) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
-        hx_worker_keep_lease(r);
-        return hx_request_go(r, HX_STEP_forward);
+    case HX_STORE_OK: return granted(r);
     case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);
     case HX_STORE_STALE: /* what was to be taken over is gone: look again */
         r->taken_over = r->may_have_happened = r->after_silence = false;
@@ -212,22 +234,46 @@ static hx_progress claim_back(hx_request *r)
         r->retry_after = HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
                                  HX_LIT("The rules of this route changed while the request was on its way."));
-    default: r->retry_after = HX_SECOND; return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
+    default: return refuse_unavailable(r);
     }
+}
+
+/* What we adopted, or gave way to, and nothing else. */
+static hx_progress look_once_more(hx_request *r)
+{
+    switch (hx_elsewhere_look_once_more(r)) {
+    case HX_LOOKED_FOUND: return hx_claim_decide(r, &r->found);
+    case HX_LOOKED_ASKING: return HX_PARKED;
+    case HX_LOOKED_IN_VAIN: return refuse_unavailable(r);
+    case HX_LOOKED_NOTHING: break;
+    }
+    /* Both of us gave way. Who asks next finds neither in its way. */
+    if (r->elsewhere.state == HX_ELSEWHERE_YIELDED) return hx_request_refuse_in_flight(r);
+    hx_elsewhere_come_back(r);
+    return HX_MORE;
+}
+
+static hx_progress look(hx_request *r)
+{
+    switch (hx_elsewhere_look(r)) {
+    case HX_LOOKED_NOTHING: break;
+    case HX_LOOKED_FOUND: return hx_claim_decide(r, &r->found);
+    case HX_LOOKED_ASKING: return HX_PARKED;
+    case HX_LOOKED_IN_VAIN: return refuse_unavailable(r);
+    }
+    if (r->elsewhere.state != HX_ELSEWHERE_NOTHING) return look_once_more(r);
+    /* A store that can't tell at once is not asked: the claim finds what stands there. */
+    bool stands = hx_store_peek(r->worker->gateway->store, &r->op, r->arena, &r->found) == HX_PEEK_FOUND;
+    return hx_claim_decide(r, stands ? &r->found : NULL);
 }
 
 hx_progress hx_step_claim(hx_request *r)
 {
-    if (hx_request_call_back(r)) return r->elsewhere.state == HX_ELSEWHERE_YIELDING ? yielded(r) : claim_back(r);
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED; /* the client left; the claim is on its way all the same */
-    if (hx_elsewhere_look(r)) return hx_claim_decide(r, &r->found);
-    hx_peek peek = hx_store_peek(r->worker->gateway->store, &r->op, r->arena, &r->found);
-    bool stands = peek == HX_PEEK_FOUND && r->found.state != HX_ABSENT;
-    /* Both of us gave way. Who asks next finds neither in its way. */
-    if (!stands && r->elsewhere.state == HX_ELSEWHERE_YIELDED) return hx_request_refuse_in_flight(r);
-    if (!stands && r->elsewhere.state == HX_ELSEWHERE_ADOPTED) {
-        hx_elsewhere_come_back(r);
-        return HX_MORE;
-    }
-    return hx_claim_decide(r, stands ? &r->found : NULL);
+    if (!hx_request_call_back(r)) return look(r);
+    if (r->elsewhere.state == HX_ELSEWHERE_YIELDING) return yielded(r);
+    if (!r->elsewhere.is_asking) return claim_back(r);
+    if (!r->is_granted) return look(r);
+    r->is_granted = false;
+    return granted(r);
 }

@@ -26,7 +26,8 @@ const char *hx_told_text(hx_told told)
 /* Which steps may follow which: the picture in request.h. */
 static const unsigned may_follow[] = {
     [HX_STEP_admit] = STEP(claim) | STEP(pass) | STEP(shadow) | STEP(publish) | STEP(reply) | STEP(finish),
-    [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) | STEP(authorize) | STEP(reply),
+    [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) | STEP(authorize) | STEP(settle) |
+                      STEP(reply),
     [HX_STEP_wait] = STEP(replay) | STEP(authorize) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
     [HX_STEP_forward] = STEP(judge) | STEP(settle) | STEP(reply),

@@ -107,6 +107,10 @@ typedef struct hx_request {
             HX_ELSEWHERE_YIELDING, /* our claim is given back in favour of what stands there */
             HX_ELSEWHERE_YIELDED
         } state;
+        bool is_asking;     /* the store, of the place below */
+        bool in_buckets;    /* rather than under the names of our own */
+        hx_ms at;           /* the bucket */
+        size_t name;        /* which of the route's */
         hx_slice own_key;   /* what this request is known by, where nothing is adopted */
         hx_slice other_key; /* while yielding, and whom to */
         hx_op other_op;
@@ -115,6 +119,7 @@ typedef struct hx_request {
     /* claim, wait, settle */
     bool quota_taken;   /* while the claim is on its way */
     bool taken_over;    /* from an unknown one */
+    bool is_granted;    /* the claim is durable, and what must come before it is used is under way */
     bool claimed;       /* we hold record.epoch */
     bool settled;       /* an outcome is durable */
     bool settling;      /* the outcome is decided, and on its way to the store */
@@ -271,13 +276,23 @@ void hx_request_choose_trace(hx_request *r);
 void hx_admit_take_key(hx_request *r, hx_slice key);
 /* The route's natural key as of that moment. */
 bool hx_admit_natural_key(hx_request *r, hx_ms at, hx_template_result *result, hx_slice *key) HX_MUST_USE;
-/* elsewhere.c: whether the operation stands under another name of its route, or in another bucket of its natural key.
- * True: r->found is what does, and r->op and r->key are its from now on. Looks once. */
-bool hx_elsewhere_look(hx_request *r);
+/* elsewhere.c. Where the store can't tell at once it is asked: r->call is under way then, and the same function, called
+ * when it is back, goes on from there. */
+typedef enum {
+    HX_LOOKED_NOTHING,
+    HX_LOOKED_FOUND, /* r->found is what stands there */
+    HX_LOOKED_ASKING,
+    HX_LOOKED_IN_VAIN /* the store can't be reached */
+} hx_looked;
+/* Whether the operation stands under another name of its route, or in another bucket of its natural key. Found: r->op
+ * and r->key are its from now on. Looks once. */
+hx_looked hx_elsewhere_look(hx_request *r);
+/* Whether what was adopted, or given way to, still stands. */
+hx_looked hx_elsewhere_look_once_more(hx_request *r);
 /* What was adopted is gone: back to our own, and look again. */
 void hx_elsewhere_come_back(hx_request *r);
 /* Our claim is durable: whether another one is, too, in a bucket next to it. */
-bool hx_elsewhere_must_yield(hx_request *r);
+hx_looked hx_elsewhere_must_yield(hx_request *r);
 /* Our claim is given back: what it gave way to is this operation. */
 void hx_elsewhere_yielded(hx_request *r);
 /* claim.c: after a look at what stands in the store, the next step. `found` NULL: nothing. */

@@ -11,7 +11,7 @@
 
 #define STORE_PROMISE "the store keeps its contract"
 
-static hx_digest digest_of_op(unsigned route, unsigned principal, unsigned key)
+static hx_op id_of(hx_slice name, unsigned principal, unsigned key)
 {
     /* As core/identity reads the credentials in server.c. */
     static const struct {
@@ -20,33 +20,37 @@ static hx_digest digest_of_op(unsigned route, unsigned principal, unsigned key)
     } principals[SIM_PRINCIPALS] = {{"basic\0ann", 9}, {"basic\0bob", 9}, {"whole\0Bearer token-of-cid-old", 29}};
     char text[64];
     int len = snprintf(text, sizeof text, "key-%u-of-the-simulation", key);
-    hx_slice name = route == SIM_ROUTE_DEFAULT ? HX_LIT("POST /other") : world.routes[route].name;
     hx_mac_begin(world.mac, 'o');
     hx_mac_part(world.mac, name);
     hx_mac_part(world.mac, (hx_slice){principals[principal].bytes, principals[principal].len});
     hx_mac_part(world.mac, (hx_slice){text, (size_t)len});
-    return hx_mac_end(world.mac);
+    hx_digest digest = hx_mac_end(world.mac);
+    hx_op id;
+    memcpy(id.bytes, digest.bytes, sizeof id.bytes);
+    return id;
 }
 
 sim_op *sim_op_at(unsigned route, unsigned principal, unsigned key)
 {
     sim_op *op = &world.ops[(route * SIM_PRINCIPALS + principal) * SIM_KEYS_MAX + key];
     if (op->used) return op;
-    hx_digest digest = digest_of_op(route, principal, key);
+    hx_slice name = route == SIM_ROUTE_DEFAULT ? HX_LIT("POST /other") : world.routes_before[route].name;
     *op = (sim_op){.route = route,
                    .principal = principal,
                    .key = key,
                    .used = true,
                    .last_unknown_at = INT64_MIN,
                    .last_stale_at = INT64_MIN};
-    memcpy(op->id.bytes, digest.bytes, sizeof op->id.bytes);
+    op->id = op->ids[0] = op->ids[1] = id_of(name, principal, key);
+    if (route == SIM_ROUTE_RENAMED) op->ids[1] = id_of(HX_LIT("older"), principal, key);
     return op;
 }
 
 sim_op *sim_op_of(const hx_op *id)
 {
     for (size_t i = 0; i < SIM_OPS_MAX; i++)
-        if (world.ops[i].used && hx_op_eq(&world.ops[i].id, id)) return &world.ops[i];
+        if (world.ops[i].used && (hx_op_eq(&world.ops[i].ids[0], id) || hx_op_eq(&world.ops[i].ids[1], id)))
+            return &world.ops[i];
     sim_fail("an operation is named by its route, principal and key", "the store was asked for one that nobody uses");
 }
 
@@ -59,7 +63,7 @@ const char *sim_op_name(const sim_op *op)
 {
     static char names[4][48];
     static unsigned next;
-    static const char *const routes[SIM_ROUTES] = {"none", "atomic", "idempotent", "probe", "default"};
+    static const char *const routes[SIM_ROUTES] = {"none", "atomic", "idempotent", "probe", "renamed", "default"};
     char *name = names[next++ % 4];
     (void)snprintf(name, sizeof names[0], "%s/%c/key%u", routes[op->route], "abc"[op->principal], op -> key);
     return name;
@@ -117,8 +121,22 @@ static void begin_life(sim_op *op, uint64_t epoch)
     op->life = life;
 }
 
+/* It has one place at a time, whatever its route is called; what is new begins where everyone looks for it. */
+static void check_place(sim_op *op, const hx_store_call *call)
+{
+    static const char promise[] = "an operation stands in one place";
+    if (!hx_op_eq(&call->op, &op->id) && sim_op_state(op) != HX_ABSENT)
+        sim_fail(promise, "%s is %s, and is claimed under another name of its route", sim_op_name(op),
+                 hx_state_name(op->state));
+    if (sim_op_state(op) != HX_ABSENT) return;
+    if (!hx_op_eq(&call->op, &op->ids[world.is_renamed]))
+        sim_fail(promise, "%s is begun under a name that its route does not begin with", sim_op_name(op));
+    op->id = call->op;
+}
+
 static void claimed(sim_op *op, const hx_store_call *call, sim_fate fate)
 {
+    check_place(op, call);
     static const char promise[] = "unknown is never run again";
     const hx_record *record = call->record;
     bool takes_over = op->state == HX_UNKNOWN && call->epoch != 0 && call->epoch == op->epoch;

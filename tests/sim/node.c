@@ -20,8 +20,10 @@ void sim_node_start(sim_node *node)
     sim_store_open(node);
     if (!world.shared) sim_store_orphans();
     node->config = (hx_config){.error_docs = HX_LIT("urn:hapax:error:"), .access_log = HX_ACCESS_LOG_OFF};
-    node->rules =
-        (hx_rules){.config = &node->config, .policies = &world.policies, .generation = 1, .users = world.worker_count};
+    node->rules = (hx_rules){.config = &node->config,
+                             .policies = world.is_renamed ? &world.policies : &world.policies_before,
+                             .generation = 1,
+                             .users = world.worker_count};
     node->gateway = (hx_gateway){.store = &node->store.store,
                                  .worker_count = world.worker_count,
                                  .spool_bytes = 256u * 1024u,

@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 
+#include <string.h>
+
 static const struct {
     const char *name, *match, *path;
 } rows[SIM_ROUTES] = {
@@ -12,6 +14,7 @@ static const struct {
     [SIM_ROUTE_ATOMIC] = {"atomic", "POST /atomic", "/atomic"},
     [SIM_ROUTE_IDEMPOTENT] = {"idempotent", "POST /idempotent", "/idempotent"},
     [SIM_ROUTE_PROBE] = {"probe", "POST /probe", "/probe"},
+    [SIM_ROUTE_RENAMED] = {"renamed", "POST /renamed", "/renamed"},
     [SIM_ROUTE_DEFAULT] = {"", "", "/other"},
 };
 
@@ -47,8 +50,15 @@ static void choose_times(hx_policy *policy)
     if (sim_chance(SIM_BY_WORLD, 500)) policy->upstream_timeout = sim_span(SIM_BY_WORLD, 2 * HX_SECOND, 60 * HX_SECOND);
 }
 
+static void compile(hx_policy_set *set)
+{
+    hx_policy_version_all(set);
+    hx_policy_compile(set, &world.arena);
+}
+
 void sim_routes_make(void)
 {
+    static hx_slice older = {"older", 5};
     hx_policy defaults = hx_policy_default();
     choose_times(&defaults);
     for (unsigned i = 0; i < SIM_ROUTE_DEFAULT; i++) {
@@ -77,7 +87,14 @@ void sim_routes_make(void)
     probe->provider_duplicate = (hx_provider_duplicate){.status = 409,
                                                         .pointer = HX_LIT("/code"),
                                                         .value = HX_LIT("duplicate")};
+    hx_policy *renamed = &world.routes[SIM_ROUTE_RENAMED];
+    memcpy(world.routes_before, world.routes, sizeof world.routes);
+    renamed->formerly = &older;
+    renamed->formerly_count = 1;
     world.policies = (hx_policy_set){.routes = world.routes, .count = SIM_ROUTE_DEFAULT, .defaults = defaults};
-    hx_policy_version_all(&world.policies);
-    hx_policy_compile(&world.policies, &world.arena);
+    world.policies_before = world.policies;
+    world.policies_before.routes = world.routes_before;
+    world.is_renamed = sim_choose(SIM_BY_WORLD, 2) == 0;
+    compile(&world.policies);
+    compile(&world.policies_before);
 }

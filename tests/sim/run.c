@@ -127,6 +127,22 @@ static void crash_node(void)
     sim_after(sim_span(SIM_BY_TROUBLES, 0, 20 * HX_SECOND), restart_node, node);
 }
 
+/* The route's operations are known by another name from here on: that needs a restart of all nodes, and none may begin
+ * one by the old name any more. */
+static void rename_route(void *subject)
+{
+    if (world.calm) return;
+    if (sim_store_is_claiming(SIM_ROUTE_RENAMED)) {
+        sim_after(50, rename_route, subject);
+        return;
+    }
+    SIM_TRACE("all nodes are started again: a route is known by another name");
+    for (unsigned i = 0; i < world.node_count; i++)
+        if (world.nodes[i].up) sim_node_crash(&world.nodes[i]);
+    world.is_renamed = true;
+    for (unsigned i = 0; i < world.node_count; i++) sim_node_start(&world.nodes[i]);
+}
+
 /* A node that has drained is started again, as an upgrade does it. */
 static void look_whether_drained(void *subject)
 {
@@ -225,6 +241,7 @@ static void set_up(void)
         sim_node_start(&world.nodes[i]);
     }
     sim_clients_begin();
+    if (!world.is_renamed) sim_after(sim_span(SIM_BY_WORLD, 100, 40 * HX_SECOND), rename_route, NULL);
     troubles = (struct troubles){.kinds = sim_choose(SIM_BY_WORLD, 256), .left = sim_choose(SIM_BY_TROUBLES, 40)};
     sim_after(sim_span(SIM_BY_TROUBLES, 20, 20 * HX_SECOND), trouble, &troubles);
 }

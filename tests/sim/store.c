@@ -105,8 +105,11 @@ static void inner_done(hx_store_call *inner)
 
 static const char *verb_name(hx_store_verb verb)
 {
-    static const char *const names[] = {"claim", "settle", "renew", "watch", "forget", "sweep"};
-    return (size_t)verb < sizeof names / sizeof names[0] ? names[verb] : "call";
+    static const char *const names[] = {
+        [HX_STORE_CLAIM] = "claim", [HX_STORE_SETTLE] = "settle", [HX_STORE_RENEW] = "renew",
+        [HX_STORE_WATCH] = "watch", [HX_STORE_FORGET] = "forget", [HX_STORE_SWEEP] = "sweep",
+        [HX_STORE_READ] = "read"};
+    return (size_t)verb < sizeof names / sizeof names[0] && names[verb] ? names[verb] : "call";
 }
 
 static void take_effect(sim_call *c)
@@ -249,6 +252,7 @@ void sim_store_open(sim_node *node)
     ops.close = sim_close;
     node->store = (sim_store){.store = {.ops = &ops, .facts = world.state->facts}, .node = node};
     node->store.store.facts.owner = hx_rand_u64();
+    node->store.store.facts.shared = world.shared;
 }
 
 /* What was on its way from a node that is no more. On a disk of its own, what was written first is kept first. */
@@ -315,6 +319,16 @@ void sim_store_check_watches(const sim_op *op)
             sim_fail("no waiter is forgotten", "%s is %s by now, and a watch of its epoch %llu has not ended",
                      sim_op_name(watched), hx_state_name(watched->state), (unsigned long long)c->inner.epoch);
     }
+}
+
+bool sim_store_is_claiming(unsigned route)
+{
+    HX_EACH(link, &world.store.calls)
+    {
+        const sim_call *c = HX_OWNER(link, sim_call, link);
+        if (c->inner.verb == HX_STORE_CLAIM && !c->sent && sim_op_of(&c->inner.op)->route == route) return true;
+    }
+    return false;
 }
 
 bool sim_store_idle(void)

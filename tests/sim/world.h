@@ -24,7 +24,7 @@
 #define SIM_PRINCIPALS 3u
 #define SIM_PROOFS 2u /* of a principal: an old credential and a new one */
 #define SIM_PAYLOADS 2u
-#define SIM_ROUTES 5u
+#define SIM_ROUTES 6u
 _Static_assert(SIM_OPS_MAX == SIM_ROUTES * SIM_PRINCIPALS * SIM_KEYS_MAX, "each operation has its list of choices");
 #define SIM_SETTLE (30 * HX_SECOND)       /* the longest that the application works on what can be probed */
 #define SIM_STALL_MAX (90 * HX_SECOND)    /* of a call to the store */
@@ -105,7 +105,8 @@ typedef struct sim_life {
 /* An operation, seen from outside: who asked for what with which key. With it, what must stand in the store. */
 typedef struct {
     unsigned route, principal, key;
-    hx_op id;
+    hx_op id;     /* where it stands, or stood last */
+    hx_op ids[2]; /* before its route was renamed, and since: one and the same for most */
     bool used;
     hx_state state;
     uint64_t epoch;
@@ -168,8 +169,9 @@ typedef struct {
     sim_node nodes[SIM_NODES_MAX];
     sim_rates rates;
 
-    hx_policy routes[SIM_ROUTES];
-    hx_policy_set policies;
+    hx_policy routes[SIM_ROUTES], routes_before[SIM_ROUTES];
+    hx_policy_set policies, policies_before;
+    bool is_renamed; /* nodes have been started again with `policies` since */
     sim_op ops[SIM_OPS_MAX];
     uint8_t secret[32];
     hx_mac *mac;
@@ -232,6 +234,7 @@ void sim_store_open(sim_node *node);
 void sim_store_crash(sim_node *node);
 void sim_store_orphans(void); /* an exclusive store was opened: what was under way is unknown (G9) */
 bool sim_store_idle(void);
+bool sim_store_is_claiming(unsigned route); /* some node, dead ones too */
 void sim_store_reset(void);
 void sim_store_check_watches(const sim_op *op); /* NULL: of all */
 
@@ -350,7 +353,14 @@ hx_slice sim_line(hx_slice lines, const char *name);
 uint64_t sim_lines_hash(hx_slice lines);
 
 /* routes.c */
-enum { SIM_ROUTE_NONE, SIM_ROUTE_ATOMIC, SIM_ROUTE_IDEMPOTENT, SIM_ROUTE_PROBE, SIM_ROUTE_DEFAULT };
+enum {
+    SIM_ROUTE_NONE,
+    SIM_ROUTE_ATOMIC,
+    SIM_ROUTE_IDEMPOTENT,
+    SIM_ROUTE_PROBE,
+    SIM_ROUTE_RENAMED, /* known by another name from some moment on: `formerly` */
+    SIM_ROUTE_DEFAULT
+};
 void sim_routes_make(void);
 const hx_policy *sim_policy(const sim_op *op);
 hx_slice sim_route_path(unsigned route);
