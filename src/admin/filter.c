@@ -163,7 +163,7 @@ static const char *read_text(const hx_filter_reader *reader, const char *name, h
 {
     if (value.len == 0 || value.len > HX_RECORD_TEXT_MAX)
         return hx_arena_printf(reader->arena, "%s must have 1 to %u bytes", name, HX_RECORD_TEXT_MAX).ptr;
-    *out = value;
+    *out = hx_arena_copy(reader->arena, value); /* the page outlives the request that it came with */
     return NULL;
 }
 
