@@ -8,6 +8,7 @@ import tempfile
 import pytest
 
 from harness import Gateway, Run, Upstream, fresh_key
+from harness.postgres import Pooler, Server
 
 
 def pytest_configure(config):
@@ -93,3 +94,41 @@ def key():
 def hapax():
     """Runs a command of the binary to its end: hapax("check", file).code"""
     return lambda *words, **options: Run(words, **options)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL that all stories of this worker share; those that kill one start their own."""
+    server = Server().start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def start_postgres():
+    """start_postgres(settings=..., auth=..., password=...): one more server, to kill, pause or promote its standby."""
+    servers = []
+
+    def start(**options):
+        servers.append(Server(**options))
+        return servers[-1].start()
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def database(postgres):
+    """A database of this story's own, with the schema."""
+    made = postgres.create_database()
+    yield made
+    made.drop()
+
+
+@pytest.fixture(scope="session")
+def pooler(postgres):
+    """PgBouncer in front of `postgres`, in transaction mode: pooler.url(database.name)"""
+    started = Pooler(postgres).start()
+    yield started
+    started.close()
