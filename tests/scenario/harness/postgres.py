@@ -193,8 +193,8 @@ class Server:
             self.ask(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
             self.ask("SELECT pg_reload_conf()")
         state = "sync" if synchronous else "async"
-        eventually(lambda: self.ask("SELECT 1 FROM pg_stat_replication WHERE application_name = %s AND state = 'streaming'"
-                                    " AND sync_state = %s", name, state), "a standby that follows")
+        eventually(lambda: self.ask("SELECT 1 FROM pg_stat_replication WHERE application_name = %s AND sync_state = %s"
+                                    " AND state = 'streaming'", name, state), "a standby that follows")
         return copy
 
     def promote(self):
