@@ -137,7 +137,7 @@ def test_flags_of_the_start_keep_overriding(start_gateway, reload):
 
 
 def test_without_a_file_there_is_nothing_to_reload(start_gateway, reload):
-    gateway = start_gateway()
+    gateway = start_gateway(flags_only=True)
     result = reload(gateway)
     assert result.code == EXIT_CONFIG and "started with flags only" in result.stderr, result
     gateway.signal(signal.SIGHUP)
