@@ -8,10 +8,12 @@ hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char erro
 {
     static const hx_store_options defaults;
     if (!options) options = &defaults;
-    const hx_slice journal = HX_LIT("journal:");
+    const hx_slice journal = HX_LIT("journal:"), sqlite = HX_LIT("sqlite:");
     if (hx_slice_eq(url, HX_LIT("memory:"))) return hx_memory_open(options);
     if (hx_slice_starts(url, journal)) return hx_journal_open(hx_slice_from(url, journal.len), options, error);
+    if (hx_slice_starts(url, sqlite)) return hx_sqlite_open(hx_slice_from(url, sqlite.len), options, error);
     (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                   "\"%.*s\" is no store that this program knows; use journal:DIR, or memory: for tests", HX_FMT(url));
+                   "\"%.*s\" is no store that this program knows; use journal:DIR, sqlite:FILE, or memory: for tests",
+                   HX_FMT(url));
     return NULL;
 }

@@ -47,6 +47,8 @@ void bench_open(bench *b)
     char url[128], error[HX_STORE_ERROR_BYTES];
     if (strcmp(b->backend, "journal") == 0)
         (void)snprintf(url, sizeof url, "journal:%s", b->directory);
+    else if (strcmp(b->backend, "sqlite") == 0)
+        (void)snprintf(url, sizeof url, "sqlite:%s/store.db", b->directory);
     else
         (void)snprintf(url, sizeof url, "%s:", b->backend);
     b->store = hx_store_open(hx_slice_of(url), &b->options, error);
