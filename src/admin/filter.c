@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/key.h"
 #include "core/text.h"
+#include "core/units.h"
 #include "gateway/request.h"
 
 #include <string.h>
@@ -92,19 +93,12 @@ static bool read_rfc3339(hx_slice text, hx_ms *at)
 
 static bool read_age(hx_slice text, hx_ms *age)
 {
-    static const struct {
-        char letter;
-        hx_ms worth;
-    } units[] = {{'s', HX_SECOND}, {'m', HX_MINUTE}, {'h', HX_HOUR}, {'d', HX_DAY}};
     uint64_t number;
     if (text.len < 2 || !hx_slice_to_u64(hx_slice_first(text, text.len - 1), &number)) return false;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (text.ptr[text.len - 1] != units[i].letter) continue;
-        if (number > (uint64_t)(100 * 366 * HX_DAY / units[i].worth)) return false;
-        *age = (hx_ms)number * units[i].worth;
-        return true;
-    }
-    return false;
+    hx_ms unit = hx_unit_span(hx_slice_from(text, text.len - 1));
+    if (unit == 0 || number > (uint64_t)(100 * 366 * HX_DAY / unit)) return false;
+    *age = (hx_ms)number * unit;
+    return true;
 }
 
 bool hx_filter_time(hx_slice text, hx_ms now, hx_ms *at)

@@ -124,9 +124,9 @@ static void play(hx_rehearsal *r)
     r->caller_result = hx_caller_find(q->policy, &r->rules, NULL, fields, q->started_at, q->arena, &r->caller);
     bool has_content = q->fingerprint_input.rules != NULL; /* it came so far */
     if (!q->natural || !has_content) return;
-    hx_slice key;
+    hx_natural_request natural = hx_natural_of(q);
     r->has_values = true;
-    r->has_key = hx_admit_natural_key(q, q->key_at, &r->values, &key);
+    r->has_key = hx_natural_show(&natural, q->key_at, &r->values);
 }
 
 hx_rehearsal *hx_rehearse(const hx_config *config, hx_slice bytes, char error[HX_JWKS_ERROR_BYTES])

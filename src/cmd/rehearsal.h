@@ -5,6 +5,7 @@
 #ifndef HX_CMD_REHEARSAL_H
 #define HX_CMD_REHEARSAL_H
 
+#include "gateway/natural.h"
 #include "gateway/principal.h"
 #include "gateway/request.h"
 #include "jobs/jwks.h"
@@ -29,7 +30,7 @@ typedef struct {
     hx_caller caller;
     bool has_values; /* of its natural key */
     bool has_key;    /* none of them is missing */
-    hx_template_result values;
+    hx_template_values values;
     /* what it is played with */
     hx_loop *loop;
     hx_gateway gateway;

@@ -2,6 +2,7 @@
 /* Who asks, how that is shown, and how often they may: `principal`, `jwt` and `rate`. */
 #include "config/loader.h"
 #include "core/text.h"
+#include "core/units.h"
 
 #include <string.h>
 
@@ -201,10 +202,6 @@ void hx_callers_compact(hx_config *config)
 /* "50/s" */
 void hx_callers_rate(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
-    static const struct {
-        const char *name;
-        hx_ms per;
-    } units[] = {{"s", HX_SECOND}, {"m", HX_MINUTE}, {"h", HX_HOUR}, {"d", HX_DAY}};
     hx_arena *arena = &loader->config->arena;
     hx_slice text;
     if (!hx_loader_text(loader, option, node, &text)) return;
@@ -215,11 +212,9 @@ void hx_callers_rate(hx_loader *loader, const hx_option *option, const hx_yaml *
     size_t slash = hx_slice_find(text, '/');
     hx_slice number = hx_slice_trim(hx_slice_first(text, slash)), unit = HX_EMPTY;
     if (slash != SIZE_MAX) unit = hx_slice_trim(hx_slice_from(text, slash + 1));
-    hx_ms per = 0;
+    hx_ms per = hx_unit_span(unit);
     uint64_t count = 0;
-    for (size_t i = 0; i < NUMBER_OF(units); i++)
-        if (hx_slice_eq(unit, hx_slice_of(units[i].name))) per = units[i].per;
-    if (per == 0 || !hx_slice_to_u64(number, &count))
+    if (per < HX_SECOND || !hx_slice_to_u64(number, &count))
         hx_loader_wrong(
             loader, node, option->name,
             hx_arena_printf(arena, "%s, not %s", hx_option_expects(option, arena), hx_quoted(arena, text)).ptr);

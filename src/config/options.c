@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "config/loader.h"
+#include "core/units.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,14 +35,8 @@ static const hx_option options[] = {
 
 #define COUNT (sizeof options / sizeof options[0])
 
-typedef struct {
-    const char *name;
-    uint64_t factor;
-} unit;
-
-/* From large to small: a value is written in the first that divides it. */
-static const unit durations[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}, {NULL, 0}};
-static const unit sizes[] = {{"GiB", 1u << 30}, {"MiB", 1u << 20}, {"KiB", 1u << 10}, {"B", 1}, {NULL, 0}};
+/* From large to small, as the units of time are: a value is written in the first that divides it. */
+static const hx_unit sizes[] = {{"GiB", 1u << 30}, {"MiB", 1u << 20}, {"KiB", 1u << 10}, {"B", 1}, {NULL, 0}};
 
 const hx_option *hx_options(size_t *count)
 {
@@ -75,16 +70,17 @@ const char *hx_option_hint(hx_option_place place, hx_slice name, hx_arena *arena
     return nearest ? hx_arena_printf(arena, ", did you mean \"%s\"?", nearest).ptr : "";
 }
 
-static const char *write_unit(uint64_t value, const unit *units, hx_arena *arena)
+static const char *write_unit(uint64_t value, const hx_unit *units, hx_arena *arena)
 {
     if (value == 0) return "0";
-    while (value % units->factor != 0 || (units == durations && value < 2 * units->factor)) units++; /* 24h, not 1d */
+    while (value % units->factor != 0 || (units == hx_time_units && value < 2 * units->factor))
+        units++; /* 24h, not 1d */
     return hx_arena_printf(arena, "%llu%s", (unsigned long long)(value / units->factor), units->name).ptr;
 }
 
 const char *hx_option_write(const hx_option *option, uint64_t value, hx_arena *arena)
 {
-    if (option->type == HX_OPTION_DURATION) return write_unit(value, durations, arena);
+    if (option->type == HX_OPTION_DURATION) return write_unit(value, hx_time_units, arena);
     if (option->type == HX_OPTION_BYTES) return write_unit(value, sizes, arena);
     return hx_arena_printf(arena, "%llu", (unsigned long long)value).ptr;
 }
@@ -243,7 +239,7 @@ static const char *read_united(const hx_option *option, hx_slice text, hx_arena 
                                hx_arena_terminated(arena, number))
             .ptr;
     uint64_t factor = suffix.len == 0 ? 1 : 0;
-    for (const unit *u = timed ? durations : sizes; u->name; u++)
+    for (const hx_unit *u = timed ? hx_time_units : sizes; u->name; u++)
         if (hx_slice_eq(hx_slice_of(u->name), suffix)) factor = u->factor;
     if (factor == 0)
         return hx_arena_printf(arena, "%s%s", unlike(option, text, arena),

@@ -4,8 +4,9 @@
  * "word:argument" for the rest, so that they tell how many follow and what they are. Where there are dates or windows
  * that digest, and these three of each of them, go under tag 'B': so the other parts are read once for many moments.
  *
- * The tags are this file's alone. Others are 'K' (mac.c), 'F', 'M' and 'n' (fingerprint.c), 'o', 's', 'p', 'q' and 'k'
- * (gateway/request.h); short MACs have a key of their own. So a natural key never is the digest of a header's key.
+ * Both tags are this file's alone. Others are 'K' (mac.c), 'F', 'M' and 'n' (fingerprint.c), 'o', 's', 'p', 'q' and 'k'
+ * (gateway/request.h) and 'T' (gateway/tokens.c); short MACs have a key of their own. So a natural key never is the
+ * digest of a header's key.
  *
  * Types: 's' string, 'n' number by its exact decimal value, 'b' true or false, 'j' array or object in canonical form,
  * 't' the text of a header, parameter or path, 'p' principal, 'd' date, 'w' begin of a window, 'h' SHA-256. These
@@ -20,15 +21,16 @@
 #include "core/number.h"
 #include "core/policy.h"
 #include "core/text.h"
+#include "core/units.h"
 #include "core/zone.h"
 
 #include <openssl/sha.h>
 
 #include <inttypes.h>
+#include <string.h>
 
 #define TAG 'N'
 #define TAG_BUCKETS 'B'
-#define KINDS "{header:…}, {body:…}, {path:…}, {query:…}, {principal}, {date:…}, {window:…} and {sha256:body}"
 
 typedef struct {
     hx_template *template;
@@ -68,21 +70,14 @@ static int64_t floor_to(int64_t value, int64_t step)
 /* Whole numbers of one unit, as everywhere in a configuration. False when it isn't a duration. */
 static bool read_duration(hx_slice text, hx_ms *out)
 {
-    static const struct {
-        const char *name;
-        hx_ms factor;
-    } units[] = {{"ms", 1}, {"s", HX_SECOND}, {"m", HX_MINUTE}, {"h", HX_HOUR}, {"d", HX_DAY}};
     size_t digits = 0;
     while (digits < text.len && text.ptr[digits] >= '0' && text.ptr[digits] <= '9') digits++;
-    hx_slice unit = hx_slice_from(text, digits);
-    for (size_t i = 0; digits > 0 && i < sizeof units / sizeof *units; i++) {
-        if (!hx_slice_eq(unit, hx_slice_of(units[i].name))) continue;
-        uint64_t count, most = (uint64_t)(INT64_MAX / units[i].factor);
-        bool fits = hx_slice_to_u64(hx_slice_first(text, digits), &count) && count <= most;
-        *out = fits ? (hx_ms)count * units[i].factor : INT64_MAX;
-        return true;
-    }
-    return false;
+    hx_ms span = hx_unit_span(hx_slice_from(text, digits));
+    if (digits == 0 || span == 0) return false;
+    uint64_t count;
+    bool fits = hx_slice_to_u64(hx_slice_first(text, digits), &count) && count <= (uint64_t)(INT64_MAX / span);
+    *out = fits ? (hx_ms)count * span : INT64_MAX;
+    return true;
 }
 
 static void compile_window(compiler *c, hx_template_part *part)
@@ -132,22 +127,39 @@ static void compile_argument(compiler *c, hx_template_part *part)
         if (!hx_json_is_pointer(part->argument))
             wrong(c, part, "not a JSON pointer:", part->argument,
                   "; it begins with a slash, as in /items/0/id, and a ~ in a name is ~0");
-        t->has_body = true;
+        t->has_pointer = true;
         break;
     case HX_TEMPLATE_PATH:
         if (!hx_slice_is_token(part->argument))
             wrong(c, part, "not a name as in the path /refunds/{id}:", part->argument, "");
         break;
     case HX_TEMPLATE_QUERY: break; /* any bytes may be a parameter's name */
-    case HX_TEMPLATE_PRINCIPAL: t->has_principal = true; break;
+    case HX_TEMPLATE_PRINCIPAL: break;
     case HX_TEMPLATE_DATE: compile_date(c, part); break;
     case HX_TEMPLATE_WINDOW: compile_window(c, part); break;
     case HX_TEMPLATE_BODY_HASH:
         if (!hx_slice_eq(part->argument, HX_LIT("body")))
             wrong(c, part, "no digest is known of", part->argument, "; only {sha256:body}, the whole body");
-        t->has_body = true;
+        t->has_hash = true;
         break;
     }
+}
+
+/* "; the parts are {header:…}, … and {sha256:body}" */
+static const char *known_parts(hx_arena *arena)
+{
+    const size_t count = sizeof kinds / sizeof *kinds;
+    hx_buf text;
+    hx_buf_init(&text, arena, 1024);
+    for (size_t i = HX_TEMPLATE_LITERAL + 1; i < count; i++) {
+        bool has_one = i == HX_TEMPLATE_BODY_HASH;
+        hx_buf_puts(&text, i == HX_TEMPLATE_LITERAL + 1 ? "; the parts are {" : i + 1 < count ? ", {" : " and {");
+        hx_buf_put(&text, kinds[i].word);
+        if (kinds[i].argument[0] != '\0') hx_buf_puts(&text, has_one ? ":" : ":…");
+        hx_buf_puts(&text, has_one ? kinds[i].argument : "");
+        hx_buf_puts(&text, "}");
+    }
+    return hx_arena_terminated(arena, hx_buf_slice(&text));
 }
 
 /* What stands between two braces. */
@@ -158,7 +170,7 @@ static void compile_braces(compiler *c, hx_template_part *part)
     hx_slice word = hx_slice_first(inside, colon);
     while (kind < count && !hx_slice_eq(kinds[kind].word, word)) kind++;
     if (kind == count) {
-        wrong(c, part, "there is no part", word, "; the parts are " KINDS);
+        wrong(c, part, "there is no part", word, known_parts(c->arena));
         return;
     }
     part->kind = (hx_template_kind)kind;
@@ -258,13 +270,12 @@ const hx_template_part *hx_template_stray_path(const hx_template *template, hx_s
 
 typedef struct {
     char type;
-    hx_slice bytes;  /* what is digested */
-    hx_slice people; /* what is shown */
+    hx_slice bytes;
 } typed;
 
 static typed text_value(hx_slice text)
 {
-    return (typed){.type = 't', .bytes = text, .people = text};
+    return (typed){.type = 't', .bytes = text};
 }
 
 /* These readers return NULL, or a sentence that says why there is no value. */
@@ -316,11 +327,10 @@ static const char *read_json(hx_slice raw, hx_arena *arena, typed *out)
     switch (raw.ptr[0]) {
     case 'n': return "The value is null.";
     case 't':
-    case 'f': *out = (typed){'b', raw, raw}; return NULL;
+    case 'f': *out = (typed){'b', raw}; return NULL;
     case '"':
         out->type = 's';
         if (!hx_json_string(raw, arena, &out->bytes)) return "The value is a malformed string.";
-        out->people = out->bytes;
         return out->bytes.len > 0 ? NULL : "The value is an empty string.";
     case '[':
     case '{':
@@ -334,7 +344,7 @@ static const char *read_json(hx_slice raw, hx_arena *arena, typed *out)
         hx_buf_init(&text, arena, raw.len + HX_NUMBER_GROWTH_BYTES);
         if (!hx_number_canonical(raw, &text)) return "The value is a number out of bounds.";
     }
-    out->bytes = out->people = hx_buf_slice(&text);
+    out->bytes = hx_buf_slice(&text);
     return NULL;
 }
 
@@ -360,20 +370,15 @@ static const char *read_body_hash(const hx_template_input *in, hx_arena *arena, 
     int ok = SHA256_Init(&context) && SHA256_Update(&context, in->body_hashed.ptr, in->body_hashed.len) &&
              SHA256_Final(digest, &context);
     HX_CHECK(ok);
-    hx_buf hex;
-    hx_buf_init(&hex, arena, 2 * SHA256_DIGEST_LENGTH);
-    hx_buf_put_hex(&hex, digest, SHA256_DIGEST_LENGTH);
-    *out = (typed){'h', {(const char *)digest, SHA256_DIGEST_LENGTH}, hx_buf_slice(&hex)};
+    *out = (typed){'h', {(const char *)digest, SHA256_DIGEST_LENGTH}};
     return NULL;
 }
 
-/* A principal is its kind, a NUL and who; who may be a whole credential, and isn't shown. */
 static const char *read_principal(const hx_template_input *in, typed *out)
 {
     if (in->principal.len == 0)
         return "The request says nothing of who sends it: it has none of the credentials that `principal` lists.";
-    size_t end = hx_slice_find(in->principal, '\0');
-    *out = (typed){'p', in->principal, end == SIZE_MAX ? HX_EMPTY : hx_slice_first(in->principal, end)};
+    *out = (typed){'p', in->principal};
     return NULL;
 }
 
@@ -391,7 +396,7 @@ static void read_date(const hx_template_part *part, hx_ms now, hx_arena *arena, 
     at = put_digits(at, date.month, 2);
     *at++ = '-';
     at = put_digits(at, date.day, 2);
-    *out = (typed){'d', {text, (size_t)(at - text)}, {text, (size_t)(at - text)}};
+    *out = (typed){'d', {text, (size_t)(at - text)}};
 }
 
 /* Windows are counted from 1970 in UTC. */
@@ -399,13 +404,7 @@ static void read_window(const hx_template_part *part, hx_ms now, hx_arena *arena
 {
     hx_ms *began = hx_arena_alloc(arena, sizeof *began);
     *began = floor_to(now, part->window);
-    char *text = hx_arena_alloc(arena, HX_RFC3339_BYTES);
-    hx_slice people = hx_rfc3339(*began, text);
-    if (hx_slice_ends(people, HX_LIT(".000Z"))) {
-        people.len -= 4;
-        text[people.len - 1] = 'Z';
-    }
-    *out = (typed){'w', {(const char *)began, sizeof *began}, people};
+    *out = (typed){'w', {(const char *)began, sizeof *began}};
 }
 
 static const char *read_part(const hx_template_part *part, const hx_template_input *in, hx_arena *arena, typed *out)
@@ -417,13 +416,14 @@ static const char *read_part(const hx_template_part *part, const hx_template_inp
     case HX_TEMPLATE_QUERY: return read_query(part, in, arena, out);
     case HX_TEMPLATE_PRINCIPAL: return read_principal(in, out);
     case HX_TEMPLATE_BODY_HASH: return read_body_hash(in, arena, out);
-    case HX_TEMPLATE_DATE: read_date(part, in->now, arena, out); break;
-    case HX_TEMPLATE_WINDOW: read_window(part, in->now, arena, out); break;
+    case HX_TEMPLATE_DATE: read_date(part, in->now, arena, out); return NULL;
+    case HX_TEMPLATE_WINDOW: read_window(part, in->now, arena, out); return NULL;
     case HX_TEMPLATE_LITERAL: break;
     }
-    return NULL;
+    hx_check_failed(__FILE__, __LINE__, "a part that has a value");
 }
 
+/* A date or window is always there; it is read by the moment that a key is for. */
 static bool is_bucket(const hx_template_part *part)
 {
     return part->kind == HX_TEMPLATE_DATE || part->kind == HX_TEMPLATE_WINDOW;
@@ -439,14 +439,13 @@ static void mac_value(hx_mac *mac, const hx_template_part *part, const typed *va
 bool hx_template_key(const hx_template *template, const hx_template_input *in, hx_mac *mac, hx_arena *arena,
                      hx_template_result *out)
 {
-    out->value_count = 0;
     out->wrong = HX_EMPTY;
     out->why = NULL;
     hx_mac_begin(mac, TAG);
     for (size_t i = 0; i < template->count; i++) {
         const hx_template_part *part = &template->parts[i];
-        typed value = {0};
-        if (part->kind == HX_TEMPLATE_LITERAL) {
+        typed value;
+        if (part->kind == HX_TEMPLATE_LITERAL || is_bucket(part)) {
             hx_mac_part(mac, part->canonical);
             continue;
         }
@@ -455,14 +454,62 @@ bool hx_template_key(const hx_template *template, const hx_template_input *in, h
             out->wrong = part->text;
             return false;
         }
-        if (is_bucket(part))
-            hx_mac_part(mac, part->canonical);
-        else
-            mac_value(mac, part, &value);
-        out->values[out->value_count++] = (hx_template_value){part->text, value.people};
+        mac_value(mac, part, &value);
     }
     out->fixed = hx_mac_end(mac);
     out->key = hx_template_key_at(template, &out->fixed, in->now, mac, arena);
+    return true;
+}
+
+static hx_slice hex_of(hx_slice bytes, hx_arena *arena)
+{
+    hx_buf hex;
+    hx_buf_init(&hex, arena, 2 * bytes.len);
+    hx_buf_put_hex(&hex, (const uint8_t *)bytes.ptr, bytes.len);
+    return hx_buf_slice(&hex);
+}
+
+static hx_slice moment_of(hx_slice bytes, hx_arena *arena)
+{
+    hx_ms at;
+    memcpy(&at, bytes.ptr, sizeof at);
+    char *text = hx_arena_alloc(arena, HX_RFC3339_BYTES);
+    hx_slice moment = hx_rfc3339(at, text);
+    if (hx_slice_ends(moment, HX_LIT(".000Z"))) {
+        moment.len -= 4;
+        text[moment.len - 1] = 'Z';
+    }
+    return moment;
+}
+
+static hx_slice shown(const typed *value, hx_arena *arena)
+{
+    switch (value->type) {
+    case 'h': return hex_of(value->bytes, arena);
+    case 'w': return moment_of(value->bytes, arena);
+    case 'p': { /* its kind, a NUL and who, which may be a whole credential */
+        size_t end = hx_slice_find(value->bytes, '\0');
+        return end == SIZE_MAX ? HX_EMPTY : hx_slice_first(value->bytes, end);
+    }
+    default: return value->bytes;
+    }
+}
+
+bool hx_template_show(const hx_template *template, const hx_template_input *in, hx_arena *arena,
+                      hx_template_values *out)
+{
+    *out = (hx_template_values){.wrong = HX_EMPTY};
+    for (size_t i = 0; i < template->count; i++) {
+        const hx_template_part *part = &template->parts[i];
+        typed value;
+        if (part->kind == HX_TEMPLATE_LITERAL) continue;
+        out->why = read_part(part, in, arena, &value);
+        if (out->why) {
+            out->wrong = part->text;
+            return false;
+        }
+        out->values[out->value_count++] = (hx_template_value){part->text, shown(&value, arena)};
+    }
     return true;
 }
 
@@ -474,10 +521,14 @@ hx_digest hx_template_key_at(const hx_template *template, const hx_digest *fixed
     hx_mac_part(mac, (hx_slice){(const char *)fixed->bytes, sizeof fixed->bytes});
     for (size_t i = 0; i < template->count; i++) {
         const hx_template_part *part = &template->parts[i];
-        typed value = {0};
-        if (part->kind == HX_TEMPLATE_DATE) read_date(part, now, arena, &value);
-        if (part->kind == HX_TEMPLATE_WINDOW) read_window(part, now, arena, &value);
-        if (is_bucket(part)) mac_value(mac, part, &value);
+        typed value;
+        if (part->kind == HX_TEMPLATE_DATE)
+            read_date(part, now, arena, &value);
+        else if (part->kind == HX_TEMPLATE_WINDOW)
+            read_window(part, now, arena, &value);
+        else
+            continue;
+        mac_value(mac, part, &value);
     }
     return hx_mac_end(mac);
 }

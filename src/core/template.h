@@ -51,10 +51,10 @@ typedef struct hx_template {
     hx_slice text;
     hx_template_part parts[HX_TEMPLATE_PARTS_MAX];
     size_t count;
-    bool has_bucket;    /* a DATE or WINDOW */
-    bool has_body;      /* it reads the body: a BODY or BODY_HASH */
-    bool has_principal; /* {principal} is in it */
-    hx_ms bucket_min;   /* the shortest window, or a day where there are only dates; 0 where there is no bucket */
+    bool has_pointer; /* a BODY: body_is_json is asked for */
+    bool has_hash;    /* a BODY_HASH: body_hashed is asked for */
+    bool has_bucket;  /* a DATE or WINDOW */
+    hx_ms bucket_min; /* the shortest window, or a day where there are only dates; 0 where there is no bucket */
 } hx_template;
 
 /* How zones are found: NULL when there is none of that name. */
@@ -90,19 +90,27 @@ typedef struct {
 } hx_template_value;
 
 typedef struct {
-    hx_digest key;
-    hx_digest fixed;                                 /* of all that doesn't hang on the time */
-    hx_template_value values[HX_TEMPLATE_PARTS_MAX]; /* of all parts but literals */
+    hx_template_value values[HX_TEMPLATE_PARTS_MAX]; /* of all parts but literals, up to the first that is missing */
     size_t value_count;
+    hx_slice wrong; /* as in hx_template_result */
+    const char *why;
+} hx_template_values;
+
+typedef struct {
+    hx_digest key;
+    hx_digest fixed; /* of all that doesn't hang on the time */
     hx_slice wrong;  /* the part that is missing or can't be used, as it is written */
-    const char *why; /* a sentence about it */
+    const char *why; /* a sentence about it; NULL: none is */
 } hx_template_result;
 
 /* False: `wrong` and `why` say what is missing. What is empty is missing too, and so is null: callers who left a part
- * blank must not share an operation. `mac` must not be between begin and end. The values live in the input and the
- * arena. */
+ * blank must not share an operation. `mac` must not be between begin and end. */
 bool hx_template_key(const hx_template *template, const hx_template_input *in, hx_mac *mac, hx_arena *arena,
                      hx_template_result *out) HX_MUST_USE;
+
+/* What the key is made of, as text for people; false as above. The values live in the input and the arena. */
+bool hx_template_show(const hx_template *template, const hx_template_input *in, hx_arena *arena,
+                      hx_template_values *out) HX_MUST_USE;
 
 /* The key of the same request at another moment: nothing of the request is read again. */
 hx_digest hx_template_key_at(const hx_template *template, const hx_digest *fixed, hx_ms now, hx_mac *mac,

@@ -293,18 +293,6 @@ void hx_admit_take_key(hx_request *r, hx_slice key)
     r->claimant.fingerprint = hx_fingerprint(r->worker->mac, in, r->arena);
 }
 
-bool hx_admit_natural_key(hx_request *r, hx_ms at, hx_template_result *result, hx_slice *key)
-{
-    hx_natural_request request = {.policy = r->policy,
-                                  .head = &r->stream->request,
-                                  .path = r->path,
-                                  .principal = r->who,
-                                  .content = &r->fingerprint_input,
-                                  .mac = r->worker->mac,
-                                  .arena = r->arena};
-    return hx_natural_key(&request, at, result, key);
-}
-
 /* The body is whole: what exactly is asked, and under which key. */
 static hx_progress conclude(hx_request *r)
 {
@@ -313,8 +301,9 @@ static hx_progress conclude(hx_request *r)
     describe(r, body);
     if (r->natural) {
         hx_template_result result;
+        hx_natural_request request = hx_natural_of(r);
         r->key_at = hx_loop_now(r->worker->loop);
-        if (!hx_admit_natural_key(r, r->key_at, &result, &key))
+        if (!hx_natural_key(&request, r->key_at, &result, &key))
             return refuse(r, HX_ERROR_KEY_PART_MISSING,
                           hx_arena_printf(r->arena, "%.*s: %s", HX_FMT(result.wrong), result.why));
         r->key_fixed = result.fixed;

@@ -2,6 +2,18 @@
 #include "gateway/natural.h"
 
 #include "base/buf.h"
+#include "gateway/request.h"
+
+hx_natural_request hx_natural_of(hx_request *r)
+{
+    return (hx_natural_request){.policy = r->policy,
+                                .head = &r->stream->request,
+                                .path = r->path,
+                                .principal = r->who,
+                                .content = &r->fingerprint_input,
+                                .mac = r->worker->mac,
+                                .arena = r->arena};
+}
 
 static unsigned header_of(const void *user, hx_slice name, hx_slice *value)
 {
@@ -24,10 +36,10 @@ static hx_slice text_of(const hx_digest *key, hx_arena *arena)
     return hx_buf_slice(&text);
 }
 
-bool hx_natural_key(const hx_natural_request *request, hx_ms at, hx_template_result *result, hx_slice *key)
+static hx_template_input input_of(const hx_natural_request *request, hx_ms at)
 {
     const hx_template *template = request->policy->key.from;
-    hx_template_input in = {
+    return (hx_template_input){
         .header = header_of,
         .user = &request->head->fields,
         .path = request->path,
@@ -35,16 +47,25 @@ bool hx_natural_key(const hx_natural_request *request, hx_ms at, hx_template_res
         .query = request->head->query,
         .principal = request->principal,
         .body = request->content->body,
-        .body_hashed = HX_EMPTY,
+        .body_is_json = template->has_pointer && hx_fingerprint_is_json(request->content, request->arena),
+        .body_hashed = template->has_hash ? hx_fingerprint_body_hashed(request->mac, request->content, request->arena)
+                                          : HX_EMPTY,
         .now = at,
     };
-    if (template->has_body) {
-        in.body_is_json = hx_fingerprint_is_json(request->content, request->arena);
-        in.body_hashed = hx_fingerprint_body_hashed(request->mac, request->content, request->arena);
-    }
-    if (!hx_template_key(template, &in, request->mac, request->arena, result)) return false;
+}
+
+bool hx_natural_key(const hx_natural_request *request, hx_ms at, hx_template_result *result, hx_slice *key)
+{
+    hx_template_input in = input_of(request, at);
+    if (!hx_template_key(request->policy->key.from, &in, request->mac, request->arena, result)) return false;
     *key = text_of(&result->key, request->arena);
     return true;
+}
+
+bool hx_natural_show(const hx_natural_request *request, hx_ms at, hx_template_values *values)
+{
+    hx_template_input in = input_of(request, at);
+    return hx_template_show(request->policy->key.from, &in, request->arena, values);
 }
 
 hx_slice hx_natural_key_at(const hx_policy *policy, const hx_digest *fixed, hx_ms at, hx_mac *mac, hx_arena *arena)

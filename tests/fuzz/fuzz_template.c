@@ -31,11 +31,16 @@ static unsigned header(const void *user, hx_slice name, hx_slice *value)
 static void check_key(const hx_template *template, hx_template_input *in, hx_mac *mac, hx_arena *arena)
 {
     hx_template_result result, other;
-    if (!hx_template_key(template, in, mac, arena, &result)) {
+    hx_template_values values;
+    bool has_key = hx_template_key(template, in, mac, arena, &result);
+    bool is_shown = hx_template_show(template, in, arena, &values);
+    HX_CHECK(is_shown == has_key && values.value_count <= template->count);
+    if (!has_key) {
         HX_CHECK(result.why != NULL && result.wrong.len > 0);
+        HX_CHECK(values.why == result.why && hx_slice_eq(values.wrong, result.wrong));
         return;
     }
-    HX_CHECK(result.value_count > 0 && result.value_count <= template->count);
+    HX_CHECK(values.value_count > 0);
     if (!template->has_bucket) return;
     hx_ms began = hx_template_bucket_began(template, in->now);
     HX_CHECK(began <= in->now);

@@ -132,6 +132,15 @@ static hx_template_result result_of(fixture *f, const hx_template *template, con
     return result;
 }
 
+static hx_template_values values_of(fixture *f, const char *template, const hx_template_input *in)
+{
+    hx_template_values values;
+    if (!hx_template_show(compile(f, template), in, &f->arena, &values))
+        fail_msg("%s: %.*s: %s", template, HX_FMT(values.wrong), values.why);
+    assert_true(values.why == NULL && values.wrong.len == 0);
+    return values;
+}
+
 static hx_digest key_of(fixture *f, const hx_template *template, const request *r)
 {
     return result_of(f, template, r).key;
@@ -146,9 +155,13 @@ static void lacks(fixture *f, const char *text, const request *r, const char *pa
 {
     hx_template_input in = input_of(r);
     hx_template_result result;
+    hx_template_values values;
     if (hx_template_key(compile(f, text), &in, f->mac, &f->arena, &result)) fail_msg("%s has a key", text);
     if (!hx_slice_eq(result.wrong, hx_slice_of(part)) || !strstr(result.why, because))
         fail_msg("%s: %.*s: %s", text, HX_FMT(result.wrong), result.why);
+    if (hx_template_show(compile(f, text), &in, &f->arena, &values)) fail_msg("%s has values", text);
+    if (!hx_slice_eq(values.wrong, result.wrong) || strcmp(values.why, result.why) != 0)
+        fail_msg("%s: %.*s: %s", text, HX_FMT(values.wrong), values.why);
 }
 
 static void same(hx_digest a, hx_digest b, const char *what)
@@ -166,7 +179,7 @@ static void a_template_knows_what_it_is_made_of(void **state)
     fixture *f = *state;
     const hx_template *t = compile(f, ALL);
     assert_int_equal(t->count, 20);
-    assert_true(t->has_bucket && t->has_body && t->has_principal);
+    assert_true(t->has_bucket && t->has_pointer && t->has_hash);
     assert_int_equal(t->bucket_min, HX_HOUR);
     assert_int_equal(t->parts[0].kind, HX_TEMPLATE_LITERAL);
     assert_true(hx_slice_eq(t->parts[0].text, HX_LIT("r-")));
@@ -180,7 +193,7 @@ static void a_template_knows_what_it_is_made_of(void **state)
     assert_int_equal(t->parts[19].kind, HX_TEMPLATE_BODY_HASH);
 
     t = compile(f, "{path:id}{query:a:b}");
-    assert_false(t->has_bucket || t->has_body || t->has_principal);
+    assert_false(t->has_bucket || t->has_pointer || t->has_hash);
     assert_int_equal(t->bucket_min, 0);
     assert_true(hx_slice_eq(t->parts[1].argument, HX_LIT("a:b")));
     assert_int_equal(compile(f, "{query:a}{date:Test/East}")->bucket_min, HX_DAY);
@@ -500,10 +513,12 @@ static void headers_come_once_and_are_not_empty(void **state)
 
 static hx_slice only_value(fixture *f, const char *template, const request *r)
 {
-    hx_template_result result = result_of(f, compile(f, template), r);
-    assert_int_equal(result.value_count, 1);
-    assert_true(hx_slice_eq(result.values[0].text, hx_slice_of(template)));
-    return result.values[0].value;
+    hx_template_input in = input_of(r);
+    hx_template_values shown = values_of(f, template, &in);
+    (void)result_of(f, compile(f, template), r);
+    assert_int_equal(shown.value_count, 1);
+    assert_true(hx_slice_eq(shown.values[0].text, hx_slice_of(template)));
+    return shown.values[0].value;
 }
 
 static void check_query(fixture *f, const char *query, const char *value)
@@ -556,18 +571,22 @@ static void values_are_shown_for_people_but_no_credential(void **state)
     same(result.key, key_of(f, compile(f, "{sha256:body}"), &r), "what stands for the body");
     in.query = HX_LIT("a=1");
     in.principal = (hx_slice){"whole\0s3cret", 12};
-    assert_true(hx_template_key(compile(f, "{query:a}{date:Test/East}{date:Test/West}{window:1h}{principal}"), &in,
-                                f->mac, &f->arena, &result));
+    static const char text[] = "{query:a}{date:Test/East}{date:Test/West}:{window:1h}{principal}";
+    assert_true(hx_template_key(compile(f, text), &in, f->mac, &f->arena, &result));
+    hx_template_values shown = values_of(f, text, &in);
     static const char *const values[] = {"1", "2026-02-20", "2026-02-19", "2026-02-19T13:00:00Z", "whole"};
-    assert_int_equal(result.value_count, 5);
+    assert_int_equal(shown.value_count, 5);
     for (size_t i = 0; i < 5; i++)
-        if (!hx_slice_eq(result.values[i].value, hx_slice_of(values[i])))
-            fail_msg("%.*s, not %s", HX_FMT(result.values[i].value), values[i]);
+        if (!hx_slice_eq(shown.values[i].value, hx_slice_of(values[i])))
+            fail_msg("%.*s, not %s", HX_FMT(shown.values[i].value), values[i]);
     hx_digest key = result.key;
     in.principal = (hx_slice){"whole\0s3cre7", 12}; /* not shown, and counted all the same */
-    assert_true(hx_template_key(compile(f, "{query:a}{date:Test/East}{date:Test/West}{window:1h}{principal}"), &in,
-                                f->mac, &f->arena, &result));
+    assert_true(hx_template_key(compile(f, text), &in, f->mac, &f->arena, &result));
     differ(key, result.key, "another principal");
+    in.principal = HX_EMPTY; /* what comes before what is missing is shown */
+    assert_false(hx_template_show(compile(f, text), &in, &f->arena, &shown));
+    assert_int_equal(shown.value_count, 4);
+    assert_true(hx_slice_eq(shown.wrong, HX_LIT("{principal}")));
 }
 
 /* The key is the same from the begin of a bucket on, and another a moment before; over three days, by minutes. */
