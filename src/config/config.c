@@ -199,7 +199,18 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_FINGERPRINT:
     case HX_OPTION_RATE:
     case HX_OPTION_KEY: hx_route_option(loader, option, node, owner); break;
-    default: break; /* read after everything that they need: hx_routes_read, hx_outcomes_read */
+    case HX_OPTION_GROUP: /* these are read after everything that they need: hx_routes_read, hx_outcomes_read */
+    case HX_OPTION_OUTCOMES:
+    case HX_OPTION_STATUSES:
+    case HX_OPTION_RETRY:
+    case HX_OPTION_PROBE:
+    case HX_OPTION_FOUND:
+    case HX_OPTION_ANSWER:
+    case HX_OPTION_DUPLICATE:
+    case HX_OPTION_DEFAULTS:
+    case HX_OPTION_GROUPS:
+    case HX_OPTION_ROUTES: break;
+    default: hx_check_failed(__FILE__, __LINE__, "a type that somebody reads");
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a route says of its answers and attempts: `class`, `retry`, `outcome`, `not_executed`, `probe` and
- * `provider_duplicate`. What stands in several of them, or is inherited in part, is judged once a route was read. */
+ * `provider_duplicate`; what stands in several of them, or is inherited in part, is judged once a route was read. And
+ * what else is a request to the application, `authorize`, or a pointer into an answer, `result`. */
 #include "config/loader.h"
 #include "core/json.h"
 

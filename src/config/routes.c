@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `defaults`, `groups` and `routes`. A group begins as a copy of the defaults, and a route as a copy of its group or of
  * the defaults; its own options then overwrite it. */
+#include "base/check.h"
 #include "config/loader.h"
 
 static const char *upstream_at(size_t i, const void *config)
@@ -53,7 +54,8 @@ void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_RATE: hx_callers_rate(loader, option, node, policy); break;
     case HX_OPTION_ASK: hx_outcomes_authorize(loader, option, node, policy); break;
     case HX_OPTION_FINGERPRINT: hx_lists_fingerprint(loader, option, node, policy); break;
-    default: hx_keys_read(loader, option, node, policy);
+    case HX_OPTION_KEY: hx_keys_read(loader, option, node, policy); break;
+    default: hx_check_failed(__FILE__, __LINE__, "an option of a route's own");
     }
 }
 

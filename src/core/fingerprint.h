@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What makes two requests with one key the same request: a MAC over length-prefixed method, path, query, media type,
- * Content-Encoding, preconditions and body. JSON is canonicalised, multipart taken by its parts without its boundary,
- * everything else as it is; each under a tag of its own, so that none can pass for another. */
+ * Content-Encoding, preconditions and body, and of the headers that the route's rules choose. JSON is canonicalised, or
+ * only what some pointers lead to counts; multipart is taken by its parts without its boundary, everything else as it
+ * is: each under a tag of its own, so that none can pass for another. Where a natural key says it all, it is the MAC of
+ * that key alone. */
 #ifndef HX_CORE_FINGERPRINT_H
 #define HX_CORE_FINGERPRINT_H
 

@@ -81,7 +81,7 @@ static void the_example_of_the_contract_is_read(void **state)
     assert_int_equal(refresh->probe.method.len, 0);
     assert_int_equal(refresh->tombstone, 0);
     assert_false(refresh->retry_safe);
-    /* None of it is part of the key. */
+    /* None of it decides which operation a request is. */
     assert_int_equal(hx_policy_version(refunds), hx_policy_version(refresh));
     hx_config_free(&config);
 }
