@@ -83,16 +83,18 @@ static hx_caller_result of_cookie(hx_slice name, const hx_fields *fields, hx_are
     return HX_CALLER_FOUND;
 }
 
-/* A token that the route can verify is verified, or refused: one that isn't valid makes nobody's operation. */
-static hx_caller_result check_token(const asked *a, hx_slice token, hx_caller *out)
+/* A token that the route can verify is verified, or refused: one that isn't valid makes nobody's operation. *payload is
+ * empty unless the token was taken apart for that. */
+static hx_caller_result check_token(const asked *a, hx_slice token, hx_caller *out, hx_slice *payload)
 {
+    *payload = HX_EMPTY;
     const hx_jwt_policy *policy = &a->policy->jwt;
     if (!policy->given) return HX_CALLER_FOUND;
     if (!a->rules->jwt_keys[policy->source]) {
         out->why = HX_LIT("The keys that verify tokens can't be had for now.");
         return HX_CALLER_NO_KEYS;
     }
-    out->token_error = hx_tokens_verify(a->tokens, token, a->rules, policy, a->now, a->arena);
+    out->token_error = hx_tokens_verify(a->tokens, token, a->rules, policy, a->now, a->arena, payload);
     if (out->token_error != HX_JWT_OK) {
         out->why = hx_slice_of(hx_jwt_error_text(out->token_error));
         return HX_CALLER_REFUSED;
@@ -103,10 +105,10 @@ static hx_caller_result check_token(const asked *a, hx_slice token, hx_caller *o
 
 static hx_caller_result of_authorization(const asked *a, hx_caller *out)
 {
-    hx_slice token;
+    hx_slice token, payload;
     if (a->fields->lines[HX_FIELD_AUTHORIZATION] == 0) return HX_CALLER_NOBODY;
     if (is_bearer(a->fields, &token)) {
-        hx_caller_result result = check_token(a, token, out);
+        hx_caller_result result = check_token(a, token, out, &payload);
         if (result != HX_CALLER_FOUND) return result;
     }
     hx_identity_of_authorization(hx_fields_get(a->fields, HX_FIELD_AUTHORIZATION), a->arena, &out->who);
@@ -117,9 +119,10 @@ static hx_caller_result of_claim(const asked *a, hx_slice claim, hx_caller *out)
 {
     hx_slice token, payload;
     if (!is_bearer(a->fields, &token)) return HX_CALLER_NOBODY;
-    hx_caller_result result = check_token(a, token, out);
+    hx_caller_result result = check_token(a, token, out, &payload);
     if (result != HX_CALLER_FOUND) return result;
-    bool found = hx_jwt_payload(token, a->arena, &payload) && hx_identity_of_claim(payload, claim, a->arena, &out->who);
+    bool is_token = payload.len > 0 || hx_jwt_payload(token, a->arena, &payload);
+    bool found = is_token && hx_identity_of_claim(payload, claim, a->arena, &out->who);
     if (!found) out->verified = false;
     out->who.proof = found ? token : HX_EMPTY;
     return found ? HX_CALLER_FOUND : HX_CALLER_NOBODY;

@@ -20,8 +20,9 @@ typedef struct {
     } kept[HX_TOKENS_KEPT];
 } hx_tokens;
 
-/* hx_jwt_verify by the keys of the route, or by what was seen before. `tokens` NULL: nothing is kept. */
+/* hx_jwt_verify by the keys of the route, or by what was seen before: then the token isn't taken apart, and *payload is
+ * empty. `tokens` NULL: nothing is kept. */
 hx_jwt_error hx_tokens_verify(hx_tokens *tokens, hx_slice token, const hx_rules *rules, const hx_jwt_policy *policy,
-                              hx_ms now, hx_arena *arena) HX_MUST_USE;
+                              hx_ms now, hx_arena *arena, hx_slice *payload) HX_MUST_USE;
 
 #endif
