@@ -25,7 +25,7 @@ static hx_verdict not_executed(unsigned status)
 
 static hx_verdict unknown(hx_guarantee guarantee)
 {
-    return (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN, .repeat = guarantee == HX_GUARANTEE_IDEMPOTENT};
+    return (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN, .repeat = hx_guarantee_repeats(guarantee)};
 }
 
 static hx_verdict of_redirect(unsigned status)

@@ -17,9 +17,17 @@ typedef enum {
 /* What the upstream declares, and so what may be repeated. */
 typedef enum {
     HX_GUARANTEE_NONE,
-    HX_GUARANTEE_ATOMIC,    /* an error answer of its own means that nothing happened */
-    HX_GUARANTEE_IDEMPOTENT /* it deduplicates by the forwarded key */
+    HX_GUARANTEE_ATOMIC,       /* an error answer of its own means that nothing happened */
+    HX_GUARANTEE_IDEMPOTENT,   /* it deduplicates by the forwarded key */
+    HX_GUARANTEE_TRANSACTIONAL /* it completes the operation in the transaction of its effect, in this very store */
 } hx_guarantee;
+
+/* Whether what may have happened may be sent again: it is done once all the same. Where that is the store's doing, only
+ * under a new epoch. */
+static inline bool hx_guarantee_repeats(hx_guarantee guarantee)
+{
+    return guarantee == HX_GUARANTEE_IDEMPOTENT || guarantee == HX_GUARANTEE_TRANSACTIONAL;
+}
 
 /* `Hapax-Outcome`, by which an application overrules the table, and a route's `outcome` and `not_executed`. */
 typedef enum {

@@ -68,6 +68,9 @@ typedef struct {
     hx_slice reason; /* an error code, or why it is unknown or released; empty otherwise */
     hx_slice result; /* the result's id, where the route names it */
     hx_answer answer;
+    /* Of a claim, for a store in which the application itself may complete it; not among the record's bytes. */
+    hx_ms lifetime;
+    hx_ms tombstone;
 } hx_record;
 
 /* The head of a record's bytes: everything but the answer's headers and body, which follow it (headers first).

@@ -35,6 +35,8 @@ void hx_claim_fill(hx_request *r, bool take_over)
         .reason = HX_EMPTY,
         .result = HX_EMPTY,
         .answer = {.headers = HX_EMPTY, .body = HX_EMPTY},
+        .lifetime = policy->lifetime,
+        .tombstone = policy->tombstone,
     };
     hx_fingerprint_parts(r->worker->mac, &r->fingerprint_input, r->arena, r->record.parts);
 }
@@ -103,10 +105,16 @@ void hx_claim_count_key(hx_request *r)
 
 static hx_progress submit(hx_request *r, bool take_over)
 {
-    if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
+    if (hx_request_patience_left(r) == 0) {
+        if (r->attempts == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
+        r->told = HX_TOLD_UNKNOWN;
+        return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT, HX_EMPTY);
+    }
     if (!has_quota(r, take_over)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
     hx_claim_fill(r, take_over);
-    r->taken_over = r->may_have_happened = r->after_silence = take_over;
+    r->taken_over = take_over;
+    /* Under a new epoch nothing of an old one can be committed any more, where the application's mark is. */
+    r->may_have_happened = r->after_silence = take_over && r->policy->guarantee != HX_GUARANTEE_TRANSACTIONAL;
     r->lease_until = r->record.lease_until;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
@@ -126,7 +134,7 @@ static bool may_be_vouched_for(const hx_request *r)
 static hx_progress decide_unknown(hx_request *r)
 {
     bool is_readable = r->found.created_at != 0;
-    bool may_repeat = r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT;
+    bool may_repeat = hx_guarantee_repeats(r->policy->guarantee) && !hx_mark_is_missing(r, &r->found);
     bool may_probe = r->policy->on_unknown == HX_ON_UNKNOWN_PROBE && r->probe_state == HX_PROBE_NONE;
     if (!is_readable || !(may_repeat || may_probe)) return hx_request_refuse_unknown(r);
     if (!hx_lifecycle_is_proven(&r->found, &r->claimant))
@@ -213,9 +221,31 @@ static hx_progress granted(hx_request *r)
     case HX_LOOKED_IN_VAIN: return give_back(r);
     }
     r->claimed = true;
+    r->attempts_of_claim = 0;
     if (r->taken_over) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
     hx_worker_keep_lease(r);
     return hx_request_go(r, HX_STEP_forward);
+}
+
+/* Nothing of this claim was sent; of an earlier one it may have been, which stays unknown. */
+static hx_progress refuse_claim(hx_request *r)
+{
+    if (r->attempts > 0) {
+        r->retry_after = HX_SECOND;
+        r->told = HX_TOLD_UNKNOWN;
+        return hx_request_refuse(r, HX_ERROR_NOT_RECORDED,
+                                 HX_LIT("The operation could not be claimed to be sent again."));
+    }
+    switch (r->call.result) {
+    case HX_STORE_FULL:
+        r->retry_after = 5 * HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The idempotency store has no room for a new key."));
+    case HX_STORE_RETIRED:
+        r->retry_after = HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
+                                 HX_LIT("The rules of this route changed while the request was on its way."));
+    default: return refuse_unavailable(r);
+    }
 }
 
 static hx_progress claim_back(hx_request *r)
@@ -227,14 +257,7 @@ static hx_progress claim_back(hx_request *r)
     case HX_STORE_STALE: /* what was to be taken over is gone: look again */
         r->taken_over = r->may_have_happened = r->after_silence = false;
         return HX_MORE;
-    case HX_STORE_FULL:
-        r->retry_after = 5 * HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The idempotency store has no room for a new key."));
-    case HX_STORE_RETIRED:
-        r->retry_after = HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
-                                 HX_LIT("The rules of this route changed while the request was on its way."));
-    default: return refuse_unavailable(r);
+    default: return refuse_claim(r);
     }
 }
 

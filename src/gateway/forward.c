@@ -285,8 +285,7 @@ void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_que
     hx_buf_puts(out, "Accept-Encoding: identity\r\n\r\n");
 }
 
-/* Names that are ours to send to clients. */
-static bool is_ours(const hx_request *r, const hx_field *field)
+bool hx_forward_is_ours(const hx_request *r, const hx_field *field)
 {
     switch (field->id) {
     case HX_FIELD_IDEMPOTENCY_STATUS:
@@ -327,7 +326,7 @@ hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool whole, bo
     hx_buf_init(&lines, r->arena, lines_len(fields));
     for (size_t i = 0; i < fields->count; i++) {
         const hx_field *field = &fields->items[i];
-        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_ours(r, field)) continue;
+        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || hx_forward_is_ours(r, field)) continue;
         if (!whole && is_never_kept(r->policy, field)) continue;
         if (field->id == HX_FIELD_DATE) has_date = true;
         hx_field_write(&lines, field->name, field->value);
@@ -497,7 +496,7 @@ static hx_progress start(hx_request *r)
     hx_buf head;
     if (is_too_late(r)) return give_back(r);
     hx_slice body = r->fingerprint_input.body;
-    if (r->attempts > 0 && r->record.attempt < UINT16_MAX) r->record.attempt++;
+    if (r->attempts_of_claim++ > 0 && r->record.attempt < UINT16_MAX) r->record.attempt++;
     hx_buf_init(&head, r->arena, 256u * 1024u);
     hx_forward_head(r, true, &head);
     if (body.len <= COPIED_BODY_BYTES) {

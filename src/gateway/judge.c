@@ -64,7 +64,7 @@ hx_progress hx_step_judge(hx_request *r)
     r->verdict = hx_judge_attempt(r);
     if (is_cut_off(r)) return HX_PARKED;
     if (r->settled) { /* a late answer: one that says no more than was known changes nothing */
-        bool says_more = r->verdict.outcome != HX_OUTCOME_UNKNOWN;
+        bool says_more = r->verdict.outcome != HX_OUTCOME_UNKNOWN && !hx_mark_is_due(r); /* which stands by itself */
         r->settling = false;
         return hx_request_go(r, says_more ? HX_STEP_settle : HX_STEP_harvest);
     }

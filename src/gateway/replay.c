@@ -5,7 +5,7 @@
 hx_progress hx_step_replay(hx_request *r)
 {
     r->reply_kind = HX_REPLY_ANSWER;
-    r->reply_answer = r->found.answer;
+    r->reply_answer = hx_mark_answer(r, &r->found);
     r->reply_expires_at = r->found.expires_at;
     r->told = HX_TOLD_REPLAYED;
     return hx_request_go(r, HX_STEP_reply);

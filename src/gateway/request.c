@@ -35,7 +35,7 @@ static const unsigned may_follow[] = {
     [HX_STEP_retry] = STEP(forward) | STEP(settle) | STEP(pass),
     [HX_STEP_probe] = STEP(claim) | STEP(settle) | STEP(reply),
     [HX_STEP_authorize] = STEP(claim) | STEP(reply),
-    [HX_STEP_settle] = STEP(reply) | STEP(stream) | STEP(harvest),
+    [HX_STEP_settle] = STEP(claim) | STEP(reply) | STEP(stream) | STEP(harvest),
     [HX_STEP_reply] = STEP(forward) | STEP(probe) | STEP(settle) | STEP(harvest) | STEP(shadow) | STEP(finish),
     [HX_STEP_stream] = STEP(finish),
     [HX_STEP_harvest] = STEP(judge) | STEP(finish),
@@ -61,6 +61,8 @@ static void check_invariants(const hx_request *r)
         HX_CHECK(r->claimed && r->record.epoch > 0);
     /* What may have happened is sent again only where that was declared safe. */
     if (r->step == HX_STEP_forward && r->may_have_happened) HX_CHECK(r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT);
+    /* Where the application's mark tells, what may have happened is sent under a new epoch only. */
+    if (r->step == HX_STEP_forward && r->after_silence) HX_CHECK(r->policy->guarantee != HX_GUARANTEE_TRANSACTIONAL);
     /* A retry is paid for, or given back. */
     if (r->step == HX_STEP_settle || r->step == HX_STEP_finish) HX_CHECK(r->reservation.from == HX_RESERVED_NOTHING);
     /* The client of a claimed operation gets nothing before the outcome is durable. */

@@ -124,6 +124,8 @@ typedef struct hx_request {
     bool settled;       /* an outcome is durable */
     bool settling;      /* the outcome is decided, and on its way to the store */
     bool answer_judged; /* it was decided by the application's answer; one that comes later than that is harvested */
+    bool is_unmarked;   /* answered with success, without the mark that the application was to leave */
+    bool begins_anew;   /* once it is unknown, it is taken over and sent again */
     unsigned settle_tries;
     hx_ms settle_since;
     hx_call_state call_state;
@@ -154,6 +156,7 @@ typedef struct hx_request {
     /* judge, retry */
     hx_verdict verdict;
     unsigned attempts; /* that this request made */
+    unsigned attempts_of_claim;
     hx_ms first_attempt_at;
     bool may_have_happened; /* an earlier attempt was sent, and not known to have done nothing */
     bool after_silence;     /* of those, one of which nothing was heard */
@@ -274,8 +277,6 @@ static inline hx_budget *hx_request_budget(const hx_request *r)
 void hx_request_choose_trace(hx_request *r);
 /* admit.c: makes this the request's key: its operation and its fingerprint follow from it. */
 void hx_admit_take_key(hx_request *r, hx_slice key);
-/* The route's natural key as of that moment. */
-bool hx_admit_natural_key(hx_request *r, hx_ms at, hx_template_result *result, hx_slice *key) HX_MUST_USE;
 /* elsewhere.c. Where the store can't tell at once it is asked: r->call is under way then, and the same function, called
  * when it is back, goes on from there. */
 typedef enum {
@@ -305,7 +306,24 @@ void hx_claim_count_key(hx_request *r);
 hx_slice hx_settle_result(hx_request *r, hx_slice body);
 /* judge.c: what the answer means, where r->answer_judged, else what its absence does. */
 hx_verdict hx_judge_attempt(hx_request *r);
+/* mark.c: where the application completes the operation itself (`guarantee: transactional`). */
+/* Whether its answer speaks of success, so that its mark must stand in the store. */
+bool hx_mark_is_due(const hx_request *r);
+/* Whether nothing is known of the attempt, so that its mark may come at any moment, unless the epoch is raised. */
+bool hx_mark_may_come(const hx_request *r);
+/* Whether this is the mark of our own claim. */
+bool hx_mark_is_ours(const hx_request *r, const hx_record *found);
+/* Whether nothing stands there, and the application answered that nothing came of it. */
+bool hx_mark_is_withdrawn(const hx_request *r, const hx_record *found);
+/* Why an operation is unknown that was answered with success and had no mark; whether this is one. It is not sent
+ * again: an application that forgets its marks would do it twice. */
+hx_slice hx_mark_missing_reason(const hx_request *r);
+bool hx_mark_is_missing(const hx_request *r, const hx_record *found);
+/* The answer that stands in the store. What an application wrote there goes out as if it had been an answer. */
+hx_answer hx_mark_answer(hx_request *r, const hx_record *found);
 /* forward.c */
+/* Whether the name is ours to send to clients. */
+bool hx_forward_is_ours(const hx_request *r, const hx_field *field);
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
 /* Marks the fields of the request that the application doesn't get as they came: nothing may be decided by them. */
 void hx_forward_mark_withheld(hx_request *r);

@@ -90,6 +90,18 @@ static hx_progress renew(hx_request *r)
     return HX_PARKED;
 }
 
+/* Where the application's mark tells, what may have happened is sent again under a new epoch only: it is called
+ * unknown, unless its mark has come by now, and taken over. */
+static hx_progress begin_anew(hx_request *r)
+{
+    if (hx_request_patience_left(r) == 0 || r->worker->draining) return end(r, false);
+    hx_budget_settle(hx_request_budget(r), hx_loop_now(r->worker->loop), &r->reservation, true);
+    hx_request_stop_timer(r);
+    hx_worker_count(r->worker, HX_COUNT_RETRIES);
+    r->begins_anew = true;
+    return hx_request_go(r, HX_STEP_settle);
+}
+
 hx_progress hx_step_retry(hx_request *r)
 {
     if (hx_request_call_back(r)) {
@@ -107,5 +119,6 @@ hx_progress hx_step_retry(hx_request *r)
     bool unwanted = r->worker->draining || has_nothing_to_send;
     if (unwanted) return end(r, false);
     if (!r->timer_rang) return HX_PARKED;
+    if (hx_mark_may_come(r)) return begin_anew(r);
     return r->claimed ? renew(r) : end(r, true);
 }

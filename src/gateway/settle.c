@@ -13,7 +13,7 @@
 static bool is_answer_withheld(const hx_request *r)
 {
     if (r->verdict.outcome != HX_OUTCOME_UNKNOWN || !r->answer_judged) return false;
-    return r->verdict.probe_tells || (r->may_have_happened && r->answer_status < 500);
+    return r->is_unmarked || r->verdict.probe_tells || (r->may_have_happened && r->answer_status < 500);
 }
 
 /* The error that the first client gets when there is no answer of the application's to give. */
@@ -25,12 +25,17 @@ static void choose_error(hx_request *r)
         r->error = HX_ERROR_BUDGET_OVER;
     else if (nothing_happened)
         r->error = r->lease_lost ? HX_ERROR_STORE_UNAVAILABLE : HX_ERROR_UPSTREAM_UNREACHABLE;
+    else if (r->is_unmarked)
+        r->error = HX_ERROR_NOT_MARKED;
     else
         r->error = r->timed_out || r->budget_over ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_UPSTREAM_BROKEN;
     r->reply_status = hx_error_about(r->error)->status;
     if (r->retry_after == 0) r->retry_after = HX_SECOND;
     hx_slice what = HX_LIT("its time was up");
-    if (r->answer_judged)
+    if (r->is_unmarked)
+        what = hx_arena_printf(r->arena, "it answered %u without having completed the operation",
+                               (unsigned)r->answer_status);
+    else if (r->answer_judged)
         what = hx_arena_printf(r->arena, "it answered %u after an attempt whose outcome is not known",
                                (unsigned)r->answer_status);
     else if (r->lease_lost)
@@ -52,6 +57,7 @@ static hx_slice reason_of(const hx_request *r)
 {
     if (r->probe_reason.len > 0) return r->probe_reason;
     if (r->verdict.outcome == HX_OUTCOME_COMPLETED) return HX_EMPTY;
+    if (r->is_unmarked) return hx_mark_missing_reason(r);
     if (r->answer_judged) return hx_arena_printf(r->arena, "answered %u", (unsigned)r->answer_status);
     return hx_slice_of(hx_error_about(r->error)->code);
 }
@@ -125,11 +131,23 @@ static hx_told told_of(hx_outcome outcome)
     }
 }
 
+/* Our claim is over; what stands there now is ours like anybody's: to be taken over where it is unknown. */
+static hx_progress take_over(hx_request *r, const hx_record *found)
+{
+    hx_worker_drop_lease(r);
+    r->begins_anew = r->claimed = r->settled = r->settling = r->answer_judged = r->answer_streamed = false;
+    r->exchange_state = HX_EXCHANGE_NONE;
+    r->found = *found;
+    hx_progress more = hx_request_go(r, HX_STEP_claim);
+    return found->state == HX_ABSENT ? more : hx_claim_decide(r, &r->found);
+}
+
 static hx_progress recorded(hx_request *r)
 {
     r->settled = true;
     hx_claim_count_key(r);
     if (r->replied) return hx_request_go(r, HX_STEP_harvest); /* a late answer, which nobody waits for */
+    if (r->begins_anew) return take_over(r, &r->record);
     r->told = told_of(r->verdict.outcome);
     if (!r->answer_judged || is_answer_withheld(r))
         return hx_request_go(r, HX_STEP_reply); /* even if one has come since: harvest takes it */
@@ -152,11 +170,39 @@ static bool is_our_own(const hx_record *ours, const hx_record *found)
            found->changed_at == ours->changed_at;
 }
 
+/* The application completed the operation itself: that is the answer, for this client too. */
+static hx_progress marked(hx_request *r, const hx_record *found)
+{
+    hx_worker_drop_lease(r);
+    r->settled = true;
+    r->record.state = found->state;
+    r->record.expires_at = found->expires_at;
+    r->record.result = found->result;
+    hx_claim_count_key(r);
+    if (r->replied) return hx_request_go(r, HX_STEP_harvest);
+    r->found = *found;
+    r->retry_after = 0;
+    r->told = HX_TOLD_STORED;
+    r->reply_kind = HX_REPLY_ANSWER;
+    r->reply_answer = hx_mark_answer(r, found);
+    r->reply_expires_at = found->expires_at;
+    return hx_request_go(r, HX_STEP_reply);
+}
+
 /* Someone else settled the operation meanwhile: their word stands, and this client gets it, never its own answer. */
 static hx_progress fenced(hx_request *r)
 {
     const hx_record *found = &r->call.found;
     if (r->settle_tries > 1 && is_our_own(&r->record, found)) return recorded(r);
+    if (hx_mark_is_ours(r, found)) return marked(r, found);
+    if (r->begins_anew && !r->replied) return take_over(r, found);
+    if (hx_mark_is_withdrawn(r, found)) { /* the application gave it back, and says why */
+        r->verdict.outcome = HX_OUTCOME_RELEASED;
+        r->record.state = HX_ABSENT;
+        r->record.expires_at = 0;
+        return recorded(r);
+    }
+    hx_worker_drop_lease(r);
     hx_worker_count(r->worker, HX_COUNT_STALE_OUTCOMES);
     hx_log_begin(HX_LOG_WARN, "an outcome was refused: the operation had been settled by someone else");
     hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
@@ -169,7 +215,7 @@ static hx_progress fenced(hx_request *r)
     if (hx_lifecycle_decide(found, &r->claimant, HX_DUPLICATE_REPLAY) == HX_DECIDE_REPLAY) {
         r->found = *found;
         r->reply_kind = HX_REPLY_ANSWER;
-        r->reply_answer = found->answer;
+        r->reply_answer = hx_mark_answer(r, found);
         r->reply_expires_at = found->expires_at;
         r->told = HX_TOLD_REPLAYED;
         return hx_request_go(r, HX_STEP_reply);
@@ -189,6 +235,7 @@ static hx_progress not_recorded(hx_request *r)
         hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
         hx_log_int("epoch", (int64_t)r->record.epoch);
         hx_log_end();
+        hx_worker_drop_lease(r);
         r->settled = true;
         r->record.state = HX_UNKNOWN;
         r->answer_judged = true; /* nothing more is waited for */
@@ -205,27 +252,61 @@ static hx_progress not_recorded(hx_request *r)
     return is_hopeless ? hx_request_go(r, HX_STEP_harvest) : HX_PARKED;
 }
 
+static void fill(hx_request *r)
+{
+    if (!r->answer_judged || is_answer_withheld(r)) choose_error(r);
+    fill_record(r);
+}
+
+/* The store has said whether the application's mark stands there. */
+static hx_progress mark_back(hx_request *r)
+{
+    const hx_record *found = &r->call.found;
+    if (r->call.result != HX_STORE_OK) return not_recorded(r);
+    bool is_open = found->state == HX_PROCESSING || found->state == HX_UNKNOWN;
+    if (!is_open || found->epoch != r->record.epoch) return fenced(r);
+    r->is_unmarked = true;
+    r->verdict = (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN};
+    fill(r);
+    submit(r);
+    return HX_PARKED;
+}
+
+static void read_mark(hx_request *r)
+{
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_read(r->worker->gateway->store, &r->call, &r->op);
+}
+
+static void begin(hx_request *r)
+{
+    hx_request_stop_timer(r);
+    r->settling = true;
+    r->is_unmarked = false;
+    r->settle_tries = 0;
+    r->settle_since = hx_loop_now(r->worker->loop);
+    /* An answer that was let go for the sake of another attempt can't be replayed as it was. */
+    bool is_outcome = r->verdict.outcome == HX_OUTCOME_COMPLETED || r->verdict.outcome == HX_OUTCOME_FAILED;
+    if (is_outcome && !r->answer_judged) r->verdict.outcome = HX_OUTCOME_UNKNOWN;
+    if (!hx_mark_is_due(r)) fill(r);
+}
+
 hx_progress hx_step_settle(hx_request *r)
 {
     if (hx_request_call_back(r)) {
         hx_request_stop_timer(r);
+        if (r->call.verb == HX_STORE_READ) return mark_back(r);
         if (r->call.result == HX_STORE_OK) return recorded(r);
         if (r->call.result == HX_STORE_STALE) return fenced(r);
         return not_recorded(r);
     }
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
     if (hx_timer_running(&r->timer) && !r->timer_rang && r->settling) return HX_PARKED;
-    if (!r->settling) {
-        hx_request_stop_timer(r);
-        r->settling = true;
-        r->settle_tries = 0;
-        r->settle_since = hx_loop_now(r->worker->loop);
-        /* An answer that was let go for the sake of another attempt can't be replayed as it was. */
-        bool is_outcome = r->verdict.outcome == HX_OUTCOME_COMPLETED || r->verdict.outcome == HX_OUTCOME_FAILED;
-        if (is_outcome && !r->answer_judged) r->verdict.outcome = HX_OUTCOME_UNKNOWN;
-        if (!r->answer_judged || is_answer_withheld(r)) choose_error(r);
-        fill_record(r);
-    }
-    submit(r);
+    if (!r->settling) begin(r);
+    if (hx_mark_is_due(r))
+        read_mark(r);
+    else
+        submit(r);
     return HX_PARKED;
 }

@@ -38,7 +38,7 @@ static hx_decision decide(const hx_request *r, hx_record *found)
 
 static void judge_unknown(hx_request *r)
 {
-    if (r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT)
+    if (hx_guarantee_repeats(r->policy->guarantee))
         would(r, HX_WOULD_FORWARD);
     else if (r->policy->on_unknown == HX_ON_UNKNOWN_PROBE)
         would(r, HX_WOULD_ASK);

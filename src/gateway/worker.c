@@ -16,16 +16,29 @@ static void lease_due(hx_timer *timer)
     renew_next(HX_OWNER(timer, hx_worker, leases.timer));
 }
 
+/* The operation is settled, and its lease not to be renewed any more. Where the application does that itself, that is
+ * as it should be. */
+static void lost(hx_worker *worker, const hx_store_call *call)
+{
+    HX_EACH(link, &worker->leases.claims)
+    {
+        hx_request *r = HX_OWNER(link, hx_request, lease_link);
+        if (r->record.epoch != call->epoch || !hx_op_eq(&r->op, &call->op)) continue;
+        hx_worker_drop_lease(r);
+        if (hx_mark_is_ours(r, &call->found)) return;
+        break;
+    }
+    hx_log_begin(HX_LOG_WARN, "a lease was lost: the operation was settled by someone else");
+    hx_log_hex("operation", call->op.bytes, sizeof call->op.bytes);
+    hx_log_int("epoch", (int64_t)call->epoch);
+    hx_log_end();
+}
+
 static void renew_done(hx_store_call *call)
 {
     hx_worker *worker = HX_OWNER(call, hx_worker, leases.call);
     worker->leases.busy = false;
-    if (call->result == HX_STORE_STALE) {
-        hx_log_begin(HX_LOG_WARN, "a lease was lost: the operation was settled by someone else");
-        hx_log_hex("operation", call->op.bytes, sizeof call->op.bytes);
-        hx_log_int("epoch", (int64_t)call->epoch);
-        hx_log_end();
-    }
+    if (call->result == HX_STORE_STALE) lost(worker, call);
     hx_arena_free(&worker->leases.arena);
     renew_next(worker);
     hx_worker_check_drained(worker);

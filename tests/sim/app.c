@@ -3,10 +3,12 @@
  * has a row for. It is honest: what it declares for a route is true. A route that is `atomic` answers errors of its own
  * only when nothing happened; one that is `idempotent` remembers the key for as long as the operation lives; one that
  * can be probed tells what it has done, and is done with what it was sent within SIM_SETTLE. Whoever hung up doesn't
- * stop it. */
+ * stop it. One that is `transactional` commits its effect and its mark together, by the epoch that it was given; for
+ * the rest it is as careless as can be: it answers before that, after it or without it, and says what it likes. */
 #include "world.h"
 
 #include "base/check.h"
+#include "core/lifecycle.h"
 
 #include <stdio.h>
 
@@ -37,6 +39,7 @@ struct sim_job {
     bool decided;   /* it has happened, or never will */
     bool executes;
     bool duplicate; /* of what was done before: the same answer */
+    enum { NO_TRANSACTION, WITH_ITS_WORK, AT_ITS_OWN_TIME, ENDED } transaction; /* of effect and mark */
     unsigned status;
     bool retry_after;
     const char *word; /* Hapax-Outcome; NULL: none */
@@ -57,7 +60,7 @@ static bool is_route(const sim_job *job, unsigned route)
 bool sim_app_is_working(const sim_op *op, const sim_life *life)
 {
     for (const sim_job *job = op->jobs; job; job = job->next)
-        if (!job->decided && (!life || job->request.life == life)) return true;
+        if ((!job->decided || job->transaction == AT_ITS_OWN_TIME) && (!life || job->request.life == life)) return true;
     return false;
 }
 
@@ -177,12 +180,88 @@ static void execute(sim_job *job)
     if (!life->effect) life->effect = job;
 }
 
+typedef struct {
+    hx_store_call call;
+    hx_record record;
+    hx_arena arena;
+} transaction;
+
+static void transaction_done(hx_store_call *call)
+{
+    sim_model_effect(call, SIM_FATE_OK);
+}
+
+/* Effect and mark together, by the epoch that came with the request; or neither. */
+static bool commit(sim_job *job)
+{
+    sim_op *op = job->request.op;
+    transaction t = {.arena = {0}};
+    bool is_success = job->status != 422;
+    job->transaction = ENDED;
+    hx_peek peek = world.state->ops->peek(world.state, &op->id, &t.arena, &t.record);
+    bool commits = peek == HX_PEEK_FOUND && t.record.state != HX_EXPIRED;
+    if (commits) {
+        t.record.epoch = job->request.epoch;
+        t.record.from_state = t.record.state;
+        t.record.state = is_success ? HX_COMPLETED : HX_FAILED;
+        t.record.changed_at = sim_now();
+        hx_lifecycle_set_end(&t.record, sim_policy(op));
+        t.record.reason = HX_EMPTY;
+        t.record.answer = (hx_answer){.status = is_success ? 201 : 422,
+                                      .retained = true,
+                                      .headers = hx_arena_printf(&t.arena,
+                                                                 "Content-Type: application/json\r\nX-Job: %u\r\n",
+                                                                 job->number),
+                                      .body = mark_of(job)};
+        t.call = (hx_store_call){.loop = world.store_loop, .arena = &t.arena, .done = transaction_done};
+        hx_store_settle(world.state, &t.call, &t.record);
+        sim_run_tasks(world.store_loop);
+        commits = t.call.result == HX_STORE_OK;
+    }
+    SIM_TRACE("app: job %u's transaction under epoch %llu of %s %s", job->number,
+              (unsigned long long)job->request.epoch, sim_op_name(op), commits ? "commits" : "is rolled back");
+    if (commits && is_success) execute(job);
+    hx_arena_free(&t.arena);
+    return commits;
+}
+
+static void commit_late(void *subject)
+{
+    sim_job *job = subject;
+    if (job->transaction == AT_ITS_OWN_TIME) (void)commit(job);
+}
+
+/* Before it answers. Where that fails it says so, or, being careless, doesn't look. */
+static void finish_transaction(sim_job *job)
+{
+    bool commits = commit(job);
+    if (commits || job->status >= 400 || sim_chance(by_app(job), 300)) return;
+    job->status = 500;
+    job->word = NULL;
+    compose(job);
+}
+
+/* When effect and mark are committed, if ever: with its work, as it should be, or whenever, whatever is answered. */
+static void plan_transaction(sim_job *job)
+{
+    if (!sim_is_marked(job->request.op)) return;
+    if (!sim_chance(by_app(job), 300)) {
+        job->transaction = job->executes ? WITH_ITS_WORK : NO_TRANSACTION;
+    } else if (sim_chance(by_app(job), 600)) {
+        job->transaction = AT_ITS_OWN_TIME;
+        sim_after(sim_span(by_app(job), 0, 100 * HX_SECOND), commit_late, job);
+    }
+}
+
 static void work(void *subject)
 {
     sim_job *job = subject;
     if (job->decided) return;
     job->decided = true;
-    if (job->executes && !job->duplicate) execute(job);
+    if (job->transaction == WITH_ITS_WORK)
+        finish_transaction(job);
+    else if (job->executes && !job->duplicate && !sim_is_marked(job->request.op))
+        execute(job);
     sim_after(job->manner == SILENT ? sim_span(by_app(job), HX_SECOND, 150 * HX_SECOND) : sim_span(by_app(job), 0, 200),
               answer, job);
 }
@@ -191,7 +270,7 @@ static void look_at_earlier(sim_job *job)
 {
     const sim_op *op = job->request.op;
     const sim_job *before = job->request.life->effect;
-    if (!sim_may_repeat(op)) return;
+    if (op->route != SIM_ROUTE_IDEMPOTENT) return;
     if (before) {
         job->duplicate = true;
         job->executes = false;
@@ -249,6 +328,7 @@ static sim_job *take(const sim_request *request, sim_wire *wire)
     job->next = request->op->jobs;
     request->op->jobs = job;
     compose(job);
+    plan_transaction(job);
     static const sim_fault faults[] = {
         [RESETS] = SIM_FAULT_RESET, [CUTS] = SIM_FAULT_CUT, [BREAKS] = SIM_FAULT_CUT, [SILENT] = SIM_FAULT_SILENT};
     if (job->manner != ANSWERS && wire) sim_cover_wire(wire, faults[job->manner]);
@@ -296,6 +376,7 @@ void sim_app_crash(void)
         for (sim_job *job = world.ops[i].jobs; job; job = job->next) {
             job->decided = true;
             job->wire = NULL;
+            job->transaction = ENDED;
         }
     sim_upstream_reset_all();
     sim_after(sim_span(SIM_BY_TROUBLES, 0, 20 * HX_SECOND), come_back, NULL);

@@ -193,7 +193,7 @@ static void verify(sim_client *client, sim_op *op, sim_node *node)
 {
     const sim_life *life = op->life && op->life->dispatched ? op->life : NULL;
     hx_state before = sim_op_state(op);
-    bool has_way_out = op->route == SIM_ROUTE_PROBE || sim_may_repeat(op);
+    bool has_way_out = op->route == SIM_ROUTE_PROBE || (sim_may_repeat(op) && !op->is_held);
     client->ask = (sim_ask){.op = op, .proof = life ? life->proof : 0, .payload = life ? life->payload : 0};
     ask_now(client, node);
     while (client->stream && sim_step()) sim_clients_check_waiting();

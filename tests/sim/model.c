@@ -63,7 +63,8 @@ const char *sim_op_name(const sim_op *op)
 {
     static char names[4][48];
     static unsigned next;
-    static const char *const routes[SIM_ROUTES] = {"none", "atomic", "idempotent", "probe", "renamed", "default"};
+    static const char *const routes[SIM_ROUTES] = {"none",    "atomic",        "idempotent", "probe",
+                                                   "renamed", "transactional", "default"};
     char *name = names[next++ % 4];
     (void)snprintf(name, sizeof names[0], "%s/%c/key%u", routes[op->route], "abc"[op->principal], op -> key);
     return name;
@@ -154,6 +155,8 @@ static void claimed(sim_op *op, const hx_store_call *call, sim_fate fate)
     if (record->epoch <= op->epoch) sim_fail(STORE_PROMISE, "an epoch was used twice on %s", sim_op_name(op));
     if (takes_over && !sim_may_repeat(op))
         sim_fail(promise, "%s was unknown and is claimed anew, though its route declares nothing", sim_op_name(op));
+    if (takes_over && op->is_held)
+        sim_fail(promise, "%s was answered with success and has no mark, and is claimed anew", sim_op_name(op));
     if (record->lease_until <= sim_now() - 5 * HX_MINUTE || record->lease_until == 0)
         sim_fail(STORE_PROMISE, "%s was claimed without a lease", sim_op_name(op));
     if (!takes_over) {
@@ -163,6 +166,7 @@ static void claimed(sim_op *op, const hx_store_call *call, sim_fate fate)
     }
     sim_cover_change(takes_over ? SIM_CHANGE_TAKE_OVER : SIM_CHANGE_CLAIM, fate);
     op->state = HX_PROCESSING;
+    op->is_held = false;
     op->epoch = record->epoch;
     op->lease_until = record->lease_until;
     op->expires_at = op->tombstone_until = 0;
@@ -215,6 +219,7 @@ static void settled(sim_op *op, const hx_store_call *call, sim_fate fate)
     op->state = to;
     op->changed_at = world.boot;
     op->lease_until = 0;
+    op->is_held = to == HX_UNKNOWN && hx_slice_ends(record->reason, HX_LIT(" without its mark"));
     op->expires_at = record->expires_at;
     op->tombstone_until = record->tombstone_until;
     if (to == HX_COMPLETED || to == HX_FAILED) {

@@ -49,6 +49,7 @@ void sim_operator_acts(void)
                                       .retained = true,
                                       .headers = HX_LIT("Content-Type: text/plain\r\n"),
                                       .body = HX_LIT("it was done")};
+        op->life->adopted = true;
         hx_store_settle(world.state, &a.call, &a.record);
     }
     sim_run_tasks(world.store_loop);

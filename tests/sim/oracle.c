@@ -20,6 +20,8 @@ static const char is_renewed[] = "a lease is renewed while its exchange lives";
 static const char own_lifetime[] = "an outcome lives as long as its route says";
 static const char patience_counts[] = "a client's own time-out ends its waiting";
 static const char says_what[] = "an answer says what it is";
+static const char new_epoch[] = "where the application leaves a mark, what may have happened is sent under a new epoch";
+static const char marks_decide[] = "where the application leaves a mark, only that is success";
 static const char release_is_proof[] = "only what provably did not happen is freed";
 
 hx_slice sim_line(hx_slice lines, const char *name)
@@ -69,6 +71,9 @@ static void check_attempt(sim_op *op, const sim_request *request, const hx_excha
     bool after_silence = life->attempt.after_silence || request->epoch != life->first_epoch || last == HX_UNKNOWN ||
                          last == HX_PROCESSING;
     bool after_failure = life->attempt.after_failure || last == HX_FAILED || last == HX_COMPLETED;
+    if (sim_is_marked(op) && (last == HX_UNKNOWN || last == HX_PROCESSING))
+        sim_fail(new_epoch, "%s is sent again under epoch %llu", sim_op_name(op), (unsigned long long)request->epoch);
+    if (sim_is_marked(op)) after_silence = after_failure = false; /* nothing of an older epoch can still happen */
     if (is_new) life->attempt.first_at = world.boot;
     /* How many retries the upstream's budget has paid for in the last seconds. */
     world.app.lately = world.boot - world.app.lately_since > 3 * HX_SECOND ? 0 : world.app.lately + !is_new;
@@ -167,7 +172,8 @@ void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool
         means = HX_PROCESSING;
     bool is_late = reply && request->op->state == HX_UNKNOWN && request->op->epoch == request->epoch;
     bool says_all = means != HX_UNKNOWN && means != HX_PROCESSING && !life->attempt.after_failure;
-    if (is_late && says_all) expect_harvest(request->op);
+    bool is_marks = sim_is_marked(request->op) && means == HX_COMPLETED;
+    if (is_late && says_all && !is_marks) expect_harvest(request->op);
     life->attempt.means = means;
     life->attempt.is_kept = reply && !reply->is_stream && reply->body.len <= sim_policy(request->op)->answer_bytes_max;
     bool is_transient = reply &&
@@ -191,6 +197,7 @@ void sim_oracle_probed(const sim_request *request, const sim_reply *reply)
 static void check_effort(const sim_op *op, const sim_life *life, const hx_request *r)
 {
     const hx_retry_policy *retry = &sim_policy(op)->retry;
+    if (r && r->attempts != life->attempt.of_epoch) return; /* the others were made under another epoch */
     bool may_try = life->attempt.may_repeat && life->attempt.of_epoch < retry->attempts &&
                    world.boot - life->attempt.first_at < retry->total / 2 && life->attempt.not_before == 0;
     bool has_room = op->state == HX_PROCESSING && world.app.lately < 2 && !world.store.has_failed && r &&
@@ -213,6 +220,8 @@ void sim_oracle_settle(const sim_op *op, const hx_record *record, const hx_reque
         sim_fail(as_written, "%s is %s with %u", sim_op_name(op), hx_state_name(record->state), record->answer.status);
     if (life->found_in == world.events + 1 && record->state != HX_COMPLETED)
         sim_fail(as_written, "a probe found %s, which becomes %s", sim_op_name(op), hx_state_name(record->state));
+    if (sim_is_marked(op) && record->state == HX_COMPLETED)
+        sim_fail(marks_decide, "%s is completed by a node", sim_op_name(op));
     if (record->changed_at != sim_now()) return; /* tried once more: what has come since is not in it */
     if (ends && life->attempt.is_kept && !record->answer.retained && life->attempt.epoch == record->epoch)
         sim_fail(as_written, "the answer of %s is not kept, though it could be", sim_op_name(op));
@@ -221,9 +230,11 @@ void sim_oracle_settle(const sim_op *op, const hx_record *record, const hx_reque
     check_effort(op, life, r);
     /* A server error of what may be sent again is an answer only when nothing more is tried. */
     if (sim_may_repeat(op) && life->attempt.means == HX_FAILED && record->state == HX_UNKNOWN) return;
-    if (life->attempt.means != record->state)
+    hx_state means = life->attempt.means;
+    if (sim_is_marked(op) && means == HX_COMPLETED) means = HX_UNKNOWN; /* it has no mark, or this is refused */
+    if (means != record->state)
         sim_fail(as_written, "%s must become %s by how its attempt ended, and becomes %s", sim_op_name(op),
-                 hx_state_name(life->attempt.means), hx_state_name(record->state));
+                 hx_state_name(means), hx_state_name(record->state));
 }
 
 void sim_oracle_cancel(const sim_request *request, hx_ms began_at)
@@ -253,7 +264,7 @@ void sim_oracle_release(sim_op *op, sim_life *life, hx_state from)
     if (life->effects > 0)
         sim_fail(release_is_proof, "%s was %s and is freed, though it has happened", sim_op_name(op),
                  hx_state_name(from));
-    if (sim_app_is_working(op, life))
+    if (sim_app_is_working(op, life) && !sim_is_marked(op))
         sim_fail(release_is_proof, "%s was %s and is freed while the application is at work on it", sim_op_name(op),
                  hx_state_name(from));
 }
@@ -289,7 +300,7 @@ static bool check_owner(const sim_told *told)
         sim_fail(own_answer, "a request for %s (proof %u, payload %u) was answered with %.*s", sim_op_name(op),
                  told->proof, told->payload, HX_FMT(told->body));
     /* What a probe found comes without one. */
-    bool is_first = op->route != SIM_ROUTE_PROBE &&
+    bool is_first = op->route != SIM_ROUTE_PROBE && !sim_is_marked(op) &&
                     hx_slice_eq(sim_line(told->lines, "Idempotency-Status"), HX_LIT("stored"));
     if (is_first && sim_app_gave_cookie(op, job) && sim_line(told->lines, "Set-Cookie").len == 0)
         sim_fail(same_answer, "the first client of %s does not get its cookie", sim_op_name(op));
@@ -335,6 +346,16 @@ static void check_settled(const sim_told *told)
              told->status, HX_FMT(told->body));
 }
 
+/* Whoever is told of success where marks tell is told of something that has happened. */
+static void check_marked(const sim_told *told)
+{
+    bool is_error = sim_line(told->lines, "Error-Code").len > 0;
+    if (!sim_is_marked(told->op) || told->status >= 400 || is_error) return;
+    for (const sim_life *life = told->op->life; life; life = life->earlier)
+        if (life->has_outcome && life->gone_at >= told->asked_at && (life->effects == 1 || life->adopted)) return;
+    sim_fail(marks_decide, "%s is answered with %u, and has not happened", sim_op_name(told->op), told->status);
+}
+
 static void check_released(const sim_told *told)
 {
     bool is_anothers = false;
@@ -349,6 +370,8 @@ static void check_released(const sim_told *told)
         }
         return;
     }
+    /* It was given back meanwhile, by whoever took it over: it is free, whatever each was told. */
+    if (sim_is_marked(told->op) && told->op->last_stale_at >= told->asked_at) return;
     if (is_anothers)
         sim_fail(own_answer, "%s: %u speaks of another request's credential", sim_op_name(told->op), told->status);
     sim_fail(durable_first, "%s is answered with %u as released, but was not released with that", sim_op_name(told->op),
@@ -440,7 +463,7 @@ static void check_expected(const sim_told *told)
         if (!right)
             sim_fail(durable_first, "%s is under way, but was answered with %u %.*s", sim_op_name(op), told->status,
                      HX_FMT(sim_line(told->lines, "Error-Code")));
-    } else if (state == HX_UNKNOWN && !sim_may_repeat(op) && op->route != SIM_ROUTE_PROBE) {
+    } else if (state == HX_UNKNOWN && (!sim_may_repeat(op) || op->is_held) && op->route != SIM_ROUTE_PROBE) {
         bool right = has_code(told, "CONFLICT.idempotency.outcome_unknown") ||
                      (!own_proof && has_code(told, "AUTH.replay_not_authorized")) ||
                      (!same_payload && has_code(told, "CONFLICT.idempotency.payload_mismatch"));
@@ -455,7 +478,9 @@ void sim_oracle_told(const sim_told *told)
     sim_model_check(told->op);
     bool is_its = told->has_body && check_owner(told);
     hx_slice as = sim_line(told->lines, "Idempotency-Status");
-    if (hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("replayed")))
+    bool is_settled = hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("replayed"));
+    if (is_settled) check_marked(told);
+    if (is_settled)
         check_settled(told);
     else if (hx_slice_eq(as, HX_LIT("released")))
         check_released(told);

@@ -15,6 +15,7 @@ static const struct {
     [SIM_ROUTE_IDEMPOTENT] = {"idempotent", "POST /idempotent", "/idempotent"},
     [SIM_ROUTE_PROBE] = {"probe", "POST /probe", "/probe"},
     [SIM_ROUTE_RENAMED] = {"renamed", "POST /renamed", "/renamed"},
+    [SIM_ROUTE_TRANSACTIONAL] = {"transactional", "POST /transactional", "/transactional"},
     [SIM_ROUTE_DEFAULT] = {"", "", "/other"},
 };
 
@@ -30,7 +31,12 @@ const hx_policy *sim_policy(const sim_op *op)
 
 bool sim_may_repeat(const sim_op *op)
 {
-    return op->route == SIM_ROUTE_IDEMPOTENT;
+    return op->route == SIM_ROUTE_IDEMPOTENT || sim_is_marked(op);
+}
+
+bool sim_is_marked(const sim_op *op)
+{
+    return op->route == SIM_ROUTE_TRANSACTIONAL;
 }
 
 static void choose_times(hx_policy *policy)
@@ -72,6 +78,9 @@ void sim_routes_make(void)
     }
     world.routes[SIM_ROUTE_ATOMIC].guarantee = HX_GUARANTEE_ATOMIC;
     world.routes[SIM_ROUTE_IDEMPOTENT].guarantee = HX_GUARANTEE_IDEMPOTENT;
+    hx_policy *marked = &world.routes[SIM_ROUTE_TRANSACTIONAL];
+    marked->guarantee = HX_GUARANTEE_TRANSACTIONAL;
+    marked->lifetime += marked->upstream_timeout + marked->retry.total; /* its mark may come long before its answer */
     world.routes[SIM_ROUTE_NONE].outcome_rules[0] = (hx_outcome_rule){.status = 501, .word = HX_WORD_RELEASE};
     world.routes[SIM_ROUTE_NONE].outcome_rule_count = 1;
     hx_policy *probe = &world.routes[SIM_ROUTE_PROBE];

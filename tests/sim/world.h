@@ -24,7 +24,7 @@
 #define SIM_PRINCIPALS 3u
 #define SIM_PROOFS 2u /* of a principal: an old credential and a new one */
 #define SIM_PAYLOADS 2u
-#define SIM_ROUTES 6u
+#define SIM_ROUTES 7u
 _Static_assert(SIM_OPS_MAX == SIM_ROUTES * SIM_PRINCIPALS * SIM_KEYS_MAX, "each operation has its list of choices");
 #define SIM_SETTLE (30 * HX_SECOND)       /* the longest that the application works on what can be probed */
 #define SIM_STALL_MAX (90 * HX_SECOND)    /* of a call to the store */
@@ -95,6 +95,7 @@ typedef struct sim_life {
     hx_ms began_at;
     hx_ms gone_at; /* INT64_MAX while it stands */
     bool has_outcome;
+    bool adopted; /* by an operator's word */
     bool retained;
     bool released;
     hx_ms outcome_at;
@@ -114,6 +115,7 @@ typedef struct {
     hx_ms changed_at;      /* since when what a reader would see is as it is */
     hx_ms last_unknown_at; /* when it was last seen unknown */
     hx_ms last_stale_at;   /* when a settle was last refused */
+    bool is_held;          /* unknown, because it was answered with success and had no mark */
     sim_life *life;        /* the newest; NULL: never claimed */
     struct sim_job *jobs;  /* requests for it that reached the application */
 } sim_op;
@@ -358,13 +360,15 @@ enum {
     SIM_ROUTE_ATOMIC,
     SIM_ROUTE_IDEMPOTENT,
     SIM_ROUTE_PROBE,
-    SIM_ROUTE_RENAMED, /* known by another name from some moment on: `formerly` */
+    SIM_ROUTE_RENAMED,       /* known by another name from some moment on: `formerly` */
+    SIM_ROUTE_TRANSACTIONAL, /* the application completes it in the transaction of its effect */
     SIM_ROUTE_DEFAULT
 };
 void sim_routes_make(void);
 const hx_policy *sim_policy(const sim_op *op);
 hx_slice sim_route_path(unsigned route);
 bool sim_may_repeat(const sim_op *op);
+bool sim_is_marked(const sim_op *op); /* by the application, in its own transaction */
 
 /* coverage.c */
 const char *sim_fault_name(sim_fault fault);

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Marks: where a route is `transactional`, the application completes the operation itself, in the transaction of its
+ * effect, by the epoch that it was given in Hapax-Operation. Effect and mark are there together or not at all, so
+ *
+ *     a mark that stands    is the answer, whatever the application said afterwards, or didn't say
+ *     none, and success     is unknown: an application that forgets its marks, or leaves them late
+ *     none, and silence     may still come. Under a new epoch it can't: its transaction fails and takes its effect
+ *                           back, and the request may be sent again */
+#include "gateway/request.h"
+
+static const hx_slice missing = {" without its mark", 17};
+
+#define LINES_MAX 200u
+
+static bool is_transactional(const hx_request *r)
+{
+    return r->policy->guarantee == HX_GUARANTEE_TRANSACTIONAL;
+}
+
+bool hx_mark_is_due(const hx_request *r)
+{
+    return is_transactional(r) && r->claimed && r->verdict.outcome == HX_OUTCOME_COMPLETED && r->probe_reason.len == 0;
+}
+
+bool hx_mark_may_come(const hx_request *r)
+{
+    return is_transactional(r) && r->claimed && r->verdict.outcome == HX_OUTCOME_UNKNOWN;
+}
+
+bool hx_mark_is_ours(const hx_request *r, const hx_record *found)
+{
+    bool is_settled = found->state == HX_COMPLETED || found->state == HX_FAILED;
+    return is_transactional(r) && is_settled && found->epoch == r->record.epoch;
+}
+
+bool hx_mark_is_withdrawn(const hx_request *r, const hx_record *found)
+{
+    bool is_error = r->answer_judged && r->answer_status >= 300 && r->verdict.outcome != HX_OUTCOME_UNKNOWN;
+    return is_transactional(r) && found->state == HX_ABSENT && is_error && r->verdict.outcome != HX_OUTCOME_COMPLETED;
+}
+
+hx_slice hx_mark_missing_reason(const hx_request *r)
+{
+    return hx_arena_printf(r->arena, "answered %u%.*s", (unsigned)r->answer_status, HX_FMT(missing));
+}
+
+bool hx_mark_is_missing(const hx_request *r, const hx_record *found)
+{
+    return is_transactional(r) && found->state == HX_UNKNOWN && hx_slice_ends(found->reason, missing);
+}
+
+static bool is_line(hx_slice name, hx_slice value)
+{
+    bool fits = hx_slice_is_token(name);
+    for (size_t i = 0; fits && i < value.len; i++)
+        fits = (unsigned char)value.ptr[i] >= 0x20 ? value.ptr[i] != 0x7f : value.ptr[i] == '\t';
+    return fits;
+}
+
+/* As hx_forward_lines has it for an answer: without what is the connection's, ours, or one client's only. */
+static hx_slice clean_lines(hx_request *r, const hx_record *found)
+{
+    hx_fields fields = {0};
+    hx_slice rest = found->answer.headers, line;
+    while (hx_slice_next(&rest, '\n', &line)) {
+        if (line.len > 0 && line.ptr[line.len - 1] == '\r') line.len--;
+        size_t colon = hx_slice_find(line, ':');
+        if (colon == SIZE_MAX) continue;
+        hx_slice name = hx_slice_first(line, colon), value = hx_slice_trim(hx_slice_from(line, colon + 1));
+        if (is_line(name, value) && !hx_fields_add(&fields, r->arena, LINES_MAX, name, value)) break;
+    }
+    if (fields.lines[HX_FIELD_DATE] == 0) { /* the same for everyone */
+        char date[HX_HTTP_DATE_BYTES];
+        hx_slice value = hx_arena_copy(r->arena, hx_http_date(found->changed_at, date));
+        bool fits = hx_fields_add(&fields, r->arena, LINES_MAX + 1, HX_LIT("Date"), value);
+        (void)fits;
+    }
+    return hx_forward_lines(r, &fields, false, false);
+}
+
+hx_answer hx_mark_answer(hx_request *r, const hx_record *found)
+{
+    hx_answer answer = found->answer;
+    if (is_transactional(r)) answer.headers = clean_lines(r, found);
+    return answer;
+}
