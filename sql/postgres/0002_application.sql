@@ -1,0 +1,602 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What an application calls in its own transaction, version 2: its effect and Hapax's mark commit together, or neither
+-- does (contract §5, docs/guide/transactional.md).
+--
+--     hapax.begin(operation)                              the request header Hapax-Operation that the gateway sent
+--     hapax.begin(route, principal, key, payload, options)   an operation of the application's own
+--     hapax.complete(operation, status, headers, body)    it is done, and that is the answer
+--     hapax.fail(operation, status, headers, body)        it was refused, and that is the answer
+--     hapax.release(operation, reason)                    nothing happened: the key may be used again
+--
+-- Give a role the right to call them, and to nothing else:  SELECT hapax.grant_to('my_application');
+-- and a gateway that is not the schema's owner its own:     SELECT hapax.grant_to('my_gateway', 'gateway');
+--
+-- They run with their owner's rights, so that nobody else can read the store's secret. Where an outcome may not be
+-- recorded they raise an exception, and the transaction takes its effect back:
+--
+--     HX001  stale: the operation has another epoch by now, or was released
+--     HX002  there is no such operation
+--     HX003  an argument is wrong
+--     HX004  the operation has its outcome already
+--     HX005  the rules of its route are being changed: try again
+--
+-- Who else waits: nobody. An application's transaction only locks its operation's row; what it has to write is staged,
+-- and written when it commits, by a deferred trigger. For a row that was changed but is not committed yet would hold up
+-- a gateway's INSERT … ON CONFLICT, and with it every other request in that statement, for as long as the transaction
+-- takes its time. Nor is anybody notified: gateways look.
+
+-- Rows of transactions that are under way, each seen by its own alone: none of them is ever committed.
+CREATE UNLOGGED TABLE hapax.staged (
+    op      bytea PRIMARY KEY,
+    is_new  boolean NOT NULL,                  -- begun by this transaction
+    lease   bigint NOT NULL DEFAULT 0,         -- of one that is committed before its outcome
+    o       hapax.operations NOT NULL
+);
+
+CREATE TYPE hapax.beginning AS (
+    verdict   text,    -- run, replay, in_flight, unknown, mismatch, other_caller, not_retained, expired
+    operation text,    -- run: for hapax.complete
+    status    integer, -- replay: the answer
+    headers   json,    -- as [["Content-Type", "application/json"], …]
+    body      bytea
+);
+
+CREATE FUNCTION hapax.little_endian(n bigint, bytes integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS
+$$ SELECT string_agg(set_byte('\x00'::bytea, 0, (n >> 8 * i & 255)::integer), '' ORDER BY i)
+     FROM generate_series(0, bytes - 1) i $$;
+
+-- As src/base/crc32c.c has it, four bits at a time.
+CREATE FUNCTION hapax.crc32c(bytes bytea) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    steps bigint[] := '{0, 274646895, 549293790, 820201905, 1098587580, 1361435347, 1640403810, 1905808397, 2197175160,
+                        2460548119, 2722870694, 2987750089, 3280807620, 3553878443, 3811616794, 4084100981}';
+    crc   bigint := 4294967295;
+BEGIN
+    FOR i IN 0 .. length(bytes) - 1 LOOP
+        crc := crc # get_byte(bytes, i);
+        crc := crc >> 4 # steps[1 + (crc & 15)];
+        crc := crc >> 4 # steps[1 + (crc & 15)];
+    END LOOP;
+    RETURN crc # 4294967295;
+END $$;
+
+-- HMAC-SHA-256 (RFC 2104) as src/core/mac.c has it: a tag, then each part behind its length. The secret with both its
+-- paddings is made once and handed on, because that takes longer than the rest.
+CREATE FUNCTION hapax.mac_keys() RETURNS bytea[] LANGUAGE sql STABLE AS
+$$ SELECT ARRAY[string_agg(set_byte('\x00'::bytea, 0, b # 54), '' ORDER BY i),
+                string_agg(set_byte('\x00'::bytea, 0, b # 92), '' ORDER BY i)]
+     FROM hapax.store s, generate_series(0, 63) i,
+          LATERAL (SELECT CASE WHEN i < length(s.secret) THEN get_byte(s.secret, i) ELSE 0 END) x(b) $$;
+
+CREATE FUNCTION hapax.mac(keys bytea[], tag text, VARIADIC parts bytea[]) RETURNS bytea LANGUAGE sql IMMUTABLE AS
+$$ SELECT sha256(keys[2] || sha256(keys[1] || convert_to(tag, 'UTF8')
+                                   || string_agg(hapax.little_endian(length(part), 8) || part, '' ORDER BY i)))
+     FROM unnest(parts) WITH ORDINALITY u(part, i) $$;
+
+-- A number by its exact value, laid out as ECMAScript does: as src/core/number.c has it.
+CREATE FUNCTION hapax.canonical(n numeric) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    plain  text := trim_scale(abs(n))::text;
+    whole  text := split_part(plain, '.', 1);
+    behind text := split_part(plain, '.', 2);
+    digits text := ltrim(whole || behind, '0');
+    point  integer := length(digits) - length(behind);
+    sign   text := CASE WHEN n < 0 THEN '-' ELSE '' END;
+BEGIN
+    IF digits = '' THEN RETURN '0'; END IF;
+    digits := rtrim(digits, '0');
+    IF length(digits) <= point AND point <= 21 THEN RETURN sign || rpad(digits, point, '0'); END IF;
+    IF 0 < point AND point <= 21 THEN RETURN sign || left(digits, point) || '.' || substr(digits, point + 1); END IF;
+    IF -6 < point AND point <= 0 THEN RETURN sign || '0.' || repeat('0', -point) || digits; END IF;
+    RETURN sign || left(digits, 1) || CASE WHEN length(digits) > 1 THEN '.' || substr(digits, 2) ELSE '' END
+           || 'e' || CASE WHEN point > 0 THEN '+' ELSE '' END || point - 1;
+END $$;
+
+-- RFC 8785, as src/core/json.c has it. Members are sorted by UTF-16: the order of UTF-8, but that U+E000 to U+FFFF
+-- come last.
+CREATE FUNCTION hapax.canonical(value jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    CASE jsonb_typeof(value)
+    WHEN 'object' THEN
+        RETURN '{' || coalesce((
+            SELECT string_agg(to_json(m.key)::text || ':' || hapax.canonical(m.value), ',' ORDER BY replace(replace(
+                       regexp_replace(encode(convert_to(m.key, 'UTF8'), 'hex'), '(..)', ' \1', 'g'),
+                       ' ee', ' fe'), ' ef', ' ff') COLLATE "C")
+              FROM jsonb_each(value) m), '') || '}';
+    WHEN 'array' THEN
+        RETURN '[' || coalesce((
+            SELECT string_agg(hapax.canonical(e.value), ',' ORDER BY e.i)
+              FROM jsonb_array_elements(value) WITH ORDINALITY e(value, i)), '') || ']';
+    WHEN 'number' THEN RETURN hapax.canonical(value::numeric);
+    WHEN 'string' THEN RETURN to_json(value #>> '{}')::text;
+    ELSE RETURN value::text;
+    END CASE;
+END $$;
+
+-- Headers, as an object or as pairs, become the lines of an answer.
+CREATE FUNCTION hapax.header_lines(headers json, is_json boolean) RETURNS bytea LANGUAGE plpgsql AS $$
+DECLARE
+    lines    text := '';
+    has_date boolean := false;
+    has_type boolean := false;
+    line     record;
+BEGIN
+    IF json_typeof(headers) NOT IN ('object', 'array', 'null') THEN
+        RAISE EXCEPTION 'headers are neither an object nor a list of pairs' USING ERRCODE = 'HX003',
+              HINT = 'Give {"Location": "/refunds/rf_1"} or [["Location", "/refunds/rf_1"]].';
+    END IF;
+    FOR line IN
+        SELECT e.key AS name, v.value
+          FROM json_each(CASE json_typeof(headers) WHEN 'object' THEN headers ELSE '{}' END) e,
+               json_array_elements(CASE json_typeof(e.value) WHEN 'array' THEN e.value
+                                                             ELSE json_build_array(e.value) END) v
+        UNION ALL
+        SELECT CASE WHEN json_typeof(p) = 'array' THEN p ->> 0 END,
+               CASE WHEN json_typeof(p) = 'array' THEN p -> 1 END
+          FROM json_array_elements(CASE json_typeof(headers) WHEN 'array' THEN headers ELSE '[]' END) p
+    LOOP
+        IF coalesce(line.name !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$', true) THEN
+            RAISE EXCEPTION '"%" is no name of a header', line.name USING ERRCODE = 'HX003';
+        ELSIF coalesce(json_typeof(line.value) NOT IN ('string', 'number', 'boolean')
+                       OR line.value #>> '{}' ~ '[\x01-\x08\x0a-\x1f\x7f]', true) THEN
+            RAISE EXCEPTION 'the value of % is no header''s value', line.name USING ERRCODE = 'HX003',
+                  HINT = 'It is a text on one line, or a list of such texts.';
+        ELSIF lower(line.name) IN ('connection', 'keep-alive', 'proxy-connection', 'proxy-authenticate',
+                                   'proxy-authorization', 'te', 'trailer', 'upgrade', 'expect', 'transfer-encoding',
+                                   'content-length') THEN
+            RAISE EXCEPTION '% belongs to a connection, not to an answer', line.name USING ERRCODE = 'HX003',
+                  HINT = 'Leave it out: every replay is framed anew.';
+        ELSIF lower(line.name) = 'set-cookie' THEN
+            RAISE EXCEPTION 'Set-Cookie is never replayed' USING ERRCODE = 'HX003',
+                  HINT = 'Leave it out here; the first client gets what the application answers itself.';
+        ELSIF lower(line.name) IN ('idempotency-status', 'idempotency-expires', 'idempotent-replayed',
+                                   'original-request-time', 'error-code', 'x-correlation-id')
+              OR starts_with(lower(line.name), 'hapax-') THEN
+            RAISE EXCEPTION '% is a header that Hapax writes', line.name USING ERRCODE = 'HX003',
+                  HINT = 'Leave it out.';
+        END IF;
+        has_date := has_date OR lower(line.name) = 'date';
+        has_type := has_type OR lower(line.name) = 'content-type';
+        lines := lines || line.name || ': ' || btrim(line.value #>> '{}', E' \t') || E'\r\n';
+    END LOOP;
+    IF is_json AND NOT has_type THEN lines := E'Content-Type: application/json\r\n' || lines; END IF;
+    IF NOT has_date THEN
+        lines := lines || 'Date: '
+                 || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'Dy, DD Mon YYYY HH24:MI:SS "GMT"') || E'\r\n';
+    END IF;
+    RETURN convert_to(lines, 'UTF8');
+END $$;
+
+CREATE FUNCTION hapax.header_pairs(lines bytea) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    said text;
+BEGIN
+    BEGIN
+        said := convert_from(lines, 'UTF8');
+    EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
+        said := convert_from(lines, 'LATIN1');
+    END;
+    RETURN (SELECT coalesce(json_agg(json_build_array(split_part(line, ': ', 1),
+                                                      substr(line, strpos(line, ': ') + 2)) ORDER BY i), '[]')
+              FROM unnest(string_to_array(said, E'\r\n')) WITH ORDINALITY u(line, i) WHERE line <> '');
+END $$;
+
+CREATE FUNCTION hapax.operation_text(op bytea, epoch bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
+$$ SELECT encode(op, 'hex') || '.' || epoch $$;
+
+CREATE FUNCTION hapax.operation_parts(operation text, OUT op bytea, OUT epoch bigint) LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF coalesce(operation !~ '^[0-9a-f]{32}\.[1-9][0-9]{0,17}$', true) THEN
+        RAISE EXCEPTION '"%" is no operation', operation USING ERRCODE = 'HX003',
+              HINT = 'Give the value of the request header Hapax-Operation as it came, or what hapax.begin returned. '
+                     'A request without that header did not come through the gateway.';
+    END IF;
+    op := decode(left(operation, 32), 'hex');
+    epoch := substr(operation, 34)::bigint;
+END $$;
+
+CREATE FUNCTION hapax.raise_stale(operation text, o hapax.operations) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'operation % is stale: %', operation,
+          CASE WHEN hapax.operation_text(o.op, o.epoch) <> operation THEN 'it has epoch ' || o.epoch || ' by now'
+               ELSE 'it was released' END
+          USING ERRCODE = 'HX001',
+          HINT = 'Roll this transaction back: the request was given up and may run again under another epoch.';
+END $$;
+
+CREATE FUNCTION hapax.raise_settled(operation text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'operation % has its outcome already', operation USING ERRCODE = 'HX004',
+          HINT = 'Roll this transaction back: an earlier one is what happened, and hapax.begin gives its answer.';
+END $$;
+
+-- What this transaction has begun or settled itself, or the row of the table, locked until it ends.
+CREATE FUNCTION hapax.take(operation text, OUT is_staged boolean, OUT o hapax.operations) LANGUAGE plpgsql AS $$
+DECLARE
+    wanted record;
+BEGIN
+    SELECT * INTO wanted FROM hapax.operation_parts(operation);
+    SELECT (s.o).* INTO o FROM hapax.staged s WHERE s.op = wanted.op;
+    is_staged := o.op IS NOT NULL;
+    IF NOT is_staged THEN
+        SELECT x.* INTO o FROM hapax.operations x WHERE x.op = wanted.op FOR UPDATE;
+    END IF;
+    IF o.op IS NULL THEN
+        RAISE EXCEPTION 'there is no operation %', operation USING ERRCODE = 'HX002',
+              HINT = 'Its lifetime is over, or the gateway''s store is another database than this one.';
+    END IF;
+    IF o.epoch <> wanted.epoch THEN PERFORM hapax.raise_stale(operation, o); END IF;
+END $$;
+
+CREATE FUNCTION hapax.settle(operation text, to_state smallint, answer_status integer, lines bytea, content bytea,
+                             why text, its_result text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    taken  record;
+    became hapax.operations;
+BEGIN
+    SELECT * INTO taken FROM hapax.take(operation);
+    became := taken.o;
+    IF became.state = 0 THEN PERFORM hapax.raise_stale(operation, became); END IF;
+    IF became.state NOT IN (1, 4) THEN PERFORM hapax.raise_settled(operation); END IF;
+    became.from_state := became.state;
+    became.state := to_state;
+    became.status := answer_status;
+    became.retained := to_state <> 0;
+    became.expires_at := CASE to_state WHEN 0 THEN 0 ELSE 1::bigint << 60 END; -- until COMMIT says
+    became.headers := lines;
+    became.body := content;
+    became.reason := why;
+    became.result := its_result;
+    IF taken.is_staged THEN
+        UPDATE hapax.staged s SET o = became WHERE s.op = became.op;
+    ELSE
+        INSERT INTO hapax.staged (op, is_new, o) VALUES (became.op, false, became);
+    END IF;
+END $$;
+
+CREATE FUNCTION hapax.answer(operation text, to_state smallint, answer_status integer, headers json, content bytea,
+                             is_json boolean, its_result text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    lines bytea := hapax.header_lines(coalesce(headers, '{}'), is_json);
+BEGIN
+    content := coalesce(content, '');
+    IF coalesce(answer_status NOT BETWEEN 200 AND 599, true) OR answer_status IN (304, 401, 403) THEN
+        RAISE EXCEPTION '% is no status that is kept', answer_status USING ERRCODE = 'HX003',
+              HINT = 'Nothing happened at such an answer: call hapax.release, and answer it yourself.';
+    ELSIF to_state = 2 AND answer_status >= 400 THEN
+        RAISE EXCEPTION 'an operation is not completed with status %', answer_status USING ERRCODE = 'HX003',
+              HINT = 'Record a refusal by hapax.fail.';
+    ELSIF to_state = 3 AND answer_status < 400 THEN
+        RAISE EXCEPTION 'an operation does not fail with status %', answer_status USING ERRCODE = 'HX003',
+              HINT = 'Record a success by hapax.complete.';
+    ELSIF answer_status IN (204, 205) AND length(content) > 0 THEN
+        RAISE EXCEPTION 'an answer with status % has no body', answer_status USING ERRCODE = 'HX003';
+    ELSIF length(lines) + length(content) > 15 << 20 THEN
+        RAISE EXCEPTION 'an answer of % bytes is too large', length(lines) + length(content) USING ERRCODE = 'HX003',
+              HINT = 'Up to 15 MiB are kept. Answer with a reference to it.';
+    ELSIF length(convert_to(its_result, 'UTF8')) > 255 OR its_result ~ '[\x01-\x1f\x7f]' THEN
+        RAISE EXCEPTION 'the result''s id is no short text on one line' USING ERRCODE = 'HX003';
+    END IF;
+    PERFORM hapax.settle(operation, to_state, answer_status, lines, content,
+                         CASE to_state WHEN 3 THEN 'answered ' || answer_status ELSE '' END, coalesce(its_result, ''));
+END $$;
+
+-- A new operation, or one that was free, comes into the table now. Who claimed it meanwhile keeps it.
+CREATE FUNCTION hapax.write_new(o hapax.operations) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hapax.rules_lock());
+    IF cardinality(hapax.retired_among(hapax.now(), ARRAY[o.route], ARRAY[o.rule_version])) > 0 THEN
+        RAISE EXCEPTION 'the rules of route % are being changed', o.route USING ERRCODE = 'HX005',
+              HINT = 'Try the whole transaction again.';
+    END IF;
+    INSERT INTO hapax.past (op, was) SELECT x.op, x FROM hapax.operations x
+     WHERE x.op = o.op AND x.epoch < o.epoch AND hapax.is_free(x, hapax.now());
+    DELETE FROM hapax.operations x WHERE x.op = o.op AND x.epoch < o.epoch AND hapax.is_free(x, hapax.now());
+    INSERT INTO hapax.operations SELECT (o).* ON CONFLICT (op) DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'operation % is stale: it was begun by somebody else meanwhile',
+              hapax.operation_text(o.op, o.epoch) USING ERRCODE = 'HX001',
+              HINT = 'This transaction was rolled back. Begin again: hapax.begin says what became of the other one.';
+    END IF;
+END $$;
+
+CREATE FUNCTION hapax.write_outcome(o hapax.operations) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO hapax.past (op, was) SELECT x.op, x FROM hapax.operations x WHERE x.op = o.op AND x.state = 4;
+    UPDATE hapax.operations x
+       SET write_ticket = o.write_ticket, changed_at = o.changed_at, lease_until = 0, expires_at = o.expires_at,
+           tombstone_until = o.tombstone_until, due_at = o.due_at, state = o.state, from_state = o.from_state,
+           status = o.status, retained = o.retained, reason = o.reason, result = o.result, headers = o.headers,
+           body = o.body
+     WHERE x.op = o.op AND x.epoch = o.epoch AND x.state IN (1, 4);
+    IF NOT FOUND THEN PERFORM hapax.raise_stale(hapax.operation_text(o.op, o.epoch), o); END IF;
+END $$;
+
+-- At COMMIT. Lifetimes begin here; and as long as the mark is in the transaction it commits as an outcome has to,
+-- whatever the session has set: what a gateway then shows must not be forgotten by a crash.
+CREATE FUNCTION hapax.write_staged() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp
+AS $$
+DECLARE
+    s hapax.staged;
+    o hapax.operations;
+BEGIN
+    DELETE FROM hapax.staged x WHERE x.op = NEW.op RETURNING x.* INTO s;
+    o := s.o;
+    IF s.op IS NULL OR s.is_new AND o.state = 0 THEN RETURN NULL; END IF;
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    o.write_ticket := hashtextextended(gen_random_uuid()::text, 0);
+    o.changed_at := hapax.now();
+    o.lease_until := CASE o.state WHEN 1 THEN o.changed_at + s.lease ELSE 0 END;
+    IF o.state IN (2, 3) THEN
+        o.expires_at := o.changed_at + coalesce(nullif(o.lifetime, 0), 86400000);
+        o.tombstone_until := CASE WHEN o.tombstone > 0 THEN o.expires_at + o.tombstone ELSE 0 END;
+    END IF;
+    o.due_at := CASE o.state WHEN 1 THEN o.lease_until WHEN 0 THEN o.changed_at ELSE hapax.second_up(o.expires_at) END;
+    IF s.is_new THEN PERFORM hapax.write_new(o); ELSE PERFORM hapax.write_outcome(o); END IF;
+    RETURN NULL;
+END $$;
+
+CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON hapax.staged DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION hapax.write_staged();
+
+CREATE FUNCTION hapax.found_answer(o hapax.operations) RETURNS hapax.beginning LANGUAGE sql IMMUTABLE AS
+$$ SELECT CASE WHEN o.retained THEN ('replay', NULL, o.status, hapax.header_pairs(o.headers), o.body)::hapax.beginning
+               ELSE ('not_retained', NULL, o.status, NULL, NULL)::hapax.beginning END $$;
+
+-- From the gateway: `run` holds the operation's row until the transaction ends, so that nothing overtakes it; `replay`
+-- has the answer that an earlier transaction left. Anything else raises.
+CREATE FUNCTION hapax."begin"(operation text) RETURNS hapax.beginning
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS $$
+DECLARE
+    o hapax.operations;
+BEGIN
+    SELECT (t.o).* INTO o FROM hapax.take(operation) t;
+    IF o.state = 0 OR o.state = 5 THEN PERFORM hapax.raise_stale(operation, o); END IF;
+    IF o.state IN (2, 3) THEN RETURN hapax.found_answer(o); END IF;
+    RETURN ('run', operation, NULL, NULL, NULL)::hapax.beginning;
+END $$;
+
+CREATE FUNCTION hapax.check_options(options jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT name INTO wrong FROM jsonb_object_keys(options) name
+     WHERE name NOT IN ('scope', 'credential', 'lifetime', 'tombstone', 'lease', 'wait', 'method', 'path', 'query',
+                        'media_type', 'content_encoding') LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'there is no option "%"', wrong USING ERRCODE = 'HX003',
+              HINT = 'Options are scope, credential, lifetime, tombstone, lease, wait, method, path, query, media_type '
+                     'and content_encoding.';
+    END IF;
+    IF coalesce(options ->> 'scope', 'both') NOT IN ('both', 'principal', 'route') THEN
+        RAISE EXCEPTION 'scope is both, principal or route, not "%"', options ->> 'scope' USING ERRCODE = 'HX003';
+    END IF;
+    IF coalesce(options ->> 'lifetime', '1 s')::interval < '1 s'
+       OR coalesce(options ->> 'lease', '1 s')::interval < '1 s'
+       OR coalesce(options ->> 'tombstone', '0')::interval < '0' THEN
+        RAISE EXCEPTION 'a lifetime or lease is less than a second' USING ERRCODE = 'HX003';
+    END IF;
+END $$;
+
+-- Who asks, as src/core/identity.c has it: `credential` is a kind of credential and what identifies its holder, such as
+-- ["basic", "alice"] or ["jwt", "https://issuer", "alice"]; a text of the application's own stands for itself, and
+-- header:NAME:VALUE is who a gateway knows by that header.
+CREATE FUNCTION hapax.principal_bytes(principal text, credential jsonb) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    names bytea[];
+BEGIN
+    IF credential IS NULL THEN RETURN convert_to(coalesce(principal, ''), 'UTF8'); END IF;
+    IF principal IS NOT NULL OR jsonb_typeof(credential) <> 'array' OR jsonb_array_length(credential) < 2 THEN
+        RAISE EXCEPTION 'a credential is a list of its kind and names, and stands in place of the principal'
+              USING ERRCODE = 'HX003', HINT = 'Give NULL for the principal, and {"credential": ["basic", "alice"]}.';
+    END IF;
+    SELECT array_agg(convert_to(e.name, 'UTF8') ORDER BY e.i) INTO names
+      FROM jsonb_array_elements_text(credential) WITH ORDINALITY e(name, i);
+    IF cardinality(names) = 2 THEN RETURN names[1] || '\x00'::bytea || names[2]; END IF;
+    RETURN names[1] || '\x00'::bytea || (
+        SELECT string_agg(convert_to(length(name) || ':', 'UTF8') || name, '' ORDER BY i)
+          FROM unnest(names[2:]) WITH ORDINALITY u(name, i));
+END $$;
+
+-- As hx_operation_of has it (src/gateway/principal.c).
+CREATE FUNCTION hapax.operation_of(keys bytea[], scope text, route text, who bytea, key text) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    parts bytea[] := ARRAY[CASE scope WHEN 'principal' THEN '' ELSE convert_to(route, 'UTF8') END,
+                           CASE scope WHEN 'route' THEN '' ELSE who END, convert_to(key, 'UTF8')];
+BEGIN
+    IF scope <> 'both' THEN parts := parts || ARRAY[convert_to(scope, 'UTF8'), ''::bytea]; END IF;
+    RETURN substring(hapax.mac(keys, 'o', VARIADIC parts) FROM 1 FOR 16);
+END $$;
+
+-- As hx_fingerprint has it (src/core/fingerprint.c), of a request without preconditions.
+CREATE FUNCTION hapax.fingerprint_of(keys bytea[], options jsonb, kind text, content bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE AS
+$$ SELECT hapax.mac(keys, 'F', convert_to(coalesce(options ->> 'method', ''), 'UTF8'),
+                    convert_to(coalesce(options ->> 'path', ''), 'UTF8'),
+                    CASE WHEN options ->> 'query' IS NULL THEN '' ELSE '?' END::bytea,
+                    convert_to(coalesce(options ->> 'query', ''), 'UTF8'),
+                    convert_to(coalesce(lower(options ->> 'media_type'), ''), 'UTF8'),
+                    convert_to(coalesce(lower(options ->> 'content_encoding'), ''), 'UTF8'), '', '', '',
+                    convert_to(kind, 'UTF8'), content) $$;
+
+-- The bytes of a record's head, version 2, as a gateway claims it (src/core/record.c). A short MAC of each part is not
+-- among them: a mismatch is seen, but a gateway can't say of what.
+CREATE FUNCTION hapax.head_of(op bytea, created bigint, version integer, route text, fingerprint bytea, principal bytea,
+                              key bytea) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    name  bytea := convert_to(route, 'UTF8');
+    bytes bytea;
+BEGIN
+    bytes := '\x02010000'::bytea || hapax.little_endian(300 + length(name), 4) || hapax.little_endian(1, 8) || op
+             || hapax.little_endian(created, 8) || hapax.little_endian(created, 8) || hapax.little_endian(0, 24)
+             || fingerprint || hapax.little_endian(0, 64) || principal || hapax.little_endian(0, 32) || key
+             || hapax.little_endian(0, 8) || hapax.little_endian(version, 4) || hapax.little_endian(1, 2)
+             || hapax.little_endian(0, 14) || hapax.little_endian(length(name), 4) || name;
+    RETURN bytes || hapax.little_endian(hapax.crc32c(bytes), 4);
+END $$;
+
+CREATE FUNCTION hapax.milliseconds(span interval) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT (extract(epoch FROM span) * 1000)::bigint $$;
+
+-- What stands in the way, NULL when nothing does.
+CREATE FUNCTION hapax.verdict_of(o hapax.operations, fingerprint bytea, principal bytea) RETURNS hapax.beginning
+LANGUAGE plpgsql AS $$
+DECLARE
+    stands integer := hapax.state_at(o.state, o.expires_at, o.tombstone_until, hapax.now());
+BEGIN
+    IF o.op IS NULL OR stands = 0 THEN RETURN NULL; END IF;
+    IF stands = 5 THEN RETURN ('expired', NULL, NULL, NULL, NULL)::hapax.beginning; END IF;
+    IF substring(o.head FROM 169 FOR 32) <> principal THEN
+        RETURN ('other_caller', NULL, NULL, NULL, NULL)::hapax.beginning;
+    END IF;
+    IF substring(o.head FROM 73 FOR 32) <> fingerprint THEN
+        RETURN ('mismatch', NULL, NULL, NULL, NULL)::hapax.beginning;
+    END IF;
+    IF stands IN (2, 3) THEN RETURN hapax.found_answer(o); END IF;
+    RETURN (CASE stands WHEN 1 THEN 'in_flight' ELSE 'unknown' END, NULL, NULL, NULL, NULL)::hapax.beginning;
+END $$;
+
+CREATE FUNCTION hapax.begin_as(route text, principal text, key text, kind text, content bytea, options jsonb)
+RETURNS hapax.beginning LANGUAGE plpgsql AS $$
+DECLARE
+    keys        bytea[] := hapax.mac_keys();
+    who         bytea := hapax.principal_bytes(principal, options -> 'credential');
+    principal_m bytea := hapax.mac(keys, 'p', who);
+    print       bytea := hapax.fingerprint_of(keys, options, kind, coalesce(content, ''));
+    which       bytea := hapax.operation_of(keys, coalesce(options ->> 'scope', 'both'), route, who, key);
+    lock        bigint := ('x' || encode(substring(which FROM 1 FOR 8), 'hex'))::bit(64)::bigint;
+    o           hapax.operations;
+    verdict     hapax.beginning;
+BEGIN
+    PERFORM hapax.check_options(options);
+    IF coalesce(length(route), 0) = 0 OR length(convert_to(route, 'UTF8')) > 255 OR coalesce(length(key), 0) = 0 THEN
+        RAISE EXCEPTION 'an operation has a route and a key' USING ERRCODE = 'HX003',
+              HINT = 'A route has up to 255 bytes.';
+    END IF;
+    SELECT (s.o).* INTO o FROM hapax.staged s WHERE s.op = which; -- what this very transaction has begun
+    IF o.op IS NOT NULL THEN
+        verdict := hapax.verdict_of(o, print, principal_m);
+        IF verdict.verdict = 'in_flight' THEN verdict.verdict := 'run'; END IF;
+        verdict.operation := CASE verdict.verdict WHEN 'run' THEN hapax.operation_text(o.op, o.epoch) END;
+        IF verdict.verdict IS NOT NULL THEN RETURN verdict; END IF;
+        DELETE FROM hapax.staged s WHERE s.op = which AND s.is_new;
+    END IF;
+    SELECT x.* INTO o FROM hapax.operations x WHERE x.op = which;
+    verdict := hapax.verdict_of(o, print, principal_m);
+    IF verdict.verdict IS NOT NULL THEN RETURN verdict; END IF;
+
+    -- Of several transactions that begin it at once the others wait here, and then see what became of the first.
+    IF coalesce((options ->> 'wait')::boolean, true) THEN
+        PERFORM pg_advisory_xact_lock(lock);
+    ELSIF NOT pg_try_advisory_xact_lock(lock) THEN
+        RETURN ('in_flight', NULL, NULL, NULL, NULL)::hapax.beginning;
+    END IF;
+    SELECT x.* INTO o FROM hapax.operations x WHERE x.op = which FOR UPDATE;
+    verdict := hapax.verdict_of(o, print, principal_m);
+    IF verdict.verdict IS NOT NULL THEN RETURN verdict; END IF;
+    RETURN hapax.begin_new(which, route, print, principal_m, hapax.mac(keys, 'k', convert_to(key, 'UTF8')), options);
+END $$;
+
+CREATE FUNCTION hapax.begin_new(which bytea, its_route text, fingerprint bytea, principal bytea, key bytea,
+                                options jsonb) RETURNS hapax.beginning LANGUAGE plpgsql AS $$
+DECLARE
+    version integer := coalesce((SELECT r.rule_version FROM hapax.rules r WHERE r.route = its_route), 0);
+    ticket  bigint := hashtextextended(gen_random_uuid()::text, 0);
+    o       hapax.operations;
+BEGIN
+    o := jsonb_populate_record(NULL::hapax.operations, jsonb_build_object(
+        'epoch', nextval('hapax.epochs'), 'claim_ticket', ticket, 'write_ticket', ticket, 'changed_at', hapax.now(),
+        'lease_until', 0, 'expires_at', 0, 'tombstone_until', 0, 'rule_version', version, 'state', 1, 'from_state', 0,
+        'lifetime', hapax.milliseconds(coalesce(options ->> 'lifetime', '24 hours')::interval),
+        'tombstone', hapax.milliseconds(coalesce(options ->> 'tombstone', '0')::interval),
+        'attempt', 1, 'status', 0, 'retained', false, 'route', its_route, 'reason', '', 'result', ''));
+    o.op := which;
+    o.head := hapax.head_of(which, o.changed_at, version, its_route, fingerprint, principal, key);
+    o.headers := '';
+    o.body := '';
+    INSERT INTO hapax.staged (op, is_new, lease, o)
+    VALUES (which, true, hapax.milliseconds(coalesce(options ->> 'lease', '60 s')::interval), o);
+    RETURN ('run', hapax.operation_text(which, o.epoch), NULL, NULL, NULL)::hapax.beginning;
+END $$;
+
+CREATE FUNCTION hapax."begin"(route text, principal text, key text, payload text, options jsonb DEFAULT '{}')
+RETURNS hapax.beginning LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT (hapax.begin_as(route, principal, key, 'R', convert_to(payload, 'UTF8'), options)).* $$;
+
+CREATE FUNCTION hapax."begin"(route text, principal text, key text, payload bytea, options jsonb DEFAULT '{}')
+RETURNS hapax.beginning LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT (hapax.begin_as(route, principal, key, 'R', payload, options)).* $$;
+
+CREATE FUNCTION hapax."begin"(route text, principal text, key text, payload jsonb, options jsonb DEFAULT '{}')
+RETURNS hapax.beginning LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT (hapax.begin_as(route, principal, key, 'J', convert_to(hapax.canonical(payload), 'UTF8'), options)).* $$;
+
+CREATE FUNCTION hapax."begin"(route text, principal text, key text, payload json, options jsonb DEFAULT '{}')
+RETURNS hapax.beginning LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT (hapax.begin_as(route, principal, key, 'J', convert_to(hapax.canonical(payload::jsonb), 'UTF8'),
+                          options)).* $$;
+
+CREATE FUNCTION hapax.complete(operation text, status integer, headers json DEFAULT NULL, body text DEFAULT '',
+                               result text DEFAULT '')
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT hapax.answer(operation, 2::smallint, status, headers, convert_to(body, 'UTF8'), false, result) $$;
+
+CREATE FUNCTION hapax.complete(operation text, status integer, headers json, body bytea, result text DEFAULT '')
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT hapax.answer(operation, 2::smallint, status, headers, body, false, result) $$;
+
+CREATE FUNCTION hapax.complete(operation text, status integer, headers json, body json, result text DEFAULT '')
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT hapax.answer(operation, 2::smallint, status, headers, convert_to(body::text, 'UTF8'), true, result) $$;
+
+CREATE FUNCTION hapax.complete(operation text, status integer, headers json, body jsonb, result text DEFAULT '')
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT hapax.answer(operation, 2::smallint, status, headers, convert_to(body::text, 'UTF8'), true, result) $$;
+
+CREATE FUNCTION hapax.fail(operation text, status integer, headers json DEFAULT NULL, body text DEFAULT '')
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT hapax.answer(operation, 3::smallint, status, headers, convert_to(body, 'UTF8'), false, '') $$;
+
+CREATE FUNCTION hapax.fail(operation text, status integer, headers json, body bytea)
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT hapax.answer(operation, 3::smallint, status, headers, body, false, '') $$;
+
+CREATE FUNCTION hapax.fail(operation text, status integer, headers json, body json)
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT hapax.answer(operation, 3::smallint, status, headers, convert_to(body::text, 'UTF8'), true, '') $$;
+
+CREATE FUNCTION hapax.fail(operation text, status integer, headers json, body jsonb)
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT hapax.answer(operation, 3::smallint, status, headers, convert_to(body::text, 'UTF8'), true, '') $$;
+
+CREATE FUNCTION hapax.release(operation text, reason text DEFAULT 'the application released it')
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ SELECT hapax.settle(operation, 0::smallint, 0, '', '', left(reason, 60), '') $$;
+
+-- For the owner of the schema, who needs no right to make roles: these are given to a role that is there.
+CREATE FUNCTION hapax.grant_to(role name, purpose text DEFAULT 'application') RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    call regprocedure;
+BEGIN
+    IF purpose NOT IN ('application', 'gateway') THEN
+        RAISE EXCEPTION 'rights are for an application or a gateway, not for "%"', purpose USING ERRCODE = 'HX003';
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA hapax TO %I', role);
+    IF purpose = 'gateway' THEN
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO %I', role);
+        EXECUTE format('GRANT ALL ON ALL SEQUENCES IN SCHEMA hapax TO %I', role);
+        EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA hapax TO %I', role);
+        RETURN;
+    END IF;
+    FOR call IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'hapax'::regnamespace
+                   AND p.proname IN ('begin', 'complete', 'fail', 'release') LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', call, role);
+    END LOOP;
+END $$;
+
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA hapax FROM PUBLIC;
+
+UPDATE hapax.store SET version = 2;

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hapax sql: the schema as text, for those who apply it by their own tools. */
+#include "cmd/cmd.h"
+
+#include "base/check.h"
+#include "store/postgres_schema.h"
+
+#include <string.h>
+
+static void take(void *user, const char *flag, const char *value)
+{
+    (void)flag; /* there is only --from */
+    *(const char **)user = value;
+}
+
+static void print_after(uint64_t version)
+{
+    bool is_first = true;
+    for (size_t i = 0; i < hx_postgres_migrations_count; i++) {
+        if (hx_postgres_migrations[i].number <= version) continue;
+        if (!is_first) (void)putchar('\n');
+        (void)fputs(hx_postgres_migrations[i].text, stdout);
+        is_first = false;
+    }
+}
+
+int hx_cmd_sql(int argc, char **argv)
+{
+    const char *from = NULL;
+    uint64_t version = 0;
+    int operands = 0;
+    int code = hx_cmd_flags(argc, argv, 1, take, &from, &operands);
+    if (code >= 0) return code;
+    if (operands == argc) return hx_cmd_misused(argv[0], "the SQL of which store: postgres?");
+    if (strcmp(argv[operands], "postgres") != 0)
+        return hx_cmd_misused(argv[0], "there is no SQL of \"%s\": postgres?", argv[operands]);
+    if (from && (!hx_slice_to_u64(hx_slice_of(from), &version) || version > hx_postgres_schema_newest()))
+        return hx_cmd_misused(argv[0], "--from is a version, 0 to %u, not \"%s\"", hx_postgres_schema_newest(), from);
+    print_after(version);
+    return HX_EXIT_OK;
+}
