@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -48,20 +50,58 @@ static bool puts_(const char *text)
     return put(text, strlen(text));
 }
 
-static void put_escaped(hx_slice value)
+static void put_code(unsigned code)
 {
     static const char hex[] = "0123456789abcdef";
-    for (size_t i = 0; i < value.len; i++) {
-        unsigned char c = (unsigned char)value.ptr[i];
-        if (c == '"' || c == '\\') {
-            char pair[2] = {'\\', (char)c};
-            put(pair, 2);
-        } else if (c < 0x20 || c >= 0x7f) { /* bytes of any encoding: what we log must stay valid JSON */
-            char code[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
-            put(code, 6);
-        } else {
-            put(value.ptr + i, 1);
+    char text[6] = {'\\', 'u', hex[code >> 12 & 15], hex[code >> 8 & 15], hex[code >> 4 & 15], hex[code & 15]};
+    put(text, sizeof text);
+}
+
+/* The code of a character that moves a cursor, ends a line or turns text around; 0 for any other. */
+static unsigned harmful(const char *at, size_t len)
+{
+    const unsigned char *c = (const unsigned char *)at;
+    unsigned code = len == 2   ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu)
+                    : len == 3 ? (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu)
+                               : 0;
+    bool is_one = (code >= 0x80 && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
+                  (code >= 0x2066 && code <= 0x2069);
+    return is_one ? code : 0;
+}
+
+/* How many bytes from `at` on are ASCII that stands for itself: nearly always all of them. */
+static size_t plain_bytes(const char *at, const char *end)
+{
+    const char *from = at;
+    while (at < end && *at >= 0x20 && *at < 0x7f && *at != '"' && *at != '\\') at++;
+    return (size_t)(at - from);
+}
+
+/* Whatever the bytes are, what we log must stay valid JSON, and do nothing to a terminal. A byte that isn't UTF-8 is
+ * written as the character of its number. */
+static void put_escaped(hx_slice value)
+{
+    if (value.len == 0) return; /* of nothing there may be no address */
+    const char *end = value.ptr + value.len;
+    for (const char *at = value.ptr; at < end;) {
+        size_t len = plain_bytes(at, end);
+        if (len > 0) {
+            put(at, len);
+            at += len;
+            continue;
         }
+        unsigned char c = (unsigned char)*at;
+        len = hx_utf8_bytes(at, end);
+        unsigned code = harmful(at, len);
+        if (len == 0 || c < 0x20 || c == 0x7f) {
+            put_code(c);
+        } else if (code != 0) {
+            put_code(code);
+        } else {
+            if (c == '"' || c == '\\') puts_("\\");
+            put(at, len);
+        }
+        at += len > 0 ? len : 1;
     }
 }
 

@@ -13,7 +13,8 @@ void hx_log_readable(bool on);
 void hx_log_threshold(hx_log_level least);
 
 /* hx_log_begin(HX_LOG_INFO, "listening"); hx_log_str("address", a); hx_log_int("workers", n); hx_log_end();
- * Fields past the line's limit (8 KiB) are left out and the line says "truncated". */
+ * Fields past the line's limit (8 KiB) are left out and the line says "truncated". UTF-8 is written as it is; bytes
+ * that aren't, and characters that a terminal would obey, are escaped one by one. */
 void hx_log_begin(hx_log_level level, const char *event);
 void hx_log_str(const char *name, hx_slice value);
 void hx_log_text(const char *name, const char *terminated);

@@ -5,8 +5,8 @@
 #include "core/json.h"
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "core/number.h"
-#include "core/utf8.h"
 
 #include <string.h>
 

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UTF-8 as RFC 3629 has it: no overlong form, no surrogate, nothing above U+10FFFF. */
+/* UTF-8 is base's: include base/utf8.h. */
 #ifndef HX_CORE_UTF8_H
 #define HX_CORE_UTF8_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-/* Bytes of the well-formed character at `at`, or 0. */
-size_t hx_utf8_bytes(const char *at, const char *end);
-/* Writes a character that isn't a surrogate, and says how many bytes it took. */
-size_t hx_utf8_put(char out[4], uint32_t code);
+#include "base/utf8.h"
 
 #endif

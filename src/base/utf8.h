@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* UTF-8 as RFC 3629 has it: no overlong form, no surrogate, nothing above U+10FFFF. */
+#ifndef HX_BASE_UTF8_H
+#define HX_BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the well-formed character at `at`, or 0. */
+size_t hx_utf8_bytes(const char *at, const char *end);
+/* Writes a character that isn't a surrogate, and says how many bytes it took. */
+size_t hx_utf8_put(char out[4], uint32_t code);
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a line looks like, whatever is in it. Standard error is a file meanwhile. */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static FILE *file;
+static int terminal;
+
+static int redirect(void **state)
+{
+    (void)state;
+    file = tmpfile();
+    terminal = dup(STDERR_FILENO);
+    return file && terminal >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0 ? 0 : -1;
+}
+
+static int restore(void **state)
+{
+    (void)state;
+    hx_log_readable(false);
+    hx_log_threshold(HX_LOG_INFO);
+    int restored = dup2(terminal, STDERR_FILENO);
+    (void)close(terminal);
+    (void)fclose(file);
+    return restored >= 0 ? 0 : -1;
+}
+
+/* What is said of a failure is to be seen. */
+#define FAIL(...)                                                                                                      \
+    do {                                                                                                               \
+        (void)dup2(terminal, STDERR_FILENO);                                                                           \
+        fail_msg(__VA_ARGS__);                                                                                         \
+    } while (0)
+
+/* All that was logged since it was asked before, terminated. */
+static const char *logged(void)
+{
+    static char text[32768];
+    rewind(file);
+    size_t len = fread(text, 1, sizeof text - 1, file);
+    assert_in_range(len, 0, sizeof text - 2);
+    text[len] = '\0';
+    assert_int_equal(ftruncate(fileno(file), 0), 0);
+    rewind(file);
+    return text;
+}
+
+static void log_value(hx_slice value)
+{
+    hx_log_begin(HX_LOG_INFO, "seen");
+    hx_log_str("value", value);
+    hx_log_end();
+}
+
+static void every_value_stays_valid_json(void **state)
+{
+    (void)state;
+    static const struct {
+        hx_slice value;
+        const char *written;
+    } rows[] = {
+        {{"", 0}, ""},
+        {{"plain ~", 7}, "plain ~"},
+        {{"a\"b\\c", 5}, "a\\\"b\\\\c"},
+        {{"\0\n\x1b[2J\x7f", 7}, "\\u0000\\u000a\\u001b[2J\\u007f"},
+        {{"Zürich ☂ 𝄞", 16}, "Zürich ☂ 𝄞"},
+        {{"\xc2\xa0\xdf\xbf\xe0\xa0\x80\xf4\x8f\xbf\xbf", 11}, "\xc2\xa0\xdf\xbf\xe0\xa0\x80\xf4\x8f\xbf\xbf"},
+        {{"\xc2\x80\xc2\x9b"
+          "2J",
+          6},
+         "\\u0080\\u009b2J"}, /* terminals obey U+009B as they do ESC [ */
+        {{"\xe2\x80\xa7\xe2\x80\xa8\xe2\x80\xae\xe2\x80\xaf", 12}, "\xe2\x80\xa7\\u2028\\u202e\xe2\x80\xaf"},
+        {{"\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa", 12}, "\xe2\x81\xa5\\u2066\\u2069\xe2\x81\xaa"},
+        {{"\xff\xc3(\xc0\xaf\xed\xa0\x80", 8}, "\\u00ff\\u00c3(\\u00c0\\u00af\\u00ed\\u00a0\\u0080"}, /* no UTF-8 */
+        {{"ab\xc3", 3}, "ab\\u00c3"},
+        {{"\xe2\x82", 2}, "\\u00e2\\u0082"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char expected[256];
+        char *copy = malloc(rows[i].value.len + 1); /* of just its size, so that a sanitizer sees a step too far */
+        assert_non_null(copy);
+        memcpy(copy, rows[i].value.ptr, rows[i].value.len);
+        copy = realloc(copy, rows[i].value.len > 0 ? rows[i].value.len : 1);
+        assert_non_null(copy);
+        log_value((hx_slice){copy, rows[i].value.len});
+        free(copy);
+        (void)snprintf(expected, sizeof expected, "\"level\":\"info\",\"event\":\"seen\",\"value\":\"%s\"}\n",
+                       rows[i].written);
+        const char *line = logged();
+        if (strncmp(line, "{\"time\":\"", 9) != 0 || !strstr(line, expected)) FAIL("%s lacks %s", line, expected);
+    }
+}
+
+static void a_field_that_does_not_fit_is_left_out_whole(void **state)
+{
+    (void)state;
+    static char large[9000];
+    for (size_t i = 0; i + 1 < sizeof large; i += 2) memcpy(large + i, "é", 2);
+    hx_log_begin(HX_LOG_WARN, "seen");
+    hx_log_int("before", -5);
+    hx_log_str("large", (hx_slice){large, sizeof large});
+    hx_log_text("behind", "x");
+    hx_log_end();
+    const char *line = logged();
+    if (!strstr(line, "\"event\":\"seen\",\"before\":-5,\"truncated\":1}\n")) FAIL("%s", line);
+    for (size_t len = 8000; len < 8200; len++) { /* never half a character, and never more than a line has */
+        log_value((hx_slice){large, len});
+        line = logged();
+        size_t bytes = strlen(line);
+        assert_in_range(bytes, 1, 8192);
+        bool is_whole = strstr(line, "\"}\n") != NULL, is_cut = strstr(line, "\"seen\",\"truncated\":1}\n") != NULL;
+        if (is_whole == is_cut) FAIL("%zu: %s", len, line);
+    }
+}
+
+static void people_get_text_and_only_what_they_asked_for(void **state)
+{
+    (void)state;
+    static const uint8_t bytes[] = {0, 0xab, 0xff};
+    hx_log_threshold(HX_LOG_WARN);
+    log_value(HX_LIT("x"));
+    assert_string_equal(logged(), "");
+    hx_log_threshold(HX_LOG_DEBUG);
+    hx_log_readable(true);
+    hx_log_begin(HX_LOG_DEBUG, "seen");
+    hx_log_text("one", "Zürich");
+    hx_log_text("two", "a b");
+    hx_log_text("none", "");
+    hx_log_hex("hex", bytes, sizeof bytes);
+    hx_log_end();
+    const char *line = logged();
+    assert_string_equal(strlen(line) > 12 ? line + 12 : line,
+                        " debug  seen  one=Zürich  two=\"a b\"  none=\"\"  hex=00abff\n");
+    hx_log_say(HX_LOG_ERROR, "%d of %s", 3, "them");
+    line = logged();
+    assert_string_equal(strlen(line) > 12 ? line + 12 : line, " error  3 of them\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_value_stays_valid_json, redirect, restore),
+        cmocka_unit_test_setup_teardown(a_field_that_does_not_fit_is_left_out_whole, redirect, restore),
+        cmocka_unit_test_setup_teardown(people_get_text_and_only_what_they_asked_for, redirect, restore),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
