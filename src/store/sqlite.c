@@ -314,17 +314,14 @@ static void wal_bytes(const hx_sqlite *s, uint64_t *bytes)
 static void sqlite_count(hx_store *store, hx_store_counts *out)
 {
     hx_sqlite *s = (hx_sqlite *)store;
-    sqlite3_stmt *q;
+    hx_rows_totals totals;
     hx_rows_size size;
     pthread_mutex_lock(&s->aside_mutex);
     hx_store_counts *c = &s->last_counts;
-    if (hx_rows_prepare(&s->aside, HX_SQL_TOTALS, &q) == SQLITE_OK) {
-        if (sqlite3_step(q) == SQLITE_ROW) {
-            c->processing = (uint64_t)sqlite3_column_int64(q, 0);
-            c->unknown = (uint64_t)sqlite3_column_int64(q, 1);
-            c->live = c->unknown + (uint64_t)sqlite3_column_int64(q, 2);
-        }
-        hx_rows_reset(q);
+    if (hx_rows_count(&s->aside, &totals) == SQLITE_OK) {
+        c->processing = totals.processing;
+        c->unknown = totals.unknown;
+        c->live = totals.unknown + totals.ended;
     }
     if (hx_rows_pages(&s->aside, &size) == SQLITE_OK) {
         c->bytes = size.pages * size.page_bytes;

@@ -45,7 +45,8 @@ typedef struct {
 typedef enum {
     HX_ROOM_FOR_ALL,
     HX_ROOM_FOR_ENDS,  /* no new operations */
-    HX_ROOM_FOR_MARKS, /* and outcomes without their answers */
+    HX_ROOM_FOR_SMALL, /* and outcomes without large answers */
+    HX_ROOM_FOR_MARKS, /* and without any */
 } hx_room;
 
 /* A connection for reading, as many as there are loops; whoever reads takes one for as long as that takes. */
@@ -80,13 +81,15 @@ typedef struct {
         hx_room room;
         uint64_t epoch, raised_to; /* 0: not asked for yet; as it shall be written */
         hx_ms now;
-        uint64_t stale, cleaned, unretained;
+        uint64_t stale, cleaned, unretained, begun;
         const hx_store_rules *retired;
         bool has_claims;
     } batch;
     bool is_tight;        /* something found no room: only ends are written until there is some again */
+    bool is_broken;       /* the reserve was given up, by this process, and isn't back */
     bool is_over_limit;   /* bytes_max is reached */
     bool is_below_floor;  /* others have filled the disk */
+    uint64_t new_max;     /* so many operations may begin, by the room that there is */
     int64_t looked_at_ns; /* when room was last looked for */
     int64_t changes;      /* of the file, as others make them: as last seen */
     bool look_at_all;     /* watches must be looked at, whatever `changes` says */
@@ -119,8 +122,12 @@ void *hx_sqlite_clerk(void *context);
 void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shown *shown);
 void hx_shown_drop(hx_shown *shown);
 
-/* Whether there is room for new operations; looks no more often than once a second unless `now`. */
+/* Whether there is room for new operations. What takes longer is looked at once a second, or `now`. */
 void hx_sqlite_look_for_room(hx_sqlite *s, bool now);
+/* How long the log may grow. */
+void hx_sqlite_set_log(hx_sqlite *s);
+/* Whether so many bytes of answers can be written now. */
+bool hx_sqlite_has_room_for(hx_sqlite *s, uint64_t answer_bytes);
 /* Gives up what is kept for the worst: true when there was something to give up. */
 bool hx_sqlite_break_reserve(hx_sqlite *s);
 /* Brings what is in the log into the file, so that the log can be written over instead of growing. */

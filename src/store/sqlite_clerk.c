@@ -25,6 +25,7 @@
 #define POLL_NS_MIN INT64_C(2000000)
 #define POLL_NS_MAX INT64_C(128000000)
 #define TAKING_STOCK_MAX HX_MINUTE
+#define SMALL_ANSWER 2048u
 
 enum { WAITS = 1, IS_TOLD = 2 }; /* own.number[HX_CALL_WAITS] */
 
@@ -181,7 +182,7 @@ static int draw_epoch(hx_sqlite *s, uint64_t *out)
 
 static bool is_closed_to_new(const hx_sqlite *s)
 {
-    return s->batch.room != HX_ROOM_FOR_ALL || s->is_over_limit || s->is_below_floor;
+    return s->batch.room != HX_ROOM_FOR_ALL || s->is_over_limit || s->batch.begun >= s->new_max;
 }
 
 static int claim(hx_sqlite *s, hx_store_call *call, const hx_row *row)
@@ -206,6 +207,7 @@ static int claim(hx_sqlite *s, hx_store_call *call, const hx_row *row)
     }
     rc = draw_epoch(s, &call->record->epoch);
     if (rc == SQLITE_OK) rc = hx_rows_become(&s->rows, row, call->record);
+    s->batch.begun++;
     s->batch.cleaned += row->there && !stands(row);
     decide(call, HX_STORE_OK, NULL);
     return rc;
@@ -216,6 +218,11 @@ static int refuse_stale(hx_sqlite *s, hx_store_call *call, const hx_row *row)
     s->batch.stale++;
     decide(call, HX_STORE_STALE, show_row(row));
     return SQLITE_OK;
+}
+
+static size_t answer_bytes_of(const hx_store_call *call)
+{
+    return call->record->answer.headers.len + call->record->answer.body.len;
 }
 
 static int settle(hx_sqlite *s, hx_store_call *call, const hx_row *row)
@@ -231,7 +238,9 @@ static int settle(hx_sqlite *s, hx_store_call *call, const hx_row *row)
         tell_record(s, &next);
         return hx_rows_remove(&s->rows, row, &last);
     }
-    if (s->batch.room == HX_ROOM_FOR_MARKS && next.answer.headers.len + next.answer.body.len > 0) {
+    size_t answer_bytes = answer_bytes_of(call);
+    if ((s->batch.room == HX_ROOM_FOR_SMALL && answer_bytes > SMALL_ANSWER) ||
+        (s->batch.room == HX_ROOM_FOR_MARKS && answer_bytes > 0)) {
         next.answer = (hx_answer){.status = next.answer.status};
         s->batch.unretained++;
     }
@@ -290,6 +299,7 @@ static int import(hx_sqlite *s, hx_store_call *call, const hx_row *row)
         decide(call, HX_STORE_FULL, NULL);
         return SQLITE_OK;
     }
+    s->batch.begun++;
     decide(call, HX_STORE_OK, NULL);
     return call->record->state != HX_ABSENT ? hx_rows_become(&s->rows, row, call->record) : SQLITE_OK;
 }
@@ -354,7 +364,7 @@ static void report(hx_sqlite *s, int rc)
 static void begin_pass(hx_sqlite *s)
 {
     s->batch.epoch = s->batch.raised_to = 0;
-    s->batch.stale = s->batch.cleaned = s->batch.unretained = 0;
+    s->batch.stale = s->batch.cleaned = s->batch.unretained = s->batch.begun = 0;
     s->batch.retired = s->retired;
     s->batch.now = s->store.facts.now();
 }
@@ -423,28 +433,40 @@ static void post_all(hx_sqlite *s)
     post_told(s);
 }
 
-/* Makes what room there is: true when another try may go better. */
+/* Makes what room there is: true when another try may go better. The reserve is for the marks, not for answers. */
 static bool squeeze(hx_sqlite *s, bool *has_broken)
 {
     s->is_tight = true;
-    hx_sqlite_shorten_log(s);
     if (s->batch.room == HX_ROOM_FOR_ALL) {
         s->batch.room = HX_ROOM_FOR_ENDS;
-        return true;
-    }
-    if (!*has_broken) {
+    } else if (s->batch.room == HX_ROOM_FOR_ENDS) {
+        s->batch.room = HX_ROOM_FOR_SMALL;
+    } else if (!*has_broken) {
         *has_broken = true;
-        if (hx_sqlite_break_reserve(s)) return true;
+        (void)hx_sqlite_break_reserve(s);
+    } else if (s->batch.room == HX_ROOM_FOR_SMALL) {
+        s->batch.room = HX_ROOM_FOR_MARKS;
+    } else {
+        return false;
     }
-    if (s->batch.room == HX_ROOM_FOR_MARKS) return false;
-    s->batch.room = HX_ROOM_FOR_MARKS;
+    hx_sqlite_shorten_log(s);
     return true;
+}
+
+/* How a batch begins. */
+static hx_room room_for(hx_sqlite *s)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < s->batch.count; i++)
+        if (s->batch.calls[i]->verb == HX_STORE_SETTLE) bytes += answer_bytes_of(s->batch.calls[i]);
+    if (s->is_broken || (bytes > 0 && !hx_sqlite_has_room_for(s, bytes))) return HX_ROOM_FOR_SMALL;
+    return s->is_tight ? HX_ROOM_FOR_ENDS : HX_ROOM_FOR_ALL;
 }
 
 static void run_batch(hx_sqlite *s)
 {
     bool has_broken = false;
-    s->batch.room = s->is_tight ? HX_ROOM_FOR_ENDS : HX_ROOM_FOR_ALL;
+    s->batch.room = room_for(s);
     int rc = pass(s);
     while ((rc & 0xff) == SQLITE_FULL && squeeze(s, &has_broken)) rc = pass(s);
     report(s, rc);
@@ -454,7 +476,7 @@ static void run_batch(hx_sqlite *s)
         for (size_t i = 0; i < s->batch.count; i++) hx_sqlite_post(s->batch.calls[i], HX_STORE_UNAVAILABLE, NULL);
     }
     s->batch.count = 0;
-    if (s->is_tight) hx_sqlite_shorten_log(s);
+    if (s->is_tight || s->batch.room != HX_ROOM_FOR_ALL) hx_sqlite_shorten_log(s);
 }
 
 /* Sweeping: a few rows a transaction, with everything that waits in between. */
@@ -587,7 +609,7 @@ static bool take(hx_sqlite *s)
             hx_list_append(&s->sweeps, &call->own.link);
             continue;
         }
-        s->batch.has_claims |= call->verb == HX_STORE_CLAIM;
+        s->batch.has_claims |= call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_IMPORT;
         s->batch.calls[s->batch.count++] = call;
     }
     pthread_mutex_unlock(&s->mutex);

@@ -236,12 +236,18 @@ static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     return s->aside.db ? true : fail(s, rc, error);
 }
 
-static void discard(hx_sqlite *s)
+static void disconnect(hx_sqlite *s)
 {
     hx_rows_end(&s->rows);
     hx_rows_end(&s->aside);
     (void)sqlite3_close(s->rows.db);
     (void)sqlite3_close(s->aside.db);
+    s->rows.db = s->aside.db = NULL;
+}
+
+static void discard(hx_sqlite *s)
+{
+    disconnect(s);
     hx_map_free(&s->watched);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->mutex);
@@ -307,12 +313,18 @@ hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char er
         return NULL;
     }
     hx_sqlite *s = make(path, options);
-    if (!hx_store_limit(&s->store, options, error) || !open_file(s, error)) {
+    bool ok = hx_store_limit(&s->store, options, error) && open_file(s, error);
+    if (!ok && s->rows.db && (sqlite3_errcode(s->rows.db) & 0xff) == SQLITE_FULL && hx_sqlite_break_reserve(s)) {
+        disconnect(s);
+        ok = open_file(s, error);
+    }
+    if (!ok) {
         discard(s);
         return NULL;
     }
     s->options.secret = NULL; /* the caller's */
     hx_sqlite_look_for_room(s, true);
+    hx_sqlite_set_log(s);
     if (pthread_create(&s->clerk, NULL, hx_sqlite_clerk, s) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
     return &s->store;
 }

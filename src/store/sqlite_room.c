@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room on the disk. New operations are refused before the last of it is gone (options.free_bytes_floor), so that those
- * in flight can end; and where others fill the disk to the last byte, there is a file beside the store that is given up
- * then, FILE-reserve. What ends then is written into the room that this leaves, and over the log, which is brought into
- * the file after every commit as long as there is no room.
+/* Room on the disk. New operations are refused before the last of it is gone (options.free_bytes_floor, and by counting
+ * what is in flight), so that those in flight can end; and where others fill the disk to the last byte, there is a file
+ * beside the store that is given up then, FILE-reserve.
+ *
+ * What is committed takes room twice: in the log, and when it is brought into the file. The log is written over once all
+ * of it is in the file, and not before. So the log is kept half as long as the reserve, which can always take it in; and
+ * where there is little room it is brought into the file after every commit, and no large answers are put into it.
  *
  * Several processes share the reserve: whoever needs it removes it, whoever sees room again puts it back. */
 #include "store/sqlite.h"
@@ -18,9 +21,13 @@
 #include <unistd.h>
 
 #define FLOOR_BYTES (UINT64_C(256) << 20)
-#define RESERVE_BYTES (UINT64_C(1) << 20)
+#define RESERVE_BYTES (UINT64_C(4) << 20)
+#define LOG_PAGES_MIN 32u
 #define SMALL_DISK_PART 16u
 #define LOOK_EVERY_NS INT64_C(1000000000)
+/* The most that a claim and its end take without the answer: two rows of each, in the file and in the log. */
+#define CLAIM_BYTES UINT64_C(8192)
+#define PLENTY_BYTES (UINT64_C(64) << 20) /* from here on nobody counts */
 
 typedef struct {
     uint64_t all, free;
@@ -66,6 +73,7 @@ bool hx_sqlite_break_reserve(hx_sqlite *s)
     char *path = reserve_path(s);
     bool gone = path && unlink(path) == 0;
     free(path);
+    s->is_broken = true;
     return gone;
 }
 
@@ -98,24 +106,50 @@ static void look_at_limit(hx_sqlite *s)
     s->is_over_limit = over;
 }
 
+/* So many new operations may begin, that those in flight can still end. */
+static uint64_t room_for(hx_sqlite *s, uint64_t free_bytes)
+{
+    if (free_bytes >= PLENTY_BYTES) return UINT64_MAX;
+    hx_rows_totals totals;
+    if (hx_rows_count(&s->rows, &totals) != SQLITE_OK) return 0;
+    uint64_t room = free_bytes / CLAIM_BYTES;
+    return room > totals.processing ? room - totals.processing : 0;
+}
+
+void hx_sqlite_set_log(hx_sqlite *s)
+{
+    disk d;
+    hx_rows_size size;
+    if (!look_at_disk(s, &d) || hx_rows_pages(&s->rows, &size) != SQLITE_OK) return;
+    uint64_t pages = least(RESERVE_BYTES, d.all / SMALL_DISK_PART) / size.page_bytes / 2;
+    (void)sqlite3_wal_autocheckpoint(s->rows.db, (int)(pages > LOG_PAGES_MIN ? pages : LOG_PAGES_MIN));
+}
+
+bool hx_sqlite_has_room_for(hx_sqlite *s, uint64_t answer_bytes)
+{
+    disk d;
+    return !look_at_disk(s, &d) || d.free >= PLENTY_BYTES || d.free / 2 >= answer_bytes + CLAIM_BYTES;
+}
+
 void hx_sqlite_look_for_room(hx_sqlite *s, bool now)
 {
-    int64_t at = hx_clock_mono_ns();
-    if (!now && at - s->looked_at_ns < LOOK_EVERY_NS) return;
-    s->looked_at_ns = at;
-    look_at_limit(s);
     disk d;
     if (!look_at_disk(s, &d)) return;
     uint64_t part = d.all / SMALL_DISK_PART;
     uint64_t floor = s->options.free_bytes_floor ? s->options.free_bytes_floor : least(FLOOR_BYTES, part);
-    uint64_t reserve = least(RESERVE_BYTES, part);
     bool below = d.free < floor;
     if (below && !s->is_below_floor)
         say(s, "the disk is nearly full: new operations are refused", "make room on the disk that the store is on");
     s->is_below_floor = below;
+    s->new_max = below ? 0 : room_for(s, d.free);
+    int64_t at = hx_clock_mono_ns();
+    if (!now && at - s->looked_at_ns < LOOK_EVERY_NS) return;
+    s->looked_at_ns = at;
+    look_at_limit(s);
+    uint64_t reserve = least(RESERVE_BYTES, part);
     bool has_reserve = !below && keep_reserve(s, reserve);
     if (s->is_tight && has_reserve && look_at_disk(s, &d) && d.free >= reserve && d.free >= floor) {
-        s->is_tight = false;
+        s->is_tight = s->is_broken = false;
         say(s, "there is room again: new operations are taken", "nothing to do");
     }
 }

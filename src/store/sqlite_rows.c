@@ -475,6 +475,14 @@ int hx_rows_not_in_force(hx_rows *rows, const hx_record *record, uint64_t owner,
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
+int hx_rows_count(hx_rows *rows, hx_rows_totals *out)
+{
+    int64_t found[3] = {0};
+    int rc = numbers(rows, HX_SQL_TOTALS, found, 3);
+    *out = (hx_rows_totals){(uint64_t)found[0], (uint64_t)found[1], (uint64_t)found[2]};
+    return rc;
+}
+
 int hx_rows_changes(hx_rows *rows, int64_t *out)
 {
     return numbers(rows, HX_SQL_CHANGES, out, 1);

@@ -122,6 +122,11 @@ int hx_rows_retire(hx_rows *rows, uint64_t owner, const hx_store_rules *rules, h
 /* Whether the rules of this record are not in force: another version is, or another process takes stock of them. */
 int hx_rows_not_in_force(hx_rows *rows, const hx_record *record, uint64_t owner, hx_ms now, bool *out);
 
+typedef struct {
+    uint64_t processing, unknown, ended;
+} hx_rows_totals;
+int hx_rows_count(hx_rows *rows, hx_rows_totals *out);
+
 /* A number that is another one when another connection has changed the file. */
 int hx_rows_changes(hx_rows *rows, int64_t *out);
 
