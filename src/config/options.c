@@ -187,9 +187,6 @@ static const char *out_of_place(const hx_option *option, hx_slice text)
         const char *option, *word, *why;
     } rows[] = {
         {"class", "webhook", "must be user, background or scheduled on a route: \"webhook\" is for deliveries only"},
-        {"guarantee", "transactional",
-         "must be none, atomic or idempotent: \"transactional\" needs a PostgreSQL store, which this version doesn't "
-         "have"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (strcmp(rows[i].option, option->name) == 0 && hx_slice_eq(hx_slice_of(rows[i].word), text))

@@ -303,6 +303,20 @@ static void check_duplicate(hx_loader *loader, const hx_yaml *node, const hx_yam
         lacks(loader, map, "provider_duplicate", "\"value\": what does the pointer lead to?");
 }
 
+/* The application's transaction has to reach the operation: its database must be the store. */
+static void check_guarantee(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
+{
+    const hx_yaml *at = hx_yaml_get(node, "guarantee");
+    hx_slice store = loader->config->store;
+    bool is_postgres = hx_slice_starts(store, HX_LIT("postgres://")) || hx_slice_starts(store, HX_LIT("postgresql://"));
+    if (!at || policy->guarantee != HX_GUARANTEE_TRANSACTIONAL || is_postgres || store.len == 0) return;
+    hx_slice kind = hx_slice_first(store, hx_slice_find(store, ':') + 1); /* what follows may hold a password */
+    hx_problem_at(&loader->problems, at->line, at->column,
+                  "\"guarantee\" can't be transactional with a store %s: the application completes its operations in a "
+                  "transaction of its own database, which has to be the store (postgres://…)",
+                  hx_quoted(&loader->config->arena, kind));
+}
+
 void hx_outcomes_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_policy *policy)
 {
     const hx_yaml *probe = hx_yaml_get(node, "probe"), *duplicate = hx_yaml_get(node, "provider_duplicate");
@@ -311,6 +325,7 @@ void hx_outcomes_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_po
     read_maps(loader, node, policy);
     read_rules(loader, node, policy);
     make_retry(loader, node, policy);
+    check_guarantee(loader, node, policy);
     if (probe) check_probe(loader, probe, shared && !probes, &policy->probe);
     if (duplicate) check_duplicate(loader, node, duplicate, policy);
     if (probes && on_unknown && !probe && policy->probe.method.len == 0)

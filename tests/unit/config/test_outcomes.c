@@ -243,10 +243,15 @@ typedef struct {
 
 static const mistake of_words[] = {
     {ROUTE "    guarantee: transactional\n",
-     "f:5:16: \"guarantee\" must be none, atomic or idempotent: \"transactional\" needs a PostgreSQL store, which this "
-     "version doesn't have\n"},
+     "f:5:16: \"guarantee\" can't be transactional with a store \"memory:\": the application completes its operations "
+     "in "
+     "a transaction of its own database, which has to be the store (postgres://…)\n"},
+    {"upstream: http://127.0.0.1:3000\nstore: journal:/x\ndefaults: {guarantee: transactional}\n",
+     "f:3:23: \"guarantee\" can't be transactional with a store \"journal:\": the application completes its operations "
+     "in a transaction of its own database, which has to be the store (postgres://…)\n"},
     {ROUTE "    guarantee: idempotant\n",
-     "f:5:16: \"guarantee\" must be none, atomic or idempotent, not \"idempotant\", did you mean \"idempotent\"?\n"},
+     "f:5:16: \"guarantee\" must be none, atomic, idempotent or transactional, not \"idempotant\", did you mean "
+     "\"idempotent\"?\n"},
     {ROUTE "    class: webhook\n",
      "f:5:12: \"class\" must be user, background or scheduled on a route: \"webhook\" is for deliveries only\n"},
     {UP "defaults: {class: webhook}\n",

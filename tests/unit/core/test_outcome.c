@@ -376,9 +376,33 @@ static void what_may_have_happened_is_never_repeated_unasked(void **state)
         }
 }
 
+/* The mark tells what success is; an error answer means what it always does; silence is followed by a new epoch. */
+static void transactional_is_none_but_for_the_unknown(void **state)
+{
+    (void)state;
+    for (unsigned status = 0; status < STATUSES; status++) {
+        for (int retry_after = 0; retry_after < 2; retry_after++) {
+            hx_outcome_input answer = {.status = status, .has_retry_after = retry_after != 0};
+            hx_verdict none = hx_outcome_of_answer(&answer);
+            answer.guarantee = HX_GUARANTEE_TRANSACTIONAL;
+            hx_verdict verdict = hx_outcome_of_answer(&answer);
+            bool repeats = none.repeat || none.outcome == HX_OUTCOME_UNKNOWN;
+            if (verdict.outcome != none.outcome || verdict.repeat != repeats || verdict.probe_tells != none.probe_tells)
+                fail_msg("%u is %s%s", status, hx_outcome_name(verdict.outcome), verdict.repeat ? ", repeated" : "");
+        }
+    }
+    hx_verdict sent = hx_outcome_of_silence(true, false, HX_GUARANTEE_TRANSACTIONAL);
+    hx_verdict unsent = hx_outcome_of_silence(false, false, HX_GUARANTEE_TRANSACTIONAL);
+    assert_int_equal(sent.outcome, HX_OUTCOME_UNKNOWN);
+    assert_true(sent.repeat);
+    assert_int_equal(unsent.outcome, HX_OUTCOME_NOT_EXECUTED);
+    assert_true(unsent.repeat);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transactional_is_none_but_for_the_unknown),
         cmocka_unit_test(every_status_means_what_the_table_says),
         cmocka_unit_test(after_silence_nothing_frees_the_key_and_conflicts_are_no_outcomes),
         cmocka_unit_test(silence_is_unknown_once_a_byte_was_sent),
