@@ -1,25 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/config.h"
+#include "fixture.h"
 
 #include <fcntl.h>
-#include <stdarg.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
-
-static hx_config *load(const char *yaml, const hx_config_overrides *flags)
-{
-    hx_buf errors;
-    hx_buf_init(&errors, NULL, 65536);
-    hx_config *config = hx_config_parse("hapax.yaml", hx_slice_of(yaml), flags, &errors);
-    if (!config) fail_msg("%.*s", HX_FMT(hx_buf_slice(&errors)));
-    hx_buf_free(&errors);
-    return config;
-}
 
 static void refuse(const char *yaml, const hx_config_overrides *flags, const char *expected)
 {
@@ -30,11 +17,6 @@ static void refuse(const char *yaml, const hx_config_overrides *flags, const cha
     if (!hx_slice_eq(hx_buf_slice(&errors), hx_slice_of(expected)))
         fail_msg("expected\n%s\ngot\n%.*s", expected, HX_FMT(hx_buf_slice(&errors)));
     hx_buf_free(&errors);
-}
-
-static void assert_text(hx_slice text, const char *expected)
-{
-    if (!hx_slice_eq(text, hx_slice_of(expected))) fail_msg("\"%.*s\" is not \"%s\"", HX_FMT(text), expected);
 }
 
 static void an_upstream_is_all_that_is_needed(void **state)
@@ -48,10 +30,10 @@ static void an_upstream_is_all_that_is_needed(void **state)
     assert_non_null(config);
     assert_null(config->file);
     assert_int_equal(config->listen_count, 1);
-    assert_text(config->listen[0], "127.0.0.1:8080");
+    fixture_assert_text(config->listen[0], "127.0.0.1:8080");
     assert_int_equal(config->upstream_count, 1);
-    assert_text(config->upstreams[0].url, "http://127.0.0.1:3000");
-    assert_text(config->store, "journal:/run/one");
+    fixture_assert_text(config->upstreams[0].url, "http://127.0.0.1:3000");
+    fixture_assert_text(config->store, "journal:/run/one");
     assert_in_range(config->workers, 1, 4);
     assert_false(config->require_key);
     assert_false(config->dev);
@@ -99,8 +81,8 @@ static void the_store_is_in_the_state_directory(void **state)
         set("HOME", cases[i].home);
         for (int as_another = 0; as_another <= 1; as_another++) { /* only root can try both */
             if (user == 0) assert_int_equal(seteuid(as_another ? 65534 : 0), 0);
-            hx_config *config = load("upstream: http://a\n", NULL);
-            assert_text(config->store, geteuid() == 0 ? cases[i].root : cases[i].others);
+            hx_config *config = fixture_load("upstream: http://a\n");
+            fixture_assert_text(config->store, geteuid() == 0 ? cases[i].root : cases[i].others);
             hx_config_free(&config);
         }
     }
@@ -144,12 +126,12 @@ static const char whole_file[] = "\xef\xbb\xbflisten: [\"127.0.0.1:0\", \"[::1]:
 static void a_whole_file_is_read(void **state)
 {
     (void)state;
-    hx_config *config = load(whole_file, NULL);
+    hx_config *config = fixture_load(whole_file);
     assert_int_equal(config->listen_count, 3);
-    assert_text(config->listen[2], "unix:/run/h.sock");
-    assert_text(config->upstreams[0].url, "http://app.internal:3000");
-    assert_text(config->upstreams[1].name, "other");
-    assert_text(config->store, "journal:/var/lib/h");
+    fixture_assert_text(config->listen[2], "unix:/run/h.sock");
+    fixture_assert_text(config->upstreams[0].url, "http://app.internal:3000");
+    fixture_assert_text(config->upstreams[1].name, "other");
+    fixture_assert_text(config->store, "journal:/var/lib/h");
     assert_int_equal(config->store_bytes_max, (uint64_t)50 << 30);
     assert_int_equal(config->workers, 64);
     assert_true(config->require_key && config->policies.require_key && config->policies.defaults.require);
@@ -167,16 +149,16 @@ static void a_whole_file_is_read(void **state)
 static void routes_are_read_over_their_defaults(void **state)
 {
     (void)state;
-    hx_config *config = load(whole_file, NULL);
+    hx_config *config = fixture_load(whole_file);
     const hx_policy *refunds = &config->policies.routes[0], *other = &config->policies.routes[1];
-    assert_text(refunds->name, "refunds");
-    assert_text(refunds->path, "/refunds/{id}");
+    fixture_assert_text(refunds->name, "refunds");
+    fixture_assert_text(refunds->path, "/refunds/{id}");
     assert_int_equal(refunds->upstream, 0);
     assert_int_equal(refunds->on_duplicate, HX_DUPLICATE_NOOP);
     assert_true(refunds->key.len_min == 1 && refunds->key.len_max == 36 && refunds->key.format == HX_KEY_UUID4);
     assert_int_equal(refunds->principal_count, 2);
     assert_int_equal(refunds->principals[1].kind, HX_PRINCIPAL_COOKIE);
-    assert_text(refunds->principals[1].name, "Sid");
+    fixture_assert_text(refunds->principals[1].name, "Sid");
     assert_true(refunds->require_principal);
     assert_int_equal(refunds->lifetime, HX_HOUR);
     assert_int_equal(refunds->lease, 30000);
@@ -187,12 +169,12 @@ static void routes_are_read_over_their_defaults(void **state)
     assert_int_equal(refunds->answer_bytes_max, 0);
     assert_int_equal(refunds->mode, HX_MODE_PROTECT);
     assert_int_equal(refunds->rule_version & HX_RULE_IDENTITY, hx_policy_version(refunds) & HX_RULE_IDENTITY);
-    assert_text(other->name, "POST,PUT /a");
-    assert_text(other->because, "the last write wins");
+    fixture_assert_text(other->name, "POST,PUT /a");
+    fixture_assert_text(other->because, "the last write wins");
     assert_int_equal(other->mode, HX_MODE_PASS);
     assert_int_equal(other->lifetime, 7 * HX_DAY);
     assert_int_equal(other->upstream, 1);
-    assert_text(other->principals[0].name, "x-user"); /* however it is spelled */
+    fixture_assert_text(other->principals[0].name, "x-user"); /* however it is spelled */
     hx_config_free(&config);
 }
 
@@ -213,7 +195,7 @@ static void put_requires_a_key_only_where_it_is_written(void **state)
     };
     const hx_config_overrides flags = {.upstream = "http://a"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        hx_config *config = load(cases[i].yaml, &flags);
+        hx_config *config = fixture_load_with(cases[i].yaml, &flags);
         assert_int_equal(config->policies.routes[0].require, cases[i].require);
         assert_int_equal(config->policies.routes[0].require_on_put, cases[i].on_put);
         assert_false(config->policies.defaults.require);
@@ -234,12 +216,13 @@ static void flags_override_the_file(void **state)
         .workers = "3",
         .require_key = true,
     };
-    hx_config *config = load("upstream: http://b\nlisten: 127.0.0.1:9\nstore: journal:/x\nworkers: 1\n", &flags);
+    hx_config *config = fixture_load_with("upstream: http://b\nlisten: 127.0.0.1:9\nstore: journal:/x\nworkers: 1\n",
+                                          &flags);
     assert_int_equal(config->upstream_count, 1);
-    assert_text(config->upstreams[0].url, "unix:/a.sock");
+    fixture_assert_text(config->upstreams[0].url, "unix:/a.sock");
     assert_int_equal(config->listen_count, 2);
-    assert_text(config->listen[1], "[::]:2");
-    assert_text(config->store, "memory:");
+    fixture_assert_text(config->listen[1], "[::]:2");
+    fixture_assert_text(config->store, "memory:");
     assert_int_equal(config->workers, 3);
     assert_true(config->policies.require_key);
     hx_config_free(&config);
@@ -268,17 +251,17 @@ static void dev_allows_short_keys_and_releases_server_errors(void **state)
 {
     (void)state;
     const hx_config_overrides flags = {.upstream = "http://a", .dev = true};
-    hx_config *config = load("routes: [{match: /a}, {match: /b, key: {min: 20}}]\n", &flags);
+    hx_config *config = fixture_load_with("routes: [{match: /a}, {match: /b, key: {min: 20}}]\n", &flags);
     assert_true(config->dev && config->log_readable);
     assert_int_equal(config->policies.defaults.key.len_min, 1);
     assert_int_equal(config->policies.routes[0].key.len_min, 1);
     assert_int_equal(config->policies.routes[1].key.len_min, 20);
     assert_true(config->policies.defaults.release_5xx && config->policies.routes[0].release_5xx);
     hx_config_free(&config);
-    config = load("log_format: json\n", &flags);
+    config = fixture_load_with("log_format: json\n", &flags);
     assert_false(config->log_readable);
     hx_config_free(&config);
-    config = load("upstream: http://a\n", NULL);
+    config = fixture_load("upstream: http://a\n");
     assert_false(config->policies.defaults.release_5xx);
     hx_config_free(&config);
 }
@@ -296,7 +279,7 @@ static void strict_asks_why_an_unsafe_method_passes(void **state)
     refuse("defaults: {mode: pass}\n", &strict,
            "hapax.yaml:1:18: an unsafe method passes unprotected here; say why: \"because: …\"\n");
     const hx_config_overrides lenient = {.upstream = "http://a"};
-    hx_config *config = load(yaml, &lenient);
+    hx_config *config = fixture_load_with(yaml, &lenient);
     assert_int_equal(config->policies.count, 4);
     hx_config_free(&config);
 }
@@ -347,18 +330,12 @@ static void a_thousand_routes_are_the_limit(void **state)
         if (config)
             assert_int_equal(config->policies.count, 1000);
         else
-            assert_text(hx_buf_slice(&errors), "f:3:1: \"routes\" holds 1001 routes; up to 1000 are possible\n");
+            fixture_assert_text(hx_buf_slice(&errors),
+                                "f:3:1: \"routes\" holds 1001 routes; up to 1000 are possible\n");
         hx_config_free(&config);
         hx_buf_free(&text);
         hx_buf_free(&errors);
     }
-}
-
-static int drain(void **state)
-{
-    (void)state;
-    hx_arena_pool_drain();
-    return 0;
 }
 
 int main(void)
@@ -376,5 +353,5 @@ int main(void)
         cmocka_unit_test(files_that_cannot_be_read_are_refused),
         cmocka_unit_test(a_thousand_routes_are_the_limit),
     };
-    return cmocka_run_group_tests(tests, NULL, drain);
+    return cmocka_run_group_tests(tests, NULL, fixture_drain);
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/config.h"
+#include "fixture.h"
+
 #include "config/options.h"
 
-#include <stdarg.h>
-#include <setjmp.h>
 #include <string.h>
-#include <cmocka.h>
 
 static void durations_and_sizes_are_read_with_their_units(void **state)
 {
@@ -124,13 +122,6 @@ static void an_option_in_the_wrong_place_is_sent_home(void **state)
     hx_arena_free(&arena);
 }
 
-static int drain(void **state)
-{
-    (void)state;
-    hx_arena_pool_drain();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,5 +131,5 @@ int main(void)
         cmocka_unit_test(every_row_is_sound),
         cmocka_unit_test(an_option_in_the_wrong_place_is_sent_home),
     };
-    return cmocka_run_group_tests(tests, NULL, drain);
+    return cmocka_run_group_tests(tests, NULL, fixture_drain);
 }

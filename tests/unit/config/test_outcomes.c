@@ -1,32 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a route says of its answers and attempts, and every mistake in it. */
-#include "config/config.h"
+#include "fixture.h"
 
-#include <stdarg.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #define UP "upstream: http://127.0.0.1:3000\nstore: \"memory:\"\n"
 #define ROUTE UP "routes:\n  - match: POST /a\n" /* its options are on line 5 */
 #define ASK "request: \"GET /a?key={key}\""
 #define PROBE "{" ASK ", found: {status: 200}, settle: 30s}"
-
-static hx_config *load(const char *yaml)
-{
-    hx_buf errors;
-    hx_buf_init(&errors, NULL, 65536);
-    hx_config *config = hx_config_parse("hapax.yaml", hx_slice_of(yaml), NULL, &errors);
-    if (!config) fail_msg("for\n%s\ngot\n%.*s", yaml, HX_FMT(hx_buf_slice(&errors)));
-    hx_buf_free(&errors);
-    return config;
-}
-
-static void assert_text(hx_slice text, const char *expected)
-{
-    if (!hx_slice_eq(text, hx_slice_of(expected))) fail_msg("\"%.*s\" is not \"%s\"", HX_FMT(text), expected);
-}
 
 /* As the contract writes it down. */
 static const char contract[] = "listen: 127.0.0.1:8080\n"
@@ -60,21 +42,21 @@ static const char contract[] = "listen: 127.0.0.1:8080\n"
 static void the_example_of_the_contract_is_read(void **state)
 {
     (void)state;
-    hx_config *config = load(contract);
+    hx_config *config = fixture_load(contract);
     const hx_policy *refunds = &config->policies.routes[0], *refresh = &config->policies.routes[1];
-    assert_text(config->admin_listen, "unix:/run/hapax/admin.sock");
+    fixture_assert_text(config->admin_listen, "unix:/run/hapax/admin.sock");
     assert_false(config->admin_off);
     assert_int_equal(refunds->on_unknown, HX_ON_UNKNOWN_PROBE);
-    assert_text(refunds->probe.method, "GET");
-    assert_text(refunds->probe.target, "/refunds?idempotency_key={key}");
+    fixture_assert_text(refunds->probe.method, "GET");
+    fixture_assert_text(refunds->probe.target, "/refunds?idempotency_key={key}");
     assert_int_equal(refunds->probe.found_status, 200);
-    assert_text(refunds->probe.found_pointer, "/data/0");
+    fixture_assert_text(refunds->probe.found_pointer, "/data/0");
     assert_int_equal(refunds->probe.answer_status, 201);
-    assert_text(refunds->probe.answer_body, "/data/0");
+    fixture_assert_text(refunds->probe.answer_body, "/data/0");
     assert_int_equal(refunds->probe.settle, 30 * HX_SECOND);
     assert_int_equal(refunds->provider_duplicate.status, 409);
-    assert_text(refunds->provider_duplicate.pointer, "/code");
-    assert_text(refunds->provider_duplicate.value, "duplicate");
+    fixture_assert_text(refunds->provider_duplicate.pointer, "/code");
+    fixture_assert_text(refunds->provider_duplicate.value, "duplicate");
     assert_int_equal(refunds->tombstone, 30 * HX_DAY);
     assert_true(refunds->retry_safe);
     assert_int_equal(refresh->on_unknown, HX_ON_UNKNOWN_HOLD);
@@ -102,16 +84,16 @@ static void assert_rules(const hx_policy *policy, const char *expected)
 static void statuses_are_read_and_inherited_one_by_one(void **state)
 {
     (void)state;
-    hx_config *config = load(UP "defaults: {outcome: {\"302\": release, 500: store, \"418\": unknown}, "
-                                "not_executed: [429, 503]}\n"
-                                "routes:\n"
-                                "  - {match: POST /a}\n"
-                                "  - {match: POST /b, outcome: {500: release, 599: store}}\n"
-                                "  - {match: POST /c, not_executed: [503]}\n"
-                                "  - {match: POST /d, not_executed: []}\n"
-                                "  - {match: POST /e, outcome: {\"503\": unknown}}\n"
-                                "  - {match: POST /f, not_executed: [500], outcome: {429: not_executed}}\n"
-                                "  - {match: POST /g, outcome: {}}\n");
+    hx_config *config = fixture_load(UP "defaults: {outcome: {\"302\": release, 500: store, \"418\": unknown}, "
+                                        "not_executed: [429, 503]}\n"
+                                        "routes:\n"
+                                        "  - {match: POST /a}\n"
+                                        "  - {match: POST /b, outcome: {500: release, 599: store}}\n"
+                                        "  - {match: POST /c, not_executed: [503]}\n"
+                                        "  - {match: POST /d, not_executed: []}\n"
+                                        "  - {match: POST /e, outcome: {\"503\": unknown}}\n"
+                                        "  - {match: POST /f, not_executed: [500], outcome: {429: not_executed}}\n"
+                                        "  - {match: POST /g, outcome: {}}\n");
     const hx_policy *routes = config->policies.routes;
     static const char shared[] = "302:release 500:store 418:unknown 429:not_executed 503:not_executed";
     assert_rules(&config->policies.defaults, shared);
@@ -128,19 +110,19 @@ static void statuses_are_read_and_inherited_one_by_one(void **state)
 static void a_route_inherits_field_by_field(void **state)
 {
     (void)state;
-    hx_config *config = load(UP
-                             "defaults:\n"
-                             "  guarantee: idempotent\n"
-                             "  class: background\n"
-                             "  tombstone: 7d\n"
-                             "  retry: {attempts: 3, base: 1s}\n"
-                             "  probe: {found: {status: 200, pointer: /a}, settle: 5s, answer: {body: /a}}\n"
-                             "routes:\n"
-                             "  - {match: POST /a}\n"
-                             "  - {match: POST /b, guarantee: atomic, class: scheduled, retry: {total: 30s, cap: 5s}}\n"
-                             "  - {match: POST /c, on_unknown: probe, tombstone: 0,\n"
-                             "     probe: {request: \"HEAD /c/{key}\", found: {pointer: \"\"}, answer: {body: \"\", "
-                             "status: 204}}}\n");
+    hx_config *config =
+        fixture_load(UP "defaults:\n"
+                        "  guarantee: idempotent\n"
+                        "  class: background\n"
+                        "  tombstone: 7d\n"
+                        "  retry: {attempts: 3, base: 1s}\n"
+                        "  probe: {found: {status: 200, pointer: /a}, settle: 5s, answer: {body: /a}}\n"
+                        "routes:\n"
+                        "  - {match: POST /a}\n"
+                        "  - {match: POST /b, guarantee: atomic, class: scheduled, retry: {total: 30s, cap: 5s}}\n"
+                        "  - {match: POST /c, on_unknown: probe, tombstone: 0,\n"
+                        "     probe: {request: \"HEAD /c/{key}\", found: {pointer: \"\"}, answer: {body: \"\", "
+                        "status: 204}}}\n");
     const hx_policy *a = &config->policies.routes[0], *b = &config->policies.routes[1];
     const hx_policy *c = &config->policies.routes[2];
     assert_int_equal(config->policies.defaults.guarantee, HX_GUARANTEE_IDEMPOTENT);
@@ -154,8 +136,8 @@ static void a_route_inherits_field_by_field(void **state)
     assert_int_equal(b->class, HX_CLASS_SCHEDULED);
     assert_true(b->retry.attempts == 3 && b->retry.base == HX_SECOND); /* over the class's */
     assert_true(b->retry.total == 30 * HX_SECOND && b->retry.cap == 5 * HX_SECOND);
-    assert_text(c->probe.method, "HEAD");
-    assert_text(c->probe.target, "/c/{key}");
+    fixture_assert_text(c->probe.method, "HEAD");
+    fixture_assert_text(c->probe.target, "/c/{key}");
     assert_int_equal(c->probe.found_status, 200);
     assert_int_equal(c->probe.found_pointer.len, 0);
     assert_int_equal(c->probe.answer_status, 204);
@@ -190,7 +172,7 @@ static void retries_are_read_over_class_and_profile(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char yaml[512];
         (void)snprintf(yaml, sizeof yaml, ROUTE "    %s\n", cases[i].options);
-        hx_config *config = load(yaml);
+        hx_config *config = fixture_load(yaml);
         const hx_retry_policy *retry = &config->policies.routes[0].retry;
         if (retry->attempts != cases[i].attempts || retry->total != cases[i].total || retry->base != cases[i].base ||
             retry->cap != cases[i].cap || retry->jitter != cases[i].jitter || retry->schedule)
@@ -202,11 +184,11 @@ static void retries_are_read_over_class_and_profile(void **state)
 static void a_lifetime_covers_the_time_for_retries(void **state)
 {
     (void)state;
-    hx_config *config = load(ROUTE "    lifetime: 130s\n");
+    hx_config *config = fixture_load(ROUTE "    lifetime: 130s\n");
     hx_config_free(&config);
-    config = load(ROUTE "    lifetime: 121s\n    retry: {total: 1s}\n");
+    config = fixture_load(ROUTE "    lifetime: 121s\n    retry: {total: 1s}\n");
     hx_config_free(&config);
-    config = load(ROUTE "    lifetime: 420s\n    class: background\n");
+    config = fixture_load(ROUTE "    lifetime: 420s\n    class: background\n");
     hx_config_free(&config);
 }
 
@@ -214,34 +196,30 @@ static void spaces_around_a_request_mean_nothing(void **state)
 {
     (void)state;
     hx_config *config =
-        load(ROUTE "    probe: {request: \" GET  /a%20b/{key}?x={key} \", found: {status: 200}, settle: 1s}\n");
-    assert_text(config->policies.routes[0].probe.method, "GET");
-    assert_text(config->policies.routes[0].probe.target, "/a%20b/{key}?x={key}");
+        fixture_load(ROUTE "    probe: {request: \" GET  /a%20b/{key}?x={key} \", found: {status: 200}, settle: 1s}\n");
+    fixture_assert_text(config->policies.routes[0].probe.method, "GET");
+    fixture_assert_text(config->policies.routes[0].probe.target, "/a%20b/{key}?x={key}");
     hx_config_free(&config);
 }
 
 static void the_admin_socket_is_given_switched_off_or_left_out(void **state)
 {
     (void)state;
-    hx_config *config = load(UP);
+    hx_config *config = fixture_load(UP);
     assert_int_equal(config->admin_listen.len, 0);
     assert_false(config->admin_off);
     hx_config_free(&config);
-    config = load(UP "admin: {listen: off}\n");
+    config = fixture_load(UP "admin: {listen: off}\n");
     assert_int_equal(config->admin_listen.len, 0);
     assert_true(config->admin_off);
     hx_config_free(&config);
-    config = load(UP "admin: {}\n");
+    config = fixture_load(UP "admin: {}\n");
     assert_int_equal(config->admin_listen.len, 0);
     assert_false(config->admin_off);
     hx_config_free(&config);
 }
 
-typedef struct {
-    const char *yaml, *errors;
-} mistake;
-
-static const mistake of_words[] = {
+static const fixture_row of_words[] = {
     {ROUTE "    guarantee: transactional\n",
      "f:5:16: \"guarantee\" can't be transactional with a store \"memory:\": the application completes its operations "
      "in "
@@ -270,7 +248,7 @@ static const mistake of_words[] = {
     {UP "probe: " PROBE "\n", "f:3:1: unknown option \"probe\" here; it belongs in a route or under \"defaults\"\n"},
 };
 
-static const mistake of_retries[] = {
+static const fixture_row of_retries[] = {
     {ROUTE "    retry: 3\n", "f:5:12: \"retry\" must be a map of options, not text\n"},
     {ROUTE "    retry:\n", "f:5:5: \"retry\" has no value; it must be a map of options\n"},
     {ROUTE "    retry: {attemps: 3}\n", "f:5:13: unknown option \"attemps\", did you mean \"attempts\"?\n"},
@@ -310,7 +288,7 @@ static const mistake of_retries[] = {
      "f:6:20: \"total\" must be a duration such as 500ms, 10s, 5m, 24h or 7d, not \"1y\"\n"},
 };
 
-static const mistake of_probes[] = {
+static const fixture_row of_probes[] = {
     {ROUTE "    on_unknown: probe\n",
      "f:5:17: \"on_unknown\" can't be probe without a \"probe\" that says what to ask, such as {request: \"GET "
      "/refunds?idempotency_key={key}\", found: {status: 200}, settle: 30s}\n"},
@@ -357,7 +335,7 @@ static const mistake of_probes[] = {
 
 #define ASKED(text) ROUTE "    probe: {request: \"" text "\", found: {status: 200}, settle: 1s}\n"
 
-static const mistake of_requests[] = {
+static const fixture_row of_requests[] = {
     {ASKED("POST /a/{key}"), "f:5:22: \"request\" must ask by GET or HEAD, as a probe changes nothing, not by "
                              "\"POST\"\n"},
     {ASKED("get /a/{key}"), "f:5:22: \"request\" must ask by GET or HEAD, as a probe changes nothing, not by "
@@ -393,7 +371,7 @@ static const mistake of_requests[] = {
     {ASKED("GET /a\\r\\nX: y/{key}"), "f:5:22: \"request\" must not hold control bytes or line ends\n"},
 };
 
-static const mistake of_duplicates[] = {
+static const fixture_row of_duplicates[] = {
     {ROUTE "    provider_duplicate: {status: 409}\n",
      "f:5:5: \"provider_duplicate\" needs a \"probe\", which fetches what was already there\n"},
     {UP "defaults: {probe: {settle: 1s}, provider_duplicate: {status: 409}}\n",
@@ -413,7 +391,7 @@ static const mistake of_duplicates[] = {
      "f:5:65: unknown option \"valeu\", did you mean \"value\"?\n"},
 };
 
-static const mistake of_statuses[] = {
+static const fixture_row of_statuses[] = {
     {ROUTE "    outcome: release\n",
      "f:5:14: \"outcome\" must be a map of statuses to words, such as {\"302\": release}, not text\n"},
     {ROUTE "    outcome: {\"302\": keep}\n",
@@ -450,7 +428,7 @@ static const mistake of_statuses[] = {
      "f:5:30: \"not_executed\" lists statuses, 200 to 599, not \"abc\"\n"},
 };
 
-static const mistake of_admin[] = {
+static const fixture_row of_admin[] = {
     {UP "admin: off\n", "f:3:8: \"admin\" must be a map of options, not text\n"},
     {UP "admin: {listen: 127.0.0.1:9000}\n",
      "f:3:17: \"listen\" must be a unix socket such as unix:/run/hapax/admin.sock, or off, not \"127.0.0.1:9000\"\n"},
@@ -466,24 +444,11 @@ static const mistake of_admin[] = {
      "f:4:17: \"listen\" names a socket that clients connect to; the one of \"admin\" must be another\n"},
 };
 
-static void check_table(const mistake *table, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        hx_buf errors;
-        hx_buf_init(&errors, NULL, 65536);
-        hx_config *config = hx_config_parse("f", hx_slice_of(table[i].yaml), NULL, &errors);
-        bool same = hx_slice_eq(hx_buf_slice(&errors), hx_slice_of(table[i].errors));
-        if (config || !same)
-            fail_msg("for\n%s\nexpected\n%s\ngot\n%.*s", table[i].yaml, table[i].errors, HX_FMT(hx_buf_slice(&errors)));
-        hx_buf_free(&errors);
-    }
-}
-
 #define CHECKS(name, table)                                                                                            \
     static void name(void **state)                                                                                     \
     {                                                                                                                  \
         (void)state;                                                                                                   \
-        check_table(table, sizeof(table) / sizeof(table)[0]);                                                          \
+        FIXTURE_REFUSED(table);                                                                                        \
     }
 
 CHECKS(wrong_words_are_refused_with_their_place, of_words)
@@ -508,16 +473,10 @@ static void more_statuses_than_there_is_room_for_are_refused(void **state)
     hx_config_free(&config);
     hx_buf_puts(&text, "    - 500\n");
     assert_null(hx_config_parse("f", hx_buf_slice(&text), NULL, &errors));
-    assert_text(hx_buf_slice(&errors), "f:37:7: \"not_executed\" lists too many: a route has up to 32 statuses\n");
+    fixture_assert_text(hx_buf_slice(&errors),
+                        "f:37:7: \"not_executed\" lists too many: a route has up to 32 statuses\n");
     hx_buf_free(&text);
     hx_buf_free(&errors);
-}
-
-static int drain(void **state)
-{
-    (void)state;
-    hx_arena_pool_drain();
-    return 0;
 }
 
 int main(void)
@@ -539,5 +498,5 @@ int main(void)
         cmocka_unit_test(wrong_admin_sockets_are_refused_with_their_place),
         cmocka_unit_test(more_statuses_than_there_is_room_for_are_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, drain);
+    return cmocka_run_group_tests(tests, NULL, fixture_drain);
 }

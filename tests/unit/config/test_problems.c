@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
 #include "config/problems.h"
 
-#include <stdarg.h>
-#include <setjmp.h>
 #include <string.h>
-#include <cmocka.h>
 
 static void problems_are_told_in_the_order_of_the_file(void **state)
 {
@@ -103,13 +102,6 @@ static void the_nearest_name_is_a_typing_error_away(void **state)
     assert_null(hx_nearest((hx_slice){lengthy, sizeof lengthy}, 2, name_at, (const void *)names));
 }
 
-static int drain(void **state)
-{
-    (void)state;
-    hx_arena_pool_drain();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,5 +110,5 @@ int main(void)
         cmocka_unit_test(quoting_hides_what_could_move_a_cursor),
         cmocka_unit_test(the_nearest_name_is_a_typing_error_away),
     };
-    return cmocka_run_group_tests(tests, NULL, drain);
+    return cmocka_run_group_tests(tests, NULL, fixture_drain);
 }
