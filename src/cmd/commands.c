@@ -50,6 +50,13 @@ static const hx_cmd_flag keys_flags[] = {
     {0},
 };
 
+static const hx_cmd_flag store_flags[] = {
+    {"store", "STORE", "backup: of this one; by default that of the state directory", 's'},
+    {"live", NULL, "copy, backup: although gateways are at work on a shared store", 0},
+    {"json", NULL, "for programs", 0},
+    {0},
+};
+
 /* curl's own names for the request, but for its --json: that is ours everywhere. */
 static const hx_cmd_flag explain_flags[] = {
     {"request", "METHOD", "its method; POST where there is a body, else GET", 'X'},
@@ -120,11 +127,21 @@ static const hx_cmd commands[] = {
     {
         .name = "store",
         .run = hx_cmd_store,
-        .summary = "repair a damaged store",
-        .usage = "hapax store repair DIR",
-        .details = "The store must not be in use. What can't be read is copied to DIR/damaged and then skipped;\n"
-                   "nothing is deleted, and each place is named with what is lost there. Exits with 3 when it\n"
-                   "can't be done.",
+        .summary = "copy, back up, restore or repair a store that no gateway uses",
+        .usage = "hapax store copy FROM TO | backup FILE | restore FILE TO | repair DIR",
+        .details =
+            "copy     every operation of one store into another, epochs and all: hapax store copy journal:a journal:b\n"
+            "           A new TO gets FROM's secret. Run it again where it was interrupted: what is there already\n"
+            "           is compared, and what differs is named. The counts are checked at the end.\n"
+            "backup   all of a store, its secret too, in one file for its owner alone: hapax store backup FILE\n"
+            "restore  such a file into a store that is new or empty. It is verified to the last byte first. What\n"
+            "           was under way is unknown then, and epochs begin a generation later.\n"
+            "repair   what can't be read is copied to DIR/damaged and then skipped; nothing is deleted, and each\n"
+            "           place is named with what is lost there.\n"
+            "No gateway may be at work on any of these stores. One that is not whole, because a copy or a restore\n"
+            "has not ended, is opened by no gateway. Exit codes: 0 done, 2 usage, 3 it can't be done, or something\n"
+            "differs.",
+        .flags = store_flags,
     },
     {
         .name = "keys",

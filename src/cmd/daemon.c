@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cmd/reloader.h"
+#include "cmd/store_mark.h"
 #include "gateway/gateway.h"
 #include "jobs/recount.h"
 #include "jobs/sweep.h"
@@ -333,6 +334,8 @@ int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon 
     int code = open_store(daemon);
     if (code != HX_EXIT_OK) return code;
     hx_store_attach(daemon->store, daemon->background.loop);
+    code = hx_mark_admit(daemon->store, daemon->background.loop);
+    if (code != HX_EXIT_OK) return code;
     hx_reloader_needs needs = {.source = source,
                                .loop = daemon->background.loop,
                                .store = daemon->store,

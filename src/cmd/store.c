@@ -3,13 +3,16 @@
 #include "cmd/cmd.h"
 
 #include "base/check.h"
-#include "store/store.h"
+#include "cmd/store_acts.h"
 
 #include <string.h>
 
 static void take(void *user, const char *flag, const char *value)
 {
-    (void)user, (void)flag, (void)value;
+    hx_store_flags *flags = user;
+    if (strcmp(flag, "store") == 0) flags->store = value;
+    if (strcmp(flag, "live") == 0) flags->live = true;
+    if (strcmp(flag, "json") == 0) flags->json = true;
 }
 
 static void report(void *context, const char *sentence)
@@ -18,29 +21,85 @@ static void report(void *context, const char *sentence)
     (void)printf("%s\n", sentence);
 }
 
-static int repair(const char *command, const char *place)
+static int repair(const hx_store_flags *flags, char **operands)
 {
-    hx_slice directory = hx_slice_of(place);
+    (void)flags;
+    hx_slice directory = hx_slice_of(operands[0]);
     char error[HX_STORE_ERROR_BYTES] = "";
     if (hx_slice_starts(directory, HX_LIT("journal:"))) directory = hx_slice_from(directory, strlen("journal:"));
-    if (directory.len == 0) return hx_cmd_misused(command, "repair which directory?");
-    if (!hx_journal_repair(directory, report, NULL, error)) {
-        (void)fflush(stdout); /* what was reported comes before why it ended */
-        (void)fprintf(stderr, "hapax store: %s\n", error);
-        return HX_EXIT_STORE;
-    }
+    if (directory.len == 0) return hx_cmd_misused("store", "repair which directory?");
+    if (!hx_journal_repair(directory, report, NULL, error)) return hx_store_refuse("%s", error);
     (void)printf("%.*s can be opened.\n", HX_FMT(directory));
     return HX_EXIT_OK;
+}
+
+static int copy(const hx_store_flags *flags, char **operands)
+{
+    return hx_store_copy(flags, operands[0], operands[1]);
+}
+
+static int backup(const hx_store_flags *flags, char **operands)
+{
+    return hx_store_backup(flags, operands[0]);
+}
+
+static int restore(const hx_store_flags *flags, char **operands)
+{
+    return hx_store_restore(flags, operands[0], operands[1]);
+}
+
+typedef struct {
+    const char *name;
+    int operands;
+    const char *missing; /* the question when there are fewer */
+    int (*run)(const hx_store_flags *flags, char **operands);
+    bool takes_store, takes_live, takes_json;
+} act;
+
+static const act acts[] = {
+    {.name = "copy",
+     .operands = 2,
+     .missing = "copy which store to which?",
+     .run = copy,
+     .takes_live = true,
+     .takes_json = true},
+    {.name = "backup",
+     .operands = 1,
+     .missing = "backup to which file?",
+     .run = backup,
+     .takes_store = true,
+     .takes_live = true,
+     .takes_json = true},
+    {.name = "restore",
+     .operands = 2,
+     .missing = "restore which file to which store?",
+     .run = restore,
+     .takes_json = true},
+    {.name = "repair", .operands = 1, .missing = "repair which directory?", .run = repair},
+};
+#define ACTS (sizeof acts / sizeof acts[0])
+
+static int run(const act *a, const hx_store_flags *flags, int count, char **operands)
+{
+    if (count < a->operands) return hx_cmd_misused("store", "%s", a->missing);
+    if (count > a->operands) return hx_cmd_misused("store", "what is \"%s\" for?", operands[a->operands]);
+    const char *vain = flags->store && !a->takes_store ? "store"
+                       : flags->live && !a->takes_live ? "live"
+                       : flags->json && !a->takes_json ? "json"
+                                                       : NULL;
+    if (vain) return hx_cmd_misused("store", "--%s says nothing to %s", vain, a->name);
+    return a->run(flags, operands);
 }
 
 int hx_cmd_store(int argc, char **argv)
 {
     int operands = 0;
-    int code = hx_cmd_flags(argc, argv, 2, take, NULL, &operands);
+    hx_store_flags flags = {0};
+    int code = hx_cmd_flags(argc, argv, 3, take, &flags, &operands);
     if (code >= 0) return code;
-    if (operands == argc) return hx_cmd_misused(argv[0], "what shall be done: repair?");
-    if (strcmp(argv[operands], "repair") != 0)
-        return hx_cmd_misused(argv[0], "there is no \"%s\": repair?", argv[operands]);
-    if (operands + 1 == argc) return hx_cmd_misused(argv[0], "repair which directory?");
-    return repair(argv[0], argv[operands + 1]);
+    if (operands == argc) return hx_cmd_misused(argv[0], "what shall be done: copy, backup, restore or repair?");
+    for (size_t i = 0; i < ACTS; i++)
+        if (strcmp(acts[i].name, argv[operands]) == 0)
+            return run(&acts[i], &flags, argc - operands - 1, argv + operands + 1);
+    return hx_cmd_misused(argv[0], "there is no \"%s\": copy, backup, restore or repair?", argv[operands]);
 }

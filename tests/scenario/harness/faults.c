@@ -2,11 +2,14 @@
 /* Preloaded into the gateway by faults.py, to have at will what a test can't wait for:
  *   FAULT_HOLD_SYNC=FILE   while FILE exists a sync waits; FILE.held says that one does
  *   FAULT_FAIL_SYNC=FILE   while FILE exists a sync fails
+ *   FAULT_KILL_AT_SYNC=N   the Nth sync is not made: the process is killed
  *   FAULT_NO_TMPFILE=1     no file system knows O_TMPFILE, as with overlays of older kernels */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -25,6 +28,9 @@ int fdatasync(int descriptor)
         errno = EIO;
         return -1;
     }
+    const char *last = getenv("FAULT_KILL_AT_SYNC");
+    static atomic_long syncs;
+    if (last && atomic_fetch_add(&syncs, 1) + 1 == strtol(last, NULL, 10)) (void)raise(SIGKILL);
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     return real(descriptor);
 }

@@ -22,6 +22,11 @@ def without_tmpfile():
     return {"LD_PRELOAD": str(_library()), "FAULT_NO_TMPFILE": "1"}
 
 
+def killed_at_sync(number):
+    """An environment in which a process is killed instead of making its sync of that number."""
+    return {"LD_PRELOAD": str(_library()), "FAULT_KILL_AT_SYNC": str(number)}
+
+
 class SlowDisk:
     """Pass `env` to a gateway; inside `held()` none of its commits becomes durable."""
 

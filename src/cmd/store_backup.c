@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hapax store backup: every operation of a store, and its secret, in one file. */
+#include "cmd/store_acts.h"
+
+#include "base/check.h"
+#include "cmd/cmd.h"
+#include "cmd/store_mark.h"
+#include "config/address.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static void never(void *context, const hx_record *had, const hx_record *found)
+{
+    (void)context, (void)had, (void)found;
+    HX_CHECK(!"a file has no other operations");
+}
+
+static int write_file(const hx_store_flags *flags, hx_place *place, hx_loop *loop, const char *file,
+                      hx_backup_about *about)
+{
+    hx_progress progress;
+    hx_mark mark;
+    hx_store_counts counts;
+    hx_move move = {.from = place->store, .loop = loop, .progress = &progress, .differs = never};
+    if (!hx_mark_read(place->store, loop, &mark)) return hx_store_refuse("%s can't be reached", place->shown);
+    *about = (hx_backup_about){.taken_at = hx_store_about(place->store)->now(), .generation = mark.generation};
+    memcpy(about->secret, hx_store_about(place->store)->secret, sizeof about->secret);
+    size_t source_len = strlen(place->shown);
+    memcpy(about->source, place->shown, source_len < HX_BACKUP_SOURCE_MAX ? source_len : HX_BACKUP_SOURCE_MAX);
+    move.backup = hx_backup_create(file, move.error);
+    if (!move.backup) return hx_store_refuse("%s", move.error);
+    hx_store_count(place->store, &counts);
+    hx_progress_begin(&progress, "backing up", counts.live + counts.processing, flags->json);
+    bool written = hx_move_run(&move);
+    uint64_t last = hx_store_last_epoch(place->store);
+    about->last_epoch = last > move.epoch ? last : move.epoch;
+    if (written) {
+        written = hx_backup_finish(&move.backup, about, move.error);
+    } else {
+        hx_backup_abandon(&move.backup);
+    }
+    return written ? HX_EXIT_OK : hx_store_refuse("%s. There is no backup", move.error);
+}
+
+static void report(const hx_store_flags *flags, const hx_place *place, const char *file, const hx_backup_about *about)
+{
+    char taken[HX_RFC3339_BYTES];
+    hx_slice at = hx_rfc3339(about->taken_at, taken);
+    if (flags->json) {
+        (void)printf("{\"file\":");
+        hx_store_json_text(file);
+        (void)printf(",\"store\":");
+        hx_store_json_text(place->shown);
+        (void)printf(",\"taken_at\":\"%.*s\",\"operations\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"last_epoch\":%" PRIu64
+                     ",\"generation\":%" PRIu64 ",\"states\":{",
+                     HX_FMT(at), about->count, about->bytes, about->last_epoch, about->generation);
+        for (hx_state state = HX_PROCESSING; state <= HX_EXPIRED; state++)
+            (void)printf("%s\"%s\":%" PRIu64, state == HX_PROCESSING ? "" : ",", hx_state_name(state),
+                         about->states[state]);
+        (void)printf("}}\n");
+        return;
+    }
+    (void)printf("%s has the %" PRIu64 " operations of %s as they were at %.*s, in %" PRIu64 " bytes:\n", file,
+                 about->count, place->shown, HX_FMT(at), about->bytes);
+    for (hx_state state = HX_PROCESSING; state <= HX_EXPIRED; state++)
+        if (about->states[state] > 0 || state == HX_COMPLETED || state == HX_UNKNOWN)
+            (void)printf("%-12s  %12" PRIu64 "\n", hx_state_name(state), about->states[state]);
+    (void)printf("The store's secret is in it: keep it as you keep the store.\n");
+}
+
+int hx_store_backup(const hx_store_flags *flags, const char *file)
+{
+    hx_arena arena = {0};
+    hx_place place;
+    hx_backup_about about;
+    const char *url = flags->store ? flags->store : hx_address_default_store(&arena);
+    if (!url || file[0] == '\0' || strcmp(file, "-") == 0) {
+        hx_arena_free(&arena);
+        return !url ? hx_cmd_misused("store", "which store? Give --store")
+                    : hx_cmd_misused("store", "backup needs the name of a file");
+    }
+    int code = hx_place_check(&place, url, &arena);
+    if (code < 0) {
+        hx_loop *loop = hx_loop_new();
+        code = hx_place_open_source(&place, loop, flags);
+        if (code == HX_EXIT_OK) code = write_file(flags, &place, loop, file, &about);
+        if (code == HX_EXIT_OK) report(flags, &place, file, &about);
+        hx_store_close(&place.store);
+        hx_loop_free(&loop);
+    }
+    hx_arena_free(&arena);
+    hx_arena_pool_drain();
+    return code;
+}

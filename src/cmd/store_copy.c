@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hapax store copy: every operation of one store, as it is, into another. It can be run again: what is there already is
+ * compared. Until all of it is there, TO carries a mark with which no gateway starts (cmd/store_mark.h). */
+#include "cmd/store_acts.h"
+
+#include "base/check.h"
+#include "cmd/cmd.h"
+#include "cmd/store_mark.h"
+#include "store/index.h"
+
+#include <inttypes.h>
+
+#define SHOWN_MAX 20u
+
+typedef struct {
+    const hx_store_flags *flags;
+    hx_arena arena;
+    hx_place from, to;
+    hx_loop *loop;
+    hx_mark origin, mark; /* of from, of to */
+    uint64_t last;        /* epochs of to begin above it */
+    hx_progress progress;
+    hx_move move;
+    hx_tally had, got;
+    uint64_t shown;
+} copying;
+
+static void say_difference(void *context, const hx_record *had, const hx_record *found)
+{
+    copying *c = context;
+    char id[2 * sizeof had->op.bytes + 1] = "";
+    hx_buf hex = {.data = id, .cap = sizeof id, .max = sizeof id};
+    if (c->shown++ == SHOWN_MAX) (void)fprintf(stderr, "hapax store: there are more that differ\n");
+    if (c->shown > SHOWN_MAX) return;
+    hx_progress_end(&c->progress);
+    hx_buf_put_hex(&hex, had->op.bytes, sizeof had->op.bytes);
+    (void)fprintf(stderr,
+                  "hapax store: operation %.*s differs: %s with epoch %" PRIu64 " in %s, %s with epoch %" PRIu64
+                  " in %s, which was left\n",
+                  (int)hex.len, id, hx_state_name(had->state), had->epoch, c->from.shown, hx_state_name(found->state),
+                  found->epoch, c->to.shown);
+}
+
+static int open_both(copying *c)
+{
+    int code = hx_place_open_source(&c->from, c->loop, c->flags);
+    if (code != HX_EXIT_OK) return code;
+    c->last = hx_store_last_epoch(c->from.store) + 1;
+    uint64_t by_clock = hx_epoch_by_clock(hx_clock_now());
+    if (c->last < by_clock) c->last = by_clock;
+    if (c->last >= HX_EPOCH_MAX) return hx_store_refuse("%s has no epochs left", c->from.shown);
+    code = hx_place_open_target(&c->to, c->loop, hx_store_about(c->from.store)->secret, false, c->last);
+    if (code != HX_EXIT_OK) return code;
+    if (!hx_mark_read(c->from.store, c->loop, &c->origin) || !hx_mark_read(c->to.store, c->loop, &c->mark))
+        return hx_store_refuse("a store can't be reached");
+    if (c->mark.unfinished && c->mark.by_restore)
+        return hx_store_refuse("%s is the beginning of a restore that has not ended; give a new store", c->to.shown);
+    return HX_EXIT_OK;
+}
+
+/* Epochs first: whatever happens later, TO never draws one that FROM has drawn. */
+static int prepare(copying *c)
+{
+    bool empty;
+    if (!hx_move_raise(c->loop, c->to.store, c->last, c->move.error) ||
+        !hx_move_is_empty(c->loop, c->to.store, &empty, c->move.error))
+        return hx_store_refuse("%s", c->move.error);
+    if (!empty || c->mark.is_there) return HX_EXIT_OK; /* a copy that goes on, or one that is compared */
+    if (hx_mark_begin(c->to.store, c->loop, false, c->last) != HX_STORE_OK ||
+        !hx_mark_read(c->to.store, c->loop, &c->mark))
+        return hx_store_refuse("%s can't be written to", c->to.shown);
+    return HX_EXIT_OK;
+}
+
+static int move_and_count(copying *c)
+{
+    hx_store_counts counts;
+    char *error = c->move.error;
+    int64_t began = hx_clock_mono_ns();
+    hx_store_count(c->from.store, &counts);
+    hx_progress_begin(&c->progress, "copying", counts.live + counts.processing, c->flags->json);
+    c->move.from = c->from.store;
+    c->move.to = c->to.store;
+    c->move.loop = c->loop;
+    c->move.why = HX_LIT("copied");
+    c->move.progress = &c->progress;
+    c->move.context = c;
+    c->move.differs = say_difference;
+    if (!hx_move_run(&c->move)) return hx_store_refuse("%s. Run this again: it goes on where it was", error);
+    uint64_t last = hx_store_last_epoch(c->from.store);
+    if (!hx_move_raise(c->loop, c->to.store, last > c->move.epoch ? last : c->move.epoch, error) ||
+        !hx_store_tally(&c->had, &c->got, c->loop, c->from.store, NULL, c->to.store, hx_clock_mono_ns() - began, error))
+        return hx_store_refuse("%s", error);
+    return HX_EXIT_OK;
+}
+
+static void report(const copying *c, bool whole)
+{
+    const hx_move *move = &c->move;
+    uint64_t epoch = hx_store_last_epoch(c->to.store);
+    if (c->flags->json) {
+        (void)printf("{\"from\":");
+        hx_store_json_text(c->from.shown);
+        (void)printf(",\"to\":");
+        hx_store_json_text(c->to.shown);
+        (void)printf(",\"copied\":%" PRIu64 ",\"there\":%" PRIu64 ",\"differ\":%" PRIu64 ",\"ended\":%" PRIu64
+                     ",\"made_unknown\":%" PRIu64 ",\"epochs_above\":%" PRIu64 ",\"states\":{",
+                     move->moved, move->there, move->differing, move->ended, move->unsettled, epoch);
+        hx_store_json_tally(&c->had, &c->got);
+        (void)printf("},\"ending\":%" PRIu64 ",\"whole\":%s}\n", c->had.ending, whole ? "true" : "false");
+        return;
+    }
+    (void)printf("%" PRIu64 " operations were copied, %" PRIu64 " were there already", move->moved, move->there);
+    if (move->differing > 0) (void)printf(", %" PRIu64 " differ", move->differing);
+    if (move->ended > 0) (void)printf(", %" PRIu64 " ended meanwhile", move->ended);
+    (void)printf(".\n");
+    if (move->unsettled > 0)
+        (void)printf("%" PRIu64 " were under way, and are unknown in the copy.\n", move->unsettled);
+    hx_store_print_tally(&c->had, &c->got, c->from.shown, c->to.shown);
+    if (whole) (void)printf("%s has all of it, and draws epochs above %" PRIu64 ".\n", c->to.shown, epoch);
+}
+
+static int end(copying *c)
+{
+    bool counted = hx_store_tally_is_same(&c->had, &c->got);
+    bool whole = c->move.differing == 0 && (counted || c->flags->live);
+    if (whole && c->mark.unfinished && hx_mark_end(c->to.store, c->loop, &c->mark, &c->origin) != HX_STORE_OK)
+        return hx_store_refuse("%s can't be written to. Run this again", c->to.shown);
+    report(c, whole);
+    if (whole) return HX_EXIT_OK;
+    if (c->move.differing > 0)
+        return hx_store_refuse("%" PRIu64
+                               " operations differ: %s was written to by somebody else. Copy into a new store",
+                               c->move.differing, c->to.shown);
+    return hx_store_refuse("the counts differ: %s has operations that %s has not. Copy into a new store", c->to.shown,
+                           c->from.shown);
+}
+
+int hx_store_copy(const hx_store_flags *flags, const char *from, const char *to)
+{
+    copying c = {.flags = flags};
+    int code = hx_place_check(&c.from, from, &c.arena);
+    if (code < 0) code = hx_place_check(&c.to, to, &c.arena);
+    if (code < 0 && hx_place_is_same(&c.from, &c.to))
+        code = hx_cmd_misused("store", "%s and %s are the same store", from, to);
+    if (code < 0) {
+        c.loop = hx_loop_new();
+        code = open_both(&c);
+        if (code == HX_EXIT_OK) code = prepare(&c);
+        if (code == HX_EXIT_OK) code = move_and_count(&c);
+        if (code == HX_EXIT_OK) code = end(&c);
+        hx_store_close(&c.from.store);
+        hx_store_close(&c.to.store);
+        hx_loop_free(&c.loop);
+    }
+    hx_arena_free(&c.arena);
+    hx_arena_pool_drain();
+    return code;
+}

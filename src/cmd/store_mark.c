@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cmd/store_mark.h"
+
+#include "base/check.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "core/policy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define KEPT_FOR (50 * 365 * HX_DAY)
+#define WARNED_FOR (30 * HX_DAY)
+
+static const hx_op mark_op; /* zeros: a MAC of 128 bits that no request will ever have */
+static const hx_slice by_copy = {"hapax store copy", 16}, by_restore = {"hapax store restore", 19};
+
+static void awaited_done(hx_store_call *call)
+{
+    HX_OWNER(call, hx_awaited, call)->done = true;
+    hx_loop_stop(call->loop);
+}
+
+void hx_await_begin(hx_awaited *awaited, hx_loop *loop, hx_arena *arena)
+{
+    *awaited = (hx_awaited){.call = {.loop = loop, .arena = arena, .done = awaited_done}};
+}
+
+hx_store_result hx_await(hx_awaited *awaited)
+{
+    while (!awaited->done) hx_loop_run(awaited->call.loop);
+    return awaited->call.result;
+}
+
+bool hx_mark_is(const hx_op *op)
+{
+    return hx_op_eq(op, &mark_op);
+}
+
+bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out)
+{
+    hx_arena arena = {0};
+    hx_awaited read;
+    *out = (hx_mark){0};
+    hx_await_begin(&read, loop, &arena);
+    hx_store_read(store, &read.call, &mark_op);
+    bool asked = hx_await(&read) == HX_STORE_OK;
+    const hx_record *found = &read.call.found;
+    if (asked && found->state != HX_ABSENT) {
+        *out = (hx_mark){.is_there = true,
+                         .unfinished = found->state == HX_UNKNOWN,
+                         .by_restore = hx_slice_eq(found->route, by_restore),
+                         .epoch = found->epoch,
+                         .taken_at = found->created_at,
+                         .restored_at = found->changed_at};
+        if (!hx_slice_to_u64(found->result, &out->generation)) out->generation = 0;
+    }
+    hx_arena_free(&arena);
+    return asked;
+}
+
+static hx_record mark_of(hx_store *store, bool restores, uint64_t epoch)
+{
+    hx_ms now = hx_store_about(store)->now();
+    return (hx_record){.op = mark_op,
+                       .epoch = epoch,
+                       .created_at = now,
+                       .changed_at = now,
+                       .owner = hx_store_about(store)->owner,
+                       .rule_version = HX_RULE_SHADOW,
+                       .route = restores ? by_restore : by_copy,
+                       .correlation = HX_EMPTY,
+                       .reason = HX_EMPTY,
+                       .result = HX_EMPTY,
+                       .answer = {.headers = HX_EMPTY, .body = HX_EMPTY}};
+}
+
+hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, bool restores, uint64_t epoch)
+{
+    hx_arena arena = {0};
+    hx_awaited import;
+    hx_record mark = mark_of(store, restores, epoch);
+    mark.state = HX_UNKNOWN;
+    mark.reason = HX_LIT("not finished");
+    hx_await_begin(&import, loop, &arena);
+    hx_store_import(store, &import.call, &mark);
+    hx_store_result result = hx_await(&import);
+    hx_arena_free(&arena);
+    return result;
+}
+
+hx_store_result hx_mark_end(hx_store *store, hx_loop *loop, const hx_mark *unfinished, const hx_mark *restored)
+{
+    hx_arena arena = {0};
+    hx_awaited settle;
+    bool is_kept = restored && restored->is_there;
+    hx_record mark = mark_of(store, is_kept, unfinished->epoch);
+    mark.from_state = HX_UNKNOWN;
+    mark.state = HX_ABSENT;
+    if (is_kept) {
+        char taken[HX_RFC3339_BYTES];
+        mark.state = HX_COMPLETED;
+        mark.created_at = restored->taken_at;
+        mark.changed_at = restored->restored_at;
+        mark.expires_at = mark.changed_at + KEPT_FOR;
+        mark.result = hx_arena_printf(&arena, "%" PRIu64, restored->generation);
+        mark.reason = hx_arena_printf(&arena, "restored from a backup of %.*s",
+                                      HX_FMT(hx_rfc3339(restored->taken_at, taken)));
+    }
+    hx_await_begin(&settle, loop, &arena);
+    hx_store_settle(store, &settle.call, &mark);
+    hx_store_result result = hx_await(&settle);
+    hx_arena_free(&arena);
+    return result;
+}
+
+static void say_restored(const hx_store *store, const hx_mark *mark)
+{
+    char taken[HX_RFC3339_BYTES], restored[HX_RFC3339_BYTES];
+    bool lately = hx_store_about(store)->now() - mark->restored_at < WARNED_FOR;
+    hx_log_begin(lately ? HX_LOG_WARN : HX_LOG_INFO, "store was restored");
+    hx_log_int("generation", (int64_t)mark->generation);
+    hx_log_str("backup_at", hx_rfc3339(mark->taken_at, taken));
+    hx_log_str("restored_at", hx_rfc3339(mark->restored_at, restored));
+    hx_log_text("hint", "outcomes that were acknowledged between the two are not known here, and their keys run again");
+    hx_log_end();
+}
+
+int hx_mark_admit(hx_store *store, hx_loop *loop)
+{
+    hx_mark mark;
+    if (!hx_mark_read(store, loop, &mark)) return HX_EXIT_OK; /* whoever needs the store will say so */
+    if (mark.unfinished) {
+        (void)fprintf(stderr, "hapax: this store is not whole: the `hapax store %s` that makes it has not ended. %s\n",
+                      mark.by_restore ? "restore" : "copy",
+                      mark.by_restore ? "Remove it, and restore the backup again into a new one"
+                                      : "Run that again: it goes on where it was");
+        return HX_EXIT_STORE;
+    }
+    if (mark.is_there && mark.generation > 0) say_restored(store, &mark);
+    return HX_EXIT_OK;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The mark of a store: a record under an operation that no request can have, all zeros. Any store can keep it, and it
+ * comes along in a copy. While a copy or a restore fills a store its mark is unknown, and no gateway starts on it; a
+ * restored store keeps it as completed, so that it can be seen where the store comes from. It belongs to no route's
+ * rules. */
+#ifndef HX_CMD_STORE_MARK_H
+#define HX_CMD_STORE_MARK_H
+
+#include "store/store.h"
+
+/* A call that is waited for, on a loop that nobody else runs. */
+typedef struct {
+    hx_store_call call;
+    bool done;
+} hx_awaited;
+
+void hx_await_begin(hx_awaited *awaited, hx_loop *loop, hx_arena *arena);
+hx_store_result hx_await(hx_awaited *awaited);
+
+bool hx_mark_is(const hx_op *op);
+
+typedef struct {
+    bool is_there;
+    bool unfinished;
+    bool by_restore;     /* that is under way, or was; else by a copy */
+    uint64_t epoch;      /* of the mark itself */
+    uint64_t generation; /* how many restores lie behind the store */
+    hx_ms taken_at;      /* the backup */
+    hx_ms restored_at;
+} hx_mark;
+
+/* False: the store can't be asked. */
+bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out) HX_MUST_USE;
+/* Marks an empty store as unfinished; epochs are drawn above `epoch` from then on. */
+hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, bool by_restore, uint64_t epoch) HX_MUST_USE;
+/* It is whole. `restored` says where it comes from; NULL, or not there: that is nothing to keep. */
+hx_store_result hx_mark_end(hx_store *store, hx_loop *loop, const hx_mark *unfinished,
+                            const hx_mark *restored) HX_MUST_USE;
+
+/* Before a gateway uses the store: HX_EXIT_OK, or HX_EXIT_STORE after having said on standard error that it is not
+ * whole. That it was restored is said on the log. */
+int hx_mark_admit(hx_store *store, hx_loop *loop);
+
+#endif

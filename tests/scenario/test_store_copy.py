@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hapax store copy: whatever was known of an operation is known in the copy. A gateway on it repeats no effect, an
+unknown stays unknown, no epoch is drawn twice; and what is not whole is not taken for it."""
+import contextlib
+import itertools
+import json
+import os
+import pty
+import signal
+import subprocess
+
+import pytest
+
+from harness import (EXIT_CONFIG, EXIT_STORE, HANG_S, answer, binary, directory_hash, drop_after_effect,
+                     fresh_key, hours_ahead, killed_at_sync)
+
+UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
+
+
+def unique(exchange):
+    exchange.read_body()
+    exchange.execute()
+    exchange.answer(201, b"answer %s" % fresh_key().encode(), headers=[("Location", f"/refunds/{fresh_key()}")])
+
+
+class Past:
+    """What a gateway has done before its store is moved: answers by key, and the keys of each state."""
+
+    def __init__(self, gateway, upstream, count=5):
+        self.upstream = upstream
+        upstream.on("/refunds", unique)
+        upstream.on("/refused", answer(422, b"no"))
+        upstream.on("/lost", drop_after_effect())
+        self.answers = {}
+        for path in ("/refunds", "/refused"):
+            for _ in range(count):
+                key = fresh_key()
+                self.answers[path, key] = gateway.post(path, key=key, json={"of": key})
+        self.lost = [fresh_key() for _ in range(count)]
+        for key in self.lost:
+            assert gateway.post("/lost", key=key, json={}).idempotency == "unknown"
+        self.count = 3 * count
+        self.effects = self.all_effects()
+
+    def all_effects(self):
+        return [self.upstream.effects(path) for path in ("/refunds", "/refused", "/lost")]
+
+    def epochs(self):
+        return [int(request.header("Hapax-Operation").rpartition(".")[2])
+                for path in ("/refunds", "/refused", "/lost", "/new") for request in self.upstream.received(path)]
+
+    def is_known_to(self, gateway):
+        """Every request is repeated: nothing happens twice, and the answers are what they were."""
+        for (path, key), first in self.answers.items():
+            again = gateway.post(path, key=key, json={"of": key})
+            assert (again.status, again.body, again.idempotency) == (first.status, first.body, "replayed")
+            assert again.header("Location") == first.header("Location")
+            gateway.post(path, key=key, json={"of": "another"}).refuses(
+                409, "CONFLICT.idempotency.payload_mismatch")
+        for key in self.lost:
+            gateway.post("/lost", key=key, json={}).refuses(409, UNKNOWN)
+        assert self.all_effects() == self.effects
+        before = max(self.epochs())
+        assert gateway.post("/new", key=fresh_key(), json={}).idempotency == "stored"
+        assert max(self.epochs()) > before, "an epoch was drawn twice"
+
+
+@pytest.fixture
+def old(start_gateway):
+    return start_gateway()
+
+
+@pytest.fixture
+def past(old, upstream):
+    past = Past(old, upstream)
+    old.terminate()
+    assert old.wait_exit() == 0
+    return past
+
+
+@pytest.fixture
+def new(start_gateway, past):  # pylint: disable=unused-argument
+    """Not started: its store is to be made."""
+    return start_gateway(started=False)
+
+
+def test_copy_knows_everything_and_repeats_nothing(past, old, new, hapax):
+    result = hapax("store", "copy", old.store_url, new.store_url)
+    assert result.code == 0, result
+    assert f"{past.count} operations were copied, 0 were there already" in result.stdout, result
+    past.is_known_to(new.start())
+    assert not new.events("store was restored")
+
+
+def test_original_goes_on_as_it_was(past, old, new, hapax):
+    assert hapax("store", "copy", old.store_url, new.store_url).code == 0
+    past.is_known_to(old.start())
+
+
+def test_result_for_programs_has_every_count(past, old, new, hapax):
+    said = hapax("store", "copy", old.store_url, new.store_url, "--json")
+    assert (said.code, said.stderr) == (0, ""), said
+    result = json.loads(said.stdout)
+    each = past.count // 3
+    assert result["whole"] is True
+    assert (result["copied"], result["there"], result["differ"]) == (past.count, 0, 0)
+    assert result["states"] == {"completed": {"from": each, "to": each}, "failed": {"from": each, "to": each},
+                                "unknown": {"from": each, "to": each}, "expired": {"from": 0, "to": 0}}
+    assert result["epochs_above"] >= max(past.epochs())
+
+
+def test_second_copy_finds_everything_there(past, old, new, hapax):
+    assert hapax("store", "copy", old.store_url, new.store_url).code == 0
+    again = hapax("store", "copy", old.store_url, new.store_url)
+    assert again.code == 0, again
+    assert f"0 operations were copied, {past.count} were there already" in again.stdout, again
+    past.is_known_to(new.start())
+
+
+def test_what_differs_is_named_and_left(past, old, new, hapax):
+    assert hapax("store", "copy", old.store_url, new.store_url).code == 0
+    new.start()
+    key = past.lost[0]
+    resolved = hapax("keys", "resolve", key, "--completed", "--body", '{"seen": true}', "--why", "in the ledger",
+                     "--store", new.store_url)
+    assert resolved.code == 0, resolved
+    new.terminate()
+    assert new.wait_exit() == 0
+
+    again = hapax("store", "copy", old.store_url, new.store_url)
+    assert again.code == EXIT_STORE, again
+    named = [line for line in again.stderr.splitlines() if "differs: unknown with epoch" in line]
+    assert len(named) == 1 and "completed with epoch" in named[0], again
+    assert "1 operations differ" in again.stderr, again
+    new.start()  # and it is still what it was
+    answered = new.post("/lost", key=key, json={})
+    assert (answered.json(), answered.idempotency) == ({"seen": True}, "replayed")
+    assert past.all_effects() == past.effects
+
+
+def test_what_the_copy_has_beside_is_a_difference(past, old, new, hapax):
+    assert hapax("store", "copy", old.store_url, new.store_url).code == 0
+    new.start()
+    new.post("/new", key=fresh_key(), json={})
+    new.terminate()
+    assert new.wait_exit() == 0
+    again = hapax("store", "copy", old.store_url, new.store_url)
+    assert again.code == EXIT_STORE, again
+    assert "the counts differ" in again.stderr and "<- differs" in again.stdout, again
+    past.is_known_to(new.start())
+
+
+def refuses_to_start(gateway):
+    """What a gateway says that does not start."""
+    ended = subprocess.run(gateway.command(), capture_output=True, timeout=HANG_S, check=False)
+    assert ended.returncode == EXIT_STORE, ended
+    return ended.stderr.decode()
+
+
+def test_copy_killed_at_any_commit_is_not_taken_for_whole_and_goes_on(past, old, start_gateway, hapax, tmp_path):
+    refused = 0
+    for number in itertools.count(1):
+        new = start_gateway(started=False)
+        killed = hapax("store", "copy", old.store_url, new.store_url, env=killed_at_sync(number))
+        if killed.code == 0:
+            break
+        assert killed.code == -signal.SIGKILL, killed
+        seen = hapax("store", "backup", tmp_path / "file", "--store", new.store_url)
+        if "not whole" in seen.stderr:
+            refused += 1
+            assert not (tmp_path / "file").exists()
+            assert "Run that again" in refuses_to_start(new)
+        else:
+            assert "there is no store" in seen.stderr or number > 5, seen
+        again = hapax("store", "copy", old.store_url, new.store_url)
+        assert again.code == 0, again
+        past.is_known_to(new.start())
+    assert refused >= 2, "it was never killed in the middle"
+
+
+def test_large_answers_come_along(old, upstream, start_gateway, hapax):
+    bodies = {fresh_key(): os.urandom(size) for size in (0, 1, 100_000, 1 << 20, 7 << 20, 7 << 20)}
+    for key, body in bodies.items():
+        upstream.on(f"/{key}", answer(200, body))
+        assert old.post(f"/{key}", key=key, json={}).body == body
+    old.terminate()
+    assert old.wait_exit() == 0
+    new = start_gateway(started=False)
+    result = hapax("store", "copy", old.store_url, new.store_url)
+    assert result.code == 0, result
+    new.start()
+    for key, body in bodies.items():
+        again = new.post(f"/{key}", key=key, json={})
+        assert again.body == body and again.idempotency == "replayed"
+        assert upstream.effects(f"/{key}") == 1
+
+
+def test_tombstones_come_along_and_what_is_over_does_not(start_gateway, upstream, hapax):
+    config = """
+        routes:
+          - {name: kept, match: POST /kept, lifetime: 150s, tombstone: 30d}
+          - {name: gone, match: POST /gone, lifetime: 150s}
+    """
+    old = start_gateway(config)
+    keys = {path: fresh_key() for path in ("/kept", "/gone")}
+    for path, key in keys.items():
+        assert old.post(path, key=key, json={}).idempotency == "stored"
+    old.terminate()
+    assert old.wait_exit() == 0
+    new = start_gateway(config, started=False)
+    later = hours_ahead(1)
+    result = hapax("store", "copy", old.store_url, new.store_url, "--json", env=later)
+    assert result.code == 0, result
+    assert json.loads(result.stdout)["states"]["expired"] == {"from": 1, "to": 1}
+    new.start(env=later)
+    new.post("/kept", key=keys["/kept"], json={}).refuses(409, "CONFLICT.idempotency.expired")
+    assert new.post("/gone", key=keys["/gone"], json={}).idempotency == "stored"
+    assert (upstream.effects("/kept"), upstream.effects("/gone")) == (1, 2)
+
+
+def test_store_in_use_is_refused_and_serves_on(old, start_gateway, upstream, hapax, key):
+    old.post("/refunds", key=key, json={})
+    new = start_gateway(started=False)
+    result = hapax("store", "copy", old.store_url, new.store_url)
+    assert result.code == EXIT_STORE, result
+    assert "is in use" in result.stderr and "snapshot" in result.stderr, result
+    assert not new.store.exists()
+    into = hapax("store", "copy", old.store_url, old.store_url + "/../store")
+    assert into.code == EXIT_CONFIG and "the same store" in into.stderr, into
+    assert old.post("/refunds", key=key, json={}).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 1
+
+
+def test_target_in_use_is_refused(past, old, start_gateway, hapax):
+    running = start_gateway()
+    result = hapax("store", "copy", old.store_url, running.store_url)
+    assert result.code == EXIT_STORE and "in use" in result.stderr, result
+    past.is_known_to(old.start())
+
+
+def test_store_with_another_secret_is_refused_and_left_as_it_is(past, old, start_gateway, hapax, key):
+    other = start_gateway()
+    other.post("/elsewhere", key=key, json={})
+    other.terminate()
+    assert other.wait_exit() == 0
+    before = directory_hash(other.store)
+    result = hapax("store", "copy", old.store_url, other.store_url)
+    assert result.code == EXIT_STORE and "another secret" in result.stderr, result
+    assert directory_hash(other.store) == before
+    past.is_known_to(old.start())
+
+
+def test_what_is_no_store_is_refused_and_nothing_is_made(hapax, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "beach.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    before = directory_hash(tmp_path)
+    for place in ("photos", "nothing"):
+        result = hapax("store", "copy", f"journal:{tmp_path / place}", f"journal:{tmp_path / 'new'}")
+        assert result.code == EXIT_STORE and "there is no store" in result.stderr, result
+    assert directory_hash(tmp_path) == before
+
+
+@pytest.mark.parametrize("words, said", [
+    (["copy"], "copy which store to which?"),
+    (["copy", "journal:a"], "copy which store to which?"),
+    (["copy", "journal:a", "journal:a"], "the same store"),
+    (["copy", "journal:a", "journal:b", "c"], 'what is "c" for?'),
+    (["copy", "memory:", "journal:b"], "memory: is gone"),
+    (["copy", "journal:a", "memory:"], "memory: is gone"),
+    (["copy", "a", "journal:b"], "must be"),
+    (["copy", "journal:a", "journal:b", "--store", "journal:c"], "--store says nothing to copy"),
+    (["repair", "a", "--json"], "--json says nothing to repair"),
+    (["restore", "a", "journal:b", "--live"], "--live says nothing to restore"),
+], ids=str)
+def test_misuse_is_refused(hapax, tmp_path, words, said):
+    result = hapax("store", *words, cwd=tmp_path)
+    assert result.code == EXIT_CONFIG and said in result.stderr, result
+    assert "Try `hapax help store`" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_terminal_gets_a_bar_and_a_pipe_does_not(past, old, new, hapax):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([binary(), "store", "copy", old.store_url, new.store_url], stdout=subprocess.DEVNULL,
+                               stderr=theirs)
+    os.close(theirs)
+    assert process.wait(timeout=HANG_S) == 0
+    shown = b""
+    with open(ours, "rb", buffering=0) as screen:
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := screen.read(4096):
+                shown += piece
+    assert b"copying [" in shown and b" of %d" % past.count in shown, shown
+    assert shown.endswith(b"\r\x1b[K"), "the bar is left behind"
+    assert hapax("store", "copy", old.store_url, new.store_url).stderr == ""
