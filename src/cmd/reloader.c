@@ -50,10 +50,19 @@ struct hx_reloader {
         hx_buf lines;
         hx_survey survey;
         bool retires;
+        bool enforces; /* what shall hold next may be what holds in the store */
     } work;
     retirement retirements[2], *retired; /* NULL: nothing is */
     hx_store_call call;                  /* of a retirement */
-    _Atomic unsigned awaited;            /* workers that don't use the newest yet */
+    struct {                             /* of a store that others use, too: what holds there */
+        hx_arena arena;
+        hx_store_rules rules;
+        hx_store_call call;
+        hx_timer again;
+        bool is_wanted; /* what holds here may not be what holds there */
+        bool busy;
+    } enforcement;
+    _Atomic unsigned awaited; /* workers that don't use the newest yet */
     hx_task all_use;
     struct {
         atomic_bool posted;
@@ -68,6 +77,27 @@ struct hx_reloader {
     void (*stopped)(void *context);
     void *context;
 };
+
+#define ENFORCE_AGAIN HX_SECOND
+
+static void add_enforced(hx_reloader *r, hx_slice route, const hx_policy *policy)
+{
+    if (policy->mode == HX_MODE_PROTECT)
+        hx_store_rules_add(&r->enforcement.rules, &r->enforcement.arena, route, policy->rule_version, 0);
+}
+
+static void enforce(hx_reloader *r, const hx_policy_set *policies, void (*done)(hx_store_call *call))
+{
+    hx_arena_free(&r->enforcement.arena);
+    r->enforcement.rules = (hx_store_rules){0};
+    for (size_t i = 0; i < policies->count; i++)
+        add_enforced(r, hx_policy_identity(&policies->routes[i]), &policies->routes[i]);
+    add_enforced(r, HX_EMPTY, &policies->defaults);
+    r->enforcement.call = (hx_store_call){.loop = r->needs.loop, .done = done};
+    r->enforcement.busy = true;
+    hx_timer_stop(r->needs.loop, &r->enforcement.again);
+    hx_store_enforce(r->needs.store, &r->enforcement.call, &r->enforcement.rules);
+}
 
 /* Later in this turn of the loop: what is next, if nothing is under way. */
 static void go_on_soon(hx_reloader *r)
@@ -169,6 +199,7 @@ static void finish(hx_reloader *r, bool is_in_force)
         reload->done(reload);
     }
     r->work.lines.len = 0;
+    r->work.enforces = false;
     go_on_soon(r);
 }
 
@@ -187,6 +218,7 @@ static void restored(hx_store_call *call)
 /* Refused, but claims under the rules that should have gone may have been turned away meanwhile: no more. */
 static void refuse_and_restore(hx_reloader *r)
 {
+    r->enforcement.is_wanted = r->enforcement.is_wanted || r->work.enforces;
     if (!r->work.retires) {
         refuse(r);
         return;
@@ -261,13 +293,43 @@ static void hand_out(hx_reloader *r)
     stop_keys(&old);
 }
 
+static void enforced(hx_store_call *call)
+{
+    hx_reloader *r = HX_OWNER(call, hx_reloader, enforcement.call);
+    r->enforcement.busy = false;
+    if (call->result == HX_STORE_OK) {
+        r->enforcement.is_wanted = false;
+        hand_out(r);
+        return;
+    }
+    add_line(r, "the store can't be told of the new rules, which other nodes have to know: try again when it can be "
+                "reached");
+    refuse_and_restore(r);
+}
+
+/* No node may begin an operation under rules that the next ones don't know. */
+static void enforce_next(hx_reloader *r)
+{
+    if (!hx_store_about(r->needs.store)->shared) {
+        hand_out(r);
+        return;
+    }
+    r->work.enforces = true;
+    enforce(r, &r->work.kept->config->policies, enforced);
+}
+
+static bool is_refused(const hx_reloader *r)
+{
+    return r->work.survey.failed || (r->work.survey.count > 0 && !r->work.reload->accept_rescope);
+}
+
 static void surveyed_again(hx_survey *survey)
 {
     hx_reloader *r = HX_OWNER(survey, hx_reloader, work.survey);
-    if (survey->count > 0 && !r->work.reload->accept_rescope)
+    if (is_refused(r))
         refuse_and_restore(r);
     else
-        hand_out(r);
+        enforce_next(r);
 }
 
 static void survey(hx_reloader *r, bool sweeps, void (*done)(hx_survey *survey))
@@ -285,13 +347,19 @@ static void survey(hx_reloader *r, bool sweeps, void (*done)(hx_survey *survey))
 /* From here on no request under an older generation begins what the next one wouldn't know. */
 static void retired(hx_store_call *call)
 {
-    survey(HX_OWNER(call, hx_reloader, call), false, surveyed_again);
+    hx_reloader *r = HX_OWNER(call, hx_reloader, call);
+    if (call->result == HX_STORE_OK) {
+        survey(r, false, surveyed_again);
+        return;
+    }
+    add_line(r, "the store can't be told which rules go: try again when it can be reached");
+    refuse_and_restore(r);
 }
 
 static void surveyed(hx_survey *done)
 {
     hx_reloader *r = HX_OWNER(done, hx_reloader, work.survey);
-    if (done->count > 0 && !r->work.reload->accept_rescope) {
+    if (is_refused(r)) {
         refuse(r);
         return;
     }
@@ -303,7 +371,7 @@ static void surveyed(hx_survey *done)
                        &next->rules);
     r->work.retires = next->rules.count > 0 || r->retired != NULL;
     if (!r->work.retires) {
-        hand_out(r);
+        enforce_next(r);
         return;
     }
     r->call = (hx_store_call){.loop = r->needs.loop, .done = retired};
@@ -340,6 +408,20 @@ static void lifted(hx_store_call *call)
     go_on_soon(r);
 }
 
+static void enforce_again(hx_timer *timer)
+{
+    go_on_soon(HX_OWNER(timer, hx_reloader, enforcement.again));
+}
+
+static void enforced_again(hx_store_call *call)
+{
+    hx_reloader *r = HX_OWNER(call, hx_reloader, enforcement.call);
+    r->enforcement.busy = r->busy = false;
+    r->enforcement.is_wanted = call->result != HX_STORE_OK;
+    if (r->enforcement.is_wanted) hx_timer_start(r->needs.loop, &r->enforcement.again, ENFORCE_AGAIN, enforce_again);
+    go_on_soon(r);
+}
+
 static void go_on(hx_task *task)
 {
     hx_reloader *r = HX_OWNER(task, hx_reloader, go_on);
@@ -361,6 +443,8 @@ static void go_on(hx_task *task)
         r->work.kept = r->newest->kept;
         r->work.kept->uses++;
         hand_out(r);
+    } else if (r->enforcement.is_wanted && !r->stopping && !hx_timer_running(&r->enforcement.again)) {
+        enforce(r, r->newest->rules.policies, enforced_again);
     } else if (r->retired && is_alone) {
         r->retired = NULL;
         r->call = (hx_store_call){.loop = r->needs.loop, .done = lifted};
@@ -433,6 +517,24 @@ static void surveyed_at_start(hx_survey *done)
     hx_loop_stop(r->needs.loop);
 }
 
+static void enforced_at_start(hx_store_call *call)
+{
+    hx_reloader *r = HX_OWNER(call, hx_reloader, enforcement.call);
+    r->enforcement.busy = r->busy = false;
+    r->enforcement.is_wanted = call->result != HX_STORE_OK;
+    hx_loop_stop(r->needs.loop);
+}
+
+/* A store that can't be told now is told as soon as it can be reached, until when it refuses what it must. */
+static void enforce_at_start(hx_reloader *r)
+{
+    if (!hx_store_about(r->needs.store)->shared) return;
+    r->busy = true;
+    enforce(r, &r->work.kept->config->policies, enforced_at_start);
+    while (r->busy) hx_loop_run(r->needs.loop);
+    if (r->enforcement.is_wanted) go_on_soon(r);
+}
+
 static void print_lines(hx_slice lines)
 {
     hx_slice line;
@@ -455,12 +557,13 @@ int hx_reloader_begin(hx_reloader *r, hx_config *config, hx_rules **rules)
     survey(r, true, surveyed_at_start);
     while (r->busy) hx_loop_run(r->needs.loop);
     hx_slice lines = hx_buf_slice(&r->work.lines);
-    if (r->work.survey.count > 0 && !r->needs.source->accept_rescope) {
+    if (r->work.survey.failed || (r->work.survey.count > 0 && !r->needs.source->accept_rescope)) {
         print_lines(lines);
-        return HX_EXIT_USAGE;
+        return r->work.survey.failed ? HX_EXIT_STORE : HX_EXIT_USAGE;
     }
     log_lines(HX_LOG_WARN, "live operations under other rules are given up: their keys run again", lines);
     r->work.lines.len = 0;
+    enforce_at_start(r);
     r->newest = new_generation(r, r->work.kept, r->jwks);
     hx_list_append(&r->generations, &r->newest->link);
     drop_config(&r->work.kept);
@@ -480,6 +583,7 @@ void hx_reloader_stop(hx_reloader *r, void (*stopped)(void *context), void *cont
     r->stopped = stopped;
     r->context = context;
     if (r->jwks) hx_jwks_stop(r->jwks);
+    hx_timer_stop(r->needs.loop, &r->enforcement.again);
     go_on_soon(r);
 }
 
@@ -498,5 +602,6 @@ void hx_reloader_free(hx_reloader **owned)
     stop_keys(&r->jwks);
     hx_buf_free(&r->work.lines);
     for (int i = 0; i < 2; i++) hx_arena_free(&r->retirements[i].arena);
+    hx_arena_free(&r->enforcement.arena);
     free(r);
 }

@@ -8,6 +8,8 @@
  *     survey   what the store holds                              live operations under other rules
  *     retire   rules that go, so that no request under the       a claim that came in between: as above
  *              generation before begins an operation that later ones don't know; then survey again
+ *     enforce  on a store that other nodes use, too: theirs      the store can't be reached
+ *              are older from here on, until they reload
  *     hand out to every worker, on its own loop                  the store's limits; a daemon that is stopping
  *
  * A generation is freed when the last request under it has ended. When only the newest is left nothing is retired any

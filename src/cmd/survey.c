@@ -11,9 +11,24 @@ static void end(hx_survey *survey)
     survey->done(survey);
 }
 
+static void fail(hx_survey *survey)
+{
+    survey->failed = true;
+    survey->count++;
+    hx_arena_free(&survey->page_arena);
+    bool fits = hx_buf_printf(survey->problems, "the store can't be asked which operations are live under other rules: "
+                                                "try again when it can be reached\n");
+    (void)fits;
+    end(survey);
+}
+
 static void swept(hx_store_call *call)
 {
-    look(HX_OWNER(call, hx_survey, call));
+    hx_survey *survey = HX_OWNER(call, hx_survey, call);
+    if (call->result == HX_STORE_OK)
+        look(survey);
+    else
+        fail(survey);
 }
 
 static void judge(hx_survey *survey)
@@ -35,6 +50,10 @@ static void list(hx_survey *survey);
 static void listed(hx_store_call *call)
 {
     hx_survey *survey = HX_OWNER(call, hx_survey, call);
+    if (call->result != HX_STORE_OK) {
+        fail(survey);
+        return;
+    }
     for (size_t i = 0; i < survey->page.count; i++) {
         const hx_record *record = &survey->page.records[i];
         if (record->rule_version != HX_RULE_SHADOW)
@@ -90,5 +109,6 @@ void hx_survey_start(hx_survey *survey)
 {
     survey->problems_from = survey->problems->len;
     survey->count = 0;
+    survey->failed = false;
     look(survey);
 }

@@ -17,6 +17,7 @@ typedef struct hx_survey {
     void (*done)(struct hx_survey *survey);
     /* given back */
     size_t count; /* of problems */
+    bool failed;  /* the store could not be asked: a problem that nobody can accept */
     /* its own */
     size_t problems_from;
     hx_arena arena;

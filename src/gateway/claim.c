@@ -4,6 +4,7 @@
 #include "gateway/request.h"
 
 #include "base/check.h"
+#include "base/log.h"
 
 static bool is_key_quoted(const hx_request *r)
 {
@@ -227,6 +228,29 @@ static hx_progress granted(hx_request *r)
     return hx_request_go(r, HX_STEP_forward);
 }
 
+/* The rules of this request are not in force. Another generation's may be, or, on a store that others use, too, those
+ * of another node, which this one has to read first. */
+static hx_progress refuse_retired(hx_request *r)
+{
+    bool is_newest = r->use->is_current && hx_store_about(r->worker->gateway->store)->shared;
+    r->retry_after = HX_SECOND;
+    if (!is_newest)
+        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
+                                 HX_LIT("The rules of this route changed while the request was on its way."));
+    if (!atomic_exchange(&r->use->rules->is_older, true)) {
+        hx_log_begin(HX_LOG_ERROR,
+                     "the store has other rules for a route by now than this node, which refuses the route with 503: "
+                     "give it the configuration of the other nodes and reload it (hapax reload)");
+        hx_log_str("route", r->identity);
+        hx_log_int("generation", (int64_t)r->use->rules->generation);
+        hx_log_end();
+    }
+    return hx_request_refuse(
+        r, HX_ERROR_STORE_UNAVAILABLE,
+        HX_LIT("This node's rules for the route are older than the store's, which other nodes set: "
+               "it has to be reloaded."));
+}
+
 /* Nothing of this claim was sent; of an earlier one it may have been, which stays unknown. */
 static hx_progress refuse_claim(hx_request *r)
 {
@@ -240,10 +264,7 @@ static hx_progress refuse_claim(hx_request *r)
     case HX_STORE_FULL:
         r->retry_after = 5 * HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The idempotency store has no room for a new key."));
-    case HX_STORE_RETIRED:
-        r->retry_after = HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
-                                 HX_LIT("The rules of this route changed while the request was on its way."));
+    case HX_STORE_RETIRED: return refuse_retired(r);
     default: return refuse_unavailable(r);
     }
 }

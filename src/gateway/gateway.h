@@ -5,6 +5,7 @@
 
 #include "core/budget.h"
 #include "gateway/limiter.h"
+#include "gateway/outage.h"
 #include "gateway/rules.h"
 #include "gateway/tokens.h"
 #include "net/server.h"
@@ -17,6 +18,7 @@
 typedef struct {
     hx_store *store;
     hx_limiter *limiter;
+    hx_outage *outage;                                 /* NULL: nobody wants to know */
     void (*want_keys)(void *context, unsigned source); /* a token's key is in none of the sets: fetch it anew. May be
                                                          * called on any thread, and often; NULL: there is nobody */
     void *keys_context;

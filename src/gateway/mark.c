@@ -78,6 +78,30 @@ static hx_slice clean_lines(hx_request *r, const hx_record *found)
     return hx_forward_lines(r, &fields, false, false);
 }
 
+/* What the application sent to one client only goes to that one. */
+static void put_cookies(const hx_request *r, hx_buf *out)
+{
+    hx_slice rest = r->lines_first;
+    while (rest.len > 0) {
+        size_t end = hx_slice_find(rest, '\n');
+        hx_slice line = end == SIZE_MAX ? rest : hx_slice_first(rest, end + 1);
+        rest = hx_slice_from(rest, line.len);
+        if (hx_slice_starts_nocase(line, HX_LIT("set-cookie:"))) hx_buf_put(out, line);
+    }
+}
+
+hx_answer hx_mark_first_answer(hx_request *r, const hx_record *found)
+{
+    hx_answer answer = hx_mark_answer(r, found);
+    if (!r->answer_judged || r->lines_first.ptr == r->lines_kept.ptr) return answer;
+    hx_buf lines;
+    hx_buf_init(&lines, r->arena, answer.headers.len + r->lines_first.len);
+    hx_buf_put(&lines, answer.headers);
+    put_cookies(r, &lines);
+    answer.headers = hx_buf_slice(&lines);
+    return answer;
+}
+
 hx_answer hx_mark_answer(hx_request *r, const hx_record *found)
 {
     hx_answer answer = found->answer;

@@ -321,6 +321,8 @@ hx_slice hx_mark_missing_reason(const hx_request *r);
 bool hx_mark_is_missing(const hx_request *r, const hx_record *found);
 /* The answer that stands in the store. What an application wrote there goes out as if it had been an answer. */
 hx_answer hx_mark_answer(hx_request *r, const hx_record *found);
+/* The same for the client whose attempt it was. */
+hx_answer hx_mark_first_answer(hx_request *r, const hx_record *found);
 /* forward.c */
 /* Whether the name is ours to send to clients. */
 bool hx_forward_is_ours(const hx_request *r, const hx_field *field);

@@ -184,7 +184,7 @@ static hx_progress marked(hx_request *r, const hx_record *found)
     r->retry_after = 0;
     r->told = HX_TOLD_STORED;
     r->reply_kind = HX_REPLY_ANSWER;
-    r->reply_answer = hx_mark_answer(r, found);
+    r->reply_answer = hx_mark_first_answer(r, found);
     r->reply_expires_at = found->expires_at;
     return hx_request_go(r, HX_STEP_reply);
 }

@@ -38,6 +38,7 @@ static void renew_done(hx_store_call *call)
 {
     hx_worker *worker = HX_OWNER(call, hx_worker, leases.call);
     worker->leases.busy = false;
+    hx_outage_note(worker->gateway->outage, call->result, hx_loop_now(worker->loop));
     if (call->result == HX_STORE_STALE) lost(worker, call);
     hx_arena_free(&worker->leases.arena);
     renew_next(worker);
