@@ -57,8 +57,8 @@ void hx_loader_map(hx_loader *loader, const hx_option *option, const hx_yaml *no
 /* Whether a number, word or duration in `map` is not there, or was read: then what follows from it can be judged. */
 bool hx_loader_is_well(hx_loader *loader, const hx_yaml *map, hx_option_place place, const char *name);
 
-/* Reads what only a route has and is more than a leaf: its upstream, match, callers and key. What it says of its answers
- * and attempts is hx_outcomes_read's. */
+/* Reads what only a route has and is more than a leaf: its upstream, match, callers and key. What it says of its
+ * answers and attempts is hx_outcomes_read's. */
 void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Reads `defaults`, `groups` and `routes`, once everything else is known. */
 void hx_routes_read(hx_loader *loader, const hx_yaml *root);
