@@ -1,16 +1,16 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What Hapax keeps in PostgreSQL, version 1: plain SQL, no extension, no superuser. Times are milliseconds since 1970 by
--- this server's clock, states are numbered as in contract §2 (0 absent, 1 processing, 2 completed, 3 failed, 4 unknown,
--- 5 expired), and results as in src/store/store.h.
+-- What Hapax keeps in PostgreSQL, version 1: plain SQL, no extension, no superuser. Times are milliseconds since 1970
+-- by this server's clock; states have the numbers of src/core/record.h: 0 absent, 1 processing, 2 completed, 3 failed,
+-- 4 unknown, 5 expired.
 --
--- Gateways call the functions whose names end in _many, each with arrays: many requests, one statement, one commit. None
--- of them ever waits for a row that somebody else has locked (an application may hold its operation's row for as long as
--- its own transaction runs): of what is locked they say nothing, and are asked again. The one wait is for a key that a
--- transaction under way has just inserted, and for a second at most.
+-- Gateways call the functions whose names end in _many, each with arrays: many requests, one statement, one commit.
+-- None of them ever waits for a row that somebody else has locked (an application may hold its operation's row for as
+-- long as its own transaction runs): of what is locked they say nothing, and are asked again. The one wait is for a key
+-- that a transaction under way has just inserted, and for a second at most.
 --
--- A connection may be lost when it is not known whether a statement was committed. So every write carries a ticket, drawn
--- at random; the row keeps the ticket of its claim and that of its last write; and a write whose ticket is there already
--- has been done. Thus whatever was in doubt is simply sent once more.
+-- A connection may be lost when it is not known whether a statement was committed. So every write carries a ticket,
+-- drawn at random; the row keeps the ticket of its claim and that of its last write; and a write whose ticket is there
+-- already has been done. Thus whatever was in doubt is simply sent once more.
 
 CREATE SCHEMA hapax;
 
@@ -54,7 +54,7 @@ CREATE INDEX operations_due ON hapax.operations (due_at) WHERE due_at IS NOT NUL
 CREATE INDEX operations_unknown ON hapax.operations (changed_at) WHERE state = 4;
 
 -- What stood there before something that the present row doesn't tell of: an unknown that was settled or taken over, a
--- release after which the key was used again, what an operator removed.
+-- release after which the key was used again, an outcome of which only its tombstone is left, what an operator removed.
 CREATE TABLE hapax.past (
     number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     op       bytea NOT NULL,
@@ -131,9 +131,19 @@ $$ SELECT (i::integer, 0, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 CREATE FUNCTION hapax.is_free(o hapax.operations, at bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT o.op IS NULL OR hapax.state_at(o.state, o.expires_at, o.tombstone_until, at) = 0 $$;
 
+-- As the past keeps it: without its answer.
+CREATE FUNCTION hapax.bare(o hapax.operations) RETURNS hapax.operations LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    o.headers := '';
+    o.body := '';
+    RETURN o;
+END $$;
+
 CREATE FUNCTION hapax.read_many(ops bytea[]) RETURNS SETOF hapax.verdict LANGUAGE sql STABLE AS
 $$ SELECT f.* FROM unnest(ops) WITH ORDINALITY AS u(op, i) JOIN hapax.operations o USING (op),
                    hapax.found(u.i, 0, o) f $$;
+
+CREATE FUNCTION hapax.rules_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 448563601784 $$;
 
 -- Rules that are not in force: another version was enforced, or a node takes stock of them.
 CREATE FUNCTION hapax.retired_among(at bigint, routes text[], versions integer[]) RETURNS integer[]
@@ -162,6 +172,7 @@ DECLARE
     drawn   bigint[];
 BEGIN
     IF not_after < moment THEN RETURN; END IF;
+    PERFORM pg_advisory_xact_lock_shared(hapax.rules_lock()); -- what is retired meanwhile is seen below
     IF EXISTS (SELECT FROM hapax.rules) OR EXISTS (SELECT FROM hapax.retired) THEN
         refused := hapax.retired_among(moment, routes, versions);
     END IF;
@@ -194,7 +205,7 @@ BEGIN
              ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
     IF free IS NOT NULL THEN
         INSERT INTO hapax.past (op, was)
-        SELECT o.op, o FROM hapax.operations o JOIN unnest(ops) WITH ORDINALITY AS u(op, i) USING (op)
+        SELECT o.op, hapax.bare(o) FROM hapax.operations o JOIN unnest(ops) WITH ORDINALITY AS u(op, i) USING (op)
          WHERE u.i = ANY (free);
         RETURN QUERY
         WITH written AS (
@@ -244,7 +255,7 @@ BEGIN
              ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
     IF has_past THEN
         INSERT INTO hapax.past (op, was)
-        SELECT o.op, o FROM hapax.operations o JOIN unnest(ops) WITH ORDINALITY AS u(op, i) USING (op)
+        SELECT o.op, hapax.bare(o) FROM hapax.operations o JOIN unnest(ops) WITH ORDINALITY AS u(op, i) USING (op)
          WHERE u.i = ANY (open) AND o.state = 4;
     END IF;
     IF open IS NOT NULL THEN
@@ -320,7 +331,7 @@ BEGIN
     ELSIF stands IN (0, 1) OR in_epoch NOT IN (0, o.epoch) OR in_states <> 0 AND in_states >> stands & 1 = 0 THEN
         RETURN QUERY SELECT f.* FROM hapax.found(1, 2, o) f;
     ELSE
-        INSERT INTO hapax.past (op, was) VALUES (o.op, o);
+        INSERT INTO hapax.past (op, was) VALUES (o.op, hapax.bare(o));
         UPDATE hapax.operations x
            SET write_ticket = ticket, changed_at = moment, due_at = moment, expires_at = 0, tombstone_until = 0,
                state = 0, from_state = stands, reason = why, headers = '', body = ''
@@ -329,8 +340,8 @@ BEGIN
     END IF;
 END $$;
 
--- A few rows at a time, and none that is locked: a lapsed lease becomes unknown, what has expired becomes a tombstone or
--- goes, what was released goes. How many rows it looked at, and how many of them are gone.
+-- A few rows at a time, and none that is locked: a lapsed lease becomes unknown, what has expired becomes a tombstone
+-- or goes, what was released goes. How many rows it looked at, and how many of them are gone.
 CREATE FUNCTION hapax.sweep(at bigint, most integer, OUT looked_at integer, OUT gone integer) LANGUAGE plpgsql AS $$
 DECLARE
     moment bigint := coalesce(at, hapax.now());
@@ -343,6 +354,9 @@ BEGIN
     UPDATE hapax.operations
        SET state = 4, from_state = 1, reason = 'lease', changed_at = moment, lease_until = 0, due_at = NULL
      WHERE op = ANY (due) AND state = 1 AND lease_until <= moment;
+    INSERT INTO hapax.past (op, was)
+    SELECT o.op, hapax.bare(o) FROM hapax.operations o
+     WHERE op = ANY (due) AND state IN (2, 3) AND hapax.state_at(state, expires_at, tombstone_until, moment) = 5;
     UPDATE hapax.operations
        SET from_state = state, state = 5, reason = 'lifetime', changed_at = moment, status = 0, retained = false,
            headers = '', body = '', due_at = hapax.second_up(tombstone_until)
@@ -390,9 +404,9 @@ BEGIN
                changed_at = EXCLUDED.changed_at, due_at = EXCLUDED.due_at, lease_until = EXCLUDED.lease_until,
                expires_at = EXCLUDED.expires_at, tombstone_until = EXCLUDED.tombstone_until,
                rule_version = EXCLUDED.rule_version, state = EXCLUDED.state, from_state = EXCLUDED.from_state,
-               attempt = EXCLUDED.attempt, status = EXCLUDED.status, retained = EXCLUDED.retained, route = EXCLUDED.route,
-               reason = EXCLUDED.reason, result = EXCLUDED.result, head = EXCLUDED.head, headers = EXCLUDED.headers,
-               body = EXCLUDED.body
+               attempt = EXCLUDED.attempt, status = EXCLUDED.status, retained = EXCLUDED.retained,
+               route = EXCLUDED.route, reason = EXCLUDED.reason, result = EXCLUDED.result, head = EXCLUDED.head,
+               headers = EXCLUDED.headers, body = EXCLUDED.body
          WHERE hapax.is_free(o, moment)
         RETURNING o.op
     )
@@ -427,19 +441,21 @@ CREATE FUNCTION hapax.history(which bytea, skip bigint, most integer) RETURNS SE
 $$ WITH versions AS (
        SELECT p.number, p.was FROM hapax.past p WHERE p.op = which
        UNION ALL SELECT 9223372036854775807, o FROM hapax.operations o WHERE o.op = which)
-   SELECT (row_number() OVER w)::integer, 0, (v.was).epoch, h.changed_at, h.lease_until, h.expires_at, h.tombstone_until,
-          h.state, h.from_state, h.attempt, h.status, h.retained, h.reason, h.result, (v.was).head, ''::bytea, ''::bytea
+   SELECT (row_number() OVER w)::integer, 0, (v.was).epoch, h.changed_at, h.lease_until, h.expires_at,
+          h.tombstone_until, h.state, h.from_state, h.attempt, h.status, h.retained, h.reason, h.result, (v.was).head,
+          ''::bytea, ''::bytea
      FROM versions v,
-          LATERAL (SELECT 0, NULL::bigint, NULL::bigint, 0::bigint, 0::bigint, 1::smallint, NULL::smallint, NULL::integer,
-                          0::smallint, false, '', ''
+          LATERAL (SELECT 0, NULL::bigint, NULL::bigint, 0::bigint, 0::bigint, 1::smallint, NULL::smallint,
+                          NULL::integer, 0::smallint, false, '', ''
                     WHERE (v.was).state <> 1
                       AND NOT EXISTS (SELECT FROM hapax.past q WHERE q.op = which AND q.number < v.number
                                                                  AND (q.was).epoch = (v.was).epoch)
                    UNION ALL
                    SELECT 1, (v.was).changed_at, (v.was).lease_until, (v.was).expires_at, (v.was).tombstone_until,
-                          (v.was).state, (v.was).from_state, (v.was).attempt, (v.was).status, (v.was).retained, (v.was).reason,
-                          (v.was).result) h(step, changed_at, lease_until, expires_at, tombstone_until, state,
-                                            from_state, attempt, status, retained, reason, result)
+                          (v.was).state, (v.was).from_state, (v.was).attempt, (v.was).status, (v.was).retained,
+                          (v.was).reason, (v.was).result)
+          h(step, changed_at, lease_until, expires_at, tombstone_until, state, from_state, attempt, status, retained,
+            reason, result)
    WINDOW w AS (ORDER BY v.number, h.step)
     ORDER BY v.number, h.step OFFSET skip LIMIT most $$;
 
@@ -449,17 +465,39 @@ LANGUAGE sql STABLE AS
 $$ SELECT hapax.rule_route(o.route, o.rule_version), o.rule_version, count(*) FROM hapax.operations o
     WHERE NOT hapax.is_free(o, coalesce(at, hapax.now())) GROUP BY 1, 2 $$;
 
-CREATE FUNCTION hapax.enforce(routes text[], versions integer[]) RETURNS void LANGUAGE sql AS
-$$ WITH gone AS (DELETE FROM hapax.retired)
-   INSERT INTO hapax.rules SELECT * FROM unnest(routes, versions) AS u(route, version) ORDER BY u.route
-   ON CONFLICT (route) DO UPDATE SET rule_version = EXCLUDED.rule_version
-    WHERE hapax.rules.rule_version <> EXCLUDED.rule_version $$;
+-- Of a large table the numbers are estimates, but for the unknown ones.
+CREATE FUNCTION hapax.counts(OUT live bigint, OUT processing bigint, OUT unknown bigint, OUT bytes bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT reltuples::bigint INTO live FROM pg_class WHERE oid = 'hapax.operations'::regclass;
+    SELECT count(*) INTO unknown FROM hapax.operations WHERE state = 4;
+    bytes := pg_total_relation_size('hapax.operations');
+    processing := 0;
+    IF live < 10000 AND bytes < 64 << 20 THEN
+        SELECT count(*) FILTER (WHERE state NOT IN (0, 1)), count(*) FILTER (WHERE state = 1) INTO live, processing
+          FROM hapax.operations;
+    END IF;
+END $$;
+
+-- Both wait for the claims that are under way: when they have ended, every later claim sees them.
+CREATE FUNCTION hapax.enforce(routes text[], versions integer[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hapax.rules_lock());
+    DELETE FROM hapax.retired;
+    INSERT INTO hapax.rules SELECT u.route, u.version FROM unnest(routes, versions) AS u(route, version)
+    ON CONFLICT (route) DO UPDATE SET rule_version = EXCLUDED.rule_version;
+END $$;
 
 CREATE FUNCTION hapax.retire(at bigint, by_owner bigint, for_ms bigint, routes text[], versions integer[]) RETURNS void
-LANGUAGE sql AS
-$$ WITH gone AS (DELETE FROM hapax.retired WHERE owner = by_owner OR until < coalesce(at, hapax.now()))
-   INSERT INTO hapax.retired SELECT by_owner, u.route, u.version, coalesce(at, hapax.now()) + for_ms
-     FROM unnest(routes, versions) AS u(route, version) $$;
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment bigint := coalesce(at, hapax.now());
+BEGIN
+    PERFORM pg_advisory_xact_lock(hapax.rules_lock());
+    DELETE FROM hapax.retired WHERE owner = by_owner OR until < moment;
+    INSERT INTO hapax.retired SELECT by_owner, u.route, u.version, moment + for_ms
+      FROM unnest(routes, versions) AS u(route, version);
+END $$;
 
 INSERT INTO hapax.store (version, secret)
 VALUES (1, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())));

@@ -148,7 +148,7 @@ BEGIN
                   HINT = 'Leave it out: every replay is framed anew.';
         ELSIF lower(line.name) = 'set-cookie' THEN
             RAISE EXCEPTION 'Set-Cookie is never replayed' USING ERRCODE = 'HX003',
-                  HINT = 'Leave it out here; the first client gets what the application answers itself.';
+                  HINT = 'Leave it out: an answer that is kept sets no cookies, not for the first client either.';
         ELSIF lower(line.name) IN ('idempotency-status', 'idempotency-expires', 'idempotent-replayed',
                                    'original-request-time', 'error-code', 'x-correlation-id')
               OR starts_with(lower(line.name), 'hapax-') THEN

@@ -45,6 +45,11 @@ void hx_clock_raise(hx_ms stamp)
     if (behind > 0) atomic_fetch_add(&offset_ms, behind);
 }
 
+void hx_clock_set(hx_ms now)
+{
+    atomic_fetch_add(&offset_ms, now - hx_clock_now());
+}
+
 typedef struct {
     unsigned year, month, day, weekday; /* month and day from 1, Sunday is 0 */
     unsigned hour, minute, second, ms;

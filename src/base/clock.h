@@ -17,6 +17,8 @@ hx_ms hx_clock_now(void);
 int64_t hx_clock_mono_ns(void);
 /* The clock never runs below `stamp`: called once at start with the store's last stamp, before other threads exist. */
 void hx_clock_raise(hx_ms stamp);
+/* It is this time now: called once at start with the time of a shared store, before other threads exist. */
+void hx_clock_set(hx_ms now);
 
 #define HX_RFC3339_BYTES 32
 #define HX_HTTP_DATE_BYTES 30

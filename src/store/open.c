@@ -12,8 +12,11 @@ hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char erro
     if (hx_slice_eq(url, HX_LIT("memory:"))) return hx_memory_open(options);
     if (hx_slice_starts(url, journal)) return hx_journal_open(hx_slice_from(url, journal.len), options, error);
     if (hx_slice_starts(url, sqlite)) return hx_sqlite_open(hx_slice_from(url, sqlite.len), options, error);
+    if (hx_slice_starts(url, HX_LIT("postgres://")) || hx_slice_starts(url, HX_LIT("postgresql://")))
+        return hx_postgres_open(url, options, error);
     (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                   "\"%.*s\" is no store that this program knows; use journal:DIR, sqlite:FILE, or memory: for tests",
+                   "\"%.*s\" is no store that this program knows; use journal:DIR, sqlite:FILE, postgres://…, or "
+                   "memory: for tests",
                    HX_FMT(url));
     return NULL;
 }

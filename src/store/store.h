@@ -223,8 +223,8 @@ bool hx_store_limit(hx_store *store, const hx_store_options *options, char error
  * start. */
 void hx_store_close(hx_store **owned);
 
-/* Opens "journal:DIR", "sqlite:FILE", "postgres://…" or "memory:" (store/open.c). On failure returns NULL with a sentence for people in `error` that says what is
- * wrong and what to do; nothing has been changed on disk then. */
+/* Opens "journal:DIR", "sqlite:FILE", "postgres://…" or "memory:" (store/open.c). On failure returns NULL with a
+ * sentence for people in `error` that says what is wrong and what to do; nothing has been changed on disk then. */
 hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 
 /* For backends: what stands behind an hx_store. */

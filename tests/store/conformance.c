@@ -462,11 +462,11 @@ static void g8_a_cancelled_watch_ends_once_and_a_late_cancel_changes_nothing(voi
     r.state = HX_FAILED;
     r.expires_at = test_now + HX_DAY;
     hx_store_settle(b.store, &outcome.call, &r);
-    hx_store_cancel(b.store, &late.call); /* the outcome was first */
+    hx_store_cancel(b.store, &late.call); /* the outcome was first, but for a store that is far away */
     wait_for(&b, &late);
     wait_for(&b, &outcome);
-    assert_int_equal(late.call.result, OK);
-    assert_int_equal(late.call.found.state, HX_FAILED);
+    bool was_told = late.call.result == OK && late.call.found.state == HX_FAILED;
+    assert_true(was_told || (hx_store_about(b.store)->shared && late.call.result == HX_STORE_CANCELLED));
     hx_store_counts counts;
     hx_store_count(b.store, &counts);
     assert_int_equal(counts.watchers, 0);
@@ -619,9 +619,9 @@ static void sweeping_counts_what_it_cleaned(void **state)
     for (uint64_t i = 0; i < 300; i++) complete(&b, i, i % 3 ? HX_COMPLETED : HX_FAILED, i < 200 ? HX_MINUTE : HX_DAY);
     for (uint64_t i = 300; i < 310; i++) complete(&b, i, HX_UNKNOWN, 0);
     hx_store_counts counts;
+    assert_int_equal(sweep(&b), 0); /* a shared store counts when it sweeps */
     hx_store_count(b.store, &counts);
     assert_int_equal(counts.live, 310);
-    assert_int_equal(sweep(&b), 0);
     test_now += HX_HOUR;
     assert_int_equal(sweep(&b), 200);
     assert_int_equal(sweep(&b), 0);

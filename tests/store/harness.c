@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/list.h"
+#include "store/libpq.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -42,11 +43,34 @@ void new_directory(char path[64])
     if (!mkdtemp(path)) hx_fatal(1, "can't make a directory");
 }
 
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets variables here
+    if (!value) hx_fatal(2, "%s isn't set: run this by tests/store/with_postgres", name);
+    return value;
+}
+
+/* A store that keeps nothing of the test before. */
+static void empty_postgres(void)
+{
+    char error[256];
+    const hx_libpq *pq = hx_libpq_load(error);
+    if (!pq) hx_fatal(1, "%s", error);
+    const char *const keywords[] = {"dbname", NULL}, *const values[] = {variable("HAPAX_TEST_POSTGRES_DIRECT"), NULL};
+    PGconn *conn = pq->connectdbParams(keywords, values, 1);
+    PGresult *result = pq->exec(conn, "TRUNCATE hapax.operations, hapax.past, hapax.rules, hapax.retired");
+    if (pq->resultStatus(result) != PGRES_COMMAND_OK) hx_fatal(1, "%s", pq->errorMessage(conn));
+    pq->clear(result);
+    pq->finish(conn);
+}
+
 void bench_open(bench *b)
 {
-    char url[128], error[HX_STORE_ERROR_BYTES];
+    char url[256], error[HX_STORE_ERROR_BYTES];
     if (strcmp(b->backend, "journal") == 0)
         (void)snprintf(url, sizeof url, "journal:%s", b->directory);
+    else if (strcmp(b->backend, "postgres") == 0)
+        (void)snprintf(url, sizeof url, "%s", variable("HAPAX_TEST_POSTGRES"));
     else if (strcmp(b->backend, "sqlite") == 0)
         (void)snprintf(url, sizeof url, "sqlite:%s/store.db", b->directory);
     else
@@ -63,6 +87,7 @@ void bench_begin(bench *b, const char *backend, hx_store_options options)
     b->options.now = test_clock;
     if (b->options.free_bytes_floor == 0) b->options.free_bytes_floor = 1;
     new_directory(b->directory);
+    if (strcmp(backend, "postgres") == 0) empty_postgres();
     bench_open(b);
 }
 

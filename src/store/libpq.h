@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libpq, loaded when it is first needed: it draws in some twenty libraries (Kerberos, LDAP), which every start on an
+ * embedded store would pay for. Its header is used as it is; only the calls go through a table. */
+#ifndef HX_STORE_LIBPQ_H
+#define HX_STORE_LIBPQ_H
+
+#include "base/slice.h"
+
+#include <libpq-fe.h>
+
+#define HX_LIBPQ_CALLS(X)                                                                                              \
+    X(clear)                                                                                                           \
+    X(cmdTuples)                                                                                                       \
+    X(conninfoFree)                                                                                                    \
+    X(conninfoParse)                                                                                                   \
+    X(connectPoll)                                                                                                     \
+    X(connectStartParams)                                                                                              \
+    X(connectdbParams)                                                                                                 \
+    X(consumeInput)                                                                                                    \
+    X(db)                                                                                                              \
+    X(enterPipelineMode)                                                                                               \
+    X(errorMessage)                                                                                                    \
+    X(exec)                                                                                                            \
+    X(execParams)                                                                                                      \
+    X(finish)                                                                                                          \
+    X(flush)                                                                                                           \
+    X(freemem)                                                                                                         \
+    X(getResult)                                                                                                       \
+    X(getisnull)                                                                                                       \
+    X(getlength)                                                                                                       \
+    X(getvalue)                                                                                                        \
+    X(host)                                                                                                            \
+    X(isBusy)                                                                                                          \
+    X(nfields)                                                                                                         \
+    X(notifies)                                                                                                        \
+    X(ntuples)                                                                                                         \
+    X(parameterStatus)                                                                                                 \
+    X(pipelineSync)                                                                                                    \
+    X(port)                                                                                                            \
+    X(resultErrorField)                                                                                                \
+    X(resultStatus)                                                                                                    \
+    X(sendQueryParams)                                                                                                 \
+    X(serverVersion)                                                                                                   \
+    X(setNoticeProcessor)                                                                                              \
+    X(setnonblocking)                                                                                                  \
+    X(socket)                                                                                                          \
+    X(status)                                                                                                          \
+    X(transactionStatus)
+
+typedef struct {
+#define X(name) __typeof__(PQ##name) *(name);
+    HX_LIBPQ_CALLS(X)
+#undef X
+} hx_libpq;
+
+/* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
+const hx_libpq *hx_libpq_load(char error[256]) HX_MUST_USE;
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of the PostgreSQL store among themselves.
+ *
+ *     postgres.c         opening, and what is asked of the store as a whole
+ *     postgres_lane.c    one connection: being connected, rounds of statements, and what becomes of calls when it fails
+ *     postgres_wire.c    calls as arrays for the functions of sql/postgres, and verdicts as records
+ *     postgres_room.c    who waits for an operation that is under way
+ *
+ * Each loop that is attached has a few lanes of its own, and an operation always takes the same of them: nothing is
+ * shared between threads but the waiting room and the counters. All that waits on a lane goes out together, as one
+ * round: at most one statement of each kind, in pipeline mode, and one commit for all claims, renewals and outcomes.
+ * While a round is under way the next one gathers. */
+#ifndef HX_STORE_POSTGRES_H
+#define HX_STORE_POSTGRES_H
+
+#include "base/map.h"
+#include "store/libpq.h"
+#include "store/store.h"
+#include "store/version.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define HX_LANES 2u          /* of a loop: while one waits for its commit the other one works; and one may hang */
+#define HX_LOOPS_MAX 256u
+#define HX_ROUND_CALLS_MAX 256u
+#define HX_ROUND_BYTES_MAX (4u << 20) /* of answers; a larger one goes alone */
+#define HX_STATEMENTS_MAX 32u
+#define HX_ABANDONED_MAX 4096u
+
+typedef struct hx_postgres hx_postgres;
+
+/* In the order in which they are sent. Those up to CLAIM are one transaction. */
+#define HX_STATEMENTS(X)                                                                                               \
+    X(WITNESS, "SELECT pg_current_xact_id()")                                                                          \
+    X(RENEW, "SELECT * FROM hapax.renew_many($1, $2, $3)")                                                             \
+    X(SETTLE, "SELECT * FROM hapax.settle_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)")     \
+    X(CLAIM, "SELECT * FROM hapax.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")            \
+    X(IMPORT, "SELECT * FROM hapax.import_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, "     \
+              "$16, $17, $18, $19, $20)")                                                                              \
+    X(READ, "SELECT * FROM hapax.read_many($1)")                                                                       \
+    X(FORGET, "SELECT * FROM hapax.forget($1, $2, $3, $4, $5, $6)")                                                    \
+    X(LIST, "SELECT * FROM hapax.list($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")                                       \
+    X(HISTORY, "SELECT * FROM hapax.history($1, $2, $3)")                                                              \
+    X(SWEEP, "SELECT * FROM hapax.sweep($1, $2)")                                                                      \
+    X(ENFORCE, "SELECT hapax.enforce($1, $2)")                                                                         \
+    X(RETIRE, "SELECT hapax.retire($1, $2, $3, $4, $5)")                                                               \
+    X(RULES, "SELECT * FROM hapax.rules_of($1)")                                                                       \
+    X(ABANDON, "SELECT * FROM hapax.abandon_many($1, $2)")                                                             \
+    X(LOOK, "SELECT * FROM hapax.read_many($1)")                                                                       \
+    X(COUNT, "SELECT * FROM hapax.counts()")
+
+typedef enum {
+#define X(name, sql) HX_STATEMENT_##name,
+    HX_STATEMENTS(X)
+#undef X
+        HX_STATEMENT_KINDS
+} hx_statement_kind;
+
+typedef struct {
+    hx_statement_kind kind;
+    hx_store_call **calls;
+    size_t count;
+    bool ends_transaction; /* a sync point follows */
+    bool failed;
+    PGresult *result;
+} hx_statement;
+
+/* What the store keeps in a call: own.number. */
+enum { HX_PG_TICKET = 0, HX_PG_SINCE = 1, HX_PG_MARKS = 2, HX_PG_MORE = 3 };
+/* own.data */
+enum { HX_PG_LANE = 0, HX_PG_VERSION = 1 };
+/* Marks of a call. */
+#define HX_PG_SENT 1u      /* it was sent before, and nobody knows what came of that */
+#define HX_PG_ALONE 2u     /* it was in a transaction that failed: it is sent alone now */
+#define HX_PG_IN_ROOM 4u   /* a watch that waits in the room */
+#define HX_PG_CANCELLED 8u /* a watch whose caller doesn't want it any more */
+
+typedef struct {
+    hx_op op;
+    uint64_t ticket;
+} hx_abandoned;
+
+typedef enum { HX_LANE_DOWN, HX_LANE_CONNECTING, HX_LANE_READY } hx_lane_state;
+
+typedef struct hx_lane {
+    hx_postgres *store;
+    hx_loop *loop;
+    PGconn *conn;
+    hx_poll *poll;
+    hx_lane_state state;
+    unsigned failures; /* to connect, in a row */
+    hx_timer timer;    /* connecting, or the round, takes too long; or it is time to connect again */
+    hx_timer again;    /* for `later` */
+    hx_task begin;     /* a round, at the end of the turn */
+    bool will_begin;
+    bool is_undurable; /* the server said so of a commit that is under way */
+    hx_link waiting;   /* calls, in their order */
+    hx_link later;     /* calls of which the server could say nothing */
+    hx_link watching;  /* watches in the room */
+    hx_timer look;     /* at what is watched */
+    hx_ms look_delay;
+    bool will_look;
+    hx_abandoned *abandoned;
+    size_t abandoned_count;
+    struct {
+        hx_statement statements[HX_STATEMENTS_MAX];
+        size_t count;
+        size_t at; /* the statement whose result is awaited */
+        hx_store_call *calls[HX_ROUND_CALLS_MAX];
+        size_t call_count;
+        size_t abandoned;                /* how many of them are in it */
+        hx_op looks[HX_ROUND_CALLS_MAX]; /* at operations that are watched */
+        size_t look_count;
+        bool is_open;
+    } round;
+    struct hx_parameters *parameters;
+} hx_lane;
+
+struct hx_postgres {
+    hx_store store;
+    const hx_libpq *pq;
+    const char **keywords; /* of a connection, and their values: NULL-terminated */
+    const char **values;
+    hx_arena arena; /* of those */
+    bool has_own_time;
+    _Atomic bool is_down, is_complaining; /* said on the log once each */
+    struct {
+        hx_loop *loop;
+        hx_lane lanes[HX_LANES];
+    } * loops[HX_LOOPS_MAX];
+    unsigned loop_count;
+    pthread_mutex_t mutex; /* the room and the rules */
+    hx_map *room;          /* op -> the first of its watches */
+    _Atomic uint64_t watchers, commits, stale_writes, cleaned, unanswered;
+    unsigned waiters_per_op_max, waiters_max;
+    hx_arena rules_arena;
+    hx_store_rules rules;
+    struct {
+        _Atomic uint64_t live, processing, unknown, bytes;
+    } counted;
+};
+
+/* Of hapax.rules_of. */
+void hx_postgres_take_rules(hx_postgres *p, const PGresult *result);
+/* The parameters of a statement. */
+void hx_statement_fill(hx_lane *lane, const hx_statement *s);
+/* Its result has come and is durable: ends its calls, or gives them back to the lane. */
+void hx_statement_end(hx_lane *lane, hx_statement *s);
+
+hx_lane *hx_lane_of(hx_postgres *p, hx_loop *loop, const hx_op *op);
+void hx_lane_init(hx_lane *lane, hx_postgres *p, hx_loop *loop);
+void hx_lane_free(hx_lane *lane); /* nothing may wait on it */
+void hx_lane_submit(hx_lane *lane, hx_store_call *call);
+/* A watch came into the room. */
+void hx_lane_watch(hx_lane *lane, hx_store_call *watch);
+/* The server could say nothing of it yet. */
+void hx_lane_try_later(hx_lane *lane, hx_store_call *call);
+/* The claims that were given up are released. */
+void hx_lane_has_abandoned(hx_lane *lane);
+/* Ends a call, on its own loop. */
+void hx_call_end(hx_store_call *call, hx_store_result result);
+
+/* A watch whose operation is under way comes in; false: there is no room. */
+bool hx_room_enter(hx_postgres *p, hx_store_call *watch) HX_MUST_USE;
+/* It goes out again; false: somebody has taken it out already, to end it. */
+bool hx_room_leave(hx_postgres *p, hx_store_call *watch) HX_MUST_USE;
+/* This is what stands there now, for all in this process who wait for the operation to go on from where it was. */
+void hx_room_tell(hx_postgres *p, const hx_record *record);
+
+#endif

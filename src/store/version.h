@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A record's bytes in a counted block that never changes: for handing what became of an operation to waiters on other
+ * threads, each of which makes a copy in an arena of its own. */
+#ifndef HX_STORE_VERSION_H
+#define HX_STORE_VERSION_H
+
+#include "core/record.h"
+
+typedef struct hx_version hx_version;
+
+/* With one reference, which is the caller's. */
+hx_version *hx_version_of(const hx_record *record) __attribute__((returns_nonnull));
+hx_version *hx_version_hold(hx_version *version); /* one more, from any thread */
+void hx_version_drop(hx_version **owned);
+void hx_version_show(const hx_version *version, hx_arena *arena, hx_record *out);
+
+#endif
