@@ -51,9 +51,14 @@ static const hx_cmd_flag keys_flags[] = {
 };
 
 static const hx_cmd_flag store_flags[] = {
-    {"store", "STORE", "backup: of this one; by default that of the state directory", 's'},
+    {"store", "STORE", "backup, migrate: this one; backup has that of the state directory by default", 's'},
     {"live", NULL, "copy, backup: although gateways are at work on a shared store", 0},
     {"json", NULL, "for programs", 0},
+    {0},
+};
+
+static const hx_cmd_flag sql_flags[] = {
+    {"from", "VERSION", "only what comes after this version of the schema", 0},
     {0},
 };
 
@@ -128,7 +133,7 @@ static const hx_cmd commands[] = {
         .name = "store",
         .run = hx_cmd_store,
         .summary = "copy, back up, restore or repair a store that no gateway uses",
-        .usage = "hapax store copy FROM TO | backup FILE | restore FILE TO | repair DIR",
+        .usage = "hapax store copy FROM TO | backup FILE | restore FILE TO | migrate | repair DIR",
         .details =
             "copy     every operation of one store into another, epochs and all: hapax store copy journal:a journal:b\n"
             "           A new TO gets FROM's secret. Run it again where it was interrupted: what is there already\n"
@@ -136,12 +141,24 @@ static const hx_cmd commands[] = {
             "backup   all of a store, its secret too, in one file for its owner alone: hapax store backup FILE\n"
             "restore  such a file into a store that is new or empty. It is verified to the last byte first. What\n"
             "           was under way is unknown then, and epochs begin a generation later.\n"
+            "migrate  brings a database to the schema of this program: hapax store migrate --store postgres://…\n"
+            "           Any number of times, and on several nodes at once; gateways may be at work on it.\n"
             "repair   what can't be read is copied to DIR/damaged and then skipped; nothing is deleted, and each\n"
             "           place is named with what is lost there.\n"
             "No gateway may be at work on any of these stores. One that is not whole, because a copy or a restore\n"
             "has not ended, is opened by no gateway. Exit codes: 0 done, 2 usage, 3 it can't be done, or something\n"
             "differs.",
         .flags = store_flags,
+    },
+    {
+        .name = "sql",
+        .run = hx_cmd_sql,
+        .summary = "print the schema that a database needs, for those who apply it by their own tools",
+        .usage = "hapax sql postgres [--from VERSION]",
+        .details = "hapax sql postgres | psql -1 -v ON_ERROR_STOP=1 postgres://…\n"
+                   "`hapax store migrate` does the same. No superuser and no extension is needed; comments in it say\n"
+                   "how roles get their rights.",
+        .flags = sql_flags,
     },
     {
         .name = "keys",

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cmd/store_acts.h"
+#include "cmd/store_migrate.h"
 
 #include <string.h>
 
@@ -48,6 +49,12 @@ static int restore(const hx_store_flags *flags, char **operands)
     return hx_store_restore(flags, operands[0], operands[1]);
 }
 
+static int migrate(const hx_store_flags *flags, char **operands)
+{
+    (void)operands;
+    return hx_store_migrate("store", flags->store);
+}
+
 typedef struct {
     const char *name;
     int operands;
@@ -75,6 +82,7 @@ static const act acts[] = {
      .missing = "restore which file to which store?",
      .run = restore,
      .takes_json = true},
+    {.name = "migrate", .run = migrate, .takes_store = true},
     {.name = "repair", .operands = 1, .missing = "repair which directory?", .run = repair},
 };
 #define ACTS (sizeof acts / sizeof acts[0])
@@ -97,9 +105,10 @@ int hx_cmd_store(int argc, char **argv)
     hx_store_flags flags = {0};
     int code = hx_cmd_flags(argc, argv, 3, take, &flags, &operands);
     if (code >= 0) return code;
-    if (operands == argc) return hx_cmd_misused(argv[0], "what shall be done: copy, backup, restore or repair?");
+    if (operands == argc)
+        return hx_cmd_misused(argv[0], "what shall be done: copy, backup, restore, migrate or repair?");
     for (size_t i = 0; i < ACTS; i++)
         if (strcmp(acts[i].name, argv[operands]) == 0)
             return run(&acts[i], &flags, argc - operands - 1, argv + operands + 1);
-    return hx_cmd_misused(argv[0], "there is no \"%s\": copy, backup, restore or repair?", argv[operands]);
+    return hx_cmd_misused(argv[0], "there is no \"%s\": copy, backup, restore, migrate or repair?", argv[operands]);
 }
