@@ -484,30 +484,17 @@ static void run_batch(hx_sqlite *s)
 static int sweep_one(hx_sqlite *s, const hx_op *op, size_t *changed)
 {
     hx_row row;
-    int rc = hx_rows_find(&s->rows, op, s->batch.now, &row);
-    if (rc != SQLITE_OK || !row.there) return rc;
-    if (row.record.state == HX_ABSENT) {
-        s->batch.cleaned++;
-        (*changed)++;
-        return hx_rows_remove(&s->rows, &row, NULL);
-    }
-    bool lease_is_over = row.stored == HX_PROCESSING && row.lease_until > 0 && s->batch.now >= row.lease_until;
-    bool life_is_over = row.record.state == HX_EXPIRED && row.stored != HX_EXPIRED;
-    bool is_damaged = row.head_len == 0 && row.stored != HX_UNKNOWN; /* nobody can say when that would expire */
-    if (!lease_is_over && !life_is_over && !is_damaged) {            /* another process was first */
-        hx_rows_release(&s->rows);
-        return SQLITE_OK;
-    }
-    hx_record next = hx_row_lapsed(&row, life_is_over ? HX_EXPIRED : HX_UNKNOWN, s->batch.now);
-    (*changed)++;
-    rc = hx_rows_become(&s->rows, &row, &next);
-    if (rc == SQLITE_OK) tell_record(s, &next);
+    hx_record next;
+    hx_lapsed lapsed;
+    int rc = hx_rows_sweep(&s->rows, op, s->batch.now, &row, &next, &lapsed);
+    *changed += lapsed != HX_LAPSED_NOT;
+    s->batch.cleaned += lapsed == HX_LAPSED_REMOVED;
+    if (rc == SQLITE_OK && lapsed == HX_LAPSED_CHANGED) tell_record(s, &next);
     return rc;
 }
 
-static void end_sweep(hx_sqlite *s, hx_store_call *call, hx_store_result result)
+static void end_sweep(hx_store_call *call, hx_store_result result)
 {
-    (void)s;
     hx_list_remove(&call->own.link);
     hx_sqlite_post(call, result, NULL);
 }
@@ -540,7 +527,7 @@ static void sweep_step(hx_sqlite *s)
     if (rc == SQLITE_OK && count == SWEEP_STEP && changed > 0) return; /* there may be more */
     hx_sqlite_look_for_room(s, true);
     report(s, is_full ? SQLITE_OK : rc);
-    end_sweep(s, call, rc == SQLITE_OK || is_full ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
+    end_sweep(call, rc == SQLITE_OK || is_full ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
 /* Looking after what other processes do */

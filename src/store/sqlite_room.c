@@ -3,9 +3,9 @@
  * what is in flight), so that those in flight can end; and where others fill the disk to the last byte, there is a file
  * beside the store that is given up then, FILE-reserve.
  *
- * What is committed takes room twice: in the log, and when it is brought into the file. The log is written over once all
- * of it is in the file, and not before. So the log is kept half as long as the reserve, which can always take it in; and
- * where there is little room it is brought into the file after every commit, and no large answers are put into it.
+ * What is committed takes room twice: in the log, and when it is brought into the file. The log is written over once
+ * all of it is in the file, and not before. So the log is kept half as long as the reserve, which can always take it
+ * in; and where there is little room it is brought into the file after every commit, without large answers in it.
  *
  * Several processes share the reserve: whoever needs it removes it, whoever sees room again puts it back. */
 #include "store/sqlite.h"

@@ -4,7 +4,8 @@
  *
  *     hapax_store       one row: the format, the secret, the last epoch that was drawn
  *     hapax_operations  the newest record of each operation. `head` is the record as core/record.c writes it, but that
- *                       lease_until is right in its own column only. due: when a sweep has something to do; NULL: never
+ *                       lease_until is right in its own column only. due: when a sweep has something to do; NULL:
+ *                       never. lifetime and tombstone: of an outcome that the application itself will write
  *     hapax_history     every version of every record, without its answer, oldest first
  *     hapax_live        how many operations there are under which rules (route '': under no named route)
  *     hapax_rules       which version of a route's rules is in force, where one was enforced
@@ -29,7 +30,8 @@ static const char schema[] =
     " secret BLOB NOT NULL, epoch INTEGER NOT NULL);"
     "CREATE TABLE hapax_operations (id INTEGER PRIMARY KEY, op BLOB NOT NULL UNIQUE, epoch INTEGER NOT NULL,"
     " state INTEGER NOT NULL, lease_until INTEGER NOT NULL, due INTEGER, rule_version INTEGER NOT NULL,"
-    " route TEXT NOT NULL, head BLOB NOT NULL, headers BLOB NOT NULL, body BLOB NOT NULL);"
+    " route TEXT NOT NULL, lifetime INTEGER NOT NULL, tombstone INTEGER NOT NULL, head BLOB NOT NULL,"
+    " headers BLOB NOT NULL, body BLOB NOT NULL);"
     "CREATE INDEX hapax_operations_due ON hapax_operations (due) WHERE due IS NOT NULL;"
     "CREATE INDEX hapax_operations_unnamed ON hapax_operations (route) WHERE rule_version < 2147483648;"
     "CREATE TABLE hapax_history (id INTEGER PRIMARY KEY, op BLOB NOT NULL, head BLOB NOT NULL);"
@@ -225,23 +227,25 @@ int hx_rows_find(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *out)
         return rc == SQLITE_DONE ? SQLITE_OK : rc;
     }
     out->there = true;
-    out->stored = (hx_state)sqlite3_column_int(s, 2);
-    out->rule_version = (uint32_t)sqlite3_column_int64(s, 4);
-    hx_slice route = column_bytes(s, 5), head = column_bytes(s, 6);
+    out->stored = (hx_state)sqlite3_column_int(s, 1);
+    out->lease_until = (hx_ms)sqlite3_column_int64(s, 2);
+    out->rule_version = (uint32_t)sqlite3_column_int64(s, 3);
+    hx_slice route = column_bytes(s, 4), head = column_bytes(s, 5);
     out->route_len = route.len < sizeof out->route ? route.len : sizeof out->route;
     memcpy(out->route, route.ptr, out->route_len);
     out->head_len = head.len <= sizeof out->head ? head.len : 0;
     memcpy(out->head, head.ptr, out->head_len);
-    uint64_t epoch = (uint64_t)sqlite3_column_int64(s, 1);
+    uint64_t epoch = (uint64_t)sqlite3_column_int64(s, 0);
     if (!decode((hx_slice){out->head, out->head_len}, op, &out->record)) {
         out->record = unreadable(op, epoch);
         out->head_len = 0;
     }
     out->record.epoch = epoch;
-    out->lease_until = (hx_ms)sqlite3_column_int64(s, 3);
     age(&out->record, out->lease_until, now);
-    out->headers = column_bytes(s, 7);
-    out->body = column_bytes(s, 8);
+    out->headers = column_bytes(s, 6);
+    out->body = column_bytes(s, 7);
+    out->lifetime = (hx_ms)sqlite3_column_int64(s, 8);
+    out->tombstone = (hx_ms)sqlite3_column_int64(s, 9);
     return SQLITE_OK;
 }
 
@@ -340,6 +344,8 @@ int hx_rows_become(hx_rows *rows, const hx_row *old, const hx_record *record)
     bind_bytes(s, 8, hx_buf_slice(&buf));
     bind_bytes(s, 9, record->answer.headers);
     bind_bytes(s, 10, record->answer.body);
+    (void)sqlite3_bind_int64(s, 11, record->lifetime);
+    (void)sqlite3_bind_int64(s, 12, record->tombstone);
     rc = finish(s);
     if (rc == SQLITE_OK && old->there) rc = uncount(rows, old);
     if (rc == SQLITE_OK) rc = count(rows, record->route, record->rule_version, record->state, 1);
@@ -404,6 +410,27 @@ hx_record hx_row_lapsed(const hx_row *row, hx_state to, hx_ms now)
     record.lease_until = 0;
     if (row->head_len > 0) record.reason = to == HX_UNKNOWN ? HX_LIT("lease") : HX_LIT("lifetime");
     return record;
+}
+
+int hx_rows_sweep(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *row, hx_record *next, hx_lapsed *out)
+{
+    *out = HX_LAPSED_NOT;
+    int rc = hx_rows_find(rows, op, now, row);
+    if (rc != SQLITE_OK || !row->there) return rc;
+    if (row->record.state == HX_ABSENT) {
+        *out = HX_LAPSED_REMOVED;
+        return hx_rows_remove(rows, row, NULL);
+    }
+    bool lease_is_over = row->stored == HX_PROCESSING && row->lease_until > 0 && now >= row->lease_until;
+    bool life_is_over = row->record.state == HX_EXPIRED && row->stored != HX_EXPIRED;
+    bool is_damaged = row->head_len == 0 && row->stored != HX_UNKNOWN; /* nobody can say when that would expire */
+    if (!lease_is_over && !life_is_over && !is_damaged) {              /* somebody else was first */
+        hx_rows_release(rows);
+        return SQLITE_OK;
+    }
+    *out = HX_LAPSED_CHANGED;
+    *next = hx_row_lapsed(row, life_is_over ? HX_EXPIRED : HX_UNKNOWN, now);
+    return hx_rows_become(rows, row, next);
 }
 
 int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found)

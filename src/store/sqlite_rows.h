@@ -16,12 +16,13 @@
 
 /* Each statement is prepared when it is first used. */
 #define HX_ROWS_STATEMENTS(X)                                                                                          \
-    X(FIND, "SELECT id, epoch, state, lease_until, rule_version, route, head, headers, body "                          \
+    X(FIND, "SELECT epoch, state, lease_until, rule_version, route, head, headers, body, lifetime, tombstone "         \
             "FROM hapax_operations WHERE op = ?1")                                                                     \
     X(INSERT, "INSERT INTO hapax_operations (op, epoch, state, lease_until, due, rule_version, route, head, headers, " \
-              "body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")                                                \
+              "body, lifetime, tombstone) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")                 \
     X(UPDATE, "UPDATE hapax_operations SET epoch = ?2, state = ?3, lease_until = ?4, due = ?5, rule_version = ?6, "    \
-              "route = ?7, head = ?8, headers = ?9, body = ?10 WHERE op = ?1")                                         \
+              "route = ?7, head = ?8, headers = ?9, body = ?10, lifetime = iif(?11 > 0, ?11, lifetime), "              \
+              "tombstone = iif(?11 > 0, ?12, tombstone) WHERE op = ?1")                                                \
     X(DELETE, "DELETE FROM hapax_operations WHERE op = ?1")                                                            \
     X(RENEW, "UPDATE hapax_operations SET lease_until = ?2, due = ?3 WHERE op = ?1")                                   \
     X(COUNT, "INSERT INTO hapax_live (route, rule_version, processing, unknown, ended) VALUES (?1, ?2, ?3, ?4, ?5) "   \
@@ -75,6 +76,7 @@ typedef struct {
     hx_state stored;  /* as it was written; the state of `record` is what that is by now */
     hx_record record; /* its texts lie in `head`; of its answer only status and retained. Damaged: unknown */
     hx_ms lease_until;
+    hx_ms lifetime, tombstone; /* for whoever completes it without knowing its route; 0: not said */
     uint32_t rule_version;
     char route[HX_RECORD_TEXT_MAX];
     size_t route_len;
@@ -113,6 +115,10 @@ int hx_rows_set_epoch(hx_rows *rows, uint64_t epoch);
 
 /* A record whose lease or lifetime is over, as it is written then: `to` is unknown or expired. */
 hx_record hx_row_lapsed(const hx_row *row, hx_state to, hx_ms now);
+
+typedef enum { HX_LAPSED_NOT, HX_LAPSED_CHANGED, HX_LAPSED_REMOVED } hx_lapsed;
+/* What a sweep does with one operation. CHANGED: *next is what it became; its texts lie in *row. */
+int hx_rows_sweep(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *row, hx_record *next, hx_lapsed *out);
 
 /* Up to `max` operations for which a sweep has something to do. */
 int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *count);

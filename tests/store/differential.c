@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random sequences of calls, made on the reference and on another store at the same time and compared step by step, with
- * restarts and crashes of the other in between. The reference has no restarts: what they do to an exclusive store by G9
- * is done to it by hand. A failure prints its seed; `test_store_differential BACKEND SEED` runs that one. */
+/* Random sequences of calls, made on the reference and on another store at the same time and compared step by step,
+ * with restarts and crashes of the other in between. The reference has no restarts: what they do to an exclusive store
+ * by G9 is done to it by hand. A failure prints its seed; `test_store_differential BACKEND SEED` runs that one. */
 #include "store/harness.h"
 
 #include "core/policy.h"
