@@ -2,7 +2,9 @@
 """PostgreSQL servers of our own for the stories: on loopback, in a directory that goes with them, with fsync. One for
 all stories of a worker, from which each gets a database of its own (server.create_database), and as many more as a
 story likes to kill, restart and promote (Server, its standby, Pooler)."""
+import atexit
 import contextlib
+import functools
 import itertools
 import os
 import pathlib
@@ -53,10 +55,20 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def _run(*words, **options):
-    done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=HANG_S, check=False, **_unprivileged(), **options)
+def _run(*words, given=b""):
+    done = subprocess.run([str(word) for word in words], input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=HANG_S, check=False, **_unprivileged())
     assert done.returncode == 0, f"{words[0]} ended with {done.returncode}:\n{done.stdout.decode(errors='replace')}"
+
+
+@functools.lru_cache(maxsize=None)
+def _cluster():
+    """A fresh cluster, which is made once and copied."""
+    place = _directory("hapax-pg-")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    _run(program("initdb"), "-D", place / "data", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--auth=trust",
+         "--no-sync")
+    return place / "data"
 
 
 def _children(pid):
@@ -100,14 +112,13 @@ class Server:
                          "logging_collector": "off", "log_line_prefix": "%m [%p] %a ", **(settings or {})}
 
     def _create(self, auth):
-        words = [program("initdb"), "-D", self.data, "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8",
-                 "--auth-local=trust", f"--auth-host={auth}"]
+        _run("cp", "-a", _cluster(), self.data)
         if self.password:
-            secret = self.directory / "password"
-            secret.write_text(self.password, encoding="utf-8")
-            secret.chmod(0o644)
-            words.append(f"--pwfile={secret}")
-        _run(*words)
+            statement = f"ALTER ROLE postgres PASSWORD '{self.password}'\n"
+            _run(program("postgres"), "--single", "-D", self.data, "postgres", given=statement.encode())
+        rules = self.data / "pg_hba.conf"
+        rules.write_text(f"local all all trust\nhost all all 127.0.0.1/32 {auth}\n"
+                         f"host replication all 127.0.0.1/32 {auth}\n", encoding="utf-8")
 
     def _copy(self, primary):
         self.password = primary.password
