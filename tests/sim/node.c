@@ -15,6 +15,7 @@ void sim_node_start(sim_node *node)
         hx_clock_raise(last_stamp);
     }
     node->up = true;
+    node->is_renamed = world.is_renamed;
     node->starts++;
     SIM_TRACE("node %u starts, for the %u. time", node->index, node->starts);
     sim_store_open(node);

@@ -127,20 +127,27 @@ static void crash_node(void)
     sim_after(sim_span(SIM_BY_TROUBLES, 0, 20 * HX_SECOND), restart_node, node);
 }
 
-/* The route's operations are known by another name from here on: that needs a restart of all nodes, and none may begin
- * one by the old name any more. */
+static void start_anew(void *subject)
+{
+    sim_node *node = subject;
+    if (world.calm || node->is_renamed) return;
+    if (node->up) sim_node_crash(node);
+    sim_node_start(node);
+}
+
+/* The route's operations are known by another name from here on: that needs a restart of all nodes, one by one. The
+ * first of them tells the store, where no other may begin one by the old name any more. */
 static void rename_route(void *subject)
 {
+    unsigned first = sim_choose(SIM_BY_WORLD, world.node_count);
+    (void)subject;
     if (world.calm) return;
-    if (sim_store_is_claiming(SIM_ROUTE_RENAMED)) {
-        sim_after(50, rename_route, subject);
-        return;
-    }
-    SIM_TRACE("all nodes are started again: a route is known by another name");
-    for (unsigned i = 0; i < world.node_count; i++)
-        if (world.nodes[i].up) sim_node_crash(&world.nodes[i]);
+    SIM_TRACE("nodes are started again, one by one: a route is known by another name");
+    if (world.nodes[first].up) sim_node_crash(&world.nodes[first]);
     world.is_renamed = true;
-    for (unsigned i = 0; i < world.node_count; i++) sim_node_start(&world.nodes[i]);
+    sim_node_start(&world.nodes[first]);
+    for (unsigned i = 0; i < world.node_count; i++)
+        sim_after(sim_span(SIM_BY_WORLD, 0, 30 * HX_SECOND), start_anew, &world.nodes[i]);
 }
 
 /* A node that has drained is started again, as an upgrade does it. */
@@ -273,8 +280,10 @@ static void calm_down(void)
     world.rates = (sim_rates){0};
     world.store.slow_until = world.store.failing_until = world.store.full_until = 0;
     world.app.up = true;
-    for (unsigned i = 0; i < world.node_count; i++)
+    for (unsigned i = 0; i < world.node_count; i++) {
+        if (world.nodes[i].up && world.nodes[i].is_renamed != world.is_renamed) sim_node_crash(&world.nodes[i]);
         if (!world.nodes[i].up) sim_node_start(&world.nodes[i]);
+    }
     hx_ms bound = world.boot + CALM_BOUND;
     while (!is_quiet()) {
         step_or_fail();

@@ -112,8 +112,24 @@ static const char *verb_name(hx_store_verb verb)
     return (size_t)verb < sizeof names / sizeof names[0] && names[verb] ? names[verb] : "call";
 }
 
+/* A claim under rules that another node has replaced since. */
+static bool is_retired(const sim_call *c)
+{
+    hx_slice in_force = world.is_renamed ? HX_LIT("older") : HX_LIT("renamed");
+    return c->inner.verb == HX_STORE_CLAIM && sim_op_of(&c->inner.op)->route == SIM_ROUTE_RENAMED &&
+           !hx_slice_eq(c->record.route, in_force);
+}
+
 static void take_effect(sim_call *c)
 {
+    if (is_retired(c)) {
+        SIM_TRACE("store: those rules are retired");
+        c->sent = true;
+        c->inner.result = HX_STORE_RETIRED;
+        c->inner.found = (hx_record){0};
+        sim_after(travel(c), deliver, c);
+        return;
+    }
     c->sent = true;
     c->inner.loop = world.store_loop;
     c->inner.arena = &c->arena;
@@ -319,16 +335,6 @@ void sim_store_check_watches(const sim_op *op)
             sim_fail("no waiter is forgotten", "%s is %s by now, and a watch of its epoch %llu has not ended",
                      sim_op_name(watched), hx_state_name(watched->state), (unsigned long long)c->inner.epoch);
     }
-}
-
-bool sim_store_is_claiming(unsigned route)
-{
-    HX_EACH(link, &world.store.calls)
-    {
-        const sim_call *c = HX_OWNER(link, sim_call, link);
-        if (c->inner.verb == HX_STORE_CLAIM && !c->sent && sim_op_of(&c->inner.op)->route == route) return true;
-    }
-    return false;
 }
 
 bool sim_store_idle(void)

@@ -133,6 +133,7 @@ struct sim_node {
     unsigned starts; /* how often it was started: what belongs to an earlier start is dead */
     bool up;
     bool draining;
+    bool is_renamed; /* it was started with the newer rules */
     bool sweep_stopped;
     hx_loop *loops[SIM_WORKERS_MAX];
     hx_worker workers[SIM_WORKERS_MAX];
@@ -173,7 +174,7 @@ typedef struct {
 
     hx_policy routes[SIM_ROUTES], routes_before[SIM_ROUTES];
     hx_policy_set policies, policies_before;
-    bool is_renamed; /* nodes have been started again with `policies` since */
+    bool is_renamed; /* `policies` are what the store was told last; nodes that were not started since refuse */
     sim_op ops[SIM_OPS_MAX];
     uint8_t secret[32];
     hx_mac *mac;
@@ -236,7 +237,6 @@ void sim_store_open(sim_node *node);
 void sim_store_crash(sim_node *node);
 void sim_store_orphans(void); /* an exclusive store was opened: what was under way is unknown (G9) */
 bool sim_store_idle(void);
-bool sim_store_is_claiming(unsigned route); /* some node, dead ones too */
 void sim_store_reset(void);
 void sim_store_check_watches(const sim_op *op); /* NULL: of all */
 
