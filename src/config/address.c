@@ -136,13 +136,15 @@ const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *
 
 const char *hx_address_check_store(hx_slice text, hx_arena *arena)
 {
-    static const char expected[] = "must be journal:DIR or memory:";
+    static const char expected[] = HX_STORE_EXPECTED;
     if (hx_slice_find(text, '\0') != SIZE_MAX) return "must not hold control bytes";
     if (hx_slice_eq(text, HX_LIT("memory:"))) return NULL;
     if (hx_slice_starts(text, HX_LIT("journal:"))) {
         if (text.len == strlen("journal:")) return "must name a directory, such as journal:/var/lib/hapax";
         return text.len < 4096 ? NULL : "names a directory whose path is too long";
     }
+    /* What is wrong with these is said by who opens them. */
+    if (hx_slice_starts(text, HX_LIT("sqlite:")) || hx_address_is_postgres(text)) return NULL;
     if (text.len > 0 && (text.ptr[0] == '/' || text.ptr[0] == '.'))
         return hx_arena_printf(arena, "%s, not %s, did you mean %s?", expected, hx_quoted(arena, text),
                                hx_quoted(arena, hx_arena_printf(arena, "journal:%.*s", HX_FMT(text))))
@@ -150,6 +152,29 @@ const char *hx_address_check_store(hx_slice text, hx_arena *arena)
     return hx_arena_printf(arena, "%s, not %s%s", expected, hx_quoted(arena, text),
                            hx_slice_eq(text, HX_LIT("memory")) ? ", did you mean \"memory:\"?" : "")
         .ptr;
+}
+
+bool hx_address_is_postgres(hx_slice store)
+{
+    return hx_slice_starts(store, HX_LIT("postgres://")) || hx_slice_starts(store, HX_LIT("postgresql://"));
+}
+
+/* A password is between the first colon of the part before the last @ of the authority, and that @; or a parameter. */
+hx_slice hx_address_shown(hx_slice store, hx_arena *arena)
+{
+    if (!hx_address_is_postgres(store)) return store;
+    size_t begin = hx_slice_find(store, '/') + 2, end = begin, at = SIZE_MAX, colon = SIZE_MAX;
+    while (end < store.len && store.ptr[end] != '/' && store.ptr[end] != '?') end++;
+    for (size_t i = begin; i < end; i++)
+        if (store.ptr[i] == '@') at = i;
+    for (size_t i = begin; at != SIZE_MAX && i < at && colon == SIZE_MAX; i++)
+        if (store.ptr[i] == ':') colon = i;
+    size_t query = end;
+    while (query < store.len && store.ptr[query] != '?') query++;
+    hx_slice shown = hx_slice_first(store, query);
+    if (colon == SIZE_MAX) return shown;
+    return hx_arena_printf(arena, "%.*s:***%.*s", HX_FMT(hx_slice_first(store, colon)),
+                           HX_FMT(hx_slice_from(shown, at)));
 }
 
 const char *hx_address_default_store(hx_arena *arena)

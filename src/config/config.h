@@ -64,7 +64,7 @@ typedef struct {
     hx_config_upstream *upstreams; /* hx_policy.upstream is an index here; what matches no route goes to
                                     * policies.defaults.upstream */
     size_t upstream_count;
-    hx_slice store;        /* "journal:DIR" or "memory:" */
+    hx_slice store;        /* a URL: "journal:DIR", "postgres://…" */
     hx_slice admin_listen; /* "unix:/run/hapax/admin.sock"; empty when not given */
     bool admin_off;        /* `admin: {listen: off}`: there shall be none */
     uint32_t workers;

@@ -239,7 +239,7 @@ static void wrong_flags_are_named(void **state)
            "--upstream must be a URL such as http://127.0.0.1:3000 or unix:/run/app.sock, not \"ftp://x\"\n"
            "--listen must be an address such as 127.0.0.1:8080, [::1]:8080 or unix:/run/hapax.sock, not \"nowhere\"\n"
            "--listen names the same address twice\n"
-           "--store must be journal:DIR or memory:, not \"disk\"\n");
+           "--store must be journal:DIR, sqlite:FILE, postgres://… or memory:, not \"disk\"\n");
     refuse(NULL, NULL,
            "no application to stand in front of: give --upstream http://127.0.0.1:3000, or --config FILE\n");
     const hx_config_overrides one = {.upstream = "http://x"};

@@ -101,9 +101,10 @@ static const fixture_row of_addresses[] = {
     {UP "listen: {address: x}\n",
      "f:2:9: \"listen\" must be an address such as 127.0.0.1:8080, or a list of them, not a "
      "map; a value that starts with \"{\" needs quotes\n"},
-    {UP "store: /var/lib/x\n", "f:2:8: \"store\" must be journal:DIR or memory:, not \"/var/lib/x\", did you mean "
-                               "\"journal:/var/lib/x\"?\n"},
-    {UP "store: sqlite:x\n", "f:2:8: \"store\" must be journal:DIR or memory:, not \"sqlite:x\"\n"},
+    {UP "store: /var/lib/x\n", "f:2:8: \"store\" must be journal:DIR, sqlite:FILE, postgres://… or memory:, not "
+                               "\"/var/lib/x\", did you mean \"journal:/var/lib/x\"?\n"},
+    {UP "store: mysql:x\n",
+     "f:2:8: \"store\" must be journal:DIR, sqlite:FILE, postgres://… or memory:, not \"mysql:x\"\n"},
     {UP "store: \"journal:\"\n", "f:2:8: \"store\" must name a directory, such as journal:/var/lib/hapax\n"},
 };
 
