@@ -133,7 +133,7 @@ static void compile_argument(compiler *c, hx_template_part *part)
         if (!hx_slice_is_token(part->argument))
             wrong(c, part, "not a name as in the path /refunds/{id}:", part->argument, "");
         break;
-    case HX_TEMPLATE_QUERY: break; /* any bytes may be a parameter's name */
+    case HX_TEMPLATE_QUERY: /* any bytes may be a parameter's name */
     case HX_TEMPLATE_PRINCIPAL: break;
     case HX_TEMPLATE_DATE: compile_date(c, part); break;
     case HX_TEMPLATE_WINDOW: compile_window(c, part); break;

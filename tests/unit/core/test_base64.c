@@ -13,12 +13,12 @@ typedef bool (*decoder)(hx_slice text, hx_arena *arena, hx_slice *decoded);
 static void decodes(decoder decode, const char *text, const char *expected)
 {
     hx_arena arena = {0};
-    size_t len = strlen(text);
-    char *copy = malloc(len > 0 ? len : 1);
+    hx_slice whole = hx_slice_of(text);
+    char *copy = malloc(whole.len > 0 ? whole.len : 1);
     assert_non_null(copy);
-    memcpy(copy, text, len);
+    memcpy(copy, whole.ptr, whole.len);
     hx_slice decoded = HX_EMPTY;
-    bool good = decode((hx_slice){copy, len}, &arena, &decoded);
+    bool good = decode((hx_slice){copy, whole.len}, &arena, &decoded);
     if (good != (expected != NULL)) fail_msg("%s is %s", text, good ? "taken" : "refused");
     if (good && !hx_slice_eq(decoded, hx_slice_of(expected))) fail_msg("%s is \"%.*s\"", text, HX_FMT(decoded));
     free(copy);

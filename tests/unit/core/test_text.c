@@ -15,11 +15,11 @@ static void assert_text(hx_slice text, const char *expected)
 /* In memory of just its size, so that a sanitizer sees a step too far. */
 static hx_slice alone(const char *text)
 {
-    size_t len = strlen(text);
-    char *copy = malloc(len > 0 ? len : 1);
+    hx_slice whole = hx_slice_of(text);
+    char *copy = malloc(whole.len > 0 ? whole.len : 1);
     assert_non_null(copy);
-    memcpy(copy, text, len);
-    return (hx_slice){copy, len};
+    memcpy(copy, whole.ptr, whole.len);
+    return (hx_slice){copy, whole.len};
 }
 
 static void letters_are_lowered_and_nothing_else(void **state)
