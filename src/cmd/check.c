@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "cmd/diff.h"
 #include "cmd/rules.h"
+#include "config/address.h"
 #include "config/options.h"
 #include "core/json.h"
 #include "core/template.h"
@@ -216,7 +217,8 @@ static void print_summary(const hx_config *config, bool strict)
         (void)printf("  upstream  %.*s%s%.*s\n", HX_FMT(upstream->name), upstream->name.len > 0 ? " = " : "",
                      HX_FMT(upstream->url));
     }
-    (void)printf("  store     %.*s\n  workers   %u\n", HX_FMT(config->store), config->workers);
+    (void)printf("  store     %.*s\n  workers   %u\n", HX_FMT(hx_address_shown(config->store, &arena)),
+                 config->workers);
     if (config->admin_off || config->admin_listen.len > 0)
         (void)printf("  admin     %.*s\n", HX_FMT(config->admin_off ? HX_LIT("off") : config->admin_listen));
     print_edges(config, &arena);
@@ -312,7 +314,7 @@ static void write_json(const hx_config *config, hx_buf *out)
     }
     hx_buf_puts(out, "],");
     put_edges(out, config, &arena);
-    put_text(out, "store", config->store);
+    put_text(out, "store", hx_address_shown(config->store, &arena));
     hx_buf_puts(out, ",");
     put_text(out, "admin", config->admin_off ? HX_LIT("off") : config->admin_listen);
     put_format(out, ",\"workers\":%u,\"require_key\":%s,\"routes\":[", config->workers,

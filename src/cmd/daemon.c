@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "cmd/reloader.h"
 #include "cmd/store_mark.h"
+#include "config/address.h"
 #include "gateway/gateway.h"
 #include "jobs/recount.h"
 #include "jobs/sweep.h"
@@ -42,6 +43,7 @@ struct hx_daemon {
     hx_config *config; /* of the start; NULL from then on: it is the first generation's */
     hx_store *store;
     hx_limiter *limiter;
+    hx_outage outage;
     hx_gateway gateway;
     uint64_t descriptors;
     worker_thread workers[WORKERS_MAX];
@@ -89,9 +91,11 @@ static int open_store(hx_daemon *daemon)
         fprintf(stderr, "hapax: %s\n", error);
         return HX_EXIT_STORE;
     }
+    hx_arena arena = {0};
     hx_log_begin(HX_LOG_INFO, "store is open");
-    hx_log_str("store", config->store);
+    hx_log_str("store", hx_address_shown(config->store, &arena));
     hx_log_end();
+    hx_arena_free(&arena);
     if (!hx_store_about(daemon->store)->durable)
         hx_log_say(HX_LOG_WARN, "this store forgets everything when the process ends: use it for tests only");
     return HX_EXIT_OK;
@@ -292,6 +296,7 @@ static int open_workers(hx_daemon *daemon, hx_rules *rules)
 {
     daemon->gateway = (hx_gateway){.store = daemon->store,
                                    .limiter = daemon->limiter,
+                                   .outage = &daemon->outage,
                                    .want_keys = want_keys,
                                    .keys_context = daemon,
                                    .worker_count = daemon->worker_count,
@@ -498,17 +503,16 @@ void hx_daemon_close(hx_daemon **owned)
     if (daemon->background.reloader) hx_reloader_let_go(daemon->background.reloader);
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         worker_thread *w = &daemon->workers[i];
-        if (!w->loop) continue;
-        hx_worker_clear(&w->worker);
-        hx_loop_free(&w->loop);
+        if (w->loop) hx_worker_clear(&w->worker);
     }
     hx_admin_free(&daemon->background.admin);
     if (!daemon->background.reloader) hx_config_free(&daemon->config);
     hx_reloader_free(&daemon->background.reloader);
+    if (daemon->store) hx_store_close(&daemon->store); /* its connections are on the loops */
+    for (unsigned i = 0; i < daemon->worker_count; i++) hx_loop_free(&daemon->workers[i].loop);
     hx_loop_free(&daemon->background.loop);
     hx_limiter_free(&daemon->limiter);
     pthread_mutex_destroy(&daemon->handing_out);
-    if (daemon->store) hx_store_close(&daemon->store);
     hx_arena_pool_drain();
     free(daemon);
     *owned = NULL;

@@ -13,8 +13,12 @@ const char *hx_address_check_admin(hx_slice text, hx_arena *arena);
 /* "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". *url is without the slash at
  * the end that people copy along. */
 const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *url);
-/* "journal:DIR", "memory:" */
+/* As HX_STORE_EXPECTED says. */
 const char *hx_address_check_store(hx_slice text, hx_arena *arena);
+#define HX_STORE_EXPECTED "must be journal:DIR, sqlite:FILE, postgres://… or memory:"
+bool hx_address_is_postgres(hx_slice store);
+/* For logs: without a password, and without the parameters, which may hold one. */
+hx_slice hx_address_shown(hx_slice store, hx_arena *arena);
 /* "journal:DIR" in the state directory; NULL when the environment names none. */
 const char *hx_address_default_store(hx_arena *arena);
 

@@ -121,7 +121,7 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
             .ptr;
     case HX_OPTION_TEXT:
     case HX_OPTION_NAME: return "must be text";
-    case HX_OPTION_STORE: return "must be journal:DIR, sqlite:FILE, postgres://… or memory:";
+    case HX_OPTION_STORE: return HX_STORE_EXPECTED;
     case HX_OPTION_LISTEN: return "must be an address such as 127.0.0.1:8080, or a list of them";
     case HX_OPTION_UPSTREAMS:
         return "must be a URL such as http://127.0.0.1:3000 or unix:/run/app.sock, or a map of names to URLs";

@@ -2,6 +2,7 @@
 /* What a route says of its answers and attempts: `class`, `retry`, `outcome`, `not_executed`, `probe` and
  * `provider_duplicate`; what stands in several of them, or is inherited in part, is judged once a route was read. And
  * what else is a request to the application, `authorize`, or a pointer into an answer, `result`. */
+#include "config/address.h"
 #include "config/loader.h"
 #include "core/json.h"
 
@@ -308,8 +309,8 @@ static void check_guarantee(hx_loader *loader, const hx_yaml *node, const hx_pol
 {
     const hx_yaml *at = hx_yaml_get(node, "guarantee");
     hx_slice store = loader->config->store;
-    bool is_postgres = hx_slice_starts(store, HX_LIT("postgres://")) || hx_slice_starts(store, HX_LIT("postgresql://"));
-    if (!at || policy->guarantee != HX_GUARANTEE_TRANSACTIONAL || is_postgres || store.len == 0) return;
+    if (!at || policy->guarantee != HX_GUARANTEE_TRANSACTIONAL) return;
+    if (hx_address_is_postgres(store) || store.len == 0) return;
     hx_slice kind = hx_slice_first(store, hx_slice_find(store, ':') + 1); /* what follows may hold a password */
     hx_problem_at(&loader->problems, at->line, at->column,
                   "\"guarantee\" can't be transactional with a store %s: the application completes its operations in a "
