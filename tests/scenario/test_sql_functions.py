@@ -57,8 +57,8 @@ def claim(database, state=1, lifetime=3600_000, tombstone=0):
     """As a gateway does; returns what it sends as Hapax-Operation."""
     op = os.urandom(16)
     epoch = database.ask(
-        "INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, lifetime,"
-        " tombstone, rule_version, state, from_state, attempt, route, head) SELECT %s, nextval('hapax.epochs'), 1, 1,"
+        "INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until,"
+        " lifetime, tombstone, rule_version, state, from_state, attempt, route, head) SELECT %s, nextval('hapax.epochs'), 1, 1,"
         " hapax.now(), hapax.now() + 60000, hapax.now() + 60000, %s, %s, 0, %s, 0, 1, 'refunds', '' RETURNING epoch",
         op, lifetime, tombstone, state)[0][0]
     return f"{op.hex()}.{epoch}"
@@ -380,8 +380,8 @@ def test_a_gateway_that_came_first_wins_at_the_commit(application, database):
         refund(cursor)
         complete(cursor, operation)
         database.ask("INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, rule_version,"
-                     " state, from_state, attempt, route, head) SELECT decode(%s, 'hex'), nextval('hapax.epochs'), 1, 1,"
-                     " hapax.now(), 0, 1, 0, 1, 'refunds', ''", operation.split(".")[0])
+                     " state, from_state, attempt, route, head) SELECT decode(%s, 'hex'), nextval('hapax.epochs'), 1,"
+                     " 1, hapax.now(), 0, 1, 0, 1, 'refunds', ''", operation.split(".")[0])
     assert application.effects() == 0
     assert row(database, operation, "state", "claim_ticket") == (1, 1)
 
