@@ -64,11 +64,18 @@ static const char *without_password(hx_slice url, hx_arena *arena)
     return shown;
 }
 
+/* Stores whose own opening says what is wrong with their names. */
+static bool is_checked_later(hx_slice url)
+{
+    return hx_slice_starts(url, HX_LIT("sqlite:")) || hx_slice_starts(url, HX_LIT("postgres://")) ||
+           hx_slice_starts(url, HX_LIT("postgresql://"));
+}
+
 int hx_place_check(hx_place *place, const char *url, hx_arena *arena)
 {
     *place = (hx_place){.url = hx_slice_of(url)};
     place->shown = without_password(place->url, arena);
-    const char *wrong = hx_address_check_store(place->url, arena);
+    const char *wrong = is_checked_later(place->url) ? NULL : hx_address_check_store(place->url, arena);
     if (wrong) return hx_cmd_misused("store", "a store %s", wrong);
     if (hx_slice_eq(place->url, HX_LIT("memory:")))
         return hx_cmd_misused("store", "memory: is gone with the process that has it, so nothing can be moved to it or "

@@ -31,7 +31,7 @@ static int write_file(const hx_store_flags *flags, hx_place *place, hx_loop *loo
     move.backup = hx_backup_create(file, move.error);
     if (!move.backup) return hx_store_refuse("%s", move.error);
     hx_store_count(place->store, &counts);
-    hx_progress_begin(&progress, "backing up", counts.live + counts.processing, flags->json);
+    hx_progress_begin(&progress, "backing up", counts.live + counts.processing - mark.is_there, flags->json);
     bool written = hx_move_run(&move);
     uint64_t last = hx_store_last_epoch(place->store);
     about->last_epoch = last > move.epoch ? last : move.epoch;

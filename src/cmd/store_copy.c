@@ -78,7 +78,7 @@ static int move_and_count(copying *c)
     char *error = c->move.error;
     int64_t began = hx_clock_mono_ns();
     hx_store_count(c->from.store, &counts);
-    hx_progress_begin(&c->progress, "copying", counts.live + counts.processing, c->flags->json);
+    hx_progress_begin(&c->progress, "copying", counts.live + counts.processing - c->origin.is_there, c->flags->json);
     c->move.from = c->from.store;
     c->move.to = c->to.store;
     c->move.loop = c->loop;

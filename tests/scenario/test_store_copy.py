@@ -92,6 +92,35 @@ def test_copy_knows_everything_and_repeats_nothing(past, old, new, hapax):
     assert not new.events("store was restored")
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def other_kind(request, tmp_path):
+    """The name of a new store of another kind."""
+    return f"sqlite:{tmp_path / 'store.db'}" if request.param == "sqlite" else request.getfixturevalue("database").url
+
+
+def test_copy_to_another_kind_and_back_is_the_same(past, old, new, other_kind, hapax):
+    for _ in range(2):
+        there = hapax("store", "copy", old.store_url, other_kind)
+        assert there.code == 0, there
+    assert f"{past.count} were there already" in there.stdout, there
+    back = hapax("store", "copy", other_kind, new.store_url, "--json")
+    assert back.code == 0, back
+    assert json.loads(back.stdout)["copied"] == past.count
+    past.is_known_to(new.start())
+
+
+def test_backup_of_another_kind_is_restored_into_a_journal_and_back(past, old, new, other_kind, hapax, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert hapax("store", "backup", first, "--store", old.store_url).code == 0
+    restored = hapax("store", "restore", first, other_kind)
+    assert restored.code == 0, restored
+    assert hapax("store", "restore", first, other_kind).code == EXIT_STORE
+    assert hapax("store", "backup", second, "--store", other_kind).code == 0
+    restored = hapax("store", "restore", second, new.store_url)
+    assert restored.code == 0 and "is generation 2 of " in restored.stdout, restored
+    past.is_known_to(new.start())
+
+
 def test_original_goes_on_as_it_was(past, old, new, hapax):
     assert hapax("store", "copy", old.store_url, new.store_url).code == 0
     past.is_known_to(old.start())
