@@ -4,6 +4,7 @@ import itertools
 import pathlib
 import shutil
 import tempfile
+import textwrap
 
 import pytest
 
@@ -78,6 +79,20 @@ def start_gateway(request, tmp_path, upstream):
         except AssertionError as failure:
             failures.append(str(failure))
     assert not failures, "\n".join(failures)
+
+
+@pytest.fixture
+def start_node(tmp_path, start_gateway):
+    """start_node(url, config, ...): a running gateway on a store that others use, too."""
+    numbers = itertools.count()
+
+    def start(url, config=None, **options):
+        directory = tmp_path / f"node-{next(numbers)}"
+        (directory / "store").mkdir(parents=True)  # where a journal would have its socket
+        admin = f"admin:\n  listen: unix:{directory}/store/admin.sock\n"
+        return start_gateway(admin + textwrap.dedent(config or ""), store=url, directory=directory, **options)
+
+    return start
 
 
 @pytest.fixture

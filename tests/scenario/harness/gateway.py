@@ -262,10 +262,14 @@ class Gateway:
         return eventually(lambda: self.events(event) if len(self.events(event)) >= count else None,
                           f"{count} lines about {event} in the log")
 
-    def counts(self):
-        """What the workers have counted since the start, as the admin socket tells it."""
+    def counts(self, of="workers"):
+        """What the workers have counted since the start, or the store, as the admin socket tells it."""
         with Connection(str(self.store / "admin.sock"), socket.AF_UNIX) as connection:
-            return connection.request("GET", "/v1/counts").json()["workers"]
+            return connection.request("GET", "/v1/counts").json()[of]
+
+    def wait_waiting(self, count):
+        """Returns once that many requests wait in this process for an operation that is under way."""
+        eventually(lambda: self.counts("store")["watchers"] >= count, f"{count} requests that wait")
 
     def finish(self):
         """Ends the process in good order and complains about anything that wasn't."""
