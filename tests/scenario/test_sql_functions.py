@@ -58,8 +58,9 @@ def claim(database, state=1, lifetime=3600_000, tombstone=0):
     op = os.urandom(16)
     epoch = database.ask(
         "INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until,"
-        " lifetime, tombstone, rule_version, state, from_state, attempt, route, head) SELECT %s, nextval('hapax.epochs'), 1, 1,"
-        " hapax.now(), hapax.now() + 60000, hapax.now() + 60000, %s, %s, 0, %s, 0, 1, 'refunds', '' RETURNING epoch",
+        " lifetime, tombstone, rule_version, state, from_state, attempt, route, head)"
+        " SELECT %s, nextval('hapax.epochs'), 1, 1, hapax.now(), hapax.now() + 60000, hapax.now() + 60000, %s, %s, 0, %s,"
+        " 0, 1, 'refunds', '' RETURNING epoch",
         op, lifetime, tombstone, state)[0][0]
     return f"{op.hex()}.{epoch}"
 

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application around the guide's lines, for tests/scenario/test_transactional_guide.py:
+
+    python3 serve.py PORT DATABASE-URL FILE     FILE defines refund(connection, operation, charge, amount)
+"""
+import contextlib
+import http.server
+import json
+import os
+import signal
+import sys
+
+import psycopg2
+
+PORT, URL, FILE = sys.argv[1:]
+GUIDE = {}
+with open(FILE, encoding="utf-8") as file:
+    exec(compile(file.read(), FILE, "exec"), GUIDE)  # the guide's own lines
+
+
+class Application(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        try:
+            with contextlib.closing(psycopg2.connect(URL)) as connection:
+                status, headers, body = GUIDE["refund"](connection, self.headers["Hapax-Operation"], asked["charge"],
+                                                        asked["amount"])
+        except psycopg2.Error as error:  # no connection
+            status, headers, body = 503, {}, str(error)
+        if self.headers["Die"] == "after-commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": len(body.encode())}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format, *args):
+        pass
+
+
+http.server.ThreadingHTTPServer.daemon_threads = True
+SERVER = http.server.ThreadingHTTPServer(("127.0.0.1", int(PORT)), Application)
+print("listening", flush=True)
+SERVER.serve_forever()
