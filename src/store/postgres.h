@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the PostgreSQL store among themselves.
  *
- *     postgres.c         opening, and what is asked of the store as a whole
- *     postgres_lane.c    one connection: being connected, rounds of statements, and what becomes of calls when it fails
- *     postgres_wire.c    calls as arrays for the functions of sql/postgres, and verdicts as records
- *     postgres_room.c    who waits for an operation that is under way
+ *     postgres.c             opening, and what is asked of the store as a whole
+ *     postgres_lane.c        one connection: its rounds of statements, and what becomes of calls when it fails
+ *     postgres_statements.c  what each kind of statement is given, and what its result means
+ *     postgres_wire.c        parameters and verdicts, as bytes
+ *     postgres_names.c       the addresses behind a server's name
+ *     postgres_room.c        who waits for an operation that is under way
+ *     postgres_schema.c      migrations
  *
  * Each loop that is attached has a few lanes of its own, and an operation always takes the same of them: nothing is
  * shared between threads but the waiting room and the counters. All that waits on a lane goes out together, as one
@@ -15,13 +18,14 @@
 
 #include "base/map.h"
 #include "store/libpq.h"
+#include "store/postgres_names.h"
 #include "store/store.h"
 #include "store/version.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define HX_LANES 2u          /* of a loop: while one waits for its commit the other one works; and one may hang */
+#define HX_LANES 2u /* of a loop: while one waits for its commit the other one works; and one may hang */
 #define HX_LOOPS_MAX 256u
 #define HX_ROUND_CALLS_MAX 256u
 #define HX_ROUND_BYTES_MAX (4u << 20) /* of answers; a larger one goes alone */
@@ -88,6 +92,7 @@ typedef struct hx_lane {
     hx_loop *loop;
     PGconn *conn;
     hx_poll *poll;
+    hx_names_call *names; /* that are being looked up */
     hx_lane_state state;
     unsigned failures; /* to connect, in a row */
     hx_timer timer;    /* connecting, or the round, takes too long; or it is time to connect again */
@@ -122,9 +127,11 @@ struct hx_postgres {
     const hx_libpq *pq;
     const char **keywords; /* of a connection, and their values: NULL-terminated */
     const char **values;
-    hx_arena arena; /* of those */
+    const char *hosts, *ports; /* of those; NULL: no name has to be looked up */
+    hx_arena arena;            /* of those */
     bool has_own_time;
-    _Atomic bool is_down, is_complaining; /* said on the log once each */
+    _Atomic bool is_down; /* said on the log, once */
+    _Atomic hx_ms complained_at;
     struct {
         hx_loop *loop;
         hx_lane lanes[HX_LANES];

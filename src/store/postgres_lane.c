@@ -34,6 +34,8 @@
 #define RECONNECT_FIRST ((hx_ms)100)
 #define RECONNECT_MAX (5 * HX_SECOND)
 #define AGAIN_DELAY ((hx_ms)10)
+#define COMPLAINT_EVERY (10 * HX_SECOND)
+#define COLUMN_BYTES_KEPT (1u << 20)
 #define LOOK_FIRST ((hx_ms)10)
 #define LOOK_MAX ((hx_ms)250)
 
@@ -140,6 +142,7 @@ static void time_to_connect(hx_timer *timer)
 static void disconnect(hx_lane *lane)
 {
     hx_timer_stop(lane->loop, &lane->timer);
+    hx_names_forget(&lane->names);
     hx_poll_free(&lane->poll);
     if (lane->conn) lane->store->pq->finish(lane->conn);
     lane->conn = NULL;
@@ -227,20 +230,54 @@ static void ready(void *context, unsigned events)
         hx_poll_for(lane->poll, next == PGRES_POLLING_READING ? HX_POLL_READ : HX_POLL_WRITE);
 }
 
-static void connect_lane(hx_lane *lane)
+static void start_connecting(hx_lane *lane, const char *const *keywords, const char *const *values)
 {
     hx_postgres *p = lane->store;
-    lane->state = HX_LANE_CONNECTING;
-    lane->conn = p->pq->connectStartParams(p->keywords, p->values, 0);
+    lane->conn = p->pq->connectStartParams(keywords, values, 0);
     if (!lane->conn) hx_fatal(HX_EXIT_BUG, "out of memory");
     if (p->pq->status(lane->conn) == CONNECTION_BAD || p->pq->socket(lane->conn) < 0) {
         fail(lane, p->pq->errorMessage(lane->conn));
         return;
     }
     (void)p->pq->setNoticeProcessor(lane->conn, noticed, lane);
-    hx_timer_start(lane->loop, &lane->timer, CONNECT_MAX, took_too_long);
     lane->poll = hx_poll_new(lane->loop, p->pq->socket(lane->conn), ready, lane);
     hx_poll_for(lane->poll, HX_POLL_WRITE);
+}
+
+/* The same parameters, with these three after them: the last one of a name holds. */
+static void names_found(void *context, const hx_names *found)
+{
+    hx_lane *lane = context;
+    const hx_postgres *p = lane->store;
+    hx_arena arena = {0};
+    size_t count = 0;
+    while (p->keywords[count]) count++;
+    const char **keywords = hx_arena_zalloc(&arena, (count + 4) * sizeof *keywords);
+    const char **values = hx_arena_zalloc(&arena, (count + 4) * sizeof *values);
+    memcpy(keywords, p->keywords, count * sizeof *keywords);
+    memcpy(values, p->values, count * sizeof *values);
+    keywords[count] = "host";
+    values[count++] = found->host;
+    keywords[count] = "hostaddr";
+    values[count++] = found->hostaddr;
+    keywords[count] = "port";
+    values[count++] = found->port;
+    start_connecting(lane, keywords, values);
+    hx_names_forget(&lane->names);
+    hx_arena_free(&arena);
+}
+
+static void connect_lane(hx_lane *lane)
+{
+    const hx_postgres *p = lane->store;
+    lane->state = HX_LANE_CONNECTING;
+    hx_timer_start(lane->loop, &lane->timer, CONNECT_MAX, took_too_long);
+    if (!p->hosts) {
+        start_connecting(lane, p->keywords, p->values);
+        return;
+    }
+    lane->names = hx_names_look_up(lane->loop, p->hosts, p->ports, names_found, lane);
+    if (!lane->names) fail(lane, "no thread can be started to look up the server's name");
 }
 
 /* A round */
@@ -457,6 +494,20 @@ static const char *advice_for(const PGresult *result, const hx_libpq *pq)
     return "see the server's log";
 }
 
+/* Once in a while, not for each request. */
+static void complain(hx_lane *lane, const PGresult *error)
+{
+    const hx_libpq *pq = lane->store->pq;
+    hx_ms now = hx_loop_now(lane->loop), last = atomic_load(&lane->store->complained_at);
+    if (now - last < COMPLAINT_EVERY) return;
+    if (!atomic_compare_exchange_strong(&lane->store->complained_at, &last, now)) return;
+    const char *message = error ? pq->resultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+    hx_log_begin(HX_LOG_ERROR, "the store refuses");
+    hx_log_text("reason", message ? message : "the transaction was aborted");
+    hx_log_text("hint", advice_for(error, pq));
+    hx_log_end();
+}
+
 static void end_alone(hx_lane *lane, hx_store_call *call, const PGresult *error)
 {
     const hx_libpq *pq = lane->store->pq;
@@ -465,13 +516,7 @@ static void end_alone(hx_lane *lane, hx_store_call *call, const PGresult *error)
         return;
     }
     bool is_full = is_state(error, pq, "53100") && call->verb == HX_STORE_CLAIM;
-    const char *message = error ? pq->resultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : NULL;
-    if (!atomic_exchange(&lane->store->is_complaining, true)) {
-        hx_log_begin(HX_LOG_ERROR, "the store refuses");
-        hx_log_text("reason", message ? message : "the transaction was aborted");
-        hx_log_text("hint", advice_for(error, pq));
-        hx_log_end();
-    }
+    complain(lane, error);
     hx_call_end(call, is_full ? HX_STORE_FULL : HX_STORE_UNAVAILABLE);
 }
 
@@ -488,10 +533,7 @@ static void end_transaction(hx_lane *lane, size_t first, size_t after)
         calls += statements[i].count;
         if (statements[i].failed && !error) error = statements[i].result;
     }
-    if (!failed) {
-        atomic_fetch_add(&lane->store->commits, 1);
-        atomic_store(&lane->store->is_complaining, false);
-    }
+    if (!failed) atomic_fetch_add(&lane->store->commits, 1);
     for (size_t i = first; i < after; i++) {
         hx_store_call *own[HX_ROUND_CALLS_MAX];
         hx_statement s = statements[i];
@@ -527,6 +569,8 @@ static void end_round(hx_lane *lane)
     lane->round.is_open = false;
     lane->round.count = lane->round.at = lane->round.call_count = lane->round.look_count = 0;
     lane->round.abandoned = 0;
+    for (size_t i = 0; i < HX_PARAMETERS_MAX; i++) /* what one large answer took is not kept */
+        if (lane->parameters->columns[i].cap > COLUMN_BYTES_KEPT) hx_buf_free(&lane->parameters->columns[i]);
     if (!hx_list_empty(&lane->waiting) || lane->will_look || lane->abandoned_count > 0) schedule(lane);
 }
 
@@ -597,10 +641,27 @@ static void receive(hx_lane *lane)
 
 /* Calls */
 
+static void refuse(hx_task *task)
+{
+    hx_lane *lane = HX_OWNER(task, hx_lane, begin);
+    lane->will_begin = false;
+    if (lane->state == HX_LANE_READY)
+        schedule(lane);
+    else
+        give_up_old(lane, 0);
+}
+
+/* Where the last try to connect has failed nobody is kept waiting for the next one. */
 void hx_lane_submit(hx_lane *lane, hx_store_call *call)
 {
     hx_list_append(&lane->waiting, &call->own.link);
-    schedule(lane);
+    if (lane->failures == 0 || lane->will_begin) {
+        schedule(lane);
+        return;
+    }
+    lane->will_begin = true;
+    lane->begin.run = refuse;
+    hx_loop_defer(lane->loop, &lane->begin);
 }
 
 static void time_to_try(hx_timer *timer)
