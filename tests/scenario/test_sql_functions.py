@@ -59,8 +59,8 @@ def claim(database, state=1, lifetime=3600_000, tombstone=0):
     epoch = database.ask(
         "INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until,"
         " lifetime, tombstone, rule_version, state, from_state, attempt, route, head)"
-        " SELECT %s, nextval('hapax.epochs'), 1, 1, hapax.now(), hapax.now() + 60000, hapax.now() + 60000, %s, %s, 0, %s,"
-        " 0, 1, 'refunds', '' RETURNING epoch",
+        " SELECT %s, nextval('hapax.epochs'), 1, 1, hapax.now(), hapax.now() + 60000, hapax.now() + 60000, %s, %s, 0,"
+        " %s, 0, 1, 'refunds', '' RETURNING epoch",
         op, lifetime, tombstone, state)[0][0]
     return f"{op.hex()}.{epoch}"
 
