@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several gateways on one PostgreSQL: rules that another node has replaced, keys with buckets that both claim at once,
+and a server that goes away and comes back. Every story counts effects at the application."""
+import signal
+import socket
+
+import pytest
+
+from harness import Connection, basic, eventually, fresh_key
+
+REFUND = {"amount": 1000}
+UNAVAILABLE = "DEPENDENCY.unavailable"
+OLDER = "the store has other rules for a route by now than this node, which refuses the route with 503: give it the " \
+        "configuration of the other nodes and reload it (hapax reload)"
+DOWN = "calls to the store fail: requests that need it get 503"
+UP = "calls to the store succeed again"
+
+
+def by(principal):
+    return f"routes:\n  - name: refunds\n    match: POST /refunds\n    principal: [{principal}]\n"
+
+
+def write(gateway, config):
+    new = gateway.config.with_suffix(".new")
+    new.write_text(config, encoding="utf-8")
+    new.replace(gateway.config)
+
+
+def test_a_node_with_older_rules_refuses_the_route_until_it_is_reloaded(start_gateway, database, upstream):
+    old = start_gateway(by("authorization"), store=database.url)
+    assert old.post("/other", key=fresh_key(), json=REFUND).status == 201
+    new = start_gateway(by("header:X-User"), store=database.url)
+    for _ in range(3):
+        refused = old.post("/refunds", key=fresh_key(), json=REFUND)
+        refused.refuses(503, UNAVAILABLE)
+        assert refused.header("Retry-After") == "1" and "older than the store's" in refused.json()["detail"]
+    assert upstream.effects("/refunds") == 0
+    assert len(old.events(OLDER)) == 1 and old.events(OLDER)[0]["route"] == "refunds"
+    assert old.post("/other", key=fresh_key(), json=REFUND).status == 201  # whose rules are the same
+    assert new.post("/refunds", key=fresh_key(), json=REFUND, headers=[("X-User", "ann")]).status == 201
+    write(old, by("header:X-User"))
+    old.signal(signal.SIGHUP)
+    old.wait_events("configuration reloaded")
+    assert old.post("/refunds", key=fresh_key(), json=REFUND, headers=[("X-User", "ann")]).status == 201
+    assert new.post("/refunds", key=fresh_key(), json=REFUND, headers=[("X-User", "ann")]).status == 201
+    assert upstream.effects("/refunds") == 3
+
+
+def test_a_key_begun_by_one_node_is_the_others_too(start_gateway, database, upstream, key):
+    nodes = [start_gateway(by("authorization"), store=database.url) for _ in range(2)]
+    with upstream.hold("/refunds") as hold:
+        first = nodes[0].send("POST", "/refunds", key=key, json=REFUND)
+        hold.wait_arrived()
+        second = nodes[1].send("POST", "/refunds", key=key, json=REFUND)
+        second.wait_read()
+        hold.release()
+        assert (first.status, first.idempotency) == (201, "stored")
+        assert (second.status, second.idempotency, second.body) == (201, "replayed", first.body)
+    assert upstream.effects() == 1
+
+
+def test_who_waits_for_another_nodes_release_is_told_to_come_back(start_gateway, database, upstream, key, tmp_path):
+    def refuse(exchange):
+        exchange.read_body()
+        exchange.arrive()
+        exchange.answer(401, b"who are you")
+
+    def waits():
+        with Connection(str(tmp_path / "admin.sock"), socket.AF_UNIX) as connection:
+            return connection.request("GET", "/v1/counts").json()["store"]["watchers"] == 1
+
+    upstream.on("/refunds", refuse)
+    first_node = start_gateway(by("authorization"), store=database.url)
+    second_node = start_gateway(by("authorization") + f"admin: {{listen: 'unix:{tmp_path}/admin.sock'}}\n",
+                                store=database.url)
+    with upstream.hold("/refunds") as hold:
+        first = first_node.send("POST", "/refunds", key=key, json=REFUND)
+        hold.wait_arrived()
+        second = second_node.send("POST", "/refunds", key=key, json=REFUND)
+        eventually(waits, "the second request to wait")
+        hold.release()
+        assert (first.status, first.idempotency) == (401, "released")
+        second.response.refuses(409, "CONFLICT.idempotency.in_flight")
+        assert second.header("Retry-After") == "1"
+    assert upstream.effects() == 0 and len(upstream.received("/refunds")) == 1
+
+
+def test_windows_on_two_nodes_have_one_effect(start_gateway, database, upstream):
+    """Where a window ends is where two nodes may each begin the same operation: short ones end all the time."""
+    config = """
+routes:
+  - name: reports
+    match: POST /reports
+    lease: 1s
+    upstream_timeout: 1s
+    lifetime: 1h
+    retry: {total: 1s}
+    wait: 10s
+    key: {from: "{body:/id}:{window:2s}", shared: true, overlap: 60s}
+"""
+    nodes = [start_gateway(config, store=database.url) for _ in range(2)]
+    for number in range(60):
+        pending = [node.send("POST", "/reports", json={"id": f"r{number}"}) for node in nodes for _ in range(2)]
+        statuses = sorted(one.status for one in pending)
+        assert set(statuses) <= {201, 409}, statuses  # both may give way to each other, and say so
+        again = eventually(lambda n=number: (found := nodes[0].post("/reports", json={"id": f"r{n}"})).status == 201
+                           and found, "an answer")
+        assert again.header("Idempotency-Status") in ("replayed", "stored")
+        assert upstream.effects("/reports") == number + 1
+
+
+def test_a_former_name_is_looked_up_on_every_node(start_gateway, database, upstream, key):
+    before = start_gateway(by("authorization"), store=database.url)
+    first = before.post("/refunds", key=key, json=REFUND)
+    renamed = by("authorization").replace("name: refunds", "name: payouts\n    formerly: [older, refunds]")
+    before.terminate()
+    before.wait_exit()
+    after = start_gateway(renamed, store=database.url, flags=["--accept-rescope"])
+    again = after.post("/refunds", key=key, json=REFUND)
+    assert (again.idempotency, again.body) == ("replayed", first.body)
+    other = fresh_key()
+    assert after.post("/refunds", key=other, json=REFUND).idempotency == "stored"
+    assert after.post("/refunds", key=other, json=REFUND).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 2
+
+
+def test_an_outage_is_503_said_once_and_over_by_itself(start_gateway, start_postgres, upstream):
+    server = start_postgres()
+    database = server.create_database()
+    gateway = start_gateway(by("authorization"), store=database.url)
+    key = fresh_key()
+    kept = gateway.post("/refunds", key=key, json=REFUND)
+    server.kill()
+    for _ in range(5):
+        refused = gateway.post("/refunds", key=fresh_key(), json=REFUND)
+        refused.refuses(503, UNAVAILABLE)
+        assert refused.header("Retry-After") == "1"
+    assert gateway.get("/refunds").status == 200  # unprotected traffic goes on
+    assert upstream.effects("/refunds") == 1
+    server.start()
+    eventually(lambda: gateway.post("/refunds", key=key, json=REFUND).status == 201, "the store")
+    assert gateway.post("/refunds", key=key, json=REFUND).body == kept.body
+
+    def is_said():
+        gateway.post("/refunds", key=key, json=REFUND)
+        return gateway.events(UP)
+
+    assert eventually(is_said, "the end of the outage")[0]["failed_calls"] >= 5
+    assert len(gateway.events(DOWN)) == 1 and len(gateway.events(UP)) == 1
+    assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("credential", ["old", "new"])
+def test_a_callers_other_credential_learns_nothing_on_another_node(start_gateway, database, upstream, key, credential):
+    nodes = [start_gateway(by("authorization"), store=database.url) for _ in range(2)]
+    nodes[0].post("/refunds", key=key, json=REFUND, auth=basic("ann", "old"))
+    answer = nodes[1].post("/refunds", key=key, json=REFUND, auth=basic("ann", credential))
+    assert answer.status == (201 if credential == "old" else 403)
+    assert upstream.effects("/refunds") == 1
