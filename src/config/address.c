@@ -143,6 +143,7 @@ const char *hx_address_check_store(hx_slice text, hx_arena *arena)
         if (text.len == strlen("journal:")) return "must name a directory, such as journal:/var/lib/hapax";
         return text.len < 4096 ? NULL : "names a directory whose path is too long";
     }
+    if (hx_slice_eq(text, HX_LIT("sqlite:"))) return "must name a file, such as sqlite:/var/lib/hapax.db";
     /* What is wrong with these is said by who opens them. */
     if (hx_slice_starts(text, HX_LIT("sqlite:")) || hx_address_is_postgres(text)) return NULL;
     if (text.len > 0 && (text.ptr[0] == '/' || text.ptr[0] == '.'))

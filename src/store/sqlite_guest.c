@@ -50,7 +50,9 @@ static hx_guest_result enter(guest *g, sqlite3 *db, hx_arena *arena, hx_record *
     if (sqlite3_get_autocommit(db)) return HX_GUEST_OUTSIDE;
     if (!step(db, "SAVEPOINT hapax")) return HX_GUEST_ERROR;
     if (hx_rows_look(&g->rows, &format, g->secret) != SQLITE_OK) return HX_GUEST_ERROR;
-    return format == HX_SQLITE_FORMAT ? HX_GUEST_OK : HX_GUEST_NO_TABLES;
+    if (format != HX_SQLITE_FORMAT) return HX_GUEST_NO_TABLES;
+    bool known;
+    return hx_rows_now(&g->rows, &g->now, &known) == SQLITE_OK ? HX_GUEST_OK : HX_GUEST_ERROR;
 }
 
 static hx_guest_result leave(guest *g, hx_guest_result result)

@@ -21,6 +21,7 @@
 
 #define BUSY_STEPS_MAX 2400 /* about ten seconds of waiting for other processes */
 #define BUSY_NS_MAX UINT64_C(8000000)
+#define CLOCK_SKEW_MAX HX_SECOND
 
 /* Another process writes. Its transactions are short, so that the first looks come soon after each other; how long
  * exactly is drawn, so that those who wait don't come in step. */
@@ -197,18 +198,48 @@ static bool set_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     return is_wal;
 }
 
-static void raise_clock(hx_sqlite *s)
+/* The time of the last change that is in the store; 0: there is none. */
+static hx_ms last_stamp(hx_sqlite *s)
 {
     sqlite3_stmt *q;
-    hx_record last;
+    hx_record last = {0};
     size_t head_len, answer_len;
-    if (hx_rows_prepare(&s->rows, HX_SQL_HISTORY_LAST, &q) != SQLITE_OK) return;
+    if (hx_rows_prepare(&s->rows, HX_SQL_HISTORY_LAST, &q) != SQLITE_OK) return 0;
     if (sqlite3_step(q) == SQLITE_ROW) {
         hx_slice head = {sqlite3_column_blob(q, 0), (size_t)sqlite3_column_bytes(q, 0)};
-        if (head.len > 0 && hx_record_decode_head(head, &last, &head_len, &answer_len) == HX_RECORD_OK)
-            hx_clock_raise(last.changed_at);
+        if (head.len == 0 || hx_record_decode_head(head, &last, &head_len, &answer_len) != HX_RECORD_OK)
+            last.changed_at = 0;
     }
     hx_rows_reset(q);
+    return last.changed_at;
+}
+
+/* This process's clock is the store's. Who is first after a boot sets it, never below what is in the store. */
+static bool follow_clock(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+{
+    bool known;
+    hx_ms now;
+    int rc = hx_rows_now(&s->rows, &now, &known);
+    if (rc == SQLITE_OK && !known) {
+        hx_clock_raise(last_stamp(s));
+        rc = hx_rows_run(&s->rows, HX_SQL_BEGIN_WRITE);
+        if (rc == SQLITE_OK) rc = hx_rows_set_clock(&s->rows, hx_clock_now());
+        if (rc == SQLITE_OK) rc = hx_rows_run(&s->rows, HX_SQL_COMMIT);
+        if (rc == SQLITE_OK) rc = hx_rows_now(&s->rows, &now, &known);
+    }
+    if ((rc & 0xff) == SQLITE_FULL) { /* what is there can be served all the same, by our own clock */
+        if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_rows_run(&s->rows, HX_SQL_ROLLBACK);
+        return true;
+    }
+    if (rc != SQLITE_OK) return fail(s, rc, error);
+    hx_ms skew = now - hx_clock_now();
+    hx_clock_set(now);
+    if (skew < -CLOCK_SKEW_MAX || skew > CLOCK_SKEW_MAX) {
+        hx_log_begin(HX_LOG_WARN, "this machine's clock differs from the store's, which is followed");
+        hx_log_int("ms", skew);
+        hx_log_end();
+    }
+    return true;
 }
 
 /* Looks before it changes anything: a file that isn't ours stays as it is. */
@@ -229,7 +260,7 @@ static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     if (format > 0 || empty)
         if (!set_log(s, error)) return false;
     if (format == 0 && (!make_tables(s, error) || !read_secret(s, &format, error))) return false;
-    if (!s->options.now) raise_clock(s);
+    if (!s->options.now && !follow_clock(s, error)) return false;
     rc = hx_rows_changes(&s->rows, &s->changes);
     if (rc != SQLITE_OK) return fail(s, rc, error);
     s->aside.db = hx_sqlite_connect(s->path, true, &rc);

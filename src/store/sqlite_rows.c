@@ -2,7 +2,8 @@
 /* The tables, version 1. They may lie in a file of their own or in a program's database, so each has our name in it and
  * nothing is kept in the file's header.
  *
- *     hapax_store       one row: the format, the secret, the last epoch that was drawn
+ *     hapax_store       one row: the format, the secret, the last epoch that was drawn, and the clock: by how much the
+ *                       store's time is ahead of the time since the boot of that name
  *     hapax_operations  the newest record of each operation. `head` is the record as core/record.c writes it, but that
  *                       lease_until is right in its own column only. due: when a sweep has something to do; NULL:
  *                       never. lifetime and tombstone: of an outcome that the application itself will write
@@ -20,14 +21,18 @@
 #include "base/rand.h"
 #include "core/policy.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #define EPOCH_ZERO_MS ((hx_ms)1577836800000) /* 2020 */
 #define EPOCHS_A_MS 64
 
 static const char schema[] =
     "CREATE TABLE hapax_store (one INTEGER PRIMARY KEY CHECK (one = 1), format INTEGER NOT NULL,"
-    " secret BLOB NOT NULL, epoch INTEGER NOT NULL);"
+    " secret BLOB NOT NULL, epoch INTEGER NOT NULL, boot TEXT NOT NULL DEFAULT '', clock INTEGER NOT NULL DEFAULT 0);"
     "CREATE TABLE hapax_operations (id INTEGER PRIMARY KEY, op BLOB NOT NULL UNIQUE, epoch INTEGER NOT NULL,"
     " state INTEGER NOT NULL, lease_until INTEGER NOT NULL, due INTEGER, rule_version INTEGER NOT NULL,"
     " route TEXT NOT NULL, lifetime INTEGER NOT NULL, tombstone INTEGER NOT NULL, head BLOB NOT NULL,"
@@ -398,6 +403,55 @@ int hx_rows_set_epoch(hx_rows *rows, uint64_t epoch)
     int rc = hx_rows_prepare(rows, HX_SQL_EPOCH_SET, &s);
     if (rc != SQLITE_OK) return rc;
     bind_u64(s, 1, epoch);
+    return finish(s);
+}
+
+#define BOOT_BYTES 36
+
+static char boot[BOOT_BYTES];
+
+static void read_boot(void)
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, boot, sizeof boot) != (ssize_t)sizeof boot) memset(boot, '?', sizeof boot);
+    if (fd >= 0) close(fd);
+}
+
+static hx_slice boot_name(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_boot);
+    return (hx_slice){boot, sizeof boot};
+}
+
+static hx_ms since_boot(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (hx_ms)t.tv_sec * HX_SECOND + t.tv_nsec / 1000000;
+}
+
+int hx_rows_now(hx_rows *rows, hx_ms *now, bool *known)
+{
+    sqlite3_stmt *s;
+    *known = false;
+    int rc = hx_rows_prepare(rows, HX_SQL_CLOCK, &s);
+    if (rc != SQLITE_OK) return rc;
+    bind_text(s, 1, boot_name());
+    rc = sqlite3_step(s);
+    *known = rc == SQLITE_ROW;
+    if (*known) *now = since_boot() + (hx_ms)sqlite3_column_int64(s, 0);
+    hx_rows_reset(s);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+int hx_rows_set_clock(hx_rows *rows, hx_ms now)
+{
+    sqlite3_stmt *s;
+    int rc = hx_rows_prepare(rows, HX_SQL_CLOCK_SET, &s);
+    if (rc != SQLITE_OK) return rc;
+    bind_text(s, 1, boot_name());
+    (void)sqlite3_bind_int64(s, 2, now - since_boot());
     return finish(s);
 }
 

@@ -31,6 +31,8 @@
     X(REMEMBER, "INSERT INTO hapax_history (op, head) VALUES (?1, ?2)")                                                \
     X(EPOCH, "SELECT epoch FROM hapax_store")                                                                          \
     X(EPOCH_SET, "UPDATE hapax_store SET epoch = ?1 WHERE epoch < ?1")                                                 \
+    X(CLOCK, "SELECT clock FROM hapax_store WHERE boot = ?1")                                                          \
+    X(CLOCK_SET, "UPDATE hapax_store SET boot = ?1, clock = ?2 WHERE boot <> ?1")                                      \
     X(DUE, "SELECT op FROM hapax_operations WHERE due <= ?1 ORDER BY due LIMIT ?2")                                    \
     X(LIST, "SELECT op, epoch, state, lease_until, head FROM hapax_operations WHERE op >= ?1 ORDER BY op LIMIT ?2")    \
     X(HISTORY, "SELECT id, head FROM hapax_history WHERE id BETWEEN ?1 AND ?2 AND op = ?3 ORDER BY id")                \
@@ -119,6 +121,12 @@ hx_record hx_row_lapsed(const hx_row *row, hx_state to, hx_ms now);
 typedef enum { HX_LAPSED_NOT, HX_LAPSED_CHANGED, HX_LAPSED_REMOVED } hx_lapsed;
 /* What a sweep does with one operation. CHANGED: *next is what it became; its texts lie in *row. */
 int hx_rows_sweep(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *row, hx_record *next, hx_lapsed *out);
+
+/* The store's own time. All processes of a machine see the same time since its boot, whatever its wall clock showed
+ * when they were started; `known` is false where nobody has set the store's clock since then. */
+int hx_rows_now(hx_rows *rows, hx_ms *now, bool *known);
+/* Sets it, if nobody has. Inside a transaction that writes. */
+int hx_rows_set_clock(hx_rows *rows, hx_ms now);
 
 /* Up to `max` operations for which a sweep has something to do. */
 int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *count);

@@ -106,6 +106,7 @@ static const fixture_row of_addresses[] = {
     {UP "store: mysql:x\n",
      "f:2:8: \"store\" must be journal:DIR, sqlite:FILE, postgres://… or memory:, not \"mysql:x\"\n"},
     {UP "store: \"journal:\"\n", "f:2:8: \"store\" must name a directory, such as journal:/var/lib/hapax\n"},
+    {UP "store: \"sqlite:\"\n", "f:2:8: \"store\" must name a file, such as sqlite:/var/lib/hapax.db\n"},
 };
 
 static const fixture_row of_routes[] = {
