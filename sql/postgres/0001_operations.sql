@@ -145,16 +145,18 @@ $$ SELECT f.* FROM unnest(ops) WITH ORDINALITY AS u(op, i) JOIN hapax.operations
 
 CREATE FUNCTION hapax.rules_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 448563601784 $$;
 
--- Rules that are not in force: another version was enforced, or a node takes stock of them.
+-- Rules that are not in force: another version was enforced, or a node takes stock of them. Version 0 is that of what is
+-- only watched (HX_RULE_SHADOW): nobody relies on it.
 CREATE FUNCTION hapax.retired_among(at bigint, routes text[], versions integer[]) RETURNS integer[]
 LANGUAGE sql STABLE AS
 $$ SELECT coalesce(array_agg(u.i::integer), '{}')
      FROM unnest(routes, versions) WITH ORDINALITY AS u(route, version, i)
-    WHERE EXISTS (SELECT FROM hapax.rules r
-                   WHERE r.route = hapax.rule_route(u.route, u.version) AND r.rule_version <> u.version)
-       OR EXISTS (SELECT FROM hapax.retired r
-                   WHERE r.rule_version = u.version AND r.until > at
-                     AND (r.route = u.route OR r.route = '' AND u.version >= 0)) $$;
+    WHERE u.version <> 0
+      AND (EXISTS (SELECT FROM hapax.rules r
+                    WHERE r.route = hapax.rule_route(u.route, u.version) AND r.rule_version <> u.version)
+           OR EXISTS (SELECT FROM hapax.retired r
+                       WHERE r.rule_version = u.version AND r.until > at
+                         AND (r.route = u.route OR r.route = '' AND u.version >= 0))) $$;
 
 -- A row is free when it was released, or has expired without a tombstone; take_over names the epoch of an unknown one
 -- that may be sent again. `not_after` keeps a statement that comes late, from a connection that was given up, from

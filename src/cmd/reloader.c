@@ -86,6 +86,23 @@ static void add_enforced(hx_reloader *r, hx_slice route, const hx_policy *policy
         hx_store_rules_add(&r->enforcement.rules, &r->enforcement.arena, route, policy->rule_version, 0);
 }
 
+static bool is_enforced(const hx_reloader *r, hx_slice route)
+{
+    for (size_t i = 0; i < r->enforcement.rules.count; i++)
+        if (hx_slice_eq(r->enforcement.rules.rules[i].route, route)) return true;
+    return false;
+}
+
+/* Routes that are there no more: a node that still has them must not begin anything on them. */
+static void add_gone(hx_reloader *r, const hx_policy_set *running)
+{
+    for (size_t i = 0; i < running->count; i++) {
+        hx_slice route = hx_policy_identity(&running->routes[i]);
+        if (running->routes[i].mode == HX_MODE_PROTECT && !is_enforced(r, route))
+            hx_store_rules_add(&r->enforcement.rules, &r->enforcement.arena, route, HX_RULE_NAMED, 0); /* no version */
+    }
+}
+
 static void enforce(hx_reloader *r, const hx_policy_set *policies, void (*done)(hx_store_call *call))
 {
     hx_arena_free(&r->enforcement.arena);
@@ -93,6 +110,11 @@ static void enforce(hx_reloader *r, const hx_policy_set *policies, void (*done)(
     for (size_t i = 0; i < policies->count; i++)
         add_enforced(r, hx_policy_identity(&policies->routes[i]), &policies->routes[i]);
     add_enforced(r, HX_EMPTY, &policies->defaults);
+    HX_EACH(link, &r->generations)
+    {
+        const generation *g = HX_OWNER(link, generation, link);
+        if (g->rules.policies != policies) add_gone(r, g->rules.policies);
+    }
     r->enforcement.call = (hx_store_call){.loop = r->needs.loop, .done = done};
     r->enforcement.busy = true;
     hx_timer_stop(r->needs.loop, &r->enforcement.again);

@@ -46,6 +46,28 @@ def test_a_node_with_older_rules_refuses_the_route_until_it_is_reloaded(start_ga
     assert upstream.effects("/refunds") == 3
 
 
+def test_a_node_that_still_has_a_route_which_is_gone_refuses_it(start_gateway, database, upstream):
+    old, new = (start_gateway(by("authorization"), store=database.url) for _ in range(2))
+    assert old.post("/refunds", key=fresh_key(), json=REFUND).status == 201
+    database.ask("DELETE FROM hapax.operations")  # its lifetime is over
+    write(new, "routes: [{name: payouts, match: POST /payouts}]\n")
+    new.signal(signal.SIGHUP)
+    new.wait_events("configuration reloaded")
+    old.post("/refunds", key=fresh_key(), json=REFUND).refuses(503, UNAVAILABLE)
+    assert new.post("/refunds", key=fresh_key(), json=REFUND).status == 201  # under the defaults
+    assert upstream.effects("/refunds") == 2
+
+
+def test_what_is_only_watched_is_kept_on_a_shared_store_too(start_gateway, database, upstream, key):
+    node = start_gateway(by("authorization") + "    mode: shadow\n", store=database.url)
+    first, second = (node.post("/refunds", key=key, json=REFUND) for _ in range(2))
+    assert (first.header("Hapax-Shadow"), second.status) == ("would-forward", 201)
+    eventually(lambda: node.post("/refunds", key=key, json=REFUND).header("Hapax-Shadow") == "would-replay",
+               "what protecting it would do")
+    assert database.ask("SELECT route, state FROM hapax.operations") == [("shadow:refunds", 2)]
+    assert upstream.effects("/refunds") >= 3
+
+
 def test_a_key_begun_by_one_node_is_the_others_too(start_gateway, database, upstream, key):
     nodes = [start_gateway(by("authorization"), store=database.url) for _ in range(2)]
     with upstream.hold("/refunds") as hold:
