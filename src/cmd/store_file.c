@@ -310,7 +310,7 @@ hx_backup_reader *hx_backup_open(const char *path, hx_backup_about *about, char 
     if (!r) hx_fatal(HX_EXIT_BUG, "out of memory");
     r->path = copy_of(path, "");
     r->file = fopen(path, "re");
-    struct stat st;
+    struct stat st = {0};
     bool ok = true;
     if (!r->file || fstat(fileno(r->file), &st) != 0)
         ok = fail(error, "can't read %s: %s", path, strerror(errno));

@@ -14,7 +14,7 @@
 #define WARNED_FOR (30 * HX_DAY)
 
 static const hx_op mark_op; /* zeros: a MAC of 128 bits that no request will ever have */
-static const hx_slice by_copy = {"hapax store copy", 16}, by_restore = {"hapax store restore", 19};
+static const hx_slice copy_route = {"hapax store copy", 16}, restore_route = {"hapax store restore", 19};
 
 static void awaited_done(hx_store_call *call)
 {
@@ -50,7 +50,7 @@ bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out)
     if (asked && found->state != HX_ABSENT) {
         *out = (hx_mark){.is_there = true,
                          .unfinished = found->state == HX_UNKNOWN,
-                         .by_restore = hx_slice_eq(found->route, by_restore),
+                         .by_restore = hx_slice_eq(found->route, restore_route),
                          .epoch = found->epoch,
                          .taken_at = found->created_at,
                          .restored_at = found->changed_at};
@@ -60,7 +60,7 @@ bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out)
     return asked;
 }
 
-static hx_record mark_of(hx_store *store, bool restores, uint64_t epoch)
+static hx_record mark_of(hx_store *store, bool by_restore, uint64_t epoch)
 {
     hx_ms now = hx_store_about(store)->now();
     return (hx_record){.op = mark_op,
@@ -69,18 +69,18 @@ static hx_record mark_of(hx_store *store, bool restores, uint64_t epoch)
                        .changed_at = now,
                        .owner = hx_store_about(store)->owner,
                        .rule_version = HX_RULE_SHADOW,
-                       .route = restores ? by_restore : by_copy,
+                       .route = by_restore ? restore_route : copy_route,
                        .correlation = HX_EMPTY,
                        .reason = HX_EMPTY,
                        .result = HX_EMPTY,
                        .answer = {.headers = HX_EMPTY, .body = HX_EMPTY}};
 }
 
-hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, bool restores, uint64_t epoch)
+hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, bool by_restore, uint64_t epoch)
 {
     hx_arena arena = {0};
     hx_awaited import;
-    hx_record mark = mark_of(store, restores, epoch);
+    hx_record mark = mark_of(store, by_restore, epoch);
     mark.state = HX_UNKNOWN;
     mark.reason = HX_LIT("not finished");
     hx_await_begin(&import, loop, &arena);

@@ -33,7 +33,7 @@ struct course {
     unsigned on_the_way;
     size_t recent_bytes; /* of the largest answer lately */
     uint64_t seen;
-    bool failed, at_end, running;
+    bool failed, at_end;
     /* a list of the store */
     hx_store_call list;
     hx_store_page page;
@@ -63,7 +63,6 @@ static void give_back(slot *s)
     c->free = s;
     c->on_the_way--;
     hx_progress_at(c->move->progress, ++c->seen);
-    go_on(c);
 }
 
 static bool is_same(const hx_record *had, const hx_record *found, hx_ms now)
@@ -87,6 +86,7 @@ static void imported(hx_store_call *call)
         move->differs(move->context, &s->record, &call->found);
     }
     give_back(s);
+    go_on(s->course);
 }
 
 /* The outcome of what was under way elsewhere will never be known here. */
@@ -129,6 +129,7 @@ static void was_read(hx_store_call *call)
         give_back(s);
     else
         bring(s);
+    go_on(s->course);
 }
 
 static void listed(hx_store_call *call)
@@ -172,13 +173,9 @@ static void take_from_file(course *c)
         return;
     }
     move->ended += step == HX_BACKUP_RECORD;
-    c->seen += step == HX_BACKUP_RECORD;
     c->at_end = step == HX_BACKUP_END;
     c->failed |= step == HX_BACKUP_DAMAGED;
-    hx_arena_free(&s->arena);
-    s->next = c->free;
-    c->free = s;
-    c->on_the_way--;
+    give_back(s);
 }
 
 static void take_from_page(course *c)
@@ -199,8 +196,6 @@ static unsigned slots_now(const course *c)
 
 static void go_on(course *c)
 {
-    if (c->running) return; /* a backup takes what it gets at once */
-    c->running = true;
     while (!c->failed && !c->at_end && c->free && c->on_the_way < slots_now(c) && !c->listing) {
         if (c->move->file)
             take_from_file(c);
@@ -209,7 +204,6 @@ static void go_on(course *c)
         else
             list_more(c);
     }
-    c->running = false;
     if (c->on_the_way == 0 && !c->listing && (c->failed || c->at_end)) hx_loop_stop(c->move->loop);
 }
 
