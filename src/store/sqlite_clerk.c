@@ -107,16 +107,27 @@ static void park(hx_sqlite *s, hx_store_call *call)
     s->poll_ns = POLL_NS_MIN;
 }
 
-static void unpark(hx_sqlite *s, hx_store_call *call)
+static void take_off(hx_sqlite *s, hx_watched *w, hx_store_call *call)
 {
-    hx_watched *w = call->own.data[HX_CALL_WATCHED];
     hx_list_remove(&call->own.link);
     call->own.number[HX_CALL_WAITS] = 0;
+    w->count--;
     s->watchers--;
-    if (--w->count > 0) return;
+}
+
+static void drop_if_unwatched(hx_sqlite *s, hx_watched *w)
+{
+    if (w->count > 0) return;
     hx_map_remove(s->watched, key_of(&w->op));
     hx_list_remove(&w->link);
     free(w);
+}
+
+static void unpark(hx_sqlite *s, hx_store_call *call)
+{
+    hx_watched *w = call->own.data[HX_CALL_WATCHED];
+    take_off(s, w, call);
+    drop_if_unwatched(s, w);
 }
 
 /* Those who wait for `op` in an epoch that is over will get `shown` with the commit; NULL: nothing stands there. */
@@ -124,19 +135,17 @@ static void tell(hx_sqlite *s, const hx_op *op, uint64_t epoch_that_runs, hx_sho
 {
     hx_watched *w = hx_map_get(s->watched, key_of(op));
     if (!w) return;
-    for (unsigned left = w->count; left > 0; left--) {
-        hx_store_call *call = HX_OWNER(w->waiting.next, hx_store_call, own.link);
-        if (call->epoch == epoch_that_runs) { /* to the end of the line */
-            hx_list_remove(&call->own.link);
-            hx_list_append(&w->waiting, &call->own.link);
-            continue;
-        }
-        unpark(s, call); /* the last one takes *w with it */
+    HX_EACH(link, &w->waiting)
+    {
+        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
+        if (call->epoch == epoch_that_runs) continue;
+        take_off(s, w, call);
         if (shown) atomic_fetch_add(&shown->references, 1);
         decide(call, HX_STORE_OK, shown);
         call->own.number[HX_CALL_WAITS] = IS_TOLD;
         hx_list_append(&s->told, &call->own.link);
     }
+    drop_if_unwatched(s, w);
 }
 
 static bool is_watched(const hx_sqlite *s, const hx_op *op)

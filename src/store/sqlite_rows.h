@@ -129,7 +129,7 @@ int hx_rows_now(hx_rows *rows, hx_ms *now, bool *known);
 int hx_rows_set_clock(hx_rows *rows, hx_ms now);
 
 /* Up to `max` operations for which a sweep has something to do. */
-int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *count);
+int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found);
 
 int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules);
 int hx_rows_retire(hx_rows *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now, hx_ms until);

@@ -28,9 +28,11 @@
 
 static const char *backend;
 
+typedef enum { CLAIMED, COMPLETED, RELEASED } event;
+
 /* What a process says once it was acknowledged. */
 typedef struct {
-    enum { CLAIMED, COMPLETED, RELEASED } what;
+    event what;
     uint32_t number;
     uint64_t epoch;
 } word;
@@ -46,7 +48,7 @@ static bool may_release(uint64_t number)
     return number % 4 == 0;
 }
 
-static void say(int pipe, int what, uint64_t number, uint64_t epoch)
+static void say(int pipe, event what, uint64_t number, uint64_t epoch)
 {
     const word w = {.what = what, .number = (uint32_t)number, .epoch = epoch};
     if (write(pipe, &w, sizeof w) != sizeof w) _exit(10);
