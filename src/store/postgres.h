@@ -36,7 +36,7 @@ typedef struct hx_postgres hx_postgres;
 
 /* In the order in which they are sent. Those up to CLAIM are one transaction. */
 #define HX_STATEMENTS(X)                                                                                               \
-    X(WITNESS, "SELECT pg_current_xact_id()")                                                                          \
+    X(WITNESS, "SELECT pg_logical_emit_message(true, 'hapax', '')")                                                    \
     X(RENEW, "SELECT * FROM hapax.renew_many($1, $2, $3)")                                                             \
     X(SETTLE, "SELECT * FROM hapax.settle_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)")     \
     X(CLAIM, "SELECT * FROM hapax.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")            \
@@ -51,6 +51,9 @@ typedef struct hx_postgres hx_postgres;
     X(RETIRE, "SELECT hapax.retire($1, $2, $3, $4, $5)")                                                               \
     X(RULES, "SELECT * FROM hapax.rules_of($1)")                                                                       \
     X(ABANDON, "SELECT * FROM hapax.abandon_many($1, $2)")                                                             \
+    X(LISTEN, "LISTEN hapax")                                                                                          \
+    X(AWAIT, "SELECT hapax.await_many($1)")                                                                            \
+    X(TELL, "SELECT hapax.tell_many($1)")                                                                              \
     X(LOOK, "SELECT * FROM hapax.read_many($1)")                                                                       \
     X(COUNT, "SELECT * FROM hapax.counts()")
 
@@ -106,6 +109,14 @@ typedef struct hx_lane {
     hx_timer look;     /* at what is watched */
     hx_ms look_delay;
     bool will_look;
+    bool listens;     /* it is the one of its process that does */
+    bool will_listen; /* its connection is new */
+    hx_task nudge;    /* another node has settled something that is watched */
+    _Atomic bool is_nudged;
+    hx_op *told; /* operations that others wait for, and that were settled here */
+    size_t told_count;
+    hx_op *awaited; /* operations that are watched here, and shall be told of */
+    size_t awaited_count;
     hx_abandoned *abandoned;
     size_t abandoned_count;
     struct {
@@ -117,6 +128,7 @@ typedef struct hx_lane {
         size_t abandoned;                /* how many of them are in it */
         hx_op looks[HX_ROUND_CALLS_MAX]; /* at operations that are watched */
         size_t look_count;
+        size_t told, awaited; /* how many of them are in it */
         bool is_open;
     } round;
     struct hx_parameters *parameters;
@@ -130,6 +142,7 @@ struct hx_postgres {
     const char *hosts, *ports; /* of those; NULL: no name has to be looked up */
     hx_arena arena;            /* of those */
     bool has_own_time;
+    bool is_pooled;       /* a session is nobody's: nothing is listened for, only looked at */
     _Atomic bool is_down; /* said on the log, once */
     _Atomic hx_ms complained_at;
     struct {
@@ -159,12 +172,13 @@ hx_lane *hx_lane_of(hx_postgres *p, hx_loop *loop, const hx_op *op);
 void hx_lane_init(hx_lane *lane, hx_postgres *p, hx_loop *loop);
 void hx_lane_free(hx_lane *lane); /* nothing may wait on it */
 void hx_lane_submit(hx_lane *lane, hx_store_call *call);
+void hx_lane_nudge(hx_lane *lane); /* from any thread */
 /* A watch came into the room. */
 void hx_lane_watch(hx_lane *lane, hx_store_call *watch);
 /* The server could say nothing of it yet. */
 void hx_lane_try_later(hx_lane *lane, hx_store_call *call);
-/* The claims that were given up are released. */
-void hx_lane_has_abandoned(hx_lane *lane);
+/* A settled operation is awaited on another node. */
+void hx_lane_tell(hx_lane *lane, const hx_op *op);
 /* Ends a call, on its own loop. */
 void hx_call_end(hx_store_call *call, hx_store_result result);
 
@@ -174,5 +188,7 @@ bool hx_room_enter(hx_postgres *p, hx_store_call *watch) HX_MUST_USE;
 bool hx_room_leave(hx_postgres *p, hx_store_call *watch) HX_MUST_USE;
 /* This is what stands there now, for all in this process who wait for the operation to go on from where it was. */
 void hx_room_tell(hx_postgres *p, const hx_record *record);
+/* Another node has settled it: who waits for it here looks at once. */
+void hx_room_nudge(hx_postgres *p, const hx_op *op);
 
 #endif

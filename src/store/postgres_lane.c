@@ -98,21 +98,45 @@ static void give_up_old(hx_lane *lane, hx_ms age)
 
 /* The connection */
 
+/* What libpq says has several lines. */
+static void log_reason(const char *why)
+{
+    char line[512];
+    size_t len = 0;
+    for (; *why && len < sizeof line - 1; why++) {
+        bool is_space = (unsigned char)*why <= ' ';
+        if (!is_space || (len > 0 && line[len - 1] != ' ')) line[len++] = is_space ? ' ' : *why;
+    }
+    while (len > 0 && line[len - 1] == ' ') len--;
+    hx_log_str("reason", (hx_slice){line, len});
+}
+
+static const char *advice_to_connect(const char *why)
+{
+    if (strstr(why, "authentication")) return "give the user and password in the store's URL, or as libpq finds them";
+    if (strstr(why, "read-only") || strstr(why, "standby"))
+        return "this is no primary: name the primary, or both, in the store's URL, or promote this one";
+    if (strstr(why, "does not exist")) return "correct the store's URL, or create what it names";
+    if (strstr(why, "too many")) return "raise max_connections, or put a pooler before the server";
+    return "see whether the server runs and is the one in the store's URL; it is tried again and again";
+}
+
+/* A connection that breaks is made anew, and nobody need know; one that can't be made is said once, until it can. */
 static void say(hx_lane *lane, const char *why)
 {
-    hx_postgres *p = lane->store;
-    if (atomic_exchange(&p->is_down, true)) return;
-    hx_log_begin(HX_LOG_ERROR, "the store can't be reached: protected requests get 503 until it can");
-    hx_log_text("store", "postgres");
-    hx_log_str("reason", hx_slice_trim(hx_slice_of(why)));
+    bool was_connected = lane->state == HX_LANE_READY;
+    if (!was_connected && atomic_exchange(&lane->store->is_down, true)) return;
+    hx_log_begin(was_connected ? HX_LOG_WARN : HX_LOG_ERROR,
+                 was_connected ? "a connection to PostgreSQL was lost" : "PostgreSQL can't be reached");
+    log_reason(why);
+    if (!was_connected) hx_log_text("hint", advice_to_connect(why));
     hx_log_end();
 }
 
 static void say_that_it_works(hx_lane *lane)
 {
     if (!atomic_exchange(&lane->store->is_down, false)) return;
-    hx_log_begin(HX_LOG_INFO, "the store can be reached again");
-    hx_log_text("store", "postgres");
+    hx_log_begin(HX_LOG_INFO, "PostgreSQL can be reached again");
     hx_log_end();
 }
 
@@ -202,6 +226,7 @@ static void connected(hx_lane *lane)
     }
     lane->state = HX_LANE_READY;
     lane->failures = 0;
+    lane->will_listen = lane->listens;
     say_that_it_works(lane);
     hx_poll_for(lane->poll, HX_POLL_READ);
     schedule(lane);
@@ -419,7 +444,19 @@ static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
         lane->round.abandoned = lane->abandoned_count;
         (void)add_statement(lane, HX_STATEMENT_ABANDON);
     }
+    if (lane->will_listen) (void)add_statement(lane, HX_STATEMENT_LISTEN);
+    lane->round.awaited = lane->awaited_count;
+    if (lane->awaited_count > 0) (void)add_statement(lane, HX_STATEMENT_AWAIT);
+    lane->round.told = lane->told_count;
+    if (lane->told_count > 0) (void)add_statement(lane, HX_STATEMENT_TELL);
     if (lane->round.look_count > 0) (void)add_statement(lane, HX_STATEMENT_LOOK);
+}
+
+/* Beside calls. */
+static bool has_errands(const hx_lane *lane)
+{
+    return lane->abandoned_count > 0 || lane->told_count > 0 || lane->awaited_count > 0 || lane->will_look ||
+           lane->will_listen;
 }
 
 static bool send_statement(hx_lane *lane, const hx_statement *s)
@@ -452,9 +489,10 @@ static void begin_round(hx_task *task)
     if (lane->state != HX_LANE_READY || lane->round.is_open) return;
     hx_store_call *chosen[HX_ROUND_CALLS_MAX];
     lane->round.look_count = lane->round.count = lane->round.at = lane->round.call_count = 0;
+    bool has_more = has_errands(lane);
     gather_looks(lane);
     size_t count = choose(lane, chosen);
-    if (count == 0 && lane->abandoned_count == 0 && lane->round.look_count == 0) return;
+    if (count == 0 && !has_more) return;
     compose(lane, chosen, count);
     lane->round.is_open = true;
     hx_timer_start(lane->loop, &lane->timer, ROUND_MAX, took_too_long);
@@ -517,7 +555,10 @@ static void end_alone(hx_lane *lane, hx_store_call *call, const PGresult *error)
     }
     bool is_full = is_state(error, pq, "53100") && call->verb == HX_STORE_CLAIM;
     complain(lane, error);
-    hx_call_end(call, is_full ? HX_STORE_FULL : HX_STORE_UNAVAILABLE);
+    if (is_full)
+        hx_call_end(call, HX_STORE_FULL);
+    else
+        give_up(lane, call);
 }
 
 /* The statements from `first` on were one transaction, which is over; of the others that failed with it nothing else is
@@ -571,7 +612,7 @@ static void end_round(hx_lane *lane)
     lane->round.abandoned = 0;
     for (size_t i = 0; i < HX_PARAMETERS_MAX; i++) /* what one large answer took is not kept */
         if (lane->parameters->columns[i].cap > COLUMN_BYTES_KEPT) hx_buf_free(&lane->parameters->columns[i]);
-    if (!hx_list_empty(&lane->waiting) || lane->will_look || lane->abandoned_count > 0) schedule(lane);
+    if (!hx_list_empty(&lane->waiting) || has_errands(lane)) schedule(lane);
 }
 
 static size_t first_of_transaction(const hx_lane *lane, size_t last)
@@ -598,7 +639,7 @@ static bool take_result(hx_lane *lane, PGresult *result)
         if (lane->round.is_open && lane->round.at == lane->round.count) end_round(lane);
         return lane->state == HX_LANE_READY;
     }
-    if (status == PGRES_TUPLES_OK && !s->failed) {
+    if ((status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) && !s->failed) {
         s->result = result;
         return true;
     }
@@ -615,12 +656,29 @@ static bool take_result(hx_lane *lane, PGresult *result)
     return true;
 }
 
+/* The operation in hexadecimal: hapax.tell_many. */
+static void hear(hx_lane *lane, const char *text)
+{
+    hx_op op;
+    if (strlen(text) != 2 * sizeof op.bytes) return;
+    for (size_t i = 0; i < sizeof op.bytes; i++) {
+        int high = hx_hex_digit(text[2 * i]), low = hx_hex_digit(text[2 * i + 1]);
+        if (high < 0 || low < 0) return;
+        op.bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    hx_room_nudge(lane->store, &op);
+}
+
 static void receive(hx_lane *lane)
 {
     const hx_libpq *pq = lane->store->pq;
     if (!pq->consumeInput(lane->conn)) {
         fail(lane, pq->errorMessage(lane->conn));
         return;
+    }
+    for (PGnotify *note; (note = pq->notifies(lane->conn));) {
+        hear(lane, note->extra);
+        pq->freemem(note);
     }
     while (lane->state == HX_LANE_READY && lane->round.is_open && !pq->isBusy(lane->conn)) {
         PGresult *result = pq->getResult(lane->conn);
@@ -695,15 +753,31 @@ void hx_lane_watch(hx_lane *lane, hx_store_call *watch)
 {
     watch->own.number[HX_PG_MARKS] |= HX_PG_IN_ROOM;
     hx_list_append(&lane->watching, &watch->own.link);
+    bool is_told = !lane->store->is_pooled && lane->awaited_count < HX_ROUND_CALLS_MAX;
+    if (is_told) lane->awaited[lane->awaited_count++] = watch->op;
     lane->look_delay = LOOK_FIRST;
     hx_timer_start(lane->loop, &lane->look, lane->look_delay, time_to_look);
 }
 
-void hx_lane_has_abandoned(hx_lane *lane)
+/* Where there is no room for more, they find out by looking. */
+void hx_lane_tell(hx_lane *lane, const hx_op *op)
 {
-    size_t done = lane->round.abandoned;
-    memmove(lane->abandoned, lane->abandoned + done, (lane->abandoned_count - done) * sizeof *lane->abandoned);
-    lane->abandoned_count -= done;
+    if (lane->told_count < HX_ROUND_CALLS_MAX) lane->told[lane->told_count++] = *op;
+}
+
+static void nudged(hx_task *task)
+{
+    hx_lane *lane = HX_OWNER(task, hx_lane, nudge);
+    atomic_store(&lane->is_nudged, false);
+    lane->will_look = true;
+    schedule(lane);
+}
+
+void hx_lane_nudge(hx_lane *lane)
+{
+    if (atomic_exchange(&lane->is_nudged, true)) return;
+    lane->nudge.run = nudged;
+    hx_loop_post(lane->loop, &lane->nudge);
 }
 
 void hx_lane_init(hx_lane *lane, hx_postgres *p, hx_loop *loop)
@@ -712,7 +786,9 @@ void hx_lane_init(hx_lane *lane, hx_postgres *p, hx_loop *loop)
     lane->loop = loop;
     lane->parameters = calloc(1, sizeof *lane->parameters);
     lane->abandoned = calloc(HX_ABANDONED_MAX, sizeof *lane->abandoned);
-    if (!lane->parameters || !lane->abandoned) hx_fatal(HX_EXIT_BUG, "out of memory");
+    lane->told = calloc(HX_ROUND_CALLS_MAX, sizeof *lane->told);
+    lane->awaited = calloc(HX_ROUND_CALLS_MAX, sizeof *lane->awaited);
+    if (!lane->parameters || !lane->abandoned || !lane->told || !lane->awaited) hx_fatal(HX_EXIT_BUG, "out of memory");
     hx_list_init(&lane->waiting);
     hx_list_init(&lane->later);
     hx_list_init(&lane->watching);
@@ -728,4 +804,6 @@ void hx_lane_free(hx_lane *lane)
     for (size_t i = 0; i < HX_PARAMETERS_MAX; i++) hx_buf_free(&lane->parameters->columns[i]);
     free(lane->parameters);
     free(lane->abandoned);
+    free(lane->told);
+    free(lane->awaited);
 }
