@@ -41,6 +41,7 @@ CREATE TABLE hapax.operations (
     attempt         integer NOT NULL,
     status          smallint NOT NULL DEFAULT 0,
     retained        boolean NOT NULL DEFAULT false,
+    awaited         boolean NOT NULL DEFAULT false, -- on another node, which is told when it is settled
     route           text NOT NULL,
     reason          text NOT NULL DEFAULT '',
     result          text NOT NULL DEFAULT '',
@@ -144,8 +145,8 @@ $$ SELECT f.* FROM unnest(ops) WITH ORDINALITY AS u(op, i) JOIN hapax.operations
                    hapax.found(u.i, 0, o) f $$;
 
 CREATE FUNCTION hapax.rules_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 448563601784 $$;
-
--- Rules that are not in force: another version was enforced, or a node takes stock of them. Version 0 is that of what is
+-- Rules that are not in force: another version was enforced, or a node takes stock of them. Version 0 is that of what
+-- is only watched (HX_RULE_SHADOW): nobody relies on it.
 -- only watched (HX_RULE_SHADOW): nobody relies on it.
 CREATE FUNCTION hapax.retired_among(at bigint, routes text[], versions integer[]) RETURNS integer[]
 LANGUAGE sql STABLE AS
@@ -216,7 +217,7 @@ BEGIN
                    changed_at = u.changed, due_at = nullif(u.lease, 0), lease_until = u.lease, expires_at = 0,
                    tombstone_until = 0, lifetime = u.lifetime, tombstone = u.tombstone, rule_version = u.version,
                    state = 1, from_state = u.from_state, attempt = u.attempt, status = 0, retained = false,
-                   route = u.route, reason = '', result = '', head = u.head, headers = '', body = ''
+                   awaited = false, route = u.route, reason = '', result = '', head = u.head, headers = '', body = ''
               FROM unnest(ops, tickets, changed, leases, lifetimes, tombstones, versions, from_states, attempts,
                           routes, heads) WITH ORDINALITY
                    AS u(op, ticket, changed, lease, lifetime, tombstone, version, from_state, attempt, route, head, i)
@@ -240,7 +241,9 @@ BEGIN
 END $$;
 
 -- An outcome, `unknown` or a release ends a claim, or an unknown that has its epoch. A released row stays until it is
--- swept, so that its release can be told from one that never came.
+-- swept, so that its release can be told from one that never came. Where another node waits for it, the epoch of the
+-- verdict is 1: then hapax.tell_many is called, in a transaction of its own, because NOTIFY makes commits wait for each
+-- other.
 CREATE FUNCTION hapax.settle_many(ops bytea[], epochs bigint[], tickets bigint[], changed bigint[], expires bigint[],
                                   tombstones bigint[], states smallint[], from_states smallint[], attempts integer[],
                                   statuses smallint[], retained_ones boolean[], reasons text[], results text[],
@@ -248,10 +251,11 @@ CREATE FUNCTION hapax.settle_many(ops bytea[], epochs bigint[], tickets bigint[]
 RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
 DECLARE
     open      integer[];
+    heard     boolean[];
     has_past  boolean;
 BEGIN
-    SELECT array_agg(x.i), bool_or(x.state = 4) INTO open, has_past
-      FROM (SELECT u.i, o.state FROM unnest(ops, epochs, states) WITH ORDINALITY AS u(op, epoch, state, i)
+    SELECT array_agg(x.i), array_agg(x.awaited), bool_or(x.state = 4) INTO open, heard, has_past
+      FROM (SELECT u.i, o.awaited, o.state FROM unnest(ops, epochs, states) WITH ORDINALITY AS u(op, epoch, state, i)
               JOIN hapax.operations o USING (op)
              WHERE o.epoch = u.epoch AND (o.state = 1 OR o.state = 4 AND u.state <> 4)
              ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
@@ -272,7 +276,8 @@ BEGIN
                AS u(op, ticket, changed, expires, tombstone, state, from_state, attempt, status, retained, reason,
                     result, headers, body, i)
          WHERE o.op = u.op AND (cardinality(open) = cardinality(ops) OR u.i = ANY (open));
-        RETURN QUERY SELECT f.* FROM unnest(open) AS w(i), hapax.done(w.i, NULL) f;
+        RETURN QUERY SELECT f.* FROM unnest(open, heard) AS w(i, awaited),
+                                     hapax.done(w.i, CASE WHEN w.awaited THEN 1 END) f;
     END IF;
     IF cardinality(open) = cardinality(ops) THEN RETURN; END IF;
 
@@ -306,6 +311,16 @@ BEGIN
       LEFT JOIN hapax.operations o USING (op), hapax.found(u.i, 2, o) f
      WHERE u.i <> ALL (coalesce(open, '{}')) AND NOT coalesce(o.epoch = u.epoch AND o.state = 1, false);
 END $$;
+
+CREATE FUNCTION hapax.await_many(ops bytea[]) RETURNS bigint LANGUAGE sql AS
+$$ WITH open AS (
+       SELECT o.op FROM unnest(ops) AS u(op) JOIN hapax.operations o USING (op)
+        WHERE o.state = 1 AND NOT o.awaited ORDER BY o.op FOR UPDATE OF o SKIP LOCKED),
+   marked AS (UPDATE hapax.operations o SET awaited = true FROM open WHERE o.op = open.op RETURNING 1)
+   SELECT count(*) FROM marked $$;
+
+CREATE FUNCTION hapax.tell_many(ops bytea[]) RETURNS bigint LANGUAGE sql AS
+$$ SELECT count(pg_notify('hapax', encode(u.op, 'hex'))::text) FROM unnest(ops) AS u(op) $$;
 
 -- Claims that were given up before their outcome was known, and under which nothing was sent.
 CREATE FUNCTION hapax.abandon_many(ops bytea[], tickets bigint[]) RETURNS SETOF bytea LANGUAGE sql AS
