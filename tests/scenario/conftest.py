@@ -16,6 +16,16 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes seconds rather than milliseconds; part of the suite all the same")
 
 
+def pytest_collection_modifyitems(items):
+    """Where several processes share the stories out they do so in this order: slow ones come early, with others between
+    them, so that none is left to the end and no process gets them all."""
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    items[:] = [item for item in items if item not in set(slow)]
+    apart = 1 + len(items) // (2 * len(slow) + 1)
+    for number, item in enumerate(slow):
+        items.insert(number * apart, item)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()

@@ -127,6 +127,7 @@ def test_nobody_is_refused_where_a_principal_is_required(verifying, upstream, is
     assert upstream.effects("/refunds") == 1
 
 
+@pytest.mark.slow
 def test_keys_from_a_url_are_fetched_and_fetched_anew_when_they_rotate(start_gateway, start_upstream, upstream, issuer,
                                                                       key):
     server = start_upstream()

@@ -61,6 +61,7 @@ def test_restart_after_a_jump_back_frees_nothing(start_gateway, clock, upstream,
     assert upstream.effects("/refunds") == 1
 
 
+@pytest.mark.slow
 def test_lease_outlives_every_jump(start_gateway, clock, upstream, key):
     gateway = start_gateway("""
         defaults:

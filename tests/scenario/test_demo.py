@@ -65,6 +65,7 @@ def test_refund_is_made_once_and_a_changed_one_is_refused(demo):
     assert (demo.ledger()["refunds"], demo.ledger()["balanced"]) == (1, True)
 
 
+@pytest.mark.slow
 def test_killed_gateway_comes_back_and_runs_nothing_twice(demo):
     slow, _, again = demo.lines(3)
     under_way = demo.lines(5)[0].replace("--state unknown", "--state processing --json")

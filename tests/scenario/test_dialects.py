@@ -297,7 +297,7 @@ def test_hints_name_the_options_that_would_help(start_gateway, upstream, key):
 
 def test_other_dialects_say_nothing_to_stripes_clients(start_gateway, upstream, key):
     gateway = start_gateway(ROUTES + QUICK)
-    upstream.on("/seeds", answer(429, "later", [("Retry-After", "9")], effect=False))
+    upstream.on("/seeds", answer(429, "later", [("Retry-After", "99")], effect=False))  # longer than anybody waits
     with upstream.hold("/seeds"):
         everyone = gateway.post_together("/seeds", key=key, times=3)
     assert {response.status for response in everyone} == {429}

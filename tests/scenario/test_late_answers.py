@@ -89,6 +89,7 @@ def test_no_byte_of_an_answer_before_its_outcome_is_durable(start_gateway, upstr
     assert upstream.effects("/refunds") == 1
 
 
+@pytest.mark.slow
 def test_waiters_on_unknown_are_told_so_even_if_it_is_released_right_after(start_gateway, upstream, tmp_path):
     disk = SlowDisk(tmp_path)
     gateway = start_gateway(IMPATIENT, workers=2, env=disk.env)

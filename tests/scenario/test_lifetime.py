@@ -3,6 +3,8 @@
 gateway is started again with its wall clock ahead, instead of waiting for a day."""
 import datetime
 
+import pytest
+
 from harness import answer, hours_ahead, numbered
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
@@ -16,6 +18,7 @@ SHORT = """
     """
 
 
+@pytest.mark.slow
 def test_short_lease_is_renewed_beside_a_long_one(start_gateway, upstream, key):
     gateway = start_gateway("""
         routes:

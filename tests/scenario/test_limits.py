@@ -214,6 +214,7 @@ def test_idle_connection_is_closed(start_gateway, upstream):
     assert len(upstream.requests) == 1
 
 
+@pytest.mark.slow
 def test_body_that_comes_too_slowly_is_given_up_and_never_sent(start_gateway, upstream, key):
     gateway = start_gateway("""
         limits:
@@ -255,6 +256,7 @@ def test_limits_out_of_bounds_are_refused(hapax, tmp_path):
     assert "hapax.yaml:4:" in result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_slow_reader_of_a_replay_is_let_go(start_gateway, upstream, key):
     gateway = start_gateway("""
         limits:

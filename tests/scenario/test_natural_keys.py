@@ -210,6 +210,7 @@ def test_requests_on_both_sides_of_boundaries_never_both_execute(start_gateway, 
             assert len(executed) <= 1, name
 
 
+@pytest.mark.slow
 def test_two_claims_of_one_commit_on_both_sides_of_a_boundary_are_one_execution_at_most(start_gateway, upstream,
                                                                                         tmp_path):
     """The disk holds both back, so that each sees the other when it is durable: both may give way, never none."""

@@ -206,6 +206,7 @@ def test_unknown_operations_hold_the_rules_as_long_as_they_live(changing, upstre
     assert upstream.effects("/refunds") == 1
 
 
+@pytest.mark.slow
 def test_what_has_expired_holds_nothing(changing, upstream, key):
     c = changing("""
         routes:

@@ -27,7 +27,7 @@ def arguments():
     parser.add_argument("--program", required=True, help="hxcrash")
     parser.add_argument("--shim", required=True, help="hxcrash_shim.so")
     parser.add_argument("--all", action="store_true", help="every point and every byte")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="half of a try is waiting")
     parser.add_argument("--seed", type=int, default=1, help="of what is torn and of the sample")
     parser.add_argument("--modes", help="only these, with commas between")
     parser.add_argument("--no-flips", action="store_true", help="leave the flipped bytes out")
@@ -140,7 +140,7 @@ class Bench:
         plans = [("closed", "flip", "0x01"), ("killed", "flip", "0x01"), ("closed", "cut", "0"), ("killed", "cut", "0")]
         if self.options.all:
             plans += [("closed", "flip", "0x80"), ("killed", "flip", "0x80")]
-        spread = parts if self.options.all else 8 * parts
+        spread = parts if self.options.all else 16 * parts
         for image, kind, bits in plans:
             counts = collections.Counter()
             runs = [subprocess.Popen(self.command(part, "flips", image, kind, bits, str(part), str(spread), step),
