@@ -140,14 +140,27 @@ BEGIN
     RETURN o;
 END $$;
 
-CREATE FUNCTION hapax.read_many(ops bytea[]) RETURNS SETOF hapax.verdict LANGUAGE sql STABLE AS
-$$ SELECT f.* FROM unnest(ops) WITH ORDINALITY AS u(op, i) JOIN hapax.operations o USING (op),
-                   hapax.found(u.i, 0, o) f $$;
+-- What is seen has been committed, but where a server waits for its standby and that wait was cut short (by a
+-- cancellation, or a crash in between) it may not be there yet. So who has seen something writes a word behind it, and
+-- waits for that.
+CREATE FUNCTION hapax.witness() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_standby_names') <> '' THEN
+        PERFORM pg_logical_emit_message(true, 'hapax', '');
+    END IF;
+END $$;
+
+CREATE FUNCTION hapax.read_many(ops bytea[]) RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT f.* FROM unnest(ops) WITH ORDINALITY AS u(op, i) JOIN hapax.operations o USING (op),
+                                 hapax.found(u.i, 0, o) f;
+    IF FOUND THEN PERFORM hapax.witness(); END IF;
+END $$;
 
 CREATE FUNCTION hapax.rules_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 448563601784 $$;
+
 -- Rules that are not in force: another version was enforced, or a node takes stock of them. Version 0 is that of what
 -- is only watched (HX_RULE_SHADOW): nobody relies on it.
--- only watched (HX_RULE_SHADOW): nobody relies on it.
 CREATE FUNCTION hapax.retired_among(at bigint, routes text[], versions integer[]) RETURNS integer[]
 LANGUAGE sql STABLE AS
 $$ SELECT coalesce(array_agg(u.i::integer), '{}')
@@ -238,6 +251,7 @@ BEGIN
                            ELSE 1 END AS verdict) v,
       hapax.found(u.i, v.verdict, o) f
      WHERE u.i <> ALL (coalesce(won, '{}')) AND u.i <> ALL (coalesce(free, '{}')) AND v.verdict IS NOT NULL;
+    IF FOUND THEN PERFORM hapax.witness(); END IF;
 END $$;
 
 -- An outcome, `unknown` or a release ends a claim, or an unknown that has its epoch. A released row stays until it is
@@ -290,6 +304,7 @@ BEGIN
                            ELSE 2 END AS verdict) v,
       hapax.found(u.i, v.verdict, o) f
      WHERE u.i <> ALL (coalesce(open, '{}')) AND v.verdict IS NOT NULL;
+    IF FOUND THEN PERFORM hapax.witness(); END IF;
 END $$;
 
 CREATE FUNCTION hapax.renew_many(ops bytea[], epochs bigint[], leases bigint[])
