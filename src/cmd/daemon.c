@@ -96,7 +96,7 @@ static int open_store(hx_daemon *daemon)
     hx_log_str("store", hx_address_shown(config->store, &arena));
     hx_log_end();
     hx_arena_free(&arena);
-    if (!hx_store_about(daemon->store)->durable)
+    if (hx_slice_eq(config->store, HX_LIT("memory:")))
         hx_log_say(HX_LOG_WARN, "this store forgets everything when the process ends: use it for tests only");
     return HX_EXIT_OK;
 }

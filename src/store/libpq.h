@@ -9,6 +9,7 @@
 #include <libpq-fe.h>
 
 #define HX_LIBPQ_CALLS(X)                                                                                              \
+    X(backendPID)                                                                                                      \
     X(clear)                                                                                                           \
     X(cmdTuples)                                                                                                       \
     X(conninfoFree)                                                                                                    \

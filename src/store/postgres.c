@@ -56,9 +56,9 @@ static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYT
     char *message = NULL;
     PQconninfoOption *options = p->pq->conninfoParse(hx_arena_terminated(&p->arena, url), &message);
     if (!options) {
-        (void)refuse(error, "the store's URL can't be read: %s", message ? message : "out of memory");
-        p->pq->freemem(message);
-        return false;
+        p->pq->freemem(message); /* it quotes all of it, a password too */
+        return refuse(error, "the store's URL can't be read; it is postgres://USER@HOST:PORT/DATABASE?PARAMETERS, with "
+                             "special characters written as %%XX");
     }
     size_t count = 0, cap = 1;
     for (const PQconninfoOption *o = options; o->keyword; o++) cap++;
@@ -88,7 +88,13 @@ static PGconn *connect_and_wait(hx_postgres *p, char error[HX_STORE_ERROR_BYTES]
     PGconn *conn = p->pq->connectdbParams(p->keywords, p->values, 0);
     if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory");
     if (p->pq->status(conn) == CONNECTION_OK) return conn;
-    (void)refuse(error, "PostgreSQL can't be reached: %s", p->pq->errorMessage(conn));
+    const char *message = p->pq->errorMessage(conn);
+    bool is_read_only = strstr(message, "read-only") || strstr(message, "hot standby");
+    (void)refuse(error, "PostgreSQL can't be used: %s%s", message,
+                 is_read_only
+                     ? " It is a standby, or the role or database is read-only: name the primary, or both, in the "
+                       "store's URL"
+                     : "");
     p->pq->finish(conn);
     return NULL;
 }
@@ -101,7 +107,8 @@ static PGresult *ask(hx_postgres *p, PGconn *conn, const char *sql, char error[H
     const char *code = p->pq->resultErrorField(result, PG_DIAG_SQLSTATE);
     bool is_missing = code && (strcmp(code, "42P01") == 0 || strcmp(code, "3F000") == 0 || strcmp(code, "42883") == 0);
     bool is_forbidden = code && strcmp(code, "42501") == 0;
-    (void)refuse(error, "PostgreSQL refuses: %s%s", p->pq->errorMessage(conn),
+    const char *message = p->pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    (void)refuse(error, "PostgreSQL refuses: %s.%s", message ? message : p->pq->errorMessage(conn),
                  is_missing     ? " The schema isn't there yet: run hapax store migrate --store URL"
                  : is_forbidden ? " This role may not use the schema hapax: run hapax store migrate as its owner, or "
                                   "grant the role what hapax sql postgres names"
@@ -139,7 +146,8 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
                       pq->serverVersion(conn) / 10000);
     PGresult *result = ask(p, conn,
                            "SELECT version, secret, hapax.now(), pg_is_in_recovery(), "
-                           "current_setting('synchronous_commit'), current_setting('fsync') FROM hapax.store",
+                           "current_setting('synchronous_commit'), current_setting('fsync'), pg_backend_pid() FROM "
+                           "hapax.store",
                            error);
     if (!result) return false;
     bool is_one = pq->ntuples(result) == 1;
@@ -151,6 +159,7 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         return refuse(error, "the table hapax.store is damaged: it must have one row, with a secret of 32 bytes");
     }
     memcpy(p->store.facts.secret, secret.ptr, HX_SECRET_BYTES);
+    p->is_pooled = hx_get_i64(pq, result, 0, 6) != pq->backendPID(conn); /* a pooler gives a number of its own */
     hx_ms skew = hx_get_i64(pq, result, 0, 2) - hx_clock_now();
     bool is_synchronous = !hx_slice_eq(hx_get_bytes(pq, result, 0, 4), HX_LIT("off")) &&
                           hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("on"));
@@ -260,6 +269,7 @@ static void postgres_attach(hx_store *store, hx_loop *loop)
     if (!p->loops[p->loop_count]) hx_fatal(HX_EXIT_BUG, "out of memory");
     p->loops[p->loop_count]->loop = loop;
     for (unsigned i = 0; i < HX_LANES; i++) hx_lane_init(&p->loops[p->loop_count]->lanes[i], p, loop);
+    p->loops[p->loop_count]->lanes[0].listens = p->loop_count == 0 && !p->is_pooled;
     p->loop_count++;
 }
 

@@ -36,7 +36,6 @@ typedef struct hx_postgres hx_postgres;
 
 /* In the order in which they are sent. Those up to CLAIM are one transaction. */
 #define HX_STATEMENTS(X)                                                                                               \
-    X(WITNESS, "SELECT pg_logical_emit_message(true, 'hapax', '')")                                                    \
     X(RENEW, "SELECT * FROM hapax.renew_many($1, $2, $3)")                                                             \
     X(SETTLE, "SELECT * FROM hapax.settle_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)")     \
     X(CLAIM, "SELECT * FROM hapax.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")            \

@@ -413,17 +413,9 @@ static void add_one(hx_lane *lane, hx_store_call *call)
     next->count = 1;
 }
 
-/* What was sent before may be found done, and then nothing is written: but whether it is on the standby, too, is known
- * only when something after it is. */
 static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
 {
     hx_statement *last = NULL;
-    bool was_sent = false;
-    for (size_t i = 0; i < count; i++) was_sent |= (chosen[i]->own.number[HX_PG_MARKS] & HX_PG_SENT) != 0;
-    if (was_sent) {
-        (void)add_statement(lane, HX_STATEMENT_WITNESS);
-        last = &lane->round.statements[0];
-    }
     for (hx_statement_kind kind = HX_STATEMENT_RENEW; takes_many(kind); kind++) {
         hx_statement *s = NULL;
         for (size_t i = 0; i < count; i++) {

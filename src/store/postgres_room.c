@@ -100,3 +100,11 @@ void hx_room_tell(hx_postgres *p, const hx_record *record)
     pthread_mutex_unlock(&p->mutex);
     hx_version_drop(&version);
 }
+
+void hx_room_nudge(hx_postgres *p, const hx_op *op)
+{
+    pthread_mutex_lock(&p->mutex);
+    for (hx_store_call *call = hx_map_get(p->room, key_of(op)); call; call = call->own.data[NEXT])
+        hx_lane_nudge(call->own.data[HX_PG_LANE]);
+    pthread_mutex_unlock(&p->mutex);
+}

@@ -208,7 +208,9 @@ void hx_statement_fill(hx_lane *lane, const hx_statement *s)
     case HX_STATEMENT_RULES: put_now(lane, p); break;
     case HX_STATEMENT_ABANDON: hx_put_abandoned(p, lane->abandoned, lane->round.abandoned); break;
     case HX_STATEMENT_LOOK: hx_put_ops(p, lane->round.looks, lane->round.look_count); break;
-    case HX_STATEMENT_WITNESS:
+    case HX_STATEMENT_TELL: hx_put_ops(p, lane->told, lane->round.told); break;
+    case HX_STATEMENT_AWAIT: hx_put_ops(p, lane->awaited, lane->round.awaited); break;
+    case HX_STATEMENT_LISTEN:
     case HX_STATEMENT_COUNT:
     case HX_STATEMENT_KINDS: break;
     }
@@ -234,7 +236,11 @@ static void end_write(hx_lane *lane, const hx_statement *s, int row, hx_store_ca
     hx_store_result result = (hx_store_result)hx_verdict_of(p->pq, s->result, row);
     if (result == HX_STORE_OK) {
         if (s->kind == HX_STATEMENT_CLAIM) call->record->epoch = hx_verdict_epoch(p->pq, s->result, row);
-        if (s->kind == HX_STATEMENT_SETTLE) hx_room_tell(p, call->record);
+        if (s->kind == HX_STATEMENT_SETTLE) {
+            hx_room_tell(p, call->record);
+            if (hx_verdict_epoch(p->pq, s->result, row) == 1 && !hx_verdict_has_record(p->pq, s->result, row))
+                hx_lane_tell(lane, &call->op);
+        }
     } else {
         (void)show(lane, s, row, call);
         if (result == HX_STORE_STALE && s->kind != HX_STATEMENT_CLAIM) atomic_fetch_add(&p->stale_writes, 1);
@@ -337,6 +343,12 @@ static void take_counts(hx_postgres *p, const PGresult *result)
     }
 }
 
+static void drop_first(void *items, size_t bytes, size_t *count, size_t done)
+{
+    *count -= done;
+    memmove(items, (char *)items + done * bytes, *count * bytes);
+}
+
 void hx_statement_end(hx_lane *lane, hx_statement *s)
 {
     switch (s->kind) {
@@ -362,9 +374,15 @@ void hx_statement_end(hx_lane *lane, hx_statement *s)
         else
             hx_call_end(s->calls[0], HX_STORE_OK);
         break;
-    case HX_STATEMENT_ABANDON: hx_lane_has_abandoned(lane); break;
+    case HX_STATEMENT_ABANDON:
+        drop_first(lane->abandoned, sizeof *lane->abandoned, &lane->abandoned_count, lane->round.abandoned);
+        break;
+    case HX_STATEMENT_TELL: drop_first(lane->told, sizeof *lane->told, &lane->told_count, lane->round.told); break;
+    case HX_STATEMENT_AWAIT:
+        drop_first(lane->awaited, sizeof *lane->awaited, &lane->awaited_count, lane->round.awaited);
+        break;
+    case HX_STATEMENT_LISTEN: lane->will_listen = false; break;
     case HX_STATEMENT_LOOK: end_look(lane, s); break;
-    case HX_STATEMENT_WITNESS:
     case HX_STATEMENT_KINDS: break;
     }
 }

@@ -231,8 +231,8 @@ static void page_step(hx_task *task)
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
     hx_sqlite *s = call->own.data[HX_CALL_HOME];
     hx_sqlite_reader *reader = take_reader(s);
-    int rc = SQLITE_OK;
-    bool goes_on = true; /* where all are taken */
+    int rc = s->reader_count > 0 ? SQLITE_OK : SQLITE_CANTOPEN;
+    bool goes_on = rc == SQLITE_OK; /* where all are taken */
     if (reader) {
         goes_on = call->verb == HX_STORE_LIST ? list_step(s, &reader->rows, call, &rc)
                                               : history_step(&reader->rows, call, &rc);

@@ -26,6 +26,7 @@
 #define POLL_NS_MAX INT64_C(128000000)
 #define TAKING_STOCK_MAX HX_MINUTE
 #define SMALL_ANSWER 2048u
+#define BATCH_BYTES (8u << 20)
 
 enum { WAITS = 1, IS_TOLD = 2 }; /* own.number[HX_CALL_WAITS] */
 
@@ -585,6 +586,24 @@ static void sleep_for(hx_sqlite *s, int64_t ns)
     (void)pthread_cond_timedwait(&s->wake, &s->mutex, &until);
 }
 
+/* Up to so many calls, and so many bytes of answers: others wait for the lock while a batch is written. */
+static void fill_batch(hx_sqlite *s)
+{
+    size_t bytes = 0;
+    s->batch.has_claims = false;
+    for (hx_link *link;
+         s->batch.count < HX_SQLITE_BATCH_MAX && bytes < BATCH_BYTES && (link = hx_list_take(&s->calls));) {
+        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
+        if (call->verb == HX_STORE_SWEEP) {
+            hx_list_append(&s->sweeps, &call->own.link);
+            continue;
+        }
+        s->batch.has_claims |= call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_IMPORT;
+        if (call->verb == HX_STORE_SETTLE || call->verb == HX_STORE_IMPORT) bytes += answer_bytes_of(call);
+        s->batch.calls[s->batch.count++] = call;
+    }
+}
+
 /* Takes what waits into the batch. False: the store is being closed. */
 static bool take(hx_sqlite *s)
 {
@@ -598,16 +617,7 @@ static bool take(hx_sqlite *s)
     }
     s->is_asleep = false;
     bool goes_on = !s->stopping || !hx_list_empty(&s->calls) || s->cancels;
-    s->batch.has_claims = false;
-    for (hx_link *link; s->batch.count < HX_SQLITE_BATCH_MAX && (link = hx_list_take(&s->calls));) {
-        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
-        if (call->verb == HX_STORE_SWEEP) {
-            hx_list_append(&s->sweeps, &call->own.link);
-            continue;
-        }
-        s->batch.has_claims |= call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_IMPORT;
-        s->batch.calls[s->batch.count++] = call;
-    }
+    fill_batch(s);
     pthread_mutex_unlock(&s->mutex);
     return goes_on;
 }

@@ -91,7 +91,7 @@ void hx_sqlite_explain(const char *path, int rc, int system_errno, char error[HX
                        "can't open %s: %s; its directory must be there, and this user must be able to write in it",
                        path, why);
         return;
-    default: (void)snprintf(error, HX_STORE_ERROR_BYTES, "can't open the store in %s: %s", path, why);
+    default: (void)snprintf(error, HX_STORE_ERROR_BYTES, "the store in %s can't be used: %s", path, why);
     }
 }
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures a store: `bench_store commit URL OPERATIONS IN_FLIGHT [LOOPS]` makes and completes operations and prints the
- * CPU of one; `bench_store start URL` opens it and prints what that took. `./dev bench store` runs both. */
+ * CPU of one; `bench_store start URL` opens it and prints what that took. `./dev bench store` runs both.
+ * `bench_store rounds URL IN_FLIGHT [LOOPS]` says `ready` and, for each line with a number that it reads, makes and
+ * completes that many operations and says how long that took, its own CPU time, both in seconds, and how many commits
+ * it was: for `./dev bench stores`, which lets rounds of several programs take turns. */
 #include "base/check.h"
 #include "base/rand.h"
 #include "store/store.h"
@@ -109,35 +112,77 @@ static hx_store *open_store(const char *url)
     return store;
 }
 
-static void commit(hx_store *store, uint64_t operations, unsigned in_flight, unsigned loops)
+typedef struct {
+    double wall_s, cpu_s;
+    uint64_t commits;
+} spent;
+
+typedef struct {
+    worker workers[LOOPS_MAX];
+    unsigned loops, in_flight; /* the latter for each of them */
+} crew;
+
+static void gather(crew *all, hx_store *store, unsigned in_flight, unsigned loops)
 {
-    worker workers[LOOPS_MAX] = {0};
+    HX_CHECK(loops >= 1 && loops <= LOOPS_MAX && in_flight >= loops);
+    all->loops = loops;
+    all->in_flight = in_flight / loops;
+    for (unsigned i = 0; i < loops; i++) {
+        worker *w = &all->workers[i];
+        *w = (worker){.store = store, .loop = hx_loop_new()};
+        hx_store_attach(store, w->loop);
+        w->clients = calloc(all->in_flight, sizeof *w->clients);
+        HX_CHECK(w->clients);
+        for (unsigned c = 0; c < all->in_flight; c++) w->clients[c].worker = w;
+    }
+}
+
+static spent run(crew *all, hx_store *store, uint64_t operations)
+{
     pthread_t threads[LOOPS_MAX];
     hx_store_counts before, after;
     hx_store_count(store, &before);
-    for (unsigned i = 0; i < loops; i++) {
-        worker *w = &workers[i];
-        *w = (worker){.store = store, .loop = hx_loop_new(), .begin_left = operations / loops};
-        w->end_left = w->begin_left;
-        hx_store_attach(store, w->loop);
-        w->clients = calloc(in_flight / loops, sizeof *w->clients);
-        for (unsigned c = 0; c < in_flight / loops; c++) {
-            w->clients[c].worker = w;
-            next_operation(&w->clients[c]);
-        }
+    for (unsigned i = 0; i < all->loops; i++) {
+        worker *w = &all->workers[i];
+        w->begin_left = w->end_left = operations / all->loops;
+        HX_CHECK(w->begin_left >= all->in_flight);
+        for (unsigned c = 0; c < all->in_flight; c++) next_operation(&w->clients[c]);
     }
     double cpu = cpu_seconds();
     int64_t wall = hx_clock_mono_ns();
-    for (unsigned i = 0; i < loops; i++) pthread_create(&threads[i], NULL, work, &workers[i]);
-    for (unsigned i = 0; i < loops; i++) pthread_join(threads[i], NULL);
-    double spent = cpu_seconds() - cpu, took = (double)(hx_clock_mono_ns() - wall) / 1e9;
+    for (unsigned i = 0; i < all->loops; i++) pthread_create(&threads[i], NULL, work, &all->workers[i]);
+    for (unsigned i = 0; i < all->loops; i++) pthread_join(threads[i], NULL);
     hx_store_count(store, &after);
-    uint64_t commits = after.commits - before.commits;
+    return (spent){(double)(hx_clock_mono_ns() - wall) / 1e9, cpu_seconds() - cpu, after.commits - before.commits};
+}
+
+static void commit(hx_store *store, uint64_t operations, unsigned in_flight, unsigned loops)
+{
+    crew all = {0};
+    hx_store_counts counts;
+    gather(&all, store, in_flight, loops);
+    spent took = run(&all, store, operations);
+    hx_store_count(store, &counts);
     printf("claim + settle: %" PRIu64 " operations, %u in flight, %u loops: %.2f us CPU each, %.0f a second, "
            "%.1f records a commit, %.0f us a commit, %" PRIu64 " live, %" PRIu64 " MiB resident\n",
-           operations, in_flight, loops, spent / (double)operations * 1e6, (double)operations / took,
-           2.0 * (double)operations / (double)commits, took / (double)commits * 1e6, after.live, resident_kib() / 1024);
-    for (unsigned i = 0; i < loops; i++) free(workers[i].clients);
+           operations, in_flight, loops, took.cpu_s / (double)operations * 1e6, (double)operations / took.wall_s,
+           2.0 * (double)operations / (double)took.commits, took.wall_s / (double)took.commits * 1e6, counts.live,
+           resident_kib() / 1024);
+    for (unsigned i = 0; i < loops; i++) free(all.workers[i].clients);
+}
+
+static void rounds(hx_store *store, unsigned in_flight, unsigned loops)
+{
+    crew all = {0};
+    gather(&all, store, in_flight, loops);
+    puts("ready");
+    (void)fflush(stdout);
+    for (char line[32]; fgets(line, sizeof line, stdin);) {
+        spent took = run(&all, store, strtoull(line, NULL, 10));
+        printf("%.6f %.6f %" PRIu64 "\n", took.wall_s, took.cpu_s, took.commits);
+        (void)fflush(stdout);
+    }
+    for (unsigned i = 0; i < loops; i++) free(all.workers[i].clients);
 }
 
 static void looked(hx_store_call *call)
@@ -179,13 +224,14 @@ static void look_around(hx_store *store)
 int main(int argc, char **argv)
 {
     if (argc < 3)
-        hx_fatal(HX_EXIT_USAGE, "usage: bench_store start URL | look URL | commit URL OPERATIONS IN_FLIGHT [LOOPS]");
+        hx_fatal(HX_EXIT_USAGE, "usage: bench_store start URL | look URL | commit URL OPERATIONS IN_FLIGHT [LOOPS] | "
+                                "rounds URL IN_FLIGHT [LOOPS]");
     hx_store *store = open_store(argv[2]);
-    if (strcmp(argv[1], "commit") == 0 && argc >= 5) {
-        unsigned loops = argc > 5 ? (unsigned)strtoul(argv[5], NULL, 10) : 1;
-        HX_CHECK(loops >= 1 && loops <= LOOPS_MAX);
-        commit(store, strtoull(argv[3], NULL, 10), (unsigned)strtoul(argv[4], NULL, 10), loops);
-    }
+    if (strcmp(argv[1], "commit") == 0 && argc >= 5)
+        commit(store, strtoull(argv[3], NULL, 10), (unsigned)strtoul(argv[4], NULL, 10),
+               argc > 5 ? (unsigned)strtoul(argv[5], NULL, 10) : 1);
+    if (strcmp(argv[1], "rounds") == 0 && argc >= 4)
+        rounds(store, (unsigned)strtoul(argv[3], NULL, 10), argc > 4 ? (unsigned)strtoul(argv[4], NULL, 10) : 1);
     if (strcmp(argv[1], "look") == 0)
         look_around(store); /* and closes it */
     else
