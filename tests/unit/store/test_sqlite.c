@@ -8,12 +8,14 @@
 #include "core/policy.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -379,6 +381,49 @@ static void a_damaged_record_is_unknown_and_nothing_else_is(void **state)
     bench_end(&b);
 }
 
+/* A file that can't grow: every write beyond its end fails, as on a disk that fails. */
+static void let_files_grow(bool they_may)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = they_may ? limit.rlim_max : 4096;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void a_failing_disk_is_said_to_be_unavailable_until_it_works_again(void **state)
+{
+    (void)state;
+    bench b;
+    hx_record found;
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    bench_begin(&b, "sqlite", plain);
+    hx_record before = record_of(1), refused = record_of(2), waits = record_of(3);
+    assert_int_equal(claim(&b, &before, 0, NULL), OK);
+    assert_int_equal(claim(&b, &waits, 0, NULL), OK);
+    waited w;
+    wait_start(&b, &w);
+    hx_store_watch(b.store, &w.call, &waits.op, waits.epoch);
+    assert_int_equal(renew(&b, waits.op, waits.epoch, test_now + HX_DAY, NULL), OK);
+    let_files_grow(false);
+    hx_record ended = waits;
+    ended.expires_at = test_now + HX_DAY;
+    assert_int_equal(claim(&b, &refused, 0, NULL), HX_STORE_UNAVAILABLE);
+    assert_int_equal(refused.epoch, 0);
+    assert_int_equal(settle(&b, &ended, HX_COMPLETED, NULL), HX_STORE_UNAVAILABLE);
+    assert_int_equal(peek(&b, before.op, &found), HX_PROCESSING); /* what is there is served */
+    assert_int_equal(peek(&b, refused.op, NULL), HX_ABSENT);
+    assert_false(w.done);
+    let_files_grow(true);
+    assert_int_equal(claim(&b, &refused, 0, NULL), OK);
+    assert_true(refused.epoch > waits.epoch);
+    assert_int_equal(settle(&b, &ended, HX_ABSENT, NULL), OK);
+    wait_for(&b, &w);
+    assert_int_equal(w.call.found.state, HX_ABSENT);
+    hx_log_threshold(HX_LOG_INFO);
+    bench_end(&b);
+}
+
 #define TOGETHER 400u
 
 static void calls_that_wait_share_commits(void **state)
@@ -426,6 +471,7 @@ int main(void)
         cmocka_unit_test(a_lease_that_another_renewed_is_not_swept),
         cmocka_unit_test(a_store_at_its_limit_refuses_what_is_new_until_something_expires),
         cmocka_unit_test(a_damaged_record_is_unknown_and_nothing_else_is),
+        cmocka_unit_test(a_failing_disk_is_said_to_be_unavailable_until_it_works_again),
         cmocka_unit_test(calls_that_wait_share_commits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
