@@ -292,7 +292,13 @@ BEGIN
     INSERT INTO hapax.past (op, was) SELECT x.op, x FROM hapax.operations x
      WHERE x.op = o.op AND x.epoch < o.epoch AND hapax.is_free(x, hapax.now());
     DELETE FROM hapax.operations x WHERE x.op = o.op AND x.epoch < o.epoch AND hapax.is_free(x, hapax.now());
-    INSERT INTO hapax.operations SELECT (o).* ON CONFLICT (op) DO NOTHING;
+    INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, expires_at,
+                                  tombstone_until, lifetime, tombstone, rule_version, state, from_state, attempt,
+                                  status, retained, route, reason, result, head, headers, body)
+    VALUES (o.op, o.epoch, o.claim_ticket, o.write_ticket, o.changed_at, o.due_at, o.lease_until, o.expires_at,
+            o.tombstone_until, o.lifetime, o.tombstone, o.rule_version, o.state, o.from_state, o.attempt,
+            o.status, o.retained, o.route, o.reason, o.result, o.head, o.headers, o.body)
+    ON CONFLICT (op) DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'operation % is stale: it was begun by somebody else meanwhile',
               hapax.operation_text(o.op, o.epoch) USING ERRCODE = 'HX001',

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OLDEST_SERVER 130000 /* gen_random_uuid without an extension */
+#define OLDEST_SERVER 140000 /* as the store itself has it */
 
 typedef struct {
     const hx_libpq *pq;
@@ -82,7 +82,7 @@ static bool is_fit(migration *m)
     char value[32];
     const char *what = "asking the server what it is";
     if (m->pq->serverVersion(m->conn) < OLDEST_SERVER)
-        return refuse(m, "this PostgreSQL is too old: version 13 or newer is needed");
+        return refuse(m, "this PostgreSQL is too old: version 14 or newer is needed");
     if (!ask(m, what, "SELECT pg_is_in_recovery()", value, sizeof value)) return false;
     if (value[0] == 't')
         return refuse(m, "this PostgreSQL is a standby: migrate on the primary "
@@ -96,6 +96,17 @@ static bool is_fit(migration *m)
         return refuse(m, "this database is not in UTF-8: make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE "
                          "template0");
     return true;
+}
+
+static bool is_readable(migration *m, const char *url)
+{
+    char *message = NULL;
+    PQconninfoOption *options = m->pq->conninfoParse(url, &message);
+    if (message) m->pq->freemem(message); /* it may quote all of it, a password too */
+    if (options) m->pq->conninfoFree(options);
+    return options != NULL ||
+           refuse(m, "the store's URL can't be read; it is postgres://USER@HOST:PORT/DATABASE?PARAMETERS, "
+                     "with special characters written as %XX");
 }
 
 static bool connect_to(migration *m, const char *url)
@@ -188,7 +199,7 @@ bool hx_postgres_migrate(const char *url, void (*report)(void *context, const ch
         (void)snprintf(error, HX_STORE_ERROR_BYTES, "%s", not_loaded);
         return false;
     }
-    bool ok = connect_to(&m, url);
+    bool ok = is_readable(&m, url) && connect_to(&m, url);
     if (ok) {
         (void)m.pq->setNoticeProcessor(m.conn, ignore_notice, NULL);
         ok = migrate(&m);

@@ -132,6 +132,9 @@ def test_a_wrong_password_is_told_and_not_shown(hapax, start_postgres):
     done = hapax("store", "migrate", "--store", server.url("postgres", password="not-this-one"))
     assert done.code == EXIT_STORE and "password authentication failed" in done.stderr
     assert "not-this-one" not in done.stdout + done.stderr
+    broken = hapax("store", "migrate", "--store", "postgres://postgres:not-this-one@[::1/postgres")
+    assert broken.code == EXIT_STORE and "can't be read" in broken.stderr
+    assert "not-this-one" not in broken.stdout + broken.stderr
     assert hapax("store", "migrate", "--store", server.url("postgres")).code == 0
 
 

@@ -497,10 +497,21 @@ def test_a_role_without_rights_can_not_even_call_them(application, database):
 def test_a_function_of_the_applications_own_is_never_called_in_its_place(application, database):
     """The functions run with their owner's rights: what somebody puts into a search path must not run with them."""
     operation = claim(database)
+    database.ask(f"CREATE SCHEMA trap AUTHORIZATION {application.role}")
     with application.transaction() as cursor:
-        cursor.execute("CREATE FUNCTION pg_temp.convert_to(text, name) RETURNS bytea LANGUAGE plpgsql AS"
+        for name in ("convert_to(text, name)", "sha256(bytea)", "set_config(text, text, boolean)", "now()"):
+            cursor.execute(f"CREATE FUNCTION trap.{name} RETURNS bytea LANGUAGE plpgsql AS"
+                           " $$ BEGIN RAISE EXCEPTION 'called as %', current_user; END $$")
+        cursor.execute("CREATE FUNCTION trap.trapped(text, text) RETURNS boolean LANGUAGE plpgsql AS"
                        " $$ BEGIN RAISE EXCEPTION 'called as %', current_user; END $$")
-        cursor.execute("CREATE TEMP TABLE operations (op bytea)")
-        cursor.execute("SET search_path = pg_temp, public")
+        cursor.execute("CREATE OPERATOR trap.= (LEFTARG = text, RIGHTARG = text, FUNCTION = trap.trapped)")
+        cursor.execute("SET search_path = trap, pg_catalog")
+        with pytest.raises(psycopg2.errors.RaiseException, match="called as application"):  # the trap works
+            cursor.execute("SAVEPOINT before")
+            cursor.execute("SELECT convert_to('x', 'UTF8')")
+        cursor.execute("ROLLBACK TO before")
         complete(cursor, operation)
-    assert row(database, operation, "state") == (COMPLETED,)
+        complete(cursor, begin(cursor)[1])
+        cursor.execute("SET synchronous_commit = off")
+    assert database.ask("SELECT DISTINCT state FROM hapax.operations") == [(COMPLETED,)]
+    database.ask("DROP SCHEMA trap CASCADE")
