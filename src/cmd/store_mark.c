@@ -130,7 +130,10 @@ static void say_restored(const hx_store *store, const hx_mark *mark)
 int hx_mark_admit(hx_store *store, hx_loop *loop)
 {
     hx_mark mark;
-    if (!hx_mark_read(store, loop, &mark)) return HX_EXIT_OK; /* whoever needs the store will say so */
+    if (!hx_mark_read(store, loop, &mark)) {
+        (void)fprintf(stderr, "hapax: the store was lost while it was opened; start again when it can be reached\n");
+        return HX_EXIT_STORE;
+    }
     if (mark.unfinished) {
         (void)fprintf(stderr, "hapax: this store is not whole: the `hapax store %s` that makes it has not ended. %s\n",
                       mark.by_restore ? "restore" : "copy",

@@ -38,7 +38,7 @@ hx_store_result hx_mark_end(hx_store *store, hx_loop *loop, const hx_mark *unfin
                             const hx_mark *restored) HX_MUST_USE;
 
 /* Before a gateway uses the store: HX_EXIT_OK, or HX_EXIT_STORE after having said on standard error that it is not
- * whole. That it was restored is said on the log. */
+ * whole, or that nobody can tell. That it was restored is said on the log. */
 int hx_mark_admit(hx_store *store, hx_loop *loop);
 
 #endif

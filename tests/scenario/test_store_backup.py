@@ -54,6 +54,9 @@ def test_restored_store_knows_everything_and_repeats_nothing(past, backup, new, 
     (restored,) = new.events("store was restored")
     assert (restored["generation"], restored["level"]) == (1, "warn")
     assert restored["backup_at"] in result.stdout
+    shown = hapax("keys", "show", "0" * 32, "--store", new.store_url)
+    assert shown.code == 0 and "hapax store restore" in shown.stdout, shown
+    assert f"restored from a backup of {restored['backup_at']}" in shown.stdout, shown
 
 
 def test_original_goes_on_as_it_was(past, old, backup):

@@ -167,6 +167,31 @@ def test_what_differs_is_named_and_left(past, old, new, hapax):
     assert past.all_effects() == past.effects
 
 
+def test_same_state_of_another_epoch_differs(past, old, new, hapax):
+    assert hapax("store", "copy", old.store_url, new.store_url).code == 0
+    new.start()
+    key = past.lost[0]
+    assert hapax("keys", "resolve", key, "--release", "--why", "not in the ledger", "--store", new.store_url).code == 0
+    assert new.post("/lost", key=key, json={}).idempotency == "unknown"  # once more, and lost once more
+    new.terminate()
+    assert new.wait_exit() == 0
+    again = hapax("store", "copy", old.store_url, new.store_url)
+    assert again.code == EXIT_STORE and "1 operations differ" in again.stderr, again
+    assert past.upstream.effects("/lost") == past.effects[2] + 1
+
+
+def test_copies_made_one_after_the_other_draw_other_epochs(past, old, postgres, hapax):
+    """Also where a store's own epochs don't follow the clock: what one copy has drawn the next must not."""
+    assert past.count > 0
+    first, *copies = [postgres.create_database() for _ in range(3)]
+    assert hapax("store", "copy", old.store_url, first.url).code == 0
+    above = [json.loads(hapax("store", "copy", first.url, copy.url, "--json").stdout)["epochs_above"]
+             for copy in copies]
+    assert above[1] > above[0], "the same epochs again"
+    for database in (first, *copies):
+        database.drop()
+
+
 def test_what_the_copy_has_beside_is_a_difference(past, old, new, hapax):
     assert hapax("store", "copy", old.store_url, new.store_url).code == 0
     new.start()
