@@ -142,7 +142,7 @@ static const hx_cmd commands[] = {
             "restore  such a file into a store that is new or empty. It is verified to the last byte first. What\n"
             "           was under way is unknown then, and epochs begin a generation later.\n"
             "migrate  brings a database to the schema of this program: hapax store migrate --store postgres://…\n"
-            "           Any number of times, and on several nodes at once; gateways may be at work on it.\n"
+            "           Any number of times, and on several nodes at once. Gateways have to be started anew then.\n"
             "repair   what can't be read is copied to DIR/damaged and then skipped; nothing is deleted, and each\n"
             "           place is named with what is lost there.\n"
             "No gateway may be at work on any of these stores. One that is not whole, because a copy or a restore\n"

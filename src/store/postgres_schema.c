@@ -62,9 +62,10 @@ static bool run(migration *m, const char *what, const char *sql)
 static bool ask(migration *m, const char *what, const char *sql, char *value, size_t bytes)
 {
     PGresult *result = m->pq->exec(m->conn, sql);
+    value[0] = '\0';
     if (m->pq->resultStatus(result) != PGRES_TUPLES_OK) return failed(m, what, result);
     bool found = m->pq->ntuples(result) == 1;
-    (void)snprintf(value, bytes, "%s", found ? m->pq->getvalue(result, 0, 0) : "");
+    if (found) (void)snprintf(value, bytes, "%s", m->pq->getvalue(result, 0, 0));
     m->pq->clear(result);
     if (!found) (void)snprintf(m->error, HX_STORE_ERROR_BYTES, "%s: the server gave no row", what);
     return found;
