@@ -118,11 +118,28 @@ static void bring(slot *s)
     hx_store_import(move->to, &s->call, &s->record);
 }
 
+/* The disk gave other bytes than were written, and the store knows no more than that there was an operation. Moved as
+ * it is, that would look like one whose outcome is unknown, and nobody would look for the rest. */
+static void refuse_unreadable(course *c, const hx_record *record)
+{
+    char id[2 * sizeof record->op.bytes];
+    hx_buf hex = {.data = id, .cap = sizeof id, .max = sizeof id};
+    bool is_readable = record->state != HX_UNKNOWN || record->created_at > 0;
+    if (is_readable || c->failed) return;
+    hx_buf_put_hex(&hex, record->op.bytes, sizeof record->op.bytes);
+    (void)snprintf(c->move->error, sizeof c->move->error,
+                   "operation %.*s can't be read: the disk gave other bytes than were written. `hapax store repair` "
+                   "says what can be saved",
+                   HX_FMT(hx_buf_slice(&hex)));
+    c->failed = true;
+}
+
 static void was_read(hx_store_call *call)
 {
     slot *s = HX_OWNER(call, slot, call);
     s->record = call->found;
     if (call->result != HX_STORE_OK) fail(s->course, "that is read", call->result);
+    refuse_unreadable(s->course, &s->record);
     bool is_over = s->record.state == HX_ABSENT;
     s->course->move->ended += is_over;
     if (is_over || s->course->failed)

@@ -232,6 +232,29 @@ def test_copy_killed_at_any_commit_is_not_taken_for_whole_and_goes_on(past, old,
     assert refused >= 2, "it was never killed in the middle"
 
 
+def test_what_can_not_be_read_is_not_copied_as_if_it_were_unknown(past, old, new, hapax, tmp_path):
+    log = old.store / "00000001.seg"
+    whole = log.read_bytes()
+    at = whole.index(next(iter(past.answers.values())).body)
+    log.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1:])
+    for words in (["copy", old.store_url, new.store_url], ["backup", tmp_path / "file", "--store", old.store_url]):
+        result = hapax("store", *words)
+        assert result.code == EXIT_STORE, result
+        assert "can't be read" in result.stderr and "hapax store repair" in result.stderr, result
+    assert "not whole" in refuses_to_start(new)
+    assert not (tmp_path / "file").exists()
+    assert hapax("store", "repair", old.store).code == 0  # now that it is known, it is the operator's own decision
+    assert hapax("store", "copy", old.store_url, new.store_url).code == 0
+    new.start()
+    for number, ((path, key), first) in enumerate(past.answers.items()):
+        again = new.post(path, key=key, json={"of": key})
+        if number == 0:
+            again.refuses(409, "CONFLICT.idempotency.outcome_unknown")
+        else:
+            assert (again.body, again.idempotency) == (first.body, "replayed")
+    assert past.all_effects() == past.effects
+
+
 def test_large_answers_come_along(old, upstream, start_gateway, hapax):
     bodies = {fresh_key(): os.urandom(size) for size in (0, 1, 100_000, 1 << 20, 7 << 20, 7 << 20)}
     for key, body in bodies.items():
