@@ -30,6 +30,17 @@
 #define EPOCH_ZERO_MS ((hx_ms)1577836800000) /* 2020 */
 #define EPOCHS_A_MS 64
 
+/* Triggers count, so that the counts hold for whoever changes a row, an operator with a shell too. */
+#define ONE_MORE                                                                                                       \
+    "INSERT INTO hapax_live (route, rule_version, processing, unknown, ended)"                                         \
+    " VALUES (iif(new.rule_version < 2147483648, '', new.route), new.rule_version, new.state = 1, new.state = 4,"      \
+    " new.state NOT IN (1, 4)) ON CONFLICT DO UPDATE SET processing = processing + excluded.processing,"               \
+    " unknown = unknown + excluded.unknown, ended = ended + excluded.ended;"
+#define ONE_LESS                                                                                                       \
+    "UPDATE hapax_live SET processing = processing - (old.state = 1), unknown = unknown - (old.state = 4),"            \
+    " ended = ended - (old.state NOT IN (1, 4))"                                                                       \
+    " WHERE route = iif(old.rule_version < 2147483648, '', old.route) AND rule_version = old.rule_version;"
+
 static const char schema[] =
     "CREATE TABLE hapax_store (one INTEGER PRIMARY KEY CHECK (one = 1), format INTEGER NOT NULL,"
     " secret BLOB NOT NULL, epoch INTEGER NOT NULL, boot TEXT NOT NULL DEFAULT '', clock INTEGER NOT NULL DEFAULT 0);"
@@ -44,7 +55,12 @@ static const char schema[] =
     " unknown INTEGER NOT NULL, ended INTEGER NOT NULL, PRIMARY KEY (route, rule_version)) WITHOUT ROWID;"
     "CREATE TABLE hapax_rules (route TEXT PRIMARY KEY, rule_version INTEGER NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE hapax_retired (owner INTEGER NOT NULL, route TEXT NOT NULL, rule_version INTEGER NOT NULL,"
-    " until INTEGER NOT NULL, PRIMARY KEY (owner, route, rule_version)) WITHOUT ROWID;";
+    " until INTEGER NOT NULL, PRIMARY KEY (owner, route, rule_version)) WITHOUT ROWID;"
+    "CREATE TRIGGER hapax_operations_made AFTER INSERT ON hapax_operations BEGIN " ONE_MORE " END;"
+    "CREATE TRIGGER hapax_operations_gone AFTER DELETE ON hapax_operations BEGIN " ONE_LESS " END;"
+    "CREATE TRIGGER hapax_operations_changed AFTER UPDATE OF state, rule_version, route ON hapax_operations"
+    " WHEN old.state <> new.state OR old.rule_version <> new.rule_version OR old.route <> new.route BEGIN " ONE_LESS
+    " " ONE_MORE " END;";
 
 static const char *const texts[] = {
 #define X(name, sql) [HX_SQL_##name] = (sql),
@@ -234,10 +250,7 @@ int hx_rows_find(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *out)
     out->there = true;
     out->stored = (hx_state)sqlite3_column_int(s, 1);
     out->lease_until = (hx_ms)sqlite3_column_int64(s, 2);
-    out->rule_version = (uint32_t)sqlite3_column_int64(s, 3);
-    hx_slice route = column_bytes(s, 4), head = column_bytes(s, 5);
-    out->route_len = route.len < sizeof out->route ? route.len : sizeof out->route;
-    memcpy(out->route, route.ptr, out->route_len);
+    hx_slice head = column_bytes(s, 3);
     out->head_len = head.len <= sizeof out->head ? head.len : 0;
     memcpy(out->head, head.ptr, out->head_len);
     uint64_t epoch = (uint64_t)sqlite3_column_int64(s, 0);
@@ -247,10 +260,10 @@ int hx_rows_find(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *out)
     }
     out->record.epoch = epoch;
     age(&out->record, out->lease_until, now);
-    out->headers = column_bytes(s, 6);
-    out->body = column_bytes(s, 7);
-    out->lifetime = (hx_ms)sqlite3_column_int64(s, 8);
-    out->tombstone = (hx_ms)sqlite3_column_int64(s, 9);
+    out->headers = column_bytes(s, 4);
+    out->body = column_bytes(s, 5);
+    out->lifetime = (hx_ms)sqlite3_column_int64(s, 6);
+    out->tombstone = (hx_ms)sqlite3_column_int64(s, 7);
     return SQLITE_OK;
 }
 
@@ -294,25 +307,6 @@ static hx_slice rule_route(hx_slice route, uint32_t version)
     return version & HX_RULE_NAMED ? route : HX_EMPTY;
 }
 
-/* One operation more or less. */
-static int count(hx_rows *rows, hx_slice route, uint32_t version, hx_state state, int by)
-{
-    sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, HX_SQL_COUNT, &s);
-    if (rc != SQLITE_OK) return rc;
-    bind_text(s, 1, rule_route(route, version));
-    bind_u64(s, 2, version);
-    (void)sqlite3_bind_int(s, 3, state == HX_PROCESSING ? by : 0);
-    (void)sqlite3_bind_int(s, 4, state == HX_UNKNOWN ? by : 0);
-    (void)sqlite3_bind_int(s, 5, state != HX_PROCESSING && state != HX_UNKNOWN ? by : 0);
-    return finish(s);
-}
-
-static int uncount(hx_rows *rows, const hx_row *old)
-{
-    return count(rows, (hx_slice){old->route, old->route_len}, old->rule_version, old->stored, -1);
-}
-
 static int remember(hx_rows *rows, const hx_record *record)
 {
     char head[HX_RECORD_HEAD_MAX];
@@ -352,8 +346,6 @@ int hx_rows_become(hx_rows *rows, const hx_row *old, const hx_record *record)
     (void)sqlite3_bind_int64(s, 11, record->lifetime);
     (void)sqlite3_bind_int64(s, 12, record->tombstone);
     rc = finish(s);
-    if (rc == SQLITE_OK && old->there) rc = uncount(rows, old);
-    if (rc == SQLITE_OK) rc = count(rows, record->route, record->rule_version, record->state, 1);
     return rc == SQLITE_OK ? remember(rows, record) : rc;
 }
 
@@ -365,7 +357,6 @@ int hx_rows_remove(hx_rows *rows, const hx_row *old, const hx_record *last)
     if (rc != SQLITE_OK) return rc;
     bind_op(s, 1, &old->record.op);
     rc = finish(s);
-    if (rc == SQLITE_OK) rc = uncount(rows, old);
     return rc == SQLITE_OK && last ? remember(rows, last) : rc;
 }
 

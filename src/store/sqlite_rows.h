@@ -16,7 +16,7 @@
 
 /* Each statement is prepared when it is first used. */
 #define HX_ROWS_STATEMENTS(X)                                                                                          \
-    X(FIND, "SELECT epoch, state, lease_until, rule_version, route, head, headers, body, lifetime, tombstone "         \
+    X(FIND, "SELECT epoch, state, lease_until, head, headers, body, lifetime, tombstone "                              \
             "FROM hapax_operations WHERE op = ?1")                                                                     \
     X(INSERT, "INSERT INTO hapax_operations (op, epoch, state, lease_until, due, rule_version, route, head, headers, " \
               "body, lifetime, tombstone) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")                 \
@@ -25,9 +25,6 @@
               "tombstone = iif(?11 > 0, ?12, tombstone) WHERE op = ?1")                                                \
     X(DELETE, "DELETE FROM hapax_operations WHERE op = ?1")                                                            \
     X(RENEW, "UPDATE hapax_operations SET lease_until = ?2, due = ?3 WHERE op = ?1")                                   \
-    X(COUNT, "INSERT INTO hapax_live (route, rule_version, processing, unknown, ended) VALUES (?1, ?2, ?3, ?4, ?5) "   \
-             "ON CONFLICT DO UPDATE SET processing = processing + excluded.processing, "                               \
-             "unknown = unknown + excluded.unknown, ended = ended + excluded.ended")                                   \
     X(REMEMBER, "INSERT INTO hapax_history (op, head) VALUES (?1, ?2)")                                                \
     X(EPOCH, "SELECT epoch FROM hapax_store")                                                                          \
     X(EPOCH_SET, "UPDATE hapax_store SET epoch = ?1 WHERE epoch < ?1")                                                 \
@@ -79,9 +76,6 @@ typedef struct {
     hx_record record; /* its texts lie in `head`; of its answer only status and retained. Damaged: unknown */
     hx_ms lease_until;
     hx_ms lifetime, tombstone; /* for whoever completes it without knowing its route; 0: not said */
-    uint32_t rule_version;
-    char route[HX_RECORD_TEXT_MAX];
-    size_t route_len;
     char head[HX_RECORD_HEAD_MAX];
     size_t head_len;        /* 0: it can't be read back */
     hx_slice headers, body; /* SQLite's own bytes, until the next find or hx_rows_release */

@@ -298,6 +298,23 @@ static void rules_that_one_takes_stock_of_are_not_claimed_under_by_others(void *
     end_two(two);
 }
 
+static void counts_hold_for_whoever_removes_a_row(void **state)
+{
+    (void)state;
+    bench b;
+    hx_store_counts counts;
+    hx_store_rules rules;
+    bench_begin(&b, "sqlite", plain);
+    for (uint64_t i = 0; i < 10; i++) assert_int_equal(try(&b, i, "refunds", NAMED | 1), OK);
+    run(path_in(b.directory), "DELETE FROM hapax_operations WHERE id > 3");
+    hx_store_count(b.store, &counts);
+    assert_int_equal(counts.processing, 3);
+    run(path_in(b.directory), "DELETE FROM hapax_operations");
+    hx_store_rules_of(b.store, &b.arena, &rules);
+    assert_int_equal(rules.count + rules.others, 0);
+    bench_end(&b);
+}
+
 static void a_lease_that_another_renewed_is_not_swept(void **state)
 {
     (void)state;
@@ -468,6 +485,7 @@ int main(void)
         cmocka_unit_test(a_watch_ends_with_what_another_process_did),
         cmocka_unit_test(rules_are_enforced_for_all),
         cmocka_unit_test(rules_that_one_takes_stock_of_are_not_claimed_under_by_others),
+        cmocka_unit_test(counts_hold_for_whoever_removes_a_row),
         cmocka_unit_test(a_lease_that_another_renewed_is_not_swept),
         cmocka_unit_test(a_store_at_its_limit_refuses_what_is_new_until_something_expires),
         cmocka_unit_test(a_damaged_record_is_unknown_and_nothing_else_is),
