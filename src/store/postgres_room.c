@@ -90,8 +90,13 @@ void hx_room_tell(hx_postgres *p, const hx_record *record)
             kept = call;
             continue;
         }
-        if (!version) version = hx_version_of(record);
-        call->own.data[HX_PG_VERSION] = hx_version_hold(version);
+        if (record->epoch > 0) {
+            if (!version) version = hx_version_of(record);
+            call->own.data[HX_PG_VERSION] = hx_version_hold(version);
+        } else { /* nothing stands there by now, or nothing that can be read: there are no bytes to show */
+            call->found = (hx_record){.op = call->op, .state = record->state};
+            call->own.data[HX_PG_VERSION] = NULL;
+        }
         call->own.task.run = told;
         atomic_fetch_sub(&p->watchers, 1);
         hx_loop_post(call->loop, &call->own.task);

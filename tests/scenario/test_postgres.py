@@ -180,6 +180,25 @@ def test_a_release_is_told_here_and_means_come_back_there(start, upstream, key, 
     assert upstream.effects("/refunds") == 1
 
 
+def test_a_waiter_whose_operation_was_released_and_swept_meanwhile_is_told_to_come_back(start, database, upstream, key):
+    one, other = start(PATIENT), start(PATIENT)
+    upstream.on("/refunds", answer(429, "not now", [("Retry-After", "120")], effect=False))
+    with upstream.hold("/refunds") as held:
+        first = one.post_later("/refunds", key=key, json=REFUND)
+        held.wait_arrived()
+        waiter = other.post_later("/refunds", key=key, json=REFUND)
+        other.wait_waiting(1)
+        other.pause()
+    assert first.idempotency == "released"
+    eventually(lambda: database.ask("SELECT count(*) FROM hapax.operations") == [(0,)], "the end of the row")
+    other.resume()
+    waiter.refuses(409, IN_FLIGHT)
+    assert waiter.header("Retry-After") == "1"
+    upstream.on("/refunds", numbered)
+    assert other.post("/refunds", key=key, json=REFUND).idempotency == "stored"
+    assert upstream.effects("/refunds") == 1
+
+
 def test_another_payload_is_a_mismatch_on_every_node(start, upstream, key):
     one, other = start(), start()
     with upstream.hold("/refunds") as held:
