@@ -41,9 +41,14 @@ CREATE TYPE hapax.beginning AS (
     body      bytea
 );
 
-CREATE FUNCTION hapax.little_endian(n bigint, bytes integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS
-$$ SELECT string_agg(set_byte('\x00'::bytea, 0, (n >> 8 * i & 255)::integer), '' ORDER BY i)
-     FROM generate_series(0, bytes - 1) i $$;
+CREATE FUNCTION hapax.little_endian(n bigint) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    big   bytea := int8send(n);
+    bytes bytea := big;
+BEGIN
+    FOR i IN 0 .. 7 LOOP bytes := set_byte(bytes, i, get_byte(big, 7 - i)); END LOOP;
+    RETURN bytes;
+END $$;
 
 -- As src/base/crc32c.c has it, four bits at a time.
 CREATE FUNCTION hapax.crc32c(bytes bytea) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
@@ -62,16 +67,29 @@ END $$;
 
 -- HMAC-SHA-256 (RFC 2104) as src/core/mac.c has it: a tag, then each part behind its length. The secret with both its
 -- paddings is made once and handed on, because that takes longer than the rest.
-CREATE FUNCTION hapax.mac_keys() RETURNS bytea[] LANGUAGE sql STABLE AS
-$$ SELECT ARRAY[string_agg(set_byte('\x00'::bytea, 0, b # 54), '' ORDER BY i),
-                string_agg(set_byte('\x00'::bytea, 0, b # 92), '' ORDER BY i)]
-     FROM hapax.store s, generate_series(0, 63) i,
-          LATERAL (SELECT CASE WHEN i < length(s.secret) THEN get_byte(s.secret, i) ELSE 0 END) x(b) $$;
+CREATE FUNCTION hapax.mac_keys() RETURNS bytea[] LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    secret bytea := (SELECT s.secret FROM hapax.store s);
+    inside bytea := decode(repeat('36', 64), 'hex');
+    around bytea := decode(repeat('5c', 64), 'hex');
+BEGIN
+    FOR i IN 0 .. 31 LOOP
+        inside := set_byte(inside, i, get_byte(inside, i) # get_byte(secret, i));
+        around := set_byte(around, i, get_byte(around, i) # get_byte(secret, i));
+    END LOOP;
+    RETURN ARRAY[inside, around];
+END $$;
 
-CREATE FUNCTION hapax.mac(keys bytea[], tag text, VARIADIC parts bytea[]) RETURNS bytea LANGUAGE sql IMMUTABLE AS
-$$ SELECT sha256(keys[2] || sha256(keys[1] || convert_to(tag, 'UTF8')
-                                   || string_agg(hapax.little_endian(length(part), 8) || part, '' ORDER BY i)))
-     FROM unnest(parts) WITH ORDINALITY u(part, i) $$;
+CREATE FUNCTION hapax.mac(keys bytea[], tag text, VARIADIC parts bytea[]) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    message bytea := keys[1] || convert_to(tag, 'UTF8');
+    part    bytea;
+BEGIN
+    FOREACH part IN ARRAY parts LOOP
+        message := message || hapax.little_endian(length(part)) || part;
+    END LOOP;
+    RETURN sha256(keys[2] || sha256(message));
+END $$;
 
 -- A number by its exact value, laid out as ECMAScript does: as src/core/number.c has it.
 CREATE FUNCTION hapax.canonical(n numeric) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
@@ -419,14 +437,16 @@ END $$;
 
 -- As hx_fingerprint has it (src/core/fingerprint.c), of a request without preconditions.
 CREATE FUNCTION hapax.fingerprint_of(keys bytea[], options jsonb, kind text, content bytea) RETURNS bytea
-LANGUAGE sql IMMUTABLE AS
-$$ SELECT hapax.mac(keys, 'F', convert_to(coalesce(options ->> 'method', ''), 'UTF8'),
-                    convert_to(coalesce(options ->> 'path', ''), 'UTF8'),
-                    CASE WHEN options ->> 'query' IS NULL THEN '' ELSE '?' END::bytea,
-                    convert_to(coalesce(options ->> 'query', ''), 'UTF8'),
-                    convert_to(coalesce(lower(options ->> 'media_type'), ''), 'UTF8'),
-                    convert_to(coalesce(lower(options ->> 'content_encoding'), ''), 'UTF8'), '', '', '',
-                    convert_to(kind, 'UTF8'), content) $$;
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN hapax.mac(keys, 'F', convert_to(coalesce(options ->> 'method', ''), 'UTF8'),
+                     convert_to(coalesce(options ->> 'path', ''), 'UTF8'),
+                     CASE WHEN options ->> 'query' IS NULL THEN '' ELSE '?' END::bytea,
+                     convert_to(coalesce(options ->> 'query', ''), 'UTF8'),
+                     convert_to(coalesce(lower(options ->> 'media_type'), ''), 'UTF8'),
+                     convert_to(coalesce(lower(options ->> 'content_encoding'), ''), 'UTF8'), '', '', '',
+                     convert_to(kind, 'UTF8'), content);
+END $$;
 
 -- The bytes of a record's head, version 2, as a gateway claims it (src/core/record.c). A short MAC of each part is not
 -- among them: a mismatch is seen, but a gateway can't say of what.
@@ -436,12 +456,13 @@ DECLARE
     name  bytea := convert_to(route, 'UTF8');
     bytes bytea;
 BEGIN
-    bytes := '\x02010000'::bytea || hapax.little_endian(300 + length(name), 4) || hapax.little_endian(1, 8) || op
-             || hapax.little_endian(created, 8) || hapax.little_endian(created, 8) || hapax.little_endian(0, 24)
-             || fingerprint || hapax.little_endian(0, 64) || principal || hapax.little_endian(0, 32) || key
-             || hapax.little_endian(0, 8) || hapax.little_endian(version, 4) || hapax.little_endian(1, 2)
-             || hapax.little_endian(0, 14) || hapax.little_endian(length(name), 4) || name;
-    RETURN bytes || hapax.little_endian(hapax.crc32c(bytes), 4);
+    bytes := '\x02010000'::bytea || substring(hapax.little_endian(300 + length(name)) FROM 1 FOR 4)
+             || hapax.little_endian(1) || op || hapax.little_endian(created) || hapax.little_endian(created)
+             || decode(repeat('00', 24), 'hex') || fingerprint || decode(repeat('00', 64), 'hex') || principal
+             || decode(repeat('00', 32), 'hex') || key || decode(repeat('00', 8), 'hex')
+             || substring(hapax.little_endian(version) FROM 1 FOR 4) || '\x0100'::bytea
+             || decode(repeat('00', 14), 'hex') || substring(hapax.little_endian(length(name)) FROM 1 FOR 4) || name;
+    RETURN bytes || substring(hapax.little_endian(hapax.crc32c(bytes)) FROM 1 FOR 4);
 END $$;
 
 CREATE FUNCTION hapax.milliseconds(span interval) RETURNS bigint LANGUAGE sql IMMUTABLE AS
@@ -529,58 +550,63 @@ BEGIN
 END $$;
 
 CREATE FUNCTION hapax."begin"(route text, principal text, key text, payload text, options jsonb DEFAULT '{}')
-RETURNS hapax.beginning LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT (hapax.begin_as(route, principal, key, 'R', convert_to(payload, 'UTF8'), options)).* $$;
+RETURNS hapax.beginning LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN RETURN hapax.begin_as(route, principal, key, 'R', convert_to(payload, 'UTF8'), options); END $$;
 
 CREATE FUNCTION hapax."begin"(route text, principal text, key text, payload bytea, options jsonb DEFAULT '{}')
-RETURNS hapax.beginning LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT (hapax.begin_as(route, principal, key, 'R', payload, options)).* $$;
+RETURNS hapax.beginning LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN RETURN hapax.begin_as(route, principal, key, 'R', payload, options); END $$;
 
 CREATE FUNCTION hapax."begin"(route text, principal text, key text, payload jsonb, options jsonb DEFAULT '{}')
-RETURNS hapax.beginning LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT (hapax.begin_as(route, principal, key, 'J', convert_to(hapax.canonical(payload), 'UTF8'), options)).* $$;
+RETURNS hapax.beginning LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN RETURN hapax.begin_as(route, principal, key, 'J', convert_to(hapax.canonical(payload), 'UTF8'),
+                               options); END $$;
 
 CREATE FUNCTION hapax."begin"(route text, principal text, key text, payload json, options jsonb DEFAULT '{}')
-RETURNS hapax.beginning LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT (hapax.begin_as(route, principal, key, 'J', convert_to(hapax.canonical(payload::jsonb), 'UTF8'),
-                          options)).* $$;
+RETURNS hapax.beginning LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN RETURN hapax.begin_as(route, principal, key, 'J', convert_to(hapax.canonical(payload::jsonb), 'UTF8'),
+                               options); END $$;
 
 CREATE FUNCTION hapax.complete(operation text, status integer, headers json DEFAULT NULL, body text DEFAULT '',
                                result text DEFAULT '')
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT hapax.answer(operation, 2::smallint, status, headers, convert_to(body, 'UTF8'), false, result) $$;
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN PERFORM hapax.answer(operation, 2::smallint, status, headers, convert_to(body, 'UTF8'), false, result); END $$;
 
 CREATE FUNCTION hapax.complete(operation text, status integer, headers json, body bytea, result text DEFAULT '')
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT hapax.answer(operation, 2::smallint, status, headers, body, false, result) $$;
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN PERFORM hapax.answer(operation, 2::smallint, status, headers, body, false, result); END $$;
 
 CREATE FUNCTION hapax.complete(operation text, status integer, headers json, body json, result text DEFAULT '')
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT hapax.answer(operation, 2::smallint, status, headers, convert_to(body::text, 'UTF8'), true, result) $$;
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN PERFORM hapax.answer(operation, 2::smallint, status, headers, convert_to(body::text, 'UTF8'), true,
+                              result); END $$;
 
 CREATE FUNCTION hapax.complete(operation text, status integer, headers json, body jsonb, result text DEFAULT '')
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT hapax.answer(operation, 2::smallint, status, headers, convert_to(body::text, 'UTF8'), true, result) $$;
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN PERFORM hapax.answer(operation, 2::smallint, status, headers, convert_to(body::text, 'UTF8'), true,
+                              result); END $$;
 
 CREATE FUNCTION hapax.fail(operation text, status integer, headers json DEFAULT NULL, body text DEFAULT '')
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT hapax.answer(operation, 3::smallint, status, headers, convert_to(body, 'UTF8'), false, '') $$;
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN PERFORM hapax.answer(operation, 3::smallint, status, headers, convert_to(body, 'UTF8'), false, ''); END $$;
 
 CREATE FUNCTION hapax.fail(operation text, status integer, headers json, body bytea)
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT hapax.answer(operation, 3::smallint, status, headers, body, false, '') $$;
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN PERFORM hapax.answer(operation, 3::smallint, status, headers, body, false, ''); END $$;
 
 CREATE FUNCTION hapax.fail(operation text, status integer, headers json, body json)
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT hapax.answer(operation, 3::smallint, status, headers, convert_to(body::text, 'UTF8'), true, '') $$;
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN PERFORM hapax.answer(operation, 3::smallint, status, headers, convert_to(body::text, 'UTF8'), true,
+                              ''); END $$;
 
 CREATE FUNCTION hapax.fail(operation text, status integer, headers json, body jsonb)
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT hapax.answer(operation, 3::smallint, status, headers, convert_to(body::text, 'UTF8'), true, '') $$;
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN PERFORM hapax.answer(operation, 3::smallint, status, headers, convert_to(body::text, 'UTF8'), true,
+                              ''); END $$;
 
 CREATE FUNCTION hapax.release(operation text, reason text DEFAULT 'the application released it')
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ SELECT hapax.settle(operation, 0::smallint, 0, '', '', left(reason, 60), '') $$;
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
+$$ BEGIN PERFORM hapax.settle(operation, 0::smallint, 0, '', '', left(reason, 60), ''); END $$;
 
 -- For the owner of the schema, who needs no right to make roles: these are given to a role that is there.
 CREATE FUNCTION hapax.grant_to(role name, purpose text DEFAULT 'application') RETURNS void LANGUAGE plpgsql AS $$
