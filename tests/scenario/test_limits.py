@@ -269,7 +269,7 @@ def test_slow_reader_of_a_replay_is_let_go(start_gateway, upstream, key):
     for _ in range(8):  # more than the kernel's buffers take
         slow.send(request_bytes("POST", "/big", {"Idempotency-Key": key}))
     with pytest.raises((Disconnected, ConnectionResetError)):
-        time.sleep(2)  # being slow is the point
+        slow.wait_let_go()
         for _ in range(8):
             slow.receive("POST")
     slow.close()

@@ -194,7 +194,7 @@ def test_requests_on_both_sides_of_boundaries_never_both_execute(start_gateway, 
         routes:
           - name: tick
             match: POST /tick
-            key: {from: "{body:/id}:{window:1s}", shared: true, overlap: 500ms}
+            key: {from: "{body:/id}:{window:1s}", shared: true, overlap: 60s}
         """, workers=2)
     for boundary in range(6):
         target = int(time.time()) + 1
@@ -219,7 +219,7 @@ def test_two_claims_of_one_commit_on_both_sides_of_a_boundary_are_one_execution_
         routes:
           - name: tick
             match: POST /tick
-            key: {from: "{body:/id}:{window:2s}", shared: true, overlap: 10s}
+            key: {from: "{body:/id}:{window:2s}", shared: true, overlap: 60s}
         """, env=disk.env)
     gateway.post("/other", key=fresh_key(), json={})
     boundary = (int(time.time()) // 2 + 2) * 2

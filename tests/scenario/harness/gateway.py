@@ -345,7 +345,7 @@ class Gateway:
         """Returns once these were read, and the gateway is at rest: whatever they wait for by then, they wait for it.
         One that has more to do than these is not waited for long."""
         wait_all_read(pendings)
-        for _ in range(100):
+        for _ in range(500):  # on a machine that is busy with other things it may have to wait for its turn
             before = self._threads()
             if all(state in "ST" for state, _ in before.values()) and self._threads() == before:
                 break

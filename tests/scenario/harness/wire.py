@@ -12,7 +12,8 @@ from .waiting import HANG_S, eventually
 
 PIECE_BYTES = 1 << 18
 BODYLESS = (204, 304)
-NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, NLMSG_ERROR, TCP_LISTEN = 4, 20, 1, 2, 10
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, NLMSG_ERROR = 4, 20, 1, 2
+TCP_ESTABLISHED, TCP_LISTEN = 1, 10
 
 
 class Malformed(AssertionError):
@@ -274,6 +275,13 @@ class Connection:
             pass
         return not self.reader.buffer
 
+    def wait_let_go(self):
+        """Returns once the gateway has closed its end, however much it had still to send; nothing is read."""
+        def is_let_go():
+            found = peers_end(self.sock)
+            return found is None or found[0] != TCP_ESTABLISHED
+        eventually(is_let_go, "the gateway letting go of a connection")
+
     def finish_sending(self):
         self.sock.shutdown(socket.SHUT_WR)
 
@@ -349,15 +357,21 @@ def listed(local, remote):
     return None
 
 
-def unread_by_peer(sock):
-    """How many bytes of ours the peer's program hasn't read (or hasn't accepted) yet; 0 too where it has closed."""
+def peers_end(sock):
+    """(state, unread bytes) of the peer's socket, or None where it has none any more."""
     try:
         ours, its = sock.getsockname()[:2], sock.getpeername()[:2]
     except OSError:
-        return 0
+        return None
     found = diagnosed(sock.family, its, ours)
     if found is None and diagnosed(sock.family, ours, its) is None:  # a kernel that doesn't know even our own end
         found = listed(its, ours)
+    return found
+
+
+def unread_by_peer(sock):
+    """How many bytes of ours the peer's program hasn't read (or hasn't accepted) yet; 0 too where it has closed."""
+    found = peers_end(sock)
     return found[1] if found and found[0] != TCP_LISTEN else 0
 
 
