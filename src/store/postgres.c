@@ -207,10 +207,17 @@ static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *opt
 
 /* Calls */
 
-hx_lane *hx_lane_of(hx_postgres *p, hx_loop *loop, const hx_op *op)
+/* Rounds are the cheaper the more is in them, so that one lane is for all as long as it works. Where it doesn't, what it
+ * holds is waited for, and what is new takes the next. */
+static hx_lane *lane_of(hx_postgres *p, hx_loop *loop)
 {
-    for (unsigned i = 0; i < p->loop_count; i++)
-        if (p->loops[i]->loop == loop) return &p->loops[i]->lanes[op->bytes[15] % HX_LANES];
+    for (unsigned i = 0; i < p->loop_count; i++) {
+        if (p->loops[i]->loop != loop) continue;
+        hx_lane *lanes = p->loops[i]->lanes;
+        for (unsigned k = 0; k < HX_LANES; k++)
+            if (hx_lane_is_well(&lanes[k])) return &lanes[k];
+        return &lanes[0];
+    }
     hx_fatal(HX_EXIT_BUG, "a call from a loop that isn't attached");
 }
 
@@ -228,7 +235,7 @@ static uint64_t settle_ticket(const hx_postgres *p, const hx_record *record)
 static void postgres_submit(hx_store *store, hx_store_call *call)
 {
     hx_postgres *p = (hx_postgres *)store;
-    hx_lane *lane = hx_lane_of(p, call->loop, &call->op);
+    hx_lane *lane = lane_of(p, call->loop);
     call->own.data[HX_PG_LANE] = lane;
     call->own.data[HX_PG_VERSION] = NULL;
     call->own.number[HX_PG_TICKET] = call->verb == HX_STORE_SETTLE ? settle_ticket(p, call->record) : hx_rand_u64();

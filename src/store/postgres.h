@@ -9,8 +9,8 @@
  *     postgres_room.c        who waits for an operation that is under way
  *     postgres_schema.c      migrations
  *
- * Each loop that is attached has a few lanes of its own, and an operation always takes the same of them: nothing is
- * shared between threads but the waiting room and the counters. All that waits on a lane goes out together, as one
+ * Each loop that is attached has lanes of its own: nothing is shared between threads but the waiting room and the
+ * counters. All that waits on a lane goes out together, as one
  * round: at most one statement of each kind, in pipeline mode, and one commit for all claims, renewals and outcomes.
  * While a round is under way the next one gathers. */
 #ifndef HX_STORE_POSTGRES_H
@@ -25,7 +25,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define HX_LANES 2u /* of a loop: while one waits for its commit the other one works; and one may hang */
+#define HX_LANES 2u /* of a loop: one that works, and one for when that hangs */
 #define HX_LOOPS_MAX 256u
 #define HX_ROUND_CALLS_MAX 256u
 #define HX_ROUND_BYTES_MAX (4u << 20) /* of answers; a larger one goes alone */
@@ -129,6 +129,7 @@ typedef struct hx_lane {
         size_t look_count;
         size_t told, awaited; /* how many of them are in it */
         bool is_open;
+        hx_ms since;
     } round;
     struct hx_parameters *parameters;
 } hx_lane;
@@ -167,7 +168,7 @@ void hx_statement_fill(hx_lane *lane, const hx_statement *s);
 /* Its result has come and is durable: ends its calls, or gives them back to the lane. */
 void hx_statement_end(hx_lane *lane, hx_statement *s);
 
-hx_lane *hx_lane_of(hx_postgres *p, hx_loop *loop, const hx_op *op);
+bool hx_lane_is_well(const hx_lane *lane); /* connected, and not kept waiting */
 void hx_lane_init(hx_lane *lane, hx_postgres *p, hx_loop *loop);
 void hx_lane_free(hx_lane *lane); /* nothing may wait on it */
 void hx_lane_submit(hx_lane *lane, hx_store_call *call);

@@ -30,6 +30,7 @@
 #define CONNECT_MAX (5 * HX_SECOND)
 #define ROUND_MAX (5 * HX_SECOND)
 #define CALL_MAX (10 * HX_SECOND) /* how long a call may be in doubt before its caller is told so */
+#define SLOW ((hx_ms)300)         /* when a round has taken so long, what is new takes another lane */
 #define DOWN_MAX (2 * HX_SECOND)  /* how long a call waits for a connection */
 #define RECONNECT_FIRST ((hx_ms)100)
 #define RECONNECT_MAX (5 * HX_SECOND)
@@ -487,6 +488,7 @@ static void begin_round(hx_task *task)
     if (count == 0 && !has_more) return;
     compose(lane, chosen, count);
     lane->round.is_open = true;
+    lane->round.since = hx_loop_now(lane->loop);
     hx_timer_start(lane->loop, &lane->timer, ROUND_MAX, took_too_long);
     for (size_t i = 0; i < lane->round.count; i++) {
         if (!send_statement(lane, &lane->round.statements[i])) {
@@ -770,6 +772,12 @@ void hx_lane_nudge(hx_lane *lane)
     if (atomic_exchange(&lane->is_nudged, true)) return;
     lane->nudge.run = nudged;
     hx_loop_post(lane->loop, &lane->nudge);
+}
+
+bool hx_lane_is_well(const hx_lane *lane)
+{
+    if (lane->state != HX_LANE_READY) return false;
+    return !lane->round.is_open || hx_loop_now(lane->loop) - lane->round.since < SLOW;
 }
 
 void hx_lane_init(hx_lane *lane, hx_postgres *p, hx_loop *loop)
