@@ -34,11 +34,13 @@
 
 typedef struct hx_postgres hx_postgres;
 
-/* In the order in which they are sent. Those up to CLAIM are one transaction. */
+/* In the order in which they are sent. Those up to SETTLE are one transaction. Claims come first: an insert waits for
+ * whoever has just written the same key, and who waits must hold nothing that others wait for but inserts, which are in
+ * order. Renewals and outcomes wait for nobody. */
 #define HX_STATEMENTS(X)                                                                                               \
+    X(CLAIM, "SELECT * FROM hapax.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")            \
     X(RENEW, "SELECT * FROM hapax.renew_many($1, $2, $3)")                                                             \
     X(SETTLE, "SELECT * FROM hapax.settle_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)")     \
-    X(CLAIM, "SELECT * FROM hapax.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")            \
     X(IMPORT, "SELECT * FROM hapax.import_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, "     \
               "$16, $17, $18, $19, $20)")                                                                              \
     X(READ, "SELECT * FROM hapax.read_many($1)")                                                                       \

@@ -417,7 +417,7 @@ static void add_one(hx_lane *lane, hx_store_call *call)
 static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
 {
     hx_statement *last = NULL;
-    for (hx_statement_kind kind = HX_STATEMENT_RENEW; takes_many(kind); kind++) {
+    for (hx_statement_kind kind = HX_STATEMENT_CLAIM; takes_many(kind); kind++) {
         hx_statement *s = NULL;
         for (size_t i = 0; i < count; i++) {
             if (!chosen[i] || kind_of(chosen[i]) != kind || chosen[i]->own.number[HX_PG_MARKS] & HX_PG_ALONE) continue;
@@ -426,7 +426,7 @@ static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
             s->count++;
             chosen[i] = NULL;
         }
-        if (s && kind <= HX_STATEMENT_CLAIM) {
+        if (s && kind <= HX_STATEMENT_SETTLE) {
             if (last) last->ends_transaction = false;
             last = s;
         }
