@@ -10,6 +10,7 @@ import pytest
 
 from harness import Gateway, Run, Upstream, fresh_key
 from harness.postgres import Pooler, Server
+from harness.yoked import on_stage
 
 
 def pytest_configure(config):
@@ -157,3 +158,19 @@ def pooler(postgres):
     started = Pooler(postgres).start()
     yield started
     started.close()
+
+
+@pytest.fixture
+def yoked(request, tmp_path):
+    """The Yoked example: its application, the gateway before it, and people who have signed in."""
+    yield from on_stage(request, tmp_path)
+
+
+@pytest.fixture
+def ada(yoked):
+    return yoked.sign_in()
+
+
+@pytest.fixture
+def ben(yoked):
+    return yoked.sign_in()

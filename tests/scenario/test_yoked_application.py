@@ -6,22 +6,7 @@ import json
 import pytest
 
 from harness import fresh_key
-from harness.yoked import on_stage, photo_form
-
-
-@pytest.fixture
-def yoked(request, tmp_path):
-    yield from on_stage(request, tmp_path)
-
-
-@pytest.fixture
-def ada(yoked):
-    return yoked.sign_in()
-
-
-@pytest.fixture
-def ben(yoked):
-    return yoked.sign_in()
+from harness.yoked import photo_form
 
 
 def patch(yoked, who, body, **what):

@@ -18,24 +18,9 @@ Operation = collections.namedtuple("Operation", "target by what table")
 
 
 @pytest.fixture
-def yoked(request, tmp_path):
-    yield from on_stage(request, tmp_path)
-
-
-@pytest.fixture
 def yoked_soon_settled(request, tmp_path):
     """Whose application is at work for a second at most."""
     yield from on_stage(request, tmp_path, ("settle: 60s", "settle: 1s"))
-
-
-@pytest.fixture
-def ada(yoked):
-    return yoked.sign_in()
-
-
-@pytest.fixture
-def ben(yoked):
-    return yoked.sign_in()
 
 
 def alike(responses):

@@ -20,6 +20,14 @@ def _finish(exchange, then):
         exchange.reset()
 
 
+def _take(exchange, effect):
+    exchange.read_body()
+    if effect:
+        exchange.execute()
+    else:
+        exchange.arrive()
+
+
 def _framed(exchange, status, headers, body):
     names = {name.lower() for name, _ in headers}
     framed = names & {"content-length", "transfer-encoding"} or status in (204, 304)
@@ -31,11 +39,7 @@ def answer(status=201, body=b"", headers=(), reason=None, effect=True, then=None
     `then`: "close" or "reset" the connection afterwards without having said so."""
 
     def behave(exchange):
-        exchange.read_body()
-        if effect:
-            exchange.execute()
-        else:
-            exchange.arrive()
+        _take(exchange, effect)
         content = as_bytes(body(exchange.request) if callable(body) else body)
         fields = _framed(exchange, status, pairs(headers), content)
         line = f"HTTP/1.1 {status} {REASONS.get(status, 'Status') if reason is None else reason}"
@@ -50,11 +54,7 @@ def answer_raw(data, effect=True, then="close"):
     """These very bytes, whatever they are."""
 
     def behave(exchange):
-        exchange.read_body()
-        if effect:
-            exchange.execute()
-        else:
-            exchange.arrive()
+        _take(exchange, effect)
         exchange.send(data)
         _finish(exchange, then)
 
@@ -82,11 +82,7 @@ def chunked(pieces, status=200, headers=(), trailers=(), effect=True):
     """The pieces as chunks, with trailers."""
 
     def behave(exchange):
-        exchange.read_body()
-        if effect and exchange.request.method not in ("GET", "HEAD"):
-            exchange.execute()
-        else:
-            exchange.arrive()
+        _take(exchange, effect and exchange.request.method not in ("GET", "HEAD"))
         exchange.send(head_bytes(f"HTTP/1.1 {status} {REASONS.get(status, 'Status')}",
                                  pairs(headers) + [("Transfer-Encoding", "chunked")]))
         for piece in pieces:
