@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from harness import EXIT_CONFIG, EXIT_STORE
+from harness.gateway import ROOT
 from harness.postgres import MIGRATIONS, program
 
 NEWEST = len(MIGRATIONS)
@@ -41,6 +42,25 @@ def test_only_what_comes_after_a_version_is_printed(hapax):
     assert hapax("sql", "postgres", "--from", NEWEST).stdout == ""
     rest = hapax("sql", "postgres", "--from", "1").stdout
     assert rest == "\n".join(file.read_text(encoding="utf-8") for file in MIGRATIONS[1:])
+
+
+def test_a_migration_that_is_out_of_line_is_not_built(tmp_path):
+    """By tools/embed, which puts them into the program."""
+    def embed(*names, text="UPDATE hapax.store SET version = 2;\n"):
+        files = [MIGRATIONS[0]]
+        for name in names:
+            files.append(tmp_path / name)
+            files[-1].write_text(text, encoding="utf-8")
+        return subprocess.run([ROOT / "tools" / "embed", tmp_path / "out.c", "table", "header.h", *files],
+                              capture_output=True, text=True, check=False)
+
+    assert embed("0002_more.sql").returncode == 0
+    assert '{2, "0002_more", text_2}' in (tmp_path / "out.c").read_text(encoding="ascii")
+    for wrong, why in ((["0003_more.sql"], "number 2 was expected"), (["more.sql"], "is named like"),
+                       (["0002_a.sql", "0002_b.sql"], "number 3 was expected")):
+        refused = embed(*wrong)
+        assert refused.returncode == 1 and why in refused.stderr
+    assert "does not set hapax.store's version to 2" in embed("0002_more.sql", text="SELECT 1;\n").stderr
 
 
 def test_sql_of_something_else_is_refused(hapax):

@@ -134,18 +134,28 @@ class Server:
     def start(self):
         """Returns when it answers; a standby too. After a kill -9 it recovers first."""
         assert self.process is None or self.process.poll() is not None, "the server is running"
+        is_first = self.process is None
+        while True:
+            self._launch()
+            if eventually(self._answers_or_ended, "PostgreSQL's start") == "answers":
+                return self
+            lost_port = is_first and "could not bind" in self.said()  # somebody else was quicker
+            assert lost_port, f"PostgreSQL ended with {self.process.poll()}:\n{self.said()}"
+            self.log.unlink()
+            self.port = free_port()
+
+    def _launch(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self._words(), stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=subprocess.STDOUT, start_new_session=True, **_unprivileged())
-        eventually(self._answers, "PostgreSQL's start")
-        return self
 
-    def _answers(self):
-        assert self.process.poll() is None, f"PostgreSQL ended with {self.process.poll()}:\n{self.said()}"
+    def _answers_or_ended(self):
+        """By its own socket: on the port there may be somebody else."""
         with contextlib.suppress(psycopg2.OperationalError):
-            with contextlib.closing(self.connect("postgres")):
-                return True
-        return False
+            with contextlib.closing(psycopg2.connect(host=str(self.directory), port=self.port, user="postgres",
+                                                     dbname="postgres")):
+                return "answers"
+        return "ended" if self.process.poll() is not None else None
 
     def said(self):
         return self.log.read_text(encoding="utf-8", errors="replace")[-8000:]
@@ -191,10 +201,12 @@ class Server:
 
     # Replication
 
-    def standby(self, synchronous=True):
-        """A started standby. Synchronous: from now on no commit here is acknowledged before it is durable there too."""
+    def standby(self, synchronous=True, port=None):
+        """A started standby. Synchronous: from now on no commit here is acknowledged before it is durable there too.
+        `port`: of a server that is no more, say."""
         name = f"standby_{len(self.standbys) + 1}"
         copy = Server(primary=self, settings=self.settings)
+        copy.port = port or copy.port
         conninfo = f"host=127.0.0.1 port={self.port} user=postgres application_name={name}"
         copy.settings = {**self.settings, "unix_socket_directories": copy.directory, "primary_conninfo":
                          conninfo + (f" password={self.password}" if self.password else "")}
