@@ -25,6 +25,20 @@ def start(start_gateway, guarantee, disk=None, **options):
     return start_gateway(quick_retries(guarantee=guarantee, **options), env=disk.env if disk else None)
 
 
+def kill_while_recording(gateway, upstream, disk, key):
+    """Sends a refund, kills the gateway while what came of it waits for the disk, and starts it again."""
+    with upstream.hold("/refunds") as held:
+        pending = gateway.post_later("/refunds", key=key, json=REFUND)
+        held.wait_arrived()
+        with disk.held():
+            held.release()
+            disk.wait_for_commit()
+            assert_not_answered(pending)
+            gateway.kill()
+    assert_lost(pending)
+    gateway.start()
+
+
 def assert_lost(pending):
     """Its client got not one byte."""
     with pytest.raises((Disconnected, ConnectionResetError)):
@@ -107,16 +121,7 @@ def test_kill_while_the_application_is_at_work(start_gateway, upstream, key, gua
 def test_kill_while_the_outcome_is_being_recorded(start_gateway, upstream, key, disk, guarantee):
     gateway = start(start_gateway, guarantee, disk)
     upstream.on("/refunds", Deduplicating())
-    with upstream.hold("/refunds") as held:
-        pending = gateway.post_later("/refunds", key=key, json=REFUND)
-        held.wait_arrived()
-        with disk.held():
-            held.release()
-            disk.wait_for_commit()
-            assert_not_answered(pending)
-            gateway.kill()
-    assert_lost(pending)
-    gateway.start()
+    kill_while_recording(gateway, upstream, disk, key)
     settled_or_held(gateway, upstream, key, guarantee)
     assert len(upstream.received("/refunds")) <= (2 if guarantee == "idempotent" else 1)
     assert upstream.effects("/refunds") == 1
@@ -126,16 +131,7 @@ def test_kill_while_the_outcome_is_being_recorded(start_gateway, upstream, key, 
 def test_kill_while_unknown_is_being_recorded(start_gateway, upstream, key, disk, guarantee):
     gateway = start(start_gateway, guarantee, disk)
     upstream.on("/refunds", Deduplicating("close"))
-    with upstream.hold("/refunds") as held:
-        pending = gateway.post_later("/refunds", key=key, json=REFUND)
-        held.wait_arrived()
-        with disk.held():
-            held.release()
-            disk.wait_for_commit()
-            assert_not_answered(pending)
-            gateway.kill()
-    assert_lost(pending)
-    gateway.start()
+    kill_while_recording(gateway, upstream, disk, key)
     response = settled_or_held(gateway, upstream, key, guarantee)
     assert response.status == (201 if guarantee == "idempotent" else 409)
     assert upstream.effects("/refunds") == 1
@@ -145,16 +141,7 @@ def test_kill_while_unknown_is_being_recorded(start_gateway, upstream, key, disk
 def test_kill_while_a_release_is_being_recorded(start_gateway, upstream, key, disk, guarantee):
     gateway = start(start_gateway, guarantee, disk)
     upstream.on("/refunds", in_turn(answer(403, "no", effect=False), numbered))
-    with upstream.hold("/refunds") as held:
-        pending = gateway.post_later("/refunds", key=key, json=REFUND)
-        held.wait_arrived()
-        with disk.held():
-            held.release()
-            disk.wait_for_commit()
-            assert_not_answered(pending)
-            gateway.kill()
-    assert_lost(pending)
-    gateway.start()
+    kill_while_recording(gateway, upstream, disk, key)
     settled_or_held(gateway, upstream, key, guarantee)
 
 

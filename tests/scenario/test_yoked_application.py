@@ -3,8 +3,6 @@
 idempotent: through the gateway they are as they are without it."""
 import json
 
-import pytest
-
 from harness import fresh_key
 from harness.yoked import photo_form
 
