@@ -381,6 +381,14 @@ static void a_gateway_and_a_program_share_the_database(void **state)
         at += (size_t)snprintf(header + at, sizeof header - at, "%02x", r.op.bytes[i]);
     (void)snprintf(header + at, sizeof header - at, ".%llu", (unsigned long long)r.epoch);
     assert_true(hx_sqlite_operation_of(hx_slice_of(header), &p.operation));
+    hx_guest_operation stale = p.operation;
+    stale.epoch--; /* the gateway has sent it again since */
+    run(p.db, "BEGIN IMMEDIATE");
+    effect(&p);
+    assert_int_equal(hx_sqlite_complete(p.db, &stale, &answer, &p.arena, &p.found), HX_GUEST_STALE);
+    assert_int_equal(p.found.epoch, r.epoch);
+    run(p.db, "ROLLBACK");
+    assert_int_equal(effects(&p), 0);
     run(p.db, "BEGIN IMMEDIATE");
     effect(&p);
     assert_int_equal(complete(&p), HX_GUEST_OK);
