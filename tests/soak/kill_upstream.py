@@ -138,6 +138,8 @@ class Application:
             await self.quiesce()
         elif what == "report":
             return {key: self.keys[key].as_list() for key in order["keys"] if key in self.keys}
+        elif what == "due":
+            return {"due": self.answers_due}
         elif what == "doubles":
             return {key: self.keys[key].as_list() for key in self.doubled}
         return {"kill_ns": self.kill_ns}
