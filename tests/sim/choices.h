@@ -10,7 +10,7 @@
 #include "base/clock.h"
 
 #define SIM_CLIENTS_MAX 12u
-#define SIM_OPS_MAX 84u
+#define SIM_OPS_MAX 96u
 
 /* Who decides. */
 enum {

@@ -50,6 +50,8 @@ static void choose_ask(sim_client *client)
     } else {
         unsigned route = sim_choose(by_client(client), SIM_ROUTES),
                  key = sim_choose(by_client(client), world.key_count);
+        if (route == SIM_ROUTE_WINDOW && !world.shared) route = SIM_ROUTE_NONE; /* its clock may be set to any hour */
+        if (route == SIM_ROUTE_WINDOW) key = 0;
         *ask = (sim_ask){.op = sim_op_at(route, client->index % world.principal_count, key)};
         ask->unkeyed = sim_chance(by_client(client), 20);
         ask->malformed = sim_chance(by_client(client), 5);
@@ -211,7 +213,7 @@ void sim_clients_verify(void)
     /* By then the application is done with whatever it was sent, and a node that was just started knows it. */
     for (hx_ms until = world.boot + 2 * SIM_SETTLE; world.boot < until && sim_step();) {}
     for (size_t i = 0; i < SIM_OPS_MAX; i++) {
-        if (!world.ops[i].used) continue;
+        if (!world.ops[i].used || sim_is_hourly(&world.ops[i])) continue;
         verify(&world.clients[0], &world.ops[i], &world.nodes[i % 2 < world.node_count ? i % 2 : 0]);
     }
 }

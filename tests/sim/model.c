@@ -5,13 +5,35 @@
 #include "world.h"
 
 #include "base/check.h"
+#include "core/template.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define STORE_PROMISE "the store keeps its contract"
 
-static hx_op id_of(hx_slice name, unsigned principal, unsigned key)
+static unsigned thing(const void *user, hx_slice name, hx_slice *value)
+{
+    (void)user;
+    (void)name;
+    *value = HX_LIT("thing");
+    return 1;
+}
+
+/* The key of that hour, as text. */
+static hx_slice hourly_key(unsigned hour)
+{
+    hx_template_input in = {.header = thing, .now = SIM_HOUR + ((hx_ms)hour - 1) * HX_HOUR};
+    hx_template_result result;
+    bool good = hx_template_key(world.routes[SIM_ROUTE_WINDOW].key.from, &in, world.mac, &world.arena, &result);
+    HX_CHECK(good);
+    hx_buf text;
+    hx_buf_init(&text, &world.arena, 2 * sizeof result.key.bytes);
+    hx_buf_put_hex(&text, result.key.bytes, sizeof result.key.bytes);
+    return hx_buf_slice(&text);
+}
+
+static hx_op id_of(hx_slice name, unsigned principal, unsigned key, bool is_hourly)
 {
     /* As core/identity reads the credentials in server.c. */
     static const struct {
@@ -20,10 +42,15 @@ static hx_op id_of(hx_slice name, unsigned principal, unsigned key)
     } principals[SIM_PRINCIPALS] = {{"basic\0ann", 9}, {"basic\0bob", 9}, {"whole\0Bearer token-of-cid-old", 29}};
     char text[64];
     int len = snprintf(text, sizeof text, "key-%u-of-the-simulation", key);
+    hx_slice key_text = is_hourly ? hourly_key(key) : (hx_slice){text, (size_t)len};
     hx_mac_begin(world.mac, 'o');
     hx_mac_part(world.mac, name);
     hx_mac_part(world.mac, (hx_slice){principals[principal].bytes, principals[principal].len});
-    hx_mac_part(world.mac, (hx_slice){text, (size_t)len});
+    hx_mac_part(world.mac, key_text);
+    if (is_hourly) {
+        hx_mac_part(world.mac, HX_LIT("both"));
+        hx_mac_part(world.mac, HX_LIT("natural"));
+    }
     hx_digest digest = hx_mac_end(world.mac);
     hx_op id;
     memcpy(id.bytes, digest.bytes, sizeof id.bytes);
@@ -41,8 +68,10 @@ sim_op *sim_op_at(unsigned route, unsigned principal, unsigned key)
                    .used = true,
                    .last_unknown_at = INT64_MIN,
                    .last_stale_at = INT64_MIN};
-    op->id = op->ids[0] = op->ids[1] = id_of(name, principal, key);
-    if (route == SIM_ROUTE_RENAMED) op->ids[1] = id_of(HX_LIT("older"), principal, key);
+    op->id = op->ids[0] = op->ids[1] = id_of(name, principal, key, route == SIM_ROUTE_WINDOW);
+    if (route == SIM_ROUTE_RENAMED) op->ids[1] = id_of(HX_LIT("older"), principal, key, false);
+    if (route == SIM_ROUTE_WINDOW) /* who looks for one looks for those of other hours, too */
+        for (unsigned i = 0; i < SIM_KEYS_MAX; i++) (void)sim_op_at(route, principal, i);
     return op;
 }
 
@@ -63,8 +92,8 @@ const char *sim_op_name(const sim_op *op)
 {
     static char names[4][48];
     static unsigned next;
-    static const char *const routes[SIM_ROUTES] = {"none",    "atomic",        "idempotent", "probe",
-                                                   "renamed", "transactional", "default"};
+    static const char *const routes[SIM_ROUTES] = {"none",    "atomic", "idempotent",    "probe",
+                                                   "renamed", "window", "transactional", "default"};
     char *name = names[next++ % 4];
     (void)snprintf(name, sizeof names[0], "%s/%c/key%u", routes[op->route], "abc"[op->principal], op -> key);
     return name;

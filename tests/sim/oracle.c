@@ -22,6 +22,7 @@ static const char patience_counts[] = "a client's own time-out ends its waiting"
 static const char says_what[] = "an answer says what it is";
 static const char new_epoch[] = "where the application leaves a mark, what may have happened is sent under a new epoch";
 static const char marks_decide[] = "where the application leaves a mark, only that is success";
+static const char one_of_hours[] = "what began just before an hour's end is the same operation just after it";
 static const char release_is_proof[] = "only what provably did not happen is freed";
 
 hx_slice sim_line(hx_slice lines, const char *name)
@@ -89,8 +90,27 @@ static void check_attempt(sim_op *op, const sim_request *request, const hx_excha
     life->attempt.after_failure = after_failure;
 }
 
+/* One that is under way, unknown or young in another hour is this one, as long as the later of the two began soon after
+ * its hour did. */
+static void check_hours(const sim_op *op)
+{
+    hx_ms overlap = sim_policy(op)->key.overlap;
+    for (unsigned hour = 0; hour < SIM_KEYS_MAX; hour++) {
+        const sim_op *other = sim_op_at(op->route, op->principal, hour);
+        const sim_life *life = other->life;
+        if (other == op || !life || !life->dispatched || sim_op_state(other) == HX_ABSENT) continue;
+        hx_ms at = op->key > hour ? sim_now() : life->began_at + world.clock_offset;
+        hx_ms began = SIM_HOUR + ((hx_ms)(op->key > hour ? op->key : hour) - 1) * HX_HOUR;
+        bool is_open = other->state == HX_PROCESSING || other->state == HX_UNKNOWN;
+        if (at - began < overlap && (is_open || world.boot - life->began_at < overlap))
+            sim_fail(one_of_hours, "%s is sent, and %s is %s", sim_op_name(op), sim_op_name(other),
+                     hx_state_name(other->state));
+    }
+}
+
 void sim_oracle_dispatch(const sim_request *request, const hx_exchange *exchange)
 {
+    if (sim_is_hourly(request->op)) check_hours(request->op);
     sim_op *op = request->op;
     sim_life *life = request->life;
     if (!life || request->epoch > op->epoch)
@@ -294,9 +314,9 @@ static bool check_owner(const sim_told *told)
     bool whole = number_in(told->body, "route", &route) && number_in(told->body, "principal", &principal) &&
                  number_in(told->body, "proof", &proof) && number_in(told->body, "key", &key) &&
                  number_in(told->body, "payload", &payload);
-    const sim_op *op = told->op;
-    if (!whole || route != op->route || principal != op->principal || key != op->key || payload != told->payload ||
-        proof != told->proof)
+    const sim_op *op = whole && sim_is_hourly(told->op) ? sim_op_at(route, principal, key) : told->op;
+    if (!whole || principal != told->op->principal || route != op->route || principal != op->principal ||
+        key != op->key || payload != told->payload || proof != told->proof)
         sim_fail(own_answer, "a request for %s (proof %u, payload %u) was answered with %.*s", sim_op_name(op),
                  told->proof, told->payload, HX_FMT(told->body));
     /* What a probe found comes without one. */
@@ -479,6 +499,16 @@ void sim_oracle_told(const sim_told *told)
 {
     sim_model_check(told->op);
     bool is_its = told->has_body && check_owner(told);
+    unsigned hour;
+    if (sim_is_hourly(told->op)) { /* of whichever hour */
+        sim_told of_hour = *told;
+        if (!is_its || !number_in(told->body, "key", &hour)) return;
+        of_hour.op = sim_op_at(told->op->route, told->op->principal, hour);
+        bool is_kept = hx_slice_starts(sim_line(told->lines, "Idempotency-Status"), HX_LIT("stored")) ||
+                       hx_slice_starts(sim_line(told->lines, "Idempotency-Status"), HX_LIT("replayed"));
+        if (is_kept) check_settled(&of_hour);
+        return;
+    }
     hx_slice as = sim_line(told->lines, "Idempotency-Status");
     bool is_settled = hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("replayed"));
     if (is_settled) check_marked(told);

@@ -4,6 +4,7 @@
 #include "world.h"
 
 #include "base/check.h"
+#include "core/template.h"
 
 #include <string.h>
 
@@ -15,6 +16,7 @@ static const struct {
     [SIM_ROUTE_IDEMPOTENT] = {"idempotent", "POST /idempotent", "/idempotent"},
     [SIM_ROUTE_PROBE] = {"probe", "POST /probe", "/probe"},
     [SIM_ROUTE_RENAMED] = {"renamed", "POST /renamed", "/renamed"},
+    [SIM_ROUTE_WINDOW] = {"window", "POST /window", "/window"},
     [SIM_ROUTE_TRANSACTIONAL] = {"transactional", "POST /transactional", "/transactional"},
     [SIM_ROUTE_DEFAULT] = {"", "", "/other"},
 };
@@ -32,6 +34,11 @@ const hx_policy *sim_policy(const sim_op *op)
 bool sim_may_repeat(const sim_op *op)
 {
     return op->route == SIM_ROUTE_IDEMPOTENT || sim_is_marked(op);
+}
+
+bool sim_is_hourly(const sim_op *op)
+{
+    return op->route == SIM_ROUTE_WINDOW;
 }
 
 bool sim_is_marked(const sim_op *op)
@@ -96,6 +103,11 @@ void sim_routes_make(void)
     probe->provider_duplicate = (hx_provider_duplicate){.status = 409,
                                                         .pointer = HX_LIT("/code"),
                                                         .value = HX_LIT("duplicate")};
+    hx_policy *window = &world.routes[SIM_ROUTE_WINDOW];
+    const char *error = "";
+    window->key.from = hx_template_compile(HX_LIT("{header:X-Thing}:{window:1h}"), NULL, NULL, &world.arena, &error);
+    window->key.overlap = window->lease + window->retry.total;
+    HX_CHECK(window->key.from != NULL);
     hx_policy *renamed = &world.routes[SIM_ROUTE_RENAMED];
     memcpy(world.routes_before, world.routes, sizeof world.routes);
     renamed->formerly = &older;

@@ -230,8 +230,9 @@ static void set_up(void)
     hx_list_init(&world.app.wires);
     hx_list_init(&world.streams);
     world.app.up = true;
-    world.wall_offset = world.clock_offset = INT64_C(1800000000000);
+    world.wall_offset = world.clock_offset = SIM_HOUR;
     world.shared = sim_choose(SIM_BY_WORLD, 2) == 1;
+    if (world.shared) world.clock_offset = SIM_HOUR - sim_span(SIM_BY_WORLD, 2 * HX_SECOND, 60 * HX_SECOND);
     world.node_count = world.shared ? 2 : 1;
     world.worker_count = world.shared ? 1 : 1 + sim_choose(SIM_BY_WORLD, 2);
     world.client_count = 8 + sim_choose(SIM_BY_WORLD, SIM_CLIENTS_MAX - 8 + 1);

@@ -100,7 +100,10 @@ static void fill_request(hx_stream *stream, const sim_ask *ask)
     add_field(stream, "Host", HX_LIT("shop.example"));
     add_field(stream, "Authorization", hx_slice_of(credentials[ask->op->principal][ask->proof]));
     if (ask->unkeyed) return;
-    add_field(stream, "Idempotency-Key", hx_arena_printf(arena, "key-%u-of-the-simulation", ask->op->key));
+    if (sim_is_hourly(ask->op))
+        add_field(stream, "X-Thing", HX_LIT("thing"));
+    else
+        add_field(stream, "Idempotency-Key", hx_arena_printf(arena, "key-%u-of-the-simulation", ask->op->key));
     add_field(stream, "Content-Type", HX_LIT("application/json"));
     if (ask->patience > 0)
         add_field(stream, "X-Request-Timeout", hx_arena_printf(arena, "%lldms", (long long)ask->patience));

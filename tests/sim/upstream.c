@@ -130,6 +130,17 @@ static void read_epoch(sim_request *request, hx_slice operation)
     request->life = sim_life_of(request->op, epoch);
 }
 
+static sim_op *op_named(hx_slice operation)
+{
+    hx_op id = {0};
+    if (operation.len < 2 * sizeof id.bytes) sim_fail("what is sent is what was asked", "no Hapax-Operation");
+    for (size_t i = 0; i < 2 * sizeof id.bytes; i++) {
+        char c = operation.ptr[i];
+        id.bytes[i / 2] = (uint8_t)(id.bytes[i / 2] << 4 | (c <= '9' ? c - '0' : c - 'a' + 10));
+    }
+    return sim_op_of(&id);
+}
+
 /* What follows the head is as long as the head says. */
 static void check_framing(const hx_exchange *exchange)
 {
@@ -161,7 +172,9 @@ static sim_request read_request(const hx_exchange *exchange)
         if (request.is_probe) request.op = sim_op_at(route, principal, number_after(target, "key-"));
         return request;
     }
-    request.op = sim_op_at(route, principal, number_after(sim_line(head, "Idempotency-Key"), "key-"));
+    request.op = route == SIM_ROUTE_WINDOW
+                     ? op_named(operation)
+                     : sim_op_at(route, principal, number_after(sim_line(head, "Idempotency-Key"), "key-"));
     request.payload = number_after(exchange->body.len > 0 ? exchange->body : head, "\"payload\": ");
     uint64_t attempt;
     if (!hx_slice_to_u64(sim_line(head, "Hapax-Attempt"), &attempt))

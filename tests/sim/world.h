@@ -24,8 +24,9 @@
 #define SIM_PRINCIPALS 3u
 #define SIM_PROOFS 2u /* of a principal: an old credential and a new one */
 #define SIM_PAYLOADS 2u
-#define SIM_ROUTES 7u
+#define SIM_ROUTES 8u
 _Static_assert(SIM_OPS_MAX == SIM_ROUTES * SIM_PRINCIPALS * SIM_KEYS_MAX, "each operation has its list of choices");
+#define SIM_HOUR INT64_C(1800000000000)   /* when one ends, by the clock of the nodes */
 #define SIM_SETTLE (30 * HX_SECOND)       /* the longest that the application works on what can be probed */
 #define SIM_STALL_MAX (90 * HX_SECOND)    /* of a call to the store */
 #define SIM_EVENTS_MAX 20000u             /* a run that has more is going round in circles */
@@ -360,13 +361,15 @@ enum {
     SIM_ROUTE_ATOMIC,
     SIM_ROUTE_IDEMPOTENT,
     SIM_ROUTE_PROBE,
-    SIM_ROUTE_RENAMED,       /* known by another name from some moment on: `formerly` */
+    SIM_ROUTE_RENAMED, /* known by another name from some moment on: `formerly` */
+    SIM_ROUTE_WINDOW,  /* a natural key by the hour: its `key` is the hour, and all of a caller's are one operation */
     SIM_ROUTE_TRANSACTIONAL, /* the application completes it in the transaction of its effect */
     SIM_ROUTE_DEFAULT
 };
 void sim_routes_make(void);
 const hx_policy *sim_policy(const sim_op *op);
 hx_slice sim_route_path(unsigned route);
+bool sim_is_hourly(const sim_op *op);
 bool sim_may_repeat(const sim_op *op);
 bool sim_is_marked(const sim_op *op); /* by the application, in its own transaction */
 
