@@ -57,21 +57,34 @@ static hx_op id_of(hx_slice name, unsigned principal, unsigned key, bool is_hour
     return id;
 }
 
-sim_op *sim_op_at(unsigned route, unsigned principal, unsigned key)
+static sim_op *place_of(unsigned route, unsigned principal, unsigned key)
 {
-    sim_op *op = &world.ops[(route * SIM_PRINCIPALS + principal) * SIM_KEYS_MAX + key];
-    if (op->used) return op;
-    hx_slice name = route == SIM_ROUTE_DEFAULT ? HX_LIT("POST /other") : world.routes_before[route].name;
+    return &world.ops[(route * SIM_PRINCIPALS + principal) * SIM_KEYS_MAX + key];
+}
+
+static void begin_to_use(unsigned route, unsigned principal, unsigned key)
+{
+    sim_op *op = place_of(route, principal, key);
     *op = (sim_op){.route = route,
                    .principal = principal,
                    .key = key,
                    .used = true,
                    .last_unknown_at = INT64_MIN,
                    .last_stale_at = INT64_MIN};
+    hx_slice name = route == SIM_ROUTE_DEFAULT ? HX_LIT("POST /other") : world.routes_before[route].name;
     op->id = op->ids[0] = op->ids[1] = id_of(name, principal, key, route == SIM_ROUTE_WINDOW);
     if (route == SIM_ROUTE_RENAMED) op->ids[1] = id_of(HX_LIT("older"), principal, key, false);
-    if (route == SIM_ROUTE_WINDOW) /* who looks for one looks for those of other hours, too */
-        for (unsigned i = 0; i < SIM_KEYS_MAX; i++) (void)sim_op_at(route, principal, i);
+}
+
+sim_op *sim_op_at(unsigned route, unsigned principal, unsigned key)
+{
+    sim_op *op = place_of(route, principal, key);
+    if (op->used) return op;
+    if (route == SIM_ROUTE_WINDOW) { /* who looks for one looks for those of other hours, too */
+        for (unsigned hour = 0; hour < SIM_KEYS_MAX; hour++) begin_to_use(route, principal, hour);
+    } else {
+        begin_to_use(route, principal, key);
+    }
     return op;
 }
 
