@@ -6,10 +6,12 @@
  * it was: for `./dev bench stores`, which lets rounds of several programs take turns. */
 #include "base/check.h"
 #include "base/rand.h"
+#include "core/policy.h"
 #include "store/store.h"
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 #include <unistd.h>
 
 #define LOOPS_MAX 8
+#define RULE_VERSION (HX_RULE_NAMED | 1u)
 
 typedef struct client client;
 
@@ -24,7 +27,11 @@ typedef struct {
     hx_store *store;
     hx_loop *loop;
     client *clients;
+    unsigned client_count;
     uint64_t begin_left, end_left;
+    hx_task start, stop;
+    pthread_t thread;
+    sem_t *ended; /* a round */
 } worker;
 
 struct client {
@@ -57,7 +64,7 @@ static void settled(hx_store_call *call)
     client *c = HX_OWNER(call, client, call);
     HX_CHECK(call->result == HX_STORE_OK);
     hx_arena_free(&c->arena);
-    if (--c->worker->end_left == 0) hx_loop_stop(c->worker->loop);
+    if (--c->worker->end_left == 0) sem_post(c->worker->ended);
     if (c->worker->begin_left > 0) next_operation(c);
 }
 
@@ -84,6 +91,7 @@ static void next_operation(client *c)
                             .changed_at = now,
                             .lease_until = now + HX_MINUTE,
                             .route = HX_LIT("refunds"),
+                            .rule_version = RULE_VERSION,
                             .correlation = HX_LIT("4bf92f3577b34da6a3ce929d0e0e4736"),
                             .attempt = 1};
     hx_rand_bytes(c->record.op.bytes, sizeof c->record.op.bytes);
@@ -119,41 +127,71 @@ typedef struct {
 
 typedef struct {
     worker workers[LOOPS_MAX];
-    unsigned loops, in_flight; /* the latter for each of them */
+    unsigned loops;
+    sem_t ended;
 } crew;
 
 static void gather(crew *all, hx_store *store, unsigned in_flight, unsigned loops)
 {
     HX_CHECK(loops >= 1 && loops <= LOOPS_MAX && in_flight >= loops);
     all->loops = loops;
-    all->in_flight = in_flight / loops;
+    sem_init(&all->ended, 0, 0);
     for (unsigned i = 0; i < loops; i++) {
         worker *w = &all->workers[i];
-        *w = (worker){.store = store, .loop = hx_loop_new()};
+        *w = (worker){.store = store, .loop = hx_loop_new(), .client_count = in_flight / loops, .ended = &all->ended};
         hx_store_attach(store, w->loop);
-        w->clients = calloc(all->in_flight, sizeof *w->clients);
+        w->clients = calloc(w->client_count, sizeof *w->clients);
         HX_CHECK(w->clients);
-        for (unsigned c = 0; c < all->in_flight; c++) w->clients[c].worker = w;
+        for (unsigned c = 0; c < w->client_count; c++) w->clients[c].worker = w;
     }
+}
+
+static void set_to_work(crew *all)
+{
+    for (unsigned i = 0; i < all->loops; i++)
+        HX_CHECK(pthread_create(&all->workers[i].thread, NULL, work, &all->workers[i]) == 0);
+}
+
+static void start(hx_task *task)
+{
+    worker *w = HX_OWNER(task, worker, start);
+    for (unsigned i = 0; i < w->client_count; i++) next_operation(&w->clients[i]);
+}
+
+static void stop(hx_task *task)
+{
+    hx_loop_stop(HX_OWNER(task, worker, stop)->loop);
 }
 
 static spent run(crew *all, hx_store *store, uint64_t operations)
 {
-    pthread_t threads[LOOPS_MAX];
     hx_store_counts before, after;
     hx_store_count(store, &before);
+    double cpu = cpu_seconds();
+    int64_t wall = hx_clock_mono_ns();
     for (unsigned i = 0; i < all->loops; i++) {
         worker *w = &all->workers[i];
         w->begin_left = w->end_left = operations / all->loops;
-        HX_CHECK(w->begin_left >= all->in_flight);
-        for (unsigned c = 0; c < all->in_flight; c++) next_operation(&w->clients[c]);
+        HX_CHECK(w->begin_left >= w->client_count);
+        w->start.run = start;
+        hx_loop_post(w->loop, &w->start);
     }
-    double cpu = cpu_seconds();
-    int64_t wall = hx_clock_mono_ns();
-    for (unsigned i = 0; i < all->loops; i++) pthread_create(&threads[i], NULL, work, &all->workers[i]);
-    for (unsigned i = 0; i < all->loops; i++) pthread_join(threads[i], NULL);
+    for (unsigned i = 0; i < all->loops; i++) sem_wait(&all->ended);
     hx_store_count(store, &after);
     return (spent){(double)(hx_clock_mono_ns() - wall) / 1e9, cpu_seconds() - cpu, after.commits - before.commits};
+}
+
+static void dismiss(crew *all)
+{
+    for (unsigned i = 0; i < all->loops; i++) {
+        all->workers[i].stop.run = stop;
+        hx_loop_post(all->workers[i].loop, &all->workers[i].stop);
+    }
+    for (unsigned i = 0; i < all->loops; i++) {
+        pthread_join(all->workers[i].thread, NULL);
+        free(all->workers[i].clients);
+    }
+    sem_destroy(&all->ended);
 }
 
 static void commit(hx_store *store, uint64_t operations, unsigned in_flight, unsigned loops)
@@ -161,6 +199,7 @@ static void commit(hx_store *store, uint64_t operations, unsigned in_flight, uns
     crew all = {0};
     hx_store_counts counts;
     gather(&all, store, in_flight, loops);
+    set_to_work(&all);
     spent took = run(&all, store, operations);
     hx_store_count(store, &counts);
     printf("claim + settle: %" PRIu64 " operations, %u in flight, %u loops: %.2f us CPU each, %.0f a second, "
@@ -168,13 +207,33 @@ static void commit(hx_store *store, uint64_t operations, unsigned in_flight, uns
            operations, in_flight, loops, took.cpu_s / (double)operations * 1e6, (double)operations / took.wall_s,
            2.0 * (double)operations / (double)took.commits, took.wall_s / (double)took.commits * 1e6, counts.live,
            resident_kib() / 1024);
-    for (unsigned i = 0; i < loops; i++) free(all.workers[i].clients);
+    dismiss(&all);
+}
+
+static void enforced(hx_store_call *call)
+{
+    HX_CHECK(call->result == HX_STORE_OK);
+    hx_loop_stop(call->loop);
+}
+
+/* As every gateway does: from then on a store that others use, too, looks at the rules of each claim. */
+static void enforce(hx_store *store, hx_loop *loop)
+{
+    hx_arena arena = {0};
+    hx_store_rule rule = {.route = HX_LIT("refunds"), .version = RULE_VERSION};
+    hx_store_rules rules = {.rules = &rule, .count = 1, .cap = 1};
+    hx_store_call call = {.loop = loop, .arena = &arena, .done = enforced};
+    hx_store_enforce(store, &call, &rules);
+    hx_loop_run(loop);
+    hx_arena_free(&arena);
 }
 
 static void rounds(hx_store *store, unsigned in_flight, unsigned loops)
 {
     crew all = {0};
     gather(&all, store, in_flight, loops);
+    enforce(store, all.workers[0].loop);
+    set_to_work(&all);
     puts("ready");
     (void)fflush(stdout);
     for (char line[32]; fgets(line, sizeof line, stdin);) {
@@ -182,7 +241,7 @@ static void rounds(hx_store *store, unsigned in_flight, unsigned loops)
         printf("%.6f %.6f %" PRIu64 "\n", took.wall_s, took.cpu_s, took.commits);
         (void)fflush(stdout);
     }
-    for (unsigned i = 0; i < loops; i++) free(all.workers[i].clients);
+    dismiss(&all);
 }
 
 static void looked(hx_store_call *call)
