@@ -24,7 +24,7 @@ CREATE TABLE hapax.store (
 CREATE SEQUENCE hapax.epochs AS bigint;
 
 CREATE TABLE hapax.operations (
-    op              bytea PRIMARY KEY CHECK (length(op) = 16),
+    op              bytea PRIMARY KEY,
     epoch           bigint NOT NULL,
     claim_ticket    bigint NOT NULL,
     write_ticket    bigint NOT NULL,
@@ -160,7 +160,7 @@ END $$;
 CREATE FUNCTION hapax.rules_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 448563601784 $$;
 
 -- Rules that are not in force: another version was enforced, or a node takes stock of them. Version 0 is that of what
--- is only watched (HX_RULE_SHADOW): nobody relies on it.
+-- is only watched (HX_RULE_SHADOW): nobody relies on it. hapax.claim_many has the same in it, where its plan is kept.
 CREATE FUNCTION hapax.retired_among(at bigint, routes text[], versions integer[]) RETURNS integer[]
 LANGUAGE sql STABLE AS
 $$ SELECT coalesce(array_agg(u.i::integer), '{}')
@@ -179,19 +179,25 @@ CREATE FUNCTION hapax.claim_many(at bigint, not_after bigint, ops bytea[], ticke
                                  changed bigint[], leases bigint[], lifetimes bigint[], tombstones bigint[],
                                  versions integer[], from_states smallint[], attempts integer[], routes text[],
                                  heads bytea[])
-RETURNS SETOF hapax.verdict LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql SET lock_timeout = '1s' SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     moment  bigint := coalesce(at, hapax.now());
-    refused integer[] := '{}';
-    won     integer[];
+    refused integer[];
     free    integer[];
-    drawn   bigint[];
+    won     bigint;
 BEGIN
     IF not_after < moment THEN RETURN; END IF;
-    PERFORM pg_advisory_xact_lock_shared(hapax.rules_lock()); -- what is retired meanwhile is seen below
-    IF EXISTS (SELECT FROM hapax.rules) OR EXISTS (SELECT FROM hapax.retired) THEN
-        refused := hapax.retired_among(moment, routes, versions);
-    END IF;
+    -- As hapax.retired_among has it. What is retired while this waits for the lock is seen.
+    IF pg_advisory_xact_lock_shared(hapax.rules_lock()) IS NULL THEN RETURN; END IF;
+    SELECT coalesce(array_agg(u.i::integer), '{}') INTO refused
+      FROM unnest(routes, versions) WITH ORDINALITY AS u(route, version, i)
+     WHERE u.version <> 0
+       AND (EXISTS (SELECT FROM hapax.rules r
+                     WHERE r.route = hapax.rule_route(u.route, u.version) AND r.rule_version <> u.version)
+            OR EXISTS (SELECT FROM hapax.retired r
+                        WHERE r.rule_version = u.version AND r.until > moment
+                          AND (r.route = u.route OR r.route = '' AND u.version >= 0)));
+    RETURN QUERY
     WITH written AS (
         INSERT INTO hapax.operations AS o
                (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, lifetime, tombstone,
@@ -207,15 +213,17 @@ BEGIN
         ON CONFLICT (op) DO NOTHING
         RETURNING o.op, o.epoch
     )
-    SELECT array_agg(u.i), array_agg(w.epoch) INTO won, drawn
+    SELECT u.i::integer, 0, w.epoch, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::smallint,
+           NULL::smallint, NULL::integer, NULL::smallint, NULL::boolean, NULL::text, NULL::text, NULL::bytea,
+           NULL::bytea, NULL::bytea
       FROM written w JOIN unnest(ops) WITH ORDINALITY AS u(op, i) ON u.op = w.op;
-    RETURN QUERY SELECT f.* FROM unnest(won, drawn) AS w(i, epoch), hapax.done(w.i, w.epoch) f;
-    IF cardinality(won) = cardinality(ops) THEN RETURN; END IF;
+    GET DIAGNOSTICS won = ROW_COUNT;
+    IF won = cardinality(ops) THEN RETURN; END IF;
 
     SELECT array_agg(x.i) INTO free
       FROM (SELECT u.i FROM unnest(ops, take_overs) WITH ORDINALITY AS u(op, take_over, i)
               JOIN hapax.operations o USING (op)
-             WHERE u.i <> ALL (refused) AND u.i <> ALL (coalesce(won, '{}'))
+             WHERE u.i <> ALL (refused) -- what was won above isn't free
                AND (u.take_over = 0 AND hapax.is_free(o, moment)
                     OR u.take_over <> 0 AND o.state = 4 AND o.epoch = u.take_over)
              ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
@@ -250,7 +258,8 @@ BEGIN
                            WHEN o.claim_ticket = u.ticket AND o.state = 1 THEN 0
                            ELSE 1 END AS verdict) v,
       hapax.found(u.i, v.verdict, o) f
-     WHERE u.i <> ALL (coalesce(won, '{}')) AND u.i <> ALL (coalesce(free, '{}')) AND v.verdict IS NOT NULL;
+     WHERE coalesce(o.claim_ticket <> u.ticket OR o.xmin <> pg_current_xact_id()::xid, true) -- said above
+       AND v.verdict IS NOT NULL;
     IF FOUND THEN PERFORM hapax.witness(); END IF;
 END $$;
 
@@ -262,12 +271,37 @@ CREATE FUNCTION hapax.settle_many(ops bytea[], epochs bigint[], tickets bigint[]
                                   tombstones bigint[], states smallint[], from_states smallint[], attempts integer[],
                                   statuses smallint[], retained_ones boolean[], reasons text[], results text[],
                                   answer_headers bytea[], answer_bodies bytea[])
-RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    done      bigint;
     open      integer[];
     heard     boolean[];
     has_past  boolean;
 BEGIN
+    RETURN QUERY
+    WITH open AS MATERIALIZED (
+        SELECT u.*, o.ctid AS place, o.awaited
+          FROM unnest(ops, epochs, tickets, changed, expires, tombstones, states, from_states, attempts, statuses,
+                      retained_ones, reasons, results, answer_headers, answer_bodies) WITH ORDINALITY
+               AS u(op, epoch, ticket, changed, expires, tombstone, state, from_state, attempt, status, retained,
+                    reason, result, headers, body, i)
+          JOIN hapax.operations o USING (op)
+         WHERE o.epoch = u.epoch AND o.state = 1
+         ORDER BY u.op FOR UPDATE OF o SKIP LOCKED)
+    UPDATE hapax.operations o
+       SET write_ticket = u.ticket, changed_at = u.changed, lease_until = 0, expires_at = u.expires,
+           tombstone_until = u.tombstone,
+           due_at = CASE u.state WHEN 4 THEN NULL WHEN 0 THEN u.changed ELSE hapax.second_up(u.expires) END,
+           state = u.state, from_state = u.from_state, attempt = u.attempt, status = u.status,
+           retained = u.retained, reason = u.reason, result = u.result, headers = u.headers, body = u.body
+      FROM open u WHERE o.ctid = u.place
+    RETURNING u.i::integer, 0, CASE WHEN u.awaited THEN 1::bigint END, NULL::bigint, NULL::bigint, NULL::bigint,
+              NULL::bigint, NULL::smallint, NULL::smallint, NULL::integer, NULL::smallint, NULL::boolean, NULL::text,
+              NULL::text, NULL::bytea, NULL::bytea, NULL::bytea;
+    GET DIAGNOSTICS done = ROW_COUNT;
+    IF done = cardinality(ops) THEN RETURN; END IF;
+
+    -- The same for those that are unknown, or were changed just now.
     SELECT array_agg(x.i), array_agg(x.awaited), bool_or(x.state = 4) INTO open, heard, has_past
       FROM (SELECT u.i, o.awaited, o.state FROM unnest(ops, epochs, states) WITH ORDINALITY AS u(op, epoch, state, i)
               JOIN hapax.operations o USING (op)
@@ -293,7 +327,6 @@ BEGIN
         RETURN QUERY SELECT f.* FROM unnest(open, heard) AS w(i, awaited),
                                      hapax.done(w.i, CASE WHEN w.awaited THEN 1 END) f;
     END IF;
-    IF cardinality(open) = cardinality(ops) THEN RETURN; END IF;
 
     RETURN QUERY
     SELECT f.*
@@ -303,7 +336,8 @@ BEGIN
                            WHEN o.epoch = u.epoch AND (o.state = 1 OR o.state = 4 AND u.state <> 4) THEN NULL
                            ELSE 2 END AS verdict) v,
       hapax.found(u.i, v.verdict, o) f
-     WHERE u.i <> ALL (coalesce(open, '{}')) AND v.verdict IS NOT NULL;
+     WHERE coalesce(o.write_ticket <> u.ticket OR o.xmin <> pg_current_xact_id()::xid, true) -- said above
+       AND v.verdict IS NOT NULL;
     IF FOUND THEN PERFORM hapax.witness(); END IF;
 END $$;
 
