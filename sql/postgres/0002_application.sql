@@ -278,9 +278,10 @@ DECLARE
     lines bytea := hapax.header_lines(coalesce(headers, '{}'), is_json);
 BEGIN
     content := coalesce(content, '');
-    IF coalesce(answer_status NOT BETWEEN 200 AND 599, true) OR answer_status IN (304, 401, 403) THEN
+    IF coalesce(answer_status NOT BETWEEN 200 AND 599, true)
+       OR answer_status IN (300, 304, 305, 306, 307, 308, 401, 403, 408, 421, 425, 429) THEN
         RAISE EXCEPTION '% is no status that is kept', answer_status USING ERRCODE = 'HX003',
-              HINT = 'Nothing happened at such an answer: call hapax.release, and answer it yourself.';
+              HINT = 'Nothing happened at such an answer: call hapax.release, or roll back, and answer it yourself.';
     ELSIF to_state = 2 AND answer_status >= 400 THEN
         RAISE EXCEPTION 'an operation is not completed with status %', answer_status USING ERRCODE = 'HX003',
               HINT = 'Record a refusal by hapax.fail.';

@@ -273,9 +273,9 @@ def test_headers_that_no_answer_may_have_are_refused(application, database):
 
 def test_an_answer_that_can_not_be_kept_is_refused(application, database):
     operation = claim(database)
-    for call in ("complete(%s, 199)", "complete(%s, 404)", "complete(%s, NULL)", "fail(%s, 201)", "fail(%s, 600)",
-                 "fail(%s, 401)", "complete(%s, 204, NULL, 'body')", "complete(%s, 200, NULL, repeat('x', 16 << 20))",
-                 "complete(%s, 200, NULL, '', repeat('x', 300))"):
+    for call in ("complete(%s, 199)", "complete(%s, 307)", "complete(%s, 404)", "complete(%s, NULL)", "fail(%s, 201)",
+                 "fail(%s, 401)", "fail(%s, 429)", "fail(%s, 600)", "complete(%s, 204, NULL, 'body')",
+                 "complete(%s, 200, NULL, repeat('x', 16 << 20))", "complete(%s, 200, NULL, '', repeat('x', 300))"):
         with refused("HX003"), application.transaction() as cursor:
             refund(cursor)
             cursor.execute(f"SELECT hapax.{call}", (operation,))
