@@ -276,7 +276,7 @@ class Connection:
         return not self.reader.buffer
 
     def wait_let_go(self):
-        """Returns once the gateway has closed its end, however much it had still to send; nothing is read."""
+        """Returns once the gateway, which has begun to answer, has closed its end; nothing is read."""
         def is_let_go():
             found = peers_end(self.sock)
             return found is None or found[0] != TCP_ESTABLISHED
