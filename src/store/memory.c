@@ -2,8 +2,8 @@
 /* The reference: the contract of store.h in the simplest code that keeps it. One mutex, one map, nothing on disk, so a
  * restart forgets everything (it is for tests, and says so). Other backends are compared with it step by step.
  *
- * A version of a record is kept as its encoded bytes in a counted block that never changes: whoever shall see it, also
- * later and on another thread, holds a reference and makes a copy in an arena of its own.
+ * A version of a record is kept as its bytes in a counted block that never changes (store/version): whoever shall see
+ * it, also later and on another thread, holds a reference and makes a copy in an arena of its own.
  *
  * Lists go by the bytes of the operations, so that a cursor means the same whatever changes meanwhile. */
 #include "store/store.h"
@@ -12,23 +12,18 @@
 #include "base/map.h"
 #include "base/rand.h"
 #include "core/policy.h"
+#include "store/version.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
-    unsigned references;
-    size_t len;
-    char bytes[];
-} version;
-
-typedef struct {
     hx_op op;
     uint64_t epoch;
     hx_state state;
     hx_ms lease_until, expires_at, tombstone_until;
-    version *version;
+    hx_version *version;
     hx_link watchers;
     unsigned watcher_count;
 } operation;
@@ -39,7 +34,7 @@ typedef struct {
     hx_store store;
     pthread_mutex_t mutex;
     hx_map *operations;
-    version *history[HISTORY_MAX]; /* the latest of all operations, without answers: by number, modulo */
+    hx_version *history[HISTORY_MAX]; /* the latest of all operations, without answers: by number, modulo */
     uint64_t history_count;
     uint64_t epoch;
     hx_store_counts counts;
@@ -48,7 +43,7 @@ typedef struct {
 } memory;
 
 /* What a call takes from the moment of its decision to its own loop. */
-enum { FOUND = 0, HOME = 1 };                      /* own.data */
+enum { FOUND = 0 };                                /* own.data */
 enum { LEASE = 0, SHOWN_STATE = 1, WATCHING = 2 }; /* own.number */
 
 static hx_slice key_of(const hx_op *op)
@@ -56,30 +51,9 @@ static hx_slice key_of(const hx_op *op)
     return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
 }
 
-static version *version_of(const hx_record *record)
+static void show(const hx_version *v, hx_state state, hx_ms lease_until, hx_arena *arena, hx_record *out)
 {
-    char head[HX_RECORD_HEAD_MAX];
-    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
-    hx_record_encode(record, &buf);
-    size_t headers = record->answer.headers.len, body = record->answer.body.len;
-    version *v = malloc(sizeof *v + buf.len + headers + body);
-    if (!v) hx_fatal(HX_EXIT_BUG, "out of memory");
-    *v = (version){.references = 1, .len = buf.len + headers + body};
-    memcpy(v->bytes, head, buf.len);
-    if (headers > 0) memcpy(v->bytes + buf.len, record->answer.headers.ptr, headers);
-    if (body > 0) memcpy(v->bytes + buf.len + headers, record->answer.body.ptr, body);
-    return v;
-}
-
-static void drop(version *v)
-{
-    if (v && --v->references == 0) free(v);
-}
-
-static void show(const version *v, hx_state state, hx_ms lease_until, hx_arena *arena, hx_record *out)
-{
-    hx_record_error error = hx_record_decode(hx_arena_copy(arena, (hx_slice){v->bytes, v->len}), out);
-    HX_CHECK(error == HX_RECORD_OK);
+    hx_version_show(v, arena, out);
     out->state = state;
     if (state == HX_PROCESSING) out->lease_until = lease_until;
     if (state == HX_EXPIRED) out->answer = (hx_answer){0};
@@ -88,13 +62,10 @@ static void show(const version *v, hx_state state, hx_ms lease_until, hx_arena *
 static void done(hx_task *task)
 {
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
-    memory *m = call->own.data[HOME];
-    version *v = call->own.data[FOUND];
+    hx_version *v = call->own.data[FOUND];
     if (v) {
         show(v, (hx_state)call->own.number[SHOWN_STATE], (hx_ms)call->own.number[LEASE], call->arena, &call->found);
-        pthread_mutex_lock(&m->mutex);
-        drop(v);
-        pthread_mutex_unlock(&m->mutex);
+        hx_version_drop(&v);
     } else {
         call->found.op = call->op;
     }
@@ -102,11 +73,10 @@ static void done(hx_task *task)
 }
 
 /* `shown` NULL: nothing stands there. */
-static void finish(hx_store_call *call, hx_store_result result, version *v, hx_state state, hx_ms lease_until)
+static void finish(hx_store_call *call, hx_store_result result, hx_version *v, hx_state state, hx_ms lease_until)
 {
     call->result = result;
-    if (v) v->references++;
-    call->own.data[FOUND] = v;
+    call->own.data[FOUND] = v ? hx_version_hold(v) : NULL;
     call->own.number[SHOWN_STATE] = (uint64_t)state;
     call->own.number[LEASE] = (uint64_t)lease_until;
     call->own.task.run = done;
@@ -123,9 +93,9 @@ static void remember(memory *m, const hx_record *record)
 {
     hx_record bare = *record;
     bare.answer.headers = bare.answer.body = HX_EMPTY;
-    version **place = &m->history[m->history_count++ % HISTORY_MAX];
-    drop(*place);
-    *place = version_of(&bare);
+    hx_version **place = &m->history[m->history_count++ % HISTORY_MAX];
+    hx_version_drop(place);
+    *place = hx_version_of(&bare);
 }
 
 static uint64_t *counter(memory *m, hx_state state)
@@ -139,7 +109,7 @@ static void forget(memory *m, operation *o)
     --*counter(m, o->state);
     if (o->state == HX_UNKNOWN) m->counts.unknown--;
     hx_map_remove(m->operations, key_of(&o->op));
-    drop(o->version);
+    hx_version_drop(&o->version);
     free(o);
 }
 
@@ -165,8 +135,8 @@ static void become(memory *m, operation *o, const hx_record *record)
         --*counter(m, o->state);
         if (o->state == HX_UNKNOWN) m->counts.unknown--;
     }
-    drop(o->version);
-    o->version = version_of(record);
+    hx_version_drop(&o->version);
+    o->version = hx_version_of(record);
     o->epoch = record->epoch;
     o->state = record->state;
     o->lease_until = record->lease_until;
@@ -178,7 +148,7 @@ static void become(memory *m, operation *o, const hx_record *record)
     remember(m, record);
 }
 
-static void tell_watchers(memory *m, operation *o, version *v, hx_state state)
+static void tell_watchers(memory *m, operation *o, hx_version *v, hx_state state)
 {
     for (hx_link *link; (link = hx_list_take(&o->watchers));) {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
@@ -236,9 +206,9 @@ static void settle(memory *m, hx_store_call *call, hx_ms now)
         return;
     }
     if (to == HX_ABSENT) {
-        version *last_words = version_of(call->record);
+        hx_version *last_words = hx_version_of(call->record);
         tell_watchers(m, o, last_words, HX_ABSENT);
-        drop(last_words);
+        hx_version_drop(&last_words);
         forget(m, o);
         remember(m, call->record);
         m->counts.commits++;
@@ -356,7 +326,7 @@ static int by_rank(const void *a, const void *b)
 /* The record as it stands, in the version's own bytes; false: absent by now, or not wanted. */
 static bool wanted(const operation *o, const hx_store_page *page, hx_ms now, hx_record *out)
 {
-    hx_record_error error = hx_record_decode((hx_slice){o->version->bytes, o->version->len}, out);
+    hx_record_error error = hx_record_decode(hx_version_bytes(o->version), out);
     HX_CHECK(error == HX_RECORD_OK);
     out->state = state_at(o, now);
     if (out->state == HX_PROCESSING) out->lease_until = o->lease_until;
@@ -392,9 +362,9 @@ static void history(memory *m, hx_store_call *call)
     if (page->cursor > first) first = page->cursor;
     page->cursor = 0;
     for (uint64_t i = first; i < m->history_count && !page->more; i++) {
-        const version *v = m->history[i % HISTORY_MAX];
+        const hx_version *v = m->history[i % HISTORY_MAX];
         hx_record record;
-        hx_record_error error = hx_record_decode((hx_slice){v->bytes, v->len}, &record);
+        hx_record_error error = hx_record_decode(hx_version_bytes(v), &record);
         HX_CHECK(error == HX_RECORD_OK);
         if (!hx_op_eq(&record.op, &call->op)) continue;
         page->more = page->count == page->records_max;
@@ -426,7 +396,6 @@ static void import(memory *m, hx_store_call *call, hx_ms now)
 static void memory_submit(hx_store *store, hx_store_call *call)
 {
     memory *m = (memory *)store;
-    call->own.data[HOME] = m;
     call->own.number[WATCHING] = 0;
     pthread_mutex_lock(&m->mutex);
     hx_ms now = store->facts.now();
@@ -494,7 +463,7 @@ static void memory_count(hx_store *store, hx_store_counts *out)
 /* The rules of a live operation; false: it is over. */
 static bool rules_at(const operation *o, hx_ms now, hx_record *out)
 {
-    hx_record_error error = hx_record_decode((hx_slice){o->version->bytes, o->version->len}, out);
+    hx_record_error error = hx_record_decode(hx_version_bytes(o->version), out);
     HX_CHECK(error == HX_RECORD_OK);
     return state_at(o, now) != HX_ABSENT;
 }
@@ -553,10 +522,10 @@ static void memory_close(hx_store *store)
     for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);) {
         operation *o = value;
         HX_CHECK(hx_list_empty(&o->watchers));
-        drop(o->version);
+        hx_version_drop(&o->version);
         free(o);
     }
-    for (size_t i = 0; i < HISTORY_MAX; i++) drop(m->history[i]);
+    for (size_t i = 0; i < HISTORY_MAX; i++) hx_version_drop(&m->history[i]);
     hx_map_free(&m->operations);
     pthread_mutex_destroy(&m->mutex);
     free(m);

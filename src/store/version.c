@@ -41,9 +41,13 @@ void hx_version_drop(hx_version **owned)
     *owned = NULL;
 }
 
+hx_slice hx_version_bytes(const hx_version *version)
+{
+    return (hx_slice){version->bytes, version->len};
+}
+
 void hx_version_show(const hx_version *version, hx_arena *arena, hx_record *out)
 {
-    hx_slice bytes = hx_arena_copy(arena, (hx_slice){version->bytes, version->len});
-    hx_record_error error = hx_record_decode(bytes, out);
+    hx_record_error error = hx_record_decode(hx_arena_copy(arena, hx_version_bytes(version)), out);
     HX_CHECK(error == HX_RECORD_OK);
 }

@@ -12,6 +12,8 @@ typedef struct hx_version hx_version;
 hx_version *hx_version_of(const hx_record *record) __attribute__((returns_nonnull));
 hx_version *hx_version_hold(hx_version *version); /* one more, from any thread */
 void hx_version_drop(hx_version **owned);
+/* As hx_record_decode takes them, for as long as the version is held. */
+hx_slice hx_version_bytes(const hx_version *version);
 void hx_version_show(const hx_version *version, hx_arena *arena, hx_record *out);
 
 #endif
