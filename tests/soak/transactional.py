@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Exactly once, end to end: the application of examples/refunds/postgres, the gateway in front of it, and the
-PostgreSQL in which effects and marks are one transaction, each killed with -9 again and again while clients charge money
-and retry with their keys until they are answered.
+PostgreSQL in which effects and marks are one transaction, each killed with -9 again and again while clients charge
+money and retry with their keys until they are answered.
 
 What must hold: for every key one charge, whether its client was answered or not yet; the answer that a client was given
 once is the one that it is given ever after, and tells of that charge; and when all three are up again nothing is left

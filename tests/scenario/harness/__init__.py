@@ -17,7 +17,7 @@ __all__ = [
     "Gateway", "HANG_S", "Pending", "Response", "Run", "SlowDisk", "Stream", "Upstream", "WallClock", "Zeros",
     "answer", "answer_raw", "basic", "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash",
     "drop_after_effect", "echo_after_upgrade", "eventually", "fresh_key", "hours_ahead", "in_time", "in_turn",
-    "interim", "jwt", "killed_at_sync", "never_answer", "numbered", "quick_retries", "quoted", "raise_open_files", "request_bytes",
-    "reset_before_reading", "sanitized", "sink", "unix_socket_path", "until_close", "wait_all_read",
+    "interim", "jwt", "killed_at_sync", "never_answer", "numbered", "quick_retries", "quoted", "raise_open_files",
+    "request_bytes", "reset_before_reading", "sanitized", "sink", "unix_socket_path", "until_close", "wait_all_read",
     "without_tmpfile",
 ]
