@@ -4,7 +4,7 @@
 #ifndef HX_JOBS_CURL_H
 #define HX_JOBS_CURL_H
 
-#include "base/slice.h"
+#include "base/library.h"
 
 #include <curl/curl.h>
 
@@ -33,6 +33,6 @@ typedef struct {
 } hx_curl;
 
 /* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
-const hx_curl *hx_curl_load(char error[256]) HX_MUST_USE;
+const hx_curl *hx_curl_load(char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
 
 #endif

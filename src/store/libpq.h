@@ -4,7 +4,7 @@
 #ifndef HX_STORE_LIBPQ_H
 #define HX_STORE_LIBPQ_H
 
-#include "base/slice.h"
+#include "base/library.h"
 
 #include <libpq-fe.h>
 
@@ -55,6 +55,6 @@ typedef struct {
 } hx_libpq;
 
 /* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
-const hx_libpq *hx_libpq_load(char error[256]) HX_MUST_USE;
+const hx_libpq *hx_libpq_load(char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
 
 #endif
