@@ -47,7 +47,7 @@ int hx_cmd_misused(const char *command, const char *format, ...) __attribute__((
     {"config", "FILE", "read this configuration; flags override it", 'c'},                                             \
         {"upstream", "URL", "the application: http://127.0.0.1:3000 or unix:/run/app.sock", 'u'},                      \
         {"listen", "ADDRESS", "127.0.0.1:8080, [::1]:8080 or unix:/run/hapax.sock; may be repeated", 'l'},             \
-        {"store", "STORE", "journal:DIR, sqlite:FILE, postgres://…, or memory: for tests", 's'},                     \
+        {"store", "STORE", "journal:DIR, sqlite:FILE, postgres://HOST/DATABASE, or memory: for tests", 's'},           \
         {"workers", "N", "threads that serve requests", 'w'},                                                          \
         {"require-key", NULL, "refuse POST, PATCH and DELETE without an Idempotency-Key", 0},                          \
     {                                                                                                                  \
