@@ -117,7 +117,7 @@ def arguments():
     parser.add_argument("--nodes", type=int, default=2, help="gateways (2)")
     parser.add_argument("--short", action="store_true", help="2 kills: for the test suite")
     common_arguments(parser)
-    parser.set_defaults(workers=9)  # with two connections each: enough for 32 commits at once on two gateways
+    parser.set_defaults(workers=20)  # with a connection at work each: enough for 32 commits at once on two gateways
     options = checked(parser)
     if options.short:
         options.kills = 2
