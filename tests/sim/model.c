@@ -203,6 +203,7 @@ static void claimed(sim_op *op, const hx_store_call *call, sim_fate fate)
         sim_fail(STORE_PROMISE, "%s was claimed without a lease", sim_op_name(op));
     if (!takes_over) {
         begin_life(op, record->epoch);
+        op->life->created_at = record->created_at;
         /* Whoever meant to take over takes it for one that may have happened, though an operator freed it just then. */
         op->life->attempt.after_silence = call->epoch != 0;
     }

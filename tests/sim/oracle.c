@@ -102,7 +102,7 @@ static void check_hours(const sim_op *op)
         hx_ms at = op->key > hour ? sim_now() : life->began_at + world.clock_offset;
         hx_ms began = SIM_HOUR + ((hx_ms)(op->key > hour ? op->key : hour) - 1) * HX_HOUR;
         bool is_open = other->state == HX_PROCESSING || other->state == HX_UNKNOWN;
-        if (at - began < overlap && (is_open || world.boot - life->began_at < overlap))
+        if (at - began < overlap && (is_open || sim_now() - life->created_at < overlap))
             sim_fail(one_of_hours, "%s is sent, and %s is %s", sim_op_name(op), sim_op_name(other),
                      hx_state_name(other->state));
     }

@@ -94,7 +94,8 @@ typedef struct sim_life {
     unsigned found_in;      /* the event in which a probe was told of it */
     hx_ms expires_at;
     hx_ms began_at;
-    hx_ms gone_at; /* INT64_MAX while it stands */
+    hx_ms created_at; /* by its record, which was made before that */
+    hx_ms gone_at;    /* INT64_MAX while it stands */
     bool has_outcome;
     bool adopted; /* by an operator's word */
     bool retained;
