@@ -43,14 +43,6 @@ static const struct {
                 {"keepalives_count", "3"},     {"tcp_user_timeout", "15000"}};
 #define DEFAULT_COUNT (sizeof DEFAULTS / sizeof *DEFAULTS)
 
-static const char *parameter(const hx_postgres *p, const char *keyword)
-{
-    const char *value = NULL;
-    for (size_t i = 0; p->keywords[i]; i++)
-        if (strcmp(p->keywords[i], keyword) == 0) value = p->values[i];
-    return value && value[0] ? value : NULL;
-}
-
 static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYTES])
 {
     char *message = NULL;
@@ -74,11 +66,12 @@ static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYT
         p->values[count++] = hx_arena_terminated(&p->arena, hx_slice_of(o->val));
     }
     p->pq->conninfoFree(options);
-    const char *hosts = parameter(p, "host");
-    bool has_names = hosts && !parameter(p, "hostaddr") && hx_names_are_in(hosts) && strlen(hosts) < HX_NAMES_BYTES / 4;
+    const char *hosts = hx_postgres_parameter(p, "host");
+    bool has_names = hosts && !hx_postgres_parameter(p, "hostaddr") && hx_names_are_in(hosts) &&
+                     strlen(hosts) < HX_NAMES_BYTES / 4;
     if (has_names) {
         p->hosts = hosts;
-        p->ports = parameter(p, "port") ? parameter(p, "port") : "";
+        p->ports = hx_postgres_parameter(p, "port") ? hx_postgres_parameter(p, "port") : "";
     }
     return true;
 }
@@ -207,8 +200,8 @@ static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *opt
 
 /* Calls */
 
-/* Rounds are the cheaper the more is in them, so that one lane is for all as long as it works. Where it doesn't, what it
- * holds is waited for, and what is new takes the next. */
+/* Rounds are the cheaper the more is in them, so that one lane is for all as long as it works. Where it doesn't, what
+ * it holds is waited for, and what is new takes the next. */
 static hx_lane *lane_of(hx_postgres *p, hx_loop *loop)
 {
     for (unsigned i = 0; i < p->loop_count; i++) {

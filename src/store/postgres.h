@@ -4,6 +4,7 @@
  *     postgres.c             opening, and what is asked of the store as a whole
  *     postgres_lane.c        one connection: its rounds of statements, and what becomes of calls when it fails
  *     postgres_statements.c  what each kind of statement is given, and what its result means
+ *     postgres_connect.c     how a connection begins, and what is said of its end
  *     postgres_wire.c        parameters and verdicts, as bytes
  *     postgres_names.c       the addresses behind a server's name
  *     postgres_room.c        who waits for an operation that is under way
@@ -99,6 +100,7 @@ typedef struct hx_lane {
     hx_names_call *names; /* that are being looked up */
     hx_lane_state state;
     unsigned failures; /* to connect, in a row */
+    unsigned turns;    /* with which host a connection begins: how many of the list come after the others */
     hx_timer timer;    /* connecting, or the round, takes too long; or it is time to connect again */
     hx_timer again;    /* for `later` */
     hx_task begin;     /* a round, at the end of the turn */
@@ -170,6 +172,13 @@ void hx_statement_fill(hx_lane *lane, const hx_statement *s);
 /* Its result has come and is durable: ends its calls, or gives them back to the lane. */
 void hx_statement_end(hx_lane *lane, hx_statement *s);
 
+/* The last value of a parameter of connections; NULL: there is none. */
+const char *hx_postgres_parameter(const hx_postgres *p, const char *name);
+/* Begins a connection; `found` are the hosts whose names were looked up, NULL: as the URL has them. */
+PGconn *hx_lane_connect(const hx_lane *lane, const hx_names *found);
+/* A connection that broke is made anew, and nobody need know; one that can't be made is said once, until it can. */
+void hx_lane_say(const hx_lane *lane, const char *why);
+void hx_lane_say_that_it_works(const hx_lane *lane);
 bool hx_lane_is_well(const hx_lane *lane); /* connected, and not kept waiting */
 void hx_lane_init(hx_lane *lane, hx_postgres *p, hx_loop *loop);
 void hx_lane_free(hx_lane *lane); /* nothing may wait on it */

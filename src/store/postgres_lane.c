@@ -99,48 +99,6 @@ static void give_up_old(hx_lane *lane, hx_ms age)
 
 /* The connection */
 
-/* What libpq says has several lines. */
-static void log_reason(const char *why)
-{
-    char line[512];
-    size_t len = 0;
-    for (; *why && len < sizeof line - 1; why++) {
-        bool is_space = (unsigned char)*why <= ' ';
-        if (!is_space || (len > 0 && line[len - 1] != ' ')) line[len++] = is_space ? ' ' : *why;
-    }
-    while (len > 0 && line[len - 1] == ' ') len--;
-    hx_log_str("reason", (hx_slice){line, len});
-}
-
-static const char *advice_to_connect(const char *why)
-{
-    if (strstr(why, "authentication")) return "give the user and password in the store's URL, or as libpq finds them";
-    if (strstr(why, "read-only") || strstr(why, "standby"))
-        return "this is no primary: name the primary, or both, in the store's URL, or promote this one";
-    if (strstr(why, "does not exist")) return "correct the store's URL, or create what it names";
-    if (strstr(why, "too many")) return "raise max_connections, or put a pooler before the server";
-    return "see whether the server runs and is the one in the store's URL; it is tried again and again";
-}
-
-/* A connection that breaks is made anew, and nobody need know; one that can't be made is said once, until it can. */
-static void say(hx_lane *lane, const char *why)
-{
-    bool was_connected = lane->state == HX_LANE_READY;
-    if (!was_connected && atomic_exchange(&lane->store->is_down, true)) return;
-    hx_log_begin(was_connected ? HX_LOG_WARN : HX_LOG_ERROR,
-                 was_connected ? "a connection to PostgreSQL was lost" : "PostgreSQL can't be reached");
-    log_reason(why);
-    if (!was_connected) hx_log_text("hint", advice_to_connect(why));
-    hx_log_end();
-}
-
-static void say_that_it_works(hx_lane *lane)
-{
-    if (!atomic_exchange(&lane->store->is_down, false)) return;
-    hx_log_begin(HX_LOG_INFO, "PostgreSQL can be reached again");
-    hx_log_end();
-}
-
 /* What was in the round waits again, in front and in its order; what has ended is NULL. */
 static void take_back_round(hx_lane *lane)
 {
@@ -179,7 +137,7 @@ static void disconnect(hx_lane *lane)
 static void fail(hx_lane *lane, const char *why)
 {
     if (lane->state == HX_LANE_CONNECTING) lane->failures++;
-    say(lane, why);
+    hx_lane_say(lane, why);
     disconnect(lane);
     take_back_round(lane);
     hx_ms delay = RECONNECT_FIRST;
@@ -193,7 +151,9 @@ static void fail(hx_lane *lane, const char *why)
 static void took_too_long(hx_timer *timer)
 {
     hx_lane *lane = HX_OWNER(timer, hx_lane, timer);
-    fail(lane, lane->state == HX_LANE_CONNECTING ? "connecting took too long" : "a statement took too long");
+    bool was_connecting = lane->state == HX_LANE_CONNECTING;
+    if (was_connecting) lane->turns++;
+    fail(lane, was_connecting ? "connecting took too long" : "a statement took too long");
 }
 
 /* The server's own warning that a commit is not on its standby. It is a notice, and says nothing in its result. */
@@ -228,7 +188,7 @@ static void connected(hx_lane *lane)
     lane->state = HX_LANE_READY;
     lane->failures = 0;
     lane->will_listen = lane->listens;
-    say_that_it_works(lane);
+    hx_lane_say_that_it_works(lane);
     hx_poll_for(lane->poll, HX_POLL_READ);
     schedule(lane);
 }
@@ -256,41 +216,24 @@ static void ready(void *context, unsigned events)
         hx_poll_for(lane->poll, next == PGRES_POLLING_READING ? HX_POLL_READ : HX_POLL_WRITE);
 }
 
-static void start_connecting(hx_lane *lane, const char *const *keywords, const char *const *values)
+static void start_connecting(hx_lane *lane, const hx_names *found)
 {
-    hx_postgres *p = lane->store;
-    lane->conn = p->pq->connectStartParams(keywords, values, 0);
-    if (!lane->conn) hx_fatal(HX_EXIT_BUG, "out of memory");
-    if (p->pq->status(lane->conn) == CONNECTION_BAD || p->pq->socket(lane->conn) < 0) {
-        fail(lane, p->pq->errorMessage(lane->conn));
+    const hx_libpq *pq = lane->store->pq;
+    lane->conn = hx_lane_connect(lane, found);
+    if (pq->status(lane->conn) == CONNECTION_BAD || pq->socket(lane->conn) < 0) {
+        fail(lane, pq->errorMessage(lane->conn));
         return;
     }
-    (void)p->pq->setNoticeProcessor(lane->conn, noticed, lane);
-    lane->poll = hx_poll_new(lane->loop, p->pq->socket(lane->conn), ready, lane);
+    (void)pq->setNoticeProcessor(lane->conn, noticed, lane);
+    lane->poll = hx_poll_new(lane->loop, pq->socket(lane->conn), ready, lane);
     hx_poll_for(lane->poll, HX_POLL_WRITE);
 }
 
-/* The same parameters, with these three after them: the last one of a name holds. */
 static void names_found(void *context, const hx_names *found)
 {
     hx_lane *lane = context;
-    const hx_postgres *p = lane->store;
-    hx_arena arena = {0};
-    size_t count = 0;
-    while (p->keywords[count]) count++;
-    const char **keywords = hx_arena_zalloc(&arena, (count + 4) * sizeof *keywords);
-    const char **values = hx_arena_zalloc(&arena, (count + 4) * sizeof *values);
-    memcpy(keywords, p->keywords, count * sizeof *keywords);
-    memcpy(values, p->values, count * sizeof *values);
-    keywords[count] = "host";
-    values[count++] = found->host;
-    keywords[count] = "hostaddr";
-    values[count++] = found->hostaddr;
-    keywords[count] = "port";
-    values[count++] = found->port;
-    start_connecting(lane, keywords, values);
+    start_connecting(lane, found);
     hx_names_forget(&lane->names);
-    hx_arena_free(&arena);
 }
 
 static void connect_lane(hx_lane *lane)
@@ -299,7 +242,7 @@ static void connect_lane(hx_lane *lane)
     lane->state = HX_LANE_CONNECTING;
     hx_timer_start(lane->loop, &lane->timer, CONNECT_MAX, took_too_long);
     if (!p->hosts) {
-        start_connecting(lane, p->keywords, p->values);
+        start_connecting(lane, NULL);
         return;
     }
     lane->names = hx_names_look_up(lane->loop, p->hosts, p->ports, names_found, lane);

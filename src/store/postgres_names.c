@@ -78,6 +78,15 @@ static void put(char list[HX_NAMES_BYTES], bool is_first, hx_slice text)
     (void)snprintf(list + len, HX_NAMES_BYTES - len, "%s%.*s", is_first ? "" : ",", HX_FMT(text));
 }
 
+const char *hx_names_turn(const char *list, size_t by, char out[HX_NAMES_BYTES])
+{
+    if (strlen(list) >= HX_NAMES_BYTES) return list;
+    size_t count = items(list);
+    out[0] = '\0';
+    for (size_t i = 0; i < count; i++) put(out, i == 0, item(list, (i + by) % count));
+    return out;
+}
+
 static void add(hx_names *names, size_t *count, hx_slice host, const char *address, hx_slice port)
 {
     bool is_first = (*count)++ == 0;

@@ -19,6 +19,8 @@ typedef struct hx_names_call hx_names_call;
 
 /* Whether any of these hosts is a name, not an address or the directory of a socket. */
 bool hx_names_are_in(const char *hosts);
+/* The same list, beginning with the item after so many others: `out`, or the list itself where it is too long. */
+const char *hx_names_turn(const char *list, size_t by, char out[HX_NAMES_BYTES]);
 /* Calls `done` on the loop, with what was found: a name without an address is left as it is. NULL: no thread can be
  * started. */
 hx_names_call *hx_names_look_up(hx_loop *loop, const char *hosts, const char *ports,

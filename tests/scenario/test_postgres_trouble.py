@@ -420,6 +420,21 @@ def test_a_commit_that_did_not_reach_the_standby_is_not_durable(start_postgres, 
     assert upstream.effects("/refunds") == 1
 
 
+def test_a_standby_that_hangs_is_passed_over(start_postgres, start_node, upstream, key):
+    primary = start_postgres()
+    database = primary.create_database()
+    standby = primary.standby(synchronous=False)
+    hosts = f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
+    node = start_node(f"postgres://postgres@{hosts}/{database.name}?target_session_attrs=read-write")
+    standby.pause()
+    try:
+        cut_of(database)
+        assert served(node, key).status == 201
+    finally:
+        standby.resume()
+    assert upstream.effects("/refunds") == 1
+
+
 def test_the_primary_dies_and_the_standby_takes_over(start_postgres, start_node, upstream, key):
     primary = start_postgres()
     database = primary.create_database()
