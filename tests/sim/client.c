@@ -48,8 +48,9 @@ static void choose_ask(sim_client *client)
     if (client->has_asked && !sim_chance(by_client(client), 250)) {
         ask->patience = 0; /* the same again */
     } else {
-        unsigned route = sim_choose(by_client(client), SIM_ROUTES),
-                 key = sim_choose(by_client(client), world.key_count);
+        bool is_busy = sim_chance(by_client(client), 500);
+        unsigned route = is_busy ? world.busy_route : sim_choose(by_client(client), SIM_ROUTES);
+        unsigned key = sim_choose(by_client(client), world.key_count);
         if (route == SIM_ROUTE_WINDOW && !world.shared) route = SIM_ROUTE_NONE; /* its clock may be set to any hour */
         if (route == SIM_ROUTE_WINDOW) key = 0;
         *ask = (sim_ask){.op = sim_op_at(route, client->index % world.principal_count, key)};

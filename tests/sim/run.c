@@ -237,6 +237,7 @@ static void set_up(void)
     world.worker_count = world.shared ? 1 : 1 + sim_choose(SIM_BY_WORLD, 2);
     world.client_count = 8 + sim_choose(SIM_BY_WORLD, SIM_CLIENTS_MAX - 8 + 1);
     world.key_count = 3;
+    world.busy_route = sim_choose(SIM_BY_WORLD, SIM_ROUTES);
     world.principal_count = 1 + sim_choose(SIM_BY_WORLD, SIM_PRINCIPALS);
     choose_rates();
     world.store_loop = hx_loop_new();

@@ -168,8 +168,9 @@ typedef struct {
     unsigned crashes; /* of nodes */
     hx_arena arena;   /* of the run */
 
-    bool shared; /* several nodes share the store; else it is one node's own */
-    bool calm;   /* nothing goes wrong any more */
+    bool shared;         /* several nodes share the store; else it is one node's own */
+    bool calm;           /* nothing goes wrong any more */
+    unsigned busy_route; /* that half of all requests are for */
     unsigned node_count, worker_count, client_count, key_count, principal_count;
     sim_node nodes[SIM_NODES_MAX];
     sim_rates rates;
