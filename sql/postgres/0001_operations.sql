@@ -10,7 +10,8 @@
 --
 -- A connection may be lost when it is not known whether a statement was committed. So every write carries a ticket,
 -- drawn at random; the row keeps the ticket of its claim and that of its last write; and a write whose ticket is there
--- already has been done. Thus whatever was in doubt is simply sent once more.
+-- already has been done. Thus whatever was in doubt is simply sent once more. So that this can be told of what was
+-- released too, its row stays for a minute.
 
 CREATE SCHEMA hapax;
 
@@ -23,32 +24,34 @@ CREATE TABLE hapax.store (
 
 CREATE SEQUENCE hapax.epochs AS bigint;
 
+-- First what an outcome leaves as it was: of an update PostgreSQL logs only what lies between the parts that are the
+-- same, where the new row has room on its page.
 CREATE TABLE hapax.operations (
     op              bytea PRIMARY KEY,
     epoch           bigint NOT NULL,
     claim_ticket    bigint NOT NULL,
+    lifetime        bigint NOT NULL DEFAULT 0, -- for hapax.complete: how long an outcome is kept, and its tombstone
+    tombstone       bigint NOT NULL DEFAULT 0,
+    rule_version    integer NOT NULL,
+    route           text NOT NULL,
+    head            bytea NOT NULL,            -- the rest, as it was claimed (src/core/record.c)
     write_ticket    bigint NOT NULL,
     changed_at      bigint NOT NULL,
     due_at          bigint,                    -- when a sweep has to look at it; unknown never is
     lease_until     bigint NOT NULL DEFAULT 0,
     expires_at      bigint NOT NULL DEFAULT 0,
     tombstone_until bigint NOT NULL DEFAULT 0,
-    lifetime        bigint NOT NULL DEFAULT 0, -- for hapax.complete: how long an outcome is kept, and its tombstone
-    tombstone       bigint NOT NULL DEFAULT 0,
-    rule_version    integer NOT NULL,
     state           smallint NOT NULL,
     from_state      smallint NOT NULL,
     attempt         integer NOT NULL,
     status          smallint NOT NULL DEFAULT 0,
     retained        boolean NOT NULL DEFAULT false,
     awaited         boolean NOT NULL DEFAULT false, -- on another node, which is told when it is settled
-    route           text NOT NULL,
     reason          text NOT NULL DEFAULT '',
     result          text NOT NULL DEFAULT '',
-    head            bytea NOT NULL,            -- the rest, as it was claimed (src/core/record.c)
     headers         bytea NOT NULL DEFAULT '',
     body            bytea NOT NULL DEFAULT ''
-) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 1);
 
 CREATE INDEX operations_due ON hapax.operations (due_at) WHERE due_at IS NOT NULL;
@@ -58,6 +61,7 @@ CREATE INDEX operations_unknown ON hapax.operations (changed_at) WHERE state = 4
 -- release after which the key was used again, an outcome of which only its tombstone is left, what an operator removed.
 CREATE TABLE hapax.past (
     number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    since    bigint NOT NULL,                  -- kept for 30 days from then
     op       bytea NOT NULL,
     was      hapax.operations NOT NULL
 );
@@ -174,7 +178,8 @@ $$ SELECT coalesce(array_agg(u.i::integer), '{}')
 
 -- A row is free when it was released, or has expired without a tombstone; take_over names the epoch of an unknown one
 -- that may be sent again. `not_after` keeps a statement that comes late, from a connection that was given up, from
--- claiming what nobody waits for. An epoch is drawn when its row is locked, so that it is greater than all before it.
+-- claiming what nobody waits for; nor does it claim again what was claimed by its ticket and released since. An epoch is
+-- drawn when its row is locked, so that it is greater than all before it.
 CREATE FUNCTION hapax.claim_many(at bigint, not_after bigint, ops bytea[], tickets bigint[], take_overs bigint[],
                                  changed bigint[], leases bigint[], lifetimes bigint[], tombstones bigint[],
                                  versions integer[], from_states smallint[], attempts integer[], routes text[],
@@ -186,7 +191,10 @@ DECLARE
     free    integer[];
     won     bigint;
 BEGIN
-    IF not_after < moment THEN RETURN; END IF;
+    IF not_after < moment THEN
+        RAISE EXCEPTION 'a claim came too late by % ms, or this server''s clock is ahead of the gateway''s',
+              moment - not_after USING ERRCODE = 'HX006';
+    END IF;
     -- As hapax.retired_among has it. What is retired while this waits for the lock is seen.
     IF pg_advisory_xact_lock_shared(hapax.rules_lock()) IS NULL THEN RETURN; END IF;
     SELECT coalesce(array_agg(u.i::integer), '{}') INTO refused
@@ -221,15 +229,16 @@ BEGIN
     IF won = cardinality(ops) THEN RETURN; END IF;
 
     SELECT array_agg(x.i) INTO free
-      FROM (SELECT u.i FROM unnest(ops, take_overs) WITH ORDINALITY AS u(op, take_over, i)
+      FROM (SELECT u.i FROM unnest(ops, tickets, take_overs) WITH ORDINALITY AS u(op, ticket, take_over, i)
               JOIN hapax.operations o USING (op)
              WHERE u.i <> ALL (refused) -- what was won above isn't free
-               AND (u.take_over = 0 AND hapax.is_free(o, moment)
+               AND (u.take_over = 0 AND hapax.is_free(o, moment) AND o.claim_ticket <> u.ticket
                     OR u.take_over <> 0 AND o.state = 4 AND o.epoch = u.take_over)
              ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
     IF free IS NOT NULL THEN
-        INSERT INTO hapax.past (op, was)
-        SELECT o.op, hapax.bare(o) FROM hapax.operations o JOIN unnest(ops) WITH ORDINALITY AS u(op, i) USING (op)
+        INSERT INTO hapax.past (since, op, was)
+        SELECT moment, o.op, hapax.bare(o)
+          FROM hapax.operations o JOIN unnest(ops) WITH ORDINALITY AS u(op, i) USING (op)
          WHERE u.i = ANY (free);
         RETURN QUERY
         WITH written AS (
@@ -291,7 +300,7 @@ BEGIN
     UPDATE hapax.operations o
        SET write_ticket = u.ticket, changed_at = u.changed, lease_until = 0, expires_at = u.expires,
            tombstone_until = u.tombstone,
-           due_at = CASE u.state WHEN 4 THEN NULL WHEN 0 THEN u.changed ELSE hapax.second_up(u.expires) END,
+           due_at = CASE u.state WHEN 4 THEN NULL WHEN 0 THEN u.changed + 60000 ELSE hapax.second_up(u.expires) END,
            state = u.state, from_state = u.from_state, attempt = u.attempt, status = u.status,
            retained = u.retained, reason = u.reason, result = u.result, headers = u.headers, body = u.body
       FROM open u WHERE o.ctid = u.place
@@ -308,15 +317,16 @@ BEGIN
              WHERE o.epoch = u.epoch AND (o.state = 1 OR o.state = 4 AND u.state <> 4)
              ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
     IF has_past THEN
-        INSERT INTO hapax.past (op, was)
-        SELECT o.op, hapax.bare(o) FROM hapax.operations o JOIN unnest(ops) WITH ORDINALITY AS u(op, i) USING (op)
+        INSERT INTO hapax.past (since, op, was)
+        SELECT u.changed, o.op, hapax.bare(o)
+          FROM hapax.operations o JOIN unnest(ops, changed) WITH ORDINALITY AS u(op, changed, i) USING (op)
          WHERE u.i = ANY (open) AND o.state = 4;
     END IF;
     IF open IS NOT NULL THEN
         UPDATE hapax.operations o
            SET write_ticket = u.ticket, changed_at = u.changed, lease_until = 0, expires_at = u.expires,
                tombstone_until = u.tombstone,
-               due_at = CASE u.state WHEN 4 THEN NULL WHEN 0 THEN u.changed ELSE hapax.second_up(u.expires) END,
+               due_at = CASE u.state WHEN 4 THEN NULL WHEN 0 THEN u.changed + 60000 ELSE hapax.second_up(u.expires) END,
                state = u.state, from_state = u.from_state, attempt = u.attempt, status = u.status,
                retained = u.retained, reason = u.reason, result = u.result, headers = u.headers, body = u.body
           FROM unnest(ops, tickets, changed, expires, tombstones, states, from_states, attempts, statuses,
@@ -371,18 +381,19 @@ $$ WITH open AS (
 CREATE FUNCTION hapax.tell_many(ops bytea[]) RETURNS bigint LANGUAGE sql AS
 $$ SELECT count(pg_notify('hapax', encode(u.op, 'hex'))::text) FROM unnest(ops) AS u(op) $$;
 
--- Claims that were given up before their outcome was known, and under which nothing was sent.
-CREATE FUNCTION hapax.abandon_many(ops bytea[], tickets bigint[]) RETURNS SETOF bytea LANGUAGE sql AS
+-- Claims that were given up before their outcome was known, and under which nothing was sent: the places of those that
+-- are released by this.
+CREATE FUNCTION hapax.abandon_many(ops bytea[], tickets bigint[]) RETURNS SETOF bigint LANGUAGE sql AS
 $$ WITH open AS (
-       SELECT o.op FROM unnest(ops, tickets) AS u(op, ticket) JOIN hapax.operations o USING (op)
+       SELECT u.i, o.op FROM unnest(ops, tickets) WITH ORDINALITY AS u(op, ticket, i) JOIN hapax.operations o USING (op)
         WHERE o.claim_ticket = u.ticket AND (o.state = 1 OR o.state = 4 AND o.reason = 'lease')
         ORDER BY o.op FOR UPDATE OF o SKIP LOCKED)
    UPDATE hapax.operations o
       SET state = 0, from_state = o.state, reason = 'nothing was sent', changed_at = hapax.now(), lease_until = 0,
-          due_at = hapax.now()
-     FROM open WHERE o.op = open.op RETURNING o.op $$;
+          due_at = hapax.now() + 60000
+     FROM open WHERE o.op = open.op RETURNING open.i $$;
 
--- By an operator's word. The row stays until it is swept, and says why.
+-- By an operator's word. The row stays until it is swept, and says why. Where somebody holds it: 55P03.
 CREATE FUNCTION hapax.forget(at bigint, ticket bigint, which bytea, in_epoch bigint, in_states integer, why text)
 RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
 DECLARE
@@ -390,16 +401,16 @@ DECLARE
     o      hapax.operations;
     stands integer;
 BEGIN
-    SELECT * INTO o FROM hapax.operations x WHERE x.op = which FOR UPDATE;
+    SELECT * INTO o FROM hapax.operations x WHERE x.op = which FOR UPDATE NOWAIT;
     stands := CASE WHEN o.op IS NULL THEN 0 ELSE hapax.state_at(o.state, o.expires_at, o.tombstone_until, moment) END;
     IF o.write_ticket = ticket THEN
         RETURN QUERY SELECT f.* FROM hapax.done(1, NULL) f;
     ELSIF stands IN (0, 1) OR in_epoch NOT IN (0, o.epoch) OR in_states <> 0 AND in_states >> stands & 1 = 0 THEN
         RETURN QUERY SELECT f.* FROM hapax.found(1, 2, o) f;
     ELSE
-        INSERT INTO hapax.past (op, was) VALUES (o.op, hapax.bare(o));
+        INSERT INTO hapax.past (since, op, was) VALUES (moment, o.op, hapax.bare(o));
         UPDATE hapax.operations x
-           SET write_ticket = ticket, changed_at = moment, due_at = moment, expires_at = 0, tombstone_until = 0,
+           SET write_ticket = ticket, changed_at = moment, due_at = moment + 60000, expires_at = 0, tombstone_until = 0,
                state = 0, from_state = stands, reason = why, headers = '', body = ''
          WHERE x.op = which;
         RETURN QUERY SELECT f.* FROM hapax.done(1, NULL) f;
@@ -420,8 +431,8 @@ BEGIN
     UPDATE hapax.operations
        SET state = 4, from_state = 1, reason = 'lease', changed_at = moment, lease_until = 0, due_at = NULL
      WHERE op = ANY (due) AND state = 1 AND lease_until <= moment;
-    INSERT INTO hapax.past (op, was)
-    SELECT o.op, hapax.bare(o) FROM hapax.operations o
+    INSERT INTO hapax.past (since, op, was)
+    SELECT moment, o.op, hapax.bare(o) FROM hapax.operations o
      WHERE op = ANY (due) AND state IN (2, 3) AND hapax.state_at(state, expires_at, tombstone_until, moment) = 5;
     UPDATE hapax.operations
        SET from_state = state, state = 5, reason = 'lifetime', changed_at = moment, status = 0, retained = false,
@@ -430,10 +441,17 @@ BEGIN
     WITH removed AS (
         DELETE FROM hapax.operations o WHERE op = ANY (due) AND hapax.is_free(o, moment) RETURNING state)
     SELECT count(*) FILTER (WHERE state <> 0) INTO gone FROM removed;
+    DELETE FROM hapax.past p USING (
+        SELECT number, since FROM hapax.past ORDER BY number LIMIT most FOR UPDATE SKIP LOCKED) oldest
+     WHERE p.number = oldest.number AND oldest.since < moment - 30 * 86400000::bigint;
 END $$;
 
+-- Whoever draws an epoch holds this lock with others: between the look and the setting nobody does, or a number that
+-- was drawn meanwhile would be drawn again.
 CREATE FUNCTION hapax.raise_epochs(above bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    IF above <= (SELECT last_value FROM hapax.epochs) THEN RETURN; END IF;
+    PERFORM pg_advisory_xact_lock(hapax.rules_lock());
     IF above > (SELECT last_value FROM hapax.epochs) THEN PERFORM setval('hapax.epochs', above); END IF;
 END $$;
 
@@ -448,41 +466,36 @@ DECLARE
     moment bigint := coalesce(at, hapax.now());
 BEGIN
     PERFORM hapax.raise_epochs((SELECT max(e) FROM unnest(epochs) e));
-    RETURN QUERY
-    WITH written AS (
-        INSERT INTO hapax.operations AS o
-               (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, expires_at, tombstone_until,
-                rule_version, state, from_state, attempt, status, retained, route, reason, result, head, headers, body)
-        SELECT u.op, u.epoch, u.ticket, u.ticket, u.changed,
-               CASE u.state WHEN 1 THEN nullif(u.lease, 0) WHEN 4 THEN NULL WHEN 5 THEN hapax.second_up(u.tombstone)
-                            ELSE hapax.second_up(u.expires) END,
-               u.lease, u.expires, u.tombstone, u.version, u.state, u.from_state, u.attempt, u.status, u.retained,
-               u.route, u.reason, u.result, u.head, u.headers, u.body
-          FROM unnest(ops, epochs, tickets, changed, leases, expires, tombstones, versions, states, from_states,
-                      attempts, statuses, retained_ones, routes, reasons, results, heads, answer_headers,
-                      answer_bodies)
-               AS u(op, epoch, ticket, changed, lease, expires, tombstone, version, state, from_state, attempt, status,
-                    retained, route, reason, result, head, headers, body)
-         WHERE u.state <> 0
-         ORDER BY u.op
-        ON CONFLICT (op) DO UPDATE
-           SET epoch = EXCLUDED.epoch, claim_ticket = EXCLUDED.claim_ticket, write_ticket = EXCLUDED.write_ticket,
-               changed_at = EXCLUDED.changed_at, due_at = EXCLUDED.due_at, lease_until = EXCLUDED.lease_until,
-               expires_at = EXCLUDED.expires_at, tombstone_until = EXCLUDED.tombstone_until,
-               rule_version = EXCLUDED.rule_version, state = EXCLUDED.state, from_state = EXCLUDED.from_state,
-               attempt = EXCLUDED.attempt, status = EXCLUDED.status, retained = EXCLUDED.retained,
-               route = EXCLUDED.route, reason = EXCLUDED.reason, result = EXCLUDED.result, head = EXCLUDED.head,
-               headers = EXCLUDED.headers, body = EXCLUDED.body
-         WHERE hapax.is_free(o, moment)
-        RETURNING o.op
-    )
-    SELECT f.* FROM unnest(ops, states) WITH ORDINALITY AS u(op, state, i) LEFT JOIN written w ON w.op = u.op,
-                    hapax.done(u.i, NULL) f
-     WHERE w.op IS NOT NULL OR u.state = 0;
+    INSERT INTO hapax.operations AS o
+           (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, expires_at, tombstone_until,
+            rule_version, state, from_state, attempt, status, retained, route, reason, result, head, headers, body)
+    SELECT u.op, u.epoch, u.ticket, u.ticket, u.changed,
+           CASE u.state WHEN 1 THEN nullif(u.lease, 0) WHEN 4 THEN NULL WHEN 5 THEN hapax.second_up(u.tombstone)
+                        ELSE hapax.second_up(u.expires) END,
+           u.lease, u.expires, u.tombstone, u.version, u.state, u.from_state, u.attempt, u.status, u.retained,
+           u.route, u.reason, u.result, u.head, u.headers, u.body
+      FROM unnest(ops, epochs, tickets, changed, leases, expires, tombstones, versions, states, from_states,
+                  attempts, statuses, retained_ones, routes, reasons, results, heads, answer_headers,
+                  answer_bodies)
+           AS u(op, epoch, ticket, changed, lease, expires, tombstone, version, state, from_state, attempt, status,
+                retained, route, reason, result, head, headers, body)
+     WHERE u.state <> 0
+     ORDER BY u.op
+    ON CONFLICT (op) DO UPDATE
+       SET epoch = EXCLUDED.epoch, claim_ticket = EXCLUDED.claim_ticket, write_ticket = EXCLUDED.write_ticket,
+           changed_at = EXCLUDED.changed_at, due_at = EXCLUDED.due_at, lease_until = EXCLUDED.lease_until,
+           expires_at = EXCLUDED.expires_at, tombstone_until = EXCLUDED.tombstone_until, lifetime = 0, tombstone = 0,
+           awaited = false, rule_version = EXCLUDED.rule_version, state = EXCLUDED.state,
+           from_state = EXCLUDED.from_state, attempt = EXCLUDED.attempt, status = EXCLUDED.status,
+           retained = EXCLUDED.retained, route = EXCLUDED.route, reason = EXCLUDED.reason, result = EXCLUDED.result, head = EXCLUDED.head,
+           headers = EXCLUDED.headers, body = EXCLUDED.body
+     WHERE hapax.is_free(o, moment);
     RETURN QUERY
     SELECT f.* FROM unnest(ops, tickets, states) WITH ORDINALITY AS u(op, ticket, state, i)
-      JOIN hapax.operations o USING (op), hapax.found(u.i, 1, o) f
-     WHERE u.state <> 0 AND o.write_ticket <> u.ticket;
+      LEFT JOIN hapax.operations o USING (op),
+      LATERAL (SELECT u.state = 0 OR o.write_ticket = u.ticket) d(is_done),
+      hapax.found(u.i, CASE WHEN is_done THEN 0 ELSE 1 END, CASE WHEN is_done THEN NULL ELSE o END) f
+     WHERE u.state = 0 OR o.op IS NOT NULL;
 END $$;
 
 CREATE FUNCTION hapax.list(at bigint, after bytea, most integer, in_states integer, in_route text, why text,
@@ -531,10 +544,11 @@ LANGUAGE sql STABLE AS
 $$ SELECT hapax.rule_route(o.route, o.rule_version), o.rule_version, count(*) FROM hapax.operations o
     WHERE NOT hapax.is_free(o, coalesce(at, hapax.now())) GROUP BY 1, 2 $$;
 
--- Of a large table the numbers are estimates, but for the unknown ones.
-CREATE FUNCTION hapax.counts(OUT live bigint, OUT processing bigint, OUT unknown bigint, OUT bytes bigint)
-LANGUAGE plpgsql AS $$
+-- Of a large table the numbers are estimates, but for the unknown ones. And what time it is here.
+CREATE FUNCTION hapax.counts(OUT live bigint, OUT processing bigint, OUT unknown bigint, OUT bytes bigint,
+                             OUT moment bigint) LANGUAGE plpgsql AS $$
 BEGIN
+    moment := hapax.now();
     SELECT reltuples::bigint INTO live FROM pg_class WHERE oid = 'hapax.operations'::regclass;
     SELECT count(*) INTO unknown FROM hapax.operations WHERE state = 4;
     bytes := pg_total_relation_size('hapax.operations');
@@ -549,7 +563,7 @@ END $$;
 CREATE FUNCTION hapax.enforce(routes text[], versions integer[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hapax.rules_lock());
-    DELETE FROM hapax.retired;
+    DELETE FROM hapax.retired WHERE until < hapax.now(); -- another node may be taking stock
     INSERT INTO hapax.rules SELECT u.route, u.version FROM unnest(routes, versions) AS u(route, version)
     ON CONFLICT (route) DO UPDATE SET rule_version = EXCLUDED.rule_version;
 END $$;

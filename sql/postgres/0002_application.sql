@@ -308,7 +308,7 @@ BEGIN
         RAISE EXCEPTION 'the rules of route % are being changed', o.route USING ERRCODE = 'HX005',
               HINT = 'Try the whole transaction again.';
     END IF;
-    INSERT INTO hapax.past (op, was) SELECT x.op, x FROM hapax.operations x
+    INSERT INTO hapax.past (since, op, was) SELECT hapax.now(), x.op, hapax.bare(x) FROM hapax.operations x
      WHERE x.op = o.op AND x.epoch < o.epoch AND hapax.is_free(x, hapax.now());
     DELETE FROM hapax.operations x WHERE x.op = o.op AND x.epoch < o.epoch AND hapax.is_free(x, hapax.now());
     INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, due_at, lease_until, expires_at,
@@ -327,7 +327,8 @@ END $$;
 
 CREATE FUNCTION hapax.write_outcome(o hapax.operations) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO hapax.past (op, was) SELECT x.op, x FROM hapax.operations x WHERE x.op = o.op AND x.state = 4;
+    INSERT INTO hapax.past (since, op, was)
+    SELECT hapax.now(), x.op, hapax.bare(x) FROM hapax.operations x WHERE x.op = o.op AND x.state = 4;
     UPDATE hapax.operations x
        SET write_ticket = o.write_ticket, changed_at = o.changed_at, lease_until = 0, expires_at = o.expires_at,
            tombstone_until = o.tombstone_until, due_at = o.due_at, state = o.state, from_state = o.from_state,
@@ -358,7 +359,8 @@ BEGIN
         o.expires_at := o.changed_at + coalesce(nullif(o.lifetime, 0), 86400000);
         o.tombstone_until := CASE WHEN o.tombstone > 0 THEN o.expires_at + o.tombstone ELSE 0 END;
     END IF;
-    o.due_at := CASE o.state WHEN 1 THEN o.lease_until WHEN 0 THEN o.changed_at ELSE hapax.second_up(o.expires_at) END;
+    o.due_at := CASE o.state WHEN 1 THEN o.lease_until WHEN 0 THEN o.changed_at + 60000
+                             ELSE hapax.second_up(o.expires_at) END;
     IF s.is_new THEN PERFORM hapax.write_new(o); ELSE PERFORM hapax.write_outcome(o); END IF;
     RETURN NULL;
 END $$;
@@ -533,10 +535,14 @@ CREATE FUNCTION hapax.begin_new(which bytea, its_route text, fingerprint bytea, 
 DECLARE
     version integer := coalesce((SELECT r.rule_version FROM hapax.rules r WHERE r.route = its_route), 0);
     ticket  bigint := hashtextextended(gen_random_uuid()::text, 0);
+    drawn   bigint;
     o       hapax.operations;
 BEGIN
+    PERFORM pg_advisory_lock_shared(hapax.rules_lock()); -- as hapax.raise_epochs asks for; not until COMMIT, though
+    drawn := nextval('hapax.epochs');
+    PERFORM pg_advisory_unlock_shared(hapax.rules_lock());
     o := jsonb_populate_record(NULL::hapax.operations, jsonb_build_object(
-        'epoch', nextval('hapax.epochs'), 'claim_ticket', ticket, 'write_ticket', ticket, 'changed_at', hapax.now(),
+        'epoch', drawn, 'claim_ticket', ticket, 'write_ticket', ticket, 'changed_at', hapax.now(),
         'lease_until', 0, 'expires_at', 0, 'tombstone_until', 0, 'rule_version', version, 'state', 1, 'from_state', 0,
         'lifetime', hapax.milliseconds(coalesce(options ->> 'lifetime', '24 hours')::interval),
         'tombstone', hapax.milliseconds(coalesce(options ->> 'tombstone', '0')::interval),

@@ -11,14 +11,12 @@
 #define HX_LIBPQ_CALLS(X)                                                                                              \
     X(backendPID)                                                                                                      \
     X(clear)                                                                                                           \
-    X(cmdTuples)                                                                                                       \
     X(conninfoFree)                                                                                                    \
     X(conninfoParse)                                                                                                   \
     X(connectPoll)                                                                                                     \
     X(connectStartParams)                                                                                              \
     X(connectdbParams)                                                                                                 \
     X(consumeInput)                                                                                                    \
-    X(db)                                                                                                              \
     X(enterPipelineMode)                                                                                               \
     X(errorMessage)                                                                                                    \
     X(exec)                                                                                                            \
@@ -30,23 +28,19 @@
     X(getisnull)                                                                                                       \
     X(getlength)                                                                                                       \
     X(getvalue)                                                                                                        \
-    X(host)                                                                                                            \
     X(isBusy)                                                                                                          \
-    X(nfields)                                                                                                         \
     X(notifies)                                                                                                        \
     X(ntuples)                                                                                                         \
-    X(parameterStatus)                                                                                                 \
     X(pipelineSync)                                                                                                    \
-    X(port)                                                                                                            \
     X(resultErrorField)                                                                                                \
     X(resultStatus)                                                                                                    \
     X(sendQueryParams)                                                                                                 \
     X(serverVersion)                                                                                                   \
     X(setNoticeProcessor)                                                                                              \
+    X(setNoticeReceiver)                                                                                               \
     X(setnonblocking)                                                                                                  \
     X(socket)                                                                                                          \
-    X(status)                                                                                                          \
-    X(transactionStatus)
+    X(status)
 
 typedef struct {
 #define X(name) __typeof__(PQ##name) *(name);

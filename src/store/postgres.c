@@ -139,8 +139,9 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
                       pq->serverVersion(conn) / 10000);
     PGresult *result = ask(p, conn,
                            "SELECT version, secret, hapax.now(), pg_is_in_recovery(), "
-                           "current_setting('synchronous_commit'), current_setting('fsync'), pg_backend_pid() FROM "
-                           "hapax.store",
+                           "current_setting('synchronous_commit'), current_setting('fsync'), pg_backend_pid(), "
+                           "current_setting('default_transaction_isolation'), current_setting('server_encoding') "
+                           "FROM hapax.store",
                            error);
     if (!result) return false;
     bool is_one = pq->ntuples(result) == 1;
@@ -156,7 +157,13 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
     hx_ms skew = hx_get_i64(pq, result, 0, 2) - hx_clock_now();
     bool is_synchronous = !hx_slice_eq(hx_get_bytes(pq, result, 0, 4), HX_LIT("off")) &&
                           hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("on"));
+    bool is_utf8 = hx_slice_eq(hx_get_bytes(pq, result, 0, 8), HX_LIT("UTF8"));
+    bool sees_others = hx_slice_eq(hx_get_bytes(pq, result, 0, 7), HX_LIT("read committed"));
     pq->clear(result);
+    if (!is_utf8) return refuse(error, "this database is not in UTF-8: make one with ENCODING 'UTF8'");
+    if (!sees_others)
+        return refuse(error, "transactions of this role are not read committed by default, and would not see what "
+                             "others have changed: ALTER ROLE … SET default_transaction_isolation = 'read committed'");
     if (is_standby) return refuse(error, "this server is a standby: name the primary, or both, in the store's URL");
     int64_t newest = hx_postgres_schema_newest();
     if (version > newest)

@@ -32,6 +32,7 @@
 #define HX_ROUND_BYTES_MAX (4u << 20) /* of answers; a larger one goes alone */
 #define HX_STATEMENTS_MAX 32u
 #define HX_ABANDONED_MAX 4096u
+#define HX_CLAIM_IS_LATE (30 * HX_SECOND) /* for a statement that comes from a connection that was given up */
 
 typedef struct hx_postgres hx_postgres;
 
@@ -53,6 +54,8 @@ typedef struct hx_postgres hx_postgres;
     X(RETIRE, "SELECT hapax.retire($1, $2, $3, $4, $5)")                                                               \
     X(RULES, "SELECT * FROM hapax.rules_of($1)")                                                                       \
     X(ABANDON, "SELECT * FROM hapax.abandon_many($1, $2)")                                                             \
+    X(SETUP, "SELECT set_config(n, v, false) FROM (VALUES ('tcp_keepalives_idle', '10'), "                             \
+             "('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3')) s(n, v)")                               \
     X(LISTEN, "LISTEN hapax")                                                                                          \
     X(AWAIT, "SELECT hapax.await_many($1)")                                                                            \
     X(TELL, "SELECT hapax.tell_many($1)")                                                                              \
@@ -88,6 +91,7 @@ enum { HX_PG_LANE = 0, HX_PG_VERSION = 1 };
 typedef struct {
     hx_op op;
     uint64_t ticket;
+    hx_ms until; /* by then its statement comes too late, wherever it is */
 } hx_abandoned;
 
 typedef enum { HX_LANE_DOWN, HX_LANE_CONNECTING, HX_LANE_READY } hx_lane_state;
@@ -111,10 +115,13 @@ typedef struct hx_lane {
     hx_link watching;  /* watches in the room */
     hx_timer look;     /* at what is watched */
     hx_ms look_delay;
+    size_t look_left; /* watches that are still to be looked at, of those that there were when it began */
+    size_t look_size; /* how many there were */
     bool will_look;
-    bool listens;     /* it is the one of its process that does */
-    bool will_listen; /* its connection is new */
-    hx_task nudge;    /* another node has settled something that is watched */
+    bool listens;                  /* it is the one of its process that does */
+    bool will_listen, will_set_up; /* its connection is new */
+    bool is_fresh;                 /* and no round has ended on it yet */
+    hx_task nudge;                 /* another node has settled something that is watched */
     _Atomic bool is_nudged;
     hx_op *told; /* operations that others wait for, and that were settled here */
     size_t told_count;
@@ -122,6 +129,8 @@ typedef struct hx_lane {
     size_t awaited_count;
     hx_abandoned *abandoned;
     size_t abandoned_count;
+    bool will_abandon;
+    hx_timer abandon_again;
     struct {
         hx_statement statements[HX_STATEMENTS_MAX];
         size_t count;
@@ -156,7 +165,8 @@ struct hx_postgres {
     unsigned loop_count;
     pthread_mutex_t mutex; /* the room and the rules */
     hx_map *room;          /* op -> the first of its watches */
-    _Atomic uint64_t watchers, commits, stale_writes, cleaned, unanswered;
+    _Atomic uint64_t watchers, commits, stale_writes, cleaned;
+    _Atomic hx_ms server_ahead; /* of this process's time, since that was set by it */
     unsigned waiters_per_op_max, waiters_max;
     hx_arena rules_arena;
     hx_store_rules rules;
@@ -171,6 +181,8 @@ void hx_postgres_take_rules(hx_postgres *p, const PGresult *result);
 void hx_statement_fill(hx_lane *lane, const hx_statement *s);
 /* Its result has come and is durable: ends its calls, or gives them back to the lane. */
 void hx_statement_end(hx_lane *lane, hx_statement *s);
+/* The same of one that failed and has no calls: it is not tried again at once. */
+void hx_errand_failed(hx_lane *lane, const hx_statement *s);
 
 /* The last value of a parameter of connections; NULL: there is none. */
 const char *hx_postgres_parameter(const hx_postgres *p, const char *name);
@@ -188,6 +200,8 @@ void hx_lane_nudge(hx_lane *lane); /* from any thread */
 void hx_lane_watch(hx_lane *lane, hx_store_call *watch);
 /* The server could say nothing of it yet. */
 void hx_lane_try_later(hx_lane *lane, hx_store_call *call);
+/* Some claims that were given up may still come: they are looked for again. */
+void hx_lane_abandon_later(hx_lane *lane);
 /* A settled operation is awaited on another node. */
 void hx_lane_tell(hx_lane *lane, const hx_op *op);
 /* Ends a call, on its own loop. */

@@ -7,15 +7,15 @@
  *
  * What can go wrong with a round, and what becomes of its calls:
  *
- *     the connection breaks, or nothing comes for too long     sent once more on the next connection (tickets tell what
+ *     the connection breaks, or nothing moves for too long    sent once more on the next connection (tickets tell what
  *                                                              was done already), until they are too old
  *     the server gave up waiting for its standby               the same: what is not durable has not happened
  *     a transaction fails                                      each of its calls is sent alone, once more
  *     a call fails alone                                       it ends: FULL on a full disk, else UNAVAILABLE
  *     the server says nothing of a call (its row is locked)    asked again a little later
  *
- * A claim that ends UNAVAILABLE may still be found to have been committed. Nothing was sent under it, so it is
- * remembered and given up as soon as there is a connection again. */
+ * A claim that ends UNAVAILABLE may still be found to have been committed, or be committed yet: a server that hung
+ * goes on with what it had read. Nothing was sent under it, so it is remembered, and given up whenever it is found. */
 #include "store/postgres.h"
 
 #include "base/check.h"
@@ -28,7 +28,8 @@
 #include <string.h>
 
 #define CONNECT_MAX (5 * HX_SECOND)
-#define ROUND_MAX (5 * HX_SECOND)
+#define ROUND_MAX (5 * HX_SECOND) /* without a byte of it */
+#define ROUND_LONG HX_MINUTE      /* with whatever bytes */
 #define CALL_MAX (10 * HX_SECOND) /* how long a call may be in doubt before its caller is told so */
 #define SLOW ((hx_ms)300)         /* when a round has taken so long, what is new takes another lane */
 #define DOWN_MAX (2 * HX_SECOND)  /* how long a call waits for a connection */
@@ -39,6 +40,8 @@
 #define COLUMN_BYTES_KEPT (1u << 20)
 #define LOOK_FIRST ((hx_ms)10)
 #define LOOK_MAX ((hx_ms)250)
+#define LOOKS_PER_MS 10u /* watches: the more there are, the less often they are looked at */
+#define ABANDON_AGAIN HX_SECOND
 
 static void connect_lane(hx_lane *lane);
 static void begin_round(hx_task *task);
@@ -72,7 +75,9 @@ static hx_ms age_of(const hx_lane *lane, const hx_store_call *call)
 static void abandon(hx_lane *lane, const hx_store_call *call)
 {
     if (lane->abandoned_count == HX_ABANDONED_MAX) return; /* it lapses into unknown with its lease */
-    lane->abandoned[lane->abandoned_count++] = (hx_abandoned){call->op, call->own.number[HX_PG_TICKET]};
+    lane->abandoned[lane->abandoned_count++] = (hx_abandoned){call->op, call->own.number[HX_PG_TICKET],
+                                                              hx_loop_now(lane->loop) + HX_CLAIM_IS_LATE + ROUND_MAX};
+    lane->will_abandon = true;
 }
 
 static void give_up(hx_lane *lane, hx_store_call *call)
@@ -130,13 +135,13 @@ static void disconnect(hx_lane *lane)
     if (lane->conn) lane->store->pq->finish(lane->conn);
     lane->conn = NULL;
     lane->state = HX_LANE_DOWN;
-    lane->is_undurable = false;
+    lane->is_undurable = lane->is_fresh = false;
 }
 
 /* `why` may lie in the connection. */
 static void fail(hx_lane *lane, const char *why)
 {
-    if (lane->state == HX_LANE_CONNECTING) lane->failures++;
+    if (lane->state == HX_LANE_CONNECTING || lane->is_fresh) lane->failures++;
     hx_lane_say(lane, why);
     disconnect(lane);
     take_back_round(lane);
@@ -157,12 +162,16 @@ static void took_too_long(hx_timer *timer)
 }
 
 /* The server's own warning that a commit is not on its standby. It is a notice, and says nothing in its result. */
-static void noticed(void *context, const char *message)
+static void noticed(void *context, const PGresult *notice)
 {
     hx_lane *lane = context;
-    if (strstr(message, "synchronous replication")) lane->is_undurable = true;
+    const hx_libpq *pq = lane->store->pq;
+    const char *message = pq->resultErrorField(notice, PG_DIAG_MESSAGE_PRIMARY); /* in whatever language */
+    const char *from = pq->resultErrorField(notice, PG_DIAG_SOURCE_FUNCTION);
+    bool is_told = from && strcmp(from, "SyncRepWaitForLSN") == 0;
+    if (is_told || (message && strstr(message, "synchronous replication"))) lane->is_undurable = true;
     hx_log_begin(HX_LOG_WARN, "PostgreSQL gives notice");
-    hx_log_str("notice", hx_slice_trim(hx_slice_of(message)));
+    hx_log_text("notice", message ? message : "");
     hx_log_end();
 }
 
@@ -186,8 +195,10 @@ static void connected(hx_lane *lane)
         return;
     }
     lane->state = HX_LANE_READY;
-    lane->failures = 0;
+    lane->is_fresh = true;
     lane->will_listen = lane->listens;
+    lane->will_set_up = !lane->store->is_pooled;
+    lane->will_abandon = lane->abandoned_count > 0;
     hx_lane_say_that_it_works(lane);
     hx_poll_for(lane->poll, HX_POLL_READ);
     schedule(lane);
@@ -198,6 +209,8 @@ static void ready(void *context, unsigned events)
     hx_lane *lane = context;
     const hx_libpq *pq = lane->store->pq;
     if (lane->state == HX_LANE_READY) {
+        bool may_go_on = lane->round.is_open && hx_loop_now(lane->loop) - lane->round.since < ROUND_LONG;
+        if (may_go_on) hx_timer_start(lane->loop, &lane->timer, ROUND_MAX, took_too_long);
         if (events & HX_POLL_WRITE) flush(lane);
         if (lane->state == HX_LANE_READY && events & HX_POLL_READ) receive(lane);
         return;
@@ -224,7 +237,7 @@ static void start_connecting(hx_lane *lane, const hx_names *found)
         fail(lane, pq->errorMessage(lane->conn));
         return;
     }
-    (void)pq->setNoticeProcessor(lane->conn, noticed, lane);
+    (void)pq->setNoticeReceiver(lane->conn, noticed, lane);
     lane->poll = hx_poll_new(lane->loop, pq->socket(lane->conn), ready, lane);
     hx_poll_for(lane->poll, HX_POLL_WRITE);
 }
@@ -376,10 +389,12 @@ static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
     }
     for (size_t i = 0; i < count; i++)
         if (chosen[i]) add_one(lane, chosen[i]);
-    if (lane->abandoned_count > 0) {
+    if (lane->will_abandon && lane->abandoned_count > 0) {
         lane->round.abandoned = lane->abandoned_count;
         (void)add_statement(lane, HX_STATEMENT_ABANDON);
     }
+    lane->will_abandon = false;
+    if (lane->will_set_up) (void)add_statement(lane, HX_STATEMENT_SETUP);
     if (lane->will_listen) (void)add_statement(lane, HX_STATEMENT_LISTEN);
     lane->round.awaited = lane->awaited_count;
     if (lane->awaited_count > 0) (void)add_statement(lane, HX_STATEMENT_AWAIT);
@@ -391,8 +406,8 @@ static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
 /* Beside calls. */
 static bool has_errands(const hx_lane *lane)
 {
-    return lane->abandoned_count > 0 || lane->told_count > 0 || lane->awaited_count > 0 || lane->will_look ||
-           lane->will_listen;
+    return lane->will_abandon || lane->told_count > 0 || lane->awaited_count > 0 || lane->will_look ||
+           lane->will_listen || lane->will_set_up;
 }
 
 static bool send_statement(hx_lane *lane, const hx_statement *s)
@@ -404,18 +419,24 @@ static bool send_statement(hx_lane *lane, const hx_statement *s)
            (!s->ends_transaction || pq->pipelineSync(lane->conn));
 }
 
+/* All that were there when it began, in as many rounds as that takes: who was looked at goes to the end. */
 static void gather_looks(hx_lane *lane)
 {
     if (!lane->will_look) return;
-    lane->will_look = false;
-    HX_EACH(link, &lane->watching)
-    {
-        const hx_op *op = &HX_OWNER(link, hx_store_call, own.link)->op;
-        bool is_new = true;
-        for (size_t i = 0; i < lane->round.look_count && is_new; i++) is_new = !hx_op_eq(&lane->round.looks[i], op);
-        if (is_new) lane->round.looks[lane->round.look_count++] = *op;
-        if (lane->round.look_count == HX_ROUND_CALLS_MAX) break;
+    op_set set = {0};
+    if (lane->look_left == 0) {
+        HX_EACH(link, &lane->watching) lane->look_left++;
+        lane->look_size = lane->look_left;
     }
+    for (; lane->look_left > 0 && lane->round.look_count < HX_ROUND_CALLS_MAX; lane->look_left--) {
+        hx_link *link = hx_list_take(&lane->watching);
+        if (!link) break;
+        hx_list_append(&lane->watching, link);
+        const hx_op *op = &HX_OWNER(link, hx_store_call, own.link)->op;
+        if (may_join(&set, op, false)) lane->round.looks[lane->round.look_count++] = *op;
+    }
+    if (hx_list_empty(&lane->watching)) lane->look_left = 0;
+    lane->will_look = lane->look_left > 0;
 }
 
 static void begin_round(hx_task *task)
@@ -526,6 +547,8 @@ static void end_transaction(hx_lane *lane, size_t first, size_t after)
             hx_statement_end(lane, &s);
             continue;
         }
+        if (ends_later || s.count == 0) complain(lane, error);
+        if (s.count == 0) hx_errand_failed(lane, &s);
         for (size_t k = 0; k < s.count && !ends_later && own[k]; k++) {
             if (calls == 1) {
                 end_alone(lane, own[k], error);
@@ -547,6 +570,8 @@ static void end_round(hx_lane *lane)
     lane->round.is_open = false;
     lane->round.count = lane->round.at = lane->round.call_count = lane->round.look_count = 0;
     lane->round.abandoned = 0;
+    lane->failures = 0;
+    lane->is_fresh = false;
     for (size_t i = 0; i < HX_PARAMETERS_MAX; i++) /* what one large answer took is not kept */
         if (lane->parameters->columns[i].cap > COLUMN_BYTES_KEPT) hx_buf_free(&lane->parameters->columns[i]);
     if (!hx_list_empty(&lane->waiting) || has_errands(lane)) schedule(lane);
@@ -613,10 +638,6 @@ static void receive(hx_lane *lane)
         fail(lane, pq->errorMessage(lane->conn));
         return;
     }
-    for (PGnotify *note; (note = pq->notifies(lane->conn));) {
-        hear(lane, note->extra);
-        pq->freemem(note);
-    }
     while (lane->state == HX_LANE_READY && lane->round.is_open && !pq->isBusy(lane->conn)) {
         PGresult *result = pq->getResult(lane->conn);
         hx_statement *s = &lane->round.statements[lane->round.at];
@@ -629,6 +650,10 @@ static void receive(hx_lane *lane)
             continue;
         }
         if (!take_result(lane, result)) return;
+    }
+    for (PGnotify *note; lane->state == HX_LANE_READY && (note = pq->notifies(lane->conn));) {
+        hear(lane, note->extra);
+        pq->freemem(note);
     }
     if (lane->state == HX_LANE_READY && pq->status(lane->conn) == CONNECTION_BAD)
         fail(lane, pq->errorMessage(lane->conn));
@@ -676,13 +701,18 @@ void hx_lane_try_later(hx_lane *lane, hx_store_call *call)
     if (!hx_timer_running(&lane->again)) hx_timer_start(lane->loop, &lane->again, AGAIN_DELAY, time_to_try);
 }
 
+static hx_ms look_delay(const hx_lane *lane)
+{
+    return lane->look_delay + (hx_ms)(lane->look_size / LOOKS_PER_MS);
+}
+
 static void time_to_look(hx_timer *timer)
 {
     hx_lane *lane = HX_OWNER(timer, hx_lane, look);
     if (hx_list_empty(&lane->watching)) return;
     lane->will_look = true;
     if (lane->look_delay < LOOK_MAX) lane->look_delay *= 2;
-    hx_timer_start(lane->loop, &lane->look, lane->look_delay, time_to_look);
+    hx_timer_start(lane->loop, &lane->look, look_delay(lane), time_to_look);
     schedule(lane);
 }
 
@@ -693,7 +723,20 @@ void hx_lane_watch(hx_lane *lane, hx_store_call *watch)
     bool is_told = !lane->store->is_pooled && lane->awaited_count < HX_ROUND_CALLS_MAX;
     if (is_told) lane->awaited[lane->awaited_count++] = watch->op;
     lane->look_delay = LOOK_FIRST;
-    hx_timer_start(lane->loop, &lane->look, lane->look_delay, time_to_look);
+    bool is_soon = hx_timer_running(&lane->look) && lane->look.due <= hx_loop_now(lane->loop) + look_delay(lane);
+    if (!is_soon) hx_timer_start(lane->loop, &lane->look, look_delay(lane), time_to_look);
+}
+
+static void time_to_abandon(hx_timer *timer)
+{
+    hx_lane *lane = HX_OWNER(timer, hx_lane, abandon_again);
+    lane->will_abandon = true;
+    schedule(lane);
+}
+
+void hx_lane_abandon_later(hx_lane *lane)
+{
+    hx_timer_start(lane->loop, &lane->abandon_again, ABANDON_AGAIN, time_to_abandon);
 }
 
 /* Where there is no room for more, they find out by looking. */
@@ -744,6 +787,7 @@ void hx_lane_free(hx_lane *lane)
     disconnect(lane);
     hx_timer_stop(lane->loop, &lane->again);
     hx_timer_stop(lane->loop, &lane->look);
+    hx_timer_stop(lane->loop, &lane->abandon_again);
     for (size_t i = 0; i < HX_PARAMETERS_MAX; i++) hx_buf_free(&lane->parameters->columns[i]);
     free(lane->parameters);
     free(lane->abandoned);

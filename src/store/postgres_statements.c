@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-#define CLAIM_IS_LATE (30 * HX_SECOND) /* for a statement that comes from a connection that was given up */
 #define RETIRED_FOR (HX_MINUTE)
 #define SWEEP_ROWS 500
+#define SKEW_WORTH_SAYING (2 * HX_SECOND)
 
 static int64_t ticket_of(const hx_store_call *call)
 {
@@ -69,12 +69,13 @@ static void put_now(const hx_lane *lane, hx_parameters *p)
 static void fill_claim(const hx_lane *lane, const hx_statement *s, hx_parameters *p)
 {
     put_now(lane, p);
-    hx_put_i64(p, lane->store->store.facts.now() + CLAIM_IS_LATE);
+    hx_ms ahead = atomic_load(&lane->store->server_ahead);
+    hx_put_i64(p, lane->store->store.facts.now() + ahead + HX_CLAIM_IS_LATE);
     hx_put_bytes_of(p, s, op_of);
     hx_put_i64_of(p, s, ticket_of);
     hx_put_i64_of(p, s, epoch_of);
     hx_put_i64_of(p, s, changed_of);
-    hx_put_i64_of(p, s, lease_of);
+    hx_put_times_of(p, s, lease_of, ahead);
     hx_put_i64_of(p, s, lifetime_of);
     hx_put_i64_of(p, s, tombstone_of);
     hx_put_i32_of(p, s, version_of);
@@ -174,7 +175,7 @@ void hx_statement_fill(hx_lane *lane, const hx_statement *s)
     case HX_STATEMENT_RENEW:
         hx_put_bytes_of(p, s, op_of);
         hx_put_i64_of(p, s, epoch_of);
-        hx_put_i64_of(p, s, new_lease_of);
+        hx_put_times_of(p, s, new_lease_of, atomic_load(&lane->store->server_ahead));
         break;
     case HX_STATEMENT_SETTLE: fill_settle(s, p); break;
     case HX_STATEMENT_CLAIM: fill_claim(lane, s, p); break;
@@ -210,6 +211,7 @@ void hx_statement_fill(hx_lane *lane, const hx_statement *s)
     case HX_STATEMENT_LOOK: hx_put_ops(p, lane->round.looks, lane->round.look_count); break;
     case HX_STATEMENT_TELL: hx_put_ops(p, lane->told, lane->round.told); break;
     case HX_STATEMENT_AWAIT: hx_put_ops(p, lane->awaited, lane->round.awaited); break;
+    case HX_STATEMENT_SETUP:
     case HX_STATEMENT_LISTEN:
     case HX_STATEMENT_COUNT:
     case HX_STATEMENT_KINDS: break;
@@ -334,8 +336,20 @@ static void end_sweep(hx_lane *lane, const hx_statement *s, hx_store_call *call)
     call->own.number[HX_PG_MORE] = hx_get_i64(pq, s->result, 0, 0) == SWEEP_ROWS;
 }
 
+/* Leases end by the server's clock, which may be set, or be another server's by now. */
+static void follow_clock(hx_postgres *p, hx_ms theirs)
+{
+    hx_ms ahead = theirs - hx_clock_now(), moved = ahead - atomic_load(&p->server_ahead);
+    if (p->has_own_time || (moved < SKEW_WORTH_SAYING && moved > -SKEW_WORTH_SAYING)) return;
+    atomic_store(&p->server_ahead, ahead);
+    hx_log_begin(HX_LOG_WARN, "the store's clock was set: leases follow it, lifetimes after the next start");
+    hx_log_int("milliseconds", moved);
+    hx_log_end();
+}
+
 static void take_counts(hx_postgres *p, const PGresult *result)
 {
+    follow_clock(p, hx_get_i64(p->pq, result, 0, 4));
     _Atomic uint64_t *const to[] = {&p->counted.live, &p->counted.processing, &p->counted.unknown, &p->counted.bytes};
     for (int i = 0; i < 4; i++) {
         int64_t number = hx_get_i64(p->pq, result, 0, i);
@@ -343,10 +357,36 @@ static void take_counts(hx_postgres *p, const PGresult *result)
     }
 }
 
-static void drop_first(void *items, size_t bytes, size_t *count, size_t done)
+static void drop_first(hx_op *ops, size_t *count, size_t done)
 {
     *count -= done;
-    memmove(items, (char *)items + done * bytes, *count * bytes);
+    memmove(ops, ops + done, *count * sizeof *ops);
+}
+
+/* Those that were released are done with, and those whose statement can't come any more. */
+static void end_abandon(hx_lane *lane, const hx_statement *s)
+{
+    const hx_libpq *pq = lane->store->pq;
+    hx_ms now = hx_loop_now(lane->loop);
+    size_t kept = 0;
+    for (int row = 0; row < pq->ntuples(s->result); row++) {
+        size_t place = hx_verdict_place(pq, s->result, row);
+        if (place < lane->round.abandoned) lane->abandoned[place].until = 0;
+    }
+    for (size_t i = 0; i < lane->abandoned_count; i++)
+        if (lane->abandoned[i].until > now) lane->abandoned[kept++] = lane->abandoned[i];
+    lane->abandoned_count = kept;
+    if (kept > 0) hx_lane_abandon_later(lane);
+}
+
+void hx_errand_failed(hx_lane *lane, const hx_statement *s)
+{
+    if (s->kind == HX_STATEMENT_ABANDON) hx_lane_abandon_later(lane);
+    if (s->kind == HX_STATEMENT_TELL) lane->told_count = 0;
+    if (s->kind == HX_STATEMENT_AWAIT) lane->awaited_count = 0;
+    if (s->kind == HX_STATEMENT_LISTEN) lane->will_listen = false;
+    if (s->kind == HX_STATEMENT_SETUP) lane->will_set_up = false;
+    if (s->kind == HX_STATEMENT_LOOK) lane->will_look = false; /* its timer brings the next */
 }
 
 void hx_statement_end(hx_lane *lane, hx_statement *s)
@@ -374,13 +414,10 @@ void hx_statement_end(hx_lane *lane, hx_statement *s)
         else
             hx_call_end(s->calls[0], HX_STORE_OK);
         break;
-    case HX_STATEMENT_ABANDON:
-        drop_first(lane->abandoned, sizeof *lane->abandoned, &lane->abandoned_count, lane->round.abandoned);
-        break;
-    case HX_STATEMENT_TELL: drop_first(lane->told, sizeof *lane->told, &lane->told_count, lane->round.told); break;
-    case HX_STATEMENT_AWAIT:
-        drop_first(lane->awaited, sizeof *lane->awaited, &lane->awaited_count, lane->round.awaited);
-        break;
+    case HX_STATEMENT_ABANDON: end_abandon(lane, s); break;
+    case HX_STATEMENT_TELL: drop_first(lane->told, &lane->told_count, lane->round.told); break;
+    case HX_STATEMENT_AWAIT: drop_first(lane->awaited, &lane->awaited_count, lane->round.awaited); break;
+    case HX_STATEMENT_SETUP: lane->will_set_up = false; break;
     case HX_STATEMENT_LISTEN: lane->will_listen = false; break;
     case HX_STATEMENT_LOOK: end_look(lane, s); break;
     case HX_STATEMENT_KINDS: break;

@@ -128,14 +128,20 @@ void hx_put_i32s(hx_parameters *p, const int32_t *numbers, size_t count)
     end(p);
 }
 
-void hx_put_i64_of(hx_parameters *p, const hx_statement *s, int64_t (*of)(const hx_store_call *call))
+void hx_put_times_of(hx_parameters *p, const hx_statement *s, int64_t (*of)(const hx_store_call *call), hx_ms shift)
 {
     hx_buf *column = begin_array(p, HX_OID_INT8S, HX_OID_INT8, s->count);
     for (size_t i = 0; i < s->count; i++) {
+        int64_t time = of(s->calls[i]);
         put_u32(column, 8);
-        put_u64(column, (uint64_t)of(s->calls[i]));
+        put_u64(column, (uint64_t)(time == 0 ? 0 : time + shift));
     }
     end(p);
+}
+
+void hx_put_i64_of(hx_parameters *p, const hx_statement *s, int64_t (*of)(const hx_store_call *call))
+{
+    hx_put_times_of(p, s, of, 0);
 }
 
 void hx_put_i32_of(hx_parameters *p, const hx_statement *s, int32_t (*of)(const hx_store_call *call))
@@ -301,6 +307,15 @@ bool hx_verdict_has_record(const hx_libpq *pq, const PGresult *result, int row)
     return !pq->getisnull(result, row, HEAD);
 }
 
+/* Whoever wrote it: what is longer than a record's texts may be is cut, with no character cut in two. */
+static hx_slice text_of(const hx_libpq *pq, const PGresult *result, int row, int column, hx_arena *arena)
+{
+    hx_slice text = hx_get_bytes(pq, result, row, column);
+    size_t len = text.len < HX_RECORD_TEXT_MAX ? text.len : HX_RECORD_TEXT_MAX;
+    while (len > 0 && len < text.len && ((unsigned char)text.ptr[len] & 0xc0) == 0x80) len--;
+    return hx_arena_copy(arena, hx_slice_first(text, len));
+}
+
 bool hx_verdict_show(const hx_libpq *pq, const PGresult *result, int row, hx_ms now, hx_arena *arena, hx_record *out)
 {
     size_t head_len, answer_len;
@@ -313,9 +328,11 @@ bool hx_verdict_show(const hx_libpq *pq, const PGresult *result, int row, hx_ms 
     if (!pq->getisnull(result, row, ATTEMPT)) out->attempt = (uint16_t)hx_get_i64(pq, result, row, ATTEMPT);
     out->expires_at = hx_get_i64(pq, result, row, EXPIRES_AT);
     out->tombstone_until = hx_get_i64(pq, result, row, TOMBSTONE_UNTIL);
-    out->state = (hx_state)hx_get_i64(pq, result, row, STATE);
-    out->reason = hx_arena_copy(arena, hx_get_bytes(pq, result, row, REASON));
-    out->result = hx_arena_copy(arena, hx_get_bytes(pq, result, row, RESULT));
+    int64_t state = hx_get_i64(pq, result, row, STATE);
+    if (state < HX_ABSENT || state > HX_EXPIRED) return false;
+    out->state = (hx_state)state;
+    out->reason = text_of(pq, result, row, REASON, arena);
+    out->result = text_of(pq, result, row, RESULT, arena);
     out->answer = (hx_answer){.status = (uint16_t)hx_get_i64(pq, result, row, STATUS),
                               .retained = hx_get_bytes(pq, result, row, RETAINED).ptr[0] != 0,
                               .headers = hx_arena_copy(arena, hx_get_bytes(pq, result, row, HEADERS)),

@@ -42,6 +42,8 @@ void hx_put_texts(hx_parameters *p, const hx_slice *texts, size_t count);
 void hx_put_i32s(hx_parameters *p, const int32_t *numbers, size_t count);
 /* An array of what `of` says of each call. */
 void hx_put_i64_of(hx_parameters *p, const hx_statement *s, int64_t (*of)(const hx_store_call *call));
+/* Times, moved by `shift`; 0 is none. */
+void hx_put_times_of(hx_parameters *p, const hx_statement *s, int64_t (*of)(const hx_store_call *call), hx_ms shift);
 void hx_put_i32_of(hx_parameters *p, const hx_statement *s, int32_t (*of)(const hx_store_call *call));
 void hx_put_i16_of(hx_parameters *p, const hx_statement *s, int16_t (*of)(const hx_store_call *call));
 void hx_put_bool_of(hx_parameters *p, const hx_statement *s, bool (*of)(const hx_store_call *call));

@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What only a store on PostgreSQL can get wrong: connections that are cut in the middle, statements that come late,
+ * rows that others hold, functions that fail. Run by tests/store/with_postgres. */
+#include "store/harness.h"
+
+#include "base/check.h"
+#include "base/list.h"
+#include "base/rand.h"
+#include "store/libpq.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+/* A connection of the test's own, beside the store. */
+
+static const hx_libpq *pq;
+
+static PGconn *connect_directly(void)
+{
+    const char *const keywords[] = {"dbname", NULL};
+    const char *const values[] = {getenv("HAPAX_TEST_POSTGRES_DIRECT"), NULL}; // NOLINT(concurrency-mt-unsafe)
+    PGconn *conn = pq->connectdbParams(keywords, values, 1);
+    if (pq->status(conn) != CONNECTION_OK) hx_fatal(1, "%s", pq->errorMessage(conn));
+    return conn;
+}
+
+static void do_sql(PGconn *conn, const char *sql)
+{
+    PGresult *result = pq->exec(conn, sql);
+    ExecStatusType status = pq->resultStatus(result);
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) hx_fatal(1, "%s: %s", sql, pq->errorMessage(conn));
+    pq->clear(result);
+}
+
+static int64_t ask(PGconn *conn, const char *sql)
+{
+    PGresult *result = pq->exec(conn, sql);
+    if (pq->resultStatus(result) != PGRES_TUPLES_OK) hx_fatal(1, "%s: %s", sql, pq->errorMessage(conn));
+    int64_t number = pq->ntuples(result) > 0 ? strtoll(pq->getvalue(result, 0, 0), NULL, 10) : -1;
+    pq->clear(result);
+    return number;
+}
+
+static bool is_refused(PGconn *conn, const char *sql, const char *state)
+{
+    PGresult *result = pq->exec(conn, sql);
+    const char *found = pq->resultErrorField(result, PG_DIAG_SQLSTATE);
+    bool refused = found && strcmp(found, state) == 0;
+    pq->clear(result);
+    return refused;
+}
+
+/* Two nodes on one store, and who looks on. */
+typedef struct {
+    bench here, there;
+    PGconn *conn;
+} pair;
+
+static void pair_begin(pair *p)
+{
+    bench_begin(&p->here, "postgres", (hx_store_options){0});
+    p->there = (bench){.backend = "postgres", .options = p->here.options};
+    new_directory(p->there.directory);
+    bench_open(&p->there);
+    p->conn = connect_directly();
+}
+
+static void pair_end(pair *p)
+{
+    pq->finish(p->conn);
+    bench_end(&p->there);
+    bench_end(&p->here);
+}
+
+static void pair_turn(pair *p)
+{
+    hx_loop_turn(p->here.loop, 1);
+    hx_loop_turn(p->there.loop, 1);
+}
+
+/* Waiting */
+
+#define WATCHED 600u
+
+static void all_who_wait_are_looked_after(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    static waited watches[WATCHED];
+    static hx_record records[WATCHED];
+    for (unsigned i = 0; i < WATCHED; i++) {
+        records[i] = record_of(i);
+        assert_int_equal(claim(&p.there, &records[i], 0, NULL), HX_STORE_OK);
+        wait_start(&p.here, &watches[i]);
+        hx_store_watch(p.here.store, &watches[i].call, &records[i].op, records[i].epoch);
+    }
+    hx_store_counts counts = {0};
+    while (counts.watchers < WATCHED) {
+        pair_turn(&p);
+        hx_store_count(p.here.store, &counts);
+    }
+    records[WATCHED - 1].expires_at = test_now + HX_DAY;
+    assert_int_equal(settle(&p.there, &records[WATCHED - 1], HX_COMPLETED, NULL), HX_STORE_OK);
+    wait_for(&p.here, &watches[WATCHED - 1]);
+    assert_int_equal(watches[WATCHED - 1].call.found.state, HX_COMPLETED);
+    for (unsigned i = 0; i < WATCHED - 1; i++) hx_store_cancel(p.here.store, &watches[i].call);
+    for (unsigned i = 0; i < WATCHED - 1; i++) wait_for(&p.here, &watches[i]);
+    pair_end(&p);
+}
+
+/* Another watch comes in each turn: those before it are looked at all the same. */
+static void who_waits_is_looked_after_however_many_come(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    do_sql(p.conn, "ALTER FUNCTION hapax.tell_many RENAME TO tell_no_more");
+    do_sql(p.conn, "CREATE FUNCTION hapax.tell_many(ops bytea[]) RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'");
+    hx_record first = record_of(1), other = record_of(2);
+    assert_int_equal(claim(&p.there, &first, 0, NULL), HX_STORE_OK);
+    assert_int_equal(claim(&p.there, &other, 0, NULL), HX_STORE_OK);
+    waited w;
+    wait_start(&p.here, &w);
+    hx_store_watch(p.here.store, &w.call, &first.op, first.epoch);
+    hx_store_counts counts = {0};
+    while (counts.watchers == 0) {
+        pair_turn(&p);
+        hx_store_count(p.here.store, &counts);
+    }
+    assert_int_equal(settle(&p.there, &first, HX_UNKNOWN, NULL), HX_STORE_OK);
+    static waited others[900];
+    size_t count = 0;
+    for (; count < 900 && !w.done; count++) {
+        wait_start(&p.here, &others[count]);
+        hx_store_watch(p.here.store, &others[count].call, &other.op, other.epoch);
+        hx_loop_turn(p.here.loop, 3);
+    }
+    assert_true(w.done);
+    for (size_t i = 0; i < count; i++) hx_store_cancel(p.here.store, &others[i].call);
+    for (size_t i = 0; i < count; i++) wait_for(&p.here, &others[i]);
+    do_sql(p.conn, "DROP FUNCTION hapax.tell_many; ALTER FUNCTION hapax.tell_no_more RENAME TO tell_many");
+    pair_end(&p);
+}
+
+/* What somebody wrote into the table by hand. */
+static void texts_that_are_too_long_are_cut(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    hx_record r = record_of(1);
+    assert_int_equal(claim(&p.there, &r, 0, NULL), HX_STORE_OK);
+    waited w;
+    wait_start(&p.here, &w);
+    hx_store_watch(p.here.store, &w.call, &r.op, r.epoch);
+    hx_store_counts counts = {0};
+    while (counts.watchers == 0) {
+        pair_turn(&p);
+        hx_store_count(p.here.store, &counts);
+    }
+    do_sql(p.conn, "UPDATE hapax.operations SET state = 4, due_at = NULL, reason = repeat('é', 300)");
+    wait_for(&p.here, &w);
+    assert_int_equal(w.call.found.state, HX_UNKNOWN);
+    assert_int_equal(w.call.found.reason.len, 254);
+    pair_end(&p);
+}
+
+/* Errands */
+
+static void an_errand_that_fails_is_not_run_again_and_again(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    do_sql(p.conn, "CREATE SEQUENCE calls; ALTER FUNCTION hapax.await_many RENAME TO await_no_more;"
+                   "CREATE FUNCTION hapax.await_many(ops bytea[]) RETURNS bigint LANGUAGE plpgsql AS "
+                   "'BEGIN PERFORM nextval(''public.calls''); RAISE EXCEPTION ''no''; END'");
+    hx_record r = record_of(1);
+    assert_int_equal(claim(&p.there, &r, 0, NULL), HX_STORE_OK);
+    waited w;
+    wait_start(&p.here, &w);
+    hx_store_watch(p.here.store, &w.call, &r.op, r.epoch);
+    for (uint64_t i = 0; i < 50; i++) (void)peek(&p.here, op_of(i), NULL);
+    assert_int_equal(settle(&p.there, &r, HX_UNKNOWN, NULL), HX_STORE_OK);
+    wait_for(&p.here, &w);
+    assert_int_equal(ask(p.conn, "SELECT last_value FROM calls"), 1);
+    do_sql(p.conn, "DROP FUNCTION hapax.await_many; ALTER FUNCTION hapax.await_no_more RENAME TO await_many;"
+                   "DROP SEQUENCE calls");
+    pair_end(&p);
+}
+
+/* Rows that others hold */
+
+static void forgetting_waits_for_nobody(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    hx_record r = record_of(1), other = record_of(2);
+    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_OK);
+    assert_int_equal(settle(&p.here, &r, HX_UNKNOWN, NULL), HX_STORE_OK);
+    do_sql(p.conn, "BEGIN; SELECT FROM hapax.operations FOR UPDATE");
+    waited w;
+    wait_start(&p.here, &w);
+    hx_store_forget(p.here.store, &w.call, &r.op, r.epoch, HX_LIT("by hand"));
+    assert_int_equal(claim(&p.here, &other, 0, NULL), HX_STORE_OK);
+    assert_int_equal(peek(&p.here, other.op, NULL), HX_PROCESSING);
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"), 0);
+    assert_false(w.done);
+    do_sql(p.conn, "COMMIT");
+    wait_for(&p.here, &w);
+    assert_int_equal(w.call.result, HX_STORE_OK);
+    assert_int_equal(peek(&p.here, r.op, NULL), HX_ABSENT);
+    pair_end(&p);
+}
+
+/* Epochs */
+
+#define IMPORT                                                                                                         \
+    "FROM hapax.import_many(NULL, ARRAY['\\x00112233445566778899aabbccddeeff'::bytea], "                               \
+    "ARRAY[1000000 + (SELECT last_value FROM hapax.epochs)], ARRAY[77::bigint], ARRAY[1::bigint], ARRAY[0::bigint], "  \
+    "ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[3], ARRAY[4::smallint], ARRAY[1::smallint], ARRAY[1], "                 \
+    "ARRAY[0::smallint], ARRAY[false], ARRAY['refunds'], ARRAY['moved'], ARRAY[''], ARRAY[''::bytea], "                \
+    "ARRAY[''::bytea], ARRAY[''::bytea])"
+
+static void what_was_moved_twice_is_there_once(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    assert_int_equal(ask(p.conn, "SELECT verdict " IMPORT), HX_STORE_OK);
+    assert_int_equal(ask(p.conn, "SELECT verdict " IMPORT), HX_STORE_OK); /* its first answer was lost */
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations"), 1);
+    pair_end(&p);
+}
+
+/* The number that is drawn next is not set while somebody may be drawing. */
+static void epochs_are_raised_when_nobody_draws_one(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    do_sql(p.conn, "BEGIN; SELECT pg_advisory_xact_lock_shared(hapax.rules_lock())"); /* as hapax.claim_many does */
+    PGconn *mover = connect_directly();
+    do_sql(mover, "SET lock_timeout = '50ms'");
+    assert_true(is_refused(mover, "SELECT verdict " IMPORT, "55P03"));
+    do_sql(p.conn, "COMMIT");
+    assert_int_equal(ask(mover, "SELECT verdict " IMPORT), HX_STORE_OK);
+    pq->finish(mover);
+    pair_end(&p);
+}
+
+/* Statements that come late, or fail when they are committed */
+
+static void what_fails_at_its_commit_fails_alone(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    do_sql(p.conn, "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                   "'BEGIN RAISE EXCEPTION ''not this one''; END';"
+                   "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON hapax.operations DEFERRABLE INITIALLY DEFERRED "
+                   "FOR EACH ROW WHEN (NEW.attempt = 9) EXECUTE FUNCTION public.refuse()");
+    hx_record records[20];
+    static waited calls[20];
+    for (uint64_t i = 0; i < 20; i++) {
+        records[i] = record_of(i);
+        if (i % 5 == 0) records[i].attempt = 9;
+        wait_start(&p.here, &calls[i]);
+        hx_store_claim(p.here.store, &calls[i].call, &records[i], 0);
+    }
+    for (uint64_t i = 0; i < 20; i++) {
+        wait_for(&p.here, &calls[i]);
+        assert_int_equal(calls[i].call.result, i % 5 == 0 ? HX_STORE_UNAVAILABLE : HX_STORE_OK);
+    }
+    do_sql(p.conn, "DROP TRIGGER refuse ON hapax.operations; DROP FUNCTION public.refuse");
+    pair_end(&p);
+}
+
+/* A claim that was given up is made all the same, by a server that was slow: nobody will ever end it but its node. */
+static void a_claim_that_comes_too_late_is_taken_back(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    do_sql(p.conn, "DO $do$ DECLARE text text := pg_get_functiondef('hapax.claim_many'::regproc); BEGIN "
+                   "EXECUTE 'ALTER FUNCTION hapax.claim_many RENAME TO claim_at_once'; "
+                   "EXECUTE replace(text, 'IF not_after < moment THEN', 'PERFORM pg_sleep(11); "
+                   "IF not_after < moment THEN'); END $do$");
+    hx_record r = record_of(1);
+    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_UNAVAILABLE);
+    while (ask(p.conn, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%claim_many%' AND state = 'active' "
+                       "AND pid <> pg_backend_pid()") > 0)
+        hx_loop_turn(p.here.loop, 20);
+    while (peek(&p.here, r.op, NULL) != HX_ABSENT) hx_loop_turn(p.here.loop, 20);
+    assert_true(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE reason = 'nothing was sent'") <= 1);
+    do_sql(p.conn, "DROP FUNCTION hapax.claim_many; ALTER FUNCTION hapax.claim_at_once RENAME TO claim_many");
+    pair_end(&p);
+}
+
+/* It was made, and released: when the same statement comes once more, late, it must not make it again. */
+static void a_claim_is_not_made_twice(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    hx_record r = record_of(1);
+    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_OK);
+    assert_int_equal(settle(&p.here, &r, HX_ABSENT, NULL), HX_STORE_OK);
+    (void)sweep(&p.here);
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations"), 1); /* it stays for as long as one may */
+    assert_int_equal(
+        ask(p.conn,
+            "SELECT count(*) FROM hapax.operations o, hapax.claim_many(o.changed_at, o.changed_at, ARRAY[o.op], "
+            "ARRAY[o.claim_ticket], ARRAY[0::bigint], ARRAY[o.changed_at], ARRAY[0::bigint], ARRAY[0::bigint], "
+            "ARRAY[0::bigint], ARRAY[3], ARRAY[0::smallint], ARRAY[1], ARRAY[o.route], ARRAY[o.head])"),
+        0);
+    test_now += HX_MINUTE + HX_SECOND;
+    (void)sweep(&p.here);
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations"), 0);
+    pair_end(&p);
+}
+
+/* What is kept */
+
+static void the_past_is_kept_for_a_month(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    hx_record r = record_of(1);
+    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_OK);
+    assert_int_equal(settle(&p.here, &r, HX_UNKNOWN, NULL), HX_STORE_OK);
+    r.expires_at = test_now + HX_DAY;
+    assert_int_equal(settle(&p.here, &r, HX_COMPLETED, NULL), HX_STORE_OK);
+    test_now += 29 * HX_DAY;
+    (void)sweep(&p.here);
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.past"), 1);
+    test_now += 2 * HX_DAY;
+    (void)sweep(&p.here);
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.past"), 0);
+    pair_end(&p);
+}
+
+/* Time */
+
+static void answered(hx_store_call *call)
+{
+    HX_OWNER(call, waited, call)->done = true;
+    hx_loop_stop(call->loop);
+}
+
+/* The server's clock moves on by a minute: a node follows, and need not be started again. */
+static void a_server_whose_clock_jumps_is_followed(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    char error[HX_STORE_ERROR_BYTES];
+    const char *url = getenv("HAPAX_TEST_POSTGRES"); // NOLINT(concurrency-mt-unsafe)
+    hx_store *store = hx_store_open(hx_slice_of(url), NULL, error);
+    assert_non_null(store);
+    hx_loop *loop = hx_loop_new();
+    hx_arena arena = {0};
+    hx_store_attach(store, loop);
+    do_sql(p.conn, "CREATE OR REPLACE FUNCTION hapax.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS "
+                   "$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 60000 $$");
+    waited w = {.call = {.loop = loop, .arena = &arena, .done = answered}};
+    hx_store_sweep(store, &w.call);
+    while (!w.done) hx_loop_turn(loop, 1000);
+    hx_record r = record_of(1);
+    w = (waited){.call = {.loop = loop, .arena = &arena, .done = answered}};
+    hx_store_claim(store, &w.call, &r, 0);
+    while (!w.done) hx_loop_turn(loop, 1000);
+    assert_int_equal(w.call.result, HX_STORE_OK);
+    do_sql(p.conn, "CREATE OR REPLACE FUNCTION hapax.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS "
+                   "$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$");
+    hx_store_close(&store);
+    hx_loop_free(&loop);
+    hx_arena_free(&arena);
+    pair_end(&p);
+}
+
+static void a_store_that_cannot_be_read_as_it_must_is_not_opened(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    char error[HX_STORE_ERROR_BYTES] = "";
+    const char *url = getenv("HAPAX_TEST_POSTGRES"); // NOLINT(concurrency-mt-unsafe)
+    do_sql(p.conn, "ALTER ROLE postgres SET default_transaction_isolation = 'repeatable read'");
+    assert_null(hx_store_open(hx_slice_of(url), NULL, error));
+    assert_non_null(strstr(error, "read committed"));
+    do_sql(p.conn, "ALTER ROLE postgres RESET default_transaction_isolation");
+    pair_end(&p);
+}
+
+/* Connections that are cut at any moment */
+
+#define STORM_OPERATIONS 3000u
+#define STORM_LOOPS 2
+#define STORM_JOBS 24
+
+typedef struct storm storm;
+
+typedef struct {
+    hx_store_call call;
+    hx_record record;
+    hx_timer timer;
+    storm *storm;
+    hx_loop *loop;
+    hx_arena *arena;
+    unsigned number;
+    char body[32];
+} job;
+
+struct storm {
+    hx_store *store;
+    atomic_uint next, running;
+    atomic_uint effects[STORM_OPERATIONS];
+    _Atomic uint64_t acknowledged[STORM_OPERATIONS]; /* its epoch */
+};
+
+typedef struct {
+    storm *storm;
+    hx_loop *loop;
+    pthread_t thread;
+    hx_arena arena;
+    job jobs[STORM_JOBS];
+    unsigned left;
+} crew;
+
+static void begin_job(job *j);
+
+static void prepare(job *j, void (*done)(hx_store_call *call))
+{
+    j->call = (hx_store_call){.loop = j->loop, .arena = j->arena, .done = done};
+}
+
+static void settle_again(hx_timer *timer);
+
+static void job_settled(hx_store_call *call)
+{
+    job *j = HX_OWNER(call, job, call);
+    if (call->result == HX_STORE_UNAVAILABLE) {
+        hx_timer_start(j->loop, &j->timer, 5, settle_again);
+        return;
+    }
+    HX_CHECK(call->result == HX_STORE_OK);
+    j->storm->acknowledged[j->number] = j->record.epoch;
+    begin_job(j);
+}
+
+static void settle_again(hx_timer *timer)
+{
+    job *j = HX_OWNER(timer, job, timer);
+    prepare(j, job_settled);
+    hx_store_settle(j->storm->store, &j->call, &j->record);
+}
+
+static void job_waited(hx_store_call *call)
+{
+    job *j = HX_OWNER(call, job, call);
+    HX_CHECK(call->result == HX_STORE_OK || call->result == HX_STORE_UNAVAILABLE);
+    if (call->found.state == HX_COMPLETED) HX_CHECK(hx_slice_eq(call->found.answer.body, hx_slice_of(j->body)));
+    begin_job(j);
+}
+
+static void job_claimed(hx_store_call *call)
+{
+    job *j = HX_OWNER(call, job, call);
+    if (call->result == HX_STORE_OK) {
+        unsigned before = atomic_fetch_add(&j->storm->effects[j->number], 1);
+        HX_CHECK(before == 0);
+        j->record.state = HX_COMPLETED;
+        j->record.from_state = HX_PROCESSING;
+        j->record.expires_at = test_now + HX_DAY;
+        j->record.answer = (hx_answer){201, true, HX_LIT("A: b\r\n"), hx_slice_of(j->body)};
+        settle_again(&j->timer);
+        return;
+    }
+    HX_CHECK(call->result == HX_STORE_EXISTS || call->result == HX_STORE_UNAVAILABLE);
+    if (call->result == HX_STORE_EXISTS && call->found.state == HX_PROCESSING) {
+        uint64_t epoch = call->found.epoch;
+        prepare(j, job_waited);
+        hx_store_watch(j->storm->store, &j->call, &j->record.op, epoch);
+        return;
+    }
+    if (call->found.state == HX_COMPLETED) HX_CHECK(hx_slice_eq(call->found.answer.body, hx_slice_of(j->body)));
+    begin_job(j);
+}
+
+static void begin_job(job *j)
+{
+    unsigned number = atomic_fetch_add(&j->storm->next, 1) / STORM_LOOPS;
+    if (number >= STORM_OPERATIONS) {
+        HX_OWNER(j->arena, crew, arena)->left--;
+        return;
+    }
+    j->number = number;
+    j->record = record_of(number);
+    (void)snprintf(j->body, sizeof j->body, "answer to %u", number);
+    prepare(j, job_claimed);
+    hx_store_claim(j->storm->store, &j->call, &j->record, 0);
+}
+
+static void *work(void *context)
+{
+    crew *c = context;
+    for (unsigned i = 0; i < STORM_JOBS; i++) {
+        c->jobs[i] = (job){.storm = c->storm, .loop = c->loop, .arena = &c->arena};
+        c->left++;
+        begin_job(&c->jobs[i]);
+    }
+    while (c->left > 0) hx_loop_turn(c->loop, 100);
+    atomic_fetch_sub(&c->storm->running, 1);
+    return NULL;
+}
+
+static void cut_connections(PGconn *conn, const storm *s)
+{
+    while (s->running > 0) {
+        (void)ask(conn,
+                  "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hapax' "
+                  "AND random() < 0.3");
+        (void)ask(conn, "SELECT 1 FROM pg_sleep(random() * 0.03)");
+    }
+}
+
+static void connections_that_are_cut_lose_and_double_nothing(void **state)
+{
+    (void)state;
+    pair p;
+    static storm s;
+    static crew crews[STORM_LOOPS];
+    char error[HX_STORE_ERROR_BYTES];
+    const char *url = getenv("HAPAX_TEST_POSTGRES"); // NOLINT(concurrency-mt-unsafe)
+    pair_begin(&p);
+    s.store = hx_store_open(hx_slice_of(url), &p.here.options, error);
+    assert_non_null(s.store);
+    s.running = STORM_LOOPS;
+    for (int i = 0; i < STORM_LOOPS; i++) {
+        crews[i] = (crew){.storm = &s, .loop = hx_loop_new()};
+        hx_store_attach(s.store, crews[i].loop);
+    }
+    for (int i = 0; i < STORM_LOOPS; i++) assert_int_equal(pthread_create(&crews[i].thread, NULL, work, &crews[i]), 0);
+    cut_connections(p.conn, &s);
+    for (int i = 0; i < STORM_LOOPS; i++) pthread_join(crews[i].thread, NULL);
+    /* Claims that nobody got an answer to are given back. */
+    while (ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE state = 1") > 0)
+        for (int i = 0; i < STORM_LOOPS; i++) hx_loop_turn(crews[i].loop, 10);
+    hx_store_close(&s.store);
+    unsigned well = 0;
+    for (unsigned i = 0; i < STORM_OPERATIONS; i++) {
+        hx_record found;
+        hx_state stands = peek(&p.here, op_of(i), &found);
+        assert_true(s.effects[i] <= 1);
+        assert_int_equal(s.effects[i], s.acknowledged[i] > 0);
+        assert_int_equal(stands, s.acknowledged[i] > 0 ? HX_COMPLETED : HX_ABSENT);
+        assert_int_equal(stands == HX_COMPLETED ? found.epoch : 0, s.acknowledged[i]);
+        well += s.acknowledged[i] > 0;
+    }
+    assert_true(well > STORM_OPERATIONS / 2);
+    for (int i = 0; i < STORM_LOOPS; i++) {
+        hx_arena_free(&crews[i].arena);
+        hx_loop_free(&crews[i].loop);
+    }
+    pair_end(&p);
+}
+
+int main(int argc, char **argv)
+{
+    char error[HX_LIBRARY_ERROR_BYTES];
+    pq = hx_libpq_load(error);
+    if (!pq) hx_fatal(1, "%s", error);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_who_wait_are_looked_after),
+        cmocka_unit_test(who_waits_is_looked_after_however_many_come),
+        cmocka_unit_test(texts_that_are_too_long_are_cut),
+        cmocka_unit_test(an_errand_that_fails_is_not_run_again_and_again),
+        cmocka_unit_test(forgetting_waits_for_nobody),
+        cmocka_unit_test(what_was_moved_twice_is_there_once),
+        cmocka_unit_test(epochs_are_raised_when_nobody_draws_one),
+        cmocka_unit_test(what_fails_at_its_commit_fails_alone),
+        cmocka_unit_test(a_claim_that_comes_too_late_is_taken_back),
+        cmocka_unit_test(a_claim_is_not_made_twice),
+        cmocka_unit_test(the_past_is_kept_for_a_month),
+        cmocka_unit_test(a_server_whose_clock_jumps_is_followed),
+        cmocka_unit_test(a_store_that_cannot_be_read_as_it_must_is_not_opened),
+        cmocka_unit_test(connections_that_are_cut_lose_and_double_nothing),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("postgres", tests, NULL, NULL);
+}
