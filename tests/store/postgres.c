@@ -121,9 +121,8 @@ static void who_waits_is_looked_after_however_many_come(void **state)
     (void)state;
     pair p;
     pair_begin(&p);
-    do_sql(p.conn, "ALTER FUNCTION hapax.tell_many RENAME TO tell_no_more");
-    do_sql(p.conn, "CREATE FUNCTION hapax.tell_many(ops bytea[]) RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'");
     hx_record first = record_of(1), other = record_of(2);
+    first.attempt = 9;
     assert_int_equal(claim(&p.there, &first, 0, NULL), HX_STORE_OK);
     assert_int_equal(claim(&p.there, &other, 0, NULL), HX_STORE_OK);
     waited w;
@@ -134,10 +133,10 @@ static void who_waits_is_looked_after_however_many_come(void **state)
         pair_turn(&p);
         hx_store_count(p.here.store, &counts);
     }
-    assert_int_equal(settle(&p.there, &first, HX_UNKNOWN, NULL), HX_STORE_OK);
     static waited others[900];
     size_t count = 0;
     for (; count < 900 && !w.done; count++) {
+        if (count == 50) do_sql(p.conn, "UPDATE hapax.operations SET state = 4, due_at = NULL WHERE attempt = 9");
         wait_start(&p.here, &others[count]);
         hx_store_watch(p.here.store, &others[count].call, &other.op, other.epoch);
         hx_loop_turn(p.here.loop, 3);
@@ -145,7 +144,6 @@ static void who_waits_is_looked_after_however_many_come(void **state)
     assert_true(w.done);
     for (size_t i = 0; i < count; i++) hx_store_cancel(p.here.store, &others[i].call);
     for (size_t i = 0; i < count; i++) wait_for(&p.here, &others[i]);
-    do_sql(p.conn, "DROP FUNCTION hapax.tell_many; ALTER FUNCTION hapax.tell_no_more RENAME TO tell_many");
     pair_end(&p);
 }
 
