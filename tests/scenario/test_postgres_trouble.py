@@ -12,6 +12,7 @@ import pytest
 
 from harness import EXIT_STORE, eventually, fresh_key
 
+IN_FLIGHT = "CONFLICT.idempotency.in_flight"
 UNAVAILABLE = "DEPENDENCY.unavailable"
 DOWN = "calls to the store fail: requests that need it get 503"
 CANT_CONNECT = "PostgreSQL can't be reached"
@@ -46,6 +47,9 @@ def served(node, key, body=None):
         response = node.post("/refunds", key=key, json=REFUND if body is None else body)
         if response.status == 503:
             is_unavailable(response)
+            return None
+        if response.header("Error-Code") == IN_FLIGHT:  # a claim that was given up is about to be taken back
+            assert int(response.header("Retry-After")) >= 1
             return None
         return response
 
