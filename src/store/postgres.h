@@ -3,6 +3,7 @@
  *
  *     postgres.c             opening, and what is asked of the store as a whole
  *     postgres_lane.c        one connection: its rounds of statements, and what becomes of calls when it fails
+ *     postgres_errands.c     what a lane does beside its calls
  *     postgres_statements.c  what each kind of statement is given, and what its result means
  *     postgres_connect.c     how a connection begins, and what is said of its end
  *     postgres_wire.c        parameters and verdicts, as bytes
@@ -11,9 +12,8 @@
  *     postgres_schema.c      migrations
  *
  * Each loop that is attached has lanes of its own: nothing is shared between threads but the waiting room and the
- * counters. All that waits on a lane goes out together, as one
- * round: at most one statement of each kind, in pipeline mode, and one commit for all claims, renewals and outcomes.
- * While a round is under way the next one gathers. */
+ * counters. All that waits on a lane goes out together, as one round: at most one statement of each kind, in pipeline
+ * mode, and one commit for all claims, renewals and outcomes. While a round is under way the next one gathers. */
 #ifndef HX_STORE_POSTGRES_H
 #define HX_STORE_POSTGRES_H
 
@@ -191,6 +191,7 @@ PGconn *hx_lane_connect(const hx_lane *lane, const hx_names *found);
 /* A connection that broke is made anew, and nobody need know; one that can't be made is said once, until it can. */
 void hx_lane_say(const hx_lane *lane, const char *why);
 void hx_lane_say_that_it_works(const hx_lane *lane);
+void hx_lane_schedule(hx_lane *lane);      /* a round, unless one is under way */
 bool hx_lane_is_well(const hx_lane *lane); /* connected, and not kept waiting */
 void hx_lane_init(hx_lane *lane, hx_postgres *p, hx_loop *loop);
 void hx_lane_free(hx_lane *lane); /* nothing may wait on it */
@@ -204,6 +205,8 @@ void hx_lane_try_later(hx_lane *lane, hx_store_call *call);
 void hx_lane_abandon_later(hx_lane *lane);
 /* A settled operation is awaited on another node. */
 void hx_lane_tell(hx_lane *lane, const hx_op *op);
+/* What another node's hapax.tell_many says: an operation in hexadecimal. */
+void hx_lane_hear(hx_lane *lane, const char *text);
 /* Ends a call, on its own loop. */
 void hx_call_end(hx_store_call *call, hx_store_result result);
 

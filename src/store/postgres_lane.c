@@ -38,10 +38,6 @@
 #define AGAIN_DELAY ((hx_ms)10)
 #define COMPLAINT_EVERY (10 * HX_SECOND)
 #define COLUMN_BYTES_KEPT (1u << 20)
-#define LOOK_FIRST ((hx_ms)10)
-#define LOOK_MAX ((hx_ms)250)
-#define LOOKS_PER_MS 10u /* watches: the more there are, the less often they are looked at */
-#define ABANDON_AGAIN HX_SECOND
 
 static void connect_lane(hx_lane *lane);
 static void begin_round(hx_task *task);
@@ -58,7 +54,7 @@ void hx_call_end(hx_store_call *call, hx_store_result result)
     call->done(call);
 }
 
-static void schedule(hx_lane *lane)
+void hx_lane_schedule(hx_lane *lane)
 {
     if (lane->will_begin || lane->round.is_open || lane->state != HX_LANE_READY) return;
     lane->will_begin = true;
@@ -80,11 +76,16 @@ static void abandon(hx_lane *lane, const hx_store_call *call)
     lane->will_abandon = true;
 }
 
+static bool is_cancelled(const hx_store_call *call)
+{
+    return call->own.number[HX_PG_MARKS] & HX_PG_CANCELLED;
+}
+
 static void give_up(hx_lane *lane, hx_store_call *call)
 {
     bool may_stand = call->verb == HX_STORE_CLAIM && call->own.number[HX_PG_MARKS] & HX_PG_SENT;
     if (may_stand) abandon(lane, call);
-    hx_call_end(call, HX_STORE_UNAVAILABLE);
+    hx_call_end(call, is_cancelled(call) ? HX_STORE_CANCELLED : HX_STORE_UNAVAILABLE);
 }
 
 /* In turns that follow on this one: an end may bring new calls. */
@@ -95,7 +96,7 @@ static void give_up_old(hx_lane *lane, hx_ms age)
     HX_EACH(link, &lane->waiting)
     {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
-        if (age_of(lane, call) < age) continue;
+        if (age_of(lane, call) < age && !is_cancelled(call)) continue;
         hx_list_remove(link);
         hx_list_append(&old, link);
     }
@@ -201,7 +202,7 @@ static void connected(hx_lane *lane)
     lane->will_abandon = lane->abandoned_count > 0;
     hx_lane_say_that_it_works(lane);
     hx_poll_for(lane->poll, HX_POLL_READ);
-    schedule(lane);
+    hx_lane_schedule(lane);
 }
 
 static void ready(void *context, unsigned events)
@@ -574,7 +575,7 @@ static void end_round(hx_lane *lane)
     lane->is_fresh = false;
     for (size_t i = 0; i < HX_PARAMETERS_MAX; i++) /* what one large answer took is not kept */
         if (lane->parameters->columns[i].cap > COLUMN_BYTES_KEPT) hx_buf_free(&lane->parameters->columns[i]);
-    if (!hx_list_empty(&lane->waiting) || has_errands(lane)) schedule(lane);
+    if (!hx_list_empty(&lane->waiting) || has_errands(lane)) hx_lane_schedule(lane);
 }
 
 static size_t first_of_transaction(const hx_lane *lane, size_t last)
@@ -618,19 +619,6 @@ static bool take_result(hx_lane *lane, PGresult *result)
     return true;
 }
 
-/* The operation in hexadecimal: hapax.tell_many. */
-static void hear(hx_lane *lane, const char *text)
-{
-    hx_op op;
-    if (strlen(text) != 2 * sizeof op.bytes) return;
-    for (size_t i = 0; i < sizeof op.bytes; i++) {
-        int high = hx_hex_digit(text[2 * i]), low = hx_hex_digit(text[2 * i + 1]);
-        if (high < 0 || low < 0) return;
-        op.bytes[i] = (uint8_t)(high << 4 | low);
-    }
-    hx_room_nudge(lane->store, &op);
-}
-
 static void receive(hx_lane *lane)
 {
     const hx_libpq *pq = lane->store->pq;
@@ -652,7 +640,7 @@ static void receive(hx_lane *lane)
         if (!take_result(lane, result)) return;
     }
     for (PGnotify *note; lane->state == HX_LANE_READY && (note = pq->notifies(lane->conn));) {
-        hear(lane, note->extra);
+        hx_lane_hear(lane, note->extra);
         pq->freemem(note);
     }
     if (lane->state == HX_LANE_READY && pq->status(lane->conn) == CONNECTION_BAD)
@@ -666,7 +654,7 @@ static void refuse(hx_task *task)
     hx_lane *lane = HX_OWNER(task, hx_lane, begin);
     lane->will_begin = false;
     if (lane->state == HX_LANE_READY)
-        schedule(lane);
+        hx_lane_schedule(lane);
     else
         give_up_old(lane, 0);
 }
@@ -676,7 +664,7 @@ void hx_lane_submit(hx_lane *lane, hx_store_call *call)
 {
     hx_list_append(&lane->waiting, &call->own.link);
     if (lane->failures == 0 || lane->will_begin) {
-        schedule(lane);
+        hx_lane_schedule(lane);
         return;
     }
     lane->will_begin = true;
@@ -688,7 +676,7 @@ static void time_to_try(hx_timer *timer)
 {
     hx_lane *lane = HX_OWNER(timer, hx_lane, again);
     hx_list_splice(&lane->waiting, &lane->later);
-    schedule(lane);
+    hx_lane_schedule(lane);
 }
 
 void hx_lane_try_later(hx_lane *lane, hx_store_call *call)
@@ -699,65 +687,6 @@ void hx_lane_try_later(hx_lane *lane, hx_store_call *call)
     }
     hx_list_append(&lane->later, &call->own.link);
     if (!hx_timer_running(&lane->again)) hx_timer_start(lane->loop, &lane->again, AGAIN_DELAY, time_to_try);
-}
-
-static hx_ms look_delay(const hx_lane *lane)
-{
-    return lane->look_delay + (hx_ms)(lane->look_size / LOOKS_PER_MS);
-}
-
-static void time_to_look(hx_timer *timer)
-{
-    hx_lane *lane = HX_OWNER(timer, hx_lane, look);
-    if (hx_list_empty(&lane->watching)) return;
-    lane->will_look = true;
-    if (lane->look_delay < LOOK_MAX) lane->look_delay *= 2;
-    hx_timer_start(lane->loop, &lane->look, look_delay(lane), time_to_look);
-    schedule(lane);
-}
-
-void hx_lane_watch(hx_lane *lane, hx_store_call *watch)
-{
-    watch->own.number[HX_PG_MARKS] |= HX_PG_IN_ROOM;
-    hx_list_append(&lane->watching, &watch->own.link);
-    bool is_told = !lane->store->is_pooled && lane->awaited_count < HX_ROUND_CALLS_MAX;
-    if (is_told) lane->awaited[lane->awaited_count++] = watch->op;
-    lane->look_delay = LOOK_FIRST;
-    bool is_soon = hx_timer_running(&lane->look) && lane->look.due <= hx_loop_now(lane->loop) + look_delay(lane);
-    if (!is_soon) hx_timer_start(lane->loop, &lane->look, look_delay(lane), time_to_look);
-}
-
-static void time_to_abandon(hx_timer *timer)
-{
-    hx_lane *lane = HX_OWNER(timer, hx_lane, abandon_again);
-    lane->will_abandon = true;
-    schedule(lane);
-}
-
-void hx_lane_abandon_later(hx_lane *lane)
-{
-    hx_timer_start(lane->loop, &lane->abandon_again, ABANDON_AGAIN, time_to_abandon);
-}
-
-/* Where there is no room for more, they find out by looking. */
-void hx_lane_tell(hx_lane *lane, const hx_op *op)
-{
-    if (lane->told_count < HX_ROUND_CALLS_MAX) lane->told[lane->told_count++] = *op;
-}
-
-static void nudged(hx_task *task)
-{
-    hx_lane *lane = HX_OWNER(task, hx_lane, nudge);
-    atomic_store(&lane->is_nudged, false);
-    lane->will_look = true;
-    schedule(lane);
-}
-
-void hx_lane_nudge(hx_lane *lane)
-{
-    if (atomic_exchange(&lane->is_nudged, true)) return;
-    lane->nudge.run = nudged;
-    hx_loop_post(lane->loop, &lane->nudge);
 }
 
 bool hx_lane_is_well(const hx_lane *lane)

@@ -87,8 +87,17 @@ const char *hx_names_turn(const char *list, size_t by, char out[HX_NAMES_BYTES])
     return out;
 }
 
+static bool has_room(const char list[HX_NAMES_BYTES], size_t bytes)
+{
+    return strlen(list) + bytes + 2 < HX_NAMES_BYTES;
+}
+
+/* All or nothing: the lists have the same length. */
 static void add(hx_names *names, size_t *count, hx_slice host, const char *address, hx_slice port)
 {
+    bool fits = has_room(names->host, host.len) && has_room(names->hostaddr, strlen(address)) &&
+                has_room(names->port, port.len);
+    if (!fits) return;
     bool is_first = (*count)++ == 0;
     put(names->host, is_first, host);
     put(names->hostaddr, is_first, hx_slice_of(address));

@@ -255,6 +255,23 @@ static void epochs_are_raised_when_nobody_draws_one(void **state)
     pair_end(&p);
 }
 
+/* What a text column doesn't take is in the record all the same. */
+static void routes_need_not_be_text(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    hx_record r = record_of(1), found;
+    r.route = HX_LIT("POST /\0\xff\xed\xa0\x80");
+    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_OK);
+    r.reason = HX_LIT("\xc3('; DROP TABLE hapax.operations; --");
+    assert_int_equal(settle(&p.here, &r, HX_UNKNOWN, NULL), HX_STORE_OK);
+    assert_int_equal(peek(&p.there, r.op, &found), HX_UNKNOWN);
+    assert_true(hx_slice_eq(found.route, r.route));
+    assert_true(hx_slice_eq(found.reason, HX_LIT("?('; DROP TABLE hapax.operations; --")));
+    pair_end(&p);
+}
+
 /* Statements that come late, or fail when they are committed */
 
 static void what_fails_at_its_commit_fails_alone(void **state)
@@ -279,6 +296,25 @@ static void what_fails_at_its_commit_fails_alone(void **state)
         assert_int_equal(calls[i].call.result, i % 5 == 0 ? HX_STORE_UNAVAILABLE : HX_STORE_OK);
     }
     do_sql(p.conn, "DROP TRIGGER refuse ON hapax.operations; DROP FUNCTION public.refuse");
+    pair_end(&p);
+}
+
+/* A connection is made, and breaks at once: that is no reason to make the next one at once. */
+static void a_server_that_refuses_all_is_not_hammered(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    do_sql(p.conn,
+           "CREATE SEQUENCE calls; DO $do$ DECLARE text text := pg_get_functiondef('hapax.claim_many'::regproc); "
+           "BEGIN EXECUTE 'ALTER FUNCTION hapax.claim_many RENAME TO claim_at_once'; "
+           "EXECUTE replace(text, 'IF not_after < moment THEN', 'PERFORM nextval(''public.calls''); "
+           "RAISE EXCEPTION ''going down'' USING ERRCODE = ''57P01''; IF not_after < moment THEN'); END $do$");
+    hx_record r = record_of(1);
+    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_UNAVAILABLE);
+    assert_in_range(ask(p.conn, "SELECT last_value FROM calls"), 2, 20);
+    do_sql(p.conn, "DROP FUNCTION hapax.claim_many; ALTER FUNCTION hapax.claim_at_once RENAME TO claim_many;"
+                   "DROP SEQUENCE calls");
     pair_end(&p);
 }
 
@@ -397,6 +433,18 @@ static void a_store_that_cannot_be_read_as_it_must_is_not_opened(void **state)
     assert_null(hx_store_open(hx_slice_of(url), NULL, error));
     assert_non_null(strstr(error, "read committed"));
     do_sql(p.conn, "ALTER ROLE postgres RESET default_transaction_isolation");
+    char other[256];
+    (void)snprintf(other, sizeof other, "%.*s/latin", (int)(strrchr(url, '/') - url), url);
+    do_sql(p.conn, "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+    const char *const keywords[] = {"dbname", NULL}, *const values[] = {other, NULL};
+    PGconn *conn = pq->connectdbParams(keywords, values, 1);
+    do_sql(conn, "CREATE SCHEMA hapax; CREATE TABLE hapax.store (version integer, secret bytea);"
+                 "INSERT INTO hapax.store VALUES (1, sha256('')); CREATE FUNCTION hapax.now() RETURNS bigint "
+                 "LANGUAGE sql AS 'SELECT 0::bigint'");
+    pq->finish(conn);
+    assert_null(hx_store_open(hx_slice_of(other), NULL, error));
+    assert_non_null(strstr(error, "UTF-8"));
+    do_sql(p.conn, "DROP DATABASE latin WITH (FORCE)");
     pair_end(&p);
 }
 
@@ -518,6 +566,8 @@ static void *work(void *context)
         begin_job(&c->jobs[i]);
     }
     while (c->left > 0) hx_loop_turn(c->loop, 100);
+    hx_arena_free(&c->arena);
+    hx_arena_pool_drain();
     atomic_fetch_sub(&c->storm->running, 1);
     return NULL;
 }
@@ -566,10 +616,7 @@ static void connections_that_are_cut_lose_and_double_nothing(void **state)
         well += s.acknowledged[i] > 0;
     }
     assert_true(well > STORM_OPERATIONS / 2);
-    for (int i = 0; i < STORM_LOOPS; i++) {
-        hx_arena_free(&crews[i].arena);
-        hx_loop_free(&crews[i].loop);
-    }
+    for (int i = 0; i < STORM_LOOPS; i++) hx_loop_free(&crews[i].loop);
     pair_end(&p);
 }
 
@@ -586,7 +633,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(forgetting_waits_for_nobody),
         cmocka_unit_test(what_was_moved_twice_is_there_once),
         cmocka_unit_test(epochs_are_raised_when_nobody_draws_one),
+        cmocka_unit_test(routes_need_not_be_text),
         cmocka_unit_test(what_fails_at_its_commit_fails_alone),
+        cmocka_unit_test(a_server_that_refuses_all_is_not_hammered),
         cmocka_unit_test(a_claim_that_comes_too_late_is_taken_back),
         cmocka_unit_test(a_claim_is_not_made_twice),
         cmocka_unit_test(the_past_is_kept_for_a_month),
