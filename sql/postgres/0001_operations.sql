@@ -178,8 +178,8 @@ $$ SELECT coalesce(array_agg(u.i::integer), '{}')
 
 -- A row is free when it was released, or has expired without a tombstone; take_over names the epoch of an unknown one
 -- that may be sent again. `not_after` keeps a statement that comes late, from a connection that was given up, from
--- claiming what nobody waits for; nor does it claim again what was claimed by its ticket and released since. An epoch is
--- drawn when its row is locked, so that it is greater than all before it.
+-- claiming what nobody waits for; nor does it claim again what was claimed by its ticket and released since. An epoch
+-- is drawn when its row is locked, so that it is greater than all before it.
 CREATE FUNCTION hapax.claim_many(at bigint, not_after bigint, ops bytea[], tickets bigint[], take_overs bigint[],
                                  changed bigint[], leases bigint[], lifetimes bigint[], tombstones bigint[],
                                  versions integer[], from_states smallint[], attempts integer[], routes text[],
@@ -487,8 +487,8 @@ BEGIN
            expires_at = EXCLUDED.expires_at, tombstone_until = EXCLUDED.tombstone_until, lifetime = 0, tombstone = 0,
            awaited = false, rule_version = EXCLUDED.rule_version, state = EXCLUDED.state,
            from_state = EXCLUDED.from_state, attempt = EXCLUDED.attempt, status = EXCLUDED.status,
-           retained = EXCLUDED.retained, route = EXCLUDED.route, reason = EXCLUDED.reason, result = EXCLUDED.result, head = EXCLUDED.head,
-           headers = EXCLUDED.headers, body = EXCLUDED.body
+           retained = EXCLUDED.retained, route = EXCLUDED.route, reason = EXCLUDED.reason, result = EXCLUDED.result,
+           head = EXCLUDED.head, headers = EXCLUDED.headers, body = EXCLUDED.body
      WHERE hapax.is_free(o, moment);
     RETURN QUERY
     SELECT f.* FROM unnest(ops, tickets, states) WITH ORDINALITY AS u(op, ticket, state, i)

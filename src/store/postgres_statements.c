@@ -169,7 +169,8 @@ static void put_rules(hx_parameters *p, const hx_store_rules *rules)
 void hx_statement_fill(hx_lane *lane, const hx_statement *s)
 {
     hx_parameters *p = lane->parameters;
-    const hx_store_call *call = s->count > 0 ? s->calls[0] : NULL;
+    static const hx_store_call none;
+    const hx_store_call *call = s->count > 0 ? s->calls[0] : &none;
     p->count = 0;
     switch (s->kind) {
     case HX_STATEMENT_RENEW:
@@ -288,12 +289,13 @@ static void end_each(hx_lane *lane, hx_statement *s)
 {
     const hx_libpq *pq = lane->store->pq;
     int rows[HX_ROUND_CALLS_MAX];
-    for (size_t i = 0; i < s->count; i++) rows[i] = -1;
+    const size_t count = s->count;
+    for (size_t i = 0; i < count; i++) rows[i] = -1;
     for (int row = 0; row < pq->ntuples(s->result); row++) {
         size_t place = hx_verdict_place(pq, s->result, row);
-        if (place < s->count) rows[place] = row;
+        if (place < count) rows[place] = row;
     }
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (s->kind == HX_STATEMENT_READ)
             end_read(lane, s, rows[i], s->calls[i]);
         else if (rows[i] >= 0)
