@@ -184,7 +184,7 @@ CREATE FUNCTION hapax.claim_many(at bigint, not_after bigint, ops bytea[], ticke
                                  changed bigint[], leases bigint[], lifetimes bigint[], tombstones bigint[],
                                  versions integer[], from_states smallint[], attempts integer[], routes text[],
                                  heads bytea[])
-RETURNS SETOF hapax.verdict LANGUAGE plpgsql SET lock_timeout = '1s' SET plan_cache_mode = force_generic_plan AS $$
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 DECLARE
     moment  bigint := coalesce(at, hapax.now());
     refused integer[];
@@ -280,7 +280,7 @@ CREATE FUNCTION hapax.settle_many(ops bytea[], epochs bigint[], tickets bigint[]
                                   tombstones bigint[], states smallint[], from_states smallint[], attempts integer[],
                                   statuses smallint[], retained_ones boolean[], reasons text[], results text[],
                                   answer_headers bytea[], answer_bodies bytea[])
-RETURNS SETOF hapax.verdict LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
 DECLARE
     done      bigint;
     open      integer[];
@@ -577,6 +577,20 @@ BEGIN
     DELETE FROM hapax.retired WHERE owner = by_owner OR until < moment;
     INSERT INTO hapax.retired SELECT by_owner, u.route, u.version, moment + for_ms
       FROM unnest(routes, versions) AS u(route, version);
+END $$;
+
+-- Rows are found by their keys. The plans for that are made once for a connection, when the table may still be empty or
+-- nobody has counted it, and must be good when it has millions of rows.
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT oid FROM pg_proc
+              WHERE pronamespace = 'hapax'::regnamespace AND (proname LIKE '%\_many' OR proname = 'sweep')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan SET jit = off '
+                       'SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off', f);
+    END LOOP;
 END $$;
 
 INSERT INTO hapax.store (version, secret)
