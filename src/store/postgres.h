@@ -134,7 +134,8 @@ typedef struct hx_lane {
     struct {
         hx_statement statements[HX_STATEMENTS_MAX];
         size_t count;
-        size_t at; /* the statement whose result is awaited */
+        size_t sent; /* how many of them */
+        size_t at;   /* the statement whose result is awaited */
         hx_store_call *calls[HX_ROUND_CALLS_MAX];
         size_t call_count;
         size_t abandoned;                /* how many of them are in it */

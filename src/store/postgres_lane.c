@@ -420,6 +420,22 @@ static bool send_statement(hx_lane *lane, const hx_statement *s)
            (!s->ends_transaction || pq->pipelineSync(lane->conn));
 }
 
+/* Everything, or up to the next sync point: a pooler may take a client that has gone in the middle for one that has had
+ * its answer, and give the rest of them to the next one. */
+static void send_more(hx_lane *lane)
+{
+    bool has_synced = false;
+    while (lane->round.sent < lane->round.count && !(has_synced && lane->store->is_pooled)) {
+        const hx_statement *s = &lane->round.statements[lane->round.sent++];
+        has_synced = s->ends_transaction;
+        if (!send_statement(lane, s)) {
+            fail(lane, lane->store->pq->errorMessage(lane->conn));
+            return;
+        }
+    }
+    flush(lane);
+}
+
 /* All that were there when it began, in as many rounds as that takes: who was looked at goes to the end. */
 static void gather_looks(hx_lane *lane)
 {
@@ -455,13 +471,8 @@ static void begin_round(hx_task *task)
     lane->round.is_open = true;
     lane->round.since = hx_loop_now(lane->loop);
     hx_timer_start(lane->loop, &lane->timer, ROUND_MAX, took_too_long);
-    for (size_t i = 0; i < lane->round.count; i++) {
-        if (!send_statement(lane, &lane->round.statements[i])) {
-            fail(lane, lane->store->pq->errorMessage(lane->conn));
-            return;
-        }
-    }
-    flush(lane);
+    lane->round.sent = 0;
+    send_more(lane);
 }
 
 /* Its end may bring new calls, so the statement's own are taken out of the round first. */
@@ -599,7 +610,10 @@ static bool take_result(hx_lane *lane, PGresult *result)
         }
         size_t last = lane->round.at++;
         end_transaction(lane, first_of_transaction(lane, last), last + 1);
-        if (lane->round.is_open && lane->round.at == lane->round.count) end_round(lane);
+        if (lane->round.is_open && lane->round.at == lane->round.count)
+            end_round(lane);
+        else if (lane->round.is_open && lane->round.sent < lane->round.count)
+            send_more(lane);
         return lane->state == HX_LANE_READY;
     }
     if ((status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) && !s->failed) {
