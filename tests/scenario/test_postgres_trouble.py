@@ -332,6 +332,7 @@ def test_the_schema_is_gone_while_it_runs(postgres, start_node, upstream, key):
 def test_the_password_is_changed_while_it_runs(start_postgres, start_node, upstream, key):
     server = start_postgres(auth="scram-sha-256", password="wonderful")
     node = start_node(server.create_database().url)
+    eventually(lambda: connections(server) == 4, "all connections: two for the worker, and two for what runs beside it")
     server.ask("ALTER ROLE postgres PASSWORD 'marvellous'")
     old, server.password = server.password, "marvellous"
     cut(server)
@@ -346,6 +347,10 @@ def test_the_password_is_changed_while_it_runs(start_postgres, start_node, upstr
 
 
 # Connections that break
+
+
+def connections(server):
+    return server.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hapax'")[0][0]
 
 
 def cut(server):
