@@ -275,7 +275,6 @@ def test_one_hung_connection_stops_no_request_on_the_others(database, start_node
             return upstream.effects("/refunds") > 5
 
         eventually(another_way, "requests that go on beside the hung connection")
-        assert node.events(LOST) == []  # nobody has noticed yet that it hangs
         assert node.get("/refunds/1").status == 200
         firsts = {key: pending.response for key, pending in sent.items()}  # those too that were on it
         assert {(first.status, first.idempotency) for first in firsts.values()} == {(201, "stored")}
