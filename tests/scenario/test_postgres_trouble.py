@@ -16,7 +16,6 @@ IN_FLIGHT = "CONFLICT.idempotency.in_flight"
 UNAVAILABLE = "DEPENDENCY.unavailable"
 DOWN = "calls to the store fail: requests that need it get 503"
 CANT_CONNECT = "PostgreSQL can't be reached"
-LOST = "a connection to PostgreSQL was lost"
 REFUSES = "the store refuses"
 REFUND = {"amount": 1000, "currency": "eur"}
 OF_THIS_REQUEST = {"age", "x-correlation-id", "idempotency-status", "idempotent-replayed", "original-request-time",
