@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short forms of `./dev soak nodes` and `./dev soak failover`: gateways, and the primary, killed under load."""
+"""The short forms of `./dev soak nodes`, `failover` and `transactional`: gateways, the primary and the application,
+killed under load."""
 import json
+import os
 import subprocess
 import sys
 
@@ -34,3 +36,11 @@ def test_a_primary_that_is_killed_takes_nothing_acknowledged_with_it():
     report = soak("failover")
     assert report["kills"] == 2
     assert min(report["least_requests_in_flight"], report["least_connections_in_commit"]) >= 32
+
+
+@pytest.mark.slow
+def test_whoever_is_killed_every_key_has_one_effect():
+    command = [sys.executable, str(ROOT / "tests" / "soak" / "transactional.py"), "--short"]
+    result = subprocess.run(command, capture_output=True, env={**os.environ, "HAPAX": str(binary())}, check=False)
+    assert result.returncode == 0, result.stdout.decode() + result.stderr.decode()
+    assert b"one effect each" in result.stdout
