@@ -136,10 +136,14 @@ class Server:
         assert self.process is None or self.process.poll() is not None, "the server is running"
         is_first = self.process is None
         while True:
+            before = self.log.stat().st_size if self.log.exists() else 0
             self._launch()
             if eventually(self._answers_or_ended, "PostgreSQL's start") == "answers":
                 return self
-            lost_port = is_first and "could not bind" in self.said()  # somebody else was quicker
+            said = self.log.read_bytes()[before:].decode(errors="replace")
+            if "shared memory block" in said and "still in use" in said:
+                continue  # a process that was killed is not gone yet
+            lost_port = is_first and "could not bind" in said  # somebody else was quicker
             assert lost_port, f"PostgreSQL ended with {self.process.poll()}:\n{self.said()}"
             self.log.unlink()
             self.port = free_port()
