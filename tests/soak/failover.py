@@ -143,6 +143,7 @@ def main():
         return code
     finally:
         if soak:
+            soak.close()
             soak.close_servers()
         primary.close()
 
