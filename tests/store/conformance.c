@@ -97,6 +97,7 @@ static void *race(void *context)
     racer *r = context;
     for (int i = 0; i < RACES; i++) hx_store_claim(r->store, &r->calls[i], &r->records[i], 0);
     hx_loop_run(r->loop);
+    hx_arena_pool_drain();
     return NULL;
 }
 
