@@ -31,6 +31,8 @@ def database(tmp_path, url):
     """The tables have the same names, but for the schema, which SQLite has none of."""
 
     def ask(query):
+        if "hapax.sweep(" in query:
+            return []  # what is released is gone at once here
         with contextlib.closing(sqlite3.connect(tmp_path / "store.db", timeout=60)) as connection, connection:
             return connection.execute(query.replace("hapax.", "hapax_")).fetchall()
 
