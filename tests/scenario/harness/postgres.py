@@ -187,14 +187,17 @@ class Server:
         (self.kill if how == "kill" else self.stop)()
         return self.start()
 
+    def _signal(self, number):
+        for pid in (self.process.pid, *_children(self.process.pid)):
+            with contextlib.suppress(ProcessLookupError):  # of its children some come and go
+                os.kill(pid, number)
+
     def pause(self):
         """It hangs: connections stay, and nothing is answered."""
-        for pid in (self.process.pid, *_children(self.process.pid)):
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self):
-        for pid in (self.process.pid, *_children(self.process.pid)):
-            os.kill(pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def close(self):
         for standby in self.standbys:
