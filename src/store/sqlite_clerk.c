@@ -583,7 +583,7 @@ static void sleep_for(hx_sqlite *s, int64_t ns)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
-    (void)pthread_cond_timedwait(&s->wake, &s->mutex, &until);
+    (void)pthread_cond_clockwait(&s->wake, &s->mutex, CLOCK_MONOTONIC, &until);
 }
 
 /* Up to so many calls, and so many bytes of answers: others wait for the lock while a batch is written. */

@@ -320,11 +320,7 @@ static hx_sqlite *make(hx_slice path, const hx_store_options *options)
                                     .shared = true,
                                     .owner = hx_rand_u64(),
                                     .now = options->now ? options->now : hx_clock_now}};
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&s->wake, NULL);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_mutex_init(&s->aside_mutex, NULL);
     pthread_mutex_init(&s->attaching, NULL);
