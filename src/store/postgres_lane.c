@@ -640,17 +640,21 @@ static void receive(hx_lane *lane)
         fail(lane, pq->errorMessage(lane->conn));
         return;
     }
+    bool was_end = false;
     while (lane->state == HX_LANE_READY && lane->round.is_open && !pq->isBusy(lane->conn)) {
         PGresult *result = pq->getResult(lane->conn);
         hx_statement *s = &lane->round.statements[lane->round.at];
-        if (!result) { /* of one statement; a sync point, or the next one, follows */
-            if (pq->status(lane->conn) == CONNECTION_BAD) {
+        if (!result) {              /* of one statement; a sync point, or the next one, follows */
+            bool is_over = was_end; /* twice: libpq expects nothing more, though we do. The connection is ending */
+            if (is_over || pq->status(lane->conn) == CONNECTION_BAD) {
                 fail(lane, pq->errorMessage(lane->conn));
                 return;
             }
+            was_end = true;
             if (s->result && !s->ends_transaction) lane->round.at++;
             continue;
         }
+        was_end = false;
         if (!take_result(lane, result)) return;
     }
     for (PGnotify *note; lane->state == HX_LANE_READY && (note = pq->notifies(lane->conn));) {
