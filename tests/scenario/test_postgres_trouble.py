@@ -477,3 +477,17 @@ def test_the_pooler_dies_and_comes_back(request, database, start_node, upstream,
     assert served(node, key).status == 201
     assert lasting(node.post("/refunds", key=before, json=REFUND)) == lasting(acknowledged)
     assert upstream.effects("/refunds") == 2
+
+
+def test_gateways_end_though_their_database_is_gone(database, start_node, upstream):
+    nodes = [start_node(database.url, PATIENT) for _ in range(2)]
+    for _ in range(3):
+        key = fresh_key()
+        with upstream.hold("/refunds") as held:
+            answers = [nodes[0].post_later("/refunds", key=key, json=REFUND)]
+            held.wait_arrived()
+            answers.append(nodes[1].post_later("/refunds", key=key, json=REFUND))
+            nodes[1].wait_waiting(1)
+        assert [answer.status for answer in answers] == [201, 201]
+    database.drop()  # with rounds on their way; that each gateway ends when it is told to is seen at the story's end
+    assert upstream.effects("/refunds") == 3
