@@ -644,9 +644,9 @@ static void receive(hx_lane *lane)
     while (lane->state == HX_LANE_READY && lane->round.is_open && !pq->isBusy(lane->conn)) {
         PGresult *result = pq->getResult(lane->conn);
         hx_statement *s = &lane->round.statements[lane->round.at];
-        if (!result) {              /* of one statement; a sync point, or the next one, follows */
-            bool is_over = was_end; /* twice: libpq expects nothing more, though we do. The connection is ending */
-            if (is_over || pq->status(lane->conn) == CONNECTION_BAD) {
+        if (!result) { /* of one statement; a sync point, or the next one, follows */
+            /* Twice: libpq expects nothing more, though we do. The connection is ending. */
+            if (was_end || pq->status(lane->conn) == CONNECTION_BAD) {
                 fail(lane, pq->errorMessage(lane->conn));
                 return;
             }

@@ -3,6 +3,7 @@
 import itertools
 import pathlib
 import shutil
+import subprocess
 import tempfile
 import textwrap
 
@@ -112,6 +113,26 @@ def start_node(tmp_path, start_gateway):
 @pytest.fixture
 def gateway(start_gateway):
     return start_gateway()
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """mount("64m"): a folder on a file system of its own, of that size."""
+    mounted = []
+
+    def mount_one(size):
+        folder = tmp_path / "disk"
+        folder.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "hapax-test", str(folder)],
+                              capture_output=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"can't mount a small file system: {done.stderr.decode().strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield mount_one
+    for folder in mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture

@@ -237,16 +237,7 @@ def test_kill_while_a_probe_is_asked(start_gateway, refunds, key):
 def test_kill_while_what_the_probe_found_is_being_recorded(start_gateway, refunds, key, disk):
     gateway = start_gateway(PROBING, env=disk.env)
     assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
-    with refunds.hold("/refunds") as held:
-        pending = gateway.post_later("/refunds", key=key, json=REFUND)
-        held.wait_arrived()
-        with disk.held():
-            held.release()
-            disk.wait_for_commit()
-            assert_not_answered(pending)
-            gateway.kill()
-    assert_lost(pending)
-    gateway.start()
+    kill_while_recording(gateway, refunds, disk, key)
     found = gateway.post("/refunds", key=key, json=REFUND)
     assert (found.status, found.json()) == (201, {"id": "rf_1"})
     assert posts(refunds) == refunds.effects("/refunds") == 1

@@ -5,7 +5,6 @@ happened is counted at the upstream. The disk is a small file system in memory, 
 import contextlib
 import errno
 import os
-import subprocess
 import threading
 
 import pytest
@@ -18,15 +17,8 @@ FULL = "TRANSIENT.overloaded"
 
 
 @pytest.fixture
-def disk(tmp_path):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "hapax-test", str(folder)],
-                             capture_output=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"can't mount a small file system: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+def disk(mount):
+    return mount(DISK)
 
 
 def fill(disk):

@@ -7,15 +7,13 @@ import threading
 
 import pytest
 
-from harness import HANG_S, answer, drop_after_effect, eventually, hours_ahead, numbered, quick_retries
+from harness import HANG_S, answer, drop_after_effect, eventually, hours_ahead, lasting, numbered, quick_retries
 
 IN_FLIGHT = "CONFLICT.idempotency.in_flight"
 MISMATCH = "CONFLICT.idempotency.payload_mismatch"
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 UNAUTHORIZED = "AUTH.replay_not_authorized"
 REFUND = {"amount": 1000, "currency": "eur"}
-OF_THIS_REQUEST = {"age", "x-correlation-id", "idempotency-status", "idempotent-replayed", "original-request-time",
-                   "connection"}
 PATIENT = """
     defaults:
       wait: 5m
@@ -38,12 +36,6 @@ def url(request, database):
 def start(url, start_node):
     """start(config, ...): one more gateway on the same store."""
     return functools.partial(start_node, url)
-
-
-def lasting(response):
-    """What every answer for one operation has in common, byte for byte and in order."""
-    kept = [(name, value) for name, value in response.headers if name.lower() not in OF_THIS_REQUEST]
-    return response.status, kept, response.body
 
 
 def epochs(upstream, path="/refunds"):

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from harness import EXIT_STORE, eventually, fresh_key
+from harness import EXIT_STORE, eventually, fresh_key, lasting
 
 IN_FLIGHT = "CONFLICT.idempotency.in_flight"
 UNAVAILABLE = "DEPENDENCY.unavailable"
@@ -18,17 +18,10 @@ DOWN = "calls to the store fail: requests that need it get 503"
 CANT_CONNECT = "PostgreSQL can't be reached"
 REFUSES = "the store refuses"
 REFUND = {"amount": 1000, "currency": "eur"}
-OF_THIS_REQUEST = {"age", "x-correlation-id", "idempotency-status", "idempotent-replayed", "original-request-time",
-                   "connection"}
 PATIENT = """
     defaults:
       wait: 5m
     """
-
-
-def lasting(response):
-    kept = [(name, value) for name, value in response.headers if name.lower() not in OF_THIS_REQUEST]
-    return response.status, kept, response.body
 
 
 def is_unavailable(response):

@@ -13,22 +13,9 @@ import subprocess
 import pytest
 
 from harness import EXIT_CONFIG, EXIT_STORE, answer, directory_hash, fresh_key, killed_at_sync
-from test_store_copy import Past, refuses_to_start
+from test_store_copy import Past, old, past, refuses_to_start  # noqa: F401, two of them fixtures
 
 DISK = "64m"
-
-
-@pytest.fixture
-def old(start_gateway):
-    return start_gateway()
-
-
-@pytest.fixture
-def past(old, upstream):
-    past = Past(old, upstream)
-    old.terminate()
-    assert old.wait_exit() == 0
-    return past
 
 
 @pytest.fixture
@@ -259,15 +246,8 @@ def test_backup_without_room_leaves_the_one_before(past, old, backup, hapax, dis
 
 
 @pytest.fixture
-def disk(tmp_path):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "hapax-test", str(folder)],
-                             capture_output=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"can't mount a small file system: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+def disk(mount):
+    return mount(DISK)
 
 
 def test_restore_without_room_is_not_taken_for_whole(start_gateway, upstream, hapax, tmp_path, disk):

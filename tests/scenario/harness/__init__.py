@@ -9,7 +9,7 @@ from .gateway import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, Gateway, Run, WallC
                       directory_hash, hours_ahead, jwt, quick_retries, sanitized)
 from .upstream import Upstream, unix_socket_path
 from .waiting import HANG_S, eventually, in_time
-from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_seconds, fresh_key, quoted,
+from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_seconds, fresh_key, lasting, quoted,
                    raise_open_files, request_bytes, wait_all_read)
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "Gateway", "HANG_S", "Pending", "Response", "Run", "SlowDisk", "Stream", "Upstream", "WallClock", "Zeros",
     "answer", "answer_raw", "basic", "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash",
     "drop_after_effect", "echo_after_upgrade", "eventually", "fresh_key", "hours_ahead", "in_time", "in_turn",
-    "interim", "jwt", "killed_at_sync", "never_answer", "numbered", "quick_retries", "quoted", "raise_open_files",
-    "request_bytes", "reset_before_reading", "sanitized", "sink", "unix_socket_path", "until_close", "wait_all_read",
-    "without_tmpfile",
+    "interim", "jwt", "killed_at_sync", "lasting", "never_answer", "numbered", "quick_retries", "quoted",
+    "raise_open_files", "request_bytes", "reset_before_reading", "sanitized", "sink", "unix_socket_path",
+    "until_close", "wait_all_read", "without_tmpfile",
 ]

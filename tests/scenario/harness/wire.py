@@ -399,3 +399,13 @@ def cpu_seconds(pid):
     with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
         fields = stat.read().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+OF_THIS_REQUEST = {"age", "x-correlation-id", "idempotency-status", "idempotent-replayed", "original-request-time",
+                   "connection"}
+
+
+def lasting(response):
+    """What every answer for one operation has in common, byte for byte and in order."""
+    kept = [(name, value) for name, value in response.headers if name.lower() not in OF_THIS_REQUEST]
+    return response.status, kept, response.body
