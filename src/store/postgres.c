@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define SERVER_VERSION_MIN 140000
-#define SKEW_WORTH_SAYING (2 * HX_SECOND)
 
 /* Opening */
 
@@ -178,7 +177,7 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         hx_log_end();
     }
     if (!p->has_own_time) hx_clock_set(hx_clock_now() + skew);
-    if (skew > SKEW_WORTH_SAYING || skew < -SKEW_WORTH_SAYING) {
+    if (skew > HX_SKEW_WORTH_SAYING || skew < -HX_SKEW_WORTH_SAYING) {
         hx_log_begin(HX_LOG_WARN, "this machine's clock differs from the store's, which is followed");
         hx_log_int("milliseconds", skew);
         hx_log_end();

@@ -32,6 +32,7 @@
 #define HX_ROUND_BYTES_MAX (4u << 20) /* of answers; a larger one goes alone */
 #define HX_STATEMENTS_MAX 32u
 #define HX_ABANDONED_MAX 4096u
+#define HX_SKEW_WORTH_SAYING (2 * HX_SECOND)
 #define HX_CLAIM_IS_LATE (30 * HX_SECOND) /* for a statement that comes from a connection that was given up */
 
 typedef struct hx_postgres hx_postgres;

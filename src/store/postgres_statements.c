@@ -9,7 +9,6 @@
 
 #define RETIRED_FOR (HX_MINUTE)
 #define SWEEP_ROWS 500
-#define SKEW_WORTH_SAYING (2 * HX_SECOND)
 
 static int64_t ticket_of(const hx_store_call *call)
 {
@@ -342,7 +341,7 @@ static void end_sweep(hx_lane *lane, const hx_statement *s, hx_store_call *call)
 static void follow_clock(hx_postgres *p, hx_ms theirs)
 {
     hx_ms ahead = theirs - hx_clock_now(), moved = ahead - atomic_load(&p->server_ahead);
-    if (p->has_own_time || (moved < SKEW_WORTH_SAYING && moved > -SKEW_WORTH_SAYING)) return;
+    if (p->has_own_time || (moved < HX_SKEW_WORTH_SAYING && moved > -HX_SKEW_WORTH_SAYING)) return;
     atomic_store(&p->server_ahead, ahead);
     hx_log_begin(HX_LOG_WARN, "the store's clock was set: leases follow it, lifetimes after the next start");
     hx_log_int("milliseconds", moved);

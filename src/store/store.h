@@ -14,7 +14,8 @@
  *      stays. The end of a lifetime is kept to the second, rounded up (hx_store_lapsed).
  *  G7  A watch ends once, when its operation has left processing in the watched epoch, or was not in it to begin with.
  *  G8  Every call's completion fires exactly once, on its own loop, never inside the call that started it; a cancelled
- *      call's too. Calls of one loop on one operation take effect in the order in which they were made.
+ *      call's too. Calls of one loop on one operation take effect in the order in which they were made (but for
+ *      those that a connection to a shared store holds when it hangs: others go on meanwhile).
  *  G9  Opening an exclusive store turns every processing record of an earlier start into unknown before anything else.
  *
  * Calls come from the loops that were attached before they ran. The memory of a call is the caller's and lives until
