@@ -112,13 +112,13 @@ class Soak:
         finally:
             connection.close()
 
-    def until_answered(self, operation):
+    def until_answered(self, operation, wanted=ANSWERED):
         began = time.monotonic()
         while True:
             operation.tries += 1
             answer = self.ask(operation)
             self.seen[answer[:2] if answer else "no answer"] += 1
-            if answer and answer[0] == 201 and answer[1] in ANSWERED:
+            if answer and answer[0] == 201 and answer[1] in wanted:
                 return answer[2]
             if answer and answer[1] in ANSWERED:
                 raise Violation(f"{operation.key}: a good request was stored as {answer}")
@@ -148,14 +148,15 @@ class Soak:
     # The reckoning
 
     def check(self):
+        for operation in self.operations:
+            again = self.until_answered(operation, ("replayed",))
+            if again != operation.answer:
+                raise Violation(f"{operation.key}: answered {operation.answer}, and now {again}")
         charges = dict(self.database.ask("SELECT amount, count(*) FROM charges WHERE number > 1 GROUP BY amount"))
         for operation in self.operations:
             count = charges.get(operation.amount, 0)
             if count != 1:
                 raise Violation(f"{operation.key}: {count} charges, answered {operation.answer}")
-            again = self.ask(operation)
-            if again is None or again[:2] != (201, "replayed") or again[2] != operation.answer:
-                raise Violation(f"{operation.key}: answered {operation.answer}, and now {again}")
         left = self.database.ask("SELECT count(*) FROM hapax.operations WHERE state IN (1, 4)")[0][0]
         if left:
             raise Violation(f"{left} operations are left unknown or under way")
