@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 _Atomic hx_ms test_now = 1798761600000;
@@ -34,11 +35,16 @@ void remove_directory(const char *path) /* NOLINT(misc-no-recursion): one level 
     (void)rmdir(path);
 }
 
-/* In memory where there is such a place: these tests are about what is written, not about a disk. */
+#define ROOM_BYTES ((uint64_t)1 << 30) /* for all the tests that run at a time, and much more */
+
+/* In memory where there is room for it: these tests are about what is written, not about a disk. */
 void new_directory(char path[64])
 {
-    const char *tmp = getenv("TMPDIR");
-    if (!tmp) tmp = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    struct statvfs room;
+    const char *tmp = getenv("TMPDIR"), *memory = "/dev/shm";
+    bool roomy = access(memory, W_OK) == 0 && statvfs(memory, &room) == 0 &&
+                 (uint64_t)room.f_bavail * room.f_bsize >= ROOM_BYTES;
+    if (!tmp) tmp = roomy ? memory : "/tmp";
     (void)snprintf(path, 64, "%s/hapax-store-XXXXXX", tmp);
     if (!mkdtemp(path)) hx_fatal(1, "can't make a directory");
 }

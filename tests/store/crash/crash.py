@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 
+ROOM_BYTES = 2**30  # far above what all tries at a time take
 POINT_MODES = ("kill", "after", "drop", "torn")
 
 
@@ -228,7 +229,8 @@ def choose(labels, options):
 
 def main():
     options = arguments()
-    home = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    roomy = os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free >= ROOM_BYTES
+    home = "/dev/shm" if roomy else None
     folder = options.folder or tempfile.mkdtemp(prefix="hxcrash.", dir=home)
     os.makedirs(folder, exist_ok=True)
     bench = Bench(options, folder)
