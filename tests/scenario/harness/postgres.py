@@ -109,7 +109,9 @@ class Server:
             self._create(auth)
         self.settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": self.directory,
                          "max_connections": 200, "max_wal_senders": 10, "wal_level": "replica",
-                         "logging_collector": "off", "log_line_prefix": "%m [%p] %a ", **(settings or {})}
+                         "logging_collector": "off", "log_line_prefix": "%m [%p] %a ",
+                         "dynamic_shared_memory_type": "mmap",  # in its directory, which goes with it
+                         **(settings or {})}
 
     def _create(self, auth):
         _run("cp", "-a", _cluster(), self.data)
@@ -204,7 +206,14 @@ class Server:
             standby.close()
         if self.process and self.process.poll() is None:
             self.kill()
+        self._free_memory()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _free_memory(self):
+        """The segment that a killed server leaves in the kernel, which has room for a few thousand of them."""
+        with contextlib.suppress(OSError, IndexError, ValueError):  # it ended well, or never began
+            _key, segment = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[6].split()
+            subprocess.run(["ipcrm", "-m", segment], check=False, capture_output=True)
 
     # Replication
 
