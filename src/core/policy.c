@@ -178,17 +178,26 @@ static bool is_called_by_request(const hx_policy *route)
            hx_slice_eq(path, route->path);
 }
 
+/* Whether a request of the route's is another operation than it would be under the defaults of that version. */
+static bool takes_from(const hx_policy *route, uint32_t defaults)
+{
+    return route->mode == HX_MODE_PROTECT &&
+           !(is_called_by_request(route) && (hx_policy_version(route) & HX_RULE_IDENTITY) == defaults);
+}
+
 void hx_policy_version_all(hx_policy_set *set)
 {
-    set->defaults.rule_version = hx_policy_version(&set->defaults);
+    uint32_t defaults = hx_policy_version(&set->defaults), taken = 0;
     for (size_t i = 0; i < set->count; i++) {
         hx_policy *route = &set->routes[i];
+        if (takes_from(route, defaults)) taken += mix_match(1, route); /* in whatever order */
         uint32_t match = is_called_by_request(route) ? 0 : mix_match(1, route);
         /* A request of this route's becomes another's where that comes to stand before it. */
         for (size_t k = 0; k < i; k++)
             if (hx_policy_meets(&set->routes[k], route)) match = mix_match(match, &set->routes[k]);
         route->rule_version = (match & HX_RULE_MATCH) | hx_policy_version(route);
     }
+    set->defaults.rule_version = (taken & HX_RULE_MATCH) | defaults;
 }
 
 /* Methods as bits, so that a route is asked by one instruction. What has no bit of its own is compared as text. */

@@ -122,8 +122,9 @@ typedef struct {
 } hx_policy;
 
 /* What a rule version is made of: which operation a request of the route is (principal, scope, key, fingerprint, how a
- * key of ours is written), which requests come to it at all, and whether it has a name; the defaults' operations are
- * known by method and path, and so can a route's be: for both the second is 0. */
+ * key of ours is written), which requests come to it at all, and whether it has a name. A route's operations can be
+ * known by method and path: then the second is 0 but for the routes before it. The defaults' are, too, and their second
+ * only tells nodes apart: on one of them a route may have taken what comes to the defaults on another. */
 #define HX_RULE_IDENTITY ((UINT32_C(1) << 20) - 1)
 #define HX_RULE_MATCH (HX_RULE_NAMED - HX_RULE_IDENTITY - 1)
 #define HX_RULE_NAMED (UINT32_C(1) << 31)

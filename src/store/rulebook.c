@@ -53,7 +53,7 @@ static uint16_t bucket_of(hx_slice route)
 hx_rulebook_row hx_rulebook_row_of(hx_slice route, uint32_t version)
 {
     if (version & HX_RULE_NAMED) return (hx_rulebook_row){.name = route, .version = version};
-    return (hx_rulebook_row){.bucket = bucket_of(route), .version = version};
+    return (hx_rulebook_row){.bucket = bucket_of(route), .version = version & HX_RULE_IDENTITY};
 }
 
 static bool same_row(const hx_rulebook_row *a, const hx_rulebook_row *b)

@@ -58,6 +58,25 @@ def test_a_node_that_still_has_a_route_which_is_gone_refuses_it(start_gateway, d
     assert upstream.effects("/refunds") == 2
 
 
+def test_a_node_on_which_a_path_is_no_route_yet_refuses_it(start_gateway, database, upstream, key):
+    """On one node the path has become a route, so that its operations are others than those of the defaults: the node
+    that still has the defaults for it must not run what that one has run."""
+    config = "routes:\n  - {name: payouts, match: POST /payouts}\n"
+    old, new = (start_gateway(config, store=database.url) for _ in range(2))
+    config += "  - {name: refunds, match: 'POST /{any}'}\n"
+    write(new, config)
+    new.signal(signal.SIGHUP)
+    new.wait_events("configuration reloaded")
+    assert new.post("/refunds", key=key, json=REFUND).status == 201
+    old.post("/refunds", key=key, json=REFUND).refuses(503, UNAVAILABLE)
+    assert old.post("/payouts", key=fresh_key(), json=REFUND).status == 201  # whose requests still come to it
+    write(old, config)
+    old.signal(signal.SIGHUP)
+    old.wait_events("configuration reloaded")
+    assert old.post("/refunds", key=key, json=REFUND).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 1
+
+
 def test_what_is_only_watched_is_kept_on_a_shared_store_too(start_gateway, database, upstream, key):
     node = start_gateway(by("authorization") + "    mode: shadow\n", store=database.url)
     first, second = (node.post("/refunds", key=key, json=REFUND) for _ in range(2))

@@ -543,8 +543,12 @@ typedef struct {
     const char *name, *match;
 } row;
 
-/* The version of the last of these routes. */
-static uint32_t version_of(const row *rows, size_t count)
+typedef struct {
+    uint32_t last, defaults;
+} versions;
+
+/* Those of the last of these routes, and of the defaults beside them. */
+static versions versions_of(const row *rows, size_t count)
 {
     hx_policy routes[4];
     hx_arena arena = {0};
@@ -557,15 +561,16 @@ static uint32_t version_of(const row *rows, size_t count)
     }
     hx_policy_set set = {.routes = routes, .count = count, .defaults = hx_policy_default()};
     hx_policy_version_all(&set);
-    assert_int_equal(set.defaults.rule_version, hx_policy_version(&set.defaults));
-    assert_int_equal(set.defaults.rule_version & ~HX_RULE_IDENTITY, 0);
+    assert_int_equal(set.defaults.rule_version & ~HX_RULE_MATCH, hx_policy_version(&set.defaults));
     for (size_t i = 0; i < count; i++)
         assert_int_equal(routes[i].rule_version & ~HX_RULE_MATCH, hx_policy_version(&routes[i]));
     hx_arena_free(&arena);
-    return routes[count - 1].rule_version;
+    return (versions){routes[count - 1].rule_version, set.defaults.rule_version};
 }
 
-#define VERSION(...) version_of((const row[]){__VA_ARGS__}, sizeof((const row[]){__VA_ARGS__}) / sizeof(row))
+#define VERSIONS(...) versions_of((const row[]){__VA_ARGS__}, sizeof((const row[]){__VA_ARGS__}) / sizeof(row))
+#define VERSION(...) VERSIONS(__VA_ARGS__).last
+#define DEFAULTS(...) VERSIONS(__VA_ARGS__).defaults
 
 static void the_requests_that_come_to_a_route_are_in_its_version(void **state)
 {
@@ -609,6 +614,20 @@ static void a_route_before_that_takes_its_requests_is_in_its_version(void **stat
     assert_int_equal(VERSION({"b", "GET /x/{id}"}, {"c", "POST /x"}, {"d", "POST /x/{id}/"}, {"a", "POST /x/{id}"}),
                      alone);
     assert_int_equal(VERSION({"b", "GET /x/{id}"}, {"a", "/x/{id}"}), VERSION({"a", "/x/{id}"}));
+}
+
+static void what_routes_take_from_the_defaults_is_in_their_version(void **state)
+{
+    (void)state;
+    uint32_t version = DEFAULTS({"a", "POST /x/{id}"}, {"b", "POST /y"});
+    assert_int_not_equal(DEFAULTS({"a", "POST /x/{id}"}), version);
+    assert_int_not_equal(DEFAULTS({"a", "POST /x/{id}"}, {"b", "POST /z"}), version);
+    assert_int_not_equal(DEFAULTS({"a", "POST /x/{id}"}, {"b", "PUT /y"}), version);
+    /* In another order, or with other names, it is as much. */
+    assert_int_equal(DEFAULTS({"b", "POST /y"}, {"a", "POST /x/{id}"}), version);
+    assert_int_equal(DEFAULTS({"c", "POST /x/{k}"}, {"d", "POST /y"}), version);
+    /* Operations that are called as they would be without the route stay the same ones. */
+    assert_int_equal(DEFAULTS({"a", "POST /x/{id}"}, {"b", "POST /y"}, {"POST /z", "POST /z"}), version);
 }
 
 static void only_unsafe_methods_that_pass_are_exposed(void **state)
@@ -657,6 +676,7 @@ int main(void)
         cmocka_unit_test(the_version_follows_who_a_key_belongs_to),
         cmocka_unit_test(the_requests_that_come_to_a_route_are_in_its_version),
         cmocka_unit_test(a_route_before_that_takes_its_requests_is_in_its_version),
+        cmocka_unit_test(what_routes_take_from_the_defaults_is_in_their_version),
         cmocka_unit_test(only_unsafe_methods_that_pass_are_exposed),
     };
     return cmocka_run_group_tests(tests, NULL, drain);
