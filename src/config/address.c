@@ -11,14 +11,19 @@
 
 #define HOST_BYTES_MAX 253u /* a name in the DNS */
 
-static bool is_ip(int family, hx_slice text)
+static bool read_ip(int family, hx_slice text, void *address)
 {
     char terminated[INET6_ADDRSTRLEN + 1];
-    unsigned char address[sizeof(struct in6_addr)];
     if (text.len == 0 || text.len >= sizeof terminated || hx_slice_find(text, '\0') != SIZE_MAX) return false;
     memcpy(terminated, text.ptr, text.len);
     terminated[text.len] = '\0';
     return inet_pton(family, terminated, address) == 1;
+}
+
+static bool is_ip(int family, hx_slice text)
+{
+    struct in6_addr address;
+    return read_ip(family, text, &address);
 }
 
 static bool is_port(hx_slice text, uint64_t least)
@@ -132,6 +137,42 @@ const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *
     if (port.len > 0 && !is_port(port, 1))
         return hx_arena_printf(arena, "must have a port, 1 to 65535, not %s", hx_quoted(arena, port)).ptr;
     return (is_v6 ? is_ip(AF_INET6, host) : is_host_name(host)) ? NULL : wrong;
+}
+
+/* The machine's own address of that family, and 0.0.0.0 or [::], which as a target is the same and as a listener is all
+ * of them. */
+static bool is_loopback(int family, const void *address)
+{
+    if (family == AF_INET6) return IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)address);
+    return *(const unsigned char *)address == 127;
+}
+
+static bool is_any(int family, const void *address)
+{
+    static const struct in6_addr none;
+    return memcmp(address, &none, family == AF_INET6 ? sizeof(struct in6_addr) : sizeof(struct in_addr)) == 0;
+}
+
+bool hx_address_leads_to(hx_slice upstream, hx_slice listen)
+{
+    if (hx_slice_starts(upstream, HX_LIT("unix:"))) return hx_slice_eq(upstream, listen);
+    hx_slice to, to_port, at, at_port;
+    bool to_v6, at_v6;
+    uint64_t to_number = 80, at_number;
+    struct in6_addr target, listener;
+    if (!hx_slice_starts(upstream, HX_LIT("http://"))) return false;
+    if (!split_port(hx_slice_from(upstream, 7), &to, &to_v6, &to_port) || !split_port(listen, &at, &at_v6, &at_port))
+        return false;
+    if (to_port.len > 0 && !hx_slice_to_u64(to_port, &to_number)) return false;
+    if (!hx_slice_to_u64(at_port, &at_number) || to_number != at_number) return false;
+    int family = at_v6 ? AF_INET6 : AF_INET;
+    if (!read_ip(family, at, &listener)) return false;
+    bool near = is_loopback(family, &listener) || is_any(family, &listener);
+    if (hx_slice_eq_nocase(to, HX_LIT("localhost"))) return near;
+    if (to_v6 != at_v6 || !read_ip(family, to, &target)) return false;
+    if (memcmp(&target, &listener, at_v6 ? sizeof target : sizeof(struct in_addr)) == 0) return true;
+    /* 127.0.0.2 is not 127.0.0.1, but both are among 0.0.0.0, and that leads to the first. */
+    return near && (is_any(family, &listener) ? is_loopback(family, &target) : is_any(family, &target));
 }
 
 const char *hx_address_check_store(hx_slice text, hx_arena *arena)

@@ -13,6 +13,9 @@ const char *hx_address_check_admin(hx_slice text, hx_arena *arena);
 /* "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". *url is without the slash at
  * the end that people copy along. */
 const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *url);
+/* Whether a well-formed upstream is where one listens: as the addresses and their form tell; no name is looked up but
+ * localhost. */
+bool hx_address_leads_to(hx_slice upstream, hx_slice listen);
 /* As HX_STORE_EXPECTED says. */
 const char *hx_address_check_store(hx_slice text, hx_arena *arena);
 #define HX_STORE_EXPECTED "must be journal:DIR, sqlite:FILE, postgres://… or memory:"

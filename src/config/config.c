@@ -348,6 +348,31 @@ static void check_error_docs(hx_loader *loader, const hx_yaml *node)
                       "\"error_docs\" must be a URL such as https://example.com/errors#");
 }
 
+/* A request would come back as a client's, again and again, until no descriptor is left. */
+static void refuse_itself(hx_loader *loader, const hx_yaml *root, bool by_flag)
+{
+    hx_config *config = loader->config;
+    const hx_yaml *written = hx_yaml_get(root, "upstream");
+    for (size_t i = 0; i < config->upstream_count * config->listen_count; i++) {
+        const hx_config_upstream *upstream = &config->upstreams[i / config->listen_count];
+        hx_slice listen = config->listen[i % config->listen_count];
+        if (!hx_address_leads_to(upstream->url, listen)) continue;
+        const char *wrong = hx_arena_printf(&config->arena,
+                                            "is where Hapax itself listens (%.*s), and not the application: one of "
+                                            "them needs another address",
+                                            HX_FMT(listen))
+                                .ptr;
+        if (by_flag && !loader->upstreams_are_named)
+            hx_problem_elsewhere(&loader->problems, "--upstream %s", wrong);
+        else if (written && written->kind == HX_YAML_MAP)
+            for (const hx_yaml *node = written->first; node; node = node->next) {
+                if (hx_slice_eq(node->key->text, upstream->name)) hx_loader_wrong(loader, node, "upstream", wrong);
+            }
+        else if (written)
+            hx_loader_wrong(loader, written, "upstream", wrong);
+    }
+}
+
 /* What nobody said. */
 static void fill_in(hx_loader *loader, const hx_yaml *root)
 {
@@ -434,6 +459,7 @@ hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_over
     if (root && root->kind == HX_YAML_MAP) hx_loader_options(&loader, root, HX_PLACE_TOP, NULL, config);
     if (flags) apply_flags(&loader, flags);
     fill_in(&loader, root);
+    refuse_itself(&loader, root, flags && flags->upstream);
     hx_routes_read(&loader, root);
     return finish(&loader, errors);
 }

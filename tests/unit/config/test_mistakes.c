@@ -54,7 +54,7 @@ static const fixture_row of_options[] = {
     {UP "limits: 5\n", "f:2:9: \"limits\" must be a map of options, not text\n"},
     {UP "limits: {head_bytes: 64KB}\n", "f:2:22: \"head_bytes\" must be a size such as 512B, 64KiB, 8MiB or 2GiB, not "
                                         "\"64KB\", did you mean \"64KiB\"?\n"},
-    {UP "limits: {head_bytes: 2MiB}\n", "f:2:22: \"head_bytes\" must be 1KiB to 1MiB, not \"2MiB\"\n"},
+    {UP "limits: {head_bytes: 65KiB}\n", "f:2:22: \"head_bytes\" must be 1KiB to 64KiB, not \"65KiB\"\n"},
     {UP "defaults: {wait: 10}\n",
      "f:2:18: \"wait\" must be a duration such as 500ms, 10s, 5m, 24h or 7d: 10 needs a unit, such as 10s\n"},
     {UP "defaults: {wait: 2h}\n", "f:2:18: \"wait\" must be 0 to 1h, not \"2h\"\n"},
@@ -182,6 +182,38 @@ static void wrong_addresses_are_refused_with_their_place(void **state)
     FIXTURE_REFUSED(of_addresses);
 }
 
+#define ITSELF(address)                                                                                                \
+    "\"upstream\" is where Hapax itself listens (" address "), and not the application: one of them needs another "    \
+    "address\n"
+
+static const fixture_row of_itself[] = {
+    {"upstream: http://127.0.0.1:8080\n", "f:1:11: " ITSELF("127.0.0.1:8080")},
+    {"upstream: http://localhost:8080/\n", "f:1:11: " ITSELF("127.0.0.1:8080")},
+    {"listen: 127.0.0.1:80\nupstream: http://0.0.0.0\n", "f:2:11: " ITSELF("127.0.0.1:80")},
+    {"listen: 0.0.0.0:81\nupstream: http://127.0.0.9:81\n", "f:2:11: " ITSELF("0.0.0.0:81")},
+    {"listen: \"[::]:81\"\nupstream: http://LocalHost:81\n", "f:2:11: " ITSELF("[::]:81")},
+    {"listen: \"[::]:81\"\nupstream: http://[0::1]:81\n", "f:2:11: " ITSELF("[::]:81")},
+    {"listen: 10.0.0.1:81\nupstream: http://10.0.0.1:81\n", "f:2:11: " ITSELF("10.0.0.1:81")},
+    {"listen: unix:/run/a\nupstream: unix:/run/a\n", "f:2:11: " ITSELF("unix:/run/a")},
+    {"listen: [127.0.0.1:1, 127.0.0.1:2]\nupstream:\n  a: http://127.0.0.1:3\n  b: http://127.0.0.1:2\n",
+     "f:4:6: " ITSELF("127.0.0.1:2")},
+};
+
+static void an_upstream_is_not_the_gateway_itself(void **state)
+{
+    (void)state;
+    static const char *const others[] = {
+        "listen: 127.0.0.1:81\nupstream: http://127.0.0.2:81\n", "listen: 127.0.0.1:81\nupstream: http://[::1]:81\n",
+        "listen: 10.0.0.1:81\nupstream: http://localhost:81\n",  "listen: 127.0.0.1:0\nupstream: http://localhost\n",
+        "listen: 0.0.0.0:81\nupstream: http://app:81\n",         "listen: unix:/run/a\nupstream: unix:/run/b\n",
+    };
+    FIXTURE_REFUSED(of_itself);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        hx_config *config = fixture_load(others[i]);
+        hx_config_free(&config);
+    }
+}
+
 static void wrong_routes_are_refused_with_their_place(void **state)
 {
     (void)state;
@@ -222,6 +254,7 @@ int main(void)
         cmocka_unit_test(utf_16_is_not_taken),
         cmocka_unit_test(wrong_options_and_values_are_refused_with_their_place),
         cmocka_unit_test(wrong_addresses_are_refused_with_their_place),
+        cmocka_unit_test(an_upstream_is_not_the_gateway_itself),
         cmocka_unit_test(wrong_routes_are_refused_with_their_place),
         cmocka_unit_test(many_keys_are_searched_for_duplicates_too),
         cmocka_unit_test(broken_files_are_refused_and_never_worse),
