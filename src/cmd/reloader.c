@@ -49,8 +49,8 @@ struct hx_reloader {
         hx_jwks *jwks;
         hx_buf lines;
         hx_survey survey;
-        bool retires;
-        bool enforces; /* what shall hold next may be what holds in the store */
+        retirement *retirement; /* that takes the place of what is retired; NULL: nothing does */
+        bool enforces;          /* what shall hold next may be what holds in the store */
     } work;
     retirement retirements[2], *retired; /* NULL: nothing is */
     hx_store_call call;                  /* of a retirement */
@@ -60,7 +60,6 @@ struct hx_reloader {
         hx_store_call call;
         hx_timer again;
         bool is_wanted; /* what holds here may not be what holds there */
-        bool busy;
     } enforcement;
     _Atomic unsigned awaited; /* workers that don't use the newest yet */
     hx_task all_use;
@@ -116,7 +115,6 @@ static void enforce(hx_reloader *r, const hx_policy_set *policies, void (*done)(
         if (g->rules.policies != policies) add_gone(r, g->rules.policies);
     }
     r->enforcement.call = (hx_store_call){.loop = r->needs.loop, .done = done};
-    r->enforcement.busy = true;
     hx_timer_stop(r->needs.loop, &r->enforcement.again);
     hx_store_enforce(r->needs.store, &r->enforcement.call, &r->enforcement.rules);
 }
@@ -221,6 +219,7 @@ static void finish(hx_reloader *r, bool is_in_force)
         reload->done(reload);
     }
     r->work.lines.len = 0;
+    r->work.retirement = NULL;
     r->work.enforces = false;
     go_on_soon(r);
 }
@@ -241,7 +240,7 @@ static void restored(hx_store_call *call)
 static void refuse_and_restore(hx_reloader *r)
 {
     r->enforcement.is_wanted = r->enforcement.is_wanted || r->work.enforces;
-    if (!r->work.retires) {
+    if (!r->work.retirement) {
         refuse(r);
         return;
     }
@@ -305,8 +304,7 @@ static void hand_out(hx_reloader *r)
     /* The generation before can be gone from the next turn on, not sooner: that is told on this loop. */
     r->newest = g;
     r->needs.in_force(r->needs.context, &before->rules, &g->rules);
-    if (r->work.retires) r->retired = r->retired == &r->retirements[0] ? &r->retirements[1] : &r->retirements[0];
-    r->work.retires = false;
+    if (r->work.retirement) r->retired = r->work.retirement;
     if (!r->work.reload) return;
     hx_jwks *old = r->jwks;
     r->jwks = r->work.jwks;
@@ -318,7 +316,6 @@ static void hand_out(hx_reloader *r)
 static void enforced(hx_store_call *call)
 {
     hx_reloader *r = HX_OWNER(call, hx_reloader, enforcement.call);
-    r->enforcement.busy = false;
     if (call->result == HX_STORE_OK) {
         r->enforcement.is_wanted = false;
         hand_out(r);
@@ -391,11 +388,11 @@ static void surveyed(hx_survey *done)
     HX_EACH(link, &r->generations)
     hx_rescope_retired(HX_OWNER(link, generation, link)->rules.policies, &r->work.kept->config->policies, &next->arena,
                        &next->rules);
-    r->work.retires = next->rules.count > 0 || r->retired != NULL;
-    if (!r->work.retires) {
+    if (next->rules.count == 0 && !r->retired) {
         enforce_next(r);
         return;
     }
+    r->work.retirement = next;
     r->call = (hx_store_call){.loop = r->needs.loop, .done = retired};
     hx_store_retire(r->needs.store, &r->call, &next->rules);
 }
@@ -438,7 +435,7 @@ static void enforce_again(hx_timer *timer)
 static void enforced_again(hx_store_call *call)
 {
     hx_reloader *r = HX_OWNER(call, hx_reloader, enforcement.call);
-    r->enforcement.busy = r->busy = false;
+    r->busy = false;
     r->enforcement.is_wanted = call->result != HX_STORE_OK;
     if (r->enforcement.is_wanted) hx_timer_start(r->needs.loop, &r->enforcement.again, ENFORCE_AGAIN, enforce_again);
     go_on_soon(r);
@@ -542,7 +539,7 @@ static void surveyed_at_start(hx_survey *done)
 static void enforced_at_start(hx_store_call *call)
 {
     hx_reloader *r = HX_OWNER(call, hx_reloader, enforcement.call);
-    r->enforcement.busy = r->busy = false;
+    r->busy = false;
     r->enforcement.is_wanted = call->result != HX_STORE_OK;
     hx_loop_stop(r->needs.loop);
 }

@@ -31,7 +31,7 @@ typedef struct {
     /* Hands the rules to every worker; each calls hx_reloader_used once it uses them. False: the daemon is stopping,
      * and nothing was handed out. */
     bool (*hand_out)(void *context, hx_rules *rules);
-    /* They are about to be in force: on the loop, before anything is handed out, or at the start. */
+    /* They are in force: on the loop, in the turn in which they were handed out, or at the start. */
     void (*in_force)(void *context, const hx_rules *before, const hx_rules *rules);
     void *context;
 } hx_reloader_needs;

@@ -9,7 +9,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from harness import EXIT_CONFIG, Connection, answer, bearer, eventually
+from harness import EXIT_CONFIG, Connection, answer, bearer, eventually, fresh_key
 
 REFUND = {"charge_id": "ch_1", "amount": 1000}
 MISSING = "AUTH.principal_missing"
@@ -95,4 +95,31 @@ def test_keys_of_a_url_are_renewed_while_requests_come(start_gateway, start_upst
         assert (again.body, again.idempotency) == (first.body, "replayed"), number
     assert about(gateway)["generation"] == 2
     eventually(lambda: about(gateway)["generations_in_use"] == 1, "the generation before being let go")
+    assert upstream.effects("/refunds") == 1
+
+
+def test_fresh_keys_after_a_refused_reload_are_only_keys(start_gateway, start_upstream, upstream, hapax, key):
+    """What the reload would have retired stays in force, though the first rules are still used when the keys come."""
+    keys = [(number, ec.generate_private_key(ec.SECP256R1())) for number in range(2)]
+    provider = start_upstream()
+    provider.on("/keys", answer(200, published(keys[0]), effect=False))
+    config = textwrap.dedent(f"""
+        routes:
+          - name: orders
+            match: POST /orders
+            jwt: {{jwks_url: {provider.url}/keys, refresh: 1s}}
+          - name: refunds
+            match: POST /refunds
+        """)
+    gateway = start_gateway(config=config)
+    gateway.config.write_text(config + "    forward_key: scoped\nstore_max: 1MiB\n", encoding="utf-8")
+    with upstream.hold("/slow") as held:
+        slow = gateway.post_later("/slow", key=fresh_key(), json=REFUND)
+        held.wait_arrived()
+        assert "store_max is too small" in hapax("reload", "--store", gateway.store_url).stderr
+        provider.on("/keys", answer(200, published(keys[1]), effect=False))
+        gateway.wait_events("keys of tokens renewed")
+        assert "store_max is too small" in hapax("reload", "--store", gateway.store_url).stderr
+        assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
+    assert slow.status == 201
     assert upstream.effects("/refunds") == 1
