@@ -4,7 +4,8 @@
 
 #include "base/check.h"
 #include "cmd/store_acts.h"
-#include "cmd/store_migrate.h"
+#include "config/address.h"
+#include "store/postgres_schema.h"
 
 #include <string.h>
 
@@ -52,7 +53,11 @@ static int restore(const hx_store_flags *flags, char **operands)
 static int migrate(const hx_store_flags *flags, char **operands)
 {
     (void)operands;
-    return hx_store_migrate("store", flags->store);
+    char error[HX_STORE_ERROR_BYTES] = "";
+    if (!flags->store) return hx_cmd_misused("store", "migrate which store? Give --store postgres://…");
+    if (!hx_address_is_postgres(hx_slice_of(flags->store)))
+        return hx_cmd_misused("store", "only a database has a schema to migrate: give --store postgres://…");
+    return hx_postgres_migrate(flags->store, report, NULL, error) ? HX_EXIT_OK : hx_store_refuse("%s", error);
 }
 
 typedef struct {

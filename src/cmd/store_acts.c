@@ -38,44 +38,11 @@ uint64_t hx_epoch_by_clock(hx_ms now)
     return now > EPOCH_ZERO_MS ? (uint64_t)(now - EPOCH_ZERO_MS) * HX_EPOCHS_A_MS : 0;
 }
 
-/* Hides what stands between `from` and `to`. */
-static void hide(char *from, const char *to)
-{
-    if (to <= from) return;
-    size_t rest = strlen(to);
-    *from = '*';
-    memmove(from + 1, to, rest + 1);
-}
-
-/* postgres://user:password@host/db?password=… */
-static const char *without_password(hx_slice url, hx_arena *arena)
-{
-    char *shown = hx_arena_terminated(arena, url);
-    char *authority = strstr(shown, "://");
-    if (!authority) return shown;
-    authority += 3;
-    size_t length = strcspn(authority, "/?");
-    char *at = memrchr(authority, '@', length), *colon = at ? memchr(authority, ':', (size_t)(at - authority)) : NULL;
-    if (colon) hide(colon + 1, at);
-    for (char *found = authority; (found = strstr(found, "password="));) {
-        found += strlen("password=");
-        hide(found, found + strcspn(found, "&"));
-    }
-    return shown;
-}
-
-/* Stores whose own opening says what is wrong with their names. */
-static bool is_checked_later(hx_slice url)
-{
-    return hx_slice_starts(url, HX_LIT("sqlite:")) || hx_slice_starts(url, HX_LIT("postgres://")) ||
-           hx_slice_starts(url, HX_LIT("postgresql://"));
-}
-
 int hx_place_check(hx_place *place, const char *url, hx_arena *arena)
 {
     *place = (hx_place){.url = hx_slice_of(url)};
-    place->shown = without_password(place->url, arena);
-    const char *wrong = is_checked_later(place->url) ? NULL : hx_address_check_store(place->url, arena);
+    place->shown = hx_arena_terminated(arena, hx_address_shown(place->url, arena));
+    const char *wrong = hx_address_check_store(place->url, arena);
     if (wrong) return hx_cmd_misused("store", "a store %s", wrong);
     if (hx_slice_eq(place->url, HX_LIT("memory:")))
         return hx_cmd_misused("store", "memory: is gone with the process that has it, so nothing can be moved to it or "

@@ -142,7 +142,7 @@ int hx_store_copy(const hx_store_flags *flags, const char *from, const char *to)
     int code = hx_place_check(&c.from, from, &c.arena);
     if (code < 0) code = hx_place_check(&c.to, to, &c.arena);
     if (code < 0 && hx_place_is_same(&c.from, &c.to))
-        code = hx_cmd_misused("store", "%s and %s are the same store", from, to);
+        code = hx_cmd_misused("store", "%s and %s are the same store", c.from.shown, c.to.shown);
     if (code < 0) {
         c.loop = hx_loop_new();
         code = open_both(&c);
