@@ -32,6 +32,11 @@ hx_ms hx_clock_now(void)
     return read_ms(CLOCK_BOOTTIME) + atomic_load_explicit(&offset_ms, memory_order_relaxed);
 }
 
+hx_ms hx_clock_wall(void)
+{
+    return read_ms(CLOCK_REALTIME);
+}
+
 int64_t hx_clock_mono_ns(void)
 {
     struct timespec t;

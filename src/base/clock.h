@@ -14,6 +14,8 @@ typedef int64_t hx_ms; /* milliseconds since 1970, or a span of them */
 #define HX_DAY (24 * HX_HOUR)
 
 hx_ms hx_clock_now(void);
+/* The wall's, which may be set while we run: for dates that others write by it, and for nothing else. */
+hx_ms hx_clock_wall(void);
 int64_t hx_clock_mono_ns(void);
 /* The clock never runs below `stamp`: called once at start with the store's last stamp, before other threads exist. */
 void hx_clock_raise(hx_ms stamp);

@@ -329,10 +329,12 @@ static void read_patience(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
     r->patience.span = HX_CLIENT_BUDGET_NONE;
-    if (fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 0) return;
-    if (hx_client_budget_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->patience)) return;
+    if (fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 0 || r->policy->mode != HX_MODE_PROTECT) return;
+    bool is_one = fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 1;
+    if (is_one && hx_client_budget_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->patience)) return;
     hx_worker_count(r->worker, HX_COUNT_BAD_REQUEST_TIMEOUT);
-    hx_log_begin(HX_LOG_WARN, "a client sent an X-Request-Timeout that is not like 1500, 1500ms or 10s; it is ignored");
+    hx_log_begin(HX_LOG_WARN,
+                 "a client sent an X-Request-Timeout that is not one like 1500, 1500ms or 10s; it is ignored");
     hx_log_str("value", hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT));
     hx_log_end();
 }
@@ -356,13 +358,13 @@ static hx_progress admit_head(hx_request *r)
     r->natural = r->policy->key.from && !(keyed && r->policy->key.prefer_header);
     keyed = keyed || r->natural;
     hx_request_choose_trace(r);
+    read_patience(r);
     if (hx_publish_is_asked(hx_request_rules(r)->config, head->method, r->path))
         return hx_request_go(r, HX_STEP_publish);
     /* Of a path that can't be read, nobody can say that it is the one which passes. */
     bool passes = r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK);
     if (passes || hx_method_is_safe(head->method)) return hx_request_go(r, HX_STEP_pass);
     if (!keyed) return admit_keyless(r, route);
-    read_patience(r);
     r->route = route ? route->name : route_of(r);
     r->identity = route ? hx_policy_identity(route) : r->route;
     if (!r->natural) (void)check_key(r);

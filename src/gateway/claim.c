@@ -104,13 +104,16 @@ void hx_claim_count_key(hx_request *r)
         hx_limiter_settled_unlimited(limiter, record, now);
 }
 
+static hx_progress refuse_impatient(hx_request *r)
+{
+    if (r->attempts == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
+    r->told = HX_TOLD_UNKNOWN;
+    return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT, HX_EMPTY);
+}
+
 static hx_progress submit(hx_request *r, bool take_over)
 {
-    if (hx_request_patience_left(r) == 0) {
-        if (r->attempts == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
-        r->told = HX_TOLD_UNKNOWN;
-        return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT, HX_EMPTY);
-    }
+    if (hx_request_patience_left(r) == 0) return refuse_impatient(r);
     if (!has_quota(r, take_over)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
     hx_claim_fill(r, take_over);
     r->taken_over = take_over;
@@ -120,6 +123,7 @@ static hx_progress submit(hx_request *r, bool take_over)
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_claim(r->worker->gateway->store, &r->call, &r->record, take_over ? r->found.epoch : 0);
+    hx_request_watch_patience(r);
     return HX_PARKED;
 }
 
@@ -269,9 +273,19 @@ static hx_progress refuse_claim(hx_request *r)
     }
 }
 
+/* The client's time is over before the store has said anything. */
+static hx_progress leave_early(hx_request *r)
+{
+    r->patience_over = true;
+    r->resume = HX_STEP_claim;
+    return refuse_impatient(r);
+}
+
 static hx_progress claim_back(hx_request *r)
 {
     end_quota(r);
+    hx_request_stop_timer(r);
+    if (r->replied) return r->call.result == HX_STORE_OK ? give_back(r) : hx_request_go(r, HX_STEP_finish);
     switch (r->call.result) {
     case HX_STORE_OK: return granted(r);
     case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);
@@ -313,7 +327,8 @@ static hx_progress look(hx_request *r)
 
 hx_progress hx_step_claim(hx_request *r)
 {
-    if (r->call_state == HX_CALL_PENDING) return HX_PARKED; /* the client left; the claim is on its way all the same */
+    if (r->call_state == HX_CALL_PENDING) /* the client left; the claim is on its way all the same */
+        return hx_request_is_out_of_patience(r) ? leave_early(r) : HX_PARKED;
     if (!hx_request_call_back(r)) return look(r);
     if (r->elsewhere.state == HX_ELSEWHERE_YIELDING) return yielded(r);
     if (!r->elsewhere.is_asking) return claim_back(r);

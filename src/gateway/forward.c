@@ -165,6 +165,11 @@ static void put_operation(const hx_request *r, hx_buf *out)
     hx_buf_puts(out, ".");
     hx_buf_put_decimal(out, r->record.epoch);
     hx_buf_puts(out, "\r\n");
+}
+
+/* What is left of the client's time. */
+static void put_patience(const hx_request *r, hx_buf *out)
+{
     char budget[HX_CLIENT_BUDGET_BYTES];
     hx_slice left = hx_client_budget_text(r->patience, hx_loop_now(r->worker->loop) - r->started_at, budget);
     if (left.len > 0) hx_field_write(out, HX_LIT("X-Request-Timeout"), left);
@@ -204,6 +209,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         const hx_field *field = &head->fields.items[i];
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field, trusted)) continue;
         if (keyed && is_withheld_when_keyed(field->id)) continue;
+        if (field->id == HX_FIELD_X_REQUEST_TIMEOUT && r->patience.span != HX_CLIENT_BUDGET_NONE) continue;
         if (keyed && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_written_anew(r)) continue;
         if (keyed && field->id == HX_FIELD_OTHER && is_named_like(field, "idempotency-key")) continue;
         hx_field_write(out, field->name, field->value);
@@ -214,6 +220,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
     }
     put_forwarded(r, trusted, out);
     put_trace(r, out);
+    put_patience(r, out);
     if (keyed) put_operation(r, out);
     put_framing(r, keyed, out);
     hx_buf_puts(out, "\r\n");
@@ -343,23 +350,37 @@ static void keep_word(hx_request *r, const hx_fields *fields)
 {
     hx_slice value = hx_fields_get(fields, HX_FIELD_HAPAX_OUTCOME);
     if (fields->lines[HX_FIELD_HAPAX_OUTCOME] == 0) return;
-    if (hx_outcome_word_parse(value, &r->answer_word)) {
+    if (fields->lines[HX_FIELD_HAPAX_OUTCOME] == 1 && hx_outcome_word_parse(value, &r->answer_word)) {
         if (r->answer_word == HX_WORD_RELEASE && r->answer_status < 300)
             hx_worker_count(r->worker, HX_COUNT_IGNORED_RELEASE);
         return;
     }
     hx_worker_count(r->worker, HX_COUNT_BAD_OUTCOME_WORD);
-    hx_log_begin(HX_LOG_WARN, "the application sent a Hapax-Outcome that is none of store, release and unknown");
+    hx_log_begin(HX_LOG_WARN, "the application sent a Hapax-Outcome that is not one of store, release and unknown");
     hx_log_str("value", value);
     hx_log_str("path", r->path);
     hx_log_end();
 }
 
+/* By the clock of who answered, which is the one that it writes dates by; else by the wall's, for ours doesn't follow
+ * when that is set. */
+static hx_ms now_of(const hx_fields *fields)
+{
+    hx_ms wall = hx_clock_wall(), theirs;
+    return hx_http_date_parse(hx_fields_get(fields, HX_FIELD_DATE), wall, &theirs) ? theirs : wall;
+}
+
 hx_ms hx_forward_retry_after(hx_request *r, const hx_fields *fields)
 {
     if (fields->lines[HX_FIELD_RETRY_AFTER] == 0) return HX_RETRY_AFTER_NONE;
-    hx_slice value = hx_fields_get(fields, HX_FIELD_RETRY_AFTER);
-    hx_ms after = hx_retry_after(value, hx_loop_now(r->worker->loop), HX_RETRY_AFTER_MAX);
+    hx_slice value = HX_EMPTY;
+    hx_ms after = HX_RETRY_AFTER_NONE, now = now_of(fields);
+    for (size_t i = fields->first[HX_FIELD_RETRY_AFTER]; i < fields->count; i++) { /* the latest of several */
+        if (fields->items[i].id != HX_FIELD_RETRY_AFTER) continue;
+        hx_ms one = hx_retry_after(fields->items[i].value, now, HX_RETRY_AFTER_MAX);
+        if (one > after) after = one;
+        value = fields->items[i].value;
+    }
     if (after != HX_RETRY_AFTER_NONE) return after;
     hx_worker_count(r->worker, HX_COUNT_BAD_RETRY_AFTER);
     hx_log_begin(HX_LOG_WARN, "the application sent a Retry-After that is neither seconds nor a date; it is ignored");

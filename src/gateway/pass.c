@@ -6,10 +6,14 @@
  * sent again; with `retry_safe` also one that was cut off or answered 502, 503 or 504 before the client saw a byte. */
 #include "gateway/shadow.h"
 
-/* The application's time runs while it has the next move: not while its request is still coming in. */
+/* The application's time runs while it has the next move: not while its request is still coming in. When the client's is
+ * over before, a request that can have no effect is given up; any other is not cut off. */
 static void expect_answer(hx_request *r)
 {
-    if (r->exchange_state == HX_EXCHANGE_OPEN) hx_request_start_timer(r, r->policy->upstream_timeout);
+    if (r->exchange_state != HX_EXCHANGE_OPEN) return;
+    hx_ms timeout = r->policy->upstream_timeout, left = hx_request_patience_left(r);
+    bool is_shorter = hx_method_is_safe(r->stream->request.method) && left != HX_CLIENT_BUDGET_NONE && left < timeout;
+    hx_request_start_timer(r, is_shorter ? left : timeout);
 }
 
 static void upload(hx_stream *stream, hx_slice piece, bool last)
@@ -142,19 +146,24 @@ static void start_upload(hx_request *r)
     upload(r->stream, r->shadow.rest, r->shadow.rest_is_last);
 }
 
+static hx_slice head_of(hx_request *r)
+{
+    hx_buf out;
+    hx_buf_init(&out, r->arena, 256u * 1024u);
+    hx_forward_head(r, false, &out);
+    return hx_buf_slice(&out);
+}
+
 static hx_progress start(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
     bool is_whole = r->body_state == HX_BODY_WHOLE;
     bool is_streamed = head->has_body && !is_whole;
-    hx_buf out;
-    hx_buf_init(&out, r->arena, 256u * 1024u);
-    hx_forward_head(r, false, &out);
     r->exchange = (hx_exchange){
         .arena = r->arena,
         .events = &pass_events,
         .user = r,
-        .head = hx_buf_slice(&out),
+        .head = head_of(r),
         .body = is_whole && r->body.len > 0 ? r->fingerprint_input.body : HX_EMPTY,
         .body_streamed = is_streamed,
         .body_chunked = is_streamed && head->chunked,
@@ -173,6 +182,7 @@ static hx_progress start(hx_request *r)
 
 static hx_progress start_again(hx_request *r)
 {
+    if (!r->stream->request.has_body) r->exchange.head = head_of(r); /* the client has less time by now */
     hx_forward_send(r, hx_exchange_may_repeat(&r->exchange));
     if (r->body_state != HX_BODY_READING || r->upload_held_back) expect_answer(r);
     return HX_PARKED;
@@ -202,6 +212,8 @@ static hx_progress broken_off(hx_request *r)
     }
     hx_slice detail = hx_arena_printf(r->arena, "Asking the application: %s.",
                                       hx_upstream_error_text(r->exchange_error));
+    if (r->exchange.bytes_sent == 0 && hx_request_patience_left(r) == 0)
+        return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, detail);
     if (r->exchange.bytes_sent == 0) return hx_request_refuse(r, HX_ERROR_UPSTREAM_UNREACHABLE, detail);
     if (r->timed_out) return hx_request_refuse(r, HX_ERROR_UNKEYED_TIMEOUT, HX_EMPTY);
     return hx_request_refuse(r, HX_ERROR_UNKEYED_BROKEN, detail);

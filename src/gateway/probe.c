@@ -101,6 +101,22 @@ static hx_progress ask(hx_request *r)
 
 typedef enum { FOUND, NOT_FOUND, UNCLEAR } finding;
 
+/* Whether there is plainly nothing at a place: null, or on the way to it a list that ends before it, or something empty.
+ * Any other answer in which the place is missing may be about something else, a maintenance say, and proves nothing. */
+static bool is_nothing_at(hx_slice body, hx_slice pointer)
+{
+    hx_slice there, way = pointer;
+    while (!hx_json_pointer(body, way, &there)) /* the whole is always there */
+        do way.len--;
+        while (way.ptr[way.len] != '/');
+    if (hx_slice_eq(there, HX_LIT("null"))) return true;
+    if (way.len == pointer.len) return false;
+    if (there.ptr[0] != '{') return there.ptr[0] == '[';
+    size_t inside = 1;
+    while (inside < there.len && strchr(" \t\r\n", there.ptr[inside])) inside++;
+    return there.ptr[inside] == '}';
+}
+
 /* Not found is a plain 404, or the place in a good answer where it would be, empty. */
 static finding read_answer(hx_request *r, hx_slice *result)
 {
@@ -111,8 +127,8 @@ static finding read_answer(hx_request *r, hx_slice *result)
     if (probe->found_pointer.len > 0) {
         hx_slice there;
         if (!hx_json_pointer(body, HX_EMPTY, &there)) return UNCLEAR; /* no JSON at all */
-        if (!hx_json_pointer(body, probe->found_pointer, &there)) return NOT_FOUND;
-        if (hx_slice_eq(there, HX_LIT("null"))) return NOT_FOUND;
+        if (is_nothing_at(body, probe->found_pointer)) return NOT_FOUND;
+        if (!hx_json_pointer(body, probe->found_pointer, &there)) return UNCLEAR;
     }
     *result = body;
     if (probe->answer_body.len > 0 && !hx_json_pointer(body, probe->answer_body, result)) return UNCLEAR;

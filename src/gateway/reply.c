@@ -162,7 +162,9 @@ hx_progress hx_step_reply(hx_request *r)
         else
             send_problem(r);
     }
-    if (r->claimed && !r->settled) return hx_request_go(r, r->resume); /* only the client's time was up */
+    bool is_called = r->patience_over && r->call_state == HX_CALL_PENDING;
+    if (is_called || (r->claimed && !r->settled))
+        return hx_request_go(r, r->resume); /* only the client's time was up */
     return hx_request_go(r, r->claimed ? HX_STEP_harvest : hx_request_end_step(r));
 }
 

@@ -27,7 +27,7 @@ const char *hx_told_text(hx_told told)
 static const unsigned may_follow[] = {
     [HX_STEP_admit] = STEP(claim) | STEP(pass) | STEP(shadow) | STEP(publish) | STEP(reply) | STEP(finish),
     [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) | STEP(authorize) | STEP(settle) |
-                      STEP(reply),
+                      STEP(reply) | STEP(finish),
     [HX_STEP_wait] = STEP(replay) | STEP(authorize) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
     [HX_STEP_forward] = STEP(judge) | STEP(settle) | STEP(reply),
@@ -36,7 +36,8 @@ static const unsigned may_follow[] = {
     [HX_STEP_probe] = STEP(claim) | STEP(settle) | STEP(reply),
     [HX_STEP_authorize] = STEP(claim) | STEP(reply),
     [HX_STEP_settle] = STEP(claim) | STEP(reply) | STEP(stream) | STEP(harvest),
-    [HX_STEP_reply] = STEP(forward) | STEP(probe) | STEP(settle) | STEP(harvest) | STEP(shadow) | STEP(finish),
+    [HX_STEP_reply] = STEP(claim) | STEP(forward) | STEP(probe) | STEP(settle) | STEP(harvest) | STEP(shadow) |
+                      STEP(finish),
     [HX_STEP_stream] = STEP(finish),
     [HX_STEP_harvest] = STEP(judge) | STEP(finish),
     [HX_STEP_pass] = STEP(retry) | STEP(reply) | STEP(shadow) | STEP(finish),
@@ -176,6 +177,17 @@ void hx_request_prepare_call(hx_request *r)
     r->call.done = store_done;
     r->call_state = HX_CALL_PENDING;
     r->call_cancelled = false;
+}
+
+void hx_request_watch_patience(hx_request *r)
+{
+    hx_ms left = hx_request_patience_left(r);
+    if (left != HX_CLIENT_BUDGET_NONE && !r->replied) hx_request_start_timer(r, left);
+}
+
+bool hx_request_is_out_of_patience(const hx_request *r)
+{
+    return r->timer_rang && !r->replied && hx_request_patience_left(r) == 0;
 }
 
 bool hx_request_call_back(hx_request *r)

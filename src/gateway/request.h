@@ -347,6 +347,9 @@ void hx_forward_expect_answer(hx_request *r);
 hx_progress hx_forward_end_patience(hx_request *r);
 /* Whether the client's time is up, and the application's is not. */
 bool hx_forward_patience_ends(hx_request *r);
+/* While the store has a call of ours: a timer for the client's time, if it gave one, and whether that is over. */
+void hx_request_watch_patience(hx_request *r);
+bool hx_request_is_out_of_patience(const hx_request *r);
 /* The lines of an answer that go on to the client; without cookies and what the route denies unless `whole`; ours
  * behind them. */
 hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool whole, bool with_ours);

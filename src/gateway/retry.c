@@ -45,7 +45,7 @@ bool hx_retry_schedule(hx_request *r)
         .elapsed = now - r->first_attempt_at,
         .at_once = r->verdict.at_once,
         .retry_after = is_answered ? r->answer_retry_after : HX_RETRY_AFTER_NONE,
-        .client_left = r->key.len > 0 ? hx_request_patience_left(r) : HX_CLIENT_BUDGET_NONE,
+        .client_left = hx_request_patience_left(r),
     };
     if (r->no_more_attempts) return false;
     hx_retry_answer next = hx_retry_next(&r->policy->retry, &question, hx_rand_u64());
@@ -105,7 +105,8 @@ static hx_progress begin_anew(hx_request *r)
 hx_progress hx_step_retry(hx_request *r)
 {
     if (hx_request_call_back(r)) {
-        bool is_wanted = hx_request_patience_left(r) != 0 && !r->worker->draining;
+        bool is_too_late = hx_loop_now(r->worker->loop) - r->first_attempt_at > r->policy->retry.total;
+        bool is_wanted = hx_request_patience_left(r) != 0 && !r->worker->draining && !is_too_late;
         return end(r, is_wanted && r->call.result == HX_STORE_OK);
     }
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED;

@@ -9,11 +9,12 @@
 
 #define STORE_RETRY_DELAY ((hx_ms)200)
 
-/* An answer that speaks of an earlier attempt, or of one that the provider knows already, is nobody's outcome. */
+/* An answer that speaks of an earlier attempt, of one that the provider knows already, or of what the application itself
+ * calls unknown, is nobody's outcome; only an error of the application's own may be shown. */
 static bool is_answer_withheld(const hx_request *r)
 {
     if (r->verdict.outcome != HX_OUTCOME_UNKNOWN || !r->answer_judged) return false;
-    return r->is_unmarked || r->verdict.probe_tells || (r->may_have_happened && r->answer_status < 500);
+    return r->is_unmarked || r->verdict.probe_tells || r->answer_status < 500;
 }
 
 /* The error that the first client gets when there is no answer of the application's to give. */
@@ -36,8 +37,9 @@ static void choose_error(hx_request *r)
         what = hx_arena_printf(r->arena, "it answered %u without having completed the operation",
                                (unsigned)r->answer_status);
     else if (r->answer_judged)
-        what = hx_arena_printf(r->arena, "it answered %u after an attempt whose outcome is not known",
-                               (unsigned)r->answer_status);
+        what = hx_arena_printf(r->arena, "it answered %u%s", (unsigned)r->answer_status,
+                               r->may_have_happened ? " after an attempt whose outcome is not known"
+                                                    : ", which doesn't tell what became of the operation");
     else if (r->lease_lost)
         what = HX_LIT("the claim's lease was over before it could be sent");
     else if (r->budget_over)
@@ -119,6 +121,7 @@ static void submit(hx_request *r)
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
+    hx_request_watch_patience(r);
 }
 
 static hx_told told_of(hx_outcome outcome)
@@ -223,6 +226,15 @@ static hx_progress fenced(hx_request *r)
     return hx_request_refuse_unknown(r);
 }
 
+static hx_progress say_not_recorded(hx_request *r)
+{
+    r->patience_over = true;
+    r->resume = HX_STEP_settle;
+    r->told = HX_TOLD_UNKNOWN;
+    r->retry_after = HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_NOT_RECORDED, HX_EMPTY);
+}
+
 /* The store can't be reached. The answer is held and the commit tried again, until the client has no more time, who is
  * then told that the outcome is not known; and for as long as the claim's lease, which lapses into unknown itself. */
 static hx_progress not_recorded(hx_request *r)
@@ -242,13 +254,7 @@ static hx_progress not_recorded(hx_request *r)
     } else {
         hx_request_start_timer(r, STORE_RETRY_DELAY);
     }
-    if (!r->replied && (!is_patient || is_hopeless)) {
-        r->patience_over = true;
-        r->resume = r->step;
-        r->told = HX_TOLD_UNKNOWN;
-        r->retry_after = HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_NOT_RECORDED, HX_EMPTY);
-    }
+    if (!r->replied && (!is_patient || is_hopeless)) return say_not_recorded(r);
     return is_hopeless ? hx_request_go(r, HX_STEP_harvest) : HX_PARKED;
 }
 
@@ -277,6 +283,7 @@ static void read_mark(hx_request *r)
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_read(r->worker->gateway->store, &r->call, &r->op);
+    hx_request_watch_patience(r);
 }
 
 static void begin(hx_request *r)
@@ -301,7 +308,7 @@ hx_progress hx_step_settle(hx_request *r)
         if (r->call.result == HX_STORE_STALE) return fenced(r);
         return not_recorded(r);
     }
-    if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
+    if (r->call_state == HX_CALL_PENDING) return hx_request_is_out_of_patience(r) ? say_not_recorded(r) : HX_PARKED;
     if (hx_timer_running(&r->timer) && !r->timer_rang && r->settling) return HX_PARKED;
     if (!r->settling) begin(r);
     if (hx_mark_is_due(r))

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from harness import Deduplicating, answer, drop_after_effect, eventually, in_turn, numbered, quick_retries
+from harness import Deduplicating, SlowDisk, answer, drop_after_effect, eventually, in_turn, numbered, quick_retries
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 REFUND = {"amount": 1000}
@@ -36,6 +36,63 @@ def test_what_is_left_goes_upstream_on_every_attempt(start_gateway, upstream, ke
     for earlier, later, delay in zip(left, left[1:], (100, 200, 400)):
         assert 0 < later <= earlier - delay, left
     assert upstream.effects("/refunds") == 1
+
+
+def test_budget_ends_a_wait_for_the_claim_and_nothing_is_sent(start_gateway, upstream, key, tmp_path):
+    disk = SlowDisk(tmp_path)
+    gateway = start_gateway(quick_retries(), env=disk.env)
+    with disk.held():
+        first = gateway.send("POST", "/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
+        disk.wait_for_commit()
+        first.refuses(504, "DEPENDENCY.timeout")
+    assert eventually(lambda: retry(gateway, key), "the key being free").idempotency == "stored"
+    assert upstream.effects("/refunds") == 1
+
+
+def retry(gateway, key):
+    response = gateway.post("/refunds", key=key, json=REFUND)
+    return response if response.status == 201 else None
+
+
+def test_budget_ends_a_wait_for_the_outcomes_record_and_it_is_kept(start_gateway, upstream, key, tmp_path):
+    disk = SlowDisk(tmp_path)
+    gateway = start_gateway(quick_retries(), env=disk.env)
+    with upstream.hold("/refunds") as hold:
+        first = gateway.send("POST", "/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "2s"})
+        hold.wait_arrived()
+        with disk.held():
+            hold.release()
+            disk.wait_for_commit()
+            assert first.status in (503, 504) and first.idempotency == "unknown"
+    assert eventually(lambda: retry(gateway, key), "the outcome").idempotency == "replayed"
+    assert upstream.effects("/refunds") == 1
+
+
+def test_budget_of_a_request_without_a_key_ends_its_attempts_too(start_gateway, start_upstream):
+    application = start_upstream(listening=False)
+    gateway = start_gateway(quick_retries(retry="{base: 1s, jitter: none, cap: 10s, total: 60s, attempts: 9}"),
+                            upstream=application)
+    assert gateway.get("/things", headers={"X-Request-Timeout": "500ms"}).status == 502
+    gateway.wait_events("request")
+    assert gateway.events("trying again") == []
+    assert [event["because"] for event in gateway.events("no further attempt")] == ["client_budget"]
+
+
+def test_budget_of_a_question_ends_its_wait(gateway, upstream):
+    with upstream.hold("/things") as hold:
+        answer_of = gateway.send("GET", "/things", headers={"X-Request-Timeout": "300ms"})
+        hold.wait_arrived()
+        answer_of.refuses(504, "DEPENDENCY.timeout")
+        assert 0 < milliseconds(upstream.last().header("X-Request-Timeout")) <= 300
+        hold.release()
+
+
+def test_passing_routes_have_their_own_idea_of_that_header(start_gateway, upstream):
+    gateway = start_gateway("routes: [{match: GET /things, mode: pass, because: a test}]\n")
+    for value in ("30", "soon"):
+        assert gateway.get("/things", headers={"X-Request-Timeout": value}).status == 200
+        assert upstream.last().header("X-Request-Timeout") == value
+    assert gateway.counts()["bad_request_timeout"] == 0
 
 
 def test_operation_goes_on_after_the_client_was_told_504(start_gateway, upstream, key):

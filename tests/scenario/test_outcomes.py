@@ -226,8 +226,12 @@ def test_release_of_a_success_is_ignored(gateway, upstream, key):
     assert upstream.effects("/refunds") == 1
 
 
-def test_upstream_may_say_that_it_does_not_know(gateway, upstream, key):
-    upstream.on("/refunds", answer(500, headers=[("Hapax-Outcome", "unknown")]))
-    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+@pytest.mark.parametrize("status,told", [(201, 502), (302, 502), (409, 502), (500, 500), (504, 504)])
+def test_upstream_may_say_that_it_does_not_know(gateway, upstream, key, status, told):
+    """What can't be replayed is no success, nor a refusal, to the first client either."""
+    upstream.on("/refunds", answer(status, headers=[("Hapax-Outcome", "unknown")]))
+    first = gateway.post("/refunds", key=key, json=REFUND)
+    assert (first.status, first.idempotency) == (told, "unknown")
+    assert status == told or f"answered {status}" in first.json()["detail"]
     assert_held_as_unknown(gateway.post("/refunds", key=key, json=REFUND))
     assert upstream.effects("/refunds") == 1

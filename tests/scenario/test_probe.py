@@ -233,8 +233,8 @@ def test_not_found_after_the_application_hung_up_frees_too(start_gateway, upstre
 
 @pytest.mark.parametrize("behaviour", [
     NOTHING, answer(404, "no such refund", effect=False), answer(200, {"data": [None]}, JSON, effect=False),
-    answer(200, {}, JSON, effect=False),
-], ids=["an empty list", "404", "null", "no such member"])
+    answer(200, {}, JSON, effect=False), answer(200, {"data": None}, JSON, effect=False),
+], ids=["an empty list", "404", "null", "nothing at all", "null on the way"])
 def test_every_plain_no_is_not_found(start_gateway, upstream, key, behaviour):
     gateway = start_gateway(probing(settle="1ms"), store="memory:")
     upstream.on("GET /refunds", behaviour)
@@ -253,9 +253,10 @@ def test_every_plain_no_is_not_found(start_gateway, upstream, key, behaviour):
     answer_raw(b"", effect=False, then="reset"),
     answer(200, '{"data": [{"id": "rf_1"', JSON, effect=False), answer(200, "<html>welcome</html>", effect=False),
     answer_raw(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"data": [', effect=False),
-    answer_raw(b"", effect=False, then=None),
+    answer_raw(b"", effect=False, then=None), answer(200, {"status": "maintenance"}, JSON, effect=False),
+    answer(200, {"data": {"error": "busy"}}, JSON, effect=False), answer(200, {"data": "none"}, JSON, effect=False),
 ], ids=["500", "503", "401", "429", "301", "garbage", "closed", "reset", "half a document", "no JSON", "half a body",
-        "silence"])
+        "silence", "about something else", "no list", "a text"])
 def test_probe_that_says_nothing_leaves_it_unknown(start_gateway, upstream, key, behaviour):
     gateway = start_gateway(probing(settle="1ms"), store="memory:")
     upstream.on("POST /refunds", drop_after_effect())

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import answer, fresh_key, in_turn, numbered, quick_retries
+from harness import answer, fresh_key, hours_ahead, in_turn, numbered, quick_retries
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 REFUND = {"amount": 1000}
@@ -50,6 +50,40 @@ def test_every_form_is_obeyed_and_never_early(start_gateway, upstream, key):
         first, second = upstream.received(f"/{number}")
         assert second.at >= service.due, f"{form}: {1000 * (service.due - second.at):.1f} ms early"
         assert upstream.effects(f"/{number}") == 1
+
+
+def test_dates_are_the_applications_own(start_gateway, upstream, key):
+    """Its clock is an hour behind, and so are both the date that it names and the one it says it is."""
+    def date(ahead):
+        return time.strftime(DATES["IMF-fixdate"], time.gmtime(time.time() - 3600 + ahead))
+
+    gateway = start_gateway(quick_retries(retry="{base: 1ms, cap: 1ms, jitter: none}"))
+    upstream.on("/refunds", in_turn(
+        lambda exchange: answer(429, "later", [("Date", date(0)), ("Retry-After", date(1))], effect=False)(exchange),
+        numbered))
+    assert gateway.post("/refunds", key=key, json=REFUND).status == 201
+    first, second = upstream.received("/refunds")
+    assert second.at - first.answered_at >= 1
+
+
+def test_dates_are_read_by_the_wall_clock_of_today(start_gateway, upstream, key):
+    """A store that was written while the clock was ahead keeps the gateway's time ahead; dates of others are not."""
+    gateway = start_gateway(quick_retries(retry="{base: 1ms, cap: 1ms, jitter: none}"))
+    gateway.restart(env=hours_ahead(48))
+    assert gateway.post("/other", key=fresh_key(), json=REFUND).status == 201
+    gateway.restart()
+    service = upstream.on("/refunds", Later("IMF-fixdate"))
+    assert gateway.post("/refunds", key=key, json=REFUND).status == 201
+    assert upstream.received("/refunds")[1].at >= service.due
+
+
+def test_of_several_moments_the_latest_is_obeyed(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries(retry="{base: 1ms, cap: 1ms, jitter: none}"))
+    upstream.on("/refunds", in_turn(
+        answer(429, "later", [("Retry-After", "0"), ("Retry-After", "1")], effect=False), numbered))
+    assert gateway.post("/refunds", key=key, json=REFUND).status == 201
+    first, second = upstream.received("/refunds")
+    assert second.at - first.answered_at >= 1
 
 
 def test_503_that_says_when_is_obeyed_too(start_gateway, upstream, key):
@@ -152,6 +186,15 @@ def test_nonsense_in_hapax_outcome_is_ignored_and_counted(start_gateway, upstrea
         assert gateway.post(path, key=key, json=REFUND).idempotency == "replayed", value
         assert gateway.counts()["bad_hapax_outcome"] == number + 1, value
         assert upstream.effects(path) == 1, value
+
+
+def test_two_words_that_contradict_each_other_are_none(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries())
+    upstream.on("/refunds", answer(500, "no", [("Hapax-Outcome", "release"), ("Hapax-Outcome", "unknown")]))
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "replayed"
+    assert gateway.counts()["bad_hapax_outcome"] == 1
+    assert upstream.effects("/refunds") == 1
 
 
 def test_release_of_a_success_is_ignored_and_counted(start_gateway, upstream, key):

@@ -162,6 +162,11 @@ hx_ms hx_clock_now(void)
     return sim_now();
 }
 
+hx_ms hx_clock_wall(void)
+{
+    return sim_now();
+}
+
 int64_t hx_clock_mono_ns(void)
 {
     return world.boot * 1000000;
