@@ -9,6 +9,38 @@
 #define NAME_BYTES_MAX 255u
 #define NUMBER_OF(array) (sizeof(array) / sizeof(array)[0])
 
+/* Where `_` is as good as `-`, as for the gateway when it forwards. */
+static bool is_named_like(hx_slice name, hx_slice beginning)
+{
+    for (size_t i = 0; i < beginning.len; i++)
+        if (i == name.len || (name.ptr[i] == '_' ? '-' : name.ptr[i]) != beginning.ptr[i]) return false;
+    return true;
+}
+
+const char *hx_callers_unseen(const hx_loader *loader, hx_slice name)
+{
+    static const char *const never[] = {"connection",
+                                        "keep-alive",
+                                        "proxy-connection",
+                                        "proxy-authenticate",
+                                        "proxy-authorization",
+                                        "te",
+                                        "trailer",
+                                        "transfer-encoding",
+                                        "upgrade",
+                                        "expect",
+                                        "forwarded",
+                                        "x-forwarded-for",
+                                        "traceparent",
+                                        "x-correlation-id"};
+    bool is_ours = is_named_like(name, HX_LIT("hapax-"));
+    for (size_t i = 0; i < NUMBER_OF(never) && !is_ours; i++) is_ours = hx_slice_eq(name, hx_slice_of(never[i]));
+    if (is_ours) return "ends at Hapax or is written anew there: the application never gets what the client sent";
+    if (loader->config->trusted_proxy_count == 0 && is_named_like(name, HX_LIT("x-forwarded-")))
+        return "reaches the application from \"trusted_proxies\" only, and there are none";
+    return NULL;
+}
+
 static bool read_principal(hx_slice text, hx_arena *arena, hx_principal_source *source)
 {
     static const struct {
@@ -57,6 +89,9 @@ static void add_principal(hx_loader *loader, const hx_option *option, const hx_y
     hx_principal_source source = {0};
     if (!hx_loader_text(loader, option, node, &text)) return;
     const char *wrong = read_principal(text, arena, &source) ? NULL : not_a_principal(text, arena);
+    const char *unseen = source.kind == HX_PRINCIPAL_HEADER ? hx_callers_unseen(loader, source.name) : NULL;
+    if (!wrong && unseen)
+        wrong = hx_arena_printf(arena, "can't be %s: that header %s", hx_quoted(arena, text), unseen).ptr;
     if (!wrong && source.name.len > NAME_BYTES_MAX)
         wrong = hx_arena_printf(arena, "has a name of %zu bytes; up to %u are possible", source.name.len,
                                 NAME_BYTES_MAX)

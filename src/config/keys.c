@@ -20,6 +20,13 @@ void hx_keys_template(hx_loader *loader, const hx_option *option, const hx_yaml 
         return;
     }
     key->from = from;
+    for (size_t i = 0; i < from->count; i++) {
+        const hx_template_part *part = &from->parts[i];
+        const char *unseen = part->kind == HX_TEMPLATE_HEADER ? hx_callers_unseen(loader, part->argument) : NULL;
+        if (unseen)
+            hx_problem_at(&loader->problems, node->line, node->column, "\"from\" can't be used: %s: that header %s",
+                          hx_quoted(arena, part->text), unseen);
+    }
 }
 
 void hx_keys_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)

@@ -61,7 +61,11 @@ static bool read_header(hx_loader *loader, const hx_option *option, const hx_yam
         return false;
     }
     *name = hx_text_lower(text, arena);
-    return true;
+    const char *unseen = option->place == HX_PLACE_FINGERPRINT ? hx_callers_unseen(loader, *name) : NULL;
+    if (unseen)
+        hx_loader_wrong(loader, node, option->name,
+                        hx_arena_printf(arena, "can't list %s: that header %s", hx_quoted(arena, text), unseen).ptr);
+    return !unseen;
 }
 
 /* A name that a route had: what `name` would take. */
@@ -173,6 +177,22 @@ void hx_lists_ignored(hx_loader *loader, const hx_option *option, const hx_yaml 
     rules->ignored_query_count = query.count;
 }
 
+/* A value that counts and is left out counts for nothing: requests that differ in it would be the same. */
+static void refuse_nothing_left(hx_loader *loader, const hx_yaml *at, const hx_fingerprint_rules *rules)
+{
+    hx_arena *arena = &loader->config->arena;
+    for (size_t i = 0; i < rules->pointer_count; i++)
+        for (size_t k = 0; k < rules->ignored_pointer_count; k++) {
+            hx_slice counted = rules->pointers[i], ignored = rules->ignored_pointers[k];
+            bool is_within = hx_slice_starts(counted, ignored) &&
+                             (counted.len == ignored.len || counted.ptr[ignored.len] == '/');
+            if (is_within)
+                hx_problem_at(&loader->problems, at->line, at->column,
+                              "%s can't be counted (\"body\") and left out (%s in \"ignore\") at once",
+                              hx_quoted(arena, counted), hx_quoted(arena, ignored));
+        }
+}
+
 void hx_lists_fingerprint(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_loader_map(loader, option, node, HX_PLACE_FINGERPRINT, &policy->fingerprint);
@@ -183,4 +203,5 @@ void hx_lists_fingerprint(hx_loader *loader, const hx_option *option, const hx_y
         hx_problem_at(&loader->problems, at->line, at->column,
                       "a body that counts byte by byte (\"body: raw\") has nothing that a pointer in \"ignore\" could "
                       "leave out");
+    if (at) refuse_nothing_left(loader, at, &policy->fingerprint);
 }

@@ -77,6 +77,9 @@ void hx_outcomes_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_po
 void hx_callers_principals(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 void hx_callers_jwt(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 void hx_callers_rate(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
+/* NULL where the application gets that header (its name in lower case) as the client sent it; else the end of a
+ * sentence that begins with the header. What the application doesn't see tells no requests apart. */
+const char *hx_callers_unseen(const hx_loader *loader, hx_slice name);
 /* Forgets sources of keys that no policy uses. */
 void hx_callers_compact(hx_config *config);
 

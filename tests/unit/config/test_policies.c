@@ -384,6 +384,21 @@ static const fixture_row of_callers[] = {
      "f:2:68: \"trusted_proxies\" must not list \"0.0.0.0/0\": everybody could say where a request came from\n"},
 };
 
+static const fixture_row of_headers[] = {
+    {ROUTES "  - {match: POST /a, principal: [\"header:X-Forwarded-User\", \"header:Hapax-User\", \"header:X_A\"]}\n",
+     "f:3:34: \"principal\" can't be \"header:X-Forwarded-User\": that header reaches the application from "
+     "\"trusted_proxies\" only, and there are none\n"
+     "f:3:61: \"principal\" can't be \"header:Hapax-User\": that header ends at Hapax or is written anew there: the "
+     "application never gets what the client sent\n"},
+    {ROUTES "  - {match: POST /a, key: {from: \"{header:X_Forwarded_Id}\"}}\n",
+     "f:3:34: \"from\" can't be used: \"{header:X_Forwarded_Id}\": that header reaches the application from "
+     "\"trusted_proxies\" only, and there are none\n"},
+    {UP "trusted_proxies: [10.0.0.0/8]\n"
+        "defaults: {principal: [\"header:X-Forwarded-User\", \"header:X-Forwarded-For\"]}\n",
+     "f:3:51: \"principal\" can't be \"header:X-Forwarded-For\": that header ends at Hapax or is written anew there: "
+     "the application never gets what the client sent\n"},
+};
+
 static const fixture_row of_lists[] = {
     {ROUTES "  - {match: POST /a, fingerprint: {body: []}}\n",
      "f:3:42: \"body\" must not be an empty list: requests with different bodies would be taken for the same\n"},
@@ -402,6 +417,14 @@ static const fixture_row of_lists[] = {
     {ROUTES "  - {match: POST /a, fingerprint: {body: raw, ignore: [/a]}}\n",
      "f:3:55: a body that counts byte by byte (\"body: raw\") has nothing that a pointer in \"ignore\" could leave "
      "out\n"},
+    {ROUTES "  - {match: POST /a, fingerprint: {body: [/a, /ab], ignore: [/a]}}\n",
+     "f:3:61: \"/a\" can't be counted (\"body\") and left out (\"/a\" in \"ignore\") at once\n"},
+    {UP "defaults: {fingerprint: {ignore: [/a]}}\n"
+        "routes:\n  - {match: POST /a, fingerprint: {body: [/a/b, /c]}}\n",
+     "f:4:42: \"/a/b\" can't be counted (\"body\") and left out (\"/a\" in \"ignore\") at once\n"},
+    {ROUTES "  - {match: POST /a, fingerprint: {headers: [TE, X-A]}, deny_headers: [TE]}\n",
+     "f:3:46: \"headers\" can't list \"TE\": that header ends at Hapax or is written anew there: the application never "
+     "gets what the client sent\n"},
     {ROUTES "  - {match: POST /a, fingerprint: {headers: [a b, X, x]}}\n",
      "f:3:46: \"headers\" must list names of headers, not \"a b\"\n"
      "f:3:54: \"headers\" lists \"x\" twice\n"},
@@ -469,6 +492,7 @@ static void wrong_callers_are_refused_with_their_place(void **state)
 static void wrong_lists_are_refused_with_their_place(void **state)
 {
     (void)state;
+    FIXTURE_REFUSED(of_headers);
     FIXTURE_REFUSED(of_lists);
 }
 
