@@ -98,13 +98,13 @@ static const hx_cmd commands[] = {
         .details = "Without a file every keyed request but GET, HEAD, OPTIONS and TRACE is protected, and the\n"
                    "others pass. Reads its file again on SIGHUP, as `hapax reload` does. Ends on SIGTERM or SIGINT,\n"
                    "after what is under way. Exit codes: 0 done, 2 usage or configuration, 3 store, 4 address in\n"
-                   "use, 70 a bug of ours.",
+                   "use, 70 a bug of ours, 75 it ended before requests under way did, which are unknown now.",
         .flags = serve_flags,
     },
     {
         .name = "demo",
         .run = hx_cmd_demo,
-        .summary = "a refund service that does not deduplicate, behind a gateway that does: five requests to try",
+        .summary = "a refund service that does not deduplicate, behind a gateway that does: seven things to try",
         .usage = "hapax demo",
     },
     {

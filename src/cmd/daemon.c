@@ -7,6 +7,7 @@
 #include "cmd/reloader.h"
 #include "cmd/store_mark.h"
 #include "config/address.h"
+#include "gateway/body.h"
 #include "gateway/gateway.h"
 #include "jobs/recount.h"
 #include "jobs/sweep.h"
@@ -186,11 +187,25 @@ static void recounted(void *context, const hx_record *record)
     hx_limiter_found(daemon->limiter, record, daemon->background.recounted_since, hx_loop_now(daemon->background.loop));
 }
 
+/* What the configuration asks for and the process may not have. */
+static void say_fewer_connections(const hx_daemon *daemon, const hx_rules *before, const hx_rules *rules)
+{
+    uint32_t wanted = rules->config->limits.connections, got = share_of(daemon, 3, wanted);
+    if (got == wanted || (before && before->config->limits.connections == wanted)) return;
+    hx_log_begin(HX_LOG_WARN, "fewer connections than limits.connections says");
+    hx_log_int("connections", got);
+    hx_log_int("wanted", wanted);
+    hx_log_int("open_files", (int64_t)daemon->descriptors);
+    hx_log_text("hint", "that many for each worker; raise the limit of open files (ulimit -n, LimitNOFILE=)");
+    hx_log_end();
+}
+
 static void in_force(void *context, const hx_rules *before, const hx_rules *rules)
 {
     static const hx_policy_set none;
     hx_daemon *daemon = context;
     hx_log_readable(rules->config->log_readable);
+    say_fewer_connections(daemon, before, rules);
     if (daemon->background.admin) hx_admin_use(daemon->background.admin, rules);
     if (!hx_recount_needed(before ? before->policies : &none, rules->policies)) return;
     hx_limiter_forget_keys(daemon->limiter);
@@ -223,7 +238,7 @@ static int listen_on(hx_daemon *daemon, hx_slice address, char bound[HX_ADDRESS_
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         int descriptor = hx_listen(i == 0 ? address : hx_slice_of(bound), bound, error);
         if (descriptor < 0) {
-            fprintf(stderr, "hapax: can't listen on %.*s: %s\n", HX_FMT(address), error);
+            fprintf(stderr, "hapax: %s\n", error);
             return HX_EXIT_ADDRESS;
         }
         hx_server_accept(daemon->workers[i].worker.server, descriptor, hx_slice_of(bound));
@@ -292,6 +307,15 @@ static void take_signals(hx_daemon *daemon)
     signal(SIGPIPE, SIG_IGN);
 }
 
+/* Where large bodies are kept while they are under way. Without it they are refused; the others are not. */
+static const char *spool_directory(void)
+{
+    const char *given = getenv("TMPDIR");
+    const char *directory = given && given[0] == '/' ? given : "/tmp";
+    if (!hx_body_can_spool(directory)) hx_body_say_no_room(directory);
+    return directory;
+}
+
 static int open_workers(hx_daemon *daemon, hx_rules *rules)
 {
     daemon->gateway = (hx_gateway){.store = daemon->store,
@@ -302,7 +326,7 @@ static int open_workers(hx_daemon *daemon, hx_rules *rules)
                                    .worker_count = daemon->worker_count,
                                    .dev = daemon->config->dev,
                                    .spool_bytes = SPOOL_BYTES,
-                                   .spool_directory = "/tmp"};
+                                   .spool_directory = spool_directory()};
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         int code = make_worker(daemon, &daemon->workers[i], rules);
         if (code != HX_EXIT_OK) return code;
@@ -443,19 +467,15 @@ static void hung_up(hx_task *task)
 static _Noreturn void give_up(const char *why)
 {
     hx_log_say(HX_LOG_WARN, "%s: requests still under way are unknown at the next start", why);
-    _exit(HX_EXIT_OK);
+    _exit(HX_EXIT_UNKNOWN);
 }
 
 static void join_or_give_up(hx_daemon *daemon, pthread_t thread, const struct timespec *deadline)
 {
-    for (;;) {
+    const struct timespec step = {.tv_nsec = 5000000};
+    while (pthread_tryjoin_np(thread, NULL) != 0) {
         struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        struct timespec step = {.tv_sec = now.tv_sec + (now.tv_nsec >= 900000000),
-                                .tv_nsec = (now.tv_nsec + 100000000) % 1000000000};
-        if (pthread_timedjoin_np(thread, NULL, &step) == 0) return;
-        struct timespec none = {0};
-        if (sigtimedwait(&daemon->ends, NULL, &none) > 0) give_up("a second signal");
+        if (sigtimedwait(&daemon->ends, NULL, &step) > 0) give_up("a second signal");
         clock_gettime(CLOCK_MONOTONIC, &now);
         if (now.tv_sec > deadline->tv_sec) give_up("draining took too long");
     }

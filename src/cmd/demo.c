@@ -242,6 +242,8 @@ int hx_cmd_demo(int argc, char **argv)
     sigemptyset(&d.signals);
     sigaddset(&d.signals, SIGTERM);
     sigaddset(&d.signals, SIGINT);
+    sigaddset(&d.signals, SIGHUP); /* its terminal was closed */
+    sigaddset(&d.signals, SIGQUIT);
     sigaddset(&d.signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &d.signals, NULL);
     if (!mkdtemp(directory)) {

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/body.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -44,13 +48,40 @@ static bool move_to_file(hx_body *body)
     return body->file >= 0 && write_all(body->file, hx_buf_slice(&body->memory));
 }
 
+bool hx_body_can_spool(const char *directory)
+{
+    int file = open_unlinked(directory);
+    if (file >= 0) close(file);
+    return file >= 0;
+}
+
+void hx_body_say_no_room(const char *directory)
+{
+    static _Atomic hx_ms said_at;
+    int why = errno;
+    hx_ms now = hx_clock_now(), before = atomic_load(&said_at);
+    bool is_due = before == 0 || now - before >= HX_MINUTE;
+    if (!is_due || !atomic_compare_exchange_strong(&said_at, &before, now)) return;
+    hx_log_begin(HX_LOG_WARN, "large bodies can't be kept");
+    hx_log_text("directory", directory);
+    hx_log_text("error", strerror(why));
+    hx_log_text("hint", "they are refused with 503; set TMPDIR to a directory that can be written, and has room");
+    hx_log_end();
+}
+
+static hx_body_result no_room(const hx_body *body)
+{
+    hx_body_say_no_room(body->spool_directory);
+    return HX_BODY_NO_ROOM;
+}
+
 hx_body_result hx_body_append(hx_body *body, hx_slice piece)
 {
     if (piece.len > body->len_max - body->len) return HX_BODY_TOO_LARGE;
     if (body->file < 0 && !hx_buf_append(&body->memory, piece)) {
-        if (!move_to_file(body)) return HX_BODY_NO_ROOM;
+        if (!move_to_file(body)) return no_room(body);
     }
-    if (body->file >= 0 && !write_all(body->file, piece)) return HX_BODY_NO_ROOM;
+    if (body->file >= 0 && !write_all(body->file, piece)) return no_room(body);
     body->len += piece.len;
     return HX_BODY_OK;
 }

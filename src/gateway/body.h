@@ -24,4 +24,9 @@ hx_body_result hx_body_append(hx_body *body, hx_slice piece) HX_MUST_USE;
 bool hx_body_whole(hx_body *body, hx_slice *whole) HX_MUST_USE;
 void hx_body_free(hx_body *body);
 
+/* Whether the directory takes files; errno says why not. */
+bool hx_body_can_spool(const char *directory) HX_MUST_USE;
+/* A warning with errno's reason, at most once a minute. hx_body_append gives it by itself. */
+void hx_body_say_no_room(const char *directory);
+
 #endif

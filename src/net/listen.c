@@ -55,6 +55,24 @@ static our_socket *find_ours(const char *bound)
     return NULL;
 }
 
+static bool is_every_address(const char *bound)
+{
+    return strncmp(bound, "0.0.0.0:", 8) == 0 || strncmp(bound, "[::]:", 5) == 0;
+}
+
+/* Which of ours keeps an address from being bound: the same one, or every address of its family with the same port. */
+static const our_socket *find_in_the_way(const char *bound)
+{
+    const char *port = strrchr(bound, ':');
+    for (unsigned i = 0; i < our_count && port; i++) {
+        const char *other = ours[i].bound, *other_port = strrchr(other, ':');
+        if (ours[i].descriptor < 0 || !other_port || strcmp(port, other_port) != 0) continue;
+        bool meets = (bound[0] == '[') == (other[0] == '[') && (is_every_address(bound) || is_every_address(other));
+        if (meets || strcmp(bound, other) == 0) return &ours[i];
+    }
+    return NULL;
+}
+
 static bool note_ours(int descriptor, const char *bound, const struct stat *file)
 {
     unsigned row = 0;
@@ -250,10 +268,14 @@ static int listen_with(hx_slice address, mode_t mode, char bound[HX_ADDRESS_BYTE
     (void)pthread_mutex_lock(&lock);
     int descriptor = make_socket(&a, len, mode, bound);
     int why = errno;
+    const our_socket *in_the_way = descriptor < 0 && why == EADDRINUSE ? find_in_the_way(bound) : NULL;
+    if (in_the_way)
+        (void)snprintf(error, 256, "can't listen on %s: this process listens on %s already", bound, in_the_way->bound);
     (void)pthread_mutex_unlock(&lock);
     if (descriptor >= 0) return descriptor;
-    (void)snprintf(error, 256, "can't listen on %s: %s", bound,
-                   why == EADDRINUSE ? "another process listens there" : strerror(why));
+    if (!in_the_way)
+        (void)snprintf(error, 256, "can't listen on %s: %s", bound,
+                       why == EADDRINUSE ? "another process listens there" : strerror(why));
     errno = why;
     return -1;
 }

@@ -50,16 +50,35 @@ static void retry_accept(hx_timer *timer)
     hx_server_gone(server);
 }
 
+static bool may_complain(hx_server *server)
+{
+    hx_ms now = hx_loop_now(server->loop);
+    if (server->complained_at != 0 && now - server->complained_at < COMPLAIN_EVERY) return false;
+    server->complained_at = now;
+    return true;
+}
+
+/* Who comes now waits in the kernel's queue until somebody leaves. */
+static void stop_at_limit(hx_server *server)
+{
+    if (may_complain(server)) {
+        hx_log_begin(HX_LOG_WARN, "the limit of connections is reached");
+        hx_log_int("connections", server->count);
+        hx_log_text("hint", "further clients wait until one leaves; raise limits.connections, or, where that is "
+                            "lower, the limit of open files (ulimit -n, LimitNOFILE=)");
+        hx_log_end();
+    }
+    hx_server_pause_accepting(server);
+}
+
 /* Out of descriptors or memory: who waits stays in the kernel's queue; trying at once again would only burn time. */
 static void back_off(hx_server *server, int why)
 {
-    hx_ms now = hx_loop_now(server->loop);
-    if (server->complained_at == 0 || now - server->complained_at >= COMPLAIN_EVERY) {
-        server->complained_at = now;
+    if (may_complain(server)) {
         hx_log_begin(HX_LOG_WARN, "accept_failed");
         hx_log_text("error", strerror(why));
         hx_log_int("connections", server->count);
-        hx_log_text("hint", "raise the limit of open files (ulimit -n, LimitNOFILE=) or lower connections_max");
+        hx_log_text("hint", "raise the limit of open files (ulimit -n, LimitNOFILE=) or lower limits.connections");
         hx_log_end();
     }
     hx_server_pause_accepting(server);
@@ -94,7 +113,7 @@ static void has_clients(uv_poll_t *poll, int status, int events)
     hx_server *server = listener->server;
     for (unsigned i = 0; i < ACCEPTS_A_TURN; i++) {
         if (server->count >= server->limits.connections_max) {
-            hx_server_pause_accepting(server);
+            stop_at_limit(server);
             return;
         }
         if (!accept_one(listener)) return;

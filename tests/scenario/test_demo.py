@@ -100,3 +100,10 @@ def test_the_playbooks_client_log(demo):
     history = json.loads(demo.type(demo.lines(5)[0].replace("list --state unknown", "show payout-ch_1-retried --json")))
     assert [version["attempt"] for version in history["history"]] == [1, 3]
     assert demo.ledger()["refunds"] == 1
+
+
+def test_closed_terminal_leaves_nothing_behind(demo):
+    store = re.search(r"store +journal:(\S+)", demo.text).group(1)
+    demo.process.send_signal(signal.SIGHUP)
+    assert demo.process.wait(HANG_S) == 0
+    assert not os.path.exists(store)

@@ -170,6 +170,9 @@ def test_out_of_descriptors_nothing_spins_and_service_comes_back(start_gateway, 
     for connection in connections:
         connection.close()
     eventually(lambda: answers(gateway, key), "the gateway serving again")
+    fewer = gateway.events("fewer connections than limits.connections says")
+    assert [(line["connections"], line["wanted"]) for line in fewer] == [(144, 10000)]
+    assert [line["connections"] for line in gateway.events("the limit of connections is reached")] == [144]
     assert served > 0
     assert upstream.effects("/refunds") == 1
 
@@ -179,6 +182,19 @@ def answers(gateway, key):
         return gateway.post("/refunds", key=key, json={}).status == 201
     except (Disconnected, ConnectionError):
         return False
+
+
+def test_large_body_goes_where_tmpdir_says_and_the_log_says_why_it_cannot(start_gateway, upstream, tmp_path):
+    spool = tmp_path / "spool"
+    gateway = start_gateway(env={"TMPDIR": str(spool)})
+    large = b"x" * 300_000
+    gateway.post("/refunds", key=fresh_key(), body=large).refuses(503, "TRANSIENT.overloaded")
+    (said,) = gateway.events("large bodies can't be kept")
+    assert (said["directory"], said["error"]) == (str(spool), "No such file or directory")
+    assert gateway.post("/refunds", key=fresh_key(), body=b"x").status == 201
+    spool.mkdir()
+    assert gateway.post("/refunds", key=fresh_key(), body=large).status == 201
+    assert upstream.effects("/refunds") == 2
 
 
 def test_head_that_takes_too_long_is_given_up(start_gateway, upstream, key):

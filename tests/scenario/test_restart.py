@@ -3,7 +3,7 @@
 released runs."""
 import pytest
 
-from harness import Disconnected, answer, drop_after_effect, eventually, fresh_key, numbered
+from harness import EXIT_UNKNOWN, Deduplicating, Disconnected, answer, drop_after_effect, eventually, fresh_key, numbered
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 HOW = pytest.mark.parametrize("how", ["kill", "drain"])
@@ -62,18 +62,23 @@ def test_kill_in_the_middle_of_a_request_leaves_it_unknown(gateway, upstream, ke
     assert upstream.effects("/refunds") == 1
 
 
-def test_kill_while_many_wait_for_one(start_gateway, upstream, key):
-    gateway = start_gateway(workers=2)
-    with upstream.hold("/refunds") as held:
-        everyone = gateway.post_together("/refunds", key=key, times=50)
-        held.wait_arrived()
-        gateway.kill()
+@pytest.mark.parametrize("guarantee", ["none", "idempotent"])
+def test_kill_while_many_wait_for_one(start_gateway, upstream, key, guarantee):
+    gateway = start_gateway(f"defaults: {{guarantee: {guarantee}}}\n", workers=2)
+    upstream.on("/refunds", Deduplicating("silence"))
+    everyone = gateway.post_together("/refunds", key=key, times=50)
+    eventually(lambda: upstream.effects("/refunds") == 1, "the effect")
+    gateway.kill()
     for pending in everyone:
         with pytest.raises((Disconnected, ConnectionResetError)):
             pending.response
     gateway.start()
     for retry in gateway.post_together("/refunds", key=key, times=50):
-        retry.refuses(409, UNKNOWN)
+        if guarantee == "none":
+            retry.refuses(409, UNKNOWN)
+        else:
+            assert (retry.status, retry.json()["effect"]) == (201, 1)
+    assert len(upstream.received("/refunds")) == (1 if guarantee == "none" else 2)
     assert upstream.effects("/refunds") == 1
 
 
@@ -133,6 +138,20 @@ def test_terminate_drains_what_is_under_way(gateway, upstream, key):
     gateway.start()
     assert gateway.post("/refunds", key=key, json=REFUND).body == under_way.body
     assert upstream.effects("/refunds") == 1
+
+
+def test_second_signal_ends_it_at_once_and_says_that_something_is_unknown(gateway, upstream, key):
+    with upstream.hold("/refunds") as held:
+        gateway.post_later("/refunds", key=key, json=REFUND)
+        held.wait_arrived()
+        gateway.terminate()
+        gateway.wait_events("draining")
+        gateway.terminate()
+        gateway.expected_exits.add(EXIT_UNKNOWN)
+        assert gateway.wait_exit() == EXIT_UNKNOWN
+    gateway.start()
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+    assert eventually(lambda: upstream.effects("/refunds"), "its effect") == 1
 
 
 def is_refused(gateway):

@@ -5,8 +5,8 @@ from .answers import (Deduplicating, Stream, Zeros, answer, answer_raw, chunked,
                       echo_after_upgrade, in_turn, interim, never_answer, numbered, reset_before_reading, sink,
                       until_close)
 from .faults import BrokenDisk, SlowDisk, killed_at_sync, without_tmpfile
-from .gateway import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, Gateway, Run, WallClock, basic, bearer, binary,
-                      directory_hash, hours_ahead, jwt, quick_retries, sanitized)
+from .gateway import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Gateway, Run, WallClock, basic, bearer,
+                      binary, directory_hash, hours_ahead, jwt, quick_retries, sanitized)
 from .upstream import Upstream, unix_socket_path
 from .waiting import HANG_S, eventually, in_time
 from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_seconds, fresh_key, lasting, quoted,
@@ -14,7 +14,8 @@ from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_secon
 
 __all__ = [
     "BrokenDisk", "Connection", "Deduplicating", "Disconnected", "EXIT_ADDRESS", "EXIT_CONFIG", "EXIT_STORE",
-    "Gateway", "HANG_S", "Pending", "Response", "Run", "SlowDisk", "Stream", "Upstream", "WallClock", "Zeros",
+    "EXIT_UNKNOWN", "Gateway", "HANG_S", "Pending", "Response", "Run", "SlowDisk", "Stream", "Upstream", "WallClock",
+    "Zeros",
     "answer", "answer_raw", "basic", "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash",
     "drop_after_effect", "echo_after_upgrade", "eventually", "fresh_key", "hours_ahead", "in_time", "in_turn",
     "interim", "jwt", "killed_at_sync", "lasting", "never_answer", "numbered", "quick_retries", "quoted",

@@ -21,7 +21,7 @@ from .waiting import HANG_S, eventually
 from .wire import Connection, Pending, Response, fresh_key, pairs, request_bytes, wait_all_read
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-EXIT_CONFIG, EXIT_STORE, EXIT_ADDRESS, EXIT_BUG = 2, 3, 4, 70
+EXIT_CONFIG, EXIT_STORE, EXIT_ADDRESS, EXIT_BUG, EXIT_UNKNOWN = 2, 3, 4, 70, 75
 REPORT = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread|UndefinedBehavior|Memory)Sanitizer|runtime error:"
                     r"|hapax: bug:")
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
@@ -393,4 +393,5 @@ class Run:
 
 
 __all__ = ["Gateway", "Run", "WallClock", "basic", "bearer", "binary", "directory_hash", "fresh_key", "hours_ahead",
-           "jwt", "quick_retries", "sanitized", "EXIT_ADDRESS", "EXIT_BUG", "EXIT_CONFIG", "EXIT_STORE"]
+           "jwt", "quick_retries", "sanitized", "EXIT_ADDRESS", "EXIT_BUG", "EXIT_CONFIG", "EXIT_STORE",
+           "EXIT_UNKNOWN"]
