@@ -3,7 +3,8 @@
 released runs."""
 import pytest
 
-from harness import EXIT_UNKNOWN, Deduplicating, Disconnected, answer, drop_after_effect, eventually, fresh_key, numbered
+from harness import (EXIT_UNKNOWN, Deduplicating, Disconnected, answer, drop_after_effect, eventually, fresh_key,
+                     numbered)
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 HOW = pytest.mark.parametrize("how", ["kill", "drain"])

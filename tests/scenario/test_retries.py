@@ -375,8 +375,9 @@ def test_client_that_leaves_between_two_attempts_harms_nothing(start_gateway, up
     assert upstream.effects("/refunds") == 1
 
 
-def test_kill_between_two_attempts_leaves_it_unknown(start_gateway, upstream, key):
-    gateway = start_gateway(quick_retries(retry="{base: 20s, cap: 20s, total: 60s}"))
+@pytest.mark.parametrize("guarantee", ["none", "atomic"])
+def test_kill_between_two_attempts_leaves_it_unknown(start_gateway, upstream, key, guarantee):
+    gateway = start_gateway(quick_retries(guarantee=guarantee, retry="{base: 20s, cap: 20s, total: 60s}"))
     upstream.on("/refunds", NOT_EXECUTED[429])
     gateway.post_later("/refunds", key=key, json=REFUND)
     gateway.wait_events("trying again")
@@ -385,6 +386,17 @@ def test_kill_between_two_attempts_leaves_it_unknown(start_gateway, upstream, ke
     gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
     assert len(upstream.received("/refunds")) == 1
     assert upstream.effects("/refunds") == 0
+
+
+def test_kill_between_two_attempts_of_an_idempotent_application(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries(guarantee="idempotent", retry="{base: 20s, cap: 20s, total: 60s}"))
+    upstream.on("/refunds", NOT_EXECUTED[429])
+    gateway.post_later("/refunds", key=key, json=REFUND)
+    gateway.wait_events("trying again")
+    gateway.restart("kill")
+    upstream.on("/refunds", numbered)
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
+    assert upstream.effects("/refunds") == 1
 
 
 def test_terminate_gives_up_what_waits_to_be_sent_again(start_gateway, upstream):
