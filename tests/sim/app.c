@@ -302,12 +302,13 @@ static void answer_probe(void *subject)
     const sim_life *life = job->request.op ? job->request.op->life : NULL;
     const sim_job *done = life ? life->effect : NULL;
     if (!job->wire) return;
+    hx_slice body = HX_LIT("{\"data\":[]}");
+    if (done) body = hx_arena_printf(&world.arena, "{\"data\":[%.*s]}", HX_FMT(mark_of(done)));
     job->status = 200;
     if (sim_chance(by_app(job), world.rates.error_answers)) job->status = 500;
-    job->reply = (sim_reply){.status = job->status,
-                             .lines = HX_LIT("Content-Type: application/json\r\n"),
-                             .body = !done ? HX_LIT("{\"data\":[]}")
-                                           : hx_arena_printf(&world.arena, "{\"data\":[%.*s]}", HX_FMT(mark_of(done)))};
+    if (sim_chance(by_app(job), world.rates.error_answers)) body = HX_LIT("{\"status\":\"maintenance\"}");
+    job->reply = (sim_reply){
+        .status = job->status, .lines = HX_LIT("Content-Type: application/json\r\n"), .body = body};
     answer(job);
 }
 
