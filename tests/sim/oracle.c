@@ -210,7 +210,8 @@ void sim_oracle_attempt(const sim_request *request, const sim_reply *reply, bool
 void sim_oracle_probed(const sim_request *request, const sim_reply *reply)
 {
     sim_life *life = request->op->life;
-    if (life && life->effect && reply->status == 200) life->found_in = world.events + 1;
+    bool is_told = reply->status == 200 && hx_slice_starts_nocase(reply->body, HX_LIT("{\"data\":"));
+    if (life && life->effect && is_told) life->found_in = world.events + 1;
 }
 
 /* Whoever gives up has tried as often as the class allows, unless something else is in the way. */
