@@ -307,8 +307,9 @@ static void answer_probe(void *subject)
     job->status = 200;
     if (sim_chance(by_app(job), world.rates.error_answers)) job->status = 500;
     if (sim_chance(by_app(job), world.rates.error_answers)) body = HX_LIT("{\"status\":\"maintenance\"}");
-    job->reply = (sim_reply){
-        .status = job->status, .lines = HX_LIT("Content-Type: application/json\r\n"), .body = body};
+    job->reply = (sim_reply){.status = job->status,
+                             .lines = HX_LIT("Content-Type: application/json\r\n"),
+                             .body = body};
     answer(job);
 }
 
