@@ -567,33 +567,33 @@ static void note(output *out, hx_path_error error)
     if (out->error == HX_PATH_OK) out->error = error;
 }
 
+/* The byte that the escape at `i` stands for; -1 where there is none. */
+static int escaped_at(hx_slice text, size_t i)
+{
+    if (text.ptr[i] != '%' || text.len - i < 3) return -1;
+    int high = hx_hex_digit(text.ptr[i + 1]), low = hx_hex_digit(text.ptr[i + 2]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
 static void put_decoded(output *out, hx_slice segment)
 {
     static const char digits[] = "0123456789ABCDEF";
     for (size_t i = 0; i < segment.len; i++) {
-        char c = segment.ptr[i];
-        int high = -1, low = -1;
-        if (c == '%' && segment.len - i > 2) {
-            high = hx_hex_digit(segment.ptr[i + 1]);
-            low = hx_hex_digit(segment.ptr[i + 2]);
+        int byte = escaped_at(segment, i);
+        if (byte < 0) {
+            if (segment.ptr[i] == '%') note(out, HX_PATH_BAD_ESCAPE);
+            out->ptr[out->len++] = segment.ptr[i];
+            continue;
         }
-        if (c != '%') {
-            out->ptr[out->len++] = c;
-        } else if (high < 0 || low < 0) {
-            note(out, HX_PATH_BAD_ESCAPE);
-            out->ptr[out->len++] = c;
-        } else {
-            char decoded = (char)(high * 16 + low);
-            if (decoded == '/') note(out, HX_PATH_ENCODED_SLASH);
-            if (is_unreserved(decoded)) {
-                out->ptr[out->len++] = decoded;
-            } else { /* %3a and %3A are the same byte */
-                out->ptr[out->len++] = '%';
-                out->ptr[out->len++] = digits[high];
-                out->ptr[out->len++] = digits[low];
-            }
-            i += 2;
+        if (byte == '/') note(out, HX_PATH_ENCODED_SLASH);
+        if (is_unreserved((char)byte)) {
+            out->ptr[out->len++] = (char)byte;
+        } else { /* %3a and %3A are the same byte */
+            out->ptr[out->len++] = '%';
+            out->ptr[out->len++] = digits[byte / 16];
+            out->ptr[out->len++] = digits[byte % 16];
         }
+        i += 2;
     }
 }
 
@@ -611,25 +611,73 @@ static bool drop_dots(output *out, size_t begin)
     return true;
 }
 
-hx_path_error hx_path_normalize(hx_slice path, hx_arena *arena, hx_slice *normalized)
+/* `decoded`: its escapes are undone already. */
+static hx_path_error normalize(hx_slice path, bool decoded, hx_arena *arena, hx_slice *normalized)
 {
-    if (path.len == 0 || path.ptr[0] != '/' || is_plain(path)) { /* "*" and what isn't a path is left alone */
-        *normalized = path;
-        return HX_PATH_OK;
-    }
     output out = {.ptr = hx_arena_alloc(arena, path.len)}; /* it never gets longer */
     out.ptr[out.len++] = '/';
     hx_slice rest = hx_slice_from(path, 1), segment;
     while (hx_slice_next(&rest, '/', &segment)) {
         bool last = rest.ptr == NULL;
         size_t begin = out.len;
-        put_decoded(&out, segment);
+        if (decoded)
+            for (size_t i = 0; i < segment.len; i++) out.ptr[out.len++] = segment.ptr[i];
+        else
+            put_decoded(&out, segment);
         if (drop_dots(&out, begin)) continue;
         if (segment.len == 0 && !last) note(&out, HX_PATH_EMPTY_SEGMENT); /* left out, as many servers do */
         if (segment.len > 0 && !last) out.ptr[out.len++] = '/';
     }
     *normalized = (hx_slice){out.ptr, out.len};
     return out.error;
+}
+
+hx_path_error hx_path_normalize(hx_slice path, hx_arena *arena, hx_slice *normalized)
+{
+    *normalized = path;
+    if (path.len == 0 || path.ptr[0] != '/' || is_plain(path)) return HX_PATH_OK; /* "*" and what isn't a path too */
+    return normalize(path, false, arena, normalized);
+}
+
+static bool decodes_to(hx_slice coded, hx_slice plain)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < coded.len; i++, at++) {
+        int byte = escaped_at(coded, i);
+        char c = byte < 0 ? coded.ptr[i] : (char)byte;
+        if (byte >= 0) i += 2;
+        if (at == plain.len || plain.ptr[at] != c) return false;
+    }
+    return at == plain.len;
+}
+
+static bool fits_decoded(hx_slice path_template, hx_slice plain)
+{
+    hx_slice left, right;
+    while (hx_slice_next(&path_template, '/', &left)) {
+        if (!hx_slice_next(&plain, '/', &right)) return false;
+        bool any = left.len > 0 && left.ptr[0] == '{' && right.len > 0;
+        if (!any && !decodes_to(left, right)) return false;
+    }
+    return !hx_slice_next(&plain, '/', &right);
+}
+
+/* One route after the other, as it is seldom asked. */
+const hx_policy *hx_policy_find_decoded(const hx_policy_set *set, hx_slice method, hx_slice path, hx_arena *arena)
+{
+    if (path.len == 0 || path.ptr[0] != '/') return NULL;
+    hx_slice plain;
+    output out = {.ptr = hx_arena_alloc(arena, path.len)};
+    for (size_t i = 0; i < path.len; i++) {
+        int byte = escaped_at(path, i);
+        out.ptr[out.len++] = byte < 0 ? path.ptr[i] : (char)byte;
+        if (byte >= 0) i += 2;
+    }
+    (void)normalize((hx_slice){out.ptr, out.len}, true, arena, &plain);
+    for (size_t i = 0; i < set->count; i++)
+        if (hx_policy_takes(&set->routes[i], method) && fits_decoded(set->routes[i].path, plain))
+            return &set->routes[i];
+    return NULL;
 }
 
 const char *hx_path_error_text(hx_path_error error)

@@ -160,6 +160,9 @@ bool hx_policy_meets(const hx_policy *a, const hx_policy *b);
 void hx_policy_compile(hx_policy_set *set, hx_arena *arena);
 /* The first route that matches; NULL when none does. `path` is normalised. */
 const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_slice path);
+/* The same where every escape of the path, and of the routes', stands for its byte, slashes too: what an application
+ * sees that decodes paths as a whole. `path` is as it came. */
+const hx_policy *hx_policy_find_decoded(const hx_policy_set *set, hx_slice method, hx_slice path, hx_arena *arena);
 
 /* Reads "POST /refunds/{id}" or "POST,PATCH /refunds" into methods and path. False with a sentence in *error. */
 bool hx_policy_match(hx_slice match, hx_arena *arena, hx_policy *policy, const char **error) HX_MUST_USE;

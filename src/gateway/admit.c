@@ -34,10 +34,17 @@ static bool method_wants_key(const hx_policy *policy, hx_slice method)
            hx_slice_eq(method, HX_LIT("DELETE"));
 }
 
+/* `*`, or a list that begins with an entity tag; anything else makes no request conditional. */
+static bool is_condition(hx_slice if_match)
+{
+    return hx_slice_eq(if_match, HX_LIT("*")) || hx_slice_starts(if_match, HX_LIT("\"")) ||
+           hx_slice_starts(if_match, HX_LIT("W/\""));
+}
+
 static bool key_is_required(const hx_request *r, const hx_policy *route, hx_slice method)
 {
     bool is_update = hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("PATCH"));
-    bool is_conditional = is_update && r->stream->request.fields.lines[HX_FIELD_IF_MATCH] > 0;
+    bool is_conditional = is_update && is_condition(hx_fields_get(&r->stream->request.fields, HX_FIELD_IF_MATCH));
     if (r->policy->if_match_suffices && is_conditional) return false;
     if (route) return route->require && method_wants_key(route, method);
     return hx_request_rules(r)->policies->require_key && method_wants_key(r->policy, method);
@@ -346,6 +353,16 @@ static hx_progress admit_keyless(hx_request *r, const hx_policy *route)
     return hx_request_go(r, HX_STEP_pass);
 }
 
+/* Whether an application that decodes paths as a whole would see there what another route protects: %2F for a slash must
+ * not lead round it. */
+static bool is_disguised(const hx_request *r, const hx_policy *route, hx_path_error path_error)
+{
+    const hx_request_head *head = &r->stream->request;
+    if (path_error == HX_PATH_OK && hx_slice_find(r->path, '%') == SIZE_MAX) return false;
+    const hx_policy *meant = hx_policy_find_decoded(hx_request_rules(r)->policies, head->method, head->path, r->arena);
+    return meant && meant != route && meant->mode == HX_MODE_PROTECT;
+}
+
 /* Which rules, which key, who. Still in this step afterwards: go on with the body. */
 static hx_progress admit_head(hx_request *r)
 {
@@ -361,9 +378,12 @@ static hx_progress admit_head(hx_request *r)
     read_patience(r);
     if (hx_publish_is_asked(hx_request_rules(r)->config, head->method, r->path))
         return hx_request_go(r, HX_STEP_publish);
+    if (hx_method_is_safe(head->method)) return hx_request_go(r, HX_STEP_pass);
+    if (is_disguised(r, route, path_error))
+        return refuse(r, HX_ERROR_MALFORMED,
+                      HX_LIT("The path is another route's once its escapes are decoded: spell it without them."));
     /* Of a path that can't be read, nobody can say that it is the one which passes. */
-    bool passes = r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK);
-    if (passes || hx_method_is_safe(head->method)) return hx_request_go(r, HX_STEP_pass);
+    if (r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK)) return hx_request_go(r, HX_STEP_pass);
     if (!keyed) return admit_keyless(r, route);
     r->route = route ? route->name : route_of(r);
     r->identity = route ? hx_policy_identity(route) : r->route;

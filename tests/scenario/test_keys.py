@@ -181,6 +181,39 @@ def test_path_spelled_differently_is_the_same_route(start_gateway, upstream):
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize("target", ["/users%2F%40me", "/users/%40me", "/x%2f..%2fusers/@me", "/users//%40me"])
+def test_a_protected_route_is_not_gone_round_by_escapes_in_its_path(start_gateway, upstream, target):
+    """Applications behind WSGI and CGI go by the decoded path."""
+    gateway = start_gateway("""
+        routes:
+          - name: mine
+            match: POST /users/@me
+            key: {from: "{body:/id}", shared: true}
+            on_duplicate: reject
+        """)
+    assert gateway.post("/users/@me", json={"id": 1}).status == 201
+    gateway.post(target, json={"id": 1}).refuses(400, "VALIDATION.request_malformed")
+    gateway.post(target, key=fresh_key(), json={"id": 1}).refuses(400, "VALIDATION.request_malformed")
+    assert upstream.effects("/users/@me") == len(upstream.requests) == 1
+    assert gateway.post("/files%2Fa%20b", json={}).status == 201  # nobody's route
+
+
+def test_put_and_patch_do_without_a_key_only_where_they_are_conditional(start_gateway, upstream):
+    gateway = start_gateway("""
+        routes:
+          - name: charges
+            match: PUT,PATCH /charges
+            require: key-or-if-match
+        """)
+    for method in ("PUT", "PATCH"):
+        for value in ("", "v1", ","):
+            gateway.request(method, "/charges", json={}, headers={"If-Match": value}).refuses(400, MISSING)
+        assert upstream.requests == []
+        for value in ('"v1"', 'W/"v1"', "*"):
+            assert gateway.request(method, "/charges", json={}, headers={"If-Match": value}).status in (200, 201)
+        upstream.requests.clear()
+
+
 def test_key_and_credentials_are_nowhere_in_clear(gateway, upstream, key):
     secret = "Bearer very-secret-token-0001"
     gateway.post("/refunds", key=key, json={}, auth=secret)

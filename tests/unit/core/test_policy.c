@@ -334,6 +334,45 @@ static void odd_paths_are_no_routes(void **state)
     hx_arena_free(&arena);
 }
 
+static void escapes_hide_no_route(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        int route;
+    } cases[] = {
+        {"/users/%40me", 0},
+        {"/users%2f@me", 0},
+        {"/users%2F/%40me", 0},
+        {"/x%2f..%2fusers/@me", 0},
+        {"/users/%2540me", 1},
+        {"/users/%2F", -1},
+        {"/a%20b/%3A", 2},
+        {"/a b/:", 2},
+        {"/a%2520b/:", -1},
+        {"/users%2Fa%2Fb", -1},
+        {"/users/%zz", 1},
+        {"/%", -1},
+        {"/a%2fb/../c/../users/7", -1},
+    };
+    hx_arena arena = {0};
+    hx_policy routes[3];
+    hx_policy_set set = {.routes = routes, .count = 3};
+    const char *matches[] = {"POST /users/@me", "/users/{id}", "POST /a%20b/:"}, *error = NULL;
+    for (size_t i = 0; i < 3; i++) {
+        routes[i] = hx_policy_default();
+        assert_true(hx_policy_match(hx_slice_of(matches[i]), &arena, &routes[i], &error));
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const hx_policy *found = hx_policy_find_decoded(&set, HX_LIT("POST"), hx_slice_of(cases[i].path), &arena);
+        if (found != (cases[i].route < 0 ? NULL : &routes[cases[i].route]))
+            fail_msg("%s is route %d", cases[i].path, found ? (int)(found - routes) : -1);
+    }
+    assert_null(hx_policy_find_decoded(&set, HX_LIT("GET"), HX_LIT("/users/%40me"), &arena));
+    assert_null(hx_policy_find_decoded(&set, HX_LIT("POST"), HX_LIT("*"), &arena));
+    hx_arena_free(&arena);
+}
+
 static void what_stands_in_braces_is_found_by_its_name(void **state)
 {
     (void)state;
@@ -669,6 +708,7 @@ int main(void)
         cmocka_unit_test(the_first_route_that_matches_decides),
         cmocka_unit_test(compiled_routes_match_as_one_after_the_other_would),
         cmocka_unit_test(odd_paths_are_no_routes),
+        cmocka_unit_test(escapes_hide_no_route),
         cmocka_unit_test(what_stands_in_braces_is_found_by_its_name),
         cmocka_unit_test(every_rule_of_scope_key_and_fingerprint_has_its_version),
         cmocka_unit_test(templates_that_mean_the_same_have_one_version),
