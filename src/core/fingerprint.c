@@ -4,7 +4,10 @@
  * each header that the rules choose. Where a natural key says it all: that key alone, under tag 'n'.
  * A multipart body (kind 'M') is a digest under tag 'M' of its preamble, each part's header block and content, and its
  * epilogue: everything but the boundary, which clients draw anew for each attempt. Chosen values (kind 'V') stand each
- * behind its pointer, with their lengths. */
+ * behind its pointer, with their lengths.
+ * For a natural key a form is a digest under tag 'U' of its parts' names and contents: the same photo under another
+ * file name is the same photo. Each stands behind a letter: 'n' a name, 'h' any other line of a part's header block but
+ * its type and length, 'c' the content. */
 #include "core/fingerprint.h"
 
 #include "base/buf.h"
@@ -50,6 +53,19 @@ static bool take_value(hx_slice *rest, hx_arena *arena, hx_slice *value)
     return true;
 }
 
+/* Takes "; name=value" off the front of *rest; an empty one, which is allowed, has no name. */
+static bool take_parameter(hx_slice *rest, hx_arena *arena, hx_slice *name, hx_slice *value)
+{
+    *name = *value = HX_EMPTY;
+    if (rest->ptr[0] != ';') return false;
+    *rest = hx_slice_trim(hx_slice_from(*rest, 1));
+    if (rest->len == 0 || rest->ptr[0] == ';') return true;
+    size_t equals = hx_slice_find(*rest, '=');
+    *name = hx_slice_first(*rest, equals);
+    *rest = hx_slice_from(*rest, equals == SIZE_MAX ? rest->len : equals + 1);
+    return hx_slice_is_token(*name) && take_value(rest, arena, value);
+}
+
 /* RFC 9110, 8.3.1. False when it isn't a media type, or names its charset or boundary twice. */
 static bool parse_media_type(hx_slice text, hx_arena *arena, media_type *out)
 {
@@ -63,13 +79,8 @@ static bool parse_media_type(hx_slice text, hx_arena *arena, media_type *out)
         return false;
     hx_slice rest = hx_slice_from(text, semicolon);
     while (rest.len > 0) {
-        if (rest.ptr[0] != ';') return false;
-        rest = hx_slice_trim(hx_slice_from(rest, 1));
-        if (rest.len == 0 || rest.ptr[0] == ';') continue; /* an empty parameter is allowed */
-        size_t equals = hx_slice_find(rest, '=');
-        hx_slice name = hx_slice_first(rest, equals), value;
-        rest = hx_slice_from(rest, equals == SIZE_MAX ? rest.len : equals + 1);
-        if (!hx_slice_is_token(name) || !take_value(&rest, arena, &value)) return false;
+        hx_slice name, value;
+        if (!take_parameter(&rest, arena, &name, &value)) return false;
         if (hx_slice_eq_nocase(name, HX_LIT("charset"))) {
             if (out->has_charset) return false;
             out->has_charset = true;
@@ -124,19 +135,68 @@ static bool before_delimiter(hx_slice *rest, hx_slice delimiter, hx_slice *befor
     return true;
 }
 
-/* One part into the MAC: its header block, then its content. */
-static bool mac_body_part(hx_mac *mac, hx_slice part)
+/* The one name in "form-data; name=…; filename=…". */
+static bool find_name(hx_slice disposition, hx_arena *arena, hx_slice *found)
 {
-    hx_slice line_end = HX_LIT("\r\n");
-    size_t blank;
-    if (hx_slice_starts(part, line_end)) {
-        hx_mac_part(mac, HX_EMPTY);
-        hx_mac_part(mac, hx_slice_from(part, line_end.len));
-        return true;
+    size_t semicolon = hx_slice_find(disposition, ';'), names = 0;
+    hx_slice rest = hx_slice_from(disposition, semicolon), name, value;
+    while (rest.len > 0) {
+        if (!take_parameter(&rest, arena, &name, &value)) return false;
+        if (!hx_slice_eq_nocase(name, HX_LIT("name"))) continue;
+        *found = value;
+        names++;
     }
-    if (!find_bytes(part, HX_LIT("\r\n\r\n"), &blank)) return false;
-    hx_mac_part(mac, hx_slice_first(part, blank));
-    hx_mac_part(mac, hx_slice_from(part, blank + 4));
+    return names == 1;
+}
+
+static void mac_lettered(hx_mac *mac, hx_slice letter, hx_slice text)
+{
+    hx_mac_part(mac, letter);
+    hx_mac_part(mac, text);
+}
+
+static void mac_form_header(hx_mac *mac, hx_slice line, hx_arena *arena)
+{
+    size_t colon = hx_slice_find(line, ':');
+    hx_slice field = hx_slice_first(line, colon), name;
+    if (hx_slice_eq_nocase(field, HX_LIT("Content-Type")) || hx_slice_eq_nocase(field, HX_LIT("Content-Length")))
+        return;
+    if (hx_slice_eq_nocase(field, HX_LIT("Content-Disposition")) &&
+        find_name(hx_slice_trim(hx_slice_from(line, colon + 1)), arena, &name))
+        mac_lettered(mac, HX_LIT("n"), name);
+    else
+        mac_lettered(mac, HX_LIT("h"), line);
+}
+
+static void mac_form_part(hx_mac *mac, hx_slice headers, hx_slice content, hx_arena *arena)
+{
+    while (headers.len > 0) {
+        size_t end;
+        if (!find_bytes(headers, HX_LIT("\r\n"), &end)) end = headers.len;
+        mac_form_header(mac, hx_slice_first(headers, end), arena);
+        headers = hx_slice_from(headers, end + 2 < headers.len ? end + 2 : headers.len);
+    }
+    mac_lettered(mac, HX_LIT("c"), content);
+}
+
+/* One part into the MAC: its header block, then its content. `arena`: as a form. */
+static bool mac_body_part(hx_mac *mac, hx_slice part, hx_arena *arena)
+{
+    size_t blank;
+    hx_slice headers = HX_EMPTY, content;
+    if (hx_slice_starts(part, HX_LIT("\r\n"))) {
+        content = hx_slice_from(part, 2);
+    } else {
+        if (!find_bytes(part, HX_LIT("\r\n\r\n"), &blank)) return false;
+        headers = hx_slice_first(part, blank);
+        content = hx_slice_from(part, blank + 4);
+    }
+    if (arena) {
+        mac_form_part(mac, headers, content, arena);
+    } else {
+        hx_mac_part(mac, headers);
+        hx_mac_part(mac, content);
+    }
     return true;
 }
 
@@ -147,8 +207,9 @@ static hx_slice skip_padding(hx_slice s)
 }
 
 /* False when the body isn't well-formed multipart (RFC 2046, 5.1); a line that opens like the boundary and goes on
- * otherwise is read in two ways by those who receive it, so it isn't either. */
-static bool digest_multipart(hx_mac *mac, hx_slice body, hx_slice boundary, hx_digest *digest)
+ * otherwise is read in two ways by those who receive it, so it isn't either. `form`: where its parts are taken as a form's;
+ * NULL where they aren't. */
+static bool digest_multipart(hx_mac *mac, hx_slice body, hx_slice boundary, hx_arena *form, hx_digest *digest)
 {
     char room[4 + BOUNDARY_BYTES_MAX] = "\r\n--";
     if (boundary.len == 0 || boundary.len > BOUNDARY_BYTES_MAX) return false;
@@ -160,17 +221,17 @@ static bool digest_multipart(hx_mac *mac, hx_slice body, hx_slice boundary, hx_d
     } else if (!before_delimiter(&rest, delimiter, &part)) {
         return false;
     }
-    hx_mac_begin(mac, 'M');
-    hx_mac_part(mac, part);
+    hx_mac_begin(mac, form ? 'U' : 'M');
+    if (!form) hx_mac_part(mac, part);
     while (!hx_slice_starts(rest, HX_LIT("--"))) {
         rest = skip_padding(rest);
         if (!hx_slice_starts(rest, HX_LIT("\r\n"))) return false;
         rest = hx_slice_from(rest, 2);
-        if (!before_delimiter(&rest, delimiter, &part) || !mac_body_part(mac, part)) return false;
+        if (!before_delimiter(&rest, delimiter, &part) || !mac_body_part(mac, part, form)) return false;
     }
     rest = skip_padding(hx_slice_from(rest, 2));
     if (rest.len > 0 && !hx_slice_starts(rest, HX_LIT("\r\n"))) return false;
-    hx_mac_part(mac, rest);
+    if (!form) hx_mac_part(mac, rest);
     *digest = hx_mac_end(mac);
     return true;
 }
@@ -284,24 +345,23 @@ static bool is_multipart(const media_type *type)
     return hx_slice_starts_nocase(type->type, HX_LIT("multipart/"));
 }
 
-/* Once for each request: the parts may be megabytes, and both the natural key and the fingerprint ask. */
-static bool try_multipart(hx_mac *mac, hx_fingerprint_input *in, hx_slice boundary, hx_arena *arena)
+/* Empty when it isn't well-formed. `form` as above. */
+static hx_slice parts_digest(hx_mac *mac, hx_slice body, hx_slice boundary, hx_arena *form, hx_arena *arena)
 {
-    if (!in->normal.multipart_tried) {
-        hx_digest digest;
-        in->normal.multipart_tried = true;
-        if (digest_multipart(mac, in->body, boundary, &digest))
-            in->normal.multipart = hx_arena_copy(arena, (hx_slice){(const char *)digest.bytes, sizeof digest.bytes});
-    }
-    return in->normal.multipart.len > 0;
+    hx_digest digest;
+    if (!digest_multipart(mac, body, boundary, form, &digest)) return HX_EMPTY;
+    return hx_arena_copy(arena, (hx_slice){(const char *)digest.bytes, sizeof digest.bytes});
 }
 
-hx_slice hx_fingerprint_body_hashed(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
+hx_slice hx_fingerprint_body_hashed(hx_mac *mac, const hx_fingerprint_input *in, hx_arena *arena)
 {
     media_type type;
-    bool parts = parse_media_type(hx_slice_trim(in->content_type), arena, &type) && is_multipart(&type) &&
-                 normal_coding(in, arena).len == 0 && try_multipart(mac, in, type.boundary, arena);
-    return parts ? in->normal.multipart : in->body;
+    bool is_parts = parse_media_type(hx_slice_trim(in->content_type), arena, &type) && is_multipart(&type) &&
+                    normal_coding(in, arena).len == 0;
+    if (!is_parts) return in->body;
+    bool is_form = hx_slice_eq_nocase(type.type, HX_LIT("multipart/form-data"));
+    hx_slice digest = parts_digest(mac, in->body, type.boundary, is_form ? arena : NULL, arena);
+    return digest.len > 0 ? digest : in->body;
 }
 
 bool hx_fingerprint_is_json(const hx_fingerprint_input *in, hx_arena *arena)
@@ -340,9 +400,10 @@ static void normalise(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
     bool as_it_is = in->normal.content_encoding.len > 0 || rules->body == HX_FINGERPRINT_RAW;
     if (is_multipart(&type)) {
         /* Hashed raw, it keeps its whole type: what the bytes mean hangs on the boundary. */
-        if (as_it_is || !try_multipart(mac, in, type.boundary, arena)) return;
+        hx_slice digest = as_it_is ? HX_EMPTY : parts_digest(mac, in->body, type.boundary, NULL, arena);
+        if (digest.len == 0) return;
         in->normal.body_kind = 'M';
-        in->normal.body = in->normal.multipart;
+        in->normal.body = digest;
     } else if (!as_it_is && is_json(&type)) {
         (void)normalise_json(in, rules, arena); /* what isn't clean stays raw */
     }

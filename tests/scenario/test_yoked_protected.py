@@ -133,10 +133,10 @@ def test_wrong_code_is_not_kept(yoked):
 
 
 def test_same_photo_is_returned_and_its_duplicate_rejected(yoked, ada, ben):
-    """However the form is written, and whichever key came with it."""
+    """However the form is written, whatever the file is called, and whichever key came with it."""
     content = os.urandom(PHOTO_BYTES)
-    answers = [yoked.post("/users/me/photos", by=ada, key=fresh_key(), **photo(content, boundary=boundary))
-               for boundary in ("frontier", "another-frontier", "frontier")]
+    forms = [{}, {"boundary": "another-frontier"}, {"name": "copy of me.jpg"}, {}]
+    answers = [yoked.post("/users/me/photos", by=ada, key=fresh_key(), **photo(content, **form)) for form in forms]
     yoked.has(1, "photos", user_id=ada.id)
     alike(answers)
     other = yoked.post("/users/me/photos", by=ada, **photo())

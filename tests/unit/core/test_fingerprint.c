@@ -362,6 +362,48 @@ static void the_hash_of_a_body_knows_no_boundary(void **state)
     hx_arena_free(&arena);
 }
 
+/* Of a form with two parts, of which this is the second. */
+static bool is_same_form(hx_mac *mac, const char *part)
+{
+    hx_arena arena = {0};
+    hx_slice body = hx_arena_printf(&arena, "--XX\r\n" FIELD "1\r\n--XX\r\n%s\r\n--XX--\r\n", part);
+    const typed other = {form.type, hx_arena_terminated(&arena, body)};
+    bool same = hx_slice_eq(hashed(mac, form, &arena), hashed(mac, other, &arena));
+    hx_arena_free(&arena);
+    return same;
+}
+
+static void the_hash_of_a_form_is_of_names_and_contents(void **state)
+{
+    static const char *const same[] = {
+        FIELD "2",
+        "Content-Disposition: form-data; name=\"a\"; filename=\"b.jpg\"\r\nContent-Type: image/jpeg\r\n\r\n2",
+        "content-type: text/plain\r\ncontent-disposition:form-data;filename=\"a;name=b\" ;name=a\r\n\r\n2",
+        "Content-Length: 1\r\n" FIELD "2",
+    };
+    static const char *const others[] = {
+        FIELD "3",
+        "Content-Disposition: form-data; name=\"b\"\r\n\r\n2",
+        "Content-Disposition: form-data; filename=\"a\"\r\n\r\n2",
+        "Content-Disposition: form-data; name=\"a\"; name=\"a\"\r\n\r\n2",
+        "Content-Disposition: form-data; name=\"a\r\n\r\n2",
+        "Content-Transfer-Encoding: base64\r\n" FIELD "2",
+        FIELD "2\r\n--XX\r\n" FIELD "",
+        "\r\n2",
+        "\r\n" FIELD "2",
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (!is_same_form(*state, same[i])) fail_msg("another form: %s", same[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (is_same_form(*state, others[i])) fail_msg("the same form: %s", others[i]);
+
+    hx_arena arena = {0};
+    static const char type[] = "multipart/related; boundary=XX"; /* no form */
+    hx_slice one = hashed(*state, (typed){type, "--XX\r\nContent-Type: a/b\r\n\r\n1\r\n--XX--"}, &arena);
+    assert_false(hx_slice_eq(one, hashed(*state, (typed){type, "--XX\r\n\r\n1\r\n--XX--"}, &arena)));
+    hx_arena_free(&arena);
+}
+
 static void json_is_known_by_its_type_and_coding(void **state)
 {
     (void)state;
@@ -696,6 +738,7 @@ int main(void)
         cmocka_unit_test(a_boundary_has_up_to_70_bytes),
         cmocka_unit_test(coded_multipart_is_compared_by_its_bytes),
         cmocka_unit_test(the_hash_of_a_body_knows_no_boundary),
+        cmocka_unit_test(the_hash_of_a_form_is_of_names_and_contents),
         cmocka_unit_test(json_is_known_by_its_type_and_coding),
         cmocka_unit_test(ignored_pointers_do_not_count),
         cmocka_unit_test(a_body_may_count_as_it_is),
