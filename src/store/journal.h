@@ -48,6 +48,11 @@ typedef struct hx_segment {
     bool unhinted;       /* full, but had to be read at the start */
 } hx_segment;
 
+/* The segments that there must be; the last may be one that was never used. */
+typedef struct {
+    uint32_t first, last;
+} hx_row;
+
 /* A message is a call's address, the lowest bit telling which of its two links it uses: 0 the call itself or its end,
  * 1 its cancelling or the end of that. A mailbox is a stack of them, newest first. */
 typedef _Atomic uintptr_t hx_mailbox;
@@ -191,6 +196,7 @@ struct hx_journal {
     hx_sweeping sweep;
 
     hx_keeper keeper;
+    hx_row row; /* as the disk has it; the keeper's */
     _Atomic uint64_t bytes;
     struct {
         _Atomic uint64_t live, processing, unknown, watchers, commits, stale_writes, cleaned, unretained;

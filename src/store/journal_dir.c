@@ -2,10 +2,15 @@
 /* The journal's directory: looked at, owned, created. Nothing in it is changed before the lock is held and it is known
  * to be a store, or empty.
  *
- *     DIR/FORMAT         three lines: "hapax journal 1", "generation " and 16 hex digits, "secret " and 16 hex digits
+ *     DIR/FORMAT         three lines: "hapax journal 2", "generation " and 16 hex digits, "secret " and 16 hex digits
  *                        of a hash of generation and secret; written last, so it makes the store
  *     DIR/lock           held by flock while the store is open; says who holds it
  *     DIR/secret         32 random bytes, for MACs
+ *     DIR/segments       which segments there must be: "first ", "last " and a number each, "check " and 8 hex digits
+ *                        of a CRC-32C of the generation and those two lines. The last is raised once a new segment
+ *                        is there and before it is used, the first before an old one goes: a segment that is missing
+ *                        is damage, at either end too, and one that is more than there must be is not. In version 1
+ *                        there is no such file
  *     DIR/NNNNNNNN.seg   the log, in an unbroken row; the last may be the next one to use, still all zeros
  *     DIR/NNNNNNNN.hint  what a segment leaves in the index
  *     DIR/NNNNNNNN.audit what is kept of a segment that was dropped
@@ -15,6 +20,7 @@
 #include "store/journal_open.h"
 
 #include "base/check.h"
+#include "base/crc32c.h"
 #include "base/rand.h"
 
 #include <openssl/evp.h>
@@ -31,7 +37,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define FORMAT_VERSION 1u
+#define FORMAT_VERSION 2u
 #define FORMAT_BYTES 128u
 
 bool hx_open_fail(hx_opening *o, const char *format, ...)
@@ -54,7 +60,8 @@ bool hx_open_damaged(hx_opening *o, uint32_t segment, uint64_t offset, const cha
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"FORMAT", "lock", "secret", "damaged", "admin.sock", "lost+found", ".", ".."};
+    static const char *const names[] = {"FORMAT",     "lock",       "secret", "segments", "damaged",
+                                        "admin.sock", "lost+found", ".",      ".."};
     static const char *const suffixes[] = {".seg", ".hint", ".audit"};
     uint32_t number;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -89,6 +96,8 @@ bool hx_dir_inspect(hx_opening *o)
         uint32_t number;
         if (strcmp(item->d_name, "FORMAT") == 0) o->dir.has_format = true;
         if (!is_ours(item->d_name)) o->dir.foreign = true;
+        if (hx_segment_number(item->d_name, ".hint", &number) && number > o->dir.hinted) o->dir.hinted = number;
+        if (hx_segment_number(item->d_name, ".audit", &number) && number > o->dir.archived) o->dir.archived = number;
         if (!hx_segment_number(item->d_name, ".seg", &number)) continue;
         if (o->dir.count == 0 || number < o->dir.first) o->dir.first = number;
         if (o->dir.count == 0 || number > o->dir.last) o->dir.last = number;
@@ -133,11 +142,46 @@ static bool set_limits(hx_opening *o)
     return true;
 }
 
+static bool make_parent(hx_opening *o, const char *parent)
+{
+    hx_journal *j = o->journal;
+    if (mkdir(parent, 0700) != 0 && errno != EEXIST)
+        return hx_open_fail(o, "can't create the directory %s: %s", parent, strerror(errno));
+    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int above = fd < 0 ? -1 : openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = above < 0 ? 0 : hx_sync(j, above);
+    if (fd >= 0) close(fd);
+    if (above >= 0) close(above);
+    return !error || hx_open_fail(o, "can't create the directory %s: %s", parent, strerror(error));
+}
+
+/* The directories above it: those that are missing are made where nobody has chosen the place, else they are named: a
+ * path may be mistyped, or a disk not be mounted. */
+static bool make_parents(hx_opening *o)
+{
+    struct stat st;
+    hx_journal *j = o->journal;
+    bool ok = true;
+    char *path = strdup(j->path);
+    if (!path) hx_fatal(HX_EXIT_BUG, "out of memory");
+    for (size_t len = strlen(path); len > 1 && path[len - 1] == '/';) path[--len] = '\0';
+    for (char *slash = path; ok && (slash = strchr(slash + 1, '/')); *slash = '/') {
+        *slash = '\0';
+        if (stat(path, &st) == 0 || errno != ENOENT) continue;
+        ok = j->options.make_parents
+                 ? make_parent(o, path)
+                 : hx_open_fail(o, "can't create the directory %s: %s doesn't exist", j->path, path);
+    }
+    free(path);
+    return ok;
+}
+
 bool hx_dir_open(hx_opening *o, bool make)
 {
     hx_journal *j = o->journal;
     j->dir_fd = open(j->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (j->dir_fd < 0 && errno == ENOENT && make) {
+        if (!make_parents(o)) return false;
         if (mkdir(j->path, 0700) != 0)
             return hx_open_fail(o, "can't create the directory %s: %s", j->path, strerror(errno));
         j->dir_fd = open(j->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -147,31 +191,40 @@ bool hx_dir_open(hx_opening *o, bool make)
     return hx_open_fail(o, "can't open the directory %s: %s", j->path, strerror(errno));
 }
 
-static void format_text(char text[FORMAT_BYTES], uint64_t generation, uint64_t secret_check)
+static void format_text(char text[FORMAT_BYTES], unsigned version, uint64_t generation, uint64_t secret_check)
 {
-    (void)snprintf(text, FORMAT_BYTES, "hapax journal %u\ngeneration %016" PRIx64 "\nsecret %016" PRIx64 "\n",
-                   FORMAT_VERSION, generation, secret_check);
+    (void)snprintf(text, FORMAT_BYTES, "hapax journal %u\ngeneration %016" PRIx64 "\nsecret %016" PRIx64 "\n", version,
+                   generation, secret_check);
+}
+
+/* Up to FORMAT_BYTES of a small file, as a text; false with errno. */
+static bool read_text(const hx_journal *j, const char *name, char text[FORMAT_BYTES])
+{
+    memset(text, 0, FORMAT_BYTES);
+    int fd = openat(j->dir_fd, name, O_RDONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && read(fd, text, FORMAT_BYTES - 1) >= 0;
+    if (fd >= 0) close(fd);
+    return ok;
 }
 
 bool hx_dir_read_format(hx_opening *o)
 {
-    char text[FORMAT_BYTES] = {0}, expected[FORMAT_BYTES];
+    char text[FORMAT_BYTES], expected[FORMAT_BYTES];
     unsigned version;
     hx_journal *j = o->journal;
-    int fd = openat(j->dir_fd, "FORMAT", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
-    if (len < 0) return hx_open_fail(o, "can't read %s/FORMAT: %s", j->path, strerror(errno));
+    if (!read_text(j, "FORMAT", text)) return hx_open_fail(o, "can't read %s/FORMAT: %s", j->path, strerror(errno));
     /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
     int count = sscanf(text, "hapax journal %u\ngeneration %16" SCNx64 "\nsecret %16" SCNx64, &version, &j->generation,
                        &o->secret_check);
-    if (count >= 1 && version > FORMAT_VERSION)
+    o->is_newer = count >= 1 && version > FORMAT_VERSION;
+    if (o->is_newer)
         return hx_open_fail(o,
                             "the store in %s has format %u, from a newer hapax; this one knows formats up to %u. "
                             "Nothing was changed; use the newer program",
                             j->path, version, FORMAT_VERSION);
-    format_text(expected, j->generation, o->secret_check);
-    if (count != 3 || strcmp(text, expected) != 0)
+    o->version = count == 3 ? version : 0;
+    format_text(expected, o->version, j->generation, o->secret_check);
+    if (o->version == 0 || strcmp(text, expected) != 0)
         return hx_open_fail(o,
                             "the store in %s is damaged: its FORMAT file can't be understood; put it back from a copy, "
                             "or see `hapax store repair %s`",
@@ -202,15 +255,73 @@ bool hx_dir_lock(hx_opening *o)
     return true;
 }
 
-static bool write_file(hx_journal *j, const char *name, const char *making, const void *bytes, size_t len)
+/* 0, or an errno. */
+static int write_file(hx_journal *j, const char *name, const char *making, const void *bytes, size_t len)
 {
     int fd = openat(j->dir_fd, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) return false;
+    if (fd < 0) return errno;
     int error = hx_write_all(fd, bytes, len);
     if (!error) error = hx_sync(j, fd);
     close(fd);
-    errno = error;
-    return !error && renameat(j->dir_fd, making, j->dir_fd, name) == 0 && hx_sync(j, j->dir_fd) == 0;
+    if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
+    return error ? error : hx_sync(j, j->dir_fd);
+}
+
+static void row_text(char text[FORMAT_BYTES], uint64_t generation, hx_row row)
+{
+    int len = snprintf(text, FORMAT_BYTES, "first %08" PRIu32 "\nlast %08" PRIu32 "\n", row.first, row.last);
+    uint32_t crc = hx_crc32c(0, (hx_slice){(const char *)&generation, sizeof generation});
+    crc = hx_crc32c(crc, (hx_slice){text, (size_t)len});
+    (void)snprintf(text + len, FORMAT_BYTES - (size_t)len, "check %08" PRIx32 "\n", crc);
+}
+
+int hx_dir_write_row(hx_journal *j, hx_row row)
+{
+    char text[FORMAT_BYTES];
+    row_text(text, j->generation, row);
+    int error = write_file(j, "segments", "segments.new", text, strlen(text));
+    if (!error) j->row = row;
+    return error;
+}
+
+bool hx_dir_read_row(hx_opening *o)
+{
+    char text[FORMAT_BYTES], expected[FORMAT_BYTES];
+    hx_journal *j = o->journal;
+    const hx_directory *d = &o->dir;
+    hx_row row;
+    /* What version 1 leaves to go by: what was dropped last, and the last that was used. */
+    j->row = (hx_row){.first = d->archived > 0 ? d->archived + 1 : d->first,
+                      .last = d->hinted > d->last ? d->hinted : d->last};
+    if (o->version == 1) return true;
+    bool there = read_text(j, "segments", text);
+    /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
+    if (there && sscanf(text, "first %8" SCNu32 "\nlast %8" SCNu32, &row.first, &row.last) == 2) {
+        row_text(expected, j->generation, row);
+        if (strcmp(text, expected) == 0) {
+            j->row = row;
+            return true;
+        }
+    }
+    if (!there && errno != ENOENT) return hx_open_fail(o, "can't read %s/segments: %s", j->path, strerror(errno));
+    return hx_open_fail(o,
+                        "the store in %s is damaged: its file `segments` %s. Nothing was changed; put it back from a "
+                        "copy of this moment, or see `hapax store repair %s`",
+                        j->path, there ? "can't be understood" : "is missing", j->path);
+}
+
+bool hx_dir_settle_row(hx_opening *o)
+{
+    hx_journal *j = o->journal;
+    hx_row row = {o->dir.first, o->dir.last};
+    bool old = o->version < FORMAT_VERSION;
+    int error = 0;
+    if (old || row.first != j->row.first || row.last != j->row.last) error = hx_dir_write_row(j, row);
+    if (error) return hx_open_fail(o, "can't write %s/segments: %s", j->path, strerror(error));
+    if (old && !hx_dir_write_format(j, j->generation, j->store.facts.secret))
+        return hx_open_fail(o, "can't write %s/FORMAT: %s", j->path, strerror(errno));
+    o->version = FORMAT_VERSION;
+    return true;
 }
 
 /* Tells whether generation and secret belong together, without telling anything else about the secret. */
@@ -231,27 +342,28 @@ static uint64_t check_of(uint64_t generation, const uint8_t secret[HX_SECRET_BYT
 bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES])
 {
     char text[FORMAT_BYTES];
-    format_text(text, generation, check_of(generation, secret));
-    return write_file(j, "FORMAT", "FORMAT.new", text, strlen(text));
+    format_text(text, FORMAT_VERSION, generation, check_of(generation, secret));
+    errno = write_file(j, "FORMAT", "FORMAT.new", text, strlen(text));
+    return errno == 0;
 }
 
 bool hx_dir_create(hx_opening *o)
 {
     hx_journal *j = o->journal;
     uint8_t secret[HX_SECRET_BYTES];
-    int error = 0;
     if (j->options.secret)
         memcpy(secret, j->options.secret, sizeof secret);
     else
         hx_rand_bytes(secret, sizeof secret);
-    bool ok = write_file(j, "secret", "secret.new", secret, sizeof secret);
-    hx_segment *first = ok ? hx_keeper_prepare(j, 1, &error) : NULL;
-    if (error) errno = error;
-    ok = first && hx_dir_write_format(j, hx_rand_u64(), secret);
-    if (!ok) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(errno));
+    j->generation = hx_rand_u64();
+    int error = write_file(j, "secret", "secret.new", secret, sizeof secret);
+    hx_segment *first = error ? NULL : hx_keeper_prepare(j, 1, &error);
+    if (first) error = hx_dir_write_row(j, (hx_row){1, 1});
+    if (!error && !hx_dir_write_format(j, j->generation, secret)) error = errno;
+    if (error) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
     if (first) close(first->fd);
     free(first);
-    return ok && hx_dir_inspect(o);
+    return !error && hx_dir_inspect(o);
 }
 
 bool hx_dir_read_secret(hx_opening *o)

@@ -158,6 +158,7 @@ static int archive(hx_journal *j, uint32_t segment)
     if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
     if (error) (void)unlinkat(j->dir_fd, making, 0); /* half of it would only take room */
     if (!error) error = hx_sync(j, j->dir_fd);
+    if (!error) error = hx_dir_write_row(j, (hx_row){segment + 1, j->row.last});
     if (!error && unlinkat(j->dir_fd, seg, 0) != 0) error = errno;
     if (error) return error;
     (void)unlinkat(j->dir_fd, hint, 0);
@@ -183,6 +184,11 @@ static void prepare_spare(hx_journal *j)
     pthread_mutex_unlock(&k->mutex);
     int error = check_limits(j, number);
     hx_segment *ready = error ? NULL : hx_keeper_prepare(j, number, &error);
+    if (ready && (error = hx_dir_write_row(j, (hx_row){j->row.first, number})) != 0) {
+        close(ready->fd);
+        free(ready);
+        ready = NULL;
+    }
     pthread_mutex_lock(&k->mutex);
     if (!ready && !k->failing) report(j, "store full, new operations are refused", number, error);
     if (ready && k->failing) hx_log_say(HX_LOG_INFO, "the store has room again");
@@ -205,7 +211,7 @@ static bool wants_spare(const hx_keeper *k)
 static void wait_a_while(hx_keeper *k)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += RETRY_S;
     while (!k->stop && !wants_spare(k) && pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
 }
@@ -262,8 +268,12 @@ static void *keep(void *journal)
 void hx_keeper_start(hx_journal *j)
 {
     hx_keeper *k = &j->keeper;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&k->mutex, NULL);
-    pthread_cond_init(&k->changed, NULL);
+    pthread_cond_init(&k->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     k->last = &k->first;
     k->spare_goal = 1;
     if (pthread_create(&k->thread, NULL, keep, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");

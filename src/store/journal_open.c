@@ -22,8 +22,10 @@ static bool open_segments(hx_opening *o)
 {
     hx_journal *j = o->journal;
     if (o->dir.count == 0) return hx_open_damaged(o, 1, 0, "all segments are missing");
+    uint32_t first = j->row.first < o->dir.first ? j->row.first : o->dir.first;
+    uint32_t last = j->row.last > o->dir.last ? j->row.last : o->dir.last;
     if (o->dir.count > HX_SEGMENTS_MAX) return hx_open_fail(o, "the store in %s has too many segments", j->path);
-    for (uint32_t n = o->dir.first; n <= o->dir.last; n++) {
+    for (uint32_t n = first; n <= last; n++) {
         char name[HX_SEGMENT_NAME_BYTES];
         struct stat st;
         hx_segment_name(name, n, ".seg");
@@ -146,6 +148,11 @@ static bool replay(hx_opening *o)
     return true;
 }
 
+bool hx_open_read(hx_opening *o)
+{
+    return hx_dir_read_row(o) && open_segments(o) && replay(o);
+}
+
 static bool zero_again(hx_opening *o)
 {
     static const char zeros[64 << 10];
@@ -193,6 +200,7 @@ static void orphans_become_unknown(hx_journal *j)
     uint32_t cursor = 0, steps = UINT32_MAX;
     while (got < count && hx_index_next(j->index, &cursor, &steps, &entry))
         if (entry.state == HX_PROCESSING) orphans[got++] = entry.op;
+    j->store.facts.orphans = got;
     for (size_t i = 0; i < got; i++)
         if (!hx_journal_lapse(j, &orphans[i], HX_UNKNOWN, HX_LIT("restart")))
             hx_fatal(HX_EXIT_STORE, "no room left for the store in %s", j->path);
@@ -202,14 +210,16 @@ static void orphans_become_unknown(hx_journal *j)
 
 /* An earlier start may have ended before it synced what we have read, or the name of a file that it made. From here on
  * we count it as durable, so it has to be. */
-static void sync_what_was_read(hx_journal *j)
+static bool sync_what_was_read(hx_opening *o)
 {
-    (void)hx_sync(j, hx_journal_segment(j, j->tail.segment)->fd);
+    hx_journal *j = o->journal;
+    int error = hx_sync(j, hx_journal_segment(j, j->tail.segment)->fd);
     int parent = openat(j->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    (void)hx_sync(j, j->dir_fd);
-    if (parent < 0) return; /* not ours to read, so not ours to have made this in */
-    (void)hx_sync(j, parent);
-    close(parent);
+    if (!error) error = hx_sync(j, j->dir_fd);
+    /* What isn't ours to read, isn't ours to have made this in. */
+    if (!error && parent >= 0) error = hx_sync(j, parent);
+    if (parent >= 0) close(parent);
+    return !error || hx_open_fail(o, "can't sync the store in %s: %s", j->path, strerror(error));
 }
 
 /* From here on the disk is changed, and what goes wrong ends the process. */
@@ -217,8 +227,7 @@ static bool begin(hx_opening *o)
 {
     hx_journal *j = o->journal;
     j->tail = o->tail;
-    sync_what_was_read(j);
-    if (!zero_again(o)) return false;
+    if (!sync_what_was_read(o) || !zero_again(o) || !hx_dir_settle_row(o)) return false;
     j->durable = o->tail.sequence;
     j->active = hx_journal_segment(j, o->tail.segment);
     tidy(j, &o->dir);
@@ -281,7 +290,7 @@ hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char e
     o.journal = hx_journal_new(path, options);
     bool ok = hx_dir_open(&o, true) && hx_dir_inspect(&o) && (!o.dir.has_format || hx_dir_read_format(&o)) &&
               hx_dir_lock(&o) && hx_dir_inspect(&o) && (o.dir.has_format || hx_dir_create(&o)) &&
-              hx_dir_read_format(&o) && hx_dir_read_secret(&o) && open_segments(&o) && replay(&o) && begin(&o);
+              hx_dir_read_format(&o) && hx_dir_read_secret(&o) && hx_open_read(&o) && begin(&o);
     o.journal->options.secret = NULL; /* the caller's, and not needed any more */
     if (ok) return &o.journal->store;
     hx_journal_free(o.journal);

@@ -14,12 +14,15 @@ typedef struct {
     bool foreign;                /* something that isn't ours */
     bool written;                /* a segment that holds something */
     uint32_t first, last, count; /* segments */
+    uint32_t hinted, archived;   /* the highest numbers of hints and of .audit files; 0: there is none */
 } hx_directory;
 
 typedef struct {
     hx_journal *journal;
     char *error;
     hx_tail tail;
+    unsigned version;      /* as FORMAT has it; 0: not known */
+    bool is_newer;         /* than what we know */
     uint64_t secret_check; /* as FORMAT has it; 0: not known */
     hx_directory dir;
     struct {
@@ -41,7 +44,15 @@ bool hx_dir_lock(hx_opening *o);
 bool hx_dir_create(hx_opening *o);
 bool hx_dir_read_secret(hx_opening *o);
 bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES]);
+/* Which segments there must be: journal->row. When it fails, that is the best guess. */
+bool hx_dir_read_row(hx_opening *o);
+/* 0, or an errno. */
+int hx_dir_write_row(hx_journal *j, hx_row row);
+/* The segments that are there are those that there must be, in the format of today. */
+bool hx_dir_settle_row(hx_opening *o);
 DIR *hx_dir_list(hx_journal *j);
 bool hx_dir_read_head(hx_journal *j, const hx_segment *s, hx_segment_head *head);
+/* Everything that a start reads once format and secret are known; changes nothing on disk. */
+bool hx_open_read(hx_opening *o);
 
 #endif

@@ -178,6 +178,7 @@ typedef struct {
     bool durable;
     bool shared;        /* other processes may be at work on it: claims of others end with their leases alone */
     uint64_t owner;     /* drawn at each start */
+    uint64_t orphans;   /* operations of an earlier start that this one has turned into unknown (G9) */
     uint8_t secret[32]; /* for MACs; lives with the store */
     hx_ms (*now)(void);
 } hx_store_facts;
@@ -200,6 +201,7 @@ typedef struct {
     hx_ms (*now)(void);          /* NULL: hx_clock_now. Tests bring their own time */
     uint64_t bytes_max;          /* store_max, over all files, the archive too; 0: no limit */
     uint32_t segment_bytes;      /* journal; 0: 64 MiB, less where bytes_max or the disk is small */
+    bool make_parents;           /* journal: the directories above it, too */
     uint64_t free_bytes_floor;   /* below it new claims are refused; 0: 256 MiB, or a sixteenth of a small disk */
     unsigned waiters_per_op_max; /* 0: 1,000 */
     unsigned waiters_max;        /* 0: 10,000 */

@@ -148,6 +148,7 @@ static void save(name_change *n, const char *path)
     char to[PATH_MAX];
     n->number = ++saved_count;
     saved_path(n, to);
+    syscall(SYS_unlinkat, AT_FDCWD, to, 0); /* left by an earlier start, which had synced it */
     n->saved = syscall(SYS_linkat, AT_FDCWD, path, AT_FDCWD, to, 0) == 0;
 }
 

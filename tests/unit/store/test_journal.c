@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the journal does with its files: refusing, cutting torn tails, telling damage, hints, dropping, repairing. */
-#include "store/harness.h"
+/* What the journal does with its files: refusing, cutting torn tails, telling damage, hints, dropping. */
+#include "journal_files.h"
+
 #include "store/segment.h"
 
 #include "base/check.h"
@@ -8,74 +9,40 @@
 #include "base/log.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
-#define SEGMENT (16u << 10)
-static const hx_store_options small = {.segment_bytes = SEGMENT};
+static atomic_bool sync_fails;
 
-static hx_record complete(bench *b, uint64_t number, hx_state state, hx_ms lifetime)
+/* Instead of libc's. */
+int fsync(int fd)
 {
-    hx_record r = record_of(number);
-    assert_int_equal(claim(b, &r, 0, NULL), HX_STORE_OK);
-    r.answer = (hx_answer){201, true, HX_LIT("A: b\r\n"), HX_LIT("an answer")};
-    if (lifetime > 0) r.expires_at = test_now + lifetime;
-    assert_int_equal(settle(b, &r, state, NULL), HX_STORE_OK);
-    return r;
-}
-
-static void copy_directory(const char *from, const char *to)
-{
-    char in[512], out[512];
-    DIR *dir = opendir(from);
-    assert_non_null(dir);
-    (void)mkdir(to, 0700);
-    for (struct dirent *item; (item = readdir(dir));) {
-        if (item->d_type != DT_REG) continue;
-        (void)snprintf(in, sizeof in, "%s/%s", from, item->d_name);
-        (void)snprintf(out, sizeof out, "%s/%s", to, item->d_name);
-        FILE *a = fopen(in, "rb"), *b = fopen(out, "wb");
-        static char block[1 << 16];
-        for (size_t n; a && b && (n = fread(block, 1, sizeof block, a)) > 0;)
-            assert_int_equal(fwrite(block, 1, n, b), n);
-        if (a) (void)fclose(a);
-        if (b) (void)fclose(b);
+    if (sync_fails) {
+        errno = ENOSPC;
+        return -1;
     }
-    closedir(dir);
+    return (int)syscall(SYS_fsync, fd);
 }
 
-static char *path_in(const bench *b, const char *name)
+/* Instead of libc's. The wall clock is an hour ahead of the one by which the kernel ends waits: as if it were set back
+ * by that in the middle of each. */
+int clock_gettime(clockid_t clock_id, struct timespec *tp)
 {
-    static char path[256];
-    (void)snprintf(path, sizeof path, "%s/%s", b->directory, name);
-    return path;
-}
-
-static void write_text(const bench *b, const char *name, const char *text)
-{
-    FILE *f = fopen(path_in(b, name), "w");
-    assert_non_null(f);
-    (void)fputs(text, f);
-    (void)fclose(f);
-}
-
-static void flip(const bench *b, const char *name, off_t at, unsigned char mask)
-{
-    unsigned char byte;
-    int fd = open(path_in(b, name), O_RDWR);
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, at), 1);
-    byte ^= mask;
-    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-    close(fd);
+    int result = (int)syscall(SYS_clock_gettime, clock_id, tp);
+    if (clock_id == CLOCK_REALTIME) tp->tv_sec += 3600;
+    return result;
 }
 
 static void zero_from(const bench *b, const char *name, off_t from, off_t to)
@@ -83,43 +50,6 @@ static void zero_from(const bench *b, const char *name, off_t from, off_t to)
     int fd = open(path_in(b, name), O_RDWR);
     for (off_t at = from; at < to; at++) assert_int_equal(pwrite(fd, "", 1, at), 1);
     close(fd);
-}
-
-static uint64_t sum_directory(const char *path)
-{
-    char name[512];
-    uint64_t sum = 0;
-    DIR *dir = opendir(path);
-    for (struct dirent *item; (item = readdir(dir));) {
-        for (const char *c = item->d_name; *c; c++) sum += (unsigned char)*c * UINT64_C(1000003);
-        (void)snprintf(name, sizeof name, "%s/%s", path, item->d_name);
-        FILE *f = item->d_type == DT_REG ? fopen(name, "rb") : NULL;
-        uint64_t place = 1;
-        for (int c; f && (c = fgetc(f)) != EOF; place++)
-            sum += (uint64_t)c * (place * UINT64_C(0x9e3779b97f4a7c15) | 1);
-        if (f) (void)fclose(f);
-    }
-    closedir(dir);
-    return sum;
-}
-
-/* Opening fails with a message that has `words` in it. */
-static void does_not_open(const bench *b, const char *words)
-{
-    char url[128], error[HX_STORE_ERROR_BYTES] = "";
-    (void)snprintf(url, sizeof url, "journal:%s", b->directory);
-    hx_store *store = hx_store_open(hx_slice_of(url), &b->options, error);
-    assert_null(store);
-    if (!strstr(error, words)) fail_msg("\"%s\" doesn't say \"%s\"", error, words);
-    assert_true(strstr(error, b->directory) != NULL);
-}
-
-/* That, and nothing has changed on disk. */
-static void refuses(const bench *b, const char *words)
-{
-    uint64_t before = sum_directory(b->directory);
-    does_not_open(b, words);
-    assert_true(sum_directory(b->directory) == before);
 }
 
 static void refused_stores_are_named_and_left_alone(void **state)
@@ -134,11 +64,13 @@ static void refused_stores_are_named_and_left_alone(void **state)
     static const struct {
         const char *file, *text, *words;
     } cases[] = {
-        {"FORMAT", "hapax journal 2\nfuture\n", "newer hapax"},
+        {"FORMAT", "hapax journal 3\nfuture\n", "newer hapax"},
         {"FORMAT", "hapax jour", "FORMAT file can't be understood"},
         {"FORMAT", NULL, "FORMAT file is missing"},
         {"secret", "short", "secret is damaged"},
         {"secret", NULL, "secret is missing"},
+        {"segments", NULL, "`segments` is missing"},
+        {"segments", "first 00000001\nlast 00000002\ncheck 00000000\n", "`segments` can't be understood"},
         {"00000001.seg", NULL, "`hapax store repair"},
         {"00000001.seg", "", "cut short"},
         {"00000001.seg", "garbage", "`hapax store repair"},
@@ -182,8 +114,8 @@ static void files_are_private_and_the_secret_stays(void **state)
     assert_true(facts->durable);
     assert_int_equal(stat(b.directory, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
-    const char *files[] = {"secret", "FORMAT", "lock", "00000001.seg"};
-    for (int i = 0; i < 4; i++) {
+    const char *files[] = {"secret", "FORMAT", "lock", "segments", "00000001.seg"};
+    for (int i = 0; i < 5; i++) {
         assert_int_equal(stat(path_in(&b, files[i]), &st), 0);
         assert_int_equal(st.st_mode & 0777, 0600);
     }
@@ -294,16 +226,6 @@ static void a_record_that_rots_while_open_is_unknown(void **state)
     bench_end(&b);
 }
 
-static unsigned count_files(const bench *b, const char *suffix)
-{
-    unsigned count = 0;
-    DIR *dir = opendir(b->directory);
-    for (struct dirent *item; (item = readdir(dir));)
-        if (hx_slice_ends(hx_slice_of(item->d_name), hx_slice_of(suffix))) count++;
-    closedir(dir);
-    return count;
-}
-
 static uint64_t bytes_of(const bench *b, const char *suffix)
 {
     uint64_t bytes = 0;
@@ -315,14 +237,6 @@ static uint64_t bytes_of(const bench *b, const char *suffix)
             bytes += (uint64_t)st.st_size;
     closedir(dir);
     return bytes;
-}
-
-static void remove_files(const bench *b, const char *suffix)
-{
-    DIR *dir = opendir(b->directory);
-    for (struct dirent *item; (item = readdir(dir));)
-        if (hx_slice_ends(hx_slice_of(item->d_name), hx_slice_of(suffix))) (void)unlinkat(dirfd(dir), item->d_name, 0);
-    closedir(dir);
 }
 
 static void hints_may_be_lost_or_damaged(void **state)
@@ -513,63 +427,58 @@ static void full_stores_refuse_claims_only_and_recover(void **state)
     hx_log_threshold(HX_LOG_INFO);
 }
 
-typedef struct {
-    char text[4096];
-} sentences;
-
-static void note(void *context, const char *sentence)
+static void parents_are_made_only_where_that_is_asked_for(void **state)
 {
-    sentences *s = context;
-    size_t len = strlen(s->text);
-    (void)snprintf(s->text + len, sizeof s->text - len, "%s\n", sentence);
+    (void)state;
+    bench b = {.backend = "journal", .options = {.segment_bytes = SEGMENT, .now = test_clock}};
+    char home[64], parent[128];
+    struct stat st;
+    new_directory(home);
+    (void)mkdir(home, 0700);
+    (void)snprintf(parent, sizeof parent, "%.30s/.local", home);
+    (void)snprintf(b.directory, sizeof b.directory, "%.30s/.local/state/hapax", home);
+    does_not_open(&b, parent);
+    does_not_open(&b, ".local doesn't exist");
+    assert_int_equal(access(parent, F_OK), -1);
+    b.options.make_parents = true;
+    bench_open(&b);
+    complete(&b, 1, HX_COMPLETED, HX_DAY);
+    assert_int_equal(stat(parent, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    bench_end(&b);
+    remove_directory(home);
 }
 
-static bool repair(const bench *b, sentences *s)
-{
-    char error[HX_STORE_ERROR_BYTES] = "";
-    s->text[0] = '\0';
-    bool ok = hx_journal_repair(hx_slice_of(b->directory), note, s, error);
-    if (!ok) print_message("%s\n", error);
-    return ok;
-}
-
-static void a_repair_skips_what_is_damaged_and_says_so(void **state)
+static void a_start_that_cannot_sync_what_it_read_is_refused(void **state)
 {
     (void)state;
     bench b;
-    sentences s;
     bench_begin(&b, "journal", small);
-    for (uint64_t i = 0; i < 100; i++) complete(&b, i, HX_COMPLETED, HX_DAY);
+    complete(&b, 1, HX_COMPLETED, HX_DAY);
     bench_close(&b);
-    assert_true(repair(&b, &s));
-    assert_non_null(strstr(s.text, "no record is lost"));
-    remove_files(&b, ".hint");
-    for (int i = 0; i < 40; i++) flip(&b, "00000002.seg", 5000 + 16 * i, 0x80); /* a few records in the middle */
-    flip(&b, "00000004.seg", 30, 0x01);                                         /* a head */
-    assert_int_equal(unlink(path_in(&b, "00000006.seg")), 0);                   /* a whole segment */
-    refuses(&b, "`hapax store repair");
-    assert_true(repair(&b, &s));
-    assert_non_null(strstr(s.text, "records are lost in 2 places"));
-    assert_non_null(strstr(s.text, "00000006.seg is missing"));
-    assert_non_null(strstr(s.text, "damaged/00000002.seg.1 is a copy"));
-    assert_int_equal(access(path_in(&b, "damaged/00000002.seg.1"), F_OK), 0);
-    for (int round = 0; round < 2; round++) {
-        bench_open(&b);
-        unsigned kept = 0;
-        for (uint64_t i = 0; i < 100; i++) {
-            hx_state found = peek(&b, op_of(i), NULL);
-            assert_true(found == HX_COMPLETED || found == HX_UNKNOWN || found == HX_ABSENT);
-            kept += found == HX_COMPLETED;
-        }
-        assert_true(kept > 70 && kept < 100);
-        complete(&b, 500 + (uint64_t)round, HX_COMPLETED, HX_DAY);
-        bench_close(&b);
-    }
-    assert_true(repair(&b, &s));
-    assert_int_equal(unlink(path_in(&b, "FORMAT")), 0);
-    assert_true(repair(&b, &s));
+    sync_fails = true;
+    refuses(&b, "can't sync");
+    sync_fails = false;
     bench_open(&b);
-    assert_int_equal(peek(&b, op_of(501), NULL), HX_COMPLETED);
+    assert_int_equal(peek(&b, op_of(1), NULL), HX_COMPLETED);
+    bench_end(&b);
+}
+
+static void orphans_are_counted(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, "journal", small);
+    for (uint64_t i = 0; i < 3; i++) {
+        hx_record r = record_of(i);
+        r.lease_until = test_now + HX_DAY;
+        assert_int_equal(claim(&b, &r, 0, NULL), HX_STORE_OK);
+    }
+    assert_int_equal(hx_store_about(b.store)->orphans, 0);
+    bench_restart(&b);
+    assert_int_equal(hx_store_about(b.store)->orphans, 3);
+    bench_restart(&b);
+    assert_int_equal(hx_store_about(b.store)->orphans, 0);
     bench_end(&b);
 }
 
@@ -585,7 +494,9 @@ int main(void)
         cmocka_unit_test(hints_of_another_version_are_made_anew),
         cmocka_unit_test(expired_segments_go_into_the_archive_and_long_lived_records_move),
         cmocka_unit_test(full_stores_refuse_claims_only_and_recover),
-        cmocka_unit_test(a_repair_skips_what_is_damaged_and_says_so),
+        cmocka_unit_test(parents_are_made_only_where_that_is_asked_for),
+        cmocka_unit_test(a_start_that_cannot_sync_what_it_read_is_refused),
+        cmocka_unit_test(orphans_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
