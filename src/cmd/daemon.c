@@ -129,7 +129,7 @@ static hx_upstream_limits upstream_limits(const hx_daemon *daemon, const hx_limi
                                 .connections_max = share_of(daemon, 1, 4096),
                                 .waiting_max = 16384,
                                 .head_bytes_max = 64u * 1024u,
-                                .fields_max = 200};
+                                .fields_max = limits->answer_headers};
 }
 
 static int make_worker(hx_daemon *daemon, worker_thread *w, hx_rules *rules)

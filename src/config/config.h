@@ -30,7 +30,8 @@ typedef struct {
     hx_ms send_timeout;
     hx_ms connect_timeout;
     hx_ms upstream_idle_timeout;
-    uint32_t waiters; /* in all */
+    uint16_t answer_headers; /* of the application's */
+    uint32_t waiters;        /* in all */
     uint32_t waiters_per_operation;
 } hx_limits;
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "gateway/natural.h"
 #include "gateway/principal.h"
+#include "gateway/problem.h"
 #include "gateway/publish.h"
 #include "gateway/shadow.h"
 
@@ -212,7 +213,7 @@ static hx_progress refuse_body(hx_request *r)
     case 503: return refuse_for_room(r);
     default: {
         unsigned status = r->body_error_status;
-        hx_progress progress = refuse(r, HX_ERROR_MALFORMED, hx_slice_of(r->body_error_detail));
+        hx_progress progress = refuse(r, hx_problem_malformed(status), hx_slice_of(r->body_error_detail));
         r->reply_status = status;
         return progress;
     }

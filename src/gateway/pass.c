@@ -4,6 +4,7 @@
  *
  * Where repeating is safe by its method (GET and its like, PUT, DELETE) a request that never reached the application is
  * sent again; with `retry_safe` also one that was cut off or answered 502, 503 or 504 before the client saw a byte. */
+#include "gateway/problem.h"
 #include "gateway/shadow.h"
 
 /* The application's time runs while it has the next move: not while its request is still coming in. When the client's is
@@ -206,8 +207,9 @@ static hx_progress broken_off(hx_request *r)
     }
     if (r->body_state == HX_BODY_BROKEN) {
         if (r->body_error_status == 0) return hx_request_go(r, hx_request_end_step(r));
-        hx_progress progress = hx_request_refuse(r, HX_ERROR_MALFORMED, hx_slice_of(r->body_error_detail));
-        r->reply_status = r->body_error_status;
+        unsigned status = r->body_error_status;
+        hx_progress progress = hx_request_refuse(r, hx_problem_malformed(status), hx_slice_of(r->body_error_detail));
+        r->reply_status = status;
         return progress;
     }
     hx_slice detail = hx_arena_printf(r->arena, "Asking the application: %s.",

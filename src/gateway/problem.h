@@ -18,6 +18,12 @@ typedef struct {
 /* The status of an error where nothing else was said of it: that of its row, but for what the dialects disagree on. */
 unsigned hx_problem_status(hx_error error, hx_dialect dialect);
 
+/* What net/ refuses by a status of its own is malformed, or came too slowly. */
+static inline hx_error hx_problem_malformed(unsigned status)
+{
+    return status == 408 ? HX_ERROR_TOO_SLOW : HX_ERROR_MALFORMED;
+}
+
 /* The error that r is about to be answered with. */
 hx_problem hx_problem_of(const hx_request *r);
 /* Writes the header lines and the body; both buffers are on an arena. */

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answering the client. By now the outcome, if there is one, is durable. */
 #include "base/check.h"
-#include "base/rand.h"
 #include "gateway/cors.h"
 #include "gateway/problem.h"
 #include "gateway/shadow.h"
-
-#include <stdio.h>
 
 static void put_number(hx_buf *out, const char *name, uint64_t value)
 {
@@ -168,22 +165,20 @@ hx_progress hx_step_reply(hx_request *r)
     return hx_request_go(r, r->claimed ? HX_STEP_harvest : hx_request_end_step(r));
 }
 
-void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail)
+void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail,
+                        hx_slice correlation)
 {
     hx_buf lines, body;
-    char instance[33];
     const hx_config *config = worker->use->rules->config;
     hx_buf_init(&lines, &stream->arena, HX_PROBLEM_LINES_MAX + HX_OUR_LINES_MAX);
     hx_buf_init(&body, &stream->arena, HX_PROBLEM_BODY_MAX);
-    (void)snprintf(instance, sizeof instance, "%016llx%016llx", (unsigned long long)hx_rand_u64(),
-                   (unsigned long long)hx_rand_u64());
-    hx_problem problem = {.error = HX_ERROR_MALFORMED,
+    hx_problem problem = {.error = hx_problem_malformed(status),
                           .status = status,
                           .detail = detail,
-                          .correlation = hx_slice_of(instance),
+                          .correlation = correlation,
                           .docs = config->error_docs};
     hx_problem_write(&problem, &lines, &body);
-    hx_field_write(&lines, HX_LIT("X-Correlation-Id"), hx_slice_of(instance));
+    hx_field_write(&lines, HX_LIT("X-Correlation-Id"), correlation);
     if (worker->gateway->dev) hx_buf_puts(&lines, "Hapax-Mode: dev\r\n");
     hx_cors_allow(config, &stream->request.fields, &lines);
     hx_stream_answer(stream, status, hx_status_reason(status), hx_buf_slice(&lines), hx_buf_slice(&body), true);

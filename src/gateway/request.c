@@ -3,6 +3,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/rand.h"
+#include "gateway/problem.h"
 #include "gateway/shadow.h"
 
 #include <string.h>
@@ -94,7 +96,7 @@ hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
     r->error_detail = detail;
     r->reply_status = hx_error_about(error)->status;
     /* Whoever sends what isn't a valid request may mean something else by the bytes that follow it, too. */
-    r->stream->close = r->reply_status == 400 && error != HX_ERROR_KEY_MISSING;
+    r->stream->close = (r->reply_status == 400 && error != HX_ERROR_KEY_MISSING) || error == HX_ERROR_TOO_SLOW;
     return hx_request_go(r, HX_STEP_reply);
 }
 
@@ -227,11 +229,32 @@ static void start_request(void *app, hx_stream *stream)
 static void refuse_malformed(void *app, hx_stream *stream, unsigned status, const char *detail)
 {
     const hx_worker *worker = app;
-    hx_reply_malformed(worker, stream, status, hx_slice_of(detail));
+    hx_slice correlation = hx_arena_printf(&stream->arena, "%016llx%016llx", (unsigned long long)hx_rand_u64(),
+                                           (unsigned long long)hx_rand_u64());
+    hx_reply_malformed(worker, stream, status, hx_slice_of(detail), correlation);
+    if (worker->use->rules->config->access_log == HX_ACCESS_LOG_STDERR) {
+        const hx_request_head *head = &stream->request;
+        hx_log_begin(HX_LOG_INFO, "request");
+        if (head->method.len > 0) hx_log_str("method", head->method);
+        if (head->path.len > 0) hx_log_str("path", head->path);
+        hx_log_int("status", status);
+        hx_log_text("error_code", hx_error_about(hx_problem_malformed(status))->code);
+        hx_log_text("error", detail);
+        hx_log_str("peer", stream->peer);
+        hx_log_str("correlation_id", correlation);
+        hx_log_end();
+    }
     hx_stream_release(stream);
 }
 
 const hx_server_handler hx_gateway_handler = {.request = start_request, .malformed = refuse_malformed};
+
+void hx_request_log_failure(const hx_request *r)
+{
+    hx_log_str("upstream", hx_request_rules(r)->config->upstreams[r->policy->upstream].url);
+    hx_log_text("error", r->timed_out ? "its time was up" : hx_upstream_error_text(r->exchange_error));
+    if (r->exchange.reason && !r->timed_out) hx_log_text("reason", r->exchange.reason);
+}
 
 /* The last step: nothing of this request is under way any more. */
 hx_progress hx_step_finish(hx_request *r)
@@ -260,7 +283,12 @@ hx_progress hx_step_finish(hx_request *r)
             if ((r->told == HX_TOLD_REPLAYED || r->claimed) && result.len > 0) hx_log_str("result_id", result);
         }
         if (r->shadow.on) hx_shadow_log(r);
-        if (r->reply_kind == HX_REPLY_ERROR && r->replied) hx_log_text("error_code", hx_error_about(r->error)->code);
+        if (r->reply_kind == HX_REPLY_ERROR && r->replied) {
+            const char *code = hx_error_about(r->error)->code;
+            bool went_wrong = r->exchange_state == HX_EXCHANGE_FAILED || r->timed_out;
+            hx_log_text("error_code", code);
+            if (went_wrong && hx_slice_starts(hx_slice_of(code), HX_LIT("DEPENDENCY."))) hx_request_log_failure(r);
+        }
         hx_log_str("correlation_id", r->correlation);
         hx_log_end();
     }

@@ -358,6 +358,8 @@ static inline hx_step hx_request_end_step(const hx_request *r)
 {
     return r->shadow.on ? HX_STEP_shadow : HX_STEP_finish;
 }
+/* Which upstream failed, how, and why: fields of the line in the log that is being written. */
+void hx_request_log_failure(const hx_request *r);
 /* retry.c: decides whether there is time and room for another attempt. True: it is reserved, its delay runs, and the
  * retry step follows. */
 bool hx_retry_schedule(hx_request *r) HX_MUST_USE;
@@ -367,6 +369,7 @@ bool hx_retry_schedule(hx_request *r) HX_MUST_USE;
 void hx_reply_lines(hx_request *r, hx_buf *out);
 void hx_reply_retry_after(const hx_request *r, hx_buf *out);
 /* What came was not a request: there is no hx_request to answer by. */
-void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail);
+void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail,
+                        hx_slice correlation);
 
 #endif

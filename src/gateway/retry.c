@@ -14,7 +14,7 @@ static void log_attempt(const hx_request *r, const char *message, hx_ms delay)
     if (r->claimed) hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
     hx_log_int("attempt", r->claimed ? r->record.attempt : r->attempts);
     if (r->exchange_state == HX_EXCHANGE_FAILED)
-        hx_log_text("error", hx_upstream_error_text(r->exchange_error));
+        hx_request_log_failure(r);
     else if (r->timed_out)
         hx_log_text("error", "its time was up");
     else

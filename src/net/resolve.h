@@ -34,6 +34,7 @@ struct hx_resolver {
     bool is_literal;    /* the URL has the address itself: nothing to look up, ever */
     bool is_stale;      /* look again before the next use */
     bool is_busy;       /* a lookup is under way */
+    int error;          /* libuv's, of the last lookup */
     uv_getaddrinfo_t request;
     void (*done)(hx_resolver *resolver);
 };

@@ -267,9 +267,11 @@ static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, ui
     hx_list_init(&exchange->own.link);
     exchange->bytes_sent = exchange->connect_failures = 0;
     exchange->reused = false;
+    exchange->reason = NULL;
     if (send_on_pooled(upstream, exchange)) return;
     bool room = upstream->open_count < upstream->limits.connections_max || upstream->idle_count > 0;
     if (!room && upstream->line_count >= (uint64_t)upstream->connecting_count + upstream->limits.waiting_max) {
+        exchange->reason = "too many wait for one";
         fail_later(exchange, HX_UPSTREAM_UNREACHABLE);
         return;
     }
@@ -317,12 +319,13 @@ static void pass_on(hx_wire *wire, bool reused, hx_ms idle_max)
     hx_pool_refill(upstream);
 }
 
-void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, uint64_t failures)
+void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, uint64_t failures, const char *reason)
 {
     if (upstream->line_count > upstream->connecting_count) { /* else another connection is on its way for each */
         hx_exchange *exchange = of_link(upstream->line.next);
         leave_line(exchange);
         exchange->connect_failures += failures;
+        exchange->reason = reason;
         fail_later(exchange, error);
     }
     hx_pool_refill(upstream);
@@ -383,6 +386,7 @@ static void can_read(uv_stream_t *stream, ssize_t status, const uv_buf_t *none)
         return;
     }
     bool in_order = count == UV_EOF;
+    if (!in_order) wire->exchange->reason = uv_strerror((int)count);
     bool over = (wire->exchange->own.flags & TUNNEL) || hx_h1_answer_ends_with_connection(&wire->answer);
     if (in_order && over)
         end_now(wire, false);

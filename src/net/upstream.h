@@ -22,7 +22,7 @@ typedef struct hx_exchange hx_exchange;
     X(RESET, "the connection was cut")                                                                                 \
     X(BROKEN, "what came back is not a well-formed HTTP answer")                                                       \
     X(CUT_SHORT, "the answer ended before it was whole")                                                               \
-    X(TOO_LARGE, "the answer's head is over the limit")                                                                \
+    X(TOO_LARGE, "the answer's head has more than 64KiB, or more lines than limits.answer_headers allows")             \
     X(CANCELLED, "it was called off")
 
 typedef enum {
@@ -83,6 +83,7 @@ struct hx_exchange {
     uint64_t bytes_sent;
     bool reused; /* on a pooled connection */
     uint64_t connect_failures;
+    const char *reason; /* of a failure, in the system's words, where it has any; else NULL. It stays. */
     /* the engine's own; all zero at first */
     struct {
         hx_upstream *upstream;

@@ -120,14 +120,14 @@ static void try_again(hx_wire *failed, unsigned tried)
     connect_or_look_up(next);
 }
 
-static void give_up(hx_wire *wire)
+static void give_up(hx_wire *wire, int why)
 {
     hx_upstream *upstream = wire->upstream;
     hx_upstream_error error = wire->timed_out ? HX_UPSTREAM_CONNECT_TIMEOUT : HX_UPSTREAM_UNREACHABLE;
     uint64_t failures = wire->connect_failures;
     hx_resolver_distrust(&upstream->resolver);
     hx_pool_close(wire);
-    hx_upstream_connect_failed(upstream, error, failures);
+    hx_upstream_connect_failed(upstream, error, failures, uv_strerror(why));
 }
 
 static void connect_failed(hx_wire *wire, int error)
@@ -140,14 +140,14 @@ static void connect_failed(hx_wire *wire, int error)
         if (error == UV_EAGAIN && in_time)
             try_again(wire, 1);
         else
-            give_up(wire);
+            give_up(wire, error);
         return;
     }
     if (error == UV_ETIMEDOUT) wire->timed_out = true;
     if (in_time && wire->tried + 1 < upstream->resolver.count)
         try_again(wire, wire->tried + 1);
     else
-        give_up(wire);
+        give_up(wire, error);
 }
 
 /* Which of the addresses this wire is for. */
@@ -255,7 +255,7 @@ static void looked_up(hx_resolver *resolver)
         if (resolver->count > 0)
             connect_now(wire);
         else
-            connect_failed(wire, UV_EAI_NONAME);
+            connect_failed(wire, resolver->error);
     }
     hx_upstream_let_go(upstream);
 }

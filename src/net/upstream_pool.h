@@ -96,6 +96,6 @@ void hx_upstream_let_go(hx_upstream *upstream);
 /* Of upstream.c: a connection was made, and is BUSY without an exchange. */
 void hx_upstream_connected(hx_wire *wire);
 /* No connection could be made for whoever is first in line. */
-void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, uint64_t failures);
+void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, uint64_t failures, const char *reason);
 
 #endif

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import (EXIT_CONFIG, Connection, Disconnected, Zeros, cpu_seconds, eventually, fresh_key,
+from harness import (EXIT_CONFIG, Connection, Disconnected, Zeros, answer, cpu_seconds, eventually, fresh_key,
                      raise_open_files, request_bytes, reset_before_reading, sanitized, sink)
 
 MIB = 1 << 20
@@ -217,6 +217,17 @@ def assert_let_go(connection):
         assert connection.at_end()
     except (Disconnected, ConnectionResetError):
         pass
+
+
+def test_answer_with_many_headers_needs_a_limit_that_allows_them(start_gateway, upstream, key):
+    upstream.on("/refunds", answer(201, {}, [(f"X-{number}", "1") for number in range(250)]))
+    problem = start_gateway().post("/refunds", key=key, json={}).refuses(502, "DEPENDENCY.unavailable")
+    assert "limits.answer_headers" in problem["detail"]
+    gateway = start_gateway("limits: {answer_headers: 300}\n")
+    for idempotency in ("stored", "replayed"):
+        response = gateway.post("/refunds", key=key, json={})
+        assert (response.status, response.idempotency, response.header("X-249")) == (201, idempotency, "1")
+    assert upstream.effects("/refunds") == 2  # one for each gateway: they have stores of their own
 
 
 def test_idle_connection_is_closed(start_gateway, upstream):

@@ -2,7 +2,9 @@
 """One JSON line a request, with what an operator looks for, and nothing that isn't so."""
 import json
 
-from harness import eventually
+import pytest
+
+from harness import answer_raw, eventually, quick_retries, request_bytes
 
 FIELDS = ("time", "method", "path", "status", "operation_type", "idempotency_key", "principal", "result", "attempt",
           "correlation_id")
@@ -47,9 +49,50 @@ def test_refusal_has_a_line_with_its_code(gateway, upstream):
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize("sent, status, code", [
+    (b"nonsense\r\n\r\n", 400, "VALIDATION.request_malformed"),
+    (request_bytes("GET", "/x", {"Cookie": "c" * 40_000}), 431, "VALIDATION.request_malformed"),
+    (b"GET / HT", 408, "TRANSIENT.request_timeout"),
+], ids=["malformed", "too large", "too slow"])
+def test_what_is_no_request_has_a_line_too(start_gateway, upstream, sent, status, code):
+    gateway = start_gateway("limits: {head_timeout: 300ms}\n")
+    connection = gateway.connect()
+    connection.send(sent)
+    response = connection.receive()
+    problem = response.refuses(status, code)
+    assert problem["retryable"] == (status == 408)
+    line = request_lines(gateway, 1)[0]
+    assert (line["status"], line["error_code"], line["error"]) == (status, code, problem["detail"])
+    assert (line["correlation_id"], line["peer"]) == (response.header("X-Correlation-Id"), "127.0.0.1")
+    assert upstream.requests == []
+
+
+def test_unreachable_upstream_is_named_with_the_reason(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries())
+    upstream.close()
+    hint = gateway.post("/unkeyed", json={}).refuses(502, "DEPENDENCY.unavailable")["hint"]
+    assert "the same key if it has one" in hint
+    gateway.post("/refunds", key=key, json={}).refuses(502, "DEPENDENCY.unavailable")
+    for line in request_lines(gateway, 2) + gateway.wait_events("trying again"):
+        assert (line["upstream"], line["error"], line["reason"]) == (
+            upstream.url, "no connection could be made", "connection refused"), line
+
+
+def test_unusable_answer_is_told_with_its_upstream(gateway, upstream, key):
+    upstream.on("/refunds", answer_raw(b"HTTP/1.1 999 What\r\n\r\n"))
+    problem = gateway.post("/refunds", key=key, json={}).refuses(502, "DEPENDENCY.unavailable")
+    assert problem["title"] == "The application gave no answer that can be used"
+    line = request_lines(gateway, 1)[0]
+    assert (line["upstream"], line["error"]) == (upstream.url, "what came back is not a well-formed HTTP answer")
+    assert upstream.effects("/refunds") == 1
+
+
 def test_log_of_requests_can_be_switched_off(start_gateway, upstream, key):
     gateway = start_gateway("access_log: off\n")
     gateway.post("/refunds", key=key, json={})
+    connection = gateway.connect()
+    connection.send(b"nonsense\r\n\r\n")
+    connection.receive().refuses(400, "VALIDATION.request_malformed")
     gateway.terminate()
     assert gateway.wait_exit() == 0
     assert not any('"event":"request"' in line for line in gateway.output)
