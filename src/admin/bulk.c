@@ -51,6 +51,21 @@ struct bulk {
     lane lanes[LANES];
 };
 
+static void discard(bulk *job)
+{
+    hx_buf_free(&job->targets);
+    for (size_t i = 0; i < LANES; i++) hx_arena_free(&job->lanes[i].arena);
+    hx_arena_free(&job->page_arena);
+    free(job);
+}
+
+/* Before anything was changed. */
+static void refuse(bulk *job, hx_admin_problem problem, const hx_record *found)
+{
+    hx_admin_refuse(job->call, problem, HX_EMPTY, found);
+    discard(job);
+}
+
 static void finish(bulk *job)
 {
     hx_admin_call *call = job->call;
@@ -73,10 +88,7 @@ static void finish(bulk *job)
         hx_log_int("failed", (int64_t)job->failed);
         hx_log_end();
     }
-    hx_buf_free(&job->targets);
-    for (size_t i = 0; i < LANES; i++) hx_arena_free(&job->lanes[i].arena);
-    hx_arena_free(&job->page_arena);
-    free(job);
+    discard(job);
     hx_admin_answer(call, hx_buf_slice(&out));
 }
 
@@ -166,8 +178,11 @@ static void gather_done(hx_store_call *store)
 {
     bulk *job = HX_OWNER(store, bulk, store);
     hx_store_page *page = &job->call->page;
-    if (store->result != HX_STORE_OK) job->failed++;
-    for (size_t i = 0; store->result == HX_STORE_OK && i < page->count; i++) {
+    if (store->result != HX_STORE_OK) {
+        refuse(job, HX_ADMIN_UNREAD, NULL);
+        return;
+    }
+    for (size_t i = 0; i < page->count; i++) {
         const hx_record *r = &page->records[i];
         target t = {.op = r->op,
                     .epoch = r->epoch,
@@ -179,6 +194,10 @@ static void gather_done(hx_store_call *store)
             job->more = true;
             break;
         }
+        if (!hx_admin_fits(job->call, r)) {
+            refuse(job, HX_ADMIN_TOO_LARGE, r);
+            return;
+        }
         hx_buf_put(&job->targets, (hx_slice){(const char *)&t, sizeof t});
         job->matched++;
         if (job->shown == SHOWN_MAX) continue;
@@ -186,9 +205,9 @@ static void gather_done(hx_store_call *store)
         hx_view_record(&job->rows, &page->records[i]);
     }
     hx_arena_free(&job->page_arena);
-    if (store->result == HX_STORE_OK && page->more && !job->more)
+    if (page->more && !job->more)
         gather(job);
-    else if (job->call->act.preview || store->result != HX_STORE_OK)
+    else if (job->call->act.preview)
         finish(job);
     else
         change_all(job);
@@ -225,10 +244,6 @@ static void decide_many(hx_admin_call *call, hx_act_kind kind)
     if (!wrong) wrong = choose_states(call);
     if (wrong) {
         hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
-        return;
-    }
-    if (call->act.answer.body.len > call->admin->needs.rules->policies->defaults.answer_bytes_max) {
-        hx_admin_refuse(call, HX_ADMIN_TOO_LARGE, HX_EMPTY, NULL);
         return;
     }
     call->reason = hx_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);

@@ -66,6 +66,8 @@ void hx_admin_refuse_lines(hx_admin_call *call, hx_admin_problem problem, hx_sli
 
 /* Why the act can't be done to what stands there, or HX_ADMIN_PROBLEM_COUNT when it can. */
 hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_record *found);
+/* Whether the answer that the act gives is one that the route of `found` keeps. */
+bool hx_admin_fits(const hx_admin_call *call, const hx_record *found);
 /* Starts it: ends OK, STALE or otherwise by `call->done`. `record` is `found` in memory that lives until then. */
 void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record *record);
 /* After it: how the key counts for its route's quota from now on. `record` is as a resolve made it; for forgetting, as

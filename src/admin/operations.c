@@ -17,11 +17,22 @@ static hx_buf page_buf(const hx_admin_call *call)
     return out;
 }
 
+static void answer_page(hx_admin_call *call, hx_buf *out)
+{
+    if (call->page.more) {
+        hx_buf_puts(out, ",\"cursor\":\"");
+        hx_buf_put_decimal(out, call->page.cursor);
+        hx_buf_puts(out, "\"");
+    }
+    hx_buf_puts(out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(out));
+}
+
 static void list_done(hx_store_call *store)
 {
     hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
     if (store->result != HX_STORE_OK) {
-        hx_admin_refuse(call, HX_ADMIN_STORE, HX_EMPTY, NULL);
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
         return;
     }
     hx_buf out = page_buf(call);
@@ -29,13 +40,7 @@ static void list_done(hx_store_call *store)
     hx_view_records(&out, call->page.records, call->page.count);
     hx_buf_puts(&out, "],\"count\":");
     hx_buf_put_decimal(&out, call->page.count);
-    if (call->page.more) {
-        hx_buf_puts(&out, ",\"cursor\":\"");
-        hx_buf_put_decimal(&out, call->page.cursor);
-        hx_buf_puts(&out, "\"");
-    }
-    hx_buf_puts(&out, "}\n");
-    hx_admin_answer(call, hx_buf_slice(&out));
+    answer_page(call, &out);
 }
 
 void hx_admin_list_operations(hx_admin_call *call)
@@ -66,7 +71,7 @@ static bool was_read(hx_admin_call *call)
     bool is_told = call->store.result == HX_STORE_OK;
     call->record = call->store.found;
     if (is_told && call->record.state != HX_ABSENT) return true;
-    hx_admin_refuse(call, is_told ? HX_ADMIN_NO_OPERATION : HX_ADMIN_STORE, HX_EMPTY, NULL);
+    hx_admin_refuse(call, is_told ? HX_ADMIN_NO_OPERATION : HX_ADMIN_UNREAD, HX_EMPTY, NULL);
     return false;
 }
 
@@ -90,12 +95,9 @@ void hx_admin_show_operation(hx_admin_call *call)
 static void history_done(hx_store_call *store)
 {
     hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
-    if (store->result != HX_STORE_OK) {
-        hx_admin_refuse(call, HX_ADMIN_STORE, HX_EMPTY, NULL);
-        return;
-    }
-    if (call->page.count == 0) {
-        hx_admin_refuse(call, HX_ADMIN_NO_OPERATION, HX_EMPTY, NULL);
+    bool is_told = store->result == HX_STORE_OK;
+    if (!is_told || call->page.count == 0) {
+        hx_admin_refuse(call, is_told ? HX_ADMIN_NO_OPERATION : HX_ADMIN_UNREAD, HX_EMPTY, NULL);
         return;
     }
     hx_buf out = page_buf(call);
@@ -103,13 +105,20 @@ static void history_done(hx_store_call *store)
     hx_buf_put_hex(&out, call->op.bytes, sizeof call->op.bytes);
     hx_buf_puts(&out, "\",\"history\":[");
     hx_view_records(&out, call->page.records, call->page.count);
-    hx_buf_puts(&out, call->page.more ? "],\"more\":true}\n" : "],\"more\":false}\n");
-    hx_admin_answer(call, hx_buf_slice(&out));
+    hx_buf_puts(&out, "]");
+    answer_page(call, &out);
 }
 
 void hx_admin_show_history(hx_admin_call *call)
 {
+    hx_filter_reader reader = hx_admin_reader(call);
     call->page.records_max = HX_STORE_PAGE_MAX;
+    const char *wrong = hx_filter_query(&reader, call->stream->request.query, &call->page);
+    if (!wrong && hx_filter_narrows(&call->page)) wrong = "a history takes limit and cursor";
+    if (wrong) {
+        hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
+        return;
+    }
     call->store = hx_admin_store_call(call->admin, call->arena, history_done);
     hx_store_history(call->admin->needs.store, &call->store, &call->op, &call->page);
 }
@@ -124,6 +133,12 @@ hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_
     /* The store says unknown of what it can't read back; an answer under a record without its request fits nobody. */
     if (found->created_at == 0) return HX_ADMIN_UNREADABLE;
     return HX_ADMIN_PROBLEM_COUNT;
+}
+
+bool hx_admin_fits(const hx_admin_call *call, const hx_record *found)
+{
+    const hx_policy *policy = hx_act_policy(call->admin->needs.rules->policies, found->route);
+    return call->act.answer.body.len <= policy->answer_bytes_max;
 }
 
 void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record *record)
@@ -194,9 +209,7 @@ static void decide_read(hx_store_call *store)
     hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
     if (!was_read(call)) return;
     hx_admin_problem objection = hx_admin_objection(&call->act, call->act.epoch, &call->record);
-    const hx_policy *policy = hx_act_policy(call->admin->needs.rules->policies, call->record.route);
-    if (objection == HX_ADMIN_PROBLEM_COUNT && call->act.answer.body.len > policy->answer_bytes_max)
-        objection = HX_ADMIN_TOO_LARGE;
+    if (objection == HX_ADMIN_PROBLEM_COUNT && !hx_admin_fits(call, &call->record)) objection = HX_ADMIN_TOO_LARGE;
     if (objection != HX_ADMIN_PROBLEM_COUNT) {
         hx_admin_refuse(call, objection, HX_EMPTY, &call->record);
         return;

@@ -5,7 +5,7 @@
 #ifndef HX_CMD_CMD_H
 #define HX_CMD_CMD_H
 
-#include "base/slice.h"
+#include "base/arena.h"
 #include "config/config.h"
 
 #include <stdio.h>
@@ -66,6 +66,9 @@ typedef struct {
 bool hx_cmd_config_take(hx_cmd_config *config, const char *flag, const char *value);
 /* Loads it; on failure NULL, with every mistake on standard error, one a line. */
 hx_config *hx_cmd_config_load(const char *command, hx_cmd_config *config) HX_MUST_USE;
+
+/* A whole file; "-" is standard input. False: *error is a sentence about it. */
+bool hx_cmd_read_file(const char *path, size_t bytes_max, hx_arena *arena, hx_slice *out, hx_slice *error) HX_MUST_USE;
 
 int hx_cmd_serve(int argc, char **argv);
 int hx_cmd_check(int argc, char **argv);

@@ -3,8 +3,8 @@
 #include "cmd/curl_line.h"
 
 #include "base/check.h"
+#include "cmd/cmd.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,38 +47,13 @@ void hx_curl_init(hx_curl *curl, hx_arena *arena)
     hx_buf_init(&curl->data, arena, HX_CURL_BODY_BYTES_MAX);
 }
 
-bool hx_curl_read_file(const char *path, size_t bytes_max, hx_arena *arena, hx_slice *out, hx_slice *error)
-{
-    bool is_stdin = strcmp(path, "-") == 0;
-    FILE *file = is_stdin ? stdin : fopen(path, "rb");
-    if (!file) {
-        *error = hx_arena_printf(arena, "%s can't be read: %s.", path, strerror(errno));
-        return false;
-    }
-    hx_buf bytes;
-    hx_buf_init(&bytes, arena, bytes_max);
-    char piece[16384];
-    bool fits = true;
-    for (size_t got; fits && (got = fread(piece, 1, sizeof piece, file)) > 0;)
-        fits = hx_buf_append(&bytes, (hx_slice){piece, got});
-    bool failed = ferror(file) != 0;
-    int number = errno;
-    if (!is_stdin) (void)fclose(file);
-    if (failed)
-        *error = hx_arena_printf(arena, "%s can't be read: %s.", path, strerror(number));
-    else if (!fits)
-        *error = hx_arena_printf(arena, "%s has more than %zu MiB.", path, bytes_max >> 20);
-    *out = bytes.len > 0 ? hx_buf_slice(&bytes) : HX_EMPTY;
-    return fits && !failed;
-}
-
 static bool read_named(hx_curl *curl, hx_slice path, hx_slice *out)
 {
     const char *terminated = hx_arena_terminated(curl->arena, path);
     if (curl->stdin_used && strcmp(terminated, "-") == 0)
         return fail(curl, "The body can't come from standard input too: that is where the command line came from.");
     if (strcmp(terminated, "-") == 0) curl->stdin_used = true;
-    return hx_curl_read_file(terminated, HX_CURL_BODY_BYTES_MAX, curl->arena, out, &curl->error);
+    return hx_cmd_read_file(terminated, HX_CURL_BODY_BYTES_MAX, curl->arena, out, &curl->error);
 }
 
 static bool append(hx_curl *curl, hx_slice bytes)
@@ -307,9 +282,12 @@ bool hx_curl_take(hx_curl *curl, hx_slice flag, hx_slice value)
     if (hx_slice_eq(flag, HX_LIT("form"))) return take_form(curl, value, false);
     if (hx_slice_eq(flag, HX_LIT("form-string"))) return take_form(curl, value, true);
     if (hx_slice_eq(flag, HX_LIT("upload-file"))) return take_upload(curl, value);
-    if (hx_slice_eq(flag, HX_LIT("head"))) curl->head = true;
-    if (hx_slice_eq(flag, HX_LIT("get"))) curl->get = true;
-    if (hx_slice_eq(flag, HX_LIT("globoff"))) curl->globs_off = true;
+    bool *given = hx_slice_eq(flag, HX_LIT("head"))      ? &curl->head
+                  : hx_slice_eq(flag, HX_LIT("get"))     ? &curl->get
+                  : hx_slice_eq(flag, HX_LIT("globoff")) ? &curl->globs_off
+                                                         : NULL;
+    HX_CHECK(given != NULL); /* a row that is taken has its place here */
+    *given = true;
     return true;
 }
 

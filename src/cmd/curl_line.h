@@ -38,7 +38,4 @@ bool hx_curl_take_words(hx_curl *curl, const hx_slice *words, size_t count) HX_M
 /* Appends the request, head and body, as HTTP/1.1. */
 bool hx_curl_write(hx_curl *curl, hx_buf *out) HX_MUST_USE;
 
-/* A whole file; "-" is standard input. False: *error. */
-bool hx_curl_read_file(const char *path, size_t bytes_max, hx_arena *arena, hx_slice *out, hx_slice *error) HX_MUST_USE;
-
 #endif

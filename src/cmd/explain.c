@@ -78,7 +78,7 @@ static bool read_curl_line(arguments *given, hx_arena *arena)
     size_t count;
     if (strcmp(given->curl_line, "-") == 0) {
         curl->stdin_used = true;
-        if (!hx_curl_read_file("-", HX_CURL_LINE_BYTES_MAX, arena, &line, &curl->error)) return false;
+        if (!hx_cmd_read_file("-", HX_CURL_LINE_BYTES_MAX, arena, &line, &curl->error)) return false;
     }
     return hx_shell_split(line, arena, &words, &count, &curl->error) && hx_curl_take_words(curl, words, count);
 }
@@ -88,7 +88,7 @@ static bool read_request(arguments *given, hx_arena *arena, hx_slice *bytes)
 {
     hx_curl *curl = &given->curl;
     if (given->request_file) {
-        if (!hx_curl_read_file(given->request_file, REQUEST_BYTES_MAX, arena, bytes, &curl->error)) return false;
+        if (!hx_cmd_read_file(given->request_file, REQUEST_BYTES_MAX, arena, bytes, &curl->error)) return false;
         *bytes = mended(*bytes, arena);
         return true;
     }

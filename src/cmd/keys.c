@@ -8,17 +8,14 @@
 #include "cmd/cmd.h"
 #include "core/json.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define HEADERS_MAX 100u
 #define BODY_BYTES_MAX (15u * 1024u * 1024u)
 #define REQUEST_BYTES_MAX (6u * BODY_BYTES_MAX + 64u * 1024u)
 #define TARGET_BYTES_MAX (16u * 1024u)
 #define LIST_LIMIT 100u
-#define LIST_LIMIT_MAX 1000000u
+#define RECORDS_MAX 1000000u
 
 typedef struct {
     hx_admin_whereabouts where;
@@ -31,6 +28,8 @@ typedef struct {
     const char *verb;
     const char *operand; /* KEY or ID; NULL: none */
     hx_slice address;
+    hx_buf records;     /* of hx_slice, on the heap: those of all pages */
+    const char *cursor; /* NULL: there is no page yet */
     hx_arena arena;
 } keys;
 
@@ -136,52 +135,74 @@ static hx_buf list_target(keys *k, const char *key, const char *limit, const cha
     return target;
 }
 
-static void print_json(const hx_slice *records, size_t count, bool more)
+/* Collects a page's records in k->records; k->cursor is where the next page begins, "" after the last. */
+static size_t take_page(keys *k, hx_slice answer, const char *pointer)
 {
-    (void)printf("{\"operations\":[");
-    for (size_t i = 0; i < count; i++) (void)printf("%s%.*s", i > 0 ? ",\n" : "", HX_FMT(records[i]));
-    (void)printf("],\"count\":%zu,\"more\":%s}\n", count, more ? "true" : "false");
+    size_t count;
+    const hx_slice *records = hx_keys_records(answer, pointer, &k->arena, &count);
+    k->cursor = hx_keys_member(answer, "cursor", &k->arena);
+    hx_buf_put(&k->records, (hx_slice){(const char *)records, count * sizeof *records});
+    return k->records.len / sizeof *records;
+}
+
+static const hx_slice *all_records(const keys *k)
+{
+    return (const hx_slice *)(const void *)k->records.data;
+}
+
+static void print_array(const keys *k, size_t count)
+{
+    for (size_t i = 0; i < count; i++) (void)printf("%s%.*s", i > 0 ? ",\n" : "", HX_FMT(all_records(k)[i]));
+}
+
+static void print_more(const keys *k)
+{
+    (void)printf("\"more\":%s}\n", k->cursor[0] ? "true" : "false");
 }
 
 static int list(keys *k)
 {
     uint64_t limit = LIST_LIMIT;
-    if (k->limit && (!hx_slice_to_u64(hx_slice_of(k->limit), &limit) || limit == 0 || limit > LIST_LIMIT_MAX))
-        return hx_cmd_misused("keys", "--limit must be 1 to %u", LIST_LIMIT_MAX);
-    const hx_slice *records = NULL;
+    if (k->limit && (!hx_slice_to_u64(hx_slice_of(k->limit), &limit) || limit == 0 || limit > RECORDS_MAX))
+        return hx_cmd_misused("keys", "--limit must be 1 to %u", RECORDS_MAX);
     size_t count = 0;
-    const char *cursor = NULL;
     do {
         uint64_t left = limit - count;
         const char *page = hx_arena_printf(&k->arena, "%llu",
                                            (unsigned long long)(left < HX_STORE_PAGE_MAX ? left : HX_STORE_PAGE_MAX))
                                .ptr;
-        hx_buf target = list_target(k, NULL, page, cursor);
+        hx_buf target = list_target(k, NULL, page, k->cursor);
         hx_admin_reply reply;
         int code = ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, &reply);
         if (code >= 0) return code;
         if (reply.status != 200) return refused(k, &reply);
-        size_t more_count;
-        const hx_slice *more = hx_keys_records(reply.body, "/operations", &k->arena, &more_count);
-        records = hx_keys_join(records, count, more, more_count, &k->arena);
-        count += more_count;
-        cursor = hx_keys_member(reply.body, "cursor", &k->arena);
-    } while (cursor[0] && count < limit);
+        count = take_page(k, reply.body, "/operations");
+    } while (k->cursor[0] && count < limit);
     if (k->json) {
-        print_json(records, count, cursor[0] != '\0');
+        (void)printf("{\"operations\":[");
+        print_array(k, count);
+        (void)printf("],\"count\":%zu,", count);
+        print_more(k);
         return HX_EXIT_OK;
     }
-    if (count > 0) hx_keys_print_list(records, count, &k->arena);
+    if (count > 0) hx_keys_print_list(all_records(k), count, &k->arena);
     (void)fflush(stdout);
     if (count == 0) (void)fprintf(stderr, "No operation is like that.\n");
-    if (cursor[0])
+    if (k->cursor[0] && limit * 10 <= RECORDS_MAX)
         (void)fprintf(stderr, "There are more: --limit %llu, or a narrower filter.\n", (unsigned long long)limit * 10);
+    else if (k->cursor[0])
+        (void)fprintf(stderr, "There are more: give a narrower filter.\n");
     return HX_EXIT_OK;
 }
 
+/* The next page of it. */
 static int history_of(keys *k, const char *id, hx_admin_reply *reply)
 {
-    return ask(k, "GET", hx_arena_printf(&k->arena, "/v1/operations/%s/history", id), HX_EMPTY, reply);
+    hx_buf target;
+    hx_buf_init(&target, &k->arena, TARGET_BYTES_MAX);
+    hx_buf_put(&target, hx_arena_printf(&k->arena, "/v1/operations/%s/history", id));
+    put_query(&target, "cursor", k->cursor);
+    return ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, reply);
 }
 
 /* The one operation that has the key. -1 to go on. */
@@ -225,7 +246,7 @@ static int find_operation(keys *k, hx_slice *operation)
 static int find_history(keys *k, hx_admin_reply *reply)
 {
     hx_op op;
-    hx_slice operation;
+    hx_slice operation = HX_EMPTY;
     int code;
     if (hx_filter_op(hx_slice_of(k->operand), &op)) {
         code = history_of(k, k->operand, reply);
@@ -239,41 +260,34 @@ static int show(keys *k)
 {
     hx_admin_reply reply;
     int code = find_history(k, &reply);
+    const char *id = NULL;
+    size_t count = 0;
+    while (code < 0) {
+        if (reply.status != 200) return refused(k, &reply);
+        if (!id) id = hx_keys_member(reply.body, "id", &k->arena);
+        count = take_page(k, reply.body, "/history");
+        if (!k->cursor[0] || count + HX_STORE_PAGE_MAX > RECORDS_MAX) break;
+        code = history_of(k, id, &reply);
+    }
     if (code >= 0) return code;
-    if (reply.status != 200) return refused(k, &reply);
     if (k->json) {
-        (void)fwrite(reply.body.ptr, 1, reply.body.len, stdout);
+        (void)printf("{\"id\":\"%s\",\"history\":[", id);
+        print_array(k, count);
+        (void)printf("],");
+        print_more(k);
         return HX_EXIT_OK;
     }
-    size_t count;
-    const hx_slice *versions = hx_keys_records(reply.body, "/history", &k->arena, &count);
-    hx_keys_print_history(versions, count, &k->arena);
+    hx_keys_print_history(all_records(k), count, &k->arena);
+    if (k->cursor[0]) return complain("there are later changes, which are not shown", HX_EXIT_STORE);
     return HX_EXIT_OK;
 }
 
-/* --body TEXT, @FILE or @- for standard input. NULL with a sentence in *wrong. */
-static bool read_body(keys *k, hx_slice *body, const char **wrong)
+/* --body TEXT, @FILE or @- for standard input. */
+static bool read_body(keys *k, hx_slice *body, hx_slice *error)
 {
-    *body = HX_EMPTY;
-    if (!k->body) return true;
-    if (k->body[0] != '@') {
-        *body = hx_slice_of(k->body);
-        return true;
-    }
-    FILE *file = strcmp(k->body, "@-") == 0 ? stdin : fopen(k->body + 1, "re");
-    hx_buf content;
-    hx_buf_init(&content, &k->arena, BODY_BYTES_MAX);
-    *wrong = "can't read the file that --body names";
-    if (!file) return false;
-    bool fits = true;
-    char piece[16384];
-    for (size_t len; fits && (len = fread(piece, 1, sizeof piece, file)) > 0;)
-        fits = hx_buf_append(&content, (hx_slice){piece, len});
-    bool read = !ferror(file);
-    if (file != stdin) (void)fclose(file);
-    if (!fits) *wrong = "--body has up to 15 MiB";
-    *body = hx_buf_slice(&content);
-    return read && fits;
+    *body = k->body ? hx_slice_of(k->body) : HX_EMPTY;
+    if (!k->body || k->body[0] != '@') return true;
+    return hx_cmd_read_file(k->body + 1, BODY_BYTES_MAX, &k->arena, body, error);
 }
 
 static void put_member(hx_buf *out, const char *name, hx_slice text)
@@ -290,11 +304,10 @@ static void put_optional(hx_buf *out, const char *name, const char *text)
 /* The members that say what shall become of it. -1 to go on. */
 static int put_outcome(keys *k, hx_buf *out)
 {
-    const char *wrong = NULL;
-    hx_slice body, decoded;
+    hx_slice body, decoded, error = HX_EMPTY;
     uint64_t status;
     put_member(out, "outcome", k->completed ? HX_LIT("completed") : k->failed ? HX_LIT("failed") : HX_LIT("released"));
-    if (!read_body(k, &body, &wrong)) return complain(wrong, HX_EXIT_USAGE);
+    if (!read_body(k, &body, &error)) return complain(hx_arena_terminated(&k->arena, error), HX_EXIT_USAGE);
     if (k->body) {
         size_t before = out->len;
         put_member(out, "body", body);
@@ -475,7 +488,9 @@ int hx_cmd_keys(int argc, char **argv)
     if (operands == argc) return hx_cmd_misused(argv[0], "what shall be done: list, show, resolve or forget?");
     k.verb = argv[operands];
     k.operand = operands + 1 < argc ? argv[operands + 1] : NULL;
+    hx_buf_init(&k.records, NULL, RECORDS_MAX * sizeof(hx_slice));
     code = run_verb(&k);
+    hx_buf_free(&k.records);
     hx_arena_free(&k.arena);
     return code;
 }

@@ -8,9 +8,6 @@
 
 /* The raw records of an answer, from the array that `pointer` names; *count of them. */
 const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *arena, size_t *count);
-/* Appends `more` to the records; for lists of several pages. */
-const hx_slice *hx_keys_join(const hx_slice *records, size_t count, const hx_slice *more, size_t more_count,
-                             hx_arena *arena);
 
 /* A member of a record: the text of a string, or a number as it stands; "" when it is missing. Terminated, without
  * control bytes. */

@@ -24,15 +24,6 @@ const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *
     return records;
 }
 
-const hx_slice *hx_keys_join(const hx_slice *records, size_t count, const hx_slice *more, size_t more_count,
-                             hx_arena *arena)
-{
-    hx_slice *all = hx_arena_alloc(arena, (count + more_count + 1) * sizeof *all);
-    for (size_t i = 0; i < count; i++) all[i] = records[i];
-    for (size_t i = 0; i < more_count; i++) all[count + i] = more[i];
-    return all;
-}
-
 const char *hx_keys_clean(hx_slice text, hx_arena *arena)
 {
     char *out = hx_arena_terminated(arena, text);

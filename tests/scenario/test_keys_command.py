@@ -6,6 +6,7 @@ import os
 import pty
 import pwd
 import re
+import resource
 import shutil
 import socket
 import stat
@@ -17,7 +18,7 @@ import threading
 import pytest
 
 from harness import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, HANG_S, Connection, SlowDisk, answer, basic, binary,
-                     drop_after_effect, eventually, fresh_key, hours_ahead, in_turn, numbered, request_bytes)
+                     drop_after_effect, eventually, fresh_key, hours_ahead, in_turn, numbered, request_bytes, sanitized)
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 REFUND = {"charge_id": "ch_1", "amount": 1000}
@@ -101,6 +102,24 @@ def test_history_shows_every_change(gateway, keys, unknown, upstream):
     assert claimed["changed_at"] <= lost["changed_at"]
     assert history(keys, gateway, identity) == [claimed, lost]
     assert call(gateway, "GET", f"/v1/operations/{identity}").json() == {"operation": lost}
+
+
+def test_long_history_is_shown_to_its_end(gateway, keys, upstream, key):
+    """More of it than one answer of the daemon's holds."""
+    upstream.on("/refunds", in_turn(*[answer(401, effect=False)] * 500, numbered))
+    with gateway.connect() as connection:
+        for _ in range(501):
+            last = connection.request("POST", "/refunds", [("Idempotency-Key", key)]).response
+    assert last.status == 201, last
+    changes = history(keys, gateway, key)
+    assert [change["state"] for change in changes] == ["processing", "absent"] * 500 + ["processing", "completed"]
+    identity = changes[0]["id"]
+    page = call(gateway, "GET", f"/v1/operations/{identity}/history?limit=300").json()
+    assert page["history"] == changes[:300]
+    rest = call(gateway, "GET", f"/v1/operations/{identity}/history?cursor={page['cursor']}").json()
+    assert (rest["history"], rest.get("cursor")) == (changes[300:], None)
+    assert re.search("^state +completed$", keys(gateway, "show", key).stdout, re.MULTILINE)
+    assert upstream.effects("/refunds") == 1
 
 
 def test_completed_by_hand_is_replayed_exactly(gateway, keys, unknown, upstream):
@@ -385,6 +404,28 @@ def test_list_goes_over_pages(gateway, keys, upstream):
     assert times == sorted(times) and len(times) == 23
 
 
+def test_list_of_many_takes_the_memory_of_many(hapax, tmp_path):
+    """A daemon with more operations than are asked for, a thousand in each answer."""
+    rows = ",".join(['{"id":"%032x","state":"unknown","changed_at":"2026-01-01T00:00:00Z"}' % 1] * 1000)
+    page = f'{{"operations":[{rows}],"count":1000,"cursor":"1"}}'.encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(page)}\r\nConnection: close\r\n\r\n".encode()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "admin.sock"))
+        listener.listen()
+
+        def serve():
+            for _ in range(150):
+                with listener.accept()[0] as client:
+                    client.recv(65536)
+                    client.sendall(head + page)
+
+        threading.Thread(target=serve, daemon=True).start()
+        limits = {} if sanitized() else {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (160 << 20,) * 2)}
+        result = hapax("keys", "list", "--limit", "150000", "--admin", f"unix:{tmp_path}/admin.sock", **limits)
+    assert result.code == 0 and len(result.stdout.splitlines()) == 150001, result.stderr
+    assert result.stderr == "There are more: give a narrower filter.\n"
+
+
 def test_socket_is_its_users_alone(gateway, keys):
     path = gateway.store / "admin.sock"
     status = path.stat()
@@ -432,6 +473,7 @@ def test_garbage_on_the_socket_is_refused(gateway, keys, unknown, garbage):
     ("GET", "/v1/operations?state=lost", None, 400), ("GET", "/v1/operations?sate=unknown", None, 400),
     ("GET", "/v1/operations/x/history", None, 404), ("GET", f"/v1/operations/{'0' * 32}", None, 404),
     ("GET", f"/v1/operations/{'0' * 32}/history", None, 404),
+    ("GET", f"/v1/operations/{'0' * 32}/history?state=unknown", None, 400),
     ("GET", "/", None, 404), ("GET", "/v1/operations/", None, 404), ("DELETE", "/v1/operations", None, 405),
     ("GET", "/v1/operations/forget", None, 405),
     ("POST", "/v1/operations/forget", None, 400), ("POST", "/v1/operations/forget", "{", 400),
@@ -462,6 +504,25 @@ def test_body_over_the_limit_is_refused(start_gateway, keys, upstream, key):
             connection.send(b" " * 1000000)
         assert connection.receive_head()[0] == 413
     gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+
+
+def test_body_over_its_routes_limit_is_refused_for_many_too(start_gateway, keys, upstream):
+    gateway = start_gateway("""
+        defaults: {answer_max: 4KiB}
+        routes:
+          - {name: refunds, match: POST /refunds, answer_max: 1KiB}
+          - {name: orders, match: POST /orders, answer_max: 64KiB}
+        """)
+    taken = {path: lose(gateway, upstream, fresh_key(), path) for path in ("/refunds", "/orders")}
+    words = ("resolve", "--state", "unknown", "--completed", "--body", "x" * 5000, "--why", "seen")
+    for yes in ((), ("--yes",)):
+        result = keys(gateway, *words, *yes)
+        assert result.code == EXIT_CONFIG and "too large" in result.stderr, result
+    assert {operation["state"] for operation in listed(keys, gateway)} == {"unknown"}
+    assert "1 of 1 are completed" in keys(gateway, *words, "--yes", "--route", "orders").stdout
+    assert gateway.post("/orders", key=taken["/orders"], json=REFUND).body == b"x" * 5000
+    gateway.post("/refunds", key=taken["/refunds"], json=REFUND).refuses(409, UNKNOWN)
+    assert (upstream.effects("/refunds"), upstream.effects("/orders")) == (1, 1)
 
 
 def test_body_that_is_not_text_is_refused(gateway, keys, unknown, tmp_path):

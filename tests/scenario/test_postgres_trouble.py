@@ -168,7 +168,7 @@ def test_start_as_a_role_with_a_gateways_rights(database, start_node, upstream, 
 # While it runs
 
 
-def test_the_server_is_killed_and_comes_back(start_postgres, start_node, upstream):
+def test_the_server_is_killed_and_comes_back(start_postgres, start_node, upstream, hapax):
     server = start_postgres()
     node = start_node(server.create_database().url)
     acknowledged = {key: node.post("/refunds", key=key, json=REFUND) for key in (fresh_key() for _ in range(20))}
@@ -183,6 +183,10 @@ def test_the_server_is_killed_and_comes_back(start_postgres, start_node, upstrea
         assert len(lines) == 1, lines  # however many requests and connections found out
     assert "127.0.0.1" in lines[0]["reason"]
     assert "whether the server runs" in lines[0]["hint"]
+    for yes in ((), ("--yes",)):
+        told = hapax("keys", "forget", "--state", "completed", "--why", "a drill", *yes, "--admin",
+                     f"unix:{node.store}/admin.sock")
+        assert told.code == EXIT_STORE and "can't be read" in told.stderr and not told.stdout, told
     server.start()
     first = served(node, key)
     assert (first.status, first.idempotency) == (201, "stored")
