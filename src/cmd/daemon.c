@@ -84,17 +84,22 @@ static int open_store(hx_daemon *daemon)
 {
     const hx_config *config = daemon->config;
     char error[HX_STORE_ERROR_BYTES];
+    hx_arena arena = {0};
+    const char *usual = hx_address_default_store(&arena);
     hx_store_options options = {.bytes_max = config->store_bytes_max,
+                                .make_parents = usual && hx_slice_eq(config->store, hx_slice_of(usual)),
                                 .waiters_max = config->limits.waiters,
                                 .waiters_per_op_max = config->limits.waiters_per_operation};
     daemon->store = hx_store_open(config->store, &options, error);
     if (!daemon->store) {
         fprintf(stderr, "hapax: %s\n", error);
+        hx_arena_free(&arena);
         return HX_EXIT_STORE;
     }
-    hx_arena arena = {0};
+    uint64_t orphans = hx_store_about(daemon->store)->orphans;
     hx_log_begin(HX_LOG_INFO, "store is open");
     hx_log_str("store", hx_address_shown(config->store, &arena));
+    if (orphans > 0) hx_log_int("became_unknown", (int64_t)orphans);
     hx_log_end();
     hx_arena_free(&arena);
     if (hx_slice_eq(config->store, HX_LIT("memory:")))

@@ -182,6 +182,23 @@ def test_store_that_may_not_be_written_is_refused(stopped_store, hapax, upstream
         path.chmod(path.stat().st_mode | 0o200)
 
 
+def test_usual_place_of_the_store_is_made_with_all_that_is_above_it(start_gateway, upstream, tmp_path, key):
+    """A new account has no ~/.local."""
+    place = tmp_path / "home" / ".local" / "state" / "hapax"
+    gateway = start_gateway(store=f"journal:{place}", env={"STATE_DIRECTORY": str(place)})
+    assert gateway.post("/refunds", key=key, json={}).idempotency == "stored"
+    for made in [place, *list(place.parents)[:3]]:
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    assert upstream.effects("/refunds") == 1
+
+
+def test_place_that_somebody_chose_is_not_made_up(hapax, upstream, tmp_path):
+    result = serve(hapax, upstream, tmp_path / "mnt" / "not-mounted" / "hapax")
+    assert result.code == EXIT_STORE, result
+    assert f"{tmp_path / 'mnt'} doesn't exist" in result.stderr, result
+    assert not (tmp_path / "mnt").exists()
+
+
 def open_to_all(store, tmp_path):
     for path in [store, *store.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)

@@ -44,6 +44,26 @@ def test_repaired_store_has_everything_but_what_was_damaged(start_gateway, hapax
     assert upstream.effects("/refunds") == 20
 
 
+def test_repair_says_that_a_missing_segment_is_lost(start_gateway, hapax, upstream, key):
+    gateway = start_gateway()
+    gateway.post("/refunds", key=key, json={})
+    gateway.terminate()
+    assert gateway.wait_exit() == 0
+    (gateway.store / "00000001.seg").unlink()
+    before = directory_hash(gateway.store)
+    refused = hapax(*gateway.command()[1:])
+    assert refused.code == EXIT_STORE and "00000001.seg" in refused.stderr and "missing" in refused.stderr, refused
+    assert directory_hash(gateway.store) == before
+
+    result = hapax("store", "repair", gateway.store)
+    assert result.code == 0, result
+    assert "00000001.seg is missing" in result.stdout and "those keys may run again" in result.stdout, result
+    assert "no record is lost" not in result.stdout, result
+    gateway.start()
+    assert gateway.post("/refunds", key=key, json={}).idempotency == "stored"
+    assert upstream.effects("/refunds") == 2  # as was said
+
+
 def test_store_that_is_well_needs_no_repair(start_gateway, hapax, upstream, key):
     gateway = start_gateway()
     stored = gateway.post("/refunds", key=key, json={})
