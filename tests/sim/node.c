@@ -20,7 +20,11 @@ void sim_node_start(sim_node *node)
     SIM_TRACE("node %u starts, for the %u. time", node->index, node->starts);
     sim_store_open(node);
     if (!world.shared) sim_store_orphans();
-    node->config = (hx_config){.error_docs = HX_LIT("urn:hapax:error:"), .access_log = HX_ACCESS_LOG_OFF};
+    static hx_config_upstream upstream = {.name = {"", 0}, .url = {"http://app", 10}};
+    node->config = (hx_config){.error_docs = HX_LIT("urn:hapax:error:"),
+                               .access_log = HX_ACCESS_LOG_OFF,
+                               .upstreams = &upstream,
+                               .upstream_count = 1};
     node->rules = (hx_rules){.config = &node->config,
                              .policies = world.is_renamed ? &world.policies : &world.policies_before,
                              .generation = 1,
