@@ -51,10 +51,12 @@ static bool key_is_required(const hx_request *r, const hx_policy *route, hx_slic
     return hx_request_rules(r)->policies->require_key && method_wants_key(r->policy, method);
 }
 
-static void warn_of_cookie(const hx_request *r)
+static void note_cookie(const hx_request *r)
 {
     static atomic_bool warned;
-    if (r->stream->request.fields.lines[HX_FIELD_COOKIE] == 0 || atomic_exchange(&warned, true)) return;
+    if (r->stream->request.fields.lines[HX_FIELD_COOKIE] == 0) return;
+    hx_worker_count(r->worker, HX_COUNT_COOKIES_OF_NOBODY);
+    if (atomic_exchange(&warned, true)) return;
     hx_log_begin(HX_LOG_WARN,
                  "a keyed request came with a cookie and no configured principal: all such callers share one "
                  "scope; name the session cookie in the route's `principal` option (cookie:NAME)");
@@ -123,7 +125,7 @@ static hx_progress identify(hx_request *r)
     case HX_CALLER_NOBODY:
         if (policy->require_principal || (r->natural && !policy->key.shared))
             return refuse(r, HX_ERROR_PRINCIPAL_MISSING, HX_EMPTY);
-        warn_of_cookie(r);
+        note_cookie(r);
         break;
     case HX_CALLER_AMBIGUOUS: return refuse(r, HX_ERROR_MALFORMED, caller.why);
     case HX_CALLER_REFUSED:
@@ -347,15 +349,21 @@ static void read_patience(hx_request *r)
     hx_log_end();
 }
 
+static hx_progress pass_unprotected(hx_request *r, const hx_policy *route)
+{
+    if (!route) hx_worker_count(r->worker, HX_COUNT_PASSED_WITHOUT_ROUTE);
+    return hx_request_go(r, HX_STEP_pass);
+}
+
 /* Of a route that makes no key of its own, without a key: refused or unprotected, as its rules say. */
 static hx_progress admit_keyless(hx_request *r, const hx_policy *route)
 {
     if (key_is_required(r, route, r->stream->request.method)) return refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
-    return hx_request_go(r, HX_STEP_pass);
+    return pass_unprotected(r, route);
 }
 
-/* Whether an application that decodes paths as a whole would see there what another route protects: %2F for a slash must
- * not lead round it. */
+/* Whether an application that decodes paths as a whole would see there what another route protects: %2F for a slash
+ * must not lead round it. */
 static bool is_disguised(const hx_request *r, const hx_policy *route, hx_path_error path_error)
 {
     const hx_request_head *head = &r->stream->request;
@@ -384,7 +392,7 @@ static hx_progress admit_head(hx_request *r)
         return refuse(r, HX_ERROR_MALFORMED,
                       HX_LIT("The path is another route's once its escapes are decoded: spell it without them."));
     /* Of a path that can't be read, nobody can say that it is the one which passes. */
-    if (r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK)) return hx_request_go(r, HX_STEP_pass);
+    if (r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK)) return pass_unprotected(r, route);
     if (!keyed) return admit_keyless(r, route);
     r->route = route ? route->name : route_of(r);
     r->identity = route ? hx_policy_identity(route) : r->route;

@@ -115,6 +115,7 @@ static hx_caller_result of_authorization(const asked *a, hx_caller *out)
     return out->who.principal.len > 0 ? HX_CALLER_FOUND : HX_CALLER_NOBODY;
 }
 
+/* Nobody unless another source knows the caller; `why` then says what is wrong with the token. */
 static hx_caller_result of_claim(const asked *a, hx_slice claim, hx_caller *out)
 {
     hx_slice token, payload;
@@ -122,10 +123,16 @@ static hx_caller_result of_claim(const asked *a, hx_slice claim, hx_caller *out)
     hx_caller_result result = check_token(a, token, out, &payload);
     if (result != HX_CALLER_FOUND) return result;
     bool is_token = payload.len > 0 || hx_jwt_payload(token, a->arena, &payload);
-    bool found = is_token && hx_identity_of_claim(payload, claim, a->arena, &out->who);
-    if (!found) out->verified = false;
-    out->who.proof = found ? token : HX_EMPTY;
-    return found ? HX_CALLER_FOUND : HX_CALLER_NOBODY;
+    if (is_token && hx_identity_of_claim(payload, claim, a->arena, &out->who)) {
+        out->who.proof = token;
+        return HX_CALLER_FOUND;
+    }
+    out->verified = false;
+    out->why = !is_token
+                   ? HX_LIT("The bearer token is not a JWT.")
+                   : hx_arena_printf(a->arena, "The token has no claim \"%.*s\" that is a string or a whole number.",
+                                     HX_FMT(claim));
+    return HX_CALLER_NOBODY;
 }
 
 static hx_caller_result of_source(const asked *a, const hx_principal_source *source, hx_caller *out)
@@ -150,7 +157,8 @@ hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, 
     if (result == HX_CALLER_FOUND) return result;
     out->verified = false;
     out->source = NULL;
-    return result;
+    /* A token that says nothing is a mistake, and not the same as none. */
+    return result == HX_CALLER_NOBODY && out->why.len > 0 ? HX_CALLER_REFUSED : result;
 }
 
 hx_op hx_operation_of(const hx_policy *policy, const hx_operation_name *name, hx_mac *mac)

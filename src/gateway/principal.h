@@ -13,7 +13,7 @@
 typedef enum {
     HX_CALLER_FOUND,
     HX_CALLER_NOBODY,    /* the request has none of the route's sources */
-    HX_CALLER_REFUSED,   /* its token isn't valid */
+    HX_CALLER_REFUSED,   /* its token isn't valid, or says nothing of the caller */
     HX_CALLER_AMBIGUOUS, /* two credentials: nobody can say which one the application will believe */
     HX_CALLER_NO_KEYS    /* its token can't be verified for now */
 } hx_caller_result;

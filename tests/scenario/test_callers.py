@@ -183,6 +183,25 @@ def test_a_claim_of_the_token_is_the_principal(start_gateway, upstream, issuer, 
     assert upstream.effects("/refunds") == 2
 
 
+@pytest.mark.parametrize("verified", [True, False])
+def test_a_token_without_the_claim_is_refused_and_says_so(start_gateway, upstream, issuer, key, verified):
+    """It is not nobody's: nobody's requests share their keys."""
+    gateway = start_gateway(f"""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            principal: ["jwt:tenant", "cookie:session"]
+            {f"jwt: {{jwks: {issuer.file}}}" if verified else ""}
+        """)
+    for auth, why in ((issuer.token("alice"), '"tenant"'), ("Bearer garbage", "JWT")):
+        problem = gateway.post("/refunds", key=key, json=REFUND, auth=auth).refuses(401, "AUTH.principal_missing")
+        assert verified and auth == "Bearer garbage" or why in problem["detail"]
+    assert upstream.requests == []
+    headers = {"Authorization": issuer.token("alice"), "Cookie": "session=alice"}
+    assert gateway.post("/refunds", key=key, json=REFUND, headers=headers).idempotency == "stored"
+    assert upstream.effects("/refunds") == 1
+
+
 SIGV4_SECRETS = {"AKIDALICE": b"alice's secret", "AKIDBOB": b"bob's secret"}
 
 
@@ -308,6 +327,17 @@ def test_the_same_bytes_from_another_place_prove_nothing(start_gateway, upstream
     forged.refuses(403, NOT_AUTHORIZED)
     assert first.json()["id"].encode() not in forged.body
     assert upstream.effects("/refunds") == 1
+
+
+def test_cookies_of_nobody_and_requests_without_a_route_are_counted(start_gateway, upstream, key):
+    gateway = start_gateway()
+    for session in ("alice", "bob"):
+        assert gateway.post("/refunds", key=key, json=REFUND, headers={"Cookie": f"session={session}"}).status == 201
+    assert gateway.post("/refunds", json=REFUND).status == 201
+    gateway.request("GET", "/refunds")
+    counts = gateway.counts()
+    assert (counts["cookies_of_nobody"], counts["passed_without_route"]) == (2, 1)
+    assert upstream.effects("/refunds") == 2
 
 
 def ask_from(gateway, address, key, user):
