@@ -216,11 +216,20 @@ static const char *explain_route(diff *d, const hx_policy *old)
     if (now->mode != HX_MODE_PROTECT) return hx_arena_printf(arena, "%s is not protected any more", who).ptr;
     change c = {.before = old, .after = now};
     compare(d, &c);
-    if (c.changes_keys)
+    bool is_same = ((now->rule_version ^ old->rule_version) & HX_RULE_IDENTITY) == 0;
+    if (!is_same && c.changes_keys)
         return hx_arena_printf(arena, "%s is under other rules for its keys (%s): leave those as they were", who,
                                key_rows(&c, arena))
             .ptr;
-    return hx_arena_printf(arena, "%s is known by another name: its oldest one goes first in \"formerly\"", who).ptr;
+    if (!is_same)
+        return hx_arena_printf(arena, "%s has another dialect, and its keys are made here: leave that as it was", who).ptr;
+    if (!hx_slice_eq(hx_policy_identity(now), hx_policy_identity(old)))
+        return hx_arena_printf(arena, "%s is known by another name: its oldest one goes first in \"formerly\"", who).ptr;
+    return hx_arena_printf(arena,
+                           "%s has another match, or another route before it that takes some of its requests: leave "
+                           "those as they were",
+                           who)
+        .ptr;
 }
 
 /* "POST /refunds" matched no route, and matches one now. */

@@ -2,6 +2,7 @@
 /* The explanation for people: a line for each thing that decides, what follows from it below, the verdict first. */
 #include "cmd/cmd.h"
 #include "cmd/explanation.h"
+#include "cmd/keys.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -37,16 +38,13 @@ static void more(const page *p, const char *format, ...)
     va_end(args);
 }
 
-/* What comes from a request must not draw on the terminal. */
+/* What comes from a request must not draw on the terminal, and is cut between characters. */
 static hx_slice clean(hx_slice text, hx_arena *arena)
 {
-    bool is_cut = text.len > VALUE_SHOWN;
-    text = hx_slice_first(text, VALUE_SHOWN);
-    char *copy = hx_arena_alloc(arena, text.len + 1);
-    for (size_t i = 0; i < text.len; i++)
-        copy[i] = (unsigned char)text.ptr[i] < 0x20 || text.ptr[i] == 0x7f ? '.' : text.ptr[i];
-    hx_slice out = {copy, text.len};
-    return is_cut ? hx_arena_printf(arena, "%.*s…", HX_FMT(out)) : out;
+    size_t len = text.len < VALUE_SHOWN ? text.len : VALUE_SHOWN;
+    while (len > 0 && len < text.len && ((unsigned char)text.ptr[len] & 0xc0) == 0x80) len--;
+    const char *shown = hx_keys_clean(hx_slice_first(text, len), arena);
+    return hx_arena_printf(arena, "%s%s", shown, len < text.len ? "…" : "");
 }
 
 static void show_verdict(const page *p, const hx_explanation *e, hx_arena *arena)
@@ -121,7 +119,7 @@ static void show_fingerprint(const page *p, const hx_explanation *e, hx_arena *a
     line(p, "fingerprint", "%s", e->fingerprint);
     more(p, "of %.*s", HX_FMT(clean(e->counted, arena)));
     more(p, "body: %s, %zu bytes, sha256 %.16s…", e->body_as, e->body_len, e->body_sha256);
-    if (e->body_len > 0) more(p, "%.*s%s", HX_FMT(clean(e->body, arena)), e->body_len > e->body.len ? "…" : "");
+    if (e->body_len > 0) more(p, "%.*s", HX_FMT(clean(e->body, arena)));
     line(p, "operation", "%s", e->operation);
     more(p, "both under no secret: compare them with those of another `hapax explain`, not with the store's");
 }

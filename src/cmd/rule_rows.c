@@ -242,7 +242,7 @@ static const hx_rule_row rows[] = {
     {"fingerprint.ignore_query", write_ignore_query, true},
     {"fingerprint.headers", write_headers, true},
     {"dialect", write_dialect, false},
-    {"forward_key", write_forward_key, false},
+    {"forward_key", write_forward_key, true},
     {"rate", write_rate, false},
     {"quota", write_quota, false},
     {"result", write_result, false},

@@ -194,6 +194,26 @@ routes:
         assert f"  {line}\n" in result.stdout
 
 
+MATCH = "has another match, or another route before it that takes some of its requests"
+
+
+@pytest.mark.parametrize("old, new, said", [
+    ("{name: a, match: POST /a}", "{name: a, match: POST /a, forward_key: scoped}",
+     "is under other rules for its keys (forward_key)"),
+    ("{name: a, match: POST /a, forward_key: scoped}", "{name: a, match: POST /a, forward_key: scoped, dialect: ietf}",
+     "has another dialect, and its keys are made here"),
+    ("{name: a, match: POST /a}", '{name: a, match: "POST,PUT /a"}', MATCH),
+    ('{name: a, match: "POST /a/{id}"}', '{name: b, match: POST /a/b}, {name: a, match: "POST /a/{id}"}', MATCH),
+    ("{name: a, match: POST /a, formerly: [b]}", "{name: a, match: POST /a, formerly: [c, b]}",
+     "is known by another name"),
+], ids=["forward_key", "dialect", "methods", "a route before", "name"])
+def test_the_cause_is_the_one_that_is_there(hapax, tmp_path, old, new, said):
+    files = [f"upstream: http://127.0.0.1:3000\nroutes: [{routes}]\n" for routes in (old, new)]
+    _, told = diff(hapax, tmp_path, *files)
+    lines = told["refused_while_operations_live"]
+    assert any(line.startswith(f'route "a" {said}') for line in lines), lines
+
+
 def test_what_a_reload_never_takes_is_told(hapax, tmp_path):
     result, told = diff(hapax, tmp_path, OLD, OLD.replace("3000", "3001") + "workers: 2\n")
     assert result.code == EXIT_CONFIG

@@ -417,6 +417,12 @@ def test_without_a_file_the_defaults_are_explained(hapax, explain):
 
 
 def test_what_a_request_holds_does_not_draw_on_the_terminal(hapax):
-    result = hapax("explain", "/refunds", *KEYED, "-d", "a\x1b[31mb\x07c")
+    result = hapax("explain", "/refunds", *KEYED, "-d", "a\x1b[31mb\x07c\x9b31md")
     assert result.code == 0
-    assert "\x1b" not in result.stdout and "\x07" not in result.stdout
+    assert not set("\x1b\x07\x9b") & set(result.stdout)
+
+
+def test_a_long_body_is_cut_once_and_between_characters(hapax):
+    result = hapax("explain", "/refunds", *KEYED, "-d", "a" + "ü" * 300)
+    shown = next(line.strip() for line in result.stdout.splitlines() if "aüü" in line)
+    assert shown == "a" + "ü" * 99 + "…"
