@@ -12,7 +12,7 @@
 
 #define HEADERS_MAX 100u
 #define HEADERS_BYTES_MAX (32u * 1024u)
-#define WHY_BYTES_MAX 1000u
+#define WHY_BYTES_MAX 160u /* beside who, in what a record holds */
 
 /* The members of a body, raw as they stand in it; ptr NULL: not given. */
 typedef struct {
@@ -59,7 +59,7 @@ static const char *read_why(hx_act *act, const members *given, hx_arena *arena)
     if (!hx_json_string(given->why, arena, &why)) return "why must be text";
     why = hx_slice_trim(why);
     if (why.len == 0) return "why must not be empty";
-    if (why.len > WHY_BYTES_MAX) return "why must have up to 1000 bytes";
+    if (why.len > WHY_BYTES_MAX) return "why must have up to 160 bytes: it stands in the operation's history, beside who said it";
     for (size_t i = 0; i < why.len; i++)
         if ((unsigned char)why.ptr[i] < 0x20 || why.ptr[i] == 0x7f) return "why must not hold control characters";
     act->why = why;
@@ -220,7 +220,8 @@ const hx_policy *hx_act_policy(const hx_policy_set *policies, hx_slice route)
     return &policies->defaults;
 }
 
-void hx_act_resolve(const hx_act *act, const hx_policy *policy, hx_slice reason, hx_ms now, hx_record *record)
+void hx_act_resolve(const hx_act *act, const hx_policy *policy, hx_slice reason, hx_ms now, hx_arena *arena,
+                    hx_record *record)
 {
     HX_CHECK(record->state == HX_UNKNOWN);
     record->from_state = HX_UNKNOWN;
@@ -229,4 +230,5 @@ void hx_act_resolve(const hx_act *act, const hx_policy *policy, hx_slice reason,
     hx_lifecycle_set_end(record, policy);
     record->reason = reason;
     record->answer = act->answer;
+    if (act->to != HX_ABSENT) record->result = hx_record_result(policy->result, act->answer.body, arena);
 }

@@ -32,7 +32,8 @@ hx_slice hx_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *aren
  * more. */
 const hx_policy *hx_act_policy(const hx_policy_set *policies, hx_slice route);
 
-/* Makes of an unknown record what a resolve says. */
-void hx_act_resolve(const hx_act *act, const hx_policy *policy, hx_slice reason, hx_ms now, hx_record *record);
+/* Makes of an unknown record what a resolve says. What it points to lives in `act` and `arena`. */
+void hx_act_resolve(const hx_act *act, const hx_policy *policy, hx_slice reason, hx_ms now, hx_arena *arena,
+                    hx_record *record);
 
 #endif

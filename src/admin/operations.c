@@ -152,7 +152,7 @@ void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record
         return;
     }
     const hx_policy *policy = hx_act_policy(call->admin->needs.rules->policies, record->route);
-    hx_act_resolve(&call->act, policy, call->reason, hx_admin_now(call->admin), record);
+    hx_act_resolve(&call->act, policy, call->reason, hx_admin_now(call->admin), call->arena, record);
     hx_store_settle(where, store, record);
 }
 

@@ -26,6 +26,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "core/json.h"
 
 #include <string.h>
 
@@ -207,4 +208,20 @@ hx_record_error hx_record_decode(hx_slice bytes, hx_record *out)
     out->answer.headers = (hx_slice){bytes.ptr + f.head_len, f.headers_len};
     out->answer.body = (hx_slice){bytes.ptr + f.head_len + f.headers_len, f.body_len};
     return f.answer_crc == answer_crc(&out->answer) ? HX_RECORD_OK : HX_RECORD_DAMAGED;
+}
+
+static bool is_id(hx_slice text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.ptr[i] < 0x20 || text.ptr[i] == 0x7f) return false;
+    return text.len > 0 && text.len <= HX_RECORD_TEXT_MAX;
+}
+
+hx_slice hx_record_result(hx_slice pointer, hx_slice body, hx_arena *arena)
+{
+    hx_slice raw, text;
+    if (pointer.len == 0 || !hx_json_pointer(body, pointer, &raw)) return HX_EMPTY;
+    bool is_number = raw.ptr[0] == '-' || (raw.ptr[0] >= '0' && raw.ptr[0] <= '9');
+    if (is_number) return is_id(raw) ? raw : HX_EMPTY;
+    return hx_json_string(raw, arena, &text) && is_id(text) ? text : HX_EMPTY;
 }

@@ -188,7 +188,7 @@ static hx_progress record(hx_request *r, hx_state state, hx_slice reason, hx_ans
     hx_lifecycle_set_end(record, r->policy);
     record->reason = reason;
     record->answer = answer;
-    if (state == HX_COMPLETED) record->result = hx_settle_result(r, answer.body);
+    if (state == HX_COMPLETED) record->result = hx_record_result(r->policy->result, answer.body, r->arena);
     r->probe_state = HX_PROBE_SETTLING;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);

@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "core/json.h"
 #include "gateway/problem.h"
 
 #define STORE_RETRY_DELAY ((hx_ms)200)
@@ -74,23 +73,6 @@ static hx_state state_after(hx_outcome outcome)
     }
 }
 
-/* Whatever an application calls an id: a short text that fits a line, or a number. */
-static bool is_id(hx_slice text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if ((unsigned char)text.ptr[i] < 0x20 || text.ptr[i] == 0x7f) return false;
-    return text.len > 0 && text.len <= HX_RECORD_TEXT_MAX;
-}
-
-hx_slice hx_settle_result(hx_request *r, hx_slice body)
-{
-    hx_slice raw, text;
-    if (r->policy->result.len == 0 || !hx_json_pointer(body, r->policy->result, &raw)) return HX_EMPTY;
-    bool is_number = raw.ptr[0] == '-' || (raw.ptr[0] >= '0' && raw.ptr[0] <= '9');
-    if (is_number) return is_id(raw) ? raw : HX_EMPTY;
-    return hx_json_string(raw, r->arena, &text) && is_id(text) ? text : HX_EMPTY;
-}
-
 static void fill_record(hx_request *r)
 {
     hx_record *record = &r->record;
@@ -111,7 +93,7 @@ static void fill_record(hx_request *r)
     if (r->answer_streamed) return;
     record->answer.headers = r->lines_kept;
     record->answer.body = hx_buf_slice(&r->answer_body);
-    if (record->state != HX_ABSENT) record->result = hx_settle_result(r, record->answer.body);
+    if (record->state != HX_ABSENT) record->result = hx_record_result(r->policy->result, record->answer.body, r->arena);
 }
 
 static void submit(hx_request *r)

@@ -224,11 +224,12 @@ def test_who_and_why_stay_in_the_history_over_a_crash(gateway, keys, unknown, up
     assert gateway.post("/refunds", key=unknown, json=REFUND).idempotency == "replayed"
 
 
-def test_long_reason_is_cut_between_characters(gateway, keys, unknown):
-    assert keys(gateway, "resolve", unknown, "--release", "--why", "ü" * 300).code == 0
+def test_a_reason_is_kept_whole_or_refused(gateway, keys, unknown):
+    refused = keys(gateway, "resolve", unknown, "--release", "--why", "ü" * 81)
+    assert refused.code == EXIT_CONFIG and "up to 160 bytes" in refused.stderr, refused
+    assert keys(gateway, "resolve", unknown, "--release", "--why", "ü" * 80).code == 0
     identity = gateway.wait_events("an operator resolved")[0]["operation"]
-    reason = history(keys, gateway, identity)[-1]["reason"]
-    assert reason.startswith(ME + "ü") and 254 <= len(reason.encode()) <= 255 and "�" not in reason
+    assert history(keys, gateway, identity)[-1]["reason"] == ME + "ü" * 80
 
 
 def test_lifetime_of_a_resolved_operation_is_its_routes(start_gateway, keys, upstream, key):

@@ -196,7 +196,9 @@ static void a_resolved_record_lives_as_long_as_its_route_says(void **state)
     assert_ptr_equal(hx_act_policy(&set, HX_LIT("orders")), &routes[1]);
     assert_ptr_equal(hx_act_policy(&set, HX_LIT("POST /other")), &set.defaults);
 
-    hx_act act = read_act(resolve, "{\"outcome\":\"completed\",\"status\":201,\"body\":\"b\",\"why\":\"w\"}");
+    routes[0].result = HX_LIT("/id");
+    hx_act act = read_act(resolve, "{\"outcome\":\"completed\",\"status\":201,\"body\":\"{\\\"id\\\":\\\"rf_9\\\"}\","
+                                   "\"why\":\"w\"}");
     const hx_record unknown = {.state = HX_UNKNOWN,
                                .from_state = HX_PROCESSING,
                                .epoch = 7,
@@ -205,7 +207,7 @@ static void a_resolved_record_lives_as_long_as_its_route_says(void **state)
                                .changed_at = 4,
                                .route = HX_LIT("refunds")};
     hx_record record = unknown;
-    hx_act_resolve(&act, &routes[0], HX_LIT("r"), NOW, &record);
+    hx_act_resolve(&act, &routes[0], HX_LIT("r"), NOW, &arena, &record);
     assert_int_equal(record.state, HX_COMPLETED);
     assert_int_equal(record.from_state, HX_UNKNOWN);
     assert_int_equal(record.changed_at, NOW);
@@ -215,9 +217,10 @@ static void a_resolved_record_lives_as_long_as_its_route_says(void **state)
     assert_int_equal(record.lease_until, 0);
     assert_int_equal(record.epoch, 7);
     assert_int_equal(record.answer.status, 201);
+    assert_true(hx_slice_eq(record.result, HX_LIT("rf_9")));
     record = unknown;
     act = read_act(resolve, "{\"outcome\":\"released\",\"why\":\"w\"}");
-    hx_act_resolve(&act, &routes[0], HX_LIT("r"), NOW, &record);
+    hx_act_resolve(&act, &routes[0], HX_LIT("r"), NOW, &arena, &record);
     assert_int_equal(record.state, HX_ABSENT);
     assert_int_equal(record.expires_at, 0);
     assert_int_equal(record.tombstone_until, 0);
