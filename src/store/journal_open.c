@@ -30,7 +30,8 @@ static bool open_segments(hx_opening *o)
         struct stat st;
         hx_segment_name(name, n, ".seg");
         int fd = openat(j->dir_fd, name, O_RDWR | O_CLOEXEC);
-        if (fd < 0 && errno == ENOENT) return hx_open_damaged(o, n, 0, "the segment is missing");
+        if (fd < 0 && errno == ENOENT)
+            return hx_open_damaged(o, n, 0, "the segment is missing; put it back where it can be found");
         if (fd < 0 || fstat(fd, &st) != 0)
             return hx_open_fail(o, "can't open %s/%s: %s", j->path, name, strerror(errno));
         hx_segment *s = calloc(1, sizeof *s);

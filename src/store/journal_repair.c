@@ -274,12 +274,13 @@ static hx_segment *substitute(repair *r, uint32_t number)
         return NULL;
     }
     atomic_store(&j->segments[number % HX_SEGMENTS_MAX], s);
-    say(r, "%08" PRIu32 ".seg is missing; an empty one takes its place", number);
-    remove_hint(r, number);
     if (next_segment_sequence(r, number) == 0) {
         miss(r, number, number);
         r->end_lost = true;
+        return s;
     }
+    say(r, "%08" PRIu32 ".seg is missing; an empty one takes its place", number);
+    remove_hint(r, number);
     return s;
 }
 
@@ -397,7 +398,7 @@ static void say_what_is_lost(repair *r)
         return;
     }
     if (r->places > 0) say(r, "%" PRIu64 " records are lost in %u places", r->lost_records, r->places);
-    if (r->missing > 0) say(r, "what was in the %u segments that are missing is lost", r->missing);
+    if (r->missing > 0) say(r, "whatever was in the segments that are missing is lost");
     say(r, "operations that were in processing when they were last readable will be unknown. Outcomes that stood in "
            "the lost part are forgotten: those keys may run again");
 }
