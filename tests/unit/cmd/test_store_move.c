@@ -32,7 +32,8 @@ static void world_begin(world *w)
 
 static void world_end(world *w)
 {
-    static const char *const names[] = {"from", "from-wal", "from-shm", "to", "to-wal", "to-shm", "file"};
+    static const char *const names[] = {"from",   "from-wal", "from-shm",   "from-reserve", "to",
+                                        "to-wal", "to-shm",   "to-reserve", "file"};
     hx_loop_free(&w->loop);
     hx_arena_free(&w->arena);
     hx_arena_pool_drain();
@@ -41,7 +42,7 @@ static void world_end(world *w)
         (void)snprintf(path, sizeof path, "%s/%s", w->folder, names[i]);
         (void)unlink(path);
     }
-    (void)rmdir(w->folder);
+    assert_int_equal(rmdir(w->folder), 0);
 }
 
 static hx_store *open_at(world *w, const char *url)
