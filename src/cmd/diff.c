@@ -222,9 +222,11 @@ static const char *explain_route(diff *d, const hx_policy *old)
                                key_rows(&c, arena))
             .ptr;
     if (!is_same)
-        return hx_arena_printf(arena, "%s has another dialect, and its keys are made here: leave that as it was", who).ptr;
+        return hx_arena_printf(arena, "%s has another dialect, and its keys are made here: leave that as it was", who)
+            .ptr;
     if (!hx_slice_eq(hx_policy_identity(now), hx_policy_identity(old)))
-        return hx_arena_printf(arena, "%s is known by another name: its oldest one goes first in \"formerly\"", who).ptr;
+        return hx_arena_printf(arena, "%s is known by another name: its oldest one goes first in \"formerly\"", who)
+            .ptr;
     return hx_arena_printf(arena,
                            "%s has another match, or another route before it that takes some of its requests: leave "
                            "those as they were",
