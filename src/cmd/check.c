@@ -38,13 +38,6 @@ static void take(void *user, const char *flag, const char *value)
     }
 }
 
-static bool is_safe_only(const hx_policy *route)
-{
-    for (size_t i = 0; i < route->method_count; i++)
-        if (!hx_method_is_safe(route->methods[i])) return false;
-    return route->method_count > 0;
-}
-
 static bool has_method(const hx_policy *route, hx_slice method)
 {
     for (size_t i = 0; i < route->method_count; i++)
@@ -79,12 +72,14 @@ static const char *protection(const hx_policy *route, hx_arena *arena)
         return route->because.len > 0 ? hx_arena_printf(arena, "%s: %.*s", what, HX_FMT(route->because)).ptr
                                       : hx_arena_printf(arena, "%s, and it doesn't say why", what).ptr;
     }
-    if (is_safe_only(route) || route->mode != HX_MODE_PROTECT) return "nothing is needed: its methods are safe";
+    if (hx_policy_is_safe(route) || route->mode != HX_MODE_PROTECT) return "nothing is needed: its methods are safe";
     const hx_option *lifetime = hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime"));
     const char *kept = hx_option_write(lifetime, (uint64_t)route->lifetime, arena);
     const char *barred = hx_option_write(lifetime, (uint64_t)route->tombstone, arena);
-    return hx_arena_printf(arena, "%s; %s for %s%s%s", key_rule(route, arena), duplicates[route->on_duplicate], kept,
-                           route->tombstone > 0 ? ", then refused for " : "", route->tombstone > 0 ? barred : "")
+    bool is_open = !route->require && hx_policy_is_optional(route);
+    return hx_arena_printf(arena, "%s; %s for %s%s%s%s", key_rule(route, arena), duplicates[route->on_duplicate], kept,
+                           route->tombstone > 0 ? ", then refused for " : "", route->tombstone > 0 ? barred : "",
+                           is_open ? "; without a key nothing" : "")
         .ptr;
 }
 
@@ -145,15 +140,18 @@ static void print_rows(const row *rows, size_t count)
     }
 }
 
+static bool passes_anything(const hx_policy *route)
+{
+    return hx_policy_is_exposed(route) || hx_policy_is_optional(route);
+}
+
 /* What no route matches. */
 static row rest_of(const hx_config *config, hx_arena *arena)
 {
     const hx_policy_set *set = &config->policies;
     bool exposed = hx_policy_is_exposed(&set->defaults);
-    const char *text = protection(&set->defaults, arena);
-    if (!exposed && !set->require_key) text = hx_arena_printf(arena, "%s; without a key nothing", text).ptr;
-    return (row){set->count > 0 ? "(any other)" : "(any)", "unsafe methods", text, exposed || !set->require_key,
-                 hx_rules_text(config, &set->defaults, arena)};
+    return (row){set->count > 0 ? "(any other)" : "(any)", "unsafe methods", protection(&set->defaults, arena),
+                 exposed || !set->require_key, hx_rules_text(config, &set->defaults, arena)};
 }
 
 static void print_table(const hx_config *config, hx_arena *arena)
@@ -165,7 +163,7 @@ static void print_table(const hx_config *config, hx_arena *arena)
     for (size_t i = 0; i < set->count; i++) {
         const hx_policy *route = &set->routes[i];
         rows[count++] = (row){hx_arena_terminated(arena, route->name), match_of(route, arena), protection(route, arena),
-                              hx_policy_is_exposed(route), hx_rules_text(config, route, arena)};
+                              passes_anything(route), hx_rules_text(config, route, arena)};
     }
     rows[count++] = rest_of(config, arena);
     print_rows(rows, count);
@@ -175,12 +173,18 @@ static void print_exposed(const hx_config *config)
 {
     const hx_policy_set *set = &config->policies;
     size_t count = hx_policy_is_exposed(&set->defaults) ? 1 : 0;
-    for (size_t i = 0; i < set->count; i++) count += hx_policy_is_exposed(&set->routes[i]);
+    for (size_t i = 0; i < set->count; i++) count += passes_anything(&set->routes[i]);
     (void)printf("\n%zu of these pass unsafe methods unprotected%s\n", count, count > 0 ? ":" : ".");
-    for (size_t i = 0; i < set->count; i++)
-        if (hx_policy_is_exposed(&set->routes[i]))
-            (void)printf("  %.*s: %.*s%s\n", HX_FMT(set->routes[i].name), HX_FMT(set->routes[i].because),
-                         set->routes[i].mode == HX_MODE_SHADOW ? " (only watched)" : "");
+    for (size_t i = 0; i < set->count; i++) {
+        const hx_policy *route = &set->routes[i];
+        if (!passes_anything(route)) continue;
+        const char *how = route->mode == HX_MODE_SHADOW ? " (only watched)"
+                          : route->mode == HX_MODE_PASS ? ""
+                          : route->require              ? " (without a key, where none is required)"
+                                                        : " (without a key)";
+        (void)printf("  %.*s:%s%.*s%s\n", HX_FMT(route->name), route->because.len > 0 ? " " : "",
+                     HX_FMT(route->because), how);
+    }
     if (hx_policy_is_exposed(&set->defaults))
         (void)printf("  what matches no route: %.*s\n", HX_FMT(set->defaults.because));
     if (!set->require_key)

@@ -83,11 +83,15 @@ static void check_lifetime(hx_loader *loader, const hx_yaml *node, const hx_poli
 
 static void check_because(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
-    if (!loader->strict || !hx_policy_is_exposed(policy) || policy->because.len > 0) return;
-    const hx_yaml *at = hx_yaml_get(node, "mode");
+    bool is_exposed = hx_policy_is_exposed(policy);
+    if (!loader->strict || policy->because.len > 0) return;
+    if (!is_exposed && (policy->require || !hx_policy_is_optional(policy))) return;
+    const hx_yaml *at = hx_yaml_get(node, is_exposed ? "mode" : "require");
     if (!at) at = node;
     hx_problem_at(&loader->problems, at->line, at->column, "an unsafe method %s here; say why: \"because: …\"",
-                  policy->mode == HX_MODE_SHADOW ? "is only watched, not protected," : "passes unprotected");
+                  !is_exposed                      ? "without a key passes unprotected"
+                  : policy->mode == HX_MODE_SHADOW ? "is only watched, not protected,"
+                                                   : "passes unprotected");
 }
 
 static void read_require(const hx_yaml *node, hx_policy *policy)
@@ -126,7 +130,7 @@ static void read_defaults(hx_loader *loader, const hx_yaml *node)
             "\"from\" belongs to a route or a group, not to \"defaults\": what matches no route has no key of "
             "its own");
     defaults->key.from = NULL;
-    check_because(loader, node, defaults);
+    if (hx_policy_is_exposed(defaults)) check_because(loader, node, defaults); /* `require` is each route's */
 }
 
 static void read_group(hx_loader *loader, const hx_option *option, const hx_yaml *node)
@@ -201,6 +205,34 @@ static void name_route(hx_loader *loader, const hx_yaml *node, hx_policy *route)
                       (unsigned long long)name->high);
 }
 
+static hx_slice safe_method_of(const hx_policy *route)
+{
+    for (size_t i = 0; i < route->method_count; i++)
+        if (hx_method_is_safe(route->methods[i])) return route->methods[i];
+    return HX_EMPTY;
+}
+
+/* What guards nothing on a safe method: such requests are streamed through, whoever sends them. Written on a route
+ * without any other it is a mistake, and what it takes over from its group means nothing. */
+static void check_safe_methods(hx_loader *loader, const hx_yaml *node, hx_policy *route)
+{
+    const hx_yaml *said[] = {route->key.from ? hx_yaml_get(hx_yaml_get(node, "key"), "from") : NULL,
+                             route->require_principal ? hx_yaml_get(node, "require_principal") : NULL,
+                             route->require ? hx_yaml_get(node, "require") : NULL};
+    hx_slice method = safe_method_of(route);
+    bool all = hx_policy_is_safe(route);
+    if (method.len == 0 || route->mode == HX_MODE_PASS) return;
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        if (!said[i] || (!all && i == 2)) continue; /* a key is needed where it can be */
+        hx_problem_at(all ? &loader->problems : &loader->notes, said[i]->line, said[i]->column,
+                      "\"%.*s\" does nothing for %.*s: it needs no key, and is streamed through for everybody",
+                      HX_FMT(said[i]->key->text), HX_FMT(method));
+    }
+    if (!all) return;
+    route->key.from = NULL;
+    route->require = route->require_principal = false;
+}
+
 static void read_route(hx_loader *loader, const hx_yaml *node, hx_policy *route)
 {
     *route = loader->config->policies.defaults;
@@ -214,8 +246,9 @@ static void read_route(hx_loader *loader, const hx_yaml *node, hx_policy *route)
     *route = *base;
     if (base == &loader->config->policies.defaults) route->fingerprint_said = false;
     read_policy(loader, node, NULL, route);
-    check_because(loader, node, route);
     name_route(loader, node, route);
+    check_safe_methods(loader, node, route);
+    check_because(loader, node, route);
     hx_keys_finish(loader, node, route);
 }
 

@@ -116,12 +116,32 @@ bool hx_method_is_safe(hx_slice method)
     }
 }
 
+bool hx_policy_is_safe(const hx_policy *policy)
+{
+    for (size_t i = 0; i < policy->method_count; i++)
+        if (!hx_method_is_safe(policy->methods[i])) return false;
+    return policy->method_count > 0;
+}
+
 bool hx_policy_is_exposed(const hx_policy *policy)
 {
-    if (policy->mode == HX_MODE_PROTECT) return false;
+    return policy->mode != HX_MODE_PROTECT && !hx_policy_is_safe(policy);
+}
+
+bool hx_policy_requires_key(const hx_policy *policy, hx_slice method)
+{
+    if (!policy->require) return false;
+    if (hx_slice_eq(method, HX_LIT("PUT"))) return policy->require_on_put || policy->if_match_suffices;
+    return hx_slice_eq(method, HX_LIT("POST")) || hx_slice_eq(method, HX_LIT("PATCH")) ||
+           hx_slice_eq(method, HX_LIT("DELETE"));
+}
+
+bool hx_policy_is_optional(const hx_policy *policy)
+{
+    if (policy->mode != HX_MODE_PROTECT || policy->key.from) return false;
     for (size_t i = 0; i < policy->method_count; i++)
-        if (!hx_method_is_safe(policy->methods[i])) return true;
-    return policy->method_count == 0;
+        if (!hx_method_is_safe(policy->methods[i]) && !hx_policy_requires_key(policy, policy->methods[i])) return true;
+    return policy->method_count == 0 && !hx_policy_requires_key(policy, HX_LIT("PUT")); /* the first that needs none */
 }
 
 /* Whether some path is matched by both. */

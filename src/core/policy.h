@@ -170,9 +170,14 @@ bool hx_policy_match(hx_slice match, hx_arena *arena, hx_policy *policy, const c
 /* What stands in `path` where the template has "{name}". False when it has none of that name. */
 bool hx_path_parameter(hx_slice path_template, hx_slice path, hx_slice name, hx_slice *value) HX_MUST_USE;
 
-bool hx_method_is_safe(hx_slice method); /* GET, HEAD, OPTIONS, TRACE */
+bool hx_method_is_safe(hx_slice method);         /* GET, HEAD, OPTIONS, TRACE */
+bool hx_policy_is_safe(const hx_policy *policy); /* all its methods are */
 /* Whether an unsafe method passes unprotected, keyed or not. */
 bool hx_policy_is_exposed(const hx_policy *policy);
+/* Whether a request of that method without a key is refused; where `if_match_suffices`, unless it is conditional. */
+bool hx_policy_requires_key(const hx_policy *policy, hx_slice method);
+/* Whether one of its unsafe methods passes unprotected where it comes without a key. */
+bool hx_policy_is_optional(const hx_policy *policy);
 
 typedef enum { HX_PATH_OK, HX_PATH_ENCODED_SLASH, HX_PATH_EMPTY_SEGMENT, HX_PATH_BAD_ESCAPE } hx_path_error;
 

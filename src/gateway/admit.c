@@ -28,13 +28,6 @@ static void want_keys(const hx_request *r)
     if (gateway->want_keys) gateway->want_keys(gateway->keys_context, r->policy->jwt.source);
 }
 
-static bool method_wants_key(const hx_policy *policy, hx_slice method)
-{
-    if (hx_slice_eq(method, HX_LIT("PUT"))) return policy->require_on_put || policy->if_match_suffices;
-    return hx_slice_eq(method, HX_LIT("POST")) || hx_slice_eq(method, HX_LIT("PATCH")) ||
-           hx_slice_eq(method, HX_LIT("DELETE"));
-}
-
 /* `*`, or a list that begins with an entity tag; anything else makes no request conditional. */
 static bool is_condition(hx_slice if_match)
 {
@@ -42,13 +35,13 @@ static bool is_condition(hx_slice if_match)
            hx_slice_starts(if_match, HX_LIT("W/\""));
 }
 
-static bool key_is_required(const hx_request *r, const hx_policy *route, hx_slice method)
+static bool key_is_required(const hx_request *r)
 {
+    hx_slice method = r->stream->request.method;
     bool is_update = hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("PATCH"));
     bool is_conditional = is_update && is_condition(hx_fields_get(&r->stream->request.fields, HX_FIELD_IF_MATCH));
     if (r->policy->if_match_suffices && is_conditional) return false;
-    if (route) return route->require && method_wants_key(route, method);
-    return hx_request_rules(r)->policies->require_key && method_wants_key(r->policy, method);
+    return hx_policy_requires_key(r->policy, method);
 }
 
 static void note_cookie(const hx_request *r)
@@ -358,7 +351,7 @@ static hx_progress pass_unprotected(hx_request *r, const hx_policy *route)
 /* Of a route that makes no key of its own, without a key: refused or unprotected, as its rules say. */
 static hx_progress admit_keyless(hx_request *r, const hx_policy *route)
 {
-    if (key_is_required(r, route, r->stream->request.method)) return refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
+    if (key_is_required(r)) return refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
     return pass_unprotected(r, route);
 }
 

@@ -278,6 +278,17 @@ static void strict_asks_why_an_unsafe_method_passes(void **state)
     refuse(yaml, &strict, "hapax.yaml:2:28: an unsafe method passes unprotected here; say why: \"because: …\"\n");
     refuse("defaults: {mode: pass}\n", &strict,
            "hapax.yaml:1:18: an unsafe method passes unprotected here; say why: \"because: …\"\n");
+    refuse("defaults: {require: false}\nroutes:\n"
+           "  - {match: POST /a}\n"
+           "  - {match: POST /b, require: true}\n"
+           "  - {match: PUT /b, require: true}\n"
+           "  - {match: GET /b}\n"
+           "  - {match: PUT /c, require: false}\n"
+           "  - {match: POST /d, because: nobody repeats it}\n"
+           "  - {match: POST /e, key: {from: \"{body:/a}\"}}\n",
+           &strict,
+           "hapax.yaml:3:5: an unsafe method without a key passes unprotected here; say why: \"because: …\"\n"
+           "hapax.yaml:7:30: an unsafe method without a key passes unprotected here; say why: \"because: …\"\n");
     const hx_config_overrides lenient = {.upstream = "http://a"};
     hx_config *config = fixture_load_with(yaml, &lenient);
     assert_int_equal(config->policies.count, 4);

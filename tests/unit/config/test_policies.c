@@ -384,6 +384,14 @@ static const fixture_row of_callers[] = {
      "f:2:68: \"trusted_proxies\" must not list \"0.0.0.0/0\": everybody could say where a request came from\n"},
 };
 
+static const fixture_row of_safe_methods[] = {
+    {ROUTES "  - {match: \"GET /a\", key: {from: \"{query:x}\"}, require_principal: true}\n",
+     "f:3:35: \"from\" does nothing for GET: it needs no key, and is streamed through for everybody\n"
+     "f:3:68: \"require_principal\" does nothing for GET: it needs no key, and is streamed through for everybody\n"},
+    {ROUTES "  - {match: \"HEAD,OPTIONS /a\", require: true}\n",
+     "f:3:41: \"require\" does nothing for HEAD: it needs no key, and is streamed through for everybody\n"},
+};
+
 static const fixture_row of_headers[] = {
     {ROUTES "  - {match: POST /a, principal: [\"header:X-Forwarded-User\", \"header:Hapax-User\", \"header:X_A\"]}\n",
      "f:3:34: \"principal\" can't be \"header:X-Forwarded-User\": that header reaches the application from "
@@ -445,6 +453,11 @@ static const fixture_row of_lists[] = {
 };
 
 static const fixture_row of_notes[] = {
+    {UP "groups: {by_id: {key: {from: \"{query:x}\"}}}\n"
+        "routes:\n  - {match: \"GET /a\", group: by_id, require: false}\n",
+     ""},
+    {ROUTES "  - {match: \"GET,POST /a\", require: true, require_principal: true}\n",
+     "f:3:62: \"require_principal\" does nothing for GET: it needs no key, and is streamed through for everybody\n"},
     {UP "groups: {a: {}}\n", "f:2:10: no route is in group \"a\"\n"},
     {ROUTES "  - match: \"POST /a/{x}/c\"\n  - match: \"POST /a/b/{y}\"\n",
      "f:4:12: some requests fit both route \"POST /a/b/{y}\" and route \"POST /a/{x}/c\" before it, which takes "
@@ -493,6 +506,7 @@ static void wrong_lists_are_refused_with_their_place(void **state)
 {
     (void)state;
     FIXTURE_REFUSED(of_headers);
+    FIXTURE_REFUSED(of_safe_methods);
     FIXTURE_REFUSED(of_lists);
 }
 
