@@ -35,12 +35,10 @@ static int write_file(const hx_store_flags *flags, hx_place *place, hx_loop *loo
     bool written = hx_move_run(&move);
     uint64_t last = hx_store_last_epoch(place->store);
     about->last_epoch = last > move.epoch ? last : move.epoch;
-    if (written) {
-        written = hx_backup_finish(&move.backup, about, move.error);
-    } else {
-        hx_backup_abandon(&move.backup);
-    }
-    return written ? HX_EXIT_OK : hx_store_refuse("%s. There is no backup", move.error);
+    if (written)
+        return hx_backup_finish(&move.backup, about, move.error) ? HX_EXIT_OK : hx_store_refuse("%s", move.error);
+    hx_backup_abandon(&move.backup);
+    return hx_store_refuse("%s. Nothing was backed up", move.error);
 }
 
 static void report(const hx_store_flags *flags, const hx_place *place, const char *file, const hx_backup_about *about)

@@ -238,15 +238,17 @@ bool hx_backup_finish(hx_backup_writer **owned, hx_backup_about *about, char err
     about->bytes = w->bytes + sizeof(footer);
     memcpy(about->states, w->states, sizeof about->states);
     bool whole = write_ends(w, about);
-    if (!whole) (void)fail(error, "can't write %s: %s", w->making, strerror(errno));
+    if (!whole) (void)fail(error, "can't write %s: %s. Nothing was backed up", w->making, strerror(errno));
     if (whole && rename(w->making, w->path) != 0) {
         whole = false;
-        (void)fail(error, "can't rename %s to %s: %s", w->making, w->path, strerror(errno));
+        (void)fail(error, "can't rename %s to %s: %s. Nothing was backed up", w->making, w->path, strerror(errno));
     }
     if (whole) {
         free(w->making);
         w->making = NULL; /* nothing to remove any more */
-        whole = sync_directory(w->path) || fail(error, "can't sync the directory of %s: %s", w->path, strerror(errno));
+        whole = sync_directory(w->path) ||
+                fail(error, "%s is written, but may be gone after a power cut: its directory can't be synced: %s",
+                     w->path, strerror(errno));
     }
     hx_backup_abandon(owned);
     return whole;
