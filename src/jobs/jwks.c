@@ -3,7 +3,7 @@
  * an answer moves, a source is due, or curl_multi_wakeup tells it that keys are wanted or that it shall end.
  *
  * `lock` guards what other threads read: keys, fresh, tried, and what a successor takes over. The fetching thread alone
- * writes those, always under the lock, and so reads them without it. */
+ * writes those, always under the lock, and so reads them without it; but for `fresh`, which hx_jwks_keys clears. */
 #include "jobs/jwks.h"
 
 #include "base/check.h"
@@ -47,7 +47,6 @@ typedef struct {
 } source;
 
 struct hx_jwks {
-    _Atomic unsigned owners;
     _Atomic bool stopping;
     const hx_curl *curl; /* NULL: there are only files */
     CURLM *multi;
@@ -420,7 +419,6 @@ hx_jwks *hx_jwks_open(const hx_jwt_source *sources, size_t count, hx_jwks *befor
     HX_CHECK(count <= HX_JWT_SOURCES_MAX);
     hx_jwks *jwks = calloc(1, sizeof *jwks);
     HX_CHECK(jwks != NULL);
-    atomic_init(&jwks->owners, 1);
     (void)pthread_mutex_init(&jwks->lock, NULL);
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -478,17 +476,11 @@ void hx_jwks_stop(hx_jwks *jwks)
     jwks->has_thread = false;
 }
 
-hx_jwks *hx_jwks_share(hx_jwks *jwks)
-{
-    atomic_fetch_add_explicit(&jwks->owners, 1, memory_order_relaxed);
-    return jwks;
-}
-
 void hx_jwks_free(hx_jwks **owned)
 {
     hx_jwks *jwks = *owned;
     *owned = NULL;
-    if (!jwks || atomic_fetch_sub_explicit(&jwks->owners, 1, memory_order_acq_rel) != 1) return;
+    if (!jwks) return;
     HX_CHECK(!jwks->has_thread);
     for (size_t i = 0; i < jwks->count; i++) {
         hx_jwt_keys_free(&jwks->sources[i].keys);

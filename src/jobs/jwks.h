@@ -49,9 +49,7 @@ void hx_jwks_want(hx_jwks *jwks, size_t i);
  * and hx_jwks_want stay usable. Stopping twice is once. */
 void hx_jwks_stop(hx_jwks *jwks);
 
-/* Another owner, such as a generation of the rules whose workers call hx_jwks_want. The last one frees it, and needs to
- * have stopped it before. */
-hx_jwks *hx_jwks_share(hx_jwks *jwks) HX_MUST_USE;
+/* After it was stopped. */
 void hx_jwks_free(hx_jwks **owned);
 
 #endif

@@ -18,7 +18,7 @@
 #define GENERATIONS 20
 
 typedef struct {
-    hx_jwks *jwks; /* a share */
+    hx_jwks *jwks;
     _Atomic bool end;
     _Atomic unsigned turns;
     unsigned sources;
@@ -35,7 +35,6 @@ static void *use_often(void *context)
         }
         atomic_fetch_add(&u->turns, 1);
     }
-    hx_jwks_free(&u->jwks);
     return NULL;
 }
 
@@ -74,7 +73,7 @@ static void generations_come_and_go_under_use(void **state)
         hx_jwks *next = hx_jwks_open(sources, 3, current, generation % 2 * HX_MINUTE, error);
         if (!next) fail_msg("%s", error);
         for (size_t i = 0; i < THREADS; i++) {
-            users[i].jwks = hx_jwks_share(next);
+            users[i].jwks = next;
             users[i].sources = 3;
             assert_int_equal(pthread_create(&threads[i], NULL, use_often, &users[i]), 0);
         }
