@@ -59,9 +59,7 @@ typedef struct hx_worker {
     struct {
         hx_link claims; /* of requests, the next one to renew first */
         hx_timer timer;
-        hx_store_call call; /* one at a time */
-        hx_arena arena;
-        bool busy;
+        uint32_t busy; /* renewals under way */
     } leases;
     bool draining;
     bool server_drained;

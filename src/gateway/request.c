@@ -292,7 +292,7 @@ hx_progress hx_step_finish(hx_request *r)
         hx_log_str("correlation_id", r->correlation);
         hx_log_end();
     }
-    hx_list_remove(&r->lease_link);
+    hx_worker_drop_lease(r);
     hx_list_remove(&r->link);
     hx_body_free(&r->body);
     worker->request_count--;

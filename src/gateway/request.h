@@ -69,6 +69,8 @@ typedef enum {
 /* Hapax-Shadow. */
 typedef enum { HX_WOULD_FORWARD, HX_WOULD_REPLAY, HX_WOULD_WAIT, HX_WOULD_ASK, HX_WOULD_REFUSE } hx_would;
 
+typedef struct hx_renewal hx_renewal; /* worker.c */
+
 typedef struct hx_request {
     hx_worker *worker;
     hx_stream *stream;
@@ -133,9 +135,10 @@ typedef struct hx_request {
     bool call_cancelled;
     hx_link lease_link; /* among the worker's claims */
     hx_ms renew_at;
-    hx_ms lease_until; /* as it was granted before the next attempt */
-    bool lease_lost;   /* it was over before the application was asked */
-    bool budget_over;  /* and so was the client's time */
+    hx_renewal *renewal; /* that is under way */
+    hx_ms lease_until;   /* as it was granted, or last renewed */
+    bool lease_lost;     /* it was over before the application was asked */
+    bool budget_over;    /* and so was the client's time */
 
     /* forward */
     hx_exchange_state exchange_state;
@@ -303,8 +306,6 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found);
 void hx_claim_fill(hx_request *r, bool take_over);
 /* Our settle of r->record is durable: how its key counts for the quota from now on. */
 void hx_claim_count_key(hx_request *r);
-/* settle.c: the result's id in an answer, where the route names its place; empty where there is none. */
-hx_slice hx_settle_result(hx_request *r, hx_slice body);
 /* judge.c: what the answer means, where r->answer_judged, else what its absence does. */
 hx_verdict hx_judge_attempt(hx_request *r);
 /* mark.c: where the application completes the operation itself (`guarantee: transactional`). */

@@ -9,81 +9,131 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void renew_next(hx_worker *worker);
+#define RENEW_AGAIN_MAX HX_SECOND /* after a renewal that failed */
+
+/* One that is under way. */
+struct hx_renewal {
+    hx_store_call call;
+    hx_arena arena;
+    hx_worker *worker;
+    hx_request *request; /* NULL: it has ended, or doesn't hold its lease any more */
+    hx_ms since;
+};
+
+static void renew_due(hx_worker *worker);
 
 static void lease_due(hx_timer *timer)
 {
-    renew_next(HX_OWNER(timer, hx_worker, leases.timer));
+    renew_due(HX_OWNER(timer, hx_worker, leases.timer));
+}
+
+/* The claim may be another's by now. Half a request can't be executed; its other half, sent late, would make it whole
+ * when somebody else has been told that it never was. */
+static void stop_sending(hx_request *r)
+{
+    bool is_open = r->exchange_state == HX_EXCHANGE_OPEN && !r->shadow.on;
+    if (!is_open || hx_forward_sent_whole(r)) return;
+    hx_request_call_off(r, r->exchange.bytes_sent > 0 ? HX_UPSTREAM_CANCELLED : HX_UPSTREAM_CONNECT_TIMEOUT);
 }
 
 /* The operation is settled, and its lease not to be renewed any more. Where the application does that itself, that is
  * as it should be. */
-static void lost(hx_worker *worker, const hx_store_call *call)
+static void lost(hx_request *r, const hx_store_call *call)
 {
-    HX_EACH(link, &worker->leases.claims)
-    {
-        hx_request *r = HX_OWNER(link, hx_request, lease_link);
-        if (r->record.epoch != call->epoch || !hx_op_eq(&r->op, &call->op)) continue;
-        hx_worker_drop_lease(r);
-        if (hx_mark_is_ours(r, &call->found)) return;
-        break;
-    }
+    hx_worker_drop_lease(r);
+    if (hx_mark_is_ours(r, &call->found)) return;
     hx_log_begin(HX_LOG_WARN, "a lease was lost: the operation was settled by someone else");
     hx_log_hex("operation", call->op.bytes, sizeof call->op.bytes);
     hx_log_int("epoch", (int64_t)call->epoch);
     hx_log_end();
-}
-
-static void renew_done(hx_store_call *call)
-{
-    hx_worker *worker = HX_OWNER(call, hx_worker, leases.call);
-    worker->leases.busy = false;
-    hx_outage_note(worker->gateway->outage, call->result, hx_loop_now(worker->loop));
-    if (call->result == HX_STORE_STALE) lost(worker, call);
-    hx_arena_free(&worker->leases.arena);
-    renew_next(worker);
-    hx_worker_check_drained(worker);
+    stop_sending(r);
 }
 
 /* Puts r where its renewal falls; most routes have the same lease, so that is the end. */
 static void queue(hx_worker *worker, hx_request *r)
 {
+    hx_list_remove(&r->lease_link);
     hx_link *after = worker->leases.claims.prev;
     while (after != &worker->leases.claims && HX_OWNER(after, hx_request, lease_link)->renew_at > r->renew_at)
         after = after->prev;
     hx_list_append(after->next, &r->lease_link); /* before what follows `after` */
 }
 
-static void renew_next(hx_worker *worker)
+static hx_ms renew_again_after(const hx_request *r)
 {
-    if (worker->leases.busy || hx_list_empty(&worker->leases.claims)) return;
-    hx_request *r = HX_OWNER(worker->leases.claims.next, hx_request, lease_link);
-    hx_ms now = hx_loop_now(worker->loop);
-    if (r->renew_at > now) {
-        hx_timer *timer = &worker->leases.timer;
-        if (!hx_timer_running(timer) || timer->due > r->renew_at)
-            hx_timer_start(worker->loop, timer, r->renew_at - now, lease_due);
-        return;
+    return r->policy->lease / 10 < RENEW_AGAIN_MAX ? r->policy->lease / 10 : RENEW_AGAIN_MAX;
+}
+
+static void renew_done(hx_store_call *call)
+{
+    hx_renewal *renewal = HX_OWNER(call, hx_renewal, call);
+    hx_worker *worker = renewal->worker;
+    hx_request *r = renewal->request;
+    if (r) {
+        r->renewal = NULL;
+        if (call->result == HX_STORE_STALE) {
+            lost(r, call);
+        } else {
+            bool is_renewed = call->result == HX_STORE_OK;
+            if (is_renewed && call->lease_until > r->lease_until) r->lease_until = call->lease_until;
+            r->renew_at = renewal->since + (is_renewed ? r->policy->lease / 3 : renew_again_after(r));
+            queue(worker, r);
+        }
     }
-    hx_list_remove(&r->lease_link);
-    r->renew_at = now + r->policy->lease / 3;
-    queue(worker, r);
-    hx_store_call *call = &worker->leases.call;
-    *call = (hx_store_call){.loop = worker->loop, .arena = &worker->leases.arena, .done = renew_done};
-    worker->leases.busy = true;
-    hx_store_renew(worker->gateway->store, call, &r->op, r->record.epoch, now + r->policy->lease);
+    hx_arena_free(&renewal->arena);
+    free(renewal);
+    worker->leases.busy--;
+    renew_due(worker);
+    hx_worker_check_drained(worker);
+}
+
+static void renew(hx_request *r, hx_ms now)
+{
+    hx_worker *worker = r->worker;
+    hx_renewal *renewal = calloc(1, sizeof *renewal);
+    HX_CHECK(renewal != NULL);
+    renewal->worker = worker;
+    renewal->request = r;
+    renewal->since = now;
+    renewal->call = (hx_store_call){.loop = worker->loop, .arena = &renewal->arena, .done = renew_done};
+    r->renewal = renewal;
+    worker->leases.busy++;
+    hx_store_renew(worker->gateway->store, &renewal->call, &r->op, r->record.epoch, now + r->policy->lease);
+}
+
+/* All that are due, so that a store that takes many at once gets them at once, and none waits for another's. What is
+ * under way is looked at again when the lease ends. */
+static void renew_due(hx_worker *worker)
+{
+    hx_ms now = hx_loop_now(worker->loop);
+    while (!hx_list_empty(&worker->leases.claims)) {
+        hx_request *r = HX_OWNER(worker->leases.claims.next, hx_request, lease_link);
+        if (r->renew_at > now) {
+            hx_timer *timer = &worker->leases.timer;
+            if (!hx_timer_running(timer) || timer->due > r->renew_at)
+                hx_timer_start(worker->loop, timer, r->renew_at - now, lease_due);
+            return;
+        }
+        bool is_over = now >= r->lease_until;
+        if (!r->renewal) renew(r, now);
+        r->renew_at = is_over ? now + RENEW_AGAIN_MAX : r->lease_until;
+        queue(worker, r);
+        if (is_over) stop_sending(r);
+    }
 }
 
 void hx_worker_keep_lease(hx_request *r)
 {
     r->renew_at = hx_loop_now(r->worker->loop) + r->policy->lease / 3;
     queue(r->worker, r);
-    renew_next(r->worker);
+    renew_due(r->worker);
 }
 
 void hx_worker_drop_lease(hx_request *r)
 {
     hx_list_remove(&r->lease_link);
+    if (r->renewal) r->renewal->request = NULL;
+    r->renewal = NULL;
 }
 
 static void let_go(hx_rules_use *use)
@@ -131,7 +181,7 @@ void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop,
 
 void hx_worker_check_drained(hx_worker *worker)
 {
-    if (!worker->draining || !worker->server_drained || worker->request_count > 0 || worker->leases.busy) return;
+    if (!worker->draining || !worker->server_drained || worker->request_count > 0 || worker->leases.busy > 0) return;
     worker->draining = false;
     worker->drained(worker);
 }
