@@ -5,8 +5,8 @@
 --
 -- Gateways call the functions whose names end in _many, each with arrays: many requests, one statement, one commit.
 -- None of them ever waits for a row that somebody else has locked (an application may hold its operation's row for as
--- long as its own transaction runs): of what is locked they say nothing, and are asked again. The one wait is for a key
--- that a transaction under way has just inserted, and for a second at most.
+-- long as its own transaction runs): of what is locked they say nothing, and are asked again. Claims alone wait, and
+-- for a second at most: for a key that a transaction under way has just inserted, and for hapax.rules_lock().
 --
 -- A connection may be lost when it is not known whether a statement was committed. So every write carries a ticket,
 -- drawn at random; the row keeps the ticket of its claim and that of its last write; and a write whose ticket is there
@@ -18,7 +18,6 @@ CREATE SCHEMA hapax;
 CREATE TABLE hapax.store (
     single      boolean PRIMARY KEY DEFAULT true CHECK (single),
     version     integer NOT NULL,              -- of this schema
-    generation  bigint NOT NULL DEFAULT 1,     -- raised by a restore
     secret      bytea NOT NULL CHECK (length(secret) = 32)
 );
 
@@ -382,15 +381,19 @@ CREATE FUNCTION hapax.tell_many(ops bytea[]) RETURNS bigint LANGUAGE sql AS
 $$ SELECT count(pg_notify('hapax', encode(u.op, 'hex'))::text) FROM unnest(ops) AS u(op) $$;
 
 -- Claims that were given up before their outcome was known, and under which nothing was sent: the places of those that
--- are released by this.
+-- are ended by this. A first one is released. One that took an unknown operation over (its head says from where it
+-- came) leaves it unknown: of what was sent before it nothing more is known than there was.
 CREATE FUNCTION hapax.abandon_many(ops bytea[], tickets bigint[]) RETURNS SETOF bigint LANGUAGE sql AS
 $$ WITH open AS (
-       SELECT u.i, o.op FROM unnest(ops, tickets) WITH ORDINALITY AS u(op, ticket, i) JOIN hapax.operations o USING (op)
-        WHERE o.claim_ticket = u.ticket AND (o.state = 1 OR o.state = 4 AND o.reason = 'lease')
+       SELECT u.i, o.op, get_byte(o.head, 2) = 4 AS was_unknown
+         FROM unnest(ops, tickets) WITH ORDINALITY AS u(op, ticket, i) JOIN hapax.operations o USING (op)
+        WHERE o.claim_ticket = u.ticket
+          AND (o.state = 1 OR o.state = 4 AND o.reason = 'lease' AND get_byte(o.head, 2) <> 4)
         ORDER BY o.op FOR UPDATE OF o SKIP LOCKED)
    UPDATE hapax.operations o
-      SET state = 0, from_state = o.state, reason = 'nothing was sent', changed_at = hapax.now(), lease_until = 0,
-          due_at = hapax.now() + 60000
+      SET state = CASE WHEN open.was_unknown THEN 4 ELSE 0 END, from_state = o.state, changed_at = hapax.now(),
+          reason = CASE WHEN open.was_unknown THEN 'nothing was sent again' ELSE 'nothing was sent' END,
+          lease_until = 0, due_at = CASE WHEN open.was_unknown THEN NULL ELSE hapax.now() + 60000 END
      FROM open WHERE o.op = open.op RETURNING open.i $$;
 
 -- By an operator's word. The row stays until it is swept, and says why. Where somebody holds it: 55P03.

@@ -372,6 +372,19 @@ CREATE FUNCTION hapax.found_answer(o hapax.operations) RETURNS hapax.beginning L
 $$ SELECT CASE WHEN o.retained THEN ('replay', NULL, o.status, hapax.header_pairs(o.headers), o.body)::hapax.beginning
                ELSE ('not_retained', NULL, o.status, NULL, NULL)::hapax.beginning END $$;
 
+-- What is told here must not be forgotten either, whatever the session has set: the transaction waits for its standby,
+-- behind what it was told.
+CREATE FUNCTION hapax.told(verdict hapax.beginning) RETURNS hapax.beginning LANGUAGE plpgsql AS $$
+BEGIN
+    IF verdict.verdict NOT IN ('run', 'in_flight') THEN
+        PERFORM hapax.witness();
+        IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
+    END IF;
+    RETURN verdict;
+END $$;
+
 -- From the gateway: `run` holds the operation's row until the transaction ends, so that nothing overtakes it; `replay`
 -- has the answer that an earlier transaction left. Anything else raises.
 CREATE FUNCTION hapax."begin"(operation text) RETURNS hapax.beginning
@@ -381,7 +394,7 @@ DECLARE
 BEGIN
     SELECT (t.o).* INTO o FROM hapax.take(operation) t;
     IF o.state = 0 OR o.state = 5 THEN PERFORM hapax.raise_stale(operation, o); END IF;
-    IF o.state IN (2, 3) THEN RETURN hapax.found_answer(o); END IF;
+    IF o.state IN (2, 3) THEN RETURN hapax.told(hapax.found_answer(o)); END IF;
     RETURN ('run', operation, NULL, NULL, NULL)::hapax.beginning;
 END $$;
 
@@ -516,7 +529,7 @@ BEGIN
     END IF;
     SELECT x.* INTO o FROM hapax.operations x WHERE x.op = which;
     verdict := hapax.verdict_of(o, print, principal_m);
-    IF verdict.verdict IS NOT NULL THEN RETURN verdict; END IF;
+    IF verdict.verdict IS NOT NULL THEN RETURN hapax.told(verdict); END IF;
 
     -- Of several transactions that begin it at once the others wait here, and then see what became of the first.
     IF coalesce((options ->> 'wait')::boolean, true) THEN
@@ -526,7 +539,7 @@ BEGIN
     END IF;
     SELECT x.* INTO o FROM hapax.operations x WHERE x.op = which FOR UPDATE;
     verdict := hapax.verdict_of(o, print, principal_m);
-    IF verdict.verdict IS NOT NULL THEN RETURN verdict; END IF;
+    IF verdict.verdict IS NOT NULL THEN RETURN hapax.told(verdict); END IF;
     RETURN hapax.begin_new(which, route, print, principal_m, hapax.mac(keys, 'k', convert_to(key, 'UTF8')), options);
 END $$;
 

@@ -11,7 +11,7 @@ import psycopg2
 import psycopg2.extensions
 import pytest
 
-from harness import HANG_S
+from harness import HANG_S, eventually
 
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 COMPLETED, FAILED, UNKNOWN = 2, 3, 4
@@ -515,3 +515,34 @@ def test_a_function_of_the_applications_own_is_never_called_in_its_place(applica
         cursor.execute("SET synchronous_commit = off")
     assert database.ask("SELECT DISTINCT state FROM hapax.operations") == [(COMPLETED,)]
     database.ask("DROP SCHEMA trap CASCADE")
+
+
+def name_standby(server, name):
+    server.ask(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+    server.ask("SELECT pg_reload_conf()")
+    eventually(lambda: server.ask("SHOW synchronous_standby_names") == [(name,)], "the setting in force")
+
+
+def test_what_begin_says_of_an_outcome_waits_for_the_standby_that_may_not_have_it(start_postgres):
+    """It was committed when no standby was named, which stands for a wait that was cut short: a caller that acts on it
+    must not be ahead of what a failover leaves."""
+    server = start_postgres()
+    database = server.create_database()
+    begin = "SELECT (hapax.begin('refunds', 'ada', 'key-of-her-refund', 'x'::text)).*"
+    with contextlib.closing(database.connect()) as connection, connection, connection.cursor() as cursor:
+        cursor.execute(begin)
+        operation = cursor.fetchone()[1]
+        cursor.execute("SELECT hapax.complete(%s, 200, NULL, 'done'::text)", (operation,))
+    name_standby(server, "elsewhere")
+    with contextlib.closing(database.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit = off")
+        connection.commit()
+        cursor.execute(begin)
+        assert cursor.fetchone()[0] == "replay"
+        committing = threading.Thread(target=connection.commit)
+        committing.start()
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = %s"
+        eventually(lambda: server.ask(waits, connection.info.backend_pid), "a COMMIT that waits for the standby")
+        name_standby(server, "")
+        committing.join(HANG_S)
+        assert not committing.is_alive()
