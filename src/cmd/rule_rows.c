@@ -50,78 +50,28 @@ static void put_list(hx_buf *out, const hx_slice *items, size_t count)
     hx_buf_puts(out, "]");
 }
 
-/* A row's writer, by what it puts. */
-#define WRITER(name, statement)                                                                                        \
-    static void write_##name(const hx_config *config, const hx_policy *route, hx_buf *out)                             \
-    {                                                                                                                  \
-        (void)config;                                                                                                  \
-        statement;                                                                                                     \
-    }
-
-WRITER(mode, put_word(out, HX_PLACE_ROUTE, "mode", route->mode))
-WRITER(because, put_text(out, route->because))
-WRITER(require, put_bool(out, route->require))
-WRITER(require_on_put, put_bool(out, route->require_on_put))
-WRITER(if_match_suffices, put_bool(out, route->if_match_suffices))
-WRITER(key_min, put_number(out, "", route->key.len_min))
-WRITER(key_max, put_number(out, "", route->key.len_max))
-WRITER(key_format, put_word(out, HX_PLACE_KEY, "format", route->key.format))
-WRITER(key_prefer, put_word(out, HX_PLACE_KEY, "prefer", route->key.prefer_header))
-WRITER(key_shared, put_bool(out, route->key.shared))
-WRITER(key_overlap, put_number(out, "", route->key.overlap))
-WRITER(scope, put_word(out, HX_PLACE_ROUTE, "scope", route->scope))
-WRITER(require_principal, put_bool(out, route->require_principal))
-WRITER(dialect, put_word(out, HX_PLACE_ROUTE, "dialect", route->dialect))
-WRITER(forward_key, put_word(out, HX_PLACE_ROUTE, "forward_key", route->forward_key))
-WRITER(quota, put_number(out, "", route->quota))
-WRITER(result, put_text(out, route->result))
-WRITER(formerly, put_list(out, route->formerly, route->formerly_count))
-WRITER(deny_headers, put_list(out, route->deny_headers, route->deny_header_count))
-WRITER(on_duplicate, put_word(out, HX_PLACE_ROUTE, "on_duplicate", route->on_duplicate))
-WRITER(lifetime, put_number(out, "", route->lifetime))
-WRITER(tombstone, put_number(out, "", route->tombstone))
-WRITER(lease, put_number(out, "", route->lease))
-WRITER(wait, put_number(out, "", route->wait))
-WRITER(grace, put_number(out, "", route->grace))
-WRITER(upstream_timeout, put_number(out, "", route->upstream_timeout))
-WRITER(body_max, put_number(out, "", (long long)route->body_bytes_max))
-WRITER(answer_max, put_number(out, "", (long long)route->answer_bytes_max))
-WRITER(guarantee, put_word(out, HX_PLACE_ROUTE, "guarantee", route->guarantee))
-WRITER(on_unknown, put_word(out, HX_PLACE_ROUTE, "on_unknown", route->on_unknown))
-WRITER(class, put_word(out, HX_PLACE_ROUTE, "class", route->class))
-WRITER(retry_attempts, put_number(out, "", route->retry.attempts))
-WRITER(retry_total, put_number(out, "", route->retry.total))
-WRITER(retry_base, put_number(out, "", route->retry.base))
-WRITER(retry_cap, put_number(out, "", route->retry.cap))
-WRITER(retry_jitter, put_word(out, HX_PLACE_RETRY, "jitter", route->retry.jitter))
-WRITER(retry_safe, put_bool(out, route->retry_safe))
-WRITER(ignore_query, put_list(out, route->fingerprint.ignored_query, route->fingerprint.ignored_query_count))
-WRITER(ignore, put_list(out, route->fingerprint.ignored_pointers, route->fingerprint.ignored_pointer_count))
-WRITER(headers, put_list(out, route->fingerprint.headers, route->fingerprint.header_count))
-WRITER(upstream, put_text(out, config->upstreams[route->upstream].url))
-
-static void write_from(const hx_config *config, const hx_policy *route, hx_buf *out)
+static bool put_null(hx_buf *out, bool is_nothing)
 {
-    (void)config;
-    if (route->key.from)
-        put_text(out, route->key.from->text);
-    else
-        hx_buf_puts(out, "null");
+    if (is_nothing) hx_buf_puts(out, "null");
+    return is_nothing;
 }
 
-static void write_principal(const hx_config *config, const hx_policy *route, hx_buf *out)
+static void put_from(const hx_policy *route, hx_buf *out)
+{
+    if (!put_null(out, !route->key.from)) put_text(out, route->key.from->text);
+}
+
+static void put_principal(const hx_policy *route, hx_buf *out)
 {
     hx_arena arena = {0};
     hx_slice texts[HX_PRINCIPAL_SOURCES_MAX];
-    (void)config;
     for (size_t i = 0; i < route->principal_count; i++) texts[i] = hx_rules_principal(&route->principals[i], &arena);
     put_list(out, texts, route->principal_count);
     hx_arena_free(&arena);
 }
 
-static void write_counted(const hx_config *config, const hx_policy *route, hx_buf *out)
+static void put_counted(const hx_policy *route, hx_buf *out)
 {
-    (void)config;
     switch (route->fingerprint.body) {
     case HX_FINGERPRINT_CANONICAL: hx_buf_puts(out, "\"canonical\""); break;
     case HX_FINGERPRINT_RAW: hx_buf_puts(out, "\"raw\""); break;
@@ -130,20 +80,12 @@ static void write_counted(const hx_config *config, const hx_policy *route, hx_bu
     }
 }
 
-static void write_jwt(const hx_config *config, const hx_policy *route, hx_buf *out)
+static void put_jwt(const hx_config *config, const hx_policy *route, hx_buf *out)
 {
-    static const char *const kinds[] = {
-        [HX_JWT_KEY_FILE] = "{\"key\":",
-        [HX_JWT_SECRET_FILE] = "{\"secret\":",
-        [HX_JWT_JWKS_FILE] = "{\"jwks\":",
-        [HX_JWT_JWKS_URL] = "{\"jwks_url\":",
-    };
-    if (!route->jwt.given) {
-        hx_buf_puts(out, "null");
-        return;
-    }
+    if (put_null(out, !route->jwt.given)) return;
     const hx_jwt_source *source = &config->jwt_sources[route->jwt.source];
-    put_member(out, kinds[source->kind], source->where);
+    put_member(out, "{", hx_slice_of(hx_rules_keys(source)));
+    put_member(out, ":", source->where);
     put_member(out, ",\"issuer\":", route->jwt.rules.issuer);
     put_member(out, ",\"audience\":", route->jwt.rules.audience);
     put_number(out, ",\"leeway_ms\":", route->jwt.rules.leeway);
@@ -151,38 +93,26 @@ static void write_jwt(const hx_config *config, const hx_policy *route, hx_buf *o
     hx_buf_puts(out, "}");
 }
 
-static void write_authorize(const hx_config *config, const hx_policy *route, hx_buf *out)
+static void put_authorize(const hx_policy *route, hx_buf *out)
 {
-    (void)config;
-    if (route->authorize_method.len == 0) {
-        hx_buf_puts(out, "null");
-        return;
-    }
+    if (put_null(out, route->authorize_method.len == 0)) return;
     put_member(out, "{\"method\":", route->authorize_method);
     put_member(out, ",\"target\":", route->authorize_target);
     hx_buf_puts(out, "}");
 }
 
-static void write_rate(const hx_config *config, const hx_policy *route, hx_buf *out)
+static void put_rate(const hx_policy *route, hx_buf *out)
 {
-    (void)config;
-    if (route->rate.count == 0) {
-        hx_buf_puts(out, "null");
-        return;
-    }
+    if (put_null(out, route->rate.count == 0)) return;
     put_number(out, "{\"count\":", route->rate.count);
     put_number(out, ",\"per_ms\":", route->rate.per);
     hx_buf_puts(out, "}");
 }
 
-static void write_probe(const hx_config *config, const hx_policy *route, hx_buf *out)
+static void put_probe(const hx_policy *route, hx_buf *out)
 {
     const hx_probe *probe = &route->probe;
-    (void)config;
-    if (probe->method.len == 0) {
-        hx_buf_puts(out, "null");
-        return;
-    }
+    if (put_null(out, probe->method.len == 0)) return;
     put_member(out, "{\"method\":", probe->method);
     put_member(out, ",\"target\":", probe->target);
     put_number(out, ",\"found\":{\"status\":", probe->found_status);
@@ -193,22 +123,17 @@ static void write_probe(const hx_config *config, const hx_policy *route, hx_buf 
     hx_buf_puts(out, "}");
 }
 
-static void write_duplicate(const hx_config *config, const hx_policy *route, hx_buf *out)
+static void put_duplicate(const hx_policy *route, hx_buf *out)
 {
-    (void)config;
-    if (route->provider_duplicate.status == 0) {
-        hx_buf_puts(out, "null");
-        return;
-    }
+    if (put_null(out, route->provider_duplicate.status == 0)) return;
     put_number(out, "{\"status\":", route->provider_duplicate.status);
     put_member(out, ",\"pointer\":", route->provider_duplicate.pointer);
     put_member(out, ",\"value\":", route->provider_duplicate.value);
     hx_buf_puts(out, "}");
 }
 
-static void write_outcome(const hx_config *config, const hx_policy *route, hx_buf *out)
+static void put_outcome(const hx_policy *route, hx_buf *out)
 {
-    (void)config;
     hx_buf_puts(out, "{");
     for (size_t i = 0; i < route->outcome_rule_count; i++) {
         put_number(out, i > 0 ? ",\"" : "\"", route->outcome_rules[i].status);
@@ -218,57 +143,77 @@ static void write_outcome(const hx_config *config, const hx_policy *route, hx_bu
     hx_buf_puts(out, "}");
 }
 
+/* Name, identifier, whether it is part of the key, what it writes. */
+#define OF_THE_KEY true
+#define OTHER false
+#define RULES(X)                                                                                                       \
+    X("upstream", upstream, OTHER, put_text(out, config->upstreams[route->upstream].url))                              \
+    X("mode", mode, OTHER, put_word(out, HX_PLACE_ROUTE, "mode", route->mode))                                         \
+    X("because", because, OTHER, put_text(out, route->because))                                                        \
+    X("require", require, OTHER, put_bool(out, route->require))                                                        \
+    X("require_on_put", require_on_put, OTHER, put_bool(out, route->require_on_put))                                   \
+    X("if_match_suffices", if_match_suffices, OTHER, put_bool(out, route->if_match_suffices))                          \
+    X("key.from", from, OF_THE_KEY, put_from(route, out))                                                              \
+    X("key.prefer", key_prefer, OF_THE_KEY, put_word(out, HX_PLACE_KEY, "prefer", route->key.prefer_header))           \
+    X("key.shared", key_shared, OTHER, put_bool(out, route->key.shared))                                               \
+    X("key.overlap_ms", key_overlap, OTHER, put_number(out, "", route->key.overlap))                                   \
+    X("key.min", key_min, OTHER, put_number(out, "", route->key.len_min))                                              \
+    X("key.max", key_max, OTHER, put_number(out, "", route->key.len_max))                                              \
+    X("key.format", key_format, OTHER, put_word(out, HX_PLACE_KEY, "format", route->key.format))                       \
+    X("scope", scope, OF_THE_KEY, put_word(out, HX_PLACE_ROUTE, "scope", route->scope))                                \
+    X("principal", principal, OF_THE_KEY, put_principal(route, out))                                                   \
+    X("require_principal", require_principal, OTHER, put_bool(out, route->require_principal))                          \
+    X("jwt", jwt, OTHER, put_jwt(config, route, out))                                                                  \
+    X("authorize", authorize, OTHER, put_authorize(route, out))                                                        \
+    X("fingerprint.body", counted, OF_THE_KEY, put_counted(route, out))                                                \
+    X("fingerprint.ignore", ignore, OF_THE_KEY,                                                                        \
+      put_list(out, route->fingerprint.ignored_pointers, route->fingerprint.ignored_pointer_count))                    \
+    X("fingerprint.ignore_query", ignore_query, OF_THE_KEY,                                                            \
+      put_list(out, route->fingerprint.ignored_query, route->fingerprint.ignored_query_count))                         \
+    X("fingerprint.headers", headers, OF_THE_KEY,                                                                      \
+      put_list(out, route->fingerprint.headers, route->fingerprint.header_count))                                      \
+    X("dialect", dialect, OTHER, put_word(out, HX_PLACE_ROUTE, "dialect", route->dialect))                             \
+    X("forward_key", forward_key, OF_THE_KEY, put_word(out, HX_PLACE_ROUTE, "forward_key", route->forward_key))        \
+    X("rate", rate, OTHER, put_rate(route, out))                                                                       \
+    X("quota", quota, OTHER, put_number(out, "", route->quota))                                                        \
+    X("result", result, OTHER, put_text(out, route->result))                                                           \
+    X("formerly", formerly, OTHER, put_list(out, route->formerly, route->formerly_count))                              \
+    X("deny_headers", deny_headers, OTHER, put_list(out, route->deny_headers, route->deny_header_count))               \
+    X("on_duplicate", on_duplicate, OTHER, put_word(out, HX_PLACE_ROUTE, "on_duplicate", route->on_duplicate))         \
+    X("lifetime_ms", lifetime, OTHER, put_number(out, "", route->lifetime))                                            \
+    X("tombstone_ms", tombstone, OTHER, put_number(out, "", route->tombstone))                                         \
+    X("lease_ms", lease, OTHER, put_number(out, "", route->lease))                                                     \
+    X("wait_ms", wait, OTHER, put_number(out, "", route->wait))                                                        \
+    X("grace_ms", grace, OTHER, put_number(out, "", route->grace))                                                     \
+    X("upstream_timeout_ms", upstream_timeout, OTHER, put_number(out, "", route->upstream_timeout))                    \
+    X("body_max", body_max, OTHER, put_number(out, "", (long long)route->body_bytes_max))                              \
+    X("answer_max", answer_max, OTHER, put_number(out, "", (long long)route->answer_bytes_max))                        \
+    X("guarantee", guarantee, OTHER, put_word(out, HX_PLACE_ROUTE, "guarantee", route->guarantee))                     \
+    X("on_unknown", on_unknown, OTHER, put_word(out, HX_PLACE_ROUTE, "on_unknown", route->on_unknown))                 \
+    X("class", class, OTHER, put_word(out, HX_PLACE_ROUTE, "class", route->class))                                     \
+    X("retry.attempts", retry_attempts, OTHER, put_number(out, "", route->retry.attempts))                             \
+    X("retry.total_ms", retry_total, OTHER, put_number(out, "", route->retry.total))                                   \
+    X("retry.base_ms", retry_base, OTHER, put_number(out, "", route->retry.base))                                      \
+    X("retry.cap_ms", retry_cap, OTHER, put_number(out, "", route->retry.cap))                                         \
+    X("retry.jitter", retry_jitter, OTHER, put_word(out, HX_PLACE_RETRY, "jitter", route->retry.jitter))               \
+    X("retry_safe", retry_safe, OTHER, put_bool(out, route->retry_safe))                                               \
+    X("probe", probe, OTHER, put_probe(route, out))                                                                    \
+    X("provider_duplicate", duplicate, OTHER, put_duplicate(route, out))                                               \
+    X("outcome", outcome, OTHER, put_outcome(route, out))
+
+#define X(name, id, part, statement)                                                                                   \
+    static void write_##id(const hx_config *config, const hx_policy *route, hx_buf *out)                               \
+    {                                                                                                                  \
+        (void)config;                                                                                                  \
+        statement;                                                                                                     \
+    }
+RULES(X)
+#undef X
+
 static const hx_rule_row rows[] = {
-    {"upstream", write_upstream, false},
-    {"mode", write_mode, false},
-    {"because", write_because, false},
-    {"require", write_require, false},
-    {"require_on_put", write_require_on_put, false},
-    {"if_match_suffices", write_if_match_suffices, false},
-    {"key.from", write_from, true},
-    {"key.prefer", write_key_prefer, true},
-    {"key.shared", write_key_shared, false},
-    {"key.overlap_ms", write_key_overlap, false},
-    {"key.min", write_key_min, false},
-    {"key.max", write_key_max, false},
-    {"key.format", write_key_format, false},
-    {"scope", write_scope, true},
-    {"principal", write_principal, true},
-    {"require_principal", write_require_principal, false},
-    {"jwt", write_jwt, false},
-    {"authorize", write_authorize, false},
-    {"fingerprint.body", write_counted, true},
-    {"fingerprint.ignore", write_ignore, true},
-    {"fingerprint.ignore_query", write_ignore_query, true},
-    {"fingerprint.headers", write_headers, true},
-    {"dialect", write_dialect, false},
-    {"forward_key", write_forward_key, true},
-    {"rate", write_rate, false},
-    {"quota", write_quota, false},
-    {"result", write_result, false},
-    {"formerly", write_formerly, false},
-    {"deny_headers", write_deny_headers, false},
-    {"on_duplicate", write_on_duplicate, false},
-    {"lifetime_ms", write_lifetime, false},
-    {"tombstone_ms", write_tombstone, false},
-    {"lease_ms", write_lease, false},
-    {"wait_ms", write_wait, false},
-    {"grace_ms", write_grace, false},
-    {"upstream_timeout_ms", write_upstream_timeout, false},
-    {"body_max", write_body_max, false},
-    {"answer_max", write_answer_max, false},
-    {"guarantee", write_guarantee, false},
-    {"on_unknown", write_on_unknown, false},
-    {"class", write_class, false},
-    {"retry.attempts", write_retry_attempts, false},
-    {"retry.total_ms", write_retry_total, false},
-    {"retry.base_ms", write_retry_base, false},
-    {"retry.cap_ms", write_retry_cap, false},
-    {"retry.jitter", write_retry_jitter, false},
-    {"retry_safe", write_retry_safe, false},
-    {"probe", write_probe, false},
-    {"provider_duplicate", write_duplicate, false},
-    {"outcome", write_outcome, false},
+#define X(name, id, part, statement) {name, write_##id, part},
+    RULES(X)
+#undef X
 };
 
 const hx_rule_row *hx_rule_rows(size_t *count)
