@@ -38,13 +38,6 @@ static void take(void *user, const char *flag, const char *value)
     }
 }
 
-static bool has_method(const hx_policy *route, hx_slice method)
-{
-    for (size_t i = 0; i < route->method_count; i++)
-        if (hx_slice_eq(route->methods[i], method)) return true;
-    return route->method_count == 0;
-}
-
 /* "required", "optional", or what differs by method. */
 static const char *key_rule(const hx_policy *route, hx_arena *arena)
 {
@@ -54,9 +47,9 @@ static const char *key_rule(const hx_policy *route, hx_arena *arena)
             .ptr;
     if (!route->require) return "key optional";
     if (route->if_match_suffices) return "key or If-Match required";
-    if (route->method_count == 1 && has_method(route, HX_LIT("PUT")))
+    if (route->method_count == 1 && hx_policy_takes(route, HX_LIT("PUT")))
         return route->require_on_put ? "key required" : "key optional on PUT";
-    if (has_method(route, HX_LIT("PUT")) && !route->require_on_put) return "key required, but optional on PUT";
+    if (hx_policy_takes(route, HX_LIT("PUT")) && !route->require_on_put) return "key required, but optional on PUT";
     return "key required";
 }
 
@@ -73,31 +66,12 @@ static const char *protection(const hx_policy *route, hx_arena *arena)
                                       : hx_arena_printf(arena, "%s, and it doesn't say why", what).ptr;
     }
     if (hx_policy_is_safe(route) || route->mode != HX_MODE_PROTECT) return "nothing is needed: its methods are safe";
-    const hx_option *lifetime = hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime"));
-    const char *kept = hx_option_write(lifetime, (uint64_t)route->lifetime, arena);
-    const char *barred = hx_option_write(lifetime, (uint64_t)route->tombstone, arena);
+    const char *kept = hx_rules_duration(route->lifetime, arena), *barred = hx_rules_duration(route->tombstone, arena);
     bool is_open = !route->require && hx_policy_is_optional(route);
     return hx_arena_printf(arena, "%s; %s for %s%s%s%s", key_rule(route, arena), duplicates[route->on_duplicate], kept,
                            route->tombstone > 0 ? ", then refused for " : "", route->tombstone > 0 ? barred : "",
                            is_open ? "; without a key nothing" : "")
         .ptr;
-}
-
-static const char *methods_of(const hx_policy *route, hx_arena *arena)
-{
-    hx_buf out;
-    hx_buf_init(&out, arena, 4096);
-    for (size_t i = 0; i < route->method_count; i++) {
-        if (i > 0) hx_buf_puts(&out, ",");
-        hx_buf_put(&out, route->methods[i]);
-    }
-    return hx_arena_terminated(arena, hx_buf_slice(&out));
-}
-
-static const char *match_of(const hx_policy *route, hx_arena *arena)
-{
-    if (route->method_count == 0) return hx_arena_terminated(arena, route->path);
-    return hx_arena_printf(arena, "%s %.*s", methods_of(route, arena), HX_FMT(route->path)).ptr;
 }
 
 static size_t columns(const char *text)
@@ -162,8 +136,8 @@ static void print_table(const hx_config *config, hx_arena *arena)
     rows[count++] = (row){"route", "match", "what protects it", false, ""};
     for (size_t i = 0; i < set->count; i++) {
         const hx_policy *route = &set->routes[i];
-        rows[count++] = (row){hx_arena_terminated(arena, route->name), match_of(route, arena), protection(route, arena),
-                              passes_anything(route), hx_rules_text(config, route, arena)};
+        rows[count++] = (row){hx_arena_terminated(arena, route->name), hx_rules_match(route, arena).ptr,
+                              protection(route, arena), passes_anything(route), hx_rules_text(config, route, arena)};
     }
     rows[count++] = rest_of(config, arena);
     print_rows(rows, count);
@@ -262,7 +236,7 @@ static void put_route(hx_buf *out, const hx_config *config, const hx_policy *rou
     hx_buf_puts(out, "{");
     put_text(out, "name", route->name);
     hx_buf_puts(out, ",");
-    put_text(out, "match", hx_slice_of(match_of(route, arena)));
+    put_text(out, "match", hx_rules_match(route, arena));
     hx_buf_puts(out, ",");
     put_text(out, "protection", hx_slice_of(protection(route, arena)));
     put_format(out, ",\"protected\":%s", route->mode == HX_MODE_PROTECT ? "true" : "false");

@@ -7,7 +7,6 @@
 #include "cmd/frozen.h"
 #include "cmd/rescope.h"
 #include "cmd/rules.h"
-#include "config/options.h"
 #include "core/json.h"
 
 #include <stdio.h>
@@ -71,15 +70,7 @@ static const hx_policy *after(const hx_config *now, const hx_policy *route)
 
 static const char *match_of(const hx_policy *route, hx_arena *arena)
 {
-    hx_buf out;
-    hx_buf_init(&out, arena, LINES_BYTES_MAX);
-    for (size_t i = 0; i < route->method_count; i++) {
-        if (i > 0) hx_buf_puts(&out, ",");
-        hx_buf_put(&out, route->methods[i]);
-    }
-    if (route->method_count > 0) hx_buf_puts(&out, " ");
-    hx_buf_put(&out, route->path);
-    return hx_arena_terminated(arena, hx_buf_slice(&out));
+    return hx_rules_match(route, arena).ptr; /* it is terminated */
 }
 
 static bool same_text(const char *a, const char *b)
@@ -176,12 +167,6 @@ static const char *key_rows(const change *c, hx_arena *arena)
     return hx_arena_terminated(arena, hx_buf_slice(&out));
 }
 
-static const char *kept_for(const hx_policy *route, hx_arena *arena)
-{
-    return hx_option_write(hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime")),
-                           (uint64_t)(route->lifetime + route->tombstone), arena);
-}
-
 /* A new route that has the match of one that is gone was probably renamed. */
 static const hx_policy *successor(diff *d, const hx_policy *gone)
 {
@@ -264,7 +249,8 @@ static void explain(diff *d, const hx_store_rule *rule)
             old = &d->old->policies.routes[i];
     const hx_policy *keeps = old ? old : &d->old->policies.defaults;
     const char *text = old ? explain_route(d, old) : explain_path(d, rule->route);
-    bool fits = hx_buf_printf(&d->refused_live, "%s; its operations expire within %s\n", text, kept_for(keeps, arena));
+    bool fits = hx_buf_printf(&d->refused_live, "%s; its operations expire within %s\n", text,
+                              hx_rules_duration(keeps->lifetime + keeps->tombstone, arena));
     HX_CHECK(fits);
 }
 

@@ -2,6 +2,7 @@
 /* The explanation for programs: one object. */
 #include "base/check.h"
 #include "cmd/explanation.h"
+#include "cmd/rules.h"
 #include "core/json.h"
 
 static void put_text(hx_buf *out, const char *prefix, hx_slice text)
@@ -64,7 +65,7 @@ static void put_route(hx_buf *out, const hx_rehearsal *r, const hx_explanation *
     put_routes(out, ",\"near\":[", e->near, e->near_count);
     put_routes(out, ",\"behind\":[", e->behind, e->behind_count);
     put_text(out, "},\"upstream\":", r->rules.config->upstreams[r->request->policy->upstream].url);
-    put_text(out, ",\"mode\":", hx_explain_word("mode", r->request->policy->mode));
+    put_text(out, ",\"mode\":", hx_rules_word("mode", r->request->policy->mode));
 }
 
 static void put_key(hx_buf *out, const hx_rehearsal *r, const hx_explanation *e)
@@ -116,14 +117,14 @@ static void put_fingerprint(hx_buf *out, const hx_explanation *e)
 
 static void put_rules(hx_buf *out, const hx_policy *policy, hx_arena *arena)
 {
-    put_text(out, ",\"scope\":", hx_explain_word("scope", policy->scope));
+    put_text(out, ",\"scope\":", hx_rules_word("scope", policy->scope));
     put_number(out, ",\"lifetime_ms\":", (uint64_t)policy->lifetime);
     put_number(out, ",\"tombstone_ms\":", (uint64_t)policy->tombstone);
-    put_text(out, ",\"on_duplicate\":", hx_explain_word("on_duplicate", policy->on_duplicate));
-    put_text(out, ",\"guarantee\":", hx_explain_word("guarantee", policy->guarantee));
-    put_text(out, ",\"on_unknown\":", hx_explain_word("on_unknown", policy->on_unknown));
-    put_text(out, ",\"dialect\":", hx_explain_word("dialect", policy->dialect));
-    put_text(out, ",\"rate\":", hx_explain_rate(policy->rate, arena));
+    put_text(out, ",\"on_duplicate\":", hx_rules_word("on_duplicate", policy->on_duplicate));
+    put_text(out, ",\"guarantee\":", hx_rules_word("guarantee", policy->guarantee));
+    put_text(out, ",\"on_unknown\":", hx_rules_word("on_unknown", policy->on_unknown));
+    put_text(out, ",\"dialect\":", hx_rules_word("dialect", policy->dialect));
+    put_text(out, ",\"rate\":", hx_rules_rate(&policy->rate, arena));
     put_number(out, ",\"quota\":", policy->quota);
 }
 

@@ -3,6 +3,7 @@
 #include "cmd/cmd.h"
 #include "cmd/explanation.h"
 #include "cmd/keys.h"
+#include "cmd/rules.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -127,14 +128,14 @@ static void show_fingerprint(const page *p, const hx_explanation *e, hx_arena *a
 static void show_rules(const page *p, const hx_rehearsal *r, hx_arena *arena)
 {
     const hx_policy *policy = r->request->policy;
-    line(p, "scope", "%.*s", HX_FMT(hx_explain_word("scope", policy->scope)));
-    line(p, "lifetime", "%s from its completion", hx_explain_duration(policy->lifetime, arena));
-    if (policy->tombstone > 0) more(p, "then the bare key for %s", hx_explain_duration(policy->tombstone, arena));
-    line(p, "duplicates", "%.*s", HX_FMT(hx_explain_word("on_duplicate", policy->on_duplicate)));
-    line(p, "guarantee", "%.*s; when unknown: %.*s", HX_FMT(hx_explain_word("guarantee", policy->guarantee)),
-         HX_FMT(hx_explain_word("on_unknown", policy->on_unknown)));
-    line(p, "dialect", "%.*s", HX_FMT(hx_explain_word("dialect", policy->dialect)));
-    hx_slice rate = hx_explain_rate(policy->rate, arena);
+    line(p, "scope", "%.*s", HX_FMT(hx_rules_word("scope", policy->scope)));
+    line(p, "lifetime", "%s from its completion", hx_rules_duration(policy->lifetime, arena));
+    if (policy->tombstone > 0) more(p, "then the bare key for %s", hx_rules_duration(policy->tombstone, arena));
+    line(p, "duplicates", "%.*s", HX_FMT(hx_rules_word("on_duplicate", policy->on_duplicate)));
+    line(p, "guarantee", "%.*s; when unknown: %.*s", HX_FMT(hx_rules_word("guarantee", policy->guarantee)),
+         HX_FMT(hx_rules_word("on_unknown", policy->on_unknown)));
+    line(p, "dialect", "%.*s", HX_FMT(hx_rules_word("dialect", policy->dialect)));
+    hx_slice rate = hx_rules_rate(&policy->rate, arena);
     if (rate.len > 0) line(p, "rate", "%.*s for each principal", HX_FMT(rate));
     if (policy->quota > 0) line(p, "quota", "%u live keys for each principal", policy->quota);
 }

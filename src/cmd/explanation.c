@@ -2,6 +2,7 @@
 #include "cmd/explanation.h"
 
 #include "cmd/nearness.h"
+#include "cmd/rules.h"
 #include "core/sha256.h"
 #include "gateway/problem.h"
 
@@ -61,14 +62,10 @@ static hx_slice principal_text(const hx_identity *who, hx_arena *arena)
 
 static hx_slice sources_text(const hx_policy *policy, hx_arena *arena)
 {
-    static const char *const kinds[] = {[HX_PRINCIPAL_AUTHORIZATION] = "authorization",
-                                        [HX_PRINCIPAL_HEADER] = "header:",
-                                        [HX_PRINCIPAL_COOKIE] = "cookie:",
-                                        [HX_PRINCIPAL_JWT_CLAIM] = "jwt:"};
     hx_slice text = HX_EMPTY;
     for (size_t i = 0; i < policy->principal_count; i++)
-        text = hx_arena_printf(arena, "%.*s%s%s%.*s", HX_FMT(text), i > 0 ? ", " : "",
-                               kinds[policy->principals[i].kind], HX_FMT(policy->principals[i].name));
+        text = hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(text), i > 0 ? ", " : "",
+                               HX_FMT(hx_rules_principal(&policy->principals[i], arena)));
     return text;
 }
 

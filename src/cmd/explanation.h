@@ -65,12 +65,6 @@ typedef struct {
 /* What it says lives in the rehearsal's arena and in the configuration. */
 void hx_explain(hx_rehearsal *rehearsal, hx_explanation *out);
 
-/* What an option's value is written as in a file. */
-hx_slice hx_explain_word(const char *option, unsigned value);
-const char *hx_explain_duration(hx_ms span, hx_arena *arena);
-/* "50/s"; empty where there is none. */
-hx_slice hx_explain_rate(hx_rate rate, hx_arena *arena);
-
 void hx_explanation_text(const hx_rehearsal *rehearsal, const hx_explanation *explanation, FILE *out);
 void hx_explanation_json(const hx_rehearsal *rehearsal, const hx_explanation *explanation, hx_buf *out);
 

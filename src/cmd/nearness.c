@@ -3,15 +3,9 @@
  * match, two paths are laid side by side here, to find words for what differs. */
 #include "cmd/nearness.h"
 
-#define SEGMENTS_MAX 64u
+#include "cmd/rules.h"
 
-static hx_slice match_text(const hx_policy *route, hx_arena *arena)
-{
-    hx_slice methods = HX_EMPTY;
-    for (size_t i = 0; i < route->method_count; i++)
-        methods = hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(methods), i > 0 ? "," : "", HX_FMT(route->methods[i]));
-    return hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(methods), methods.len > 0 ? " " : "", HX_FMT(route->path));
-}
+#define SEGMENTS_MAX 64u
 
 static bool matches(const hx_policy *route, hx_slice method, hx_slice path, hx_arena *arena)
 {
@@ -70,18 +64,11 @@ static hx_slice path_difference(hx_slice template, hx_slice path, hx_arena *aren
     return HX_EMPTY;
 }
 
-static bool has_method(const hx_policy *route, hx_slice method)
-{
-    for (size_t i = 0; i < route->method_count; i++)
-        if (hx_slice_eq(route->methods[i], method)) return true;
-    return route->method_count == 0 && !hx_method_is_safe(method);
-}
-
 static bool come_close(const hx_policy *route, hx_slice method, hx_slice path, hx_arena *arena, hx_near_route *out)
 {
     hx_slice own = route->method_count > 0 ? route->methods[0] : HX_LIT("POST");
-    *out = (hx_near_route){.name = route->name, .match = match_text(route, arena), .why = HX_EMPTY};
-    if (!has_method(route, method)) {
+    *out = (hx_near_route){.name = route->name, .match = hx_rules_match(route, arena), .why = HX_EMPTY};
+    if (!hx_policy_takes(route, method)) {
         if (matches(route, own, path, arena)) out->why = hx_arena_printf(arena, "the method is %.*s", HX_FMT(method));
     } else {
         out->why = path_difference(route->path, path, arena);
@@ -96,13 +83,13 @@ void hx_nearness_of(const hx_policy_set *policies, const hx_policy *found, hx_sl
     size_t index = is_route ? (size_t)(found - policies->routes) : policies->count;
     hx_near_route near;
     out->route = is_route ? found->name : HX_EMPTY;
-    out->match = is_route ? match_text(found, arena) : HX_EMPTY;
+    out->match = is_route ? hx_rules_match(found, arena) : HX_EMPTY;
     out->number = is_route ? index + 1 : 0;
     for (size_t i = 0; i < index && out->near_count < HX_NEAR_ROUTES_MAX; i++)
         if (come_close(&policies->routes[i], method, path, arena, &near)) out->near[out->near_count++] = near;
     for (size_t i = index + 1; i < policies->count && out->behind_count < HX_NEAR_ROUTES_MAX; i++) {
         const hx_policy *route = &policies->routes[i];
         if (!matches(route, method, path, arena)) continue;
-        out->behind[out->behind_count++] = (hx_near_route){.name = route->name, .match = match_text(route, arena)};
+        out->behind[out->behind_count++] = (hx_near_route){.name = route->name, .match = hx_rules_match(route, arena)};
     }
 }

@@ -14,20 +14,14 @@ static const hx_option *option_of(hx_option_place place, const char *name)
     return option;
 }
 
-/* A word as it would be written in the file. */
-static hx_slice word(hx_option_place place, const char *name, unsigned value)
+hx_slice hx_rules_word(const char *option, unsigned value)
 {
-    return hx_option_word(option_of(place, name), value);
+    return hx_option_word(option_of(HX_PLACE_ROUTE, option), value);
 }
 
-static const char *duration(hx_ms span, hx_arena *arena)
+const char *hx_rules_duration(hx_ms span, hx_arena *arena)
 {
     return hx_option_write(option_of(HX_PLACE_ROUTE, "lifetime"), (uint64_t)span, arena);
-}
-
-static void put(hx_buf *out, hx_slice text)
-{
-    hx_buf_put(out, text);
 }
 
 static void begin_line(hx_buf *out)
@@ -41,8 +35,16 @@ static void put_list(hx_buf *out, const hx_slice *items, size_t count, const cha
     for (size_t i = 0; i < count; i++) {
         if (i > 0) hx_buf_puts(out, ", ");
         hx_buf_puts(out, prefix);
-        put(out, items[i]);
+        hx_buf_put(out, items[i]);
     }
+}
+
+hx_slice hx_rules_match(const hx_policy *route, hx_arena *arena)
+{
+    hx_slice methods = HX_EMPTY;
+    for (size_t i = 0; i < route->method_count; i++)
+        methods = hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(methods), i > 0 ? "," : "", HX_FMT(route->methods[i]));
+    return hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(methods), methods.len > 0 ? " " : "", HX_FMT(route->path));
 }
 
 hx_slice hx_rules_principal(const hx_principal_source *source, hx_arena *arena)
@@ -56,7 +58,7 @@ hx_slice hx_rules_principal(const hx_principal_source *source, hx_arena *arena)
     return hx_arena_printf(arena, "%s%.*s", prefixes[source->kind], HX_FMT(source->name));
 }
 
-static const char *source_word(const hx_jwt_source *source)
+const char *hx_rules_keys(const hx_jwt_source *source)
 {
     static const char *const words[] = {
         [HX_JWT_KEY_FILE] = "key",
@@ -67,10 +69,16 @@ static const char *source_word(const hx_jwt_source *source)
     return words[source->kind];
 }
 
-static const char *rate_text(const hx_rate *rate, hx_arena *arena)
+hx_slice hx_rules_rate(const hx_rate *rate, hx_arena *arena)
 {
-    char unit = rate->per == HX_SECOND ? 's' : rate->per == HX_MINUTE ? 'm' : rate->per == HX_HOUR ? 'h' : 'd';
-    return rate->count == 0 ? "off" : hx_arena_printf(arena, "%u/%c", rate->count, unit).ptr;
+    static const struct {
+        hx_ms per;
+        const char *unit;
+    } units[] = {{HX_SECOND, "s"}, {HX_MINUTE, "m"}, {HX_HOUR, "h"}, {HX_DAY, "d"}};
+    if (rate->count == 0) return HX_EMPTY;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (rate->per == units[i].per) return hx_arena_printf(arena, "%u/%s", rate->count, units[i].unit);
+    return hx_arena_printf(arena, "%u/%s", rate->count, hx_rules_duration(rate->per, arena));
 }
 
 static bool is_known_as_usual(const hx_policy *route)
@@ -85,7 +93,7 @@ static void put_callers(const hx_config *config, const hx_policy *route, hx_buf 
         hx_buf_puts(out, "callers by ");
         for (size_t i = 0; i < route->principal_count; i++) {
             if (i > 0) hx_buf_puts(out, ", else ");
-            put(out, hx_rules_principal(&route->principals[i], arena));
+            hx_buf_put(out, hx_rules_principal(&route->principals[i], arena));
         }
         if (route->require_principal) hx_buf_puts(out, "; without one 401");
     }
@@ -97,16 +105,17 @@ static void put_callers(const hx_config *config, const hx_policy *route, hx_buf 
     if (route->jwt.given) {
         const hx_jwt_source *source = &config->jwt_sources[route->jwt.source];
         begin_line(out);
-        put(out, hx_arena_printf(arena, "tokens verified by %s %.*s", source_word(source), HX_FMT(source->where)));
+        hx_buf_put(out,
+                   hx_arena_printf(arena, "tokens verified by %s %.*s", hx_rules_keys(source), HX_FMT(source->where)));
         if (route->jwt.rules.issuer.len > 0)
-            put(out, hx_arena_printf(arena, ", issuer %.*s", HX_FMT(route->jwt.rules.issuer)));
+            hx_buf_put(out, hx_arena_printf(arena, ", issuer %.*s", HX_FMT(route->jwt.rules.issuer)));
         if (route->jwt.rules.audience.len > 0)
-            put(out, hx_arena_printf(arena, ", audience %.*s", HX_FMT(route->jwt.rules.audience)));
+            hx_buf_put(out, hx_arena_printf(arena, ", audience %.*s", HX_FMT(route->jwt.rules.audience)));
     }
     if (route->authorize_method.len > 0) {
         begin_line(out);
-        put(out, hx_arena_printf(arena, "another credential is asked about by %.*s %.*s",
-                                 HX_FMT(route->authorize_method), HX_FMT(route->authorize_target)));
+        hx_buf_put(out, hx_arena_printf(arena, "another credential is asked about by %.*s %.*s",
+                                        HX_FMT(route->authorize_method), HX_FMT(route->authorize_target)));
     }
 }
 
@@ -119,8 +128,8 @@ static void put_natural(const hx_policy *route, hx_buf *out, hx_arena *arena)
     }
     if (key->from->has_bucket) {
         begin_line(out);
-        put(out, hx_arena_printf(arena, "for %s after a boundary the time before it is looked up first",
-                                 duration(key->overlap, arena)));
+        hx_buf_put(out, hx_arena_printf(arena, "for %s after a boundary the time before it is looked up first",
+                                        hx_rules_duration(key->overlap, arena)));
     }
 }
 
@@ -152,14 +161,16 @@ static void put_wire(const hx_policy *route, hx_buf *out, hx_arena *arena)
 {
     if (route->dialect != HX_DIALECT_SEEDS) {
         begin_line(out);
-        put(out, hx_arena_printf(arena, "dialect %.*s", HX_FMT(word(HX_PLACE_ROUTE, "dialect", route->dialect))));
+        hx_buf_put(out, hx_arena_printf(arena, "dialect %.*s", HX_FMT(hx_rules_word("dialect", route->dialect))));
     }
     if (route->rate.count > 0 || route->quota > 0) {
         begin_line(out);
         hx_buf_puts(out, "each caller: ");
-        if (route->rate.count > 0) put(out, hx_arena_printf(arena, "up to %s", rate_text(&route->rate, arena)));
+        if (route->rate.count > 0)
+            hx_buf_put(out, hx_arena_printf(arena, "up to %.*s", HX_FMT(hx_rules_rate(&route->rate, arena))));
         if (route->quota > 0)
-            put(out, hx_arena_printf(arena, "%sup to %u live keys", route->rate.count > 0 ? ", " : "", route->quota));
+            hx_buf_put(out,
+                       hx_arena_printf(arena, "%sup to %u live keys", route->rate.count > 0 ? ", " : "", route->quota));
     }
     if (route->forward_key == HX_FORWARD_KEY_SCOPED) {
         begin_line(out);
@@ -172,7 +183,7 @@ static void put_wire(const hx_policy *route, hx_buf *out, hx_arena *arena)
     }
     if (route->result.len > 0) {
         begin_line(out);
-        put(out, hx_arena_printf(arena, "result at %.*s", HX_FMT(route->result)));
+        hx_buf_put(out, hx_arena_printf(arena, "result at %.*s", HX_FMT(route->result)));
     }
     if (route->formerly_count > 0) {
         begin_line(out);
@@ -195,9 +206,10 @@ static void put_retries(const hx_policy *route, hx_buf *out, hx_arena *arena)
     if (retry->attempts == 1)
         hx_buf_puts(out, "sent once only");
     else
-        put(out, hx_arena_printf(arena, "up to %u attempts within %s, %s doubling to %s apart, jitter %.*s",
-                                 retry->attempts, duration(retry->total, arena), duration(retry->base, arena),
-                                 duration(retry->cap, arena), HX_FMT(word(HX_PLACE_RETRY, "jitter", retry->jitter))));
+        hx_buf_put(out, hx_arena_printf(arena, "up to %u attempts within %s, %s doubling to %s apart, jitter %.*s",
+                                        retry->attempts, hx_rules_duration(retry->total, arena),
+                                        hx_rules_duration(retry->base, arena), hx_rules_duration(retry->cap, arena),
+                                        HX_FMT(hx_option_word(option_of(HX_PLACE_RETRY, "jitter"), retry->jitter))));
 }
 
 static void put_probe(const hx_policy *route, hx_buf *out, hx_arena *arena)
@@ -205,18 +217,19 @@ static void put_probe(const hx_policy *route, hx_buf *out, hx_arena *arena)
     const hx_probe *probe = &route->probe;
     begin_line(out);
     hx_buf_puts(out, route->on_unknown == HX_ON_UNKNOWN_PROBE ? "when unknown" : "probe");
-    put(out, hx_arena_printf(arena, ": %.*s %.*s; found with %u%s%.*s, settled after %s", HX_FMT(probe->method),
-                             HX_FMT(probe->target), probe->found_status, probe->found_pointer.len > 0 ? " and " : "",
-                             HX_FMT(probe->found_pointer), duration(probe->settle, arena)));
+    hx_buf_put(out,
+               hx_arena_printf(arena, ": %.*s %.*s; found with %u%s%.*s, settled after %s", HX_FMT(probe->method),
+                               HX_FMT(probe->target), probe->found_status, probe->found_pointer.len > 0 ? " and " : "",
+                               HX_FMT(probe->found_pointer), hx_rules_duration(probe->settle, arena)));
 }
 
 static void put_duplicate(const hx_provider_duplicate *duplicate, hx_buf *out, hx_arena *arena)
 {
     begin_line(out);
-    put(out, hx_arena_printf(arena, "already applied: %u", duplicate->status));
+    hx_buf_put(out, hx_arena_printf(arena, "already applied: %u", duplicate->status));
     if (duplicate->value.len > 0)
-        put(out,
-            hx_arena_printf(arena, " with \"%.*s\" at %.*s", HX_FMT(duplicate->value), HX_FMT(duplicate->pointer)));
+        hx_buf_put(out, hx_arena_printf(arena, " with \"%.*s\" at %.*s", HX_FMT(duplicate->value),
+                                        HX_FMT(duplicate->pointer)));
 }
 
 static void put_outcomes(const hx_policy *route, hx_buf *out, hx_arena *arena)
@@ -224,8 +237,8 @@ static void put_outcomes(const hx_policy *route, hx_buf *out, hx_arena *arena)
     begin_line(out);
     for (size_t i = 0; i < route->outcome_rule_count; i++) {
         const hx_outcome_rule *rule = &route->outcome_rules[i];
-        put(out, hx_arena_printf(arena, "%s%u: %.*s", i > 0 ? ", " : "", rule->status,
-                                 HX_FMT(word(HX_PLACE_ROUTE, "outcome", rule->word))));
+        hx_buf_put(out, hx_arena_printf(arena, "%s%u: %.*s", i > 0 ? ", " : "", rule->status,
+                                        HX_FMT(hx_rules_word("outcome", rule->word))));
     }
 }
 
@@ -239,8 +252,8 @@ const char *hx_rules_text(const hx_config *config, const hx_policy *route, hx_ar
         put_fingerprint(route, &out);
         if (route->guarantee != HX_GUARANTEE_NONE) {
             begin_line(&out);
-            put(&out,
-                hx_arena_printf(arena, "guarantee %.*s", HX_FMT(word(HX_PLACE_ROUTE, "guarantee", route->guarantee))));
+            hx_buf_put(&out,
+                       hx_arena_printf(arena, "guarantee %.*s", HX_FMT(hx_rules_word("guarantee", route->guarantee))));
         }
         if (!is_retried_as_usual(&route->retry)) put_retries(route, &out, arena);
         if (route->probe.method.len > 0) put_probe(route, &out, arena);

@@ -11,8 +11,15 @@ const char *hx_rules_text(const hx_config *config, const hx_policy *route, hx_ar
 /* Members of a JSON object, each behind a comma. */
 void hx_rules_json(const hx_config *config, const hx_policy *route, hx_buf *out);
 
-/* As it is written: "authorization", "header:X-User". */
+/* As it is written in a file: a word of a route's option, "7d", "50/s" (empty: there is none), "authorization" or
+ * "header:X-User", "POST,PUT /refunds" (terminated). */
+hx_slice hx_rules_word(const char *option, unsigned value);
+const char *hx_rules_duration(hx_ms span, hx_arena *arena);
+hx_slice hx_rules_rate(const hx_rate *rate, hx_arena *arena);
 hx_slice hx_rules_principal(const hx_principal_source *source, hx_arena *arena);
+hx_slice hx_rules_match(const hx_policy *route, hx_arena *arena);
+/* Which kind of keys: "jwks_url". */
+const char *hx_rules_keys(const hx_jwt_source *source);
 
 /* One thing that can be said of a route. */
 typedef struct {
