@@ -11,6 +11,7 @@
 #define HX_LIBPQ_CALLS(X)                                                                                              \
     X(backendPID)                                                                                                      \
     X(clear)                                                                                                           \
+    X(conninfo)                                                                                                        \
     X(conninfoFree)                                                                                                    \
     X(conninfoParse)                                                                                                   \
     X(connectPoll)                                                                                                     \

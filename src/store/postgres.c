@@ -33,14 +33,14 @@ static bool refuse(char error[HX_STORE_ERROR_BYTES], const char *format, ...)
     return false;
 }
 
-/* What isn't said in the URL. A standby is never good enough; and a peer that is gone without a word is noticed. */
+/* What isn't said in the URL: a peer that is gone without a word is noticed. */
 static const struct {
     const char *keyword, *value;
-} DEFAULTS[] = {{"application_name", "hapax"}, {"target_session_attrs", "read-write"},
-                {"connect_timeout", "5"},      {"client_encoding", "UTF8"},
-                {"keepalives_idle", "10"},     {"keepalives_interval", "5"},
-                {"keepalives_count", "3"},     {"tcp_user_timeout", "15000"}};
+} DEFAULTS[] = {{"application_name", "hapax"}, {"connect_timeout", "5"},     {"client_encoding", "UTF8"},
+                {"keepalives_idle", "10"},     {"keepalives_interval", "5"}, {"keepalives_count", "3"},
+                {"tcp_user_timeout", "15000"}};
 #define DEFAULT_COUNT (sizeof DEFAULTS / sizeof *DEFAULTS)
+#define OVERRIDE_COUNT 4 /* target_session_attrs, host, hostaddr, port */
 
 static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYTES])
 {
@@ -53,14 +53,35 @@ static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYT
     }
     size_t count = 0, cap = 1;
     for (const PQconninfoOption *o = options; o->keyword; o++) cap++;
-    p->keywords = hx_arena_zalloc(&p->arena, (cap + DEFAULT_COUNT) * sizeof *p->keywords);
-    p->values = hx_arena_zalloc(&p->arena, (cap + DEFAULT_COUNT) * sizeof *p->values);
+    p->keywords = hx_arena_zalloc(&p->arena, (cap + DEFAULT_COUNT + OVERRIDE_COUNT) * sizeof *p->keywords);
+    p->values = hx_arena_zalloc(&p->arena, (cap + DEFAULT_COUNT + OVERRIDE_COUNT) * sizeof *p->values);
     for (size_t i = 0; i < DEFAULT_COUNT; i++, count++) {
         p->keywords[count] = DEFAULTS[i].keyword;
         p->values[count] = DEFAULTS[i].value;
     }
     for (const PQconninfoOption *o = options; o->keyword; o++) { /* the last one of a name holds */
         if (!o->val) continue;
+        p->keywords[count] = hx_arena_terminated(&p->arena, hx_slice_of(o->keyword));
+        p->values[count++] = hx_arena_terminated(&p->arena, hx_slice_of(o->val));
+    }
+    p->keywords[count] = "target_session_attrs"; /* a standby is never good enough, whatever the URL says */
+    p->values[count] = "read-write";
+    p->pq->conninfoFree(options);
+    return true;
+}
+
+/* The hosts as libpq has found them, in the URL, a service file or the environment: names among them are looked up
+ * beside the loop, and one that hangs is passed over. */
+static void take_hosts(hx_postgres *p, PGconn *conn)
+{
+    PQconninfoOption *options = p->pq->conninfo(conn);
+    if (!options) hx_fatal(HX_EXIT_BUG, "out of memory");
+    size_t count = 0;
+    while (p->keywords[count]) count++;
+    for (const PQconninfoOption *o = options; o->keyword; o++) {
+        bool is_where = strcmp(o->keyword, "host") == 0 || strcmp(o->keyword, "hostaddr") == 0 ||
+                        strcmp(o->keyword, "port") == 0;
+        if (!is_where || !o->val || !o->val[0]) continue;
         p->keywords[count] = hx_arena_terminated(&p->arena, hx_slice_of(o->keyword));
         p->values[count++] = hx_arena_terminated(&p->arena, hx_slice_of(o->val));
     }
@@ -72,7 +93,6 @@ static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYT
         p->hosts = hosts;
         p->ports = hx_postgres_parameter(p, "port") ? hx_postgres_parameter(p, "port") : "";
     }
-    return true;
 }
 
 static PGconn *connect_and_wait(hx_postgres *p, char error[HX_STORE_ERROR_BYTES])
@@ -137,8 +157,8 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         return refuse(error, "this server is PostgreSQL %d; version 14 or later is needed",
                       pq->serverVersion(conn) / 10000);
     PGresult *result = ask(p, conn,
-                           "SELECT version, secret, hapax.now(), pg_is_in_recovery(), "
-                           "current_setting('synchronous_commit'), current_setting('fsync'), pg_backend_pid(), "
+                           "SELECT version, secret, hapax.now(), pg_is_in_recovery(), " HX_POSTGRES_FORGETS
+                           ", current_setting('client_min_messages'), pg_backend_pid(), "
                            "current_setting('default_transaction_isolation'), current_setting('server_encoding') "
                            "FROM hapax.store",
                            error);
@@ -154,8 +174,8 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
     memcpy(p->store.facts.secret, secret.ptr, HX_SECRET_BYTES);
     p->is_pooled = hx_get_i64(pq, result, 0, 6) != pq->backendPID(conn); /* a pooler gives a number of its own */
     hx_ms skew = hx_get_i64(pq, result, 0, 2) - hx_clock_now();
-    bool is_synchronous = !hx_slice_eq(hx_get_bytes(pq, result, 0, 4), HX_LIT("off")) &&
-                          hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("on"));
+    hx_slice forgets = hx_arena_copy(&p->arena, hx_get_bytes(pq, result, 0, 4));
+    bool is_mute = p->is_pooled && hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("error"));
     bool is_utf8 = hx_slice_eq(hx_get_bytes(pq, result, 0, 8), HX_LIT("UTF8"));
     bool sees_others = hx_slice_eq(hx_get_bytes(pq, result, 0, 7), HX_LIT("read committed"));
     pq->clear(result);
@@ -164,18 +184,12 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         return refuse(error, "transactions of this role are not read committed by default, and would not see what "
                              "others have changed: ALTER ROLE … SET default_transaction_isolation = 'read committed'");
     if (is_standby) return refuse(error, "this server is a standby: name the primary, or both, in the store's URL");
-    int64_t newest = hx_postgres_schema_newest();
-    if (version > newest)
-        return refuse(error, "the schema has version %lld, and this program knows %lld: use a newer hapax",
-                      (long long)version, (long long)newest);
-    if (version < newest)
-        return refuse(error, "the schema has version %lld, and this program needs %lld: run hapax store migrate",
-                      (long long)version, (long long)newest);
-    p->store.facts.durable = is_synchronous;
-    if (!is_synchronous) {
-        hx_log_begin(HX_LOG_WARN, "the store may forget what it acknowledged: synchronous_commit or fsync is off");
-        hx_log_end();
-    }
+    if (is_mute)
+        return refuse(error, "this role's client_min_messages hides warnings, and with them that a commit has not "
+                             "reached its standby: ALTER ROLE … SET client_min_messages = 'warning'");
+    if (!hx_postgres_fits_schema(version, error)) return false;
+    hx_postgres_take_durability(p, forgets);
+    p->store.facts.durable = forgets.len == 0;
     if (!p->has_own_time) hx_clock_set(hx_clock_now() + skew);
     if (skew > HX_SKEW_WORTH_SAYING || skew < -HX_SKEW_WORTH_SAYING) {
         hx_log_begin(HX_LOG_WARN, "this machine's clock differs from the store's, which is followed");
@@ -183,6 +197,28 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         hx_log_end();
     }
     return take_secret(p, conn, options, error);
+}
+
+bool hx_postgres_fits_schema(int64_t version, char error[HX_STORE_ERROR_BYTES])
+{
+    int64_t newest = hx_postgres_schema_newest();
+    if (version > newest)
+        return refuse(error, "the schema has version %lld, and this program knows %lld: use a newer hapax",
+                      (long long)version, (long long)newest);
+    if (version < newest)
+        return refuse(error, "the schema has version %lld, and this program needs %lld: run hapax store migrate",
+                      (long long)version, (long long)newest);
+    return true;
+}
+
+void hx_postgres_take_durability(hx_postgres *p, hx_slice why)
+{
+    bool may_forget = why.len > 0;
+    if (atomic_exchange(&p->may_forget, may_forget) == may_forget) return;
+    hx_log_begin(may_forget ? HX_LOG_WARN : HX_LOG_INFO,
+                 may_forget ? "the store may forget what it acknowledged" : "the store forgets nothing any more");
+    if (may_forget) hx_log_str("reason", why);
+    hx_log_end();
 }
 
 static void postgres_close(hx_store *store);
@@ -195,6 +231,7 @@ static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *opt
     if (!read_url(p, url, error)) return false;
     PGconn *conn = connect_and_wait(p, error);
     if (!conn) return false;
+    take_hosts(p, conn);
     bool ok = look_around(p, conn, options, error);
     PGresult *rules = ok ? ask(p, conn, "SELECT * FROM hapax.rules_of(NULL)", error) : NULL;
     if (rules) hx_postgres_take_rules(p, rules);

@@ -37,6 +37,14 @@
 
 typedef struct hx_postgres hx_postgres;
 
+/* Why what was committed may yet be forgotten, by a crash or a failover: an expression, '' where it can't be. */
+#define HX_POSTGRES_FORGETS                                                                                            \
+    "CASE WHEN current_setting('fsync') = 'off' THEN 'fsync is off' "                                                  \
+    "WHEN current_setting('synchronous_commit') = 'off' THEN 'synchronous_commit is off' "                             \
+    "WHEN current_setting('synchronous_commit') IN ('local', 'remote_write') "                                         \
+    "AND current_setting('synchronous_standby_names') <> '' "                                                          \
+    "THEN 'synchronous_commit does not wait until the standby has it on its disk' ELSE '' END"
+
 /* In the order in which they are sent. Those up to SETTLE are one transaction. Claims come first: an insert waits for
  * whoever has just written the same key, and who waits must hold nothing that others wait for but inserts, which are in
  * order. Renewals and outcomes wait for nobody. */
@@ -55,8 +63,9 @@ typedef struct hx_postgres hx_postgres;
     X(RETIRE, "SELECT hapax.retire($1, $2, $3, $4, $5)")                                                               \
     X(RULES, "SELECT * FROM hapax.rules_of($1)")                                                                       \
     X(ABANDON, "SELECT * FROM hapax.abandon_many($1, $2)")                                                             \
-    X(SETUP, "SELECT set_config(n, v, false) FROM (VALUES ('tcp_keepalives_idle', '10'), "                             \
-             "('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3')) s(n, v)")                               \
+    X(SETUP, "SELECT version, " HX_POSTGRES_FORGETS ", CASE WHEN $1 = 1 THEN set_config('tcp_keepalives_idle', '10', " \
+             "false) || set_config('tcp_keepalives_interval', '5', false) || set_config('tcp_keepalives_count', '3', " \
+             "false) || set_config('client_min_messages', 'warning', false) END FROM hapax.store")                     \
     X(LISTEN, "LISTEN hapax")                                                                                          \
     X(AWAIT, "SELECT hapax.await_many($1)")                                                                            \
     X(TELL, "SELECT hapax.tell_many($1)")                                                                              \
@@ -119,10 +128,11 @@ typedef struct hx_lane {
     size_t look_left; /* watches that are still to be looked at, of those that there were when it began */
     size_t look_size; /* how many there were */
     bool will_look;
-    bool listens;                  /* it is the one of its process that does */
-    bool will_listen, will_set_up; /* its connection is new */
-    bool is_fresh;                 /* and no round has ended on it yet */
-    hx_task nudge;                 /* another node has settled something that is watched */
+    bool listens;     /* it is the one of its process that does */
+    bool will_set_up; /* its connection is new, and it isn't known yet whether it is good for anything */
+    bool will_listen;
+    bool is_fresh; /* and no round has ended on it yet */
+    hx_task nudge; /* another node has settled something that is watched */
     _Atomic bool is_nudged;
     hx_op *told; /* operations that others wait for, and that were settled here */
     size_t told_count;
@@ -157,8 +167,9 @@ struct hx_postgres {
     const char *hosts, *ports; /* of those; NULL: no name has to be looked up */
     hx_arena arena;            /* of those */
     bool has_own_time;
-    bool is_pooled;       /* a session is nobody's: nothing is listened for, only looked at */
-    _Atomic bool is_down; /* said on the log, once */
+    bool is_pooled;          /* a session is nobody's: nothing is listened for, only looked at */
+    _Atomic bool is_down;    /* said on the log, once */
+    _Atomic bool may_forget; /* the same */
     _Atomic hx_ms complained_at;
     struct {
         hx_loop *loop;
@@ -177,6 +188,10 @@ struct hx_postgres {
     } counted;
 };
 
+/* Whether this program is made for the schema's version; else a sentence. */
+bool hx_postgres_fits_schema(int64_t version, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
+/* HX_POSTGRES_FORGETS of a server that is connected to; what is new is said. */
+void hx_postgres_take_durability(hx_postgres *p, hx_slice why);
 /* Of hapax.rules_of. */
 void hx_postgres_take_rules(hx_postgres *p, const PGresult *result);
 /* The parameters of a statement. */
@@ -188,7 +203,7 @@ void hx_errand_failed(hx_lane *lane, const hx_statement *s);
 
 /* The last value of a parameter of connections; NULL: there is none. */
 const char *hx_postgres_parameter(const hx_postgres *p, const char *name);
-/* Begins a connection; `found` are the hosts whose names were looked up, NULL: as the URL has them. */
+/* Begins a connection; `found` are the hosts whose names were looked up, NULL: as libpq has found them. */
 PGconn *hx_lane_connect(const hx_lane *lane, const hx_names *found);
 /* A connection that broke is made anew, and nobody need know; one that can't be made is said once, until it can. */
 void hx_lane_say(const hx_lane *lane, const char *why);

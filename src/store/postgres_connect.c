@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a lane's connection begins, and what is said of its end. Where the URL names several hosts, one that hangs must
- * not keep the others from being tried: libpq counts its time-out per host only where it may wait itself, so a lane
+/* How a lane's connection begins, and what is said of its end. Where there are several hosts, one that hangs must not
+ * keep the others from being tried: libpq counts its time-out per host only where it may wait itself, so a lane
  * that gave up waiting begins its next try with the next host, and stays with what worked. */
 #include "store/postgres.h"
 
@@ -68,18 +68,19 @@ static const char *advice_to_connect(const char *why)
 
 void hx_lane_say(const hx_lane *lane, const char *why)
 {
-    bool was_connected = lane->state == HX_LANE_READY;
+    bool is_up = lane->state == HX_LANE_READY, was_connected = is_up && !lane->will_set_up;
     if (!was_connected && atomic_exchange(&lane->store->is_down, true)) return;
-    hx_log_begin(was_connected ? HX_LOG_WARN : HX_LOG_ERROR,
-                 was_connected ? "a connection to PostgreSQL was lost" : "PostgreSQL can't be reached");
+    hx_log_begin(was_connected ? HX_LOG_WARN : HX_LOG_ERROR, was_connected ? "a connection to PostgreSQL was lost"
+                                                             : is_up       ? "PostgreSQL can't be used"
+                                                                           : "PostgreSQL can't be reached");
     log_reason(why);
-    if (!was_connected) hx_log_text("hint", advice_to_connect(why));
+    if (!is_up) hx_log_text("hint", advice_to_connect(why));
     hx_log_end();
 }
 
 void hx_lane_say_that_it_works(const hx_lane *lane)
 {
     if (!atomic_exchange(&lane->store->is_down, false)) return;
-    hx_log_begin(HX_LOG_INFO, "PostgreSQL can be reached again");
+    hx_log_begin(HX_LOG_INFO, "PostgreSQL can be used again");
     hx_log_end();
 }

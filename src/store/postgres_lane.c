@@ -12,9 +12,10 @@
  *     the server gave up waiting for its standby               the same: what is not durable has not happened
  *     a transaction fails                                      each of its calls is sent alone, once more
  *     a call fails alone                                       it ends: FULL on a full disk, else UNAVAILABLE
+ *     a new connection leads to a schema of another version    it is given up, like one that can't be made
  *     the server says nothing of a call (its row is locked)    asked again a little later
  *
- * A claim that ends UNAVAILABLE may still be found to have been committed, or be committed yet: a server that hung
+ * A claim that ends so may still be found to have been committed, or be committed yet: a server that hung
  * goes on with what it had read. Nothing was sent under it, so it is remembered, and given up whenever it is found. */
 #include "store/postgres.h"
 
@@ -81,11 +82,11 @@ static bool is_cancelled(const hx_store_call *call)
     return call->own.number[HX_PG_MARKS] & HX_PG_CANCELLED;
 }
 
-static void give_up(hx_lane *lane, hx_store_call *call)
+static void give_up(hx_lane *lane, hx_store_call *call, hx_store_result result)
 {
     bool may_stand = call->verb == HX_STORE_CLAIM && call->own.number[HX_PG_MARKS] & HX_PG_SENT;
     if (may_stand) abandon(lane, call);
-    hx_call_end(call, is_cancelled(call) ? HX_STORE_CANCELLED : HX_STORE_UNAVAILABLE);
+    hx_call_end(call, is_cancelled(call) ? HX_STORE_CANCELLED : result);
 }
 
 /* In turns that follow on this one: an end may bring new calls. */
@@ -100,7 +101,8 @@ static void give_up_old(hx_lane *lane, hx_ms age)
         hx_list_remove(link);
         hx_list_append(&old, link);
     }
-    for (hx_link *link; (link = hx_list_take(&old));) give_up(lane, HX_OWNER(link, hx_store_call, own.link));
+    for (hx_link *link; (link = hx_list_take(&old));)
+        give_up(lane, HX_OWNER(link, hx_store_call, own.link), HX_STORE_UNAVAILABLE);
 }
 
 /* The connection */
@@ -157,7 +159,7 @@ static void fail(hx_lane *lane, const char *why)
 static void took_too_long(hx_timer *timer)
 {
     hx_lane *lane = HX_OWNER(timer, hx_lane, timer);
-    bool was_connecting = lane->state == HX_LANE_CONNECTING;
+    bool was_connecting = lane->state == HX_LANE_CONNECTING || lane->will_set_up;
     if (was_connecting) lane->turns++;
     fail(lane, was_connecting ? "connecting took too long" : "a statement took too long");
 }
@@ -198,9 +200,8 @@ static void connected(hx_lane *lane)
     lane->state = HX_LANE_READY;
     lane->is_fresh = true;
     lane->will_listen = lane->listens;
-    lane->will_set_up = !lane->store->is_pooled;
+    lane->will_set_up = true;
     lane->will_abandon = lane->abandoned_count > 0;
-    hx_lane_say_that_it_works(lane);
     hx_poll_for(lane->poll, HX_POLL_READ);
     hx_lane_schedule(lane);
 }
@@ -395,7 +396,6 @@ static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
         (void)add_statement(lane, HX_STATEMENT_ABANDON);
     }
     lane->will_abandon = false;
-    if (lane->will_set_up) (void)add_statement(lane, HX_STATEMENT_SETUP);
     if (lane->will_listen) (void)add_statement(lane, HX_STATEMENT_LISTEN);
     lane->round.awaited = lane->awaited_count;
     if (lane->awaited_count > 0) (void)add_statement(lane, HX_STATEMENT_AWAIT);
@@ -463,11 +463,15 @@ static void begin_round(hx_task *task)
     if (lane->state != HX_LANE_READY || lane->round.is_open) return;
     hx_store_call *chosen[HX_ROUND_CALLS_MAX];
     lane->round.look_count = lane->round.count = lane->round.at = lane->round.call_count = 0;
-    bool has_more = has_errands(lane);
-    gather_looks(lane);
-    size_t count = choose(lane, chosen);
-    if (count == 0 && !has_more) return;
-    compose(lane, chosen, count);
+    if (lane->will_set_up) { /* first of all, and alone: what it says decides about the rest */
+        (void)add_statement(lane, HX_STATEMENT_SETUP);
+    } else {
+        bool has_more = has_errands(lane);
+        gather_looks(lane);
+        size_t count = choose(lane, chosen);
+        if (count == 0 && !has_more) return;
+        compose(lane, chosen, count);
+    }
     lane->round.is_open = true;
     lane->round.since = hx_loop_now(lane->loop);
     hx_timer_start(lane->loop, &lane->timer, ROUND_MAX, took_too_long);
@@ -523,12 +527,9 @@ static void end_alone(hx_lane *lane, hx_store_call *call, const PGresult *error)
         hx_lane_try_later(lane, call);
         return;
     }
-    bool is_full = is_state(error, pq, "53100") && call->verb == HX_STORE_CLAIM;
     complain(lane, error);
-    if (is_full)
-        hx_call_end(call, HX_STORE_FULL);
-    else
-        give_up(lane, call);
+    give_up(lane, call,
+            is_state(error, pq, "53100") && call->verb == HX_STORE_CLAIM ? HX_STORE_FULL : HX_STORE_UNAVAILABLE);
 }
 
 /* The statements from `first` on were one transaction, which is over; of the others that failed with it nothing else is
@@ -578,12 +579,15 @@ static void end_transaction(hx_lane *lane, size_t first, size_t after)
 
 static void end_round(hx_lane *lane)
 {
+    bool was_set_up = lane->round.statements[0].kind == HX_STATEMENT_SETUP;
     hx_timer_stop(lane->loop, &lane->timer);
     lane->round.is_open = false;
     lane->round.count = lane->round.at = lane->round.call_count = lane->round.look_count = 0;
     lane->round.abandoned = 0;
-    lane->failures = 0;
-    lane->is_fresh = false;
+    if (!was_set_up) {
+        lane->failures = 0;
+        lane->is_fresh = false;
+    }
     for (size_t i = 0; i < HX_PARAMETERS_MAX; i++) /* what one large answer took is not kept */
         if (lane->parameters->columns[i].cap > COLUMN_BYTES_KEPT) hx_buf_free(&lane->parameters->columns[i]);
     if (!hx_list_empty(&lane->waiting) || has_errands(lane)) hx_lane_schedule(lane);
@@ -594,6 +598,29 @@ static size_t first_of_transaction(const hx_lane *lane, size_t last)
     size_t first = last;
     while (first > 0 && !lane->round.statements[first - 1].ends_transaction) first--;
     return first;
+}
+
+/* What a connection is good for: a failover may have led to a server with other settings, a migration to another
+ * schema. False: for nothing. */
+static bool take_set_up(hx_lane *lane, PGresult *result)
+{
+    const hx_libpq *pq = lane->store->pq;
+    char why[HX_STORE_ERROR_BYTES];
+    const char *message = pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    bool is_good = false;
+    if (pq->resultStatus(result) != PGRES_TUPLES_OK)
+        (void)snprintf(why, sizeof why, "%s: %s", message ? message : "it can't be set up", advice_for(result, pq));
+    else if (pq->ntuples(result) != 1)
+        (void)snprintf(why, sizeof why, "the table hapax.store is damaged: it must have one row");
+    else
+        is_good = hx_postgres_fits_schema(hx_get_i64(pq, result, 0, 0), why);
+    if (is_good) {
+        hx_postgres_take_durability(lane->store, hx_get_bytes(pq, result, 0, 1));
+        return true;
+    }
+    pq->clear(result);
+    fail(lane, why);
+    return false;
 }
 
 /* False: the connection is no longer good. */
@@ -616,6 +643,7 @@ static bool take_result(hx_lane *lane, PGresult *result)
             send_more(lane);
         return lane->state == HX_LANE_READY;
     }
+    if (s->kind == HX_STATEMENT_SETUP && !take_set_up(lane, result)) return false;
     if ((status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) && !s->failed) {
         s->result = result;
         return true;
@@ -700,7 +728,7 @@ static void time_to_try(hx_timer *timer)
 void hx_lane_try_later(hx_lane *lane, hx_store_call *call)
 {
     if (age_of(lane, call) > CALL_MAX) {
-        give_up(lane, call);
+        give_up(lane, call, HX_STORE_UNAVAILABLE);
         return;
     }
     hx_list_append(&lane->later, &call->own.link);
@@ -709,7 +737,7 @@ void hx_lane_try_later(hx_lane *lane, hx_store_call *call)
 
 bool hx_lane_is_well(const hx_lane *lane)
 {
-    if (lane->state != HX_LANE_READY) return false;
+    if (lane->state != HX_LANE_READY || lane->will_set_up) return false;
     return !lane->round.is_open || hx_loop_now(lane->loop) - lane->round.since < SLOW;
 }
 

@@ -211,7 +211,7 @@ void hx_statement_fill(hx_lane *lane, const hx_statement *s)
     case HX_STATEMENT_LOOK: hx_put_ops(p, lane->round.looks, lane->round.look_count); break;
     case HX_STATEMENT_TELL: hx_put_ops(p, lane->told, lane->round.told); break;
     case HX_STATEMENT_AWAIT: hx_put_ops(p, lane->awaited, lane->round.awaited); break;
-    case HX_STATEMENT_SETUP:
+    case HX_STATEMENT_SETUP: hx_put_i32(p, !lane->store->is_pooled); break;
     case HX_STATEMENT_LISTEN:
     case HX_STATEMENT_COUNT:
     case HX_STATEMENT_KINDS: break;
@@ -386,7 +386,6 @@ void hx_errand_failed(hx_lane *lane, const hx_statement *s)
     if (s->kind == HX_STATEMENT_TELL) lane->told_count = 0;
     if (s->kind == HX_STATEMENT_AWAIT) lane->awaited_count = 0;
     if (s->kind == HX_STATEMENT_LISTEN) lane->will_listen = false;
-    if (s->kind == HX_STATEMENT_SETUP) lane->will_set_up = false;
     if (s->kind == HX_STATEMENT_LOOK) lane->will_look = false; /* its timer brings the next */
 }
 
@@ -418,7 +417,10 @@ void hx_statement_end(hx_lane *lane, hx_statement *s)
     case HX_STATEMENT_ABANDON: end_abandon(lane, s); break;
     case HX_STATEMENT_TELL: drop_first(lane->told, &lane->told_count, lane->round.told); break;
     case HX_STATEMENT_AWAIT: drop_first(lane->awaited, &lane->awaited_count, lane->round.awaited); break;
-    case HX_STATEMENT_SETUP: lane->will_set_up = false; break;
+    case HX_STATEMENT_SETUP:
+        lane->will_set_up = false;
+        hx_lane_say_that_it_works(lane);
+        break;
     case HX_STATEMENT_LISTEN: lane->will_listen = false; break;
     case HX_STATEMENT_LOOK: end_look(lane, s); break;
     case HX_STATEMENT_KINDS: break;

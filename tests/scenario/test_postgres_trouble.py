@@ -10,9 +10,10 @@ import threading
 
 import pytest
 
-from harness import EXIT_STORE, eventually, fresh_key, lasting
+from harness import EXIT_STORE, answer, drop_after_effect, eventually, fresh_key, lasting
 
 IN_FLIGHT = "CONFLICT.idempotency.in_flight"
+MISMATCH = "CONFLICT.idempotency.payload_mismatch"
 UNAVAILABLE = "DEPENDENCY.unavailable"
 DOWN = "calls to the store fail: requests that need it get 503"
 CANT_CONNECT = "PostgreSQL can't be reached"
@@ -256,6 +257,39 @@ def test_the_server_hangs_and_goes_on(start_postgres, start_node, upstream):
     assert set(upstream.effects_by_key.values()) == {1}
 
 
+SLOW_TAKE_OVER = """
+    CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        WHILE NOT pg_try_advisory_xact_lock_shared(4711) LOOP PERFORM pg_sleep(0.01); END LOOP;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER dawdle BEFORE UPDATE ON hapax.operations FOR EACH ROW WHEN (OLD.state = 4 AND NEW.state = 1)
+        EXECUTE FUNCTION dawdle()
+    """
+
+
+def test_what_was_to_be_sent_again_stays_unknown_when_its_claim_came_too_late(database, start_node, upstream, key):
+    """The claim is committed when nobody waits for it any more: it is taken back, but not what happened before it."""
+    node = start_node(database.url, """
+    defaults:
+      guarantee: idempotent
+      retry: {attempts: 1}
+    """)
+    upstream.on("/refunds", drop_after_effect())
+    assert node.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+    database.ask(SLOW_TAKE_OVER)
+    with contextlib.closing(database.connect()) as holder:
+        holder.cursor().execute("SELECT pg_advisory_lock(4711)")
+        is_unavailable(node.post("/refunds", key=key, json=REFUND))
+    seen = "SELECT state, reason FROM hapax.operations"
+    eventually(lambda: database.ask(seen) == [(4, "nothing was sent again")], "the claim given back")
+    node.post("/refunds", key=key, json={"amount": 7}).refuses(409, MISMATCH)
+    assert len(upstream.received("/refunds")) == 1
+    upstream.on("/refunds", answer(201, "done", effect=False))  # it deduplicates
+    assert (served(node, key).idempotency, len(upstream.received("/refunds"))) == ("stored", 2)
+    assert upstream.effects("/refunds") == 1
+
+
 def test_one_hung_connection_stops_no_request_on_the_others(database, start_node, upstream):
     node = start_node(database.url, PATIENT)
     assert node.post("/refunds", key=fresh_key(), json=REFUND).status == 201
@@ -405,6 +439,7 @@ def test_a_commit_that_did_not_reach_the_standby_is_not_durable(start_postgres, 
     primary = start_postgres()
     database = primary.create_database()
     standby = primary.standby()
+    primary.ask("ALTER ROLE postgres SET client_min_messages = error")  # which would hide the warning
     node = start_node(database.url, PATIENT)
     standby.pause()
     try:

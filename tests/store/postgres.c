@@ -318,24 +318,63 @@ static void a_server_that_refuses_all_is_not_hammered(void **state)
     pair_end(&p);
 }
 
-/* A claim that was given up is made all the same, by a server that was slow: nobody will ever end it but its node. */
+/* A claim that was given up is made all the same, by a server that was slow: nobody will ever end it but its node. What
+ * it took over is unknown as before. */
 static void a_claim_that_comes_too_late_is_taken_back(void **state)
 {
     (void)state;
     pair p;
     pair_begin(&p);
+    hx_record first = record_of(1), again = record_of(2), stands;
+    assert_int_equal(claim(&p.here, &again, 0, NULL), HX_STORE_OK);
+    assert_int_equal(settle(&p.here, &again, HX_UNKNOWN, NULL), HX_STORE_OK);
+    uint64_t before = again.epoch;
     do_sql(p.conn, "DO $do$ DECLARE text text := pg_get_functiondef('hapax.claim_many'::regproc); BEGIN "
                    "EXECUTE 'ALTER FUNCTION hapax.claim_many RENAME TO claim_at_once'; "
                    "EXECUTE replace(text, 'IF not_after < moment THEN', 'PERFORM pg_sleep(11); "
                    "IF not_after < moment THEN'); END $do$");
-    hx_record r = record_of(1);
-    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_UNAVAILABLE);
+    again = record_of(2);
+    again.from_state = HX_UNKNOWN;
+    waited calls[2];
+    for (int i = 0; i < 2; i++) wait_start(&p.here, &calls[i]);
+    hx_store_claim(p.here.store, &calls[0].call, &first, 0);
+    hx_store_claim(p.here.store, &calls[1].call, &again, before);
+    for (int i = 0; i < 2; i++) {
+        wait_for(&p.here, &calls[i]);
+        assert_int_equal(calls[i].call.result, HX_STORE_UNAVAILABLE);
+    }
     while (ask(p.conn, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%claim_many%' AND state = 'active' "
                        "AND pid <> pg_backend_pid()") > 0)
         hx_loop_turn(p.here.loop, 20);
-    while (peek(&p.here, r.op, NULL) != HX_ABSENT) hx_loop_turn(p.here.loop, 20);
+    while (peek(&p.here, first.op, NULL) != HX_ABSENT) hx_loop_turn(p.here.loop, 20);
     assert_true(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE reason = 'nothing was sent'") <= 1);
+    while (peek(&p.here, again.op, &stands) != HX_UNKNOWN) hx_loop_turn(p.here.loop, 20);
+    assert_true(stands.epoch > before);
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE state = 4 AND due_at IS NULL AND "
+                                 "reason = 'nothing was sent again'"),
+                     1);
     do_sql(p.conn, "DROP FUNCTION hapax.claim_many; ALTER FUNCTION hapax.claim_at_once RENAME TO claim_many");
+    pair_end(&p);
+}
+
+/* A claim is committed, but not on its standby; and when it is sent once more the disk is full. */
+static void a_claim_that_is_in_doubt_on_a_full_disk_is_taken_back(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    do_sql(p.conn,
+           "CREATE SEQUENCE tries; DO $do$ DECLARE text text := pg_get_functiondef('hapax.claim_many'::regproc); "
+           "BEGIN EXECUTE 'ALTER FUNCTION hapax.claim_many RENAME TO claim_at_once'; "
+           "EXECUTE replace(text, 'IF not_after < moment THEN', 'IF nextval(''tries'') = 1 THEN "
+           "RAISE WARNING ''canceling wait for synchronous replication''; ELSE RAISE ''full'' USING "
+           "ERRCODE = ''53100''; END IF; IF not_after < moment THEN'); END $do$");
+    hx_record r = record_of(1);
+    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_FULL);
+    while (peek(&p.here, r.op, NULL) != HX_ABSENT) hx_loop_turn(p.here.loop, 20);
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE reason = 'nothing was sent'"), 1);
+    do_sql(p.conn, "DROP FUNCTION hapax.claim_many; ALTER FUNCTION hapax.claim_at_once RENAME TO claim_many; "
+                   "DROP SEQUENCE tries");
     pair_end(&p);
 }
 
@@ -637,6 +676,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_fails_at_its_commit_fails_alone),
         cmocka_unit_test(a_server_that_refuses_all_is_not_hammered),
         cmocka_unit_test(a_claim_that_comes_too_late_is_taken_back),
+        cmocka_unit_test(a_claim_that_is_in_doubt_on_a_full_disk_is_taken_back),
         cmocka_unit_test(a_claim_is_not_made_twice),
         cmocka_unit_test(the_past_is_kept_for_a_month),
         cmocka_unit_test(a_server_whose_clock_jumps_is_followed),

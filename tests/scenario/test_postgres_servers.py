@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which PostgreSQL a gateway uses, and what it has to be like: the hosts that libpq finds, the primary and never a
+standby, a schema of the gateway's own version, settings under which nothing is forgotten unnoticed."""
+import socket
+
+import pytest
+
+from harness import EXIT_STORE, eventually, fresh_key
+from harness.postgres import free_port
+
+UNAVAILABLE = "DEPENDENCY.unavailable"
+MAY_FORGET = "the store may forget what it acknowledged"
+REFUND = {"amount": 1000, "currency": "eur"}
+
+
+def cut(database):
+    database.server.ask("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s",
+                        database.name)
+
+
+def served(node, key):
+    """The answer, once the store can be used."""
+
+    def asked():
+        response = node.post("/refunds", key=key, json=REFUND)
+        return response if response.status != 503 else None
+
+    return eventually(asked, "an answer after the trouble")
+
+
+def test_a_host_of_the_service_file_that_hangs_is_passed_over(database, start_node, upstream, tmp_path, key):
+    port = free_port()
+    service = tmp_path / "services"
+    service.write_text(f"[hapax]\nhost=127.0.0.1,127.0.0.1\nport={port},{database.server.port}\n"
+                       f"dbname={database.name}\nuser=postgres\n", encoding="utf-8")
+    node = start_node("postgres://?service=hapax", env={"PGSERVICEFILE": str(service)})
+    assert node.post("/refunds", key=fresh_key(), json=REFUND).status == 201
+    with socket.create_server(("127.0.0.1", port)):  # it takes connections, and says nothing
+        cut(database)
+        assert served(node, key).status == 201
+    assert upstream.effects("/refunds") == 2
+
+
+def test_a_standby_is_not_used_even_if_the_url_allows_it(start_postgres, start_node, upstream, key):
+    primary = start_postgres()
+    database = primary.create_database()
+    standby = primary.standby(synchronous=False)
+    hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+    node = start_node(f"postgres://postgres@{hosts}/{database.name}?target_session_attrs=any")
+    primary.kill()
+    node.post("/refunds", key=key, json=REFUND).refuses(503, UNAVAILABLE)
+    assert node.wait_events("PostgreSQL can't be reached")
+    standby.promote()
+    assert served(node, key).status == 201
+    assert not [line for line in node.output if "read-only transaction" in line]  # nothing was asked of a standby
+    assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("version, advice", [(1, "hapax store migrate"), (99, "use a newer hapax")])
+def test_the_schema_is_another_one_after_a_reconnection(database, start_node, upstream, key, version, advice):
+    node = start_node(database.url)
+    (before,), = database.ask("SELECT version FROM hapax.store")
+    database.ask("UPDATE hapax.store SET version = %s", version)
+    cut(database)
+    refused = node.post("/refunds", key=key, json=REFUND)
+    refused.refuses(503, UNAVAILABLE)
+    assert int(refused.header("Retry-After")) >= 1
+    lines = node.wait_events("PostgreSQL can't be used")
+    assert len(lines) == 1 and advice in lines[0]["reason"], lines
+    assert node.get("/refunds/1").status == 200
+    assert upstream.effects("/refunds") == 0
+    database.ask("UPDATE hapax.store SET version = %s", before)
+    assert (served(node, key).status, upstream.effects("/refunds")) == (201, 1)
+    assert node.wait_events("PostgreSQL can be used again")
+
+
+@pytest.mark.parametrize("commit, standby, why", [
+    ("on", "", None),
+    ("local", "", None),
+    ("off", "", "synchronous_commit is off"),
+    ("local", "elsewhere", "synchronous_commit does not wait"),
+])
+def test_a_store_that_may_forget_is_spoken_of(start_postgres, start_node, commit, standby, why):
+    server = start_postgres(settings={"synchronous_commit": commit, "synchronous_standby_names": standby})
+    node = start_node(server.create_database().url)
+    said = node.events(MAY_FORGET)
+    assert len(said) == (1 if why else 0) and all(why in line["reason"] for line in said), said
+
+
+def test_a_store_that_comes_to_forget_is_spoken_of(database, start_node, key):
+    node = start_node(database.url)
+    assert not node.events(MAY_FORGET)
+    database.ask(f"ALTER DATABASE {database.name} SET synchronous_commit = off")
+    cut(database)
+    assert served(node, key).status == 201
+    assert [line["reason"] for line in node.wait_events(MAY_FORGET)] == ["synchronous_commit is off"]
+
+
+def test_a_pooled_server_that_hides_its_warnings_is_refused(request, database, hapax, upstream):
+    """Through a pooler nothing can be set for a session, and a cancelled wait for the standby would go unnoticed."""
+    database.ask(f"ALTER DATABASE {database.name} SET client_min_messages = error")
+    url = request.getfixturevalue("pooler").url(database.name)
+    run = hapax("serve", "--listen", "127.0.0.1:0", "--upstream", upstream.url, "--store", url)
+    assert run.code == EXIT_STORE and "SET client_min_messages" in run.stderr, run
