@@ -7,7 +7,6 @@
 #include "config/address.h"
 #include "core/json.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -140,40 +139,13 @@ int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *f
     return look_at_source(place, loop, flags);
 }
 
-/* A journal in a new directory appears under its name with its mark in it: whenever this ends, there is no moment in
- * which an empty store stands there that a gateway would take for a new one. A directory that is there already is left
- * as it is, with its owner and its mode, and gets its mark a moment later. */
-static int make_journal(hx_place *place, hx_loop *loop, const hx_store_options *options, bool by_restore,
-                        uint64_t mark_epoch)
-{
-    char error[HX_STORE_ERROR_BYTES], making[PATH_MAX + 16];
-    const char *path = path_of(place->url);
-    hx_slice name = hx_slice_of(path);
-    while (name.len > 1 && name.ptr[name.len - 1] == '/') name.len--;
-    int length = snprintf(making, sizeof making, "journal:%.*s.new", HX_FMT(name));
-    if (length >= (int)sizeof making) return hx_store_refuse("%s: the path is too long", place->shown);
-    hx_store *store = hx_store_open(hx_slice_of(making), options, error);
-    if (!store) return hx_store_refuse("%s", error);
-    hx_store_attach(store, loop);
-    hx_store_result result = hx_mark_begin(store, loop, by_restore, mark_epoch);
-    hx_store_close(&store);
-    const char *made = making + strlen("journal:");
-    if (result != HX_STORE_OK && result != HX_STORE_EXISTS) return hx_store_refuse("can't write to %s", made);
-    if (rename(made, path) != 0) return hx_store_refuse("can't rename %s to %s: %s", made, path, strerror(errno));
-    place->made = true;
-    return HX_EXIT_OK;
-}
-
 int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], bool by_restore,
                          uint64_t mark_epoch)
 {
     char error[HX_STORE_ERROR_BYTES], trouble[HX_MOVE_ERROR_BYTES];
-    hx_store_options options = {.secret = secret};
+    hx_record mark = hx_mark_unfinished(by_restore, mark_epoch, NULL, NULL);
+    hx_store_options options = {.secret = secret, .mark = &mark};
     uint64_t leased = 0;
-    if (is_journal(place) && access(path_of(place->url), F_OK) != 0) {
-        int code = make_journal(place, loop, &options, by_restore, mark_epoch);
-        if (code != HX_EXIT_OK) return code;
-    }
     place->store = hx_store_open(place->url, &options, error);
     if (!place->store) return hx_store_refuse("%s", error);
     hx_store_attach(place->store, loop);

@@ -28,7 +28,6 @@ typedef struct {
     hx_slice url;
     const char *shown; /* without its password */
     hx_store *store;
-    bool made; /* by this, with the mark in it */
 } hx_place;
 
 /* Whether the words name a store: -1, or an exit code after having said what is wrong. */
@@ -36,7 +35,7 @@ int hx_place_check(hx_place *place, const char *url, hx_arena *arena);
 bool hx_place_is_same(const hx_place *a, const hx_place *b);
 /* Opens a store that is there, for reading all of it. HX_EXIT_OK, or an exit code. */
 int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags);
-/* Opens one to write to, which gets this secret if it is made, and where it can the mark with this epoch at once. */
+/* Opens one to write to. Where it is made by this, or is empty and gets its secret by this, its mark has this epoch. */
 int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], bool by_restore,
                          uint64_t mark_epoch);
 

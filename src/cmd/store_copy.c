@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax store copy: every operation of one store, as it is, into another. It can be run again: what is there already is
- * compared. Until all of it is there, TO carries a mark with which no gateway starts (cmd/store_mark.h). */
+ * compared. Until all of it is there, TO carries a mark with which no gateway starts (cmd/store_mark.h), an older copy
+ * too. One that has what FROM doesn't have was used by somebody: it is left as it is, without a mark. */
 #include "cmd/store_acts.h"
 
 #include "base/check.h"
@@ -58,18 +59,10 @@ static int open_both(copying *c)
     return HX_EXIT_OK;
 }
 
-/* Epochs first: whatever happens later, TO never draws one that FROM has drawn. */
-static int prepare(copying *c)
+static bool count_both(copying *c, int64_t began_ns)
 {
-    bool empty;
-    if (!hx_move_raise(c->loop, c->to.store, c->last, c->move.error) ||
-        !hx_move_is_empty(c->loop, c->to.store, &empty, c->move.error))
-        return hx_store_refuse("%s", c->move.error);
-    if (!empty || c->mark.is_there) return HX_EXIT_OK; /* a copy that goes on, or one that is compared */
-    if (hx_mark_begin(c->to.store, c->loop, false, c->last) != HX_STORE_OK ||
-        !hx_mark_read(c->to.store, c->loop, &c->mark))
-        return hx_store_refuse("%s can't be written to", c->to.shown);
-    return HX_EXIT_OK;
+    return hx_store_tally(&c->had, &c->got, c->loop, c->from.store, NULL, c->to.store, hx_clock_mono_ns() - began_ns,
+                          c->move.error);
 }
 
 static int move_and_count(copying *c)
@@ -79,17 +72,17 @@ static int move_and_count(copying *c)
     int64_t began = hx_clock_mono_ns();
     hx_store_count(c->from.store, &counts);
     hx_progress_begin(&c->progress, "copying", counts.live + counts.processing - c->origin.is_there, c->flags->json);
-    c->move.from = c->from.store;
-    c->move.to = c->to.store;
-    c->move.loop = c->loop;
-    c->move.why = HX_LIT("copied");
-    c->move.progress = &c->progress;
-    c->move.context = c;
-    c->move.differs = say_difference;
+    c->move = (hx_move){.from = c->from.store,
+                        .to = c->to.store,
+                        .loop = c->loop,
+                        .why = HX_LIT("copied"),
+                        .progress = &c->progress,
+                        .context = c,
+                        .differs = say_difference};
     if (!hx_move_run(&c->move)) return hx_store_refuse("%s. Run this again: it goes on where it was", error);
     uint64_t last = hx_store_last_epoch(c->from.store);
     if (!hx_move_raise(c->loop, c->to.store, last > c->move.epoch ? last : c->move.epoch, error) ||
-        !hx_store_tally(&c->had, &c->got, c->loop, c->from.store, NULL, c->to.store, hx_clock_mono_ns() - began, error))
+        !count_both(c, began))
         return hx_store_refuse("%s", error);
     return HX_EXIT_OK;
 }
@@ -120,11 +113,46 @@ static void report(const copying *c, bool whole)
     if (whole) (void)printf("%s has all of it, and draws epochs above %" PRIu64 ".\n", c->to.shown, epoch);
 }
 
+static int compare(copying *c)
+{
+    hx_store_counts counts;
+    int64_t began = hx_clock_mono_ns();
+    hx_store_count(c->to.store, &counts);
+    hx_progress_begin(&c->progress, "comparing", counts.live + counts.processing, c->flags->json);
+    c->move = (hx_move){.from = c->to.store,
+                        .against = c->from.store,
+                        .loop = c->loop,
+                        .progress = &c->progress,
+                        .context = c,
+                        .differs = say_difference};
+    if (!hx_move_run(&c->move)) return hx_store_refuse("%s", c->move.error);
+    if (c->move.differing == 0) return HX_EXIT_OK;
+    if (!count_both(c, began)) return hx_store_refuse("%s", c->move.error);
+    report(c, false);
+    return hx_store_refuse("%" PRIu64 " operations differ: %s was written to by somebody else, and nothing in it was "
+                           "changed. Copy into a new store",
+                           c->move.differing, c->to.shown);
+}
+
+/* The mark first, and epochs with it: whatever happens later, TO never draws one that FROM has drawn. */
+static int prepare(copying *c)
+{
+    if (c->mark.unfinished)
+        return hx_move_raise(c->loop, c->to.store, c->last, c->move.error) ? HX_EXIT_OK
+                                                                           : hx_store_refuse("%s", c->move.error);
+    int code = compare(c);
+    if (code != HX_EXIT_OK) return code;
+    if (hx_mark_begin(c->to.store, c->loop, false, c->last, &c->mark) != HX_STORE_OK)
+        return hx_store_refuse("%s can't be written to", c->to.shown);
+    return HX_EXIT_OK;
+}
+
 static int end(copying *c)
 {
     bool counted = hx_store_tally_is_same(&c->had, &c->got);
     bool whole = c->move.differing == 0 && (counted || c->flags->live);
-    if (whole && c->mark.unfinished && hx_mark_end(c->to.store, c->loop, &c->mark, &c->origin) != HX_STORE_OK)
+    const hx_mark *latest = c->mark.generation > c->origin.generation ? &c->mark : &c->origin;
+    if (whole && hx_mark_end(c->to.store, c->loop, &c->mark, latest) != HX_STORE_OK)
         return hx_store_refuse("%s can't be written to. Run this again", c->to.shown);
     report(c, whole);
     if (whole) return HX_EXIT_OK;

@@ -60,14 +60,13 @@ bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out)
     return asked;
 }
 
-static hx_record mark_of(hx_store *store, bool by_restore, uint64_t epoch)
+static hx_record mark_of(bool by_restore, uint64_t epoch)
 {
-    hx_ms now = hx_store_about(store)->now();
+    hx_ms now = hx_clock_now();
     return (hx_record){.op = mark_op,
                        .epoch = epoch,
                        .created_at = now,
                        .changed_at = now,
-                       .owner = hx_store_about(store)->owner,
                        .rule_version = HX_RULE_SHADOW,
                        .route = by_restore ? restore_route : copy_route,
                        .correlation = HX_EMPTY,
@@ -76,17 +75,40 @@ static hx_record mark_of(hx_store *store, bool by_restore, uint64_t epoch)
                        .answer = {.headers = HX_EMPTY, .body = HX_EMPTY}};
 }
 
-hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, bool by_restore, uint64_t epoch)
+static void put_generation(hx_record *record, const hx_mark *mark, hx_arena *arena)
 {
-    hx_arena arena = {0};
-    hx_awaited import;
-    hx_record mark = mark_of(store, by_restore, epoch);
+    record->created_at = mark->taken_at;
+    record->changed_at = mark->restored_at;
+    record->result = hx_arena_printf(arena, "%" PRIu64, mark->generation);
+}
+
+hx_record hx_mark_unfinished(bool by_restore, uint64_t epoch, const hx_mark *earlier, hx_arena *arena)
+{
+    hx_record mark = mark_of(by_restore, epoch);
     mark.state = HX_UNKNOWN;
     mark.reason = HX_LIT("not finished");
-    hx_await_begin(&import, loop, &arena);
-    hx_store_import(store, &import.call, &mark);
-    hx_store_result result = hx_await(&import);
+    if (earlier && earlier->generation > 0) put_generation(&mark, earlier, arena);
+    return mark;
+}
+
+hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, bool by_restore, uint64_t epoch, hx_mark *mark)
+{
+    hx_arena arena = {0};
+    hx_awaited forget, import;
+    hx_store_result result = HX_STORE_OK;
+    hx_record record = hx_mark_unfinished(by_restore, epoch, mark, &arena);
+    if (mark->is_there) {
+        hx_await_begin(&forget, loop, &arena);
+        hx_store_forget(store, &forget.call, &mark_op, mark->epoch, record.reason);
+        result = hx_await(&forget);
+    }
+    if (result == HX_STORE_OK) {
+        hx_await_begin(&import, loop, &arena);
+        hx_store_import(store, &import.call, &record);
+        result = hx_await(&import);
+    }
     hx_arena_free(&arena);
+    if (result == HX_STORE_OK && !hx_mark_read(store, loop, mark)) result = HX_STORE_UNAVAILABLE;
     return result;
 }
 
@@ -94,17 +116,15 @@ hx_store_result hx_mark_end(hx_store *store, hx_loop *loop, const hx_mark *unfin
 {
     hx_arena arena = {0};
     hx_awaited settle;
-    bool is_kept = restored && restored->is_there;
-    hx_record mark = mark_of(store, is_kept, unfinished->epoch);
+    bool is_kept = restored->generation > 0;
+    hx_record mark = mark_of(is_kept, unfinished->epoch);
     mark.from_state = HX_UNKNOWN;
     mark.state = HX_ABSENT;
     if (is_kept) {
         char taken[HX_RFC3339_BYTES];
+        put_generation(&mark, restored, &arena);
         mark.state = HX_COMPLETED;
-        mark.created_at = restored->taken_at;
-        mark.changed_at = restored->restored_at;
         mark.expires_at = mark.changed_at + KEPT_FOR;
-        mark.result = hx_arena_printf(&arena, "%" PRIu64, restored->generation);
         mark.reason = hx_arena_printf(&arena, "restored from a backup of %.*s",
                                       HX_FMT(hx_rfc3339(restored->taken_at, taken)));
     }

@@ -31,9 +31,12 @@ typedef struct {
 
 /* False: the store can't be asked. */
 bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out) HX_MUST_USE;
-/* Marks an empty store as unfinished; epochs are drawn above `epoch` from then on. */
-hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, bool by_restore, uint64_t epoch) HX_MUST_USE;
-/* It is whole. `restored` says where it comes from; NULL, or not there: that is nothing to keep. */
+/* The record of a store that is not finished. It keeps what `earlier` says of restores; NULL: there were none. */
+hx_record hx_mark_unfinished(bool by_restore, uint64_t epoch, const hx_mark *earlier, hx_arena *arena);
+/* Marks a store as not finished, whose mark is *mark; epochs are drawn above `epoch` from then on. */
+hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, bool by_restore, uint64_t epoch,
+                              hx_mark *mark) HX_MUST_USE;
+/* It is whole. `restored` says where it comes from; without a generation that is nothing to keep. */
 hx_store_result hx_mark_end(hx_store *store, hx_loop *loop, const hx_mark *unfinished,
                             const hx_mark *restored) HX_MUST_USE;
 

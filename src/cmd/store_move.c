@@ -195,13 +195,37 @@ static void take_from_file(course *c)
     give_back(s);
 }
 
+static void was_compared(hx_store_call *call)
+{
+    slot *s = HX_OWNER(call, slot, call);
+    hx_move *move = s->course->move;
+    hx_record had = call->found;
+    hx_ms now = hx_store_about(move->from)->now();
+    had.op = s->record.op;
+    if (had.state == HX_PROCESSING) had.state = HX_UNKNOWN; /* as it would be here */
+    if (call->result != HX_STORE_OK) {
+        fail(s->course, "that is read", call->result);
+    } else if (hx_store_state_at(&s->record, now) == HX_ABSENT) {
+        move->ended++;
+    } else if (is_same(&had, &s->record, now)) {
+        move->there++;
+    } else {
+        move->differing++;
+        move->differs(move->context, &had, &s->record);
+    }
+    give_back(s);
+    go_on(s->course);
+}
+
 static void take_from_page(course *c)
 {
     const hx_record *record = &c->page.records[c->next++];
+    hx_store *against = c->move->against;
     if (hx_mark_is(&record->op)) return;
     slot *s = take_slot(c);
-    s->call = (hx_store_call){.loop = c->move->loop, .arena = &s->arena, .done = was_read};
-    hx_store_read(c->move->from, &s->call, &record->op);
+    s->record = *record; /* its texts are gone with the page */
+    s->call = (hx_store_call){.loop = c->move->loop, .arena = &s->arena, .done = against ? was_compared : was_read};
+    hx_store_read(against ? against : c->move->from, &s->call, &record->op);
 }
 
 static unsigned slots_now(const course *c)

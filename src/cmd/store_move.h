@@ -11,16 +11,17 @@
 #define HX_MOVE_ERROR_BYTES (HX_BACKUP_ERROR_BYTES + 128u)
 
 typedef struct hx_move {
-    /* given by the caller; one of the first two, one of the second two */
+    /* given by the caller; one of the first two, one of the next three */
     hx_store *from;
     hx_backup_reader *file;
     hx_store *to;
     hx_backup_writer *backup;
-    hx_loop *loop; /* attached to the stores */
-    hx_slice why;  /* into a store what is processing goes as unknown: the reason that it gets */
+    hx_store *against; /* nothing is moved: what is in `from` is compared with what this one has of it */
+    hx_loop *loop;     /* attached to the stores */
+    hx_slice why;      /* into a store what is processing goes as unknown: the reason that it gets */
     hx_progress *progress;
     void *context;
-    /* What stands in `to` has another epoch or state. */
+    /* What stands in `to` has another epoch or state; where stores are compared, `had` is what `against` has. */
     void (*differs)(void *context, const hx_record *had, const hx_record *found);
     /* given back */
     uint64_t moved;     /* written by this */

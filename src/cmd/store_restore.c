@@ -66,15 +66,14 @@ static int open_empty(restoring *r)
     int code = hx_place_open_target(&r->to, r->loop, r->about.secret, true, r->epoch);
     if (code != HX_EXIT_OK) return code;
     if (!hx_mark_read(r->to.store, r->loop, &r->mark)) return hx_store_refuse("%s can't be reached", r->to.shown);
-    if (r->to.made) return HX_EXIT_OK;
+    if (r->mark.unfinished && r->mark.by_restore && r->mark.epoch == r->epoch) return HX_EXIT_OK; /* it was made now */
     if (r->mark.unfinished)
         return hx_store_refuse("%s is the beginning of a %s that has not ended. Remove it, or give a new store",
                                r->to.shown, r->mark.by_restore ? "restore" : "copy");
     if (!hx_move_is_empty(r->loop, r->to.store, &empty, r->move.error)) return hx_store_refuse("%s", r->move.error);
     if (!empty || r->mark.is_there)
         return hx_store_refuse("%s is not empty, and nothing in it was changed; give a new store", r->to.shown);
-    if (hx_mark_begin(r->to.store, r->loop, true, r->epoch) != HX_STORE_OK ||
-        !hx_mark_read(r->to.store, r->loop, &r->mark))
+    if (hx_mark_begin(r->to.store, r->loop, true, r->epoch, &r->mark) != HX_STORE_OK)
         return hx_store_refuse("%s can't be written to", r->to.shown);
     return HX_EXIT_OK;
 }

@@ -4,6 +4,8 @@
  *
  *     DIR/FORMAT         three lines: "hapax journal 2", "generation " and 16 hex digits, "secret " and 16 hex digits
  *                        of a hash of generation and secret; written last, so it makes the store
+ *     DIR/FORMAT.begun   what becomes FORMAT once the mark of a store that is filled by a copy or a restore is durable;
+ *                        until then nobody opens it but who fills it
  *     DIR/lock           held by flock while the store is open; says who holds it
  *     DIR/secret         32 random bytes, for MACs
  *     DIR/segments       which segments there must be: "first ", "last " and a number each, "check " and 8 hex digits
@@ -60,8 +62,8 @@ bool hx_open_damaged(hx_opening *o, uint32_t segment, uint64_t offset, const cha
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"FORMAT",     "lock",       "secret", "segments", "damaged",
-                                        "admin.sock", "lost+found", ".",      ".."};
+    static const char *const names[] = {"FORMAT",  "FORMAT.begun", "lock",       "secret", "segments",
+                                        "damaged", "admin.sock",   "lost+found", ".",      ".."};
     static const char *const suffixes[] = {".seg", ".hint", ".audit"};
     uint32_t number;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -95,6 +97,7 @@ bool hx_dir_inspect(hx_opening *o)
     for (struct dirent *item; (item = readdir(dir));) {
         uint32_t number;
         if (strcmp(item->d_name, "FORMAT") == 0) o->dir.has_format = true;
+        if (strcmp(item->d_name, "FORMAT.begun") == 0) o->dir.begun = true;
         if (!is_ours(item->d_name)) o->dir.foreign = true;
         if (hx_segment_number(item->d_name, ".hint", &number) && number > o->dir.hinted) o->dir.hinted = number;
         if (hx_segment_number(item->d_name, ".audit", &number) && number > o->dir.archived) o->dir.archived = number;
@@ -105,10 +108,19 @@ bool hx_dir_inspect(hx_opening *o)
         o->dir.written |= is_written(o->journal, item->d_name);
     }
     closedir(dir);
+    if (o->dir.has_format) o->dir.begun = false;
     if (o->dir.has_format) return true;
     if (o->dir.foreign)
         return hx_open_fail(o, "%s is not empty and holds no store; give an empty or a new directory",
                             o->journal->path);
+    if (o->dir.begun) {
+        o->dir.has_format = o->journal->options.mark != NULL;
+        return o->dir.has_format ||
+               hx_open_fail(o,
+                            "%s is the beginning of a `hapax store copy` or `restore` that has not ended: run that "
+                            "again",
+                            o->journal->path);
+    }
     if (o->dir.written)
         return hx_open_fail(o,
                             "the store in %s is damaged: its FORMAT file is missing; put it back from a copy, or see "
@@ -212,7 +224,8 @@ bool hx_dir_read_format(hx_opening *o)
     char text[FORMAT_BYTES], expected[FORMAT_BYTES];
     unsigned version;
     hx_journal *j = o->journal;
-    if (!read_text(j, "FORMAT", text)) return hx_open_fail(o, "can't read %s/FORMAT: %s", j->path, strerror(errno));
+    if (!read_text(j, o->dir.begun ? "FORMAT.begun" : "FORMAT", text))
+        return hx_open_fail(o, "can't read %s/FORMAT: %s", j->path, strerror(errno));
     /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
     int count = sscanf(text, "hapax journal %u\ngeneration %16" SCNx64 "\nsecret %16" SCNx64, &version, &j->generation,
                        &o->secret_check);
@@ -339,12 +352,22 @@ static uint64_t check_of(uint64_t generation, const uint8_t secret[HX_SECRET_BYT
     return check;
 }
 
-bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES])
+static int write_format(hx_journal *j, const char *name, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES])
 {
     char text[FORMAT_BYTES];
     format_text(text, FORMAT_VERSION, generation, check_of(generation, secret));
-    errno = write_file(j, "FORMAT", "FORMAT.new", text, strlen(text));
+    return write_file(j, name, "FORMAT.new", text, strlen(text));
+}
+
+bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES])
+{
+    errno = write_format(j, "FORMAT", generation, secret);
     return errno == 0;
+}
+
+int hx_dir_end_format(hx_journal *j)
+{
+    return renameat(j->dir_fd, "FORMAT.begun", j->dir_fd, "FORMAT") == 0 ? hx_sync(j, j->dir_fd) : errno;
 }
 
 bool hx_dir_create(hx_opening *o)
@@ -359,7 +382,7 @@ bool hx_dir_create(hx_opening *o)
     int error = write_file(j, "secret", "secret.new", secret, sizeof secret);
     hx_segment *first = error ? NULL : hx_keeper_prepare(j, 1, &error);
     if (first) error = hx_dir_write_row(j, (hx_row){1, 1});
-    if (!error && !hx_dir_write_format(j, j->generation, secret)) error = errno;
+    if (!error) error = write_format(j, j->options.mark ? "FORMAT.begun" : "FORMAT", j->generation, secret);
     if (error) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
     if (first) close(first->fd);
     free(first);

@@ -223,6 +223,13 @@ static bool sync_what_was_read(hx_opening *o)
     return !error || hx_open_fail(o, "can't sync the store in %s: %s", j->path, strerror(error));
 }
 
+/* It becomes a store for others with its mark in it. */
+static void end_making(hx_journal *j)
+{
+    int error = hx_journal_put(j, j->options.mark) ? hx_dir_end_format(j) : ENOSPC;
+    if (error) hx_fatal(HX_EXIT_STORE, "can't create a store in %s: %s", j->path, strerror(error));
+}
+
 /* From here on the disk is changed, and what goes wrong ends the process. */
 static bool begin(hx_opening *o)
 {
@@ -251,6 +258,7 @@ static bool begin(hx_opening *o)
     hx_journal_append_mark(j, HX_FRAME_START, (hx_slice){(const char *)&j->store.facts.owner, 8});
     hx_journal_flush(j);
     orphans_become_unknown(j);
+    if (o->dir.begun) end_making(j);
     if (pthread_create(&j->writer, NULL, hx_journal_writer, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
     return true;
 }
@@ -293,6 +301,7 @@ hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char e
               hx_dir_lock(&o) && hx_dir_inspect(&o) && (o.dir.has_format || hx_dir_create(&o)) &&
               hx_dir_read_format(&o) && hx_dir_read_secret(&o) && hx_open_read(&o) && begin(&o);
     o.journal->options.secret = NULL; /* the caller's, and not needed any more */
+    o.journal->options.mark = NULL;
     if (ok) return &o.journal->store;
     hx_journal_free(o.journal);
     return NULL;

@@ -11,6 +11,7 @@
 
 typedef struct {
     bool has_format;
+    bool begun;                  /* as FORMAT.begun says */
     bool foreign;                /* something that isn't ours */
     bool written;                /* a segment that holds something */
     uint32_t first, last, count; /* segments */
@@ -44,6 +45,8 @@ bool hx_dir_lock(hx_opening *o);
 bool hx_dir_create(hx_opening *o);
 bool hx_dir_read_secret(hx_opening *o);
 bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES]);
+/* FORMAT.begun becomes FORMAT. 0, or an errno. */
+int hx_dir_end_format(hx_journal *j);
 /* Which segments there must be: journal->row. When it fails, that is the best guess. */
 bool hx_dir_read_row(hx_opening *o);
 /* 0, or an errno. */

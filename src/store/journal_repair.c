@@ -356,7 +356,8 @@ static bool repair_all(repair *r)
 {
     hx_opening *o = &r->o;
     if (!hx_dir_open(o, false)) return false;
-    (void)hx_dir_inspect(o); /* before the lock, which would be a first file in a directory of something else */
+    (void)hx_dir_inspect(o);        /* before the lock, which would be a first file in a directory of something else */
+    if (o->dir.begun) return false; /* there is no store yet */
     if (!o->dir.has_format && o->dir.count == 0)
         return hx_open_fail(o, "%s holds no store: there is nothing to repair", o->journal->path);
     if (!hx_dir_lock(o)) return false;

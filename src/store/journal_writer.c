@@ -594,6 +594,19 @@ static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reas
     return become(j, &s, record, hx_buf_slice(&buf), &nothing);
 }
 
+bool hx_journal_put(hx_journal *j, const hx_record *record)
+{
+    char head[HX_RECORD_HEAD_MAX];
+    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
+    hx_record_encode(record, &buf);
+    standing s = look(j, &record->op);
+    if (s.state != HX_ABSENT) return true;
+    if (!become(j, &s, record, hx_buf_slice(&buf), &nothing)) return false;
+    if (record->epoch > j->tail.epoch) j->tail.epoch = record->epoch;
+    hx_journal_flush(j);
+    return true;
+}
+
 static void forget(hx_journal *j, hx_store_call *call)
 {
     standing s = look(j, &call->op);

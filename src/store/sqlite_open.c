@@ -136,6 +136,14 @@ static int is_empty(sqlite3 *db, bool *out)
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
+static int put_mark(hx_sqlite *s)
+{
+    static const hx_row nothing;
+    if (!s->options.mark) return SQLITE_OK;
+    int rc = hx_rows_become(&s->rows, &nothing, s->options.mark);
+    return rc == SQLITE_OK ? hx_rows_set_epoch(&s->rows, s->options.mark->epoch) : rc;
+}
+
 /* In one transaction, so that of several processes that find nothing one makes the tables. */
 static bool make_tables(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
@@ -155,12 +163,30 @@ static bool make_tables(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
             return false;
         }
         if (rc == SQLITE_OK) rc = hx_rows_create(s->rows.db, s->options.secret);
+        if (rc == SQLITE_OK) rc = put_mark(s);
     }
     if (rc == SQLITE_OK) rc = hx_rows_run(&s->rows, HX_SQL_COMMIT);
     if (rc == SQLITE_OK) return true;
     (void)fail(s, rc, error);
     if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_rows_run(&s->rows, HX_SQL_ROLLBACK);
     return false;
+}
+
+/* Whether it can be filled: it has that secret, and no gateway knows it yet. */
+static bool check_secret(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+{
+    bool used;
+    if (memcmp(s->options.secret, s->store.facts.secret, 32) != 0) {
+        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                       "%s has another secret than the one given: it is another store; name an empty file", s->path);
+        return false;
+    }
+    int rc = hx_rows_enforced(&s->rows, &used);
+    if (rc != SQLITE_OK) return fail(s, rc, error);
+    if (used)
+        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                       "a gateway has been started on %s, and may be running: give a new store", s->path);
+    return !used;
 }
 
 static bool read_secret(hx_sqlite *s, int64_t *format, char error[HX_STORE_ERROR_BYTES])
@@ -173,12 +199,7 @@ static bool read_secret(hx_sqlite *s, int64_t *format, char error[HX_STORE_ERROR
                        s->path, (long long)*format, HX_SQLITE_FORMAT);
         return false;
     }
-    if (*format > 0 && s->options.secret && memcmp(s->options.secret, s->store.facts.secret, 32) != 0) {
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s has another secret than the one given: it is another store; name an empty file", s->path);
-        return false;
-    }
-    return true;
+    return *format == 0 || !s->options.secret || check_secret(s, error);
 }
 
 /* Readers that don't wait for the writer, and a log whose sync is the commit. The file remembers it. */
@@ -350,6 +371,7 @@ hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char er
         return NULL;
     }
     s->options.secret = NULL; /* the caller's */
+    s->options.mark = NULL;
     hx_sqlite_look_for_room(s, true);
     hx_sqlite_set_log(s);
     if (pthread_create(&s->clerk, NULL, hx_sqlite_clerk, s) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");

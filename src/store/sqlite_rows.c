@@ -509,6 +509,14 @@ int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules)
     return rc;
 }
 
+int hx_rows_enforced(hx_rows *rows, bool *out)
+{
+    int64_t any = 0;
+    int rc = numbers(rows, HX_SQL_ENFORCED, &any, 1);
+    *out = any != 0;
+    return rc;
+}
+
 int hx_rows_retire(hx_rows *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now, hx_ms until)
 {
     sqlite3_stmt *s;

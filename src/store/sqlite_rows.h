@@ -42,6 +42,7 @@
     X(LIVE_ON, "SELECT count(*) FROM hapax_operations WHERE route = ?1 AND rule_version < 2147483648")                 \
     X(ENFORCE, "INSERT INTO hapax_rules (route, rule_version) VALUES (?1, ?2) "                                        \
                "ON CONFLICT DO UPDATE SET rule_version = excluded.rule_version")                                       \
+    X(ENFORCED, "SELECT EXISTS (SELECT 1 FROM hapax_rules)")                                                           \
     X(RETIRE, "INSERT OR REPLACE INTO hapax_retired (owner, route, rule_version, until) VALUES (?1, ?2, ?3, ?4)")      \
     X(UNRETIRE, "DELETE FROM hapax_retired WHERE owner = ?1 OR until <= ?2")                                           \
     X(UNRETIRE_ALL, "DELETE FROM hapax_retired")                                                                       \
@@ -126,6 +127,8 @@ int hx_rows_set_clock(hx_rows *rows, hx_ms now);
 int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found);
 
 int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules);
+/* Whether any were. */
+int hx_rows_enforced(hx_rows *rows, bool *out);
 int hx_rows_retire(hx_rows *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now, hx_ms until);
 /* Whether the rules of this record are not in force: another version is, or another process takes stock of them. */
 int hx_rows_not_in_force(hx_rows *rows, const hx_record *record, uint64_t owner, hx_ms now, bool *out);

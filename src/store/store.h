@@ -205,8 +205,11 @@ typedef struct {
     uint64_t free_bytes_floor;   /* below it new claims are refused; 0: 256 MiB, or a sixteenth of a small disk */
     unsigned waiters_per_op_max; /* 0: 1,000 */
     unsigned waiters_max;        /* 0: 10,000 */
-    const uint8_t *secret; /* of a store that is made by this: 32 bytes; NULL: drawn. One that is there with another
-                                  * is not opened */
+    const uint8_t *secret; /* of a store that is made or filled by this: 32 bytes; NULL: drawn. One that is there with
+                            * another, or on a shared store with rules that a gateway has enforced, is not opened */
+    const hx_record
+        *mark; /* with a secret; unknown, without an answer. A store that is made by this, or gets its secret
+                            * by this, is never seen without it */
 } hx_store_options;
 
 /* Takes part from now on: before the loop runs, on any thread. */

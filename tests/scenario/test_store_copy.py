@@ -5,13 +5,17 @@ import contextlib
 import itertools
 import json
 import os
+import pathlib
 import pty
+import shutil
 import signal
+import sqlite3
 import subprocess
 
+import psycopg2
 import pytest
 
-from harness import (EXIT_CONFIG, EXIT_STORE, HANG_S, answer, binary, directory_hash, drop_after_effect,
+from harness import (EXIT_CONFIG, EXIT_STORE, HANG_S, answer, binary, directory_hash, drop_after_effect, eventually,
                      fresh_key, hours_ahead, killed_at_sync)
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
@@ -200,7 +204,8 @@ def test_what_the_copy_has_beside_is_a_difference(past, old, new, hapax):
     assert new.wait_exit() == 0
     again = hapax("store", "copy", old.store_url, new.store_url)
     assert again.code == EXIT_STORE, again
-    assert "the counts differ" in again.stderr and "<- differs" in again.stdout, again
+    assert "differs: absent with epoch 0" in again.stderr and "1 operations differ" in again.stderr, again
+    assert "<- differs" in again.stdout, again
     past.is_known_to(new.start())
 
 
@@ -211,25 +216,141 @@ def refuses_to_start(gateway):
     return ended.stderr.decode()
 
 
-def test_copy_killed_at_any_commit_is_not_taken_for_whole_and_goes_on(past, old, start_gateway, hapax, tmp_path):
+def starts(gateway):
+    """False: it refuses, because its store is not whole."""
+    try:
+        gateway.start()
+    except AssertionError as refusal:
+        assert "has not ended" in str(refusal), refusal
+        gateway.expected_exits.add(EXIT_STORE)
+        return False
+    return True
+
+
+def stop(gateway):
+    gateway.terminate()
+    assert gateway.wait_exit() == 0
+
+
+def path_of(gateway):
+    return pathlib.Path(gateway.store_url.partition(":")[2])
+
+
+def is_begun(gateway):
+    """Whether there is a store at all. Where there is none yet, any start makes a new one."""
+    path = path_of(gateway)
+    if gateway.store_url.startswith("journal:"):
+        return any((path / name).exists() for name in ("FORMAT", "FORMAT.begun"))
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        return file.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,)
+
+
+def make_journal(start_gateway):
+    gateway = start_gateway(started=False)
+    gateway.store.mkdir()  # as a service manager does it
+    return gateway
+
+
+def make_sqlite(start_node, folder):
+    return start_node(f"sqlite:{folder / fresh_key()}.db", started=False)
+
+
+@pytest.fixture(params=["journal", "sqlite"])
+def make_target(request, start_gateway, start_node, tmp_path):
+    """Gateways that are not started: their stores are to be made."""
+    return lambda: make_journal(start_gateway) if request.param == "journal" else make_sqlite(start_node, tmp_path)
+
+
+def test_copy_killed_at_any_sync_is_not_taken_for_whole_and_goes_on(past, old, make_target, hapax):
     refused = 0
     for number in itertools.count(1):
-        new = start_gateway(started=False)
+        new = make_target()
         killed = hapax("store", "copy", old.store_url, new.store_url, env=killed_at_sync(number))
-        if killed.code == 0:
-            break
         assert killed.code == -signal.SIGKILL, killed
-        seen = hapax("store", "backup", tmp_path / "file", "--store", new.store_url)
-        if "not whole" in seen.stderr:
-            refused += 1
-            assert not (tmp_path / "file").exists()
-            assert "Run that again" in refuses_to_start(new)
-        else:
-            assert "there is no store" in seen.stderr or number > 5, seen
+        if not is_begun(new):
+            continue
+        if starts(new):  # it was whole, but didn't live to say so
+            past.is_known_to(new)
+            break
+        refused += 1
         again = hapax("store", "copy", old.store_url, new.store_url)
         assert again.code == 0, again
         past.is_known_to(new.start())
-    assert refused >= 2, "it was never killed in the middle"
+        stop(new)
+    assert refused >= 3, "it was never killed in the middle"
+
+
+def test_second_copy_killed_at_any_sync_is_the_first_or_not_taken_for_whole(old, upstream, start_node, hapax, tmp_path):
+    """The first one was a rehearsal, say; what has come since then is brought as a whole."""
+    upstream.on("/refunds", unique)
+    assert old.post("/refunds", key=fresh_key(), json={}).status == 201
+    stop(old)
+    first = make_sqlite(start_node, tmp_path)
+    assert hapax("store", "copy", old.store_url, first.store_url).code == 0
+    old.start()
+    since = {key: old.post("/refunds", key=key, json={}).body for key in (fresh_key() for _ in range(600))}
+    stop(old)
+    asked = list(since)[::30]
+    refused = 0
+    for number in itertools.count(1):
+        new = make_sqlite(start_node, tmp_path)
+        shutil.copy(path_of(first), path_of(new))
+        killed = hapax("store", "copy", old.store_url, new.store_url, env=killed_at_sync(number))
+        assert killed.code == -signal.SIGKILL, killed
+        is_refused = not starts(new)
+        if is_refused:
+            refused += 1
+            again = hapax("store", "copy", old.store_url, new.store_url)
+            assert again.code == 0, again
+            new.start()
+        effects = upstream.effects("/refunds")
+        known = [new.post("/refunds", key=key, json={}).body == since[key] for key in asked]
+        stop(new)
+        assert all(known) or not (is_refused or any(known)), f"{known.count(True)} are known after sync {number}"
+        assert upstream.effects("/refunds") == effects + known.count(False)
+        if all(known) and not is_refused:  # it was whole, but didn't live to say so
+            break
+    assert refused >= 3, "it was never killed in the middle"
+
+
+def test_copy_into_postgres_is_marked_with_its_first_word(past, old, database, start_node, hapax):
+    """Nothing else has come before it is killed: a lock that somebody holds keeps it from going on."""
+    secret = "SELECT secret FROM hapax.store"
+    before = database.ask(secret)
+    with contextlib.closing(psycopg2.connect(database.url)) as somebody:
+        somebody.cursor().execute("SELECT pg_advisory_lock(hapax.rules_lock())")
+        copying = subprocess.Popen([binary(), "store", "copy", old.store_url, database.url])
+        eventually(lambda: database.ask(secret) != before, "the copy has begun")
+        copying.kill()
+        copying.wait()
+    new = start_node(database.url, started=False)
+    assert not starts(new)
+    assert hapax("store", "copy", old.store_url, database.url).code == 0
+    past.is_known_to(new.start())
+
+
+@pytest.mark.parametrize("restores", [False, True], ids=["copy", "restore"])
+def test_store_that_a_gateway_uses_is_not_filled(past, old, other_kind, start_node, hapax, tmp_path, key, restores):
+    """Though nothing is under way, and nothing was done yet: the gateway knows keys by a secret of its own."""
+    assert hapax("store", "backup", tmp_path / "file", "--store", old.store_url).code == 0
+    running = start_node(other_kind)
+    words = ["restore", tmp_path / "file"] if restores else ["copy", old.store_url]
+    result = hapax("store", *words, other_kind)
+    assert result.code == EXIT_STORE, result
+    assert "a gateway has been started on" in result.stderr or "another secret" in result.stderr, result
+    assert running.post("/new", key=key, json={}).idempotency == "stored"
+    stop(running)
+    assert hapax("store", *words, other_kind).code == EXIT_STORE
+    assert running.start().post("/new", key=key, json={}).idempotency == "replayed"
+    assert past.upstream.effects("/new") == 1
+
+
+def test_copy_that_a_gateway_uses_is_not_copied_into_again(past, old, other_kind, start_node, hapax):
+    assert hapax("store", "copy", old.store_url, other_kind).code == 0
+    running = start_node(other_kind)
+    result = hapax("store", "copy", old.store_url, other_kind)
+    assert result.code == EXIT_STORE and "a gateway has been started on" in result.stderr, result
+    past.is_known_to(running.restart("drain"))
 
 
 def test_what_can_not_be_read_is_not_copied_as_if_it_were_unknown(past, old, new, hapax, tmp_path):

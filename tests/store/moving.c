@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What moving a store builds on, over every backend: records that come from another store as they are, epochs that stay
  * above theirs, and a secret that comes along. Run with the backend's name. */
+#include "base/rand.h"
 #include "store/harness.h"
 
 #include <stdarg.h>
@@ -211,13 +212,20 @@ static void a_store_is_made_with_the_secret_that_was_given(void **state)
     (void)state;
     bench b;
     uint8_t secret[32];
-    memset(secret, 0xa5, sizeof secret);
+    hx_rand_bytes(secret, sizeof secret);
     hx_store_options options = small;
+    hx_record found, mark = foreign(1, HX_UNKNOWN, 1000);
     options.secret = secret;
+    options.mark = &mark;
     bench_begin(&b, backend, options);
-    for (int round = 0; round < 2; round++, bench_restart(&b))
+    for (int round = 0; round < 2; round++, bench_restart(&b)) {
         assert_memory_equal(hx_store_about(b.store)->secret, secret, sizeof secret);
+        if (strcmp(backend, "memory") == 0) continue;
+        assert_int_equal(peek(&b, mark.op, &found), HX_UNKNOWN); /* it came with it */
+        assert_same_record(&found, &mark);
+    }
     b.options.secret = NULL; /* whoever brings none takes the store's */
+    b.options.mark = NULL;
     bench_restart(&b);
     assert_memory_equal(hx_store_about(b.store)->secret, secret, sizeof secret);
     bench_end(&b);

@@ -14,6 +14,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+static void sync_or_die(void)
+{
+    static atomic_long syncs;
+    const char *last = getenv("FAULT_KILL_AT_SYNC");
+    if (last && atomic_fetch_add(&syncs, 1) + 1 == strtol(last, NULL, 10)) (void)raise(SIGKILL);
+}
+
+int fsync(int descriptor)
+{
+    sync_or_die();
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    return real(descriptor);
+}
+
 int fdatasync(int descriptor)
 {
     const char *file = getenv("FAULT_HOLD_SYNC");
@@ -28,9 +42,7 @@ int fdatasync(int descriptor)
         errno = EIO;
         return -1;
     }
-    const char *last = getenv("FAULT_KILL_AT_SYNC");
-    static atomic_long syncs;
-    if (last && atomic_fetch_add(&syncs, 1) + 1 == strtol(last, NULL, 10)) (void)raise(SIGKILL);
+    sync_or_die();
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     return real(descriptor);
 }
