@@ -129,24 +129,56 @@ static PGresult *ask(hx_postgres *p, PGconn *conn, const char *sql, char error[H
     return NULL;
 }
 
+/* The secret and the mark in one statement: both, or neither. */
+static bool set_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options)
+{
+    static const char sql[] =
+        "WITH taken AS (UPDATE hapax.store SET secret = $1 WHERE NOT EXISTS (SELECT FROM hapax.operations) "
+        "AND NOT EXISTS (SELECT FROM hapax.rules) RETURNING 1) "
+        "INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, rule_version, state, "
+        "from_state, attempt, route, reason, result, head) "
+        "SELECT $2, $3, 0, 0, $4, $5, $6, $7, $8, $9, $10, $11, $12[1] FROM taken RETURNING 1";
+    hx_record mark = *options->mark;
+    hx_store_call call = {.record = &mark}, *calls[] = {&call};
+    hx_parameters put = {0};
+    hx_put_bytes(&put, (hx_slice){(const char *)options->secret, HX_SECRET_BYTES});
+    hx_put_bytes(&put, (hx_slice){(const char *)mark.op.bytes, sizeof mark.op.bytes});
+    hx_put_i64(&put, (int64_t)mark.epoch);
+    hx_put_i64(&put, mark.changed_at);
+    hx_put_i32(&put, (int32_t)mark.rule_version);
+    hx_put_i32(&put, (int32_t)mark.state);
+    hx_put_i32(&put, (int32_t)mark.from_state);
+    hx_put_i32(&put, mark.attempt);
+    hx_put_text(&put, mark.route);
+    hx_put_text(&put, mark.reason);
+    hx_put_text(&put, mark.result);
+    hx_put_head_of(&put, &(hx_statement){.calls = calls, .count = 1});
+    PGresult *result = p->pq->execParams(conn, sql, put.count, put.types, put.values, put.lengths, put.formats, 1);
+    bool is_set = p->pq->resultStatus(result) == PGRES_TUPLES_OK && p->pq->ntuples(result) == 1;
+    p->pq->clear(result);
+    for (int i = 0; i < put.count; i++) hx_buf_free(&put.columns[i]);
+    return is_set;
+}
+
+/* A gateway that runs has the secret that there was when it was started, so there must have been none. */
 static bool take_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
     uint8_t *secret = p->store.facts.secret;
-    if (!options->secret || memcmp(options->secret, secret, HX_SECRET_BYTES) == 0) return true;
-    hx_parameters parameters = {0};
-    hx_put_bytes(&parameters, (hx_slice){(const char *)options->secret, HX_SECRET_BYTES});
-    PGresult *result = p->pq->execParams(
-        conn, "UPDATE hapax.store SET secret = $1 WHERE NOT EXISTS (SELECT FROM hapax.operations) RETURNING 1", 1,
-        parameters.types, parameters.values, parameters.lengths, parameters.formats, 1);
-    bool is_taken = p->pq->resultStatus(result) == PGRES_TUPLES_OK && p->pq->ntuples(result) == 1;
+    if (!options->secret) return true;
+    HX_CHECK(options->mark != NULL);
+    PGresult *result = ask(p, conn, "SELECT EXISTS (SELECT FROM hapax.rules)", error);
+    if (!result) return false;
+    bool is_used = hx_get_bytes(p->pq, result, 0, 0).ptr[0] != 0;
     p->pq->clear(result);
-    hx_buf_free(&parameters.columns[0]);
-    if (is_taken) {
-        memcpy(secret, options->secret, HX_SECRET_BYTES);
-        return true;
-    }
-    return refuse(error, "this store holds operations under another secret: only an empty store, or the same one, can "
-                         "take over the secret of another");
+    if (is_used)
+        return refuse(error, "a gateway has been started on this PostgreSQL store, and may be running: give a new "
+                             "database, with hapax store migrate");
+    if (memcmp(options->secret, secret, HX_SECRET_BYTES) == 0) return true;
+    if (!set_secret(p, conn, options))
+        return refuse(error, "this store holds operations under another secret: only an empty store, or the same one, "
+                             "can take over the secret of another");
+    memcpy(secret, options->secret, HX_SECRET_BYTES);
+    return true;
 }
 
 /* Version, secret, time and durability. */
