@@ -8,8 +8,6 @@
 #include "core/lifecycle.h"
 #include "net/message.h"
 
-#include <string.h>
-
 #define HEADERS_MAX 100u
 #define HEADERS_BYTES_MAX (32u * 1024u)
 #define WHY_BYTES_MAX 160u /* beside who, in what a record holds */
@@ -59,7 +57,8 @@ static const char *read_why(hx_act *act, const members *given, hx_arena *arena)
     if (!hx_json_string(given->why, arena, &why)) return "why must be text";
     why = hx_slice_trim(why);
     if (why.len == 0) return "why must not be empty";
-    if (why.len > WHY_BYTES_MAX) return "why must have up to 160 bytes: it stands in the operation's history, beside who said it";
+    if (why.len > WHY_BYTES_MAX)
+        return "why must have up to 160 bytes: it stands in the operation's history, beside who said it";
     for (size_t i = 0; i < why.len; i++)
         if ((unsigned char)why.ptr[i] < 0x20 || why.ptr[i] == 0x7f) return "why must not hold control characters";
     act->why = why;

@@ -5,13 +5,11 @@
 #include "admin/call.h"
 #include "admin/views.h"
 #include "base/check.h"
-#include "base/log.h"
+#include "core/json.h"
 
-#include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/un.h>
 
 /* A kept answer of the default size, with room for a JSON string's escapes. */
@@ -94,14 +92,6 @@ void hx_admin_answer(hx_admin_call *call, hx_slice json)
     end_call(call);
 }
 
-static void put_member(hx_buf *out, const char *name, hx_slice value)
-{
-    hx_buf_puts(out, ",\"");
-    hx_buf_puts(out, name);
-    hx_buf_puts(out, "\":");
-    hx_view_text(out, value);
-}
-
 static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned status, hx_slice detail,
                            const hx_record *found, hx_slice lines, hx_slice errors)
 {
@@ -116,18 +106,15 @@ static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned
     hx_buf_put(&head, lines);
     hx_buf_puts(&body, "{\"type\":\"about:blank\",\"status\":");
     hx_buf_put_decimal(&body, status);
-    put_member(&body, "title", hx_slice_of(row->title));
-    put_member(&body, "detail", detail.len > 0 ? hx_slice_first(detail, 1024) : hx_slice_of(row->title));
-    put_member(&body, "error_code", hx_slice_of(row->code));
-    put_member(&body, "hint", hx_slice_of(row->hint));
+    hx_json_put(&body, ",\"title\":", hx_slice_of(row->title));
+    hx_json_put(&body, ",\"detail\":", detail.len > 0 ? hx_slice_first(detail, 1024) : hx_slice_of(row->title));
+    hx_json_put(&body, ",\"error_code\":", hx_slice_of(row->code));
+    hx_json_put(&body, ",\"hint\":", hx_slice_of(row->hint));
     if (found && found->state != HX_ABSENT) {
         hx_buf_puts(&body, ",\"operation\":");
         hx_view_record(&body, found);
     }
-    if (errors.len > 0) {
-        hx_buf_puts(&body, ",\"errors\":");
-        hx_view_lines(&body, errors);
-    }
+    if (errors.len > 0) hx_json_put_lines(&body, ",\"errors\":", errors);
     hx_buf_puts(&body, "}\n");
     hx_stream_answer(stream, status, HX_EMPTY, hx_buf_slice(&head), hx_buf_slice(&body), true);
 }

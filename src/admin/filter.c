@@ -9,8 +9,6 @@
 #include "core/units.h"
 #include "gateway/request.h"
 
-#include <string.h>
-
 bool hx_filter_op(hx_slice text, hx_op *op)
 {
     if (text.len != 2 * sizeof op->bytes) return false;

@@ -2,7 +2,6 @@
 /* Looking at operations, and deciding about one of them. */
 #include "admin/call.h"
 #include "admin/views.h"
-#include "base/check.h"
 #include "base/log.h"
 
 #include <stdatomic.h>

@@ -19,8 +19,7 @@ static void reload_done(hx_admin_reload *reload)
     hx_buf_init(&out, call->arena, ANSWER_BYTES_MAX + HX_VIEW_LINES_BYTES(reload->lines.len));
     hx_buf_puts(&out, "{\"generation\":");
     hx_buf_put_decimal(&out, reload->generation);
-    hx_buf_puts(&out, ",\"accepted\":");
-    hx_view_lines(&out, reload->lines);
+    hx_json_put_lines(&out, ",\"accepted\":", reload->lines);
     hx_buf_puts(&out, "}\n");
     hx_admin_answer(call, hx_buf_slice(&out));
 }

@@ -1,28 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/views.h"
 
-#include "base/check.h"
 #include "core/json.h"
-
-void hx_view_text(hx_buf *out, hx_slice value)
-{
-    bool fits = hx_json_escape(out, value);
-    HX_CHECK(fits);
-}
-
-void hx_view_lines(hx_buf *out, hx_slice lines)
-{
-    hx_slice line;
-    bool first = true;
-    hx_buf_puts(out, "[");
-    while (hx_slice_next(&lines, '\n', &line)) {
-        if (line.len == 0) continue;
-        if (!first) hx_buf_puts(out, ",");
-        first = false;
-        hx_view_text(out, line);
-    }
-    hx_buf_puts(out, "]");
-}
 
 static void put_name(hx_buf *out, const char *name)
 {
@@ -34,7 +13,7 @@ static void put_name(hx_buf *out, const char *name)
 static void put_text(hx_buf *out, const char *name, hx_slice value)
 {
     put_name(out, name);
-    hx_view_text(out, value);
+    hx_json_put(out, "", value);
 }
 
 static void put_number(hx_buf *out, const char *name, uint64_t value)

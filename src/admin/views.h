@@ -14,9 +14,7 @@
 void hx_view_record(hx_buf *out, const hx_record *record);
 /* Records with commas between them. */
 void hx_view_records(hx_buf *out, const hx_record *records, size_t count);
-void hx_view_text(hx_buf *out, hx_slice value);
-/* The lines of a text as an array; and the most that it takes, if every byte is escaped. */
-void hx_view_lines(hx_buf *out, hx_slice lines);
+/* The most that the lines of a text take as an array, if every byte is escaped. */
 #define HX_VIEW_LINES_BYTES(len) (6u * (len) + 64u)
 void hx_view_store_counts(hx_buf *out, const hx_store_counts *counts);
 void hx_view_limiter_counts(hx_buf *out, const hx_limiter_counts *counts);

@@ -6,7 +6,6 @@
 #include "cmd/diff.h"
 #include "cmd/rules.h"
 #include "config/address.h"
-#include "config/options.h"
 #include "core/json.h"
 #include "core/template.h"
 
@@ -209,37 +208,12 @@ static void print_summary(const hx_config *config, bool strict)
     hx_arena_free(&arena);
 }
 
-static void put_text(hx_buf *out, const char *name, hx_slice value)
-{
-    hx_buf_puts(out, "\"");
-    hx_buf_puts(out, name);
-    hx_buf_puts(out, "\":");
-    bool fits = hx_json_escape(out, value);
-    HX_CHECK(fits);
-}
-
-static void put_format(hx_buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void put_format(hx_buf *out, const char *format, ...)
-{
-    char text[256];
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    HX_CHECK(len >= 0 && (size_t)len < sizeof text);
-    hx_buf_puts(out, text);
-}
-
 static void put_route(hx_buf *out, const hx_config *config, const hx_policy *route, hx_arena *arena)
 {
-    hx_buf_puts(out, "{");
-    put_text(out, "name", route->name);
-    hx_buf_puts(out, ",");
-    put_text(out, "match", hx_rules_match(route, arena));
-    hx_buf_puts(out, ",");
-    put_text(out, "protection", hx_slice_of(protection(route, arena)));
-    put_format(out, ",\"protected\":%s", route->mode == HX_MODE_PROTECT ? "true" : "false");
+    hx_json_put(out, "{\"name\":", route->name);
+    hx_json_put(out, ",\"match\":", hx_rules_match(route, arena));
+    hx_json_put(out, ",\"protection\":", hx_slice_of(protection(route, arena)));
+    hx_buf_puts(out, route->mode == HX_MODE_PROTECT ? ",\"protected\":true" : ",\"protected\":false");
     hx_rules_json(config, route, out);
     hx_buf_puts(out, "}");
 }
@@ -252,51 +226,40 @@ static void flush(hx_buf *out)
 
 static void put_item(hx_buf *out, size_t i, hx_slice item)
 {
-    if (i > 0) hx_buf_puts(out, ",");
-    bool fits = hx_json_escape(out, item);
-    HX_CHECK(fits);
-}
-
-static void put_lines(hx_buf *out, hx_slice lines)
-{
-    hx_slice line;
-    size_t count = 0;
-    while (lines.len > 0 && hx_slice_next(&lines, '\n', &line))
-        if (line.len > 0) put_item(out, count++, line);
+    hx_json_put(out, i > 0 ? "," : "", item);
 }
 
 static void put_edges(hx_buf *out, const hx_config *config, hx_arena *arena)
 {
     hx_buf_puts(out, "\"cors\":{\"origins\":[");
     for (size_t i = 0; i < config->cors.origin_count; i++) put_item(out, i, config->cors.origins[i]);
-    put_format(out, "],\"credentials\":%s},\"trusted_proxies\":[", config->cors.credentials ? "true" : "false");
+    hx_buf_puts(out, config->cors.credentials ? "],\"credentials\":true}" : "],\"credentials\":false}");
+    hx_buf_puts(out, ",\"trusted_proxies\":[");
     for (size_t i = 0; i < config->trusted_proxy_count; i++)
         put_item(out, i, hx_slice_of(network_text(&config->trusted_proxies[i], arena)));
-    put_format(out, "],\"publish_policy\":%s,", config->publish_policy ? "true" : "false");
+    hx_buf_puts(out, config->publish_policy ? "],\"publish_policy\":true" : "],\"publish_policy\":false");
 }
 
 static void write_json(const hx_config *config, hx_buf *out)
 {
     hx_arena arena = {0};
-    hx_buf_puts(out, "{\"ok\":true,\"errors\":[],\"notes\":[");
-    put_lines(out, config->notes);
-    hx_buf_puts(out, "],\"listen\":[");
+    hx_json_put_lines(out, "{\"ok\":true,\"errors\":[],\"notes\":", config->notes);
+    hx_buf_puts(out, ",\"listen\":[");
     for (size_t i = 0; i < config->listen_count; i++) put_item(out, i, config->listen[i]);
     hx_buf_puts(out, "],\"upstreams\":[");
     for (size_t i = 0; i < config->upstream_count; i++) {
-        hx_buf_puts(out, i > 0 ? ",{" : "{");
-        put_text(out, "name", config->upstreams[i].name);
-        hx_buf_puts(out, ",");
-        put_text(out, "url", config->upstreams[i].url);
+        hx_json_put(out, i > 0 ? ",{\"name\":" : "{\"name\":", config->upstreams[i].name);
+        hx_json_put(out, ",\"url\":", config->upstreams[i].url);
         hx_buf_puts(out, "}");
     }
     hx_buf_puts(out, "],");
     put_edges(out, config, &arena);
-    put_text(out, "store", hx_address_shown(config->store, &arena));
-    hx_buf_puts(out, ",");
-    put_text(out, "admin", config->admin_off ? HX_LIT("off") : config->admin_listen);
-    put_format(out, ",\"workers\":%u,\"require_key\":%s,\"routes\":[", config->workers,
-               config->require_key ? "true" : "false");
+    hx_json_put(out, ",\"store\":", hx_address_shown(config->store, &arena));
+    hx_json_put(out, ",\"admin\":", config->admin_off ? HX_LIT("off") : config->admin_listen);
+    hx_buf_puts(out, ",\"workers\":");
+    hx_buf_put_decimal(out, config->workers);
+    hx_buf_puts(out, config->require_key ? ",\"require_key\":true" : ",\"require_key\":false");
+    hx_buf_puts(out, ",\"routes\":[");
     for (size_t i = 0; i < config->policies.count; i++) {
         if (i > 0) hx_buf_puts(out, ",");
         put_route(out, config, &config->policies.routes[i], &arena);
@@ -306,13 +269,6 @@ static void write_json(const hx_config *config, hx_buf *out)
     put_route(out, config, &config->policies.defaults, &arena);
     hx_buf_puts(out, "}\n");
     hx_arena_free(&arena);
-}
-
-static void write_json_errors(hx_slice lines, hx_buf *out)
-{
-    hx_buf_puts(out, "{\"ok\":false,\"errors\":[");
-    put_lines(out, lines);
-    hx_buf_puts(out, "]}\n");
 }
 
 static int show(const arguments *given)
@@ -327,7 +283,10 @@ static int show(const arguments *given)
     bool good = config && (old || !given->old);
     int code = good ? HX_EXIT_OK : HX_EXIT_USAGE;
     if (!good) (void)fwrite(errors.data, 1, errors.len, stderr);
-    if (!good && given->json) write_json_errors(hx_buf_slice(&errors), &json);
+    if (!good && given->json) {
+        hx_json_put_lines(&json, "{\"ok\":false,\"errors\":", hx_buf_slice(&errors));
+        hx_buf_puts(&json, "}\n");
+    }
     if (good && given->old)
         code = hx_diff_print(old, config, given->json);
     else if (good && given->json)

@@ -263,50 +263,31 @@ static void judge(diff *d)
     for (size_t i = 0; i < retired.count; i++) explain(d, &retired.rules[i]);
 }
 
-static void put_text(hx_buf *out, const char *before_it, hx_slice text)
-{
-    hx_buf_puts(out, before_it);
-    bool fits = hx_json_escape(out, text);
-    HX_CHECK(fits);
-}
-
-static void put_lines(hx_buf *out, const char *before_it, hx_slice lines)
-{
-    hx_slice line;
-    bool first = true;
-    hx_buf_puts(out, before_it);
-    while (lines.len > 0 && hx_slice_next(&lines, '\n', &line)) {
-        if (line.len == 0) continue;
-        put_text(out, first ? "" : ",", line);
-        first = false;
-    }
-    hx_buf_puts(out, "]");
-}
-
 static void put_change(diff *d, const change *c, bool first)
 {
     hx_buf out;
     size_t count, written = 0;
     const hx_rule_row *rows = rows_of(&count);
     hx_buf_init(&out, NULL, PIECE_BYTES_MAX);
-    put_text(&out, first ? "{\"change\":" : ",{\"change\":", hx_slice_of(c->kind));
-    put_text(&out, ",\"name\":", c->after ? c->after->name : c->before->name);
-    put_text(&out, ",\"was\":", c->before ? c->before->name : HX_EMPTY);
-    put_text(&out, ",\"match\":", hx_slice_of(c->match));
+    hx_json_put(&out, first ? "{\"change\":" : ",{\"change\":", hx_slice_of(c->kind));
+    hx_json_put(&out, ",\"name\":", c->after ? c->after->name : c->before->name);
+    hx_json_put(&out, ",\"was\":", c->before ? c->before->name : HX_EMPTY);
+    hx_json_put(&out, ",\"match\":", hx_slice_of(c->match));
     hx_buf_puts(&out, ",\"differences\":[");
     for (size_t i = 0; i <= count; i++) {
         if (!c->was[i]) continue;
-        put_text(&out, written++ > 0 ? ",{\"rule\":" : "{\"rule\":", hx_slice_of(i < count ? rows[i].name : "match"));
+        hx_json_put(&out,
+                    written++ > 0 ? ",{\"rule\":" : "{\"rule\":", hx_slice_of(i < count ? rows[i].name : "match"));
         hx_buf_puts(&out, ",\"old\":");
         if (i < count)
             rows[i].write(d->old, c->before, &out);
         else
-            put_text(&out, "", hx_slice_of(c->was[i]));
+            hx_json_put(&out, "", hx_slice_of(c->was[i]));
         hx_buf_puts(&out, ",\"new\":");
         if (i < count)
             rows[i].write(d->now, c->after, &out);
         else
-            put_text(&out, "", hx_slice_of(c->is[i]));
+            hx_json_put(&out, "", hx_slice_of(c->is[i]));
         hx_buf_puts(&out, row_is_key(i) ? ",\"part_of_every_key\":true}" : ",\"part_of_every_key\":false}");
     }
     hx_buf_puts(&out, "]}");
@@ -354,8 +335,8 @@ static void print_json(diff *d, bool taken)
     (void)printf("{\"ok\":%s,\"errors\":[],\"routes\":[", taken ? "true" : "false");
     (void)tell(d, true);
     hx_buf_init(&out, NULL, PIECE_BYTES_MAX);
-    put_lines(&out, "],\"refused\":[", hx_buf_slice(&d->refused));
-    put_lines(&out, ",\"refused_while_operations_live\":[", hx_buf_slice(&d->refused_live));
+    hx_json_put_lines(&out, "],\"refused\":", hx_buf_slice(&d->refused));
+    hx_json_put_lines(&out, ",\"refused_while_operations_live\":", hx_buf_slice(&d->refused_live));
     hx_buf_puts(&out, "}\n");
     (void)fwrite(out.data, 1, out.len, stdout);
     hx_buf_free(&out);

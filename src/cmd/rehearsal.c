@@ -5,7 +5,6 @@
 #include "net/h1_body.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define KEYS_WAIT (5 * HX_SECOND)
 #define BODY_BYTES_MAX (128u * 1024u * 1024u)

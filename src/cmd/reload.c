@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax reload: has a running daemon read its configuration again, and says what came of it. */
 #include "base/check.h"
-#include "base/buf.h"
 #include "cmd/admin_client.h"
 #include "cmd/cmd.h"
 #include "cmd/keys.h"

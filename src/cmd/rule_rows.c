@@ -9,18 +9,6 @@
 
 #define VALUE_BYTES_MAX (1024u * 1024u) /* lists are bounded, and so are their items */
 
-static void put_text(hx_buf *out, hx_slice text)
-{
-    bool fits = hx_json_escape(out, text);
-    HX_CHECK(fits);
-}
-
-static void put_member(hx_buf *out, const char *name, hx_slice text)
-{
-    hx_buf_puts(out, name);
-    put_text(out, text);
-}
-
 static void put_number(hx_buf *out, const char *name, long long number)
 {
     hx_buf_puts(out, name);
@@ -37,15 +25,14 @@ static void put_word(hx_buf *out, hx_option_place place, const char *name, unsig
 {
     const hx_option *option = hx_option_find(place, hx_slice_of(name));
     HX_CHECK(option != NULL);
-    put_text(out, hx_option_word(option, value));
+    hx_json_put(out, "", hx_option_word(option, value));
 }
 
 static void put_list(hx_buf *out, const hx_slice *items, size_t count)
 {
     hx_buf_puts(out, "[");
     for (size_t i = 0; i < count; i++) {
-        if (i > 0) hx_buf_puts(out, ",");
-        put_text(out, items[i]);
+        hx_json_put(out, i > 0 ? "," : "", items[i]);
     }
     hx_buf_puts(out, "]");
 }
@@ -58,7 +45,7 @@ static bool put_null(hx_buf *out, bool is_nothing)
 
 static void put_from(const hx_policy *route, hx_buf *out)
 {
-    if (!put_null(out, !route->key.from)) put_text(out, route->key.from->text);
+    if (!put_null(out, !route->key.from)) hx_json_put(out, "", route->key.from->text);
 }
 
 static void put_principal(const hx_policy *route, hx_buf *out)
@@ -84,10 +71,10 @@ static void put_jwt(const hx_config *config, const hx_policy *route, hx_buf *out
 {
     if (put_null(out, !route->jwt.given)) return;
     const hx_jwt_source *source = &config->jwt_sources[route->jwt.source];
-    put_member(out, "{", hx_slice_of(hx_rules_keys(source)));
-    put_member(out, ":", source->where);
-    put_member(out, ",\"issuer\":", route->jwt.rules.issuer);
-    put_member(out, ",\"audience\":", route->jwt.rules.audience);
+    hx_json_put(out, "{", hx_slice_of(hx_rules_keys(source)));
+    hx_json_put(out, ":", source->where);
+    hx_json_put(out, ",\"issuer\":", route->jwt.rules.issuer);
+    hx_json_put(out, ",\"audience\":", route->jwt.rules.audience);
     put_number(out, ",\"leeway_ms\":", route->jwt.rules.leeway);
     if (source->kind == HX_JWT_JWKS_URL) put_number(out, ",\"refresh_ms\":", source->refresh);
     hx_buf_puts(out, "}");
@@ -96,8 +83,8 @@ static void put_jwt(const hx_config *config, const hx_policy *route, hx_buf *out
 static void put_authorize(const hx_policy *route, hx_buf *out)
 {
     if (put_null(out, route->authorize_method.len == 0)) return;
-    put_member(out, "{\"method\":", route->authorize_method);
-    put_member(out, ",\"target\":", route->authorize_target);
+    hx_json_put(out, "{\"method\":", route->authorize_method);
+    hx_json_put(out, ",\"target\":", route->authorize_target);
     hx_buf_puts(out, "}");
 }
 
@@ -113,12 +100,12 @@ static void put_probe(const hx_policy *route, hx_buf *out)
 {
     const hx_probe *probe = &route->probe;
     if (put_null(out, probe->method.len == 0)) return;
-    put_member(out, "{\"method\":", probe->method);
-    put_member(out, ",\"target\":", probe->target);
+    hx_json_put(out, "{\"method\":", probe->method);
+    hx_json_put(out, ",\"target\":", probe->target);
     put_number(out, ",\"found\":{\"status\":", probe->found_status);
-    put_member(out, ",\"pointer\":", probe->found_pointer);
+    hx_json_put(out, ",\"pointer\":", probe->found_pointer);
     put_number(out, "},\"answer\":{\"status\":", probe->answer_status > 0 ? probe->answer_status : probe->found_status);
-    put_member(out, ",\"body\":", probe->answer_body);
+    hx_json_put(out, ",\"body\":", probe->answer_body);
     put_number(out, "},\"settle_ms\":", (long long)probe->settle);
     hx_buf_puts(out, "}");
 }
@@ -127,8 +114,8 @@ static void put_duplicate(const hx_policy *route, hx_buf *out)
 {
     if (put_null(out, route->provider_duplicate.status == 0)) return;
     put_number(out, "{\"status\":", route->provider_duplicate.status);
-    put_member(out, ",\"pointer\":", route->provider_duplicate.pointer);
-    put_member(out, ",\"value\":", route->provider_duplicate.value);
+    hx_json_put(out, ",\"pointer\":", route->provider_duplicate.pointer);
+    hx_json_put(out, ",\"value\":", route->provider_duplicate.value);
     hx_buf_puts(out, "}");
 }
 
@@ -147,9 +134,9 @@ static void put_outcome(const hx_policy *route, hx_buf *out)
 #define OF_THE_KEY true
 #define OTHER false
 #define RULES(X)                                                                                                       \
-    X("upstream", upstream, OTHER, put_text(out, config->upstreams[route->upstream].url))                              \
+    X("upstream", upstream, OTHER, hx_json_put(out, "", config->upstreams[route->upstream].url))                       \
     X("mode", mode, OTHER, put_word(out, HX_PLACE_ROUTE, "mode", route->mode))                                         \
-    X("because", because, OTHER, put_text(out, route->because))                                                        \
+    X("because", because, OTHER, hx_json_put(out, "", route->because))                                                 \
     X("require", require, OTHER, put_bool(out, route->require))                                                        \
     X("require_on_put", require_on_put, OTHER, put_bool(out, route->require_on_put))                                   \
     X("if_match_suffices", if_match_suffices, OTHER, put_bool(out, route->if_match_suffices))                          \
@@ -176,7 +163,7 @@ static void put_outcome(const hx_policy *route, hx_buf *out)
     X("forward_key", forward_key, OF_THE_KEY, put_word(out, HX_PLACE_ROUTE, "forward_key", route->forward_key))        \
     X("rate", rate, OTHER, put_rate(route, out))                                                                       \
     X("quota", quota, OTHER, put_number(out, "", route->quota))                                                        \
-    X("result", result, OTHER, put_text(out, route->result))                                                           \
+    X("result", result, OTHER, hx_json_put(out, "", route->result))                                                    \
     X("formerly", formerly, OTHER, put_list(out, route->formerly, route->formerly_count))                              \
     X("deny_headers", deny_headers, OTHER, put_list(out, route->deny_headers, route->deny_header_count))               \
     X("on_duplicate", on_duplicate, OTHER, put_word(out, HX_PLACE_ROUTE, "on_duplicate", route->on_duplicate))         \
@@ -236,11 +223,11 @@ void hx_rules_json(const hx_config *config, const hx_policy *route, hx_buf *out)
         if (!same && open.len > 0) hx_buf_puts(out, "}");
         hx_buf_puts(out, ",");
         if (!same && above.len > 0) {
-            put_text(out, above);
+            hx_json_put(out, "", above);
             hx_buf_puts(out, ":{");
         }
         open = above;
-        put_text(out, name);
+        hx_json_put(out, "", name);
         hx_buf_puts(out, ":");
         rows[i].write(config, route, out);
     }

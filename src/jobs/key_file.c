@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* NULL, or why it can't be read. */
