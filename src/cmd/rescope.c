@@ -6,13 +6,17 @@
 static const hx_slice usual_methods[] = {{"POST", 4}, {"PUT", 3}, {"PATCH", 5}, {"DELETE", 6}};
 #define USUAL_METHODS (sizeof usual_methods / sizeof usual_methods[0])
 
-/* Whether operations that were begun under that version, and are found by that name, are the same ones here. Routes
- * that became one, and the defaults, had other requests: that is what `formerly` says. A route that was renamed has its
- * own. */
+/* Routes that became one, and the defaults, had other requests: that is what `formerly` says. A route that was renamed
+ * has its own. */
+static bool counts_match(const hx_policy *policy, hx_slice name, uint32_t version)
+{
+    return policy->formerly_count < 2 && hx_slice_eq(hx_policy_identity(policy), name) && (version & HX_RULE_NAMED);
+}
+
+/* Whether operations that were begun under that version, and are found by that name, are the same ones here. */
 static bool is_same(const hx_policy *policy, hx_slice name, uint32_t version)
 {
-    bool is_one = policy->formerly_count < 2 && hx_slice_eq(hx_policy_identity(policy), name);
-    uint32_t bits = is_one && (version & HX_RULE_NAMED) ? ~HX_RULE_NAMED : HX_RULE_IDENTITY;
+    uint32_t bits = counts_match(policy, name, version) ? ~HX_RULE_NAMED : HX_RULE_IDENTITY;
     return (policy->rule_version & bits) == (version & bits);
 }
 
@@ -194,9 +198,58 @@ static bool joins(const hx_policy_set *next, const hx_policy *route, hx_slice id
     return route_called(next, identity) == route && !hx_slice_eq(identity, hx_policy_identity(route));
 }
 
-size_t hx_rescope_check_joined(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems)
+/* Whether the store would take operations of one for the other's, although they are not: both have one version by
+ * chance. */
+static bool is_mistaken(const hx_policy *was, const hx_policy *is, hx_slice name)
+{
+    if (!keeps_operations(was) || !keeps_operations(is) || !is_same(is, name, was->rule_version)) return false;
+    return was->rule_identity != is->rule_identity ||
+           (counts_match(is, name, was->rule_version) && was->rule_match != is->rule_match);
+}
+
+/* What becomes of the operations that are known by the name; NULL: nobody has them. */
+static const hx_policy *heir_of(const hx_policy_set *next, hx_slice name)
+{
+    const hx_policy *route = route_called(next, name);
+    return route || !is_by_default(next, name) ? route : &next->defaults;
+}
+
+static size_t say_mistaken(hx_buf *problems, const hx_policy *route)
+{
+    bool fits = hx_buf_printf(problems,
+                              "route \"%.*s\" has other rules, which the store can't tell from those in force: give it "
+                              "another name as well, without \"formerly\"\n",
+                              HX_FMT(route->name));
+    (void)fits;
+    return 1;
+}
+
+static size_t check_mistaken(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems)
 {
     size_t count = 0;
+    for (size_t i = 0; i < running->count; i++) {
+        const hx_policy *was = &running->routes[i];
+        const hx_policy *is = heir_of(next, hx_policy_identity(was));
+        if (is && is_mistaken(was, is, is->name.len > 0 ? hx_policy_identity(was) : HX_EMPTY))
+            count += say_mistaken(problems, was);
+    }
+    for (size_t i = 0; i < next->count; i++)
+        for (size_t k = 0; k <= next->routes[i].formerly_count; k++) {
+            const hx_policy *is = &next->routes[i];
+            hx_slice name = k < is->formerly_count ? is->formerly[k] : is->name;
+            if (is_by_default(running, name) && is_mistaken(&running->defaults, is, name))
+                count += say_mistaken(problems, is);
+        }
+    if (!is_mistaken(&running->defaults, &next->defaults, HX_EMPTY)) return count;
+    bool fits = hx_buf_printf(problems, "the defaults are other rules, which the store can't tell from those in force: "
+                                        "change them in two steps, or a little otherwise\n");
+    (void)fits;
+    return count + 1;
+}
+
+size_t hx_rescope_check_joined(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems)
+{
+    size_t count = check_mistaken(running, next, problems);
     for (size_t i = 0; i < next->count; i++) {
         const hx_policy *route = &next->routes[i];
         hx_slice other = HX_EMPTY;

@@ -28,7 +28,8 @@ size_t hx_rescope_check(const hx_policy_set *next, const hx_store_rules *live, c
                         hx_buf *problems);
 
 /* At a reload only: routes that become one. Requests under the old rules may be on their way, so that two of one key
- * would not see each other; at a start there are none. As above. */
+ * would not see each other; at a start there are none. And rules that become one in the store, because their versions
+ * are the same by chance; a start can't know of those (see HX_RULE_IDENTITY). As above. */
 size_t hx_rescope_check_joined(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems);
 
 /* Adds the rules of `running` under which `next` doesn't know operations any more: from here on none may be begun. */

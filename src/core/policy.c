@@ -4,7 +4,6 @@
 #include "core/policy.h"
 
 #include "base/check.h"
-#include "base/crc32c.h"
 #include "core/template.h"
 
 #include <string.h>
@@ -47,29 +46,36 @@ hx_policy hx_policy_default(void)
     };
 }
 
-static uint32_t mix_number(uint32_t hash, uint32_t number)
+/* FNV-1a; a configuration is nobody's attack on itself. */
+static uint64_t mix_bytes(uint64_t hash, const char *bytes, size_t len)
 {
-    const char bytes[4] = {(char)(number & 0xff), (char)(number >> 8 & 0xff), (char)(number >> 16 & 0xff),
-                           (char)(number >> 24 & 0xff)};
-    return hx_crc32c(hash, (hx_slice){bytes, sizeof bytes});
+    for (size_t i = 0; i < len; i++) hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
 }
 
-static uint32_t mix_text(uint32_t hash, hx_slice text)
+static uint64_t mix_number(uint64_t hash, uint64_t number)
 {
-    return hx_crc32c(mix_number(hash, (uint32_t)text.len), text);
+    char bytes[8];
+    for (unsigned i = 0; i < sizeof bytes; i++) bytes[i] = (char)(number >> 8 * i & 0xff);
+    return mix_bytes(hash, bytes, sizeof bytes);
+}
+
+static uint64_t mix_text(uint64_t hash, hx_slice text)
+{
+    return mix_bytes(mix_number(hash, text.len), text.ptr, text.len);
 }
 
 /* A list whose order says nothing. */
-static uint32_t mix_set(uint32_t hash, const hx_slice *items, size_t count)
+static uint64_t mix_set(uint64_t hash, const hx_slice *items, size_t count)
 {
-    uint32_t sum = 0;
+    uint64_t sum = 0;
     for (size_t i = 0; i < count; i++) sum += mix_text(1, items[i]);
-    return mix_number(mix_number(hash, (uint32_t)count), sum);
+    return mix_number(mix_number(hash, count), sum);
 }
 
-static uint32_t mix_fingerprint(uint32_t hash, const hx_fingerprint_rules *rules)
+static uint64_t mix_fingerprint(uint64_t hash, const hx_fingerprint_rules *rules)
 {
-    hash = mix_number(hash, (uint32_t)rules->body);
+    hash = mix_number(hash, (uint64_t)rules->body);
     if (rules->body == HX_FINGERPRINT_KEY) return hash; /* nothing else counts */
     hash = mix_set(hash, rules->pointers, rules->body == HX_FINGERPRINT_POINTERS ? rules->pointer_count : 0);
     hash = mix_set(hash, rules->ignored_pointers, rules->ignored_pointer_count);
@@ -77,19 +83,25 @@ static uint32_t mix_fingerprint(uint32_t hash, const hx_fingerprint_rules *rules
     return mix_set(hash, rules->headers, rules->header_count);
 }
 
+/* Every bit of a hash counts in each of these. */
+static uint32_t folded(uint64_t hash)
+{
+    return (uint32_t)((hash ^ hash >> 32) * HASH_STEP >> 32);
+}
+
 /* Length and format of a key decide which keys are taken, not which operation a key stands for: they may change while
  * operations live. The same holds for how a principal is proved. How a key is written to the application counts: what
  * is sent again, or asked about, must be known there by the same. */
-uint32_t hx_policy_version(const hx_policy *policy)
+static uint64_t identity_of(const hx_policy *policy)
 {
-    uint32_t hash = mix_number(0, RULES_SCHEME);
-    hash = mix_number(hash, (uint32_t)policy->principal_count);
+    uint64_t hash = mix_number(0, RULES_SCHEME);
+    hash = mix_number(hash, policy->principal_count);
     for (size_t i = 0; i < policy->principal_count; i++) { /* the first that a request has counts */
         const hx_principal_source *source = &policy->principals[i];
-        hash = mix_number(hash, (uint32_t)source->kind);
+        hash = mix_number(hash, (uint64_t)source->kind);
         hash = mix_text(hash, source->name);
     }
-    hash = mix_number(hash, (uint32_t)policy->scope);
+    hash = mix_number(hash, (uint64_t)policy->scope);
     hash = mix_number(hash, policy->key.from ? 1 : 0);
     if (policy->key.from) {
         hash = mix_number(hash, policy->key.prefer_header ? 1 : 0);
@@ -98,9 +110,13 @@ uint32_t hx_policy_version(const hx_policy *policy)
     }
     hash = mix_fingerprint(hash, &policy->fingerprint);
     bool is_key_ours = policy->key.from || policy->forward_key == HX_FORWARD_KEY_SCOPED;
-    hash = mix_number(hash, (uint32_t)policy->forward_key);
-    hash = mix_number(hash, is_key_ours && policy->dialect == HX_DIALECT_IETF);
-    hash &= HX_RULE_IDENTITY;
+    hash = mix_number(hash, (uint64_t)policy->forward_key);
+    return mix_number(hash, is_key_ours && policy->dialect == HX_DIALECT_IETF);
+}
+
+uint32_t hx_policy_version(const hx_policy *policy)
+{
+    uint32_t hash = folded(identity_of(policy)) & HX_RULE_IDENTITY;
     if (hash == 0) hash = 1; /* 0 is nobody's */
     return policy->name.len > 0 ? hash | HX_RULE_NAMED : hash;
 }
@@ -180,7 +196,7 @@ bool hx_policy_meets(const hx_policy *a, const hx_policy *b)
 }
 
 /* Names of parameters say nothing, nor does the order of methods. */
-static uint32_t mix_match(uint32_t hash, const hx_policy *route)
+static uint64_t mix_match(uint64_t hash, const hx_policy *route)
 {
     hx_slice rest = route->path, segment;
     while (hx_slice_next(&rest, '/', &segment))
@@ -198,26 +214,35 @@ static bool is_called_by_request(const hx_policy *route)
            hx_slice_eq(path, route->path);
 }
 
-/* Whether a request of the route's is another operation than it would be under the defaults of that version. */
-static bool takes_from(const hx_policy *route, uint32_t defaults)
+/* Whether a request of the route's is another operation than it would be under those defaults. */
+static bool takes_from(const hx_policy *route, const hx_policy *defaults)
 {
     return route->mode == HX_MODE_PROTECT &&
-           !(is_called_by_request(route) && (hx_policy_version(route) & HX_RULE_IDENTITY) == defaults);
+           !(is_called_by_request(route) && route->rule_identity == defaults->rule_identity);
+}
+
+static void set_version(hx_policy *policy)
+{
+    policy->rule_version = (folded(policy->rule_match) & HX_RULE_MATCH) | hx_policy_version(policy);
 }
 
 void hx_policy_version_all(hx_policy_set *set)
 {
-    uint32_t defaults = hx_policy_version(&set->defaults), taken = 0;
+    hx_policy *defaults = &set->defaults;
+    defaults->rule_identity = identity_of(defaults);
+    defaults->rule_match = 0;
     for (size_t i = 0; i < set->count; i++) {
         hx_policy *route = &set->routes[i];
-        if (takes_from(route, defaults)) taken += mix_match(1, route); /* in whatever order */
-        uint32_t match = is_called_by_request(route) ? 0 : mix_match(1, route);
+        route->rule_identity = identity_of(route);
+        if (takes_from(route, defaults)) defaults->rule_match += mix_match(1, route); /* in whatever order */
+        route->rule_match = is_called_by_request(route) ? 0 : mix_match(1, route);
         /* A request of this route's becomes another's where that comes to stand before it. */
         for (size_t k = 0; k < i; k++)
-            if (hx_policy_meets(&set->routes[k], route)) match = mix_match(match, &set->routes[k]);
-        route->rule_version = (match & HX_RULE_MATCH) | hx_policy_version(route);
+            if (hx_policy_meets(&set->routes[k], route))
+                route->rule_match = mix_match(route->rule_match, &set->routes[k]);
+        set_version(route);
     }
-    set->defaults.rule_version = (taken & HX_RULE_MATCH) | defaults;
+    set_version(defaults);
 }
 
 /* Methods as bits, so that a route is asked by one instruction. What has no bit of its own is compared as text. */

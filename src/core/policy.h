@@ -118,14 +118,22 @@ typedef struct {
     hx_ms upstream_timeout; /* of an attempt, to the end of its answer */
     uint64_t body_bytes_max;
     uint64_t answer_bytes_max;
-    uint32_t rule_version; /* a hash of what decides which operation a request is: hx_policy_version_all sets it */
+    /* What decides which operation a request is; hx_policy_version_all sets these. The version is what records carry,
+     * and has only some bits of the two hashes. */
+    uint64_t rule_identity;
+    uint64_t rule_match;
+    uint32_t rule_version;
 } hx_policy;
 
 /* What a rule version is made of: which operation a request of the route is (principal, scope, key, fingerprint, how a
  * key of ours is written), which requests come to it at all, and whether it has a name. A route's operations can be
  * known by method and path: then the second is 0 but for the routes before it. The defaults' are, too, and their second
- * only tells nodes apart: on one of them a route may have taken what comes to the defaults on another. */
-#define HX_RULE_IDENTITY ((UINT32_C(1) << 20) - 1)
+ * only tells nodes apart: on one of them a route may have taken what comes to the defaults on another.
+ *
+ * So a store tells two rules apart by 15 bits, and what comes to them by 16. A reload has both configurations, and
+ * compares the whole hashes. A start has only what stands in the store: of changes to a route with live operations it
+ * misses one in 32,768 of principal, scope, key or fingerprint, and one in 65,536 of the match. */
+#define HX_RULE_IDENTITY ((UINT32_C(1) << 15) - 1)
 #define HX_RULE_MATCH (HX_RULE_NAMED - HX_RULE_IDENTITY - 1)
 #define HX_RULE_NAMED (UINT32_C(1) << 31)
 /* What records of routes in shadow mode carry instead: nobody relies on them, and no change of rules orphans them. */

@@ -304,6 +304,53 @@ static void rules_that_go_are_retired(void **state)
     }
 }
 
+/* One route, "a", with that match and principal. */
+static void set_up(hx_policy_set *set, hx_arena *arena, const char *match, hx_slice header)
+{
+    const char *error = NULL;
+    hx_policy *a = set->routes = hx_arena_alloc(arena, sizeof *a);
+    set->defaults = *a = hx_policy_default();
+    set->count = 1;
+    a->name = HX_LIT("a");
+    assert_true(hx_policy_match(hx_slice_of(match), arena, a, &error));
+    if (header.len > 0) a->principals[0] = (hx_principal_source){HX_PRINCIPAL_HEADER, header};
+    hx_policy_version_all(set);
+    hx_policy_compile(set, arena);
+}
+
+/* A version has 31 bits: sooner or later two rules have the same one. */
+static void rules_of_one_version_by_chance_are_told_apart_at_a_reload(void **state)
+{
+    (void)state;
+    for (int by_match = 0; by_match < 2; by_match++) {
+        hx_arena arena = {0}, other = {0};
+        hx_policy_set running = {0}, next = {0};
+        hx_store_rules out = {0};
+        hx_buf problems;
+        hx_buf_init(&problems, NULL, 4096);
+        set_up(&running, &arena, "POST /0", by_match ? HX_EMPTY : HX_LIT("x-0"));
+        assert_int_equal(hx_rescope_check_joined(&running, &running, &problems), 0);
+        unsigned i = 1;
+        for (; i < 2000000 && next.routes == NULL; i++) {
+            hx_slice number = hx_arena_printf(&other, "x-%u", i);
+            hx_slice match = hx_arena_printf(&other, "POST /%u", i);
+            set_up(&next, &other, by_match ? match.ptr : "POST /0", by_match ? HX_EMPTY : number);
+            if (next.routes->rule_version == running.routes->rule_version) break;
+            next.routes = NULL;
+            hx_arena_free(&other);
+        }
+        assert_non_null(next.routes);
+        hx_rescope_retired(&running, &next, &arena, &out);
+        for (size_t k = 0; k < out.count; k++) /* to the store they are the same */
+            assert_false(hx_slice_eq(out.rules[k].route, HX_LIT("a")));
+        assert_int_equal(hx_rescope_check_joined(&running, &next, &problems), 1);
+        assert_int_equal(hx_rescope_check_joined(&next, &next, &problems), 0);
+        hx_buf_free(&problems);
+        hx_arena_free(&arena);
+        hx_arena_free(&other);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +361,7 @@ int main(void)
         cmocka_unit_test(paths_are_those_that_a_route_really_gets),
         cmocka_unit_test(routes_that_become_one_need_a_restart),
         cmocka_unit_test(rules_that_go_are_retired),
+        cmocka_unit_test(rules_of_one_version_by_chance_are_told_apart_at_a_reload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
