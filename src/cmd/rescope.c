@@ -207,11 +207,13 @@ static bool is_mistaken(const hx_policy *was, const hx_policy *is, hx_slice name
            (counts_match(is, name, was->rule_version) && was->rule_match != is->rule_match);
 }
 
-/* What becomes of the operations that are known by the name; NULL: nobody has them. */
-static const hx_policy *heir_of(const hx_policy_set *next, hx_slice name)
+/* Of the route, or the defaults, that have its operations from now on. */
+static bool is_heir_mistaken(const hx_policy *was, const hx_policy_set *next)
 {
-    const hx_policy *route = route_called(next, name);
-    return route || !is_by_default(next, name) ? route : &next->defaults;
+    hx_slice name = hx_policy_identity(was);
+    const hx_policy *is = route_called(next, name);
+    if (is) return is_mistaken(was, is, name);
+    return is_by_default(next, name) && is_mistaken(was, &next->defaults, HX_EMPTY);
 }
 
 static size_t say_mistaken(hx_buf *problems, const hx_policy *route)
@@ -227,12 +229,8 @@ static size_t say_mistaken(hx_buf *problems, const hx_policy *route)
 static size_t check_mistaken(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems)
 {
     size_t count = 0;
-    for (size_t i = 0; i < running->count; i++) {
-        const hx_policy *was = &running->routes[i];
-        const hx_policy *is = heir_of(next, hx_policy_identity(was));
-        if (is && is_mistaken(was, is, is->name.len > 0 ? hx_policy_identity(was) : HX_EMPTY))
-            count += say_mistaken(problems, was);
-    }
+    for (size_t i = 0; i < running->count; i++)
+        if (is_heir_mistaken(&running->routes[i], next)) count += say_mistaken(problems, &running->routes[i]);
     for (size_t i = 0; i < next->count; i++)
         for (size_t k = 0; k <= next->routes[i].formerly_count; k++) {
             const hx_policy *is = &next->routes[i];
