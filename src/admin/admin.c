@@ -137,7 +137,7 @@ static bool is_path(const char *pattern, hx_slice path, hx_op *op)
     hx_slice wanted = hx_slice_of(pattern), part, given;
     while (hx_slice_next(&wanted, '/', &part)) {
         if (!hx_slice_next(&path, '/', &given)) return false;
-        bool matches = hx_slice_eq(part, HX_LIT("{id}")) ? hx_filter_op(given, op) : hx_slice_eq(part, given);
+        bool matches = hx_slice_eq(part, HX_LIT("{id}")) ? hx_op_read(given, op) : hx_slice_eq(part, given);
         if (!matches) return false;
     }
     return path.ptr == NULL;

@@ -9,17 +9,6 @@
 #include "core/units.h"
 #include "gateway/request.h"
 
-bool hx_filter_op(hx_slice text, hx_op *op)
-{
-    if (text.len != 2 * sizeof op->bytes) return false;
-    for (size_t i = 0; i < sizeof op->bytes; i++) {
-        int high = hx_hex_digit(text.ptr[2 * i]), low = hx_hex_digit(text.ptr[2 * i + 1]);
-        if (high < 0 || low < 0) return false;
-        op->bytes[i] = (uint8_t)(high * 16 + low);
-    }
-    return true;
-}
-
 /* Days from 1970-01-01 in the Gregorian calendar, which is counted from a March, so that leap days come last. */
 static int64_t days_since_1970(int64_t year, int64_t month, int64_t day)
 {
@@ -84,7 +73,7 @@ static bool read_rfc3339(hx_slice text, hx_ms *at)
         return false;
     if (!take_fraction(&text, &ms) || !take_offset(&text, &offset) || text.len > 0) return false;
     int64_t days = days_since_1970(year, month, day);
-    if (month == 12 ? day > 31 : days >= days_since_1970(year, month + 1, 1)) return false; /* 31 April */
+    if (month < 12 && days >= days_since_1970(year, month + 1, 1)) return false; /* 31 April */
     *at = days * HX_DAY + hour * HX_HOUR + (minute - offset) * HX_MINUTE + second * HX_SECOND + ms;
     return true;
 }
@@ -203,8 +192,7 @@ const char *hx_filter_query(const hx_filter_reader *reader, hx_slice query, hx_s
     hx_slice part;
     while (query.len > 0 && hx_slice_next(&query, '&', &part)) {
         if (part.len == 0) continue;
-        size_t equals = hx_slice_find(part, '=');
-        hx_slice name = hx_slice_first(part, equals < part.len ? equals : part.len), value;
+        hx_slice name = hx_slice_first(part, hx_slice_find(part, '=')), value;
         if (!hx_text_percent_decode(hx_slice_from(part, name.len + 1), false, reader->arena, &value))
             return "the query has a broken % escape";
         bool is_place = hx_slice_eq(name, HX_LIT("limit")) || hx_slice_eq(name, HX_LIT("cursor"));

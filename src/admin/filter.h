@@ -28,7 +28,5 @@ bool hx_filter_narrows(const hx_store_page *page);
 
 /* An RFC 3339 time, or an age: "90s", "30m", "2h", "7d". */
 bool hx_filter_time(hx_slice text, hx_ms now, hx_ms *at) HX_MUST_USE;
-/* 32 hexadecimal digits. */
-bool hx_filter_op(hx_slice text, hx_op *op) HX_MUST_USE;
 
 #endif

@@ -30,10 +30,11 @@ typedef struct {
 const hx_cmd *hx_cmd_find(const char *name); /* NULL when there is none; --help and --version are commands too */
 const hx_cmd *hx_cmd_all(size_t *count);
 
-/* Reads the flags that the row of the command argv[0] names; for each calls take(user, flag's name, value or NULL).
- * Returns -1 to go on, or the exit code to end with: 0 after --help, HX_EXIT_USAGE after a flag that is unknown, lacks
- * its value or has one too many, which was said on standard error. Operands are moved to the end:
- * *operands is the index of the first; more than `operands_max` are refused, fewer are the command's own affair. */
+/* Reads the flags that the row of the command argv[0] names; for each calls take(user, flag's name, value or NULL),
+ * which may be NULL where the row has none. Returns -1 to go on, or the exit code to end with: 0 after --help,
+ * HX_EXIT_USAGE after a flag that is unknown, lacks its value or has one too many, which was said on standard error.
+ * Operands are moved to the end: *operands is the index of the first; more than `operands_max` are refused, fewer are
+ * the command's own affair. */
 int hx_cmd_flags(int argc, char **argv, int operands_max, void (*take)(void *user, const char *flag, const char *value),
                  void *user, int *operands) HX_MUST_USE;
 

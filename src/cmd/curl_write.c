@@ -64,7 +64,7 @@ static hx_slice header_name(hx_slice header)
 {
     size_t colon = hx_slice_find(header, ':'), semicolon = hx_slice_find(header, ';');
     size_t end = colon < semicolon ? colon : semicolon;
-    return hx_slice_first(header, end == SIZE_MAX ? header.len : end);
+    return hx_slice_first(header, end);
 }
 
 static bool is_given(const hx_curl *curl, const char *name)

@@ -51,8 +51,7 @@ static hx_slice principal_text(const hx_identity *who, hx_arena *arena)
     }
     if (hx_slice_eq(kind, HX_LIT("header")) || hx_slice_eq(kind, HX_LIT("cookie"))) {
         rest = hx_slice_from(rest, kind.len + 1);
-        size_t colon = hx_slice_find(rest, ':');
-        hx_slice name = hx_slice_first(rest, colon == SIZE_MAX ? rest.len : colon);
+        hx_slice name = hx_slice_first(rest, hx_slice_find(rest, ':'));
         return hx_arena_printf(arena, "%.*s = %.*s", HX_FMT(name),
                                HX_FMT(masked(hx_slice_from(rest, name.len + 1), arena)));
     }

@@ -54,15 +54,10 @@ void hx_cmd_page(FILE *out, const hx_cmd *cmd)
     }
 }
 
-static void take(void *user, const char *flag, const char *value)
-{
-    (void)user, (void)flag, (void)value;
-}
-
 int hx_cmd_help(int argc, char **argv)
 {
     int operands = 0;
-    int code = hx_cmd_flags(argc, argv, 1, take, NULL, &operands);
+    int code = hx_cmd_flags(argc, argv, 1, NULL, NULL, &operands);
     if (code >= 0) return code;
     if (operands == argc) {
         hx_cmd_overview(stdout);

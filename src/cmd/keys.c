@@ -233,7 +233,7 @@ static int find_operation(keys *k, hx_slice *operation)
 {
     hx_op op;
     hx_admin_reply reply;
-    if (!hx_filter_op(hx_slice_of(k->operand), &op)) return find_by_key(k, operation);
+    if (!hx_op_read(hx_slice_of(k->operand), &op)) return find_by_key(k, operation);
     int code = ask(k, "GET", hx_arena_printf(&k->arena, "/v1/operations/%s", k->operand), HX_EMPTY, &reply);
     if (code >= 0) return code;
     if (reply.status == 404) return find_by_key(k, operation);
@@ -248,7 +248,7 @@ static int find_history(keys *k, hx_admin_reply *reply)
     hx_op op;
     hx_slice operation = HX_EMPTY;
     int code;
-    if (hx_filter_op(hx_slice_of(k->operand), &op)) {
+    if (hx_op_read(hx_slice_of(k->operand), &op)) {
         code = history_of(k, k->operand, reply);
         if (code >= 0 || reply->status != 404) return code;
     }

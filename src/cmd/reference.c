@@ -31,15 +31,10 @@ static void write_errors(hx_buf *out)
     hx_arena_free(&arena);
 }
 
-static void take(void *user, const char *flag, const char *value)
-{
-    (void)user, (void)flag, (void)value;
-}
-
 int hx_cmd_reference(int argc, char **argv)
 {
     int operands = 0;
-    int code = hx_cmd_flags(argc, argv, 1, take, NULL, &operands);
+    int code = hx_cmd_flags(argc, argv, 1, NULL, NULL, &operands);
     if (code >= 0) return code;
     if (operands == argc) return hx_cmd_misused(argv[0], "which page: options, errors or admin?");
     hx_buf out;

@@ -75,7 +75,6 @@ static void make_request(hx_rehearsal *r)
     q->arena = &r->stream.arena;
     q->step = HX_STEP_admit;
     q->started_at = hx_loop_now(r->loop);
-    q->body.file = -1;
     hx_request_take_rules(q);
     /* The body is here already, so that nobody is asked to read it. */
     hx_body_init(&q->body, q->arena, BODY_BYTES_MAX, BODY_BYTES_MAX, "");

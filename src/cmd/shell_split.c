@@ -2,6 +2,8 @@
 /* The part of a shell's grammar (POSIX 2.2, and $'…' of 2024) that a copied command line needs. */
 #include "cmd/curl_line.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
 
 typedef struct {
@@ -110,17 +112,9 @@ static bool put_utf8(splitter *s, uint32_t code)
 {
     if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         return fail(s, "In $'…' there is a \\u that is no character.");
-    if (code < 0x80) {
-        put(s, (char)code);
-    } else if (code < 0x800) {
-        put(s, (char)(0xc0 | code >> 6));
-        put(s, (char)(0x80 | (code & 0x3f)));
-    } else {
-        if (code >= 0x10000) put(s, (char)(0xf0 | code >> 18));
-        put(s, (char)(code >= 0x10000 ? 0x80 | (code >> 12 & 0x3f) : 0xe0 | code >> 12));
-        put(s, (char)(0x80 | (code >> 6 & 0x3f)));
-        put(s, (char)(0x80 | (code & 0x3f)));
-    }
+    char bytes[4];
+    size_t len = hx_utf8_put(bytes, code);
+    for (size_t i = 0; i < len; i++) put(s, bytes[i]);
     return true;
 }
 

@@ -46,6 +46,17 @@ bool hx_op_eq(const hx_op *a, const hx_op *b)
     return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
 }
 
+bool hx_op_read(hx_slice text, hx_op *op)
+{
+    if (text.len != 2 * sizeof op->bytes) return false;
+    for (size_t i = 0; i < sizeof op->bytes; i++) {
+        int high = hx_hex_digit(text.ptr[2 * i]), low = hx_hex_digit(text.ptr[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        op->bytes[i] = (uint8_t)(high * 16 + low);
+    }
+    return true;
+}
+
 const char *hx_state_name(hx_state state)
 {
     switch (state) {

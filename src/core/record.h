@@ -15,6 +15,8 @@ typedef struct {
 } hx_op;
 
 bool hx_op_eq(const hx_op *a, const hx_op *b);
+/* From 32 hexadecimal digits. */
+bool hx_op_read(hx_slice text, hx_op *op) HX_MUST_USE;
 
 /* The states of contract §2; the numbers are in the byte format. */
 #define HX_STATES(X)                                                                                                   \

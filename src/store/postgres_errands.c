@@ -3,8 +3,6 @@
  * giving back claims that nobody waits for. It goes out with the next round. */
 #include "store/postgres.h"
 
-#include <string.h>
-
 #define LOOK_FIRST ((hx_ms)10)
 #define LOOK_MAX ((hx_ms)250)
 #define LOOKS_PER_MS 10u /* watches: the more there are, the less often they are looked at */
@@ -73,11 +71,5 @@ void hx_lane_nudge(hx_lane *lane)
 void hx_lane_hear(hx_lane *lane, const char *text)
 {
     hx_op op;
-    if (strlen(text) != 2 * sizeof op.bytes) return;
-    for (size_t i = 0; i < sizeof op.bytes; i++) {
-        int high = hx_hex_digit(text[2 * i]), low = hx_hex_digit(text[2 * i + 1]);
-        if (high < 0 || low < 0) return;
-        op.bytes[i] = (uint8_t)(high << 4 | low);
-    }
-    hx_room_nudge(lane->store, &op);
+    if (hx_op_read(hx_slice_of(text), &op)) hx_room_nudge(lane->store, &op);
 }

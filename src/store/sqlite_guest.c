@@ -103,23 +103,13 @@ bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES])
     return false;
 }
 
-static int hex_of(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool hx_sqlite_operation_of(hx_slice header, hx_guest_operation *out)
 {
     *out = (hx_guest_operation){0};
     const size_t hex_len = 2 * sizeof out->op.bytes;
     if (header.len < hex_len + 2 || header.ptr[hex_len] != '.') return false;
-    for (size_t i = 0; i < hex_len; i++) {
-        int digit = hex_of(header.ptr[i]);
-        if (digit < 0) return false;
-        out->op.bytes[i / 2] = (uint8_t)(out->op.bytes[i / 2] << 4 | digit);
-    }
-    return hx_slice_to_u64(hx_slice_from(header, hex_len + 1), &out->epoch) && out->epoch > 0;
+    return hx_op_read(hx_slice_first(header, hex_len), &out->op) &&
+           hx_slice_to_u64(hx_slice_from(header, hex_len + 1), &out->epoch) && out->epoch > 0;
 }
 
 static hx_digest digest(hx_mac *mac, char tag, hx_slice part)

@@ -218,14 +218,14 @@ static void an_id_has_32_digits(void **state)
 {
     (void)state;
     hx_op op;
-    assert_true(hx_filter_op(HX_LIT("00112233445566778899aabbccddeeFF"), &op));
+    assert_true(hx_op_read(HX_LIT("00112233445566778899aabbccddeeFF"), &op));
     assert_int_equal(op.bytes[0], 0);
     assert_int_equal(op.bytes[10], 0xaa);
     assert_int_equal(op.bytes[15], 0xff);
-    assert_false(hx_filter_op(HX_LIT("00112233445566778899aabbccddeef"), &op));
-    assert_false(hx_filter_op(HX_LIT("00112233445566778899aabbccddeefg"), &op));
-    assert_false(hx_filter_op(HX_LIT("00112233445566778899aabbccddeeff0"), &op));
-    assert_false(hx_filter_op(HX_EMPTY, &op));
+    assert_false(hx_op_read(HX_LIT("00112233445566778899aabbccddeef"), &op));
+    assert_false(hx_op_read(HX_LIT("00112233445566778899aabbccddeefg"), &op));
+    assert_false(hx_op_read(HX_LIT("00112233445566778899aabbccddeeff0"), &op));
+    assert_false(hx_op_read(HX_EMPTY, &op));
 }
 
 int main(void)
