@@ -260,7 +260,7 @@ static int listen_on_all(hx_daemon *daemon)
         int code = listen_on(daemon, config->listen[i], bound[i]);
         if (code != HX_EXIT_OK) return code;
     }
-    hx_rules_say_weaker(&config->policies);
+    hx_rules_say_weaker(config, hx_store_about(daemon->store)->shared);
     for (size_t i = 0; i < config->listen_count; i++) {
         hx_log_begin(HX_LOG_INFO, "listening");
         hx_log_text("address", bound[i]);

@@ -261,7 +261,7 @@ static void all_use(hx_task *task)
     hx_log_int("generation", (int64_t)r->newest->rules.generation);
     if (r->work.reload) hx_log_text("file", r->needs.source->file);
     hx_log_end();
-    if (r->work.reload) hx_rules_say_weaker(r->newest->rules.policies);
+    if (r->work.reload) hx_rules_say_weaker(r->newest->rules.config, hx_store_about(r->needs.store)->shared);
     log_lines(HX_LOG_WARN, "live operations under other rules were given up: their keys run again",
               hx_buf_slice(&r->work.lines));
     finish(r, true);

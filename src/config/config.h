@@ -87,7 +87,7 @@ typedef struct {
     size_t trusted_proxy_count;
     bool publish_policy; /* GET /.well-known/idempotency */
     hx_policy_set policies;
-    hx_slice notes; /* what isn't wrong but worth a look: lines "FILE:LINE:COLUMN: text"; for `hapax check` */
+    hx_slice notes; /* what isn't wrong but worth a look: lines "FILE:LINE:COLUMN: text" */
 } hx_config;
 
 /* Flags, as they were typed; NULL or false for those that were not. */

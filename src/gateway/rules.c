@@ -29,8 +29,24 @@ static void say(const hx_policy_set *policies, hx_log_level level, bool (*fits)(
     hx_log_end();
 }
 
-void hx_rules_say_weaker(const hx_policy_set *policies)
+static bool is_counted_here(const hx_policy *policy)
 {
+    return policy->quota > 0 || policy->rate.count > 0;
+}
+
+void hx_rules_say_weaker(const hx_config *config, bool shared)
+{
+    const hx_policy_set *policies = &config->policies;
+    hx_slice rest = config->notes, line;
+    while (rest.len > 0 && hx_slice_next(&rest, '\n', &line)) {
+        if (line.len == 0) continue;
+        hx_log_begin(HX_LOG_WARN, "worth a look in the configuration");
+        hx_log_str("note", line);
+        hx_log_end();
+    }
+    if (shared)
+        say(policies, HX_LOG_WARN, is_counted_here,
+            "rate and quota are counted by each gateway for itself, not in the store that they share");
     say(policies, HX_LOG_WARN, is_watched, "routes in shadow mode are watched, not protected");
     say(policies, HX_LOG_INFO, is_unprotected, "routes pass unsafe methods unprotected");
 }

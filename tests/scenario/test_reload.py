@@ -63,6 +63,15 @@ def test_later_requests_get_the_new_rules(gateway, upstream, reload, key):
     assert about(gateway)["generation"] == 2
 
 
+def test_a_reload_says_what_is_worth_a_look(gateway, upstream, reload):
+    event = "worth a look in the configuration"
+    assert gateway.events(event) == []
+    result = reload(gateway, REFUNDS + '  - {name: any, match: "POST /a/{id}"}\n  - {name: special, match: "/a/b"}\n')
+    assert result.code == 0, result.stderr
+    eventually(lambda: ["some requests fit both" in told["note"] for told in gateway.events(event)] == [True],
+               "the note in the log")
+
+
 def test_sighup_reads_the_file_again(gateway, upstream, key):
     gateway.post("/refunds", key=key, json=REFUND)
     write(gateway, REJECTING)

@@ -324,3 +324,19 @@ def test_a_start_says_which_routes_promise_less(start_gateway, upstream):
     told = gateway.events("routes pass unsafe methods unprotected")
     assert [(event["routes"], event["first"]) for event in told] == [(2, "logout")]
     assert start_gateway("routes: [{match: POST /refunds}]").events("routes pass unsafe methods unprotected") == []
+
+
+def test_a_start_says_what_is_worth_a_look(start_gateway, upstream):
+    gateway = start_gateway('routes:\n  - {name: any, match: "POST /a/{id}"}\n  - {name: special, match: "/a/b"}\n')
+    told = [event["note"] for event in gateway.events("worth a look in the configuration")]
+    assert len(told) == 1 and "some requests fit both" in told[0]
+    assert start_gateway("routes: [{match: POST /refunds}]").events("worth a look in the configuration") == []
+
+
+@pytest.mark.parametrize("option", ["rate: 5/s", "quota: 5"])
+def test_a_start_says_that_limits_are_each_gateways_own(start_gateway, upstream, tmp_path, option):
+    rules = f"routes: [{{name: refunds, match: POST /refunds, {option}}}]"
+    event = "rate and quota are counted by each gateway for itself, not in the store that they share"
+    shared = start_gateway(rules, store=f"sqlite:{tmp_path}/store.db")
+    assert [told["first"] for told in shared.events(event)] == ["refunds"]
+    assert start_gateway(rules).events(event) == []
