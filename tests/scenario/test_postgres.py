@@ -2,7 +2,6 @@
 """Several gateways on one PostgreSQL, directly and through PgBouncer in transaction mode: whichever node a request
 comes to, it is the same operation. What another node does is seen in the store alone, so every story here sends to one
 node what it asks of another."""
-import contextlib
 import functools
 import threading
 
@@ -311,72 +310,6 @@ def test_a_long_exchange_keeps_its_lease(start, upstream, key):
     assert (first.status, first.idempotency) == (201, "stored")
     assert lasting(waiter) == lasting(first)
     assert upstream.effects("/refunds") == 1
-
-
-def test_an_application_that_holds_its_row_keeps_no_other_lease_from_being_renewed(database, start_node, upstream):
-    node = start_node(database.url, SHORT_LEASE)
-    with upstream.hold("/held") as held, upstream.hold("/refunds") as other:
-        first = node.send("POST", "/held", key="key-of-one-that-is-held", json=REFUND)
-        held.wait_arrived()
-        second = node.send("POST", "/refunds", key="key-of-the-other-one", json=REFUND)
-        other.wait_arrived()
-        (begun,), = database.ask("SELECT lease_until FROM hapax.operations WHERE route = 'POST /refunds'")
-        with contextlib.closing(database.connect()) as application:
-            operation = upstream.received("/held")[0].header("Hapax-Operation")
-            application.cursor().execute("SELECT hapax.begin(%s)", (operation,))
-            sql = "SELECT state FROM hapax.operations WHERE route = %s AND (state <> 1 OR lease_until > %s)"
-            renewed = eventually(lambda: database.ask(sql, "POST /refunds", begun + 3000),
-                                 "several renewals, or the lease's end")
-        assert renewed == [(1,)]
-    assert [(each.status, each.idempotency) for each in (first, second)] == [(201, "stored")] * 2
-    assert upstream.effects() == 2
-
-
-def test_a_renewal_that_failed_is_tried_again_before_the_lease_ends(database, start_node, upstream, key):
-    node = start_node(database.url, """
-    defaults:
-      lease: 6s
-      wait: 5m
-    """)
-    with upstream.hold("/refunds") as held:
-        first = node.send("POST", "/refunds", key=key, json=REFUND)
-        held.wait_arrived()
-        (begun,), = database.ask("SELECT lease_until FROM hapax.operations")
-        database.ask("CREATE SEQUENCE tries")
-        database.ask("""
-            DO $do$ DECLARE text text := pg_get_functiondef('hapax.renew_many'::regproc); BEGIN
-            EXECUTE regexp_replace(text, 'BEGIN', 'BEGIN IF nextval(''tries'') < 4 THEN RAISE ''no''; END IF;');
-            END $do$
-            """)
-        sql = "SELECT state FROM hapax.operations WHERE state <> 1 OR lease_until > %s"
-        assert eventually(lambda: database.ask(sql, begun), "a renewal, or the lease's end") == [(1,)]
-    assert (first.status, first.idempotency) == (201, "stored")
-    assert upstream.effects("/refunds") == 1
-
-
-def test_a_node_that_lost_its_claim_sends_no_more_of_the_request(database, start_node, upstream, key):
-    """Half of it was sent when another node was told that the operation never ran: the other half must not follow."""
-    node = start_node(database.url, """
-    defaults:
-      lease: 1s
-      body_max: 64MiB
-    """)
-    came, lost = [], threading.Event()
-
-    def reads_late(exchange):
-        lost.wait(HANG_S)
-        with contextlib.suppress(Exception):
-            came.append(exchange.discard_body())
-            exchange.execute()
-
-    upstream.on("/refunds", reads_late)
-    node.send("POST", "/refunds", key=key, body=b"x" * (32 << 20))
-    upstream.wait_requests(1)
-    database.ask("UPDATE hapax.operations SET epoch = nextval('hapax.epochs'), claim_ticket = 0, state = 0")
-    assert node.wait_events("a lease was lost: the operation was settled by someone else")
-    lost.set()
-    eventually(lambda: upstream.open_connections() == 0, "the request called off")
-    assert (came, upstream.effects("/refunds")) == ([], 0)
 
 
 def test_a_paused_node_is_fenced_and_its_client_gets_the_answer_of_who_took_over(start, upstream, key):
