@@ -10,8 +10,10 @@
 #include "core/template.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #define JSON_BYTES_MAX (32u * 1024u * 1024u) /* of one piece; 1,000 routes may each inherit long lists */
 #define ERRORS_BYTES_MAX (256u * 1024u)
@@ -184,6 +186,20 @@ static void print_edges(const hx_config *config, hx_arena *arena)
     if (config->publish_policy) (void)printf("  publishes /.well-known/idempotency\n");
 }
 
+/* Those of the configuration, and the files of keys that a start would look for in vain if it were made here. */
+static hx_slice notes_of(const hx_config *config, hx_arena *arena)
+{
+    hx_slice notes = config->notes;
+    for (size_t i = 0; i < config->jwt_source_count; i++) {
+        const hx_jwt_source *source = &config->jwt_sources[i];
+        if (source->kind == HX_JWT_JWKS_URL || access(hx_arena_terminated(arena, source->where), R_OK) == 0) continue;
+        notes = hx_arena_printf(arena,
+                                "%.*sthe file of keys %.*s can't be read here (%s): without it there is no start\n",
+                                HX_FMT(notes), HX_FMT(source->where), strerror(errno));
+    }
+    return notes;
+}
+
 static void print_summary(const hx_config *config, bool strict)
 {
     hx_arena arena = {0};
@@ -202,8 +218,8 @@ static void print_summary(const hx_config *config, bool strict)
     (void)printf("\n");
     print_table(config, &arena);
     if (strict) print_exposed(config);
-    if (config->notes.len > 0) (void)printf("\nWorth a look:\n");
-    hx_slice rest = config->notes, line;
+    hx_slice rest = notes_of(config, &arena), line;
+    if (rest.len > 0) (void)printf("\nWorth a look:\n");
     while (rest.len > 0 && hx_slice_next(&rest, '\n', &line)) (void)printf("  %.*s\n", HX_FMT(line));
     hx_arena_free(&arena);
 }
@@ -243,7 +259,7 @@ static void put_edges(hx_buf *out, const hx_config *config, hx_arena *arena)
 static void write_json(const hx_config *config, hx_buf *out)
 {
     hx_arena arena = {0};
-    hx_json_put_lines(out, "{\"ok\":true,\"errors\":[],\"notes\":", config->notes);
+    hx_json_put_lines(out, "{\"ok\":true,\"errors\":[],\"notes\":", notes_of(config, &arena));
     hx_buf_puts(out, ",\"listen\":[");
     for (size_t i = 0; i < config->listen_count; i++) put_item(out, i, config->listen[i]);
     hx_buf_puts(out, "],\"upstreams\":[");

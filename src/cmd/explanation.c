@@ -244,6 +244,15 @@ static hx_slice why_shadowed(const hx_request *q)
                            would[q->shadow.would]);
 }
 
+static hx_slice why_protected(const hx_request *q)
+{
+    static const char *const repeated[] = {[HX_DUPLICATE_REPLAY] = "gets that answer",
+                                           [HX_DUPLICATE_REJECT] = "of its success is rejected with 409",
+                                           [HX_DUPLICATE_NOOP] = "of its success gets 200 {}"};
+    return hx_arena_printf(q->arena, "its operation is sent to the application once, and every repetition %s",
+                           repeated[q->policy->on_duplicate]);
+}
+
 static void explain_end(const hx_rehearsal *r, hx_explanation *out)
 {
     const hx_request *q = r->request;
@@ -273,7 +282,7 @@ static void explain_end(const hx_rehearsal *r, hx_explanation *out)
         break;
     case HX_REHEARSED_PROTECTED:
         out->does = "protects";
-        out->why = HX_LIT("its operation is sent to the application once, and every repetition gets that answer");
+        out->why = why_protected(q);
         break;
     }
 }

@@ -179,8 +179,8 @@ static void mac_form_part(hx_mac *mac, hx_slice headers, hx_slice content, hx_ar
     mac_lettered(mac, HX_LIT("c"), content);
 }
 
-/* One part into the MAC: its header block, then its content. `arena`: as a form. */
-static bool mac_body_part(hx_mac *mac, hx_slice part, hx_arena *arena)
+/* One part into the MAC: its header block, then its content. `form` as below. */
+static bool mac_body_part(hx_mac *mac, hx_slice part, hx_arena *form)
 {
     size_t blank;
     hx_slice headers = HX_EMPTY, content;
@@ -191,8 +191,8 @@ static bool mac_body_part(hx_mac *mac, hx_slice part, hx_arena *arena)
         headers = hx_slice_first(part, blank);
         content = hx_slice_from(part, blank + 4);
     }
-    if (arena) {
-        mac_form_part(mac, headers, content, arena);
+    if (form) {
+        mac_form_part(mac, headers, content, form);
     } else {
         hx_mac_part(mac, headers);
         hx_mac_part(mac, content);
@@ -207,8 +207,8 @@ static hx_slice skip_padding(hx_slice s)
 }
 
 /* False when the body isn't well-formed multipart (RFC 2046, 5.1); a line that opens like the boundary and goes on
- * otherwise is read in two ways by those who receive it, so it isn't either. `form`: where its parts are taken as a form's;
- * NULL where they aren't. */
+ * otherwise is read in two ways by those who receive it, so it isn't either. `form`: room for the names of a form's
+ * parts; NULL: they are taken whole. */
 static bool digest_multipart(hx_mac *mac, hx_slice body, hx_slice boundary, hx_arena *form, hx_digest *digest)
 {
     char room[4 + BOUNDARY_BYTES_MAX] = "\r\n--";

@@ -84,8 +84,8 @@ hx_digest hx_fingerprint(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
 void hx_fingerprint_parts(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena, uint64_t parts[HX_PART_COUNT]);
 
 /* What `{sha256:body}` of a natural key is made over, whatever the rules: the body as it came, or the digest of its
- * parts where it is multipart, so that a boundary drawn anew makes no other key. Of a form (multipart/form-data) only the
- * names and contents of its parts count, not what their files are called or said to be. */
+ * parts where it is multipart, so that a boundary drawn anew makes no other key. Of a form (multipart/form-data) only
+ * the names and contents of its parts count, not what their files are called or said to be. */
 hx_slice hx_fingerprint_body_hashed(hx_mac *mac, const hx_fingerprint_input *in, hx_arena *arena);
 /* Whether the body is JSON by its media type, and not coded. It may still be broken. */
 bool hx_fingerprint_is_json(const hx_fingerprint_input *in, hx_arena *arena);

@@ -4,9 +4,9 @@
  * "word:argument" for the rest, so that they tell how many follow and what they are. Where there are dates or windows
  * that digest, and these three of each of them, go under tag 'B': so the other parts are read once for many moments.
  *
- * Both tags are this file's alone. Others are 'K' (mac.c), 'F', 'M', 'U' and 'n' (fingerprint.c), 'o', 's', 'p', 'q' and 'k'
- * (gateway/request.h) and 'T' (gateway/tokens.c); short MACs have a key of their own. So a natural key never is the
- * digest of a header's key.
+ * Both tags are this file's alone. Others are 'K' (mac.c), 'F', 'M', 'U' and 'n' (fingerprint.c), 'o', 's', 'p', 'q'
+ * and 'k' (gateway/request.h) and 'T' (gateway/tokens.c); short MACs have a key of their own. So a natural key never is
+ * the digest of a header's key.
  *
  * Types: 's' string, 'n' number by its exact decimal value, 'b' true or false, 'j' array or object in canonical form,
  * 't' the text of a header, parameter or path, 'p' principal, 'd' date, 'w' begin of a window, 'h' SHA-256. These

@@ -80,6 +80,8 @@ static void put_key_rule(writer *w, const hx_policy *policy, bool required)
         put(w, "\"from\":");
         put_string(w, key->from->text);
         put(w, ",");
+        put_flag(w, "shared", key->shared);
+        if (key->from->has_bucket) put_seconds(w, "overlap_seconds", key->overlap);
     }
     if (!key->from || key->prefer_header) {
         put_member(w, "header", "Idempotency-Key");
@@ -108,6 +110,38 @@ static void put_principals(writer *w, const hx_policy *policy)
     }
     close_with(w, "],");
     put_flag(w, "principal_required", policy->require_principal);
+}
+
+static void put_list(writer *w, const char *prefix, const hx_slice *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        put_string(w, hx_arena_printf(w->out->arena, "%s%.*s", prefix, HX_FMT(items[i])));
+        put(w, ",");
+    }
+}
+
+/* What may differ between two attempts, and what more counts. */
+static void put_fingerprint(writer *w, const hx_fingerprint_rules *rules)
+{
+    static const char *const bodies[] = {[HX_FINGERPRINT_CANONICAL] = "\"body\":\"canonical\",",
+                                         [HX_FINGERPRINT_RAW] = "\"body\":\"raw\",",
+                                         [HX_FINGERPRINT_POINTERS] = "\"body\":[",
+                                         [HX_FINGERPRINT_KEY] = "\"body\":\"key\","};
+    put(w, "\"fingerprint\":{");
+    put(w, bodies[rules->body]);
+    if (rules->body == HX_FINGERPRINT_POINTERS) {
+        put_list(w, "", rules->pointers, rules->pointer_count);
+        close_with(w, "],");
+    }
+    if (rules->body != HX_FINGERPRINT_KEY) {
+        put(w, "\"ignore\":[");
+        put_list(w, "", rules->ignored_pointers, rules->ignored_pointer_count);
+        put_list(w, "query:", rules->ignored_query, rules->ignored_query_count);
+        close_with(w, "],\"headers\":[");
+        put_list(w, "", rules->headers, rules->header_count);
+        close_with(w, "],");
+    }
+    close_with(w, "},");
 }
 
 static void put_limits(writer *w, const hx_policy *policy)
@@ -157,6 +191,7 @@ static void put_rules(writer *w, const hx_policy *policy, bool required)
         put_key_rule(w, policy, required);
         put_member(w, "scope", scopes[policy->scope]);
         put_principals(w, policy);
+        put_fingerprint(w, &policy->fingerprint);
         put_seconds(w, "lifetime_seconds", policy->lifetime);
         put_seconds(w, "tombstone_seconds", policy->tombstone);
         put_member(w, "dialect", dialects[policy->dialect]);

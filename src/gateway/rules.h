@@ -30,8 +30,8 @@ typedef struct hx_rules_use {
     bool is_current;
 } hx_rules_use;
 
-/* When rules come into force: what is worth a look in their file, how many of their routes promise less than the contract
- * does, and the first of them. `shared`: other gateways may be at work on the store. */
+/* When rules come into force: what is worth a look in their file, how many of their routes promise less than the
+ * contract does, and the first of them. `shared`: other gateways may be at work on the store. */
 void hx_rules_say_weaker(const hx_config *config, bool shared);
 
 #endif

@@ -147,6 +147,7 @@ def test_what_is_explained_is_what_happens(start_gateway, upstream, explain, nam
         again = Curl(gateway, flags)
         rejects = said["on_duplicate"] == "reject"
         assert again.status == (409 if rejects else 201)
+        assert ("rejected with 409" in said["why"]) == rejects
         assert again.headers["idempotency-status"] == "replayed"
         assert upstream.effects() == 1
         logged = gateway.events("request")[0]

@@ -25,11 +25,12 @@ RULES = """
         probe: {request: "GET /secret-probe?k={key}", found: {status: 200}, settle: 30s}
       - name: report
         match: POST /safety/report
-        key: {from: "{body:/reporterId}:{body:/category}", shared: true}
+        key: {from: "{body:/reporterId}:{body:/category}:{window:1h}", shared: true, overlap: 1h}
         on_duplicate: reject
         lifetime: 2h
       - {name: refresh, match: POST /auth/refresh, mode: pass, because: internal reasons}
-      - {name: try, match: POST /try, mode: shadow, dialect: stripe, wait: 1500ms, rate: 50/s, quota: 7}
+      - {name: try, match: POST /try, mode: shadow, dialect: stripe, wait: 1500ms, rate: 50/s, quota: 7,
+         fingerprint: {body: [/b, /a], ignore: [/a/t, "query:x"], headers: [X-A]}}
     """
 
 
@@ -61,9 +62,19 @@ def test_key_and_its_scope_are_told(gateway, upstream):
     assert refunds["principal"] == ["header:x-tenant", "cookie:session", "authorization"]
     assert refunds["principal_required"] is True
     assert refunds["scope"] == "route+principal"
-    assert report["key"] == {"from": "{body:/reporterId}:{body:/category}"}
+    assert report["key"] == {"from": "{body:/reporterId}:{body:/category}:{window:1h}", "shared": True,
+                             "overlap_seconds": 3600}
     assert "key" not in refresh
     assert (shadow["rate"], shadow["quota"]) == ({"requests": 50, "seconds": 1}, 7)
+    assert upstream.requests == []
+
+
+def test_what_may_differ_between_two_attempts_is_told(gateway, upstream):
+    refunds, report, refresh, shadow = published(gateway)["routes"]
+    assert refunds["fingerprint"] == {"body": "canonical", "ignore": [], "headers": []}
+    assert report["fingerprint"] == {"body": "key"}
+    assert shadow["fingerprint"] == {"body": ["/a", "/b"], "ignore": ["/a/t", "query:x"], "headers": ["x-a"]}
+    assert "fingerprint" not in refresh
     assert upstream.requests == []
 
 
