@@ -101,26 +101,33 @@ static bool fail(const hx_sqlite *s, int rc, char error[HX_STORE_ERROR_BYTES])
     return false;
 }
 
+static void sync_directory_of(const char *path)
+{
+    char *slash = strrchr(path, '/'), *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : NULL;
+    int fd = open(directory ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(directory);
+    if (fd < 0) return; /* not ours to read; SQLite syncs it again with its log */
+    (void)fsync(fd);
+    close(fd);
+}
+
+static bool is_file(const hx_sqlite *s, bool *there, char error[HX_STORE_ERROR_BYTES])
+{
+    struct stat st;
+    *there = stat(s->path, &st) == 0;
+    if (!*there || S_ISREG(st.st_mode)) return true;
+    (void)snprintf(error, HX_STORE_ERROR_BYTES, "%s is not a file: sqlite: needs one, as in sqlite:%s%shapax.db",
+                   s->path, S_ISDIR(st.st_mode) ? s->path : "", S_ISDIR(st.st_mode) ? "/" : "/var/lib/");
+    return false;
+}
+
 /* A new file is readable to its owner alone: the secret is in it. There is nobody yet whose locks this could drop. */
 static bool make_file(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
-    struct stat st;
-    if (stat(s->path, &st) == 0) {
-        if (S_ISREG(st.st_mode)) return true;
-        (void)snprintf(error, HX_STORE_ERROR_BYTES, "%s is not a file: sqlite: needs one, as in sqlite:%s%shapax.db",
-                       s->path, S_ISDIR(st.st_mode) ? s->path : "", S_ISDIR(st.st_mode) ? "/" : "/var/lib/");
-        return false;
-    }
     int fd = open(s->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 && errno != EEXIST) return fail(s, SQLITE_CANTOPEN, error);
-    if (fd < 0) return true;
+    if (fd < 0) return errno == EEXIST || fail(s, SQLITE_CANTOPEN, error);
     close(fd);
-    char *slash = strrchr(s->path, '/'), *directory = slash ? strndup(s->path, (size_t)(slash - s->path) + 1) : NULL;
-    int dir_fd = open(directory ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(directory);
-    if (dir_fd < 0) return true; /* not ours to read; SQLite syncs it again with its log */
-    (void)fsync(dir_fd);
-    close(dir_fd);
+    sync_directory_of(s->path);
     return true;
 }
 
@@ -263,13 +270,53 @@ static bool follow_clock(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     return true;
 }
 
+static void disconnect(hx_sqlite *s)
+{
+    hx_rows_end(&s->rows);
+    hx_rows_end(&s->aside);
+    (void)sqlite3_close(s->rows.db);
+    (void)sqlite3_close(s->aside.db);
+    s->rows.db = s->aside.db = NULL;
+}
+
+static char *with_suffix(const char *path, const char *suffix)
+{
+    char *out = NULL;
+    if (asprintf(&out, "%s%s", path, suffix) < 0) hx_fatal(HX_EXIT_BUG, "out of memory");
+    return out;
+}
+
+/* One that is filled is made under another name, and has its mark when it gets its own. */
+static bool make_marked(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+{
+    char *path = s->path, *making = with_suffix(path, "-begun"), *log = with_suffix(making, "-journal");
+    int rc;
+    (void)unlink(making);
+    (void)unlink(log);
+    s->path = making;
+    bool ok = make_file(s, error);
+    if (ok) {
+        s->rows.db = hx_sqlite_connect(making, false, &rc);
+        ok = s->rows.db ? make_tables(s, error) : fail(s, rc, error);
+        disconnect(s);
+    }
+    s->path = path;
+    if (ok && link(making, path) != 0 && errno != EEXIST) ok = fail(s, SQLITE_CANTOPEN, error);
+    (void)unlink(making);
+    sync_directory_of(path);
+    free(making);
+    free(log);
+    return ok;
+}
+
 /* Looks before it changes anything: a file that isn't ours stays as it is. */
 static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     int rc;
     int64_t format = 0;
-    bool empty = false;
-    if (!make_file(s, error)) return false;
+    bool there, empty = false;
+    if (!is_file(s, &there, error)) return false;
+    if (!there && !(s->options.mark ? make_marked(s, error) : make_file(s, error))) return false;
     s->rows.db = hx_sqlite_connect(s->path, false, &rc);
     if (!s->rows.db) return fail(s, rc, error);
     if (!read_secret(s, &format, error)) return false;
@@ -286,15 +333,6 @@ static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     if (rc != SQLITE_OK) return fail(s, rc, error);
     s->aside.db = hx_sqlite_connect(s->path, true, &rc);
     return s->aside.db ? true : fail(s, rc, error);
-}
-
-static void disconnect(hx_sqlite *s)
-{
-    hx_rows_end(&s->rows);
-    hx_rows_end(&s->aside);
-    (void)sqlite3_close(s->rows.db);
-    (void)sqlite3_close(s->aside.db);
-    s->rows.db = s->aside.db = NULL;
 }
 
 static void discard(hx_sqlite *s)

@@ -9,7 +9,6 @@ import pathlib
 import pty
 import shutil
 import signal
-import sqlite3
 import subprocess
 
 import psycopg2
@@ -241,8 +240,7 @@ def is_begun(gateway):
     path = path_of(gateway)
     if gateway.store_url.startswith("journal:"):
         return any((path / name).exists() for name in ("FORMAT", "FORMAT.begun"))
-    with contextlib.closing(sqlite3.connect(path)) as file:
-        return file.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,)
+    return path.exists()
 
 
 def make_journal(start_gateway):
