@@ -774,27 +774,6 @@ bool hx_json_escape(hx_buf *out, hx_slice bytes)
     return false;
 }
 
-void hx_json_put(hx_buf *out, const char *before, hx_slice text)
-{
-    hx_buf_puts(out, before);
-    bool fits = hx_json_escape(out, text);
-    HX_CHECK(fits);
-}
-
-void hx_json_put_lines(hx_buf *out, const char *before, hx_slice lines)
-{
-    hx_slice line;
-    const char *separator = "";
-    hx_buf_puts(out, before);
-    hx_buf_puts(out, "[");
-    while (hx_slice_next(&lines, '\n', &line)) {
-        if (line.len == 0) continue;
-        hx_json_put(out, separator, line);
-        separator = ",";
-    }
-    hx_buf_puts(out, "]");
-}
-
 bool hx_json_is_clean_object(hx_slice text, hx_arena *arena)
 {
     hx_buf canonical;

@@ -81,7 +81,7 @@ void hx_record_encode(const hx_record *record, hx_buf *out);
 /* Puts the epoch into an encoded head and closes it with its checksum. */
 void hx_record_seal(char *head, size_t head_len, uint64_t epoch);
 
-/* The result's id in an answer's body, where `pointer` leads: a short text that fits a line, or a number; else empty. */
+/* The result's id in an answer's body, where `pointer` leads: a short text that fits a line, or a number; or empty. */
 hx_slice hx_record_result(hx_slice pointer, hx_slice body, hx_arena *arena);
 
 typedef enum { HX_RECORD_OK, HX_RECORD_DAMAGED, HX_RECORD_NEWER } hx_record_error;

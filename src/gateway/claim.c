@@ -276,7 +276,7 @@ static hx_progress refuse_claim(hx_request *r)
 /* The client's time is over before the store has said anything. */
 static hx_progress leave_early(hx_request *r)
 {
-    r->patience_over = true;
+    r->patience_over = r->budget_over = true;
     r->resume = HX_STEP_claim;
     return refuse_impatient(r);
 }

@@ -7,8 +7,8 @@
 #include "gateway/problem.h"
 #include "gateway/shadow.h"
 
-/* The application's time runs while it has the next move: not while its request is still coming in. When the client's is
- * over before, a request that can have no effect is given up; any other is not cut off. */
+/* The application's time runs while it has the next move: not while its request is still coming in. When the client's
+ * is over before, a request that can have no effect is given up; any other is not cut off. */
 static void expect_answer(hx_request *r)
 {
     if (r->exchange_state != HX_EXCHANGE_OPEN) return;

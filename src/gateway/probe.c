@@ -101,8 +101,9 @@ static hx_progress ask(hx_request *r)
 
 typedef enum { FOUND, NOT_FOUND, UNCLEAR } finding;
 
-/* Whether there is plainly nothing at a place: null, or on the way to it a list that ends before it, or something empty.
- * Any other answer in which the place is missing may be about something else, a maintenance say, and proves nothing. */
+/* Whether there is plainly nothing at a place: null, or on the way to it a list that ends before it, or something
+ * empty. Any other answer in which the place is missing may be about something else, a maintenance say, and proves
+ * nothing. */
 static bool is_nothing_at(hx_slice body, hx_slice pointer)
 {
     hx_slice there, way = pointer;

@@ -8,8 +8,8 @@
 
 #define STORE_RETRY_DELAY ((hx_ms)200)
 
-/* An answer that speaks of an earlier attempt, of one that the provider knows already, or of what the application itself
- * calls unknown, is nobody's outcome; only an error of the application's own may be shown. */
+/* An answer that speaks of an earlier attempt, of one that the provider knows already, or of what the application
+ * itself calls unknown, is nobody's outcome; only an error of the application's own may be shown. */
 static bool is_answer_withheld(const hx_request *r)
 {
     if (r->verdict.outcome != HX_OUTCOME_UNKNOWN || !r->answer_judged) return false;

@@ -38,17 +38,6 @@ def test_what_is_left_goes_upstream_on_every_attempt(start_gateway, upstream, ke
     assert upstream.effects("/refunds") == 1
 
 
-def test_budget_ends_a_wait_for_the_claim_and_nothing_is_sent(start_gateway, upstream, key, tmp_path):
-    disk = SlowDisk(tmp_path)
-    gateway = start_gateway(quick_retries(), env=disk.env)
-    with disk.held():
-        first = gateway.send("POST", "/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "200ms"})
-        disk.wait_for_commit()
-        first.refuses(504, "DEPENDENCY.timeout")
-    assert eventually(lambda: retry(gateway, key), "the key being free").idempotency == "stored"
-    assert upstream.effects("/refunds") == 1
-
-
 def retry(gateway, key):
     response = gateway.post("/refunds", key=key, json=REFUND)
     return response if response.status == 201 else None
