@@ -119,19 +119,24 @@ static bool choose_port(demo *d)
     return descriptor >= 0;
 }
 
-/* On 127.0.0.1:8080, or on another port where somebody else is there or was quicker. */
-static bool find_place(demo *d)
+/* On 127.0.0.1:8080, or on another port where somebody else is there or was quicker. Returns an exit code. */
+static int find_place(demo *d)
 {
     (void)snprintf(d->address, sizeof d->address, "127.0.0.1:8080");
     for (int tries = 0; tries < 5; tries++) {
         int status = 0;
-        if ((tries > 0 || is_taken(d->address)) && !choose_port(d)) return false;
-        if (start_gateway(d)) return true;
-        if (waitpid(d->gateway, &status, 0) != d->gateway) return false;
-        d->gateway = 0;
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != HX_EXIT_ADDRESS) return false;
+        if ((tries > 0 || is_taken(d->address)) && !choose_port(d)) break;
+        if (start_gateway(d)) return HX_EXIT_OK;
+        if (d->gateway <= 0 || waitpid(d->gateway, &status, 0) != d->gateway) {
+            fprintf(stderr, "hapax demo: can't start the gateway\n");
+            return HX_EXIT_BUG;
+        }
+        d->gateway = 0; /* it has said why */
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != HX_EXIT_ADDRESS)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : HX_EXIT_BUG;
     }
-    return false;
+    fprintf(stderr, "hapax demo: no port is free on 127.0.0.1\n");
+    return HX_EXIT_ADDRESS;
 }
 
 /* What becomes of the unknown one, by an operator's word. */
@@ -225,18 +230,11 @@ static int supervise(demo *d)
     }
 }
 
-static void no_flags(void *user, const char *flag, const char *value)
-{
-    (void)user;
-    (void)flag;
-    (void)value;
-}
-
 int hx_cmd_demo(int argc, char **argv)
 {
     demo d = {.store = "journal:/tmp/hapax-demo-XXXXXX"};
     int operands = 0;
-    int code = hx_cmd_flags(argc, argv, 0, no_flags, NULL, &operands);
+    int code = hx_cmd_flags(argc, argv, 0, NULL, NULL, &operands);
     if (code >= 0) return code;
     char *directory = d.store + strlen("journal:");
     sigemptyset(&d.signals);
@@ -250,9 +248,8 @@ int hx_cmd_demo(int argc, char **argv)
         fprintf(stderr, "hapax demo: can't make a directory under /tmp\n");
         return HX_EXIT_STORE;
     }
-    if (!start_application(&d) || !find_place(&d)) {
-        code = HX_EXIT_ADDRESS;
-    } else {
+    code = start_application(&d) ? find_place(&d) : HX_EXIT_BUG;
+    if (code == HX_EXIT_OK) {
         explain(&d);
         code = supervise(&d);
     }
