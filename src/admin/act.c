@@ -206,10 +206,8 @@ hx_slice hx_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *aren
 {
     hx_slice reason = hx_arena_printf(arena, "operator %.*s%s(uid %u): %.*s", HX_FMT(hx_slice_first(name, 64)),
                                       name.len > 0 ? " " : "", (unsigned)uid, HX_FMT(why));
-    if (reason.len <= HX_RECORD_TEXT_MAX) return reason;
-    size_t len = HX_RECORD_TEXT_MAX;
-    while (len > 0 && ((unsigned char)reason.ptr[len] & 0xc0) == 0x80) len--; /* not in the middle of a character */
-    return hx_slice_first(reason, len);
+    HX_CHECK(reason.len <= HX_RECORD_TEXT_MAX);
+    return reason;
 }
 
 const hx_policy *hx_act_policy(const hx_policy_set *policies, hx_slice route)

@@ -25,7 +25,7 @@ typedef struct {
  * in `arena` or in `text`. `now` is for the answer's Date. */
 const char *hx_act_read(hx_act *act, hx_slice text, hx_arena *arena, hx_ms now) HX_MUST_USE;
 
-/* "operator alice (uid 1000): WHY", cut to what a record holds, between two characters. `name` may be empty. */
+/* "operator alice (uid 1000): WHY", which a record holds as hx_act_read takes it. `name` may be empty. */
 hx_slice hx_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *arena);
 
 /* The rules that a record was made under, by what its route is known by; the defaults where it has none, or none any

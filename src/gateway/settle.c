@@ -242,8 +242,13 @@ static hx_progress not_recorded(hx_request *r)
 
 static void fill(hx_request *r)
 {
+    hx_error said = r->error;
+    unsigned status = r->reply_status;
     if (!r->answer_judged || is_answer_withheld(r)) choose_error(r);
     fill_record(r);
+    if (!r->replied) return;
+    r->error = said; /* its client was told something else before, and so does the log */
+    r->reply_status = status;
 }
 
 /* The store has said whether the application's mark stands there. */

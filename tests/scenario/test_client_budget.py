@@ -108,6 +108,8 @@ def test_exchange_that_breaks_after_the_client_was_told_504_is_unknown(start_gat
         waiter = gateway.post_later("/refunds", key=key, json=REFUND)
     waiter.refuses(409, UNKNOWN)
     gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+    lines = gateway.wait_events("request", 3)
+    assert sorted(line["status"] for line in lines) == [409, 409, 504], "the log says what each client got"
     assert len(upstream.received("/refunds")) == 1
     assert upstream.effects("/refunds") == 1
 
