@@ -14,10 +14,10 @@
  *                    '--- authorize <--another credential--- claim
  *
  * Whatever is refused goes to reply; a reply without a claim goes on to finish. When only the client's time is up,
- * reply goes back to where the operation was; a claim that then isn't ours is finished. What `mode: shadow` only watches
- * goes from admit by shadow to pass, and back there before finish (see shadow.h); publish answers with the rules. A
- * claim that can't be used is given back by settle; and settle goes back to claim with what is unknown and to be taken
- * over under a new epoch (see mark.c).
+ * reply goes back to where the operation was; a claim that then isn't ours is finished. What `mode: shadow` only
+ * watches goes from admit by shadow to pass, and back there before finish (see shadow.h); publish answers with the
+ * rules. A claim that can't be used is given back by settle; and settle goes back to claim with what is unknown and to
+ * be taken over under a new epoch (see mark.c).
  *
  * A step function returns HX_MORE after hx_request_go chose the next step, HX_PARKED when it waits for a callback, and
  * HX_DONE once, from finish. Callbacks note what came and call hx_request_run; they never change the step.
