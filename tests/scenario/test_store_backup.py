@@ -3,18 +3,18 @@
 says what it can't know, and draws no epoch again, not even one that was drawn after the backup. A file that is not what
 was written is refused, whatever is wrong with it."""
 import contextlib
+import functools
 import itertools
 import json
 import os
-import signal
 import struct
 import subprocess
 
 import pytest
 
-from harness import EXIT_CONFIG, EXIT_STORE, answer, directory_hash, fresh_key, killed_at_sync
-from test_store_copy import (Past, is_begun, make_target, old, past, refuses_to_start,  # noqa: F401, some are fixtures
-                             starts, stop)
+from harness import EXIT_CONFIG, EXIT_STORE, answer, directory_hash, fresh_key
+from test_store_copy import (Past, each_half_made, make_target, old, past,  # noqa: F401, some are fixtures
+                             refuses_to_start, starts, stop)
 
 DISK = "64m"
 
@@ -179,18 +179,11 @@ def test_empty_directory_gets_the_store(past, backup, new, hapax):
 
 
 def test_restore_killed_at_a_sync_is_not_taken_for_whole(past, backup, make_target, hapax):
+    restore = functools.partial(hapax, "store", "restore", backup)
     refused = 0
-    for number in itertools.count(2, 2):  # as a copy is at each
-        new = make_target()
-        killed = hapax("store", "restore", backup, new.store_url, env=killed_at_sync(number))
-        assert killed.code == -signal.SIGKILL, killed
-        if not is_begun(new):
-            continue
-        if starts(new):  # it was whole, but didn't live to say so
-            past.is_known_to(new)
-            break
+    for new in each_half_made(restore, itertools.count(2, 2), make_target, past):  # a copy is killed at each
         refused += 1
-        again = hapax("store", "restore", backup, new.store_url)
+        again = restore(new.store_url)
         if again.code == 0:
             past.is_known_to(new.start())
             stop(new)

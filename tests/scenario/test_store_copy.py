@@ -2,6 +2,7 @@
 """hapax store copy: whatever was known of an operation is known in the copy. A gateway on it repeats no effect, an
 unknown stays unknown, no epoch is drawn twice; and what is not whole is not taken for it."""
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -259,19 +260,27 @@ def make_target(request, start_gateway, start_node, tmp_path):
     return lambda: make_journal(start_gateway) if request.param == "journal" else make_sqlite(start_node, tmp_path)
 
 
-def test_copy_killed_at_any_sync_is_not_taken_for_whole_and_goes_on(past, old, make_target, hapax):
-    refused = 0
-    for number in itertools.count(1):
+def each_half_made(act, syncs, make_target, past):
+    """Gateways that refuse the store which `act` was making for them when it was killed, at one sync after the other,
+    until one of them has it whole."""
+    for number in syncs:
         new = make_target()
-        killed = hapax("store", "copy", old.store_url, new.store_url, env=killed_at_sync(number))
+        killed = act(new.store_url, env=killed_at_sync(number))
         assert killed.code == -signal.SIGKILL, killed
         if not is_begun(new):
             continue
         if starts(new):  # it was whole, but didn't live to say so
             past.is_known_to(new)
-            break
+            return
+        yield new
+
+
+def test_copy_killed_at_any_sync_is_not_taken_for_whole_and_goes_on(past, old, make_target, hapax):
+    copy = functools.partial(hapax, "store", "copy", old.store_url)
+    refused = 0
+    for new in each_half_made(copy, itertools.count(1), make_target, past):
         refused += 1
-        again = hapax("store", "copy", old.store_url, new.store_url)
+        again = copy(new.store_url)
         assert again.code == 0, again
         past.is_known_to(new.start())
         stop(new)
