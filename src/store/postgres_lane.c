@@ -466,12 +466,10 @@ static void begin_round(hx_task *task)
     if (lane->will_set_up) { /* first of all, and alone: what it says decides about the rest */
         (void)add_statement(lane, HX_STATEMENT_SETUP);
     } else {
-        bool has_more = has_errands(lane);
         gather_looks(lane);
-        size_t count = choose(lane, chosen);
-        if (count == 0 && !has_more) return;
-        compose(lane, chosen, count);
+        compose(lane, chosen, choose(lane, chosen));
     }
+    if (lane->round.count == 0) return; /* nobody watches any more what was to be looked at: nothing would end it */
     lane->round.is_open = true;
     lane->round.since = hx_loop_now(lane->loop);
     hx_timer_start(lane->loop, &lane->timer, ROUND_MAX, took_too_long);
