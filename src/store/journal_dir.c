@@ -5,7 +5,8 @@
  *     DIR/FORMAT         three lines: "hapax journal 2", "generation " and 16 hex digits, "secret " and 16 hex digits
  *                        of a hash of generation and secret; written last, so it makes the store
  *     DIR/FORMAT.begun   what becomes FORMAT once the mark of a store that is filled by a copy or a restore is durable;
- *                        until then nobody opens it but who fills it
+ *                        until then nobody opens it but who fills it. The first file there is, empty until the rest
+ *                        has been made
  *     DIR/lock           held by flock while the store is open; says who holds it
  *     DIR/secret         32 random bytes, for MACs
  *     DIR/segments       which segments there must be: "first ", "last " and a number each, "check " and 8 hex digits
@@ -113,13 +114,15 @@ bool hx_dir_inspect(hx_opening *o)
     if (o->dir.foreign)
         return hx_open_fail(o, "%s is not empty and holds no store; give an empty or a new directory",
                             o->journal->path);
-    if (o->dir.begun) {
-        o->dir.has_format = o->journal->options.mark != NULL;
-        return o->dir.has_format ||
-               hx_open_fail(o,
+    if (o->dir.begun && !o->journal->options.mark)
+        return hx_open_fail(o,
                             "%s is the beginning of a `hapax store copy` or `restore` that has not ended: run that "
                             "again",
                             o->journal->path);
+    if (o->dir.begun) {
+        struct stat st;
+        o->dir.has_format = fstatat(o->journal->dir_fd, "FORMAT.begun", &st, 0) == 0 && st.st_size > 0;
+        return true;
     }
     if (o->dir.written)
         return hx_open_fail(o,
@@ -368,6 +371,17 @@ bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secre
 int hx_dir_end_format(hx_journal *j)
 {
     return renameat(j->dir_fd, "FORMAT.begun", j->dir_fd, "FORMAT") == 0 ? hx_sync(j, j->dir_fd) : errno;
+}
+
+bool hx_dir_begin(hx_opening *o)
+{
+    hx_journal *j = o->journal;
+    if (!j->options.mark || o->dir.has_format || o->dir.begun) return true;
+    int fd = openat(j->dir_fd, "FORMAT.begun", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    int error = fd < 0 ? errno : hx_sync(j, fd);
+    if (fd >= 0) close(fd);
+    if (!error) error = hx_sync(j, j->dir_fd);
+    return !error || hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
 }
 
 bool hx_dir_create(hx_opening *o)

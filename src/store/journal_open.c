@@ -298,7 +298,7 @@ hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char e
     }
     o.journal = hx_journal_new(path, options);
     bool ok = hx_dir_open(&o, true) && hx_dir_inspect(&o) && (!o.dir.has_format || hx_dir_read_format(&o)) &&
-              hx_dir_lock(&o) && hx_dir_inspect(&o) && (o.dir.has_format || hx_dir_create(&o)) &&
+              hx_dir_begin(&o) && hx_dir_lock(&o) && hx_dir_inspect(&o) && (o.dir.has_format || hx_dir_create(&o)) &&
               hx_dir_read_format(&o) && hx_dir_read_secret(&o) && hx_open_read(&o) && begin(&o);
     o.journal->options.secret = NULL; /* the caller's, and not needed any more */
     o.journal->options.mark = NULL;

@@ -286,12 +286,25 @@ static char *with_suffix(const char *path, const char *suffix)
     return out;
 }
 
+/* A copy or restore that was killed before it gave the file its name: a start in its place would be an empty store. */
+static bool is_begun(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+{
+    char *making = with_suffix(s->path, "-begun");
+    bool begun = access(making, F_OK) == 0;
+    if (begun)
+        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                       "%s is the beginning of a `hapax store copy` or `restore` that has not ended: run that again",
+                       making);
+    free(making);
+    return begun;
+}
+
 /* One that is filled is made under another name, and has its mark when it gets its own. */
 static bool make_marked(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     char *path = s->path, *making = with_suffix(path, "-begun"), *log = with_suffix(making, "-journal");
     int rc;
-    (void)unlink(making);
+    (void)!truncate(making, 0); /* left by one that was killed; it stays in sight */
     (void)unlink(log);
     s->path = making;
     bool ok = make_file(s, error);
@@ -315,7 +328,7 @@ static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     int rc;
     int64_t format = 0;
     bool there, empty = false;
-    if (!is_file(s, &there, error)) return false;
+    if (!is_file(s, &there, error) || (!there && !s->options.mark && is_begun(s, error))) return false;
     if (!there && !(s->options.mark ? make_marked(s, error) : make_file(s, error))) return false;
     s->rows.db = hx_sqlite_connect(s->path, false, &rc);
     if (!s->rows.db) return fail(s, rc, error);

@@ -16,7 +16,7 @@ import psycopg2
 import pytest
 
 from harness import (EXIT_CONFIG, EXIT_STORE, HANG_S, answer, binary, directory_hash, drop_after_effect, eventually,
-                     fresh_key, hours_ahead, killed_at_sync)
+                     fresh_key, hours_ahead, killed_at_change, killed_at_sync)
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 
@@ -237,11 +237,14 @@ def path_of(gateway):
 
 
 def is_begun(gateway):
-    """Whether there is a store at all. Where there is none yet, any start makes a new one."""
+    """Whether anything was written at all. Where nothing was, any start makes a new store."""
     path = path_of(gateway)
-    if gateway.store_url.startswith("journal:"):
-        return any((path / name).exists() for name in ("FORMAT", "FORMAT.begun"))
-    return path.exists()
+    return any(path.iterdir()) if path.is_dir() else any(path.parent.glob(path.name + "*"))
+
+
+def is_made(gateway):
+    path = path_of(gateway)
+    return (path / "FORMAT" if gateway.store_url.startswith("journal:") else path).exists()
 
 
 def make_journal(start_gateway):
@@ -285,6 +288,32 @@ def test_copy_killed_at_any_sync_is_not_taken_for_whole_and_goes_on(past, old, m
         past.is_known_to(new.start())
         stop(new)
     assert refused >= 3, "it was never killed in the middle"
+
+
+@pytest.mark.parametrize("restores", [False, True], ids=["copy", "restore"])
+def test_nothing_is_written_before_what_says_that_it_is_not_whole(past, old, make_target, hapax, tmp_path, restores):
+    """From the very first file on no gateway starts on it as if it were a new store: its keys would all run again."""
+    words = ["copy", old.store_url]
+    if restores:
+        words = ["restore", tmp_path / "file"]
+        assert hapax("store", "backup", tmp_path / "file", "--store", old.store_url).code == 0
+    refused = 0
+    for number in itertools.count(1):
+        new = make_target()
+        killed = hapax("store", *words, new.store_url, env=killed_at_change(number))
+        assert killed.code == -signal.SIGKILL, killed
+        if not is_begun(new):
+            continue
+        assert not starts(new), f"a gateway took what change {number} had not made for a new store"
+        refused += 1
+        if is_made(new):  # and marked, or it would not have been refused
+            break
+    assert refused >= 5, "it was never killed in the making"
+    new = make_target()
+    assert hapax("store", *words, new.store_url, env=killed_at_change(number - refused + 1)).code == -signal.SIGKILL
+    again = hapax("store", *words, new.store_url)
+    assert again.code == 0, again
+    past.is_known_to(new.start())
 
 
 def test_second_copy_killed_at_any_sync_is_the_first_or_not_taken_for_whole(old, upstream, start_node, hapax, tmp_path):

@@ -4,7 +4,7 @@ that sees every byte."""
 from .answers import (Deduplicating, Stream, Zeros, answer, answer_raw, chunked, drop_after_effect,
                       echo_after_upgrade, in_turn, interim, never_answer, numbered, reset_before_reading, sink,
                       until_close)
-from .faults import BrokenDisk, SlowDisk, killed_at_sync, without_tmpfile
+from .faults import BrokenDisk, SlowDisk, killed_at_change, killed_at_sync, without_tmpfile
 from .gateway import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Gateway, Run, WallClock, basic, bearer,
                       binary, directory_hash, hours_ahead, jwt, quick_retries, sanitized)
 from .upstream import Upstream, unix_socket_path
@@ -18,7 +18,7 @@ __all__ = [
     "Zeros",
     "answer", "answer_raw", "basic", "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash",
     "drop_after_effect", "echo_after_upgrade", "eventually", "fresh_key", "hours_ahead", "in_time", "in_turn",
-    "interim", "jwt", "killed_at_sync", "lasting", "never_answer", "numbered", "quick_retries", "quoted",
-    "raise_open_files", "request_bytes", "reset_before_reading", "sanitized", "sink", "unix_socket_path",
+    "interim", "jwt", "killed_at_change", "killed_at_sync", "lasting", "never_answer", "numbered", "quick_retries",
+    "quoted", "raise_open_files", "request_bytes", "reset_before_reading", "sanitized", "sink", "unix_socket_path",
     "until_close", "wait_all_read", "without_tmpfile",
 ]

@@ -3,6 +3,8 @@
  *   FAULT_HOLD_SYNC=FILE   while FILE exists a sync waits; FILE.held says that one does
  *   FAULT_FAIL_SYNC=FILE   while FILE exists a sync fails
  *   FAULT_KILL_AT_SYNC=N   the Nth sync is not made: the process is killed
+ *   FAULT_KILL_AT_CHANGE=N the Nth call that makes, names, removes, syncs or writes to the end of a file is not made:
+ *                          the process is killed
  *   FAULT_NO_TMPFILE=1     no file system knows O_TMPFILE, as with overlays of older kernels */
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,13 +14,48 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+static void count_or_die(atomic_long *calls, const char *variable)
+{
+    const char *last = getenv(variable);
+    if (last && atomic_fetch_add(calls, 1) + 1 == strtol(last, NULL, 10)) (void)raise(SIGKILL);
+}
+
+static void change_or_die(void)
+{
+    static atomic_long changes;
+    count_or_die(&changes, "FAULT_KILL_AT_CHANGE");
+}
 
 static void sync_or_die(void)
 {
     static atomic_long syncs;
-    const char *last = getenv("FAULT_KILL_AT_SYNC");
-    if (last && atomic_fetch_add(&syncs, 1) + 1 == strtol(last, NULL, 10)) (void)raise(SIGKILL);
+    count_or_die(&syncs, "FAULT_KILL_AT_SYNC");
+    change_or_die();
+}
+
+#define CHANGE(type, name, parameters, ...)                                                                            \
+    type name parameters                                                                                               \
+    {                                                                                                                  \
+        change_or_die();                                                                                               \
+        type(*real) parameters = (type(*) parameters)dlsym(RTLD_NEXT, #name);                                          \
+        return real(__VA_ARGS__);                                                                                      \
+    }
+
+CHANGE(int, mkdir, (const char *path, mode_t mode), path, mode)
+CHANGE(int, renameat, (int from, const char *old, int to, const char *new), from, old, to, new)
+CHANGE(int, link, (const char *old, const char *new), old, new)
+CHANGE(int, unlink, (const char *path), path)
+CHANGE(int, unlinkat, (int dir, const char *path, int flags), dir, path, flags)
+
+ssize_t write(int descriptor, const void *bytes, size_t count)
+{
+    ssize_t (*real)(int, const void *, size_t) = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    struct stat st;
+    if (fstat(descriptor, &st) == 0 && S_ISREG(st.st_mode)) change_or_die();
+    return real(descriptor, bytes, count);
 }
 
 int fsync(int descriptor)
@@ -57,6 +94,18 @@ int open64(const char *path, int flags, ...)
         errno = EOPNOTSUPP;
         return -1;
     }
+    if (flags & O_CREAT) change_or_die();
     int (*real)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open64");
     return real(path, flags, mode);
+}
+
+int openat64(int directory, const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    int mode = va_arg(rest, int);
+    va_end(rest);
+    if (flags & O_CREAT) change_or_die();
+    int (*real)(int, const char *, int, ...) = (int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, "openat64");
+    return real(directory, path, flags, mode);
 }

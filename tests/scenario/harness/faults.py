@@ -27,6 +27,12 @@ def killed_at_sync(number):
     return {"LD_PRELOAD": str(_library()), "FAULT_KILL_AT_SYNC": str(number)}
 
 
+def killed_at_change(number):
+    """An environment in which a process is killed instead of making its change of that number to files' names, or its
+    sync of that number, both counted together."""
+    return {"LD_PRELOAD": str(_library()), "FAULT_KILL_AT_CHANGE": str(number)}
+
+
 class SlowDisk:
     """Pass `env` to a gateway; inside `held()` none of its commits becomes durable."""
 
