@@ -235,34 +235,65 @@ static hx_progress read_body(hx_request *r)
     return HX_PARKED;
 }
 
+/* For all values of a request's fields as one list. Its parts are put one behind the other: a list that was copied with
+ * each of its lines would need the square of a head's size. */
+static hx_buf list_buf(hx_request *r)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    size_t bytes = 0;
+    for (size_t i = 0; i < fields->count; i++) bytes += fields->items[i].value.len + 2;
+    hx_buf list;
+    hx_buf_init(&list, r->arena, bytes);
+    return list;
+}
+
+static void put_line(hx_buf *list, bool is_first, hx_slice value)
+{
+    if (!is_first) hx_buf_puts(list, ", ");
+    hx_buf_put(list, value);
+}
+
 /* All lines of a field as one value, as a list field means it. */
 static hx_slice joined(hx_request *r, hx_field_id id)
 {
     const hx_fields *fields = &r->stream->request.fields;
-    hx_slice all = hx_fields_get(fields, id);
-    if (fields->lines[id] < 2) return all;
-    for (size_t i = fields->first[id] + 1u; i < fields->count; i++)
-        if (fields->items[i].id == id)
-            all = hx_arena_printf(r->arena, "%.*s, %.*s", HX_FMT(all), HX_FMT(fields->items[i].value));
-    return all;
+    if (fields->lines[id] < 2) return hx_fields_get(fields, id);
+    hx_buf list = list_buf(r);
+    for (size_t i = fields->first[id]; i < fields->count; i++)
+        if (fields->items[i].id == id) put_line(&list, i == fields->first[id], fields->items[i].value);
+    return hx_buf_slice(&list);
+}
+
+static hx_slice header_value(hx_request *r, hx_slice name)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    hx_slice only = HX_EMPTY;
+    hx_buf list;
+    for (size_t i = 0, lines = 0; i < fields->count; i++) {
+        const hx_field *field = &fields->items[i];
+        if (!hx_field_goes_on(field) || !hx_slice_eq_nocase(field->name, name)) continue;
+        if (lines == 0) {
+            only = field->value;
+        } else {
+            if (lines == 1) {
+                list = list_buf(r);
+                put_line(&list, true, only);
+            }
+            put_line(&list, false, field->value);
+            only = hx_buf_slice(&list);
+        }
+        lines++;
+    }
+    return only;
 }
 
 /* The values of the headers that the route's fingerprint counts. */
 static const hx_slice *header_values(hx_request *r)
 {
     const hx_fingerprint_rules *rules = &r->policy->fingerprint;
-    const hx_fields *fields = &r->stream->request.fields;
     if (rules->header_count == 0) return NULL;
     hx_slice *values = hx_arena_alloc(r->arena, rules->header_count * sizeof *values);
-    for (size_t k = 0; k < rules->header_count; k++) {
-        values[k] = HX_EMPTY;
-        for (size_t i = 0, lines = 0; i < fields->count; i++) {
-            const hx_field *field = &fields->items[i];
-            if (!hx_field_goes_on(field) || !hx_slice_eq_nocase(field->name, rules->headers[k])) continue;
-            values[k] = lines++ == 0 ? field->value
-                                     : hx_arena_printf(r->arena, "%.*s, %.*s", HX_FMT(values[k]), HX_FMT(field->value));
-        }
-    }
+    for (size_t k = 0; k < rules->header_count; k++) values[k] = header_value(r, rules->headers[k]);
     return values;
 }
 

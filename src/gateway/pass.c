@@ -7,6 +7,8 @@
 #include "gateway/problem.h"
 #include "gateway/shadow.h"
 
+#define KEPT_PIECE_BYTES (64u * 1024u)
+
 /* The application's time runs while it has the next move: not while its request is still coming in. When the client's
  * is over before, a request that can have no effect is given up; any other is not cut off. */
 static void expect_answer(hx_request *r)
@@ -49,12 +51,27 @@ static void client_drained(hx_stream *stream)
     if (r->exchange_state == HX_EXCHANGE_ANSWERING) hx_exchange_resume(&r->exchange);
 }
 
+/* Hands on what was read of the body before the request was let pass, in pieces and as fast as the application takes
+ * them: it may be far more than a connection's buffers hold. */
+static void upload_kept(hx_request *r)
+{
+    while (r->shadow.kept.len > 0 && !r->upload_held_back) {
+        hx_slice piece = hx_slice_first(r->shadow.kept, KEPT_PIECE_BYTES);
+        r->shadow.kept = hx_slice_from(r->shadow.kept, piece.len);
+        upload(r->stream, piece, false);
+    }
+    if (r->upload_held_back || !r->shadow.rest_waits) return;
+    r->shadow.rest_waits = false;
+    upload(r->stream, r->shadow.rest, r->shadow.rest_is_last);
+}
+
 static void upstream_drained(hx_exchange *exchange)
 {
     hx_request *r = exchange->user;
     r->upload_held_back = false;
     if (r->body_state != HX_BODY_WHOLE) hx_request_stop_timer(r);
-    hx_stream_resume(r->stream);
+    upload_kept(r);
+    if (!r->upload_held_back) hx_stream_resume(r->stream);
 }
 
 static void open_tunnel(hx_request *r)
@@ -131,7 +148,6 @@ static const hx_exchange_events pass_events = {.head = download_head,
 static void start_upload(hx_request *r)
 {
     bool is_fresh = r->body_state == HX_BODY_UNREAD;
-    hx_slice kept;
     r->body_state = HX_BODY_READING;
     r->stream->events.body = upload;
     r->stream->events.broken = upload_broken;
@@ -139,12 +155,13 @@ static void start_upload(hx_request *r)
         hx_stream_read(r->stream);
         return;
     }
-    if (r->body.len > 0 && !hx_body_whole(&r->body, &kept)) { /* it can't be read back from where it was spooled */
+    if (r->body.len > 0 &&
+        !hx_body_whole(&r->body, &r->shadow.kept)) { /* it can't be read back from where it was spooled */
         hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
         return;
     }
-    if (r->body.len > 0) upload(r->stream, kept, false);
-    upload(r->stream, r->shadow.rest, r->shadow.rest_is_last);
+    r->shadow.rest_waits = true;
+    upload_kept(r);
 }
 
 static hx_slice head_of(hx_request *r)

@@ -179,8 +179,10 @@ typedef struct hx_request {
         hx_error error; /* HX_WOULD_REFUSE */
         enum { HX_SHADOW_IDLE, HX_SHADOW_CLAIMING, HX_SHADOW_CLAIMED, HX_SHADOW_SETTLING } claim;
         bool is_too_large; /* the answer, to be kept */
+        hx_slice kept;     /* of the body, what is still to be handed on before `rest` */
         hx_slice rest;     /* what came of the body when there was no more room to keep it */
         bool rest_is_last;
+        bool rest_waits; /* to be handed on behind `kept` */
     } shadow;
 
     /* probe */
@@ -366,7 +368,7 @@ void hx_request_log_failure(const hx_request *r);
  * retry step follows. */
 bool hx_retry_schedule(hx_request *r) HX_MUST_USE;
 /* reply.c */
-#define HX_OUR_LINES_MAX 2048u
+#define HX_OUR_LINES_MAX 4096u /* an origin that `cors` lists may have 1,000 bytes */
 /* Our header lines, after the application's. */
 void hx_reply_lines(hx_request *r, hx_buf *out);
 void hx_reply_retry_after(const hx_request *r, hx_buf *out);

@@ -182,7 +182,8 @@ static int send_bufs(hx_wire *wire, uv_buf_t *bufs, unsigned count, bool copied)
         fly(wire, bufs, count);
         return 0;
     }
-    for (unsigned i = 0; i < count; i++) hx_buf_put(&wire->waiting, (hx_slice){bufs[i].base, bufs[i].len});
+    for (unsigned i = 0; i < count; i++)
+        if (!hx_buf_append(&wire->waiting, (hx_slice){bufs[i].base, bufs[i].len})) return UV_ENOBUFS;
     fly_waiting(wire);
     return 0;
 }
@@ -403,6 +404,14 @@ void hx_upstream_connected(hx_wire *wire)
     pass_on(wire, false, -1);
 }
 
+/* Whoever writes on although hx_exchange_write said false loses the exchange, not the process. */
+static bool overflow(hx_exchange *exchange)
+{
+    exchange->reason = "too much of the request waits to be sent";
+    hx_exchange_cancel(exchange);
+    return false;
+}
+
 static bool hold(hx_exchange *exchange, const hx_slice *parts, unsigned count)
 {
     hx_buf *held = exchange->own.held;
@@ -410,7 +419,8 @@ static bool hold(hx_exchange *exchange, const hx_slice *parts, unsigned count)
         held = exchange->own.held = hx_arena_alloc(exchange->arena, sizeof *held);
         hx_buf_init(held, exchange->arena, HELD_BYTES_MAX);
     }
-    for (unsigned i = 0; i < count; i++) hx_buf_put(held, parts[i]);
+    for (unsigned i = 0; i < count; i++)
+        if (!hx_buf_append(held, parts[i])) return overflow(exchange);
     return held->len < HIGH_BYTES;
 }
 
@@ -422,7 +432,8 @@ static bool write_parts(hx_exchange *exchange, const hx_slice *parts, unsigned c
     if (!wire || (exchange->own.flags & FAILING)) return true;
     if (wire->write_dead) return true; /* reading shows how it ends */
     if (wire->flying > 0) {
-        for (unsigned i = 0; i < count; i++) hx_buf_put(&wire->waiting, parts[i]);
+        for (unsigned i = 0; i < count; i++)
+            if (!hx_buf_append(&wire->waiting, parts[i])) return overflow(exchange);
         account(wire);
         return queued_bytes(wire) < HIGH_BYTES;
     }

@@ -405,3 +405,25 @@ def test_other_routes_report_nothing(gateway, upstream, key):
     assert report(gateway.post("/protected", key=key, json={})) is None
     assert report(gateway.post("/elsewhere", json={})) is None
     assert upstream.effects() == 2
+
+
+@pytest.mark.slow
+def test_upload_beyond_a_large_limit_goes_on_in_pieces(start_gateway, upstream, key):
+    """What was kept of it is far more than the buffers of a connection hold."""
+    gateway = start_gateway("routes: [{match: POST /file, mode: shadow, body_max: 70MiB}]\n")
+    upstream.on("/file", sink)
+
+    def upload():
+        connection = gateway.connect()
+        connection.send(request_bytes("POST", "/file", {"Idempotency-Key": key, "Transfer-Encoding": "chunked"}))
+        for _ in range(72):
+            connection.send(chunk(bytes(1 << 20)))
+        connection.send(b"0\r\n\r\n")
+        return connection.receive("POST")
+    response = upload()
+    assert (response.json(), report(response)) == ({"bytes": 72 << 20}, refused("VALIDATION.body_too_large"))
+    assert upstream.effects("/file") == 1
+    upstream.stop_listening()
+    upstream.close_idle()
+    upload().refuses(502, "DEPENDENCY.unavailable")
+    assert upstream.effects("/file") == 1
