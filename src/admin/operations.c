@@ -264,7 +264,9 @@ void hx_admin_show_counts(hx_admin_call *call)
         hx_buf_puts(&out, ",\"limits\":");
         hx_view_limiter_counts(&out, &limited);
     }
-    hx_buf_puts(&out, ",\"workers\":{");
+    hx_buf_puts(&out, ",\"log\":{\"dropped_lines\":");
+    hx_buf_put_decimal(&out, hx_log_dropped());
+    hx_buf_puts(&out, "},\"workers\":{");
     for (size_t id = 0; id < HX_COUNT_END; id++) {
         uint64_t sum = 0;
         for (size_t i = 0; i < needs->worker_count; i++)

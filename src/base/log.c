@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/log.h"
+#include "base/log_writer.h"
 
 #include "base/utf8.h"
 
@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE_BYTES 8192u
 #define TAIL_BYTES 32u /* kept for the end of a truncated line */
 
 static atomic_bool readable;
@@ -17,8 +16,9 @@ static atomic_int threshold = HX_LOG_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
 static _Thread_local struct {
-    char text[LINE_BYTES];
+    char text[HX_LOG_LINE_BYTES];
     size_t len;
+    hx_log_level level;
     bool skipped;
     bool truncated;
 } line;
@@ -36,7 +36,7 @@ void hx_log_threshold(hx_log_level least)
 static bool put(const char *bytes, size_t len)
 {
     if (line.skipped || line.truncated) return false;
-    if (line.len + len + TAIL_BYTES > LINE_BYTES) {
+    if (line.len + len + TAIL_BYTES > HX_LOG_LINE_BYTES) {
         line.truncated = true;
         return false;
     }
@@ -109,6 +109,7 @@ void hx_log_begin(hx_log_level level, const char *event)
 {
     char stamp[HX_RFC3339_BYTES];
     line.len = 0;
+    line.level = level;
     line.truncated = false;
     line.skipped = (int)level < atomic_load_explicit(&threshold, memory_order_relaxed);
     if (line.skipped) return;
@@ -193,7 +194,8 @@ void hx_log_end(void)
     const char *tail = line.truncated ? (plain ? "  (truncated)\n" : ",\"truncated\":1}\n") : (plain ? "\n" : "}\n");
     size_t len = strlen(tail);
     memcpy(line.text + line.len, tail, len);
-    (void)!write(STDERR_FILENO, line.text, line.len + len);
+    if (!hx_log_writer_take(line.text, line.len + len, line.level >= HX_LOG_WARN))
+        (void)!write(STDERR_FILENO, line.text, line.len + len);
 }
 
 void hx_log_say(hx_log_level level, const char *format, ...)

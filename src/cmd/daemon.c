@@ -27,6 +27,7 @@
 #define DESCRIPTORS_KEPT 64u /* for the store, the listeners and the loops */
 #define DESCRIPTORS_MIN 256u
 #define SWEEP_INTERVAL HX_SECOND
+#define LAST_LINES_WAIT HX_SECOND /* for a log reader that has stalled, at the end */
 
 typedef struct {
     hx_worker worker;
@@ -472,6 +473,7 @@ static void hung_up(hx_task *task)
 static _Noreturn void give_up(const char *why)
 {
     hx_log_say(HX_LOG_WARN, "%s: requests still under way are unknown at the next start", why);
+    (void)hx_log_flush(LAST_LINES_WAIT);
     _exit(HX_EXIT_UNKNOWN);
 }
 
@@ -488,6 +490,7 @@ static void join_or_give_up(hx_daemon *daemon, pthread_t thread, const struct ti
 
 int hx_daemon_run(hx_daemon *daemon)
 {
+    hx_log_start();
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         worker_thread *w = &daemon->workers[i];
         w->drain.run = drain_worker;
@@ -518,6 +521,7 @@ int hx_daemon_run(hx_daemon *daemon)
     hx_loop_post(daemon->background.loop, &daemon->background.stop);
     join_or_give_up(daemon, daemon->background.thread, &deadline);
     hx_log_say(HX_LOG_INFO, "stopped");
+    hx_log_stop(LAST_LINES_WAIT);
     return HX_EXIT_OK;
 }
 

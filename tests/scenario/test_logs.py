@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness import answer_raw, eventually, quick_retries, request_bytes
+from harness import HANG_S, answer_raw, eventually, fresh_key, quick_retries, request_bytes
 
 FIELDS = ("time", "method", "path", "status", "operation_type", "idempotency_key", "principal", "result", "attempt",
           "correlation_id")
@@ -85,6 +85,31 @@ def test_unusable_answer_is_told_with_its_upstream(gateway, upstream, key):
     line = request_lines(gateway, 1)[0]
     assert (line["upstream"], line["error"]) == (upstream.url, "what came back is not a well-formed HTTP answer")
     assert upstream.effects("/refunds") == 1
+
+
+def test_log_reader_that_stalls_holds_no_request_up_and_learns_what_it_missed(start_gateway, upstream):
+    gateway = start_gateway(workers=2)
+    long = "/thing/" + "x" * 3000
+    with gateway.log.changed:  # the thread that reads the log waits for this
+        for _ in range(600):
+            assert gateway.get(long).status == 200
+        keyed = gateway.post("/refunds", key=fresh_key(), json={})
+        assert keyed.status == 201
+        dropped = gateway.counts("log")["dropped_lines"]
+        assert dropped > 0
+    told = gateway.wait_events("lines of this log were dropped: standard error was read too slowly, or not at all")
+    assert sum(line["lines"] for line in told) == dropped
+    assert len(gateway.events("request")) + dropped == 601
+    assert upstream.effects("/refunds") == 1
+
+
+def test_stalled_log_reader_keeps_no_process_from_ending(start_gateway, upstream):
+    gateway = start_gateway()
+    with gateway.log.changed:
+        for _ in range(600):
+            assert gateway.get("/thing/" + "x" * 3000).status == 200
+        gateway.terminate()
+        assert gateway.process.wait(timeout=HANG_S) == 0
 
 
 def test_log_of_requests_can_be_switched_off(start_gateway, upstream, key):

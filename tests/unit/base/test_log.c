@@ -144,12 +144,68 @@ static void people_get_text_and_only_what_they_asked_for(void **state)
     assert_string_equal(strlen(line) > 12 ? line + 12 : line, " error  3 of them\n");
 }
 
+static int stalled[2]; /* a pipe that nobody reads */
+
+static int redirect_to_pipe(void **state)
+{
+    int failed = redirect(state);
+    return failed == 0 && pipe(stalled) == 0 && dup2(stalled[1], STDERR_FILENO) >= 0 ? 0 : -1;
+}
+
+/* Reads into `room` until the text has come. */
+static void read_until(const char *text, char *room, size_t most)
+{
+    size_t len = 0;
+    while (len < most - 1) {
+        ssize_t got = read(stalled[0], room + len, most - 1 - len);
+        if (got <= 0) FAIL("the pipe ended");
+        len += (size_t)got;
+        room[len] = '\0';
+        if (strstr(room + (len > 4096 ? len - 4096 : 0), text)) return;
+    }
+    FAIL("too much was written");
+}
+
+static void a_reader_that_stalls_holds_nobody_up_and_is_told_what_it_missed(void **state)
+{
+    (void)state;
+    enum { LINES = 6000, ROOM = 4 * 1024 * 1024 };
+    static char filler[1000];
+    char *room = malloc(ROOM);
+    assert_non_null(room);
+    memset(filler, 'x', sizeof filler - 1);
+    hx_log_start();
+    for (int i = 0; i < LINES; i++) {
+        hx_log_begin(HX_LOG_INFO, "line");
+        hx_log_text("filler", filler);
+        hx_log_int("number", i);
+        hx_log_end();
+    }
+    hx_log_say(HX_LOG_ERROR, "what matters finds room");
+    if (hx_log_flush(1)) FAIL("nobody has read, but all is written");
+    uint64_t dropped = hx_log_dropped();
+    assert_in_range(dropped, LINES / 2, LINES);
+    read_until("were dropped", room, ROOM);
+    assert_non_null(strstr(room, "what matters finds room"));
+    hx_log_stop(10000);
+    uint64_t whole = 0;
+    for (const char *at = room; (at = strstr(at, "\"event\":\"line\"")); at++) whole++;
+    assert_int_equal(whole + dropped, LINES);
+    hx_log_say(HX_LOG_INFO, "without a writer");
+    read_until("without a writer", room, ROOM);
+    free(room);
+    (void)close(stalled[0]);
+    (void)close(stalled[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_value_stays_valid_json, redirect, restore),
         cmocka_unit_test_setup_teardown(a_field_that_does_not_fit_is_left_out_whole, redirect, restore),
         cmocka_unit_test_setup_teardown(people_get_text_and_only_what_they_asked_for, redirect, restore),
+        cmocka_unit_test_setup_teardown(a_reader_that_stalls_holds_nobody_up_and_is_told_what_it_missed,
+                                        redirect_to_pipe, restore),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
