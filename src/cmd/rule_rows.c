@@ -136,6 +136,7 @@ static void put_outcome(const hx_policy *route, hx_buf *out)
 #define RULES(X)                                                                                                       \
     X("upstream", upstream, OTHER, hx_json_put(out, "", config->upstreams[route->upstream].url))                       \
     X("mode", mode, OTHER, put_word(out, HX_PLACE_ROUTE, "mode", route->mode))                                         \
+    X("path", path_exact, OTHER, put_word(out, HX_PLACE_ROUTE, "path", route->path_exact))                             \
     X("because", because, OTHER, hx_json_put(out, "", route->because))                                                 \
     X("require", require, OTHER, put_bool(out, route->require))                                                        \
     X("require_on_put", require_on_put, OTHER, put_bool(out, route->require_on_put))                                   \

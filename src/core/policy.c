@@ -383,11 +383,11 @@ static size_t segments_of(hx_slice path)
     return count;
 }
 
-void hx_policy_compile(hx_policy_set *set, hx_arena *arena)
+static const struct hx_route_tree *grow_tree(const hx_policy_set *set, const hx_slice *paths, hx_arena *arena)
 {
     struct hx_route_tree *tree = hx_arena_zalloc(arena, sizeof *tree);
     size_t nodes_max = 1, slots = 4;
-    for (size_t i = 0; i < set->count; i++) nodes_max += segments_of(set->routes[i].path);
+    for (size_t i = 0; i < set->count; i++) nodes_max += segments_of(paths[i]);
     while (slots < 2 * nodes_max) slots *= 2;
     tree->nodes = hx_arena_alloc(arena, nodes_max * sizeof *tree->nodes);
     tree->edges = hx_arena_zalloc(arena, slots * sizeof *tree->edges);
@@ -396,7 +396,7 @@ void hx_policy_compile(hx_policy_set *set, hx_arena *arena)
     uint32_t *ends = hx_arena_alloc(arena, (set->count + 1) * sizeof *ends);
     (void)add_node(tree, 0);
     for (size_t i = 0; i < set->count; i++) { /* one without a path was refused; it has no end */
-        ends[i] = set->routes[i].path.len > 0 ? add_path(tree, set->routes[i].path, i) : UINT32_MAX;
+        ends[i] = paths[i].len > 0 ? add_path(tree, paths[i], i) : UINT32_MAX;
         if (ends[i] != UINT32_MAX) tree->nodes[ends[i]].leaf_end++;
     }
     HX_CHECK(tree->node_count <= nodes_max && tree->depth <= SEGMENTS_MAX);
@@ -410,7 +410,18 @@ void hx_policy_compile(hx_policy_set *set, hx_arena *arena)
         if (ends[i] != UINT32_MAX)
             tree->leaves[tree->nodes[ends[i]].leaf_end++] = (leaf){.route = (uint32_t)i,
                                                                    .methods = methods_of(&set->routes[i])};
-    set->tree = tree;
+    return tree;
+}
+
+void hx_policy_compile(hx_policy_set *set, hx_arena *arena)
+{
+    hx_slice *paths = hx_arena_alloc(arena, (set->count + 1) * sizeof *paths);
+    for (size_t i = 0; i < set->count; i++) paths[i] = set->routes[i].path;
+    set->tree = grow_tree(set, paths, arena);
+    for (size_t i = 0; i < set->count; i++)
+        if (paths[i].len > 0)
+            paths[i] = hx_path_fold_template(paths[i], hx_arena_alloc(arena, HX_PATH_FOLD_BYTES(paths[i].len)));
+    set->folded = grow_tree(set, paths, arena);
 }
 
 typedef struct {
@@ -435,21 +446,36 @@ static bool split(hx_slice path, size_t most, hashed_segment out[SEGMENTS_MAX], 
     return false;
 }
 
-/* The first of the node's routes that takes the method, if it comes before `best`. */
-static uint32_t first_leaf(const hx_policy_set *set, const node *n, hx_slice method, unsigned bit, uint32_t best)
+bool hx_policy_is_guarded(const hx_policy *route)
 {
+    return route->mode == HX_MODE_PROTECT && !route->path_exact;
+}
+
+typedef struct {
+    const hx_policy_set *set;
+    const struct hx_route_tree *tree; /* which of the set's */
+    hx_slice method;
+    bool guarded_only;
+} search;
+
+/* The first of the node's routes that takes the method, if it comes before `best`. */
+static uint32_t first_leaf(const search *wanted, const node *n, unsigned bit, uint32_t best)
+{
+    const hx_policy *routes = wanted->set->routes;
     for (uint32_t i = n->leaf; i < n->leaf_end; i++) {
-        const leaf *l = &set->tree->leaves[i];
+        const leaf *l = &wanted->tree->leaves[i];
         if (l->route >= best) break;
-        if ((l->methods & bit) && (bit != METHOD_OTHER || hx_policy_takes(&set->routes[l->route], method)))
+        if (wanted->guarded_only && !hx_policy_is_guarded(&routes[l->route])) continue;
+        if ((l->methods & bit) && (bit != METHOD_OTHER || hx_policy_takes(&routes[l->route], wanted->method)))
             return l->route;
     }
     return best;
 }
 
-const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_slice path)
+static const hx_policy *find(const search *wanted, hx_slice path)
 {
-    const struct hx_route_tree *tree = set->tree;
+    const hx_policy_set *set = wanted->set;
+    const struct hx_route_tree *tree = wanted->tree;
     hashed_segment segments[SEGMENTS_MAX];
     struct {
         uint32_t node;
@@ -459,7 +485,7 @@ const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_sl
     if (set->count == 0) return NULL;
     HX_CHECK(tree != NULL);
     if (path.len == 0 || path.ptr[0] != '/' || !split(path, tree->depth, segments, &count)) return NULL;
-    unsigned bit = method_bit(method);
+    unsigned bit = method_bit(wanted->method);
     uint32_t best = NO_ROUTE;
     todo[left].node = 0;
     todo[left++].depth = 0;
@@ -469,7 +495,7 @@ const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_sl
         const node *n = &tree->nodes[at];
         if (n->first >= best) continue;
         if (depth == count) {
-            best = first_leaf(set, n, method, bit, best);
+            best = first_leaf(wanted, n, bit, best);
             continue;
         }
         const hashed_segment *s = &segments[depth];
@@ -484,6 +510,26 @@ const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_sl
         }
     }
     return best == NO_ROUTE ? NULL : &set->routes[best];
+}
+
+const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_slice path)
+{
+    return find(&(search){.set = set, .tree = set->tree, .method = method}, path);
+}
+
+const hx_policy *hx_policy_find_near(const hx_policy_set *set, hx_slice method, hx_slice path, const hx_policy *route,
+                                     hx_arena *arena)
+{
+    if (set->count == 0 || path.len == 0 || path.ptr[0] != '/') return NULL;
+    search wanted = {.set = set, .tree = set->folded, .method = method, .guarded_only = route == NULL};
+    char *room = hx_arena_alloc(arena, HX_PATH_FOLD_BYTES(path.len));
+    unsigned possible = 0;
+    for (unsigned reading = 0; reading < HX_READINGS; reading++) {
+        if ((reading & ~possible) != 0) continue; /* nothing in the path is read differently */
+        const hx_policy *found = find(&wanted, hx_path_fold(path, reading, room, &possible));
+        if (found && found != route && hx_policy_is_guarded(found)) return found;
+    }
+    return NULL;
 }
 
 bool hx_path_parameter(hx_slice path_template, hx_slice path, hx_slice name, hx_slice *value)
@@ -573,165 +619,4 @@ bool hx_policy_match(hx_slice match, hx_arena *arena, hx_policy *policy, const c
     }
     if (wrong) *error = wrong;
     return wrong == NULL;
-}
-
-static bool is_unreserved(char c)
-{
-    return (c >= '0' && c <= '9') || (hx_lower(c) >= 'a' && hx_lower(c) <= 'z') || c == '-' || c == '.' || c == '_' ||
-           c == '~';
-}
-
-static bool is_dot_segment(hx_slice segment)
-{
-    return (segment.len == 1 && segment.ptr[0] == '.') ||
-           (segment.len == 2 && segment.ptr[0] == '.' && segment.ptr[1] == '.');
-}
-
-/* One pass over the bytes, because nearly every path is plain. */
-static bool is_plain(hx_slice path)
-{
-    size_t begin = 1;
-    for (size_t i = 1; i <= path.len; i++) {
-        if (i < path.len && path.ptr[i] == '%') return false;
-        if (i < path.len && path.ptr[i] != '/') continue;
-        hx_slice segment = {path.ptr + begin, i - begin};
-        if (is_dot_segment(segment) || (segment.len == 0 && i < path.len)) return false;
-        begin = i + 1;
-    }
-    return true;
-}
-
-typedef struct {
-    char *ptr;
-    size_t len;
-    hx_path_error error; /* the first */
-} output;
-
-static void note(output *out, hx_path_error error)
-{
-    if (out->error == HX_PATH_OK) out->error = error;
-}
-
-/* The byte that the escape at `i` stands for; -1 where there is none. */
-static int escaped_at(hx_slice text, size_t i)
-{
-    if (text.ptr[i] != '%' || text.len - i < 3) return -1;
-    int high = hx_hex_digit(text.ptr[i + 1]), low = hx_hex_digit(text.ptr[i + 2]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-static void put_decoded(output *out, hx_slice segment)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    for (size_t i = 0; i < segment.len; i++) {
-        int byte = escaped_at(segment, i);
-        if (byte < 0) {
-            if (segment.ptr[i] == '%') note(out, HX_PATH_BAD_ESCAPE);
-            out->ptr[out->len++] = segment.ptr[i];
-            continue;
-        }
-        if (byte == '/') note(out, HX_PATH_ENCODED_SLASH);
-        if (is_unreserved((char)byte)) {
-            out->ptr[out->len++] = (char)byte;
-        } else { /* %3a and %3A are the same byte */
-            out->ptr[out->len++] = '%';
-            out->ptr[out->len++] = digits[byte / 16];
-            out->ptr[out->len++] = digits[byte % 16];
-        }
-        i += 2;
-    }
-}
-
-/* `begin` is where the segment stands that was just put. Returns whether it was one with dots, which is gone then, and
- * with ".." the one before it. */
-static bool drop_dots(output *out, size_t begin)
-{
-    hx_slice segment = {out->ptr + begin, out->len - begin};
-    if (!is_dot_segment(segment)) return false;
-    out->len = begin;
-    if (segment.len == 2 && out->len > 1) {
-        out->len--; /* the slash behind the segment before */
-        while (out->ptr[out->len - 1] != '/') out->len--;
-    }
-    return true;
-}
-
-/* `decoded`: its escapes are undone already. */
-static hx_path_error normalize(hx_slice path, bool decoded, hx_arena *arena, hx_slice *normalized)
-{
-    output out = {.ptr = hx_arena_alloc(arena, path.len)}; /* it never gets longer */
-    out.ptr[out.len++] = '/';
-    hx_slice rest = hx_slice_from(path, 1), segment;
-    while (hx_slice_next(&rest, '/', &segment)) {
-        bool last = rest.ptr == NULL;
-        size_t begin = out.len;
-        if (decoded)
-            for (size_t i = 0; i < segment.len; i++) out.ptr[out.len++] = segment.ptr[i];
-        else
-            put_decoded(&out, segment);
-        if (drop_dots(&out, begin)) continue;
-        if (segment.len == 0 && !last) note(&out, HX_PATH_EMPTY_SEGMENT); /* left out, as many servers do */
-        if (segment.len > 0 && !last) out.ptr[out.len++] = '/';
-    }
-    *normalized = (hx_slice){out.ptr, out.len};
-    return out.error;
-}
-
-hx_path_error hx_path_normalize(hx_slice path, hx_arena *arena, hx_slice *normalized)
-{
-    *normalized = path;
-    if (path.len == 0 || path.ptr[0] != '/' || is_plain(path)) return HX_PATH_OK; /* "*" and what isn't a path too */
-    return normalize(path, false, arena, normalized);
-}
-
-static bool decodes_to(hx_slice coded, hx_slice plain)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < coded.len; i++, at++) {
-        int byte = escaped_at(coded, i);
-        char c = byte < 0 ? coded.ptr[i] : (char)byte;
-        if (byte >= 0) i += 2;
-        if (at == plain.len || plain.ptr[at] != c) return false;
-    }
-    return at == plain.len;
-}
-
-static bool fits_decoded(hx_slice path_template, hx_slice plain)
-{
-    hx_slice left, right;
-    while (hx_slice_next(&path_template, '/', &left)) {
-        if (!hx_slice_next(&plain, '/', &right)) return false;
-        bool any = left.len > 0 && left.ptr[0] == '{' && right.len > 0;
-        if (!any && !decodes_to(left, right)) return false;
-    }
-    return !hx_slice_next(&plain, '/', &right);
-}
-
-/* One route after the other, as it is seldom asked. */
-const hx_policy *hx_policy_find_decoded(const hx_policy_set *set, hx_slice method, hx_slice path, hx_arena *arena)
-{
-    if (path.len == 0 || path.ptr[0] != '/') return NULL;
-    hx_slice plain;
-    output out = {.ptr = hx_arena_alloc(arena, path.len)};
-    for (size_t i = 0; i < path.len; i++) {
-        int byte = escaped_at(path, i);
-        out.ptr[out.len++] = byte < 0 ? path.ptr[i] : (char)byte;
-        if (byte >= 0) i += 2;
-    }
-    (void)normalize((hx_slice){out.ptr, out.len}, true, arena, &plain);
-    for (size_t i = 0; i < set->count; i++)
-        if (hx_policy_takes(&set->routes[i], method) && fits_decoded(set->routes[i].path, plain))
-            return &set->routes[i];
-    return NULL;
-}
-
-const char *hx_path_error_text(hx_path_error error)
-{
-    switch (error) {
-    case HX_PATH_OK: return "The path is well-formed.";
-    case HX_PATH_ENCODED_SLASH: return "The path holds an encoded slash (%2F).";
-    case HX_PATH_EMPTY_SEGMENT: return "The path holds an empty segment (//).";
-    case HX_PATH_BAD_ESCAPE: return "The path holds a \"%\" without two hexadecimal digits.";
-    }
-    hx_check_failed(__FILE__, __LINE__, "a path error that is known");
 }

@@ -73,6 +73,7 @@ typedef struct {
     size_t method_count;
     hx_slice path;     /* "/refunds/{id}": a segment in braces stands for any one segment */
     hx_slice because;  /* why an unsafe method passes unprotected */
+    bool path_exact;   /* `path: exact`: other spellings of it are other paths, not near misses */
     unsigned upstream; /* which of the configured upstreams */
     hx_mode mode;
     bool require;           /* a request without a key is refused (POST, PATCH, DELETE); nothing with key.from */
@@ -148,9 +149,10 @@ static inline hx_slice hx_policy_identity(const hx_policy *policy)
 typedef struct {
     hx_policy *routes;
     size_t count;
-    const struct hx_route_tree *tree; /* hx_policy_compile's */
-    hx_policy defaults;               /* for keyed requests that match no route */
-    bool require_key;                 /* POST, PATCH and DELETE need a key everywhere */
+    const struct hx_route_tree *tree;   /* hx_policy_compile's */
+    const struct hx_route_tree *folded; /* the same of the routes' folded paths */
+    hx_policy defaults;                 /* for keyed requests that match no route */
+    bool require_key;                   /* POST, PATCH and DELETE need a key everywhere */
 } hx_policy_set;
 
 /* The contract's defaults: lifetime 24 h, lease 60 s, wait 10 s, grace 60 s, 1 MiB, 8 MiB, keys of 16 to 255. */
@@ -168,9 +170,14 @@ bool hx_policy_meets(const hx_policy *a, const hx_policy *b);
 void hx_policy_compile(hx_policy_set *set, hx_arena *arena);
 /* The first route that matches; NULL when none does. `path` is normalised. */
 const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_slice path);
-/* The same where every escape of the path, and of the routes', stands for its byte, slashes too: what an application
- * sees that decodes paths as a whole. `path` is as it came. */
-const hx_policy *hx_policy_find_decoded(const hx_policy_set *set, hx_slice method, hx_slice path, hx_arena *arena);
+/* Whether it is protected, and other spellings of its path are near misses. */
+bool hx_policy_is_guarded(const hx_policy *policy);
+/* The protected route that a request misses by a spelling which many servers read as the route's own: other case, an
+ * escaped or repeated slash, one at the end, a backslash, ";parameters", a space, a dot or a NUL byte at the end of a
+ * segment. NULL where there is none. `path` is as it came; `route` is what hx_policy_find found, or NULL: then only
+ * routes that guard their spellings are looked for, else what would come before that one. */
+const hx_policy *hx_policy_find_near(const hx_policy_set *set, hx_slice method, hx_slice path, const hx_policy *route,
+                                     hx_arena *arena);
 
 /* Reads "POST /refunds/{id}" or "POST,PATCH /refunds" into methods and path. False with a sentence in *error. */
 bool hx_policy_match(hx_slice match, hx_arena *arena, hx_policy *policy, const char **error) HX_MUST_USE;
@@ -193,5 +200,15 @@ typedef enum { HX_PATH_OK, HX_PATH_ENCODED_SLASH, HX_PATH_EMPTY_SEGMENT, HX_PATH
  * that an unkeyed request can still be matched. A path without escapes, dots or empty segments is returned as it is. */
 hx_path_error hx_path_normalize(hx_slice path, hx_arena *arena, hx_slice *normalized);
 const char *hx_path_error_text(hx_path_error error);
+
+/* What servers disagree on: whether an escaped slash and a backslash separate segments, whether a NUL byte ends the
+ * path, and whether a segment that is empty once its end is trimmed counts. */
+enum { HX_READ_SLASH = 1, HX_READ_BACKSLASH = 2, HX_READ_NUL = 4, HX_READ_EMPTY = 8, HX_READINGS = 16 };
+#define HX_PATH_FOLD_BYTES(len) (3 * (len) + 2)
+/* The path as the most tolerant server with these readings sees it: decoded, in lower case, without parameters, empty
+ * segments and what is dropped at the end of a segment. `room` has HX_PATH_FOLD_BYTES. Sets those readings in *possible
+ * that would make a difference. */
+hx_slice hx_path_fold(hx_slice path, unsigned reading, char *room, unsigned *possible);
+hx_slice hx_path_fold_template(hx_slice path_template, char *room);
 
 #endif

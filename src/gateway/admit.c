@@ -386,14 +386,27 @@ static hx_progress admit_keyless(hx_request *r, const hx_policy *route)
     return pass_unprotected(r, route);
 }
 
-/* Whether an application that decodes paths as a whole would see there what another route protects: %2F for a slash
- * must not lead round it. */
-static bool is_disguised(const hx_request *r, const hx_policy *route, hx_path_error path_error)
+/* The protected route that this request would reach unprotected at an application which reads paths less strictly. A
+ * path that is another route's as it stands is meant for that one, unless an escape makes it two things at once. */
+static const hx_policy *missed_route(const hx_request *r, const hx_policy *route, hx_path_error path_error)
 {
     const hx_request_head *head = &r->stream->request;
-    if (path_error == HX_PATH_OK && hx_slice_find(r->path, '%') == SIZE_MAX) return false;
-    const hx_policy *meant = hx_policy_find_decoded(hx_request_rules(r)->policies, head->method, head->path, r->arena);
-    return meant && meant != route && meant->mode == HX_MODE_PROTECT;
+    if (route && path_error == HX_PATH_OK && hx_slice_find(r->path, '%') == SIZE_MAX) return NULL;
+    const hx_policy *near = hx_policy_find_near(hx_request_rules(r)->policies, head->method, head->path, route,
+                                                r->arena);
+    /* Empty segments were left out to find the route, so that it was not what the client wrote. */
+    bool is_missed = route && path_error == HX_PATH_EMPTY_SEGMENT && hx_policy_is_guarded(route);
+    return near || !is_missed ? near : route;
+}
+
+/* Whatever the defaults say of unwritten paths: the route that was meant is protected. */
+static hx_progress refuse_near_miss(hx_request *r, const hx_policy *missed)
+{
+    return hx_request_refuse(r, HX_ERROR_MALFORMED,
+                             hx_arena_printf(r->arena,
+                                             "The path is another spelling of route \"%.*s\", which is protected: "
+                                             "write it as \"%.*s\".",
+                                             HX_FMT(missed->name), HX_FMT(missed->path)));
 }
 
 /* Which rules, which key, who. Still in this step afterwards: go on with the body. */
@@ -411,10 +424,10 @@ static hx_progress admit_head(hx_request *r)
     read_patience(r);
     if (hx_publish_is_asked(hx_request_rules(r)->config, head->method, r->path))
         return hx_request_go(r, HX_STEP_publish);
-    if (hx_method_is_safe(head->method)) return hx_request_go(r, HX_STEP_pass);
-    if (is_disguised(r, route, path_error))
-        return refuse(r, HX_ERROR_MALFORMED,
-                      HX_LIT("The path is another route's once its escapes are decoded: spell it without them."));
+    bool is_safe = hx_method_is_safe(head->method);
+    const hx_policy *missed = is_safe && !keyed ? NULL : missed_route(r, route, path_error);
+    if (missed) return refuse_near_miss(r, missed);
+    if (is_safe) return hx_request_go(r, HX_STEP_pass);
     /* Of a path that can't be read, nobody can say that it is the one which passes. */
     if (r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK)) return pass_unprotected(r, route);
     if (!keyed) return admit_keyless(r, route);
