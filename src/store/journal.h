@@ -182,6 +182,7 @@ struct hx_journal {
     hx_open *open_free;
     bool refusing; /* new claims */
     const hx_store_rules *retired;
+    bool displaced;      /* another start would not find this store */
     bool over_limits;    /* less free space than the floor */
     uint64_t spare_room; /* in the segments to come, as far as the writer knows */
     bool short_of_room;  /* an outcome lost its answer, and that was reported */
@@ -251,6 +252,12 @@ static inline void **hx_mail_next(uintptr_t mail)
 {
     return &hx_mail_call(mail)->own.data[mail & 1];
 }
+
+/* Takes the lock of a directory or a segment, until fd is closed. True: another process has it. A file system that
+ * knows no such locks has at least that of the file `lock`. */
+bool hx_lock_is_others(int fd) HX_MUST_USE;
+/* Whether the directory still stands where a next start would look for it, and the active segment in it. */
+void hx_dir_check_place(hx_journal *j);
 
 /* Loops: a list or a history, in steps. */
 void hx_journal_look_through(hx_journal *j, hx_store_call *call);

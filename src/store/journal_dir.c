@@ -7,7 +7,9 @@
  *     DIR/FORMAT.begun   what becomes FORMAT once the mark of a store that is filled by a copy or a restore is durable;
  *                        until then nobody opens it but who fills it. The first file there is, empty until the rest
  *                        has been made
- *     DIR/lock           held by flock while the store is open; says who holds it
+ *     DIR/lock           held by flock while the store is open; says who holds it. A file can be removed, so the
+ *                        directory itself is locked too, and so is every segment that is read or written: whoever
+ *                        comes by another path, or to the same segments in another directory, finds them taken
  *     DIR/secret         32 random bytes, for MACs
  *     DIR/segments       which segments there must be: "first ", "last " and a number each, "check " and 8 hex digits
  *                        of a CRC-32C of the generation and those two lines. The last is raised once a new segment
@@ -24,6 +26,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "base/log.h"
 #include "base/rand.h"
 
 #include <openssl/evp.h>
@@ -248,10 +251,27 @@ bool hx_dir_read_format(hx_opening *o)
     return true;
 }
 
+bool hx_dir_in_use(hx_opening *o)
+{
+    char text[FORMAT_BYTES];
+    const char *path = o->journal->path;
+    (void)read_text(o->journal, "lock", text);
+    text[strcspn(text, "\n")] = '\0';
+    return hx_open_fail(o,
+                        "the store in %s is in use by another process%s%s; stop it first, or give this one a directory "
+                        "of its own",
+                        path, text[0] ? ", " : "", text);
+}
+
+bool hx_lock_is_others(int fd)
+{
+    return flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 bool hx_dir_lock(hx_opening *o)
 {
     hx_journal *j = o->journal;
-    char text[32] = {0};
+    if (hx_lock_is_others(j->dir_fd)) return hx_dir_in_use(o);
     j->lock_fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (j->lock_fd < 0 || faccessat(j->dir_fd, ".", W_OK, AT_EACCESS) != 0)
         return hx_open_fail(
@@ -259,16 +279,23 @@ bool hx_dir_lock(hx_opening *o)
             "the store in %s can't be written to (%s); it needs a directory that this user may write, on a "
             "file system that isn't read-only",
             j->path, strerror(errno));
-    if (flock(j->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        (void)!pread(j->lock_fd, text, sizeof text - 1, 0);
-        text[strcspn(text, "\n")] = '\0';
-        return hx_open_fail(
-            o,
-            "the store in %s is in use by another process%s%s; stop it first, or give this one a directory "
-            "of its own",
-            j->path, text[0] ? ", " : "", text);
+    return flock(j->lock_fd, LOCK_EX | LOCK_NB) == 0 || hx_dir_in_use(o);
+}
+
+void hx_dir_check_place(hx_journal *j)
+{
+    struct stat there, ours;
+    bool displaced = stat(j->path, &there) != 0 || fstat(j->dir_fd, &ours) != 0 || there.st_ino != ours.st_ino ||
+                     there.st_dev != ours.st_dev || fstat(j->active->fd, &ours) != 0 || ours.st_nlink == 0;
+    if (displaced && !j->displaced) {
+        hx_log_begin(HX_LOG_ERROR, "the store's directory was moved, replaced or emptied; new operations are refused");
+        hx_log_text("store", j->path);
+        hx_log_text("hint", "put it back as it was, or stop this process before another one is started there");
+        hx_log_end();
+    } else if (!displaced && j->displaced) {
+        hx_log_say(HX_LOG_INFO, "the store in %s is back in its place", j->path);
     }
-    return true;
+    j->displaced = displaced;
 }
 
 /* 0, or an errno. */

@@ -38,6 +38,7 @@ static bool open_segments(hx_opening *o)
         if (!s) hx_fatal(HX_EXIT_BUG, "out of memory");
         *s = (hx_segment){.number = n, .fd = fd, .size = (uint64_t)st.st_size};
         atomic_store(&j->segments[n % HX_SEGMENTS_MAX], s);
+        if (hx_lock_is_others(fd)) return hx_dir_in_use(o);
         if (s->size < sizeof(hx_segment_head)) return hx_open_damaged(o, n, 0, "the file is cut short");
     }
     atomic_store(&j->first_segment, o->dir.first);

@@ -44,6 +44,8 @@ bool hx_dir_read_format(hx_opening *o);
 bool hx_dir_lock(hx_opening *o);
 /* Makes FORMAT.begun before anything else where a store is to be filled: no gateway starts on it from then on. */
 bool hx_dir_begin(hx_opening *o);
+/* Always false: says who has the store. */
+bool hx_dir_in_use(hx_opening *o);
 bool hx_dir_create(hx_opening *o);
 bool hx_dir_read_secret(hx_opening *o);
 bool hx_dir_write_format(hx_journal *j, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES]);

@@ -176,6 +176,7 @@ static void begin_pass(hx_journal *j)
     w->phase = HX_SWEEP_LEASES;
     w->cleaned = 0;
     hx_keeper_check_limits(j);
+    hx_dir_check_place(j);
 }
 
 static void end_pass(hx_journal *j)

@@ -224,6 +224,9 @@ static bool next_segment(hx_journal *j)
 {
     hx_segment *next = hx_keeper_take_spare(j);
     if (!next) return false;
+    if (hx_lock_is_others(next->fd))
+        hx_fatal(HX_EXIT_STORE, "another process has locked %08u.seg of the store in %s; stopping", next->number,
+                 j->path);
     if (j->durable != j->tail.sequence) sync_active(j); /* a mark */
     j->active->end = j->tail.offset;
     hx_keeper_want(j, j->active->number, false);
@@ -410,8 +413,9 @@ static void claim(hx_journal *j, hx_store_call *call)
         return;
     }
     uint64_t length = sizeof(hx_frame_head) + call->own.head.len;
-    if (j->refusing || !hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2)) {
-        hx_journal_end_call(call, HX_STORE_FULL);
+    bool room = !j->refusing && hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
+    if (!room || j->displaced) {
+        hx_journal_end_call(call, j->displaced ? HX_STORE_UNAVAILABLE : HX_STORE_FULL);
         return;
     }
     uint64_t epoch = j->tail.epoch + 1;

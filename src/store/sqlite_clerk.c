@@ -407,12 +407,21 @@ static void undo_pass(hx_sqlite *s)
     s->look_at_all = true;
 }
 
+/* Whoever opens the store next would not find what is written to a file that has no name any more, or another one. */
+static int check_place(const hx_sqlite *s)
+{
+    int moved = 0;
+    int rc = sqlite3_file_control(s->rows.db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+    return rc == SQLITE_OK && moved ? SQLITE_READONLY_DBMOVED : SQLITE_OK;
+}
+
 static int pass(hx_sqlite *s)
 {
     bool reads = true;
     for (size_t i = 0; i < s->batch.count && reads; i++) reads = only_reads(s->batch.calls[i]);
     begin_pass(s);
-    int rc = hx_rows_run(&s->rows, reads ? HX_SQL_BEGIN_READ : HX_SQL_BEGIN_WRITE);
+    int rc = reads ? SQLITE_OK : check_place(s);
+    if (rc == SQLITE_OK) rc = hx_rows_run(&s->rows, reads ? HX_SQL_BEGIN_READ : HX_SQL_BEGIN_WRITE);
     for (size_t i = 0; i < s->batch.count && rc == SQLITE_OK; i++) rc = make(s, s->batch.calls[i]);
     if (rc == SQLITE_OK) rc = end_pass(s);
     if (rc == SQLITE_OK && !reads) s->commits++;

@@ -61,6 +61,13 @@ sqlite3 *hx_sqlite_connect(const char *path, bool reads_only, int *rc)
 void hx_sqlite_explain(const char *path, int rc, int system_errno, char error[HX_STORE_ERROR_BYTES])
 {
     const char *why = system_errno != 0 ? strerror(system_errno) : sqlite3_errstr(rc);
+    if (rc == SQLITE_READONLY_DBMOVED) {
+        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                       "%s was moved, removed or replaced while it was in use: put the same file back, or stop every "
+                       "gateway before one is started on another file",
+                       path);
+        return;
+    }
     switch (rc & 0xff) {
     case SQLITE_NOTADB:
         (void)snprintf(error, HX_STORE_ERROR_BYTES, "%s is no SQLite database: name another file for the store", path);
