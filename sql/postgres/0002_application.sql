@@ -403,15 +403,15 @@ DECLARE
     wrong text;
 BEGIN
     SELECT name INTO wrong FROM jsonb_object_keys(options) name
-     WHERE name NOT IN ('scope', 'credential', 'lifetime', 'tombstone', 'lease', 'wait', 'method', 'path', 'query',
-                        'media_type', 'content_encoding') LIMIT 1;
+     WHERE name NOT IN ('scope', 'credential', 'lifetime', 'tombstone', 'lease', 'wait', 'method', 'host', 'path',
+                        'query', 'media_type', 'content_encoding') LIMIT 1;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION 'there is no option "%"', wrong USING ERRCODE = 'HX003',
-              HINT = 'Options are scope, credential, lifetime, tombstone, lease, wait, method, path, query, media_type '
-                     'and content_encoding.';
+              HINT = 'Options are scope, credential, lifetime, tombstone, lease, wait, method, host, path, query, '
+                     'media_type and content_encoding.';
     END IF;
-    IF coalesce(options ->> 'scope', 'both') NOT IN ('both', 'principal', 'route') THEN
-        RAISE EXCEPTION 'scope is both, principal or route, not "%"', options ->> 'scope' USING ERRCODE = 'HX003';
+    IF coalesce(options ->> 'scope', 'both') NOT IN ('both', 'principal', 'route', 'host') THEN
+        RAISE EXCEPTION 'scope is both, principal, route or host, not "%"', options ->> 'scope' USING ERRCODE = 'HX003';
     END IF;
     IF coalesce(options ->> 'lifetime', '1 s')::interval < '1 s'
        OR coalesce(options ->> 'lease', '1 s')::interval < '1 s'
@@ -441,21 +441,27 @@ BEGIN
 END $$;
 
 -- As hx_operation_of has it (src/gateway/principal.c).
-CREATE FUNCTION hapax.operation_of(keys bytea[], scope text, route text, who bytea, key text) RETURNS bytea
+CREATE FUNCTION hapax.operation_of(keys bytea[], scope text, host bytea, route text, who bytea, key text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     parts bytea[] := ARRAY[CASE scope WHEN 'principal' THEN '' ELSE convert_to(route, 'UTF8') END,
                            CASE scope WHEN 'route' THEN '' ELSE who END, convert_to(key, 'UTF8')];
 BEGIN
     IF scope <> 'both' THEN parts := parts || ARRAY[convert_to(scope, 'UTF8'), ''::bytea]; END IF;
+    IF scope = 'host' THEN parts := parts || ARRAY[host]; END IF;
     RETURN substring(hapax.mac(keys, 'o', VARIADIC parts) FROM 1 FOR 16);
 END $$;
+
+-- As hx_text_host has it (src/core/text.c).
+CREATE FUNCTION hapax.host_of(options jsonb) RETURNS bytea LANGUAGE sql IMMUTABLE AS
+$$ SELECT convert_to(regexp_replace(lower(coalesce(options ->> 'host', '')), ':(80)?$', ''), 'UTF8') $$;
 
 -- As hx_fingerprint has it (src/core/fingerprint.c), of a request without preconditions.
 CREATE FUNCTION hapax.fingerprint_of(keys bytea[], options jsonb, kind text, content bytea) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN hapax.mac(keys, 'F', convert_to(coalesce(options ->> 'method', ''), 'UTF8'),
+                     CASE options ->> 'scope' WHEN 'host' THEN '' ELSE hapax.host_of(options) END,
                      convert_to(coalesce(options ->> 'path', ''), 'UTF8'),
                      CASE WHEN options ->> 'query' IS NULL THEN '' ELSE '?' END::bytea,
                      convert_to(coalesce(options ->> 'query', ''), 'UTF8'),
@@ -464,7 +470,7 @@ BEGIN
                      convert_to(kind, 'UTF8'), content);
 END $$;
 
--- The bytes of a record's head, version 2, as a gateway claims it (src/core/record.c). A short MAC of each part is not
+-- The bytes of a record's head, version 3, as a gateway claims it (src/core/record.c). A short MAC of each part is not
 -- among them: a mismatch is seen, but a gateway can't say of what.
 CREATE FUNCTION hapax.head_of(op bytea, created bigint, version integer, route text, fingerprint bytea, principal bytea,
                               key bytea) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
@@ -472,12 +478,13 @@ DECLARE
     name  bytea := convert_to(route, 'UTF8');
     bytes bytea;
 BEGIN
-    bytes := '\x02010000'::bytea || substring(hapax.little_endian(300 + length(name)) FROM 1 FOR 4)
+    bytes := '\x03010000'::bytea || substring(hapax.little_endian(308 + length(name)) FROM 1 FOR 4)
              || hapax.little_endian(1) || op || hapax.little_endian(created) || hapax.little_endian(created)
              || decode(repeat('00', 24), 'hex') || fingerprint || decode(repeat('00', 64), 'hex') || principal
              || decode(repeat('00', 32), 'hex') || key || decode(repeat('00', 8), 'hex')
              || substring(hapax.little_endian(version) FROM 1 FOR 4) || '\x0100'::bytea
-             || decode(repeat('00', 14), 'hex') || substring(hapax.little_endian(length(name)) FROM 1 FOR 4) || name;
+             || decode(repeat('00', 14), 'hex') || substring(hapax.little_endian(length(name)) FROM 1 FOR 4)
+             || decode(repeat('00', 8), 'hex') || name;
     RETURN bytes || substring(hapax.little_endian(hapax.crc32c(bytes)) FROM 1 FOR 4);
 END $$;
 
@@ -509,7 +516,8 @@ DECLARE
     who         bytea := hapax.principal_bytes(principal, options -> 'credential');
     principal_m bytea := hapax.mac(keys, 'p', who);
     print       bytea := hapax.fingerprint_of(keys, options, kind, coalesce(content, ''));
-    which       bytea := hapax.operation_of(keys, coalesce(options ->> 'scope', 'both'), route, who, key);
+    which       bytea := hapax.operation_of(keys, coalesce(options ->> 'scope', 'both'), hapax.host_of(options),
+                                               route, who, key);
     lock        bigint := ('x' || encode(substring(which FROM 1 FOR 8), 'hex'))::bit(64)::bigint;
     o           hapax.operations;
     verdict     hapax.beginning;

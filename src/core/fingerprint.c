@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes, under tag 'F' and in this order: method, path, "?" where there is a query, query, media type,
+/* Hashes, under tag 'F' and in this order: method, host, path, "?" where there is a query, query, media type,
  * Content-Encoding, If-Match, If-None-Match, If-Unmodified-Since, the body's kind, the body, and then name and value of
  * each header that the rules choose. Where a natural key says it all: that key alone, under tag 'n'.
  * A multipart body (kind 'M') is a digest under tag 'M' of its preamble, each part's header block and content, and its
@@ -420,6 +420,7 @@ hx_digest hx_fingerprint(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
     normalise(mac, in, arena);
     hx_mac_begin(mac, 'F');
     hx_mac_part(mac, in->method);
+    hx_mac_part(mac, in->host);
     hx_mac_part(mac, in->path);
     hx_mac_part(mac, in->normal.has_query ? HX_LIT("?") : HX_EMPTY);
     hx_mac_part(mac, in->normal.query);
@@ -467,6 +468,7 @@ void hx_fingerprint_parts(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena
     parts[HX_PART_CONTENT_ENCODING] = hx_mac_short(mac, 'c', in->normal.content_encoding);
     parts[HX_PART_PRECONDITIONS] = hx_mac_short(mac, 'i', framed(conditions, 3, arena));
     parts[HX_PART_BODY] = hx_mac_short(mac, in->normal.body_kind, in->normal.body);
+    parts[HX_PART_HOST] = hx_mac_short(mac, 'H', in->host);
     parts[HX_PART_HEADERS] = 0; /* as in records that were written before any could be chosen */
     if (rules->header_count > 0)
         parts[HX_PART_HEADERS] = hx_mac_short(mac, 'h', framed(in->headers, rules->header_count, arena));

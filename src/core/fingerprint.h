@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What makes two requests with one key the same request: a MAC over length-prefixed method, path, query, media type,
- * Content-Encoding, preconditions and body, and of the headers that the route's rules choose. JSON is canonicalised, or
- * only what some pointers lead to counts; multipart is taken by its parts without its boundary, everything else as it
- * is: each under a tag of its own, so that none can pass for another. Where a natural key says it all, it is the MAC of
- * that key alone. */
+/* What makes two requests with one key the same request: a MAC over length-prefixed method, host, path, query, media
+ * type, Content-Encoding, preconditions and body, and of the headers that the route's rules choose. JSON is
+ * canonicalised, or only what some pointers lead to counts; multipart is taken by its parts without its boundary,
+ * everything else as it is: each under a tag of its own, so that none can pass for another. Where a natural key says
+ * it all, it is the MAC of that key alone. */
 #ifndef HX_CORE_FINGERPRINT_H
 #define HX_CORE_FINGERPRINT_H
 
@@ -19,7 +19,8 @@
     X(CONTENT_ENCODING, "content encoding")                                                                            \
     X(PRECONDITIONS, "preconditions")                                                                                  \
     X(BODY, "body")                                                                                                    \
-    X(HEADERS, "set of headers")
+    X(HEADERS, "set of headers")                                                                                       \
+    X(HOST, "host")
 
 typedef enum {
 #define HX_PART_NAME(name, text) HX_PART_##name,
@@ -63,7 +64,8 @@ const char *hx_fingerprint_part_text(hx_fingerprint_part part);
 /* Fields that a request doesn't have are empty. */
 typedef struct {
     hx_slice method, path, query, content_type, content_encoding, if_match, if_none_match, if_unmodified_since, body;
-    bool has_query;                    /* `/a?` is not `/a` */
+    hx_slice host;  /* as hx_text_host has it; empty where it is part of the operation's name instead */
+    bool has_query; /* `/a?` is not `/a` */
     const hx_fingerprint_rules *rules; /* NULL: the default */
     const hx_slice *headers;           /* the values of rules->headers, all lines joined; empty where there are none */
     hx_slice key;                      /* HX_FINGERPRINT_KEY: the natural key */

@@ -10,7 +10,7 @@
 
 typedef struct {
     hx_slice principal; /* its kind and a NUL, so that two schemes never name the same one, and who; empty for nobody */
-    hx_slice proof;     /* the whole value, trimmed; empty for nobody */
+    hx_slice proof;     /* the whole value, trimmed; of nobody, see hx_caller_find */
     const char *kind;   /* a row's name below; lives for ever */
 } hx_identity;
 

@@ -14,7 +14,7 @@
 #define METHODS_UNSAFE 0x0fu /* those of method_bit() that aren't safe */
 #define NO_ROUTE UINT32_MAX
 #define HASH_STEP UINT64_C(0x9e3779b97f4a7c15)
-#define RULES_SCHEME 2u /* of key, scope and fingerprint as this version computes them */
+#define RULES_SCHEME 3u /* of key, scope, proof and fingerprint as this version computes them */
 
 hx_policy hx_policy_default(void)
 {

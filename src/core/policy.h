@@ -15,7 +15,7 @@
 typedef enum { HX_MODE_PROTECT, HX_MODE_PASS, HX_MODE_SHADOW } hx_mode;
 typedef enum { HX_DIALECT_SEEDS, HX_DIALECT_IETF, HX_DIALECT_STRIPE } hx_dialect;
 /* What an operation is told apart by, besides its key. */
-typedef enum { HX_SCOPE_ROUTE_AND_PRINCIPAL, HX_SCOPE_PRINCIPAL, HX_SCOPE_ROUTE } hx_scope;
+typedef enum { HX_SCOPE_ROUTE_AND_PRINCIPAL, HX_SCOPE_PRINCIPAL, HX_SCOPE_ROUTE, HX_SCOPE_HOST } hx_scope;
 typedef enum { HX_FORWARD_KEY_AS_IT_CAME, HX_FORWARD_KEY_SCOPED } hx_forward_key;
 typedef enum { HX_DUPLICATE_REPLAY, HX_DUPLICATE_REJECT, HX_DUPLICATE_NOOP } hx_on_duplicate;
 typedef enum {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a record, version 2. Little-endian, no padding:
+/* The bytes of a record, version 3. Little-endian, no padding:
  *
  *     0   1  version            72  32  fingerprint
  *     1   1  state             104  64  MAC of each part
@@ -14,14 +14,15 @@
  *    56   8  lease_until       284   4  answer: length of its body
  *    64   8  owner             288   4  answer: CRC-32C of both
  *                              292   4  lengths of route, correlation, reason, result: one byte each
- *   296   …  the four texts
+ *                              296   8  MAC of the host
+ *   304   …  the four texts
  *     …   4  CRC-32C of the head up to here
  *     …   …  the answer's headers, then its body
  *
  * Flags: 1 = the answer is retained, 2 = the key was quoted. The head length counts all up to and with its CRC, so the
  * head stands alone: the audit's chain goes over heads, and stays whole when bodies are dropped.
- * Version 1, which is still read, had no MAC of chosen headers: seven parts in 56 bytes, and all after them 8 earlier.
- * Its eighth part is 0, as it is today where a route chooses none. */
+ * Earlier ones are still read. Version 2 had no MAC of the host, and its texts began 8 bytes earlier. Version 1 had
+ * none of chosen headers either: seven parts in 56 bytes, and all after them 8 earlier. What they lack is 0. */
 #include "core/record.h"
 
 #include "base/check.h"
@@ -30,14 +31,14 @@
 
 #include <string.h>
 
-#define VERSION 2
+#define VERSION 3
 #define FLAG_RETAINED 1
 #define FLAG_KEY_QUOTED 2
-#define FIXED_BYTES 296u
+#define FIXED_BYTES 304u
 #define CRC_BYTES 4u
 #define AT_EPOCH 8u
 
-_Static_assert(HX_PART_COUNT == 8, "a new part of the fingerprint needs a new version of the record");
+_Static_assert(HX_PART_COUNT == 9, "a new part of the fingerprint needs a new version of the record");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is written in the machine's order");
 _Static_assert(FIXED_BYTES + 4 * HX_RECORD_TEXT_MAX + CRC_BYTES <= HX_RECORD_HEAD_MAX, "a head fits its limit");
 
@@ -89,14 +90,15 @@ typedef struct {
     uint8_t text_len[4];
 } frame;
 
+/* Of those that stand together: the host's came later, and stands last. */
 static size_t parts_bytes(uint8_t version)
 {
-    return (version == 1 ? 7u : HX_PART_COUNT) * sizeof(uint64_t);
+    return (version == 1 ? 7u : 8u) * sizeof(uint64_t);
 }
 
 static size_t fixed_bytes(uint8_t version)
 {
-    return FIXED_BYTES - parts_bytes(VERSION) + parts_bytes(version);
+    return FIXED_BYTES - (VERSION - version) * sizeof(uint64_t);
 }
 
 static void walk(cursor *c, frame *f, hx_record *r)
@@ -126,6 +128,7 @@ static void walk(cursor *c, frame *f, hx_record *r)
     field(c, &f->body_len, 4);
     field(c, &f->answer_crc, 4);
     field(c, f->text_len, sizeof f->text_len);
+    if (f->version > 2) field(c, &r->parts[HX_PART_HOST], sizeof(uint64_t));
 }
 
 static uint32_t answer_crc(const hx_answer *answer)

@@ -16,6 +16,16 @@ hx_slice hx_text_lower(hx_slice text, hx_arena *arena)
     return (hx_slice){lower, text.len};
 }
 
+hx_slice hx_text_host(hx_slice host, hx_slice port, hx_arena *arena)
+{
+    size_t colon = host.len;
+    while (colon > 0 && host.ptr[colon - 1] >= '0' && host.ptr[colon - 1] <= '9') colon--;
+    hx_slice digits = hx_slice_from(host, colon);
+    bool has_port = colon > 0 && host.ptr[colon - 1] == ':';
+    if (has_port && (digits.len == 0 || hx_slice_eq(digits, port))) host = hx_slice_first(host, colon - 1);
+    return hx_text_lower(host, arena);
+}
+
 bool hx_text_percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, hx_slice *decoded)
 {
     *decoded = text;

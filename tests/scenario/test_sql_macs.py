@@ -20,6 +20,7 @@ ROUTES = """
       - {name: by-header, match: POST /by-header, principal: ["header:X-User"]}
       - {name: whole-route, match: POST /whole-route, scope: route}
       - {name: whole-caller, match: POST /whole-caller, scope: principal}
+      - {name: by-host, match: POST /by-host, scope: host}
 """
 BODY = {"amount": 19.990, "currency": "EUR", "note": "\u00e9\U0001f600", "list": [1e30, -0.0, 12345678901234567890]}
 
@@ -43,7 +44,7 @@ def begin(database, route, key, credential=None, principal=None, body=BODY, kind
 
 
 def as_sent(path, **more):
-    return {"method": "POST", "path": path, "media_type": "application/json", **more}
+    return {"method": "POST", "host": "Hapax.test:80", "path": path, "media_type": "application/json", **more}
 
 
 def test_what_a_gateway_ran_is_a_replay_to_the_application(shared, database, upstream, key):
@@ -52,6 +53,7 @@ def test_what_a_gateway_ran_is_a_replay_to_the_application(shared, database, ups
     asked = as_sent("/refunds", credential=["basic", "alice"])
     assert begin(database, "refunds", key, **asked) == ("replay", None, 201, first.body)
     assert begin(database, "refunds", key, **{**asked, "path": "/other"})[0] == "mismatch"
+    assert begin(database, "refunds", key, **{**asked, "host": "other.test"})[0] == "mismatch"
     assert begin(database, "refunds", key, **{**asked, "body": {**BODY, "amount": 20}})[0] == "mismatch"
     for other in ({"credential": ["basic", "bob"]}, {"credential": ["digest", "alice"]}):
         assert begin(database, "refunds", key, **{**asked, **other})[0] == "run"
@@ -67,6 +69,7 @@ def test_every_kind_of_caller_and_scope_has_the_same_name_on_both_sides(shared, 
     shared.post("/refunds", key=key, json=BODY)  # nobody
     shared.post("/whole-route", key=key, auth=basic("alice", "x"), json=BODY)
     shared.post("/whole-caller", key=key, auth=basic("alice", "x"), json=BODY)
+    shared.post("/by-host", key=key, auth=basic("alice", "x"), json=BODY)
     shared.post("/refunds", key=key + "-raw", body=b'{"amount": 1}', headers=[("Content-Type", "text/plain")])
     alice = ["basic", "alice"]
     for found in (
@@ -76,12 +79,15 @@ def test_every_kind_of_caller_and_scope_has_the_same_name_on_both_sides(shared, 
             begin(database, "refunds", key, **as_sent("/refunds")),
             begin(database, "whole-route", key, credential=alice, scope="route", **as_sent("/whole-route")),
             begin(database, "anything", key, credential=alice, scope="principal", **as_sent("/whole-caller")),
+            begin(database, "by-host", key, credential=alice, scope="host", **as_sent("/by-host")),
             begin(database, "refunds", key + "-raw", body='{"amount": 1}', kind="text", method="POST", path="/refunds",
-                  media_type="text/plain")):
+                  host="hapax.test", media_type="text/plain")):
         assert found[0] == "replay", found
     assert begin(database, "whole-route", key, credential=["basic", "bob"], scope="route",
                  **as_sent("/whole-route"))[0] == "other_caller"
-    assert upstream.effects() == 6
+    elsewhere = as_sent("/by-host", host="other.test")
+    assert begin(database, "by-host", key, credential=alice, scope="host", **elsewhere)[0] == "run"
+    assert upstream.effects() == 7
 
 
 def test_what_the_application_did_alone_a_gateway_never_runs_again(shared, database, upstream, key):

@@ -301,8 +301,8 @@ static const fixture_row of_keys[] = {
      "f:3:64: \"overlap\" must be 0 to 30d, not \"40d\"\n"},
     {ROUTES "  - {match: POST /a, require: yes}\n",
      "f:3:31: \"require\" must be false, true or key-or-if-match, not \"yes\"\n"},
-    {ROUTES "  - {match: POST /a, scope: principl}\n",
-     "f:3:29: \"scope\" must be route+principal, principal or route, not \"principl\", did you mean \"principal\"?\n"},
+    {ROUTES "  - {match: POST /a, scope: principl}\n", "f:3:29: \"scope\" must be route+principal, principal, route or "
+                                                       "host, not \"principl\", did you mean \"principal\"?\n"},
     {ROUTES "  - {match: POST /a, mode: shadw, dialect: iETF, forward_key: x}\n",
      "f:3:28: \"mode\" must be protect, pass or shadow, not \"shadw\", did you mean \"shadow\"?\n"
      "f:3:44: \"dialect\" must be seeds, ietf or stripe, not \"iETF\", did you mean \"ietf\"?\n"

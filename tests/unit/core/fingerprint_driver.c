@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIELDS 10
+#define FIELDS 11
 #define LISTS 5
 #define WORDS_MAX (FIELDS + LISTS * HX_FINGERPRINT_LIST_MAX)
 
@@ -90,6 +90,7 @@ static void answer(hx_mac *mac, question *q, char query, char body)
         .if_unmodified_since = q->fields[7],
         .body = q->fields[8],
         .key = q->fields[9],
+        .host = q->fields[10],
         .has_query = query == '?',
         .rules = &rules,
         .headers = q->lists[4],

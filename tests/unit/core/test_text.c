@@ -33,6 +33,26 @@ static void letters_are_lowered_and_nothing_else(void **state)
     hx_arena_free(&arena);
 }
 
+static void a_host_is_spelled_in_one_way(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {{"Shop.Example", "shop.example"},
+                                          {"shop.example:80", "shop.example"},
+                                          {"shop.example:", "shop.example"},
+                                          {"shop.example:8080", "shop.example:8080"},
+                                          {"shop.example:080", "shop.example:080"},
+                                          {"[::1]", "[::1]"},
+                                          {"[::1]:80", "[::1]"},
+                                          {"[FE::80]", "[fe::80]"},
+                                          {"10.0.0.80", "10.0.0.80"},
+                                          {"80", "80"},
+                                          {"", ""}};
+    hx_arena arena = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_text(hx_text_host(hx_slice_of(rows[i][0]), HX_LIT("80"), &arena), rows[i][1]);
+    hx_arena_free(&arena);
+}
+
 static void percent_escapes_are_decoded(void **state)
 {
     (void)state;
@@ -108,6 +128,7 @@ static int drain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_host_is_spelled_in_one_way),
         cmocka_unit_test(letters_are_lowered_and_nothing_else),
         cmocka_unit_test(percent_escapes_are_decoded),
         cmocka_unit_test(quoted_strings_are_taken_off_the_front),
