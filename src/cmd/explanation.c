@@ -88,13 +88,18 @@ static void explain_caller(const hx_rehearsal *r, hx_explanation *out)
         out->verified_by = hx_arena_printf(arena, "%.*s (%zu keys)", HX_FMT(source->where),
                                            keys ? hx_jwt_keys_count(keys) : 0);
     }
+    bool is_shared = r->request->natural || r->caller_result != HX_CALLER_NOBODY;
+    bool has_other = !is_shared && r->caller.who.proof.len > 0;
     bool has_authorization = r->stream.request.fields.lines[HX_FIELD_AUTHORIZATION] > 0;
     bool is_other = is_found &&
                     (strcmp(out->principal_kind, "header") == 0 || strcmp(out->principal_kind, "cookie") == 0);
-    out->has_proof = is_other || has_authorization;
+    out->has_proof = is_other || has_authorization || has_other;
     if (is_other)
         out->proof = hx_arena_printf(arena, "that %s%s", out->principal_kind,
                                      has_authorization ? ", and the Authorization header" : "");
+    else if (has_other)
+        out->proof =
+            HX_LIT("every header that looks like a credential: Authorization, Cookie, X-Api-Key and their like");
     else
         out->proof = has_authorization ? HX_LIT("the whole Authorization header") : HX_LIT("none");
 }
@@ -164,7 +169,9 @@ static hx_slice counted_text(const hx_request *q)
     const hx_fingerprint_rules *rules = &q->policy->fingerprint;
     hx_arena *arena = q->arena;
     if (rules->body == HX_FINGERPRINT_KEY) return HX_LIT("the parts of the key, and nothing else");
-    hx_slice text = HX_LIT("method, path, query, media type, content encoding, preconditions, body");
+    hx_slice text = q->policy->scope == HX_SCOPE_HOST
+                        ? HX_LIT("method, path, query, media type, content encoding, preconditions, body")
+                        : HX_LIT("method, host, path, query, media type, content encoding, preconditions, body");
     for (size_t i = 0; i < rules->pointer_count; i++)
         text = hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(text), i > 0 ? ", " : " at ", HX_FMT(rules->pointers[i]));
     for (size_t i = 0; i < rules->header_count; i++)

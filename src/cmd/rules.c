@@ -99,8 +99,11 @@ static void put_callers(const hx_config *config, const hx_policy *route, hx_buf 
     }
     if (route->scope != HX_SCOPE_ROUTE_AND_PRINCIPAL) {
         begin_line(out);
-        hx_buf_puts(out, route->scope == HX_SCOPE_PRINCIPAL ? "one key for all routes of this scope (scope principal)"
-                                                            : "all callers share their keys (scope route)");
+        static const char *const scopes[] = {[HX_SCOPE_PRINCIPAL] =
+                                                 "one key for all routes of this scope (scope principal)",
+                                             [HX_SCOPE_ROUTE] = "all callers share their keys (scope route)",
+                                             [HX_SCOPE_HOST] = "each host has keys of its own (scope host)"};
+        hx_buf_puts(out, scopes[route->scope]);
     }
     if (route->jwt.given) {
         const hx_jwt_source *source = &config->jwt_sources[route->jwt.source];

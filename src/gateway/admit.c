@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/text.h"
 #include "gateway/natural.h"
 #include "gateway/principal.h"
 #include "gateway/problem.h"
@@ -44,15 +45,17 @@ static bool key_is_required(const hx_request *r)
     return hx_policy_requires_key(r->policy, method);
 }
 
-static void note_cookie(const hx_request *r)
+static void note_credential(const hx_request *r)
 {
     static atomic_bool warned;
-    if (r->stream->request.fields.lines[HX_FIELD_COOKIE] == 0) return;
-    hx_worker_count(r->worker, HX_COUNT_COOKIES_OF_NOBODY);
+    if (!hx_caller_has_credential(&r->stream->request.fields)) return;
+    if (r->stream->request.fields.lines[HX_FIELD_COOKIE] > 0) hx_worker_count(r->worker, HX_COUNT_COOKIES_OF_NOBODY);
     if (atomic_exchange(&warned, true)) return;
-    hx_log_begin(HX_LOG_WARN,
-                 "a keyed request came with a cookie and no configured principal: all such callers share one "
-                 "scope; name the session cookie in the route's `principal` option (cookie:NAME)");
+    hx_log_begin(
+        HX_LOG_WARN,
+        "a keyed request has a credential that the route's `principal` option doesn't name: such callers share "
+        "their keys, and only the very same credentials see an answer again. Name what tells callers apart "
+        "(cookie:NAME of the session where cookies change by themselves, header:NAME for an API key)");
     hx_log_str("path", r->path);
     hx_log_end();
 }
@@ -118,7 +121,8 @@ static hx_progress identify(hx_request *r)
     case HX_CALLER_NOBODY:
         if (policy->require_principal || (r->natural && !policy->key.shared))
             return refuse(r, HX_ERROR_PRINCIPAL_MISSING, HX_EMPTY);
-        note_cookie(r);
+        note_credential(r);
+        if (r->natural) caller.who.proof = HX_EMPTY; /* `shared`: of all who send the same parts */
         break;
     case HX_CALLER_AMBIGUOUS: return refuse(r, HX_ERROR_MALFORMED, caller.why);
     case HX_CALLER_REFUSED:
@@ -303,6 +307,7 @@ static void describe(hx_request *r, hx_slice body)
     r->fingerprint_input = (hx_fingerprint_input){
         .method = head->method,
         .path = r->path,
+        .host = r->policy->scope == HX_SCOPE_HOST ? HX_EMPTY : r->host,
         .query = head->query,
         .has_query = head->has_query,
         .content_type = joined(r, HX_FIELD_CONTENT_TYPE),
@@ -318,7 +323,8 @@ static void describe(hx_request *r, hx_slice body)
 
 void hx_admit_take_key(hx_request *r, hx_slice key)
 {
-    hx_operation_name name = {.route = r->identity, .principal = r->who, .key = key, .natural = r->natural};
+    hx_operation_name name = {
+        .route = r->identity, .principal = r->who, .key = key, .host = r->host, .natural = r->natural};
     hx_fingerprint_input *in = &r->fingerprint_input;
     r->key = key;
     r->op = hx_operation_of(r->policy, &name, r->worker->mac);
@@ -433,6 +439,7 @@ static hx_progress admit_head(hx_request *r)
     if (!keyed) return admit_keyless(r, route);
     r->route = route ? route->name : route_of(r);
     r->identity = route ? hx_policy_identity(route) : r->route;
+    r->host = hx_text_host(hx_fields_get(&head->fields, HX_FIELD_HOST), HX_LIT("80"), r->arena);
     if (!r->natural) (void)check_key(r);
     if (r->step == HX_STEP_admit && path_error != HX_PATH_OK)
         return refuse(r, HX_ERROR_MALFORMED, hx_slice_of(hx_path_error_text(path_error)));

@@ -58,7 +58,7 @@ static hx_looked look_at(hx_request *r, const hx_op *op, bool recent)
 static hx_looked find_name(hx_request *r, hx_slice key, bool recent, hx_op *found)
 {
     const hx_policy *policy = r->policy;
-    hx_operation_name name = {.principal = r->who, .key = key, .natural = r->natural};
+    hx_operation_name name = {.principal = r->who, .key = key, .host = r->host, .natural = r->natural};
     for (; r->elsewhere.name <= policy->formerly_count; r->elsewhere.name++) {
         size_t i = r->elsewhere.name;
         name.route = i == 0 ? r->identity : i < policy->formerly_count ? policy->formerly[i] : policy->name;

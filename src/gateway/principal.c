@@ -145,6 +145,38 @@ static hx_caller_result of_source(const asked *a, const hx_principal_source *sou
     }
 }
 
+/* Beside Authorization, which counts for every caller. */
+static const hx_field_id credentials[] = {HX_FIELD_COOKIE,       HX_FIELD_X_API_KEY,      HX_FIELD_API_KEY,
+                                          HX_FIELD_X_AUTH_TOKEN, HX_FIELD_X_ACCESS_TOKEN, HX_FIELD_PROXY_AUTHORIZATION};
+#define CREDENTIAL_COUNT (sizeof credentials / sizeof credentials[0])
+
+bool hx_caller_has_credential(const hx_fields *fields)
+{
+    for (size_t i = 0; i < CREDENTIAL_COUNT; i++)
+        if (fields->lines[credentials[i]] > 0) return true;
+    return fields->lines[HX_FIELD_AUTHORIZATION] > 0;
+}
+
+/* Every line of each, behind its place in the list and its length, so that none can pass for another. */
+static hx_slice credentials_of(const hx_fields *fields, hx_arena *arena)
+{
+    hx_buf text;
+    size_t bytes = 0;
+    for (size_t i = 0; i < fields->count; i++) bytes += 1 + sizeof(size_t) + fields->items[i].value.len;
+    hx_buf_init(&text, arena, bytes);
+    for (size_t i = 0; i < CREDENTIAL_COUNT; i++) {
+        char place = (char)('a' + i);
+        for (size_t k = fields->first[credentials[i]]; fields->lines[credentials[i]] > 0 && k < fields->count; k++) {
+            const hx_field *field = &fields->items[k];
+            if (field->id != credentials[i]) continue;
+            hx_buf_put(&text, (hx_slice){&place, 1});
+            hx_buf_put(&text, (hx_slice){(const char *)&field->value.len, sizeof field->value.len});
+            hx_buf_put(&text, field->value);
+        }
+    }
+    return hx_buf_slice(&text);
+}
+
 hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_tokens *tokens,
                                 const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out)
 {
@@ -157,6 +189,7 @@ hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, 
     if (result == HX_CALLER_FOUND) return result;
     out->verified = false;
     out->source = NULL;
+    if (result == HX_CALLER_NOBODY && hx_caller_has_credential(fields)) out->who.proof = credentials_of(fields, arena);
     /* A token that says nothing is a mistake, and not the same as none. */
     return result == HX_CALLER_NOBODY && out->why.len > 0 ? HX_CALLER_REFUSED : result;
 }
@@ -165,7 +198,8 @@ hx_op hx_operation_of(const hx_policy *policy, const hx_operation_name *name, hx
 {
     static const hx_slice kinds[] = {[HX_SCOPE_ROUTE_AND_PRINCIPAL] = {"both", 4},
                                      [HX_SCOPE_PRINCIPAL] = {"principal", 9},
-                                     [HX_SCOPE_ROUTE] = {"route", 5}};
+                                     [HX_SCOPE_ROUTE] = {"route", 5},
+                                     [HX_SCOPE_HOST] = {"host", 4}};
     hx_mac_begin(mac, policy->mode == HX_MODE_SHADOW ? HX_TAG_SHADOW : HX_TAG_OPERATION);
     hx_mac_part(mac, policy->scope == HX_SCOPE_PRINCIPAL ? HX_EMPTY : name->route);
     hx_mac_part(mac, policy->scope == HX_SCOPE_ROUTE ? HX_EMPTY : name->principal);
@@ -174,6 +208,7 @@ hx_op hx_operation_of(const hx_policy *policy, const hx_operation_name *name, hx
     if (name->natural || policy->scope != HX_SCOPE_ROUTE_AND_PRINCIPAL) {
         hx_mac_part(mac, kinds[policy->scope]);
         hx_mac_part(mac, name->natural ? HX_LIT("natural") : HX_EMPTY);
+        if (policy->scope == HX_SCOPE_HOST) hx_mac_part(mac, name->host);
     }
     hx_digest digest = hx_mac_end(mac);
     hx_op op;

@@ -19,14 +19,15 @@ typedef enum {
 } hx_caller_result;
 
 typedef struct {
-    hx_identity who;                   /* empty unless FOUND */
+    hx_identity who;                   /* unless FOUND, its principal is empty */
     const hx_principal_source *source; /* where it was found */
     bool verified;                     /* its identity stands in a token that our keys have verified */
     hx_jwt_error token_error;
     hx_slice why; /* a sentence, but for FOUND and NOBODY */
 } hx_caller;
 
-/* `tokens`: those that were verified before; NULL: none are kept. */
+/* `tokens`: those that were verified before; NULL: none are kept. Of NOBODY the proof is what looks like a credential:
+ * the application may tell callers by it, whom this route can't tell. */
 hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_tokens *tokens,
                                 const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out) HX_MUST_USE;
 
@@ -35,8 +36,12 @@ typedef struct {
     hx_slice route;     /* hx_policy_identity, or method and path */
     hx_slice principal; /* hx_identity's */
     hx_slice key;
-    bool natural; /* such keys live in a namespace of their own */
+    hx_slice host; /* as hx_text_host has it; counts under `scope: host` alone */
+    bool natural;  /* such keys live in a namespace of their own */
 } hx_operation_name;
+
+/* Whether a request of nobody's has what looks like a credential. */
+bool hx_caller_has_credential(const hx_fields *fields);
 
 hx_op hx_operation_of(const hx_policy *policy, const hx_operation_name *name, hx_mac *mac);
 

@@ -183,7 +183,8 @@ static void put_rules(writer *w, const hx_policy *policy, bool required)
         [HX_DIALECT_SEEDS] = "seeds", [HX_DIALECT_IETF] = "ietf", [HX_DIALECT_STRIPE] = "stripe"};
     static const char *const scopes[] = {[HX_SCOPE_ROUTE_AND_PRINCIPAL] = "route+principal",
                                          [HX_SCOPE_PRINCIPAL] = "principal",
-                                         [HX_SCOPE_ROUTE] = "route"};
+                                         [HX_SCOPE_ROUTE] = "route",
+                                         [HX_SCOPE_HOST] = "host"};
     static const char *const duplicates[] = {
         [HX_DUPLICATE_REPLAY] = "replay", [HX_DUPLICATE_REJECT] = "reject", [HX_DUPLICATE_NOOP] = "noop"};
     put_member(w, "mode", modes[policy->mode]);

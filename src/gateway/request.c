@@ -256,6 +256,26 @@ void hx_request_log_failure(const hx_request *r)
     if (r->exchange.reason && !r->timed_out) hx_log_text("reason", r->exchange.reason);
 }
 
+/* What an operator can do where a client was refused for coming with another credential. */
+static const char *remedy(const hx_request *r)
+{
+    return r->who.len > 0
+               ? "the same caller came with another credential: the route's `jwt` option verifies fresh "
+                 "tokens, `authorize` asks the application about any other"
+               : "no source of the route's `principal` option tells these callers apart, so every cookie and "
+                 "API key has to be the same: name the one that does, such as cookie:NAME of the session where "
+                 "others change by themselves, or header:NAME";
+}
+
+static void log_error(const hx_request *r)
+{
+    const char *code = hx_error_about(r->error)->code;
+    bool went_wrong = r->exchange_state == HX_EXCHANGE_FAILED || r->timed_out;
+    hx_log_text("error_code", code);
+    if (went_wrong && hx_slice_starts(hx_slice_of(code), HX_LIT("DEPENDENCY."))) hx_request_log_failure(r);
+    if (r->error == HX_ERROR_REPLAY_NOT_AUTHORIZED) hx_log_text("remedy", remedy(r));
+}
+
 /* The last step: nothing of this request is under way any more. */
 hx_progress hx_step_finish(hx_request *r)
 {
@@ -283,12 +303,7 @@ hx_progress hx_step_finish(hx_request *r)
             if ((r->told == HX_TOLD_REPLAYED || r->claimed) && result.len > 0) hx_log_str("result_id", result);
         }
         if (r->shadow.on) hx_shadow_log(r);
-        if (r->reply_kind == HX_REPLY_ERROR && r->replied) {
-            const char *code = hx_error_about(r->error)->code;
-            bool went_wrong = r->exchange_state == HX_EXCHANGE_FAILED || r->timed_out;
-            hx_log_text("error_code", code);
-            if (went_wrong && hx_slice_starts(hx_slice_of(code), HX_LIT("DEPENDENCY."))) hx_request_log_failure(r);
-        }
+        if (r->reply_kind == HX_REPLY_ERROR && r->replied) log_error(r);
         hx_log_str("correlation_id", r->correlation);
         hx_log_end();
     }

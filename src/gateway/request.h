@@ -84,6 +84,7 @@ typedef struct hx_request {
     /* admit */
     const hx_policy *policy;
     hx_slice path;                     /* normalised */
+    hx_slice host;                     /* of a keyed request, as hx_text_host has it */
     hx_slice route;                    /* the policy's name, else method and path */
     hx_slice identity;                 /* what the route's operations are known by: its oldest name */
     hx_slice header_key;               /* unquoted, as the client sent it */
