@@ -104,7 +104,10 @@ static void put_probe(const hx_policy *route, hx_buf *out)
     hx_json_put(out, ",\"target\":", probe->target);
     put_number(out, ",\"found\":{\"status\":", probe->found_status);
     hx_json_put(out, ",\"pointer\":", probe->found_pointer);
-    put_number(out, "},\"answer\":{\"status\":", probe->answer_status > 0 ? probe->answer_status : probe->found_status);
+    hx_buf_puts(out, "}");
+    if (probe->absent_status > 0) put_number(out, ",\"absent\":{\"status\":", probe->absent_status);
+    if (probe->absent_status > 0) hx_buf_puts(out, "}");
+    put_number(out, ",\"answer\":{\"status\":", probe->answer_status > 0 ? probe->answer_status : probe->found_status);
     hx_json_put(out, ",\"body\":", probe->answer_body);
     put_number(out, "},\"settle_ms\":", (long long)probe->settle);
     hx_buf_puts(out, "}");

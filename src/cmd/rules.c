@@ -224,6 +224,8 @@ static void put_probe(const hx_policy *route, hx_buf *out, hx_arena *arena)
                hx_arena_printf(arena, ": %.*s %.*s; found with %u%s%.*s, settled after %s", HX_FMT(probe->method),
                                HX_FMT(probe->target), probe->found_status, probe->found_pointer.len > 0 ? " and " : "",
                                HX_FMT(probe->found_pointer), hx_rules_duration(probe->settle, arena)));
+    if (probe->absent_status > 0)
+        hx_buf_put(out, hx_arena_printf(arena, ", not there with %u", (unsigned)probe->absent_status));
 }
 
 static void put_duplicate(const hx_provider_duplicate *duplicate, hx_buf *out, hx_arena *arena)

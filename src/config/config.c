@@ -205,6 +205,7 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_RETRY:
     case HX_OPTION_PROBE:
     case HX_OPTION_FOUND:
+    case HX_OPTION_ABSENT:
     case HX_OPTION_ANSWER:
     case HX_OPTION_DUPLICATE:
     case HX_OPTION_DEFAULTS:

@@ -150,6 +150,7 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     case HX_OPTION_RETRY:
     case HX_OPTION_PROBE:
     case HX_OPTION_FOUND:
+    case HX_OPTION_ABSENT:
     case HX_OPTION_ANSWER:
     case HX_OPTION_DUPLICATE:
     case HX_OPTION_DEFAULTS: return "must be a map of options";

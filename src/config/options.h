@@ -18,6 +18,7 @@
     X(RETRY, hx_retry_overrides, "under \"retry\"", "Under `retry`, in a route or in `defaults`")                      \
     X(PROBE, hx_probe, "under \"probe\"", "Under `probe`, in a route or in `defaults`")                                \
     X(FOUND, hx_probe, "under \"found\" of a \"probe\"", "Under `found` of a `probe`")                                 \
+    X(ABSENT, hx_probe, "under \"absent\" of a \"probe\"", "Under `absent` of a `probe`")                              \
     X(ANSWER, hx_probe, "under \"answer\" of a \"probe\"", "Under `answer` of a `probe`")                              \
     X(DUPLICATE, hx_provider_duplicate, "under \"provider_duplicate\"",                                                \
       "Under `provider_duplicate`, in a route or in `defaults`")
@@ -66,6 +67,7 @@ typedef enum {
     X(RETRY, "a map")                                                                                                  \
     X(PROBE, "a map")                                                                                                  \
     X(FOUND, "a map")                                                                                                  \
+    X(ABSENT, "a map")                                                                                                 \
     X(ANSWER, "a map")                                                                                                 \
     X(DUPLICATE, "a map")                                                                                              \
     X(DEFAULTS, "a map")                                                                                               \

@@ -230,6 +230,7 @@ static void read_maps(hx_loader *loader, const hx_yaml *node, hx_policy *policy)
     read_map(loader, node, HX_PLACE_ROUTE, "retry", HX_PLACE_RETRY, &policy->retry_said);
     read_map(loader, node, HX_PLACE_ROUTE, "probe", HX_PLACE_PROBE, &policy->probe);
     read_map(loader, probe, HX_PLACE_PROBE, "found", HX_PLACE_FOUND, &policy->probe);
+    read_map(loader, probe, HX_PLACE_PROBE, "absent", HX_PLACE_ABSENT, &policy->probe);
     read_map(loader, probe, HX_PLACE_PROBE, "answer", HX_PLACE_ANSWER, &policy->probe);
     read_map(loader, node, HX_PLACE_ROUTE, "provider_duplicate", HX_PLACE_DUPLICATE, &policy->provider_duplicate);
 }
@@ -284,6 +285,13 @@ static void check_probe(hx_loader *loader, const hx_yaml *map, bool may_be_part,
     if (is_missing(map, "settle", probe->settle > 0))
         lacks(loader, map, "probe",
               "\"settle\": how long may the application still be at work after the last byte was sent to it?");
+    const hx_yaml *absent = hx_yaml_get(map, "absent");
+    if (is_missing(absent, "status", probe->absent_status > 0))
+        lacks(loader, absent, "absent", "\"status\", such as 404");
+    if (probe->absent_status > 0 && probe->absent_status == probe->found_status)
+        hx_problem_at(&loader->problems, map->line, map->column,
+                      "\"found\" and \"absent\" of a probe can't have the same status: %u can't mean both",
+                      (unsigned)probe->found_status);
     check_pointers(loader, map, probe);
 }
 

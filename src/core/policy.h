@@ -40,6 +40,7 @@ typedef struct {
     hx_slice target; /* "/refunds?idempotency_key={key}"; {key} stands for the percent-encoded key */
     uint16_t found_status;
     hx_slice found_pointer; /* must point at something in the answer; empty: the status is enough */
+    uint16_t absent_status; /* declared to mean that it didn't happen; 0: none is */
     uint16_t answer_status; /* what clients of the operation get; 0: the probe's own status */
     hx_slice answer_body;   /* a pointer to what they get; empty: the whole body */
     hx_ms settle;           /* the longest that the application may still be at work after the last byte was sent */

@@ -101,35 +101,35 @@ static hx_progress ask(hx_request *r)
 
 typedef enum { FOUND, NOT_FOUND, UNCLEAR } finding;
 
-/* Whether there is plainly nothing at a place: null, or on the way to it a list that ends before it, or something
- * empty. Any other answer in which the place is missing may be about something else, a maintenance say, and proves
- * nothing. */
+/* Whether the place of the finding is there and empty: for "/data/0" the list at "/data", for "/data/refund" the object
+ * there. Any other answer in which it is missing may be about something else, a maintenance say, and proves nothing. */
 static bool is_nothing_at(hx_slice body, hx_slice pointer)
 {
-    hx_slice there, way = pointer;
-    while (!hx_json_pointer(body, way, &there)) /* the whole is always there */
-        do way.len--;
-        while (way.ptr[way.len] != '/');
-    if (hx_slice_eq(there, HX_LIT("null"))) return true;
-    if (way.len == pointer.len) return false;
-    if (there.ptr[0] != '{') return there.ptr[0] == '[';
+    hx_slice there, above = pointer;
+    do above.len--;
+    while (above.ptr[above.len] != '/');
+    if (!hx_json_pointer(body, above, &there)) return false;
+    hx_slice name = hx_slice_from(pointer, above.len + 1);
+    bool is_in_list = name.len > 0;
+    for (size_t i = 0; i < name.len; i++) is_in_list = is_in_list && name.ptr[i] >= '0' && name.ptr[i] <= '9';
     size_t inside = 1;
     while (inside < there.len && strchr(" \t\r\n", there.ptr[inside])) inside++;
-    return there.ptr[inside] == '}';
+    return there.ptr[0] == (is_in_list ? '[' : '{') && there.ptr[inside] == (is_in_list ? ']' : '}');
 }
 
-/* Not found is a plain 404, or the place in a good answer where it would be, empty. */
+/* Not found is what `absent` declares, or the place in a good answer where it would be, empty. A 404 that nobody
+ * declared may be that of a probe which is misspelt. */
 static finding read_answer(hx_request *r, hx_slice *result)
 {
     const hx_probe *probe = probe_of(r);
     hx_slice body = hx_buf_slice(&r->answer_body);
     if (r->exchange_state != HX_EXCHANGE_WHOLE) return UNCLEAR;
-    if (r->probe_status != probe->found_status) return r->probe_status == 404 ? NOT_FOUND : UNCLEAR;
+    if (r->probe_status != probe->found_status) return r->probe_status == probe->absent_status ? NOT_FOUND : UNCLEAR;
     if (probe->found_pointer.len > 0) {
         hx_slice there;
         if (!hx_json_pointer(body, HX_EMPTY, &there)) return UNCLEAR; /* no JSON at all */
         if (is_nothing_at(body, probe->found_pointer)) return NOT_FOUND;
-        if (!hx_json_pointer(body, probe->found_pointer, &there)) return UNCLEAR;
+        if (!hx_json_pointer(body, probe->found_pointer, &there) || hx_slice_eq(there, HX_LIT("null"))) return UNCLEAR;
     }
     *result = body;
     if (probe->answer_body.len > 0 && !hx_json_pointer(body, probe->answer_body, result)) return UNCLEAR;
@@ -153,15 +153,20 @@ static hx_answer answer_of(hx_request *r, hx_slice result)
                        .body = result};
 }
 
+#define DUPLICATE "PROVIDER.duplicate"
+
 /* Our own attempt goes on to be settled, with what was found as its answer. */
 static hx_progress end_of_own(hx_request *r, finding found, hx_slice result)
 {
-    r->probe_state = HX_PROBE_DONE;
-    if (found != FOUND) return hx_request_go(r, HX_STEP_settle);
     bool is_known = r->policy->provider_duplicate.status == r->answer_status;
+    r->probe_state = HX_PROBE_DONE;
+    if (found != FOUND) {
+        if (is_known) r->probe_reason = HX_LIT(DUPLICATE ", and the probe did not find it");
+        return hx_request_go(r, HX_STEP_settle);
+    }
     hx_answer answer = answer_of(r, result);
     r->verdict = (hx_verdict){.outcome = HX_OUTCOME_COMPLETED};
-    r->probe_reason = is_known ? HX_LIT("PROVIDER.duplicate") : HX_LIT("found by the probe");
+    r->probe_reason = is_known ? HX_LIT(DUPLICATE) : HX_LIT("found by the probe");
     r->answer_status = answer.status;
     r->lines_kept = r->lines_first = answer.headers;
     r->answer_body.len = 0;
@@ -177,6 +182,12 @@ static bool may_be_at_work(const hx_request *r)
     /* Of a span that began before our own start nobody knows how long it was: the wall clock may have been set. */
     hx_ms since = r->found.changed_at > r->worker->started_at ? r->found.changed_at : r->worker->started_at;
     return r->probed_at - since < probe_of(r)->settle;
+}
+
+/* The application said "already applied": that a probe finds nothing contradicts it, and proves nothing. */
+static bool was_applied(const hx_request *r)
+{
+    return hx_slice_starts(r->found.reason, HX_LIT(DUPLICATE));
 }
 
 static hx_progress record(hx_request *r, hx_state state, hx_slice reason, hx_answer answer)
@@ -206,7 +217,7 @@ static hx_progress answered(hx_request *r)
     if (r->claimed) return end_of_own(r, found, result);
     r->exchange_state = HX_EXCHANGE_NONE;
     if (found == FOUND) return record(r, HX_COMPLETED, HX_LIT("found by the probe"), answer_of(r, result));
-    if (found == NOT_FOUND && !may_be_at_work(r)) {
+    if (found == NOT_FOUND && !may_be_at_work(r) && !was_applied(r)) {
         hx_worker_count(r->worker, HX_COUNT_PROBES_FREED);
         return record(r, HX_ABSENT, HX_LIT("not found by the probe"),
                       (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY});

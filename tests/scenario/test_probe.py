@@ -231,11 +231,9 @@ def test_not_found_after_the_application_hung_up_frees_too(start_gateway, upstre
     assert upstream.effects("/refunds") == 1
 
 
-@pytest.mark.parametrize("behaviour", [
-    NOTHING, answer(404, "no such refund", effect=False), answer(200, {"data": [None]}, JSON, effect=False),
-    answer(200, {}, JSON, effect=False), answer(200, {"data": None}, JSON, effect=False),
-], ids=["an empty list", "404", "null", "nothing at all", "null on the way"])
-def test_every_plain_no_is_not_found(start_gateway, upstream, key, behaviour):
+@pytest.mark.parametrize("behaviour", [NOTHING, answer(200, '{"data": [ \n] }', JSON, effect=False)],
+                         ids=["an empty list", "with spaces in it"])
+def test_an_empty_place_of_the_finding_is_not_found(start_gateway, upstream, key, behaviour):
     gateway = start_gateway(probing(settle="1ms"), store="memory:")
     upstream.on("GET /refunds", behaviour)
     upstream.on("POST /refunds", in_turn(answer_raw(b"", effect=False), numbered))
@@ -255,8 +253,12 @@ def test_every_plain_no_is_not_found(start_gateway, upstream, key, behaviour):
     answer_raw(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"data": [', effect=False),
     answer_raw(b"", effect=False, then=None), answer(200, {"status": "maintenance"}, JSON, effect=False),
     answer(200, {"data": {"error": "busy"}}, JSON, effect=False), answer(200, {"data": "none"}, JSON, effect=False),
+    answer(404, "no such refund", effect=False), answer(200, [], JSON, effect=False),
+    answer(200, {"data": {}}, JSON, effect=False), answer(200, {}, JSON, effect=False),
+    answer(200, {"data": None}, JSON, effect=False), answer(200, {"data": [None]}, JSON, effect=False),
 ], ids=["500", "503", "401", "429", "301", "garbage", "closed", "reset", "half a document", "no JSON", "half a body",
-        "silence", "about something else", "no list", "a text"])
+        "silence", "about something else", "no list", "a text", "404", "another list", "an object", "nothing at all",
+        "null on the way", "null"])
 def test_probe_that_says_nothing_leaves_it_unknown(start_gateway, upstream, key, behaviour):
     gateway = start_gateway(probing(settle="1ms"), store="memory:")
     upstream.on("POST /refunds", drop_after_effect())
@@ -271,6 +273,44 @@ def test_probe_that_says_nothing_leaves_it_unknown(start_gateway, upstream, key,
     assert gateway.post("/refunds", key=key, json=REFUND).json()["id"] == "rf_1"
     assert len(posts(upstream)) == 1
     assert upstream.effects("/refunds") == 1
+
+
+ABSENT = """
+    routes:
+      - match: POST /refunds
+        on_unknown: probe
+        probe:
+          request: GET /refunds/{key}
+          found: {status: 200, pointer: /refund/id}
+          absent: {status: 404}
+          settle: 1ms
+    """
+
+
+@pytest.mark.parametrize("behaviour", [answer(404, "no such refund", effect=False),
+                                       answer(200, {"refund": {}}, JSON, effect=False)],
+                         ids=["the status that was declared", "an empty object"])
+def test_absence_that_is_declared_or_proven_frees(start_gateway, upstream, key, behaviour):
+    gateway = start_gateway(ABSENT, store="memory:")
+    upstream.on(f"GET /refunds/{key}", behaviour)
+    upstream.on("POST /refunds", in_turn(answer_raw(b"", effect=False), numbered))
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+    assert eventually(lambda: free(gateway, key), "the operation being free").idempotency == "stored"
+    assert len(posts(upstream)) == 2
+    assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("behaviour", [answer(410, effect=False), answer(200, [], JSON, effect=False),
+                                       answer(200, {"refund": []}, JSON, effect=False)],
+                         ids=["another status", "a list", "a list in the place of an object"])
+def test_absence_that_is_neither_declared_nor_proven_frees_nothing(start_gateway, upstream, key, behaviour):
+    gateway = start_gateway(ABSENT, store="memory:")
+    upstream.on(f"GET /refunds/{key}", behaviour)
+    upstream.on("POST /refunds", drop_after_effect())
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+    time.sleep(SETTLED_S)  # past `settle`: nothing but the answer keeps it
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+    assert upstream.effects("/refunds") == len(posts(upstream)) == 1
 
 
 def test_finding_too_large_to_keep_leaves_it_unknown(start_gateway, upstream, key):
@@ -561,8 +601,16 @@ def test_providers_duplicate_that_is_not_there_is_never_sent_again(start_gateway
     upstream.on("POST /refunds", answer(409, {"code": "duplicate"}, JSON, effect=False))
     upstream.on("GET /refunds", NOTHING)
     first = gateway.post("/refunds", key=key, json=REFUND)
-    assert first.status >= 400
+    assert (first.status, first.idempotency) == (502, "unknown")
+    time.sleep(SETTLED_S)
+    for _ in range(2):  # asked again past `settle`, and after a restart
+        gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+        gateway.restart()
+        time.sleep(SETTLED_S)
+    assert len(probes(upstream)) == 3
     assert len(posts(upstream)) == 1
+    Refunds(upstream).by_key[key] = {"id": "rf_9"}  # it shows up at last
+    assert gateway.post("/refunds", key=key, json=REFUND).json()["id"] == "rf_9"
     assert upstream.effects("/refunds") == 0
 
 

@@ -282,7 +282,7 @@ def test_what_is_sent_again_is_one_key(start_gateway, upstream, key):
 
 def test_what_a_probe_frees_gives_its_place_back(start_gateway, upstream, key):
     gateway = start_gateway(limited(quota=1, on_unknown="probe", probe="{request: 'GET /found?key={key}', "
-                                    "found: {status: 200}, settle: 10ms}"))
+                                    "absent: {status: 404}, found: {status: 200}, settle: 10ms}"))
     upstream.on("/refunds", drop_after_effect())
     upstream.on("GET /found", answer(404, "no", effect=False))
     assert gateway.post("/refunds", key=key).idempotency == "unknown"
