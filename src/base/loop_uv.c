@@ -21,6 +21,7 @@ struct hx_loop {
     hx_ms alarm_at;
     hx_ms now;
     uint64_t now_read_at; /* libuv's own time, in ms since it last woke, when `now` was read */
+    uint64_t turns;
     hx_timers timers;
     hx_task *deferred; /* first in, first out */
     hx_task **deferred_tail;
@@ -111,6 +112,12 @@ static void end_turn(uv_prepare_t *prepare)
         for (unsigned i = 0; i < loop->hook_count; i++) loop->hooks[i].call(loop->hooks[i].context);
     } while (loop->deferred);
     set_alarm(loop);
+    loop->turns++;
+}
+
+uint64_t hx_loop_turns(const hx_loop *loop)
+{
+    return loop->turns;
 }
 
 static void woken(uv_async_t *async)
@@ -126,6 +133,7 @@ hx_loop *hx_loop_new(void)
     loop->deferred_tail = &loop->deferred;
     loop->now = hx_clock_now();
     loop->alarm_at = INT64_MAX;
+    loop->turns = 1;
     uv_prepare_init(&loop->uv, &loop->end_of_turn);
     uv_timer_init(&loop->uv, &loop->alarm);
     uv_async_init(&loop->uv, &loop->wake, woken);

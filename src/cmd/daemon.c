@@ -127,11 +127,12 @@ static hx_server_limits server_limits(const hx_daemon *daemon, const hx_limits *
                               .send_timeout = limits->send_timeout};
 }
 
-static hx_upstream_limits upstream_limits(const hx_daemon *daemon, const hx_limits *limits)
+static hx_upstream_limits upstream_limits(const hx_daemon *daemon, const hx_config *config)
 {
+    const hx_limits *limits = &config->limits;
     return (hx_upstream_limits){.connect_timeout = limits->connect_timeout,
                                 .idle_timeout = limits->upstream_idle_timeout,
-                                .idle_max = 256,
+                                .idle_max = config->upstream_keepalive ? 256 : 0,
                                 .connections_max = share_of(daemon, 1, 4096),
                                 .waiting_max = 16384,
                                 .head_bytes_max = 64u * 1024u,
@@ -142,7 +143,7 @@ static int make_worker(hx_daemon *daemon, worker_thread *w, hx_rules *rules)
 {
     const hx_config *config = daemon->config;
     hx_server_limits for_clients = server_limits(daemon, &config->limits);
-    hx_upstream_limits for_upstreams = upstream_limits(daemon, &config->limits);
+    hx_upstream_limits for_upstreams = upstream_limits(daemon, config);
     char error[256];
     w->daemon = daemon;
     w->loop = hx_loop_new();
@@ -164,7 +165,7 @@ static void use_rules(hx_task *task)
     worker_thread *w = HX_OWNER(task, worker_thread, use.task);
     const hx_config *config = w->use.rules->config;
     hx_server_limits for_clients = server_limits(w->daemon, &config->limits);
-    hx_upstream_limits for_upstreams = upstream_limits(w->daemon, &config->limits);
+    hx_upstream_limits for_upstreams = upstream_limits(w->daemon, config);
     hx_server_set_limits(w->worker.server, &for_clients);
     for (size_t i = 0; i < config->upstream_count; i++) hx_upstream_set_limits(w->worker.upstreams[i], &for_upstreams);
     hx_worker_use(&w->worker, w->use.rules);

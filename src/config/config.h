@@ -85,6 +85,7 @@ typedef struct {
     } cors;
     hx_network trusted_proxies[HX_TRUSTED_PROXIES_MAX];
     size_t trusted_proxy_count;
+    bool upstream_keepalive;
     bool publish_policy; /* GET /.well-known/idempotency */
     hx_policy_set policies;
     hx_slice notes; /* what isn't wrong but worth a look: lines "FILE:LINE:COLUMN: text" */

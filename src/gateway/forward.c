@@ -195,6 +195,14 @@ static void put_framing(const hx_request *r, bool keyed, hx_buf *out)
     hx_buf_puts(out, "\r\n");
 }
 
+/* After a body that it may leave unread, the application must not read on for another request: what it would find there
+ * would be executed. */
+static void put_close(const hx_request *r, hx_request_body body_kind, hx_buf *out)
+{
+    bool keeps = hx_request_rules(r)->config->upstream_keepalive;
+    if (!keeps || body_kind == HX_REQUEST_BODY_UNUSUAL) hx_buf_puts(out, "Connection: close\r\n");
+}
+
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
 {
     const hx_request_head *head = &r->stream->request;
@@ -214,10 +222,12 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         if (keyed && field->id == HX_FIELD_OTHER && is_named_like(field, "idempotency-key")) continue;
         hx_field_write(out, field->name, field->value);
     }
-    if (!keyed && head->upgrade) {
+    bool upgrades = !keyed && head->upgrade;
+    if (upgrades) {
         hx_buf_puts(out, "Connection: upgrade\r\n");
         hx_field_write(out, HX_LIT("Upgrade"), hx_fields_get(&head->fields, HX_FIELD_UPGRADE));
     }
+    if (!upgrades) put_close(r, hx_forward_body_kind(r), out);
     put_forwarded(r, trusted, out);
     put_trace(r, out);
     put_patience(r, out);
@@ -287,6 +297,7 @@ void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_que
         hx_field_write(out, field->name, field->value);
     }
     if (about == HX_ASKS_ABOUT_THE_CALLER) put_credential(r, out);
+    put_close(r, HX_REQUEST_BODY_NONE, out);
     put_forwarded(r, trusted, out);
     put_trace(r, out);
     hx_buf_puts(out, "Accept-Encoding: identity\r\n\r\n");
@@ -512,6 +523,15 @@ static hx_progress give_back(hx_request *r)
     return hx_request_go(r, HX_STEP_settle);
 }
 
+hx_request_body hx_forward_body_kind(const hx_request *r)
+{
+    const hx_request_head *head = &r->stream->request;
+    if (!head->has_body) return HX_REQUEST_BODY_NONE;
+    bool is_usual = hx_slice_eq(head->method, HX_LIT("POST")) || hx_slice_eq(head->method, HX_LIT("PUT")) ||
+                    hx_slice_eq(head->method, HX_LIT("PATCH"));
+    return is_usual ? HX_REQUEST_BODY_USUAL : HX_REQUEST_BODY_UNUSUAL;
+}
+
 static hx_progress start(hx_request *r)
 {
     hx_buf head;
@@ -530,6 +550,7 @@ static hx_progress start(hx_request *r)
         .user = r,
         .head = hx_buf_slice(&head),
         .body = body,
+        .body_kind = hx_forward_body_kind(r),
         .pooled_idle_max = HX_SECOND, /* a stale keep-alive would be an unknown */
     };
     r->answer_retry_after = HX_RETRY_AFTER_NONE;

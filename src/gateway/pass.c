@@ -183,6 +183,7 @@ static hx_progress start(hx_request *r)
         .user = r,
         .head = head_of(r),
         .body = is_whole && r->body.len > 0 ? r->fingerprint_input.body : HX_EMPTY,
+        .body_kind = hx_forward_body_kind(r),
         .body_streamed = is_streamed,
         .body_chunked = is_streamed && head->chunked,
         .answer_has_no_body = hx_slice_eq(head->method, HX_LIT("HEAD")),

@@ -335,6 +335,7 @@ bool hx_forward_is_ours(const hx_request *r, const hx_field *field);
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
 /* Marks the fields of the request that the application doesn't get as they came: nothing may be decided by them. */
 void hx_forward_mark_withheld(hx_request *r);
+hx_request_body hx_forward_body_kind(const hx_request *r);
 /* The key that the application gets: the client's as it came, or one of ours. */
 hx_slice hx_forwarded_key(const hx_request *r);
 /* The head of a question to the application, with the credentials of this request. About its caller: with all that may

@@ -188,13 +188,21 @@ static int send_bufs(hx_wire *wire, uv_buf_t *bufs, unsigned count, bool copied)
     return 0;
 }
 
+/* Nothing of the request is left to be sent. */
+static bool sent_whole(const hx_wire *wire)
+{
+    const hx_exchange *exchange = wire->exchange;
+    return wire->flying == 0 && wire->waiting.len == 0 && !wire->write_dead &&
+           (!exchange->body_streamed || (exchange->own.flags & FINISHED));
+}
+
 static void begin_exchange(hx_wire *wire, hx_exchange *exchange, bool reused)
 {
     const hx_upstream_limits *limits = &wire->upstream->limits;
     wire->exchange = exchange;
     wire->exchanges++;
     wire->sent = 0;
-    wire->write_dead = wire->shut = false;
+    wire->write_dead = wire->shut = wire->early = false;
     exchange->own.connection = wire;
     exchange->own.flags &= ~(uint32_t)IN_LINE;
     exchange->reused = reused;
@@ -298,26 +306,17 @@ static hx_exchange *first_for(hx_upstream *upstream, bool reused)
     return NULL;
 }
 
-/* The connection, BUSY and without an exchange, goes to the line or into the pool. */
-static void pass_on(hx_wire *wire, bool reused, hx_ms idle_max)
+void hx_upstream_offer(hx_wire *wire)
 {
     hx_upstream *upstream = wire->upstream;
-    hx_exchange *next = first_for(upstream, reused);
-    if (next) {
-        leave_line(next);
-        if (!send_request(wire, next, reused)) {
-            if (reused) { /* nothing was sent: it goes to the front again */
-                next->own.flags |= IN_LINE;
-                hx_list_append(upstream->line.next, &next->own.link);
-                upstream->line_count++;
-            } else {
-                fail_later(next, HX_UPSTREAM_RESET);
-            }
-        }
-    } else {
-        hx_pool_release(wire, idle_max);
-    }
-    hx_pool_refill(upstream);
+    hx_exchange *next = first_for(upstream, true);
+    if (!next) return;
+    leave_line(next);
+    hx_pool_take_this(wire);
+    if (send_request(wire, next, true)) return;
+    next->own.flags |= IN_LINE; /* nothing was sent: it goes to the front again */
+    hx_list_append(upstream->line.next, &next->own.link);
+    upstream->line_count++;
 }
 
 void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, uint64_t failures, const char *reason)
@@ -332,18 +331,32 @@ void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, 
     hx_pool_refill(upstream);
 }
 
+/* Whether the upstream can be trusted to have read the body. What it left would be the beginning of the next request
+ * on this connection, and the answer to that the next client's. */
+static bool is_read(const hx_wire *wire)
+{
+    if (wire->early || !sent_whole(wire)) return false;
+    switch (wire->exchange->body_kind) {
+    case HX_REQUEST_BODY_NONE: return true;
+    case HX_REQUEST_BODY_USUAL: return wire->answer.head->status < 400; /* errors are often found before it is read */
+    case HX_REQUEST_BODY_UNUSUAL: break;
+    }
+    return false;
+}
+
 /* The answer is whole. Whether the connection can carry another exchange is decided here. */
 static void end_now(hx_wire *wire, bool clean)
 {
+    hx_upstream *upstream = wire->upstream;
     hx_exchange *exchange = wire->exchange;
-    bool sent = wire->flying == 0 && wire->waiting.len == 0 && !wire->write_dead &&
-                (!exchange->body_streamed || (exchange->own.flags & FINISHED));
-    bool keep = clean && sent && !wire->read_paused && wire->answer.keep_alive && !(exchange->own.flags & TUNNEL);
+    bool keep = clean && is_read(wire) && !wire->read_paused && wire->answer.keep_alive &&
+                !(exchange->own.flags & TUNNEL);
     (void)detach(wire);
     if (keep)
-        pass_on(wire, true, wire->answer.keep_alive_for);
+        hx_pool_release(wire, wire->answer.keep_alive_for);
     else
-        close_now(wire);
+        hx_pool_close(wire);
+    hx_pool_refill(upstream);
     exchange->events->end(exchange);
 }
 
@@ -358,6 +371,7 @@ static void consume(hx_wire *wire, hx_slice in)
             return;
         }
         account(wire);
+        if (!wire->answer.any_byte) wire->early = !sent_whole(wire);
         switch (hx_h1_answer_read(&wire->answer, &in, &piece)) {
         case HX_ANSWER_MORE: return;
         case HX_ANSWER_HEAD: exchange->events->head(exchange, wire->answer.head); break;
@@ -401,7 +415,15 @@ void hx_upstream_connected(hx_wire *wire)
 {
     int result = uv_read_start(&wire->uv.stream, hx_no_room, can_read);
     HX_CHECK(result == 0);
-    pass_on(wire, false, -1);
+    hx_upstream *upstream = wire->upstream;
+    hx_exchange *next = first_for(upstream, false);
+    if (!next) {
+        hx_pool_release(wire, -1);
+    } else {
+        leave_line(next);
+        if (!send_request(wire, next, false)) fail_later(next, HX_UPSTREAM_RESET);
+    }
+    hx_pool_refill(upstream);
 }
 
 /* Whoever writes on although hx_exchange_write said false loses the exchange, not the process. */
@@ -537,13 +559,20 @@ static void tell(uv_idle_t *later)
         else
             exchange->events->drained(exchange);
     }
-    if (hx_list_empty(&upstream->told_later)) uv_idle_stop(later);
+    bool line_waits = upstream->line_count > 0 && !hx_list_empty(&upstream->resting);
+    if (hx_list_empty(&upstream->told_later) && !line_waits) uv_idle_stop(later);
+}
+
+void hx_upstream_stay_awake(hx_upstream *upstream)
+{
+    (void)uv_idle_start(&upstream->later, tell);
 }
 
 void hx_upstream_set_limits(hx_upstream *upstream, const hx_upstream_limits *limits)
 {
     HX_CHECK(limits->connections_max > 0 && limits->connect_timeout > 0 && limits->head_bytes_max > 0);
     upstream->limits = *limits;
+    hx_pool_trim(upstream, limits->idle_max);
 }
 
 hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, char error[256])
@@ -560,13 +589,14 @@ hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limi
     hx_list_init(&upstream->line);
     hx_list_init(&upstream->told_later);
     uv_idle_init(hx_loop_uv(loop), &upstream->later);
-    upstream->later.data = upstream;
-    upstream->holds = 1;
+    uv_check_init(hx_loop_uv(loop), &upstream->polled);
+    upstream->later.data = upstream->polled.data = upstream;
+    upstream->holds = 2;
     hx_pool_init(upstream);
     return upstream;
 }
 
-static void later_closed(uv_handle_t *handle)
+static void handle_closed(uv_handle_t *handle)
 {
     hx_upstream_let_go(handle->data);
 }
@@ -589,7 +619,8 @@ void hx_upstream_free(hx_upstream **owned)
         exchange->events->failed(exchange, exchange->own.error);
     }
     if (upstream->resolver.is_busy) (void)uv_cancel((uv_req_t *)&upstream->resolver.request);
-    uv_close((uv_handle_t *)&upstream->later, later_closed);
+    uv_close((uv_handle_t *)&upstream->later, handle_closed);
+    uv_close((uv_handle_t *)&upstream->polled, handle_closed);
 }
 
 hx_slice hx_upstream_host(const hx_upstream *upstream)

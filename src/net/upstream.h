@@ -66,16 +66,24 @@ typedef struct {
     void (*drained)(hx_exchange *exchange);
 } hx_exchange_events;
 
+/* What of a request's body the upstream may leave unread: see contract §12, "sent is not read". */
+typedef enum {
+    HX_REQUEST_BODY_NONE,
+    HX_REQUEST_BODY_USUAL,  /* of POST, PUT and PATCH, which applications read unless they refuse the request */
+    HX_REQUEST_BODY_UNUSUAL /* of any other method: nobody can count on its being read */
+} hx_request_body;
+
 struct hx_exchange {
     /* given by the caller before hx_exchange_start; the memory lives until end or failed */
     hx_arena *arena;
     const hx_exchange_events *events;
     void *user;
-    hx_slice head;           /* the request's head, whole: request line, fields, framing, empty line */
-    hx_slice body;           /* a whole body; empty when there is none or it is streamed */
-    bool body_streamed;      /* hx_exchange_write follows, then hx_exchange_finish */
-    bool body_chunked;       /* frame what is written as chunks */
-    bool answer_has_no_body; /* HEAD */
+    hx_slice head;             /* the request's head, whole: request line, fields, framing, empty line */
+    hx_slice body;             /* a whole body; empty when there is none or it is streamed */
+    hx_request_body body_kind; /* whichever way it is sent, behind the head too */
+    bool body_streamed;        /* hx_exchange_write follows, then hx_exchange_finish */
+    bool body_chunked;         /* frame what is written as chunks */
+    bool answer_has_no_body;   /* HEAD */
     bool repeatable; /* no effect and no streamed body: a pooled connection that ends without one byte of an answer
                            * was stale, and another is taken in its place */
     hx_ms pooled_idle_max; /* take a pooled connection only if it was idle for at most this; 0: always a new one */

@@ -31,7 +31,7 @@ static void move(hx_wire *wire, hx_wire_state state)
     switch (state) {
     case HX_WIRE_IDLE:
         upstream->idle_count++;
-        hx_list_append(&upstream->idle, &wire->link);
+        hx_list_append(&upstream->resting, &wire->link);
         break;
     case HX_WIRE_BUSY: hx_list_append(&upstream->busy, &wire->link); break;
     case HX_WIRE_CLOSING: upstream->open_count--; break;
@@ -75,7 +75,7 @@ void hx_pool_close(hx_wire *wire)
 
 void hx_pool_close_all(hx_upstream *upstream)
 {
-    hx_link *lists[] = {&upstream->connecting, &upstream->idle, &upstream->busy};
+    hx_link *lists[] = {&upstream->connecting, &upstream->idle, &upstream->resting, &upstream->busy};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         while (!hx_list_empty(lists[i])) hx_pool_close(HX_OWNER(lists[i]->next, hx_wire, link));
 }
@@ -267,24 +267,59 @@ static void begin(hx_upstream *upstream)
     connect_or_look_up(wire);
 }
 
-/* Room for one more connection, if need be by closing the one that was idle the longest. */
-static bool make_room(hx_upstream *upstream)
+/* False when there is none. */
+static bool close_longest_idle(hx_upstream *upstream)
 {
-    if (upstream->open_count < upstream->limits.connections_max) return true;
-    if (hx_list_empty(&upstream->idle)) return false;
-    hx_pool_close(HX_OWNER(upstream->idle.next, hx_wire, link));
+    hx_link *list = hx_list_empty(&upstream->idle) ? &upstream->resting : &upstream->idle;
+    if (hx_list_empty(list)) return false;
+    hx_pool_close(HX_OWNER(list->next, hx_wire, link));
     return true;
+}
+
+void hx_pool_trim(hx_upstream *upstream, uint32_t idle_max)
+{
+    while (upstream->idle_count > idle_max && close_longest_idle(upstream)) {}
 }
 
 void hx_pool_refill(hx_upstream *upstream)
 {
     if (upstream->dying) return;
-    while (upstream->connecting_count < upstream->line_count && make_room(upstream)) begin(upstream);
+    if (upstream->line_count > 0 && !hx_list_empty(&upstream->resting)) {
+        hx_upstream_stay_awake(upstream); /* polled() gives them to the line, and comes back here */
+        return;
+    }
+    while (upstream->connecting_count < upstream->line_count) {
+        if (upstream->open_count >= upstream->limits.connections_max && !close_longest_idle(upstream)) return;
+        begin(upstream);
+    }
+}
+
+/* The loop has waited, and told what came: what still rests from an earlier turn is quiet. */
+static void polled(uv_check_t *check)
+{
+    hx_upstream *upstream = check->data;
+    uint64_t turn = hx_loop_turns(upstream->loop);
+    while (!hx_list_empty(&upstream->resting)) {
+        hx_wire *wire = HX_OWNER(upstream->resting.next, hx_wire, link);
+        if (wire->ended_in == turn) break;
+        wire->ended_in = 0;
+        hx_list_remove(&wire->link);
+        hx_list_append(&upstream->idle, &wire->link);
+        if (upstream->line_count > 0) hx_upstream_offer(wire);
+    }
+    if (hx_list_empty(&upstream->resting)) uv_check_stop(check);
+    hx_pool_refill(upstream);
+}
+
+void hx_pool_take_this(hx_wire *wire)
+{
+    move(wire, HX_WIRE_BUSY);
 }
 
 void hx_pool_init(hx_upstream *upstream)
 {
     hx_list_init(&upstream->idle);
+    hx_list_init(&upstream->resting);
     hx_list_init(&upstream->busy);
     hx_list_init(&upstream->connecting);
     hx_resolver_init(&upstream->resolver, hx_loop_uv(upstream->loop), &upstream->target, looked_up);
@@ -300,15 +335,26 @@ static bool is_quiet(const hx_wire *wire)
     return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
+/* The one used last, if it was idle for at most `idle_max`; else of those that rest the one which has for longest. */
+static hx_wire *best(hx_upstream *upstream, hx_ms idle_max)
+{
+    hx_ms since = hx_loop_now(upstream->loop) - idle_max;
+    if (!hx_list_empty(&upstream->idle)) {
+        hx_wire *wire = HX_OWNER(upstream->idle.prev, hx_wire, link);
+        if (wire->idle_since >= since) return wire;
+    }
+    if (hx_list_empty(&upstream->resting) || upstream->line_count > 0) return NULL; /* the line has waited for them */
+    hx_wire *wire = HX_OWNER(upstream->resting.next, hx_wire, link);
+    return wire->ended_in == hx_loop_turns(upstream->loop) ? NULL : wire;
+}
+
 hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet)
 {
-    hx_ms now = hx_loop_now(upstream->loop);
-    while (!hx_list_empty(&upstream->idle)) {
-        hx_wire *wire = HX_OWNER(upstream->idle.prev, hx_wire, link);
-        hx_ms idle = now - wire->idle_since;
-        if (idle_max == 0 || idle > idle_max) return NULL; /* the others were idle for longer */
+    if (idle_max == 0) return NULL;
+    for (hx_wire *wire; (wire = best(upstream, idle_max));) {
+        hx_ms idle = hx_loop_now(upstream->loop) - wire->idle_since;
         /* An upstream that ends each connection after its answer, without a word, shows it at the first one. */
-        bool doubted = idle > TRUSTED_FOR || (must_be_quiet && wire->exchanges == 1);
+        bool doubted = idle > TRUSTED_FOR || wire->ended_in > 0 || (must_be_quiet && wire->exchanges == 1);
         if (idle > wire->idle_for || (doubted && !is_quiet(wire))) {
             hx_pool_close(wire);
             continue;
@@ -340,10 +386,12 @@ void hx_pool_release(hx_wire *wire, hx_ms idle_max)
         hx_pool_close(wire);
         return;
     }
-    if (upstream->idle_count >= upstream->limits.idle_max) hx_pool_close(HX_OWNER(upstream->idle.next, hx_wire, link));
+    hx_pool_trim(upstream, upstream->limits.idle_max - 1);
     shrink(&wire->flight);
     shrink(&wire->waiting);
     wire->idle_since = hx_loop_now(upstream->loop);
+    wire->ended_in = hx_loop_turns(upstream->loop);
     move(wire, HX_WIRE_IDLE);
     hx_timer_start(upstream->loop, &wire->timer, wire->idle_for, idle_expired);
+    (void)uv_check_start(&upstream->polled, polled);
 }

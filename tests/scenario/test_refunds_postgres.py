@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from harness import HANG_S, eventually
+from harness import HANG_S, Connection, eventually, request_bytes
 from harness.gateway import ROOT, environment
 from harness.postgres import free_port
 
@@ -55,6 +55,17 @@ def gateway(start_gateway, app, database):
         assert config.count(old) == 1
         config = config.replace(old, new)
     return start_gateway(config, upstream=None, store=database.url)
+
+
+def test_bodies_that_nobody_asked_for_are_read(app, database):
+    """Directly, without a gateway that would end the connection: what is left of one would be the next request."""
+    host, _, port = app.listen.partition(":")
+    hidden = request_bytes("POST", "/charges", {"Content-Type": "application/json"}, {"amount": 100})
+    before = database.ask("SELECT count(*) FROM charges")
+    with Connection((host, int(port))) as client:
+        for path, status in (("/ledger", 200), ("/nothing", 404), ("/ledger", 200)):
+            assert client.request("GET", path, body=hidden).status == status
+    assert database.ask("SELECT count(*) FROM charges") == before
 
 
 def refund(gateway, key, amount=1000, charge="ch_1"):

@@ -159,7 +159,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except psycopg2.Error as error:
             self.send_unavailable(error)
 
+    def discard_body(self):
+        """What is left of a body that nobody wants would be taken for the next request of this connection."""
+        length = self.headers.get("Content-Length", "0")
+        if self.headers.get("Transfer-Encoding") or not length.isdigit() or int(length) > BODY_BYTES_MAX:
+            self.close_connection = True
+        else:
+            self.rfile.read(int(length))
+
     def do_GET(self):
+        self.discard_body()
         if self.path not in VIEWS:
             self.send_json(404, {"error": "not_found", "message": "GET /refunds and GET /ledger are here."})
             return

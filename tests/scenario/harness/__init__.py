@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the stories are told with: a fake upstream that counts effects, the real gateway as a process, and a client
 that sees every byte."""
-from .answers import (Deduplicating, Stream, Zeros, answer, answer_raw, chunked, drop_after_effect,
+from .answers import (Deduplicating, Stream, Zeros, answer, answer_raw, answer_unread, chunked, drop_after_effect,
                       echo_after_upgrade, in_turn, interim, never_answer, numbered, reset_before_reading, sink,
                       until_close)
 from .faults import BrokenDisk, SlowDisk, killed_at_change, killed_at_sync, without_tmpfile
@@ -16,7 +16,8 @@ __all__ = [
     "BrokenDisk", "Connection", "Deduplicating", "Disconnected", "EXIT_ADDRESS", "EXIT_CONFIG", "EXIT_STORE",
     "EXIT_UNKNOWN", "Gateway", "HANG_S", "Pending", "Response", "Run", "SlowDisk", "Stream", "Upstream", "WallClock",
     "Zeros",
-    "answer", "answer_raw", "basic", "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash",
+    "answer", "answer_raw", "answer_unread",
+    "basic", "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash",
     "drop_after_effect", "echo_after_upgrade", "eventually", "fresh_key", "hours_ahead", "in_time", "in_turn",
     "interim", "jwt", "killed_at_change", "killed_at_sync", "lasting", "never_answer", "numbered", "quick_retries",
     "quoted", "raise_open_files", "request_bytes", "reset_before_reading", "sanitized", "sink", "unix_socket_path",

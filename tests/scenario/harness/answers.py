@@ -122,6 +122,15 @@ def reset_before_reading(exchange):
     exchange.reset()
 
 
+def answer_unread(status=200, body=b""):
+    """An answer, and a body that stays where it is: what the next request on this connection begins with."""
+
+    def behave(exchange):
+        exchange.answer(status, b"" if exchange.request.method == "HEAD" else body)
+
+    return behave
+
+
 def never_answer(exchange):
     """The effect happens, and the connection stays open without an answer until the peer gives up."""
     exchange.read_body()

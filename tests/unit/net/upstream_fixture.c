@@ -12,9 +12,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* For one thing to happen. Nothing that is tested takes as long, however busy the machine is. */
+#define WAIT_MAX (20 * HX_SECOND)
+
 const hx_upstream_limits usual_limits = {
     .connect_timeout = 5 * HX_SECOND,
-    .idle_timeout = 60 * HX_SECOND,
+    .idle_timeout = HX_HOUR, /* no test may take an idle connection's end for what it waits for */
     .idle_max = 256,
     .connections_max = 64,
     .waiting_max = 64,
@@ -156,9 +159,16 @@ void turn(fixture *f)
     hx_loop_turn(f->loop, 1);
 }
 
+/* The next turn of something that is waited for since `from`. */
+static void wait_turn(fixture *f, hx_ms from, const char *what)
+{
+    turn(f);
+    if (hx_clock_now() - from > WAIT_MAX) fail_msg("waited in vain for %s", what);
+}
+
 void wait_over(fixture *f, client *c)
 {
-    while (!over(c)) turn(f);
+    for (hx_ms from = hx_clock_now(); !over(c);) wait_turn(f, from, "the end of an exchange");
 }
 
 hx_slice body_of(const client *c)
@@ -172,13 +182,18 @@ void forget(client *c)
     hx_buf_free(&c->body);
 }
 
+void rest(fixture *f)
+{
+    for (int i = 0; i < 2; i++) turn(f);
+}
+
 int accept_one(fixture *f)
 {
-    for (;;) {
+    for (hx_ms from = hx_clock_now();;) {
         int peer = accept4(f->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (peer >= 0) return peer;
         assert_true(errno == EAGAIN || errno == EINTR);
-        turn(f);
+        wait_turn(f, from, "a connection");
     }
 }
 
@@ -193,6 +208,7 @@ void expect_bytes(fixture *f, int peer, const char *bytes)
 {
     size_t len = strlen(bytes), got = 0;
     char *buffer = malloc(len + 1);
+    hx_ms from = hx_clock_now();
     while (got < len) {
         ssize_t n = recv(peer, buffer + got, len - got, 0);
         if (n > 0) {
@@ -200,7 +216,7 @@ void expect_bytes(fixture *f, int peer, const char *bytes)
             continue;
         }
         assert_true(n < 0 && errno == EAGAIN);
-        turn(f);
+        wait_turn(f, from, "bytes of a request");
     }
     assert_memory_equal(buffer, bytes, len);
     free(buffer);
@@ -210,7 +226,8 @@ void expect_closed(fixture *f, int peer)
 {
     char byte;
     ssize_t n;
-    while ((n = recv(peer, &byte, 1, 0)) < 0 && errno == EAGAIN) turn(f);
+    for (hx_ms from = hx_clock_now(); (n = recv(peer, &byte, 1, 0)) < 0 && errno == EAGAIN;)
+        wait_turn(f, from, "the end of a connection");
     assert_true(n == 0 || (n < 0 && (errno == ECONNRESET || errno == EPIPE)));
     close(peer);
 }
@@ -218,11 +235,12 @@ void expect_closed(fixture *f, int peer)
 void send_bytes(fixture *f, int peer, const void *bytes, size_t len)
 {
     const char *at = bytes;
+    hx_ms from = hx_clock_now();
     while (len > 0) {
         ssize_t n = send(peer, at, len, MSG_NOSIGNAL);
         if (n < 0) {
             assert_int_equal(errno, EAGAIN);
-            turn(f);
+            wait_turn(f, from, "somebody to read");
             continue;
         }
         at += n;
@@ -251,5 +269,6 @@ int serve_one(fixture *f, client *c, int peer)
     send_text(f, peer, OK);
     wait_over(f, c);
     assert_good(c, 200, "ok");
+    rest(f);
     return peer;
 }

@@ -52,6 +52,7 @@ bool over(const client *c);
 hx_slice body_of(const client *c);
 
 void turn(fixture *f);
+void rest(fixture *f); /* until connections whose answers have ended can be used again without a look at them */
 int accept_one(fixture *f);
 bool nobody_connects(fixture *f); /* after a few turns */
 /* Reads exactly these bytes. */
@@ -62,7 +63,7 @@ void send_text(fixture *f, int peer, const char *text);
 /* Closes with a reset. */
 void reset_peer(int peer);
 
-/* Runs one whole exchange: GET, "200" with body "ok", and returns the server's socket. */
+/* Runs one whole exchange: GET, "200" with body "ok", lets the connection rest, and returns the server's socket. */
 int serve_one(fixture *f, client *c, int peer);
 #define GET "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 #define OK "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

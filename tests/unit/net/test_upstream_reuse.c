@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which connections are used again: never one on which bytes may be left that belong to another exchange, in either
+ * direction. */
+#include "upstream_fixture.h"
+
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Answers after which the connection must not be used again, and which are good themselves. */
+static void a_connection_is_closed_after(const char *answer, bool good)
+{
+    fixture f;
+    client c;
+    set_up(&f, "127.0.0.1", &usual_limits);
+    prepare(&c, GET, "");
+    start(&f, &c);
+    int peer = accept_one(&f);
+    expect_bytes(&f, peer, GET);
+    send_text(&f, peer, answer);
+    wait_over(&f, &c);
+    assert_int_equal(c.ends, good ? 1 : 0);
+    forget(&c);
+    expect_closed(&f, peer);
+    peer = serve_one(&f, &c, -1);
+    assert_false(c.exchange.reused);
+    forget(&c);
+    close(peer);
+    tear_down(&f);
+}
+
+static void some_answers_end_the_connection(void **state)
+{
+    (void)state;
+    a_connection_is_closed_after("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", true);
+    a_connection_is_closed_after("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", true);
+    a_connection_is_closed_after("HTTP/1.1 200 OK\r\nKeep-Alive: timeout=0\r\nContent-Length: 2\r\n\r\nok", true);
+    a_connection_is_closed_after(OK "H", true);
+    a_connection_is_closed_after(OK OK, true);
+    a_connection_is_closed_after("HTTP/1.1 204 No\r\nContent-Length: 2\r\n\r\n", true);
+    a_connection_is_closed_after("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", false);
+}
+
+static void start_next(client *c)
+{
+    client *next = c->user;
+    if (next) hx_exchange_start(next->user, &next->exchange);
+}
+
+/* Whether the connection is there for the next exchange. */
+static bool is_kept_after(hx_request_body body_kind, const char *request, const char *answer)
+{
+    fixture f;
+    client c;
+    set_up(&f, "127.0.0.1", &usual_limits);
+    prepare(&c, request, "");
+    c.exchange.body_kind = body_kind;
+    start(&f, &c);
+    int peer = accept_one(&f);
+    expect_bytes(&f, peer, request);
+    send_text(&f, peer, answer);
+    wait_over(&f, &c);
+    assert_int_equal(c.ends, 1);
+    forget(&c);
+    rest(&f);
+    prepare(&c, GET, "");
+    start(&f, &c);
+    bool kept = nobody_connects(&f);
+    if (!kept) expect_closed(&f, peer);
+    if (kept) close(peer);
+    hx_exchange_cancel(&c.exchange);
+    wait_over(&f, &c);
+    forget(&c);
+    tear_down(&f);
+    return kept;
+}
+
+static void a_body_that_may_be_left_unread_ends_the_connection(void **state)
+{
+    (void)state;
+    static const char body[] = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
+    static const char deletion[] = "DELETE / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
+    static const char *const refusals[] = {"400", "401", "404", "422", "500", "503", "599"};
+    assert_true(is_kept_after(HX_REQUEST_BODY_USUAL, body, OK));
+    assert_true(is_kept_after(HX_REQUEST_BODY_USUAL, body, "HTTP/1.1 399 x\r\nContent-Length: 0\r\n\r\n"));
+    assert_true(is_kept_after(HX_REQUEST_BODY_NONE, GET, "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"));
+    assert_false(is_kept_after(HX_REQUEST_BODY_UNUSUAL, deletion, OK));
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        char answer[64];
+        (void)snprintf(answer, sizeof answer, "HTTP/1.1 %s No\r\nContent-Length: 0\r\n\r\n", refusals[i]);
+        assert_false(is_kept_after(HX_REQUEST_BODY_USUAL, body, answer));
+    }
+}
+
+static void an_answer_that_began_before_the_body_was_sent_ends_the_connection(void **state)
+{
+    (void)state;
+    /* The body has gone out whole when the answer ends, but it had not when the answer began. */
+    for (int late = 0; late < 2; late++) {
+        fixture f;
+        client c;
+        set_up(&f, "127.0.0.1", &usual_limits);
+        prepare(&c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", "");
+        c.exchange.body_streamed = true;
+        c.exchange.body_kind = HX_REQUEST_BODY_USUAL;
+        start(&f, &c);
+        int peer = accept_one(&f);
+        expect_bytes(&f, peer, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
+        if (late == 0) send_text(&f, peer, "HTTP/1.1 20");
+        rest(&f);
+        assert_true(hx_exchange_write(&c.exchange, HX_LIT("hello")));
+        hx_exchange_finish(&c.exchange);
+        expect_bytes(&f, peer, "hello");
+        if (late == 1) send_text(&f, peer, "HTTP/1.1 20");
+        send_text(&f, peer, "0 OK\r\nContent-Length: 2\r\n\r\nok");
+        wait_over(&f, &c);
+        assert_good(&c, 200, "ok");
+        forget(&c);
+        if (late == 0) {
+            expect_closed(&f, peer);
+        } else {
+            rest(&f);
+            (void)serve_one(&f, &c, peer);
+            assert_true(c.exchange.reused);
+            forget(&c);
+            close(peer);
+        }
+        tear_down(&f);
+    }
+}
+
+static void a_connection_is_not_used_again_in_the_turn_in_which_its_answer_ended(void **state)
+{
+    (void)state;
+    /* The next request starts inside end(). It waits for the connection instead of making another one, and gets it
+     * only when nothing has come behind the answer. */
+    for (int surplus = 0; surplus < 2; surplus++) {
+        fixture f;
+        client c, next;
+        set_up(&f, "127.0.0.1", &usual_limits);
+        prepare(&next, GET, "");
+        next.exchange.arena = &next.arena;
+        next.exchange.user = &next;
+        next.user = f.upstream;
+        prepare(&c, GET, "");
+        c.at_end = start_next;
+        c.user = &next;
+        start(&f, &c);
+        int peer = accept_one(&f);
+        expect_bytes(&f, peer, GET);
+        send_text(&f, peer, OK);
+        wait_over(&f, &c);
+        assert_int_equal(next.exchange.bytes_sent, 0);
+        if (surplus) {
+            send_text(&f, peer, OK); /* the answer to what the upstream took for a request */
+            expect_closed(&f, peer);
+            peer = accept_one(&f);
+        }
+        expect_bytes(&f, peer, GET);
+        send_text(&f, peer, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine");
+        wait_over(&f, &next);
+        assert_good(&next, 200, "mine");
+        assert_int_equal(next.exchange.reused, !surplus);
+        assert_true(nobody_connects(&f));
+        forget(&c);
+        forget(&next);
+        close(peer);
+        tear_down(&f);
+    }
+}
+
+static void surplus_bytes_are_seen_by_whoever_comes_in_the_next_turn(void **state)
+{
+    (void)state;
+    /* In one turn the loop hears of another answer, at whose end the next request starts, and then of surplus bytes on
+     * the connection that this request would take: only looking at the socket can tell. */
+    fixture f;
+    client c[2], next;
+    int peers[2];
+    set_up(&f, "127.0.0.1", &usual_limits);
+    prepare(&next, GET, "");
+    next.exchange.arena = &next.arena;
+    next.exchange.user = &next;
+    next.user = f.upstream;
+    for (int i = 0; i < 2; i++) {
+        prepare(&c[i], GET, "");
+        start(&f, &c[i]);
+        peers[i] = accept_one(&f);
+        expect_bytes(&f, peers[i], GET);
+    }
+    c[1].at_end = start_next;
+    c[1].user = &next;
+    send_text(&f, peers[0], OK);
+    wait_over(&f, &c[0]);
+    send_text(&f, peers[1], OK);
+    send_text(&f, peers[0], OK);
+    wait_over(&f, &c[1]);
+    expect_closed(&f, peers[0]);
+    int peer = next.exchange.bytes_sent > 0 ? -1 : peers[1]; /* the one that is left, or a new one */
+    if (peer < 0 || !nobody_connects(&f)) peer = accept_one(&f);
+    expect_bytes(&f, peer, GET);
+    send_text(&f, peer, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine");
+    wait_over(&f, &next);
+    assert_good(&next, 200, "mine");
+    for (int i = 0; i < 2; i++) forget(&c[i]);
+    forget(&next);
+    if (peer != peers[1]) close(peer);
+    close(peers[1]);
+    tear_down(&f);
+}
+
+static void nothing_is_kept_where_nothing_may_be(void **state)
+{
+    (void)state;
+    fixture f;
+    client c;
+    hx_upstream_limits limits = usual_limits;
+    limits.idle_max = 0;
+    set_up(&f, "127.0.0.1", &limits);
+    for (int i = 0; i < 3; i++) {
+        int peer = serve_one(&f, &c, -1);
+        assert_false(c.exchange.reused);
+        forget(&c);
+        expect_closed(&f, peer);
+    }
+    tear_down(&f);
+}
+
+static void bytes_that_nobody_asked_for_close_an_idle_connection(void **state)
+{
+    (void)state;
+    fixture f;
+    client c;
+    set_up(&f, "127.0.0.1", &usual_limits);
+    int peer = serve_one(&f, &c, -1);
+    forget(&c);
+    send_text(&f, peer, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n");
+    expect_closed(&f, peer);
+    peer = serve_one(&f, &c, -1);
+    forget(&c);
+    close(peer);
+    tear_down(&f);
+}
+
+static void an_end_of_file_closes_an_idle_connection(void **state)
+{
+    (void)state;
+    fixture f;
+    client c;
+    set_up(&f, "127.0.0.1", &usual_limits);
+    int peer = serve_one(&f, &c, -1);
+    forget(&c);
+    shutdown(peer, SHUT_WR);
+    expect_closed(&f, peer);
+    peer = serve_one(&f, &c, -1);
+    assert_false(c.exchange.reused);
+    forget(&c);
+    close(peer);
+    tear_down(&f);
+}
+
+static void a_reused_connection_that_took_nothing_is_replaced_silently(void **state)
+{
+    (void)state;
+    /* The upstream answers and resets at once; the next request starts inside end() and waits for the connection, whose
+     * reset is seen first. */
+    fixture f;
+    client c, next;
+    set_up(&f, "127.0.0.1", &usual_limits);
+    prepare(&next, GET, "");
+    next.exchange.arena = &next.arena;
+    next.exchange.user = &next;
+    next.user = f.upstream;
+    next.at_end = NULL;
+    prepare(&c, GET, "");
+    c.at_end = start_next;
+    c.user = &next;
+    start(&f, &c);
+    int peer = accept_one(&f);
+    expect_bytes(&f, peer, GET);
+    send_text(&f, peer, OK);
+    reset_peer(peer);
+    wait_over(&f, &c);
+    if (c.fails == 0 && !over(&next) && next.exchange.bytes_sent == 0) {
+        peer = accept_one(&f);
+        expect_bytes(&f, peer, GET);
+        send_text(&f, peer, OK);
+        wait_over(&f, &next);
+        assert_good(&next, 200, "ok");
+        assert_false(next.exchange.reused);
+        close(peer);
+    } else {
+        fail_msg("it was sent on the connection that was reset");
+    }
+    forget(&c);
+    forget(&next);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(some_answers_end_the_connection),
+        cmocka_unit_test(a_body_that_may_be_left_unread_ends_the_connection),
+        cmocka_unit_test(an_answer_that_began_before_the_body_was_sent_ends_the_connection),
+        cmocka_unit_test(a_connection_is_not_used_again_in_the_turn_in_which_its_answer_ended),
+        cmocka_unit_test(surplus_bytes_are_seen_by_whoever_comes_in_the_next_turn),
+        cmocka_unit_test(nothing_is_kept_where_nothing_may_be),
+        cmocka_unit_test(bytes_that_nobody_asked_for_close_an_idle_connection),
+        cmocka_unit_test(an_end_of_file_closes_an_idle_connection),
+        cmocka_unit_test(a_reused_connection_that_took_nothing_is_replaced_silently),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
