@@ -6,7 +6,7 @@
 -- Gateways call the functions whose names end in _many, each with arrays: many requests, one statement, one commit.
 -- None of them ever waits for a row that somebody else has locked (an application may hold its operation's row for as
 -- long as its own transaction runs): of what is locked they say nothing, and are asked again. Claims alone wait, and
--- for a second at most: for a key that a transaction under way has just inserted, and for hapax.rules_lock().
+-- for a second at most: for a key that a transaction under way has just inserted, and for who changes the rules.
 --
 -- A connection may be lost when it is not known whether a statement was committed. So every write carries a ticket,
 -- drawn at random; the row keeps the ticket of its claim and that of its last write; and a write whose ticket is there
@@ -67,7 +67,9 @@ CREATE TABLE hapax.past (
 
 CREATE INDEX past_op ON hapax.past (op, number);
 
--- Which rules are in force: the version of each named route, and of all that has none under ''.
+-- Which rules are in force: the version of each named route, and of all that has none under ''. Who claims locks it in
+-- ROW SHARE MODE, and who changes the rules or raises epochs in EXCLUSIVE MODE: a lock that needs rights on the table,
+-- while an advisory one is anybody's who may connect.
 CREATE TABLE hapax.rules (
     route        text PRIMARY KEY,
     rule_version integer NOT NULL
@@ -160,8 +162,6 @@ BEGIN
     IF FOUND THEN PERFORM hapax.witness(); END IF;
 END $$;
 
-CREATE FUNCTION hapax.rules_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 448563601784 $$;
-
 -- Rules that are not in force: another version was enforced, or a node takes stock of them. Version 0 is that of what
 -- is only watched (HX_RULE_SHADOW): nobody relies on it. hapax.claim_many has the same in it, where its plan is kept.
 CREATE FUNCTION hapax.retired_among(at bigint, routes text[], versions integer[]) RETURNS integer[]
@@ -195,7 +195,7 @@ BEGIN
               moment - not_after USING ERRCODE = 'HX006';
     END IF;
     -- As hapax.retired_among has it. What is retired while this waits for the lock is seen.
-    IF pg_advisory_xact_lock_shared(hapax.rules_lock()) IS NULL THEN RETURN; END IF;
+    LOCK TABLE hapax.rules IN ROW SHARE MODE;
     SELECT coalesce(array_agg(u.i::integer), '{}') INTO refused
       FROM unnest(routes, versions) WITH ORDINALITY AS u(route, version, i)
      WHERE u.version <> 0
@@ -454,7 +454,7 @@ END $$;
 CREATE FUNCTION hapax.raise_epochs(above bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF above <= (SELECT last_value FROM hapax.epochs) THEN RETURN; END IF;
-    PERFORM pg_advisory_xact_lock(hapax.rules_lock());
+    LOCK TABLE hapax.rules IN EXCLUSIVE MODE;
     IF above > (SELECT last_value FROM hapax.epochs) THEN PERFORM setval('hapax.epochs', above); END IF;
 END $$;
 
@@ -565,7 +565,7 @@ END $$;
 -- Both wait for the claims that are under way: when they have ended, every later claim sees them.
 CREATE FUNCTION hapax.enforce(routes text[], versions integer[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(hapax.rules_lock());
+    LOCK TABLE hapax.rules IN EXCLUSIVE MODE;
     DELETE FROM hapax.retired WHERE until < hapax.now(); -- another node may be taking stock
     INSERT INTO hapax.rules SELECT u.route, u.version FROM unnest(routes, versions) AS u(route, version)
     ON CONFLICT (route) DO UPDATE SET rule_version = EXCLUDED.rule_version;
@@ -576,7 +576,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     moment bigint := coalesce(at, hapax.now());
 BEGIN
-    PERFORM pg_advisory_xact_lock(hapax.rules_lock());
+    LOCK TABLE hapax.rules IN EXCLUSIVE MODE;
     DELETE FROM hapax.retired WHERE owner = by_owner OR until < moment;
     INSERT INTO hapax.retired SELECT by_owner, u.route, u.version, moment + for_ms
       FROM unnest(routes, versions) AS u(route, version);

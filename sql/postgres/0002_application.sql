@@ -135,6 +135,7 @@ END $$;
 CREATE FUNCTION hapax.header_lines(headers json, is_json boolean) RETURNS bytea LANGUAGE plpgsql AS $$
 DECLARE
     lines    text := '';
+    count    integer := 0;
     has_date boolean := false;
     has_type boolean := false;
     line     record;
@@ -176,13 +177,19 @@ BEGIN
         has_date := has_date OR lower(line.name) = 'date';
         has_type := has_type OR lower(line.name) = 'content-type';
         lines := lines || line.name || ': ' || btrim(line.value #>> '{}', E' \t') || E'\r\n';
+        count := count + 1;
     END LOOP;
+    IF count > 198 THEN -- and two that are added here; past 200 a gateway would leave some out (src/gateway/mark.c)
+        RAISE EXCEPTION 'an answer has up to 198 header lines, not %', count USING ERRCODE = 'HX003';
+    END IF;
     IF is_json AND NOT has_type THEN lines := E'Content-Type: application/json\r\n' || lines; END IF;
     IF NOT has_date THEN
         lines := lines || 'Date: '
                  || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'Dy, DD Mon YYYY HH24:MI:SS "GMT"') || E'\r\n';
     END IF;
     RETURN convert_to(lines, 'UTF8');
+EXCEPTION WHEN untranslatable_character THEN -- \u0000
+    RAISE EXCEPTION 'headers have a character that no header has' USING ERRCODE = 'HX003';
 END $$;
 
 CREATE FUNCTION hapax.header_pairs(lines bytea) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$
@@ -303,7 +310,7 @@ END $$;
 -- A new operation, or one that was free, comes into the table now. Who claimed it meanwhile keeps it.
 CREATE FUNCTION hapax.write_new(o hapax.operations) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(hapax.rules_lock());
+    LOCK TABLE hapax.rules IN ROW SHARE MODE;
     IF cardinality(hapax.retired_among(hapax.now(), ARRAY[o.route], ARRAY[o.rule_version])) > 0 THEN
         RAISE EXCEPTION 'the rules of route % are being changed', o.route USING ERRCODE = 'HX005',
               HINT = 'Try the whole transaction again.';
@@ -349,7 +356,7 @@ BEGIN
     DELETE FROM hapax.staged x WHERE x.op = NEW.op RETURNING x.* INTO s;
     o := s.o;
     IF s.op IS NULL OR s.is_new AND o.state = 0 THEN RETURN NULL; END IF;
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     o.write_ticket := hashtextextended(gen_random_uuid()::text, 0);
@@ -378,7 +385,7 @@ CREATE FUNCTION hapax.told(verdict hapax.beginning) RETURNS hapax.beginning LANG
 BEGIN
     IF verdict.verdict NOT IN ('run', 'in_flight') THEN
         PERFORM hapax.witness();
-        IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
             PERFORM set_config('synchronous_commit', 'on', true);
         END IF;
     END IF;
@@ -402,6 +409,11 @@ CREATE FUNCTION hapax.check_options(options jsonb) RETURNS void LANGUAGE plpgsql
 DECLARE
     wrong text;
 BEGIN
+    IF options = '{}' THEN RETURN; END IF;
+    IF jsonb_typeof(options) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'options are not an object' USING ERRCODE = 'HX003',
+              HINT = 'Give {"lifetime": "24 hours"}, or leave them out.';
+    END IF;
     SELECT name INTO wrong FROM jsonb_object_keys(options) name
      WHERE name NOT IN ('scope', 'credential', 'lifetime', 'tombstone', 'lease', 'wait', 'method', 'host', 'path',
                         'query', 'media_type', 'content_encoding') LIMIT 1;
@@ -410,14 +422,26 @@ BEGIN
               HINT = 'Options are scope, credential, lifetime, tombstone, lease, wait, method, host, path, query, '
                      'media_type and content_encoding.';
     END IF;
+    SELECT o.name INTO wrong FROM jsonb_each(options) o(name, value)
+     WHERE jsonb_typeof(o.value) NOT IN ('null', CASE o.name WHEN 'credential' THEN 'array' WHEN 'wait' THEN 'boolean'
+                                                             ELSE 'string' END) LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'option "%" is of the wrong type', wrong USING ERRCODE = 'HX003',
+              HINT = 'A credential is a list of texts, wait is true or false, and every other option is a text.';
+    END IF;
     IF coalesce(options ->> 'scope', 'both') NOT IN ('both', 'principal', 'route', 'host') THEN
         RAISE EXCEPTION 'scope is both, principal, route or host, not "%"', options ->> 'scope' USING ERRCODE = 'HX003';
     END IF;
-    IF coalesce(options ->> 'lifetime', '1 s')::interval < '1 s'
-       OR coalesce(options ->> 'lease', '1 s')::interval < '1 s'
-       OR coalesce(options ->> 'tombstone', '0')::interval < '0' THEN
-        RAISE EXCEPTION 'a lifetime or lease is less than a second' USING ERRCODE = 'HX003';
+    SELECT o.name INTO wrong FROM jsonb_each_text(options) o(name, value)
+     WHERE o.name IN ('lifetime', 'lease', 'tombstone')
+       AND (o.value::interval < CASE o.name WHEN 'tombstone' THEN '0' ELSE '1 s' END::interval
+            OR o.value::interval > '100 years') LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'option "%" must be between a second and 100 years', wrong USING ERRCODE = 'HX003';
     END IF;
+EXCEPTION WHEN data_exception THEN
+    RAISE EXCEPTION 'an option is no interval: %', SQLERRM USING ERRCODE = 'HX003',
+          HINT = 'Give lifetime, lease and tombstone as PostgreSQL writes intervals, such as "24 hours".';
 END $$;
 
 -- Who asks, as src/core/identity.c has it: `credential` is a kind of credential and what identifies its holder, such as
@@ -427,8 +451,9 @@ CREATE FUNCTION hapax.principal_bytes(principal text, credential jsonb) RETURNS 
 DECLARE
     names bytea[];
 BEGIN
-    IF credential IS NULL THEN RETURN convert_to(coalesce(principal, ''), 'UTF8'); END IF;
-    IF principal IS NOT NULL OR jsonb_typeof(credential) <> 'array' OR jsonb_array_length(credential) < 2 THEN
+    IF coalesce(credential, 'null') = 'null' THEN RETURN convert_to(coalesce(principal, ''), 'UTF8'); END IF;
+    IF principal IS NOT NULL OR jsonb_array_length(credential) < 2
+       OR jsonb_path_exists(credential, '$[*] ? (@.type() != "string")') THEN
         RAISE EXCEPTION 'a credential is a list of its kind and names, and stands in place of the principal'
               USING ERRCODE = 'HX003', HINT = 'Give NULL for the principal, and {"credential": ["basic", "alice"]}.';
     END IF;
@@ -456,6 +481,31 @@ END $$;
 CREATE FUNCTION hapax.host_of(options jsonb) RETURNS bytea LANGUAGE sql IMMUTABLE AS
 $$ SELECT convert_to(regexp_replace(lower(coalesce(options ->> 'host', '')), ':(80)?$', ''), 'UTF8') $$;
 
+-- A Content-Type as it came, as src/core/fingerprint.c has it: type and charset. What it can't read, and what is of
+-- several parts, counts as it is.
+CREATE FUNCTION hapax.media_type(said text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    token   text := '[!#$%&''*+.^_`|~0-9A-Za-z-]+';
+    whole   text := btrim(coalesce(said, ''), E' \t');
+    type    text := split_part(whole, ';', 1);
+    rest    text := substr(whole, length(type) + 1);
+    charset text;
+    part    text[]; -- a parameter's name, its value in quotes or without, and what follows it
+BEGIN
+    type := lower(btrim(type, E' \t') COLLATE "C");
+    IF type !~ ('^' || token || '/' || token || '$') OR starts_with(type, 'multipart/') THEN RETURN whole; END IF;
+    WHILE rest <> '' LOOP
+        part := regexp_match(rest, '^;[ \t]*(?:(' || token || ')=(?:"((?:[^"\\]|\\.)*)"|[ \t]*(' || token
+                                   || '))[ \t]*)?(;.*)?$');
+        IF part IS NULL OR charset IS NOT NULL AND lower(part[1]) = 'charset' THEN RETURN whole; END IF;
+        IF lower(part[1]) = 'charset' THEN
+            charset := lower(coalesce(part[3], regexp_replace(part[2], '\\(.)', '\1', 'g')) COLLATE "C");
+        END IF;
+        rest := coalesce(part[4], '');
+    END LOOP;
+    RETURN type || coalesce(';charset=' || charset, '');
+END $$;
+
 -- As hx_fingerprint has it (src/core/fingerprint.c), of a request without preconditions.
 CREATE FUNCTION hapax.fingerprint_of(keys bytea[], options jsonb, kind text, content bytea) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -465,8 +515,9 @@ BEGIN
                      convert_to(coalesce(options ->> 'path', ''), 'UTF8'),
                      CASE WHEN options ->> 'query' IS NULL THEN '' ELSE '?' END::bytea,
                      convert_to(coalesce(options ->> 'query', ''), 'UTF8'),
-                     convert_to(coalesce(lower(options ->> 'media_type'), ''), 'UTF8'),
-                     convert_to(coalesce(lower(options ->> 'content_encoding'), ''), 'UTF8'), '', '', '',
+                     convert_to(hapax.media_type(options ->> 'media_type'), 'UTF8'),
+                     convert_to(coalesce(nullif(lower(btrim(options ->> 'content_encoding', E' \t') COLLATE "C"),
+                                                'identity'), ''), 'UTF8'), '', '', '',
                      convert_to(kind, 'UTF8'), content);
 END $$;
 
@@ -513,12 +564,11 @@ CREATE FUNCTION hapax.begin_as(route text, principal text, key text, kind text, 
 RETURNS hapax.beginning LANGUAGE plpgsql AS $$
 DECLARE
     keys        bytea[] := hapax.mac_keys();
-    who         bytea := hapax.principal_bytes(principal, options -> 'credential');
-    principal_m bytea := hapax.mac(keys, 'p', who);
-    print       bytea := hapax.fingerprint_of(keys, options, kind, coalesce(content, ''));
-    which       bytea := hapax.operation_of(keys, coalesce(options ->> 'scope', 'both'), hapax.host_of(options),
-                                               route, who, key);
-    lock        bigint := ('x' || encode(substring(which FROM 1 FOR 8), 'hex'))::bit(64)::bigint;
+    who         bytea;
+    principal_m bytea;
+    print       bytea;
+    which       bytea;
+    lock        bigint;
     o           hapax.operations;
     verdict     hapax.beginning;
 BEGIN
@@ -527,6 +577,11 @@ BEGIN
         RAISE EXCEPTION 'an operation has a route and a key' USING ERRCODE = 'HX003',
               HINT = 'A route has up to 255 bytes.';
     END IF;
+    who := hapax.principal_bytes(principal, options -> 'credential');
+    principal_m := hapax.mac(keys, 'p', who);
+    print := hapax.fingerprint_of(keys, options, kind, coalesce(content, ''));
+    which := hapax.operation_of(keys, coalesce(options ->> 'scope', 'both'), hapax.host_of(options), route, who, key);
+    lock := ('x' || encode(substring(which FROM 1 FOR 8), 'hex'))::bit(64)::bigint;
     SELECT (s.o).* INTO o FROM hapax.staged s WHERE s.op = which; -- what this very transaction has begun
     IF o.op IS NOT NULL THEN
         verdict := hapax.verdict_of(o, print, principal_m);
@@ -551,19 +606,28 @@ BEGIN
     RETURN hapax.begin_new(which, route, print, principal_m, hapax.mac(keys, 'k', convert_to(key, 'UTF8')), options);
 END $$;
 
+-- Under the lock that hapax.raise_epochs asks for. The exception takes the lock back and leaves the number drawn: the
+-- application's transaction may be long, and claims wait behind whoever waits for it.
+CREATE FUNCTION hapax.draw_epoch() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    drawn bigint;
+BEGIN
+    LOCK TABLE hapax.rules IN ROW SHARE MODE;
+    drawn := nextval('hapax.epochs');
+    RAISE EXCEPTION USING ERRCODE = 'HX900';
+EXCEPTION WHEN SQLSTATE 'HX900' THEN
+    RETURN drawn;
+END $$;
+
 CREATE FUNCTION hapax.begin_new(which bytea, its_route text, fingerprint bytea, principal bytea, key bytea,
                                 options jsonb) RETURNS hapax.beginning LANGUAGE plpgsql AS $$
 DECLARE
     version integer := coalesce((SELECT r.rule_version FROM hapax.rules r WHERE r.route = its_route), 0);
     ticket  bigint := hashtextextended(gen_random_uuid()::text, 0);
-    drawn   bigint;
     o       hapax.operations;
 BEGIN
-    PERFORM pg_advisory_lock_shared(hapax.rules_lock()); -- as hapax.raise_epochs asks for; not until COMMIT, though
-    drawn := nextval('hapax.epochs');
-    PERFORM pg_advisory_unlock_shared(hapax.rules_lock());
     o := jsonb_populate_record(NULL::hapax.operations, jsonb_build_object(
-        'epoch', drawn, 'claim_ticket', ticket, 'write_ticket', ticket, 'changed_at', hapax.now(),
+        'epoch', hapax.draw_epoch(), 'claim_ticket', ticket, 'write_ticket', ticket, 'changed_at', hapax.now(),
         'lease_until', 0, 'expires_at', 0, 'tombstone_until', 0, 'rule_version', version, 'state', 1, 'from_state', 0,
         'lifetime', hapax.milliseconds(coalesce(options ->> 'lifetime', '24 hours')::interval),
         'tombstone', hapax.milliseconds(coalesce(options ->> 'tombstone', '0')::interval),
@@ -634,7 +698,7 @@ $$ BEGIN PERFORM hapax.answer(operation, 3::smallint, status, headers, convert_t
 
 CREATE FUNCTION hapax.release(operation text, reason text DEFAULT 'the application released it')
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
-$$ BEGIN PERFORM hapax.settle(operation, 0::smallint, 0, '', '', left(reason, 60), ''); END $$;
+$$ BEGIN PERFORM hapax.settle(operation, 0::smallint, 0, '', '', left(coalesce(reason, ''), 60), ''); END $$;
 
 -- For the owner of the schema, who needs no right to make roles: these are given to a role that is there.
 CREATE FUNCTION hapax.grant_to(role name, purpose text DEFAULT 'application') RETURNS void LANGUAGE plpgsql AS $$

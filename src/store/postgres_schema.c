@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A migration is applied in one transaction that takes an advisory lock first and reads the version under it, so two
- * that migrate at once do it in turn, and the second finds nothing left. All belongs to the transaction, nothing to the
- * session: it works through PgBouncer. Whether a COMMIT was done is not believed but read, by the next transaction. */
+/* A migration is applied in one transaction that locks hapax.store first and reads the version under that lock, so two
+ * that migrate at once do it in turn, and the second finds nothing left. Where there is no schema yet, the second one
+ * waits at its CREATE SCHEMA, fails, and looks again. All belongs to the transaction, nothing to the session: it works
+ * through PgBouncer. Whether a COMMIT was done is not believed but read, by the next transaction. */
 #include "store/postgres_schema.h"
 
 #include "store/libpq.h"
@@ -163,9 +164,9 @@ static bool step(migration *m, bool *done)
     unsigned version, newest = hx_postgres_schema_newest();
     *done = false;
     if (!run(m, "beginning a transaction", "BEGIN")) return false;
-    /* "hapax" in ASCII */
-    if (!run(m, "waiting for others who migrate", "SELECT pg_advisory_xact_lock(448311353720)")) return false;
     if (!read_version(m, &version)) return false;
+    const char *lock = "LOCK TABLE hapax.store IN EXCLUSIVE MODE";
+    if (version > 0 && (!run(m, "waiting for others who migrate", lock) || !read_version(m, &version))) return false;
     if (version > newest) {
         (void)snprintf(m->error, HX_STORE_ERROR_BYTES,
                        "the schema is version %u, and this program knows up to %u: use a newer hapax; a schema never "
@@ -174,7 +175,10 @@ static bool step(migration *m, bool *done)
         return false;
     }
     *done = version == newest;
-    return *done ? run(m, "ending a transaction", "COMMIT") : apply(m, &hx_postgres_migrations[version]);
+    if (*done) return run(m, "ending a transaction", "COMMIT");
+    if (apply(m, &hx_postgres_migrations[version])) return true;
+    bool was_none = version == 0; /* somebody else may have made it meanwhile */
+    return was_none && run(m, "ending a transaction", "ROLLBACK") && read_version(m, &version) && version > 0;
 }
 
 static bool migrate(migration *m)

@@ -6,10 +6,12 @@ import functools
 import threading
 import time
 
+import psycopg2
 import pytest
 
 from harness import (HANG_S, answer, drop_after_effect, eventually, fresh_key, hours_ahead, lasting, numbered,
                      quick_retries)
+from harness.postgres import taken_by_a_stranger
 
 IN_FLIGHT = "CONFLICT.idempotency.in_flight"
 MISMATCH = "CONFLICT.idempotency.payload_mismatch"
@@ -140,6 +142,21 @@ def test_duplicates_on_two_nodes_never_cost_a_connection(database, start_node, u
     record_property("slowest_s", f"{slowest:.3f}")
     assert database.ask(backends) == before, f"a connection was given up; the slowest took {slowest:.1f} s"
     assert set(upstream.effects_by_key.values()) == {1}
+
+
+def test_a_role_without_rights_holds_nobody_up(database, start_node, upstream, key):
+    """Any role that may connect can take any advisory lock. What claims and changes of rules wait for needs rights
+    on the schema."""
+    node = start_node(database.url)
+    with taken_by_a_stranger(database) as stranger:
+        for mode in ("ACCESS SHARE", "ROW SHARE", "EXCLUSIVE"):
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                stranger.cursor().execute(f"BEGIN; LOCK TABLE hapax.rules IN {mode} MODE")
+            stranger.cursor().execute("ROLLBACK")
+        assert node.post("/refunds", key=key, json=REFUND).status == 201
+        late = start_node(database.url)  # its rules are enforced
+        assert late.post("/refunds", key=key, json=REFUND).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 1
 
 
 def test_waiters_on_another_node_get_the_answer_when_it_comes(start, upstream, key):

@@ -8,7 +8,7 @@ import pytest
 
 from harness import EXIT_CONFIG, EXIT_STORE
 from harness.gateway import ROOT
-from harness.postgres import MIGRATIONS, program
+from harness.postgres import MIGRATIONS, program, taken_by_a_stranger
 
 NEWEST = len(MIGRATIONS)
 
@@ -93,6 +93,15 @@ def test_many_that_migrate_at_once_do_it_once(hapax, empty):
     assert [run.code for run in runs] == [0] * 6, runs
     applied = sorted(line for run in runs for line in run.stdout.splitlines() if line.startswith("applied"))
     assert applied == [f"applied {file.stem}" for file in MIGRATIONS]
+
+
+def test_nobody_without_rights_holds_a_migration_up(hapax, empty):
+    """Any role that may connect can take any advisory lock."""
+    empty.ask(MIGRATIONS[0].read_text(encoding="utf-8"))
+    with taken_by_a_stranger(empty):
+        done = hapax("store", "migrate", "--store", f"{empty.url}?options=-c%20lock_timeout%3D2s")
+    assert done.code == 0, done
+    assert version(empty) == NEWEST
 
 
 def test_it_works_through_a_pooler_in_transaction_mode(hapax, empty, pooler):

@@ -259,7 +259,9 @@ def test_headers_are_kept_in_their_order(application, database):
 BAD_HEADERS = (
     '{"Content-Length": "3"}', '{"transfer-encoding": "chunked"}', '{"Connection": "close"}', '{"Set-Cookie": "a=b"}',
     '{"Idempotency-Status": "stored"}', '{"Hapax-Outcome": "store"}', '{"A B": "c"}', '{"": "c"}',
-    '{"A": "b\\r\\nC: d"}', '{"A": null}', '{"A": {"b": 1}}', '[["A"]]', '["A: b"]', '"A: b"', '{"A": [["b"]]}')
+    '{"A": "b\\r\\nC: d"}', '{"A": null}', '{"A": {"b": 1}}', '[["A"]]', '["A: b"]', '"A: b"', '{"A": [["b"]]}',
+    '{"A": "b\\u0000"}', '[["A\\u0000", "b"]]', json.dumps({f"A-{number}": "b" for number in range(300)}),
+    json.dumps({"A": ["b"] * 199}))
 
 
 def test_headers_that_no_answer_may_have_are_refused(application, database):
@@ -269,6 +271,27 @@ def test_headers_that_no_answer_may_have_are_refused(application, database):
             refund(cursor)
             cursor.execute("SELECT hapax.complete(%s, 201, %s)", (operation, headers))
     assert application.effects() == 0
+
+
+def test_every_header_line_of_an_answer_that_is_taken_is_given_back(start_node, application, database, upstream, key):
+    """As many as an upstream's answer may have."""
+    node = start_node(database.url, "defaults:\n  guarantee: transactional\n")
+    headers = [["X-Many", str(number)] for number in range(198)]
+
+    def run(exchange):
+        exchange.read_body()
+        exchange.upstream.record_effect(exchange.request)
+        with application.transaction() as cursor:
+            cursor.execute("SELECT hapax.complete(%s, 201, %s, '{}'::json)",
+                           (exchange.request.header("Hapax-Operation"), json.dumps(headers)))
+        exchange.answer(201, b"{}", [])
+
+    upstream.on("/refunds", run)
+    for status in ("stored", "replayed"):
+        response = node.post("/refunds", key=key, json={})
+        assert (response.status, response.idempotency) == (201, status)
+        assert [value for name, value in response.headers if name == "X-Many"] == [value for _, value in headers]
+    assert upstream.effects("/refunds") == 1
 
 
 def test_an_answer_that_can_not_be_kept_is_refused(application, database):
@@ -448,21 +471,53 @@ def test_rules_that_are_being_changed_hold_a_new_operation_up(application, datab
 
 def test_an_option_that_is_wrong_is_refused(application):
     for options in ({"lifetme": "1 h"}, {"scope": "all"}, {"lifetime": "0"}, {"credential": ["basic", "alice"]},
-                    {"lease": "-1 s"}):
+                    {"lease": "-1 s"}, {"lifetime": "a day"}, {"lifetime": 60}, {"lifetime": "200 years"},
+                    {"lease": "99999999999999 years"}, {"tombstone": []}, {"wait": "perhaps"}, {"wait": 1},
+                    {"scope": ["both"]}, {"method": {"POST": 1}}, {"credential": "alice"},
+                    {"credential": {"basic": 1}}):
         with refused("HX003"), application.transaction() as cursor:
             refund(cursor)
             begin(cursor, **options)
+    for options in ('[]', '"scope"', '1', 'null', None, '{"credential": ["basic", null]}', '{"credential": ["a", 1]}',
+                    '{"credential": []}'):
+        with refused("HX003"), application.transaction() as cursor:
+            refund(cursor)
+            cursor.execute("SELECT hapax.begin('refunds', NULL, %s, '{}'::jsonb, %s)", (KEY, options))
     assert application.effects() == 0
 
 
-def test_a_mark_is_durable_whatever_the_session_has_set(application, database):
+def test_an_option_that_is_null_is_as_if_left_out(application):
+    names = ("scope", "credential", "lifetime", "tombstone", "lease", "wait", "method", "path", "query", "media_type",
+             "content_encoding")
+    with application.transaction() as cursor:
+        verdict, operation = begin(cursor, **dict.fromkeys(names))[:2]
+        assert verdict == "run"
+        assert begin(cursor)[:2] == ("run", operation)  # the same operation
+
+
+def test_a_release_needs_no_reason(application, database):
     operation = claim(database)
     with application.transaction() as cursor:
-        cursor.execute("SET synchronous_commit = off")
+        cursor.execute("SELECT hapax.release(%s, NULL)", (operation,))
+    assert row(database, operation, "state", "reason") == (0, "")
+
+
+@pytest.mark.parametrize("setting", ["off", "local", "remote_write", "on", "remote_apply"])
+def test_a_mark_is_durable_whatever_the_session_has_set(application, database, setting):
+    """On the standby's disk too, where there is one."""
+    operation = claim(database)
+    with application.transaction() as cursor:
+        cursor.execute(f"SET synchronous_commit = {setting}")
         complete(cursor, operation)
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what is done at COMMIT is done now
         cursor.execute("SHOW synchronous_commit")
-        assert cursor.fetchone() == ("on",)
+        assert cursor.fetchone() == ("remote_apply" if setting == "remote_apply" else "on",)
+    with application.transaction() as cursor:
+        cursor.execute(f"SET synchronous_commit = {setting}")
+        cursor.execute("SELECT verdict FROM hapax.begin(%s)", (operation,))
+        assert cursor.fetchone() == ("replay",)  # what is told must not be forgotten either
+        cursor.execute("SHOW synchronous_commit")
+        assert cursor.fetchone() == ("remote_apply" if setting == "remote_apply" else "on",)
 
 
 def test_through_a_pooler_in_transaction_mode(application, database, pooler):

@@ -90,6 +90,25 @@ def test_every_kind_of_caller_and_scope_has_the_same_name_on_both_sides(shared, 
     assert upstream.effects() == 7
 
 
+@pytest.mark.parametrize("said", [
+    "application/json", "Application/JSON", "application/json; charset=utf-8", 'application/json ;\tCharset="UTF-8"',
+    "application/json; version=1; charset= UTF-8 ; x=y;", 'application/problem+json;a="b;c=\\"d";charset=utf8;;',
+    "text/plain;charset=Latin1", "nonsense", "application/json; charset", "text/plain; charset=a; charset=b", ""])
+def test_a_content_type_is_given_as_it_came(shared, database, upstream, key, said):
+    """Whatever it says besides its type and charset, and however that is written."""
+    is_json = said.lower().startswith("application/") and said != "application/json; charset"
+    text = '{"amount":1}'
+    sent = shared.post("/refunds", key=key, auth=basic("alice", "x"), body=text.encode(),
+                       headers=[("Content-Type", said)])
+    assert sent.idempotency == "stored"
+    asked = {"credential": ["basic", "alice"], "body": text, "kind": "jsonb" if is_json else "text",
+             "method": "POST", "path": "/refunds", "host": "hapax.test"}
+    assert begin(database, "refunds", key, media_type=said, **asked)[0] == "replay"
+    assert begin(database, "refunds", key, media_type=said + "x/y", **asked)[0] == "mismatch"
+    assert begin(database, "refunds", key, media_type=f" {said}\t", content_encoding="Identity", **asked)[0] == "replay"
+    assert upstream.effects("/refunds") == 1
+
+
 def test_what_the_application_did_alone_a_gateway_never_runs_again(shared, database, upstream, key):
     with contextlib.closing(database.connect()) as connection, connection, connection.cursor() as cursor:
         cursor.execute("SELECT operation FROM hapax.begin('refunds', NULL, %s, %s::json, %s)", (

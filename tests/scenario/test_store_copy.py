@@ -354,7 +354,7 @@ def test_copy_into_postgres_is_marked_with_its_first_word(past, old, database, s
     secret = "SELECT secret FROM hapax.store"
     before = database.ask(secret)
     with contextlib.closing(psycopg2.connect(database.url)) as somebody:
-        somebody.cursor().execute("SELECT pg_advisory_lock(hapax.rules_lock())")
+        somebody.cursor().execute("LOCK TABLE hapax.rules IN ROW SHARE MODE")
         copying = subprocess.Popen([binary(), "store", "copy", old.store_url, database.url])
         eventually(lambda: database.ask(secret) != before, "the copy has begun")
         copying.kill()

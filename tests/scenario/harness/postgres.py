@@ -344,3 +344,16 @@ max_client_conn = 1000
         if self.process and self.process.poll() is None:
             self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def taken_by_a_stranger(database):
+    """A role with no rights but to connect has every advisory lock whose number was ever written in the sources."""
+    role = f"stranger_to_{database.name}"
+    database.ask(f"CREATE ROLE {role} LOGIN")
+    with contextlib.closing(database.connect(role)) as connection:
+        connection.autocommit = True
+        for number in (448563601784, 448311353720):
+            connection.cursor().execute("SELECT pg_advisory_lock(%s)", [number])
+        yield connection
+    database.ask(f"DROP ROLE {role}")
