@@ -621,8 +621,7 @@ static int64_t cut_connections(PGconn *conn, const storm *s)
         cuts += ask(conn,
                     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hapax' "
                     "AND random() < 0.3");
-        do
-            (void)ask(conn, "SELECT 1 FROM pg_sleep(random() * 0.03)");
+        do (void)ask(conn, "SELECT 1 FROM pg_sleep(random() * 0.03)");
         while (s->running > 0 && s->well == before);
     }
     return cuts;
