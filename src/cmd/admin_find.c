@@ -36,6 +36,20 @@ static hx_slice absolute(hx_slice address, hx_arena *arena)
     return hx_arena_printf(arena, "unix:%s/%.*s", here, HX_FMT(path));
 }
 
+/* The state directory's; that of `--dev` where only a trial runs. */
+static hx_slice usual_store(hx_arena *arena)
+{
+    const char *usual = hx_address_default_store(false, arena), *dev = hx_address_default_store(true, arena);
+    if (!usual || !dev) return HX_EMPTY;
+    const char *sockets[] = {usual, dev};
+    for (size_t i = 0; i < 2; i++) {
+        hx_slice address = hx_admin_address(HX_EMPTY, hx_slice_of(sockets[i]), arena);
+        hx_slice path = hx_slice_from(address, sizeof("unix:") - 1);
+        if (path.len > 0 && access(hx_arena_terminated(arena, path), F_OK) == 0) return hx_slice_of(sockets[i]);
+    }
+    return hx_slice_of(usual);
+}
+
 int hx_admin_find(const char *command, const hx_admin_whereabouts *given, hx_arena *arena, hx_slice *address)
 {
     hx_slice configured = HX_EMPTY, store = HX_EMPTY;
@@ -56,8 +70,7 @@ int hx_admin_find(const char *command, const hx_admin_whereabouts *given, hx_are
         if (wrong) return hx_cmd_misused(command, "--store %s", wrong);
         store = hx_slice_of(given->store);
     } else if (!given->config && !given->admin) {
-        const char *usual = hx_address_default_store(arena);
-        store = usual ? hx_slice_of(usual) : HX_EMPTY;
+        store = usual_store(arena);
     }
     hx_slice found = is_off ? HX_EMPTY : hx_admin_address(configured, store, arena);
     if (found.len == 0) {

@@ -23,7 +23,7 @@
 
 #define WORKERS_MAX 64u
 #define SPOOL_BYTES (256u * 1024u)
-#define DRAIN_SECONDS 60
+#define CUT_WAIT HX_SECOND   /* past `drain`, for what ends when its client is cut off */
 #define DESCRIPTORS_KEPT 64u /* for the store, the listeners and the loops */
 #define DESCRIPTORS_MIN 256u
 #define SWEEP_INTERVAL HX_SECOND
@@ -32,7 +32,7 @@
 typedef struct {
     hx_worker worker;
     hx_loop *loop;
-    hx_task drain;
+    hx_task drain, cut;
     struct {
         hx_task task;
         hx_rules *rules;
@@ -67,6 +67,7 @@ struct hx_daemon {
         hx_admin_reload reload;
     } hangup;
     pthread_mutex_t handing_out;
+    _Atomic hx_ms drain_most;              /* `drain` of the rules in force */
     bool draining;                         /* under the mutex: nothing is handed to the workers any more */
     const hx_worker *counted[WORKERS_MAX]; /* by the admin socket */
     sigset_t signals, ends;                /* those that are waited for, and of those, those that end it */
@@ -86,9 +87,10 @@ static int open_store(hx_daemon *daemon)
     const hx_config *config = daemon->config;
     char error[HX_STORE_ERROR_BYTES];
     hx_arena arena = {0};
-    const char *usual = hx_address_default_store(&arena);
+    const char *usual = hx_address_default_store(config->dev, &arena);
+    bool is_usual = usual && hx_slice_eq(config->store, hx_slice_of(usual));
     hx_store_options options = {.bytes_max = config->store_bytes_max,
-                                .make_parents = usual && hx_slice_eq(config->store, hx_slice_of(usual)),
+                                .make_parents = is_usual,
                                 .waiters_max = config->limits.waiters,
                                 .waiters_per_op_max = config->limits.waiters_per_operation};
     daemon->store = hx_store_open(config->store, &options, error);
@@ -101,6 +103,7 @@ static int open_store(hx_daemon *daemon)
     hx_log_begin(HX_LOG_INFO, "store is open");
     hx_log_str("store", hx_address_shown(config->store, &arena));
     if (orphans > 0) hx_log_int("became_unknown", (int64_t)orphans);
+    if (config->dev && is_usual) hx_log_text("hint", "it is that of --dev alone; without --dev another one is used");
     hx_log_end();
     hx_arena_free(&arena);
     if (hx_slice_eq(config->store, HX_LIT("memory:")))
@@ -198,12 +201,13 @@ static void recounted(void *context, const hx_record *record)
 static void say_fewer_connections(const hx_daemon *daemon, const hx_rules *before, const hx_rules *rules)
 {
     uint32_t wanted = rules->config->limits.connections, got = share_of(daemon, 3, wanted);
-    if (got == wanted || (before && before->config->limits.connections == wanted)) return;
-    hx_log_begin(HX_LOG_WARN, "fewer connections than limits.connections says");
+    bool was_said = before && before->config->limits.connections == wanted;
+    if (got == wanted || was_said || !rules->config->connections_given) return;
+    hx_log_begin(HX_LOG_WARN, "client connections of each worker are limited by the limit of open files, below "
+                              "limits.connections: raise it (ulimit -n, LimitNOFILE=)");
     hx_log_int("connections", got);
     hx_log_int("wanted", wanted);
     hx_log_int("open_files", (int64_t)daemon->descriptors);
-    hx_log_text("hint", "that many for each worker; raise the limit of open files (ulimit -n, LimitNOFILE=)");
     hx_log_end();
 }
 
@@ -212,6 +216,7 @@ static void in_force(void *context, const hx_rules *before, const hx_rules *rule
     static const hx_policy_set none;
     hx_daemon *daemon = context;
     hx_log_readable(rules->config->log_readable);
+    atomic_store(&daemon->drain_most, rules->config->drain);
     say_fewer_connections(daemon, before, rules);
     if (daemon->background.admin) hx_admin_use(daemon->background.admin, rules);
     if (!hx_recount_needed(before ? before->policies : &none, rules->policies)) return;
@@ -308,10 +313,13 @@ static void take_signals(hx_daemon *daemon)
     sigemptyset(&daemon->ends);
     sigaddset(&daemon->ends, SIGTERM);
     sigaddset(&daemon->ends, SIGINT);
+    sigaddset(&daemon->ends, SIGQUIT);
     daemon->signals = daemon->ends;
     sigaddset(&daemon->signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &daemon->signals, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN); /* other daemons reopen their logs, or dump their state */
+    signal(SIGUSR2, SIG_IGN);
 }
 
 /* Where large bodies are kept while they are under way. Without it they are refused; the others are not. */
@@ -478,15 +486,56 @@ static _Noreturn void give_up(const char *why)
     _exit(HX_EXIT_UNKNOWN);
 }
 
-static void join_or_give_up(hx_daemon *daemon, pthread_t thread, const struct timespec *deadline)
+static void cut_clients(hx_task *task)
+{
+    hx_server_cut(HX_OWNER(task, worker_thread, cut)->worker.server);
+}
+
+/* NULL, or why the thread was not waited for any longer. */
+static const char *join(const hx_daemon *daemon, pthread_t thread, hx_ms deadline)
 {
     const struct timespec step = {.tv_nsec = 5000000};
     while (pthread_tryjoin_np(thread, NULL) != 0) {
-        struct timespec now;
-        if (sigtimedwait(&daemon->ends, NULL, &step) > 0) give_up("a second signal");
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec > deadline->tv_sec) give_up("draining took too long");
+        if (sigtimedwait(&daemon->ends, NULL, &step) > 0) return "a second signal";
+        if (hx_clock_now() > deadline) return "draining took too long";
     }
+    return NULL;
+}
+
+/* Of the workers from `first` on, which moves along. */
+static const char *join_workers(const hx_daemon *daemon, unsigned *first, hx_ms most)
+{
+    hx_ms deadline = hx_clock_now() + most;
+    for (; *first < daemon->worker_count; *first += 1) {
+        const char *why = join(daemon, daemon->workers[*first].thread, deadline);
+        if (why) return why;
+    }
+    return NULL;
+}
+
+/* Requests end by themselves, or when their clients are cut off; what the application has not answered by then does
+ * not, and its outcome is unknown. */
+static void drain_workers(hx_daemon *daemon)
+{
+    unsigned first = 0;
+    for (unsigned i = 0; i < daemon->worker_count; i++)
+        hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].drain);
+    const char *why = join_workers(daemon, &first, atomic_load(&daemon->drain_most));
+    if (!why) return;
+    for (unsigned i = first; i < daemon->worker_count; i++)
+        hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].cut);
+    if (join_workers(daemon, &first, CUT_WAIT) != NULL) give_up(why);
+    hx_log_say(HX_LOG_WARN, "%s: clients were cut off; no operation was under way", why);
+}
+
+static void stop_background_thread(hx_daemon *daemon)
+{
+    hx_loop_post(daemon->background.loop, &daemon->background.stop);
+    const char *why = join(daemon, daemon->background.thread, hx_clock_now() + atomic_load(&daemon->drain_most));
+    if (!why) return;
+    hx_log_say(HX_LOG_WARN, "%s: an operator's request was cut off", why);
+    (void)hx_log_flush(LAST_LINES_WAIT);
+    _exit(HX_EXIT_OK);
 }
 
 int hx_daemon_run(hx_daemon *daemon)
@@ -495,6 +544,7 @@ int hx_daemon_run(hx_daemon *daemon)
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         worker_thread *w = &daemon->workers[i];
         w->drain.run = drain_worker;
+        w->cut.run = cut_clients;
         int failed = pthread_create(&w->thread, NULL, run_loop, w->loop);
         HX_CHECK(failed == 0);
     }
@@ -504,7 +554,7 @@ int hx_daemon_run(hx_daemon *daemon)
     int failed = pthread_create(&daemon->background.thread, NULL, run_loop, daemon->background.loop);
     HX_CHECK(failed == 0);
 
-    for (int number = 0; number != SIGTERM && number != SIGINT;) {
+    for (int number = 0; sigismember(&daemon->ends, number) != 1;) {
         if (sigwait(&daemon->signals, &number) != 0) number = 0;
         if (number == SIGHUP && !atomic_exchange(&daemon->hangup.posted, true))
             hx_loop_post(daemon->background.loop, &daemon->hangup.task);
@@ -513,14 +563,8 @@ int hx_daemon_run(hx_daemon *daemon)
     pthread_mutex_lock(&daemon->handing_out);
     daemon->draining = true;
     pthread_mutex_unlock(&daemon->handing_out);
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += DRAIN_SECONDS;
-    for (unsigned i = 0; i < daemon->worker_count; i++)
-        hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].drain);
-    for (unsigned i = 0; i < daemon->worker_count; i++) join_or_give_up(daemon, daemon->workers[i].thread, &deadline);
-    hx_loop_post(daemon->background.loop, &daemon->background.stop);
-    join_or_give_up(daemon, daemon->background.thread, &deadline);
+    drain_workers(daemon);
+    stop_background_thread(daemon);
     hx_log_say(HX_LOG_INFO, "stopped");
     hx_log_stop(LAST_LINES_WAIT);
     return HX_EXIT_OK;

@@ -19,8 +19,8 @@ typedef struct {
  * is wrong; *out is to be closed in either case. `config` is the daemon's from here on; what `source` points to must
  * outlive it. */
 int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon **out);
-/* Serves until SIGTERM or SIGINT, then drains. Returns an exit code. A second signal ends it at once; what was under
- * way then is unknown at the next start. SIGHUP reads the configuration again. */
+/* Serves until SIGTERM, SIGINT or SIGQUIT, then drains. Returns an exit code. A second signal ends it within a second;
+ * what was under way then is unknown at the next start. SIGHUP reads the configuration again. */
 int hx_daemon_run(hx_daemon *daemon);
 void hx_daemon_close(hx_daemon **owned);
 

@@ -72,7 +72,7 @@ int hx_store_backup(const hx_store_flags *flags, const char *file)
     hx_arena arena = {0};
     hx_place place;
     hx_backup_about about;
-    const char *url = flags->store ? flags->store : hx_address_default_store(&arena);
+    const char *url = flags->store ? flags->store : hx_address_default_store(false, &arena);
     if (!url || file[0] == '\0' || strcmp(file, "-") == 0) {
         hx_arena_free(&arena);
         return !url ? hx_cmd_misused("store", "which store? Give --store")

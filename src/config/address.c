@@ -219,14 +219,16 @@ hx_slice hx_address_shown(hx_slice store, hx_arena *arena)
                            HX_FMT(hx_slice_from(shown, at)));
 }
 
-const char *hx_address_default_store(hx_arena *arena)
+const char *hx_address_default_store(bool dev, hx_arena *arena)
 {
+    const char *end = dev ? "-dev" : ""; /* a trial's keys and 5xx are never found by what serves in earnest */
     const char *given = getenv("STATE_DIRECTORY"); /* systemd's; a list where the unit names several */
-    if (given && given[0] == '/') return hx_arena_printf(arena, "journal:%.*s", (int)strcspn(given, ":"), given).ptr;
-    if (geteuid() == 0) return "journal:/var/lib/hapax";
+    if (given && given[0] == '/')
+        return hx_arena_printf(arena, "journal:%.*s%s", (int)strcspn(given, ":"), given, end).ptr;
+    if (geteuid() == 0) return hx_arena_printf(arena, "journal:/var/lib/hapax%s", end).ptr;
     const char *state = getenv("XDG_STATE_HOME");
-    if (state && state[0] == '/') return hx_arena_printf(arena, "journal:%s/hapax", state).ptr;
+    if (state && state[0] == '/') return hx_arena_printf(arena, "journal:%s/hapax%s", state, end).ptr;
     const char *home = getenv("HOME");
-    if (home && home[0] == '/') return hx_arena_printf(arena, "journal:%s/.local/state/hapax", home).ptr;
+    if (home && home[0] == '/') return hx_arena_printf(arena, "journal:%s/.local/state/hapax%s", home, end).ptr;
     return NULL;
 }

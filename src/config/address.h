@@ -23,6 +23,6 @@ bool hx_address_is_postgres(hx_slice store);
 /* For logs: without a password, and without the parameters, which may hold one. */
 hx_slice hx_address_shown(hx_slice store, hx_arena *arena);
 /* "journal:DIR" in the state directory; NULL when the environment names none. */
-const char *hx_address_default_store(hx_arena *arena);
+const char *hx_address_default_store(bool dev, hx_arena *arena);
 
 #endif

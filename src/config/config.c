@@ -383,6 +383,7 @@ static void fill_in(hx_loader *loader, const hx_yaml *root)
         config->error_docs = HX_LIT("https://hapax.dev/errors/");
     else if (config->error_docs.len > 0)
         check_error_docs(loader, docs);
+    config->connections_given = hx_yaml_get(hx_yaml_get(root, "limits"), "connections") != NULL;
     if (config->listen_count == 0)
         config->listen[config->listen_count++] = hx_slice_of(hx_option_find(HX_PLACE_TOP, HX_LIT("listen"))->fallback);
     for (size_t i = 0; i < config->listen_count && config->admin_listen.len > 0; i++)
@@ -390,7 +391,7 @@ static void fill_in(hx_loader *loader, const hx_yaml *root)
             hx_loader_wrong(loader, hx_yaml_get(hx_yaml_get(root, "admin"), "listen"), "listen",
                             "names a socket that clients connect to; the one of \"admin\" must be another");
     if (config->store.len == 0 && !hx_yaml_get(root, "store")) {
-        const char *store = hx_address_default_store(&config->arena);
+        const char *store = hx_address_default_store(config->dev, &config->arena);
         if (store)
             config->store = hx_slice_of(store);
         else

@@ -74,6 +74,7 @@ typedef struct {
     hx_access_log access_log;
     hx_slice error_docs; /* a URL; the error's code is put behind it */
     bool log_readable;
+    hx_ms drain;
     uint64_t store_bytes_max; /* 0: no limit */
     hx_limits limits;
     hx_jwt_source jwt_sources[HX_JWT_SOURCES_MAX];
@@ -88,7 +89,8 @@ typedef struct {
     bool upstream_keepalive;
     bool publish_policy; /* GET /.well-known/idempotency */
     hx_policy_set policies;
-    hx_slice notes; /* what isn't wrong but worth a look: lines "FILE:LINE:COLUMN: text" */
+    bool connections_given; /* limits.connections was written, and isn't the default */
+    hx_slice notes;         /* what isn't wrong but worth a look: lines "FILE:LINE:COLUMN: text" */
 } hx_config;
 
 /* Flags, as they were typed; NULL or false for those that were not. */

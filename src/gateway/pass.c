@@ -81,6 +81,11 @@ static void open_tunnel(hx_request *r)
     hx_exchange_tunnel(&r->exchange);
 }
 
+bool hx_pass_is_tunnel(const hx_request *r)
+{
+    return r->step == HX_STEP_pass && r->replied && r->reply_status == 101;
+}
+
 static bool is_repeatable(const hx_request *r)
 {
     if (r->shadow.on) return false; /* once, whatever comes */
@@ -127,6 +132,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
         lines = hx_arena_printf(r->arena, "Upgrade: %.*s\r\n%.*s", HX_FMT(protocol), HX_FMT(lines));
         hx_stream_begin(r->stream, 101, head->reason, lines, -1);
         open_tunnel(r);
+        if (r->worker->draining) hx_request_run(r); /* it began before, and ends at once */
         return;
     }
     hx_stream_begin(r->stream, head->status, head->reason, lines, head->content_length);
@@ -220,7 +226,10 @@ static hx_progress broken_off(hx_request *r)
 {
     if (tries_again(r)) return hx_request_go(r, HX_STEP_retry);
     if (r->replied) {
-        hx_stream_abort(r->stream);
+        if (hx_pass_is_tunnel(r) && r->worker->draining && !r->client_gone)
+            hx_stream_end(r->stream); /* what was sent arrives before the end */
+        else
+            hx_stream_abort(r->stream);
         return hx_request_go(r, hx_request_end_step(r));
     }
     if (r->body_state == HX_BODY_BROKEN) {
@@ -252,7 +261,8 @@ hx_progress hx_step_pass(hx_request *r)
     }
     if (r->reservation.from != HX_RESERVED_NOTHING) return hx_request_go(r, HX_STEP_retry); /* by its status */
     r->timed_out = r->timed_out || r->timer_rang;
-    bool over = r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN;
+    bool is_drained = r->worker->draining && hx_pass_is_tunnel(r);
+    bool over = is_drained || r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN;
     if (over) hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
     return HX_PARKED;
 }

@@ -263,6 +263,7 @@ bool hx_request_call_back(hx_request *r);
 void hx_worker_keep_lease(hx_request *r);
 void hx_worker_drop_lease(hx_request *r);
 void hx_worker_check_drained(hx_worker *worker);
+bool hx_pass_is_tunnel(const hx_request *r);
 /* At the beginning, and at the end. */
 void hx_request_take_rules(hx_request *r);
 void hx_request_drop_rules(hx_request *r);

@@ -197,11 +197,11 @@ void hx_worker_drain(hx_worker *worker, void (*drained)(hx_worker *worker))
 {
     worker->draining = true;
     worker->drained = drained;
-    /* What waits to be tried again ends now: nobody wants to wait for it. */
+    /* What waits to be tried again ends now, and so does a tunnel, which knows no end of its own. */
     for (hx_link *link = worker->requests.next, *next; link != &worker->requests; link = next) {
         hx_request *r = HX_OWNER(link, hx_request, link);
         next = link->next;
-        if (r->step == HX_STEP_retry) hx_request_run(r);
+        if (r->step == HX_STEP_retry || hx_pass_is_tunnel(r)) hx_request_run(r);
     }
     hx_server_drain(worker->server, server_drained);
 }

@@ -5,20 +5,29 @@
 
 static void sweep_due(hx_timer *timer);
 
+static void tell(hx_sweep *sweep)
+{
+    sweep->told_at = hx_loop_now(sweep->loop);
+    if (sweep->cleaned == 0) return;
+    hx_log_begin(HX_LOG_INFO, "cleaned expired operations");
+    hx_log_int("count", (int64_t)sweep->cleaned);
+    hx_log_end();
+    sweep->cleaned = 0;
+}
+
 static void sweep_done(hx_store_call *call)
 {
     hx_sweep *sweep = HX_OWNER(call, hx_sweep, call);
     sweep->busy = false;
     hx_arena_free(&sweep->arena);
-    if (call->count > 0) {
-        hx_log_begin(HX_LOG_DEBUG, "cleaned expired operations");
-        hx_log_int("count", (int64_t)call->count);
-        hx_log_end();
-    }
-    if (sweep->stopping)
-        sweep->stopped(sweep->context);
-    else
+    sweep->cleaned += call->count;
+    if (hx_loop_now(sweep->loop) - sweep->told_at >= HX_HOUR) tell(sweep);
+    if (!sweep->stopping) {
         hx_timer_start(sweep->loop, &sweep->timer, sweep->interval, sweep_due);
+        return;
+    }
+    tell(sweep);
+    sweep->stopped(sweep->context);
 }
 
 static void sweep_due(hx_timer *timer)
@@ -31,7 +40,7 @@ static void sweep_due(hx_timer *timer)
 
 void hx_sweep_start(hx_sweep *sweep, hx_loop *loop, hx_store *store, hx_ms interval)
 {
-    *sweep = (hx_sweep){.store = store, .loop = loop, .interval = interval};
+    *sweep = (hx_sweep){.store = store, .loop = loop, .interval = interval, .told_at = hx_loop_now(loop)};
     hx_timer_start(loop, &sweep->timer, interval, sweep_due);
 }
 
@@ -41,5 +50,7 @@ void hx_sweep_stop(hx_sweep *sweep, void (*stopped)(void *context), void *contex
     sweep->stopped = stopped;
     sweep->context = context;
     hx_timer_stop(sweep->loop, &sweep->timer);
-    if (!sweep->busy) stopped(context);
+    if (sweep->busy) return;
+    tell(sweep);
+    stopped(context);
 }

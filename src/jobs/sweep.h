@@ -12,6 +12,8 @@ typedef struct {
     hx_timer timer;
     hx_store_call call;
     hx_arena arena;
+    uint64_t cleaned; /* operations that no line has told of */
+    hx_ms told_at;
     bool busy;
     bool stopping;
     void (*stopped)(void *context);

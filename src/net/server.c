@@ -107,6 +107,11 @@ void hx_server_drain(hx_server *server, void (*done)(void *app))
     hx_server_gone(server);
 }
 
+void hx_server_cut(hx_server *server)
+{
+    HX_EACH(each, &server->connections) hx_conn_lose(HX_OWNER(each, hx_conn, link), true);
+}
+
 uint32_t hx_server_connections(const hx_server *server)
 {
     return server->count;

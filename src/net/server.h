@@ -81,6 +81,8 @@ void hx_server_accept(hx_server *server, int listening_descriptor, hx_slice addr
 /* Takes no more connections, after accepting the listener dry; open ones finish what they have, with Connection: close,
  * idle ones are closed. `done` is called when none is left. */
 void hx_server_drain(hx_server *server, void (*done)(void *app));
+/* Cuts off every client, whatever it waits for: streams hear that theirs is gone. */
+void hx_server_cut(hx_server *server);
 uint32_t hx_server_connections(const hx_server *server);
 /* Closes what is open; no callback comes any more, and streams still held are to be released. */
 void hx_server_free(hx_server **owned);

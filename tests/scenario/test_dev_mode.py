@@ -42,3 +42,10 @@ def test_logs_are_for_people(start_gateway, upstream, key):
     lines = gateway.shown_output().splitlines()[1:]
     assert lines and not any(line.startswith("{") for line in lines)
     assert upstream.effects("/refunds") == 1
+
+
+def test_store_of_its_own_unless_one_is_named(hapax, upstream, tmp_path):
+    for flags, name in ([], "state"), (["--dev"], "state-dev"):
+        shown = hapax("check", "--upstream", upstream.url, "--json", *flags,
+                      env={"STATE_DIRECTORY": str(tmp_path / "state")})
+        assert f'journal:{tmp_path / name}"' in shown.stdout, shown

@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 
-from harness import answer, hours_ahead, numbered
+from harness import answer, eventually, hours_ahead, numbered
 
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
 SHORT = """
@@ -106,4 +106,17 @@ def test_clock_set_back_frees_nothing(gateway, upstream, key):
     first = gateway.post("/refunds", key=key, json={})
     gateway.restart()
     assert gateway.post("/refunds", key=key, json={}).body == first.body
+    assert upstream.effects("/refunds") == 1
+
+
+def test_log_tells_how_many_operations_were_cleaned(start_node, upstream, key):
+    gateway = start_node("memory:", """
+        defaults: {lease: 1s, upstream_timeout: 500ms, retry: {total: 100ms}, lifetime: 2s}
+        """)
+    gateway.post("/refunds", key=key, json={})
+    eventually(lambda: gateway.counts("store")["live"] == 0, "the expired operation cleaned")
+    gateway.terminate()
+    assert gateway.wait_exit() == 0
+    told = gateway.events("cleaned expired operations")
+    assert [(line["level"], line["count"]) for line in told] == [("info", 1)]
     assert upstream.effects("/refunds") == 1

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounds: memory stays bounded whatever passes through, slow and idle clients are let go, and nothing spins."""
+import json
 import resource
 import select
 import threading
@@ -153,7 +154,7 @@ def test_ten_thousand_idle_connections_in_bounded_memory(start_gateway, upstream
 
 
 def test_out_of_descriptors_nothing_spins_and_service_comes_back(start_gateway, upstream, key):
-    gateway = start_gateway(started=False)
+    gateway = start_gateway("limits: {connections: 9000}\n", started=False)
     gateway.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
     connections = [gateway.connect() for _ in range(400)]
     served = 0
@@ -170,11 +171,18 @@ def test_out_of_descriptors_nothing_spins_and_service_comes_back(start_gateway, 
     for connection in connections:
         connection.close()
     eventually(lambda: answers(gateway, key), "the gateway serving again")
-    fewer = gateway.events("fewer connections than limits.connections says")
-    assert [(line["connections"], line["wanted"]) for line in fewer] == [(144, 10000)]
+    fewer = [line for line in gateway.output if "client connections of each worker are limited" in line]
+    assert [(json.loads(line)["connections"], json.loads(line)["wanted"]) for line in fewer] == [(144, 9000)]
     assert [line["connections"] for line in gateway.events("the limit of connections is reached")] == [144]
     assert served > 0
     assert upstream.effects("/refunds") == 1
+
+
+def test_start_with_the_default_says_nothing_of_fewer_connections(start_gateway, upstream):
+    gateway = start_gateway(started=False)
+    gateway.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
+    assert gateway.get("/up").status == 200
+    assert [line for line in gateway.output if "connections" in line] == []
 
 
 def answers(gateway, key):
