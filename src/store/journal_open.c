@@ -1,5 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening the journal: own the directory, read everything, and only then change anything. */
+/* Opening the journal: own the directory, read everything, and only then change anything.
+ *
+ * What a file reads as need not be on the disk. After a kill, what was written last may still be on its way there; and
+ * after a sync that has failed the kernel takes the pages for clean, shows them to every reader until it needs the
+ * memory, and lets the next sync succeed without having written them. So a start believes no page that it found:
+ *
+ *     1  it drops the cached pages of the segment that was written last and of all that follow (drop_unsure), so that
+ *        it reads what the disk has; what is still dirty stays, and is written by the sync of 3, or fails it
+ *     2  it reads, and notes where what was never acknowledged begins: a frame says by `synced` what was durable when
+ *        it was written, so all from the first frame of the last commit on is not known to be (unsure_from)
+ *     3  it writes that again, byte for byte, syncs it, and only then counts it as durable (settle_tail)
+ *
+ * Segments before that one were synced before a byte of the next was written. All other files get their names after
+ * they were synced. */
 #include "store/journal_open.h"
 
 #include "base/check.h"
@@ -43,6 +56,18 @@ static bool open_segments(hx_opening *o)
     }
     atomic_store(&j->first_segment, o->dir.first);
     return true;
+}
+
+/* From the last segment back to the one that was used last, by what the disk says after its pages are gone. Those of a
+ * disk that is only memory stay; step 3 doesn't depend on this. */
+static void drop_unsure(hx_opening *o)
+{
+    hx_segment_head head;
+    for (uint32_t n = o->dir.last; n >= o->dir.first; n--) {
+        const hx_segment *s = hx_journal_segment(o->journal, n);
+        (void)posix_fadvise(s->fd, 0, 0, POSIX_FADV_DONTNEED);
+        if (hx_dir_read_head(o->journal, s, &head)) break;
+    }
 }
 
 static bool unreadable(hx_opening *o, const hx_scan *scan)
@@ -95,7 +120,7 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     if (head->epoch > tail->epoch) tail->epoch = head->epoch;
     if (head->stamp > tail->stamp) tail->stamp = head->stamp;
     bool hinted = hx_hint_load(j, s->number, next, tail);
-    s->end = tail->offset;
+    s->end = o->unsure_from = tail->offset; /* a hint is written of what was durable */
     if (hinted && next) return true;
     s->unhinted = next != NULL;
     hx_scan scan;
@@ -103,7 +128,10 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     hx_scan_step step = HX_SCAN_ERROR;
     hx_ms now = j->store.facts.now();
     if (hx_scan_begin(&scan, s->fd, s->number, j->generation))
-        while ((step = hx_scan_next(&scan, tail, &frame)) == HX_SCAN_FRAME) replay_frame(j, &frame, now);
+        while ((step = hx_scan_next(&scan, tail, &frame)) == HX_SCAN_FRAME) {
+            if (frame.head.synced >= frame.head.sequence) o->unsure_from = frame.offset;
+            replay_frame(j, &frame, now);
+        }
     s->end = tail->offset;
     bool ok = true;
     if (step == HX_SCAN_ERROR)
@@ -152,7 +180,9 @@ static bool replay(hx_opening *o)
 
 bool hx_open_read(hx_opening *o)
 {
-    return hx_dir_read_row(o) && open_segments(o) && replay(o);
+    if (!hx_dir_read_row(o) || !open_segments(o)) return false;
+    drop_unsure(o);
+    return replay(o);
 }
 
 static bool zero_again(hx_opening *o)
@@ -210,12 +240,28 @@ static void orphans_become_unknown(hx_journal *j)
     hx_journal_flush(j);
 }
 
+/* From the page on in which it begins: a write that failed may have taken the rest of that page with it. */
+static int write_again(const hx_opening *o, int fd)
+{
+    char bytes[64 << 10];
+    for (uint64_t at = o->unsure_from & ~(uint64_t)4095; at < o->tail.offset;) {
+        uint64_t left = o->tail.offset - at;
+        ssize_t got = pread(fd, bytes, left < sizeof bytes ? (size_t)left : sizeof bytes, (off_t)at);
+        if (got > 0) got = pwrite(fd, bytes, (size_t)got, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return got < 0 ? errno : EIO;
+        at += (uint64_t)got;
+    }
+    return 0;
+}
+
 /* An earlier start may have ended before it synced what we have read, or the name of a file that it made. From here on
  * we count it as durable, so it has to be. */
-static bool sync_what_was_read(hx_opening *o)
+static bool settle_tail(hx_opening *o)
 {
     hx_journal *j = o->journal;
-    int error = hx_sync(j, hx_journal_segment(j, j->tail.segment)->fd);
+    int fd = hx_journal_segment(j, j->tail.segment)->fd, error = write_again(o, fd);
+    if (!error) error = hx_sync(j, fd);
     int parent = openat(j->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (!error) error = hx_sync(j, j->dir_fd);
     /* What isn't ours to read, isn't ours to have made this in. */
@@ -236,7 +282,7 @@ static bool begin(hx_opening *o)
 {
     hx_journal *j = o->journal;
     j->tail = o->tail;
-    if (!sync_what_was_read(o) || !zero_again(o) || !hx_dir_settle_row(o)) return false;
+    if (!settle_tail(o) || !zero_again(o) || !hx_dir_settle_row(o)) return false;
     j->durable = o->tail.sequence;
     j->active = hx_journal_segment(j, o->tail.segment);
     tidy(j, &o->dir);

@@ -22,6 +22,7 @@ typedef struct {
     hx_journal *journal;
     char *error;
     hx_tail tail;
+    uint64_t unsure_from;  /* in the tail's segment: what may have been read from memory only */
     unsigned version;      /* as FORMAT has it; 0: not known */
     bool is_newer;         /* than what we know */
     uint64_t secret_check; /* as FORMAT has it; 0: not known */

@@ -21,6 +21,7 @@ import time
 
 ROOM_BYTES = 2**30  # far above what all tries at a time take
 POINT_MODES = ("kill", "after", "drop", "torn")
+MODES = (*POINT_MODES, "short", "error", "full", "later", "stale", "twice")
 
 
 def arguments():
@@ -164,7 +165,7 @@ class Bench:
 
     def summary(self):
         labels = sorted({label for _, label, _ in self.results})
-        modes = [mode for mode in (*POINT_MODES, "short", "error", "full", "later", "twice")
+        modes = [mode for mode in MODES
                  if any(key[0] == mode for key in self.results)]
         if modes:
             print(f"  {'':<34}" + "".join(f"{mode:>8}" for mode in modes))
@@ -194,11 +195,11 @@ def choose(labels, options):
     """Points are named by what they are: which number a call has in all depends on the turns that threads take."""
     counts = collections.Counter(labels)
     rng = random.Random(options.seed)
-    wanted = options.modes.split(",") if options.modes else [*POINT_MODES, "short", "error", "full", "later", "twice"]
+    wanted = options.modes.split(",") if options.modes else MODES
     tries = []
     for label, points in sorted(counts.items()):
         for mode in wanted:
-            if mode in ("twice", "later") or (mode == "short" and not label.startswith("write")):
+            if mode in ("twice", "later", "stale") or (mode == "short" and not label.startswith("write")):
                 continue
             count = points if options.all else 8
             if mode == "torn" and label.endswith(".seg") and not options.all:
@@ -217,6 +218,11 @@ def choose(labels, options):
                     soon = rng.randint(3, 6) if log else rng.choice((rng.randint(2, 8), rng.randint(1, 90)))
                     text = f"after@{label}#{number}@{seed} {cut}@{soon}@{seed}"
                     tries.append((text, "later", label))
+        if "stale" in wanted and label.startswith("sync:"):  # and a power cut when the next start has believed it
+            for number in spread(list(range(1, points + 1)), points if options.all else 40):
+                seed = rng.randint(1, 1 << 30)
+                text = f"stale@{label}#{number}@{seed} {rng.choice(('drop', 'torn'))}@{rng.randint(3, 40)}@{seed}"
+                tries.append((text, "stale", label))
     if "twice" in wanted:  # a crash while the start after a crash is at work
         for _ in range(len(labels) if options.all else 60):
             number, seed = rng.randint(1, len(labels)), rng.randint(1, 1 << 30)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define SECTOR 512
+#define PAGE 4096
 
 typedef struct file {
     struct file *next;
@@ -35,6 +36,7 @@ typedef struct change {
     size_t len;
     off_t size_before;
     bool shrinks;
+    bool stale; /* within one page, in memory only: a sync passes it by */
     size_t old_len;
     unsigned char *old; /* behind it */
 } change;
@@ -117,6 +119,9 @@ static void note(int fd, off_t at, size_t len, bool shrinks)
 void disk_will_write(int fd, off_t at, size_t len)
 {
     note(fd, at, len, false);
+    for (change *c = newest->older; c; c = c->older) /* the whole page is written now */
+        if (c->file == newest->file && c->at / PAGE >= at / PAGE && c->at / PAGE <= (at + (off_t)len - 1) / PAGE)
+            c->stale = false;
 }
 
 void disk_will_resize(int fd, off_t size)
@@ -176,11 +181,44 @@ static void forget_changes(const file *only)
 {
     for (change **link = &newest; *link;) {
         change *c = *link;
-        if (only && c->file != only) {
+        if ((only && c->file != only) || c->stale) {
             link = &c->older;
             continue;
         }
         *link = c->older;
+        free(c);
+    }
+}
+
+/* One page of a change, as a change of its own. That the file has got longer is taken for written: the file system
+ * keeps account of that by itself. */
+static change *page_of(const change *c, off_t at, off_t end, off_t size)
+{
+    size_t from = (size_t)(at - c->at), len = (size_t)(end - at);
+    change *piece = grab(sizeof *piece + len);
+    *piece = (change){.file = c->file, .at = at, .len = len, .size_before = size, .stale = true, .old_len = len};
+    piece->old = (unsigned char *)(piece + 1);
+    if (from < c->old_len) memcpy(piece->old, c->old + from, c->old_len - from < len ? c->old_len - from : len);
+    return piece;
+}
+
+void disk_did_fail(int fd)
+{
+    const file *f = file_of(fd);
+    struct stat st;
+    if (fstat(f->fd, &st) != 0) give_up("fstat");
+    for (change **link = &newest; *link;) {
+        change *c = *link, *rest = c->older;
+        if (c->file != f || c->shrinks || c->stale || c->len == 0) {
+            link = &c->older;
+            continue;
+        }
+        for (off_t at = c->at, end; at < c->at + (off_t)c->len; at = end) {
+            end = (at / PAGE + 1) * PAGE < c->at + (off_t)c->len ? (at / PAGE + 1) * PAGE : c->at + (off_t)c->len;
+            *link = page_of(c, at, end, st.st_size);
+            link = &(*link)->older;
+        }
+        *link = rest;
         free(c);
     }
 }
@@ -269,6 +307,21 @@ void disk_drop_file(int fd)
     const file *f = file_of(fd);
     undo_changes(f);
     forget_changes(f);
+}
+
+void disk_drop_stale(int fd)
+{
+    const file *f = file_of(fd);
+    for (change **link = &newest; *link;) {
+        change *c = *link;
+        if (c->file != f || !c->stale) {
+            link = &c->older;
+            continue;
+        }
+        put_back(f->fd, c->old, c->old_len, c->at);
+        *link = c->older;
+        free(c);
+    }
 }
 
 /* One row a change, oldest first, the old bytes behind it. */

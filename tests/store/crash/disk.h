@@ -23,6 +23,9 @@ void disk_will_rename(const char *from, const char *to);
 void disk_did_create(const char *path);
 void disk_did_mkdir(const char *path);
 void disk_did_sync_file(int fd);
+/* A sync that has failed: what it should have written stays readable, and later syncs take it for written. Only what is
+ * written once more gets to the disk, by pages. */
+void disk_did_fail(int fd);
 void disk_did_sync_folder(const char *path);
 void disk_did_sync_all(void);
 
@@ -33,5 +36,7 @@ void disk_drop(void);
 void disk_tear(uint64_t seed);
 /* Takes back what is not synced in one file. */
 void disk_drop_file(int fd);
+/* Takes back what a failed sync left in one file, as when its pages are read anew. */
+void disk_drop_stale(int fd);
 
 #endif

@@ -20,6 +20,7 @@
     X(DROP, "drop")   /* a power cut before it: all that was not synced is lost */                                     \
     X(TORN, "torn")   /* a power cut in it: of all that was not synced, some sectors and names are lost */             \
     X(ERROR, "error") /* it fails with EIO, and the process goes on if it wants to */                                  \
+    X(STALE, "stale") /* a sync fails and the process ends: what it was for is read as before, but never written */    \
     X(SHORT, "short") /* a write writes half of what it was given */                                                   \
     X(FULL, "full")   /* from here on the disk is full, until crash_shim_space() */
 

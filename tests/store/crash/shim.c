@@ -42,7 +42,8 @@ EXPORT crash_shim_space_fn crash_shim_space;
 void crash_shim_arm(const crash_plan *wanted, crash_report *shared)
 {
     plan = *wanted;
-    modelled = plan.mode == CRASH_DROP || plan.mode == CRASH_TORN || plan.mode == CRASH_ERROR || plan.goes_on;
+    modelled = plan.mode == CRASH_DROP || plan.mode == CRASH_TORN || plan.mode == CRASH_ERROR ||
+               plan.mode == CRASH_STALE || plan.goes_on;
     if (modelled) disk_init(plan.lost);
     atomic_store(&shared->points, 0);
     atomic_store(&shared->fired, 0);
@@ -292,6 +293,11 @@ static int sync_any(int fd, long number)
         errno = EIO;
         return -1;
     }
+    if (at_point && plan.mode == CRASH_STALE && !folder) {
+        disk_did_fail(fd);
+        disk_hand_down();
+        die();
+    }
     if (modelled && folder)
         disk_did_sync_folder(path);
     else if (modelled)
@@ -307,6 +313,23 @@ EXPORT int fdatasync(int fd)
 EXPORT int fsync(int fd)
 {
     return sync_any(fd, SYS_fsync);
+}
+
+/* The program may see from here on what the disk has; or not: it is only advice, and half of the seeds ignore it. */
+EXPORT int posix_fadvise(int fd, off_t at, off_t len, int advice)
+{
+    char path[PATH_MAX];
+    if (path_of_fd(fd, path) && modelled && advice == POSIX_FADV_DONTNEED && plan.seed % 2 == 0) {
+        pthread_mutex_lock(&lock);
+        disk_drop_stale(fd);
+        pthread_mutex_unlock(&lock);
+    }
+    return syscall(SYS_fadvise64, fd, at, len, advice) == 0 ? 0 : errno;
+}
+
+EXPORT int posix_fadvise64(int fd, off_t at, off_t len, int advice)
+{
+    return posix_fadvise(fd, at, len, advice);
 }
 
 EXPORT int syncfs(int fd)
