@@ -57,10 +57,12 @@ void hx_view_record(hx_buf *out, const hx_record *record)
         put_name(out, "retained");
         hx_buf_puts(out, record->answer.retained ? "true" : "false");
     }
+    put_text(out, "result", record->result);
     put_text(out, "reason", record->reason);
     put_text(out, "correlation_id", record->correlation);
     put_digest(out, "key", &record->key);
     put_digest(out, "principal", &record->principal);
+    put_digest(out, "payload_hash", &record->fingerprint);
     hx_buf_puts(out, "}");
 }
 

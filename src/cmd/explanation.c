@@ -223,7 +223,7 @@ static void explain_error(const hx_request *q, hx_error error, unsigned status, 
     out->has_error = true;
     out->error = hx_error_about(error);
     out->status = status > 0 ? status
-                             : hx_problem_status(error, q && q->policy ? q->policy->dialect : HX_DIALECT_SEEDS);
+                             : hx_problem_status(error, q && q->policy ? q->policy->dialect : HX_DIALECT_PLAIN);
     out->detail = detail.len > 0 ? detail : hx_slice_of(out->error->title);
 }
 

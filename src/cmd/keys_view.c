@@ -148,8 +148,10 @@ void hx_keys_print_history(const hx_slice *records, size_t count, hx_arena *aren
     print_fact("epoch", hx_keys_member(last, "epoch", arena));
     print_fact("requested", time_of(last, "created_at", arena));
     print_fact("expires", time_of(last, "expires_at", arena));
+    print_fact("result", hx_keys_member(last, "result", arena));
     print_fact("key MAC", hx_keys_member(last, "key", arena));
     print_fact("caller MAC", hx_keys_member(last, "principal", arena));
+    print_fact("payload MAC", hx_keys_member(last, "payload_hash", arena));
     (void)printf("\n");
     row *rows = hx_arena_zalloc(arena, (count + 1) * sizeof *rows);
     rows[0] = (row){.cells = {"TIME", "CHANGE", "ATTEMPT", "EPOCH", "STATUS", "CORRELATION ID", "REASON"}};

@@ -171,6 +171,7 @@ static void put_outcome(const hx_policy *route, hx_buf *out)
     X("formerly", formerly, OTHER, put_list(out, route->formerly, route->formerly_count))                              \
     X("deny_headers", deny_headers, OTHER, put_list(out, route->deny_headers, route->deny_header_count))               \
     X("on_duplicate", on_duplicate, OTHER, put_word(out, HX_PLACE_ROUTE, "on_duplicate", route->on_duplicate))         \
+    X("on_failed", on_failed, OTHER, put_word(out, HX_PLACE_ROUTE, "on_failed", route->on_failed_reject))              \
     X("lifetime_ms", lifetime, OTHER, put_number(out, "", route->lifetime))                                            \
     X("tombstone_ms", tombstone, OTHER, put_number(out, "", route->tombstone))                                         \
     X("lease_ms", lease, OTHER, put_number(out, "", route->lease))                                                     \

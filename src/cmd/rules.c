@@ -162,7 +162,7 @@ static void put_fingerprint(const hx_policy *route, hx_buf *out)
 
 static void put_wire(const hx_policy *route, hx_buf *out, hx_arena *arena)
 {
-    if (route->dialect != HX_DIALECT_SEEDS) {
+    if (route->dialect != HX_DIALECT_PLAIN) {
         begin_line(out);
         hx_buf_put(out, hx_arena_printf(arena, "dialect %.*s", HX_FMT(hx_rules_word("dialect", route->dialect))));
     }

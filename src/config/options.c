@@ -90,7 +90,7 @@ hx_slice hx_option_word(const hx_option *option, uint64_t value)
 {
     hx_slice rest = hx_slice_of(option->words), word;
     while (hx_slice_next(&rest, '|', &word))
-        if (value-- == 0) return word;
+        if (value-- == 0) return hx_slice_first(word, hx_slice_find(word, '='));
     return HX_EMPTY;
 }
 
@@ -103,7 +103,7 @@ static const char *write_words(const char *words, hx_arena *arena)
     while (hx_slice_next(&rest, '|', &word)) {
         if (word.len == 0) continue;
         if (out.len > 0) hx_buf_puts(&out, rest.ptr ? ", " : " or ");
-        hx_buf_put(&out, word);
+        hx_buf_put(&out, hx_slice_first(word, hx_slice_find(word, '=')));
     }
     return hx_arena_terminated(arena, hx_buf_slice(&out));
 }
@@ -201,7 +201,10 @@ static const char *read_word(const hx_option *option, hx_slice text, hx_arena *a
     word_list list = {0};
     hx_slice rest = hx_slice_of(option->words), word;
     while (hx_slice_next(&rest, '|', &word)) {
-        if (word.len > 0 && hx_slice_eq(word, text)) {
+        size_t equals = hx_slice_find(word, '=');
+        hx_slice alias = equals == SIZE_MAX ? word : hx_slice_from(word, equals + 1);
+        word = hx_slice_first(word, equals);
+        if (word.len > 0 && (hx_slice_eq(word, text) || hx_slice_eq(alias, text))) {
             *value = list.count;
             return NULL;
         }

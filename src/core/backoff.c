@@ -202,7 +202,10 @@ static hx_ms own_delay(const hx_retry_policy *policy, const hx_retry_question *q
 {
     if (question->at_once) return 0;
     if (policy->schedule) return scheduled(policy, question, elapsed, random);
-    hx_ms delay = jittered(policy->jitter, doubled(policy->base, question->attempts - 1), random);
+    hx_ms d = doubled(policy->base, question->attempts - 1);
+    /* `half` is jittered after the cap, so that clients at the cap stay spread. */
+    if (policy->jitter == HX_JITTER_HALF) return jittered(HX_JITTER_HALF, d < policy->cap ? d : policy->cap, random);
+    hx_ms delay = jittered(policy->jitter, d, random);
     return delay < policy->cap ? delay : policy->cap;
 }
 

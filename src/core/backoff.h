@@ -7,7 +7,7 @@
  * 1. an attempt never begins when `attempts` were made, later than `total` after the first began, or when the client's
  *    budget is over;
  * 2. an attempt never begins before the moment that Retry-After named, nor before its place in a schedule;
- * 3. a delay of ours is never longer than `cap`.
+ * 3. a delay of ours is never longer than `cap`, or with `half` jitter than half as much again.
  * Nothing here reads a clock or draws a random number: both are passed in, so that a simulator can repeat a run. */
 #ifndef HX_CORE_BACKOFF_H
 #define HX_CORE_BACKOFF_H
@@ -23,9 +23,9 @@
 
 /* identifier, name, attempts, base, cap, jitter */
 #define HX_RETRY_PROFILES(X)                                                                                           \
-    X(PLAYBOOK, "playbook", 5, 100, 2 * HX_SECOND, SPREAD)                                                             \
-    X(AGENT, "agent", 5, HX_SECOND, 30 * HX_SECOND, HALF)                                                              \
-    X(CONTRACT, "contract", 4, HX_SECOND, 30 * HX_SECOND, ADDITIVE)
+    X(QUICK, "quick", 5, 100, 2 * HX_SECOND, SPREAD)                                                                   \
+    X(PATIENT, "patient", 5, HX_SECOND, 30 * HX_SECOND, HALF)                                                          \
+    X(MOBILE, "mobile", 4, HX_SECOND, 30 * HX_SECOND, ADDITIVE)
 
 /* identifier, name, what becomes of d */
 #define HX_JITTERS(X)                                                                                                  \
@@ -76,7 +76,7 @@ typedef struct {
     unsigned attempts; /* the first included */
     hx_jitter jitter;
     hx_ms total; /* since the first attempt began; ends new attempts, cuts none short */
-    hx_ms base;  /* d = base * 2^n, jittered, then capped */
+    hx_ms base;  /* d = base * 2^n, jittered, then capped; `half`: capped, then jittered */
     hx_ms cap;
     const hx_ms *schedule; /* HX_RETRY_STEPS offsets from the first attempt, instead of base and cap; or NULL */
 } hx_retry_policy;

@@ -21,14 +21,16 @@ bool hx_lifecycle_is_proven(const hx_record *found, const hx_claimant *claimant)
     return same_caller || hx_digest_eq(&found->proof, &claimant->proof);
 }
 
-static hx_decision decide_settled(const hx_record *found, hx_on_duplicate on_duplicate)
+static hx_decision decide_settled(const hx_record *found, const hx_policy *policy)
 {
+    hx_on_duplicate on_duplicate = policy ? policy->on_duplicate : HX_DUPLICATE_REPLAY;
     if (found->state == HX_COMPLETED && on_duplicate == HX_DUPLICATE_REJECT) return HX_DECIDE_REJECT;
     if (found->state == HX_COMPLETED && on_duplicate == HX_DUPLICATE_NOOP) return HX_DECIDE_NOOP;
+    if (found->state == HX_FAILED && policy && policy->on_failed_reject) return HX_DECIDE_FAILED_BEFORE;
     return found->answer.retained ? HX_DECIDE_REPLAY : HX_DECIDE_NOT_RETAINED;
 }
 
-hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claimant, hx_on_duplicate on_duplicate)
+hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claimant, const hx_policy *policy)
 {
     if (!found || found->state == HX_ABSENT) return HX_DECIDE_CLAIM;
     if (found->state == HX_EXPIRED) return HX_DECIDE_EXPIRED; /* a tombstone keeps nothing to compare */
@@ -42,6 +44,6 @@ hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claim
     switch (found->state) {
     case HX_PROCESSING: return HX_DECIDE_WAIT;
     case HX_UNKNOWN: return HX_DECIDE_UNKNOWN;
-    default: return decide_settled(found, on_duplicate);
+    default: return decide_settled(found, policy);
     }
 }

@@ -32,8 +32,9 @@ typedef enum {
     HX_DECIDE_CLAIM, /* nothing stands in the way */
     HX_DECIDE_WAIT,  /* the first request is under way */
     HX_DECIDE_REPLAY,
-    HX_DECIDE_REJECT, /* completed, and the route rejects duplicates */
-    HX_DECIDE_NOOP,   /* completed, and the route answers duplicates with 200 {} */
+    HX_DECIDE_REJECT,        /* completed, and the route rejects duplicates */
+    HX_DECIDE_FAILED_BEFORE, /* failed, and the route rejects duplicates of that */
+    HX_DECIDE_NOOP,          /* completed, and the route answers duplicates with 200 {} */
     HX_DECIDE_NOT_RETAINED,
     HX_DECIDE_MISMATCH,
     HX_DECIDE_NOT_AUTHORIZED,
@@ -45,7 +46,7 @@ typedef enum {
  * is completed or failed, and for ever otherwise. */
 void hx_lifecycle_set_end(hx_record *record, const hx_policy *policy);
 
-/* `found` NULL: there is no record. */
-hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claimant, hx_on_duplicate on_duplicate);
+/* `found` NULL: there is no record. `policy` NULL: duplicates are replayed. */
+hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claimant, const hx_policy *policy);
 
 #endif

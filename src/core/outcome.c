@@ -53,9 +53,12 @@ static hx_verdict of_server_error(const hx_outcome_input *answer)
     switch (answer->status) {
     case 503:
         if (answer->has_retry_after || is_atomic) return not_executed(answer->status);
-        return unknown(answer->guarantee); /* a balancer may have sent it on */
+        if (!answer->releases_5xx) return unknown(answer->guarantee); /* a balancer may have sent it on */
+        break;
     case 502:
-    case 504: return unknown(answer->guarantee);
+    case 504:
+        if (!answer->releases_5xx) return unknown(answer->guarantee);
+        break;
     case 500:
         if (is_atomic) return not_executed(answer->status);
         break;

@@ -13,7 +13,7 @@
 #include "core/outcome.h"
 
 typedef enum { HX_MODE_PROTECT, HX_MODE_PASS, HX_MODE_SHADOW } hx_mode;
-typedef enum { HX_DIALECT_SEEDS, HX_DIALECT_IETF, HX_DIALECT_STRIPE } hx_dialect;
+typedef enum { HX_DIALECT_PLAIN, HX_DIALECT_IETF, HX_DIALECT_STRIPE } hx_dialect;
 /* What an operation is told apart by, besides its key. */
 typedef enum { HX_SCOPE_ROUTE_AND_PRINCIPAL, HX_SCOPE_PRINCIPAL, HX_SCOPE_ROUTE, HX_SCOPE_HOST } hx_scope;
 typedef enum { HX_FORWARD_KEY_AS_IT_CAME, HX_FORWARD_KEY_SCOPED } hx_forward_key;
@@ -100,6 +100,7 @@ typedef struct {
     hx_slice *deny_headers; /* lower case: not kept, so that no replay has them */
     size_t deny_header_count;
     hx_on_duplicate on_duplicate;
+    bool on_failed_reject; /* `on_failed: reject`: a duplicate of what failed isn't shown its answer */
     hx_guarantee guarantee;
     hx_on_unknown on_unknown;
     hx_probe probe;

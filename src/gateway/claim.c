@@ -69,6 +69,16 @@ static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
                                              (unsigned)found->answer.status));
 }
 
+static hx_progress refuse_failed_before(hx_request *r)
+{
+    char time[HX_RFC3339_BYTES];
+    r->error_original_time = r->found.created_at;
+    return hx_request_refuse(r, HX_ERROR_FAILED_BEFORE,
+                             hx_arena_printf(r->arena, "The first request, at %.*s, failed with status %u.",
+                                             HX_FMT(hx_rfc3339(r->found.created_at, time)),
+                                             (unsigned)r->found.answer.status));
+}
+
 static hx_party party_of(const hx_request *r)
 {
     return hx_limiter_party(hx_policy_identity(r->policy), &r->claimant.principal);
@@ -155,7 +165,7 @@ static hx_progress decide_other_credential(hx_request *r)
 
 hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
 {
-    hx_decision decision = hx_lifecycle_decide(found, &r->claimant, r->policy->on_duplicate);
+    hx_decision decision = hx_lifecycle_decide(found, &r->claimant, r->policy);
     if (found && found != &r->found) r->found = *found;
     switch (decision) {
     case HX_DECIDE_CLAIM: return submit(r, false);
@@ -164,6 +174,7 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
     case HX_DECIDE_REJECT:
         r->told = HX_TOLD_REPLAYED;
         return hx_request_refuse(r, HX_ERROR_DUPLICATE_REJECTED, HX_EMPTY);
+    case HX_DECIDE_FAILED_BEFORE: return refuse_failed_before(r);
     case HX_DECIDE_NOOP:
         r->told = HX_TOLD_REPLAYED;
         r->reply_kind = HX_REPLY_NOOP;

@@ -6,7 +6,7 @@
 
 unsigned hx_problem_status(hx_error error, hx_dialect dialect)
 {
-    static const unsigned mismatch[] = {[HX_DIALECT_SEEDS] = 409, [HX_DIALECT_IETF] = 422, [HX_DIALECT_STRIPE] = 400};
+    static const unsigned mismatch[] = {[HX_DIALECT_PLAIN] = 409, [HX_DIALECT_IETF] = 422, [HX_DIALECT_STRIPE] = 400};
     return error == HX_ERROR_PAYLOAD_MISMATCH ? mismatch[dialect] : hx_error_about(error)->status;
 }
 
@@ -38,6 +38,10 @@ static void put_problem(const hx_problem *problem, unsigned status, hx_slice det
     put_text(body, "detail", detail);
     put_text(body, "instance", instance);
     put_text(body, "error_code", hx_slice_of(row->code));
+    if (problem->original_time > 0) {
+        char time[HX_RFC3339_BYTES];
+        put_text(body, "original_time", hx_rfc3339(problem->original_time, time));
+    }
     fits = fits && hx_buf_printf(body, "\"retryable\":%s,", row->retryable ? "true" : "false");
     put_text(body, "hint", hx_slice_of(row->hint));
     HX_CHECK(fits);
@@ -102,6 +106,7 @@ hx_problem hx_problem_of(const hx_request *r)
     return (hx_problem){.error = r->error,
                         .status = r->reply_status,
                         .detail = r->error_detail,
+                        .original_time = r->error_original_time,
                         .correlation = r->correlation,
                         .docs = hx_request_rules(r)->config->error_docs,
                         .dialect = r->policy->dialect};

@@ -8,8 +8,9 @@
 
 typedef struct {
     hx_error error;
-    unsigned status; /* 0: the error's own */
-    hx_slice detail; /* empty: the error's title */
+    unsigned status;     /* 0: the error's own */
+    hx_ms original_time; /* of the first request, where the error is about one; 0: none */
+    hx_slice detail;     /* empty: the error's title */
     hx_slice correlation;
     hx_slice docs; /* where the errors are documented: the code is put behind it */
     hx_dialect dialect;

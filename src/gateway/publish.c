@@ -160,7 +160,7 @@ static void put_limits(writer *w, const hx_policy *policy)
  * guarantees. */
 static void put_advice(writer *w, const hx_policy *policy)
 {
-    bool waits = policy->dialect == HX_DIALECT_SEEDS;
+    bool waits = policy->dialect == HX_DIALECT_PLAIN;
     put(w, "\"retry\":{");
     put_member(w, "with", "the same key and the same request");
     put_member(w, "when", "no answer, 408, 425, 429, 5xx, or 409 with a retryable error_code");
@@ -180,7 +180,7 @@ static void put_rules(writer *w, const hx_policy *policy, bool required)
     static const char *const modes[] = {
         [HX_MODE_PROTECT] = "protect", [HX_MODE_PASS] = "pass", [HX_MODE_SHADOW] = "shadow"};
     static const char *const dialects[] = {
-        [HX_DIALECT_SEEDS] = "seeds", [HX_DIALECT_IETF] = "ietf", [HX_DIALECT_STRIPE] = "stripe"};
+        [HX_DIALECT_PLAIN] = "plain", [HX_DIALECT_IETF] = "ietf", [HX_DIALECT_STRIPE] = "stripe"};
     static const char *const scopes[] = {[HX_SCOPE_ROUTE_AND_PRINCIPAL] = "route+principal",
                                          [HX_SCOPE_PRINCIPAL] = "principal",
                                          [HX_SCOPE_ROUTE] = "route",
@@ -197,6 +197,7 @@ static void put_rules(writer *w, const hx_policy *policy, bool required)
         put_seconds(w, "tombstone_seconds", policy->tombstone);
         put_member(w, "dialect", dialects[policy->dialect]);
         put_member(w, "on_duplicate", duplicates[policy->on_duplicate]);
+        put_member(w, "on_failed", policy->on_failed_reject ? "reject" : "replay");
         put_advice(w, policy);
         put_limits(w, policy);
     }

@@ -201,6 +201,7 @@ typedef struct hx_request {
     hx_reply_kind reply_kind;
     hx_error error;
     hx_slice error_detail;
+    hx_ms error_original_time; /* when the first request came; 0: the error doesn't say */
     hx_told told;
     unsigned reply_status;
     hx_ms retry_after; /* 0: none */

@@ -197,7 +197,7 @@ static hx_progress fenced(hx_request *r)
     r->settled = true;
     if (r->replied) return hx_request_go(r, HX_STEP_harvest);
     r->retry_after = 0;
-    if (hx_lifecycle_decide(found, &r->claimant, HX_DUPLICATE_REPLAY) == HX_DECIDE_REPLAY) {
+    if (hx_lifecycle_decide(found, &r->claimant, NULL) == HX_DECIDE_REPLAY) {
         r->found = *found;
         r->reply_kind = HX_REPLY_ANSWER;
         r->reply_answer = hx_mark_answer(r, found);

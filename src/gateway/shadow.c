@@ -33,7 +33,7 @@ static hx_decision decide(const hx_request *r, hx_record *found)
 {
     if (found->state == HX_FAILED && hx_slice_eq(found->reason, reason_unknown)) found->state = HX_UNKNOWN;
     found->answer.retained = !hx_slice_eq(found->reason, reason_too_large); /* where it protects, it would be */
-    return hx_lifecycle_decide(found, &r->claimant, r->policy->on_duplicate);
+    return hx_lifecycle_decide(found, &r->claimant, r->policy);
 }
 
 static void judge_unknown(hx_request *r)
@@ -50,7 +50,7 @@ static void judge_unknown(hx_request *r)
 static void foresee(hx_request *r, hx_record *found)
 {
     const hx_policy *policy = r->policy;
-    bool waits = policy->dialect == HX_DIALECT_SEEDS && policy->wait > 0;
+    bool waits = policy->dialect == HX_DIALECT_PLAIN && policy->wait > 0;
     switch (found ? decide(r, found) : HX_DECIDE_CLAIM) {
     case HX_DECIDE_CLAIM: would(r, HX_WOULD_FORWARD); return;
     case HX_DECIDE_REPLAY:
@@ -69,6 +69,7 @@ static void foresee(hx_request *r, hx_record *found)
         return;
     case HX_DECIDE_UNKNOWN: judge_unknown(r); return;
     case HX_DECIDE_REJECT: would_refuse(r, HX_ERROR_DUPLICATE_REJECTED); return;
+    case HX_DECIDE_FAILED_BEFORE: would_refuse(r, HX_ERROR_FAILED_BEFORE); return;
     case HX_DECIDE_NOT_RETAINED: would_refuse(r, HX_ERROR_NOT_RETAINED); return;
     case HX_DECIDE_MISMATCH: would_refuse(r, HX_ERROR_PAYLOAD_MISMATCH); return;
     case HX_DECIDE_EXPIRED: would_refuse(r, HX_ERROR_EXPIRED); return;

@@ -23,8 +23,7 @@ static hx_progress outcome_came(hx_request *r)
     /* Who asks was compared before the wait; by now there may be no record left to compare with. */
     if (found->state == HX_UNKNOWN && found->epoch == r->found.epoch) return hx_request_refuse_unknown(r);
     /* A way out of unknown is for whoever asks next. */
-    if (hx_lifecycle_decide(found, &r->claimant, r->policy->on_duplicate) == HX_DECIDE_UNKNOWN)
-        return hx_request_refuse_unknown(r);
+    if (hx_lifecycle_decide(found, &r->claimant, r->policy) == HX_DECIDE_UNKNOWN) return hx_request_refuse_unknown(r);
     return hx_claim_decide(r, found);
 }
 
@@ -46,7 +45,7 @@ static hx_progress watch_back(hx_request *r)
 hx_progress hx_step_wait(hx_request *r)
 {
     if (hx_request_call_back(r)) return watch_back(r);
-    if (r->policy->dialect != HX_DIALECT_SEEDS) return hx_request_refuse_in_flight(r); /* they promise 409 at once */
+    if (r->policy->dialect != HX_DIALECT_PLAIN) return hx_request_refuse_in_flight(r); /* they promise 409 at once */
     if (r->call_state == HX_CALL_IDLE) {
         r->call = (hx_store_call){0};
         hx_request_prepare_call(r);

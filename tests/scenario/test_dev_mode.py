@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """--dev, for a laptop: short keys, errors that are not frozen under a key, logs for people, and a word of it in every
 answer."""
-from harness import answer, in_turn, numbered
+import pytest
+
+from harness import answer, drop_after_effect, in_turn, numbered
 
 
 def says_dev(response):
@@ -15,11 +17,20 @@ def test_short_keys_are_taken(start_gateway, upstream):
     assert upstream.effects("/refunds") == 1
 
 
-def test_server_errors_are_released(start_gateway, upstream, key):
+@pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 599])
+def test_server_errors_are_released(start_gateway, upstream, key, status):
     gateway = start_gateway(flags=["--dev"])
-    upstream.on("/refunds", in_turn(answer(500, "a bug", effect=False), numbered))
+    upstream.on("/refunds", in_turn(answer(status, "a bug", effect=False), numbered))
     assert gateway.post("/refunds", key=key, json={}).idempotency == "released"
     assert gateway.post("/refunds", key=key, json={}).idempotency == "stored"
+    assert upstream.effects("/refunds") == 1
+
+
+def test_an_answer_that_is_lost_stays_unknown(start_gateway, upstream, key):
+    gateway = start_gateway(flags=["--dev"])
+    upstream.on("/refunds", drop_after_effect())
+    assert gateway.post("/refunds", key=key, json={}).idempotency == "unknown"
+    assert gateway.post("/refunds", key=key, json={}).status == 409
     assert upstream.effects("/refunds") == 1
 
 

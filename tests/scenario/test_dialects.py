@@ -11,7 +11,8 @@ from harness import EXIT_CONFIG, answer, basic, drop_after_effect, fresh_key, qu
 ROUTES = """
     error_docs: https://docs.example/errors/
     routes:
-      - {name: plain, match: POST /seeds, dialect: seeds}
+      - {name: plain, match: POST /plain, dialect: plain}
+      - {name: seeds, match: POST /seeds, dialect: seeds}
       - {name: draft, match: POST /ietf, dialect: ietf, wait: 1h}
       - {name: cards, match: POST /stripe, dialect: stripe, wait: 1h}
     """

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same request more than once: one effect, and the same answer for everybody."""
+import datetime
+import time
+
 import pytest
 
 from harness import answer, fresh_key, quoted, wait_all_read
@@ -179,6 +182,31 @@ def test_failed_operation_is_replayed_even_where_duplicates_are_rejected(start_g
     assert (first.status, second.status) == (422, 422)
     assert first.body == second.body
     assert upstream.effects("/refunds") == 1
+
+
+def test_failed_operation_is_rejected_where_the_route_says_so(start_gateway, upstream, key):
+    """Only what failed: a completed one is replayed, and neither is run again."""
+    gateway = start_gateway("""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            on_failed: reject
+        """)
+    upstream.on("/refunds", answer(422, {"error": "too late"}))
+    first = gateway.post("/refunds", key=key, json=REFUND)
+    assert (first.status, first.idempotency) == (422, "stored")
+    problem = gateway.post("/refunds", key=key, json=REFUND).refuses(409, "CONFLICT.idempotency.failed_before")
+    when = datetime.datetime.fromisoformat(problem["original_time"].replace("Z", "+00:00"))
+    assert abs(when.timestamp() - time.time()) < 3600
+    assert "422" in problem["detail"] and problem["retryable"] is False
+    gateway.restart()
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, "CONFLICT.idempotency.failed_before")
+    assert upstream.effects("/refunds") == 1
+    upstream.on("/refunds", answer(201, {"id": 1}))
+    other = fresh_key()
+    assert gateway.post("/refunds", key=other, json=REFUND).status == 201
+    assert gateway.post("/refunds", key=other, json=REFUND).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 2
 
 
 def test_route_that_passes_is_left_alone(start_gateway, upstream, key):

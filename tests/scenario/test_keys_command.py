@@ -104,6 +104,23 @@ def test_history_shows_every_change(gateway, keys, unknown, upstream):
     assert call(gateway, "GET", f"/v1/operations/{identity}").json() == {"operation": lost}
 
 
+def test_an_operation_is_shown_with_its_result_and_its_payload(start_gateway, keys, upstream):
+    gateway = start_gateway("routes: [{match: POST /refunds, result: /id}]")
+    upstream.on("/refunds", answer(201, {"id": "rf_17"}))
+    one, other = fresh_key(), fresh_key()
+    for key, body in ((one, REFUND), (other, {"another": 1})):
+        assert gateway.post("/refunds", key=key, json=body).status == 201
+    claimed, done = history(keys, gateway, one)
+    assert (claimed["result"], done["result"]) == ("", "rf_17")
+    assert re.fullmatch("[0-9a-f]{64}", done["payload_hash"]) and claimed["payload_hash"] == done["payload_hash"]
+    assert history(keys, gateway, other)[1]["payload_hash"] != done["payload_hash"]
+    shown = keys(gateway, "show", one).stdout
+    assert re.search("^result +rf_17$", shown, re.MULTILINE) and done["payload_hash"] in shown
+    assert call(gateway, "GET", f"/v1/operations/{done['id']}").json()["operation"]["result"] == "rf_17"
+    assert {row["result"] for row in listed(keys, gateway)} == {"rf_17"}
+    assert upstream.effects("/refunds") == 2
+
+
 def test_long_history_is_shown_to_its_end(gateway, keys, upstream, key):
     """More of it than one answer of the daemon's holds."""
     upstream.on("/refunds", in_turn(*[answer(401, effect=False)] * 500, numbered))

@@ -83,7 +83,7 @@ def test_times_and_dialects_are_told(gateway, upstream):
     refunds, report, _, shadow = policy["routes"]
     assert (refunds["lifetime_seconds"], refunds["tombstone_seconds"]) == (7 * 86400, 30 * 86400)
     assert (report["lifetime_seconds"], report["on_duplicate"]) == (7200, "reject")
-    assert (refunds["dialect"], report["dialect"], shadow["dialect"]) == ("ietf", "seeds", "stripe")
+    assert (refunds["dialect"], report["dialect"], shadow["dialect"]) == ("ietf", "plain", "stripe")
     assert refunds["statuses"] == {"key_missing": 400, "key_invalid": 400, "payload_mismatch": 422, "in_flight": 409}
     assert shadow["statuses"]["payload_mismatch"] == 400
     assert refunds["retry"]["duplicates_wait_seconds"] == 0

@@ -305,7 +305,7 @@ static const fixture_row of_keys[] = {
                                                        "host, not \"principl\", did you mean \"principal\"?\n"},
     {ROUTES "  - {match: POST /a, mode: shadw, dialect: iETF, forward_key: x}\n",
      "f:3:28: \"mode\" must be protect, pass or shadow, not \"shadw\", did you mean \"shadow\"?\n"
-     "f:3:44: \"dialect\" must be seeds, ietf or stripe, not \"iETF\", did you mean \"ietf\"?\n"
+     "f:3:44: \"dialect\" must be plain, ietf or stripe, not \"iETF\", did you mean \"ietf\"?\n"
      "f:3:63: \"forward_key\" must be as_it_came or scoped, not \"x\"\n"},
 };
 

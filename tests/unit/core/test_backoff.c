@@ -59,7 +59,7 @@ static void check_end(const char *row, const hx_retry_policy *policy, unsigned a
 static void the_playbook_schedule(void **state)
 {
     (void)state;
-    hx_retry_policy policy = policy_with(HX_CLASS_USER, (hx_retry_overrides){.profile = HX_PROFILE_PLAYBOOK});
+    hx_retry_policy policy = policy_with(HX_CLASS_USER, (hx_retry_overrides){.profile = HX_PROFILE_QUICK});
     assert_null(policy.schedule); /* attempt 1, delay 0: the first is not ours to delay */
     check_delays("playbook schedule: attempt 2 after 100-200 ms", &policy, 1, 100, 200);
     check_delays("playbook schedule: attempt 3 after 200-400 ms", &policy, 2, 200, 400);
@@ -69,7 +69,7 @@ static void the_playbook_schedule(void **state)
     assert_int_equal(policy.total, 10 * HX_SECOND);
     assert_int_equal(ask(&policy, 2, 9600, 200).verdict, HX_RETRY_AGAIN);
     assert_int_equal(ask(&policy, 2, 9601, 200).verdict, HX_RETRY_NO_TIME); /* stop: total <= 10 s */
-    policy = policy_with(HX_CLASS_USER, (hx_retry_overrides){.profile = HX_PROFILE_PLAYBOOK, .attempts = 8});
+    policy = policy_with(HX_CLASS_USER, (hx_retry_overrides){.profile = HX_PROFILE_QUICK, .attempts = 8});
     check_delays("playbook schedule: cap at max_backoff=2s", &policy, 5, 1600, 2000);
     check_delays("playbook schedule: cap at max_backoff=2s, ever after", &policy, 7, 2000, 2000);
 }
@@ -86,17 +86,17 @@ static void the_playbook_client_log(void **state)
 static void the_agent_guide_backoff(void **state)
 {
     (void)state;
-    hx_retry_policy policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_AGENT});
+    hx_retry_policy policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_PATIENT});
     check_delays("agent guide: attempt 1, 1s, 0.5-1.5s", &policy, 1, 500, 1500);
     check_delays("agent guide: attempt 2, 2s, 1-3s", &policy, 2, 1000, 3000);
     check_delays("agent guide: attempt 3, 4s, 2-6s", &policy, 3, 2000, 6000);
     check_delays("agent guide: attempt 4, 8s, 4-12s", &policy, 4, 4000, 12000);
     check_end("agent guide: cap at 3-5 attempts, then escalate", &policy, 5, HX_RETRY_NO_ATTEMPTS);
     /* what the guide waits after its fifth attempt only shows when there is a sixth */
-    policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_AGENT, .attempts = 9});
+    policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_PATIENT, .attempts = 9});
     check_delays("agent guide: attempt 5, 16s, 8-24s", &policy, 5, 8000, 24000);
-    check_delays("agent guide: max_delay 30 s, capped after the jitter", &policy, 6, 16000, 30000);
-    check_delays("agent guide: max_delay 30 s, ever after", &policy, 7, 30000, 30000);
+    check_delays("agent guide: max_delay 30 s, and clients at the cap stay spread", &policy, 6, 15000, 45000);
+    check_delays("agent guide: max_delay 30 s, ever after", &policy, 7, 15000, 45000);
 }
 
 static void the_request_patterns_client(void **state)
@@ -131,12 +131,12 @@ static void the_invariants_exponential_backoff(void **state)
 static void the_contract_documents_code(void **state)
 {
     (void)state;
-    hx_retry_policy policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_CONTRACT});
+    hx_retry_policy policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_MOBILE});
     check_delays("contract code: min(1000 * 2^0 + U(0, 1000), 30000)", &policy, 1, 1000, 2000);
     check_delays("contract code: min(1000 * 2^1 + U(0, 1000), 30000)", &policy, 2, 2000, 3000);
     check_delays("contract code: min(1000 * 2^2 + U(0, 1000), 30000)", &policy, 3, 4000, 5000);
     check_end("contract code: maxRetries = 3", &policy, 4, HX_RETRY_NO_ATTEMPTS);
-    policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_CONTRACT, .attempts = 10});
+    policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_MOBILE, .attempts = 10});
     check_delays("contract code: min(1000 * 2^4 + U(0, 1000), 30000)", &policy, 5, 16000, 17000);
     check_delays("contract code: min(1000 * 2^5 + U(0, 1000), 30000)", &policy, 6, 30000, 30000);
 }
@@ -296,8 +296,10 @@ static void each_jitter_stays_in_its_bounds(void **state)
         case HX_JITTER_ADDITIVE: low = d, high = d + 1000; break;
         default: low = d, high = d; break;
         }
-        if (low > (double)cap) low = (double)cap;
-        if (high > (double)cap) high = (double)cap;
+        double at_cap = (double)cap;
+        if (jitter == HX_JITTER_HALF && d > at_cap) low = at_cap * 0.5, high = at_cap * 1.5;
+        if (jitter != HX_JITTER_HALF && low > at_cap) low = at_cap;
+        if (jitter != HX_JITTER_HALF && high > at_cap) high = at_cap;
         hx_retry_answer answer = ask(&policy, n + 1, 0, hx_rand_u64());
         assert_int_equal(answer.verdict, HX_RETRY_AGAIN);
         if ((double)answer.delay < low || (double)answer.delay > high)
@@ -426,6 +428,7 @@ static void any_sequence_of_answers_stays_within_the_budget(void **state)
             if (answer.verdict != HX_RETRY_AGAIN) break;
             bool told = question.retry_after != HX_RETRY_AFTER_NONE;
             hx_ms own_max = policy.schedule ? policy.schedule[made] * 11 / 10 + 5500 : policy.cap;
+            if (!policy.schedule && policy.jitter == HX_JITTER_HALF) own_max = policy.cap * 3 / 2;
             hx_ms told_max = told ? (question.retry_after + 1) * 11 / 10 : 0;
             if (answer.delay < 0 || (told && answer.delay <= question.retry_after) ||
                 answer.delay > (own_max > told_max ? own_max : told_max))
@@ -458,12 +461,12 @@ static void extreme_values_do_not_overflow(void **state)
 static void overrides_lie_over_the_profile_which_lies_over_the_class(void **state)
 {
     (void)state;
-    hx_retry_policy policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_PLAYBOOK});
+    hx_retry_policy policy = policy_with(HX_CLASS_BACKGROUND, (hx_retry_overrides){.profile = HX_PROFILE_QUICK});
     assert_int_equal(policy.attempts, 5);
     assert_int_equal(policy.base, 100);
     assert_int_equal(policy.cap, 2000);
     assert_int_equal(policy.total, 5 * HX_MINUTE); /* a profile says nothing of the total */
-    policy = policy_with(HX_CLASS_USER, (hx_retry_overrides){.profile = HX_PROFILE_AGENT,
+    policy = policy_with(HX_CLASS_USER, (hx_retry_overrides){.profile = HX_PROFILE_PATIENT,
                                                              .attempts = 2,
                                                              .total = 7,
                                                              .base = 8,
@@ -537,7 +540,7 @@ static void names_are_read_back(void **state)
         assert_false(hx_jitter_parse(hx_slice_of(bad[i]), &jitter));
     }
     assert_true(hx_retry_class_parse(HX_LIT("webhook"), &class) && class == HX_CLASS_WEBHOOK);
-    assert_true(hx_retry_profile_parse(HX_LIT("agent"), &profile) && profile == HX_PROFILE_AGENT);
+    assert_true(hx_retry_profile_parse(HX_LIT("patient"), &profile) && profile == HX_PROFILE_PATIENT);
     assert_true(hx_jitter_parse(HX_LIT("half"), &jitter) && jitter == HX_JITTER_HALF);
 }
 

@@ -46,14 +46,18 @@ static void a_request_meets_the_fate_that_the_contract_gives_it(void **state)
         const fate *f = &fates[i];
         hx_record found = {.state = f->state, .created_at = 1, .fingerprint = digest(1), .proof = digest(2)};
         found.answer.retained = f->retained;
+        hx_policy policy = {.on_duplicate = f->on_duplicate};
         hx_claimant claimant = {.fingerprint = digest(f->same_request ? 1 : 9), .proof = digest(f->same_proof ? 2 : 9)};
-        assert_int_equal(hx_lifecycle_decide(&found, &claimant, f->on_duplicate), f->expected);
+        assert_int_equal(hx_lifecycle_decide(&found, &claimant, &policy), f->expected);
+        policy.on_failed_reject = true; /* for failed ones only, whatever duplicates of completed ones get */
+        hx_decision expected = f->state == HX_FAILED ? HX_DECIDE_FAILED_BEFORE : f->expected;
+        assert_int_equal(hx_lifecycle_decide(&found, &claimant, &policy), expected);
     }
     hx_record unreadable = {.state = HX_UNKNOWN};
     hx_claimant someone = {.fingerprint = digest(1), .proof = digest(2)};
-    assert_int_equal(hx_lifecycle_decide(&unreadable, &someone, HX_DUPLICATE_REPLAY), HX_DECIDE_UNKNOWN);
+    assert_int_equal(hx_lifecycle_decide(&unreadable, &someone, NULL), HX_DECIDE_UNKNOWN);
     hx_claimant anyone = {.fingerprint = digest(1), .proof = digest(2)};
-    assert_int_equal(hx_lifecycle_decide(NULL, &anyone, HX_DUPLICATE_REPLAY), HX_DECIDE_CLAIM);
+    assert_int_equal(hx_lifecycle_decide(NULL, &anyone, NULL), HX_DECIDE_CLAIM);
 }
 
 static void only_processing_and_unknown_can_be_settled(void **state)
