@@ -281,7 +281,8 @@ class Upstream:
                 return
             hold.arrived += 1
             self.changed.notify_all()
-        hold.released.wait(timeout=HANG_S)
+        if not hold.released.wait(timeout=HANG_S):
+            self.errors.append(f"{path} was held and never released")
 
     @contextlib.contextmanager
     def hold(self, path):
