@@ -26,6 +26,7 @@
 #define HX_SEGMENT_BYTES_MIN (16u << 20) /* where there is little room: the largest answer still fits in one */
 #define HX_FREE_BYTES_FLOOR (256u << 20)
 #define HX_LIMIT_SEGMENTS 8u /* a store that may be this small has segments that are so many times smaller */
+#define HX_PAGE_BYTES 4096u
 #define HX_PORTS_MAX 64u
 #define HX_BATCH_FRAMES_MAX 1024u
 #define HX_BATCH_PIECES_MAX 256u
@@ -128,8 +129,10 @@ typedef struct {
     /* the segments to come, prepared in advance */
     hx_segment *spares;
     unsigned spare_count, spare_goal;
-    uint32_t spare_number; /* of the next to be prepared */
-    bool failing;          /* it can't be, for now */
+    uint32_t spare_number;  /* of the next to be prepared */
+    bool failing;           /* it can't be, for now */
+    unsigned awaiting;      /* threads that wait for one */
+    _Atomic uint64_t taken; /* bytes of the active segment, by and by */
     hx_job *first, **last;
 } hx_keeper;
 

@@ -3,6 +3,9 @@
  * synced, while the active one is filled, so that a commit never changes a file's size or place; writes hints of full
  * segments; and moves the audit rows of dropped segments into the archive.
  *
+ * A disk has one queue: 64 MiB of zeros at once keep every commit waiting that is made meanwhile. So they are written in
+ * small pieces from the moment the active segment is begun, as fast as it is taken, or at leisure where it isn't.
+ *
  * When the next segment can't be prepared (disk full, limits), new claims are refused and what is in flight goes on in
  * the room that was prepared for it (see journal_room.c); it is tried again every second. */
 #include "store/journal_open.h"
@@ -21,6 +24,10 @@
 #include <unistd.h>
 
 #define RETRY_S 1
+#define NS_A_SECOND 1000000000
+#define PIECE_BYTES (256u << 10)
+#define PIECE_PAUSE_NS 10000000
+#define FILL_LEAD 3u /* a spare is whole when a third of the active segment is taken: past half of it claims need one */
 
 int hx_sync(const hx_journal *j, int fd)
 {
@@ -42,16 +49,43 @@ int hx_write_all(int fd, const void *bytes, size_t len)
     return 0;
 }
 
-static int write_zeros(const hx_journal *j, int fd, uint64_t bytes)
+/* Between two pieces of a spare: until the next is due by what the active segment has taken or by time, or somebody
+ * waits for the spare. False: the store is being closed. */
+static bool pause_filling(hx_journal *j, uint64_t filled)
 {
-    static const char zeros[256 << 10];
+    hx_keeper *k = &j->keeper;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += PIECE_PAUSE_NS;
+    if (until.tv_nsec >= NS_A_SECOND) until = (struct timespec){until.tv_sec + 1, until.tv_nsec - NS_A_SECOND};
+    pthread_mutex_lock(&k->mutex);
+    while (!k->stop && k->awaiting == 0 && filled >= FILL_LEAD * atomic_load(&k->taken) &&
+           pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
+    bool goes_on = !k->stop;
+    pthread_mutex_unlock(&k->mutex);
+    return goes_on;
+}
+
+/* Writes zeros past the page cache, where the file system can: what is written through it is synced all at once, and
+ * every commit would wait for that. 0, or an errno; ECANCELED: the store is being closed. */
+static int write_zeros(hx_journal *j, int fd, uint64_t bytes)
+{
+    static _Alignas(HX_PAGE_BYTES) char zeros[PIECE_BYTES];
+    if (fallocate(fd, 0, 0, (off_t)bytes) != 0 && (errno == ENOSPC || errno == EDQUOT)) return errno;
+    bool direct = fcntl(fd, F_SETFL, O_DIRECT) == 0;
     for (uint64_t at = 0; at < bytes;) {
         size_t len = bytes - at < sizeof zeros ? (size_t)(bytes - at) : sizeof zeros;
         ssize_t n = pwrite(fd, zeros, len, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EINVAL && direct) { /* refused, or the end of a size that is no multiple of its blocks */
+            direct = false;
+            if (fcntl(fd, F_SETFL, 0) == 0) continue;
+        }
         if (n <= 0) return n < 0 ? errno : EIO;
         at += (uint64_t)n;
+        if (at < bytes && j->keeper.running && !pause_filling(j, at)) return ECANCELED;
     }
+    if (direct && fcntl(fd, F_SETFL, 0) != 0) return errno;
     return hx_sync(j, fd);
 }
 
@@ -190,6 +224,7 @@ static void prepare_spare(hx_journal *j)
         ready = NULL;
     }
     pthread_mutex_lock(&k->mutex);
+    if (error == ECANCELED) return;
     if (!ready && !k->failing) report(j, "store full, new operations are refused", number, error);
     if (ready && k->failing) hx_log_say(HX_LOG_INFO, "the store has room again");
     k->failing = !ready;
@@ -276,8 +311,8 @@ void hx_keeper_start(hx_journal *j)
     pthread_condattr_destroy(&monotonic);
     k->last = &k->first;
     k->spare_goal = 1;
-    if (pthread_create(&k->thread, NULL, keep, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
     k->running = true;
+    if (pthread_create(&k->thread, NULL, keep, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
 }
 
 void hx_keeper_stop(hx_journal *j)
@@ -299,6 +334,15 @@ void hx_keeper_stop(hx_journal *j)
     k->running = false;
 }
 
+/* With the mutex held: until there are so many spares, or none can be made. */
+static void await(hx_keeper *k, unsigned count)
+{
+    k->awaiting++;
+    pthread_cond_broadcast(&k->changed);
+    while (k->spare_count < count && !k->failing) pthread_cond_wait(&k->changed, &k->mutex);
+    k->awaiting--;
+}
+
 /* With the mutex held. The end of each is lost when a record doesn't fit there any more. */
 static uint64_t spare_room(const hx_keeper *k)
 {
@@ -313,12 +357,13 @@ hx_segment *hx_keeper_take_spare(hx_journal *j)
 {
     hx_keeper *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
-    while (!k->spares && !k->failing) pthread_cond_wait(&k->changed, &k->mutex);
+    if (!k->spares) await(k, 1);
     hx_segment *next = k->spares;
     if (next) {
         k->spares = next->next;
         next->next = NULL;
         k->spare_count--;
+        atomic_store(&k->taken, 0);
         if (k->spare_goal > 1) k->spare_goal--;
         pthread_cond_broadcast(&k->changed);
     }
@@ -333,8 +378,7 @@ bool hx_keeper_await_spare(hx_journal *j)
     pthread_mutex_lock(&k->mutex);
     unsigned wanted = k->spare_count + 1;
     if (k->spare_goal < wanted) k->spare_goal = wanted;
-    pthread_cond_broadcast(&k->changed);
-    while (k->spare_count < wanted && !k->failing) pthread_cond_wait(&k->changed, &k->mutex);
+    await(k, wanted);
     bool came = k->spare_count >= wanted;
     j->spare_room = spare_room(k);
     pthread_mutex_unlock(&k->mutex);

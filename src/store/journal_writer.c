@@ -124,9 +124,14 @@ void hx_journal_apply(hx_journal *j, const hx_index_entry *entry)
     }
 }
 
+/* Segments are prepared past the page cache. A page that is written as a whole needn't be read first: so the zeros up
+ * to its end are written once more. */
 static void commit(hx_journal *j)
 {
+    static char zeros[HX_PAGE_BYTES];
     hx_batch *b = &j->batch;
+    uint64_t free_bytes = j->active->size - j->tail.offset, rest = -j->tail.offset % HX_PAGE_BYTES;
+    if (rest > 0) b->pieces[b->piece_count++] = (struct iovec){zeros, rest < free_bytes ? rest : free_bytes};
     struct iovec *piece = b->pieces;
     int left = b->piece_count;
     uint64_t at = b->offset;
@@ -149,6 +154,7 @@ static void sync_active(hx_journal *j)
         hx_fatal(HX_EXIT_STORE, "can't sync the store in %s: %s; stopping, because what the disk holds is not known",
                  j->path, strerror(errno));
     j->durable = j->tail.sequence;
+    atomic_store_explicit(&j->keeper.taken, j->tail.offset, memory_order_relaxed);
     count(&j->counts.commits, 1);
 }
 
@@ -240,7 +246,7 @@ static bool next_segment(hx_journal *j)
 static bool batch_is_full(const hx_batch *b)
 {
     return b->frames >= HX_BATCH_FRAMES_MAX || b->change_count >= HX_BATCH_FRAMES_MAX ||
-           b->piece_count + 5 > (int)HX_BATCH_PIECES_MAX ||
+           b->piece_count + 6 > (int)HX_BATCH_PIECES_MAX ||
            b->staged + HX_INLINE_BYTES + 2 * HX_RECORD_HEAD_MAX > HX_STAGE_BYTES;
 }
 
@@ -317,8 +323,7 @@ bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *
 void hx_journal_append_mark(hx_journal *j, hx_frame_kind kind, hx_slice payload)
 {
     uint32_t length = (uint32_t)(sizeof(hx_frame_head) + payload.len);
-    bool room = make_room(j, length);
-    if (!room) hx_fatal(HX_EXIT_STORE, "no room left for the store in %s", j->path);
+    if (!make_room(j, length)) hx_fatal(HX_EXIT_STORE, "no room left for the store in %s", j->path);
     hx_frame_head frame = {.length = length, .kind = (uint8_t)kind};
     add_frame(j, &frame, payload, NULL);
 }
@@ -767,7 +772,7 @@ void *hx_journal_writer(void *journal)
     hx_journal *j = journal;
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); /* so that a moment is one */
     for (;;) {
-        bool stopping = atomic_load(&j->stop), any = false;
+        bool stopping = atomic_load(&j->stop);
         uint32_t taken = 0;
         wait_for_more(j);
         j->batch.now = j->store.facts.now();
@@ -785,8 +790,7 @@ void *hx_journal_writer(void *journal)
             }
         }
         atomic_fetch_sub_explicit(&j->waiting, taken, memory_order_relaxed);
-        any = taken > 0;
-        any |= hx_journal_sweep_step(j);
+        bool any = hx_journal_sweep_step(j) || taken > 0;
         hx_journal_flush(j);
         if (taken > 0) expect_back(j, taken);
         if (any) continue;

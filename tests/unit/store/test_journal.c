@@ -11,14 +11,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 #include <setjmp.h>
@@ -464,6 +467,46 @@ static void a_start_that_cannot_sync_what_it_read_is_refused(void **state)
     bench_end(&b);
 }
 
+/* Zeros that go through the page cache are written out when they are synced, all at once, and commits wait for that. */
+static void the_next_segment_is_prepared_past_the_page_cache(void **state)
+{
+    (void)state;
+    bench b;
+    const size_t bytes = 4 << 20;
+    struct statfs fs;
+    (void)setenv("TMPDIR", "/var/tmp", 1); /* on a disk, most likely */
+    bench_begin(&b, "journal", (hx_store_options){.segment_bytes = (uint32_t)bytes});
+    (void)unsetenv("TMPDIR");
+    int fd = -1;
+    for (int i = 0; i < 60000 && (fd = open(path_in(&b, "00000002.seg"), O_RDWR)) < 0; i++) (void)usleep(1000);
+    assert_int_equal(fstatfs(fd, &fs), 0);
+    if (fs.f_type != TMPFS_MAGIC && fcntl(fd, F_SETFL, O_DIRECT) == 0) {
+        unsigned char resident[(4 << 20) / 4096];
+        void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+        assert_true(map != MAP_FAILED);
+        assert_int_equal(mincore(map, bytes, resident), 0);
+        for (size_t i = 0; i < sizeof resident; i++) assert_int_equal(resident[i] & 1, 0);
+        (void)munmap(map, bytes);
+    }
+    close(fd);
+    bench_end(&b);
+}
+
+static void a_segment_that_is_half_prepared_is_gone_with_the_store(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, "journal", (hx_store_options){.segment_bytes = 64 << 20});
+    for (uint64_t i = 0; i < 3; i++) {
+        complete(&b, i, HX_COMPLETED, HX_DAY);
+        bench_close(&b);
+        assert_int_equal(bytes_of(&b, ".new"), 0);
+        bench_open(&b);
+    }
+    for (uint64_t i = 0; i < 3; i++) assert_int_equal(peek(&b, op_of(i), NULL), HX_COMPLETED);
+    bench_end(&b);
+}
+
 static void orphans_are_counted(void **state)
 {
     (void)state;
@@ -496,6 +539,8 @@ int main(void)
         cmocka_unit_test(full_stores_refuse_claims_only_and_recover),
         cmocka_unit_test(parents_are_made_only_where_that_is_asked_for),
         cmocka_unit_test(a_start_that_cannot_sync_what_it_read_is_refused),
+        cmocka_unit_test(the_next_segment_is_prepared_past_the_page_cache),
+        cmocka_unit_test(a_segment_that_is_half_prepared_is_gone_with_the_store),
         cmocka_unit_test(orphans_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
