@@ -139,6 +139,22 @@ static void drop_shared(hx_shared *shared)
     if (atomic_fetch_sub(&shared->references, 1) == 1) free(shared);
 }
 
+hx_shared *hx_journal_share(const hx_record *record, unsigned references)
+{
+    char head[HX_RECORD_HEAD_MAX];
+    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
+    hx_record_encode(record, &buf);
+    size_t headers = record->answer.headers.len, body = record->answer.body.len;
+    hx_shared *shared = malloc(sizeof *shared + buf.len + headers + body);
+    if (!shared) hx_fatal(HX_EXIT_BUG, "out of memory");
+    atomic_init(&shared->references, references);
+    shared->len = buf.len + headers + body;
+    memcpy(shared->bytes, head, buf.len);
+    if (headers > 0) memcpy(shared->bytes + buf.len, record->answer.headers.ptr, headers);
+    if (body > 0) memcpy(shared->bytes + buf.len + headers, record->answer.body.ptr, body);
+    return shared;
+}
+
 /* What a watch ended with. The record may have gone on since: then the state in which it left its epoch is told, with
  * nothing else; an answer that has expired meanwhile is told as gone. */
 static void show_watched(hx_journal *j, hx_store_call *call)

@@ -236,6 +236,8 @@ void hx_journal_flush(hx_journal *j);
 bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_state to, hx_slice reason);
 /* Makes a record without an answer durable, where nothing stands yet. False: no room on disk. */
 bool hx_journal_put(hx_journal *j, const hx_record *record);
+/* The last words of a released operation, for those who wait. */
+hx_shared *hx_journal_share(const hx_record *record, unsigned references);
 void hx_journal_end_call(hx_store_call *call, hx_store_result result);
 void *hx_journal_writer(void *journal);
 /* Whether a frame of that length may be written by what can do without: so much stays free behind it, beside what the

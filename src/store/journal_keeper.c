@@ -3,8 +3,8 @@
  * synced, while the active one is filled, so that a commit never changes a file's size or place; writes hints of full
  * segments; and moves the audit rows of dropped segments into the archive.
  *
- * A disk has one queue: 64 MiB of zeros at once keep every commit waiting that is made meanwhile. So they are written in
- * small pieces from the moment the active segment is begun, as fast as it is taken, or at leisure where it isn't.
+ * A disk has one queue: 64 MiB of zeros at once keep every commit waiting that is made meanwhile. So they are written
+ * in small pieces from the moment the active segment is begun, as fast as it is taken, or at leisure where it isn't.
  *
  * When the next segment can't be prepared (disk full, limits), new claims are refused and what is in flight goes on in
  * the room that was prepared for it (see journal_room.c); it is tried again every second. */

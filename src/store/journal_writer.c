@@ -363,27 +363,10 @@ static void refuse_stale(hx_journal *j, hx_store_call *call)
     hx_journal_end_call(call, HX_STORE_STALE);
 }
 
-/* The last words of a released operation, for those who wait. */
-static hx_shared *share(const hx_record *record, unsigned references)
-{
-    char head[HX_RECORD_HEAD_MAX];
-    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
-    hx_record_encode(record, &buf);
-    size_t headers = record->answer.headers.len, body = record->answer.body.len;
-    hx_shared *shared = malloc(sizeof *shared + buf.len + headers + body);
-    if (!shared) hx_fatal(HX_EXIT_BUG, "out of memory");
-    atomic_init(&shared->references, references);
-    shared->len = buf.len + headers + body;
-    memcpy(shared->bytes, head, buf.len);
-    if (headers > 0) memcpy(shared->bytes + buf.len, record->answer.headers.ptr, headers);
-    if (body > 0) memcpy(shared->bytes + buf.len + headers, record->answer.body.ptr, body);
-    return shared;
-}
-
 static void tell_watchers(hx_journal *j, hx_open *o, const hx_record *released)
 {
     if (o->watcher_count == 0) return;
-    hx_shared *shared = released ? share(released, o->watcher_count) : NULL;
+    hx_shared *shared = released ? hx_journal_share(released, o->watcher_count) : NULL;
     for (hx_link *link; (link = hx_list_take(&o->watchers));) {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
         call->own.number[HX_OWN_WATCHING] = 0;
