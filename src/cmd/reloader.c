@@ -208,6 +208,7 @@ static void log_lines(hx_log_level level, const char *event, hx_slice lines)
 static void finish(hx_reloader *r, bool is_in_force)
 {
     hx_admin_reload *reload = r->work.reload;
+    hx_survey_free(&r->work.survey);
     r->work.reload = NULL;
     drop_config(&r->work.kept);
     stop_keys(&r->work.jwks);
@@ -254,6 +255,22 @@ static void add_line(hx_reloader *r, const char *sentence)
     (void)fits;
 }
 
+/* Only what holds is remembered: rules that were not taken over after all leave nothing behind. */
+static void say_accepted(hx_reloader *r, const char *event)
+{
+    log_lines(HX_LOG_WARN, event, hx_buf_slice(&r->work.lines));
+    if (!r->work.survey.failed) return;
+    hx_log_begin(HX_LOG_WARN, "the store can't remember what was accepted: a restart needs --accept-rescope again");
+    hx_log_end();
+}
+
+static void accepted(hx_survey *survey)
+{
+    hx_reloader *r = HX_OWNER(survey, hx_reloader, work.survey);
+    say_accepted(r, "live operations under other rules were given up: their keys run again");
+    finish(r, true);
+}
+
 static void all_use(hx_task *task)
 {
     hx_reloader *r = HX_OWNER(task, hx_reloader, all_use);
@@ -262,9 +279,7 @@ static void all_use(hx_task *task)
     if (r->work.reload) hx_log_text("file", r->needs.source->file);
     hx_log_end();
     if (r->work.reload) hx_rules_say_weaker(r->newest->rules.config, hx_store_about(r->needs.store)->shared);
-    log_lines(HX_LOG_WARN, "live operations under other rules were given up: their keys run again",
-              hx_buf_slice(&r->work.lines));
-    finish(r, true);
+    hx_survey_accept(&r->work.survey, accepted);
 }
 
 void hx_reloader_used(hx_reloader *r)
@@ -327,14 +342,25 @@ static void enforced(hx_store_call *call)
 }
 
 /* No node may begin an operation under rules that the next ones don't know. */
-static void enforce_next(hx_reloader *r)
+static void readmitted(hx_survey *survey)
 {
+    hx_reloader *r = HX_OWNER(survey, hx_reloader, work.survey);
+    if (survey->failed) {
+        add_line(r, "the store can't be told which rules are in force again: try again when it can be reached");
+        refuse_and_restore(r);
+        return;
+    }
     if (!hx_store_about(r->needs.store)->shared) {
         hand_out(r);
         return;
     }
     r->work.enforces = true;
     enforce(r, &r->work.kept->config->policies, enforced);
+}
+
+static void enforce_next(hx_reloader *r)
+{
+    hx_survey_readmit(&r->work.survey, readmitted);
 }
 
 static bool is_refused(const hx_reloader *r)
@@ -354,6 +380,7 @@ static void surveyed_again(hx_survey *survey)
 static void survey(hx_reloader *r, bool sweeps, void (*done)(hx_survey *survey))
 {
     r->work.lines.len = 0;
+    hx_survey_free(&r->work.survey);
     r->work.survey = (hx_survey){.loop = r->needs.loop,
                                  .store = r->needs.store,
                                  .policies = &r->work.kept->config->policies,
@@ -529,7 +556,7 @@ hx_reloader *hx_reloader_new(const hx_reloader_needs *needs)
     return r;
 }
 
-static void surveyed_at_start(hx_survey *done)
+static void asked_at_start(hx_survey *done)
 {
     hx_reloader *r = HX_OWNER(done, hx_reloader, work.survey);
     r->busy = false;
@@ -573,16 +600,28 @@ int hx_reloader_begin(hx_reloader *r, hx_config *config, hx_rules **rules)
         }
     }
     r->busy = true;
-    survey(r, true, surveyed_at_start);
+    survey(r, true, asked_at_start);
     while (r->busy) hx_loop_run(r->needs.loop);
     hx_slice lines = hx_buf_slice(&r->work.lines);
     if (r->work.survey.failed || (r->work.survey.count > 0 && !r->needs.source->accept_rescope)) {
         print_lines(lines);
         return r->work.survey.failed ? HX_EXIT_STORE : HX_EXIT_USAGE;
     }
-    log_lines(HX_LOG_WARN, "live operations under other rules are given up: their keys run again", lines);
-    r->work.lines.len = 0;
+    r->busy = true;
+    hx_survey_readmit(&r->work.survey, asked_at_start);
+    while (r->busy) hx_loop_run(r->needs.loop);
+    if (r->work.survey.failed) {
+        (void)fprintf(stderr, "hapax: the store can't be told which rules are in force again: start again when it can "
+                              "be reached\n");
+        return HX_EXIT_STORE;
+    }
     enforce_at_start(r);
+    r->busy = true;
+    hx_survey_accept(&r->work.survey, asked_at_start);
+    while (r->busy) hx_loop_run(r->needs.loop);
+    say_accepted(r, "live operations under other rules are given up: their keys run again");
+    r->work.lines.len = 0;
+    hx_survey_free(&r->work.survey);
     r->newest = new_generation(r, r->work.kept, r->jwks);
     hx_list_append(&r->generations, &r->newest->link);
     drop_config(&r->work.kept);
@@ -620,6 +659,7 @@ void hx_reloader_free(hx_reloader **owned)
     drop_config(&r->work.kept);
     stop_keys(&r->jwks);
     hx_buf_free(&r->work.lines);
+    hx_survey_free(&r->work.survey);
     for (int i = 0; i < 2; i++) hx_arena_free(&r->retirements[i].arena);
     hx_arena_free(&r->enforcement.arena);
     free(r);

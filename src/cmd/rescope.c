@@ -173,18 +173,68 @@ static size_t check_defaults(const hx_policy_set *next, const hx_store_rule *rul
                                   number(live), operations(live)));
 }
 
+static hx_store_rule *find_rule(const hx_store_rules *among, hx_slice route, uint32_t version)
+{
+    for (size_t i = 0; i < among->count; i++)
+        if (among->rules[i].version == version && hx_slice_eq(among->rules[i].route, route)) return &among->rules[i];
+    return NULL;
+}
+
+/* What was accepted once is no problem any more: its line is taken back. */
+static size_t remember(hx_rescope_memory *memory, const hx_store_rule *rule, hx_buf *problems, size_t from)
+{
+    bool all_paths = !(rule->version & HX_RULE_NAMED) && find_rule(&memory->accepted, HX_EMPTY, rule->version);
+    if (all_paths || find_rule(&memory->accepted, rule->route, rule->version)) {
+        problems->len = from;
+        return 0;
+    }
+    hx_store_rules_add(&memory->wrong, memory->arena, rule->route, rule->version, rule->live);
+    return 1;
+}
+
+static bool has_route(const hx_policy_set *next, hx_slice name)
+{
+    size_t space = hx_slice_find(name, ' ');
+    return space != SIZE_MAX && hx_policy_find(next, hx_slice_first(name, space), hx_slice_from(name, space + 1));
+}
+
+/* Whether the rules that were accepted to be gone still are. */
+static bool is_still_wrong(const hx_policy_set *next, const hx_store_rule *accepted, hx_buf *out)
+{
+    static const hx_store_rules none;
+    size_t from = out->len, wrong;
+    hx_store_rule rule = {.route = accepted->route, .version = accepted->version, .live = 1};
+    if (rule.version & HX_RULE_NAMED) {
+        wrong = check_named(next, &rule, out);
+    } else if (has_route(next, rule.route)) {
+        wrong = check_path(next, &rule, out);
+    } else {
+        wrong = check_defaults(next, &rule, &none, out);
+    }
+    out->len = from;
+    return wrong > 0;
+}
+
 size_t hx_rescope_check(const hx_policy_set *next, const hx_store_rules *live, const hx_store_rules *paths,
-                        hx_buf *problems)
+                        hx_rescope_memory *memory, hx_buf *problems)
 {
     size_t count = 0;
+    for (size_t i = 0; i < memory->accepted.count; i++)
+        memory->accepted.rules[i].live = is_still_wrong(next, &memory->accepted.rules[i], problems);
     for (size_t i = 0; i < live->count; i++) {
         const hx_store_rule *rule = &live->rules[i];
+        size_t from = problems->len;
         if (rule->version == HX_RULE_SHADOW) continue; /* nobody relies on what was only watched */
-        count += rule->version & HX_RULE_NAMED ? check_named(next, rule, problems)
-                                               : check_defaults(next, rule, paths, problems);
+        size_t wrong = rule->version & HX_RULE_NAMED ? check_named(next, rule, problems)
+                                                     : check_defaults(next, rule, paths, problems);
+        if (wrong > 0) count += remember(memory, rule, problems, from);
     }
-    for (size_t i = 0; i < paths->count; i++) count += check_path(next, &paths->rules[i], problems);
-    if (live->others > 0)
+    for (size_t i = 0; i < paths->count; i++) {
+        size_t from = problems->len;
+        if (check_path(next, &paths->rules[i], problems) > 0)
+            count += remember(memory, &paths->rules[i], problems, from);
+    }
+    if (live->others > 0) /* nor can it be remembered of which ones that was accepted */
         count += say(problems, hx_buf_printf(problems,
                                              "%llu %s are under rules that can't be told apart any more, there were "
                                              "so many: ",

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asks the store whether rules can hold: which operations live under other ones (cmd/rescope.h). Counting them
  * costs nothing; records are read only of paths without a named route that a route of the new rules takes over. What is
- * found wrong is looked at once more after a sweep, so that nothing is refused for operations that have expired. */
+ * found wrong is looked at once more after a sweep, so that nothing is refused for operations that have expired.
+ *
+ * What an operator accepts is remembered in the store, like its mark (cmd/store_mark.h): as one record for each
+ * of the rules that are gone, under an operation that no request can have. Any store can keep it, every node reads it,
+ * and it comes along in a copy. */
 #ifndef HX_CMD_SURVEY_H
 #define HX_CMD_SURVEY_H
 
@@ -23,11 +27,21 @@ typedef struct hx_survey {
     hx_arena arena;
     hx_arena page_arena;
     hx_store_rules live, by_path;
+    hx_arena memory_arena;
+    hx_rescope_memory memory;
+    size_t at; /* of the memory */
+    hx_record record;
     hx_store_page page;
     hx_store_call call;
 } hx_survey;
 
 /* `done` is called once, perhaps at once, on the loop's thread. */
 void hx_survey_start(hx_survey *survey);
+/* Before the rules are in force: forgets that those among them that were gone are. `done` as above, `failed` says how
+ * it went. */
+void hx_survey_readmit(hx_survey *survey, void (*done)(struct hx_survey *survey));
+/* When they are in force: remembers what was found wrong as accepted. As above. */
+void hx_survey_accept(hx_survey *survey, void (*done)(struct hx_survey *survey));
+void hx_survey_free(hx_survey *survey); /* any number of times */
 
 #endif

@@ -3,6 +3,7 @@
 the keys of its live operations again. That is refused at a start and at a reload, unless the route says what it was
 called, or the operator accepts it."""
 import contextlib
+import signal
 import textwrap
 
 import pytest
@@ -149,6 +150,96 @@ def test_the_operator_may_accept_that_keys_run_again(changing, upstream, key):
     again = c.gateway.post("/refunds", key=key, json=REFUND, auth=ALICE)
     assert again.idempotency == "stored"
     assert upstream.effects("/refunds") == 2
+
+
+def come_up(gateway, config, *flags):
+    """A start with that file; whether it serves."""
+    gateway.config.write_text(textwrap.dedent(config), encoding="utf-8")
+    given, gateway.flags = gateway.flags, [*gateway.flags, *flags]
+    with contextlib.suppress(AssertionError):
+        gateway.start()
+    gateway.flags = given
+    if gateway.is_running():
+        return True
+    assert gateway.wait_exit() == EXIT_CONFIG, gateway.shown_output()
+    return False
+
+
+def stop(gateway):
+    gateway.terminate()
+    assert gateway.wait_exit() == 0
+
+
+@pytest.fixture(params=["journal", "sqlite", "postgres"])
+def kind(request, tmp_path):
+    """A store, by its URL: what one gateway has accepted is there for the next."""
+    if request.param == "postgres":
+        return request.getfixturevalue("database").url
+    return f"{request.param}:{tmp_path}/kept"
+
+
+@pytest.mark.parametrize("before, after", [(REFUNDS, BY_HEADER), (REFUNDS, PASSED), (REFUNDS, NOTHING),
+                                           (NOTHING, REFUNDS)], ids=["rules", "passed", "removed", "taken over"])
+def test_what_was_accepted_is_remembered_by_the_store(kind, start_gateway, upstream, key, before, after):
+    """An operation that is unknown never expires: it must not keep a gateway from ever starting again."""
+    gateway = start_gateway(before, store=kind)
+    upstream.on("/refunds", in_turn(drop_after_effect(), numbered))
+    assert gateway.post("/refunds", key=key, json=REFUND, auth=ALICE).idempotency == "unknown"
+    assert gateway.post("/refunds", key=fresh_key(), json=REFUND, auth=ALICE).idempotency == "stored"
+    stop(gateway)
+    assert not come_up(gateway, after)
+    assert come_up(gateway, after, "--accept-rescope")
+    for _ in range(2):
+        stop(gateway)
+        assert come_up(gateway, after), gateway.shown_output()
+        gateway.signal(signal.SIGHUP)
+        assert gateway.wait_events("configuration reloaded")
+    assert upstream.effects("/refunds") == 2
+
+
+def test_rules_that_were_given_up_and_come_back_are_refused_anew(kind, start_gateway, upstream, key):
+    """What is done under them then was never accepted to be given up."""
+    gateway = start_gateway(REFUNDS, store=kind)
+    first = gateway.post("/refunds", key=key, json=REFUND, auth=ALICE)
+    stop(gateway)
+    assert come_up(gateway, BY_HEADER, "--accept-rescope")
+    stop(gateway)
+    assert come_up(gateway, REFUNDS)  # nothing was done under the others
+    again = gateway.post("/refunds", key=key, json=REFUND, auth=ALICE)
+    assert (again.body, again.idempotency) == (first.body, "replayed")
+    stop(gateway)
+    assert not come_up(gateway, BY_HEADER)
+    assert come_up(gateway, REFUNDS)
+    assert upstream.effects("/refunds") == 1
+
+
+def test_another_node_needs_not_accept_it_again(start_node, database, upstream, key, hapax):
+    one, other = (start_node(database.url, REFUNDS) for _ in range(2))
+    assert one.post("/refunds", key=key, json=REFUND, auth=ALICE).status == 201
+    for node, flags in ((one, ["--accept-rescope"]), (other, [])):
+        config = node.config.read_text(encoding="utf-8")
+        node.config.write_text(config + "    principal: [\"header:X-User\"]\n", encoding="utf-8")
+        if flags:
+            assert hapax("reload", "--config", node.config).code == EXIT_CONFIG
+        done = hapax("reload", "--config", node.config, *flags)
+        assert done.code == 0, done
+    for node in (one, other):
+        assert node.post("/refunds", key=key, json=REFUND, headers=[("X-User", "ann")]).status == 201
+    stop(other)
+    other.start()
+    assert other.post("/refunds", key=key, json=REFUND, headers=[("X-User", "ann")]).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 2
+
+
+def test_what_was_accepted_comes_along_in_a_copy(start_gateway, upstream, key, hapax, tmp_path):
+    gateway = start_gateway(REFUNDS)
+    assert gateway.post("/refunds", key=key, json=REFUND, auth=ALICE).status == 201
+    stop(gateway)
+    assert come_up(gateway, BY_HEADER, "--accept-rescope")
+    stop(gateway)
+    copy = f"sqlite:{tmp_path}/copy.db"
+    assert hapax("store", "copy", gateway.store_url, copy).code == 0
+    assert start_gateway(BY_HEADER, store=copy).is_running()
 
 
 def test_operations_under_the_defaults_count_too(changing, upstream, key):

@@ -55,7 +55,10 @@ static size_t check(const rules *next, const hx_store_rule *rule, const hx_store
     hx_buf_init(&problems, NULL, sizeof said - 1);
     hx_store_rule one = *rule, other = on_path ? *on_path : *rule;
     hx_store_rules all = {.rules = &one, .count = 1}, paths = {.rules = &other, .count = on_path ? 1 : 0};
-    size_t count = hx_rescope_check(next->set, &all, &paths, &problems);
+    hx_arena arena = {0};
+    hx_rescope_memory memory = {.arena = &arena};
+    size_t count = hx_rescope_check(next->set, &all, &paths, &memory, &problems);
+    hx_arena_free(&arena);
     memcpy(said, problems.len > 0 ? problems.data : "", problems.len);
     said[problems.len] = '\0';
     hx_buf_free(&problems);
@@ -184,7 +187,8 @@ static void rules_that_nobody_can_tell_apart_are_a_problem(void **state)
     hx_buf problems;
     hx_buf_init(&problems, NULL, 4096);
     hx_store_rules all = {.others = 3}, none = {0};
-    assert_int_equal(hx_rescope_check(next.set, &all, &none, &problems), 1);
+    hx_rescope_memory memory = {0};
+    assert_int_equal(hx_rescope_check(next.set, &all, &none, &memory, &problems), 1);
     hx_buf_free(&problems);
     hx_config_free(&next.config);
 }
@@ -198,7 +202,10 @@ static void nothing_is_lost_in_a_full_buffer(void **state)
     hx_buf_init(&problems, NULL, 100);
     hx_store_rule one = live(&before, "refunds", 1);
     hx_store_rules all = {.rules = &one, .count = 1}, none = {0};
-    for (int i = 0; i < 3; i++) assert_int_equal(hx_rescope_check(next.set, &all, &none, &problems), 1);
+    hx_arena arena = {0};
+    hx_rescope_memory memory = {.arena = &arena};
+    for (int i = 0; i < 3; i++) assert_int_equal(hx_rescope_check(next.set, &all, &none, &memory, &problems), 1);
+    hx_arena_free(&arena);
     hx_buf_free(&problems);
     hx_config_free(&before.config);
     hx_config_free(&next.config);
