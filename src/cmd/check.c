@@ -183,6 +183,10 @@ static void print_edges(const hx_config *config, hx_arena *arena)
                      config->cors.credentials ? " with credentials" : "");
     for (size_t i = 0; i < config->trusted_proxy_count; i++)
         (void)printf("  trusted   %s\n", network_text(&config->trusted_proxies[i], arena));
+    bool is_usual = config->upgrade_count == 1 && hx_slice_eq(config->upgrades[0], HX_LIT("websocket"));
+    if (config->upgrade_count == 0) (void)printf("  upgrade   none\n");
+    for (size_t i = 0; i < config->upgrade_count && !is_usual; i++)
+        (void)printf("  upgrade   %.*s\n", HX_FMT(config->upgrades[i]));
     if (!config->upstream_keepalive)
         (void)printf("  keepalive off: a connection to the application for each request\n");
     if (config->publish_policy) (void)printf("  publishes /.well-known/idempotency\n");
@@ -255,6 +259,8 @@ static void put_edges(hx_buf *out, const hx_config *config, hx_arena *arena)
     hx_buf_puts(out, ",\"trusted_proxies\":[");
     for (size_t i = 0; i < config->trusted_proxy_count; i++)
         put_item(out, i, hx_slice_of(network_text(&config->trusted_proxies[i], arena)));
+    hx_buf_puts(out, "],\"upgrade\":[");
+    for (size_t i = 0; i < config->upgrade_count; i++) put_item(out, i, config->upgrades[i]);
     hx_buf_puts(out, config->upstream_keepalive ? "],\"upstream_keepalive\":true" : "],\"upstream_keepalive\":false");
     hx_buf_puts(out, config->publish_policy ? ",\"publish_policy\":true" : ",\"publish_policy\":false");
 }

@@ -28,6 +28,7 @@ const char *hx_callers_unseen(const hx_loader *loader, hx_slice name)
                                         "trailer",
                                         "transfer-encoding",
                                         "upgrade",
+                                        "http2-settings",
                                         "expect",
                                         "forwarded",
                                         "x-forwarded-for",

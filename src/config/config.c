@@ -190,6 +190,7 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_ADMIN: hx_loader_map(loader, option, node, HX_PLACE_ADMIN, owner); break;
     case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
     case HX_OPTION_CORS: hx_edges_cors(loader, option, node); break;
+    case HX_OPTION_PROTOCOLS: hx_edges_protocols(loader, option, node); break;
     case HX_OPTION_NETWORKS: hx_edges_networks(loader, option, node); break;
     case HX_OPTION_UPSTREAM:
     case HX_OPTION_MATCH:
@@ -420,6 +421,7 @@ static hx_config *new_config(const char *name, const hx_config_overrides *flags)
     hx_option_defaults(HX_PLACE_LIMITS, &config->limits);
     config->workers = processors();
     config->log_readable = config->dev;
+    config->upgrades[config->upgrade_count++] = HX_LIT("websocket");
     return config;
 }
 

@@ -50,6 +50,7 @@ typedef struct {
 #define HX_JWT_SOURCES_MAX 16u
 #define HX_CORS_ORIGINS_MAX 64u
 #define HX_TRUSTED_PROXIES_MAX 64u
+#define HX_UPGRADES_MAX 8u
 
 /* An address or a network: the first `bits` of 16 bytes; IPv4 as ::ffff:a.b.c.d. */
 typedef struct {
@@ -86,6 +87,8 @@ typedef struct {
     } cors;
     hx_network trusted_proxies[HX_TRUSTED_PROXIES_MAX];
     size_t trusted_proxy_count;
+    hx_slice upgrades[HX_UPGRADES_MAX]; /* protocols, in lower case */
+    size_t upgrade_count;
     bool upstream_keepalive;
     bool publish_policy; /* GET /.well-known/idempotency */
     hx_policy_set policies;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may come from outside: `cors` and `trusted_proxies`. */
+/* Who may come from outside: `cors`, `upgrade` and `trusted_proxies`. */
 #include "config/loader.h"
+#include "core/text.h"
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -148,5 +149,38 @@ void hx_edges_networks(hx_loader *loader, const hx_option *option, const hx_yaml
             hx_loader_wrong(loader, item, option->name, wrong);
         else
             config->trusted_proxies[config->trusted_proxy_count++] = network;
+    }
+}
+
+/* Requests inside it would reach the application without anybody having looked at them. */
+static bool carries_requests(hx_slice protocol)
+{
+    return hx_slice_eq(protocol, HX_LIT("h2c")) || hx_slice_eq(protocol, HX_LIT("h2")) ||
+           hx_slice_eq(protocol, HX_LIT("h3")) || hx_slice_starts(protocol, HX_LIT("http"));
+}
+
+void hx_edges_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    hx_config *config = loader->config;
+    hx_arena *arena = &config->arena;
+    if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
+    config->upgrade_count = 0;
+    for (const hx_yaml *item = node->first; item; item = item->next) {
+        hx_slice text;
+        const char *wrong = NULL;
+        if (!hx_loader_text(loader, option, item, &text)) continue;
+        hx_slice protocol = hx_text_lower(text, arena);
+        if (!hx_slice_is_token(text))
+            wrong = hx_arena_printf(arena, "must list protocols such as websocket, not %s", hx_quoted(arena, text)).ptr;
+        else if (carries_requests(protocol))
+            wrong = hx_arena_printf(arena, "can't list %s: requests inside it would pass Hapax unseen",
+                                    hx_quoted(arena, text))
+                        .ptr;
+        else if (config->upgrade_count == HX_UPGRADES_MAX)
+            wrong = hx_arena_printf(arena, "must be up to %u entries", HX_UPGRADES_MAX).ptr;
+        if (wrong)
+            hx_loader_wrong(loader, item, option->name, wrong);
+        else
+            config->upgrades[config->upgrade_count++] = protocol;
     }
 }

@@ -103,6 +103,7 @@ void hx_lists_ignored(hx_loader *loader, const hx_option *option, const hx_yaml 
 
 void hx_edges_cors(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 void hx_edges_origins(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+void hx_edges_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 void hx_edges_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 
 #endif

@@ -53,6 +53,7 @@ typedef enum {
     X(IGNORED, "a list of JSON pointers and query:NAME")                                                               \
     X(ORIGINS, "a list of origins")                                                                                    \
     X(NETWORKS, "a list of addresses and networks")                                                                    \
+    X(PROTOCOLS, "a list of protocols")                                                                                \
     X(GROUP, "a name")                                                                                                 \
     X(SOCKET, "a unix socket, or off")                                                                                 \
     X(OUTCOMES, "a map of statuses to words")                                                                          \

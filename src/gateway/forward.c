@@ -222,10 +222,10 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         if (keyed && field->id == HX_FIELD_OTHER && is_named_like(field, "idempotency-key")) continue;
         hx_field_write(out, field->name, field->value);
     }
-    bool upgrades = !keyed && head->upgrade;
+    bool upgrades = r->upgrade.len > 0;
     if (upgrades) {
         hx_buf_puts(out, "Connection: upgrade\r\n");
-        hx_field_write(out, HX_LIT("Upgrade"), hx_fields_get(&head->fields, HX_FIELD_UPGRADE));
+        hx_field_write(out, HX_LIT("Upgrade"), r->upgrade);
     }
     if (!upgrades) put_close(r, hx_forward_body_kind(r), out);
     put_forwarded(r, trusted, out);

@@ -4,6 +4,7 @@
  *
  * Where repeating is safe by its method (GET and its like, PUT, DELETE) a request that never reached the application is
  * sent again; with `retry_safe` also one that was cut off or answered 502, 503 or 504 before the client saw a byte. */
+#include "base/log.h"
 #include "gateway/problem.h"
 #include "gateway/shadow.h"
 
@@ -24,6 +25,7 @@ static void upload(hx_stream *stream, hx_slice piece, bool last)
     hx_request *r = stream->user;
     bool waits = r->step == HX_STEP_retry; /* the exchange holds what comes meanwhile */
     if (!waits && (r->exchange_state >= HX_EXCHANGE_WHOLE || r->exchange_cancelled)) return;
+    if (r->tunnel.is_open) r->tunnel.bytes_up += piece.len;
     if (piece.len > 0 && !hx_exchange_write(&r->exchange, piece)) {
         r->upload_held_back = true;
         hx_stream_pause(stream);
@@ -74,11 +76,56 @@ static void upstream_drained(hx_exchange *exchange)
     if (!r->upload_held_back) hx_stream_resume(r->stream);
 }
 
+static hx_slice allowed(const hx_config *config, hx_slice protocol)
+{
+    for (size_t i = 0; i < config->upgrade_count; i++)
+        if (hx_slice_eq_nocase(config->upgrades[i], protocol)) return config->upgrades[i];
+    return HX_EMPTY;
+}
+
+/* The protocol that the application is asked to switch to: the first that the client asks for and the configuration
+ * allows, on a GET that no route protects. What is inside a tunnel is seen by nobody. */
+static hx_slice choose_upgrade(const hx_request *r)
+{
+    const hx_request_head *head = &r->stream->request;
+    const hx_rules *rules = hx_request_rules(r);
+    if (!head->upgrade || head->has_body || !hx_slice_eq(head->method, HX_LIT("GET"))) return HX_EMPTY;
+    if (r->policy != &rules->policies->defaults && r->policy->mode == HX_MODE_PROTECT) return HX_EMPTY;
+    for (size_t i = head->fields.first[HX_FIELD_UPGRADE]; i < head->fields.count; i++) {
+        if (head->fields.items[i].id != HX_FIELD_UPGRADE) continue;
+        hx_slice rest = head->fields.items[i].value, part, found;
+        while (hx_slice_next(&rest, ',', &part))
+            if ((found = allowed(rules->config, hx_slice_trim(part))).len > 0) return found;
+    }
+    return HX_EMPTY;
+}
+
+static void begin_tunnel_line(const hx_request *r, const char *event)
+{
+    hx_log_begin(HX_LOG_INFO, event);
+    hx_log_str("path", r->stream->request.path);
+    hx_log_str("protocol", r->upgrade);
+    hx_log_str("peer", r->stream->peer);
+    hx_log_str("correlation_id", r->correlation);
+}
+
 static void open_tunnel(hx_request *r)
 {
+    r->tunnel.is_open = true;
     r->stream->events.body = upload;
     hx_stream_tunnel(r->stream);
     hx_exchange_tunnel(&r->exchange);
+    begin_tunnel_line(r, "tunnel opened");
+    hx_log_end();
+}
+
+void hx_pass_log_tunnel_end(const hx_request *r)
+{
+    begin_tunnel_line(r, "tunnel ended");
+    hx_log_int("duration_ms", hx_loop_now(r->worker->loop) - r->started_at);
+    hx_log_int("bytes_from_client", (int64_t)r->tunnel.bytes_up);
+    hx_log_int("bytes_from_application", (int64_t)r->tunnel.bytes_down);
+    hx_log_end();
 }
 
 bool hx_pass_is_tunnel(const hx_request *r)
@@ -96,7 +143,7 @@ static bool is_repeatable(const hx_request *r)
 /* Of a body that was sent, nothing is left to send again. */
 static bool may_repeat_what_was_sent(const hx_request *r)
 {
-    return r->policy->retry_safe && is_repeatable(r) && !r->stream->request.has_body && !r->stream->request.upgrade;
+    return r->policy->retry_safe && is_repeatable(r) && !r->stream->request.has_body && r->upgrade.len == 0;
 }
 
 static bool is_transient(unsigned status)
@@ -119,8 +166,10 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
         }
         r->retry_after = 0; /* the application's own is among its lines */
     }
-    bool may_upgrade = r->stream->request.upgrade && r->body_state != HX_BODY_READING;
-    if (head->status == 101 && !may_upgrade) { /* nobody asked, or half of the body is still to come */
+    hx_slice protocol = hx_fields_get(&head->fields, HX_FIELD_UPGRADE);
+    bool is_what_was_asked = r->upgrade.len > 0 && head->fields.lines[HX_FIELD_UPGRADE] == 1 &&
+                             hx_slice_eq_nocase(protocol, r->upgrade);
+    if (head->status == 101 && !is_what_was_asked) {
         hx_request_call_off(r, HX_UPSTREAM_BROKEN);
         return;
     }
@@ -128,7 +177,6 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     r->reply_status = head->status;
     r->replied = true;
     if (head->status == 101) {
-        hx_slice protocol = hx_fields_get(&head->fields, HX_FIELD_UPGRADE);
         lines = hx_arena_printf(r->arena, "Upgrade: %.*s\r\n%.*s", HX_FMT(protocol), HX_FMT(lines));
         hx_stream_begin(r->stream, 101, head->reason, lines, -1);
         open_tunnel(r);
@@ -141,6 +189,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
 static void download(hx_exchange *exchange, hx_slice piece)
 {
     hx_request *r = exchange->user;
+    if (r->tunnel.is_open) r->tunnel.bytes_down += piece.len;
     if (!hx_stream_write(r->stream, piece)) hx_exchange_pause(exchange);
 }
 
@@ -183,6 +232,7 @@ static hx_progress start(hx_request *r)
     const hx_request_head *head = &r->stream->request;
     bool is_whole = r->body_state == HX_BODY_WHOLE;
     bool is_streamed = head->has_body && !is_whole;
+    r->upgrade = choose_upgrade(r);
     r->exchange = (hx_exchange){
         .arena = r->arena,
         .events = &pass_events,

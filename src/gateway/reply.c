@@ -172,6 +172,7 @@ void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned sta
     const hx_config *config = worker->use->rules->config;
     hx_buf_init(&lines, &stream->arena, HX_PROBLEM_LINES_MAX + HX_OUR_LINES_MAX);
     hx_buf_init(&body, &stream->arena, HX_PROBLEM_BODY_MAX);
+    if (status == 405) hx_buf_puts(&lines, "Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n");
     hx_problem problem = {.error = hx_problem_malformed(status),
                           .status = status,
                           .detail = detail,

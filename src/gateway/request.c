@@ -307,6 +307,7 @@ hx_progress hx_step_finish(hx_request *r)
         hx_log_str("correlation_id", r->correlation);
         hx_log_end();
     }
+    if (r->tunnel.is_open) hx_pass_log_tunnel_end(r);
     hx_worker_drop_lease(r);
     hx_list_remove(&r->link);
     hx_body_free(&r->body);

@@ -171,6 +171,12 @@ typedef struct hx_request {
     hx_reservation reservation;
 
     /* pass */
+    hx_slice upgrade; /* what the application was asked to switch to; empty: nothing */
+    struct {
+        uint64_t bytes_up;
+        uint64_t bytes_down;
+        bool is_open; /* or has ended */
+    } tunnel;
     bool upload_held_back; /* the application takes no more of the body for now */
 
     /* shadow: what protecting it would have done */
@@ -337,6 +343,7 @@ bool hx_forward_is_ours(const hx_request *r, const hx_field *field);
 void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
 /* Marks the fields of the request that the application doesn't get as they came: nothing may be decided by them. */
 void hx_forward_mark_withheld(hx_request *r);
+void hx_pass_log_tunnel_end(const hx_request *r);
 hx_request_body hx_forward_body_kind(const hx_request *r);
 /* The key that the application gets: the client's as it came, or one of ours. */
 hx_slice hx_forwarded_key(const hx_request *r);

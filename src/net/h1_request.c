@@ -246,7 +246,8 @@ static bool read_target(hx_request_head *request, hx_arena *arena, hx_h1_fault *
             return refuse(fault, 400, "The target holds a byte that must be escaped.");
         if (target.ptr[i] == '#') return refuse(fault, 400, "The target holds a fragment.");
     }
-    if (hx_slice_eq(request->method, HX_LIT("CONNECT"))) return refuse(fault, 501, "CONNECT is not served here.");
+    if (hx_slice_eq(request->method, HX_LIT("CONNECT"))) return refuse(fault, 405, "CONNECT is not served here.");
+    if (hx_slice_eq(request->method, HX_LIT("TRACE"))) return refuse(fault, 405, "TRACE is not served here.");
     if (hx_slice_starts_nocase(target, HX_LIT("http://"))) {
         if (!to_origin_form(request, arena, fault)) return false;
     } else if (hx_slice_eq(target, HX_LIT("*"))) {

@@ -44,8 +44,8 @@ static bool differ(const char *known_name, const char *name) /* in eight bytes; 
     return a != (b | UINT64_C(0x2020202020202020));
 }
 
-/* Known names hold lower-case letters and hyphens only, and names from the wire no control bytes: so setting bit 5
- * makes a letter lower-case, leaves a hyphen as it is, and makes nothing else into either. */
+/* Known names hold lower-case letters, digits and hyphens only, and names from the wire no control bytes: so setting
+ * bit 5 makes a letter lower-case, leaves digits and hyphens as they are, and makes nothing else into any of them. */
 static bool is_name(const char *known_name, const char *name, size_t len)
 {
     size_t i = 0;
