@@ -117,7 +117,7 @@ def test_odd_but_harmless_request_is_served(gateway, upstream, name):
 def test_every_case_is_told(gateway):
     kinds = {case["expect"].split("-")[0] for case in CASES.values()}
     assert kinds == {"reject", "close", "accept"}
-    assert len(CASES) == len(VECTORS["cases"]) == 55
+    assert len(CASES) == len(VECTORS["cases"]) == 56
     assert gateway.get("/still-there").status == 200
 
 

@@ -231,10 +231,10 @@ def test_upstream_that_answers_before_it_has_read_the_body(gateway, upstream):
 
 
 def test_absolute_form_names_the_same_resource(gateway, upstream, key):
-    raw = f"POST http://shop.example/refunds?a=1 HTTP/1.1\r\nHost: shop.example\r\nIdempotency-Key: {key}\r\n" \
+    raw = f"POST http://hapax.test/refunds?a=1 HTTP/1.1\r\nHost: elsewhere.test\r\nIdempotency-Key: {key}\r\n" \
           "Content-Length: 2\r\n\r\n{}"
     first = gateway.raw(raw.encode())
-    second = gateway.post("/refunds?a=1", key=key, body=b"{}")
+    second = gateway.post("/refunds?a=1", key=key, body=b"{}")  # whose Host is hapax.test
     assert (first.idempotency, second.idempotency) == ("stored", "replayed")
     assert upstream.last().path == "/refunds"
     assert upstream.effects("/refunds") == 1
