@@ -113,7 +113,7 @@ void hx_log_begin(hx_log_level level, const char *event)
     line.truncated = false;
     line.skipped = (int)level < atomic_load_explicit(&threshold, memory_order_relaxed);
     if (line.skipped) return;
-    hx_slice time = hx_rfc3339(hx_clock_now(), stamp);
+    hx_slice time = hx_rfc3339(hx_clock_wall(), stamp);
     if (atomic_load_explicit(&readable, memory_order_relaxed)) {
         put(time.ptr + 11, 12);
         puts_(" ");

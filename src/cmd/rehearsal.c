@@ -119,7 +119,7 @@ static void play(hx_rehearsal *r)
     (void)hx_step_admit(q);
     r->end = end_of(r);
     if (!q->policy || r->end == HX_REHEARSED_PASSED || r->end == HX_REHEARSED_PUBLISHED) return;
-    r->caller_result = hx_caller_find(q->policy, &r->rules, NULL, fields, q->started_at, q->arena, &r->caller);
+    r->caller_result = hx_caller_find(q->policy, &r->rules, NULL, fields, hx_clock_wall(), q->arena, &r->caller);
     bool has_content = q->fingerprint_input.rules != NULL; /* it came so far */
     if (!q->natural || !has_content) return;
     hx_natural_request natural = hx_natural_of(q);

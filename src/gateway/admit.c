@@ -115,8 +115,8 @@ static hx_progress identify(hx_request *r)
     const hx_policy *policy = r->policy;
     hx_caller caller;
     if (goes_by_headers(policy)) hx_forward_mark_withheld(r);
-    switch (hx_caller_find(policy, hx_request_rules(r), &r->worker->tokens, &r->stream->request.fields,
-                           hx_loop_now(r->worker->loop), r->arena, &caller)) {
+    switch (hx_caller_find(policy, hx_request_rules(r), &r->worker->tokens, &r->stream->request.fields, hx_clock_wall(),
+                           r->arena, &caller)) {
     case HX_CALLER_FOUND: break;
     case HX_CALLER_NOBODY:
         if (policy->require_principal || (r->natural && !policy->key.shared))

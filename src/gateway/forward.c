@@ -351,7 +351,7 @@ hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool whole, bo
     }
     if (!has_date) {
         char date[HX_HTTP_DATE_BYTES];
-        hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_loop_now(r->worker->loop), date));
+        hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_clock_wall(), date));
     }
     if (with_ours) hx_reply_lines(r, &lines);
     return hx_buf_slice(&lines);

@@ -26,8 +26,8 @@ typedef struct {
     hx_slice why; /* a sentence, but for FOUND and NOBODY */
 } hx_caller;
 
-/* `tokens`: those that were verified before; NULL: none are kept. Of NOBODY the proof is what looks like a credential:
- * the application may tell callers by it, whom this route can't tell. */
+/* `now`: the wall's, by which tokens are written. `tokens`: those that were verified before; NULL: none are kept. Of
+ * NOBODY the proof is what looks like a credential: the application may tell callers by it, whom this route can't. */
 hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_tokens *tokens,
                                 const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out) HX_MUST_USE;
 

@@ -146,7 +146,7 @@ static hx_answer answer_of(hx_request *r, hx_slice result)
     bool is_part = probe->answer_body.len > 0;
     hx_slice type = is_part || r->probe_type.len == 0 ? HX_LIT("application/json") : r->probe_type;
     if (result.len > 0) hx_field_write(&lines, HX_LIT("Content-Type"), type);
-    hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_loop_now(r->worker->loop), date));
+    hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_clock_wall(), date));
     return (hx_answer){.status = probe->answer_status ? probe->answer_status : r->probe_status,
                        .retained = true,
                        .headers = hx_buf_slice(&lines),

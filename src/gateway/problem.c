@@ -120,7 +120,7 @@ void hx_problem_answer(hx_request *r, hx_answer *answer)
     hx_problem problem = hx_problem_of(r);
     hx_problem_write(&problem, &lines, &body);
     char date[HX_HTTP_DATE_BYTES];
-    hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_loop_now(r->worker->loop), date));
+    hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_clock_wall(), date));
     hx_reply_retry_after(r, &lines);
     *answer = (hx_answer){.status = (uint16_t)r->reply_status,
                           .retained = true,

@@ -19,13 +19,15 @@ hx_jwt_error hx_tokens_verify(hx_tokens *tokens, hx_slice token, const hx_rules 
     hx_digest digest = digest_of(tokens, token);
     size_t at = digest.bytes[0] % HX_TOKENS_KEPT;
     bool is_known = tokens->kept[at].generation == rules->generation && tokens->kept[at].policy == policy &&
-                    now < tokens->kept[at].until && hx_digest_eq(&tokens->kept[at].token, &digest);
+                    now >= tokens->kept[at].since && now < tokens->kept[at].until &&
+                    hx_digest_eq(&tokens->kept[at].token, &digest);
     if (is_known) return HX_JWT_OK;
     hx_jwt_error error = hx_jwt_verify(token, keys, &policy->rules, now, arena, payload);
     if (error != HX_JWT_OK) return error;
     tokens->kept[at].token = digest;
     tokens->kept[at].generation = rules->generation;
     tokens->kept[at].policy = policy;
+    tokens->kept[at].since = now;
     tokens->kept[at].until = hx_jwt_valid_until(*payload, &policy->rules);
     return HX_JWT_OK;
 }

@@ -16,7 +16,7 @@ typedef struct {
         hx_digest token;
         uint64_t generation; /* 0: none */
         const hx_jwt_policy *policy;
-        hx_ms until;
+        hx_ms since, until; /* by the wall clock, which may be set back */
     } kept[HX_TOKENS_KEPT];
 } hx_tokens;
 

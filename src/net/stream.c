@@ -155,7 +155,7 @@ static char *put_number(char *at, uint64_t number)
 
 static hx_slice date_of_turn(hx_server *server)
 {
-    hx_ms second = hx_loop_now(server->loop) / HX_SECOND;
+    hx_ms second = hx_clock_wall() / HX_SECOND;
     if (second != server->date_second) {
         server->date_second = second;
         (void)hx_http_date(second * HX_SECOND, server->date);
