@@ -2,14 +2,18 @@
 #include "base/clock.h"
 
 #include "base/check.h"
+#include "base/build_date.h"
 
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/timex.h>
 #include <time.h>
 
 /* wall time at start minus boot time at start */
 static _Atomic int64_t offset_ms;
 static atomic_bool started;
+static _Atomic int64_t held_ms;
+static _Atomic int64_t hold_ends_at; /* by boot time; 0: never, or nothing is held */
 
 static hx_ms read_ms(clockid_t id)
 {
@@ -53,6 +57,41 @@ void hx_clock_raise(hx_ms stamp)
 void hx_clock_set(hx_ms now)
 {
     atomic_fetch_add(&offset_ms, now - hx_clock_now());
+}
+
+hx_ms hx_clock_built_at(void)
+{
+    return (hx_ms)HAPAX_BUILD_DATE * HX_SECOND;
+}
+
+bool hx_clock_is_synchronised(void)
+{
+    struct timex asked = {.modes = 0};
+    int state = adjtimex(&asked);
+    return state >= 0 && state != TIME_ERROR && (asked.status & STA_UNSYNC) == 0;
+}
+
+hx_ms hx_clock_held(void)
+{
+    return atomic_load_explicit(&held_ms, memory_order_relaxed);
+}
+
+void hx_clock_hold(hx_ms by, bool for_good)
+{
+    atomic_store(&hold_ends_at, for_good ? 0 : read_ms(CLOCK_BOOTTIME) + HX_CLOCK_HOLD_MAX);
+    atomic_store(&held_ms, by);
+}
+
+bool hx_clock_settle(void)
+{
+    hx_ms end = atomic_load_explicit(&hold_ends_at, memory_order_relaxed);
+    if (end == 0) return false;
+    bool is_right = hx_clock_is_synchronised();
+    if (!is_right && read_ms(CLOCK_BOOTTIME) < end) return false;
+    hx_ms ahead = hx_clock_now() - hx_clock_wall();
+    atomic_store(&held_ms, is_right && ahead > HX_DAY ? ahead : 0);
+    atomic_store(&hold_ends_at, 0);
+    return true;
 }
 
 typedef struct {

@@ -14,11 +14,27 @@ typedef int64_t hx_ms; /* milliseconds since 1970, or a span of them */
 #define HX_DAY (24 * HX_HOUR)
 
 hx_ms hx_clock_now(void);
-/* The wall's, which may be set while we run: for dates that others write by it, and for nothing else. */
+/* The wall's, which may be set while we run: for what others write or read by it (tokens, Date, logs), and for nothing
+ * else. */
 hx_ms hx_clock_wall(void);
 int64_t hx_clock_mono_ns(void);
 /* The clock never runs below `stamp`: called once at start with the store's last stamp, before other threads exist. */
 void hx_clock_raise(hx_ms stamp);
+/* When this was built; 0: that isn't known. */
+hx_ms hx_clock_built_at(void);
+/* Whether the kernel says that the wall clock is disciplined, by NTP or the like. */
+bool hx_clock_is_synchronised(void);
+
+/* A wall clock that was wrong at start must not end lifetimes: they go by a time that is this far behind hx_clock_now.
+ * 0 nearly always. */
+hx_ms hx_clock_held(void);
+#define HX_CLOCK_HOLD_MAX (10 * HX_MINUTE)
+/* Called once at start: by so much, until hx_clock_settle ends it, or for as long as the process lives. */
+void hx_clock_hold(hx_ms by, bool for_good);
+/* Called now and then. True once, when what was held isn't any more: because the kernel vouches for the clock, or
+ * because HX_CLOCK_HOLD_MAX has passed. What of the clock proved wrong by more than a day meanwhile stays held. */
+bool hx_clock_settle(void);
+
 /* It is this time now: called once at start with the time of a shared store, before other threads exist. */
 void hx_clock_set(hx_ms now);
 

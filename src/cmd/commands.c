@@ -15,6 +15,7 @@ static const hx_cmd_flag check_flags[] = {
 static const hx_cmd_flag serve_flags[] = {
     HX_CMD_CONFIG_FLAGS,
     {"accept-rescope", NULL, "start although live operations are under other rules: their keys will run again", 0},
+    {"accept-clock", NULL, "believe a clock that is years ahead of the store, or before this program was made", 0},
     {0},
 };
 

@@ -82,14 +82,15 @@ static uint64_t raise_descriptor_limit(void)
     return limit.rlim_cur;
 }
 
-static int open_store(hx_daemon *daemon)
+static int open_store(hx_daemon *daemon, bool accept_clock)
 {
     const hx_config *config = daemon->config;
     char error[HX_STORE_ERROR_BYTES];
     hx_arena arena = {0};
     const char *usual = hx_address_default_store(config->dev, &arena);
     bool is_usual = usual && hx_slice_eq(config->store, hx_slice_of(usual));
-    hx_store_options options = {.bytes_max = config->store_bytes_max,
+    hx_store_options options = {.check_clock = !accept_clock,
+                                .bytes_max = config->store_bytes_max,
                                 .make_parents = is_usual,
                                 .waiters_max = config->limits.waiters,
                                 .waiters_per_op_max = config->limits.waiters_per_operation};
@@ -375,7 +376,7 @@ int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon 
                 (unsigned long long)daemon->descriptors, DESCRIPTORS_MIN);
         return HX_EXIT_USAGE;
     }
-    int code = open_store(daemon);
+    int code = open_store(daemon, source->accept_clock);
     if (code != HX_EXIT_OK) return code;
     hx_store_attach(daemon->store, daemon->background.loop);
     code = hx_mark_admit(daemon->store, daemon->background.loop);

@@ -13,6 +13,7 @@ typedef struct {
     const char *file; /* an absolute path; NULL: there is none, and nothing can be reloaded */
     hx_config_overrides flags;
     bool accept_rescope; /* at the start */
+    bool accept_clock;   /* however far it is from what the store has seen */
 } hx_daemon_source;
 
 /* Opens the store and binds the addresses. Returns HX_EXIT_OK, or an exit code after having said on standard error what

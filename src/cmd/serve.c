@@ -10,6 +10,7 @@
 typedef struct {
     hx_cmd_config config;
     bool accept_rescope;
+    bool accept_clock;
 } arguments;
 
 static void take(void *user, const char *flag, const char *value)
@@ -17,6 +18,10 @@ static void take(void *user, const char *flag, const char *value)
     arguments *given = user;
     if (strcmp(flag, "accept-rescope") == 0) {
         given->accept_rescope = true;
+        return;
+    }
+    if (strcmp(flag, "accept-clock") == 0) {
+        given->accept_clock = true;
         return;
     }
     bool known = hx_cmd_config_take(&given->config, flag, value);
@@ -43,7 +48,8 @@ int hx_cmd_serve(int argc, char **argv)
     hx_arena arena = {0};
     hx_daemon_source source = {.file = absolute(given.config.file, &arena),
                                .flags = given.config.overrides,
-                               .accept_rescope = given.accept_rescope};
+                               .accept_rescope = given.accept_rescope,
+                               .accept_clock = given.accept_clock};
     hx_daemon *daemon = NULL;
     code = hx_daemon_open(config, &source, &daemon);
     if (code == HX_EXIT_OK) code = hx_daemon_run(daemon);

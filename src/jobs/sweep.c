@@ -33,6 +33,14 @@ static void sweep_done(hx_store_call *call)
 static void sweep_due(hx_timer *timer)
 {
     hx_sweep *sweep = HX_OWNER(timer, hx_sweep, timer);
+    if (hx_clock_settle()) {
+        hx_ms held = hx_clock_held();
+        hx_log_begin(held > 0 ? HX_LOG_WARN : HX_LOG_INFO,
+                     held > 0 ? "the clock was set back since the start: answers are kept for so much longer"
+                              : "the clock is believed: answers expire again");
+        if (held > 0) hx_log_int("hours", held / HX_HOUR);
+        hx_log_end();
+    }
     sweep->call = (hx_store_call){.loop = sweep->loop, .arena = &sweep->arena, .done = sweep_done};
     sweep->busy = true;
     hx_store_sweep(sweep->store, &sweep->call);

@@ -259,7 +259,7 @@ static void apply_all(hx_journal *j, const hint_head *head, const char *rest, si
         len -= taken;
     }
     HX_CHECK(len == head->count * sizeof(hint_entry));
-    hx_ms now = j->store.facts.now();
+    hx_ms now = head->stamp; /* as in replay_frame */
     for (uint64_t i = 0; i < head->count; i++) {
         hint_entry from;
         hx_index_entry entry;

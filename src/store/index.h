@@ -28,7 +28,7 @@ typedef struct {
 
 static inline bool hx_entry_is_over(const hx_index_entry *entry, hx_ms now)
 {
-    return entry->until_s != HX_UNTIL_NEVER && now >= (hx_ms)entry->until_s * HX_SECOND;
+    return entry->until_s != HX_UNTIL_NEVER && now - hx_clock_held() >= (hx_ms)entry->until_s * HX_SECOND;
 }
 
 typedef struct hx_index hx_index;

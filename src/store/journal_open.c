@@ -93,6 +93,7 @@ static bool check_rest(hx_opening *o, hx_segment *s, hx_scan *scan, uint64_t fro
     return true;
 }
 
+/* `now`: the newest stamp so far. Whether the clock can be believed is seen when all is read. */
 static void replay_frame(hx_journal *j, const hx_frame *frame, hx_ms now)
 {
     if (frame->head.kind != HX_FRAME_RECORD && frame->head.kind != HX_FRAME_MOVED) return;
@@ -126,11 +127,10 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     hx_scan scan;
     hx_frame frame;
     hx_scan_step step = HX_SCAN_ERROR;
-    hx_ms now = j->store.facts.now();
     if (hx_scan_begin(&scan, s->fd, s->number, j->generation))
         while ((step = hx_scan_next(&scan, tail, &frame)) == HX_SCAN_FRAME) {
             if (frame.head.synced >= frame.head.sequence) o->unsure_from = frame.offset;
-            replay_frame(j, &frame, now);
+            replay_frame(j, &frame, tail->stamp);
         }
     s->end = tail->offset;
     bool ok = true;
@@ -282,12 +282,12 @@ static bool begin(hx_opening *o)
 {
     hx_journal *j = o->journal;
     j->tail = o->tail;
+    if (!j->options.now && !hx_store_follow_wall(&j->options, j->tail.stamp, o->error)) return false;
     if (!settle_tail(o) || !zero_again(o) || !hx_dir_settle_row(o)) return false;
     j->durable = o->tail.sequence;
     j->active = hx_journal_segment(j, o->tail.segment);
     tidy(j, &o->dir);
     j->keeper.spare_number = j->active->number + j->keeper.spare_count + 1;
-    if (!j->options.now) hx_clock_raise(j->tail.stamp);
     hx_keeper_check_limits(j);
     hx_keeper_count_bytes(j);
     hx_keeper_start(j);

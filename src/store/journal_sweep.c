@@ -94,7 +94,8 @@ static bool is_time_to_walk(hx_journal *j)
 {
     hx_sweeping *w = &j->sweep;
     hx_ms pause = (hx_ms)(hx_index_count(j->index) / ENTRIES_A_SECOND) * HX_SECOND;
-    if (j->batch.now < (hx_ms)w->earliest * HX_SECOND || j->batch.now - w->walked_at < pause) return false;
+    if (j->batch.now - hx_clock_held() < (hx_ms)w->earliest * HX_SECOND || j->batch.now - w->walked_at < pause)
+        return false;
     w->cursor = 0;
     w->earliest_seen = HX_UNTIL_NEVER;
     return true;

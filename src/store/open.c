@@ -4,10 +4,20 @@
 
 #include <stdio.h>
 
+#define BUILD_MARGIN (7 * HX_DAY) /* clocks differ; one that lost its battery is years behind */
+
 hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
     static const hx_store_options defaults;
     if (!options) options = &defaults;
+    if (options->check_clock && hx_clock_wall() < hx_clock_built_at() - BUILD_MARGIN) {
+        char now[HX_RFC3339_BYTES];
+        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                       "the clock says %.*s, which is before this program was made: set it right, or start with "
+                       "--accept-clock",
+                       HX_FMT(hx_rfc3339(hx_clock_wall(), now)));
+        return NULL;
+    }
     const hx_slice journal = HX_LIT("journal:"), sqlite = HX_LIT("sqlite:");
     if (hx_slice_eq(url, HX_LIT("memory:"))) return hx_memory_open(options);
     if (hx_slice_starts(url, journal)) return hx_journal_open(hx_slice_from(url, journal.len), options, error);

@@ -250,13 +250,13 @@ static hx_ms last_stamp(hx_sqlite *s)
 }
 
 /* This process's clock is the store's. Who is first after a boot sets it, never below what is in the store. */
-static bool follow_clock(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+static bool follow_clock(hx_sqlite *s, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
     bool known;
     hx_ms now;
     int rc = hx_rows_now(&s->rows, &now, &known);
     if (rc == SQLITE_OK && !known) {
-        hx_clock_raise(last_stamp(s));
+        if (!hx_store_follow_wall(options, last_stamp(s), error)) return false;
         rc = hx_rows_run(&s->rows, HX_SQL_BEGIN_WRITE);
         if (rc == SQLITE_OK) rc = hx_rows_set_clock(&s->rows, hx_clock_now());
         if (rc == SQLITE_OK) rc = hx_rows_run(&s->rows, HX_SQL_COMMIT);
@@ -348,7 +348,7 @@ static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     if (format > 0 || empty)
         if (!set_log(s, error)) return false;
     if (format == 0 && (!make_tables(s, error) || !read_secret(s, &format, error))) return false;
-    if (!s->options.now && !follow_clock(s, error)) return false;
+    if (!s->options.now && !follow_clock(s, &s->options, error)) return false;
     rc = hx_rows_changes(&s->rows, &s->changes);
     if (rc != SQLITE_OK) return fail(s, rc, error);
     s->aside.db = hx_sqlite_connect(s->path, true, &rc);

@@ -486,6 +486,7 @@ int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found)
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_bind_int64(s, 1, now);
     (void)sqlite3_bind_int64(s, 2, (sqlite3_int64)max);
+    (void)sqlite3_bind_int64(s, 3, now - hx_clock_held());
     while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
         hx_slice op = column_bytes(s, 0);
         if (op.len != sizeof(hx_op)) continue;

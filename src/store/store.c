@@ -3,8 +3,10 @@
 #include "store/store.h"
 
 #include "base/check.h"
+#include "base/log.h"
 #include "core/policy.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void submit(hx_store *store, hx_store_call *call, hx_store_verb verb, const hx_op *op, uint64_t epoch)
@@ -140,8 +142,49 @@ void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *re
     to->answer.headers = to->answer.body = HX_EMPTY;
 }
 
+#define CLOCK_AHEAD_MAX (400 * HX_DAY)
+
+/* A stop of weeks and a wrong clock look the same: nothing is forgotten before the clock is known to be right. */
+static void say_clock(const char *event, hx_ms by)
+{
+    hx_log_begin(HX_LOG_WARN, event);
+    hx_log_int("hours", by / HX_HOUR);
+    hx_log_end();
+}
+
+bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char error[HX_STORE_ERROR_BYTES])
+{
+    hx_ms ahead = stamp > 0 ? hx_clock_wall() - stamp : 0;
+    bool is_far = ahead > CLOCK_AHEAD_MAX, is_trusted = hx_clock_is_synchronised();
+    if (is_far && options->check_clock) {
+        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                       "the clock is %lld days ahead of the last change in the store: set it right, or start with "
+                       "--accept-clock if so much time has really passed",
+                       (long long)(ahead / HX_DAY));
+        return false;
+    }
+    if (ahead > HX_DAY && options->check_clock) {
+        say_clock(is_trusted ? "the clock is ahead of the last change in the store"
+                             : "the clock is ahead of the last change in the store: nothing expires until the kernel "
+                               "says that it is synchronised, or ten minutes have passed",
+                  ahead);
+        if (!is_trusted) hx_clock_hold(ahead, false);
+    } else if (ahead < -HX_DAY) {
+        /* An earlier start had a wrong clock. What was answered before it keeps its lifetime by the right one. */
+        bool is_held = is_trusted && ahead >= -CLOCK_AHEAD_MAX;
+        say_clock(is_held ? "the clock is behind the last change in the store, which an earlier start with a wrong one "
+                            "made: answers are kept for so much longer"
+                          : "the clock is behind the last change in the store, from which time goes on",
+                  -ahead);
+        if (is_held) hx_clock_hold(-ahead, true);
+    }
+    hx_clock_raise(stamp);
+    return true;
+}
+
 hx_state hx_store_state_at(const hx_record *record, hx_ms now)
 {
+    now -= hx_clock_held();
     bool ended = record->state == HX_COMPLETED || record->state == HX_FAILED;
     if (record->state != HX_EXPIRED && !(ended && hx_store_lapsed(record->expires_at, now))) return record->state;
     return hx_store_lapsed(record->tombstone_until, now) ? HX_ABSENT : HX_EXPIRED;

@@ -199,6 +199,7 @@ typedef struct {
 
 typedef struct {
     hx_ms (*now)(void);          /* NULL: hx_clock_now. Tests bring their own time */
+    bool check_clock;            /* a gateway's: a wall clock that can't be right stops it */
     uint64_t bytes_max;          /* store_max, over all files, the archive too; 0: no limit */
     uint32_t segment_bytes;      /* journal; 0: 64 MiB, less where bytes_max or the disk is small */
     bool make_parents;           /* journal: the directories above it, too */
@@ -261,6 +262,10 @@ static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
 {
     return now >= (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
 }
+
+/* For stores that go by this machine's clock: sets the process's clock by the wall's and the last stamp in the store, 0
+ * where it is empty. False with a sentence in `error` where that can't be right; nothing has changed then. */
+bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
 
 /* What stands there at `now`, if this is the newest record: an outcome whose lifetime is over is expired as long as its
  * tombstone is kept, and then absent. */

@@ -5,6 +5,7 @@
  *   FAULT_KILL_AT_SYNC=N   the Nth sync is not made: the process is killed
  *   FAULT_KILL_AT_CHANGE=N the Nth call that makes, names, removes, syncs or writes to the end of a file is not made:
  *                          the process is killed
+ *   FAULT_SYNCHRONISED=FILE the kernel says that the clock is synchronised while FILE exists, and only then
  *   FAULT_NO_TMPFILE=1     no file system knows O_TMPFILE, as with overlays of older kernels */
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,9 +13,11 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/timex.h>
 #include <unistd.h>
 
 static void count_or_die(atomic_long *calls, const char *variable)
@@ -108,4 +111,13 @@ int openat64(int directory, const char *path, int flags, ...)
     if (flags & O_CREAT) change_or_die();
     int (*real)(int, const char *, int, ...) = (int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, "openat64");
     return real(directory, path, flags, mode);
+}
+
+int adjtimex(struct timex *asked)
+{
+    const char *file = getenv("FAULT_SYNCHRONISED");
+    if (!file) return ((int (*)(struct timex *))dlsym(RTLD_NEXT, "adjtimex"))(asked);
+    bool is_right = access(file, F_OK) == 0;
+    asked->status = is_right ? STA_PLL : STA_UNSYNC;
+    return is_right ? TIME_OK : TIME_ERROR;
 }

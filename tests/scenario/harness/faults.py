@@ -17,6 +17,11 @@ def _library():
     return library
 
 
+def kernel_clock(file):
+    """An environment in which the kernel says that the wall clock is synchronised while the file exists."""
+    return {"LD_PRELOAD": str(_library()), "FAULT_SYNCHRONISED": str(file)}
+
+
 def without_tmpfile():
     """An environment in which O_TMPFILE is not supported."""
     return {"LD_PRELOAD": str(_library()), "FAULT_NO_TMPFILE": "1"}

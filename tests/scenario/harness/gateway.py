@@ -17,6 +17,7 @@ import textwrap
 import threading
 import time
 
+from .faults import kernel_clock
 from .waiting import HANG_S, eventually
 from .wire import Connection, Pending, Response, fresh_key, pairs, request_bytes, wait_all_read
 
@@ -51,11 +52,12 @@ def environment(extra=None):
 
 
 def hours_ahead(hours):
-    """An environment in which the wall clock runs this far ahead, and every other clock as it is."""
+    """An environment in which the wall clock runs this far ahead, synchronised, and every other clock as it is."""
     if not os.path.exists(FAKETIME):
         raise FileNotFoundError(f"no {FAKETIME}: install the Debian package libfaketime")
-    return {"LD_PRELOAD": FAKETIME, "FAKETIME": f"+{hours}h", "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_FORCE_MONOTONIC_FIX": "0"}
+    kernel = kernel_clock("/")
+    return {**kernel, "LD_PRELOAD": f"{FAKETIME}:{kernel['LD_PRELOAD']}", "FAKETIME": f"{hours:+d}h",
+            "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_FORCE_MONOTONIC_FIX": "0"}
 
 
 class WallClock:
@@ -66,7 +68,13 @@ class WallClock:
         self.env = hours_ahead(0)
         del self.env["FAKETIME"]
         self.env["FAKETIME_TIMESTAMP_FILE"] = str(self.file)
+        self._synchronised = self.file.with_name("synchronised")
+        self.env["FAULT_SYNCHRONISED"] = str(self._synchronised)
         self.set_ahead(0)
+
+    def synchronise(self):
+        """From now on the kernel says that the clock is right."""
+        self._synchronised.touch()
 
     def set_ahead(self, hours):
         """By that many hours of the true time; back, where it is negative."""
