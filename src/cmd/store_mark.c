@@ -38,6 +38,18 @@ bool hx_mark_is(const hx_op *op)
     return hx_op_eq(op, &mark_op);
 }
 
+/* "GENERATION TAKEN_AT": in the result, because a store may keep when a record was created as its claim said it. */
+static void read_generation(hx_slice text, hx_mark *out)
+{
+    uint64_t taken_at;
+    size_t space = hx_slice_find(text, ' ');
+    if (space == SIZE_MAX || !hx_slice_to_u64(hx_slice_first(text, space), &out->generation) ||
+        !hx_slice_to_u64(hx_slice_from(text, space + 1), &taken_at))
+        out->generation = 0;
+    else
+        out->taken_at = (hx_ms)taken_at;
+}
+
 bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out)
 {
     hx_arena arena = {0};
@@ -52,9 +64,8 @@ bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out)
                          .unfinished = found->state == HX_UNKNOWN,
                          .by_restore = hx_slice_eq(found->route, restore_route),
                          .epoch = found->epoch,
-                         .taken_at = found->created_at,
                          .restored_at = found->changed_at};
-        if (!hx_slice_to_u64(found->result, &out->generation)) out->generation = 0;
+        read_generation(found->result, out);
     }
     hx_arena_free(&arena);
     return asked;
@@ -77,9 +88,8 @@ static hx_record mark_of(bool by_restore, uint64_t epoch)
 
 static void put_generation(hx_record *record, const hx_mark *mark, hx_arena *arena)
 {
-    record->created_at = mark->taken_at;
     record->changed_at = mark->restored_at;
-    record->result = hx_arena_printf(arena, "%" PRIu64, mark->generation);
+    record->result = hx_arena_printf(arena, "%" PRIu64 " %lld", mark->generation, (long long)mark->taken_at);
 }
 
 hx_record hx_mark_unfinished(bool by_restore, uint64_t epoch, const hx_mark *earlier, hx_arena *arena)

@@ -47,9 +47,8 @@ static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYT
     char *message = NULL;
     PQconninfoOption *options = p->pq->conninfoParse(hx_arena_terminated(&p->arena, url), &message);
     if (!options) {
-        p->pq->freemem(message); /* it quotes all of it, a password too */
-        return refuse(error, "the store's URL can't be read; it is postgres://USER@HOST:PORT/DATABASE?PARAMETERS, with "
-                             "special characters written as %%XX");
+        hx_libpq_explain_url(p->pq, message, error, HX_STORE_ERROR_BYTES);
+        return false;
     }
     size_t count = 0, cap = 1;
     for (const PQconninfoOption *o = options; o->keyword; o++) cap++;

@@ -104,11 +104,9 @@ static bool is_readable(migration *m, const char *url)
 {
     char *message = NULL;
     PQconninfoOption *options = m->pq->conninfoParse(url, &message);
-    if (message) m->pq->freemem(message); /* it may quote all of it, a password too */
+    if (!options) hx_libpq_explain_url(m->pq, message, m->error, HX_STORE_ERROR_BYTES);
     if (options) m->pq->conninfoFree(options);
-    return options != NULL ||
-           refuse(m, "the store's URL can't be read; it is postgres://USER@HOST:PORT/DATABASE?PARAMETERS, "
-                     "with special characters written as %XX");
+    return options != NULL;
 }
 
 static bool connect_to(migration *m, const char *url)

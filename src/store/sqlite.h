@@ -83,6 +83,7 @@ typedef struct {
         hx_ms now;
         uint64_t stale, cleaned, unretained, begun;
         const hx_store_rules *retired;
+        bool reads; /* and does nothing else */
         bool has_claims;
     } batch;
     bool is_tight;        /* something found no room: only ends are written until there is some again */

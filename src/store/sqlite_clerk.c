@@ -22,6 +22,8 @@
 #include <time.h>
 
 #define SWEEP_STEP 64u
+#define PAST_STEP 512u
+#define HISTORY_KEPT (30 * HX_DAY)
 #define POLL_NS_MIN INT64_C(2000000)
 #define POLL_NS_MAX INT64_C(128000000)
 #define TAKING_STOCK_MAX HX_MINUTE
@@ -420,6 +422,7 @@ static int pass(hx_sqlite *s)
     bool reads = true;
     for (size_t i = 0; i < s->batch.count && reads; i++) reads = only_reads(s->batch.calls[i]);
     begin_pass(s);
+    s->batch.reads = reads;
     int rc = reads ? SQLITE_OK : check_place(s);
     if (rc == SQLITE_OK) rc = hx_rows_run(&s->rows, reads ? HX_SQL_BEGIN_READ : HX_SQL_BEGIN_WRITE);
     for (size_t i = 0; i < s->batch.count && rc == SQLITE_OK; i++) rc = make(s, s->batch.calls[i]);
@@ -488,7 +491,7 @@ static void run_batch(hx_sqlite *s)
     s->batch.room = room_for(s);
     int rc = pass(s);
     while ((rc & 0xff) == SQLITE_FULL && squeeze(s, &has_broken)) rc = pass(s);
-    report(s, rc);
+    if (rc != SQLITE_OK || !s->batch.reads) report(s, rc); /* a read tells nothing of writing */
     if (rc == SQLITE_OK) {
         post_all(s);
     } else {
@@ -525,10 +528,14 @@ static void sweep_step(hx_sqlite *s)
     hx_op due[SWEEP_STEP];
     size_t count = 0, changed = 0;
     begin_pass(s);
+    int64_t past = 0;
     int rc = hx_rows_due(&s->rows, s->batch.now, due, SWEEP_STEP, &count);
-    if (rc == SQLITE_OK && count > 0) {
+    if (rc == SQLITE_OK) rc = hx_rows_past(&s->rows, s->batch.now - HISTORY_KEPT, PAST_STEP, &past);
+    bool writes = count > 0 || past > 0;
+    if (rc == SQLITE_OK && writes) {
         rc = hx_rows_run(&s->rows, HX_SQL_BEGIN_WRITE);
         for (size_t i = 0; i < count && rc == SQLITE_OK; i++) rc = sweep_one(s, &due[i], &changed);
+        if (rc == SQLITE_OK && past > 0) rc = hx_rows_drop_past(&s->rows, past);
         if (rc == SQLITE_OK) rc = end_pass(s);
         if (rc != SQLITE_OK) undo_pass(s);
     }
@@ -537,15 +544,15 @@ static void sweep_step(hx_sqlite *s)
         s->is_tight = true;
         hx_sqlite_shorten_log(s);
     }
-    if (rc == SQLITE_OK && count > 0) {
+    if (rc == SQLITE_OK && writes) {
         s->commits++;
         s->cleaned += s->batch.cleaned;
         call->count += s->batch.cleaned;
         post_told(s);
     }
-    if (rc == SQLITE_OK && count == SWEEP_STEP && changed > 0) return; /* there may be more */
+    if (rc == SQLITE_OK && (past > 0 || (count == SWEEP_STEP && changed > 0))) return; /* there may be more */
     hx_sqlite_look_for_room(s, true);
-    report(s, is_full ? SQLITE_OK : rc);
+    if (!is_full && (rc != SQLITE_OK || writes)) report(s, rc);
     end_sweep(call, rc == SQLITE_OK || is_full ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 

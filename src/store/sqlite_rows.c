@@ -496,6 +496,34 @@ int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found)
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
+int hx_rows_past(hx_rows *rows, hx_ms before, unsigned rows_max, int64_t *last)
+{
+    sqlite3_stmt *q;
+    *last = 0;
+    int rc = hx_rows_prepare(rows, HX_SQL_HISTORY_FIRST, &q);
+    if (rc != SQLITE_OK) return rc;
+    (void)sqlite3_bind_int64(q, 1, rows_max);
+    while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
+        hx_record record;
+        size_t head_len, answer_len;
+        hx_slice head = {sqlite3_column_blob(q, 1), (size_t)sqlite3_column_bytes(q, 1)};
+        bool is_read = head.len > 0 && hx_record_decode_head(head, &record, &head_len, &answer_len) == HX_RECORD_OK;
+        if (is_read && record.changed_at >= before) break;
+        if (is_read) *last = sqlite3_column_int64(q, 0); /* one that can't be read goes with those behind it */
+    }
+    hx_rows_reset(q);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+int hx_rows_drop_past(hx_rows *rows, int64_t last)
+{
+    sqlite3_stmt *s;
+    int rc = hx_rows_prepare(rows, HX_SQL_HISTORY_DROP, &s);
+    if (rc != SQLITE_OK) return rc;
+    (void)sqlite3_bind_int64(s, 1, last);
+    return finish(s);
+}
+
 int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules)
 {
     sqlite3_stmt *s;

@@ -34,6 +34,9 @@
     X(LIST, "SELECT op, epoch, state, lease_until, head FROM hapax_operations WHERE op >= ?1 ORDER BY op LIMIT ?2")    \
     X(HISTORY, "SELECT id, head FROM hapax_history WHERE id BETWEEN ?1 AND ?2 AND op = ?3 ORDER BY id")                \
     X(HISTORY_BOUNDS, "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM hapax_history")                          \
+    X(HISTORY_FIRST, "SELECT id, head FROM hapax_history WHERE id < (SELECT max(id) FROM hapax_history) "              \
+                     "ORDER BY id LIMIT ?1")                                                                           \
+    X(HISTORY_DROP, "DELETE FROM hapax_history WHERE id <= ?1")                                                        \
     X(HISTORY_LAST, "SELECT head FROM hapax_history ORDER BY id DESC LIMIT 1")                                         \
     X(TOTALS, "SELECT coalesce(sum(processing), 0), coalesce(sum(unknown), 0), coalesce(sum(ended), 0) "               \
               "FROM hapax_live")                                                                                       \
@@ -126,6 +129,10 @@ int hx_rows_set_clock(hx_rows *rows, hx_ms now);
 /* Up to `max` operations for which a sweep has something to do. */
 int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found);
 
+/* Up to which row of the history all are older than `before`, looking at so many; 0: the first one isn't. The last row
+ * is never among them: it says what time it was. */
+int hx_rows_past(hx_rows *rows, hx_ms before, unsigned rows_max, int64_t *last);
+int hx_rows_drop_past(hx_rows *rows, int64_t last);
 int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules);
 /* Whether any were. */
 int hx_rows_enforced(hx_rows *rows, bool *out);

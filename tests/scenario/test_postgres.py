@@ -4,14 +4,11 @@ comes to, it is the same operation. What another node does is seen in the store 
 node what it asks of another."""
 import functools
 import threading
-import time
 
-import psycopg2
 import pytest
 
-from harness import (HANG_S, answer, drop_after_effect, eventually, fresh_key, hours_ahead, lasting, numbered,
+from harness import (HANG_S, answer, drop_after_effect, eventually, hours_ahead, lasting, numbered,
                      quick_retries)
-from harness.postgres import taken_by_a_stranger
 
 IN_FLIGHT = "CONFLICT.idempotency.in_flight"
 MISMATCH = "CONFLICT.idempotency.payload_mismatch"
@@ -119,44 +116,6 @@ def test_many_keys_at_once_on_both_nodes_run_once_each(start, upstream):
         assert sorted((one.idempotency, other.idempotency)) == ["replayed", "stored"]
     assert upstream.effects("/refunds") == 100
     assert set(upstream.effects_by_key.values()) == {1}
-
-
-def test_duplicates_on_two_nodes_never_cost_a_connection(database, start_node, upstream, record_property):
-    """A node looks at what another one settles. A look that nobody wants any more when its turn comes sends nothing,
-    so nothing answers it: the round would end with its time-out, 5 s later, and with the connection."""
-    nodes = [start_node(database.url, PATIENT), start_node(database.url, PATIENT)]
-    for node in nodes:
-        node.post("/refunds", key=fresh_key(), json=REFUND)
-    backends = "SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity WHERE datname = current_database() " \
-               "AND pid <> pg_backend_pid()"
-    before = database.ask(backends)
-    slowest = 0
-    for _ in range(200):
-        began = time.monotonic()
-        together = [[node.send("POST", "/refunds", key=key, json=REFUND) for node in nodes]
-                    for key in (fresh_key() for _ in range(15))]
-        for one, other in together:
-            assert lasting(one) == lasting(other)
-            assert sorted((one.idempotency, other.idempotency)) == ["replayed", "stored"]
-        slowest = max(slowest, time.monotonic() - began)
-    record_property("slowest_s", f"{slowest:.3f}")
-    assert database.ask(backends) == before, f"a connection was given up; the slowest took {slowest:.1f} s"
-    assert set(upstream.effects_by_key.values()) == {1}
-
-
-def test_a_role_without_rights_holds_nobody_up(database, start_node, upstream, key):
-    """Any role that may connect can take any advisory lock. What claims and changes of rules wait for needs rights
-    on the schema."""
-    node = start_node(database.url)
-    with taken_by_a_stranger(database) as stranger:
-        for mode in ("ACCESS SHARE", "ROW SHARE", "EXCLUSIVE"):
-            with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-                stranger.cursor().execute(f"BEGIN; LOCK TABLE hapax.rules IN {mode} MODE")
-            stranger.cursor().execute("ROLLBACK")
-        assert node.post("/refunds", key=key, json=REFUND).status == 201
-        late = start_node(database.url)  # its rules are enforced
-        assert late.post("/refunds", key=key, json=REFUND).idempotency == "replayed"
-    assert upstream.effects("/refunds") == 1
 
 
 def test_waiters_on_another_node_get_the_answer_when_it_comes(start, upstream, key):

@@ -7,10 +7,13 @@ import contextlib
 import os
 import signal
 import threading
+import time
 
+import psycopg2
 import pytest
 
 from harness import EXIT_STORE, answer, drop_after_effect, eventually, fresh_key, lasting
+from harness.postgres import taken_by_a_stranger
 
 IN_FLIGHT = "CONFLICT.idempotency.in_flight"
 MISMATCH = "CONFLICT.idempotency.payload_mismatch"
@@ -85,7 +88,7 @@ def test_start_without_a_server(refused):
 
 
 @pytest.mark.parametrize("url, why", [
-    ("postgres://me:incorrect@127.0.0.1/hapax?nonsense=1", "the store's URL can't be read"),
+    ("postgres://me:incorrect@127.0.0.1/hapax?nonsense=1", 'a parameter that libpq doesn\'t know: "nonsense"'),
     ("postgres://me:incorrect@[::1/hapax", "the store's URL can't be read"),
     ("postgres://me:incorrect@127.0.0.1:99999/hapax", 'invalid port number: "99999"'),
 ])
@@ -523,3 +526,41 @@ def test_gateways_end_though_their_database_is_gone(database, start_node, upstre
         assert [answer.status for answer in answers] == [201, 201]
     database.drop()  # with rounds on their way; that each gateway ends when it is told to is seen at the story's end
     assert upstream.effects("/refunds") == 3
+
+
+def test_duplicates_on_two_nodes_never_cost_a_connection(database, start_node, upstream, record_property):
+    """A node looks at what another one settles. A look that nobody wants any more when its turn comes sends nothing,
+    so nothing answers it: the round would end with its time-out, 5 s later, and with the connection."""
+    nodes = [start_node(database.url, PATIENT), start_node(database.url, PATIENT)]
+    for node in nodes:
+        node.post("/refunds", key=fresh_key(), json=REFUND)
+    backends = "SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity WHERE datname = current_database() " \
+               "AND pid <> pg_backend_pid()"
+    before = database.ask(backends)
+    slowest = 0
+    for _ in range(200):
+        began = time.monotonic()
+        together = [[node.send("POST", "/refunds", key=key, json=REFUND) for node in nodes]
+                    for key in (fresh_key() for _ in range(15))]
+        for one, other in together:
+            assert lasting(one) == lasting(other)
+            assert sorted((one.idempotency, other.idempotency)) == ["replayed", "stored"]
+        slowest = max(slowest, time.monotonic() - began)
+    record_property("slowest_s", f"{slowest:.3f}")
+    assert database.ask(backends) == before, f"a connection was given up; the slowest took {slowest:.1f} s"
+    assert set(upstream.effects_by_key.values()) == {1}
+
+
+def test_a_role_without_rights_holds_nobody_up(database, start_node, upstream, key):
+    """Any role that may connect can take any advisory lock. What claims and changes of rules wait for needs rights
+    on the schema."""
+    node = start_node(database.url)
+    with taken_by_a_stranger(database) as stranger:
+        for mode in ("ACCESS SHARE", "ROW SHARE", "EXCLUSIVE"):
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                stranger.cursor().execute(f"BEGIN; LOCK TABLE hapax.rules IN {mode} MODE")
+            stranger.cursor().execute("ROLLBACK")
+        assert node.post("/refunds", key=key, json=REFUND).status == 201
+        late = start_node(database.url)  # its rules are enforced
+        assert late.post("/refunds", key=key, json=REFUND).idempotency == "replayed"
+    assert upstream.effects("/refunds") == 1

@@ -7,6 +7,7 @@ import types
 
 import pytest
 
+from harness import fresh_key, lasting
 # The stories themselves, and what they stand on.
 from test_postgres import *  # noqa: F401,F403
 from test_shared_rules_and_outages import (  # noqa: F401
@@ -19,6 +20,24 @@ from test_shared_rules_and_outages import (  # noqa: F401
     test_who_waits_for_another_nodes_release_is_told_to_come_back,
     test_windows_on_two_nodes_have_one_effect,
 )
+
+
+def test_a_locked_file_can_be_written_again_when_it_was_written(start_gateway, upstream, tmp_path, url, key):
+    """Reads go on meanwhile: that they do says nothing of writing."""
+    gateway = start_gateway(store=url)
+    known = gateway.post("/refunds", key=key, json={})
+    assert known.status == 201
+    event = f"the store in {tmp_path}/store.db can be written again"
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db", timeout=60)) as somebody:
+        somebody.execute("BEGIN IMMEDIATE")
+        gateway.post("/refunds", key=fresh_key(), json={}).refuses(503, "DEPENDENCY.unavailable")
+        assert gateway.wait_events("the store can't be written")
+        assert lasting(gateway.post("/refunds", key=key, json={})) == lasting(known)
+        assert not gateway.events(event)
+        somebody.rollback()
+    assert gateway.post("/refunds", key=fresh_key(), json={}).status == 201
+    assert len(gateway.wait_events(event)) == 1
+    assert upstream.effects("/refunds") == 2
 
 
 @pytest.fixture

@@ -47,6 +47,24 @@ def test_restored_store_knows_everything_and_repeats_nothing(past, backup, new, 
     assert f"restored from a backup of {restored['backup_at']}" in shown.stdout, shown
 
 
+@pytest.mark.parametrize("copied", [False, True], ids=["restored", "and copied"])
+def test_every_kind_of_store_says_from_when_its_backup_is(past, backup, new, start_node, database, hapax, tmp_path,
+                                                          copied):
+    result = hapax("store", "restore", backup, new.store_url if copied else database.url)
+    assert result.code == 0, result
+    if copied:
+        assert hapax("store", "copy", new.store_url, database.url).code == 0
+    node = start_node(database.url)
+    past.is_known_to(node)
+    (restored,) = node.events("store was restored")
+    assert restored["backup_at"] in result.stdout and restored["backup_at"] < restored["restored_at"]
+    node.terminate()
+    assert node.wait_exit() == 0
+    assert hapax("store", "copy", database.url, f"sqlite:{tmp_path}/third").code == 0
+    third = start_node(f"sqlite:{tmp_path}/third")
+    assert third.events("store was restored")[0]["backup_at"] == restored["backup_at"]
+
+
 def test_original_goes_on_as_it_was(past, old, backup):
     assert backup.exists()
     past.is_known_to(old.start())

@@ -383,6 +383,36 @@ static void a_history_has_every_version_oldest_first(void **unused)
     bench_end(&b);
 }
 
+/* PostgreSQL's has a story of its own; the journal's goes to its archive. */
+static void the_history_of_a_month_is_kept(void **unused)
+{
+    (void)unused;
+    if (strcmp(backend, "sqlite") != 0) skip();
+    bench b;
+    bench_begin(&b, backend, (hx_store_options){0});
+    for (uint64_t i = 0; i < 1500; i++) bring(&b, i, HX_UNKNOWN);
+    hx_record r = record_of(2000);
+    test_now += 29 * HX_DAY;
+    assert_int_equal(claim(&b, &r, 0, NULL), OK);
+    (void)sweep(&b);
+    for (int days = 29; days <= 31; days += 2) {
+        hx_store_page old = {.records_max = 10}, young = {.records_max = 10};
+        history_page(&b, op_of(7), &old);
+        history_page(&b, r.op, &young);
+        assert_int_equal(old.count, days == 29 ? 2 : 0);
+        assert_true(young.count > 0);
+        assert_int_equal(peek(&b, op_of(7), NULL), HX_UNKNOWN); /* which stands, whatever became of its history */
+        test_now += 2 * HX_DAY;
+        (void)sweep(&b);
+    }
+    test_now += 100 * HX_DAY;
+    (void)sweep(&b);
+    hx_store_page last = {.records_max = 10};
+    history_page(&b, r.op, &last);
+    assert_int_equal(last.count, 1); /* the last row says what time it was */
+    bench_end(&b);
+}
+
 static void a_long_reason_is_cut_between_characters(void **unused)
 {
     (void)unused;
@@ -564,6 +594,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_changes_between_pages_comes_once_at_most),
         cmocka_unit_test(lists_and_histories_go_on_while_another_loop_writes),
         cmocka_unit_test(a_history_has_every_version_oldest_first),
+        cmocka_unit_test(the_history_of_a_month_is_kept),
         cmocka_unit_test(a_long_reason_is_cut_between_characters),
         cmocka_unit_test(a_tombstone_stands_until_its_time_swept_or_not),
         cmocka_unit_test(forgetting_and_claiming_again_while_a_sweep_buries),
