@@ -172,6 +172,8 @@ static void put_outcome(const hx_policy *route, hx_buf *out)
     X("deny_headers", deny_headers, OTHER, put_list(out, route->deny_headers, route->deny_header_count))               \
     X("on_duplicate", on_duplicate, OTHER, put_word(out, HX_PLACE_ROUTE, "on_duplicate", route->on_duplicate))         \
     X("on_failed", on_failed, OTHER, put_word(out, HX_PLACE_ROUTE, "on_failed", route->on_failed_reject))              \
+    X("on_store_down", on_store_down, OTHER,                                                                           \
+      put_word(out, HX_PLACE_ROUTE, "on_store_down", route->on_store_down_pass))                                       \
     X("lifetime_ms", lifetime, OTHER, put_number(out, "", route->lifetime))                                            \
     X("tombstone_ms", tombstone, OTHER, put_number(out, "", route->tombstone))                                         \
     X("lease_ms", lease, OTHER, put_number(out, "", route->lease))                                                     \

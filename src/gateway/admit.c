@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "core/text.h"
+#include "gateway/cors.h"
 #include "gateway/natural.h"
 #include "gateway/principal.h"
 #include "gateway/problem.h"
@@ -338,6 +339,10 @@ static hx_progress conclude(hx_request *r)
 {
     hx_slice body = HX_EMPTY, key = r->header_key;
     if (r->body.len > 0 && !hx_body_whole(&r->body, &body)) return refuse_for_room(r);
+    if (r->repeats_body) {
+        r->fingerprint_input.body = body;
+        return hx_request_go(r, HX_STEP_pass);
+    }
     describe(r, body);
     if (r->natural) {
         hx_template_result result;
@@ -379,10 +384,21 @@ static void read_patience(hx_request *r)
     hx_log_end();
 }
 
+/* Whether the body is read whole before it passes, because the route repeats PUT and DELETE (`retry_safe`) and it is
+ * known to fit. */
+static bool is_body_kept(const hx_request *r)
+{
+    const hx_request_head *head = &r->stream->request;
+    bool is_method = hx_slice_eq(head->method, HX_LIT("PUT")) || hx_slice_eq(head->method, HX_LIT("DELETE"));
+    bool fits = head->content_length > 0 && (uint64_t)head->content_length <= r->policy->body_bytes_max;
+    return r->policy->retry_safe && r->policy->mode != HX_MODE_SHADOW && is_method && fits && !head->upgrade;
+}
+
 static hx_progress pass_unprotected(hx_request *r, const hx_policy *route)
 {
     if (!route) hx_worker_count(r->worker, HX_COUNT_PASSED_WITHOUT_ROUTE);
-    return hx_request_go(r, HX_STEP_pass);
+    r->repeats_body = is_body_kept(r);
+    return r->repeats_body ? HX_MORE : hx_request_go(r, HX_STEP_pass);
 }
 
 /* Of a route that makes no key of its own, without a key: refused or unprotected, as its rules say. */
@@ -433,6 +449,12 @@ static hx_progress admit_head(hx_request *r)
     bool is_safe = hx_method_is_safe(head->method);
     const hx_policy *missed = is_safe && !keyed ? NULL : missed_route(r, route, path_error);
     if (missed) return refuse_near_miss(r, missed);
+    hx_buf lines;
+    if (is_safe && hx_cors_preflight(hx_request_rules(r)->config, policies, head, r->path, r->arena, &lines)) {
+        r->reply_kind = HX_REPLY_ANSWER;
+        r->reply_answer = (hx_answer){.status = 204, .headers = hx_buf_slice(&lines), .body = HX_EMPTY};
+        return hx_request_go(r, HX_STEP_reply);
+    }
     if (is_safe) return hx_request_go(r, HX_STEP_pass);
     /* Of a path that can't be read, nobody can say that it is the one which passes. */
     if (r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK)) return pass_unprotected(r, route);

@@ -189,8 +189,15 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
     return HX_PARKED;
 }
 
+/* The store can't be reached, and says nothing of this key. What is known to be unknown is never let through. */
 static hx_progress refuse_unavailable(hx_request *r)
 {
+    if (r->policy->on_store_down_pass && !r->taken_over && r->attempts == 0 && !r->replied) {
+        r->is_bypassed = true;
+        r->told = HX_TOLD_BYPASSED;
+        hx_worker_count(r->worker, HX_COUNT_BYPASSED);
+        return hx_request_go(r, HX_STEP_pass);
+    }
     r->retry_after = HX_SECOND;
     return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/cors.h"
 
+#define PREFLIGHT_NAMES_MAX 2048u /* of the headers that a page wants to send; browsers send a few dozen bytes */
+
 /* Every header that we may add to an answer, and Retry-After, Age and Link, which scripts don't see by themselves. */
 static const char expose_line[] =
     "Access-Control-Expose-Headers: Idempotency-Status, Idempotent-Replayed, Idempotency-Expires, "
@@ -77,4 +79,48 @@ bool hx_cors_is_replaced(hx_slice line)
 {
     return hx_slice_starts_nocase(line, allow_origin) ||
            hx_slice_starts_nocase(line, HX_LIT("access-control-allow-credentials:"));
+}
+
+static hx_slice value_of(const hx_fields *fields, hx_slice name)
+{
+    const hx_field *field = hx_fields_find(fields, name);
+    return field ? field->value : HX_EMPTY;
+}
+
+/* Whether every name of a list is one; an empty list is none. */
+static bool are_names(hx_slice list, bool *has_key)
+{
+    hx_slice name;
+    *has_key = false;
+    if (list.len == 0 || list.len > PREFLIGHT_NAMES_MAX) return false;
+    while (hx_slice_next(&list, ',', &name)) {
+        name = hx_slice_trim(name);
+        if (!hx_slice_is_token(name)) return false;
+        *has_key = *has_key || hx_slice_eq_nocase(name, HX_LIT("Idempotency-Key"));
+    }
+    return true;
+}
+
+bool hx_cors_preflight(const hx_config *config, const hx_policy_set *policies, const hx_request_head *head,
+                       hx_slice path, hx_arena *arena, hx_buf *lines)
+{
+    hx_slice origin, method = value_of(&head->fields, HX_LIT("Access-Control-Request-Method"));
+    hx_slice names = value_of(&head->fields, HX_LIT("Access-Control-Request-Headers"));
+    bool has_key;
+    if (config->cors.origin_count == 0 || !hx_slice_eq(head->method, HX_LIT("OPTIONS"))) return false;
+    if (!is_listed(config, &head->fields, &origin) || !hx_slice_is_token(method) || hx_method_is_safe(method))
+        return false;
+    if (!are_names(names, &has_key)) names = HX_EMPTY;
+    const hx_policy *route = hx_policy_find(policies, method, path);
+    if (!route && !has_key) return false; /* without a key it passes, and so does the question */
+    if ((route ? route : &policies->defaults)->mode != HX_MODE_PROTECT) return false;
+    hx_buf_init(lines, arena, HX_CORS_LINES_MAX + PREFLIGHT_NAMES_MAX + 512 + method.len);
+    hx_cors_allow(config, &head->fields, lines);
+    hx_buf_puts(lines, "Vary: Access-Control-Request-Method, Access-Control-Request-Headers\r\n");
+    hx_field_write(lines, HX_LIT("Access-Control-Allow-Methods"), method);
+    hx_buf_puts(lines, "Access-Control-Allow-Headers: ");
+    hx_buf_put(lines, names);
+    if (!has_key) hx_buf_puts(lines, names.len > 0 ? ", Idempotency-Key" : "Idempotency-Key");
+    hx_buf_puts(lines, "\r\nAccess-Control-Max-Age: 600\r\n");
+    return true;
 }

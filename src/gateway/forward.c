@@ -152,7 +152,7 @@ static void put_key(const hx_request *r, hx_buf *out)
 /* An operation that is taken over goes up as it went before, however it is spelled now. */
 static bool is_key_written_anew(const hx_request *r)
 {
-    return is_key_ours(r) || r->taken_over;
+    return r->key.len > 0 && (is_key_ours(r) || r->taken_over);
 }
 
 static void put_operation(const hx_request *r, hx_buf *out)
@@ -218,7 +218,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field, trusted)) continue;
         if (keyed && is_withheld_when_keyed(field->id)) continue;
         if (field->id == HX_FIELD_X_REQUEST_TIMEOUT && r->patience.span != HX_CLIENT_BUDGET_NONE) continue;
-        if (keyed && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_written_anew(r)) continue;
+        if ((keyed || r->is_bypassed) && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_written_anew(r)) continue;
         if (keyed && field->id == HX_FIELD_OTHER && is_named_like(field, "idempotency-key")) continue;
         hx_field_write(out, field->name, field->value);
     }
@@ -232,6 +232,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
     put_trace(r, out);
     put_patience(r, out);
     if (keyed) put_operation(r, out);
+    if (r->is_bypassed && is_key_written_anew(r)) put_key(r, out);
     put_framing(r, keyed, out);
     hx_buf_puts(out, "\r\n");
 }

@@ -140,10 +140,11 @@ static bool is_repeatable(const hx_request *r)
     return hx_method_is_safe(method) || hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("DELETE"));
 }
 
-/* Of a body that was sent, nothing is left to send again. */
+/* Of a body that was streamed, nothing is left to send again. */
 static bool may_repeat_what_was_sent(const hx_request *r)
 {
-    return r->policy->retry_safe && is_repeatable(r) && !r->stream->request.has_body && r->upgrade.len == 0;
+    bool is_kept = !r->stream->request.has_body || r->repeats_body;
+    return r->policy->retry_safe && is_repeatable(r) && is_kept && r->upgrade.len == 0;
 }
 
 static bool is_transient(unsigned status)
@@ -257,8 +258,9 @@ static hx_progress start(hx_request *r)
 
 static hx_progress start_again(hx_request *r)
 {
-    if (!r->stream->request.has_body) r->exchange.head = head_of(r); /* the client has less time by now */
-    hx_forward_send(r, hx_exchange_may_repeat(&r->exchange));
+    bool is_streamed = r->stream->request.has_body && !r->repeats_body;
+    if (!is_streamed) r->exchange.head = head_of(r); /* the client has less time by now */
+    hx_forward_send(r, is_streamed && hx_exchange_may_repeat(&r->exchange));
     if (r->body_state != HX_BODY_READING || r->upload_held_back) expect_answer(r);
     return HX_PARKED;
 }
@@ -289,6 +291,7 @@ static hx_progress broken_off(hx_request *r)
         r->reply_status = status;
         return progress;
     }
+    r->told = HX_TOLD_NOTHING; /* that it was bypassed is said of answers, not of errors */
     hx_slice detail = hx_arena_printf(r->arena, "Asking the application: %s.",
                                       hx_upstream_error_text(r->exchange_error));
     if (r->exchange.bytes_sent == 0 && hx_request_patience_left(r) == 0)

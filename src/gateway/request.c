@@ -19,7 +19,7 @@ static const step_function step_functions[] = {
 
 const char *hx_told_text(hx_told told)
 {
-    static const char *const texts[] = {"", "stored", "replayed", "released", "unknown"};
+    static const char *const texts[] = {"", "stored", "replayed", "released", "unknown", "bypassed"};
     return texts[told];
 }
 
@@ -29,7 +29,7 @@ const char *hx_told_text(hx_told told)
 static const unsigned may_follow[] = {
     [HX_STEP_admit] = STEP(claim) | STEP(pass) | STEP(shadow) | STEP(publish) | STEP(reply) | STEP(finish),
     [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) | STEP(authorize) | STEP(settle) |
-                      STEP(reply) | STEP(finish),
+                      STEP(pass) | STEP(reply) | STEP(finish),
     [HX_STEP_wait] = STEP(replay) | STEP(authorize) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
     [HX_STEP_forward] = STEP(judge) | STEP(settle) | STEP(reply),
@@ -58,8 +58,9 @@ hx_progress hx_request_go(hx_request *r, hx_step next)
 /* The promises of contract §1, as far as one request can see them. */
 static void check_invariants(const hx_request *r)
 {
-    /* Nothing of a keyed request leaves before its claim is durable; a probe and an authorization only ask. */
-    if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0 && r->probe_state == HX_PROBE_NONE &&
+    /* Nothing of a keyed request leaves before its claim is durable, unless its route says so of a store that is down;
+     * a probe and an authorization only ask. */
+    if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0 && !r->is_bypassed && r->probe_state == HX_PROBE_NONE &&
         r->authorize_state != HX_AUTHORIZE_ASKING)
         HX_CHECK(r->claimed && r->record.epoch > 0);
     /* What may have happened is sent again only where that was declared safe. */
@@ -294,7 +295,8 @@ hx_progress hx_step_finish(hx_request *r)
             hx_digest key = hx_request_mac(r, HX_TAG_KEY, r->key);
             hx_log_hex("idempotency_key", key.bytes, 8);
             hx_log_hex("principal", r->claimant.principal.bytes, 8);
-            hx_log_text("result", r->told == HX_TOLD_NOTHING ? "refused" : hx_told_text(r->told));
+            hx_told told = r->is_bypassed ? HX_TOLD_BYPASSED : r->told;
+            hx_log_text("result", told == HX_TOLD_NOTHING ? "refused" : hx_told_text(told));
             hx_log_int("epoch", r->claimed ? (int64_t)r->record.epoch : 0);
             hx_log_int("attempt", r->claimed ? r->record.attempt : 0);
         }

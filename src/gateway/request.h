@@ -55,7 +55,14 @@ typedef enum {
 } hx_exchange_state;
 
 /* Idempotency-Status. */
-typedef enum { HX_TOLD_NOTHING, HX_TOLD_STORED, HX_TOLD_REPLAYED, HX_TOLD_RELEASED, HX_TOLD_UNKNOWN } hx_told;
+typedef enum {
+    HX_TOLD_NOTHING,
+    HX_TOLD_STORED,
+    HX_TOLD_REPLAYED,
+    HX_TOLD_RELEASED,
+    HX_TOLD_UNKNOWN,
+    HX_TOLD_BYPASSED
+} hx_told;
 
 const char *hx_told_text(hx_told told);
 
@@ -95,6 +102,7 @@ typedef struct hx_request {
     hx_slice who;                      /* as core/identity.h has it */
     const hx_principal_source *source; /* where that was told; NULL: nobody */
     hx_body body;
+    bool repeats_body; /* it passes without a key, and is kept so that it can be sent again */
     enum { HX_BODY_UNREAD, HX_BODY_READING, HX_BODY_WHOLE, HX_BODY_BROKEN } body_state;
     unsigned body_error_status;
     const char *body_error_detail;
@@ -122,6 +130,7 @@ typedef struct hx_request {
     } elsewhere;
 
     /* claim, wait, settle */
+    bool is_bypassed;   /* the store is down, and the route lets it pass unrecorded */
     bool quota_taken;   /* while the claim is on its way */
     bool taken_over;    /* from an unknown one */
     bool is_granted;    /* the claim is durable, and what must come before it is used is under way */

@@ -187,15 +187,47 @@ def test_star_replays_to_anyone_without_naming_the_first(start_gateway, upstream
     assert upstream.effects("/refunds") == 1
 
 
-def test_preflight_goes_to_the_application(start_gateway, upstream):
+def preflight(gateway, target, method="POST", names="idempotency-key,content-type", origin=APP):
+    return gateway.request("OPTIONS", target, headers={"Origin": origin, "Access-Control-Request-Method": method,
+                                                       "Access-Control-Request-Headers": names})
+
+
+@pytest.mark.parametrize("names, allowed", [("idempotency-key,content-type", "idempotency-key,content-type"),
+                                            ("authorization, content-type",
+                                             "authorization, content-type, Idempotency-Key"),
+                                            ("not a name", "Idempotency-Key")])
+def test_preflight_of_a_protected_route_is_answered(start_gateway, upstream, names, allowed):
     gateway = start_gateway(LISTED)
+    response = preflight(gateway, "/refunds", names=names)
+    assert (response.status, response.body) == (204, b"")
+    assert response.header("Access-Control-Allow-Origin") == APP
+    assert response.header("Access-Control-Allow-Credentials") == "true"
+    assert response.header("Access-Control-Allow-Methods") == "POST"
+    assert response.header("Access-Control-Allow-Headers") == allowed
+    assert "Origin" in response.all("Vary")
+    keyed = preflight(gateway, "/unwritten", method="PATCH")  # with a key every path is protected
+    assert (keyed.status, keyed.header("Access-Control-Allow-Methods")) == (204, "PATCH")
+    assert upstream.requests == []
+
+
+def test_preflight_that_concerns_no_protected_request_goes_to_the_application(start_gateway, upstream):
+    gateway = start_gateway(LISTED + "  - {match: POST /free, mode: pass, because: a test}\n    ")
+    upstream.on("/", answer(204, effect=False))
+    asked = [preflight(gateway, "/refunds", origin=EVIL), preflight(gateway, "/refunds", method="GET"),
+             preflight(gateway, "/free"), preflight(gateway, "/unwritten", names="content-type"),
+             gateway.request("OPTIONS", "/refunds", headers={"Origin": APP}), gateway.request("OPTIONS", "/refunds")]
+    assert len(upstream.requests) == len(asked)
+    assert all("Access-Control-Allow-Headers" not in dict(response.headers) for response in asked)
+
+
+def test_preflight_goes_to_the_application_without_cors(start_gateway, upstream):
+    gateway = start_gateway("routes: [{match: POST /refunds}]")
     allowed = [("Access-Control-Allow-Origin", APP), ("Access-Control-Allow-Methods", "POST"),
                ("Access-Control-Allow-Headers", "Idempotency-Key, Content-Type"), ("Access-Control-Max-Age", "600")]
     upstream.on("/refunds", answer(204, b"", allowed, effect=False))
-    preflight = gateway.request("OPTIONS", "/refunds", headers={"Origin": APP, "Access-Control-Request-Method": "POST",
-                                                                "Access-Control-Request-Headers": "idempotency-key"})
-    assert preflight.status == 204
-    assert [(name, value) for name, value in preflight.headers if name.startswith("Access-Control")] == allowed
+    response = preflight(gateway, "/refunds", names="idempotency-key")
+    assert response.status == 204
+    assert [(name, value) for name, value in response.headers if name.startswith("Access-Control")] == allowed
     assert upstream.last().method == "OPTIONS"
     assert upstream.last().header("Access-Control-Request-Headers") == "idempotency-key"
     assert upstream.effects() == 0

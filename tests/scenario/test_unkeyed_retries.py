@@ -92,9 +92,41 @@ def test_connection_that_is_cut_is_asked_again_where_the_route_says_so(start_gat
     assert upstream.effects("/things") == 1
 
 
-@pytest.mark.parametrize("method", ["PUT", "POST"])
-def test_body_that_was_sent_is_not_sent_again(start_gateway, upstream, method):
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+@pytest.mark.parametrize("length", [1, 100_000, 900_000])
+@pytest.mark.parametrize("first", [answer(503, "no", effect=False), reset_before_reading], ids=["503", "a reset"])
+def test_body_that_can_be_kept_is_sent_again_where_the_route_says_so(start_gateway, upstream, method, length, first):
+    gateway = start_gateway(config=SAFE)
+    body = bytes(range(256)) * (length // 256) or b"x"
+    upstream.on("/things", in_turn(first, answer(200, "yes")))
+    assert gateway.request(method, "/things", body=body).body == b"yes"
+    assert upstream.last().body == body
+    assert upstream.effects("/things") == 1
+
+
+def test_body_that_can_be_kept_is_not_sent_again_by_default(gateway, upstream):
+    upstream.on("/things", answer(503, "no"))
+    assert gateway.request("PUT", "/things", body=b"x").status == 503
+    assert upstream.effects("/things") == 1
+
+
+@pytest.mark.parametrize("method, head, body", [
+    ("POST", "Content-Length: 1", b"x"), ("PUT", "Transfer-Encoding: chunked", b"1\r\nx\r\n0\r\n\r\n"),
+    ("PUT", "Content-Length: 1100000", b"x" * 1_100_000)],
+    ids=["POST", "of unknown length", "more than is kept"])
+def test_body_that_was_streamed_is_not_sent_again(start_gateway, upstream, method, head, body):
     gateway = start_gateway(config=SAFE)
     upstream.on("/things", answer(503, "no"))
-    assert gateway.request(method, "/things", body=b"x").status == 503
+    with gateway.connect() as connection:
+        connection.send(f"{method} /things HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n".encode() + body)
+        assert connection.receive(method).status == 503
     assert upstream.effects("/things") == 1
+
+
+def test_client_that_leaves_in_mid_body_leaves_nothing_behind(start_gateway, upstream):
+    gateway = start_gateway(config=SAFE)
+    with gateway.connect() as connection:
+        connection.send(b"PUT /things HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345")
+    gateway.wait_events("request", 1)
+    assert gateway.get("/things").status == 200
+    assert [request.method for request in upstream.requests] == ["GET"]
