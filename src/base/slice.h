@@ -9,6 +9,12 @@
 #include <stdint.h>
 
 #define HX_MUST_USE __attribute__((warn_unused_result))
+/* Of a large local on the way of a request that is written before it is read: the compiler zeroes all others. */
+#if defined(__has_attribute) && __has_attribute(uninitialized)
+#define HX_UNINITIALIZED __attribute__((uninitialized))
+#else
+#define HX_UNINITIALIZED
+#endif
 
 typedef struct {
     const char *ptr;

@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -357,6 +358,18 @@ static int open_workers(hx_daemon *daemon, hx_rules *rules)
     return HX_EXIT_OK;
 }
 
+/* A core file would hold what clients entrusted to us; and nothing that this process starts may gain rights by it. */
+static void give_up_rights(const hx_config *config)
+{
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (config->core_dumps) return;
+    const struct rlimit none = {0};
+    (void)setrlimit(RLIMIT_CORE, &none);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose reports look into the process */
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+#endif
+}
+
 static hx_daemon *new_daemon(hx_config *config)
 {
     hx_daemon *daemon = calloc(1, sizeof *daemon);
@@ -368,6 +381,7 @@ static hx_daemon *new_daemon(hx_config *config)
     pthread_mutex_init(&daemon->handing_out, NULL);
     hx_log_readable(config->log_readable);
     take_signals(daemon);
+    give_up_rights(config);
     return daemon;
 }
 

@@ -37,12 +37,17 @@ static bool admin_differs(const hx_config *a, const hx_config *b)
     return a->admin_off != b->admin_off || !hx_slice_eq(a->admin_listen, b->admin_listen);
 }
 
+static bool core_dumps_differ(const hx_config *a, const hx_config *b)
+{
+    return a->core_dumps != b->core_dumps;
+}
+
 static const struct {
     const char *name;
     bool (*differs)(const hx_config *a, const hx_config *b);
 } comparisons[] = {
     {"listen", listen_differs},  {"upstream", upstream_differs}, {"store", store_differs},
-    {"workers", workers_differ}, {"admin", admin_differs},
+    {"workers", workers_differ}, {"admin", admin_differs},       {"core_dumps", core_dumps_differ},
 };
 
 static bool differs(const char *name, const hx_config *running, const hx_config *next)

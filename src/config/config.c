@@ -420,7 +420,7 @@ static hx_config *new_config(const char *name, const hx_config_overrides *flags)
     hx_option_defaults(HX_PLACE_TOP, config);
     hx_option_defaults(HX_PLACE_LIMITS, &config->limits);
     config->workers = processors();
-    config->log_readable = config->dev;
+    config->log_readable = config->core_dumps = config->dev;
     config->upgrades[config->upgrade_count++] = HX_LIT("websocket");
     return config;
 }

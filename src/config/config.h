@@ -76,6 +76,7 @@ typedef struct {
     hx_slice error_docs; /* a URL; the error's code is put behind it */
     bool log_readable;
     hx_ms drain;
+    bool core_dumps;
     uint64_t store_bytes_max; /* 0: no limit */
     hx_limits limits;
     hx_jwt_source jwt_sources[HX_JWT_SOURCES_MAX];

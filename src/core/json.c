@@ -488,7 +488,7 @@ static bool write_document(writer *w)
 
 static bool write_canonical(hx_slice text, const hx_json_selection *selection, hx_arena *arena, hx_buf *out)
 {
-    writer w; /* field by field: zeroing its arrays would cost more than most bodies */
+    HX_UNINITIALIZED writer w; /* field by field: zeroing its arrays would cost more than most bodies */
     size_t len_before = out->len;
     if (text.len == 0) return false;
     w.in = (reader){text.ptr, text.ptr + text.len};

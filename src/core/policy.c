@@ -476,7 +476,7 @@ static const hx_policy *find(const search *wanted, hx_slice path)
 {
     const hx_policy_set *set = wanted->set;
     const struct hx_route_tree *tree = wanted->tree;
-    hashed_segment segments[SEGMENTS_MAX];
+    HX_UNINITIALIZED hashed_segment segments[SEGMENTS_MAX];
     struct {
         uint32_t node;
         uint32_t depth;

@@ -12,7 +12,7 @@
 
 hx_digest hx_sha256_end(const uint32_t state[8], uint64_t blocks, uint8_t *bytes, size_t len)
 {
-    SHA256_CTX context;
+    HX_UNINITIALIZED SHA256_CTX context;
     int ok = SHA256_Init(&context);
     if (state) memcpy(context.h, state, sizeof context.h);
     uint64_t bits = __builtin_bswap64((blocks * SHA256_CBLOCK + len) * 8);

@@ -243,7 +243,8 @@ bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena
     const hx_segment *s = hx_journal_segment(j, entry->segment);
     if (!s) return false;
     uint64_t at = (uint64_t)entry->unit * HX_PLACE_UNIT, most = hx_class_bytes(entry->size_class);
-    char first[READ_BYTES]; /* so that the arena gets what the record needs, not what its class could have */
+    HX_UNINITIALIZED char
+        first[READ_BYTES]; /* so that the arena gets what the record needs, not what its class could have */
     ssize_t got;
     do got = pread(s->fd, first, most < sizeof first ? most : sizeof first, (off_t)at);
     while (got < 0 && errno == EINTR);
