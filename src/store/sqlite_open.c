@@ -3,7 +3,13 @@
  * (sqlite_guest.h). Anything else is refused with a sentence, and not changed.
  *
  * Nothing here opens the file but SQLite itself: closing any other descriptor of it would drop the locks that this
- * process holds on it, also those of connections that aren't ours. */
+ * process holds on it, also those of connections that aren't ours. Its log has no such locks.
+ *
+ * What is read from the log need not be on the disk: whoever is the first to open the database takes every whole
+ * transaction in the log for committed, also one that was never synced, or whose sync has failed and which is in memory
+ * only. SQLite's own sync before the next checkpoint doesn't help there, because the pages are clean. So each start
+ * writes the log again, byte for byte, and syncs it, before it shows anything (settle_log). A process that goes on after
+ * a failed sync needs none of that: what failed was never visible, and is written over by the next commit. */
 #include "store/sqlite.h"
 
 #include "base/check.h"
@@ -233,6 +239,36 @@ static bool set_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     return is_wal;
 }
 
+static int write_again(int fd)
+{
+    char bytes[64 << 10];
+    for (off_t at = 0;;) {
+        ssize_t got = pread(fd, bytes, sizeof bytes, at);
+        if (got > 0) got = pwrite(fd, bytes, (size_t)got, at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return errno;
+        if (got == 0) return fsync(fd) == 0 ? 0 : errno;
+        at += got;
+    }
+}
+
+/* Inside a transaction that writes, so that nobody else does. */
+static bool settle_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+{
+    int rc = hx_rows_run(&s->rows, HX_SQL_BEGIN_WRITE);
+    if (rc != SQLITE_OK) return fail(s, rc, error);
+    int fd = open(sqlite3_filename_wal(sqlite3_db_filename(s->rows.db, "main")), O_RDWR | O_CLOEXEC);
+    int failed = fd >= 0 ? write_again(fd) : errno == ENOENT ? 0 : errno;
+    if (fd >= 0) close(fd);
+    sync_directory_of(s->path);
+    (void)hx_rows_run(&s->rows, HX_SQL_ROLLBACK);
+    if (failed)
+        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                       "can't sync the log of the store in %s: %s; what the disk holds is not known", s->path,
+                       strerror(failed));
+    return !failed;
+}
+
 /* The time of the last change that is in the store; 0: there is none. */
 static hx_ms last_stamp(hx_sqlite *s)
 {
@@ -346,7 +382,7 @@ static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
         if (rc != SQLITE_OK) return fail(s, rc, error);
     }
     if (format > 0 || empty)
-        if (!set_log(s, error)) return false;
+        if (!set_log(s, error) || !settle_log(s, error)) return false;
     if (format == 0 && (!make_tables(s, error) || !read_secret(s, &format, error))) return false;
     if (!s->options.now && !follow_clock(s, &s->options, error)) return false;
     rc = hx_rows_changes(&s->rows, &s->changes);

@@ -22,12 +22,14 @@ import time
 ROOM_BYTES = 2**30  # far above what all tries at a time take
 POINT_MODES = ("kill", "after", "drop", "torn")
 MODES = (*POINT_MODES, "short", "error", "full", "later", "stale", "twice")
+LOGS = (".seg", "-wal")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True, help="hxcrash")
     parser.add_argument("--shim", required=True, help="hxcrash_shim.so")
+    parser.add_argument("--store", choices=("journal", "sqlite"), default="journal")
     parser.add_argument("--all", action="store_true", help="every point and every byte")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="half of a try is waiting")
     parser.add_argument("--seed", type=int, default=1, help="of what is torn and of the sample")
@@ -59,7 +61,8 @@ class Bench:
         self.started = time.monotonic()
 
     def command(self, job, *words):
-        return [self.options.program, os.path.join(self.folder, str(job)), *words]
+        kind = ["sqlite"] if self.options.store == "sqlite" else []
+        return [self.options.program, os.path.join(self.folder, str(job)), *kind, *words]
 
     def labels(self):
         run = subprocess.run(self.command("labels", "labels"), env=self.environment, text=True, capture_output=True)
@@ -196,13 +199,18 @@ def choose(labels, options):
     counts = collections.Counter(labels)
     rng = random.Random(options.seed)
     wanted = options.modes.split(",") if options.modes else MODES
+    if options.store == "sqlite":  # what a full disk does is in tests/store/full.c
+        wanted = [mode for mode in wanted if mode != "full"]
+        # How many calls share a commit, and so how many commits there are, differs: the first half is always there.
+        labels = labels[:len(labels) // 2]
+        counts = collections.Counter(labels)
     tries = []
     for label, points in sorted(counts.items()):
         for mode in wanted:
             if mode in ("twice", "later", "stale") or (mode == "short" and not label.startswith("write")):
                 continue
             count = points if options.all else 8
-            if mode == "torn" and label.endswith(".seg") and not options.all:
+            if mode == "torn" and label.endswith(LOGS) and not options.all:
                 count = 50  # a tear is as the seed says: more seeds for the log itself
             if mode == "short" or (mode == "error" and not options.all):
                 count = min(count, 60 if options.all else 3)
@@ -211,7 +219,7 @@ def choose(labels, options):
             for number in spread(list(range(1, points + 1)), count):
                 tries.append((f"{mode}@{label}#{number}@{rng.randint(1, 1 << 30)}", mode, label))
         if "later" in wanted:  # a kill, and a power cut soon after the next start: what the kill left unsynced is lost
-            log = label.startswith("write") and label.endswith(".seg")  # what the next start reads first
+            log = label.startswith("write") and label.endswith(LOGS)  # what the next start reads first
             for number in spread(list(range(1, points + 1)), points if options.all else 40 if log else 4):
                 for cut in ("drop", "torn"):
                     seed = rng.randint(1, 1 << 30)
@@ -253,7 +261,7 @@ def main():
             print(f"crash points: {len(labels)} in a clean run", flush=True)
             bench.run(choose(labels, options))
             reached = bench.summary()
-        if not options.no_flips:
+        if not options.no_flips and options.store == "journal":
             bench.flips()
         if not reached:
             print("too many points were not reached: the workload is not the same each time")

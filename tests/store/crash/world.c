@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+bool world_leases;
 world *the_world;
 model the_model;
 
@@ -82,10 +83,10 @@ static void apply(const entry *e)
         if (e->result != HX_STORE_OK) break;
         happen(t, &t->wanted, e->number);
         if (claims && e->number > the_model.epoch_max) the_model.epoch_max = e->number;
-        if (e->kind == ENTRY_RESOLVED && t->state == HX_PROCESSING) t->state = HX_UNKNOWN;
+        if (!world_leases && e->kind == ENTRY_RESOLVED && t->state == HX_PROCESSING) t->state = HX_UNKNOWN;
         break;
     case ENTRY_OPENED:
-        for (unsigned i = 0; i < OPS; i++)
+        for (unsigned i = 0; i < OPS && !world_leases; i++)
             if (the_model.op[i].state == HX_PROCESSING) the_model.op[i].state = HX_UNKNOWN;
         break;
     }

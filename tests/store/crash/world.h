@@ -76,6 +76,7 @@ typedef struct {
     uint32_t serial;
 } model;
 
+extern bool world_leases; /* of SQLite: a start takes nothing for over, what is in processing ends by its lease */
 extern world *the_world;
 extern model the_model;
 
