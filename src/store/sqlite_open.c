@@ -8,8 +8,8 @@
  * What is read from the log need not be on the disk: whoever is the first to open the database takes every whole
  * transaction in the log for committed, also one that was never synced, or whose sync has failed and which is in memory
  * only. SQLite's own sync before the next checkpoint doesn't help there, because the pages are clean. So each start
- * writes the log again, byte for byte, and syncs it, before it shows anything (settle_log). A process that goes on after
- * a failed sync needs none of that: what failed was never visible, and is written over by the next commit. */
+ * writes the log again, byte for byte, and syncs it, before it shows anything (settle_log). A process that goes on
+ * after a failed sync needs none of that: what failed was never visible, and is written over by the next commit. */
 #include "store/sqlite.h"
 
 #include "base/check.h"
@@ -230,8 +230,9 @@ static bool set_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     if (rc == SQLITE_OK) rc = sqlite3_step(q);
     bool is_wal = rc == SQLITE_ROW && sqlite3_column_text(q, 0) &&
                   strcmp((const char *)sqlite3_column_text(q, 0), "wal") == 0;
+    if (rc == SQLITE_ROW) rc = sqlite3_step(q); /* it says what will be before that is written */
     (void)sqlite3_finalize(q);
-    if (rc != SQLITE_ROW) return fail(s, rc, error);
+    if (rc != SQLITE_DONE) return fail(s, rc, error);
     if (!is_wal)
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
                        "%s is where processes can't share memory (a network mount?): put the store on a local disk",

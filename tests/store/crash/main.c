@@ -7,7 +7,7 @@
  *     hxcrash FOLDER try MODE@POINT@SEED…  one try; several crashes in a row when several are given
  *     hxcrash FOLDER flips …               see flips.h
  *
- * FOLDER is emptied and filled again by every try. `sqlite` after it makes the store one in SQLite, else it is a journal. */
+ * FOLDER is emptied and filled again by every try. `sqlite` after it makes the store one in SQLite, not a journal. */
 #include "flips.h"
 #include "workload.h"
 

@@ -12,6 +12,7 @@
 #define BATCH_MAX 8u
 #define FULL_BATCHES 16u /* how long the disk stays full: as much as the room kept for outcomes must carry */
 #define ROOM_WAIT_MS 20  /* between batches, until a claim has got through again */
+#define BUSY_LOOKS_MAX 10000u
 #define EPOCH_OF_TIME 1700000000000
 
 typedef struct {
@@ -53,6 +54,8 @@ bool workload_try_open(const workload *w, char error[HX_STORE_ERROR_BYTES])
     if (world_now() == 0) world_note(&(entry){.kind = ENTRY_TIME, .number = EPOCH_OF_TIME});
     hx_store_options options = {.now = world_now, .segment_bytes = w->segment_bytes, .free_bytes_floor = 1};
     body_max = w->body_max;
+    shim = w->shim;
+    broken = shim && !w->space;
     store = hx_store_open(hx_slice_of(url), &options, error);
     if (!store) return false;
     loop = hx_loop_new();
@@ -97,8 +100,10 @@ bool workload_peek(uint32_t op, hx_arena *arena, hx_record *found)
     hx_op name = op_of(op);
     *found = (hx_record){.state = HX_ABSENT};
     hx_peek result = hx_store_peek(store, &name, arena, found);
-    if (result == HX_PEEK_ASK && disk_is_full())
-        result = hx_store_peek(store, &name, arena, found); /* it failed once */
+    for (unsigned i = 0; result == HX_PEEK_ASK && world_leases && i < BUSY_LOOKS_MAX; i++) {
+        hx_loop_turn(loop, 1); /* a look doesn't wait for who holds the file; we do */
+        result = hx_store_peek(store, &name, arena, found);
+    }
     if (result == HX_PEEK_ASK) world_wrong("peek: the store can't tell");
     if (result == HX_PEEK_ABSENT) *found = (hx_record){.state = HX_ABSENT};
     return result == HX_PEEK_FOUND;
@@ -397,8 +402,6 @@ static void watch_room(const workload *w, uint64_t *full_since)
 
 void workload_run(const workload *w)
 {
-    shim = w->shim;
-    broken = shim && !w->space;
     uint64_t full_since = 0;
     while (the_model.batch < w->batches || (room_again && may_refuse())) {
         run_batch(the_model.batch + 1);
