@@ -163,6 +163,7 @@ static hx_key_error read_quoted(hx_slice value, hx_arena *arena, hx_slice *key)
     hx_key_error error = string_length(value, &len, &escaped);
     if (error != HX_KEY_OK) return error;
     if (!are_parameters(hx_slice_from(value, len))) return HX_KEY_BAD_BYTE;
+    if (value.len - len > HX_KEY_PARAMETERS_MAX) return HX_KEY_LONG_PARAMETERS;
     hx_slice inside = {value.ptr + 1, len - 2};
     *key = escaped ? unescape(inside, arena) : inside;
     return HX_KEY_OK;
@@ -213,6 +214,15 @@ hx_key_error hx_key_parse(hx_slice field_value, const hx_key_rules *rules, hx_ar
     if (error == HX_KEY_OK) error = check_rules(found, rules);
     if (error == HX_KEY_OK) *key = found;
     return error;
+}
+
+hx_slice hx_key_parameters(hx_slice field_value)
+{
+    hx_slice value = hx_slice_trim(field_value);
+    size_t len;
+    bool escaped;
+    if (value.len == 0 || value.ptr[0] != '"' || string_length(value, &len, &escaped) != HX_KEY_OK) return HX_EMPTY;
+    return hx_slice_from(value, len);
 }
 
 const char *hx_key_error_text(hx_key_error error)

@@ -21,6 +21,8 @@ typedef struct {
     hx_ms overlap;                  /* with `from`: how long after a boundary the bucket before it is looked up first */
 } hx_key_rules;
 
+#define HX_KEY_PARAMETERS_MAX 255u
+
 /* How many buckets of a natural key a request is looked for in. */
 #define HX_KEY_BUCKETS_MAX 64u
 
@@ -33,6 +35,7 @@ typedef struct {
     X(CONTROL_BYTE, "The key holds a control byte.")                                                                   \
     X(UNBALANCED_QUOTE, "The key opens a quoted string and does not close it.")                                        \
     X(BAD_BYTE, "The key is neither visible ASCII without space, comma and quote nor a string as in RFC 8941.")        \
+    X(LONG_PARAMETERS, "The key has parameters of more than 255 bytes.")                                               \
     X(TOO_SHORT, "The key is shorter than this route allows.")                                                         \
     X(TOO_LONG, "The key is longer than this route allows.")                                                           \
     X(BAD_FORMAT, "The key is not a UUID of the version that this route asks for.")
@@ -46,6 +49,8 @@ typedef enum {
 /* On HX_KEY_OK `key` is the unquoted, unescaped key: it points into `field_value`, or into `arena` where something was
  * escaped. Otherwise `key` is left alone. */
 hx_key_error hx_key_parse(hx_slice field_value, const hx_key_rules *rules, hx_arena *arena, hx_slice *key) HX_MUST_USE;
+/* What follows the string in a field value that is valid, ";v=1" say; empty behind a bare key. */
+hx_slice hx_key_parameters(hx_slice field_value);
 const char *hx_key_error_text(hx_key_error error);
 
 #endif

@@ -19,8 +19,9 @@
  *     …   4  CRC-32C of the head up to here
  *     …   …  the answer's headers, then its body
  *
- * Flags: 1 = the answer is retained, 2 = the key was quoted. The head length counts all up to and with its CRC, so the
- * head stands alone: the audit's chain goes over heads, and stays whole when bodies are dropped.
+ * Flags: 1 = the answer is retained, 2 = the key was quoted, 4 = the last text is not the result but the key's
+ * parameters, which matter only as long as there is no result. The head length counts all up to and with its CRC, so
+ * the head stands alone: the audit's chain goes over heads, and stays whole when bodies are dropped.
  * Earlier ones are still read. Version 2 had no MAC of the host, and its texts began 8 bytes earlier. Version 1 had
  * none of chosen headers either: seven parts in 56 bytes, and all after them 8 earlier. What they lack is 0. */
 #include "core/record.h"
@@ -34,6 +35,7 @@
 #define VERSION 3
 #define FLAG_RETAINED 1
 #define FLAG_KEY_QUOTED 2
+#define FLAG_KEY_PARAMETERS 4
 #define FIXED_BYTES 304u
 #define CRC_BYTES 4u
 #define AT_EPOCH 8u
@@ -139,11 +141,13 @@ static uint32_t answer_crc(const hx_answer *answer)
 void hx_record_encode(const hx_record *record, hx_buf *out)
 {
     hx_record r = *record; /* walk() takes both directions, so it wants something writable */
-    const hx_slice texts[4] = {r.route, r.correlation, r.reason, r.result};
+    bool has_parameters = r.result.len == 0 && r.key_parameters.len > 0;
+    const hx_slice texts[4] = {r.route, r.correlation, r.reason, has_parameters ? r.key_parameters : r.result};
     frame f = {.version = VERSION,
                .state = (uint8_t)r.state,
                .from_state = (uint8_t)r.from_state,
-               .flags = (uint8_t)((r.answer.retained ? FLAG_RETAINED : 0) | (r.key_quoted ? FLAG_KEY_QUOTED : 0)),
+               .flags = (uint8_t)((r.answer.retained ? FLAG_RETAINED : 0) | (r.key_quoted ? FLAG_KEY_QUOTED : 0) |
+                                  (has_parameters ? FLAG_KEY_PARAMETERS : 0)),
                .headers_len = (uint32_t)r.answer.headers.len,
                .body_len = (uint32_t)r.answer.body.len,
                .answer_crc = answer_crc(&r.answer)};
@@ -199,6 +203,11 @@ static hx_record_error decode_head(hx_slice bytes, hx_record *out, frame *f)
     for (int i = 0; i < 4; i++) {
         *texts[i] = (hx_slice){c.at, f->text_len[i]};
         c.at += f->text_len[i];
+    }
+    out->key_parameters = HX_EMPTY;
+    if (f->flags & FLAG_KEY_PARAMETERS) {
+        out->key_parameters = out->result;
+        out->result = HX_EMPTY;
     }
     return HX_RECORD_OK;
 }

@@ -64,7 +64,8 @@ typedef struct {
     hx_digest key; /* the MAC of the clear key alone, so that an operator can find it */
     uint32_t rule_version;
     uint16_t attempt;
-    bool key_quoted; /* the application got the key as a string of RFC 8941, and gets it so again */
+    bool key_quoted;         /* the application got the key as a string of RFC 8941, and gets it so again */
+    hx_slice key_parameters; /* ";v=1" behind it; kept until there is a result */
     hx_slice route;
     hx_slice correlation;
     hx_slice reason; /* an error code, or why it is unknown or released; empty otherwise */

@@ -6,9 +6,10 @@
 #include "base/check.h"
 #include "base/log.h"
 
-static bool is_key_quoted(const hx_request *r)
+/* As the client wrote it. */
+static hx_slice key_field(const hx_request *r)
 {
-    return hx_slice_starts(hx_fields_get(&r->stream->request.fields, HX_FIELD_IDEMPOTENCY_KEY), HX_LIT("\""));
+    return hx_fields_get(&r->stream->request.fields, HX_FIELD_IDEMPOTENCY_KEY);
 }
 
 /* take_over: what an unknown operation is sent again as. */
@@ -29,7 +30,10 @@ void hx_claim_fill(hx_request *r, bool take_over)
         .principal = r->claimant.principal,
         .key = hx_request_mac(r, HX_TAG_KEY, r->key),
         .rule_version = policy->rule_version,
-        .key_quoted = take_over ? r->found.key_quoted : is_key_quoted(r),
+        .key_quoted = take_over ? r->found.key_quoted : hx_slice_starts(key_field(r), HX_LIT("\"")),
+        .key_parameters = take_over    ? r->found.key_parameters
+                          : r->natural ? HX_EMPTY
+                                       : hx_key_parameters(key_field(r)),
         .attempt = take_over && r->found.attempt < UINT16_MAX ? (uint16_t)(r->found.attempt + 1) : 1,
         .route = hx_slice_first(r->identity, HX_RECORD_TEXT_MAX),
         .correlation = r->correlation,

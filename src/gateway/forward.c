@@ -146,6 +146,7 @@ static void put_key(const hx_request *r, hx_buf *out)
         put_quoted(hx_forwarded_key(r), out);
     else
         hx_buf_put(out, hx_forwarded_key(r));
+    if (!is_key_ours(r)) hx_buf_put(out, r->record.key_parameters);
     hx_buf_puts(out, "\r\n");
 }
 

@@ -137,6 +137,7 @@ void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *re
     *to = *record;
     to->route = hx_arena_copy(arena, record->route);
     to->correlation = hx_arena_copy(arena, record->correlation);
+    to->key_parameters = hx_arena_copy(arena, record->key_parameters);
     to->reason = hx_arena_copy(arena, record->reason);
     to->result = hx_arena_copy(arena, record->result);
     to->answer.headers = to->answer.body = HX_EMPTY;

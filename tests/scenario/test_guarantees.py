@@ -185,13 +185,26 @@ def test_slow_answer_of_an_earlier_attempt_is_not_mixed_up_with_a_later_ones(sta
     assert upstream.effects("/refunds") == 1
 
 
-@pytest.mark.parametrize("first, later", [('{}', '"{}"'), ('"{}"', '{}'), ('"{}";a=1', '{}')])
-def test_what_is_sent_again_carries_the_key_as_it_was_first_spelled(start_gateway, upstream, key, first, later):
+@pytest.mark.parametrize("first, later", [('{}', '"{}"'), ('"{}"', '{}'), ('"{}";a=1', '{}'), ('{}', '"{}";a=1'),
+                                          ('"{}";v="1;2"; b', '"{}";v=3')])
+@pytest.mark.parametrize("how", ["at once", "after a kill", "without a disk", "in SQLite"])
+def test_what_is_sent_again_carries_the_key_as_it_was_first_spelled(start_gateway, upstream, key, first, later, how,
+                                                                    tmp_path):
     """The application deduplicates by the bytes that it gets."""
-    gateway = start_gateway("defaults: {guarantee: idempotent, retry: {attempts: 1}}")
-    upstream.on("/refunds", in_turn(answer(503), answer(201)))
+    store = {"without a disk": {"store": "memory:"}, "in SQLite": {"store": f"sqlite:{tmp_path}/keys.db"}}.get(how, {})
+    gateway = start_gateway("defaults: {guarantee: idempotent, retry: {attempts: 1}}", **store)
+    upstream.on("/refunds", in_turn(answer(503), answer(503), answer(201)))
     assert gateway.post("/refunds", key=first.format(key), json={}).idempotency == "unknown"
-    assert gateway.post("/refunds", key=later.format(key), json={}).idempotency == "stored"
+    if how == "after a kill":
+        gateway.restart("kill")
+    assert gateway.post("/refunds", key=later.format(key), json={}).idempotency == "unknown"
+    assert gateway.post("/refunds", key=key, json={}).idempotency == "stored"
     sent = [request.header("Idempotency-Key") for request in upstream.requests]
-    assert sent[0] == first.format(key)
-    assert sent[1] == first.format(key).partition(";")[0]
+    assert sent == [first.format(key)] * 3
+    assert gateway.post("/refunds", key=later.format(key), json={}).idempotency == "replayed"
+
+
+def test_parameters_that_cannot_be_kept_are_refused(gateway, upstream, key):
+    gateway.post("/refunds", key=f'"{key}";v=' + "a" * 253, json={}).refuses(400, "VALIDATION.idempotency_key_invalid")
+    assert gateway.post("/refunds", key=f'"{key}";v=' + "a" * 252, json={}).status == 201
+    assert upstream.effects("/refunds") == 1
