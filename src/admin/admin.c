@@ -327,7 +327,8 @@ void hx_admin_reference(hx_buf *out)
                                         problems[i].title, problems[i].hint));
     hx_buf_puts(out, "\nOf the counts, `generation` is how often the configuration, or a set of keys, came into force, "
                      "`store` is what "
-                     "there is now, `log` the lines that were dropped because nobody read them, and `workers` what was "
+                     "there is now, `log` the lines that were dropped because nobody read them, `refusing` why new "
+                     "requests are refused at this moment, and `workers` what was "
                      "done since the start, by all "
                      "of them together:\n\n| count | what |\n|---|---|\n"
 #define X(id, name, text) "| `" name "` | " text " |\n"

@@ -240,6 +240,22 @@ void hx_admin_forget_operation(hx_admin_call *call)
     decide_one(call, HX_ACT_FORGET);
 }
 
+/* Why requests are refused for the store's sake at this moment. */
+static void put_outages(hx_buf *out, const hx_outage *outage)
+{
+    static const char *const names[] = {
+#define X(id, name, level, begins, ends) name,
+#include "gateway/outages.def"
+#undef X
+    };
+    for (size_t id = 0; id < HX_OUTAGE_END; id++) {
+        hx_buf_puts(out, id > 0 ? ",\"" : ",\"refusing\":{\"");
+        hx_buf_puts(out, names[id]);
+        hx_buf_puts(out, atomic_load(&outage->states[id].on) ? "\":true" : "\":false");
+    }
+    hx_buf_puts(out, "}");
+}
+
 void hx_admin_show_counts(hx_admin_call *call)
 {
     static const char *const names[] = {
@@ -264,6 +280,7 @@ void hx_admin_show_counts(hx_admin_call *call)
         hx_buf_puts(&out, ",\"limits\":");
         hx_view_limiter_counts(&out, &limited);
     }
+    if (needs->outage) put_outages(&out, needs->outage);
     hx_buf_puts(&out, ",\"log\":{\"dropped_lines\":");
     hx_buf_put_decimal(&out, hx_log_dropped());
     hx_buf_puts(&out, "},\"workers\":{");

@@ -297,6 +297,7 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
     hx_admin_needs needs = {.loop = daemon->background.loop,
                             .store = daemon->store,
                             .limiter = daemon->limiter,
+                            .outage = &daemon->outage,
                             .rules = rules,
                             .reload = reload,
                             .generations = generations,

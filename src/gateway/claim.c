@@ -287,9 +287,7 @@ static hx_progress refuse_claim(hx_request *r)
                                  HX_LIT("The operation could not be claimed to be sent again."));
     }
     switch (r->call.result) {
-    case HX_STORE_FULL:
-        r->retry_after = 5 * HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The idempotency store has no room for a new key."));
+    case HX_STORE_FULL: r->retry_after = 5 * HX_SECOND; return hx_request_refuse(r, HX_ERROR_STORE_FULL, HX_EMPTY);
     case HX_STORE_RETIRED: return refuse_retired(r);
     default: return refuse_unavailable(r);
     }

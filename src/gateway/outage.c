@@ -3,21 +3,32 @@
 
 #include "base/log.h"
 
-void hx_outage_failed(hx_outage *outage, hx_ms now)
+static const struct {
+    hx_log_level level;
+    const char *begins, *ends;
+} rows[] = {
+#define X(id, name, level, begins, ends) {HX_LOG_##level, begins, ends},
+#include "gateway/outages.def"
+#undef X
+};
+
+void hx_outage_failed(hx_outage *outage, hx_outage_id id, hx_ms now)
 {
-    atomic_store(&outage->last, now);
-    atomic_fetch_add(&outage->count, 1);
-    if (atomic_exchange(&outage->on, true)) return;
-    atomic_store(&outage->began, now);
-    hx_log_begin(HX_LOG_WARN, "calls to the store fail: requests that need it get 503");
+    hx_outage_state *state = &outage->states[id];
+    atomic_store(&state->last, now);
+    atomic_fetch_add(&state->count, 1);
+    if (atomic_exchange(&state->on, true)) return;
+    atomic_store(&state->began, now);
+    hx_log_begin(rows[id].level, rows[id].begins);
     hx_log_end();
 }
 
-void hx_outage_succeeded(hx_outage *outage, hx_ms now)
+void hx_outage_succeeded(hx_outage *outage, hx_outage_id id, hx_ms now)
 {
-    if (now - atomic_load(&outage->last) < HX_OUTAGE_QUIET || !atomic_exchange(&outage->on, false)) return;
-    hx_log_begin(HX_LOG_INFO, "calls to the store succeed again");
-    hx_log_int("failed_calls", (int64_t)atomic_exchange(&outage->count, 0));
-    hx_log_int("duration_ms", now - atomic_load(&outage->began));
+    hx_outage_state *state = &outage->states[id];
+    if (now - atomic_load(&state->last) < HX_OUTAGE_QUIET || !atomic_exchange(&state->on, false)) return;
+    hx_log_begin(HX_LOG_INFO, rows[id].ends);
+    hx_log_int("failed_calls", (int64_t)atomic_exchange(&state->count, 0));
+    hx_log_int("duration_ms", now - atomic_load(&state->began));
     hx_log_end();
 }

@@ -168,7 +168,7 @@ static void store_done(hx_store_call *call)
     hx_request *r = HX_OWNER(call, hx_request, call);
     HX_CHECK(r->call_state == HX_CALL_PENDING);
     r->call_state = HX_CALL_BACK;
-    hx_outage_note(r->worker->gateway->outage, call->result, hx_loop_now(r->worker->loop));
+    hx_outage_note(r->worker->gateway->outage, call, hx_loop_now(r->worker->loop));
     hx_request_run(r);
 }
 

@@ -132,7 +132,7 @@ void hx_shadow_look(hx_request *r)
         hx_worker_keep_lease(r);
         break;
     case HX_STORE_EXISTS: foresee(r, &r->call.found); break; /* someone came in between */
-    case HX_STORE_FULL: would_refuse(r, HX_ERROR_OVERLOADED); break;
+    case HX_STORE_FULL: would_refuse(r, HX_ERROR_STORE_FULL); break;
     default: would_refuse(r, HX_ERROR_STORE_UNAVAILABLE); break;
     }
 }

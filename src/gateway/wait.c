@@ -32,9 +32,7 @@ static hx_progress watch_back(hx_request *r)
     hx_request_stop_timer(r);
     switch (r->call.result) {
     case HX_STORE_OK: return outcome_came(r);
-    case HX_STORE_FULL:
-        r->retry_after = HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("Too many requests wait for this operation."));
+    case HX_STORE_FULL: r->retry_after = HX_SECOND; return hx_request_refuse(r, HX_ERROR_WAITERS_FULL, HX_EMPTY);
     case HX_STORE_UNAVAILABLE:
         r->retry_after = HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);

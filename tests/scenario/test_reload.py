@@ -278,10 +278,18 @@ def test_a_full_store_that_may_grow_takes_keys_again(start_gateway, upstream, re
         full = gateway.post("/refunds", key=fresh_key(), json=REFUND)
         if full.status != 201:
             break
-    full.refuses(503, "TRANSIENT.overloaded")
+    problem = full.refuses(503, "TRANSIENT.overloaded")
+    assert problem["title"] == "There is no room for a new Idempotency-Key now"
+    assert gateway.counts("refusing") == {"store_unavailable": False, "store_full": True, "waiters_full": False}
+    begun = [json.loads(line) for line in gateway.output if "the store has no room" in line]
+    assert [line["level"] for line in begun] == ["error"]
     assert reload(gateway, small.replace("48MiB", "480MiB")).code == 0
     eventually(lambda: gateway.post("/refunds", key=fresh_key(), json=REFUND).status == 201, "room for a new key")
     assert upstream.effects("/refunds") == tried + 1
+    upstream.on("/refunds", answer(201, b"x"))
+    eventually(lambda: gateway.post("/refunds", key=fresh_key(), json=REFUND).status == 201 and
+               gateway.events("the store takes new operations again"), "the log saying that it is over")
+    assert not any(gateway.counts("refusing").values())
 
 
 def test_a_store_max_that_is_too_small_is_refused(gateway, reload):
@@ -298,6 +306,8 @@ def test_waiters_take_effect(gateway, upstream, reload, key):
         second = gateway.post_later("/refunds", key=key, json=REFUND)
         third = gateway.post("/refunds", key=key, json=REFUND)
         third.refuses(503, "TRANSIENT.overloaded")
+        assert gateway.counts("refusing")["waiters_full"]
+        assert any("too many requests wait" in line for line in gateway.output)
     assert (first.status, second.status) == (201, 201)
     assert upstream.effects("/refunds") == 1
 
