@@ -9,11 +9,15 @@
 #define NAME_BYTES_MAX 255u
 #define NUMBER_OF(array) (sizeof(array) / sizeof(array)[0])
 
-/* Where `_` is as good as `-`, as for the gateway when it forwards. */
+/* In lower case, where any other byte is as good as `-`, as for the gateway when it forwards. */
 static bool is_named_like(hx_slice name, hx_slice beginning)
 {
-    for (size_t i = 0; i < beginning.len; i++)
-        if (i == name.len || (name.ptr[i] == '_' ? '-' : name.ptr[i]) != beginning.ptr[i]) return false;
+    for (size_t i = 0; i < beginning.len; i++) {
+        if (i == name.len) return false;
+        char c = name.ptr[i];
+        bool is_plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        if ((is_plain ? c : '-') != beginning.ptr[i]) return false;
+    }
     return true;
 }
 
@@ -27,6 +31,7 @@ const char *hx_callers_unseen(const hx_loader *loader, hx_slice name)
                                         "te",
                                         "trailer",
                                         "transfer-encoding",
+                                        "content-length",
                                         "upgrade",
                                         "http2-settings",
                                         "expect",
@@ -35,7 +40,8 @@ const char *hx_callers_unseen(const hx_loader *loader, hx_slice name)
                                         "traceparent",
                                         "x-correlation-id"};
     bool is_ours = is_named_like(name, HX_LIT("hapax-"));
-    for (size_t i = 0; i < NUMBER_OF(never) && !is_ours; i++) is_ours = hx_slice_eq(name, hx_slice_of(never[i]));
+    for (size_t i = 0; i < NUMBER_OF(never) && !is_ours; i++)
+        is_ours = name.len == strlen(never[i]) && is_named_like(name, hx_slice_of(never[i]));
     if (is_ours) return "ends at Hapax or is written anew there: the application never gets what the client sent";
     if (loader->config->trusted_proxy_count == 0 && is_named_like(name, HX_LIT("x-forwarded-")))
         return "reaches the application from \"trusted_proxies\" only, and there are none";

@@ -18,20 +18,48 @@ static bool is_withheld_when_keyed(hx_field_id id)
            id == HX_FIELD_X_REQUEST_TIMEOUT;
 }
 
-/* How the name begins, where `_` is as good as `-`: applications behind CGI and WSGI can't tell them apart, and would
- * take the client's word for ours. */
-static bool is_named_like(const hx_field *field, const char *beginning)
+/* How the name begins, for applications that can't tell it from ours, and would take the client's word for it. */
+static bool is_named_like(const hx_field *field, hx_slice beginning)
 {
-    for (size_t i = 0; beginning[i] != '\0'; i++) {
-        if (i == field->name.len) return false;
-        char c = field->name.ptr[i] == '_' ? '-' : hx_lower(field->name.ptr[i]);
-        if (c != beginning[i]) return false;
+    return field->name.len >= beginning.len &&
+           hx_names_read_alike(hx_slice_first(field->name, beginning.len), beginning);
+}
+
+/* A header that the route names, by its index, or something empty; false behind the last. */
+static bool named_by(const hx_policy *policy, size_t i, hx_slice *name)
+{
+    *name = HX_EMPTY;
+    if (i < policy->principal_count) {
+        if (policy->principals[i].kind == HX_PRINCIPAL_HEADER) *name = policy->principals[i].name;
+        return true;
     }
+    i -= policy->principal_count;
+    if (i < policy->fingerprint.header_count) {
+        *name = policy->fingerprint.headers[i];
+        return true;
+    }
+    i -= policy->fingerprint.header_count;
+    if (!policy->key.from || i >= policy->key.from->count) return false;
+    const hx_template_part *part = &policy->key.from->parts[i];
+    if (part->kind == HX_TEMPLATE_HEADER) *name = part->argument;
     return true;
 }
 
+/* Whether an odd field is another spelling of one that Hapax goes by: what it says was not counted here, and the
+ * application must not count it either. */
+static bool is_alias(const hx_policy *policy, const hx_field *field)
+{
+    bool is_like_one = false;
+    hx_slice name;
+    for (size_t i = 0; named_by(policy, i, &name); i++) {
+        if (hx_slice_eq_nocase(field->name, name)) return false; /* the route means this very spelling */
+        is_like_one = is_like_one || hx_names_read_alike(field->name, name);
+    }
+    return is_like_one || hx_field_reads_as(field) != HX_FIELD_OTHER;
+}
+
 /* `trusted`: the client is a proxy whose word on where the request came from counts. */
-static bool is_replaced(const hx_field *field, bool trusted)
+static bool is_replaced(const hx_request *r, const hx_field *field, bool trusted)
 {
     switch (field->id) {
     case HX_FIELD_FORWARDED:
@@ -39,9 +67,12 @@ static bool is_replaced(const hx_field *field, bool trusted)
     case HX_FIELD_TRACEPARENT:
     case HX_FIELD_X_CORRELATION_ID:
     case HX_FIELD_HAPAX_OUTCOME: return true;
+    case HX_FIELD_TRACESTATE: return !r->trace_continues;
     case HX_FIELD_X_FORWARDED_HOST:
     case HX_FIELD_X_FORWARDED_PROTO: return !trusted;
-    case HX_FIELD_OTHER: return (!trusted && is_named_like(field, "x-forwarded-")) || is_named_like(field, "hapax-");
+    case HX_FIELD_OTHER:
+        if ((field->flags & HX_FIELD_ODD) && is_alias(r->policy, field)) return true;
+        return (!trusted && is_named_like(field, HX_LIT("x-forwarded-"))) || is_named_like(field, HX_LIT("hapax-"));
     default: return false;
     }
 }
@@ -74,7 +105,7 @@ void hx_forward_mark_withheld(hx_request *r)
     hx_fields *fields = &r->stream->request.fields;
     bool trusted = is_trusted(r);
     for (size_t i = 0; i < fields->count; i++)
-        if (is_replaced(&fields->items[i], trusted)) fields->items[i].flags |= HX_FIELD_WITHHELD;
+        if (is_replaced(r, &fields->items[i], trusted)) fields->items[i].flags |= HX_FIELD_WITHHELD;
 }
 
 /* "Name: " and, of one who is trusted, what it said before us. */
@@ -216,11 +247,10 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         hx_field_write(out, HX_LIT("Host"), hx_upstream_host(r->worker->upstreams[r->policy->upstream]));
     for (size_t i = 0; i < head->fields.count; i++) {
         const hx_field *field = &head->fields.items[i];
-        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field, trusted)) continue;
+        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(r, field, trusted)) continue;
         if (keyed && is_withheld_when_keyed(field->id)) continue;
         if (field->id == HX_FIELD_X_REQUEST_TIMEOUT && r->patience.span != HX_CLIENT_BUDGET_NONE) continue;
         if ((keyed || r->is_bypassed) && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_written_anew(r)) continue;
-        if (keyed && field->id == HX_FIELD_OTHER && is_named_like(field, "idempotency-key")) continue;
         hx_field_write(out, field->name, field->value);
     }
     bool upgrades = r->upgrade.len > 0;
@@ -292,7 +322,7 @@ void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_que
         hx_field_write(out, HX_LIT("Host"), hx_upstream_host(r->worker->upstreams[r->policy->upstream]));
     for (size_t i = 0; i < fields->count; i++) {
         const hx_field *field = &fields->items[i];
-        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(field, trusted)) continue;
+        if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(r, field, trusted)) continue;
         if (is_withheld_when_keyed(field->id)) continue;
         if (about == HX_ASKS_ABOUT_THE_OPERATION && is_of_the_body(field)) continue;
         if (about == HX_ASKS_ABOUT_THE_CALLER && !may_be_signed(field)) continue;

@@ -108,6 +108,7 @@ typedef struct hx_request {
     const char *body_error_detail;
     hx_slice correlation;
     char traceparent[56];
+    bool trace_continues;      /* the client's, and doesn't begin here */
     hx_client_budget patience; /* X-Request-Timeout */
     hx_op op;
 

@@ -17,25 +17,27 @@ static void put_hex(char *out, const uint8_t *bytes, size_t len)
 
 static bool is_lower_hex(hx_slice s)
 {
-    bool all_zero = true;
-    for (size_t i = 0; i < s.len; i++) {
-        char c = s.ptr[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
-        all_zero = all_zero && c == '0';
-    }
-    return !all_zero;
+    for (size_t i = 0; i < s.len; i++)
+        if (!((s.ptr[i] >= '0' && s.ptr[i] <= '9') || (s.ptr[i] >= 'a' && s.ptr[i] <= 'f'))) return false;
+    return true;
 }
 
-/* The trace id of a valid traceparent, version 00 or later. */
+static bool is_id(hx_slice s)
+{
+    static const char none[] = "00000000000000000000000000000000";
+    return is_lower_hex(s) && memcmp(s.ptr, none, s.len) != 0;
+}
+
+/* The trace id of a valid traceparent, version 00 or later: 00-{32 digits}-{16 digits}-{2 digits}. */
 static bool trace_of(hx_slice value, hx_slice *trace)
 {
     if (value.len < 55 || (value.len > 55 && value.ptr[55] != '-')) return false;
     hx_slice version = hx_slice_first(value, 2);
     if (value.ptr[2] != '-' || value.ptr[35] != '-' || value.ptr[52] != '-') return false;
-    if (hx_slice_eq(version, HX_LIT("ff"))) return false;
+    if (!is_lower_hex(version) || hx_slice_eq(version, HX_LIT("ff"))) return false;
     if (hx_slice_eq(version, HX_LIT("00")) && value.len != 55) return false;
     *trace = (hx_slice){value.ptr + 3, 32};
-    return is_lower_hex(*trace) && is_lower_hex((hx_slice){value.ptr + 36, 16});
+    return is_id(*trace) && is_id((hx_slice){value.ptr + 36, 16}) && is_lower_hex((hx_slice){value.ptr + 53, 2});
 }
 
 static bool is_correlation(hx_slice value)
@@ -58,7 +60,8 @@ void hx_request_choose_trace(hx_request *r)
     put_hex(r->traceparent + 36, random + 16, 8);
     memcpy(r->traceparent + 52, "-00", 4);
     hx_slice given = hx_fields_get(fields, HX_FIELD_TRACEPARENT);
-    if (fields->lines[HX_FIELD_TRACEPARENT] == 1 && trace_of(given, &trace)) {
+    r->trace_continues = fields->lines[HX_FIELD_TRACEPARENT] == 1 && trace_of(given, &trace);
+    if (r->trace_continues) {
         memcpy(r->traceparent + 3, trace.ptr, 32);
         memcpy(r->traceparent + 53, given.ptr + 53, 2);
     }

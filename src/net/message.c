@@ -25,6 +25,8 @@ static const struct {
 static uint8_t by_length[NAME_BYTES_MAX + 1];
 static uint8_t next_of_length[HX_FIELD_COUNT];
 
+static bool is_plain[UINT8_MAX + 1]; /* letters, digits and the hyphen */
+
 _Static_assert(HX_FIELD_COUNT <= UINT8_MAX, "identifiers are kept in bytes");
 
 __attribute__((constructor)) static void chain_known_names(void)
@@ -34,6 +36,8 @@ __attribute__((constructor)) static void chain_known_names(void)
         next_of_length[id] = by_length[known[id].name.len];
         by_length[known[id].name.len] = (uint8_t)id;
     }
+    static const char plain[] = "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    for (size_t i = 0; plain[i] != '\0'; i++) is_plain[(uint8_t)plain[i]] = true;
 }
 
 static bool differ(const char *known_name, const char *name) /* in eight bytes; see below */
@@ -65,6 +69,34 @@ static hx_field_id classify(hx_slice name)
     return HX_FIELD_OTHER;
 }
 
+static bool is_odd(hx_slice name)
+{
+    size_t i = 0;
+    while (i < name.len && is_plain[(uint8_t)name.ptr[i]]) i++;
+    return i < name.len;
+}
+
+static char folded(char c)
+{
+    return is_plain[(uint8_t)c] ? hx_lower(c) : '-';
+}
+
+bool hx_names_read_alike(hx_slice one, hx_slice other)
+{
+    if (one.len != other.len) return false;
+    for (size_t i = 0; i < one.len; i++)
+        if (folded(one.ptr[i]) != folded(other.ptr[i])) return false;
+    return true;
+}
+
+hx_field_id hx_field_reads_as(const hx_field *field)
+{
+    char name[NAME_BYTES_MAX];
+    if (field->name.len > sizeof name) return HX_FIELD_OTHER;
+    for (size_t i = 0; i < field->name.len; i++) name[i] = folded(field->name.ptr[i]);
+    return classify((hx_slice){name, field->name.len});
+}
+
 bool hx_fields_add(hx_fields *fields, hx_arena *arena, uint16_t count_max, hx_slice name, hx_slice value)
 {
     if (fields->count >= count_max) return false;
@@ -77,10 +109,10 @@ bool hx_fields_add(hx_fields *fields, hx_arena *arena, uint16_t count_max, hx_sl
         fields->cap = (uint16_t)cap;
     }
     hx_field_id id = classify(name);
+    uint8_t flags = id == HX_FIELD_OTHER && is_odd(name) ? HX_FIELD_ODD : known[id].flags;
     if (fields->lines[id] == 0) fields->first[id] = fields->count;
     if (fields->lines[id] < UINT8_MAX) fields->lines[id]++;
-    fields->items[fields->count++] =
-        (hx_field){.name = name, .value = hx_slice_trim(value), .id = id, .flags = known[id].flags};
+    fields->items[fields->count++] = (hx_field){.name = name, .value = hx_slice_trim(value), .id = id, .flags = flags};
     return true;
 }
 

@@ -9,7 +9,8 @@
 enum {
     HX_FIELD_HOP = 1,
     HX_FIELD_FRAMING = 2,
-    HX_FIELD_WITHHELD = 4 /* set by whoever forwards: the next hop doesn't get it, or gets another in its place */
+    HX_FIELD_WITHHELD = 4, /* set by whoever forwards: the next hop doesn't get it, or gets another in its place */
+    HX_FIELD_ODD = 8       /* unknown, and its name has more than letters, digits and hyphens: see hx_field_reads_as */
 };
 
 typedef enum {
@@ -51,6 +52,12 @@ bool hx_fields_mark_hops(hx_fields *fields) HX_MUST_USE;
 hx_slice hx_fields_get(const hx_fields *fields, hx_field_id id);
 /* By any name; NULL when it is missing. */
 const hx_field *hx_fields_find(const hx_fields *fields, hx_slice name);
+/* CGI, WSGI and PHP make names of variables out of names of fields, in which every byte but letters and digits becomes
+ * an underscore: `Transfer_Encoding` and `Transfer.Encoding` are Transfer-Encoding to them. Whether two names become
+ * the same one; */
+bool hx_names_read_alike(hx_slice one, hx_slice other);
+/* and which known field such an application takes an odd one for, HX_FIELD_OTHER when none. */
+hx_field_id hx_field_reads_as(const hx_field *field);
 /* Writes "Name: value\r\n". */
 void hx_field_write(hx_buf *out, hx_slice name, hx_slice value);
 

@@ -247,7 +247,13 @@ def test_trace_of_the_client_is_continued(gateway, upstream, key):
 
 @pytest.mark.parametrize("bad", [None, "nonsense", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
                                  "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
-                                 "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"])
+                                 "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+                                 "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-<x",
+                                 "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0A",
+                                 "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0\t",
+                                 "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+                                 "zz-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                                 "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more"])
 def test_trace_begins_here_where_the_client_has_none(gateway, upstream, key, bad):
     response = gateway.post("/refunds", key=key, json={}, headers={"traceparent": bad} if bad else {})
     seen = upstream.last()
@@ -292,3 +298,66 @@ def test_bare_answer_is_replayed_without_invented_headers(gateway, upstream, key
     assert [name for name, _ in end_to_end(first)] in ([], ["Date"])
     assert end_to_end(first) == end_to_end(second)
     assert upstream.effects("/refunds") == 1
+
+
+def as_variables(request):
+    """A request's headers as CGI, WSGI and PHP name them."""
+    return [re.sub("[^A-Z0-9]", "_", name.upper()) for name, _ in request.headers]
+
+
+OWN = ["Transfer-Encoding", "Content-Length", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "HTTP2-Settings",
+       "Content-Type", "Content-Encoding", "If-Match", "Idempotency-Key", "Hapax-Operation", "Hapax-Attempt",
+       "Hapax-Anything", "X-Forwarded-For", "X-Forwarded-Prefix", "X-Request-Timeout", "X-Correlation-Id", "X-Api-Key"]
+
+
+@pytest.mark.parametrize("method, keyed", [("POST", True), ("POST", False), ("GET", False)])
+@pytest.mark.parametrize("other", ["_", ".", "!", "~"])
+def test_other_spellings_of_headers_that_count_go_no_further(gateway, upstream, key, method, keyed, other):
+    """Many applications can't tell `Content_Length` from `Content-Length`; Hapax did not go by it."""
+    forged = [(name.replace("-", other), "666") for name in OWN] + [("client_id", "7"), ("X_Plain", "8")]
+    plain = {"Content-Type": "application/json"}
+    answer_ = gateway.request(method, "/refunds", key=key if keyed else None, body=b"{}",
+                              headers=[*plain.items(), *forged])
+    assert answer_.status in (200, 201)
+    seen = upstream.last()
+    assert "666" not in [value for _, value in seen.headers]
+    assert len(set(as_variables(seen))) == len(seen.headers)
+    assert (seen.header("client_id"), seen.header("X_Plain")) == ("7", "8")  # these are nobody else's
+    assert upstream.effects("/refunds") == (method == "POST")
+
+
+def test_another_spelling_of_a_header_that_the_route_goes_by_goes_no_further(start_gateway, upstream, key):
+    gateway = start_gateway("""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            principal: ["header:X-User"]
+            fingerprint: {headers: [X-Currency]}
+          - name: orders
+            match: POST /orders
+            key: {from: "{header:X-Order}"}
+            principal: ["header:X-User"]
+          - name: odd
+            match: POST /odd
+            principal: ["header:x_user"]
+        """)
+    forged = {"X_User": "eve", "X_Currency": "JPY", "X_Order": "2", "X_Free": "kept"}
+    given = {"X-User": "ann", "X-Currency": "USD", "X-Order": "1"}
+    for path, seen_too in (("/refunds", {"X_Order": "2"}), ("/orders", {"X_Currency": "JPY"})):
+        assert gateway.post(path, key=key, json={}, headers={**forged, **given}).status == 201
+        last = upstream.last()
+        assert {name: last.header(name) for name in given} == given
+        assert {name: last.header(name) for name in forged if last.header(name)} == {"X_Free": "kept", **seen_too}
+    assert gateway.post("/odd", key=key, json={}, headers={"x_user": "ann", "X.User": "eve"}).status == 201
+    assert upstream.last().header("x_user") == "ann" and upstream.last().header("X.User") is None
+    assert upstream.effects() == 3
+
+
+def test_state_of_a_trace_goes_with_its_trace(gateway, upstream):
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    gateway.get("/thing", headers={"traceparent": trace, "tracestate": "vendor=1"})
+    assert upstream.last().header("tracestate") == "vendor=1"
+    for headers in ({"traceparent": trace[:-2] + "xx"}, {}):
+        gateway.get("/thing", headers={**headers, "tracestate": "vendor=1"})
+        assert upstream.last().header("tracestate") is None
+    assert upstream.effects() == 0

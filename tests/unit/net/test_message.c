@@ -37,6 +37,41 @@ static void assert_text(hx_slice got, const char *expected)
     assert_memory_equal(got.ptr, expected, got.len);
 }
 
+static void other_spellings_of_known_names_are_seen_through(void **state)
+{
+    (void)state;
+    static const char *names[] = {
+#define X(id, name, flags) name,
+#include "net/fields.def"
+#undef X
+    };
+    static const char others[] = "_.!#$%&'*+^`|~";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[64];
+        size_t len = strlen(names[i]), hyphens = 0;
+        for (size_t c = 0; c <= len; c++) {
+            if (names[i][c] == '-') hyphens++;
+            name[c] = names[i][c] == '-' ? others[i % (sizeof others - 1)] : names[i][c];
+        }
+        if (hyphens == 0) continue; /* it has one spelling */
+        fields = (hx_fields){0};
+        add(name, "v");
+        assert_int_equal(fields.items[0].id, HX_FIELD_OTHER);
+        assert_int_equal(fields.items[0].flags, HX_FIELD_ODD);
+        assert_int_equal(hx_field_reads_as(&fields.items[0]), i + 1);
+        assert_true(hx_names_read_alike(hx_slice_of(name), hx_slice_of(names[i])));
+    }
+    fields = (hx_fields){0};
+    add("client_id", "v");
+    add("client-id", "v");
+    add("a_name_that_is_longer_than_any_which_is_known", "v");
+    assert_int_equal(fields.items[0].flags, HX_FIELD_ODD);
+    assert_int_equal(hx_field_reads_as(&fields.items[0]), HX_FIELD_OTHER);
+    assert_int_equal(fields.items[1].flags, 0);
+    assert_int_equal(hx_field_reads_as(&fields.items[2]), HX_FIELD_OTHER);
+    assert_false(hx_names_read_alike(HX_LIT("client_id"), HX_LIT("client-ids")));
+}
+
 static void every_known_name_is_classified_in_any_case(void **state)
 {
     (void)state;
@@ -134,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_known_name_is_classified_in_any_case, begin, end),
+        cmocka_unit_test_setup_teardown(other_spellings_of_known_names_are_seen_through, begin, end),
         cmocka_unit_test_setup_teardown(names_that_only_resemble_known_ones_are_not_taken_for_them, begin, end),
         cmocka_unit_test_setup_teardown(values_are_trimmed_and_the_first_line_counts, begin, end),
         cmocka_unit_test_setup_teardown(there_are_no_more_fields_than_the_limit, begin, end),
