@@ -54,6 +54,7 @@ static const hx_cmd_flag keys_flags[] = {
 static const hx_cmd_flag store_flags[] = {
     {"store", "STORE", "backup, migrate: this one; backup has that of the state directory by default", 's'},
     {"live", NULL, "copy, backup: although gateways are at work on a shared store", 0},
+    {"accept-loss", NULL, "salvage: keys whose records are lost may run again", 0},
     {"json", NULL, "for programs", 0},
     {0},
 };
@@ -133,8 +134,8 @@ static const hx_cmd commands[] = {
     {
         .name = "store",
         .run = hx_cmd_store,
-        .summary = "copy, back up, restore or repair a store that no gateway uses",
-        .usage = "hapax store copy FROM TO | backup FILE | restore FILE TO | migrate | repair DIR",
+        .summary = "copy, back up, restore or salvage a store that no gateway uses",
+        .usage = "hapax store copy FROM TO | backup FILE | restore FILE TO | migrate | salvage DIR TO",
         .details =
             "copy     every operation of one store into another, epochs and all: hapax store copy journal:a journal:b\n"
             "           A new TO gets FROM's secret. Run it again where it was interrupted: what is there already\n"
@@ -144,10 +145,11 @@ static const hx_cmd commands[] = {
             "           was under way is unknown then, and epochs begin a generation later.\n"
             "migrate  brings a database to the schema of this program: hapax store migrate --store postgres://…\n"
             "           Any number of times, and on several nodes at once. Gateways have to be started anew then.\n"
-            "repair   what can't be read is copied to DIR/damaged and then skipped; nothing is deleted, and each\n"
-            "           place is named with what is lost there.\n"
-            "No gateway may be at work on any of these stores. One that is not whole, because a copy or a restore\n"
-            "has not ended, is opened by no gateway. Exit codes: 0 done, 2 usage, 3 it can't be done, or something\n"
+            "salvage  every record that can be read of a damaged journal into a new store; DIR is not changed. What\n"
+            "           is lost is named, and has to be accepted before a gateway starts on TO.\n"
+            "No gateway may be at work on any of these stores. One that is not whole, because a copy, restore or\n"
+            "salvage has not ended, is opened by no gateway. Exit codes: 0 done, 2 usage, 3 it can't be done, or "
+            "something\n"
             "differs.",
         .flags = store_flags,
     },

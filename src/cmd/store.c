@@ -14,6 +14,7 @@ static void take(void *user, const char *flag, const char *value)
     hx_store_flags *flags = user;
     if (strcmp(flag, "store") == 0) flags->store = value;
     if (strcmp(flag, "live") == 0) flags->live = true;
+    if (strcmp(flag, "accept-loss") == 0) flags->accept_loss = true;
     if (strcmp(flag, "json") == 0) flags->json = true;
 }
 
@@ -23,21 +24,14 @@ static void report(void *context, const char *sentence)
     (void)printf("%s\n", sentence);
 }
 
-static int repair(const hx_store_flags *flags, char **operands)
-{
-    (void)flags;
-    hx_slice directory = hx_slice_of(operands[0]);
-    char error[HX_STORE_ERROR_BYTES] = "";
-    if (hx_slice_starts(directory, HX_LIT("journal:"))) directory = hx_slice_from(directory, strlen("journal:"));
-    if (directory.len == 0) return hx_cmd_misused("store", "repair which directory?");
-    if (!hx_journal_repair(directory, report, NULL, error)) return hx_store_refuse("%s", error);
-    (void)printf("%.*s can be opened.\n", HX_FMT(directory));
-    return HX_EXIT_OK;
-}
-
 static int copy(const hx_store_flags *flags, char **operands)
 {
     return hx_store_copy(flags, operands[0], operands[1]);
+}
+
+static int salvage(const hx_store_flags *flags, char **operands)
+{
+    return hx_store_salvage(flags, operands[0], operands[1]);
 }
 
 static int backup(const hx_store_flags *flags, char **operands)
@@ -65,7 +59,7 @@ typedef struct {
     int operands;
     const char *missing; /* the question when there are fewer */
     int (*run)(const hx_store_flags *flags, char **operands);
-    bool takes_store, takes_live, takes_json;
+    bool takes_store, takes_live, takes_json, takes_loss;
 } act;
 
 static const act acts[] = {
@@ -88,7 +82,12 @@ static const act acts[] = {
      .run = restore,
      .takes_json = true},
     {.name = "migrate", .run = migrate, .takes_store = true},
-    {.name = "repair", .operands = 1, .missing = "repair which directory?", .run = repair},
+    {.name = "salvage",
+     .operands = 2,
+     .missing = "salvage which directory into which store?",
+     .run = salvage,
+     .takes_json = true,
+     .takes_loss = true},
 };
 #define ACTS (sizeof acts / sizeof acts[0])
 
@@ -96,10 +95,11 @@ static int run(const act *a, const hx_store_flags *flags, int count, char **oper
 {
     if (count < a->operands) return hx_cmd_misused("store", "%s", a->missing);
     if (count > a->operands) return hx_cmd_misused("store", "what is \"%s\" for?", operands[a->operands]);
-    const char *vain = flags->store && !a->takes_store ? "store"
-                       : flags->live && !a->takes_live ? "live"
-                       : flags->json && !a->takes_json ? "json"
-                                                       : NULL;
+    const char *vain = flags->store && !a->takes_store        ? "store"
+                       : flags->live && !a->takes_live        ? "live"
+                       : flags->accept_loss && !a->takes_loss ? "accept-loss"
+                       : flags->json && !a->takes_json        ? "json"
+                                                              : NULL;
     if (vain) return hx_cmd_misused("store", "--%s says nothing to %s", vain, a->name);
     return a->run(flags, operands);
 }
@@ -111,9 +111,9 @@ int hx_cmd_store(int argc, char **argv)
     int code = hx_cmd_flags(argc, argv, 3, take, &flags, &operands);
     if (code >= 0) return code;
     if (operands == argc)
-        return hx_cmd_misused(argv[0], "what shall be done: copy, backup, restore, migrate or repair?");
+        return hx_cmd_misused(argv[0], "what shall be done: copy, backup, restore, migrate or salvage?");
     for (size_t i = 0; i < ACTS; i++)
         if (strcmp(acts[i].name, argv[operands]) == 0)
             return run(&acts[i], &flags, argc - operands - 1, argv + operands + 1);
-    return hx_cmd_misused(argv[0], "there is no \"%s\": copy, backup, restore, migrate or repair?", argv[operands]);
+    return hx_cmd_misused(argv[0], "there is no \"%s\": copy, backup, restore, migrate or salvage?", argv[operands]);
 }

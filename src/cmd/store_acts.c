@@ -37,6 +37,14 @@ uint64_t hx_epoch_by_clock(hx_ms now)
     return now > EPOCH_ZERO_MS ? (uint64_t)(now - EPOCH_ZERO_MS) * HX_EPOCHS_A_MS : 0;
 }
 
+uint64_t hx_epoch_of_next_generation(uint64_t last_epoch, hx_ms known_until)
+{
+    hx_ms now = hx_clock_now();
+    uint64_t since = now > known_until ? (uint64_t)(now - known_until) : 0;
+    uint64_t drawn = last_epoch + since * HX_EPOCHS_A_MS, by_clock = hx_epoch_by_clock(now);
+    return (drawn > by_clock ? drawn : by_clock) + HX_GENERATION_EPOCHS;
+}
+
 int hx_place_check(hx_place *place, const char *url, hx_arena *arena)
 {
     *place = (hx_place){.url = hx_slice_of(url)};
@@ -108,7 +116,7 @@ static int look_at_source(const hx_place *place, hx_loop *loop, const hx_store_f
     if (!hx_mark_read(place->store, loop, &mark)) return hx_store_refuse("%s can't be reached", place->shown);
     if (mark.unfinished)
         return hx_store_refuse("%s is not whole: the `hapax store %s` that makes it has not ended", place->shown,
-                               mark.by_restore ? "restore" : "copy");
+                               mark.by);
     if (!hx_store_about(place->store)->shared) return HX_EXIT_OK;
     if (!hx_move_leased(loop, place->store, &leased, error)) return hx_store_refuse("%s", error);
     if (leased > 0 && !flags->live)
@@ -124,26 +132,27 @@ static int look_at_source(const hx_place *place, hx_loop *loop, const hx_store_f
     return HX_EXIT_OK;
 }
 
-int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags)
+int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags, hx_salvage *salvage)
 {
     char error[HX_STORE_ERROR_BYTES];
-    if (!is_there(place)) return hx_store_refuse("there is no store at %s", place->shown);
+    if (!salvage && !is_there(place)) return hx_store_refuse("there is no store at %s", place->shown);
     if (is_in_use(place))
         return hx_store_refuse(
             "%s is in use: a gateway has it open, and nobody else can read it then. Stop the gateway "
             "first; or take a snapshot of the file system, and give a copy of the directory in it",
             place->shown);
-    place->store = hx_store_open(place->url, NULL, error);
+    place->store = salvage ? hx_journal_salvage(hx_slice_of(path_of(place->url)), salvage, error)
+                           : hx_store_open(place->url, NULL, error);
     if (!place->store) return hx_store_refuse("%s", error);
     hx_store_attach(place->store, loop);
     return look_at_source(place, loop, flags);
 }
 
-int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], bool by_restore,
+int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], const char *by,
                          uint64_t mark_epoch)
 {
     char error[HX_STORE_ERROR_BYTES], trouble[HX_MOVE_ERROR_BYTES];
-    hx_record mark = hx_mark_unfinished(by_restore, mark_epoch, NULL, NULL);
+    hx_record mark = hx_mark_unfinished(by, mark_epoch, NULL, NULL);
     hx_store_options options = {.secret = secret, .mark = &mark};
     uint64_t leased = 0;
     place->store = hx_store_open(place->url, &options, error);

@@ -9,9 +9,11 @@ typedef struct {
     const char *store; /* NULL: the usual one */
     bool live;
     bool json;
+    bool accept_loss;
 } hx_store_flags;
 
 int hx_store_copy(const hx_store_flags *flags, const char *from, const char *to);
+int hx_store_salvage(const hx_store_flags *flags, const char *directory, const char *to);
 int hx_store_backup(const hx_store_flags *flags, const char *file);
 int hx_store_restore(const hx_store_flags *flags, const char *file, const char *to);
 
@@ -22,6 +24,9 @@ int hx_store_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)
  * Whatever is made at another time begins elsewhere. */
 #define HX_EPOCHS_A_MS UINT64_C(64)
 uint64_t hx_epoch_by_clock(hx_ms now);
+/* Above all that a store can have drawn since then, of which nothing more is known (see cmd/store_restore.c). */
+#define HX_GENERATION_EPOCHS (UINT64_C(1) << 36)
+uint64_t hx_epoch_of_next_generation(uint64_t last_epoch, hx_ms known_until);
 
 /* A store that is read or written by an act, alone on its loop. */
 typedef struct {
@@ -33,10 +38,11 @@ typedef struct {
 /* Whether the words name a store: -1, or an exit code after having said what is wrong. */
 int hx_place_check(hx_place *place, const char *url, hx_arena *arena);
 bool hx_place_is_same(const hx_place *a, const hx_place *b);
-/* Opens a store that is there, for reading all of it. HX_EXIT_OK, or an exit code. */
-int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags);
+/* Opens a store that is there, for reading all of it: a damaged one where `salvage` is given, else NULL. HX_EXIT_OK, or
+ * an exit code. */
+int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags, hx_salvage *salvage);
 /* Opens one to write to. Where it is made by this, or is empty and gets its secret by this, its mark has this epoch. */
-int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], bool by_restore,
+int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], const char *by,
                          uint64_t mark_epoch);
 
 /* Counts both, in a span of time that outlasts the counting. False: see the error. `file` is counted where from is

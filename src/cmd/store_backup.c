@@ -81,7 +81,7 @@ int hx_store_backup(const hx_store_flags *flags, const char *file)
     int code = hx_place_check(&place, url, &arena);
     if (code < 0) {
         hx_loop *loop = hx_loop_new();
-        code = hx_place_open_source(&place, loop, flags);
+        code = hx_place_open_source(&place, loop, flags, NULL);
         if (code == HX_EXIT_OK) code = write_file(flags, &place, loop, file, &about);
         if (code == HX_EXIT_OK) report(flags, &place, file, &about);
         hx_store_close(&place.store);

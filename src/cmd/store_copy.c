@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax store copy: every operation of one store, as it is, into another. It can be run again: what is there already is
  * compared. Until all of it is there, TO carries a mark with which no gateway starts (cmd/store_mark.h), an older copy
- * too. One that has what FROM doesn't have was used by somebody: it is left as it is, without a mark. */
+ * too. One that has what FROM doesn't have was used by somebody: it is left as it is, without a mark.
+ *
+ * hapax store salvage is a copy of what can be read of a damaged journal (store/journal_salvage.c). Where anything is
+ * lost the mark stays until somebody accepts that, and epochs begin a generation later, as after a restore: what the
+ * old store drew last may be lost, too. */
 #include "cmd/store_acts.h"
 
 #include "base/check.h"
@@ -10,11 +14,14 @@
 #include "store/index.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define SHOWN_MAX 20u
 
 typedef struct {
     const hx_store_flags *flags;
+    const char *act; /* "copy" or "salvage" */
+    hx_salvage *salvage;
     hx_arena arena;
     hx_place from, to;
     hx_loop *loop;
@@ -44,18 +51,20 @@ static void say_difference(void *context, const hx_record *had, const hx_record 
 
 static int open_both(copying *c)
 {
-    int code = hx_place_open_source(&c->from, c->loop, c->flags);
+    int code = hx_place_open_source(&c->from, c->loop, c->flags, c->salvage);
     if (code != HX_EXIT_OK) return code;
     c->last = hx_store_last_epoch(c->from.store) + 1;
     uint64_t by_clock = hx_epoch_by_clock(hx_clock_now());
     if (c->last < by_clock) c->last = by_clock;
+    if (c->salvage) c->last = hx_epoch_of_next_generation(c->last, c->salvage->stamp);
     if (c->last >= HX_EPOCH_MAX) return hx_store_refuse("%s has no epochs left", c->from.shown);
-    code = hx_place_open_target(&c->to, c->loop, hx_store_about(c->from.store)->secret, false, c->last);
+    code = hx_place_open_target(&c->to, c->loop, hx_store_about(c->from.store)->secret, c->act, c->last);
     if (code != HX_EXIT_OK) return code;
     if (!hx_mark_read(c->from.store, c->loop, &c->origin) || !hx_mark_read(c->to.store, c->loop, &c->mark))
         return hx_store_refuse("a store can't be reached");
-    if (c->mark.unfinished && c->mark.by_restore)
-        return hx_store_refuse("%s is the beginning of a restore that has not ended; give a new store", c->to.shown);
+    if (c->mark.unfinished && strcmp(c->mark.by, c->act) != 0)
+        return hx_store_refuse("%s is the beginning of a %s that has not ended; give a new store", c->to.shown,
+                               c->mark.by);
     return HX_EXIT_OK;
 }
 
@@ -71,11 +80,12 @@ static int move_and_count(copying *c)
     char *error = c->move.error;
     int64_t began = hx_clock_mono_ns();
     hx_store_count(c->from.store, &counts);
-    hx_progress_begin(&c->progress, "copying", counts.live + counts.processing - c->origin.is_there, c->flags->json);
+    hx_progress_begin(&c->progress, c->salvage ? "salvaging" : "copying",
+                      counts.live + counts.processing - c->origin.is_there, c->flags->json);
     c->move = (hx_move){.from = c->from.store,
                         .to = c->to.store,
                         .loop = c->loop,
-                        .why = HX_LIT("copied"),
+                        .why = c->salvage ? HX_LIT("salvaged") : HX_LIT("copied"),
                         .progress = &c->progress,
                         .context = c,
                         .differs = say_difference};
@@ -85,6 +95,28 @@ static int move_and_count(copying *c)
         !count_both(c, began))
         return hx_store_refuse("%s", error);
     return HX_EXIT_OK;
+}
+
+static bool is_lossy(const hx_salvage *salvage)
+{
+    return salvage && salvage->lost + salvage->places > 0;
+}
+
+static void report_salvage(const hx_salvage *found)
+{
+    (void)printf("%" PRIu64 " records could be read", found->records);
+    if (found->answers > 0)
+        (void)printf(", %" PRIu64 " of them but for their answers: those are not retained", found->answers);
+    (void)printf(".\n");
+    if (!is_lossy(found)) {
+        (void)printf("No record is lost.\n");
+        return;
+    }
+    (void)printf("Up to %" PRIu64 " records are lost", found->lost);
+    if (found->places > 0) (void)printf(", and in %" PRIu64 " places it is not known how many more", found->places);
+    (void)printf(
+        ".\nOperations that were under way, or were released before something was lost, are unknown. Those that\n"
+        "were claimed in what is lost are not known: their keys run again.\n");
 }
 
 static void report(const copying *c, bool whole)
@@ -100,9 +132,15 @@ static void report(const copying *c, bool whole)
                      ",\"made_unknown\":%" PRIu64 ",\"epochs_above\":%" PRIu64 ",\"states\":{",
                      move->moved, move->there, move->differing, move->ended, move->unsettled, epoch);
         hx_store_json_tally(&c->had, &c->got);
-        (void)printf("},\"ending\":%" PRIu64 ",\"whole\":%s}\n", c->had.ending, whole ? "true" : "false");
+        (void)printf("},\"ending\":%" PRIu64 ",\"whole\":%s", c->had.ending, whole ? "true" : "false");
+        if (c->salvage)
+            (void)printf(",\"records\":%" PRIu64 ",\"answers_lost\":%" PRIu64 ",\"records_lost\":%" PRIu64
+                         ",\"places_not_known\":%" PRIu64,
+                         c->salvage->records, c->salvage->answers, c->salvage->lost, c->salvage->places);
+        (void)printf("}\n");
         return;
     }
+    if (c->salvage) report_salvage(c->salvage);
     (void)printf("%" PRIu64 " operations were copied, %" PRIu64 " were there already", move->moved, move->there);
     if (move->differing > 0) (void)printf(", %" PRIu64 " differ", move->differing);
     if (move->ended > 0) (void)printf(", %" PRIu64 " ended meanwhile", move->ended);
@@ -110,7 +148,9 @@ static void report(const copying *c, bool whole)
     if (move->unsettled > 0)
         (void)printf("%" PRIu64 " were under way, and are unknown in the copy.\n", move->unsettled);
     hx_store_print_tally(&c->had, &c->got, c->from.shown, c->to.shown);
-    if (whole) (void)printf("%s has all of it, and draws epochs above %" PRIu64 ".\n", c->to.shown, epoch);
+    if (whole)
+        (void)printf("%s has all %s, and draws epochs above %" PRIu64 ".\n", c->to.shown,
+                     c->salvage ? "that could be read" : "of it", epoch);
 }
 
 static int compare(copying *c)
@@ -142,7 +182,7 @@ static int prepare(copying *c)
                                                                            : hx_store_refuse("%s", c->move.error);
     int code = compare(c);
     if (code != HX_EXIT_OK) return code;
-    if (hx_mark_begin(c->to.store, c->loop, false, c->last, &c->mark) != HX_STORE_OK)
+    if (hx_mark_begin(c->to.store, c->loop, c->act, c->last, &c->mark) != HX_STORE_OK)
         return hx_store_refuse("%s can't be written to", c->to.shown);
     return HX_EXIT_OK;
 }
@@ -151,7 +191,21 @@ static int end(copying *c)
 {
     bool counted = hx_store_tally_is_same(&c->had, &c->got);
     bool whole = c->move.differing == 0 && (counted || c->flags->live);
+    bool is_accepted = !is_lossy(c->salvage) || c->flags->accept_loss;
     const hx_mark *latest = c->mark.generation > c->origin.generation ? &c->mark : &c->origin;
+    hx_mark salvaged = {.generation = latest->generation + 1, .by = "salvage"};
+    if (is_lossy(c->salvage)) {
+        salvaged.taken_at = c->salvage->stamp;
+        salvaged.restored_at = hx_store_about(c->to.store)->now();
+        latest = &salvaged;
+    }
+    if (whole && !is_accepted) {
+        report(c, false);
+        return hx_store_refuse(
+            "no gateway starts on %s as long as nobody has accepted what is lost. Run this again with "
+            "--accept-loss to do so",
+            c->to.shown);
+    }
     if (whole && hx_mark_end(c->to.store, c->loop, &c->mark, latest) != HX_STORE_OK)
         return hx_store_refuse("%s can't be written to. Run this again", c->to.shown);
     report(c, whole);
@@ -164,9 +218,9 @@ static int end(copying *c)
                            c->from.shown);
 }
 
-int hx_store_copy(const hx_store_flags *flags, const char *from, const char *to)
+static int run(const hx_store_flags *flags, hx_salvage *salvage, const char *from, const char *to)
 {
-    copying c = {.flags = flags};
+    copying c = {.flags = flags, .act = salvage ? "salvage" : "copy", .salvage = salvage};
     int code = hx_place_check(&c.from, from, &c.arena);
     if (code < 0) code = hx_place_check(&c.to, to, &c.arena);
     if (code < 0 && hx_place_is_same(&c.from, &c.to))
@@ -183,5 +237,28 @@ int hx_store_copy(const hx_store_flags *flags, const char *from, const char *to)
     }
     hx_arena_free(&c.arena);
     hx_arena_pool_drain();
+    return code;
+}
+
+int hx_store_copy(const hx_store_flags *flags, const char *from, const char *to)
+{
+    return run(flags, NULL, from, to);
+}
+
+static void say(void *context, const char *sentence)
+{
+    const hx_store_flags *flags = context;
+    (void)fprintf(flags->json ? stderr : stdout, "%s\n", sentence);
+}
+
+int hx_store_salvage(const hx_store_flags *flags, const char *directory, const char *to)
+{
+    hx_arena arena = {0};
+    hx_store_flags context = *flags;
+    hx_salvage found = {.report = say, .context = &context};
+    hx_slice from = hx_slice_of(directory);
+    if (!hx_slice_starts(from, HX_LIT("journal:"))) from = hx_arena_printf(&arena, "journal:%s", directory);
+    int code = run(flags, &found, hx_arena_terminated(&arena, from), to);
+    hx_arena_free(&arena);
     return code;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mark of a store: a record under an operation that no request can have, all zeros. Any store can keep it, and it
- * comes along in a copy. While a copy or a restore fills a store its mark is unknown, and no gateway starts on it; a
- * restored store keeps it as completed, so that it can be seen where the store comes from. It belongs to no route's
- * rules. */
+ * comes along in a copy. While a copy, restore or salvage fills a store its mark is unknown, and no gateway starts on
+ * it; a restored store, or one that was salvaged with losses, keeps it as completed, so that it can be seen where the
+ * store comes from. It belongs to no route's rules. */
 #ifndef HX_CMD_STORE_MARK_H
 #define HX_CMD_STORE_MARK_H
 
@@ -22,7 +22,7 @@ bool hx_mark_is(const hx_op *op);
 typedef struct {
     bool is_there;
     bool unfinished;
-    bool by_restore;     /* that is under way, or was; else by a copy */
+    const char *by;      /* the `hapax store` that is under way, or was: "copy", "restore" or "salvage" */
     uint64_t epoch;      /* of the mark itself */
     uint64_t generation; /* how many restores lie behind the store */
     hx_ms taken_at;      /* the backup */
@@ -32,9 +32,9 @@ typedef struct {
 /* False: the store can't be asked. */
 bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out) HX_MUST_USE;
 /* The record of a store that is not finished. It keeps what `earlier` says of restores; NULL: there were none. */
-hx_record hx_mark_unfinished(bool by_restore, uint64_t epoch, const hx_mark *earlier, hx_arena *arena);
+hx_record hx_mark_unfinished(const char *by, uint64_t epoch, const hx_mark *earlier, hx_arena *arena);
 /* Marks a store as not finished, whose mark is *mark; epochs are drawn above `epoch` from then on. */
-hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, bool by_restore, uint64_t epoch,
+hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, const char *by, uint64_t epoch,
                               hx_mark *mark) HX_MUST_USE;
 /* It is whole. `restored` says where it comes from; without a generation that is nothing to keep. */
 hx_store_result hx_mark_end(hx_store *store, hx_loop *loop, const hx_mark *unfinished,

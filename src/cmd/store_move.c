@@ -128,8 +128,8 @@ static void refuse_unreadable(course *c, const hx_record *record)
     if (is_readable || c->failed) return;
     hx_buf_put_hex(&hex, record->op.bytes, sizeof record->op.bytes);
     (void)snprintf(c->move->error, sizeof c->move->error,
-                   "operation %.*s can't be read: the disk gave other bytes than were written. `hapax store repair` "
-                   "says what can be saved",
+                   "operation %.*s can't be read: the disk gave other bytes than were written. `hapax store "
+                   "salvage` saves what can be",
                    HX_FMT(hx_buf_slice(&hex)));
     c->failed = true;
 }

@@ -13,8 +13,7 @@
 #include "store/index.h"
 
 #include <inttypes.h>
-
-#define GENERATION_EPOCHS (UINT64_C(1) << 36)
+#include <string.h>
 
 typedef struct {
     const hx_store_flags *flags;
@@ -30,13 +29,6 @@ typedef struct {
     hx_move move;
     hx_tally had, got;
 } restoring;
-
-static uint64_t epoch_of_next_generation(const hx_backup_about *about, hx_ms now)
-{
-    uint64_t since = now > about->taken_at ? (uint64_t)(now - about->taken_at) : 0;
-    uint64_t drawn = about->last_epoch + since * HX_EPOCHS_A_MS, by_clock = hx_epoch_by_clock(now);
-    return (drawn > by_clock ? drawn : by_clock) + GENERATION_EPOCHS;
-}
 
 /* All of it, before anything is changed. */
 static int verify(restoring *r)
@@ -54,8 +46,8 @@ static int verify(restoring *r)
     }
     hx_progress_end(&r->progress);
     if (step != HX_BACKUP_END) return hx_store_refuse("%s. Nothing was restored", error);
-    r->epoch = epoch_of_next_generation(&r->about, hx_clock_now());
-    if (r->epoch > HX_EPOCH_MAX - GENERATION_EPOCHS)
+    r->epoch = hx_epoch_of_next_generation(r->about.last_epoch, r->about.taken_at);
+    if (r->epoch > HX_EPOCH_MAX - HX_GENERATION_EPOCHS)
         return hx_store_refuse("%s has no epochs left for another generation. Nothing was restored", r->file);
     return HX_EXIT_OK;
 }
@@ -63,17 +55,18 @@ static int verify(restoring *r)
 static int open_empty(restoring *r)
 {
     bool empty = false;
-    int code = hx_place_open_target(&r->to, r->loop, r->about.secret, true, r->epoch);
+    int code = hx_place_open_target(&r->to, r->loop, r->about.secret, "restore", r->epoch);
     if (code != HX_EXIT_OK) return code;
     if (!hx_mark_read(r->to.store, r->loop, &r->mark)) return hx_store_refuse("%s can't be reached", r->to.shown);
-    if (r->mark.unfinished && r->mark.by_restore && r->mark.epoch == r->epoch) return HX_EXIT_OK; /* it was made now */
+    if (r->mark.unfinished && strcmp(r->mark.by, "restore") == 0 && r->mark.epoch == r->epoch)
+        return HX_EXIT_OK; /* it was made now */
     if (r->mark.unfinished)
         return hx_store_refuse("%s is the beginning of a %s that has not ended. Remove it, or give a new store",
-                               r->to.shown, r->mark.by_restore ? "restore" : "copy");
+                               r->to.shown, r->mark.by);
     if (!hx_move_is_empty(r->loop, r->to.store, &empty, r->move.error)) return hx_store_refuse("%s", r->move.error);
     if (!empty || r->mark.is_there)
         return hx_store_refuse("%s is not empty, and nothing in it was changed; give a new store", r->to.shown);
-    if (hx_mark_begin(r->to.store, r->loop, true, r->epoch, &r->mark) != HX_STORE_OK)
+    if (hx_mark_begin(r->to.store, r->loop, "restore", r->epoch, &r->mark) != HX_STORE_OK)
         return hx_store_refuse("%s can't be written to", r->to.shown);
     return HX_EXIT_OK;
 }
@@ -151,6 +144,7 @@ static void report(const restoring *r, hx_ms now)
 static int end(restoring *r)
 {
     hx_mark restored = {.is_there = true,
+                        .by = "restore",
                         .generation = r->about.generation + 1,
                         .taken_at = r->about.taken_at,
                         .restored_at = hx_store_about(r->to.store)->now()};

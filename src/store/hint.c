@@ -144,7 +144,6 @@ static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
                       .epoch = tail->epoch,
                       .stamp = tail->stamp,
                       .hash = tail->hash,
-                      .lost = tail->lost,
                       .count = c->count,
                       .rule_count = hx_rulebook_size(c->rules) - 1,
                       .rest_crc = hx_crc32c(hx_crc32c(0, hx_buf_slice(&rules)), entries)};
@@ -189,7 +188,7 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
         for (; (step = hx_scan_next(&scan, &tail, &frame)) == HX_SCAN_FRAME; last = frame.offset)
             collect(&c, &frame, segment);
         if (last > 0) tail.hash = hx_scan_last_hash(&scan, last);
-        error = step != HX_SCAN_END ? EIO : tail.after_gap ? 0 : write_hint(j, &tail, &c); /* a gap needs reading */
+        error = step != HX_SCAN_END ? EIO : write_hint(j, &tail, &c);
     } else {
         error = scan.error ? scan.error : EINVAL; /* a segment in which nothing was written yet */
     }
@@ -286,11 +285,9 @@ bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, 
     if (!rest) return false;
     apply_all(j, &head, rest, len);
     free(rest);
-    tail->after_gap = false;
     tail->offset = head.end;
     tail->sequence = head.sequence;
     tail->hash = head.hash;
-    tail->lost += head.lost;
     if (head.epoch > tail->epoch) tail->epoch = head.epoch;
     if (head.stamp > tail->stamp) tail->stamp = head.stamp;
     return true;

@@ -286,7 +286,7 @@ void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *ent
     hx_log_hex("operation", entry->op.bytes, sizeof entry->op.bytes);
     hx_log_int("segment", entry->segment);
     hx_log_int("offset", (int64_t)entry->unit * HX_PLACE_UNIT);
-    hx_log_text("hint", "the disk gave other bytes than were written; see `hapax store repair`");
+    hx_log_text("hint", "the disk gave other bytes than were written; see `hapax store salvage`");
     hx_log_end();
 }
 
@@ -307,7 +307,7 @@ static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, h
     }
     hx_readers_leave(j->readers);
     if (!there) return HX_PEEK_ABSENT;
-    if (!readable) {
+    if (!readable && !(j->salvaged && hx_salvage_read(j, &entry, arena, found))) {
         hx_journal_report_unreadable(j, &entry);
         *found = (hx_record){.op = *op, .epoch = entry.epoch, .state = HX_UNKNOWN};
     }
@@ -394,6 +394,10 @@ void hx_journal_free(hx_journal *j)
 static void journal_close(hx_store *store)
 {
     hx_journal *j = (hx_journal *)store;
+    if (j->salvaged) {
+        hx_journal_free(j);
+        return;
+    }
     atomic_store(&j->stop, true);
     wake_writer(j, UINT32_MAX);
     pthread_join(j->writer, NULL);

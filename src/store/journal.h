@@ -157,6 +157,7 @@ struct hx_journal {
         _Atomic unsigned waiters_per_op_max, waiters_max;
     } limits;
     char *path;
+    bool salvaged; /* opened to be read only, see journal_salvage.c */
     int dir_fd, lock_fd;
     uint64_t generation;
 
@@ -223,6 +224,8 @@ bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena
 /* The same without its answer; the record's texts stand in `bytes`. */
 bool hx_journal_read_head(hx_journal *j, const hx_index_entry *entry, char bytes[HX_HEADS_BYTES],
                           hx_record *out) HX_MUST_USE;
+/* Of a salvaged journal: what can't be read as it should be, but is known. Its texts stand in `arena`. */
+bool hx_salvage_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out) HX_MUST_USE;
 void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *entry);
 
 /* Writer. Appends to the batch, ending it first when it or the segment is full; false: there is no room on disk. */

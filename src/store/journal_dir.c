@@ -19,7 +19,6 @@
  *     DIR/NNNNNNNN.seg   the log, in an unbroken row; the last may be the next one to use, still all zeros
  *     DIR/NNNNNNNN.hint  what a segment leaves in the index
  *     DIR/NNNNNNNN.audit what is kept of a segment that was dropped
- *     DIR/damaged/       segments as they were before a repair
  *     DIR/admin.sock     where the daemon answers its operators, by default; not the store's
  *     DIR/….new          a file in the making; a start removes it */
 #include "store/journal_open.h"
@@ -60,7 +59,7 @@ bool hx_open_damaged(hx_opening *o, uint32_t segment, uint64_t offset, const cha
     const char *path = o->journal->path;
     return hx_open_fail(o,
                         "the store in %s is damaged: %08" PRIu32 ".seg, byte %" PRIu64 ": %s. "
-                        "Nothing was changed; `hapax store repair %s` says what can be saved",
+                        "Nothing was changed; `hapax store salvage %s TO` saves what can be read",
                         path, segment, offset, what, path);
 }
 
@@ -118,10 +117,11 @@ bool hx_dir_inspect(hx_opening *o)
         return hx_open_fail(o, "%s is not empty and holds no store; give an empty or a new directory",
                             o->journal->path);
     if (o->dir.begun && !o->journal->options.mark)
-        return hx_open_fail(o,
-                            "%s is the beginning of a `hapax store copy` or `restore` that has not ended: run that "
-                            "again",
-                            o->journal->path);
+        return hx_open_fail(
+            o,
+            "%s is the beginning of a `hapax store copy`, `restore` or `salvage` that has not ended: run "
+            "that again",
+            o->journal->path);
     if (o->dir.begun) {
         struct stat st;
         o->dir.has_format = fstatat(o->journal->dir_fd, "FORMAT.begun", &st, 0) == 0 && st.st_size > 0;
@@ -130,7 +130,7 @@ bool hx_dir_inspect(hx_opening *o)
     if (o->dir.written)
         return hx_open_fail(o,
                             "the store in %s is damaged: its FORMAT file is missing; put it back from a copy, or see "
-                            "`hapax store repair %s`",
+                            "`hapax store salvage %s TO`",
                             o->journal->path, o->journal->path);
     return true;
 }
@@ -246,7 +246,7 @@ bool hx_dir_read_format(hx_opening *o)
     if (o->version == 0 || strcmp(text, expected) != 0)
         return hx_open_fail(o,
                             "the store in %s is damaged: its FORMAT file can't be understood; put it back from a copy, "
-                            "or see `hapax store repair %s`",
+                            "or see `hapax store salvage %s TO`",
                             j->path, j->path);
     return true;
 }
@@ -349,7 +349,7 @@ bool hx_dir_read_row(hx_opening *o)
     if (!there && errno != ENOENT) return hx_open_fail(o, "can't read %s/segments: %s", j->path, strerror(errno));
     return hx_open_fail(o,
                         "the store in %s is damaged: its file `segments` %s. Nothing was changed; put it back from a "
-                        "copy of this moment, or see `hapax store repair %s`",
+                        "copy of this moment, or see `hapax store salvage %s TO`",
                         j->path, there ? "can't be understood" : "is missing", j->path);
 }
 
@@ -450,7 +450,7 @@ bool hx_dir_read_secret(hx_opening *o)
     if (o->secret_check != 0 && check_of(j->generation, secret) != o->secret_check)
         return hx_open_fail(o,
                             "FORMAT and secret in %s don't belong together: one of them is damaged. Put both back from "
-                            "a copy; `hapax store repair %s` can't tell which of them is right",
+                            "a copy; `hapax store salvage %s TO` can't tell which of them is right",
                             j->path, j->path);
     if (j->options.secret && memcmp(secret, j->options.secret, HX_SECRET_BYTES) != 0)
         return hx_open_fail(o,

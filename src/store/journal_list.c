@@ -72,7 +72,7 @@ static bool may_be_wanted(const listing *l, const hx_index_entry *entry)
 }
 
 /* The record as it stands by now; false: gone. */
-static bool read_now(hx_journal *j, hx_index_entry *entry, char bytes[HX_HEADS_BYTES], hx_record *out)
+static bool read_now(hx_journal *j, hx_index_entry *entry, char bytes[HX_HEADS_BYTES], hx_arena *arena, hx_record *out)
 {
     hx_index_entry again;
     while (!hx_journal_read_head(j, entry, bytes, out)) {
@@ -80,6 +80,7 @@ static bool read_now(hx_journal *j, hx_index_entry *entry, char bytes[HX_HEADS_B
         bool damaged = again.segment == entry->segment && again.unit == entry->unit;
         *entry = again;
         if (!damaged) continue; /* it was moved or replaced */
+        if (j->salvaged && hx_salvage_read(j, entry, arena, out)) return true;
         hx_journal_report_unreadable(j, entry);
         *out = (hx_record){.op = entry->op,
                            .epoch = entry->epoch,
@@ -95,7 +96,7 @@ static void list_one(const listing *l, hx_index_entry *entry)
 {
     char bytes[HX_HEADS_BYTES];
     hx_record record;
-    if (!read_now(l->journal, entry, bytes, &record)) return;
+    if (!read_now(l->journal, entry, bytes, l->call->arena, &record)) return;
     record.state = hx_store_state_at(&record, l->now);
     if (record.state == HX_EXPIRED) record.answer = (hx_answer){0};
     if (record.state == HX_ABSENT || !hx_store_page_wants(l->call->page, &record)) return;

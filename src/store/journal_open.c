@@ -29,7 +29,6 @@
 
 #define EPOCH_ZERO_MS ((hx_ms)1577836800000) /* 2020 */
 #define EPOCHS_A_MS 64
-#define EPOCHS_LOST_MAX (1u << 20)
 
 static bool open_segments(hx_opening *o)
 {
@@ -110,8 +109,7 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     hx_tail *tail = &o->tail;
     if (s->number == o->dir.first) {
         tail->sequence = head->sequence;
-    } else if (head->sequence != tail->sequence ||
-               (!tail->after_gap && memcmp(&head->previous, &tail->hash, sizeof tail->hash) != 0)) {
+    } else if (head->sequence != tail->sequence || memcmp(&head->previous, &tail->hash, sizeof tail->hash) != 0) {
         return hx_open_damaged(o, s->number - 1, tail->offset, "the log breaks off, but goes on in the next segment");
     }
     if (s->size < head->size) return hx_open_damaged(o, s->number, s->size, "the file is cut short");
@@ -294,7 +292,6 @@ static bool begin(hx_opening *o)
     for (uint32_t n = o->dir.first; n < j->active->number; n++)
         if (hx_journal_segment(j, n)->unhinted) hx_keeper_want(j, n, false);
     j->batch.now = j->store.facts.now();
-    if (j->tail.lost > 0) j->tail.epoch += EPOCHS_LOST_MAX;
     /* A copy that is started again draws other epochs than the original did after it was copied. */
     hx_ms since = j->batch.now - EPOCH_ZERO_MS;
     if (since > 0 && (uint64_t)since * EPOCHS_A_MS > j->tail.epoch) j->tail.epoch = (uint64_t)since * EPOCHS_A_MS;

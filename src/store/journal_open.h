@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What opening and repairing the journal share. Functions that return bool say in `error` what went wrong. */
+/* What opening and salvaging the journal share. Functions that return bool say in `error` what went wrong. */
 #ifndef HX_STORE_JOURNAL_OPEN_H
 #define HX_STORE_JOURNAL_OPEN_H
 

@@ -154,8 +154,7 @@ static bool has_record(uint8_t kind)
     return kind == HX_FRAME_RECORD || kind == HX_FRAME_MOVED;
 }
 
-/* Head and record's head; the answer is not looked at. */
-static bool read_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
+bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
 {
     const char *bytes = hx_scan_bytes(scan, offset, sizeof out->head);
     if (!bytes) return false;
@@ -165,7 +164,7 @@ static bool read_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
     out->record_head = HX_EMPTY;
     if (h->length < sizeof *h || h->segment != scan->segment) return false;
     if (!scan->bare && h->length > scan->size - offset) return false;
-    if (h->kind < HX_FRAME_RECORD || h->kind > HX_FRAME_GAP) return false;
+    if (h->kind < HX_FRAME_RECORD || h->kind > HX_FRAME_MARK) return false;
     if (has_record(h->kind) || h->kind == HX_FRAME_START) {
         size_t rest = h->length - sizeof *h;
         uint64_t here = scan->size - offset - sizeof *h;
@@ -186,7 +185,7 @@ static bool read_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
 
 bool hx_scan_at(hx_scan *scan, uint64_t offset, hx_frame *out)
 {
-    if (!read_heads(scan, offset, out)) return false;
+    if (!hx_scan_heads(scan, offset, out)) return false;
     out->bytes = HX_EMPTY;
     if (!has_record(out->head.kind)) return true;
     const char *bytes = hx_scan_bytes(scan, offset, out->head.length);
@@ -204,31 +203,25 @@ hx_scan_step hx_scan_next(hx_scan *scan, hx_tail *tail, hx_frame *out)
     const char *bytes = hx_scan_bytes(scan, tail->offset, sizeof out->head);
     if (!bytes) return HX_SCAN_ERROR;
     if (memcmp(bytes, &nothing, sizeof nothing) == 0) return HX_SCAN_END;
-    bool readable = scan->trusted ? read_heads(scan, tail->offset, out) : hx_scan_at(scan, tail->offset, out);
+    bool readable = scan->trusted ? hx_scan_heads(scan, tail->offset, out) : hx_scan_at(scan, tail->offset, out);
     if (!readable) return scan->error ? HX_SCAN_ERROR : HX_SCAN_BAD;
     const hx_frame_head *h = &out->head;
     if (h->sequence != tail->sequence) return HX_SCAN_BAD;
     if (!scan->trusted) {
-        if (!tail->after_gap && memcmp(&h->previous, &tail->hash, sizeof tail->hash) != 0) return HX_SCAN_BAD;
+        if (memcmp(&h->previous, &tail->hash, sizeof tail->hash) != 0) return HX_SCAN_BAD;
         tail->hash = hx_frame_hash(h, out->record_head);
     }
     tail->sequence++;
     tail->offset += hx_frame_padded(scan->bare ? sizeof *h + out->record_head.len : h->length);
     if (h->stamp > tail->stamp) tail->stamp = h->stamp;
-    tail->after_gap = h->kind == HX_FRAME_GAP;
-    if (tail->after_gap) {
-        tail->sequence = h->epoch;
-        tail->lost += h->length;
-    } else if (h->epoch > tail->epoch) {
-        tail->epoch = h->epoch;
-    }
+    if (h->epoch > tail->epoch) tail->epoch = h->epoch;
     return HX_SCAN_FRAME;
 }
 
 hx_digest hx_scan_last_hash(hx_scan *scan, uint64_t offset)
 {
     hx_frame frame;
-    bool readable = read_heads(scan, offset, &frame);
+    bool readable = hx_scan_heads(scan, offset, &frame);
     HX_CHECK(readable); /* it was, a moment ago */
     return hx_frame_hash(&frame.head, frame.record_head);
 }
@@ -254,7 +247,7 @@ uint64_t hx_scan_find_later(hx_scan *scan, uint64_t from, uint64_t sequence)
         }
         uint64_t end = at + look;
         for (; at < end && at + sizeof frame.head <= scan->size; at += HX_FRAME_ALIGN)
-            if (read_heads(scan, at, &frame) && (sequence == 0 || frame.head.synced > sequence)) return at;
+            if (hx_scan_heads(scan, at, &frame) && (sequence == 0 || frame.head.synced > sequence)) return at;
     }
     return UINT64_MAX;
 }

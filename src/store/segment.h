@@ -14,7 +14,6 @@ typedef enum {
     HX_FRAME_MOVED,      /* a record copied forward out of an old segment: no change, no audit row */
     HX_FRAME_START,      /* a process has opened the store; or, with an epoch, it was raised to that */
     HX_FRAME_MARK,       /* all before it was durable when it was written; has no payload */
-    HX_FRAME_GAP,        /* left by a repair: what stood here is lost, and the next frame's number is in `epoch` */
 } hx_frame_kind;
 
 typedef struct {
@@ -54,8 +53,6 @@ typedef struct {
     uint64_t epoch;    /* the highest that was drawn */
     hx_ms stamp;       /* the latest */
     hx_digest hash;    /* of the last frame */
-    uint64_t lost;     /* bytes in gaps that a repair left */
-    bool after_gap;    /* the last frame is one: the hash that the next one names is lost with what stood there */
 } hx_tail;
 
 /* SHA-256 of a frame without its answer: its head and the record's head. */
@@ -105,8 +102,10 @@ const char *hx_scan_bytes(hx_scan *scan, uint64_t at, size_t len);
 hx_scan_step hx_scan_next(hx_scan *scan, hx_tail *tail, hx_frame *out);
 /* After a trusted scan: the hash of the frame at `offset`, which it left out. */
 hx_digest hx_scan_last_hash(hx_scan *scan, uint64_t offset);
-/* The frame at `offset`, whatever its number: for repair and for moving. Its chain is not checked. */
+/* The frame at `offset`, whatever its number: for salvage and for moving. Its chain is not checked. */
 bool hx_scan_at(hx_scan *scan, uint64_t offset, hx_frame *out);
+/* The same without looking at the answer, which may be damaged. */
+bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out);
 /* The first offset from `from` on where a whole frame stands that was written when frame `sequence` was already
  * durable; with sequence 0 any frame. UINT64_MAX: none. Distinguishes damage from a tail that was torn: torn is only
  * what was written after the last sync. */

@@ -336,9 +336,11 @@ static bool is_begun(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     char *making = with_suffix(s->path, "-begun");
     bool begun = access(making, F_OK) == 0;
     if (begun)
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s is the beginning of a `hapax store copy` or `restore` that has not ended: run that again",
-                       making);
+        (void)
+            snprintf(error, HX_STORE_ERROR_BYTES,
+                     "%s is the beginning of a `hapax store copy`, `restore` or `salvage` that has not ended: run that "
+                     "again",
+                     making);
     free(making);
     return begun;
 }

@@ -287,10 +287,20 @@ hx_store *hx_memory_open(const hx_store_options *options);
 hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
-/* Makes a damaged journal openable again. What can't be read is copied into DIR/damaged first and then skipped; nothing
- * is deleted. `report` gets a sentence for people about each place and about what is lost. True: the journal can be
- * opened now, or needed no repair; false: see `error`. */
-bool hx_journal_repair(hx_slice path, void (*report)(void *context, const char *sentence), void *context,
-                       char error[HX_STORE_ERROR_BYTES]);
+/* What a damaged journal still holds, and what not. */
+typedef struct {
+    /* given by the caller: gets a sentence for people about each place */
+    void (*report)(void *context, const char *sentence);
+    void *context;
+    /* given back */
+    uint64_t records; /* that could be read */
+    uint64_t answers; /* of these: but for their answers, so that those are not retained */
+    uint64_t lost;    /* numbers of frames: so many records at most, for some are about none */
+    uint64_t places;  /* of which not even that is known */
+    hx_ms stamp;      /* the latest */
+} hx_salvage;
+/* Opens a damaged journal for hx_store_list, _read, _count and _last_epoch, without changing anything on disk. NULL
+ * with a sentence in `error`. */
+hx_store *hx_journal_salvage(hx_slice path, hx_salvage *found, char error[HX_STORE_ERROR_BYTES]);
 
 #endif

@@ -588,11 +588,11 @@ def test_socket_goes_with_the_daemon_and_a_stale_one_is_replaced(gateway, keys, 
     assert not path.exists()
 
 
-def test_store_with_a_stale_socket_is_repaired_all_the_same(gateway, hapax, keys, key):
+def test_store_with_a_stale_socket_is_salvaged_all_the_same(gateway, hapax, keys, key, tmp_path):
     gateway.post("/refunds", key=key, json=REFUND)
     gateway.kill()
     assert (gateway.store / "admin.sock").is_socket()
-    result = hapax("store", "repair", gateway.store)
+    result = hapax("store", "salvage", gateway.store, f"journal:{tmp_path / 'new'}")
     assert result.code == 0, result
     gateway.start()
     assert len(listed(keys, gateway)) == 1

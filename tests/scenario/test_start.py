@@ -259,7 +259,7 @@ def test_damaged_store_is_refused_by_name_and_left_as_it_is(stopped_store, hapax
     before = directory_hash(stopped_store)
     result = serve(hapax, upstream, stopped_store)
     assert result.code == EXIT_STORE, result
-    assert "hapax store repair" in result.stderr, result
+    assert "hapax store salvage" in result.stderr, result
     assert log.name in result.stderr, result
     assert directory_hash(stopped_store) == before
     assert upstream.effects() == 20

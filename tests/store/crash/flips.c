@@ -138,7 +138,7 @@ static const char *refusal(const char *error, const image_file *f, size_t at)
 {
     if (!untouched(f, at)) return "a refused start changed the files";
     if (!strstr(error, store_path)) return "the refusal does not name the folder";
-    if (!strstr(error, "hapax store repair") && !strstr(error, "from a copy") &&
+    if (!strstr(error, "hapax store salvage") && !strstr(error, "from a copy") &&
         !strstr(error, "use the newer program"))
         return "the refusal does not say what to do";
     return NULL;

@@ -74,9 +74,9 @@ static void refused_stores_are_named_and_left_alone(void **state)
         {"secret", NULL, "secret is missing"},
         {"segments", NULL, "`segments` is missing"},
         {"segments", "first 00000001\nlast 00000002\ncheck 00000000\n", "`segments` can't be understood"},
-        {"00000001.seg", NULL, "`hapax store repair"},
+        {"00000001.seg", NULL, "`hapax store salvage"},
         {"00000001.seg", "", "cut short"},
-        {"00000001.seg", "garbage", "`hapax store repair"},
+        {"00000001.seg", "garbage", "`hapax store salvage"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         broken = b;
@@ -192,7 +192,7 @@ static void every_flipped_byte_is_harmless_or_refused_by_name(void **state)
         (void)snprintf(url, sizeof url, "journal:%s", hurt.directory);
         hurt.store = hx_store_open(hx_slice_of(url), &hurt.options, error);
         if (!hurt.store) {
-            assert_non_null(strstr(error, "hapax store repair"));
+            assert_non_null(strstr(error, "hapax store salvage"));
             refused++;
             continue;
         }
