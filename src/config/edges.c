@@ -56,6 +56,7 @@ void hx_edges_origins(hx_loader *loader, const hx_option *option, const hx_yaml 
     hx_config *config = loader->config;
     if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
     config->cors.origins = hx_arena_alloc(&config->arena, (HX_CORS_ORIGINS_MAX + 1) * sizeof *config->cors.origins);
+    config->cors.origin_count = 0;
     if (!node->first) hx_loader_wrong(loader, node, option->name, "must not be empty; leave out \"cors\" instead");
     for (const hx_yaml *item = node->first; item; item = item->next) {
         hx_slice text;

@@ -178,9 +178,11 @@ static void open_node(reader *r, hx_yaml_kind kind, struct fy_token *start, cons
     r->depth++;
 }
 
-static void report_twice(reader *r, const hx_yaml *first, const hx_yaml *again)
+/* It is read once: whoever collects a list would have two of them in one. */
+static void report_twice(reader *r, const hx_yaml *first, hx_yaml *again)
 {
     if (again->refused) return;
+    again->refused = true;
     hx_problem_at(r->problems, again->line, again->column, "%s is given twice; it is also on line %u",
                   hx_quoted(r->problems->arena, again->text), first->line);
 }
