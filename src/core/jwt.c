@@ -148,10 +148,17 @@ static const hx_jwt_algorithm *allowed_by(const hx_jwt_key *key, hx_slice name)
     return NULL;
 }
 
+/* Whether only the secret's length forbids the algorithm (RFC 7518, 3.2). */
+static bool is_too_short(const hx_jwt_key *key, hx_slice name)
+{
+    size_t needed = hx_slice_eq(name, HX_LIT("HS384")) ? 48 : hx_slice_eq(name, HX_LIT("HS512")) ? 64 : 0;
+    return key->type == HX_JWT_OCT && key->secret_len < needed && allowed_by(key, HX_LIT("HS256"));
+}
+
 static hx_jwt_error check_signature(const hx_jwt_keys *keys, const token_header *header, const token_parts *parts,
                                     hx_arena *arena)
 {
-    bool kid_known = false, verified = false;
+    bool kid_known = false, verified = false, short_secret = false;
     unsigned tries = 0;
     for (size_t i = 0; i < keys->count && tries < HX_JWT_TRIES_MAX && !verified; i++) {
         const hx_jwt_key *key = &keys->keys[i];
@@ -160,6 +167,7 @@ static hx_jwt_error check_signature(const hx_jwt_keys *keys, const token_header 
             kid_known = true;
         }
         const hx_jwt_algorithm *algorithm = allowed_by(key, header->alg);
+        if (!algorithm && is_too_short(key, header->alg)) short_secret = true;
         if (!algorithm) continue;
         tries++;
         verified = algorithm->scheme == HX_JWT_HMAC ? hmac_matches(algorithm, key, parts)
@@ -167,6 +175,7 @@ static hx_jwt_error check_signature(const hx_jwt_keys *keys, const token_header 
     }
     ERR_clear_error(); /* what a forged signature left there would be taken for the next call's */
     if (verified) return HX_JWT_OK;
+    if (tries == 0 && short_secret) return HX_JWT_SHORT_SECRET;
     return tries == 0 || (header->has_kid && !kid_known) ? HX_JWT_NO_KEY : HX_JWT_BAD_SIGNATURE;
 }
 

@@ -40,6 +40,7 @@ typedef struct {
     X(NOT_A_TOKEN, "The credential is not a JWT.")                                                                     \
     X(UNSUPPORTED, "The token's header asks for `crit`, `b64`, encryption or an algorithm that is not known.")         \
     X(NO_KEY, "No configured key has made this token's signature.")                                                    \
+    X(SHORT_SECRET, "The shared secret is too short for the token's algorithm: HS384 needs 48 bytes, HS512 64.")       \
     X(BAD_SIGNATURE, "The token's signature is wrong.")                                                                \
     X(BAD_CLAIMS, "The token's `exp` or `nbf` is not a number.")                                                       \
     X(EXPIRED, "The token has expired.")                                                                               \

@@ -128,7 +128,8 @@ static hx_progress identify(hx_request *r)
     case HX_CALLER_AMBIGUOUS: return refuse(r, HX_ERROR_MALFORMED, caller.why);
     case HX_CALLER_REFUSED:
         if (caller.token_error == HX_JWT_NO_KEY) want_keys(r);
-        return refuse(r, HX_ERROR_PRINCIPAL_MISSING, caller.why);
+        return refuse(r, caller.token_error != HX_JWT_OK ? HX_ERROR_TOKEN_INVALID : HX_ERROR_PRINCIPAL_MISSING,
+                      caller.why);
     case HX_CALLER_NO_KEYS:
         want_keys(r);
         r->retry_after = HX_SECOND;

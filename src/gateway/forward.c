@@ -512,7 +512,8 @@ hx_progress hx_forward_end_patience(hx_request *r)
     r->patience_over = true;
     r->resume = r->step;
     r->retry_after = HX_SECOND;
-    return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT,
+    bool is_unsent = r->step == HX_STEP_forward && r->exchange.bytes_sent == 0 && !r->may_have_happened;
+    return hx_request_refuse(r, is_unsent ? HX_ERROR_BUDGET_OVER_UNSENT : HX_ERROR_UPSTREAM_TIMEOUT,
                              HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
 }
 

@@ -81,6 +81,18 @@ static void put_stripe_error(const hx_problem *problem, hx_slice detail, hx_buf 
     hx_buf_puts(body, "}\n");
 }
 
+/* RFC 9110, 15.5.2 and RFC 6750, 3. A browser asks nobody for a password because of this one. */
+static void put_challenge(const hx_problem *problem, hx_slice detail, hx_buf *lines)
+{
+    hx_buf_puts(lines, "WWW-Authenticate: Bearer realm=\"hapax\"");
+    if (problem->error == HX_ERROR_TOKEN_INVALID) {
+        hx_buf_puts(lines, ", error=\"invalid_token\", error_description=\"");
+        hx_buf_put(lines, detail); /* a row of HX_JWT_ERRORS, which have no quotes */
+        hx_buf_puts(lines, "\"");
+    }
+    hx_buf_puts(lines, "\r\n");
+}
+
 void hx_problem_write(const hx_problem *problem, hx_buf *lines, hx_buf *body)
 {
     const hx_error_row *row = hx_error_about(problem->error);
@@ -90,6 +102,7 @@ void hx_problem_write(const hx_problem *problem, hx_buf *lines, hx_buf *body)
     hx_buf_puts(lines, is_stripe ? "Content-Type: application/json\r\n" : "Content-Type: application/problem+json\r\n");
     hx_buf_puts(lines, "Content-Language: en\r\n");
     hx_field_write(lines, HX_LIT("Error-Code"), hx_slice_of(row->code));
+    if (row->status == 401) put_challenge(problem, detail, lines);
     if (problem->dialect == HX_DIALECT_IETF) {
         hx_buf_puts(lines, "Link: <");
         hx_buf_put(lines, docs_of(problem, lines->arena));

@@ -48,7 +48,9 @@ static void put_stripe_lines(const hx_request *r, hx_buf *out)
 
 static void put_lines(hx_request *r, hx_buf *out)
 {
-    if (r->told != HX_TOLD_NOTHING)
+    /* An error of ours is nothing that was stored: it says whether the key is free, or its outcome not known. */
+    bool is_told = r->reply_kind != HX_REPLY_ERROR || r->told == HX_TOLD_RELEASED || r->told == HX_TOLD_UNKNOWN;
+    if (r->told != HX_TOLD_NOTHING && is_told)
         hx_field_write(out, HX_LIT("Idempotency-Status"), hx_slice_of(hx_told_text(r->told)));
     if (is_replay(r)) {
         hx_buf_puts(out, "Idempotent-Replayed: true\r\n");

@@ -297,8 +297,9 @@ hx_progress hx_step_finish(hx_request *r)
             hx_log_hex("principal", r->claimant.principal.bytes, 8);
             hx_told told = r->is_bypassed ? HX_TOLD_BYPASSED : r->told;
             hx_log_text("result", told == HX_TOLD_NOTHING ? "refused" : hx_told_text(told));
-            hx_log_int("epoch", r->claimed ? (int64_t)r->record.epoch : 0);
-            hx_log_int("attempt", r->claimed ? r->record.attempt : 0);
+            const hx_record *of = r->claimed ? &r->record : r->told == HX_TOLD_REPLAYED ? &r->found : NULL;
+            hx_log_int("epoch", of ? (int64_t)of->epoch : 0);
+            hx_log_int("attempt", of ? of->attempt : 0);
         }
         if (r->policy->result.len > 0 && r->told != HX_TOLD_NOTHING) {
             hx_slice result = r->told == HX_TOLD_REPLAYED ? r->found.result : r->record.result;

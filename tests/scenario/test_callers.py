@@ -115,15 +115,49 @@ def forged_tokens(issuer):
 def test_a_forged_token_sees_nothing_and_executes_nothing(verifying, upstream, issuer, key, forgery):
     first = verifying.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
     forged = verifying.post("/refunds", key=key, json=REFUND, auth=forged_tokens(issuer)[forgery])
-    problem = forged.refuses(401, "AUTH.principal_missing")
+    problem = forged.refuses(401, "AUTH.token_invalid")
     assert "token" in problem["detail"] or "JWT" in problem["detail"]
     assert first.json()["id"].encode() not in forged.body
     assert upstream.effects("/refunds") == 1
 
 
+WRONG_DATES = {"exp": ({"exp": 1_000_000_000}, "The token has expired."),
+               "nbf": ({"nbf": 9_000_000_000, "exp": 9_000_000_001}, "The token is not valid yet.")}
+
+
+@pytest.mark.parametrize("claim", WRONG_DATES)
+def test_a_token_out_of_its_time_is_told_as_what_it_is(verifying, upstream, issuer, key, claim):
+    claims, why = WRONG_DATES[claim]
+    refused = verifying.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice", **claims))
+    assert refused.refuses(401, "AUTH.token_invalid")["detail"] == why
+    challenge = f'Bearer realm="hapax", error="invalid_token", error_description="{why}"'
+    assert refused.header("WWW-Authenticate") == challenge
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("algorithm, enough", [("HS384", 48), ("HS512", 64)])
+def test_a_secret_that_is_too_short_for_an_algorithm_is_called_so(start_gateway, upstream, tmp_path, key, algorithm,
+                                                                  enough):
+    for length, status in ((enough - 1, 401), (enough, 201)):
+        secret = "s" * length
+        (tmp_path / "secret").write_text(secret, encoding="ascii")
+        gateway = start_gateway(f"""
+            defaults: {{jwt: {{secret: {tmp_path}/secret}}}}
+            """)
+        auth = bearer(pyjwt.encode({"sub": "alice"}, secret, algorithm=algorithm))
+        answered = gateway.post("/refunds", key=key, json=REFUND, auth=auth)
+        assert answered.status == status
+        if status == 401:
+            why = answered.refuses(401, "AUTH.token_invalid")["detail"]
+            assert "too short" in why and algorithm in why and str(enough) in why
+    assert upstream.effects("/refunds") == 1
+
+
 def test_nobody_is_refused_where_a_principal_is_required(verifying, upstream, issuer, key):
     verifying.post("/refunds", key=key, json=REFUND, auth=issuer.token("alice"))
-    verifying.post("/refunds", key=key, json=REFUND).refuses(401, "AUTH.principal_missing")
+    nobody = verifying.post("/refunds", key=key, json=REFUND)
+    nobody.refuses(401, "AUTH.principal_missing")
+    assert nobody.header("WWW-Authenticate") == 'Bearer realm="hapax"'
     assert upstream.effects("/refunds") == 1
 
 
@@ -194,8 +228,10 @@ def test_a_token_without_the_claim_is_refused_and_says_so(start_gateway, upstrea
             {f"jwt: {{jwks: {issuer.file}}}" if verified else ""}
         """)
     for auth, why in ((issuer.token("alice"), '"tenant"'), ("Bearer garbage", "JWT")):
-        problem = gateway.post("/refunds", key=key, json=REFUND, auth=auth).refuses(401, "AUTH.principal_missing")
-        assert verified and auth == "Bearer garbage" or why in problem["detail"]
+        is_invalid = verified and auth == "Bearer garbage"
+        code = "AUTH.token_invalid" if is_invalid else "AUTH.principal_missing"
+        problem = gateway.post("/refunds", key=key, json=REFUND, auth=auth).refuses(401, code)
+        assert is_invalid or why in problem["detail"]
     assert upstream.requests == []
     headers = {"Authorization": issuer.token("alice"), "Cookie": "session=alice"}
     assert gateway.post("/refunds", key=key, json=REFUND, headers=headers).idempotency == "stored"
@@ -367,7 +403,7 @@ def test_a_header_that_the_application_does_not_get_names_nobody(start_gateway, 
 
 @pytest.mark.parametrize("credential", ["Bearer", "bearer  ", "Bearer\tnot.a.token"])
 def test_a_bearer_without_a_token_is_refused_where_tokens_are_verified(verifying, upstream, key, credential):
-    verifying.post("/refunds", key=key, json=REFUND, auth=credential).refuses(401, "AUTH.principal_missing")
+    verifying.post("/refunds", key=key, json=REFUND, auth=credential).refuses(401, "AUTH.token_invalid")
     assert upstream.requests == []
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """X-Request-Timeout: the client's budget ends its waiting and new attempts, never an exchange that was sent."""
 import re
+import socket
 
 import pytest
 
@@ -191,3 +192,20 @@ def test_client_that_leaves_after_it_was_told_504_harms_nothing(start_gateway, u
         assert gateway.get("/other").status == 200
     assert eventually(lambda: replay_of(gateway, key), "the operation being finished").status == 201
     assert upstream.effects("/refunds") == 1
+
+
+def test_budget_that_ends_before_anything_was_sent_does_not_say_that_it_was(start_gateway, upstream, key):
+    """A listener that takes no more connections: not one byte can be sent."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        waiting = [socket.socket() for _ in range(4)]
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(full.getsockname())
+        gateway = start_gateway(upstream=f"http://127.0.0.1:{full.getsockname()[1]}")
+        first = gateway.post("/refunds", key=key, json=REFUND, headers={"X-Request-Timeout": "300"})
+        problem = first.refuses(504, "DEPENDENCY.timeout")
+        assert "was sent" not in problem["hint"] and "has not been asked" in problem["hint"], problem
+        for client in waiting:
+            client.close()
+        gateway.kill()
+    assert upstream.requests == []

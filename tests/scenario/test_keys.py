@@ -243,3 +243,15 @@ def test_keyed_request_does_not_pass_by_a_path_that_cannot_be_read(start_gateway
     assert upstream.requests == []
     assert gateway.post("/free", key=key).status == 201
     assert upstream.effects("/free") == 1
+
+
+@pytest.mark.parametrize("least, most", [(4, 8), (20, 30)])
+def test_hint_of_a_key_of_the_wrong_length_has_no_other_numbers(start_gateway, upstream, least, most):
+    gateway = start_gateway(f"""
+        defaults: {{key: {{min: {least}, max: {most}}}}}
+        """)
+    for length in (least - 1, most + 1):
+        problem = gateway.post("/refunds", key="k" * length, json={}).refuses(400, "VALIDATION.idempotency_key_invalid")
+        assert f"{least} to {most}" in problem["detail"]
+        assert "16" not in problem["hint"] and "255" not in problem["hint"], problem
+    assert upstream.requests == []

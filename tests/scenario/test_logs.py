@@ -29,6 +29,7 @@ def test_every_keyed_request_has_its_line(gateway, upstream, key):
         assert line["correlation_id"] == "order-17"
         assert not line.get("error_code"), line
     assert (first["result"], second["result"]) == ("stored", "replayed")
+    assert (first["epoch"], first["attempt"]) == (second["epoch"], second["attempt"]) and first["epoch"] > 0
     assert (first["idempotency_key"], first["principal"]) == (second["idempotency_key"], second["principal"])
     assert upstream.effects("/refunds") == 1
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from harness import EXIT_CONFIG, Connection, answer, bearer, eventually, fresh_key
 
 REFUND = {"charge_id": "ch_1", "amount": 1000}
-MISSING = "AUTH.principal_missing"
+INVALID = "AUTH.token_invalid"
 
 
 def token(secret, **claims):
@@ -45,12 +45,12 @@ def test_a_key_file_is_read_again(gateway, upstream, hapax, secret_file, key):
     old, new = token(b"a" * 32), token(b"b" * 32)
     first = gateway.post("/refunds", key=key, json=REFUND, auth=old)
     assert first.idempotency == "stored", first
-    gateway.post("/refunds", key=key, json=REFUND, auth=new).refuses(401, MISSING)
+    gateway.post("/refunds", key=key, json=REFUND, auth=new).refuses(401, INVALID)
     secret_file.write_bytes(b"b" * 32)
     assert hapax("reload", "--store", gateway.store_url).code == 0
     again = gateway.post("/refunds", key=key, json=REFUND, auth=new)
     assert (again.body, again.idempotency) == (first.body, "replayed")
-    gateway.post("/refunds", key=key, json=REFUND, auth=old).refuses(401, MISSING)
+    gateway.post("/refunds", key=key, json=REFUND, auth=old).refuses(401, INVALID)
     assert upstream.effects("/refunds") == 1
 
 
@@ -87,7 +87,7 @@ def test_keys_of_a_url_are_renewed_while_requests_come(start_gateway, start_upst
         """), workers=2)
     first = gateway.post("/refunds", key=key, json=REFUND, auth=signed(*keys[0]))
     assert first.idempotency == "stored", first
-    gateway.post("/refunds", key=key, json=REFUND, auth=signed(*keys[1])).refuses(401, MISSING)
+    gateway.post("/refunds", key=key, json=REFUND, auth=signed(*keys[1])).refuses(401, INVALID)
     provider.on("/keys", answer(200, published(*keys), effect=False))
     gateway.wait_events("keys of tokens renewed")
     for number in (1, 0):

@@ -184,7 +184,7 @@ def test_session_is_the_users_and_not_the_tokens(yoked, ada):
     alike([first, again])
     head, claims, signature = fresh.split(".")
     forged = ada._replace(auth=f"Bearer {head}.{claims}.{signature[::-1]}")
-    yoked.post("/verification/session", by=forged).refuses(401, "AUTH.principal_missing")
+    yoked.post("/verification/session", by=forged).refuses(401, "AUTH.token_invalid")
     yoked.has(1, "verification_sessions", user_id=ada.id)
 
 

@@ -209,6 +209,7 @@ class Response(Message):
         assert self.status == status, f"expected {status} {code}, got {self}"
         problem = self.problem()
         assert problem["error_code"] == code, problem
+        assert self.idempotency in (None, "released", "unknown"), self  # an error of ours is nothing that was stored
         return problem
 
     def __repr__(self):
