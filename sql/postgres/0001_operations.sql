@@ -103,7 +103,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT CASE WHEN rule_version < 0 THEN route ELSE '' END $$;
 
 -- What a function says of one of the operations that it was given: 0 done, 1 exists, 2 stale, 6 retired (as in
--- src/store/store.h), and what stands there. Of what it couldn't decide it says nothing, and is asked again.
+-- src/store/store.h), and what stands there; 7 that it would be too much for one answer, and nothing was changed. Of
+-- what it couldn't decide it says nothing. Both are asked again.
 CREATE TYPE hapax.verdict AS (
     i               integer,                   -- place in the arrays, from 1
     verdict         integer,
@@ -155,11 +156,27 @@ BEGIN
     END IF;
 END $$;
 
+-- The places of those whose stored answers are not told now, so that a gateway never gets more than 4 MiB of them and
+-- one more at once. The first one is never among them.
+CREATE FUNCTION hapax.excess_many(ops bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(ops) = 1 THEN RETURN '{}'; END IF;
+    RETURN (SELECT coalesce(array_agg(x.i), '{}')
+              FROM (SELECT u.i, sum(octet_length(o.headers) + octet_length(o.body))
+                                OVER (ORDER BY u.i ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+                      FROM unnest(ops) WITH ORDINALITY AS u(op, i) JOIN hapax.operations o USING (op)) x
+             WHERE x.before >= 4 << 20);
+END $$;
+
 CREATE FUNCTION hapax.read_many(ops bytea[]) RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+DECLARE
+    excess bigint[] := hapax.excess_many(ops);
 BEGIN
     RETURN QUERY SELECT f.* FROM unnest(ops) WITH ORDINALITY AS u(op, i) JOIN hapax.operations o USING (op),
-                                 hapax.found(u.i, 0, o) f;
+                                 hapax.found(u.i, 0, o) f
+                  WHERE u.i <> ALL (excess);
     IF FOUND THEN PERFORM hapax.witness(); END IF;
+    RETURN QUERY SELECT f.* FROM unnest(excess) AS x(i), hapax.found(x.i, 7, NULL) f;
 END $$;
 
 -- Rules that are not in force: another version was enforced, or a node takes stock of them. Version 0 is that of what
@@ -188,6 +205,7 @@ DECLARE
     moment  bigint := coalesce(at, hapax.now());
     refused integer[];
     free    integer[];
+    excess  bigint[];
     won     bigint;
 BEGIN
     IF not_after < moment THEN
@@ -256,6 +274,7 @@ BEGIN
         SELECT f.* FROM written w, hapax.done(w.i, w.epoch) f;
     END IF;
 
+    excess := hapax.excess_many(ops);
     RETURN QUERY
     SELECT f.*
       FROM unnest(ops, tickets, take_overs) WITH ORDINALITY AS u(op, ticket, take_over, i)
@@ -267,8 +286,11 @@ BEGIN
                            ELSE 1 END AS verdict) v,
       hapax.found(u.i, v.verdict, o) f
      WHERE coalesce(o.claim_ticket <> u.ticket OR o.xmin <> pg_current_xact_id()::xid, true) -- said above
-       AND v.verdict IS NOT NULL;
+       AND v.verdict IS NOT NULL AND u.i <> ALL (excess);
     IF FOUND THEN PERFORM hapax.witness(); END IF;
+    RETURN QUERY
+    SELECT f.* FROM unnest(excess) AS x(i) JOIN hapax.operations o ON o.op = ops[x.i], hapax.found(x.i, 7, NULL) f
+     WHERE o.claim_ticket <> tickets[x.i] OR o.xmin <> pg_current_xact_id()::xid;
 END $$;
 
 -- An outcome, `unknown` or a release ends a claim, or an unknown that has its epoch. A released row stays until it is
@@ -285,6 +307,7 @@ DECLARE
     open      integer[];
     heard     boolean[];
     has_past  boolean;
+    excess    bigint[];
 BEGIN
     RETURN QUERY
     WITH open AS MATERIALIZED (
@@ -337,6 +360,7 @@ BEGIN
                                      hapax.done(w.i, CASE WHEN w.awaited THEN 1 END) f;
     END IF;
 
+    excess := hapax.excess_many(ops);
     RETURN QUERY
     SELECT f.*
       FROM unnest(ops, epochs, tickets, states) WITH ORDINALITY AS u(op, epoch, ticket, state, i)
@@ -346,14 +370,18 @@ BEGIN
                            ELSE 2 END AS verdict) v,
       hapax.found(u.i, v.verdict, o) f
      WHERE coalesce(o.write_ticket <> u.ticket OR o.xmin <> pg_current_xact_id()::xid, true) -- said above
-       AND v.verdict IS NOT NULL;
+       AND v.verdict IS NOT NULL AND u.i <> ALL (excess);
     IF FOUND THEN PERFORM hapax.witness(); END IF;
+    RETURN QUERY
+    SELECT f.* FROM unnest(excess) AS x(i) JOIN hapax.operations o ON o.op = ops[x.i], hapax.found(x.i, 7, NULL) f
+     WHERE o.write_ticket <> tickets[x.i] OR o.xmin <> pg_current_xact_id()::xid;
 END $$;
 
 CREATE FUNCTION hapax.renew_many(ops bytea[], epochs bigint[], leases bigint[])
 RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
 DECLARE
-    open integer[];
+    open   bigint[];
+    excess bigint[];
 BEGIN
     SELECT array_agg(x.i) INTO open
       FROM (SELECT u.i FROM unnest(ops, epochs) WITH ORDINALITY AS u(op, epoch, i)
@@ -364,10 +392,14 @@ BEGIN
       FROM unnest(ops, leases) WITH ORDINALITY AS u(op, lease, i)
      WHERE o.op = u.op AND u.i = ANY (open);
     RETURN QUERY SELECT f.* FROM unnest(open) AS w(i), hapax.done(w.i, NULL) f;
+    IF cardinality(open) = cardinality(ops) THEN RETURN; END IF;
+    excess := hapax.excess_many(ops);
     RETURN QUERY
     SELECT f.* FROM unnest(ops, epochs) WITH ORDINALITY AS u(op, epoch, i)
       LEFT JOIN hapax.operations o USING (op), hapax.found(u.i, 2, o) f
-     WHERE u.i <> ALL (coalesce(open, '{}')) AND NOT coalesce(o.epoch = u.epoch AND o.state = 1, false);
+     WHERE u.i <> ALL (coalesce(open, '{}') || excess) AND NOT coalesce(o.epoch = u.epoch AND o.state = 1, false);
+    RETURN QUERY
+    SELECT f.* FROM unnest(excess) AS x(i), hapax.found(x.i, 7, NULL) f WHERE x.i <> ALL (coalesce(open, '{}'));
 END $$;
 
 CREATE FUNCTION hapax.await_many(ops bytea[]) RETURNS bigint LANGUAGE sql AS

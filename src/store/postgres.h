@@ -218,6 +218,8 @@ void hx_lane_nudge(hx_lane *lane); /* from any thread */
 void hx_lane_watch(hx_lane *lane, hx_store_call *watch);
 /* The server could say nothing of it yet. */
 void hx_lane_try_later(hx_lane *lane, hx_store_call *call);
+/* The server had told so much of others that it kept this for the next round. */
+void hx_lane_ask_again(hx_lane *lane, hx_store_call *call);
 /* Some claims that were given up may still come: they are looked for again. */
 void hx_lane_abandon_later(hx_lane *lane);
 /* A settled operation is awaited on another node. */

@@ -733,6 +733,13 @@ void hx_lane_try_later(hx_lane *lane, hx_store_call *call)
     if (!hx_timer_running(&lane->again)) hx_timer_start(lane->loop, &lane->again, AGAIN_DELAY, time_to_try);
 }
 
+/* It is not in doubt, however long its turn takes to come. */
+void hx_lane_ask_again(hx_lane *lane, hx_store_call *call)
+{
+    call->own.number[HX_PG_SINCE] = (uint64_t)hx_loop_now(lane->loop);
+    hx_list_append(&lane->waiting, &call->own.link);
+}
+
 bool hx_lane_is_well(const hx_lane *lane)
 {
     if (lane->state != HX_LANE_READY || lane->will_set_up) return false;

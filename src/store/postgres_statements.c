@@ -272,14 +272,20 @@ static void end_look(hx_lane *lane, const hx_statement *s)
     const hx_libpq *pq = lane->store->pq;
     hx_arena arena = {0};
     hx_record stands[HX_ROUND_CALLS_MAX];
+    bool is_excess[HX_ROUND_CALLS_MAX] = {false};
     for (size_t i = 0; i < lane->round.look_count; i++) stands[i] = (hx_record){.op = lane->round.looks[i]};
     for (int row = 0; row < pq->ntuples(s->result); row++) {
         size_t place = hx_verdict_place(pq, s->result, row);
-        if (place < lane->round.look_count &&
+        if (place >= lane->round.look_count) continue;
+        is_excess[place] = hx_verdict_of(pq, s->result, row) == HX_VERDICT_EXCESS;
+        if (!is_excess[place] &&
             !hx_verdict_show(pq, s->result, row, lane->store->store.facts.now(), &arena, &stands[place]))
             stands[place] = (hx_record){.op = lane->round.looks[place], .state = HX_UNKNOWN};
     }
-    for (size_t i = 0; i < lane->round.look_count; i++) hx_room_tell(lane->store, &stands[i]);
+    for (size_t i = 0; i < lane->round.look_count; i++) {
+        if (!is_excess[i]) hx_room_tell(lane->store, &stands[i]);
+        lane->will_look |= is_excess[i];
+    }
     hx_arena_free(&arena);
 }
 
@@ -295,7 +301,9 @@ static void end_each(hx_lane *lane, hx_statement *s)
         if (place < count) rows[place] = row;
     }
     for (size_t i = 0; i < count; i++) {
-        if (s->kind == HX_STATEMENT_READ)
+        if (rows[i] >= 0 && hx_verdict_of(pq, s->result, rows[i]) == HX_VERDICT_EXCESS)
+            hx_lane_ask_again(lane, s->calls[i]);
+        else if (s->kind == HX_STATEMENT_READ)
             end_read(lane, s, rows[i], s->calls[i]);
         else if (rows[i] >= 0)
             end_write(lane, s, rows[i], s->calls[i]);

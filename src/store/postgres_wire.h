@@ -57,6 +57,7 @@ int64_t hx_get_i64(const hx_libpq *pq, const PGresult *result, int row, int colu
 hx_slice hx_get_bytes(const hx_libpq *pq, const PGresult *result, int row, int column);
 
 size_t hx_verdict_place(const hx_libpq *pq, const PGresult *result, int row); /* among the statement's calls */
+#define HX_VERDICT_EXCESS 7                                                   /* of hapax.excess_many: ask again */
 int hx_verdict_of(const hx_libpq *pq, const PGresult *result, int row);
 uint64_t hx_verdict_epoch(const hx_libpq *pq, const PGresult *result, int row);
 bool hx_verdict_has_record(const hx_libpq *pq, const PGresult *result, int row);

@@ -255,6 +255,56 @@ static void epochs_are_raised_when_nobody_draws_one(void **state)
     pair_end(&p);
 }
 
+/* However many large answers are asked for at once, no round brings more than 4 MiB of them and one more. */
+static void large_answers_come_one_after_the_other(void **state)
+{
+    (void)state;
+    pair p;
+    enum { COUNT = 12, BYTES = 3 << 20 };
+    static waited claims[COUNT], reads[COUNT], stale[COUNT];
+    static hx_record records[COUNT], again[COUNT];
+    char *body = malloc(BYTES);
+    assert_non_null(body);
+    pair_begin(&p);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        records[i] = record_of(i);
+        memset(body, (int)('a' + i), BYTES);
+        assert_int_equal(claim(&p.here, &records[i], 0, NULL), HX_STORE_OK);
+        records[i].answer = (hx_answer){201, true, HX_LIT("A: b\r\n"), {body, BYTES}};
+        records[i].expires_at = test_now + HX_DAY;
+        assert_int_equal(settle(&p.here, &records[i], HX_COMPLETED, NULL), HX_STORE_OK);
+    }
+    assert_in_range(ask(p.conn,
+                        "SELECT sum(octet_length(body)) FROM (SELECT (hapax.read_many(array_agg(op))).body FROM "
+                        "hapax.operations) x"),
+                    BYTES, (4 << 20) + BYTES);
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM (SELECT (hapax.read_many(array_agg(op))).i FROM "
+                                 "hapax.operations) x"),
+                     COUNT);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        again[i] = record_of(i);
+        wait_start(&p.here, &claims[i]);
+        hx_store_claim(p.here.store, &claims[i].call, &again[i], 0);
+        wait_start(&p.here, &stale[i]);
+        hx_store_renew(p.here.store, &stale[i].call, &again[i].op, records[i].epoch, test_now + HX_MINUTE);
+        wait_start(&p.here, &reads[i]);
+        hx_store_read(p.here.store, &reads[i].call, &again[i].op);
+    }
+    for (uint64_t i = 0; i < COUNT; i++) {
+        waited *all[] = {&claims[i], &stale[i], &reads[i]};
+        const hx_store_result expected[] = {HX_STORE_EXISTS, HX_STORE_STALE, HX_STORE_OK};
+        for (size_t k = 0; k < 3; k++) {
+            wait_for(&p.here, all[k]);
+            hx_slice found = all[k]->call.found.answer.body;
+            assert_int_equal(all[k]->call.result, expected[k]);
+            assert_int_equal(found.len, BYTES);
+            assert_int_equal(found.ptr[BYTES - 1], 'a' + i);
+        }
+    }
+    free(body);
+    pair_end(&p);
+}
+
 /* What a text column doesn't take is in the record all the same. */
 static void routes_need_not_be_text(void **state)
 {
@@ -676,6 +726,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(forgetting_waits_for_nobody),
         cmocka_unit_test(what_was_moved_twice_is_there_once),
         cmocka_unit_test(epochs_are_raised_when_nobody_draws_one),
+        cmocka_unit_test(large_answers_come_one_after_the_other),
         cmocka_unit_test(routes_need_not_be_text),
         cmocka_unit_test(what_fails_at_its_commit_fails_alone),
         cmocka_unit_test(a_server_that_refuses_all_is_not_hammered),
