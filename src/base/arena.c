@@ -17,6 +17,12 @@ struct hx_arena_block {
     alignas(max_align_t) char bytes[];
 };
 
+struct hx_arena_end {
+    struct hx_arena_end *next;
+    void (*run)(void *what);
+    void *what;
+};
+
 static _Thread_local struct {
     hx_arena_block *first;
     unsigned count;
@@ -48,7 +54,6 @@ static void *alloc_large(hx_arena *arena, size_t bytes)
     hx_arena_block *block = heap_block(bytes);
     block->next = arena->large;
     arena->large = block;
-    arena->large_bytes += bytes;
     return block->bytes;
 }
 
@@ -114,8 +119,32 @@ bool hx_arena_extend(hx_arena *arena, const void *newest, size_t old_bytes, size
     return true;
 }
 
+static void *grow_large(hx_arena_block **at, size_t bytes)
+{
+    hx_arena_block *block = realloc(*at, sizeof *block + bytes);
+    if (!block) hx_fatal(HX_EXIT_BUG, "out of memory (%zu bytes)", bytes);
+    *at = block;
+    return block->bytes;
+}
+
+void *hx_arena_grow(hx_arena *arena, void *old, size_t old_bytes, size_t new_bytes)
+{
+    if (hx_arena_extend(arena, old, old_bytes, new_bytes)) return old;
+    for (hx_arena_block **at = &arena->large; *at; at = &(*at)->next)
+        if ((*at)->bytes == old) return grow_large(at, new_bytes);
+    return memcpy(hx_arena_alloc(arena, new_bytes), old, old_bytes);
+}
+
+void hx_arena_at_end(hx_arena *arena, void (*end)(void *what), void *what)
+{
+    hx_arena_end *row = hx_arena_alloc(arena, sizeof *row);
+    *row = (hx_arena_end){.next = arena->ends, .run = end, .what = what};
+    arena->ends = row;
+}
+
 void hx_arena_free(hx_arena *arena)
 {
+    for (const hx_arena_end *end = arena->ends; end; end = end->next) end->run(end->what);
     for (hx_arena_block *block = arena->blocks, *next; block; block = next) {
         next = block->next;
         if (spare.count >= SPARE_BLOCKS_MAX) {

@@ -10,13 +10,14 @@
 #define HX_ARENA_BLOCK_BYTES (16u * 1024u)
 
 typedef struct hx_arena_block hx_arena_block;
+typedef struct hx_arena_end hx_arena_end;
 
 typedef struct {
     hx_arena_block *blocks; /* newest first */
     hx_arena_block *large;  /* allocations too big for a block, straight from the heap */
     char *next;
     char *end;
-    size_t large_bytes;
+    hx_arena_end *ends; /* what else goes with it, newest first */
 } hx_arena;
 
 /* An arena that is all zero bytes is empty and ready: hx_arena a = {0}. */
@@ -29,6 +30,10 @@ char *hx_arena_terminated(hx_arena *arena, hx_slice bytes); /* a NUL-terminated 
 hx_slice hx_arena_printf(hx_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Makes the newest allocation larger where it stands, when it is the newest and there is room. */
 bool hx_arena_extend(hx_arena *arena, const void *newest, size_t old_bytes, size_t new_bytes) HX_MUST_USE;
+/* Makes any allocation larger, where it stands or elsewhere; a large one leaves nothing behind. */
+void *hx_arena_grow(hx_arena *arena, void *old, size_t old_bytes, size_t new_bytes) __attribute__((returns_nonnull));
+/* Has `end` called with `what` when the arena is freed, and before its memory is: for what its contents hold on to. */
+void hx_arena_at_end(hx_arena *arena, void (*end)(void *what), void *what);
 void hx_arena_free(hx_arena *arena);
 
 /* Gives this thread's spare blocks back to the heap; call it when a thread ends. */

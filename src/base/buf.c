@@ -18,13 +18,7 @@ void hx_buf_init(hx_buf *buf, hx_arena *arena, size_t bytes_max)
 static void grow(hx_buf *buf, size_t cap)
 {
     if (buf->arena) {
-        if (buf->data && hx_arena_extend(buf->arena, buf->data, buf->cap, cap)) {
-            buf->cap = cap;
-            return;
-        }
-        char *data = hx_arena_alloc(buf->arena, cap);
-        if (buf->data) memcpy(data, buf->data, buf->len);
-        buf->data = data;
+        buf->data = buf->data ? hx_arena_grow(buf->arena, buf->data, buf->cap, cap) : hx_arena_alloc(buf->arena, cap);
     } else {
         char *data = realloc(buf->data, cap);
         if (!data) hx_fatal(HX_EXIT_BUG, "out of memory (%zu bytes)", cap);

@@ -136,7 +136,8 @@ static hx_server_limits server_limits(const hx_daemon *daemon, const hx_limits *
                               .head_timeout = limits->head_timeout,
                               .idle_timeout = limits->idle_timeout,
                               .body_rate_min = limits->body_rate_min,
-                              .send_timeout = limits->send_timeout};
+                              .send_timeout = limits->send_timeout,
+                              .send_rate_min = limits->send_rate_min};
 }
 
 static hx_upstream_limits upstream_limits(const hx_daemon *daemon, const hx_config *config)

@@ -28,6 +28,8 @@ typedef struct {
     hx_ms idle_timeout;
     uint32_t body_rate_min; /* bytes a second; 0: any */
     hx_ms send_timeout;
+    uint32_t send_rate_min; /* the same for answers */
+    uint64_t memory;        /* of one worker, for what its keyed requests hold */
     hx_ms connect_timeout;
     hx_ms upstream_idle_timeout;
     uint16_t answer_headers; /* of the application's */

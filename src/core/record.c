@@ -222,6 +222,14 @@ hx_record_error hx_record_decode_head(hx_slice bytes, hx_record *out, size_t *he
     return HX_RECORD_OK;
 }
 
+hx_record_error hx_record_decode_layout(hx_slice bytes, hx_record *out, hx_record_layout *layout)
+{
+    frame f;
+    hx_record_error error = decode_head(bytes, out, &f);
+    if (error == HX_RECORD_OK) *layout = (hx_record_layout){f.head_len, f.headers_len, f.body_len, f.answer_crc};
+    return error;
+}
+
 hx_record_error hx_record_decode(hx_slice bytes, hx_record *out)
 {
     frame f;

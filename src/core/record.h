@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/extent.h"
 #include "core/fingerprint.h"
 #include "core/mac.h"
 
@@ -71,6 +72,7 @@ typedef struct {
     hx_slice reason; /* an error code, or why it is unknown or released; empty otherwise */
     hx_slice result; /* the result's id, where the route names it */
     hx_answer answer;
+    const hx_extent *body_file; /* NULL, or where the answer's body lies instead: of what was found only */
     /* Of a claim, for a store in which the application itself may complete it; not among the record's bytes. */
     hx_ms lifetime;
     hx_ms tombstone;
@@ -90,6 +92,12 @@ typedef enum { HX_RECORD_OK, HX_RECORD_DAMAGED, HX_RECORD_NEWER } hx_record_erro
 /* Reads a head alone; the answer's slices are left empty with only their lengths noted in *answer_len. The record's
  * slices point into `bytes`. */
 hx_record_error hx_record_decode_head(hx_slice bytes, hx_record *out, size_t *head_len, size_t *answer_len) HX_MUST_USE;
+/* The same with what else there is to know of an answer that isn't read along. */
+typedef struct {
+    size_t head_len, headers_len, body_len; /* which lie one behind the other */
+    uint32_t answer_crc;                    /* CRC-32C of headers and body */
+} hx_record_layout;
+hx_record_error hx_record_decode_layout(hx_slice bytes, hx_record *out, hx_record_layout *layout) HX_MUST_USE;
 /* Reads head and answer and checks both checksums. */
 hx_record_error hx_record_decode(hx_slice bytes, hx_record *out) HX_MUST_USE;
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "core/text.h"
 #include "gateway/cors.h"
+#include "gateway/memory.h"
 #include "gateway/natural.h"
 #include "gateway/principal.h"
 #include "gateway/problem.h"
@@ -15,6 +16,8 @@
 
 #include <stdatomic.h>
 #include <string.h>
+
+#define LARGE_BODY_BYTES (8u * 1024u)
 
 /* The only way out of this step with an error of ours. */
 static hx_progress refuse(hx_request *r, hx_error error, hx_slice detail)
@@ -154,6 +157,15 @@ static hx_progress check_rate(hx_request *r)
     return refuse(r, HX_ERROR_RATE_LIMITED, HX_EMPTY);
 }
 
+/* Before anything is read or claimed; afterwards nothing is refused for lack of it. */
+static hx_progress reserve_memory(hx_request *r)
+{
+    if (hx_memory_admit(r)) return HX_MORE;
+    hx_memory_complain(r);
+    r->retry_after = HX_SECOND;
+    return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The memory for requests is used up."));
+}
+
 static hx_progress check_key(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
@@ -232,8 +244,7 @@ static hx_progress read_body(hx_request *r)
         r->body_error_status = 413;
         return refuse_body(r);
     }
-    const hx_gateway *gateway = r->worker->gateway;
-    hx_body_init(&r->body, r->arena, r->policy->body_bytes_max, gateway->spool_bytes, gateway->spool_directory);
+    hx_memory_begin_body(r, head->content_length);
     r->body_state = HX_BODY_READING;
     r->stream->events.body = take_body;
     r->stream->events.broken = body_broken;
@@ -323,6 +334,35 @@ static void describe(hx_request *r, hx_slice body)
     };
 }
 
+static bool is_body_large(const hx_request *r)
+{
+    return r->fingerprint_input.body.len > LARGE_BODY_BYTES;
+}
+
+/* What is made of a large body for this is as large again, and nobody needs it afterwards. */
+static void fingerprint(hx_request *r)
+{
+    hx_fingerprint_input *in = &r->fingerprint_input;
+    if (!is_body_large(r)) {
+        r->claimant.fingerprint = hx_fingerprint(r->worker->mac, in, r->arena);
+        return;
+    }
+    hx_arena scratch = {0};
+    r->claimant.fingerprint = hx_fingerprint(r->worker->mac, in, &scratch);
+    hx_fingerprint_parts(r->worker->mac, in, &scratch, r->parts);
+    in->normal.done = false;
+    hx_arena_free(&scratch);
+    hx_body_unload(&r->body);
+}
+
+void hx_admit_parts(hx_request *r, uint64_t parts[HX_PART_COUNT])
+{
+    if (is_body_large(r))
+        memcpy(parts, r->parts, sizeof r->parts);
+    else
+        hx_fingerprint_parts(r->worker->mac, &r->fingerprint_input, r->arena, parts);
+}
+
 void hx_admit_take_key(hx_request *r, hx_slice key)
 {
     hx_operation_name name = {
@@ -332,7 +372,7 @@ void hx_admit_take_key(hx_request *r, hx_slice key)
     r->op = hx_operation_of(r->policy, &name, r->worker->mac);
     if (r->natural && r->policy->fingerprint.body == HX_FINGERPRINT_KEY) /* a header's key says nothing of the body */
         in->key = hx_arena_printf(r->arena, "%.*s %.*s", HX_FMT(key), HX_FMT(r->identity));
-    r->claimant.fingerprint = hx_fingerprint(r->worker->mac, in, r->arena);
+    fingerprint(r);
 }
 
 /* The body is whole: what exactly is asked, and under which key. */
@@ -340,6 +380,7 @@ static hx_progress conclude(hx_request *r)
 {
     hx_slice body = HX_EMPTY, key = r->header_key;
     if (r->body.len > 0 && !hx_body_whole(&r->body, &body)) return refuse_for_room(r);
+    hx_memory_end(r, &r->body);
     if (r->repeats_body) {
         r->fingerprint_input.body = body;
         return hx_request_go(r, HX_STEP_pass);
@@ -398,7 +439,7 @@ static bool is_body_kept(const hx_request *r)
 static hx_progress pass_unprotected(hx_request *r, const hx_policy *route)
 {
     if (!route) hx_worker_count(r->worker, HX_COUNT_PASSED_WITHOUT_ROUTE);
-    r->repeats_body = is_body_kept(r);
+    r->repeats_body = is_body_kept(r) && hx_memory_admit(r); /* else it is streamed, and not sent again */
     return r->repeats_body ? HX_MORE : hx_request_go(r, HX_STEP_pass);
 }
 
@@ -468,6 +509,7 @@ static hx_progress admit_head(hx_request *r)
         return refuse(r, HX_ERROR_MALFORMED, hx_slice_of(hx_path_error_text(path_error)));
     if (r->step == HX_STEP_admit) (void)identify(r);
     if (r->step == HX_STEP_admit) (void)check_rate(r);
+    if (r->step == HX_STEP_admit) (void)reserve_memory(r);
     return HX_MORE;
 }
 

@@ -15,7 +15,7 @@
 
 void hx_body_init(hx_body *body, hx_arena *arena, uint64_t len_max, uint64_t spool_from, const char *spool_directory)
 {
-    *body = (hx_body){.len_max = len_max, .spool_from = spool_from, .spool_directory = spool_directory, .file = -1};
+    *body = (hx_body){.len_max = len_max, .spool_directory = spool_directory, .file = -1};
     hx_buf_init(&body->memory, arena, (size_t)(len_max < spool_from ? len_max : spool_from));
 }
 
@@ -45,7 +45,13 @@ static int open_unlinked(const char *directory)
 static bool move_to_file(hx_body *body)
 {
     body->file = open_unlinked(body->spool_directory);
-    return body->file >= 0 && write_all(body->file, hx_buf_slice(&body->memory));
+    if (body->file < 0) return false;
+    if (write_all(body->file, hx_buf_slice(&body->memory))) return true;
+    int why = errno;
+    close(body->file); /* what there is of it is whole in memory */
+    body->file = -1;
+    errno = why;
+    return false;
 }
 
 bool hx_body_can_spool(const char *directory)
@@ -65,7 +71,7 @@ void hx_body_say_no_room(const char *directory)
     hx_log_begin(HX_LOG_WARN, "large bodies can't be kept");
     hx_log_text("directory", directory);
     hx_log_text("error", strerror(why));
-    hx_log_text("hint", "they are refused with 503; set TMPDIR to a directory that can be written, and has room");
+    hx_log_text("hint", "large requests get 503 and large answers are not kept; set TMPDIR to a directory with room");
     hx_log_end();
 }
 
@@ -92,6 +98,10 @@ bool hx_body_whole(hx_body *body, hx_slice *whole)
         *whole = hx_buf_slice(&body->memory);
         return true;
     }
+    if (body->mapped) {
+        *whole = (hx_slice){body->mapped, (size_t)body->len};
+        return true;
+    }
     void *mapped = mmap(NULL, (size_t)body->len, PROT_READ, MAP_PRIVATE, body->file, 0);
     if (mapped == MAP_FAILED) return false;
     body->mapped = mapped;
@@ -99,10 +109,26 @@ bool hx_body_whole(hx_body *body, hx_slice *whole)
     return true;
 }
 
-void hx_body_free(hx_body *body)
+void hx_body_unload(const hx_body *body)
+{
+    if (body->mapped) (void)madvise(body->mapped, (size_t)body->len, MADV_DONTNEED);
+}
+
+void hx_body_unmap(hx_body *body)
 {
     if (body->mapped) munmap(body->mapped, (size_t)body->len);
-    if (body->file >= 0) close(body->file);
     body->mapped = NULL;
+}
+
+void hx_body_free(hx_body *body)
+{
+    hx_body_unmap(body);
+    if (body->file >= 0) close(body->file);
     body->file = -1;
+}
+
+void hx_body_reset(hx_body *body)
+{
+    hx_body_free(body);
+    body->len = body->memory.len = 0;
 }

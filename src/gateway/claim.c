@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Claiming the key: a look first, because most duplicates come long after the first request; then the claim, which is
  * durable before anything is sent; and the decision on what was found. */
-#include "gateway/request.h"
+#include "gateway/memory.h"
 
 #include "base/check.h"
 #include "base/log.h"
@@ -43,14 +43,14 @@ void hx_claim_fill(hx_request *r, bool take_over)
         .lifetime = policy->lifetime,
         .tombstone = policy->tombstone,
     };
-    hx_fingerprint_parts(r->worker->mac, &r->fingerprint_input, r->arena, r->record.parts);
+    hx_admit_parts(r, r->record.parts);
 }
 
 /* Says which parts differ, from the short MAC of each that the record keeps. */
 static hx_slice mismatch_detail(hx_request *r, const hx_record *found)
 {
     uint64_t parts[HX_PART_COUNT];
-    hx_fingerprint_parts(r->worker->mac, &r->fingerprint_input, r->arena, parts);
+    hx_admit_parts(r, parts);
     hx_buf text;
     hx_buf_init(&text, r->arena, 512);
     hx_buf_puts(&text, "This key was first used for a request with another ");
@@ -341,7 +341,7 @@ static hx_progress look(hx_request *r)
     }
     if (r->elsewhere.state != HX_ELSEWHERE_NOTHING) return look_once_more(r);
     /* A store that can't tell at once is not asked: the claim finds what stands there. */
-    bool stands = hx_store_peek(r->worker->gateway->store, &r->op, r->arena, &r->found) == HX_PEEK_FOUND;
+    bool stands = hx_memory_peek(r, &r->op) == HX_PEEK_FOUND;
     return hx_claim_decide(r, stands ? &r->found : NULL);
 }
 

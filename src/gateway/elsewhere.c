@@ -9,7 +9,7 @@
  * now, always: what is adopted and then gone is not begun anew where nobody else would look for it. */
 #include "gateway/natural.h"
 #include "gateway/principal.h"
-#include "gateway/request.h"
+#include "gateway/memory.h"
 
 /* How far the clocks of two nodes may be apart that share a store; within one process it is those of two threads. */
 #define NODES_APART (30 * HX_SECOND)
@@ -44,7 +44,7 @@ static hx_looked look_at(hx_request *r, const hx_op *op, bool recent)
         r->found = r->call.found;
     } else {
         if (hx_op_eq(op, &r->op)) return HX_LOOKED_NOTHING;
-        hx_peek peek = hx_store_peek(store_of(r), op, r->arena, &r->found);
+        hx_peek peek = hx_memory_peek(r, op);
         if (peek == HX_PEEK_ASK) return ask(r, op);
         if (peek == HX_PEEK_ABSENT) return HX_LOOKED_NOTHING;
     }
@@ -138,7 +138,7 @@ hx_looked hx_elsewhere_look(hx_request *r)
 hx_looked hx_elsewhere_look_once_more(hx_request *r)
 {
     if (!r->elsewhere.is_asking) {
-        hx_peek peek = hx_store_peek(store_of(r), &r->op, r->arena, &r->found);
+        hx_peek peek = hx_memory_peek(r, &r->op);
         if (peek == HX_PEEK_ASK) return ask(r, &r->op);
         return peek == HX_PEEK_FOUND && r->found.state != HX_ABSENT ? HX_LOOKED_FOUND : HX_LOOKED_NOTHING;
     }

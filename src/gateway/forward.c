@@ -2,7 +2,7 @@
 /* Asking the application: one attempt. The claim is durable by now. The answer is collected whole before anything is
  * decided; one that is too large or endless is recorded by its head alone and then handed on.
  * A client that leaves changes nothing here: what was sent is finished and recorded. */
-#include "gateway/request.h"
+#include "gateway/memory.h"
 
 #include "base/log.h"
 #include "core/identity.h"
@@ -462,8 +462,7 @@ static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
     hx_request *r = exchange->user;
     r->exchange_state = HX_EXCHANGE_ANSWERING;
     keep_head(r, head);
-    if (!r->answer_body.arena) hx_buf_init(&r->answer_body, r->arena, (size_t)r->policy->answer_bytes_max);
-    r->answer_body.len = 0; /* an earlier attempt's may stand there */
+    hx_memory_begin_answer(r, head->content_length);
     bool too_large = head->content_length > 0 && (uint64_t)head->content_length > r->policy->answer_bytes_max;
     bool has_body = !exchange->answer_has_no_body && head->status != 204 && head->status != 304;
     if (head->status == 101) {
@@ -473,13 +472,16 @@ static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
     }
 }
 
+/* What an exchange may still bring after it was held back. */
+#define REST_BYTES_MAX (256u * 1024u)
+
 static void answer_body(hx_exchange *exchange, hx_slice piece)
 {
     hx_request *r = exchange->user;
-    if (hx_buf_append(&r->answer_body, piece)) return;
-    /* What is over the limit is streamed; this piece is the first of it, and waits with what was collected. */
-    r->answer_body.max = r->answer_body.len + piece.len;
-    hx_buf_put(&r->answer_body, piece);
+    if (!r->answer_streamed && hx_body_append(&r->answer, piece) == HX_BODY_OK) return;
+    /* What is over the limit, or finds no room in a file, is streamed; this is the first of it, and waits. */
+    if (!r->answer_rest.arena) hx_buf_init(&r->answer_rest, r->arena, REST_BYTES_MAX);
+    if (!hx_buf_append(&r->answer_rest, piece)) hx_request_call_off(r, HX_UPSTREAM_BROKEN);
     if (!r->answer_streamed) stop_keeping(r);
 }
 

@@ -54,6 +54,8 @@ typedef struct hx_worker {
     hx_upstream *upstreams[HX_UPSTREAMS_MAX];
     hx_budget budgets[HX_UPSTREAMS_MAX];   /* of retries */
     _Atomic uint64_t counts[HX_COUNT_END]; /* written by this worker alone, read by any thread */
+    uint64_t memory_used;                  /* by keyed requests, see memory.h */
+    hx_ms memory_complained_at;
     hx_link requests;
     uint32_t request_count;
     struct {

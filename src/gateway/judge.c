@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an attempt's answer, or its silence, means for the operation: its outcome, another attempt, or a question. */
-#include "gateway/request.h"
+#include "gateway/memory.h"
 
 #include "core/json.h"
 #include "core/retry_after.h"
 
-static bool is_provider_duplicate(const hx_request *r)
+static bool is_provider_duplicate(hx_request *r)
 {
     const hx_provider_duplicate *sign = &r->policy->provider_duplicate;
     hx_slice value;
     if (sign->status == 0 || r->answer_status != sign->status || r->answer_streamed) return false;
     if (sign->pointer.len == 0) return true;
-    return hx_json_pointer(hx_buf_slice(&r->answer_body), sign->pointer, &value) &&
+    hx_slice body;
+    return hx_memory_answer(r, &body) && hx_json_pointer(body, sign->pointer, &value) &&
            hx_json_value_is(value, sign->value);
 }
 
@@ -61,6 +62,7 @@ hx_progress hx_step_judge(hx_request *r)
 {
     if (r->exchange_cancelled && r->exchange_state < HX_EXCHANGE_WHOLE) return HX_PARKED;
     r->answer_judged = hx_request_is_answered(r);
+    hx_memory_end(r, &r->answer);
     r->verdict = hx_judge_attempt(r);
     if (is_cut_off(r)) return HX_PARKED;
     if (r->settled) { /* a late answer: one that says no more than was known changes nothing */

@@ -7,7 +7,7 @@
  *             leaves it unknown.
  *
  * What is found is adopted under the epoch that was asked about: an answer that came meanwhile wins. */
-#include "gateway/request.h"
+#include "gateway/memory.h"
 
 #include "base/log.h"
 #include "core/json.h"
@@ -60,15 +60,14 @@ static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
     r->exchange_state = HX_EXCHANGE_ANSWERING;
     r->probe_status = head->status;
     r->probe_type = hx_fields_get(&head->fields, HX_FIELD_CONTENT_TYPE);
-    if (!r->answer_body.arena) hx_buf_init(&r->answer_body, r->arena, (size_t)r->policy->answer_bytes_max);
-    r->answer_body.len = 0;
+    hx_memory_begin_answer(r, head->content_length);
     if (head->status == 101) hx_request_call_off(r, HX_UPSTREAM_BROKEN);
 }
 
 static void answer_body(hx_exchange *exchange, hx_slice piece)
 {
     hx_request *r = exchange->user;
-    if (!hx_buf_append(&r->answer_body, piece)) hx_request_call_off(r, HX_UPSTREAM_TOO_LARGE);
+    if (hx_body_append(&r->answer, piece) != HX_BODY_OK) hx_request_call_off(r, HX_UPSTREAM_TOO_LARGE);
 }
 
 static const hx_exchange_events probe_events = {.head = answer_head,
@@ -122,8 +121,8 @@ static bool is_nothing_at(hx_slice body, hx_slice pointer)
 static finding read_answer(hx_request *r, hx_slice *result)
 {
     const hx_probe *probe = probe_of(r);
-    hx_slice body = hx_buf_slice(&r->answer_body);
-    if (r->exchange_state != HX_EXCHANGE_WHOLE) return UNCLEAR;
+    hx_slice body;
+    if (r->exchange_state != HX_EXCHANGE_WHOLE || !hx_memory_answer(r, &body)) return UNCLEAR;
     if (r->probe_status != probe->found_status) return r->probe_status == probe->absent_status ? NOT_FOUND : UNCLEAR;
     if (probe->found_pointer.len > 0) {
         hx_slice there;
@@ -169,9 +168,8 @@ static hx_progress end_of_own(hx_request *r, finding found, hx_slice result)
     r->probe_reason = is_known ? HX_LIT(DUPLICATE) : HX_LIT("found by the probe");
     r->answer_status = answer.status;
     r->lines_kept = r->lines_first = answer.headers;
-    r->answer_body.len = 0;
-    if (answer.body.len > 0) memmove(r->answer_body.data, answer.body.ptr, answer.body.len);
-    r->answer_body.len = answer.body.len;
+    r->answer_whole = answer.body;
+    if (answer.body.len == 0) hx_body_reset(&r->answer);
     return hx_request_go(r, HX_STEP_settle);
 }
 

@@ -119,8 +119,11 @@ static void send_answer(hx_request *r)
     } else {
         hx_reply_lines(r, &lines);
     }
-    hx_stream_answer(r->stream, r->reply_status, hx_status_reason(r->reply_status), hx_buf_slice(&lines),
-                     r->reply_answer.body, false);
+    hx_slice reason = hx_status_reason(r->reply_status);
+    if (r->reply_file)
+        hx_stream_answer_file(r->stream, r->reply_status, reason, hx_buf_slice(&lines), *r->reply_file, false);
+    else
+        hx_stream_answer(r->stream, r->reply_status, reason, hx_buf_slice(&lines), r->reply_answer.body, false);
 }
 
 static void send_problem(hx_request *r)

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/rand.h"
+#include "gateway/memory.h"
 #include "gateway/problem.h"
 #include "gateway/shadow.h"
 
@@ -176,7 +177,8 @@ void hx_request_prepare_call(hx_request *r)
 {
     HX_CHECK(r->call_state == HX_CALL_IDLE);
     r->call.loop = r->worker->loop;
-    r->call.arena = r->arena;
+    r->call.arena = hx_memory_for_found(r);
+    r->call.whole_max = HX_WHOLE_ANSWER_BYTES;
     r->call.done = store_done;
     r->call_state = HX_CALL_PENDING;
     r->call_cancelled = false;
@@ -217,7 +219,7 @@ static void start_request(void *app, hx_stream *stream)
     r->arena = &stream->arena;
     r->step = HX_STEP_admit;
     r->started_at = hx_loop_now(worker->loop);
-    r->body.file = -1;
+    r->body.file = r->answer.file = -1;
     hx_list_init(&r->lease_link);
     hx_list_append(&worker->requests, &r->link);
     worker->request_count++;

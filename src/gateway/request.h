@@ -90,6 +90,8 @@ typedef struct hx_request {
 
     /* admit */
     const hx_policy *policy;
+    uint64_t memory;                   /* of the worker's, that it has taken: see memory.h */
+    hx_arena found_arena;              /* and what it frees when it has been used, if the store's records are apart */
     hx_slice path;                     /* normalised */
     hx_slice host;                     /* of a keyed request, as hx_text_host has it */
     hx_slice route;                    /* the policy's name, else method and path */
@@ -111,6 +113,7 @@ typedef struct hx_request {
     bool trace_continues;      /* the client's, and doesn't begin here */
     hx_client_budget patience; /* X-Request-Timeout */
     hx_op op;
+    uint64_t parts[HX_PART_COUNT]; /* of a large body's fingerprint, which nothing else is left of */
 
     /* elsewhere */
     struct {
@@ -165,9 +168,12 @@ typedef struct hx_request {
     int64_t answer_length; /* as announced, -1: not */
     hx_slice lines_first;  /* for the first client: with Set-Cookie */
     hx_slice lines_kept;   /* for the store */
-    hx_buf answer_body;
-    bool timed_out; /* the application's time was up */
-    hx_step resume; /* after a reply that only says that the client's time is up */
+    hx_body answer;
+    hx_slice answer_whole; /* once it is, and somebody wanted to see it */
+    hx_buf answer_rest;    /* of one that is not kept: what came behind `answer` before it was held back */
+    uint64_t answer_shown; /* and how much of both its client was given */
+    bool timed_out;        /* the application's time was up */
+    hx_step resume;        /* after a reply that only says that the client's time is up */
 
     /* judge, retry */
     hx_verdict verdict;
@@ -222,6 +228,7 @@ typedef struct hx_request {
     unsigned reply_status;
     hx_ms retry_after; /* 0: none */
     hx_answer reply_answer;
+    const hx_extent *reply_file; /* where its body lies, if not in memory */
     hx_ms reply_expires_at;
     bool replied;
     bool client_gone;
@@ -303,6 +310,8 @@ static inline hx_budget *hx_request_budget(const hx_request *r)
 void hx_request_choose_trace(hx_request *r);
 /* admit.c: makes this the request's key: its operation and its fingerprint follow from it. */
 void hx_admit_take_key(hx_request *r, hx_slice key);
+/* The short MACs of its parts. */
+void hx_admit_parts(hx_request *r, uint64_t parts[HX_PART_COUNT]);
 /* elsewhere.c. Where the store can't tell at once it is asked: r->call is under way then, and the same function, called
  * when it is back, goes on from there. */
 typedef enum {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recording what became of the operation, before the client sees a byte. */
-#include "gateway/request.h"
+#include "gateway/memory.h"
 
 #include "base/check.h"
 #include "base/log.h"
@@ -88,12 +88,15 @@ static void fill_record(hx_request *r)
         hx_problem_answer(r, &record->answer); /* for those who wait: what this client gets */
         return;
     }
+    hx_slice body = HX_EMPTY;
+    if (!r->answer_streamed && !hx_memory_answer(r, &body)) r->answer_streamed = true; /* it can't be read back whole */
     record->answer.status = r->answer_status;
     record->answer.retained = !r->answer_streamed;
     if (r->answer_streamed) return;
     record->answer.headers = r->lines_kept;
-    record->answer.body = hx_buf_slice(&r->answer_body);
-    if (record->state != HX_ABSENT) record->result = hx_record_result(r->policy->result, record->answer.body, r->arena);
+    record->answer.body = body;
+    if (record->state != HX_ABSENT)
+        record->result = hx_arena_copy(r->arena, hx_record_result(r->policy->result, body, r->arena));
 }
 
 static void submit(hx_request *r)
@@ -141,10 +144,8 @@ static hx_progress recorded(hx_request *r)
     r->reply_expires_at = r->record.expires_at;
     r->retry_after = 0; /* the application's own is among its lines */
     if (r->answer_streamed) return hx_request_go(r, HX_STEP_stream);
-    r->reply_answer = (hx_answer){.status = r->answer_status,
-                                  .retained = true,
-                                  .headers = r->lines_first,
-                                  .body = hx_buf_slice(&r->answer_body)};
+    r->reply_answer = (hx_answer){.status = r->answer_status, .retained = true, .headers = r->lines_first};
+    r->reply_file = hx_memory_send_answer(r, &r->reply_answer.body);
     return hx_request_go(r, HX_STEP_reply);
 }
 
@@ -162,14 +163,16 @@ static hx_progress marked(hx_request *r, const hx_record *found)
     r->settled = true;
     r->record.state = found->state;
     r->record.expires_at = found->expires_at;
-    r->record.result = found->result;
+    r->record.result = hx_arena_copy(r->arena, found->result);
     hx_claim_count_key(r);
     if (r->replied) return hx_request_go(r, HX_STEP_harvest);
     r->found = *found;
     r->retry_after = 0;
     r->told = HX_TOLD_STORED;
     r->reply_kind = HX_REPLY_ANSWER;
-    r->reply_answer = hx_mark_first_answer(r, found);
+    (void)hx_memory_load_found(r, &r->found);
+    r->reply_answer = hx_mark_first_answer(r, &r->found);
+    r->reply_file = r->found.body_file;
     r->reply_expires_at = found->expires_at;
     return hx_request_go(r, HX_STEP_reply);
 }
@@ -199,8 +202,10 @@ static hx_progress fenced(hx_request *r)
     r->retry_after = 0;
     if (hx_lifecycle_decide(found, &r->claimant, NULL) == HX_DECIDE_REPLAY) {
         r->found = *found;
+        (void)hx_memory_load_found(r, &r->found);
         r->reply_kind = HX_REPLY_ANSWER;
-        r->reply_answer = hx_mark_answer(r, found);
+        r->reply_answer = hx_mark_answer(r, &r->found);
+        r->reply_file = r->found.body_file;
         r->reply_expires_at = found->expires_at;
         r->told = HX_TOLD_REPLAYED;
         return hx_request_go(r, HX_STEP_reply);

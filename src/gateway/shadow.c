@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "gateway/memory.h"
 
 /* What a record says instead of a state that would outlive its lifetime, or an answer. */
 static const hx_slice reason_unknown = {"unknown", 7};
@@ -93,7 +94,7 @@ static hx_progress begin(hx_request *r)
 {
     r->shadow.on = true;
     if (r->key.len > 0 && r->shadow.would != HX_WOULD_REFUSE) {
-        hx_peek peek = hx_store_peek(r->worker->gateway->store, &r->op, r->arena, &r->found);
+        hx_peek peek = hx_memory_peek(r, &r->op);
         foresee(r, peek == HX_PEEK_FOUND ? &r->found : NULL);
         if (peek != HX_PEEK_FOUND || r->found.state == HX_ABSENT) claim(r);
     }

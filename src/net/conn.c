@@ -10,8 +10,10 @@
 #include "base/loop_uv.h"
 #include "net/socket.h"
 
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -326,7 +328,12 @@ static bool step_answer(hx_conn *conn)
         if (stream->pub.events.drained && !stream->released) stream->pub.events.drained(&stream->pub);
         return true;
     }
-    if (stream->out != HX_OUT_ENDED || hx_conn_waiting(conn) > 0) return false;
+    if (hx_conn_waiting(conn) > 0) return false;
+    if (stream->out == HX_OUT_FILE) {
+        hx_stream_send_file(stream);
+        return true;
+    }
+    if (stream->out != HX_OUT_ENDED) return false;
     if (conn->in == HX_IN_TUNNEL && !stream->released) { /* the client may still have something to say */
         shut_our_side(conn);
         return false;
@@ -372,6 +379,24 @@ static void keep_input(hx_conn *conn)
 
 static void deadline_passed(hx_timer *timer);
 
+/* What the client's side has confirmed. What only lies in the kernel's buffer doesn't count: it is taken in lumps of
+ * megabytes, and a client that reads slowly but steadily would seem to stand still in between. */
+static uint64_t taken_bytes(const hx_conn *conn)
+{
+    uv_os_fd_t descriptor;
+    int unconfirmed = 0;
+    uint64_t sent = conn->queued - hx_conn_waiting(conn);
+    if (uv_fileno(&conn->uv.handle, &descriptor) != 0 || ioctl(descriptor, SIOCOUTQ, &unconfirmed) != 0) return sent;
+    return unconfirmed > 0 && (uint64_t)unconfirmed < sent ? sent - (uint64_t)unconfirmed : sent;
+}
+
+static bool reads_too_slowly(const hx_conn *conn)
+{
+    const hx_server_limits *limits = &conn->server->limits;
+    uint64_t least = limits->send_rate_min * (uint64_t)limits->send_timeout / HX_SECOND;
+    return taken_bytes(conn) - conn->mark < (least > 0 ? least : 1);
+}
+
 static hx_deadline wanted_deadline(const hx_conn *conn)
 {
     if (hx_conn_waiting(conn) > 0) return HX_DEADLINE_SEND;
@@ -407,7 +432,7 @@ static void set_deadline(hx_conn *conn)
         break;
     case HX_DEADLINE_SEND:
         delay = limits->send_timeout;
-        conn->mark = conn->queued - hx_conn_waiting(conn);
+        conn->mark = taken_bytes(conn);
         break;
     case HX_DEADLINE_DISCARD: delay = DISCARD_TIME; break;
     case HX_DEADLINE_LINGER:
@@ -434,7 +459,7 @@ static void deadline_passed(hx_timer *timer)
         break;
     }
     case HX_DEADLINE_SEND:
-        if (conn->queued - hx_conn_waiting(conn) == conn->mark) hx_conn_lose(conn, true);
+        if (hx_conn_waiting(conn) > 0 && reads_too_slowly(conn)) hx_conn_lose(conn, true);
         break;
     case HX_DEADLINE_LINGER:
         if (conn->received == conn->mark || ++conn->strikes >= LINGER_TIMES) hx_conn_lose(conn, false);

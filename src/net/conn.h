@@ -22,8 +22,10 @@
 #define HX_READ_BYTES (64u * 1024u)
 #define HX_HELD_BYTES (64u * 1024u)
 /* What hx_stream_write lets wait: it says stop above the first, and go on below the second. */
-#define HX_WAITING_HIGH (256u * 1024u)
-#define HX_WAITING_LOW (64u * 1024u)
+#define HX_WAITING_HIGH (64u * 1024u)
+#define HX_WAITING_LOW (16u * 1024u)
+/* A body in a file is read in pieces of this size. */
+#define HX_FILE_PIECE_BYTES (32u * 1024u)
 /* A body that nobody wants is read up to here, to keep the connection. */
 #define HX_DISCARD_BYTES (64u * 1024u)
 #define HX_PEER_BYTES 48u
@@ -43,6 +45,7 @@ typedef enum {
     HX_OUT_TO_CLOSE,
     HX_OUT_BODILESS,
     HX_OUT_TUNNEL,
+    HX_OUT_FILE, /* handed over, and still to be read from its file */
     HX_OUT_ENDED
 } hx_writing;
 
@@ -59,9 +62,10 @@ typedef enum {
 /* A stream with what is ours of it. Lives in its own arena. */
 typedef struct {
     hx_stream pub;
-    hx_conn *conn; /* NULL: the answer is out, or the client gone */
-    hx_buf cork;   /* what waits for the end of the turn, so that small pieces leave together */
-    int64_t left;  /* of the announced length */
+    hx_conn *conn;  /* NULL: the answer is out, or the client gone */
+    hx_buf cork;    /* what waits for the end of the turn, so that small pieces leave together */
+    int64_t left;   /* of the announced length */
+    hx_extent file; /* what is still to be sent of it */
     hx_writing out;
     bool reading; /* hx_stream_read was called */
     bool paused;
@@ -95,7 +99,7 @@ struct hx_conn {
     hx_h1_body body;
     uint64_t received; /* bytes, for the minimum rate */
     uint64_t queued;   /* bytes, for the send time-out */
-    uint64_t mark;     /* `received` or what was sent, when the deadline was set */
+    uint64_t mark;     /* `received` or what the client had taken, when the deadline was set */
     uint32_t discarded;
     uint32_t requests;
     uint8_t blank_lines; /* skipped before this head */
@@ -137,6 +141,7 @@ struct hx_server {
     hx_ms date_second; /* when `date` was made */
     char date[HX_HTTP_DATE_BYTES];
     char read_buffer[HX_READ_BYTES];
+    char file_buffer[HX_FILE_PIECE_BYTES];
 };
 
 /* Takes the descriptor. */
@@ -160,6 +165,8 @@ void hx_conn_close_if_idle(hx_conn *conn);
  * bytes, or which they outlive), else copied. */
 void hx_conn_send(hx_conn *conn, uv_buf_t *pieces, unsigned count, hx_own_stream *pin);
 void hx_stream_flush(hx_own_stream *stream);
+/* Sends the next piece of an answer that lies in a file. */
+void hx_stream_send_file(hx_own_stream *stream);
 hx_own_stream *hx_stream_new(hx_conn *conn);
 void hx_stream_detach(hx_own_stream *stream);
 

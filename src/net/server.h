@@ -10,6 +10,7 @@
 #ifndef HX_NET_SERVER_H
 #define HX_NET_SERVER_H
 
+#include "base/extent.h"
 #include "base/loop.h"
 #include "net/message.h"
 
@@ -25,6 +26,7 @@ typedef struct {
     hx_ms idle_timeout;                 /* between requests */
     uint32_t body_rate_min;             /* bytes a second, judged over 10 s while we are willing to read: 408 */
     hx_ms send_timeout;                 /* no byte taken by the client for so long: cut */
+    uint32_t send_rate_min;             /* bytes a second that it must take, judged over send_timeout: cut */
 } hx_server_limits;
 
 /* What the handler hears. */
@@ -46,7 +48,7 @@ typedef struct {
     void (*broken)(hx_stream *stream, unsigned status, const char *detail);
     /* What hx_stream_write held back has gone out. */
     void (*drained)(hx_stream *stream);
-    /* The client is gone (a failed read or write, or send_timeout). Comes at most once; not after broken with 0,
+    /* The client is gone (a failed read or write, or too slow a reader). Comes at most once; not after broken with 0,
      * hx_stream_abort or hx_stream_release. A client that only closed its side is not gone: it waits for its answer. */
     void (*closed)(hx_stream *stream);
 } hx_stream_events;
@@ -103,6 +105,10 @@ void hx_stream_resume(hx_stream *stream);
  * the length and no body. An empty reason stands for the usual one. */
 void hx_stream_answer(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, hx_slice body,
                       bool date);
+/* The same with a body that lies in a file, and is read from there as the client takes it. The file stays open for as
+ * long as the stream's arena lives. */
+void hx_stream_answer_file(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, hx_extent body,
+                           bool date);
 /* The answer in pieces. content_length -1: chunked (or until close for HTTP/1.0). HEAD, 204 and 304: no body is sent,
  * and content_length, where given, is announced for HEAD and 304 only. 101 gets "Connection: upgrade"; Upgrade itself
  * is among the header lines. */

@@ -6,6 +6,7 @@
 #include "net/conn.h"
 
 #include "base/check.h"
+#include "base/log.h"
 #include "net/socket.h"
 
 #include <stdio.h>
@@ -241,6 +242,48 @@ void hx_stream_answer(hx_stream *stream, unsigned status, hx_slice reason, hx_sl
     hx_conn_kick(conn);
 }
 
+void hx_stream_answer_file(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, hx_extent body,
+                           bool date)
+{
+    hx_own_stream *mine = own(stream);
+    hx_conn *conn = mine->conn;
+    HX_CHECK(!stream->answered && !mine->released);
+    HX_CHECK(status >= 200 && status <= 999);
+    stream->answered = true;
+    if (!conn) return;
+    conn->close = hx_conn_must_close(conn);
+    head_parts parts = {.status = status,
+                        .reason = reason.len > 0 ? reason : hx_status_reason(status),
+                        .lines = header_lines,
+                        .content_length = status == 204 ? -1 : (int64_t)body.len,
+                        .date = date};
+    char *head = hx_arena_alloc(&stream->arena, head_bytes_max(&parts));
+    uv_buf_t piece = uv_buf_init(head, (unsigned)(put_head(head, mine, &parts) - head));
+    hx_conn_send(conn, &piece, 1, NULL);
+    mine->file = body;
+    mine->out = has_no_body(mine, status) || body.len == 0 ? HX_OUT_ENDED : HX_OUT_FILE;
+    hx_conn_answer_ended(conn);
+    hx_conn_kick(conn);
+}
+
+void hx_stream_send_file(hx_own_stream *stream)
+{
+    hx_conn *conn = stream->conn;
+    hx_extent *file = &stream->file;
+    char *bytes = conn->server->file_buffer;
+    size_t len = file->len < HX_FILE_PIECE_BYTES ? (size_t)file->len : HX_FILE_PIECE_BYTES;
+    if (!hx_extent_read(file, bytes, len)) {
+        hx_log_say(HX_LOG_ERROR, "an answer was broken off: its body can't be read back from the disk");
+        hx_conn_lose(conn, true);
+        return;
+    }
+    file->at += len;
+    file->len -= len;
+    if (file->len == 0) stream->out = HX_OUT_ENDED;
+    uv_buf_t piece = uv_buf_init(bytes, (unsigned)len);
+    hx_conn_send(conn, &piece, 1, NULL);
+}
+
 void hx_stream_begin(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, int64_t content_length)
 {
     hx_own_stream *mine = own(stream);
@@ -417,7 +460,7 @@ void hx_stream_release(hx_stream *stream)
         free_if_done(mine);
         return;
     }
-    if (mine->out != HX_OUT_ENDED)
+    if (mine->out != HX_OUT_ENDED && mine->out != HX_OUT_FILE)
         hx_conn_lose(conn, true);
     else
         hx_conn_kick(conn);

@@ -7,6 +7,7 @@
 #include "store/journal.h"
 
 #include "base/check.h"
+#include "base/crc32c.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -134,8 +135,9 @@ static void journal_cancel(hx_store *store, hx_store_call *call)
     gather(call->own.data[HX_OWN_PORT], (uintptr_t)call | 1);
 }
 
-static void drop_shared(hx_shared *shared)
+static void drop_shared(void *what)
 {
+    hx_shared *shared = what;
     if (atomic_fetch_sub(&shared->references, 1) == 1) free(shared);
 }
 
@@ -155,21 +157,25 @@ hx_shared *hx_journal_share(const hx_record *record, unsigned references)
     return shared;
 }
 
+static hx_peek peek_for(hx_journal *j, hx_store_call *call)
+{
+    return hx_store_peek_large(&j->store, &call->op, call->arena, call->whole_max, &call->found);
+}
+
 /* What a watch ended with. The record may have gone on since: then the state in which it left its epoch is told, with
  * nothing else; an answer that has expired meanwhile is told as gone. */
 static void show_watched(hx_journal *j, hx_store_call *call)
 {
     hx_shared *shared = call->own.data[HX_OWN_SHARED];
     if (shared) {
-        hx_slice bytes = hx_arena_copy(call->arena, (hx_slice){shared->bytes, shared->len});
-        hx_record_error error = hx_record_decode(bytes, &call->found);
+        hx_record_error error = hx_record_decode((hx_slice){shared->bytes, shared->len}, &call->found);
         HX_CHECK(error == HX_RECORD_OK);
-        drop_shared(shared);
+        hx_arena_at_end(call->arena, drop_shared, shared); /* all who waited have one copy together */
         return;
     }
     uint64_t epoch = call->own.number[HX_OWN_EPOCH];
     hx_state state = (hx_state)call->own.number[HX_OWN_STATE];
-    bool found = hx_store_peek(&j->store, &call->op, call->arena, &call->found) == HX_PEEK_FOUND;
+    bool found = peek_for(j, call) == HX_PEEK_FOUND;
     if (epoch == 0 || (found && call->found.epoch == epoch)) return; /* 0: it wasn't in the watched epoch anyway */
     call->found = (hx_record){.op = call->op, .epoch = epoch, .state = state == HX_UNKNOWN ? HX_UNKNOWN : HX_ABSENT};
 }
@@ -183,7 +189,7 @@ static bool show_end(hx_journal *j, hx_store_call *call)
     } else if (call->result == HX_STORE_OK && call->verb == HX_STORE_WATCH) {
         show_watched(j, call);
     } else if (call->result == HX_STORE_EXISTS || call->result == HX_STORE_STALE) {
-        bool found = hx_store_peek(&j->store, &call->op, call->arena, &call->found) == HX_PEEK_FOUND;
+        bool found = peek_for(j, call) == HX_PEEK_FOUND;
         if (!found) call->found = (hx_record){.op = call->op};
         return found || call->result == HX_STORE_STALE;
     }
@@ -225,23 +231,53 @@ hx_segment *hx_journal_segment(hx_journal *j, uint32_t number)
     return s && s->number == number ? s : NULL;
 }
 
-static bool read_all(int fd, char *to, size_t len, uint64_t at)
+void hx_segment_drop(void *segment)
 {
-    while (len > 0) {
-        ssize_t n = pread(fd, to, len, (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        to += n;
-        at += (uint64_t)n;
-        len -= (size_t)n;
+    hx_segment *s = segment;
+    if (atomic_fetch_sub(&s->pins, 1) > 0) return; /* somebody still reads from it, and drops it at last */
+    close(s->fd);
+    free(s);
+}
+
+static bool is_whole(const hx_extent *body, uint32_t crc, uint32_t wanted)
+{
+    HX_UNINITIALIZED char piece[32u * 1024u];
+    hx_extent rest = *body;
+    while (rest.len > 0) {
+        size_t len = rest.len < sizeof piece ? (size_t)rest.len : sizeof piece;
+        if (!hx_extent_read(&rest, piece, len)) return false;
+        crc = hx_crc32c(crc, (hx_slice){piece, len});
+        rest.at += len;
+        rest.len -= len;
     }
+    return crc == wanted;
+}
+
+/* Reads all but the body, which is gone through piece by piece: it is what was written, to the last byte, before any of
+ * it is shown. */
+static bool read_around_body(hx_segment *s, uint64_t at, hx_slice first, hx_arena *arena, size_t whole_max,
+                             hx_record *out)
+{
+    hx_record_layout layout;
+    size_t head_max = first.len < HX_RECORD_HEAD_MAX ? first.len : HX_RECORD_HEAD_MAX;
+    hx_slice head = hx_arena_copy(arena, hx_slice_first(first, head_max));
+    if (hx_record_decode_layout(head, out, &layout) != HX_RECORD_OK || layout.body_len <= whole_max) return false;
+    char *headers = hx_arena_alloc(arena, layout.headers_len);
+    hx_extent lines = {s->fd, at + layout.head_len, layout.headers_len};
+    if (!hx_extent_read(&lines, headers, layout.headers_len)) return false;
+    out->answer.headers = (hx_slice){headers, layout.headers_len};
+    hx_extent *body = hx_arena_alloc(arena, sizeof *body);
+    *body = (hx_extent){s->fd, lines.at + lines.len, layout.body_len};
+    if (!is_whole(body, hx_crc32c(0, out->answer.headers), layout.answer_crc)) return false;
+    out->answer.body = HX_EMPTY;
+    out->body_file = body;
+    atomic_fetch_add(&s->pins, 1); /* before the readers are left: the journal's own hold is still there */
+    hx_arena_at_end(arena, hx_segment_drop, s);
     return true;
 }
 
-bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out)
+static bool read_record(hx_segment *s, const hx_index_entry *entry, hx_arena *arena, size_t whole_max, hx_record *out)
 {
-    const hx_segment *s = hx_journal_segment(j, entry->segment);
-    if (!s) return false;
     uint64_t at = (uint64_t)entry->unit * HX_PLACE_UNIT, most = hx_class_bytes(entry->size_class);
     HX_UNINITIALIZED char
         first[READ_BYTES]; /* so that the arena gets what the record needs, not what its class could have */
@@ -252,12 +288,22 @@ bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena
     if (got < (ssize_t)sizeof head) return false;
     memcpy(&head, first, sizeof head);
     if (head.length < sizeof head || head.length > most || head.segment != entry->segment) return false;
+    hx_slice read = {first + sizeof head, (size_t)got - sizeof head};
+    bool is_large = whole_max > 0 && head.length > whole_max + HX_HEADS_BYTES;
+    if (is_large && read_around_body(s, at + sizeof head, read, arena, whole_max, out)) return true;
     char *bytes = hx_arena_alloc(arena, head.length);
     size_t here = head.length < (uint64_t)got ? head.length : (size_t)got;
     memcpy(bytes, first, here);
-    if (here < head.length && !read_all(s->fd, bytes + here, head.length - here, at + here)) return false;
+    hx_extent rest = {s->fd, at + here, head.length - here};
+    if (here < head.length && !hx_extent_read(&rest, bytes + here, head.length - here)) return false;
     hx_slice record = {bytes + sizeof head, head.length - sizeof head};
-    return hx_record_decode(record, out) == HX_RECORD_OK && hx_op_eq(&out->op, &entry->op) &&
+    return hx_record_decode(record, out) == HX_RECORD_OK;
+}
+
+bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, size_t whole_max, hx_record *out)
+{
+    hx_segment *s = hx_journal_segment(j, entry->segment);
+    return s && read_record(s, entry, arena, whole_max, out) && hx_op_eq(&out->op, &entry->op) &&
            out->epoch == entry->epoch && out->state == entry->state;
 }
 
@@ -290,7 +336,7 @@ void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *ent
     hx_log_end();
 }
 
-static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found)
+static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found)
 {
     hx_journal *j = (hx_journal *)store;
     hx_ms now = store->facts.now();
@@ -299,7 +345,7 @@ static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, h
     bool there = hx_index_find(j->index, op, &entry), readable = false;
     while (there) {
         if (hx_entry_is_over(&entry, now) && !entry.entombed) there = false;
-        if (!there || (readable = hx_journal_read(j, &entry, arena, found))) break;
+        if (!there || (readable = hx_journal_read(j, &entry, arena, whole_max, found))) break;
         /* It may have been moved or replaced while we read; if it is still there, the disk is at fault. */
         there = hx_index_find(j->index, op, &again);
         if (there && again.segment == entry.segment && again.unit == entry.unit) break;
@@ -313,7 +359,7 @@ static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, h
     }
     if (found->state == HX_PROCESSING) found->lease_until = entry.lease_until;
     found->state = hx_store_state_at(found, now);
-    if (found->state == HX_EXPIRED) found->answer = (hx_answer){0};
+    if (found->state == HX_EXPIRED) found->answer = (hx_answer){0}, found->body_file = NULL;
     return found->state != HX_ABSENT ? HX_PEEK_FOUND : HX_PEEK_ABSENT;
 }
 
@@ -368,8 +414,7 @@ void hx_journal_free(hx_journal *j)
 {
     for (uint32_t i = 0; i < HX_SEGMENTS_MAX; i++) {
         hx_segment *s = atomic_load(&j->segments[i]);
-        if (s) close(s->fd);
-        free(s);
+        if (s) hx_segment_drop(s);
     }
     for (unsigned i = 0; i < atomic_load(&j->port_count); i++) free(atomic_load(&j->ports[i]));
     hx_slice key;

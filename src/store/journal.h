@@ -42,11 +42,12 @@ typedef struct hx_segment {
     struct hx_segment *next; /* of the spares */
     uint32_t number;
     int fd;
-    uint64_t size;       /* of the file */
-    uint64_t live;       /* operations whose newest record lies here */
-    uint64_t live_bytes; /* by size class */
-    uint64_t end;        /* of what is written; the active one's is the tail's */
-    bool unhinted;       /* full, but had to be read at the start */
+    uint64_t size;         /* of the file */
+    uint64_t live;         /* operations whose newest record lies here */
+    uint64_t live_bytes;   /* by size class */
+    uint64_t end;          /* of what is written; the active one's is the tail's */
+    bool unhinted;         /* full, but had to be read at the start */
+    _Atomic unsigned pins; /* of answers that are being read from it: the file stays open for them */
 } hx_segment;
 
 /* The segments that there must be; the last may be one that was never used. */
@@ -217,8 +218,12 @@ uint16_t hx_journal_rule(hx_journal *j, const hx_record *record);
 hx_segment *hx_journal_segment(hx_journal *j, uint32_t number);
 /* Changes index and accounts as a durable record says; state HX_ABSENT removes. */
 void hx_journal_apply(hx_journal *j, const hx_index_entry *entry);
-/* Reads the record at a place into memory of the caller's: NULL and false when it isn't what the entry says. */
-bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out) HX_MUST_USE;
+/* The journal has no more use for the segment: it goes, with the last of its pins. */
+void hx_segment_drop(void *segment);
+/* Reads the record at a place into memory of the caller's; false when it isn't what the entry says. A body of more than
+ * `whole_max` bytes is checked and stays where it is, its segment pinned for as long as the arena lives; 0: never. */
+bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, size_t whole_max,
+                     hx_record *out) HX_MUST_USE;
 
 #define HX_HEADS_BYTES (sizeof(hx_frame_head) + HX_RECORD_HEAD_MAX)
 /* The same without its answer; the record's texts stand in `bytes`. */

@@ -22,13 +22,6 @@
 #define FRAMES_A_STEP 4096u
 #define LIVE_SHARE 4u /* a segment is emptied when less than a quarter of it lives */
 
-static void close_segment(void *segment)
-{
-    hx_segment *s = segment;
-    close(s->fd);
-    free(s);
-}
-
 static uint64_t left_free(const hx_journal *j)
 {
     return j->options.segment_bytes / 4;
@@ -106,7 +99,7 @@ static void drop_oldest(hx_journal *j, hx_segment *s)
     atomic_store(&j->segments[s->number % HX_SEGMENTS_MAX], NULL);
     atomic_store(&j->first_segment, s->number + 1);
     hx_keeper_want(j, s->number, true);
-    hx_readers_retire(j->readers, s, close_segment);
+    hx_readers_retire(j->readers, s, hx_segment_drop);
     j->sweep.emptied = (hx_tail){0};
 }
 

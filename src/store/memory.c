@@ -51,7 +51,7 @@ static hx_slice key_of(const hx_op *op)
     return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
 }
 
-static void show(const hx_version *v, hx_state state, hx_ms lease_until, hx_arena *arena, hx_record *out)
+static void show(hx_version *v, hx_state state, hx_ms lease_until, hx_arena *arena, hx_record *out)
 {
     hx_version_show(v, arena, out);
     out->state = state;
@@ -434,12 +434,13 @@ static void memory_cancel(hx_store *store, hx_store_call *call)
     pthread_mutex_unlock(&m->mutex);
 }
 
-static hx_peek memory_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found)
+static hx_peek memory_peek(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found)
 {
+    (void)whole_max; /* the bytes are shared, not copied */
     memory *m = (memory *)store;
     hx_ms now = store->facts.now();
     pthread_mutex_lock(&m->mutex);
-    const operation *o = hx_map_get(m->operations, key_of(op));
+    operation *o = hx_map_get(m->operations, key_of(op));
     hx_state state = o ? state_at(o, now) : HX_ABSENT;
     if (state != HX_ABSENT) show(o->version, state, o->lease_until, arena, found);
     pthread_mutex_unlock(&m->mutex);

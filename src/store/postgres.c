@@ -329,9 +329,9 @@ static void postgres_cancel(hx_store *store, hx_store_call *call)
     }
 }
 
-static hx_peek postgres_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found)
+static hx_peek postgres_peek(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found)
 {
-    (void)store, (void)op, (void)arena, (void)found;
+    (void)store, (void)op, (void)arena, (void)whole_max, (void)found;
     return HX_PEEK_ASK;
 }
 

@@ -60,8 +60,9 @@ static void sqlite_attach(hx_store *store, hx_loop *loop)
     pthread_mutex_unlock(&s->attaching);
 }
 
-void hx_shown_drop(hx_shown *shown)
+void hx_shown_drop(void *what)
 {
+    hx_shown *shown = what;
     if (shown && atomic_fetch_sub(&shown->references, 1) == 1) free(shown);
 }
 
@@ -111,9 +112,9 @@ static void done(hx_task *task)
     if (call->own.number[HX_CALL_CANCELLING]) take_back_cancel(call->own.data[HX_CALL_HOME], call);
     call->own.data[HX_CALL_HOME] = NULL; /* from here on there is nothing to cancel */
     if (shown) {
-        show(hx_arena_copy(call->arena, (hx_slice){shown->bytes, shown->len}), &call->op, shown->epoch, shown->state,
-             shown->lease_until, &call->found);
-        hx_shown_drop(shown);
+        show((hx_slice){shown->bytes, shown->len}, &call->op, shown->epoch, shown->state, shown->lease_until,
+             &call->found);
+        hx_arena_at_end(call->arena, hx_shown_drop, shown); /* all who waited have one copy together */
     } else {
         call->found.op = call->op;
     }
@@ -280,8 +281,9 @@ static void sqlite_cancel(hx_store *store, hx_store_call *call)
     pthread_mutex_unlock(&s->mutex);
 }
 
-static hx_peek sqlite_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found)
+static hx_peek sqlite_peek(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found)
 {
+    (void)whole_max;
     hx_sqlite *s = (hx_sqlite *)store;
     hx_sqlite_reader *reader = take_reader(s);
     if (!reader) return HX_PEEK_ASK;

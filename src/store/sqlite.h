@@ -121,7 +121,7 @@ void hx_sqlite_explain(const char *path, int rc, int system_errno, char error[HX
 void *hx_sqlite_clerk(void *context);
 /* Ends a call on its loop. `shown` may be NULL, and is the caller's to drop. */
 void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shown *shown);
-void hx_shown_drop(hx_shown *shown);
+void hx_shown_drop(void *shown);
 
 /* Whether there is room for new operations. What takes longer is looked at once a second, or `now`. */
 void hx_sqlite_look_for_room(hx_sqlite *s, bool now);

@@ -221,7 +221,7 @@ static void end_here(hx_store_call *call, hx_store_verb verb)
 void hx_store_read(hx_store *store, hx_store_call *call, const hx_op *op)
 {
     call->found = (hx_record){.op = *op};
-    switch (hx_store_peek(store, op, call->arena, &call->found)) {
+    switch (hx_store_peek_large(store, op, call->arena, call->whole_max, &call->found)) {
     case HX_PEEK_FOUND: end_here(call, HX_STORE_READ); return;
     case HX_PEEK_ABSENT:
         call->found = (hx_record){.op = *op};
@@ -258,7 +258,12 @@ void hx_store_cancel(hx_store *store, hx_store_call *call)
 
 hx_peek hx_store_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found)
 {
-    return store->ops->peek(store, op, arena, found);
+    return store->ops->peek(store, op, arena, 0, found);
+}
+
+hx_peek hx_store_peek_large(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found)
+{
+    return store->ops->peek(store, op, arena, whole_max, found);
 }
 
 void hx_store_attach(hx_store *store, hx_loop *loop)

@@ -105,6 +105,8 @@ typedef struct hx_store_call {
     hx_slice reason;             /* forget */
     unsigned states;             /* forget: bits of the states in which it may stand; 0: any */
     hx_store_page *page;         /* list, history */
+    size_t whole_max;            /* a longer body of `found` may be left in its file (body_file), which stays open as
+                                  * long as the arena; 0: never */
     const hx_store_rules *rules; /* retire, enforce */
     void (*done)(struct hx_store_call *call);
     /* given back */
@@ -172,6 +174,8 @@ typedef enum {
  * An operation that has expired is absent. A claim that is not yet durable may be missing. A record whose bytes can't
  * be read back (a damaged disk) is reported on the log and is HX_PEEK_FOUND with state HX_UNKNOWN. */
 hx_peek hx_store_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found);
+/* The same, but a body of more than `whole_max` bytes may be left in its file, as for a call. */
+hx_peek hx_store_peek_large(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found);
 
 typedef struct {
     const char *name; /* "journal" */
@@ -239,7 +243,7 @@ typedef struct {
     void (*attach)(hx_store *store, hx_loop *loop);
     void (*submit)(hx_store *store, hx_store_call *call);
     void (*cancel)(hx_store *store, hx_store_call *call);
-    hx_peek (*peek)(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found);
+    hx_peek (*peek)(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found);
     void (*count)(hx_store *store, hx_store_counts *out);
     void (*close)(hx_store *store);
     void (*rules)(hx_store *store, hx_arena *arena, hx_store_rules *out);

@@ -46,8 +46,15 @@ hx_slice hx_version_bytes(const hx_version *version)
     return (hx_slice){version->bytes, version->len};
 }
 
-void hx_version_show(const hx_version *version, hx_arena *arena, hx_record *out)
+static void let_go(void *version)
 {
-    hx_record_error error = hx_record_decode(hx_arena_copy(arena, hx_version_bytes(version)), out);
+    hx_version *held = version;
+    hx_version_drop(&held);
+}
+
+void hx_version_show(hx_version *version, hx_arena *arena, hx_record *out)
+{
+    hx_record_error error = hx_record_decode(hx_version_bytes(version), out);
     HX_CHECK(error == HX_RECORD_OK);
+    hx_arena_at_end(arena, let_go, hx_version_hold(version));
 }

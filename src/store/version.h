@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A record's bytes in a counted block that never changes: for handing what became of an operation to waiters on other
- * threads, each of which makes a copy in an arena of its own. */
+ * threads, which show the same bytes. */
 #ifndef HX_STORE_VERSION_H
 #define HX_STORE_VERSION_H
 
@@ -14,6 +14,7 @@ hx_version *hx_version_hold(hx_version *version); /* one more, from any thread *
 void hx_version_drop(hx_version **owned);
 /* As hx_record_decode takes them, for as long as the version is held. */
 hx_slice hx_version_bytes(const hx_version *version);
-void hx_version_show(const hx_version *version, hx_arena *arena, hx_record *out);
+/* The record, whose bytes are held for as long as the arena lives. */
+void hx_version_show(hx_version *version, hx_arena *arena, hx_record *out);
 
 #endif

@@ -198,7 +198,7 @@ static bool commit(sim_job *job)
     transaction t = {.arena = {0}};
     bool is_success = job->status != 422;
     job->transaction = ENDED;
-    hx_peek peek = world.state->ops->peek(world.state, &op->id, &t.arena, &t.record);
+    hx_peek peek = world.state->ops->peek(world.state, &op->id, &t.arena, 0, &t.record);
     bool commits = peek == HX_PEEK_FOUND && t.record.state != HX_EXPIRED;
     if (commits) {
         t.record.epoch = job->request.epoch;

@@ -350,7 +350,7 @@ void sim_model_check(sim_op *op)
     hx_record found;
     catch_up(op);
     hx_state wanted = sim_op_state(op);
-    hx_peek peek = world.state->ops->peek(world.state, &op->id, &arena, &found);
+    hx_peek peek = world.state->ops->peek(world.state, &op->id, &arena, 0, &found);
     hx_state stands = peek == HX_PEEK_FOUND ? found.state : HX_ABSENT;
     if (stands != wanted)
         sim_fail(STORE_PROMISE, "%s must be %s and is %s", sim_op_name(op), hx_state_name(wanted),

@@ -21,7 +21,8 @@ void sim_node_start(sim_node *node)
     sim_store_open(node);
     if (!world.shared) sim_store_orphans();
     static hx_config_upstream upstream = {.name = {"", 0}, .url = {"http://app", 10}};
-    node->config = (hx_config){.error_docs = HX_LIT("urn:hapax:error:"),
+    node->config = (hx_config){.limits = {.memory = 64u << 20},
+                               .error_docs = HX_LIT("urn:hapax:error:"),
                                .access_log = HX_ACCESS_LOG_OFF,
                                .upstreams = &upstream,
                                .upstream_count = 1};

@@ -38,7 +38,7 @@ void sim_operator_acts(void)
     if (frees) {
         hx_store_forget(world.state, &a.call, &op->id, op->epoch, HX_LIT("the operator says so"));
     } else {
-        hx_peek peek = world.state->ops->peek(world.state, &op->id, &a.arena, &a.record);
+        hx_peek peek = world.state->ops->peek(world.state, &op->id, &a.arena, 0, &a.record);
         HX_CHECK(peek == HX_PEEK_FOUND);
         a.record.from_state = HX_UNKNOWN;
         a.record.state = HX_COMPLETED;

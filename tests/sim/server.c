@@ -209,6 +209,15 @@ void hx_stream_answer(hx_stream *stream, unsigned status, hx_slice reason, hx_sl
     if (client) sim_client_answer(client, status, header_lines, body);
 }
 
+void hx_stream_answer_file(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, hx_extent body,
+                           bool date)
+{
+    char *bytes = hx_arena_alloc(&stream->arena, (size_t)body.len);
+    bool is_read = hx_extent_read(&body, bytes, (size_t)body.len);
+    HX_CHECK(is_read);
+    hx_stream_answer(stream, status, reason, header_lines, (hx_slice){bytes, (size_t)body.len}, date);
+}
+
 void hx_stream_begin(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, int64_t content_length)
 {
     (void)reason;

@@ -232,11 +232,12 @@ static void sim_cancel(hx_store *store, hx_store_call *call)
     }
 }
 
-static hx_peek sim_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found)
+static hx_peek sim_peek(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found)
 {
+    (void)whole_max;
     (void)store;
     if (world.shared && sim_chance(SIM_BY_STORE + sim_op_index(sim_op_of(op)), 700)) return HX_PEEK_ASK;
-    return world.state->ops->peek(world.state, op, arena, found);
+    return world.state->ops->peek(world.state, op, arena, 0, found);
 }
 
 static void sim_attach(hx_store *store, hx_loop *loop)
@@ -308,7 +309,7 @@ void sim_store_orphans(void)
     for (size_t i = 0; i < SIM_OPS_MAX; i++) {
         if (!world.ops[i].used) continue;
         orphan o = {.arena = {0}};
-        hx_peek peek = world.state->ops->peek(world.state, &world.ops[i].id, &o.arena, &o.record);
+        hx_peek peek = world.state->ops->peek(world.state, &world.ops[i].id, &o.arena, 0, &o.record);
         if (peek == HX_PEEK_FOUND && o.record.state == HX_PROCESSING) {
             o.record.state = HX_UNKNOWN;
             o.record.from_state = HX_PROCESSING;

@@ -220,9 +220,12 @@ class Response(Message):
 class Connection:
     """A client's connection to the gateway."""
 
-    def __init__(self, address, family=socket.AF_INET):
+    def __init__(self, address, family=socket.AF_INET, receive_bytes=None):
+        """`receive_bytes`: what the kernel takes for us before we read; by default megabytes."""
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         self.sock.settimeout(HANG_S)
+        if receive_bytes:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.sock.connect(address)
         if family != socket.AF_UNIX:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

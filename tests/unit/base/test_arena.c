@@ -37,6 +37,52 @@ static void the_newest_allocation_can_grow_where_it_stands(void **state)
     hx_arena_pool_drain();
 }
 
+static void any_allocation_can_grow_and_keeps_its_bytes(void **state)
+{
+    (void)state;
+    hx_arena arena = {0};
+    size_t sizes[] = {100, 5000, 9000, 100000, 3000000};
+    char *grown = hx_arena_alloc(&arena, sizes[0]), *other = NULL;
+    memset(grown, 'a', sizes[0]);
+    for (size_t i = 1; i < sizeof sizes / sizeof *sizes; i++) {
+        other = hx_arena_alloc(&arena, 20000); /* so that it isn't the newest */
+        memset(other, 'b', 20000);
+        grown = hx_arena_grow(&arena, grown, sizes[i - 1], sizes[i]);
+        for (size_t k = 0; k < sizes[i - 1]; k++) assert_int_equal(grown[k], 'a');
+        memset(grown, 'a', sizes[i]);
+    }
+    for (size_t k = 0; k < 20000; k++) assert_int_equal(other[k], 'b');
+    hx_arena_free(&arena);
+    hx_arena_pool_drain();
+}
+
+static void note_end(void *what)
+{
+    char **at = *(char ***)what;
+    *(*at)++ = *((char *)what + sizeof(char **));
+}
+
+static void what_goes_with_an_arena_ends_once_the_newest_first(void **state)
+{
+    (void)state;
+    hx_arena arena = {0};
+    char seen[4] = "", *next = seen;
+    for (char c = 'a'; c < 'd'; c++) {
+        struct {
+            char **at;
+            char name;
+        } *mark = hx_arena_alloc(&arena, sizeof *mark);
+        mark->at = &next;
+        mark->name = c;
+        hx_arena_at_end(&arena, note_end, mark);
+    }
+    hx_arena_free(&arena);
+    assert_string_equal(seen, "cba");
+    hx_arena_free(&arena);
+    assert_string_equal(seen, "cba");
+    hx_arena_pool_drain();
+}
+
 static void printf_and_copies_are_whole(void **state)
 {
     (void)state;
@@ -54,6 +100,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(allocations_are_aligned_and_do_not_overlap),
         cmocka_unit_test(the_newest_allocation_can_grow_where_it_stands),
+        cmocka_unit_test(any_allocation_can_grow_and_keeps_its_bytes),
+        cmocka_unit_test(what_goes_with_an_arena_ends_once_the_newest_first),
         cmocka_unit_test(printf_and_copies_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

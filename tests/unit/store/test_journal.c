@@ -334,6 +334,73 @@ static unsigned verify_chain(const bench *b, uint32_t last)
     return frames;
 }
 
+static void is_in_file(const hx_record *found, hx_slice body)
+{
+    static char bytes[1 << 16];
+    assert_non_null(found->body_file);
+    assert_int_equal(found->body_file->len, body.len);
+    assert_true(hx_extent_read(found->body_file, bytes, body.len));
+    assert_memory_equal(bytes, body.ptr, body.len);
+}
+
+static void a_large_answer_is_read_from_its_segment_even_after_that_is_dropped(void **state)
+{
+    (void)state;
+    bench b;
+    static char large[20000];
+    hx_arena arena = {0};
+    hx_record found, r = record_of(1);
+    bench_begin(&b, "journal", small);
+    for (size_t i = 0; i < sizeof large; i++) large[i] = (char)(i * 7 + i / 251);
+    assert_int_equal(claim(&b, &r, 0, NULL), HX_STORE_OK);
+    r.answer =
+        (hx_answer){.status = 201, .retained = true, .headers = HX_LIT("A: b\r\n"), .body = {large, sizeof large}};
+    r.expires_at = test_now + HX_DAY;
+    assert_int_equal(settle(&b, &r, HX_COMPLETED, NULL), HX_STORE_OK);
+    assert_int_equal(peek(&b, r.op, &found), HX_COMPLETED);
+    assert_true(!found.body_file && hx_slice_eq(found.answer.body, r.answer.body));
+    assert_int_equal(hx_store_peek_large(b.store, &r.op, &arena, sizeof large, &found), HX_PEEK_FOUND);
+    assert_true(!found.body_file && hx_slice_eq(found.answer.body, r.answer.body));
+    assert_int_equal(hx_store_peek_large(b.store, &r.op, &arena, sizeof large / 2, &found), HX_PEEK_FOUND);
+    assert_true(hx_slice_eq(found.answer.headers, r.answer.headers));
+    is_in_file(&found, r.answer.body);
+    struct stat file = {.st_nlink = 1};
+    for (uint64_t i = 100; file.st_nlink > 0 && i < 10000; i++) { /* until the segment has no name any more */
+        (void)complete(&b, i, HX_COMPLETED, HX_DAY);
+        test_now += HX_DAY / 50;
+        (void)sweep(&b);
+        assert_int_equal(fstat(found.body_file->fd, &file), 0);
+    }
+    assert_int_equal(file.st_nlink, 0);
+    assert_int_equal(peek(&b, r.op, NULL), HX_ABSENT);
+    is_in_file(&found, r.answer.body);
+    bench_end(&b);
+    is_in_file(&found, r.answer.body);
+    hx_arena_free(&arena);
+}
+
+static void a_large_answer_that_the_disk_has_changed_is_unknown(void **state)
+{
+    (void)state;
+    bench b;
+    static char large[20000];
+    hx_arena arena = {0};
+    hx_record found, r = record_of(1);
+    bench_begin(&b, "journal", small);
+    memset(large, 'x', sizeof large);
+    assert_int_equal(claim(&b, &r, 0, NULL), HX_STORE_OK);
+    r.answer = (hx_answer){.status = 201, .retained = true, .headers = HX_EMPTY, .body = {large, sizeof large}};
+    r.expires_at = test_now + HX_DAY;
+    assert_int_equal(settle(&b, &r, HX_COMPLETED, NULL), HX_STORE_OK);
+    assert_int_equal(hx_store_peek_large(b.store, &r.op, &arena, 1, &found), HX_PEEK_FOUND);
+    assert_int_equal(pwrite(found.body_file->fd, "y", 1, (off_t)(found.body_file->at + sizeof large - 1)), 1);
+    assert_int_equal(hx_store_peek_large(b.store, &r.op, &arena, 1, &found), HX_PEEK_FOUND);
+    assert_int_equal(found.state, HX_UNKNOWN);
+    assert_null(found.body_file);
+    hx_arena_free(&arena);
+    bench_end(&b);
+}
+
 static void expired_segments_go_into_the_archive_and_long_lived_records_move(void **state)
 {
     (void)state;
@@ -535,6 +602,8 @@ int main(void)
         cmocka_unit_test(a_record_that_rots_while_open_is_unknown),
         cmocka_unit_test(hints_may_be_lost_or_damaged),
         cmocka_unit_test(hints_of_another_version_are_made_anew),
+        cmocka_unit_test(a_large_answer_is_read_from_its_segment_even_after_that_is_dropped),
+        cmocka_unit_test(a_large_answer_that_the_disk_has_changed_is_unknown),
         cmocka_unit_test(expired_segments_go_into_the_archive_and_long_lived_records_move),
         cmocka_unit_test(full_stores_refuse_claims_only_and_recover),
         cmocka_unit_test(parents_are_made_only_where_that_is_asked_for),
