@@ -107,14 +107,21 @@ bool hx_memory_answer(hx_request *r, hx_slice *whole)
 
 const hx_extent *hx_memory_send_answer(hx_request *r, hx_slice *body)
 {
-    *body = r->answer_whole;
-    if (r->answer_whole.len == 0 || !r->answer.mapped) return NULL;
+    *body = HX_EMPTY;
+    if (r->answer.file < 0) {
+        bool is_there = hx_memory_answer(r, body);
+        HX_CHECK(is_there);
+        return NULL;
+    }
+    hx_slice part = r->answer_whole; /* or all of it, where nobody looked */
     hx_extent *file = hx_arena_alloc(r->arena, sizeof *file);
-    *file = (hx_extent){.fd = r->answer.file,
-                        .at = (uint64_t)(r->answer_whole.ptr - (const char *)r->answer.mapped),
-                        .len = r->answer_whole.len};
+    *file = (hx_extent){.fd = r->answer.file, .len = r->answer.len};
+    if (part.len > 0) {
+        file->at = (uint64_t)(part.ptr - (const char *)r->answer.mapped);
+        file->len = part.len;
+    }
     hx_body_unmap(&r->answer);
-    *body = r->answer_whole = r->record.answer.body = HX_EMPTY;
+    r->answer_whole = r->record.answer.body = HX_EMPTY;
     return file;
 }
 

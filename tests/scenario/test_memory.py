@@ -222,3 +222,14 @@ def test_replay_that_is_read_slowly_outlives_its_segment(start_gateway, upstream
     assert rest_of(reader) == body
     assert gateway.post("/large", key=key).idempotency == "stored"  # a new operation by now
     assert upstream.effects("/large") == 5
+
+
+def test_large_answer_of_a_balancer_is_shown_whole(start_gateway, upstream, key):
+    """An unknown outcome keeps no answer, but its first client sees what came."""
+    gateway = start_gateway()
+    body = large_body(MIB)
+    upstream.on("/large", answer(502, body))
+    first = gateway.post("/large", key=key)
+    assert (first.status, first.idempotency, first.body) == (502, "unknown", body)
+    gateway.post("/large", key=key).refuses(409, "CONFLICT.idempotency.outcome_unknown")
+    assert upstream.effects("/large") == 1
