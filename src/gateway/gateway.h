@@ -55,6 +55,7 @@ typedef struct hx_worker {
     hx_budget budgets[HX_UPSTREAMS_MAX];   /* of retries */
     _Atomic uint64_t counts[HX_COUNT_END]; /* written by this worker alone, read by any thread */
     uint64_t memory_used;                  /* by keyed requests, see memory.h */
+    uint64_t memory_recording;             /* by spooled answers while the store writes them */
     hx_ms memory_complained_at;
     hx_link requests;
     uint32_t request_count;

@@ -9,6 +9,8 @@
 #define SMALL_BYTES (8u * 1024u)
 /* What waits for a client that reads slowly, of an answer that is sent from its file. */
 #define SENDING_BYTES (64u * 1024u)
+/* A store that takes longer than this to write the others holds nobody up for the sake of memory. */
+#define RECORD_WAIT_MAX HX_SECOND
 
 static uint64_t limit_of(const hx_request *r)
 {
@@ -30,11 +32,18 @@ static void give_back(hx_request *r, uint64_t bytes)
     r->worker->memory_used -= bytes;
 }
 
+static void end_recording(hx_request *r)
+{
+    r->worker->memory_recording -= r->memory_recording;
+    r->memory_recording = 0;
+}
+
 /* The arena of its stream goes, and the request with it. */
 static void end(void *request)
 {
     hx_request *r = request;
     give_back(r, r->memory);
+    end_recording(r);
     hx_body_free(&r->answer);
     hx_arena_free(&r->found_arena);
 }
@@ -85,6 +94,8 @@ void hx_memory_begin_answer(hx_request *r, int64_t length)
         hx_body_reset(&r->answer); /* an earlier attempt's may stand there */
     else
         hx_body_init(&r->answer, r->arena, r->policy->answer_bytes_max, 0, r->worker->gateway->spool_directory);
+    end_recording(r);
+    r->waits_to_record_since = 0;
     r->answer_whole = HX_EMPTY;
     r->answer_rest.len = 0;
     reserve(r, &r->answer, length);
@@ -105,6 +116,20 @@ bool hx_memory_answer(hx_request *r, hx_slice *whole)
     return true;
 }
 
+bool hx_memory_may_record(hx_request *r)
+{
+    hx_worker *worker = r->worker;
+    hx_ms now = hx_loop_now(worker->loop);
+    uint64_t bytes = r->answer.file >= 0 && !r->answer_streamed && r->memory_recording == 0 ? r->answer.len : 0;
+    bool is_crowded = worker->memory_recording > 0 && worker->memory_recording + bytes > limit_of(r) / 4;
+    if (bytes == 0) return true;
+    if (r->waits_to_record_since == 0) r->waits_to_record_since = now;
+    if (is_crowded && now - r->waits_to_record_since < RECORD_WAIT_MAX) return false;
+    worker->memory_recording += bytes;
+    r->memory_recording = bytes;
+    return true;
+}
+
 const hx_extent *hx_memory_send_answer(hx_request *r, hx_slice *body)
 {
     *body = HX_EMPTY;
@@ -121,6 +146,7 @@ const hx_extent *hx_memory_send_answer(hx_request *r, hx_slice *body)
         file->len = part.len;
     }
     hx_body_unmap(&r->answer);
+    end_recording(r);
     r->answer_whole = r->record.answer.body = HX_EMPTY;
     return file;
 }

@@ -25,6 +25,9 @@ void hx_memory_begin_answer(hx_request *r, int64_t length);
 void hx_memory_end(hx_request *r, hx_body *body);
 /* The bytes of a whole answer. False: they can't be read back from where they are spooled. */
 bool hx_memory_answer(hx_request *r, hx_slice *whole) HX_MUST_USE;
+/* Whether an answer that was spooled may be read back now to be recorded: a few at a time, for all of it is in memory
+ * while the store writes it. False: look again soon. */
+bool hx_memory_may_record(hx_request *r) HX_MUST_USE;
 /* The recorded answer, to be sent: its bytes, or the file that they lie in. */
 const hx_extent *hx_memory_send_answer(hx_request *r, hx_slice *body);
 /* Where the store's records are read to: apart from the request's own memory, if a large answer can be moved out. */

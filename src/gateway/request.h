@@ -171,6 +171,8 @@ typedef struct hx_request {
     hx_body answer;
     hx_slice answer_whole; /* once it is, and somebody wanted to see it */
     hx_buf answer_rest;    /* of one that is not kept: what came behind `answer` before it was held back */
+    uint64_t memory_recording;
+    hx_ms waits_to_record_since;
     uint64_t answer_shown; /* and how much of both its client was given */
     bool timed_out;        /* the application's time was up */
     hx_step resume;        /* after a reply that only says that the client's time is up */

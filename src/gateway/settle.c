@@ -7,6 +7,7 @@
 #include "gateway/problem.h"
 
 #define STORE_RETRY_DELAY ((hx_ms)200)
+#define RECORD_AGAIN_DELAY ((hx_ms)2)
 
 /* An answer that speaks of an earlier attempt, of one that the provider knows already, or of what the application
  * itself calls unknown, is nobody's outcome; only an error of the application's own may be shown. */
@@ -302,6 +303,10 @@ hx_progress hx_step_settle(hx_request *r)
     }
     if (r->call_state == HX_CALL_PENDING) return hx_request_is_out_of_patience(r) ? say_not_recorded(r) : HX_PARKED;
     if (hx_timer_running(&r->timer) && !r->timer_rang && r->settling) return HX_PARKED;
+    if (!r->settling && !hx_memory_may_record(r)) {
+        hx_request_start_timer(r, RECORD_AGAIN_DELAY);
+        return HX_PARKED;
+    }
     if (!r->settling) begin(r);
     if (hx_mark_is_due(r))
         read_mark(r);
