@@ -112,11 +112,10 @@ static void report_salvage(const hx_salvage *found)
         (void)printf("No record is lost.\n");
         return;
     }
-    (void)printf("Up to %" PRIu64 " records are lost", found->lost);
-    if (found->places > 0) (void)printf(", and in %" PRIu64 " places it is not known how many more", found->places);
-    (void)printf(
-        ".\nOperations that were under way, or were released before something was lost, are unknown. Those that\n"
-        "were claimed in what is lost are not known: their keys run again.\n");
+    if (found->lost > 0) (void)printf("Up to %" PRIu64 " records are lost.\n", found->lost);
+    if (found->places > 0) (void)printf("In %" PRIu64 " places it is not known how many are lost.\n", found->places);
+    (void)printf("Operations that were under way, or were released before something was lost, are unknown. Those that\n"
+                 "were claimed in what is lost are not known: their keys run again.\n");
 }
 
 static void report(const copying *c, bool whole)
