@@ -8,6 +8,7 @@
 #include "config/address.h"
 #include "core/json.h"
 #include "core/template.h"
+#include "store/store.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -305,6 +306,14 @@ static int show(const arguments *given)
     hx_buf_init(&json, NULL, JSON_BYTES_MAX);
     hx_config *old = given->old ? hx_config_load(given->old, &without, &errors) : NULL;
     hx_config *config = hx_config_load(given->config.file, &given->config.overrides, &errors);
+    uint64_t least = config ? hx_store_bytes_least(config->store) : 0;
+    if (config && config->store_bytes_max > 0 && config->store_bytes_max < least) {
+        bool fits = hx_buf_printf(&errors,
+                                  "%s: \"store_max\" is too small for this store: it must be at least %llu MiB\n",
+                                  config->file ? config->file : "flags", (unsigned long long)(least >> 20));
+        HX_CHECK(fits); /* nothing else stands there */
+        hx_config_free(&config);
+    }
     bool good = config && (old || !given->old);
     int code = good ? HX_EXIT_OK : HX_EXIT_USAGE;
     if (!good) (void)fwrite(errors.data, 1, errors.len, stderr);

@@ -32,12 +32,45 @@ static void read_upstream(hx_loader *loader, const hx_option *option, const hx_y
                       quoted);
 }
 
+/* Those of the IANA registry that a server gets, and what caches and UPnP send. */
+static const char *const known_methods[] = {"DELETE",   "GET",         "HEAD",        "OPTIONS",    "PATCH",
+                                            "POST",     "PUT",         "TRACE",       "ACL",        "BIND",
+                                            "CHECKIN",  "CHECKOUT",    "COPY",        "LABEL",      "LINK",
+                                            "LOCK",     "M-SEARCH",    "MERGE",       "MKACTIVITY", "MKCALENDAR",
+                                            "MKCOL",    "MKWORKSPACE", "MOVE",        "NOTIFY",     "ORDERPATCH",
+                                            "PROPFIND", "PROPPATCH",   "PURGE",       "QUERY",      "REBIND",
+                                            "REPORT",   "SEARCH",      "SUBSCRIBE",   "UNBIND",     "UNCHECKOUT",
+                                            "UNLINK",   "UNLOCK",      "UNSUBSCRIBE", "UPDATE",     "VERSION-CONTROL"};
+#define KNOWN_METHODS (sizeof known_methods / sizeof known_methods[0])
+
+static const char *method_at(size_t i, const void *nothing)
+{
+    (void)nothing;
+    return known_methods[i];
+}
+
+/* NULL where the method is one; else what is wrong with it. */
+static const char *check_method(hx_slice method, hx_arena *arena)
+{
+    for (size_t i = 0; i < KNOWN_METHODS; i++)
+        if (hx_slice_eq(hx_slice_of(known_methods[i]), method)) return NULL;
+    if (hx_slice_eq(method, HX_LIT("*")) || hx_slice_eq(method, HX_LIT("ANY")) || hx_slice_eq(method, HX_LIT("ALL")))
+        return "for all methods but GET, HEAD, OPTIONS and TRACE write the path alone";
+    if (hx_slice_find(method, '|') != SIZE_MAX) return "methods are separated by commas, as in \"POST,PUT /refunds\"";
+    const char *nearest = hx_nearest(method, KNOWN_METHODS, method_at, NULL), *quoted = hx_quoted(arena, method);
+    return nearest ? hx_arena_printf(arena, "unknown method %s, did you mean \"%s\"?", quoted, nearest).ptr
+                   : hx_arena_printf(arena, "unknown method %s", quoted).ptr;
+}
+
 static void read_match(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_slice text;
     const char *wrong = NULL;
     if (!hx_loader_text(loader, option, node, &text)) return;
-    if (!hx_policy_match(text, &loader->config->arena, policy, &wrong)) {
+    bool is_read = hx_policy_match(text, &loader->config->arena, policy, &wrong);
+    for (size_t i = 0; is_read && !wrong && i < policy->method_count; i++)
+        wrong = check_method(policy->methods[i], &loader->config->arena);
+    if (wrong) {
         policy->path = HX_EMPTY;
         hx_problem_at(&loader->problems, node->line, node->column, "\"match\" %s can't be used: %s",
                       hx_quoted(&loader->config->arena, text), wrong);
@@ -85,11 +118,12 @@ static void check_because(hx_loader *loader, const hx_yaml *node, const hx_polic
 {
     bool is_exposed = hx_policy_is_exposed(policy);
     if (!loader->strict || policy->because.len > 0) return;
-    if (!is_exposed && (policy->require || !hx_policy_is_optional(policy))) return;
+    if (!is_exposed && !hx_policy_is_optional(policy)) return;
     const hx_yaml *at = hx_yaml_get(node, is_exposed ? "mode" : "require");
     if (!at) at = node;
     hx_problem_at(&loader->problems, at->line, at->column, "an unsafe method %s here; say why: \"because: …\"",
-                  !is_exposed                      ? "without a key passes unprotected"
+                  !is_exposed && policy->require   ? "(PUT) without a key passes unprotected"
+                  : !is_exposed                    ? "without a key passes unprotected"
                   : policy->mode == HX_MODE_SHADOW ? "is only watched, not protected,"
                                                    : "passes unprotected");
 }
@@ -283,6 +317,11 @@ void hx_routes_read(hx_loader *loader, const hx_yaml *root)
             hx_problem_at(&loader->notes, loader->groups[i].at->line, loader->groups[i].at->column,
                           "no route is in group %s", hx_quoted(&loader->config->arena, loader->groups[i].name));
     set->require_key = loader->config->require_key;
+    bool is_open = !set->require_key && !hx_policy_is_exposed(&set->defaults) && set->defaults.because.len == 0;
+    if (loader->strict && is_open)
+        hx_problem_at(&loader->problems, root ? root->line : 1, root ? root->column : 1,
+                      "unsafe requests without a key pass unprotected to every path that no route names; refuse them "
+                      "(\"require_key: true\") or say why (\"defaults: {because: …}\")");
     /* What matches no route needs a key only where the whole gateway asks for one, and then as the contract lists. */
     set->defaults.require = set->require_key;
     set->defaults.require_on_put = false;

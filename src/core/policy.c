@@ -571,10 +571,15 @@ static const char *read_methods(hx_slice list, hx_arena *arena, hx_policy *polic
 static const char *check_segment(hx_slice segment)
 {
     size_t open = hx_slice_find(segment, '{'), close = hx_slice_find(segment, '}');
+    if (segment.len > 1 && segment.ptr[0] == ':') return "a parameter is written \"{id}\", not \":id\"";
     if (open == SIZE_MAX && close == SIZE_MAX) return NULL;
     if (open != 0 || close != segment.len - 1)
         return "braces stand for one whole segment of a path, as in \"/refunds/{id}\"";
-    if (!hx_slice_is_token((hx_slice){segment.ptr + 1, segment.len - 2}))
+    hx_slice name = {segment.ptr + 1, segment.len - 2};
+    if (hx_slice_ends(name, HX_LIT("...")))
+        return "nothing stands for the rest of a path: \"{name}\" stands for one segment, so write one route for each "
+               "depth";
+    if (!hx_slice_is_token(name) || hx_slice_find(name, '.') != SIZE_MAX || hx_slice_find(name, '|') != SIZE_MAX)
         return "braces hold a name, as in \"/refunds/{id}\"";
     return NULL;
 }
@@ -586,6 +591,9 @@ static const char *read_path(hx_slice path, hx_arena *arena, hx_policy *policy)
     for (size_t i = 0; i < path.len; i++) {
         if (path.ptr[i] == '?') return "a query can't be matched: leave out \"?\" and what follows";
         if (path.ptr[i] == '#') return "a fragment never reaches a server: leave out \"#\" and what follows";
+        if (path.ptr[i] == '<' || path.ptr[i] == '>') return "a parameter is written \"{id}\", not \"<id>\"";
+        if (memchr("[]^|\\", path.ptr[i], 5))
+            return "a path is not a regular expression: \"{name}\" stands for one segment of it";
         if (path.ptr[i] == '*') return "\"*\" is not a wildcard; \"{name}\" stands for one segment of a path";
         if (path.ptr[i] <= ' ' || path.ptr[i] == 0x7f)
             return "the path holds a space or a byte that must be escaped, as in \"%20\"";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which store a URL means. In a file of its own, so that what brings its own store links none of these. */
-#include "store/store.h"
+#include "store/journal.h"
 
 #include <stdio.h>
 
@@ -29,4 +29,10 @@ hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char erro
                    "memory: for tests",
                    HX_FMT(url));
     return NULL;
+}
+
+uint64_t hx_store_bytes_least(hx_slice url)
+{
+    if (hx_slice_starts(url, HX_LIT("journal:"))) return 3 * (uint64_t)HX_SEGMENT_BYTES_MIN;
+    return hx_slice_starts(url, HX_LIT("sqlite:")) ? HX_SQLITE_BYTES_LEAST : 0;
 }

@@ -20,7 +20,6 @@
 
 #define LIST_STEP 256
 #define HISTORY_STEP 4096
-#define BYTES_MAX_LEAST (UINT64_C(1) << 20)
 
 /* The one that this thread had last is most likely free. NULL: none is, and nobody waits for one here. */
 static hx_sqlite_reader *take_reader(hx_sqlite *s)
@@ -376,7 +375,7 @@ static uint64_t sqlite_live_at_most(hx_store *store, hx_slice route)
 static bool sqlite_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
     hx_sqlite *s = (hx_sqlite *)store;
-    if (options->bytes_max > 0 && options->bytes_max < BYTES_MAX_LEAST) {
+    if (options->bytes_max > 0 && options->bytes_max < HX_SQLITE_BYTES_LEAST) {
         (void)snprintf(error, HX_STORE_ERROR_BYTES, "store_max must be at least 1 MiB for a store in SQLite");
         return false;
     }

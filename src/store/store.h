@@ -237,6 +237,9 @@ void hx_store_close(hx_store **owned);
 /* Opens "journal:DIR", "sqlite:FILE", "postgres://…" or "memory:" (store/open.c). On failure returns NULL with a
  * sentence for people in `error` that says what is wrong and what to do; nothing has been changed on disk then. */
 hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+/* The least `bytes_max` with which such a store can be opened; 0: any. */
+uint64_t hx_store_bytes_least(hx_slice url);
+#define HX_SQLITE_BYTES_LEAST (UINT64_C(1) << 20)
 
 /* For backends: what stands behind an hx_store. */
 typedef struct {

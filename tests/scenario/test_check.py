@@ -114,13 +114,64 @@ def test_a_thousand_routes_with_long_lists_are_told(hapax, tmp_path):
 
 
 def test_strict_asks_why_a_route_is_only_watched(hapax, file):
+    file.write_text(FILE + "require_key: true\n")
     assert "trial: until we are sure (only watched)" in hapax("check", "--strict", file).stdout
-    file.write_text(FILE.replace(", because: until we are sure", ""))
+    file.write_text((FILE + "require_key: true\n").replace(", because: until we are sure", ""))
     assert hapax("check", file).code == 0
     result = hapax("check", "--strict", file)
     assert result.code == EXIT_CONFIG
     assert result.stderr.splitlines() == [
         f'{file}:24:45: an unsafe method is only watched, not protected, here; say why: "because: …"']
+
+
+@pytest.mark.parametrize("match, hint", [
+    ("POST /a/:id", 'a parameter is written "{id}"'), ("POST|PUT /a", "separated by commas"),
+    ("ANY /a", "write the path alone"), ("* /a", "write the path alone"), ("PSOT /a", 'did you mean "POST"?'),
+    ("POST /a/[0-9]+", "not a regular expression"), ("POST /a/{rest...}", "one segment"),
+    ("POST /a/<id>", 'a parameter is written "{id}"'), ("FROBNICATE /a", "unknown method")])
+def test_a_route_that_could_never_match_is_refused(hapax, file, match, hint):
+    file.write_text(f'upstream: http://127.0.0.1:3000\nroutes:\n  - match: "{match}"\n')
+    result = hapax("check", file)
+    assert result.code == EXIT_CONFIG
+    assert result.stderr.startswith(f"{file}:3:12: ") and hint in result.stderr, result
+
+
+@pytest.mark.parametrize("match", ["PROPFIND,MKCOL /a", "POST /a:b/(1)/x+y$", "/a/{id}"])
+def test_a_route_that_only_looks_odd_is_taken(hapax, file, match):
+    file.write_text(f'upstream: http://127.0.0.1:3000\nroutes:\n  - match: "{match}"\n')
+    assert hapax("check", file).code == 0
+
+
+STRICT = "upstream: http://127.0.0.1:3000\n"
+
+
+@pytest.mark.parametrize("text, complaint", [
+    ("routes: [{match: POST /a}]\n", "to every path that no route names"), ("", "to every path that no route names"),
+    ("require_key: true\nroutes: [{match: PUT /a}]\n", "(PUT) without a key passes unprotected"),
+    ("require_key: true\nroutes: [{match: /a}]\n", "(PUT) without a key passes unprotected")])
+def test_strict_refuses_what_passes_without_a_key(hapax, file, text, complaint):
+    file.write_text(STRICT + text)
+    assert hapax("check", file).code == 0
+    result = hapax("check", "--strict", file)
+    assert result.code == EXIT_CONFIG and complaint in result.stderr, result
+
+
+@pytest.mark.parametrize("text", [
+    "require_key: true\nroutes: [{match: POST /a}]\n", "defaults: {because: only us}\nroutes: [{match: PUT /a}]\n",
+    "require_key: true\nroutes: [{match: 'PUT,POST /a', require: true}, {match: PUT /b, because: last write wins}]\n"])
+def test_strict_takes_what_is_required_or_explained(hapax, file, text):
+    file.write_text(STRICT + text)
+    result = hapax("check", "--strict", file)
+    assert result.code == 0, result
+
+
+@pytest.mark.parametrize("store, size, least", [("journal:/tmp/x", "20MiB", 48), ("sqlite:/tmp/x.db", "100KiB", 1)])
+def test_a_store_that_could_not_be_opened_is_refused(hapax, file, store, size, least):
+    file.write_text(STRICT + f"store: {store}\nstore_max: {size}\n")
+    result = hapax("check", file)
+    assert result.code == EXIT_CONFIG and f"at least {least} MiB" in result.stderr, result
+    file.write_text(STRICT + f"store: {store}\nstore_max: {least}MiB\n")
+    assert hapax("check", file).code == 0
 
 
 OLD = """\

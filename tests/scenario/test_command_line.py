@@ -156,17 +156,21 @@ def test_check_is_coloured_on_a_terminal_only(good):
 def test_strict_check_refuses_what_passes_without_a_reason(hapax, good):
     result = hapax("check", "--strict", good)
     assert result.code == EXIT_CONFIG
-    assert result.stderr.splitlines() == [
-        f'{good}:6:54: an unsafe method passes unprotected here; say why: "because: …"']
+    unwritten, refresh, profile = sorted(result.stderr.splitlines())
+    assert unwritten.startswith(f"{good}:1:1: unsafe requests without a key pass unprotected to every path")
+    assert refresh == f'{good}:6:54: an unsafe method passes unprotected here; say why: "because: …"'
+    assert profile.endswith('an unsafe method (PUT) without a key passes unprotected here; say why: "because: …"')
 
 
 def test_strict_check_lists_every_unprotected_route(hapax, good):
-    good.write_text(GOOD.replace("refresh, mode: pass", "refresh, mode: pass, because: each call rotates the token"))
+    explained = GOOD.replace("refresh, mode: pass", "refresh, mode: pass, because: each call rotates the token")
+    good.write_text(explained.replace("upstream: files}", "upstream: files, because: whole profiles}")
+                    + "require_key: true\n")
     result = hapax("check", "--strict", good)
     assert result.code == 0
     listed = result.stdout.split("pass unsafe methods unprotected:")[1]
     assert lines_with(listed, "refresh: each call rotates the token") and lines_with(listed, "presence: the last write")
-    assert lines_with(listed, "profile: (without a key, where none is required)")  # its PUT
+    assert lines_with(listed, "profile: whole profiles (without a key, where none is required)")  # its PUT
     assert "3 of these pass" in result.stdout and not lines_with(listed, "refunds")
 
 

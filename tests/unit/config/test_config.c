@@ -269,7 +269,7 @@ static void dev_allows_short_keys_and_releases_server_errors(void **state)
 static void strict_asks_why_an_unsafe_method_passes(void **state)
 {
     (void)state;
-    const hx_config_overrides strict = {.upstream = "http://a", .strict = true};
+    const hx_config_overrides strict = {.upstream = "http://a", .strict = true, .require_key = true};
     static const char yaml[] = "routes:\n"
                                "  - {match: POST /a, mode: pass}\n"
                                "  - {match: GET /a, mode: pass}\n"
