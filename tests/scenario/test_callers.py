@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from harness import basic, bearer, eventually, request_bytes
+from harness import answer, basic, bearer, eventually, request_bytes
 
 NOT_AUTHORIZED = "AUTH.replay_not_authorized"
 REFUND = {"amount": 1000}
@@ -479,3 +479,75 @@ def sees_the_same_caller(sources, one, other):
             values.append(headers.get("Cookie"))
         return values
     return seen(one) == seen(other)
+
+
+VOUCHED = [200, 201, 202, 204, 206]
+NOT_VOUCHED = [300, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 409, 410, 418, 422, 429, 451]
+
+
+@pytest.mark.parametrize("status", VOUCHED + NOT_VOUCHED + [500, 501, 502, 503, 504])
+def test_only_2xx_of_the_application_vouches(vouching, upstream, key, status):
+    """A login page (302) or a path that isn't there (404) is no yes."""
+    first = vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "1"))
+    upstream.on("/auth/check", answer(status, headers={"Location": "/login"}, effect=False))
+    again = vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "2"))
+    if status in VOUCHED:
+        assert (again.idempotency, again.body) == ("replayed", first.body)
+    elif status in NOT_VOUCHED:
+        again.refuses(403, NOT_AUTHORIZED)
+    else:
+        again.refuses(502, "DEPENDENCY.unavailable")
+    assert (first.json()["id"].encode() in again.body) == (status in VOUCHED)
+    assert len(upstream.received("/auth/check")) == 1
+    assert upstream.effects("/refunds") == 1
+
+
+@pytest.mark.parametrize("difference", ["audience", "issuer"])
+def test_a_token_verified_on_one_route_is_not_verified_on_another(start_gateway, upstream, issuer, key, difference):
+    """What was verified before is remembered with the rules that verified it."""
+    other = {"audience": "audience: refunds", "issuer": 'issuer: "https://other.test"'}[difference]
+    gateway = start_gateway(f"""
+        routes:
+          - {{name: charges, match: POST /charges, jwt: {{jwks: {issuer.file}, audience: charges}}}}
+          - {{name: refunds, match: POST /refunds, jwt: {{jwks: {issuer.file}, {other}}}}}
+        """)
+    token = issuer.token("alice", aud="charges")
+    for _ in range(2):
+        assert gateway.post("/charges", key=key, json=REFUND, auth=token).status == 201
+        problem = gateway.post("/refunds", key=key, json=REFUND, auth=token).refuses(401, "AUTH.token_invalid")
+        assert difference in problem["detail"]
+    assert (upstream.effects("/charges"), upstream.effects("/refunds")) == (1, 0)
+
+
+FENCED = {"another payload": ({"json": {"amount": 1}}, False),
+          "another credential": ({"headers": {"X-Api-Key": "b"}}, False),
+          "the same request": ({}, True)}
+
+
+@pytest.mark.parametrize("what", FENCED)
+def test_a_client_that_was_fenced_off_sees_only_what_is_its_own(start_gateway, upstream, hapax, tmp_path, key, what):
+    """A gateway hangs with the answer in its hands. Meanwhile its lease ends, an operator frees the key, and somebody
+    else uses it: what the first client is then told goes by payload and credential, as everywhere."""
+    change, is_shown = FENCED[what]
+    one, two = (start_gateway(f"""
+        admin: {{listen: "unix:{tmp_path}/{name}.sock"}}
+        defaults: {{lease: 1s, wait: 200ms}}
+        """, store=f"sqlite:{tmp_path}/store.db") for name in ("one", "two"))
+    mine = {"key": key, "json": REFUND, "headers": {"X-Api-Key": "a"}}
+    with upstream.hold("/refunds") as held:
+        first = one.post_later("/refunds", **mine)
+        held.wait_arrived()
+        one.pause()
+        eventually(lambda: two.post("/refunds", **mine).json()["error_code"].endswith("outcome_unknown"),
+                   "the lease's end")
+    done = hapax("keys", "resolve", key, "--release", "--why", "a test", "--admin", f"unix:{tmp_path}/two.sock")
+    assert done.code == 0, done
+    second = two.post("/refunds", **{**mine, **change})
+    assert second.idempotency == "stored"
+    one.resume()
+    if is_shown:
+        assert (first.idempotency, first.response.body) == ("replayed", second.body)
+    else:
+        first.response.refuses(409, "CONFLICT.idempotency.outcome_unknown")
+        assert second.json()["id"].encode() not in first.response.body
+    assert upstream.effects("/refunds") == 2
