@@ -344,6 +344,32 @@ def test_many_are_previewed_and_then_resolved(start_gateway, keys, upstream):
     gateway.post("/orders", key=order, json=REFUND).refuses(409, UNKNOWN)
 
 
+@pytest.mark.parametrize("words", [("resolve", "--release"), ("resolve", "--completed"), ("forget",)])
+def test_many_leave_alone_a_later_run_of_what_was_listed(database, start_node, upstream, hapax, key, words):
+    """Between the list and the change the operation was sent again, and is unknown again: of that run the operator has
+    seen nothing. The list of this story is older than what stands there."""
+    node = start_node(database.url, "defaults:\n  guarantee: idempotent\n  retry: {attempts: 1}\n")
+    upstream.on("/refunds", drop_after_effect())
+    for _ in range(2):
+        assert node.post("/refunds", key=key, json={}).idempotency == "unknown"
+    (epoch,), = database.ask("SELECT epoch FROM hapax.operations")
+    (arguments,), = database.ask("SELECT pg_get_function_identity_arguments('hapax.list'::regproc)")
+    database.ask("ALTER FUNCTION hapax.list RENAME TO list_now")
+    places = ", ".join(f"${number}" for number in range(1, len(arguments.split(",")) + 1))
+    database.ask(f"""
+        CREATE FUNCTION hapax.list({arguments}) RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
+        DECLARE v hapax.verdict;
+        BEGIN
+            FOR v IN SELECT * FROM hapax.list_now({places}) LOOP v.epoch := v.epoch - 1; RETURN NEXT v; END LOOP;
+        END $$
+        """)
+    done = hapax("keys", *words, "--state", "unknown", "--yes", "--why", "seen in the list", "--json",
+                 "--admin", f"unix:{node.store}/admin.sock")
+    counted = json.loads(done.stdout)
+    assert (counted["changed"], counted["skipped"]) == (0, 1), done
+    assert database.ask("SELECT epoch, state FROM hapax.operations") == [(epoch, 4)]
+
+
 def test_many_are_forgotten_by_time(gateway, keys, upstream):
     early = [fresh_key() for _ in range(3)]
     for key in early:

@@ -78,3 +78,36 @@ def test_a_node_that_lost_its_claim_sends_no_more_of_the_request(database, start
     lost.set()
     eventually(lambda: upstream.open_connections() == 0, "the request called off")
     assert (came, upstream.effects("/refunds")) == ([], 0)
+
+
+def test_a_node_whose_renewals_fail_sends_no_more_when_its_lease_is_over(database, start_node, upstream, key):
+    """A renewal that failed is none: from the end of the lease on the operation may be anybody's."""
+    node = start_node(database.url, """
+    defaults:
+      lease: 1s
+      body_max: 64MiB
+      upstream_timeout: 10m
+    """)
+    came, over = [], threading.Event()
+
+    def reads_late(exchange):
+        over.wait(HANG_S)
+        with contextlib.suppress(Exception):
+            came.append(exchange.discard_body())
+            exchange.execute()
+
+    upstream.on("/refunds", reads_late)
+    database.ask("CREATE SEQUENCE tries")
+    database.ask("""
+        DO $do$ DECLARE text text := pg_get_functiondef('hapax.renew_many'::regproc); BEGIN
+        EXECUTE regexp_replace(text, 'BEGIN', 'BEGIN PERFORM nextval(''tries''); RAISE ''no'';');
+        END $do$
+        """)
+    first = node.send("POST", "/refunds", key=key, body=b"x" * (32 << 20))
+    upstream.wait_requests(1)
+    assert first.status >= 500  # it was called off: the application has read nothing yet
+    over.set()
+    (tries,), = database.ask("SELECT last_value FROM tries")
+    assert tries > 1  # nor was it given up after the first failure
+    eventually(lambda: upstream.open_connections() == 0, "the end of the exchange")
+    assert (came, upstream.effects("/refunds")) == ([], 0)
