@@ -78,7 +78,7 @@ static void check_config(const hx_config *config)
     for (size_t i = 0; i < config->jwt_source_count; i++) HX_CHECK(config->jwt_sources[i].where.len > 0);
     HX_CHECK(!config->cors.credentials || config->cors.origin_count > 0);
     HX_CHECK(set->tree != NULL && set->defaults.key.from == NULL);
-    HX_CHECK((set->defaults.rule_version & ~HX_RULE_IDENTITY) == 0);
+    HX_CHECK((set->defaults.rule_version & HX_RULE_NAMED) == 0);
     check_policy(config, &set->defaults);
     for (size_t i = 0; i < set->count; i++) {
         check_policy(config, &set->routes[i]);
