@@ -30,9 +30,9 @@ class Trouble(Exception):
     """Something is wrong with the table or the build, not with the simulator."""
 
 
-def mutated(mutant):
-    """The source's text with the bug in it."""
-    with open(os.path.join(ROOT, mutant["file"])) as source:
+def mutated(mutant, root=ROOT):
+    """The source's text with the bug in it. tests/mutants/mutants.py plants its own by this, too."""
+    with open(os.path.join(root, mutant["file"])) as source:
         text = source.read()
     times = text.count(mutant["old"])
     if times != 1:

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plants the bugs of mutants.toml, one at a time, in a copy of the tree, and runs the one test that must find each.
+
+    mutants.py [NAME] [--sample] [--json]
+
+NAME leaves those whose name has it in it; --sample the ten that `./dev test` tries. The copy and its build stay in
+build-mutants/, so that the next run compiles only what has changed. Exit code 0: every test passed without its bug, and
+failed with it.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import tomllib
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "sim"))
+from mutants import Trouble, mutated  # noqa: E402  (what the simulator's own bugs are planted by)
+
+COPY = ROOT / "build-mutants" / "tree"
+BUILD = COPY / "build"
+TEST_SECONDS_MAX = 300
+
+
+def run(words, **options):
+    return subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False, **options)
+
+
+def must(done, what):
+    if done.returncode != 0:
+        raise Trouble(f"{what}: {done.stdout[-2000:]}")
+
+
+def write_if_changed(path, data):
+    if not path.is_file() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return True
+    return False
+
+
+def refresh():
+    """Makes the copy what the tree is, and keeps the time stamps of what is the same."""
+    listed = run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+    names = {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
+    for name in names:
+        write_if_changed(COPY / name, (ROOT / name).read_bytes())
+        (COPY / name).chmod((ROOT / name).stat().st_mode)
+    if not (BUILD / "build.ninja").is_file():
+        must(run(["meson", "setup", BUILD, COPY, "-Db_lto=false", "-Doptimization=1"]), "meson setup")
+
+
+def is_unit(test):
+    return not test.startswith("tests/")
+
+
+def compile_for(test):
+    """What the test needs: the daemon alone for a scenario, its own program for a unit test (core/json is
+    tests/unit/core/test_core_json), else everything."""
+    place, _, name = test.partition("/")
+    own = f"tests/unit/{place}/test_{place}_{name}"
+    known = not is_unit(test) or run(["ninja", "-C", BUILD, "-t", "query", own]).returncode == 0
+    return run(["ninja", "-C", BUILD] + ([(own if is_unit(test) else "src/hapax")] if known else []))
+
+
+def try_test(test):
+    environment = {**os.environ, "HAPAX": str(BUILD / "src" / "hapax"), "HAPAX_BUILD": str(BUILD),
+                   "HAPAX_TREE": "plain", "HAPAX_HANG_S": "20"}
+    if is_unit(test):
+        words = ["meson", "test", "-C", BUILD, "--no-rebuild", test]
+    else:
+        words = ["/usr/bin/python3", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    try:
+        return run(words, cwd=COPY, env=environment, timeout=TEST_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        raise Trouble(f"{test} did not end within {TEST_SECONDS_MAX} s") from None
+
+
+def look_without(mutants):
+    """A test that fails without a bug would find every one."""
+    for test in sorted({mutant["test"] for mutant in mutants}):
+        must(compile_for(test), "the tree does not build")
+        must(try_test(test), f"without any bug planted {test} fails")
+
+
+def look_with(mutant):
+    path = COPY / mutant["file"]
+    began = time.monotonic()
+    row = {"name": mutant["name"], "test": mutant["test"], "breaks": mutant["breaks"],
+           "before": mutant.get("before", False)}
+    try:
+        path.write_text(mutated(mutant, COPY))
+        must(compile_for(mutant["test"]), "it does not build")
+        found = try_test(mutant["test"])
+        row["found"] = found.returncode == 1 or (is_unit(mutant["test"]) and found.returncode != 0)
+    except Trouble as trouble:
+        row.update(found=False, breaks=str(trouble))
+    finally:
+        path.write_bytes((ROOT / mutant["file"]).read_bytes())
+    row["seconds"] = round(time.monotonic() - began, 1)
+    return row
+
+
+def read_table():
+    with open(HERE / "mutants.toml", "rb") as table:
+        mutants = tomllib.load(table)["mutant"]
+    names = [mutant["name"] for mutant in mutants]
+    if len(set(names)) != len(names):
+        raise Trouble("two bugs have one name")
+    for mutant in mutants:
+        try:
+            mutated(mutant)  # also of those not asked for: a table that no longer fits the tree is seen
+        except (Trouble, OSError) as trouble:
+            raise Trouble(f"{mutant['name']}: {trouble}") from None
+    return mutants
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("name", nargs="?", help="those whose name has this in it")
+    parser.add_argument("--sample", action="store_true", help="the ten of ./dev test")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    try:
+        mutants = [mutant for mutant in read_table() if not given.name or given.name in mutant["name"]]
+        mutants = [mutant for mutant in mutants if mutant.get("sample") or not given.sample]
+        if not mutants:
+            raise Trouble("no bug has that name")
+        refresh()
+        look_without(mutants)
+    except Trouble as trouble:
+        sys.exit(f"mutants.py: {trouble}")
+    rows = []
+    for mutant in mutants:
+        rows.append(look_with(mutant))
+        if not given.json:
+            row = rows[-1]
+            print(f"{'found' if row['found'] else 'NOT FOUND':10} {row['name']:44} {row['seconds']:6.1f} s  "
+                  f"{row['test'] if row['found'] else row['breaks']}", flush=True)
+    found = sum(row["found"] for row in rows)
+    if given.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        before = [row for row in rows if row["before"]]
+        print(f"{found} of {len(rows)} found; of those written down before any was tried "
+              f"{sum(row['found'] for row in before)} of {len(before)}")
+    return 0 if found == len(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
