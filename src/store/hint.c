@@ -13,11 +13,14 @@
  *
  * For each operation that the segment names, its last state there, `absent` too: an older segment may still have it.
  * It is made by reading the segment, so there is one way only from frames to entries. Without it, when it doesn't fit
- * its segment, or when its version is another, the segment is read instead, and a new hint is made of it. */
+ * its segment, or when its version is another, the segment is read instead, and a new hint is made of it. A checksum
+ * says that a file is as it was written, not that what is written there makes sense: every value that is used to find,
+ * count or take memory is checked before the first entry is applied. */
 #include "store/journal.h"
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "core/policy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -200,12 +203,21 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
     return error;
 }
 
+/* So many entries at most; one has a frame in the segment. */
+static bool has_plausible_head(hx_journal *j, const hint_head *head)
+{
+    const hx_segment *s = hx_journal_segment(j, head->segment);
+    return s && head->end >= sizeof(hx_segment_head) && head->end <= s->size && head->end % HX_FRAME_ALIGN == 0 &&
+           head->epoch <= HX_EPOCH_READ_MAX && head->stamp <= HX_STAMP_MAX && head->rule_count < HX_RULEBOOK_ROWS &&
+           head->count <= s->size / sizeof(hx_frame_head);
+}
+
 static bool read_head(hx_journal *j, uint32_t segment, int fd, hint_head *head)
 {
     if (read(fd, head, sizeof *head) != (ssize_t)sizeof *head) return false;
     uint32_t crc = hx_crc32c(0, (hx_slice){(const char *)head, offsetof(hint_head, crc)});
     return memcmp(head->magic, magic, sizeof magic) == 0 && head->version == VERSION && head->crc == crc &&
-           head->segment == segment && head->generation == j->generation;
+           head->segment == segment && head->generation == j->generation && has_plausible_head(j, head);
 }
 
 static int open_hint(hx_journal *j, uint32_t segment, hint_head *head)
@@ -228,63 +240,99 @@ uint64_t hx_hint_count(hx_journal *j, uint32_t segment)
     return head.count;
 }
 
-/* Reads all of the rest; NULL when its checksum doesn't fit. */
+/* Reads all of the rest; NULL when its length or its checksum doesn't fit. */
 static char *read_rest(int fd, const hint_head *head, size_t *len)
 {
     off_t size = lseek(fd, 0, SEEK_END);
-    if (size < (off_t)sizeof *head || lseek(fd, sizeof *head, SEEK_SET) < 0) return NULL;
+    uint64_t most = sizeof *head + head->rule_count * (RULE_BYTES + (uint64_t)UINT8_MAX) +
+                    head->count * sizeof(hint_entry);
+    if (size < (off_t)sizeof *head || (uint64_t)size > most || lseek(fd, sizeof *head, SEEK_SET) < 0) return NULL;
     *len = (size_t)size - sizeof *head;
     char *rest = malloc(*len ? *len : 1);
     if (!rest) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
     size_t got = 0;
     for (ssize_t n; got < *len && (n = read(fd, rest + got, *len - got)) > 0;) got += (size_t)n;
-    if (got == *len && hx_crc32c(0, (hx_slice){rest, *len}) == head->rest_crc &&
-        head->count <= *len / sizeof(hint_entry))
-        return rest;
+    if (got == *len && hx_crc32c(0, (hx_slice){rest, *len}) == head->rest_crc) return rest;
     free(rest);
     return NULL;
 }
 
-static void apply_all(hx_journal *j, const hint_head *head, const char *rest, size_t len)
+static void read_entry(const char *entries, uint64_t number, hx_index_entry *out)
 {
-    HX_CHECK(head->rule_count < HX_RULEBOOK_ROWS);
+    hint_entry from;
+    memcpy(&from, entries + number * sizeof from, sizeof from);
+    out->op = from.op;
+    hx_index_unpack(from.words, out);
+}
+
+/* Where the entries begin; NULL when something in it can't be so. */
+static const char *check_rest(const hint_head *head, const char *rest, size_t len)
+{
+    for (uint32_t i = 0; i < head->rule_count; i++) {
+        hx_rulebook_row row;
+        if (len < RULE_BYTES || len < RULE_BYTES + (size_t)(unsigned char)rest[6]) return NULL;
+        size_t taken = read_rule(rest, &row);
+        bool named = row.version & HX_RULE_NAMED;
+        if (named ? row.bucket != 0 : row.name.len > 0 || row.bucket >= HX_RULEBOOK_BUCKETS) return NULL;
+        rest += taken;
+        len -= taken;
+    }
+    if (len != head->count * sizeof(hint_entry)) return NULL;
+    for (uint64_t i = 0; i < head->count; i++) {
+        hx_index_entry entry;
+        read_entry(rest, i, &entry);
+        uint64_t at = (uint64_t)entry.unit * HX_PLACE_UNIT;
+        if (entry.segment != head->segment || entry.state > HX_EXPIRED || entry.epoch > head->epoch ||
+            entry.rule > head->rule_count || at < sizeof(hx_segment_head) || at >= head->end)
+            return NULL;
+    }
+    return rest;
+}
+
+static void apply_all(hx_journal *j, const hint_head *head, const char *rest, const char *entries)
+{
     uint16_t *rules = calloc(1 + head->rule_count, sizeof *rules);
     if (!rules) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
     for (uint32_t i = 0; i < head->rule_count; i++) {
         hx_rulebook_row row;
-        size_t taken = read_rule(rest, &row);
+        rest += read_rule(rest, &row);
         rules[i + 1] = hx_rulebook_number(j->rules, &row);
-        rest += taken;
-        len -= taken;
     }
-    HX_CHECK(len == head->count * sizeof(hint_entry));
-    hx_ms now = head->stamp; /* as in replay_frame */
+    hx_ms now = j->store.facts.now();
     for (uint64_t i = 0; i < head->count; i++) {
-        hint_entry from;
         hx_index_entry entry;
-        memcpy(&from, rest + i * sizeof from, sizeof from);
-        entry.op = from.op;
-        hx_index_unpack(from.words, &entry);
-        entry.rule = entry.rule <= head->rule_count ? rules[entry.rule] : 0;
+        read_entry(entries, i, &entry);
+        entry.rule = rules[entry.rule];
         if (hx_entry_is_over(&entry, now) && !entry.entombed) entry.state = HX_ABSENT;
         hx_journal_apply(j, &entry);
     }
     free(rules);
 }
 
+/* What the hint says of its end must fit what follows: the next segment, or the next frame, or nothing yet. */
+static bool fits(const hint_head *head, const hx_segment *s, const hx_segment_head *next)
+{
+    static const hx_frame_head nothing;
+    hx_frame_head frame = {0};
+    if (next) return head->sequence == next->sequence && memcmp(&head->hash, &next->previous, sizeof head->hash) == 0;
+    ssize_t got = pread(s->fd, &frame, sizeof frame, (off_t)head->end);
+    if (got != (ssize_t)sizeof frame) return got >= 0 && head->end + sizeof frame > s->size;
+    return memcmp(&frame, &nothing, sizeof frame) == 0 ||
+           (frame.sequence == head->sequence && memcmp(&frame.previous, &head->hash, sizeof head->hash) == 0);
+}
+
 bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, hx_tail *tail)
 {
     hint_head head;
-    size_t len;
+    size_t len = 0;
     int fd = open_hint(j, segment, &head);
     if (fd < 0) return false;
-    char *rest = NULL;
-    if (!next || (head.sequence == next->sequence && memcmp(&head.hash, &next->previous, sizeof head.hash) == 0))
-        rest = read_rest(fd, &head, &len);
+    char *rest = fits(&head, hx_journal_segment(j, segment), next) ? read_rest(fd, &head, &len) : NULL;
     close(fd);
-    if (!rest) return false;
-    apply_all(j, &head, rest, len);
+    const char *entries = rest ? check_rest(&head, rest, len) : NULL;
+    if (entries) apply_all(j, &head, rest, entries);
     free(rest);
+    if (!entries) return false;
     tail->offset = head.end;
     tail->sequence = head.sequence;
     tail->hash = head.hash;

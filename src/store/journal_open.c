@@ -29,6 +29,7 @@
 
 #define EPOCH_ZERO_MS ((hx_ms)1577836800000) /* 2020 */
 #define EPOCHS_A_MS 64
+#define SEGMENT_SIZE_MAX (UINT64_C(1) << 32) /* of which an index entry can name the place */
 
 static bool open_segments(hx_opening *o)
 {
@@ -113,6 +114,8 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
         return hx_open_damaged(o, s->number - 1, tail->offset, "the log breaks off, but goes on in the next segment");
     }
     if (s->size < head->size) return hx_open_damaged(o, s->number, s->size, "the file is cut short");
+    if (head->epoch > HX_EPOCH_READ_MAX || head->stamp > HX_STAMP_MAX || s->size > SEGMENT_SIZE_MAX)
+        return hx_open_damaged(o, s->number, 0, "the head of the segment says what no store writes");
     tail->segment = s->number;
     tail->offset = sizeof *head;
     tail->hash = head->previous;
@@ -134,6 +137,8 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     bool ok = true;
     if (step == HX_SCAN_ERROR)
         ok = unreadable(o, &scan);
+    else if (step == HX_SCAN_BAD && scan.absurd)
+        ok = hx_open_damaged(o, s->number, tail->offset, "the record there is whole, but says what no store writes");
     else if (next)
         ok = step == HX_SCAN_END || hx_open_damaged(o, s->number, tail->offset, "the record there can't be read");
     else

@@ -180,7 +180,11 @@ bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
             return false;
         out->record_head.len = head_len;
     }
-    return frame_crc(h, scan->generation, out->record_head) == h->crc;
+    if (frame_crc(h, scan->generation, out->record_head) != h->crc) return false;
+    bool fits = h->epoch <= HX_EPOCH_READ_MAX && h->length <= hx_class_bytes(15) && h->stamp <= HX_STAMP_MAX &&
+                (!has_record(h->kind) || out->record.epoch <= HX_EPOCH_READ_MAX);
+    scan->absurd |= !fits;
+    return fits;
 }
 
 bool hx_scan_at(hx_scan *scan, uint64_t offset, hx_frame *out)

@@ -8,6 +8,9 @@
 
 #define HX_FRAME_ALIGN HX_PLACE_UNIT
 #define HX_SEGMENT_NAME_BYTES 24u
+/* What no store writes, whatever its checksum says: after it there must be epochs left, and a calendar. */
+#define HX_EPOCH_READ_MAX (HX_EPOCH_MAX - (UINT64_C(1) << 35))
+#define HX_STAMP_MAX ((hx_ms)253402300799999) /* the year 9999 */
 
 typedef enum {
     HX_FRAME_RECORD = 1, /* a change of state */
@@ -79,6 +82,7 @@ typedef struct {
     uint64_t window_at;
     size_t window_len;
     int error;    /* errno of a read that failed */
+    bool absurd;  /* a frame was whole, but says what can't be: never a torn tail */
     bool trusted; /* this process wrote it: answers and chain are not checked, see hx_scan_last_hash */
     bool bare;    /* an .audit: there are no answers. Only with `trusted` */
 } hx_scan;

@@ -296,6 +296,93 @@ static void hints_of_another_version_are_made_anew(void **state)
     bench_end(&b);
 }
 
+static void reseal_hint(const bench *b, const char *name)
+{
+    static char bytes[1 << 20];
+    int fd = open(path_in(b, name), O_RDWR | O_CLOEXEC);
+    ssize_t len = pread(fd, bytes, sizeof bytes, 0);
+    assert_true(len > 128);
+    uint32_t crc = hx_crc32c(0, (hx_slice){bytes + 128, (size_t)len - 128});
+    memcpy(bytes + 108, &crc, sizeof crc);
+    crc = hx_crc32c(0, (hx_slice){bytes, 124});
+    memcpy(bytes + 124, &crc, sizeof crc);
+    assert_int_equal(pwrite(fd, bytes, 128, 0), 128);
+    (void)close(fd);
+}
+
+/* A hint is optional: what can't be so is not believed, and ends nothing. */
+static void hints_whose_checksums_fit_nonsense_are_not_believed(void **state)
+{
+    (void)state;
+    bench b, odd;
+    bench_begin(&b, "journal", small);
+    for (uint64_t i = 0; i < 60; i++) complete(&b, i, HX_COMPLETED, 100 * HX_DAY);
+    bench_close(&b);
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    odd = (bench){.backend = b.backend, .options = b.options};
+    new_directory(odd.directory);
+    const char *names[] = {"00000002.hint", "00000004.hint"}; /* one in the middle, and the last */
+    assert_int_equal(access(path_in(&b, names[1]), F_OK), 0);
+    for (int which = 0; which < 2; which++) {
+        for (off_t at = 12; at < 128 + 7 + 40 * 3; at++) {
+            if (at >= 108 && at < 128) continue;
+            for (unsigned char mask = 1; mask; mask = mask == 1 ? 0x80 : 0) {
+                remove_directory(odd.directory);
+                copy_directory(b.directory, odd.directory);
+                flip(&odd, names[which], at, mask);
+                reseal_hint(&odd, names[which]);
+                bench_open(&odd);
+                unsigned found = 0;
+                for (uint64_t i = 0; i < 60; i++) found += peek(&odd, op_of(i), NULL) == HX_COMPLETED;
+                /* of what no check can see, an operation's own name, epoch or time, it is one operation's */
+                assert_true(found >= 59);
+                bench_close(&odd);
+                hx_arena_free(&odd.arena);
+            }
+        }
+    }
+    remove_directory(odd.directory);
+    bench_open(&b);
+    bench_end(&b);
+    hx_log_threshold(HX_LOG_INFO);
+}
+
+/* With the checksums of a frame that was meant so. */
+static void a_frame_that_says_what_cannot_be_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at;
+        uint64_t value;
+    } cases[] = {{offsetof(hx_frame_head, epoch), UINT64_C(1) << 48},
+                 {offsetof(hx_frame_head, epoch), UINT64_MAX},
+                 {offsetof(hx_frame_head, stamp), INT64_MAX}};
+    bench image, odd;
+    bench_begin(&image, "journal", small);
+    bench_close(&image);
+    remove_files(&image, ".hint"); /* with it the start wouldn't read the frame */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        odd = image;
+        new_directory(odd.directory);
+        copy_directory(image.directory, odd.directory);
+        int fd = open(path_in(&odd, "00000001.seg"), O_RDWR | O_CLOEXEC);
+        hx_segment_head head;
+        hx_frame_head frame;
+        char owner[8];
+        assert_int_equal(pread(fd, &head, sizeof head, 0), sizeof head);
+        assert_int_equal(pread(fd, &frame, sizeof frame, sizeof head), sizeof frame);
+        assert_int_equal(pread(fd, owner, sizeof owner, sizeof head + sizeof frame), sizeof owner);
+        assert_int_equal(frame.kind, HX_FRAME_START);
+        memcpy((char *)&frame + cases[i].at, &cases[i].value, 8);
+        hx_frame_seal(&frame, head.generation, (hx_slice){owner, sizeof owner});
+        assert_int_equal(pwrite(fd, &frame, sizeof frame, sizeof head), sizeof frame);
+        close(fd);
+        refuses(&odd, "says what no store writes");
+        remove_directory(odd.directory);
+    }
+    remove_directory(image.directory);
+}
+
 /* Walks archive and segments in order and checks every link of the chain; answers are not needed for it. */
 static unsigned verify_chain(const bench *b, uint32_t last)
 {
@@ -604,6 +691,8 @@ int main(void)
         cmocka_unit_test(hints_of_another_version_are_made_anew),
         cmocka_unit_test(a_large_answer_is_read_from_its_segment_even_after_that_is_dropped),
         cmocka_unit_test(a_large_answer_that_the_disk_has_changed_is_unknown),
+        cmocka_unit_test(hints_whose_checksums_fit_nonsense_are_not_believed),
+        cmocka_unit_test(a_frame_that_says_what_cannot_be_is_refused_by_name),
         cmocka_unit_test(expired_segments_go_into_the_archive_and_long_lived_records_move),
         cmocka_unit_test(full_stores_refuse_claims_only_and_recover),
         cmocka_unit_test(parents_are_made_only_where_that_is_asked_for),
