@@ -335,6 +335,13 @@ static bool has_code(const sim_told *told, const char *code)
     return hx_slice_starts(sim_line(told->lines, "Error-Code"), hx_slice_of(code));
 }
 
+/* An error of ours that speaks of an outcome: it has no Idempotency-Status, as it is nothing that was stored. */
+static bool refuses_settled(const sim_told *told)
+{
+    return has_code(told, "CONFLICT.idempotency.response_not_retained") ||
+           has_code(told, "CONFLICT.idempotency.duplicate_rejected");
+}
+
 static bool matches(const sim_life *life, const sim_told *told)
 {
     if (life->status != told->status) return false;
@@ -421,7 +428,8 @@ static void check_lines(const sim_told *told, hx_slice as)
     if (is_error && wants_time && sim_line(told->lines, "Retry-After").len == 0)
         sim_fail(says_what, "%s: %u without Retry-After", sim_op_name(told->op), told->status);
     bool is_kept = hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("replayed"));
-    if (!is_kept || is_error || sim_policy(told->op)->on_duplicate == HX_DUPLICATE_NOOP) return;
+    if (is_kept && is_error) sim_fail(says_what, "%s: an error of ours says %.*s", sim_op_name(told->op), HX_FMT(as));
+    if (!is_kept || sim_policy(told->op)->on_duplicate == HX_DUPLICATE_NOOP) return;
     bool is_replay = hx_slice_eq(as, HX_LIT("replayed"));
     if (is_replay != (sim_line(told->lines, "Idempotent-Replayed").len > 0))
         sim_fail(says_what, "%s: Idempotent-Replayed is missing, or not true", sim_op_name(told->op));
@@ -445,7 +453,7 @@ static void check_patience(const sim_told *told)
 static bool is_right_replay(const sim_told *told, hx_slice as, hx_state state)
 {
     hx_on_duplicate on_duplicate = state == HX_COMPLETED ? sim_policy(told->op)->on_duplicate : HX_DUPLICATE_REPLAY;
-    if (!hx_slice_eq(as, HX_LIT("replayed"))) return false;
+    if (!hx_slice_eq(as, HX_LIT("replayed")) && !refuses_settled(told)) return false;
     switch (on_duplicate) {
     case HX_DUPLICATE_REJECT: return has_code(told, "CONFLICT.idempotency.duplicate_rejected");
     case HX_DUPLICATE_NOOP: return told->status == 200 && hx_slice_eq(told->body, HX_LIT("{}"));
@@ -511,7 +519,7 @@ void sim_oracle_told(const sim_told *told)
         return;
     }
     hx_slice as = sim_line(told->lines, "Idempotency-Status");
-    bool is_settled = hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("replayed"));
+    bool is_settled = hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("replayed")) || refuses_settled(told);
     if (is_settled) check_marked(told);
     if (is_settled)
         check_settled(told);
