@@ -25,7 +25,7 @@ def unknown_waits_for(disk, client):
 
 @pytest.mark.parametrize("behaviour, then", [
     (answer(201, "done"), (201, "replayed", None)),
-    (answer(201, b"x" * 5000), (409, "replayed", "CONFLICT.idempotency.response_not_retained")),
+    (answer(201, b"x" * 5000), (409, None, "CONFLICT.idempotency.response_not_retained")),
     (answer(404, "no"), (404, "replayed", None)),
     (answer(502, "bad"), (409, "unknown", "CONFLICT.idempotency.outcome_unknown")),
 ], ids=["kept", "too large", "failed", "says nothing"])
