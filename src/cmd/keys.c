@@ -15,6 +15,8 @@
 #define REQUEST_BYTES_MAX (6u * BODY_BYTES_MAX + 64u * 1024u)
 #define TARGET_BYTES_MAX (16u * 1024u)
 #define LIST_LIMIT 100u
+#define PAGE_TEXT "1000" /* HX_STORE_PAGE_MAX */
+#define CURSOR_BYTES 64u
 #define RECORDS_MAX 1000000u
 
 typedef struct {
@@ -160,39 +162,62 @@ static void print_more(const keys *k)
     (void)printf("\"more\":%s}\n", k->cursor[0] ? "true" : "false");
 }
 
+/* Adds one page to the newest; the daemon has them in no order, so that all have to be seen. Its bytes are gone
+ * afterwards, but for those that are kept. -1 to go on, with the next page's cursor. */
+static int list_page(keys *k, hx_newest *newest, char cursor[CURSOR_BYTES])
+{
+    hx_admin_reply reply;
+    hx_buf target = list_target(k, NULL, PAGE_TEXT, cursor[0] ? cursor : NULL);
+    int code = ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, &reply);
+    if (code >= 0) return code;
+    if (reply.status != 200) return refused(k, &reply);
+    size_t count;
+    const hx_slice *records = hx_keys_records(reply.body, "/operations", &k->arena, &count);
+    for (size_t i = 0; i < count; i++)
+        hx_newest_add(newest, hx_keys_member(records[i], "changed_at", &k->arena), records[i]);
+    (void)snprintf(cursor, CURSOR_BYTES, "%s", hx_keys_member(reply.body, "cursor", &k->arena));
+    return -1;
+}
+
+static void print_newest(keys *k, const hx_newest *newest)
+{
+    bool more = newest->total > newest->count;
+    if (k->json) {
+        (void)printf("{\"operations\":[");
+        for (size_t i = 0; i < newest->count; i++)
+            (void)printf("%s%.*s", i > 0 ? ",\n" : "", HX_FMT(newest->items[i].record));
+        (void)printf("],\"count\":%zu,\"more\":%s}\n", newest->count, more ? "true" : "false");
+        return;
+    }
+    for (size_t i = 0; i < newest->count; i++)
+        hx_buf_put(&k->records, (hx_slice){(const char *)&newest->items[i].record, sizeof(hx_slice)});
+    if (newest->count > 0) hx_keys_print_list(all_records(k), newest->count, &k->arena);
+    (void)fflush(stdout);
+    if (newest->count == 0) (void)fprintf(stderr, "No operation is like that.\n");
+    if (more)
+        (void)fprintf(stderr, "These are the newest of %llu: --limit shows more, a filter others.\n",
+                      (unsigned long long)newest->total);
+}
+
 static int list(keys *k)
 {
     uint64_t limit = LIST_LIMIT;
     if (k->limit && (!hx_slice_to_u64(hx_slice_of(k->limit), &limit) || limit == 0 || limit > RECORDS_MAX))
         return hx_cmd_misused("keys", "--limit must be 1 to %u", RECORDS_MAX);
-    size_t count = 0;
+    hx_newest newest = {.max = (size_t)limit};
+    char cursor[CURSOR_BYTES] = "";
+    int code;
     do {
-        uint64_t left = limit - count;
-        const char *page = hx_arena_printf(&k->arena, "%llu",
-                                           (unsigned long long)(left < HX_STORE_PAGE_MAX ? left : HX_STORE_PAGE_MAX))
-                               .ptr;
-        hx_buf target = list_target(k, NULL, page, k->cursor);
-        hx_admin_reply reply;
-        int code = ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, &reply);
-        if (code >= 0) return code;
-        if (reply.status != 200) return refused(k, &reply);
-        count = take_page(k, reply.body, "/operations");
-    } while (k->cursor[0] && count < limit);
-    if (k->json) {
-        (void)printf("{\"operations\":[");
-        print_array(k, count);
-        (void)printf("],\"count\":%zu,", count);
-        print_more(k);
-        return HX_EXIT_OK;
-    }
-    if (count > 0) hx_keys_print_list(all_records(k), count, &k->arena);
-    (void)fflush(stdout);
-    if (count == 0) (void)fprintf(stderr, "No operation is like that.\n");
-    if (k->cursor[0] && limit * 10 <= RECORDS_MAX)
-        (void)fprintf(stderr, "There are more: --limit %llu, or a narrower filter.\n", (unsigned long long)limit * 10);
-    else if (k->cursor[0])
-        (void)fprintf(stderr, "There are more: give a narrower filter.\n");
-    return HX_EXIT_OK;
+        hx_arena whole = k->arena;
+        k->arena = (hx_arena){0};
+        code = list_page(k, &newest, cursor);
+        hx_arena_free(&k->arena);
+        k->arena = whole;
+    } while (code < 0 && cursor[0]);
+    hx_newest_sort(&newest);
+    if (code < 0) print_newest(k, &newest);
+    hx_newest_free(&newest);
+    return code < 0 ? HX_EXIT_OK : code;
 }
 
 /* The next page of it. */

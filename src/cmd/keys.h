@@ -14,9 +14,25 @@ const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *
 const char *hx_keys_member(hx_slice record, const char *name, hx_arena *arena);
 const char *hx_keys_clean(hx_slice text, hx_arena *arena);
 
-/* A table on standard output, one row for each, the oldest change first. */
+/* A table on standard output, one row for each, the newest change first. */
 void hx_keys_print_list(const hx_slice *records, size_t count, hx_arena *arena);
 /* What is known of one operation, and a table of its history. */
 void hx_keys_print_history(const hx_slice *records, size_t count, hx_arena *arena);
+
+/* The newest `max` records of all that were added. Items are on the heap; hx_newest_sort puts the newest first. */
+typedef struct {
+    char *changed; /* owns both */
+    hx_slice record;
+} hx_newest_item;
+
+typedef struct {
+    hx_newest_item *items;
+    size_t count, room, max;
+    uint64_t total; /* that were added */
+} hx_newest;
+
+void hx_newest_add(hx_newest *list, const char *changed, hx_slice record);
+void hx_newest_sort(hx_newest *list);
+void hx_newest_free(hx_newest *list);
 
 #endif

@@ -110,7 +110,7 @@ typedef struct {
 
 static int by_time(const void *a, const void *b)
 {
-    return strcmp(((const dated *)a)->changed, ((const dated *)b)->changed); /* RFC 3339 in UTC sorts as text */
+    return strcmp(((const dated *)b)->changed, ((const dated *)a)->changed); /* RFC 3339 in UTC sorts as text */
 }
 
 void hx_keys_print_list(const hx_slice *records, size_t count, hx_arena *arena)

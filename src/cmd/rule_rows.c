@@ -249,6 +249,8 @@ const char *hx_rule_value(const hx_rule_row *row, const hx_config *config, const
     hx_buf_init(&out, arena, VALUE_BYTES_MAX);
     row->write(config, route, &out);
     hx_slice value = hx_buf_slice(&out);
+    if (hx_slice_eq(name, HX_LIT("rate")) && route->rate.count > 0) /* as it is written in the file */
+        return hx_arena_terminated(arena, hx_rules_rate(&route->rate, arena));
     bool is_time = hx_slice_ends(name, HX_LIT("_ms")), is_size = hx_slice_ends(name, HX_LIT("_max"));
     if ((is_time || is_size) && hx_slice_to_u64(value, &number))
         return hx_option_write(hx_option_find(HX_PLACE_ROUTE, is_time ? HX_LIT("lifetime") : HX_LIT("body_max")),

@@ -219,6 +219,7 @@ void hx_callers_jwt(hx_loader *loader, const hx_option *option, const hx_yaml *n
         hx_loader_wrong(loader, refresh, "refresh", "is for \"jwks_url\": a file is read again by `hapax reload`");
     if (loader->problems.count != problems) return;
     source.refresh = said.refresh;
+    if (count > 0 && source.kind != HX_JWT_JWKS_URL) source.where = hx_loader_path(loader, source.where);
     policy->jwt = (hx_jwt_policy){.given = true, .source = intern_source(loader, node, source), .rules = said.rules};
 }
 

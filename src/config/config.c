@@ -72,6 +72,22 @@ static void read_number(hx_loader *loader, const hx_option *option, const hx_yam
         hx_option_store(option, owner, value);
 }
 
+hx_slice hx_loader_path(const hx_loader *loader, hx_slice path)
+{
+    const char *file = loader->config->file, *slash = file ? strrchr(file, '/') : NULL;
+    if (!slash || path.len == 0 || path.ptr[0] == '/') return path;
+    return hx_arena_printf(&loader->config->arena, "%.*s%.*s", (int)(slash - file) + 1, file, HX_FMT(path));
+}
+
+/* "journal:data" and the like: what follows the kind is a path. */
+static hx_slice address_path(const hx_loader *loader, hx_slice address, const char *kind)
+{
+    hx_slice prefix = hx_slice_of(kind);
+    if (!hx_slice_starts(address, prefix)) return address;
+    hx_slice path = hx_loader_path(loader, hx_slice_from(address, prefix.len));
+    return hx_arena_printf(&loader->config->arena, "%s%.*s", kind, HX_FMT(path));
+}
+
 static void listen_on(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
@@ -135,11 +151,12 @@ static void read_store(hx_loader *loader, const hx_option *option, const hx_yaml
 {
     hx_slice store;
     if (!hx_loader_text(loader, option, node, &store)) return;
+    if (hx_slice_eq(store, HX_LIT("memory"))) store = HX_LIT("memory:"); /* which YAML would need quotes for */
     const char *wrong = hx_address_check_store(store, &loader->config->arena);
     if (wrong)
         hx_loader_wrong(loader, node, option->name, wrong);
     else
-        loader->config->store = store;
+        loader->config->store = address_path(loader, address_path(loader, store, "journal:"), "sqlite:");
 }
 
 static void read_admin(hx_loader *loader, const hx_option *option, const hx_yaml *node)
@@ -320,7 +337,7 @@ static void apply_listen(hx_loader *loader, const hx_config_overrides *flags)
         if (wrong)
             hx_problem_elsewhere(&loader->problems, "--listen %s", wrong);
         else
-            config->listen[config->listen_count++] = address;
+            config->listen[config->listen_count++] = address_path(loader, address, "unix:");
     }
 }
 

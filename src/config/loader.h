@@ -106,4 +106,7 @@ void hx_edges_origins(hx_loader *loader, const hx_option *option, const hx_yaml 
 void hx_edges_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 void hx_edges_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 
+/* A file's name in the configuration: relative ones go by the directory of the configuration's own file. */
+hx_slice hx_loader_path(const hx_loader *loader, hx_slice path);
+
 #endif

@@ -142,6 +142,17 @@ def test_a_route_that_only_looks_odd_is_taken(hapax, file, match):
     assert hapax("check", file).code == 0
 
 
+def test_names_of_files_go_by_the_directory_of_the_configuration(hapax, file):
+    file.write_text("upstream: http://127.0.0.1:3000\nstore: sqlite:data/keys.db\n"
+                    "defaults: {jwt: {secret: data/secret}}\n")
+    told = json.loads(hapax("check", "--json", file).stdout)
+    here = file.parent
+    assert told["store"] == f"sqlite:{here}/data/keys.db"
+    assert told["defaults"]["jwt"]["secret"] == f"{here}/data/secret"
+    file.write_text("upstream: http://127.0.0.1:3000\nstore: memory\n")
+    assert json.loads(hapax("check", "--json", file).stdout)["store"] == "memory:"
+
+
 STRICT = "upstream: http://127.0.0.1:3000\n"
 
 
@@ -193,6 +204,11 @@ def diff(hapax, tmp_path, old, new):
     told = json.loads(hapax("check", "--json", "--diff", tmp_path / "old.yaml", tmp_path / "new.yaml").stdout)
     assert told["ok"] == (result.code == 0)
     return result, told
+
+
+def test_diff_writes_a_rate_as_the_file_does(hapax, tmp_path):
+    result = diff(hapax, tmp_path, OLD, OLD.replace("POST /refunds}", "POST /refunds, rate: 5/s}"))
+    assert "5/s" in result.stdout and "per_ms" not in result.stdout, result
 
 
 def test_nothing_changed(hapax, tmp_path):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import pytest
 
@@ -433,11 +434,25 @@ def test_key_is_found_in_either_spelling_and_when_it_looks_like_an_id(gateway, k
     assert nobody.code == EXIT_CONFIG and "no operation" in nobody.stderr, nobody
 
 
+def test_list_shows_the_newest_first(gateway, keys, upstream):
+    ids = []
+    for number in range(12):
+        gateway.post("/refunds", key=fresh_key(), json={"number": number})
+        ids.append(upstream.last().header("Hapax-Operation").split(".")[0])
+        time.sleep(0.002)  # so that no two have the same time
+    assert [operation["id"] for operation in listed(keys, gateway)] == ids[::-1]
+    assert [operation["id"] for operation in listed(keys, gateway, "--limit", "3")] == ids[:-4:-1]
+    shown = keys(gateway, "list", "--limit", "3")
+    assert [line.split()[3] for line in shown.stdout.splitlines()[1:]] == ids[:-4:-1]
+    assert "newest of 12" in shown.stderr
+    assert upstream.effects("/refunds") == 12
+
+
 def test_list_goes_over_pages(gateway, keys, upstream):
     for _ in range(23):
         gateway.post("/refunds", key=fresh_key(), json=REFUND)
     part = keys(gateway, "list", "--limit", "7")
-    assert len(part.stdout.splitlines()) == 8 and "There are more" in part.stderr, part
+    assert len(part.stdout.splitlines()) == 8 and "newest of 23" in part.stderr, part
     seen, cursor = [], ""
     while cursor is not None:
         page = call(gateway, "GET", "/v1/operations?limit=5" + (f"&cursor={cursor}" if cursor else "")).json()
@@ -445,29 +460,29 @@ def test_list_goes_over_pages(gateway, keys, upstream):
         cursor = page.get("cursor")
     assert len(seen) == len(set(seen)) == 23
     times = [line.split()[1] for line in keys(gateway, "list").stdout.splitlines()[1:]]
-    assert times == sorted(times) and len(times) == 23
+    assert times == sorted(times, reverse=True) and len(times) == 23
 
 
 def test_list_of_many_takes_the_memory_of_many(hapax, tmp_path):
     """A daemon with more operations than are asked for, a thousand in each answer."""
     rows = ",".join(['{"id":"%032x","state":"unknown","changed_at":"2026-01-01T00:00:00Z"}' % 1] * 1000)
-    page = f'{{"operations":[{rows}],"count":1000,"cursor":"1"}}'.encode()
-    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(page)}\r\nConnection: close\r\n\r\n".encode()
+    pages = [f'{{"operations":[{rows}],"count":1000{cursor}}}'.encode() for cursor in [',"cursor":"1"'] * 150 + [""]]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "admin.sock"))
         listener.listen()
 
         def serve():
-            for _ in range(150):
+            for page in pages:
                 with listener.accept()[0] as client:
                     client.recv(65536)
-                    client.sendall(head + page)
+                    client.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(page)}\r\nConnection: close\r\n\r\n"
+                                   .encode() + page)
 
         threading.Thread(target=serve, daemon=True).start()
         limits = {} if sanitized() else {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (160 << 20,) * 2)}
         result = hapax("keys", "list", "--limit", "150000", "--admin", f"unix:{tmp_path}/admin.sock", **limits)
     assert result.code == 0 and len(result.stdout.splitlines()) == 150001, result.stderr
-    assert result.stderr == "There are more: give a narrower filter.\n"
+    assert "newest of 151000" in result.stderr
 
 
 def test_socket_is_its_users_alone(gateway, keys):

@@ -90,7 +90,7 @@ class Direct(Gateway):
 def derived(app, *changes):
     """The example's configuration for this application; each change is (what stands there, what shall)."""
     text = CONFIG.read_text(encoding="utf-8")
-    for old, new in (("examples/yoked/data/jwt.secret", str(app.directory / "jwt.secret")),
+    for old, new in (("data/jwt.secret", str(app.directory / "jwt.secret")),
                      ("defaults:\n", "defaults:\n  wait: 60s\n"),  # a slow machine is not what these are about
                      *changes):
         assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {CONFIG}"
