@@ -146,11 +146,53 @@ static void readers_never_miss_or_mix_while_it_grows_and_changes(void **state)
     hx_index_free(&shared.index);
 }
 
+/* One operation that is changed without a pause: hardly a look doesn't meet a change. */
+static void *read_one(void *unused)
+{
+    (void)unused;
+    hx_index_entry e = entry_of(1, 0), found;
+    while (!atomic_load(&shared.stop)) {
+        hx_readers_enter(shared.readers);
+        bool there = hx_index_find(shared.index, &e.op, &found);
+        hx_readers_leave(shared.readers);
+        hx_index_entry expected = entry_of(1, (uint32_t)found.epoch - 1);
+        if (!there || found.unit != expected.unit || found.until_s != expected.until_s ||
+            found.lease_until != expected.lease_until || found.state != expected.state)
+            atomic_fetch_add(&shared.misses, 1);
+        atomic_fetch_add(&shared.reads, 1);
+    }
+    return NULL;
+}
+
+static void a_reader_never_mixes_two_versions_of_one_operation(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    hx_index_entry before, e = entry_of(1, 0);
+    shared.readers = hx_readers_new();
+    shared.index = hx_index_new(shared.readers, 0);
+    atomic_store(&shared.stop, false);
+    atomic_store(&shared.reads, 0);
+    atomic_store(&shared.misses, 0);
+    hx_index_put(shared.index, &e, &before);
+    for (int t = 0; t < 2; t++) pthread_create(&threads[t], NULL, read_one, NULL);
+    for (uint32_t step = 1; step < 3000000 || atomic_load(&shared.reads) < 300000; step++) {
+        e = entry_of(1, step % 1000000);
+        hx_index_put(shared.index, &e, &before);
+    }
+    atomic_store(&shared.stop, true);
+    for (int t = 0; t < 2; t++) pthread_join(threads[t], NULL);
+    assert_int_equal(atomic_load(&shared.misses), 0);
+    hx_readers_free(&shared.readers);
+    hx_index_free(&shared.index);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_holds_what_a_plain_array_holds),
         cmocka_unit_test(readers_never_miss_or_mix_while_it_grows_and_changes),
+        cmocka_unit_test(a_reader_never_mixes_two_versions_of_one_operation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
