@@ -46,15 +46,6 @@ static const problem_row problems[] = {
 #undef X
 };
 
-hx_slice hx_admin_address(hx_slice configured, hx_slice store, hx_arena *arena)
-{
-    if (configured.len > 0) return configured;
-    if (!hx_slice_starts(store, HX_LIT("journal:"))) return HX_EMPTY;
-    hx_slice directory = hx_slice_from(store, sizeof("journal:") - 1);
-    while (directory.len > 1 && directory.ptr[directory.len - 1] == '/') directory.len--;
-    return hx_arena_printf(arena, "unix:%.*s/admin.sock", HX_FMT(directory));
-}
-
 hx_ms hx_admin_now(const hx_admin *admin)
 {
     return hx_store_about(admin->needs.store)->now();
@@ -304,13 +295,16 @@ void hx_admin_free(hx_admin **owned)
 void hx_admin_reference(hx_buf *out)
 {
     hx_arena arena = {0};
-    hx_buf_puts(out, "# The admin socket\n\n"
-                     "HTTP/1.1 on a unix socket with mode 0600, for the user who runs the daemon and for root. It is "
-                     "`admin.sock` in the journal's directory, or where the option `admin.listen` says; "
-                     "`hapax keys` and `hapax reload` are its clients, and `curl --unix-socket` will do too. This page "
-                     "is written by "
-                     "`hapax reference admin`.\n\n"
-                     "| request | changes something | what it does |\n|---|---|---|\n");
+    hx_buf_puts(
+        out, "# The admin socket\n\n"
+             "HTTP/1.1 on a unix socket with mode 0600, for the user who runs the daemon and for root. It is "
+             "`admin.sock` in the journal's directory, `FILE-admin.sock` beside an SQLite file, `admin-….sock` in the "
+             "state directory for a PostgreSQL store, or where the option `admin.listen` says; the start of "
+             "the daemon names it in the log. "
+             "`hapax keys` and `hapax reload` are its clients, and `curl --unix-socket` will do too. This page "
+             "is written by "
+             "`hapax reference admin`.\n\n"
+             "| request | changes something | what it does |\n|---|---|---|\n");
     for (size_t i = 0; i < ROUTE_COUNT; i++)
         hx_buf_put(out, hx_arena_printf(&arena, "| `%s %s` | %s | %s |\n", routes[i].method, routes[i].path,
                                         routes[i].changes ? "yes" : "no", routes[i].text));

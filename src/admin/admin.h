@@ -34,9 +34,6 @@ typedef struct {
     size_t worker_count;
 } hx_admin_needs;
 
-/* Where the socket is: `configured`, else admin.sock in the journal's directory, else nowhere (empty). */
-hx_slice hx_admin_address(hx_slice configured, hx_slice store, hx_arena *arena);
-
 /* What `needs` points to lives as long as the admin. */
 hx_admin *hx_admin_new(const hx_admin_needs *needs);
 /* Before the loop runs. False with a sentence in `error`. */

@@ -2,7 +2,6 @@
 /* Where a running daemon can be asked. */
 #include "cmd/admin_client.h"
 
-#include "admin/admin.h"
 #include "base/check.h"
 #include "cmd/cmd.h"
 #include "config/address.h"
@@ -43,7 +42,7 @@ static hx_slice usual_store(hx_arena *arena)
     if (!usual || !dev) return HX_EMPTY;
     const char *sockets[] = {usual, dev};
     for (size_t i = 0; i < 2; i++) {
-        hx_slice address = hx_admin_address(HX_EMPTY, hx_slice_of(sockets[i]), arena);
+        hx_slice address = hx_address_admin(HX_EMPTY, hx_slice_of(sockets[i]), arena);
         hx_slice path = hx_slice_from(address, sizeof("unix:") - 1);
         if (path.len > 0 && access(hx_arena_terminated(arena, path), F_OK) == 0) return hx_slice_of(sockets[i]);
     }
@@ -72,7 +71,7 @@ int hx_admin_find(const char *command, const hx_admin_whereabouts *given, hx_are
     } else if (!given->config && !given->admin) {
         store = usual_store(arena);
     }
-    hx_slice found = is_off ? HX_EMPTY : hx_admin_address(configured, store, arena);
+    hx_slice found = is_off ? HX_EMPTY : hx_address_admin(configured, store, arena);
     if (found.len == 0) {
         (void)fflush(stdout);
         (void)fprintf(stderr,

@@ -20,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define WORKERS_MAX 64u
@@ -287,13 +288,22 @@ static int listen_on_all(hx_daemon *daemon)
     return HX_EXIT_OK;
 }
 
+/* Where one can't be made, listening says why. */
+static void make_parents(hx_slice path, hx_arena *arena)
+{
+    for (size_t i = 1; i < path.len; i++)
+        if (path.ptr[i] == '/') (void)mkdir(hx_arena_terminated(arena, hx_slice_first(path, i)), 0700);
+}
+
 static int open_admin(hx_daemon *daemon, const hx_rules *rules)
 {
     const hx_config *config = daemon->config;
     hx_arena arena = {0};
     char error[512];
-    hx_slice address = config->admin_off ? HX_EMPTY : hx_admin_address(config->admin_listen, config->store, &arena);
+    hx_slice address = config->admin_off ? HX_EMPTY : hx_address_admin(config->admin_listen, config->store, &arena);
+    bool is_usual = config->admin_listen.len == 0 && !hx_slice_starts(config->store, HX_LIT("journal:"));
     if (address.len == 0) return HX_EXIT_OK;
+    if (is_usual) make_parents(hx_slice_from(address, sizeof("unix:") - 1), &arena);
     for (unsigned i = 0; i < daemon->worker_count; i++) daemon->counted[i] = &daemon->workers[i].worker;
     hx_admin_needs needs = {.loop = daemon->background.loop,
                             .store = daemon->store,
@@ -311,11 +321,16 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
         hx_log_begin(HX_LOG_INFO, "operators are answered");
         hx_log_str("address", address);
         hx_log_end();
+    } else if (is_usual) { /* another gateway on the same store may have it, and tells as much of it */
+        hx_admin_free(&daemon->background.admin);
+        hx_log_begin(HX_LOG_WARN, "operators are not answered by this gateway");
+        hx_log_text("reason", error);
+        hx_log_end();
     } else {
         fprintf(stderr, "hapax: %s\n", error);
     }
     hx_arena_free(&arena);
-    return listens ? HX_EXIT_OK : HX_EXIT_ADDRESS;
+    return listens || is_usual ? HX_EXIT_OK : HX_EXIT_ADDRESS;
 }
 
 /* Every thread inherits this mask, so that signals come to hx_daemon_run alone. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/address.h"
 
+#include "base/crc32c.h"
+
 #include "config/problems.h"
 
 #include <arpa/inet.h>
@@ -231,4 +233,21 @@ const char *hx_address_default_store(bool dev, hx_arena *arena)
     const char *home = getenv("HOME");
     if (home && home[0] == '/') return hx_arena_printf(arena, "journal:%s/.local/state/hapax%s", home, end).ptr;
     return NULL;
+}
+
+hx_slice hx_address_admin(hx_slice configured, hx_slice store, hx_arena *arena)
+{
+    const hx_slice journal = HX_LIT("journal:"), sqlite = HX_LIT("sqlite:");
+    if (configured.len > 0) return configured;
+    if (hx_slice_starts(store, sqlite))
+        return hx_arena_printf(arena, "unix:%.*s-admin.sock", HX_FMT(hx_slice_from(store, sqlite.len)));
+    if (hx_slice_starts(store, journal)) {
+        hx_slice directory = hx_slice_from(store, journal.len);
+        while (directory.len > 1 && directory.ptr[directory.len - 1] == '/') directory.len--;
+        return hx_arena_printf(arena, "unix:%.*s/admin.sock", HX_FMT(directory));
+    }
+    const char *state = hx_address_is_postgres(store) ? hx_address_default_store(false, arena) : NULL;
+    if (!state) return HX_EMPTY;
+    return hx_arena_printf(arena, "unix:%s/admin-%08x.sock", state + journal.len,
+                           (unsigned)hx_crc32c(0, hx_address_shown(store, arena)));
 }

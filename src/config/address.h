@@ -22,6 +22,9 @@ const char *hx_address_check_store(hx_slice text, hx_arena *arena);
 bool hx_address_is_postgres(hx_slice store);
 /* For logs: without a password, and without the parameters, which may hold one. */
 hx_slice hx_address_shown(hx_slice store, hx_arena *arena);
+/* Where operators are answered: `configured`, else a unix socket whose place follows from the store: in the journal's
+ * directory, beside an SQLite file, else in the state directory. Empty: nowhere. */
+hx_slice hx_address_admin(hx_slice configured, hx_slice store, hx_arena *arena);
 /* "journal:DIR" in the state directory; NULL when the environment names none. */
 const char *hx_address_default_store(bool dev, hx_arena *arena);
 

@@ -9,7 +9,8 @@ import textwrap
 
 import pytest
 
-from harness import EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, Connection, binary, directory_hash, fresh_key
+from harness import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, Connection, binary, directory_hash, drop_after_effect,
+                     fresh_key)
 
 TEN_MISTAKES = """\
     listen: 127.0.0.1:notaport  # wrong
@@ -340,3 +341,22 @@ def test_a_start_says_that_limits_are_each_gateways_own(start_gateway, upstream,
     shared = start_gateway(rules, store=f"sqlite:{tmp_path}/store.db")
     assert [told["first"] for told in shared.events(event)] == ["refunds"]
     assert start_gateway(rules).events(event) == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_every_store_has_a_socket_for_its_operators(request, start_gateway, upstream, hapax, key, tmp_path, kind):
+    """In a place that follows from the store: who knows that finds the gateway, and another gateway on the same store
+    serves without one, and says so."""
+    url = f"sqlite:{tmp_path}/store.db" if kind == "sqlite" else request.getfixturevalue("database").url
+    env = {"STATE_DIRECTORY": str(tmp_path / "state")}
+    one, other = (start_gateway(store=url, env=env) for _ in range(2))
+    place = one.events("operators are answered")[0]["address"].removeprefix("unix:")
+    assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
+    assert "another process listens there" in other.events("operators are not answered by this gateway")[0]["reason"]
+    upstream.on("/refunds", drop_after_effect())
+    assert other.post("/refunds", key=key, json={}).idempotency == "unknown"
+    shown = hapax("keys", "show", key, "--store", url, env=env)
+    assert shown.code == 0 and "unknown" in shown.stdout, shown
+    one.terminate()
+    assert one.wait_exit() == 0
+    assert not os.path.exists(place)

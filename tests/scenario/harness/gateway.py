@@ -204,8 +204,10 @@ class Gateway:
     def start(self, env=None, **popen):
         assert self.process is None or self.process.poll() is not None, "the gateway is already running"
         self.output.append(f"$ {' '.join(self.command())}")
+        place = {"STATE_DIRECTORY": str(self.directory / "state")}  # and not what this machine's own gateway has
         self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE, env=environment({**self.env, **(env or {})}), **popen)
+                                        stderr=subprocess.PIPE, env=environment({**place, **self.env, **(env or {})}),
+                                        **popen)
         self.log = Log(self.process.stderr, self.output)
         listening = self.log.wait_event("listening")
         assert listening, f"the gateway ended with {self.process.wait()} before it listened:\n{self.shown_output()}"
