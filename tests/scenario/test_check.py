@@ -207,7 +207,7 @@ def diff(hapax, tmp_path, old, new):
 
 
 def test_diff_writes_a_rate_as_the_file_does(hapax, tmp_path):
-    result = diff(hapax, tmp_path, OLD, OLD.replace("POST /refunds}", "POST /refunds, rate: 5/s}"))
+    result, _ = diff(hapax, tmp_path, OLD, OLD.replace("POST /refunds}", "POST /refunds, rate: 5/s}"))
     assert "5/s" in result.stdout and "per_ms" not in result.stdout, result
 
 
