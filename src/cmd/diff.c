@@ -254,13 +254,29 @@ static void explain(diff *d, const hx_store_rule *rule)
     HX_CHECK(fits);
 }
 
-static void judge(diff *d)
+static void judge_live(diff *d)
 {
     hx_store_rules retired = {0};
-    (void)hx_frozen_differ(d->old, d->now, &d->refused);
-    (void)hx_rescope_check_joined(&d->old->policies, &d->now->policies, &d->refused);
     hx_rescope_retired(&d->old->policies, &d->now->policies, &d->arena, &retired);
     for (size_t i = 0; i < retired.count; i++) explain(d, &retired.rules[i]);
+}
+
+static void judge(diff *d)
+{
+    (void)hx_frozen_differ(d->old, d->now, &d->refused);
+    (void)hx_rescope_check_joined(&d->old->policies, &d->now->policies, &d->refused);
+    judge_live(d);
+}
+
+void hx_diff_explain(const hx_config *old, const hx_config *now, hx_buf *lines)
+{
+    diff d = {.old = old, .now = now};
+    hx_buf_init(&d.refused_live, NULL, LINES_BYTES_MAX);
+    judge_live(&d);
+    bool fits = hx_buf_append(lines, hx_buf_slice(&d.refused_live));
+    (void)fits;
+    hx_buf_free(&d.refused_live);
+    hx_arena_free(&d.arena);
 }
 
 static void put_change(diff *d, const change *c, bool first)

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "cmd/diff.h"
 #include "cmd/frozen.h"
 #include "cmd/survey.h"
 #include "jobs/jwks.h"
@@ -363,9 +364,13 @@ static void enforce_next(hx_reloader *r)
     hx_survey_readmit(&r->work.survey, readmitted);
 }
 
-static bool is_refused(const hx_reloader *r)
+/* And says which rules of which routes are the reason. */
+static bool is_refused(hx_reloader *r)
 {
-    return r->work.survey.failed || (r->work.survey.count > 0 && !r->work.reload->accept_rescope);
+    if (r->work.survey.failed) return true;
+    if (r->work.survey.count == 0 || r->work.reload->accept_rescope) return false;
+    hx_diff_explain(r->newest->rules.config, r->work.kept->config, &r->work.lines);
+    return true;
 }
 
 static void surveyed_again(hx_survey *survey)

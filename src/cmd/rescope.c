@@ -106,11 +106,11 @@ static const char *operations(uint64_t count)
 
 static size_t say_changed(hx_buf *out, hx_slice route, uint64_t live)
 {
-    return say(out, hx_buf_printf(out,
-                                  "route \"%.*s\" has %llu %s under other rules (its match and the routes before it, "
-                                  "principal, scope, key.from, key.prefer, fingerprint, forward_key, and dialect where "
-                                  "the key is made here): leave those as they were, ",
-                                  HX_FMT(route), number(live), operations(live)));
+    return say(out,
+               hx_buf_printf(out,
+                             "route \"%.*s\" has %llu %s under other rules, for its keys or for which requests come "
+                             "to it (`hapax check --diff OLD NEW` names them): leave those as they were, ",
+                             HX_FMT(route), number(live), operations(live)));
 }
 
 /* Operations of a named route. */
