@@ -1,12 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plants the bugs of mutants.toml, one at a time, in a copy of the tree, and runs the one test that must find each.
+"""Plants the bugs of the tables here, one at a time, in a copy of the tree, and runs the one test that must find each.
 
-    mutants.py [NAME] [--sample] [--json]
+    mutants.py [NAME] [--area AREA] [--sample] [--json]
 
-NAME leaves those whose name has it in it; --sample the ten that `./dev test` tries. The copy and its build stay in
-build-mutants/, so that the next run compiles only what has changed. Exit code 0: every test passed without its bug, and
-failed with it.
+NAME leaves those whose name has it in it; --area those of AREA.toml; --sample the ten that `./dev test` tries. The copy
+and its build stay in build-mutants/, so that the next run compiles only what has changed. Exit code 0: every test
+passed without its bug, and failed with it. The lines of a row:
+
+    name     of the bug
+    breaks   the promise that it breaks
+    file     where it is planted; `old` stands there exactly once and becomes `new`
+    test     what must fail: a scenario as pytest names it, or a unit test as `meson test --list` names it
+    before   it was written down, with its test, before any bug was tried: those that their test found at first say how
+             much the suite sees of what nobody thought of
+    missed   of those: the test that was named first did not see it; `test` is the one that does now
+    sample   one of the ten that `./dev test` tries
 """
 import argparse
 import json
@@ -93,7 +102,7 @@ def look_with(mutant):
     path = COPY / mutant["file"]
     began = time.monotonic()
     row = {"name": mutant["name"], "test": mutant["test"], "breaks": mutant["breaks"],
-           "before": mutant.get("before", False)}
+           "before": mutant.get("before", False), "missed": mutant.get("missed", False)}
     try:
         path.write_text(mutated(mutant, COPY))
         must(compile_for(mutant["test"]), "it does not build")
@@ -108,8 +117,9 @@ def look_with(mutant):
 
 
 def read_table():
-    with open(HERE / "mutants.toml", "rb") as table:
-        mutants = tomllib.load(table)["mutant"]
+    mutants = []
+    for path in sorted(HERE.glob("*.toml")):
+        mutants += [{**mutant, "area": path.stem} for mutant in tomllib.loads(path.read_text())["mutant"]]
     names = [mutant["name"] for mutant in mutants]
     if len(set(names)) != len(names):
         raise Trouble("two bugs have one name")
@@ -124,14 +134,16 @@ def read_table():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("name", nargs="?", help="those whose name has this in it")
+    parser.add_argument("--area", help="those of this area's table")
     parser.add_argument("--sample", action="store_true", help="the ten of ./dev test")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     try:
         mutants = [mutant for mutant in read_table() if not given.name or given.name in mutant["name"]]
         mutants = [mutant for mutant in mutants if mutant.get("sample") or not given.sample]
+        mutants = [mutant for mutant in mutants if given.area in (None, mutant["area"])]
         if not mutants:
-            raise Trouble("no bug has that name")
+            raise Trouble("no bug has that name, or none in that area")
         refresh()
         look_without(mutants)
     except Trouble as trouble:
@@ -148,8 +160,8 @@ def main():
         print(json.dumps(rows, indent=2))
     else:
         before = [row for row in rows if row["before"]]
-        print(f"{found} of {len(rows)} found; of those written down before any was tried "
-              f"{sum(row['found'] for row in before)} of {len(before)}")
+        print(f"{found} of {len(rows)} found; of those written down before any was tried the test that was named found "
+              f"{sum(not row['missed'] for row in before)} of {len(before)} at first")
     return 0 if found == len(rows) else 1
 
 
