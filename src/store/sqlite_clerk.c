@@ -326,7 +326,7 @@ static int retire(hx_sqlite *s, hx_store_call *call)
 static int enforce(hx_sqlite *s, hx_store_call *call)
 {
     decide(call, HX_STORE_OK, NULL);
-    return hx_rows_enforce(&s->rows, call->rules);
+    return hx_rows_enforce(&s->rows, call->rules, s->batch.now);
 }
 
 static int make(hx_sqlite *s, hx_store_call *call)

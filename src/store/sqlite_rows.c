@@ -524,10 +524,13 @@ int hx_rows_drop_past(hx_rows *rows, int64_t last)
     return finish(s);
 }
 
-int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules)
+int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules, hx_ms now)
 {
     sqlite3_stmt *s;
-    int rc = hx_rows_run(rows, HX_SQL_UNRETIRE_ALL);
+    int rc = hx_rows_prepare(rows, HX_SQL_UNRETIRE_PAST, &s);
+    if (rc != SQLITE_OK) return rc;
+    (void)sqlite3_bind_int64(s, 1, now); /* another process may be taking stock */
+    rc = finish(s);
     for (size_t i = 0; i < rules->count && rc == SQLITE_OK; i++) {
         rc = hx_rows_prepare(rows, HX_SQL_ENFORCE, &s);
         if (rc != SQLITE_OK) return rc;

@@ -48,7 +48,7 @@
     X(ENFORCED, "SELECT EXISTS (SELECT 1 FROM hapax_rules)")                                                           \
     X(RETIRE, "INSERT OR REPLACE INTO hapax_retired (owner, route, rule_version, until) VALUES (?1, ?2, ?3, ?4)")      \
     X(UNRETIRE, "DELETE FROM hapax_retired WHERE owner = ?1 OR until <= ?2")                                           \
-    X(UNRETIRE_ALL, "DELETE FROM hapax_retired")                                                                       \
+    X(UNRETIRE_PAST, "DELETE FROM hapax_retired WHERE until <= ?1")                                                    \
     X(NOT_IN_FORCE, "SELECT EXISTS (SELECT 1 FROM hapax_rules WHERE route = ?1 AND rule_version <> ?2) OR "            \
                     "EXISTS (SELECT 1 FROM hapax_retired WHERE owner <> ?3 AND until > ?4 AND rule_version = ?2 "      \
                     "AND (route = ?5 OR route = '' AND ?2 < 2147483648))")                                             \
@@ -133,7 +133,7 @@ int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found)
  * is never among them: it says what time it was. */
 int hx_rows_past(hx_rows *rows, hx_ms before, unsigned rows_max, int64_t *last);
 int hx_rows_drop_past(hx_rows *rows, int64_t last);
-int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules);
+int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules, hx_ms now);
 /* Whether any were. */
 int hx_rows_enforced(hx_rows *rows, bool *out);
 int hx_rows_retire(hx_rows *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now, hx_ms until);

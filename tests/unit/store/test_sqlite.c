@@ -298,6 +298,21 @@ static void rules_that_one_takes_stock_of_are_not_claimed_under_by_others(void *
     end_two(two);
 }
 
+static void rules_that_one_takes_stock_of_stay_so_when_another_enforces_its_own(void **state)
+{
+    (void)state;
+    bench two[2];
+    begin_two(two);
+    hx_store_rule rules[] = {{HX_LIT("refunds"), NAMED | 1, 0}};
+    const hx_store_rules both = {.rules = rules, .count = 1};
+    tell_rules(&two[0], &both, false); /* it counts them, and will go on without them when there are none */
+    tell_rules(&two[1], &both, true);
+    assert_int_equal(try(&two[1], 1, "refunds", NAMED | 1), HX_STORE_RETIRED);
+    tell_rules(&two[0], NULL, false);
+    assert_int_equal(try(&two[1], 1, "refunds", NAMED | 1), OK);
+    end_two(two);
+}
+
 static void counts_hold_for_whoever_removes_a_row(void **state)
 {
     (void)state;
@@ -485,6 +500,7 @@ int main(void)
         cmocka_unit_test(a_watch_ends_with_what_another_process_did),
         cmocka_unit_test(rules_are_enforced_for_all),
         cmocka_unit_test(rules_that_one_takes_stock_of_are_not_claimed_under_by_others),
+        cmocka_unit_test(rules_that_one_takes_stock_of_stay_so_when_another_enforces_its_own),
         cmocka_unit_test(counts_hold_for_whoever_removes_a_row),
         cmocka_unit_test(a_lease_that_another_renewed_is_not_swept),
         cmocka_unit_test(a_store_at_its_limit_refuses_what_is_new_until_something_expires),
