@@ -157,9 +157,27 @@ void wait_start(bench *b, waited *w)
     *w = (waited){.call = {.loop = b->loop, .arena = &b->arena, .done = done}};
 }
 
+/* How long a call may take before it is taken to hang. */
+static int64_t hang_ns(void)
+{
+    const char *seconds = getenv("HAPAX_HANG_S");
+    return (seconds ? atoi(seconds) : 120) * INT64_C(1000000000);
+}
+
 void wait_for(bench *b, waited *w)
 {
-    while (!w->done) hx_loop_turn(b->loop, 1000);
+    int64_t latest = hx_clock_mono_ns() + hang_ns();
+    while (!w->done) {
+        hx_loop_turn(b->loop, 1000);
+        if (!w->done && hx_clock_mono_ns() > latest) hx_fatal(HX_EXIT_BUG, "a call of the store has not ended");
+    }
+}
+
+void wait_until(bench *b, hx_op op, hx_state state, hx_record *found)
+{
+    int64_t latest = hx_clock_mono_ns() + hang_ns();
+    for (hx_state stands; (stands = peek(b, op, found)) != state; hx_loop_turn(b->loop, 20))
+        if (hx_clock_mono_ns() > latest) hx_fatal(HX_EXIT_BUG, "it is still %s", hx_state_name(stands));
 }
 
 hx_store_result claim(bench *b, hx_record *record, uint64_t take_over, hx_record *found)

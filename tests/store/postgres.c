@@ -396,9 +396,9 @@ static void a_claim_that_comes_too_late_is_taken_back(void **state)
     while (ask(p.conn, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%claim_many%' AND state = 'active' "
                        "AND pid <> pg_backend_pid()") > 0)
         hx_loop_turn(p.here.loop, 20);
-    while (peek(&p.here, first.op, NULL) != HX_ABSENT) hx_loop_turn(p.here.loop, 20);
+    wait_until(&p.here, first.op, HX_ABSENT, NULL);
     assert_true(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE reason = 'nothing was sent'") <= 1);
-    while (peek(&p.here, again.op, &stands) != HX_UNKNOWN) hx_loop_turn(p.here.loop, 20);
+    wait_until(&p.here, again.op, HX_UNKNOWN, &stands);
     assert_true(stands.epoch > before);
     assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE state = 4 AND due_at IS NULL AND "
                                  "reason = 'nothing was sent again'"),
@@ -421,7 +421,7 @@ static void a_claim_that_is_in_doubt_on_a_full_disk_is_taken_back(void **state)
            "ERRCODE = ''53100''; END IF; IF not_after < moment THEN'); END $do$");
     hx_record r = record_of(1);
     assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_FULL);
-    while (peek(&p.here, r.op, NULL) != HX_ABSENT) hx_loop_turn(p.here.loop, 20);
+    wait_until(&p.here, r.op, HX_ABSENT, NULL);
     assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE reason = 'nothing was sent'"), 1);
     do_sql(p.conn, "DROP FUNCTION hapax.claim_many; ALTER FUNCTION hapax.claim_at_once RENAME TO claim_many; "
                    "DROP SEQUENCE tries");
