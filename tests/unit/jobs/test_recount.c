@@ -164,6 +164,40 @@ static void routes_with_a_quota_are_counted(void **state)
     run(9, 9, 9, 9);
 }
 
+static const hx_store_ops *real;
+static unsigned lists_until_outage;
+
+static void end_unavailable(hx_task *task)
+{
+    hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
+    call->result = HX_STORE_UNAVAILABLE;
+    call->done(call);
+}
+
+static void submit_with_an_outage(hx_store *store, hx_store_call *call)
+{
+    if (lists_until_outage-- != 1) {
+        real->submit(store, call);
+        return;
+    }
+    call->own.task.run = end_unavailable;
+    hx_loop_defer(call->loop, &call->own.task);
+}
+
+static void an_outage_only_delays_it(void **state)
+{
+    (void)state;
+    real = w.store->ops;
+    hx_store_ops failing = *real;
+    failing.submit = submit_with_an_outage;
+    w.store->ops = &failing;
+    for (unsigned list = 1; list <= 2; list++) { /* the first page, and one behind which some were counted */
+        lists_until_outage = list;
+        run(0, 9, 0, 0);
+    }
+    w.store->ops = real;
+}
+
 static void beginning_anew_leaves_nothing_of_what_was(void **state)
 {
     (void)state;
@@ -222,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(routes_with_a_quota_are_counted),
+        cmocka_unit_test(an_outage_only_delays_it),
         cmocka_unit_test(beginning_anew_leaves_nothing_of_what_was),
         cmocka_unit_test(stopping_waits_for_the_page_under_way),
         cmocka_unit_test(a_reload_counts_again_only_for_a_new_quota),
