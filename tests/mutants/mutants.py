@@ -69,13 +69,20 @@ def is_unit(test):
     return not test.startswith("tests/")
 
 
+def programs_of(test):
+    """What has to be built for it: the daemon for a scenario, what meson says for a unit test."""
+    if not is_unit(test):
+        return ["src/hapax"]
+    tests, targets = (json.loads((BUILD / "meson-info" / f"intro-{what}.json").read_text())
+                      for what in ("tests", "targets"))
+    needed = [target for row in tests if row["name"] == test for target in row["depends"]]
+    if not needed:
+        raise Trouble(f"there is no unit test {test}")
+    return [os.path.relpath(name, BUILD) for row in targets if row["id"] in needed for name in row["filename"]]
+
+
 def compile_for(test):
-    """What the test needs: the daemon alone for a scenario, its own program for a unit test (core/json is
-    tests/unit/core/test_core_json), else everything."""
-    place, _, name = test.partition("/")
-    own = f"tests/unit/{place}/test_{place}_{name}"
-    known = not is_unit(test) or run(["ninja", "-C", BUILD, "-t", "query", own]).returncode == 0
-    return run(["ninja", "-C", BUILD] + ([(own if is_unit(test) else "src/hapax")] if known else []))
+    return run(["ninja", "-C", BUILD, *programs_of(test)])
 
 
 def try_test(test):
