@@ -81,6 +81,16 @@ def test_sighup_reads_the_file_again(gateway, upstream, key):
     assert upstream.effects("/refunds") == 1
 
 
+def test_of_signals_one_after_the_other_the_last_file_is_in_force(gateway):
+    for turn in range(20):
+        for number in range(5):  # most of them while an earlier file is read
+            pages = f"https://example.org/{turn}/{number}/"
+            write(gateway, REFUNDS + f"error_docs: {pages}\n")
+            gateway.signal(signal.SIGHUP)
+        eventually(lambda pages=pages: gateway.post("/refunds", json=REFUND).json()["type"].startswith(pages),
+                   "the last file in force")
+
+
 BROKEN = """
     routes:
       - name: refunds
@@ -296,6 +306,17 @@ def test_a_store_max_that_is_too_small_is_refused(gateway, reload):
     result = reload(gateway, REFUNDS + "store_max: 1MiB\n")
     assert result.code == EXIT_CONFIG and "store_max is too small" in result.stderr, result
     assert reload(gateway, REFUNDS + "store_max: 10GiB\n").code == 0
+
+
+@pytest.mark.parametrize("has_live", [False, True])
+def test_a_reload_that_is_refused_at_its_end_holds_nothing_up(gateway, upstream, reload, has_live):
+    """By then nothing begins any more under the rules that were to go."""
+    if has_live:
+        gateway.post("/refunds", key=fresh_key(), json=REFUND)
+    result = reload(gateway, REFUNDS + "    principal: [header:X-User]\nstore_max: 1MiB\n", "--accept-rescope")
+    assert result.code == EXIT_CONFIG and "store_max is too small" in result.stderr, result
+    for _ in range(10):  # whichever worker they come to
+        assert gateway.post("/refunds", key=fresh_key(), json=REFUND).idempotency == "stored"
 
 
 def test_waiters_take_effect(gateway, upstream, reload, key):

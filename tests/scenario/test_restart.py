@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Death and restart in every state: what was acknowledged is still there, what was under way is unknown, what was
 released runs."""
+import contextlib
+
 import pytest
 
 from harness import (EXIT_UNKNOWN, Deduplicating, Disconnected, answer, drop_after_effect, eventually, fresh_key,
@@ -141,6 +143,26 @@ def test_terminate_drains_what_is_under_way(gateway, upstream, key):
     gateway.start()
     assert gateway.post("/refunds", key=key, json=REFUND).body == under_way.body
     assert upstream.effects("/refunds") == 1
+
+
+def test_terminate_waits_for_the_last_of_many_workers(start_gateway, upstream):
+    gateway = start_gateway(workers=16)  # so that the last is hardly ever the first one's
+    paths = [f"/refunds/{number}" for number in range(6)]
+    with contextlib.ExitStack() as holds:
+        held = [holds.enter_context(upstream.hold(path)) for path in paths]
+        under_way = [gateway.post_later(path, key=fresh_key(), json=REFUND) for path in paths]
+        for hold in held:
+            hold.wait_arrived()
+        gateway.terminate()
+        gateway.wait_events("draining")
+        for hold, reply in zip(held[1:], under_way[1:], strict=True):
+            hold.release()
+            assert reply.idempotency == "stored"
+        for _ in range(20):
+            gateway.counts()  # operators are answered as long as something is under way
+        held[0].release()
+        assert under_way[0].idempotency == "stored"
+    assert gateway.wait_exit() == 0
 
 
 def test_second_signal_ends_it_at_once_and_says_that_something_is_unknown(gateway, upstream, key):

@@ -255,6 +255,22 @@ static void epochs_are_raised_when_nobody_draws_one(void **state)
     pair_end(&p);
 }
 
+/* A node counts what is live under rules that it will do without, while another one is started. */
+static void rules_that_one_takes_stock_of_stay_so_when_another_enforces_its_own(void **state)
+{
+    (void)state;
+    const char *retired = "SELECT cardinality(hapax.retired_among(hapax.now(), '{refunds}', '{-2147483647}'))";
+    pair p;
+    pair_begin(&p);
+    do_sql(p.conn, "SELECT hapax.retire(NULL, 1, 60000, '{refunds}', '{-2147483647}')");
+    do_sql(p.conn, "SELECT hapax.enforce('{refunds}', '{-2147483647}')");
+    assert_int_equal(ask(p.conn, retired), 1);
+    do_sql(p.conn, "SELECT hapax.retire(NULL, 1, 0, '{}', '{}')");
+    assert_int_equal(ask(p.conn, retired), 0);
+    do_sql(p.conn, "DELETE FROM hapax.rules");
+    pair_end(&p);
+}
+
 /* However many large answers are asked for at once, no round brings more than 4 MiB of them and one more. */
 static void large_answers_come_one_after_the_other(void **state)
 {
@@ -726,6 +742,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(forgetting_waits_for_nobody),
         cmocka_unit_test(what_was_moved_twice_is_there_once),
         cmocka_unit_test(epochs_are_raised_when_nobody_draws_one),
+        cmocka_unit_test(rules_that_one_takes_stock_of_stay_so_when_another_enforces_its_own),
         cmocka_unit_test(large_answers_come_one_after_the_other),
         cmocka_unit_test(routes_need_not_be_text),
         cmocka_unit_test(what_fails_at_its_commit_fails_alone),
