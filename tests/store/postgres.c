@@ -423,6 +423,19 @@ static void a_claim_that_comes_too_late_is_taken_back(void **state)
     pair_end(&p);
 }
 
+/* Of a gateway that is gone: nobody is left to take it back. */
+static void a_claim_that_comes_too_late_is_not_made(void **state)
+{
+    (void)state;
+    const char *late = "SELECT * FROM hapax.claim_many(NULL, hapax.now() - 1, '{\\\\x00}', '{1}', '{0}', '{0}', '{0}', "
+                       "'{0}', '{0}', '{0}', '{0}', '{1}', '{refunds}', '{\\\\x00}')";
+    pair p;
+    pair_begin(&p);
+    assert_true(is_refused(p.conn, late, "HX006"));
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations"), 0);
+    pair_end(&p);
+}
+
 /* A claim is committed, but not on its standby; and when it is sent once more the disk is full. */
 static void a_claim_that_is_in_doubt_on_a_full_disk_is_taken_back(void **state)
 {
@@ -748,6 +761,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_fails_at_its_commit_fails_alone),
         cmocka_unit_test(a_server_that_refuses_all_is_not_hammered),
         cmocka_unit_test(a_claim_that_comes_too_late_is_taken_back),
+        cmocka_unit_test(a_claim_that_comes_too_late_is_not_made),
         cmocka_unit_test(a_claim_that_is_in_doubt_on_a_full_disk_is_taken_back),
         cmocka_unit_test(a_claim_is_not_made_twice),
         cmocka_unit_test(the_past_is_kept_for_a_month),
