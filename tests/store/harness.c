@@ -160,8 +160,8 @@ void wait_start(bench *b, waited *w)
 /* How long a call may take before it is taken to hang. */
 static int64_t hang_ns(void)
 {
-    const char *seconds = getenv("HAPAX_HANG_S");
-    return (seconds ? atoi(seconds) : 120) * INT64_C(1000000000);
+    const char *seconds = getenv("HAPAX_HANG_S"); // NOLINT(concurrency-mt-unsafe)
+    return (seconds ? strtoll(seconds, NULL, 10) : 120) * 1000000000;
 }
 
 void wait_for(bench *b, waited *w)
@@ -173,7 +173,7 @@ void wait_for(bench *b, waited *w)
     }
 }
 
-void wait_until(bench *b, hx_op op, hx_state state, hx_record *found)
+void wait_for_state(bench *b, hx_op op, hx_state state, hx_record *found)
 {
     int64_t latest = hx_clock_mono_ns() + hang_ns();
     for (hx_state stands; (stands = peek(b, op, found)) != state; hx_loop_turn(b->loop, 20))

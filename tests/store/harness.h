@@ -38,8 +38,9 @@ typedef struct {
 } waited;
 
 void wait_for(bench *b, waited *w);
-void wait_until(bench *b, hx_op op, hx_state state, hx_record *found); /* which may be NULL */
-void wait_start(bench *b, waited *w);                                  /* fills in loop, arena and done */
+/* `found` may be NULL. */
+void wait_for_state(bench *b, hx_op op, hx_state state, hx_record *found);
+void wait_start(bench *b, waited *w); /* fills in loop, arena and done */
 
 hx_store_result claim(bench *b, hx_record *record, uint64_t take_over, hx_record *found);
 hx_store_result settle(bench *b, hx_record *record, hx_state state, hx_record *found);

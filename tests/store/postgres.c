@@ -23,8 +23,10 @@ static const hx_libpq *pq;
 
 static PGconn *connect_directly(void)
 {
-    const char *const keywords[] = {"dbname", NULL};
-    const char *const values[] = {getenv("HAPAX_TEST_POSTGRES_DIRECT"), NULL}; // NOLINT(concurrency-mt-unsafe)
+    /* A test that has failed leaves its locks to the next. */
+    static const char bounds[] = "-c statement_timeout=60s -c idle_in_transaction_session_timeout=60s";
+    const char *const keywords[] = {"dbname", "options", NULL};
+    const char *const values[] = {getenv("HAPAX_TEST_POSTGRES_DIRECT"), bounds, NULL}; // NOLINT(concurrency-mt-unsafe)
     PGconn *conn = pq->connectdbParams(keywords, values, 1);
     if (pq->status(conn) != CONNECTION_OK) hx_fatal(1, "%s", pq->errorMessage(conn));
     return conn;
@@ -412,9 +414,9 @@ static void a_claim_that_comes_too_late_is_taken_back(void **state)
     while (ask(p.conn, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%claim_many%' AND state = 'active' "
                        "AND pid <> pg_backend_pid()") > 0)
         hx_loop_turn(p.here.loop, 20);
-    wait_until(&p.here, first.op, HX_ABSENT, NULL);
+    wait_for_state(&p.here, first.op, HX_ABSENT, NULL);
     assert_true(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE reason = 'nothing was sent'") <= 1);
-    wait_until(&p.here, again.op, HX_UNKNOWN, &stands);
+    wait_for_state(&p.here, again.op, HX_UNKNOWN, &stands);
     assert_true(stands.epoch > before);
     assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE state = 4 AND due_at IS NULL AND "
                                  "reason = 'nothing was sent again'"),
@@ -450,7 +452,7 @@ static void a_claim_that_is_in_doubt_on_a_full_disk_is_taken_back(void **state)
            "ERRCODE = ''53100''; END IF; IF not_after < moment THEN'); END $do$");
     hx_record r = record_of(1);
     assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_FULL);
-    wait_until(&p.here, r.op, HX_ABSENT, NULL);
+    wait_for_state(&p.here, r.op, HX_ABSENT, NULL);
     assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE reason = 'nothing was sent'"), 1);
     do_sql(p.conn, "DROP FUNCTION hapax.claim_many; ALTER FUNCTION hapax.claim_at_once RENAME TO claim_many; "
                    "DROP SEQUENCE tries");
