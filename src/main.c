@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the command and runs it. */
 #include "base/check.h"
-#include "cmd/cmd.h"
+#include "cmd/cli/cmd.h"
 
 int main(int argc, char **argv)
 {

@@ -12,8 +12,8 @@
 #include "examples/refunds/app.h"
 
 #include "base/check.h"
-#include "base/list.h"
-#include "core/json.h"
+#include "base/memory/list.h"
+#include "core/json/json.h"
 #include "examples/refunds/ledger.h"
 #include "net/server.h"
 

@@ -3,7 +3,7 @@
 #ifndef HX_EXAMPLES_REFUNDS_APP_H
 #define HX_EXAMPLES_REFUNDS_APP_H
 
-#include "base/loop.h"
+#include "base/loop/loop.h"
 
 /* Serves on `address` ("127.0.0.1:0" takes a free port) until SIGTERM or SIGINT; once it listens, writes the address
  * and a newline to `announce`. Returns an exit code. */

@@ -2,7 +2,7 @@
 #include "examples/refunds/ledger.h"
 
 #include "base/check.h"
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

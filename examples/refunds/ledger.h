@@ -4,7 +4,7 @@
 #ifndef HX_EXAMPLES_REFUNDS_LEDGER_H
 #define HX_EXAMPLES_REFUNDS_LEDGER_H
 
-#include "base/buf.h"
+#include "base/memory/buf.h"
 #include "base/clock.h"
 
 #define HX_LEDGER_ROWS_MAX 100000u

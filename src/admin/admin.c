@@ -5,7 +5,7 @@
 #include "admin/call.h"
 #include "admin/views.h"
 #include "base/check.h"
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <pwd.h>
 #include <stdio.h>

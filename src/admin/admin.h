@@ -4,7 +4,7 @@
 #ifndef HX_ADMIN_ADMIN_H
 #define HX_ADMIN_ADMIN_H
 
-#include "base/buf.h"
+#include "base/memory/buf.h"
 #include "gateway/gateway.h"
 
 typedef struct hx_admin hx_admin;

@@ -4,7 +4,7 @@
 #ifndef HX_ADMIN_CALL_H
 #define HX_ADMIN_CALL_H
 
-#include "admin/act.h"
+#include "admin/operator_act.h"
 #include "admin/admin.h"
 #include "admin/filter.h"
 

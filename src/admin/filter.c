@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/filter.h"
 
-#include "admin/walk.h"
+#include "core/json/json_walk.h"
 #include "config/problems.h"
-#include "core/json.h"
-#include "core/key.h"
-#include "core/text.h"
-#include "core/units.h"
+#include "core/json/json.h"
+#include "core/operation/key.h"
+#include "base/text.h"
+#include "core/time/units.h"
 #include "gateway/request.h"
 
 /* Days from 1970-01-01 in the Gregorian calendar, which is counted from a March, so that leap days come last. */

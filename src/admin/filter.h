@@ -3,7 +3,7 @@
 #ifndef HX_ADMIN_FILTER_H
 #define HX_ADMIN_FILTER_H
 
-#include "core/mac.h"
+#include "core/crypto/mac.h"
 #include "store/store.h"
 
 #define HX_FILTER_LIMIT 100u /* rows of a page, where nothing else is said */

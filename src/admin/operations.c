@@ -245,7 +245,7 @@ static void put_outages(hx_buf *out, const hx_outage *outage)
 {
     static const char *const names[] = {
 #define X(id, name, level, begins, ends) name,
-#include "gateway/outages.def"
+#include "gateway/parts/store_health_states.def"
 #undef X
     };
     for (size_t id = 0; id < HX_OUTAGE_END; id++) {

@@ -2,9 +2,9 @@
 /* An operator's wish to have the configuration read again, and what came of it. */
 #include "admin/call.h"
 #include "admin/views.h"
-#include "base/list.h"
+#include "base/memory/list.h"
 #include "base/log.h"
-#include "core/json.h"
+#include "core/json/json.h"
 
 #define ANSWER_BYTES_MAX 256u
 

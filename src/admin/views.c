@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/views.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 
 static void put_name(hx_buf *out, const char *name)
 {

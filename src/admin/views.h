@@ -3,8 +3,8 @@
 #ifndef HX_ADMIN_VIEWS_H
 #define HX_ADMIN_VIEWS_H
 
-#include "base/buf.h"
-#include "gateway/limiter.h"
+#include "base/memory/buf.h"
+#include "gateway/parts/limiter.h"
 #include "store/store.h"
 
 /* The most that one record's view takes: four texts of 255 bytes, each of which may be escaped as \u00XX. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax check: reads a configuration as `hapax serve` would, opens nothing, and shows what protects each route. */
-#include "cmd/cmd.h"
+#include "cmd/cli/cmd.h"
 
 #include "base/check.h"
-#include "cmd/diff.h"
-#include "cmd/rules.h"
+#include "cmd/describe/policy_diff.h"
+#include "cmd/describe/policy_text.h"
 #include "config/address.h"
-#include "core/json.h"
-#include "core/template.h"
+#include "core/json/json.h"
+#include "core/operation/template.h"
 #include "store/store.h"
 
 #include <arpa/inet.h>

@@ -3,8 +3,8 @@
  * be killed in mid-flight: it is started again on the same store, and the money is still moved once. */
 #include "base/check.h"
 #include "base/log.h"
-#include "cmd/cmd.h"
-#include "cmd/daemon.h"
+#include "cmd/cli/cmd.h"
+#include "daemon/daemon.h"
 #include "examples/refunds/app.h"
 #include "net/listener.h"
 

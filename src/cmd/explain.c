@@ -3,9 +3,9 @@
  * command line, or as the bytes of a raw one; nothing is sent, and no store is opened. */
 #include "base/check.h"
 #include "base/log.h"
-#include "cmd/cmd.h"
-#include "cmd/curl_line.h"
-#include "cmd/explanation.h"
+#include "cmd/cli/cmd.h"
+#include "cmd/explain/curl_line.h"
+#include "cmd/explain/collect.h"
 
 #include <string.h>
 

@@ -4,9 +4,9 @@
 
 #include "admin/filter.h"
 #include "base/check.h"
-#include "cmd/admin_client.h"
-#include "cmd/cmd.h"
-#include "core/json.h"
+#include "cmd/cli/ask_daemon.h"
+#include "cmd/cli/cmd.h"
+#include "core/json/json.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef HX_CMD_KEYS_H
 #define HX_CMD_KEYS_H
 
-#include "base/buf.h"
+#include "base/memory/buf.h"
 
 /* The raw records of an answer, from the array that `pointer` names; *count of them. */
 const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *arena, size_t *count);

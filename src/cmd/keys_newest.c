@@ -3,7 +3,7 @@
 #include "cmd/keys.h"
 
 #include "base/check.h"
-#include "cmd/cmd.h"
+#include "cmd/cli/cmd.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/keys.h"
 
-#include "admin/walk.h"
+#include "core/json/json_walk.h"
 #include "base/check.h"
-#include "cmd/cmd.h"
-#include "core/json.h"
+#include "cmd/cli/cmd.h"
+#include "core/json/json.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax reference: the pages in docs/reference/ that are made from tables, so that they can't say anything else than
  * what the program does. A test compares them. */
-#include "cmd/cmd.h"
+#include "cmd/cli/cmd.h"
 
 #include "admin/admin.h"
 #include "base/check.h"
 #include "config/options.h"
-#include "core/errors.h"
+#include "core/operation/errors.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax reload: has a running daemon read its configuration again, and says what came of it. */
 #include "base/check.h"
-#include "cmd/admin_client.h"
-#include "cmd/cmd.h"
+#include "cmd/cli/ask_daemon.h"
+#include "cmd/cli/cmd.h"
 #include "cmd/keys.h"
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax serve: the gateway as a daemon. */
 #include "base/check.h"
-#include "cmd/cmd.h"
-#include "cmd/daemon.h"
+#include "cmd/cli/cmd.h"
+#include "daemon/daemon.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax sql: the schema as text, for those who apply it by their own tools. */
-#include "cmd/cmd.h"
+#include "cmd/cli/cmd.h"
 
 #include "base/check.h"
-#include "store/postgres_schema.h"
+#include "store/postgres/migrate.h"
 
 #include <string.h>
 

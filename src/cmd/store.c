@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax store: what can be done to a store that nobody has open. */
-#include "cmd/cmd.h"
+#include "cmd/cli/cmd.h"
 
 #include "base/check.h"
-#include "cmd/store_acts.h"
+#include "cmd/store_common.h"
 #include "config/address.h"
-#include "store/postgres_schema.h"
+#include "store/postgres/migrate.h"
 
 #include <string.h>
 

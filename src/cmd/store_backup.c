@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax store backup: every operation of a store, and its secret, in one file. */
-#include "cmd/store_acts.h"
+#include "cmd/store_common.h"
 
 #include "base/check.h"
-#include "cmd/cmd.h"
-#include "cmd/store_mark.h"
+#include "cmd/cli/cmd.h"
+#include "store/transfer/unfinished.h"
 #include "config/address.h"
 
 #include <inttypes.h>

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax store copy: every operation of one store, as it is, into another. It can be run again: what is there already is
- * compared. Until all of it is there, TO carries a mark with which no gateway starts (cmd/store_mark.h), an older copy
- * too. One that has what FROM doesn't have was used by somebody: it is left as it is, without a mark.
+ * compared. Until all of it is there, TO carries a note with which no gateway starts (store/transfer/unfinished.h), an
+ * older copy too. One that has what FROM doesn't have was used by somebody: it is left as it is, without a note.
  *
- * hapax store salvage is a copy of what can be read of a damaged journal (store/journal_salvage.c). Where anything is
+ * hapax store salvage is a copy of what can be read of a damaged journal (store/journal/salvage.c). Where anything is
  * lost the mark stays until somebody accepts that, and epochs begin a generation later, as after a restore: what the
  * old store drew last may be lost, too. */
-#include "cmd/store_acts.h"
+#include "cmd/store_common.h"
 
 #include "base/check.h"
-#include "cmd/cmd.h"
-#include "cmd/store_mark.h"
-#include "store/index.h"
+#include "cmd/cli/cmd.h"
+#include "store/transfer/unfinished.h"
+#include "store/journal/index.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -5,12 +5,12 @@
  * something of the new store, its epochs begin a generation later: 2^36 above all that the old one can have drawn
  * since, at 64,000 claims a second. They grow with the time of the restore, so that a second one of the same backup
  * draws others than the first. The index has room for 2^48, which is thousands of restores one after the other. */
-#include "cmd/store_acts.h"
+#include "cmd/store_common.h"
 
 #include "base/check.h"
-#include "cmd/cmd.h"
-#include "cmd/store_mark.h"
-#include "store/index.h"
+#include "cmd/cli/cmd.h"
+#include "store/transfer/unfinished.h"
+#include "store/journal/index.h"
 
 #include <inttypes.h>
 #include <string.h>

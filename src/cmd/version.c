@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax version. */
-#include "cmd/cmd.h"
+#include "cmd/cli/cmd.h"
 
 #include "base/check.h"
 

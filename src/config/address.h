@@ -4,7 +4,7 @@
 #ifndef HX_CONFIG_ADDRESS_H
 #define HX_CONFIG_ADDRESS_H
 
-#include "base/arena.h"
+#include "base/memory/arena.h"
 
 /* "127.0.0.1:8080", "[::1]:8080", "unix:/run/hapax.sock" */
 const char *hx_address_check_listen(hx_slice text, hx_arena *arena);

@@ -8,8 +8,8 @@
 #ifndef HX_CONFIG_CONFIG_H
 #define HX_CONFIG_CONFIG_H
 
-#include "base/buf.h"
-#include "core/policy.h"
+#include "base/memory/buf.h"
+#include "core/operation/policy.h"
 
 #define HX_CONFIG_FILE_BYTES_MAX (1024u * 1024u)
 #define HX_LISTEN_MAX 16u

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "config/address.h"
 #include "config/loader.h"
-#include "core/units.h"
+#include "core/time/units.h"
 
 #include <stdio.h>
 #include <string.h>

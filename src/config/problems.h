@@ -3,7 +3,7 @@
 #ifndef HX_CONFIG_PROBLEMS_H
 #define HX_CONFIG_PROBLEMS_H
 
-#include "base/buf.h"
+#include "base/memory/buf.h"
 
 #define HX_PROBLEMS_MAX 100u /* told; further ones are counted */
 

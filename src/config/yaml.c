@@ -6,7 +6,7 @@
 #include "config/yaml.h"
 
 #include "base/check.h"
-#include "base/map.h"
+#include "base/memory/map.h"
 
 #include <libfyaml.h>
 #include <string.h>

@@ -3,11 +3,11 @@
 #ifndef HX_GATEWAY_GATEWAY_H
 #define HX_GATEWAY_GATEWAY_H
 
-#include "core/budget.h"
-#include "gateway/limiter.h"
-#include "gateway/outage.h"
+#include "core/retry/retry_budget.h"
+#include "gateway/parts/limiter.h"
+#include "gateway/parts/store_health.h"
 #include "gateway/rules.h"
-#include "gateway/tokens.h"
+#include "gateway/parts/token_cache.h"
 #include "net/server.h"
 #include "net/upstream.h"
 #include "store/store.h"

@@ -4,9 +4,9 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "gateway/memory.h"
-#include "gateway/problem.h"
-#include "gateway/shadow.h"
+#include "gateway/parts/memory_budget.h"
+#include "gateway/parts/problem.h"
+#include "gateway/steps/shadow.h"
 
 #include <string.h>
 

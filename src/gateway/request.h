@@ -25,12 +25,12 @@
 #ifndef HX_GATEWAY_REQUEST_H
 #define HX_GATEWAY_REQUEST_H
 
-#include "core/client_budget.h"
-#include "core/errors.h"
-#include "core/lifecycle.h"
-#include "core/outcome.h"
-#include "core/template.h"
-#include "gateway/body.h"
+#include "core/retry/request_timeout.h"
+#include "core/operation/errors.h"
+#include "core/operation/lifecycle.h"
+#include "core/operation/outcome.h"
+#include "core/operation/template.h"
+#include "gateway/parts/request_body.h"
 #include "gateway/gateway.h"
 
 typedef enum {
@@ -101,7 +101,7 @@ typedef struct hx_request {
     hx_slice key;                      /* once the body is whole; of natural ones the hexadecimal text */
     hx_ms key_at;                      /* when a natural key was made */
     hx_digest key_fixed;               /* and what of it doesn't hang on that */
-    hx_slice who;                      /* as core/identity.h has it */
+    hx_slice who;                      /* as core/operation/identity.h has it */
     const hx_principal_source *source; /* where that was told; NULL: nobody */
     hx_body body;
     bool repeats_body; /* it passes without a key, and is kept so that it can be sent again */

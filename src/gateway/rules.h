@@ -6,7 +6,7 @@
 #define HX_GATEWAY_RULES_H
 
 #include "config/config.h"
-#include "core/jwt.h"
+#include "core/token/jwt.h"
 
 #include <stdatomic.h>
 

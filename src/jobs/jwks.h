@@ -15,7 +15,7 @@
 #define HX_JOBS_JWKS_H
 
 #include "config/config.h"
-#include "core/jwt.h"
+#include "core/token/jwt.h"
 
 typedef struct hx_jwks hx_jwks;
 

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/loop_uv.h"
+#include "base/loop/loop_uv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

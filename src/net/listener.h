@@ -6,7 +6,7 @@
 #ifndef HX_NET_LISTENER_H
 #define HX_NET_LISTENER_H
 
-#include "net/conn.h"
+#include "net/h1/conn.h"
 
 struct hx_listener {
     uv_poll_t poll;

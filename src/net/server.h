@@ -10,9 +10,9 @@
 #ifndef HX_NET_SERVER_H
 #define HX_NET_SERVER_H
 
-#include "base/extent.h"
-#include "base/loop.h"
-#include "net/message.h"
+#include "base/memory/extent.h"
+#include "base/loop/loop.h"
+#include "net/http/message.h"
 
 typedef struct hx_server hx_server;
 typedef struct hx_stream hx_stream;

@@ -9,9 +9,9 @@
 #ifndef HX_NET_UPSTREAM_H
 #define HX_NET_UPSTREAM_H
 
-#include "base/list.h"
-#include "base/loop.h"
-#include "net/message.h"
+#include "base/memory/list.h"
+#include "base/loop/loop.h"
+#include "net/http/message.h"
 
 typedef struct hx_upstream hx_upstream;
 typedef struct hx_exchange hx_exchange;

@@ -9,10 +9,10 @@
 #include "store/store.h"
 
 #include "base/check.h"
-#include "base/map.h"
+#include "base/memory/map.h"
 #include "base/rand.h"
-#include "core/policy.h"
-#include "store/version.h"
+#include "core/operation/policy.h"
+#include "store/shared_record.h"
 
 #include <pthread.h>
 #include <stdlib.h>

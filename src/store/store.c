@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "core/policy.h"
+#include "core/operation/policy.h"
 
 #include <stdio.h>
 #include <string.h>

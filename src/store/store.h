@@ -23,9 +23,9 @@
 #ifndef HX_STORE_STORE_H
 #define HX_STORE_STORE_H
 
-#include "base/list.h"
-#include "base/loop.h"
-#include "core/record.h"
+#include "base/memory/list.h"
+#include "base/loop/loop.h"
+#include "core/operation/record.h"
 
 typedef struct hx_store hx_store;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads one JSON text a line and writes its canonical form, or `!` for what isn't clean, so that other implementations
  * can be compared with ours. */
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an operator's request may hold: a first byte that chooses, then a query, a filter or an act. What is taken keeps
  * its limits, and an answer's header lines are lines. */
-#include "admin/act.h"
+#include "admin/operator_act.h"
 #include "admin/filter.h"
 #include "base/check.h"
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <string.h>
 

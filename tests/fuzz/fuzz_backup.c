@@ -3,8 +3,8 @@
  * is handed out can be put into a store, and what can't be read is refused with a sentence. */
 #include "base/check.h"
 #include "base/crc32c.h"
-#include "cmd/store_file.h"
-#include "store/index.h"
+#include "store/transfer/backup_file.h"
+#include "store/journal/index.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* A command line is split, or there is a sentence about it; its words, quoted again, are the same words. What they say
  * is a request or a sentence. */
 #include "base/check.h"
-#include "cmd/curl_line.h"
+#include "cmd/explain/curl_line.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

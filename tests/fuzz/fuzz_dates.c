@@ -3,7 +3,7 @@
  * write for it. The first byte moves the present. */
 #include "base/check.h"
 #include "base/clock.h"
-#include "core/retry_after.h"
+#include "core/retry/retry_after.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

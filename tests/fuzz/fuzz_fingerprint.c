@@ -3,7 +3,7 @@
  * when it is taken again, when the parts are asked for first, and when canonical JSON is sent in the first place; by
  * a route's rules too. */
 #include "base/check.h"
-#include "core/fingerprint.h"
+#include "core/operation/fingerprint.h"
 
 #include <string.h>
 

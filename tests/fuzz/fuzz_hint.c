@@ -4,7 +4,7 @@
  * index and the counts are those of the index. */
 #include "base/check.h"
 #include "base/crc32c.h"
-#include "store/journal_open.h"
+#include "store/journal/open.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any credential has a principal that opens with its kind, and is its own proof. */
 #include "base/check.h"
-#include "core/identity.h"
+#include "core/operation/identity.h"
 
 #include <string.h>
 

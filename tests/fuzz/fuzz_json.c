@@ -2,7 +2,7 @@
 /* Canonical text is clean, its own canonical form, and found whole by the empty pointer; any bytes survive being
  * written as a literal and read again, but for what isn't UTF-8. */
 #include "base/check.h"
-#include "core/json.h"
+#include "core/json/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

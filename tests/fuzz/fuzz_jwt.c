@@ -2,8 +2,8 @@
 /* The first byte says what the rest is: a token, a JWKS document, a PEM file, or a payload. No token that isn't one of
  * the two which the key here has made is valid, and what a claim names opens with its kind. */
 #include "base/check.h"
-#include "core/identity.h"
-#include "core/jwt.h"
+#include "core/operation/identity.h"
+#include "core/token/jwt.h"
 
 #include <string.h>
 

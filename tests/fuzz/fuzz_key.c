@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A key that was taken keeps the rules, and is the same key when it is sent quoted. */
-#include "base/buf.h"
+#include "base/memory/buf.h"
 #include "base/check.h"
-#include "core/key.h"
+#include "core/operation/key.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

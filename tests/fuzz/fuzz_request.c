@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a request, head and body: it is read, or refused with a status of HTTP's; and however its bytes are cut,
  * the verdict, the fields, the content and the end are the same. */
-#include "base/buf.h"
+#include "base/memory/buf.h"
 #include "base/check.h"
-#include "net/h1_body.h"
+#include "net/h1/body_framing.h"
 #include "cuts.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as an application's answer: however they are cut, the same events come, with the same head and content, and
  * the same bytes are left behind its end. An answer that was broken off is never whole. */
-#include "base/buf.h"
+#include "base/memory/buf.h"
 #include "base/check.h"
-#include "net/h1_answer.h"
+#include "net/h1/answer_parser.h"
 #include "cuts.h"
 
 #define HEAD_MAX 2048u

@@ -4,7 +4,7 @@
  * the index can be packed, and is found again. */
 #include "base/check.h"
 #include "base/crc32c.h"
-#include "store/segment.h"
+#include "store/journal/segment.h"
 
 #include <string.h>
 #include <sys/mman.h>

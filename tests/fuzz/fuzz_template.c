@@ -2,8 +2,8 @@
 /* Two lines, a template and a query, and a body. A template that is taken is the sum of its parts; a key is the same
  * from its bucket's begin on, and another a moment before. */
 #include "base/check.h"
-#include "core/template.h"
-#include "core/zone.h"
+#include "core/operation/template.h"
+#include "core/time/zone.h"
 
 #include <string.h>
 

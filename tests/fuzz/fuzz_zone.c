@@ -2,7 +2,7 @@
 /* A moment (8 bytes) and a TZif file. Whatever is taken for a time zone has an offset, a date and the date's begin for
  * every moment; from the begin on it is that date, and a moment before it is another. */
 #include "base/check.h"
-#include "core/zone.h"
+#include "core/time/zone.h"
 
 #include <string.h>
 

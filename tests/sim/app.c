@@ -8,7 +8,7 @@
 #include "world.h"
 
 #include "base/check.h"
-#include "core/lifecycle.h"
+#include "core/operation/lifecycle.h"
 
 #include <stdio.h>
 

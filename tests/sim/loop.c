@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time and what happens in it: base/loop.h, base/clock.h and the queue of events under the whole world. Time stands
- * still while something happens, and jumps to whatever comes next. */
+/* Time and what happens in it: base/loop/loop.h, base/clock.h and the queue of events under the whole world. Time
+ * doesn't advance while something happens, and jumps to whatever comes next. */
 #include "world.h"
 
 #include "base/check.h"
-#include "base/timers.h"
+#include "base/loop/timers.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #include "world.h"
 
 #include "base/check.h"
-#include "core/template.h"
+#include "core/operation/template.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A gateway node: the daemon's own workers and cleaning job, put together as cmd/daemon.c does it. A crash takes
+/* A gateway node: the daemon's own workers and cleaning job, put together as daemon/daemon.c does it. A crash takes
  * everything of it away at once, as if the power had gone; a restart begins under a new owner id. */
 #include "world.h"
 

@@ -4,7 +4,7 @@
 #include "world.h"
 
 #include "base/check.h"
-#include "core/template.h"
+#include "core/operation/template.h"
 
 #include <string.h>
 

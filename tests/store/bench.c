@@ -6,7 +6,7 @@
  * it was: for `./dev bench stores`, which lets rounds of several programs take turns. */
 #include "base/check.h"
 #include "base/rand.h"
-#include "core/policy.h"
+#include "core/operation/policy.h"
 #include "store/store.h"
 
 #include <inttypes.h>

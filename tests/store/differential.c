@@ -4,7 +4,7 @@
  * by G9 is done to it by hand. A failure prints its seed; `test_store_differential BACKEND SEED` runs that one. */
 #include "store/harness.h"
 
-#include "core/policy.h"
+#include "core/operation/policy.h"
 
 #include "base/check.h"
 #include "base/rand.h"

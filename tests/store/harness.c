@@ -2,8 +2,8 @@
 #include "store/harness.h"
 
 #include "base/check.h"
-#include "base/list.h"
-#include "store/libpq.h"
+#include "base/memory/list.h"
+#include "store/postgres/libpq.h"
 
 #include <dirent.h>
 #include <fcntl.h>

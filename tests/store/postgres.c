@@ -4,9 +4,9 @@
 #include "store/harness.h"
 
 #include "base/check.h"
-#include "base/list.h"
+#include "base/memory/list.h"
 #include "base/rand.h"
-#include "store/libpq.h"
+#include "store/postgres/libpq.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

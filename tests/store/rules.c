@@ -3,7 +3,7 @@
  * change nothing. Run with the backend's name, like conformance.c. */
 #include "store/harness.h"
 
-#include "core/policy.h"
+#include "core/operation/policy.h"
 
 #include <stdarg.h>
 #include <stdint.h>

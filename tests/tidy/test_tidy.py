@@ -35,8 +35,8 @@ CLEAN = {
     "a header": ("src/gateway/a.h", header("HX_GATEWAY_A_H", '#include "base/slice.h"\nvoid hx_claim(void);\n')),
     "a header of a test": ("tests/unit/net/pair.h", header("HX_TESTS_PAIR_H")),
     "the public header": ("include/hapax.h", header("HAPAX_H")),
-    "libuv in net": ("src/net/conn.c", C + "#include <uv.h>\n"),
-    "redis speaks over net": ("src/store/redis.c", C + '#include "net/conn.h"\n#include <hiredis/hiredis.h>\n'),
+    "libuv in net": ("src/net/h1/conn.c", C + "#include <uv.h>\n"),
+    "redis speaks over net": ("src/store/redis.c", C + '#include "net/h1/conn.h"\n#include <hiredis/hiredis.h>\n'),
     "a command shows an example": ("src/cmd/demo.c", C + '#include "refunds/app.h"\n'),
     "main finds commands": ("src/main.c", C + '#include "cmd/serve.h"\n'),
     "a function of 70 lines": ("src/base/a.c", C + function(70)),
@@ -53,10 +53,10 @@ CLEAN = {
 }
 
 REFUSED = {
-    "base includes nothing": ("src/base/a.c", 2, '#include "core/key.h"\n', "must not include core/"),
+    "base includes nothing": ("src/base/a.c", 2, '#include "core/operation/key.h"\n', "must not include core/"),
     "core knows no store": ("src/core/a.c", 2, '#include "store/store.h"\n', "must not include store/"),
-    "net knows no idempotency": ("src/net/a.h", 4, '#include "core/key.h"\n', "must not include core/"),
-    "store knows no net": ("src/store/journal.c", 2, '#include "net/conn.h"\n', "must not include net/"),
+    "net knows no idempotency": ("src/net/a.h", 4, '#include "core/operation/key.h"\n', "must not include core/"),
+    "store knows no net": ("src/store/journal/journal.c", 2, '#include "net/h1/conn.h"\n', "must not include net/"),
     "config knows no gateway": ("src/config/a.c", 2, '#include "gateway/request.h"\n', "must not include gateway/"),
     "gateway knows no commands": ("src/gateway/a.c", 2, '#include "cmd/serve.h"\n', "must not include cmd/"),
     "gateway knows no events": ("src/gateway/a.c", 2, '#include "events/inbox.h"\n', "must not include events/"),
@@ -67,7 +67,7 @@ REFUSED = {
     "a folder that no one planned": ("src/util/a.c", 1, "int x;\n", "not in the table"),
     "libuv in base": ("src/base/loop.c", 2, "#include <uv.h>\n", "uv.h is for"),
     "libuv in the gateway": ("src/gateway/a.c", 2, "#include <uv.h>\n", "uv.h is for"),
-    "libuv through the back door": ("src/gateway/a.c", 2, '#include "base/loop_uv.h"\n', "loop_uv.h is for"),
+    "libuv through the back door": ("src/gateway/a.c", 2, '#include "base/loop/loop_uv.h"\n', "loop_uv.h is for"),
     "the parser outside net": ("src/gateway/a.c", 2, "#include <llhttp.h>\n", "llhttp.h is for"),
     "yaml outside config": ("src/cmd/a.c", 2, "#include <libfyaml.h>\n", "libfyaml.h is for"),
     "a function of 71 lines": ("src/base/a.c", 2, function(71), "f has 71 lines"),
@@ -142,7 +142,7 @@ def test_a_header_that_is_not_guarded_is_refused(text):
 
 
 def test_a_header_that_only_includes_is_an_umbrella():
-    body = '#include "base/slice.h"\n#include "base/map.h"\n'
+    body = '#include "base/slice.h"\n#include "base/memory/map.h"\n'
     found = findings(("src/gateway/all.h", header("HX_GATEWAY_ALL_H", body)))
     assert len(found) == 1 and "umbrella" in found[0]
 

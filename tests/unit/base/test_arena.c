@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/arena.h"
+#include "base/memory/arena.h"
 
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/loop.h"
-#include "base/list.h"
+#include "base/loop/loop.h"
+#include "base/memory/list.h"
 #include "base/rand.h"
 
 #include <stdarg.h>

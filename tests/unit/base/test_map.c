@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/map.h"
+#include "base/memory/map.h"
 #include "base/rand.h"
 
 #include <stdarg.h>

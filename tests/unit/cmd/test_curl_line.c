@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Command lines as people and browsers write them, and as they break them: what curl would send, or an error that names
  * what can't be told. */
-#include "cmd/curl_line.h"
+#include "cmd/explain/curl_line.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -74,7 +74,7 @@ static void what_is_no_duration_size_or_number_is_refused(void **state)
     hx_arena_free(&arena);
 }
 
-/* Two places know the defaults of a route: the table, for the reference, and core/policy.c. */
+/* Two places know the defaults of a route: the table, for the reference, and core/operation/policy.c. */
 static void the_table_and_the_policy_have_the_same_defaults(void **state)
 {
     (void)state;

@@ -3,8 +3,8 @@
  * follows from that; and what is refused, with its place. */
 #include "fixture.h"
 
-#include "core/template.h"
-#include "core/zone.h"
+#include "core/operation/template.h"
+#include "core/time/zone.h"
 
 #include <stdlib.h>
 #include <string.h>

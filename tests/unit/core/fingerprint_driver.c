@@ -7,7 +7,7 @@
  * The answer has the digest, the MAC of each part, the body's kind, 1 or 0 for whether it is JSON by its type, and `M`
  * or `=` for whether what a natural key hashes is the digest of parts or the body. */
 #include "base/check.h"
-#include "core/fingerprint.h"
+#include "core/operation/fingerprint.h"
 
 #include <stdio.h>
 #include <stdlib.h>

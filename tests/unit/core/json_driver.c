@@ -3,7 +3,7 @@
  * the value that the pointer leads to, in hexadecimal, and 1 or 0 for whether it is the wanted one; or `!` when there
  * is none. test_json_pointer.py compares that with Python. */
 #include "base/check.h"
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * token, an issuer and an audience, then leeway and now in milliseconds. Answers each with a line: the error's name and
  * the payload in hexadecimal; or `keys` and why they weren't taken. test_jwt.py makes the tokens. */
 #include "base/check.h"
-#include "core/jwt.h"
+#include "core/token/jwt.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contract §6, and every row of the retry tables in the five source documents: a test's message names the row. */
-#include "core/backoff.h"
+#include "core/retry/backoff.h"
 
 #include "base/rand.h"
-#include "core/client_budget.h"
-#include "core/retry_after.h"
+#include "core/retry/request_timeout.h"
+#include "core/retry/retry_after.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/base64.h"
+#include "core/token/base64.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

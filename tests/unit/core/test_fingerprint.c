@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contract §4, "Fingerprint". Two requests are compared in all three ways: the digest, the parts, and which part is
  * said to differ. */
-#include "core/fingerprint.h"
+#include "core/operation/fingerprint.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contract §4, "Scope". */
-#include "core/identity.h"
+#include "core/operation/identity.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The examples of RFC 7515, and one set of keys used by many threads. test_jwt.py has the forgeries. */
-#include "core/jwt.h"
+#include "core/token/jwt.h"
 
 #include <pthread.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contract §4, the first two bullets. */
-#include "core/key.h"
+#include "core/operation/key.h"
 
 #include <stdarg.h>
 #include <stdio.h>

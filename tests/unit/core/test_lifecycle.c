@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contract §2 and §3 as tables. */
-#include "core/lifecycle.h"
+#include "core/operation/lifecycle.h"
 
 #include <stdarg.h>
 #include <stdint.h>

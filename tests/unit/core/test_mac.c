@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/mac.h"
+#include "core/crypto/mac.h"
 
 #include <openssl/hmac.h>
 

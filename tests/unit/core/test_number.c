@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/number.h"
+#include "core/json/number.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

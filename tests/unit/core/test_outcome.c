@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contract §5 as tables, every status under every guarantee; and the rows of the source documents' tables that say what
  * is retried. A failure names its row. */
-#include "core/outcome.h"
+#include "core/operation/outcome.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

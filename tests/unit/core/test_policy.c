@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/policy.h"
+#include "core/operation/policy.h"
 
-#include "core/template.h"
+#include "core/operation/template.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/crc32c.h"
-#include "core/record.h"
+#include "core/operation/record.h"
 
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contract §6: Retry-After "(seconds, or any of the three HTTP dates) is obeyed, never early". */
-#include "core/retry_after.h"
+#include "core/retry/retry_after.h"
 
 #include "base/rand.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define OPENSSL_SUPPRESS_DEPRECATED /* SHA256_Transform, for a state in mid-message */
-#include "core/sha256.h"
+#include "core/crypto/sha256.h"
 
 #include <openssl/evp.h>
 #include <openssl/sha.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contract §4, natural keys: which templates there are, and that two requests have one key exactly when every part of
  * them is the same. */
-#include "core/template.h"
+#include "core/operation/template.h"
 
-#include "base/buf.h"
-#include "core/zone.h"
+#include "base/memory/buf.h"
+#include "core/time/zone.h"
 
 #include <stdarg.h>
 #include <stdio.h>

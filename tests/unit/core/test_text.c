@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/text.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

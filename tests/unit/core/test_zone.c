@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time zones from bytes that are put together here: every form of the rule, and bytes that are no time zone. What is
  * installed on the machine is compared with Python's reading in test_zone.py. */
-#include "core/zone.h"
+#include "core/time/zone.h"
 
-#include "base/buf.h"
+#include "base/memory/buf.h"
 
 #include <stdarg.h>
 #include <stdio.h>

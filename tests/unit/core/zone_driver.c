@@ -3,7 +3,7 @@
  * seconds, the date, and the moment at which it began; and a file that isn't a time zone with `!`. test_zone.py
  * compares that with Python. */
 #include "base/check.h"
-#include "core/zone.h"
+#include "core/time/zone.h"
 
 #include <inttypes.h>
 #include <stdio.h>

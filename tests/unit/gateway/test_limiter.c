@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `rate` and `quota` of one principal on one route: exact where that is promised, on the careful side where it isn't,
  * and bounded whatever comes. */
-#include "gateway/limiter.h"
+#include "gateway/parts/limiter.h"
 
 #include "base/rand.h"
 

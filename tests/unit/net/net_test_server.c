@@ -12,8 +12,8 @@
  *   /tunnel        101, then an echo      /abort  half an answer      /drop  no answer      /hold  never answers
  *   /stats         connections and resident KiB */
 #include "base/check.h"
-#include "base/list.h"
-#include "base/loop_uv.h"
+#include "base/memory/list.h"
+#include "base/loop/loop_uv.h"
 #include "net/server.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The readers of heads and bodies against random bytes that are almost right: where they cut must not matter, and what
  * they accept llhttp must accept too, with the same content and the same end. The seed is printed when a case fails. */
-#include "net/h1_body.h"
+#include "net/h1/body_framing.h"
 
 #include "base/rand.h"
 

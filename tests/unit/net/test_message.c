@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/message.h"
+#include "net/http/message.h"
 
 #include <stdarg.h>
 #include <setjmp.h>
@@ -42,7 +42,7 @@ static void other_spellings_of_known_names_are_seen_through(void **state)
     (void)state;
     static const char *names[] = {
 #define X(id, name, flags) name,
-#include "net/fields.def"
+#include "net/http/fields.def"
 #undef X
     };
     static const char others[] = "_.!#$%&'*+^`|~";
@@ -77,7 +77,7 @@ static void every_known_name_is_classified_in_any_case(void **state)
     (void)state;
     static const char *names[] = {
 #define X(id, name, flags) name,
-#include "net/fields.def"
+#include "net/http/fields.def"
 #undef X
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is an answer and what isn't: the parser alone, over tables, each row whole and split at every byte. */
 #include "base/rand.h"
-#include "net/h1_answer.h"
+#include "net/h1/answer_parser.h"
 
 #include <stdarg.h>
 #include <stdint.h>

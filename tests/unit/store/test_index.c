@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index against a plain array, and with readers while it grows. */
-#include "store/index.h"
+#include "store/journal/index.h"
 
 #include "base/rand.h"
 

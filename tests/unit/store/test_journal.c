@@ -2,7 +2,7 @@
 /* What the journal does with its files: refusing, cutting torn tails, telling damage, hints, dropping. */
 #include "journal_files.h"
 
-#include "store/segment.h"
+#include "store/journal/segment.h"
 
 #include "base/check.h"
 #include "base/crc32c.h"

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "core/policy.h"
+#include "core/operation/policy.h"
 
 #include <fcntl.h>
 #include <signal.h>

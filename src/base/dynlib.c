@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/dynlib.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+bool hx_library_load(hx_library *library, char error[HX_LIBRARY_ERROR_BYTES])
+{
+    library->handle = dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
+    if (library->handle) return true;
+    const char *why = dlerror(); // NOLINT(concurrency-mt-unsafe): it is kept for each thread
+    (void)snprintf(error, HX_LIBRARY_ERROR_BYTES, "%s can't be loaded (%s): install the package %s", library->file,
+                   why ? why : "?", library->package);
+    return false;
+}
+
+bool hx_library_find(const hx_library *library, const char *symbol, void *call, char error[HX_LIBRARY_ERROR_BYTES])
+{
+    void *address = dlsym(library->handle, symbol);
+    if (address)
+        memcpy(call, &address, sizeof address);
+    else
+        (void)snprintf(error, HX_LIBRARY_ERROR_BYTES, "%s has no %s: it is too old", library->file, symbol);
+    return address != NULL;
+}

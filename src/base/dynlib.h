@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Libraries that are loaded when they are first needed: what draws in dozens of others would be paid for by every
+ * start. Their headers are used as they are; only the calls go through a table, which these fill. */
+#ifndef HX_BASE_DYNLIB_H
+#define HX_BASE_DYNLIB_H
+
+#include "base/slice.h"
+
+#define HX_LIBRARY_ERROR_BYTES 256u
+
+typedef struct {
+    const char *file;    /* "libpq.so.5" */
+    const char *package; /* of Debian, that has it */
+    void *handle;
+} hx_library;
+
+/* Never unloaded. Both are false with a sentence for people in `error`. */
+bool hx_library_load(hx_library *library, char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
+/* Puts the address of a symbol into the pointer at `call`. */
+bool hx_library_find(const hx_library *library, const char *symbol, void *call,
+                     char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
+
+#endif

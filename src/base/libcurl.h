@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libcurl, loaded when it is first needed: it draws in some thirty libraries, which every `hapax version` would pay for
+ * (docs/decisions/0010). Its header is used as it is; only the calls go through a table. */
+#ifndef HX_BASE_LIBCURL_H
+#define HX_BASE_LIBCURL_H
+
+#include "base/dynlib.h"
+
+#include <curl/curl.h>
+
+#define HX_CURL_CALLS(X)                                                                                               \
+    X(global_init)                                                                                                     \
+    X(slist_append)                                                                                                    \
+    X(slist_free_all)                                                                                                  \
+    X(easy_init)                                                                                                       \
+    X(easy_setopt)                                                                                                     \
+    X(easy_getinfo)                                                                                                    \
+    X(easy_strerror)                                                                                                   \
+    X(easy_cleanup)                                                                                                    \
+    X(multi_init)                                                                                                      \
+    X(multi_add_handle)                                                                                                \
+    X(multi_remove_handle)                                                                                             \
+    X(multi_perform)                                                                                                   \
+    X(multi_poll)                                                                                                      \
+    X(multi_wakeup)                                                                                                    \
+    X(multi_info_read)                                                                                                 \
+    X(multi_cleanup)
+
+typedef struct {
+#define X(name) __typeof__(curl_##name) *(name);
+    HX_CURL_CALLS(X)
+#undef X
+} hx_curl;
+
+/* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
+const hx_curl *hx_curl_load(char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One thread's event loop: time, timers, tasks. Everything above net/ sees only this, so that the simulator can put
+ * its own loop underneath. Implemented by loop_uv.c, and by tests/sim.
+ *
+ * A turn of the loop: I/O callbacks, timers that are due, posted tasks, deferred tasks, then the end-of-turn hooks
+ * (where batches are handed over), then it sleeps until something happens. */
+#ifndef HX_BASE_LOOP_LOOP_H
+#define HX_BASE_LOOP_LOOP_H
+
+#include "base/clock.h"
+
+typedef struct hx_loop hx_loop;
+
+hx_loop *hx_loop_new(void);
+void hx_loop_run(hx_loop *loop); /* until hx_loop_stop */
+void hx_loop_stop(hx_loop *loop);
+/* Runs what is ready, once, waiting at most `wait` for it. For tests. */
+void hx_loop_turn(hx_loop *loop, hx_ms wait);
+void hx_loop_free(hx_loop **owned);
+
+/* The time of this turn: the same for everything that happens in it. */
+hx_ms hx_loop_now(hx_loop *loop);
+
+/* A task is part of whatever it works on; its memory is the caller's and must live until it has run. */
+typedef struct hx_task {
+    struct hx_task *next;
+    void (*run)(struct hx_task *task);
+} hx_task;
+
+/* Runs the task later in this turn, never inside the call. Only on the loop's own thread. */
+void hx_loop_defer(hx_loop *loop, hx_task *task);
+/* The same from any thread; tasks of one thread run in their order. Wakes the loop once per batch. */
+void hx_loop_post(hx_loop *loop, hx_task *task);
+
+/* Called at the end of every turn, before the loop sleeps. At most 8 of them, added before the loop runs. */
+void hx_loop_each_turn(hx_loop *loop, void (*hook)(void *context), void *context);
+
+/* Looking after a file descriptor that somebody else reads and writes. All on the loop's own thread. Free it before the
+ * descriptor is closed; afterwards `ready` is never called. */
+typedef struct hx_poll hx_poll;
+#define HX_POLL_READ 1u
+#define HX_POLL_WRITE 2u
+hx_poll *hx_poll_new(hx_loop *loop, int fd, void (*ready)(void *context, unsigned events), void *context);
+/* Which of them are waited for; 0: none. `ready` is called again and again for as long as they hold. A descriptor that
+ * has failed counts as ready for all of them. */
+void hx_poll_for(hx_poll *poll, unsigned events);
+void hx_poll_free(hx_poll **owned);
+
+/* A timer is part of whatever it times, all zero at first. Stopping is immediate: afterwards the callback is never
+ * called and the memory is the caller's again. Starting a running timer moves its deadline. */
+typedef struct hx_timer {
+    hx_ms due;        /* when it shall fire */
+    hx_ms queued_for; /* where it stands in the queue: never later than `due` */
+    size_t position;  /* 1-based place in the queue, 0: not running */
+    void (*fire)(struct hx_timer *timer);
+} hx_timer;
+
+void hx_timer_start(hx_loop *loop, hx_timer *timer, hx_ms delay, void (*fire)(hx_timer *timer));
+void hx_timer_stop(hx_loop *loop, hx_timer *timer);
+bool hx_timer_running(const hx_timer *timer);
+
+#endif

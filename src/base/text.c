@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/text.h"
+
+static bool has_upper(hx_slice text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] != hx_lower(text.ptr[i])) return true;
+    return false;
+}
+
+hx_slice hx_text_lower(hx_slice text, hx_arena *arena)
+{
+    if (!has_upper(text)) return text;
+    char *lower = hx_arena_alloc(arena, text.len);
+    for (size_t i = 0; i < text.len; i++) lower[i] = hx_lower(text.ptr[i]);
+    return (hx_slice){lower, text.len};
+}
+
+hx_slice hx_text_host(hx_slice host, hx_slice port, hx_arena *arena)
+{
+    size_t colon = host.len;
+    while (colon > 0 && host.ptr[colon - 1] >= '0' && host.ptr[colon - 1] <= '9') colon--;
+    hx_slice digits = hx_slice_from(host, colon);
+    bool has_port = colon > 0 && host.ptr[colon - 1] == ':';
+    if (has_port && (digits.len == 0 || hx_slice_eq(digits, port))) host = hx_slice_first(host, colon - 1);
+    return hx_text_lower(host, arena);
+}
+
+bool hx_text_percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, hx_slice *decoded)
+{
+    *decoded = text;
+    if (hx_slice_find(text, '%') == SIZE_MAX && (!plus_is_space || hx_slice_find(text, '+') == SIZE_MAX)) return true;
+    char *bytes = hx_arena_alloc(arena, text.len);
+    size_t len = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.ptr[i];
+        if (c == '%') {
+            if (text.len - i < 3) return false;
+            int high = hx_hex_digit(text.ptr[i + 1]), low = hx_hex_digit(text.ptr[i + 2]);
+            if (high < 0 || low < 0) return false;
+            c = (char)(high * 16 + low);
+            i += 2;
+        } else if (c == '+' && plus_is_space) {
+            c = ' ';
+        }
+        bytes[len++] = c;
+    }
+    *decoded = (hx_slice){bytes, len};
+    return true;
+}
+
+bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value)
+{
+    size_t end = 1, escapes = 0;
+    for (; end < rest->len && rest->ptr[end] != '"'; end++) {
+        if (rest->ptr[end] != '\\') continue;
+        escapes++;
+        end++;
+    }
+    if (end >= rest->len) return false;
+    *value = (hx_slice){rest->ptr + 1, end - 1};
+    *rest = hx_slice_from(*rest, end + 1);
+    if (escapes == 0) return true;
+    char *text = hx_arena_alloc(arena, value->len - escapes);
+    size_t len = 0;
+    for (size_t i = 0; i < value->len; i++) {
+        if (value->ptr[i] == '\\') i++;
+        text[len++] = value->ptr[i];
+    }
+    *value = (hx_slice){text, len};
+    return true;
+}

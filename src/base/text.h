@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Readings of text that HTTP and URLs have in many places. What needs no change points into its input, anything else
+ * into the arena. */
+#ifndef HX_BASE_TEXT_H
+#define HX_BASE_TEXT_H
+
+#include "base/memory/arena.h"
+
+/* ASCII letters only. */
+hx_slice hx_text_lower(hx_slice text, hx_arena *arena);
+/* A Host field in lower case, without `port` (as text) or an empty one: every spelling of the same host. */
+hx_slice hx_text_host(hx_slice host, hx_slice port, hx_arena *arena);
+/* The bytes that percent escapes stand for; false when a "%" lacks its two digits. */
+bool hx_text_percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, hx_slice *decoded) HX_MUST_USE;
+/* Takes the quoted string (RFC 9110, 5.6.4) with which *rest begins off its front. False when it isn't closed. */
+bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value) HX_MUST_USE;
+
+#endif

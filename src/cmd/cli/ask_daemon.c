@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cmd/cli/ask_daemon.h"
+
+#include "base/memory/buf.h"
+#include "base/check.h"
+#include "net/upstream.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define HEAD_BYTES_MAX (64u * 1024u)
+#define ANSWER_BYTES_MAX (64u * 1024u * 1024u)
+
+typedef struct {
+    hx_loop *loop;
+    hx_exchange exchange;
+    unsigned status;
+    hx_buf body;
+    bool over, whole, too_large;
+    hx_upstream_error error;
+} question;
+
+static void head_came(hx_exchange *exchange, const hx_answer_head *head)
+{
+    question *q = exchange->user;
+    q->status = head->status;
+}
+
+static void body_came(hx_exchange *exchange, hx_slice piece)
+{
+    question *q = exchange->user;
+    if (!hx_buf_append(&q->body, piece)) q->too_large = true;
+}
+
+static void ended(hx_exchange *exchange)
+{
+    question *q = exchange->user;
+    q->over = q->whole = true;
+    hx_loop_stop(q->loop);
+}
+
+static void failed(hx_exchange *exchange, hx_upstream_error error)
+{
+    question *q = exchange->user;
+    q->over = true;
+    q->error = error;
+    hx_loop_stop(q->loop);
+}
+
+/* Why no connection can be made: the kernel says it best. */
+static int why_unreachable(hx_slice path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (path.len >= sizeof address.sun_path) return ENAMETOOLONG;
+    if (path.len > 0) memcpy(address.sun_path, path.ptr, path.len);
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (probe < 0) return errno;
+    int why = connect(probe, (struct sockaddr *)&address, sizeof address) == 0 ? 0 : errno;
+    (void)close(probe);
+    return why;
+}
+
+static void explain(hx_slice address, hx_upstream_error error, bool too_large, char out[HX_ADMIN_ERROR_BYTES])
+{
+    hx_slice path = hx_slice_from(address, sizeof("unix:") - 1);
+    int why = error == HX_UPSTREAM_UNREACHABLE ? why_unreachable(path) : 0;
+    const char *advice = hx_upstream_error_text(error);
+    if (too_large)
+        advice = "its answer is too large: ask for less, with --limit";
+    else if (why == ENOENT)
+        advice = "there is no such socket. Is the daemon running, with this store? --admin, --config and --store say "
+                 "where it is";
+    else if (why == ECONNREFUSED)
+        advice = "nobody listens there any more. Start the daemon: `hapax serve`";
+    else if (why == EACCES || why == EPERM)
+        advice = "permission denied. Only the user who runs the daemon, and root, may ask it: try with sudo";
+    else if (why != 0)
+        advice = strerror(why);
+    (void)snprintf(out, HX_ADMIN_ERROR_BYTES, "can't ask the daemon at %.*s: %s", HX_FMT(hx_slice_first(path, 200)),
+                   advice);
+}
+
+static hx_slice request_head(const char *method, hx_slice target, hx_slice body, hx_arena *arena)
+{
+    hx_buf head;
+    hx_buf_init(&head, arena, HEAD_BYTES_MAX);
+    bool fits = hx_buf_printf(&head, "%s %.*s HTTP/1.1\r\nHost: hapax\r\nConnection: close\r\n", method,
+                              HX_FMT(target));
+    HX_CHECK(fits);
+    if (body.len > 0) {
+        fits = hx_buf_printf(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n", body.len);
+        HX_CHECK(fits);
+    }
+    hx_buf_puts(&head, "\r\n");
+    return hx_buf_slice(&head);
+}
+
+bool hx_admin_ask(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
+                  hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES])
+{
+    static const hx_exchange_events events = {.head = head_came, .body = body_came, .end = ended, .failed = failed};
+    static const hx_upstream_limits limits = {.connect_timeout = 5 * HX_SECOND,
+                                              .idle_timeout = HX_SECOND,
+                                              .idle_max = 1,
+                                              .connections_max = 1,
+                                              .waiting_max = 1,
+                                              .head_bytes_max = HEAD_BYTES_MAX,
+                                              .fields_max = 100};
+    char why[256];
+    question q = {.loop = hx_loop_new()};
+    hx_buf_init(&q.body, arena, ANSWER_BYTES_MAX);
+    hx_upstream *daemon = hx_upstream_new(q.loop, address, &limits, why);
+    if (daemon) {
+        q.exchange = (hx_exchange){.arena = arena,
+                                   .events = &events,
+                                   .user = &q,
+                                   .head = request_head(method, target, body, arena),
+                                   .body = body};
+        hx_exchange_start(daemon, &q.exchange);
+        while (!q.over) hx_loop_run(q.loop);
+        hx_upstream_free(&daemon);
+    }
+    hx_loop_free(&q.loop);
+    *reply = (hx_admin_reply){.status = q.status, .body = hx_buf_slice(&q.body)};
+    if (q.whole && !q.too_large) return true;
+    if (q.over)
+        explain(address, q.error, q.too_large, error);
+    else
+        (void)snprintf(error, HX_ADMIN_ERROR_BYTES, "%.*s: %s", HX_FMT(hx_slice_first(address, 200)), why);
+    return false;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asking a running daemon on its admin socket: one request, one whole answer. */
+#ifndef HX_CMD_CLI_ASK_DAEMON_H
+#define HX_CMD_CLI_ASK_DAEMON_H
+
+#include "base/memory/arena.h"
+
+typedef struct {
+    unsigned status;
+    hx_slice body;
+} hx_admin_reply;
+
+#define HX_ADMIN_ERROR_BYTES 512u
+
+/* `address`: "unix:/var/lib/hapax/admin.sock". `method` and `target` as they go on the wire; an empty body is none.
+ * False when no answer came, with a sentence in `error` that says why and what to do. Waits as long as it takes. */
+bool hx_admin_ask(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
+                  hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES]) HX_MUST_USE;
+
+/* The flags that say where the daemon is; NULL for those that were not given. */
+typedef struct {
+    const char *admin;  /* "unix:PATH" */
+    const char *config; /* its file */
+    const char *store;  /* "journal:DIR" */
+} hx_admin_whereabouts;
+
+/* Finds its socket: what is said most exactly counts. Returns -1 to go on, or the exit code after having said on
+ * standard error what is wrong. */
+int hx_admin_find(const char *command, const hx_admin_whereabouts *given, hx_arena *arena,
+                  hx_slice *address) HX_MUST_USE;
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the commands share: the table of them (commands.c), reading flags, and reading a configuration. A command is a
+ * row and a function; it gets the arguments after its name's, so that argv[0] is the name, and returns an exit code of
+ * base/check.h. */
+#ifndef HX_CMD_CLI_CMD_H
+#define HX_CMD_CLI_CMD_H
+
+#include "base/memory/arena.h"
+#include "config/config.h"
+
+#include <stdio.h>
+
+typedef struct {
+    const char *name;     /* without its dashes; NULL ends a list */
+    const char *argument; /* what it takes, "ADDRESS"; NULL for a switch */
+    const char *text;     /* one line for the help */
+    int letter;           /* a short form, or 0 */
+} hx_cmd_flag;
+
+typedef struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;      /* one line for the overview */
+    const char *usage;        /* "hapax check FILE [--strict]" */
+    const char *details;      /* what else `hapax help NAME` says; may be NULL */
+    const hx_cmd_flag *flags; /* may be NULL; --help is everyone's */
+    bool hidden;
+} hx_cmd;
+
+const hx_cmd *hx_cmd_find(const char *name); /* NULL when there is none; --help and --version are commands too */
+const hx_cmd *hx_cmd_all(size_t *count);
+
+/* Reads the flags that the row of the command argv[0] names; for each calls take(user, flag's name, value or NULL),
+ * which may be NULL where the row has none. Returns -1 to go on, or the exit code to end with: 0 after --help,
+ * HX_EXIT_USAGE after a flag that is unknown, lacks its value or has one too many, which was said on standard error.
+ * Operands are moved to the end: *operands is the index of the first; more than `operands_max` are refused, fewer are
+ * the command's own affair. */
+int hx_cmd_flags(int argc, char **argv, int operands_max, void (*take)(void *user, const char *flag, const char *value),
+                 void *user, int *operands) HX_MUST_USE;
+
+/* "hapax serve: MESSAGE" and "Try `hapax help serve`." on standard error; returns HX_EXIT_USAGE. */
+int hx_cmd_misused(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The flags that every command which reads a configuration has: --config, --upstream, --listen, --store, --workers,
+ * --require-key, --dev. */
+/* clang-format off: it would spread the last row over three lines */
+#define HX_CMD_CONFIG_FLAGS                                                                                            \
+    {"config", "FILE", "read this configuration; flags override it", 'c'},                                             \
+        {"upstream", "URL", "the application: http://127.0.0.1:3000 or unix:/run/app.sock", 'u'},                      \
+        {"listen", "ADDRESS", "127.0.0.1:8080, [::1]:8080 or unix:/run/hapax.sock; may be repeated", 'l'},             \
+        {"store", "STORE", "journal:DIR, sqlite:FILE, postgres://HOST/DATABASE, or memory: for tests", 's'},           \
+        {"workers", "N", "threads that serve requests", 'w'},                                                          \
+        {"require-key", NULL, "refuse POST, PATCH and DELETE without an Idempotency-Key", 0},                          \
+    {                                                                                                                  \
+        "dev", NULL, "for a laptop: short keys, 5xx released, readable logs; every answer says so", 0                  \
+    }
+/* clang-format on */
+
+typedef struct {
+    const char *file; /* NULL: none */
+    hx_config_overrides overrides;
+    const char *listen[HX_LISTEN_MAX];
+    bool too_many_listen;
+} hx_cmd_config;
+
+/* Takes one of those flags; false when it is another. For use in `take`. */
+bool hx_cmd_config_take(hx_cmd_config *config, const char *flag, const char *value);
+/* Loads it; on failure NULL, with every mistake on standard error, one a line. */
+hx_config *hx_cmd_config_load(const char *command, hx_cmd_config *config) HX_MUST_USE;
+
+/* A whole file; "-" is standard input. False: *error is a sentence about it. */
+bool hx_cmd_read_file(const char *path, size_t bytes_max, hx_arena *arena, hx_slice *out, hx_slice *error) HX_MUST_USE;
+
+int hx_cmd_serve(int argc, char **argv);
+int hx_cmd_check(int argc, char **argv);
+int hx_cmd_explain(int argc, char **argv);
+int hx_cmd_demo(int argc, char **argv);
+int hx_cmd_sql(int argc, char **argv);
+int hx_cmd_store(int argc, char **argv);
+int hx_cmd_keys(int argc, char **argv);
+int hx_cmd_reload(int argc, char **argv);
+int hx_cmd_version(int argc, char **argv);
+int hx_cmd_help(int argc, char **argv);
+int hx_cmd_reference(int argc, char **argv);
+
+/* For the help: the overview, and one command's page. */
+void hx_cmd_overview(FILE *out);
+void hx_cmd_page(FILE *out, const hx_cmd *cmd);
+bool hx_cmd_colours(FILE *out); /* a terminal, and NO_COLOR is not set */
+/* Says that there is no such command, and which may have been meant; returns HX_EXIT_USAGE. */
+int hx_cmd_unknown(const char *name);
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every command, in the order of the overview. */
+#include "cmd/cli/cmd.h"
+
+#include <string.h>
+
+static const hx_cmd_flag check_flags[] = {
+    {"strict", NULL, "also refuse unsafe methods that pass unprotected without a \"because\"", 0},
+    {"json", NULL, "print the result as JSON", 0},
+    {"diff", "OLD", "what FILE changes about the routes of OLD, and what a reload would refuse", 0},
+    HX_CMD_CONFIG_FLAGS,
+    {0},
+};
+
+static const hx_cmd_flag serve_flags[] = {
+    HX_CMD_CONFIG_FLAGS,
+    {"accept-rescope", NULL, "start although live operations are under other rules: their keys will run again", 0},
+    {"accept-clock", NULL, "believe a clock that is years ahead of the store, or before this program was made", 0},
+    {0},
+};
+
+static const hx_cmd_flag reload_flags[] = {
+    {"accept-rescope", NULL, "although live operations are under other rules: their keys will run again", 0},
+    {"json", NULL, "for programs", 0},
+    {"admin", "unix:PATH", "the daemon's admin socket", 0},
+    {"config", "FILE", "the daemon's configuration, which says where that is", 'c'},
+    {"store", "STORE", "the daemon's journal:DIR, in which it is", 's'},
+    {0},
+};
+
+static const hx_cmd_flag keys_flags[] = {
+    {"state", "STATE", "processing, completed, failed, unknown or expired; several with commas", 0},
+    {"route", "NAME", "of this route only", 0},
+    {"reason", "TEXT", "whose reason begins so", 0},
+    {"since", "TIME", "changed from then on: 2h, 30m, 7d, or 2026-02-19T12:00:00Z", 0},
+    {"before", "TIME", "changed before then", 0},
+    {"limit", "N", "list so many, 100 by default", 0},
+    {"completed", NULL, "resolve: it happened; every later request gets this answer", 0},
+    {"failed", NULL, "resolve: it was refused; every later request gets this answer", 0},
+    {"release", NULL, "resolve: it did not happen; the next request runs", 0},
+    {"status", "CODE", "of the answer: 200 by default for --completed", 0},
+    {"header", "'N: V'", "of the answer, may be repeated; Content-Type is application/json by default", 0},
+    {"body", "TEXT", "of the answer; @FILE reads it from there, @- from standard input", 0},
+    {"why", "TEXT", "for the history: why this is right", 0},
+    {"epoch", "N", "only if it still has this epoch", 0},
+    {"yes", NULL, "do it to all that match; without it they are only shown", 0},
+    {"json", NULL, "for programs", 0},
+    {"admin", "unix:PATH", "the daemon's admin socket", 0},
+    {"config", "FILE", "the daemon's configuration, which says where that is", 'c'},
+    {"store", "STORE", "the daemon's journal:DIR, in which it is", 's'},
+    {0},
+};
+
+static const hx_cmd_flag store_flags[] = {
+    {"store", "STORE", "backup, migrate: this one; backup has that of the state directory by default", 's'},
+    {"live", NULL, "copy, backup: although gateways are at work on a shared store", 0},
+    {"accept-loss", NULL, "salvage: keys whose records are lost may run again", 0},
+    {"json", NULL, "for programs", 0},
+    {0},
+};
+
+static const hx_cmd_flag sql_flags[] = {
+    {"from", "VERSION", "only what comes after this version of the schema", 0},
+    {0},
+};
+
+/* curl's own names for the request, but for its --json: that is ours everywhere. */
+static const hx_cmd_flag explain_flags[] = {
+    {"request", "METHOD", "its method; POST where there is a body, else GET", 'X'},
+    {"header", "'N: V'", "a header; may be repeated", 'H'},
+    {"data", "TEXT", "its body; @FILE reads it from there, @- from standard input; several are joined by &", 'd'},
+    {"data-raw", "TEXT", "the same, and an @ is only an @", 0},
+    {"data-binary", "TEXT", "the same as --data, and a file keeps its line ends", 0},
+    {"data-urlencode", "TEXT", "the same, percent-encoded: content, name=content, name@FILE", 0},
+    {"form", "N=TEXT", "a part of a multipart form: name=content, name=@FILE; may be repeated", 'F'},
+    {"upload-file", "FILE", "this file is the body; the method is PUT", 'T'},
+    {"user", "U:P", "Basic credentials", 'u'},
+    {"oauth2-bearer", "TOKEN", "a bearer token", 0},
+    {"cookie", "N=V", "cookies", 'b'},
+    {"user-agent", "TEXT", "the User-Agent header", 'A'},
+    {"referer", "URL", "the Referer header", 'e'},
+    {"head", NULL, "a HEAD request", 'I'},
+    {"get", NULL, "the data goes into the query", 'G'},
+    {"curl", "LINE", "a whole curl command line, as browsers copy it; - reads it from standard input", 0},
+    {"request-file", "FILE", "a raw HTTP/1.1 request; - reads it from standard input", 0},
+    {"json", NULL, "print the explanation as JSON", 0},
+    {"config", "FILE", "the rules", 'c'},
+    {"upstream", "URL", "as `hapax serve` has it", 0},
+    {"require-key", NULL, "as `hapax serve` has it", 0},
+    {"dev", NULL, "as `hapax serve` has it", 0},
+    {0},
+};
+
+static const hx_cmd commands[] = {
+    {
+        .name = "serve",
+        .run = hx_cmd_serve,
+        .summary = "stand in front of an application and keep the Idempotency-Key contract",
+        .usage = "hapax serve --upstream URL | --config FILE",
+        .details = "Without a file every keyed request but GET, HEAD, OPTIONS and TRACE is protected, and the\n"
+                   "others pass. Reads its file again on SIGHUP, as `hapax reload` does. Ends on SIGTERM or SIGINT,\n"
+                   "after what is under way. Exit codes: 0 done, 2 usage or configuration, 3 store, 4 address in\n"
+                   "use, 70 a bug of ours, 75 it ended before requests under way did, which are unknown now.",
+        .flags = serve_flags,
+    },
+    {
+        .name = "demo",
+        .run = hx_cmd_demo,
+        .summary = "a refund service that does not deduplicate, behind a gateway that does: seven things to try",
+        .usage = "hapax demo",
+    },
+    {
+        .name = "check",
+        .run = hx_cmd_check,
+        .summary = "read a configuration, tell every mistake, and show what protects each route",
+        .usage = "hapax check FILE [--strict] [--json] [--diff OLD]",
+        .details = "Exits with 0 when the configuration is valid. Otherwise with 2, and each mistake is a line on\n"
+                   "standard error: hapax.yaml:3:5: unknown option \"lifetme\", did you mean \"lifetime\"?\n"
+                   "Give the flags of `hapax serve` too where they complete the file. With --diff it exits with 0\n"
+                   "only when a reload would take FILE, whatever operations live under OLD.",
+        .flags = check_flags,
+    },
+    {
+        .name = "explain",
+        .run = hx_cmd_explain,
+        .summary = "say what becomes of a request: its route, key, caller and fingerprint, and why",
+        .usage = "hapax explain [--config FILE] [URL|PATH] [curl's flags] | --curl LINE | --request-file FILE",
+        .details = "hapax explain -c hapax.yaml -X POST /refunds -H 'Idempotency-Key: …' -d @body.json\n"
+                   "The gateway's own first step decides; nothing is sent, and no store is opened. Credentials are\n"
+                   "shown by their beginnings only. Exits with 0 when it could be explained, whatever would be\n"
+                   "answered, and with 2 when the flags, the command line or the configuration are wrong.",
+        .flags = explain_flags,
+    },
+    {
+        .name = "store",
+        .run = hx_cmd_store,
+        .summary = "copy, back up, restore or salvage a store that no gateway uses",
+        .usage = "hapax store copy FROM TO | backup FILE | restore FILE TO | migrate | salvage DIR TO",
+        .details =
+            "copy     every operation of one store into another, epochs and all: hapax store copy journal:a journal:b\n"
+            "           A new TO gets FROM's secret. Run it again where it was interrupted: what is there already\n"
+            "           is compared, and what differs is named. The counts are checked at the end.\n"
+            "backup   all of a store, its secret too, in one file for its owner alone: hapax store backup FILE\n"
+            "restore  such a file into a store that is new or empty. It is verified to the last byte first. What\n"
+            "           was under way is unknown then, and epochs begin a generation later.\n"
+            "migrate  brings a database to the schema of this program: hapax store migrate --store postgres://…\n"
+            "           Any number of times, and on several nodes at once. Gateways have to be started anew then.\n"
+            "salvage  every record that can be read of a damaged journal into a new store; DIR is not changed. What\n"
+            "           is lost is named, and has to be accepted before a gateway starts on TO.\n"
+            "No gateway may be at work on any of these stores. One that is not whole, because a copy, restore or\n"
+            "salvage has not ended, is opened by no gateway. Exit codes: 0 done, 2 usage, 3 it can't be done, or "
+            "something\n"
+            "differs.",
+        .flags = store_flags,
+    },
+    {
+        .name = "sql",
+        .run = hx_cmd_sql,
+        .summary = "print the schema that a database needs, for those who apply it by their own tools",
+        .usage = "hapax sql postgres [--from VERSION]",
+        .details = "hapax sql postgres | psql -1 -v ON_ERROR_STOP=1 postgres://…\n"
+                   "`hapax store migrate` does the same. No superuser and no extension is needed; comments in it say\n"
+                   "how roles get their rights.",
+        .flags = sql_flags,
+    },
+    {
+        .name = "keys",
+        .run = hx_cmd_keys,
+        .summary = "look at operations, and decide about those whose outcome is unknown",
+        .usage = "hapax keys list|show|resolve|forget [KEY|ID]",
+        .details =
+            "list     operations, the oldest change first: hapax keys list --state unknown --since 2h\n"
+            "show     one operation's whole history: hapax keys show KEY\n"
+            "resolve  say what became of an unknown one, and what its clients get from now on:\n"
+            "           hapax keys resolve KEY --completed --status 201 --body @answer.json --why 'in the ledger'\n"
+            "           hapax keys resolve KEY --release --why 'not in the ledger'\n"
+            "forget   remove one, whatever became of it; the next request with its key runs\n"
+            "With a filter in place of KEY, resolve and forget show what they would touch, and do it with\n"
+            "--yes; beside KEY it narrows the search. Asks the running daemon on its admin socket, as its user\n"
+            "or root: in the default state directory, or where --admin, --config or --store say. Exit codes:\n"
+            "0 done, 2 usage, or refused by the daemon, 3 the daemon can't be asked, or its store is in\n"
+            "trouble.",
+        .flags = keys_flags,
+    },
+    {
+        .name = "reload",
+        .run = hx_cmd_reload,
+        .summary = "have a running daemon read its configuration again",
+        .usage = "hapax reload [--accept-rescope] [--admin unix:PATH | --config FILE | --store STORE]",
+        .details =
+            "Requests under way keep the rules they began with, later ones get the new; done when every worker\n"
+            "has them. A file with a mistake changes nothing, and every mistake is named. So is an option that\n"
+            "can't change while running (listen, upstream, store, workers, admin), and a route whose live\n"
+            "operations would not be known any more: its name, principal, key or fingerprint rules changed.\n"
+            "Flags that the daemon was started with keep overriding the file. Exit codes: 0 done, 2 refused, or\n"
+            "usage, 3 the daemon can't be asked.",
+        .flags = reload_flags,
+    },
+    {
+        .name = "version",
+        .run = hx_cmd_version,
+        .summary = "print the version",
+        .usage = "hapax version",
+    },
+    {
+        .name = "help",
+        .run = hx_cmd_help,
+        .summary = "say more about a command",
+        .usage = "hapax help [COMMAND]",
+    },
+    {
+        .name = "reference",
+        .run = hx_cmd_reference,
+        .summary = "print a page of the reference, made from the tables in this program",
+        .usage = "hapax reference options|errors|admin",
+        .hidden = true,
+    },
+};
+
+const hx_cmd *hx_cmd_all(size_t *count)
+{
+    *count = sizeof commands / sizeof commands[0];
+    return commands;
+}
+
+const hx_cmd *hx_cmd_find(const char *name)
+{
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may come from outside: `cors`, `upgrade` and `trusted_proxies`. */
+#include "config/loader.h"
+#include "base/text.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+#define PORT_MAX 65535u
+#define MAPPED_BITS 96u /* of ::ffff:0:0/96, under which IPv4 stands */
+
+/* Browsers send a scheme, a host and the port where it isn't the scheme's own, in lower case; nothing else ever
+ * equals that. */
+static const char *check_origin(hx_slice text, hx_arena *arena)
+{
+    const char *wrong =
+        hx_arena_printf(arena, "must list origins such as https://app.example.com, not %s", hx_quoted(arena, text)).ptr;
+    if (hx_slice_eq(text, HX_LIT("*"))) return NULL;
+    size_t colon = hx_slice_find(text, ':');
+    hx_slice rest = colon == SIZE_MAX ? HX_EMPTY : hx_slice_from(text, colon);
+    if (!hx_slice_starts(rest, HX_LIT("://")) || colon == 0) return wrong;
+    hx_slice scheme = hx_slice_first(text, colon), host = hx_slice_from(rest, 3), port = HX_EMPTY;
+    size_t slash = hx_slice_find(host, '/');
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.ptr[i] >= 'A' && text.ptr[i] <= 'Z')
+            return hx_arena_printf(arena, "must list origins in lower case, as browsers send them, not %s",
+                                   hx_quoted(arena, text))
+                .ptr;
+        if (text.ptr[i] <= ' ' || text.ptr[i] >= 0x7f || strchr("\"\\<>@?#*,", text.ptr[i])) return wrong;
+    }
+    if (slash != SIZE_MAX)
+        return hx_arena_printf(arena, "%s: an origin ends after the host and port, \"%.*s\"", wrong,
+                               HX_FMT(hx_slice_first(text, text.len - host.len + slash)))
+            .ptr;
+    size_t end = host.len > 0 && host.ptr[0] == '[' ? hx_slice_find(host, ']') : 0;
+    if (end == SIZE_MAX) return wrong;
+    size_t at = hx_slice_find(hx_slice_from(host, end), ':');
+    uint64_t number;
+    if (at != SIZE_MAX) {
+        port = hx_slice_from(host, end + at + 1);
+        host = hx_slice_first(host, end + at);
+        if (!hx_slice_to_u64(port, &number) || port.ptr[0] == '0' || number > PORT_MAX)
+            return hx_arena_printf(arena, "%s: behind the colon stands a port, 1 to 65535", wrong).ptr;
+    }
+    bool usual = (hx_slice_eq(scheme, HX_LIT("https")) && hx_slice_eq(port, HX_LIT("443"))) ||
+                 (hx_slice_eq(scheme, HX_LIT("http")) && hx_slice_eq(port, HX_LIT("80")));
+    if (usual)
+        return hx_arena_printf(arena, "must list origins as browsers send them, without the scheme's own port, not %s",
+                               hx_quoted(arena, text))
+            .ptr;
+    return host.len > 0 ? NULL : wrong;
+}
+
+void hx_edges_origins(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    hx_config *config = loader->config;
+    if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
+    config->cors.origins = hx_arena_alloc(&config->arena, (HX_CORS_ORIGINS_MAX + 1) * sizeof *config->cors.origins);
+    config->cors.origin_count = 0;
+    if (!node->first) hx_loader_wrong(loader, node, option->name, "must not be empty; leave out \"cors\" instead");
+    for (const hx_yaml *item = node->first; item; item = item->next) {
+        hx_slice text;
+        if (!hx_loader_text(loader, option, item, &text)) continue;
+        const char *wrong = check_origin(text, &config->arena);
+        for (size_t i = 0; i < config->cors.origin_count && !wrong; i++)
+            if (hx_slice_eq(config->cors.origins[i], text)) wrong = "lists the same origin twice";
+        if (!wrong && config->cors.origin_count == HX_CORS_ORIGINS_MAX)
+            wrong = hx_arena_printf(&config->arena, "must be up to %u origins", HX_CORS_ORIGINS_MAX).ptr;
+        if (!wrong && node->count > 1 && hx_slice_eq(text, HX_LIT("*")))
+            wrong = "can't list others beside \"*\", which is all of them";
+        if (wrong)
+            hx_loader_wrong(loader, item, option->name, wrong);
+        else
+            config->cors.origins[config->cors.origin_count++] = text;
+    }
+}
+
+void hx_edges_cors(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    hx_config *config = loader->config;
+    hx_loader_map(loader, option, node, HX_PLACE_CORS, config);
+    if (node->kind == HX_YAML_MAP && !node->refused && !hx_yaml_get(node, "origins"))
+        hx_problem_at(&loader->problems, node->line, node->column,
+                      "this \"cors\" has no \"origins\", such as [\"https://app.example.com\"]");
+    const hx_yaml *credentials = hx_yaml_get(node, "credentials");
+    if (config->cors.credentials && credentials && config->cors.origin_count == 1 &&
+        hx_slice_eq(config->cors.origins[0], HX_LIT("*")))
+        hx_loader_wrong(
+            loader, credentials, "credentials",
+            "can't be true for every origin (\"*\"): any page could read a user's answers; list the origins");
+}
+
+/* Bits of the network that follow `bits` must be zero, or it isn't clear what was meant. */
+static bool has_rest(const hx_network *network)
+{
+    for (unsigned bit = network->bits; bit < 128; bit++)
+        if (network->bytes[bit / 8] & (0x80 >> bit % 8)) return true;
+    return false;
+}
+
+static const char *masked(hx_network network, hx_arena *arena)
+{
+    char text[INET6_ADDRSTRLEN];
+    for (unsigned bit = network.bits; bit < 128; bit++)
+        network.bytes[bit / 8] = (uint8_t)(network.bytes[bit / 8] & ~(0x80 >> bit % 8));
+    bool is_v4 = network.bits >= MAPPED_BITS && memcmp(network.bytes, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) == 0;
+    if (!inet_ntop(is_v4 ? AF_INET : AF_INET6, network.bytes + (is_v4 ? 12 : 0), text, sizeof text)) return "";
+    return hx_arena_printf(arena, "%s/%u", text, network.bits - (is_v4 ? MAPPED_BITS : 0)).ptr;
+}
+
+static const char *read_network(hx_slice text, hx_arena *arena, hx_network *network)
+{
+    const char *wrong = hx_arena_printf(arena,
+                                        "must list addresses and networks such as 10.0.0.0/8 or fd00::/8, not %s",
+                                        hx_quoted(arena, text))
+                            .ptr;
+    size_t slash = hx_slice_find(text, '/');
+    const char *address = hx_arena_terminated(arena, hx_slice_first(text, slash));
+    uint64_t bits = 0;
+    *network = (hx_network){.bytes = {[10] = 0xff, [11] = 0xff}};
+    bool is_v4 = inet_pton(AF_INET, address, network->bytes + 12) == 1;
+    if (!is_v4 && inet_pton(AF_INET6, address, network->bytes) != 1) return wrong;
+    unsigned most = is_v4 ? 32 : 128;
+    if (slash == SIZE_MAX)
+        bits = most;
+    else if (!hx_slice_to_u64(hx_slice_from(text, slash + 1), &bits) || bits > most)
+        return hx_arena_printf(arena, "%s: behind the slash stands a number, 0 to %u", wrong, most).ptr;
+    network->bits = (uint8_t)(bits + (is_v4 ? MAPPED_BITS : 0));
+    if (bits == 0)
+        return hx_arena_printf(arena, "must not list %s: everybody could say where a request came from",
+                               hx_quoted(arena, text))
+            .ptr;
+    if (has_rest(network))
+        return hx_arena_printf(arena, "%s, did you mean \"%s\"?", wrong, masked(*network, arena)).ptr;
+    return NULL;
+}
+
+void hx_edges_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    hx_config *config = loader->config;
+    if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
+    for (const hx_yaml *item = node->first; item; item = item->next) {
+        hx_slice text;
+        hx_network network;
+        if (!hx_loader_text(loader, option, item, &text)) continue;
+        const char *wrong = read_network(text, &config->arena, &network);
+        if (!wrong && config->trusted_proxy_count == HX_TRUSTED_PROXIES_MAX)
+            wrong = hx_arena_printf(&config->arena, "must be up to %u entries", HX_TRUSTED_PROXIES_MAX).ptr;
+        if (wrong)
+            hx_loader_wrong(loader, item, option->name, wrong);
+        else
+            config->trusted_proxies[config->trusted_proxy_count++] = network;
+    }
+}
+
+/* Requests inside it would reach the application without anybody having looked at them. */
+static bool carries_requests(hx_slice protocol)
+{
+    return hx_slice_eq(protocol, HX_LIT("h2c")) || hx_slice_eq(protocol, HX_LIT("h2")) ||
+           hx_slice_eq(protocol, HX_LIT("h3")) || hx_slice_starts(protocol, HX_LIT("http"));
+}
+
+void hx_edges_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    hx_config *config = loader->config;
+    hx_arena *arena = &config->arena;
+    if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
+    config->upgrade_count = 0;
+    for (const hx_yaml *item = node->first; item; item = item->next) {
+        hx_slice text;
+        const char *wrong = NULL;
+        if (!hx_loader_text(loader, option, item, &text)) continue;
+        hx_slice protocol = hx_text_lower(text, arena);
+        if (!hx_slice_is_token(text))
+            wrong = hx_arena_printf(arena, "must list protocols such as websocket, not %s", hx_quoted(arena, text)).ptr;
+        else if (carries_requests(protocol))
+            wrong = hx_arena_printf(arena, "can't list %s: requests inside it would pass Hapax unseen",
+                                    hx_quoted(arena, text))
+                        .ptr;
+        else if (config->upgrade_count == HX_UPGRADES_MAX)
+            wrong = hx_arena_printf(arena, "must be up to %u entries", HX_UPGRADES_MAX).ptr;
+        if (wrong)
+            hx_loader_wrong(loader, item, option->name, wrong);
+        else
+            config->upgrades[config->upgrade_count++] = protocol;
+    }
+}

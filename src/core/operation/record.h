@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All that is known of one operation, and its bytes. A store keeps the newest record of each operation; a change of
+ * state is a new record. The byte format is described on top of record.c. */
+#ifndef HX_CORE_OPERATION_RECORD_H
+#define HX_CORE_OPERATION_RECORD_H
+
+#include "base/memory/buf.h"
+#include "base/clock.h"
+#include "base/memory/extent.h"
+#include "core/operation/fingerprint.h"
+#include "core/crypto/mac.h"
+
+/* Names an operation: a MAC over its route, principal and key. */
+typedef struct {
+    uint8_t bytes[16];
+} hx_op;
+
+bool hx_op_eq(const hx_op *a, const hx_op *b);
+/* From 32 hexadecimal digits. */
+bool hx_op_read(hx_slice text, hx_op *op) HX_MUST_USE;
+
+/* The states of contract §2; the numbers are in the byte format. */
+#define HX_STATES(X)                                                                                                   \
+    X(ABSENT, 0, "absent")                                                                                             \
+    X(PROCESSING, 1, "processing")                                                                                     \
+    X(COMPLETED, 2, "completed")                                                                                       \
+    X(FAILED, 3, "failed")                                                                                             \
+    X(UNKNOWN, 4, "unknown")                                                                                           \
+    X(EXPIRED, 5, "expired")
+
+typedef enum {
+#define X(name, number, text) HX_##name = (number),
+    HX_STATES(X)
+#undef X
+} hx_state;
+
+const char *hx_state_name(hx_state state);
+
+/* What the upstream said, as every later client gets it. */
+typedef struct {
+    uint16_t status;  /* 0: no answer */
+    bool retained;    /* false: executed and answered, but too large or endless, so headers and body are not kept */
+    hx_slice headers; /* "Name: value\r\n" lines, end-to-end headers only, in their order */
+    hx_slice body;
+} hx_answer;
+
+#define HX_RECORD_TEXT_MAX 255u /* route, correlation, reason, result */
+#define HX_RECORD_HEAD_MAX 2048u
+
+typedef struct {
+    hx_op op;
+    uint64_t epoch; /* given by the store at the claim */
+    hx_state state;
+    hx_state from_state;   /* for the audit */
+    hx_ms created_at;      /* the claim: what replays call Original-Request-Time */
+    hx_ms changed_at;      /* this version of the record */
+    hx_ms expires_at;      /* completed and failed only; 0 otherwise */
+    hx_ms tombstone_until; /* 0: none kept after the expiry */
+    hx_ms lease_until;     /* processing only */
+    uint64_t owner;        /* whose start claimed it */
+    hx_digest fingerprint;
+    uint64_t parts[HX_PART_COUNT];
+    hx_digest principal;
+    hx_digest proof;
+    hx_digest key; /* the MAC of the clear key alone, so that an operator can find it */
+    uint32_t rule_version;
+    uint16_t attempt;
+    bool key_quoted;         /* the application got the key as a string of RFC 8941, and gets it so again */
+    hx_slice key_parameters; /* ";v=1" behind it; kept until there is a result */
+    hx_slice route;
+    hx_slice correlation;
+    hx_slice reason; /* an error code, or why it is unknown or released; empty otherwise */
+    hx_slice result; /* the result's id, where the route names it */
+    hx_answer answer;
+    const hx_extent *body_file; /* NULL, or where the answer's body lies instead: of what was found only */
+    /* Of a claim, for a store in which the application itself may complete it; not among the record's bytes. */
+    hx_ms lifetime;
+    hx_ms tombstone;
+} hx_record;
+
+/* The head of a record's bytes: everything but the answer's headers and body, which follow it (headers first).
+ * `out` needs room for HX_RECORD_HEAD_MAX. The epoch may still be 0: the head is open then, until hx_record_seal. */
+void hx_record_encode(const hx_record *record, hx_buf *out);
+/* Puts the epoch into an encoded head and closes it with its checksum. */
+void hx_record_seal(char *head, size_t head_len, uint64_t epoch);
+
+/* The result's id in an answer's body, where `pointer` leads: a short text that fits a line, or a number; or empty. */
+hx_slice hx_record_result(hx_slice pointer, hx_slice body, hx_arena *arena);
+
+typedef enum { HX_RECORD_OK, HX_RECORD_DAMAGED, HX_RECORD_NEWER } hx_record_error;
+
+/* Reads a head alone; the answer's slices are left empty with only their lengths noted in *answer_len. The record's
+ * slices point into `bytes`. */
+hx_record_error hx_record_decode_head(hx_slice bytes, hx_record *out, size_t *head_len, size_t *answer_len) HX_MUST_USE;
+/* The same with what else there is to know of an answer that isn't read along. */
+typedef struct {
+    size_t head_len, headers_len, body_len; /* which lie one behind the other */
+    uint32_t answer_crc;                    /* CRC-32C of headers and body */
+} hx_record_layout;
+hx_record_error hx_record_decode_layout(hx_slice bytes, hx_record *out, hx_record_layout *layout) HX_MUST_USE;
+/* Reads head and answer and checks both checksums. */
+hx_record_error hx_record_decode(hx_slice bytes, hx_record *out) HX_MUST_USE;
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The units in which people write times: ms, s, m, h and d. */
+#ifndef HX_CORE_TIME_UNITS_H
+#define HX_CORE_TIME_UNITS_H
+
+#include "base/clock.h"
+#include "base/slice.h"
+
+typedef struct {
+    const char *name;
+    uint64_t factor;
+} hx_unit;
+
+/* From long to short, in milliseconds; one without a name ends them. */
+extern const hx_unit hx_time_units[];
+
+/* How long one of that unit is; 0: there is none of that name. */
+hx_ms hx_unit_span(hx_slice name);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An IANA time zone, read from the bytes of its TZif file (RFC 9636), version 2 or later, with the rule for the years
+ * behind its last transition. Pure: whoever has the bytes makes one, in an arena. It never changes, so that any thread
+ * may ask; and whatever the bytes were, there is an answer for every moment. */
+#ifndef HX_CORE_TIME_ZONE_H
+#define HX_CORE_TIME_ZONE_H
+
+#include "base/memory/arena.h"
+#include "base/clock.h"
+
+typedef struct hx_zone hx_zone;
+
+/* Far beyond the longest TZif file there is. */
+#define HX_ZONE_FILE_BYTES_MAX (256u * 1024u)
+
+/* Whether it can be the name of a zone, "America/Argentina/Ushuaia": words of letters, digits, "_", "+" and "-" with
+ * slashes between them. What it names below the folder of zones is never anywhere else. */
+bool hx_zone_is_name(hx_slice name);
+
+/* NULL when the bytes aren't a time zone, or count leap seconds, as the zones below "right/" do: our clock doesn't. */
+const hx_zone *hx_zone_read(hx_slice name, hx_slice bytes, hx_arena *arena) HX_MUST_USE;
+hx_slice hx_zone_name(const hx_zone *zone);
+
+/* What is added to UTC at that moment, in seconds. */
+int32_t hx_zone_offset(const hx_zone *zone, hx_ms at);
+
+typedef struct {
+    int32_t year;
+    uint8_t month, day; /* from 1 */
+} hx_date;
+
+hx_date hx_zone_date(const hx_zone *zone, hx_ms at);
+/* The moment since which clocks there have shown the date of `at`: its first midnight, or when there is none, the
+ * moment at which clocks were put forward over it. Where clocks go back over midnight a date is shown twice, and each
+ * time has a begin of its own: a moment before the begin the date was another one, always. */
+hx_ms hx_zone_date_began(const hx_zone *zone, hx_ms at);
+
+#endif

@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/daemon.h"
+
+#include "admin/admin.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "daemon/reload.h"
+#include "store/transfer/unfinished.h"
+#include "config/address.h"
+#include "gateway/parts/request_body.h"
+#include "gateway/gateway.h"
+#include "jobs/quota_recount.h"
+#include "jobs/sweep.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WORKERS_MAX 64u
+#define SPOOL_BYTES (256u * 1024u)
+#define CUT_WAIT HX_SECOND   /* past `drain`, for what ends when its client is cut off */
+#define DESCRIPTORS_KEPT 64u /* for the store, the listeners and the loops */
+#define DESCRIPTORS_MIN 256u
+#define SWEEP_INTERVAL HX_SECOND
+#define LAST_LINES_WAIT HX_SECOND /* for a log reader that has stalled, at the end */
+
+typedef struct {
+    hx_worker worker;
+    hx_loop *loop;
+    hx_task drain, cut;
+    struct {
+        hx_task task;
+        hx_rules *rules;
+    } use;
+    hx_daemon *daemon;
+    pthread_t thread;
+} worker_thread;
+
+struct hx_daemon {
+    hx_config *config; /* of the start; NULL from then on: it is the first generation's */
+    hx_store *store;
+    hx_limiter *limiter;
+    hx_outage outage;
+    hx_gateway gateway;
+    uint64_t descriptors;
+    worker_thread workers[WORKERS_MAX];
+    unsigned worker_count;
+    struct {
+        hx_loop *loop;
+        hx_task stop;
+        hx_sweep sweep;
+        hx_recount recount;
+        hx_ms recounted_since;
+        hx_reloader *reloader;
+        hx_admin *admin; /* NULL: there is none */
+        pthread_t thread;
+    } background;
+    struct {
+        hx_task task;
+        atomic_bool posted;
+        bool waiting, again; /* the reload for a signal is under way; another came since */
+        hx_admin_reload reload;
+    } hangup;
+    pthread_mutex_t handing_out;
+    _Atomic hx_ms drain_most;              /* `drain` of the rules in force */
+    bool draining;                         /* under the mutex: nothing is handed to the workers any more */
+    const hx_worker *counted[WORKERS_MAX]; /* by the admin socket */
+    sigset_t signals, ends;                /* those that are waited for, and of those, those that end it */
+};
+
+static uint64_t raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) (void)getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
+static int open_store(hx_daemon *daemon, bool accept_clock)
+{
+    const hx_config *config = daemon->config;
+    char error[HX_STORE_ERROR_BYTES];
+    hx_arena arena = {0};
+    const char *usual = hx_address_default_store(config->dev, &arena);
+    bool is_usual = usual && hx_slice_eq(config->store, hx_slice_of(usual));
+    hx_store_options options = {.check_clock = !accept_clock,
+                                .bytes_max = config->store_bytes_max,
+                                .make_parents = is_usual,
+                                .waiters_max = config->limits.waiters,
+                                .waiters_per_op_max = config->limits.waiters_per_operation};
+    daemon->store = hx_store_open(config->store, &options, error);
+    if (!daemon->store) {
+        fprintf(stderr, "hapax: %s\n", error);
+        hx_arena_free(&arena);
+        return HX_EXIT_STORE;
+    }
+    uint64_t orphans = hx_store_about(daemon->store)->orphans;
+    hx_log_begin(HX_LOG_INFO, "store is open");
+    hx_log_str("store", hx_address_shown(config->store, &arena));
+    if (orphans > 0) hx_log_int("became_unknown", (int64_t)orphans);
+    if (config->dev && is_usual) hx_log_text("hint", "it is that of --dev alone; without --dev another one is used");
+    hx_log_end();
+    hx_arena_free(&arena);
+    if (hx_slice_eq(config->store, HX_LIT("memory:")))
+        hx_log_say(HX_LOG_WARN, "this store forgets everything when the process ends: use it for tests only");
+    for (size_t i = 0; i < config->policies.count; i++) {
+        if (!config->policies.routes[i].on_store_down_pass) continue;
+        hx_log_begin(HX_LOG_WARN, "while the store is down this route lets new keys pass unrecorded, so that they may "
+                                  "run again (on_store_down: pass)");
+        hx_log_str("route", config->policies.routes[i].name);
+        hx_log_end();
+    }
+    return HX_EXIT_OK;
+}
+
+/* A worker's share of the descriptors goes to clients by three quarters; the rest is for the application. */
+static uint32_t share_of(const hx_daemon *daemon, unsigned quarters, uint32_t wanted)
+{
+    uint64_t share = (daemon->descriptors - DESCRIPTORS_KEPT) / daemon->worker_count * quarters / 4;
+    return share < 1 ? 1 : (uint32_t)(wanted < share ? wanted : share);
+}
+
+static hx_server_limits server_limits(const hx_daemon *daemon, const hx_limits *limits)
+{
+    return (hx_server_limits){.connections_max = share_of(daemon, 3, limits->connections),
+                              .head_bytes_max = limits->head_bytes,
+                              .fields_max = limits->headers,
+                              .chunk_extension_bytes_max = 4096,
+                              .head_timeout = limits->head_timeout,
+                              .idle_timeout = limits->idle_timeout,
+                              .body_rate_min = limits->body_rate_min,
+                              .send_timeout = limits->send_timeout,
+                              .send_rate_min = limits->send_rate_min};
+}
+
+static hx_upstream_limits upstream_limits(const hx_daemon *daemon, const hx_config *config)
+{
+    const hx_limits *limits = &config->limits;
+    return (hx_upstream_limits){.connect_timeout = limits->connect_timeout,
+                                .idle_timeout = limits->upstream_idle_timeout,
+                                .idle_max = config->upstream_keepalive ? 256 : 0,
+                                .connections_max = share_of(daemon, 1, 4096),
+                                .waiting_max = 16384,
+                                .head_bytes_max = 64u * 1024u,
+                                .fields_max = limits->answer_headers};
+}
+
+static int make_worker(hx_daemon *daemon, worker_thread *w, hx_rules *rules)
+{
+    const hx_config *config = daemon->config;
+    hx_server_limits for_clients = server_limits(daemon, &config->limits);
+    hx_upstream_limits for_upstreams = upstream_limits(daemon, config);
+    char error[256];
+    w->daemon = daemon;
+    w->loop = hx_loop_new();
+    hx_worker_init(&w->worker, &daemon->gateway, w->loop, rules);
+    hx_store_attach(daemon->store, w->loop);
+    w->worker.server = hx_server_new(w->loop, &for_clients, &hx_gateway_handler, &w->worker);
+    for (size_t i = 0; i < config->upstream_count; i++) {
+        w->worker.upstreams[i] = hx_upstream_new(w->loop, config->upstreams[i].url, &for_upstreams, error);
+        if (w->worker.upstreams[i]) continue;
+        fprintf(stderr, "hapax: upstream %.*s: %s\n", HX_FMT(config->upstreams[i].url), error);
+        return HX_EXIT_USAGE;
+    }
+    return HX_EXIT_OK;
+}
+
+/* On the worker's own thread, between two requests. */
+static void use_rules(hx_task *task)
+{
+    worker_thread *w = HX_OWNER(task, worker_thread, use.task);
+    const hx_config *config = w->use.rules->config;
+    hx_server_limits for_clients = server_limits(w->daemon, &config->limits);
+    hx_upstream_limits for_upstreams = upstream_limits(w->daemon, config);
+    hx_server_set_limits(w->worker.server, &for_clients);
+    for (size_t i = 0; i < config->upstream_count; i++) hx_upstream_set_limits(w->worker.upstreams[i], &for_upstreams);
+    hx_worker_use(&w->worker, w->use.rules);
+    hx_reloader_used(w->daemon->background.reloader);
+}
+
+/* A worker's tasks run in the order in which they come, so that all of this happens before it drains. */
+static bool hand_out(void *context, hx_rules *rules)
+{
+    hx_daemon *daemon = context;
+    pthread_mutex_lock(&daemon->handing_out);
+    bool goes = !daemon->draining;
+    for (unsigned i = 0; goes && i < daemon->worker_count; i++) {
+        worker_thread *w = &daemon->workers[i];
+        w->use.rules = rules;
+        w->use.task.run = use_rules;
+        hx_loop_post(w->loop, &w->use.task);
+    }
+    pthread_mutex_unlock(&daemon->handing_out);
+    return goes;
+}
+
+static void recounted(void *context, const hx_record *record)
+{
+    hx_daemon *daemon = context;
+    hx_limiter_found(daemon->limiter, record, daemon->background.recounted_since, hx_loop_now(daemon->background.loop));
+}
+
+/* What the configuration asks for and the process may not have. */
+static void say_fewer_connections(const hx_daemon *daemon, const hx_rules *before, const hx_rules *rules)
+{
+    uint32_t wanted = rules->config->limits.connections, got = share_of(daemon, 3, wanted);
+    bool was_said = before && before->config->limits.connections == wanted;
+    if (got == wanted || was_said || !rules->config->connections_given) return;
+    hx_log_begin(HX_LOG_WARN, "client connections of each worker are limited by the limit of open files, below "
+                              "limits.connections: raise it (ulimit -n, LimitNOFILE=)");
+    hx_log_int("connections", got);
+    hx_log_int("wanted", wanted);
+    hx_log_int("open_files", (int64_t)daemon->descriptors);
+    hx_log_end();
+}
+
+static void in_force(void *context, const hx_rules *before, const hx_rules *rules)
+{
+    static const hx_policy_set none;
+    hx_daemon *daemon = context;
+    hx_log_readable(rules->config->log_readable);
+    atomic_store(&daemon->drain_most, rules->config->drain);
+    say_fewer_connections(daemon, before, rules);
+    if (daemon->background.admin) hx_admin_use(daemon->background.admin, rules);
+    if (!hx_recount_needed(before ? before->policies : &none, rules->policies)) return;
+    hx_limiter_forget_keys(daemon->limiter);
+    daemon->background.recounted_since = hx_loop_now(daemon->background.loop);
+    hx_recount_start(&daemon->background.recount, daemon->background.loop, daemon->store, rules->policies, recounted,
+                     daemon);
+}
+
+static void want_keys(void *context, unsigned source)
+{
+    hx_daemon *daemon = context;
+    hx_reloader_want_keys(daemon->background.reloader, source);
+}
+
+static unsigned generations(void *context)
+{
+    const hx_daemon *daemon = context;
+    return hx_reloader_generations(daemon->background.reloader);
+}
+
+static void reload(void *context, hx_admin_reload *wish)
+{
+    hx_daemon *daemon = context;
+    hx_reloader_ask(daemon->background.reloader, wish);
+}
+
+static int listen_on(hx_daemon *daemon, hx_slice address, char bound[HX_ADDRESS_BYTES])
+{
+    char error[256];
+    for (unsigned i = 0; i < daemon->worker_count; i++) {
+        int descriptor = hx_listen(i == 0 ? address : hx_slice_of(bound), bound, error);
+        if (descriptor < 0) {
+            fprintf(stderr, "hapax: %s\n", error);
+            return HX_EXIT_ADDRESS;
+        }
+        hx_server_accept(daemon->workers[i].worker.server, descriptor, hx_slice_of(bound));
+    }
+    return HX_EXIT_OK;
+}
+
+/* Says so once all of them can be reached: whoever reads the first line may connect to any. */
+static int listen_on_all(hx_daemon *daemon)
+{
+    const hx_config *config = daemon->config;
+    char bound[HX_LISTEN_MAX][HX_ADDRESS_BYTES];
+    for (size_t i = 0; i < config->listen_count; i++) {
+        int code = listen_on(daemon, config->listen[i], bound[i]);
+        if (code != HX_EXIT_OK) return code;
+    }
+    hx_rules_say_weaker(config, hx_store_about(daemon->store)->shared);
+    for (size_t i = 0; i < config->listen_count; i++) {
+        hx_log_begin(HX_LOG_INFO, "listening");
+        hx_log_text("address", bound[i]);
+        hx_log_int("workers", daemon->worker_count);
+        hx_log_end();
+    }
+    return HX_EXIT_OK;
+}
+
+/* Where one can't be made, listening says why. */
+static void make_parents(hx_slice path, hx_arena *arena)
+{
+    for (size_t i = 1; i < path.len; i++)
+        if (path.ptr[i] == '/') (void)mkdir(hx_arena_terminated(arena, hx_slice_first(path, i)), 0700);
+}
+
+static int open_admin(hx_daemon *daemon, const hx_rules *rules)
+{
+    const hx_config *config = daemon->config;
+    hx_arena arena = {0};
+    char error[512];
+    hx_slice address = config->admin_off ? HX_EMPTY : hx_address_admin(config->admin_listen, config->store, &arena);
+    bool is_usual = config->admin_listen.len == 0 && !hx_slice_starts(config->store, HX_LIT("journal:"));
+    if (address.len == 0) return HX_EXIT_OK;
+    if (is_usual) make_parents(hx_slice_from(address, sizeof("unix:") - 1), &arena);
+    for (unsigned i = 0; i < daemon->worker_count; i++) daemon->counted[i] = &daemon->workers[i].worker;
+    hx_admin_needs needs = {.loop = daemon->background.loop,
+                            .store = daemon->store,
+                            .limiter = daemon->limiter,
+                            .outage = &daemon->outage,
+                            .rules = rules,
+                            .reload = reload,
+                            .generations = generations,
+                            .context = daemon,
+                            .workers = daemon->counted,
+                            .worker_count = daemon->worker_count};
+    daemon->background.admin = hx_admin_new(&needs);
+    bool listens = hx_admin_listen(daemon->background.admin, address, error);
+    if (listens) {
+        hx_log_begin(HX_LOG_INFO, "operators are answered");
+        hx_log_str("address", address);
+        hx_log_end();
+    } else if (is_usual) { /* another gateway on the same store may have it, and tells as much of it */
+        hx_admin_free(&daemon->background.admin);
+        hx_log_begin(HX_LOG_WARN, "operators are not answered by this gateway");
+        hx_log_text("reason", error);
+        hx_log_end();
+    } else {
+        fprintf(stderr, "hapax: %s\n", error);
+    }
+    hx_arena_free(&arena);
+    return listens || is_usual ? HX_EXIT_OK : HX_EXIT_ADDRESS;
+}
+
+/* Every thread inherits this mask, so that signals come to hx_daemon_run alone. */
+static void take_signals(hx_daemon *daemon)
+{
+    sigemptyset(&daemon->ends);
+    sigaddset(&daemon->ends, SIGTERM);
+    sigaddset(&daemon->ends, SIGINT);
+    sigaddset(&daemon->ends, SIGQUIT);
+    daemon->signals = daemon->ends;
+    sigaddset(&daemon->signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &daemon->signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN); /* other daemons reopen their logs, or dump their state */
+    signal(SIGUSR2, SIG_IGN);
+}
+
+/* Where large bodies are kept while they are under way. Without it they are refused; the others are not. */
+static const char *spool_directory(void)
+{
+    const char *given = getenv("TMPDIR");
+    const char *directory = given && given[0] == '/' ? given : "/tmp";
+    if (!hx_body_can_spool(directory)) hx_body_say_no_room(directory);
+    return directory;
+}
+
+static int open_workers(hx_daemon *daemon, hx_rules *rules)
+{
+    daemon->gateway = (hx_gateway){.store = daemon->store,
+                                   .limiter = daemon->limiter,
+                                   .outage = &daemon->outage,
+                                   .want_keys = want_keys,
+                                   .keys_context = daemon,
+                                   .worker_count = daemon->worker_count,
+                                   .dev = daemon->config->dev,
+                                   .spool_bytes = SPOOL_BYTES,
+                                   .spool_directory = spool_directory()};
+    for (unsigned i = 0; i < daemon->worker_count; i++) {
+        int code = make_worker(daemon, &daemon->workers[i], rules);
+        if (code != HX_EXIT_OK) return code;
+    }
+    return HX_EXIT_OK;
+}
+
+/* A core file would hold what clients entrusted to us; and nothing that this process starts may gain rights by it. */
+static void give_up_rights(const hx_config *config)
+{
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (config->core_dumps) return;
+    const struct rlimit none = {0};
+    (void)setrlimit(RLIMIT_CORE, &none);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose reports look into the process */
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+#endif
+}
+
+static hx_daemon *new_daemon(hx_config *config)
+{
+    hx_daemon *daemon = calloc(1, sizeof *daemon);
+    HX_CHECK(daemon != NULL);
+    daemon->config = config;
+    daemon->worker_count = config->workers < WORKERS_MAX ? config->workers : WORKERS_MAX;
+    daemon->limiter = hx_limiter_new();
+    daemon->background.loop = hx_loop_new();
+    pthread_mutex_init(&daemon->handing_out, NULL);
+    hx_log_readable(config->log_readable);
+    take_signals(daemon);
+    give_up_rights(config);
+    return daemon;
+}
+
+int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon **out)
+{
+    hx_daemon *daemon = new_daemon(config);
+    *out = daemon;
+    daemon->descriptors = raise_descriptor_limit();
+    if (daemon->descriptors < DESCRIPTORS_MIN) {
+        fprintf(stderr,
+                "hapax: the limit on open files is %llu and has to be %u or more: raise it (ulimit -n, or systemd's "
+                "LimitNOFILE)\n",
+                (unsigned long long)daemon->descriptors, DESCRIPTORS_MIN);
+        return HX_EXIT_USAGE;
+    }
+    int code = open_store(daemon, source->accept_clock);
+    if (code != HX_EXIT_OK) return code;
+    hx_store_attach(daemon->store, daemon->background.loop);
+    code = hx_mark_admit(daemon->store, daemon->background.loop);
+    if (code != HX_EXIT_OK) return code;
+    hx_reloader_needs needs = {.source = source,
+                               .loop = daemon->background.loop,
+                               .store = daemon->store,
+                               .worker_count = daemon->worker_count,
+                               .hand_out = hand_out,
+                               .in_force = in_force,
+                               .context = daemon};
+    hx_rules *rules = NULL;
+    daemon->background.reloader = hx_reloader_new(&needs);
+    code = hx_reloader_begin(daemon->background.reloader, config, &rules);
+    if (code == HX_EXIT_OK) code = open_workers(daemon, rules);
+    if (code == HX_EXIT_OK) code = open_admin(daemon, rules);
+    if (code == HX_EXIT_OK) code = listen_on_all(daemon);
+    if (code != HX_EXIT_OK) return code;
+    hx_sweep_start(&daemon->background.sweep, daemon->background.loop, daemon->store, SWEEP_INTERVAL);
+    daemon->config = NULL;
+    return HX_EXIT_OK;
+}
+
+static void *run_loop(void *loop)
+{
+    hx_loop_run(loop);
+    hx_arena_pool_drain();
+    return NULL;
+}
+
+static void worker_drained(hx_worker *worker)
+{
+    hx_loop_stop(worker->loop);
+}
+
+static void drain_worker(hx_task *task)
+{
+    hx_worker_drain(&HX_OWNER(task, worker_thread, drain)->worker, worker_drained);
+}
+
+static void background_stopped(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_loop_stop(daemon->background.loop);
+}
+
+static void reloader_stopped(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_sweep_stop(&daemon->background.sweep, background_stopped, daemon);
+}
+
+static void recount_stopped(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_reloader_stop(daemon->background.reloader, reloader_stopped, daemon);
+}
+
+static void admin_stopped(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_recount_stop(&daemon->background.recount, recount_stopped, daemon);
+}
+
+static void stop_background(hx_task *task)
+{
+    hx_daemon *daemon = HX_OWNER(task, hx_daemon, background.stop);
+    if (daemon->background.admin)
+        hx_admin_stop(daemon->background.admin, admin_stopped, daemon);
+    else
+        admin_stopped(daemon);
+}
+
+static void ask_for_hangup(hx_daemon *daemon);
+
+static void hangup_done(hx_admin_reload *done)
+{
+    hx_daemon *daemon = HX_OWNER(done, hx_daemon, hangup.reload);
+    daemon->hangup.waiting = false;
+    if (!daemon->hangup.again) return;
+    daemon->hangup.again = false;
+    ask_for_hangup(daemon);
+}
+
+static void ask_for_hangup(hx_daemon *daemon)
+{
+    daemon->hangup.waiting = true;
+    daemon->hangup.reload = (hx_admin_reload){.done = hangup_done};
+    hx_reloader_ask(daemon->background.reloader, &daemon->hangup.reload);
+}
+
+/* Signals that come while a file is read may be about a newer one. */
+static void hung_up(hx_task *task)
+{
+    hx_daemon *daemon = HX_OWNER(task, hx_daemon, hangup.task);
+    atomic_store(&daemon->hangup.posted, false);
+    if (daemon->hangup.waiting)
+        daemon->hangup.again = true;
+    else
+        ask_for_hangup(daemon);
+}
+
+/* Ends the process at once: whatever is under way is unknown at the next start. */
+static _Noreturn void give_up(const char *why)
+{
+    hx_log_say(HX_LOG_WARN, "%s: requests still under way are unknown at the next start", why);
+    (void)hx_log_flush(LAST_LINES_WAIT);
+    _exit(HX_EXIT_UNKNOWN);
+}
+
+static void cut_clients(hx_task *task)
+{
+    hx_server_cut(HX_OWNER(task, worker_thread, cut)->worker.server);
+}
+
+/* NULL, or why the thread was not waited for any longer. */
+static const char *join(const hx_daemon *daemon, pthread_t thread, hx_ms deadline)
+{
+    const struct timespec step = {.tv_nsec = 5000000};
+    while (pthread_tryjoin_np(thread, NULL) != 0) {
+        if (sigtimedwait(&daemon->ends, NULL, &step) > 0) return "a second signal";
+        if (hx_clock_now() > deadline) return "draining took too long";
+    }
+    return NULL;
+}
+
+/* Of the workers from `first` on, which moves along. */
+static const char *join_workers(const hx_daemon *daemon, unsigned *first, hx_ms most)
+{
+    hx_ms deadline = hx_clock_now() + most;
+    for (; *first < daemon->worker_count; *first += 1) {
+        const char *why = join(daemon, daemon->workers[*first].thread, deadline);
+        if (why) return why;
+    }
+    return NULL;
+}
+
+/* Requests end by themselves, or when their clients are cut off; what the application has not answered by then does
+ * not, and its outcome is unknown. */
+static void drain_workers(hx_daemon *daemon)
+{
+    unsigned first = 0;
+    for (unsigned i = 0; i < daemon->worker_count; i++)
+        hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].drain);
+    const char *why = join_workers(daemon, &first, atomic_load(&daemon->drain_most));
+    if (!why) return;
+    for (unsigned i = first; i < daemon->worker_count; i++)
+        hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].cut);
+    if (join_workers(daemon, &first, CUT_WAIT) != NULL) give_up(why);
+    hx_log_say(HX_LOG_WARN, "%s: clients were cut off; no operation was under way", why);
+}
+
+static void stop_background_thread(hx_daemon *daemon)
+{
+    hx_loop_post(daemon->background.loop, &daemon->background.stop);
+    const char *why = join(daemon, daemon->background.thread, hx_clock_now() + atomic_load(&daemon->drain_most));
+    if (!why) return;
+    hx_log_say(HX_LOG_WARN, "%s: an operator's request was cut off", why);
+    (void)hx_log_flush(LAST_LINES_WAIT);
+    _exit(HX_EXIT_OK);
+}
+
+int hx_daemon_run(hx_daemon *daemon)
+{
+    hx_log_start();
+    for (unsigned i = 0; i < daemon->worker_count; i++) {
+        worker_thread *w = &daemon->workers[i];
+        w->drain.run = drain_worker;
+        w->cut.run = cut_clients;
+        int failed = pthread_create(&w->thread, NULL, run_loop, w->loop);
+        HX_CHECK(failed == 0);
+    }
+    daemon->background.stop.run = stop_background;
+    daemon->hangup.task.run = hung_up;
+    hx_reloader_start(daemon->background.reloader);
+    int failed = pthread_create(&daemon->background.thread, NULL, run_loop, daemon->background.loop);
+    HX_CHECK(failed == 0);
+
+    for (int number = 0; sigismember(&daemon->ends, number) != 1;) {
+        if (sigwait(&daemon->signals, &number) != 0) number = 0;
+        if (number == SIGHUP && !atomic_exchange(&daemon->hangup.posted, true))
+            hx_loop_post(daemon->background.loop, &daemon->hangup.task);
+    }
+    hx_log_say(HX_LOG_INFO, "draining");
+    pthread_mutex_lock(&daemon->handing_out);
+    daemon->draining = true;
+    pthread_mutex_unlock(&daemon->handing_out);
+    drain_workers(daemon);
+    stop_background_thread(daemon);
+    hx_log_say(HX_LOG_INFO, "stopped");
+    hx_log_stop(LAST_LINES_WAIT);
+    return HX_EXIT_OK;
+}
+
+void hx_daemon_close(hx_daemon **owned)
+{
+    hx_daemon *daemon = *owned;
+    if (!daemon) return;
+    if (daemon->background.reloader) hx_reloader_let_go(daemon->background.reloader);
+    for (unsigned i = 0; i < daemon->worker_count; i++) {
+        worker_thread *w = &daemon->workers[i];
+        if (w->loop) hx_worker_clear(&w->worker);
+    }
+    hx_admin_free(&daemon->background.admin);
+    if (!daemon->background.reloader) hx_config_free(&daemon->config);
+    hx_reloader_free(&daemon->background.reloader);
+    if (daemon->store) hx_store_close(&daemon->store); /* its connections are on the loops */
+    for (unsigned i = 0; i < daemon->worker_count; i++) hx_loop_free(&daemon->workers[i].loop);
+    hx_loop_free(&daemon->background.loop);
+    hx_limiter_free(&daemon->limiter);
+    pthread_mutex_destroy(&daemon->handing_out);
+    hx_arena_pool_drain();
+    free(daemon);
+    *owned = NULL;
+}

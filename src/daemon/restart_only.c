@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/restart_only.h"
+
+#include "base/check.h"
+#include "config/options.h"
+
+static bool listen_differs(const hx_config *a, const hx_config *b)
+{
+    if (a->listen_count != b->listen_count) return true;
+    for (size_t i = 0; i < a->listen_count; i++)
+        if (!hx_slice_eq(a->listen[i], b->listen[i])) return true;
+    return false;
+}
+
+static bool upstream_differs(const hx_config *a, const hx_config *b)
+{
+    if (a->upstream_count != b->upstream_count) return true;
+    for (size_t i = 0; i < a->upstream_count; i++)
+        if (!hx_slice_eq(a->upstreams[i].name, b->upstreams[i].name) ||
+            !hx_slice_eq(a->upstreams[i].url, b->upstreams[i].url))
+            return true;
+    return false;
+}
+
+static bool store_differs(const hx_config *a, const hx_config *b)
+{
+    return !hx_slice_eq(a->store, b->store);
+}
+
+static bool workers_differ(const hx_config *a, const hx_config *b)
+{
+    return a->workers != b->workers;
+}
+
+static bool admin_differs(const hx_config *a, const hx_config *b)
+{
+    return a->admin_off != b->admin_off || !hx_slice_eq(a->admin_listen, b->admin_listen);
+}
+
+static bool core_dumps_differ(const hx_config *a, const hx_config *b)
+{
+    return a->core_dumps != b->core_dumps;
+}
+
+static const struct {
+    const char *name;
+    bool (*differs)(const hx_config *a, const hx_config *b);
+} comparisons[] = {
+    {"listen", listen_differs},  {"upstream", upstream_differs}, {"store", store_differs},
+    {"workers", workers_differ}, {"admin", admin_differs},       {"core_dumps", core_dumps_differ},
+};
+
+static bool differs(const char *name, const hx_config *running, const hx_config *next)
+{
+    for (size_t i = 0; i < sizeof comparisons / sizeof comparisons[0]; i++)
+        if (hx_slice_eq(hx_slice_of(name), hx_slice_of(comparisons[i].name)))
+            return comparisons[i].differs(running, next);
+    hx_check_failed(__FILE__, __LINE__, "every option that can't change while running is compared");
+}
+
+size_t hx_frozen_differ(const hx_config *running, const hx_config *next, hx_buf *problems)
+{
+    size_t count = 0, option_count;
+    const hx_option *options = hx_options(&option_count);
+    for (size_t i = 0; i < option_count; i++) {
+        const hx_option *option = &options[i];
+        if (option->place != HX_PLACE_TOP || (option->flags & HX_OPTION_RELOAD) != 0) continue;
+        if (!differs(option->name, running, next)) continue;
+        bool fits = hx_buf_printf(problems, "%s: \"%s\" can't change while running: that needs a restart\n",
+                                  next->file ? next->file : "hapax", option->name);
+        (void)fits;
+        count++;
+    }
+    return count;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/parts/store_health.h"
+
+#include "base/log.h"
+
+static const struct {
+    hx_log_level level;
+    const char *begins, *ends;
+} rows[] = {
+#define X(id, name, level, begins, ends) {HX_LOG_##level, begins, ends},
+#include "gateway/parts/store_health_states.def"
+#undef X
+};
+
+void hx_outage_failed(hx_outage *outage, hx_outage_id id, hx_ms now)
+{
+    hx_outage_state *state = &outage->states[id];
+    atomic_store(&state->last, now);
+    atomic_fetch_add(&state->count, 1);
+    if (atomic_exchange(&state->on, true)) return;
+    atomic_store(&state->began, now);
+    hx_log_begin(rows[id].level, rows[id].begins);
+    hx_log_end();
+}
+
+void hx_outage_succeeded(hx_outage *outage, hx_outage_id id, hx_ms now)
+{
+    hx_outage_state *state = &outage->states[id];
+    if (now - atomic_load(&state->last) < HX_OUTAGE_QUIET || !atomic_exchange(&state->on, false)) return;
+    hx_log_begin(HX_LOG_INFO, rows[id].ends);
+    hx_log_int("failed_calls", (int64_t)atomic_exchange(&state->count, 0));
+    hx_log_int("duration_ms", now - atomic_load(&state->began));
+    hx_log_end();
+}

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first step: which rules apply, is there a key and is it valid, who asks, and, once the body is whole, what
+ * exactly is asked. Nothing here has an effect; a malformed key never runs unprotected. */
+#include "gateway/request.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "gateway/parts/cors.h"
+#include "gateway/parts/memory_budget.h"
+#include "gateway/parts/natural_key.h"
+#include "gateway/parts/caller.h"
+#include "gateway/parts/problem.h"
+#include "gateway/steps/publish.h"
+#include "gateway/steps/shadow.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define LARGE_BODY_BYTES (8u * 1024u)
+
+/* The only way out of this step with an error of ours. */
+static hx_progress refuse(hx_request *r, hx_error error, hx_slice detail)
+{
+    if (hx_shadow_takes(r, error)) return hx_shadow_refuse(r, error);
+    return hx_request_refuse(r, error, detail);
+}
+
+/* The keys that verify tokens may have changed since they were read. */
+static void want_keys(const hx_request *r)
+{
+    const hx_gateway *gateway = r->worker->gateway;
+    if (gateway->want_keys) gateway->want_keys(gateway->keys_context, r->policy->jwt.source);
+}
+
+/* `*`, or a list that begins with an entity tag; anything else makes no request conditional. */
+static bool is_condition(hx_slice if_match)
+{
+    return hx_slice_eq(if_match, HX_LIT("*")) || hx_slice_starts(if_match, HX_LIT("\"")) ||
+           hx_slice_starts(if_match, HX_LIT("W/\""));
+}
+
+static bool key_is_required(const hx_request *r)
+{
+    hx_slice method = r->stream->request.method;
+    bool is_update = hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("PATCH"));
+    bool is_conditional = is_update && is_condition(hx_fields_get(&r->stream->request.fields, HX_FIELD_IF_MATCH));
+    if (r->policy->if_match_suffices && is_conditional) return false;
+    return hx_policy_requires_key(r->policy, method);
+}
+
+static void note_credential(const hx_request *r)
+{
+    static atomic_bool warned;
+    if (!hx_caller_has_credential(&r->stream->request.fields)) return;
+    if (r->stream->request.fields.lines[HX_FIELD_COOKIE] > 0) hx_worker_count(r->worker, HX_COUNT_COOKIES_OF_NOBODY);
+    if (atomic_exchange(&warned, true)) return;
+    hx_log_begin(
+        HX_LOG_WARN,
+        "a keyed request has a credential that the route's `principal` option doesn't name: such callers share "
+        "their keys, and only the very same credentials see an answer again. Name what tells callers apart "
+        "(cookie:NAME of the session where cookies change by themselves, header:NAME for an API key)");
+    hx_log_str("path", r->path);
+    hx_log_end();
+}
+
+static bool asked_last(const hx_worker *worker, const hx_identity *who, hx_slice authorization)
+{
+    if (!worker->last.known) return false;
+    const char *at = worker->last.bytes;
+    hx_slice principal = {at, worker->last.principal_len};
+    hx_slice proof = {at + principal.len, worker->last.proof_len};
+    hx_slice credential = {at + principal.len + proof.len, worker->last.authorization_len};
+    return hx_secret_eq(principal, who->principal) && hx_secret_eq(proof, who->proof) &&
+           hx_secret_eq(credential, authorization);
+}
+
+static void remember(hx_worker *worker, const hx_identity *who, hx_slice authorization)
+{
+    worker->last.known = who->principal.len + who->proof.len + authorization.len <= sizeof worker->last.bytes;
+    if (!worker->last.known) return;
+    hx_buf bytes = {.data = worker->last.bytes, .cap = sizeof worker->last.bytes, .max = sizeof worker->last.bytes};
+    hx_buf_put(&bytes, who->principal);
+    hx_buf_put(&bytes, who->proof);
+    hx_buf_put(&bytes, authorization);
+    worker->last.principal_len = who->principal.len;
+    worker->last.proof_len = who->proof.len;
+    worker->last.authorization_len = authorization.len;
+}
+
+/* The MACs of who asks and of the credential that shows it. */
+static void digest_identity(hx_request *r, const hx_identity *who)
+{
+    hx_worker *worker = r->worker;
+    hx_slice authorization = hx_fields_get(&r->stream->request.fields, HX_FIELD_AUTHORIZATION);
+    if (!asked_last(worker, who, authorization)) {
+        worker->last.principal = hx_request_mac(r, HX_TAG_PRINCIPAL, who->principal);
+        hx_mac_begin(worker->mac, HX_TAG_PROOF);
+        hx_mac_part(worker->mac, who->principal); /* the same bytes elsewhere in a request prove nothing */
+        hx_mac_part(worker->mac, who->proof);
+        hx_mac_part(worker->mac, authorization);
+        worker->last.proof = hx_mac_end(worker->mac);
+        remember(worker, who, authorization);
+    }
+    r->claimant.principal = worker->last.principal;
+    r->claimant.proof = worker->last.proof;
+}
+
+static bool goes_by_headers(const hx_policy *policy)
+{
+    for (size_t i = 0; i < policy->principal_count; i++)
+        if (policy->principals[i].kind == HX_PRINCIPAL_HEADER) return true;
+    return policy->key.from || policy->fingerprint.header_count > 0;
+}
+
+/* Who asks; refused where that can't be told and has to be. */
+static hx_progress identify(hx_request *r)
+{
+    const hx_policy *policy = r->policy;
+    hx_caller caller;
+    if (goes_by_headers(policy)) hx_forward_mark_withheld(r);
+    switch (hx_caller_find(policy, hx_request_rules(r), &r->worker->tokens, &r->stream->request.fields, hx_clock_wall(),
+                           r->arena, &caller)) {
+    case HX_CALLER_FOUND: break;
+    case HX_CALLER_NOBODY:
+        if (policy->require_principal || (r->natural && !policy->key.shared))
+            return refuse(r, HX_ERROR_PRINCIPAL_MISSING, HX_EMPTY);
+        note_credential(r);
+        if (r->natural) caller.who.proof = HX_EMPTY; /* `shared`: of all who send the same parts */
+        break;
+    case HX_CALLER_AMBIGUOUS: return refuse(r, HX_ERROR_MALFORMED, caller.why);
+    case HX_CALLER_REFUSED:
+        if (caller.token_error == HX_JWT_NO_KEY) want_keys(r);
+        return refuse(r, caller.token_error != HX_JWT_OK ? HX_ERROR_TOKEN_INVALID : HX_ERROR_PRINCIPAL_MISSING,
+                      caller.why);
+    case HX_CALLER_NO_KEYS:
+        want_keys(r);
+        r->retry_after = HX_SECOND;
+        return refuse(r, HX_ERROR_KEYS_UNAVAILABLE, caller.why);
+    }
+    digest_identity(r, &caller.who);
+    r->who = caller.who.principal;
+    r->source = caller.source;
+    r->claimant.verified = caller.verified;
+    return HX_MORE;
+}
+
+/* How much this caller may still ask, before its body is read. */
+static hx_progress check_rate(hx_request *r)
+{
+    const hx_policy *policy = r->policy;
+    if (policy->rate.count == 0) return HX_MORE;
+    hx_party party = hx_limiter_party(hx_policy_identity(policy), &r->claimant.principal);
+    if (hx_limiter_take(r->worker->gateway->limiter, party, policy->rate, hx_loop_now(r->worker->loop),
+                        &r->retry_after))
+        return HX_MORE;
+    return refuse(r, HX_ERROR_RATE_LIMITED, HX_EMPTY);
+}
+
+/* Before anything is read or claimed; afterwards nothing is refused for lack of it. */
+static hx_progress reserve_memory(hx_request *r)
+{
+    if (hx_memory_admit(r)) return HX_MORE;
+    hx_memory_complain(r);
+    r->retry_after = HX_SECOND;
+    return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The memory for requests is used up."));
+}
+
+static hx_progress check_key(hx_request *r)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    if (fields->lines[HX_FIELD_IDEMPOTENCY_KEY] > 1)
+        return refuse(r, HX_ERROR_KEY_INVALID, HX_LIT("There are two Idempotency-Key headers."));
+    hx_slice field = hx_fields_get(fields, HX_FIELD_IDEMPOTENCY_KEY);
+    hx_key_error error = hx_key_parse(field, &r->policy->key, r->arena, &r->header_key);
+    if (error != HX_KEY_OK) {
+        hx_slice detail = hx_slice_of(hx_key_error_text(error));
+        if (error == HX_KEY_TOO_SHORT || error == HX_KEY_TOO_LONG)
+            detail = hx_arena_printf(r->arena, "The key has to be %u to %u characters long.",
+                                     (unsigned)r->policy->key.len_min, (unsigned)r->policy->key.len_max);
+        return refuse(r, HX_ERROR_KEY_INVALID, detail);
+    }
+    return HX_MORE;
+}
+
+static void take_body(hx_stream *stream, hx_slice piece, bool last)
+{
+    hx_request *r = stream->user;
+    if (r->body_state != HX_BODY_READING) return; /* refused already */
+    hx_body_result result = piece.len > 0 ? hx_body_append(&r->body, piece) : HX_BODY_OK;
+    if (result != HX_BODY_OK) {
+        if (r->policy->mode == HX_MODE_SHADOW) hx_shadow_overflow(r, piece, last);
+        r->body_state = HX_BODY_BROKEN;
+        r->body_error_status = result == HX_BODY_TOO_LARGE ? 413 : 503;
+        hx_request_run(r);
+    } else if (last) {
+        r->body_state = HX_BODY_WHOLE;
+        hx_request_run(r);
+    }
+}
+
+static void body_broken(hx_stream *stream, unsigned status, const char *detail)
+{
+    hx_request *r = stream->user;
+    if (r->body_state != HX_BODY_READING) return;
+    r->body_state = HX_BODY_BROKEN;
+    r->body_error_status = status;
+    r->body_error_detail = detail;
+    hx_request_run(r);
+}
+
+static hx_progress refuse_for_room(hx_request *r)
+{
+    r->retry_after = 5 * HX_SECOND;
+    return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no room to keep the body."));
+}
+
+static hx_progress refuse_body(hx_request *r)
+{
+    switch (r->body_error_status) {
+    case 0: return hx_request_go(r, HX_STEP_finish); /* the client left in mid-body: nothing was sent on */
+    case 413:
+        return refuse(r, HX_ERROR_BODY_TOO_LARGE,
+                      hx_arena_printf(r->arena, "The body is longer than %llu bytes.",
+                                      (unsigned long long)r->policy->body_bytes_max));
+    case 503: return refuse_for_room(r);
+    default: {
+        unsigned status = r->body_error_status;
+        hx_progress progress = refuse(r, hx_problem_malformed(status), hx_slice_of(r->body_error_detail));
+        r->reply_status = status;
+        return progress;
+    }
+    }
+}
+
+static hx_progress read_body(hx_request *r)
+{
+    const hx_request_head *head = &r->stream->request;
+    if (!head->has_body) {
+        r->body_state = HX_BODY_WHOLE;
+        return HX_MORE;
+    }
+    if (head->content_length > 0 && (uint64_t)head->content_length > r->policy->body_bytes_max) {
+        r->body_error_status = 413;
+        return refuse_body(r);
+    }
+    hx_memory_begin_body(r, head->content_length);
+    r->body_state = HX_BODY_READING;
+    r->stream->events.body = take_body;
+    r->stream->events.broken = body_broken;
+    hx_stream_read(r->stream);
+    return HX_PARKED;
+}
+
+/* For all values of a request's fields as one list. Its parts are put one behind the other: a list that was copied with
+ * each of its lines would need the square of a head's size. */
+static hx_buf list_buf(hx_request *r)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    size_t bytes = 0;
+    for (size_t i = 0; i < fields->count; i++) bytes += fields->items[i].value.len + 2;
+    hx_buf list;
+    hx_buf_init(&list, r->arena, bytes);
+    return list;
+}
+
+static void put_line(hx_buf *list, bool is_first, hx_slice value)
+{
+    if (!is_first) hx_buf_puts(list, ", ");
+    hx_buf_put(list, value);
+}
+
+/* All lines of a field as one value, as a list field means it. */
+static hx_slice joined(hx_request *r, hx_field_id id)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    if (fields->lines[id] < 2) return hx_fields_get(fields, id);
+    hx_buf list = list_buf(r);
+    for (size_t i = fields->first[id]; i < fields->count; i++)
+        if (fields->items[i].id == id) put_line(&list, i == fields->first[id], fields->items[i].value);
+    return hx_buf_slice(&list);
+}
+
+static hx_slice header_value(hx_request *r, hx_slice name)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    hx_slice only = HX_EMPTY;
+    hx_buf list;
+    for (size_t i = 0, lines = 0; i < fields->count; i++) {
+        const hx_field *field = &fields->items[i];
+        if (!hx_field_goes_on(field) || !hx_slice_eq_nocase(field->name, name)) continue;
+        if (lines == 0) {
+            only = field->value;
+        } else {
+            if (lines == 1) {
+                list = list_buf(r);
+                put_line(&list, true, only);
+            }
+            put_line(&list, false, field->value);
+            only = hx_buf_slice(&list);
+        }
+        lines++;
+    }
+    return only;
+}
+
+/* The values of the headers that the route's fingerprint counts. */
+static const hx_slice *header_values(hx_request *r)
+{
+    const hx_fingerprint_rules *rules = &r->policy->fingerprint;
+    if (rules->header_count == 0) return NULL;
+    hx_slice *values = hx_arena_alloc(r->arena, rules->header_count * sizeof *values);
+    for (size_t k = 0; k < rules->header_count; k++) values[k] = header_value(r, rules->headers[k]);
+    return values;
+}
+
+static void describe(hx_request *r, hx_slice body)
+{
+    const hx_request_head *head = &r->stream->request;
+    r->fingerprint_input = (hx_fingerprint_input){
+        .method = head->method,
+        .path = r->path,
+        .host = r->policy->scope == HX_SCOPE_HOST ? HX_EMPTY : r->host,
+        .query = head->query,
+        .has_query = head->has_query,
+        .content_type = joined(r, HX_FIELD_CONTENT_TYPE),
+        .content_encoding = joined(r, HX_FIELD_CONTENT_ENCODING),
+        .if_match = joined(r, HX_FIELD_IF_MATCH),
+        .if_none_match = joined(r, HX_FIELD_IF_NONE_MATCH),
+        .if_unmodified_since = joined(r, HX_FIELD_IF_UNMODIFIED_SINCE),
+        .body = body,
+        .rules = &r->policy->fingerprint,
+        .headers = header_values(r),
+    };
+}
+
+static bool is_body_large(const hx_request *r)
+{
+    return r->fingerprint_input.body.len > LARGE_BODY_BYTES;
+}
+
+/* What is made of a large body for this is as large again, and nobody needs it afterwards. */
+static void fingerprint(hx_request *r)
+{
+    hx_fingerprint_input *in = &r->fingerprint_input;
+    if (!is_body_large(r)) {
+        r->claimant.fingerprint = hx_fingerprint(r->worker->mac, in, r->arena);
+        return;
+    }
+    hx_arena scratch = {0};
+    r->claimant.fingerprint = hx_fingerprint(r->worker->mac, in, &scratch);
+    hx_fingerprint_parts(r->worker->mac, in, &scratch, r->parts);
+    in->normal.done = false;
+    hx_arena_free(&scratch);
+    hx_body_unload(&r->body);
+}
+
+void hx_admit_parts(hx_request *r, uint64_t parts[HX_PART_COUNT])
+{
+    if (is_body_large(r))
+        memcpy(parts, r->parts, sizeof r->parts);
+    else
+        hx_fingerprint_parts(r->worker->mac, &r->fingerprint_input, r->arena, parts);
+}
+
+void hx_admit_take_key(hx_request *r, hx_slice key)
+{
+    hx_operation_name name = {
+        .route = r->identity, .principal = r->who, .key = key, .host = r->host, .natural = r->natural};
+    hx_fingerprint_input *in = &r->fingerprint_input;
+    r->key = key;
+    r->op = hx_operation_of(r->policy, &name, r->worker->mac);
+    if (r->natural && r->policy->fingerprint.body == HX_FINGERPRINT_KEY) /* a header's key says nothing of the body */
+        in->key = hx_arena_printf(r->arena, "%.*s %.*s", HX_FMT(key), HX_FMT(r->identity));
+    fingerprint(r);
+}
+
+/* The body is whole: what exactly is asked, and under which key. */
+static hx_progress conclude(hx_request *r)
+{
+    hx_slice body = HX_EMPTY, key = r->header_key;
+    if (r->body.len > 0 && !hx_body_whole(&r->body, &body)) return refuse_for_room(r);
+    hx_memory_end(r, &r->body);
+    if (r->repeats_body) {
+        r->fingerprint_input.body = body;
+        return hx_request_go(r, HX_STEP_pass);
+    }
+    describe(r, body);
+    if (r->natural) {
+        hx_template_result result;
+        hx_natural_request request = hx_natural_of(r);
+        r->key_at = hx_loop_now(r->worker->loop);
+        if (!hx_natural_key(&request, r->key_at, &result, &key))
+            return refuse(r, HX_ERROR_KEY_PART_MISSING,
+                          hx_arena_printf(r->arena, "%.*s: %s", HX_FMT(result.wrong), result.why));
+        r->key_fixed = result.fixed;
+    }
+    r->elsewhere.own_key = key;
+    hx_admit_take_key(r, key);
+    return hx_request_go(r, r->policy->mode == HX_MODE_SHADOW ? HX_STEP_shadow : HX_STEP_claim);
+}
+
+/* Of a request that matches none: method and path. */
+static hx_slice route_of(hx_request *r)
+{
+    hx_slice method = r->stream->request.method;
+    hx_buf text;
+    hx_buf_init(&text, r->arena, method.len + 1 + r->path.len);
+    hx_buf_put(&text, method);
+    hx_buf_puts(&text, " ");
+    hx_buf_put(&text, r->path);
+    return hx_buf_slice(&text);
+}
+
+static void read_patience(hx_request *r)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    r->patience.span = HX_CLIENT_BUDGET_NONE;
+    if (fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 0 || r->policy->mode != HX_MODE_PROTECT) return;
+    bool is_one = fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 1;
+    if (is_one && hx_client_budget_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->patience)) return;
+    hx_worker_count(r->worker, HX_COUNT_BAD_REQUEST_TIMEOUT);
+    hx_log_begin(HX_LOG_WARN,
+                 "a client sent an X-Request-Timeout that is not one like 1500, 1500ms or 10s; it is ignored");
+    hx_log_str("value", hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT));
+    hx_log_end();
+}
+
+/* Whether the body is read whole before it passes, because the route repeats PUT and DELETE (`retry_safe`) and it is
+ * known to fit. */
+static bool is_body_kept(const hx_request *r)
+{
+    const hx_request_head *head = &r->stream->request;
+    bool is_method = hx_slice_eq(head->method, HX_LIT("PUT")) || hx_slice_eq(head->method, HX_LIT("DELETE"));
+    bool fits = head->content_length > 0 && (uint64_t)head->content_length <= r->policy->body_bytes_max;
+    return r->policy->retry_safe && r->policy->mode != HX_MODE_SHADOW && is_method && fits && !head->upgrade;
+}
+
+static hx_progress pass_unprotected(hx_request *r, const hx_policy *route)
+{
+    if (!route) hx_worker_count(r->worker, HX_COUNT_PASSED_WITHOUT_ROUTE);
+    r->repeats_body = is_body_kept(r) && hx_memory_admit(r); /* else it is streamed, and not sent again */
+    return r->repeats_body ? HX_MORE : hx_request_go(r, HX_STEP_pass);
+}
+
+/* Of a route that makes no key of its own, without a key: refused or unprotected, as its rules say. */
+static hx_progress admit_keyless(hx_request *r, const hx_policy *route)
+{
+    if (key_is_required(r)) return refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
+    return pass_unprotected(r, route);
+}
+
+/* The protected route that this request would reach unprotected at an application which reads paths less strictly. A
+ * path that is another route's as it stands is meant for that one, unless an escape makes it two things at once. */
+static const hx_policy *missed_route(const hx_request *r, const hx_policy *route, hx_path_error path_error)
+{
+    const hx_request_head *head = &r->stream->request;
+    if (route && path_error == HX_PATH_OK && hx_slice_find(r->path, '%') == SIZE_MAX) return NULL;
+    const hx_policy *near = hx_policy_find_near(hx_request_rules(r)->policies, head->method, head->path, route,
+                                                r->arena);
+    /* Empty segments were left out to find the route, so that it was not what the client wrote. */
+    bool is_missed = route && path_error == HX_PATH_EMPTY_SEGMENT && hx_policy_is_guarded(route);
+    return near || !is_missed ? near : route;
+}
+
+/* Whatever the defaults say of unwritten paths: the route that was meant is protected. */
+static hx_progress refuse_near_miss(hx_request *r, const hx_policy *missed)
+{
+    return hx_request_refuse(r, HX_ERROR_MALFORMED,
+                             hx_arena_printf(r->arena,
+                                             "The path is another spelling of route \"%.*s\", which is protected: "
+                                             "write it as \"%.*s\".",
+                                             HX_FMT(missed->name), HX_FMT(missed->path)));
+}
+
+/* Which rules, which key, who. Still in this step afterwards: go on with the body. */
+static hx_progress admit_head(hx_request *r)
+{
+    const hx_request_head *head = &r->stream->request;
+    const hx_policy_set *policies = hx_request_rules(r)->policies;
+    hx_path_error path_error = hx_path_normalize(head->path, r->arena, &r->path);
+    const hx_policy *route = hx_policy_find(policies, head->method, r->path);
+    bool keyed = head->fields.lines[HX_FIELD_IDEMPOTENCY_KEY] > 0;
+    r->policy = route ? route : &policies->defaults;
+    r->natural = r->policy->key.from && !(keyed && r->policy->key.prefer_header);
+    keyed = keyed || r->natural;
+    hx_request_choose_trace(r);
+    read_patience(r);
+    if (hx_publish_is_asked(hx_request_rules(r)->config, head->method, r->path))
+        return hx_request_go(r, HX_STEP_publish);
+    bool is_safe = hx_method_is_safe(head->method);
+    const hx_policy *missed = is_safe && !keyed ? NULL : missed_route(r, route, path_error);
+    if (missed) return refuse_near_miss(r, missed);
+    hx_buf lines;
+    if (is_safe && hx_cors_preflight(hx_request_rules(r)->config, policies, head, r->path, r->arena, &lines)) {
+        r->reply_kind = HX_REPLY_ANSWER;
+        r->reply_answer = (hx_answer){.status = 204, .headers = hx_buf_slice(&lines), .body = HX_EMPTY};
+        return hx_request_go(r, HX_STEP_reply);
+    }
+    if (is_safe) return hx_request_go(r, HX_STEP_pass);
+    /* Of a path that can't be read, nobody can say that it is the one which passes. */
+    if (r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK)) return pass_unprotected(r, route);
+    if (!keyed) return admit_keyless(r, route);
+    r->route = route ? route->name : route_of(r);
+    r->identity = route ? hx_policy_identity(route) : r->route;
+    r->host = hx_text_host(hx_fields_get(&head->fields, HX_FIELD_HOST), HX_LIT("80"), r->arena);
+    if (!r->natural) (void)check_key(r);
+    if (r->step == HX_STEP_admit && path_error != HX_PATH_OK)
+        return refuse(r, HX_ERROR_MALFORMED, hx_slice_of(hx_path_error_text(path_error)));
+    if (r->step == HX_STEP_admit) (void)identify(r);
+    if (r->step == HX_STEP_admit) (void)check_rate(r);
+    if (r->step == HX_STEP_admit) (void)reserve_memory(r);
+    return HX_MORE;
+}
+
+hx_progress hx_step_admit(hx_request *r)
+{
+    if (r->body_state == HX_BODY_UNREAD) {
+        hx_progress progress = admit_head(r);
+        if (r->step != HX_STEP_admit) return progress;
+        progress = read_body(r);
+        if (progress == HX_PARKED || r->step != HX_STEP_admit) return progress;
+    }
+    switch (r->body_state) {
+    case HX_BODY_READING:
+        /* A client that is gone sends no more; nothing was sent on. */
+        return r->client_gone ? hx_request_go(r, HX_STEP_finish) : HX_PARKED;
+    case HX_BODY_BROKEN: return refuse_body(r);
+    default: return conclude(r);
+    }
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Claiming the key: a look first, because most duplicates come long after the first request; then the claim, which is
+ * durable before anything is sent; and the decision on what was found. */
+#include "gateway/parts/memory_budget.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+/* As the client wrote it. */
+static hx_slice key_field(const hx_request *r)
+{
+    return hx_fields_get(&r->stream->request.fields, HX_FIELD_IDEMPOTENCY_KEY);
+}
+
+/* take_over: what an unknown operation is sent again as. */
+void hx_claim_fill(hx_request *r, bool take_over)
+{
+    const hx_policy *policy = r->policy;
+    hx_ms now = hx_loop_now(r->worker->loop);
+    r->record = (hx_record){
+        .op = r->op,
+        .state = HX_PROCESSING,
+        .from_state = take_over ? HX_UNKNOWN : HX_ABSENT,
+        .created_at = take_over ? r->found.created_at : now,
+        .changed_at = now,
+        .lease_until = now + policy->lease,
+        .owner = hx_store_about(r->worker->gateway->store)->owner,
+        .fingerprint = r->claimant.fingerprint,
+        .proof = r->claimant.proof,
+        .principal = r->claimant.principal,
+        .key = hx_request_mac(r, HX_TAG_KEY, r->key),
+        .rule_version = policy->rule_version,
+        .key_quoted = take_over ? r->found.key_quoted : hx_slice_starts(key_field(r), HX_LIT("\"")),
+        .key_parameters = take_over    ? r->found.key_parameters
+                          : r->natural ? HX_EMPTY
+                                       : hx_key_parameters(key_field(r)),
+        .attempt = take_over && r->found.attempt < UINT16_MAX ? (uint16_t)(r->found.attempt + 1) : 1,
+        .route = hx_slice_first(r->identity, HX_RECORD_TEXT_MAX),
+        .correlation = r->correlation,
+        .reason = HX_EMPTY,
+        .result = HX_EMPTY,
+        .answer = {.headers = HX_EMPTY, .body = HX_EMPTY},
+        .lifetime = policy->lifetime,
+        .tombstone = policy->tombstone,
+    };
+    hx_admit_parts(r, r->record.parts);
+}
+
+/* Says which parts differ, from the short MAC of each that the record keeps. */
+static hx_slice mismatch_detail(hx_request *r, const hx_record *found)
+{
+    uint64_t parts[HX_PART_COUNT];
+    hx_admit_parts(r, parts);
+    hx_buf text;
+    hx_buf_init(&text, r->arena, 512);
+    hx_buf_puts(&text, "This key was first used for a request with another ");
+    unsigned differing = 0;
+    for (unsigned i = 0; i < HX_PART_COUNT; i++) {
+        if (parts[i] == found->parts[i]) continue;
+        if (differing++ > 0) hx_buf_puts(&text, ", ");
+        hx_buf_puts(&text, hx_fingerprint_part_text((hx_fingerprint_part)i));
+    }
+    if (differing == 0) hx_buf_puts(&text, "content");
+    hx_buf_puts(&text, ".");
+    return hx_buf_slice(&text);
+}
+
+static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
+{
+    r->told = HX_TOLD_REPLAYED;
+    return hx_request_refuse(r, HX_ERROR_NOT_RETAINED,
+                             hx_arena_printf(r->arena, "The operation was executed and answered with status %u.",
+                                             (unsigned)found->answer.status));
+}
+
+static hx_progress refuse_failed_before(hx_request *r)
+{
+    char time[HX_RFC3339_BYTES];
+    r->error_original_time = r->found.created_at;
+    return hx_request_refuse(r, HX_ERROR_FAILED_BEFORE,
+                             hx_arena_printf(r->arena, "The first request, at %.*s, failed with status %u.",
+                                             HX_FMT(hx_rfc3339(r->found.created_at, time)),
+                                             (unsigned)r->found.answer.status));
+}
+
+static hx_party party_of(const hx_request *r)
+{
+    return hx_limiter_party(hx_policy_identity(r->policy), &r->claimant.principal);
+}
+
+/* One more live key of this caller's; an unknown operation that is taken over is counted already. */
+static bool has_quota(hx_request *r, bool take_over)
+{
+    uint32_t quota = r->policy->quota;
+    if (quota == 0 || take_over) return true;
+    r->quota_taken = hx_limiter_begin(r->worker->gateway->limiter, party_of(r), &r->op, quota,
+                                      hx_loop_now(r->worker->loop), &r->retry_after);
+    return r->quota_taken;
+}
+
+/* The claim has ended. From here on its key counts by what becomes of the operation, whoever settles it. */
+static void end_quota(hx_request *r)
+{
+    bool is_ours = r->call.result == HX_STORE_OK;
+    if (!r->quota_taken) return;
+    r->quota_taken = false;
+    hx_limiter_claimed(r->worker->gateway->limiter, party_of(r), &r->record.op, is_ours, hx_loop_now(r->worker->loop));
+}
+
+void hx_claim_count_key(hx_request *r)
+{
+    hx_limiter *limiter = r->worker->gateway->limiter;
+    const hx_record *record = &r->record; /* of who claimed it, whoever settles it */
+    hx_ms now = hx_loop_now(r->worker->loop);
+    if (r->policy->quota > 0)
+        hx_limiter_settled(limiter, hx_limiter_party_of(record), record->state, record->expires_at, now);
+    else
+        hx_limiter_settled_unlimited(limiter, record, now);
+}
+
+static hx_progress refuse_impatient(hx_request *r)
+{
+    if (r->attempts == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
+    r->told = HX_TOLD_UNKNOWN;
+    return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT, HX_EMPTY);
+}
+
+static hx_progress submit(hx_request *r, bool take_over)
+{
+    if (hx_request_patience_left(r) == 0) return refuse_impatient(r);
+    if (!has_quota(r, take_over)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
+    hx_claim_fill(r, take_over);
+    r->taken_over = take_over;
+    /* Under a new epoch nothing of an old one can be committed any more, where the application's mark is. */
+    r->may_have_happened = r->after_silence = take_over && r->policy->guarantee != HX_GUARANTEE_TRANSACTIONAL;
+    r->lease_until = r->record.lease_until;
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_claim(r->worker->gateway->store, &r->call, &r->record, take_over ? r->found.epoch : 0);
+    hx_request_watch_patience(r);
+    return HX_PARKED;
+}
+
+/* Whether the application can be asked about another credential of the same caller; nobody is no caller. */
+static bool may_be_vouched_for(const hx_request *r)
+{
+    bool is_same = r->who.len > 0 && hx_digest_eq(&r->found.principal, &r->claimant.principal);
+    return is_same && r->policy->authorize_method.len > 0 && r->authorize_state == HX_AUTHORIZE_NONE;
+}
+
+/* Whether there is a way out of unknown that this request may go. Who asks must be the one who asked first: another
+ * credential of the same caller learns nothing here, unless the application vouches for it. */
+static hx_progress decide_unknown(hx_request *r)
+{
+    bool is_readable = r->found.created_at != 0;
+    bool may_repeat = hx_guarantee_repeats(r->policy->guarantee) && !hx_mark_is_missing(r, &r->found);
+    bool may_probe = r->policy->on_unknown == HX_ON_UNKNOWN_PROBE && r->probe_state == HX_PROBE_NONE;
+    if (!is_readable || !(may_repeat || may_probe)) return hx_request_refuse_unknown(r);
+    if (!hx_lifecycle_is_proven(&r->found, &r->claimant))
+        return may_be_vouched_for(r) ? hx_request_go(r, HX_STEP_authorize) : hx_request_refuse_unknown(r);
+    return may_repeat ? submit(r, true) : hx_request_go(r, HX_STEP_probe);
+}
+
+static hx_progress decide_other_credential(hx_request *r)
+{
+    return may_be_vouched_for(r) ? hx_request_go(r, HX_STEP_authorize)
+                                 : hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
+}
+
+hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
+{
+    hx_decision decision = hx_lifecycle_decide(found, &r->claimant, r->policy);
+    if (found && found != &r->found) r->found = *found;
+    switch (decision) {
+    case HX_DECIDE_CLAIM: return submit(r, false);
+    case HX_DECIDE_WAIT: return hx_request_go(r, HX_STEP_wait);
+    case HX_DECIDE_REPLAY: return hx_request_go(r, HX_STEP_replay);
+    case HX_DECIDE_REJECT:
+        r->told = HX_TOLD_REPLAYED;
+        return hx_request_refuse(r, HX_ERROR_DUPLICATE_REJECTED, HX_EMPTY);
+    case HX_DECIDE_FAILED_BEFORE: return refuse_failed_before(r);
+    case HX_DECIDE_NOOP:
+        r->told = HX_TOLD_REPLAYED;
+        r->reply_kind = HX_REPLY_NOOP;
+        return hx_request_go(r, HX_STEP_reply);
+    case HX_DECIDE_NOT_RETAINED: return refuse_not_retained(r, &r->found);
+    case HX_DECIDE_MISMATCH: return hx_request_refuse(r, HX_ERROR_PAYLOAD_MISMATCH, mismatch_detail(r, &r->found));
+    case HX_DECIDE_NOT_AUTHORIZED: return decide_other_credential(r);
+    case HX_DECIDE_UNKNOWN: return decide_unknown(r);
+    case HX_DECIDE_EXPIRED: return hx_request_refuse(r, HX_ERROR_EXPIRED, HX_EMPTY);
+    }
+    HX_CHECK(!"every decision has a row");
+    return HX_PARKED;
+}
+
+/* The store can't be reached, and says nothing of this key. What is known to be unknown is never let through. */
+static hx_progress refuse_unavailable(hx_request *r)
+{
+    if (r->policy->on_store_down_pass && !r->taken_over && r->attempts == 0 && !r->replied) {
+        r->is_bypassed = true;
+        r->told = HX_TOLD_BYPASSED;
+        hx_worker_count(r->worker, HX_COUNT_BYPASSED);
+        return hx_request_go(r, HX_STEP_pass);
+    }
+    r->retry_after = HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
+}
+
+/* Our claim stands; nothing was sent, and nothing will be. */
+static hx_progress give_back(hx_request *r)
+{
+    r->claimed = r->lease_lost = true;
+    hx_worker_keep_lease(r);
+    r->verdict = (hx_verdict){.outcome = r->may_have_happened ? HX_OUTCOME_UNKNOWN : HX_OUTCOME_NOT_EXECUTED};
+    return hx_request_go(r, HX_STEP_settle);
+}
+
+/* Our claim gives way; nothing was sent. */
+static hx_progress yield(hx_request *r)
+{
+    r->elsewhere.state = HX_ELSEWHERE_YIELDING;
+    r->record.from_state = HX_PROCESSING;
+    r->record.state = HX_ABSENT;
+    r->record.changed_at = hx_loop_now(r->worker->loop);
+    hx_lifecycle_set_end(&r->record, r->policy);
+    r->record.reason = HX_LIT("the same operation began in the bucket next to it");
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
+    return HX_PARKED;
+}
+
+static hx_progress yielded(hx_request *r)
+{
+    if (r->call.result == HX_STORE_UNAVAILABLE) return give_back(r);
+    if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
+    hx_elsewhere_yielded(r);
+    return HX_MORE; /* and look again, at the other's */
+}
+
+/* It is durable. What must come before anything is sent: a look whether the same operation stands in another bucket. */
+static hx_progress granted(hx_request *r)
+{
+    switch (hx_elsewhere_must_yield(r)) {
+    case HX_LOOKED_NOTHING: break;
+    case HX_LOOKED_FOUND: return yield(r);
+    case HX_LOOKED_ASKING: r->is_granted = true; return HX_PARKED;
+    case HX_LOOKED_IN_VAIN: return give_back(r);
+    }
+    r->claimed = true;
+    r->attempts_of_claim = 0;
+    if (r->taken_over) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
+    hx_worker_keep_lease(r);
+    return hx_request_go(r, HX_STEP_forward);
+}
+
+/* The rules of this request are not in force. Another generation's may be, or, on a store that others use, too, those
+ * of another node, which this one has to read first. */
+static hx_progress refuse_retired(hx_request *r)
+{
+    bool is_newest = r->use->is_current && hx_store_about(r->worker->gateway->store)->shared;
+    r->retry_after = HX_SECOND;
+    if (!is_newest)
+        return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
+                                 HX_LIT("The rules of this route changed while the request was on its way."));
+    if (!atomic_exchange(&r->use->rules->is_older, true)) {
+        hx_log_begin(HX_LOG_ERROR,
+                     "the store has other rules for a route by now than this node, which refuses the route with 503: "
+                     "give it the configuration of the other nodes and reload it (hapax reload)");
+        hx_log_str("route", r->identity);
+        hx_log_int("generation", (int64_t)r->use->rules->generation);
+        hx_log_end();
+    }
+    return hx_request_refuse(
+        r, HX_ERROR_STORE_UNAVAILABLE,
+        HX_LIT("This node's rules for the route are older than the store's, which other nodes set: "
+               "it has to be reloaded."));
+}
+
+/* Nothing of this claim was sent; of an earlier one it may have been, which stays unknown. */
+static hx_progress refuse_claim(hx_request *r)
+{
+    if (r->attempts > 0) {
+        r->retry_after = HX_SECOND;
+        r->told = HX_TOLD_UNKNOWN;
+        return hx_request_refuse(r, HX_ERROR_NOT_RECORDED,
+                                 HX_LIT("The operation could not be claimed to be sent again."));
+    }
+    switch (r->call.result) {
+    case HX_STORE_FULL: r->retry_after = 5 * HX_SECOND; return hx_request_refuse(r, HX_ERROR_STORE_FULL, HX_EMPTY);
+    case HX_STORE_RETIRED: return refuse_retired(r);
+    default: return refuse_unavailable(r);
+    }
+}
+
+/* The client's time is over before the store has said anything. */
+static hx_progress leave_early(hx_request *r)
+{
+    r->patience_over = r->budget_over = true;
+    r->resume = HX_STEP_claim;
+    return refuse_impatient(r);
+}
+
+static hx_progress claim_back(hx_request *r)
+{
+    end_quota(r);
+    hx_request_stop_timer(r);
+    if (r->replied) return r->call.result == HX_STORE_OK ? give_back(r) : hx_request_go(r, HX_STEP_finish);
+    switch (r->call.result) {
+    case HX_STORE_OK: return granted(r);
+    case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);
+    case HX_STORE_STALE: /* what was to be taken over is gone: look again */
+        r->taken_over = r->may_have_happened = r->after_silence = false;
+        return HX_MORE;
+    default: return refuse_claim(r);
+    }
+}
+
+/* What we adopted, or gave way to, and nothing else. */
+static hx_progress look_once_more(hx_request *r)
+{
+    switch (hx_elsewhere_look_once_more(r)) {
+    case HX_LOOKED_FOUND: return hx_claim_decide(r, &r->found);
+    case HX_LOOKED_ASKING: return HX_PARKED;
+    case HX_LOOKED_IN_VAIN: return refuse_unavailable(r);
+    case HX_LOOKED_NOTHING: break;
+    }
+    /* Both of us gave way. Who asks next finds neither in its way. */
+    if (r->elsewhere.state == HX_ELSEWHERE_YIELDED) return hx_request_refuse_in_flight(r);
+    hx_elsewhere_come_back(r);
+    return HX_MORE;
+}
+
+static hx_progress look(hx_request *r)
+{
+    switch (hx_elsewhere_look(r)) {
+    case HX_LOOKED_NOTHING: break;
+    case HX_LOOKED_FOUND: return hx_claim_decide(r, &r->found);
+    case HX_LOOKED_ASKING: return HX_PARKED;
+    case HX_LOOKED_IN_VAIN: return refuse_unavailable(r);
+    }
+    if (r->elsewhere.state != HX_ELSEWHERE_NOTHING) return look_once_more(r);
+    /* A store that can't tell at once is not asked: the claim finds what stands there. */
+    bool stands = hx_memory_peek(r, &r->op) == HX_PEEK_FOUND;
+    return hx_claim_decide(r, stands ? &r->found : NULL);
+}
+
+hx_progress hx_step_claim(hx_request *r)
+{
+    if (r->call_state == HX_CALL_PENDING) /* the client left; the claim is on its way all the same */
+        return hx_request_is_out_of_patience(r) ? leave_early(r) : HX_PARKED;
+    if (!hx_request_call_back(r)) return look(r);
+    if (r->elsewhere.state == HX_ELSEWHERE_YIELDING) return yielded(r);
+    if (!r->elsewhere.is_asking) return claim_back(r);
+    if (!r->is_granted) return look(r);
+    r->is_granted = false;
+    return granted(r);
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Unprotected traffic: safe methods, routes that pass, requests without a key. Streamed both ways with back-pressure,
+ * in bounded memory; nothing is kept. An upgrade becomes a tunnel.
+ *
+ * Where repeating is safe by its method (GET and its like, PUT, DELETE) a request that never reached the application is
+ * sent again; with `retry_safe` also one that was cut off or answered 502, 503 or 504 before the client saw a byte. */
+#include "base/log.h"
+#include "gateway/parts/problem.h"
+#include "gateway/steps/shadow.h"
+
+#define KEPT_PIECE_BYTES (64u * 1024u)
+
+/* The application's time runs while it has the next move: not while its request is still coming in. When the client's
+ * is over before, a request that can have no effect is given up; any other is not cut off. */
+static void expect_answer(hx_request *r)
+{
+    if (r->exchange_state != HX_EXCHANGE_OPEN) return;
+    hx_ms timeout = r->policy->upstream_timeout, left = hx_request_patience_left(r);
+    bool is_shorter = hx_method_is_safe(r->stream->request.method) && left != HX_CLIENT_BUDGET_NONE && left < timeout;
+    hx_request_start_timer(r, is_shorter ? left : timeout);
+}
+
+static void upload(hx_stream *stream, hx_slice piece, bool last)
+{
+    hx_request *r = stream->user;
+    bool waits = r->step == HX_STEP_retry; /* the exchange holds what comes meanwhile */
+    if (!waits && (r->exchange_state >= HX_EXCHANGE_WHOLE || r->exchange_cancelled)) return;
+    if (r->tunnel.is_open) r->tunnel.bytes_up += piece.len;
+    if (piece.len > 0 && !hx_exchange_write(&r->exchange, piece)) {
+        r->upload_held_back = true;
+        hx_stream_pause(stream);
+        expect_answer(r);
+    }
+    if (last) {
+        r->body_state = HX_BODY_WHOLE;
+        hx_exchange_finish(&r->exchange);
+        expect_answer(r);
+    }
+}
+
+static void upload_broken(hx_stream *stream, unsigned status, const char *detail)
+{
+    hx_request *r = stream->user;
+    r->body_state = HX_BODY_BROKEN;
+    r->body_error_status = status;
+    r->body_error_detail = detail;
+    hx_request_run(r);
+}
+
+static void client_drained(hx_stream *stream)
+{
+    hx_request *r = stream->user;
+    if (r->exchange_state == HX_EXCHANGE_ANSWERING) hx_exchange_resume(&r->exchange);
+}
+
+/* Hands on what was read of the body before the request was let pass, in pieces and as fast as the application takes
+ * them: it may be far more than a connection's buffers hold. */
+static void upload_kept(hx_request *r)
+{
+    while (r->shadow.kept.len > 0 && !r->upload_held_back) {
+        hx_slice piece = hx_slice_first(r->shadow.kept, KEPT_PIECE_BYTES);
+        r->shadow.kept = hx_slice_from(r->shadow.kept, piece.len);
+        upload(r->stream, piece, false);
+    }
+    if (r->upload_held_back || !r->shadow.rest_waits) return;
+    r->shadow.rest_waits = false;
+    upload(r->stream, r->shadow.rest, r->shadow.rest_is_last);
+}
+
+static void upstream_drained(hx_exchange *exchange)
+{
+    hx_request *r = exchange->user;
+    r->upload_held_back = false;
+    if (r->body_state != HX_BODY_WHOLE) hx_request_stop_timer(r);
+    upload_kept(r);
+    if (!r->upload_held_back) hx_stream_resume(r->stream);
+}
+
+static hx_slice allowed(const hx_config *config, hx_slice protocol)
+{
+    for (size_t i = 0; i < config->upgrade_count; i++)
+        if (hx_slice_eq_nocase(config->upgrades[i], protocol)) return config->upgrades[i];
+    return HX_EMPTY;
+}
+
+/* The protocol that the application is asked to switch to: the first that the client asks for and the configuration
+ * allows, on a GET that no route protects. What is inside a tunnel is seen by nobody. */
+static hx_slice choose_upgrade(const hx_request *r)
+{
+    const hx_request_head *head = &r->stream->request;
+    const hx_rules *rules = hx_request_rules(r);
+    if (!head->upgrade || head->has_body || !hx_slice_eq(head->method, HX_LIT("GET"))) return HX_EMPTY;
+    if (r->policy != &rules->policies->defaults && r->policy->mode == HX_MODE_PROTECT) return HX_EMPTY;
+    for (size_t i = head->fields.first[HX_FIELD_UPGRADE]; i < head->fields.count; i++) {
+        if (head->fields.items[i].id != HX_FIELD_UPGRADE) continue;
+        hx_slice rest = head->fields.items[i].value, part, found;
+        while (hx_slice_next(&rest, ',', &part))
+            if ((found = allowed(rules->config, hx_slice_trim(part))).len > 0) return found;
+    }
+    return HX_EMPTY;
+}
+
+static void begin_tunnel_line(const hx_request *r, const char *event)
+{
+    hx_log_begin(HX_LOG_INFO, event);
+    hx_log_str("path", r->stream->request.path);
+    hx_log_str("protocol", r->upgrade);
+    hx_log_str("peer", r->stream->peer);
+    hx_log_str("correlation_id", r->correlation);
+}
+
+static void open_tunnel(hx_request *r)
+{
+    r->tunnel.is_open = true;
+    r->stream->events.body = upload;
+    hx_stream_tunnel(r->stream);
+    hx_exchange_tunnel(&r->exchange);
+    begin_tunnel_line(r, "tunnel opened");
+    hx_log_end();
+}
+
+void hx_pass_log_tunnel_end(const hx_request *r)
+{
+    begin_tunnel_line(r, "tunnel ended");
+    hx_log_int("duration_ms", hx_loop_now(r->worker->loop) - r->started_at);
+    hx_log_int("bytes_from_client", (int64_t)r->tunnel.bytes_up);
+    hx_log_int("bytes_from_application", (int64_t)r->tunnel.bytes_down);
+    hx_log_end();
+}
+
+bool hx_pass_is_tunnel(const hx_request *r)
+{
+    return r->step == HX_STEP_pass && r->replied && r->reply_status == 101;
+}
+
+static bool is_repeatable(const hx_request *r)
+{
+    if (r->shadow.on) return false; /* once, whatever comes */
+    hx_slice method = r->stream->request.method;
+    return hx_method_is_safe(method) || hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("DELETE"));
+}
+
+/* Of a body that was streamed, nothing is left to send again. */
+static bool may_repeat_what_was_sent(const hx_request *r)
+{
+    bool is_kept = !r->stream->request.has_body || r->repeats_body;
+    return r->policy->retry_safe && is_repeatable(r) && is_kept && r->upgrade.len == 0;
+}
+
+static bool is_transient(unsigned status)
+{
+    return status == 502 || status == 503 || status == 504;
+}
+
+static void download_head(hx_exchange *exchange, const hx_answer_head *head)
+{
+    hx_request *r = exchange->user;
+    r->exchange_state = HX_EXCHANGE_ANSWERING;
+    r->answer_status = head->status;
+    hx_request_stop_timer(r);
+    if (r->shadow.on) hx_shadow_answered(r, head);
+    if (is_transient(head->status) && may_repeat_what_was_sent(r)) {
+        r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
+        if (hx_retry_schedule(r)) {
+            hx_request_run(r);
+            return;
+        }
+        r->retry_after = 0; /* the application's own is among its lines */
+    }
+    hx_slice protocol = hx_fields_get(&head->fields, HX_FIELD_UPGRADE);
+    bool is_what_was_asked = r->upgrade.len > 0 && head->fields.lines[HX_FIELD_UPGRADE] == 1 &&
+                             hx_slice_eq_nocase(protocol, r->upgrade);
+    if (head->status == 101 && !is_what_was_asked) {
+        hx_request_call_off(r, HX_UPSTREAM_BROKEN);
+        return;
+    }
+    hx_slice lines = hx_forward_lines(r, &head->fields, true, true);
+    r->reply_status = head->status;
+    r->replied = true;
+    if (head->status == 101) {
+        lines = hx_arena_printf(r->arena, "Upgrade: %.*s\r\n%.*s", HX_FMT(protocol), HX_FMT(lines));
+        hx_stream_begin(r->stream, 101, head->reason, lines, -1);
+        open_tunnel(r);
+        if (r->worker->draining) hx_request_run(r); /* it began before, and ends at once */
+        return;
+    }
+    hx_stream_begin(r->stream, head->status, head->reason, lines, head->content_length);
+}
+
+static void download(hx_exchange *exchange, hx_slice piece)
+{
+    hx_request *r = exchange->user;
+    if (r->tunnel.is_open) r->tunnel.bytes_down += piece.len;
+    if (!hx_stream_write(r->stream, piece)) hx_exchange_pause(exchange);
+}
+
+static const hx_exchange_events pass_events = {.head = download_head,
+                                               .body = download,
+                                               .end = hx_request_answer_whole,
+                                               .failed = hx_request_answer_failed,
+                                               .drained = upstream_drained};
+
+/* The body as it comes, behind what was already read of it, if anything was. */
+static void start_upload(hx_request *r)
+{
+    bool is_fresh = r->body_state == HX_BODY_UNREAD;
+    r->body_state = HX_BODY_READING;
+    r->stream->events.body = upload;
+    r->stream->events.broken = upload_broken;
+    if (is_fresh) {
+        hx_stream_read(r->stream);
+        return;
+    }
+    if (r->body.len > 0 &&
+        !hx_body_whole(&r->body, &r->shadow.kept)) { /* it can't be read back from where it was spooled */
+        hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
+        return;
+    }
+    r->shadow.rest_waits = true;
+    upload_kept(r);
+}
+
+static hx_slice head_of(hx_request *r)
+{
+    hx_buf out;
+    hx_buf_init(&out, r->arena, 256u * 1024u);
+    hx_forward_head(r, false, &out);
+    return hx_buf_slice(&out);
+}
+
+static hx_progress start(hx_request *r)
+{
+    const hx_request_head *head = &r->stream->request;
+    bool is_whole = r->body_state == HX_BODY_WHOLE;
+    bool is_streamed = head->has_body && !is_whole;
+    r->upgrade = choose_upgrade(r);
+    r->exchange = (hx_exchange){
+        .arena = r->arena,
+        .events = &pass_events,
+        .user = r,
+        .head = head_of(r),
+        .body = is_whole && r->body.len > 0 ? r->fingerprint_input.body : HX_EMPTY,
+        .body_kind = hx_forward_body_kind(r),
+        .body_streamed = is_streamed,
+        .body_chunked = is_streamed && head->chunked,
+        .answer_has_no_body = hx_slice_eq(head->method, HX_LIT("HEAD")),
+        .repeatable = hx_method_is_safe(head->method) && !head->has_body,
+        .pooled_idle_max = INT64_MAX,
+    };
+    hx_forward_send(r, false);
+    if (is_streamed)
+        start_upload(r);
+    else
+        expect_answer(r);
+    r->stream->events.drained = client_drained;
+    return HX_PARKED;
+}
+
+static hx_progress start_again(hx_request *r)
+{
+    bool is_streamed = r->stream->request.has_body && !r->repeats_body;
+    if (!is_streamed) r->exchange.head = head_of(r); /* the client has less time by now */
+    hx_forward_send(r, is_streamed && hx_exchange_may_repeat(&r->exchange));
+    if (r->body_state != HX_BODY_READING || r->upload_held_back) expect_answer(r);
+    return HX_PARKED;
+}
+
+static bool tries_again(hx_request *r)
+{
+    if (r->replied || r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN) return false;
+    bool was_sent = !hx_exchange_may_repeat(&r->exchange);
+    if (was_sent ? !may_repeat_what_was_sent(r) : !is_repeatable(r)) return false;
+    return hx_retry_schedule(r);
+}
+
+/* The exchange ended without a whole answer. */
+static hx_progress broken_off(hx_request *r)
+{
+    if (tries_again(r)) return hx_request_go(r, HX_STEP_retry);
+    if (r->replied) {
+        if (hx_pass_is_tunnel(r) && r->worker->draining && !r->client_gone)
+            hx_stream_end(r->stream); /* what was sent arrives before the end */
+        else
+            hx_stream_abort(r->stream);
+        return hx_request_go(r, hx_request_end_step(r));
+    }
+    if (r->body_state == HX_BODY_BROKEN) {
+        if (r->body_error_status == 0) return hx_request_go(r, hx_request_end_step(r));
+        unsigned status = r->body_error_status;
+        hx_progress progress = hx_request_refuse(r, hx_problem_malformed(status), hx_slice_of(r->body_error_detail));
+        r->reply_status = status;
+        return progress;
+    }
+    r->told = HX_TOLD_NOTHING; /* that it was bypassed is said of answers, not of errors */
+    hx_slice detail = hx_arena_printf(r->arena, "Asking the application: %s.",
+                                      hx_upstream_error_text(r->exchange_error));
+    if (r->exchange.bytes_sent == 0 && hx_request_patience_left(r) == 0)
+        return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, detail);
+    if (r->exchange.bytes_sent == 0) return hx_request_refuse(r, HX_ERROR_UPSTREAM_UNREACHABLE, detail);
+    if (r->timed_out) return hx_request_refuse(r, HX_ERROR_UNKEYED_TIMEOUT, HX_EMPTY);
+    return hx_request_refuse(r, HX_ERROR_UNKEYED_BROKEN, detail);
+}
+
+hx_progress hx_step_pass(hx_request *r)
+{
+    if (r->shadow.on) hx_shadow_look(r);
+    switch (r->exchange_state) {
+    case HX_EXCHANGE_NONE:
+        if (r->client_gone) return hx_request_go(r, hx_request_end_step(r));
+        return r->attempts == 0 ? start(r) : start_again(r);
+    case HX_EXCHANGE_WHOLE: hx_stream_end(r->stream); return hx_request_go(r, hx_request_end_step(r));
+    case HX_EXCHANGE_FAILED: return broken_off(r);
+    default: break;
+    }
+    if (r->reservation.from != HX_RESERVED_NOTHING) return hx_request_go(r, HX_STEP_retry); /* by its status */
+    r->timed_out = r->timed_out || r->timer_rang;
+    bool is_drained = r->worker->draining && hx_pass_is_tunnel(r);
+    bool over = is_drained || r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN;
+    if (over) hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
+    return HX_PARKED;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A settled operation's stored answer, byte for byte as it was. */
+#include "gateway/parts/memory_budget.h"
+
+hx_progress hx_step_replay(hx_request *r)
+{
+    if (!hx_memory_load_found(r, &r->found)) {
+        r->retry_after = HX_SECOND;
+        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no memory to send the stored answer."));
+    }
+    r->reply_kind = HX_REPLY_ANSWER;
+    r->reply_answer = hx_mark_answer(r, &r->found);
+    r->reply_file = r->found.body_file;
+    r->reply_expires_at = r->found.expires_at;
+    r->told = HX_TOLD_REPLAYED;
+    return hx_request_go(r, HX_STEP_reply);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answering the client. By now the outcome, if there is one, is durable. */
+#include "base/check.h"
+#include "gateway/parts/cors.h"
+#include "gateway/parts/problem.h"
+#include "gateway/steps/shadow.h"
+
+static void put_number(hx_buf *out, const char *name, uint64_t value)
+{
+    hx_buf_puts(out, name);
+    hx_buf_puts(out, ": ");
+    hx_buf_put_decimal(out, value);
+    hx_buf_puts(out, "\r\n");
+}
+
+static void put_time(hx_buf *out, const char *name, hx_ms at)
+{
+    char text[HX_RFC3339_BYTES];
+    hx_field_write(out, hx_slice_of(name), hx_rfc3339(at, text));
+}
+
+static bool is_replay(const hx_request *r)
+{
+    return r->reply_kind == HX_REPLY_ANSWER && r->told == HX_TOLD_REPLAYED;
+}
+
+void hx_reply_retry_after(const hx_request *r, hx_buf *out)
+{
+    if (r->retry_after > 0) put_number(out, "Retry-After", (uint64_t)(r->retry_after + 999) / 1000);
+}
+
+/* Whether Stripe's clients send the same request again by themselves: never what is final, however it ended. */
+static bool is_worth_a_retry(const hx_request *r)
+{
+    if (r->reply_kind == HX_REPLY_ERROR) return hx_error_about(r->error)->retryable;
+    if (r->told != HX_TOLD_RELEASED) return r->told == HX_TOLD_UNKNOWN;
+    unsigned status = r->reply_status;
+    return status == 408 || status == 425 || status == 429 || status >= 500;
+}
+
+static void put_stripe_lines(const hx_request *r, hx_buf *out)
+{
+    bool is_ours = r->reply_kind == HX_REPLY_ERROR;
+    if (is_ours) hx_field_write(out, HX_LIT("Request-Id"), r->correlation);
+    if (!is_ours && (r->told == HX_TOLD_NOTHING || r->reply_status < 400)) return;
+    hx_field_write(out, HX_LIT("Stripe-Should-Retry"), is_worth_a_retry(r) ? HX_LIT("true") : HX_LIT("false"));
+}
+
+static void put_lines(hx_request *r, hx_buf *out)
+{
+    /* An error of ours is nothing that was stored: it says whether the key is free, or its outcome not known. */
+    bool is_told = r->reply_kind != HX_REPLY_ERROR || r->told == HX_TOLD_RELEASED || r->told == HX_TOLD_UNKNOWN;
+    if (r->told != HX_TOLD_NOTHING && is_told)
+        hx_field_write(out, HX_LIT("Idempotency-Status"), hx_slice_of(hx_told_text(r->told)));
+    if (is_replay(r)) {
+        hx_buf_puts(out, "Idempotent-Replayed: true\r\n");
+        put_time(out, "Original-Request-Time", r->found.created_at);
+    }
+    if (r->reply_expires_at > 0) put_time(out, "Idempotency-Expires", r->reply_expires_at);
+    hx_reply_retry_after(r, out);
+    hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
+    if (r->policy->dialect == HX_DIALECT_STRIPE) put_stripe_lines(r, out);
+    if (r->shadow.on) hx_shadow_line(r, out);
+    if (r->worker->gateway->dev) hx_buf_puts(out, "Hapax-Mode: dev\r\n");
+}
+
+static void put_own_cors(const hx_request *r, hx_buf *out)
+{
+    hx_cors_allow(hx_request_rules(r)->config, &r->stream->request.fields, out);
+}
+
+void hx_reply_lines(hx_request *r, hx_buf *out)
+{
+    put_lines(r, out);
+    /* On what only passes there is nothing of ours that a script would look for. */
+    if (r->told != HX_TOLD_NOTHING || r->shadow.on)
+        hx_cors_expose(hx_request_rules(r)->config, &r->stream->request.fields, out);
+}
+
+/* The lines of an answer that was made for someone else. On a replay Age is raised by the time since: the application's
+ * own, where it sent one, is taken out. */
+static void put_kept_lines(hx_request *r, bool without_cors, hx_buf *out)
+{
+    hx_slice rest = r->reply_answer.headers, line;
+    uint64_t age = 0;
+    while (rest.len > 0) {
+        size_t end = hx_slice_find(rest, '\n');
+        line = end == SIZE_MAX ? rest : hx_slice_first(rest, end + 1);
+        rest = hx_slice_from(rest, line.len);
+        if (without_cors && hx_cors_is_replaced(line)) continue;
+        if (is_replay(r) && hx_slice_starts_nocase(line, HX_LIT("age:"))) {
+            hx_slice value = hx_slice_from(hx_slice_first(line, line.len - 2), 4);
+            if (!hx_slice_to_u64(hx_slice_trim(value), &age)) age = 0;
+            continue;
+        }
+        hx_buf_put(out, line);
+    }
+    if (!is_replay(r)) return;
+    hx_ms since = hx_loop_now(r->worker->loop) - r->found.changed_at;
+    put_number(out, "Age", age + (since > 0 ? (uint64_t)since / 1000 : 0));
+}
+
+static void send_answer(hx_request *r)
+{
+    hx_buf lines;
+    hx_slice headers = r->reply_answer.headers;
+    const hx_fields *request = &r->stream->request.fields;
+    bool is_anothers = r->told == HX_TOLD_REPLAYED || !r->claimed;
+    bool replaces = is_anothers && hx_cors_replaces(hx_request_rules(r)->config, request, headers);
+    hx_buf_init(&lines, r->arena, headers.len + HX_OUR_LINES_MAX);
+    if (is_replay(r) || replaces)
+        put_kept_lines(r, replaces, &lines);
+    else
+        hx_buf_put(&lines, headers);
+    r->reply_status = r->reply_answer.status;
+    if (replaces) {
+        put_lines(r, &lines);
+        put_own_cors(r, &lines);
+    } else {
+        hx_reply_lines(r, &lines);
+    }
+    hx_slice reason = hx_status_reason(r->reply_status);
+    if (r->reply_file)
+        hx_stream_answer_file(r->stream, r->reply_status, reason, hx_buf_slice(&lines), *r->reply_file, false);
+    else
+        hx_stream_answer(r->stream, r->reply_status, reason, hx_buf_slice(&lines), r->reply_answer.body, false);
+}
+
+static void send_problem(hx_request *r)
+{
+    hx_buf lines, body;
+    hx_buf_init(&lines, r->arena, HX_PROBLEM_LINES_MAX + HX_OUR_LINES_MAX);
+    hx_buf_init(&body, r->arena, HX_PROBLEM_BODY_MAX);
+    hx_problem problem = hx_problem_of(r);
+    hx_problem_write(&problem, &lines, &body);
+    put_lines(r, &lines);
+    put_own_cors(r, &lines);
+    hx_stream_answer(r->stream, r->reply_status, hx_status_reason(r->reply_status), hx_buf_slice(&lines),
+                     hx_buf_slice(&body), true);
+}
+
+static void send_noop(hx_request *r)
+{
+    hx_buf lines;
+    hx_buf_init(&lines, r->arena, HX_OUR_LINES_MAX);
+    hx_buf_puts(&lines, "Content-Type: application/json\r\n");
+    put_lines(r, &lines);
+    put_own_cors(r, &lines);
+    r->reply_status = 200;
+    hx_stream_answer(r->stream, 200, HX_LIT("OK"), hx_buf_slice(&lines), HX_LIT("{}"), true);
+}
+
+hx_progress hx_step_reply(hx_request *r)
+{
+    HX_CHECK(!r->replied);
+    r->replied = true;
+    if (r->error == HX_ERROR_PAYLOAD_MISMATCH && r->reply_kind == HX_REPLY_ERROR)
+        r->reply_status = hx_problem_status(r->error, r->policy->dialect);
+    if (!r->client_gone) {
+        if (r->reply_kind == HX_REPLY_ANSWER)
+            send_answer(r);
+        else if (r->reply_kind == HX_REPLY_NOOP)
+            send_noop(r);
+        else
+            send_problem(r);
+    }
+    bool is_called = r->patience_over && r->call_state == HX_CALL_PENDING;
+    if (is_called || (r->claimed && !r->settled))
+        return hx_request_go(r, r->resume); /* only the client's time was up */
+    return hx_request_go(r, r->claimed ? HX_STEP_harvest : hx_request_end_step(r));
+}
+
+void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail,
+                        hx_slice correlation)
+{
+    hx_buf lines, body;
+    const hx_config *config = worker->use->rules->config;
+    hx_buf_init(&lines, &stream->arena, HX_PROBLEM_LINES_MAX + HX_OUR_LINES_MAX);
+    hx_buf_init(&body, &stream->arena, HX_PROBLEM_BODY_MAX);
+    if (status == 405) hx_buf_puts(&lines, "Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n");
+    hx_problem problem = {.error = hx_problem_malformed(status),
+                          .status = status,
+                          .detail = detail,
+                          .correlation = correlation,
+                          .docs = config->error_docs};
+    hx_problem_write(&problem, &lines, &body);
+    hx_field_write(&lines, HX_LIT("X-Correlation-Id"), correlation);
+    if (worker->gateway->dev) hx_buf_puts(&lines, "Hapax-Mode: dev\r\n");
+    hx_cors_allow(config, &stream->request.fields, &lines);
+    hx_stream_answer(stream, status, hx_status_reason(status), hx_buf_slice(&lines), hx_buf_slice(&body), true);
+}

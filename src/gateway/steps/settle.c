@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recording what became of the operation, before the client sees a byte. */
+#include "gateway/parts/memory_budget.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "gateway/parts/problem.h"
+
+#define STORE_RETRY_DELAY ((hx_ms)200)
+#define RECORD_AGAIN_DELAY ((hx_ms)2)
+
+/* An answer that speaks of an earlier attempt, of one that the provider knows already, or of what the application
+ * itself calls unknown, is nobody's outcome; only an error of the application's own may be shown. */
+static bool is_answer_withheld(const hx_request *r)
+{
+    if (r->verdict.outcome != HX_OUTCOME_UNKNOWN || !r->answer_judged) return false;
+    return r->is_unmarked || r->verdict.probe_tells || r->answer_status < 500;
+}
+
+/* The error that the first client gets when there is no answer of the application's to give. */
+static void choose_error(hx_request *r)
+{
+    r->reply_kind = HX_REPLY_ERROR;
+    bool nothing_happened = r->verdict.outcome == HX_OUTCOME_NOT_EXECUTED;
+    if (nothing_happened && r->budget_over)
+        r->error = HX_ERROR_BUDGET_OVER;
+    else if (nothing_happened)
+        r->error = r->lease_lost ? HX_ERROR_STORE_UNAVAILABLE : HX_ERROR_UPSTREAM_UNREACHABLE;
+    else if (r->is_unmarked)
+        r->error = HX_ERROR_NOT_MARKED;
+    else
+        r->error = r->timed_out || r->budget_over ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_UPSTREAM_BROKEN;
+    r->reply_status = hx_error_about(r->error)->status;
+    if (r->retry_after == 0) r->retry_after = HX_SECOND;
+    hx_slice what = HX_LIT("its time was up");
+    if (r->is_unmarked)
+        what = hx_arena_printf(r->arena, "it answered %u without having completed the operation",
+                               (unsigned)r->answer_status);
+    else if (r->answer_judged)
+        what = hx_arena_printf(r->arena, "it answered %u%s", (unsigned)r->answer_status,
+                               r->may_have_happened ? " after an attempt whose outcome is not known"
+                                                    : ", which doesn't tell what became of the operation");
+    else if (r->lease_lost)
+        what = HX_LIT("the claim's lease was over before it could be sent");
+    else if (r->budget_over)
+        what = HX_LIT("the client's time was over before it could be sent");
+    else if (r->exchange_state == HX_EXCHANGE_FAILED)
+        what = hx_slice_of(hx_upstream_error_text(r->exchange_error));
+    r->error_detail = hx_arena_printf(r->arena, "Asking the application: %.*s.", HX_FMT(what));
+    if (r->attempts > 1)
+        r->error_detail = hx_arena_printf(r->arena, "%.*s There were %u attempts.", HX_FMT(r->error_detail),
+                                          r->attempts);
+    if (r->no_more_attempts)
+        r->error_detail = hx_arena_printf(r->arena, "%.*s %s", HX_FMT(r->error_detail),
+                                          hx_retry_verdict_text(r->last_attempt_because));
+}
+
+static hx_slice reason_of(const hx_request *r)
+{
+    if (r->probe_reason.len > 0) return r->probe_reason;
+    if (r->verdict.outcome == HX_OUTCOME_COMPLETED) return HX_EMPTY;
+    if (r->is_unmarked) return hx_mark_missing_reason(r);
+    if (r->answer_judged) return hx_arena_printf(r->arena, "answered %u", (unsigned)r->answer_status);
+    return hx_slice_of(hx_error_about(r->error)->code);
+}
+
+static hx_state state_after(hx_outcome outcome)
+{
+    switch (outcome) {
+    case HX_OUTCOME_COMPLETED: return HX_COMPLETED;
+    case HX_OUTCOME_FAILED: return HX_FAILED;
+    case HX_OUTCOME_UNKNOWN: return HX_UNKNOWN;
+    default: return HX_ABSENT;
+    }
+}
+
+static void fill_record(hx_request *r)
+{
+    hx_record *record = &r->record;
+    record->from_state = r->settled ? HX_UNKNOWN : HX_PROCESSING;
+    record->state = state_after(r->verdict.outcome);
+    record->changed_at = hx_loop_now(r->worker->loop);
+    HX_CHECK((record->state != HX_COMPLETED && record->state != HX_FAILED) || r->answer_judged);
+    hx_lifecycle_set_end(record, r->policy);
+    record->reason = reason_of(r);
+    record->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
+    if (record->state == HX_UNKNOWN) return; /* nothing that could be taken for an outcome */
+    if (!r->answer_judged) {
+        hx_problem_answer(r, &record->answer); /* for those who wait: what this client gets */
+        return;
+    }
+    hx_slice body = HX_EMPTY;
+    if (!r->answer_streamed && !hx_memory_answer(r, &body)) r->answer_streamed = true; /* it can't be read back whole */
+    record->answer.status = r->answer_status;
+    record->answer.retained = !r->answer_streamed;
+    if (r->answer_streamed) return;
+    record->answer.headers = r->lines_kept;
+    record->answer.body = body;
+    if (record->state != HX_ABSENT)
+        record->result = hx_arena_copy(r->arena, hx_record_result(r->policy->result, body, r->arena));
+}
+
+static void submit(hx_request *r)
+{
+    hx_worker_drop_lease(r); /* a renewal behind the outcome would be refused */
+    r->settle_tries++;
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
+    hx_request_watch_patience(r);
+}
+
+static hx_told told_of(hx_outcome outcome)
+{
+    switch (outcome) {
+    case HX_OUTCOME_COMPLETED:
+    case HX_OUTCOME_FAILED: return HX_TOLD_STORED;
+    case HX_OUTCOME_UNKNOWN: return HX_TOLD_UNKNOWN;
+    default: return HX_TOLD_RELEASED;
+    }
+}
+
+/* Our claim is over; what stands there now is ours like anybody's: to be taken over where it is unknown. */
+static hx_progress take_over(hx_request *r, const hx_record *found)
+{
+    hx_worker_drop_lease(r);
+    r->begins_anew = r->claimed = r->settled = r->settling = r->answer_judged = r->answer_streamed = false;
+    r->exchange_state = HX_EXCHANGE_NONE;
+    r->found = *found;
+    hx_progress more = hx_request_go(r, HX_STEP_claim);
+    return found->state == HX_ABSENT ? more : hx_claim_decide(r, &r->found);
+}
+
+static hx_progress recorded(hx_request *r)
+{
+    r->settled = true;
+    hx_claim_count_key(r);
+    if (r->replied) return hx_request_go(r, HX_STEP_harvest); /* a late answer, which nobody waits for */
+    if (r->begins_anew) return take_over(r, &r->record);
+    r->told = told_of(r->verdict.outcome);
+    if (!r->answer_judged || is_answer_withheld(r))
+        return hx_request_go(r, HX_STEP_reply); /* even if one has come since: harvest takes it */
+    r->reply_kind = HX_REPLY_ANSWER;
+    r->reply_status = r->answer_status;
+    r->reply_expires_at = r->record.expires_at;
+    r->retry_after = 0; /* the application's own is among its lines */
+    if (r->answer_streamed) return hx_request_go(r, HX_STEP_stream);
+    r->reply_answer = (hx_answer){.status = r->answer_status, .retained = true, .headers = r->lines_first};
+    r->reply_file = hx_memory_send_answer(r, &r->reply_answer.body);
+    return hx_request_go(r, HX_STEP_reply);
+}
+
+/* A try whose end was not told may have been written all the same. A release leaves no trace by which to know it. */
+static bool is_our_own(const hx_record *ours, const hx_record *found)
+{
+    return found->state != HX_ABSENT && found->epoch == ours->epoch && found->state == ours->state &&
+           found->changed_at == ours->changed_at;
+}
+
+/* The application completed the operation itself: that is the answer, for this client too. */
+static hx_progress marked(hx_request *r, const hx_record *found)
+{
+    hx_worker_drop_lease(r);
+    r->settled = true;
+    r->record.state = found->state;
+    r->record.expires_at = found->expires_at;
+    r->record.result = hx_arena_copy(r->arena, found->result);
+    hx_claim_count_key(r);
+    if (r->replied) return hx_request_go(r, HX_STEP_harvest);
+    r->found = *found;
+    r->retry_after = 0;
+    r->told = HX_TOLD_STORED;
+    r->reply_kind = HX_REPLY_ANSWER;
+    (void)hx_memory_load_found(r, &r->found);
+    r->reply_answer = hx_mark_first_answer(r, &r->found);
+    r->reply_file = r->found.body_file;
+    r->reply_expires_at = found->expires_at;
+    return hx_request_go(r, HX_STEP_reply);
+}
+
+/* Someone else settled the operation meanwhile: their word stands, and this client gets it, never its own answer. */
+static hx_progress fenced(hx_request *r)
+{
+    const hx_record *found = &r->call.found;
+    if (r->settle_tries > 1 && is_our_own(&r->record, found)) return recorded(r);
+    if (hx_mark_is_ours(r, found)) return marked(r, found);
+    if (r->begins_anew && !r->replied) return take_over(r, found);
+    if (hx_mark_is_withdrawn(r, found)) { /* the application gave it back, and says why */
+        r->verdict.outcome = HX_OUTCOME_RELEASED;
+        r->record.state = HX_ABSENT;
+        r->record.expires_at = 0;
+        return recorded(r);
+    }
+    hx_worker_drop_lease(r);
+    hx_worker_count(r->worker, HX_COUNT_STALE_OUTCOMES);
+    hx_log_begin(HX_LOG_WARN, "an outcome was refused: the operation had been settled by someone else");
+    hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
+    hx_log_int("epoch", (int64_t)r->record.epoch);
+    hx_log_text("state", hx_state_name(found->state));
+    hx_log_end();
+    r->settled = true;
+    if (r->replied) return hx_request_go(r, HX_STEP_harvest);
+    r->retry_after = 0;
+    if (hx_lifecycle_decide(found, &r->claimant, NULL) == HX_DECIDE_REPLAY) {
+        r->found = *found;
+        (void)hx_memory_load_found(r, &r->found);
+        r->reply_kind = HX_REPLY_ANSWER;
+        r->reply_answer = hx_mark_answer(r, &r->found);
+        r->reply_file = r->found.body_file;
+        r->reply_expires_at = found->expires_at;
+        r->told = HX_TOLD_REPLAYED;
+        return hx_request_go(r, HX_STEP_reply);
+    }
+    return hx_request_refuse_unknown(r);
+}
+
+static hx_progress say_not_recorded(hx_request *r)
+{
+    r->patience_over = true;
+    r->resume = HX_STEP_settle;
+    r->told = HX_TOLD_UNKNOWN;
+    r->retry_after = HX_SECOND;
+    return hx_request_refuse(r, HX_ERROR_NOT_RECORDED, HX_EMPTY);
+}
+
+/* The store can't be reached. The answer is held and the commit tried again, until the client has no more time, who is
+ * then told that the outcome is not known; and for as long as the claim's lease, which lapses into unknown itself. */
+static hx_progress not_recorded(hx_request *r)
+{
+    hx_ms now = hx_loop_now(r->worker->loop), tried = now - r->settle_since;
+    bool is_patient = hx_request_patience_left(r) != 0 && tried < r->policy->wait;
+    bool is_hopeless = tried >= r->policy->lease;
+    if (is_hopeless) {
+        hx_log_begin(HX_LOG_ERROR, "an outcome could not be recorded: the operation becomes unknown with its lease");
+        hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
+        hx_log_int("epoch", (int64_t)r->record.epoch);
+        hx_log_end();
+        hx_worker_drop_lease(r);
+        r->settled = true;
+        r->record.state = HX_UNKNOWN;
+        r->answer_judged = true; /* nothing more is waited for */
+    } else {
+        hx_request_start_timer(r, STORE_RETRY_DELAY);
+    }
+    if (!r->replied && (!is_patient || is_hopeless)) return say_not_recorded(r);
+    return is_hopeless ? hx_request_go(r, HX_STEP_harvest) : HX_PARKED;
+}
+
+static void fill(hx_request *r)
+{
+    hx_error said = r->error;
+    unsigned status = r->reply_status;
+    if (!r->answer_judged || is_answer_withheld(r)) choose_error(r);
+    fill_record(r);
+    if (!r->replied) return;
+    r->error = said; /* its client was told something else before, and so does the log */
+    r->reply_status = status;
+}
+
+/* The store has said whether the application's mark stands there. */
+static hx_progress mark_back(hx_request *r)
+{
+    const hx_record *found = &r->call.found;
+    if (r->call.result != HX_STORE_OK) return not_recorded(r);
+    bool is_open = found->state == HX_PROCESSING || found->state == HX_UNKNOWN;
+    if (!is_open || found->epoch != r->record.epoch) return fenced(r);
+    r->is_unmarked = true;
+    r->verdict = (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN};
+    fill(r);
+    submit(r);
+    return HX_PARKED;
+}
+
+static void read_mark(hx_request *r)
+{
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_read(r->worker->gateway->store, &r->call, &r->op);
+    hx_request_watch_patience(r);
+}
+
+static void begin(hx_request *r)
+{
+    hx_request_stop_timer(r);
+    r->settling = true;
+    r->is_unmarked = false;
+    r->settle_tries = 0;
+    r->settle_since = hx_loop_now(r->worker->loop);
+    /* An answer that was let go for the sake of another attempt can't be replayed as it was. */
+    bool is_outcome = r->verdict.outcome == HX_OUTCOME_COMPLETED || r->verdict.outcome == HX_OUTCOME_FAILED;
+    if (is_outcome && !r->answer_judged) r->verdict.outcome = HX_OUTCOME_UNKNOWN;
+    if (!hx_mark_is_due(r)) fill(r);
+}
+
+hx_progress hx_step_settle(hx_request *r)
+{
+    if (hx_request_call_back(r)) {
+        hx_request_stop_timer(r);
+        if (r->call.verb == HX_STORE_READ) return mark_back(r);
+        if (r->call.result == HX_STORE_OK) return recorded(r);
+        if (r->call.result == HX_STORE_STALE) return fenced(r);
+        return not_recorded(r);
+    }
+    if (r->call_state == HX_CALL_PENDING) return hx_request_is_out_of_patience(r) ? say_not_recorded(r) : HX_PARKED;
+    if (hx_timer_running(&r->timer) && !r->timer_rang && r->settling) return HX_PARKED;
+    if (!r->settling && !hx_memory_may_record(r)) {
+        hx_request_start_timer(r, RECORD_AGAIN_DELAY);
+        return HX_PARKED;
+    }
+    if (!r->settling) begin(r);
+    if (hx_mark_is_due(r))
+        read_mark(r);
+    else
+        submit(r);
+    return HX_PARKED;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/steps/shadow.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "gateway/parts/memory_budget.h"
+
+/* What a record says instead of a state that would outlive its lifetime, or an answer. */
+static const hx_slice reason_unknown = {"unknown", 7};
+static const hx_slice reason_too_large = {"not retained", 12};
+
+static const char *would_text(hx_would would)
+{
+    static const char *const texts[] = {[HX_WOULD_FORWARD] = "would-forward",
+                                        [HX_WOULD_REPLAY] = "would-replay",
+                                        [HX_WOULD_WAIT] = "would-wait",
+                                        [HX_WOULD_ASK] = "would-ask",
+                                        [HX_WOULD_REFUSE] = "would-refuse"};
+    return texts[would];
+}
+
+static void would(hx_request *r, hx_would what)
+{
+    r->shadow.would = what;
+}
+
+static void would_refuse(hx_request *r, hx_error error)
+{
+    r->shadow.would = HX_WOULD_REFUSE;
+    r->shadow.error = error;
+}
+
+static hx_decision decide(const hx_request *r, hx_record *found)
+{
+    if (found->state == HX_FAILED && hx_slice_eq(found->reason, reason_unknown)) found->state = HX_UNKNOWN;
+    found->answer.retained = !hx_slice_eq(found->reason, reason_too_large); /* where it protects, it would be */
+    return hx_lifecycle_decide(found, &r->claimant, r->policy);
+}
+
+static void judge_unknown(hx_request *r)
+{
+    if (hx_guarantee_repeats(r->policy->guarantee))
+        would(r, HX_WOULD_FORWARD);
+    else if (r->policy->on_unknown == HX_ON_UNKNOWN_PROBE)
+        would(r, HX_WOULD_ASK);
+    else
+        would_refuse(r, HX_ERROR_OUTCOME_UNKNOWN);
+}
+
+/* What would come of this request, given what stands there. `found` is a copy to be worked on; NULL: nothing stands. */
+static void foresee(hx_request *r, hx_record *found)
+{
+    const hx_policy *policy = r->policy;
+    bool waits = policy->dialect == HX_DIALECT_PLAIN && policy->wait > 0;
+    switch (found ? decide(r, found) : HX_DECIDE_CLAIM) {
+    case HX_DECIDE_CLAIM: would(r, HX_WOULD_FORWARD); return;
+    case HX_DECIDE_REPLAY:
+    case HX_DECIDE_NOOP: would(r, HX_WOULD_REPLAY); return;
+    case HX_DECIDE_WAIT:
+        if (waits)
+            would(r, HX_WOULD_WAIT);
+        else
+            would_refuse(r, HX_ERROR_IN_FLIGHT);
+        return;
+    case HX_DECIDE_NOT_AUTHORIZED:
+        if (policy->authorize_method.len > 0)
+            would(r, HX_WOULD_ASK);
+        else
+            would_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED);
+        return;
+    case HX_DECIDE_UNKNOWN: judge_unknown(r); return;
+    case HX_DECIDE_REJECT: would_refuse(r, HX_ERROR_DUPLICATE_REJECTED); return;
+    case HX_DECIDE_FAILED_BEFORE: would_refuse(r, HX_ERROR_FAILED_BEFORE); return;
+    case HX_DECIDE_NOT_RETAINED: would_refuse(r, HX_ERROR_NOT_RETAINED); return;
+    case HX_DECIDE_MISMATCH: would_refuse(r, HX_ERROR_PAYLOAD_MISMATCH); return;
+    case HX_DECIDE_EXPIRED: would_refuse(r, HX_ERROR_EXPIRED); return;
+    }
+}
+
+/* Kept under no rule of a route: a change of rules orphans nothing that anybody relies on. */
+static void claim(hx_request *r)
+{
+    hx_claim_fill(r, false);
+    r->record.route = hx_slice_first(hx_arena_printf(r->arena, "shadow:%.*s", HX_FMT(r->identity)), HX_RECORD_TEXT_MAX);
+    r->record.rule_version = HX_RULE_SHADOW;
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    r->shadow.claim = HX_SHADOW_CLAIMING;
+    hx_store_claim(r->worker->gateway->store, &r->call, &r->record, 0);
+}
+
+/* From here on the request is one without a key: it passes. */
+static hx_progress begin(hx_request *r)
+{
+    r->shadow.on = true;
+    if (r->key.len > 0 && r->shadow.would != HX_WOULD_REFUSE) {
+        hx_peek peek = hx_memory_peek(r, &r->op);
+        foresee(r, peek == HX_PEEK_FOUND ? &r->found : NULL);
+        if (peek != HX_PEEK_FOUND || r->found.state == HX_ABSENT) claim(r);
+    }
+    r->key = HX_EMPTY;
+    return hx_request_go(r, HX_STEP_pass);
+}
+
+bool hx_shadow_takes(const hx_request *r, hx_error error)
+{
+    if (r->policy->mode != HX_MODE_SHADOW) return false;
+    bool is_cut_short = r->body_state == HX_BODY_BROKEN && !r->shadow.rest.ptr;
+    bool is_unreadable = r->body_state == HX_BODY_WHOLE && error == HX_ERROR_OVERLOADED; /* from where it is spooled */
+    return !is_cut_short && !is_unreadable;
+}
+
+hx_progress hx_shadow_refuse(hx_request *r, hx_error error)
+{
+    would_refuse(r, error);
+    r->retry_after = 0;
+    return hx_request_go(r, HX_STEP_shadow);
+}
+
+void hx_shadow_overflow(hx_request *r, hx_slice piece, bool last)
+{
+    r->shadow.rest = hx_arena_copy(r->arena, piece);
+    r->shadow.rest_is_last = last;
+}
+
+void hx_shadow_look(hx_request *r)
+{
+    if (r->shadow.claim != HX_SHADOW_CLAIMING || !hx_request_call_back(r)) return;
+    r->shadow.claim = HX_SHADOW_IDLE;
+    switch (r->call.result) {
+    case HX_STORE_OK:
+        r->shadow.claim = HX_SHADOW_CLAIMED;
+        hx_worker_keep_lease(r);
+        break;
+    case HX_STORE_EXISTS: foresee(r, &r->call.found); break; /* someone came in between */
+    case HX_STORE_FULL: would_refuse(r, HX_ERROR_STORE_FULL); break;
+    default: would_refuse(r, HX_ERROR_STORE_UNAVAILABLE); break;
+    }
+}
+
+void hx_shadow_answered(hx_request *r, const hx_answer_head *head)
+{
+    uint64_t max = r->policy->answer_bytes_max;
+    hx_slice type = hx_fields_get(&head->fields, HX_FIELD_CONTENT_TYPE);
+    r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
+    if (!hx_outcome_word_parse(hx_fields_get(&head->fields, HX_FIELD_HAPAX_OUTCOME), &r->answer_word))
+        r->answer_word = HX_WORD_NONE;
+    r->shadow.is_too_large = (head->content_length > 0 && (uint64_t)head->content_length > max) ||
+                             hx_slice_starts_nocase(type, HX_LIT("text/event-stream"));
+}
+
+/* An answer whose client left in the middle of it: protected, it would have been taken whole. */
+static hx_outcome outcome_of(hx_request *r)
+{
+    if (r->attempts == 0) return HX_OUTCOME_NOT_EXECUTED;
+    r->answer_judged = r->exchange_state == HX_EXCHANGE_WHOLE || (r->client_gone && r->answer_status > 0);
+    return hx_judge_attempt(r).outcome;
+}
+
+static void settle(hx_request *r)
+{
+    hx_record *record = &r->record;
+    hx_outcome outcome = outcome_of(r);
+    bool frees = outcome == HX_OUTCOME_RELEASED || outcome == HX_OUTCOME_NOT_EXECUTED;
+    record->from_state = HX_PROCESSING;
+    record->state = frees ? HX_ABSENT : outcome == HX_OUTCOME_COMPLETED ? HX_COMPLETED : HX_FAILED;
+    record->changed_at = hx_loop_now(r->worker->loop);
+    record->reason = outcome == HX_OUTCOME_UNKNOWN ? reason_unknown
+                     : r->shadow.is_too_large      ? reason_too_large
+                                                   : HX_EMPTY;
+    record->answer = (hx_answer){.status = r->answer_status, .headers = HX_EMPTY, .body = HX_EMPTY};
+    hx_lifecycle_set_end(record, r->policy);
+    hx_worker_drop_lease(r);
+    r->shadow.claim = HX_SHADOW_SETTLING;
+    r->call = (hx_store_call){0};
+    hx_request_prepare_call(r);
+    hx_store_settle(r->worker->gateway->store, &r->call, record);
+}
+
+static void count(hx_request *r)
+{
+    static const hx_count_id counts[] = {[HX_WOULD_FORWARD] = HX_COUNT_SHADOW_FORWARD,
+                                         [HX_WOULD_REPLAY] = HX_COUNT_SHADOW_REPLAY,
+                                         [HX_WOULD_WAIT] = HX_COUNT_SHADOW_WAIT,
+                                         [HX_WOULD_ASK] = HX_COUNT_SHADOW_ASK,
+                                         [HX_WOULD_REFUSE] = HX_COUNT_SHADOW_REFUSE};
+    hx_worker_count(r->worker, counts[r->shadow.would]);
+}
+
+hx_progress hx_step_shadow(hx_request *r)
+{
+    if (!r->shadow.on) return begin(r);
+    hx_shadow_look(r);
+    if (r->shadow.claim == HX_SHADOW_SETTLING && hx_request_call_back(r)) r->shadow.claim = HX_SHADOW_IDLE;
+    if (r->shadow.claim == HX_SHADOW_CLAIMED) settle(r);
+    if (r->shadow.claim != HX_SHADOW_IDLE) return HX_PARKED;
+    count(r);
+    return hx_request_go(r, HX_STEP_finish);
+}
+
+void hx_shadow_line(hx_request *r, hx_buf *out)
+{
+    hx_shadow_look(r);
+    hx_buf_puts(out, "Hapax-Shadow: ");
+    hx_buf_puts(out, would_text(r->shadow.would));
+    if (r->shadow.would == HX_WOULD_REFUSE) {
+        hx_buf_puts(out, "; error_code=");
+        hx_buf_puts(out, hx_error_about(r->shadow.error)->code);
+    }
+    hx_buf_puts(out, "\r\n");
+}
+
+void hx_shadow_log(const hx_request *r)
+{
+    if (r->route.len > 0) hx_log_str("operation_type", r->route);
+    hx_log_text("shadow", would_text(r->shadow.would));
+    if (r->shadow.would == HX_WOULD_REFUSE) hx_log_text("shadow_error_code", hx_error_about(r->shadow.error)->code);
+}

@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exchanges over the connections of upstream_pool.c.
+ *
+ * What must hold: bytes_sent is zero if and only if the kernel took no byte of the request. So the first write is a
+ * hx_try_send, which says what was taken. What didn't fit goes by uv_write, whose progress is the stream's write
+ * queue; when one fails, how much of it went out can't be known, and all of it counts as sent.
+ *
+ * An exchange is told of things from libuv's callbacks only. What is found out inside a call (no room in line, called
+ * off) goes through told_later. */
+#include "net/pool.h"
+
+#include "base/check.h"
+#include "base/loop/loop_uv.h"
+#include "net/socket.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define HIGH_BYTES (256u * 1024u)
+#define LOW_BYTES (64u * 1024u)
+#define HELD_BYTES_MAX (64u * 1024u * 1024u)
+
+enum {
+    IN_LINE = 1,   /* waits for a connection */
+    FAILING = 2,   /* failed() is due, with own.error */
+    DRAINING = 4,  /* drained() is due */
+    HELD_BACK = 8, /* hx_exchange_write said false */
+    FINISHED = 16, /* hx_exchange_finish was called */
+    TUNNEL = 32,
+    CARRIED = 64, /* a connection took it */
+};
+
+const char *hx_upstream_error_text(hx_upstream_error error)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        HX_UPSTREAM_ERRORS(X)
+#undef X
+    };
+    return texts[error];
+}
+
+static hx_exchange *of_link(hx_link *link)
+{
+    return (hx_exchange *)(void *)((char *)link - offsetof(hx_exchange, own.link));
+}
+
+static void tell(uv_idle_t *later);
+
+static void tell_later(hx_exchange *exchange, uint32_t what)
+{
+    hx_upstream *upstream = exchange->own.upstream;
+    exchange->own.flags |= what;
+    hx_list_remove(&exchange->own.link);
+    hx_list_append(&upstream->told_later, &exchange->own.link);
+    uv_idle_start(&upstream->later, tell);
+}
+
+static void fail_later(hx_exchange *exchange, hx_upstream_error error)
+{
+    exchange->own.error = error;
+    tell_later(exchange, FAILING);
+}
+
+/* What the kernel has taken so far. */
+static void account(hx_wire *wire)
+{
+    size_t queued = uv_stream_get_write_queue_size(&wire->uv.stream);
+    if (!wire->exchange) return;
+    wire->exchange->bytes_sent = wire->sent + (wire->flying > queued ? wire->flying - queued : 0);
+}
+
+static hx_exchange *detach(hx_wire *wire)
+{
+    hx_exchange *exchange = wire->exchange;
+    account(wire);
+    wire->exchange = NULL;
+    exchange->own.connection = NULL;
+    hx_list_remove(&exchange->own.link); /* a drained() that was due */
+    return exchange;
+}
+
+static void close_now(hx_wire *wire)
+{
+    hx_upstream *upstream = wire->upstream;
+    hx_pool_close(wire);
+    hx_pool_refill(upstream);
+}
+
+/* For libuv's callbacks: ends the exchange and the connection. */
+static void fail_now(hx_wire *wire, hx_upstream_error error)
+{
+    hx_exchange *exchange = detach(wire);
+    close_now(wire);
+    exchange->events->failed(exchange, error);
+}
+
+static void write_done(uv_write_t *request, int status);
+
+static void fly(hx_wire *wire, uv_buf_t *bufs, unsigned count)
+{
+    wire->flying = 0;
+    for (unsigned i = 0; i < count; i++) wire->flying += bufs[i].len;
+    if (uv_write(&wire->write, &wire->uv.stream, bufs, count, write_done) == 0) return;
+    wire->flying = 0;
+    wire->write_dead = true;
+}
+
+static void fly_waiting(hx_wire *wire)
+{
+    hx_buf old = wire->flight;
+    wire->flight = wire->waiting;
+    wire->waiting = old;
+    wire->waiting.len = 0;
+    uv_buf_t buf = uv_buf_init(wire->flight.data, (unsigned)wire->flight.len);
+    fly(wire, &buf, 1);
+}
+
+static void shut_done(uv_shutdown_t *request, int status)
+{
+    (void)request, (void)status; /* a failure shows when reading */
+}
+
+static void shut_when_finished(hx_wire *wire)
+{
+    uint32_t flags = wire->exchange->own.flags;
+    if (!(flags & TUNNEL) || !(flags & FINISHED) || wire->shut || wire->write_dead || wire->flying > 0) return;
+    wire->shut = true;
+    if (uv_shutdown(&wire->shutdown, &wire->uv.stream, shut_done) != 0) wire->write_dead = true;
+}
+
+static size_t queued_bytes(const hx_wire *wire)
+{
+    return uv_stream_get_write_queue_size(&wire->uv.stream) + wire->waiting.len;
+}
+
+static void write_done(uv_write_t *request, int status)
+{
+    hx_wire *wire = request->data;
+    if (wire->state == HX_WIRE_CLOSING) return;
+    hx_exchange *exchange = wire->exchange;
+    wire->sent += wire->flying;
+    wire->flying = 0;
+    account(wire);
+    if (status < 0) {
+        /* The upstream may have answered before it stopped reading: reading goes on, and shows how it ends. */
+        wire->write_dead = true;
+        wire->waiting.len = 0;
+    } else if (wire->waiting.len > 0) {
+        fly_waiting(wire);
+    }
+    shut_when_finished(wire);
+    if ((exchange->own.flags & HELD_BACK) && queued_bytes(wire) <= LOW_BYTES) {
+        exchange->own.flags &= ~(uint32_t)HELD_BACK;
+        if (exchange->events->drained) exchange->events->drained(exchange);
+    }
+}
+
+/* Sends what it can at once, and lets the rest fly. The memory of what is left lives as long as the exchange, unless it
+ * is `copied`. Returns 0, or the error of a connection that took nothing. */
+static int send_bufs(hx_wire *wire, uv_buf_t *bufs, unsigned count, bool copied)
+{
+    int taken = hx_try_send(&wire->uv.stream, bufs, count);
+    /* The first write takes something or the connection isn't used: a write that waited with nothing sent could be
+     * taken while nobody looks. A connection that is at rest and takes nothing isn't worth waiting for anyway. */
+    if (taken < 0 && (taken != UV_EAGAIN || wire->sent == 0)) return taken;
+    size_t left = taken > 0 ? (size_t)taken : 0;
+    wire->sent += left;
+    wire->exchange->bytes_sent = wire->sent;
+    while (count > 0 && left >= bufs->len) {
+        left -= bufs->len;
+        bufs++;
+        count--;
+    }
+    if (count == 0) return 0;
+    bufs->base += left;
+    bufs->len -= left;
+    if (!copied) {
+        fly(wire, bufs, count);
+        return 0;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (!hx_buf_append(&wire->waiting, (hx_slice){bufs[i].base, bufs[i].len})) return UV_ENOBUFS;
+    fly_waiting(wire);
+    return 0;
+}
+
+/* Nothing of the request is left to be sent. */
+static bool sent_whole(const hx_wire *wire)
+{
+    const hx_exchange *exchange = wire->exchange;
+    return wire->flying == 0 && wire->waiting.len == 0 && !wire->write_dead &&
+           (!exchange->body_streamed || (exchange->own.flags & FINISHED));
+}
+
+static void begin_exchange(hx_wire *wire, hx_exchange *exchange, bool reused)
+{
+    const hx_upstream_limits *limits = &wire->upstream->limits;
+    wire->exchange = exchange;
+    wire->exchanges++;
+    wire->sent = 0;
+    wire->write_dead = wire->shut = wire->early = false;
+    exchange->own.connection = wire;
+    exchange->own.flags &= ~(uint32_t)IN_LINE;
+    exchange->reused = reused;
+    exchange->bytes_sent = 0;
+    exchange->connect_failures += wire->connect_failures;
+    wire->connect_failures = 0;
+    hx_h1_answer_begin(&wire->answer, exchange->arena, limits->head_bytes_max, limits->fields_max,
+                       exchange->answer_has_no_body);
+}
+
+static uv_buf_t uv_buf_of(hx_slice bytes)
+{
+    return (uv_buf_t){.base = (char *)bytes.ptr, .len = bytes.len};
+}
+
+/* False: the connection took nothing and is closed; the exchange is as it was. */
+static bool send_request(hx_wire *wire, hx_exchange *exchange, bool reused)
+{
+    uv_buf_t bufs[3];
+    unsigned count = 0;
+    begin_exchange(wire, exchange, reused);
+    bufs[count++] = uv_buf_of(exchange->head);
+    if (exchange->body.len > 0) bufs[count++] = uv_buf_of(exchange->body);
+    if (exchange->own.held && exchange->own.held->len > 0) bufs[count++] = uv_buf_of(hx_buf_slice(exchange->own.held));
+    if (send_bufs(wire, bufs, count, false) < 0) {
+        (void)detach(wire);
+        hx_pool_close(wire);
+        exchange->reused = false;
+        return false;
+    }
+    exchange->own.flags |= CARRIED;
+    if ((exchange->own.flags & HELD_BACK) && queued_bytes(wire) <= LOW_BYTES) {
+        exchange->own.flags &= ~(uint32_t)HELD_BACK;
+        if (exchange->events->drained) tell_later(exchange, DRAINING);
+    }
+    return true;
+}
+
+/* Pooled connections first; one that turns out to be dead before it took a byte costs nothing. */
+static bool send_on_pooled(hx_upstream *upstream, hx_exchange *exchange)
+{
+    for (hx_wire *wire; (wire = hx_pool_take(upstream, exchange->pooled_idle_max, !exchange->repeatable));)
+        if (send_request(wire, exchange, true)) return true;
+    return false;
+}
+
+static void leave_line(hx_exchange *exchange)
+{
+    exchange->own.upstream->line_count--;
+    exchange->own.flags &= ~(uint32_t)IN_LINE;
+    hx_list_remove(&exchange->own.link);
+}
+
+static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, uint32_t flags);
+
+static void start_again(hx_wire *wire)
+{
+    hx_exchange *exchange = detach(wire);
+    close_now(wire);
+    exchange->pooled_idle_max = 0; /* the others may be as stale */
+    start(exchange->own.upstream, exchange, NULL, 0);
+}
+
+static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, uint32_t flags)
+{
+    HX_CHECK(!upstream->dying && exchange->head.len > 0);
+    memset(&exchange->own, 0, sizeof exchange->own);
+    exchange->own.upstream = upstream;
+    exchange->own.held = held;
+    exchange->own.flags = flags;
+    hx_list_init(&exchange->own.link);
+    exchange->bytes_sent = exchange->connect_failures = 0;
+    exchange->reused = false;
+    exchange->reason = NULL;
+    if (send_on_pooled(upstream, exchange)) return;
+    bool room = upstream->open_count < upstream->limits.connections_max || upstream->idle_count > 0;
+    if (!room && upstream->line_count >= (uint64_t)upstream->connecting_count + upstream->limits.waiting_max) {
+        exchange->reason = "too many wait for one";
+        fail_later(exchange, HX_UPSTREAM_UNREACHABLE);
+        return;
+    }
+    exchange->own.flags |= IN_LINE;
+    hx_list_append(&upstream->line, &exchange->own.link);
+    upstream->line_count++;
+    hx_pool_refill(upstream);
+}
+
+void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
+{
+    start(upstream, exchange, NULL, 0);
+}
+
+/* The first in line that takes a connection which isn't new; those who want a new one wait for theirs. */
+static hx_exchange *first_for(hx_upstream *upstream, bool reused)
+{
+    HX_EACH(link, &upstream->line)
+    {
+        hx_exchange *exchange = of_link(link);
+        if (!reused || exchange->pooled_idle_max > 0) return exchange;
+    }
+    return NULL;
+}
+
+void hx_upstream_offer(hx_wire *wire)
+{
+    hx_upstream *upstream = wire->upstream;
+    hx_exchange *next = first_for(upstream, true);
+    if (!next) return;
+    leave_line(next);
+    hx_pool_take_this(wire);
+    if (send_request(wire, next, true)) return;
+    next->own.flags |= IN_LINE; /* nothing was sent: it goes to the front again */
+    hx_list_append(upstream->line.next, &next->own.link);
+    upstream->line_count++;
+}
+
+void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, uint64_t failures, const char *reason)
+{
+    if (upstream->line_count > upstream->connecting_count) { /* else another connection is on its way for each */
+        hx_exchange *exchange = of_link(upstream->line.next);
+        leave_line(exchange);
+        exchange->connect_failures += failures;
+        exchange->reason = reason;
+        fail_later(exchange, error);
+    }
+    hx_pool_refill(upstream);
+}
+
+/* Whether the upstream can be trusted to have read the body. What it left would be the beginning of the next request
+ * on this connection, and the answer to that the next client's. */
+static bool is_read(const hx_wire *wire)
+{
+    if (wire->early || !sent_whole(wire)) return false;
+    switch (wire->exchange->body_kind) {
+    case HX_REQUEST_BODY_NONE: return true;
+    case HX_REQUEST_BODY_USUAL: return wire->answer.head->status < 400; /* errors are often found before it is read */
+    case HX_REQUEST_BODY_UNUSUAL: break;
+    }
+    return false;
+}
+
+/* The answer is whole. Whether the connection can carry another exchange is decided here. */
+static void end_now(hx_wire *wire, bool clean)
+{
+    hx_upstream *upstream = wire->upstream;
+    hx_exchange *exchange = wire->exchange;
+    bool keep = clean && is_read(wire) && !wire->read_paused && wire->answer.keep_alive &&
+                !(exchange->own.flags & TUNNEL);
+    (void)detach(wire);
+    if (keep)
+        hx_pool_release(wire, wire->answer.keep_alive_for);
+    else
+        hx_pool_close(wire);
+    hx_pool_refill(upstream);
+    exchange->events->end(exchange);
+}
+
+/* One event at a time; after each callback the exchange may be gone. */
+static void consume(hx_wire *wire, hx_slice in)
+{
+    hx_exchange *exchange = wire->exchange;
+    while (wire->exchange == exchange && wire->state == HX_WIRE_BUSY) {
+        hx_slice piece = HX_EMPTY;
+        if (exchange->own.flags & TUNNEL) {
+            if (in.len > 0) exchange->events->body(exchange, in);
+            return;
+        }
+        account(wire);
+        if (!wire->answer.any_byte) wire->early = !sent_whole(wire);
+        switch (hx_h1_answer_read(&wire->answer, &in, &piece)) {
+        case HX_ANSWER_MORE: return;
+        case HX_ANSWER_HEAD: exchange->events->head(exchange, wire->answer.head); break;
+        case HX_ANSWER_BODY: exchange->events->body(exchange, piece); break;
+        case HX_ANSWER_END: end_now(wire, in.len == 0 && wire->answer.head->status != 101); return;
+        case HX_ANSWER_BROKEN: fail_now(wire, HX_UPSTREAM_BROKEN); return;
+        case HX_ANSWER_TOO_LARGE: fail_now(wire, HX_UPSTREAM_TOO_LARGE); return;
+        }
+    }
+}
+
+static void can_read(uv_stream_t *stream, ssize_t status, const uv_buf_t *none)
+{
+    (void)status;
+    (void)none;
+    hx_wire *wire = stream->data;
+    char *room = wire->upstream->read_buffer;
+    ssize_t count = hx_receive(stream, room, HX_UPSTREAM_READ_BYTES);
+    if (count == 0) return;
+    if (wire->state == HX_WIRE_IDLE) {
+        close_now(wire); /* its end, or bytes that nobody asked for */
+        return;
+    }
+    HX_CHECK(wire->state == HX_WIRE_BUSY && wire->exchange);
+    if (count > 0) {
+        consume(wire, (hx_slice){room, (size_t)count});
+        return;
+    }
+    bool in_order = count == UV_EOF;
+    if (!in_order) wire->exchange->reason = uv_strerror((int)count);
+    bool over = (wire->exchange->own.flags & TUNNEL) || hx_h1_answer_ends_with_connection(&wire->answer);
+    if (in_order && over)
+        end_now(wire, false);
+    else if (wire->exchange->repeatable && wire->exchange->reused && !wire->answer.any_byte)
+        start_again(wire);
+    else
+        fail_now(wire, in_order && wire->answer.any_byte ? HX_UPSTREAM_CUT_SHORT : HX_UPSTREAM_RESET);
+}
+
+void hx_upstream_connected(hx_wire *wire)
+{
+    int result = uv_read_start(&wire->uv.stream, hx_no_room, can_read);
+    HX_CHECK(result == 0);
+    hx_upstream *upstream = wire->upstream;
+    hx_exchange *next = first_for(upstream, false);
+    if (!next) {
+        hx_pool_release(wire, -1);
+    } else {
+        leave_line(next);
+        if (!send_request(wire, next, false)) fail_later(next, HX_UPSTREAM_RESET);
+    }
+    hx_pool_refill(upstream);
+}
+
+/* Whoever writes on although hx_exchange_write said false loses the exchange, not the process. */
+static bool overflow(hx_exchange *exchange)
+{
+    exchange->reason = "too much of the request waits to be sent";
+    hx_exchange_cancel(exchange);
+    return false;
+}
+
+static bool hold(hx_exchange *exchange, const hx_slice *parts, unsigned count)
+{
+    hx_buf *held = exchange->own.held;
+    if (!held) {
+        held = exchange->own.held = hx_arena_alloc(exchange->arena, sizeof *held);
+        hx_buf_init(held, exchange->arena, HELD_BYTES_MAX);
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (!hx_buf_append(held, parts[i])) return overflow(exchange);
+    return held->len < HIGH_BYTES;
+}
+
+/* Writes parts that belong together. Returns false when the caller shall hold back. */
+static bool write_parts(hx_exchange *exchange, const hx_slice *parts, unsigned count)
+{
+    hx_wire *wire = exchange->own.connection;
+    if (!wire && !(exchange->own.flags & CARRIED)) return hold(exchange, parts, count);
+    if (!wire || (exchange->own.flags & FAILING)) return true;
+    if (wire->write_dead) return true; /* reading shows how it ends */
+    if (wire->flying > 0) {
+        for (unsigned i = 0; i < count; i++)
+            if (!hx_buf_append(&wire->waiting, parts[i])) return overflow(exchange);
+        account(wire);
+        return queued_bytes(wire) < HIGH_BYTES;
+    }
+    uv_buf_t bufs[3];
+    for (unsigned i = 0; i < count; i++) bufs[i] = uv_buf_of(parts[i]);
+    if (send_bufs(wire, bufs, count, true) < 0) wire->write_dead = true;
+    return queued_bytes(wire) < HIGH_BYTES;
+}
+
+bool hx_exchange_write(hx_exchange *exchange, hx_slice bytes)
+{
+    uint32_t flags = exchange->own.flags;
+    HX_CHECK((exchange->body_streamed || (flags & TUNNEL)) && !(flags & FINISHED));
+    if (bytes.len == 0) return !(flags & HELD_BACK); /* an empty chunk would end the body */
+    char size[24];
+    hx_slice parts[3] = {bytes};
+    unsigned count = 1;
+    if (exchange->body_chunked && !(flags & TUNNEL)) {
+        int len = snprintf(size, sizeof size, "%zx\r\n", bytes.len);
+        parts[0] = (hx_slice){size, (size_t)len};
+        parts[1] = bytes;
+        parts[2] = HX_LIT("\r\n");
+        count = 3;
+    }
+    if (write_parts(exchange, parts, count)) return true;
+    exchange->own.flags |= HELD_BACK;
+    return false;
+}
+
+void hx_exchange_finish(hx_exchange *exchange)
+{
+    uint32_t flags = exchange->own.flags;
+    HX_CHECK((exchange->body_streamed || (flags & TUNNEL)) && !(flags & FINISHED));
+    exchange->own.flags |= FINISHED;
+    hx_slice last = HX_LIT("0\r\n\r\n");
+    if (exchange->body_chunked && !(flags & TUNNEL)) (void)write_parts(exchange, &last, 1);
+    if (exchange->own.connection) shut_when_finished(exchange->own.connection);
+}
+
+bool hx_exchange_may_repeat(const hx_exchange *exchange)
+{
+    return !(exchange->own.flags & CARRIED);
+}
+
+void hx_exchange_repeat(hx_upstream *upstream, hx_exchange *exchange)
+{
+    HX_CHECK(hx_exchange_may_repeat(exchange));
+    start(upstream, exchange, exchange->own.held, exchange->own.flags & (FINISHED | HELD_BACK));
+}
+
+void hx_exchange_pause(hx_exchange *exchange)
+{
+    hx_wire *wire = exchange->own.connection;
+    if (!wire || wire->read_paused) return;
+    wire->read_paused = true;
+    uv_read_stop(&wire->uv.stream);
+}
+
+void hx_exchange_resume(hx_exchange *exchange)
+{
+    hx_wire *wire = exchange->own.connection;
+    if (!wire || !wire->read_paused) return;
+    wire->read_paused = false;
+    int result = uv_read_start(&wire->uv.stream, hx_no_room, can_read);
+    HX_CHECK(result == 0);
+}
+
+void hx_exchange_tunnel(hx_exchange *exchange)
+{
+    hx_wire *wire = exchange->own.connection;
+    HX_CHECK(!wire || (wire->answer.head && wire->answer.head->status == 101));
+    /* what was sent before belongs to the request; from here on the caller may write and finish again */
+    exchange->own.flags = (exchange->own.flags | TUNNEL) & ~(uint32_t)FINISHED;
+}
+
+void hx_exchange_cancel(hx_exchange *exchange)
+{
+    hx_wire *wire = exchange->own.connection;
+    hx_upstream *upstream = exchange->own.upstream;
+    if (exchange->own.flags & IN_LINE) leave_line(exchange);
+    if (wire) {
+        (void)detach(wire);
+        hx_pool_close(wire);
+    }
+    fail_later(exchange, HX_UPSTREAM_CANCELLED);
+    if (wire) hx_pool_refill(upstream);
+}
+
+/* Runs outside every call: what is due by now, not what becomes due on the way. */
+static void tell(uv_idle_t *later)
+{
+    hx_upstream *upstream = later->data;
+    unsigned due = 0;
+    HX_EACH(waiting, &upstream->told_later) due++;
+    for (hx_link *link; due > 0 && (link = hx_list_take(&upstream->told_later)); due--) {
+        hx_exchange *exchange = of_link(link);
+        uint32_t flags = exchange->own.flags;
+        exchange->own.flags &= ~(uint32_t)(FAILING | DRAINING);
+        if (flags & FAILING)
+            exchange->events->failed(exchange, exchange->own.error);
+        else
+            exchange->events->drained(exchange);
+    }
+    bool line_waits = upstream->line_count > 0 && !hx_list_empty(&upstream->resting);
+    if (hx_list_empty(&upstream->told_later) && !line_waits) uv_idle_stop(later);
+}
+
+void hx_upstream_stay_awake(hx_upstream *upstream)
+{
+    (void)uv_idle_start(&upstream->later, tell);
+}
+
+void hx_upstream_set_limits(hx_upstream *upstream, const hx_upstream_limits *limits)
+{
+    HX_CHECK(limits->connections_max > 0 && limits->connect_timeout > 0 && limits->head_bytes_max > 0);
+    upstream->limits = *limits;
+    hx_pool_trim(upstream, limits->idle_max);
+}
+
+hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, char error[256])
+{
+    hx_target target;
+    if (!hx_target_parse(&target, url, error)) return NULL;
+    hx_upstream *upstream = calloc(1, sizeof *upstream);
+    if (!upstream) hx_fatal(HX_EXIT_BUG, "out of memory (an upstream)");
+    HX_CHECK(limits->connections_max > 0 && limits->connect_timeout > 0 && limits->head_bytes_max > 0);
+    (void)signal(SIGPIPE, SIG_IGN); /* libuv writes without MSG_NOSIGNAL */
+    upstream->loop = loop;
+    upstream->limits = *limits;
+    upstream->target = target;
+    hx_list_init(&upstream->line);
+    hx_list_init(&upstream->told_later);
+    uv_idle_init(hx_loop_uv(loop), &upstream->later);
+    uv_check_init(hx_loop_uv(loop), &upstream->polled);
+    upstream->later.data = upstream->polled.data = upstream;
+    upstream->holds = 2;
+    hx_pool_init(upstream);
+    return upstream;
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+    hx_upstream_let_go(handle->data);
+}
+
+void hx_upstream_free(hx_upstream **owned)
+{
+    hx_upstream *upstream = *owned;
+    if (!upstream) return;
+    *owned = NULL;
+    upstream->dying = true;
+    for (hx_link *link; (link = upstream->line.next) != &upstream->line;) hx_exchange_cancel(of_link(link));
+    HX_EACH(link, &upstream->busy)
+    {
+        hx_exchange *exchange = HX_OWNER(link, hx_wire, link)->exchange;
+        if (exchange) hx_exchange_cancel(exchange);
+    }
+    hx_pool_close_all(upstream);
+    for (hx_link *link; (link = hx_list_take(&upstream->told_later));) {
+        hx_exchange *exchange = of_link(link);
+        exchange->events->failed(exchange, exchange->own.error);
+    }
+    if (upstream->resolver.is_busy) (void)uv_cancel((uv_req_t *)&upstream->resolver.request);
+    uv_close((uv_handle_t *)&upstream->later, handle_closed);
+    uv_close((uv_handle_t *)&upstream->polled, handle_closed);
+}
+
+hx_slice hx_upstream_host(const hx_upstream *upstream)
+{
+    return hx_slice_of(upstream->target.authority);
+}

@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading from a client, and what becomes of its connection.
+ *
+ * One loop, run(), looks at a connection whenever something has happened to it, and takes steps until none is left to
+ * take. Handlers are called from there alone, so never from inside a function of server.h: those note what is wanted
+ * and kick the loop. Steps don't recurse, so a hundred pipelined requests cost no stack. */
+#include "net/h1/conn.h"
+
+#include "base/check.h"
+#include "base/loop/loop_uv.h"
+#include "net/socket.h"
+
+#include <linux/sockios.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BLANK_LINES_MAX 2u
+#define BODY_RATE_WINDOW (10 * HX_SECOND)
+#define DISCARD_TIME (5 * HX_SECOND)
+/* After our side is closed the client has this long to say something, and so many times that in all. */
+#define LINGER_TIME (5 * HX_SECOND)
+#define LINGER_TIMES 6u
+/* A connection that was just made when a drain began gets this long to send its first request. */
+#define DRAIN_GRACE HX_SECOND
+
+static void run(hx_conn *conn);
+
+size_t hx_conn_waiting(const hx_conn *conn)
+{
+    return conn->uv.stream.write_queue_size + conn->waiting.len;
+}
+
+static void free_if_done(hx_conn *conn)
+{
+    if (!conn->closed || conn->queued_task || conn->running || conn->stream) return;
+    hx_buf_free(&conn->held);
+    hx_buf_free(&conn->waiting);
+    hx_buf_free(&conn->in_flight);
+    free(conn);
+}
+
+static void run_task(hx_task *task)
+{
+    hx_conn *conn = HX_OWNER(task, hx_conn, task);
+    conn->queued_task = false;
+    run(conn);
+    free_if_done(conn);
+}
+
+void hx_conn_kick(hx_conn *conn)
+{
+    if (conn->running || conn->queued_task) return;
+    conn->queued_task = true;
+    hx_loop_defer(conn->server->loop, &conn->task);
+}
+
+static void has_closed(uv_handle_t *handle)
+{
+    hx_conn *conn = handle->data;
+    hx_server *server = conn->server;
+    conn->closed = true;
+    hx_list_remove(&conn->link);
+    free_if_done(conn);
+    server->count--;
+    hx_server_gone(server);
+}
+
+void hx_conn_lose(hx_conn *conn, bool reset)
+{
+    if (conn->lost) return;
+    conn->lost = true;
+    conn->reads = false;
+    hx_timer_stop(conn->server->loop, &conn->timer);
+    /* A unix socket knows no reset: there the framing alone says that an answer is broken off. */
+    if (!reset || !conn->is_tcp || uv_tcp_close_reset(&conn->uv.tcp, has_closed) != 0)
+        uv_close(&conn->uv.handle, has_closed);
+    if (conn->stream) hx_conn_kick(conn);
+}
+
+void hx_conn_sink(hx_conn *conn)
+{
+    conn->in = HX_IN_SINK;
+    conn->close = true;
+    conn->input = HX_EMPTY;
+}
+
+bool hx_conn_must_close(const hx_conn *conn)
+{
+    const hx_own_stream *stream = conn->stream;
+    const hx_request_head *request = &stream->pub.request;
+    if (conn->close || stream->pub.close || conn->server->draining || !request->keep_alive) return true;
+    if (conn->in != HX_IN_BODY || hx_h1_body_whole(&conn->body)) return false;
+    /* A client that was never told to go on may send its body or not: the next bytes can't be told apart. */
+    if (request->expects_continue && !stream->continued && conn->input.len == 0) return true;
+    uint64_t left = hx_h1_body_left(&conn->body);
+    return left != UINT64_MAX && left > HX_DISCARD_BYTES + conn->input.len;
+}
+
+void hx_conn_answer_ended(hx_conn *conn)
+{
+    if (conn->in != HX_IN_BODY) return;
+    if (hx_h1_body_whole(&conn->body)) {
+        conn->in = HX_IN_WHOLE;
+    } else if (conn->close) {
+        hx_conn_sink(conn);
+    } else {
+        conn->in = HX_IN_DISCARD;
+        conn->discarded = 0;
+    }
+}
+
+static void shut_our_side(hx_conn *conn)
+{
+    uv_os_fd_t descriptor;
+    if (conn->shut || uv_fileno(&conn->uv.handle, &descriptor) != 0) return;
+    conn->shut = true;
+    (void)shutdown(descriptor, SHUT_WR);
+}
+
+/* Closing while the client still sends would reset the connection and could take the answer from it: so our side is
+ * closed first, and what comes is dropped until the client has seen it. */
+static void close_gently(hx_conn *conn, bool client_expects_it)
+{
+    bool nothing_comes = conn->eof || (client_expects_it && conn->in == HX_IN_WHOLE && conn->input.len == 0);
+    if (nothing_comes) {
+        hx_conn_lose(conn, false);
+        return;
+    }
+    shut_our_side(conn);
+    hx_conn_sink(conn);
+    conn->strikes = 0;
+}
+
+/* The answer is out: on to the next request, or to the end. */
+static void finish(hx_conn *conn)
+{
+    hx_own_stream *stream = conn->stream;
+    bool client_expects_close = !stream->pub.request.keep_alive;
+    conn->stream = NULL;
+    hx_stream_detach(stream);
+    hx_buf_free(&conn->waiting);
+    hx_buf_free(&conn->in_flight);
+    conn->deadline = HX_DEADLINE_NONE;
+    if (conn->close)
+        close_gently(conn, client_expects_close);
+    else if (conn->in != HX_IN_DISCARD)
+        conn->in = HX_IN_HEAD;
+}
+
+/* The stream's part in a lost connection. A client that left in mid-body is told as a broken body, else as closed. */
+static bool tell_lost(hx_conn *conn)
+{
+    hx_own_stream *stream = conn->stream;
+    if (!stream) return false;
+    bool mid_body = conn->in == HX_IN_BODY && stream->reading && !hx_h1_body_whole(&conn->body);
+    conn->stream = NULL;
+    stream->conn = NULL;
+    if (stream->released) {
+        hx_stream_detach(stream);
+        return false;
+    }
+    if (stream->aborted) return false;
+    if (mid_body && stream->pub.events.broken)
+        stream->pub.events.broken(&stream->pub, 0, "The client left before its request was whole.");
+    else if (stream->pub.events.closed)
+        stream->pub.events.closed(&stream->pub);
+    return false;
+}
+
+static void refuse(hx_conn *conn, hx_own_stream *stream, hx_h1_fault fault)
+{
+    hx_conn_sink(conn);
+    stream->continued = true;
+    stream->pub.request.keep_alive = false;
+    stream->is_head = hx_slice_eq(stream->pub.request.method, HX_LIT("HEAD"));
+    conn->server->handler.malformed(conn->server->app, &stream->pub, fault.status, fault.detail);
+}
+
+static hx_own_stream *begin_stream(hx_conn *conn)
+{
+    hx_own_stream *stream = hx_stream_new(conn);
+    conn->stream = stream;
+    conn->close = conn->late = false;
+    conn->blank_lines = 0;
+    conn->requests++;
+    return stream;
+}
+
+static void begin_request(hx_conn *conn)
+{
+    const hx_server_limits *limits = &conn->server->limits;
+    hx_h1_scan scan = conn->scan;
+    hx_own_stream *stream = begin_stream(conn);
+    hx_stream *pub = &stream->pub;
+    hx_slice head = hx_arena_copy(&pub->arena, hx_slice_first(conn->input, scan.at));
+    conn->input = hx_slice_from(conn->input, scan.at);
+    conn->scan = (hx_h1_scan){0};
+    hx_h1_fault fault;
+    if (!hx_h1_parse_request(&pub->request, &pub->arena, head, scan.lines, limits->fields_max, &fault)) {
+        refuse(conn, stream, fault);
+        return;
+    }
+    stream->is_head = hx_slice_eq(pub->request.method, HX_LIT("HEAD"));
+    conn->in = HX_IN_BODY;
+    hx_h1_body_init(&conn->body, &pub->request, limits->chunk_extension_bytes_max, limits->head_bytes_max);
+    conn->server->handler.request(conn->server->app, pub);
+}
+
+static void skip_blank_lines(hx_conn *conn)
+{
+    while (conn->scan.at == 0 && conn->blank_lines < BLANK_LINES_MAX && hx_slice_starts(conn->input, HX_LIT("\r\n"))) {
+        conn->blank_lines++;
+        conn->input = hx_slice_from(conn->input, 2);
+    }
+}
+
+static bool step_head(hx_conn *conn)
+{
+    skip_blank_lines(conn);
+    hx_h1_fault fault = {408, "The request's head did not come in time."};
+    hx_h1_result result = conn->input.len == 0
+                              ? HX_H1_MORE
+                              : hx_h1_scan_head(&conn->scan, conn->input, conn->server->limits.head_bytes_max, &fault);
+    if (result == HX_H1_WHOLE) {
+        begin_request(conn);
+        return true;
+    }
+    if (result == HX_H1_MORE) {
+        if (conn->eof || (conn->late && conn->input.len == 0)) {
+            hx_conn_lose(conn, false);
+            return true;
+        }
+        if (!conn->late) return false;
+    }
+    refuse(conn, begin_stream(conn), fault);
+    return true;
+}
+
+static void break_body(hx_conn *conn, hx_h1_fault fault)
+{
+    hx_own_stream *stream = conn->stream;
+    hx_conn_sink(conn);
+    stream->continued = true;
+    if (stream->released) return;
+    if (stream->pub.events.broken)
+        stream->pub.events.broken(&stream->pub, fault.status, fault.detail);
+    else
+        hx_conn_lose(conn, true);
+}
+
+static void give_body(hx_conn *conn, hx_slice piece, bool last)
+{
+    hx_own_stream *stream = conn->stream;
+    if (last) conn->in = HX_IN_WHOLE;
+    stream->continued = true;
+    if (stream->pub.events.body && !stream->released) stream->pub.events.body(&stream->pub, piece, last);
+}
+
+static bool step_body(hx_conn *conn)
+{
+    hx_own_stream *stream = conn->stream;
+    HX_CHECK(stream); /* a body is read for its stream alone */
+    if (!stream->reading || stream->paused) return false;
+    hx_slice piece = HX_EMPTY;
+    hx_h1_fault fault;
+    switch (hx_h1_body_next(&conn->body, &conn->input, &piece, &fault)) {
+    case HX_H1_BODY_PIECE: give_body(conn, piece, hx_h1_body_whole(&conn->body)); return true;
+    case HX_H1_BODY_END: give_body(conn, HX_EMPTY, true); return true;
+    case HX_H1_BODY_BAD: break_body(conn, fault); return true;
+    case HX_H1_BODY_MORE: break;
+    }
+    if (conn->eof) {
+        hx_conn_lose(conn, false);
+        return true;
+    }
+    if (!conn->late) return false;
+    break_body(conn, (hx_h1_fault){408, "The request's body came too slowly."});
+    return true;
+}
+
+static bool step_discard(hx_conn *conn)
+{
+    hx_slice piece = HX_EMPTY;
+    hx_h1_fault fault;
+    switch (hx_h1_body_next(&conn->body, &conn->input, &piece, &fault)) {
+    case HX_H1_BODY_PIECE:
+        conn->discarded += (uint32_t)piece.len;
+        if (conn->discarded <= HX_DISCARD_BYTES) return true;
+        break;
+    case HX_H1_BODY_END:
+        conn->in = conn->stream ? HX_IN_WHOLE : HX_IN_HEAD;
+        conn->deadline = HX_DEADLINE_NONE;
+        return true;
+    case HX_H1_BODY_MORE:
+        if (!conn->eof) return false;
+        break;
+    case HX_H1_BODY_BAD: break;
+    }
+    hx_conn_sink(conn);
+    if (!conn->stream) close_gently(conn, false);
+    return true;
+}
+
+static bool step_tunnel(hx_conn *conn)
+{
+    hx_own_stream *stream = conn->stream;
+    HX_CHECK(stream);
+    if (stream->paused) return false;
+    if (conn->input.len > 0) {
+        hx_slice piece = conn->input;
+        conn->input = HX_EMPTY;
+        give_body(conn, piece, false);
+        return true;
+    }
+    if (!conn->eof) return false;
+    give_body(conn, HX_EMPTY, true);
+    return true;
+}
+
+static bool step_answer(hx_conn *conn)
+{
+    hx_own_stream *stream = conn->stream;
+    if (stream->held_back && hx_conn_waiting(conn) < HX_WAITING_LOW) {
+        stream->held_back = false;
+        if (stream->pub.events.drained && !stream->released) stream->pub.events.drained(&stream->pub);
+        return true;
+    }
+    if (hx_conn_waiting(conn) > 0) return false;
+    if (stream->out == HX_OUT_FILE) {
+        hx_stream_send_file(stream);
+        return true;
+    }
+    if (stream->out != HX_OUT_ENDED) return false;
+    if (conn->in == HX_IN_TUNNEL && !stream->released) { /* the client may still have something to say */
+        shut_our_side(conn);
+        return false;
+    }
+    finish(conn);
+    return true;
+}
+
+/* Takes one step; false when there is none to take. */
+static bool step(hx_conn *conn)
+{
+    if (conn->lost) return tell_lost(conn);
+    if (conn->stream && step_answer(conn)) return true;
+    switch (conn->in) {
+    case HX_IN_HEAD: return step_head(conn);
+    case HX_IN_BODY: return step_body(conn);
+    case HX_IN_TUNNEL: return step_tunnel(conn);
+    case HX_IN_DISCARD: return step_discard(conn);
+    case HX_IN_WHOLE: return false;
+    case HX_IN_SINK:
+        conn->input = HX_EMPTY;
+        if (!conn->eof || conn->stream) return false;
+        hx_conn_lose(conn, false);
+        return true;
+    }
+    return false;
+}
+
+/* Input that nobody took moves out of the buffer that all connections share. */
+static void keep_input(hx_conn *conn)
+{
+    if (conn->input.len == 0) {
+        conn->input = HX_EMPTY;
+        hx_buf_free(&conn->held);
+        return;
+    }
+    const char *shared = conn->server->read_buffer;
+    if (conn->input.ptr < shared || conn->input.ptr >= shared + HX_READ_BYTES) return;
+    conn->held.len = 0;
+    hx_buf_put(&conn->held, conn->input);
+    conn->input = hx_buf_slice(&conn->held);
+}
+
+static void deadline_passed(hx_timer *timer);
+
+/* What the client's side has confirmed. What only lies in the kernel's buffer doesn't count: it is taken in lumps of
+ * megabytes, and a client that reads slowly but steadily would seem to stand still in between. */
+static uint64_t taken_bytes(const hx_conn *conn)
+{
+    uv_os_fd_t descriptor;
+    int unconfirmed = 0;
+    uint64_t sent = conn->queued - hx_conn_waiting(conn);
+    if (uv_fileno(&conn->uv.handle, &descriptor) != 0 || ioctl(descriptor, SIOCOUTQ, &unconfirmed) != 0) return sent;
+    return unconfirmed > 0 && (uint64_t)unconfirmed < sent ? sent - (uint64_t)unconfirmed : sent;
+}
+
+static bool reads_too_slowly(const hx_conn *conn)
+{
+    const hx_server_limits *limits = &conn->server->limits;
+    uint64_t least = limits->send_rate_min * (uint64_t)limits->send_timeout / HX_SECOND;
+    return taken_bytes(conn) - conn->mark < (least > 0 ? least : 1);
+}
+
+static hx_deadline wanted_deadline(const hx_conn *conn)
+{
+    if (hx_conn_waiting(conn) > 0) return HX_DEADLINE_SEND;
+    switch (conn->in) {
+    case HX_IN_HEAD: return conn->input.len == 0 ? HX_DEADLINE_IDLE : HX_DEADLINE_HEAD;
+    case HX_IN_BODY:
+        return conn->stream->reading && !conn->stream->paused && conn->server->limits.body_rate_min > 0
+                   ? HX_DEADLINE_BODY
+                   : HX_DEADLINE_NONE;
+    case HX_IN_DISCARD: return conn->stream ? HX_DEADLINE_NONE : HX_DEADLINE_DISCARD;
+    case HX_IN_SINK: return conn->shut ? HX_DEADLINE_LINGER : HX_DEADLINE_NONE;
+    case HX_IN_WHOLE:
+    case HX_IN_TUNNEL: break;
+    }
+    return HX_DEADLINE_NONE;
+}
+
+/* A deadline that is no longer wanted is only forgotten: its timer fires in vain, or is moved before that. */
+static void set_deadline(hx_conn *conn)
+{
+    const hx_server_limits *limits = &conn->server->limits;
+    hx_deadline wanted = wanted_deadline(conn);
+    if (wanted == conn->deadline) return;
+    conn->deadline = wanted;
+    hx_ms delay = 0;
+    switch (wanted) {
+    case HX_DEADLINE_NONE: return;
+    case HX_DEADLINE_IDLE: delay = conn->server->draining ? DRAIN_GRACE : limits->idle_timeout; break;
+    case HX_DEADLINE_HEAD: delay = limits->head_timeout; break;
+    case HX_DEADLINE_BODY:
+        delay = BODY_RATE_WINDOW;
+        conn->mark = conn->received;
+        break;
+    case HX_DEADLINE_SEND:
+        delay = limits->send_timeout;
+        conn->mark = taken_bytes(conn);
+        break;
+    case HX_DEADLINE_DISCARD: delay = DISCARD_TIME; break;
+    case HX_DEADLINE_LINGER:
+        delay = LINGER_TIME;
+        conn->mark = conn->received;
+        break;
+    }
+    hx_timer_start(conn->server->loop, &conn->timer, delay, deadline_passed);
+}
+
+static void deadline_passed(hx_timer *timer)
+{
+    hx_conn *conn = HX_OWNER(timer, hx_conn, timer);
+    hx_deadline passed = conn->deadline;
+    conn->deadline = HX_DEADLINE_NONE;
+    switch (passed) {
+    case HX_DEADLINE_NONE: return;
+    case HX_DEADLINE_IDLE:
+    case HX_DEADLINE_DISCARD: hx_conn_lose(conn, false); break;
+    case HX_DEADLINE_HEAD: conn->late = true; break;
+    case HX_DEADLINE_BODY: {
+        uint64_t least = (uint64_t)conn->server->limits.body_rate_min * (uint64_t)(BODY_RATE_WINDOW / HX_SECOND);
+        conn->late = conn->received - conn->mark < least && conn->stream->reading && !conn->stream->paused;
+        break;
+    }
+    case HX_DEADLINE_SEND:
+        if (hx_conn_waiting(conn) > 0 && reads_too_slowly(conn)) hx_conn_lose(conn, true);
+        break;
+    case HX_DEADLINE_LINGER:
+        if (conn->received == conn->mark || ++conn->strikes >= LINGER_TIMES) hx_conn_lose(conn, false);
+        break;
+    }
+    run(conn);
+}
+
+static void can_read(uv_stream_t *handle, ssize_t status, const uv_buf_t *none)
+{
+    (void)status;
+    (void)none;
+    hx_conn *conn = handle->data;
+    char *room = conn->server->read_buffer;
+    size_t bytes = HX_HELD_BYTES - conn->input.len;
+    ssize_t count = hx_receive(handle, room, bytes < HX_READ_BYTES ? bytes : HX_READ_BYTES);
+    if (count == 0) return;
+    if (count == UV_EOF) {
+        conn->eof = true;
+        conn->reads = false;
+    } else if (count < 0) {
+        hx_conn_lose(conn, false);
+    } else {
+        hx_slice come = {room, (size_t)count};
+        conn->received += come.len;
+        if (conn->input.len == 0) {
+            conn->input = come;
+        } else {
+            hx_buf_consume(&conn->held, conn->held.len - conn->input.len);
+            hx_buf_put(&conn->held, come);
+            conn->input = hx_buf_slice(&conn->held);
+        }
+    }
+    run(conn);
+}
+
+/* Starting and stopping costs a system call each, so a socket is left alone only when there is no room. */
+static void set_reading(hx_conn *conn)
+{
+    bool wanted = !conn->eof && conn->input.len < HX_HELD_BYTES;
+    if (wanted == conn->reads) return;
+    conn->reads = wanted;
+    if (!wanted)
+        (void)uv_read_stop(&conn->uv.stream);
+    else if (uv_read_start(&conn->uv.stream, hx_no_room, can_read) != 0)
+        hx_conn_lose(conn, false);
+}
+
+static bool is_idle(const hx_conn *conn)
+{
+    return !conn->lost && !conn->stream && conn->in == HX_IN_HEAD && conn->input.len == 0;
+}
+
+static void run(hx_conn *conn)
+{
+    conn->running = true;
+    while (step(conn)) {}
+    conn->running = false;
+    if (conn->lost) return;
+    if (conn->stream) hx_stream_flush(conn->stream);
+    if (conn->lost) return;
+    keep_input(conn);
+    set_reading(conn);
+    if (conn->lost) return;
+    if (conn->server->draining && conn->requests > 0 && is_idle(conn))
+        hx_conn_close_if_idle(conn);
+    else
+        set_deadline(conn);
+}
+
+void hx_conn_close_if_idle(hx_conn *conn)
+{
+    if (!is_idle(conn)) return;
+    uv_os_fd_t descriptor;
+    char byte;
+    bool has_come = uv_fileno(&conn->uv.handle, &descriptor) == 0 &&
+                    recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    if (conn->requests == 0 || has_come) {
+        conn->deadline = HX_DEADLINE_NONE;
+        set_deadline(conn);
+        return;
+    }
+    hx_conn_lose(conn, false);
+}
+
+void hx_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer)
+{
+    hx_conn *conn = calloc(1, sizeof *conn);
+    if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory (a connection)");
+    struct uv_loop_s *loop = hx_loop_uv(server->loop);
+    conn->is_tcp = !hx_slice_eq(peer, HX_LIT("unix:"));
+    int failed = conn->is_tcp ? uv_tcp_init(loop, &conn->uv.tcp) : uv_pipe_init(loop, &conn->uv.pipe, 0);
+    HX_CHECK(failed == 0);
+    conn->uv.handle.data = conn;
+    conn->server = server;
+    conn->listener = listener;
+    conn->task.run = run_task;
+    conn->input = HX_EMPTY;
+    HX_CHECK(peer.len <= sizeof conn->peer);
+    memcpy(conn->peer, peer.ptr, peer.len);
+    conn->peer_len = (uint8_t)peer.len;
+    hx_buf_init(&conn->held, NULL, HX_HELD_BYTES);
+    hx_buf_init(&conn->waiting, NULL, HX_WAITING_BYTES_MAX);
+    hx_buf_init(&conn->in_flight, NULL, HX_WAITING_BYTES_MAX);
+    hx_list_append(&server->connections, &conn->link);
+    server->count++;
+    failed = conn->is_tcp ? uv_tcp_open(&conn->uv.tcp, descriptor) : uv_pipe_open(&conn->uv.pipe, descriptor);
+    if (failed) {
+        (void)close(descriptor);
+        hx_conn_lose(conn, false);
+        return;
+    }
+    run(conn);
+}

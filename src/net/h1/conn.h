@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One client's connection, and what the files behind server.h share about it: conn.c reads and decides, stream.c
+ * answers, listener.c makes connections, server.c counts them.
+ *
+ * Reading goes on all the time: what can't be used yet is held, up to HX_HELD_BYTES, and only then the socket is left
+ * alone. Between requests a connection holds neither a stream nor a buffer.
+ *
+ *   reading:   HEAD → BODY → WHOLE → (answered) → HEAD …            [step_head, step_body, finish]
+ *              BODY → DISCARD → HEAD      the answer was ready before the body       [hx_conn_answer_ended]
+ *              any → SINK                 what comes no longer matters: closing      [hx_conn_sink]
+ *              WHOLE → TUNNEL             after 101                                  [hx_stream_tunnel]
+ */
+#ifndef HX_NET_H1_CONN_H
+#define HX_NET_H1_CONN_H
+
+#include "base/memory/list.h"
+#include "net/h1/body_framing.h"
+#include "net/server.h"
+
+#include <uv.h>
+
+#define HX_READ_BYTES (64u * 1024u)
+#define HX_HELD_BYTES (64u * 1024u)
+/* What hx_stream_write lets wait: it says stop above the first, and go on below the second. */
+#define HX_WAITING_HIGH (64u * 1024u)
+#define HX_WAITING_LOW (16u * 1024u)
+/* A body in a file is read in pieces of this size. */
+#define HX_FILE_PIECE_BYTES (32u * 1024u)
+/* A body that nobody wants is read up to here, to keep the connection. */
+#define HX_DISCARD_BYTES (64u * 1024u)
+#define HX_PEER_BYTES 48u
+/* Whoever writes on although hx_stream_write said false loses the connection here. */
+#define HX_WAITING_BYTES_MAX (64u * 1024u * 1024u)
+
+typedef struct hx_conn hx_conn;
+typedef struct hx_listener hx_listener;
+
+typedef enum { HX_IN_HEAD, HX_IN_BODY, HX_IN_WHOLE, HX_IN_TUNNEL, HX_IN_DISCARD, HX_IN_SINK } hx_reading;
+
+/* How the answer is framed; HX_OUT_ENDED once all of it was handed over. */
+typedef enum {
+    HX_OUT_NONE,
+    HX_OUT_LENGTH,
+    HX_OUT_CHUNKED,
+    HX_OUT_TO_CLOSE,
+    HX_OUT_BODILESS,
+    HX_OUT_TUNNEL,
+    HX_OUT_FILE, /* handed over, and still to be read from its file */
+    HX_OUT_ENDED
+} hx_writing;
+
+typedef enum {
+    HX_DEADLINE_NONE,
+    HX_DEADLINE_IDLE,
+    HX_DEADLINE_HEAD,
+    HX_DEADLINE_BODY,
+    HX_DEADLINE_SEND,
+    HX_DEADLINE_DISCARD,
+    HX_DEADLINE_LINGER
+} hx_deadline;
+
+/* A stream with what is ours of it. Lives in its own arena. */
+typedef struct {
+    hx_stream pub;
+    hx_conn *conn;  /* NULL: the answer is out, or the client gone */
+    hx_buf cork;    /* what waits for the end of the turn, so that small pieces leave together */
+    int64_t left;   /* of the announced length */
+    hx_extent file; /* what is still to be sent of it */
+    hx_writing out;
+    bool reading; /* hx_stream_read was called */
+    bool paused;
+    bool continued; /* 100 Continue was sent, or isn't needed any more */
+    bool held_back; /* hx_stream_write said false: drained is owed */
+    bool is_head;   /* the request's method is HEAD */
+    bool aborted;   /* by the handler, who need not be told */
+    bool released;
+    bool pinned; /* a write in flight points into the arena */
+} hx_own_stream;
+
+struct hx_conn {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    uv_write_t write;
+    hx_link link;
+    hx_server *server;
+    hx_listener *listener;
+    hx_own_stream *stream;
+    hx_timer timer;
+    hx_task task;
+    hx_slice input; /* what was read and not used: in the server's read buffer during a turn, else in `held` */
+    hx_buf held;
+    hx_buf waiting; /* copied bytes of the answer, behind the write in flight */
+    hx_buf in_flight;
+    hx_h1_scan scan;
+    hx_h1_body body;
+    uint64_t received; /* bytes, for the minimum rate */
+    uint64_t queued;   /* bytes, for the send time-out */
+    uint64_t mark;     /* `received` or what the client had taken, when the deadline was set */
+    uint32_t discarded;
+    uint32_t requests;
+    uint8_t blank_lines; /* skipped before this head */
+    uint8_t strikes;
+    hx_reading in;
+    hx_deadline deadline;
+    bool is_tcp;
+    bool reads; /* the socket is being read */
+    bool eof;
+    bool late;   /* the head's or the body's deadline has passed */
+    bool close;  /* after the answer in hand */
+    bool shut;   /* our side has been closed */
+    bool lost;   /* uv_close was called */
+    bool closed; /* and has called back */
+    bool running;
+    bool queued_task;
+    bool write_in_flight;
+    uint8_t peer_len;
+    char peer[HX_PEER_BYTES];
+};
+
+struct hx_server {
+    hx_loop *loop;
+    hx_server_limits limits;
+    hx_server_handler handler;
+    void *app;
+    hx_link connections;
+    hx_link listeners;
+    uint32_t count;
+    uint32_t open_listeners;
+    bool draining;
+    bool freed;
+    bool accepting_paused;
+    void (*drained)(void *app);
+    hx_task drained_task;
+    bool drained_queued;
+    hx_timer retry_accept;
+    hx_ms complained_at;
+    hx_ms date_second; /* when `date` was made */
+    char date[HX_HTTP_DATE_BYTES];
+    char read_buffer[HX_READ_BYTES];
+    char file_buffer[HX_FILE_PIECE_BYTES];
+};
+
+/* Takes the descriptor. */
+void hx_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer);
+/* Closes the connection now; its stream hears of it later in this turn. With `reset` the client can't take what it got
+ * for a whole answer. */
+void hx_conn_lose(hx_conn *conn, bool reset);
+/* Something changed: looks at the connection again later in this turn, or at once when it is being looked at. */
+void hx_conn_kick(hx_conn *conn);
+void hx_conn_sink(hx_conn *conn);
+/* The whole answer was handed over: decides what becomes of the rest of the body. */
+void hx_conn_answer_ended(hx_conn *conn);
+/* Whether the connection must end after this answer. */
+bool hx_conn_must_close(const hx_conn *conn);
+/* Bytes that were handed over and that the kernel has not taken yet. */
+size_t hx_conn_waiting(const hx_conn *conn);
+/* Drain: closes the connection if nobody uses it. */
+void hx_conn_close_if_idle(hx_conn *conn);
+
+/* Sends now what the kernel takes. The rest waits: where it lies when `pin` is given (the stream whose arena holds the
+ * bytes, or which they outlive), else copied. */
+void hx_conn_send(hx_conn *conn, uv_buf_t *pieces, unsigned count, hx_own_stream *pin);
+void hx_stream_flush(hx_own_stream *stream);
+/* Sends the next piece of an answer that lies in a file. */
+void hx_stream_send_file(hx_own_stream *stream);
+hx_own_stream *hx_stream_new(hx_conn *conn);
+void hx_stream_detach(hx_own_stream *stream);
+
+hx_slice hx_listener_address(const hx_listener *listener);
+void hx_server_pause_accepting(hx_server *server);
+void hx_server_gone(hx_server *server); /* a connection or a listener has closed for good */
+
+#endif

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes, keeps and closes connections. What must hold: open_count is the number of wires in the lists connecting, idle
+ * and busy; a wire that is CLOSING is in none; every open handle holds the upstream's memory. */
+#include "net/pool.h"
+
+#include "base/check.h"
+#include "base/memory/list.h"
+#include "base/loop/loop_uv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* An upstream that closed a connection less than this ago is not noticed; looking costs a system call. */
+#define TRUSTED_FOR 10
+/* The upstream's own time-out and ours must not meet in the middle. */
+#define KEEP_ALIVE_MARGIN (HX_SECOND / 2)
+/* A unix socket whose queue is full says so at once instead of waiting. */
+#define FULL_QUEUE_PAUSE 5
+#define KEPT_BUFFER_BYTES (16u * 1024u)
+#define SPARE_MAX 256u
+/* Back-pressure starts far below: this is reached only by a caller that doesn't heed it. */
+#define OUT_BYTES_MAX (64u * 1024u * 1024u)
+
+static void move(hx_wire *wire, hx_wire_state state)
+{
+    hx_upstream *upstream = wire->upstream;
+    hx_list_remove(&wire->link);
+    if (wire->state == HX_WIRE_CONNECTING) upstream->connecting_count--;
+    if (wire->state == HX_WIRE_IDLE) upstream->idle_count--;
+    wire->state = state;
+    switch (state) {
+    case HX_WIRE_IDLE:
+        upstream->idle_count++;
+        hx_list_append(&upstream->resting, &wire->link);
+        break;
+    case HX_WIRE_BUSY: hx_list_append(&upstream->busy, &wire->link); break;
+    case HX_WIRE_CLOSING: upstream->open_count--; break;
+    case HX_WIRE_CONNECTING: hx_check_failed(__FILE__, __LINE__, "a connection is made only once");
+    }
+}
+
+void hx_upstream_let_go(hx_upstream *upstream)
+{
+    if (--upstream->holds > 0) return;
+    for (hx_wire *wire = upstream->spare, *next; wire; wire = next) {
+        next = wire->next_spare;
+        free(wire);
+    }
+    free(upstream);
+}
+
+static void closed(uv_handle_t *handle)
+{
+    hx_wire *wire = handle->data;
+    hx_upstream *upstream = wire->upstream;
+    hx_buf_free(&wire->flight);
+    hx_buf_free(&wire->waiting);
+    if (upstream->spare_count < SPARE_MAX) {
+        upstream->spare_count++;
+        wire->next_spare = upstream->spare;
+        upstream->spare = wire;
+    } else {
+        free(wire);
+    }
+    hx_upstream_let_go(upstream);
+}
+
+void hx_pool_close(hx_wire *wire)
+{
+    HX_CHECK(wire->state != HX_WIRE_CLOSING && !wire->exchange);
+    hx_timer_stop(wire->upstream->loop, &wire->timer);
+    move(wire, HX_WIRE_CLOSING);
+    uv_close(&wire->uv.handle, closed);
+}
+
+void hx_pool_close_all(hx_upstream *upstream)
+{
+    hx_link *lists[] = {&upstream->connecting, &upstream->idle, &upstream->resting, &upstream->busy};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        while (!hx_list_empty(lists[i])) hx_pool_close(HX_OWNER(lists[i]->next, hx_wire, link));
+}
+
+static hx_wire *new_wire(hx_upstream *upstream)
+{
+    hx_wire *wire = upstream->spare;
+    if (wire) {
+        upstream->spare = wire->next_spare;
+        upstream->spare_count--;
+    } else {
+        wire = malloc(sizeof *wire);
+        if (!wire) hx_fatal(HX_EXIT_BUG, "out of memory (a connection)");
+    }
+    *wire = (hx_wire){.upstream = upstream, .state = HX_WIRE_CONNECTING};
+    uv_loop_t *loop = hx_loop_uv(upstream->loop);
+    int result = upstream->target.is_unix ? uv_pipe_init(loop, &wire->uv.pipe, 0) : uv_tcp_init(loop, &wire->uv.tcp);
+    HX_CHECK(result == 0);
+    wire->uv.handle.data = wire;
+    wire->connect.data = wire->write.data = wire->shutdown.data = wire;
+    hx_buf_init(&wire->flight, NULL, OUT_BYTES_MAX);
+    hx_buf_init(&wire->waiting, NULL, OUT_BYTES_MAX);
+    upstream->holds++;
+    upstream->open_count++;
+    upstream->connecting_count++;
+    hx_list_append(&upstream->connecting, &wire->link);
+    return wire;
+}
+
+static void connect_or_look_up(hx_wire *wire);
+
+/* Starts over with the next address, on a wire of its own: a socket can't be connected twice. */
+static void try_again(hx_wire *failed, unsigned tried)
+{
+    hx_wire *next = new_wire(failed->upstream);
+    next->tried = tried;
+    next->first_address = failed->first_address;
+    next->deadline = failed->deadline;
+    next->timed_out = failed->timed_out;
+    next->connect_failures = failed->connect_failures;
+    hx_pool_close(failed);
+    connect_or_look_up(next);
+}
+
+static void give_up(hx_wire *wire, int why)
+{
+    hx_upstream *upstream = wire->upstream;
+    hx_upstream_error error = wire->timed_out ? HX_UPSTREAM_CONNECT_TIMEOUT : HX_UPSTREAM_UNREACHABLE;
+    uint64_t failures = wire->connect_failures;
+    hx_resolver_distrust(&upstream->resolver);
+    hx_pool_close(wire);
+    hx_upstream_connect_failed(upstream, error, failures, uv_strerror(why));
+}
+
+static void connect_failed(hx_wire *wire, int error)
+{
+    hx_upstream *upstream = wire->upstream;
+    bool in_time = hx_loop_now(upstream->loop) < wire->deadline;
+    wire->connect_failures++;
+    if (upstream->target.is_unix) {
+        wire->timed_out = error == UV_EAGAIN || error == UV_ETIMEDOUT;
+        if (error == UV_EAGAIN && in_time)
+            try_again(wire, 1);
+        else
+            give_up(wire, error);
+        return;
+    }
+    if (error == UV_ETIMEDOUT) wire->timed_out = true;
+    if (in_time && wire->tried + 1 < upstream->resolver.count)
+        try_again(wire, wire->tried + 1);
+    else
+        give_up(wire, error);
+}
+
+/* Which of the addresses this wire is for. */
+static unsigned address_of(const hx_wire *wire)
+{
+    return (wire->first_address + wire->tried) % wire->upstream->resolver.count;
+}
+
+static void connect_done(uv_connect_t *request, int status)
+{
+    hx_wire *wire = request->data;
+    if (wire->state == HX_WIRE_CLOSING) return;
+    if (status < 0) {
+        connect_failed(wire, status);
+        return;
+    }
+    hx_upstream *upstream = wire->upstream;
+    if (!upstream->target.is_unix) {
+        uv_tcp_nodelay(&wire->uv.tcp, 1);
+        upstream->resolver.preferred = address_of(wire);
+    }
+    wire->idle_for = upstream->limits.idle_timeout;
+    hx_timer_stop(upstream->loop, &wire->timer);
+    move(wire, HX_WIRE_BUSY);
+    hx_upstream_connected(wire);
+}
+
+static void connect_now(hx_wire *wire);
+
+static void connect_expired(hx_timer *timer)
+{
+    hx_wire *wire = HX_OWNER(timer, hx_wire, timer);
+    if (wire->refused < 0)
+        connect_failed(wire, wire->refused);
+    else if (wire->under_way || hx_loop_now(wire->upstream->loop) >= wire->deadline)
+        connect_failed(wire, UV_ETIMEDOUT);
+    else
+        connect_now(wire); /* the pause before a full queue is over */
+}
+
+/* What fails at once is told from the loop all the same, so that nothing fails inside the call that asked for it. */
+static void refuse_later(hx_wire *wire, int error)
+{
+    wire->refused = error;
+    hx_timer_start(wire->upstream->loop, &wire->timer, 0, connect_expired);
+}
+
+/* The next address gets its share of the time that is left. */
+static void connect_now(hx_wire *wire)
+{
+    hx_upstream *upstream = wire->upstream;
+    hx_resolver *resolver = &upstream->resolver;
+    hx_ms left = wire->deadline - hx_loop_now(upstream->loop);
+    int result = 0;
+    wire->under_way = true;
+    if (upstream->target.is_unix) {
+        uv_pipe_connect(&wire->connect, &wire->uv.pipe, upstream->target.path, connect_done);
+    } else {
+        if (wire->tried == 0) wire->first_address = resolver->preferred;
+        left /= (hx_ms)(resolver->count - wire->tried);
+        const struct sockaddr *address = (const struct sockaddr *)&resolver->addresses[address_of(wire)];
+        result = uv_tcp_connect(&wire->connect, &wire->uv.tcp, address, connect_done);
+    }
+    if (result < 0)
+        refuse_later(wire, result);
+    else
+        hx_timer_start(upstream->loop, &wire->timer, left > 1 ? left : 1, connect_expired);
+}
+
+static void connect_or_look_up(hx_wire *wire)
+{
+    hx_upstream *upstream = wire->upstream;
+    hx_resolver *resolver = &upstream->resolver;
+    hx_ms left = wire->deadline - hx_loop_now(upstream->loop);
+    if (left < 1) left = 1;
+    if (upstream->target.is_unix) {
+        if (wire->tried == 0) {
+            connect_now(wire);
+            return;
+        }
+        hx_ms pause = left < FULL_QUEUE_PAUSE ? left : FULL_QUEUE_PAUSE;
+        hx_timer_start(upstream->loop, &wire->timer, pause, connect_expired);
+    } else if (hx_resolver_ready(resolver) || wire->tried > 0) {
+        if (wire->tried >= resolver->count) wire->tried = 0; /* looked up anew meanwhile */
+        connect_now(wire);
+    } else {
+        bool was_busy = resolver->is_busy;
+        if (!hx_resolver_look_up(resolver)) {
+            refuse_later(wire, UV_EAI_FAIL);
+            return;
+        }
+        if (!was_busy) upstream->holds++;
+        hx_timer_start(upstream->loop, &wire->timer, left, connect_expired);
+    }
+}
+
+static void looked_up(hx_resolver *resolver)
+{
+    hx_upstream *upstream = HX_OWNER(resolver, hx_upstream, resolver);
+    /* Taken off one by one: connecting may fail at once and change the list. */
+    for (uint32_t left = upstream->connecting_count; left > 0 && !hx_list_empty(&upstream->connecting); left--) {
+        hx_wire *wire = HX_OWNER(hx_list_take(&upstream->connecting), hx_wire, link);
+        hx_list_append(&upstream->connecting, &wire->link);
+        if (wire->under_way) continue;
+        if (resolver->count > 0)
+            connect_now(wire);
+        else
+            connect_failed(wire, resolver->error);
+    }
+    hx_upstream_let_go(upstream);
+}
+
+static void begin(hx_upstream *upstream)
+{
+    hx_wire *wire = new_wire(upstream);
+    wire->deadline = hx_loop_now(upstream->loop) + upstream->limits.connect_timeout;
+    connect_or_look_up(wire);
+}
+
+/* False when there is none. */
+static bool close_longest_idle(hx_upstream *upstream)
+{
+    hx_link *list = hx_list_empty(&upstream->idle) ? &upstream->resting : &upstream->idle;
+    if (hx_list_empty(list)) return false;
+    hx_pool_close(HX_OWNER(list->next, hx_wire, link));
+    return true;
+}
+
+void hx_pool_trim(hx_upstream *upstream, uint32_t idle_max)
+{
+    while (upstream->idle_count > idle_max && close_longest_idle(upstream)) {}
+}
+
+void hx_pool_refill(hx_upstream *upstream)
+{
+    if (upstream->dying) return;
+    if (upstream->line_count > 0 && !hx_list_empty(&upstream->resting)) {
+        hx_upstream_stay_awake(upstream); /* polled() gives them to the line, and comes back here */
+        return;
+    }
+    while (upstream->connecting_count < upstream->line_count) {
+        if (upstream->open_count >= upstream->limits.connections_max && !close_longest_idle(upstream)) return;
+        begin(upstream);
+    }
+}
+
+/* The loop has waited, and told what came: what still rests from an earlier turn is quiet. */
+static void polled(uv_check_t *check)
+{
+    hx_upstream *upstream = check->data;
+    uint64_t turn = hx_loop_turns(upstream->loop);
+    while (!hx_list_empty(&upstream->resting)) {
+        hx_wire *wire = HX_OWNER(upstream->resting.next, hx_wire, link);
+        if (wire->ended_in == turn) break;
+        wire->ended_in = 0;
+        hx_list_remove(&wire->link);
+        hx_list_append(&upstream->idle, &wire->link);
+        if (upstream->line_count > 0) hx_upstream_offer(wire);
+    }
+    if (hx_list_empty(&upstream->resting)) uv_check_stop(check);
+    hx_pool_refill(upstream);
+}
+
+void hx_pool_take_this(hx_wire *wire)
+{
+    move(wire, HX_WIRE_BUSY);
+}
+
+void hx_pool_init(hx_upstream *upstream)
+{
+    hx_list_init(&upstream->idle);
+    hx_list_init(&upstream->resting);
+    hx_list_init(&upstream->busy);
+    hx_list_init(&upstream->connecting);
+    hx_resolver_init(&upstream->resolver, hx_loop_uv(upstream->loop), &upstream->target, looked_up);
+}
+
+/* Nothing to read is what a good idle connection has; an end of file or a byte nobody asked for means it is no more. */
+static bool is_quiet(const hx_wire *wire)
+{
+    uv_os_fd_t descriptor;
+    char byte;
+    if (uv_fileno(&wire->uv.handle, &descriptor) != 0) return false;
+    ssize_t got = recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+/* The one used last, if it was idle for at most `idle_max`; else of those that rest the one which has for longest. */
+static hx_wire *best(hx_upstream *upstream, hx_ms idle_max)
+{
+    hx_ms since = hx_loop_now(upstream->loop) - idle_max;
+    if (!hx_list_empty(&upstream->idle)) {
+        hx_wire *wire = HX_OWNER(upstream->idle.prev, hx_wire, link);
+        if (wire->idle_since >= since) return wire;
+    }
+    if (hx_list_empty(&upstream->resting) || upstream->line_count > 0) return NULL; /* the line has waited for them */
+    hx_wire *wire = HX_OWNER(upstream->resting.next, hx_wire, link);
+    return wire->ended_in == hx_loop_turns(upstream->loop) ? NULL : wire;
+}
+
+hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet)
+{
+    if (idle_max == 0) return NULL;
+    for (hx_wire *wire; (wire = best(upstream, idle_max));) {
+        hx_ms idle = hx_loop_now(upstream->loop) - wire->idle_since;
+        /* An upstream that ends each connection after its answer, without a word, shows it at the first one. */
+        bool doubted = idle > TRUSTED_FOR || wire->ended_in > 0 || (must_be_quiet && wire->exchanges == 1);
+        if (idle > wire->idle_for || (doubted && !is_quiet(wire))) {
+            hx_pool_close(wire);
+            continue;
+        }
+        move(wire, HX_WIRE_BUSY);
+        return wire;
+    }
+    return NULL;
+}
+
+static void idle_expired(hx_timer *timer)
+{
+    hx_wire *wire = HX_OWNER(timer, hx_wire, timer);
+    if (wire->state == HX_WIRE_IDLE) hx_pool_close(wire); /* a busy one starts it anew when it comes back */
+}
+
+static void shrink(hx_buf *buf)
+{
+    if (buf->cap > KEPT_BUFFER_BYTES) hx_buf_free(buf);
+    buf->len = 0;
+}
+
+void hx_pool_release(hx_wire *wire, hx_ms idle_max)
+{
+    hx_upstream *upstream = wire->upstream;
+    wire->idle_for = upstream->limits.idle_timeout;
+    if (idle_max >= 0 && idle_max - KEEP_ALIVE_MARGIN < wire->idle_for) wire->idle_for = idle_max - KEEP_ALIVE_MARGIN;
+    if (wire->idle_for <= 0 || upstream->limits.idle_max == 0) {
+        hx_pool_close(wire);
+        return;
+    }
+    hx_pool_trim(upstream, upstream->limits.idle_max - 1);
+    shrink(&wire->flight);
+    shrink(&wire->waiting);
+    wire->idle_since = hx_loop_now(upstream->loop);
+    wire->ended_in = hx_loop_turns(upstream->loop);
+    move(wire, HX_WIRE_IDLE);
+    hx_timer_start(upstream->loop, &wire->timer, wire->idle_for, idle_expired);
+    (void)uv_check_start(&upstream->polled, polled);
+}

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The keeper: a thread for what takes long and nobody waits for. It prepares the next segment, full of zeros and
+ * synced, while the active one is filled, so that a commit never changes a file's size or place; writes hints of full
+ * segments; and moves the audit rows of dropped segments into the archive.
+ *
+ * A disk has one queue: 64 MiB of zeros at once keep every commit waiting that is made meanwhile. So they are written
+ * in small pieces from the moment the active segment is begun, as fast as it is taken, or at leisure where it isn't.
+ *
+ * When the next segment can't be prepared (disk full, limits), new claims are refused and what is in flight goes on in
+ * the room that was prepared for it (see journal_room.c); it is tried again every second. */
+#include "store/journal/open.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETRY_S 1
+#define NS_A_SECOND 1000000000
+#define PIECE_BYTES (256u << 10)
+#define PIECE_PAUSE_NS 10000000
+#define FILL_LEAD 3u /* a spare is whole when a third of the active segment is taken: past half of it claims need one */
+
+int hx_sync(const hx_journal *j, int fd)
+{
+    if (fsync(fd) == 0) return 0;
+    if (errno == ENOSPC || errno == EDQUOT) return errno;
+    hx_fatal(HX_EXIT_STORE, "can't sync the store in %s: %s; stopping, because what the disk holds is not known",
+             j->path, strerror(errno));
+}
+
+int hx_write_all(int fd, const void *bytes, size_t len)
+{
+    for (const char *at = bytes; len > 0;) {
+        ssize_t n = write(fd, at, len);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno;
+        at += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Between two pieces of a spare: until the next is due by what the active segment has taken or by time, or somebody
+ * waits for the spare. False: the store is being closed. */
+static bool pause_filling(hx_journal *j, uint64_t filled)
+{
+    hx_keeper *k = &j->keeper;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += PIECE_PAUSE_NS;
+    if (until.tv_nsec >= NS_A_SECOND) until = (struct timespec){until.tv_sec + 1, until.tv_nsec - NS_A_SECOND};
+    pthread_mutex_lock(&k->mutex);
+    while (!k->stop && k->awaiting == 0 && filled >= FILL_LEAD * atomic_load(&k->taken) &&
+           pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
+    bool goes_on = !k->stop;
+    pthread_mutex_unlock(&k->mutex);
+    return goes_on;
+}
+
+/* Writes zeros past the page cache, where the file system can: what is written through it is synced all at once, and
+ * every commit would wait for that. 0, or an errno; ECANCELED: the store is being closed. */
+static int write_zeros(hx_journal *j, int fd, uint64_t bytes)
+{
+    static _Alignas(HX_PAGE_BYTES) char zeros[PIECE_BYTES];
+    if (fallocate(fd, 0, 0, (off_t)bytes) != 0 && (errno == ENOSPC || errno == EDQUOT)) return errno;
+    bool direct = fcntl(fd, F_SETFL, O_DIRECT) == 0;
+    for (uint64_t at = 0; at < bytes;) {
+        size_t len = bytes - at < sizeof zeros ? (size_t)(bytes - at) : sizeof zeros;
+        ssize_t n = pwrite(fd, zeros, len, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EINVAL && direct) { /* refused, or the end of a size that is no multiple of its blocks */
+            direct = false;
+            if (fcntl(fd, F_SETFL, 0) == 0) continue;
+        }
+        if (n <= 0) return n < 0 ? errno : EIO;
+        at += (uint64_t)n;
+        if (at < bytes && j->keeper.running && !pause_filling(j, at)) return ECANCELED;
+    }
+    if (direct && fcntl(fd, F_SETFL, 0) != 0) return errno;
+    return hx_sync(j, fd);
+}
+
+void hx_keeper_count_bytes(hx_journal *j)
+{
+    uint64_t bytes = 0;
+    struct stat st;
+    DIR *dir = hx_dir_list(j);
+    if (!dir) return;
+    for (struct dirent *item; (item = readdir(dir));)
+        if (fstatat(j->dir_fd, item->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            bytes += (uint64_t)st.st_size;
+    closedir(dir);
+    atomic_store(&j->bytes, bytes);
+}
+
+/* The archive counts, too, and an operator may have moved some of it away: so the files are asked. */
+static int check_limits(hx_journal *j, uint32_t number)
+{
+    struct statvfs fs;
+    hx_keeper_count_bytes(j);
+    if (number - atomic_load(&j->first_segment) >= HX_SEGMENTS_MAX) return EDQUOT;
+    uint64_t bytes_max = atomic_load(&j->limits.bytes_max);
+    if (bytes_max > 0 && atomic_load(&j->bytes) + j->options.segment_bytes > bytes_max) return EDQUOT;
+    if (fstatvfs(j->dir_fd, &fs) != 0) return errno;
+    uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    return free_bytes < j->options.free_bytes_floor ? ENOSPC : 0;
+}
+
+hx_segment *hx_keeper_prepare(hx_journal *j, uint32_t number, int *error)
+{
+    char making[HX_SEGMENT_NAME_BYTES], name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(making, number, ".new");
+    hx_segment_name(name, number, ".seg");
+    hx_segment *s = calloc(1, sizeof *s);
+    if (!s) hx_fatal(HX_EXIT_BUG, "out of memory");
+    s->number = number;
+    s->size = j->options.segment_bytes;
+    s->fd = openat(j->dir_fd, making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    *error = s->fd < 0 ? errno : write_zeros(j, s->fd, s->size);
+    if (*error == 0 && renameat(j->dir_fd, making, j->dir_fd, name) != 0) *error = errno;
+    if (*error == 0) *error = hx_sync(j, j->dir_fd);
+    if (*error == 0) return s;
+    if (s->fd >= 0) {
+        close(s->fd);
+        (void)unlinkat(j->dir_fd, making, 0);
+    }
+    free(s);
+    return NULL;
+}
+
+/* A frame without its answer, padded as in a segment. */
+static bool put_row(FILE *out, const hx_frame *frame)
+{
+    static const char zeros[HX_FRAME_ALIGN];
+    size_t len = sizeof frame->head + frame->record_head.len;
+    size_t pad = (size_t)(hx_frame_padded(len) - len);
+    return fwrite(&frame->head, sizeof frame->head, 1, out) == 1 &&
+           fwrite(frame->record_head.ptr, 1, frame->record_head.len, out) == frame->record_head.len &&
+           fwrite(zeros, 1, pad, out) == pad;
+}
+
+static int write_rows(hx_scan *scan, FILE *out)
+{
+    hx_segment_head head;
+    const char *bytes = hx_scan_bytes(scan, 0, sizeof head);
+    if (!bytes) return scan->error ? scan->error : EIO;
+    memcpy(&head, bytes, sizeof head);
+    hx_tail tail = {.offset = sizeof head, .sequence = head.sequence, .hash = head.previous};
+    if (fwrite(&head, sizeof head, 1, out) != 1) return errno;
+    hx_frame frame;
+    hx_scan_step step;
+    while ((step = hx_scan_next(scan, &tail, &frame)) == HX_SCAN_FRAME)
+        if (!put_row(out, &frame)) return errno;
+    return step == HX_SCAN_END ? 0 : EIO;
+}
+
+/* Makes NNNNNNNN.audit of NNNNNNNN.seg, then removes the segment and its hint. Done again after a crash, it does the
+ * same. */
+static int archive(hx_journal *j, uint32_t segment)
+{
+    char seg[HX_SEGMENT_NAME_BYTES], hint[HX_SEGMENT_NAME_BYTES], making[HX_SEGMENT_NAME_BYTES],
+        name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(seg, segment, ".seg");
+    hx_segment_name(hint, segment, ".hint");
+    hx_segment_name(making, segment, ".audit.new");
+    hx_segment_name(name, segment, ".audit");
+    int fd = openat(j->dir_fd, seg, O_RDONLY | O_CLOEXEC);
+    int out_fd = fd < 0 ? -1 : openat(j->dir_fd, making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    FILE *out = out_fd < 0 ? NULL : fdopen(out_fd, "w");
+    int error = out ? 0 : errno;
+    if (!error) {
+        hx_scan scan;
+        error = hx_scan_begin(&scan, fd, segment, j->generation) ? write_rows(&scan, out) : scan.error;
+        hx_scan_end(&scan);
+    }
+    if (!error && fflush(out) != 0) error = errno;
+    if (!error) error = hx_sync(j, out_fd);
+    if (out)
+        (void)fclose(out);
+    else if (out_fd >= 0)
+        close(out_fd);
+    if (fd >= 0) close(fd);
+    if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
+    if (error) (void)unlinkat(j->dir_fd, making, 0); /* half of it would only take room */
+    if (!error) error = hx_sync(j, j->dir_fd);
+    if (!error) error = hx_dir_write_row(j, (hx_row){segment + 1, j->row.last});
+    if (!error && unlinkat(j->dir_fd, seg, 0) != 0) error = errno;
+    if (error) return error;
+    (void)unlinkat(j->dir_fd, hint, 0);
+    return hx_sync(j, j->dir_fd); /* segments go in their order: none before the one ahead of it is gone */
+}
+
+static void report(const hx_journal *j, const char *event, uint32_t segment, int error)
+{
+    hx_log_begin(HX_LOG_ERROR, event);
+    hx_log_text("store", j->path);
+    hx_log_int("segment", segment);
+    hx_log_text("error", strerror(error));
+    if (error == EDQUOT)
+        hx_log_text("hint", "store_max or a quota is reached; the oldest .audit files may be moved away");
+    hx_log_end();
+}
+
+/* With the mutex held, which it gives up while it works. */
+static void prepare_spare(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    uint32_t number = k->spare_number;
+    pthread_mutex_unlock(&k->mutex);
+    int error = check_limits(j, number);
+    hx_segment *ready = error ? NULL : hx_keeper_prepare(j, number, &error);
+    if (ready && (error = hx_dir_write_row(j, (hx_row){j->row.first, number})) != 0) {
+        close(ready->fd);
+        free(ready);
+        ready = NULL;
+    }
+    pthread_mutex_lock(&k->mutex);
+    if (error == ECANCELED) return;
+    if (!ready && !k->failing) report(j, "store full, new operations are refused", number, error);
+    if (ready && k->failing) hx_log_say(HX_LOG_INFO, "the store has room again");
+    k->failing = !ready;
+    if (ready) {
+        hx_segment **last = &k->spares;
+        while (*last) last = &(*last)->next;
+        *last = ready;
+        k->spare_count++;
+        k->spare_number++;
+    }
+    pthread_cond_broadcast(&k->changed);
+}
+
+static bool wants_spare(const hx_keeper *k)
+{
+    return k->spare_count < k->spare_goal && !k->failing;
+}
+
+static void wait_a_while(hx_keeper *k)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += RETRY_S;
+    while (!k->stop && !wants_spare(k) && pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
+}
+
+/* The first job in the queue. A hint that can't be written is done without: the next start reads the segment instead.
+ * An archive must be written before its segment goes, and in its order: the queue waits for it. */
+static void do_job(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    hx_job *job = k->first;
+    pthread_mutex_unlock(&k->mutex);
+    int error = job->archive ? archive(j, job->segment) : hx_keeper_write_hint(j, job->segment);
+    if (error && !job->reported) report(j, job->archive ? "can't archive" : "can't write a hint", job->segment, error);
+    job->reported = true;
+    if (job->archive) hx_keeper_count_bytes(j);
+    pthread_mutex_lock(&k->mutex);
+    if (error && job->archive && !k->stop) {
+        wait_a_while(k);
+        if (k->failing && !k->stop) prepare_spare(j);
+        return;
+    }
+    bool give_up = error && job->archive; /* we stop: what comes after it stays, too, for the next start */
+    do {
+        job = k->first;
+        k->first = job->next;
+        free(job);
+    } while (give_up && k->first);
+    if (!k->first) k->last = &k->first;
+}
+
+static void *keep(void *journal)
+{
+    hx_journal *j = journal;
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    for (;;) {
+        if (wants_spare(k) && !k->stop) {
+            prepare_spare(j);
+        } else if (k->first) {
+            do_job(j);
+        } else if (k->stop) {
+            break;
+        } else if (k->failing) {
+            wait_a_while(k);
+            if (!k->stop) prepare_spare(j);
+        } else {
+            pthread_cond_wait(&k->changed, &k->mutex);
+        }
+    }
+    pthread_mutex_unlock(&k->mutex);
+    return NULL;
+}
+
+void hx_keeper_start(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&k->mutex, NULL);
+    pthread_cond_init(&k->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    k->last = &k->first;
+    k->spare_goal = 1;
+    k->running = true;
+    if (pthread_create(&k->thread, NULL, keep, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
+}
+
+void hx_keeper_stop(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    if (!k->running) return;
+    pthread_mutex_lock(&k->mutex);
+    k->stop = true;
+    pthread_cond_broadcast(&k->changed);
+    pthread_mutex_unlock(&k->mutex);
+    pthread_join(k->thread, NULL);
+    pthread_mutex_destroy(&k->mutex);
+    pthread_cond_destroy(&k->changed);
+    for (hx_segment *s; (s = k->spares);) {
+        k->spares = s->next;
+        close(s->fd);
+        free(s);
+    }
+    k->running = false;
+}
+
+/* With the mutex held: until there are so many spares, or none can be made. */
+static void await(hx_keeper *k, unsigned count)
+{
+    k->awaiting++;
+    pthread_cond_broadcast(&k->changed);
+    while (k->spare_count < count && !k->failing) pthread_cond_wait(&k->changed, &k->mutex);
+    k->awaiting--;
+}
+
+/* With the mutex held. The end of each is lost when a record doesn't fit there any more. */
+static uint64_t spare_room(const hx_keeper *k)
+{
+    uint64_t room = 0;
+    for (const hx_segment *s = k->spares; s; s = s->next)
+        if (s->size > HX_BARE_BYTES + sizeof(hx_segment_head))
+            room += s->size - HX_BARE_BYTES - sizeof(hx_segment_head);
+    return room;
+}
+
+hx_segment *hx_keeper_take_spare(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    if (!k->spares) await(k, 1);
+    hx_segment *next = k->spares;
+    if (next) {
+        k->spares = next->next;
+        next->next = NULL;
+        k->spare_count--;
+        atomic_store(&k->taken, 0);
+        if (k->spare_goal > 1) k->spare_goal--;
+        pthread_cond_broadcast(&k->changed);
+    }
+    j->spare_room = spare_room(k);
+    pthread_mutex_unlock(&k->mutex);
+    return next;
+}
+
+bool hx_keeper_await_spare(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    unsigned wanted = k->spare_count + 1;
+    if (k->spare_goal < wanted) k->spare_goal = wanted;
+    await(k, wanted);
+    bool came = k->spare_count >= wanted;
+    j->spare_room = spare_room(k);
+    pthread_mutex_unlock(&k->mutex);
+    return came;
+}
+
+void hx_keeper_check_limits(hx_journal *j)
+{
+    struct statvfs fs;
+    if (fstatvfs(j->dir_fd, &fs) != 0) return;
+    j->over_limits = (uint64_t)fs.f_bavail * fs.f_frsize < j->options.free_bytes_floor;
+}
+
+bool hx_keeper_has_room(hx_journal *j)
+{
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    bool room = !k->failing;
+    j->spare_room = spare_room(k);
+    pthread_mutex_unlock(&k->mutex);
+    return room && !j->over_limits;
+}
+
+void hx_keeper_want(hx_journal *j, uint32_t segment, bool archive_it)
+{
+    hx_job *job = malloc(sizeof *job);
+    if (!job) hx_fatal(HX_EXIT_BUG, "out of memory");
+    *job = (hx_job){.segment = segment, .archive = archive_it};
+    hx_keeper *k = &j->keeper;
+    pthread_mutex_lock(&k->mutex);
+    *k->last = job;
+    k->last = &job->next;
+    pthread_cond_broadcast(&k->changed);
+    pthread_mutex_unlock(&k->mutex);
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A hint, NNNNNNNN.hint, is what a segment leaves in the index, so that a start needn't read the segment:
+ *
+ *     0    8  "hapaxhnt"                     88   8  bytes in gaps
+ *     8    4  version, 3                     96   8  how many entries
+ *    12    4  segment number                104   4  how many rules
+ *    16    8  generation of the store       108   4  CRC-32C of all from byte 128 on
+ *    24    8  where the segment's end was   112  12  zeros
+ *    32    8  sequence of the next frame    124   4  CRC-32C of bytes 0 to 124
+ *    40    8  highest epoch                 128   …  rules: version (4), bucket (2), length (1), name of the route
+ *    48    8  latest stamp                    …   …  entries: operation (16), the three words of index.c, whose rule
+ *    56   32  hash of the last frame                 is a number in this file, from 1 on
+ *
+ * For each operation that the segment names, its last state there, `absent` too: an older segment may still have it.
+ * It is made by reading the segment, so there is one way only from frames to entries. Without it, when it doesn't fit
+ * its segment, or when its version is another, the segment is read instead, and a new hint is made of it. A checksum
+ * says that a file is as it was written, not that what is written there makes sense: every value that is used to find,
+ * count or take memory is checked before the first entry is applied. */
+#include "store/journal/journal.h"
+
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "core/operation/policy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define VERSION 3u
+#define RULE_BYTES 7u /* and the name */
+static const char magic[8] = {'h', 'a', 'p', 'a', 'x', 'h', 'n', 't'};
+
+typedef struct {
+    char magic[8];
+    uint32_t version;
+    uint32_t segment;
+    uint64_t generation;
+    uint64_t end;
+    uint64_t sequence;
+    uint64_t epoch;
+    hx_ms stamp;
+    hx_digest hash;
+    uint64_t lost;
+    uint64_t count;
+    uint32_t rule_count;
+    uint32_t rest_crc;
+    uint8_t zero[12];
+    uint32_t crc;
+} hint_head;
+
+typedef struct {
+    hx_op op;
+    uint64_t words[3];
+} hint_entry;
+
+_Static_assert(sizeof(hint_head) == 128 && sizeof(hint_entry) == 40, "written as they stand in memory");
+
+typedef struct {
+    hint_entry *entries;
+    size_t count, cap;
+    uint32_t *table; /* places in `entries` from 1 on, by operation; twice as many slots as `cap` */
+    hx_rulebook *rules;
+} collection;
+
+static uint16_t local_rule(const collection *c, const hx_record *record)
+{
+    hx_rulebook_row row = hx_rulebook_row_of(record->route, record->rule_version);
+    return hx_rulebook_number(c->rules, &row);
+}
+
+static void write_rules(const hx_rulebook *rules, hx_buf *out)
+{
+    for (uint32_t i = 1; i < hx_rulebook_size(rules); i++) {
+        hx_rulebook_row row = hx_rulebook_row_at(rules, (uint16_t)i);
+        bool fits = hx_buf_append(out, (hx_slice){(const char *)&row.version, sizeof row.version}) &&
+                    hx_buf_append(out, (hx_slice){(const char *)&row.bucket, sizeof row.bucket}) &&
+                    hx_buf_byte(out, (char)row.name.len) && hx_buf_append(out, row.name);
+        HX_CHECK(fits);
+    }
+}
+
+/* Returns how many bytes it took. */
+static size_t read_rule(const char *bytes, hx_rulebook_row *row)
+{
+    memcpy(&row->version, bytes, sizeof row->version);
+    memcpy(&row->bucket, bytes + 4, sizeof row->bucket);
+    row->name = (hx_slice){bytes + RULE_BYTES, (unsigned char)bytes[6]};
+    return RULE_BYTES + row->name.len;
+}
+
+/* The slot of the operation, or the empty one where it belongs. Operations are MACs, so any bytes of theirs will do. */
+static uint32_t *slot_for(collection *c, const hx_op *op)
+{
+    uint64_t hash;
+    memcpy(&hash, op->bytes, sizeof hash);
+    size_t mask = 2 * c->cap - 1, at = hash & mask;
+    while (c->table[at] > 0 && !hx_op_eq(&c->entries[c->table[at] - 1].op, op)) at = (at + 1) & mask;
+    return &c->table[at];
+}
+
+static void make_room(collection *c)
+{
+    if (c->count < c->cap) return;
+    c->cap = c->cap ? c->cap * 2 : 1024;
+    free(c->table);
+    c->table = calloc(2 * c->cap, sizeof *c->table);
+    if (!c->table) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
+    hint_entry *entries = realloc(c->entries, c->cap * sizeof *entries);
+    if (!entries) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
+    c->entries = entries;
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): `entries` is the collection's now */
+    for (size_t i = 0; i < c->count; i++) *slot_for(c, &c->entries[i].op) = (uint32_t)i + 1;
+}
+
+/* Of each operation the last record is what counts; frames come in their order. */
+static void collect(collection *c, const hx_frame *frame, uint32_t segment)
+{
+    if (frame->head.kind != HX_FRAME_RECORD && frame->head.kind != HX_FRAME_MOVED) return;
+    hx_index_entry entry;
+    hx_entry_of(&entry, &frame->record, segment, frame->offset, frame->head.length);
+    entry.rule = local_rule(c, &frame->record);
+    make_room(c);
+    uint32_t *slot = slot_for(c, &entry.op);
+    if (*slot == 0) *slot = (uint32_t)++c->count;
+    hint_entry *to = &c->entries[*slot - 1];
+    to->op = entry.op;
+    hx_index_pack(&entry, to->words);
+}
+
+static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
+{
+    char making[HX_SEGMENT_NAME_BYTES], name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(making, tail->segment, ".hint.new");
+    hx_segment_name(name, tail->segment, ".hint");
+    hx_slice entries = {(const char *)c->entries, c->count * sizeof c->entries[0]};
+    hx_buf rules;
+    hx_buf_init(&rules, NULL, HX_RULEBOOK_ROWS * (RULE_BYTES + HX_RECORD_TEXT_MAX));
+    write_rules(c->rules, &rules);
+    hint_head head = {.version = VERSION,
+                      .segment = tail->segment,
+                      .generation = j->generation,
+                      .end = tail->offset,
+                      .sequence = tail->sequence,
+                      .epoch = tail->epoch,
+                      .stamp = tail->stamp,
+                      .hash = tail->hash,
+                      .count = c->count,
+                      .rule_count = hx_rulebook_size(c->rules) - 1,
+                      .rest_crc = hx_crc32c(hx_crc32c(0, hx_buf_slice(&rules)), entries)};
+    memcpy(head.magic, magic, sizeof magic);
+    head.crc = hx_crc32c(0, (hx_slice){(const char *)&head, offsetof(hint_head, crc)});
+    int fd = openat(j->dir_fd, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int error = fd < 0 ? errno : hx_write_all(fd, &head, sizeof head);
+    if (!error) error = hx_write_all(fd, rules.data, rules.len);
+    hx_buf_free(&rules);
+    if (fd < 0) return error;
+    if (!error) error = hx_write_all(fd, entries.ptr, entries.len);
+    if (!error) error = hx_sync(j, fd);
+    close(fd);
+    if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
+    if (error) (void)unlinkat(j->dir_fd, making, 0);
+    return error ? error : hx_sync(j, j->dir_fd);
+}
+
+int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
+{
+    char name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(name, segment, ".seg");
+    int fd = openat(j->dir_fd, name, O_RDONLY | O_CLOEXEC), error = 0;
+    if (fd < 0) return errno;
+    hx_scan scan;
+    hx_segment_head head;
+    const char *bytes = NULL;
+    collection c = {.rules = hx_rulebook_new()};
+    if (hx_scan_begin(&scan, fd, segment, j->generation)) bytes = hx_scan_bytes(&scan, 0, sizeof head);
+    if (bytes) memcpy(&head, bytes, sizeof head);
+    if (bytes && hx_segment_valid(&head, j->generation, segment)) {
+        hx_tail tail = {.segment = segment,
+                        .offset = sizeof head,
+                        .sequence = head.sequence,
+                        .epoch = head.epoch,
+                        .stamp = head.stamp,
+                        .hash = head.previous};
+        hx_frame frame;
+        hx_scan_step step;
+        uint64_t last = 0;
+        scan.trusted = true; /* it was written or read whole by this process */
+        for (; (step = hx_scan_next(&scan, &tail, &frame)) == HX_SCAN_FRAME; last = frame.offset)
+            collect(&c, &frame, segment);
+        if (last > 0) tail.hash = hx_scan_last_hash(&scan, last);
+        error = step != HX_SCAN_END ? EIO : write_hint(j, &tail, &c);
+    } else {
+        error = scan.error ? scan.error : EINVAL; /* a segment in which nothing was written yet */
+    }
+    hx_scan_end(&scan);
+    close(fd);
+    free(c.entries);
+    free(c.table);
+    hx_rulebook_free(&c.rules);
+    return error;
+}
+
+/* So many entries at most; one has a frame in the segment. */
+static bool has_plausible_head(hx_journal *j, const hint_head *head)
+{
+    const hx_segment *s = hx_journal_segment(j, head->segment);
+    return s && head->end >= sizeof(hx_segment_head) && head->end <= s->size && head->end % HX_FRAME_ALIGN == 0 &&
+           head->epoch <= HX_EPOCH_READ_MAX && head->stamp <= HX_STAMP_MAX && head->rule_count < HX_RULEBOOK_ROWS &&
+           head->count <= s->size / sizeof(hx_frame_head);
+}
+
+static bool read_head(hx_journal *j, uint32_t segment, int fd, hint_head *head)
+{
+    if (read(fd, head, sizeof *head) != (ssize_t)sizeof *head) return false;
+    uint32_t crc = hx_crc32c(0, (hx_slice){(const char *)head, offsetof(hint_head, crc)});
+    return memcmp(head->magic, magic, sizeof magic) == 0 && head->version == VERSION && head->crc == crc &&
+           head->segment == segment && head->generation == j->generation && has_plausible_head(j, head);
+}
+
+static int open_hint(hx_journal *j, uint32_t segment, hint_head *head)
+{
+    char name[HX_SEGMENT_NAME_BYTES];
+    hx_segment_name(name, segment, ".hint");
+    int fd = openat(j->dir_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (read_head(j, segment, fd, head)) return fd;
+    close(fd);
+    return -1;
+}
+
+uint64_t hx_hint_count(hx_journal *j, uint32_t segment)
+{
+    hint_head head;
+    int fd = open_hint(j, segment, &head);
+    if (fd < 0) return 0;
+    close(fd);
+    return head.count;
+}
+
+/* Reads all of the rest; NULL when its length or its checksum doesn't fit. */
+static char *read_rest(int fd, const hint_head *head, size_t *len)
+{
+    off_t size = lseek(fd, 0, SEEK_END);
+    uint64_t most = sizeof *head + head->rule_count * (RULE_BYTES + (uint64_t)UINT8_MAX) +
+                    head->count * sizeof(hint_entry);
+    if (size < (off_t)sizeof *head || (uint64_t)size > most || lseek(fd, sizeof *head, SEEK_SET) < 0) return NULL;
+    *len = (size_t)size - sizeof *head;
+    char *rest = malloc(*len ? *len : 1);
+    if (!rest) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
+    size_t got = 0;
+    for (ssize_t n; got < *len && (n = read(fd, rest + got, *len - got)) > 0;) got += (size_t)n;
+    if (got == *len && hx_crc32c(0, (hx_slice){rest, *len}) == head->rest_crc) return rest;
+    free(rest);
+    return NULL;
+}
+
+static void read_entry(const char *entries, uint64_t number, hx_index_entry *out)
+{
+    hint_entry from;
+    memcpy(&from, entries + number * sizeof from, sizeof from);
+    out->op = from.op;
+    hx_index_unpack(from.words, out);
+}
+
+/* Where the entries begin; NULL when something in it can't be so. */
+static const char *check_rest(const hint_head *head, const char *rest, size_t len)
+{
+    for (uint32_t i = 0; i < head->rule_count; i++) {
+        hx_rulebook_row row;
+        if (len < RULE_BYTES || len < RULE_BYTES + (size_t)(unsigned char)rest[6]) return NULL;
+        size_t taken = read_rule(rest, &row);
+        bool named = row.version & HX_RULE_NAMED;
+        if (named ? row.bucket != 0 : row.name.len > 0 || row.bucket >= HX_RULEBOOK_BUCKETS) return NULL;
+        rest += taken;
+        len -= taken;
+    }
+    if (len != head->count * sizeof(hint_entry)) return NULL;
+    for (uint64_t i = 0; i < head->count; i++) {
+        hx_index_entry entry;
+        read_entry(rest, i, &entry);
+        uint64_t at = (uint64_t)entry.unit * HX_PLACE_UNIT;
+        if (entry.segment != head->segment || entry.state > HX_EXPIRED || entry.epoch > head->epoch ||
+            entry.rule > head->rule_count || at < sizeof(hx_segment_head) || at >= head->end)
+            return NULL;
+    }
+    return rest;
+}
+
+static void apply_all(hx_journal *j, const hint_head *head, const char *rest, const char *entries)
+{
+    uint16_t *rules = calloc(1 + head->rule_count, sizeof *rules);
+    if (!rules) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
+    for (uint32_t i = 0; i < head->rule_count; i++) {
+        hx_rulebook_row row;
+        rest += read_rule(rest, &row);
+        rules[i + 1] = hx_rulebook_number(j->rules, &row);
+    }
+    hx_ms now = j->store.facts.now();
+    for (uint64_t i = 0; i < head->count; i++) {
+        hx_index_entry entry;
+        read_entry(entries, i, &entry);
+        entry.rule = rules[entry.rule];
+        if (hx_entry_is_over(&entry, now) && !entry.entombed) entry.state = HX_ABSENT;
+        hx_journal_apply(j, &entry);
+    }
+    free(rules);
+}
+
+/* What the hint says of its end must fit what follows: the next segment, or the next frame, or nothing yet. */
+static bool fits(const hint_head *head, const hx_segment *s, const hx_segment_head *next)
+{
+    static const hx_frame_head nothing;
+    hx_frame_head frame = {0};
+    if (next) return head->sequence == next->sequence && memcmp(&head->hash, &next->previous, sizeof head->hash) == 0;
+    ssize_t got = pread(s->fd, &frame, sizeof frame, (off_t)head->end);
+    if (got != (ssize_t)sizeof frame) return got >= 0 && head->end + sizeof frame > s->size;
+    return memcmp(&frame, &nothing, sizeof frame) == 0 ||
+           (frame.sequence == head->sequence && memcmp(&frame.previous, &head->hash, sizeof head->hash) == 0);
+}
+
+bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, hx_tail *tail)
+{
+    hint_head head;
+    size_t len = 0;
+    int fd = open_hint(j, segment, &head);
+    if (fd < 0) return false;
+    char *rest = fits(&head, hx_journal_segment(j, segment), next) ? read_rest(fd, &head, &len) : NULL;
+    close(fd);
+    const char *entries = rest ? check_rest(&head, rest, len) : NULL;
+    if (entries) apply_all(j, &head, rest, entries);
+    free(rest);
+    if (!entries) return false;
+    tail->offset = head.end;
+    tail->sequence = head.sequence;
+    tail->hash = head.hash;
+    if (head.epoch > tail->epoch) tail->epoch = head.epoch;
+    if (head.stamp > tail->stamp) tail->stamp = head.stamp;
+    return true;
+}

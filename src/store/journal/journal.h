@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the journal's files share. Who may touch what:
+ *
+ *     loops    (journal.c,         their port's own half; the index and the segments, reading
+ *               journal_list.c)
+ *     writer   (journal_writer.c,  everything that changes: open operations, index, tail, segments' accounts
+ *               journal_sweep.c)
+ *     keeper   (journal_keeper.c)  slow work on files: preparing the next segment, hints, archiving
+ *
+ * hx_journal_open runs the writer's part itself before there are threads. */
+#ifndef HX_STORE_JOURNAL_JOURNAL_H
+#define HX_STORE_JOURNAL_JOURNAL_H
+
+#include "base/memory/map.h"
+#include "store/journal/index.h"
+#include "store/journal/route_ids.h"
+#include "store/journal/segment.h"
+#include "store/store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/uio.h>
+
+#define HX_SEGMENT_BYTES (64u << 20)
+#define HX_SEGMENTS_MAX (1u << 14)       /* at once: 1 TiB */
+#define HX_SEGMENT_BYTES_MIN (16u << 20) /* where there is little room: the largest answer still fits in one */
+#define HX_FREE_BYTES_FLOOR (256u << 20)
+#define HX_LIMIT_SEGMENTS 8u /* a store that may be this small has segments that are so many times smaller */
+#define HX_PAGE_BYTES 4096u
+#define HX_PORTS_MAX 64u
+#define HX_BATCH_FRAMES_MAX 1024u
+#define HX_BATCH_PIECES_MAX 256u
+#define HX_STAGE_BYTES (1u << 20)
+#define HX_INLINE_BYTES (32u << 10) /* answers up to this are gathered in memory, larger ones written where they are */
+
+typedef struct hx_journal hx_journal;
+
+/* The most that the end of a claim takes without its answer, and the mark behind it. */
+#define HX_BARE_BYTES (2 * sizeof(hx_frame_head) + HX_RECORD_HEAD_MAX)
+
+typedef struct hx_segment {
+    struct hx_segment *next; /* of the spares */
+    uint32_t number;
+    int fd;
+    uint64_t size;         /* of the file */
+    uint64_t live;         /* operations whose newest record lies here */
+    uint64_t live_bytes;   /* by size class */
+    uint64_t end;          /* of what is written; the active one's is the tail's */
+    bool unhinted;         /* full, but had to be read at the start */
+    _Atomic unsigned pins; /* of answers that are being read from it: the file stays open for them */
+} hx_segment;
+
+/* The segments that there must be; the last may be one that was never used. */
+typedef struct {
+    uint32_t first, last;
+} hx_row;
+
+/* A message is a call's address, the lowest bit telling which of its two links it uses: 0 the call itself or its end,
+ * 1 its cancelling or the end of that. A mailbox is a stack of them, newest first. */
+typedef _Atomic uintptr_t hx_mailbox;
+
+typedef struct {
+    hx_journal *journal;
+    hx_loop *loop;
+    /* the loop's half */
+    uintptr_t gathered, gathered_oldest;
+    uint32_t gathered_count;
+    hx_task hand_over;
+    bool gathering, once_more;
+    /* between */
+    hx_mailbox to_writer, to_loop;
+    /* the writer's half */
+    uintptr_t ended, ended_oldest;
+    hx_task wake;
+} hx_port;
+
+/* Uses of a call's own fields. */
+enum { HX_OWN_NEXT, HX_OWN_NEXT_CANCEL, HX_OWN_SHARED, HX_OWN_PORT }; /* data */
+enum { HX_OWN_AWAITED, HX_OWN_STATE, HX_OWN_EPOCH, HX_OWN_WATCHING }; /* number */
+
+/* An answer that a release hands to its watchers. */
+typedef struct {
+    _Atomic unsigned references;
+    size_t len;
+    char bytes[];
+} hx_shared;
+
+/* An operation in processing, or one that changes in the batch at hand. */
+typedef struct hx_open {
+    hx_op op;
+    hx_state state; /* decided; the index shows it once it is durable */
+    uint64_t epoch;
+    hx_ms lease_until;
+    hx_link watchers;
+    unsigned watcher_count;
+    unsigned changes; /* in this batch */
+    struct hx_open *next_free;
+} hx_open;
+
+typedef struct {
+    hx_index_entry entry;
+    hx_open *open; /* NULL: a moved record */
+} hx_change;
+
+typedef struct {
+    hx_change changes[HX_BATCH_FRAMES_MAX];
+    unsigned change_count;
+    unsigned frames;
+    struct iovec pieces[HX_BATCH_PIECES_MAX];
+    int piece_count;
+    char *stage;
+    size_t staged;
+    uint64_t offset; /* where the batch begins */
+    hx_ms now;
+} hx_batch;
+
+typedef struct hx_job {
+    struct hx_job *next;
+    uint32_t segment;
+    bool archive; /* otherwise: write its hint */
+    bool reported;
+} hx_job;
+
+typedef struct {
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool stop;
+    /* the segments to come, prepared in advance */
+    hx_segment *spares;
+    unsigned spare_count, spare_goal;
+    uint32_t spare_number;  /* of the next to be prepared */
+    bool failing;           /* it can't be, for now */
+    unsigned awaiting;      /* threads that wait for one */
+    _Atomic uint64_t taken; /* bytes of the active segment, by and by */
+    hx_job *first, **last;
+} hx_keeper;
+
+typedef struct {
+    hx_store_call *waiting; /* for the next pass, by HX_OWN_NEXT */
+    hx_store_call *served;  /* by this one */
+    enum { HX_SWEEP_IDLE, HX_SWEEP_LEASES, HX_SWEEP_EXPIRY, HX_SWEEP_SEGMENTS } phase;
+    uint32_t cursor; /* in the index */
+    hx_tail emptied; /* how far the oldest segment was moved; segment 0: not begun */
+    uint64_t cleaned;
+    /* The earliest end of a lifetime in the index, in seconds since 1970, so that nobody walks through millions of
+     * entries to find that none is over; 0: not known yet. `seen` is the same for the walk that is under way. */
+    uint32_t earliest, earliest_seen;
+    hx_ms walked_at;
+} hx_sweeping;
+
+struct hx_journal {
+    hx_store store;
+    hx_store_options options; /* but for what is below */
+    struct {
+        _Atomic uint64_t bytes_max;
+        _Atomic unsigned waiters_per_op_max, waiters_max;
+    } limits;
+    char *path;
+    bool salvaged; /* opened to be read only, see journal_salvage.c */
+    int dir_fd, lock_fd;
+    uint64_t generation;
+
+    hx_readers *readers;
+    hx_index *index;
+    hx_rulebook *rules;
+    _Atomic(hx_segment *) segments[HX_SEGMENTS_MAX]; /* by number, modulo */
+    _Atomic uint32_t first_segment;
+
+    _Atomic(hx_port *) ports[HX_PORTS_MAX];
+    _Atomic unsigned port_count;
+    pthread_mutex_t attaching;
+
+    pthread_t writer;
+    bool writing;             /* the writer runs */
+    _Atomic uint32_t asleep;  /* the writer, until so many calls wait; 0: it isn't */
+    _Atomic uint32_t waiting; /* calls in the mailboxes, or about to be */
+    atomic_bool stop;
+
+    /* the writer's */
+    hx_tail tail;
+    _Atomic uint64_t durable; /* sequence of the first frame that may not be */
+    hx_segment *active;
+    hx_batch batch;
+    hx_map *opened;
+    hx_open *open_free;
+    bool refusing; /* new claims */
+    const hx_store_rules *retired;
+    bool displaced;      /* another start would not find this store */
+    bool over_limits;    /* less free space than the floor */
+    uint64_t spare_room; /* in the segments to come, as far as the writer knows */
+    bool short_of_room;  /* an outcome lost its answer, and that was reported */
+    struct {
+        uint32_t recent;  /* calls of the last commit */
+        uint32_t goal;    /* how many the next one should have */
+        bool fresh;       /* nothing was waited for since the last commit */
+        uint32_t in_vain; /* how often in a row the writer waited for more and they didn't come */
+        uint32_t skip;    /* commits to make without waiting */
+    } patience;
+    bool unmarked; /* something was committed since the last mark */
+    hx_sweeping sweep;
+
+    hx_keeper keeper;
+    hx_row row; /* as the disk has it; the keeper's */
+    _Atomic uint64_t bytes;
+    struct {
+        _Atomic uint64_t live, processing, unknown, watchers, commits, stale_writes, cleaned, unretained;
+    } counts;
+};
+
+extern const hx_store_ops hx_journal_ops;
+hx_slice hx_op_key(const hx_op *op);
+void hx_journal_take_limits(hx_journal *j, const hx_store_options *options);
+void hx_journal_free(hx_journal *j);
+/* The number of a record's rules. */
+uint16_t hx_journal_rule(hx_journal *j, const hx_record *record);
+hx_segment *hx_journal_segment(hx_journal *j, uint32_t number);
+/* Changes index and accounts as a durable record says; state HX_ABSENT removes. */
+void hx_journal_apply(hx_journal *j, const hx_index_entry *entry);
+/* The journal has no more use for the segment: it goes, with the last of its pins. */
+void hx_segment_drop(void *segment);
+/* Reads the record at a place into memory of the caller's; false when it isn't what the entry says. A body of more than
+ * `whole_max` bytes is checked and stays where it is, its segment pinned for as long as the arena lives; 0: never. */
+bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, size_t whole_max,
+                     hx_record *out) HX_MUST_USE;
+
+#define HX_HEADS_BYTES (sizeof(hx_frame_head) + HX_RECORD_HEAD_MAX)
+/* The same without its answer; the record's texts stand in `bytes`. */
+bool hx_journal_read_head(hx_journal *j, const hx_index_entry *entry, char bytes[HX_HEADS_BYTES],
+                          hx_record *out) HX_MUST_USE;
+/* Of a salvaged journal: what can't be read as it should be, but is known. Its texts stand in `arena`. */
+bool hx_salvage_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out) HX_MUST_USE;
+void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *entry);
+
+/* Writer. Appends to the batch, ending it first when it or the segment is full; false: there is no room on disk. */
+bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *entry, hx_open *open, hx_slice head,
+                       const hx_answer *answer) HX_MUST_USE;
+void hx_journal_append_mark(hx_journal *j, hx_frame_kind kind, hx_slice payload);
+/* Ends the batch: writes, syncs, shows the changes, tells the loops. */
+void hx_journal_flush(hx_journal *j);
+/* Turns an operation in processing into HX_UNKNOWN, or an outcome whose lifetime is over into HX_EXPIRED. What has gone
+ * on since stays as it is. False: no room on disk. */
+bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_state to, hx_slice reason);
+/* Makes a record without an answer durable, where nothing stands yet. False: no room on disk. */
+bool hx_journal_put(hx_journal *j, const hx_record *record);
+/* The last words of a released operation, for those who wait. */
+hx_shared *hx_journal_share(const hx_record *record, unsigned references);
+void hx_journal_end_call(hx_store_call *call, hx_store_result result);
+void *hx_journal_writer(void *journal);
+/* Whether a frame of that length may be written by what can do without: so much stays free behind it, beside what the
+ * claims in flight need. May wait for another segment. */
+bool hx_journal_may_append(hx_journal *j, uint64_t length, uint64_t stays_free);
+/* One bounded step; false: nothing to do. */
+bool hx_journal_sweep_step(hx_journal *j);
+
+void hx_mailbox_put(hx_mailbox *box, uintptr_t newest, uintptr_t oldest, bool *was_empty);
+/* All messages, oldest first; their links lead to the next, 0 at the end. */
+uintptr_t hx_mailbox_take(hx_mailbox *box);
+static inline hx_store_call *hx_mail_call(uintptr_t mail)
+{
+    return (hx_store_call *)(mail & ~(uintptr_t)1); /* NOLINT(performance-no-int-to-ptr) */
+}
+static inline void **hx_mail_next(uintptr_t mail)
+{
+    return &hx_mail_call(mail)->own.data[mail & 1];
+}
+
+/* Takes the lock of a directory or a segment, until fd is closed. True: another process has it. A file system that
+ * knows no such locks has at least that of the file `lock`. */
+bool hx_lock_is_others(int fd) HX_MUST_USE;
+/* Whether the directory still stands where a next start would look for it, and the active segment in it. */
+void hx_dir_check_place(hx_journal *j);
+
+/* Loops: a list or a history, in steps. */
+void hx_journal_look_through(hx_journal *j, hx_store_call *call);
+
+/* Keeper. */
+void hx_keeper_start(hx_journal *j);
+void hx_keeper_stop(hx_journal *j);
+/* The next segment, waiting while it is being prepared; NULL: it can't be. */
+hx_segment *hx_keeper_take_spare(hx_journal *j);
+/* Whether the disk lets new segments be made; and what there is, for spare_room. */
+bool hx_keeper_has_room(hx_journal *j);
+/* Waits for one more segment than there is; false: it can't be made. */
+bool hx_keeper_await_spare(hx_journal *j);
+void hx_keeper_check_limits(hx_journal *j);
+/* Counts the bytes of all files. */
+void hx_keeper_count_bytes(hx_journal *j);
+void hx_keeper_want(hx_journal *j, uint32_t segment, bool archive);
+/* 0, or an errno. */
+int hx_keeper_write_hint(hx_journal *j, uint32_t segment);
+hx_segment *hx_keeper_prepare(hx_journal *j, uint32_t number, int *error);
+/* 0, or ENOSPC or EDQUOT; any other failure ends the process: a sync is never tried again. */
+int hx_sync(const hx_journal *j, int fd);
+int hx_write_all(int fd, const void *bytes, size_t len); /* 0, or an errno */
+
+/* Reads the hint of a segment into index and tail; false: there is none that can be used, nothing has changed. */
+bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, hx_tail *tail);
+/* How many operations the hint has; 0 without one. */
+uint64_t hx_hint_count(hx_journal *j, uint32_t segment);
+
+#endif

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Salvage: opens a damaged journal to be read, and only that. Every whole frame of every segment counts; behind a
+ * stretch that can't be read the next one is found by its length and checksums. Nothing in the directory is changed:
+ * what is found goes into another store (cmd/store_copy.c).
+ *
+ * What is lost may have said more about an operation, so that is never taken for certain:
+ *
+ *     processing              it is unknown in the new store, as it would be after any crash
+ *     released or forgotten   with a loss behind it, it may have been claimed again: unknown, not free
+ *     any other               stays as it was last seen
+ *     claimed in what is lost not known: its key runs again. So no gateway starts on the new store before an operator
+ *                             has accepted that */
+#include "store/journal/open.h"
+
+#include "base/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct {
+    hx_opening o;
+    hx_salvage *found;
+    uint32_t last_used;  /* segment */
+    uint64_t next;       /* sequence; 0: not known */
+    uint64_t lost_until; /* something is lost behind every frame below this one */
+    bool counting;       /* the first of two passes: it finds what is lost */
+} salvage;
+
+static void say(salvage *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(salvage *s, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (s->counting) s->found->report(s->found->context, text);
+}
+
+/* How many records stood there nothing tells, and at the end nothing tells what came after. */
+static void lose_unknown(salvage *s, bool at_end)
+{
+    s->found->places++;
+    if (at_end) s->lost_until = UINT64_MAX;
+}
+
+static void expect(salvage *s, uint32_t segment, uint64_t at, uint64_t sequence)
+{
+    if (s->next > 0 && sequence > s->next) {
+        s->found->lost += s->counting ? sequence - s->next : 0;
+        if (s->lost_until < sequence) s->lost_until = sequence;
+        say(s, "%08" PRIu32 ".seg: up to %" PRIu64 " records before byte %" PRIu64 " are lost", segment,
+            sequence - s->next, at);
+    } else if (s->next == 0 && segment > 1 && at > sizeof(hx_segment_head)) {
+        say(s, "%08" PRIu32 ".seg: how many records stood before byte %" PRIu64 " is not known", segment, at);
+        if (s->counting) lose_unknown(s, false);
+        if (s->lost_until < sequence) s->lost_until = sequence;
+    }
+}
+
+static void take(salvage *s, const hx_frame *frame, bool is_whole)
+{
+    hx_journal *j = s->o.journal;
+    const hx_frame_head *head = &frame->head;
+    bool has_record = head->kind == HX_FRAME_RECORD || head->kind == HX_FRAME_MOVED;
+    expect(s, head->segment, frame->offset, head->sequence);
+    s->next = head->sequence + 1;
+    if (head->epoch > j->tail.epoch && head->epoch <= HX_EPOCH_MAX) j->tail.epoch = head->epoch;
+    if (head->stamp > s->found->stamp) s->found->stamp = head->stamp;
+    if (s->counting || !has_record || frame->record.epoch > HX_EPOCH_MAX) return;
+    hx_index_entry entry;
+    hx_entry_of(&entry, &frame->record, head->segment, frame->offset, head->length);
+    entry.rule = hx_journal_rule(j, &frame->record);
+    bool is_released = frame->record.state == HX_ABSENT;
+    if (is_released && head->sequence < s->lost_until)
+        entry.state = HX_UNKNOWN;
+    else if (hx_store_state_at(&frame->record, s->found->stamp) == HX_ABSENT)
+        entry.state = HX_ABSENT;
+    s->found->records++;
+    s->found->answers += !is_whole;
+    hx_journal_apply(j, &entry);
+}
+
+/* What ends the log here and is not zero was never acknowledged, if no later frame says that it was durable. */
+static bool is_torn(salvage *s, hx_scan *scan, uint64_t at)
+{
+    return scan->segment == s->last_used && hx_scan_find_later(scan, at, s->next) == UINT64_MAX;
+}
+
+static bool read_segment(salvage *s, const hx_segment *seg)
+{
+    hx_scan scan;
+    hx_frame frame;
+    hx_segment_head head;
+    bool has_head = hx_dir_read_head(s->o.journal, seg, &head), is_cut = has_head && seg->size < head.size;
+    if (has_head) {
+        expect(s, seg->number, 0, head.sequence);
+        s->next = head.sequence;
+        if (head.epoch > s->o.journal->tail.epoch && head.epoch <= HX_EPOCH_MAX) s->o.journal->tail.epoch = head.epoch;
+    } else if (seg->number == 1) {
+        s->next = 1;
+    }
+    uint64_t at = sizeof head;
+    bool begun = hx_scan_begin(&scan, seg->fd, seg->number, s->o.journal->generation);
+    while (begun && at != UINT64_MAX) {
+        bool is_whole = hx_scan_at(&scan, at, &frame);
+        if (is_whole || hx_scan_heads(&scan, at, &frame)) {
+            take(s, &frame, is_whole);
+            at += hx_frame_padded(frame.head.length);
+        } else {
+            at = is_torn(s, &scan, at) ? UINT64_MAX : hx_scan_find_later(&scan, at, 0);
+        }
+    }
+    int error = scan.error;
+    hx_scan_end(&scan);
+    if (error)
+        return hx_open_fail(&s->o,
+                            "can't read %08" PRIu32 ".seg in %s: %s; copy what the disk still gives to another one, "
+                            "with ddrescue for instance, and salvage that",
+                            seg->number, s->o.journal->path, strerror(error));
+    bool at_end = seg->number >= s->last_used;
+    if (at_end && (is_cut || seg->size < sizeof head + sizeof frame.head)) {
+        say(s, "%08" PRIu32 ".seg is cut short, at byte %" PRIu64 ": how many records stood behind that is not known",
+            seg->number, seg->size);
+        if (s->counting) lose_unknown(s, true);
+    }
+    return true;
+}
+
+static void miss(salvage *s, uint32_t number, bool at_end)
+{
+    bool is_counted = number > s->o.dir.first && number < s->last_used; /* by the next frame */
+    say(s, "%08" PRIu32 ".seg is missing%s", number, is_counted ? "" : ": how many records it held is not known");
+    if (s->counting && !is_counted) lose_unknown(s, at_end);
+}
+
+static bool read_all(salvage *s)
+{
+    hx_journal *j = s->o.journal;
+    uint32_t first = j->row.first < s->o.dir.first ? j->row.first : s->o.dir.first;
+    uint32_t last = j->row.last > s->o.dir.last ? j->row.last : s->o.dir.last;
+    s->next = 0;
+    for (uint32_t n = first; n <= last; n++) {
+        const hx_segment *seg = hx_journal_segment(j, n);
+        if (!seg)
+            miss(s, n, n >= s->last_used);
+        else if (!read_segment(s, seg))
+            return false;
+    }
+    return true;
+}
+
+static bool open_segments(salvage *s)
+{
+    hx_journal *j = s->o.journal;
+    const hx_directory *d = &s->o.dir;
+    if (d->last - d->first >= HX_SEGMENTS_MAX) return hx_open_fail(&s->o, "%s has too many segments", j->path);
+    for (uint32_t n = d->first; n <= d->last; n++) {
+        char name[HX_SEGMENT_NAME_BYTES];
+        struct stat st;
+        hx_segment_head head;
+        hx_segment_name(name, n, ".seg");
+        int fd = openat(j->dir_fd, name, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 && errno == ENOENT) continue;
+        if (fd < 0 || fstat(fd, &st) != 0)
+            return hx_open_fail(&s->o, "can't open %s/%s: %s", j->path, name, strerror(errno));
+        hx_segment *seg = calloc(1, sizeof *seg);
+        if (!seg) hx_fatal(HX_EXIT_BUG, "out of memory");
+        *seg = (hx_segment){.number = n, .fd = fd, .size = (uint64_t)st.st_size};
+        atomic_store(&j->segments[n % HX_SEGMENTS_MAX], seg);
+        /* The generation stands in the head of every segment, too. */
+        if (!s->o.version && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+            hx_segment_valid(&head, head.generation, n)) {
+            say(s, "FORMAT can't be read; %s says what it was", name);
+            j->generation = head.generation;
+            s->o.version = 2; /* which `segments` was written for */
+        }
+    }
+    atomic_store(&j->first_segment, d->first);
+    return s->o.version || hx_open_fail(&s->o, "FORMAT can't be read, and no segment says what it was");
+}
+
+static void find_last_used(salvage *s)
+{
+    hx_journal *j = s->o.journal;
+    for (uint32_t n = s->o.dir.first; n <= s->o.dir.last; n++) {
+        hx_scan scan = {0};
+        hx_segment_head head;
+        const hx_segment *seg = hx_journal_segment(j, n);
+        if (!seg) continue;
+        bool is_used = hx_dir_read_head(j, seg, &head) || (hx_scan_begin(&scan, seg->fd, n, j->generation) &&
+                                                           hx_scan_find_later(&scan, sizeof head, 0) != UINT64_MAX);
+        hx_scan_end(&scan);
+        if (is_used) s->last_used = n;
+    }
+}
+
+static bool open_to_read(salvage *s)
+{
+    hx_opening *o = &s->o;
+    hx_journal *j = o->journal;
+    if (!hx_dir_open(o, false)) return false;
+    bool known = hx_dir_inspect(o) && o->dir.has_format && hx_dir_read_format(o);
+    if (o->dir.begun || o->is_newer) return false;
+    if (o->dir.count == 0) return hx_open_fail(o, "%s holds no segment: there is nothing to salvage", j->path);
+    if (flock(j->dir_fd, LOCK_SH | LOCK_NB) != 0)
+        return hx_open_fail(o, "the store in %s is in use by another process; stop it first", j->path);
+    if (!known) o->version = 0, o->secret_check = 0;
+    if (!hx_dir_read_secret(o) || !open_segments(s)) return false;
+    if (!hx_dir_read_row(o)) {
+        say(s, "whether a segment is missing before %08" PRIu32 ".seg or after %08" PRIu32 ".seg is not known",
+            o->dir.first, o->dir.last);
+        lose_unknown(s, true);
+    }
+    find_last_used(s);
+    /* The first segment there is was never used: then there were others before it, whatever is known of them. */
+    if (s->last_used == 0 && o->dir.first > 1 && j->row.first == o->dir.first) miss(s, o->dir.first - 1, true);
+    j->index = hx_index_new(j->readers, 0);
+    if (!read_all(s)) return false;
+    s->counting = false;
+    return read_all(s);
+}
+
+bool hx_salvage_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out)
+{
+    char *bytes = hx_arena_alloc(arena, HX_HEADS_BYTES);
+    hx_index_entry as_written = *entry;
+    if (!hx_journal_read_head(j, entry, bytes, out)) {
+        as_written.state = HX_ABSENT; /* released, and unknown for what may have followed */
+        if (!hx_journal_read_head(j, &as_written, bytes, out)) return false;
+        out->state = HX_UNKNOWN;
+        out->from_state = HX_ABSENT;
+        out->reason = HX_LIT("salvaged");
+    }
+    out->answer = (hx_answer){.status = out->answer.status};
+    return true;
+}
+
+hx_store *hx_journal_salvage(hx_slice path, hx_salvage *found, char error[HX_STORE_ERROR_BYTES])
+{
+    static const hx_store_options defaults;
+    salvage s = {.o = {.journal = hx_journal_new(path, &defaults), .error = error}, .found = found, .counting = true};
+    hx_journal *j = s.o.journal;
+    j->salvaged = true;
+    if (open_to_read(&s) && hx_store_follow_wall(&j->options, found->stamp, error)) return &j->store;
+    hx_journal_free(j);
+    return NULL;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cleaning, done by the writer between commits in steps that are small enough not to be felt.
+ *
+ * One pass: leases that have run out become unknown; entries whose time is over leave the index (that needs no record:
+ * the time stands in the one they have); then the oldest segments go. Segments go in their order only. Were one to go
+ * before an older one, a record in the older one could come back at the next start, because what replaced it would be
+ * gone. So when few records in the oldest segment still live, or when most of the log is dead, they are copied forward.
+ *
+ * unknown and processing never expire; they move. */
+#include "store/journal/journal.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LAPSES_A_STEP 64u
+#define ENTRIES_A_STEP 16384u
+#define ENTRIES_A_SECOND 100000u
+#define MOVES_A_STEP 64u
+#define FRAMES_A_STEP 4096u
+#define LIVE_SHARE 4u /* a segment is emptied when less than a quarter of it lives */
+
+static uint64_t left_free(const hx_journal *j)
+{
+    return j->options.segment_bytes / 4;
+}
+
+/* False: all done. */
+static bool lapse_leases(hx_journal *j)
+{
+    hx_op lapsed[LAPSES_A_STEP];
+    unsigned count = 0;
+    hx_slice key;
+    void *value;
+    hx_journal_flush(j); /* claims of this batch can be read back then */
+    for (size_t cursor = 0; count < LAPSES_A_STEP && hx_map_next(j->opened, &cursor, &key, &value);) {
+        const hx_open *o = value;
+        if (o->lease_until > 0 && j->batch.now >= o->lease_until) lapsed[count++] = o->op;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (!hx_journal_lapse(j, &lapsed[i], HX_UNKNOWN, HX_LIT("lease"))) return false;
+    return count == LAPSES_A_STEP;
+}
+
+static bool tombstone_is_over(hx_journal *j, const hx_index_entry *entry)
+{
+    char bytes[HX_HEADS_BYTES];
+    hx_record record;
+    return hx_journal_read_head(j, entry, bytes, &record) && hx_store_state_at(&record, j->batch.now) == HX_ABSENT;
+}
+
+/* Of an outcome whose lifetime is over a tombstone is left, which is a small record of its own: so the segment with the
+ * answer can go. */
+static bool expire_entries(hx_journal *j)
+{
+    hx_sweeping *w = &j->sweep;
+    hx_op buried[LAPSES_A_STEP];
+    unsigned count = 0;
+    uint32_t steps = ENTRIES_A_STEP;
+    hx_index_entry entry;
+    while (count < LAPSES_A_STEP && hx_index_next(j->index, &w->cursor, &steps, &entry)) {
+        bool is_buried = hx_entry_is_over(&entry, j->batch.now) && entry.entombed && !tombstone_is_over(j, &entry);
+        if (is_buried) buried[count++] = entry.op;
+        if (is_buried || !hx_entry_is_over(&entry, j->batch.now)) {
+            if (entry.until_s < w->earliest_seen) w->earliest_seen = entry.until_s;
+            continue;
+        }
+        entry.state = HX_ABSENT;
+        hx_journal_apply(j, &entry);
+        w->cleaned++;
+        atomic_fetch_add_explicit(&j->counts.cleaned, 1, memory_order_relaxed);
+    }
+    if (count > 0) hx_journal_flush(j); /* what was decided in this batch counts */
+    for (unsigned i = 0; i < count && hx_journal_may_append(j, HX_BARE_BYTES, left_free(j)); i++)
+        if (!hx_journal_lapse(j, &buried[i], HX_EXPIRED, HX_LIT("lifetime"))) break;
+    if (!hx_index_at_end(j->index, w->cursor)) return true;
+    w->earliest = w->earliest_seen;
+    w->walked_at = j->batch.now;
+    return false;
+}
+
+/* A walk costs the more the more there is, and drives everything else out of the processor's caches: so it waits until
+ * something is over, and longer in a large index. Nobody sees what is over in the meantime. */
+static bool is_time_to_walk(hx_journal *j)
+{
+    hx_sweeping *w = &j->sweep;
+    hx_ms pause = (hx_ms)(hx_index_count(j->index) / ENTRIES_A_SECOND) * HX_SECOND;
+    if (j->batch.now - hx_clock_held() < (hx_ms)w->earliest * HX_SECOND || j->batch.now - w->walked_at < pause)
+        return false;
+    w->cursor = 0;
+    w->earliest_seen = HX_UNTIL_NEVER;
+    return true;
+}
+
+static void drop_oldest(hx_journal *j, hx_segment *s)
+{
+    atomic_store(&j->segments[s->number % HX_SEGMENTS_MAX], NULL);
+    atomic_store(&j->first_segment, s->number + 1);
+    hx_keeper_want(j, s->number, true);
+    hx_readers_retire(j->readers, s, hx_segment_drop);
+    j->sweep.emptied = (hx_tail){0};
+}
+
+static bool mostly_dead(hx_journal *j)
+{
+    uint64_t live = 0, all = 0;
+    for (uint32_t n = atomic_load(&j->first_segment); n < j->active->number; n++) {
+        const hx_segment *s = hx_journal_segment(j, n);
+        live += s->live_bytes;
+        all += s->end;
+    }
+    return all > 4 * (uint64_t)j->options.segment_bytes && live < all / 2;
+}
+
+/* Copies some live records of the oldest segment forward; false: it can't go on. */
+static bool move_some(hx_journal *j, const hx_segment *s)
+{
+    hx_scan scan;
+    hx_frame frame;
+    hx_index_entry entry;
+    hx_tail *at = &j->sweep.emptied;
+    bool going = hx_scan_begin(&scan, s->fd, s->number, j->generation);
+    if (at->segment != s->number) *at = (hx_tail){.segment = s->number, .offset = sizeof(hx_segment_head)};
+    unsigned moves = 0;
+    for (unsigned frames = 0; going && moves < MOVES_A_STEP && frames < FRAMES_A_STEP; frames++) {
+        if (at->offset >= s->end) break;
+        if (!hx_scan_at(&scan, at->offset, &frame)) {
+            hx_log_say(HX_LOG_ERROR, "segment %u of the store in %s can't be read at byte %llu; it stays as it is",
+                       s->number, j->path, (unsigned long long)at->offset);
+            going = false;
+            break;
+        }
+        bool record = frame.head.kind == HX_FRAME_RECORD || frame.head.kind == HX_FRAME_MOVED;
+        if (record && hx_index_find(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
+            (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
+            going = hx_journal_may_append(j, frame.head.length, left_free(j)) &&
+                    hx_journal_append(j, HX_FRAME_MOVED, &entry, NULL, frame.record_head, &frame.record.answer);
+            if (frame.bytes.len > HX_INLINE_BYTES) hx_journal_flush(j); /* the window is about to move on */
+            moves++;
+        }
+        if (going) at->offset += hx_frame_padded(frame.head.length);
+    }
+    hx_journal_flush(j);
+    if (going && at->offset >= s->end && s->live > 0) going = false; /* something it can't find again */
+    hx_scan_end(&scan);
+    return going;
+}
+
+static bool clean_segments(hx_journal *j)
+{
+    hx_journal_flush(j); /* from here on a batch holds nothing but moves */
+    hx_segment *s = hx_journal_segment(j, atomic_load(&j->first_segment));
+    if (s == j->active) return false;
+    if (s->live == 0) {
+        drop_oldest(j, s);
+        return true;
+    }
+    if (s->live_bytes >= s->end / LIVE_SHARE && !mostly_dead(j)) return false;
+    if (j->refusing && !hx_journal_may_append(j, s->live_bytes, left_free(j))) return false; /* half of it is no help */
+    return move_some(j, s);
+}
+
+static void begin_pass(hx_journal *j)
+{
+    hx_sweeping *w = &j->sweep;
+    w->served = w->waiting;
+    w->waiting = NULL;
+    w->phase = HX_SWEEP_LEASES;
+    w->cleaned = 0;
+    hx_keeper_check_limits(j);
+    hx_dir_check_place(j);
+}
+
+static void end_pass(hx_journal *j)
+{
+    hx_sweeping *w = &j->sweep;
+    for (hx_store_call *call = w->served, *next; call; call = next) {
+        next = call->own.data[HX_OWN_NEXT];
+        call->count = w->cleaned;
+        hx_journal_end_call(call, HX_STORE_OK);
+    }
+    w->served = NULL;
+    w->phase = HX_SWEEP_IDLE;
+}
+
+bool hx_journal_sweep_step(hx_journal *j)
+{
+    hx_sweeping *w = &j->sweep;
+    switch (w->phase) {
+    case HX_SWEEP_IDLE:
+        if (!w->waiting) return false;
+        begin_pass(j);
+        break;
+    case HX_SWEEP_LEASES:
+        if (!lapse_leases(j)) w->phase = is_time_to_walk(j) ? HX_SWEEP_EXPIRY : HX_SWEEP_SEGMENTS;
+        break;
+    case HX_SWEEP_EXPIRY:
+        if (!expire_entries(j)) w->phase = HX_SWEEP_SEGMENTS;
+        break;
+    case HX_SWEEP_SEGMENTS:
+        if (!clean_segments(j)) end_pass(j);
+        break;
+    }
+    return true;
+}

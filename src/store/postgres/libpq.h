@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libpq, loaded when it is first needed: it draws in some twenty libraries (Kerberos, LDAP), which every start on an
+ * embedded store would pay for. Its header is used as it is; only the calls go through a table. */
+#ifndef HX_STORE_POSTGRES_LIBPQ_H
+#define HX_STORE_POSTGRES_LIBPQ_H
+
+#include "base/dynlib.h"
+
+#include <libpq-fe.h>
+
+#define HX_LIBPQ_CALLS(X)                                                                                              \
+    X(backendPID)                                                                                                      \
+    X(clear)                                                                                                           \
+    X(conninfo)                                                                                                        \
+    X(conninfoFree)                                                                                                    \
+    X(conninfoParse)                                                                                                   \
+    X(connectPoll)                                                                                                     \
+    X(connectStartParams)                                                                                              \
+    X(connectdbParams)                                                                                                 \
+    X(consumeInput)                                                                                                    \
+    X(enterPipelineMode)                                                                                               \
+    X(errorMessage)                                                                                                    \
+    X(exec)                                                                                                            \
+    X(execParams)                                                                                                      \
+    X(finish)                                                                                                          \
+    X(flush)                                                                                                           \
+    X(freemem)                                                                                                         \
+    X(getResult)                                                                                                       \
+    X(getisnull)                                                                                                       \
+    X(getlength)                                                                                                       \
+    X(getvalue)                                                                                                        \
+    X(isBusy)                                                                                                          \
+    X(notifies)                                                                                                        \
+    X(ntuples)                                                                                                         \
+    X(pipelineSync)                                                                                                    \
+    X(resultErrorField)                                                                                                \
+    X(resultStatus)                                                                                                    \
+    X(sendQueryParams)                                                                                                 \
+    X(serverVersion)                                                                                                   \
+    X(setNoticeProcessor)                                                                                              \
+    X(setNoticeReceiver)                                                                                               \
+    X(setnonblocking)                                                                                                  \
+    X(socket)                                                                                                          \
+    X(status)
+
+typedef struct {
+#define X(name) __typeof__(PQ##name) *(name);
+    HX_LIBPQ_CALLS(X)
+#undef X
+} hx_libpq;
+
+/* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
+const hx_libpq *hx_libpq_load(char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
+
+/* Why a URL can't be read, of which libpq says `message`: it is freed. */
+void hx_libpq_explain_url(const hx_libpq *pq, char *message, char *out, size_t bytes);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The schema in PostgreSQL: its migrations, which the program carries (sql/postgres, by tools/embed), and how they are
+ * applied. Blocking calls: for commands, never on a loop. */
+#ifndef HX_STORE_POSTGRES_MIGRATE_H
+#define HX_STORE_POSTGRES_MIGRATE_H
+
+#include "store/store.h"
+
+typedef struct {
+    unsigned number; /* the version that it makes, from 1 on without a gap */
+    const char *name;
+    const char *text;
+} hx_migration;
+
+extern const hx_migration hx_postgres_migrations[];
+extern const size_t hx_postgres_migrations_count;
+
+/* The version that this program is made for. */
+unsigned hx_postgres_schema_newest(void);
+
+/* Applies what is missing, each migration in a transaction of its own, one process at a time: it may be called by all
+ * nodes at once, and again. `report` gets a sentence for people about each. False, with what is wrong and what to do in
+ * `error`: a server that can't be reached, a standby, a schema that is newer than this program, or an SQL error; what
+ * was reported as applied stays. `url` as libpq has it. */
+bool hx_postgres_migrate(const char *url, void (*report)(void *context, const char *sentence), void *context,
+                         char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
+
+#endif

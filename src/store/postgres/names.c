@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The question belongs to two: who asked, and the thread. The last one to let go frees it, so that nobody waits for a
+ * name server; a loop may even be gone when its answer comes. */
+#include "store/postgres/names.h"
+
+#include "base/check.h"
+#include "base/memory/list.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ADDRESSES_OF_A_NAME_MAX 4u
+
+struct hx_names_call {
+    pthread_mutex_t mutex; /* `loop` and `references` */
+    hx_loop *loop;         /* NULL: nobody wants to know any more */
+    unsigned references;
+    hx_task task;
+    hx_names asked, found;
+    void (*done)(void *context, const hx_names *found);
+    void *context;
+};
+
+static void let_go(hx_names_call *call)
+{
+    pthread_mutex_lock(&call->mutex);
+    bool is_last = --call->references == 0;
+    pthread_mutex_unlock(&call->mutex);
+    if (!is_last) return;
+    pthread_mutex_destroy(&call->mutex);
+    free(call);
+}
+
+static bool is_name(hx_slice host)
+{
+    char text[256];
+    struct in6_addr address;
+    if (host.len == 0 || host.len >= sizeof text || host.ptr[0] == '/' || host.ptr[0] == '@') return false;
+    memcpy(text, host.ptr, host.len);
+    text[host.len] = '\0';
+    return inet_pton(AF_INET, text, &address) != 1 && inet_pton(AF_INET6, text, &address) != 1;
+}
+
+/* The item of a list with commas; the only one of a list of one is everybody's. */
+static hx_slice item(const char *list, size_t number)
+{
+    hx_slice rest = hx_slice_of(list);
+    if (hx_slice_find(rest, ',') == SIZE_MAX) return number == 0 || rest.len > 0 ? rest : HX_EMPTY;
+    for (;; number--) {
+        size_t comma = hx_slice_find(rest, ',');
+        if (number == 0) return comma == SIZE_MAX ? rest : hx_slice_first(rest, comma);
+        if (comma == SIZE_MAX) return HX_EMPTY;
+        rest = hx_slice_from(rest, comma + 1);
+    }
+}
+
+static size_t items(const char *list)
+{
+    size_t count = 1;
+    for (; *list; list++) count += *list == ',';
+    return count;
+}
+
+bool hx_names_are_in(const char *hosts)
+{
+    for (size_t i = 0; i < items(hosts); i++)
+        if (is_name(item(hosts, i))) return true;
+    return false;
+}
+
+static void put(char list[HX_NAMES_BYTES], bool is_first, hx_slice text)
+{
+    size_t len = strlen(list);
+    (void)snprintf(list + len, HX_NAMES_BYTES - len, "%s%.*s", is_first ? "" : ",", HX_FMT(text));
+}
+
+const char *hx_names_turn(const char *list, size_t by, char out[HX_NAMES_BYTES])
+{
+    if (strlen(list) >= HX_NAMES_BYTES) return list;
+    size_t count = items(list);
+    out[0] = '\0';
+    for (size_t i = 0; i < count; i++) put(out, i == 0, item(list, (i + by) % count));
+    return out;
+}
+
+static bool has_room(const char list[HX_NAMES_BYTES], size_t bytes)
+{
+    return strlen(list) + bytes + 2 < HX_NAMES_BYTES;
+}
+
+/* All or nothing: the lists have the same length. */
+static void add(hx_names *names, size_t *count, hx_slice host, const char *address, hx_slice port)
+{
+    bool fits = has_room(names->host, host.len) && has_room(names->hostaddr, strlen(address)) &&
+                has_room(names->port, port.len);
+    if (!fits) return;
+    bool is_first = (*count)++ == 0;
+    put(names->host, is_first, host);
+    put(names->hostaddr, is_first, hx_slice_of(address));
+    put(names->port, is_first, port);
+}
+
+static void look_up(hx_names *found, size_t *count, hx_slice host, hx_slice port)
+{
+    char name[256], address[NI_MAXHOST];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    (void)snprintf(name, sizeof name, "%.*s", HX_FMT(host));
+    if (!is_name(host) || getaddrinfo(name, NULL, &hints, &list) != 0) {
+        add(found, count, host, is_name(host) || host.len == 0 || host.ptr[0] == '/' || host.ptr[0] == '@' ? "" : name,
+            port);
+        return;
+    }
+    unsigned taken = 0;
+    for (const struct addrinfo *a = list; a && taken < ADDRESSES_OF_A_NAME_MAX; a = a->ai_next, taken++)
+        if (getnameinfo(a->ai_addr, a->ai_addrlen, address, sizeof address, NULL, 0, NI_NUMERICHOST) == 0)
+            add(found, count, host, address, port);
+    freeaddrinfo(list);
+}
+
+static void arrived(hx_task *task)
+{
+    hx_names_call *call = HX_OWNER(task, hx_names_call, task);
+    pthread_mutex_lock(&call->mutex);
+    bool is_wanted = call->loop != NULL;
+    pthread_mutex_unlock(&call->mutex);
+    if (is_wanted) call->done(call->context, &call->found);
+    let_go(call);
+}
+
+static void *work(void *context)
+{
+    hx_names_call *call = context;
+    size_t count = 0;
+    for (size_t i = 0; i < items(call->asked.host); i++)
+        look_up(&call->found, &count, item(call->asked.host, i), item(call->asked.port, i));
+    call->task.run = arrived;
+    pthread_mutex_lock(&call->mutex);
+    bool is_wanted = call->loop != NULL;
+    if (is_wanted) hx_loop_post(call->loop, &call->task); /* which takes our reference over */
+    pthread_mutex_unlock(&call->mutex);
+    if (!is_wanted) let_go(call);
+    return NULL;
+}
+
+hx_names_call *hx_names_look_up(hx_loop *loop, const char *hosts, const char *ports,
+                                void (*done)(void *context, const hx_names *found), void *context)
+{
+    hx_names_call *call = calloc(1, sizeof *call);
+    pthread_attr_t detached;
+    pthread_t thread;
+    if (!call) hx_fatal(HX_EXIT_BUG, "out of memory");
+    pthread_mutex_init(&call->mutex, NULL);
+    call->loop = loop;
+    call->references = 2;
+    call->done = done;
+    call->context = context;
+    (void)snprintf(call->asked.host, sizeof call->asked.host, "%s", hosts);
+    (void)snprintf(call->asked.port, sizeof call->asked.port, "%s", ports);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    bool works = pthread_create(&thread, &detached, work, call) == 0;
+    pthread_attr_destroy(&detached);
+    if (works) return call;
+    call->references = 1;
+    let_go(call);
+    return NULL;
+}
+
+void hx_names_forget(hx_names_call **owned)
+{
+    if (!*owned) return;
+    pthread_mutex_lock(&(*owned)->mutex);
+    (*owned)->loop = NULL;
+    pthread_mutex_unlock(&(*owned)->mutex);
+    let_go(*owned);
+    *owned = NULL;
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The PostgreSQL store as a whole. Opening asks and waits, because nothing can be answered without the store's secret;
+ * from then on everything goes through lanes, and nothing waits. */
+#include "store/postgres/postgres.h"
+
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "store/postgres/migrate.h"
+#include "store/postgres/wire.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SERVER_VERSION_MIN 140000
+
+/* Opening */
+
+static bool refuse(char error[HX_STORE_ERROR_BYTES], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(char error[HX_STORE_ERROR_BYTES], const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(error, HX_STORE_ERROR_BYTES, format, arguments);
+    va_end(arguments);
+    size_t len = strlen(error);
+    while (len > 0 && (error[len - 1] == '\n' || error[len - 1] == ' ')) error[--len] = '\0';
+    for (size_t i = 0; i < len; i++)
+        if (error[i] == '\n' || error[i] == '\t') error[i] = ' ';
+    return false;
+}
+
+/* What isn't said in the URL: a peer that is gone without a word is noticed. */
+static const struct {
+    const char *keyword, *value;
+} DEFAULTS[] = {{"application_name", "hapax"}, {"connect_timeout", "5"},     {"client_encoding", "UTF8"},
+                {"keepalives_idle", "10"},     {"keepalives_interval", "5"}, {"keepalives_count", "3"},
+                {"tcp_user_timeout", "15000"}};
+#define DEFAULT_COUNT (sizeof DEFAULTS / sizeof *DEFAULTS)
+#define OVERRIDE_COUNT 4 /* target_session_attrs, host, hostaddr, port */
+
+static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYTES])
+{
+    char *message = NULL;
+    PQconninfoOption *options = p->pq->conninfoParse(hx_arena_terminated(&p->arena, url), &message);
+    if (!options) {
+        hx_libpq_explain_url(p->pq, message, error, HX_STORE_ERROR_BYTES);
+        return false;
+    }
+    size_t count = 0, cap = 1;
+    for (const PQconninfoOption *o = options; o->keyword; o++) cap++;
+    p->keywords = hx_arena_zalloc(&p->arena, (cap + DEFAULT_COUNT + OVERRIDE_COUNT) * sizeof *p->keywords);
+    p->values = hx_arena_zalloc(&p->arena, (cap + DEFAULT_COUNT + OVERRIDE_COUNT) * sizeof *p->values);
+    for (size_t i = 0; i < DEFAULT_COUNT; i++, count++) {
+        p->keywords[count] = DEFAULTS[i].keyword;
+        p->values[count] = DEFAULTS[i].value;
+    }
+    for (const PQconninfoOption *o = options; o->keyword; o++) { /* the last one of a name holds */
+        if (!o->val) continue;
+        p->keywords[count] = hx_arena_terminated(&p->arena, hx_slice_of(o->keyword));
+        p->values[count++] = hx_arena_terminated(&p->arena, hx_slice_of(o->val));
+    }
+    p->keywords[count] = "target_session_attrs"; /* a standby is never good enough, whatever the URL says */
+    p->values[count] = "read-write";
+    p->pq->conninfoFree(options);
+    return true;
+}
+
+/* The hosts as libpq has found them, in the URL, a service file or the environment: names among them are looked up
+ * beside the loop, and one that hangs is passed over. */
+static void take_hosts(hx_postgres *p, PGconn *conn)
+{
+    PQconninfoOption *options = p->pq->conninfo(conn);
+    if (!options) hx_fatal(HX_EXIT_BUG, "out of memory");
+    size_t count = 0;
+    while (p->keywords[count]) count++;
+    for (const PQconninfoOption *o = options; o->keyword; o++) {
+        bool is_where = strcmp(o->keyword, "host") == 0 || strcmp(o->keyword, "hostaddr") == 0 ||
+                        strcmp(o->keyword, "port") == 0;
+        if (!is_where || !o->val || !o->val[0]) continue;
+        p->keywords[count] = hx_arena_terminated(&p->arena, hx_slice_of(o->keyword));
+        p->values[count++] = hx_arena_terminated(&p->arena, hx_slice_of(o->val));
+    }
+    p->pq->conninfoFree(options);
+    const char *hosts = hx_postgres_parameter(p, "host");
+    bool has_names = hosts && !hx_postgres_parameter(p, "hostaddr") && hx_names_are_in(hosts) &&
+                     strlen(hosts) < HX_NAMES_BYTES / 4;
+    if (has_names) {
+        p->hosts = hosts;
+        p->ports = hx_postgres_parameter(p, "port") ? hx_postgres_parameter(p, "port") : "";
+    }
+}
+
+static PGconn *connect_and_wait(hx_postgres *p, char error[HX_STORE_ERROR_BYTES])
+{
+    PGconn *conn = p->pq->connectdbParams(p->keywords, p->values, 0);
+    if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory");
+    if (p->pq->status(conn) == CONNECTION_OK) return conn;
+    const char *message = p->pq->errorMessage(conn);
+    bool is_read_only = strstr(message, "read-only") || strstr(message, "hot standby");
+    (void)refuse(error, "PostgreSQL can't be used: %s%s", message,
+                 is_read_only
+                     ? " It is a standby, or the role or database is read-only: name the primary, or both, in the "
+                       "store's URL"
+                     : "");
+    p->pq->finish(conn);
+    return NULL;
+}
+
+/* One row, in the binary format. NULL with a sentence. */
+static PGresult *ask(hx_postgres *p, PGconn *conn, const char *sql, char error[HX_STORE_ERROR_BYTES])
+{
+    PGresult *result = p->pq->execParams(conn, sql, 0, NULL, NULL, NULL, NULL, 1);
+    if (p->pq->resultStatus(result) == PGRES_TUPLES_OK) return result;
+    const char *code = p->pq->resultErrorField(result, PG_DIAG_SQLSTATE);
+    bool is_missing = code && (strcmp(code, "42P01") == 0 || strcmp(code, "3F000") == 0 || strcmp(code, "42883") == 0);
+    bool is_forbidden = code && strcmp(code, "42501") == 0;
+    const char *message = p->pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    (void)refuse(error, "PostgreSQL refuses: %s.%s", message ? message : p->pq->errorMessage(conn),
+                 is_missing     ? " The schema isn't there yet: run hapax store migrate --store URL"
+                 : is_forbidden ? " This role may not use the schema hapax: run hapax store migrate as its owner, or "
+                                  "grant the role what hapax sql postgres names"
+                                : "");
+    p->pq->clear(result);
+    return NULL;
+}
+
+/* The secret and the mark in one statement: both, or neither. */
+static bool set_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options)
+{
+    static const char sql[] =
+        "WITH taken AS (UPDATE hapax.store SET secret = $1 WHERE NOT EXISTS (SELECT FROM hapax.operations) "
+        "AND NOT EXISTS (SELECT FROM hapax.rules) RETURNING 1) "
+        "INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, rule_version, state, "
+        "from_state, attempt, route, reason, result, head) "
+        "SELECT $2, $3, 0, 0, $4, $5, $6, $7, $8, $9, $10, $11, $12[1] FROM taken RETURNING 1";
+    hx_record mark = *options->mark;
+    hx_store_call call = {.record = &mark}, *calls[] = {&call};
+    hx_parameters put = {0};
+    hx_put_bytes(&put, (hx_slice){(const char *)options->secret, HX_SECRET_BYTES});
+    hx_put_bytes(&put, (hx_slice){(const char *)mark.op.bytes, sizeof mark.op.bytes});
+    hx_put_i64(&put, (int64_t)mark.epoch);
+    hx_put_i64(&put, mark.changed_at);
+    hx_put_i32(&put, (int32_t)mark.rule_version);
+    hx_put_i32(&put, (int32_t)mark.state);
+    hx_put_i32(&put, (int32_t)mark.from_state);
+    hx_put_i32(&put, mark.attempt);
+    hx_put_text(&put, mark.route);
+    hx_put_text(&put, mark.reason);
+    hx_put_text(&put, mark.result);
+    hx_put_head_of(&put, &(hx_statement){.calls = calls, .count = 1});
+    PGresult *result = p->pq->execParams(conn, sql, put.count, put.types, put.values, put.lengths, put.formats, 1);
+    bool is_set = p->pq->resultStatus(result) == PGRES_TUPLES_OK && p->pq->ntuples(result) == 1;
+    p->pq->clear(result);
+    for (int i = 0; i < put.count; i++) hx_buf_free(&put.columns[i]);
+    return is_set;
+}
+
+/* A gateway that runs has the secret that there was when it was started, so there must have been none. */
+static bool take_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    uint8_t *secret = p->store.facts.secret;
+    if (!options->secret) return true;
+    HX_CHECK(options->mark != NULL);
+    PGresult *result = ask(p, conn, "SELECT EXISTS (SELECT FROM hapax.rules)", error);
+    if (!result) return false;
+    bool is_used = hx_get_bytes(p->pq, result, 0, 0).ptr[0] != 0;
+    p->pq->clear(result);
+    if (is_used)
+        return refuse(error, "a gateway has been started on this PostgreSQL store, and may be running: give a new "
+                             "database, with hapax store migrate");
+    if (memcmp(options->secret, secret, HX_SECRET_BYTES) == 0) return true;
+    if (!set_secret(p, conn, options))
+        return refuse(error, "this store holds operations under another secret: only an empty store, or the same one, "
+                             "can take over the secret of another");
+    memcpy(secret, options->secret, HX_SECRET_BYTES);
+    return true;
+}
+
+/* Version, secret, time and durability. */
+static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    const hx_libpq *pq = p->pq;
+    if (pq->serverVersion(conn) < SERVER_VERSION_MIN)
+        return refuse(error, "this server is PostgreSQL %d; version 14 or later is needed",
+                      pq->serverVersion(conn) / 10000);
+    PGresult *result = ask(p, conn,
+                           "SELECT version, secret, hapax.now(), pg_is_in_recovery(), " HX_POSTGRES_FORGETS
+                           ", current_setting('client_min_messages'), pg_backend_pid(), "
+                           "current_setting('default_transaction_isolation'), current_setting('server_encoding') "
+                           "FROM hapax.store",
+                           error);
+    if (!result) return false;
+    bool is_one = pq->ntuples(result) == 1;
+    int64_t version = is_one ? hx_get_i64(pq, result, 0, 0) : 0;
+    hx_slice secret = is_one ? hx_get_bytes(pq, result, 0, 1) : HX_EMPTY;
+    bool is_standby = is_one && hx_get_bytes(pq, result, 0, 3).ptr[0] != 0;
+    if (!is_one || secret.len != HX_SECRET_BYTES) {
+        pq->clear(result);
+        return refuse(error, "the table hapax.store is damaged: it must have one row, with a secret of 32 bytes");
+    }
+    memcpy(p->store.facts.secret, secret.ptr, HX_SECRET_BYTES);
+    p->is_pooled = hx_get_i64(pq, result, 0, 6) != pq->backendPID(conn); /* a pooler gives a number of its own */
+    hx_ms skew = hx_get_i64(pq, result, 0, 2) - hx_clock_now();
+    hx_slice forgets = hx_arena_copy(&p->arena, hx_get_bytes(pq, result, 0, 4));
+    bool is_mute = p->is_pooled && hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("error"));
+    bool is_utf8 = hx_slice_eq(hx_get_bytes(pq, result, 0, 8), HX_LIT("UTF8"));
+    bool sees_others = hx_slice_eq(hx_get_bytes(pq, result, 0, 7), HX_LIT("read committed"));
+    pq->clear(result);
+    if (!is_utf8) return refuse(error, "this database is not in UTF-8: make one with ENCODING 'UTF8'");
+    if (!sees_others)
+        return refuse(error, "transactions of this role are not read committed by default, and would not see what "
+                             "others have changed: ALTER ROLE … SET default_transaction_isolation = 'read committed'");
+    if (is_standby) return refuse(error, "this server is a standby: name the primary, or both, in the store's URL");
+    if (is_mute)
+        return refuse(error, "this role's client_min_messages hides warnings, and with them that a commit has not "
+                             "reached its standby: ALTER ROLE … SET client_min_messages = 'warning'");
+    if (!hx_postgres_fits_schema(version, error)) return false;
+    hx_postgres_take_durability(p, forgets);
+    p->store.facts.durable = forgets.len == 0;
+    if (!p->has_own_time) hx_clock_set(hx_clock_now() + skew);
+    if (skew > HX_SKEW_WORTH_SAYING || skew < -HX_SKEW_WORTH_SAYING) {
+        hx_log_begin(HX_LOG_WARN, "this machine's clock differs from the store's, which is followed");
+        hx_log_int("milliseconds", skew);
+        hx_log_end();
+    }
+    return take_secret(p, conn, options, error);
+}
+
+bool hx_postgres_fits_schema(int64_t version, char error[HX_STORE_ERROR_BYTES])
+{
+    int64_t newest = hx_postgres_schema_newest();
+    if (version > newest)
+        return refuse(error, "the schema has version %lld, and this program knows %lld: use a newer hapax",
+                      (long long)version, (long long)newest);
+    if (version < newest)
+        return refuse(error, "the schema has version %lld, and this program needs %lld: run hapax store migrate",
+                      (long long)version, (long long)newest);
+    return true;
+}
+
+void hx_postgres_take_durability(hx_postgres *p, hx_slice why)
+{
+    bool may_forget = why.len > 0;
+    if (atomic_exchange(&p->may_forget, may_forget) == may_forget) return;
+    hx_log_begin(may_forget ? HX_LOG_WARN : HX_LOG_INFO,
+                 may_forget ? "the store may forget what it acknowledged" : "the store forgets nothing any more");
+    if (may_forget) hx_log_str("reason", why);
+    hx_log_end();
+}
+
+static void postgres_close(hx_store *store);
+
+static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    char why[256];
+    p->pq = hx_libpq_load(why);
+    if (!p->pq) return refuse(error, "%s", why);
+    if (!read_url(p, url, error)) return false;
+    PGconn *conn = connect_and_wait(p, error);
+    if (!conn) return false;
+    take_hosts(p, conn);
+    bool ok = look_around(p, conn, options, error);
+    PGresult *rules = ok ? ask(p, conn, "SELECT * FROM hapax.rules_of(NULL)", error) : NULL;
+    if (rules) hx_postgres_take_rules(p, rules);
+    ok = rules != NULL;
+    p->pq->clear(rules);
+    p->pq->finish(conn);
+    return ok;
+}
+
+/* Calls */
+
+/* Rounds are the cheaper the more is in them, so that one lane is for all as long as it works. Where it doesn't, what
+ * it holds is waited for, and what is new takes the next. */
+static hx_lane *lane_of(hx_postgres *p, hx_loop *loop)
+{
+    for (unsigned i = 0; i < p->loop_count; i++) {
+        if (p->loops[i]->loop != loop) continue;
+        hx_lane *lanes = p->loops[i]->lanes;
+        for (unsigned k = 0; k < HX_LANES; k++)
+            if (hx_lane_is_well(&lanes[k])) return &lanes[k];
+        return &lanes[0];
+    }
+    hx_fatal(HX_EXIT_BUG, "a call from a loop that isn't attached");
+}
+
+/* The same outcome, however often it is settled, has the same ticket: so it is found to be done. */
+static uint64_t settle_ticket(const hx_postgres *p, const hx_record *record)
+{
+    const uint64_t facts[] = {p->store.facts.owner,         record->epoch,
+                              (uint64_t)record->state,      (uint64_t)record->from_state,
+                              (uint64_t)record->changed_at, record->answer.status};
+    uint32_t sum = hx_crc32c(0, (hx_slice){(const char *)facts, sizeof facts});
+    uint32_t answer = hx_crc32c(hx_crc32c(sum, record->answer.headers), record->answer.body);
+    return (uint64_t)sum << 32 | answer;
+}
+
+static void postgres_submit(hx_store *store, hx_store_call *call)
+{
+    hx_postgres *p = (hx_postgres *)store;
+    hx_lane *lane = lane_of(p, call->loop);
+    call->own.data[HX_PG_LANE] = lane;
+    call->own.data[HX_PG_VERSION] = NULL;
+    call->own.number[HX_PG_TICKET] = call->verb == HX_STORE_SETTLE ? settle_ticket(p, call->record) : hx_rand_u64();
+    call->own.number[HX_PG_SINCE] = (uint64_t)hx_loop_now(call->loop);
+    call->own.number[HX_PG_MARKS] = 0;
+    hx_lane_submit(lane, call);
+}
+
+static void cancelled(hx_task *task)
+{
+    hx_call_end(HX_OWNER(task, hx_store_call, own.task), HX_STORE_CANCELLED);
+}
+
+/* On the call's own thread. Being read: its end will see the mark. In the room: it leaves, unless it was told. */
+static void postgres_cancel(hx_store *store, hx_store_call *call)
+{
+    hx_postgres *p = (hx_postgres *)store;
+    if (!(call->own.number[HX_PG_MARKS] & HX_PG_IN_ROOM)) {
+        call->own.number[HX_PG_MARKS] |= HX_PG_CANCELLED;
+    } else if (hx_room_leave(p, call)) {
+        hx_list_remove(&call->own.link);
+        call->own.task.run = cancelled;
+        hx_loop_defer(call->loop, &call->own.task);
+    }
+}
+
+static hx_peek postgres_peek(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found)
+{
+    (void)store, (void)op, (void)arena, (void)whole_max, (void)found;
+    return HX_PEEK_ASK;
+}
+
+static void postgres_attach(hx_store *store, hx_loop *loop)
+{
+    hx_postgres *p = (hx_postgres *)store;
+    HX_CHECK(p->loop_count < HX_LOOPS_MAX);
+    p->loops[p->loop_count] = calloc(1, sizeof *p->loops[0]);
+    if (!p->loops[p->loop_count]) hx_fatal(HX_EXIT_BUG, "out of memory");
+    p->loops[p->loop_count]->loop = loop;
+    for (unsigned i = 0; i < HX_LANES; i++) hx_lane_init(&p->loops[p->loop_count]->lanes[i], p, loop);
+    p->loops[p->loop_count]->lanes[0].listens = p->loop_count == 0 && !p->is_pooled;
+    p->loop_count++;
+}
+
+static void postgres_count(hx_store *store, hx_store_counts *out)
+{
+    hx_postgres *p = (hx_postgres *)store;
+    *out = (hx_store_counts){.live = atomic_load(&p->counted.live),
+                             .processing = atomic_load(&p->counted.processing),
+                             .unknown = atomic_load(&p->counted.unknown),
+                             .bytes = atomic_load(&p->counted.bytes),
+                             .watchers = atomic_load(&p->watchers),
+                             .commits = atomic_load(&p->commits),
+                             .stale_writes = atomic_load(&p->stale_writes),
+                             .cleaned = atomic_load(&p->cleaned)};
+}
+
+void hx_postgres_take_rules(hx_postgres *p, const PGresult *result)
+{
+    pthread_mutex_lock(&p->mutex);
+    hx_arena_free(&p->rules_arena);
+    p->rules = (hx_store_rules){0};
+    for (int row = 0; row < p->pq->ntuples(result); row++)
+        hx_store_rules_add(&p->rules, &p->rules_arena, hx_get_bytes(p->pq, result, row, 0),
+                           (uint32_t)hx_get_i64(p->pq, result, row, 1), (uint64_t)hx_get_i64(p->pq, result, row, 2));
+    pthread_mutex_unlock(&p->mutex);
+}
+
+static void postgres_rules(hx_store *store, hx_arena *arena, hx_store_rules *out)
+{
+    hx_postgres *p = (hx_postgres *)store;
+    *out = (hx_store_rules){0};
+    pthread_mutex_lock(&p->mutex);
+    for (size_t i = 0; i < p->rules.count; i++) {
+        const hx_store_rule *rule = &p->rules.rules[i];
+        hx_store_rules_add(out, arena, rule->route, rule->version, rule->live);
+    }
+    pthread_mutex_unlock(&p->mutex);
+}
+
+/* All that has no named route, on whatever path: hx_store_list tells for certain. */
+static uint64_t postgres_live_at_most(hx_store *store, hx_slice route)
+{
+    hx_postgres *p = (hx_postgres *)store;
+    uint64_t live = 0;
+    (void)route;
+    pthread_mutex_lock(&p->mutex);
+    for (size_t i = 0; i < p->rules.count; i++)
+        if (p->rules.rules[i].route.len == 0) live += p->rules.rules[i].live;
+    pthread_mutex_unlock(&p->mutex);
+    return live;
+}
+
+static bool postgres_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    hx_postgres *p = (hx_postgres *)store;
+    (void)error;
+    pthread_mutex_lock(&p->mutex);
+    p->waiters_per_op_max = options->waiters_per_op_max ? options->waiters_per_op_max : HX_STORE_WAITERS_PER_OP_MAX;
+    p->waiters_max = options->waiters_max ? options->waiters_max : HX_STORE_WAITERS_MAX;
+    pthread_mutex_unlock(&p->mutex);
+    return true;
+}
+
+static uint64_t postgres_last_epoch(hx_store *store)
+{
+    hx_postgres *p = (hx_postgres *)store;
+    char error[HX_STORE_ERROR_BYTES];
+    PGconn *conn = connect_and_wait(p, error);
+    PGresult *result = conn ? ask(p, conn, "SELECT last_value FROM hapax.epochs", error) : NULL;
+    if (!result) hx_fatal(HX_EXIT_STORE, "%s", error);
+    uint64_t epoch = (uint64_t)hx_get_i64(p->pq, result, 0, 0);
+    p->pq->clear(result);
+    p->pq->finish(conn);
+    return epoch;
+}
+
+static void postgres_close(hx_store *store)
+{
+    hx_postgres *p = (hx_postgres *)store;
+    for (unsigned i = 0; i < p->loop_count; i++) {
+        for (unsigned k = 0; k < HX_LANES; k++) hx_lane_free(&p->loops[i]->lanes[k]);
+        free(p->loops[i]);
+    }
+    hx_map_free(&p->room);
+    hx_arena_free(&p->rules_arena);
+    hx_arena_free(&p->arena);
+    pthread_mutex_destroy(&p->mutex);
+    free(p);
+}
+
+hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    static const hx_store_ops ops = {postgres_attach, postgres_submit,    postgres_cancel, postgres_peek,
+                                     postgres_count,  postgres_close,     postgres_rules,  postgres_live_at_most,
+                                     postgres_limit,  postgres_last_epoch};
+    hx_postgres *p = calloc(1, sizeof *p);
+    if (!p) hx_fatal(HX_EXIT_BUG, "out of memory");
+    p->has_own_time = options->now != NULL;
+    p->store = (hx_store){.ops = &ops,
+                          .facts = {.name = "postgres",
+                                    .durable = true,
+                                    .shared = true,
+                                    .owner = hx_rand_u64(),
+                                    .now = options->now ? options->now : hx_clock_now}};
+    pthread_mutex_init(&p->mutex, NULL);
+    p->room = hx_map_new();
+    (void)postgres_limit(&p->store, options, NULL);
+    if (open_store(p, url, options, error)) return &p->store;
+    postgres_close(&p->store);
+    return NULL;
+}

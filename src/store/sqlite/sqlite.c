@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store in one SQLite file, for command lines and C programs: any number of processes at once. SQLite's calls block
+ * and its commits wait for the disk, so a thread of the store's own makes them (the clerk: sqlite_clerk.c), everything
+ * that waits in one transaction. This file is what happens on the callers' threads.
+ *
+ * A peek reads at once, on a connection of the loop's own: readers of the log neither block nor are blocked, and what
+ * they see has been synced. Lists and histories go the same way, in small steps.
+ *
+ * Ownership is shared: nobody can tell a dead process from a slow one, so that a claim of another start ends with its
+ * lease and not before. */
+#include "store/sqlite/sqlite.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define LIST_STEP 256
+#define HISTORY_STEP 4096
+
+/* The one that this thread had last is most likely free. NULL: none is, and nobody waits for one here. */
+static hx_sqlite_reader *take_reader(hx_sqlite *s)
+{
+    static _Thread_local unsigned last;
+    unsigned count = atomic_load_explicit(&s->reader_count, memory_order_acquire);
+    for (unsigned i = 0; i < count; i++) {
+        unsigned at = (last + i) % count;
+        if (atomic_flag_test_and_set_explicit(&s->readers[at].taken, memory_order_acquire)) continue;
+        last = at;
+        return &s->readers[at];
+    }
+    return NULL;
+}
+
+static void give_back(hx_sqlite_reader *reader)
+{
+    atomic_flag_clear_explicit(&reader->taken, memory_order_release);
+}
+
+static void sqlite_attach(hx_store *store, hx_loop *loop)
+{
+    hx_sqlite *s = (hx_sqlite *)store;
+    int rc;
+    (void)loop;
+    pthread_mutex_lock(&s->attaching);
+    unsigned count = s->reader_count;
+    sqlite3 *db = count < HX_SQLITE_READERS_MAX ? hx_sqlite_connect(s->path, true, &rc) : NULL;
+    if (db) {
+        (void)sqlite3_busy_handler(db, NULL, NULL); /* a loop doesn't wait */
+        s->readers[count].rows.db = db;
+        atomic_flag_clear(&s->readers[count].taken);
+        atomic_store_explicit(&s->reader_count, count + 1, memory_order_release);
+    } else if (count < HX_SQLITE_READERS_MAX) {
+        hx_log_say(HX_LOG_WARN, "no further connection to %s: %s", s->path, sqlite3_errstr(rc));
+    }
+    pthread_mutex_unlock(&s->attaching);
+}
+
+void hx_shown_drop(void *what)
+{
+    hx_shown *shown = what;
+    if (shown && atomic_fetch_sub(&shown->references, 1) == 1) free(shown);
+}
+
+/* What is known of a record whose bytes are damaged: that nobody knows. */
+static hx_record lost(const hx_op *op, uint64_t epoch)
+{
+    return (hx_record){.op = *op, .epoch = epoch, .state = HX_UNKNOWN, .reason = HX_LIT("damaged")};
+}
+
+/* The record as it stands by now. */
+static void show(hx_slice bytes, const hx_op *op, uint64_t epoch, hx_state state, hx_ms lease_until, hx_record *out)
+{
+    if (bytes.len > 0 && hx_record_decode(bytes, out) == HX_RECORD_OK) {
+        out->state = state;
+        if (state == HX_PROCESSING) out->lease_until = lease_until;
+        if (state == HX_EXPIRED) out->answer = (hx_answer){0};
+        return;
+    }
+    hx_log_begin(HX_LOG_ERROR, "a record in the store can't be read back");
+    hx_log_hex("operation", op->bytes, sizeof op->bytes);
+    hx_log_end();
+    *out = lost(op, epoch);
+}
+
+/* The call's cancelling may still be on its way: then it is taken back, because the call's memory ends here. */
+static void take_back_cancel(hx_sqlite *s, const hx_store_call *call)
+{
+    pthread_mutex_lock(&s->mutex);
+    hx_store_call *before = NULL;
+    for (hx_store_call *c = s->cancels; c; before = c, c = c->own.data[HX_CALL_NEXT_CANCEL]) {
+        if (c != call) continue;
+        hx_store_call *next = c->own.data[HX_CALL_NEXT_CANCEL];
+        if (before)
+            before->own.data[HX_CALL_NEXT_CANCEL] = next;
+        else
+            s->cancels = next;
+        if (s->last_cancel == call) s->last_cancel = before;
+        break;
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void done(hx_task *task)
+{
+    hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
+    hx_shown *shown = call->own.data[HX_CALL_SHOWN];
+    if (call->own.number[HX_CALL_CANCELLING]) take_back_cancel(call->own.data[HX_CALL_HOME], call);
+    call->own.data[HX_CALL_HOME] = NULL; /* from here on there is nothing to cancel */
+    if (shown) {
+        show((hx_slice){shown->bytes, shown->len}, &call->op, shown->epoch, shown->state, shown->lease_until,
+             &call->found);
+        hx_arena_at_end(call->arena, hx_shown_drop, shown); /* all who waited have one copy together */
+    } else {
+        call->found.op = call->op;
+    }
+    call->done(call);
+}
+
+void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shown *shown)
+{
+    call->result = result;
+    if (shown) atomic_fetch_add(&shown->references, 1);
+    call->own.data[HX_CALL_SHOWN] = shown;
+    call->own.task.run = done;
+    hx_loop_post(call->loop, &call->own.task);
+}
+
+/* Lists and histories. */
+
+static hx_op rank_op(uint64_t rank)
+{
+    hx_op op = {0};
+    for (size_t i = 0; i < sizeof rank; i++) op.bytes[i] = (uint8_t)(rank >> (56 - 8 * i));
+    return op;
+}
+
+static uint64_t rank_of(const hx_op *op)
+{
+    uint64_t rank = 0;
+    for (size_t i = 0; i < sizeof rank; i++) rank = rank << 8 | op->bytes[i];
+    return rank;
+}
+
+static void page_done(hx_store_call *call, int rc)
+{
+    bool ok = rc == SQLITE_OK;
+    if (!ok) hx_log_say(HX_LOG_ERROR, "the store can't be read: %s", sqlite3_errstr(rc));
+    call->result = ok ? HX_STORE_OK : HX_STORE_UNAVAILABLE;
+    call->own.data[HX_CALL_HOME] = NULL;
+    call->done(call);
+}
+
+/* In the order of the operations' names, so that a cursor means the same whatever changes meanwhile. True: go on. */
+static bool list_step(const hx_sqlite *s, hx_rows *rows, hx_store_call *call, int *rc)
+{
+    hx_store_page *page = call->page;
+    hx_op from = rank_op(page->cursor);
+    sqlite3_stmt *q;
+    hx_record record;
+    int seen = 0;
+    *rc = hx_rows_prepare(rows, HX_SQL_LIST, &q);
+    if (*rc != SQLITE_OK) return false;
+    (void)sqlite3_bind_blob(q, 1, from.bytes, (int)sizeof from.bytes, SQLITE_STATIC);
+    (void)sqlite3_bind_int(q, 2, LIST_STEP);
+    uint64_t last = page->cursor;
+    while (!page->more && (*rc = sqlite3_step(q)) == SQLITE_ROW) {
+        (void)hx_rows_listed(q, s->store.facts.now(), &record);
+        seen++;
+        last = rank_of(&record.op);
+        if (record.state == HX_ABSENT || !hx_store_page_wants(page, &record)) continue;
+        page->more = page->count == page->records_max;
+        if (page->more)
+            page->cursor = last;
+        else
+            hx_store_page_add(page, call->arena, &record);
+    }
+    hx_rows_reset(q);
+    if (*rc == SQLITE_DONE || *rc == SQLITE_ROW) *rc = SQLITE_OK;
+    if (page->more || *rc != SQLITE_OK) return false;
+    bool is_last = seen < LIST_STEP || last == UINT64_MAX;
+    page->cursor = is_last ? 0 : last + 1;
+    return !is_last;
+}
+
+/* From the front to the back, so many rows at a time. own.number: where it goes on, and where it ends. */
+static bool history_step(hx_rows *rows, hx_store_call *call, int *rc)
+{
+    hx_store_page *page = call->page;
+    uint64_t *at = &call->own.number[0], *end = &call->own.number[1];
+    sqlite3_stmt *q;
+    if (*end == 0) {
+        *rc = hx_rows_prepare(rows, HX_SQL_HISTORY_BOUNDS, &q);
+        if (*rc != SQLITE_OK) return false;
+        *rc = sqlite3_step(q);
+        uint64_t first = *rc == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(q, 0) : 0;
+        *end = *rc == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(q, 1) + 1 : 0;
+        hx_rows_reset(q);
+        if (*rc != SQLITE_ROW) return false;
+        *at = page->cursor > first ? page->cursor : first;
+        page->cursor = 0;
+    }
+    *rc = hx_rows_prepare(rows, HX_SQL_HISTORY, &q);
+    if (*rc != SQLITE_OK) return false;
+    (void)sqlite3_bind_int64(q, 1, (sqlite3_int64)*at);
+    (void)sqlite3_bind_int64(q, 2, (sqlite3_int64)(*at + HISTORY_STEP - 1));
+    (void)sqlite3_bind_blob(q, 3, call->op.bytes, (int)sizeof call->op.bytes, SQLITE_STATIC);
+    while (!page->more && (*rc = sqlite3_step(q)) == SQLITE_ROW) {
+        hx_record record;
+        size_t head_len, answer_len;
+        hx_slice head = {sqlite3_column_blob(q, 1), (size_t)sqlite3_column_bytes(q, 1)};
+        if (head.len == 0 || hx_record_decode_head(head, &record, &head_len, &answer_len) != HX_RECORD_OK)
+            record = lost(&call->op, 0);
+        page->more = page->count == page->records_max;
+        if (page->more)
+            page->cursor = (uint64_t)sqlite3_column_int64(q, 0);
+        else
+            hx_store_page_add(page, call->arena, &record);
+    }
+    hx_rows_reset(q);
+    if (*rc == SQLITE_DONE || *rc == SQLITE_ROW) *rc = SQLITE_OK;
+    *at += HISTORY_STEP;
+    return !page->more && *rc == SQLITE_OK && *at < *end;
+}
+
+static void page_step(hx_task *task)
+{
+    hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
+    hx_sqlite *s = call->own.data[HX_CALL_HOME];
+    hx_sqlite_reader *reader = take_reader(s);
+    int rc = s->reader_count > 0 ? SQLITE_OK : SQLITE_CANTOPEN;
+    bool goes_on = rc == SQLITE_OK; /* where all are taken */
+    if (reader) {
+        goes_on = call->verb == HX_STORE_LIST ? list_step(s, &reader->rows, call, &rc)
+                                              : history_step(&reader->rows, call, &rc);
+        give_back(reader);
+    }
+    if (goes_on || (rc & 0xff) == SQLITE_BUSY)
+        hx_loop_post(call->loop, &call->own.task); /* others first */
+    else
+        page_done(call, rc);
+}
+
+static void sqlite_submit(hx_store *store, hx_store_call *call)
+{
+    hx_sqlite *s = (hx_sqlite *)store;
+    memset(call->own.data, 0, sizeof call->own.data);
+    memset(call->own.number, 0, sizeof call->own.number);
+    call->own.data[HX_CALL_HOME] = s;
+    if (call->verb == HX_STORE_LIST || call->verb == HX_STORE_HISTORY) {
+        call->own.task.run = page_step;
+        hx_loop_post(call->loop, &call->own.task);
+        return;
+    }
+    pthread_mutex_lock(&s->mutex);
+    call->own.number[HX_CALL_SEQUENCE] = ++s->sequence;
+    hx_list_append(&s->calls, &call->own.link);
+    if (s->is_asleep) pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* It takes its turn behind the calls that were made before it. */
+static void sqlite_cancel(hx_store *store, hx_store_call *call)
+{
+    hx_sqlite *s = (hx_sqlite *)store;
+    if (!call->own.data[HX_CALL_HOME] || call->own.number[HX_CALL_CANCELLING]) return;
+    pthread_mutex_lock(&s->mutex);
+    call->own.number[HX_CALL_CANCELLING] = 1;
+    call->own.number[HX_CALL_CANCEL_SEQUENCE] = ++s->sequence;
+    call->own.data[HX_CALL_NEXT_CANCEL] = NULL;
+    if (s->cancels)
+        s->last_cancel->own.data[HX_CALL_NEXT_CANCEL] = call;
+    else
+        s->cancels = call;
+    s->last_cancel = call;
+    if (s->is_asleep) pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static hx_peek sqlite_peek(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found)
+{
+    (void)whole_max;
+    hx_sqlite *s = (hx_sqlite *)store;
+    hx_sqlite_reader *reader = take_reader(s);
+    if (!reader) return HX_PEEK_ASK;
+    hx_row row;
+    int rc = hx_rows_find(&reader->rows, op, store->facts.now(), &row);
+    hx_peek result = rc != SQLITE_OK                               ? HX_PEEK_ASK
+                     : !row.there || row.record.state == HX_ABSENT ? HX_PEEK_ABSENT
+                                                                   : HX_PEEK_FOUND;
+    if (result == HX_PEEK_FOUND) {
+        size_t len = hx_row_bytes(&row);
+        char *bytes = hx_arena_alloc(arena, len > 0 ? len : 1);
+        hx_row_copy(&row, bytes);
+        show((hx_slice){bytes, len}, op, row.record.epoch, row.record.state, row.lease_until, found);
+    }
+    hx_rows_release(&reader->rows);
+    give_back(reader);
+    return result;
+}
+
+/* Questions from any thread. */
+
+static void wal_bytes(const hx_sqlite *s, uint64_t *bytes)
+{
+    char *path = NULL;
+    struct stat st;
+    if (asprintf(&path, "%s-wal", s->path) > 0 && stat(path, &st) == 0) *bytes += (uint64_t)st.st_size;
+    free(path);
+}
+
+static void sqlite_count(hx_store *store, hx_store_counts *out)
+{
+    hx_sqlite *s = (hx_sqlite *)store;
+    hx_rows_totals totals;
+    hx_rows_size size;
+    pthread_mutex_lock(&s->aside_mutex);
+    hx_store_counts *c = &s->last_counts;
+    if (hx_rows_count(&s->aside, &totals) == SQLITE_OK) {
+        c->processing = totals.processing;
+        c->unknown = totals.unknown;
+        c->live = totals.unknown + totals.ended;
+    }
+    if (hx_rows_pages(&s->aside, &size) == SQLITE_OK) {
+        c->bytes = size.pages * size.page_bytes;
+        wal_bytes(s, &c->bytes);
+    }
+    *out = *c;
+    pthread_mutex_unlock(&s->aside_mutex);
+    out->watchers = s->watchers;
+    out->commits = s->commits;
+    out->stale_writes = s->stale_writes;
+    out->cleaned = s->cleaned;
+    out->unretained = s->unretained;
+}
+
+static void sqlite_rules(hx_store *store, hx_arena *arena, hx_store_rules *out)
+{
+    hx_sqlite *s = (hx_sqlite *)store;
+    sqlite3_stmt *q;
+    *out = (hx_store_rules){0};
+    pthread_mutex_lock(&s->aside_mutex);
+    int rc = hx_rows_prepare(&s->aside, HX_SQL_LIVE, &q);
+    while (rc == SQLITE_OK && (rc = sqlite3_step(q)) == SQLITE_ROW) {
+        hx_slice route = {(const char *)sqlite3_column_text(q, 0), (size_t)sqlite3_column_bytes(q, 0)};
+        hx_store_rules_add(out, arena, route, (uint32_t)sqlite3_column_int64(q, 1),
+                           (uint64_t)sqlite3_column_int64(q, 2));
+        rc = SQLITE_OK;
+    }
+    if (q) hx_rows_reset(q);
+    pthread_mutex_unlock(&s->aside_mutex);
+    if (rc == SQLITE_DONE) return;
+    hx_log_say(HX_LOG_ERROR, "the rules in %s can't be read: %s", s->path, sqlite3_errstr(rc));
+    out->others = 1; /* nobody may think that there is none */
+}
+
+static uint64_t sqlite_live_at_most(hx_store *store, hx_slice route)
+{
+    hx_sqlite *s = (hx_sqlite *)store;
+    sqlite3_stmt *q;
+    uint64_t live = 1; /* when nobody can tell */
+    pthread_mutex_lock(&s->aside_mutex);
+    if (hx_rows_prepare(&s->aside, HX_SQL_LIVE_ON, &q) == SQLITE_OK) {
+        (void)sqlite3_bind_text64(q, 1, route.ptr, route.len, SQLITE_STATIC, SQLITE_UTF8);
+        if (sqlite3_step(q) == SQLITE_ROW) live = (uint64_t)sqlite3_column_int64(q, 0);
+        hx_rows_reset(q);
+    }
+    pthread_mutex_unlock(&s->aside_mutex);
+    return live;
+}
+
+static bool sqlite_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+{
+    hx_sqlite *s = (hx_sqlite *)store;
+    if (options->bytes_max > 0 && options->bytes_max < HX_SQLITE_BYTES_LEAST) {
+        (void)snprintf(error, HX_STORE_ERROR_BYTES, "store_max must be at least 1 MiB for a store in SQLite");
+        return false;
+    }
+    s->bytes_max = options->bytes_max;
+    s->waiters_per_op_max = options->waiters_per_op_max ? options->waiters_per_op_max : HX_STORE_WAITERS_PER_OP_MAX;
+    s->waiters_max = options->waiters_max ? options->waiters_max : HX_STORE_WAITERS_MAX;
+    return true;
+}
+
+static uint64_t sqlite_last_epoch(hx_store *store)
+{
+    hx_sqlite *s = (hx_sqlite *)store;
+    uint64_t epoch = 0;
+    pthread_mutex_lock(&s->aside_mutex);
+    int rc = hx_rows_epoch(&s->aside, &epoch);
+    pthread_mutex_unlock(&s->aside_mutex);
+    if (rc != SQLITE_OK) hx_fatal(HX_EXIT_STORE, "%s can't be read: %s", s->path, sqlite3_errstr(rc));
+    return epoch;
+}
+
+const hx_store_ops hx_sqlite_ops = {.attach = sqlite_attach,
+                                    .submit = sqlite_submit,
+                                    .cancel = sqlite_cancel,
+                                    .peek = sqlite_peek,
+                                    .count = sqlite_count,
+                                    .close = hx_sqlite_close,
+                                    .rules = sqlite_rules,
+                                    .live_at_most = sqlite_live_at_most,
+                                    .limit = sqlite_limit,
+                                    .last_epoch = sqlite_last_epoch};

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of a store in SQLite, on one connection: what reads and changes them, whoever's transaction it is (the
+ * store's own, or that of a program whose effect commits with its mark: sqlite_guest.h). The one place where SQLite's
+ * own header is drawn in.
+ *
+ * Nothing here begins or ends a transaction, and nothing here decides what may follow what. A function returns SQLite's
+ * result code; after anything but SQLITE_OK the transaction is good for nothing but a rollback. */
+#ifndef HX_STORE_SQLITE_TABLES_H
+#define HX_STORE_SQLITE_TABLES_H
+
+#include "store/store.h"
+
+#include <sqlite3.h>
+
+#define HX_SQLITE_FORMAT 1
+
+/* Each statement is prepared when it is first used. */
+#define HX_ROWS_STATEMENTS(X)                                                                                          \
+    X(FIND, "SELECT epoch, state, lease_until, head, headers, body, lifetime, tombstone "                              \
+            "FROM hapax_operations WHERE op = ?1")                                                                     \
+    X(INSERT, "INSERT INTO hapax_operations (op, epoch, state, lease_until, due, rule_version, route, head, headers, " \
+              "body, lifetime, tombstone) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")                 \
+    X(UPDATE, "UPDATE hapax_operations SET epoch = ?2, state = ?3, lease_until = ?4, due = ?5, rule_version = ?6, "    \
+              "route = ?7, head = ?8, headers = ?9, body = ?10, lifetime = iif(?11 > 0, ?11, lifetime), "              \
+              "tombstone = iif(?11 > 0, ?12, tombstone) WHERE op = ?1")                                                \
+    X(DELETE, "DELETE FROM hapax_operations WHERE op = ?1")                                                            \
+    X(RENEW, "UPDATE hapax_operations SET lease_until = ?2, due = ?3 WHERE op = ?1")                                   \
+    X(REMEMBER, "INSERT INTO hapax_history (op, head) VALUES (?1, ?2)")                                                \
+    X(EPOCH, "SELECT epoch FROM hapax_store")                                                                          \
+    X(EPOCH_SET, "UPDATE hapax_store SET epoch = ?1 WHERE epoch < ?1")                                                 \
+    X(CLOCK, "SELECT clock FROM hapax_store WHERE boot = ?1")                                                          \
+    X(CLOCK_SET, "UPDATE hapax_store SET boot = ?1, clock = ?2 WHERE boot <> ?1")                                      \
+    X(DUE, "SELECT op FROM hapax_operations WHERE due <= ?1 AND (due <= ?3 OR state = 1) ORDER BY due LIMIT ?2")       \
+    X(LIST, "SELECT op, epoch, state, lease_until, head FROM hapax_operations WHERE op >= ?1 ORDER BY op LIMIT ?2")    \
+    X(HISTORY, "SELECT id, head FROM hapax_history WHERE id BETWEEN ?1 AND ?2 AND op = ?3 ORDER BY id")                \
+    X(HISTORY_BOUNDS, "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM hapax_history")                          \
+    X(HISTORY_FIRST, "SELECT id, head FROM hapax_history WHERE id < (SELECT max(id) FROM hapax_history) "              \
+                     "ORDER BY id LIMIT ?1")                                                                           \
+    X(HISTORY_DROP, "DELETE FROM hapax_history WHERE id <= ?1")                                                        \
+    X(HISTORY_LAST, "SELECT head FROM hapax_history ORDER BY id DESC LIMIT 1")                                         \
+    X(TOTALS, "SELECT coalesce(sum(processing), 0), coalesce(sum(unknown), 0), coalesce(sum(ended), 0) "               \
+              "FROM hapax_live")                                                                                       \
+    X(LIVE, "SELECT route, rule_version, processing + unknown + ended FROM hapax_live "                                \
+            "WHERE processing + unknown + ended > 0")                                                                  \
+    X(LIVE_ON, "SELECT count(*) FROM hapax_operations WHERE route = ?1 AND rule_version < 2147483648")                 \
+    X(ENFORCE, "INSERT INTO hapax_rules (route, rule_version) VALUES (?1, ?2) "                                        \
+               "ON CONFLICT DO UPDATE SET rule_version = excluded.rule_version")                                       \
+    X(ENFORCED, "SELECT EXISTS (SELECT 1 FROM hapax_rules)")                                                           \
+    X(RETIRE, "INSERT OR REPLACE INTO hapax_retired (owner, route, rule_version, until) VALUES (?1, ?2, ?3, ?4)")      \
+    X(UNRETIRE, "DELETE FROM hapax_retired WHERE owner = ?1 OR until <= ?2")                                           \
+    X(UNRETIRE_PAST, "DELETE FROM hapax_retired WHERE until <= ?1")                                                    \
+    X(NOT_IN_FORCE, "SELECT EXISTS (SELECT 1 FROM hapax_rules WHERE route = ?1 AND rule_version <> ?2) OR "            \
+                    "EXISTS (SELECT 1 FROM hapax_retired WHERE owner <> ?3 AND until > ?4 AND rule_version = ?2 "      \
+                    "AND (route = ?5 OR route = '' AND ?2 < 2147483648))")                                             \
+    X(CHANGES, "PRAGMA data_version")                                                                                  \
+    X(PAGES, "SELECT page_count, freelist_count, page_size "                                                           \
+             "FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()")                                  \
+    X(STORE, "SELECT format, secret FROM hapax_store")                                                                 \
+    X(BEGIN_READ, "BEGIN")                                                                                             \
+    X(BEGIN_WRITE, "BEGIN IMMEDIATE")                                                                                  \
+    X(COMMIT, "COMMIT")                                                                                                \
+    X(ROLLBACK, "ROLLBACK")
+
+typedef enum {
+#define X(name, sql) HX_SQL_##name,
+    HX_ROWS_STATEMENTS(X)
+#undef X
+        HX_SQL_COUNT_OF
+} hx_sql;
+
+typedef struct {
+    sqlite3 *db;
+    sqlite3_stmt *statements[HX_SQL_COUNT_OF];
+} hx_rows;
+
+/* What stands in the table for an operation. */
+typedef struct {
+    bool there;
+    hx_state stored;  /* as it was written; the state of `record` is what that is by now */
+    hx_record record; /* its texts lie in `head`; of its answer only status and retained. Damaged: unknown */
+    hx_ms lease_until;
+    hx_ms lifetime, tombstone; /* for whoever completes it without knowing its route; 0: not said */
+    char head[HX_RECORD_HEAD_MAX];
+    size_t head_len;        /* 0: it can't be read back */
+    hx_slice headers, body; /* SQLite's own bytes, until the next find or hx_rows_release */
+} hx_row;
+
+/* Gives the statements back; the connection stays. */
+void hx_rows_end(hx_rows *rows);
+/* Runs a statement that has no parameters and no rows. */
+int hx_rows_run(hx_rows *rows, hx_sql which);
+
+/* Makes the tables where there are none; part of the caller's transaction. `secret` NULL: one is drawn. */
+int hx_rows_create(sqlite3 *db, const uint8_t *secret);
+/* Whether the tables are there, in which format, and the secret. format 0: there are none. */
+int hx_rows_look(hx_rows *rows, int64_t *format, uint8_t secret[32]);
+
+int hx_rows_find(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *out);
+void hx_rows_release(hx_rows *rows);
+/* How many bytes its record has, and those bytes, as hx_record_decode takes them. Before the next find. */
+size_t hx_row_bytes(const hx_row *row);
+void hx_row_copy(const hx_row *row, char *out);
+
+/* The one place where a record changes: `record` takes the place of `old` (which may not be there). */
+int hx_rows_become(hx_rows *rows, const hx_row *old, const hx_record *record);
+/* Removes it. `last` is the end of its story, which the history keeps; NULL: there is nothing to say. */
+int hx_rows_remove(hx_rows *rows, const hx_row *old, const hx_record *last);
+int hx_rows_renew(hx_rows *rows, const hx_op *op, hx_ms lease_until);
+
+int hx_rows_epoch(hx_rows *rows, uint64_t *out);
+/* The next one: greater than `last`, and than what a copy of this store has drawn until `now`. */
+uint64_t hx_rows_next_epoch(uint64_t last, hx_ms now);
+/* Raises it; a smaller one changes nothing. */
+int hx_rows_set_epoch(hx_rows *rows, uint64_t epoch);
+
+/* A record whose lease or lifetime is over, as it is written then: `to` is unknown or expired. */
+hx_record hx_row_lapsed(const hx_row *row, hx_state to, hx_ms now);
+
+typedef enum { HX_LAPSED_NOT, HX_LAPSED_CHANGED, HX_LAPSED_REMOVED } hx_lapsed;
+/* What a sweep does with one operation. CHANGED: *next is what it became; its texts lie in *row. */
+int hx_rows_sweep(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *row, hx_record *next, hx_lapsed *out);
+
+/* The store's own time. All processes of a machine see the same time since its boot, whatever its wall clock showed
+ * when they were started; `known` is false where nobody has set the store's clock since then. */
+int hx_rows_now(hx_rows *rows, hx_ms *now, bool *known);
+/* Sets it, if nobody has. Inside a transaction that writes. */
+int hx_rows_set_clock(hx_rows *rows, hx_ms now);
+
+/* Up to `max` operations for which a sweep has something to do. */
+int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found);
+
+/* Up to which row of the history all are older than `before`, looking at so many; 0: the first one isn't. The last row
+ * is never among them: it says what time it was. */
+int hx_rows_past(hx_rows *rows, hx_ms before, unsigned rows_max, int64_t *last);
+int hx_rows_drop_past(hx_rows *rows, int64_t last);
+int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules, hx_ms now);
+/* Whether any were. */
+int hx_rows_enforced(hx_rows *rows, bool *out);
+int hx_rows_retire(hx_rows *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now, hx_ms until);
+/* Whether the rules of this record are not in force: another version is, or another process takes stock of them. */
+int hx_rows_not_in_force(hx_rows *rows, const hx_record *record, uint64_t owner, hx_ms now, bool *out);
+
+typedef struct {
+    uint64_t processing, unknown, ended;
+} hx_rows_totals;
+int hx_rows_count(hx_rows *rows, hx_rows_totals *out);
+
+/* A number that is another one when another connection has changed the file. */
+int hx_rows_changes(hx_rows *rows, int64_t *out);
+
+typedef struct {
+    uint64_t pages, free_pages, page_bytes;
+} hx_rows_size;
+int hx_rows_pages(hx_rows *rows, hx_rows_size *out);
+
+/* For reading. `statement` is prepared, without parameters yet; hx_rows_reset when done. */
+int hx_rows_prepare(hx_rows *rows, hx_sql which, sqlite3_stmt **out);
+void hx_rows_reset(sqlite3_stmt *statement);
+/* A row of HX_SQL_LIST, as it stands by now; false: it can't be read back and `out` is an unknown one. */
+bool hx_rows_listed(sqlite3_stmt *statement, hx_ms now, hx_record *out);
+
+#endif

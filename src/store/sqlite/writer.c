@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that writes. It takes all calls that wait, makes them in their order inside one transaction, and ends them
+ * when that is committed: so what a call shows can't be undone any more, and one sync serves everybody.
+ *
+ *     queue --take--> batch --decide each--> COMMIT --tell--> loops
+ *                       ^                      |
+ *                       '--- less room <--- FULL      anything else: UNAVAILABLE, for all of them
+ *
+ * What a pass over the batch does outside the database (watches parked or told, rules retired, counters) is undone when
+ * its transaction is rolled back, so that the next pass finds everything as it was.
+ *
+ * Watchers of this process are told with the commit that ends their operation. What other processes commit is found by
+ * looking: PRAGMA data_version says whether there is anything to look for, and it is asked only while somebody waits,
+ * soon after a change and rarely when nothing happens. */
+#include "store/sqlite/sqlite.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SWEEP_STEP 64u
+#define PAST_STEP 512u
+#define HISTORY_KEPT (30 * HX_DAY)
+#define POLL_NS_MIN INT64_C(2000000)
+#define POLL_NS_MAX INT64_C(128000000)
+#define TAKING_STOCK_MAX HX_MINUTE
+#define SMALL_ANSWER 2048u
+#define BATCH_BYTES (8u << 20)
+
+enum { WAITS = 1, IS_TOLD = 2 }; /* own.number[HX_CALL_WAITS] */
+
+/* What a call has come to in this pass; told when the pass is committed. */
+static void decide(hx_store_call *call, hx_store_result result, hx_shown *shown)
+{
+    call->result = result;
+    call->own.data[HX_CALL_SHOWN] = shown;
+}
+
+static hx_shown *new_shown(size_t len, hx_state state, hx_ms lease_until, uint64_t epoch)
+{
+    hx_shown *shown = malloc(sizeof *shown + len);
+    if (!shown) hx_fatal(HX_EXIT_BUG, "out of memory");
+    atomic_init(&shown->references, 1);
+    shown->state = state;
+    shown->lease_until = lease_until;
+    shown->epoch = epoch;
+    shown->len = len;
+    return shown;
+}
+
+/* NULL: nothing stands there. */
+static hx_shown *show_row(const hx_row *row)
+{
+    if (!row->there || row->record.state == HX_ABSENT) return NULL;
+    size_t len = hx_row_bytes(row);
+    hx_shown *shown = new_shown(len, row->record.state, row->record.lease_until, row->record.epoch);
+    hx_row_copy(row, shown->bytes);
+    return shown;
+}
+
+static hx_shown *show_record(const hx_record *record)
+{
+    char head[HX_RECORD_HEAD_MAX];
+    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
+    hx_record_encode(record, &buf);
+    hx_slice headers = record->answer.headers, body = record->answer.body;
+    hx_shown *shown = new_shown(buf.len + headers.len + body.len, record->state, 0, record->epoch);
+    memcpy(shown->bytes, head, buf.len);
+    if (headers.len > 0) memcpy(shown->bytes + buf.len, headers.ptr, headers.len);
+    if (body.len > 0) memcpy(shown->bytes + buf.len + headers.len, body.ptr, body.len);
+    return shown;
+}
+
+static hx_slice key_of(const hx_op *op)
+{
+    return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
+}
+
+static bool stands(const hx_row *row)
+{
+    return row->there && row->record.state != HX_ABSENT;
+}
+
+static bool runs_in(const hx_row *row, uint64_t epoch)
+{
+    return stands(row) && row->record.state == HX_PROCESSING && row->record.epoch == epoch;
+}
+
+/* Watches */
+
+static void park(hx_sqlite *s, hx_store_call *call)
+{
+    hx_watched *w = hx_map_get(s->watched, key_of(&call->op));
+    if (!w) {
+        w = calloc(1, sizeof *w);
+        if (!w) hx_fatal(HX_EXIT_BUG, "out of memory");
+        w->op = call->op;
+        hx_list_init(&w->waiting);
+        hx_list_append(&s->all_watched, &w->link);
+        hx_map_put(s->watched, key_of(&w->op), w);
+    }
+    hx_list_append(&w->waiting, &call->own.link);
+    w->count++;
+    call->own.data[HX_CALL_WATCHED] = w;
+    call->own.number[HX_CALL_WAITS] = WAITS;
+    s->watchers++;
+    s->poll_ns = POLL_NS_MIN;
+}
+
+static void take_off(hx_sqlite *s, hx_watched *w, hx_store_call *call)
+{
+    hx_list_remove(&call->own.link);
+    call->own.number[HX_CALL_WAITS] = 0;
+    w->count--;
+    s->watchers--;
+}
+
+static void drop_if_unwatched(hx_sqlite *s, hx_watched *w)
+{
+    if (w->count > 0) return;
+    hx_map_remove(s->watched, key_of(&w->op));
+    hx_list_remove(&w->link);
+    free(w);
+}
+
+static void unpark(hx_sqlite *s, hx_store_call *call)
+{
+    hx_watched *w = call->own.data[HX_CALL_WATCHED];
+    take_off(s, w, call);
+    drop_if_unwatched(s, w);
+}
+
+/* Those who wait for `op` in an epoch that is over will get `shown` with the commit; NULL: nothing stands there. */
+static void tell(hx_sqlite *s, const hx_op *op, uint64_t epoch_that_runs, hx_shown *shown)
+{
+    hx_watched *w = hx_map_get(s->watched, key_of(op));
+    if (!w) return;
+    HX_EACH(link, &w->waiting)
+    {
+        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
+        if (call->epoch == epoch_that_runs) continue;
+        take_off(s, w, call);
+        if (shown) atomic_fetch_add(&shown->references, 1);
+        decide(call, HX_STORE_OK, shown);
+        call->own.number[HX_CALL_WAITS] = IS_TOLD;
+        hx_list_append(&s->told, &call->own.link);
+    }
+    drop_if_unwatched(s, w);
+}
+
+static bool is_watched(const hx_sqlite *s, const hx_op *op)
+{
+    return hx_map_get(s->watched, key_of(op)) != NULL;
+}
+
+static void tell_record(hx_sqlite *s, const hx_record *record)
+{
+    if (!is_watched(s, &record->op)) return;
+    hx_shown *shown = show_record(record);
+    tell(s, &record->op, 0, shown);
+    hx_shown_drop(shown);
+}
+
+/* Ends the watches that were cancelled before what now waits in the queue was called. Under the mutex, so that a call
+ * never ends with its cancelling in the clerk's hands. */
+static void cancel(hx_sqlite *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    uint64_t next = hx_list_empty(&s->calls)
+                        ? UINT64_MAX
+                        : HX_OWNER(s->calls.next, hx_store_call, own.link)->own.number[HX_CALL_SEQUENCE];
+    for (hx_store_call *call; (call = s->cancels) && call->own.number[HX_CALL_CANCEL_SEQUENCE] < next;) {
+        s->cancels = call->own.data[HX_CALL_NEXT_CANCEL];
+        if (call->own.number[HX_CALL_WAITS] != WAITS) continue; /* it has ended */
+        unpark(s, call);
+        hx_sqlite_post(call, HX_STORE_CANCELLED, NULL);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* The verbs. Each returns SQLite's code. */
+
+static int draw_epoch(hx_sqlite *s, uint64_t *out)
+{
+    int rc = s->batch.epoch == 0 ? hx_rows_epoch(&s->rows, &s->batch.epoch) : SQLITE_OK;
+    if (rc != SQLITE_OK) return rc;
+    s->batch.epoch = s->batch.raised_to = hx_rows_next_epoch(s->batch.epoch, s->batch.now);
+    *out = s->batch.epoch;
+    return SQLITE_OK;
+}
+
+static bool is_closed_to_new(const hx_sqlite *s)
+{
+    return s->batch.room != HX_ROOM_FOR_ALL || s->is_over_limit || s->batch.begun >= s->new_max;
+}
+
+static int claim(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+{
+    bool takes_over = stands(row) && row->record.state == HX_UNKNOWN && call->epoch != 0 &&
+                      row->record.epoch == call->epoch;
+    if (stands(row) && !takes_over) {
+        decide(call, HX_STORE_EXISTS, show_row(row));
+        return SQLITE_OK;
+    }
+    if (!stands(row) && call->epoch != 0) {
+        decide(call, HX_STORE_STALE, NULL);
+        return SQLITE_OK;
+    }
+    bool is_old = hx_store_is_retired(s->retired, call->record);
+    int rc = is_old ? SQLITE_OK
+                    : hx_rows_not_in_force(&s->rows, call->record, s->store.facts.owner, s->batch.now, &is_old);
+    if (rc != SQLITE_OK) return rc;
+    if (is_old || is_closed_to_new(s)) {
+        decide(call, is_old ? HX_STORE_RETIRED : HX_STORE_FULL, NULL);
+        return SQLITE_OK;
+    }
+    rc = draw_epoch(s, &call->record->epoch);
+    if (rc == SQLITE_OK) rc = hx_rows_become(&s->rows, row, call->record);
+    s->batch.begun++;
+    s->batch.cleaned += row->there && !stands(row);
+    decide(call, HX_STORE_OK, NULL);
+    return rc;
+}
+
+static int refuse_stale(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+{
+    s->batch.stale++;
+    decide(call, HX_STORE_STALE, show_row(row));
+    return SQLITE_OK;
+}
+
+static size_t answer_bytes_of(const hx_store_call *call)
+{
+    return call->record->answer.headers.len + call->record->answer.body.len;
+}
+
+static int settle(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+{
+    hx_state from = stands(row) && row->record.epoch == call->epoch ? row->record.state : HX_ABSENT;
+    if (row->there && row->head_len == 0 && row->record.epoch == call->epoch) from = row->stored;
+    hx_record next = *call->record;
+    if (from != HX_PROCESSING && !(from == HX_UNKNOWN && next.state != HX_UNKNOWN)) return refuse_stale(s, call, row);
+    decide(call, HX_STORE_OK, NULL);
+    if (next.state == HX_ABSENT) {
+        hx_record last = next;
+        last.answer = (hx_answer){.status = next.answer.status};
+        tell_record(s, &next);
+        return hx_rows_remove(&s->rows, row, &last);
+    }
+    size_t answer_bytes = answer_bytes_of(call);
+    if ((s->batch.room == HX_ROOM_FOR_SMALL && answer_bytes > SMALL_ANSWER) ||
+        (s->batch.room == HX_ROOM_FOR_MARKS && answer_bytes > 0)) {
+        next.answer = (hx_answer){.status = next.answer.status};
+        s->batch.unretained++;
+    }
+    int rc = hx_rows_become(&s->rows, row, &next);
+    if (rc == SQLITE_OK) tell_record(s, &next);
+    return rc;
+}
+
+static int renew(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+{
+    if (!runs_in(row, call->epoch)) return refuse_stale(s, call, row);
+    decide(call, HX_STORE_OK, NULL);
+    return hx_rows_renew(&s->rows, &call->op, call->lease_until);
+}
+
+static int watch(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+{
+    const hx_watched *w = hx_map_get(s->watched, key_of(&call->op));
+    if (!runs_in(row, call->epoch))
+        decide(call, HX_STORE_OK, show_row(row));
+    else if ((w && w->count >= s->waiters_per_op_max) || s->watchers >= s->waiters_max)
+        decide(call, HX_STORE_FULL, NULL);
+    else
+        park(s, call);
+    return SQLITE_OK;
+}
+
+static int forget(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+{
+    bool is_meant = stands(row) && (call->epoch == 0 || call->epoch == row->record.epoch) &&
+                    (call->states == 0 || (call->states >> row->record.state & 1) != 0);
+    if (!is_meant || row->record.state == HX_PROCESSING) return refuse_stale(s, call, row);
+    hx_record last = row->record;
+    last.from_state = row->record.state;
+    last.state = HX_ABSENT;
+    last.changed_at = s->batch.now;
+    last.lease_until = last.expires_at = last.tombstone_until = 0;
+    last.reason = call->reason;
+    decide(call, HX_STORE_OK, NULL);
+    return hx_rows_remove(&s->rows, row, &last);
+}
+
+static int import(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+{
+    if (call->record->epoch > s->batch.raised_to) s->batch.raised_to = call->record->epoch;
+    if (s->batch.epoch != 0 && call->record->epoch > s->batch.epoch) s->batch.epoch = call->record->epoch;
+    if (s->batch.epoch == 0) { /* what is drawn later in this batch must be greater */
+        int rc = hx_rows_set_epoch(&s->rows, call->record->epoch);
+        if (rc != SQLITE_OK) return rc;
+    }
+    if (stands(row)) {
+        decide(call, HX_STORE_EXISTS, show_row(row));
+        return SQLITE_OK;
+    }
+    if (call->record->state != HX_ABSENT && is_closed_to_new(s)) {
+        decide(call, HX_STORE_FULL, NULL);
+        return SQLITE_OK;
+    }
+    s->batch.begun++;
+    decide(call, HX_STORE_OK, NULL);
+    return call->record->state != HX_ABSENT ? hx_rows_become(&s->rows, row, call->record) : SQLITE_OK;
+}
+
+static int retire(hx_sqlite *s, hx_store_call *call)
+{
+    s->retired = call->rules;
+    decide(call, HX_STORE_OK, NULL);
+    return hx_rows_retire(&s->rows, s->store.facts.owner, call->rules, s->batch.now, s->batch.now + TAKING_STOCK_MAX);
+}
+
+static int enforce(hx_sqlite *s, hx_store_call *call)
+{
+    decide(call, HX_STORE_OK, NULL);
+    return hx_rows_enforce(&s->rows, call->rules, s->batch.now);
+}
+
+static int make(hx_sqlite *s, hx_store_call *call)
+{
+    hx_row row;
+    if (call->verb == HX_STORE_RETIRE) return retire(s, call);
+    if (call->verb == HX_STORE_ENFORCE) return enforce(s, call);
+    int rc = hx_rows_find(&s->rows, &call->op, s->batch.now, &row);
+    if (rc != SQLITE_OK) return rc;
+    switch (call->verb) {
+    case HX_STORE_CLAIM: rc = claim(s, call, &row); break;
+    case HX_STORE_SETTLE: rc = settle(s, call, &row); break;
+    case HX_STORE_RENEW: rc = renew(s, call, &row); break;
+    case HX_STORE_WATCH: rc = watch(s, call, &row); break;
+    case HX_STORE_FORGET: rc = forget(s, call, &row); break;
+    case HX_STORE_IMPORT: rc = import(s, call, &row); break;
+    case HX_STORE_READ: decide(call, HX_STORE_OK, show_row(&row)); break;
+    default: HX_CHECK(!"a call for the clerk");
+    }
+    hx_rows_release(&s->rows);
+    return rc;
+}
+
+/* Batches */
+
+static bool only_reads(const hx_store_call *call)
+{
+    return call->verb == HX_STORE_READ || call->verb == HX_STORE_WATCH;
+}
+
+static void report(hx_sqlite *s, int rc)
+{
+    if (rc == s->last_error) return; /* once, until something else happens */
+    s->last_error = rc;
+    if (rc == SQLITE_OK) {
+        hx_log_say(HX_LOG_INFO, "the store in %s can be written again", s->path);
+        return;
+    }
+    char error[HX_STORE_ERROR_BYTES];
+    hx_sqlite_explain(s->path, rc, sqlite3_system_errno(s->rows.db), error);
+    hx_log_begin(HX_LOG_ERROR, "the store can't be written");
+    hx_log_text("detail", error);
+    hx_log_text("sqlite", sqlite3_errstr(rc));
+    hx_log_end();
+}
+
+static void begin_pass(hx_sqlite *s)
+{
+    s->batch.epoch = s->batch.raised_to = 0;
+    s->batch.stale = s->batch.cleaned = s->batch.unretained = s->batch.begun = 0;
+    s->batch.retired = s->retired;
+    s->batch.now = s->store.facts.now();
+}
+
+static int end_pass(hx_sqlite *s)
+{
+    int rc = s->batch.raised_to > 0 ? hx_rows_set_epoch(&s->rows, s->batch.raised_to) : SQLITE_OK;
+    return rc == SQLITE_OK ? hx_rows_run(&s->rows, HX_SQL_COMMIT) : rc;
+}
+
+/* Everything is again as it was before the pass. */
+static void undo_pass(hx_sqlite *s)
+{
+    hx_rows_release(&s->rows);
+    if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_rows_run(&s->rows, HX_SQL_ROLLBACK);
+    s->retired = s->batch.retired;
+    for (hx_link *link; (link = hx_list_take(&s->told));) {
+        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
+        hx_shown_drop(call->own.data[HX_CALL_SHOWN]);
+        call->own.data[HX_CALL_SHOWN] = NULL;
+        park(s, call);
+    }
+    for (size_t i = 0; i < s->batch.count; i++) {
+        hx_store_call *call = s->batch.calls[i];
+        if (call->own.number[HX_CALL_WAITS]) unpark(s, call);
+        hx_shown_drop(call->own.data[HX_CALL_SHOWN]);
+        call->own.data[HX_CALL_SHOWN] = NULL;
+        if (call->verb == HX_STORE_CLAIM) call->record->epoch = 0;
+    }
+    s->look_at_all = true;
+}
+
+/* Whoever opens the store next would not find what is written to a file that has no name any more, or another one. */
+static int check_place(const hx_sqlite *s)
+{
+    int moved = 0;
+    int rc = sqlite3_file_control(s->rows.db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+    return rc == SQLITE_OK && moved ? SQLITE_READONLY_DBMOVED : SQLITE_OK;
+}
+
+static int pass(hx_sqlite *s)
+{
+    bool reads = true;
+    for (size_t i = 0; i < s->batch.count && reads; i++) reads = only_reads(s->batch.calls[i]);
+    begin_pass(s);
+    s->batch.reads = reads;
+    int rc = reads ? SQLITE_OK : check_place(s);
+    if (rc == SQLITE_OK) rc = hx_rows_run(&s->rows, reads ? HX_SQL_BEGIN_READ : HX_SQL_BEGIN_WRITE);
+    for (size_t i = 0; i < s->batch.count && rc == SQLITE_OK; i++) rc = make(s, s->batch.calls[i]);
+    if (rc == SQLITE_OK) rc = end_pass(s);
+    if (rc == SQLITE_OK && !reads) s->commits++;
+    if (rc != SQLITE_OK) undo_pass(s);
+    return rc;
+}
+
+static void post_decided(hx_store_call *call)
+{
+    hx_shown *shown = call->own.data[HX_CALL_SHOWN];
+    hx_sqlite_post(call, call->result, shown);
+    hx_shown_drop(shown);
+}
+
+static void post_told(hx_sqlite *s)
+{
+    for (hx_link *link; (link = hx_list_take(&s->told));) post_decided(HX_OWNER(link, hx_store_call, own.link));
+}
+
+/* Only after the commit. */
+static void post_all(hx_sqlite *s)
+{
+    s->stale_writes += s->batch.stale;
+    s->cleaned += s->batch.cleaned;
+    s->unretained += s->batch.unretained;
+    for (size_t i = 0; i < s->batch.count; i++)
+        if (!s->batch.calls[i]->own.number[HX_CALL_WAITS]) post_decided(s->batch.calls[i]);
+    post_told(s);
+}
+
+/* Makes what room there is: true when another try may go better. The reserve is for the marks, not for answers. */
+static bool squeeze(hx_sqlite *s, bool *has_broken)
+{
+    s->is_tight = true;
+    if (s->batch.room == HX_ROOM_FOR_ALL) {
+        s->batch.room = HX_ROOM_FOR_ENDS;
+    } else if (s->batch.room == HX_ROOM_FOR_ENDS) {
+        s->batch.room = HX_ROOM_FOR_SMALL;
+    } else if (!*has_broken) {
+        *has_broken = true;
+        (void)hx_sqlite_break_reserve(s);
+    } else if (s->batch.room == HX_ROOM_FOR_SMALL) {
+        s->batch.room = HX_ROOM_FOR_MARKS;
+    } else {
+        return false;
+    }
+    hx_sqlite_shorten_log(s);
+    return true;
+}
+
+/* How a batch begins. */
+static hx_room room_for(hx_sqlite *s)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < s->batch.count; i++)
+        if (s->batch.calls[i]->verb == HX_STORE_SETTLE) bytes += answer_bytes_of(s->batch.calls[i]);
+    if (s->is_broken || (bytes > 0 && !hx_sqlite_has_room_for(s, bytes))) return HX_ROOM_FOR_SMALL;
+    return s->is_tight ? HX_ROOM_FOR_ENDS : HX_ROOM_FOR_ALL;
+}
+
+static void run_batch(hx_sqlite *s)
+{
+    bool has_broken = false;
+    s->batch.room = room_for(s);
+    int rc = pass(s);
+    while ((rc & 0xff) == SQLITE_FULL && squeeze(s, &has_broken)) rc = pass(s);
+    if (rc != SQLITE_OK || !s->batch.reads) report(s, rc); /* a read tells nothing of writing */
+    if (rc == SQLITE_OK) {
+        post_all(s);
+    } else {
+        for (size_t i = 0; i < s->batch.count; i++) hx_sqlite_post(s->batch.calls[i], HX_STORE_UNAVAILABLE, NULL);
+    }
+    s->batch.count = 0;
+    if (s->is_tight || s->batch.room != HX_ROOM_FOR_ALL) hx_sqlite_shorten_log(s);
+}
+
+/* Sweeping: a few rows a transaction, with everything that waits in between. */
+
+static int sweep_one(hx_sqlite *s, const hx_op *op, size_t *changed)
+{
+    hx_row row;
+    hx_record next;
+    hx_lapsed lapsed;
+    int rc = hx_rows_sweep(&s->rows, op, s->batch.now, &row, &next, &lapsed);
+    *changed += lapsed != HX_LAPSED_NOT;
+    s->batch.cleaned += lapsed == HX_LAPSED_REMOVED;
+    if (rc == SQLITE_OK && lapsed == HX_LAPSED_CHANGED) tell_record(s, &next);
+    return rc;
+}
+
+static void end_sweep(hx_store_call *call, hx_store_result result)
+{
+    hx_list_remove(&call->own.link);
+    hx_sqlite_post(call, result, NULL);
+}
+
+static void sweep_step(hx_sqlite *s)
+{
+    if (hx_list_empty(&s->sweeps)) return;
+    hx_store_call *call = HX_OWNER(s->sweeps.next, hx_store_call, own.link);
+    hx_op due[SWEEP_STEP];
+    size_t count = 0, changed = 0;
+    begin_pass(s);
+    int64_t past = 0;
+    int rc = hx_rows_due(&s->rows, s->batch.now, due, SWEEP_STEP, &count);
+    if (rc == SQLITE_OK) rc = hx_rows_past(&s->rows, s->batch.now - HISTORY_KEPT, PAST_STEP, &past);
+    bool writes = count > 0 || past > 0;
+    if (rc == SQLITE_OK && writes) {
+        rc = hx_rows_run(&s->rows, HX_SQL_BEGIN_WRITE);
+        for (size_t i = 0; i < count && rc == SQLITE_OK; i++) rc = sweep_one(s, &due[i], &changed);
+        if (rc == SQLITE_OK && past > 0) rc = hx_rows_drop_past(&s->rows, past);
+        if (rc == SQLITE_OK) rc = end_pass(s);
+        if (rc != SQLITE_OK) undo_pass(s);
+    }
+    bool is_full = (rc & 0xff) == SQLITE_FULL; /* it comes again, when there is room */
+    if (is_full) {
+        s->is_tight = true;
+        hx_sqlite_shorten_log(s);
+    }
+    if (rc == SQLITE_OK && writes) {
+        s->commits++;
+        s->cleaned += s->batch.cleaned;
+        call->count += s->batch.cleaned;
+        post_told(s);
+    }
+    if (rc == SQLITE_OK && (past > 0 || (count == SWEEP_STEP && changed > 0))) return; /* there may be more */
+    hx_sqlite_look_for_room(s, true);
+    if (!is_full && (rc != SQLITE_OK || writes)) report(s, rc);
+    end_sweep(call, rc == SQLITE_OK || is_full ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
+}
+
+/* Looking after what other processes do */
+
+static void look_at_watches(hx_sqlite *s)
+{
+    int64_t changes, began = hx_clock_mono_ns();
+    if (hx_rows_changes(&s->rows, &changes) != SQLITE_OK) return;
+    if (changes == s->changes && !s->look_at_all) {
+        s->poll_ns = s->poll_ns * 2 < POLL_NS_MAX ? s->poll_ns * 2 : POLL_NS_MAX;
+        return;
+    }
+    hx_row row;
+    hx_ms now = s->store.facts.now();
+    int rc = SQLITE_OK;
+    HX_EACH(link, &s->all_watched)
+    {
+        hx_op op = HX_OWNER(link, hx_watched, link)->op;
+        rc = hx_rows_find(&s->rows, &op, now, &row);
+        if (rc != SQLITE_OK) break;
+        bool runs = stands(&row) && row.record.state == HX_PROCESSING;
+        hx_shown *shown = show_row(&row);
+        tell(s, &op, runs ? row.record.epoch : 0, shown);
+        hx_shown_drop(shown);
+    }
+    hx_rows_release(&s->rows);
+    post_told(s);
+    s->changes = changes;
+    s->look_at_all = rc != SQLITE_OK;
+    int64_t took = hx_clock_mono_ns() - began; /* no more than a tenth of the time goes into this */
+    s->poll_ns = took * 10 > POLL_NS_MIN ? took * 10 : POLL_NS_MIN;
+}
+
+/* The queue */
+
+static void sleep_for(hx_sqlite *s, int64_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec += (long)(ns % 1000000000);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    (void)pthread_cond_clockwait(&s->wake, &s->mutex, CLOCK_MONOTONIC, &until);
+}
+
+/* Up to so many calls, and so many bytes of answers: others wait for the lock while a batch is written. */
+static void fill_batch(hx_sqlite *s)
+{
+    size_t bytes = 0;
+    s->batch.has_claims = false;
+    for (hx_link *link;
+         s->batch.count < HX_SQLITE_BATCH_MAX && bytes < BATCH_BYTES && (link = hx_list_take(&s->calls));) {
+        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
+        if (call->verb == HX_STORE_SWEEP) {
+            hx_list_append(&s->sweeps, &call->own.link);
+            continue;
+        }
+        s->batch.has_claims |= call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_IMPORT;
+        if (call->verb == HX_STORE_SETTLE || call->verb == HX_STORE_IMPORT) bytes += answer_bytes_of(call);
+        s->batch.calls[s->batch.count++] = call;
+    }
+}
+
+/* Takes what waits into the batch. False: the store is being closed. */
+static bool take(hx_sqlite *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->is_asleep = true;
+    if (hx_list_empty(&s->calls) && !s->cancels && !s->stopping && hx_list_empty(&s->sweeps)) {
+        if (hx_list_empty(&s->all_watched))
+            pthread_cond_wait(&s->wake, &s->mutex);
+        else
+            sleep_for(s, s->poll_ns);
+    }
+    s->is_asleep = false;
+    bool goes_on = !s->stopping || !hx_list_empty(&s->calls) || s->cancels;
+    fill_batch(s);
+    pthread_mutex_unlock(&s->mutex);
+    return goes_on;
+}
+
+void *hx_sqlite_clerk(void *context)
+{
+    hx_sqlite *s = context;
+    s->poll_ns = POLL_NS_MIN;
+    while (take(s)) {
+        if (s->batch.has_claims) hx_sqlite_look_for_room(s, false);
+        if (s->batch.count > 0) run_batch(s);
+        cancel(s);
+        sweep_step(s);
+        if (!hx_list_empty(&s->all_watched)) look_at_watches(s);
+    }
+    return NULL;
+}

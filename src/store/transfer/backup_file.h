@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A backup: all operations of a store in one file, with its secret. The bytes are described on top of store_file.c.
+ * Whoever can read the file can recognise every key and caller of the store, so it is made for its owner alone. */
+#ifndef HX_STORE_TRANSFER_BACKUP_FILE_H
+#define HX_STORE_TRANSFER_BACKUP_FILE_H
+
+#include "core/operation/record.h"
+
+#define HX_BACKUP_SOURCE_MAX 400u
+#define HX_BACKUP_ERROR_BYTES 4608u /* a path, and a sentence about it */
+
+typedef struct {
+    uint8_t secret[HX_SECRET_BYTES];
+    hx_ms taken_at;
+    uint64_t last_epoch; /* of the store, when it was taken */
+    uint64_t generation; /* how many restores lie behind the store */
+    uint64_t count;      /* of records */
+    uint64_t states[HX_EXPIRED + 1];
+    uint64_t bytes; /* of the file */
+    char source[HX_BACKUP_SOURCE_MAX + 1];
+} hx_backup_about;
+
+/* Writing. The file appears under its name when it is whole and synced; until then it is FILE.tmp, which says of itself
+ * that it is none. Each returns false (or NULL) with a sentence in the error; after that only abandon is left. */
+typedef struct hx_backup_writer hx_backup_writer;
+hx_backup_writer *hx_backup_create(const char *path, char error[HX_BACKUP_ERROR_BYTES]);
+bool hx_backup_add(hx_backup_writer *writer, const hx_record *record, char error[HX_BACKUP_ERROR_BYTES]) HX_MUST_USE;
+/* Takes all of `about` but count, states and bytes, which it fills in. Frees the writer, whatever becomes of it. */
+bool hx_backup_finish(hx_backup_writer **owned, hx_backup_about *about, char error[HX_BACKUP_ERROR_BYTES]) HX_MUST_USE;
+void hx_backup_abandon(hx_backup_writer **owned); /* removes FILE.tmp */
+
+/* Reading. */
+typedef struct hx_backup_reader hx_backup_reader;
+typedef enum { HX_BACKUP_RECORD, HX_BACKUP_END, HX_BACKUP_DAMAGED } hx_backup_step;
+/* Reads the header alone. */
+hx_backup_reader *hx_backup_open(const char *path, hx_backup_about *about, char error[HX_BACKUP_ERROR_BYTES]);
+/* The next record, whose bytes are put into `arena`. END: and everything is as it was written, to the last byte. */
+hx_backup_step hx_backup_next(hx_backup_reader *reader, hx_arena *arena, hx_record *out,
+                              char error[HX_BACKUP_ERROR_BYTES]);
+bool hx_backup_rewind(hx_backup_reader *reader, char error[HX_BACKUP_ERROR_BYTES]) HX_MUST_USE;
+void hx_backup_close(hx_backup_reader **owned);
+
+#endif
