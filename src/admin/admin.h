@@ -24,9 +24,9 @@ typedef struct hx_admin_reload {
 typedef struct {
     hx_loop *loop; /* attached to the store */
     hx_store *store;
-    const hx_outage *outage; /* NULL: nobody knows */
-    hx_limiter *limiter;     /* what operators settle and forget changes quotas; NULL: there are none */
-    const hx_rules *rules;   /* in force: see hx_admin_use */
+    const hx_store_health *outage; /* NULL: nobody knows */
+    hx_limiter *limiter;           /* what operators settle and forget changes quotas; NULL: there are none */
+    const hx_rules *rules;         /* in force: see hx_admin_use */
     void (*reload)(void *context, hx_admin_reload *reload);
     unsigned (*generations)(void *context); /* of the rules that requests still use */
     void *context;

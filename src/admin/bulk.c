@@ -143,7 +143,7 @@ static bool next_change(lane *l)
     hx_arena_free(&l->arena);
     l->party = t->party;
     l->epoch = t->epoch;
-    if (call->act.kind == HX_ACT_FORGET) {
+    if (call->act.kind == HX_OPERATOR_ACT_FORGET) {
         l->record = (hx_record){.op = t->op,
                                 .epoch = t->epoch,
                                 .state = t->state,
@@ -225,28 +225,29 @@ static void gather(bulk *job)
 static const char *choose_states(hx_admin_call *call)
 {
     const unsigned settled = 1u << HX_COMPLETED | 1u << HX_FAILED | 1u << HX_EXPIRED, unknown = 1u << HX_UNKNOWN;
-    unsigned possible = call->act.kind == HX_ACT_RESOLVE ? unknown : settled | unknown;
+    unsigned possible = call->act.kind == HX_OPERATOR_ACT_RESOLVE ? unknown : settled | unknown;
     if (!hx_filter_narrows(&call->page))
         return "filter is missing or leaves nothing out: name a state, a route, a reason, a time or a key";
     if ((call->page.states & ~possible) != 0)
-        return call->act.kind == HX_ACT_RESOLVE ? "only unknown operations can be resolved: leave state out"
-                                                : "operations under way can't be forgotten: leave processing out";
+        return call->act.kind == HX_OPERATOR_ACT_RESOLVE
+                   ? "only unknown operations can be resolved: leave state out"
+                   : "operations under way can't be forgotten: leave processing out";
     if (call->page.states == 0) call->page.states = possible;
     return NULL;
 }
 
-static void decide_many(hx_admin_call *call, hx_act_kind kind)
+static void decide_many(hx_admin_call *call, hx_operator_act_kind kind)
 {
     hx_filter_reader reader = hx_admin_reader(call);
-    call->act = (hx_act){.kind = kind, .is_bulk = true};
-    const char *wrong = hx_act_read(&call->act, hx_buf_slice(&call->body), call->arena, reader.now);
+    call->act = (hx_operator_act){.kind = kind, .is_bulk = true};
+    const char *wrong = hx_operator_act_read(&call->act, hx_buf_slice(&call->body), call->arena, reader.now);
     if (!wrong && call->act.filter.len > 0) wrong = hx_filter_json(&reader, call->act.filter, &call->page);
     if (!wrong) wrong = choose_states(call);
     if (wrong) {
         hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
         return;
     }
-    call->reason = hx_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
+    call->reason = hx_operator_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
     bulk *job = calloc(1, sizeof *job);
     if (!job) hx_fatal(HX_EXIT_BUG, "out of memory (an operator's act on many operations)");
     job->call = call;
@@ -257,10 +258,10 @@ static void decide_many(hx_admin_call *call, hx_act_kind kind)
 
 void hx_admin_resolve_many(hx_admin_call *call)
 {
-    decide_many(call, HX_ACT_RESOLVE);
+    decide_many(call, HX_OPERATOR_ACT_RESOLVE);
 }
 
 void hx_admin_forget_many(hx_admin_call *call)
 {
-    decide_many(call, HX_ACT_FORGET);
+    decide_many(call, HX_OPERATOR_ACT_FORGET);
 }

@@ -43,7 +43,7 @@ typedef struct hx_admin_call {
     hx_buf body;
     hx_op op; /* of {id} */
     hx_admin_user who;
-    hx_act act;
+    hx_operator_act act;
     hx_slice reason;
     hx_store_call store;
     hx_store_page page;
@@ -65,7 +65,7 @@ void hx_admin_refuse(hx_admin_call *call, hx_admin_problem problem, hx_slice det
 void hx_admin_refuse_lines(hx_admin_call *call, hx_admin_problem problem, hx_slice errors);
 
 /* Why the act can't be done to what stands there, or HX_ADMIN_PROBLEM_COUNT when it can. */
-hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_record *found);
+hx_admin_problem hx_admin_objection(const hx_operator_act *act, uint64_t epoch, const hx_record *found);
 /* Whether the answer that the act gives is one that the route of `found` keeps. */
 bool hx_admin_fits(const hx_admin_call *call, const hx_record *found);
 /* Starts it: ends OK, STALE or otherwise by `call->done`. `record` is `found` in memory that lives until then. */

@@ -205,9 +205,9 @@ const char *hx_filter_query(const hx_filter_reader *reader, hx_slice query, hx_s
 const char *hx_filter_json(const hx_filter_reader *reader, hx_slice object, hx_store_page *page)
 {
     if (object.len == 0 || object.ptr[0] != '{') return "filter must be an object, such as {\"state\": \"unknown\"}";
-    hx_walk walk = hx_walk_over(object);
+    hx_json_walk walk = hx_json_walk_over(object);
     hx_slice raw_name, raw_value, name, value;
-    while (hx_walk_next(&walk, &raw_name, &raw_value)) {
+    while (hx_json_walk_next(&walk, &raw_name, &raw_value)) {
         if (!hx_json_string(raw_name, reader->arena, &name) || !hx_json_string(raw_value, reader->arena, &value))
             return "the members of filter must be strings";
         const char *wrong = read_word(reader, name, value, page);

@@ -122,12 +122,12 @@ void hx_admin_show_history(hx_admin_call *call)
     hx_store_history(call->admin->needs.store, &call->store, &call->op, &call->page);
 }
 
-hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_record *found)
+hx_admin_problem hx_admin_objection(const hx_operator_act *act, uint64_t epoch, const hx_record *found)
 {
     if (found->state == HX_ABSENT) return HX_ADMIN_NO_OPERATION;
     if (epoch != 0 && epoch != found->epoch) return HX_ADMIN_CHANGED;
     if (found->state == HX_PROCESSING) return HX_ADMIN_UNDER_WAY;
-    if (act->kind == HX_ACT_FORGET) return HX_ADMIN_PROBLEM_COUNT;
+    if (act->kind == HX_OPERATOR_ACT_FORGET) return HX_ADMIN_PROBLEM_COUNT;
     if (found->state != HX_UNKNOWN) return HX_ADMIN_SETTLED;
     /* The store says unknown of what it can't read back; an answer under a record without its request fits nobody. */
     if (found->created_at == 0) return HX_ADMIN_UNREADABLE;
@@ -136,22 +136,22 @@ hx_admin_problem hx_admin_objection(const hx_act *act, uint64_t epoch, const hx_
 
 bool hx_admin_fits(const hx_admin_call *call, const hx_record *found)
 {
-    const hx_policy *policy = hx_act_policy(call->admin->needs.rules->policies, found->route);
+    const hx_policy *policy = hx_operator_act_policy(call->admin->needs.rules->policies, found->route);
     return call->act.answer.body.len <= policy->answer_bytes_max;
 }
 
 void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record *record)
 {
     hx_store *where = call->admin->needs.store;
-    if (call->act.kind == HX_ACT_FORGET) {
+    if (call->act.kind == HX_OPERATOR_ACT_FORGET) {
         /* Forgetting what is unknown must not take an answer with it that came a moment ago. Of what can't be read
          * nobody knows the state. */
         store->states = record->created_at != 0 ? 1u << record->state : 0;
         hx_store_forget(where, store, &record->op, record->epoch, call->reason);
         return;
     }
-    const hx_policy *policy = hx_act_policy(call->admin->needs.rules->policies, record->route);
-    hx_act_resolve(&call->act, policy, call->reason, hx_admin_now(call->admin), call->arena, record);
+    const hx_policy *policy = hx_operator_act_policy(call->admin->needs.rules->policies, record->route);
+    hx_operator_act_resolve(&call->act, policy, call->reason, hx_admin_now(call->admin), call->arena, record);
     hx_store_settle(where, store, record);
 }
 
@@ -160,21 +160,21 @@ void hx_admin_count_key(const hx_admin_call *call, hx_party party, const hx_reco
     const hx_admin_needs *needs = &call->admin->needs;
     hx_ms now = hx_admin_now(call->admin);
     if (!needs->limiter) return;
-    if (call->act.kind == HX_ACT_FORGET)
+    if (call->act.kind == HX_OPERATOR_ACT_FORGET)
         hx_limiter_forgotten(needs->limiter, party, record->state, record->expires_at, now);
-    else if (hx_act_policy(needs->rules->policies, record->route)->quota > 0)
+    else if (hx_operator_act_policy(needs->rules->policies, record->route)->quota > 0)
         hx_limiter_settled(needs->limiter, party, record->state, record->expires_at, now);
 }
 
 void hx_admin_begin_log(const hx_admin_call *call, const hx_record *from)
 {
-    hx_log_begin(HX_LOG_INFO, call->act.kind == HX_ACT_FORGET ? "an operator forgot" : "an operator resolved");
+    hx_log_begin(HX_LOG_INFO, call->act.kind == HX_OPERATOR_ACT_FORGET ? "an operator forgot" : "an operator resolved");
     if (from) {
         hx_log_hex("operation", from->op.bytes, sizeof from->op.bytes);
         hx_log_int("epoch", (int64_t)from->epoch);
         hx_log_str("operation_type", from->route);
     }
-    if (call->act.kind == HX_ACT_RESOLVE) hx_log_text("to_state", hx_state_name(call->act.to));
+    if (call->act.kind == HX_OPERATOR_ACT_RESOLVE) hx_log_text("to_state", hx_state_name(call->act.to));
     hx_log_text("user", call->who.name);
     hx_log_int("uid", call->who.uid);
     hx_log_int("pid", call->who.pid);
@@ -196,7 +196,7 @@ static void act_done(hx_store_call *store)
     hx_admin_begin_log(call, &call->record);
     hx_log_end();
     hx_admin_count_key(call, hx_limiter_party_of(&call->record), &call->record);
-    if (call->act.kind == HX_ACT_FORGET) {
+    if (call->act.kind == HX_OPERATOR_ACT_FORGET) {
         call->record.state = HX_ABSENT;
         call->record.reason = call->reason;
     }
@@ -217,38 +217,38 @@ static void decide_read(hx_store_call *store)
     hx_admin_perform(call, &call->store, &call->record);
 }
 
-static void decide_one(hx_admin_call *call, hx_act_kind kind)
+static void decide_one(hx_admin_call *call, hx_operator_act_kind kind)
 {
     hx_admin *admin = call->admin;
-    call->act = (hx_act){.kind = kind};
-    const char *wrong = hx_act_read(&call->act, hx_buf_slice(&call->body), call->arena, hx_admin_now(admin));
+    call->act = (hx_operator_act){.kind = kind};
+    const char *wrong = hx_operator_act_read(&call->act, hx_buf_slice(&call->body), call->arena, hx_admin_now(admin));
     if (wrong) {
         hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
         return;
     }
-    call->reason = hx_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
+    call->reason = hx_operator_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
     look(call, decide_read);
 }
 
 void hx_admin_resolve_operation(hx_admin_call *call)
 {
-    decide_one(call, HX_ACT_RESOLVE);
+    decide_one(call, HX_OPERATOR_ACT_RESOLVE);
 }
 
 void hx_admin_forget_operation(hx_admin_call *call)
 {
-    decide_one(call, HX_ACT_FORGET);
+    decide_one(call, HX_OPERATOR_ACT_FORGET);
 }
 
 /* Why requests are refused for the store's sake at this moment. */
-static void put_outages(hx_buf *out, const hx_outage *outage)
+static void put_outages(hx_buf *out, const hx_store_health *outage)
 {
     static const char *const names[] = {
 #define X(id, name, level, begins, ends) name,
 #include "gateway/parts/store_health_states.def"
 #undef X
     };
-    for (size_t id = 0; id < HX_OUTAGE_END; id++) {
+    for (size_t id = 0; id < HX_STORE_HEALTH_END; id++) {
         hx_buf_puts(out, id > 0 ? ",\"" : ",\"refusing\":{\"");
         hx_buf_puts(out, names[id]);
         hx_buf_puts(out, atomic_load(&outage->states[id].on) ? "\":true" : "\":false");

@@ -30,14 +30,14 @@ static const struct {
     {"filter", offsetof(members, filter), FOR_BULK},    {"preview", offsetof(members, preview), FOR_BULK},
 };
 
-static const char *find_members(const hx_act *act, hx_slice text, hx_arena *arena, members *given)
+static const char *find_members(const hx_operator_act *act, hx_slice text, hx_arena *arena, members *given)
 {
     hx_slice object, raw_name, value, name;
     if (hx_json_find(text, HX_EMPTY, &object) != HX_JSON_FOUND || object.ptr[0] != '{')
         return "the body must be a JSON object";
-    unsigned here = (act->kind == HX_ACT_RESOLVE ? FOR_RESOLVE : 0u) | (act->is_bulk ? FOR_BULK : FOR_ONE);
-    hx_walk walk = hx_walk_over(object);
-    while (hx_walk_next(&walk, &raw_name, &value)) {
+    unsigned here = (act->kind == HX_OPERATOR_ACT_RESOLVE ? FOR_RESOLVE : 0u) | (act->is_bulk ? FOR_BULK : FOR_ONE);
+    hx_json_walk walk = hx_json_walk_over(object);
+    while (hx_json_walk_next(&walk, &raw_name, &value)) {
         if (!hx_json_string(raw_name, arena, &name)) return "the body must be a JSON object";
         hx_slice *place = NULL;
         for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -50,7 +50,7 @@ static const char *find_members(const hx_act *act, hx_slice text, hx_arena *aren
     return NULL;
 }
 
-static const char *read_why(hx_act *act, const members *given, hx_arena *arena)
+static const char *read_why(hx_operator_act *act, const members *given, hx_arena *arena)
 {
     hx_slice why;
     if (!given->why.ptr) return "why is missing: say in a few words why this is right, for whoever reads the history";
@@ -65,7 +65,7 @@ static const char *read_why(hx_act *act, const members *given, hx_arena *arena)
     return NULL;
 }
 
-static const char *read_outcome(hx_act *act, const members *given)
+static const char *read_outcome(hx_operator_act *act, const members *given)
 {
     static const struct {
         const char *raw;
@@ -81,7 +81,7 @@ static const char *read_outcome(hx_act *act, const members *given)
 }
 
 /* Completed and failed mean what an answer of the application's would have meant (contract §5). */
-static const char *read_status(hx_act *act, const members *given)
+static const char *read_status(hx_operator_act *act, const members *given)
 {
     uint64_t status = 200;
     if (!given->status.ptr && act->to == HX_FAILED)
@@ -133,14 +133,14 @@ static const char *read_line(hx_slice raw, hx_arena *arena, hx_fields *fields)
     return NULL;
 }
 
-static const char *read_headers(hx_act *act, const members *given, hx_arena *arena, hx_ms now)
+static const char *read_headers(hx_operator_act *act, const members *given, hx_arena *arena, hx_ms now)
 {
     hx_fields fields = {0};
     if (given->headers.ptr && given->headers.ptr[0] != '[')
         return "headers must be a list of texts such as \"Location: /refunds/1\"";
-    hx_walk walk = hx_walk_over(given->headers.ptr ? given->headers : HX_LIT("[]"));
+    hx_json_walk walk = hx_json_walk_over(given->headers.ptr ? given->headers : HX_LIT("[]"));
     hx_slice none, raw;
-    while (hx_walk_next(&walk, &none, &raw)) {
+    while (hx_json_walk_next(&walk, &none, &raw)) {
         const char *wrong = read_line(raw, arena, &fields);
         if (wrong) return wrong;
     }
@@ -161,7 +161,7 @@ static const char *read_headers(hx_act *act, const members *given, hx_arena *are
     return NULL;
 }
 
-static const char *read_answer(hx_act *act, const members *given, hx_arena *arena, hx_ms now)
+static const char *read_answer(hx_operator_act *act, const members *given, hx_arena *arena, hx_ms now)
 {
     act->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
     if (act->to == HX_ABSENT) {
@@ -178,7 +178,7 @@ static const char *read_answer(hx_act *act, const members *given, hx_arena *aren
     return read_headers(act, given, arena, now);
 }
 
-static const char *read_bulk(hx_act *act, const members *given)
+static const char *read_bulk(hx_operator_act *act, const members *given)
 {
     act->filter = given->filter.ptr ? given->filter : HX_EMPTY;
     act->preview = given->preview.ptr && hx_slice_eq(given->preview, HX_LIT("true"));
@@ -186,7 +186,7 @@ static const char *read_bulk(hx_act *act, const members *given)
     return is_word ? NULL : "preview must be true or false";
 }
 
-const char *hx_act_read(hx_act *act, hx_slice text, hx_arena *arena, hx_ms now)
+const char *hx_operator_act_read(hx_operator_act *act, hx_slice text, hx_arena *arena, hx_ms now)
 {
     members given = {0};
     const char *wrong = find_members(act, text, arena, &given);
@@ -195,14 +195,14 @@ const char *hx_act_read(hx_act *act, hx_slice text, hx_arena *arena, hx_ms now)
     if (!wrong && given.epoch.ptr && (!hx_slice_to_u64(given.epoch, &act->epoch) || act->epoch == 0))
         wrong = "epoch must be a number, as the list has it";
     if (!wrong) wrong = read_bulk(act, &given);
-    if (!wrong && act->kind == HX_ACT_RESOLVE) wrong = read_outcome(act, &given);
+    if (!wrong && act->kind == HX_OPERATOR_ACT_RESOLVE) wrong = read_outcome(act, &given);
     if (!wrong) wrong = read_answer(act, &given, arena, now);
     act->why = HX_EMPTY;
     if (!wrong && !act->preview) wrong = read_why(act, &given, arena); /* looking needs no excuse */
     return wrong;
 }
 
-hx_slice hx_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *arena)
+hx_slice hx_operator_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *arena)
 {
     hx_slice reason = hx_arena_printf(arena, "operator %.*s%s(uid %u): %.*s", HX_FMT(hx_slice_first(name, 64)),
                                       name.len > 0 ? " " : "", (unsigned)uid, HX_FMT(why));
@@ -210,15 +210,15 @@ hx_slice hx_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *aren
     return reason;
 }
 
-const hx_policy *hx_act_policy(const hx_policy_set *policies, hx_slice route)
+const hx_policy *hx_operator_act_policy(const hx_policy_set *policies, hx_slice route)
 {
     for (size_t i = 0; i < policies->count; i++)
         if (hx_slice_eq(hx_policy_identity(&policies->routes[i]), route)) return &policies->routes[i];
     return &policies->defaults;
 }
 
-void hx_act_resolve(const hx_act *act, const hx_policy *policy, hx_slice reason, hx_ms now, hx_arena *arena,
-                    hx_record *record)
+void hx_operator_act_resolve(const hx_operator_act *act, const hx_policy *policy, hx_slice reason, hx_ms now,
+                             hx_arena *arena, hx_record *record)
 {
     HX_CHECK(record->state == HX_UNKNOWN);
     record->from_state = HX_UNKNOWN;

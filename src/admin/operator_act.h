@@ -7,10 +7,10 @@
 #include "core/operation/policy.h"
 #include "core/operation/record.h"
 
-typedef enum { HX_ACT_RESOLVE, HX_ACT_FORGET } hx_act_kind;
+typedef enum { HX_OPERATOR_ACT_RESOLVE, HX_OPERATOR_ACT_FORGET } hx_operator_act_kind;
 
 typedef struct {
-    hx_act_kind kind;
+    hx_operator_act_kind kind;
     bool is_bulk;
     /* read */
     hx_state to;      /* resolve: HX_COMPLETED, HX_FAILED, or HX_ABSENT to release it */
@@ -19,21 +19,21 @@ typedef struct {
     hx_slice why;
     hx_slice filter; /* bulk: a raw JSON object; empty when it is missing */
     bool preview;    /* bulk */
-} hx_act;
+} hx_operator_act;
 
 /* Reads a body into `act`, whose kind and is_bulk are set. NULL when all is well, else a sentence; what was read lives
  * in `arena` or in `text`. `now` is for the answer's Date. */
-const char *hx_act_read(hx_act *act, hx_slice text, hx_arena *arena, hx_ms now) HX_MUST_USE;
+const char *hx_operator_act_read(hx_operator_act *act, hx_slice text, hx_arena *arena, hx_ms now) HX_MUST_USE;
 
-/* "operator alice (uid 1000): WHY", which a record holds as hx_act_read takes it. `name` may be empty. */
-hx_slice hx_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *arena);
+/* "operator alice (uid 1000): WHY", which a record holds as hx_operator_act_read takes it. `name` may be empty. */
+hx_slice hx_operator_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *arena);
 
 /* The rules that a record was made under, by what its route is known by; the defaults where it has none, or none any
  * more. */
-const hx_policy *hx_act_policy(const hx_policy_set *policies, hx_slice route);
+const hx_policy *hx_operator_act_policy(const hx_policy_set *policies, hx_slice route);
 
 /* Makes of an unknown record what a resolve says. What it points to lives in `act` and `arena`. */
-void hx_act_resolve(const hx_act *act, const hx_policy *policy, hx_slice reason, hx_ms now, hx_arena *arena,
-                    hx_record *record);
+void hx_operator_act_resolve(const hx_operator_act *act, const hx_policy *policy, hx_slice reason, hx_ms now,
+                             hx_arena *arena, hx_record *record);
 
 #endif

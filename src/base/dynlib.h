@@ -6,18 +6,18 @@
 
 #include "base/slice.h"
 
-#define HX_LIBRARY_ERROR_BYTES 256u
+#define HX_DYNLIB_ERROR_BYTES 256u
 
 typedef struct {
     const char *file;    /* "libpq.so.5" */
     const char *package; /* of Debian, that has it */
     void *handle;
-} hx_library;
+} hx_dynlib;
 
 /* Never unloaded. Both are false with a sentence for people in `error`. */
-bool hx_library_load(hx_library *library, char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
+bool hx_dynlib_load(hx_dynlib *library, char error[HX_DYNLIB_ERROR_BYTES]) HX_MUST_USE;
 /* Puts the address of a symbol into the pointer at `call`. */
-bool hx_library_find(const hx_library *library, const char *symbol, void *call,
-                     char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
+bool hx_dynlib_find(const hx_dynlib *library, const char *symbol, void *call,
+                    char error[HX_DYNLIB_ERROR_BYTES]) HX_MUST_USE;
 
 #endif

@@ -5,23 +5,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static hx_curl calls;
-static char failure[HX_LIBRARY_ERROR_BYTES];
+static hx_libcurl calls;
+static char failure[HX_DYNLIB_ERROR_BYTES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void)
 {
-    hx_library library = {.file = "libcurl.so.4", .package = "libcurl4"};
-    if (!hx_library_load(&library, failure)) return;
+    hx_dynlib library = {.file = "libcurl.so.4", .package = "libcurl4"};
+    if (!hx_dynlib_load(&library, failure)) return;
 #define X(name)                                                                                                        \
-    if (!hx_library_find(&library, "curl_" #name, &calls.name, failure)) return;
+    if (!hx_dynlib_find(&library, "curl_" #name, &calls.name, failure)) return;
     HX_CURL_CALLS(X)
 #undef X
     if (calls.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         (void)snprintf(failure, sizeof failure, "libcurl can't be initialised");
 }
 
-const hx_curl *hx_curl_load(char error[HX_LIBRARY_ERROR_BYTES])
+const hx_libcurl *hx_libcurl_load(char error[HX_DYNLIB_ERROR_BYTES])
 {
     (void)pthread_once(&once, load);
     if (failure[0] == '\0') return &calls;

@@ -30,9 +30,9 @@ typedef struct {
 #define X(name) __typeof__(curl_##name) *(name);
     HX_CURL_CALLS(X)
 #undef X
-} hx_curl;
+} hx_libcurl;
 
 /* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
-const hx_curl *hx_curl_load(char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
+const hx_libcurl *hx_libcurl_load(char error[HX_DYNLIB_ERROR_BYTES]) HX_MUST_USE;
 
 #endif

@@ -12,19 +12,19 @@
 #define SAID_EVERY_NS (5 * NS_A_SECOND)
 #define BAR_WIDTH 30u
 
-void hx_progress_begin(hx_progress *progress, const char *doing, uint64_t total, bool quiet)
+void hx_progress_begin(hx_progress_bar *progress, const char *doing, uint64_t total, bool quiet)
 {
     int64_t now = hx_clock_mono_ns();
     bool terminal = isatty(STDERR_FILENO) == 1;
-    *progress = (hx_progress){.doing = doing,
-                              .total = total,
-                              .quiet = quiet,
-                              .terminal = terminal,
-                              .began_ns = now,
-                              .last_ns = terminal ? now - DRAWN_EVERY_NS : now}; /* a bar is seen at once */
+    *progress = (hx_progress_bar){.doing = doing,
+                                  .total = total,
+                                  .quiet = quiet,
+                                  .terminal = terminal,
+                                  .began_ns = now,
+                                  .last_ns = terminal ? now - DRAWN_EVERY_NS : now}; /* a bar is seen at once */
 }
 
-static void draw(const hx_progress *progress, uint64_t done, double seconds)
+static void draw(const hx_progress_bar *progress, uint64_t done, double seconds)
 {
     char bar[BAR_WIDTH + 1];
     uint64_t filled = done >= progress->total ? BAR_WIDTH : done * BAR_WIDTH / progress->total;
@@ -38,7 +38,7 @@ static void draw(const hx_progress *progress, uint64_t done, double seconds)
     (void)fflush(stderr);
 }
 
-void hx_progress_at(hx_progress *progress, uint64_t done)
+void hx_progress_at(hx_progress_bar *progress, uint64_t done)
 {
     if (progress->quiet) return;
     int64_t now = hx_clock_mono_ns();
@@ -51,7 +51,7 @@ void hx_progress_at(hx_progress *progress, uint64_t done)
     progress->shown = true;
 }
 
-void hx_progress_end(hx_progress *progress)
+void hx_progress_end(hx_progress_bar *progress)
 {
     if (progress->shown && progress->terminal) (void)fputs("\r\033[K", stderr);
     progress->shown = false;

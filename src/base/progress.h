@@ -12,11 +12,11 @@ typedef struct {
     /* its own */
     bool terminal, shown;
     int64_t began_ns, last_ns;
-} hx_progress;
+} hx_progress_bar;
 
-void hx_progress_begin(hx_progress *progress, const char *doing, uint64_t total, bool quiet);
-void hx_progress_at(hx_progress *progress, uint64_t done);
+void hx_progress_begin(hx_progress_bar *progress, const char *doing, uint64_t total, bool quiet);
+void hx_progress_at(hx_progress_bar *progress, uint64_t done);
 /* Clears the bar, so that whatever comes next has the line. */
-void hx_progress_end(hx_progress *progress);
+void hx_progress_end(hx_progress_bar *progress);
 
 #endif

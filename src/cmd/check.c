@@ -68,7 +68,8 @@ static const char *protection(const hx_policy *route, hx_arena *arena)
                                       : hx_arena_printf(arena, "%s, and it doesn't say why", what).ptr;
     }
     if (hx_policy_is_safe(route) || route->mode != HX_MODE_PROTECT) return "nothing is needed: its methods are safe";
-    const char *kept = hx_rules_duration(route->lifetime, arena), *barred = hx_rules_duration(route->tombstone, arena);
+    const char *kept = hx_describe_duration(route->lifetime, arena),
+               *barred = hx_describe_duration(route->tombstone, arena);
     bool is_open = !route->require && hx_policy_is_optional(route);
     return hx_arena_printf(arena, "%s; %s for %s%s%s%s", key_rule(route, arena), duplicates[route->on_duplicate], kept,
                            route->tombstone > 0 ? ", then refused for " : "", route->tombstone > 0 ? barred : "",
@@ -127,7 +128,7 @@ static row rest_of(const hx_config *config, hx_arena *arena)
     const hx_policy_set *set = &config->policies;
     bool exposed = hx_policy_is_exposed(&set->defaults);
     return (row){set->count > 0 ? "(any other)" : "(any)", "unsafe methods", protection(&set->defaults, arena),
-                 exposed || !set->require_key, hx_rules_text(config, &set->defaults, arena)};
+                 exposed || !set->require_key, hx_describe_text(config, &set->defaults, arena)};
 }
 
 static void print_table(const hx_config *config, hx_arena *arena)
@@ -138,8 +139,8 @@ static void print_table(const hx_config *config, hx_arena *arena)
     rows[count++] = (row){"route", "match", "what protects it", false, ""};
     for (size_t i = 0; i < set->count; i++) {
         const hx_policy *route = &set->routes[i];
-        rows[count++] = (row){hx_arena_terminated(arena, route->name), hx_rules_match(route, arena).ptr,
-                              protection(route, arena), passes_anything(route), hx_rules_text(config, route, arena)};
+        rows[count++] = (row){hx_arena_terminated(arena, route->name), hx_describe_match(route, arena).ptr,
+                              protection(route, arena), passes_anything(route), hx_describe_text(config, route, arena)};
     }
     rows[count++] = rest_of(config, arena);
     print_rows(rows, count);
@@ -234,10 +235,10 @@ static void print_summary(const hx_config *config, bool strict)
 static void put_route(hx_buf *out, const hx_config *config, const hx_policy *route, hx_arena *arena)
 {
     hx_json_put(out, "{\"name\":", route->name);
-    hx_json_put(out, ",\"match\":", hx_rules_match(route, arena));
+    hx_json_put(out, ",\"match\":", hx_describe_match(route, arena));
     hx_json_put(out, ",\"protection\":", hx_slice_of(protection(route, arena)));
     hx_buf_puts(out, route->mode == HX_MODE_PROTECT ? ",\"protected\":true" : ",\"protected\":false");
-    hx_rules_json(config, route, out);
+    hx_describe_json(config, route, out);
     hx_buf_puts(out, "}");
 }
 

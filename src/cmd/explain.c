@@ -104,7 +104,7 @@ static int explain(const hx_config *config, hx_slice bytes, bool as_json)
 {
     char error[HX_JWKS_ERROR_BYTES];
     hx_explanation explanation;
-    hx_rehearsal *rehearsal = hx_rehearse(config, bytes, error);
+    hx_dry_run *rehearsal = hx_rehearse(config, bytes, error);
     if (!rehearsal) {
         (void)fprintf(stderr, "hapax explain: %s\n", error);
         return HX_EXIT_USAGE;
@@ -113,13 +113,13 @@ static int explain(const hx_config *config, hx_slice bytes, bool as_json)
     if (as_json) {
         hx_buf json;
         hx_buf_init(&json, NULL, JSON_BYTES_MAX);
-        hx_explanation_json(rehearsal, &explanation, &json);
+        hx_explain_json(rehearsal, &explanation, &json);
         (void)fwrite(json.data, 1, json.len, stdout);
         hx_buf_free(&json);
     } else {
-        hx_explanation_text(rehearsal, &explanation, stdout);
+        hx_explain_text(rehearsal, &explanation, stdout);
     }
-    hx_rehearsal_free(&rehearsal);
+    hx_dry_run_free(&rehearsal);
     return HX_EXIT_OK;
 }
 

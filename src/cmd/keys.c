@@ -79,7 +79,8 @@ static int complain(const char *sentence, int code)
 static int ask(keys *k, const char *method, hx_slice target, hx_slice body, hx_admin_reply *reply)
 {
     char error[HX_ADMIN_ERROR_BYTES];
-    if (!hx_admin_ask(k->address, method, target, body, &k->arena, reply, error)) return complain(error, HX_EXIT_STORE);
+    if (!hx_ask_daemon(k->address, method, target, body, &k->arena, reply, error))
+        return complain(error, HX_EXIT_STORE);
     return -1;
 }
 
@@ -498,7 +499,7 @@ static int run_verb(keys *k)
         if (!is_time(k->since) || !is_time(k->before))
             return hx_cmd_misused("keys", "--since and --before take an age such as 30m, 2h or 7d, or a time such as "
                                           "2026-02-19T12:00:00Z");
-        int code = hx_admin_find("keys", &k->where, &k->arena, &k->address);
+        int code = hx_find_daemon("keys", &k->where, &k->arena, &k->address);
         return code >= 0 ? code : verbs[i].run(k);
     }
     return hx_cmd_misused("keys", "there is no \"%s\": list, show, resolve or forget?", k->verb);

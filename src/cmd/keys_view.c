@@ -16,11 +16,11 @@ const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *
     hx_slice array, name, record;
     *count = 0;
     if (!hx_json_pointer(answer, hx_slice_of(pointer), &array)) return NULL;
-    hx_walk walk = hx_walk_over(array);
-    while (hx_walk_next(&walk, &name, &record)) ++*count;
+    hx_json_walk walk = hx_json_walk_over(array);
+    while (hx_json_walk_next(&walk, &name, &record)) ++*count;
     hx_slice *records = hx_arena_alloc(arena, (*count + 1) * sizeof *records);
-    walk = hx_walk_over(array);
-    for (size_t i = 0; hx_walk_next(&walk, &name, &record); i++) records[i] = record;
+    walk = hx_json_walk_over(array);
+    for (size_t i = 0; hx_json_walk_next(&walk, &name, &record); i++) records[i] = record;
     return records;
 }
 

@@ -64,10 +64,10 @@ int hx_cmd_reload(int argc, char **argv)
     hx_slice address = HX_EMPTY;
     hx_admin_reply reply;
     char error[HX_ADMIN_ERROR_BYTES];
-    code = hx_admin_find(argv[0], &given.where, &arena, &address);
+    code = hx_find_daemon(argv[0], &given.where, &arena, &address);
     if (code < 0) {
         hx_slice wish = given.accept_rescope ? HX_LIT("{\"accept_rescope\":true}") : HX_LIT("{}");
-        if (!hx_admin_ask(address, "POST", HX_LIT("/v1/reload"), wish, &arena, &reply, error)) {
+        if (!hx_ask_daemon(address, "POST", HX_LIT("/v1/reload"), wish, &arena, &reply, error)) {
             (void)fprintf(stderr, "hapax reload: %s\n", error);
             code = HX_EXIT_STORE;
         } else if (given.json) {

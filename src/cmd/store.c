@@ -26,22 +26,22 @@ static void report(void *context, const char *sentence)
 
 static int copy(const hx_store_flags *flags, char **operands)
 {
-    return hx_store_copy(flags, operands[0], operands[1]);
+    return hx_cmd_store_copy(flags, operands[0], operands[1]);
 }
 
 static int salvage(const hx_store_flags *flags, char **operands)
 {
-    return hx_store_salvage(flags, operands[0], operands[1]);
+    return hx_cmd_store_salvage(flags, operands[0], operands[1]);
 }
 
 static int backup(const hx_store_flags *flags, char **operands)
 {
-    return hx_store_backup(flags, operands[0]);
+    return hx_cmd_store_backup(flags, operands[0]);
 }
 
 static int restore(const hx_store_flags *flags, char **operands)
 {
-    return hx_store_restore(flags, operands[0], operands[1]);
+    return hx_cmd_store_restore(flags, operands[0], operands[1]);
 }
 
 static int migrate(const hx_store_flags *flags, char **operands)
@@ -51,7 +51,7 @@ static int migrate(const hx_store_flags *flags, char **operands)
     if (!flags->store) return hx_cmd_misused("store", "migrate which store? Give --store postgres://…");
     if (!hx_address_is_postgres(hx_slice_of(flags->store)))
         return hx_cmd_misused("store", "only a database has a schema to migrate: give --store postgres://…");
-    return hx_postgres_migrate(flags->store, report, NULL, error) ? HX_EXIT_OK : hx_store_refuse("%s", error);
+    return hx_postgres_migrate(flags->store, report, NULL, error) ? HX_EXIT_OK : hx_cmd_store_refuse("%s", error);
 }
 
 typedef struct {

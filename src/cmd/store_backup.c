@@ -19,26 +19,26 @@ static void never(void *context, const hx_record *had, const hx_record *found)
 static int write_file(const hx_store_flags *flags, hx_place *place, hx_loop *loop, const char *file,
                       hx_backup_about *about)
 {
-    hx_progress progress;
-    hx_mark mark;
+    hx_progress_bar progress;
+    hx_unfinished mark;
     hx_store_counts counts;
     hx_move move = {.from = place->store, .loop = loop, .progress = &progress, .differs = never};
-    if (!hx_mark_read(place->store, loop, &mark)) return hx_store_refuse("%s can't be reached", place->shown);
+    if (!hx_unfinished_read(place->store, loop, &mark)) return hx_cmd_store_refuse("%s can't be reached", place->shown);
     *about = (hx_backup_about){.taken_at = hx_store_about(place->store)->now(), .generation = mark.generation};
     memcpy(about->secret, hx_store_about(place->store)->secret, sizeof about->secret);
     size_t source_len = strlen(place->shown);
     memcpy(about->source, place->shown, source_len < HX_BACKUP_SOURCE_MAX ? source_len : HX_BACKUP_SOURCE_MAX);
     move.backup = hx_backup_create(file, move.error);
-    if (!move.backup) return hx_store_refuse("%s", move.error);
+    if (!move.backup) return hx_cmd_store_refuse("%s", move.error);
     hx_store_count(place->store, &counts);
     hx_progress_begin(&progress, "backing up", counts.live + counts.processing - mark.is_there, flags->json);
     bool written = hx_move_run(&move);
     uint64_t last = hx_store_last_epoch(place->store);
     about->last_epoch = last > move.epoch ? last : move.epoch;
     if (written)
-        return hx_backup_finish(&move.backup, about, move.error) ? HX_EXIT_OK : hx_store_refuse("%s", move.error);
+        return hx_backup_finish(&move.backup, about, move.error) ? HX_EXIT_OK : hx_cmd_store_refuse("%s", move.error);
     hx_backup_abandon(&move.backup);
-    return hx_store_refuse("%s. Nothing was backed up", move.error);
+    return hx_cmd_store_refuse("%s. Nothing was backed up", move.error);
 }
 
 static void report(const hx_store_flags *flags, const hx_place *place, const char *file, const hx_backup_about *about)
@@ -47,9 +47,9 @@ static void report(const hx_store_flags *flags, const hx_place *place, const cha
     hx_slice at = hx_rfc3339(about->taken_at, taken);
     if (flags->json) {
         (void)printf("{\"file\":");
-        hx_store_json_text(file);
+        hx_cmd_store_json_text(file);
         (void)printf(",\"store\":");
-        hx_store_json_text(place->shown);
+        hx_cmd_store_json_text(place->shown);
         (void)printf(",\"taken_at\":\"%.*s\",\"operations\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"last_epoch\":%" PRIu64
                      ",\"generation\":%" PRIu64 ",\"states\":{",
                      HX_FMT(at), about->count, about->bytes, about->last_epoch, about->generation);
@@ -67,7 +67,7 @@ static void report(const hx_store_flags *flags, const hx_place *place, const cha
     (void)printf("The store's secret is in it: keep it as you keep the store.\n");
 }
 
-int hx_store_backup(const hx_store_flags *flags, const char *file)
+int hx_cmd_store_backup(const hx_store_flags *flags, const char *file)
 {
     hx_arena arena = {0};
     hx_place place;

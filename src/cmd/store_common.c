@@ -20,7 +20,7 @@
 #define SPAN_AT_LEAST (10 * HX_SECOND)
 #define NS_A_MS INT64_C(1000000)
 
-int hx_store_refuse(const char *format, ...)
+int hx_cmd_store_refuse(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -111,19 +111,20 @@ static bool is_in_use(const hx_place *place)
 static int look_at_source(const hx_place *place, hx_loop *loop, const hx_store_flags *flags)
 {
     char error[HX_MOVE_ERROR_BYTES];
-    hx_mark mark;
+    hx_unfinished mark;
     uint64_t leased = 0;
-    if (!hx_mark_read(place->store, loop, &mark)) return hx_store_refuse("%s can't be reached", place->shown);
+    if (!hx_unfinished_read(place->store, loop, &mark)) return hx_cmd_store_refuse("%s can't be reached", place->shown);
     if (mark.unfinished)
-        return hx_store_refuse("%s is not whole: the `hapax store %s` that makes it has not ended", place->shown,
-                               mark.by);
+        return hx_cmd_store_refuse("%s is not whole: the `hapax store %s` that makes it has not ended", place->shown,
+                                   mark.by);
     if (!hx_store_about(place->store)->shared) return HX_EXIT_OK;
-    if (!hx_move_leased(loop, place->store, &leased, error)) return hx_store_refuse("%s", error);
+    if (!hx_move_leased(loop, place->store, &leased, error)) return hx_cmd_store_refuse("%s", error);
     if (leased > 0 && !flags->live)
-        return hx_store_refuse("a gateway is at work on %s: %" PRIu64
-                               " of its operations are under way. Stop all its gateways first; with --live it is done "
-                               "all the same, without what they do from now on",
-                               place->shown, leased);
+        return hx_cmd_store_refuse(
+            "a gateway is at work on %s: %" PRIu64
+            " of its operations are under way. Stop all its gateways first; with --live it is done "
+            "all the same, without what they do from now on",
+            place->shown, leased);
     if (flags->live)
         (void)fprintf(stderr,
                       "hapax store: %s may be in use. What its gateways do from now on may be missing, and what is "
@@ -135,15 +136,15 @@ static int look_at_source(const hx_place *place, hx_loop *loop, const hx_store_f
 int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags, hx_salvage *salvage)
 {
     char error[HX_STORE_ERROR_BYTES];
-    if (!salvage && !is_there(place)) return hx_store_refuse("there is no store at %s", place->shown);
+    if (!salvage && !is_there(place)) return hx_cmd_store_refuse("there is no store at %s", place->shown);
     if (is_in_use(place))
-        return hx_store_refuse(
+        return hx_cmd_store_refuse(
             "%s is in use: a gateway has it open, and nobody else can read it then. Stop the gateway "
             "first; or take a snapshot of the file system, and give a copy of the directory in it",
             place->shown);
     place->store = salvage ? hx_journal_salvage(hx_slice_of(path_of(place->url)), salvage, error)
                            : hx_store_open(place->url, NULL, error);
-    if (!place->store) return hx_store_refuse("%s", error);
+    if (!place->store) return hx_cmd_store_refuse("%s", error);
     hx_store_attach(place->store, loop);
     return look_at_source(place, loop, flags);
 }
@@ -152,25 +153,26 @@ int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX
                          uint64_t mark_epoch)
 {
     char error[HX_STORE_ERROR_BYTES], trouble[HX_MOVE_ERROR_BYTES];
-    hx_record mark = hx_mark_unfinished(by, mark_epoch, NULL, NULL);
+    hx_record mark = hx_unfinished_text(by, mark_epoch, NULL, NULL);
     hx_store_options options = {.secret = secret, .mark = &mark};
     uint64_t leased = 0;
     place->store = hx_store_open(place->url, &options, error);
-    if (!place->store) return hx_store_refuse("%s", error);
+    if (!place->store) return hx_cmd_store_refuse("%s", error);
     hx_store_attach(place->store, loop);
     if (memcmp(hx_store_about(place->store)->secret, secret, HX_SECRET_BYTES) != 0)
-        return hx_store_refuse("%s has another secret, so it knows keys and callers by other names; give a new store",
-                               place->shown);
+        return hx_cmd_store_refuse(
+            "%s has another secret, so it knows keys and callers by other names; give a new store", place->shown);
     if (!hx_store_about(place->store)->shared) return HX_EXIT_OK;
-    if (!hx_move_leased(loop, place->store, &leased, trouble)) return hx_store_refuse("%s", trouble);
+    if (!hx_move_leased(loop, place->store, &leased, trouble)) return hx_cmd_store_refuse("%s", trouble);
     if (leased > 0)
-        return hx_store_refuse("a gateway is at work on %s: %" PRIu64 " of its operations are under way; stop it first",
-                               place->shown, leased);
+        return hx_cmd_store_refuse("a gateway is at work on %s: %" PRIu64
+                                   " of its operations are under way; stop it first",
+                                   place->shown, leased);
     return HX_EXIT_OK;
 }
 
-bool hx_store_tally(hx_tally *had, hx_tally *got, hx_loop *loop, hx_store *from, hx_backup_reader *file, hx_store *to,
-                    int64_t took_ns, char error[HX_MOVE_ERROR_BYTES])
+bool hx_cmd_store_tally(hx_tally *had, hx_tally *got, hx_loop *loop, hx_store *from, hx_backup_reader *file,
+                        hx_store *to, int64_t took_ns, char error[HX_MOVE_ERROR_BYTES])
 {
     hx_ms (*now)(void) = hx_store_about(to)->now;
     for (hx_ms span = SPAN_AT_LEAST + 4 * (took_ns / NS_A_MS);; span *= 2) {
@@ -181,12 +183,12 @@ bool hx_store_tally(hx_tally *had, hx_tally *got, hx_loop *loop, hx_store *from,
     }
 }
 
-bool hx_store_tally_is_same(const hx_tally *had, const hx_tally *got)
+bool hx_cmd_store_tally_is_same(const hx_tally *had, const hx_tally *got)
 {
     return memcmp(had->states, got->states, sizeof had->states) == 0;
 }
 
-void hx_store_print_tally(const hx_tally *had, const hx_tally *got, const char *had_name, const char *got_name)
+void hx_cmd_store_print_tally(const hx_tally *had, const hx_tally *got, const char *had_name, const char *got_name)
 {
     int widths[2] = {(int)strlen(had_name), (int)strlen(got_name)};
     for (int i = 0; i < 2; i++)
@@ -199,14 +201,14 @@ void hx_store_print_tally(const hx_tally *had, const hx_tally *got, const char *
         (void)printf("%" PRIu64 " more end by themselves about now, and are not compared.\n", had->ending);
 }
 
-void hx_store_json_tally(const hx_tally *had, const hx_tally *got)
+void hx_cmd_store_json_tally(const hx_tally *had, const hx_tally *got)
 {
     for (hx_state state = HX_COMPLETED; state <= HX_EXPIRED; state++)
         (void)printf("%s\"%s\":{\"from\":%" PRIu64 ",\"to\":%" PRIu64 "}", state == HX_COMPLETED ? "" : ",",
                      hx_state_name(state), had->states[state], got->states[state]);
 }
 
-void hx_store_json_text(const char *text)
+void hx_cmd_store_json_text(const char *text)
 {
     hx_buf literal;
     hx_buf_init(&literal, NULL, 6 * strlen(text) + 3);

@@ -12,13 +12,13 @@ typedef struct {
     bool accept_loss;
 } hx_store_flags;
 
-int hx_store_copy(const hx_store_flags *flags, const char *from, const char *to);
-int hx_store_salvage(const hx_store_flags *flags, const char *directory, const char *to);
-int hx_store_backup(const hx_store_flags *flags, const char *file);
-int hx_store_restore(const hx_store_flags *flags, const char *file, const char *to);
+int hx_cmd_store_copy(const hx_store_flags *flags, const char *from, const char *to);
+int hx_cmd_store_salvage(const hx_store_flags *flags, const char *directory, const char *to);
+int hx_cmd_store_backup(const hx_store_flags *flags, const char *file);
+int hx_cmd_store_restore(const hx_store_flags *flags, const char *file, const char *to);
 
 /* "hapax store: SENTENCE" on standard error; returns HX_EXIT_STORE. */
-int hx_store_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int hx_cmd_store_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The least epoch that a journal draws when it is opened now: they grow by so many a millisecond, as nobody claims.
  * Whatever is made at another time begins elsewhere. */
@@ -47,13 +47,13 @@ int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX
 
 /* Counts both, in a span of time that outlasts the counting. False: see the error. `file` is counted where from is
  * NULL. */
-bool hx_store_tally(hx_tally *had, hx_tally *got, hx_loop *loop, hx_store *from, hx_backup_reader *file, hx_store *to,
-                    int64_t took_ns, char error[HX_MOVE_ERROR_BYTES]) HX_MUST_USE;
-bool hx_store_tally_is_same(const hx_tally *had, const hx_tally *got);
-void hx_store_print_tally(const hx_tally *had, const hx_tally *got, const char *had_name, const char *got_name);
+bool hx_cmd_store_tally(hx_tally *had, hx_tally *got, hx_loop *loop, hx_store *from, hx_backup_reader *file,
+                        hx_store *to, int64_t took_ns, char error[HX_MOVE_ERROR_BYTES]) HX_MUST_USE;
+bool hx_cmd_store_tally_is_same(const hx_tally *had, const hx_tally *got);
+void hx_cmd_store_print_tally(const hx_tally *had, const hx_tally *got, const char *had_name, const char *got_name);
 /* Members of an object: "completed": {"from": 1, "to": 1}, … */
-void hx_store_json_tally(const hx_tally *had, const hx_tally *got);
+void hx_cmd_store_json_tally(const hx_tally *had, const hx_tally *got);
 /* A string literal on standard output. */
-void hx_store_json_text(const char *text);
+void hx_cmd_store_json_text(const char *text);
 
 #endif

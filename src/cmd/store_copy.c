@@ -25,9 +25,9 @@ typedef struct {
     hx_arena arena;
     hx_place from, to;
     hx_loop *loop;
-    hx_mark origin, mark; /* of from, of to */
-    uint64_t last;        /* epochs of to begin above it */
-    hx_progress progress;
+    hx_unfinished origin, mark; /* of from, of to */
+    uint64_t last;              /* epochs of to begin above it */
+    hx_progress_bar progress;
     hx_move move;
     hx_tally had, got;
     uint64_t shown;
@@ -57,21 +57,21 @@ static int open_both(copying *c)
     uint64_t by_clock = hx_epoch_by_clock(hx_clock_now());
     if (c->last < by_clock) c->last = by_clock;
     if (c->salvage) c->last = hx_epoch_of_next_generation(c->last, c->salvage->stamp);
-    if (c->last >= HX_EPOCH_MAX) return hx_store_refuse("%s has no epochs left", c->from.shown);
+    if (c->last >= HX_EPOCH_MAX) return hx_cmd_store_refuse("%s has no epochs left", c->from.shown);
     code = hx_place_open_target(&c->to, c->loop, hx_store_about(c->from.store)->secret, c->act, c->last);
     if (code != HX_EXIT_OK) return code;
-    if (!hx_mark_read(c->from.store, c->loop, &c->origin) || !hx_mark_read(c->to.store, c->loop, &c->mark))
-        return hx_store_refuse("a store can't be reached");
+    if (!hx_unfinished_read(c->from.store, c->loop, &c->origin) || !hx_unfinished_read(c->to.store, c->loop, &c->mark))
+        return hx_cmd_store_refuse("a store can't be reached");
     if (c->mark.unfinished && strcmp(c->mark.by, c->act) != 0)
-        return hx_store_refuse("%s is the beginning of a %s that has not ended; give a new store", c->to.shown,
-                               c->mark.by);
+        return hx_cmd_store_refuse("%s is the beginning of a %s that has not ended; give a new store", c->to.shown,
+                                   c->mark.by);
     return HX_EXIT_OK;
 }
 
 static bool count_both(copying *c, int64_t began_ns)
 {
-    return hx_store_tally(&c->had, &c->got, c->loop, c->from.store, NULL, c->to.store, hx_clock_mono_ns() - began_ns,
-                          c->move.error);
+    return hx_cmd_store_tally(&c->had, &c->got, c->loop, c->from.store, NULL, c->to.store,
+                              hx_clock_mono_ns() - began_ns, c->move.error);
 }
 
 static int move_and_count(copying *c)
@@ -89,11 +89,11 @@ static int move_and_count(copying *c)
                         .progress = &c->progress,
                         .context = c,
                         .differs = say_difference};
-    if (!hx_move_run(&c->move)) return hx_store_refuse("%s. Run this again: it goes on where it was", error);
+    if (!hx_move_run(&c->move)) return hx_cmd_store_refuse("%s. Run this again: it goes on where it was", error);
     uint64_t last = hx_store_last_epoch(c->from.store);
     if (!hx_move_raise(c->loop, c->to.store, last > c->move.epoch ? last : c->move.epoch, error) ||
         !count_both(c, began))
-        return hx_store_refuse("%s", error);
+        return hx_cmd_store_refuse("%s", error);
     return HX_EXIT_OK;
 }
 
@@ -124,13 +124,13 @@ static void report(const copying *c, bool whole)
     uint64_t epoch = hx_store_last_epoch(c->to.store);
     if (c->flags->json) {
         (void)printf("{\"from\":");
-        hx_store_json_text(c->from.shown);
+        hx_cmd_store_json_text(c->from.shown);
         (void)printf(",\"to\":");
-        hx_store_json_text(c->to.shown);
+        hx_cmd_store_json_text(c->to.shown);
         (void)printf(",\"copied\":%" PRIu64 ",\"there\":%" PRIu64 ",\"differ\":%" PRIu64 ",\"ended\":%" PRIu64
                      ",\"made_unknown\":%" PRIu64 ",\"epochs_above\":%" PRIu64 ",\"states\":{",
                      move->moved, move->there, move->differing, move->ended, move->unsettled, epoch);
-        hx_store_json_tally(&c->had, &c->got);
+        hx_cmd_store_json_tally(&c->had, &c->got);
         (void)printf("},\"ending\":%" PRIu64 ",\"whole\":%s", c->had.ending, whole ? "true" : "false");
         if (c->salvage)
             (void)printf(",\"records\":%" PRIu64 ",\"answers_lost\":%" PRIu64 ",\"records_lost\":%" PRIu64
@@ -146,7 +146,7 @@ static void report(const copying *c, bool whole)
     (void)printf(".\n");
     if (move->unsettled > 0)
         (void)printf("%" PRIu64 " were under way, and are unknown in the copy.\n", move->unsettled);
-    hx_store_print_tally(&c->had, &c->got, c->from.shown, c->to.shown);
+    hx_cmd_store_print_tally(&c->had, &c->got, c->from.shown, c->to.shown);
     if (whole)
         (void)printf("%s has all %s, and draws epochs above %" PRIu64 ".\n", c->to.shown,
                      c->salvage ? "that could be read" : "of it", epoch);
@@ -164,13 +164,14 @@ static int compare(copying *c)
                         .progress = &c->progress,
                         .context = c,
                         .differs = say_difference};
-    if (!hx_move_run(&c->move)) return hx_store_refuse("%s", c->move.error);
+    if (!hx_move_run(&c->move)) return hx_cmd_store_refuse("%s", c->move.error);
     if (c->move.differing == 0) return HX_EXIT_OK;
-    if (!count_both(c, began)) return hx_store_refuse("%s", c->move.error);
+    if (!count_both(c, began)) return hx_cmd_store_refuse("%s", c->move.error);
     report(c, false);
-    return hx_store_refuse("%" PRIu64 " operations differ: %s was written to by somebody else, and nothing in it was "
-                           "changed. Copy into a new store",
-                           c->move.differing, c->to.shown);
+    return hx_cmd_store_refuse("%" PRIu64
+                               " operations differ: %s was written to by somebody else, and nothing in it was "
+                               "changed. Copy into a new store",
+                               c->move.differing, c->to.shown);
 }
 
 /* The mark first, and epochs with it: whatever happens later, TO never draws one that FROM has drawn. */
@@ -178,21 +179,21 @@ static int prepare(copying *c)
 {
     if (c->mark.unfinished)
         return hx_move_raise(c->loop, c->to.store, c->last, c->move.error) ? HX_EXIT_OK
-                                                                           : hx_store_refuse("%s", c->move.error);
+                                                                           : hx_cmd_store_refuse("%s", c->move.error);
     int code = compare(c);
     if (code != HX_EXIT_OK) return code;
-    if (hx_mark_begin(c->to.store, c->loop, c->act, c->last, &c->mark) != HX_STORE_OK)
-        return hx_store_refuse("%s can't be written to", c->to.shown);
+    if (hx_unfinished_begin(c->to.store, c->loop, c->act, c->last, &c->mark) != HX_STORE_OK)
+        return hx_cmd_store_refuse("%s can't be written to", c->to.shown);
     return HX_EXIT_OK;
 }
 
 static int end(copying *c)
 {
-    bool counted = hx_store_tally_is_same(&c->had, &c->got);
+    bool counted = hx_cmd_store_tally_is_same(&c->had, &c->got);
     bool whole = c->move.differing == 0 && (counted || c->flags->live);
     bool is_accepted = !is_lossy(c->salvage) || c->flags->accept_loss;
-    const hx_mark *latest = c->mark.generation > c->origin.generation ? &c->mark : &c->origin;
-    hx_mark salvaged = {.generation = latest->generation + 1, .by = "salvage"};
+    const hx_unfinished *latest = c->mark.generation > c->origin.generation ? &c->mark : &c->origin;
+    hx_unfinished salvaged = {.generation = latest->generation + 1, .by = "salvage"};
     if (is_lossy(c->salvage)) {
         salvaged.taken_at = c->salvage->stamp;
         salvaged.restored_at = hx_store_about(c->to.store)->now();
@@ -200,21 +201,21 @@ static int end(copying *c)
     }
     if (whole && !is_accepted) {
         report(c, false);
-        return hx_store_refuse(
+        return hx_cmd_store_refuse(
             "no gateway starts on %s as long as nobody has accepted what is lost. Run this again with "
             "--accept-loss to do so",
             c->to.shown);
     }
-    if (whole && hx_mark_end(c->to.store, c->loop, &c->mark, latest) != HX_STORE_OK)
-        return hx_store_refuse("%s can't be written to. Run this again", c->to.shown);
+    if (whole && hx_unfinished_end(c->to.store, c->loop, &c->mark, latest) != HX_STORE_OK)
+        return hx_cmd_store_refuse("%s can't be written to. Run this again", c->to.shown);
     report(c, whole);
     if (whole) return HX_EXIT_OK;
     if (c->move.differing > 0)
-        return hx_store_refuse("%" PRIu64
-                               " operations differ: %s was written to by somebody else. Copy into a new store",
-                               c->move.differing, c->to.shown);
-    return hx_store_refuse("the counts differ: %s has operations that %s has not. Copy into a new store", c->to.shown,
-                           c->from.shown);
+        return hx_cmd_store_refuse("%" PRIu64
+                                   " operations differ: %s was written to by somebody else. Copy into a new store",
+                                   c->move.differing, c->to.shown);
+    return hx_cmd_store_refuse("the counts differ: %s has operations that %s has not. Copy into a new store",
+                               c->to.shown, c->from.shown);
 }
 
 static int run(const hx_store_flags *flags, hx_salvage *salvage, const char *from, const char *to)
@@ -239,7 +240,7 @@ static int run(const hx_store_flags *flags, hx_salvage *salvage, const char *fro
     return code;
 }
 
-int hx_store_copy(const hx_store_flags *flags, const char *from, const char *to)
+int hx_cmd_store_copy(const hx_store_flags *flags, const char *from, const char *to)
 {
     return run(flags, NULL, from, to);
 }
@@ -250,7 +251,7 @@ static void say(void *context, const char *sentence)
     (void)fprintf(flags->json ? stderr : stdout, "%s\n", sentence);
 }
 
-int hx_store_salvage(const hx_store_flags *flags, const char *directory, const char *to)
+int hx_cmd_store_salvage(const hx_store_flags *flags, const char *directory, const char *to)
 {
     hx_arena arena = {0};
     hx_store_flags context = *flags;

@@ -23,9 +23,9 @@ typedef struct {
     hx_loop *loop;
     hx_backup_reader *reader;
     hx_backup_about about;
-    hx_mark mark;
+    hx_unfinished mark;
     uint64_t epoch; /* all later ones are above it */
-    hx_progress progress;
+    hx_progress_bar progress;
     hx_move move;
     hx_tally had, got;
 } restoring;
@@ -35,7 +35,7 @@ static int verify(restoring *r)
 {
     char *error = r->move.error;
     r->reader = hx_backup_open(r->file, &r->about, error);
-    if (!r->reader) return hx_store_refuse("%s. Nothing was restored", error);
+    if (!r->reader) return hx_cmd_store_refuse("%s. Nothing was restored", error);
     hx_backup_step step = HX_BACKUP_RECORD;
     hx_record record;
     hx_progress_begin(&r->progress, "verifying", r->about.count, r->flags->json);
@@ -45,10 +45,10 @@ static int verify(restoring *r)
         hx_arena_free(&arena);
     }
     hx_progress_end(&r->progress);
-    if (step != HX_BACKUP_END) return hx_store_refuse("%s. Nothing was restored", error);
+    if (step != HX_BACKUP_END) return hx_cmd_store_refuse("%s. Nothing was restored", error);
     r->epoch = hx_epoch_of_next_generation(r->about.last_epoch, r->about.taken_at);
     if (r->epoch > HX_EPOCH_MAX - HX_GENERATION_EPOCHS)
-        return hx_store_refuse("%s has no epochs left for another generation. Nothing was restored", r->file);
+        return hx_cmd_store_refuse("%s has no epochs left for another generation. Nothing was restored", r->file);
     return HX_EXIT_OK;
 }
 
@@ -57,17 +57,18 @@ static int open_empty(restoring *r)
     bool empty = false;
     int code = hx_place_open_target(&r->to, r->loop, r->about.secret, "restore", r->epoch);
     if (code != HX_EXIT_OK) return code;
-    if (!hx_mark_read(r->to.store, r->loop, &r->mark)) return hx_store_refuse("%s can't be reached", r->to.shown);
+    if (!hx_unfinished_read(r->to.store, r->loop, &r->mark))
+        return hx_cmd_store_refuse("%s can't be reached", r->to.shown);
     if (r->mark.unfinished && strcmp(r->mark.by, "restore") == 0 && r->mark.epoch == r->epoch)
         return HX_EXIT_OK; /* it was made now */
     if (r->mark.unfinished)
-        return hx_store_refuse("%s is the beginning of a %s that has not ended. Remove it, or give a new store",
-                               r->to.shown, r->mark.by);
-    if (!hx_move_is_empty(r->loop, r->to.store, &empty, r->move.error)) return hx_store_refuse("%s", r->move.error);
+        return hx_cmd_store_refuse("%s is the beginning of a %s that has not ended. Remove it, or give a new store",
+                                   r->to.shown, r->mark.by);
+    if (!hx_move_is_empty(r->loop, r->to.store, &empty, r->move.error)) return hx_cmd_store_refuse("%s", r->move.error);
     if (!empty || r->mark.is_there)
-        return hx_store_refuse("%s is not empty, and nothing in it was changed; give a new store", r->to.shown);
-    if (hx_mark_begin(r->to.store, r->loop, "restore", r->epoch, &r->mark) != HX_STORE_OK)
-        return hx_store_refuse("%s can't be written to", r->to.shown);
+        return hx_cmd_store_refuse("%s is not empty, and nothing in it was changed; give a new store", r->to.shown);
+    if (hx_unfinished_begin(r->to.store, r->loop, "restore", r->epoch, &r->mark) != HX_STORE_OK)
+        return hx_cmd_store_refuse("%s can't be written to", r->to.shown);
     return HX_EXIT_OK;
 }
 
@@ -89,15 +90,16 @@ static int fill(restoring *r)
                       .differs = never};
     if (!hx_backup_rewind(r->reader, move->error) || !hx_move_run(move) ||
         !hx_move_raise(r->loop, r->to.store, r->epoch, move->error) ||
-        !hx_store_tally(&r->had, &r->got, r->loop, NULL, r->reader, r->to.store, hx_clock_mono_ns() - began,
-                        move->error))
-        return hx_store_refuse("%s. %s is not whole, and no gateway starts on it; restore into a new store",
-                               move->error, r->to.shown);
-    if (move->there + move->differing > 0 || !hx_store_tally_is_same(&r->had, &r->got)) {
-        hx_store_print_tally(&r->had, &r->got, r->file, r->to.shown);
-        return hx_store_refuse("the counts differ: %s was written to by somebody else, and no gateway starts on it. "
-                               "Restore into a new store",
-                               r->to.shown);
+        !hx_cmd_store_tally(&r->had, &r->got, r->loop, NULL, r->reader, r->to.store, hx_clock_mono_ns() - began,
+                            move->error))
+        return hx_cmd_store_refuse("%s. %s is not whole, and no gateway starts on it; restore into a new store",
+                                   move->error, r->to.shown);
+    if (move->there + move->differing > 0 || !hx_cmd_store_tally_is_same(&r->had, &r->got)) {
+        hx_cmd_store_print_tally(&r->had, &r->got, r->file, r->to.shown);
+        return hx_cmd_store_refuse(
+            "the counts differ: %s was written to by somebody else, and no gateway starts on it. "
+            "Restore into a new store",
+            r->to.shown);
     }
     return HX_EXIT_OK;
 }
@@ -105,16 +107,16 @@ static int fill(restoring *r)
 static void report_json(const restoring *r, hx_slice taken, hx_slice restored)
 {
     (void)printf("{\"file\":");
-    hx_store_json_text(r->file);
+    hx_cmd_store_json_text(r->file);
     (void)printf(",\"to\":");
-    hx_store_json_text(r->to.shown);
+    hx_cmd_store_json_text(r->to.shown);
     (void)printf(",\"source\":");
-    hx_store_json_text(r->about.source);
+    hx_cmd_store_json_text(r->about.source);
     (void)printf(",\"backup_at\":\"%.*s\",\"restored_at\":\"%.*s\",\"generation\":%" PRIu64 ",\"epochs_above\":%" PRIu64
                  ",\"restored\":%" PRIu64 ",\"ended\":%" PRIu64 ",\"made_unknown\":%" PRIu64 ",\"states\":{",
                  HX_FMT(taken), HX_FMT(restored), r->about.generation + 1, r->epoch, r->move.moved, r->move.ended,
                  r->move.unsettled);
-    hx_store_json_tally(&r->had, &r->got);
+    hx_cmd_store_json_tally(&r->had, &r->got);
     (void)printf("}}\n");
 }
 
@@ -131,7 +133,7 @@ static void report(const restoring *r, hx_ms now)
     (void)printf(".\n");
     if (r->move.unsettled > 0)
         (void)printf("%" PRIu64 " were under way at the backup, and are unknown now.\n", r->move.unsettled);
-    hx_store_print_tally(&r->had, &r->got, r->file, r->to.shown);
+    hx_cmd_store_print_tally(&r->had, &r->got, r->file, r->to.shown);
     (void)printf("%s is generation %" PRIu64 " of %s, and draws epochs above %" PRIu64 ".\n\n"
                  "The backup is of %.*s. What was acknowledged after that is not known to this store: a key that was\n"
                  "first used since then runs again when its client repeats it. Before a gateway starts on it,\n"
@@ -143,18 +145,18 @@ static void report(const restoring *r, hx_ms now)
 
 static int end(restoring *r)
 {
-    hx_mark restored = {.is_there = true,
-                        .by = "restore",
-                        .generation = r->about.generation + 1,
-                        .taken_at = r->about.taken_at,
-                        .restored_at = hx_store_about(r->to.store)->now()};
-    if (hx_mark_end(r->to.store, r->loop, &r->mark, &restored) != HX_STORE_OK)
-        return hx_store_refuse("%s can't be written to, and is not whole; restore into a new store", r->to.shown);
+    hx_unfinished restored = {.is_there = true,
+                              .by = "restore",
+                              .generation = r->about.generation + 1,
+                              .taken_at = r->about.taken_at,
+                              .restored_at = hx_store_about(r->to.store)->now()};
+    if (hx_unfinished_end(r->to.store, r->loop, &r->mark, &restored) != HX_STORE_OK)
+        return hx_cmd_store_refuse("%s can't be written to, and is not whole; restore into a new store", r->to.shown);
     report(r, restored.restored_at);
     return HX_EXIT_OK;
 }
 
-int hx_store_restore(const hx_store_flags *flags, const char *file, const char *to)
+int hx_cmd_store_restore(const hx_store_flags *flags, const char *file, const char *to)
 {
     restoring r = {.flags = flags, .file = file};
     int code = hx_place_check(&r.to, to, &r.arena);

@@ -27,7 +27,7 @@ static const char *kind_name(const hx_yaml *node)
 
 void hx_loader_wrong(hx_loader *loader, const hx_yaml *node, const char *name, const char *predicate)
 {
-    hx_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s", name, predicate);
+    hx_config_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s", name, predicate);
 }
 
 bool hx_loader_is(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_yaml_kind kind)
@@ -35,15 +35,15 @@ bool hx_loader_is(hx_loader *loader, const hx_option *option, const hx_yaml *nod
     if (node->refused) return false;
     if (node->kind == HX_YAML_TEXT && node->is_null) {
         const hx_yaml *at = node->key ? node->key : node;
-        hx_problem_at(&loader->problems, at->line, at->column, "\"%s\" has no value; it %s", option->name,
-                      hx_option_expects(option, &loader->config->arena));
+        hx_config_problem_at(&loader->problems, at->line, at->column, "\"%s\" has no value; it %s", option->name,
+                             hx_option_expects(option, &loader->config->arena));
         return false;
     }
     if (node->kind == kind) return true;
     bool braces = kind == HX_YAML_TEXT && node->kind == HX_YAML_MAP;
-    hx_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s, not %s%s", option->name,
-                  hx_option_expects(option, &loader->config->arena), kind_name(node),
-                  braces ? "; a value that starts with \"{\" needs quotes" : "");
+    hx_config_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s, not %s%s", option->name,
+                         hx_option_expects(option, &loader->config->arena), kind_name(node),
+                         braces ? "; a value that starts with \"{\" needs quotes" : "");
     return false;
 }
 
@@ -141,9 +141,9 @@ static void read_upstreams(hx_loader *loader, const hx_option *option, const hx_
         if (hx_slice_is_token(value->key->text))
             add_upstream(loader, option, value, value->key->text);
         else
-            hx_problem_at(&loader->problems, value->key->line, value->key->column,
-                          "an upstream's name is a word of letters, digits, \"-\" and \"_\", not %s",
-                          hx_quoted(&loader->config->arena, value->key->text));
+            hx_config_problem_at(&loader->problems, value->key->line, value->key->column,
+                                 "an upstream's name is a word of letters, digits, \"-\" and \"_\", not %s",
+                                 hx_quoted(&loader->config->arena, value->key->text));
     }
 }
 
@@ -188,7 +188,7 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_POINTER: hx_outcomes_pointer(loader, option, node, text); return true;
     case HX_OPTION_REQUEST: hx_outcomes_request(loader, option, node, owner); return true;
     case HX_OPTION_SOCKET: read_admin(loader, option, node); return true;
-    case HX_OPTION_TEMPLATE: hx_keys_template(loader, option, node, owner); return true;
+    case HX_OPTION_TEMPLATE: hx_options_key_template(loader, option, node, owner); return true;
     case HX_OPTION_NAMES: hx_lists_names(loader, option, node, owner); return true;
     case HX_OPTION_COUNTED: hx_lists_counted(loader, option, node, owner); return true;
     case HX_OPTION_IGNORED: hx_lists_ignored(loader, option, node, owner); return true;
@@ -216,7 +216,7 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_ASK:
     case HX_OPTION_FINGERPRINT:
     case HX_OPTION_RATE:
-    case HX_OPTION_KEY: hx_route_option(loader, option, node, owner); break;
+    case HX_OPTION_KEY: hx_config_route_option(loader, option, node, owner); break;
     case HX_OPTION_GROUP: /* these are read after everything that they need: hx_routes_read, hx_outcomes_read */
     case HX_OPTION_OUTCOMES:
     case HX_OPTION_STATUSES:
@@ -253,8 +253,8 @@ static const hx_option *known(hx_loader *loader, const hx_yaml *key, hx_option_p
     const hx_option *option = hx_option_find(place, key->text);
     hx_arena *arena = &loader->config->arena;
     if (!option)
-        hx_problem_at(&loader->problems, key->line, key->column, "unknown option %s%s", hx_quoted(arena, key->text),
-                      hx_option_hint(place, key->text, arena));
+        hx_config_problem_at(&loader->problems, key->line, key->column, "unknown option %s%s",
+                             hx_quoted(arena, key->text), hx_option_hint(place, key->text, arena));
     return option;
 }
 
@@ -264,8 +264,8 @@ void hx_loader_options(hx_loader *loader, const hx_yaml *map, hx_option_place pl
         const hx_option *option = known(loader, value->key, place);
         if (!option) continue;
         if (shared && (option->flags & HX_OPTION_ALONE))
-            hx_problem_at(&loader->problems, value->key->line, value->key->column,
-                          "\"%s\" belongs to one route, not to %s", option->name, shared);
+            hx_config_problem_at(&loader->problems, value->key->line, value->key->column,
+                                 "\"%s\" belongs to one route, not to %s", option->name, shared);
         else
             read_one(loader, option, value, owner);
     }
@@ -303,7 +303,7 @@ static void apply_workers(hx_loader *loader, const char *text)
     uint64_t value = 0;
     const char *wrong = hx_option_read(option, hx_slice_of(text), &loader->config->arena, &value);
     if (wrong)
-        hx_problem_elsewhere(&loader->problems, "--workers %s", wrong);
+        hx_config_problem_elsewhere(&loader->problems, "--workers %s", wrong);
     else
         hx_option_store(option, loader->config, value);
 }
@@ -318,7 +318,7 @@ static void apply_upstream(hx_loader *loader, const char *text)
         wrong = hx_arena_printf(&config->arena, "can't stand for the upstreams that %s names; change them there",
                                 loader->problems.file)
                     .ptr;
-    if (wrong) hx_problem_elsewhere(&loader->problems, "--upstream %s", wrong);
+    if (wrong) hx_config_problem_elsewhere(&loader->problems, "--upstream %s", wrong);
     if (loader->upstreams_are_named) return;
     config->upstreams[0] = (hx_config_upstream){HX_EMPTY, url};
     config->upstream_count = 1;
@@ -335,7 +335,7 @@ static void apply_listen(hx_loader *loader, const hx_config_overrides *flags)
             if (hx_slice_eq(config->listen[k], address)) wrong = "names the same address twice";
         if (!wrong && config->listen_count == HX_LISTEN_MAX) wrong = "is given too often";
         if (wrong)
-            hx_problem_elsewhere(&loader->problems, "--listen %s", wrong);
+            hx_config_problem_elsewhere(&loader->problems, "--listen %s", wrong);
         else
             config->listen[config->listen_count++] = address_path(loader, address, "unix:");
     }
@@ -351,7 +351,7 @@ static void apply_flags(hx_loader *loader, const hx_config_overrides *flags)
     if (flags->store) {
         config->store = hx_arena_copy(&config->arena, hx_slice_of(flags->store));
         const char *wrong = hx_address_check_store(config->store, &config->arena);
-        if (wrong) hx_problem_elsewhere(&loader->problems, "--store %s", wrong);
+        if (wrong) hx_config_problem_elsewhere(&loader->problems, "--store %s", wrong);
     }
 }
 
@@ -363,8 +363,8 @@ static void check_error_docs(hx_loader *loader, const hx_yaml *node)
     for (size_t i = 0; i < url.len; i++)
         fits = fits && url.ptr[i] > ' ' && url.ptr[i] < 0x7f && !strchr("\"\\<>", url.ptr[i]);
     if (!fits)
-        hx_problem_at(&loader->problems, node->line, node->column,
-                      "\"error_docs\" must be a URL such as https://example.com/errors#");
+        hx_config_problem_at(&loader->problems, node->line, node->column,
+                             "\"error_docs\" must be a URL such as https://example.com/errors#");
 }
 
 /* A request would come back as a client's, again and again, until no descriptor is left. */
@@ -382,7 +382,7 @@ static void refuse_itself(hx_loader *loader, const hx_yaml *root, bool by_flag)
                                             HX_FMT(listen))
                                 .ptr;
         if (by_flag && !loader->upstreams_are_named)
-            hx_problem_elsewhere(&loader->problems, "--upstream %s", wrong);
+            hx_config_problem_elsewhere(&loader->problems, "--upstream %s", wrong);
         else if (written && written->kind == HX_YAML_MAP)
             for (const hx_yaml *node = written->first; node; node = node->next) {
                 if (hx_slice_eq(node->key->text, upstream->name)) hx_loader_wrong(loader, node, "upstream", wrong);
@@ -413,15 +413,17 @@ static void fill_in(hx_loader *loader, const hx_yaml *root)
         if (store)
             config->store = hx_slice_of(store);
         else
-            hx_problem_elsewhere(&loader->problems, "no place for the store: set HOME, or give --store journal:DIR");
+            hx_config_problem_elsewhere(&loader->problems,
+                                        "no place for the store: set HOME, or give --store journal:DIR");
     }
     if (config->upstream_count > 0 || hx_yaml_get(root, "upstream") || !loader->whole) return;
     static const char missing[] = "no application to stand in front of: ";
     if (config->file)
-        hx_problem_at(&loader->problems, 0, 0, "%swrite \"upstream: http://127.0.0.1:3000\", or give --upstream",
-                      missing);
+        hx_config_problem_at(&loader->problems, 0, 0, "%swrite \"upstream: http://127.0.0.1:3000\", or give --upstream",
+                             missing);
     else
-        hx_problem_elsewhere(&loader->problems, "%sgive --upstream http://127.0.0.1:3000, or --config FILE", missing);
+        hx_config_problem_elsewhere(&loader->problems, "%sgive --upstream http://127.0.0.1:3000, or --config FILE",
+                                    missing);
 }
 
 static hx_config *new_config(const char *name, const hx_config_overrides *flags)
@@ -472,9 +474,9 @@ hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_over
     hx_config *config = loader.config;
     hx_yaml *root = hx_yaml_read(text, &loader.problems, &loader.whole);
     if (root && root->kind != HX_YAML_MAP && !(root->kind == HX_YAML_TEXT && root->is_null)) {
-        hx_problem_at(&loader.problems, root->line, root->column,
-                      "a configuration is a map of options, such as \"upstream: http://127.0.0.1:3000\", not %s",
-                      kind_name(root));
+        hx_config_problem_at(&loader.problems, root->line, root->column,
+                             "a configuration is a map of options, such as \"upstream: http://127.0.0.1:3000\", not %s",
+                             kind_name(root));
         return finish(&loader, errors);
     }
     if (root && root->kind == HX_YAML_MAP) hx_loader_options(&loader, root, HX_PLACE_TOP, NULL, config);
@@ -530,7 +532,7 @@ hx_config *hx_config_load(const char *file, const hx_config_overrides *flags, hx
         const char *why = errno == EFBIG ? "it is larger than 1 MiB" : strerror_r(errno, reason, sizeof reason);
         hx_loader loader;
         begin(&loader, file, flags);
-        hx_problem_at(&loader.problems, 0, 0, "can't be read: %s", why);
+        hx_config_problem_at(&loader.problems, 0, 0, "can't be read: %s", why);
         return finish(&loader, errors);
     }
     hx_config *config = hx_config_parse(file, (hx_slice){text, len}, flags, errors);

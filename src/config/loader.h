@@ -59,7 +59,7 @@ bool hx_loader_is_well(hx_loader *loader, const hx_yaml *map, hx_option_place pl
 
 /* Reads what only a route has and is more than a leaf: its upstream, match, callers and key. What it says of its
  * answers and attempts is hx_outcomes_read's. */
-void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
+void hx_config_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Reads `defaults`, `groups` and `routes`, once everything else is known. */
 void hx_routes_read(hx_loader *loader, const hx_yaml *root);
 /* Judges routes against each other; `list` is their list in the file. */
@@ -91,10 +91,10 @@ const struct hx_zone *hx_zones_find(void *user, hx_slice name);
 /* What can be done about an unknown zone, as the end of a sentence: `, did you mean "Europe/Paris"?` */
 const char *hx_zones_hint(hx_slice name, hx_arena *arena);
 
-void hx_keys_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key);
-void hx_keys_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
+void hx_options_key_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key);
+void hx_options_key_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Judges a route's key together with everything else it says, and derives what follows from it. */
-void hx_keys_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy);
+void hx_options_key_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy);
 
 void hx_lists_fingerprint(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 void hx_lists_names(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner);

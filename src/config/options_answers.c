@@ -110,8 +110,8 @@ void hx_outcomes_pointer(hx_loader *loader, const hx_option *option, const hx_ya
     if (!text.ptr) return;
     const char *hint = hx_outcomes_not_a_pointer(text, arena);
     if (hint)
-        hx_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s, not %s%s", option->name,
-                      hx_option_expects(option, arena), hx_quoted(arena, text), hint);
+        hx_config_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s, not %s%s", option->name,
+                             hx_option_expects(option, arena), hx_quoted(arena, text), hint);
     else
         *pointer = text;
 }
@@ -247,7 +247,7 @@ static void make_retry(hx_loader *loader, const hx_yaml *node, hx_policy *policy
     if (!at) at = hx_yaml_get(node, "class");
     const char *wrong = NULL;
     if (!hx_retry_policy_make(policy->class, &policy->retry_said, &policy->retry, &wrong) && at)
-        hx_problem_at(&loader->problems, at->line, at->column, "\"retry\" can't be used: %s", wrong);
+        hx_config_problem_at(&loader->problems, at->line, at->column, "\"retry\" can't be used: %s", wrong);
 }
 
 /* Whether `name` is missing for sure below `map`: neither inherited nor written, be it wrongly. */
@@ -258,7 +258,7 @@ static bool is_missing(const hx_yaml *map, const char *name, bool inherited)
 
 static void lacks(hx_loader *loader, const hx_yaml *map, const char *owner, const char *what)
 {
-    hx_problem_at(&loader->problems, map->line, map->column, "this \"%s\" has no %s", owner, what);
+    hx_config_problem_at(&loader->problems, map->line, map->column, "this \"%s\" has no %s", owner, what);
 }
 
 static void check_pointers(hx_loader *loader, const hx_yaml *map, const hx_probe *probe)
@@ -269,8 +269,8 @@ static void check_pointers(hx_loader *loader, const hx_yaml *map, const hx_probe
     if (!at) at = hx_yaml_get(hx_yaml_get(map, "answer"), "body");
     if (!at) at = hx_yaml_get(map, "request");
     if (!at) at = map;
-    hx_problem_at(&loader->problems, at->line, at->column,
-                  "nothing can be pointed at in an answer to HEAD, which has no body; ask by GET");
+    hx_config_problem_at(&loader->problems, at->line, at->column,
+                         "nothing can be pointed at in an answer to HEAD, which has no body; ask by GET");
 }
 
 static void check_probe(hx_loader *loader, const hx_yaml *map, bool may_be_part, const hx_probe *probe)
@@ -289,9 +289,9 @@ static void check_probe(hx_loader *loader, const hx_yaml *map, bool may_be_part,
     if (is_missing(absent, "status", probe->absent_status > 0))
         lacks(loader, absent, "absent", "\"status\", such as 404");
     if (probe->absent_status > 0 && probe->absent_status == probe->found_status)
-        hx_problem_at(&loader->problems, map->line, map->column,
-                      "\"found\" and \"absent\" of a probe can't have the same status: %u can't mean both",
-                      (unsigned)probe->found_status);
+        hx_config_problem_at(&loader->problems, map->line, map->column,
+                             "\"found\" and \"absent\" of a probe can't have the same status: %u can't mean both",
+                             (unsigned)probe->found_status);
     check_pointers(loader, map, probe);
 }
 
@@ -301,8 +301,8 @@ static void check_duplicate(hx_loader *loader, const hx_yaml *node, const hx_yam
     const hx_yaml *at = map->key ? map->key : map, *probe = hx_yaml_get(node, "probe");
     if (map->refused) return;
     if (policy->probe.method.len == 0 && (!probe || is_missing(probe, "request", false)))
-        hx_problem_at(&loader->problems, at->line, at->column,
-                      "\"provider_duplicate\" needs a \"probe\", which fetches what was already there");
+        hx_config_problem_at(&loader->problems, at->line, at->column,
+                             "\"provider_duplicate\" needs a \"probe\", which fetches what was already there");
     if (is_missing(map, "status", duplicate->status > 0)) lacks(loader, map, "provider_duplicate", "\"status\"");
     bool has_value = duplicate->value.len > 0 || hx_yaml_get(map, "value");
     bool has_pointer = duplicate->pointer.len > 0 || hx_yaml_get(map, "pointer");
@@ -320,10 +320,11 @@ static void check_guarantee(hx_loader *loader, const hx_yaml *node, const hx_pol
     if (!at || policy->guarantee != HX_GUARANTEE_TRANSACTIONAL) return;
     if (hx_address_is_postgres(store) || store.len == 0) return;
     hx_slice kind = hx_slice_first(store, hx_slice_find(store, ':') + 1); /* what follows may hold a password */
-    hx_problem_at(&loader->problems, at->line, at->column,
-                  "\"guarantee\" can't be transactional with a store %s: the application completes its operations in a "
-                  "transaction of its own database, which has to be the store (postgres://…)",
-                  hx_quoted(&loader->config->arena, kind));
+    hx_config_problem_at(
+        &loader->problems, at->line, at->column,
+        "\"guarantee\" can't be transactional with a store %s: the application completes its operations in a "
+        "transaction of its own database, which has to be the store (postgres://…)",
+        hx_quoted(&loader->config->arena, kind));
 }
 
 void hx_outcomes_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_policy *policy)
@@ -338,7 +339,8 @@ void hx_outcomes_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_po
     if (probe) check_probe(loader, probe, shared && !probes, &policy->probe);
     if (duplicate) check_duplicate(loader, node, duplicate, policy);
     if (probes && on_unknown && !probe && policy->probe.method.len == 0)
-        hx_problem_at(&loader->problems, on_unknown->line, on_unknown->column,
-                      "\"on_unknown\" can't be probe without a \"probe\" that says what to ask, such as {request: "
-                      "\"GET /refunds?idempotency_key={key}\", found: {status: 200}, settle: 30s}");
+        hx_config_problem_at(
+            &loader->problems, on_unknown->line, on_unknown->column,
+            "\"on_unknown\" can't be probe without a \"probe\" that says what to ask, such as {request: "
+            "\"GET /refunds?idempotency_key={key}\", found: {status: 200}, settle: 30s}");
 }

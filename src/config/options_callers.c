@@ -178,8 +178,9 @@ static unsigned intern_source(hx_loader *loader, const hx_yaml *node, hx_jwt_sou
             return i;
     }
     if (config->jwt_source_count == HX_JWT_SOURCES_MAX) {
-        hx_problem_at(&loader->problems, node->line, node->column,
-                      "\"jwt\" names one source of keys too many: a configuration has up to %u", HX_JWT_SOURCES_MAX);
+        hx_config_problem_at(&loader->problems, node->line, node->column,
+                             "\"jwt\" names one source of keys too many: a configuration has up to %u",
+                             HX_JWT_SOURCES_MAX);
         return 0;
     }
     config->jwt_sources[config->jwt_source_count] = source;
@@ -208,9 +209,10 @@ void hx_callers_jwt(hx_loader *loader, const hx_option *option, const hx_yaml *n
     hx_jwt_source source = own_source(node, &said, &count);
     if (count == 0) source = inherited;
     if (count > 1 || (count == 0 && !policy->jwt.given))
-        hx_problem_at(&loader->problems, node->line, node->column,
-                      "\"jwt\" must have exactly one of \"key\", \"secret\", \"jwks\" and \"jwks_url\": where do the "
-                      "keys come from?");
+        hx_config_problem_at(
+            &loader->problems, node->line, node->column,
+            "\"jwt\" must have exactly one of \"key\", \"secret\", \"jwks\" and \"jwks_url\": where do the "
+            "keys come from?");
     const hx_yaml *url = hx_yaml_get(node, "jwks_url"), *refresh = hx_yaml_get(node, "refresh");
     if (url && said.jwks_url.len > 0 && !is_url(said.jwks_url))
         hx_loader_wrong(loader, url, "jwks_url",

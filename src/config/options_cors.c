@@ -80,8 +80,8 @@ void hx_edges_cors(hx_loader *loader, const hx_option *option, const hx_yaml *no
     hx_config *config = loader->config;
     hx_loader_map(loader, option, node, HX_PLACE_CORS, config);
     if (node->kind == HX_YAML_MAP && !node->refused && !hx_yaml_get(node, "origins"))
-        hx_problem_at(&loader->problems, node->line, node->column,
-                      "this \"cors\" has no \"origins\", such as [\"https://app.example.com\"]");
+        hx_config_problem_at(&loader->problems, node->line, node->column,
+                             "this \"cors\" has no \"origins\", such as [\"https://app.example.com\"]");
     const hx_yaml *credentials = hx_yaml_get(node, "credentials");
     if (config->cors.credentials && credentials && config->cors.origin_count == 1 &&
         hx_slice_eq(config->cors.origins[0], HX_LIT("*")))

@@ -187,9 +187,9 @@ static void refuse_nothing_left(hx_loader *loader, const hx_yaml *at, const hx_f
             bool is_within = hx_slice_starts(counted, ignored) &&
                              (counted.len == ignored.len || counted.ptr[ignored.len] == '/');
             if (is_within)
-                hx_problem_at(&loader->problems, at->line, at->column,
-                              "%s can't be counted (\"body\") and left out (%s in \"ignore\") at once",
-                              hx_quoted(arena, counted), hx_quoted(arena, ignored));
+                hx_config_problem_at(&loader->problems, at->line, at->column,
+                                     "%s can't be counted (\"body\") and left out (%s in \"ignore\") at once",
+                                     hx_quoted(arena, counted), hx_quoted(arena, ignored));
         }
 }
 
@@ -200,8 +200,9 @@ void hx_lists_fingerprint(hx_loader *loader, const hx_option *option, const hx_y
     const hx_yaml *at = hx_yaml_get(node, "ignore");
     if (!at) at = hx_yaml_get(node, "body");
     if (at && policy->fingerprint.body == HX_FINGERPRINT_RAW && policy->fingerprint.ignored_pointer_count > 0)
-        hx_problem_at(&loader->problems, at->line, at->column,
-                      "a body that counts byte by byte (\"body: raw\") has nothing that a pointer in \"ignore\" could "
-                      "leave out");
+        hx_config_problem_at(
+            &loader->problems, at->line, at->column,
+            "a body that counts byte by byte (\"body: raw\") has nothing that a pointer in \"ignore\" could "
+            "leave out");
     if (at) refuse_nothing_left(loader, at, &policy->fingerprint);
 }

@@ -6,7 +6,7 @@
 #define UUID_BYTES 36u
 #define DATE_SPAN_MAX (25 * HX_HOUR) /* where clocks are set back */
 
-void hx_keys_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key)
+void hx_options_key_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key)
 {
     hx_arena *arena = &loader->config->arena;
     hx_slice text;
@@ -16,7 +16,7 @@ void hx_keys_template(hx_loader *loader, const hx_option *option, const hx_yaml 
     const hx_template *from = hx_template_compile(text, hx_zones_find, loader, arena, &wrong);
     if (!from) {
         const char *hint = loader->unknown_zone.len > 0 ? hx_zones_hint(loader->unknown_zone, arena) : "";
-        hx_problem_at(&loader->problems, node->line, node->column, "\"from\" can't be used: %s%s", wrong, hint);
+        hx_config_problem_at(&loader->problems, node->line, node->column, "\"from\" can't be used: %s%s", wrong, hint);
         return;
     }
     key->from = from;
@@ -24,12 +24,12 @@ void hx_keys_template(hx_loader *loader, const hx_option *option, const hx_yaml 
         const hx_template_part *part = &from->parts[i];
         const char *unseen = part->kind == HX_TEMPLATE_HEADER ? hx_callers_unseen(loader, part->argument) : NULL;
         if (unseen)
-            hx_problem_at(&loader->problems, node->line, node->column, "\"from\" can't be used: %s: that header %s",
-                          hx_quoted(arena, part->text), unseen);
+            hx_config_problem_at(&loader->problems, node->line, node->column,
+                                 "\"from\" can't be used: %s: that header %s", hx_quoted(arena, part->text), unseen);
     }
 }
 
-void hx_keys_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
+void hx_options_key_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_key_rules *key = &policy->key;
     hx_loader_map(loader, option, node, HX_PLACE_KEY, key);
@@ -40,12 +40,12 @@ void hx_keys_read(hx_loader *loader, const hx_option *option, const hx_yaml *nod
     const hx_yaml *min = hx_yaml_get(node, "min"), *max = hx_yaml_get(node, "max");
     const hx_yaml *at = max ? max : min ? min : node;
     if (key->len_min > key->len_max)
-        hx_problem_at(&loader->problems, at->line, at->column, "no key fits: \"min\" is %u, \"max\" is %u",
-                      key->len_min, key->len_max);
+        hx_config_problem_at(&loader->problems, at->line, at->column, "no key fits: \"min\" is %u, \"max\" is %u",
+                             key->len_min, key->len_max);
     else if (key->format != HX_KEY_ANY && (key->len_min > UUID_BYTES || key->len_max < UUID_BYTES))
-        hx_problem_at(&loader->problems, at->line, at->column,
-                      "no key fits: a UUID has %u characters, \"min\" is %u, \"max\" is %u", UUID_BYTES, key->len_min,
-                      key->len_max);
+        hx_config_problem_at(&loader->problems, at->line, at->column,
+                             "no key fits: a UUID has %u characters, \"min\" is %u, \"max\" is %u", UUID_BYTES,
+                             key->len_min, key->len_max);
 }
 
 /* `node` says it in so many words, but people who can't be told apart would then share their operations. */
@@ -53,9 +53,10 @@ static void check_shared(hx_loader *loader, const hx_yaml *node, const hx_policy
 {
     const hx_yaml *said = hx_yaml_get(node, "require_principal");
     if (!said || policy->require_principal || policy->key.shared) return;
-    hx_problem_at(&loader->problems, said->line, said->column,
-                  "a key made by \"from\" would let callers who can't be told apart share an operation; where that is "
-                  "meant, write \"shared: true\" under \"key\"");
+    hx_config_problem_at(
+        &loader->problems, said->line, said->column,
+        "a key made by \"from\" would let callers who can't be told apart share an operation; where that is "
+        "meant, write \"shared: true\" under \"key\"");
 }
 
 /* How often a path has "{name}". */
@@ -77,14 +78,14 @@ static void check_parts(hx_loader *loader, const hx_yaml *node, const hx_policy 
     if (!at || policy->path.len == 0) return;
     const hx_template_part *stray = hx_template_stray_path(policy->key.from, policy->path);
     if (stray)
-        hx_problem_at(&loader->problems, at->line, at->column, "\"from\" has %s, but %s has no {%.*s} in it",
-                      hx_quoted(arena, stray->text), hx_quoted(arena, policy->path), HX_FMT(stray->argument));
+        hx_config_problem_at(&loader->problems, at->line, at->column, "\"from\" has %s, but %s has no {%.*s} in it",
+                             hx_quoted(arena, stray->text), hx_quoted(arena, policy->path), HX_FMT(stray->argument));
     for (size_t i = 0; i < policy->key.from->count; i++) {
         const hx_template_part *part = &policy->key.from->parts[i];
         if (part->kind == HX_TEMPLATE_PATH && braces_of(policy->path, part->argument) > 1)
-            hx_problem_at(&loader->problems, at->line, at->column,
-                          "\"from\" has %s, but %s has {%.*s} more than once: which one counts?",
-                          hx_quoted(arena, part->text), hx_quoted(arena, policy->path), HX_FMT(part->argument));
+            hx_config_problem_at(&loader->problems, at->line, at->column,
+                                 "\"from\" has %s, but %s has {%.*s} more than once: which one counts?",
+                                 hx_quoted(arena, part->text), hx_quoted(arena, policy->path), HX_FMT(part->argument));
     }
 }
 
@@ -105,10 +106,11 @@ static void check_overlap(hx_loader *loader, const hx_yaml *node, const hx_polic
     const hx_template *from = policy->key.from;
     const hx_yaml *at = place_of_from(node);
     if (policy->key.overlap / HX_KEY_BUCKETS_MAX < from->bucket_min) return;
-    hx_problem_at(&loader->problems, at->line, at->column,
-                  "\"overlap\" is %s, and a window lasts %s: each request would look for its operation in more than "
-                  "%u of them; make the window longer or the overlap shorter",
-                  written(policy->key.overlap, arena), written(from->bucket_min, arena), HX_KEY_BUCKETS_MAX);
+    hx_config_problem_at(
+        &loader->problems, at->line, at->column,
+        "\"overlap\" is %s, and a window lasts %s: each request would look for its operation in more than "
+        "%u of them; make the window longer or the overlap shorter",
+        written(policy->key.overlap, arena), written(from->bucket_min, arena), HX_KEY_BUCKETS_MAX);
 }
 
 /* A key that stands for "once a day" and is forgotten before the day is over is legal, but hardly what was meant. Of
@@ -124,16 +126,18 @@ static void note_forgotten(hx_loader *loader, const hx_yaml *node, const hx_poli
     for (size_t i = 0; i < from->count; i++)
         if (from->parts[i].kind == HX_TEMPLATE_WINDOW && from->parts[i].window == from->bucket_min) is_window = true;
     if (is_window)
-        hx_problem_at(&loader->notes, at->line, at->column,
-                      "answers are kept for %s, but a window lasts %s: in one of them the same key can run again",
-                      written(kept, arena), written(from->bucket_min, arena));
+        hx_config_problem_at(
+            &loader->notes, at->line, at->column,
+            "answers are kept for %s, but a window lasts %s: in one of them the same key can run again",
+            written(kept, arena), written(from->bucket_min, arena));
     else
-        hx_problem_at(&loader->notes, at->line, at->column,
-                      "answers are kept for %s, but a date lasts %s at most: on one of them the same key can run again",
-                      written(kept, arena), written(DATE_SPAN_MAX, arena));
+        hx_config_problem_at(
+            &loader->notes, at->line, at->column,
+            "answers are kept for %s, but a date lasts %s at most: on one of them the same key can run again",
+            written(kept, arena), written(DATE_SPAN_MAX, arena));
 }
 
-void hx_keys_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy)
+void hx_options_key_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy)
 {
     if (policy->key.overlap == HX_OVERLAP_UNSAID) policy->key.overlap = policy->lease + policy->retry.total;
     if (!policy->key.from) return;

@@ -20,7 +20,7 @@ static void add(hx_problems *problems, uint32_t line, uint32_t column, const cha
     char text[TEXT_BYTES_MAX];
     int len = vsnprintf(text, sizeof text, format, args);
     size_t kept = len < 0 ? 0 : (size_t)len < sizeof text ? (size_t)len : sizeof text - 1;
-    problems->told[order] = (hx_problem){
+    problems->told[order] = (hx_config_problem){
         .line = line,
         .column = column,
         .order = (uint32_t)order,
@@ -28,7 +28,7 @@ static void add(hx_problems *problems, uint32_t line, uint32_t column, const cha
     };
 }
 
-void hx_problem_at(hx_problems *problems, uint32_t line, uint32_t column, const char *format, ...)
+void hx_config_problem_at(hx_problems *problems, uint32_t line, uint32_t column, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -36,7 +36,7 @@ void hx_problem_at(hx_problems *problems, uint32_t line, uint32_t column, const 
     va_end(args);
 }
 
-void hx_problem_elsewhere(hx_problems *problems, const char *format, ...)
+void hx_config_problem_elsewhere(hx_problems *problems, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -46,13 +46,13 @@ void hx_problem_elsewhere(hx_problems *problems, const char *format, ...)
 
 static int by_place(const void *left, const void *right)
 {
-    const hx_problem *a = left, *b = right;
+    const hx_config_problem *a = left, *b = right;
     if (a->line != b->line) return a->line < b->line ? -1 : 1;
     if (a->column != b->column) return a->column < b->column ? -1 : 1;
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-static bool write_one(const hx_problem *problem, const char *file, hx_buf *out)
+static bool write_one(const hx_config_problem *problem, const char *file, hx_buf *out)
 {
     if (problem->line == UINT32_MAX) return hx_buf_printf(out, "%.*s\n", HX_FMT(problem->text));
     if (problem->line == 0) return hx_buf_printf(out, "%s: %.*s\n", file, HX_FMT(problem->text));

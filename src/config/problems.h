@@ -12,20 +12,20 @@ typedef struct {
     uint32_t column; /* from 1 */
     uint32_t order;
     hx_slice text;
-} hx_problem;
+} hx_config_problem;
 
 typedef struct {
     hx_arena *arena;
     const char *file;
     size_t count;
-    hx_problem told[HX_PROBLEMS_MAX];
+    hx_config_problem told[HX_PROBLEMS_MAX];
 } hx_problems;
 
 /* "FILE:LINE:COLUMN: text"; "FILE: text" for line 0. */
-void hx_problem_at(hx_problems *problems, uint32_t line, uint32_t column, const char *format, ...)
+void hx_config_problem_at(hx_problems *problems, uint32_t line, uint32_t column, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* A flag's, without a place in the file. */
-void hx_problem_elsewhere(hx_problems *problems, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void hx_config_problem_elsewhere(hx_problems *problems, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* One line each, sorted by place, as far as `out` has room. */
 void hx_problems_write(hx_problems *problems, hx_buf *out);
 

@@ -18,8 +18,9 @@ static void refuse_same_names(hx_loader *loader, const hx_yaml *list)
         if (!before)
             hx_map_put(seen, set->routes[i].name, at);
         else if (name || !hx_slice_eq(before->key->text, HX_LIT("match"))) /* two of `match` are told as such */
-            hx_problem_at(&loader->problems, at->line, at->column, "route %s is given twice; it is also on line %u",
-                          hx_quoted(&loader->config->arena, set->routes[i].name), before->line);
+            hx_config_problem_at(&loader->problems, at->line, at->column,
+                                 "route %s is given twice; it is also on line %u",
+                                 hx_quoted(&loader->config->arena, set->routes[i].name), before->line);
     }
     hx_map_free(&seen);
 }
@@ -61,8 +62,8 @@ static void refuse_unreachable(hx_loader *loader, const hx_yaml *list)
         const hx_yaml *match = hx_yaml_get(node, "match");
         if (!earlier || !match) continue;
         const char *quoted = hx_quoted(&loader->config->arena, earlier->name);
-        hx_problem_at(&loader->problems, match->line, match->column,
-                      "this route never matches, as route %s before it takes all of its requests", quoted);
+        hx_config_problem_at(&loader->problems, match->line, match->column,
+                             "this route never matches, as route %s before it takes all of its requests", quoted);
     }
 }
 
@@ -79,9 +80,9 @@ static void note_overlaps(hx_loader *loader, const hx_yaml *list)
             const hx_policy *earlier = &set->routes[k];
             if (earlier->path.len == 0 || !hx_policy_meets(earlier, later) || path_covers(later->path, earlier->path))
                 continue;
-            hx_problem_at(&loader->notes, match->line, match->column,
-                          "some requests fit both route %s and route %s before it, which takes them",
-                          hx_quoted(arena, later->name), hx_quoted(arena, earlier->name));
+            hx_config_problem_at(&loader->notes, match->line, match->column,
+                                 "some requests fit both route %s and route %s before it, which takes them",
+                                 hx_quoted(arena, later->name), hx_quoted(arena, earlier->name));
         }
     }
 }
@@ -106,14 +107,14 @@ static void check_old_name(hx_loader *loader, const known_names *known, const hx
     const char *quoted = hx_quoted(&loader->config->arena, item->text);
     static const char both[] = "its operations can't belong to both";
     if (now == route)
-        hx_problem_at(&loader->problems, item->line, item->column,
-                      "\"formerly\" lists %s, which is the route's name now", quoted);
+        hx_config_problem_at(&loader->problems, item->line, item->column,
+                             "\"formerly\" lists %s, which is the route's name now", quoted);
     else if (now)
-        hx_problem_at(&loader->problems, item->line, item->column,
-                      "\"formerly\" lists %s, which is the name of another route: %s", quoted, both);
+        hx_config_problem_at(&loader->problems, item->line, item->column,
+                             "\"formerly\" lists %s, which is the name of another route: %s", quoted, both);
     else if (before && !is_item(names, before)) /* twice in one list is told already */
-        hx_problem_at(&loader->problems, item->line, item->column,
-                      "\"formerly\" lists %s, as another route does on line %u: %s", quoted, before->line, both);
+        hx_config_problem_at(&loader->problems, item->line, item->column,
+                             "\"formerly\" lists %s, as another route does on line %u: %s", quoted, before->line, both);
     else if (!before)
         hx_map_put(known->old, item->text, item);
 }

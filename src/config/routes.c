@@ -24,12 +24,12 @@ static void read_upstream(hx_loader *loader, const hx_option *option, const hx_y
     const char *nearest = hx_nearest(name, config->upstream_count, upstream_at, config);
     const char *quoted = hx_quoted(&config->arena, name);
     if (nearest)
-        hx_problem_at(&loader->problems, node->line, node->column, "unknown upstream %s, did you mean \"%s\"?", quoted,
-                      nearest);
+        hx_config_problem_at(&loader->problems, node->line, node->column, "unknown upstream %s, did you mean \"%s\"?",
+                             quoted, nearest);
     else
-        hx_problem_at(&loader->problems, node->line, node->column,
-                      "unknown upstream %s: routes refer to names in the map \"upstream\" at the top of the file",
-                      quoted);
+        hx_config_problem_at(
+            &loader->problems, node->line, node->column,
+            "unknown upstream %s: routes refer to names in the map \"upstream\" at the top of the file", quoted);
 }
 
 /* Those of the IANA registry that a server gets, and what caches and UPnP send. */
@@ -72,12 +72,12 @@ static void read_match(hx_loader *loader, const hx_option *option, const hx_yaml
         wrong = check_method(policy->methods[i], &loader->config->arena);
     if (wrong) {
         policy->path = HX_EMPTY;
-        hx_problem_at(&loader->problems, node->line, node->column, "\"match\" %s can't be used: %s",
-                      hx_quoted(&loader->config->arena, text), wrong);
+        hx_config_problem_at(&loader->problems, node->line, node->column, "\"match\" %s can't be used: %s",
+                             hx_quoted(&loader->config->arena, text), wrong);
     }
 }
 
-void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
+void hx_config_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     switch (option->type) {
     case HX_OPTION_UPSTREAM: read_upstream(loader, option, node, policy); break;
@@ -87,7 +87,7 @@ void hx_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_RATE: hx_callers_rate(loader, option, node, policy); break;
     case HX_OPTION_ASK: hx_outcomes_authorize(loader, option, node, policy); break;
     case HX_OPTION_FINGERPRINT: hx_lists_fingerprint(loader, option, node, policy); break;
-    case HX_OPTION_KEY: hx_keys_read(loader, option, node, policy); break;
+    case HX_OPTION_KEY: hx_options_key_read(loader, option, node, policy); break;
     default: hx_check_failed(__FILE__, __LINE__, "an option of a route's own");
     }
 }
@@ -107,7 +107,7 @@ static void check_lifetime(hx_loader *loader, const hx_yaml *node, const hx_poli
     if (!at || policy->lifetime >= least) return; /* without `at` it was told where the defaults stand */
     const hx_option *option = hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime"));
     hx_arena *arena = &loader->config->arena;
-    hx_problem_at(
+    hx_config_problem_at(
         &loader->problems, at->line, at->column,
         "\"lifetime\" must be at least lease + upstream_timeout + the total time for retries, which is %s; it "
         "is %s",
@@ -121,11 +121,11 @@ static void check_because(hx_loader *loader, const hx_yaml *node, const hx_polic
     if (!is_exposed && !hx_policy_is_optional(policy)) return;
     const hx_yaml *at = hx_yaml_get(node, is_exposed ? "mode" : "require");
     if (!at) at = node;
-    hx_problem_at(&loader->problems, at->line, at->column, "an unsafe method %s here; say why: \"because: …\"",
-                  !is_exposed && policy->require   ? "(PUT) without a key passes unprotected"
-                  : !is_exposed                    ? "without a key passes unprotected"
-                  : policy->mode == HX_MODE_SHADOW ? "is only watched, not protected,"
-                                                   : "passes unprotected");
+    hx_config_problem_at(&loader->problems, at->line, at->column, "an unsafe method %s here; say why: \"because: …\"",
+                         !is_exposed && policy->require   ? "(PUT) without a key passes unprotected"
+                         : !is_exposed                    ? "without a key passes unprotected"
+                         : policy->mode == HX_MODE_SHADOW ? "is only watched, not protected,"
+                                                          : "passes unprotected");
 }
 
 static void read_require(const hx_yaml *node, hx_policy *policy)
@@ -159,7 +159,7 @@ static void read_defaults(hx_loader *loader, const hx_yaml *node)
     read_policy(loader, node, "\"defaults\"", defaults);
     const hx_yaml *from = hx_yaml_get(hx_yaml_get(node, "key"), "from");
     if (from && !from->key->refused)
-        hx_problem_at(
+        hx_config_problem_at(
             &loader->problems, from->key->line, from->key->column,
             "\"from\" belongs to a route or a group, not to \"defaults\": what matches no route has no key of "
             "its own");
@@ -180,9 +180,9 @@ static void read_group(hx_loader *loader, const hx_option *option, const hx_yaml
     *group = (hx_group){.name = node->key->text, .at = node->key, .policy = config->policies.defaults};
     group->policy.fingerprint_said = false; /* what all routes share is not meant for natural keys */
     if (!hx_slice_is_token(group->name))
-        hx_problem_at(&loader->problems, node->key->line, node->key->column,
-                      "a group's name is a word of letters, digits, \"-\" and \"_\", not %s",
-                      hx_quoted(&config->arena, group->name));
+        hx_config_problem_at(&loader->problems, node->key->line, node->key->column,
+                             "a group's name is a word of letters, digits, \"-\" and \"_\", not %s",
+                             hx_quoted(&config->arena, group->name));
     if (!hx_loader_is(loader, option, node, HX_YAML_MAP)) return;
     read_policy(loader, node, "a group", &group->policy);
 }
@@ -218,25 +218,26 @@ static const hx_policy *base_of(hx_loader *loader, const hx_yaml *node)
     const char *nearest = hx_nearest(name, loader->group_count, group_at, loader->groups);
     const char *quoted = hx_quoted(arena, name);
     if (nearest)
-        hx_problem_at(&loader->problems, at->line, at->column, "unknown group %s, did you mean \"%s\"?", quoted,
-                      nearest);
+        hx_config_problem_at(&loader->problems, at->line, at->column, "unknown group %s, did you mean \"%s\"?", quoted,
+                             nearest);
     else
-        hx_problem_at(&loader->problems, at->line, at->column,
-                      "unknown group %s: routes refer to names in the map \"groups\" at the top of the file", quoted);
+        hx_config_problem_at(&loader->problems, at->line, at->column,
+                             "unknown group %s: routes refer to names in the map \"groups\" at the top of the file",
+                             quoted);
     return defaults;
 }
 
 static void name_route(hx_loader *loader, const hx_yaml *node, hx_policy *route)
 {
     const hx_yaml *match = hx_yaml_get(node, "match");
-    if (!match) hx_problem_at(&loader->problems, node->line, node->column, "this route has no \"match\"");
+    if (!match) hx_config_problem_at(&loader->problems, node->line, node->column, "this route has no \"match\"");
     if (hx_yaml_get(node, "name") || !match || route->path.len == 0) return;
     const hx_option *name = hx_option_find(HX_PLACE_ROUTE, HX_LIT("name"));
     route->name = hx_slice_trim(match->text);
     if (route->name.len > name->high)
-        hx_problem_at(&loader->problems, match->line, match->column,
-                      "\"match\" is too long to be the route's name too (%llu bytes); give the route a \"name\"",
-                      (unsigned long long)name->high);
+        hx_config_problem_at(&loader->problems, match->line, match->column,
+                             "\"match\" is too long to be the route's name too (%llu bytes); give the route a \"name\"",
+                             (unsigned long long)name->high);
 }
 
 static hx_slice safe_method_of(const hx_policy *route)
@@ -258,9 +259,9 @@ static void check_safe_methods(hx_loader *loader, const hx_yaml *node, hx_policy
     if (method.len == 0 || route->mode == HX_MODE_PASS) return;
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
         if (!said[i] || (!all && i == 2)) continue; /* a key is needed where it can be */
-        hx_problem_at(all ? &loader->problems : &loader->notes, said[i]->line, said[i]->column,
-                      "\"%.*s\" does nothing for %.*s: it needs no key, and is streamed through for everybody",
-                      HX_FMT(said[i]->key->text), HX_FMT(method));
+        hx_config_problem_at(all ? &loader->problems : &loader->notes, said[i]->line, said[i]->column,
+                             "\"%.*s\" does nothing for %.*s: it needs no key, and is streamed through for everybody",
+                             HX_FMT(said[i]->key->text), HX_FMT(method));
     }
     if (!all) return;
     route->key.from = NULL;
@@ -272,8 +273,8 @@ static void read_route(hx_loader *loader, const hx_yaml *node, hx_policy *route)
     *route = loader->config->policies.defaults;
     if (node->refused) return;
     if (node->kind != HX_YAML_MAP) {
-        hx_problem_at(&loader->problems, node->line, node->column,
-                      "a route is a map of options, such as {match: POST /refunds}");
+        hx_config_problem_at(&loader->problems, node->line, node->column,
+                             "a route is a map of options, such as {match: POST /refunds}");
         return;
     }
     const hx_policy *base = base_of(loader, node);
@@ -283,7 +284,7 @@ static void read_route(hx_loader *loader, const hx_yaml *node, hx_policy *route)
     name_route(loader, node, route);
     check_safe_methods(loader, node, route);
     check_because(loader, node, route);
-    hx_keys_finish(loader, node, route);
+    hx_options_key_finish(loader, node, route);
 }
 
 static void read_routes(hx_loader *loader, const hx_yaml *list)
@@ -293,8 +294,8 @@ static void read_routes(hx_loader *loader, const hx_yaml *list)
     const hx_option *option = hx_option_find(HX_PLACE_TOP, HX_LIT("routes"));
     if (!hx_loader_is(loader, option, list, HX_YAML_LIST)) return;
     if (list->count > HX_ROUTES_MAX) {
-        hx_problem_at(&loader->problems, list->line, list->column, "\"routes\" holds %zu routes; up to %u are possible",
-                      list->count, HX_ROUTES_MAX);
+        hx_config_problem_at(&loader->problems, list->line, list->column,
+                             "\"routes\" holds %zu routes; up to %u are possible", list->count, HX_ROUTES_MAX);
         return;
     }
     set->routes = hx_arena_alloc(&config->arena, (list->count + 1) * sizeof *set->routes);
@@ -314,14 +315,15 @@ void hx_routes_read(hx_loader *loader, const hx_yaml *root)
     if (routes) read_routes(loader, routes);
     for (size_t i = 0; i < loader->group_count; i++)
         if (!loader->groups[i].used)
-            hx_problem_at(&loader->notes, loader->groups[i].at->line, loader->groups[i].at->column,
-                          "no route is in group %s", hx_quoted(&loader->config->arena, loader->groups[i].name));
+            hx_config_problem_at(&loader->notes, loader->groups[i].at->line, loader->groups[i].at->column,
+                                 "no route is in group %s", hx_quoted(&loader->config->arena, loader->groups[i].name));
     set->require_key = loader->config->require_key;
     bool is_open = !set->require_key && !hx_policy_is_exposed(&set->defaults) && set->defaults.because.len == 0;
     if (loader->strict && is_open)
-        hx_problem_at(&loader->problems, root ? root->line : 1, root ? root->column : 1,
-                      "unsafe requests without a key pass unprotected to every path that no route names; refuse them "
-                      "(\"require_key: true\") or say why (\"defaults: {because: …}\")");
+        hx_config_problem_at(
+            &loader->problems, root ? root->line : 1, root ? root->column : 1,
+            "unsafe requests without a key pass unprotected to every path that no route names; refuse them "
+            "(\"require_key: true\") or say why (\"defaults: {because: …}\")");
     /* What matches no route needs a key only where the whole gateway asks for one, and then as the contract lists. */
     set->defaults.require = set->require_key;
     set->defaults.require_on_put = false;

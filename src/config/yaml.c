@@ -50,11 +50,11 @@ static bool check_bytes(hx_slice text, hx_problems *problems)
         unsigned char c = (unsigned char)text.ptr[i];
         size_t len = utf8_len((const unsigned char *)text.ptr + i, text.len - i);
         if (len == 0) {
-            hx_problem_at(problems, line, column, "byte 0x%02x is not UTF-8; save the file as UTF-8 text", c);
+            hx_config_problem_at(problems, line, column, "byte 0x%02x is not UTF-8; save the file as UTF-8 text", c);
             return false;
         }
         if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f) {
-            hx_problem_at(problems, line, column, "control byte 0x%02x: this is not a text file", c);
+            hx_config_problem_at(problems, line, column, "control byte 0x%02x: this is not a text file", c);
             return false;
         }
         bool ends_line = c == '\n' || (c == '\r' && (i + 1 == text.len || text.ptr[i + 1] != '\n'));
@@ -115,7 +115,7 @@ static bool expects_key(const reader *r)
 
 static void refuse(reader *r, const char *what, const char *instead)
 {
-    hx_problem_at(r->problems, r->line, r->column, "%s not allowed in a configuration: %s", what, instead);
+    hx_config_problem_at(r->problems, r->line, r->column, "%s not allowed in a configuration: %s", what, instead);
 }
 
 static void refuse_decorations(reader *r, const struct fy_token *anchor, const struct fy_token *tag)
@@ -158,8 +158,8 @@ static void open_node(reader *r, hx_yaml_kind kind, struct fy_token *start, cons
     if (start) place(r, fy_token_start_mark(start), 0);
     refuse_decorations(r, anchor, tag);
     if (expects_key(r)) {
-        hx_problem_at(r->problems, r->line, r->column, "a key must be a name, not a %s",
-                      kind == HX_YAML_MAP ? "map" : "list");
+        hx_config_problem_at(r->problems, r->line, r->column, "a key must be a name, not a %s",
+                             kind == HX_YAML_MAP ? "map" : "list");
         r->skipping = 1;
         hx_yaml *key = new_node(r, HX_YAML_TEXT);
         key->refused = true;
@@ -167,7 +167,8 @@ static void open_node(reader *r, hx_yaml_kind kind, struct fy_token *start, cons
         return;
     }
     if (r->depth == HX_YAML_DEPTH_MAX) {
-        hx_problem_at(r->problems, r->line, r->column, "nested more than %u deep; no option is", HX_YAML_DEPTH_MAX);
+        hx_config_problem_at(r->problems, r->line, r->column, "nested more than %u deep; no option is",
+                             HX_YAML_DEPTH_MAX);
         r->stopped = true;
         return;
     }
@@ -183,8 +184,8 @@ static void report_twice(reader *r, const hx_yaml *first, hx_yaml *again)
 {
     if (again->refused) return;
     again->refused = true;
-    hx_problem_at(r->problems, again->line, again->column, "%s is given twice; it is also on line %u",
-                  hx_quoted(r->problems->arena, again->text), first->line);
+    hx_config_problem_at(r->problems, again->line, again->column, "%s is given twice; it is also on line %u",
+                         hx_quoted(r->problems->arena, again->text), first->line);
 }
 
 static void refuse_duplicates(reader *r, const hx_yaml *map)
@@ -262,12 +263,12 @@ static void report_syntax(reader *r, struct fy_diag *diag)
     void *cursor = NULL;
     const struct fy_diag_error *error = fy_diag_errors_iterate(diag, &cursor);
     if (!error || error->line <= 0) {
-        hx_problem_at(r->problems, r->line, r->column, "this can't be read as YAML from here on");
+        hx_config_problem_at(r->problems, r->line, r->column, "this can't be read as YAML from here on");
         return;
     }
     const char *hint = line_has(r->source, error->line, '{') ? "; a value with \"{\" in it may need quotes" : "";
-    hx_problem_at(r->problems, (uint32_t)error->line, error->column > 0 ? (uint32_t)error->column : 1,
-                  "this is not well-formed YAML: %s%s", error->msg, hint);
+    hx_config_problem_at(r->problems, (uint32_t)error->line, error->column > 0 ? (uint32_t)error->column : 1,
+                         "this is not well-formed YAML: %s%s", error->msg, hint);
 }
 
 static struct fy_diag *new_diag(void)

@@ -47,7 +47,7 @@ struct hx_daemon {
     hx_config *config; /* of the start; NULL from then on: it is the first generation's */
     hx_store *store;
     hx_limiter *limiter;
-    hx_outage outage;
+    hx_store_health outage;
     hx_gateway gateway;
     uint64_t descriptors;
     worker_thread workers[WORKERS_MAX];
@@ -56,9 +56,9 @@ struct hx_daemon {
         hx_loop *loop;
         hx_task stop;
         hx_sweep sweep;
-        hx_recount recount;
+        hx_quota_recount recount;
         hx_ms recounted_since;
-        hx_reloader *reloader;
+        hx_reload *reloader;
         hx_admin *admin; /* NULL: there is none */
         pthread_t thread;
     } background;
@@ -183,7 +183,7 @@ static void use_rules(hx_task *task)
     hx_server_set_limits(w->worker.server, &for_clients);
     for (size_t i = 0; i < config->upstream_count; i++) hx_upstream_set_limits(w->worker.upstreams[i], &for_upstreams);
     hx_worker_use(&w->worker, w->use.rules);
-    hx_reloader_used(w->daemon->background.reloader);
+    hx_reload_used(w->daemon->background.reloader);
 }
 
 /* A worker's tasks run in the order in which they come, so that all of this happens before it drains. */
@@ -230,29 +230,29 @@ static void in_force(void *context, const hx_rules *before, const hx_rules *rule
     atomic_store(&daemon->drain_most, rules->config->drain);
     say_fewer_connections(daemon, before, rules);
     if (daemon->background.admin) hx_admin_use(daemon->background.admin, rules);
-    if (!hx_recount_needed(before ? before->policies : &none, rules->policies)) return;
+    if (!hx_quota_recount_needed(before ? before->policies : &none, rules->policies)) return;
     hx_limiter_forget_keys(daemon->limiter);
     daemon->background.recounted_since = hx_loop_now(daemon->background.loop);
-    hx_recount_start(&daemon->background.recount, daemon->background.loop, daemon->store, rules->policies, recounted,
-                     daemon);
+    hx_quota_recount_start(&daemon->background.recount, daemon->background.loop, daemon->store, rules->policies,
+                           recounted, daemon);
 }
 
 static void want_keys(void *context, unsigned source)
 {
     hx_daemon *daemon = context;
-    hx_reloader_want_keys(daemon->background.reloader, source);
+    hx_reload_want_keys(daemon->background.reloader, source);
 }
 
 static unsigned generations(void *context)
 {
     const hx_daemon *daemon = context;
-    return hx_reloader_generations(daemon->background.reloader);
+    return hx_reload_generations(daemon->background.reloader);
 }
 
 static void reload(void *context, hx_admin_reload *wish)
 {
     hx_daemon *daemon = context;
-    hx_reloader_ask(daemon->background.reloader, wish);
+    hx_reload_ask(daemon->background.reloader, wish);
 }
 
 static int listen_on(hx_daemon *daemon, hx_slice address, char bound[HX_ADDRESS_BYTES])
@@ -417,18 +417,18 @@ int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon 
     int code = open_store(daemon, source->accept_clock);
     if (code != HX_EXIT_OK) return code;
     hx_store_attach(daemon->store, daemon->background.loop);
-    code = hx_mark_admit(daemon->store, daemon->background.loop);
+    code = hx_unfinished_admit(daemon->store, daemon->background.loop);
     if (code != HX_EXIT_OK) return code;
-    hx_reloader_needs needs = {.source = source,
-                               .loop = daemon->background.loop,
-                               .store = daemon->store,
-                               .worker_count = daemon->worker_count,
-                               .hand_out = hand_out,
-                               .in_force = in_force,
-                               .context = daemon};
+    hx_reload_needs needs = {.source = source,
+                             .loop = daemon->background.loop,
+                             .store = daemon->store,
+                             .worker_count = daemon->worker_count,
+                             .hand_out = hand_out,
+                             .in_force = in_force,
+                             .context = daemon};
     hx_rules *rules = NULL;
-    daemon->background.reloader = hx_reloader_new(&needs);
-    code = hx_reloader_begin(daemon->background.reloader, config, &rules);
+    daemon->background.reloader = hx_reload_new(&needs);
+    code = hx_reload_begin(daemon->background.reloader, config, &rules);
     if (code == HX_EXIT_OK) code = open_workers(daemon, rules);
     if (code == HX_EXIT_OK) code = open_admin(daemon, rules);
     if (code == HX_EXIT_OK) code = listen_on_all(daemon);
@@ -470,13 +470,13 @@ static void reloader_stopped(void *context)
 static void recount_stopped(void *context)
 {
     hx_daemon *daemon = context;
-    hx_reloader_stop(daemon->background.reloader, reloader_stopped, daemon);
+    hx_reload_stop(daemon->background.reloader, reloader_stopped, daemon);
 }
 
 static void admin_stopped(void *context)
 {
     hx_daemon *daemon = context;
-    hx_recount_stop(&daemon->background.recount, recount_stopped, daemon);
+    hx_quota_recount_stop(&daemon->background.recount, recount_stopped, daemon);
 }
 
 static void stop_background(hx_task *task)
@@ -503,7 +503,7 @@ static void ask_for_hangup(hx_daemon *daemon)
 {
     daemon->hangup.waiting = true;
     daemon->hangup.reload = (hx_admin_reload){.done = hangup_done};
-    hx_reloader_ask(daemon->background.reloader, &daemon->hangup.reload);
+    hx_reload_ask(daemon->background.reloader, &daemon->hangup.reload);
 }
 
 /* Signals that come while a file is read may be about a newer one. */
@@ -589,7 +589,7 @@ int hx_daemon_run(hx_daemon *daemon)
     }
     daemon->background.stop.run = stop_background;
     daemon->hangup.task.run = hung_up;
-    hx_reloader_start(daemon->background.reloader);
+    hx_reload_start(daemon->background.reloader);
     int failed = pthread_create(&daemon->background.thread, NULL, run_loop, daemon->background.loop);
     HX_CHECK(failed == 0);
 
@@ -613,14 +613,14 @@ void hx_daemon_close(hx_daemon **owned)
 {
     hx_daemon *daemon = *owned;
     if (!daemon) return;
-    if (daemon->background.reloader) hx_reloader_let_go(daemon->background.reloader);
+    if (daemon->background.reloader) hx_reload_let_go(daemon->background.reloader);
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         worker_thread *w = &daemon->workers[i];
         if (w->loop) hx_worker_clear(&w->worker);
     }
     hx_admin_free(&daemon->background.admin);
     if (!daemon->background.reloader) hx_config_free(&daemon->config);
-    hx_reloader_free(&daemon->background.reloader);
+    hx_reload_free(&daemon->background.reloader);
     if (daemon->store) hx_store_close(&daemon->store); /* its connections are on the loops */
     for (unsigned i = 0; i < daemon->worker_count; i++) hx_loop_free(&daemon->workers[i].loop);
     hx_loop_free(&daemon->background.loop);

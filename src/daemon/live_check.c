@@ -11,15 +11,15 @@
 
 static const hx_slice memory_route = {"hapax --accept-rescope", 22};
 
-static void look(hx_survey *survey);
+static void look(hx_live_check *survey);
 
-static void end(hx_survey *survey)
+static void end(hx_live_check *survey)
 {
     hx_arena_free(&survey->arena);
     survey->done(survey);
 }
 
-static void fail(hx_survey *survey)
+static void fail(hx_live_check *survey)
 {
     survey->failed = true;
     survey->count++;
@@ -32,16 +32,16 @@ static void fail(hx_survey *survey)
 
 static void swept(hx_store_call *call)
 {
-    hx_survey *survey = HX_OWNER(call, hx_survey, call);
+    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
     if (call->result == HX_STORE_OK)
         look(survey);
     else
         fail(survey);
 }
 
-static void judge(hx_survey *survey)
+static void judge(hx_live_check *survey)
 {
-    survey->count = hx_rescope_check(survey->policies, &survey->live, &survey->by_path, &survey->memory,
+    survey->count = hx_changes_check(survey->policies, &survey->live, &survey->by_path, &survey->memory,
                                      survey->problems);
     if (survey->count == 0 || survey->swept) {
         end(survey);
@@ -54,11 +54,11 @@ static void judge(hx_survey *survey)
     hx_store_sweep(survey->store, &survey->call);
 }
 
-static void list(hx_survey *survey);
+static void list(hx_live_check *survey);
 
 static void listed(hx_store_call *call)
 {
-    hx_survey *survey = HX_OWNER(call, hx_survey, call);
+    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
     if (call->result != HX_STORE_OK) {
         fail(survey);
         return;
@@ -75,17 +75,17 @@ static void listed(hx_store_call *call)
         judge(survey);
 }
 
-static void list(hx_survey *survey)
+static void list(hx_live_check *survey)
 {
     survey->call = (hx_store_call){.loop = survey->loop, .arena = &survey->page_arena, .done = listed};
     hx_store_list(survey->store, &survey->call, &survey->page);
 }
 
 /* The paths that a route takes over and that operations may have been made on. */
-static size_t find_paths(hx_survey *survey, hx_slice **found)
+static size_t find_paths(hx_live_check *survey, hx_slice **found)
 {
     size_t count, kept = 0;
-    const hx_rescope_path *paths = hx_rescope_paths(survey->policies, &survey->arena, &count);
+    const hx_changes_path *paths = hx_changes_paths(survey->policies, &survey->arena, &count);
     *found = hx_arena_alloc(&survey->arena, (count + 1) * sizeof **found);
     for (size_t i = 0; i < count; i++)
         if (hx_store_live_at_most(survey->store, paths[i].text) > 0) (*found)[kept++] = paths[i].text;
@@ -99,7 +99,7 @@ static bool has_unnamed(const hx_store_rules *live)
     return live->others > 0;
 }
 
-static void count_live(hx_survey *survey)
+static void count_live(hx_live_check *survey)
 {
     hx_slice *paths = NULL;
     survey->by_path = (hx_store_rules){0};
@@ -115,7 +115,7 @@ static void count_live(hx_survey *survey)
 }
 
 /* "2147483661 refunds": its result says which rules it is about. */
-static void take_accepted(hx_survey *survey, const hx_record *record)
+static void take_accepted(hx_live_check *survey, const hx_record *record)
 {
     uint64_t version;
     size_t space = hx_slice_find(record->result, ' ');
@@ -124,11 +124,11 @@ static void take_accepted(hx_survey *survey, const hx_record *record)
                        (uint32_t)version, 0);
 }
 
-static void list_accepted(hx_survey *survey);
+static void list_accepted(hx_live_check *survey);
 
 static void accepted_listed(hx_store_call *call)
 {
-    hx_survey *survey = HX_OWNER(call, hx_survey, call);
+    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
     if (call->result != HX_STORE_OK) {
         fail(survey);
         return;
@@ -141,16 +141,16 @@ static void accepted_listed(hx_store_call *call)
         count_live(survey);
 }
 
-static void list_accepted(hx_survey *survey)
+static void list_accepted(hx_live_check *survey)
 {
     survey->call = (hx_store_call){.loop = survey->loop, .arena = &survey->page_arena, .done = accepted_listed};
     hx_store_list(survey->store, &survey->call, &survey->page);
 }
 
-static void look(hx_survey *survey)
+static void look(hx_live_check *survey)
 {
     hx_survey_free(survey);
-    survey->memory = (hx_rescope_memory){.arena = &survey->memory_arena};
+    survey->memory = (hx_changes_memory){.arena = &survey->memory_arena};
     survey->page = (hx_store_page){.route = memory_route,
                                    .reason = HX_EMPTY,
                                    .states = 1u << HX_COMPLETED,
@@ -158,10 +158,10 @@ static void look(hx_survey *survey)
     list_accepted(survey);
 }
 
-void hx_survey_free(hx_survey *survey)
+void hx_survey_free(hx_live_check *survey)
 {
     hx_arena_free(&survey->memory_arena);
-    survey->memory = (hx_rescope_memory){0};
+    survey->memory = (hx_changes_memory){0};
 }
 
 /* No request has it: the half of a MAC would have to be these numbers. */
@@ -174,17 +174,17 @@ static hx_op op_of(const hx_store_rule *rule)
     return op;
 }
 
-static void readmit_next(hx_survey *survey);
+static void readmit_next(hx_live_check *survey);
 
 static void readmitted(hx_store_call *call)
 {
-    hx_survey *survey = HX_OWNER(call, hx_survey, call);
+    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
     survey->failed = call->result != HX_STORE_OK && call->result != HX_STORE_STALE; /* stale: another node was faster */
     survey->at++;
     readmit_next(survey);
 }
 
-static void readmit_next(hx_survey *survey)
+static void readmit_next(hx_live_check *survey)
 {
     const hx_store_rules *accepted = &survey->memory.accepted;
     while (survey->at < accepted->count && accepted->rules[survey->at].live > 0) survey->at++;
@@ -198,7 +198,7 @@ static void readmit_next(hx_survey *survey)
     hx_store_forget(survey->store, &survey->call, &op, 0, HX_LIT("these rules are in force again"));
 }
 
-void hx_survey_readmit(hx_survey *survey, void (*done)(hx_survey *survey))
+void hx_survey_readmit(hx_live_check *survey, void (*done)(hx_live_check *survey))
 {
     survey->done = done;
     survey->at = 0;
@@ -206,9 +206,9 @@ void hx_survey_readmit(hx_survey *survey, void (*done)(hx_survey *survey))
     readmit_next(survey);
 }
 
-static void accept_next(hx_survey *survey);
+static void accept_next(hx_live_check *survey);
 
-static void accepted(hx_survey *survey, bool is_kept)
+static void accepted(hx_live_check *survey, bool is_kept)
 {
     survey->failed = !is_kept;
     survey->at++;
@@ -219,12 +219,12 @@ static void accepted(hx_survey *survey, bool is_kept)
 static void acceptance_settled(hx_store_call *call)
 {
     bool is_kept = call->result == HX_STORE_OK || (call->result == HX_STORE_STALE && call->found.state == HX_COMPLETED);
-    accepted(HX_OWNER(call, hx_survey, call), is_kept);
+    accepted(HX_OWNER(call, hx_live_check, call), is_kept);
 }
 
 static void acceptance_claimed(hx_store_call *call)
 {
-    hx_survey *survey = HX_OWNER(call, hx_survey, call);
+    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
     bool is_there = call->result == HX_STORE_EXISTS;
     if (call->result != HX_STORE_OK && (!is_there || call->found.state == HX_COMPLETED)) {
         accepted(survey, is_there);
@@ -238,7 +238,7 @@ static void acceptance_claimed(hx_store_call *call)
     hx_store_settle(survey->store, &survey->call, &survey->record);
 }
 
-static void accept_next(hx_survey *survey)
+static void accept_next(hx_live_check *survey)
 {
     const hx_store_rules *wrong = &survey->memory.wrong;
     if (survey->failed || survey->at == wrong->count) {
@@ -266,7 +266,7 @@ static void accept_next(hx_survey *survey)
     hx_store_claim(survey->store, &survey->call, &survey->record, 0);
 }
 
-void hx_survey_accept(hx_survey *survey, void (*done)(hx_survey *survey))
+void hx_survey_accept(hx_live_check *survey, void (*done)(hx_live_check *survey))
 {
     survey->done = done;
     survey->at = 0;
@@ -274,7 +274,7 @@ void hx_survey_accept(hx_survey *survey, void (*done)(hx_survey *survey))
     accept_next(survey);
 }
 
-void hx_survey_start(hx_survey *survey)
+void hx_live_check_start(hx_live_check *survey)
 {
     survey->problems_from = survey->problems->len;
     survey->count = 0;

@@ -11,14 +11,14 @@
 
 #include "daemon/rule_changes.h"
 
-typedef struct hx_survey {
+typedef struct hx_live_check {
     /* given by the caller */
     hx_loop *loop; /* attached to the store; reads from disk there */
     hx_store *store;
     const hx_policy_set *policies; /* that shall hold */
     hx_buf *problems;              /* gets a line for each; what stands in it stays */
     bool swept;                    /* at first: don't sweep */
-    void (*done)(struct hx_survey *survey);
+    void (*done)(struct hx_live_check *survey);
     /* given back */
     size_t count; /* of problems */
     bool failed;  /* the store could not be asked: a problem that nobody can accept */
@@ -28,20 +28,20 @@ typedef struct hx_survey {
     hx_arena page_arena;
     hx_store_rules live, by_path;
     hx_arena memory_arena;
-    hx_rescope_memory memory;
+    hx_changes_memory memory;
     size_t at; /* of the memory */
     hx_record record;
     hx_store_page page;
     hx_store_call call;
-} hx_survey;
+} hx_live_check;
 
 /* `done` is called once, perhaps at once, on the loop's thread. */
-void hx_survey_start(hx_survey *survey);
+void hx_live_check_start(hx_live_check *survey);
 /* Before the rules are in force: forgets that those among them that were gone are. `done` as above, `failed` says how
  * it went. */
-void hx_survey_readmit(hx_survey *survey, void (*done)(struct hx_survey *survey));
+void hx_survey_readmit(hx_live_check *survey, void (*done)(struct hx_live_check *survey));
 /* When they are in force: remembers what was found wrong as accepted. As above. */
-void hx_survey_accept(hx_survey *survey, void (*done)(struct hx_survey *survey));
-void hx_survey_free(hx_survey *survey); /* any number of times */
+void hx_survey_accept(hx_live_check *survey, void (*done)(struct hx_live_check *survey));
+void hx_survey_free(hx_live_check *survey); /* any number of times */
 
 #endif

@@ -22,7 +22,7 @@ typedef struct {
 
 typedef struct {
     hx_rules rules;
-    hx_reloader *reloader;
+    hx_reload *reloader;
     kept_config *kept;
     hx_jwt_keys *keys[HX_JWT_SOURCES_MAX];
     hx_link link;
@@ -35,8 +35,8 @@ typedef struct {
     hx_store_rules rules;
 } retirement;
 
-struct hx_reloader {
-    hx_reloader_needs needs;
+struct hx_reload {
+    hx_reload_needs needs;
     hx_link generations; /* that are in use, the newest last */
     generation *newest;
     hx_jwks *jwks; /* NULL: no tokens are verified */
@@ -49,7 +49,7 @@ struct hx_reloader {
         kept_config *kept;
         hx_jwks *jwks;
         hx_buf lines;
-        hx_survey survey;
+        hx_live_check survey;
         retirement *retirement; /* that takes the place of what is retired; NULL: nothing does */
         bool enforces;          /* what shall hold next may be what holds in the store */
     } work;
@@ -80,13 +80,13 @@ struct hx_reloader {
 
 #define ENFORCE_AGAIN HX_SECOND
 
-static void add_enforced(hx_reloader *r, hx_slice route, const hx_policy *policy)
+static void add_enforced(hx_reload *r, hx_slice route, const hx_policy *policy)
 {
     if (policy->mode == HX_MODE_PROTECT)
         hx_store_rules_add(&r->enforcement.rules, &r->enforcement.arena, route, policy->rule_version, 0);
 }
 
-static bool is_enforced(const hx_reloader *r, hx_slice route)
+static bool is_enforced(const hx_reload *r, hx_slice route)
 {
     for (size_t i = 0; i < r->enforcement.rules.count; i++)
         if (hx_slice_eq(r->enforcement.rules.rules[i].route, route)) return true;
@@ -94,7 +94,7 @@ static bool is_enforced(const hx_reloader *r, hx_slice route)
 }
 
 /* Routes that are there no more: a node that still has them must not begin anything on them. */
-static void add_gone(hx_reloader *r, const hx_policy_set *running)
+static void add_gone(hx_reload *r, const hx_policy_set *running)
 {
     for (size_t i = 0; i < running->count; i++) {
         hx_slice route = hx_policy_identity(&running->routes[i]);
@@ -103,7 +103,7 @@ static void add_gone(hx_reloader *r, const hx_policy_set *running)
     }
 }
 
-static void enforce(hx_reloader *r, const hx_policy_set *policies, void (*done)(hx_store_call *call))
+static void enforce(hx_reload *r, const hx_policy_set *policies, void (*done)(hx_store_call *call))
 {
     hx_arena_free(&r->enforcement.arena);
     r->enforcement.rules = (hx_store_rules){0};
@@ -121,7 +121,7 @@ static void enforce(hx_reloader *r, const hx_policy_set *policies, void (*done)(
 }
 
 /* Later in this turn of the loop: what is next, if nothing is under way. */
-static void go_on_soon(hx_reloader *r)
+static void go_on_soon(hx_reload *r)
 {
     if (r->going_on) return;
     r->going_on = true;
@@ -157,7 +157,7 @@ static void free_generation(generation *g)
 static void generation_gone(hx_task *task)
 {
     generation *g = HX_OWNER(task, generation, gone);
-    hx_reloader *r = g->reloader;
+    hx_reload *r = g->reloader;
     free_generation(g);
     go_on_soon(r);
 }
@@ -170,7 +170,7 @@ static void unused(hx_rules *rules)
     hx_loop_post(g->reloader->needs.loop, &g->gone);
 }
 
-static generation *new_generation(hx_reloader *r, kept_config *kept, hx_jwks *jwks)
+static generation *new_generation(hx_reload *r, kept_config *kept, hx_jwks *jwks)
 {
     generation *g = calloc(1, sizeof *g);
     if (!g) hx_fatal(HX_EXIT_BUG, "out of memory (rules)");
@@ -206,7 +206,7 @@ static void log_lines(hx_log_level level, const char *event, hx_slice lines)
 }
 
 /* The reload at hand is over; what it has not given away is freed. */
-static void finish(hx_reloader *r, bool is_in_force)
+static void finish(hx_reload *r, bool is_in_force)
 {
     hx_admin_reload *reload = r->work.reload;
     hx_survey_free(&r->work.survey);
@@ -226,7 +226,7 @@ static void finish(hx_reloader *r, bool is_in_force)
     go_on_soon(r);
 }
 
-static void refuse(hx_reloader *r)
+static void refuse(hx_reload *r)
 {
     if (r->work.reload)
         log_lines(HX_LOG_WARN, "configuration not reloaded, nothing has changed", hx_buf_slice(&r->work.lines));
@@ -235,11 +235,11 @@ static void refuse(hx_reloader *r)
 
 static void restored(hx_store_call *call)
 {
-    refuse(HX_OWNER(call, hx_reloader, call));
+    refuse(HX_OWNER(call, hx_reload, call));
 }
 
 /* Refused, but claims under the rules that should have gone may have been turned away meanwhile: no more. */
-static void refuse_and_restore(hx_reloader *r)
+static void refuse_and_restore(hx_reload *r)
 {
     r->enforcement.is_wanted = r->enforcement.is_wanted || r->work.enforces;
     if (!r->work.retirement) {
@@ -250,14 +250,14 @@ static void refuse_and_restore(hx_reloader *r)
     hx_store_retire(r->needs.store, &r->call, r->retired ? &r->retired->rules : NULL);
 }
 
-static void add_line(hx_reloader *r, const char *sentence)
+static void add_line(hx_reload *r, const char *sentence)
 {
     bool fits = hx_buf_printf(&r->work.lines, "%s\n", sentence);
     (void)fits;
 }
 
 /* Only what holds is remembered: rules that were not taken over after all leave nothing behind. */
-static void say_accepted(hx_reloader *r, const char *event)
+static void say_accepted(hx_reload *r, const char *event)
 {
     log_lines(HX_LOG_WARN, event, hx_buf_slice(&r->work.lines));
     if (!r->work.survey.failed) return;
@@ -265,16 +265,16 @@ static void say_accepted(hx_reloader *r, const char *event)
     hx_log_end();
 }
 
-static void accepted(hx_survey *survey)
+static void accepted(hx_live_check *survey)
 {
-    hx_reloader *r = HX_OWNER(survey, hx_reloader, work.survey);
+    hx_reload *r = HX_OWNER(survey, hx_reload, work.survey);
     say_accepted(r, "live operations under other rules were given up: their keys run again");
     finish(r, true);
 }
 
 static void all_use(hx_task *task)
 {
-    hx_reloader *r = HX_OWNER(task, hx_reloader, all_use);
+    hx_reload *r = HX_OWNER(task, hx_reload, all_use);
     hx_log_begin(HX_LOG_INFO, r->work.reload ? "configuration reloaded" : "keys of tokens renewed");
     hx_log_int("generation", (int64_t)r->newest->rules.generation);
     if (r->work.reload) hx_log_text("file", r->needs.source->file);
@@ -283,20 +283,20 @@ static void all_use(hx_task *task)
     hx_survey_accept(&r->work.survey, accepted);
 }
 
-void hx_reloader_used(hx_reloader *r)
+void hx_reload_used(hx_reload *r)
 {
     if (atomic_fetch_sub(&r->awaited, 1) == 1) hx_loop_post(r->needs.loop, &r->all_use);
 }
 
 static void keys_changed(void *context, size_t i)
 {
-    hx_reloader *r = context;
+    hx_reload *r = context;
     (void)i;
     if (!atomic_exchange(&r->fresh_keys.posted, true)) hx_loop_post(r->needs.loop, &r->fresh_keys.task);
 }
 
 /* The point of no return: what is handed out is in force. */
-static void hand_out(hx_reloader *r)
+static void hand_out(hx_reload *r)
 {
     const hx_config *config = r->work.kept->config;
     hx_store_options limits = {.bytes_max = config->store_bytes_max,
@@ -331,7 +331,7 @@ static void hand_out(hx_reloader *r)
 
 static void enforced(hx_store_call *call)
 {
-    hx_reloader *r = HX_OWNER(call, hx_reloader, enforcement.call);
+    hx_reload *r = HX_OWNER(call, hx_reload, enforcement.call);
     if (call->result == HX_STORE_OK) {
         r->enforcement.is_wanted = false;
         hand_out(r);
@@ -343,9 +343,9 @@ static void enforced(hx_store_call *call)
 }
 
 /* No node may begin an operation under rules that the next ones don't know. */
-static void readmitted(hx_survey *survey)
+static void readmitted(hx_live_check *survey)
 {
-    hx_reloader *r = HX_OWNER(survey, hx_reloader, work.survey);
+    hx_reload *r = HX_OWNER(survey, hx_reload, work.survey);
     if (survey->failed) {
         add_line(r, "the store can't be told which rules are in force again: try again when it can be reached");
         refuse_and_restore(r);
@@ -359,13 +359,13 @@ static void readmitted(hx_survey *survey)
     enforce(r, &r->work.kept->config->policies, enforced);
 }
 
-static void enforce_next(hx_reloader *r)
+static void enforce_next(hx_reload *r)
 {
     hx_survey_readmit(&r->work.survey, readmitted);
 }
 
 /* And says which rules of which routes are the reason. */
-static bool is_refused(hx_reloader *r)
+static bool is_refused(hx_reload *r)
 {
     if (r->work.survey.failed) return true;
     if (r->work.survey.count == 0 || r->work.reload->accept_rescope) return false;
@@ -373,32 +373,32 @@ static bool is_refused(hx_reloader *r)
     return true;
 }
 
-static void surveyed_again(hx_survey *survey)
+static void surveyed_again(hx_live_check *survey)
 {
-    hx_reloader *r = HX_OWNER(survey, hx_reloader, work.survey);
+    hx_reload *r = HX_OWNER(survey, hx_reload, work.survey);
     if (is_refused(r))
         refuse_and_restore(r);
     else
         enforce_next(r);
 }
 
-static void survey(hx_reloader *r, bool sweeps, void (*done)(hx_survey *survey))
+static void survey(hx_reload *r, bool sweeps, void (*done)(hx_live_check *survey))
 {
     r->work.lines.len = 0;
     hx_survey_free(&r->work.survey);
-    r->work.survey = (hx_survey){.loop = r->needs.loop,
-                                 .store = r->needs.store,
-                                 .policies = &r->work.kept->config->policies,
-                                 .problems = &r->work.lines,
-                                 .swept = !sweeps,
-                                 .done = done};
-    hx_survey_start(&r->work.survey);
+    r->work.survey = (hx_live_check){.loop = r->needs.loop,
+                                     .store = r->needs.store,
+                                     .policies = &r->work.kept->config->policies,
+                                     .problems = &r->work.lines,
+                                     .swept = !sweeps,
+                                     .done = done};
+    hx_live_check_start(&r->work.survey);
 }
 
 /* From here on no request under an older generation begins what the next one wouldn't know. */
 static void retired(hx_store_call *call)
 {
-    hx_reloader *r = HX_OWNER(call, hx_reloader, call);
+    hx_reload *r = HX_OWNER(call, hx_reload, call);
     if (call->result == HX_STORE_OK) {
         survey(r, false, surveyed_again);
         return;
@@ -407,9 +407,9 @@ static void retired(hx_store_call *call)
     refuse_and_restore(r);
 }
 
-static void surveyed(hx_survey *done)
+static void surveyed(hx_live_check *done)
 {
-    hx_reloader *r = HX_OWNER(done, hx_reloader, work.survey);
+    hx_reload *r = HX_OWNER(done, hx_reload, work.survey);
     if (is_refused(r)) {
         refuse(r);
         return;
@@ -418,7 +418,7 @@ static void surveyed(hx_survey *done)
     hx_arena_free(&next->arena);
     next->rules = (hx_store_rules){0};
     HX_EACH(link, &r->generations)
-    hx_rescope_retired(HX_OWNER(link, generation, link)->rules.policies, &r->work.kept->config->policies, &next->arena,
+    hx_changes_retired(HX_OWNER(link, generation, link)->rules.policies, &r->work.kept->config->policies, &next->arena,
                        &next->rules);
     if (next->rules.count == 0 && !r->retired) {
         enforce_next(r);
@@ -430,7 +430,7 @@ static void surveyed(hx_survey *done)
 }
 
 /* Whether the file is right by itself and beside what runs. */
-static bool read_file(hx_reloader *r)
+static bool read_file(hx_reload *r)
 {
     const hx_daemon_source *source = r->needs.source;
     if (!source->file) {
@@ -440,9 +440,9 @@ static bool read_file(hx_reloader *r)
     hx_config *config = hx_config_load(source->file, &source->flags, &r->work.lines);
     if (!config) return false;
     r->work.kept = keep(config);
-    size_t wrong = hx_frozen_differ(r->newest->rules.config, config, &r->work.lines);
+    size_t wrong = hx_restart_only_differ(r->newest->rules.config, config, &r->work.lines);
     HX_EACH(link, &r->generations)
-    wrong += hx_rescope_check_joined(HX_OWNER(link, generation, link)->rules.policies, &config->policies,
+    wrong += hx_changes_check_joined(HX_OWNER(link, generation, link)->rules.policies, &config->policies,
                                      &r->work.lines);
     if (wrong > 0) return false;
     if (config->jwt_source_count == 0) return true;
@@ -454,19 +454,19 @@ static bool read_file(hx_reloader *r)
 
 static void lifted(hx_store_call *call)
 {
-    hx_reloader *r = HX_OWNER(call, hx_reloader, call);
+    hx_reload *r = HX_OWNER(call, hx_reload, call);
     r->busy = false;
     go_on_soon(r);
 }
 
 static void enforce_again(hx_timer *timer)
 {
-    go_on_soon(HX_OWNER(timer, hx_reloader, enforcement.again));
+    go_on_soon(HX_OWNER(timer, hx_reload, enforcement.again));
 }
 
 static void enforced_again(hx_store_call *call)
 {
-    hx_reloader *r = HX_OWNER(call, hx_reloader, enforcement.call);
+    hx_reload *r = HX_OWNER(call, hx_reload, enforcement.call);
     r->busy = false;
     r->enforcement.is_wanted = call->result != HX_STORE_OK;
     if (r->enforcement.is_wanted) hx_timer_start(r->needs.loop, &r->enforcement.again, ENFORCE_AGAIN, enforce_again);
@@ -475,7 +475,7 @@ static void enforced_again(hx_store_call *call)
 
 static void go_on(hx_task *task)
 {
-    hx_reloader *r = HX_OWNER(task, hx_reloader, go_on);
+    hx_reload *r = HX_OWNER(task, hx_reload, go_on);
     r->going_on = false;
     if (r->busy) return;
     HX_CHECK(r->newest != NULL);
@@ -510,7 +510,7 @@ static void go_on(hx_task *task)
 
 static void fresh_keys(hx_task *task)
 {
-    hx_reloader *r = HX_OWNER(task, hx_reloader, fresh_keys.task);
+    hx_reload *r = HX_OWNER(task, hx_reload, fresh_keys.task);
     atomic_store(&r->fresh_keys.posted, false);
     r->fresh_keys.waiting = true;
     go_on_soon(r);
@@ -518,27 +518,27 @@ static void fresh_keys(hx_task *task)
 
 static void want_keys(hx_task *task)
 {
-    hx_reloader *r = HX_OWNER(task, hx_reloader, wanted.task);
+    hx_reload *r = HX_OWNER(task, hx_reload, wanted.task);
     uint32_t sources = atomic_exchange(&r->wanted.sources, 0);
     for (unsigned i = 0; r->jwks && i < HX_JWT_SOURCES_MAX; i++)
         if (sources >> i & 1) hx_jwks_want(r->jwks, i);
 }
 
-void hx_reloader_want_keys(hx_reloader *r, unsigned i)
+void hx_reload_want_keys(hx_reload *r, unsigned i)
 {
     uint32_t bit = UINT32_C(1) << i;
     if (atomic_load_explicit(&r->wanted.sources, memory_order_relaxed) & bit) return;
     if (atomic_fetch_or(&r->wanted.sources, bit) == 0) hx_loop_post(r->needs.loop, &r->wanted.task);
 }
 
-unsigned hx_reloader_generations(const hx_reloader *r)
+unsigned hx_reload_generations(const hx_reload *r)
 {
     unsigned count = 0;
     HX_EACH(link, &r->generations) count++;
     return count;
 }
 
-void hx_reloader_ask(hx_reloader *r, hx_admin_reload *reload)
+void hx_reload_ask(hx_reload *r, hx_admin_reload *reload)
 {
     reload->next = NULL;
     *r->last = reload;
@@ -546,9 +546,9 @@ void hx_reloader_ask(hx_reloader *r, hx_admin_reload *reload)
     go_on_soon(r);
 }
 
-hx_reloader *hx_reloader_new(const hx_reloader_needs *needs)
+hx_reload *hx_reload_new(const hx_reload_needs *needs)
 {
-    hx_reloader *r = calloc(1, sizeof *r);
+    hx_reload *r = calloc(1, sizeof *r);
     if (!r) hx_fatal(HX_EXIT_BUG, "out of memory (the reloader)");
     r->needs = *needs;
     r->last = &r->first;
@@ -561,23 +561,23 @@ hx_reloader *hx_reloader_new(const hx_reloader_needs *needs)
     return r;
 }
 
-static void asked_at_start(hx_survey *done)
+static void asked_at_start(hx_live_check *done)
 {
-    hx_reloader *r = HX_OWNER(done, hx_reloader, work.survey);
+    hx_reload *r = HX_OWNER(done, hx_reload, work.survey);
     r->busy = false;
     hx_loop_stop(r->needs.loop);
 }
 
 static void enforced_at_start(hx_store_call *call)
 {
-    hx_reloader *r = HX_OWNER(call, hx_reloader, enforcement.call);
+    hx_reload *r = HX_OWNER(call, hx_reload, enforcement.call);
     r->busy = false;
     r->enforcement.is_wanted = call->result != HX_STORE_OK;
     hx_loop_stop(r->needs.loop);
 }
 
 /* A store that can't be told now is told as soon as it can be reached, until when it refuses what it must. */
-static void enforce_at_start(hx_reloader *r)
+static void enforce_at_start(hx_reload *r)
 {
     if (!hx_store_about(r->needs.store)->shared) return;
     r->busy = true;
@@ -593,7 +593,7 @@ static void print_lines(hx_slice lines)
         if (line.len > 0) (void)fprintf(stderr, "hapax: %.*s\n", HX_FMT(line));
 }
 
-int hx_reloader_begin(hx_reloader *r, hx_config *config, hx_rules **rules)
+int hx_reload_begin(hx_reload *r, hx_config *config, hx_rules **rules)
 {
     char error[HX_JWKS_ERROR_BYTES];
     r->work.kept = keep(config);
@@ -635,12 +635,12 @@ int hx_reloader_begin(hx_reloader *r, hx_config *config, hx_rules **rules)
     return HX_EXIT_OK;
 }
 
-void hx_reloader_start(hx_reloader *r)
+void hx_reload_start(hx_reload *r)
 {
     if (r->jwks) hx_jwks_start(r->jwks, keys_changed, r);
 }
 
-void hx_reloader_stop(hx_reloader *r, void (*stopped)(void *context), void *context)
+void hx_reload_stop(hx_reload *r, void (*stopped)(void *context), void *context)
 {
     r->stopping = true;
     r->stopped = stopped;
@@ -650,14 +650,14 @@ void hx_reloader_stop(hx_reloader *r, void (*stopped)(void *context), void *cont
     go_on_soon(r);
 }
 
-void hx_reloader_let_go(hx_reloader *r)
+void hx_reload_let_go(hx_reload *r)
 {
     HX_EACH(link, &r->generations) HX_OWNER(link, generation, link)->rules.unused = NULL;
 }
 
-void hx_reloader_free(hx_reloader **owned)
+void hx_reload_free(hx_reload **owned)
 {
-    hx_reloader *r = *owned;
+    hx_reload *r = *owned;
     if (!r) return;
     *owned = NULL;
     while (!hx_list_empty(&r->generations)) free_generation(HX_OWNER(r->generations.next, generation, link));

@@ -21,44 +21,44 @@
 #include "daemon/daemon.h"
 #include "gateway/rules.h"
 
-typedef struct hx_reloader hx_reloader;
+typedef struct hx_reload hx_reload;
 
 typedef struct {
     const hx_daemon_source *source;
     hx_loop *loop; /* the background's */
     hx_store *store;
     unsigned worker_count;
-    /* Hands the rules to every worker; each calls hx_reloader_used once it uses them. False: the daemon is stopping,
+    /* Hands the rules to every worker; each calls hx_reload_used once it uses them. False: the daemon is stopping,
      * and nothing was handed out. */
     bool (*hand_out)(void *context, hx_rules *rules);
     /* They are in force: on the loop, in the turn in which they were handed out, or at the start. */
     void (*in_force)(void *context, const hx_rules *before, const hx_rules *rules);
     void *context;
-} hx_reloader_needs;
+} hx_reload_needs;
 
-hx_reloader *hx_reloader_new(const hx_reloader_needs *needs);
+hx_reload *hx_reload_new(const hx_reload_needs *needs);
 
 /* At the start, while no thread runs: opens the keys, and turns the loop until the store has said whether these rules
  * can hold. HX_EXIT_OK with the first generation in *rules, or an exit code after having said on standard error what is
  * wrong. `config` is the reloader's from here on. */
-int hx_reloader_begin(hx_reloader *reloader, hx_config *config, hx_rules **rules);
+int hx_reload_begin(hx_reload *reloader, hx_config *config, hx_rules **rules);
 /* Once the loop's thread is about to run: keys are fetched anew from now on. */
-void hx_reloader_start(hx_reloader *reloader);
+void hx_reload_start(hx_reload *reloader);
 
 /* On the loop's thread. One after the other. */
-void hx_reloader_ask(hx_reloader *reloader, hx_admin_reload *reload);
+void hx_reload_ask(hx_reload *reloader, hx_admin_reload *reload);
 /* By a worker, on its own thread: it uses the rules that were handed out last. */
-void hx_reloader_used(hx_reloader *reloader);
+void hx_reload_used(hx_reload *reloader);
 /* How many generations are in use. On the loop's thread. */
-unsigned hx_reloader_generations(const hx_reloader *reloader);
+unsigned hx_reload_generations(const hx_reload *reloader);
 /* Any thread, often: a token's key is in none of the sets of source `i`. */
-void hx_reloader_want_keys(hx_reloader *reloader, unsigned i);
+void hx_reload_want_keys(hx_reload *reloader, unsigned i);
 
 /* On the loop's thread: takes no more. `stopped` is called, perhaps at once, when nothing is under way any more. */
-void hx_reloader_stop(hx_reloader *reloader, void (*stopped)(void *context), void *context);
+void hx_reload_stop(hx_reload *reloader, void (*stopped)(void *context), void *context);
 /* After all loops have ended: nobody is told any more when a generation is unused. Before the workers are cleared. */
-void hx_reloader_let_go(hx_reloader *reloader);
+void hx_reload_let_go(hx_reload *reloader);
 /* After that. */
-void hx_reloader_free(hx_reloader **owned);
+void hx_reload_free(hx_reload **owned);
 
 #endif

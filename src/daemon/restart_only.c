@@ -58,7 +58,7 @@ static bool differs(const char *name, const hx_config *running, const hx_config 
     hx_check_failed(__FILE__, __LINE__, "every option that can't change while running is compared");
 }
 
-size_t hx_frozen_differ(const hx_config *running, const hx_config *next, hx_buf *problems)
+size_t hx_restart_only_differ(const hx_config *running, const hx_config *next, hx_buf *problems)
 {
     size_t count = 0, option_count;
     const hx_option *options = hx_options(&option_count);

@@ -7,6 +7,6 @@
 #include "config/config.h"
 
 /* Returns how many of them differ, with a line for each in `problems`. */
-size_t hx_frozen_differ(const hx_config *running, const hx_config *next, hx_buf *problems);
+size_t hx_restart_only_differ(const hx_config *running, const hx_config *next, hx_buf *problems);
 
 #endif

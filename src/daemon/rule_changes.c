@@ -62,12 +62,12 @@ static size_t methods_of(const hx_policy *route, const hx_slice **methods)
     return route->method_count > 0 ? route->method_count : USUAL_METHODS;
 }
 
-hx_rescope_path *hx_rescope_paths(const hx_policy_set *set, hx_arena *arena, size_t *count)
+hx_changes_path *hx_changes_paths(const hx_policy_set *set, hx_arena *arena, size_t *count)
 {
     size_t most = 0;
     const hx_slice *methods;
     for (size_t i = 0; i < set->count; i++) most += methods_of(&set->routes[i], &methods);
-    hx_rescope_path *paths = hx_arena_alloc(arena, (most + 1) * sizeof *paths);
+    hx_changes_path *paths = hx_arena_alloc(arena, (most + 1) * sizeof *paths);
     *count = 0;
     for (size_t i = 0; i < set->count; i++) {
         const hx_policy *route = &set->routes[i];
@@ -76,7 +76,7 @@ hx_rescope_path *hx_rescope_paths(const hx_policy_set *set, hx_arena *arena, siz
         for (size_t m = 0; m < method_count; m++) {
             if (hx_method_is_safe(methods[m])) continue;                         /* never keyed */
             if (hx_policy_find(set, methods[m], route->path) != route) continue; /* an earlier route has it */
-            paths[(*count)++] = (hx_rescope_path){hx_arena_printf(arena, "%.*s %.*s", HX_FMT(methods[m]),
+            paths[(*count)++] = (hx_changes_path){hx_arena_printf(arena, "%.*s %.*s", HX_FMT(methods[m]),
                                                                   HX_FMT(route->path)),
                                                   route};
         }
@@ -181,7 +181,7 @@ static hx_store_rule *find_rule(const hx_store_rules *among, hx_slice route, uin
 }
 
 /* What was accepted once is no problem any more: its line is taken back. */
-static size_t remember(hx_rescope_memory *memory, const hx_store_rule *rule, hx_buf *problems, size_t from)
+static size_t remember(hx_changes_memory *memory, const hx_store_rule *rule, hx_buf *problems, size_t from)
 {
     bool all_paths = !(rule->version & HX_RULE_NAMED) && find_rule(&memory->accepted, HX_EMPTY, rule->version);
     if (all_paths || find_rule(&memory->accepted, rule->route, rule->version)) {
@@ -215,8 +215,8 @@ static bool is_still_wrong(const hx_policy_set *next, const hx_store_rule *accep
     return wrong > 0;
 }
 
-size_t hx_rescope_check(const hx_policy_set *next, const hx_store_rules *live, const hx_store_rules *paths,
-                        hx_rescope_memory *memory, hx_buf *problems)
+size_t hx_changes_check(const hx_policy_set *next, const hx_store_rules *live, const hx_store_rules *paths,
+                        hx_changes_memory *memory, hx_buf *problems)
 {
     size_t count = 0;
     for (size_t i = 0; i < memory->accepted.count; i++)
@@ -295,7 +295,7 @@ static size_t check_mistaken(const hx_policy_set *running, const hx_policy_set *
     return count + 1;
 }
 
-size_t hx_rescope_check_joined(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems)
+size_t hx_changes_check_joined(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems)
 {
     size_t count = check_mistaken(running, next, problems);
     for (size_t i = 0; i < next->count; i++) {
@@ -332,7 +332,7 @@ static bool is_known(const hx_policy_set *next, hx_slice identity, uint32_t vers
            is_same(route, identity, version);
 }
 
-void hx_rescope_retired(const hx_policy_set *running, const hx_policy_set *next, hx_arena *arena, hx_store_rules *out)
+void hx_changes_retired(const hx_policy_set *running, const hx_policy_set *next, hx_arena *arena, hx_store_rules *out)
 {
     for (size_t i = 0; i < running->count; i++) {
         const hx_policy *route = &running->routes[i];
@@ -345,7 +345,7 @@ void hx_rescope_retired(const hx_policy_set *running, const hx_policy_set *next,
     if (!keeps_operations(&next->defaults) || !is_same(&next->defaults, HX_EMPTY, defaults->rule_version))
         hx_store_rules_add(out, arena, HX_EMPTY, defaults->rule_version, 0);
     size_t count;
-    hx_rescope_path *paths = hx_rescope_paths(next, arena, &count);
+    hx_changes_path *paths = hx_changes_paths(next, arena, &count);
     for (size_t i = 0; i < count; i++)
         if (is_by_default(running, paths[i].text) && !is_known(next, paths[i].text, defaults->rule_version))
             hx_store_rules_add(out, arena, paths[i].text, defaults->rule_version, 0);

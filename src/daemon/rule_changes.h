@@ -16,10 +16,10 @@
 typedef struct {
     hx_slice text; /* "POST /refunds" */
     const hx_policy *route;
-} hx_rescope_path;
+} hx_changes_path;
 
 /* The paths without parameters that the routes of a set take from the defaults. */
-hx_rescope_path *hx_rescope_paths(const hx_policy_set *set, hx_arena *arena, size_t *count);
+hx_changes_path *hx_changes_paths(const hx_policy_set *set, hx_arena *arena, size_t *count);
 
 /* What an operator has accepted: that the operations under these rules are given up. That holds until the rules are in
  * force again, and new operations begun under them. */
@@ -27,20 +27,20 @@ typedef struct {
     hx_arena *arena;
     hx_store_rules accepted; /* before; the caller's. `live` is 0 afterwards where the next rules know them again */
     hx_store_rules wrong;    /* given back: what would have to be accepted, too */
-} hx_rescope_memory;
+} hx_changes_memory;
 
 /* Whether every live operation is still known under the rules of `next`, or was given up. `live` is all that the store
- * has; `paths` those of them that ran under the defaults on a path of hx_rescope_paths, by that path. Returns how many
+ * has; `paths` those of them that ran under the defaults on a path of hx_changes_paths, by that path. Returns how many
  * things are wrong, and says each on a line of its own. */
-size_t hx_rescope_check(const hx_policy_set *next, const hx_store_rules *live, const hx_store_rules *paths,
-                        hx_rescope_memory *memory, hx_buf *problems);
+size_t hx_changes_check(const hx_policy_set *next, const hx_store_rules *live, const hx_store_rules *paths,
+                        hx_changes_memory *memory, hx_buf *problems);
 
 /* At a reload only: routes that become one. Requests under the old rules may be on their way, so that two of one key
  * would not see each other; at a start there are none. And rules that become one in the store, because their versions
  * are the same by chance; a start can't know of those (see HX_RULE_IDENTITY). As above. */
-size_t hx_rescope_check_joined(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems);
+size_t hx_changes_check_joined(const hx_policy_set *running, const hx_policy_set *next, hx_buf *problems);
 
 /* Adds the rules of `running` under which `next` doesn't know operations any more: from here on none may be begun. */
-void hx_rescope_retired(const hx_policy_set *running, const hx_policy_set *next, hx_arena *arena, hx_store_rules *out);
+void hx_changes_retired(const hx_policy_set *running, const hx_policy_set *next, hx_arena *arena, hx_store_rules *out);
 
 #endif

@@ -18,7 +18,7 @@
 typedef struct {
     hx_store *store;
     hx_limiter *limiter;
-    hx_outage *outage;                                 /* NULL: nobody wants to know */
+    hx_store_health *outage;                           /* NULL: nobody wants to know */
     void (*want_keys)(void *context, unsigned source); /* a token's key is in none of the sets: fetch it anew. May be
                                                          * called on any thread, and often; NULL: there is nobody */
     void *keys_context;
@@ -43,7 +43,7 @@ typedef struct hx_worker {
     hx_ms started_at;
     hx_server *server;
     hx_mac *mac;
-    hx_tokens tokens;
+    hx_token_cache tokens;
     /* Who asked last, and the MACs of that: clients ask more than once. */
     struct {
         char bytes[256]; /* principal, proof and Authorization, one after the other */
@@ -52,10 +52,10 @@ typedef struct hx_worker {
         bool known;
     } last;
     hx_upstream *upstreams[HX_UPSTREAMS_MAX];
-    hx_budget budgets[HX_UPSTREAMS_MAX];   /* of retries */
-    _Atomic uint64_t counts[HX_COUNT_END]; /* written by this worker alone, read by any thread */
-    uint64_t memory_used;                  /* by keyed requests, see memory.h */
-    uint64_t memory_recording;             /* by spooled answers while the store writes them */
+    hx_retry_budget budgets[HX_UPSTREAMS_MAX]; /* of retries */
+    _Atomic uint64_t counts[HX_COUNT_END];     /* written by this worker alone, read by any thread */
+    uint64_t memory_used;                      /* by keyed requests, see memory.h */
+    uint64_t memory_recording;                 /* by spooled answers while the store writes them */
     hx_ms memory_complained_at;
     hx_link requests;
     uint32_t request_count;

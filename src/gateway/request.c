@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-typedef hx_progress (*step_function)(hx_request *r);
+typedef hx_step_result (*step_function)(hx_request *r);
 
 static const step_function step_functions[] = {
 #define X(name, text) hx_step_##name,
@@ -34,22 +34,22 @@ static const unsigned may_follow[] = {
     [HX_STEP_wait] = STEP(replay) | STEP(authorize) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
     [HX_STEP_forward] = STEP(judge) | STEP(settle) | STEP(reply),
-    [HX_STEP_judge] = STEP(retry) | STEP(probe) | STEP(settle) | STEP(harvest),
+    [HX_STEP_judge] = STEP(retry) | STEP(probe) | STEP(settle) | STEP(late_answer),
     [HX_STEP_retry] = STEP(forward) | STEP(settle) | STEP(pass),
     [HX_STEP_probe] = STEP(claim) | STEP(settle) | STEP(reply),
     [HX_STEP_authorize] = STEP(claim) | STEP(reply),
-    [HX_STEP_settle] = STEP(claim) | STEP(reply) | STEP(stream) | STEP(harvest),
-    [HX_STEP_reply] = STEP(claim) | STEP(forward) | STEP(probe) | STEP(settle) | STEP(harvest) | STEP(shadow) |
+    [HX_STEP_settle] = STEP(claim) | STEP(reply) | STEP(stream) | STEP(late_answer),
+    [HX_STEP_reply] = STEP(claim) | STEP(forward) | STEP(probe) | STEP(settle) | STEP(late_answer) | STEP(shadow) |
                       STEP(finish),
     [HX_STEP_stream] = STEP(finish),
-    [HX_STEP_harvest] = STEP(judge) | STEP(finish),
+    [HX_STEP_late_answer] = STEP(judge) | STEP(finish),
     [HX_STEP_pass] = STEP(retry) | STEP(reply) | STEP(shadow) | STEP(finish),
     [HX_STEP_shadow] = STEP(pass) | STEP(finish),
     [HX_STEP_publish] = STEP(reply) | STEP(finish),
     [HX_STEP_finish] = 0,
 };
 
-hx_progress hx_request_go(hx_request *r, hx_step next)
+hx_step_result hx_request_go(hx_request *r, hx_step next)
 {
     HX_CHECK((may_follow[r->step] & (1u << next)) != 0);
     r->step = next;
@@ -82,7 +82,7 @@ static void check_invariants(const hx_request *r)
 
 void hx_request_run(hx_request *r)
 {
-    hx_progress progress;
+    hx_step_result progress;
     hx_check_in_hand(r->stream->request.target);
     do {
         check_invariants(r);
@@ -91,7 +91,7 @@ void hx_request_run(hx_request *r)
     hx_check_in_hand(HX_EMPTY);
 }
 
-hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
+hx_step_result hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
 {
     r->reply_kind = HX_REPLY_ERROR;
     r->error = error;
@@ -102,14 +102,14 @@ hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
     return hx_request_go(r, HX_STEP_reply);
 }
 
-hx_progress hx_request_refuse_unknown(hx_request *r)
+hx_step_result hx_request_refuse_unknown(hx_request *r)
 {
     r->told = HX_TOLD_UNKNOWN;
     r->retry_after = 5 * HX_SECOND;
     return hx_request_refuse(r, HX_ERROR_OUTCOME_UNKNOWN, HX_EMPTY);
 }
 
-hx_progress hx_request_refuse_in_flight(hx_request *r)
+hx_step_result hx_request_refuse_in_flight(hx_request *r)
 {
     r->retry_after = HX_SECOND;
     return hx_request_refuse(r, HX_ERROR_IN_FLIGHT, HX_EMPTY);
@@ -169,7 +169,7 @@ static void store_done(hx_store_call *call)
     hx_request *r = HX_OWNER(call, hx_request, call);
     HX_CHECK(r->call_state == HX_CALL_PENDING);
     r->call_state = HX_CALL_BACK;
-    hx_outage_note(r->worker->gateway->outage, call, hx_loop_now(r->worker->loop));
+    hx_health_note(r->worker->gateway->outage, call, hx_loop_now(r->worker->loop));
     hx_request_run(r);
 }
 
@@ -187,7 +187,7 @@ void hx_request_prepare_call(hx_request *r)
 void hx_request_watch_patience(hx_request *r)
 {
     hx_ms left = hx_request_patience_left(r);
-    if (left != HX_CLIENT_BUDGET_NONE && !r->replied) hx_request_start_timer(r, left);
+    if (left != HX_TIMEOUT_NONE && !r->replied) hx_request_start_timer(r, left);
 }
 
 bool hx_request_is_out_of_patience(const hx_request *r)
@@ -280,7 +280,7 @@ static void log_error(const hx_request *r)
 }
 
 /* The last step: nothing of this request is under way any more. */
-hx_progress hx_step_finish(hx_request *r)
+hx_step_result hx_step_finish(hx_request *r)
 {
     hx_worker *worker = r->worker;
     hx_timer_stop(worker->loop, &r->timer);

@@ -40,7 +40,7 @@ typedef enum {
     HX_STEP_COUNT
 } hx_step;
 
-typedef enum { HX_MORE, HX_PARKED, HX_DONE } hx_progress;
+typedef enum { HX_MORE, HX_PARKED, HX_DONE } hx_step_result;
 
 /* Where an asynchronous call is: started, and not yet back; or back, and not yet looked at. */
 typedef enum { HX_CALL_IDLE, HX_CALL_PENDING, HX_CALL_BACK } hx_call_state;
@@ -110,19 +110,19 @@ typedef struct hx_request {
     const char *body_error_detail;
     hx_slice correlation;
     char traceparent[56];
-    bool trace_continues;      /* the client's, and doesn't begin here */
-    hx_client_budget patience; /* X-Request-Timeout */
+    bool trace_continues;        /* the client's, and doesn't begin here */
+    hx_request_timeout patience; /* X-Request-Timeout */
     hx_op op;
     uint64_t parts[HX_PART_COUNT]; /* of a large body's fingerprint, which nothing else is left of */
 
     /* elsewhere */
     struct {
         enum {
-            HX_ELSEWHERE_NOT_LOOKED,
-            HX_ELSEWHERE_NOTHING,
-            HX_ELSEWHERE_ADOPTED,  /* what stands there is this operation: op and key are its */
-            HX_ELSEWHERE_YIELDING, /* our claim is given back in favour of what stands there */
-            HX_ELSEWHERE_YIELDED
+            HX_ALIASES_NOT_LOOKED,
+            HX_ALIASES_NOTHING,
+            HX_ALIASES_ADOPTED,  /* what stands there is this operation: op and key are its */
+            HX_ALIASES_YIELDING, /* our claim is given back in favour of what stands there */
+            HX_ALIASES_YIELDED
         } state;
         bool is_asking;     /* the store, of the place below */
         bool in_buckets;    /* rather than under the names of our own */
@@ -248,7 +248,7 @@ typedef struct hx_request {
 } hx_request;
 
 /* The step functions. */
-#define X(name, text) hx_progress hx_step_##name(hx_request *r);
+#define X(name, text) hx_step_result hx_step_##name(hx_request *r);
 #include "gateway/steps.def"
 #undef X
 
@@ -258,13 +258,13 @@ static inline const hx_rules *hx_request_rules(const hx_request *r)
 }
 
 /* The only function that changes r->step. */
-hx_progress hx_request_go(hx_request *r, hx_step next);
+hx_step_result hx_request_go(hx_request *r, hx_step next);
 void hx_request_run(hx_request *r);
 
 /* Chooses the reply step with one of our errors; `detail` is in the arena, or HX_EMPTY for the row's own title. */
-hx_progress hx_request_refuse(hx_request *r, hx_error error, hx_slice detail);
-hx_progress hx_request_refuse_unknown(hx_request *r);
-hx_progress hx_request_refuse_in_flight(hx_request *r);
+hx_step_result hx_request_refuse(hx_request *r, hx_error error, hx_slice detail);
+hx_step_result hx_request_refuse_unknown(hx_request *r);
+hx_step_result hx_request_refuse_in_flight(hx_request *r);
 
 /* One timer per request: it serves the step that is under way. */
 void hx_request_start_timer(hx_request *r, hx_ms delay);
@@ -293,17 +293,17 @@ bool hx_pass_is_tunnel(const hx_request *r);
 /* At the beginning, and at the end. */
 void hx_request_take_rules(hx_request *r);
 void hx_request_drop_rules(hx_request *r);
-/* What is left of the client's own time; HX_CLIENT_BUDGET_NONE where it set none. */
+/* What is left of the client's own time; HX_TIMEOUT_NONE where it set none. */
 static inline hx_ms hx_request_patience_left(const hx_request *r)
 {
-    return hx_client_budget_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at);
+    return hx_timeout_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at);
 }
 /* There is an answer to go by: a whole one, or the head of one that isn't kept and still comes. */
 static inline bool hx_request_is_answered(const hx_request *r)
 {
     return r->exchange_state == HX_EXCHANGE_WHOLE || (r->answer_streamed && r->exchange_state == HX_EXCHANGE_ANSWERING);
 }
-static inline hx_budget *hx_request_budget(const hx_request *r)
+static inline hx_retry_budget *hx_request_budget(const hx_request *r)
 {
     return &r->worker->budgets[r->policy->upstream];
 }
@@ -324,17 +324,17 @@ typedef enum {
 } hx_looked;
 /* Whether the operation stands under another name of its route, or in another bucket of its natural key. Found: r->op
  * and r->key are its from now on. Looks once. */
-hx_looked hx_elsewhere_look(hx_request *r);
+hx_looked hx_aliases_look(hx_request *r);
 /* Whether what was adopted, or given way to, still stands. */
-hx_looked hx_elsewhere_look_once_more(hx_request *r);
+hx_looked hx_aliases_look_once_more(hx_request *r);
 /* What was adopted is gone: back to our own, and look again. */
-void hx_elsewhere_come_back(hx_request *r);
+void hx_aliases_come_back(hx_request *r);
 /* Our claim is durable: whether another one is, too, in a bucket next to it. */
-hx_looked hx_elsewhere_must_yield(hx_request *r);
+hx_looked hx_aliases_must_yield(hx_request *r);
 /* Our claim is given back: what it gave way to is this operation. */
-void hx_elsewhere_yielded(hx_request *r);
+void hx_aliases_yielded(hx_request *r);
 /* claim.c: after a look at what stands in the store, the next step. `found` NULL: nothing. */
-hx_progress hx_claim_decide(hx_request *r, const hx_record *found);
+hx_step_result hx_claim_decide(hx_request *r, const hx_record *found);
 /* Makes r->record the claim of r->op. take_over: of r->found, which is unknown. */
 void hx_claim_fill(hx_request *r, bool take_over);
 /* Our settle of r->record is durable: how its key counts for the quota from now on. */
@@ -380,7 +380,7 @@ hx_ms hx_forward_retry_after(hx_request *r, const hx_fields *fields);
 /* Parks until the application's time is up, or the client's, whichever is first. */
 void hx_forward_expect_answer(hx_request *r);
 /* The client waits no longer; the operation goes on, and whoever asks next waits for it. */
-hx_progress hx_forward_end_patience(hx_request *r);
+hx_step_result hx_forward_end_patience(hx_request *r);
 /* Whether the client's time is up, and the application's is not. */
 bool hx_forward_patience_ends(hx_request *r);
 /* While the store has a call of ours: a timer for the client's time, if it gave one, and whether that is over. */
@@ -398,7 +398,7 @@ static inline hx_step hx_request_end_step(const hx_request *r)
 void hx_request_log_failure(const hx_request *r);
 /* retry.c: decides whether there is time and room for another attempt. True: it is reserved, its delay runs, and the
  * retry step follows. */
-bool hx_retry_schedule(hx_request *r) HX_MUST_USE;
+bool hx_request_schedule_retry(hx_request *r) HX_MUST_USE;
 /* reply.c */
 #define HX_OUR_LINES_MAX 4096u /* an origin that `cors` lists may have 1,000 bytes */
 /* Our header lines, after the application's. */

@@ -173,7 +173,7 @@ void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop,
     *worker = (hx_worker){.gateway = gateway, .loop = loop, .started_at = hx_loop_now(loop)};
     hx_worker_use(worker, rules);
     for (size_t i = 0; i < HX_UPSTREAMS_MAX; i++)
-        hx_budget_init(&worker->budgets[i], gateway->worker_count ? gateway->worker_count : 1, hx_loop_now(loop));
+        hx_retry_budget_init(&worker->budgets[i], gateway->worker_count ? gateway->worker_count : 1, hx_loop_now(loop));
     hx_list_init(&worker->requests);
     hx_list_init(&worker->leases.claims);
     worker->tokens.mac = worker->mac = hx_mac_new(hx_store_about(gateway->store)->secret);

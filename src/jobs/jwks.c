@@ -48,7 +48,7 @@ typedef struct {
 
 struct hx_jwks {
     _Atomic bool stopping;
-    const hx_curl *curl; /* NULL: there are only files */
+    const hx_libcurl *curl; /* NULL: there are only files */
     CURLM *multi;
     bool has_thread;
     pthread_t thread;
@@ -108,7 +108,7 @@ static bool add_fields(source *s)
 /* Any that this libcurl doesn't know would be a limit that doesn't hold: then nothing is fetched. */
 static bool set_options(source *s)
 {
-    const hx_curl *curl = s->jwks->curl;
+    const hx_libcurl *curl = s->jwks->curl;
     CURL *h = s->fetch.handle;
     const char *authorities = getenv("SSL_CERT_FILE"); // NOLINT(concurrency-mt-unsafe): nobody sets variables here
     const CURLcode results[] = {
@@ -142,7 +142,7 @@ static bool set_options(source *s)
 
 static void fetch_clear(source *s)
 {
-    const hx_curl *curl = s->jwks->curl;
+    const hx_libcurl *curl = s->jwks->curl;
     if (s->fetch.handle) {
         (void)curl->multi_remove_handle(s->jwks->multi, s->fetch.handle);
         curl->easy_cleanup(s->fetch.handle);
@@ -242,7 +242,7 @@ static void take_answer(source *s)
 
 static void fetch_ended(source *s, CURLcode code)
 {
-    const hx_curl *curl = s->jwks->curl;
+    const hx_libcurl *curl = s->jwks->curl;
     char reason[CURL_ERROR_SIZE + 64];
     long status = 0;
     (void)curl->easy_getinfo(s->fetch.handle, CURLINFO_RESPONSE_CODE, &status);
@@ -348,11 +348,11 @@ static bool copy_source(hx_jwks *jwks, const hx_jwt_source *from, source *s, cha
     char why[256];
     s->jwks = jwks;
     if (from->kind != HX_JWT_JWKS_URL) {
-        s->keys = hx_key_file_read(from, error);
+        s->keys = hx_jwks_file_read(from, error);
         return s->keys != NULL;
     }
-    if (!hx_key_url_check(from->where, error)) return false;
-    if (!jwks->curl && !(jwks->curl = hx_curl_load(why))) {
+    if (!hx_jwks_url_check(from->where, error)) return false;
+    if (!jwks->curl && !(jwks->curl = hx_libcurl_load(why))) {
         (void)snprintf(error, HX_JWKS_ERROR_BYTES, "%.*s can't be fetched: %s", HX_FMT(from->where), why);
         return false;
     }

@@ -41,7 +41,7 @@ static hx_jwt_keys *parse(const hx_jwt_source *from, hx_slice text, char why[256
     return hx_jwt_keys_from_jwks(text, why);
 }
 
-hx_jwt_keys *hx_key_file_read(const hx_jwt_source *from, char error[HX_JWKS_ERROR_BYTES])
+hx_jwt_keys *hx_jwks_file_read(const hx_jwt_source *from, char error[HX_JWKS_ERROR_BYTES])
 {
     static const char *const names[] = {
         [HX_JWT_KEY_FILE] = "key", [HX_JWT_SECRET_FILE] = "secret", [HX_JWT_JWKS_FILE] = "jwks"};
@@ -73,7 +73,7 @@ static bool is_this_machine(hx_slice host)
     return hx_slice_starts(name, HX_LIT("127."));
 }
 
-bool hx_key_url_check(hx_slice url, char error[HX_JWKS_ERROR_BYTES])
+bool hx_jwks_url_check(hx_slice url, char error[HX_JWKS_ERROR_BYTES])
 {
     bool is_plain = hx_slice_starts_nocase(url, HX_LIT("http://"));
     size_t scheme = is_plain ? 7 : 8;

@@ -7,9 +7,9 @@
 
 /* `from` is a file. NULL with a sentence in `error` that names it. A secret that is a line of text loses its line end;
  * one of other bytes is taken as it is. */
-hx_jwt_keys *hx_key_file_read(const hx_jwt_source *from, char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
+hx_jwt_keys *hx_jwks_file_read(const hx_jwt_source *from, char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
 
 /* Warns of a URL that isn't https and leaves the machine. False with a sentence in `error` when it is none. */
-bool hx_key_url_check(hx_slice url, char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
+bool hx_jwks_url_check(hx_slice url, char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
 
 #endif

@@ -9,14 +9,14 @@
 #define LISTS_MAX 16u /* with more routes one list of everything is less work */
 #define RETRY_DELAY HX_SECOND
 
-static void list_page(hx_recount *recount);
+static void list_page(hx_quota_recount *recount);
 
 static int by_name(const void *a, const void *b)
 {
     return hx_slice_compare(*(const hx_slice *)a, *(const hx_slice *)b);
 }
 
-static bool is_wanted(const hx_recount_routes *routes, const hx_record *record)
+static bool is_wanted(const hx_quota_recount_routes *routes, const hx_record *record)
 {
     if ((record->rule_version & HX_RULE_NAMED) == 0) return routes->has_defaults;
     return routes->count > 0 &&
@@ -24,12 +24,12 @@ static bool is_wanted(const hx_recount_routes *routes, const hx_record *record)
 }
 
 /* One list of all operations, instead of one for each name. */
-static bool lists_all(const hx_recount_routes *routes)
+static bool lists_all(const hx_quota_recount_routes *routes)
 {
     return routes->has_defaults || routes->count > LISTS_MAX;
 }
 
-static void begin_list(hx_recount *recount)
+static void begin_list(hx_quota_recount *recount)
 {
     recount->page = (hx_store_page){
         .states = 1u << HX_PROCESSING | 1u << HX_UNKNOWN | 1u << HX_COMPLETED | 1u << HX_FAILED,
@@ -39,11 +39,11 @@ static void begin_list(hx_recount *recount)
     list_page(recount);
 }
 
-static void begin(hx_recount *recount)
+static void begin(hx_quota_recount *recount)
 {
     hx_arena_free(&recount->routes.arena);
     recount->routes = recount->next;
-    recount->next = (hx_recount_routes){0};
+    recount->next = (hx_quota_recount_routes){0};
     recount->at = 0;
     recount->count = 0;
     if (recount->routes.count > 0 || recount->routes.has_defaults) begin_list(recount);
@@ -51,10 +51,10 @@ static void begin(hx_recount *recount)
 
 static void retry_due(hx_timer *timer)
 {
-    list_page(HX_OWNER(timer, hx_recount, timer));
+    list_page(HX_OWNER(timer, hx_quota_recount, timer));
 }
 
-static void go_on(hx_recount *recount)
+static void go_on(hx_quota_recount *recount)
 {
     if (recount->page.more) {
         list_page(recount);
@@ -67,7 +67,7 @@ static void go_on(hx_recount *recount)
     }
 }
 
-static void free_routes(hx_recount *recount)
+static void free_routes(hx_quota_recount *recount)
 {
     hx_arena_free(&recount->routes.arena);
     hx_arena_free(&recount->next.arena);
@@ -75,7 +75,7 @@ static void free_routes(hx_recount *recount)
 
 static void page_done(hx_store_call *call)
 {
-    hx_recount *recount = HX_OWNER(call, hx_recount, call);
+    hx_quota_recount *recount = HX_OWNER(call, hx_quota_recount, call);
     bool is_listed = call->result == HX_STORE_OK && !recount->again && !recount->stopping;
     recount->busy = false;
     for (size_t i = 0; is_listed && i < recount->page.count; i++) {
@@ -97,7 +97,7 @@ static void page_done(hx_store_call *call)
     }
 }
 
-static void list_page(hx_recount *recount)
+static void list_page(hx_quota_recount *recount)
 {
     recount->call = (hx_store_call){.loop = recount->loop, .arena = &recount->arena, .done = page_done};
     recount->busy = true;
@@ -105,10 +105,10 @@ static void list_page(hx_recount *recount)
 }
 
 /* Copies the names: the rules may be gone before the last page is here. */
-static void take_routes(hx_recount_routes *routes, const hx_policy_set *policies)
+static void take_routes(hx_quota_recount_routes *routes, const hx_policy_set *policies)
 {
     hx_arena_free(&routes->arena);
-    *routes = (hx_recount_routes){.has_defaults = policies->defaults.quota > 0};
+    *routes = (hx_quota_recount_routes){.has_defaults = policies->defaults.quota > 0};
     routes->names = hx_arena_alloc(&routes->arena, (policies->count + 1) * sizeof *routes->names);
     for (size_t i = 0; i < policies->count; i++) {
         if (policies->routes[i].quota == 0) continue;
@@ -118,8 +118,8 @@ static void take_routes(hx_recount_routes *routes, const hx_policy_set *policies
     qsort(routes->names, routes->count, sizeof *routes->names, by_name);
 }
 
-void hx_recount_start(hx_recount *recount, hx_loop *loop, hx_store *store, const hx_policy_set *policies,
-                      void (*found)(void *context, const hx_record *record), void *context)
+void hx_quota_recount_start(hx_quota_recount *recount, hx_loop *loop, hx_store *store, const hx_policy_set *policies,
+                            void (*found)(void *context, const hx_record *record), void *context)
 {
     recount->loop = loop;
     recount->store = store;
@@ -138,7 +138,7 @@ static bool has_quota(const hx_policy_set *set, hx_slice identity)
     return false;
 }
 
-bool hx_recount_needed(const hx_policy_set *from, const hx_policy_set *to)
+bool hx_quota_recount_needed(const hx_policy_set *from, const hx_policy_set *to)
 {
     if (to->defaults.quota > 0 && from->defaults.quota == 0) return true;
     for (size_t i = 0; i < to->count; i++)
@@ -146,7 +146,7 @@ bool hx_recount_needed(const hx_policy_set *from, const hx_policy_set *to)
     return false;
 }
 
-void hx_recount_stop(hx_recount *recount, void (*stopped)(void *context), void *context)
+void hx_quota_recount_stop(hx_quota_recount *recount, void (*stopped)(void *context), void *context)
 {
     recount->stopping = true;
     recount->stopped = stopped;

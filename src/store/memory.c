@@ -23,7 +23,7 @@ typedef struct {
     uint64_t epoch;
     hx_state state;
     hx_ms lease_until, expires_at, tombstone_until;
-    hx_version *version;
+    hx_shared_record *version;
     hx_link watchers;
     unsigned watcher_count;
 } operation;
@@ -34,7 +34,7 @@ typedef struct {
     hx_store store;
     pthread_mutex_t mutex;
     hx_map *operations;
-    hx_version *history[HISTORY_MAX]; /* the latest of all operations, without answers: by number, modulo */
+    hx_shared_record *history[HISTORY_MAX]; /* the latest of all operations, without answers: by number, modulo */
     uint64_t history_count;
     uint64_t epoch;
     hx_store_counts counts;
@@ -51,9 +51,9 @@ static hx_slice key_of(const hx_op *op)
     return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
 }
 
-static void show(hx_version *v, hx_state state, hx_ms lease_until, hx_arena *arena, hx_record *out)
+static void show(hx_shared_record *v, hx_state state, hx_ms lease_until, hx_arena *arena, hx_record *out)
 {
-    hx_version_show(v, arena, out);
+    hx_shared_record_show(v, arena, out);
     out->state = state;
     if (state == HX_PROCESSING) out->lease_until = lease_until;
     if (state == HX_EXPIRED) out->answer = (hx_answer){0};
@@ -62,10 +62,10 @@ static void show(hx_version *v, hx_state state, hx_ms lease_until, hx_arena *are
 static void done(hx_task *task)
 {
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
-    hx_version *v = call->own.data[FOUND];
+    hx_shared_record *v = call->own.data[FOUND];
     if (v) {
         show(v, (hx_state)call->own.number[SHOWN_STATE], (hx_ms)call->own.number[LEASE], call->arena, &call->found);
-        hx_version_drop(&v);
+        hx_shared_record_drop(&v);
     } else {
         call->found.op = call->op;
     }
@@ -73,10 +73,10 @@ static void done(hx_task *task)
 }
 
 /* `shown` NULL: nothing stands there. */
-static void finish(hx_store_call *call, hx_store_result result, hx_version *v, hx_state state, hx_ms lease_until)
+static void finish(hx_store_call *call, hx_store_result result, hx_shared_record *v, hx_state state, hx_ms lease_until)
 {
     call->result = result;
-    call->own.data[FOUND] = v ? hx_version_hold(v) : NULL;
+    call->own.data[FOUND] = v ? hx_shared_record_hold(v) : NULL;
     call->own.number[SHOWN_STATE] = (uint64_t)state;
     call->own.number[LEASE] = (uint64_t)lease_until;
     call->own.task.run = done;
@@ -93,9 +93,9 @@ static void remember(memory *m, const hx_record *record)
 {
     hx_record bare = *record;
     bare.answer.headers = bare.answer.body = HX_EMPTY;
-    hx_version **place = &m->history[m->history_count++ % HISTORY_MAX];
-    hx_version_drop(place);
-    *place = hx_version_of(&bare);
+    hx_shared_record **place = &m->history[m->history_count++ % HISTORY_MAX];
+    hx_shared_record_drop(place);
+    *place = hx_shared_record_of(&bare);
 }
 
 static uint64_t *counter(memory *m, hx_state state)
@@ -109,7 +109,7 @@ static void forget(memory *m, operation *o)
     --*counter(m, o->state);
     if (o->state == HX_UNKNOWN) m->counts.unknown--;
     hx_map_remove(m->operations, key_of(&o->op));
-    hx_version_drop(&o->version);
+    hx_shared_record_drop(&o->version);
     free(o);
 }
 
@@ -135,8 +135,8 @@ static void become(memory *m, operation *o, const hx_record *record)
         --*counter(m, o->state);
         if (o->state == HX_UNKNOWN) m->counts.unknown--;
     }
-    hx_version_drop(&o->version);
-    o->version = hx_version_of(record);
+    hx_shared_record_drop(&o->version);
+    o->version = hx_shared_record_of(record);
     o->epoch = record->epoch;
     o->state = record->state;
     o->lease_until = record->lease_until;
@@ -148,7 +148,7 @@ static void become(memory *m, operation *o, const hx_record *record)
     remember(m, record);
 }
 
-static void tell_watchers(memory *m, operation *o, hx_version *v, hx_state state)
+static void tell_watchers(memory *m, operation *o, hx_shared_record *v, hx_state state)
 {
     for (hx_link *link; (link = hx_list_take(&o->watchers));) {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
@@ -206,9 +206,9 @@ static void settle(memory *m, hx_store_call *call, hx_ms now)
         return;
     }
     if (to == HX_ABSENT) {
-        hx_version *last_words = hx_version_of(call->record);
+        hx_shared_record *last_words = hx_shared_record_of(call->record);
         tell_watchers(m, o, last_words, HX_ABSENT);
-        hx_version_drop(&last_words);
+        hx_shared_record_drop(&last_words);
         forget(m, o);
         remember(m, call->record);
         m->counts.commits++;
@@ -326,7 +326,7 @@ static int by_rank(const void *a, const void *b)
 /* The record as it stands, in the version's own bytes; false: absent by now, or not wanted. */
 static bool wanted(const operation *o, const hx_store_page *page, hx_ms now, hx_record *out)
 {
-    hx_record_error error = hx_record_decode(hx_version_bytes(o->version), out);
+    hx_record_error error = hx_record_decode(hx_shared_record_bytes(o->version), out);
     HX_CHECK(error == HX_RECORD_OK);
     out->state = state_at(o, now);
     if (out->state == HX_PROCESSING) out->lease_until = o->lease_until;
@@ -362,9 +362,9 @@ static void history(memory *m, hx_store_call *call)
     if (page->cursor > first) first = page->cursor;
     page->cursor = 0;
     for (uint64_t i = first; i < m->history_count && !page->more; i++) {
-        const hx_version *v = m->history[i % HISTORY_MAX];
+        const hx_shared_record *v = m->history[i % HISTORY_MAX];
         hx_record record;
-        hx_record_error error = hx_record_decode(hx_version_bytes(v), &record);
+        hx_record_error error = hx_record_decode(hx_shared_record_bytes(v), &record);
         HX_CHECK(error == HX_RECORD_OK);
         if (!hx_op_eq(&record.op, &call->op)) continue;
         page->more = page->count == page->records_max;
@@ -464,7 +464,7 @@ static void memory_count(hx_store *store, hx_store_counts *out)
 /* The rules of a live operation; false: it is over. */
 static bool rules_at(const operation *o, hx_ms now, hx_record *out)
 {
-    hx_record_error error = hx_record_decode(hx_version_bytes(o->version), out);
+    hx_record_error error = hx_record_decode(hx_shared_record_bytes(o->version), out);
     HX_CHECK(error == HX_RECORD_OK);
     return state_at(o, now) != HX_ABSENT;
 }
@@ -523,10 +523,10 @@ static void memory_close(hx_store *store)
     for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);) {
         operation *o = value;
         HX_CHECK(hx_list_empty(&o->watchers));
-        hx_version_drop(&o->version);
+        hx_shared_record_drop(&o->version);
         free(o);
     }
-    for (size_t i = 0; i < HISTORY_MAX; i++) hx_version_drop(&m->history[i]);
+    for (size_t i = 0; i < HISTORY_MAX; i++) hx_shared_record_drop(&m->history[i]);
     hx_map_free(&m->operations);
     pthread_mutex_destroy(&m->mutex);
     free(m);

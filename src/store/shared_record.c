@@ -7,19 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct hx_version {
+struct hx_shared_record {
     atomic_uint references;
     size_t len;
     char bytes[];
 };
 
-hx_version *hx_version_of(const hx_record *record)
+hx_shared_record *hx_shared_record_of(const hx_record *record)
 {
     char head[HX_RECORD_HEAD_MAX];
     hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
     hx_record_encode(record, &buf);
     size_t headers = record->answer.headers.len, body = record->answer.body.len;
-    hx_version *version = malloc(sizeof *version + buf.len + headers + body);
+    hx_shared_record *version = malloc(sizeof *version + buf.len + headers + body);
     if (!version) hx_fatal(HX_EXIT_BUG, "out of memory");
     atomic_init(&version->references, 1);
     version->len = buf.len + headers + body;
@@ -29,32 +29,32 @@ hx_version *hx_version_of(const hx_record *record)
     return version;
 }
 
-hx_version *hx_version_hold(hx_version *version)
+hx_shared_record *hx_shared_record_hold(hx_shared_record *version)
 {
     atomic_fetch_add_explicit(&version->references, 1, memory_order_relaxed);
     return version;
 }
 
-void hx_version_drop(hx_version **owned)
+void hx_shared_record_drop(hx_shared_record **owned)
 {
     if (*owned && atomic_fetch_sub_explicit(&(*owned)->references, 1, memory_order_acq_rel) == 1) free(*owned);
     *owned = NULL;
 }
 
-hx_slice hx_version_bytes(const hx_version *version)
+hx_slice hx_shared_record_bytes(const hx_shared_record *version)
 {
     return (hx_slice){version->bytes, version->len};
 }
 
 static void let_go(void *version)
 {
-    hx_version *held = version;
-    hx_version_drop(&held);
+    hx_shared_record *held = version;
+    hx_shared_record_drop(&held);
 }
 
-void hx_version_show(hx_version *version, hx_arena *arena, hx_record *out)
+void hx_shared_record_show(hx_shared_record *version, hx_arena *arena, hx_record *out)
 {
-    hx_record_error error = hx_record_decode(hx_version_bytes(version), out);
+    hx_record_error error = hx_record_decode(hx_shared_record_bytes(version), out);
     HX_CHECK(error == HX_RECORD_OK);
-    hx_arena_at_end(arena, let_go, hx_version_hold(version));
+    hx_arena_at_end(arena, let_go, hx_shared_record_hold(version));
 }

@@ -6,15 +6,15 @@
 
 #include "core/operation/record.h"
 
-typedef struct hx_version hx_version;
+typedef struct hx_shared_record hx_shared_record;
 
 /* With one reference, which is the caller's. */
-hx_version *hx_version_of(const hx_record *record) __attribute__((returns_nonnull));
-hx_version *hx_version_hold(hx_version *version); /* one more, from any thread */
-void hx_version_drop(hx_version **owned);
+hx_shared_record *hx_shared_record_of(const hx_record *record) __attribute__((returns_nonnull));
+hx_shared_record *hx_shared_record_hold(hx_shared_record *version); /* one more, from any thread */
+void hx_shared_record_drop(hx_shared_record **owned);
 /* As hx_record_decode takes them, for as long as the version is held. */
-hx_slice hx_version_bytes(const hx_version *version);
+hx_slice hx_shared_record_bytes(const hx_shared_record *version);
 /* The record, whose bytes are held for as long as the arena lives. */
-void hx_version_show(hx_version *version, hx_arena *arena, hx_record *out);
+void hx_shared_record_show(hx_shared_record *version, hx_arena *arena, hx_record *out);
 
 #endif

@@ -22,12 +22,13 @@ static void check_lines(hx_slice headers)
 
 static void read_act(hx_slice text, uint8_t choice, hx_arena *arena)
 {
-    hx_act act = {.kind = (choice & 1) != 0 ? HX_ACT_RESOLVE : HX_ACT_FORGET, .is_bulk = (choice & 2) != 0};
-    if (hx_act_read(&act, text, arena, HX_DAY)) return;
+    hx_operator_act act = {.kind = (choice & 1) != 0 ? HX_OPERATOR_ACT_RESOLVE : HX_OPERATOR_ACT_FORGET,
+                           .is_bulk = (choice & 2) != 0};
+    if (hx_operator_act_read(&act, text, arena, HX_DAY)) return;
     HX_CHECK(act.preview || act.why.len > 0);
     HX_CHECK(act.to == HX_ABSENT ? act.answer.status == 0 : act.answer.status >= 200 && act.answer.status < 600);
     check_lines(act.answer.headers);
-    HX_CHECK(hx_act_reason(HX_LIT("fuzz"), 1, act.why, arena).len <= HX_RECORD_TEXT_MAX);
+    HX_CHECK(hx_operator_act_reason(HX_LIT("fuzz"), 1, act.why, arena).len <= HX_RECORD_TEXT_MAX);
 }
 
 static void read_filter(hx_slice text, bool is_query, hx_arena *arena)

@@ -15,12 +15,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     hx_ms delay = hx_retry_after(text, now, HX_RETRY_AFTER_MAX);
     HX_CHECK(delay == HX_RETRY_AFTER_NONE || (delay >= 0 && delay <= HX_RETRY_AFTER_MAX));
     HX_CHECK(delay == HX_RETRY_AFTER_NONE || delay == HX_RETRY_AFTER_MAX || delay % HX_SECOND == 0);
-    if (!hx_http_date_parse(text, now, &at)) return 0;
+    if (!hx_retry_after_date(text, now, &at)) return 0;
     HX_CHECK(at % HX_SECOND == 0);
     HX_CHECK(delay != HX_RETRY_AFTER_NONE && (delay > 0) == (at > now));
     if (at < 0 || at > 250000 * HX_DAY) return 0; /* years of four digits, from 1970 on */
     char written[HX_HTTP_DATE_BYTES];
-    bool is_read = hx_http_date_parse(hx_http_date(at, written), now, &again);
+    bool is_read = hx_retry_after_date(hx_http_date(at, written), now, &again);
     HX_CHECK(is_read && again == at);
     return 0;
 }

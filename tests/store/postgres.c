@@ -746,7 +746,7 @@ static void connections_that_are_cut_lose_and_double_nothing(void **state)
 
 int main(int argc, char **argv)
 {
-    char error[HX_LIBRARY_ERROR_BYTES];
+    char error[HX_DYNLIB_ERROR_BYTES];
     pq = hx_libpq_load(error);
     if (!pq) hx_fatal(1, "%s", error);
     const struct CMUnitTest tests[] = {

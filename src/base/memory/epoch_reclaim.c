@@ -21,7 +21,7 @@ typedef struct retired {
     void (*give_back)(void *memory);
 } retired;
 
-struct hx_readers {
+struct hx_reclaim {
     _Atomic uint64_t number;
     retired *oldest, **newest;
     struct {
@@ -60,9 +60,9 @@ static unsigned my_slot(void)
     hx_fatal(HX_EXIT_BUG, "more than %u threads read the store", THREADS_MAX);
 }
 
-hx_readers *hx_readers_new(void)
+hx_reclaim *hx_reclaim_new(void)
 {
-    hx_readers *r = aligned_alloc(64, sizeof *r);
+    hx_reclaim *r = aligned_alloc(64, sizeof *r);
     if (!r) hx_fatal(HX_EXIT_BUG, "out of memory");
     atomic_init(&r->number, 1);
     r->oldest = NULL;
@@ -71,17 +71,17 @@ hx_readers *hx_readers_new(void)
     return r;
 }
 
-void hx_readers_enter(hx_readers *r)
+void hx_reclaim_enter(hx_reclaim *r)
 {
     atomic_store(&r->slots[my_slot()].entered, atomic_load(&r->number));
 }
 
-void hx_readers_leave(hx_readers *r)
+void hx_reclaim_leave(hx_reclaim *r)
 {
     atomic_store_explicit(&r->slots[my_slot()].entered, 0, memory_order_release);
 }
 
-void hx_readers_retire(hx_readers *r, void *memory, void (*give_back)(void *memory))
+void hx_reclaim_retire(hx_reclaim *r, void *memory, void (*give_back)(void *memory))
 {
     retired *item = malloc(sizeof *item);
     if (!item) hx_fatal(HX_EXIT_BUG, "out of memory");
@@ -90,7 +90,7 @@ void hx_readers_retire(hx_readers *r, void *memory, void (*give_back)(void *memo
     r->newest = &item->next;
 }
 
-static void take_oldest(hx_readers *r)
+static void take_oldest(hx_reclaim *r)
 {
     retired *item = r->oldest;
     r->oldest = item->next;
@@ -99,7 +99,7 @@ static void take_oldest(hx_readers *r)
     free(item);
 }
 
-void hx_readers_reclaim(hx_readers *r)
+void hx_reclaim_run(hx_reclaim *r)
 {
     if (!r->oldest) return;
     uint64_t least = UINT64_MAX;
@@ -110,7 +110,7 @@ void hx_readers_reclaim(hx_readers *r)
     while (r->oldest && r->oldest->number < least) take_oldest(r);
 }
 
-void hx_readers_free(hx_readers **owned)
+void hx_reclaim_free(hx_reclaim **owned)
 {
     if (!*owned) return;
     while ((*owned)->oldest) take_oldest(*owned);

@@ -4,17 +4,17 @@
 #ifndef HX_BASE_MEMORY_EPOCH_RECLAIM_H
 #define HX_BASE_MEMORY_EPOCH_RECLAIM_H
 
-typedef struct hx_readers hx_readers;
+typedef struct hx_reclaim hx_reclaim;
 
-hx_readers *hx_readers_new(void);
-void hx_readers_free(hx_readers **owned); /* nobody reads any more */
+hx_reclaim *hx_reclaim_new(void);
+void hx_reclaim_free(hx_reclaim **owned); /* nobody reads any more */
 
 /* Any thread; not nested. */
-void hx_readers_enter(hx_readers *readers);
-void hx_readers_leave(hx_readers *readers);
+void hx_reclaim_enter(hx_reclaim *readers);
+void hx_reclaim_leave(hx_reclaim *readers);
 
-/* The writer only. `free` is called with `memory` by a later hx_readers_reclaim, or at the end. */
-void hx_readers_retire(hx_readers *readers, void *memory, void (*give_back)(void *memory));
-void hx_readers_reclaim(hx_readers *readers);
+/* The writer only. `free` is called with `memory` by a later hx_reclaim_run, or at the end. */
+void hx_reclaim_retire(hx_reclaim *readers, void *memory, void (*give_back)(void *memory));
+void hx_reclaim_run(hx_reclaim *readers);
 
 #endif

@@ -99,8 +99,8 @@ static hx_slice request_head(const char *method, hx_slice target, hx_slice body,
     return hx_buf_slice(&head);
 }
 
-bool hx_admin_ask(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
-                  hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES])
+bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
+                   hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES])
 {
     static const hx_exchange_events events = {.head = head_came, .body = body_came, .end = ended, .failed = failed};
     static const hx_upstream_limits limits = {.connect_timeout = 5 * HX_SECOND,

@@ -14,8 +14,8 @@ typedef struct {
 
 /* `address`: "unix:/var/lib/hapax/admin.sock". `method` and `target` as they go on the wire; an empty body is none.
  * False when no answer came, with a sentence in `error` that says why and what to do. Waits as long as it takes. */
-bool hx_admin_ask(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
-                  hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES]) HX_MUST_USE;
+bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
+                   hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES]) HX_MUST_USE;
 
 /* The flags that say where the daemon is; NULL for those that were not given. */
 typedef struct {
@@ -26,7 +26,7 @@ typedef struct {
 
 /* Finds its socket: what is said most exactly counts. Returns -1 to go on, or the exit code after having said on
  * standard error what is wrong. */
-int hx_admin_find(const char *command, const hx_admin_whereabouts *given, hx_arena *arena,
-                  hx_slice *address) HX_MUST_USE;
+int hx_find_daemon(const char *command, const hx_admin_whereabouts *given, hx_arena *arena,
+                   hx_slice *address) HX_MUST_USE;
 
 #endif

@@ -49,7 +49,7 @@ static hx_slice usual_store(hx_arena *arena)
     return hx_slice_of(usual);
 }
 
-int hx_admin_find(const char *command, const hx_admin_whereabouts *given, hx_arena *arena, hx_slice *address)
+int hx_find_daemon(const char *command, const hx_admin_whereabouts *given, hx_arena *arena, hx_slice *address)
 {
     hx_slice configured = HX_EMPTY, store = HX_EMPTY;
     bool is_off = false;

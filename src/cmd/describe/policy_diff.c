@@ -32,7 +32,7 @@ typedef struct {
 
 static const hx_rule_row *rows_of(size_t *count)
 {
-    const hx_rule_row *rows = hx_rule_rows(count);
+    const hx_rule_row *rows = hx_describe_rows(count);
     HX_CHECK(*count < sizeof((change *)0)->was / sizeof((change *)0)->was[0]);
     return rows;
 }
@@ -70,7 +70,7 @@ static const hx_policy *after(const hx_config *now, const hx_policy *route)
 
 static const char *match_of(const hx_policy *route, hx_arena *arena)
 {
-    return hx_rules_match(route, arena).ptr; /* it is terminated */
+    return hx_describe_match(route, arena).ptr; /* it is terminated */
 }
 
 static bool same_text(const char *a, const char *b)
@@ -90,9 +90,9 @@ static void compare(diff *d, change *c)
     const hx_rule_row *rows = rows_of(&count);
     for (size_t i = 0; i <= count; i++) {
         if (i < count && same_text(rows[i].name, "upstream") && same_upstream(d, c)) continue;
-        const char *was = i < count ? hx_rule_value(&rows[i], d->old, c->before, &d->arena)
+        const char *was = i < count ? hx_describe_value(&rows[i], d->old, c->before, &d->arena)
                                     : match_of(c->before, &d->arena);
-        const char *is = i < count ? hx_rule_value(&rows[i], d->now, c->after, &d->arena)
+        const char *is = i < count ? hx_describe_value(&rows[i], d->now, c->after, &d->arena)
                                    : match_of(c->after, &d->arena);
         if (same_text(was, is)) continue;
         c->was[i] = was;
@@ -238,7 +238,7 @@ static const char *explain_path(diff *d, hx_slice path)
         .ptr;
 }
 
-/* What hx_rescope_retired found: a route by the name that its operations are known by, the defaults, or a path of
+/* What hx_changes_retired found: a route by the name that its operations are known by, the defaults, or a path of
  * theirs that a route takes over. */
 static void explain(diff *d, const hx_store_rule *rule)
 {
@@ -250,21 +250,21 @@ static void explain(diff *d, const hx_store_rule *rule)
     const hx_policy *keeps = old ? old : &d->old->policies.defaults;
     const char *text = old ? explain_route(d, old) : explain_path(d, rule->route);
     bool fits = hx_buf_printf(&d->refused_live, "%s; its operations expire within %s\n", text,
-                              hx_rules_duration(keeps->lifetime + keeps->tombstone, arena));
+                              hx_describe_duration(keeps->lifetime + keeps->tombstone, arena));
     HX_CHECK(fits);
 }
 
 static void judge_live(diff *d)
 {
     hx_store_rules retired = {0};
-    hx_rescope_retired(&d->old->policies, &d->now->policies, &d->arena, &retired);
+    hx_changes_retired(&d->old->policies, &d->now->policies, &d->arena, &retired);
     for (size_t i = 0; i < retired.count; i++) explain(d, &retired.rules[i]);
 }
 
 static void judge(diff *d)
 {
-    (void)hx_frozen_differ(d->old, d->now, &d->refused);
-    (void)hx_rescope_check_joined(&d->old->policies, &d->now->policies, &d->refused);
+    (void)hx_restart_only_differ(d->old, d->now, &d->refused);
+    (void)hx_changes_check_joined(&d->old->policies, &d->now->policies, &d->refused);
     judge_live(d);
 }
 

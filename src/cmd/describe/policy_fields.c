@@ -52,7 +52,7 @@ static void put_principal(const hx_policy *route, hx_buf *out)
 {
     hx_arena arena = {0};
     hx_slice texts[HX_PRINCIPAL_SOURCES_MAX];
-    for (size_t i = 0; i < route->principal_count; i++) texts[i] = hx_rules_principal(&route->principals[i], &arena);
+    for (size_t i = 0; i < route->principal_count; i++) texts[i] = hx_describe_principal(&route->principals[i], &arena);
     put_list(out, texts, route->principal_count);
     hx_arena_free(&arena);
 }
@@ -71,7 +71,7 @@ static void put_jwt(const hx_config *config, const hx_policy *route, hx_buf *out
 {
     if (put_null(out, !route->jwt.given)) return;
     const hx_jwt_source *source = &config->jwt_sources[route->jwt.source];
-    hx_json_put(out, "{", hx_slice_of(hx_rules_keys(source)));
+    hx_json_put(out, "{", hx_slice_of(hx_describe_keys(source)));
     hx_json_put(out, ":", source->where);
     hx_json_put(out, ",\"issuer\":", route->jwt.rules.issuer);
     hx_json_put(out, ",\"audience\":", route->jwt.rules.audience);
@@ -210,13 +210,13 @@ static const hx_rule_row rows[] = {
 #undef X
 };
 
-const hx_rule_row *hx_rule_rows(size_t *count)
+const hx_rule_row *hx_describe_rows(size_t *count)
 {
     *count = sizeof rows / sizeof rows[0];
     return rows;
 }
 
-void hx_rules_json(const hx_config *config, const hx_policy *route, hx_buf *out)
+void hx_describe_json(const hx_config *config, const hx_policy *route, hx_buf *out)
 {
     hx_slice open = HX_EMPTY; /* "key" while the rows below it are written */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -241,7 +241,7 @@ void hx_rules_json(const hx_config *config, const hx_policy *route, hx_buf *out)
     HX_CHECK(open.len == 0); /* the last row stands by itself */
 }
 
-const char *hx_rule_value(const hx_rule_row *row, const hx_config *config, const hx_policy *route, hx_arena *arena)
+const char *hx_describe_value(const hx_rule_row *row, const hx_config *config, const hx_policy *route, hx_arena *arena)
 {
     hx_buf out;
     uint64_t number = 0;
@@ -250,7 +250,7 @@ const char *hx_rule_value(const hx_rule_row *row, const hx_config *config, const
     row->write(config, route, &out);
     hx_slice value = hx_buf_slice(&out);
     if (hx_slice_eq(name, HX_LIT("rate")) && route->rate.count > 0) /* as it is written in the file */
-        return hx_arena_terminated(arena, hx_rules_rate(&route->rate, arena));
+        return hx_arena_terminated(arena, hx_describe_rate(&route->rate, arena));
     bool is_time = hx_slice_ends(name, HX_LIT("_ms")), is_size = hx_slice_ends(name, HX_LIT("_max"));
     if ((is_time || is_size) && hx_slice_to_u64(value, &number))
         return hx_option_write(hx_option_find(HX_PLACE_ROUTE, is_time ? HX_LIT("lifetime") : HX_LIT("body_max")),

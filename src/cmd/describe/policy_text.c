@@ -14,12 +14,12 @@ static const hx_option *option_of(hx_option_place place, const char *name)
     return option;
 }
 
-hx_slice hx_rules_word(const char *option, unsigned value)
+hx_slice hx_describe_word(const char *option, unsigned value)
 {
     return hx_option_word(option_of(HX_PLACE_ROUTE, option), value);
 }
 
-const char *hx_rules_duration(hx_ms span, hx_arena *arena)
+const char *hx_describe_duration(hx_ms span, hx_arena *arena)
 {
     return hx_option_write(option_of(HX_PLACE_ROUTE, "lifetime"), (uint64_t)span, arena);
 }
@@ -39,7 +39,7 @@ static void put_list(hx_buf *out, const hx_slice *items, size_t count, const cha
     }
 }
 
-hx_slice hx_rules_match(const hx_policy *route, hx_arena *arena)
+hx_slice hx_describe_match(const hx_policy *route, hx_arena *arena)
 {
     hx_slice methods = HX_EMPTY;
     for (size_t i = 0; i < route->method_count; i++)
@@ -47,7 +47,7 @@ hx_slice hx_rules_match(const hx_policy *route, hx_arena *arena)
     return hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(methods), methods.len > 0 ? " " : "", HX_FMT(route->path));
 }
 
-hx_slice hx_rules_principal(const hx_principal_source *source, hx_arena *arena)
+hx_slice hx_describe_principal(const hx_principal_source *source, hx_arena *arena)
 {
     static const char *const prefixes[] = {
         [HX_PRINCIPAL_AUTHORIZATION] = "authorization",
@@ -58,7 +58,7 @@ hx_slice hx_rules_principal(const hx_principal_source *source, hx_arena *arena)
     return hx_arena_printf(arena, "%s%.*s", prefixes[source->kind], HX_FMT(source->name));
 }
 
-const char *hx_rules_keys(const hx_jwt_source *source)
+const char *hx_describe_keys(const hx_jwt_source *source)
 {
     static const char *const words[] = {
         [HX_JWT_KEY_FILE] = "key",
@@ -69,7 +69,7 @@ const char *hx_rules_keys(const hx_jwt_source *source)
     return words[source->kind];
 }
 
-hx_slice hx_rules_rate(const hx_rate *rate, hx_arena *arena)
+hx_slice hx_describe_rate(const hx_rate *rate, hx_arena *arena)
 {
     static const struct {
         hx_ms per;
@@ -78,7 +78,7 @@ hx_slice hx_rules_rate(const hx_rate *rate, hx_arena *arena)
     if (rate->count == 0) return HX_EMPTY;
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         if (rate->per == units[i].per) return hx_arena_printf(arena, "%u/%s", rate->count, units[i].unit);
-    return hx_arena_printf(arena, "%u/%s", rate->count, hx_rules_duration(rate->per, arena));
+    return hx_arena_printf(arena, "%u/%s", rate->count, hx_describe_duration(rate->per, arena));
 }
 
 static bool is_known_as_usual(const hx_policy *route)
@@ -93,7 +93,7 @@ static void put_callers(const hx_config *config, const hx_policy *route, hx_buf 
         hx_buf_puts(out, "callers by ");
         for (size_t i = 0; i < route->principal_count; i++) {
             if (i > 0) hx_buf_puts(out, ", else ");
-            hx_buf_put(out, hx_rules_principal(&route->principals[i], arena));
+            hx_buf_put(out, hx_describe_principal(&route->principals[i], arena));
         }
         if (route->require_principal) hx_buf_puts(out, "; without one 401");
     }
@@ -108,8 +108,8 @@ static void put_callers(const hx_config *config, const hx_policy *route, hx_buf 
     if (route->jwt.given) {
         const hx_jwt_source *source = &config->jwt_sources[route->jwt.source];
         begin_line(out);
-        hx_buf_put(out,
-                   hx_arena_printf(arena, "tokens verified by %s %.*s", hx_rules_keys(source), HX_FMT(source->where)));
+        hx_buf_put(out, hx_arena_printf(arena, "tokens verified by %s %.*s", hx_describe_keys(source),
+                                        HX_FMT(source->where)));
         if (route->jwt.rules.issuer.len > 0)
             hx_buf_put(out, hx_arena_printf(arena, ", issuer %.*s", HX_FMT(route->jwt.rules.issuer)));
         if (route->jwt.rules.audience.len > 0)
@@ -132,7 +132,7 @@ static void put_natural(const hx_policy *route, hx_buf *out, hx_arena *arena)
     if (key->from->has_bucket) {
         begin_line(out);
         hx_buf_put(out, hx_arena_printf(arena, "for %s after a boundary the time before it is looked up first",
-                                        hx_rules_duration(key->overlap, arena)));
+                                        hx_describe_duration(key->overlap, arena)));
     }
 }
 
@@ -164,13 +164,13 @@ static void put_wire(const hx_policy *route, hx_buf *out, hx_arena *arena)
 {
     if (route->dialect != HX_DIALECT_PLAIN) {
         begin_line(out);
-        hx_buf_put(out, hx_arena_printf(arena, "dialect %.*s", HX_FMT(hx_rules_word("dialect", route->dialect))));
+        hx_buf_put(out, hx_arena_printf(arena, "dialect %.*s", HX_FMT(hx_describe_word("dialect", route->dialect))));
     }
     if (route->rate.count > 0 || route->quota > 0) {
         begin_line(out);
         hx_buf_puts(out, "each caller: ");
         if (route->rate.count > 0)
-            hx_buf_put(out, hx_arena_printf(arena, "up to %.*s", HX_FMT(hx_rules_rate(&route->rate, arena))));
+            hx_buf_put(out, hx_arena_printf(arena, "up to %.*s", HX_FMT(hx_describe_rate(&route->rate, arena))));
         if (route->quota > 0)
             hx_buf_put(out,
                        hx_arena_printf(arena, "%sup to %u live keys", route->rate.count > 0 ? ", " : "", route->quota));
@@ -209,10 +209,11 @@ static void put_retries(const hx_policy *route, hx_buf *out, hx_arena *arena)
     if (retry->attempts == 1)
         hx_buf_puts(out, "sent once only");
     else
-        hx_buf_put(out, hx_arena_printf(arena, "up to %u attempts within %s, %s doubling to %s apart, jitter %.*s",
-                                        retry->attempts, hx_rules_duration(retry->total, arena),
-                                        hx_rules_duration(retry->base, arena), hx_rules_duration(retry->cap, arena),
-                                        HX_FMT(hx_option_word(option_of(HX_PLACE_RETRY, "jitter"), retry->jitter))));
+        hx_buf_put(out,
+                   hx_arena_printf(arena, "up to %u attempts within %s, %s doubling to %s apart, jitter %.*s",
+                                   retry->attempts, hx_describe_duration(retry->total, arena),
+                                   hx_describe_duration(retry->base, arena), hx_describe_duration(retry->cap, arena),
+                                   HX_FMT(hx_option_word(option_of(HX_PLACE_RETRY, "jitter"), retry->jitter))));
 }
 
 static void put_probe(const hx_policy *route, hx_buf *out, hx_arena *arena)
@@ -223,7 +224,7 @@ static void put_probe(const hx_policy *route, hx_buf *out, hx_arena *arena)
     hx_buf_put(out,
                hx_arena_printf(arena, ": %.*s %.*s; found with %u%s%.*s, settled after %s", HX_FMT(probe->method),
                                HX_FMT(probe->target), probe->found_status, probe->found_pointer.len > 0 ? " and " : "",
-                               HX_FMT(probe->found_pointer), hx_rules_duration(probe->settle, arena)));
+                               HX_FMT(probe->found_pointer), hx_describe_duration(probe->settle, arena)));
     if (probe->absent_status > 0)
         hx_buf_put(out, hx_arena_printf(arena, ", not there with %u", (unsigned)probe->absent_status));
 }
@@ -243,11 +244,11 @@ static void put_outcomes(const hx_policy *route, hx_buf *out, hx_arena *arena)
     for (size_t i = 0; i < route->outcome_rule_count; i++) {
         const hx_outcome_rule *rule = &route->outcome_rules[i];
         hx_buf_put(out, hx_arena_printf(arena, "%s%u: %.*s", i > 0 ? ", " : "", rule->status,
-                                        HX_FMT(hx_rules_word("outcome", rule->word))));
+                                        HX_FMT(hx_describe_word("outcome", rule->word))));
     }
 }
 
-const char *hx_rules_text(const hx_config *config, const hx_policy *route, hx_arena *arena)
+const char *hx_describe_text(const hx_config *config, const hx_policy *route, hx_arena *arena)
 {
     hx_buf out;
     hx_buf_init(&out, arena, TEXT_BYTES_MAX);
@@ -257,8 +258,8 @@ const char *hx_rules_text(const hx_config *config, const hx_policy *route, hx_ar
         put_fingerprint(route, &out);
         if (route->guarantee != HX_GUARANTEE_NONE) {
             begin_line(&out);
-            hx_buf_put(&out,
-                       hx_arena_printf(arena, "guarantee %.*s", HX_FMT(hx_rules_word("guarantee", route->guarantee))));
+            hx_buf_put(&out, hx_arena_printf(arena, "guarantee %.*s",
+                                             HX_FMT(hx_describe_word("guarantee", route->guarantee))));
         }
         if (!is_retried_as_usual(&route->retry)) put_retries(route, &out, arena);
         if (route->probe.method.len > 0) put_probe(route, &out, arena);

@@ -64,11 +64,11 @@ static hx_slice sources_text(const hx_policy *policy, hx_arena *arena)
     hx_slice text = HX_EMPTY;
     for (size_t i = 0; i < policy->principal_count; i++)
         text = hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(text), i > 0 ? ", " : "",
-                               HX_FMT(hx_rules_principal(&policy->principals[i], arena)));
+                               HX_FMT(hx_describe_principal(&policy->principals[i], arena)));
     return text;
 }
 
-static void explain_caller(const hx_rehearsal *r, hx_explanation *out)
+static void explain_caller(const hx_dry_run *r, hx_explanation *out)
 {
     const hx_policy *policy = r->request->policy;
     hx_arena *arena = r->request->arena;
@@ -127,7 +127,7 @@ static bool is_credential(const hx_policy *policy, const hx_template_part *part)
     return false;
 }
 
-static void explain_parts(const hx_rehearsal *r, hx_explanation *out)
+static void explain_parts(const hx_dry_run *r, hx_explanation *out)
 {
     const hx_template *template = r->request->policy->key.from;
     for (size_t i = 0, k = 0; i < template->count && k < r->values.value_count; i++) {
@@ -144,7 +144,7 @@ static void explain_parts(const hx_rehearsal *r, hx_explanation *out)
     }
 }
 
-static void explain_key(const hx_rehearsal *r, hx_explanation *out)
+static void explain_key(const hx_dry_run *r, hx_explanation *out)
 {
     const hx_request *q = r->request;
     bool has_header = r->stream.request.fields.lines[HX_FIELD_IDEMPOTENCY_KEY] > 0;
@@ -197,7 +197,7 @@ static const char *body_kind(char kind, const hx_request *q)
     }
 }
 
-static void explain_fingerprint(const hx_rehearsal *r, hx_explanation *out)
+static void explain_fingerprint(const hx_dry_run *r, hx_explanation *out)
 {
     const hx_request *q = r->request;
     const hx_fingerprint_input *in = &q->fingerprint_input;
@@ -227,7 +227,7 @@ static void explain_error(const hx_request *q, hx_error error, unsigned status, 
     out->detail = detail.len > 0 ? detail : hx_slice_of(out->error->title);
 }
 
-static hx_slice why_passed(const hx_rehearsal *r)
+static hx_slice why_passed(const hx_dry_run *r)
 {
     const hx_request *q = r->request;
     hx_slice method = r->stream.request.method;
@@ -260,7 +260,7 @@ static hx_slice why_protected(const hx_request *q)
                            repeated[q->policy->on_duplicate]);
 }
 
-static void explain_end(const hx_rehearsal *r, hx_explanation *out)
+static void explain_end(const hx_dry_run *r, hx_explanation *out)
 {
     const hx_request *q = r->request;
     switch (r->end) {
@@ -294,7 +294,7 @@ static void explain_end(const hx_rehearsal *r, hx_explanation *out)
     }
 }
 
-void hx_explain(hx_rehearsal *r, hx_explanation *out)
+void hx_explain(hx_dry_run *r, hx_explanation *out)
 {
     const hx_request *q = r->request;
     *out = (hx_explanation){.key_from = "none",
@@ -305,7 +305,7 @@ void hx_explain(hx_rehearsal *r, hx_explanation *out)
     explain_end(r, out);
     if (!q || !q->policy || r->end == HX_REHEARSED_PUBLISHED) return;
     out->path = q->path;
-    hx_nearness_of(r->rules.policies, q->policy, out->method, q->path, &r->stream.arena, out);
+    hx_near_misses_of(r->rules.policies, q->policy, out->method, q->path, &r->stream.arena, out);
     if (r->end == HX_REHEARSED_PASSED) return;
     explain_caller(r, out);
     explain_key(r, out);

@@ -63,9 +63,9 @@ typedef struct {
 } hx_explanation;
 
 /* What it says lives in the rehearsal's arena and in the configuration. */
-void hx_explain(hx_rehearsal *rehearsal, hx_explanation *out);
+void hx_explain(hx_dry_run *rehearsal, hx_explanation *out);
 
-void hx_explanation_text(const hx_rehearsal *rehearsal, const hx_explanation *explanation, FILE *out);
-void hx_explanation_json(const hx_rehearsal *rehearsal, const hx_explanation *explanation, hx_buf *out);
+void hx_explain_text(const hx_dry_run *rehearsal, const hx_explanation *explanation, FILE *out);
+void hx_explain_json(const hx_dry_run *rehearsal, const hx_explanation *explanation, hx_buf *out);
 
 #endif

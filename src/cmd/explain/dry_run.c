@@ -10,13 +10,13 @@
 #define BODY_BYTES_MAX (128u * 1024u * 1024u)
 #define FRAMING_BYTES_MAX 65536u
 
-static bool refuse_bytes(hx_rehearsal *r, unsigned status, const char *detail)
+static bool refuse_bytes(hx_dry_run *r, unsigned status, const char *detail)
 {
     r->fault = (hx_h1_fault){.status = status, .detail = detail};
     return false;
 }
 
-static bool read_body(hx_rehearsal *r, hx_slice rest)
+static bool read_body(hx_dry_run *r, hx_slice rest)
 {
     hx_h1_body framing;
     hx_buf content;
@@ -38,7 +38,7 @@ static bool read_body(hx_rehearsal *r, hx_slice rest)
     }
 }
 
-static bool read_request(hx_rehearsal *r, const hx_config *config, hx_slice bytes)
+static bool read_request(hx_dry_run *r, const hx_config *config, hx_slice bytes)
 {
     hx_h1_scan scan = {0};
     hx_slice copy = hx_arena_copy(&r->stream.arena, bytes);
@@ -54,7 +54,7 @@ static bool read_request(hx_rehearsal *r, const hx_config *config, hx_slice byte
     return rest.len == 0 || refuse_bytes(r, 400, "A body follows, and the head has no Content-Length for it.");
 }
 
-static bool open_keys(hx_rehearsal *r, const hx_config *config, char error[HX_JWKS_ERROR_BYTES])
+static bool open_keys(hx_dry_run *r, const hx_config *config, char error[HX_JWKS_ERROR_BYTES])
 {
     if (config->jwt_source_count == 0) return true;
     r->jwks = hx_jwks_open(config->jwt_sources, config->jwt_source_count, NULL, KEYS_WAIT, error);
@@ -63,7 +63,7 @@ static bool open_keys(hx_rehearsal *r, const hx_config *config, char error[HX_JW
     return true;
 }
 
-static void make_request(hx_rehearsal *r)
+static void make_request(hx_dry_run *r)
 {
     static const uint8_t no_secret[HX_SECRET_BYTES];
     hx_request *q = hx_arena_zalloc(&r->stream.arena, sizeof *q);
@@ -93,7 +93,7 @@ static bool is_too_large(const hx_request *q)
            q->body.len > q->policy->body_bytes_max;
 }
 
-static hx_rehearsed end_of(hx_rehearsal *r)
+static hx_rehearsed end_of(hx_dry_run *r)
 {
     hx_request *q = r->request;
     if (is_too_large(q)) {
@@ -112,7 +112,7 @@ static hx_rehearsed end_of(hx_rehearsal *r)
     }
 }
 
-static void play(hx_rehearsal *r)
+static void play(hx_dry_run *r)
 {
     hx_request *q = r->request;
     const hx_fields *fields = &r->stream.request.fields;
@@ -127,9 +127,9 @@ static void play(hx_rehearsal *r)
     r->has_key = hx_natural_show(&natural, q->key_at, &r->values);
 }
 
-hx_rehearsal *hx_rehearse(const hx_config *config, hx_slice bytes, char error[HX_JWKS_ERROR_BYTES])
+hx_dry_run *hx_rehearse(const hx_config *config, hx_slice bytes, char error[HX_JWKS_ERROR_BYTES])
 {
-    hx_rehearsal *r = calloc(1, sizeof *r);
+    hx_dry_run *r = calloc(1, sizeof *r);
     HX_CHECK(r != NULL);
     r->end = HX_REHEARSED_MALFORMED;
     r->rules = (hx_rules){.config = config, .policies = &config->policies, .generation = 1};
@@ -142,7 +142,7 @@ hx_rehearsal *hx_rehearse(const hx_config *config, hx_slice bytes, char error[HX
                               .spool_bytes = BODY_BYTES_MAX,
                               .spool_directory = ""};
     if (!open_keys(r, config, error)) {
-        hx_rehearsal_free(&r);
+        hx_dry_run_free(&r);
         return NULL;
     }
     if (read_request(r, config, bytes)) {
@@ -152,9 +152,9 @@ hx_rehearsal *hx_rehearse(const hx_config *config, hx_slice bytes, char error[HX
     return r;
 }
 
-void hx_rehearsal_free(hx_rehearsal **owned)
+void hx_dry_run_free(hx_dry_run **owned)
 {
-    hx_rehearsal *r = *owned;
+    hx_dry_run *r = *owned;
     if (!r) return;
     if (r->request) {
         hx_body_free(&r->request->body);

@@ -38,11 +38,11 @@ typedef struct {
     hx_rules rules;
     hx_jwks *jwks;
     hx_jwt_keys *keys[HX_JWT_SOURCES_MAX];
-} hx_rehearsal;
+} hx_dry_run;
 
 /* `bytes`: head and body as they would come, and nothing behind them. Keys that verify tokens are read and fetched as
  * the daemon does. NULL with a sentence in `error` when they can't be read. */
-hx_rehearsal *hx_rehearse(const hx_config *config, hx_slice bytes, char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
-void hx_rehearsal_free(hx_rehearsal **owned);
+hx_dry_run *hx_rehearse(const hx_config *config, hx_slice bytes, char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
+void hx_dry_run_free(hx_dry_run **owned);
 
 #endif

@@ -44,7 +44,7 @@ static void put_verdict(hx_buf *out, const hx_explanation *e)
     hx_buf_puts(out, "}");
 }
 
-static void put_route(hx_buf *out, const hx_rehearsal *r, const hx_explanation *e)
+static void put_route(hx_buf *out, const hx_dry_run *r, const hx_explanation *e)
 {
     hx_json_put(out, ",\"method\":", e->method);
     hx_json_put(out, ",\"path\":", e->path);
@@ -58,10 +58,10 @@ static void put_route(hx_buf *out, const hx_rehearsal *r, const hx_explanation *
     put_routes(out, ",\"near\":[", e->near, e->near_count);
     put_routes(out, ",\"behind\":[", e->behind, e->behind_count);
     hx_json_put(out, "},\"upstream\":", r->rules.config->upstreams[r->request->policy->upstream].url);
-    hx_json_put(out, ",\"mode\":", hx_rules_word("mode", r->request->policy->mode));
+    hx_json_put(out, ",\"mode\":", hx_describe_word("mode", r->request->policy->mode));
 }
 
-static void put_key(hx_buf *out, const hx_rehearsal *r, const hx_explanation *e)
+static void put_key(hx_buf *out, const hx_dry_run *r, const hx_explanation *e)
 {
     hx_json_put(out, ",\"key\":{\"from\":", hx_slice_of(e->key_from));
     hx_json_put(out, ",\"key\":", e->key);
@@ -76,7 +76,7 @@ static void put_key(hx_buf *out, const hx_rehearsal *r, const hx_explanation *e)
     hx_buf_puts(out, "]}");
 }
 
-static void put_caller(hx_buf *out, const hx_rehearsal *r, const hx_explanation *e)
+static void put_caller(hx_buf *out, const hx_dry_run *r, const hx_explanation *e)
 {
     const hx_policy *policy = r->request->policy;
     hx_json_put(out, ",\"principal\":{\"kind\":", hx_slice_of(e->principal_kind));
@@ -110,18 +110,18 @@ static void put_fingerprint(hx_buf *out, const hx_explanation *e)
 
 static void put_rules(hx_buf *out, const hx_policy *policy, hx_arena *arena)
 {
-    hx_json_put(out, ",\"scope\":", hx_rules_word("scope", policy->scope));
+    hx_json_put(out, ",\"scope\":", hx_describe_word("scope", policy->scope));
     put_number(out, ",\"lifetime_ms\":", (uint64_t)policy->lifetime);
     put_number(out, ",\"tombstone_ms\":", (uint64_t)policy->tombstone);
-    hx_json_put(out, ",\"on_duplicate\":", hx_rules_word("on_duplicate", policy->on_duplicate));
-    hx_json_put(out, ",\"guarantee\":", hx_rules_word("guarantee", policy->guarantee));
-    hx_json_put(out, ",\"on_unknown\":", hx_rules_word("on_unknown", policy->on_unknown));
-    hx_json_put(out, ",\"dialect\":", hx_rules_word("dialect", policy->dialect));
-    hx_json_put(out, ",\"rate\":", hx_rules_rate(&policy->rate, arena));
+    hx_json_put(out, ",\"on_duplicate\":", hx_describe_word("on_duplicate", policy->on_duplicate));
+    hx_json_put(out, ",\"guarantee\":", hx_describe_word("guarantee", policy->guarantee));
+    hx_json_put(out, ",\"on_unknown\":", hx_describe_word("on_unknown", policy->on_unknown));
+    hx_json_put(out, ",\"dialect\":", hx_describe_word("dialect", policy->dialect));
+    hx_json_put(out, ",\"rate\":", hx_describe_rate(&policy->rate, arena));
     put_number(out, ",\"quota\":", policy->quota);
 }
 
-void hx_explanation_json(const hx_rehearsal *r, const hx_explanation *e, hx_buf *out)
+void hx_explain_json(const hx_dry_run *r, const hx_explanation *e, hx_buf *out)
 {
     bool is_read = r->request && r->request->policy && r->end != HX_REHEARSED_PUBLISHED;
     put_verdict(out, e);

@@ -67,7 +67,7 @@ static hx_slice path_difference(hx_slice template, hx_slice path, hx_arena *aren
 static bool come_close(const hx_policy *route, hx_slice method, hx_slice path, hx_arena *arena, hx_near_route *out)
 {
     hx_slice own = route->method_count > 0 ? route->methods[0] : HX_LIT("POST");
-    *out = (hx_near_route){.name = route->name, .match = hx_rules_match(route, arena), .why = HX_EMPTY};
+    *out = (hx_near_route){.name = route->name, .match = hx_describe_match(route, arena), .why = HX_EMPTY};
     if (!hx_policy_takes(route, method)) {
         if (matches(route, own, path, arena)) out->why = hx_arena_printf(arena, "the method is %.*s", HX_FMT(method));
     } else {
@@ -76,20 +76,21 @@ static bool come_close(const hx_policy *route, hx_slice method, hx_slice path, h
     return out->why.len > 0;
 }
 
-void hx_nearness_of(const hx_policy_set *policies, const hx_policy *found, hx_slice method, hx_slice path,
-                    hx_arena *arena, hx_explanation *out)
+void hx_near_misses_of(const hx_policy_set *policies, const hx_policy *found, hx_slice method, hx_slice path,
+                       hx_arena *arena, hx_explanation *out)
 {
     bool is_route = found != &policies->defaults;
     size_t index = is_route ? (size_t)(found - policies->routes) : policies->count;
     hx_near_route near;
     out->route = is_route ? found->name : HX_EMPTY;
-    out->match = is_route ? hx_rules_match(found, arena) : HX_EMPTY;
+    out->match = is_route ? hx_describe_match(found, arena) : HX_EMPTY;
     out->number = is_route ? index + 1 : 0;
     for (size_t i = 0; i < index && out->near_count < HX_NEAR_ROUTES_MAX; i++)
         if (come_close(&policies->routes[i], method, path, arena, &near)) out->near[out->near_count++] = near;
     for (size_t i = index + 1; i < policies->count && out->behind_count < HX_NEAR_ROUTES_MAX; i++) {
         const hx_policy *route = &policies->routes[i];
         if (!matches(route, method, path, arena)) continue;
-        out->behind[out->behind_count++] = (hx_near_route){.name = route->name, .match = hx_rules_match(route, arena)};
+        out->behind[out->behind_count++] = (hx_near_route){.name = route->name,
+                                                           .match = hx_describe_match(route, arena)};
     }
 }

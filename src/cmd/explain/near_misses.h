@@ -6,7 +6,7 @@
 #include "cmd/explain/collect.h"
 
 /* Fills in route, match, number, near and behind. `path` is normalised; `found` is the defaults where no route is. */
-void hx_nearness_of(const hx_policy_set *policies, const hx_policy *found, hx_slice method, hx_slice path,
-                    hx_arena *arena, hx_explanation *out);
+void hx_near_misses_of(const hx_policy_set *policies, const hx_policy *found, hx_slice method, hx_slice path,
+                       hx_arena *arena, hx_explanation *out);
 
 #endif

@@ -72,7 +72,7 @@ static void show_route(const page *p, const hx_explanation *e, hx_arena *arena)
         more(p, "%.*s (%.*s) matches too, and stands behind it", HX_FMT(e->behind[i].name), HX_FMT(e->behind[i].match));
 }
 
-static void show_key(const page *p, const hx_rehearsal *r, const hx_explanation *e, hx_arena *arena)
+static void show_key(const page *p, const hx_dry_run *r, const hx_explanation *e, hx_arena *arena)
 {
     if (strcmp(e->key_from, "none") == 0) {
         line(p, "key", "none: the request has no Idempotency-Key (%.*s)", HX_FMT(e->key_rule));
@@ -90,7 +90,7 @@ static void show_key(const page *p, const hx_rehearsal *r, const hx_explanation 
     if (e->key.len > 0) more(p, "%.*s under no secret; the store's is another", HX_FMT(e->key));
 }
 
-static void show_caller(const page *p, const hx_rehearsal *r, const hx_explanation *e, hx_arena *arena)
+static void show_caller(const page *p, const hx_dry_run *r, const hx_explanation *e, hx_arena *arena)
 {
     const hx_policy *policy = r->request->policy;
     bool is_found = strcmp(e->principal_kind, "none") != 0;
@@ -125,22 +125,22 @@ static void show_fingerprint(const page *p, const hx_explanation *e, hx_arena *a
     more(p, "both under no secret: compare them with those of another `hapax explain`, not with the store's");
 }
 
-static void show_rules(const page *p, const hx_rehearsal *r, hx_arena *arena)
+static void show_rules(const page *p, const hx_dry_run *r, hx_arena *arena)
 {
     const hx_policy *policy = r->request->policy;
-    line(p, "scope", "%.*s", HX_FMT(hx_rules_word("scope", policy->scope)));
-    line(p, "lifetime", "%s from its completion", hx_rules_duration(policy->lifetime, arena));
-    if (policy->tombstone > 0) more(p, "then the bare key for %s", hx_rules_duration(policy->tombstone, arena));
-    line(p, "duplicates", "%.*s", HX_FMT(hx_rules_word("on_duplicate", policy->on_duplicate)));
-    line(p, "guarantee", "%.*s; when unknown: %.*s", HX_FMT(hx_rules_word("guarantee", policy->guarantee)),
-         HX_FMT(hx_rules_word("on_unknown", policy->on_unknown)));
-    line(p, "dialect", "%.*s", HX_FMT(hx_rules_word("dialect", policy->dialect)));
-    hx_slice rate = hx_rules_rate(&policy->rate, arena);
+    line(p, "scope", "%.*s", HX_FMT(hx_describe_word("scope", policy->scope)));
+    line(p, "lifetime", "%s from its completion", hx_describe_duration(policy->lifetime, arena));
+    if (policy->tombstone > 0) more(p, "then the bare key for %s", hx_describe_duration(policy->tombstone, arena));
+    line(p, "duplicates", "%.*s", HX_FMT(hx_describe_word("on_duplicate", policy->on_duplicate)));
+    line(p, "guarantee", "%.*s; when unknown: %.*s", HX_FMT(hx_describe_word("guarantee", policy->guarantee)),
+         HX_FMT(hx_describe_word("on_unknown", policy->on_unknown)));
+    line(p, "dialect", "%.*s", HX_FMT(hx_describe_word("dialect", policy->dialect)));
+    hx_slice rate = hx_describe_rate(&policy->rate, arena);
     if (rate.len > 0) line(p, "rate", "%.*s for each principal", HX_FMT(rate));
     if (policy->quota > 0) line(p, "quota", "%u live keys for each principal", policy->quota);
 }
 
-void hx_explanation_text(const hx_rehearsal *r, const hx_explanation *e, FILE *out)
+void hx_explain_text(const hx_dry_run *r, const hx_explanation *e, FILE *out)
 {
     bool colours = hx_cmd_colours(out);
     page p = {.out = out,

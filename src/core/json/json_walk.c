@@ -38,12 +38,12 @@ static size_t value_len(hx_slice text)
     return text.len;
 }
 
-hx_walk hx_walk_over(hx_slice container)
+hx_json_walk hx_json_walk_over(hx_slice container)
 {
     bool is_object = container.len >= 2 && container.ptr[0] == '{';
     bool is_array = container.len >= 2 && container.ptr[0] == '[';
-    if (!is_object && !is_array) return (hx_walk){.rest = HX_EMPTY};
-    return (hx_walk){.rest = {container.ptr + 1, container.len - 2}, .is_object = is_object};
+    if (!is_object && !is_array) return (hx_json_walk){.rest = HX_EMPTY};
+    return (hx_json_walk){.rest = {container.ptr + 1, container.len - 2}, .is_object = is_object};
 }
 
 static hx_slice take(hx_slice *text, size_t len)
@@ -54,7 +54,7 @@ static hx_slice take(hx_slice *text, size_t len)
     return taken;
 }
 
-bool hx_walk_next(hx_walk *walk, hx_slice *name, hx_slice *value)
+bool hx_json_walk_next(hx_json_walk *walk, hx_slice *name, hx_slice *value)
 {
     hx_slice *rest = &walk->rest;
     skip_space(rest);

@@ -214,7 +214,7 @@ hx_retry_answer hx_retry_next(const hx_retry_policy *policy, const hx_retry_ques
     HX_CHECK(question->attempts >= 1);
     hx_ms elapsed = question->elapsed > 0 ? question->elapsed : 0;
     hx_ms time_left = policy->total - elapsed;
-    hx_ms client_left = question->client_left == HX_CLIENT_BUDGET_NONE ? INT64_MAX : question->client_left;
+    hx_ms client_left = question->client_left == HX_TIMEOUT_NONE ? INT64_MAX : question->client_left;
     if (question->attempts >= policy->attempts) return (hx_retry_answer){.verdict = HX_RETRY_NO_ATTEMPTS};
     hx_ms delay = own_delay(policy, question, elapsed, random);
     if (question->retry_after >= 0) {

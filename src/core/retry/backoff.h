@@ -102,7 +102,7 @@ typedef struct {
     hx_ms elapsed;     /* since the first one began */
     bool at_once;      /* the answer was 408: no delay, but an attempt all the same */
     hx_ms retry_after; /* HX_RETRY_AFTER_NONE, or as hx_retry_after() read it */
-    hx_ms client_left; /* HX_CLIENT_BUDGET_NONE, or what is left of the client's budget */
+    hx_ms client_left; /* HX_TIMEOUT_NONE, or what is left of the client's budget */
 } hx_retry_question;
 
 typedef struct {

@@ -7,24 +7,24 @@
 
 #include "base/clock.h"
 
-#define HX_CLIENT_BUDGET_NONE ((hx_ms)-1)
-#define HX_CLIENT_BUDGET_MAX HX_DAY /* longer ones are cut to it */
-#define HX_CLIENT_BUDGET_BYTES 16
+#define HX_TIMEOUT_NONE ((hx_ms)-1)
+#define HX_TIMEOUT_MAX HX_DAY /* longer ones are cut to it */
+#define HX_TIMEOUT_BYTES 16
 
 typedef struct {
-    hx_ms span;    /* from the request's arrival; HX_CLIENT_BUDGET_NONE: the client didn't say */
+    hx_ms span;    /* from the request's arrival; HX_TIMEOUT_NONE: the client didn't say */
     bool has_unit; /* it wrote "ms" or "s": whoever reads it may expect one */
-} hx_client_budget;
+} hx_request_timeout;
 
 /* False for what is none of the three forms, and for zero, which some clients send for "no limit" and which no answer
  * could meet: *out is then "none", and the caller counts a warning. */
-bool hx_client_budget_parse(hx_slice value, hx_client_budget *out) HX_MUST_USE;
+bool hx_timeout_parse(hx_slice value, hx_request_timeout *out) HX_MUST_USE;
 
-/* At least 0; HX_CLIENT_BUDGET_NONE where there is no budget. */
-hx_ms hx_client_budget_left(hx_client_budget budget, hx_ms elapsed);
+/* At least 0; HX_TIMEOUT_NONE where there is no budget. */
+hx_ms hx_timeout_left(hx_request_timeout budget, hx_ms elapsed);
 
 /* What is left, as "1500" or "1500ms", inside `out`. Empty where there is no budget or nothing is left: no header then
  * (and in the second case no new attempt either). */
-hx_slice hx_client_budget_text(hx_client_budget budget, hx_ms elapsed, char out[HX_CLIENT_BUDGET_BYTES]);
+hx_slice hx_timeout_text(hx_request_timeout budget, hx_ms elapsed, char out[HX_TIMEOUT_BYTES]);
 
 #endif

@@ -154,7 +154,7 @@ static int64_t year_of_two_digits(const civil *at, int64_t now)
     return year;
 }
 
-bool hx_http_date_parse(hx_slice text, hx_ms now, hx_ms *at)
+bool hx_retry_after_date(hx_slice text, hx_ms now, hx_ms *at)
 {
     static const char *const long_days[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                             "Thursday", "Friday", "Saturday"};
@@ -195,7 +195,7 @@ hx_ms hx_retry_after(hx_slice value, hx_ms now, hx_ms cap)
         if (!hx_slice_to_u64(value, &seconds) || seconds > (uint64_t)(cap / 1000)) return cap;
         return (hx_ms)seconds * 1000;
     }
-    if (!hx_http_date_parse(value, now, &wait)) return HX_RETRY_AFTER_NONE;
+    if (!hx_retry_after_date(value, now, &wait)) return HX_RETRY_AFTER_NONE;
     if (wait <= now) return 0;
     wait = (wait - now + 999) / 1000 * 1000;
     return wait < cap ? wait : cap;

@@ -18,6 +18,6 @@ hx_ms hx_retry_after(hx_slice value, hx_ms now, hx_ms cap);
 /* "Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT" or "Sun Nov  6 08:49:37 1994". `now` decides the
  * century of two digits: the latest that is not more than 50 years ahead. Letters of either case are taken; the day of
  * the week must be one, but need not be the right one. */
-bool hx_http_date_parse(hx_slice text, hx_ms now, hx_ms *at) HX_MUST_USE;
+bool hx_retry_after_date(hx_slice text, hx_ms now, hx_ms *at) HX_MUST_USE;
 
 #endif

@@ -19,21 +19,21 @@
 
 #include "base/clock.h"
 
-#define HX_BUDGET_REQUESTS_A_RETRY 5u /* 20 % */
-#define HX_BUDGET_FLOOR_A_SECOND 10u
-#define HX_BUDGET_WINDOW_SECONDS 10u
-#define HX_BUDGET_PARTS_MAX 1024u
+#define HX_RETRY_BUDGET_REQUESTS_A_RETRY 5u /* 20 % */
+#define HX_RETRY_BUDGET_FLOOR_A_SECOND 10u
+#define HX_RETRY_BUDGET_WINDOW_SECONDS 10u
+#define HX_RETRY_BUDGET_PARTS_MAX 1024u
 
 typedef struct {
     unsigned parts; /* of one floor: how many workers share it */
-    unsigned begun; /* requests since the last retry was paid in, below HX_BUDGET_REQUESTS_A_RETRY */
+    unsigned begun; /* requests since the last retry was paid in, below HX_RETRY_BUDGET_REQUESTS_A_RETRY */
     hx_ms now;      /* the latest time seen; it never goes back */
     int64_t floor;  /* in thousandths of a retry, times parts: 10 for every millisecond */
-    uint32_t share[HX_BUDGET_WINDOW_SECONDS]; /* retries left of each second's, at second % HX_BUDGET_WINDOW_SECONDS */
-    uint64_t reserved;                        /* scheduled and not settled */
-    uint64_t spent;                           /* sent, since the start */
-    uint64_t refused;                         /* asked for in vain, since the start */
-} hx_budget;
+    uint32_t share[HX_RETRY_BUDGET_WINDOW_SECONDS]; /* retries left of each second, at second modulo the window */
+    uint64_t reserved;                              /* scheduled and not settled */
+    uint64_t spent;                                 /* sent, since the start */
+    uint64_t refused;                               /* asked for in vain, since the start */
+} hx_retry_budget;
 
 /* Kept with the retry until it is settled; all zero when nothing is reserved. */
 typedef struct {
@@ -41,15 +41,15 @@ typedef struct {
     int64_t second; /* whose share it was */
 } hx_reservation;
 
-void hx_budget_init(hx_budget *budget, unsigned parts, hx_ms now);
+void hx_retry_budget_init(hx_retry_budget *budget, unsigned parts, hx_ms now);
 /* At every operation's first attempt; never for a retry. */
-void hx_budget_request(hx_budget *budget, hx_ms now);
+void hx_retry_budget_request(hx_retry_budget *budget, hx_ms now);
 /* False when there is none left: the retry must not be made. */
-bool hx_budget_reserve(hx_budget *budget, hx_ms now, hx_reservation *reservation) HX_MUST_USE;
+bool hx_retry_budget_reserve(hx_retry_budget *budget, hx_ms now, hx_reservation *reservation) HX_MUST_USE;
 /* Exactly once for each reservation: `sent` when the retry was begun (when its first byte went out, or its connect
  * failed), false when it was given up before. Leaves *reservation empty, and does nothing for an empty one. */
-void hx_budget_settle(hx_budget *budget, hx_ms now, hx_reservation *reservation, bool sent);
+void hx_retry_budget_settle(hx_retry_budget *budget, hx_ms now, hx_reservation *reservation, bool sent);
 /* How many retries could be reserved now. */
-uint64_t hx_budget_left(hx_budget *budget, hx_ms now);
+uint64_t hx_retry_budget_left(hx_retry_budget *budget, hx_ms now);
 
 #endif

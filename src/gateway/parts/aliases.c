@@ -125,17 +125,17 @@ static hx_looked look_in_buckets(hx_request *r)
     return looked;
 }
 
-hx_looked hx_elsewhere_look(hx_request *r)
+hx_looked hx_aliases_look(hx_request *r)
 {
-    if (r->elsewhere.state != HX_ELSEWHERE_NOT_LOOKED) return HX_LOOKED_NOTHING;
+    if (r->elsewhere.state != HX_ALIASES_NOT_LOOKED) return HX_LOOKED_NOTHING;
     hx_looked looked = look_under_other_names(r);
     if (looked == HX_LOOKED_NOTHING) looked = look_in_buckets(r);
-    if (looked == HX_LOOKED_FOUND) r->elsewhere.state = HX_ELSEWHERE_ADOPTED;
-    if (looked == HX_LOOKED_NOTHING) r->elsewhere.state = HX_ELSEWHERE_NOTHING;
+    if (looked == HX_LOOKED_FOUND) r->elsewhere.state = HX_ALIASES_ADOPTED;
+    if (looked == HX_LOOKED_NOTHING) r->elsewhere.state = HX_ALIASES_NOTHING;
     return looked;
 }
 
-hx_looked hx_elsewhere_look_once_more(hx_request *r)
+hx_looked hx_aliases_look_once_more(hx_request *r)
 {
     if (!r->elsewhere.is_asking) {
         hx_peek peek = hx_memory_peek(r, &r->op);
@@ -145,23 +145,23 @@ hx_looked hx_elsewhere_look_once_more(hx_request *r)
     return look_at(r, &r->op, false);
 }
 
-void hx_elsewhere_come_back(hx_request *r)
+void hx_aliases_come_back(hx_request *r)
 {
-    r->elsewhere.state = HX_ELSEWHERE_NOT_LOOKED;
+    r->elsewhere.state = HX_ALIASES_NOT_LOOKED;
     hx_admit_take_key(r, r->elsewhere.own_key);
 }
 
 /* Two requests on the two sides of a boundary may each have claimed before seeing the other. Now that our claim is
  * durable, one of us sees the other, or both do: who does gives way, so that at most one goes on. */
-hx_looked hx_elsewhere_must_yield(hx_request *r)
+hx_looked hx_aliases_must_yield(hx_request *r)
 {
     if (!has_buckets(r) || r->taken_over) return HX_LOOKED_NOTHING; /* what may have happened is not given back */
     hx_ms newest = ahead_of(r, hx_loop_now(r->worker->loop));
     return find_bucket(r, newest, &r->elsewhere.other_key, &r->elsewhere.other_op);
 }
 
-void hx_elsewhere_yielded(hx_request *r)
+void hx_aliases_yielded(hx_request *r)
 {
-    r->elsewhere.state = HX_ELSEWHERE_YIELDED;
+    r->elsewhere.state = HX_ALIASES_YIELDED;
     take(r, r->elsewhere.other_key, r->elsewhere.other_op);
 }

@@ -11,7 +11,7 @@
 typedef struct {
     const hx_policy *policy;
     const hx_rules *rules;
-    hx_tokens *tokens;
+    hx_token_cache *tokens;
     const hx_fields *fields;
     hx_ms now;
     hx_arena *arena;
@@ -94,7 +94,7 @@ static hx_caller_result check_token(const asked *a, hx_slice token, hx_caller *o
         out->why = HX_LIT("The keys that verify tokens can't be had for now.");
         return HX_CALLER_NO_KEYS;
     }
-    out->token_error = hx_tokens_verify(a->tokens, token, a->rules, policy, a->now, a->arena, payload);
+    out->token_error = hx_token_cache_verify(a->tokens, token, a->rules, policy, a->now, a->arena, payload);
     if (out->token_error != HX_JWT_OK) {
         out->why = hx_slice_of(hx_jwt_error_text(out->token_error));
         return HX_CALLER_REFUSED;
@@ -177,7 +177,7 @@ static hx_slice credentials_of(const hx_fields *fields, hx_arena *arena)
     return hx_buf_slice(&text);
 }
 
-hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_tokens *tokens,
+hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_token_cache *tokens,
                                 const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out)
 {
     const asked a = {policy, rules, tokens, fields, now, arena};

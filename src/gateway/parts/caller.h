@@ -28,7 +28,7 @@ typedef struct {
 
 /* `now`: the wall's, by which tokens are written. `tokens`: those that were verified before; NULL: none are kept. Of
  * NOBODY the proof is what looks like a credential: the application may tell callers by it, whom this route can't. */
-hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_tokens *tokens,
+hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_token_cache *tokens,
                                 const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out) HX_MUST_USE;
 
 /* What an operation is told apart by. */

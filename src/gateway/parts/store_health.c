@@ -12,9 +12,9 @@ static const struct {
 #undef X
 };
 
-void hx_outage_failed(hx_outage *outage, hx_outage_id id, hx_ms now)
+void hx_health_failed(hx_store_health *outage, hx_health_id id, hx_ms now)
 {
-    hx_outage_state *state = &outage->states[id];
+    hx_health_state *state = &outage->states[id];
     atomic_store(&state->last, now);
     atomic_fetch_add(&state->count, 1);
     if (atomic_exchange(&state->on, true)) return;
@@ -23,10 +23,10 @@ void hx_outage_failed(hx_outage *outage, hx_outage_id id, hx_ms now)
     hx_log_end();
 }
 
-void hx_outage_succeeded(hx_outage *outage, hx_outage_id id, hx_ms now)
+void hx_health_succeeded(hx_store_health *outage, hx_health_id id, hx_ms now)
 {
-    hx_outage_state *state = &outage->states[id];
-    if (now - atomic_load(&state->last) < HX_OUTAGE_QUIET || !atomic_exchange(&state->on, false)) return;
+    hx_health_state *state = &outage->states[id];
+    if (now - atomic_load(&state->last) < HX_STORE_HEALTH_QUIET || !atomic_exchange(&state->on, false)) return;
     hx_log_begin(HX_LOG_INFO, rows[id].ends);
     hx_log_int("failed_calls", (int64_t)atomic_exchange(&state->count, 0));
     hx_log_int("duration_ms", now - atomic_load(&state->began));

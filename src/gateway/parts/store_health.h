@@ -10,46 +10,46 @@
 
 /* An outage is over when a call succeeds and none has failed for so long: one bad connection among good ones doesn't
  * fill the log. */
-#define HX_OUTAGE_QUIET (5 * HX_SECOND)
+#define HX_STORE_HEALTH_QUIET (5 * HX_SECOND)
 
 typedef enum {
-#define X(id, name, level, begins, ends) HX_OUTAGE_##id,
+#define X(id, name, level, begins, ends) HX_STORE_HEALTH_##id,
 #include "gateway/parts/store_health_states.def"
 #undef X
-    HX_OUTAGE_END
-} hx_outage_id;
+    HX_STORE_HEALTH_END
+} hx_health_id;
 
 typedef struct {
     atomic_bool on;
     _Atomic hx_ms began, last; /* calls that failed */
     _Atomic uint64_t count;
-} hx_outage_state;
+} hx_health_state;
 
 typedef struct {
-    hx_outage_state states[HX_OUTAGE_END];
-} hx_outage;
+    hx_health_state states[HX_STORE_HEALTH_END];
+} hx_store_health;
 
-void hx_outage_failed(hx_outage *outage, hx_outage_id id, hx_ms now);
-void hx_outage_succeeded(hx_outage *outage, hx_outage_id id, hx_ms now);
+void hx_health_failed(hx_store_health *outage, hx_health_id id, hx_ms now);
+void hx_health_succeeded(hx_store_health *outage, hx_health_id id, hx_ms now);
 
-static inline void hx_outage_tell(hx_outage *outage, hx_outage_id id, bool failed, hx_ms now)
+static inline void hx_health_tell(hx_store_health *outage, hx_health_id id, bool failed, hx_ms now)
 {
     if (failed)
-        hx_outage_failed(outage, id, now);
+        hx_health_failed(outage, id, now);
     else if (atomic_load_explicit(&outage->states[id].on, memory_order_relaxed))
-        hx_outage_succeeded(outage, id, now);
+        hx_health_succeeded(outage, id, now);
 }
 
 /* Any thread. `outage` NULL: nobody wants to know. */
-static inline void hx_outage_note(hx_outage *outage, const hx_store_call *call, hx_ms now)
+static inline void hx_health_note(hx_store_health *outage, const hx_store_call *call, hx_ms now)
 {
     hx_store_result result = call->result;
     if (!outage || result == HX_STORE_CANCELLED) return;
-    hx_outage_tell(outage, HX_OUTAGE_UNAVAILABLE, result == HX_STORE_UNAVAILABLE, now);
+    hx_health_tell(outage, HX_STORE_HEALTH_UNAVAILABLE, result == HX_STORE_UNAVAILABLE, now);
     /* Of room only who wanted some can tell. */
     if (call->verb == HX_STORE_CLAIM && (result == HX_STORE_FULL || result == HX_STORE_OK))
-        hx_outage_tell(outage, HX_OUTAGE_FULL, result == HX_STORE_FULL, now);
-    if (call->verb == HX_STORE_WATCH) hx_outage_tell(outage, HX_OUTAGE_WAITERS, result == HX_STORE_FULL, now);
+        hx_health_tell(outage, HX_STORE_HEALTH_FULL, result == HX_STORE_FULL, now);
+    if (call->verb == HX_STORE_WATCH) hx_health_tell(outage, HX_STORE_HEALTH_WAITERS, result == HX_STORE_FULL, now);
 }
 
 #endif

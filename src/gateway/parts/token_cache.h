@@ -8,7 +8,7 @@
 #include "core/crypto/mac.h"
 #include "gateway/rules.h"
 
-#define HX_TOKENS_KEPT 64u /* a newer one takes the place of an older one */
+#define HX_TOKEN_CACHE_KEPT 64u /* a newer one takes the place of an older one */
 
 typedef struct {
     hx_mac *mac; /* its owner's */
@@ -17,12 +17,13 @@ typedef struct {
         uint64_t generation; /* 0: none */
         const hx_jwt_policy *policy;
         hx_ms since, until; /* by the wall clock, which may be set back */
-    } kept[HX_TOKENS_KEPT];
-} hx_tokens;
+    } kept[HX_TOKEN_CACHE_KEPT];
+} hx_token_cache;
 
 /* hx_jwt_verify by the keys of the route, or by what was seen before: then the token isn't taken apart, and *payload is
  * empty. `tokens` NULL: nothing is kept. */
-hx_jwt_error hx_tokens_verify(hx_tokens *tokens, hx_slice token, const hx_rules *rules, const hx_jwt_policy *policy,
-                              hx_ms now, hx_arena *arena, hx_slice *payload) HX_MUST_USE;
+hx_jwt_error hx_token_cache_verify(hx_token_cache *tokens, hx_slice token, const hx_rules *rules,
+                                   const hx_jwt_policy *policy, hx_ms now, hx_arena *arena,
+                                   hx_slice *payload) HX_MUST_USE;
 
 #endif

@@ -20,7 +20,7 @@
 #define LARGE_BODY_BYTES (8u * 1024u)
 
 /* The only way out of this step with an error of ours. */
-static hx_progress refuse(hx_request *r, hx_error error, hx_slice detail)
+static hx_step_result refuse(hx_request *r, hx_error error, hx_slice detail)
 {
     if (hx_shadow_takes(r, error)) return hx_shadow_refuse(r, error);
     return hx_request_refuse(r, error, detail);
@@ -114,7 +114,7 @@ static bool goes_by_headers(const hx_policy *policy)
 }
 
 /* Who asks; refused where that can't be told and has to be. */
-static hx_progress identify(hx_request *r)
+static hx_step_result identify(hx_request *r)
 {
     const hx_policy *policy = r->policy;
     hx_caller caller;
@@ -146,7 +146,7 @@ static hx_progress identify(hx_request *r)
 }
 
 /* How much this caller may still ask, before its body is read. */
-static hx_progress check_rate(hx_request *r)
+static hx_step_result check_rate(hx_request *r)
 {
     const hx_policy *policy = r->policy;
     if (policy->rate.count == 0) return HX_MORE;
@@ -158,7 +158,7 @@ static hx_progress check_rate(hx_request *r)
 }
 
 /* Before anything is read or claimed; afterwards nothing is refused for lack of it. */
-static hx_progress reserve_memory(hx_request *r)
+static hx_step_result reserve_memory(hx_request *r)
 {
     if (hx_memory_admit(r)) return HX_MORE;
     hx_memory_complain(r);
@@ -166,7 +166,7 @@ static hx_progress reserve_memory(hx_request *r)
     return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The memory for requests is used up."));
 }
 
-static hx_progress check_key(hx_request *r)
+static hx_step_result check_key(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
     if (fields->lines[HX_FIELD_IDEMPOTENCY_KEY] > 1)
@@ -209,13 +209,13 @@ static void body_broken(hx_stream *stream, unsigned status, const char *detail)
     hx_request_run(r);
 }
 
-static hx_progress refuse_for_room(hx_request *r)
+static hx_step_result refuse_for_room(hx_request *r)
 {
     r->retry_after = 5 * HX_SECOND;
     return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no room to keep the body."));
 }
 
-static hx_progress refuse_body(hx_request *r)
+static hx_step_result refuse_body(hx_request *r)
 {
     switch (r->body_error_status) {
     case 0: return hx_request_go(r, HX_STEP_finish); /* the client left in mid-body: nothing was sent on */
@@ -226,14 +226,14 @@ static hx_progress refuse_body(hx_request *r)
     case 503: return refuse_for_room(r);
     default: {
         unsigned status = r->body_error_status;
-        hx_progress progress = refuse(r, hx_problem_malformed(status), hx_slice_of(r->body_error_detail));
+        hx_step_result progress = refuse(r, hx_problem_malformed(status), hx_slice_of(r->body_error_detail));
         r->reply_status = status;
         return progress;
     }
     }
 }
 
-static hx_progress read_body(hx_request *r)
+static hx_step_result read_body(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
     if (!head->has_body) {
@@ -376,7 +376,7 @@ void hx_admit_take_key(hx_request *r, hx_slice key)
 }
 
 /* The body is whole: what exactly is asked, and under which key. */
-static hx_progress conclude(hx_request *r)
+static hx_step_result conclude(hx_request *r)
 {
     hx_slice body = HX_EMPTY, key = r->header_key;
     if (r->body.len > 0 && !hx_body_whole(&r->body, &body)) return refuse_for_room(r);
@@ -415,10 +415,10 @@ static hx_slice route_of(hx_request *r)
 static void read_patience(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
-    r->patience.span = HX_CLIENT_BUDGET_NONE;
+    r->patience.span = HX_TIMEOUT_NONE;
     if (fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 0 || r->policy->mode != HX_MODE_PROTECT) return;
     bool is_one = fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 1;
-    if (is_one && hx_client_budget_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->patience)) return;
+    if (is_one && hx_timeout_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->patience)) return;
     hx_worker_count(r->worker, HX_COUNT_BAD_REQUEST_TIMEOUT);
     hx_log_begin(HX_LOG_WARN,
                  "a client sent an X-Request-Timeout that is not one like 1500, 1500ms or 10s; it is ignored");
@@ -436,7 +436,7 @@ static bool is_body_kept(const hx_request *r)
     return r->policy->retry_safe && r->policy->mode != HX_MODE_SHADOW && is_method && fits && !head->upgrade;
 }
 
-static hx_progress pass_unprotected(hx_request *r, const hx_policy *route)
+static hx_step_result pass_unprotected(hx_request *r, const hx_policy *route)
 {
     if (!route) hx_worker_count(r->worker, HX_COUNT_PASSED_WITHOUT_ROUTE);
     r->repeats_body = is_body_kept(r) && hx_memory_admit(r); /* else it is streamed, and not sent again */
@@ -444,7 +444,7 @@ static hx_progress pass_unprotected(hx_request *r, const hx_policy *route)
 }
 
 /* Of a route that makes no key of its own, without a key: refused or unprotected, as its rules say. */
-static hx_progress admit_keyless(hx_request *r, const hx_policy *route)
+static hx_step_result admit_keyless(hx_request *r, const hx_policy *route)
 {
     if (key_is_required(r)) return refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
     return pass_unprotected(r, route);
@@ -464,7 +464,7 @@ static const hx_policy *missed_route(const hx_request *r, const hx_policy *route
 }
 
 /* Whatever the defaults say of unwritten paths: the route that was meant is protected. */
-static hx_progress refuse_near_miss(hx_request *r, const hx_policy *missed)
+static hx_step_result refuse_near_miss(hx_request *r, const hx_policy *missed)
 {
     return hx_request_refuse(r, HX_ERROR_MALFORMED,
                              hx_arena_printf(r->arena,
@@ -474,7 +474,7 @@ static hx_progress refuse_near_miss(hx_request *r, const hx_policy *missed)
 }
 
 /* Which rules, which key, who. Still in this step afterwards: go on with the body. */
-static hx_progress admit_head(hx_request *r)
+static hx_step_result admit_head(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
     const hx_policy_set *policies = hx_request_rules(r)->policies;
@@ -513,10 +513,10 @@ static hx_progress admit_head(hx_request *r)
     return HX_MORE;
 }
 
-hx_progress hx_step_admit(hx_request *r)
+hx_step_result hx_step_admit(hx_request *r)
 {
     if (r->body_state == HX_BODY_UNREAD) {
-        hx_progress progress = admit_head(r);
+        hx_step_result progress = admit_head(r);
         if (r->step != HX_STEP_admit) return progress;
         progress = read_body(r);
         if (progress == HX_PARKED || r->step != HX_STEP_admit) return progress;

@@ -24,7 +24,7 @@ static const hx_exchange_events authorize_events = {.head = answer_head,
                                                     .end = hx_request_answer_whole,
                                                     .failed = hx_request_answer_failed};
 
-static hx_progress ask(hx_request *r)
+static hx_step_result ask(hx_request *r)
 {
     hx_buf head;
     hx_slice method = r->policy->authorize_method;
@@ -47,7 +47,7 @@ static hx_progress ask(hx_request *r)
     return HX_PARKED;
 }
 
-static hx_progress answered(hx_request *r)
+static hx_step_result answered(hx_request *r)
 {
     bool is_answered = r->exchange_state == HX_EXCHANGE_WHOLE && r->authorize_status < 500;
     bool client_waits = hx_request_patience_left(r) != 0;
@@ -66,7 +66,7 @@ static hx_progress answered(hx_request *r)
     return hx_request_go(r, HX_STEP_claim); /* as it stands there now */
 }
 
-hx_progress hx_step_authorize(hx_request *r)
+hx_step_result hx_step_authorize(hx_request *r)
 {
     if (r->authorize_state == HX_AUTHORIZE_NONE) return ask(r);
     if (r->exchange_state >= HX_EXCHANGE_WHOLE) return answered(r);

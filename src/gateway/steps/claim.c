@@ -65,7 +65,7 @@ static hx_slice mismatch_detail(hx_request *r, const hx_record *found)
     return hx_buf_slice(&text);
 }
 
-static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
+static hx_step_result refuse_not_retained(hx_request *r, const hx_record *found)
 {
     r->told = HX_TOLD_REPLAYED;
     return hx_request_refuse(r, HX_ERROR_NOT_RETAINED,
@@ -73,7 +73,7 @@ static hx_progress refuse_not_retained(hx_request *r, const hx_record *found)
                                              (unsigned)found->answer.status));
 }
 
-static hx_progress refuse_failed_before(hx_request *r)
+static hx_step_result refuse_failed_before(hx_request *r)
 {
     char time[HX_RFC3339_BYTES];
     r->error_original_time = r->found.created_at;
@@ -118,14 +118,14 @@ void hx_claim_count_key(hx_request *r)
         hx_limiter_settled_unlimited(limiter, record, now);
 }
 
-static hx_progress refuse_impatient(hx_request *r)
+static hx_step_result refuse_impatient(hx_request *r)
 {
     if (r->attempts == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
     r->told = HX_TOLD_UNKNOWN;
     return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT, HX_EMPTY);
 }
 
-static hx_progress submit(hx_request *r, bool take_over)
+static hx_step_result submit(hx_request *r, bool take_over)
 {
     if (hx_request_patience_left(r) == 0) return refuse_impatient(r);
     if (!has_quota(r, take_over)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
@@ -150,7 +150,7 @@ static bool may_be_vouched_for(const hx_request *r)
 
 /* Whether there is a way out of unknown that this request may go. Who asks must be the one who asked first: another
  * credential of the same caller learns nothing here, unless the application vouches for it. */
-static hx_progress decide_unknown(hx_request *r)
+static hx_step_result decide_unknown(hx_request *r)
 {
     bool is_readable = r->found.created_at != 0;
     bool may_repeat = hx_guarantee_repeats(r->policy->guarantee) && !hx_mark_is_missing(r, &r->found);
@@ -161,13 +161,13 @@ static hx_progress decide_unknown(hx_request *r)
     return may_repeat ? submit(r, true) : hx_request_go(r, HX_STEP_probe);
 }
 
-static hx_progress decide_other_credential(hx_request *r)
+static hx_step_result decide_other_credential(hx_request *r)
 {
     return may_be_vouched_for(r) ? hx_request_go(r, HX_STEP_authorize)
                                  : hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
 }
 
-hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
+hx_step_result hx_claim_decide(hx_request *r, const hx_record *found)
 {
     hx_decision decision = hx_lifecycle_decide(found, &r->claimant, r->policy);
     if (found && found != &r->found) r->found = *found;
@@ -194,7 +194,7 @@ hx_progress hx_claim_decide(hx_request *r, const hx_record *found)
 }
 
 /* The store can't be reached, and says nothing of this key. What is known to be unknown is never let through. */
-static hx_progress refuse_unavailable(hx_request *r)
+static hx_step_result refuse_unavailable(hx_request *r)
 {
     if (r->policy->on_store_down_pass && !r->taken_over && r->attempts == 0 && !r->replied) {
         r->is_bypassed = true;
@@ -207,7 +207,7 @@ static hx_progress refuse_unavailable(hx_request *r)
 }
 
 /* Our claim stands; nothing was sent, and nothing will be. */
-static hx_progress give_back(hx_request *r)
+static hx_step_result give_back(hx_request *r)
 {
     r->claimed = r->lease_lost = true;
     hx_worker_keep_lease(r);
@@ -216,9 +216,9 @@ static hx_progress give_back(hx_request *r)
 }
 
 /* Our claim gives way; nothing was sent. */
-static hx_progress yield(hx_request *r)
+static hx_step_result yield(hx_request *r)
 {
-    r->elsewhere.state = HX_ELSEWHERE_YIELDING;
+    r->elsewhere.state = HX_ALIASES_YIELDING;
     r->record.from_state = HX_PROCESSING;
     r->record.state = HX_ABSENT;
     r->record.changed_at = hx_loop_now(r->worker->loop);
@@ -230,18 +230,18 @@ static hx_progress yield(hx_request *r)
     return HX_PARKED;
 }
 
-static hx_progress yielded(hx_request *r)
+static hx_step_result yielded(hx_request *r)
 {
     if (r->call.result == HX_STORE_UNAVAILABLE) return give_back(r);
     if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
-    hx_elsewhere_yielded(r);
+    hx_aliases_yielded(r);
     return HX_MORE; /* and look again, at the other's */
 }
 
 /* It is durable. What must come before anything is sent: a look whether the same operation stands in another bucket. */
-static hx_progress granted(hx_request *r)
+static hx_step_result granted(hx_request *r)
 {
-    switch (hx_elsewhere_must_yield(r)) {
+    switch (hx_aliases_must_yield(r)) {
     case HX_LOOKED_NOTHING: break;
     case HX_LOOKED_FOUND: return yield(r);
     case HX_LOOKED_ASKING: r->is_granted = true; return HX_PARKED;
@@ -256,7 +256,7 @@ static hx_progress granted(hx_request *r)
 
 /* The rules of this request are not in force. Another generation's may be, or, on a store that others use, too, those
  * of another node, which this one has to read first. */
-static hx_progress refuse_retired(hx_request *r)
+static hx_step_result refuse_retired(hx_request *r)
 {
     bool is_newest = r->use->is_current && hx_store_about(r->worker->gateway->store)->shared;
     r->retry_after = HX_SECOND;
@@ -278,7 +278,7 @@ static hx_progress refuse_retired(hx_request *r)
 }
 
 /* Nothing of this claim was sent; of an earlier one it may have been, which stays unknown. */
-static hx_progress refuse_claim(hx_request *r)
+static hx_step_result refuse_claim(hx_request *r)
 {
     if (r->attempts > 0) {
         r->retry_after = HX_SECOND;
@@ -294,14 +294,14 @@ static hx_progress refuse_claim(hx_request *r)
 }
 
 /* The client's time is over before the store has said anything. */
-static hx_progress leave_early(hx_request *r)
+static hx_step_result leave_early(hx_request *r)
 {
     r->patience_over = r->budget_over = true;
     r->resume = HX_STEP_claim;
     return refuse_impatient(r);
 }
 
-static hx_progress claim_back(hx_request *r)
+static hx_step_result claim_back(hx_request *r)
 {
     end_quota(r);
     hx_request_stop_timer(r);
@@ -317,40 +317,40 @@ static hx_progress claim_back(hx_request *r)
 }
 
 /* What we adopted, or gave way to, and nothing else. */
-static hx_progress look_once_more(hx_request *r)
+static hx_step_result look_once_more(hx_request *r)
 {
-    switch (hx_elsewhere_look_once_more(r)) {
+    switch (hx_aliases_look_once_more(r)) {
     case HX_LOOKED_FOUND: return hx_claim_decide(r, &r->found);
     case HX_LOOKED_ASKING: return HX_PARKED;
     case HX_LOOKED_IN_VAIN: return refuse_unavailable(r);
     case HX_LOOKED_NOTHING: break;
     }
     /* Both of us gave way. Who asks next finds neither in its way. */
-    if (r->elsewhere.state == HX_ELSEWHERE_YIELDED) return hx_request_refuse_in_flight(r);
-    hx_elsewhere_come_back(r);
+    if (r->elsewhere.state == HX_ALIASES_YIELDED) return hx_request_refuse_in_flight(r);
+    hx_aliases_come_back(r);
     return HX_MORE;
 }
 
-static hx_progress look(hx_request *r)
+static hx_step_result look(hx_request *r)
 {
-    switch (hx_elsewhere_look(r)) {
+    switch (hx_aliases_look(r)) {
     case HX_LOOKED_NOTHING: break;
     case HX_LOOKED_FOUND: return hx_claim_decide(r, &r->found);
     case HX_LOOKED_ASKING: return HX_PARKED;
     case HX_LOOKED_IN_VAIN: return refuse_unavailable(r);
     }
-    if (r->elsewhere.state != HX_ELSEWHERE_NOTHING) return look_once_more(r);
+    if (r->elsewhere.state != HX_ALIASES_NOTHING) return look_once_more(r);
     /* A store that can't tell at once is not asked: the claim finds what stands there. */
     bool stands = hx_memory_peek(r, &r->op) == HX_PEEK_FOUND;
     return hx_claim_decide(r, stands ? &r->found : NULL);
 }
 
-hx_progress hx_step_claim(hx_request *r)
+hx_step_result hx_step_claim(hx_request *r)
 {
     if (r->call_state == HX_CALL_PENDING) /* the client left; the claim is on its way all the same */
         return hx_request_is_out_of_patience(r) ? leave_early(r) : HX_PARKED;
     if (!hx_request_call_back(r)) return look(r);
-    if (r->elsewhere.state == HX_ELSEWHERE_YIELDING) return yielded(r);
+    if (r->elsewhere.state == HX_ALIASES_YIELDING) return yielded(r);
     if (!r->elsewhere.is_asking) return claim_back(r);
     if (!r->is_granted) return look(r);
     r->is_granted = false;

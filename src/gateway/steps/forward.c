@@ -202,8 +202,8 @@ static void put_operation(const hx_request *r, hx_buf *out)
 /* What is left of the client's time. */
 static void put_patience(const hx_request *r, hx_buf *out)
 {
-    char budget[HX_CLIENT_BUDGET_BYTES];
-    hx_slice left = hx_client_budget_text(r->patience, hx_loop_now(r->worker->loop) - r->started_at, budget);
+    char budget[HX_TIMEOUT_BYTES];
+    hx_slice left = hx_timeout_text(r->patience, hx_loop_now(r->worker->loop) - r->started_at, budget);
     if (left.len > 0) hx_field_write(out, HX_LIT("X-Request-Timeout"), left);
 }
 
@@ -249,7 +249,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         const hx_field *field = &head->fields.items[i];
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(r, field, trusted)) continue;
         if (keyed && is_withheld_when_keyed(field->id)) continue;
-        if (field->id == HX_FIELD_X_REQUEST_TIMEOUT && r->patience.span != HX_CLIENT_BUDGET_NONE) continue;
+        if (field->id == HX_FIELD_X_REQUEST_TIMEOUT && r->patience.span != HX_TIMEOUT_NONE) continue;
         if ((keyed || r->is_bypassed) && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_written_anew(r)) continue;
         hx_field_write(out, field->name, field->value);
     }
@@ -410,7 +410,7 @@ static void keep_word(hx_request *r, const hx_fields *fields)
 static hx_ms now_of(const hx_fields *fields)
 {
     hx_ms wall = hx_clock_wall(), theirs;
-    return hx_http_date_parse(hx_fields_get(fields, HX_FIELD_DATE), wall, &theirs) ? theirs : wall;
+    return hx_retry_after_date(hx_fields_get(fields, HX_FIELD_DATE), wall, &theirs) ? theirs : wall;
 }
 
 hx_ms hx_forward_retry_after(hx_request *r, const hx_fields *fields)
@@ -497,7 +497,7 @@ void hx_forward_expect_answer(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop), timeout = r->policy->upstream_timeout;
     hx_ms left = hx_request_patience_left(r);
-    bool is_shorter = !r->patience_over && left != HX_CLIENT_BUDGET_NONE && left < timeout;
+    bool is_shorter = !r->patience_over && left != HX_TIMEOUT_NONE && left < timeout;
     r->answer_due = now + timeout;
     r->timed_out = false;
     hx_request_start_timer(r, is_shorter ? left : timeout);
@@ -508,7 +508,7 @@ bool hx_forward_patience_ends(hx_request *r)
     return r->timer_rang && !r->patience_over && hx_loop_now(r->worker->loop) < r->answer_due;
 }
 
-hx_progress hx_forward_end_patience(hx_request *r)
+hx_step_result hx_forward_end_patience(hx_request *r)
 {
     hx_request_start_timer(r, r->answer_due - hx_loop_now(r->worker->loop));
     r->patience_over = true;
@@ -530,7 +530,7 @@ void hx_forward_send(hx_request *r, bool repeat)
     hx_worker_count(r->worker, HX_COUNT_ATTEMPTS);
     if (r->attempts++ == 0) {
         r->first_attempt_at = now;
-        hx_budget_request(hx_request_budget(r), now);
+        hx_retry_budget_request(hx_request_budget(r), now);
     }
     r->exchange_state = HX_EXCHANGE_OPEN;
     r->exchange_cancelled = false;
@@ -551,7 +551,7 @@ static bool is_too_late(hx_request *r)
     return r->lease_lost || r->budget_over;
 }
 
-static hx_progress give_back(hx_request *r)
+static hx_step_result give_back(hx_request *r)
 {
     hx_outcome first = r->may_have_happened ? HX_OUTCOME_UNKNOWN : HX_OUTCOME_NOT_EXECUTED;
     if (r->attempts == 0) r->verdict = (hx_verdict){.outcome = first};
@@ -567,7 +567,7 @@ hx_request_body hx_forward_body_kind(const hx_request *r)
     return is_usual ? HX_REQUEST_BODY_USUAL : HX_REQUEST_BODY_UNUSUAL;
 }
 
-static hx_progress start(hx_request *r)
+static hx_step_result start(hx_request *r)
 {
     hx_buf head;
     if (is_too_late(r)) return give_back(r);
@@ -595,7 +595,7 @@ static hx_progress start(hx_request *r)
     return HX_PARKED;
 }
 
-hx_progress hx_step_forward(hx_request *r)
+hx_step_result hx_step_forward(hx_request *r)
 {
     if (r->exchange_state == HX_EXCHANGE_NONE) return start(r);
     if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->answer_streamed) return hx_request_go(r, HX_STEP_judge);

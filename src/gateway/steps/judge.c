@@ -58,7 +58,7 @@ static bool is_cut_off(hx_request *r)
     return true;
 }
 
-hx_progress hx_step_judge(hx_request *r)
+hx_step_result hx_step_judge(hx_request *r)
 {
     if (r->exchange_cancelled && r->exchange_state < HX_EXCHANGE_WHOLE) return HX_PARKED;
     r->answer_judged = hx_request_is_answered(r);
@@ -68,9 +68,9 @@ hx_progress hx_step_judge(hx_request *r)
     if (r->settled) { /* a late answer: one that says no more than was known changes nothing */
         bool says_more = r->verdict.outcome != HX_OUTCOME_UNKNOWN && !hx_mark_is_due(r); /* which stands by itself */
         r->settling = false;
-        return hx_request_go(r, says_more ? HX_STEP_settle : HX_STEP_harvest);
+        return hx_request_go(r, says_more ? HX_STEP_settle : HX_STEP_late_answer);
     }
     if (r->verdict.probe_tells && r->policy->probe.method.len > 0) return hx_request_go(r, HX_STEP_probe);
-    if (r->verdict.repeat && hx_retry_schedule(r)) return hx_request_go(r, HX_STEP_retry);
+    if (r->verdict.repeat && hx_request_schedule_retry(r)) return hx_request_go(r, HX_STEP_retry);
     return hx_request_go(r, HX_STEP_settle);
 }

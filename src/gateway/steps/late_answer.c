@@ -8,7 +8,7 @@ static bool is_final(const hx_request *r)
     return r->record.state != HX_UNKNOWN;
 }
 
-static hx_progress let_go(hx_request *r)
+static hx_step_result let_go(hx_request *r)
 {
     bool has_ended = r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state >= HX_EXCHANGE_WHOLE;
     if (has_ended) return hx_request_go(r, HX_STEP_finish);
@@ -16,7 +16,7 @@ static hx_progress let_go(hx_request *r)
     return HX_PARKED;
 }
 
-hx_progress hx_step_harvest(hx_request *r)
+hx_step_result hx_step_late_answer(hx_request *r)
 {
     if (is_final(r) || r->answer_judged) return let_go(r);
     if (hx_request_is_answered(r)) return hx_request_go(r, HX_STEP_judge);

@@ -16,7 +16,7 @@ static void expect_answer(hx_request *r)
 {
     if (r->exchange_state != HX_EXCHANGE_OPEN) return;
     hx_ms timeout = r->policy->upstream_timeout, left = hx_request_patience_left(r);
-    bool is_shorter = hx_method_is_safe(r->stream->request.method) && left != HX_CLIENT_BUDGET_NONE && left < timeout;
+    bool is_shorter = hx_method_is_safe(r->stream->request.method) && left != HX_TIMEOUT_NONE && left < timeout;
     hx_request_start_timer(r, is_shorter ? left : timeout);
 }
 
@@ -161,7 +161,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     if (r->shadow.on) hx_shadow_answered(r, head);
     if (is_transient(head->status) && may_repeat_what_was_sent(r)) {
         r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
-        if (hx_retry_schedule(r)) {
+        if (hx_request_schedule_retry(r)) {
             hx_request_run(r);
             return;
         }
@@ -228,7 +228,7 @@ static hx_slice head_of(hx_request *r)
     return hx_buf_slice(&out);
 }
 
-static hx_progress start(hx_request *r)
+static hx_step_result start(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
     bool is_whole = r->body_state == HX_BODY_WHOLE;
@@ -256,7 +256,7 @@ static hx_progress start(hx_request *r)
     return HX_PARKED;
 }
 
-static hx_progress start_again(hx_request *r)
+static hx_step_result start_again(hx_request *r)
 {
     bool is_streamed = r->stream->request.has_body && !r->repeats_body;
     if (!is_streamed) r->exchange.head = head_of(r); /* the client has less time by now */
@@ -270,11 +270,11 @@ static bool tries_again(hx_request *r)
     if (r->replied || r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN) return false;
     bool was_sent = !hx_exchange_may_repeat(&r->exchange);
     if (was_sent ? !may_repeat_what_was_sent(r) : !is_repeatable(r)) return false;
-    return hx_retry_schedule(r);
+    return hx_request_schedule_retry(r);
 }
 
 /* The exchange ended without a whole answer. */
-static hx_progress broken_off(hx_request *r)
+static hx_step_result broken_off(hx_request *r)
 {
     if (tries_again(r)) return hx_request_go(r, HX_STEP_retry);
     if (r->replied) {
@@ -287,7 +287,7 @@ static hx_progress broken_off(hx_request *r)
     if (r->body_state == HX_BODY_BROKEN) {
         if (r->body_error_status == 0) return hx_request_go(r, hx_request_end_step(r));
         unsigned status = r->body_error_status;
-        hx_progress progress = hx_request_refuse(r, hx_problem_malformed(status), hx_slice_of(r->body_error_detail));
+        hx_step_result progress = hx_request_refuse(r, hx_problem_malformed(status), hx_slice_of(r->body_error_detail));
         r->reply_status = status;
         return progress;
     }
@@ -301,7 +301,7 @@ static hx_progress broken_off(hx_request *r)
     return hx_request_refuse(r, HX_ERROR_UNKEYED_BROKEN, detail);
 }
 
-hx_progress hx_step_pass(hx_request *r)
+hx_step_result hx_step_pass(hx_request *r)
 {
     if (r->shadow.on) hx_shadow_look(r);
     switch (r->exchange_state) {

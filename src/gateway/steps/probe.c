@@ -75,7 +75,7 @@ static const hx_exchange_events probe_events = {.head = answer_head,
                                                 .end = hx_request_answer_whole,
                                                 .failed = hx_request_answer_failed};
 
-static hx_progress ask(hx_request *r)
+static hx_step_result ask(hx_request *r)
 {
     hx_buf head;
     hx_buf_init(&head, r->arena, 256u * 1024u);
@@ -155,7 +155,7 @@ static hx_answer answer_of(hx_request *r, hx_slice result)
 #define DUPLICATE "PROVIDER.duplicate"
 
 /* Our own attempt goes on to be settled, with what was found as its answer. */
-static hx_progress end_of_own(hx_request *r, finding found, hx_slice result)
+static hx_step_result end_of_own(hx_request *r, finding found, hx_slice result)
 {
     bool is_known = r->policy->provider_duplicate.status == r->answer_status;
     r->probe_state = HX_PROBE_DONE;
@@ -188,7 +188,7 @@ static bool was_applied(const hx_request *r)
     return hx_slice_starts(r->found.reason, HX_LIT(DUPLICATE));
 }
 
-static hx_progress record(hx_request *r, hx_state state, hx_slice reason, hx_answer answer)
+static hx_step_result record(hx_request *r, hx_state state, hx_slice reason, hx_answer answer)
 {
     hx_record *record = &r->record;
     *record = r->found;
@@ -206,7 +206,7 @@ static hx_progress record(hx_request *r, hx_state state, hx_slice reason, hx_ans
     return HX_PARKED;
 }
 
-static hx_progress answered(hx_request *r)
+static hx_step_result answered(hx_request *r)
 {
     hx_slice result = HX_EMPTY;
     finding found = read_answer(r, &result);
@@ -224,7 +224,7 @@ static hx_progress answered(hx_request *r)
     return hx_request_refuse_unknown(r);
 }
 
-hx_progress hx_step_probe(hx_request *r)
+hx_step_result hx_step_probe(hx_request *r)
 {
     if (hx_request_call_back(r)) {
         r->probe_state = HX_PROBE_DONE;

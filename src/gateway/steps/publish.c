@@ -276,7 +276,7 @@ static bool has_it_already(const hx_request *r, hx_slice etag)
     return false;
 }
 
-hx_progress hx_step_publish(hx_request *r)
+hx_step_result hx_step_publish(hx_request *r)
 {
     const hx_config *config = hx_request_rules(r)->config;
     hx_buf body, lines;

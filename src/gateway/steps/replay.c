@@ -2,7 +2,7 @@
 /* A settled operation's stored answer, byte for byte as it was. */
 #include "gateway/parts/memory_budget.h"
 
-hx_progress hx_step_replay(hx_request *r)
+hx_step_result hx_step_replay(hx_request *r)
 {
     if (!hx_memory_load_found(r, &r->found)) {
         r->retry_after = HX_SECOND;

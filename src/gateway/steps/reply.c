@@ -150,7 +150,7 @@ static void send_noop(hx_request *r)
     hx_stream_answer(r->stream, 200, HX_LIT("OK"), hx_buf_slice(&lines), HX_LIT("{}"), true);
 }
 
-hx_progress hx_step_reply(hx_request *r)
+hx_step_result hx_step_reply(hx_request *r)
 {
     HX_CHECK(!r->replied);
     r->replied = true;
@@ -167,7 +167,7 @@ hx_progress hx_step_reply(hx_request *r)
     bool is_called = r->patience_over && r->call_state == HX_CALL_PENDING;
     if (is_called || (r->claimed && !r->settled))
         return hx_request_go(r, r->resume); /* only the client's time was up */
-    return hx_request_go(r, r->claimed ? HX_STEP_harvest : hx_request_end_step(r));
+    return hx_request_go(r, r->claimed ? HX_STEP_late_answer : hx_request_end_step(r));
 }
 
 void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail,

@@ -36,7 +36,7 @@ static bool give_up(hx_request *r, hx_retry_verdict why)
     return false;
 }
 
-bool hx_retry_schedule(hx_request *r)
+bool hx_request_schedule_retry(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop);
     bool is_answered = r->exchange_state == HX_EXCHANGE_WHOLE || r->exchange_state == HX_EXCHANGE_ANSWERING;
@@ -52,7 +52,7 @@ bool hx_retry_schedule(hx_request *r)
     if (next.verdict == HX_RETRY_TOLD_LATER) r->retry_after = next.delay;
     if (next.verdict != HX_RETRY_AGAIN) return give_up(r, next.verdict);
     if (r->worker->draining) return give_up(r, HX_RETRY_NO_TIME);
-    if (!hx_budget_reserve(hx_request_budget(r), now, &r->reservation)) {
+    if (!hx_retry_budget_reserve(hx_request_budget(r), now, &r->reservation)) {
         hx_worker_count(r->worker, HX_COUNT_RETRIES_OVER_BUDGET);
         return give_up(r, HX_RETRY_NO_ROOM);
     }
@@ -62,9 +62,9 @@ bool hx_retry_schedule(hx_request *r)
     return true;
 }
 
-static hx_progress end(hx_request *r, bool go_on)
+static hx_step_result end(hx_request *r, bool go_on)
 {
-    hx_budget_settle(hx_request_budget(r), hx_loop_now(r->worker->loop), &r->reservation, go_on);
+    hx_retry_budget_settle(hx_request_budget(r), hx_loop_now(r->worker->loop), &r->reservation, go_on);
     hx_request_stop_timer(r);
     if (!go_on) { /* settling tells whether the operation is another's */
         (void)give_up(r, HX_RETRY_NO_TIME);
@@ -81,7 +81,7 @@ static hx_progress end(hx_request *r, bool go_on)
 }
 
 /* The claim must still be ours: its lease may have been lost while we waited, and the operation be another's by now. */
-static hx_progress renew(hx_request *r)
+static hx_step_result renew(hx_request *r)
 {
     r->lease_until = hx_loop_now(r->worker->loop) + r->policy->lease;
     r->call = (hx_store_call){0};
@@ -92,17 +92,17 @@ static hx_progress renew(hx_request *r)
 
 /* Where the application's mark tells, what may have happened is sent again under a new epoch only: it is called
  * unknown, unless its mark has come by now, and taken over. */
-static hx_progress begin_anew(hx_request *r)
+static hx_step_result begin_anew(hx_request *r)
 {
     if (hx_request_patience_left(r) == 0 || r->worker->draining) return end(r, false);
-    hx_budget_settle(hx_request_budget(r), hx_loop_now(r->worker->loop), &r->reservation, true);
+    hx_retry_budget_settle(hx_request_budget(r), hx_loop_now(r->worker->loop), &r->reservation, true);
     hx_request_stop_timer(r);
     hx_worker_count(r->worker, HX_COUNT_RETRIES);
     r->begins_anew = true;
     return hx_request_go(r, HX_STEP_settle);
 }
 
-hx_progress hx_step_retry(hx_request *r)
+hx_step_result hx_step_retry(hx_request *r)
 {
     if (hx_request_call_back(r)) {
         bool is_too_late = hx_loop_now(r->worker->loop) - r->first_attempt_at > r->policy->retry.total;

@@ -121,21 +121,21 @@ static hx_told told_of(hx_outcome outcome)
 }
 
 /* Our claim is over; what stands there now is ours like anybody's: to be taken over where it is unknown. */
-static hx_progress take_over(hx_request *r, const hx_record *found)
+static hx_step_result take_over(hx_request *r, const hx_record *found)
 {
     hx_worker_drop_lease(r);
     r->begins_anew = r->claimed = r->settled = r->settling = r->answer_judged = r->answer_streamed = false;
     r->exchange_state = HX_EXCHANGE_NONE;
     r->found = *found;
-    hx_progress more = hx_request_go(r, HX_STEP_claim);
+    hx_step_result more = hx_request_go(r, HX_STEP_claim);
     return found->state == HX_ABSENT ? more : hx_claim_decide(r, &r->found);
 }
 
-static hx_progress recorded(hx_request *r)
+static hx_step_result recorded(hx_request *r)
 {
     r->settled = true;
     hx_claim_count_key(r);
-    if (r->replied) return hx_request_go(r, HX_STEP_harvest); /* a late answer, which nobody waits for */
+    if (r->replied) return hx_request_go(r, HX_STEP_late_answer); /* a late answer, which nobody waits for */
     if (r->begins_anew) return take_over(r, &r->record);
     r->told = told_of(r->verdict.outcome);
     if (!r->answer_judged || is_answer_withheld(r))
@@ -158,7 +158,7 @@ static bool is_our_own(const hx_record *ours, const hx_record *found)
 }
 
 /* The application completed the operation itself: that is the answer, for this client too. */
-static hx_progress marked(hx_request *r, const hx_record *found)
+static hx_step_result marked(hx_request *r, const hx_record *found)
 {
     hx_worker_drop_lease(r);
     r->settled = true;
@@ -166,7 +166,7 @@ static hx_progress marked(hx_request *r, const hx_record *found)
     r->record.expires_at = found->expires_at;
     r->record.result = hx_arena_copy(r->arena, found->result);
     hx_claim_count_key(r);
-    if (r->replied) return hx_request_go(r, HX_STEP_harvest);
+    if (r->replied) return hx_request_go(r, HX_STEP_late_answer);
     r->found = *found;
     r->retry_after = 0;
     r->told = HX_TOLD_STORED;
@@ -179,7 +179,7 @@ static hx_progress marked(hx_request *r, const hx_record *found)
 }
 
 /* Someone else settled the operation meanwhile: their word stands, and this client gets it, never its own answer. */
-static hx_progress fenced(hx_request *r)
+static hx_step_result fenced(hx_request *r)
 {
     const hx_record *found = &r->call.found;
     if (r->settle_tries > 1 && is_our_own(&r->record, found)) return recorded(r);
@@ -199,7 +199,7 @@ static hx_progress fenced(hx_request *r)
     hx_log_text("state", hx_state_name(found->state));
     hx_log_end();
     r->settled = true;
-    if (r->replied) return hx_request_go(r, HX_STEP_harvest);
+    if (r->replied) return hx_request_go(r, HX_STEP_late_answer);
     r->retry_after = 0;
     if (hx_lifecycle_decide(found, &r->claimant, NULL) == HX_DECIDE_REPLAY) {
         r->found = *found;
@@ -214,7 +214,7 @@ static hx_progress fenced(hx_request *r)
     return hx_request_refuse_unknown(r);
 }
 
-static hx_progress say_not_recorded(hx_request *r)
+static hx_step_result say_not_recorded(hx_request *r)
 {
     r->patience_over = true;
     r->resume = HX_STEP_settle;
@@ -225,7 +225,7 @@ static hx_progress say_not_recorded(hx_request *r)
 
 /* The store can't be reached. The answer is held and the commit tried again, until the client has no more time, who is
  * then told that the outcome is not known; and for as long as the claim's lease, which lapses into unknown itself. */
-static hx_progress not_recorded(hx_request *r)
+static hx_step_result not_recorded(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop), tried = now - r->settle_since;
     bool is_patient = hx_request_patience_left(r) != 0 && tried < r->policy->wait;
@@ -243,7 +243,7 @@ static hx_progress not_recorded(hx_request *r)
         hx_request_start_timer(r, STORE_RETRY_DELAY);
     }
     if (!r->replied && (!is_patient || is_hopeless)) return say_not_recorded(r);
-    return is_hopeless ? hx_request_go(r, HX_STEP_harvest) : HX_PARKED;
+    return is_hopeless ? hx_request_go(r, HX_STEP_late_answer) : HX_PARKED;
 }
 
 static void fill(hx_request *r)
@@ -258,7 +258,7 @@ static void fill(hx_request *r)
 }
 
 /* The store has said whether the application's mark stands there. */
-static hx_progress mark_back(hx_request *r)
+static hx_step_result mark_back(hx_request *r)
 {
     const hx_record *found = &r->call.found;
     if (r->call.result != HX_STORE_OK) return not_recorded(r);
@@ -292,7 +292,7 @@ static void begin(hx_request *r)
     if (!hx_mark_is_due(r)) fill(r);
 }
 
-hx_progress hx_step_settle(hx_request *r)
+hx_step_result hx_step_settle(hx_request *r)
 {
     if (hx_request_call_back(r)) {
         hx_request_stop_timer(r);

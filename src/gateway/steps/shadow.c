@@ -90,7 +90,7 @@ static void claim(hx_request *r)
 }
 
 /* From here on the request is one without a key: it passes. */
-static hx_progress begin(hx_request *r)
+static hx_step_result begin(hx_request *r)
 {
     r->shadow.on = true;
     if (r->key.len > 0 && r->shadow.would != HX_WOULD_REFUSE) {
@@ -110,7 +110,7 @@ bool hx_shadow_takes(const hx_request *r, hx_error error)
     return !is_cut_short && !is_unreadable;
 }
 
-hx_progress hx_shadow_refuse(hx_request *r, hx_error error)
+hx_step_result hx_shadow_refuse(hx_request *r, hx_error error)
 {
     would_refuse(r, error);
     r->retry_after = 0;
@@ -187,7 +187,7 @@ static void count(hx_request *r)
     hx_worker_count(r->worker, counts[r->shadow.would]);
 }
 
-hx_progress hx_step_shadow(hx_request *r)
+hx_step_result hx_step_shadow(hx_request *r)
 {
     if (!r->shadow.on) return begin(r);
     hx_shadow_look(r);

@@ -16,7 +16,7 @@
 /* From admit, in place of an error of ours. False: the body can't be had, so that there is nothing to pass on, and the
  * error is a real one. */
 bool hx_shadow_takes(const hx_request *r, hx_error error);
-hx_progress hx_shadow_refuse(hx_request *r, hx_error error);
+hx_step_result hx_shadow_refuse(hx_request *r, hx_error error);
 /* From admit: there is no room to keep the body. What was kept goes first, then this piece, then the rest. */
 void hx_shadow_overflow(hx_request *r, hx_slice piece, bool last);
 

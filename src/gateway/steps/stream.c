@@ -84,7 +84,7 @@ static void begin(hx_request *r)
     if (give_collected(r) && r->exchange_state == HX_EXCHANGE_ANSWERING) hx_exchange_resume(&r->exchange);
 }
 
-hx_progress hx_step_stream(hx_request *r)
+hx_step_result hx_step_stream(hx_request *r)
 {
     if (!r->replied) begin(r);
     if (r->exchange_state == HX_EXCHANGE_WHOLE && !is_all_given(r)) return HX_PARKED;

@@ -5,7 +5,7 @@
 
 /* The first request was released: its answer is this one's too, unless it speaks of the first one's credential or was
  * too large to keep for anyone else. */
-static hx_progress share_released(hx_request *r, const hx_record *found)
+static hx_step_result share_released(hx_request *r, const hx_record *found)
 {
     unsigned status = found->answer.status;
     if (status == 0 || status == 401 || status == 403 || !found->answer.retained) return hx_request_refuse_in_flight(r);
@@ -15,7 +15,7 @@ static hx_progress share_released(hx_request *r, const hx_record *found)
     return hx_request_go(r, HX_STEP_reply);
 }
 
-static hx_progress outcome_came(hx_request *r)
+static hx_step_result outcome_came(hx_request *r)
 {
     const hx_record *found = &r->call.found;
     if (found->state == HX_ABSENT) return share_released(r, found);
@@ -27,7 +27,7 @@ static hx_progress outcome_came(hx_request *r)
     return hx_claim_decide(r, found);
 }
 
-static hx_progress watch_back(hx_request *r)
+static hx_step_result watch_back(hx_request *r)
 {
     hx_request_stop_timer(r);
     switch (r->call.result) {
@@ -40,7 +40,7 @@ static hx_progress watch_back(hx_request *r)
     }
 }
 
-hx_progress hx_step_wait(hx_request *r)
+hx_step_result hx_step_wait(hx_request *r)
 {
     if (hx_request_call_back(r)) return watch_back(r);
     if (r->policy->dialect != HX_DIALECT_PLAIN) return hx_request_refuse_in_flight(r); /* they promise 409 at once */
@@ -49,7 +49,7 @@ hx_progress hx_step_wait(hx_request *r)
         hx_request_prepare_call(r);
         hx_store_watch(r->worker->gateway->store, &r->call, &r->op, r->found.epoch);
         hx_ms left = hx_request_patience_left(r);
-        bool shorter = left != HX_CLIENT_BUDGET_NONE && left < r->policy->wait;
+        bool shorter = left != HX_TIMEOUT_NONE && left < r->policy->wait;
         hx_request_start_timer(r, shorter ? left : r->policy->wait);
         return HX_PARKED;
     }

@@ -53,7 +53,7 @@ int hx_write_all(int fd, const void *bytes, size_t len)
  * waits for the spare. False: the store is being closed. */
 static bool pause_filling(hx_journal *j, uint64_t filled)
 {
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += PIECE_PAUSE_NS;
@@ -89,7 +89,7 @@ static int write_zeros(hx_journal *j, int fd, uint64_t bytes)
     return hx_sync(j, fd);
 }
 
-void hx_keeper_count_bytes(hx_journal *j)
+void hx_background_count_bytes(hx_journal *j)
 {
     uint64_t bytes = 0;
     struct stat st;
@@ -106,7 +106,7 @@ void hx_keeper_count_bytes(hx_journal *j)
 static int check_limits(hx_journal *j, uint32_t number)
 {
     struct statvfs fs;
-    hx_keeper_count_bytes(j);
+    hx_background_count_bytes(j);
     if (number - atomic_load(&j->first_segment) >= HX_SEGMENTS_MAX) return EDQUOT;
     uint64_t bytes_max = atomic_load(&j->limits.bytes_max);
     if (bytes_max > 0 && atomic_load(&j->bytes) + j->options.segment_bytes > bytes_max) return EDQUOT;
@@ -115,7 +115,7 @@ static int check_limits(hx_journal *j, uint32_t number)
     return free_bytes < j->options.free_bytes_floor ? ENOSPC : 0;
 }
 
-hx_segment *hx_keeper_prepare(hx_journal *j, uint32_t number, int *error)
+hx_segment *hx_background_prepare(hx_journal *j, uint32_t number, int *error)
 {
     char making[HX_SEGMENT_NAME_BYTES], name[HX_SEGMENT_NAME_BYTES];
     hx_segment_name(making, number, ".new");
@@ -192,7 +192,7 @@ static int archive(hx_journal *j, uint32_t segment)
     if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
     if (error) (void)unlinkat(j->dir_fd, making, 0); /* half of it would only take room */
     if (!error) error = hx_sync(j, j->dir_fd);
-    if (!error) error = hx_dir_write_row(j, (hx_row){segment + 1, j->row.last});
+    if (!error) error = hx_dir_write_range(j, (hx_segment_range){segment + 1, j->row.last});
     if (!error && unlinkat(j->dir_fd, seg, 0) != 0) error = errno;
     if (error) return error;
     (void)unlinkat(j->dir_fd, hint, 0);
@@ -213,12 +213,12 @@ static void report(const hx_journal *j, const char *event, uint32_t segment, int
 /* With the mutex held, which it gives up while it works. */
 static void prepare_spare(hx_journal *j)
 {
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     uint32_t number = k->spare_number;
     pthread_mutex_unlock(&k->mutex);
     int error = check_limits(j, number);
-    hx_segment *ready = error ? NULL : hx_keeper_prepare(j, number, &error);
-    if (ready && (error = hx_dir_write_row(j, (hx_row){j->row.first, number})) != 0) {
+    hx_segment *ready = error ? NULL : hx_background_prepare(j, number, &error);
+    if (ready && (error = hx_dir_write_range(j, (hx_segment_range){j->row.first, number})) != 0) {
         close(ready->fd);
         free(ready);
         ready = NULL;
@@ -238,12 +238,12 @@ static void prepare_spare(hx_journal *j)
     pthread_cond_broadcast(&k->changed);
 }
 
-static bool wants_spare(const hx_keeper *k)
+static bool wants_spare(const hx_background *k)
 {
     return k->spare_count < k->spare_goal && !k->failing;
 }
 
-static void wait_a_while(hx_keeper *k)
+static void wait_a_while(hx_background *k)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -255,13 +255,13 @@ static void wait_a_while(hx_keeper *k)
  * An archive must be written before its segment goes, and in its order: the queue waits for it. */
 static void do_job(hx_journal *j)
 {
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     hx_job *job = k->first;
     pthread_mutex_unlock(&k->mutex);
-    int error = job->archive ? archive(j, job->segment) : hx_keeper_write_hint(j, job->segment);
+    int error = job->archive ? archive(j, job->segment) : hx_background_write_hint(j, job->segment);
     if (error && !job->reported) report(j, job->archive ? "can't archive" : "can't write a hint", job->segment, error);
     job->reported = true;
-    if (job->archive) hx_keeper_count_bytes(j);
+    if (job->archive) hx_background_count_bytes(j);
     pthread_mutex_lock(&k->mutex);
     if (error && job->archive && !k->stop) {
         wait_a_while(k);
@@ -280,7 +280,7 @@ static void do_job(hx_journal *j)
 static void *keep(void *journal)
 {
     hx_journal *j = journal;
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
     for (;;) {
         if (wants_spare(k) && !k->stop) {
@@ -300,9 +300,9 @@ static void *keep(void *journal)
     return NULL;
 }
 
-void hx_keeper_start(hx_journal *j)
+void hx_background_start(hx_journal *j)
 {
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -315,9 +315,9 @@ void hx_keeper_start(hx_journal *j)
     if (pthread_create(&k->thread, NULL, keep, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
 }
 
-void hx_keeper_stop(hx_journal *j)
+void hx_background_stop(hx_journal *j)
 {
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     if (!k->running) return;
     pthread_mutex_lock(&k->mutex);
     k->stop = true;
@@ -335,7 +335,7 @@ void hx_keeper_stop(hx_journal *j)
 }
 
 /* With the mutex held: until there are so many spares, or none can be made. */
-static void await(hx_keeper *k, unsigned count)
+static void await(hx_background *k, unsigned count)
 {
     k->awaiting++;
     pthread_cond_broadcast(&k->changed);
@@ -344,7 +344,7 @@ static void await(hx_keeper *k, unsigned count)
 }
 
 /* With the mutex held. The end of each is lost when a record doesn't fit there any more. */
-static uint64_t spare_room(const hx_keeper *k)
+static uint64_t spare_room(const hx_background *k)
 {
     uint64_t room = 0;
     for (const hx_segment *s = k->spares; s; s = s->next)
@@ -353,9 +353,9 @@ static uint64_t spare_room(const hx_keeper *k)
     return room;
 }
 
-hx_segment *hx_keeper_take_spare(hx_journal *j)
+hx_segment *hx_background_take_spare(hx_journal *j)
 {
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
     if (!k->spares) await(k, 1);
     hx_segment *next = k->spares;
@@ -372,9 +372,9 @@ hx_segment *hx_keeper_take_spare(hx_journal *j)
     return next;
 }
 
-bool hx_keeper_await_spare(hx_journal *j)
+bool hx_background_await_spare(hx_journal *j)
 {
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
     unsigned wanted = k->spare_count + 1;
     if (k->spare_goal < wanted) k->spare_goal = wanted;
@@ -385,16 +385,16 @@ bool hx_keeper_await_spare(hx_journal *j)
     return came;
 }
 
-void hx_keeper_check_limits(hx_journal *j)
+void hx_background_check_limits(hx_journal *j)
 {
     struct statvfs fs;
     if (fstatvfs(j->dir_fd, &fs) != 0) return;
     j->over_limits = (uint64_t)fs.f_bavail * fs.f_frsize < j->options.free_bytes_floor;
 }
 
-bool hx_keeper_has_room(hx_journal *j)
+bool hx_background_has_room(hx_journal *j)
 {
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
     bool room = !k->failing;
     j->spare_room = spare_room(k);
@@ -402,12 +402,12 @@ bool hx_keeper_has_room(hx_journal *j)
     return room && !j->over_limits;
 }
 
-void hx_keeper_want(hx_journal *j, uint32_t segment, bool archive_it)
+void hx_background_want(hx_journal *j, uint32_t segment, bool archive_it)
 {
     hx_job *job = malloc(sizeof *job);
     if (!job) hx_fatal(HX_EXIT_BUG, "out of memory");
     *job = (hx_job){.segment = segment, .archive = archive_it};
-    hx_keeper *k = &j->keeper;
+    hx_background *k = &j->keeper;
     pthread_mutex_lock(&k->mutex);
     *k->last = job;
     k->last = &job->next;

@@ -310,7 +310,7 @@ static int write_file(hx_journal *j, const char *name, const char *making, const
     return error ? error : hx_sync(j, j->dir_fd);
 }
 
-static void row_text(char text[FORMAT_BYTES], uint64_t generation, hx_row row)
+static void row_text(char text[FORMAT_BYTES], uint64_t generation, hx_segment_range row)
 {
     int len = snprintf(text, FORMAT_BYTES, "first %08" PRIu32 "\nlast %08" PRIu32 "\n", row.first, row.last);
     uint32_t crc = hx_crc32c(0, (hx_slice){(const char *)&generation, sizeof generation});
@@ -318,7 +318,7 @@ static void row_text(char text[FORMAT_BYTES], uint64_t generation, hx_row row)
     (void)snprintf(text + len, FORMAT_BYTES - (size_t)len, "check %08" PRIx32 "\n", crc);
 }
 
-int hx_dir_write_row(hx_journal *j, hx_row row)
+int hx_dir_write_range(hx_journal *j, hx_segment_range row)
 {
     char text[FORMAT_BYTES];
     row_text(text, j->generation, row);
@@ -332,10 +332,10 @@ bool hx_dir_read_row(hx_opening *o)
     char text[FORMAT_BYTES], expected[FORMAT_BYTES];
     hx_journal *j = o->journal;
     const hx_directory *d = &o->dir;
-    hx_row row;
+    hx_segment_range row;
     /* What version 1 leaves to go by: what was dropped last, and the last that was used. */
-    j->row = (hx_row){.first = d->archived > 0 ? d->archived + 1 : d->first,
-                      .last = d->hinted > d->last ? d->hinted : d->last};
+    j->row = (hx_segment_range){.first = d->archived > 0 ? d->archived + 1 : d->first,
+                                .last = d->hinted > d->last ? d->hinted : d->last};
     if (o->version == 1) return true;
     bool there = read_text(j, "segments", text);
     /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
@@ -356,10 +356,10 @@ bool hx_dir_read_row(hx_opening *o)
 bool hx_dir_settle_row(hx_opening *o)
 {
     hx_journal *j = o->journal;
-    hx_row row = {o->dir.first, o->dir.last};
+    hx_segment_range row = {o->dir.first, o->dir.last};
     bool old = o->version < FORMAT_VERSION;
     int error = 0;
-    if (old || row.first != j->row.first || row.last != j->row.last) error = hx_dir_write_row(j, row);
+    if (old || row.first != j->row.first || row.last != j->row.last) error = hx_dir_write_range(j, row);
     if (error) return hx_open_fail(o, "can't write %s/segments: %s", j->path, strerror(error));
     if (old && !hx_dir_write_format(j, j->generation, j->store.facts.secret))
         return hx_open_fail(o, "can't write %s/FORMAT: %s", j->path, strerror(errno));
@@ -421,8 +421,8 @@ bool hx_dir_create(hx_opening *o)
         hx_rand_bytes(secret, sizeof secret);
     j->generation = hx_rand_u64();
     int error = write_file(j, "secret", "secret.new", secret, sizeof secret);
-    hx_segment *first = error ? NULL : hx_keeper_prepare(j, 1, &error);
-    if (first) error = hx_dir_write_row(j, (hx_row){1, 1});
+    hx_segment *first = error ? NULL : hx_background_prepare(j, 1, &error);
+    if (first) error = hx_dir_write_range(j, (hx_segment_range){1, 1});
     if (!error) error = write_format(j, j->options.mark ? "FORMAT.begun" : "FORMAT", j->generation, secret);
     if (error) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
     if (first) close(first->fd);

@@ -62,19 +62,19 @@ typedef struct {
     hint_entry *entries;
     size_t count, cap;
     uint32_t *table; /* places in `entries` from 1 on, by operation; twice as many slots as `cap` */
-    hx_rulebook *rules;
+    hx_route_ids *rules;
 } collection;
 
 static uint16_t local_rule(const collection *c, const hx_record *record)
 {
-    hx_rulebook_row row = hx_rulebook_row_of(record->route, record->rule_version);
-    return hx_rulebook_number(c->rules, &row);
+    hx_route_ids_row row = hx_route_ids_row_of(record->route, record->rule_version);
+    return hx_route_ids_number(c->rules, &row);
 }
 
-static void write_rules(const hx_rulebook *rules, hx_buf *out)
+static void write_rules(const hx_route_ids *rules, hx_buf *out)
 {
-    for (uint32_t i = 1; i < hx_rulebook_size(rules); i++) {
-        hx_rulebook_row row = hx_rulebook_row_at(rules, (uint16_t)i);
+    for (uint32_t i = 1; i < hx_route_ids_size(rules); i++) {
+        hx_route_ids_row row = hx_route_ids_row_at(rules, (uint16_t)i);
         bool fits = hx_buf_append(out, (hx_slice){(const char *)&row.version, sizeof row.version}) &&
                     hx_buf_append(out, (hx_slice){(const char *)&row.bucket, sizeof row.bucket}) &&
                     hx_buf_byte(out, (char)row.name.len) && hx_buf_append(out, row.name);
@@ -83,7 +83,7 @@ static void write_rules(const hx_rulebook *rules, hx_buf *out)
 }
 
 /* Returns how many bytes it took. */
-static size_t read_rule(const char *bytes, hx_rulebook_row *row)
+static size_t read_rule(const char *bytes, hx_route_ids_row *row)
 {
     memcpy(&row->version, bytes, sizeof row->version);
     memcpy(&row->bucket, bytes + 4, sizeof row->bucket);
@@ -137,7 +137,7 @@ static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
     hx_segment_name(name, tail->segment, ".hint");
     hx_slice entries = {(const char *)c->entries, c->count * sizeof c->entries[0]};
     hx_buf rules;
-    hx_buf_init(&rules, NULL, HX_RULEBOOK_ROWS * (RULE_BYTES + HX_RECORD_TEXT_MAX));
+    hx_buf_init(&rules, NULL, HX_ROUTE_IDS_ROWS * (RULE_BYTES + HX_RECORD_TEXT_MAX));
     write_rules(c->rules, &rules);
     hint_head head = {.version = VERSION,
                       .segment = tail->segment,
@@ -148,7 +148,7 @@ static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
                       .stamp = tail->stamp,
                       .hash = tail->hash,
                       .count = c->count,
-                      .rule_count = hx_rulebook_size(c->rules) - 1,
+                      .rule_count = hx_route_ids_size(c->rules) - 1,
                       .rest_crc = hx_crc32c(hx_crc32c(0, hx_buf_slice(&rules)), entries)};
     memcpy(head.magic, magic, sizeof magic);
     head.crc = hx_crc32c(0, (hx_slice){(const char *)&head, offsetof(hint_head, crc)});
@@ -165,7 +165,7 @@ static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
     return error ? error : hx_sync(j, j->dir_fd);
 }
 
-int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
+int hx_background_write_hint(hx_journal *j, uint32_t segment)
 {
     char name[HX_SEGMENT_NAME_BYTES];
     hx_segment_name(name, segment, ".seg");
@@ -174,7 +174,7 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
     hx_scan scan;
     hx_segment_head head;
     const char *bytes = NULL;
-    collection c = {.rules = hx_rulebook_new()};
+    collection c = {.rules = hx_route_ids_new()};
     if (hx_scan_begin(&scan, fd, segment, j->generation)) bytes = hx_scan_bytes(&scan, 0, sizeof head);
     if (bytes) memcpy(&head, bytes, sizeof head);
     if (bytes && hx_segment_valid(&head, j->generation, segment)) {
@@ -199,7 +199,7 @@ int hx_keeper_write_hint(hx_journal *j, uint32_t segment)
     close(fd);
     free(c.entries);
     free(c.table);
-    hx_rulebook_free(&c.rules);
+    hx_route_ids_free(&c.rules);
     return error;
 }
 
@@ -208,7 +208,7 @@ static bool has_plausible_head(hx_journal *j, const hint_head *head)
 {
     const hx_segment *s = hx_journal_segment(j, head->segment);
     return s && head->end >= sizeof(hx_segment_head) && head->end <= s->size && head->end % HX_FRAME_ALIGN == 0 &&
-           head->epoch <= HX_EPOCH_READ_MAX && head->stamp <= HX_STAMP_MAX && head->rule_count < HX_RULEBOOK_ROWS &&
+           head->epoch <= HX_EPOCH_READ_MAX && head->stamp <= HX_STAMP_MAX && head->rule_count < HX_ROUTE_IDS_ROWS &&
            head->count <= s->size / sizeof(hx_frame_head);
 }
 
@@ -269,11 +269,11 @@ static void read_entry(const char *entries, uint64_t number, hx_index_entry *out
 static const char *check_rest(const hint_head *head, const char *rest, size_t len)
 {
     for (uint32_t i = 0; i < head->rule_count; i++) {
-        hx_rulebook_row row;
+        hx_route_ids_row row;
         if (len < RULE_BYTES || len < RULE_BYTES + (size_t)(unsigned char)rest[6]) return NULL;
         size_t taken = read_rule(rest, &row);
         bool named = row.version & HX_RULE_NAMED;
-        if (named ? row.bucket != 0 : row.name.len > 0 || row.bucket >= HX_RULEBOOK_BUCKETS) return NULL;
+        if (named ? row.bucket != 0 : row.name.len > 0 || row.bucket >= HX_ROUTE_IDS_BUCKETS) return NULL;
         rest += taken;
         len -= taken;
     }
@@ -294,9 +294,9 @@ static void apply_all(hx_journal *j, const hint_head *head, const char *rest, co
     uint16_t *rules = calloc(1 + head->rule_count, sizeof *rules);
     if (!rules) hx_fatal(HX_EXIT_BUG, "out of memory for a hint");
     for (uint32_t i = 0; i < head->rule_count; i++) {
-        hx_rulebook_row row;
+        hx_route_ids_row row;
         rest += read_rule(rest, &row);
-        rules[i + 1] = hx_rulebook_number(j->rules, &row);
+        rules[i + 1] = hx_route_ids_number(j->rules, &row);
     }
     hx_ms now = j->store.facts.now();
     for (uint64_t i = 0; i < head->count; i++) {

@@ -51,7 +51,7 @@ typedef struct {
 } directory;
 
 struct hx_index {
-    hx_readers *readers;
+    hx_reclaim *readers;
     _Atomic(directory *) directory;
     uint64_t seed;
     uint32_t used;       /* entries that were ever taken */
@@ -155,7 +155,7 @@ static directory *new_directory(unsigned depth)
     return d;
 }
 
-hx_index *hx_index_new(hx_readers *readers, size_t expected)
+hx_index *hx_index_new(hx_reclaim *readers, size_t expected)
 {
     hx_index *x = calloc(1, sizeof *x);
     if (!x) hx_fatal(HX_EXIT_BUG, "out of memory for the index");
@@ -302,7 +302,7 @@ static directory *double_directory(hx_index *x, directory *d)
         atomic_init(&wider->tables[2 * i + 1], t);
     }
     atomic_store(&x->directory, wider);
-    hx_readers_retire(x->readers, d, free);
+    hx_reclaim_retire(x->readers, d, free);
     return wider;
 }
 
@@ -327,7 +327,7 @@ static void make_room(hx_index *x, uint64_t hash)
     }
     size_t span = (size_t)1 << (d->depth - full->depth), first = place_in(d, hash) / span * span;
     for (size_t i = 0; i < span; i++) atomic_store(&d->tables[first + i], half[half[1] && i >= span / 2 ? 1 : 0]);
-    hx_readers_retire(x->readers, full, give_back_table);
+    hx_reclaim_retire(x->readers, full, give_back_table);
 }
 
 static uint32_t take_entry(hx_index *x)

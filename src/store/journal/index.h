@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the newest record of each live operation lies, in 40 bytes an operation. One thread changes it (the journal's
- * writer); any thread reads it, without a lock, between hx_readers_enter and hx_readers_leave. */
+ * writer); any thread reads it, without a lock, between hx_reclaim_enter and hx_reclaim_leave. */
 #ifndef HX_STORE_JOURNAL_INDEX_H
 #define HX_STORE_JOURNAL_INDEX_H
 
@@ -33,7 +33,7 @@ static inline bool hx_entry_is_over(const hx_index_entry *entry, hx_ms now)
 
 typedef struct hx_index hx_index;
 
-hx_index *hx_index_new(hx_readers *readers, size_t expected);
+hx_index *hx_index_new(hx_reclaim *readers, size_t expected);
 /* After its readers: what they still hold is given back to it. */
 void hx_index_free(hx_index **owned);
 

@@ -20,7 +20,7 @@
 
 #define READ_BYTES 8192u
 
-hx_slice hx_op_key(const hx_op *op)
+hx_slice hx_journal_op_key(const hx_op *op)
 {
     return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
 }
@@ -341,7 +341,7 @@ static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, s
     hx_journal *j = (hx_journal *)store;
     hx_ms now = store->facts.now();
     hx_index_entry entry, again;
-    hx_readers_enter(j->readers);
+    hx_reclaim_enter(j->readers);
     bool there = hx_index_find(j->index, op, &entry), readable = false;
     while (there) {
         if (hx_entry_is_over(&entry, now) && !entry.entombed) there = false;
@@ -351,7 +351,7 @@ static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, s
         if (there && again.segment == entry.segment && again.unit == entry.unit) break;
         entry = again;
     }
-    hx_readers_leave(j->readers);
+    hx_reclaim_leave(j->readers);
     if (!there) return HX_PEEK_ABSENT;
     if (!readable && !(j->salvaged && hx_salvage_read(j, &entry, arena, found))) {
         hx_journal_report_unreadable(j, &entry);
@@ -379,12 +379,12 @@ static void journal_count(hx_store *store, hx_store_counts *out)
 
 static void journal_rules(hx_store *store, hx_arena *arena, hx_store_rules *out)
 {
-    hx_rulebook_report(((hx_journal *)store)->rules, arena, out);
+    hx_route_ids_report(((hx_journal *)store)->rules, arena, out);
 }
 
 static uint64_t journal_live_at_most(hx_store *store, hx_slice route)
 {
-    return hx_rulebook_live_at_most(((hx_journal *)store)->rules, route);
+    return hx_route_ids_live_at_most(((hx_journal *)store)->rules, route);
 }
 
 void hx_journal_take_limits(hx_journal *j, const hx_store_options *options)
@@ -425,9 +425,9 @@ void hx_journal_free(hx_journal *j)
         free(o);
     }
     hx_map_free(&j->opened);
-    hx_readers_free(&j->readers);
+    hx_reclaim_free(&j->readers);
     hx_index_free(&j->index);
-    hx_rulebook_free(&j->rules);
+    hx_route_ids_free(&j->rules);
     free(j->batch.stage);
     if (j->lock_fd >= 0) close(j->lock_fd); /* gives the lock back */
     if (j->dir_fd >= 0) close(j->dir_fd);
@@ -446,8 +446,8 @@ static void journal_close(hx_store *store)
     atomic_store(&j->stop, true);
     wake_writer(j, UINT32_MAX);
     pthread_join(j->writer, NULL);
-    hx_keeper_stop(j);
-    (void)hx_keeper_write_hint(j, j->active->number); /* a start without it only takes longer */
+    hx_background_stop(j);
+    (void)hx_background_write_hint(j, j->active->number); /* a start without it only takes longer */
     hx_journal_free(j);
 }
 

@@ -53,7 +53,7 @@ typedef struct hx_segment {
 /* The segments that there must be; the last may be one that was never used. */
 typedef struct {
     uint32_t first, last;
-} hx_row;
+} hx_segment_range;
 
 /* A message is a call's address, the lowest bit telling which of its two links it uses: 0 the call itself or its end,
  * 1 its cancelling or the end of that. A mailbox is a stack of them, newest first. */
@@ -135,7 +135,7 @@ typedef struct {
     unsigned awaiting;      /* threads that wait for one */
     _Atomic uint64_t taken; /* bytes of the active segment, by and by */
     hx_job *first, **last;
-} hx_keeper;
+} hx_background;
 
 typedef struct {
     hx_store_call *waiting; /* for the next pass, by HX_OWN_NEXT */
@@ -162,9 +162,9 @@ struct hx_journal {
     int dir_fd, lock_fd;
     uint64_t generation;
 
-    hx_readers *readers;
+    hx_reclaim *readers;
     hx_index *index;
-    hx_rulebook *rules;
+    hx_route_ids *rules;
     _Atomic(hx_segment *) segments[HX_SEGMENTS_MAX]; /* by number, modulo */
     _Atomic uint32_t first_segment;
 
@@ -201,8 +201,8 @@ struct hx_journal {
     bool unmarked; /* something was committed since the last mark */
     hx_sweeping sweep;
 
-    hx_keeper keeper;
-    hx_row row; /* as the disk has it; the keeper's */
+    hx_background keeper;
+    hx_segment_range row; /* as the disk has it; the keeper's */
     _Atomic uint64_t bytes;
     struct {
         _Atomic uint64_t live, processing, unknown, watchers, commits, stale_writes, cleaned, unretained;
@@ -210,7 +210,7 @@ struct hx_journal {
 };
 
 extern const hx_store_ops hx_journal_ops;
-hx_slice hx_op_key(const hx_op *op);
+hx_slice hx_journal_op_key(const hx_op *op);
 void hx_journal_take_limits(hx_journal *j, const hx_store_options *options);
 void hx_journal_free(hx_journal *j);
 /* The number of a record's rules. */
@@ -276,21 +276,21 @@ void hx_dir_check_place(hx_journal *j);
 void hx_journal_look_through(hx_journal *j, hx_store_call *call);
 
 /* Keeper. */
-void hx_keeper_start(hx_journal *j);
-void hx_keeper_stop(hx_journal *j);
+void hx_background_start(hx_journal *j);
+void hx_background_stop(hx_journal *j);
 /* The next segment, waiting while it is being prepared; NULL: it can't be. */
-hx_segment *hx_keeper_take_spare(hx_journal *j);
+hx_segment *hx_background_take_spare(hx_journal *j);
 /* Whether the disk lets new segments be made; and what there is, for spare_room. */
-bool hx_keeper_has_room(hx_journal *j);
+bool hx_background_has_room(hx_journal *j);
 /* Waits for one more segment than there is; false: it can't be made. */
-bool hx_keeper_await_spare(hx_journal *j);
-void hx_keeper_check_limits(hx_journal *j);
+bool hx_background_await_spare(hx_journal *j);
+void hx_background_check_limits(hx_journal *j);
 /* Counts the bytes of all files. */
-void hx_keeper_count_bytes(hx_journal *j);
-void hx_keeper_want(hx_journal *j, uint32_t segment, bool archive);
+void hx_background_count_bytes(hx_journal *j);
+void hx_background_want(hx_journal *j, uint32_t segment, bool archive);
 /* 0, or an errno. */
-int hx_keeper_write_hint(hx_journal *j, uint32_t segment);
-hx_segment *hx_keeper_prepare(hx_journal *j, uint32_t number, int *error);
+int hx_background_write_hint(hx_journal *j, uint32_t segment);
+hx_segment *hx_background_prepare(hx_journal *j, uint32_t number, int *error);
 /* 0, or ENOSPC or EDQUOT; any other failure ends the process: a sync is never tried again. */
 int hx_sync(const hx_journal *j, int fd);
 int hx_write_all(int fd, const void *bytes, size_t len); /* 0, or an errno */

@@ -29,7 +29,7 @@ typedef struct {
     hx_store_call *call;
     /* a list's */
     hx_ms now;
-    hx_rulebook_parts parts; /* of the page's paths */
+    hx_route_ids_parts parts; /* of the page's paths */
     hx_index_placed part[HX_INDEX_PART_MAX];
 } listing;
 
@@ -66,8 +66,8 @@ static bool may_be_wanted(const listing *l, const hx_index_entry *entry)
     bool over = hx_entry_is_over(entry, l->now);
     if (over && !entry->entombed) return false;
     if (page->states != 0 && !(page->states >> (over ? HX_EXPIRED : entry->state) & 1)) return false;
-    if (page->route.len > 0 && !hx_rulebook_may_be(l->journal->rules, entry->rule, page->route)) return false;
-    if (page->path_count > 0 && !hx_rulebook_may_be_in(l->journal->rules, entry->rule, &l->parts)) return false;
+    if (page->route.len > 0 && !hx_route_ids_may_be(l->journal->rules, entry->rule, page->route)) return false;
+    if (page->path_count > 0 && !hx_route_ids_may_be_in(l->journal->rules, entry->rule, &l->parts)) return false;
     return entry->state == HX_PROCESSING || in_time(page, entry, l->now);
 }
 
@@ -85,7 +85,7 @@ static bool read_now(hx_journal *j, hx_index_entry *entry, char bytes[HX_HEADS_B
         *out = (hx_record){.op = entry->op,
                            .epoch = entry->epoch,
                            .state = HX_UNKNOWN,
-                           .route = hx_rulebook_row_at(j->rules, entry->rule).name};
+                           .route = hx_route_ids_row_at(j->rules, entry->rule).name};
         return true;
     }
     if (out->state == HX_PROCESSING) out->lease_until = entry->lease_until;
@@ -130,9 +130,9 @@ static void list_step(hx_timer *timer)
     unsigned reads = READS_A_STEP, parts = PARTS_A_STEP;
     bool going = true;
     l->now = j->store.facts.now();
-    hx_readers_enter(j->readers);
+    hx_reclaim_enter(j->readers);
     while (going && reads > 0 && parts-- > 0) going = list_part(l, &reads);
-    hx_readers_leave(j->readers);
+    hx_reclaim_leave(j->readers);
     if (going)
         hx_timer_start(l->call->loop, timer, PAUSE_MS, list_step);
     else
@@ -257,7 +257,7 @@ void hx_journal_look_through(hx_journal *j, hx_store_call *call)
         listing *l = hx_arena_zalloc(call->arena, sizeof *l);
         l->journal = j;
         l->call = call;
-        for (size_t i = 0; i < call->page->path_count; i++) hx_rulebook_mark(&l->parts, call->page->paths[i]);
+        for (size_t i = 0; i < call->page->path_count; i++) hx_route_ids_mark(&l->parts, call->page->paths[i]);
         hx_timer_start(call->loop, &l->timer, 0, list_step);
         return;
     }

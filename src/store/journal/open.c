@@ -291,11 +291,11 @@ static bool begin(hx_opening *o)
     j->active = hx_journal_segment(j, o->tail.segment);
     tidy(j, &o->dir);
     j->keeper.spare_number = j->active->number + j->keeper.spare_count + 1;
-    hx_keeper_check_limits(j);
-    hx_keeper_count_bytes(j);
-    hx_keeper_start(j);
+    hx_background_check_limits(j);
+    hx_background_count_bytes(j);
+    hx_background_start(j);
     for (uint32_t n = o->dir.first; n < j->active->number; n++)
-        if (hx_journal_segment(j, n)->unhinted) hx_keeper_want(j, n, false);
+        if (hx_journal_segment(j, n)->unhinted) hx_background_want(j, n, false);
     j->batch.now = j->store.facts.now();
     /* A copy that is started again draws other epochs than the original did after it was copied. */
     hx_ms since = j->batch.now - EPOCH_ZERO_MS;
@@ -332,9 +332,9 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
                                     .owner = hx_rand_u64(),
                                     .now = set->now ? set->now : hx_clock_now}};
     pthread_mutex_init(&j->attaching, NULL);
-    j->readers = hx_readers_new();
+    j->readers = hx_reclaim_new();
     j->opened = hx_map_new();
-    j->rules = hx_rulebook_new();
+    j->rules = hx_route_ids_new();
     return j;
 }
 

@@ -55,7 +55,7 @@ int hx_dir_end_format(hx_journal *j);
 /* Which segments there must be: journal->row. When it fails, that is the best guess. */
 bool hx_dir_read_row(hx_opening *o);
 /* 0, or an errno. */
-int hx_dir_write_row(hx_journal *j, hx_row row);
+int hx_dir_write_range(hx_journal *j, hx_segment_range row);
 /* The segments that are there are those that there must be, in the format of today. */
 bool hx_dir_settle_row(hx_opening *o);
 DIR *hx_dir_list(hx_journal *j);

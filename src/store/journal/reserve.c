@@ -34,6 +34,6 @@ bool hx_journal_may_append(hx_journal *j, uint64_t length, uint64_t stays_free)
 {
     uint64_t needed = hx_map_count(j->opened) * HX_BARE_BYTES + stays_free;
     while (!has_room(j, length, needed))
-        if (!hx_keeper_await_spare(j)) return false;
+        if (!hx_background_await_spare(j)) return false;
     return true;
 }

@@ -98,8 +98,8 @@ static void drop_oldest(hx_journal *j, hx_segment *s)
 {
     atomic_store(&j->segments[s->number % HX_SEGMENTS_MAX], NULL);
     atomic_store(&j->first_segment, s->number + 1);
-    hx_keeper_want(j, s->number, true);
-    hx_readers_retire(j->readers, s, hx_segment_drop);
+    hx_background_want(j, s->number, true);
+    hx_reclaim_retire(j->readers, s, hx_segment_drop);
     j->sweep.emptied = (hx_tail){0};
 }
 
@@ -169,7 +169,7 @@ static void begin_pass(hx_journal *j)
     w->waiting = NULL;
     w->phase = HX_SWEEP_LEASES;
     w->cleaned = 0;
-    hx_keeper_check_limits(j);
+    hx_background_check_limits(j);
     hx_dir_check_place(j);
 }
 

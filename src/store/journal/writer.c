@@ -51,7 +51,7 @@ static hx_state state_when_over(hx_journal *j, const hx_index_entry *entry)
 
 static standing look(hx_journal *j, const hx_op *op)
 {
-    standing s = {.open = hx_map_get(j->opened, hx_op_key(op))};
+    standing s = {.open = hx_map_get(j->opened, hx_journal_op_key(op))};
     if (s.open) {
         s.state = s.open->state;
         s.epoch = s.open->epoch;
@@ -74,14 +74,14 @@ static hx_open *open_for(hx_journal *j, const standing *s, const hx_op *op)
     }
     *o = (hx_open){.op = *op};
     hx_list_init(&o->watchers);
-    hx_map_put(j->opened, hx_op_key(&o->op), o);
+    hx_map_put(j->opened, hx_journal_op_key(&o->op), o);
     return o;
 }
 
 static void recycle(hx_journal *j, hx_open *o)
 {
     HX_CHECK(hx_list_empty(&o->watchers));
-    hx_map_remove(j->opened, hx_op_key(&o->op));
+    hx_map_remove(j->opened, hx_journal_op_key(&o->op));
     o->next_free = j->open_free;
     j->open_free = o;
 }
@@ -95,8 +95,8 @@ static void count_state(hx_journal *j, hx_state state, int64_t by)
 
 uint16_t hx_journal_rule(hx_journal *j, const hx_record *record)
 {
-    hx_rulebook_row row = hx_rulebook_row_of(record->route, record->rule_version);
-    return hx_rulebook_number(j->rules, &row);
+    hx_route_ids_row row = hx_route_ids_row_of(record->route, record->rule_version);
+    return hx_route_ids_number(j->rules, &row);
 }
 
 void hx_journal_apply(hx_journal *j, const hx_index_entry *entry)
@@ -110,13 +110,13 @@ void hx_journal_apply(hx_journal *j, const hx_index_entry *entry)
     count_state(j, entry->state, 1);
     if (before.state != HX_ABSENT) {
         hx_segment *s = hx_journal_segment(j, before.segment);
-        hx_rulebook_count(j->rules, before.rule, -1);
+        hx_route_ids_count(j->rules, before.rule, -1);
         s->live--;
         s->live_bytes -= hx_class_bytes(before.size_class);
     }
     if (entry->state != HX_ABSENT) {
         hx_segment *s = hx_journal_segment(j, entry->segment);
-        hx_rulebook_count(j->rules, entry->rule, 1);
+        hx_route_ids_count(j->rules, entry->rule, 1);
         s->live++;
         s->live_bytes += hx_class_bytes(entry->size_class);
         if (entry->until_s < j->sweep.earliest) j->sweep.earliest = entry->until_s;
@@ -187,7 +187,7 @@ void hx_journal_flush(hx_journal *j)
     }
     b->change_count = 0;
     deliver(j);
-    hx_readers_reclaim(j->readers);
+    hx_reclaim_run(j->readers);
 }
 
 static void stage(hx_batch *b, const void *bytes, size_t len)
@@ -228,14 +228,14 @@ static void stage_segment_head(hx_journal *j, uint64_t first_frame)
 /* Goes on in the next segment. What the old one holds is durable before a byte of the new one is written. */
 static bool next_segment(hx_journal *j)
 {
-    hx_segment *next = hx_keeper_take_spare(j);
+    hx_segment *next = hx_background_take_spare(j);
     if (!next) return false;
     if (hx_lock_is_others(next->fd))
         hx_fatal(HX_EXIT_STORE, "another process has locked %08u.seg of the store in %s; stopping", next->number,
                  j->path);
     if (j->durable != j->tail.sequence) sync_active(j); /* a mark */
     j->active->end = j->tail.offset;
-    hx_keeper_want(j, j->active->number, false);
+    hx_background_want(j, j->active->number, false);
     atomic_store(&j->segments[next->number % HX_SEGMENTS_MAX], next);
     j->active = next;
     j->tail.segment = next->number;
@@ -522,7 +522,7 @@ static void watch(hx_journal *j, hx_store_call *call)
 static void cancel(hx_journal *j, hx_store_call *call)
 {
     if (call->own.number[HX_OWN_WATCHING]) {
-        hx_open *o = hx_map_get(j->opened, hx_op_key(&call->op));
+        hx_open *o = hx_map_get(j->opened, hx_journal_op_key(&call->op));
         hx_list_remove(&call->own.link);
         call->own.number[HX_OWN_WATCHING] = 0;
         o->watcher_count--;
@@ -563,7 +563,7 @@ static void import(hx_journal *j, hx_store_call *call)
     }
     if (record->epoch > j->tail.epoch) j->tail.epoch = record->epoch;
     if (record->state == HX_PROCESSING) {
-        hx_open *o = hx_map_get(j->opened, hx_op_key(&call->op));
+        hx_open *o = hx_map_get(j->opened, hx_journal_op_key(&call->op));
         o->lease_until = record->lease_until;
     }
     hx_journal_end_call(call, HX_STORE_OK);
@@ -625,7 +625,7 @@ static void forget(hx_journal *j, hx_store_call *call)
  * as it is, because one with nothing in it would hide that. */
 static void lapse_unreadable(hx_journal *j, hx_index_entry *entry)
 {
-    hx_open *o = hx_map_get(j->opened, hx_op_key(&entry->op));
+    hx_open *o = hx_map_get(j->opened, hx_journal_op_key(&entry->op));
     hx_journal_report_unreadable(j, entry);
     entry->state = HX_UNKNOWN;
     entry->until_s = HX_UNTIL_NEVER;
@@ -759,7 +759,7 @@ void *hx_journal_writer(void *journal)
         uint32_t taken = 0;
         wait_for_more(j);
         j->batch.now = j->store.facts.now();
-        j->refusing = !hx_keeper_has_room(j);
+        j->refusing = !hx_background_has_room(j);
         j->short_of_room &= j->refusing;
         unsigned ports = atomic_load_explicit(&j->port_count, memory_order_acquire);
         for (unsigned i = 0; i < ports; i++) {

@@ -9,20 +9,20 @@
 #include <string.h>
 
 static hx_libpq calls;
-static char failure[HX_LIBRARY_ERROR_BYTES];
+static char failure[HX_DYNLIB_ERROR_BYTES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void)
 {
-    hx_library library = {.file = "libpq.so.5", .package = "libpq5"};
-    if (!hx_library_load(&library, failure)) return;
+    hx_dynlib library = {.file = "libpq.so.5", .package = "libpq5"};
+    if (!hx_dynlib_load(&library, failure)) return;
 #define X(name)                                                                                                        \
-    if (!hx_library_find(&library, "PQ" #name, &calls.name, failure)) return;
+    if (!hx_dynlib_find(&library, "PQ" #name, &calls.name, failure)) return;
     HX_LIBPQ_CALLS(X)
 #undef X
 }
 
-const hx_libpq *hx_libpq_load(char error[HX_LIBRARY_ERROR_BYTES])
+const hx_libpq *hx_libpq_load(char error[HX_DYNLIB_ERROR_BYTES])
 {
     (void)pthread_once(&once, load);
     if (failure[0] == '\0') return &calls;

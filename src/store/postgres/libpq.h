@@ -50,7 +50,7 @@ typedef struct {
 } hx_libpq;
 
 /* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
-const hx_libpq *hx_libpq_load(char error[HX_LIBRARY_ERROR_BYTES]) HX_MUST_USE;
+const hx_libpq *hx_libpq_load(char error[HX_DYNLIB_ERROR_BYTES]) HX_MUST_USE;
 
 /* Why a URL can't be read, of which libpq says `message`: it is freed. */
 void hx_libpq_explain_url(const hx_libpq *pq, char *message, char *out, size_t bytes);

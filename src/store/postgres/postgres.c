@@ -320,9 +320,9 @@ static void cancelled(hx_task *task)
 static void postgres_cancel(hx_store *store, hx_store_call *call)
 {
     hx_postgres *p = (hx_postgres *)store;
-    if (!(call->own.number[HX_PG_MARKS] & HX_PG_IN_ROOM)) {
+    if (!(call->own.number[HX_PG_MARKS] & HX_PG_AMONG_WAITERS)) {
         call->own.number[HX_PG_MARKS] |= HX_PG_CANCELLED;
-    } else if (hx_room_leave(p, call)) {
+    } else if (hx_pg_waiters_leave(p, call)) {
         hx_list_remove(&call->own.link);
         call->own.task.run = cancelled;
         hx_loop_defer(call->loop, &call->own.task);

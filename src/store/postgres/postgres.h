@@ -93,10 +93,10 @@ enum { HX_PG_TICKET = 0, HX_PG_SINCE = 1, HX_PG_MARKS = 2, HX_PG_MORE = 3 };
 /* own.data */
 enum { HX_PG_LANE = 0, HX_PG_VERSION = 1 };
 /* Marks of a call. */
-#define HX_PG_SENT 1u      /* it was sent before, and nobody knows what came of that */
-#define HX_PG_ALONE 2u     /* it was in a transaction that failed: it is sent alone now */
-#define HX_PG_IN_ROOM 4u   /* a watch that waits in the room */
-#define HX_PG_CANCELLED 8u /* a watch whose caller doesn't want it any more */
+#define HX_PG_SENT 1u          /* it was sent before, and nobody knows what came of that */
+#define HX_PG_ALONE 2u         /* it was in a transaction that failed: it is sent alone now */
+#define HX_PG_AMONG_WAITERS 4u /* a watch that waits in the room */
+#define HX_PG_CANCELLED 8u     /* a watch whose caller doesn't want it any more */
 
 typedef struct {
     hx_op op;
@@ -230,12 +230,12 @@ void hx_lane_hear(hx_lane *lane, const char *text);
 void hx_call_end(hx_store_call *call, hx_store_result result);
 
 /* A watch whose operation is under way comes in; false: there is no room. */
-bool hx_room_enter(hx_postgres *p, hx_store_call *watch) HX_MUST_USE;
+bool hx_pg_waiters_enter(hx_postgres *p, hx_store_call *watch) HX_MUST_USE;
 /* It goes out again; false: somebody has taken it out already, to end it. */
-bool hx_room_leave(hx_postgres *p, hx_store_call *watch) HX_MUST_USE;
+bool hx_pg_waiters_leave(hx_postgres *p, hx_store_call *watch) HX_MUST_USE;
 /* This is what stands there now, for all in this process who wait for the operation to go on from where it was. */
-void hx_room_tell(hx_postgres *p, const hx_record *record);
+void hx_pg_waiters_tell(hx_postgres *p, const hx_record *record);
 /* Another node has settled it: who waits for it here looks at once. */
-void hx_room_nudge(hx_postgres *p, const hx_op *op);
+void hx_pg_waiters_nudge(hx_postgres *p, const hx_op *op);
 
 #endif

@@ -239,7 +239,7 @@ static void end_write(hx_lane *lane, const hx_statement *s, int row, hx_store_ca
     if (result == HX_STORE_OK) {
         if (s->kind == HX_STATEMENT_CLAIM) call->record->epoch = hx_verdict_epoch(p->pq, s->result, row);
         if (s->kind == HX_STATEMENT_SETTLE) {
-            hx_room_tell(p, call->record);
+            hx_pg_waiters_tell(p, call->record);
             if (hx_verdict_epoch(p->pq, s->result, row) == 1 && !hx_verdict_has_record(p->pq, s->result, row))
                 hx_lane_tell(lane, &call->op);
         }
@@ -261,7 +261,7 @@ static void end_read(hx_lane *lane, const hx_statement *s, int row, hx_store_cal
         hx_call_end(call, HX_STORE_CANCELLED);
     else if (call->verb != HX_STORE_WATCH || !is_open)
         hx_call_end(call, HX_STORE_OK);
-    else if (hx_room_enter(lane->store, call))
+    else if (hx_pg_waiters_enter(lane->store, call))
         hx_lane_watch(lane, call);
     else
         hx_call_end(call, HX_STORE_FULL);
@@ -283,7 +283,7 @@ static void end_look(hx_lane *lane, const hx_statement *s)
             stands[place] = (hx_record){.op = lane->round.looks[place], .state = HX_UNKNOWN};
     }
     for (size_t i = 0; i < lane->round.look_count; i++) {
-        if (!is_excess[i]) hx_room_tell(lane->store, &stands[i]);
+        if (!is_excess[i]) hx_pg_waiters_tell(lane->store, &stands[i]);
         lane->will_look |= is_excess[i];
     }
     hx_arena_free(&arena);

@@ -25,7 +25,7 @@ static void time_to_look(hx_timer *timer)
 
 void hx_lane_watch(hx_lane *lane, hx_store_call *watch)
 {
-    watch->own.number[HX_PG_MARKS] |= HX_PG_IN_ROOM;
+    watch->own.number[HX_PG_MARKS] |= HX_PG_AMONG_WAITERS;
     hx_list_append(&lane->watching, &watch->own.link);
     bool is_told = !lane->store->is_pooled && lane->awaited_count < HX_ROUND_CALLS_MAX;
     if (is_told) lane->awaited[lane->awaited_count++] = watch->op;
@@ -71,5 +71,5 @@ void hx_lane_nudge(hx_lane *lane)
 void hx_lane_hear(hx_lane *lane, const char *text)
 {
     hx_op op;
-    if (hx_op_read(hx_slice_of(text), &op)) hx_room_nudge(lane->store, &op);
+    if (hx_op_read(hx_slice_of(text), &op)) hx_pg_waiters_nudge(lane->store, &op);
 }

@@ -22,14 +22,14 @@ static hx_slice key_of(const hx_op *op)
 static void told(hx_task *task)
 {
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
-    hx_version *version = call->own.data[HX_PG_VERSION];
+    hx_shared_record *version = call->own.data[HX_PG_VERSION];
     hx_list_remove(&call->own.link);
-    if (version) hx_version_show(version, call->arena, &call->found);
-    hx_version_drop(&version);
+    if (version) hx_shared_record_show(version, call->arena, &call->found);
+    hx_shared_record_drop(&version);
     hx_call_end(call, HX_STORE_OK);
 }
 
-bool hx_room_enter(hx_postgres *p, hx_store_call *watch)
+bool hx_pg_waiters_enter(hx_postgres *p, hx_store_call *watch)
 {
     pthread_mutex_lock(&p->mutex);
     hx_store_call *first = hx_map_get(p->room, key_of(&watch->op));
@@ -57,7 +57,7 @@ static void set_waiting(hx_postgres *p, const hx_op *op, hx_store_call *first)
     (void)hx_map_put(p->room, key_of(&first->op), first);
 }
 
-bool hx_room_leave(hx_postgres *p, hx_store_call *watch)
+bool hx_pg_waiters_leave(hx_postgres *p, hx_store_call *watch)
 {
     bool was_there = false;
     pthread_mutex_lock(&p->mutex);
@@ -77,10 +77,10 @@ bool hx_room_leave(hx_postgres *p, hx_store_call *watch)
     return was_there;
 }
 
-void hx_room_tell(hx_postgres *p, const hx_record *record)
+void hx_pg_waiters_tell(hx_postgres *p, const hx_record *record)
 {
     if (atomic_load(&p->watchers) == 0) return;
-    hx_version *version = NULL;
+    hx_shared_record *version = NULL;
     pthread_mutex_lock(&p->mutex);
     hx_store_call *first = hx_map_get(p->room, key_of(&record->op)), *kept = NULL;
     for (hx_store_call *call = first, *next; call; call = next) {
@@ -91,8 +91,8 @@ void hx_room_tell(hx_postgres *p, const hx_record *record)
             continue;
         }
         if (record->epoch > 0) {
-            if (!version) version = hx_version_of(record);
-            call->own.data[HX_PG_VERSION] = hx_version_hold(version);
+            if (!version) version = hx_shared_record_of(record);
+            call->own.data[HX_PG_VERSION] = hx_shared_record_hold(version);
         } else { /* nothing stands there by now, or nothing that can be read: there are no bytes to show */
             call->found = (hx_record){.op = call->op, .state = record->state};
             call->own.data[HX_PG_VERSION] = NULL;
@@ -103,10 +103,10 @@ void hx_room_tell(hx_postgres *p, const hx_record *record)
     }
     if (first) set_waiting(p, &record->op, kept);
     pthread_mutex_unlock(&p->mutex);
-    hx_version_drop(&version);
+    hx_shared_record_drop(&version);
 }
 
-void hx_room_nudge(hx_postgres *p, const hx_op *op)
+void hx_pg_waiters_nudge(hx_postgres *p, const hx_op *op)
 {
     pthread_mutex_lock(&p->mutex);
     for (hx_store_call *call = hx_map_get(p->room, key_of(op)); call; call = call->own.data[NEXT])

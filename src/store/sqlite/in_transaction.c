@@ -22,10 +22,10 @@
 enum { TAG_OPERATION = 'o', TAG_PRINCIPAL = 'p', TAG_KEY = 'k', TAG_PAYLOAD = 'g' };
 
 typedef struct {
-    hx_rows rows;
+    hx_sqlite_tables rows;
     hx_ms now;
     uint8_t secret[HX_SECRET_BYTES];
-    hx_row row;
+    hx_sqlite_row row;
     hx_arena *arena; /* NULL: nobody wants to know why */
     hx_record *found;
 } guest;
@@ -43,51 +43,52 @@ static void undo(sqlite3 *db)
 }
 
 /* From here to leave() nothing but this call's own work is undone when it fails. */
-static hx_guest_result enter(guest *g, sqlite3 *db, hx_arena *arena, hx_record *found)
+static hx_in_transaction_result enter(guest *g, sqlite3 *db, hx_arena *arena, hx_record *found)
 {
     int64_t format;
     *g = (guest){.rows = {.db = db}, .now = hx_clock_now(), .arena = arena, .found = found};
-    if (sqlite3_get_autocommit(db)) return HX_GUEST_OUTSIDE;
-    if (!step(db, "SAVEPOINT hapax")) return HX_GUEST_ERROR;
-    if (hx_rows_look(&g->rows, &format, g->secret) != SQLITE_OK) return HX_GUEST_ERROR;
-    if (format != HX_SQLITE_FORMAT) return HX_GUEST_NO_TABLES;
+    if (sqlite3_get_autocommit(db)) return HX_IN_TRANSACTION_OUTSIDE;
+    if (!step(db, "SAVEPOINT hapax")) return HX_IN_TRANSACTION_ERROR;
+    if (hx_sqlite_tables_look(&g->rows, &format, g->secret) != SQLITE_OK) return HX_IN_TRANSACTION_ERROR;
+    if (format != HX_SQLITE_FORMAT) return HX_IN_TRANSACTION_NO_TABLES;
     bool known;
-    return hx_rows_now(&g->rows, &g->now, &known) == SQLITE_OK ? HX_GUEST_OK : HX_GUEST_ERROR;
+    return hx_sqlite_tables_now(&g->rows, &g->now, &known) == SQLITE_OK ? HX_IN_TRANSACTION_OK
+                                                                        : HX_IN_TRANSACTION_ERROR;
 }
 
-static hx_guest_result leave(guest *g, hx_guest_result result)
+static hx_in_transaction_result leave(guest *g, hx_in_transaction_result result)
 {
     sqlite3 *db = g->rows.db;
-    if (result == HX_GUEST_OK) {
-        hx_rows_release(&g->rows);
-        if (!step(db, "RELEASE hapax")) result = HX_GUEST_ERROR;
-    } else if (result != HX_GUEST_ERROR && result != HX_GUEST_OUTSIDE) {
-        hx_rows_release(&g->rows);
+    if (result == HX_IN_TRANSACTION_OK) {
+        hx_sqlite_tables_release(&g->rows);
+        if (!step(db, "RELEASE hapax")) result = HX_IN_TRANSACTION_ERROR;
+    } else if (result != HX_IN_TRANSACTION_ERROR && result != HX_IN_TRANSACTION_OUTSIDE) {
+        hx_sqlite_tables_release(&g->rows);
         undo(db); /* nothing was written */
     }
-    if (result == HX_GUEST_ERROR) {
+    if (result == HX_IN_TRANSACTION_ERROR) {
         int code = sqlite3_errcode(db) & 0xff;
         if (g->arena) g->found->reason = hx_arena_copy(g->arena, hx_slice_of(sqlite3_errmsg(db)));
-        if (code == SQLITE_BUSY || code == SQLITE_LOCKED) result = HX_GUEST_BUSY;
-        hx_rows_release(&g->rows);
+        if (code == SQLITE_BUSY || code == SQLITE_LOCKED) result = HX_IN_TRANSACTION_BUSY;
+        hx_sqlite_tables_release(&g->rows);
         undo(db);
     }
-    hx_rows_end(&g->rows);
+    hx_sqlite_tables_end(&g->rows);
     explicit_bzero(g->secret, sizeof g->secret);
     return result;
 }
 
 bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES])
 {
-    hx_rows rows = {.db = db};
+    hx_sqlite_tables rows = {.db = db};
     int64_t format;
     uint8_t secret[HX_SECRET_BYTES];
     int rc = step(db, "SAVEPOINT hapax") ? SQLITE_OK : sqlite3_errcode(db);
     bool is_inside = rc == SQLITE_OK;
-    if (rc == SQLITE_OK) rc = hx_rows_look(&rows, &format, secret);
-    if (rc == SQLITE_OK && format == 0) rc = hx_rows_create(db, NULL);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_look(&rows, &format, secret);
+    if (rc == SQLITE_OK && format == 0) rc = hx_sqlite_tables_create(db, NULL);
     bool is_newer = rc == SQLITE_OK && format > HX_SQLITE_FORMAT;
-    hx_rows_end(&rows);
+    hx_sqlite_tables_end(&rows);
     explicit_bzero(secret, sizeof secret);
     if (rc == SQLITE_OK && !is_newer && !step(db, "RELEASE hapax")) rc = sqlite3_errcode(db);
     if (rc == SQLITE_OK && !is_newer) return true;
@@ -103,9 +104,9 @@ bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES])
     return false;
 }
 
-bool hx_sqlite_operation_of(hx_slice header, hx_guest_operation *out)
+bool hx_sqlite_operation_of(hx_slice header, hx_in_transaction_operation *out)
 {
-    *out = (hx_guest_operation){0};
+    *out = (hx_in_transaction_operation){0};
     const size_t hex_len = 2 * sizeof out->op.bytes;
     if (header.len < hex_len + 2 || header.ptr[hex_len] != '.') return false;
     return hx_op_read(hx_slice_first(header, hex_len), &out->op) &&
@@ -119,7 +120,7 @@ static hx_digest digest(hx_mac *mac, char tag, hx_slice part)
     return hx_mac_end(mac);
 }
 
-static hx_record claim_of(const guest *g, const hx_guest_request *request)
+static hx_record claim_of(const guest *g, const hx_in_transaction_request *request)
 {
     hx_mac *mac = hx_mac_new(g->secret);
     hx_record record = {.state = HX_PROCESSING,
@@ -151,14 +152,14 @@ static hx_record claim_of(const guest *g, const hx_guest_request *request)
 /* What stands there, as the caller may keep it. */
 static void show(const guest *g, const hx_op *op, hx_arena *arena, hx_record *found)
 {
-    const hx_row *row = &g->row;
+    const hx_sqlite_row *row = &g->row;
     if (!row->there || row->record.state == HX_ABSENT) {
         *found = (hx_record){.op = *op};
         return;
     }
-    size_t len = hx_row_bytes(row);
+    size_t len = hx_sqlite_row_bytes(row);
     char *bytes = hx_arena_alloc(arena, len > 0 ? len : 1);
-    hx_row_copy(row, bytes);
+    hx_sqlite_row_copy(row, bytes);
     if (len == 0 || hx_record_decode((hx_slice){bytes, len}, found) != HX_RECORD_OK) {
         *found = (hx_record){.op = *op, .epoch = row->record.epoch, .state = HX_UNKNOWN, .reason = HX_LIT("damaged")};
         return;
@@ -169,75 +170,78 @@ static void show(const guest *g, const hx_op *op, hx_arena *arena, hx_record *fo
 }
 
 /* What a beginning finds; OK: nothing that is in its way. */
-static hx_guest_result judge(const guest *g, const hx_guest_request *request, const hx_record *claim)
+static hx_in_transaction_result judge(const guest *g, const hx_in_transaction_request *request, const hx_record *claim)
 {
     const hx_record *stands = &g->row.record;
     static const hx_digest none;
-    if (!g->row.there || stands->state == HX_ABSENT) return request->take_over ? HX_GUEST_STALE : HX_GUEST_OK;
-    if (stands->state == HX_EXPIRED) return HX_GUEST_EXPIRED;
+    if (!g->row.there || stands->state == HX_ABSENT)
+        return request->take_over ? HX_IN_TRANSACTION_STALE : HX_IN_TRANSACTION_OK;
+    if (stands->state == HX_EXPIRED) return HX_IN_TRANSACTION_EXPIRED;
     bool is_compared = request->payload.len > 0 && !hx_digest_eq(&stands->fingerprint, &none);
     if (is_compared && g->row.head_len > 0 && !hx_digest_eq(&stands->fingerprint, &claim->fingerprint))
-        return HX_GUEST_MISMATCH;
-    if (stands->state == HX_COMPLETED || stands->state == HX_FAILED) return HX_GUEST_DONE;
+        return HX_IN_TRANSACTION_MISMATCH;
+    if (stands->state == HX_COMPLETED || stands->state == HX_FAILED) return HX_IN_TRANSACTION_DONE;
     bool is_over = g->row.lease_until > 0 && g->now >= g->row.lease_until;
-    if (stands->state == HX_PROCESSING && !is_over) return HX_GUEST_RUNNING;
+    if (stands->state == HX_PROCESSING && !is_over) return HX_IN_TRANSACTION_RUNNING;
     bool may_redo = request->redo || (request->take_over != 0 && request->take_over == stands->epoch);
-    return may_redo ? HX_GUEST_OK : HX_GUEST_UNKNOWN;
+    return may_redo ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_UNKNOWN;
 }
 
-static hx_guest_result claim(guest *g, hx_record *record)
+static hx_in_transaction_result claim(guest *g, hx_record *record)
 {
     uint64_t last;
-    int rc = hx_rows_epoch(&g->rows, &last);
-    if (rc != SQLITE_OK) return HX_GUEST_ERROR;
-    record->epoch = hx_rows_next_epoch(last, g->now);
+    int rc = hx_sqlite_tables_epoch(&g->rows, &last);
+    if (rc != SQLITE_OK) return HX_IN_TRANSACTION_ERROR;
+    record->epoch = hx_sqlite_tables_next_epoch(last, g->now);
     if (g->row.there && g->row.record.state != HX_ABSENT) {
         record->from_state = g->row.record.state;
         record->attempt = (uint16_t)(g->row.record.attempt + 1);
     }
-    rc = hx_rows_become(&g->rows, &g->row, record);
-    if (rc == SQLITE_OK) rc = hx_rows_set_epoch(&g->rows, record->epoch);
-    return rc == SQLITE_OK ? HX_GUEST_OK : HX_GUEST_ERROR;
+    rc = hx_sqlite_tables_become(&g->rows, &g->row, record);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_set_epoch(&g->rows, record->epoch);
+    return rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR;
 }
 
-hx_guest_result hx_sqlite_begin(sqlite3 *db, const hx_guest_request *request, hx_arena *arena, hx_guest_operation *out,
-                                hx_record *found)
+hx_in_transaction_result hx_sqlite_begin(sqlite3 *db, const hx_in_transaction_request *request, hx_arena *arena,
+                                         hx_in_transaction_operation *out, hx_record *found)
 {
     guest g;
-    *out = (hx_guest_operation){0};
+    *out = (hx_in_transaction_operation){0};
     *found = (hx_record){0};
-    if (request->key.len == 0 || request->route.len > HX_RECORD_TEXT_MAX) return HX_GUEST_INVALID;
-    hx_guest_result result = enter(&g, db, arena, found);
-    if (result != HX_GUEST_OK) return leave(&g, result);
+    if (request->key.len == 0 || request->route.len > HX_RECORD_TEXT_MAX) return HX_IN_TRANSACTION_INVALID;
+    hx_in_transaction_result result = enter(&g, db, arena, found);
+    if (result != HX_IN_TRANSACTION_OK) return leave(&g, result);
     hx_record record = claim_of(&g, request);
-    if (hx_rows_find(&g.rows, &record.op, g.now, &g.row) != SQLITE_OK) return leave(&g, HX_GUEST_ERROR);
+    if (hx_sqlite_tables_find(&g.rows, &record.op, g.now, &g.row) != SQLITE_OK)
+        return leave(&g, HX_IN_TRANSACTION_ERROR);
     result = judge(&g, request, &record);
-    if (result != HX_GUEST_OK) {
+    if (result != HX_IN_TRANSACTION_OK) {
         show(&g, &record.op, arena, found);
-        if (result == HX_GUEST_UNKNOWN) found->state = HX_UNKNOWN; /* by its lease */
+        if (result == HX_IN_TRANSACTION_UNKNOWN) found->state = HX_UNKNOWN; /* by its lease */
         return leave(&g, result);
     }
     result = claim(&g, &record);
-    if (result == HX_GUEST_OK) *out = (hx_guest_operation){record.op, record.epoch, record.owner};
+    if (result == HX_IN_TRANSACTION_OK) *out = (hx_in_transaction_operation){record.op, record.epoch, record.owner};
     return leave(&g, result);
 }
 
 /* Ends the operation if it is still the caller's. */
-static hx_guest_result end(sqlite3 *db, const hx_guest_operation *operation, hx_state to, const hx_answer *answer,
-                           hx_slice reason, hx_arena *arena, hx_record *found)
+static hx_in_transaction_result end(sqlite3 *db, const hx_in_transaction_operation *operation, hx_state to,
+                                    const hx_answer *answer, hx_slice reason, hx_arena *arena, hx_record *found)
 {
     guest g;
     *found = (hx_record){.op = operation->op};
-    hx_guest_result result = enter(&g, db, arena, found);
-    if (result != HX_GUEST_OK) return leave(&g, result);
-    if (hx_rows_find(&g.rows, &operation->op, g.now, &g.row) != SQLITE_OK) return leave(&g, HX_GUEST_ERROR);
+    hx_in_transaction_result result = enter(&g, db, arena, found);
+    if (result != HX_IN_TRANSACTION_OK) return leave(&g, result);
+    if (hx_sqlite_tables_find(&g.rows, &operation->op, g.now, &g.row) != SQLITE_OK)
+        return leave(&g, HX_IN_TRANSACTION_ERROR);
     const hx_record *stands = &g.row.record;
     bool is_open = g.row.there && (stands->state == HX_PROCESSING || stands->state == HX_UNKNOWN);
     bool is_ours = is_open && stands->epoch == operation->epoch &&
                    (operation->owner == 0 || operation->owner == stands->owner);
     if (!is_ours) {
         show(&g, &operation->op, arena, found);
-        return leave(&g, HX_GUEST_STALE);
+        return leave(&g, HX_IN_TRANSACTION_STALE);
     }
     hx_record next = *stands;
     next.from_state = stands->state;
@@ -251,8 +255,9 @@ static hx_guest_result end(sqlite3 *db, const hx_guest_operation *operation, hx_
         next.answer = *answer;
         next.answer.retained = true;
     }
-    int rc = to == HX_ABSENT ? hx_rows_remove(&g.rows, &g.row, &next) : hx_rows_become(&g.rows, &g.row, &next);
-    return leave(&g, rc == SQLITE_OK ? HX_GUEST_OK : HX_GUEST_ERROR);
+    int rc = to == HX_ABSENT ? hx_sqlite_tables_remove(&g.rows, &g.row, &next)
+                             : hx_sqlite_tables_become(&g.rows, &g.row, &next);
+    return leave(&g, rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR);
 }
 
 static bool is_valid(const hx_answer *answer)
@@ -260,41 +265,41 @@ static bool is_valid(const hx_answer *answer)
     return answer->status > 0 && answer->status < 1000 && answer->headers.len + answer->body.len <= HX_STORE_ANSWER_MAX;
 }
 
-hx_guest_result hx_sqlite_complete(sqlite3 *db, const hx_guest_operation *operation, const hx_answer *answer,
-                                   hx_arena *arena, hx_record *found)
+hx_in_transaction_result hx_sqlite_complete(sqlite3 *db, const hx_in_transaction_operation *operation,
+                                            const hx_answer *answer, hx_arena *arena, hx_record *found)
 {
-    if (!is_valid(answer)) return HX_GUEST_INVALID;
+    if (!is_valid(answer)) return HX_IN_TRANSACTION_INVALID;
     return end(db, operation, HX_COMPLETED, answer, HX_EMPTY, arena, found);
 }
 
-hx_guest_result hx_sqlite_fail(sqlite3 *db, const hx_guest_operation *operation, const hx_answer *answer,
-                               hx_arena *arena, hx_record *found)
+hx_in_transaction_result hx_sqlite_fail(sqlite3 *db, const hx_in_transaction_operation *operation,
+                                        const hx_answer *answer, hx_arena *arena, hx_record *found)
 {
-    if (!is_valid(answer)) return HX_GUEST_INVALID;
+    if (!is_valid(answer)) return HX_IN_TRANSACTION_INVALID;
     return end(db, operation, HX_FAILED, answer, HX_EMPTY, arena, found);
 }
 
-hx_guest_result hx_sqlite_release(sqlite3 *db, const hx_guest_operation *operation, hx_slice reason, hx_arena *arena,
-                                  hx_record *found)
+hx_in_transaction_result hx_sqlite_release(sqlite3 *db, const hx_in_transaction_operation *operation, hx_slice reason,
+                                           hx_arena *arena, hx_record *found)
 {
-    if (reason.len > HX_RECORD_TEXT_MAX) return HX_GUEST_INVALID;
+    if (reason.len > HX_RECORD_TEXT_MAX) return HX_IN_TRANSACTION_INVALID;
     return end(db, operation, HX_ABSENT, NULL, reason, arena, found);
 }
 
-hx_guest_result hx_sqlite_clean(sqlite3 *db, unsigned max, unsigned *cleaned)
+hx_in_transaction_result hx_sqlite_clean(sqlite3 *db, unsigned max, unsigned *cleaned)
 {
     guest g;
     hx_op due[CLEAN_MAX];
     size_t count = 0;
     *cleaned = 0;
-    hx_guest_result result = enter(&g, db, NULL, NULL);
-    if (result != HX_GUEST_OK) return leave(&g, result);
-    int rc = hx_rows_due(&g.rows, g.now, due, max < CLEAN_MAX ? max : CLEAN_MAX, &count);
+    hx_in_transaction_result result = enter(&g, db, NULL, NULL);
+    if (result != HX_IN_TRANSACTION_OK) return leave(&g, result);
+    int rc = hx_sqlite_tables_due(&g.rows, g.now, due, max < CLEAN_MAX ? max : CLEAN_MAX, &count);
     for (size_t i = 0; i < count && rc == SQLITE_OK; i++) {
         hx_record next;
         hx_lapsed lapsed;
-        rc = hx_rows_sweep(&g.rows, &due[i], g.now, &g.row, &next, &lapsed);
+        rc = hx_sqlite_tables_sweep(&g.rows, &due[i], g.now, &g.row, &next, &lapsed);
         *cleaned += lapsed == HX_LAPSED_REMOVED;
     }
-    return leave(&g, rc == SQLITE_OK ? HX_GUEST_OK : HX_GUEST_ERROR);
+    return leave(&g, rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR);
 }

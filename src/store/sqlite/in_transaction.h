@@ -27,19 +27,19 @@
 typedef struct sqlite3 sqlite3;
 
 typedef enum {
-    HX_GUEST_OK,        /* begin: it is yours. Others: done, once you commit */
-    HX_GUEST_DONE,      /* begin: it has happened; `found` has its answer, completed or failed */
-    HX_GUEST_RUNNING,   /* begin: somebody is at it until found->lease_until */
-    HX_GUEST_UNKNOWN,   /* begin: it was begun, and nobody knows whether it has happened. See `redo` and `take_over` */
-    HX_GUEST_EXPIRED,   /* begin: it has happened, too long ago for its answer to be kept */
-    HX_GUEST_MISMATCH,  /* begin: the key stands for another request: `found` */
-    HX_GUEST_STALE,     /* the operation isn't yours any more: roll back. `found` is what stands there */
-    HX_GUEST_OUTSIDE,   /* no transaction is open on this connection */
-    HX_GUEST_INVALID,   /* there is no key, a text is too long, an answer too large: a bug of the caller's */
-    HX_GUEST_NO_TABLES, /* hx_sqlite_prepare has not been called, or the tables are a newer version's */
-    HX_GUEST_BUSY,      /* another connection writes: roll back, and begin the transaction again */
-    HX_GUEST_ERROR,     /* SQLite's: roll back. found->reason says what it was */
-} hx_guest_result;
+    HX_IN_TRANSACTION_OK,        /* begin: it is yours. Others: done, once you commit */
+    HX_IN_TRANSACTION_DONE,      /* begin: it has happened; `found` has its answer, completed or failed */
+    HX_IN_TRANSACTION_RUNNING,   /* begin: somebody is at it until found->lease_until */
+    HX_IN_TRANSACTION_UNKNOWN,   /* begin: it may have been executed before. See `redo` and `take_over` */
+    HX_IN_TRANSACTION_EXPIRED,   /* begin: it has happened, too long ago for its answer to be kept */
+    HX_IN_TRANSACTION_MISMATCH,  /* begin: the key stands for another request: `found` */
+    HX_IN_TRANSACTION_STALE,     /* the operation isn't yours any more: roll back. `found` is what stands there */
+    HX_IN_TRANSACTION_OUTSIDE,   /* no transaction is open on this connection */
+    HX_IN_TRANSACTION_INVALID,   /* there is no key, a text is too long, an answer too large: a bug of the caller's */
+    HX_IN_TRANSACTION_NO_TABLES, /* hx_sqlite_prepare has not been called, or the tables are a newer version's */
+    HX_IN_TRANSACTION_BUSY,      /* another connection writes: roll back, and begin the transaction again */
+    HX_IN_TRANSACTION_ERROR,     /* SQLite's: roll back. found->reason says what it was */
+} hx_in_transaction_result;
 
 typedef struct {
     hx_slice route;     /* what kind of operation it is: "refunds" */
@@ -53,34 +53,34 @@ typedef struct {
      * what was begun and not ended within its lease may be begun again. */
     bool redo;
     uint64_t take_over; /* the epoch of one unknown operation that may be begun again; 0: none */
-} hx_guest_request;
+} hx_in_transaction_request;
 
 /* Names one execution of an operation. May be written down and used in a later transaction. */
 typedef struct {
     hx_op op;
     uint64_t epoch;
     uint64_t owner; /* 0: begun by a gateway */
-} hx_guest_operation;
+} hx_in_transaction_operation;
 
 /* Makes the tables where there are none, inside the open transaction if there is one. False with a sentence. */
 bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
 
 /* The value of Hapax-Operation; false: it isn't one. */
-bool hx_sqlite_operation_of(hx_slice header, hx_guest_operation *out) HX_MUST_USE;
+bool hx_sqlite_operation_of(hx_slice header, hx_in_transaction_operation *out) HX_MUST_USE;
 
 /* `found` gets what stands there, in `arena`, where the result says so. */
-hx_guest_result hx_sqlite_begin(sqlite3 *db, const hx_guest_request *request, hx_arena *arena, hx_guest_operation *out,
-                                hx_record *found) HX_MUST_USE;
+hx_in_transaction_result hx_sqlite_begin(sqlite3 *db, const hx_in_transaction_request *request, hx_arena *arena,
+                                         hx_in_transaction_operation *out, hx_record *found) HX_MUST_USE;
 /* It has happened, and this is its answer: body, headers and status are the caller's own, 1 to 999. */
-hx_guest_result hx_sqlite_complete(sqlite3 *db, const hx_guest_operation *operation, const hx_answer *answer,
-                                   hx_arena *arena, hx_record *found) HX_MUST_USE;
+hx_in_transaction_result hx_sqlite_complete(sqlite3 *db, const hx_in_transaction_operation *operation,
+                                            const hx_answer *answer, hx_arena *arena, hx_record *found) HX_MUST_USE;
 /* It was refused for good: later calls get this answer. Its effect should not be in this transaction. */
-hx_guest_result hx_sqlite_fail(sqlite3 *db, const hx_guest_operation *operation, const hx_answer *answer,
-                               hx_arena *arena, hx_record *found) HX_MUST_USE;
+hx_in_transaction_result hx_sqlite_fail(sqlite3 *db, const hx_in_transaction_operation *operation,
+                                        const hx_answer *answer, hx_arena *arena, hx_record *found) HX_MUST_USE;
 /* Nothing has happened, and the key may be used again. `reason` is for operators. */
-hx_guest_result hx_sqlite_release(sqlite3 *db, const hx_guest_operation *operation, hx_slice reason, hx_arena *arena,
-                                  hx_record *found) HX_MUST_USE;
+hx_in_transaction_result hx_sqlite_release(sqlite3 *db, const hx_in_transaction_operation *operation, hx_slice reason,
+                                           hx_arena *arena, hx_record *found) HX_MUST_USE;
 /* Cleans up to `max` operations whose time is over, for programs that have no gateway to do so. */
-hx_guest_result hx_sqlite_clean(sqlite3 *db, unsigned max, unsigned *cleaned) HX_MUST_USE;
+hx_in_transaction_result hx_sqlite_clean(sqlite3 *db, unsigned max, unsigned *cleaned) HX_MUST_USE;
 
 #endif

@@ -158,10 +158,10 @@ static int is_empty(sqlite3 *db, bool *out)
 
 static int put_mark(hx_sqlite *s)
 {
-    static const hx_row nothing;
+    static const hx_sqlite_row nothing;
     if (!s->options.mark) return SQLITE_OK;
-    int rc = hx_rows_become(&s->rows, &nothing, s->options.mark);
-    return rc == SQLITE_OK ? hx_rows_set_epoch(&s->rows, s->options.mark->epoch) : rc;
+    int rc = hx_sqlite_tables_become(&s->rows, &nothing, s->options.mark);
+    return rc == SQLITE_OK ? hx_sqlite_tables_set_epoch(&s->rows, s->options.mark->epoch) : rc;
 }
 
 /* In one transaction, so that of several processes that find nothing one makes the tables. */
@@ -170,25 +170,25 @@ static bool make_tables(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     int64_t format;
     bool empty = false;
     uint8_t secret[32];
-    int rc = hx_rows_run(&s->rows, HX_SQL_BEGIN_WRITE);
-    if (rc == SQLITE_OK) rc = hx_rows_look(&s->rows, &format, secret);
+    int rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_look(&s->rows, &format, secret);
     if (rc == SQLITE_OK && format == 0) {
         rc = is_empty(s->rows.db, &empty);
         if (rc == SQLITE_OK && !empty) {
-            (void)hx_rows_run(&s->rows, HX_SQL_ROLLBACK);
+            (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
             (void)snprintf(error, HX_STORE_ERROR_BYTES,
                            "%s is a database of another program: name another file for the store, or have that program "
                            "make Hapax's tables in it first",
                            s->path);
             return false;
         }
-        if (rc == SQLITE_OK) rc = hx_rows_create(s->rows.db, s->options.secret);
+        if (rc == SQLITE_OK) rc = hx_sqlite_tables_create(s->rows.db, s->options.secret);
         if (rc == SQLITE_OK) rc = put_mark(s);
     }
-    if (rc == SQLITE_OK) rc = hx_rows_run(&s->rows, HX_SQL_COMMIT);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_run(&s->rows, HX_SQL_COMMIT);
     if (rc == SQLITE_OK) return true;
     (void)fail(s, rc, error);
-    if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_rows_run(&s->rows, HX_SQL_ROLLBACK);
+    if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
     return false;
 }
 
@@ -201,7 +201,7 @@ static bool check_secret(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
                        "%s has another secret than the one given: it is another store; name an empty file", s->path);
         return false;
     }
-    int rc = hx_rows_enforced(&s->rows, &used);
+    int rc = hx_sqlite_tables_enforced(&s->rows, &used);
     if (rc != SQLITE_OK) return fail(s, rc, error);
     if (used)
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
@@ -211,7 +211,7 @@ static bool check_secret(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 
 static bool read_secret(hx_sqlite *s, int64_t *format, char error[HX_STORE_ERROR_BYTES])
 {
-    int rc = hx_rows_look(&s->rows, format, s->store.facts.secret);
+    int rc = hx_sqlite_tables_look(&s->rows, format, s->store.facts.secret);
     if (rc != SQLITE_OK) return fail(s, rc, error);
     if (*format > HX_SQLITE_FORMAT) {
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
@@ -256,13 +256,13 @@ static int write_again(int fd)
 /* Inside a transaction that writes, so that nobody else does. */
 static bool settle_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
-    int rc = hx_rows_run(&s->rows, HX_SQL_BEGIN_WRITE);
+    int rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
     if (rc != SQLITE_OK) return fail(s, rc, error);
     int fd = open(sqlite3_filename_wal(sqlite3_db_filename(s->rows.db, "main")), O_RDWR | O_CLOEXEC);
     int failed = fd >= 0 ? write_again(fd) : errno == ENOENT ? 0 : errno;
     if (fd >= 0) close(fd);
     sync_directory_of(s->path);
-    (void)hx_rows_run(&s->rows, HX_SQL_ROLLBACK);
+    (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
     if (failed)
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
                        "can't sync the log of the store in %s: %s; what the disk holds is not known", s->path,
@@ -276,13 +276,13 @@ static hx_ms last_stamp(hx_sqlite *s)
     sqlite3_stmt *q;
     hx_record last = {0};
     size_t head_len, answer_len;
-    if (hx_rows_prepare(&s->rows, HX_SQL_HISTORY_LAST, &q) != SQLITE_OK) return 0;
+    if (hx_sqlite_tables_prepare(&s->rows, HX_SQL_HISTORY_LAST, &q) != SQLITE_OK) return 0;
     if (sqlite3_step(q) == SQLITE_ROW) {
         hx_slice head = {sqlite3_column_blob(q, 0), (size_t)sqlite3_column_bytes(q, 0)};
         if (head.len == 0 || hx_record_decode_head(head, &last, &head_len, &answer_len) != HX_RECORD_OK)
             last.changed_at = 0;
     }
-    hx_rows_reset(q);
+    hx_sqlite_tables_reset(q);
     return last.changed_at;
 }
 
@@ -291,16 +291,16 @@ static bool follow_clock(hx_sqlite *s, const hx_store_options *options, char err
 {
     bool known;
     hx_ms now;
-    int rc = hx_rows_now(&s->rows, &now, &known);
+    int rc = hx_sqlite_tables_now(&s->rows, &now, &known);
     if (rc == SQLITE_OK && !known) {
         if (!hx_store_follow_wall(options, last_stamp(s), error)) return false;
-        rc = hx_rows_run(&s->rows, HX_SQL_BEGIN_WRITE);
-        if (rc == SQLITE_OK) rc = hx_rows_set_clock(&s->rows, hx_clock_now());
-        if (rc == SQLITE_OK) rc = hx_rows_run(&s->rows, HX_SQL_COMMIT);
-        if (rc == SQLITE_OK) rc = hx_rows_now(&s->rows, &now, &known);
+        rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
+        if (rc == SQLITE_OK) rc = hx_sqlite_tables_set_clock(&s->rows, hx_clock_now());
+        if (rc == SQLITE_OK) rc = hx_sqlite_tables_run(&s->rows, HX_SQL_COMMIT);
+        if (rc == SQLITE_OK) rc = hx_sqlite_tables_now(&s->rows, &now, &known);
     }
     if ((rc & 0xff) == SQLITE_FULL) { /* what is there can be served all the same, by our own clock */
-        if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_rows_run(&s->rows, HX_SQL_ROLLBACK);
+        if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
         return true;
     }
     if (rc != SQLITE_OK) return fail(s, rc, error);
@@ -316,8 +316,8 @@ static bool follow_clock(hx_sqlite *s, const hx_store_options *options, char err
 
 static void disconnect(hx_sqlite *s)
 {
-    hx_rows_end(&s->rows);
-    hx_rows_end(&s->aside);
+    hx_sqlite_tables_end(&s->rows);
+    hx_sqlite_tables_end(&s->aside);
     (void)sqlite3_close(s->rows.db);
     (void)sqlite3_close(s->aside.db);
     s->rows.db = s->aside.db = NULL;
@@ -388,7 +388,7 @@ static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
         if (!set_log(s, error) || !settle_log(s, error)) return false;
     if (format == 0 && (!make_tables(s, error) || !read_secret(s, &format, error))) return false;
     if (!s->options.now && !follow_clock(s, &s->options, error)) return false;
-    rc = hx_rows_changes(&s->rows, &s->changes);
+    rc = hx_sqlite_tables_changes(&s->rows, &s->changes);
     if (rc != SQLITE_OK) return fail(s, rc, error);
     s->aside.db = hx_sqlite_connect(s->path, true, &rc);
     return s->aside.db ? true : fail(s, rc, error);
@@ -417,7 +417,7 @@ void hx_sqlite_close(hx_store *store)
     pthread_join(s->clerk, NULL);
     HX_CHECK(hx_list_empty(&s->calls) && hx_list_empty(&s->all_watched) && hx_list_empty(&s->sweeps));
     for (unsigned i = 0; i < s->reader_count; i++) {
-        hx_rows_end(&s->readers[i].rows);
+        hx_sqlite_tables_end(&s->readers[i].rows);
         (void)sqlite3_close(s->readers[i].rows.db);
     }
     discard(s);
@@ -471,6 +471,6 @@ hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char er
     s->options.mark = NULL;
     hx_sqlite_look_for_room(s, true);
     hx_sqlite_set_log(s);
-    if (pthread_create(&s->clerk, NULL, hx_sqlite_clerk, s) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
+    if (pthread_create(&s->clerk, NULL, hx_sqlite_writer, s) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
     return &s->store;
 }

@@ -93,8 +93,8 @@ static void say(const hx_sqlite *s, const char *what, const char *hint)
 static void look_at_limit(hx_sqlite *s)
 {
     uint64_t most = s->bytes_max;
-    hx_rows_size size;
-    if (most == 0 || hx_rows_pages(&s->rows, &size) != SQLITE_OK) {
+    hx_sqlite_tables_size size;
+    if (most == 0 || hx_sqlite_tables_pages(&s->rows, &size) != SQLITE_OK) {
         s->is_over_limit = false;
         return;
     }
@@ -110,8 +110,8 @@ static void look_at_limit(hx_sqlite *s)
 static uint64_t room_for(hx_sqlite *s, uint64_t free_bytes)
 {
     if (free_bytes >= PLENTY_BYTES) return UINT64_MAX;
-    hx_rows_totals totals;
-    if (hx_rows_count(&s->rows, &totals) != SQLITE_OK) return 0;
+    hx_sqlite_tables_totals totals;
+    if (hx_sqlite_tables_count(&s->rows, &totals) != SQLITE_OK) return 0;
     uint64_t room = free_bytes / CLAIM_BYTES;
     return room > totals.processing ? room - totals.processing : 0;
 }
@@ -119,8 +119,8 @@ static uint64_t room_for(hx_sqlite *s, uint64_t free_bytes)
 void hx_sqlite_set_log(hx_sqlite *s)
 {
     disk d;
-    hx_rows_size size;
-    if (!look_at_disk(s, &d) || hx_rows_pages(&s->rows, &size) != SQLITE_OK) return;
+    hx_sqlite_tables_size size;
+    if (!look_at_disk(s, &d) || hx_sqlite_tables_pages(&s->rows, &size) != SQLITE_OK) return;
     uint64_t pages = least(RESERVE_BYTES, d.all / SMALL_DISK_PART) / size.page_bytes / 2;
     (void)sqlite3_wal_autocheckpoint(s->rows.db, (int)(pages > LOG_PAGES_MIN ? pages : LOG_PAGES_MIN));
 }

@@ -155,20 +155,20 @@ static void page_done(hx_store_call *call, int rc)
 }
 
 /* In the order of the operations' names, so that a cursor means the same whatever changes meanwhile. True: go on. */
-static bool list_step(const hx_sqlite *s, hx_rows *rows, hx_store_call *call, int *rc)
+static bool list_step(const hx_sqlite *s, hx_sqlite_tables *rows, hx_store_call *call, int *rc)
 {
     hx_store_page *page = call->page;
     hx_op from = rank_op(page->cursor);
     sqlite3_stmt *q;
     hx_record record;
     int seen = 0;
-    *rc = hx_rows_prepare(rows, HX_SQL_LIST, &q);
+    *rc = hx_sqlite_tables_prepare(rows, HX_SQL_LIST, &q);
     if (*rc != SQLITE_OK) return false;
     (void)sqlite3_bind_blob(q, 1, from.bytes, (int)sizeof from.bytes, SQLITE_STATIC);
     (void)sqlite3_bind_int(q, 2, LIST_STEP);
     uint64_t last = page->cursor;
     while (!page->more && (*rc = sqlite3_step(q)) == SQLITE_ROW) {
-        (void)hx_rows_listed(q, s->store.facts.now(), &record);
+        (void)hx_sqlite_tables_listed(q, s->store.facts.now(), &record);
         seen++;
         last = rank_of(&record.op);
         if (record.state == HX_ABSENT || !hx_store_page_wants(page, &record)) continue;
@@ -178,7 +178,7 @@ static bool list_step(const hx_sqlite *s, hx_rows *rows, hx_store_call *call, in
         else
             hx_store_page_add(page, call->arena, &record);
     }
-    hx_rows_reset(q);
+    hx_sqlite_tables_reset(q);
     if (*rc == SQLITE_DONE || *rc == SQLITE_ROW) *rc = SQLITE_OK;
     if (page->more || *rc != SQLITE_OK) return false;
     bool is_last = seen < LIST_STEP || last == UINT64_MAX;
@@ -187,23 +187,23 @@ static bool list_step(const hx_sqlite *s, hx_rows *rows, hx_store_call *call, in
 }
 
 /* From the front to the back, so many rows at a time. own.number: where it goes on, and where it ends. */
-static bool history_step(hx_rows *rows, hx_store_call *call, int *rc)
+static bool history_step(hx_sqlite_tables *rows, hx_store_call *call, int *rc)
 {
     hx_store_page *page = call->page;
     uint64_t *at = &call->own.number[0], *end = &call->own.number[1];
     sqlite3_stmt *q;
     if (*end == 0) {
-        *rc = hx_rows_prepare(rows, HX_SQL_HISTORY_BOUNDS, &q);
+        *rc = hx_sqlite_tables_prepare(rows, HX_SQL_HISTORY_BOUNDS, &q);
         if (*rc != SQLITE_OK) return false;
         *rc = sqlite3_step(q);
         uint64_t first = *rc == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(q, 0) : 0;
         *end = *rc == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(q, 1) + 1 : 0;
-        hx_rows_reset(q);
+        hx_sqlite_tables_reset(q);
         if (*rc != SQLITE_ROW) return false;
         *at = page->cursor > first ? page->cursor : first;
         page->cursor = 0;
     }
-    *rc = hx_rows_prepare(rows, HX_SQL_HISTORY, &q);
+    *rc = hx_sqlite_tables_prepare(rows, HX_SQL_HISTORY, &q);
     if (*rc != SQLITE_OK) return false;
     (void)sqlite3_bind_int64(q, 1, (sqlite3_int64)*at);
     (void)sqlite3_bind_int64(q, 2, (sqlite3_int64)(*at + HISTORY_STEP - 1));
@@ -220,7 +220,7 @@ static bool history_step(hx_rows *rows, hx_store_call *call, int *rc)
         else
             hx_store_page_add(page, call->arena, &record);
     }
-    hx_rows_reset(q);
+    hx_sqlite_tables_reset(q);
     if (*rc == SQLITE_DONE || *rc == SQLITE_ROW) *rc = SQLITE_OK;
     *at += HISTORY_STEP;
     return !page->more && *rc == SQLITE_OK && *at < *end;
@@ -286,18 +286,18 @@ static hx_peek sqlite_peek(hx_store *store, const hx_op *op, hx_arena *arena, si
     hx_sqlite *s = (hx_sqlite *)store;
     hx_sqlite_reader *reader = take_reader(s);
     if (!reader) return HX_PEEK_ASK;
-    hx_row row;
-    int rc = hx_rows_find(&reader->rows, op, store->facts.now(), &row);
+    hx_sqlite_row row;
+    int rc = hx_sqlite_tables_find(&reader->rows, op, store->facts.now(), &row);
     hx_peek result = rc != SQLITE_OK                               ? HX_PEEK_ASK
                      : !row.there || row.record.state == HX_ABSENT ? HX_PEEK_ABSENT
                                                                    : HX_PEEK_FOUND;
     if (result == HX_PEEK_FOUND) {
-        size_t len = hx_row_bytes(&row);
+        size_t len = hx_sqlite_row_bytes(&row);
         char *bytes = hx_arena_alloc(arena, len > 0 ? len : 1);
-        hx_row_copy(&row, bytes);
+        hx_sqlite_row_copy(&row, bytes);
         show((hx_slice){bytes, len}, op, row.record.epoch, row.record.state, row.lease_until, found);
     }
-    hx_rows_release(&reader->rows);
+    hx_sqlite_tables_release(&reader->rows);
     give_back(reader);
     return result;
 }
@@ -315,16 +315,16 @@ static void wal_bytes(const hx_sqlite *s, uint64_t *bytes)
 static void sqlite_count(hx_store *store, hx_store_counts *out)
 {
     hx_sqlite *s = (hx_sqlite *)store;
-    hx_rows_totals totals;
-    hx_rows_size size;
+    hx_sqlite_tables_totals totals;
+    hx_sqlite_tables_size size;
     pthread_mutex_lock(&s->aside_mutex);
     hx_store_counts *c = &s->last_counts;
-    if (hx_rows_count(&s->aside, &totals) == SQLITE_OK) {
+    if (hx_sqlite_tables_count(&s->aside, &totals) == SQLITE_OK) {
         c->processing = totals.processing;
         c->unknown = totals.unknown;
         c->live = totals.unknown + totals.ended;
     }
-    if (hx_rows_pages(&s->aside, &size) == SQLITE_OK) {
+    if (hx_sqlite_tables_pages(&s->aside, &size) == SQLITE_OK) {
         c->bytes = size.pages * size.page_bytes;
         wal_bytes(s, &c->bytes);
     }
@@ -343,14 +343,14 @@ static void sqlite_rules(hx_store *store, hx_arena *arena, hx_store_rules *out)
     sqlite3_stmt *q;
     *out = (hx_store_rules){0};
     pthread_mutex_lock(&s->aside_mutex);
-    int rc = hx_rows_prepare(&s->aside, HX_SQL_LIVE, &q);
+    int rc = hx_sqlite_tables_prepare(&s->aside, HX_SQL_LIVE, &q);
     while (rc == SQLITE_OK && (rc = sqlite3_step(q)) == SQLITE_ROW) {
         hx_slice route = {(const char *)sqlite3_column_text(q, 0), (size_t)sqlite3_column_bytes(q, 0)};
         hx_store_rules_add(out, arena, route, (uint32_t)sqlite3_column_int64(q, 1),
                            (uint64_t)sqlite3_column_int64(q, 2));
         rc = SQLITE_OK;
     }
-    if (q) hx_rows_reset(q);
+    if (q) hx_sqlite_tables_reset(q);
     pthread_mutex_unlock(&s->aside_mutex);
     if (rc == SQLITE_DONE) return;
     hx_log_say(HX_LOG_ERROR, "the rules in %s can't be read: %s", s->path, sqlite3_errstr(rc));
@@ -363,10 +363,10 @@ static uint64_t sqlite_live_at_most(hx_store *store, hx_slice route)
     sqlite3_stmt *q;
     uint64_t live = 1; /* when nobody can tell */
     pthread_mutex_lock(&s->aside_mutex);
-    if (hx_rows_prepare(&s->aside, HX_SQL_LIVE_ON, &q) == SQLITE_OK) {
+    if (hx_sqlite_tables_prepare(&s->aside, HX_SQL_LIVE_ON, &q) == SQLITE_OK) {
         (void)sqlite3_bind_text64(q, 1, route.ptr, route.len, SQLITE_STATIC, SQLITE_UTF8);
         if (sqlite3_step(q) == SQLITE_ROW) live = (uint64_t)sqlite3_column_int64(q, 0);
-        hx_rows_reset(q);
+        hx_sqlite_tables_reset(q);
     }
     pthread_mutex_unlock(&s->aside_mutex);
     return live;
@@ -390,7 +390,7 @@ static uint64_t sqlite_last_epoch(hx_store *store)
     hx_sqlite *s = (hx_sqlite *)store;
     uint64_t epoch = 0;
     pthread_mutex_lock(&s->aside_mutex);
-    int rc = hx_rows_epoch(&s->aside, &epoch);
+    int rc = hx_sqlite_tables_epoch(&s->aside, &epoch);
     pthread_mutex_unlock(&s->aside_mutex);
     if (rc != SQLITE_OK) hx_fatal(HX_EXIT_STORE, "%s can't be read: %s", s->path, sqlite3_errstr(rc));
     return epoch;

@@ -52,7 +52,7 @@ typedef enum {
 /* A connection for reading, as many as there are loops; whoever reads takes one for as long as that takes. */
 typedef struct {
     atomic_flag taken;
-    hx_rows rows;
+    hx_sqlite_tables rows;
 } hx_sqlite_reader;
 
 typedef struct {
@@ -69,7 +69,7 @@ typedef struct {
     bool stopping, is_asleep;
 
     pthread_t clerk;
-    hx_rows rows;
+    hx_sqlite_tables rows;
     hx_map *watched;
     hx_link all_watched;
     hx_link told; /* watchers whose operation changes with this batch */
@@ -102,7 +102,7 @@ typedef struct {
     _Atomic uint64_t watchers, commits, stale_writes, cleaned, unretained;
 
     pthread_mutex_t aside_mutex;
-    hx_rows aside;
+    hx_sqlite_tables aside;
     hx_store_counts last_counts; /* for when the file can't be read */
 
     pthread_mutex_t attaching;
@@ -118,7 +118,7 @@ sqlite3 *hx_sqlite_connect(const char *path, bool reads_only, int *rc);
 /* A sentence about what SQLite said. */
 void hx_sqlite_explain(const char *path, int rc, int system_errno, char error[HX_STORE_ERROR_BYTES]);
 
-void *hx_sqlite_clerk(void *context);
+void *hx_sqlite_writer(void *context);
 /* Ends a call on its loop. `shown` may be NULL, and is the caller's to drop. */
 void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shown *shown);
 void hx_shown_drop(void *shown);

@@ -68,7 +68,7 @@ static const char *const texts[] = {
 #undef X
 };
 
-void hx_rows_end(hx_rows *rows)
+void hx_sqlite_tables_end(hx_sqlite_tables *rows)
 {
     for (size_t i = 0; i < HX_SQL_COUNT_OF; i++) {
         (void)sqlite3_finalize(rows->statements[i]);
@@ -76,7 +76,7 @@ void hx_rows_end(hx_rows *rows)
     }
 }
 
-int hx_rows_prepare(hx_rows *rows, hx_sql which, sqlite3_stmt **out)
+int hx_sqlite_tables_prepare(hx_sqlite_tables *rows, hx_sql which, sqlite3_stmt **out)
 {
     int rc = SQLITE_OK;
     if (!rows->statements[which])
@@ -85,7 +85,7 @@ int hx_rows_prepare(hx_rows *rows, hx_sql which, sqlite3_stmt **out)
     return rc;
 }
 
-void hx_rows_reset(sqlite3_stmt *statement)
+void hx_sqlite_tables_reset(sqlite3_stmt *statement)
 {
     (void)sqlite3_reset(statement);
     (void)sqlite3_clear_bindings(statement);
@@ -95,14 +95,14 @@ void hx_rows_reset(sqlite3_stmt *statement)
 static int finish(sqlite3_stmt *statement)
 {
     int rc = sqlite3_step(statement);
-    hx_rows_reset(statement);
+    hx_sqlite_tables_reset(statement);
     return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
-int hx_rows_run(hx_rows *rows, hx_sql which)
+int hx_sqlite_tables_run(hx_sqlite_tables *rows, hx_sql which)
 {
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, which, &s);
+    int rc = hx_sqlite_tables_prepare(rows, which, &s);
     return rc == SQLITE_OK ? finish(s) : rc;
 }
 
@@ -138,19 +138,19 @@ static hx_slice column_bytes(sqlite3_stmt *s, int at)
 }
 
 /* One row of numbers. */
-static int numbers(hx_rows *rows, hx_sql which, int64_t *out, int count)
+static int numbers(hx_sqlite_tables *rows, hx_sql which, int64_t *out, int count)
 {
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, which, &s);
+    int rc = hx_sqlite_tables_prepare(rows, which, &s);
     if (rc != SQLITE_OK) return rc;
     rc = sqlite3_step(s);
     for (int i = 0; i < count && rc == SQLITE_ROW; i++) out[i] = sqlite3_column_int64(s, i);
-    hx_rows_reset(s);
+    hx_sqlite_tables_reset(s);
     if (rc == SQLITE_DONE) return SQLITE_CORRUPT; /* a table of ours that has lost its row */
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
-int hx_rows_create(sqlite3 *db, const uint8_t *secret)
+int hx_sqlite_tables_create(sqlite3 *db, const uint8_t *secret)
 {
     int rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
     if (rc != SQLITE_OK) return rc;
@@ -181,14 +181,14 @@ static int has_table(sqlite3 *db, bool *out)
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-int hx_rows_look(hx_rows *rows, int64_t *format, uint8_t secret[32])
+int hx_sqlite_tables_look(hx_sqlite_tables *rows, int64_t *format, uint8_t secret[32])
 {
     bool there;
     *format = 0;
     int rc = has_table(rows->db, &there);
     if (rc != SQLITE_OK || !there) return rc;
     sqlite3_stmt *s;
-    rc = hx_rows_prepare(rows, HX_SQL_STORE, &s);
+    rc = hx_sqlite_tables_prepare(rows, HX_SQL_STORE, &s);
     if (rc != SQLITE_OK) return rc == SQLITE_ERROR ? SQLITE_CORRUPT : rc; /* the table is there, its columns are not */
     rc = sqlite3_step(s);
     if (rc == SQLITE_ROW) {
@@ -200,7 +200,7 @@ int hx_rows_look(hx_rows *rows, int64_t *format, uint8_t secret[32])
     } else if (rc == SQLITE_DONE) {
         rc = SQLITE_CORRUPT;
     }
-    hx_rows_reset(s);
+    hx_sqlite_tables_reset(s);
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
@@ -234,17 +234,17 @@ static void age(hx_record *record, hx_ms lease_until, hx_ms now)
     if (record->state == HX_EXPIRED) record->answer = (hx_answer){0};
 }
 
-int hx_rows_find(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *out)
+int hx_sqlite_tables_find(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *out)
 {
     sqlite3_stmt *s;
     out->there = false;
-    int rc = hx_rows_prepare(rows, HX_SQL_FIND, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_FIND, &s);
     if (rc != SQLITE_OK) return rc;
-    hx_rows_reset(s);
+    hx_sqlite_tables_reset(s);
     bind_op(s, 1, op);
     rc = sqlite3_step(s);
     if (rc != SQLITE_ROW) {
-        hx_rows_reset(s);
+        hx_sqlite_tables_reset(s);
         return rc == SQLITE_DONE ? SQLITE_OK : rc;
     }
     out->there = true;
@@ -267,17 +267,17 @@ int hx_rows_find(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *out)
     return SQLITE_OK;
 }
 
-void hx_rows_release(hx_rows *rows)
+void hx_sqlite_tables_release(hx_sqlite_tables *rows)
 {
-    if (rows->statements[HX_SQL_FIND]) hx_rows_reset(rows->statements[HX_SQL_FIND]);
+    if (rows->statements[HX_SQL_FIND]) hx_sqlite_tables_reset(rows->statements[HX_SQL_FIND]);
 }
 
-size_t hx_row_bytes(const hx_row *row)
+size_t hx_sqlite_row_bytes(const hx_sqlite_row *row)
 {
     return row->head_len == 0 ? 0 : row->head_len + row->headers.len + row->body.len;
 }
 
-void hx_row_copy(const hx_row *row, char *out)
+void hx_sqlite_row_copy(const hx_sqlite_row *row, char *out)
 {
     if (row->head_len == 0) return;
     memcpy(out, row->head, row->head_len);
@@ -307,7 +307,7 @@ static hx_slice rule_route(hx_slice route, uint32_t version)
     return version & HX_RULE_NAMED ? route : HX_EMPTY;
 }
 
-static int remember(hx_rows *rows, const hx_record *record)
+static int remember(hx_sqlite_tables *rows, const hx_record *record)
 {
     char head[HX_RECORD_HEAD_MAX];
     hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
@@ -315,22 +315,22 @@ static int remember(hx_rows *rows, const hx_record *record)
     bare.answer.headers = bare.answer.body = HX_EMPTY;
     hx_record_encode(&bare, &buf);
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, HX_SQL_REMEMBER, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_REMEMBER, &s);
     if (rc != SQLITE_OK) return rc;
     bind_op(s, 1, &record->op);
     bind_bytes(s, 2, hx_buf_slice(&buf));
     return finish(s);
 }
 
-int hx_rows_become(hx_rows *rows, const hx_row *old, const hx_record *record)
+int hx_sqlite_tables_become(hx_sqlite_tables *rows, const hx_sqlite_row *old, const hx_record *record)
 {
     HX_CHECK(record->epoch > 0);
     char head[HX_RECORD_HEAD_MAX];
     hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
     hx_record_encode(record, &buf);
-    hx_rows_release(rows);
+    hx_sqlite_tables_release(rows);
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, old->there ? HX_SQL_UPDATE : HX_SQL_INSERT, &s);
+    int rc = hx_sqlite_tables_prepare(rows, old->there ? HX_SQL_UPDATE : HX_SQL_INSERT, &s);
     if (rc != SQLITE_OK) return rc;
     hx_ms due = due_of(record);
     bind_op(s, 1, &record->op);
@@ -349,22 +349,22 @@ int hx_rows_become(hx_rows *rows, const hx_row *old, const hx_record *record)
     return rc == SQLITE_OK ? remember(rows, record) : rc;
 }
 
-int hx_rows_remove(hx_rows *rows, const hx_row *old, const hx_record *last)
+int hx_sqlite_tables_remove(hx_sqlite_tables *rows, const hx_sqlite_row *old, const hx_record *last)
 {
-    hx_rows_release(rows);
+    hx_sqlite_tables_release(rows);
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, HX_SQL_DELETE, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_DELETE, &s);
     if (rc != SQLITE_OK) return rc;
     bind_op(s, 1, &old->record.op);
     rc = finish(s);
     return rc == SQLITE_OK && last ? remember(rows, last) : rc;
 }
 
-int hx_rows_renew(hx_rows *rows, const hx_op *op, hx_ms lease_until)
+int hx_sqlite_tables_renew(hx_sqlite_tables *rows, const hx_op *op, hx_ms lease_until)
 {
-    hx_rows_release(rows);
+    hx_sqlite_tables_release(rows);
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, HX_SQL_RENEW, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_RENEW, &s);
     if (rc != SQLITE_OK) return rc;
     bind_op(s, 1, op);
     (void)sqlite3_bind_int64(s, 2, lease_until);
@@ -372,7 +372,7 @@ int hx_rows_renew(hx_rows *rows, const hx_op *op, hx_ms lease_until)
     return finish(s);
 }
 
-int hx_rows_epoch(hx_rows *rows, uint64_t *out)
+int hx_sqlite_tables_epoch(hx_sqlite_tables *rows, uint64_t *out)
 {
     int64_t epoch = 0;
     int rc = numbers(rows, HX_SQL_EPOCH, &epoch, 1);
@@ -380,7 +380,7 @@ int hx_rows_epoch(hx_rows *rows, uint64_t *out)
     return rc;
 }
 
-uint64_t hx_rows_next_epoch(uint64_t last, hx_ms now)
+uint64_t hx_sqlite_tables_next_epoch(uint64_t last, hx_ms now)
 {
     /* A copy of the file that is used later draws other epochs than the original did after it was copied. */
     hx_ms since = now - EPOCH_ZERO_MS;
@@ -388,10 +388,10 @@ uint64_t hx_rows_next_epoch(uint64_t last, hx_ms now)
     return (last > floor ? last : floor) + 1;
 }
 
-int hx_rows_set_epoch(hx_rows *rows, uint64_t epoch)
+int hx_sqlite_tables_set_epoch(hx_sqlite_tables *rows, uint64_t epoch)
 {
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, HX_SQL_EPOCH_SET, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_EPOCH_SET, &s);
     if (rc != SQLITE_OK) return rc;
     bind_u64(s, 1, epoch);
     return finish(s);
@@ -422,31 +422,31 @@ static hx_ms since_boot(void)
     return (hx_ms)t.tv_sec * HX_SECOND + t.tv_nsec / 1000000;
 }
 
-int hx_rows_now(hx_rows *rows, hx_ms *now, bool *known)
+int hx_sqlite_tables_now(hx_sqlite_tables *rows, hx_ms *now, bool *known)
 {
     sqlite3_stmt *s;
     *known = false;
-    int rc = hx_rows_prepare(rows, HX_SQL_CLOCK, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_CLOCK, &s);
     if (rc != SQLITE_OK) return rc;
     bind_text(s, 1, boot_name());
     rc = sqlite3_step(s);
     *known = rc == SQLITE_ROW;
     if (*known) *now = since_boot() + (hx_ms)sqlite3_column_int64(s, 0);
-    hx_rows_reset(s);
+    hx_sqlite_tables_reset(s);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-int hx_rows_set_clock(hx_rows *rows, hx_ms now)
+int hx_sqlite_tables_set_clock(hx_sqlite_tables *rows, hx_ms now)
 {
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, HX_SQL_CLOCK_SET, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_CLOCK_SET, &s);
     if (rc != SQLITE_OK) return rc;
     bind_text(s, 1, boot_name());
     (void)sqlite3_bind_int64(s, 2, now - since_boot());
     return finish(s);
 }
 
-hx_record hx_row_lapsed(const hx_row *row, hx_state to, hx_ms now)
+hx_record hx_sqlite_row_lapsed(const hx_sqlite_row *row, hx_state to, hx_ms now)
 {
     hx_record record = row->record;
     record.from_state = row->stored;
@@ -457,32 +457,33 @@ hx_record hx_row_lapsed(const hx_row *row, hx_state to, hx_ms now)
     return record;
 }
 
-int hx_rows_sweep(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *row, hx_record *next, hx_lapsed *out)
+int hx_sqlite_tables_sweep(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *row, hx_record *next,
+                           hx_lapsed *out)
 {
     *out = HX_LAPSED_NOT;
-    int rc = hx_rows_find(rows, op, now, row);
+    int rc = hx_sqlite_tables_find(rows, op, now, row);
     if (rc != SQLITE_OK || !row->there) return rc;
     if (row->record.state == HX_ABSENT) {
         *out = HX_LAPSED_REMOVED;
-        return hx_rows_remove(rows, row, NULL);
+        return hx_sqlite_tables_remove(rows, row, NULL);
     }
     bool lease_is_over = row->stored == HX_PROCESSING && row->lease_until > 0 && now >= row->lease_until;
     bool life_is_over = row->record.state == HX_EXPIRED && row->stored != HX_EXPIRED;
     bool is_damaged = row->head_len == 0 && row->stored != HX_UNKNOWN; /* nobody can say when that would expire */
     if (!lease_is_over && !life_is_over && !is_damaged) {              /* somebody else was first */
-        hx_rows_release(rows);
+        hx_sqlite_tables_release(rows);
         return SQLITE_OK;
     }
     *out = HX_LAPSED_CHANGED;
-    *next = hx_row_lapsed(row, life_is_over ? HX_EXPIRED : HX_UNKNOWN, now);
-    return hx_rows_become(rows, row, next);
+    *next = hx_sqlite_row_lapsed(row, life_is_over ? HX_EXPIRED : HX_UNKNOWN, now);
+    return hx_sqlite_tables_become(rows, row, next);
 }
 
-int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found)
+int hx_sqlite_tables_due(hx_sqlite_tables *rows, hx_ms now, hx_op *ops, size_t max, size_t *found)
 {
     sqlite3_stmt *s;
     *found = 0;
-    int rc = hx_rows_prepare(rows, HX_SQL_DUE, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_DUE, &s);
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_bind_int64(s, 1, now);
     (void)sqlite3_bind_int64(s, 2, (sqlite3_int64)max);
@@ -492,15 +493,15 @@ int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found)
         if (op.len != sizeof(hx_op)) continue;
         memcpy(&ops[(*found)++], op.ptr, op.len);
     }
-    hx_rows_reset(s);
+    hx_sqlite_tables_reset(s);
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-int hx_rows_past(hx_rows *rows, hx_ms before, unsigned rows_max, int64_t *last)
+int hx_sqlite_tables_past(hx_sqlite_tables *rows, hx_ms before, unsigned rows_max, int64_t *last)
 {
     sqlite3_stmt *q;
     *last = 0;
-    int rc = hx_rows_prepare(rows, HX_SQL_HISTORY_FIRST, &q);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_HISTORY_FIRST, &q);
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_bind_int64(q, 1, rows_max);
     while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
@@ -511,28 +512,28 @@ int hx_rows_past(hx_rows *rows, hx_ms before, unsigned rows_max, int64_t *last)
         if (is_read && record.changed_at >= before) break;
         if (is_read) *last = sqlite3_column_int64(q, 0); /* one that can't be read goes with those behind it */
     }
-    hx_rows_reset(q);
+    hx_sqlite_tables_reset(q);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-int hx_rows_drop_past(hx_rows *rows, int64_t last)
+int hx_sqlite_tables_drop_past(hx_sqlite_tables *rows, int64_t last)
 {
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, HX_SQL_HISTORY_DROP, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_HISTORY_DROP, &s);
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_bind_int64(s, 1, last);
     return finish(s);
 }
 
-int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules, hx_ms now)
+int hx_sqlite_tables_enforce(hx_sqlite_tables *rows, const hx_store_rules *rules, hx_ms now)
 {
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, HX_SQL_UNRETIRE_PAST, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_UNRETIRE_PAST, &s);
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_bind_int64(s, 1, now); /* another process may be taking stock */
     rc = finish(s);
     for (size_t i = 0; i < rules->count && rc == SQLITE_OK; i++) {
-        rc = hx_rows_prepare(rows, HX_SQL_ENFORCE, &s);
+        rc = hx_sqlite_tables_prepare(rows, HX_SQL_ENFORCE, &s);
         if (rc != SQLITE_OK) return rc;
         bind_text(s, 1, rules->rules[i].route);
         bind_u64(s, 2, rules->rules[i].version);
@@ -541,7 +542,7 @@ int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules, hx_ms now)
     return rc;
 }
 
-int hx_rows_enforced(hx_rows *rows, bool *out)
+int hx_sqlite_tables_enforced(hx_sqlite_tables *rows, bool *out)
 {
     int64_t any = 0;
     int rc = numbers(rows, HX_SQL_ENFORCED, &any, 1);
@@ -549,16 +550,16 @@ int hx_rows_enforced(hx_rows *rows, bool *out)
     return rc;
 }
 
-int hx_rows_retire(hx_rows *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now, hx_ms until)
+int hx_sqlite_tables_retire(hx_sqlite_tables *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now, hx_ms until)
 {
     sqlite3_stmt *s;
-    int rc = hx_rows_prepare(rows, HX_SQL_UNRETIRE, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_UNRETIRE, &s);
     if (rc != SQLITE_OK) return rc;
     bind_u64(s, 1, owner);
     (void)sqlite3_bind_int64(s, 2, now);
     rc = finish(s);
     for (size_t i = 0; rules && i < rules->count && rc == SQLITE_OK; i++) {
-        rc = hx_rows_prepare(rows, HX_SQL_RETIRE, &s);
+        rc = hx_sqlite_tables_prepare(rows, HX_SQL_RETIRE, &s);
         if (rc != SQLITE_OK) return rc;
         bind_u64(s, 1, owner);
         bind_text(s, 2, rules->rules[i].route);
@@ -569,12 +570,12 @@ int hx_rows_retire(hx_rows *rows, uint64_t owner, const hx_store_rules *rules, h
     return rc;
 }
 
-int hx_rows_not_in_force(hx_rows *rows, const hx_record *record, uint64_t owner, hx_ms now, bool *out)
+int hx_sqlite_tables_not_in_force(hx_sqlite_tables *rows, const hx_record *record, uint64_t owner, hx_ms now, bool *out)
 {
     sqlite3_stmt *s;
     *out = false;
     if (record->rule_version == HX_RULE_SHADOW) return SQLITE_OK; /* nobody relies on it */
-    int rc = hx_rows_prepare(rows, HX_SQL_NOT_IN_FORCE, &s);
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_NOT_IN_FORCE, &s);
     if (rc != SQLITE_OK) return rc;
     bind_text(s, 1, rule_route(record->route, record->rule_version));
     bind_u64(s, 2, record->rule_version);
@@ -583,32 +584,32 @@ int hx_rows_not_in_force(hx_rows *rows, const hx_record *record, uint64_t owner,
     bind_text(s, 5, record->route);
     rc = sqlite3_step(s);
     if (rc == SQLITE_ROW) *out = sqlite3_column_int(s, 0) != 0;
-    hx_rows_reset(s);
+    hx_sqlite_tables_reset(s);
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
-int hx_rows_count(hx_rows *rows, hx_rows_totals *out)
+int hx_sqlite_tables_count(hx_sqlite_tables *rows, hx_sqlite_tables_totals *out)
 {
     int64_t found[3] = {0};
     int rc = numbers(rows, HX_SQL_TOTALS, found, 3);
-    *out = (hx_rows_totals){(uint64_t)found[0], (uint64_t)found[1], (uint64_t)found[2]};
+    *out = (hx_sqlite_tables_totals){(uint64_t)found[0], (uint64_t)found[1], (uint64_t)found[2]};
     return rc;
 }
 
-int hx_rows_changes(hx_rows *rows, int64_t *out)
+int hx_sqlite_tables_changes(hx_sqlite_tables *rows, int64_t *out)
 {
     return numbers(rows, HX_SQL_CHANGES, out, 1);
 }
 
-int hx_rows_pages(hx_rows *rows, hx_rows_size *out)
+int hx_sqlite_tables_pages(hx_sqlite_tables *rows, hx_sqlite_tables_size *out)
 {
     int64_t found[3] = {0};
     int rc = numbers(rows, HX_SQL_PAGES, found, 3);
-    *out = (hx_rows_size){(uint64_t)found[0], (uint64_t)found[1], (uint64_t)found[2]};
+    *out = (hx_sqlite_tables_size){(uint64_t)found[0], (uint64_t)found[1], (uint64_t)found[2]};
     return rc;
 }
 
-bool hx_rows_listed(sqlite3_stmt *s, hx_ms now, hx_record *out)
+bool hx_sqlite_tables_listed(sqlite3_stmt *s, hx_ms now, hx_record *out)
 {
     hx_op op = {0};
     hx_slice bytes = column_bytes(s, 0);

@@ -71,7 +71,7 @@ typedef enum {
 typedef struct {
     sqlite3 *db;
     sqlite3_stmt *statements[HX_SQL_COUNT_OF];
-} hx_rows;
+} hx_sqlite_tables;
 
 /* What stands in the table for an operation. */
 typedef struct {
@@ -82,81 +82,84 @@ typedef struct {
     hx_ms lifetime, tombstone; /* for whoever completes it without knowing its route; 0: not said */
     char head[HX_RECORD_HEAD_MAX];
     size_t head_len;        /* 0: it can't be read back */
-    hx_slice headers, body; /* SQLite's own bytes, until the next find or hx_rows_release */
-} hx_row;
+    hx_slice headers, body; /* SQLite's own bytes, until the next find or hx_sqlite_tables_release */
+} hx_sqlite_row;
 
 /* Gives the statements back; the connection stays. */
-void hx_rows_end(hx_rows *rows);
+void hx_sqlite_tables_end(hx_sqlite_tables *rows);
 /* Runs a statement that has no parameters and no rows. */
-int hx_rows_run(hx_rows *rows, hx_sql which);
+int hx_sqlite_tables_run(hx_sqlite_tables *rows, hx_sql which);
 
 /* Makes the tables where there are none; part of the caller's transaction. `secret` NULL: one is drawn. */
-int hx_rows_create(sqlite3 *db, const uint8_t *secret);
+int hx_sqlite_tables_create(sqlite3 *db, const uint8_t *secret);
 /* Whether the tables are there, in which format, and the secret. format 0: there are none. */
-int hx_rows_look(hx_rows *rows, int64_t *format, uint8_t secret[32]);
+int hx_sqlite_tables_look(hx_sqlite_tables *rows, int64_t *format, uint8_t secret[32]);
 
-int hx_rows_find(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *out);
-void hx_rows_release(hx_rows *rows);
+int hx_sqlite_tables_find(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *out);
+void hx_sqlite_tables_release(hx_sqlite_tables *rows);
 /* How many bytes its record has, and those bytes, as hx_record_decode takes them. Before the next find. */
-size_t hx_row_bytes(const hx_row *row);
-void hx_row_copy(const hx_row *row, char *out);
+size_t hx_sqlite_row_bytes(const hx_sqlite_row *row);
+void hx_sqlite_row_copy(const hx_sqlite_row *row, char *out);
 
 /* The one place where a record changes: `record` takes the place of `old` (which may not be there). */
-int hx_rows_become(hx_rows *rows, const hx_row *old, const hx_record *record);
+int hx_sqlite_tables_become(hx_sqlite_tables *rows, const hx_sqlite_row *old, const hx_record *record);
 /* Removes it. `last` is the end of its story, which the history keeps; NULL: there is nothing to say. */
-int hx_rows_remove(hx_rows *rows, const hx_row *old, const hx_record *last);
-int hx_rows_renew(hx_rows *rows, const hx_op *op, hx_ms lease_until);
+int hx_sqlite_tables_remove(hx_sqlite_tables *rows, const hx_sqlite_row *old, const hx_record *last);
+int hx_sqlite_tables_renew(hx_sqlite_tables *rows, const hx_op *op, hx_ms lease_until);
 
-int hx_rows_epoch(hx_rows *rows, uint64_t *out);
+int hx_sqlite_tables_epoch(hx_sqlite_tables *rows, uint64_t *out);
 /* The next one: greater than `last`, and than what a copy of this store has drawn until `now`. */
-uint64_t hx_rows_next_epoch(uint64_t last, hx_ms now);
+uint64_t hx_sqlite_tables_next_epoch(uint64_t last, hx_ms now);
 /* Raises it; a smaller one changes nothing. */
-int hx_rows_set_epoch(hx_rows *rows, uint64_t epoch);
+int hx_sqlite_tables_set_epoch(hx_sqlite_tables *rows, uint64_t epoch);
 
 /* A record whose lease or lifetime is over, as it is written then: `to` is unknown or expired. */
-hx_record hx_row_lapsed(const hx_row *row, hx_state to, hx_ms now);
+hx_record hx_sqlite_row_lapsed(const hx_sqlite_row *row, hx_state to, hx_ms now);
 
 typedef enum { HX_LAPSED_NOT, HX_LAPSED_CHANGED, HX_LAPSED_REMOVED } hx_lapsed;
 /* What a sweep does with one operation. CHANGED: *next is what it became; its texts lie in *row. */
-int hx_rows_sweep(hx_rows *rows, const hx_op *op, hx_ms now, hx_row *row, hx_record *next, hx_lapsed *out);
+int hx_sqlite_tables_sweep(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *row, hx_record *next,
+                           hx_lapsed *out);
 
 /* The store's own time. All processes of a machine see the same time since its boot, whatever its wall clock showed
  * when they were started; `known` is false where nobody has set the store's clock since then. */
-int hx_rows_now(hx_rows *rows, hx_ms *now, bool *known);
+int hx_sqlite_tables_now(hx_sqlite_tables *rows, hx_ms *now, bool *known);
 /* Sets it, if nobody has. Inside a transaction that writes. */
-int hx_rows_set_clock(hx_rows *rows, hx_ms now);
+int hx_sqlite_tables_set_clock(hx_sqlite_tables *rows, hx_ms now);
 
 /* Up to `max` operations for which a sweep has something to do. */
-int hx_rows_due(hx_rows *rows, hx_ms now, hx_op *ops, size_t max, size_t *found);
+int hx_sqlite_tables_due(hx_sqlite_tables *rows, hx_ms now, hx_op *ops, size_t max, size_t *found);
 
 /* Up to which row of the history all are older than `before`, looking at so many; 0: the first one isn't. The last row
  * is never among them: it says what time it was. */
-int hx_rows_past(hx_rows *rows, hx_ms before, unsigned rows_max, int64_t *last);
-int hx_rows_drop_past(hx_rows *rows, int64_t last);
-int hx_rows_enforce(hx_rows *rows, const hx_store_rules *rules, hx_ms now);
+int hx_sqlite_tables_past(hx_sqlite_tables *rows, hx_ms before, unsigned rows_max, int64_t *last);
+int hx_sqlite_tables_drop_past(hx_sqlite_tables *rows, int64_t last);
+int hx_sqlite_tables_enforce(hx_sqlite_tables *rows, const hx_store_rules *rules, hx_ms now);
 /* Whether any were. */
-int hx_rows_enforced(hx_rows *rows, bool *out);
-int hx_rows_retire(hx_rows *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now, hx_ms until);
+int hx_sqlite_tables_enforced(hx_sqlite_tables *rows, bool *out);
+int hx_sqlite_tables_retire(hx_sqlite_tables *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now,
+                            hx_ms until);
 /* Whether the rules of this record are not in force: another version is, or another process takes stock of them. */
-int hx_rows_not_in_force(hx_rows *rows, const hx_record *record, uint64_t owner, hx_ms now, bool *out);
+int hx_sqlite_tables_not_in_force(hx_sqlite_tables *rows, const hx_record *record, uint64_t owner, hx_ms now,
+                                  bool *out);
 
 typedef struct {
     uint64_t processing, unknown, ended;
-} hx_rows_totals;
-int hx_rows_count(hx_rows *rows, hx_rows_totals *out);
+} hx_sqlite_tables_totals;
+int hx_sqlite_tables_count(hx_sqlite_tables *rows, hx_sqlite_tables_totals *out);
 
 /* A number that is another one when another connection has changed the file. */
-int hx_rows_changes(hx_rows *rows, int64_t *out);
+int hx_sqlite_tables_changes(hx_sqlite_tables *rows, int64_t *out);
 
 typedef struct {
     uint64_t pages, free_pages, page_bytes;
-} hx_rows_size;
-int hx_rows_pages(hx_rows *rows, hx_rows_size *out);
+} hx_sqlite_tables_size;
+int hx_sqlite_tables_pages(hx_sqlite_tables *rows, hx_sqlite_tables_size *out);
 
-/* For reading. `statement` is prepared, without parameters yet; hx_rows_reset when done. */
-int hx_rows_prepare(hx_rows *rows, hx_sql which, sqlite3_stmt **out);
-void hx_rows_reset(sqlite3_stmt *statement);
+/* For reading. `statement` is prepared, without parameters yet; hx_sqlite_tables_reset when done. */
+int hx_sqlite_tables_prepare(hx_sqlite_tables *rows, hx_sql which, sqlite3_stmt **out);
+void hx_sqlite_tables_reset(sqlite3_stmt *statement);
 /* A row of HX_SQL_LIST, as it stands by now; false: it can't be read back and `out` is an unknown one. */
-bool hx_rows_listed(sqlite3_stmt *statement, hx_ms now, hx_record *out);
+bool hx_sqlite_tables_listed(sqlite3_stmt *statement, hx_ms now, hx_record *out);
 
 #endif

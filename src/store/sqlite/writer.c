@@ -52,12 +52,12 @@ static hx_shown *new_shown(size_t len, hx_state state, hx_ms lease_until, uint64
 }
 
 /* NULL: nothing stands there. */
-static hx_shown *show_row(const hx_row *row)
+static hx_shown *show_row(const hx_sqlite_row *row)
 {
     if (!row->there || row->record.state == HX_ABSENT) return NULL;
-    size_t len = hx_row_bytes(row);
+    size_t len = hx_sqlite_row_bytes(row);
     hx_shown *shown = new_shown(len, row->record.state, row->record.lease_until, row->record.epoch);
-    hx_row_copy(row, shown->bytes);
+    hx_sqlite_row_copy(row, shown->bytes);
     return shown;
 }
 
@@ -79,12 +79,12 @@ static hx_slice key_of(const hx_op *op)
     return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
 }
 
-static bool stands(const hx_row *row)
+static bool stands(const hx_sqlite_row *row)
 {
     return row->there && row->record.state != HX_ABSENT;
 }
 
-static bool runs_in(const hx_row *row, uint64_t epoch)
+static bool runs_in(const hx_sqlite_row *row, uint64_t epoch)
 {
     return stands(row) && row->record.state == HX_PROCESSING && row->record.epoch == epoch;
 }
@@ -185,9 +185,9 @@ static void cancel(hx_sqlite *s)
 
 static int draw_epoch(hx_sqlite *s, uint64_t *out)
 {
-    int rc = s->batch.epoch == 0 ? hx_rows_epoch(&s->rows, &s->batch.epoch) : SQLITE_OK;
+    int rc = s->batch.epoch == 0 ? hx_sqlite_tables_epoch(&s->rows, &s->batch.epoch) : SQLITE_OK;
     if (rc != SQLITE_OK) return rc;
-    s->batch.epoch = s->batch.raised_to = hx_rows_next_epoch(s->batch.epoch, s->batch.now);
+    s->batch.epoch = s->batch.raised_to = hx_sqlite_tables_next_epoch(s->batch.epoch, s->batch.now);
     *out = s->batch.epoch;
     return SQLITE_OK;
 }
@@ -197,7 +197,7 @@ static bool is_closed_to_new(const hx_sqlite *s)
     return s->batch.room != HX_ROOM_FOR_ALL || s->is_over_limit || s->batch.begun >= s->new_max;
 }
 
-static int claim(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+static int claim(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     bool takes_over = stands(row) && row->record.state == HX_UNKNOWN && call->epoch != 0 &&
                       row->record.epoch == call->epoch;
@@ -210,22 +210,23 @@ static int claim(hx_sqlite *s, hx_store_call *call, const hx_row *row)
         return SQLITE_OK;
     }
     bool is_old = hx_store_is_retired(s->retired, call->record);
-    int rc = is_old ? SQLITE_OK
-                    : hx_rows_not_in_force(&s->rows, call->record, s->store.facts.owner, s->batch.now, &is_old);
+    int rc = is_old
+                 ? SQLITE_OK
+                 : hx_sqlite_tables_not_in_force(&s->rows, call->record, s->store.facts.owner, s->batch.now, &is_old);
     if (rc != SQLITE_OK) return rc;
     if (is_old || is_closed_to_new(s)) {
         decide(call, is_old ? HX_STORE_RETIRED : HX_STORE_FULL, NULL);
         return SQLITE_OK;
     }
     rc = draw_epoch(s, &call->record->epoch);
-    if (rc == SQLITE_OK) rc = hx_rows_become(&s->rows, row, call->record);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_become(&s->rows, row, call->record);
     s->batch.begun++;
     s->batch.cleaned += row->there && !stands(row);
     decide(call, HX_STORE_OK, NULL);
     return rc;
 }
 
-static int refuse_stale(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+static int refuse_stale(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     s->batch.stale++;
     decide(call, HX_STORE_STALE, show_row(row));
@@ -237,7 +238,7 @@ static size_t answer_bytes_of(const hx_store_call *call)
     return call->record->answer.headers.len + call->record->answer.body.len;
 }
 
-static int settle(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+static int settle(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     hx_state from = stands(row) && row->record.epoch == call->epoch ? row->record.state : HX_ABSENT;
     if (row->there && row->head_len == 0 && row->record.epoch == call->epoch) from = row->stored;
@@ -248,7 +249,7 @@ static int settle(hx_sqlite *s, hx_store_call *call, const hx_row *row)
         hx_record last = next;
         last.answer = (hx_answer){.status = next.answer.status};
         tell_record(s, &next);
-        return hx_rows_remove(&s->rows, row, &last);
+        return hx_sqlite_tables_remove(&s->rows, row, &last);
     }
     size_t answer_bytes = answer_bytes_of(call);
     if ((s->batch.room == HX_ROOM_FOR_SMALL && answer_bytes > SMALL_ANSWER) ||
@@ -256,19 +257,19 @@ static int settle(hx_sqlite *s, hx_store_call *call, const hx_row *row)
         next.answer = (hx_answer){.status = next.answer.status};
         s->batch.unretained++;
     }
-    int rc = hx_rows_become(&s->rows, row, &next);
+    int rc = hx_sqlite_tables_become(&s->rows, row, &next);
     if (rc == SQLITE_OK) tell_record(s, &next);
     return rc;
 }
 
-static int renew(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+static int renew(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     if (!runs_in(row, call->epoch)) return refuse_stale(s, call, row);
     decide(call, HX_STORE_OK, NULL);
-    return hx_rows_renew(&s->rows, &call->op, call->lease_until);
+    return hx_sqlite_tables_renew(&s->rows, &call->op, call->lease_until);
 }
 
-static int watch(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+static int watch(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     const hx_watched *w = hx_map_get(s->watched, key_of(&call->op));
     if (!runs_in(row, call->epoch))
@@ -280,7 +281,7 @@ static int watch(hx_sqlite *s, hx_store_call *call, const hx_row *row)
     return SQLITE_OK;
 }
 
-static int forget(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+static int forget(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     bool is_meant = stands(row) && (call->epoch == 0 || call->epoch == row->record.epoch) &&
                     (call->states == 0 || (call->states >> row->record.state & 1) != 0);
@@ -292,15 +293,15 @@ static int forget(hx_sqlite *s, hx_store_call *call, const hx_row *row)
     last.lease_until = last.expires_at = last.tombstone_until = 0;
     last.reason = call->reason;
     decide(call, HX_STORE_OK, NULL);
-    return hx_rows_remove(&s->rows, row, &last);
+    return hx_sqlite_tables_remove(&s->rows, row, &last);
 }
 
-static int import(hx_sqlite *s, hx_store_call *call, const hx_row *row)
+static int import(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     if (call->record->epoch > s->batch.raised_to) s->batch.raised_to = call->record->epoch;
     if (s->batch.epoch != 0 && call->record->epoch > s->batch.epoch) s->batch.epoch = call->record->epoch;
     if (s->batch.epoch == 0) { /* what is drawn later in this batch must be greater */
-        int rc = hx_rows_set_epoch(&s->rows, call->record->epoch);
+        int rc = hx_sqlite_tables_set_epoch(&s->rows, call->record->epoch);
         if (rc != SQLITE_OK) return rc;
     }
     if (stands(row)) {
@@ -313,28 +314,29 @@ static int import(hx_sqlite *s, hx_store_call *call, const hx_row *row)
     }
     s->batch.begun++;
     decide(call, HX_STORE_OK, NULL);
-    return call->record->state != HX_ABSENT ? hx_rows_become(&s->rows, row, call->record) : SQLITE_OK;
+    return call->record->state != HX_ABSENT ? hx_sqlite_tables_become(&s->rows, row, call->record) : SQLITE_OK;
 }
 
 static int retire(hx_sqlite *s, hx_store_call *call)
 {
     s->retired = call->rules;
     decide(call, HX_STORE_OK, NULL);
-    return hx_rows_retire(&s->rows, s->store.facts.owner, call->rules, s->batch.now, s->batch.now + TAKING_STOCK_MAX);
+    return hx_sqlite_tables_retire(&s->rows, s->store.facts.owner, call->rules, s->batch.now,
+                                   s->batch.now + TAKING_STOCK_MAX);
 }
 
 static int enforce(hx_sqlite *s, hx_store_call *call)
 {
     decide(call, HX_STORE_OK, NULL);
-    return hx_rows_enforce(&s->rows, call->rules, s->batch.now);
+    return hx_sqlite_tables_enforce(&s->rows, call->rules, s->batch.now);
 }
 
 static int make(hx_sqlite *s, hx_store_call *call)
 {
-    hx_row row;
+    hx_sqlite_row row;
     if (call->verb == HX_STORE_RETIRE) return retire(s, call);
     if (call->verb == HX_STORE_ENFORCE) return enforce(s, call);
-    int rc = hx_rows_find(&s->rows, &call->op, s->batch.now, &row);
+    int rc = hx_sqlite_tables_find(&s->rows, &call->op, s->batch.now, &row);
     if (rc != SQLITE_OK) return rc;
     switch (call->verb) {
     case HX_STORE_CLAIM: rc = claim(s, call, &row); break;
@@ -346,7 +348,7 @@ static int make(hx_sqlite *s, hx_store_call *call)
     case HX_STORE_READ: decide(call, HX_STORE_OK, show_row(&row)); break;
     default: HX_CHECK(!"a call for the clerk");
     }
-    hx_rows_release(&s->rows);
+    hx_sqlite_tables_release(&s->rows);
     return rc;
 }
 
@@ -383,15 +385,15 @@ static void begin_pass(hx_sqlite *s)
 
 static int end_pass(hx_sqlite *s)
 {
-    int rc = s->batch.raised_to > 0 ? hx_rows_set_epoch(&s->rows, s->batch.raised_to) : SQLITE_OK;
-    return rc == SQLITE_OK ? hx_rows_run(&s->rows, HX_SQL_COMMIT) : rc;
+    int rc = s->batch.raised_to > 0 ? hx_sqlite_tables_set_epoch(&s->rows, s->batch.raised_to) : SQLITE_OK;
+    return rc == SQLITE_OK ? hx_sqlite_tables_run(&s->rows, HX_SQL_COMMIT) : rc;
 }
 
 /* Everything is again as it was before the pass. */
 static void undo_pass(hx_sqlite *s)
 {
-    hx_rows_release(&s->rows);
-    if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_rows_run(&s->rows, HX_SQL_ROLLBACK);
+    hx_sqlite_tables_release(&s->rows);
+    if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
     s->retired = s->batch.retired;
     for (hx_link *link; (link = hx_list_take(&s->told));) {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
@@ -424,7 +426,7 @@ static int pass(hx_sqlite *s)
     begin_pass(s);
     s->batch.reads = reads;
     int rc = reads ? SQLITE_OK : check_place(s);
-    if (rc == SQLITE_OK) rc = hx_rows_run(&s->rows, reads ? HX_SQL_BEGIN_READ : HX_SQL_BEGIN_WRITE);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_run(&s->rows, reads ? HX_SQL_BEGIN_READ : HX_SQL_BEGIN_WRITE);
     for (size_t i = 0; i < s->batch.count && rc == SQLITE_OK; i++) rc = make(s, s->batch.calls[i]);
     if (rc == SQLITE_OK) rc = end_pass(s);
     if (rc == SQLITE_OK && !reads) s->commits++;
@@ -505,10 +507,10 @@ static void run_batch(hx_sqlite *s)
 
 static int sweep_one(hx_sqlite *s, const hx_op *op, size_t *changed)
 {
-    hx_row row;
+    hx_sqlite_row row;
     hx_record next;
     hx_lapsed lapsed;
-    int rc = hx_rows_sweep(&s->rows, op, s->batch.now, &row, &next, &lapsed);
+    int rc = hx_sqlite_tables_sweep(&s->rows, op, s->batch.now, &row, &next, &lapsed);
     *changed += lapsed != HX_LAPSED_NOT;
     s->batch.cleaned += lapsed == HX_LAPSED_REMOVED;
     if (rc == SQLITE_OK && lapsed == HX_LAPSED_CHANGED) tell_record(s, &next);
@@ -529,13 +531,13 @@ static void sweep_step(hx_sqlite *s)
     size_t count = 0, changed = 0;
     begin_pass(s);
     int64_t past = 0;
-    int rc = hx_rows_due(&s->rows, s->batch.now, due, SWEEP_STEP, &count);
-    if (rc == SQLITE_OK) rc = hx_rows_past(&s->rows, s->batch.now - HISTORY_KEPT, PAST_STEP, &past);
+    int rc = hx_sqlite_tables_due(&s->rows, s->batch.now, due, SWEEP_STEP, &count);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_past(&s->rows, s->batch.now - HISTORY_KEPT, PAST_STEP, &past);
     bool writes = count > 0 || past > 0;
     if (rc == SQLITE_OK && writes) {
-        rc = hx_rows_run(&s->rows, HX_SQL_BEGIN_WRITE);
+        rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
         for (size_t i = 0; i < count && rc == SQLITE_OK; i++) rc = sweep_one(s, &due[i], &changed);
-        if (rc == SQLITE_OK && past > 0) rc = hx_rows_drop_past(&s->rows, past);
+        if (rc == SQLITE_OK && past > 0) rc = hx_sqlite_tables_drop_past(&s->rows, past);
         if (rc == SQLITE_OK) rc = end_pass(s);
         if (rc != SQLITE_OK) undo_pass(s);
     }
@@ -561,25 +563,25 @@ static void sweep_step(hx_sqlite *s)
 static void look_at_watches(hx_sqlite *s)
 {
     int64_t changes, began = hx_clock_mono_ns();
-    if (hx_rows_changes(&s->rows, &changes) != SQLITE_OK) return;
+    if (hx_sqlite_tables_changes(&s->rows, &changes) != SQLITE_OK) return;
     if (changes == s->changes && !s->look_at_all) {
         s->poll_ns = s->poll_ns * 2 < POLL_NS_MAX ? s->poll_ns * 2 : POLL_NS_MAX;
         return;
     }
-    hx_row row;
+    hx_sqlite_row row;
     hx_ms now = s->store.facts.now();
     int rc = SQLITE_OK;
     HX_EACH(link, &s->all_watched)
     {
         hx_op op = HX_OWNER(link, hx_watched, link)->op;
-        rc = hx_rows_find(&s->rows, &op, now, &row);
+        rc = hx_sqlite_tables_find(&s->rows, &op, now, &row);
         if (rc != SQLITE_OK) break;
         bool runs = stands(&row) && row.record.state == HX_PROCESSING;
         hx_shown *shown = show_row(&row);
         tell(s, &op, runs ? row.record.epoch : 0, shown);
         hx_shown_drop(shown);
     }
-    hx_rows_release(&s->rows);
+    hx_sqlite_tables_release(&s->rows);
     post_told(s);
     s->changes = changes;
     s->look_at_all = rc != SQLITE_OK;
@@ -638,7 +640,7 @@ static bool take(hx_sqlite *s)
     return goes_on;
 }
 
-void *hx_sqlite_clerk(void *context)
+void *hx_sqlite_writer(void *context)
 {
     hx_sqlite *s = context;
     s->poll_ns = POLL_NS_MIN;

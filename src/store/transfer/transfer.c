@@ -221,7 +221,7 @@ static void take_from_page(course *c)
 {
     const hx_record *record = &c->page.records[c->next++];
     hx_store *against = c->move->against;
-    if (hx_mark_is(&record->op)) return;
+    if (hx_unfinished_is(&record->op)) return;
     slot *s = take_slot(c);
     s->record = *record; /* its texts are gone with the page */
     s->call = (hx_store_call){.loop = c->move->loop, .arena = &s->arena, .done = against ? was_compared : was_read};
@@ -287,7 +287,7 @@ static bool lies_between(const hx_tally *tally, hx_ms at)
 static void count_one(hx_tally *tally, const hx_record *record)
 {
     hx_state state = record->state == HX_PROCESSING ? HX_UNKNOWN : hx_store_state_at(record, tally->from);
-    if (hx_mark_is(&record->op) || state == HX_ABSENT) return;
+    if (hx_unfinished_is(&record->op) || state == HX_ABSENT) return;
     if (state != HX_UNKNOWN &&
         (lies_between(tally, record->expires_at) || lies_between(tally, record->tombstone_until)))
         tally->ending++;
@@ -355,7 +355,7 @@ bool hx_tally_run(hx_tally *tally, hx_loop *loop, hx_store *store, hx_backup_rea
 static bool see_whether_any(void *user, const hx_record *record)
 {
     bool *empty = user;
-    if (!hx_mark_is(&record->op)) *empty = false;
+    if (!hx_unfinished_is(&record->op)) *empty = false;
     return *empty;
 }
 

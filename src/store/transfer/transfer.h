@@ -19,7 +19,7 @@ typedef struct hx_move {
     hx_store *against; /* nothing is moved: what is in `from` is compared with what this one has of it */
     hx_loop *loop;     /* attached to the stores */
     hx_slice why;      /* into a store what is processing goes as unknown: the reason that it gets */
-    hx_progress *progress;
+    hx_progress_bar *progress;
     void *context;
     /* What stands in `to` has another epoch or state; where stores are compared, `had` is what `against` has. */
     void (*differs)(void *context, const hx_record *had, const hx_record *found);

@@ -34,13 +34,13 @@ hx_store_result hx_await(hx_awaited *awaited)
     return awaited->call.result;
 }
 
-bool hx_mark_is(const hx_op *op)
+bool hx_unfinished_is(const hx_op *op)
 {
     return hx_op_eq(op, &mark_op);
 }
 
 /* "GENERATION TAKEN_AT": in the result, because a store may keep when a record was created as its claim said it. */
-static void read_generation(hx_slice text, hx_mark *out)
+static void read_generation(hx_slice text, hx_unfinished *out)
 {
     uint64_t taken_at;
     size_t space = hx_slice_find(text, ' ');
@@ -51,21 +51,21 @@ static void read_generation(hx_slice text, hx_mark *out)
         out->taken_at = (hx_ms)taken_at;
 }
 
-bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out)
+bool hx_unfinished_read(hx_store *store, hx_loop *loop, hx_unfinished *out)
 {
     hx_arena arena = {0};
     hx_awaited read;
-    *out = (hx_mark){0};
+    *out = (hx_unfinished){0};
     hx_await_begin(&read, loop, &arena);
     hx_store_read(store, &read.call, &mark_op);
     bool asked = hx_await(&read) == HX_STORE_OK;
     const hx_record *found = &read.call.found;
     if (asked && found->state != HX_ABSENT) {
-        *out = (hx_mark){.is_there = true,
-                         .unfinished = found->state == HX_UNKNOWN,
-                         .by = "copy",
-                         .epoch = found->epoch,
-                         .restored_at = found->changed_at};
+        *out = (hx_unfinished){.is_there = true,
+                               .unfinished = found->state == HX_UNKNOWN,
+                               .by = "copy",
+                               .epoch = found->epoch,
+                               .restored_at = found->changed_at};
         for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
             if (hx_slice_eq(found->route, hx_slice_of(routes[i]))) out->by = routes[i] + ACT_AT;
         read_generation(found->result, out);
@@ -92,13 +92,13 @@ static hx_record mark_of(const char *by, uint64_t epoch)
                        .answer = {.headers = HX_EMPTY, .body = HX_EMPTY}};
 }
 
-static void put_generation(hx_record *record, const hx_mark *mark, hx_arena *arena)
+static void put_generation(hx_record *record, const hx_unfinished *mark, hx_arena *arena)
 {
     record->changed_at = mark->restored_at;
     record->result = hx_arena_printf(arena, "%" PRIu64 " %lld", mark->generation, (long long)mark->taken_at);
 }
 
-hx_record hx_mark_unfinished(const char *by, uint64_t epoch, const hx_mark *earlier, hx_arena *arena)
+hx_record hx_unfinished_text(const char *by, uint64_t epoch, const hx_unfinished *earlier, hx_arena *arena)
 {
     hx_record mark = mark_of(by, epoch);
     mark.state = HX_UNKNOWN;
@@ -107,12 +107,12 @@ hx_record hx_mark_unfinished(const char *by, uint64_t epoch, const hx_mark *earl
     return mark;
 }
 
-hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, const char *by, uint64_t epoch, hx_mark *mark)
+hx_store_result hx_unfinished_begin(hx_store *store, hx_loop *loop, const char *by, uint64_t epoch, hx_unfinished *mark)
 {
     hx_arena arena = {0};
     hx_awaited forget, import;
     hx_store_result result = HX_STORE_OK;
-    hx_record record = hx_mark_unfinished(by, epoch, mark, &arena);
+    hx_record record = hx_unfinished_text(by, epoch, mark, &arena);
     if (mark->is_there) {
         hx_await_begin(&forget, loop, &arena);
         hx_store_forget(store, &forget.call, &mark_op, mark->epoch, record.reason);
@@ -124,11 +124,12 @@ hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, const char *by, ui
         result = hx_await(&import);
     }
     hx_arena_free(&arena);
-    if (result == HX_STORE_OK && !hx_mark_read(store, loop, mark)) result = HX_STORE_UNAVAILABLE;
+    if (result == HX_STORE_OK && !hx_unfinished_read(store, loop, mark)) result = HX_STORE_UNAVAILABLE;
     return result;
 }
 
-hx_store_result hx_mark_end(hx_store *store, hx_loop *loop, const hx_mark *unfinished, const hx_mark *restored)
+hx_store_result hx_unfinished_end(hx_store *store, hx_loop *loop, const hx_unfinished *unfinished,
+                                  const hx_unfinished *restored)
 {
     hx_arena arena = {0};
     hx_awaited settle;
@@ -157,7 +158,7 @@ hx_store_result hx_mark_end(hx_store *store, hx_loop *loop, const hx_mark *unfin
     return result;
 }
 
-static void say_restored(const hx_store *store, const hx_mark *mark)
+static void say_restored(const hx_store *store, const hx_unfinished *mark)
 {
     char taken[HX_RFC3339_BYTES], restored[HX_RFC3339_BYTES];
     bool lately = hx_store_about(store)->now() - mark->restored_at < WARNED_FOR;
@@ -172,10 +173,10 @@ static void say_restored(const hx_store *store, const hx_mark *mark)
     hx_log_end();
 }
 
-int hx_mark_admit(hx_store *store, hx_loop *loop)
+int hx_unfinished_admit(hx_store *store, hx_loop *loop)
 {
-    hx_mark mark;
-    if (!hx_mark_read(store, loop, &mark)) {
+    hx_unfinished mark;
+    if (!hx_unfinished_read(store, loop, &mark)) {
         (void)fprintf(stderr, "hapax: the store was lost while it was opened; start again when it can be reached\n");
         return HX_EXIT_STORE;
     }

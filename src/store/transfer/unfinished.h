@@ -17,7 +17,7 @@ typedef struct {
 void hx_await_begin(hx_awaited *awaited, hx_loop *loop, hx_arena *arena);
 hx_store_result hx_await(hx_awaited *awaited);
 
-bool hx_mark_is(const hx_op *op);
+bool hx_unfinished_is(const hx_op *op);
 
 typedef struct {
     bool is_there;
@@ -27,21 +27,21 @@ typedef struct {
     uint64_t generation; /* how many restores lie behind the store */
     hx_ms taken_at;      /* the backup */
     hx_ms restored_at;
-} hx_mark;
+} hx_unfinished;
 
 /* False: the store can't be asked. */
-bool hx_mark_read(hx_store *store, hx_loop *loop, hx_mark *out) HX_MUST_USE;
+bool hx_unfinished_read(hx_store *store, hx_loop *loop, hx_unfinished *out) HX_MUST_USE;
 /* The record of a store that is not finished. It keeps what `earlier` says of restores; NULL: there were none. */
-hx_record hx_mark_unfinished(const char *by, uint64_t epoch, const hx_mark *earlier, hx_arena *arena);
+hx_record hx_unfinished_text(const char *by, uint64_t epoch, const hx_unfinished *earlier, hx_arena *arena);
 /* Marks a store as not finished, whose mark is *mark; epochs are drawn above `epoch` from then on. */
-hx_store_result hx_mark_begin(hx_store *store, hx_loop *loop, const char *by, uint64_t epoch,
-                              hx_mark *mark) HX_MUST_USE;
+hx_store_result hx_unfinished_begin(hx_store *store, hx_loop *loop, const char *by, uint64_t epoch,
+                                    hx_unfinished *mark) HX_MUST_USE;
 /* It is whole. `restored` says where it comes from; without a generation that is nothing to keep. */
-hx_store_result hx_mark_end(hx_store *store, hx_loop *loop, const hx_mark *unfinished,
-                            const hx_mark *restored) HX_MUST_USE;
+hx_store_result hx_unfinished_end(hx_store *store, hx_loop *loop, const hx_unfinished *unfinished,
+                                  const hx_unfinished *restored) HX_MUST_USE;
 
 /* Before a gateway uses the store: HX_EXIT_OK, or HX_EXIT_STORE after having said on standard error that it is not
  * whole, or that nobody can tell. That it was restored is said on the log. */
-int hx_mark_admit(hx_store *store, hx_loop *loop);
+int hx_unfinished_admit(hx_store *store, hx_loop *loop);
 
 #endif

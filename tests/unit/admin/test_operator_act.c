@@ -19,31 +19,31 @@ static int tear_down(void **state)
     return 0;
 }
 
-static hx_act read_act(hx_act act, const char *text)
+static hx_operator_act read_act(hx_operator_act act, const char *text)
 {
-    const char *wrong = hx_act_read(&act, hx_slice_of(text), &arena, NOW);
+    const char *wrong = hx_operator_act_read(&act, hx_slice_of(text), &arena, NOW);
     if (wrong) fail_msg("%s: %s", text, wrong);
     return act;
 }
 
-static void expect_refused(hx_act act, const char *text, const char *part)
+static void expect_refused(hx_operator_act act, const char *text, const char *part)
 {
-    const char *wrong = hx_act_read(&act, hx_slice_of(text), &arena, NOW);
+    const char *wrong = hx_operator_act_read(&act, hx_slice_of(text), &arena, NOW);
     if (!wrong)
         fail_msg("%s was taken", text);
     else if (!strstr(wrong, part))
         fail_msg("%s: \"%s\" has no \"%s\"", text, wrong, part);
 }
 
-static const hx_act resolve = {.kind = HX_ACT_RESOLVE}, forget = {.kind = HX_ACT_FORGET};
-static const hx_act resolve_many = {.kind = HX_ACT_RESOLVE, .is_bulk = true};
-static const hx_act forget_many = {.kind = HX_ACT_FORGET, .is_bulk = true};
+static const hx_operator_act resolve = {.kind = HX_OPERATOR_ACT_RESOLVE}, forget = {.kind = HX_OPERATOR_ACT_FORGET};
+static const hx_operator_act resolve_many = {.kind = HX_OPERATOR_ACT_RESOLVE, .is_bulk = true};
+static const hx_operator_act forget_many = {.kind = HX_OPERATOR_ACT_FORGET, .is_bulk = true};
 
 static void a_completed_one_has_its_answer(void **state)
 {
     (void)state;
-    hx_act act = read_act(resolve,
-                          "{\"outcome\":\"completed\",\"status\":201,\"epoch\":18446744073709551615,"
+    hx_operator_act act =
+        read_act(resolve, "{\"outcome\":\"completed\",\"status\":201,\"epoch\":18446744073709551615,"
                           "\"headers\":[\"Location: /refunds/1\",\"X-Two:  b \"],\"body\":\"{\\\"a\\\":\\u00e4}\","
                           "\"why\":\" seen in the ledger \"}");
     assert_int_equal(act.to, HX_COMPLETED);
@@ -59,8 +59,8 @@ static void a_completed_one_has_its_answer(void **state)
 static void what_is_said_is_not_said_again(void **state)
 {
     (void)state;
-    hx_act act = read_act(resolve,
-                          "{\"outcome\":\"failed\",\"status\":422,\"body\":\"no\",\"why\":\"w\","
+    hx_operator_act act =
+        read_act(resolve, "{\"outcome\":\"failed\",\"status\":422,\"body\":\"no\",\"why\":\"w\","
                           "\"headers\":[\"content-type: text/plain\",\"Date: Thu, 01 Jan 1970 00:00:00 GMT\"]}");
     assert_int_equal(act.to, HX_FAILED);
     assert_true(hx_slice_eq(act.answer.headers,
@@ -73,7 +73,7 @@ static void what_is_said_is_not_said_again(void **state)
 static void a_released_one_has_none(void **state)
 {
     (void)state;
-    hx_act act = read_act(resolve, "{\"outcome\":\"released\",\"why\":\"not in the ledger\"}");
+    hx_operator_act act = read_act(resolve, "{\"outcome\":\"released\",\"why\":\"not in the ledger\"}");
     assert_int_equal(act.to, HX_ABSENT);
     assert_int_equal(act.answer.status, 0);
     assert_int_equal(act.epoch, 0);
@@ -93,7 +93,7 @@ static void why_is_compulsory(void **state)
     memset(why, 'w', sizeof why - 1);
     expect_refused(forget, hx_arena_printf(&arena, "{\"why\":\"%s\"}", why).ptr, "160 bytes");
     expect_refused(forget_many, "{\"filter\":{},\"preview\":false}", "why is missing");
-    hx_act act = read_act(forget_many, "{\"filter\":{\"state\":\"failed\"},\"preview\":true}");
+    hx_operator_act act = read_act(forget_many, "{\"filter\":{\"state\":\"failed\"},\"preview\":true}");
     assert_true(act.preview);
     assert_true(hx_slice_eq(act.filter, HX_LIT("{\"state\":\"failed\"}")));
 }
@@ -167,14 +167,14 @@ static void members_that_mean_nothing_are_refused(void **state)
 static void the_reason_says_who_and_why(void **state)
 {
     (void)state;
-    hx_slice reason = hx_act_reason(HX_LIT("alice"), 1000, HX_LIT("in the ledger"), &arena);
+    hx_slice reason = hx_operator_act_reason(HX_LIT("alice"), 1000, HX_LIT("in the ledger"), &arena);
     assert_true(hx_slice_eq(reason, HX_LIT("operator alice (uid 1000): in the ledger")));
-    reason = hx_act_reason(HX_EMPTY, 4294967295u, HX_LIT("w"), &arena);
+    reason = hx_operator_act_reason(HX_EMPTY, 4294967295u, HX_LIT("w"), &arena);
     assert_true(hx_slice_eq(reason, HX_LIT("operator (uid 4294967295): w")));
     char name[100], why[160]; /* the longest that are taken, and more of a name */
     memset(name, 'n', sizeof name);
     memset(why, 'w', sizeof why);
-    reason = hx_act_reason((hx_slice){name, sizeof name}, 4294967295u, (hx_slice){why, sizeof why}, &arena);
+    reason = hx_operator_act_reason((hx_slice){name, sizeof name}, 4294967295u, (hx_slice){why, sizeof why}, &arena);
     assert_true(reason.len <= HX_RECORD_TEXT_MAX);
     assert_memory_equal(reason.ptr + reason.len - sizeof why, why, sizeof why);
 }
@@ -189,12 +189,13 @@ static void a_resolved_record_lives_as_long_as_its_route_says(void **state)
     routes[1].name = HX_LIT("orders");
     hx_policy_set set = {.routes = routes, .count = 2, .defaults = hx_policy_default()};
     set.defaults.lifetime = HX_MINUTE;
-    assert_ptr_equal(hx_act_policy(&set, HX_LIT("refunds")), &routes[0]);
-    assert_ptr_equal(hx_act_policy(&set, HX_LIT("orders")), &routes[1]);
-    assert_ptr_equal(hx_act_policy(&set, HX_LIT("POST /other")), &set.defaults);
+    assert_ptr_equal(hx_operator_act_policy(&set, HX_LIT("refunds")), &routes[0]);
+    assert_ptr_equal(hx_operator_act_policy(&set, HX_LIT("orders")), &routes[1]);
+    assert_ptr_equal(hx_operator_act_policy(&set, HX_LIT("POST /other")), &set.defaults);
 
     routes[0].result = HX_LIT("/id");
-    hx_act act = read_act(resolve, "{\"outcome\":\"completed\",\"status\":201,\"body\":\"{\\\"id\\\":\\\"rf_9\\\"}\","
+    hx_operator_act act = read_act(resolve,
+                                   "{\"outcome\":\"completed\",\"status\":201,\"body\":\"{\\\"id\\\":\\\"rf_9\\\"}\","
                                    "\"why\":\"w\"}");
     const hx_record unknown = {.state = HX_UNKNOWN,
                                .from_state = HX_PROCESSING,
@@ -204,7 +205,7 @@ static void a_resolved_record_lives_as_long_as_its_route_says(void **state)
                                .changed_at = 4,
                                .route = HX_LIT("refunds")};
     hx_record record = unknown;
-    hx_act_resolve(&act, &routes[0], HX_LIT("r"), NOW, &arena, &record);
+    hx_operator_act_resolve(&act, &routes[0], HX_LIT("r"), NOW, &arena, &record);
     assert_int_equal(record.state, HX_COMPLETED);
     assert_int_equal(record.from_state, HX_UNKNOWN);
     assert_int_equal(record.changed_at, NOW);
@@ -217,7 +218,7 @@ static void a_resolved_record_lives_as_long_as_its_route_says(void **state)
     assert_true(hx_slice_eq(record.result, HX_LIT("rf_9")));
     record = unknown;
     act = read_act(resolve, "{\"outcome\":\"released\",\"why\":\"w\"}");
-    hx_act_resolve(&act, &routes[0], HX_LIT("r"), NOW, &arena, &record);
+    hx_operator_act_resolve(&act, &routes[0], HX_LIT("r"), NOW, &arena, &record);
     assert_int_equal(record.state, HX_ABSENT);
     assert_int_equal(record.expires_at, 0);
     assert_int_equal(record.tombstone_until, 0);

@@ -279,7 +279,7 @@ static void what_was_under_way_is_unknown_in_the_restored_store(void **state)
     char url[128], store_error[HX_STORE_ERROR_BYTES];
     (void)snprintf(url, sizeof url, "journal:%s/store", folder);
     const hx_store_flags flags = {.json = true};
-    assert_int_equal(hx_store_restore(&flags, path, url), 0);
+    assert_int_equal(hx_cmd_store_restore(&flags, path, url), 0);
     hx_store *store = hx_store_open(hx_slice_of(url), NULL, store_error);
     assert_non_null(store);
     assert_memory_equal(hx_store_about(store)->secret, about.secret, sizeof about.secret);
@@ -294,8 +294,8 @@ static void what_was_under_way_is_unknown_in_the_restored_store(void **state)
     assert_true(hx_store_last_epoch(store) >= about.last_epoch + (UINT64_C(1) << 36));
     hx_loop *loop = hx_loop_new();
     hx_store_attach(store, loop);
-    hx_mark mark;
-    assert_true(hx_mark_read(store, loop, &mark));
+    hx_unfinished mark;
+    assert_true(hx_unfinished_read(store, loop, &mark));
     assert_true(mark.is_there && !mark.unfinished);
     assert_int_equal(mark.generation, 4);
     assert_int_equal(mark.taken_at, 5000);

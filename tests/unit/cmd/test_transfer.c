@@ -98,14 +98,14 @@ static void a_store_with_operations_under_way_is_refused_without_live(void **sta
     hx_store *from = open_at(&w, w.from);
     hx_record running = claim(&w, from, 1, HX_HOUR);
     hx_store_flags flags = {.json = true, .store = w.from};
-    assert_int_equal(hx_store_copy(&flags, w.from, w.to), HX_EXIT_STORE);
-    assert_int_equal(hx_store_backup(&flags, w.file), HX_EXIT_STORE);
+    assert_int_equal(hx_cmd_store_copy(&flags, w.from, w.to), HX_EXIT_STORE);
+    assert_int_equal(hx_cmd_store_backup(&flags, w.file), HX_EXIT_STORE);
     assert_false(is_there(w.to));
     assert_int_equal(access(w.file, F_OK), -1);
 
     flags.live = true;
-    assert_int_equal(hx_store_copy(&flags, w.from, w.to), HX_EXIT_OK);
-    assert_int_equal(hx_store_backup(&flags, w.file), HX_EXIT_OK);
+    assert_int_equal(hx_cmd_store_copy(&flags, w.from, w.to), HX_EXIT_OK);
+    assert_int_equal(hx_cmd_store_backup(&flags, w.file), HX_EXIT_OK);
     assert_int_equal(read_one(&w, from, &running.op).state, HX_PROCESSING); /* it goes on there */
     hx_store_close(&from);
     hx_store *to = open_at(&w, w.to);
@@ -129,7 +129,7 @@ static void a_claim_whose_lease_is_over_is_in_nobodys_way(void **state)
     hx_record left = claim(&w, from, 1, -HX_SECOND);
     hx_store_close(&from);
     const hx_store_flags flags = {.json = true};
-    assert_int_equal(hx_store_copy(&flags, w.from, w.to), HX_EXIT_OK);
+    assert_int_equal(hx_cmd_store_copy(&flags, w.from, w.to), HX_EXIT_OK);
     hx_store *to = open_at(&w, w.to);
     assert_int_equal(read_one(&w, to, &left.op).state, HX_UNKNOWN);
     hx_store_close(&to);
@@ -144,10 +144,10 @@ static void a_store_in_which_others_work_is_no_target(void **state)
     hx_store *from = open_at(&w, w.from);
     hx_store_close(&from);
     const hx_store_flags flags = {.json = true, .live = true};
-    assert_int_equal(hx_store_copy(&flags, w.from, w.to), HX_EXIT_OK);
+    assert_int_equal(hx_cmd_store_copy(&flags, w.from, w.to), HX_EXIT_OK);
     hx_store *to = open_at(&w, w.to);
     hx_record running = claim(&w, to, 1, HX_HOUR);
-    assert_int_equal(hx_store_copy(&flags, w.from, w.to), HX_EXIT_STORE);
+    assert_int_equal(hx_cmd_store_copy(&flags, w.from, w.to), HX_EXIT_STORE);
     assert_int_equal(read_one(&w, to, &running.op).state, HX_PROCESSING);
     hx_store_close(&to);
     world_end(&w);
@@ -165,7 +165,7 @@ static void copies_made_at_different_times_draw_other_epochs(void **state)
     hx_store_close(&from);
     const hx_store_flags flags = {.json = true};
     for (int round = 0; round < 2; round++) {
-        assert_int_equal(hx_store_copy(&flags, w.from, w.to), HX_EXIT_OK);
+        assert_int_equal(hx_cmd_store_copy(&flags, w.from, w.to), HX_EXIT_OK);
         hx_store *to = open_at(&w, w.to);
         drawn[round] = claim(&w, to, 9, HX_HOUR).epoch;
         hx_store_close(&to);

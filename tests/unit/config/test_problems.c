@@ -10,12 +10,12 @@ static void problems_are_told_in_the_order_of_the_file(void **state)
     (void)state;
     hx_arena arena = {0};
     hx_problems problems = {.arena = &arena, .file = "f"};
-    hx_problem_elsewhere(&problems, "--flag is wrong");
-    hx_problem_at(&problems, 10, 2, "c");
-    hx_problem_at(&problems, 9, 20, "b");
-    hx_problem_at(&problems, 9, 3, "a");
-    hx_problem_at(&problems, 0, 0, "whole");
-    hx_problem_at(&problems, 9, 3, "a again");
+    hx_config_problem_elsewhere(&problems, "--flag is wrong");
+    hx_config_problem_at(&problems, 10, 2, "c");
+    hx_config_problem_at(&problems, 9, 20, "b");
+    hx_config_problem_at(&problems, 9, 3, "a");
+    hx_config_problem_at(&problems, 0, 0, "whole");
+    hx_config_problem_at(&problems, 9, 3, "a again");
     hx_buf out;
     hx_buf_init(&out, &arena, 1000);
     hx_problems_write(&problems, &out);
@@ -29,7 +29,7 @@ static void what_has_no_room_is_counted(void **state)
     (void)state;
     hx_arena arena = {0};
     hx_problems problems = {.arena = &arena, .file = "f"};
-    for (uint32_t i = 1; i <= 250; i++) hx_problem_at(&problems, i, 1, "x");
+    for (uint32_t i = 1; i <= 250; i++) hx_config_problem_at(&problems, i, 1, "x");
     hx_buf out;
     hx_buf_init(&out, &arena, 100000);
     hx_problems_write(&problems, &out);

@@ -28,7 +28,7 @@ static hx_retry_answer ask(const hx_retry_policy *policy, unsigned attempts, hx_
     hx_retry_question question = {.attempts = attempts,
                                   .elapsed = elapsed,
                                   .retry_after = HX_RETRY_AFTER_NONE,
-                                  .client_left = HX_CLIENT_BUDGET_NONE};
+                                  .client_left = HX_TIMEOUT_NONE};
     return hx_retry_next(policy, &question, random);
 }
 
@@ -331,7 +331,7 @@ static void a_408_is_repeated_at_once_but_is_an_attempt(void **state)
     hx_retry_question question = {.attempts = 1,
                                   .at_once = true,
                                   .retry_after = HX_RETRY_AFTER_NONE,
-                                  .client_left = HX_CLIENT_BUDGET_NONE};
+                                  .client_left = HX_TIMEOUT_NONE};
     hx_retry_answer answer = hx_retry_next(&policy, &question, 99);
     assert_int_equal(answer.verdict, HX_RETRY_AGAIN);
     assert_int_equal(answer.delay, 0);
@@ -349,10 +349,7 @@ static void a_retry_after_past_the_budget_is_handed_to_the_client(void **state)
 {
     (void)state;
     hx_retry_policy policy = hx_retry_policy_of_class(HX_CLASS_USER);
-    hx_retry_question question = {.attempts = 1,
-                                  .elapsed = 4000,
-                                  .retry_after = 6000,
-                                  .client_left = HX_CLIENT_BUDGET_NONE};
+    hx_retry_question question = {.attempts = 1, .elapsed = 4000, .retry_after = 6000, .client_left = HX_TIMEOUT_NONE};
     hx_retry_answer answer = hx_retry_next(&policy, &question, 5);
     assert_int_equal(answer.verdict, HX_RETRY_TOLD_LATER);
     assert_int_equal(answer.delay, 6000);
@@ -409,7 +406,7 @@ static void any_sequence_of_answers_stays_within_the_budget(void **state)
     for (uint64_t seed = 1; seed <= RUNS; seed++) {
         hx_rand_seed(seed);
         hx_retry_policy policy = any_policy();
-        hx_ms budget = hx_rand_below(3) ? HX_CLIENT_BUDGET_NONE : 1 + (hx_ms)hx_rand_below(60000);
+        hx_ms budget = hx_rand_below(3) ? HX_TIMEOUT_NONE : 1 + (hx_ms)hx_rand_below(60000);
         hx_ms now = 0;
         for (unsigned made = 1;; made++) {
             assert_true(made <= policy.attempts);
@@ -419,9 +416,9 @@ static void any_sequence_of_answers_stays_within_the_budget(void **state)
                 .elapsed = now,
                 .at_once = hx_rand_below(5) == 0,
                 .retry_after = hx_rand_below(4) ? HX_RETRY_AFTER_NONE : (hx_ms)hx_rand_below(15) * 1000,
-                .client_left = budget == HX_CLIENT_BUDGET_NONE ? budget
-                               : budget > now                  ? budget - now
-                                                               : 0,
+                .client_left = budget == HX_TIMEOUT_NONE ? budget
+                               : budget > now            ? budget - now
+                                                         : 0,
             };
             hx_retry_answer answer = hx_retry_next(&policy, &question, hx_rand_u64());
             ends[answer.verdict]++;
@@ -434,7 +431,7 @@ static void any_sequence_of_answers_stays_within_the_budget(void **state)
                 answer.delay > (own_max > told_max ? own_max : told_max))
                 fail_msg("seed %llu: %lld ms", (unsigned long long)seed, (long long)answer.delay);
             now += answer.delay;
-            if (now > policy.total || (budget != HX_CLIENT_BUDGET_NONE && now >= budget))
+            if (now > policy.total || (budget != HX_TIMEOUT_NONE && now >= budget))
                 fail_msg("seed %llu: an attempt begins after %lld ms", (unsigned long long)seed, (long long)now);
         }
     }

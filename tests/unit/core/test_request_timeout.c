@@ -15,8 +15,8 @@
 
 static void takes(const char *value, hx_ms span, bool has_unit)
 {
-    hx_client_budget budget;
-    if (!hx_client_budget_parse(hx_slice_of(value), &budget)) fail_msg("\"%s\" is refused", value);
+    hx_request_timeout budget;
+    if (!hx_timeout_parse(hx_slice_of(value), &budget)) fail_msg("\"%s\" is refused", value);
     if (budget.span != span) fail_msg("\"%s\": %lld", value, (long long)budget.span);
     assert_int_equal(budget.has_unit, has_unit);
 }
@@ -53,46 +53,46 @@ static void nonsense_and_zero_are_none(void **state)
                                       "0x10",    "abc",  "10s,",  "10s 5s", "1,500", "0",    "0s",
                                       "000ms",   "inf",  "NaN",   "10ss",   "10sm",  "ms10", "\xd9\xa1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        hx_client_budget budget = {.span = 5, .has_unit = true};
-        if (hx_client_budget_parse(hx_slice_of(bad[i]), &budget)) fail_msg("\"%s\" is taken", bad[i]);
-        assert_int_equal(budget.span, HX_CLIENT_BUDGET_NONE);
+        hx_request_timeout budget = {.span = 5, .has_unit = true};
+        if (hx_timeout_parse(hx_slice_of(bad[i]), &budget)) fail_msg("\"%s\" is taken", bad[i]);
+        assert_int_equal(budget.span, HX_TIMEOUT_NONE);
         assert_false(budget.has_unit);
     }
-    hx_client_budget budget;
-    assert_false(hx_client_budget_parse((hx_slice){"10s\0", 4}, &budget));
-    assert_false(hx_client_budget_parse((hx_slice){NULL, 0}, &budget));
+    hx_request_timeout budget;
+    assert_false(hx_timeout_parse((hx_slice){"10s\0", 4}, &budget));
+    assert_false(hx_timeout_parse((hx_slice){NULL, 0}, &budget));
 }
 
 static void what_is_left_is_never_negative_and_never_grows(void **state)
 {
     (void)state;
-    hx_client_budget budget = {.span = 1500};
-    assert_int_equal(hx_client_budget_left(budget, 0), 1500);
-    assert_int_equal(hx_client_budget_left(budget, 1499), 1);
-    assert_int_equal(hx_client_budget_left(budget, 1500), 0);
-    assert_int_equal(hx_client_budget_left(budget, INT64_MAX), 0);
-    assert_int_equal(hx_client_budget_left(budget, -1), 1500);
-    assert_int_equal(hx_client_budget_left(budget, INT64_MIN), 1500);
-    budget.span = HX_CLIENT_BUDGET_NONE;
-    assert_int_equal(hx_client_budget_left(budget, 1500), HX_CLIENT_BUDGET_NONE);
+    hx_request_timeout budget = {.span = 1500};
+    assert_int_equal(hx_timeout_left(budget, 0), 1500);
+    assert_int_equal(hx_timeout_left(budget, 1499), 1);
+    assert_int_equal(hx_timeout_left(budget, 1500), 0);
+    assert_int_equal(hx_timeout_left(budget, INT64_MAX), 0);
+    assert_int_equal(hx_timeout_left(budget, -1), 1500);
+    assert_int_equal(hx_timeout_left(budget, INT64_MIN), 1500);
+    budget.span = HX_TIMEOUT_NONE;
+    assert_int_equal(hx_timeout_left(budget, 1500), HX_TIMEOUT_NONE);
 }
 
-static void sends(hx_client_budget budget, hx_ms elapsed, const char *expected)
+static void sends(hx_request_timeout budget, hx_ms elapsed, const char *expected)
 {
-    char out[HX_CLIENT_BUDGET_BYTES];
-    hx_slice text = hx_client_budget_text(budget, elapsed, out);
+    char out[HX_TIMEOUT_BYTES];
+    hx_slice text = hx_timeout_text(budget, elapsed, out);
     if (!hx_slice_eq(text, hx_slice_of(expected))) fail_msg("\"%.*s\", not \"%s\"", HX_FMT(text), expected);
 }
 
 static void what_is_left_goes_upstream_with_a_unit_if_it_came_with_one(void **state)
 {
     (void)state;
-    sends((hx_client_budget){.span = 1500}, 250, "1250");
-    sends((hx_client_budget){.span = 1500, .has_unit = true}, 250, "1250ms");
-    sends((hx_client_budget){.span = HX_DAY, .has_unit = true}, 0, "86400000ms");
-    sends((hx_client_budget){.span = 1500}, 1500, "");
-    sends((hx_client_budget){.span = 1500, .has_unit = true}, 1500, "");
-    sends((hx_client_budget){.span = HX_CLIENT_BUDGET_NONE}, 0, "");
+    sends((hx_request_timeout){.span = 1500}, 250, "1250");
+    sends((hx_request_timeout){.span = 1500, .has_unit = true}, 250, "1250ms");
+    sends((hx_request_timeout){.span = HX_DAY, .has_unit = true}, 0, "86400000ms");
+    sends((hx_request_timeout){.span = 1500}, 1500, "");
+    sends((hx_request_timeout){.span = 1500, .has_unit = true}, 1500, "");
+    sends((hx_request_timeout){.span = HX_TIMEOUT_NONE}, 0, "");
 }
 
 static void the_next_hop_reads_exactly_what_is_left(void **state)
@@ -100,11 +100,11 @@ static void the_next_hop_reads_exactly_what_is_left(void **state)
     (void)state;
     hx_rand_seed(1500);
     for (int i = 0; i < CASES; i++) {
-        hx_client_budget budget = {.span = 1 + (hx_ms)hx_rand_below((uint64_t)HX_DAY), .has_unit = i % 2};
+        hx_request_timeout budget = {.span = 1 + (hx_ms)hx_rand_below((uint64_t)HX_DAY), .has_unit = i % 2};
         hx_ms elapsed = (hx_ms)hx_rand_below((uint64_t)budget.span);
-        char out[HX_CLIENT_BUDGET_BYTES];
-        hx_client_budget next;
-        assert_true(hx_client_budget_parse(hx_client_budget_text(budget, elapsed, out), &next));
+        char out[HX_TIMEOUT_BYTES];
+        hx_request_timeout next;
+        assert_true(hx_timeout_parse(hx_timeout_text(budget, elapsed, out), &next));
         assert_int_equal(next.span, budget.span - elapsed);
         assert_int_equal(next.has_unit, budget.has_unit);
     }
@@ -119,11 +119,11 @@ static void any_bytes_give_none_or_a_budget_within_bounds(void **state)
         char text[24];
         size_t len = hx_rand_below(sizeof text);
         for (size_t k = 0; k < len; k++) text[k] = alphabet[hx_rand_below(sizeof alphabet)];
-        hx_client_budget budget;
-        if (hx_client_budget_parse((hx_slice){text, len}, &budget))
-            assert_true(budget.span >= 1 && budget.span <= HX_CLIENT_BUDGET_MAX);
+        hx_request_timeout budget;
+        if (hx_timeout_parse((hx_slice){text, len}, &budget))
+            assert_true(budget.span >= 1 && budget.span <= HX_TIMEOUT_MAX);
         else
-            assert_int_equal(budget.span, HX_CLIENT_BUDGET_NONE);
+            assert_int_equal(budget.span, HX_TIMEOUT_NONE);
     }
 }
 

@@ -29,7 +29,7 @@ static void is_nonsense(const char *value)
 static void means(const char *date, hx_ms now, hx_ms expected)
 {
     hx_ms at = -1;
-    if (!hx_http_date_parse(hx_slice_of(date), now, &at)) fail_msg("\"%s\" is refused", date);
+    if (!hx_retry_after_date(hx_slice_of(date), now, &at)) fail_msg("\"%s\" is refused", date);
     if (at != expected) fail_msg("\"%s\": %lld, not %lld", date, (long long)at, (long long)expected);
 }
 

@@ -14,24 +14,24 @@
 
 #define START ((hx_ms)1771502400123)
 
-static unsigned reserve_all(hx_budget *budget, hx_ms now)
+static unsigned reserve_all(hx_retry_budget *budget, hx_ms now)
 {
     unsigned count = 0;
-    for (hx_reservation held; hx_budget_reserve(budget, now, &held); count++)
-        hx_budget_settle(budget, now, &held, true);
+    for (hx_reservation held; hx_retry_budget_reserve(budget, now, &held); count++)
+        hx_retry_budget_settle(budget, now, &held, true);
     return count;
 }
 
-static void send_requests(hx_budget *budget, unsigned count, hx_ms now)
+static void send_requests(hx_retry_budget *budget, unsigned count, hx_ms now)
 {
-    for (unsigned i = 0; i < count; i++) hx_budget_request(budget, now);
+    for (unsigned i = 0; i < count; i++) hx_retry_budget_request(budget, now);
 }
 
 static void without_requests_there_are_ten_retries_a_second(void **state)
 {
     (void)state;
-    hx_budget budget;
-    hx_budget_init(&budget, 1, START);
+    hx_retry_budget budget;
+    hx_retry_budget_init(&budget, 1, START);
     assert_int_equal(reserve_all(&budget, START), 10);
     assert_int_equal(reserve_all(&budget, START + 99), 0);
     assert_int_equal(reserve_all(&budget, START + 100), 1);
@@ -43,8 +43,8 @@ static void without_requests_there_are_ten_retries_a_second(void **state)
 static void every_fifth_request_pays_for_a_retry(void **state)
 {
     (void)state;
-    hx_budget budget;
-    hx_budget_init(&budget, 1, START);
+    hx_retry_budget budget;
+    hx_retry_budget_init(&budget, 1, START);
     assert_int_equal(reserve_all(&budget, START), 10);
     send_requests(&budget, 4, START);
     assert_int_equal(reserve_all(&budget, START), 0);
@@ -57,50 +57,50 @@ static void every_fifth_request_pays_for_a_retry(void **state)
 static void what_was_paid_in_is_gone_after_ten_seconds(void **state)
 {
     (void)state;
-    hx_budget budget;
+    hx_retry_budget budget;
     hx_ms second = START / 1000 * 1000;
-    hx_budget_init(&budget, 1, second);
+    hx_retry_budget_init(&budget, 1, second);
     send_requests(&budget, 500, second);
-    assert_int_equal(hx_budget_left(&budget, second), 110);
-    assert_int_equal(hx_budget_left(&budget, second + 9999), 110);
-    hx_budget other = budget;
+    assert_int_equal(hx_retry_budget_left(&budget, second), 110);
+    assert_int_equal(hx_retry_budget_left(&budget, second + 9999), 110);
+    hx_retry_budget other = budget;
     assert_int_equal(reserve_all(&other, second + 9999), 110);
-    assert_int_equal(hx_budget_left(&budget, second + 10000), 10);
+    assert_int_equal(hx_retry_budget_left(&budget, second + 10000), 10);
     send_requests(&budget, 50, second + 10000);
-    assert_int_equal(hx_budget_left(&budget, second + 10000), 20);
-    assert_int_equal(hx_budget_left(&budget, second + 365 * HX_DAY), 10);
-    assert_int_equal(hx_budget_left(&budget, INT64_MAX), 10);
+    assert_int_equal(hx_retry_budget_left(&budget, second + 10000), 20);
+    assert_int_equal(hx_retry_budget_left(&budget, second + 365 * HX_DAY), 10);
+    assert_int_equal(hx_retry_budget_left(&budget, INT64_MAX), 10);
 }
 
 static void a_budget_that_ran_dry_refills_within_a_second(void **state)
 {
     (void)state;
-    hx_budget budget;
-    hx_budget_init(&budget, 1, START);
+    hx_retry_budget budget;
+    hx_retry_budget_init(&budget, 1, START);
     hx_ms now = START;
     for (int round = 0; round < 1000; round++) {
         send_requests(&budget, (unsigned)round % 7, now);
         reserve_all(&budget, now);
-        assert_int_equal(hx_budget_left(&budget, now), 0);
+        assert_int_equal(hx_retry_budget_left(&budget, now), 0);
         now += 1000;
-        assert_true(hx_budget_left(&budget, now) >= 10);
+        assert_true(hx_retry_budget_left(&budget, now) >= 10);
     }
 }
 
 static void retries_that_wait_out_their_delay_count(void **state)
 {
     (void)state;
-    hx_budget budget;
+    hx_retry_budget budget;
     hx_reservation held[10];
-    hx_budget_init(&budget, 1, START);
-    for (size_t i = 0; i < 10; i++) assert_true(hx_budget_reserve(&budget, START, &held[i]));
+    hx_retry_budget_init(&budget, 1, START);
+    for (size_t i = 0; i < 10; i++) assert_true(hx_retry_budget_reserve(&budget, START, &held[i]));
     assert_int_equal(budget.reserved, 10);
     hx_reservation refused = {.from = HX_RESERVED_FLOOR};
-    assert_false(hx_budget_reserve(&budget, START, &refused));
+    assert_false(hx_retry_budget_reserve(&budget, START, &refused));
     assert_int_equal(refused.from, HX_RESERVED_NOTHING);
     assert_int_equal(budget.refused, 1);
-    for (size_t i = 0; i < 10; i++) hx_budget_settle(&budget, START, &held[i], true);
-    assert_int_equal(hx_budget_left(&budget, START), 0); /* spent, whatever the answers were */
+    for (size_t i = 0; i < 10; i++) hx_retry_budget_settle(&budget, START, &held[i], true);
+    assert_int_equal(hx_retry_budget_left(&budget, START), 0); /* spent, whatever the answers were */
     assert_int_equal(budget.spent, 10);
     assert_int_equal(budget.reserved, 0);
 }
@@ -108,48 +108,48 @@ static void retries_that_wait_out_their_delay_count(void **state)
 static void a_retry_that_was_given_up_goes_back_once(void **state)
 {
     (void)state;
-    hx_budget budget;
+    hx_retry_budget budget;
     hx_reservation held;
-    hx_budget_init(&budget, 1, START);
+    hx_retry_budget_init(&budget, 1, START);
     reserve_all(&budget, START);
     send_requests(&budget, 5, START);
-    assert_true(hx_budget_reserve(&budget, START, &held));
-    assert_int_equal(hx_budget_left(&budget, START), 0);
-    hx_budget_settle(&budget, START, &held, false);
-    hx_budget_settle(&budget, START, &held, false);
-    assert_int_equal(hx_budget_left(&budget, START), 1);
+    assert_true(hx_retry_budget_reserve(&budget, START, &held));
+    assert_int_equal(hx_retry_budget_left(&budget, START), 0);
+    hx_retry_budget_settle(&budget, START, &held, false);
+    hx_retry_budget_settle(&budget, START, &held, false);
+    assert_int_equal(hx_retry_budget_left(&budget, START), 1);
     assert_int_equal(budget.spent, 10);
     /* the floor's too, and never above its brim */
-    hx_budget_init(&budget, 1, START);
-    assert_true(hx_budget_reserve(&budget, START, &held));
-    hx_budget_settle(&budget, START, &held, false);
-    assert_int_equal(hx_budget_left(&budget, START), 10);
-    assert_true(hx_budget_reserve(&budget, START, &held));
-    hx_budget_settle(&budget, START + 500, &held, false);
-    assert_int_equal(hx_budget_left(&budget, START + 500), 10);
+    hx_retry_budget_init(&budget, 1, START);
+    assert_true(hx_retry_budget_reserve(&budget, START, &held));
+    hx_retry_budget_settle(&budget, START, &held, false);
+    assert_int_equal(hx_retry_budget_left(&budget, START), 10);
+    assert_true(hx_retry_budget_reserve(&budget, START, &held));
+    hx_retry_budget_settle(&budget, START + 500, &held, false);
+    assert_int_equal(hx_retry_budget_left(&budget, START + 500), 10);
 }
 
 static void a_share_given_back_too_late_is_gone(void **state)
 {
     (void)state;
-    hx_budget budget;
+    hx_retry_budget budget;
     hx_reservation held;
-    hx_budget_init(&budget, 1, START);
+    hx_retry_budget_init(&budget, 1, START);
     reserve_all(&budget, START);
     send_requests(&budget, 5, START);
-    assert_true(hx_budget_reserve(&budget, START, &held));
-    hx_budget_settle(&budget, START + HX_MINUTE, &held, false);
-    assert_int_equal(hx_budget_left(&budget, START + HX_MINUTE), 10);
+    assert_true(hx_retry_budget_reserve(&budget, START, &held));
+    hx_retry_budget_settle(&budget, START + HX_MINUTE, &held, false);
+    assert_int_equal(hx_retry_budget_left(&budget, START + HX_MINUTE), 10);
 }
 
 static void a_clock_that_is_set_back_gives_nothing_and_takes_nothing(void **state)
 {
     (void)state;
-    hx_budget budget;
-    hx_budget_init(&budget, 1, START);
+    hx_retry_budget budget;
+    hx_retry_budget_init(&budget, 1, START);
     send_requests(&budget, 50, START);
-    assert_int_equal(hx_budget_left(&budget, START - 1), 20);
-    assert_int_equal(hx_budget_left(&budget, START - HX_DAY), 20);
+    assert_int_equal(hx_retry_budget_left(&budget, START - 1), 20);
+    assert_int_equal(hx_retry_budget_left(&budget, START - HX_DAY), 20);
     assert_int_equal(reserve_all(&budget, START - HX_DAY), 20);
     assert_int_equal(reserve_all(&budget, START - HX_DAY + HX_HOUR), 0);
     assert_int_equal(reserve_all(&budget, START + 1000), 10);
@@ -161,8 +161,8 @@ static void the_floors_of_all_workers_add_up_to_ten_a_second(void **state)
     static const unsigned counts[] = {1, 2, 3, 7, 16, 1024};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         unsigned parts = counts[c];
-        hx_budget budget;
-        hx_budget_init(&budget, parts, START);
+        hx_retry_budget budget;
+        hx_retry_budget_init(&budget, parts, START);
         unsigned burst = reserve_all(&budget, START);
         assert_int_equal(burst, parts < 10 ? 10 / parts : 1);
         uint64_t made = 0;
@@ -199,7 +199,7 @@ static void check_windows(const event *events, size_t count, uint64_t seed)
 }
 
 typedef struct {
-    hx_budget budget;
+    hx_retry_budget budget;
     hx_reservation waiting[WAITING_MAX];
     size_t count;
     uint64_t requests, reserved, sent, given_back;
@@ -210,7 +210,7 @@ static int settle_one(run *r, hx_ms now)
     if (r->count == 0) return 0;
     size_t which = hx_rand_below(r->count);
     bool sent = hx_rand_below(2) == 0;
-    hx_budget_settle(&r->budget, now, &r->waiting[which], sent);
+    hx_retry_budget_settle(&r->budget, now, &r->waiting[which], sent);
     r->waiting[which] = r->waiting[--r->count];
     *(sent ? &r->sent : &r->given_back) += 1;
     return sent ? 0 : -1;
@@ -221,7 +221,7 @@ static int reserve_some(run *r, hx_ms now)
     int taken = 0;
     for (uint64_t wanted = hx_rand_below(40); wanted > 0; wanted--) {
         if (r->count == WAITING_MAX) taken += settle_one(r, now);
-        if (!hx_budget_reserve(&r->budget, now, &r->waiting[r->count])) continue;
+        if (!hx_retry_budget_reserve(&r->budget, now, &r->waiting[r->count])) continue;
         r->count++;
         r->reserved++;
         taken++;
@@ -238,7 +238,7 @@ static void over_any_window_retries_stay_within_the_budget(void **state)
         uint64_t pace = 1 + hx_rand_below(2000), crowd = 1 + hx_rand_below(300);
         hx_ms now = START;
         run r = {0};
-        hx_budget_init(&r.budget, 1, now);
+        hx_retry_budget_init(&r.budget, 1, now);
         for (size_t i = 0; i < EVENTS; i++) {
             now += (hx_ms)hx_rand_below(hx_rand_below(50) == 0 ? 15000 : pace);
             events[i] = (event){.at = now};
@@ -262,15 +262,15 @@ static void a_failing_upstream_gets_a_fifth_more_and_the_floor(void **state)
 {
     (void)state;
     /* 2,000 requests a second for a minute, every one of which would be retried three times */
-    hx_budget budget;
-    hx_budget_init(&budget, 1, START);
+    hx_retry_budget budget;
+    hx_retry_budget_init(&budget, 1, START);
     uint64_t requests = 0, retries = 0;
     for (hx_ms at = 0; at < HX_MINUTE; at++) {
-        for (int i = 0; i < 2; i++, requests++) hx_budget_request(&budget, START + at);
+        for (int i = 0; i < 2; i++, requests++) hx_retry_budget_request(&budget, START + at);
         for (int i = 0; i < 6; i++) {
             hx_reservation held;
-            if (!hx_budget_reserve(&budget, START + at, &held)) continue;
-            hx_budget_settle(&budget, START + at, &held, true);
+            if (!hx_retry_budget_reserve(&budget, START + at, &held)) continue;
+            hx_retry_budget_settle(&budget, START + at, &held, true);
             retries++;
         }
     }

@@ -56,8 +56,8 @@ static size_t check(const rules *next, const hx_store_rule *rule, const hx_store
     hx_store_rule one = *rule, other = on_path ? *on_path : *rule;
     hx_store_rules all = {.rules = &one, .count = 1}, paths = {.rules = &other, .count = on_path ? 1 : 0};
     hx_arena arena = {0};
-    hx_rescope_memory memory = {.arena = &arena};
-    size_t count = hx_rescope_check(next->set, &all, &paths, &memory, &problems);
+    hx_changes_memory memory = {.arena = &arena};
+    size_t count = hx_changes_check(next->set, &all, &paths, &memory, &problems);
     hx_arena_free(&arena);
     memcpy(said, problems.len > 0 ? problems.data : "", problems.len);
     said[problems.len] = '\0';
@@ -187,8 +187,8 @@ static void rules_that_nobody_can_tell_apart_are_a_problem(void **state)
     hx_buf problems;
     hx_buf_init(&problems, NULL, 4096);
     hx_store_rules all = {.others = 3}, none = {0};
-    hx_rescope_memory memory = {0};
-    assert_int_equal(hx_rescope_check(next.set, &all, &none, &memory, &problems), 1);
+    hx_changes_memory memory = {0};
+    assert_int_equal(hx_changes_check(next.set, &all, &none, &memory, &problems), 1);
     hx_buf_free(&problems);
     hx_config_free(&next.config);
 }
@@ -203,8 +203,8 @@ static void nothing_is_lost_in_a_full_buffer(void **state)
     hx_store_rule one = live(&before, "refunds", 1);
     hx_store_rules all = {.rules = &one, .count = 1}, none = {0};
     hx_arena arena = {0};
-    hx_rescope_memory memory = {.arena = &arena};
-    for (int i = 0; i < 3; i++) assert_int_equal(hx_rescope_check(next.set, &all, &none, &memory, &problems), 1);
+    hx_changes_memory memory = {.arena = &arena};
+    for (int i = 0; i < 3; i++) assert_int_equal(hx_changes_check(next.set, &all, &none, &memory, &problems), 1);
     hx_arena_free(&arena);
     hx_buf_free(&problems);
     hx_config_free(&before.config);
@@ -221,7 +221,7 @@ static void paths_are_those_that_a_route_really_gets(void **state)
                        "- {name: c, match: \"POST /refunds/{id}\"}\n");
     static const char *const expected[] = {"POST /refunds", "PUT /refunds", "PATCH /refunds", "DELETE /refunds"};
     size_t count;
-    hx_rescope_path *paths = hx_rescope_paths(r.set, &arena, &count);
+    hx_changes_path *paths = hx_changes_paths(r.set, &arena, &count);
     assert_int_equal(count, 4);
     for (size_t i = 0; i < count; i++) {
         assert_true(hx_slice_eq(paths[i].text, hx_slice_of(expected[i])));
@@ -260,7 +260,7 @@ static void routes_that_become_one_need_a_restart(void **state)
         rules running = rules_of(joins[i].running), next = rules_of(joins[i].next);
         hx_buf problems;
         hx_buf_init(&problems, NULL, 4096);
-        size_t count = hx_rescope_check_joined(running.set, next.set, &problems);
+        size_t count = hx_changes_check_joined(running.set, next.set, &problems);
         if (count != joins[i].problems) print_error("case %zu: %.*s", i, (int)problems.len, problems.data);
         assert_int_equal(count, joins[i].problems);
         hx_buf_free(&problems);
@@ -295,7 +295,7 @@ static void rules_that_go_are_retired(void **state)
         rules running = rules_of(retirements[i].running), next = rules_of(retirements[i].next);
         hx_arena arena = {0};
         hx_store_rules out = {0};
-        hx_rescope_retired(running.set, next.set, &arena, &out);
+        hx_changes_retired(running.set, next.set, &arena, &out);
         size_t expected = 0;
         while (expected < 3 && retirements[i].retired[expected]) expected++;
         if (out.count != expected) print_error("case %zu\n", i);
@@ -336,7 +336,7 @@ static void rules_of_one_version_by_chance_are_told_apart_at_a_reload(void **sta
         hx_buf problems;
         hx_buf_init(&problems, NULL, 4096);
         set_up(&running, &arena, "POST /0", by_match ? HX_EMPTY : HX_LIT("x-0"));
-        assert_int_equal(hx_rescope_check_joined(&running, &running, &problems), 0);
+        assert_int_equal(hx_changes_check_joined(&running, &running, &problems), 0);
         unsigned i = 1;
         for (; i < 2000000 && next.routes == NULL; i++) {
             hx_slice number = hx_arena_printf(&other, "x-%u", i);
@@ -347,11 +347,11 @@ static void rules_of_one_version_by_chance_are_told_apart_at_a_reload(void **sta
             hx_arena_free(&other);
         }
         assert_non_null(next.routes);
-        hx_rescope_retired(&running, &next, &arena, &out);
+        hx_changes_retired(&running, &next, &arena, &out);
         for (size_t k = 0; k < out.count; k++) /* to the store they are the same */
             assert_false(hx_slice_eq(out.rules[k].route, HX_LIT("a")));
-        assert_int_equal(hx_rescope_check_joined(&running, &next, &problems), 1);
-        assert_int_equal(hx_rescope_check_joined(&next, &next, &problems), 0);
+        assert_int_equal(hx_changes_check_joined(&running, &next, &problems), 1);
+        assert_int_equal(hx_changes_check_joined(&next, &next, &problems), 0);
         hx_buf_free(&problems);
         hx_arena_free(&arena);
         hx_arena_free(&other);

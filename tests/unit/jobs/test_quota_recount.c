@@ -113,7 +113,7 @@ static void stopped(void *context)
     *(bool *)context = true;
 }
 
-static void run_to_its_end(hx_recount *recount)
+static void run_to_its_end(hx_quota_recount *recount)
 {
     while (recount->busy || hx_timer_running(&recount->timer)) hx_loop_turn(w.loop, 10);
 }
@@ -138,14 +138,14 @@ static void run(uint32_t charges, uint32_t refunds, uint32_t voids, uint32_t res
 {
     hx_policy routes[3];
     hx_policy_set set = policies_with(routes, charges, refunds, voids, rest);
-    hx_recount recount = {0};
+    hx_quota_recount recount = {0};
     w.found_in_all = 0;
     memset(w.found, 0, sizeof w.found);
     w.stopped = false;
-    hx_recount_start(&recount, w.loop, w.store, &set, note, &w);
+    hx_quota_recount_start(&recount, w.loop, w.store, &set, note, &w);
     memset(routes, 0xff, sizeof routes); /* the rules are gone by now */
     run_to_its_end(&recount);
-    hx_recount_stop(&recount, stopped, &w.stopped);
+    hx_quota_recount_stop(&recount, stopped, &w.stopped);
     assert_true(w.stopped);
     expect((bool[4]){charges > 0, refunds > 0, voids > 0, rest > 0});
 }
@@ -203,18 +203,18 @@ static void beginning_anew_leaves_nothing_of_what_was(void **state)
     (void)state;
     hx_policy before[3], after[3];
     hx_policy_set first = policies_with(before, 9, 9, 9, 9), then = policies_with(after, 0, 9, 0, 0);
-    hx_recount recount = {0};
+    hx_quota_recount recount = {0};
     memset(w.found, 0, sizeof w.found);
-    hx_recount_start(&recount, w.loop, w.store, &first, note, &w);
-    hx_recount_start(&recount, w.loop, w.store, &then, note, &w); /* while its first page is under way */
+    hx_quota_recount_start(&recount, w.loop, w.store, &first, note, &w);
+    hx_quota_recount_start(&recount, w.loop, w.store, &then, note, &w); /* while its first page is under way */
     run_to_its_end(&recount);
     expect((bool[4]){false, true, false, false});
-    hx_recount_start(&recount, w.loop, w.store, &first, note, &w);
-    hx_recount_start(&recount, w.loop, w.store, &(hx_policy_set){0}, note, &w); /* no route has one any more */
+    hx_quota_recount_start(&recount, w.loop, w.store, &first, note, &w);
+    hx_quota_recount_start(&recount, w.loop, w.store, &(hx_policy_set){0}, note, &w); /* no route has one any more */
     memset(w.found, 0, sizeof w.found);
     run_to_its_end(&recount);
     expect((bool[4]){false, false, false, false});
-    hx_recount_stop(&recount, stopped, &w.stopped);
+    hx_quota_recount_stop(&recount, stopped, &w.stopped);
 }
 
 static void stopping_waits_for_the_page_under_way(void **state)
@@ -222,18 +222,18 @@ static void stopping_waits_for_the_page_under_way(void **state)
     (void)state;
     hx_policy routes[3];
     hx_policy_set set = policies_with(routes, 9, 9, 9, 9);
-    hx_recount recount = {0};
+    hx_quota_recount recount = {0};
     memset(w.found, 0, sizeof w.found);
     w.stopped = false;
-    hx_recount_start(&recount, w.loop, w.store, &set, note, &w);
-    hx_recount_stop(&recount, stopped, &w.stopped);
+    hx_quota_recount_start(&recount, w.loop, w.store, &set, note, &w);
+    hx_quota_recount_stop(&recount, stopped, &w.stopped);
     assert_false(w.stopped);
     while (!w.stopped) hx_loop_turn(w.loop, 10);
     expect((bool[4]){false, false, false, false});
     assert_false(recount.busy);
-    hx_recount never_started = {0};
+    hx_quota_recount never_started = {0};
     w.stopped = false;
-    hx_recount_stop(&never_started, stopped, &w.stopped);
+    hx_quota_recount_stop(&never_started, stopped, &w.stopped);
     assert_true(w.stopped);
 }
 
@@ -242,14 +242,14 @@ static void a_reload_counts_again_only_for_a_new_quota(void **state)
     (void)state;
     hx_policy a[3], b[3];
     hx_policy_set none = policies_with(a, 0, 0, 0, 0), one = policies_with(b, 0, 5, 0, 0);
-    assert_true(hx_recount_needed(&none, &one));
-    assert_false(hx_recount_needed(&one, &none));
-    assert_false(hx_recount_needed(&one, &one));
+    assert_true(hx_quota_recount_needed(&none, &one));
+    assert_false(hx_quota_recount_needed(&one, &none));
+    assert_false(hx_quota_recount_needed(&one, &one));
     hx_policy c[3], d[3];
     hx_policy_set other = policies_with(c, 0, 7, 0, 0), more = policies_with(d, 0, 7, 0, 1);
-    assert_false(hx_recount_needed(&one, &other));
-    assert_true(hx_recount_needed(&other, &more));
-    assert_true(hx_recount_needed(&(hx_policy_set){0}, &one));
+    assert_false(hx_quota_recount_needed(&one, &other));
+    assert_true(hx_quota_recount_needed(&other, &more));
+    assert_true(hx_quota_recount_needed(&(hx_policy_set){0}, &one));
 }
 
 int main(void)

@@ -53,7 +53,7 @@ static void same(const hx_index_entry *a, const hx_index_entry *b)
 static void it_holds_what_a_plain_array_holds(void **state)
 {
     (void)state;
-    hx_readers *readers = hx_readers_new();
+    hx_reclaim *readers = hx_reclaim_new();
     hx_index *x = hx_index_new(readers, 0);
     uint32_t *versions = calloc(OPERATIONS, sizeof *versions); /* 0: absent */
     size_t count = 0;
@@ -72,7 +72,7 @@ static void it_holds_what_a_plain_array_holds(void **state)
         if (versions[number]) same(&before, &expected);
         versions[number] = hx_index_find(x, &e.op, &before) ? step : 0;
         if (versions[number]) same(&before, &e);
-        if (step % 100 == 0) hx_readers_reclaim(readers);
+        if (step % 100 == 0) hx_reclaim_run(readers);
     }
     assert_int_equal(hx_index_count(x), count);
     uint32_t cursor = 0, steps = UINT32_MAX;
@@ -87,12 +87,12 @@ static void it_holds_what_a_plain_array_holds(void **state)
     assert_int_equal(walked, count);
     assert_true(hx_index_at_end(x, cursor));
     free(versions);
-    hx_readers_free(&readers);
+    hx_reclaim_free(&readers);
     hx_index_free(&x);
 }
 
 static struct {
-    hx_readers *readers;
+    hx_reclaim *readers;
     hx_index *index;
     atomic_bool stop;
     _Atomic uint64_t reads, misses;
@@ -105,9 +105,9 @@ static void *read_all(void *unused)
     while (!atomic_load(&shared.stop)) {
         uint64_t number = hx_rand_below(OPERATIONS / 2);
         hx_index_entry e = entry_of(number, 0), found;
-        hx_readers_enter(shared.readers);
+        hx_reclaim_enter(shared.readers);
         bool there = hx_index_find(shared.index, &e.op, &found);
-        hx_readers_leave(shared.readers);
+        hx_reclaim_leave(shared.readers);
         if (!there) atomic_fetch_add(&shared.misses, 1);
         hx_index_entry expected = entry_of(number, (uint32_t)found.epoch - 1);
         if (there && (found.unit != expected.unit || found.until_s != expected.until_s ||
@@ -123,7 +123,7 @@ static void readers_never_miss_or_mix_while_it_grows_and_changes(void **state)
     (void)state;
     pthread_t threads[2];
     hx_index_entry before;
-    shared.readers = hx_readers_new();
+    shared.readers = hx_reclaim_new();
     shared.index = hx_index_new(shared.readers, 0);
     for (uint64_t i = 0; i < OPERATIONS / 2; i++) {
         hx_index_entry e = entry_of(i, 0);
@@ -137,12 +137,12 @@ static void readers_never_miss_or_mix_while_it_grows_and_changes(void **state)
             hx_index_remove(shared.index, &e.op, &before);
         else
             hx_index_put(shared.index, &e, &before);
-        if (step % 64 == 0) hx_readers_reclaim(shared.readers);
+        if (step % 64 == 0) hx_reclaim_run(shared.readers);
     }
     atomic_store(&shared.stop, true);
     for (int t = 0; t < 2; t++) pthread_join(threads[t], NULL);
     assert_int_equal(atomic_load(&shared.misses), 0);
-    hx_readers_free(&shared.readers);
+    hx_reclaim_free(&shared.readers);
     hx_index_free(&shared.index);
 }
 
@@ -152,9 +152,9 @@ static void *read_one(void *unused)
     (void)unused;
     hx_index_entry e = entry_of(1, 0), found;
     while (!atomic_load(&shared.stop)) {
-        hx_readers_enter(shared.readers);
+        hx_reclaim_enter(shared.readers);
         bool there = hx_index_find(shared.index, &e.op, &found);
-        hx_readers_leave(shared.readers);
+        hx_reclaim_leave(shared.readers);
         hx_index_entry expected = entry_of(1, (uint32_t)found.epoch - 1);
         if (!there || found.unit != expected.unit || found.until_s != expected.until_s ||
             found.lease_until != expected.lease_until || found.state != expected.state)
@@ -169,7 +169,7 @@ static void a_reader_never_mixes_two_versions_of_one_operation(void **state)
     (void)state;
     pthread_t threads[2];
     hx_index_entry before, e = entry_of(1, 0);
-    shared.readers = hx_readers_new();
+    shared.readers = hx_reclaim_new();
     shared.index = hx_index_new(shared.readers, 0);
     atomic_store(&shared.stop, false);
     atomic_store(&shared.reads, 0);
@@ -183,7 +183,7 @@ static void a_reader_never_mixes_two_versions_of_one_operation(void **state)
     atomic_store(&shared.stop, true);
     for (int t = 0; t < 2; t++) pthread_join(threads[t], NULL);
     assert_int_equal(atomic_load(&shared.misses), 0);
-    hx_readers_free(&shared.readers);
+    hx_reclaim_free(&shared.readers);
     hx_index_free(&shared.index);
 }
 

@@ -22,7 +22,7 @@ typedef struct {
     char path[96];
     sqlite3 *db;
     hx_arena arena;
-    hx_guest_operation operation;
+    hx_in_transaction_operation operation;
     hx_record found;
 } program;
 
@@ -74,18 +74,18 @@ static int64_t effects(const program *p)
     return number(p->db, "SELECT count(*) FROM refunds");
 }
 
-static const hx_guest_request request = {.route = {"refunds", 7},
-                                         .principal = {"alice", 5},
-                                         .key = {"8e03978e-40d5-43e8", 18},
-                                         .payload = {"{\"amount\":5}", 12}};
+static const hx_in_transaction_request request = {.route = {"refunds", 7},
+                                                  .principal = {"alice", 5},
+                                                  .key = {"8e03978e-40d5-43e8", 18},
+                                                  .payload = {"{\"amount\":5}", 12}};
 static const hx_answer answer = {201, true, {"A: b\r\n", 6}, {"refunded", 8}};
 
-static hx_guest_result start(program *p, const hx_guest_request *r)
+static hx_in_transaction_result start(program *p, const hx_in_transaction_request *r)
 {
     return hx_sqlite_begin(p->db, r, &p->arena, &p->operation, &p->found);
 }
 
-static hx_guest_result complete(program *p)
+static hx_in_transaction_result complete(program *p)
 {
     return hx_sqlite_complete(p->db, &p->operation, &answer, &p->arena, &p->found);
 }
@@ -102,11 +102,11 @@ static void effect_and_mark_commit_together(void **state)
     begin(&p);
     for (int round = 0; round < 3; round++) {
         run(p.db, "BEGIN IMMEDIATE");
-        hx_guest_result result = start(&p, &request);
-        assert_int_equal(result, round == 0 ? HX_GUEST_OK : HX_GUEST_DONE);
-        if (result == HX_GUEST_OK) {
+        hx_in_transaction_result result = start(&p, &request);
+        assert_int_equal(result, round == 0 ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_DONE);
+        if (result == HX_IN_TRANSACTION_OK) {
             effect(&p);
-            assert_int_equal(complete(&p), HX_GUEST_OK);
+            assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
         } else {
             assert_int_equal(p.found.state, HX_COMPLETED);
             assert_int_equal(p.found.answer.status, 201);
@@ -116,14 +116,14 @@ static void effect_and_mark_commit_together(void **state)
         run(p.db, "COMMIT");
         assert_int_equal(effects(&p), 1);
     }
-    hx_guest_request other = request;
+    hx_in_transaction_request other = request;
     other.payload = HX_LIT("{\"amount\":6}");
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &other), HX_GUEST_MISMATCH);
+    assert_int_equal(start(&p, &other), HX_IN_TRANSACTION_MISMATCH);
     other.payload = HX_EMPTY;
-    assert_int_equal(start(&p, &other), HX_GUEST_DONE);
+    assert_int_equal(start(&p, &other), HX_IN_TRANSACTION_DONE);
     other.principal = HX_LIT("bob");
-    assert_int_equal(start(&p, &other), HX_GUEST_OK);
+    assert_int_equal(start(&p, &other), HX_IN_TRANSACTION_OK);
     run(p.db, "COMMIT");
     finish(&p);
 }
@@ -134,10 +134,10 @@ static void a_rollback_takes_both_back(void **state)
     program p;
     begin(&p);
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &request), HX_GUEST_OK);
-    hx_guest_operation first = p.operation;
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OK);
+    hx_in_transaction_operation first = p.operation;
     effect(&p);
-    assert_int_equal(complete(&p), HX_GUEST_OK);
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
     run(p.db, "ROLLBACK");
     assert_int_equal(effects(&p), 0);
     assert_int_equal(number(p.db,
@@ -145,12 +145,12 @@ static void a_rollback_takes_both_back(void **state)
                             " + (SELECT coalesce(sum(processing + unknown + ended), 0) FROM hapax_live)"),
                      0);
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &request), HX_GUEST_OK);
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OK);
     /* even had both drawn the same epoch, who was rolled back can't end what another began */
     first.epoch = p.operation.epoch;
-    assert_int_equal(hx_sqlite_complete(p.db, &first, &answer, &p.arena, &p.found), HX_GUEST_STALE);
+    assert_int_equal(hx_sqlite_complete(p.db, &first, &answer, &p.arena, &p.found), HX_IN_TRANSACTION_STALE);
     effect(&p);
-    assert_int_equal(complete(&p), HX_GUEST_OK);
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
     run(p.db, "COMMIT");
     assert_int_equal(effects(&p), 1);
     finish(&p);
@@ -166,34 +166,34 @@ static void a_stale_epoch_fails_and_its_effect_is_rolled_back(void **state)
     (void)state;
     program p;
     begin(&p);
-    hx_guest_request brief = request;
+    hx_in_transaction_request brief = request;
     brief.lease = 1;
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &brief), HX_GUEST_OK);
+    assert_int_equal(start(&p, &brief), HX_IN_TRANSACTION_OK);
     run(p.db, "COMMIT"); /* begun, and now the program is slow */
-    hx_guest_operation slow = p.operation;
+    hx_in_transaction_operation slow = p.operation;
     wait_until(hx_clock_now() + 2);
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &request), HX_GUEST_UNKNOWN);
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_UNKNOWN);
     assert_int_equal(p.found.epoch, slow.epoch);
-    hx_guest_request again = request;
+    hx_in_transaction_request again = request;
     again.take_over = slow.epoch + 1;
-    assert_int_equal(start(&p, &again), HX_GUEST_UNKNOWN);
+    assert_int_equal(start(&p, &again), HX_IN_TRANSACTION_UNKNOWN);
     again.take_over = slow.epoch;
-    assert_int_equal(start(&p, &again), HX_GUEST_OK);
+    assert_int_equal(start(&p, &again), HX_IN_TRANSACTION_OK);
     assert_true(p.operation.epoch > slow.epoch);
     run(p.db, "COMMIT");
     run(p.db, "BEGIN IMMEDIATE");
     effect(&p);
-    assert_int_equal(hx_sqlite_complete(p.db, &slow, &answer, &p.arena, &p.found), HX_GUEST_STALE);
+    assert_int_equal(hx_sqlite_complete(p.db, &slow, &answer, &p.arena, &p.found), HX_IN_TRANSACTION_STALE);
     assert_int_equal(p.found.state, HX_PROCESSING);
     assert_int_equal(p.found.epoch, p.operation.epoch);
     run(p.db, "ROLLBACK");
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &request), HX_GUEST_RUNNING);
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_RUNNING);
     assert_true(p.found.lease_until > hx_clock_now());
     effect(&p);
-    assert_int_equal(complete(&p), HX_GUEST_STALE); /* what begin said no to has no name */
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_STALE); /* what begin said no to has no name */
     run(p.db, "ROLLBACK");
     assert_int_equal(effects(&p), 0);
     finish(&p);
@@ -204,20 +204,20 @@ static void what_was_begun_and_not_ended_is_redone_where_effects_come_with_their
     (void)state;
     program p;
     begin(&p);
-    hx_guest_request redo = request;
+    hx_in_transaction_request redo = request;
     redo.redo = true;
     redo.lease = 1;
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &redo), HX_GUEST_OK);
+    assert_int_equal(start(&p, &redo), HX_IN_TRANSACTION_OK);
     run(p.db, "COMMIT");
     wait_until(hx_clock_now() + 2);
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &redo), HX_GUEST_OK);
+    assert_int_equal(start(&p, &redo), HX_IN_TRANSACTION_OK);
     effect(&p);
-    assert_int_equal(complete(&p), HX_GUEST_OK);
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
     run(p.db, "COMMIT");
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &redo), HX_GUEST_DONE);
+    assert_int_equal(start(&p, &redo), HX_IN_TRANSACTION_DONE);
     assert_int_equal(p.found.attempt, 2);
     run(p.db, "COMMIT");
     finish(&p);
@@ -230,15 +230,17 @@ static void failing_is_kept_and_releasing_is_not(void **state)
     begin(&p);
     const hx_answer refused = {422, true, HX_EMPTY, HX_LIT("no such order")};
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &request), HX_GUEST_OK);
-    assert_int_equal(hx_sqlite_release(p.db, &p.operation, HX_LIT("no money"), &p.arena, &p.found), HX_GUEST_OK);
-    assert_int_equal(hx_sqlite_release(p.db, &p.operation, HX_LIT("no money"), &p.arena, &p.found), HX_GUEST_STALE);
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OK);
+    assert_int_equal(hx_sqlite_release(p.db, &p.operation, HX_LIT("no money"), &p.arena, &p.found),
+                     HX_IN_TRANSACTION_OK);
+    assert_int_equal(hx_sqlite_release(p.db, &p.operation, HX_LIT("no money"), &p.arena, &p.found),
+                     HX_IN_TRANSACTION_STALE);
     assert_int_equal(p.found.state, HX_ABSENT);
-    assert_int_equal(start(&p, &request), HX_GUEST_OK);
-    assert_int_equal(hx_sqlite_fail(p.db, &p.operation, &refused, &p.arena, &p.found), HX_GUEST_OK);
-    assert_int_equal(complete(&p), HX_GUEST_STALE); /* the first outcome stays */
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OK);
+    assert_int_equal(hx_sqlite_fail(p.db, &p.operation, &refused, &p.arena, &p.found), HX_IN_TRANSACTION_OK);
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_STALE); /* the first outcome stays */
     assert_int_equal(p.found.state, HX_FAILED);
-    assert_int_equal(start(&p, &request), HX_GUEST_DONE);
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_DONE);
     assert_int_equal(p.found.answer.status, 422);
     run(p.db, "COMMIT");
     assert_int_equal(number(p.db, "SELECT count(*) FROM hapax_history"), 4);
@@ -251,24 +253,24 @@ static void lifetimes_end_and_are_cleaned(void **state)
     program p;
     begin(&p);
     unsigned cleaned;
-    hx_guest_request brief = request;
+    hx_in_transaction_request brief = request;
     brief.lifetime = 1;
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &brief), HX_GUEST_OK);
-    assert_int_equal(complete(&p), HX_GUEST_OK);
+    assert_int_equal(start(&p, &brief), HX_IN_TRANSACTION_OK);
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
     brief.key = HX_LIT("another-key-of-hers");
     brief.tombstone = HX_HOUR;
-    assert_int_equal(start(&p, &brief), HX_GUEST_OK);
-    assert_int_equal(complete(&p), HX_GUEST_OK);
+    assert_int_equal(start(&p, &brief), HX_IN_TRANSACTION_OK);
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
     run(p.db, "COMMIT");
     wait_until(((hx_clock_now() + 1) / HX_SECOND + 1) * HX_SECOND);
     run(p.db, "BEGIN IMMEDIATE");
-    assert_int_equal(start(&p, &brief), HX_GUEST_EXPIRED);
+    assert_int_equal(start(&p, &brief), HX_IN_TRANSACTION_EXPIRED);
     assert_int_equal(p.found.answer.status, 0);
-    assert_int_equal(hx_sqlite_clean(p.db, 100, &cleaned), HX_GUEST_OK);
+    assert_int_equal(hx_sqlite_clean(p.db, 100, &cleaned), HX_IN_TRANSACTION_OK);
     assert_int_equal(cleaned, 1);
-    assert_int_equal(start(&p, &brief), HX_GUEST_EXPIRED);
-    assert_int_equal(start(&p, &request), HX_GUEST_OK);
+    assert_int_equal(start(&p, &brief), HX_IN_TRANSACTION_EXPIRED);
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OK);
     run(p.db, "COMMIT");
     finish(&p);
 }
@@ -278,29 +280,29 @@ static void what_is_asked_wrongly_is_told_apart(void **state)
     (void)state;
     program p;
     begin(&p);
-    assert_int_equal(start(&p, &request), HX_GUEST_OUTSIDE);
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OUTSIDE);
     assert_true(sqlite3_get_autocommit(p.db));
     run(p.db, "BEGIN IMMEDIATE");
-    hx_guest_request keyless = request;
+    hx_in_transaction_request keyless = request;
     keyless.key = HX_EMPTY;
-    assert_int_equal(start(&p, &keyless), HX_GUEST_INVALID);
-    assert_int_equal(start(&p, &request), HX_GUEST_OK);
+    assert_int_equal(start(&p, &keyless), HX_IN_TRANSACTION_INVALID);
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OK);
     const hx_answer nothing = {0};
-    assert_int_equal(hx_sqlite_complete(p.db, &p.operation, &nothing, &p.arena, &p.found), HX_GUEST_INVALID);
+    assert_int_equal(hx_sqlite_complete(p.db, &p.operation, &nothing, &p.arena, &p.found), HX_IN_TRANSACTION_INVALID);
     run(p.db, "COMMIT");
     sqlite3 *other = connect_to(p.path);
     (void)sqlite3_busy_timeout(other, 0);
     run(p.db, "BEGIN IMMEDIATE");
     run(other, "BEGIN"); /* not IMMEDIATE */
-    assert_int_equal(hx_sqlite_begin(other, &request, &p.arena, &p.operation, &p.found), HX_GUEST_RUNNING);
+    assert_int_equal(hx_sqlite_begin(other, &request, &p.arena, &p.operation, &p.found), HX_IN_TRANSACTION_RUNNING);
     keyless.key = HX_LIT("a-key-that-is-free-1");
-    assert_int_equal(hx_sqlite_begin(other, &keyless, &p.arena, &p.operation, &p.found), HX_GUEST_BUSY);
+    assert_int_equal(hx_sqlite_begin(other, &keyless, &p.arena, &p.operation, &p.found), HX_IN_TRANSACTION_BUSY);
     assert_true(hx_slice_eq(p.found.reason, HX_LIT("database is locked")));
     run(other, "ROLLBACK");
     run(p.db, "ROLLBACK");
     run(p.db, "UPDATE hapax_store SET format = 99");
     run(p.db, "BEGIN");
-    assert_int_equal(start(&p, &request), HX_GUEST_NO_TABLES);
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_NO_TABLES);
     char error[HX_STORE_ERROR_BYTES];
     assert_false(hx_sqlite_prepare(p.db, error));
     assert_non_null(strstr(error, "newer version"));
@@ -330,12 +332,12 @@ static void a_crash_leaves_both_or_neither(void **state)
             program c = {.db = connect_to(p.path)};
             for (unsigned n = 0;; n++) {
                 char key[64];
-                hx_guest_request r = request;
+                hx_in_transaction_request r = request;
                 r.key = (hx_slice){key, (size_t)snprintf(key, sizeof key, "key-%u-%u", i, n)};
                 run(c.db, "BEGIN IMMEDIATE");
-                if (start(&c, &r) != HX_GUEST_OK) _exit(1);
+                if (start(&c, &r) != HX_IN_TRANSACTION_OK) _exit(1);
                 effect(&c);
-                if (complete(&c) != HX_GUEST_OK) _exit(2);
+                if (complete(&c) != HX_IN_TRANSACTION_OK) _exit(2);
                 run(c.db, "COMMIT");
                 if (write(ready[1], &n, sizeof n) != sizeof n) _exit(3);
             }
@@ -381,17 +383,17 @@ static void a_gateway_and_a_program_share_the_database(void **state)
         at += (size_t)snprintf(header + at, sizeof header - at, "%02x", r.op.bytes[i]);
     (void)snprintf(header + at, sizeof header - at, ".%llu", (unsigned long long)r.epoch);
     assert_true(hx_sqlite_operation_of(hx_slice_of(header), &p.operation));
-    hx_guest_operation stale = p.operation;
+    hx_in_transaction_operation stale = p.operation;
     stale.epoch--; /* the gateway has sent it again since */
     run(p.db, "BEGIN IMMEDIATE");
     effect(&p);
-    assert_int_equal(hx_sqlite_complete(p.db, &stale, &answer, &p.arena, &p.found), HX_GUEST_STALE);
+    assert_int_equal(hx_sqlite_complete(p.db, &stale, &answer, &p.arena, &p.found), HX_IN_TRANSACTION_STALE);
     assert_int_equal(p.found.epoch, r.epoch);
     run(p.db, "ROLLBACK");
     assert_int_equal(effects(&p), 0);
     run(p.db, "BEGIN IMMEDIATE");
     effect(&p);
-    assert_int_equal(complete(&p), HX_GUEST_OK);
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
     run(p.db, "COMMIT");
     wait_for(&b, &w); /* who waits at the gateway is told */
     watched = w.call.found;
