@@ -3,8 +3,8 @@
 #include "cmd/cli/cmd.h"
 
 #include "base/check.h"
-#include "cmd/describe/policy_diff.h"
-#include "cmd/describe/policy_text.h"
+#include "daemon/policy_diff.h"
+#include "config/describe/policy_text.h"
 #include "config/address.h"
 #include "core/json/json.h"
 #include "core/operation/template.h"

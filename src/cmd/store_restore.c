@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "cmd/cli/cmd.h"
 #include "store/transfer/unfinished.h"
-#include "store/journal/index.h"
 
 #include <inttypes.h>
 #include <string.h>

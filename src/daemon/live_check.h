@@ -4,8 +4,8 @@
  * found wrong is looked at once more after a sweep, so that nothing is refused for operations that have expired.
  *
  * What an operator accepts is remembered in the store, like an unfinished copy (store/transfer/unfinished.h): as one
- * record for each of the rules that are gone, under an operation that no request can have. Any store can keep it, every node reads it,
- * and it comes along in a copy. */
+ * record for each of the rules that are gone, under an operation that no request can have. Any store can keep it, every
+ * node reads it, and it comes along in a copy. */
 #ifndef HX_DAEMON_LIVE_CHECK_H
 #define HX_DAEMON_LIVE_CHECK_H
 

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "base/memory/list.h"
 #include "base/log.h"
-#include "cmd/describe/policy_diff.h"
+#include "daemon/policy_diff.h"
 #include "daemon/restart_only.h"
 #include "daemon/live_check.h"
 #include "jobs/jwks.h"

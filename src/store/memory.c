@@ -532,7 +532,7 @@ static void memory_close(hx_store *store)
     free(m);
 }
 
-hx_store *hx_memory_open(const hx_store_options *options)
+hx_store *hx_store_memory_open(const hx_store_options *options)
 {
     static const hx_store_ops ops = {memory_attach, memory_submit,    memory_cancel, memory_peek,
                                      memory_count,  memory_close,     memory_rules,  memory_live_at_most,

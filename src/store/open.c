@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which store a URL means. In a file of its own, so that what brings its own store links none of these. */
-#include "store/journal/journal.h"
+#include "store/store.h"
 
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char erro
         return NULL;
     }
     const hx_slice journal = HX_LIT("journal:"), sqlite = HX_LIT("sqlite:");
-    if (hx_slice_eq(url, HX_LIT("memory:"))) return hx_memory_open(options);
+    if (hx_slice_eq(url, HX_LIT("memory:"))) return hx_store_memory_open(options);
     if (hx_slice_starts(url, journal)) return hx_journal_open(hx_slice_from(url, journal.len), options, error);
     if (hx_slice_starts(url, sqlite)) return hx_sqlite_open(hx_slice_from(url, sqlite.len), options, error);
     if (hx_slice_starts(url, HX_LIT("postgres://")) || hx_slice_starts(url, HX_LIT("postgresql://")))
@@ -33,6 +33,6 @@ hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char erro
 
 uint64_t hx_store_bytes_least(hx_slice url)
 {
-    if (hx_slice_starts(url, HX_LIT("journal:"))) return 3 * (uint64_t)HX_SEGMENT_BYTES_MIN;
+    if (hx_slice_starts(url, HX_LIT("journal:"))) return HX_JOURNAL_BYTES_LEAST;
     return hx_slice_starts(url, HX_LIT("sqlite:")) ? HX_SQLITE_BYTES_LEAST : 0;
 }

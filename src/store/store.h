@@ -239,6 +239,7 @@ void hx_store_close(hx_store **owned);
 hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 /* The least `bytes_max` with which such a store can be opened; 0: any. */
 uint64_t hx_store_bytes_least(hx_slice url);
+#define HX_JOURNAL_BYTES_LEAST (UINT64_C(48) << 20) /* three segments of the smallest size */
 #define HX_SQLITE_BYTES_LEAST (UINT64_C(1) << 20)
 
 /* For backends: what stands behind an hx_store. */
@@ -289,7 +290,7 @@ void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *re
 /* The highest epoch that was ever drawn, for moving a store. On a thread and at a time when nobody claims. */
 uint64_t hx_store_last_epoch(hx_store *store);
 
-hx_store *hx_memory_open(const hx_store_options *options);
+hx_store *hx_store_memory_open(const hx_store_options *options);
 /* `url` as libpq has it. */
 hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
 hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);

@@ -241,7 +241,7 @@ static void set_up(void)
     world.principal_count = 1 + sim_choose(SIM_BY_WORLD, SIM_PRINCIPALS);
     choose_rates();
     world.store_loop = hx_loop_new();
-    world.state = hx_memory_open(&(hx_store_options){.now = sim_now});
+    world.state = hx_store_memory_open(&(hx_store_options){.now = sim_now});
     memcpy(world.secret, hx_store_about(world.state)->secret, sizeof world.secret);
     world.mac = hx_mac_new(world.secret);
     sim_routes_make();

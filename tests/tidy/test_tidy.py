@@ -36,7 +36,8 @@ CLEAN = {
     "a header of a test": ("tests/unit/net/pair.h", header("HX_TESTS_PAIR_H")),
     "the public header": ("include/hapax.h", header("HAPAX_H")),
     "libuv in net": ("src/net/h1/conn.c", C + "#include <uv.h>\n"),
-    "redis speaks over net": ("src/store/redis.c", C + '#include "net/h1/conn.h"\n#include <hiredis/hiredis.h>\n'),
+    "redis speaks over net": (
+        "src/store/redis/redis.c", C + '#include "net/h1/conn.h"\n#include <hiredis/hiredis.h>\n'),
     "a command shows an example": ("src/cmd/demo.c", C + '#include "refunds/app.h"\n'),
     "main finds commands": ("src/main.c", C + '#include "cmd/serve.h"\n'),
     "a function of 70 lines": ("src/base/a.c", C + function(70)),
@@ -54,14 +55,14 @@ CLEAN = {
 
 REFUSED = {
     "base includes nothing": ("src/base/a.c", 2, '#include "core/operation/key.h"\n', "must not include core/"),
-    "core knows no store": ("src/core/a.c", 2, '#include "store/store.h"\n', "must not include store/"),
+    "core knows no store": ("src/core/operation/a.c", 2, '#include "store/store.h"\n', "must not include store/"),
     "net knows no idempotency": ("src/net/a.h", 4, '#include "core/operation/key.h"\n', "must not include core/"),
     "store knows no net": ("src/store/journal/journal.c", 2, '#include "net/h1/conn.h"\n', "must not include net/"),
     "config knows no gateway": ("src/config/a.c", 2, '#include "gateway/request.h"\n', "must not include gateway/"),
     "gateway knows no commands": ("src/gateway/a.c", 2, '#include "cmd/serve.h"\n', "must not include cmd/"),
     "gateway knows no events": ("src/gateway/a.c", 2, '#include "events/inbox.h"\n', "must not include events/"),
     "admin knows no commands": ("src/admin/a.c", 2, '#include "cmd/serve.h"\n', "must not include cmd/"),
-    "tables obey too": ("src/core/a.c", 2, '#include "config/options.def"\n', "must not include config/"),
+    "tables obey too": ("src/core/json/a.c", 2, '#include "config/options.def"\n', "must not include config/"),
     "an include without its folder": ("src/base/a.c", 2, '#include "slice.h"\n', "includes name their folder"),
     "an example in the gateway": ("src/gateway/a.c", 2, '#include "refunds/app.h"\n', "no folder src/refunds/"),
     "a folder that no one planned": ("src/util/a.c", 1, "int x;\n", "not in the table"),
@@ -70,6 +71,13 @@ REFUSED = {
     "libuv through the back door": ("src/gateway/a.c", 2, '#include "base/loop/loop_uv.h"\n', "loop_uv.h is for"),
     "the parser outside net": ("src/gateway/a.c", 2, "#include <llhttp.h>\n", "llhttp.h is for"),
     "yaml outside config": ("src/cmd/a.c", 2, "#include <libfyaml.h>\n", "libfyaml.h is for"),
+    "parts know no steps": (
+        "src/gateway/parts/a.c", 2, '#include "gateway/steps/shadow.h"\n', "parts must not include gateway/steps"),
+    "one store knows no other": (
+        "src/store/sqlite/a.c", 2, '#include "store/journal/journal.h"\n', "sqlite must not include store/journal"),
+    "json knows no operations": (
+        "src/core/json/a.c", 2, '#include "core/operation/key.h"\n', "core/json must not include core/operation"),
+    "a room that no one planned": ("src/gateway/misc/a.c", 1, "int x;\n", "not in the table of rooms"),
     "a function of 71 lines": ("src/base/a.c", 2, function(71), "f has 71 lines"),
     "a Python function of 71 lines": (
         "tests/a.py", 2, "def f():\n" + "    x = 1\n" * 70, "f has 71 lines"),
@@ -159,6 +167,30 @@ def test_an_engine_stands_in_one_file(engine):
     assert findings(("src/store/one.c", text)) == []
     found = findings(("src/store/one.c", text), ("src/store/two.c", text))
     assert len(found) == 1 and found[0].startswith("src/store/two.c:2: ")
+
+
+def test_a_type_has_one_definition():
+    one = ("src/net/a.h", header("HX_NET_A_H", "typedef struct {\n    int x;\n} hx_row;\n"))
+    other = ("src/net/b.h", header("HX_NET_B_H", "typedef struct hx_row hx_row;\n"))
+    assert findings(one) == [] and findings(other) == []
+    found = findings(one, other)
+    assert len(found) == 1 and "hx_row is a type of src/net/a.h already" in found[0]
+
+
+def test_a_prefix_belongs_to_one_folder():
+    one = ("src/net/a.h", header("HX_NET_A_H", "void hx_mark_end(int x);\n"))
+    near = ("src/net/b.h", header("HX_NET_B_H", "bool hx_mark_is(int x) HX_MUST_USE;\n"))
+    far = ("src/jobs/c.h", header("HX_JOBS_C_H", "const char *hx_mark_text(int x);\n"))
+    assert findings(one, near) == []
+    found = findings(one, near, far)
+    assert len(found) == 1 and found[0].startswith("src/jobs/c.h:5: hx_mark_ is a prefix of src/net/a.h already")
+
+
+def test_a_folder_can_be_looked_over():
+    files = [(f"src/jobs/a{i:02}.c", C + "int x;\n") for i in range(tidy.FOLDER_FILES_MAX)]
+    assert findings(*files) == []
+    found = findings(*files, ("src/jobs/b.c", C + "int x;\n"))
+    assert len(found) == 1 and "src/jobs/ has 26 files" in found[0]
 
 
 def test_the_program_prints_its_findings_and_fails(tmp_path):

@@ -2,7 +2,7 @@
 #include "cmd/explain/collect.h"
 
 #include "cmd/explain/near_misses.h"
-#include "cmd/describe/policy_text.h"
+#include "config/describe/policy_text.h"
 #include "core/crypto/sha256.h"
 #include "gateway/parts/problem.h"
 

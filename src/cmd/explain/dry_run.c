@@ -135,7 +135,7 @@ hx_dry_run *hx_rehearse(const hx_config *config, hx_slice bytes, char error[HX_J
     r->rules = (hx_rules){.config = config, .policies = &config->policies, .generation = 1};
     atomic_init(&r->rules.users, 1);
     r->loop = hx_loop_new();
-    r->gateway = (hx_gateway){.store = hx_memory_open(&(hx_store_options){0}),
+    r->gateway = (hx_gateway){.store = hx_store_memory_open(&(hx_store_options){0}),
                               .limiter = hx_limiter_new(),
                               .worker_count = 1,
                               .dev = config->dev,

@@ -3,7 +3,7 @@
  * match, two paths are laid side by side here, to find words for what differs. */
 #include "cmd/explain/near_misses.h"
 
-#include "cmd/describe/policy_text.h"
+#include "config/describe/policy_text.h"
 
 #define SEGMENTS_MAX 64u
 

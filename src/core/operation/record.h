@@ -10,6 +10,8 @@
 #include "core/operation/fingerprint.h"
 #include "core/crypto/mac.h"
 
+#define HX_EPOCH_MAX ((UINT64_C(1) << 48) - 1)
+
 /* Names an operation: a MAC over its route, principal and key. */
 typedef struct {
     uint8_t bytes[16];

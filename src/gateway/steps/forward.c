@@ -22,7 +22,7 @@ static bool is_withheld_when_keyed(hx_field_id id)
 static bool is_named_like(const hx_field *field, hx_slice beginning)
 {
     return field->name.len >= beginning.len &&
-           hx_names_read_alike(hx_slice_first(field->name, beginning.len), beginning);
+           hx_fields_named_alike(hx_slice_first(field->name, beginning.len), beginning);
 }
 
 /* A header that the route names, by its index, or something empty; false behind the last. */
@@ -53,7 +53,7 @@ static bool is_alias(const hx_policy *policy, const hx_field *field)
     hx_slice name;
     for (size_t i = 0; named_by(policy, i, &name); i++) {
         if (hx_slice_eq_nocase(field->name, name)) return false; /* the route means this very spelling */
-        is_like_one = is_like_one || hx_names_read_alike(field->name, name);
+        is_like_one = is_like_one || hx_fields_named_alike(field->name, name);
     }
     return is_like_one || hx_field_reads_as(field) != HX_FIELD_OTHER;
 }

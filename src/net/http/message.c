@@ -81,7 +81,7 @@ static char folded(char c)
     return is_plain[(uint8_t)c] ? hx_lower(c) : '-';
 }
 
-bool hx_names_read_alike(hx_slice one, hx_slice other)
+bool hx_fields_named_alike(hx_slice one, hx_slice other)
 {
     if (one.len != other.len) return false;
     for (size_t i = 0; i < one.len; i++)

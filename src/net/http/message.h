@@ -55,7 +55,7 @@ const hx_field *hx_fields_find(const hx_fields *fields, hx_slice name);
 /* CGI, WSGI and PHP make names of variables out of names of fields, in which every byte but letters and digits becomes
  * an underscore: `Transfer_Encoding` and `Transfer.Encoding` are Transfer-Encoding to them. Whether two names become
  * the same one; */
-bool hx_names_read_alike(hx_slice one, hx_slice other);
+bool hx_fields_named_alike(hx_slice one, hx_slice other);
 /* and which known field such an application takes an odd one for, HX_FIELD_OTHER when none. */
 hx_field_id hx_field_reads_as(const hx_field *field);
 /* Writes "Name: value\r\n". */

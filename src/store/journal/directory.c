@@ -30,6 +30,7 @@
 
 #include <openssl/evp.h>
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -152,6 +153,7 @@ static bool set_limits(hx_opening *o)
     if (set->free_bytes_floor == 0) set->free_bytes_floor = least(HX_FREE_BYTES_FLOOR, disk / 16);
     uint64_t limit = set->bytes_max > 0 ? least(set->bytes_max, disk) : disk;
     uint64_t segment = least(limit / HX_LIMIT_SEGMENTS, HX_SEGMENT_BYTES);
+    static_assert(HX_JOURNAL_BYTES_LEAST == 3 * (uint64_t)HX_SEGMENT_BYTES_MIN, "as store.h says");
     if (segment < HX_SEGMENT_BYTES_MIN) segment = HX_SEGMENT_BYTES_MIN;
     if (set->segment_bytes == 0) set->segment_bytes = (uint32_t)segment;
     uint64_t fewest = 3 * (uint64_t)set->segment_bytes;

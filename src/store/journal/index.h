@@ -8,7 +8,6 @@
 #include "base/memory/epoch_reclaim.h"
 
 #define HX_PLACE_UNIT 16u /* records begin at multiples of it */
-#define HX_EPOCH_MAX ((UINT64_C(1) << 48) - 1)
 #define HX_UNTIL_NEVER UINT32_MAX
 
 typedef struct {

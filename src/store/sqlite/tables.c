@@ -5,8 +5,8 @@
  *     hapax_store       one row: the format, the secret, the last epoch that was drawn, and the clock: by how much the
  *                       store's time is ahead of the time since the boot of that name
  *     hapax_operations  the newest record of each operation. `head` is the record as core/operation/record.c writes it,
- *                       but that lease_until is right in its own column only. due: when a sweep has something to do; NULL:
- *                       never. lifetime and tombstone: of an outcome that the application itself will write
+ *                       but that lease_until is right in its own column only. due: when a sweep has something to do;
+ *                       NULL: never. lifetime and tombstone: of an outcome that the application itself will write
  *     hapax_history     every version of every record, without its answer, oldest first
  *     hapax_live        how many operations there are under which rules (route '': under no named route)
  *     hapax_rules       which version of a route's rules is in force, where one was enforced

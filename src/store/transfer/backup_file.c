@@ -21,7 +21,6 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
-#include "store/journal/index.h"
 #include "store/store.h"
 
 #include <openssl/evp.h>

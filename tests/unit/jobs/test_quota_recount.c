@@ -72,7 +72,7 @@ static int set_up(void **state)
 {
     (void)state;
     w = (world){.loop = hx_loop_new()};
-    w.store = hx_memory_open(&(hx_store_options){0});
+    w.store = hx_store_memory_open(&(hx_store_options){0});
     hx_store_attach(w.store, w.loop);
     static const char *const routes[] = {"charges", "refunds", "voids", "POST /other"};
     for (uint8_t r = 0; r < 4; r++)

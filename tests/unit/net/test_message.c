@@ -59,7 +59,7 @@ static void other_spellings_of_known_names_are_seen_through(void **state)
         assert_int_equal(fields.items[0].id, HX_FIELD_OTHER);
         assert_int_equal(fields.items[0].flags, HX_FIELD_ODD);
         assert_int_equal(hx_field_reads_as(&fields.items[0]), i + 1);
-        assert_true(hx_names_read_alike(hx_slice_of(name), hx_slice_of(names[i])));
+        assert_true(hx_fields_named_alike(hx_slice_of(name), hx_slice_of(names[i])));
     }
     fields = (hx_fields){0};
     add("client_id", "v");
@@ -69,7 +69,7 @@ static void other_spellings_of_known_names_are_seen_through(void **state)
     assert_int_equal(hx_field_reads_as(&fields.items[0]), HX_FIELD_OTHER);
     assert_int_equal(fields.items[1].flags, 0);
     assert_int_equal(hx_field_reads_as(&fields.items[2]), HX_FIELD_OTHER);
-    assert_false(hx_names_read_alike(HX_LIT("client_id"), HX_LIT("client-ids")));
+    assert_false(hx_fields_named_alike(HX_LIT("client_id"), HX_LIT("client-ids")));
 }
 
 static void every_known_name_is_classified_in_any_case(void **state)

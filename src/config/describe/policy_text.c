@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cmd/describe/policy_text.h"
+#include "config/describe/policy_text.h"
 
 #include "base/check.h"
 #include "config/options.h"

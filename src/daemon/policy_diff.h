@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hapax check --diff: what another configuration changes about the routes, and what a reload would make of it. */
-#ifndef HX_CMD_DESCRIBE_POLICY_DIFF_H
-#define HX_CMD_DESCRIBE_POLICY_DIFF_H
+#ifndef HX_DAEMON_POLICY_DIFF_H
+#define HX_DAEMON_POLICY_DIFF_H
 
 #include "config/config.h"
 

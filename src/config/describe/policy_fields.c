@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything that a route says, row by row, as JSON: `hapax check --json` prints the rows, and --diff compares them. */
-#include "cmd/describe/policy_text.h"
+#include "config/describe/policy_text.h"
 
 #include "base/check.h"
 #include "config/options.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Routes are paired by their names, also by those they had; of a pair every row of rule_rows.c is compared. What a
  * reload would refuse is decided by the reload's own code (rescope.c, frozen.c), and only explained here. */
-#include "cmd/describe/policy_diff.h"
+#include "daemon/policy_diff.h"
 
 #include "base/check.h"
 #include "daemon/restart_only.h"
 #include "daemon/rule_changes.h"
-#include "cmd/describe/policy_text.h"
+#include "config/describe/policy_text.h"
 #include "core/json/json.h"
 
 #include <stdio.h>

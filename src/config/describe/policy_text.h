@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a route says, for `hapax check`: in words, as JSON, and one thing beside the other. */
-#ifndef HX_CMD_DESCRIBE_POLICY_TEXT_H
-#define HX_CMD_DESCRIBE_POLICY_TEXT_H
+#ifndef HX_CONFIG_DESCRIBE_POLICY_TEXT_H
+#define HX_CONFIG_DESCRIBE_POLICY_TEXT_H
 
 #include "base/memory/buf.h"
 #include "config/config.h"
