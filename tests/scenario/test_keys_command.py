@@ -512,6 +512,8 @@ def test_garbage_on_the_socket_is_refused(gateway, keys, unknown, garbage):
     ("POST", "/v1/operations/forget", None, 400), ("POST", "/v1/operations/forget", "{", 400),
     ("POST", "/v1/operations/forget", '{"why":"x"}', 400),
     ("POST", "/v1/operations/forget", '{"why":"x","filter":{}}', 400),
+    ("POST", "/v1/operations/resolve", '{"why":"x","outcome":"released"}', 400),
+    ("POST", "/v1/operations/resolve", '{"why":"x","outcome":"released","filter":{}}', 400),
     ("POST", "/v1/operations/resolve", '{"why":"x","outcome":"released","filter":{"state":"completed"}}', 400),
     ("POST", f"/v1/operations/{'0' * 32}/forget", '{"why":"x"}', 404),
     ("POST", f"/v1/operations/{'0' * 32}/resolve", '{"why":"x","outcome":"released","epohc":1}', 400),

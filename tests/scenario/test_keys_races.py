@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """hapax keys, and what happens between an operator's look and the act: it is done to what was seen, or not at all."""
 import json
+import socket
 
 import pytest
 
-from harness import drop_after_effect
+from harness import Connection, SlowDisk, drop_after_effect, eventually, fresh_key
 
 
 def lists_as_if(database, change, states="$4"):
@@ -49,3 +50,23 @@ def test_many_leave_alone_an_answer_that_came_since_they_were_listed(database, s
     assert (counted["changed"], counted["skipped"]) == (0, 1), done
     assert node.post("/refunds", key=key, json={}).idempotency == "replayed"
     assert upstream.effects("/refunds") == 1
+
+
+def test_stop_waits_for_an_act_on_many_though_nobody_waits_for_its_answer(start_gateway, upstream, tmp_path):
+    disk = SlowDisk(tmp_path)
+    gateway = start_gateway(env=disk.env)
+    lost = [fresh_key() for _ in range(100)]  # more than are under way at once
+    upstream.on("/refunds", drop_after_effect())
+    for key in lost:
+        assert gateway.post("/refunds", key=key, json={}).idempotency == "unknown"
+    with disk.held():
+        with Connection(str(gateway.store / "admin.sock"), socket.AF_UNIX) as connection:
+            connection.request("POST", "/v1/operations/resolve",
+                               body='{"outcome":"completed","body":"1","why":"seen","filter":{"state":"unknown"}}')
+            disk.wait_for_commit()
+        gateway.terminate()
+        eventually(lambda: not (gateway.store / "admin.sock").exists(), "the end of the admin socket")
+    assert gateway.wait_exit() == 0
+    gateway.start()
+    assert [gateway.post("/refunds", key=key, json={}).body for key in lost] == [b"1"] * len(lost)
+    assert upstream.effects("/refunds") == len(lost)

@@ -87,6 +87,16 @@ def test_a_store_that_may_forget_is_spoken_of(start_postgres, start_node, commit
     assert len(said) == (1 if why else 0) and all(why in line["reason"] for line in said), said
 
 
+def test_only_what_a_standby_has_on_its_disk_is_not_forgotten(start_postgres, start_node):
+    primary = start_postgres()
+    database = primary.create_database()
+    primary.standby()
+    for commit, forgets in (("local", True), ("remote_write", True), ("on", False), ("remote_apply", False)):
+        database.ask(f"ALTER DATABASE {database.name} SET synchronous_commit = {commit}")
+        said = [line["reason"] for line in start_node(database.url).events(MAY_FORGET)]
+        assert len(said) == forgets and all("until the standby has it on its disk" in why for why in said), commit
+
+
 def test_a_store_that_comes_to_forget_is_spoken_of(database, start_node, key):
     node = start_node(database.url)
     assert not node.events(MAY_FORGET)

@@ -564,3 +564,25 @@ def test_a_role_without_rights_holds_nobody_up(database, start_node, upstream, k
         late = start_node(database.url)  # its rules are enforced
         assert late.post("/refunds", key=key, json=REFUND).idempotency == "replayed"
     assert upstream.effects("/refunds") == 1
+
+
+def test_what_a_gateway_writes_takes_no_lock_that_is_anybodys(database, start_node, upstream, key):
+    """Seen from inside the transactions of a claim, an outcome and a change of rules."""
+    database.ask("""
+        CREATE TABLE public.seen (by text, locks bigint);
+        CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            INSERT INTO public.seen
+            SELECT TG_TABLE_NAME || ' ' || TG_OP, count(*) FROM pg_locks
+             WHERE pid = pg_backend_pid() AND locktype = 'advisory';
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER look AFTER INSERT OR UPDATE ON hapax.operations FOR EACH STATEMENT EXECUTE FUNCTION look();
+        CREATE TRIGGER look AFTER INSERT OR UPDATE ON hapax.rules FOR EACH STATEMENT EXECUTE FUNCTION look()
+        """)
+    node = start_node(database.url)
+    assert node.post("/refunds", key=key, json=REFUND).status == 201
+    seen = dict(database.ask("SELECT by, max(locks) FROM public.seen GROUP BY by"))
+    assert {"operations INSERT", "operations UPDATE", "rules INSERT"} <= set(seen), seen
+    assert set(seen.values()) == {0}, seen
+    assert upstream.effects("/refunds") == 1

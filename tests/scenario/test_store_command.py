@@ -103,6 +103,7 @@ def test_damaged_record_is_passed_over(old, new, keys, hapax, upstream, place):
     said = json.loads(result.stdout)
     assert (said["records_lost"], said["places_not_known"], said["whole"]) == (1, 0, True), result
     assert "00000001.seg: up to 1 records before byte" in result.stderr, result
+    assert said["epochs_above"] > max(epochs(upstream)) + 2**36, "what is lost may have drawn the next ones"
     assert replays(new.start(), old, keys) == [key for key in keys if key != keys[place]]
     assert upstream.effects("/refunds") == 20
 

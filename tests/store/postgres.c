@@ -273,6 +273,31 @@ static void rules_that_one_takes_stock_of_stay_so_when_another_enforces_its_own(
     pair_end(&p);
 }
 
+/* An application may hold its operation's row: what comes meanwhile is written when it has ended, and told then. */
+static void an_outcome_of_a_row_that_is_held_is_told_when_it_is_written(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    hx_record r = record_of(1), other = record_of(2);
+    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_OK);
+    do_sql(p.conn, "BEGIN; SELECT FROM hapax.operations FOR UPDATE");
+    waited w;
+    wait_start(&p.here, &w);
+    r.from_state = HX_PROCESSING;
+    r.state = HX_COMPLETED;
+    r.lease_until = 0;
+    r.expires_at = test_now + HX_DAY;
+    hx_store_settle(p.here.store, &w.call, &r);
+    assert_int_equal(claim(&p.here, &other, 0, NULL), HX_STORE_OK); /* behind it, on the same connection */
+    assert_false(w.done);
+    do_sql(p.conn, "COMMIT");
+    wait_for(&p.here, &w);
+    assert_int_equal(w.call.result, HX_STORE_OK);
+    assert_int_equal(peek(&p.there, r.op, NULL), HX_COMPLETED);
+    pair_end(&p);
+}
+
 /* However many large answers are asked for at once, no round brings more than 4 MiB of them and one more. */
 static void large_answers_come_one_after_the_other(void **state)
 {
@@ -755,6 +780,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(texts_that_are_too_long_are_cut),
         cmocka_unit_test(an_errand_that_fails_is_not_run_again_and_again),
         cmocka_unit_test(forgetting_waits_for_nobody),
+        cmocka_unit_test(an_outcome_of_a_row_that_is_held_is_told_when_it_is_written),
         cmocka_unit_test(what_was_moved_twice_is_there_once),
         cmocka_unit_test(epochs_are_raised_when_nobody_draws_one),
         cmocka_unit_test(rules_that_one_takes_stock_of_stay_so_when_another_enforces_its_own),

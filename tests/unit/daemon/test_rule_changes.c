@@ -193,6 +193,28 @@ static void rules_that_nobody_can_tell_apart_are_a_problem(void **state)
     hx_config_free(&next.config);
 }
 
+static void what_was_accepted_is_that_and_nothing_else(void **state)
+{
+    (void)state;
+    rules before =
+        rules_of("routes:\n- {name: refunds, match: POST /refunds}\n- {name: orders, match: POST /orders}\n");
+    rules next = rules_of("defaults: {lifetime: 24h}\n");
+    hx_buf problems;
+    hx_buf_init(&problems, NULL, 4096);
+    hx_store_rule both[] = {live(&before, "refunds", 1), live(&before, "orders", 1)}, known = both[0];
+    hx_store_rules all = {.rules = both, .count = 2}, none = {0};
+    hx_arena arena = {0};
+    hx_rescope_memory memory = {.arena = &arena, .accepted = {.rules = &known, .count = 1}};
+    assert_int_equal(hx_rescope_check(next.set, &all, &none, &memory, &problems), 1);
+    assert_true(hx_slice_starts(hx_buf_slice(&problems), HX_LIT("route \"orders\"")));
+    assert_int_equal(memory.wrong.count, 1);
+    assert_true(hx_slice_eq(memory.wrong.rules[0].route, HX_LIT("orders")));
+    hx_arena_free(&arena);
+    hx_buf_free(&problems);
+    hx_config_free(&before.config);
+    hx_config_free(&next.config);
+}
+
 /* Even where there is no room to say so. */
 static void nothing_is_lost_in_a_full_buffer(void **state)
 {
@@ -364,6 +386,7 @@ int main(void)
         cmocka_unit_test(every_change_is_told_or_let_through),
         cmocka_unit_test(a_path_is_taken_over_by_a_route_that_was_called_so),
         cmocka_unit_test(rules_that_nobody_can_tell_apart_are_a_problem),
+        cmocka_unit_test(what_was_accepted_is_that_and_nothing_else),
         cmocka_unit_test(nothing_is_lost_in_a_full_buffer),
         cmocka_unit_test(paths_are_those_that_a_route_really_gets),
         cmocka_unit_test(routes_that_become_one_need_a_restart),

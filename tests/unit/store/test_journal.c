@@ -347,6 +347,23 @@ static void hints_whose_checksums_fit_nonsense_are_not_believed(void **state)
     hx_log_threshold(HX_LOG_INFO);
 }
 
+/* Where a place lies behind all records, every operation is found: from the segment itself. */
+static void a_hint_that_leads_behind_its_end_is_not_believed(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, "journal", small);
+    for (uint64_t i = 0; i < 60; i++) complete(&b, i, HX_COMPLETED, 100 * HX_DAY);
+    bench_close(&b);
+    int fd = open(path_in(&b, "00000002.hint"), O_RDWR | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, "\xff\xff", 2, 128 + 7 + 16 + 2), 2); /* of the first entry's place */
+    (void)close(fd);
+    reseal_hint(&b, "00000002.hint");
+    bench_open(&b);
+    for (uint64_t i = 0; i < 60; i++) assert_int_equal(peek(&b, op_of(i), NULL), HX_COMPLETED);
+    bench_end(&b);
+}
+
 /* With the checksums of a frame that was meant so. */
 static void a_frame_that_says_what_cannot_be_is_refused_by_name(void **state)
 {
@@ -548,6 +565,41 @@ static void expired_segments_go_into_the_archive_and_long_lived_records_move(voi
     bench_end(&b);
 }
 
+/* As a copy does it: first the epochs, then records of lower ones, which end at last. */
+static void epochs_stay_raised_when_what_raised_them_is_gone(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, "journal", small);
+    hx_record nothing = record_of(1000);
+    nothing.state = HX_ABSENT;
+    nothing.epoch = hx_store_last_epoch(b.store) + (UINT64_C(1) << 36);
+    for (uint64_t i = 0; i <= 120; i++) {
+        hx_record r = i == 0 ? nothing : record_of(i);
+        if (i > 0) {
+            r.state = HX_COMPLETED;
+            r.epoch = i;
+            r.lease_until = 0;
+            r.expires_at = test_now + HX_HOUR;
+            r.answer = (hx_answer){201, true, HX_LIT("A: b\r\n"), HX_LIT("an answer")};
+        }
+        waited w;
+        wait_start(&b, &w);
+        hx_store_import(b.store, &w.call, &r);
+        wait_for(&b, &w);
+        assert_int_equal(w.call.result, HX_STORE_OK);
+    }
+    test_now += 2 * HX_HOUR;
+    assert_int_equal(sweep(&b), 120);
+    bench_close(&b);
+    assert_int_equal(access(path_in(&b, "00000001.seg"), F_OK), -1);
+    bench_open(&b);
+    hx_record next = record_of(2000);
+    assert_int_equal(claim(&b, &next, 0, NULL), HX_STORE_OK);
+    assert_true(next.epoch > nothing.epoch);
+    bench_end(&b);
+}
+
 static void full_stores_refuse_claims_only_and_recover(void **state)
 {
     (void)state;
@@ -692,6 +744,8 @@ int main(void)
         cmocka_unit_test(a_large_answer_is_read_from_its_segment_even_after_that_is_dropped),
         cmocka_unit_test(a_large_answer_that_the_disk_has_changed_is_unknown),
         cmocka_unit_test(hints_whose_checksums_fit_nonsense_are_not_believed),
+        cmocka_unit_test(a_hint_that_leads_behind_its_end_is_not_believed),
+        cmocka_unit_test(epochs_stay_raised_when_what_raised_them_is_gone),
         cmocka_unit_test(a_frame_that_says_what_cannot_be_is_refused_by_name),
         cmocka_unit_test(expired_segments_go_into_the_archive_and_long_lived_records_move),
         cmocka_unit_test(full_stores_refuse_claims_only_and_recover),
