@@ -532,7 +532,10 @@ def test_through_a_pooler_in_transaction_mode(application, database, pooler):
     assert database.ask("SELECT DISTINCT state FROM hapax.operations") == [(COMPLETED,)]
 
 
-def test_an_application_can_call_the_functions_and_nothing_else(application):
+def test_an_application_can_call_the_functions_and_nothing_else(application, database):
+    callable_ones = database.ask("SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace"
+                                 " AND has_function_privilege(%s, oid, 'EXECUTE') ORDER BY 1", application.role)
+    assert callable_ones == [("begin",), ("complete",), ("fail",), ("release",)]
     for sql in ("SELECT secret FROM hapax.store", "SELECT * FROM hapax.operations", "SELECT * FROM hapax.staged",
                 "SELECT hapax.mac_keys()", "SELECT hapax.settle('x', 2::smallint, 201, '', '', '', '')",
                 "SELECT nextval('hapax.epochs')", "SELECT hapax.read_many('{}')",
@@ -570,6 +573,14 @@ def test_a_function_of_the_applications_own_is_never_called_in_its_place(applica
         cursor.execute("SET synchronous_commit = off")
     assert database.ask("SELECT DISTINCT state FROM hapax.operations") == [(COMPLETED,)]
     database.ask("DROP SCHEMA trap CASCADE")
+
+
+def test_whatever_runs_with_its_owners_rights_has_a_search_path_of_its_own(database):
+    guarded = dict(database.ask("""
+        SELECT oid::regprocedure::text, 'search_path=hapax, pg_temp' = ANY (coalesce(proconfig, '{}'))
+          FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND prosecdef"""))
+    assert {name.partition("(")[0] for name in guarded} >= {"hapax.begin", "hapax.complete", "hapax.release"}, guarded
+    assert [name for name, is_guarded in guarded.items() if not is_guarded] == []
 
 
 def name_standby(server, name):

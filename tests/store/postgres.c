@@ -290,6 +290,7 @@ static void an_outcome_of_a_row_that_is_held_is_told_when_it_is_written(void **s
     r.expires_at = test_now + HX_DAY;
     hx_store_settle(p.here.store, &w.call, &r);
     assert_int_equal(claim(&p.here, &other, 0, NULL), HX_STORE_OK); /* behind it, on the same connection */
+    assert_int_equal(ask(p.conn, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"), 0);
     assert_false(w.done);
     do_sql(p.conn, "COMMIT");
     wait_for(&p.here, &w);
