@@ -204,8 +204,8 @@ static void what_was_accepted_is_that_and_nothing_else(void **state)
     hx_store_rule both[] = {live(&before, "refunds", 1), live(&before, "orders", 1)}, known = both[0];
     hx_store_rules all = {.rules = both, .count = 2}, none = {0};
     hx_arena arena = {0};
-    hx_rescope_memory memory = {.arena = &arena, .accepted = {.rules = &known, .count = 1}};
-    assert_int_equal(hx_rescope_check(next.set, &all, &none, &memory, &problems), 1);
+    hx_changes_memory memory = {.arena = &arena, .accepted = {.rules = &known, .count = 1}};
+    assert_int_equal(hx_changes_check(next.set, &all, &none, &memory, &problems), 1);
     assert_true(hx_slice_starts(hx_buf_slice(&problems), HX_LIT("route \"orders\"")));
     assert_int_equal(memory.wrong.count, 1);
     assert_true(hx_slice_eq(memory.wrong.rules[0].route, HX_LIT("orders")));
