@@ -3,6 +3,7 @@
 Python and in Node, behind a gateway, with applications that die before and after their COMMIT. Effects are rows."""
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,6 @@ import pytest
 
 from harness import HANG_S, eventually
 from harness.gateway import ROOT, environment
-from harness.postgres import free_port
 
 GUIDE = (ROOT / "docs" / "guide" / "transactional.md").read_text(encoding="utf-8")
 FOLDER = ROOT / "tests" / "transactional"
@@ -29,20 +29,21 @@ def program_of(language):
 
 
 class Application:
-    """The guide's function behind HTTP, on one port for ever, so that it can die and come back."""
+    """The guide's function behind HTTP. The socket is the story's, as under a service manager: while the application
+    starts again connections wait for it, however long the machine takes to start an interpreter."""
 
     def __init__(self, language, directory, url):
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
         code = pathlib.Path(directory) / f"guide.{language}"
         code.write_text(program_of(language), encoding="utf-8")
         start = [sys.executable, FOLDER / "serve.py"] if language == "python" else ["node", FOLDER / "serve.js"]
-        self.command = [str(word) for word in (*start, self.port, url, code)]
+        self.command = [str(word) for word in (*start, self.socket.fileno(), url, code)]
         self.process = None
 
     def start(self):
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        env=environment())
+                                        env=environment(), pass_fds=[self.socket.fileno()])
         assert self.process.stdout.readline() == b"listening\n", self.process.stderr.read()
         return self
 
@@ -56,6 +57,7 @@ class Application:
     def close(self):
         if self.process and self.process.poll() is None:
             self.kill()
+        self.socket.close()
 
 
 class Shop:

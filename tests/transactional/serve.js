@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The application around the guide's lines, for tests/scenario/test_transactional_guide.py:
-//   node serve.js PORT DATABASE-URL FILE     FILE defines refund(pool, operation, charge, amount)
+//   node serve.js DESCRIPTOR DATABASE-URL FILE     FILE defines refund(pool, operation, charge, amount)
+// DESCRIPTOR is a socket that listens already.
 "use strict";
 const fs = require("fs");
 const http = require("http");
 const {Pool} = require("pg");
 
-const [port, connectionString, file] = process.argv.slice(2);
+const [descriptor, connectionString, file] = process.argv.slice(2);
 const refund = new Function(fs.readFileSync(file, "utf8") + "\nreturn refund;")();
 const pool = new Pool({connectionString});
 pool.on("error", () => {}); // a connection that broke while nobody used it
@@ -23,4 +24,4 @@ http.createServer((request, response) => {
   let text = "";
   request.on("data", (piece) => { text += piece; });
   request.on("end", () => answer(request, text, response));
-}).listen(Number(port), "127.0.0.1", () => console.log("listening"));
+}).listen({fd: Number(descriptor)}, () => console.log("listening"));

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The application around the guide's lines, for tests/scenario/test_transactional_guide.py:
 
-    python3 serve.py PORT DATABASE-URL FILE     FILE defines refund(connection, operation, charge, amount)
+    python3 serve.py DESCRIPTOR DATABASE-URL FILE     FILE defines refund(connection, operation, charge, amount)
+
+DESCRIPTOR is a socket that listens already.
 """
 import contextlib
 import http.server
 import json
 import os
 import signal
+import socket
 import sys
 
 import psycopg2
 
-PORT, URL, FILE = sys.argv[1:]
+DESCRIPTOR, URL, FILE = sys.argv[1:]
 GUIDE = {}
 with open(FILE, encoding="utf-8") as file:
     exec(compile(file.read(), FILE, "exec"), GUIDE)  # the guide's own lines
@@ -42,6 +45,8 @@ class Application(http.server.BaseHTTPRequestHandler):
 
 
 http.server.ThreadingHTTPServer.daemon_threads = True
-SERVER = http.server.ThreadingHTTPServer(("127.0.0.1", int(PORT)), Application)
+SERVER = http.server.ThreadingHTTPServer(None, Application, bind_and_activate=False)
+SERVER.socket.close()
+SERVER.socket = socket.socket(fileno=int(DESCRIPTOR))
 print("listening", flush=True)
 SERVER.serve_forever()
