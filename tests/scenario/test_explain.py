@@ -150,7 +150,7 @@ def test_what_is_explained_is_what_happens(start_gateway, upstream, explain, nam
         assert ("rejected with 409" in said["why"]) == rejects
         assert again.headers.get("idempotency-status") == (None if rejects else "replayed")
         assert upstream.effects() == 1
-        logged = gateway.events("request")[0]
+        logged = gateway.wait_events("request")[0]
         assert logged["operation_type"] == said["route"]["name"] or said["route"]["name"] is None
     else:
         assert verdict == ("shadows" if said["mode"] == "shadow" else "passes")

@@ -291,7 +291,8 @@ def test_a_full_store_that_may_grow_takes_keys_again(start_gateway, upstream, re
     problem = full.refuses(503, "TRANSIENT.overloaded")
     assert problem["title"] == "There is no room for a new Idempotency-Key now"
     assert gateway.counts("refusing") == {"store_unavailable": False, "store_full": True, "waiters_full": False}
-    begun = [json.loads(line) for line in gateway.output if "the store has no room" in line]
+    begun = eventually(lambda: [json.loads(line) for line in gateway.output if "the store has no room" in line],
+                       "the line about it")
     assert [line["level"] for line in begun] == ["error"]
     assert reload(gateway, small.replace("48MiB", "480MiB")).code == 0
     eventually(lambda: gateway.post("/refunds", key=fresh_key(), json=REFUND).status == 201, "room for a new key")
@@ -328,7 +329,7 @@ def test_waiters_take_effect(gateway, upstream, reload, key):
         third = gateway.post("/refunds", key=key, json=REFUND)
         third.refuses(503, "TRANSIENT.overloaded")
         assert gateway.counts("refusing")["waiters_full"]
-        assert any("too many requests wait" in line for line in gateway.output)
+        eventually(lambda: any("too many requests wait" in line for line in gateway.output), "the line about it")
     assert (first.status, second.status) == (201, 201)
     assert upstream.effects("/refunds") == 1
 

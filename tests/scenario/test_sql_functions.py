@@ -158,9 +158,8 @@ def test_an_epoch_that_is_raised_while_the_transaction_waits_is_seen(application
 
         thread = threading.Thread(target=late)
         thread.start()
-        while not database.ask("SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'",
-                               database.name):
-            assert thread.is_alive()
+        eventually(lambda: database.ask("SELECT 1 FROM pg_stat_activity WHERE datname = %s AND "
+                                        "wait_event_type = 'Lock'", database.name), "the transaction waiting")
         gateway.commit()
         thread.join(timeout=HANG_S)
     assert failures == ["HX001"]

@@ -322,14 +322,14 @@ def test_a_start_says_which_routes_promise_less(start_gateway, upstream):
           - {name: logout, match: POST /logout, mode: pass, because: it is made to be repeated}
           - {name: refresh, match: POST /refresh, mode: pass, because: every call makes new tokens}
         """)
-    told = gateway.events("routes pass unsafe methods unprotected")
+    told = gateway.wait_events("routes pass unsafe methods unprotected")
     assert [(event["routes"], event["first"]) for event in told] == [(2, "logout")]
     assert start_gateway("routes: [{match: POST /refunds}]").events("routes pass unsafe methods unprotected") == []
 
 
 def test_a_start_says_what_is_worth_a_look(start_gateway, upstream):
     gateway = start_gateway('routes:\n  - {name: any, match: "POST /a/{id}"}\n  - {name: special, match: "/a/b"}\n')
-    told = [event["note"] for event in gateway.events("worth a look in the configuration")]
+    told = [event["note"] for event in gateway.wait_events("worth a look in the configuration")]
     assert len(told) == 1 and "some requests fit both" in told[0]
     assert start_gateway("routes: [{match: POST /refunds}]").events("worth a look in the configuration") == []
 
@@ -339,7 +339,7 @@ def test_a_start_says_that_limits_are_each_gateways_own(start_gateway, upstream,
     rules = f"routes: [{{name: refunds, match: POST /refunds, {option}}}]"
     event = "rate and quota are counted by each gateway for itself, not in the store that they share"
     shared = start_gateway(rules, store=f"sqlite:{tmp_path}/store.db")
-    assert [told["first"] for told in shared.events(event)] == ["refunds"]
+    assert [told["first"] for told in shared.wait_events(event)] == ["refunds"]
     assert start_gateway(rules).events(event) == []
 
 
@@ -350,9 +350,9 @@ def test_every_store_has_a_socket_for_its_operators(request, start_gateway, upst
     url = f"sqlite:{tmp_path}/store.db" if kind == "sqlite" else request.getfixturevalue("database").url
     env = {"STATE_DIRECTORY": str(tmp_path / "state")}
     one, other = (start_gateway(store=url, env=env) for _ in range(2))
-    place = one.events("operators are answered")[0]["address"].removeprefix("unix:")
+    place = one.wait_events("operators are answered")[0]["address"].removeprefix("unix:")
     assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
-    assert "another process listens there" in other.events("operators are not answered by this gateway")[0]["reason"]
+    assert "another process listens there" in other.wait_events("operators are not answered by this gateway")[0]["reason"]
     upstream.on("/refunds", drop_after_effect())
     assert other.post("/refunds", key=key, json={}).idempotency == "unknown"
     shown = hapax("keys", "show", key, "--store", url, env=env)
