@@ -352,7 +352,8 @@ def test_every_store_has_a_socket_for_its_operators(request, start_gateway, upst
     one, other = (start_gateway(store=url, env=env) for _ in range(2))
     place = one.wait_events("operators are answered")[0]["address"].removeprefix("unix:")
     assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
-    assert "another process listens there" in other.wait_events("operators are not answered by this gateway")[0]["reason"]
+    refused = other.wait_events("operators are not answered by this gateway")[0]
+    assert "another process listens there" in refused["reason"]
     upstream.on("/refunds", drop_after_effect())
     assert other.post("/refunds", key=key, json={}).idempotency == "unknown"
     shown = hapax("keys", "show", key, "--store", url, env=env)
