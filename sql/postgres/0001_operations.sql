@@ -573,6 +573,14 @@ $$ WITH versions AS (
    WINDOW w AS (ORDER BY v.number, h.step)
     ORDER BY v.number, h.step OFFSET skip LIMIT most $$;
 
+-- The same of every operation that has or had a key, in the order of their claims. It reads both tables.
+CREATE FUNCTION hapax.history_of_key(with_key bytea, skip bigint, most integer) RETURNS SETOF hapax.verdict
+LANGUAGE sql STABLE AS
+$$ SELECT h.* FROM (SELECT p.op FROM hapax.past p WHERE substring((p.was).head FROM 233 FOR 32) = with_key
+                    UNION SELECT o.op FROM hapax.operations o WHERE substring(o.head FROM 233 FOR 32) = with_key) found,
+          LATERAL hapax.history(found.op, 0, NULL) h
+    ORDER BY h.epoch, h.i OFFSET skip LIMIT most $$;
+
 -- Live operations under each rule. It reads the whole table.
 CREATE FUNCTION hapax.rules_of(at bigint) RETURNS TABLE (route text, rule_version integer, live bigint)
 LANGUAGE sql STABLE AS

@@ -366,7 +366,7 @@ static void history(memory *m, hx_store_call *call)
         hx_record record;
         hx_record_error error = hx_record_decode(hx_shared_record_bytes(v), &record);
         HX_CHECK(error == HX_RECORD_OK);
-        if (!hx_op_eq(&record.op, &call->op)) continue;
+        if (!hx_store_history_wants(call, &record)) continue;
         page->more = page->count == page->records_max;
         if (page->more)
             page->cursor = i;

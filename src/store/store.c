@@ -79,6 +79,7 @@ void hx_store_list(hx_store *store, hx_store_call *call, hx_store_page *page)
 
 void hx_store_history(hx_store *store, hx_store_call *call, const hx_op *op, hx_store_page *page)
 {
+    HX_CHECK(page->has_key == !op);
     submit_page(store, call, HX_STORE_HISTORY, op, page);
 }
 
@@ -90,6 +91,16 @@ static bool is_on_path(const hx_store_page *page, const hx_record *record)
     return false;
 }
 
+static bool has_key(const hx_store_page *page, const hx_record *record)
+{
+    return memcmp(&record->key, &page->key, sizeof page->key) == 0;
+}
+
+bool hx_store_history_wants(const hx_store_call *call, const hx_record *record)
+{
+    return call->page->has_key ? has_key(call->page, record) : hx_op_eq(&record->op, &call->op);
+}
+
 bool hx_store_page_wants(const hx_store_page *page, const hx_record *record)
 {
     if (page->states != 0 && !(page->states >> record->state & 1)) return false;
@@ -98,7 +109,7 @@ bool hx_store_page_wants(const hx_store_page *page, const hx_record *record)
     if (page->reason.len > 0 && !hx_slice_starts(record->reason, page->reason)) return false;
     if (record->changed_at < page->changed_from) return false;
     if (page->changed_before > 0 && record->changed_at >= page->changed_before) return false;
-    return !page->has_key || memcmp(&record->key, &page->key, sizeof page->key) == 0;
+    return !page->has_key || has_key(page, record);
 }
 
 void hx_store_rules_add(hx_store_rules *rules, hx_arena *arena, hx_slice route, uint32_t version, uint64_t live)

@@ -143,7 +143,8 @@ void hx_store_forget(hx_store *store, hx_store_call *call, const hx_op *op, uint
  * steps on the caller's loop, and read from disk there: call them from a loop on which no request waits. */
 void hx_store_list(hx_store *store, hx_store_call *call, hx_store_page *page);
 /* Every version of one operation's record that is still on disk, oldest first, whether the operation still stands or
- * not. Of the filter nothing but records_max and cursor is looked at. It may read the whole log. */
+ * not. With page->has_key: of every operation that has or had the key, and `op` is NULL. Of the filter nothing else but
+ * records_max and cursor is looked at. It may read the whole log. */
 void hx_store_history(hx_store *store, hx_store_call *call, const hx_op *op, hx_store_page *page);
 /* Cleans what has expired, in small steps, and turns lapsed leases into unknown. count says how many it cleaned. */
 void hx_store_sweep(hx_store *store, hx_store_call *call);
@@ -280,6 +281,8 @@ bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char err
 hx_state hx_store_state_at(const hx_record *record, hx_ms now);
 /* Whether the filter leaves the record in. */
 bool hx_store_page_wants(const hx_store_page *page, const hx_record *record);
+/* Whether a version belongs to the history that the call asks for. */
+bool hx_store_history_wants(const hx_store_call *call, const hx_record *record);
 /* Counts `live` more under these rules, of which `rules` gets a copy where it has none. */
 void hx_store_rules_add(hx_store_rules *rules, hx_arena *arena, hx_slice route, uint32_t version, uint64_t live);
 /* Whether a claim of this record is under rules that are retired; `rules` may be NULL. */

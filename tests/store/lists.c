@@ -55,7 +55,7 @@ static void history_page(bench *b, hx_op op, hx_store_page *page)
 {
     waited w;
     wait_start(b, &w);
-    hx_store_history(b->store, &w.call, &op, page);
+    hx_store_history(b->store, &w.call, page->has_key ? NULL : &op, page);
     assert_false(w.done);
     wait_for(b, &w);
     assert_int_equal(w.call.result, OK);
@@ -306,16 +306,17 @@ typedef struct {
 
 #define VERSIONS 6u
 
-static void same_history(bench *b, hx_op op, const version expected[VERSIONS], unsigned records_max)
+static void same_history(bench *b, const hx_record *of, bool by_key, const version expected[VERSIONS], unsigned most)
 {
-    hx_store_page page = {.records_max = records_max};
+    hx_store_page page = {.records_max = most, .key = of->key, .has_key = by_key};
     hx_ms last = 0;
     size_t at = 0;
     do {
-        history_page(b, op, &page);
+        history_page(b, of->op, &page);
         for (size_t i = 0; i < page.count; i++, at++) {
             assert_true(at < VERSIONS);
             const hx_record *v = &page.records[i];
+            assert_true(hx_op_eq(&v->op, &of->op));
             assert_int_equal(v->state, expected[at].state);
             assert_int_equal(v->from_state, expected[at].from);
             assert_int_equal(v->epoch, expected[at].epoch);
@@ -376,10 +377,43 @@ static void a_history_has_every_version_oldest_first(void **unused)
                                         {HX_ABSENT, HX_EXPIRED, r.epoch, HX_LIT("bob: the customer asked twice"), 0},
                                         {HX_PROCESSING, HX_ABSENT, again.epoch, HX_EMPTY, 0}};
     const unsigned sizes[] = {100, 4, 1};
-    for (int i = 0; i < 3; i++) same_history(&b, r.op, expected, sizes[i]);
-    hx_store_page nothing = {.records_max = 10};
+    for (int i = 0; i < 6; i++) same_history(&b, &r, i % 2, expected, sizes[i / 2]);
+    hx_store_page nothing = {.records_max = 10}, no_key = {.records_max = 10, .has_key = true, .key.bytes = {7}};
     history_page(&b, op_of(7), &nothing);
-    assert_int_equal(nothing.count, 0);
+    history_page(&b, op_of(7), &no_key);
+    assert_int_equal(nothing.count + no_key.count, 0);
+    bench_end(&b);
+}
+
+static void a_key_has_the_histories_of_all_its_operations(void **unused)
+{
+    (void)unused;
+    bench b;
+    bench_begin(&b, backend, small);
+    hx_record r[3] = {record_of(1), record_of(2), record_of(3)};
+    r[2].key = r[0].key; /* of another route */
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(claim(&b, &r[i], 0, NULL), OK);
+        assert_int_equal(settle(&b, &r[i], i == 0 ? HX_ABSENT : HX_UNKNOWN, NULL), OK);
+    }
+    waited w;
+    wait_start(&b, &w);
+    hx_store_forget(b.store, &w.call, &r[2].op, 0, HX_LIT("bob: by mistake"));
+    wait_for(&b, &w);
+    assert_int_equal(w.call.result, OK);
+    const hx_state states[] = {HX_PROCESSING, HX_ABSENT, HX_PROCESSING, HX_UNKNOWN, HX_ABSENT};
+    for (unsigned most = 1; most < 7; most++) {
+        hx_store_page page = {.records_max = most, .key = r[0].key, .has_key = true};
+        size_t at = 0;
+        do {
+            history_page(&b, r[0].op, &page);
+            for (size_t i = 0; i < page.count; i++, at++) {
+                assert_true(at < 5 && hx_op_eq(&page.records[i].op, at < 2 ? &r[0].op : &r[2].op));
+                assert_int_equal(page.records[i].state, states[at]);
+            }
+        } while (page.more);
+        assert_int_equal(at, 5);
+    }
     bench_end(&b);
 }
 
@@ -594,6 +628,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_changes_between_pages_comes_once_at_most),
         cmocka_unit_test(lists_and_histories_go_on_while_another_loop_writes),
         cmocka_unit_test(a_history_has_every_version_oldest_first),
+        cmocka_unit_test(a_key_has_the_histories_of_all_its_operations),
         cmocka_unit_test(the_history_of_a_month_is_kept),
         cmocka_unit_test(a_long_reason_is_cut_between_characters),
         cmocka_unit_test(a_tombstone_stands_until_its_time_swept_or_not),

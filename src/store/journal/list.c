@@ -203,7 +203,7 @@ static bool take_frame(const reading *r, const hx_frame *frame)
 {
     hx_store_page *page = r->call->page;
     bool is_record = frame->head.kind == HX_FRAME_RECORD || frame->head.kind == HX_FRAME_MOVED;
-    if (!is_record || frame->head.sequence < r->from || !hx_op_eq(&frame->record.op, &r->call->op)) return true;
+    if (!is_record || frame->head.sequence < r->from || !hx_store_history_wants(r->call, &frame->record)) return true;
     if (is_known(page, frame)) return true;
     page->more = page->count == page->records_max;
     if (page->more)

@@ -277,7 +277,7 @@ static hx_statement_kind kind_of(const hx_store_call *call)
     case HX_STORE_FORGET: return HX_STATEMENT_FORGET;
     case HX_STORE_SWEEP: return HX_STATEMENT_SWEEP;
     case HX_STORE_LIST: return HX_STATEMENT_LIST;
-    case HX_STORE_HISTORY: return HX_STATEMENT_HISTORY;
+    case HX_STORE_HISTORY: return call->page->has_key ? HX_STATEMENT_HISTORY_OF_KEY : HX_STATEMENT_HISTORY;
     case HX_STORE_RETIRE: return HX_STATEMENT_RETIRE;
     case HX_STORE_ENFORCE: return HX_STATEMENT_ENFORCE;
     case HX_STORE_IMPORT: return HX_STATEMENT_IMPORT;

@@ -58,6 +58,7 @@ typedef struct hx_postgres hx_postgres;
     X(FORGET, "SELECT * FROM hapax.forget($1, $2, $3, $4, $5, $6)")                                                    \
     X(LIST, "SELECT * FROM hapax.list($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")                                       \
     X(HISTORY, "SELECT * FROM hapax.history($1, $2, $3)")                                                              \
+    X(HISTORY_OF_KEY, "SELECT * FROM hapax.history_of_key($1, $2, $3)")                                                \
     X(SWEEP, "SELECT * FROM hapax.sweep($1, $2)")                                                                      \
     X(ENFORCE, "SELECT hapax.enforce($1, $2)")                                                                         \
     X(RETIRE, "SELECT hapax.retire($1, $2, $3, $4, $5)")                                                               \

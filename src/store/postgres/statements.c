@@ -128,6 +128,11 @@ static void fill_import(const hx_lane *lane, const hx_statement *s, hx_parameter
 }
 
 /* A cursor is how an operation's bytes begin. */
+static hx_slice key_of(const hx_store_page *page)
+{
+    return (hx_slice){(const char *)page->key.bytes, sizeof page->key.bytes};
+}
+
 static void fill_list(const hx_lane *lane, const hx_store_page *page, hx_parameters *p)
 {
     uint8_t after[8];
@@ -141,7 +146,7 @@ static void fill_list(const hx_lane *lane, const hx_store_page *page, hx_paramet
     hx_put_i64(p, page->changed_from);
     hx_put_i64(p, page->changed_before);
     if (page->has_key)
-        hx_put_bytes(p, (hx_slice){(const char *)page->key.bytes, sizeof page->key.bytes});
+        hx_put_bytes(p, key_of(page));
     else
         hx_put_null(p, HX_OID_BYTEA);
     if (page->path_count > 0)
@@ -191,7 +196,8 @@ void hx_statement_fill(hx_lane *lane, const hx_statement *s)
         break;
     case HX_STATEMENT_LIST: fill_list(lane, call->page, p); break;
     case HX_STATEMENT_HISTORY:
-        hx_put_bytes(p, op_of(call));
+    case HX_STATEMENT_HISTORY_OF_KEY:
+        hx_put_bytes(p, call->page->has_key ? key_of(call->page) : op_of(call));
         hx_put_i64(p, (int64_t)call->page->cursor);
         hx_put_i32(p, (int32_t)call->page->records_max + 1);
         break;
@@ -316,7 +322,7 @@ static void end_page(hx_lane *lane, const hx_statement *s, hx_store_call *call)
 {
     const hx_libpq *pq = lane->store->pq;
     hx_store_page *page = call->page;
-    bool is_history = s->kind == HX_STATEMENT_HISTORY;
+    bool is_history = s->kind != HX_STATEMENT_LIST;
     uint64_t began = page->cursor;
     int rows = pq->ntuples(s->result);
     page->cursor = 0;
@@ -407,7 +413,8 @@ void hx_statement_end(hx_lane *lane, hx_statement *s)
     case HX_STATEMENT_FORGET:
     case HX_STATEMENT_READ: end_each(lane, s); break;
     case HX_STATEMENT_LIST:
-    case HX_STATEMENT_HISTORY: end_page(lane, s, s->calls[0]); break;
+    case HX_STATEMENT_HISTORY:
+    case HX_STATEMENT_HISTORY_OF_KEY: end_page(lane, s, s->calls[0]); break;
     case HX_STATEMENT_SWEEP: end_sweep(lane, s, s->calls[0]); break;
     case HX_STATEMENT_ENFORCE: hx_call_end(s->calls[0], HX_STORE_OK); break;
     case HX_STATEMENT_RETIRE: break; /* it ends with the count that follows */

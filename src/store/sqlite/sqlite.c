@@ -207,13 +207,14 @@ static bool history_step(hx_sqlite_tables *rows, hx_store_call *call, int *rc)
     if (*rc != SQLITE_OK) return false;
     (void)sqlite3_bind_int64(q, 1, (sqlite3_int64)*at);
     (void)sqlite3_bind_int64(q, 2, (sqlite3_int64)(*at + HISTORY_STEP - 1));
-    (void)sqlite3_bind_blob(q, 3, call->op.bytes, (int)sizeof call->op.bytes, SQLITE_STATIC);
+    if (!page->has_key) (void)sqlite3_bind_blob(q, 3, call->op.bytes, (int)sizeof call->op.bytes, SQLITE_STATIC);
     while (!page->more && (*rc = sqlite3_step(q)) == SQLITE_ROW) {
         hx_record record;
         size_t head_len, answer_len;
         hx_slice head = {sqlite3_column_blob(q, 1), (size_t)sqlite3_column_bytes(q, 1)};
         if (head.len == 0 || hx_record_decode_head(head, &record, &head_len, &answer_len) != HX_RECORD_OK)
             record = lost(&call->op, 0);
+        if (!hx_store_history_wants(call, &record)) continue;
         page->more = page->count == page->records_max;
         if (page->more)
             page->cursor = (uint64_t)sqlite3_column_int64(q, 0);

@@ -32,7 +32,7 @@
     X(CLOCK_SET, "UPDATE hapax_store SET boot = ?1, clock = ?2 WHERE boot <> ?1")                                      \
     X(DUE, "SELECT op FROM hapax_operations WHERE due <= ?1 AND (due <= ?3 OR state = 1) ORDER BY due LIMIT ?2")       \
     X(LIST, "SELECT op, epoch, state, lease_until, head FROM hapax_operations WHERE op >= ?1 ORDER BY op LIMIT ?2")    \
-    X(HISTORY, "SELECT id, head FROM hapax_history WHERE id BETWEEN ?1 AND ?2 AND op = ?3 ORDER BY id")                \
+    X(HISTORY, "SELECT id, head FROM hapax_history WHERE id BETWEEN ?1 AND ?2 AND op = coalesce(?3, op) ORDER BY id")  \
     X(HISTORY_BOUNDS, "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM hapax_history")                          \
     X(HISTORY_FIRST, "SELECT id, head FROM hapax_history WHERE id < (SELECT max(id) FROM hapax_history) "              \
                      "ORDER BY id LIMIT ?1")                                                                           \
