@@ -108,18 +108,47 @@ static void history_done(hx_store_call *store)
     answer_page(call, &out);
 }
 
-void hx_admin_show_history(hx_admin_call *call)
+static void key_history_done(hx_store_call *store)
+{
+    hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    hx_buf out = page_buf(call);
+    hx_buf_puts(&out, "{\"history\":[");
+    hx_view_records(&out, call->page.records, call->page.count);
+    hx_buf_puts(&out, "]");
+    answer_page(call, &out);
+}
+
+static void show_history(hx_admin_call *call, bool by_key)
 {
     hx_filter_reader reader = hx_admin_reader(call);
     call->page.records_max = HX_STORE_PAGE_MAX;
     const char *wrong = hx_filter_query(&reader, call->stream->request.query, &call->page);
-    if (!wrong && hx_filter_narrows(&call->page)) wrong = "a history takes limit and cursor";
+    bool has_key = call->page.has_key;
+    call->page.has_key = false;
+    if (!wrong && by_key && !has_key) wrong = "key is missing: whose history?";
+    if (!wrong && (has_key != by_key || hx_filter_narrows(&call->page)))
+        wrong = by_key ? "the history of a key takes key, limit and cursor" : "a history takes limit and cursor";
     if (wrong) {
         hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
         return;
     }
-    call->store = hx_admin_store_call(call->admin, call->arena, history_done);
-    hx_store_history(call->admin->needs.store, &call->store, &call->op, &call->page);
+    call->page.has_key = by_key;
+    call->store = hx_admin_store_call(call->admin, call->arena, by_key ? key_history_done : history_done);
+    hx_store_history(call->admin->needs.store, &call->store, by_key ? NULL : &call->op, &call->page);
+}
+
+void hx_admin_show_history(hx_admin_call *call)
+{
+    show_history(call, false);
+}
+
+void hx_admin_show_key_history(hx_admin_call *call)
+{
+    show_history(call, true);
 }
 
 hx_admin_problem hx_admin_objection(const hx_operator_act *act, uint64_t epoch, const hx_record *found)

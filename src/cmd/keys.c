@@ -231,16 +231,59 @@ static int history_of(keys *k, const char *id, hx_admin_reply *reply)
     return ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, reply);
 }
 
-/* The one operation that has the key. -1 to go on. */
-static int find_by_key(keys *k, hx_slice *operation)
+/* The operations that have the key. -1 to go on. */
+static int list_by_key(keys *k, const hx_slice **found, size_t *count)
 {
     hx_admin_reply reply;
     hx_buf target = list_target(k, k->operand, "1000", NULL);
     int code = ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, &reply);
     if (code >= 0) return code;
     if (reply.status != 200) return refused(k, &reply);
-    size_t count;
-    const hx_slice *found = hx_keys_records(reply.body, "/operations", &k->arena, &count);
+    *found = hx_keys_records(reply.body, "/operations", &k->arena, count);
+    return -1;
+}
+
+/* Puts a later version in the place of an earlier one of its operation. */
+static void add_version(keys *k, hx_slice *found, size_t *count, hx_slice record)
+{
+    const char *id = hx_keys_member(record, "id", &k->arena);
+    if (k->route && strcmp(k->route, hx_keys_member(record, "route", &k->arena)) != 0) return;
+    size_t i = *count;
+    while (i > 0 && strcmp(hx_keys_member(found[i - 1], "id", &k->arena), id) != 0) i--;
+    if (i > 0)
+        found[i - 1] = record;
+    else if (*count < HX_STORE_PAGE_MAX)
+        found[(*count)++] = record;
+}
+
+/* The operations that had the key and are gone, as they were last: histories stay longer. -1 to go on. */
+static int list_gone(keys *k, const hx_slice **found, size_t *count)
+{
+    hx_slice *last = hx_arena_alloc(&k->arena, HX_STORE_PAGE_MAX * sizeof *last);
+    const char *cursor = NULL;
+    *found = last;
+    *count = 0;
+    do {
+        hx_admin_reply reply;
+        hx_buf target;
+        hx_buf_init(&target, &k->arena, TARGET_BYTES_MAX);
+        hx_buf_puts(&target, "/v1/history");
+        put_query(&target, "key", k->operand);
+        put_query(&target, "cursor", cursor);
+        int code = ask(k, "GET", hx_buf_slice(&target), HX_EMPTY, &reply);
+        if (code >= 0) return code;
+        if (reply.status != 200) return refused(k, &reply);
+        size_t versions;
+        const hx_slice *records = hx_keys_records(reply.body, "/history", &k->arena, &versions);
+        for (size_t i = 0; i < versions; i++) add_version(k, last, count, records[i]);
+        cursor = hx_keys_member(reply.body, "cursor", &k->arena);
+    } while (cursor[0]);
+    return -1;
+}
+
+/* The only one that was found. -1 to go on. */
+static int take_only(keys *k, const hx_slice *found, size_t count, hx_slice *operation)
+{
     if (count == 0)
         return complain("there is no operation with this key or id. It never was, was released or forgotten, or has "
                         "expired; a key that is used with another daemon's store isn't here either",
@@ -252,6 +295,14 @@ static int find_by_key(keys *k, hx_slice *operation)
     }
     *operation = found[0];
     return -1;
+}
+
+static int find_by_key(keys *k, hx_slice *operation)
+{
+    const hx_slice *found = NULL;
+    size_t count = 0;
+    int code = list_by_key(k, &found, &count);
+    return code >= 0 ? code : take_only(k, found, count, operation);
 }
 
 /* By its id, where it looks like one, else by its key: a key may look like an id too. */
@@ -268,7 +319,7 @@ static int find_operation(keys *k, hx_slice *operation)
     return complain("the daemon's answer can't be understood", HX_EXIT_STORE);
 }
 
-/* An operation that is gone still has a history, by its id. */
+/* An operation that is gone still has a history, by its id and by its key. */
 static int find_history(keys *k, hx_admin_reply *reply)
 {
     hx_op op;
@@ -278,7 +329,12 @@ static int find_history(keys *k, hx_admin_reply *reply)
         code = history_of(k, k->operand, reply);
         if (code >= 0 || reply->status != 404) return code;
     }
-    code = find_by_key(k, &operation);
+    const hx_slice *found = NULL;
+    size_t count = 0;
+    bool may_be_gone = !k->state && !k->reason && !k->since && !k->before; /* those say how it stands */
+    code = list_by_key(k, &found, &count);
+    if (code < 0 && count == 0 && may_be_gone) code = list_gone(k, &found, &count);
+    if (code < 0) code = take_only(k, found, count, &operation);
     return code >= 0 ? code : history_of(k, hx_keys_member(operation, "id", &k->arena), reply);
 }
 

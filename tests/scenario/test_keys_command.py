@@ -397,7 +397,10 @@ def test_key_of_several_routes_is_narrowed_by_a_filter(start_gateway, keys, upst
     assert {row["route"] for row in history(keys, gateway, key, "--route", "orders")} == {"orders"}
     assert keys(gateway, "resolve", key, "--route", "orders", "--release", "--why", "not seen").code == 0
     assert [operation["route"] for operation in listed(keys, gateway)] == ["refunds"]
-    assert keys(gateway, "show", key, "--route", "orders").code == EXIT_CONFIG
+    gone = history(keys, gateway, key, "--route", "orders")
+    assert ({row["route"] for row in gone}, gone[-1]["state"]) == ({"orders"}, "absent")
+    assert keys(gateway, "show", key, "--route", "orders", "--state", "unknown").code == EXIT_CONFIG
+    assert keys(gateway, "show", key, "--route", "payouts").code == EXIT_CONFIG
 
 
 def test_key_is_found_in_either_spelling_and_when_it_looks_like_an_id(gateway, keys, upstream):

@@ -169,8 +169,8 @@ static const hx_cmd commands[] = {
         .summary = "look at operations, and decide about those whose outcome is unknown",
         .usage = "hapax keys list|show|resolve|forget [KEY|ID]",
         .details =
-            "list     operations, the oldest change first: hapax keys list --state unknown --since 2h\n"
-            "show     one operation's whole history: hapax keys show KEY\n"
+            "list     operations, the newest change first: hapax keys list --state unknown --since 2h\n"
+            "show     one operation's whole history, gone or not: hapax keys show KEY\n"
             "resolve  say what became of an unknown one, and what its clients get from now on:\n"
             "           hapax keys resolve KEY --completed --status 201 --body @answer.json --why 'in the ledger'\n"
             "           hapax keys resolve KEY --release --why 'not in the ledger'\n"
