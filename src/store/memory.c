@@ -83,10 +83,23 @@ static void finish(hx_store_call *call, hx_store_result result, hx_shared_record
     hx_loop_post(call->loop, &call->own.task);
 }
 
+static hx_record times_of(const operation *o)
+{
+    return (hx_record){.state = o->state,
+                       .lease_until = o->lease_until,
+                       .expires_at = o->expires_at,
+                       .tombstone_until = o->tombstone_until};
+}
+
 static hx_state state_at(const operation *o, hx_ms now)
 {
-    hx_record times = {.state = o->state, .expires_at = o->expires_at, .tombstone_until = o->tombstone_until};
+    hx_record times = times_of(o);
     return hx_store_state_at(&times, now);
+}
+
+static hx_stored stored_of(const operation *o, hx_ms now)
+{
+    return o ? (hx_stored){state_at(o, now), o->epoch} : (hx_stored){0};
 }
 
 static void remember(memory *m, const hx_record *record)
@@ -169,18 +182,8 @@ static operation *new_operation(memory *m, const hx_op *op)
     return o;
 }
 
-static void claim(memory *m, hx_store_call *call, hx_ms now)
+static void claim(memory *m, hx_store_call *call, operation *o)
 {
-    operation *o = standing(m, &call->op, now);
-    bool takes_over = o && o->state == HX_UNKNOWN && call->epoch != 0 && o->epoch == call->epoch;
-    if (o && !takes_over) {
-        finish_with(call, HX_STORE_EXISTS, o, now);
-        return;
-    }
-    if (!o && call->epoch != 0) {
-        finish(call, HX_STORE_STALE, NULL, HX_ABSENT, 0);
-        return;
-    }
     if (hx_store_is_retired(m->retired, call->record)) {
         finish(call, HX_STORE_RETIRED, NULL, HX_ABSENT, 0);
         return;
@@ -191,21 +194,9 @@ static void claim(memory *m, hx_store_call *call, hx_ms now)
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }
 
-static void refuse_stale(memory *m, hx_store_call *call, const operation *o, hx_ms now)
+static void settle(memory *m, hx_store_call *call, operation *o)
 {
-    m->counts.stale_writes++;
-    finish_with(call, HX_STORE_STALE, o, now);
-}
-
-static void settle(memory *m, hx_store_call *call, hx_ms now)
-{
-    operation *o = standing(m, &call->op, now);
-    hx_state from = o && o->epoch == call->epoch ? o->state : HX_ABSENT, to = call->record->state;
-    if (from != HX_PROCESSING && !(from == HX_UNKNOWN && to != HX_UNKNOWN)) {
-        refuse_stale(m, call, o, now);
-        return;
-    }
-    if (to == HX_ABSENT) {
+    if (call->record->state == HX_ABSENT) {
         hx_shared_record *last_words = hx_shared_record_of(call->record);
         tell_watchers(m, o, last_words, HX_ABSENT);
         hx_shared_record_drop(&last_words);
@@ -219,13 +210,8 @@ static void settle(memory *m, hx_store_call *call, hx_ms now)
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }
 
-static void renew(memory *m, hx_store_call *call, hx_ms now)
+static void renew(hx_store_call *call, operation *o)
 {
-    operation *o = standing(m, &call->op, now);
-    if (!o || o->state != HX_PROCESSING || o->epoch != call->epoch) {
-        refuse_stale(m, call, o, now);
-        return;
-    }
     o->lease_until = call->lease_until;
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }
@@ -233,7 +219,7 @@ static void renew(memory *m, hx_store_call *call, hx_ms now)
 static void watch(memory *m, hx_store_call *call, hx_ms now)
 {
     operation *o = standing(m, &call->op, now);
-    if (!o || o->state != HX_PROCESSING || o->epoch != call->epoch) {
+    if (hx_lifecycle_renew(stored_of(o, now), call->epoch) != HX_TRANSITION_WRITE) {
         finish_with(call, HX_STORE_OK, o, now);
     } else if (o->watcher_count >= m->waiters_per_op_max || m->counts.watchers >= m->waiters_max) {
         finish(call, HX_STORE_FULL, NULL, HX_ABSENT, 0);
@@ -245,22 +231,12 @@ static void watch(memory *m, hx_store_call *call, hx_ms now)
     }
 }
 
-static void forget_by_word(memory *m, hx_store_call *call, hx_ms now)
+static void forget_by_word(memory *m, hx_store_call *call, operation *o, hx_ms now)
 {
-    operation *o = standing(m, &call->op, now);
-    bool is_meant = o && (call->epoch == 0 || call->epoch == o->epoch) &&
-                    (call->states == 0 || (call->states >> state_at(o, now) & 1) != 0);
-    if (!is_meant || o->state == HX_PROCESSING) {
-        refuse_stale(m, call, o, now);
-        return;
-    }
     hx_arena arena = {0};
     hx_record record;
-    show(o->version, HX_ABSENT, 0, &arena, &record);
-    record.from_state = state_at(o, now);
-    record.changed_at = now;
-    record.expires_at = record.tombstone_until = 0;
-    record.reason = call->reason;
+    show(o->version, state_at(o, now), 0, &arena, &record);
+    hx_lifecycle_change(&record, HX_ABSENT, call->reason, now);
     forget(m, o);
     remember(m, &record);
     hx_arena_free(&arena);
@@ -273,14 +249,17 @@ static void lapse(memory *m, operation *o, hx_state to, hx_slice reason, hx_ms n
 {
     hx_arena arena = {0};
     hx_record record;
-    show(o->version, to, 0, &arena, &record);
-    record.from_state = o->state;
-    record.changed_at = now;
-    record.lease_until = 0;
-    record.reason = reason;
+    show(o->version, o->state, 0, &arena, &record);
+    hx_lifecycle_change(&record, to, reason, now);
     become(m, o, &record);
     tell_watchers(m, o, o->version, to);
     hx_arena_free(&arena);
+}
+
+static hx_state lapse_of(const operation *o, hx_ms now)
+{
+    hx_record times = times_of(o);
+    return hx_lifecycle_lapse(&times, now, hx_clock_held());
 }
 
 static bool find_lapsed(memory *m, hx_ms now, operation **out)
@@ -289,8 +268,7 @@ static bool find_lapsed(memory *m, hx_ms now, operation **out)
     void *value;
     for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);) {
         *out = value;
-        if (state_at(*out, now) != (*out)->state) return true;
-        if ((*out)->state == HX_PROCESSING && (*out)->lease_until > 0 && now >= (*out)->lease_until) return true;
+        if (lapse_of(*out, now) != (*out)->state) return true;
     }
     return false;
 }
@@ -299,12 +277,11 @@ static void sweep(memory *m, hx_store_call *call, hx_ms now)
 {
     uint64_t before = m->counts.cleaned;
     for (operation *o; find_lapsed(m, now, &o);) {
-        if (o->state == HX_PROCESSING)
-            lapse(m, o, HX_UNKNOWN, HX_LIT("lease"), now);
-        else if (state_at(o, now) == HX_EXPIRED)
-            lapse(m, o, HX_EXPIRED, HX_LIT("lifetime"), now);
-        else
+        hx_state to = lapse_of(o, now);
+        if (to == HX_ABSENT)
             (void)standing(m, &o->op, now);
+        else
+            lapse(m, o, to, to == HX_UNKNOWN ? HX_LIT("lease") : HX_LIT("lifetime"), now);
     }
     call->count = m->counts.cleaned - before;
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
@@ -381,16 +358,26 @@ static void read_one(memory *m, hx_store_call *call, hx_ms now)
     finish_with(call, HX_STORE_OK, standing(m, &call->op, now), now);
 }
 
-static void import(memory *m, hx_store_call *call, hx_ms now)
+/* A call that changes an operation, where the rules allow it. */
+static void change(memory *m, hx_store_call *call, hx_ms now)
 {
-    if (call->record->epoch > m->epoch) m->epoch = call->record->epoch;
-    const operation *standing_there = standing(m, &call->op, now);
-    if (standing_there) {
-        finish_with(call, HX_STORE_EXISTS, standing_there, now);
+    operation *o = standing(m, &call->op, now);
+    hx_store_result result = hx_store_decide(call, stored_of(o, now));
+    if (call->verb == HX_STORE_IMPORT && call->record->epoch > m->epoch) m->epoch = call->record->epoch;
+    if (result != HX_STORE_OK) {
+        m->counts.stale_writes += result == HX_STORE_STALE && call->verb != HX_STORE_CLAIM;
+        finish_with(call, result, o, now);
         return;
     }
-    if (call->record->state != HX_ABSENT) become(m, new_operation(m, &call->op), call->record);
-    finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+    switch (call->verb) {
+    case HX_STORE_CLAIM: claim(m, call, o); break;
+    case HX_STORE_SETTLE: settle(m, call, o); break;
+    case HX_STORE_RENEW: renew(call, o); break;
+    case HX_STORE_FORGET: forget_by_word(m, call, o, now); break;
+    default:
+        if (call->record->state != HX_ABSENT) become(m, new_operation(m, &call->op), call->record);
+        finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
+    }
 }
 
 static void memory_submit(hx_store *store, hx_store_call *call)
@@ -400,16 +387,16 @@ static void memory_submit(hx_store *store, hx_store_call *call)
     pthread_mutex_lock(&m->mutex);
     hx_ms now = store->facts.now();
     switch (call->verb) {
-    case HX_STORE_CLAIM: claim(m, call, now); break;
-    case HX_STORE_SETTLE: settle(m, call, now); break;
-    case HX_STORE_RENEW: renew(m, call, now); break;
+    case HX_STORE_CLAIM:
+    case HX_STORE_SETTLE:
+    case HX_STORE_RENEW:
+    case HX_STORE_FORGET:
+    case HX_STORE_IMPORT: change(m, call, now); break;
     case HX_STORE_WATCH: watch(m, call, now); break;
-    case HX_STORE_FORGET: forget_by_word(m, call, now); break;
     case HX_STORE_SWEEP: sweep(m, call, now); break;
     case HX_STORE_LIST: list(m, call, now); break;
     case HX_STORE_HISTORY: history(m, call); break;
     case HX_STORE_READ: read_one(m, call, now); break;
-    case HX_STORE_IMPORT: import(m, call, now); break;
     case HX_STORE_ENFORCE: HX_CHECK(!"this store is not shared"); break;
     case HX_STORE_RETIRE:
         m->retired = call->rules;

@@ -196,10 +196,27 @@ bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char err
 
 hx_state hx_store_state_at(const hx_record *record, hx_ms now)
 {
-    now -= hx_clock_held();
-    bool ended = record->state == HX_COMPLETED || record->state == HX_FAILED;
-    if (record->state != HX_EXPIRED && !(ended && hx_store_lapsed(record->expires_at, now))) return record->state;
-    return hx_store_lapsed(record->tombstone_until, now) ? HX_ABSENT : HX_EXPIRED;
+    return hx_lifecycle_state_at(record, now - hx_clock_held());
+}
+
+static hx_transition transition_of(const hx_store_call *call, hx_stored stored)
+{
+    switch (call->verb) {
+    case HX_STORE_CLAIM: return hx_lifecycle_claim(stored, call->epoch);
+    case HX_STORE_SETTLE: return hx_lifecycle_settle(stored, call->epoch, call->record->state);
+    case HX_STORE_RENEW: return hx_lifecycle_renew(stored, call->epoch);
+    case HX_STORE_FORGET: return hx_lifecycle_forget(stored, call->epoch, call->states);
+    case HX_STORE_IMPORT: return hx_lifecycle_import(stored);
+    default: hx_check_failed(__FILE__, __LINE__, "a call that changes an operation");
+    }
+}
+
+hx_store_result hx_store_decide(const hx_store_call *call, hx_stored stored)
+{
+    static const hx_store_result results[] = {[HX_TRANSITION_WRITE] = HX_STORE_OK,
+                                              [HX_TRANSITION_EXISTS] = HX_STORE_EXISTS,
+                                              [HX_TRANSITION_STALE] = HX_STORE_STALE};
+    return results[transition_of(call, stored)];
 }
 
 void hx_store_sweep(hx_store *store, hx_store_call *call)

@@ -25,7 +25,7 @@
 
 #include "base/memory/list.h"
 #include "base/loop/loop.h"
-#include "core/operation/record.h"
+#include "core/operation/lifecycle.h"
 
 typedef struct hx_store hx_store;
 
@@ -269,15 +269,16 @@ struct hx_store { /* the first member of every backend's own struct */
 /* Whether a lifetime that ends at `at` is over. The same rounding for all, so that no two ways of asking disagree. */
 static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
 {
-    return now >= (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
+    return hx_lifecycle_is_over(at, now);
 }
 
 /* For stores that go by this machine's clock: sets the process's clock by the wall's and the last stamp in the store, 0
  * where it is empty. False with a sentence in `error` where that can't be right; nothing has changed then. */
 bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
 
-/* What stands there at `now`, if this is the newest record: an outcome whose lifetime is over is expired as long as its
- * tombstone is kept, and then absent. */
+/* Decides a claim, settle, renew, forget or import: HX_STORE_OK, or as what it is refused. */
+hx_store_result hx_store_decide(const hx_store_call *call, hx_stored stored);
+/* hx_lifecycle_state_at, while a clock that may be wrong is held. */
 hx_state hx_store_state_at(const hx_record *record, hx_ms now);
 /* Whether the filter leaves the record in. */
 bool hx_store_page_wants(const hx_store_page *page, const hx_record *record);

@@ -1,18 +1,74 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/operation/lifecycle.h"
 
-bool hx_lifecycle_may_settle(hx_state from, hx_state to)
+hx_transition hx_lifecycle_claim(hx_stored stored, uint64_t take_over)
 {
-    if (to == HX_PROCESSING || to == HX_EXPIRED) return false;
-    return from == HX_PROCESSING || (from == HX_UNKNOWN && to != HX_UNKNOWN);
+    if (stored.state == HX_ABSENT) return take_over == 0 ? HX_TRANSITION_WRITE : HX_TRANSITION_STALE;
+    bool takes_over = stored.state == HX_UNKNOWN && take_over != 0 && stored.epoch == take_over;
+    return takes_over ? HX_TRANSITION_WRITE : HX_TRANSITION_EXISTS;
+}
+
+hx_transition hx_lifecycle_settle(hx_stored stored, uint64_t epoch, hx_state to)
+{
+    hx_state from = stored.epoch == epoch ? stored.state : HX_ABSENT;
+    bool is_end = to != HX_PROCESSING && to != HX_EXPIRED;
+    bool is_open = from == HX_PROCESSING || (from == HX_UNKNOWN && to != HX_UNKNOWN);
+    return is_end && is_open ? HX_TRANSITION_WRITE : HX_TRANSITION_STALE;
+}
+
+hx_transition hx_lifecycle_renew(hx_stored stored, uint64_t epoch)
+{
+    return stored.state == HX_PROCESSING && stored.epoch == epoch ? HX_TRANSITION_WRITE : HX_TRANSITION_STALE;
+}
+
+hx_transition hx_lifecycle_forget(hx_stored stored, uint64_t epoch, unsigned states)
+{
+    if (stored.state == HX_ABSENT || stored.state == HX_PROCESSING) return HX_TRANSITION_STALE;
+    bool is_meant = (epoch == 0 || epoch == stored.epoch) && (states == 0 || (states >> stored.state & 1) != 0);
+    return is_meant ? HX_TRANSITION_WRITE : HX_TRANSITION_STALE;
+}
+
+hx_transition hx_lifecycle_import(hx_stored stored)
+{
+    return stored.state == HX_ABSENT ? HX_TRANSITION_WRITE : HX_TRANSITION_EXISTS;
+}
+
+hx_state hx_lifecycle_state_at(const hx_record *record, hx_ms now)
+{
+    bool ended = record->state == HX_COMPLETED || record->state == HX_FAILED;
+    if (record->state != HX_EXPIRED && !(ended && hx_lifecycle_is_over(record->expires_at, now))) return record->state;
+    return hx_lifecycle_is_over(record->tombstone_until, now) ? HX_ABSENT : HX_EXPIRED;
+}
+
+hx_state hx_lifecycle_lapse(const hx_record *record, hx_ms now, hx_ms held)
+{
+    bool is_processing = record->state == HX_PROCESSING;
+    if (is_processing && record->lease_until > 0 && now >= record->lease_until) return HX_UNKNOWN;
+    return hx_lifecycle_state_at(record, now - held);
+}
+
+void hx_lifecycle_change(hx_record *record, hx_state to, hx_slice reason, hx_ms now)
+{
+    record->from_state = record->state;
+    record->state = to;
+    record->changed_at = now;
+    record->lease_until = 0;
+    if (to != HX_EXPIRED) record->expires_at = record->tombstone_until = 0;
+    record->reason = reason;
+    if (to == HX_EXPIRED) record->answer = (hx_answer){0};
 }
 
 void hx_lifecycle_set_end(hx_record *record, const hx_policy *policy)
 {
+    hx_lifecycle_end_after(record, policy->lifetime, policy->tombstone);
+}
+
+void hx_lifecycle_end_after(hx_record *record, hx_ms lifetime, hx_ms tombstone)
+{
     bool ends = record->state == HX_COMPLETED || record->state == HX_FAILED;
     record->lease_until = 0;
-    record->expires_at = ends ? record->changed_at + policy->lifetime : 0;
-    record->tombstone_until = ends && policy->tombstone > 0 ? record->expires_at + policy->tombstone : 0;
+    record->expires_at = ends ? record->changed_at + lifetime : 0;
+    record->tombstone_until = ends && tombstone > 0 ? record->expires_at + tombstone : 0;
 }
 
 bool hx_lifecycle_is_proven(const hx_record *found, const hx_claimant *claimant)

@@ -14,8 +14,42 @@
 #include "core/operation/policy.h"
 #include "core/operation/record.h"
 
-/* May a record in `from` be settled as `to` within its epoch? */
-bool hx_lifecycle_may_settle(hx_state from, hx_state to);
+/* Transitions: the rules by which a store accepts or refuses a call (store.h, G2 to G6). They are pure, so that every
+ * backend decides alike. */
+
+/* An operation as its store has it at the moment of a call. */
+typedef struct {
+    hx_state state; /* as hx_lifecycle_state_at gives it */
+    uint64_t epoch;
+} hx_stored;
+
+typedef enum {
+    HX_TRANSITION_WRITE,
+    HX_TRANSITION_EXISTS, /* refused: the operation exists */
+    HX_TRANSITION_STALE,  /* refused: the call is about an epoch or a state that is over */
+} hx_transition;
+
+/* take_over: 0, or the epoch of an operation in unknown that is executed again. */
+hx_transition hx_lifecycle_claim(hx_stored stored, uint64_t take_over);
+hx_transition hx_lifecycle_settle(hx_stored stored, uint64_t epoch, hx_state to);
+hx_transition hx_lifecycle_renew(hx_stored stored, uint64_t epoch);
+/* epoch 0: any. `states` are bits, as 1u << HX_UNKNOWN; 0: any state. */
+hx_transition hx_lifecycle_forget(hx_stored stored, uint64_t epoch, unsigned states);
+hx_transition hx_lifecycle_import(hx_stored stored);
+
+/* Whether a lifetime that ends at `at` is over: it is rounded up to the second. */
+static inline bool hx_lifecycle_is_over(hx_ms at, hx_ms now)
+{
+    return now >= (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
+}
+/* The state at `now` of an operation whose newest record this is: an outcome whose lifetime is over is expired while
+ * its tombstone is kept, and then absent. */
+hx_state hx_lifecycle_state_at(const hx_record *record, hx_ms now);
+/* The state in which a sweep leaves the operation; record->state: it has nothing to do. Leases end by `now`, lifetimes
+ * `held` later (hx_clock_held). */
+hx_state hx_lifecycle_lapse(const hx_record *record, hx_ms now, hx_ms held);
+/* Turns the newest record into its successor in state `to`, for a change that no caller brings a record for. */
+void hx_lifecycle_change(hx_record *record, hx_state to, hx_slice reason, hx_ms now);
 
 /* What the request brings that is compared with the record. */
 typedef struct {
@@ -45,6 +79,7 @@ typedef enum {
 /* How long a record lives from record->changed_at on, in the state that it has: its lifetime and its tombstone where it
  * is completed or failed, and for ever otherwise. */
 void hx_lifecycle_set_end(hx_record *record, const hx_policy *policy);
+void hx_lifecycle_end_after(hx_record *record, hx_ms lifetime, hx_ms tombstone);
 
 /* `found` NULL: there is no record. `policy` NULL: duplicates are replayed. */
 hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claimant, const hx_policy *policy);

@@ -149,11 +149,16 @@ static hx_record claim_of(const guest *g, const hx_in_transaction_request *reque
     return record;
 }
 
+static hx_stored stored_of(const guest *g)
+{
+    return g->row.there ? (hx_stored){g->row.record.state, g->row.record.epoch} : (hx_stored){0};
+}
+
 /* What stands there, as the caller may keep it. */
 static void show(const guest *g, const hx_op *op, hx_arena *arena, hx_record *found)
 {
     const hx_sqlite_row *row = &g->row;
-    if (!row->there || row->record.state == HX_ABSENT) {
+    if (stored_of(g).state == HX_ABSENT) {
         *found = (hx_record){.op = *op};
         return;
     }
@@ -172,19 +177,23 @@ static void show(const guest *g, const hx_op *op, hx_arena *arena, hx_record *fo
 /* What a beginning finds; OK: nothing that is in its way. */
 static hx_in_transaction_result judge(const guest *g, const hx_in_transaction_request *request, const hx_record *claim)
 {
-    const hx_record *stands = &g->row.record;
+    const hx_record *found = &g->row.record;
     static const hx_digest none;
-    if (!g->row.there || stands->state == HX_ABSENT)
-        return request->take_over ? HX_IN_TRANSACTION_STALE : HX_IN_TRANSACTION_OK;
-    if (stands->state == HX_EXPIRED) return HX_IN_TRANSACTION_EXPIRED;
-    bool is_compared = request->payload.len > 0 && !hx_digest_eq(&stands->fingerprint, &none);
-    if (is_compared && g->row.head_len > 0 && !hx_digest_eq(&stands->fingerprint, &claim->fingerprint))
-        return HX_IN_TRANSACTION_MISMATCH;
-    if (stands->state == HX_COMPLETED || stands->state == HX_FAILED) return HX_IN_TRANSACTION_DONE;
-    bool is_over = g->row.lease_until > 0 && g->now >= g->row.lease_until;
-    if (stands->state == HX_PROCESSING && !is_over) return HX_IN_TRANSACTION_RUNNING;
-    bool may_redo = request->redo || (request->take_over != 0 && request->take_over == stands->epoch);
-    return may_redo ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_UNKNOWN;
+    hx_stored stored = stored_of(g);
+    if (stored.state == HX_PROCESSING) stored.state = hx_lifecycle_lapse(found, g->now, 0); /* unknown by its lease */
+    bool redoes = request->redo && stored.state == HX_UNKNOWN;
+    hx_transition next = hx_lifecycle_claim(stored, redoes ? stored.epoch : request->take_over);
+    if (next == HX_TRANSITION_STALE) return HX_IN_TRANSACTION_STALE;
+    bool is_compared = stored.state != HX_ABSENT && stored.state != HX_EXPIRED && g->row.head_len > 0 &&
+                       request->payload.len > 0 && !hx_digest_eq(&found->fingerprint, &none);
+    if (is_compared && !hx_digest_eq(&found->fingerprint, &claim->fingerprint)) return HX_IN_TRANSACTION_MISMATCH;
+    if (next == HX_TRANSITION_WRITE) return HX_IN_TRANSACTION_OK;
+    switch (stored.state) {
+    case HX_EXPIRED: return HX_IN_TRANSACTION_EXPIRED;
+    case HX_PROCESSING: return HX_IN_TRANSACTION_RUNNING;
+    case HX_UNKNOWN: return HX_IN_TRANSACTION_UNKNOWN;
+    default: return HX_IN_TRANSACTION_DONE;
+    }
 }
 
 static hx_in_transaction_result claim(guest *g, hx_record *record)
@@ -193,7 +202,7 @@ static hx_in_transaction_result claim(guest *g, hx_record *record)
     int rc = hx_sqlite_tables_epoch(&g->rows, &last);
     if (rc != SQLITE_OK) return HX_IN_TRANSACTION_ERROR;
     record->epoch = hx_sqlite_tables_next_epoch(last, g->now);
-    if (g->row.there && g->row.record.state != HX_ABSENT) {
+    if (stored_of(g).state != HX_ABSENT) {
         record->from_state = g->row.record.state;
         record->attempt = (uint16_t)(g->row.record.attempt + 1);
     }
@@ -235,23 +244,15 @@ static hx_in_transaction_result end(sqlite3 *db, const hx_in_transaction_operati
     if (result != HX_IN_TRANSACTION_OK) return leave(&g, result);
     if (hx_sqlite_tables_find(&g.rows, &operation->op, g.now, &g.row) != SQLITE_OK)
         return leave(&g, HX_IN_TRANSACTION_ERROR);
-    const hx_record *stands = &g.row.record;
-    bool is_open = g.row.there && (stands->state == HX_PROCESSING || stands->state == HX_UNKNOWN);
-    bool is_ours = is_open && stands->epoch == operation->epoch &&
-                   (operation->owner == 0 || operation->owner == stands->owner);
-    if (!is_ours) {
+    bool is_settled = hx_lifecycle_settle(stored_of(&g), operation->epoch, to) != HX_TRANSITION_WRITE;
+    if (is_settled || (operation->owner != 0 && operation->owner != g.row.record.owner)) {
         show(&g, &operation->op, arena, found);
         return leave(&g, HX_IN_TRANSACTION_STALE);
     }
-    hx_record next = *stands;
-    next.from_state = stands->state;
-    next.state = to;
-    next.changed_at = g.now;
-    next.lease_until = 0;
-    next.reason = reason;
+    hx_record next = g.row.record;
+    hx_lifecycle_change(&next, to, reason, g.now);
     if (to != HX_ABSENT) {
-        next.expires_at = g.now + (g.row.lifetime > 0 ? g.row.lifetime : LIFETIME_DEFAULT);
-        next.tombstone_until = g.row.tombstone > 0 ? next.expires_at + g.row.tombstone : 0;
+        hx_lifecycle_end_after(&next, g.row.lifetime > 0 ? g.row.lifetime : LIFETIME_DEFAULT, g.row.tombstone);
         next.answer = *answer;
         next.answer.retained = true;
     }

@@ -446,36 +446,29 @@ int hx_sqlite_tables_set_clock(hx_sqlite_tables *rows, hx_ms now)
     return finish(s);
 }
 
-hx_record hx_sqlite_row_lapsed(const hx_sqlite_row *row, hx_state to, hx_ms now)
-{
-    hx_record record = row->record;
-    record.from_state = row->stored;
-    record.state = to;
-    record.changed_at = now;
-    record.lease_until = 0;
-    if (row->head_len > 0) record.reason = to == HX_UNKNOWN ? HX_LIT("lease") : HX_LIT("lifetime");
-    return record;
-}
-
 int hx_sqlite_tables_sweep(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *row, hx_record *next,
                            hx_lapsed *out)
 {
     *out = HX_LAPSED_NOT;
     int rc = hx_sqlite_tables_find(rows, op, now, row);
     if (rc != SQLITE_OK || !row->there) return rc;
-    if (row->record.state == HX_ABSENT) {
+    bool is_damaged = row->head_len == 0;
+    *next = row->record;
+    next->state = row->stored;
+    next->lease_until = row->lease_until;
+    /* When a damaged record would expire is not known. */
+    hx_state to = is_damaged ? HX_UNKNOWN : hx_lifecycle_lapse(next, now, hx_clock_held());
+    if (to == HX_ABSENT) {
         *out = HX_LAPSED_REMOVED;
         return hx_sqlite_tables_remove(rows, row, NULL);
     }
-    bool lease_is_over = row->stored == HX_PROCESSING && row->lease_until > 0 && now >= row->lease_until;
-    bool life_is_over = row->record.state == HX_EXPIRED && row->stored != HX_EXPIRED;
-    bool is_damaged = row->head_len == 0 && row->stored != HX_UNKNOWN; /* nobody can say when that would expire */
-    if (!lease_is_over && !life_is_over && !is_damaged) {              /* somebody else was first */
+    if (to == row->stored) { /* another process was first */
         hx_sqlite_tables_release(rows);
         return SQLITE_OK;
     }
+    hx_slice over = to == HX_UNKNOWN ? HX_LIT("lease") : HX_LIT("lifetime");
+    hx_lifecycle_change(next, to, is_damaged ? next->reason : over, now);
     *out = HX_LAPSED_CHANGED;
-    *next = hx_sqlite_row_lapsed(row, life_is_over ? HX_EXPIRED : HX_UNKNOWN, now);
     return hx_sqlite_tables_become(rows, row, next);
 }
 

@@ -113,9 +113,6 @@ uint64_t hx_sqlite_tables_next_epoch(uint64_t last, hx_ms now);
 /* Raises it; a smaller one changes nothing. */
 int hx_sqlite_tables_set_epoch(hx_sqlite_tables *rows, uint64_t epoch);
 
-/* A record whose lease or lifetime is over, as it is written then: `to` is unknown or expired. */
-hx_record hx_sqlite_row_lapsed(const hx_sqlite_row *row, hx_state to, hx_ms now);
-
 typedef enum { HX_LAPSED_NOT, HX_LAPSED_CHANGED, HX_LAPSED_REMOVED } hx_lapsed;
 /* What a sweep does with one operation. CHANGED: *next is what it became; its texts lie in *row. */
 int hx_sqlite_tables_sweep(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *row, hx_record *next,

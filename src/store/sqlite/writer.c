@@ -84,9 +84,9 @@ static bool stands(const hx_sqlite_row *row)
     return row->there && row->record.state != HX_ABSENT;
 }
 
-static bool runs_in(const hx_sqlite_row *row, uint64_t epoch)
+static hx_stored stored_of(const hx_sqlite_row *row)
 {
-    return stands(row) && row->record.state == HX_PROCESSING && row->record.epoch == epoch;
+    return stands(row) ? (hx_stored){row->record.state, row->record.epoch} : (hx_stored){0};
 }
 
 /* Watches */
@@ -199,16 +199,6 @@ static bool is_closed_to_new(const hx_sqlite *s)
 
 static int claim(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
-    bool takes_over = stands(row) && row->record.state == HX_UNKNOWN && call->epoch != 0 &&
-                      row->record.epoch == call->epoch;
-    if (stands(row) && !takes_over) {
-        decide(call, HX_STORE_EXISTS, show_row(row));
-        return SQLITE_OK;
-    }
-    if (!stands(row) && call->epoch != 0) {
-        decide(call, HX_STORE_STALE, NULL);
-        return SQLITE_OK;
-    }
     bool is_old = hx_store_is_retired(s->retired, call->record);
     int rc = is_old
                  ? SQLITE_OK
@@ -226,13 +216,6 @@ static int claim(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
     return rc;
 }
 
-static int refuse_stale(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
-{
-    s->batch.stale++;
-    decide(call, HX_STORE_STALE, show_row(row));
-    return SQLITE_OK;
-}
-
 static size_t answer_bytes_of(const hx_store_call *call)
 {
     return call->record->answer.headers.len + call->record->answer.body.len;
@@ -240,10 +223,7 @@ static size_t answer_bytes_of(const hx_store_call *call)
 
 static int settle(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
-    hx_state from = stands(row) && row->record.epoch == call->epoch ? row->record.state : HX_ABSENT;
-    if (row->there && row->head_len == 0 && row->record.epoch == call->epoch) from = row->stored;
     hx_record next = *call->record;
-    if (from != HX_PROCESSING && !(from == HX_UNKNOWN && next.state != HX_UNKNOWN)) return refuse_stale(s, call, row);
     decide(call, HX_STORE_OK, NULL);
     if (next.state == HX_ABSENT) {
         hx_record last = next;
@@ -262,9 +242,8 @@ static int settle(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
     return rc;
 }
 
-static int renew(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
+static int renew(hx_sqlite *s, hx_store_call *call)
 {
-    if (!runs_in(row, call->epoch)) return refuse_stale(s, call, row);
     decide(call, HX_STORE_OK, NULL);
     return hx_sqlite_tables_renew(&s->rows, &call->op, call->lease_until);
 }
@@ -272,7 +251,7 @@ static int renew(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 static int watch(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     const hx_watched *w = hx_map_get(s->watched, key_of(&call->op));
-    if (!runs_in(row, call->epoch))
+    if (hx_lifecycle_renew(stored_of(row), call->epoch) != HX_TRANSITION_WRITE)
         decide(call, HX_STORE_OK, show_row(row));
     else if ((w && w->count >= s->waiters_per_op_max) || s->watchers >= s->waiters_max)
         decide(call, HX_STORE_FULL, NULL);
@@ -283,31 +262,22 @@ static int watch(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 
 static int forget(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
-    bool is_meant = stands(row) && (call->epoch == 0 || call->epoch == row->record.epoch) &&
-                    (call->states == 0 || (call->states >> row->record.state & 1) != 0);
-    if (!is_meant || row->record.state == HX_PROCESSING) return refuse_stale(s, call, row);
     hx_record last = row->record;
-    last.from_state = row->record.state;
-    last.state = HX_ABSENT;
-    last.changed_at = s->batch.now;
-    last.lease_until = last.expires_at = last.tombstone_until = 0;
-    last.reason = call->reason;
+    hx_lifecycle_change(&last, HX_ABSENT, call->reason, s->batch.now);
     decide(call, HX_STORE_OK, NULL);
     return hx_sqlite_tables_remove(&s->rows, row, &last);
 }
 
-static int import(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
+/* Epochs that are drawn later, in this batch too, are greater than the imported one. */
+static int raise_epoch(hx_sqlite *s, const hx_store_call *call)
 {
     if (call->record->epoch > s->batch.raised_to) s->batch.raised_to = call->record->epoch;
     if (s->batch.epoch != 0 && call->record->epoch > s->batch.epoch) s->batch.epoch = call->record->epoch;
-    if (s->batch.epoch == 0) { /* what is drawn later in this batch must be greater */
-        int rc = hx_sqlite_tables_set_epoch(&s->rows, call->record->epoch);
-        if (rc != SQLITE_OK) return rc;
-    }
-    if (stands(row)) {
-        decide(call, HX_STORE_EXISTS, show_row(row));
-        return SQLITE_OK;
-    }
+    return s->batch.epoch == 0 ? hx_sqlite_tables_set_epoch(&s->rows, call->record->epoch) : SQLITE_OK;
+}
+
+static int import(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
+{
     if (call->record->state != HX_ABSENT && is_closed_to_new(s)) {
         decide(call, HX_STORE_FULL, NULL);
         return SQLITE_OK;
@@ -331,6 +301,29 @@ static int enforce(hx_sqlite *s, hx_store_call *call)
     return hx_sqlite_tables_enforce(&s->rows, call->rules, s->batch.now);
 }
 
+/* A call that changes an operation, where the rules allow it. */
+static int change(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
+{
+    hx_stored stored = stored_of(row);
+    bool is_damaged = row->there && row->head_len == 0;
+    if (is_damaged && call->verb == HX_STORE_SETTLE) stored.state = row->stored; /* its end mends it */
+    hx_store_result result = hx_store_decide(call, stored);
+    int rc = call->verb == HX_STORE_IMPORT ? raise_epoch(s, call) : SQLITE_OK;
+    if (rc != SQLITE_OK) return rc;
+    if (result != HX_STORE_OK) {
+        s->batch.stale += result == HX_STORE_STALE && call->verb != HX_STORE_CLAIM;
+        decide(call, result, show_row(row));
+        return SQLITE_OK;
+    }
+    switch (call->verb) {
+    case HX_STORE_CLAIM: return claim(s, call, row);
+    case HX_STORE_SETTLE: return settle(s, call, row);
+    case HX_STORE_RENEW: return renew(s, call);
+    case HX_STORE_FORGET: return forget(s, call, row);
+    default: return import(s, call, row);
+    }
+}
+
 static int make(hx_sqlite *s, hx_store_call *call)
 {
     hx_sqlite_row row;
@@ -339,14 +332,9 @@ static int make(hx_sqlite *s, hx_store_call *call)
     int rc = hx_sqlite_tables_find(&s->rows, &call->op, s->batch.now, &row);
     if (rc != SQLITE_OK) return rc;
     switch (call->verb) {
-    case HX_STORE_CLAIM: rc = claim(s, call, &row); break;
-    case HX_STORE_SETTLE: rc = settle(s, call, &row); break;
-    case HX_STORE_RENEW: rc = renew(s, call, &row); break;
     case HX_STORE_WATCH: rc = watch(s, call, &row); break;
-    case HX_STORE_FORGET: rc = forget(s, call, &row); break;
-    case HX_STORE_IMPORT: rc = import(s, call, &row); break;
     case HX_STORE_READ: decide(call, HX_STORE_OK, show_row(&row)); break;
-    default: HX_CHECK(!"a call for the clerk");
+    default: rc = change(s, call, &row);
     }
     hx_sqlite_tables_release(&s->rows);
     return rc;
