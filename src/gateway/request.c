@@ -20,7 +20,7 @@ static const step_function step_functions[] = {
 
 const char *hx_told_text(hx_told told)
 {
-    static const char *const texts[] = {"", "stored", "replayed", "released", "unknown", "bypassed"};
+    static const char *const texts[] = {"", "stored", "replayed", "released", "unknown", "not-retained", "bypassed"};
     return texts[told];
 }
 

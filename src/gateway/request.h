@@ -61,6 +61,7 @@ typedef enum {
     HX_TOLD_REPLAYED,
     HX_TOLD_RELEASED,
     HX_TOLD_UNKNOWN,
+    HX_TOLD_NOT_RETAINED, /* executed and final, but a replay will not have this answer */
     HX_TOLD_BYPASSED
 } hx_told;
 

@@ -335,6 +335,12 @@ static bool has_code(const sim_told *told, const char *code)
     return hx_slice_starts(sim_line(told->lines, "Error-Code"), hx_slice_of(code));
 }
 
+/* A first answer: a replay of it follows, or, where it was too large or endless to keep, an error. */
+static bool is_stored(hx_slice as)
+{
+    return hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("not-retained"));
+}
+
 /* An error of ours that speaks of an outcome: it has no Idempotency-Status, as it is nothing that was stored. */
 static bool refuses_settled(const sim_told *told)
 {
@@ -427,7 +433,7 @@ static void check_lines(const sim_told *told, hx_slice as)
                       has_code(told, "CONFLICT.idempotency.outcome_unknown") || told->status == 503;
     if (is_error && wants_time && sim_line(told->lines, "Retry-After").len == 0)
         sim_fail(says_what, "%s: %u without Retry-After", sim_op_name(told->op), told->status);
-    bool is_kept = hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("replayed"));
+    bool is_kept = is_stored(as) || hx_slice_eq(as, HX_LIT("replayed"));
     if (is_kept && is_error) sim_fail(says_what, "%s: an error of ours says %.*s", sim_op_name(told->op), HX_FMT(as));
     if (!is_kept || sim_policy(told->op)->on_duplicate == HX_DUPLICATE_NOOP) return;
     bool is_replay = hx_slice_eq(as, HX_LIT("replayed"));
@@ -519,7 +525,7 @@ void sim_oracle_told(const sim_told *told)
         return;
     }
     hx_slice as = sim_line(told->lines, "Idempotency-Status");
-    bool is_settled = hx_slice_eq(as, HX_LIT("stored")) || hx_slice_eq(as, HX_LIT("replayed")) || refuses_settled(told);
+    bool is_settled = is_stored(as) || hx_slice_eq(as, HX_LIT("replayed")) || refuses_settled(told);
     if (is_settled) check_marked(told);
     if (is_settled)
         check_settled(told);
