@@ -284,11 +284,12 @@ void hx_pool_trim(hx_upstream *upstream, uint32_t idle_max)
 void hx_pool_refill(hx_upstream *upstream)
 {
     if (upstream->dying) return;
-    if (upstream->line_count > 0 && !hx_list_empty(&upstream->resting)) {
+    uint32_t wanted = upstream->line_count;
+    if (wanted > 0 && !hx_list_empty(&upstream->resting)) {
         hx_upstream_stay_awake(upstream); /* polled() gives them to the line, and comes back here */
-        return;
+        wanted = upstream->fresh_count;   /* who takes none of those must not wait: under load one always rests */
     }
-    while (upstream->connecting_count < upstream->line_count) {
+    while (upstream->connecting_count < wanted) {
         if (upstream->open_count >= upstream->limits.connections_max && !close_longest_idle(upstream)) return;
         begin(upstream);
     }

@@ -81,7 +81,8 @@ struct hx_upstream {
     uint32_t spare_count;
     hx_link line; /* exchanges that wait for a connection */
     uint32_t line_count;
-    hx_link told_later; /* exchanges whose callback is due */
+    uint32_t fresh_count; /* of those, the ones that take no connection but a new one */
+    hx_link told_later;   /* exchanges whose callback is due */
     uv_idle_t later;
     uv_check_t polled; /* while one is resting */
     unsigned holds;    /* who still needs this memory: the owner, open handles, a lookup */

@@ -249,9 +249,18 @@ static bool send_on_pooled(hx_upstream *upstream, hx_exchange *exchange)
     return false;
 }
 
+static void enter_line(hx_exchange *exchange, hx_link *before)
+{
+    exchange->own.flags |= IN_LINE;
+    hx_list_append(before, &exchange->own.link);
+    exchange->own.upstream->line_count++;
+    exchange->own.upstream->fresh_count += exchange->pooled_idle_max == 0;
+}
+
 static void leave_line(hx_exchange *exchange)
 {
     exchange->own.upstream->line_count--;
+    exchange->own.upstream->fresh_count -= exchange->pooled_idle_max == 0;
     exchange->own.flags &= ~(uint32_t)IN_LINE;
     hx_list_remove(&exchange->own.link);
 }
@@ -284,9 +293,7 @@ static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, ui
         fail_later(exchange, HX_UPSTREAM_UNREACHABLE);
         return;
     }
-    exchange->own.flags |= IN_LINE;
-    hx_list_append(&upstream->line, &exchange->own.link);
-    upstream->line_count++;
+    enter_line(exchange, &upstream->line);
     hx_pool_refill(upstream);
 }
 
@@ -314,9 +321,7 @@ void hx_upstream_offer(hx_wire *wire)
     leave_line(next);
     hx_pool_take_this(wire);
     if (send_request(wire, next, true)) return;
-    next->own.flags |= IN_LINE; /* nothing was sent: it goes to the front again */
-    hx_list_append(upstream->line.next, &next->own.link);
-    upstream->line_count++;
+    enter_line(next, upstream->line.next); /* nothing was sent: it goes to the front again */
 }
 
 void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, uint64_t failures, const char *reason)

@@ -3,6 +3,8 @@
  * direction. */
 #include "upstream_fixture.h"
 
+#include "net/pool.h"
+
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -169,6 +171,49 @@ static void a_connection_is_not_used_again_in_the_turn_in_which_its_answer_ended
     }
 }
 
+static uint32_t connecting;
+
+static void start_next_and_look(client *c)
+{
+    const client *next = c->user;
+    start_next(c);
+    connecting = ((const hx_upstream *)next->user)->connecting_count;
+}
+
+/* Under load answers end in every turn, so that there always is one that rests. */
+static void who_wants_a_new_connection_does_not_wait_for_those_that_rest(void **state)
+{
+    (void)state;
+    fixture f;
+    client c, next;
+    set_up(&f, "127.0.0.1", &usual_limits);
+    prepare(&next, GET, "");
+    next.exchange.arena = &next.arena;
+    next.exchange.user = &next;
+    next.exchange.pooled_idle_max = 0;
+    next.user = f.upstream;
+    prepare(&c, GET, "");
+    c.at_end = start_next_and_look;
+    c.user = &next;
+    start(&f, &c);
+    int first = accept_one(&f);
+    expect_bytes(&f, first, GET);
+    send_text(&f, first, OK);
+    wait_over(&f, &c);
+    assert_int_equal(connecting, 1);
+    int second = accept_one(&f);
+    expect_bytes(&f, second, GET);
+    send_text(&f, second, OK);
+    wait_over(&f, &next);
+    assert_good(&next, 200, "ok");
+    assert_false(next.exchange.reused);
+    forget(&c);
+    forget(&next);
+    close(first);
+    close(second);
+    tear_down(&f);
+}
+
 static void surplus_bytes_are_seen_by_whoever_comes_in_the_next_turn(void **state)
 {
     (void)state;
@@ -306,6 +351,7 @@ int main(void)
         cmocka_unit_test(a_body_that_may_be_left_unread_ends_the_connection),
         cmocka_unit_test(an_answer_that_began_before_the_body_was_sent_ends_the_connection),
         cmocka_unit_test(a_connection_is_not_used_again_in_the_turn_in_which_its_answer_ended),
+        cmocka_unit_test(who_wants_a_new_connection_does_not_wait_for_those_that_rest),
         cmocka_unit_test(surplus_bytes_are_seen_by_whoever_comes_in_the_next_turn),
         cmocka_unit_test(nothing_is_kept_where_nothing_may_be),
         cmocka_unit_test(bytes_that_nobody_asked_for_close_an_idle_connection),
