@@ -2,6 +2,7 @@
 """Reload: SIGHUP and `hapax reload` put a new configuration in force while requests are under way. Those keep the rules
 that they began with; a file that isn't right changes nothing and says why; and no request is lost or sees two sets of
 rules."""
+import contextlib
 import json
 import pathlib
 import signal
@@ -81,14 +82,20 @@ def test_sighup_reads_the_file_again(gateway, upstream, key):
     assert upstream.effects("/refunds") == 1
 
 
-def test_of_signals_one_after_the_other_the_last_file_is_in_force(gateway):
-    for turn in range(20):
-        for number in range(5):  # most of them while an earlier file is read
-            pages = f"https://example.org/{turn}/{number}/"
-            write(gateway, REFUNDS + f"error_docs: {pages}\n")
-            gateway.signal(signal.SIGHUP)
-        eventually(lambda pages=pages: gateway.post("/refunds", json=REFUND).json()["type"].startswith(pages),
-                   "the last file in force")
+def test_a_signal_that_comes_while_a_file_is_taken_over_counts(database, start_node):
+    node = start_node(database.url, REFUNDS)
+    config = node.config.read_text(encoding="utf-8")
+    with contextlib.closing(database.connect()) as holder, holder, holder.cursor() as cursor:
+        cursor.execute("LOCK TABLE hapax.rules IN ROW SHARE MODE")  # as a claim does: other rules wait for it
+        write(node, config + "error_docs: https://example.org/first/\n")
+        node.signal(signal.SIGHUP)
+        eventually(lambda: database.ask("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"), "the wait")
+        write(node, config + "error_docs: https://example.org/last/\n")
+        node.signal(signal.SIGHUP)
+        for _ in range(20):
+            node.counts()  # by the loop that takes the signal, too
+    eventually(lambda: node.post("/refunds", json=REFUND).json()["type"].startswith("https://example.org/last/"),
+               "the last file in force")
 
 
 BROKEN = """
