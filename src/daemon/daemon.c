@@ -229,6 +229,8 @@ static void in_force(void *context, const hx_rules *before, const hx_rules *rule
     hx_log_readable(rules->config->log_readable);
     atomic_store(&daemon->drain_most, rules->config->drain);
     say_fewer_connections(daemon, before, rules);
+    if (before && before->config != rules->config) /* which the store was told of; fresh keys change no rules there */
+        hx_health_over(&daemon->outage, HX_STORE_HEALTH_RULES, hx_loop_now(daemon->background.loop));
     if (daemon->background.admin) hx_admin_use(daemon->background.admin, rules);
     if (!hx_quota_recount_needed(before ? before->policies : &none, rules->policies)) return;
     hx_limiter_forget_keys(daemon->limiter);

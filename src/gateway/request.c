@@ -169,7 +169,10 @@ static void store_done(hx_store_call *call)
     hx_request *r = HX_OWNER(call, hx_request, call);
     HX_CHECK(r->call_state == HX_CALL_PENDING);
     r->call_state = HX_CALL_BACK;
-    hx_health_note(r->worker->gateway->outage, call, hx_loop_now(r->worker->loop));
+    hx_store_health *health = r->worker->gateway->outage;
+    hx_health_note(health, call, hx_loop_now(r->worker->loop));
+    if (call->verb == HX_STORE_CLAIM && call->result == HX_STORE_OK)
+        hx_health_note_rules(health, r->use->rules->policies, r->policy, hx_loop_now(r->worker->loop));
     hx_request_run(r);
 }
 

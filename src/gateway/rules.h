@@ -15,8 +15,7 @@ typedef struct hx_rules {
     const hx_policy_set *policies; /* config's */
     /* By hx_jwt_policy.source; NULL: none could be had yet. */
     const hx_jwt_keys *jwt_keys[HX_JWT_SOURCES_MAX];
-    uint64_t generation;  /* from 1 */
-    atomic_bool is_older; /* than what the store has by now, of some route: that was said */
+    uint64_t generation; /* from 1 */
     /* Workers that use it, will, or have requests which do: set to their number before it is handed out. The last one
      * to let go calls `unused`, on its own thread. */
     _Atomic unsigned users;

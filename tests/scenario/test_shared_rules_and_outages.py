@@ -12,6 +12,7 @@ REFUND = {"amount": 1000}
 UNAVAILABLE = "DEPENDENCY.unavailable"
 OLDER = "the store has other rules for a route by now than this node, which refuses the route with 503: give it the " \
         "configuration of the other nodes and reload it (hapax reload)"
+SAME = "this node's rules are the store's again"
 DOWN = "calls to the store fail: requests that need it get 503"
 UP = "calls to the store succeed again"
 
@@ -26,8 +27,15 @@ def write(gateway, config):
     new.replace(gateway.config)
 
 
-def test_a_node_with_older_rules_refuses_the_route_until_it_is_reloaded(start_gateway, database, upstream):
-    old = start_gateway(by("authorization"), store=database.url)
+def test_a_node_with_older_rules_refuses_the_route_until_it_is_reloaded(start_gateway, database, upstream, hapax,
+                                                                        tmp_path):
+    admin = f"admin: {{listen: unix:{tmp_path}/admin.sock}}\n"
+    old = start_gateway(admin + by("authorization"), store=database.url)
+    old.store = tmp_path
+
+    def refusing():
+        return [name for name, is_on in old.counts("refusing").items() if is_on]
+
     assert old.post("/other", key=fresh_key(), json=REFUND).status == 201
     new = start_gateway(by("header:X-User"), store=database.url)
     for _ in range(3):
@@ -37,13 +45,38 @@ def test_a_node_with_older_rules_refuses_the_route_until_it_is_reloaded(start_ga
     assert upstream.effects("/refunds") == 0
     assert [line["route"] for line in old.wait_events(OLDER)] == ["refunds"]
     assert old.post("/other", key=fresh_key(), json=REFUND).status == 201  # whose rules are the same
+    assert refusing() == ["rules_older"]
+    told = hapax("keys", "list", "--admin", f"unix:{tmp_path}/admin.sock")
+    assert told.code == 0 and f"Requests are refused: {OLDER}." in told.stderr, told
     assert new.post("/refunds", key=fresh_key(), json=REFUND, headers=[("X-User", "ann")]).status == 201
-    write(old, by("header:X-User"))
+    write(old, admin + by("header:X-User"))
     old.signal(signal.SIGHUP)
     old.wait_events("configuration reloaded")
+    assert (old.wait_events(SAME)[0]["failed_calls"], refusing()) == (3, [])
     assert old.post("/refunds", key=fresh_key(), json=REFUND, headers=[("X-User", "ann")]).status == 201
     assert new.post("/refunds", key=fresh_key(), json=REFUND, headers=[("X-User", "ann")]).status == 201
+    assert len(old.events(OLDER)) == len(old.events(SAME)) == 1
     assert upstream.effects("/refunds") == 3
+
+
+def test_a_node_whose_rules_become_the_stores_again_says_so_without_a_reload(start_gateway, database, upstream):
+    old, new = (start_gateway(by("authorization"), store=database.url) for _ in range(2))
+    write(new, by("header:X-User"))
+    new.signal(signal.SIGHUP)
+    new.wait_events("configuration reloaded")
+    old.post("/refunds", key=fresh_key(), json=REFUND).refuses(503, UNAVAILABLE)
+    assert [line["route"] for line in old.wait_events(OLDER)] == ["refunds"]
+    write(new, by("authorization"))
+    new.signal(signal.SIGHUP)
+    new.wait_events("configuration reloaded", 2)
+    served = []
+
+    def is_said():
+        served.append(old.post("/refunds", key=fresh_key(), json=REFUND).status)
+        return old.events(SAME)
+
+    assert eventually(is_said, "the end of it")[0]["duration_ms"] >= 5000
+    assert set(served) == {201} and upstream.effects("/refunds") == len(served)
 
 
 def test_a_node_that_still_has_a_route_which_is_gone_refuses_it(start_gateway, database, upstream):

@@ -12,7 +12,7 @@ static const struct {
 #undef X
 };
 
-void hx_health_failed(hx_store_health *outage, hx_health_id id, hx_ms now)
+void hx_health_failed(hx_store_health *outage, hx_health_id id, hx_slice route, hx_ms now)
 {
     hx_health_state *state = &outage->states[id];
     atomic_store(&state->last, now);
@@ -20,13 +20,14 @@ void hx_health_failed(hx_store_health *outage, hx_health_id id, hx_ms now)
     if (atomic_exchange(&state->on, true)) return;
     atomic_store(&state->began, now);
     hx_log_begin(rows[id].level, rows[id].begins);
+    if (route.len > 0) hx_log_str("route", route);
     hx_log_end();
 }
 
-void hx_health_succeeded(hx_store_health *outage, hx_health_id id, hx_ms now)
+void hx_health_over(hx_store_health *outage, hx_health_id id, hx_ms now)
 {
     hx_health_state *state = &outage->states[id];
-    if (now - atomic_load(&state->last) < HX_STORE_HEALTH_QUIET || !atomic_exchange(&state->on, false)) return;
+    if (!atomic_exchange(&state->on, false)) return;
     hx_log_begin(HX_LOG_INFO, rows[id].ends);
     hx_log_int("failed_calls", (int64_t)atomic_exchange(&state->count, 0));
     hx_log_int("duration_ms", now - atomic_load(&state->began));

@@ -27,15 +27,24 @@ typedef struct {
 
 typedef struct {
     hx_health_state states[HX_STORE_HEALTH_END];
+    /* RULES: what the claim went by that was refused last. They are compared, never followed. */
+    _Atomic(const void *) older_policies, older_policy;
 } hx_store_health;
 
-void hx_health_failed(hx_store_health *outage, hx_health_id id, hx_ms now);
-void hx_health_succeeded(hx_store_health *outage, hx_health_id id, hx_ms now);
+/* `route` is empty where the state is not that of one route. */
+void hx_health_failed(hx_store_health *outage, hx_health_id id, hx_slice route, hx_ms now);
+/* Ends the state at once, if it is on. */
+void hx_health_over(hx_store_health *outage, hx_health_id id, hx_ms now);
+
+static inline void hx_health_succeeded(hx_store_health *outage, hx_health_id id, hx_ms now)
+{
+    if (now - atomic_load(&outage->states[id].last) >= HX_STORE_HEALTH_QUIET) hx_health_over(outage, id, now);
+}
 
 static inline void hx_health_tell(hx_store_health *outage, hx_health_id id, bool failed, hx_ms now)
 {
     if (failed)
-        hx_health_failed(outage, id, now);
+        hx_health_failed(outage, id, HX_EMPTY, now);
     else if (atomic_load_explicit(&outage->states[id].on, memory_order_relaxed))
         hx_health_succeeded(outage, id, now);
 }
@@ -50,6 +59,15 @@ static inline void hx_health_note(hx_store_health *outage, const hx_store_call *
     if (call->verb == HX_STORE_CLAIM && (result == HX_STORE_FULL || result == HX_STORE_OK))
         hx_health_tell(outage, HX_STORE_HEALTH_FULL, result == HX_STORE_FULL, now);
     if (call->verb == HX_STORE_WATCH) hx_health_tell(outage, HX_STORE_HEALTH_WAITERS, result == HX_STORE_FULL, now);
+}
+
+/* A claim succeeded. Of older rules that says something if it is of the route that was refused, or under rules that are
+ * not those which were older: other routes of theirs are served all the time. */
+static inline void hx_health_note_rules(hx_store_health *outage, const void *policies, const void *policy, hx_ms now)
+{
+    if (!outage || !atomic_load_explicit(&outage->states[HX_STORE_HEALTH_RULES].on, memory_order_relaxed)) return;
+    if (policy == atomic_load(&outage->older_policy) || policies != atomic_load(&outage->older_policies))
+        hx_health_succeeded(outage, HX_STORE_HEALTH_RULES, now);
 }
 
 #endif

@@ -263,13 +263,11 @@ static hx_step_result refuse_retired(hx_request *r)
     if (!is_newest)
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
                                  HX_LIT("The rules of this route changed while the request was on its way."));
-    if (!atomic_exchange(&r->use->rules->is_older, true)) {
-        hx_log_begin(HX_LOG_ERROR,
-                     "the store has other rules for a route by now than this node, which refuses the route with 503: "
-                     "give it the configuration of the other nodes and reload it (hapax reload)");
-        hx_log_str("route", r->identity);
-        hx_log_int("generation", (int64_t)r->use->rules->generation);
-        hx_log_end();
+    hx_store_health *health = r->worker->gateway->outage;
+    if (health) {
+        atomic_store(&health->older_policies, r->use->rules->policies);
+        atomic_store(&health->older_policy, r->policy);
+        hx_health_failed(health, HX_STORE_HEALTH_RULES, r->identity, hx_loop_now(r->worker->loop));
     }
     return hx_request_refuse(
         r, HX_ERROR_STORE_UNAVAILABLE,
