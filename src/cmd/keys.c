@@ -200,6 +200,26 @@ static void print_newest(keys *k, const hx_newest *newest)
                       (unsigned long long)newest->total);
 }
 
+/* A line for each state in which requests are refused right now. -1 to go on. */
+static int print_refusing(keys *k)
+{
+    static const struct {
+        const char *pointer, *text;
+    } states[] = {
+#define X(id, name, level, begins, ends) {"/refusing/" name, begins},
+#include "gateway/parts/store_health_states.def"
+#undef X
+    };
+    hx_admin_reply reply;
+    hx_slice value;
+    int code = ask(k, "GET", HX_LIT("/v1/counts"), HX_EMPTY, &reply);
+    if (code >= 0) return code;
+    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
+        if (hx_json_pointer(reply.body, hx_slice_of(states[i].pointer), &value) && hx_slice_eq(value, HX_LIT("true")))
+            (void)fprintf(stderr, "Requests are refused: %s.\n", states[i].text);
+    return -1;
+}
+
 static int list(keys *k)
 {
     uint64_t limit = LIST_LIMIT;
@@ -207,7 +227,8 @@ static int list(keys *k)
         return hx_cmd_misused("keys", "--limit must be 1 to %u", RECORDS_MAX);
     hx_newest newest = {.max = (size_t)limit};
     char cursor[CURSOR_BYTES] = "";
-    int code;
+    int code = print_refusing(k);
+    if (code >= 0) return code;
     do {
         hx_arena whole = k->arena;
         k->arena = (hx_arena){0};

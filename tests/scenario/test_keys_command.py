@@ -449,7 +449,7 @@ def test_list_of_many_takes_the_memory_of_many(hapax, tmp_path):
         listener.listen()
 
         def serve():
-            for page in pages:
+            for page in [b'{"refusing":{}}', *pages]:
                 with listener.accept()[0] as client:
                     client.recv(65536)
                     client.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(page)}\r\nConnection: close\r\n\r\n"

@@ -287,7 +287,7 @@ def test_limits_take_effect(gateway, reload):
         assert gateway.get("/up", headers=[("X-Long", long)]).status == 200
 
 
-def test_a_full_store_that_may_grow_takes_keys_again(start_gateway, upstream, reload):
+def test_a_full_store_that_may_grow_takes_keys_again(start_gateway, upstream, reload, hapax):
     small = "defaults: {answer_max: 8MiB}\nstore_max: 48MiB\n"
     gateway = start_gateway(config=small)
     upstream.on("/refunds", answer(201, b"x" * (4 << 20)))
@@ -297,7 +297,9 @@ def test_a_full_store_that_may_grow_takes_keys_again(start_gateway, upstream, re
             break
     problem = full.refuses(503, "TRANSIENT.overloaded")
     assert problem["title"] == "There is no room for a new Idempotency-Key now"
-    assert gateway.counts("refusing") == {"store_unavailable": False, "store_full": True, "waiters_full": False}
+    assert [name for name, is_on in gateway.counts("refusing").items() if is_on] == ["store_full"]
+    told = hapax("keys", "list", "--state", "unknown", "--store", gateway.store_url)
+    assert told.code == 0 and "Requests are refused: the store has no room" in told.stderr, told
     begun = eventually(lambda: [json.loads(line) for line in gateway.output if "the store has no room" in line],
                        "the line about it")
     assert [line["level"] for line in begun] == ["error"]
@@ -308,6 +310,7 @@ def test_a_full_store_that_may_grow_takes_keys_again(start_gateway, upstream, re
     eventually(lambda: gateway.post("/refunds", key=fresh_key(), json=REFUND).status == 201 and
                gateway.events("the store takes new operations again"), "the log saying that it is over")
     assert not any(gateway.counts("refusing").values())
+    assert "refused" not in hapax("keys", "list", "--store", gateway.store_url).stderr
 
 
 def test_a_store_max_that_is_too_small_is_refused(gateway, reload):
