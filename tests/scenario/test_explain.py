@@ -304,6 +304,25 @@ def test_natural_keys_show_their_parts(explain):
     assert "{body:/subjectId}" in lacking["error"]["detail"]
 
 
+@pytest.mark.parametrize("header", ["Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token",
+                                    "X-Access-Token", "X-Caller"])
+def test_a_key_made_of_a_credential_shows_none(explain, hapax, tmp_path, header):
+    file = tmp_path / "credential.yaml"
+    file.write_text(f"""
+defaults: {{principal: ["header:X-Caller"]}}
+routes:
+  - match: POST /orders
+    key: {{from: "{{header:{header}}}:{{header:X-Order}}", shared: true}}
+""", encoding="utf-8")
+    flags = ["/orders", "-H", f"{header}: a-secret-of-many-bytes", "-H", "X-Order: 12", "-d", "x"]
+    said = explain(*flags, config=file)
+    assert said["key"]["valid"] is True
+    assert said["key"]["parts"][1]["value"] == "12"
+    text = hapax("explain", "--config", file, "--upstream", "http://h", *flags)
+    for shown in (text.stdout, json.dumps(said)):
+        assert "of-many-bytes" not in shown, shown
+
+
 FLAGS_FOR_CURL = [
     ["/a?b=c#f"],
     ["-d", "a=b", "-d", "c=d e", "/a"],

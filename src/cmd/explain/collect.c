@@ -117,7 +117,8 @@ static bool is_credential(const hx_policy *policy, const hx_template_part *part)
 {
     if (part->kind == HX_TEMPLATE_PRINCIPAL) return true;
     if (part->kind != HX_TEMPLATE_HEADER) return false;
-    static const char *const names[] = {"authorization", "cookie", "proxy-authorization"};
+    static const char *const names[] = {"authorization", "cookie",       "proxy-authorization", "x-api-key",
+                                        "api-key",       "x-auth-token", "x-access-token"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (hx_slice_eq_nocase(part->argument, hx_slice_of(names[i]))) return true;
     for (size_t i = 0; i < policy->principal_count; i++)
