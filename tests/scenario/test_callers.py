@@ -241,6 +241,9 @@ def test_a_token_without_the_claim_is_refused_and_says_so(start_gateway, upstrea
 SIGV4_SECRETS = {"AKIDALICE": b"alice's secret", "AKIDBOB": b"bob's secret"}
 
 
+OTHER_CREDENTIALS = ("cookie", "x-api-key", "api-key", "x-auth-token", "x-access-token", "x-user")
+
+
 def sigv4(access_key, method, path, nonce, secret=None):
     """A signature over the whole request, in the manner of AWS; `nonce` stands for its date, fresh on every retry."""
     signed = f"{method}\n{path}\n{nonce}".encode()
@@ -286,6 +289,24 @@ def test_a_wrong_signature_sees_nothing(vouching, upstream, key):
                            headers=sigv4("AKIDALICE", "POST", "/refunds", "2", secret=b"guessed"))
     forged.refuses(403, NOT_AUTHORIZED)
     assert first.json()["id"].encode() not in forged.body
+    assert upstream.effects("/refunds") == 1
+
+
+def test_the_question_carries_no_credential_but_the_one_that_counts(vouching, upstream, key):
+    """An application that goes by its cookies first would vouch for whoever the session is, not for who asks here."""
+    def check_session(exchange):
+        exchange.read_body()
+        named = [name for name, _ in exchange.request.headers if name.lower() in OTHER_CREDENTIALS]
+        exchange.answer(204 if named else 403)
+
+    first = vouching.post("/refunds", key=key, json=REFUND, headers=sigv4("AKIDALICE", "POST", "/refunds", "1"))
+    upstream.on("/auth/check", check_session)
+    for name in OTHER_CREDENTIALS:
+        forged = sigv4("AKIDALICE", "POST", "/refunds", "2", secret=b"guessed")
+        other = vouching.post("/refunds", key=key, json=REFUND, headers={**forged, name: "session=mallory"})
+        other.refuses(403, NOT_AUTHORIZED)
+        assert first.json()["id"].encode() not in other.body
+    assert len(upstream.received("/auth/check")) == len(OTHER_CREDENTIALS)
     assert upstream.effects("/refunds") == 1
 
 

@@ -216,7 +216,7 @@ def test_word_of_a_trusted_proxy_is_kept_and_ours_added(start_gateway, upstream,
 
 
 @pytest.mark.parametrize("networks", [(), ("10.0.0.0/8",), ("127.0.0.2",), ("128.0.0.0/1",), ("126.0.0.0/8",), ("::1",),
-                                      ("::7f00:1",)])
+                                      ("::7f00:1",), ("127.128.0.0/9",), ("127.0.0.4/30",)])
 @pytest.mark.parametrize("keyed", [True, False])
 def test_word_of_anybody_else_counts_for_nothing(start_gateway, upstream, networks, keyed):
     gateway = start_gateway(trusting(*networks))

@@ -60,6 +60,20 @@ def test_a_missing_part_is_refused_by_its_name(start_gateway, upstream, body, pa
     assert upstream.requests == []
 
 
+def test_a_part_that_the_application_does_not_get_is_missing(start_gateway, upstream):
+    """What goes no further than this hop would make two operations of what is one request to the application."""
+    gateway = start_gateway("""
+        routes:
+          - {name: orders, match: POST /orders, key: {from: "{header:X-Order}", shared: true}}
+        """)
+    for number in ("1", "2"):
+        hidden = gateway.post("/orders", json={}, headers=[("X-Order", number), ("Connection", "x-order")])
+        assert "{header:X-Order}" in hidden.refuses(400, "VALIDATION.request_malformed")["detail"]
+    assert upstream.requests == []
+    assert gateway.post("/orders", json={}, headers={"X-Order": "1"}).idempotency == "stored"
+    assert upstream.effects("/orders") == 1
+
+
 def test_the_application_gets_the_key_as_hexadecimal_and_never_the_clients(start_gateway, upstream):
     gateway = start_gateway(ROUTE)
     gateway.post("/safety/report", json=REPORT, key=fresh_key())
@@ -77,6 +91,16 @@ def test_a_header_counts_instead_where_it_is_preferred(start_gateway, upstream):
     assert gateway.post("/safety/report", json=REPORT, key=one).idempotency == "replayed"
     assert gateway.post("/safety/report", json=REPORT).idempotency == "stored"
     assert gateway.post("/safety/report", json=REPORT).idempotency == "replayed"
+    assert upstream.effects("/safety/report") == 3
+
+
+def test_a_refusal_under_a_preferred_key_is_kept(start_gateway, upstream):
+    """That 4xx free the key is for keys which say the same whenever the request does."""
+    gateway = start_gateway(ROUTE.replace("shared: true", "shared: true, prefer: header"))
+    upstream.on("/safety/report", lambda exchange: (exchange.read_body(), exchange.execute(), exchange.answer(422)))
+    key = fresh_key()
+    said = [gateway.post("/safety/report", json=REPORT, key=each).idempotency for each in (key, key, None, None)]
+    assert said == ["stored", "replayed", "released", "released"]
     assert upstream.effects("/safety/report") == 3
 
 

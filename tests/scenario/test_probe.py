@@ -445,6 +445,8 @@ def test_another_payload_does_not_probe(start_gateway, upstream, key):
     gateway.post("/refunds", key=key, json=REFUND)
     gateway.post("/refunds", key=key, json={"amount": 1}).refuses(409, "CONFLICT.idempotency.payload_mismatch")
     assert probes(upstream) == []
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "replayed"  # adopted
+    gateway.post("/refunds", key=key, json={"amount": 1}).refuses(409, "CONFLICT.idempotency.payload_mismatch")
     assert upstream.effects("/refunds") == 1
 
 

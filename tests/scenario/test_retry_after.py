@@ -176,6 +176,16 @@ def test_nonsense_in_the_clients_budget_is_ignored_and_counted(start_gateway, up
         assert upstream.effects(path) == 1, value
 
 
+def test_two_budgets_that_contradict_each_other_are_none(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries(retry=TWICE))
+    upstream.on("/refunds", in_turn(answer(429, effect=False), numbered))
+    both = [("X-Request-Timeout", "1ms"), ("X-Request-Timeout", "10s")]
+    assert gateway.post("/refunds", key=key, json=REFUND, headers=both).idempotency == "stored"
+    assert [request.header("X-Request-Timeout") for request in upstream.received("/refunds")] == [None, None]
+    assert gateway.counts()["bad_request_timeout"] == 1
+    assert upstream.effects("/refunds") == 1
+
+
 def test_nonsense_in_hapax_outcome_is_ignored_and_counted(start_gateway, upstream):
     gateway = start_gateway(quick_retries())
     for number, value in enumerate(["maybe", "", "STORE!", "store, release", "not_executed", "\xff"]):

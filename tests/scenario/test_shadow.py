@@ -19,6 +19,7 @@ SHADOW = """
       - {name: small, match: POST /small, mode: shadow, answer_max: 10B}
       - {name: named, match: POST /named, mode: shadow, require_principal: true}
       - {name: sure, match: POST /sure, mode: shadow, guarantee: idempotent}
+      - {name: vouched, match: POST /vouched, mode: shadow, authorize: GET /auth/check}
       - {name: protected, match: POST /protected}
     """
 
@@ -158,6 +159,17 @@ def test_ways_to_treat_duplicates_are_told_apart(gateway, upstream, key):
         second = post(gateway, target, key=key, json={})
         assert (second.status, report(second)) == (201, said)
         assert upstream.effects(target) == 2
+
+
+@pytest.mark.parametrize("target, said", [("/refunds", refused("AUTH.replay_not_authorized")),
+                                          ("/vouched", "would-ask")])
+def test_another_credential_of_the_caller_would_not_be_shown_the_answer(gateway, upstream, key, target, said):
+    assert report(post(gateway, target, key=key, json={}, auth=basic("alice", "one"))) == "would-forward"
+    for json in ({}, {"amount": 2}):  # nor told that the payloads differ
+        assert report(post(gateway, target, key=key, json=json, auth=basic("alice", "two"))) == said
+    assert report(post(gateway, target, key=key, json={}, auth=basic("alice", "one"))) == "would-replay"
+    assert upstream.received("/auth/check") == []
+    assert upstream.effects(target) == 4
 
 
 def test_failed_outcome_would_be_replayed_and_a_released_one_forwarded(gateway, upstream, key):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections to the upstream: of every family, kept alive, and closed by it whenever it likes."""
+import time
+
 import pytest
 
 from harness import answer, eventually, fresh_key, numbered, quick_retries, unix_socket_path
@@ -42,6 +44,19 @@ def test_connections_are_kept_alive(gateway, upstream):
         assert gateway.post("/refunds", key=fresh_key(), json={}).status == 201
     assert upstream.connections <= 5
     assert upstream.effects("/refunds") == 50
+
+
+def test_a_key_is_not_sent_on_a_connection_that_was_idle_for_a_second(gateway, upstream):
+    """The application may be closing it at this moment, and what was sent into that would be unknown."""
+    assert gateway.get("/thing").status == 200
+    for opened in (2, 3):
+        time.sleep(1.1)  # idle is all that it has to be
+        assert gateway.post("/refunds", key=fresh_key(), json={}).idempotency == "stored"
+        assert upstream.connections == opened
+    time.sleep(1.1)
+    assert gateway.get("/thing").status == 200  # which can be sent again
+    assert upstream.connections == 3
+    assert upstream.effects("/refunds") == 2
 
 
 def test_idle_connections_closed_by_the_upstream_cause_no_error(gateway, upstream):

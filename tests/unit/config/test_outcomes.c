@@ -334,6 +334,15 @@ static const fixture_row of_probes[] = {
     {UP "defaults: {probe: {found: {pointer: /a}}}\nroutes:\n"
         "  - {match: POST /a, probe: {request: \"HEAD /{key}\", found: {status: 200}, settle: 1s}}\n",
      "f:5:39: nothing can be pointed at in an answer to HEAD, which has no body; ask by GET\n"},
+    {ROUTE "    probe: {" ASK ", found: {status: 200}, absent: {status: 200}, settle: 1s}\n",
+     "f:5:12: \"found\" and \"absent\" of a probe can't have the same status: 200 can't mean both\n"},
+    {ROUTE "    probe: {" ASK ", found: {status: 200}, absent: {}, settle: 1s}\n",
+     "f:5:72: this \"absent\" has no \"status\", such as 404\n"},
+    {ROUTE "    probe: {" ASK ", found: {status: 200}, absent: {status: 199}, settle: 1s}\n",
+     "f:5:81: \"status\" must be 200 to 599, not \"199\"\n"},
+    {UP "defaults: {probe: {absent: {status: 404}}}\nroutes:\n"
+        "  - {match: POST /a, probe: {" ASK ", found: {status: 404}, settle: 1s}}\n",
+     "f:5:29: \"found\" and \"absent\" of a probe can't have the same status: 404 can't mean both\n"},
 };
 
 #define ASKED(text) ROUTE "    probe: {request: \"" text "\", found: {status: 200}, settle: 1s}\n"

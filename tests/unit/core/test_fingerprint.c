@@ -606,7 +606,7 @@ static void chosen_headers_count_and_are_named(void **state)
     const hx_fingerprint_rules rules = {.headers = names, .header_count = 2};
     const hx_slice both[] = {HX_LIT("2"), HX_LIT("t")}, padded[] = {HX_LIT(" 2\t"), HX_LIT("t")};
     const hx_slice other[] = {HX_LIT("2"), HX_LIT("u")}, swapped[] = {HX_LIT("t"), HX_LIT("2")};
-    const hx_slice one[] = {HX_LIT("2t"), HX_EMPTY}, none[] = {HX_EMPTY, HX_EMPTY};
+    const hx_slice one[] = {HX_LIT("2t"), HX_EMPTY}, none[] = {HX_EMPTY, HX_EMPTY}, moved[] = {HX_EMPTY, HX_LIT("2t")};
     hx_fingerprint_input a = a_request(), b;
     a.rules = &rules;
     b = a;
@@ -619,6 +619,9 @@ static void chosen_headers_count_and_are_named(void **state)
         b.headers = others[i];
         compare(*state, a, b, HX_PART_HEADERS);
     }
+    a.headers = one;
+    b.headers = moved;
+    compare(*state, a, b, HX_PART_HEADERS);
     b = a;
     b.body = HX_LIT("{}");
     compare(*state, a, b, HX_PART_BODY);
