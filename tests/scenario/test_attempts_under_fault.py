@@ -261,6 +261,25 @@ def test_stop_while_the_lease_is_renewed_for_an_attempt_makes_it_the_last(start_
     assert upstream.effects("/refunds") == 0
 
 
+def test_renewal_that_outlasts_the_total_time_ends_the_attempts(start_gateway, upstream, tmp_path, key):
+    disk = SlowDisk(tmp_path)
+    gateway = start_gateway(probing(retry="{base: 10ms, cap: 10ms, total: 2s}"), env=disk.env)
+    upstream.on("/refunds", in_turn(BUSY, numbered))
+    with upstream.hold("/refunds") as held:
+        first = gateway.post_later("/refunds", key=key, json=REFUND)
+        held.wait_arrived()
+        with disk.held():
+            other = gateway.post_later("/other", key=fresh_key())
+            disk.wait_for_commit()
+            held.release()
+            gateway.wait_events("trying again")
+            time.sleep(2.1)  # the total time is over, and the renewal not back
+    assert (first.status, first.body, first.idempotency) == (429, b"busy", "released")
+    assert other.idempotency == "stored"
+    assert len(upstream.received("/refunds")) == 1
+    assert upstream.effects("/refunds") == 0
+
+
 def test_nothing_is_sent_for_a_client_whose_time_was_over_before_the_claim_was_durable(start_gateway, upstream,
                                                                                        tmp_path, key):
     disk = SlowDisk(tmp_path)

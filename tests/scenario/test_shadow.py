@@ -366,7 +366,7 @@ def test_client_that_leaves_is_no_reason_to_stop(gateway, upstream, key):
 def test_start_says_that_nothing_is_protected_there(start_gateway, upstream):
     watching = start_gateway(SHADOW)
     told = watching.events("routes in shadow mode are watched, not protected")
-    assert [(line["level"], line["routes"], line["first"]) for line in told] == [("warn", 7, "refunds")]
+    assert [(line["level"], line["routes"], line["first"]) for line in told] == [("warn", 8, "refunds")]
     protecting = start_gateway("routes: [{name: refunds, match: POST /refunds}]\n")
     assert protecting.events("routes in shadow mode are watched, not protected") == []
     assert upstream.requests == []
