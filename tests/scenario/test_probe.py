@@ -313,6 +313,18 @@ def test_absence_that_is_neither_declared_nor_proven_frees_nothing(start_gateway
     assert upstream.effects("/refunds") == len(posts(upstream)) == 1
 
 
+@pytest.mark.parametrize("status", [204, 206, 404, 410])
+def test_status_that_nobody_declared_frees_nothing(start_gateway, upstream, key, status):
+    """It may be that of a probe which is misspelt."""
+    gateway = start_gateway(ABSENT.replace("          absent: {status: 404}\n", ""), store="memory:")
+    upstream.on(f"GET /refunds/{key}", answer(status, effect=False))
+    upstream.on("POST /refunds", drop_after_effect())
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+    time.sleep(SETTLED_S)  # past `settle`: nothing but the answer keeps it
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+    assert upstream.effects("/refunds") == len(posts(upstream)) == 1
+
+
 def test_finding_too_large_to_keep_leaves_it_unknown(start_gateway, upstream, key):
     gateway = start_gateway(probing(settle="1ms", extra="answer_max: 4KiB"), store="memory:")
     upstream.on("POST /refunds", drop_after_effect())
