@@ -135,28 +135,6 @@ static void journal_cancel(hx_store *store, hx_store_call *call)
     gather(call->own.data[HX_OWN_PORT], (uintptr_t)call | 1);
 }
 
-static void drop_shared(void *what)
-{
-    hx_shared *shared = what;
-    if (atomic_fetch_sub(&shared->references, 1) == 1) free(shared);
-}
-
-hx_shared *hx_journal_share(const hx_record *record, unsigned references)
-{
-    char head[HX_RECORD_HEAD_MAX];
-    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
-    hx_record_encode(record, &buf);
-    size_t headers = record->answer.headers.len, body = record->answer.body.len;
-    hx_shared *shared = malloc(sizeof *shared + buf.len + headers + body);
-    if (!shared) hx_fatal(HX_EXIT_BUG, "out of memory");
-    atomic_init(&shared->references, references);
-    shared->len = buf.len + headers + body;
-    memcpy(shared->bytes, head, buf.len);
-    if (headers > 0) memcpy(shared->bytes + buf.len, record->answer.headers.ptr, headers);
-    if (body > 0) memcpy(shared->bytes + buf.len + headers, record->answer.body.ptr, body);
-    return shared;
-}
-
 static hx_peek peek_for(hx_journal *j, hx_store_call *call)
 {
     return hx_store_peek_large(&j->store, &call->op, call->arena, call->whole_max, &call->found);
@@ -166,11 +144,10 @@ static hx_peek peek_for(hx_journal *j, hx_store_call *call)
  * nothing else; an answer that has expired meanwhile is told as gone. */
 static void show_watched(hx_journal *j, hx_store_call *call)
 {
-    hx_shared *shared = call->own.data[HX_OWN_SHARED];
+    hx_shared_record *shared = call->own.data[HX_OWN_SHARED];
     if (shared) {
-        hx_record_error error = hx_record_decode((hx_slice){shared->bytes, shared->len}, &call->found);
-        HX_CHECK(error == HX_RECORD_OK);
-        hx_arena_at_end(call->arena, drop_shared, shared); /* all who waited have one copy together */
+        hx_shared_record_show(shared, call->arena, &call->found);
+        hx_shared_record_drop(&shared);
         return;
     }
     uint64_t epoch = call->own.number[HX_OWN_EPOCH];

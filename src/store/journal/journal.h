@@ -15,6 +15,7 @@
 #include "store/journal/index.h"
 #include "store/journal/route_ids.h"
 #include "store/journal/segment.h"
+#include "store/shared_record.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -77,13 +78,6 @@ typedef struct {
 /* Uses of a call's own fields. */
 enum { HX_OWN_NEXT, HX_OWN_NEXT_CANCEL, HX_OWN_SHARED, HX_OWN_PORT }; /* data */
 enum { HX_OWN_AWAITED, HX_OWN_STATE, HX_OWN_EPOCH, HX_OWN_WATCHING }; /* number */
-
-/* An answer that a release hands to its watchers. */
-typedef struct {
-    _Atomic unsigned references;
-    size_t len;
-    char bytes[];
-} hx_shared;
 
 /* An operation in processing, or one that changes in the batch at hand. */
 typedef struct hx_open {
@@ -244,8 +238,6 @@ void hx_journal_flush(hx_journal *j);
 bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_state to, hx_slice reason);
 /* Makes a record without an answer durable, where nothing stands yet. False: no room on disk. */
 bool hx_journal_put(hx_journal *j, const hx_record *record);
-/* The last words of a released operation, for those who wait. */
-hx_shared *hx_journal_share(const hx_record *record, unsigned references);
 void hx_journal_end_call(hx_store_call *call, hx_store_result result);
 void *hx_journal_writer(void *journal);
 /* Whether a frame of that length may be written by what can do without: so much stays free behind it, beside what the

@@ -34,8 +34,7 @@ static void count(_Atomic uint64_t *counter, int64_t by) /* one thread writes th
 
 /* What stands there by now, decided or durable. */
 typedef struct {
-    hx_state state;
-    uint64_t epoch;
+    hx_stored stored;
     hx_open *open;
     hx_index_entry entry;
 } standing;
@@ -53,11 +52,10 @@ static standing look(hx_journal *j, const hx_op *op)
 {
     standing s = {.open = hx_map_get(j->opened, hx_journal_op_key(op))};
     if (s.open) {
-        s.state = s.open->state;
-        s.epoch = s.open->epoch;
+        s.stored = (hx_stored){s.open->state, s.open->epoch};
     } else if (hx_index_find(j->index, op, &s.entry)) {
-        s.state = hx_entry_is_over(&s.entry, j->batch.now) ? state_when_over(j, &s.entry) : s.entry.state;
-        s.epoch = s.entry.epoch;
+        hx_state state = hx_entry_is_over(&s.entry, j->batch.now) ? state_when_over(j, &s.entry) : s.entry.state;
+        s.stored = (hx_stored){state, s.entry.epoch};
     }
     return s;
 }
@@ -357,26 +355,31 @@ static void end_cancel(hx_store_call *call)
     if (!port->ended_oldest) port->ended_oldest = port->ended;
 }
 
-static void refuse_stale(hx_journal *j, hx_store_call *call)
+/* Ends the call where the rules refuse it. */
+static bool is_refused(hx_journal *j, hx_store_call *call, const standing *s)
 {
-    count(&j->counts.stale_writes, 1);
-    hx_journal_end_call(call, HX_STORE_STALE);
+    hx_store_result result = hx_store_decide(call, s->stored);
+    if (result == HX_STORE_OK) return false;
+    if (result == HX_STORE_STALE && call->verb != HX_STORE_CLAIM) count(&j->counts.stale_writes, 1);
+    hx_journal_end_call(call, result);
+    return true;
 }
 
 static void tell_watchers(hx_journal *j, hx_open *o, const hx_record *released)
 {
     if (o->watcher_count == 0) return;
-    hx_shared *shared = released ? hx_journal_share(released, o->watcher_count) : NULL;
+    hx_shared_record *shared = released ? hx_shared_record_of(released) : NULL;
     for (hx_link *link; (link = hx_list_take(&o->watchers));) {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
         call->own.number[HX_OWN_WATCHING] = 0;
         call->own.number[HX_OWN_EPOCH] = o->epoch;
         call->own.number[HX_OWN_STATE] = (uint64_t)o->state;
-        call->own.data[HX_OWN_SHARED] = shared;
+        call->own.data[HX_OWN_SHARED] = shared ? hx_shared_record_hold(shared) : NULL;
         count(&j->counts.watchers, -1);
         hx_journal_end_call(call, HX_STORE_OK);
     }
     o->watcher_count = 0;
+    hx_shared_record_drop(&shared);
 }
 
 /* Makes room for a frame about `op`, whose standing was looked up: again, if the batch had to end for it. */
@@ -391,11 +394,7 @@ static bool make_room_for(hx_journal *j, uint64_t length, const hx_op *op, stand
 static void claim(hx_journal *j, hx_store_call *call)
 {
     standing s = look(j, &call->op);
-    bool takes_over = s.state == HX_UNKNOWN && call->epoch != 0 && s.epoch == call->epoch;
-    if (!takes_over && (s.state != HX_ABSENT || call->epoch != 0)) {
-        hx_journal_end_call(call, s.state != HX_ABSENT ? HX_STORE_EXISTS : HX_STORE_STALE);
-        return;
-    }
+    if (is_refused(j, call, &s)) return;
     if (hx_store_is_retired(j->retired, call->record)) {
         hx_journal_end_call(call, HX_STORE_RETIRED);
         return;
@@ -441,7 +440,7 @@ static bool become(hx_journal *j, standing *s, const hx_record *record, hx_slice
     hx_entry_of(&entry, record, 0, 0, 0);
     entry.rule = hx_journal_rule(j, record);
     uint64_t length = frame_length(head, kept);
-    if (s->state != HX_PROCESSING && !hx_journal_may_append(j, length, 0)) return false;
+    if (s->stored.state != HX_PROCESSING && !hx_journal_may_append(j, length, 0)) return false;
     if (!make_room_for(j, length, &record->op, s)) return false;
     hx_open *o = open_for(j, s, &record->op);
     o->state = record->state;
@@ -474,12 +473,8 @@ static bool become_without_answer(hx_journal *j, standing *s, const hx_record *r
 static void settle(hx_journal *j, hx_store_call *call)
 {
     standing s = look(j, &call->op);
-    hx_state from = s.epoch == call->epoch ? s.state : HX_ABSENT, to = call->record->state;
-    if (from != HX_PROCESSING && !(from == HX_UNKNOWN && to != HX_UNKNOWN)) {
-        refuse_stale(j, call);
-        return;
-    }
-    const hx_answer *kept = to == HX_ABSENT ? &nothing : &call->record->answer;
+    if (is_refused(j, call, &s)) return;
+    const hx_answer *kept = call->record->state == HX_ABSENT ? &nothing : &call->record->answer;
     bool bare = kept->headers.len + kept->body.len == 0, written;
     if (bare || hx_journal_may_append(j, frame_length(call->own.head, kept), 0))
         written = become(j, &s, call->record, call->own.head, kept);
@@ -492,10 +487,7 @@ static void settle(hx_journal *j, hx_store_call *call)
 static void renew(hx_journal *j, hx_store_call *call)
 {
     standing s = look(j, &call->op);
-    if (s.state != HX_PROCESSING || s.epoch != call->epoch) {
-        refuse_stale(j, call);
-        return;
-    }
+    if (is_refused(j, call, &s)) return;
     s.open->lease_until = call->lease_until;
     hx_index_renew(j->index, &call->op, call->lease_until);
     hx_journal_end_call(call, HX_STORE_OK);
@@ -505,7 +497,7 @@ static void watch(hx_journal *j, hx_store_call *call)
 {
     standing s = look(j, &call->op);
     uint64_t all = atomic_load_explicit(&j->counts.watchers, memory_order_relaxed);
-    if (s.state != HX_PROCESSING || s.epoch != call->epoch) {
+    if (hx_lifecycle_renew(s.stored, call->epoch) != HX_TRANSITION_WRITE) {
         call->own.number[HX_OWN_EPOCH] = 0;
         hx_journal_end_call(call, HX_STORE_OK);
     } else if (s.open->watcher_count >= atomic_load(&j->limits.waiters_per_op_max) ||
@@ -550,9 +542,9 @@ static void import(hx_journal *j, hx_store_call *call)
     const hx_record *record = call->record;
     standing s = look(j, &call->op);
     HX_CHECK(record->epoch > 0 && record->epoch <= HX_EPOCH_MAX);
-    if (record->state == HX_ABSENT || s.state != HX_ABSENT) {
-        bool raised = raise_epoch(j, record->epoch);
-        hx_journal_end_call(call, !raised ? HX_STORE_FULL : s.state != HX_ABSENT ? HX_STORE_EXISTS : HX_STORE_OK);
+    hx_store_result result = hx_store_decide(call, s.stored);
+    if (record->state == HX_ABSENT || result != HX_STORE_OK) {
+        hx_journal_end_call(call, raise_epoch(j, record->epoch) ? result : HX_STORE_FULL);
         return;
     }
     uint64_t length = frame_length(call->own.head, &record->answer);
@@ -574,12 +566,7 @@ static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reas
 {
     char head[HX_RECORD_HEAD_MAX];
     hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
-    record->from_state = record->state;
-    record->state = to;
-    record->changed_at = j->batch.now;
-    record->lease_until = 0;
-    if (to != HX_EXPIRED) record->expires_at = record->tombstone_until = 0;
-    record->reason = reason;
+    hx_lifecycle_change(record, to, reason, j->batch.now);
     record->answer = nothing;
     hx_record_encode(record, &buf);
     standing s = look(j, &record->op);
@@ -592,7 +579,7 @@ bool hx_journal_put(hx_journal *j, const hx_record *record)
     hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
     hx_record_encode(record, &buf);
     standing s = look(j, &record->op);
-    if (s.state != HX_ABSENT) return true;
+    if (s.stored.state != HX_ABSENT) return true;
     if (!become(j, &s, record, hx_buf_slice(&buf), &nothing)) return false;
     if (record->epoch > j->tail.epoch) j->tail.epoch = record->epoch;
     hx_journal_flush(j);
@@ -602,21 +589,16 @@ bool hx_journal_put(hx_journal *j, const hx_record *record)
 static void forget(hx_journal *j, hx_store_call *call)
 {
     standing s = look(j, &call->op);
-    if (s.open && s.state != HX_PROCESSING) { /* decided in this batch: it can be read once that is durable */
+    if (s.open && s.stored.state != HX_PROCESSING) { /* decided in this batch: it can be read once that is durable */
         hx_journal_flush(j);
         s = look(j, &call->op);
     }
-    bool is_meant = (call->epoch == 0 || call->epoch == s.epoch) &&
-                    (call->states == 0 || (call->states >> s.state & 1) != 0);
-    if (s.state == HX_ABSENT || s.state == HX_PROCESSING || !is_meant) {
-        refuse_stale(j, call);
-        return;
-    }
+    if (is_refused(j, call, &s)) return;
     char bytes[HX_HEADS_BYTES];
     hx_record record;
     if (!hx_journal_read_head(j, &s.entry, bytes, &record)) /* damaged: an operator may well want to be rid of it */
-        record = (hx_record){.op = call->op, .epoch = s.epoch};
-    record.state = s.state;
+        record = (hx_record){.op = call->op, .epoch = s.stored.epoch};
+    record.state = s.stored.state;
     bool written = rewrite(j, &record, HX_ABSENT, call->reason);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
