@@ -184,6 +184,48 @@ static void step_settle(pair *p, uint64_t number)
     if (result[REFERENCE] == HX_STORE_STALE) same_record(&found[REFERENCE], &found[OTHER]);
 }
 
+/* Of a forget that names states, and of an import: what the rules of core/operation/lifecycle say of both. */
+static void step_forget(pair *p, uint64_t number)
+{
+    static const unsigned filters[] = {0, 1u << HX_UNKNOWN, 1u << HX_EXPIRED, 1u << HX_COMPLETED | 1u << HX_FAILED};
+    unsigned states = filters[pick(4)];
+    hx_op op = op_of(number);
+    waited w[BOTH];
+    for (int s = 0; s < BOTH; s++) {
+        wait_start(&p->stores[s], &w[s]);
+        w[s].call.states = states;
+        hx_store_forget(p->stores[s].store, &w[s].call, &op, 0, HX_LIT("a reason"));
+        wait_for(&p->stores[s], &w[s]);
+    }
+    assert_int_equal(w[REFERENCE].call.result, w[OTHER].call.result);
+    if (w[OTHER].call.result == HX_STORE_STALE) same_record(&w[REFERENCE].call.found, &w[OTHER].call.found);
+}
+
+static void step_import(pair *p, uint64_t number)
+{
+    static const hx_state states[] = {HX_ABSENT, HX_COMPLETED, HX_FAILED, HX_UNKNOWN, HX_EXPIRED};
+    hx_state to = states[pick(5)];
+    bool ends = to == HX_COMPLETED || to == HX_FAILED;
+    uint64_t lifetime = 1 + pick(100000);
+    waited w[BOTH];
+    for (int s = 0; s < BOTH; s++) {
+        hx_record r = record_of(number);
+        r.state = to;
+        r.epoch = ++p->highest[s];
+        r.lease_until = 0;
+        r.expires_at = ends ? test_now + (hx_ms)lifetime : 0;
+        r.tombstone_until = to == HX_EXPIRED ? test_now + (hx_ms)lifetime : 0;
+        if (ends) r.answer = (hx_answer){200, true, HX_LIT("A: 1\r\n"), HX_LIT("imported")};
+        wait_start(&p->stores[s], &w[s]);
+        hx_store_import(p->stores[s].store, &w[s].call, &r);
+        wait_for(&p->stores[s], &w[s]);
+        if (w[s].call.result == HX_STORE_OK && to != HX_ABSENT) p->records[s][number] = r;
+    }
+    if (to == HX_ABSENT) return; /* writes nothing: a store may say OK or EXISTS where an operation exists */
+    assert_int_equal(w[REFERENCE].call.result, w[OTHER].call.result);
+    if (w[OTHER].call.result == HX_STORE_EXISTS) same_record(&w[REFERENCE].call.found, &w[OTHER].call.found);
+}
+
 static void step_other(pair *p, uint64_t number)
 {
     hx_store_result result[BOTH];
@@ -286,8 +328,12 @@ static void run_seed(uint64_t seed)
             step_claim(p, number);
         else if (what < 66)
             step_settle(p, number);
-        else if (what < 74)
+        else if (what < 72)
             step_other(p, number);
+        else if (what < 74)
+            step_forget(p, number);
+        else if (what < 76)
+            step_import(p, number);
         else if (what < 86)
             step_watch(p, number);
         else if (what < 92)
