@@ -111,11 +111,13 @@ static int open_store(hx_daemon *daemon, bool accept_clock)
     hx_arena_free(&arena);
     if (hx_slice_eq(config->store, HX_LIT("memory:")))
         hx_log_say(HX_LOG_WARN, "this store forgets everything when the process ends: use it for tests only");
-    for (size_t i = 0; i < config->policies.count; i++) {
-        if (!config->policies.routes[i].on_store_down_pass) continue;
-        hx_log_begin(HX_LOG_WARN, "while the store is down this route lets new keys pass unrecorded, so that they may "
-                                  "run again (on_store_down: pass)");
-        hx_log_str("route", config->policies.routes[i].name);
+    const hx_policy_set *set = &config->policies;
+    for (size_t i = 0; i <= set->count; i++) {
+        bool is_route = i < set->count;
+        if (!(is_route ? &set->routes[i] : &set->defaults)->on_store_down_pass) continue;
+        hx_log_begin(HX_LOG_WARN, "while the store is down this route lets keys pass unrecorded, so that they may run "
+                                  "again (on_store_down: pass)");
+        hx_log_str("route", is_route ? set->routes[i].name : HX_LIT("defaults"));
         hx_log_end();
     }
     return HX_EXIT_OK;

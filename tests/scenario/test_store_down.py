@@ -8,6 +8,8 @@ import pytest
 from harness import answer, drop_after_effect, fresh_key
 
 UNAVAILABLE = "DEPENDENCY.unavailable"
+LETS_PASS = ("while the store is down this route lets keys pass unrecorded, so that they may run again "
+             "(on_store_down: pass)")
 ROUTES = """
     routes:
       - {name: refunds, match: POST /refunds}
@@ -84,6 +86,13 @@ def test_an_application_that_fails_meanwhile_is_said_to_have(shared, upstream, k
 
 
 def test_a_route_that_lets_keys_pass_is_named_at_start(shared):
-    warned = [event["route"] for event in shared.events("while the store is down this route lets new keys pass "
-                                                        "unrecorded, so that they may run again (on_store_down: pass)")]
-    assert warned == ["likes", "otp", "again"]
+    assert [event["route"] for event in shared.events(LETS_PASS)] == ["likes", "otp", "again"]
+
+
+def test_defaults_that_let_keys_pass_are_named_at_start(start_gateway):
+    gateway = start_gateway("""
+        defaults: {on_store_down: pass}
+        routes:
+          - {match: POST /refunds, on_store_down: refuse}
+        """)
+    assert [event["route"] for event in gateway.events(LETS_PASS)] == ["defaults"]

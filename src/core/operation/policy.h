@@ -100,9 +100,8 @@ typedef struct {
     hx_slice *deny_headers; /* lower case: not kept, so that no replay has them */
     size_t deny_header_count;
     hx_on_duplicate on_duplicate;
-    bool
-        on_store_down_pass; /* `on_store_down: pass`: new keys go through unrecorded while the store can't be reached */
-    bool on_failed_reject;  /* `on_failed: reject`: a duplicate of what failed isn't shown its answer */
+    bool on_store_down_pass; /* `on_store_down: pass`: what can't be looked up goes through unrecorded */
+    bool on_failed_reject;   /* `on_failed: reject`: a duplicate of what failed isn't shown its answer */
     hx_guarantee guarantee;
     hx_on_unknown on_unknown;
     hx_probe probe;
