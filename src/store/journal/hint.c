@@ -298,12 +298,10 @@ static void apply_all(hx_journal *j, const hint_head *head, const char *rest, co
         rest += read_rule(rest, &row);
         rules[i + 1] = hx_route_ids_number(j->rules, &row);
     }
-    hx_ms now = j->store.facts.now();
     for (uint64_t i = 0; i < head->count; i++) {
         hx_index_entry entry;
         read_entry(entries, i, &entry);
         entry.rule = rules[entry.rule];
-        if (hx_entry_is_over(&entry, now) && !entry.entombed) entry.state = HX_ABSENT;
         hx_journal_apply(j, &entry);
     }
     free(rules);

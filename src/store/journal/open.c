@@ -93,14 +93,12 @@ static bool check_rest(hx_opening *o, hx_segment *s, hx_scan *scan, uint64_t fro
     return true;
 }
 
-/* `now`: the newest stamp so far. Whether the clock can be believed is seen when all is read. */
-static void replay_frame(hx_journal *j, const hx_frame *frame, hx_ms now)
+static void replay_frame(hx_journal *j, const hx_frame *frame)
 {
     if (frame->head.kind != HX_FRAME_RECORD && frame->head.kind != HX_FRAME_MOVED) return;
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, frame->head.segment, frame->offset, frame->head.length);
     entry.rule = hx_journal_rule(j, &frame->record);
-    if (hx_store_state_at(&frame->record, now) == HX_ABSENT) entry.state = HX_ABSENT;
     hx_journal_apply(j, &entry);
 }
 
@@ -131,7 +129,7 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     if (hx_scan_begin(&scan, s->fd, s->number, j->generation))
         while ((step = hx_scan_next(&scan, tail, &frame)) == HX_SCAN_FRAME) {
             if (frame.head.synced >= frame.head.sequence) o->unsure_from = frame.offset;
-            replay_frame(j, &frame, tail->stamp);
+            replay_frame(j, &frame);
         }
     s->end = tail->offset;
     bool ok = true;
@@ -224,6 +222,18 @@ static void tidy(hx_journal *j, const hx_directory *d)
     }
 }
 
+/* Only when all is read is it known whether the clock can be believed: until then nothing is over. */
+static void drop_expired(hx_journal *j)
+{
+    hx_index_entry entry;
+    hx_ms now = j->store.facts.now();
+    for (uint32_t cursor = 0, steps = UINT32_MAX; hx_index_next(j->index, &cursor, &steps, &entry);) {
+        if (!hx_entry_is_over(&entry, now) || entry.entombed) continue;
+        entry.state = HX_ABSENT;
+        hx_journal_apply(j, &entry);
+    }
+}
+
 /* G9. What an earlier start left in processing may have been done, or not. */
 static void orphans_become_unknown(hx_journal *j)
 {
@@ -289,6 +299,7 @@ static bool begin(hx_opening *o)
     if (!settle_tail(o) || !zero_again(o) || !hx_dir_settle_row(o)) return false;
     j->durable = o->tail.sequence;
     j->active = hx_journal_segment(j, o->tail.segment);
+    drop_expired(j);
     tidy(j, &o->dir);
     j->keeper.spare_number = j->active->number + j->keeper.spare_count + 1;
     hx_background_check_limits(j);
