@@ -3,15 +3,17 @@
 
 #include "base/check.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct hx_shared_record {
-    atomic_uint references;
-    size_t len;
-    char bytes[];
-};
+hx_shared_record *hx_shared_record_new(size_t len)
+{
+    hx_shared_record *version = malloc(sizeof *version + len);
+    if (!version) hx_fatal(HX_EXIT_BUG, "out of memory");
+    *version = (hx_shared_record){.len = len};
+    atomic_init(&version->references, 1);
+    return version;
+}
 
 hx_shared_record *hx_shared_record_of(const hx_record *record)
 {
@@ -19,10 +21,9 @@ hx_shared_record *hx_shared_record_of(const hx_record *record)
     hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
     hx_record_encode(record, &buf);
     size_t headers = record->answer.headers.len, body = record->answer.body.len;
-    hx_shared_record *version = malloc(sizeof *version + buf.len + headers + body);
-    if (!version) hx_fatal(HX_EXIT_BUG, "out of memory");
-    atomic_init(&version->references, 1);
-    version->len = buf.len + headers + body;
+    hx_shared_record *version = hx_shared_record_new(buf.len + headers + body);
+    version->state = record->state;
+    version->epoch = record->epoch;
     memcpy(version->bytes, head, buf.len);
     if (headers > 0) memcpy(version->bytes + buf.len, record->answer.headers.ptr, headers);
     if (body > 0) memcpy(version->bytes + buf.len + headers, record->answer.body.ptr, body);

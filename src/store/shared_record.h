@@ -6,7 +6,20 @@
 
 #include "core/operation/record.h"
 
-typedef struct hx_shared_record hx_shared_record;
+#include <stdatomic.h>
+
+typedef struct {
+    atomic_uint references;
+    /* The operation when the block was made; its state and lease may be newer than the bytes. */
+    hx_state state;
+    hx_ms lease_until;
+    uint64_t epoch;
+    size_t len; /* 0: a record exists, but can't be read back */
+    char bytes[];
+} hx_shared_record;
+
+/* Room for `len` bytes, which the caller fills. */
+hx_shared_record *hx_shared_record_new(size_t len) __attribute__((returns_nonnull));
 
 /* With one reference, which is the caller's. */
 hx_shared_record *hx_shared_record_of(const hx_record *record) __attribute__((returns_nonnull));

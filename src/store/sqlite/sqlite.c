@@ -59,10 +59,10 @@ static void sqlite_attach(hx_store *store, hx_loop *loop)
     pthread_mutex_unlock(&s->attaching);
 }
 
-void hx_shown_drop(void *what)
+static void drop_shown(void *what)
 {
-    hx_shown *shown = what;
-    if (shown && atomic_fetch_sub(&shown->references, 1) == 1) free(shown);
+    hx_shared_record *shown = what;
+    hx_shared_record_drop(&shown);
 }
 
 /* What is known of a record whose bytes are damaged: that nobody knows. */
@@ -107,24 +107,23 @@ static void take_back_cancel(hx_sqlite *s, const hx_store_call *call)
 static void done(hx_task *task)
 {
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
-    hx_shown *shown = call->own.data[HX_CALL_SHOWN];
+    hx_shared_record *shown = call->own.data[HX_CALL_SHOWN];
     if (call->own.number[HX_CALL_CANCELLING]) take_back_cancel(call->own.data[HX_CALL_HOME], call);
     call->own.data[HX_CALL_HOME] = NULL; /* from here on there is nothing to cancel */
     if (shown) {
         show((hx_slice){shown->bytes, shown->len}, &call->op, shown->epoch, shown->state, shown->lease_until,
              &call->found);
-        hx_arena_at_end(call->arena, hx_shown_drop, shown); /* all who waited have one copy together */
+        hx_arena_at_end(call->arena, drop_shown, shown); /* all who waited have one copy together */
     } else {
         call->found.op = call->op;
     }
     call->done(call);
 }
 
-void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shown *shown)
+void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shared_record *shown)
 {
     call->result = result;
-    if (shown) atomic_fetch_add(&shown->references, 1);
-    call->own.data[HX_CALL_SHOWN] = shown;
+    call->own.data[HX_CALL_SHOWN] = shown ? hx_shared_record_hold(shown) : NULL;
     call->own.task.run = done;
     hx_loop_post(call->loop, &call->own.task);
 }

@@ -11,6 +11,7 @@
 #define HX_STORE_SQLITE_SQLITE_H
 
 #include "base/memory/map.h"
+#include "store/shared_record.h"
 #include "store/sqlite/tables.h"
 
 #include <pthread.h>
@@ -18,16 +19,6 @@
 
 #define HX_SQLITE_READERS_MAX 64u
 #define HX_SQLITE_BATCH_MAX 512u
-
-/* What a call shows, made by the clerk and read on the call's loop; several watchers may hold one. */
-typedef struct {
-    atomic_uint references;
-    hx_state state;
-    hx_ms lease_until;
-    uint64_t epoch;
-    size_t len; /* 0: there is a record, but it can't be read back */
-    char bytes[];
-} hx_shown;
 
 /* A call's own memory. */
 enum { HX_CALL_SHOWN, HX_CALL_HOME, HX_CALL_WATCHED, HX_CALL_NEXT_CANCEL };            /* own.data */
@@ -120,8 +111,7 @@ void hx_sqlite_explain(const char *path, int rc, int system_errno, char error[HX
 
 void *hx_sqlite_writer(void *context);
 /* Ends a call on its loop. `shown` may be NULL, and is the caller's to drop. */
-void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shown *shown);
-void hx_shown_drop(void *shown);
+void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shared_record *shown);
 
 /* Whether there is room for new operations. What takes longer is looked at once a second, or `now`. */
 void hx_sqlite_look_for_room(hx_sqlite *s, bool now);

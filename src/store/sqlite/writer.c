@@ -33,44 +33,21 @@
 enum { WAITS = 1, IS_TOLD = 2 }; /* own.number[HX_CALL_WAITS] */
 
 /* What a call has come to in this pass; told when the pass is committed. */
-static void decide(hx_store_call *call, hx_store_result result, hx_shown *shown)
+static void decide(hx_store_call *call, hx_store_result result, hx_shared_record *shown)
 {
     call->result = result;
     call->own.data[HX_CALL_SHOWN] = shown;
 }
 
-static hx_shown *new_shown(size_t len, hx_state state, hx_ms lease_until, uint64_t epoch)
-{
-    hx_shown *shown = malloc(sizeof *shown + len);
-    if (!shown) hx_fatal(HX_EXIT_BUG, "out of memory");
-    atomic_init(&shown->references, 1);
-    shown->state = state;
-    shown->lease_until = lease_until;
-    shown->epoch = epoch;
-    shown->len = len;
-    return shown;
-}
-
 /* NULL: nothing stands there. */
-static hx_shown *show_row(const hx_sqlite_row *row)
+static hx_shared_record *show_row(const hx_sqlite_row *row)
 {
     if (!row->there || row->record.state == HX_ABSENT) return NULL;
-    size_t len = hx_sqlite_row_bytes(row);
-    hx_shown *shown = new_shown(len, row->record.state, row->record.lease_until, row->record.epoch);
+    hx_shared_record *shown = hx_shared_record_new(hx_sqlite_row_bytes(row));
+    shown->state = row->record.state;
+    shown->lease_until = row->record.lease_until;
+    shown->epoch = row->record.epoch;
     hx_sqlite_row_copy(row, shown->bytes);
-    return shown;
-}
-
-static hx_shown *show_record(const hx_record *record)
-{
-    char head[HX_RECORD_HEAD_MAX];
-    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
-    hx_record_encode(record, &buf);
-    hx_slice headers = record->answer.headers, body = record->answer.body;
-    hx_shown *shown = new_shown(buf.len + headers.len + body.len, record->state, 0, record->epoch);
-    memcpy(shown->bytes, head, buf.len);
-    if (headers.len > 0) memcpy(shown->bytes + buf.len, headers.ptr, headers.len);
-    if (body.len > 0) memcpy(shown->bytes + buf.len + headers.len, body.ptr, body.len);
     return shown;
 }
 
@@ -134,7 +111,7 @@ static void unpark(hx_sqlite *s, hx_store_call *call)
 }
 
 /* Those who wait for `op` in an epoch that is over will get `shown` with the commit; NULL: nothing stands there. */
-static void tell(hx_sqlite *s, const hx_op *op, uint64_t epoch_that_runs, hx_shown *shown)
+static void tell(hx_sqlite *s, const hx_op *op, uint64_t epoch_that_runs, hx_shared_record *shown)
 {
     hx_watched *w = hx_map_get(s->watched, key_of(op));
     if (!w) return;
@@ -143,8 +120,7 @@ static void tell(hx_sqlite *s, const hx_op *op, uint64_t epoch_that_runs, hx_sho
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
         if (call->epoch == epoch_that_runs) continue;
         take_off(s, w, call);
-        if (shown) atomic_fetch_add(&shown->references, 1);
-        decide(call, HX_STORE_OK, shown);
+        decide(call, HX_STORE_OK, shown ? hx_shared_record_hold(shown) : NULL);
         call->own.number[HX_CALL_WAITS] = IS_TOLD;
         hx_list_append(&s->told, &call->own.link);
     }
@@ -159,9 +135,9 @@ static bool is_watched(const hx_sqlite *s, const hx_op *op)
 static void tell_record(hx_sqlite *s, const hx_record *record)
 {
     if (!is_watched(s, &record->op)) return;
-    hx_shown *shown = show_record(record);
+    hx_shared_record *shown = hx_shared_record_of(record);
     tell(s, &record->op, 0, shown);
-    hx_shown_drop(shown);
+    hx_shared_record_drop(&shown);
 }
 
 /* Ends the watches that were cancelled before what now waits in the queue was called. Under the mutex, so that a call
@@ -377,6 +353,13 @@ static int end_pass(hx_sqlite *s)
     return rc == SQLITE_OK ? hx_sqlite_tables_run(&s->rows, HX_SQL_COMMIT) : rc;
 }
 
+static void drop_shown(hx_store_call *call)
+{
+    hx_shared_record *shown = call->own.data[HX_CALL_SHOWN];
+    hx_shared_record_drop(&shown);
+    call->own.data[HX_CALL_SHOWN] = NULL;
+}
+
 /* Everything is again as it was before the pass. */
 static void undo_pass(hx_sqlite *s)
 {
@@ -385,15 +368,13 @@ static void undo_pass(hx_sqlite *s)
     s->retired = s->batch.retired;
     for (hx_link *link; (link = hx_list_take(&s->told));) {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
-        hx_shown_drop(call->own.data[HX_CALL_SHOWN]);
-        call->own.data[HX_CALL_SHOWN] = NULL;
+        drop_shown(call);
         park(s, call);
     }
     for (size_t i = 0; i < s->batch.count; i++) {
         hx_store_call *call = s->batch.calls[i];
         if (call->own.number[HX_CALL_WAITS]) unpark(s, call);
-        hx_shown_drop(call->own.data[HX_CALL_SHOWN]);
-        call->own.data[HX_CALL_SHOWN] = NULL;
+        drop_shown(call);
         if (call->verb == HX_STORE_CLAIM) call->record->epoch = 0;
     }
     s->look_at_all = true;
@@ -424,9 +405,9 @@ static int pass(hx_sqlite *s)
 
 static void post_decided(hx_store_call *call)
 {
-    hx_shown *shown = call->own.data[HX_CALL_SHOWN];
+    hx_shared_record *shown = call->own.data[HX_CALL_SHOWN];
     hx_sqlite_post(call, call->result, shown);
-    hx_shown_drop(shown);
+    hx_shared_record_drop(&shown);
 }
 
 static void post_told(hx_sqlite *s)
@@ -565,9 +546,9 @@ static void look_at_watches(hx_sqlite *s)
         rc = hx_sqlite_tables_find(&s->rows, &op, now, &row);
         if (rc != SQLITE_OK) break;
         bool runs = stands(&row) && row.record.state == HX_PROCESSING;
-        hx_shown *shown = show_row(&row);
+        hx_shared_record *shown = show_row(&row);
         tell(s, &op, runs ? row.record.epoch : 0, shown);
-        hx_shown_drop(shown);
+        hx_shared_record_drop(&shown);
     }
     hx_sqlite_tables_release(&s->rows);
     post_told(s);
