@@ -212,9 +212,8 @@ static void client_closed(hx_stream *stream)
     hx_request_run(r);
 }
 
-static void start_request(void *app, hx_stream *stream)
+hx_request *hx_request_new(hx_worker *worker, hx_stream *stream)
 {
-    hx_worker *worker = app;
     hx_request *r = hx_arena_alloc(&stream->arena, sizeof *r);
     memset(r, 0, offsetof(hx_request, claimant));
     r->worker = worker;
@@ -228,6 +227,12 @@ static void start_request(void *app, hx_stream *stream)
     worker->request_count++;
     hx_request_take_rules(r);
     stream->user = r;
+    return r;
+}
+
+static void start_request(void *app, hx_stream *stream)
+{
+    hx_request *r = hx_request_new(app, stream);
     stream->events.closed = client_closed;
     hx_request_run(r);
 }

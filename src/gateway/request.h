@@ -258,6 +258,8 @@ static inline const hx_rules *hx_request_rules(const hx_request *r)
     return r->use->rules;
 }
 
+/* A request at its first step, in the stream's arena. `hapax explain` calls it too. */
+hx_request *hx_request_new(hx_worker *worker, hx_stream *stream);
 /* The only function that changes r->step. */
 hx_step_result hx_request_go(hx_request *r, hx_step next);
 void hx_request_run(hx_request *r);
