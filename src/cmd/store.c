@@ -94,7 +94,7 @@ static const act acts[] = {
 static int run(const act *a, const hx_store_flags *flags, int count, char **operands)
 {
     if (count < a->operands) return hx_cmd_misused("store", "%s", a->missing);
-    if (count > a->operands) return hx_cmd_misused("store", "what is \"%s\" for?", operands[a->operands]);
+    if (count > a->operands) return hx_cmd_misused("store", "unexpected argument \"%s\"", operands[a->operands]);
     const char *vain = flags->store && !a->takes_store        ? "store"
                        : flags->live && !a->takes_live        ? "live"
                        : flags->accept_loss && !a->takes_loss ? "accept-loss"

@@ -279,7 +279,7 @@ def test_restore_without_room_is_not_taken_for_whole(start_gateway, upstream, ha
 
 @pytest.mark.parametrize("words, said", [
     (["backup"], "backup to which file?"),
-    (["backup", "a", "b"], 'what is "b" for?'),
+    (["backup", "a", "b"], 'unexpected argument "b"'),
     (["backup", "-"], "needs the name of a file"),
     (["backup", "a", "--store", "memory:"], "memory: is gone"),
     (["backup", "a", "--store", "somewhere"], "must be"),

@@ -513,7 +513,7 @@ def test_what_is_no_store_is_refused_and_nothing_is_made(hapax, tmp_path):
     (["copy", "journal:a"], "copy which store to which?"),
     (["copy", "journal:a", "journal:a"], "the same store"),
     (["copy", "postgres://me:s3cret@h/db", "postgres://me:s3cret@h/db"], "store: postgres://me:***@h/db and postgres"),
-    (["copy", "journal:a", "journal:b", "c"], 'what is "c" for?'),
+    (["copy", "journal:a", "journal:b", "c"], 'unexpected argument "c"'),
     (["copy", "memory:", "journal:b"], "memory: is gone"),
     (["copy", "journal:a", "memory:"], "memory: is gone"),
     (["copy", "a", "journal:b"], "must be"),

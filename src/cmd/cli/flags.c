@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading flags, the same for every command: what is wrong is named, and where help is. */
+/* Reads flags, the same way for every command. A message names the mistake and the help page. */
 #include "cmd/cli/cmd.h"
 
 #include "base/check.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define FLAGS_MAX 32u
-#define FIRST_VALUE 256 /* above every letter, so that a flag's number is no letter */
+#define FIRST_VALUE 256 /* above every letter */
 #define HELP (FIRST_VALUE + (int)FLAGS_MAX)
 #define ERRORS_BYTES_MAX (256u * 1024u)
 
@@ -50,7 +50,7 @@ static void build(const hx_cmd *cmd, grammar *g)
 {
     size_t letters = 0;
     *g = (grammar){0};
-    g->letters[letters++] = ':'; /* a missing value is told apart from an unknown flag */
+    g->letters[letters++] = ':'; /* getopt then returns ':' for a missing value */
     g->letters[letters++] = 'h';
     for (const hx_cmd_flag *flag = cmd->flags; flag && flag->name; flag++) {
         HX_CHECK(g->count < FLAGS_MAX);
@@ -82,6 +82,22 @@ static int wrong_flag(const hx_cmd *cmd, const grammar *g, int found, char **arg
     return hx_cmd_misused(cmd->name, "unknown flag -%c", optopt);
 }
 
+/* An operand too many, which may be the value of a flag whose name was left out. */
+static int unexpected_argument(const hx_cmd *cmd, const char *text)
+{
+    hx_slice word = hx_slice_of(text);
+    bool is_url = hx_slice_starts(word, HX_LIT("http://")) || hx_slice_starts(word, HX_LIT("https://"));
+    const char *meant = is_url                                         ? "upstream"
+                        : hx_slice_ends(word, HX_LIT(".yaml"))         ? "config"
+                        : hx_slice_starts(word, HX_LIT("journal:"))    ? "store"
+                        : hx_slice_starts(word, HX_LIT("postgres://")) ? "store"
+                                                                       : "";
+    for (const hx_cmd_flag *flag = cmd->flags; flag && flag->name; flag++)
+        if (strcmp(flag->name, meant) == 0)
+            return hx_cmd_misused(cmd->name, "unexpected argument \"%s\"; did you mean --%s %s?", text, meant, text);
+    return hx_cmd_misused(cmd->name, "unexpected argument \"%s\"", text);
+}
+
 int hx_cmd_flags(int argc, char **argv, int operands_max, void (*take)(void *user, const char *flag, const char *value),
                  void *user, int *operands)
 {
@@ -90,7 +106,7 @@ int hx_cmd_flags(int argc, char **argv, int operands_max, void (*take)(void *use
     grammar g;
     build(cmd, &g);
     opterr = 0;
-    optind = 0; /* glibc: begin anew */
+    optind = 0; /* glibc: start from the first argument again */
     for (;;) {
         int found = getopt_long(argc, argv, g.letters, g.longs, NULL);
         if (found == -1) break;
@@ -103,8 +119,7 @@ int hx_cmd_flags(int argc, char **argv, int operands_max, void (*take)(void *use
         take(user, flag->name, flag->argument ? optarg : NULL);
     }
     *operands = optind;
-    if (argc - optind > operands_max)
-        return hx_cmd_misused(cmd->name, "what is \"%s\" for?", argv[optind + operands_max]);
+    if (argc - optind > operands_max) return unexpected_argument(cmd, argv[optind + operands_max]);
     return -1;
 }
 
