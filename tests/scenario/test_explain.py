@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hapax explain` says what the gateway would do with a request. Here each request is explained, then sent by the real
-curl with the very same flags: what was said must be what happens."""
+curl with the very same flags: what was said must be what happens. With `--listen` the client itself is explained."""
 import base64
 import hashlib
 import hmac
 import json
 import re
-import shlex
+import signal
 import socket
 import subprocess
-import threading
 
+import httpx
 import pytest
 
-from harness import HANG_S, fresh_key, jwt
+from harness import HANG_S, basic, binary, fresh_key, jwt
 
 CONFIG = """
     defaults:
@@ -58,7 +58,8 @@ CONFIG = """
 KEY = "0123456789abcdef-key"
 KEYED = ["-H", f"Idempotency-Key: {KEY}"]
 JSON = ["-H", "Content-Type: application/json"]
-ME = ["-u", "alice:secret"]
+ME = ["-H", "Authorization: " + basic("alice", "secret")]
+FORM = '--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--b--\r\n'
 
 REQUESTS = {
     "a keyed POST": ["/charges", *KEYED, *JSON, "-d", '{"amount": 1}'],
@@ -74,7 +75,7 @@ REQUESTS = {
     "not a uuid": ["/uuids", *KEYED, "-d", "a=b"],
     "a uuid": ["/uuids", "-H", "Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324", "-d", "a=b"],
     "a GET": ["/charges", *KEYED],
-    "a HEAD": ["-I", "/charges"],
+    "a HEAD": ["-X", "HEAD", "/charges"],
     "a conditional PATCH": ["-X", "PATCH", "/refunds/7", "-H", 'If-Match: "1"', "-d", "a=b"],
     "an unconditional PATCH": ["-X", "PATCH", "/refunds/7", "-d", "a=b"],
     "a keyed PUT": ["-X", "PUT", "/refunds/7", *KEYED, "-d", "a=b"],
@@ -88,14 +89,14 @@ REQUESTS = {
     "a shadowed one without a key": ["/tried", "-d", "a=b"],
     "a body that is too large": ["/small", *KEYED, "-d", "x" * 101],
     "a body that just fits": ["/small", *KEYED, "-d", "x" * 100],
-    "a multipart form": ["/charges", *KEYED, "-F", "a=1", "-F", "b=2;type=text/plain"],
+    "a multipart form": ["/charges", *KEYED, "-H", "Content-Type: multipart/form-data; boundary=b", "-d", FORM],
     "an api key": ["/refunds", *KEYED, "-H", "X-Api-Key: secret-of-alice", "-d", "a=b"],
-    "a cookie": ["/refunds", *KEYED, "-b", "theme=dark; session=secret-session", "-d", "a=b"],
+    "a cookie": ["/refunds", *KEYED, "-H", "Cookie: theme=dark; session=secret-session", "-d", "a=b"],
     "two credentials": ["/charges", *KEYED, "-H", "Authorization: Bearer a", "-H", "Authorization: Bearer b", "-d",
                         "x"],
     "an encoded slash": ["/charges%2f1", *KEYED, "-d", "a=b"],
     "another spelling of the path": ["--path-as-is", "/x/../%63harges", *KEYED, "-d", "a=b"],
-    "the query of -G": ["-G", "/charges", "-d", "a=b"],
+    "a URL with a query": ["/charges?a=b", *KEYED, "-d", "a=b", "-d", "c=d"],
 }
 
 
@@ -105,6 +106,7 @@ class Curl:
     def __init__(self, gateway, flags):
         url = f"http://{gateway.address[0]}:{gateway.address[1]}"
         words = [url + word if word.startswith("/") else word for word in flags]
+        words = ["-I", *words] if "HEAD" in words else words  # with -X alone curl would wait for a body
         done = subprocess.run(["curl", "-sS", "-i", "--noproxy", "*", *words], capture_output=True, timeout=HANG_S,
                               check=True)
         head, _, self.body = done.stdout.partition(b"\r\n\r\n")
@@ -170,7 +172,7 @@ ALIKE = [
     ["/refunds", *KEYED, *ME, *JSON, "-d", '{"amount": 1, "note": "a"}'],
     ["/refunds?trace=7", *KEYED, *ME, *JSON, "-d", '{"note": "b", "amount": 1.0}'],
     ["/refunds", *KEYED, *ME, *JSON, "-d", '{"amount": 2}'],
-    ["/refunds", *KEYED, "-u", "bob:secret", *JSON, "-d", '{"amount": 1}'],
+    ["/refunds", *KEYED, "-H", "Authorization: " + basic("bob", "secret"), *JSON, "-d", '{"amount": 1}'],
     ["/charges", *KEYED, *ME, *JSON, "-d", '{"amount": 1}'],
     ["/charges", *KEYED, *ME, *JSON, "-d", '{ "amount": 1 }'],
     ["/charges", "-H", f'Idempotency-Key: "{KEY}";a=1', *ME, *JSON, "-d", '{"amount":1}'],
@@ -228,12 +230,12 @@ def test_the_route_and_those_that_come_close_are_named(explain):
 
 
 def test_callers_are_told_and_their_secrets_are_not(explain, hapax, tmp_path):
-    secrets = ["secret-of-alice", "secret-session", "opaque-token-of-alice", "alice:hidden"]
+    secrets = ["secret-of-alice", "secret-session", "opaque-token-of-alice", basic("alice", "hidden").split()[1]]
     callers = {
-        "basic": ["-u", "alice:hidden"],
+        "basic": ["-H", "Authorization: " + basic("alice", "hidden")],
         "whole": ["-H", "Authorization: Bearer opaque-token-of-alice"],
         "header": ["-H", "X-Api-Key: secret-of-alice"],
-        "cookie": ["-b", "session=secret-session"],
+        "cookie": ["-H", "Cookie: session=secret-session"],
         "jwt": ["-H", "Authorization: " + jwt({"iss": "https://id.example", "sub": "user-7"})],
         "none": [],
     }
@@ -245,7 +247,7 @@ def test_callers_are_told_and_their_secrets_are_not(explain, hapax, tmp_path):
         text = hapax("explain", "--config", file, "--upstream", "http://h", "/charges", *KEYED, *flags, "-d", "x")
         for shown in (text.stdout, json.dumps(said)):
             assert not any(secret in shown for secret in secrets), shown
-    assert said["principal"]["who"].startswith("nobody")
+    assert said["principal"]["who"].startswith("unauthenticated")
     assert explain("/charges", *KEYED, *callers["basic"], "-d", "x")["principal"]["who"] == "alice"
     assert explain("/charges", *KEYED, *callers["jwt"], "-d", "x")["principal"]["who"] == \
         "iss https://id.example, sub user-7"
@@ -326,73 +328,137 @@ routes:
 FLAGS_FOR_CURL = [
     ["/a?b=c#f"],
     ["-d", "a=b", "-d", "c=d e", "/a"],
-    ["--data-urlencode", "a=ä b&c", "--data-urlencode", "=x y", "/a"],
-    ["--data-raw", "@x", "-H", "Content-Type: text/plain", "/a"],
-    ["--data-binary", "@FILE", "/a"],
-    ["-d", "@FILE", "/a"],
-    ["-T", "FILE", "/a"],
-    ["-F", "a=1", "-F", "f=@FILE", "-F", "g=@FILE;type=x/y;filename=z", "-F", "h=<FILE", "/a"],
-    ["-G", "-d", "a=b", "--data-urlencode", "c=d e", "/a?x=1"],
-    ["-u", "alice:se:cret", "-b", "a=1; b=2", "-A", "agent", "-e", "http://from/", "/a"],
-    ["-X", "PATCH", "-H", "X-One: 1", "-H", "X-Empty;", "-H", "Accept:", "-d", "", "/a"],
-    ["-I", "/a"],
-    ["--oauth2-bearer", "token", "-XDELETE", "/a"],
-    ["--json", '{"a":', "--json", "1}", "/a"],
+    ["-d", "@FILE", "-H", "Content-Type: text/plain", "/a"],
+    ["-X", "PATCH", "-H", "X-One: 1", "-d", "", "/a"],
+    ["-XDELETE", "-H", "Host: other", "/a"],
+    ["-X", "POST", "/a"],
 ]
 
 
-class Listener:
-    """Takes what curl sends, as bytes."""
+class Explainer:
+    """A running `hapax explain --listen`."""
 
-    def __init__(self):
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
+    def __init__(self, *flags):
+        self.process = subprocess.Popen([binary(), "explain", "--listen", "127.0.0.1:0", *flags], text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.said = self.process.stdout.readline()
+        self.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", self.said)[1])
+        self.url = f"http://127.0.0.1:{self.port}"
 
-    def take(self, into):
-        connection, _ = self.socket.accept()
-        connection.settimeout(HANG_S)
-        data = b""
-        while b"\r\n\r\n" not in data:
-            data += connection.recv(65536)
-        head, _, body = data.partition(b"\r\n\r\n")
-        length = re.search(rb"(?i)content-length: (\d+)", head)
-        while length and len(body) < int(length[1]):
-            body += connection.recv(65536)
-        into.append((head, body))
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        connection.close()
+    def end(self, number=signal.SIGINT):
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=HANG_S)
+        assert (self.process.returncode, err) == (0, "")
+        return out
 
 
-def meaning(said):
-    if said["verdict"] == "protects":
-        said["fingerprint"].pop("body_begins", None)  # of multipart it shows the boundary
-        said["fingerprint"].pop("body_bytes", None)
-    return said
+@pytest.fixture
+def explainer(tmp_path):
+    file = tmp_path / "listening.yaml"
+    started = []
+
+    def start(*flags, config=CONFIG):
+        file.write_text(config, encoding="utf-8")
+        started.append(Explainer("--config", file, "--upstream", "http://127.0.0.1:1", *flags))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.returncode is None:
+            each.end()
 
 
 @pytest.mark.parametrize("number", range(len(FLAGS_FOR_CURL)))
-def test_curls_flags_mean_what_they_mean_to_curl(explain, tmp_path, number):
-    """The fingerprint of a request that is given by flags is that of the bytes which curl sends for them."""
+def test_the_flags_mean_what_they_mean_to_curl(explain, explainer, tmp_path, number):
+    """A request given by flags has the fingerprint of what curl sends for the same flags."""
     file = tmp_path / "body.txt"
     file.write_bytes(b"one\r\ntwo\n\xc3\xa4 three")
-    flags = [flag.replace("FILE", str(file)) for flag in FLAGS_FOR_CURL[number]] + \
-        ["-H", f"Idempotency-Key: {KEY}", "-H", "Expect:"]
-    listener, taken = Listener(), []
-    thread = threading.Thread(target=listener.take, args=(taken,), daemon=True)
-    thread.start()
-    url = f"http://127.0.0.1:{listener.port}"
-    words = [url + word if word.startswith("/a") else word for word in flags]
-    subprocess.run(["curl", "-sS", "--noproxy", "*", *words], check=True, capture_output=True, timeout=HANG_S)
-    thread.join(timeout=HANG_S)
-    head, body = taken[0]
-    raw = tmp_path / "request"
-    raw.write_bytes(head + b"\r\n\r\n" + body)
-    sent = explain("--request-file", raw)
-    line = explain("--curl", "curl " + shlex.join(words))
-    assert sent["verdict"] == ("passes" if sent["method"] in ("GET", "HEAD") else "protects")
-    assert meaning(line) == meaning(sent)
-    if "--json" not in flags:  # which is hapax's own among its flags
-        assert meaning(explain(*flags, "-H", f"Host: 127.0.0.1:{listener.port}")) == meaning(sent)
+    listener = explainer("--json")
+    flags = [flag.replace("FILE", str(file)) for flag in FLAGS_FOR_CURL[number]] + KEYED
+    words = [listener.url + word if word.startswith("/a") else word for word in flags]
+    sent = subprocess.run(["curl", "-sS", "--noproxy", "*", *words], check=True, capture_output=True, timeout=HANG_S)
+    said = explain(*words)
+    assert said["verdict"] == ("passes" if said["method"] == "GET" else "protects")
+    assert json.loads(sent.stdout) == said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_real_client_is_answered_with_its_explanation(explainer, number):
+    listener = explainer()
+    assert "nothing is forwarded" in listener.said and "nothing is stored" in listener.said
+    with httpx.Client(base_url=listener.url, trust_env=False, timeout=HANG_S) as client:
+        for _ in range(2):  # not a replay: nothing is kept
+            text = client.post("/refunds", json={"amount": 1}, auth=("alice", "secret"),
+                               headers={"Idempotency-Key": KEY})
+            assert (text.status_code, text.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+            assert text.text.startswith("verdict     protects") and "basic: alice" in text.text
+            assert "idempotency-status" not in text.headers
+        said = client.post("/charges", files={"f": ("a.txt", b"abc")},
+                           headers={"Accept": "application/json", "Idempotency-Key": KEY})
+        assert said.headers["content-type"] == "application/json"
+        assert said.json()["fingerprint"]["body_as"].startswith("the parts of multipart")
+        chunked = client.post("/safety/report", content=iter([b'{"reporterId": "u1",', b' "subjectId": 7}']),
+                              headers={"Accept": "text/html, application/json;q=0.9",
+                                       "Content-Type": "application/json"})
+        assert [part["value"] for part in chunked.json()["key"]["parts"]][:2] == ["u1", "7"]
+        refused = client.post("/charges", json={"amount": 1}, headers={"Accept": "application/json"})
+        assert (refused.status_code, refused.json()["error"]["status"]) == (200, 400)
+        assert client.head("/charges").content == b""
+    out = listener.end(number)
+    assert "POST /refunds: protects" in out and "HEAD /charges: passes" in out
+
+
+def test_the_listener_says_what_is_said_about_the_same_flags(explain, explainer):
+    listener = explainer("--json")
+    for name, flags in REQUESTS.items():
+        words = [listener.url + word if word.startswith("/") else word for word in flags]
+        if "HEAD" in words:
+            continue  # its answer has no body
+        before = explain(*without_curls_own(words))
+        sent = subprocess.run(["curl", "-sS", "--noproxy", "*", *words], check=True, capture_output=True,
+                              timeout=HANG_S)
+        said = json.loads(sent.stdout)
+        assert said in (before, explain(*without_curls_own(words))), name  # a window may end in between
+
+
+def test_bodies_that_are_too_long_are_read_and_explained(explainer):
+    listener = explainer("--json")
+    with httpx.Client(base_url=listener.url, trust_env=False, timeout=HANG_S) as client:
+        said = client.post("/charges", content=b"x" * 5_000_000, headers={"Idempotency-Key": KEY}).json()
+        assert (said["verdict"], said["error"]["status"]) == ("refuses", 413)
+        said = client.post("/auth/refresh", content=b"x" * 5_000_000).json()
+        assert said["verdict"] == "passes"
+        long = client.post("/safety/report", json={"reporterId": "\x01" * 150_000, "subjectId": 1}).json()
+        assert (long["verdict"], len(long["key"]["parts"][0]["value"])) == ("protects", 1024)
+
+
+def test_what_is_not_a_request_gets_the_gateways_status(explainer):
+    listener = explainer(config="    limits: {head_bytes: 1KiB}" + CONFIG)
+    for sent, status in ((b"GARBAGE\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 2000, 431),
+                         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n", 400)):
+        with socket.create_connection(("127.0.0.1", listener.port), timeout=HANG_S) as connection:
+            connection.sendall(sent)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 %d " % status), sent
+        assert b"verdict     refuses" in answer
+
+
+def test_a_preflight_is_explained(explainer):
+    listener = explainer("--json", config="    cors: {origins: [https://app.example]}" + CONFIG)
+    said = httpx.options(listener.url + "/charges", trust_env=False, timeout=HANG_S, headers={
+        "Origin": "https://app.example", "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "idempotency-key"}).json()
+    assert (said["verdict"], said["error"]) == ("answers", None)
+
+
+def test_it_ends_in_mid_request_and_leaves_its_address(explainer, hapax):
+    listener = explainer()
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=HANG_S) as connection:
+        connection.sendall(b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # it reads the body
+        result = hapax("explain", "--listen", "127.0.0.1:1x")
+        assert result.code in (2, 4) and "127.0.0.1:1x" in result.stderr
+        listener.end(signal.SIGTERM)
 
 
 def test_a_file_that_people_wrote_is_a_request_too(explain, tmp_path):
@@ -412,10 +478,12 @@ def test_a_file_that_people_wrote_is_a_request_too(explain, tmp_path):
 
 
 @pytest.mark.parametrize("words, part", [
-    (["--curl", "curl 'http://h/a"], "opened and never closed"),
-    (["--curl", "curl http://h/a --frobnicate"], "--frobnicate"),
-    (["--curl", 'curl http://h/a -H "A: $TOKEN"'], "$TOKEN"),
-    (["--curl", "curl a", "/b"], "not by two of them"),
+    (["--request-file", "-", "/b"], "only one of them"),
+    (["--listen", "127.0.0.1:0", "/b"], "only one of them"),
+    (["--listen", "127.0.0.1:0", "-H", "nothing"], "'Name: value'"),
+    (["ftp://h/a"], "ftp://h/a"),
+    (["http://me:secret@h/a"], "Authorization"),
+    (["/a", "-u", "alice:secret"], "-u"),
     (["--request-file", "/no/such/file"], "/no/such/file"),
     (["-X", "POST"], "Which URL"),
     (["/a", "-d", "@/no/such/file"], "/no/such/file"),

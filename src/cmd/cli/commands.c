@@ -64,30 +64,18 @@ static const hx_cmd_flag sql_flags[] = {
     {0},
 };
 
-/* curl's own names for the request, but for its --json: that is ours everywhere. */
+/* The request's flags have curl's names and meaning. */
 static const hx_cmd_flag explain_flags[] = {
-    {"request", "METHOD", "its method; POST where there is a body, else GET", 'X'},
+    {"request", "METHOD", "the method; POST if there is a body, else GET", 'X'},
     {"header", "'N: V'", "a header; may be repeated", 'H'},
-    {"data", "TEXT", "its body; @FILE reads it from there, @- from standard input; several are joined by &", 'd'},
-    {"data-raw", "TEXT", "the same, and an @ is only an @", 0},
-    {"data-binary", "TEXT", "the same as --data, and a file keeps its line ends", 0},
-    {"data-urlencode", "TEXT", "the same, percent-encoded: content, name=content, name@FILE", 0},
-    {"form", "N=TEXT", "a part of a multipart form: name=content, name=@FILE; may be repeated", 'F'},
-    {"upload-file", "FILE", "this file is the body; the method is PUT", 'T'},
-    {"user", "U:P", "Basic credentials", 'u'},
-    {"oauth2-bearer", "TOKEN", "a bearer token", 0},
-    {"cookie", "N=V", "cookies", 'b'},
-    {"user-agent", "TEXT", "the User-Agent header", 'A'},
-    {"referer", "URL", "the Referer header", 'e'},
-    {"head", NULL, "a HEAD request", 'I'},
-    {"get", NULL, "the data goes into the query", 'G'},
-    {"curl", "LINE", "a whole curl command line, as browsers copy it; - reads it from standard input", 0},
+    {"data", "TEXT", "the body; @FILE reads it from there, @- from standard input; several are joined by &", 'd'},
     {"request-file", "FILE", "a raw HTTP/1.1 request; - reads it from standard input", 0},
+    {"listen", "ADDRESS", "answer every request that comes here with its explanation: 127.0.0.1:8090", 'l'},
     {"json", NULL, "print the explanation as JSON", 0},
     {"config", "FILE", "the rules", 'c'},
-    {"upstream", "URL", "as `hapax serve` has it", 0},
-    {"require-key", NULL, "as `hapax serve` has it", 0},
-    {"dev", NULL, "as `hapax serve` has it", 0},
+    {"upstream", "URL", "as for `hapax serve`", 0},
+    {"require-key", NULL, "as for `hapax serve`", 0},
+    {"dev", NULL, "as for `hapax serve`", 0},
     {0},
 };
 
@@ -123,12 +111,16 @@ static const hx_cmd commands[] = {
     {
         .name = "explain",
         .run = hx_cmd_explain,
-        .summary = "say what becomes of a request: its route, key, caller and fingerprint, and why",
-        .usage = "hapax explain [--config FILE] [URL|PATH] [curl's flags] | --curl LINE | --request-file FILE",
-        .details = "hapax explain -c hapax.yaml -X POST /refunds -H 'Idempotency-Key: …' -d @body.json\n"
-                   "The gateway's own first step decides; nothing is sent, and no store is opened. Credentials are\n"
-                   "shown by their beginnings only. Exits with 0 when it could be explained, whatever would be\n"
-                   "answered, and with 2 when the flags, the command line or the configuration are wrong.",
+        .summary = "say what the gateway does with a request: its route, key, caller and fingerprint, and why",
+        .usage = "hapax explain [--config FILE] [-X METHOD] [-H 'N: V'] [-d TEXT] URL|PATH | --request-file FILE | "
+                 "--listen ADDRESS",
+        .details =
+            "hapax explain -c hapax.yaml -X POST /refunds -H 'Idempotency-Key: …' -d @body.json\n"
+            "hapax explain -c hapax.yaml --listen 127.0.0.1:8090, then point a real client at it: it gets the\n"
+            "explanation of exactly what it sent, as JSON with Accept: application/json. SIGINT ends it.\n"
+            "The gateway's own first step decides; nothing is forwarded, and no store is opened. Of credentials\n"
+            "only the beginning is shown. Exit codes: 0 explained, whatever the verdict; 2 usage or\n"
+            "configuration; 4 the address is in use.",
         .flags = explain_flags,
     },
     {

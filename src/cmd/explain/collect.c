@@ -9,13 +9,21 @@
 #include <string.h>
 
 #define BODY_SHOWN 400u
+#define VALUE_SHOWN 1024u /* of a part of a natural key, which can be as long as the body */
+
+/* At most `max` bytes, without cutting a UTF-8 character. */
+static hx_slice beginning(hx_slice text, size_t max)
+{
+    size_t len = text.len < max ? text.len : max;
+    while (len > 0 && len < text.len && ((unsigned char)text.ptr[len] & 0xc0) == 0x80) len--;
+    return hx_slice_first(text, len);
+}
 
 /* The beginning of a secret, never more than a third of it, and its length. */
 static hx_slice masked(hx_slice secret, hx_arena *arena)
 {
-    size_t shown = secret.len / 3 < 6 ? secret.len / 3 : 6;
-    while (shown > 0 && ((unsigned char)secret.ptr[shown] & 0xc0) == 0x80) shown--; /* no character cut in two */
-    return hx_arena_printf(arena, "%.*s… (%zu characters)", (int)shown, secret.ptr, secret.len);
+    hx_slice shown = beginning(secret, secret.len / 3 < 6 ? secret.len / 3 : 6);
+    return hx_arena_printf(arena, "%.*s… (%zu characters)", HX_FMT(shown), secret.len);
 }
 
 /* Takes `length:text` off the front. */
@@ -29,7 +37,7 @@ static hx_slice take_named(hx_slice *rest)
     return text;
 }
 
-/* A principal for people: its bytes are as core/operation/identity.c and gateway/parts/caller.c make them. */
+/* A principal as text; core/operation/identity.c and gateway/parts/caller.c define its bytes. */
 static hx_slice principal_text(const hx_identity *who, hx_arena *arena)
 {
     size_t nul = hx_slice_find(who->principal, '\0');
@@ -78,7 +86,7 @@ static void explain_caller(const hx_dry_run *r, hx_explanation *out)
     if (is_found)
         out->principal = principal_text(&r->caller.who, arena);
     else if (r->caller_result == HX_CALLER_NOBODY)
-        out->principal = hx_arena_printf(arena, "nobody: the request has none of %.*s",
+        out->principal = hx_arena_printf(arena, "unauthenticated: the request has none of %.*s",
                                          HX_FMT(sources_text(policy, arena)));
     else
         out->principal = r->caller.why;
@@ -95,11 +103,10 @@ static void explain_caller(const hx_dry_run *r, hx_explanation *out)
                     (strcmp(out->principal_kind, "header") == 0 || strcmp(out->principal_kind, "cookie") == 0);
     out->has_proof = is_other || has_authorization || has_other;
     if (is_other)
-        out->proof = hx_arena_printf(arena, "that %s%s", out->principal_kind,
-                                     has_authorization ? ", and the Authorization header" : "");
+        out->proof = hx_arena_printf(arena, "the %s above%s", out->principal_kind,
+                                     has_authorization ? " and the Authorization header" : "");
     else if (has_other)
-        out->proof =
-            HX_LIT("every header that looks like a credential: Authorization, Cookie, X-Api-Key and their like");
+        out->proof = HX_LIT("every header that looks like a credential (Authorization, Cookie, X-Api-Key, …)");
     else
         out->proof = has_authorization ? HX_LIT("the whole Authorization header") : HX_LIT("none");
 }
@@ -135,13 +142,12 @@ static void explain_parts(const hx_dry_run *r, hx_explanation *out)
         const hx_template_part *part = &template->parts[i];
         if (part->kind == HX_TEMPLATE_LITERAL) continue;
         const hx_template_value *value = &r->values.values[k++];
-        bool is_secret = is_credential(r->request->policy, part);
+        hx_slice shown = value->value;
         if (part->kind == HX_TEMPLATE_PRINCIPAL && r->caller_result == HX_CALLER_FOUND)
-            out->parts[out->part_count++] = (hx_key_part){value->text, out->principal};
-        else
-            out->parts[out->part_count++] = (hx_key_part){value->text, is_secret
-                                                                           ? masked(value->value, r->request->arena)
-                                                                           : value->value};
+            shown = out->principal;
+        else if (is_credential(r->request->policy, part))
+            shown = masked(shown, r->request->arena);
+        out->parts[out->part_count++] = (hx_key_part){value->text, beginning(shown, VALUE_SHOWN)};
     }
 }
 
@@ -164,12 +170,12 @@ static void put_hex(char *out, const uint8_t *bytes, size_t len)
     out[2 * len] = '\0';
 }
 
-/* Which parts of the request count, as its route has it. */
+/* The parts of the request that the fingerprint covers. */
 static hx_slice counted_text(const hx_request *q)
 {
     const hx_fingerprint_rules *rules = &q->policy->fingerprint;
     hx_arena *arena = q->arena;
-    if (rules->body == HX_FINGERPRINT_KEY) return HX_LIT("the parts of the key, and nothing else");
+    if (rules->body == HX_FINGERPRINT_KEY) return HX_LIT("the parts of the key only");
     hx_slice text = q->policy->scope == HX_SCOPE_HOST
                         ? HX_LIT("method, path, query, media type, content encoding, preconditions, body")
                         : HX_LIT("method, host, path, query, media type, content encoding, preconditions, body");
@@ -194,7 +200,7 @@ static const char *body_kind(char kind, const hx_request *q)
     case 'J': return "canonical JSON";
     case 'V': return "chosen values of JSON";
     case 'M': return "the parts of multipart, without their boundary";
-    default: return "bytes as they came";
+    default: return "raw bytes";
     }
 }
 
@@ -210,9 +216,9 @@ static void explain_fingerprint(const hx_dry_run *r, hx_explanation *out)
     put_hex(out->operation, q->op.bytes, sizeof q->op.bytes);
     out->counted = counted_text(q);
     out->body_as = r->body.len == 0 ? "empty" : body_kind(in->normal.body_kind, q);
-    out->body = hx_slice_first(shown, BODY_SHOWN);
+    out->body = beginning(shown, BODY_SHOWN);
     out->body_len = shown.len;
-    hx_slice hashed = in->normal.done && in->normal.body_kind == 'M' ? in->normal.body : shown; /* any boundary */
+    hx_slice hashed = in->normal.done && in->normal.body_kind == 'M' ? in->normal.body : shown; /* no boundary */
     uint8_t *copy = hx_arena_alloc(q->arena, hashed.len + HX_SHA256_ROOM);
     if (hashed.len > 0) memcpy(copy, hashed.ptr, hashed.len);
     hx_digest digest = hx_sha256_end(NULL, 0, copy, hashed.len);
@@ -233,62 +239,65 @@ static hx_slice why_passed(const hx_dry_run *r)
     const hx_request *q = r->request;
     hx_slice method = r->stream.request.method;
     if (hx_method_is_safe(method))
-        return hx_arena_printf(q->arena, "%.*s changes nothing, so it needs no key and is streamed through",
+        return hx_arena_printf(q->arena, "%.*s is a safe method: it needs no key and is streamed through",
                                HX_FMT(method));
     if (q->policy->mode == HX_MODE_PASS)
-        return hx_arena_printf(q->arena, "the route says `mode: pass`%s%.*s",
+        return hx_arena_printf(q->arena, "the route has `mode: pass`%s%.*s",
                                q->policy->because.len > 0 ? ", because " : "", HX_FMT(q->policy->because));
-    return HX_LIT("it has no Idempotency-Key, and none is required here: it is NOT protected");
+    return HX_LIT("no Idempotency-Key, and none is required: not protected");
 }
 
 static hx_slice why_shadowed(const hx_request *q)
 {
-    static const char *const would[] = {[HX_WOULD_FORWARD] = "send it on",
-                                        [HX_WOULD_REPLAY] = "replay",
-                                        [HX_WOULD_WAIT] = "wait",
-                                        [HX_WOULD_ASK] = "ask the application",
+    static const char *const would[] = {[HX_WOULD_FORWARD] = "forward it",
+                                        [HX_WOULD_REPLAY] = "replay the stored response",
+                                        [HX_WOULD_WAIT] = "wait for the one in flight",
+                                        [HX_WOULD_ASK] = "probe the upstream",
                                         [HX_WOULD_REFUSE] = "refuse it"};
-    return hx_arena_printf(q->arena, "the route says `mode: shadow`: it is sent as it is; protecting it would %s",
+    return hx_arena_printf(q->arena, "the route has `mode: shadow`: forwarded unprotected; protection would %s",
                            would[q->shadow.would]);
 }
 
 static hx_slice why_protected(const hx_request *q)
 {
-    static const char *const repeated[] = {[HX_DUPLICATE_REPLAY] = "gets that answer",
-                                           [HX_DUPLICATE_REJECT] = "of its success is rejected with 409",
-                                           [HX_DUPLICATE_NOOP] = "of its success gets 200 {}"};
-    return hx_arena_printf(q->arena, "its operation is sent to the application once, and every repetition %s",
-                           repeated[q->policy->on_duplicate]);
+    static const char *const repeated[] = {[HX_DUPLICATE_REPLAY] = "every retry gets the stored response",
+                                           [HX_DUPLICATE_REJECT] = "after success every retry is rejected with 409",
+                                           [HX_DUPLICATE_NOOP] = "after success every retry gets 200 {}"};
+    return hx_arena_printf(q->arena, "the operation is executed once; %s", repeated[q->policy->on_duplicate]);
 }
 
 static void explain_end(const hx_dry_run *r, hx_explanation *out)
 {
     const hx_request *q = r->request;
     switch (r->end) {
-    case HX_REHEARSED_MALFORMED:
+    case HX_DRY_MALFORMED:
         out->does = "refuses";
-        out->why = HX_LIT("it is not an HTTP request that can be served");
+        out->why = HX_LIT("not an HTTP request that is served");
         explain_error(NULL, HX_ERROR_MALFORMED, r->fault.status, hx_slice_of(r->fault.detail), out);
         break;
-    case HX_REHEARSED_REFUSED:
+    case HX_DRY_REFUSED:
         out->does = "refuses";
-        out->why = HX_LIT("nothing is sent to the application");
+        out->why = HX_LIT("nothing is sent to the upstream");
         explain_error(q, q->error, q->error == HX_ERROR_MALFORMED ? q->reply_status : 0, q->error_detail, out);
         break;
-    case HX_REHEARSED_PASSED:
+    case HX_DRY_PASSED:
         out->does = "passes";
         out->why = why_passed(r);
         break;
-    case HX_REHEARSED_PUBLISHED:
-        out->does = "publishes";
-        out->why = HX_LIT("`publish_policy` answers it with the routes' rules");
+    case HX_DRY_PREFLIGHT:
+        out->does = "answers";
+        out->why = HX_LIT("`cors` answers this preflight request; nothing is sent to the upstream");
         break;
-    case HX_REHEARSED_SHADOWED:
+    case HX_DRY_PUBLISHED:
+        out->does = "publishes";
+        out->why = HX_LIT("`publish_policy` answers with the rules of the routes");
+        break;
+    case HX_DRY_SHADOWED:
         out->does = "shadows";
         out->why = why_shadowed(q);
         if (q->shadow.would == HX_WOULD_REFUSE) explain_error(q, q->shadow.error, 0, HX_EMPTY, out);
         break;
-    case HX_REHEARSED_PROTECTED:
+    case HX_DRY_PROTECTED:
         out->does = "protects";
         out->why = why_protected(q);
         break;
@@ -304,10 +313,10 @@ void hx_explain(hx_dry_run *r, hx_explanation *out)
                             .count = r->rules.policies->count};
     out->method = r->stream.request.method;
     explain_end(r, out);
-    if (!q || !q->policy || r->end == HX_REHEARSED_PUBLISHED) return;
+    if (!q || !q->policy || r->end == HX_DRY_PUBLISHED) return;
     out->path = q->path;
     hx_near_misses_of(r->rules.policies, q->policy, out->method, q->path, &r->stream.arena, out);
-    if (r->end == HX_REHEARSED_PASSED) return;
+    if (r->end == HX_DRY_PASSED || r->end == HX_DRY_PREFLIGHT) return;
     explain_caller(r, out);
     explain_key(r, out);
     explain_fingerprint(r, out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the gateway makes of a request that nobody sent: its own parser reads the bytes, its own first step (gateway/
- * admit.c) decides, and everything it decided is left there to look at. Nothing is stored and nothing is sent. The MACs
- * are made under no secret, so that two rehearsals can be compared with each other, and none with a store. */
+/* A dry run: the gateway's own parser and its own first step (gateway/steps/admit.c) decide about a request, and their
+ * decisions are kept to be explained. Nothing is stored and nothing is forwarded. MACs are made under an all-zero
+ * secret, so that two dry runs can be compared with each other, and none with a store. */
 #ifndef HX_CMD_EXPLAIN_DRY_RUN_H
 #define HX_CMD_EXPLAIN_DRY_RUN_H
 
@@ -12,37 +12,50 @@
 #include "net/h1/request_parser.h"
 
 typedef enum {
-    HX_REHEARSED_MALFORMED, /* what came is no HTTP request: `fault` */
-    HX_REHEARSED_REFUSED,   /* request->error and error_detail */
-    HX_REHEARSED_PROTECTED,
-    HX_REHEARSED_SHADOWED, /* sent as it is; request->shadow says what protecting it would have done */
-    HX_REHEARSED_PASSED,
-    HX_REHEARSED_PUBLISHED /* the routes' rules are the answer */
-} hx_rehearsed;
+    HX_DRY_MALFORMED, /* not an HTTP request that is served: `fault` */
+    HX_DRY_REFUSED,   /* request->error and error_detail */
+    HX_DRY_PROTECTED,
+    HX_DRY_SHADOWED, /* forwarded unprotected; request->shadow says what protection would have done */
+    HX_DRY_PASSED,
+    HX_DRY_PREFLIGHT, /* answered by `cors` */
+    HX_DRY_PUBLISHED  /* answered with the published policy */
+} hx_dry_run_end;
 
 typedef struct {
-    hx_rehearsed end;
+    hx_dry_run_end end;
     hx_h1_fault fault;
-    hx_stream stream; /* with the request's head */
+    hx_stream stream; /* holds the request's head; it has no connection */
     hx_slice body;
-    hx_request *request; /* NULL where malformed */
+    hx_request *request; /* NULL for HX_DRY_MALFORMED */
     hx_caller_result caller_result;
     hx_caller caller;
-    bool has_values; /* of its natural key */
-    bool has_key;    /* none of them is missing */
+    bool has_values; /* `values` has the parts of the natural key */
+    bool has_key;    /* no part is missing */
     hx_template_values values;
-    /* what it is played with */
+    /* The gateway that the request runs in. */
     hx_loop *loop;
     hx_gateway gateway;
     hx_worker worker;
     hx_rules rules;
-    hx_jwks *jwks;
     hx_jwt_keys *keys[HX_JWT_SOURCES_MAX];
 } hx_dry_run;
 
-/* `bytes`: head and body as they would come, and nothing behind them. Keys that verify tokens are read and fetched as
- * the daemon does. NULL with a sentence in `error` when they can't be read. */
-hx_dry_run *hx_rehearse(const hx_config *config, hx_slice bytes, char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
+/* Reads and fetches the keys that verify tokens, as the daemon does. *jwks is NULL if the configuration has none. On
+ * false `error` is a sentence. */
+bool hx_dry_run_open_keys(const hx_config *config, hx_jwks **jwks, char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
+void hx_dry_run_close_keys(hx_jwks **jwks);
+
+/* `bytes`: one whole HTTP/1.1 request, head and body. */
+hx_dry_run *hx_dry_run_bytes(const hx_config *config, hx_jwks *jwks, hx_slice bytes) HX_MUST_USE;
+/* A request that was parsed already. `head` and `body` must outlive the dry run. A body longer than
+ * hx_dry_run_body_max may be cut after that many bytes: the result is the same. */
+hx_dry_run *hx_dry_run_parsed(const hx_config *config, hx_jwks *jwks, const hx_request_head *head,
+                              hx_slice body) HX_MUST_USE;
+/* A request that the parser refused. */
+hx_dry_run *hx_dry_run_malformed(const hx_config *config, hx_h1_fault fault) HX_MUST_USE;
 void hx_dry_run_free(hx_dry_run **owned);
+
+/* One byte more than the longest body that any route protects and a dry run can take. */
+size_t hx_dry_run_body_max(const hx_config *config);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The explanation for programs: one object. */
+/* The explanation as one JSON object. */
 #include "base/check.h"
 #include "cmd/explain/collect.h"
 #include "config/describe/policy_text.h"
@@ -121,12 +121,18 @@ static void put_rules(hx_buf *out, const hx_policy *policy, hx_arena *arena)
     put_number(out, ",\"quota\":", policy->quota);
 }
 
+/* What comes from a head is at most ten of its values, each byte escaped as six; everything else is short. */
+size_t hx_explain_json_max(const hx_config *config)
+{
+    return 1024u * 1024u + 64u * (size_t)config->limits.head_bytes;
+}
+
 void hx_explain_json(const hx_dry_run *r, const hx_explanation *e, hx_buf *out)
 {
-    bool is_read = r->request && r->request->policy && r->end != HX_REHEARSED_PUBLISHED;
+    bool is_read = r->request && r->request->policy && r->end != HX_DRY_PUBLISHED;
     put_verdict(out, e);
     if (is_read) put_route(out, r, e);
-    if (is_read && r->end != HX_REHEARSED_PASSED) {
+    if (is_read && r->end != HX_DRY_PASSED && r->end != HX_DRY_PREFLIGHT) {
         put_key(out, r, e);
         put_caller(out, r, e);
         put_rules(out, r->request->policy, r->request->arena);

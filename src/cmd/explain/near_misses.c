@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a route matches is asked of hx_policy_find alone, with a set of that one route. Only for those that don't
- * match, two paths are laid side by side here, to find words for what differs. */
+/* hx_policy_find alone decides whether a route matches, over a set of that one route. Only for routes that don't match,
+ * the two paths are compared here, to describe the difference. */
 #include "cmd/explain/near_misses.h"
 
 #include "config/describe/policy_text.h"
@@ -28,7 +28,7 @@ static bool is_variable(hx_slice segment)
     return segment.len >= 2 && segment.ptr[0] == '{' && segment.ptr[segment.len - 1] == '}';
 }
 
-/* A slip of the fingers, or another word altogether. */
+/* True for a likely typing error: half of the longer word is a common prefix. */
 static bool is_like(hx_slice a, hx_slice b)
 {
     size_t longer = a.len > b.len ? a.len : b.len, common = 0;
@@ -36,7 +36,7 @@ static bool is_like(hx_slice a, hx_slice b)
     return 2 * common >= longer;
 }
 
-/* Empty: they have little in common. */
+/* Returns HX_EMPTY if the paths have little in common. */
 static hx_slice path_difference(hx_slice template, hx_slice path, hx_arena *arena)
 {
     hx_slice wanted[SEGMENTS_MAX], got[SEGMENTS_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The explanation for people: a line for each thing that decides, what follows from it below, the verdict first. */
+/* The explanation as text: the verdict, then a line for each thing that decided, with its details indented below. */
 #include "cmd/cli/cmd.h"
 #include "cmd/explain/collect.h"
 #include "cmd/keys.h"
@@ -39,7 +39,7 @@ static void more(const page *p, const char *format, ...)
     va_end(args);
 }
 
-/* What comes from a request must not draw on the terminal, and is cut between characters. */
+/* A value of the request: without control bytes, cut between characters. */
 static hx_slice clean(hx_slice text, hx_arena *arena)
 {
     size_t len = text.len < VALUE_SHOWN ? text.len : VALUE_SHOWN;
@@ -63,13 +63,13 @@ static void show_route(const page *p, const hx_explanation *e, hx_arena *arena)
     if (e->number > 0)
         line(p, "route", "%.*s, number %zu of %zu: %.*s", HX_FMT(e->route), e->number, e->count, HX_FMT(e->match));
     else
-        line(p, "route", "none of %zu matches: the defaults hold, and its route is %.*s %.*s", e->count,
+        line(p, "route", "none of %zu matches: the defaults apply, and the route is %.*s %.*s", e->count,
              HX_FMT(e->method), HX_FMT(clean(e->path, arena)));
     for (size_t i = 0; i < e->near_count; i++)
         more(p, "not %.*s (%.*s): %.*s", HX_FMT(e->near[i].name), HX_FMT(e->near[i].match),
              HX_FMT(clean(e->near[i].why, arena)));
     for (size_t i = 0; i < e->behind_count; i++)
-        more(p, "%.*s (%.*s) matches too, and stands behind it", HX_FMT(e->behind[i].name), HX_FMT(e->behind[i].match));
+        more(p, "%.*s (%.*s) matches too, but comes later", HX_FMT(e->behind[i].name), HX_FMT(e->behind[i].match));
 }
 
 static void show_key(const page *p, const hx_dry_run *r, const hx_explanation *e, hx_arena *arena)
@@ -80,14 +80,14 @@ static void show_key(const page *p, const hx_dry_run *r, const hx_explanation *e
     }
     if (strcmp(e->key_from, "header") == 0) {
         line(p, "key", "%.*s", HX_FMT(clean(e->key, arena)));
-        more(p, "from the Idempotency-Key header, which may have %.*s", HX_FMT(e->key_rule));
+        more(p, "from the Idempotency-Key header: %.*s allowed", HX_FMT(e->key_rule));
         return;
     }
-    line(p, "key", "made of the request: %.*s", HX_FMT(e->key_rule));
+    line(p, "key", "from the request: %.*s", HX_FMT(e->key_rule));
     for (size_t i = 0; i < e->part_count; i++)
         more(p, "%.*s = %.*s", HX_FMT(e->parts[i].text), HX_FMT(clean(e->parts[i].value, arena)));
     if (r->has_values && !r->has_key) more(p, "%.*s: %s", HX_FMT(r->values.wrong), r->values.why);
-    if (e->key.len > 0) more(p, "%.*s under no secret; the store's is another", HX_FMT(e->key));
+    if (e->key.len > 0) more(p, "%.*s under an all-zero secret; the store's differs", HX_FMT(e->key));
 }
 
 static void show_caller(const page *p, const hx_dry_run *r, const hx_explanation *e, hx_arena *arena)
@@ -99,19 +99,20 @@ static void show_caller(const page *p, const hx_dry_run *r, const hx_explanation
     if (e->verified)
         more(p, "verified with keys from %.*s", HX_FMT(e->verified_by));
     else if (is_found)
-        more(p, "not verified%s: whoever names the same one gets into its scope, and sees nothing of it",
+        more(p, "not verified%s: anyone can claim this name, but a stored response needs the proof below",
              policy->jwt.given ? " here" : "");
-    if (!is_found && r->caller_result == HX_CALLER_NOBODY) more(p, "all such callers share one scope");
+    if (!is_found && r->caller_result == HX_CALLER_NOBODY) more(p, "all unauthenticated callers share one scope");
     line(p, "proof", "%.*s", HX_FMT(e->proof));
     if (e->verified)
-        more(p, "a fresh token of the same identity sees the stored answer too");
+        more(p, "a new token of the same identity gets the stored response too");
     else if (policy->authorize_target.len > 0)
-        more(p, "another one sees the stored answer if %.*s %.*s says 2xx to it", HX_FMT(policy->authorize_method),
-             HX_FMT(policy->authorize_target));
+        more(p, "another one gets the stored response if %.*s %.*s answers it with 2xx",
+             HX_FMT(policy->authorize_method), HX_FMT(policy->authorize_target));
     else if (!e->has_proof)
-        more(p, "whoever comes without one sees the stored answer");
+        more(p, "every caller without one gets the stored response");
     else
-        more(p, "only who sends it again sees the stored answer; others get 403 AUTH.replay_not_authorized");
+        more(p,
+             "only a caller that sends it again gets the stored response; others get 403 AUTH.replay_not_authorized");
 }
 
 static void show_fingerprint(const page *p, const hx_explanation *e, hx_arena *arena)
@@ -122,7 +123,7 @@ static void show_fingerprint(const page *p, const hx_explanation *e, hx_arena *a
     more(p, "body: %s, %zu bytes, sha256 %.16s…", e->body_as, e->body_len, e->body_sha256);
     if (e->body_len > 0) more(p, "%.*s", HX_FMT(clean(e->body, arena)));
     line(p, "operation", "%s", e->operation);
-    more(p, "both under no secret: compare them with those of another `hapax explain`, not with the store's");
+    more(p, "both under an all-zero secret: compare them with another `hapax explain`, not with the store");
 }
 
 static void show_rules(const page *p, const hx_dry_run *r, hx_arena *arena)
@@ -150,7 +151,7 @@ void hx_explain_text(const hx_dry_run *r, const hx_explanation *e, FILE *out)
               .bad = colours ? "\033[31m" : "",
               .plain = colours ? "\033[0m" : ""};
     hx_arena arena = {0};
-    bool is_read = r->request && r->request->policy && r->end != HX_REHEARSED_PUBLISHED;
+    bool is_read = r->request && r->request->policy && r->end != HX_DRY_PUBLISHED;
     show_verdict(&p, e, &arena);
     if (is_read) {
         const hx_config_upstream *upstream = &r->rules.config->upstreams[r->request->policy->upstream];
@@ -158,7 +159,7 @@ void hx_explain_text(const hx_dry_run *r, const hx_explanation *e, FILE *out)
         show_route(&p, e, &arena);
         line(&p, "upstream", "%.*s", HX_FMT(upstream->url));
     }
-    if (is_read && r->end != HX_REHEARSED_PASSED) {
+    if (is_read && r->end != HX_DRY_PASSED && r->end != HX_DRY_PREFLIGHT) {
         show_key(&p, r, e, &arena);
         show_caller(&p, r, e, &arena);
         show_rules(&p, r, &arena);
