@@ -570,7 +570,8 @@ static int run_verb(keys *k)
         if (strcmp(verbs[i].name, k->verb) != 0) continue;
         if (verbs[i].needs_operand && !k->operand) return hx_cmd_misused("keys", "%s which: KEY or ID?", k->verb);
         if (!verbs[i].takes_operand && k->operand)
-            return hx_cmd_misused("keys", "unexpected argument \"%s\": only `hapax keys show` takes a key", k->operand);
+            return hx_cmd_misused("keys", "unexpected argument \"%s\"; did you mean `hapax keys show %s`?", k->operand,
+                                  k->operand);
         const char *wrong = misplaced(k);
         if (wrong) return hx_cmd_misused("keys", "%s", wrong);
         if (!is_time(k->since) || !is_time(k->before))
