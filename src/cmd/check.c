@@ -73,7 +73,7 @@ static const char *protection(const hx_policy *route, hx_arena *arena)
     bool is_open = !route->require && hx_policy_is_optional(route);
     return hx_arena_printf(arena, "%s; %s for %s%s%s%s", key_rule(route, arena), duplicates[route->on_duplicate], kept,
                            route->tombstone > 0 ? ", then refused for " : "", route->tombstone > 0 ? barred : "",
-                           is_open ? "; without a key nothing" : "")
+                           is_open ? "; without a key: not protected" : "")
         .ptr;
 }
 

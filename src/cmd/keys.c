@@ -194,7 +194,7 @@ static void print_newest(keys *k, const hx_newest *newest)
         hx_buf_put(&k->records, (hx_slice){(const char *)&newest->items[i].record, sizeof(hx_slice)});
     if (newest->count > 0) hx_keys_print_list(all_records(k), newest->count, &k->arena);
     (void)fflush(stdout);
-    if (newest->count == 0) (void)fprintf(stderr, "No operation is like that.\n");
+    if (newest->count == 0) (void)fprintf(stderr, "No operations match.\n");
     if (more)
         (void)fprintf(stderr, "These are the newest of %llu: --limit shows more, a filter others.\n",
                       (unsigned long long)newest->total);

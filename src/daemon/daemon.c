@@ -322,7 +322,7 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
     daemon->background.admin = hx_admin_new(&needs);
     bool listens = hx_admin_listen(daemon->background.admin, address, error);
     if (listens) {
-        hx_log_begin(HX_LOG_INFO, "operators are answered");
+        hx_log_begin(HX_LOG_INFO, "admin socket listening");
         hx_log_str("address", address);
         hx_log_end();
     } else if (is_usual) { /* another gateway on the same store may have it, and tells as much of it */

@@ -88,7 +88,7 @@ def test_check_shows_what_protects_each_route(hapax, good):
     assert re.search(r"POST /auth/refresh +nothing, and it doesn't say why", result.stdout), result
     assert re.search(r"PUT /presence +nothing: the last write wins", result.stdout), result
     assert re.search(r"PUT,PATCH /profile/\{id\} +key required, but optional on PUT", result.stdout), result
-    assert re.search(r"\(any other\) .*without a key nothing", result.stdout), result
+    assert re.search(r"\(any other\) .*without a key: not protected", result.stdout), result
 
 
 RULES = GOOD.replace("lifetime: 7d}", """lifetime: 7d, tombstone: 30d, guarantee: idempotent,

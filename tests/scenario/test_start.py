@@ -350,7 +350,7 @@ def test_every_store_has_a_socket_for_its_operators(request, start_gateway, upst
     url = f"sqlite:{tmp_path}/store.db" if kind == "sqlite" else request.getfixturevalue("database").url
     env = {"STATE_DIRECTORY": str(tmp_path / "state")}
     one, other = (start_gateway(store=url, env=env) for _ in range(2))
-    place = one.wait_events("operators are answered")[0]["address"].removeprefix("unix:")
+    place = one.wait_events("admin socket listening")[0]["address"].removeprefix("unix:")
     assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
     refused = other.wait_events("operators are not answered by this gateway")[0]
     assert "another process listens there" in refused["reason"]
