@@ -40,7 +40,7 @@ static void take(void *user, const char *flag, const char *value)
     }
 }
 
-/* "required", "optional", or what differs by method. */
+/* "required", "optional", or both by method. */
 static const char *key_rule(const hx_policy *route, hx_arena *arena)
 {
     if (route->key.from)
@@ -122,7 +122,7 @@ static bool passes_anything(const hx_policy *route)
     return hx_policy_is_exposed(route) || hx_policy_is_optional(route);
 }
 
-/* What no route matches. */
+/* The row for requests that match no route. */
 static row rest_of(const hx_config *config, hx_arena *arena)
 {
     const hx_policy_set *set = &config->policies;
@@ -194,7 +194,7 @@ static void print_edges(const hx_config *config, hx_arena *arena)
     if (config->publish_policy) (void)printf("  publishes /.well-known/idempotency\n");
 }
 
-/* Those of the configuration, and the files of keys that a start would look for in vain if it were made here. */
+/* The notes of the configuration, and one for each key file that doesn't exist on this machine. */
 static hx_slice notes_of(const hx_config *config, hx_arena *arena)
 {
     hx_slice notes = config->notes;
@@ -244,7 +244,7 @@ static void put_route(hx_buf *out, const hx_config *config, const hx_policy *rou
 
 static void flush(hx_buf *out)
 {
-    if (out->len > 0) (void)fwrite(out->data, 1, out->len, stdout); /* whether it could be written is seen at the end */
+    if (out->len > 0) (void)fwrite(out->data, 1, out->len, stdout); /* main checks for write errors at exit */
     out->len = 0;
 }
 
@@ -301,7 +301,7 @@ static void write_json(const hx_config *config, hx_buf *out)
 static int show(const arguments *given)
 {
     hx_buf errors, json;
-    hx_config_overrides without = given->config.overrides; /* what is already running needn't be strict */
+    hx_config_overrides without = given->config.overrides; /* --strict applies to the new file only */
     without.strict = false;
     hx_buf_init(&errors, NULL, ERRORS_BYTES_MAX);
     hx_buf_init(&json, NULL, JSON_BYTES_MAX);
@@ -312,7 +312,7 @@ static int show(const arguments *given)
         bool fits = hx_buf_printf(&errors,
                                   "%s: \"store_max\" is too small for this store: it must be at least %llu MiB\n",
                                   config->file ? config->file : "flags", (unsigned long long)(least >> 20));
-        HX_CHECK(fits); /* nothing else stands there */
+        HX_CHECK(fits); /* `errors` is empty so far */
         hx_config_free(&config);
     }
     bool good = config && (old || !given->old);

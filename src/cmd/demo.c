@@ -110,7 +110,7 @@ static bool is_taken(const char *address)
     return descriptor < 0;
 }
 
-/* A port that is free now, to be the same at every start of the gateway. */
+/* Chooses a free port, which every start of the gateway uses again. */
 static bool choose_port(demo *d)
 {
     char error[256];
@@ -119,7 +119,7 @@ static bool choose_port(demo *d)
     return descriptor >= 0;
 }
 
-/* On 127.0.0.1:8080, or on another port where somebody else is there or was quicker. Returns an exit code. */
+/* Starts the gateway on 127.0.0.1:8080, or on another port if that one is in use. Returns an exit code. */
 static int find_place(demo *d)
 {
     (void)snprintf(d->address, sizeof d->address, "127.0.0.1:8080");
@@ -131,7 +131,7 @@ static int find_place(demo *d)
             fprintf(stderr, "hapax demo: can't start the gateway\n");
             return HX_EXIT_BUG;
         }
-        d->gateway = 0; /* it has said why */
+        d->gateway = 0; /* it has printed the reason */
         if (!WIFEXITED(status) || WEXITSTATUS(status) != HX_EXIT_ADDRESS)
             return WIFEXITED(status) ? WEXITSTATUS(status) : HX_EXIT_BUG;
     }
@@ -139,7 +139,7 @@ static int find_place(demo *d)
     return HX_EXIT_ADDRESS;
 }
 
-/* What becomes of the unknown one, by an operator's word. */
+/* Prints how an operator resolves the unknown operation. */
 static void explain_keys(const demo *d, const char *strong, const char *plain)
 {
     char program[512];
@@ -207,7 +207,7 @@ static void end_child(pid_t child)
     waitpid(child, NULL, 0);
 }
 
-/* Until a signal: a killed gateway is started again; one that gave up ends the demo. */
+/* Runs until a signal. Restarts a gateway that was killed; one that exited by itself ends the demo. */
 static int supervise(demo *d)
 {
     for (;;) {

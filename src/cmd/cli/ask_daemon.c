@@ -51,7 +51,7 @@ static void failed(hx_exchange *exchange, hx_upstream_error error)
     hx_loop_stop(q->loop);
 }
 
-/* Why no connection can be made: the kernel says it best. */
+/* Explains a failed connect by its errno. */
 static int why_unreachable(hx_slice path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asking a running daemon on its admin socket: one request, one whole answer. */
+/* Sends one request to the admin socket of a running daemon and reads the whole response. */
 #ifndef HX_CMD_CLI_ASK_DAEMON_H
 #define HX_CMD_CLI_ASK_DAEMON_H
 

@@ -63,9 +63,9 @@ typedef struct {
     bool too_many_listen;
 } hx_cmd_config;
 
-/* Takes one of those flags; false when it is another. For use in `take`. */
+/* Takes one of these flags, for use in `take`; false if `flag` is not one of them. */
 bool hx_cmd_config_take(hx_cmd_config *config, const char *flag, const char *value);
-/* Loads it; on failure NULL, with every mistake on standard error, one a line. */
+/* Loads the configuration. On failure returns NULL, with every mistake on standard error, one per line. */
 hx_config *hx_cmd_config_load(const char *command, hx_cmd_config *config) HX_MUST_USE;
 
 /* A whole file; "-" is standard input. False: *error is a sentence about it. */
@@ -87,7 +87,7 @@ int hx_cmd_reference(int argc, char **argv);
 void hx_cmd_overview(FILE *out);
 void hx_cmd_page(FILE *out, const hx_cmd *cmd);
 bool hx_cmd_colours(FILE *out); /* a terminal, and NO_COLOR is not set */
-/* Says that there is no such command, and which may have been meant; returns HX_EXIT_USAGE. */
+/* Prints that the command is unknown, with the nearest name; returns HX_EXIT_USAGE. */
 int hx_cmd_unknown(const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a running daemon can be asked. */
+/* Finds the admin socket of a running daemon. */
 #include "cmd/cli/ask_daemon.h"
 
 #include "base/check.h"
@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-/* The configuration of the daemon; one that needs its --upstream to be whole is taken too. */
+/* The configuration of the daemon; a file that relies on --upstream is accepted too. */
 static hx_config *load(const char *file)
 {
     hx_buf errors;
@@ -26,7 +26,7 @@ static hx_config *load(const char *file)
     return config;
 }
 
-/* A path from the root: the client takes no other. */
+/* Makes the path absolute: the client accepts no other. */
 static hx_slice absolute(hx_slice address, hx_arena *arena)
 {
     hx_slice path = hx_slice_from(address, sizeof("unix:") - 1);
