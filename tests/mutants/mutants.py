@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants the bugs of the tables here, one at a time, in a copy of the tree, and runs the one test that must find each.
 
-    mutants.py [NAME] [--area AREA] [--sample] [--json]
+    mutants.py [NAME] [--area AREA] [--sample] [--json] [--build-only]
 
 NAME leaves those whose name has it in it; --area those of AREA.toml; --sample the ten that `./dev test` tries. The copy
 and its build stay in build-mutants/, so that the next run compiles only what has changed. Exit code 0: every test
@@ -99,6 +99,11 @@ def try_test(test):
         raise Trouble(f"{test} did not end within {TEST_SECONDS_MAX} s") from None
 
 
+def build(mutants):
+    programs = {program for mutant in mutants for program in programs_of(mutant["test"])}
+    must(run(["ninja", "-C", BUILD, *sorted(programs)]), "the tree does not build")
+
+
 def look_without(test):
     """A test that fails without a bug would find every one."""
     must(compile_for(test), "the tree does not build")
@@ -147,6 +152,7 @@ def main():
     parser.add_argument("--area", help="those of this area's table")
     parser.add_argument("--sample", action="store_true", help="the ten of ./dev test")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--build-only", action="store_true", help="build what is needed, and try nothing")
     given = parser.parse_args()
     try:
         mutants = [mutant for mutant in read_table() if not given.name or given.name in mutant["name"]]
@@ -155,6 +161,9 @@ def main():
         if not mutants:
             raise Trouble("no bug has that name, or none in that area")
         refresh()
+        if given.build_only:
+            build(mutants)
+            return 0
     except Trouble as trouble:
         sys.exit(f"mutants.py: {trouble}")
     rows, passed = [], set()

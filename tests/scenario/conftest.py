@@ -1,17 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the stories: an upstream, a gateway in front of it, and a factory for gateways that need more."""
 import itertools
+import json
+import os
 import pathlib
 import shutil
 import subprocess
 import tempfile
 import textwrap
+import time
 
 import pytest
 
 from harness import Gateway, Run, Upstream, fresh_key
 from harness.postgres import Pooler, Server
 from harness.yoked import on_stage
+
+
+# `./dev quick` runs stories that take less than a second and need no database, and begins none after so many seconds.
+# How long a story takes is measured whenever it runs, and the shortest time counts: a busy machine makes no story slow.
+# A story that was never measured is taken for fast, unless it is marked as slow.
+QUICK_S = float(os.environ.get("HAPAX_QUICK_S", "0"))
+QUICK_STORY_S = 1.0
+DATABASES = {"postgres", "start_postgres", "yoked"}
+BUILD = pathlib.Path(os.environ.get("HAPAX_BUILD", "build"))
+SECONDS = BUILD / "stories.json"
+_began = []
+_took = {}
+
+
+def measured():
+    try:
+        return json.loads(SECONDS.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" and report.passed:
+        _took[report.nodeid] = report.duration
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workerinput") or not _took or not BUILD.is_dir():
+        return  # where stories are shared out, the process that hears of them all writes
+    known = measured()
+    known.update({name: round(min(seconds, known.get(name, seconds)), 2) for name, seconds in _took.items()})
+    new = SECONDS.with_suffix(f".{os.getpid()}")
+    new.write_text(json.dumps(known, indent=0, sort_keys=True))
+    new.replace(SECONDS)
+
+
+def leave_slow_ones_out(items):
+    known = measured()
+    slow = {item for item in items if item.get_closest_marker("slow") or known.get(item.nodeid, 0) > QUICK_STORY_S}
+    wide = {item for item in items if DATABASES & set(item.fixturenames) or "harness_postgres" in item.nodeid} - slow
+    items[:] = [item for item in items if item not in slow | wide]
+    (BUILD / "left-out.txt").write_text(f"  {len(slow)} scenarios that take more than {QUICK_STORY_S:.0f} s, and "
+                                        f"{len(wide)} that need PostgreSQL\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    if QUICK_S:
+        _began.append(time.monotonic())
+        if _began[-1] - _began[0] > QUICK_S:
+            pytest.skip("quick: out of time")
 
 
 def pytest_configure(config):
@@ -21,6 +75,8 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Where several processes share the stories out they do so in this order: slow ones come early, with others between
     them, so that none is left to the end and no process gets them all."""
+    if QUICK_S:
+        leave_slow_ones_out(items)
     slow = [item for item in items if item.get_closest_marker("slow")]
     items[:] = [item for item in items if item not in set(slow)]
     apart = 1 + len(items) // (2 * len(slow) + 1)

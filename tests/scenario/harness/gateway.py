@@ -4,6 +4,7 @@ when a test fails; a sanitizer's report, a failed check or an exit that nobody a
 process."""
 import base64
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -36,6 +37,7 @@ def binary():
     return path.resolve()
 
 
+@functools.cache
 def sanitized():
     """Whether the program carries a sanitizer, whose own memory would drown what a test measures."""
     data = binary().read_bytes()
