@@ -137,7 +137,7 @@ TABLE = [
       "test_retries::test_retries_end_and_the_key_is_released"]),
     (INVARIANTS, "INV-4: retries without backoff cause system overload",
      ["test_retry_budget::test_failing_application_gets_a_fifth_more_and_the_floor",
-      "core/test_budget::a_failing_upstream_gets_a_fifth_more_and_the_floor"]),
+      "core/test_retry_budget::a_failing_upstream_gets_a_fifth_more_and_the_floor"]),
     (INVARIANTS, "INV-4 and INV-5: only for transient errors (5xx, network errors)", [TRANSIENT, ATOMIC, *REFUSED]),
     (INVARIANTS, "INV-5: permanent errors (4xx, validation errors) not retried", [NEVER_AGAIN, CLIENTS]),
     (INVARIANTS, "INV-5: error classification determines retry behavior",
