@@ -33,6 +33,7 @@ void hx_store_settle(hx_store *store, hx_store_call *call, hx_record *record)
     HX_CHECK(record->state != HX_PROCESSING && record->state != HX_EXPIRED);
     HX_CHECK(record->answer.headers.len + record->answer.body.len <= HX_STORE_ANSWER_MAX);
     call->record = record;
+    call->unretained = false;
     submit(store, call, HX_STORE_SETTLE, &record->op, record->epoch);
 }
 

@@ -113,6 +113,7 @@ typedef struct hx_store_call {
     hx_store_result result;
     hx_record found; /* EXISTS, STALE, and what a watch ended with. A released operation's answer is handed to its
                        * watchers as a record in state HX_ABSENT with that answer; status 0 means there is none */
+    bool unretained; /* settle: the outcome is durable, but there was no room for its answer: nobody will find that */
     uint64_t count;  /* sweep: how many operations it cleaned */
     /* the store's own */
     struct {

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from harness import eventually, fresh_key
+from harness import answer, eventually, fresh_key
 
 DISK = "128m"
 IN_FLIGHT = 40
@@ -112,6 +112,28 @@ def test_disk_full_in_mid_load(start_gateway, upstream, disk, how):
     assert (late.status, late.idempotency) == (201, "stored")
     assert upstream.effects_by_key[refused] == 1
     assert all(count == 1 for count in upstream.effects_by_key.values())
+
+
+@pytest.mark.slow
+def test_first_client_is_told_when_there_was_no_room_for_its_answer(start_gateway, upstream, disk):
+    large = os.urandom(4 << 20).hex().encode()  # ten of them are more than the room that is kept for what is in flight
+    upstream.on("/export", answer(201, large))
+    gateway = start_gateway(store=f"journal:{disk}/store", workers=2)
+    with upstream.hold("/export") as hold:
+        keys = [fresh_key() for _ in range(10)]
+        flying = {key: gateway.send("POST", "/export", key=key, json={}) for key in keys}
+        hold.wait_arrived(len(flying))
+        fill(disk)
+    said = {key: (pending.status, pending.idempotency, pending.body == large) for key, pending in flying.items()}
+    assert set(said.values()) <= {(201, "stored", True), (201, "not-retained", True)}
+    assert (201, "not-retained", True) in said.values()
+    for key, (_, status, _) in said.items():
+        again = gateway.post("/export", key=key, json={})
+        if status == "stored":
+            assert (again.status, again.body == large, again.idempotency) == (201, True, "replayed")
+        else:
+            again.refuses(409, "CONFLICT.idempotency.response_not_retained")
+        assert upstream.effects_by_key[key] == 1
 
 
 @pytest.mark.slow

@@ -242,6 +242,7 @@ static void answers_that_find_no_room_are_left_out_and_nothing_else(void **state
     need_disk();
     bench b;
     hx_record flying[IN_FLIGHT], late[LATE], found;
+    bool said_kept[IN_FLIGHT];
     const size_t bytes = is_journal() ? 40000 : 400000; /* far more than there is room for */
     char *body = calloc(1, bytes);
     hx_log_threshold(HX_LOG_ERROR + 1);
@@ -260,6 +261,7 @@ static void answers_that_find_no_room_are_left_out_and_nothing_else(void **state
         flying[i].answer = (hx_answer){201, true, HX_LIT("A: b\r\n"), {body, bytes}};
         flying[i].expires_at = test_now + HX_DAY;
         assert_int_equal(settle(&b, &flying[i], HX_COMPLETED, NULL), OK);
+        said_kept[i] = !b.unretained;
     }
     unsigned whole[2] = {0};
     hx_store_counts counts;
@@ -269,6 +271,7 @@ static void answers_that_find_no_room_are_left_out_and_nothing_else(void **state
             assert_int_equal(peek(&b, op_of(i), &found), HX_COMPLETED);
             assert_int_equal(found.answer.status, 201);
             assert_int_equal(found.answer.body.len, found.answer.retained ? bytes : 0);
+            assert_int_equal(found.answer.retained, said_kept[i]);
             whole[round] += found.answer.retained;
         }
         hx_arena_free(&b.arena);

@@ -200,6 +200,7 @@ hx_store_result settle(bench *b, hx_record *record, hx_state state, hx_record *f
     record->lease_until = 0;
     hx_store_settle(b->store, &w.call, record);
     wait_for(b, &w);
+    b->unretained = w.call.unretained;
     if (found) *found = w.call.found;
     return w.call.result;
 }

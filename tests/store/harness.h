@@ -16,6 +16,7 @@ typedef struct {
     hx_store *store;
     hx_loop *loop;
     hx_arena arena;
+    bool unretained; /* as the last settle said */
 } bench;
 
 /* Opens a new store. options.now is set by it. */

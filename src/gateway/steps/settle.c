@@ -138,7 +138,7 @@ static hx_step_result recorded(hx_request *r)
     if (r->replied) return hx_request_go(r, HX_STEP_late_answer); /* a late answer, which nobody waits for */
     if (r->begins_anew) return take_over(r, &r->record);
     r->told = told_of(r->verdict.outcome);
-    if (r->told == HX_TOLD_STORED && r->answer_streamed) r->told = HX_TOLD_NOT_RETAINED;
+    if (r->told == HX_TOLD_STORED && (r->answer_streamed || r->call.unretained)) r->told = HX_TOLD_NOT_RETAINED;
     if (!r->answer_judged || is_answer_withheld(r))
         return hx_request_go(r, HX_STEP_reply); /* even if one has come since: harvest takes it */
     r->reply_kind = HX_REPLY_ANSWER;
@@ -183,6 +183,7 @@ static hx_step_result marked(hx_request *r, const hx_record *found)
 static hx_step_result fenced(hx_request *r)
 {
     const hx_record *found = &r->call.found;
+    r->call.unretained = !found->answer.retained;
     if (r->settle_tries > 1 && is_our_own(&r->record, found)) return recorded(r);
     if (hx_mark_is_ours(r, found)) return marked(r, found);
     if (r->begins_anew && !r->replied) return take_over(r, found);

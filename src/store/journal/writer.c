@@ -476,10 +476,11 @@ static void settle(hx_journal *j, hx_store_call *call)
     if (is_refused(j, call, &s)) return;
     const hx_answer *kept = call->record->state == HX_ABSENT ? &nothing : &call->record->answer;
     bool bare = kept->headers.len + kept->body.len == 0, written;
-    if (bare || hx_journal_may_append(j, frame_length(call->own.head, kept), 0))
-        written = become(j, &s, call->record, call->own.head, kept);
-    else
+    call->unretained = !bare && !hx_journal_may_append(j, frame_length(call->own.head, kept), 0);
+    if (call->unretained)
         written = become_without_answer(j, &s, call->record);
+    else
+        written = become(j, &s, call->record, call->own.head, kept);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 

@@ -208,8 +208,9 @@ static int settle(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
         return hx_sqlite_tables_remove(&s->rows, row, &last);
     }
     size_t answer_bytes = answer_bytes_of(call);
-    if ((s->batch.room == HX_ROOM_FOR_SMALL && answer_bytes > SMALL_ANSWER) ||
-        (s->batch.room == HX_ROOM_FOR_MARKS && answer_bytes > 0)) {
+    call->unretained = (s->batch.room == HX_ROOM_FOR_SMALL && answer_bytes > SMALL_ANSWER) ||
+                       (s->batch.room == HX_ROOM_FOR_MARKS && answer_bytes > 0);
+    if (call->unretained) {
         next.answer = (hx_answer){.status = next.answer.status};
         s->batch.unretained++;
     }
