@@ -336,6 +336,7 @@ def test_waiters_take_effect(gateway, upstream, reload, key):
         first = gateway.post_later("/refunds", key=key, json=REFUND)
         held.wait_arrived()
         second = gateway.post_later("/refunds", key=key, json=REFUND)
+        gateway.wait_waiting(1)
         third = gateway.post("/refunds", key=key, json=REFUND)
         third.refuses(503, "TRANSIENT.overloaded")
         assert gateway.counts("refusing")["waiters_full"]

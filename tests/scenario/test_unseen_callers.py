@@ -26,6 +26,7 @@ CREDENTIALS = {
     "a first one": ({}, {"Cookie": "session=bob"}),
     "the same bytes elsewhere": ({"X-Api-Key": "alice"}, {"Api-Key": "alice"}),
     "one more": ({"X-Api-Key": "alice"}, {"X-Api-Key": "alice", "Cookie": "session=alice"}),
+    "two lines written as one": ([("Cookie", "x"), ("Cookie", "y")], {"Cookie": "xay"}),
     "bytes that moved to the next one": ({"X-Api-Key": "ab", "Api-Key": "c"}, {"X-Api-Key": "a", "Api-Key": "bc"}),
 }
 
