@@ -170,6 +170,7 @@ def test_waiters_on_a_release_whose_answer_is_too_large_come_back_themselves(sta
         first = gateway.post_later("/export", key=key)
         held.wait_arrived()
         waiters = gateway.post_together("/export", key=key, times=3)
+        gateway.wait_waiting(3)
     assert (first.status, first.idempotency, first.body) == (429, "released", BIG)
     for waiter in waiters:
         waiter.refuses(409, "CONFLICT.idempotency.in_flight")

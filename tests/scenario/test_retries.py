@@ -320,11 +320,13 @@ def test_duplicates_at_another_worker_wait_through_the_retries_too(start_gateway
     assert upstream.effects("/refunds") == 1
 
 
-def test_duplicates_that_waited_in_vain_get_the_last_answer(gateway, upstream, key):
+def test_duplicates_that_waited_in_vain_get_the_last_answer(start_gateway, upstream, key):
+    gateway = start_gateway(quick_retries())
     upstream.on("/refunds", NOT_EXECUTED[429])
     with upstream.hold("/refunds") as held:
         everyone = gateway.post_together("/refunds", key=key, times=10, json=REFUND)
         held.wait_arrived()
+        gateway.wait_waiting(9)
     assert {(r.status, r.body, r.idempotency) for r in everyone} == {(429, b"too many", "released")}
     assert len(upstream.received("/refunds")) == ATTEMPTS
     assert upstream.effects("/refunds") == 0

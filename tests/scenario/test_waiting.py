@@ -97,6 +97,7 @@ def test_waiters_on_a_release_get_the_same_answer(start_gateway, upstream, key, 
     with upstream.hold("/refunds") as held:
         everyone = gateway.post_together("/refunds", key=key, times=10)
         held.wait_arrived()
+        gateway.wait_waiting(9)
     assert {(r.status, r.body, r.header("X-Why"), r.idempotency) for r in everyone} == {
         (status, b"not now", "busy", "released")}
     assert len(upstream.received("/refunds")) == 1
@@ -112,6 +113,7 @@ def test_waiters_on_a_refused_credential_must_ask_themselves(gateway, upstream, 
         first = gateway.post_later("/refunds", key=key)
         held.wait_arrived()
         waiters = gateway.post_together("/refunds", key=key, times=3)
+        gateway.wait_waiting(3)
     assert (first.status, first.idempotency) == (status, "released")
     for waiter in waiters:
         waiter.refuses(409, IN_FLIGHT)
