@@ -587,12 +587,13 @@ static const char *check_segment(hx_slice segment)
 static const char *read_path(hx_slice path, hx_arena *arena, hx_policy *policy)
 {
     if (path.len == 0) return "the path is missing, as in \"POST /refunds\"";
+    static const char foreign[] = {'[', ']', '^', '|', '\\'};
     if (path.ptr[0] != '/') return "the path must begin with a slash, as in \"POST /refunds\"";
     for (size_t i = 0; i < path.len; i++) {
         if (path.ptr[i] == '?') return "a query can't be matched: leave out \"?\" and what follows";
         if (path.ptr[i] == '#') return "a fragment never reaches a server: leave out \"#\" and what follows";
         if (path.ptr[i] == '<' || path.ptr[i] == '>') return "a parameter is written \"{id}\", not \"<id>\"";
-        if (memchr("[]^|\\", path.ptr[i], 5))
+        if (memchr(foreign, path.ptr[i], sizeof foreign))
             return "a path is not a regular expression: \"{name}\" stands for one segment of it";
         if (path.ptr[i] == '*') return "\"*\" is not a wildcard; \"{name}\" stands for one segment of a path";
         if (path.ptr[i] <= ' ' || path.ptr[i] == 0x7f)

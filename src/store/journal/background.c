@@ -24,9 +24,8 @@
 #include <unistd.h>
 
 #define RETRY_S 1
-#define NS_A_SECOND 1000000000
 #define PIECE_BYTES (256u << 10)
-#define PIECE_PAUSE_NS 10000000
+#define PIECE_PAUSE_MS 10u
 #define FILL_LEAD 3u /* a spare is whole when a third of the active segment is taken: past half of it claims need one */
 
 int hx_sync(const hx_journal *j, int fd)
@@ -54,16 +53,13 @@ int hx_write_all(int fd, const void *bytes, size_t len)
 static bool pause_filling(hx_journal *j, uint64_t filled)
 {
     hx_background *k = &j->keeper;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PIECE_PAUSE_NS;
-    if (until.tv_nsec >= NS_A_SECOND) until = (struct timespec){until.tv_sec + 1, until.tv_nsec - NS_A_SECOND};
-    pthread_mutex_lock(&k->mutex);
-    while (!k->stop && k->awaiting == 0 && filled >= FILL_LEAD * atomic_load(&k->taken) &&
-           pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
-    bool goes_on = !k->stop;
-    pthread_mutex_unlock(&k->mutex);
-    return goes_on;
+    for (unsigned slept_ms = 0;; slept_ms++) {
+        pthread_mutex_lock(&k->mutex);
+        bool stops = k->stop, is_due = k->awaiting > 0 || filled < FILL_LEAD * atomic_load(&k->taken);
+        pthread_mutex_unlock(&k->mutex);
+        if (stops || is_due || slept_ms == PIECE_PAUSE_MS) return !stops;
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
 }
 
 /* Writes zeros past the page cache, where the file system can: what is written through it is synced all at once, and

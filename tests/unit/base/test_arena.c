@@ -67,13 +67,13 @@ static void what_goes_with_an_arena_ends_once_the_newest_first(void **state)
     (void)state;
     hx_arena arena = {0};
     char seen[4] = "", *next = seen;
-    for (char c = 'a'; c < 'd'; c++) {
+    for (int c = 'a'; c < 'd'; c++) {
         struct {
             char **at;
             char name;
         } *mark = hx_arena_alloc(&arena, sizeof *mark);
         mark->at = &next;
-        mark->name = c;
+        mark->name = (char)c;
         hx_arena_at_end(&arena, note_end, mark);
     }
     hx_arena_free(&arena);
