@@ -3,7 +3,7 @@
  *
  *       .--no key-----------------------> pass <--> retry -------------------------------.
  *       |                                                                               v
- *     admit --key--> claim --ours--> forward --> judge --> settle --> reply --> harvest --> finish
+ *     admit --key--> claim --ours--> forward --> judge --> settle --> reply --> late_answer --> finish
  *                    ^ ^ |              ^         | |       | ^         ^         |           ^
  *                    | | |              '--retry--' |       | |         |         |           |
  *                    | | |--in flight--> wait ------|-------|-|---------|         |           |
@@ -17,7 +17,7 @@
  * reply goes back to where the operation was; a claim that then isn't ours is finished. What `mode: shadow` only
  * watches goes from admit by shadow to pass, and back there before finish (see shadow.h); publish answers with the
  * rules. A claim that can't be used is given back by settle; and settle goes back to claim with what is unknown and to
- * be taken over under a new epoch (see mark.c).
+ * be taken over under a new epoch (see parts/transactional.c).
  *
  * A step function returns HX_MORE after hx_request_go chose the next step, HX_PARKED when it waits for a callback, and
  * HX_DONE once, from finish. Callbacks note what came and call hx_request_run; they never change the step.
@@ -142,7 +142,7 @@ typedef struct hx_request {
     bool claimed;       /* we hold record.epoch */
     bool settled;       /* an outcome is durable */
     bool settling;      /* the outcome is decided, and on its way to the store */
-    bool answer_judged; /* it was decided by the application's answer; one that comes later than that is harvested */
+    bool answer_judged; /* it was decided by the application's answer; a later one is for late_answer */
     bool is_unmarked;   /* answered with success, without the mark that the application was to leave */
     bool begins_anew;   /* once it is unknown, it is taken over and sent again */
     unsigned settle_tries;
@@ -317,7 +317,7 @@ void hx_request_choose_trace(hx_request *r);
 void hx_admit_take_key(hx_request *r, hx_slice key);
 /* The short MACs of its parts. */
 void hx_admit_parts(hx_request *r, uint64_t parts[HX_PART_COUNT]);
-/* elsewhere.c. Where the store can't tell at once it is asked: r->call is under way then, and the same function, called
+/* parts/aliases.c. Where the store has to be asked, r->call is under way then, and the same function, called
  * when it is back, goes on from there. */
 typedef enum {
     HX_LOOKED_NOTHING,
@@ -344,7 +344,7 @@ void hx_claim_fill(hx_request *r, bool take_over);
 void hx_claim_count_key(hx_request *r);
 /* judge.c: what the answer means, where r->answer_judged, else what its absence does. */
 hx_verdict hx_judge_attempt(hx_request *r);
-/* mark.c: where the application completes the operation itself (`guarantee: transactional`). */
+/* parts/transactional.c: where the application completes the operation itself (`guarantee: transactional`). */
 /* Whether its answer speaks of success, so that its mark must stand in the store. */
 bool hx_mark_is_due(const hx_request *r);
 /* Whether nothing is known of the attempt, so that its mark may come at any moment, unless the epoch is raised. */

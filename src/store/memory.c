@@ -2,7 +2,7 @@
 /* The reference: the contract of store.h in the simplest code that keeps it. One mutex, one map, nothing on disk, so a
  * restart forgets everything (it is for tests, and says so). Other backends are compared with it step by step.
  *
- * A version of a record is kept as its bytes in a counted block that never changes (store/version): whoever shall see
+ * A version of a record is kept as its bytes in a counted block that never changes (store/shared_record): who shall see
  * it, also later and on another thread, holds a reference and makes a copy in an arena of its own.
  *
  * Lists go by the bytes of the operations, so that a cursor means the same whatever changes meanwhile. */

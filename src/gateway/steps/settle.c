@@ -140,7 +140,7 @@ static hx_step_result recorded(hx_request *r)
     r->told = told_of(r->verdict.outcome);
     if (r->told == HX_TOLD_STORED && (r->answer_streamed || r->call.unretained)) r->told = HX_TOLD_NOT_RETAINED;
     if (!r->answer_judged || is_answer_withheld(r))
-        return hx_request_go(r, HX_STEP_reply); /* even if one has come since: harvest takes it */
+        return hx_request_go(r, HX_STEP_reply); /* even if one has come since: late_answer takes it */
     r->reply_kind = HX_REPLY_ANSWER;
     r->reply_status = r->answer_status;
     r->reply_expires_at = r->record.expires_at;
