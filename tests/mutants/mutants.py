@@ -11,7 +11,7 @@ passed without its bug, and failed with it. The lines of a row:
     name     of the bug
     breaks   the promise that it breaks
     file     where it is planted; `old` stands there exactly once and becomes `new`
-    test     what must fail: a scenario as pytest names it, or a unit test as `meson test --list` names it
+    test     what must fail: a scenario as pytest names it inside tests/, or a unit test as `meson test --list` names it
     before   it was written down, with its test, before any bug was tried: those that their test found at first say how
              much the suite sees of what nobody thought of
     missed   of those: the test that was named first did not see it; `test` is the one that does now
@@ -67,7 +67,7 @@ def refresh():
 
 
 def is_unit(test):
-    return not test.startswith("tests/")
+    return not test.startswith("scenario/")
 
 
 def programs_of(test):
@@ -92,7 +92,7 @@ def try_test(test):
     if is_unit(test):
         words = ["meson", "test", "-C", BUILD, "--no-rebuild", test]
     else:
-        words = ["/usr/bin/python3", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+        words = ["/usr/bin/python3", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{test}"]
     try:
         return run(words, cwd=COPY, env=environment, timeout=TEST_SECONDS_MAX)
     except subprocess.TimeoutExpired:

@@ -192,6 +192,11 @@ def mount(tmp_path):
 
 
 @pytest.fixture
+def small_disk(mount):
+    return mount("128m")
+
+
+@pytest.fixture
 def key():
     return fresh_key()
 

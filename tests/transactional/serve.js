@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The application around the guide's lines, for tests/scenario/test_transactional_guide.py:
+// The application around the guide's lines, for tests/scenario/examples/test_transactional_guide.py:
 //   node serve.js DESCRIPTOR DATABASE-URL FILE     FILE defines refund(pool, operation, charge, amount)
 // DESCRIPTOR is a socket that listens already.
 "use strict";

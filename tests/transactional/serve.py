@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application around the guide's lines, for tests/scenario/test_transactional_guide.py:
+"""The application around the guide's lines, for tests/scenario/examples/test_transactional_guide.py:
 
     python3 serve.py DESCRIPTOR DATABASE-URL FILE     FILE defines refund(connection, operation, charge, amount)
 

@@ -22,5 +22,8 @@ def _tests_of(file):
 
 def names_a_test(name):
     place, _, test = name.partition("::")
-    files = [TESTS / "unit" / f"{place}.c", TESTS / f"{place}.c"] if "/" in place else [SCENARIOS / f"{place}.py"]
+    if "/" in place:
+        files = [TESTS / "unit" / f"{place}.c", TESTS / f"{place}.c"]
+    else:
+        files = SCENARIOS.rglob(f"{place}.py")
     return any(test in _tests_of(file) for file in files)

@@ -5,10 +5,9 @@ import signal
 import socket
 
 import pytest
-import test_disk_full
 
-from harness import (Connection, SlowDisk, answer, basic, chunk, drop_after_effect, eventually, fresh_key, numbered,
-                     request_bytes, sink)
+from harness import (Connection, SlowDisk, answer, basic, chunk, drop_after_effect, eventually, fill, fresh_key,
+                     numbered, request_bytes, sink)
 
 SHADOW = """
     routes:
@@ -22,9 +21,6 @@ SHADOW = """
       - {name: vouched, match: POST /vouched, mode: shadow, authorize: GET /auth/check}
       - {name: protected, match: POST /protected}
     """
-
-
-small_disk = test_disk_full.disk  # a fixture
 
 
 @pytest.fixture
@@ -329,7 +325,7 @@ def test_answers_are_not_kept(gateway, upstream, key):
 
 def test_store_that_takes_nothing_holds_up_nothing(start_gateway, upstream, small_disk):
     gateway = start_gateway(SHADOW, directory=small_disk / "gateway")
-    test_disk_full.fill(small_disk)
+    fill(small_disk)
 
     def is_full():
         assert post(gateway, "/refunds", key=fresh_key(), json={}).status == 201

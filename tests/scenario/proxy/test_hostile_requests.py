@@ -9,7 +9,7 @@ import pytest
 
 from harness import Disconnected, Gateway, Upstream
 
-VECTORS = json.loads((pathlib.Path(__file__).parents[1] / "vectors" / "hostile_requests.json").read_text("utf-8"))
+VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "vectors" / "hostile_requests.json").read_text("utf-8"))
 CASES = {case["name"]: case for case in VECTORS["cases"]}
 GONE = (Disconnected, ConnectionResetError, BrokenPipeError)
 

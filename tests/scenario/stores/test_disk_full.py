@@ -2,36 +2,15 @@
 """A disk that fills up under load: new keys are refused before anything is sent, what is in flight is finished and
 recorded, replays go on; when there is room again so does everything else, by itself, and nothing was lost. What
 happened is counted at the upstream. The disk is a small file system in memory, which only root can mount."""
-import contextlib
-import errno
 import os
 import threading
 
 import pytest
 
-from harness import answer, eventually, fresh_key
+from harness import answer, eventually, fill, fresh_key
 
-DISK = "128m"
 IN_FLIGHT = 40
 FULL = "TRANSIENT.overloaded"
-
-
-@pytest.fixture
-def disk(mount):
-    return mount(DISK)
-
-
-def fill(disk):
-    """Takes every byte that is left."""
-    with open(disk / "ballast", "ab", buffering=0) as ballast:
-        for block in (1 << 20, 4096):
-            with contextlib.suppress(OSError):
-                while True:
-                    ballast.write(bytes(block))
-    with pytest.raises(OSError) as full, open(disk / "one-more", "wb", buffering=0) as more:
-        more.write(b"x" * 4096)
-    assert full.value.errno == errno.ENOSPC
-    os.unlink(disk / "one-more")
 
 
 class Load:
@@ -66,8 +45,8 @@ class Load:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["drain", "kill"])
-def test_disk_full_in_mid_load(start_gateway, upstream, disk, how):
-    gateway = start_gateway(store=f"journal:{disk}/store", workers=2)
+def test_disk_full_in_mid_load(start_gateway, upstream, small_disk, how):
+    gateway = start_gateway(store=f"journal:{small_disk}/store", workers=2)
     known, refused = fresh_key(), fresh_key()
     first = gateway.post("/refunds", key=known, json={"amount": 1})
     assert (first.status, first.idempotency) == (201, "stored")
@@ -77,7 +56,7 @@ def test_disk_full_in_mid_load(start_gateway, upstream, disk, how):
         flying = {key: gateway.send("POST", "/slow", key=key, json={}) for key in keys}
         hold.wait_arrived(IN_FLIGHT)
         eventually(lambda: load.count(201) > 50, "the load going through")
-        fill(disk)
+        fill(small_disk)
         eventually(lambda: load.count(503) > 50, "new keys being refused")
 
         # New keys: refused, and nothing is sent.
@@ -94,7 +73,7 @@ def test_disk_full_in_mid_load(start_gateway, upstream, disk, how):
     gateway.post("/refunds", key=refused, json={"amount": 2}).refuses(503, FULL)
 
     # Room again, service again: without a restart.
-    os.unlink(disk / "ballast")
+    os.unlink(small_disk / "ballast")
     before = load.count(201)
     eventually(lambda: load.count(201) > before + 50, "new keys going through again")
     load.stop()
@@ -115,15 +94,15 @@ def test_disk_full_in_mid_load(start_gateway, upstream, disk, how):
 
 
 @pytest.mark.slow
-def test_first_client_is_told_when_there_was_no_room_for_its_answer(start_gateway, upstream, disk):
+def test_first_client_is_told_when_there_was_no_room_for_its_answer(start_gateway, upstream, small_disk):
     large = os.urandom(4 << 20).hex().encode()  # ten of them are more than the room that is kept for what is in flight
     upstream.on("/export", answer(201, large))
-    gateway = start_gateway(store=f"journal:{disk}/store", workers=2)
+    gateway = start_gateway(store=f"journal:{small_disk}/store", workers=2)
     with upstream.hold("/export") as hold:
         keys = [fresh_key() for _ in range(10)]
         flying = {key: gateway.send("POST", "/export", key=key, json={}) for key in keys}
         hold.wait_arrived(len(flying))
-        fill(disk)
+        fill(small_disk)
     said = {key: (pending.status, pending.idempotency, pending.body == large) for key, pending in flying.items()}
     assert set(said.values()) <= {(201, "stored", True), (201, "not-retained", True)}
     assert (201, "not-retained", True) in said.values()
@@ -137,19 +116,19 @@ def test_first_client_is_told_when_there_was_no_room_for_its_answer(start_gatewa
 
 
 @pytest.mark.slow
-def test_restart_on_a_full_disk_keeps_every_promise(start_gateway, upstream, disk):
-    gateway = start_gateway(store=f"journal:{disk}/store")
+def test_restart_on_a_full_disk_keeps_every_promise(start_gateway, upstream, small_disk):
+    gateway = start_gateway(store=f"journal:{small_disk}/store")
     known, orphan = fresh_key(), fresh_key()
     first = gateway.post("/refunds", key=known, json={})
     with upstream.hold("/slow") as hold:
         gateway.post_later("/slow", key=orphan, json={}).abandon()
         hold.wait_arrived()
-        fill(disk)
+        fill(small_disk)
         gateway.restart("kill")
     gateway.post("/slow", key=orphan, json={}).refuses(409, "CONFLICT.idempotency.outcome_unknown")
     again = gateway.post("/refunds", key=known, json={})
     assert (again.body, again.idempotency) == (first.body, "replayed")
     eventually(lambda: gateway.post("/refunds", key=fresh_key(), json={}).status == 503, "new keys being refused")
-    os.unlink(disk / "ballast")
+    os.unlink(small_disk / "ballast")
     eventually(lambda: gateway.post("/refunds", key=fresh_key(), json={}).status == 201, "new keys going through again")
     assert upstream.effects_by_key[orphan] == 1

@@ -13,13 +13,15 @@ from harness import HANG_S
 from harness.yoked import DUPLICATED
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SCENARIOS = os.path.dirname(HERE)
 STORIES = os.path.join(HERE, "test_yoked_protected.py")
 
 
 def pytest_run(*words, **env):
     """pytest on its own, whoever runs us."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    return subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words, STORIES], cwd=HERE,
+    pytest_here = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", SCENARIOS]
+    return subprocess.run([*pytest_here, *words, STORIES], cwd=SCENARIOS,
                           env={**clean, **env}, capture_output=True, text=True, timeout=20 * HANG_S, check=False)
 
 

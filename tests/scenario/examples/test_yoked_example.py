@@ -4,6 +4,7 @@ keys and duplicates has a route, a line in the README and the stories that prove
 `hapax check --strict` takes; and the script that shows it all does. (The contract's retry tables are in
 test_retry_tables.)"""
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -120,7 +121,7 @@ def test_row_has_the_stories_that_it_names(row, stories):
 def test_every_story_belongs_to_a_row():
     told = {name.partition("::")[2] for _, stories in TABLE for name in stories}
     for file in ("test_yoked_protected.py", "test_yoked_application.py"):
-        text = (EXAMPLE.parents[1] / "tests" / "scenario" / file).read_text(encoding="utf-8")
+        text = pathlib.Path(__file__).with_name(file).read_text(encoding="utf-8")
         stories = set(re.findall(r"^def (test_\w+)", text, re.M))
         assert stories - told <= {"test_error_of_the_application_leaves_nothing"}, file
 

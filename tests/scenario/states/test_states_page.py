@@ -5,7 +5,7 @@ import re
 
 from harness.names import names_a_test
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "STATES.md"
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "STATES.md"
 
 
 def test_every_test_that_the_page_names_exists():
