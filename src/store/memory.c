@@ -42,10 +42,6 @@ typedef struct {
     unsigned waiters_per_op_max, waiters_max;
 } memory;
 
-/* What a call takes from the moment of its decision to its own loop. */
-enum { FOUND = 0 };                                /* own.data */
-enum { LEASE = 0, SHOWN_STATE = 1, WATCHING = 2 }; /* own.number */
-
 static hx_slice key_of(const hx_op *op)
 {
     return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
@@ -62,9 +58,9 @@ static void show(hx_shared_record *v, hx_state state, hx_ms lease_until, hx_aren
 static void done(hx_task *task)
 {
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
-    hx_shared_record *v = call->own.data[FOUND];
+    hx_shared_record *v = call->own.shown;
     if (v) {
-        show(v, (hx_state)call->own.number[SHOWN_STATE], (hx_ms)call->own.number[LEASE], call->arena, &call->found);
+        show(v, call->own.memory.state, call->own.memory.lease_until, call->arena, &call->found);
         hx_shared_record_drop(&v);
     } else {
         call->found.op = call->op;
@@ -76,9 +72,9 @@ static void done(hx_task *task)
 static void finish(hx_store_call *call, hx_store_result result, hx_shared_record *v, hx_state state, hx_ms lease_until)
 {
     call->result = result;
-    call->own.data[FOUND] = v ? hx_shared_record_hold(v) : NULL;
-    call->own.number[SHOWN_STATE] = (uint64_t)state;
-    call->own.number[LEASE] = (uint64_t)lease_until;
+    call->own.shown = v ? hx_shared_record_hold(v) : NULL;
+    call->own.memory.state = state;
+    call->own.memory.lease_until = lease_until;
     call->own.task.run = done;
     hx_loop_post(call->loop, &call->own.task);
 }
@@ -165,7 +161,7 @@ static void tell_watchers(memory *m, operation *o, hx_shared_record *v, hx_state
 {
     for (hx_link *link; (link = hx_list_take(&o->watchers));) {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
-        call->own.number[WATCHING] = 0;
+        call->own.memory.is_watching = false;
         m->counts.watchers--;
         finish(call, HX_STORE_OK, v, state, 0);
     }
@@ -225,7 +221,7 @@ static void watch(memory *m, hx_store_call *call, hx_ms now)
         finish(call, HX_STORE_FULL, NULL, HX_ABSENT, 0);
     } else {
         hx_list_append(&o->watchers, &call->own.link);
-        call->own.number[WATCHING] = 1;
+        call->own.memory.is_watching = true;
         o->watcher_count++;
         m->counts.watchers++;
     }
@@ -383,7 +379,7 @@ static void change(memory *m, hx_store_call *call, hx_ms now)
 static void memory_submit(hx_store *store, hx_store_call *call)
 {
     memory *m = (memory *)store;
-    call->own.number[WATCHING] = 0;
+    call->own.memory.is_watching = false;
     pthread_mutex_lock(&m->mutex);
     hx_ms now = store->facts.now();
     switch (call->verb) {
@@ -410,10 +406,10 @@ static void memory_cancel(hx_store *store, hx_store_call *call)
 {
     memory *m = (memory *)store;
     pthread_mutex_lock(&m->mutex);
-    if (call->own.number[WATCHING]) {
+    if (call->own.memory.is_watching) {
         operation *o = hx_map_get(m->operations, key_of(&call->op));
         hx_list_remove(&call->own.link);
-        call->own.number[WATCHING] = 0;
+        call->own.memory.is_watching = false;
         o->watcher_count--;
         m->counts.watchers--;
         finish(call, HX_STORE_CANCELLED, NULL, HX_ABSENT, 0);

@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-typedef struct {
+typedef struct hx_shared_record {
     atomic_uint references;
     /* The operation when the block was made; its state and lease may be newer than the bytes. */
     hx_state state;

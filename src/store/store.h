@@ -26,6 +26,7 @@
 #include "base/memory/list.h"
 #include "base/loop/loop.h"
 #include "core/operation/lifecycle.h"
+#include "store/call_state.h"
 
 typedef struct hx_store hx_store;
 
@@ -119,9 +120,13 @@ typedef struct hx_store_call {
     struct {
         hx_task task;
         hx_link link;
-        hx_slice head;
-        void *data[4];
-        uint64_t number[4];
+        struct hx_shared_record *shown; /* held until the completion, which shows it as `found` */
+        union {
+            hx_memory_call memory;
+            hx_journal_call journal;
+            hx_sqlite_call sqlite;
+            hx_remote_call remote;
+        };
     } own;
 } hx_store_call;
 

@@ -29,7 +29,7 @@ void hx_mailbox_put(hx_mailbox *box, uintptr_t newest, uintptr_t oldest, bool *w
 {
     uintptr_t top = atomic_load_explicit(box, memory_order_relaxed);
     do {
-        *hx_mail_next(oldest) = (void *)top; /* NOLINT(performance-no-int-to-ptr) */
+        *hx_mail_next(oldest) = top;
     } while (!atomic_compare_exchange_weak(box, &top, newest));
     *was_empty = top == 0;
 }
@@ -38,9 +38,9 @@ uintptr_t hx_mailbox_take(hx_mailbox *box)
 {
     uintptr_t newest = atomic_exchange(box, 0), oldest = 0;
     while (newest) { /* turn the stack round */
-        void **next = hx_mail_next(newest);
-        uintptr_t older = (uintptr_t)*next;
-        *next = (void *)oldest; /* NOLINT(performance-no-int-to-ptr) */
+        uintptr_t *next = hx_mail_next(newest);
+        uintptr_t older = *next;
+        *next = oldest;
         oldest = newest;
         newest = older;
     }
@@ -76,7 +76,7 @@ static void hand_over(hx_task *task)
 
 static void gather(hx_port *port, uintptr_t mail)
 {
-    *hx_mail_next(mail) = (void *)port->gathered; /* NOLINT(performance-no-int-to-ptr) */
+    *hx_mail_next(mail) = port->gathered;
     port->gathered = mail;
     port->gathered_count++;
     if (!port->gathered_oldest) port->gathered_oldest = mail;
@@ -108,7 +108,7 @@ static void encode(hx_store_call *call)
     } else {
         hx_record_encode(call->record, &head);
     }
-    call->own.head = hx_buf_slice(&head);
+    call->own.journal.head = hx_buf_slice(&head);
 }
 
 static void journal_submit(hx_store *store, hx_store_call *call)
@@ -120,19 +120,19 @@ static void journal_submit(hx_store *store, hx_store_call *call)
         return;
     }
     if (call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_SETTLE || call->verb == HX_STORE_IMPORT) encode(call);
-    call->own.data[HX_OWN_PORT] = port;
-    call->own.data[HX_OWN_SHARED] = NULL;
-    call->own.number[HX_OWN_AWAITED] = 1;
-    call->own.number[HX_OWN_WATCHING] = 0;
+    call->own.journal.port = port;
+    call->own.shown = NULL;
+    call->own.journal.ends_awaited = 1;
+    call->own.journal.is_watching = false;
     gather(port, (uintptr_t)call);
 }
 
 static void journal_cancel(hx_store *store, hx_store_call *call)
 {
     (void)store;
-    if (call->own.number[HX_OWN_AWAITED] != 1) return; /* cancelled before */
-    call->own.number[HX_OWN_AWAITED] = 2;              /* its end, and the end of the cancelling */
-    gather(call->own.data[HX_OWN_PORT], (uintptr_t)call | 1);
+    if (call->own.journal.ends_awaited != 1) return; /* cancelled before */
+    call->own.journal.ends_awaited = 2;              /* its end, and the end of the cancelling */
+    gather(call->own.journal.port, (uintptr_t)call | 1);
 }
 
 static hx_peek peek_for(hx_journal *j, hx_store_call *call)
@@ -144,14 +144,14 @@ static hx_peek peek_for(hx_journal *j, hx_store_call *call)
  * nothing else; an answer that has expired meanwhile is told as gone. */
 static void show_watched(hx_journal *j, hx_store_call *call)
 {
-    hx_shared_record *shared = call->own.data[HX_OWN_SHARED];
+    hx_shared_record *shared = call->own.shown;
     if (shared) {
         hx_shared_record_show(shared, call->arena, &call->found);
         hx_shared_record_drop(&shared);
         return;
     }
-    uint64_t epoch = call->own.number[HX_OWN_EPOCH];
-    hx_state state = (hx_state)call->own.number[HX_OWN_STATE];
+    uint64_t epoch = call->own.journal.epoch;
+    hx_state state = call->own.journal.state;
     bool found = peek_for(j, call) == HX_PEEK_FOUND;
     if (epoch == 0 || (found && call->found.epoch == epoch)) return; /* 0: it wasn't in the watched epoch anyway */
     call->found = (hx_record){.op = call->op, .epoch = epoch, .state = state == HX_UNKNOWN ? HX_UNKNOWN : HX_ABSENT};
@@ -162,7 +162,7 @@ static bool show_end(hx_journal *j, hx_store_call *call)
 {
     call->found.op = call->op;
     if (call->result == HX_STORE_OK && call->verb == HX_STORE_CLAIM) {
-        call->record->epoch = call->own.number[HX_OWN_EPOCH];
+        call->record->epoch = call->own.journal.epoch;
     } else if (call->result == HX_STORE_OK && call->verb == HX_STORE_WATCH) {
         show_watched(j, call);
     } else if (call->result == HX_STORE_EXISTS || call->result == HX_STORE_STALE) {
@@ -179,8 +179,8 @@ static void journal_done(hx_task *task)
     uintptr_t mail = hx_mailbox_take(&port->to_loop);
     while (mail) {
         hx_store_call *call = hx_mail_call(mail);
-        mail = (uintptr_t)*hx_mail_next(mail);
-        if (--call->own.number[HX_OWN_AWAITED] > 0) continue;
+        mail = *hx_mail_next(mail);
+        if (--call->own.journal.ends_awaited > 0) continue;
         if (!show_end(port->journal, call))
             journal_submit(&port->journal->store, call);
         else

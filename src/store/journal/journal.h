@@ -60,7 +60,7 @@ typedef struct {
  * 1 its cancelling or the end of that. A mailbox is a stack of them, newest first. */
 typedef _Atomic uintptr_t hx_mailbox;
 
-typedef struct {
+typedef struct hx_port {
     hx_journal *journal;
     hx_loop *loop;
     /* the loop's half */
@@ -74,10 +74,6 @@ typedef struct {
     uintptr_t ended, ended_oldest;
     hx_task wake;
 } hx_port;
-
-/* Uses of a call's own fields. */
-enum { HX_OWN_NEXT, HX_OWN_NEXT_CANCEL, HX_OWN_SHARED, HX_OWN_PORT }; /* data */
-enum { HX_OWN_AWAITED, HX_OWN_STATE, HX_OWN_EPOCH, HX_OWN_WATCHING }; /* number */
 
 /* An operation in processing, or one that changes in the batch at hand. */
 typedef struct hx_open {
@@ -132,8 +128,8 @@ typedef struct {
 } hx_background;
 
 typedef struct {
-    hx_store_call *waiting; /* for the next pass, by HX_OWN_NEXT */
-    hx_store_call *served;  /* by this one */
+    hx_link waiting; /* calls that the next pass serves */
+    hx_link served;  /* calls that this one serves */
     enum { HX_SWEEP_IDLE, HX_SWEEP_LEASES, HX_SWEEP_EXPIRY, HX_SWEEP_SEGMENTS } phase;
     uint32_t cursor; /* in the index */
     hx_tail emptied; /* how far the oldest segment was moved; segment 0: not begun */
@@ -253,9 +249,9 @@ static inline hx_store_call *hx_mail_call(uintptr_t mail)
 {
     return (hx_store_call *)(mail & ~(uintptr_t)1); /* NOLINT(performance-no-int-to-ptr) */
 }
-static inline void **hx_mail_next(uintptr_t mail)
+static inline uintptr_t *hx_mail_next(uintptr_t mail)
 {
-    return &hx_mail_call(mail)->own.data[mail & 1];
+    return &hx_mail_call(mail)->own.journal.next[mail & 1];
 }
 
 /* Takes the lock of a directory or a segment, until fd is closed. True: another process has it. A file system that

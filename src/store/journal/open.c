@@ -345,6 +345,8 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     pthread_mutex_init(&j->attaching, NULL);
     j->readers = hx_reclaim_new();
     j->opened = hx_map_new();
+    hx_list_init(&j->sweep.waiting);
+    hx_list_init(&j->sweep.served);
     j->rules = hx_route_ids_new();
     return j;
 }

@@ -165,8 +165,7 @@ static bool clean_segments(hx_journal *j)
 static void begin_pass(hx_journal *j)
 {
     hx_sweeping *w = &j->sweep;
-    w->served = w->waiting;
-    w->waiting = NULL;
+    hx_list_splice(&w->served, &w->waiting);
     w->phase = HX_SWEEP_LEASES;
     w->cleaned = 0;
     hx_background_check_limits(j);
@@ -176,12 +175,11 @@ static void begin_pass(hx_journal *j)
 static void end_pass(hx_journal *j)
 {
     hx_sweeping *w = &j->sweep;
-    for (hx_store_call *call = w->served, *next; call; call = next) {
-        next = call->own.data[HX_OWN_NEXT];
+    for (hx_link *link; (link = hx_list_take(&w->served));) {
+        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
         call->count = w->cleaned;
         hx_journal_end_call(call, HX_STORE_OK);
     }
-    w->served = NULL;
     w->phase = HX_SWEEP_IDLE;
 }
 
@@ -190,7 +188,7 @@ bool hx_journal_sweep_step(hx_journal *j)
     hx_sweeping *w = &j->sweep;
     switch (w->phase) {
     case HX_SWEEP_IDLE:
-        if (!w->waiting) return false;
+        if (hx_list_empty(&w->waiting)) return false;
         begin_pass(j);
         break;
     case HX_SWEEP_LEASES:

@@ -340,17 +340,17 @@ static void mark(hx_journal *j)
 
 void hx_journal_end_call(hx_store_call *call, hx_store_result result)
 {
-    hx_port *port = call->own.data[HX_OWN_PORT];
+    hx_port *port = call->own.journal.port;
     call->result = result;
-    call->own.data[HX_OWN_NEXT] = (void *)port->ended; /* NOLINT(performance-no-int-to-ptr) */
+    call->own.journal.next[0] = port->ended;
     port->ended = (uintptr_t)call;
     if (!port->ended_oldest) port->ended_oldest = port->ended;
 }
 
 static void end_cancel(hx_store_call *call)
 {
-    hx_port *port = call->own.data[HX_OWN_PORT];
-    call->own.data[HX_OWN_NEXT_CANCEL] = (void *)port->ended; /* NOLINT(performance-no-int-to-ptr) */
+    hx_port *port = call->own.journal.port;
+    call->own.journal.next[1] = port->ended;
     port->ended = (uintptr_t)call | 1;
     if (!port->ended_oldest) port->ended_oldest = port->ended;
 }
@@ -371,10 +371,10 @@ static void tell_watchers(hx_journal *j, hx_open *o, const hx_record *released)
     hx_shared_record *shared = released ? hx_shared_record_of(released) : NULL;
     for (hx_link *link; (link = hx_list_take(&o->watchers));) {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
-        call->own.number[HX_OWN_WATCHING] = 0;
-        call->own.number[HX_OWN_EPOCH] = o->epoch;
-        call->own.number[HX_OWN_STATE] = (uint64_t)o->state;
-        call->own.data[HX_OWN_SHARED] = shared ? hx_shared_record_hold(shared) : NULL;
+        call->own.journal.is_watching = false;
+        call->own.journal.epoch = o->epoch;
+        call->own.journal.state = o->state;
+        call->own.shown = shared ? hx_shared_record_hold(shared) : NULL;
         count(&j->counts.watchers, -1);
         hx_journal_end_call(call, HX_STORE_OK);
     }
@@ -399,7 +399,7 @@ static void claim(hx_journal *j, hx_store_call *call)
         hx_journal_end_call(call, HX_STORE_RETIRED);
         return;
     }
-    uint64_t length = sizeof(hx_frame_head) + call->own.head.len;
+    uint64_t length = sizeof(hx_frame_head) + call->own.journal.head.len;
     bool room = !j->refusing && hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
     if (!room || j->displaced) {
         hx_journal_end_call(call, j->displaced ? HX_STORE_UNAVAILABLE : HX_STORE_FULL);
@@ -408,7 +408,7 @@ static void claim(hx_journal *j, hx_store_call *call)
     uint64_t epoch = j->tail.epoch + 1;
     HX_CHECK(epoch <= HX_EPOCH_MAX);
     /* NOLINTNEXTLINE(performance-no-int-to-ptr): the head was made for us */
-    hx_record_seal((char *)(uintptr_t)call->own.head.ptr, call->own.head.len, epoch);
+    hx_record_seal((char *)(uintptr_t)call->own.journal.head.ptr, call->own.journal.head.len, epoch);
     hx_index_entry entry;
     hx_entry_of(&entry, call->record, 0, 0, 0);
     entry.epoch = epoch;
@@ -421,10 +421,10 @@ static void claim(hx_journal *j, hx_store_call *call)
     o->state = HX_PROCESSING;
     o->epoch = epoch;
     o->lease_until = call->record->lease_until;
-    bool fits = hx_journal_append(j, HX_FRAME_RECORD, &entry, o, call->own.head, NULL);
+    bool fits = hx_journal_append(j, HX_FRAME_RECORD, &entry, o, call->own.journal.head, NULL);
     HX_CHECK(fits);
     j->tail.epoch = epoch;
-    call->own.number[HX_OWN_EPOCH] = epoch;
+    call->own.journal.epoch = epoch;
     hx_journal_end_call(call, HX_STORE_OK);
 }
 
@@ -476,11 +476,11 @@ static void settle(hx_journal *j, hx_store_call *call)
     if (is_refused(j, call, &s)) return;
     const hx_answer *kept = call->record->state == HX_ABSENT ? &nothing : &call->record->answer;
     bool bare = kept->headers.len + kept->body.len == 0, written;
-    call->unretained = !bare && !hx_journal_may_append(j, frame_length(call->own.head, kept), 0);
+    call->unretained = !bare && !hx_journal_may_append(j, frame_length(call->own.journal.head, kept), 0);
     if (call->unretained)
         written = become_without_answer(j, &s, call->record);
     else
-        written = become(j, &s, call->record, call->own.head, kept);
+        written = become(j, &s, call->record, call->own.journal.head, kept);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
@@ -499,14 +499,14 @@ static void watch(hx_journal *j, hx_store_call *call)
     standing s = look(j, &call->op);
     uint64_t all = atomic_load_explicit(&j->counts.watchers, memory_order_relaxed);
     if (hx_lifecycle_renew(s.stored, call->epoch) != HX_TRANSITION_WRITE) {
-        call->own.number[HX_OWN_EPOCH] = 0;
+        call->own.journal.epoch = 0;
         hx_journal_end_call(call, HX_STORE_OK);
     } else if (s.open->watcher_count >= atomic_load(&j->limits.waiters_per_op_max) ||
                all >= atomic_load(&j->limits.waiters_max)) {
         hx_journal_end_call(call, HX_STORE_FULL);
     } else {
         hx_list_append(&s.open->watchers, &call->own.link);
-        call->own.number[HX_OWN_WATCHING] = 1;
+        call->own.journal.is_watching = true;
         s.open->watcher_count++;
         count(&j->counts.watchers, 1);
     }
@@ -514,10 +514,10 @@ static void watch(hx_journal *j, hx_store_call *call)
 
 static void cancel(hx_journal *j, hx_store_call *call)
 {
-    if (call->own.number[HX_OWN_WATCHING]) {
+    if (call->own.journal.is_watching) {
         hx_open *o = hx_map_get(j->opened, hx_journal_op_key(&call->op));
         hx_list_remove(&call->own.link);
-        call->own.number[HX_OWN_WATCHING] = 0;
+        call->own.journal.is_watching = false;
         o->watcher_count--;
         count(&j->counts.watchers, -1);
         hx_journal_end_call(call, HX_STORE_CANCELLED);
@@ -548,9 +548,9 @@ static void import(hx_journal *j, hx_store_call *call)
         hx_journal_end_call(call, raise_epoch(j, record->epoch) ? result : HX_STORE_FULL);
         return;
     }
-    uint64_t length = frame_length(call->own.head, &record->answer);
+    uint64_t length = frame_length(call->own.journal.head, &record->answer);
     bool room = !j->refusing && hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
-    if (!room || !become(j, &s, record, call->own.head, &record->answer)) {
+    if (!room || !become(j, &s, record, call->own.journal.head, &record->answer)) {
         hx_journal_end_call(call, HX_STORE_FULL);
         return;
     }
@@ -645,10 +645,7 @@ static void handle(hx_journal *j, uintptr_t mail)
     case HX_STORE_RENEW: renew(j, call); break;
     case HX_STORE_WATCH: watch(j, call); break;
     case HX_STORE_FORGET: forget(j, call); break;
-    case HX_STORE_SWEEP:
-        call->own.data[HX_OWN_NEXT] = j->sweep.waiting;
-        j->sweep.waiting = call;
-        break;
+    case HX_STORE_SWEEP: hx_list_append(&j->sweep.waiting, &call->own.link); break;
     case HX_STORE_RETIRE:
         j->retired = call->rules;
         hx_journal_end_call(call, HX_STORE_OK);
@@ -748,10 +745,10 @@ void *hx_journal_writer(void *journal)
         for (unsigned i = 0; i < ports; i++) {
             hx_port *port = atomic_load_explicit(&j->ports[i], memory_order_relaxed);
             uintptr_t first = hx_mailbox_take(&port->to_writer);
-            for (uintptr_t mail = first; mail; mail = (uintptr_t)*hx_mail_next(mail))
+            for (uintptr_t mail = first; mail; mail = *hx_mail_next(mail))
                 hx_index_prefetch(j->index, &hx_mail_call(mail)->op);
             for (uintptr_t mail = first, next; mail; mail = next, taken++) {
-                next = (uintptr_t)*hx_mail_next(mail);
+                next = *hx_mail_next(mail);
                 handle(j, mail);
             }
         }

@@ -65,26 +65,26 @@ void hx_lane_schedule(hx_lane *lane)
 
 static hx_ms age_of(const hx_lane *lane, const hx_store_call *call)
 {
-    return hx_loop_now(lane->loop) - (hx_ms)call->own.number[HX_PG_SINCE];
+    return hx_loop_now(lane->loop) - call->own.remote.since;
 }
 
 /* Nobody waits for it any more, but it may have been committed. */
 static void abandon(hx_lane *lane, const hx_store_call *call)
 {
     if (lane->abandoned_count == HX_ABANDONED_MAX) return; /* it lapses into unknown with its lease */
-    lane->abandoned[lane->abandoned_count++] = (hx_abandoned){call->op, call->own.number[HX_PG_TICKET],
+    lane->abandoned[lane->abandoned_count++] = (hx_abandoned){call->op, call->own.remote.ticket,
                                                               hx_loop_now(lane->loop) + HX_CLAIM_IS_LATE + ROUND_MAX};
     lane->will_abandon = true;
 }
 
 static bool is_cancelled(const hx_store_call *call)
 {
-    return call->own.number[HX_PG_MARKS] & HX_PG_CANCELLED;
+    return call->own.remote.is_cancelled;
 }
 
 static void give_up(hx_lane *lane, hx_store_call *call, hx_store_result result)
 {
-    bool may_stand = call->verb == HX_STORE_CLAIM && call->own.number[HX_PG_MARKS] & HX_PG_SENT;
+    bool may_stand = call->verb == HX_STORE_CLAIM && call->own.remote.was_sent;
     if (may_stand) abandon(lane, call);
     hx_call_end(call, is_cancelled(call) ? HX_STORE_CANCELLED : result);
 }
@@ -113,7 +113,7 @@ static void take_back_round(hx_lane *lane)
     for (size_t i = lane->round.call_count; i > 0; i--) {
         hx_store_call *call = lane->round.calls[i - 1];
         if (!call) continue;
-        call->own.number[HX_PG_MARKS] |= HX_PG_SENT;
+        call->own.remote.was_sent = true;
         call->own.link = (hx_link){&call->own.link, &call->own.link};
         hx_list_append(lane->waiting.next, &call->own.link); /* before the first */
     }
@@ -343,7 +343,7 @@ static size_t choose(hx_lane *lane, hx_store_call *chosen[HX_ROUND_CALLS_MAX])
     {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
         hx_statement_kind kind = kind_of(call);
-        bool is_alone = !takes_many(kind) || call->own.number[HX_PG_MARKS] & HX_PG_ALONE;
+        bool is_alone = !takes_many(kind) || call->own.remote.is_alone;
         if (count == HX_ROUND_CALLS_MAX || (is_alone && single == HX_STATEMENTS_MAX / 4)) break;
         if (is_about_one(kind) && !may_join(&set, &call->op, kind == HX_STATEMENT_READ)) continue;
         if (count > 0 && bytes + bytes_of(call) > HX_ROUND_BYTES_MAX) break;
@@ -378,7 +378,7 @@ static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
     for (hx_statement_kind kind = HX_STATEMENT_CLAIM; takes_many(kind); kind++) {
         hx_statement *s = NULL;
         for (size_t i = 0; i < count; i++) {
-            if (!chosen[i] || kind_of(chosen[i]) != kind || chosen[i]->own.number[HX_PG_MARKS] & HX_PG_ALONE) continue;
+            if (!chosen[i] || kind_of(chosen[i]) != kind || chosen[i]->own.remote.is_alone) continue;
             if (!s) s = add_statement(lane, kind);
             lane->round.calls[lane->round.call_count++] = chosen[i];
             s->count++;
@@ -564,7 +564,7 @@ static void end_transaction(hx_lane *lane, size_t first, size_t after)
             if (calls == 1) {
                 end_alone(lane, own[k], error);
             } else {
-                own[k]->own.number[HX_PG_MARKS] |= HX_PG_ALONE;
+                own[k]->own.remote.is_alone = true;
                 hx_list_append(&lane->waiting, &own[k]->own.link);
             }
         }
@@ -736,7 +736,7 @@ void hx_lane_try_later(hx_lane *lane, hx_store_call *call)
 /* It is not in doubt, however long its turn takes to come. */
 void hx_lane_ask_again(hx_lane *lane, hx_store_call *call)
 {
-    call->own.number[HX_PG_SINCE] = (uint64_t)hx_loop_now(lane->loop);
+    call->own.remote.since = hx_loop_now(lane->loop);
     hx_list_append(&lane->waiting, &call->own.link);
 }
 

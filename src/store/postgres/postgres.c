@@ -303,11 +303,12 @@ static void postgres_submit(hx_store *store, hx_store_call *call)
 {
     hx_postgres *p = (hx_postgres *)store;
     hx_lane *lane = lane_of(p, call->loop);
-    call->own.data[HX_PG_LANE] = lane;
-    call->own.data[HX_PG_VERSION] = NULL;
-    call->own.number[HX_PG_TICKET] = call->verb == HX_STORE_SETTLE ? settle_ticket(p, call->record) : hx_rand_u64();
-    call->own.number[HX_PG_SINCE] = (uint64_t)hx_loop_now(call->loop);
-    call->own.number[HX_PG_MARKS] = 0;
+    call->own.shown = NULL;
+    call->own.remote = (hx_remote_call){
+        .lane = lane,
+        .ticket = call->verb == HX_STORE_SETTLE ? settle_ticket(p, call->record) : hx_rand_u64(),
+        .since = hx_loop_now(call->loop),
+    };
     hx_lane_submit(lane, call);
 }
 
@@ -320,8 +321,8 @@ static void cancelled(hx_task *task)
 static void postgres_cancel(hx_store *store, hx_store_call *call)
 {
     hx_postgres *p = (hx_postgres *)store;
-    if (!(call->own.number[HX_PG_MARKS] & HX_PG_AMONG_WAITERS)) {
-        call->own.number[HX_PG_MARKS] |= HX_PG_CANCELLED;
+    if (!call->own.remote.is_watching) {
+        call->own.remote.is_cancelled = true;
     } else if (hx_pg_waiters_leave(p, call)) {
         hx_list_remove(&call->own.link);
         call->own.task.run = cancelled;

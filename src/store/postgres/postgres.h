@@ -89,16 +89,6 @@ typedef struct {
     PGresult *result;
 } hx_statement;
 
-/* What the store keeps in a call: own.number. */
-enum { HX_PG_TICKET = 0, HX_PG_SINCE = 1, HX_PG_MARKS = 2, HX_PG_MORE = 3 };
-/* own.data */
-enum { HX_PG_LANE = 0, HX_PG_VERSION = 1 };
-/* Marks of a call. */
-#define HX_PG_SENT 1u          /* it was sent before, and nobody knows what came of that */
-#define HX_PG_ALONE 2u         /* it was in a transaction that failed: it is sent alone now */
-#define HX_PG_AMONG_WAITERS 4u /* a watch that waits in the room */
-#define HX_PG_CANCELLED 8u     /* a watch whose caller doesn't want it any more */
-
 typedef struct {
     hx_op op;
     uint64_t ticket;

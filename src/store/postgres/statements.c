@@ -12,7 +12,7 @@
 
 static int64_t ticket_of(const hx_store_call *call)
 {
-    return (int64_t)call->own.number[HX_PG_TICKET];
+    return (int64_t)call->own.remote.ticket;
 }
 
 static hx_slice op_of(const hx_store_call *call)
@@ -263,7 +263,7 @@ static void end_read(hx_lane *lane, const hx_statement *s, int row, hx_store_cal
     else
         (void)show(lane, s, row, call);
     bool is_open = call->found.state == HX_PROCESSING && call->found.epoch == call->epoch;
-    if (call->own.number[HX_PG_MARKS] & HX_PG_CANCELLED)
+    if (call->own.remote.is_cancelled)
         hx_call_end(call, HX_STORE_CANCELLED);
     else if (call->verb != HX_STORE_WATCH || !is_open)
         hx_call_end(call, HX_STORE_OK);
@@ -348,7 +348,7 @@ static void end_sweep(hx_lane *lane, const hx_statement *s, hx_store_call *call)
     uint64_t gone = (uint64_t)hx_get_i64(pq, s->result, 0, 1);
     call->count += gone;
     atomic_fetch_add(&lane->store->cleaned, gone);
-    call->own.number[HX_PG_MORE] = hx_get_i64(pq, s->result, 0, 0) == SWEEP_ROWS;
+    call->own.remote.has_more = hx_get_i64(pq, s->result, 0, 0) == SWEEP_ROWS;
 }
 
 /* Leases end by the server's clock, which may be set, or be another server's by now. */
@@ -424,7 +424,7 @@ void hx_statement_end(hx_lane *lane, hx_statement *s)
         break;
     case HX_STATEMENT_COUNT:
         take_counts(lane->store, s->result);
-        if (s->calls[0]->own.number[HX_PG_MORE])
+        if (s->calls[0]->own.remote.has_more)
             hx_lane_submit(lane, s->calls[0]);
         else
             hx_call_end(s->calls[0], HX_STORE_OK);

@@ -25,7 +25,7 @@ static void time_to_look(hx_timer *timer)
 
 void hx_lane_watch(hx_lane *lane, hx_store_call *watch)
 {
-    watch->own.number[HX_PG_MARKS] |= HX_PG_AMONG_WAITERS;
+    watch->own.remote.is_watching = true;
     hx_list_append(&lane->watching, &watch->own.link);
     bool is_told = !lane->store->is_pooled && lane->awaited_count < HX_ROUND_CALLS_MAX;
     if (is_told) lane->awaited[lane->awaited_count++] = watch->op;

@@ -91,11 +91,11 @@ static void take_back_cancel(hx_sqlite *s, const hx_store_call *call)
 {
     pthread_mutex_lock(&s->mutex);
     hx_store_call *before = NULL;
-    for (hx_store_call *c = s->cancels; c; before = c, c = c->own.data[HX_CALL_NEXT_CANCEL]) {
+    for (hx_store_call *c = s->cancels; c; before = c, c = c->own.sqlite.next_cancel) {
         if (c != call) continue;
-        hx_store_call *next = c->own.data[HX_CALL_NEXT_CANCEL];
+        hx_store_call *next = c->own.sqlite.next_cancel;
         if (before)
-            before->own.data[HX_CALL_NEXT_CANCEL] = next;
+            before->own.sqlite.next_cancel = next;
         else
             s->cancels = next;
         if (s->last_cancel == call) s->last_cancel = before;
@@ -107,9 +107,9 @@ static void take_back_cancel(hx_sqlite *s, const hx_store_call *call)
 static void done(hx_task *task)
 {
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
-    hx_shared_record *shown = call->own.data[HX_CALL_SHOWN];
-    if (call->own.number[HX_CALL_CANCELLING]) take_back_cancel(call->own.data[HX_CALL_HOME], call);
-    call->own.data[HX_CALL_HOME] = NULL; /* from here on there is nothing to cancel */
+    hx_shared_record *shown = call->own.shown;
+    if (call->own.sqlite.is_cancelled) take_back_cancel(call->own.sqlite.store, call);
+    call->own.sqlite.store = NULL; /* from here on there is nothing to cancel */
     if (shown) {
         show((hx_slice){shown->bytes, shown->len}, &call->op, shown->epoch, shown->state, shown->lease_until,
              &call->found);
@@ -123,7 +123,7 @@ static void done(hx_task *task)
 void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shared_record *shown)
 {
     call->result = result;
-    call->own.data[HX_CALL_SHOWN] = shown ? hx_shared_record_hold(shown) : NULL;
+    call->own.shown = shown ? hx_shared_record_hold(shown) : NULL;
     call->own.task.run = done;
     hx_loop_post(call->loop, &call->own.task);
 }
@@ -149,7 +149,7 @@ static void page_done(hx_store_call *call, int rc)
     bool ok = rc == SQLITE_OK;
     if (!ok) hx_log_say(HX_LOG_ERROR, "the store can't be read: %s", sqlite3_errstr(rc));
     call->result = ok ? HX_STORE_OK : HX_STORE_UNAVAILABLE;
-    call->own.data[HX_CALL_HOME] = NULL;
+    call->own.sqlite.store = NULL;
     call->done(call);
 }
 
@@ -185,11 +185,11 @@ static bool list_step(const hx_sqlite *s, hx_sqlite_tables *rows, hx_store_call 
     return !is_last;
 }
 
-/* From the front to the back, so many rows at a time. own.number: where it goes on, and where it ends. */
+/* From the front to the back, so many rows at a time. */
 static bool history_step(hx_sqlite_tables *rows, hx_store_call *call, int *rc)
 {
     hx_store_page *page = call->page;
-    uint64_t *at = &call->own.number[0], *end = &call->own.number[1];
+    uint64_t *at = &call->own.sqlite.history_at, *end = &call->own.sqlite.history_end;
     sqlite3_stmt *q;
     if (*end == 0) {
         *rc = hx_sqlite_tables_prepare(rows, HX_SQL_HISTORY_BOUNDS, &q);
@@ -229,7 +229,7 @@ static bool history_step(hx_sqlite_tables *rows, hx_store_call *call, int *rc)
 static void page_step(hx_task *task)
 {
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
-    hx_sqlite *s = call->own.data[HX_CALL_HOME];
+    hx_sqlite *s = call->own.sqlite.store;
     hx_sqlite_reader *reader = take_reader(s);
     int rc = s->reader_count > 0 ? SQLITE_OK : SQLITE_CANTOPEN;
     bool goes_on = rc == SQLITE_OK; /* where all are taken */
@@ -247,16 +247,15 @@ static void page_step(hx_task *task)
 static void sqlite_submit(hx_store *store, hx_store_call *call)
 {
     hx_sqlite *s = (hx_sqlite *)store;
-    memset(call->own.data, 0, sizeof call->own.data);
-    memset(call->own.number, 0, sizeof call->own.number);
-    call->own.data[HX_CALL_HOME] = s;
+    call->own.shown = NULL;
+    call->own.sqlite = (hx_sqlite_call){.store = s};
     if (call->verb == HX_STORE_LIST || call->verb == HX_STORE_HISTORY) {
         call->own.task.run = page_step;
         hx_loop_post(call->loop, &call->own.task);
         return;
     }
     pthread_mutex_lock(&s->mutex);
-    call->own.number[HX_CALL_SEQUENCE] = ++s->sequence;
+    call->own.sqlite.sequence = ++s->sequence;
     hx_list_append(&s->calls, &call->own.link);
     if (s->is_asleep) pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->mutex);
@@ -266,13 +265,13 @@ static void sqlite_submit(hx_store *store, hx_store_call *call)
 static void sqlite_cancel(hx_store *store, hx_store_call *call)
 {
     hx_sqlite *s = (hx_sqlite *)store;
-    if (!call->own.data[HX_CALL_HOME] || call->own.number[HX_CALL_CANCELLING]) return;
+    if (!call->own.sqlite.store || call->own.sqlite.is_cancelled) return;
     pthread_mutex_lock(&s->mutex);
-    call->own.number[HX_CALL_CANCELLING] = 1;
-    call->own.number[HX_CALL_CANCEL_SEQUENCE] = ++s->sequence;
-    call->own.data[HX_CALL_NEXT_CANCEL] = NULL;
+    call->own.sqlite.is_cancelled = true;
+    call->own.sqlite.cancel_sequence = ++s->sequence;
+    call->own.sqlite.next_cancel = NULL;
     if (s->cancels)
-        s->last_cancel->own.data[HX_CALL_NEXT_CANCEL] = call;
+        s->last_cancel->own.sqlite.next_cancel = call;
     else
         s->cancels = call;
     s->last_cancel = call;

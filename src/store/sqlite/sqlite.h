@@ -20,12 +20,8 @@
 #define HX_SQLITE_READERS_MAX 64u
 #define HX_SQLITE_BATCH_MAX 512u
 
-/* A call's own memory. */
-enum { HX_CALL_SHOWN, HX_CALL_HOME, HX_CALL_WATCHED, HX_CALL_NEXT_CANCEL };            /* own.data */
-enum { HX_CALL_SEQUENCE, HX_CALL_CANCEL_SEQUENCE, HX_CALL_CANCELLING, HX_CALL_WAITS }; /* own.number */
-
 /* An operation that somebody waits for. */
-typedef struct {
+typedef struct hx_watched {
     hx_op op;
     hx_link link;    /* of all that are watched */
     hx_link waiting; /* calls */
@@ -46,7 +42,7 @@ typedef struct {
     hx_sqlite_tables rows;
 } hx_sqlite_reader;
 
-typedef struct {
+typedef struct hx_sqlite {
     hx_store store;
     char *path;
     hx_store_options options;

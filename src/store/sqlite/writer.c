@@ -30,13 +30,13 @@
 #define SMALL_ANSWER 2048u
 #define BATCH_BYTES (8u << 20)
 
-enum { WAITS = 1, IS_TOLD = 2 }; /* own.number[HX_CALL_WAITS] */
+enum { WAITS = 1, IS_TOLD = 2 }; /* own.sqlite.watch */
 
 /* What a call has come to in this pass; told when the pass is committed. */
 static void decide(hx_store_call *call, hx_store_result result, hx_shared_record *shown)
 {
     call->result = result;
-    call->own.data[HX_CALL_SHOWN] = shown;
+    call->own.shown = shown;
 }
 
 /* NULL: nothing stands there. */
@@ -81,8 +81,8 @@ static void park(hx_sqlite *s, hx_store_call *call)
     }
     hx_list_append(&w->waiting, &call->own.link);
     w->count++;
-    call->own.data[HX_CALL_WATCHED] = w;
-    call->own.number[HX_CALL_WAITS] = WAITS;
+    call->own.sqlite.watched = w;
+    call->own.sqlite.watch = HX_SQLITE_WATCHING;
     s->watchers++;
     s->poll_ns = POLL_NS_MIN;
 }
@@ -90,7 +90,7 @@ static void park(hx_sqlite *s, hx_store_call *call)
 static void take_off(hx_sqlite *s, hx_watched *w, hx_store_call *call)
 {
     hx_list_remove(&call->own.link);
-    call->own.number[HX_CALL_WAITS] = 0;
+    call->own.sqlite.watch = HX_SQLITE_NOT_WATCHING;
     w->count--;
     s->watchers--;
 }
@@ -105,7 +105,7 @@ static void drop_if_unwatched(hx_sqlite *s, hx_watched *w)
 
 static void unpark(hx_sqlite *s, hx_store_call *call)
 {
-    hx_watched *w = call->own.data[HX_CALL_WATCHED];
+    hx_watched *w = call->own.sqlite.watched;
     take_off(s, w, call);
     drop_if_unwatched(s, w);
 }
@@ -121,7 +121,7 @@ static void tell(hx_sqlite *s, const hx_op *op, uint64_t epoch_that_runs, hx_sha
         if (call->epoch == epoch_that_runs) continue;
         take_off(s, w, call);
         decide(call, HX_STORE_OK, shown ? hx_shared_record_hold(shown) : NULL);
-        call->own.number[HX_CALL_WAITS] = IS_TOLD;
+        call->own.sqlite.watch = HX_SQLITE_NOTIFIED;
         hx_list_append(&s->told, &call->own.link);
     }
     drop_if_unwatched(s, w);
@@ -145,12 +145,11 @@ static void tell_record(hx_sqlite *s, const hx_record *record)
 static void cancel(hx_sqlite *s)
 {
     pthread_mutex_lock(&s->mutex);
-    uint64_t next = hx_list_empty(&s->calls)
-                        ? UINT64_MAX
-                        : HX_OWNER(s->calls.next, hx_store_call, own.link)->own.number[HX_CALL_SEQUENCE];
-    for (hx_store_call *call; (call = s->cancels) && call->own.number[HX_CALL_CANCEL_SEQUENCE] < next;) {
-        s->cancels = call->own.data[HX_CALL_NEXT_CANCEL];
-        if (call->own.number[HX_CALL_WAITS] != WAITS) continue; /* it has ended */
+    uint64_t next = hx_list_empty(&s->calls) ? UINT64_MAX
+                                             : HX_OWNER(s->calls.next, hx_store_call, own.link)->own.sqlite.sequence;
+    for (hx_store_call *call; (call = s->cancels) && call->own.sqlite.cancel_sequence < next;) {
+        s->cancels = call->own.sqlite.next_cancel;
+        if (call->own.sqlite.watch != HX_SQLITE_WATCHING) continue; /* it has ended */
         unpark(s, call);
         hx_sqlite_post(call, HX_STORE_CANCELLED, NULL);
     }
@@ -356,9 +355,9 @@ static int end_pass(hx_sqlite *s)
 
 static void drop_shown(hx_store_call *call)
 {
-    hx_shared_record *shown = call->own.data[HX_CALL_SHOWN];
+    hx_shared_record *shown = call->own.shown;
     hx_shared_record_drop(&shown);
-    call->own.data[HX_CALL_SHOWN] = NULL;
+    call->own.shown = NULL;
 }
 
 /* Everything is again as it was before the pass. */
@@ -374,7 +373,7 @@ static void undo_pass(hx_sqlite *s)
     }
     for (size_t i = 0; i < s->batch.count; i++) {
         hx_store_call *call = s->batch.calls[i];
-        if (call->own.number[HX_CALL_WAITS]) unpark(s, call);
+        if (call->own.sqlite.watch) unpark(s, call);
         drop_shown(call);
         if (call->verb == HX_STORE_CLAIM) call->record->epoch = 0;
     }
@@ -406,7 +405,7 @@ static int pass(hx_sqlite *s)
 
 static void post_decided(hx_store_call *call)
 {
-    hx_shared_record *shown = call->own.data[HX_CALL_SHOWN];
+    hx_shared_record *shown = call->own.shown;
     hx_sqlite_post(call, call->result, shown);
     hx_shared_record_drop(&shown);
 }
@@ -423,7 +422,7 @@ static void post_all(hx_sqlite *s)
     s->cleaned += s->batch.cleaned;
     s->unretained += s->batch.unretained;
     for (size_t i = 0; i < s->batch.count; i++)
-        if (!s->batch.calls[i]->own.number[HX_CALL_WAITS]) post_decided(s->batch.calls[i]);
+        if (!s->batch.calls[i]->own.sqlite.watch) post_decided(s->batch.calls[i]);
     post_told(s);
 }
 

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state that a store keeps in a call between its start and its completion, one type for each backend. It is part of
+ * hx_store_call, so that a call needs no allocation; nothing outside the backend reads it. */
+#ifndef HX_STORE_CALL_STATE_H
+#define HX_STORE_CALL_STATE_H
+
+#include "core/operation/record.h"
+
+struct hx_store_call;
+struct hx_port;
+struct hx_sqlite;
+struct hx_watched;
+struct hx_lane;
+
+typedef struct {
+    hx_state state; /* of the operation, when the call was decided */
+    hx_ms lease_until;
+    bool is_watching;
+} hx_memory_call;
+
+typedef struct {
+    uintptr_t next[2]; /* messages: links of the call itself and of its cancellation (hx_mailbox) */
+    struct hx_port *port;
+    hx_slice head;         /* of the record, encoded by the caller's thread */
+    unsigned ends_awaited; /* messages that are under way: the call, and its cancellation */
+    hx_state state;        /* watch: the state in which the operation left the watched epoch */
+    uint64_t epoch; /* claim: as drawn. watch: the epoch that ended; 0: the operation wasn't in the watched one */
+    bool is_watching;
+} hx_journal_call;
+
+typedef struct {
+    struct hx_sqlite *store; /* NULL: the call has ended, and can't be cancelled any more */
+    struct hx_watched *watched;
+    struct hx_store_call *next_cancel;
+    uint64_t sequence, cancel_sequence;
+    bool is_cancelled;
+    enum { HX_SQLITE_NOT_WATCHING, HX_SQLITE_WATCHING, HX_SQLITE_NOTIFIED } watch; /* notified with the next commit */
+    uint64_t history_at, history_end;                                              /* rows that a history has to read */
+} hx_sqlite_call;
+
+typedef struct {
+    struct hx_lane *lane;
+    struct hx_store_call *next_watch; /* of the same operation */
+    uint64_t watch_count;             /* in the first watch of an operation: how many there are */
+    uint64_t ticket;
+    hx_ms since;
+    bool was_sent;     /* in a round whose result never came: it may have been committed */
+    bool is_alone;     /* it was in a transaction that failed, and is sent alone now */
+    bool is_watching;  /* a watch whose operation was found in processing */
+    bool is_cancelled; /* a watch that ends with its read */
+    bool has_more;     /* sweep: the last step found as many rows as it may */
+} hx_remote_call;
+
+#endif
