@@ -43,9 +43,10 @@
 static void connect_lane(hx_lane *lane);
 static void begin_round(hx_task *task);
 
-static const char *const texts[] = {
-#define X(name, sql) [HX_STATEMENT_##name] = (sql),
-    HX_STATEMENTS(X)
+const hx_statement_properties hx_statements[] = {
+#define X(name, calls, operation, transaction, next)                                                                   \
+    {HX_CALLS_##calls, HX_OPERATION_##operation, HX_TRANSACTION_##transaction, HX_STATEMENT_##next},
+#include "store/remote/statements.def"
 #undef X
 };
 
@@ -286,16 +287,6 @@ static hx_statement_kind kind_of(const hx_store_call *call)
     return HX_STATEMENT_KINDS;
 }
 
-static bool is_about_one(hx_statement_kind kind)
-{
-    return kind <= HX_STATEMENT_FORGET;
-}
-
-static bool takes_many(hx_statement_kind kind)
-{
-    return kind <= HX_STATEMENT_READ;
-}
-
 /* Which operations are in the round already, and whether anything but a read is. */
 typedef struct {
     struct {
@@ -342,10 +333,11 @@ static size_t choose(hx_lane *lane, hx_store_call *chosen[HX_ROUND_CALLS_MAX])
     HX_EACH(link, &lane->waiting)
     {
         hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
-        hx_statement_kind kind = kind_of(call);
-        bool is_alone = !takes_many(kind) || call->own.remote.is_alone;
+        const hx_statement_properties *of = &hx_statements[kind_of(call)];
+        bool is_alone = of->calls != HX_CALLS_MANY || call->own.remote.is_alone;
         if (count == HX_ROUND_CALLS_MAX || (is_alone && single == HX_STATEMENTS_MAX / 4)) break;
-        if (is_about_one(kind) && !may_join(&set, &call->op, kind == HX_STATEMENT_READ)) continue;
+        bool only_reads = of->operation == HX_OPERATION_READ;
+        if (of->operation != HX_OPERATION_ANY && !may_join(&set, &call->op, only_reads)) continue;
         if (count > 0 && bytes + bytes_of(call) > HX_ROUND_BYTES_MAX) break;
         bytes += bytes_of(call);
         single += is_alone;
@@ -355,19 +347,13 @@ static size_t choose(hx_lane *lane, hx_store_call *chosen[HX_ROUND_CALLS_MAX])
     return count;
 }
 
-/* What is retired, and what was swept, is counted before the call ends. */
-static bool ends_with_next(hx_statement_kind kind)
-{
-    return kind == HX_STATEMENT_RETIRE || kind == HX_STATEMENT_SWEEP;
-}
-
 static void add_one(hx_lane *lane, hx_store_call *call)
 {
     hx_statement *s = add_statement(lane, kind_of(call));
     lane->round.calls[lane->round.call_count++] = call;
     s->count = 1;
-    if (!ends_with_next(s->kind)) return;
-    hx_statement *next = add_statement(lane, s->kind == HX_STATEMENT_RETIRE ? HX_STATEMENT_RULES : HX_STATEMENT_COUNT);
+    if (hx_statements[s->kind].next == HX_STATEMENT_NOTHING) return;
+    hx_statement *next = add_statement(lane, hx_statements[s->kind].next);
     next->calls = s->calls;
     next->count = 1;
 }
@@ -375,7 +361,8 @@ static void add_one(hx_lane *lane, hx_store_call *call)
 static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
 {
     hx_statement *last = NULL;
-    for (hx_statement_kind kind = HX_STATEMENT_CLAIM; takes_many(kind); kind++) {
+    for (hx_statement_kind kind = 0; kind < HX_STATEMENT_KINDS; kind++) {
+        if (hx_statements[kind].calls != HX_CALLS_MANY) continue;
         hx_statement *s = NULL;
         for (size_t i = 0; i < count; i++) {
             if (!chosen[i] || kind_of(chosen[i]) != kind || chosen[i]->own.remote.is_alone) continue;
@@ -384,7 +371,7 @@ static void compose(hx_lane *lane, hx_store_call **chosen, size_t count)
             s->count++;
             chosen[i] = NULL;
         }
-        if (s && kind <= HX_STATEMENT_SETTLE) {
+        if (s && hx_statements[kind].transaction == HX_TRANSACTION_SHARED) {
             if (last) last->ends_transaction = false;
             last = s;
         }
@@ -416,7 +403,8 @@ static bool send_statement(hx_lane *lane, const hx_statement *s)
     const hx_libpq *pq = lane->store->pq;
     hx_parameters *p = lane->parameters;
     hx_statement_fill(lane, s);
-    return pq->sendQueryParams(lane->conn, texts[s->kind], p->count, p->types, p->values, p->lengths, p->formats, 1) &&
+    return pq->sendQueryParams(lane->conn, hx_postgres_sql[s->kind], p->count, p->types, p->values, p->lengths,
+                               p->formats, 1) &&
            (!s->ends_transaction || pq->pipelineSync(lane->conn));
 }
 
@@ -548,7 +536,7 @@ static void end_transaction(hx_lane *lane, size_t first, size_t after)
         hx_store_call *own[HX_ROUND_CALLS_MAX];
         hx_statement s = statements[i];
         for (size_t k = 0; k < s.count; k++) own[k] = s.calls[k];
-        bool ends_later = ends_with_next(s.kind);
+        bool ends_later = hx_statements[s.kind].next != HX_STATEMENT_NOTHING;
         if (ends_later)
             statements[i + 1].failed = failed;
         else

@@ -45,40 +45,27 @@ typedef struct hx_postgres hx_postgres;
     "AND current_setting('synchronous_standby_names') <> '' "                                                          \
     "THEN 'synchronous_commit does not wait until the standby has it on its disk' ELSE '' END"
 
-/* In the order in which they are sent. Those up to SETTLE are one transaction. Claims come first: an insert waits for
- * whoever has just written the same key, and who waits must hold nothing that others wait for but inserts, which are in
- * order. Renewals and outcomes wait for nobody. */
-#define HX_STATEMENTS(X)                                                                                               \
-    X(CLAIM, "SELECT * FROM hapax.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")            \
-    X(RENEW, "SELECT * FROM hapax.renew_many($1, $2, $3)")                                                             \
-    X(SETTLE, "SELECT * FROM hapax.settle_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)")     \
-    X(IMPORT, "SELECT * FROM hapax.import_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, "     \
-              "$16, $17, $18, $19, $20)")                                                                              \
-    X(READ, "SELECT * FROM hapax.read_many($1)")                                                                       \
-    X(FORGET, "SELECT * FROM hapax.forget($1, $2, $3, $4, $5, $6)")                                                    \
-    X(LIST, "SELECT * FROM hapax.list($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")                                       \
-    X(HISTORY, "SELECT * FROM hapax.history($1, $2, $3)")                                                              \
-    X(HISTORY_OF_KEY, "SELECT * FROM hapax.history_of_key($1, $2, $3)")                                                \
-    X(SWEEP, "SELECT * FROM hapax.sweep($1, $2)")                                                                      \
-    X(ENFORCE, "SELECT hapax.enforce($1, $2)")                                                                         \
-    X(RETIRE, "SELECT hapax.retire($1, $2, $3, $4, $5)")                                                               \
-    X(RULES, "SELECT * FROM hapax.rules_of($1)")                                                                       \
-    X(ABANDON, "SELECT * FROM hapax.abandon_many($1, $2)")                                                             \
-    X(SETUP, "SELECT version, " HX_POSTGRES_FORGETS ", CASE WHEN $1 = 1 THEN set_config('tcp_keepalives_idle', '10', " \
-             "false) || set_config('tcp_keepalives_interval', '5', false) || set_config('tcp_keepalives_count', '3', " \
-             "false) || set_config('client_min_messages', 'warning', false) END FROM hapax.store")                     \
-    X(LISTEN, "LISTEN hapax")                                                                                          \
-    X(AWAIT, "SELECT hapax.await_many($1)")                                                                            \
-    X(TELL, "SELECT hapax.tell_many($1)")                                                                              \
-    X(LOOK, "SELECT * FROM hapax.read_many($1)")                                                                       \
-    X(COUNT, "SELECT * FROM hapax.counts()")
-
 typedef enum {
-#define X(name, sql) HX_STATEMENT_##name,
-    HX_STATEMENTS(X)
+#define X(name, calls, operation, transaction, next) HX_STATEMENT_##name,
+#include "store/remote/statements.def"
 #undef X
-        HX_STATEMENT_KINDS
+    HX_STATEMENT_KINDS,
+    HX_STATEMENT_NOTHING = HX_STATEMENT_KINDS
 } hx_statement_kind;
+
+typedef enum { HX_CALLS_NONE, HX_CALLS_ONE, HX_CALLS_MANY } hx_statement_calls;
+typedef enum { HX_OPERATION_ANY, HX_OPERATION_READ, HX_OPERATION_WRITE } hx_statement_operation;
+typedef enum { HX_TRANSACTION_OWN, HX_TRANSACTION_SHARED } hx_statement_transaction;
+
+/* The columns of statements.def, which explains them. */
+typedef struct {
+    hx_statement_calls calls;
+    hx_statement_operation operation;
+    hx_statement_transaction transaction;
+    hx_statement_kind next;
+} hx_statement_properties;
+
+extern const hx_statement_properties hx_statements[HX_STATEMENT_KINDS];
 
 typedef struct {
     hx_statement_kind kind;
@@ -185,6 +172,8 @@ bool hx_postgres_fits_schema(int64_t version, char error[HX_STORE_ERROR_BYTES]) 
 void hx_postgres_take_durability(hx_postgres *p, hx_slice why);
 /* Of hapax.rules_of. */
 void hx_postgres_take_rules(hx_postgres *p, const PGresult *result);
+/* The SQL of each kind of statement. */
+extern const char *const hx_postgres_sql[HX_STATEMENT_KINDS];
 /* The parameters of a statement. */
 void hx_statement_fill(hx_lane *lane, const hx_statement *s);
 /* Its result has come and is durable: ends its calls, or gives them back to the lane. */

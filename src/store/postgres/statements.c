@@ -7,6 +7,36 @@
 
 #include <string.h>
 
+const char *const hx_postgres_sql[] = {
+    [HX_STATEMENT_CLAIM] = "SELECT * FROM hapax.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
+                           "$14)",
+    [HX_STATEMENT_RENEW] = "SELECT * FROM hapax.renew_many($1, $2, $3)",
+    [HX_STATEMENT_SETTLE] = "SELECT * FROM hapax.settle_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
+                            "$14, $15)",
+    [HX_STATEMENT_IMPORT] = "SELECT * FROM hapax.import_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
+                            "$14, $15, $16, $17, $18, $19, $20)",
+    [HX_STATEMENT_READ] = "SELECT * FROM hapax.read_many($1)",
+    [HX_STATEMENT_FORGET] = "SELECT * FROM hapax.forget($1, $2, $3, $4, $5, $6)",
+    [HX_STATEMENT_LIST] = "SELECT * FROM hapax.list($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    [HX_STATEMENT_HISTORY] = "SELECT * FROM hapax.history($1, $2, $3)",
+    [HX_STATEMENT_HISTORY_OF_KEY] = "SELECT * FROM hapax.history_of_key($1, $2, $3)",
+    [HX_STATEMENT_SWEEP] = "SELECT * FROM hapax.sweep($1, $2)",
+    [HX_STATEMENT_COUNT] = "SELECT * FROM hapax.counts()",
+    [HX_STATEMENT_ENFORCE] = "SELECT hapax.enforce($1, $2)",
+    [HX_STATEMENT_RETIRE] = "SELECT hapax.retire($1, $2, $3, $4, $5)",
+    [HX_STATEMENT_RULES] = "SELECT * FROM hapax.rules_of($1)",
+    [HX_STATEMENT_ABANDON] = "SELECT * FROM hapax.abandon_many($1, $2)",
+    [HX_STATEMENT_SETUP] = "SELECT version, " HX_POSTGRES_FORGETS
+                           ", CASE WHEN $1 = 1 THEN set_config('tcp_keepalives_idle', '10', false) || "
+                           "set_config('tcp_keepalives_interval', '5', false) || "
+                           "set_config('tcp_keepalives_count', '3', false) || "
+                           "set_config('client_min_messages', 'warning', false) END FROM hapax.store",
+    [HX_STATEMENT_LISTEN] = "LISTEN hapax",
+    [HX_STATEMENT_AWAIT] = "SELECT hapax.await_many($1)",
+    [HX_STATEMENT_TELL] = "SELECT hapax.tell_many($1)",
+    [HX_STATEMENT_LOOK] = "SELECT * FROM hapax.read_many($1)",
+};
+
 #define RETIRED_FOR (HX_MINUTE)
 #define SWEEP_ROWS 500
 
