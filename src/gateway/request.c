@@ -33,14 +33,13 @@ static const unsigned may_follow[] = {
                       STEP(pass) | STEP(reply) | STEP(finish),
     [HX_STEP_wait] = STEP(replay) | STEP(authorize) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
-    [HX_STEP_forward] = STEP(judge) | STEP(settle) | STEP(reply),
+    [HX_STEP_forward] = STEP(judge) | STEP(settle),
     [HX_STEP_judge] = STEP(retry) | STEP(probe) | STEP(settle) | STEP(late_answer),
     [HX_STEP_retry] = STEP(forward) | STEP(settle) | STEP(pass),
     [HX_STEP_probe] = STEP(claim) | STEP(settle) | STEP(reply),
     [HX_STEP_authorize] = STEP(claim) | STEP(reply),
     [HX_STEP_settle] = STEP(claim) | STEP(reply) | STEP(stream) | STEP(late_answer),
-    [HX_STEP_reply] = STEP(claim) | STEP(forward) | STEP(probe) | STEP(settle) | STEP(late_answer) | STEP(shadow) |
-                      STEP(finish),
+    [HX_STEP_reply] = STEP(late_answer) | STEP(shadow) | STEP(finish),
     [HX_STEP_stream] = STEP(finish),
     [HX_STEP_late_answer] = STEP(judge) | STEP(finish),
     [HX_STEP_pass] = STEP(retry) | STEP(reply) | STEP(shadow) | STEP(finish),
@@ -71,7 +70,7 @@ static void check_invariants(const hx_request *r)
     /* A retry is paid for, or given back. */
     if (r->step == HX_STEP_settle || r->step == HX_STEP_finish) HX_CHECK(r->reservation.from == HX_RESERVED_NOTHING);
     /* The client of a claimed operation gets nothing before the outcome is durable. */
-    if (r->claimed && r->replied) HX_CHECK(r->settled || r->patience_over);
+    if (r->claimed && hx_request_is_replied(r)) HX_CHECK(r->settled || r->client == HX_CLIENT_ANSWERED_EARLY);
     /* A request goes away with nothing of its own under way. */
     if (r->step == HX_STEP_finish) {
         HX_CHECK(r->call_state != HX_CALL_PENDING);
@@ -91,7 +90,7 @@ void hx_request_run(hx_request *r)
     hx_check_in_hand(HX_EMPTY);
 }
 
-hx_step_result hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
+void hx_request_set_error(hx_request *r, hx_error error, hx_slice detail)
 {
     r->reply_kind = HX_REPLY_ERROR;
     r->error = error;
@@ -99,6 +98,11 @@ hx_step_result hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
     r->reply_status = hx_error_about(error)->status;
     /* Whoever sends what isn't a valid request may mean something else by the bytes that follow it, too. */
     r->stream->close = (r->reply_status == 400 && error != HX_ERROR_KEY_MISSING) || error == HX_ERROR_TOO_SLOW;
+}
+
+hx_step_result hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
+{
+    hx_request_set_error(r, error, detail);
     return hx_request_go(r, HX_STEP_reply);
 }
 
@@ -190,12 +194,12 @@ void hx_request_prepare_call(hx_request *r)
 void hx_request_watch_patience(hx_request *r)
 {
     hx_ms left = hx_request_patience_left(r);
-    if (left != HX_TIMEOUT_NONE && !r->replied) hx_request_start_timer(r, left);
+    if (left != HX_TIMEOUT_NONE && !hx_request_is_replied(r)) hx_request_start_timer(r, left);
 }
 
 bool hx_request_is_out_of_patience(const hx_request *r)
 {
-    return r->timer_rang && !r->replied && hx_request_patience_left(r) == 0;
+    return r->timer_rang && !hx_request_is_replied(r) && hx_request_patience_left(r) == 0;
 }
 
 bool hx_request_call_back(hx_request *r)
@@ -205,10 +209,17 @@ bool hx_request_call_back(hx_request *r)
     return true;
 }
 
+void hx_request_note_reply(hx_request *r)
+{
+    HX_CHECK(!hx_request_is_replied(r));
+    r->client = r->client == HX_CLIENT_GONE ? HX_CLIENT_ANSWERED_GONE : HX_CLIENT_ANSWERED;
+}
+
 static void client_closed(hx_stream *stream)
 {
     hx_request *r = stream->user;
-    r->client_gone = true;
+    if (r->client == HX_CLIENT_WAITING) r->client = HX_CLIENT_GONE;
+    if (r->client == HX_CLIENT_ANSWERED) r->client = HX_CLIENT_ANSWERED_GONE;
     hx_request_run(r);
 }
 
@@ -316,7 +327,7 @@ hx_step_result hx_step_finish(hx_request *r)
             if ((r->told == HX_TOLD_REPLAYED || r->claimed) && result.len > 0) hx_log_str("result_id", result);
         }
         if (r->shadow.on) hx_shadow_log(r);
-        if (r->reply_kind == HX_REPLY_ERROR && r->replied) log_error(r);
+        if (r->reply_kind == HX_REPLY_ERROR && hx_request_is_replied(r)) log_error(r);
         hx_log_str("correlation_id", r->correlation);
         hx_log_end();
     }

@@ -13,8 +13,9 @@
  *                    | '-----------probe -> settle          '--not kept--> stream ------------'
  *                    '--- authorize <--another credential--- claim
  *
- * Whatever is refused goes to reply; a reply without a claim goes on to finish. When only the client's time is up,
- * reply goes back to where the operation was; a claim that then isn't ours is finished. What `mode: shadow` only
+ * Whatever is refused goes to reply; a reply without a claim goes on to finish. A client whose time is up is answered
+ * by hx_reply_early, which is no step: the operation stays where it is. A claim that is granted only afterwards is
+ * given back, and one that isn't granted is finished. What `mode: shadow` only
  * watches goes from admit by shadow to pass, and back there before finish (see shadow.h); publish answers with the
  * rules. A claim that can't be used is given back by settle; and settle goes back to claim with what is unknown and to
  * be taken over under a new epoch (see parts/transactional.c).
@@ -53,6 +54,15 @@ typedef enum {
     HX_EXCHANGE_WHOLE,
     HX_EXCHANGE_FAILED
 } hx_exchange_state;
+
+/* The client's side of the request, which may end before the operation's does. */
+typedef enum {
+    HX_CLIENT_WAITING,
+    HX_CLIENT_GONE,           /* its connection was closed before a response began */
+    HX_CLIENT_ANSWERED_EARLY, /* it got an error because it waits no longer; the operation goes on */
+    HX_CLIENT_ANSWERED,
+    HX_CLIENT_ANSWERED_GONE /* its connection was closed after the response began, or the response was for nobody */
+} hx_client_state;
 
 /* Idempotency-Status. */
 typedef enum {
@@ -164,7 +174,6 @@ typedef struct hx_request {
     hx_ms answer_retry_after; /* HX_RETRY_AFTER_NONE: it said nothing, or nonsense */
     hx_outcome_word answer_word;
     hx_ms answer_due;      /* when the application's time is up */
-    bool patience_over;    /* the client's was up before: it was told so, and the operation goes on */
     bool answer_streamed;  /* too large or endless: not kept, handed on */
     int64_t answer_length; /* as announced, -1: not */
     hx_slice lines_first;  /* for the first client: with Set-Cookie */
@@ -176,7 +185,6 @@ typedef struct hx_request {
     hx_ms waits_to_record_since;
     uint64_t answer_shown; /* and how much of both its client was given */
     bool timed_out;        /* the application's time was up */
-    hx_step resume;        /* after a reply that only says that the client's time is up */
 
     /* judge, retry */
     hx_verdict verdict;
@@ -233,8 +241,7 @@ typedef struct hx_request {
     hx_answer reply_answer;
     const hx_extent *reply_file; /* where its body lies, if not in memory */
     hx_ms reply_expires_at;
-    bool replied;
-    bool client_gone;
+    hx_client_state client;
 
     hx_timer timer;
     bool timer_rang;
@@ -264,8 +271,22 @@ hx_request *hx_request_new(hx_worker *worker, hx_stream *stream);
 hx_step_result hx_request_go(hx_request *r, hx_step next);
 void hx_request_run(hx_request *r);
 
+/* Whether a response has begun. */
+static inline bool hx_request_is_replied(const hx_request *r)
+{
+    return r->client >= HX_CLIENT_ANSWERED_EARLY;
+}
+/* Whether the connection is closed; not known of a client that was answered early, where it doesn't matter. */
+static inline bool hx_request_client_is_gone(const hx_request *r)
+{
+    return r->client == HX_CLIENT_GONE || r->client == HX_CLIENT_ANSWERED_GONE;
+}
+/* A response begins. */
+void hx_request_note_reply(hx_request *r);
+
 /* Chooses the reply step with one of our errors; `detail` is in the arena, or HX_EMPTY for the row's own title. */
 hx_step_result hx_request_refuse(hx_request *r, hx_error error, hx_slice detail);
+void hx_request_set_error(hx_request *r, hx_error error, hx_slice detail);
 hx_step_result hx_request_refuse_unknown(hx_request *r);
 hx_step_result hx_request_refuse_in_flight(hx_request *r);
 
@@ -383,7 +404,7 @@ hx_ms hx_forward_retry_after(hx_request *r, const hx_fields *fields);
 /* Parks until the application's time is up, or the client's, whichever is first. */
 void hx_forward_expect_answer(hx_request *r);
 /* The client waits no longer; the operation goes on, and whoever asks next waits for it. */
-hx_step_result hx_forward_end_patience(hx_request *r);
+void hx_forward_end_patience(hx_request *r);
 /* Whether the client's time is up, and the application's is not. */
 bool hx_forward_patience_ends(hx_request *r);
 /* While the store has a call of ours: a timer for the client's time, if it gave one, and whether that is over. */
@@ -403,6 +424,8 @@ void hx_request_log_failure(const hx_request *r);
  * retry step follows. */
 bool hx_request_schedule_retry(hx_request *r) HX_MUST_USE;
 /* reply.c */
+/* Answers a client that waits no longer with an error. The step and the operation go on without it. */
+void hx_reply_early(hx_request *r, hx_error error, hx_slice detail);
 #define HX_OUR_LINES_MAX 4096u /* an origin that `cors` lists may have 1,000 bytes */
 /* Our header lines, after the application's. */
 void hx_reply_lines(hx_request *r, hx_buf *out);

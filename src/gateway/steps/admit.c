@@ -524,7 +524,7 @@ hx_step_result hx_step_admit(hx_request *r)
     switch (r->body_state) {
     case HX_BODY_READING:
         /* A client that is gone sends no more; nothing was sent on. */
-        return r->client_gone ? hx_request_go(r, HX_STEP_finish) : HX_PARKED;
+        return hx_request_client_is_gone(r) ? hx_request_go(r, HX_STEP_finish) : HX_PARKED;
     case HX_BODY_BROKEN: return refuse_body(r);
     default: return conclude(r);
     }

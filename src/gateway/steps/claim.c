@@ -118,16 +118,16 @@ void hx_claim_count_key(hx_request *r)
         hx_limiter_settled_unlimited(limiter, record, now);
 }
 
-static hx_step_result refuse_impatient(hx_request *r)
+/* The error for a client whose request timeout ran out before this claim was granted. */
+static hx_error timeout_error(hx_request *r)
 {
-    if (r->attempts == 0) return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, HX_EMPTY);
-    r->told = HX_TOLD_UNKNOWN;
-    return hx_request_refuse(r, HX_ERROR_UPSTREAM_TIMEOUT, HX_EMPTY);
+    if (r->attempts > 0) r->told = HX_TOLD_UNKNOWN;
+    return r->attempts > 0 ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_BUDGET_OVER;
 }
 
 static hx_step_result submit(hx_request *r, bool take_over)
 {
-    if (hx_request_patience_left(r) == 0) return refuse_impatient(r);
+    if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, timeout_error(r), HX_EMPTY);
     if (!has_quota(r, take_over)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
     hx_claim_fill(r, take_over);
     r->taken_over = take_over;
@@ -196,7 +196,7 @@ hx_step_result hx_claim_decide(hx_request *r, const hx_record *found)
 /* The store can't be reached, and says nothing of this key. What is known to be unknown is never let through. */
 static hx_step_result refuse_unavailable(hx_request *r)
 {
-    if (r->policy->on_store_down_pass && !r->taken_over && r->attempts == 0 && !r->replied) {
+    if (r->policy->on_store_down_pass && !r->taken_over && r->attempts == 0 && !hx_request_is_replied(r)) {
         r->is_bypassed = true;
         r->told = HX_TOLD_BYPASSED;
         hx_worker_count(r->worker, HX_COUNT_BYPASSED);
@@ -291,19 +291,12 @@ static hx_step_result refuse_claim(hx_request *r)
     }
 }
 
-/* The client's time is over before the store has said anything. */
-static hx_step_result leave_early(hx_request *r)
-{
-    r->patience_over = r->budget_over = true;
-    r->resume = HX_STEP_claim;
-    return refuse_impatient(r);
-}
-
 static hx_step_result claim_back(hx_request *r)
 {
     end_quota(r);
     hx_request_stop_timer(r);
-    if (r->replied) return r->call.result == HX_STORE_OK ? give_back(r) : hx_request_go(r, HX_STEP_finish);
+    if (hx_request_is_replied(r))
+        return r->call.result == HX_STORE_OK ? give_back(r) : hx_request_go(r, HX_STEP_finish);
     switch (r->call.result) {
     case HX_STORE_OK: return granted(r);
     case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);
@@ -345,8 +338,13 @@ static hx_step_result look(hx_request *r)
 
 hx_step_result hx_step_claim(hx_request *r)
 {
-    if (r->call_state == HX_CALL_PENDING) /* the client left; the claim is on its way all the same */
-        return hx_request_is_out_of_patience(r) ? leave_early(r) : HX_PARKED;
+    if (r->call_state == HX_CALL_PENDING) { /* the claim goes on, whether its client waits or not */
+        if (hx_request_is_out_of_patience(r)) {
+            r->budget_over = true;
+            hx_reply_early(r, timeout_error(r), HX_EMPTY);
+        }
+        return HX_PARKED;
+    }
     if (!hx_request_call_back(r)) return look(r);
     if (r->elsewhere.state == HX_ALIASES_YIELDING) return yielded(r);
     if (!r->elsewhere.is_asking) return claim_back(r);

@@ -497,7 +497,7 @@ void hx_forward_expect_answer(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop), timeout = r->policy->upstream_timeout;
     hx_ms left = hx_request_patience_left(r);
-    bool is_shorter = !r->patience_over && left != HX_TIMEOUT_NONE && left < timeout;
+    bool is_shorter = r->client != HX_CLIENT_ANSWERED_EARLY && left != HX_TIMEOUT_NONE && left < timeout;
     r->answer_due = now + timeout;
     r->timed_out = false;
     hx_request_start_timer(r, is_shorter ? left : timeout);
@@ -505,18 +505,16 @@ void hx_forward_expect_answer(hx_request *r)
 
 bool hx_forward_patience_ends(hx_request *r)
 {
-    return r->timer_rang && !r->patience_over && hx_loop_now(r->worker->loop) < r->answer_due;
+    return r->timer_rang && !hx_request_is_replied(r) && hx_loop_now(r->worker->loop) < r->answer_due;
 }
 
-hx_step_result hx_forward_end_patience(hx_request *r)
+void hx_forward_end_patience(hx_request *r)
 {
     hx_request_start_timer(r, r->answer_due - hx_loop_now(r->worker->loop));
-    r->patience_over = true;
-    r->resume = r->step;
     r->retry_after = HX_SECOND;
     bool is_unsent = r->step == HX_STEP_forward && r->exchange.bytes_sent == 0 && !r->may_have_happened;
-    return hx_request_refuse(r, is_unsent ? HX_ERROR_BUDGET_OVER_UNSENT : HX_ERROR_UPSTREAM_TIMEOUT,
-                             HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
+    hx_reply_early(r, is_unsent ? HX_ERROR_BUDGET_OVER_UNSENT : HX_ERROR_UPSTREAM_TIMEOUT,
+                   HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
 }
 
 bool hx_forward_sent_whole(const hx_request *r)
@@ -600,7 +598,10 @@ hx_step_result hx_step_forward(hx_request *r)
     if (r->exchange_state == HX_EXCHANGE_NONE) return start(r);
     if (r->exchange_state >= HX_EXCHANGE_WHOLE || r->answer_streamed) return hx_request_go(r, HX_STEP_judge);
     if (!r->timer_rang) return HX_PARKED;
-    if (hx_forward_patience_ends(r)) return hx_forward_end_patience(r);
+    if (hx_forward_patience_ends(r)) {
+        hx_forward_end_patience(r);
+        return HX_PARKED;
+    }
     r->timed_out = true;
     if (hx_forward_sent_whole(r)) return hx_request_go(r, HX_STEP_judge);
     /* Where not one byte was sent, none will be: provably nothing happened. Where some were, the rest must not follow

@@ -130,7 +130,7 @@ void hx_pass_log_tunnel_end(const hx_request *r)
 
 bool hx_pass_is_tunnel(const hx_request *r)
 {
-    return r->step == HX_STEP_pass && r->replied && r->reply_status == 101;
+    return r->step == HX_STEP_pass && hx_request_is_replied(r) && r->reply_status == 101;
 }
 
 static bool is_repeatable(const hx_request *r)
@@ -176,7 +176,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     }
     hx_slice lines = hx_forward_lines(r, &head->fields, true, true);
     r->reply_status = head->status;
-    r->replied = true;
+    hx_request_note_reply(r);
     if (head->status == 101) {
         lines = hx_arena_printf(r->arena, "Upgrade: %.*s\r\n%.*s", HX_FMT(protocol), HX_FMT(lines));
         hx_stream_begin(r->stream, 101, head->reason, lines, -1);
@@ -267,7 +267,8 @@ static hx_step_result start_again(hx_request *r)
 
 static bool tries_again(hx_request *r)
 {
-    if (r->replied || r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN) return false;
+    if (hx_request_is_replied(r) || hx_request_client_is_gone(r) || r->timed_out || r->body_state == HX_BODY_BROKEN)
+        return false;
     bool was_sent = !hx_exchange_may_repeat(&r->exchange);
     if (was_sent ? !may_repeat_what_was_sent(r) : !is_repeatable(r)) return false;
     return hx_request_schedule_retry(r);
@@ -277,8 +278,8 @@ static bool tries_again(hx_request *r)
 static hx_step_result broken_off(hx_request *r)
 {
     if (tries_again(r)) return hx_request_go(r, HX_STEP_retry);
-    if (r->replied) {
-        if (hx_pass_is_tunnel(r) && r->worker->draining && !r->client_gone)
+    if (hx_request_is_replied(r)) {
+        if (hx_pass_is_tunnel(r) && r->worker->draining && !hx_request_client_is_gone(r))
             hx_stream_end(r->stream); /* what was sent arrives before the end */
         else
             hx_stream_abort(r->stream);
@@ -306,7 +307,7 @@ hx_step_result hx_step_pass(hx_request *r)
     if (r->shadow.on) hx_shadow_look(r);
     switch (r->exchange_state) {
     case HX_EXCHANGE_NONE:
-        if (r->client_gone) return hx_request_go(r, hx_request_end_step(r));
+        if (hx_request_client_is_gone(r)) return hx_request_go(r, hx_request_end_step(r));
         return r->attempts == 0 ? start(r) : start_again(r);
     case HX_EXCHANGE_WHOLE: hx_stream_end(r->stream); return hx_request_go(r, hx_request_end_step(r));
     case HX_EXCHANGE_FAILED: return broken_off(r);
@@ -315,7 +316,7 @@ hx_step_result hx_step_pass(hx_request *r)
     if (r->reservation.from != HX_RESERVED_NOTHING) return hx_request_go(r, HX_STEP_retry); /* by its status */
     r->timed_out = r->timed_out || r->timer_rang;
     bool is_drained = r->worker->draining && hx_pass_is_tunnel(r);
-    bool over = is_drained || r->client_gone || r->timed_out || r->body_state == HX_BODY_BROKEN;
+    bool over = is_drained || hx_request_client_is_gone(r) || r->timed_out || r->body_state == HX_BODY_BROKEN;
     if (over) hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
     return HX_PARKED;
 }

@@ -243,7 +243,9 @@ hx_step_result hx_step_probe(hx_request *r)
     if (r->probe_state == HX_PROBE_SETTLING) return HX_PARKED;
     if (r->exchange_state >= HX_EXCHANGE_WHOLE) return answered(r);
     if (!r->timer_rang) return HX_PARKED;
-    if (r->claimed && hx_forward_patience_ends(r)) return hx_forward_end_patience(r);
-    hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
+    if (r->claimed && hx_forward_patience_ends(r))
+        hx_forward_end_patience(r);
+    else
+        hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
     return HX_PARKED;
 }

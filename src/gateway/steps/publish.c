@@ -290,7 +290,7 @@ hx_step_result hx_step_publish(hx_request *r)
     hx_field_write(&lines, HX_LIT("X-Correlation-Id"), r->correlation);
     hx_cors_allow(config, &r->stream->request.fields, &lines);
     bool is_known = has_it_already(r, etag);
-    r->replied = true;
+    hx_request_note_reply(r);
     r->reply_status = is_known ? 304 : 200;
     hx_stream_answer(r->stream, r->reply_status, hx_status_reason(r->reply_status), hx_buf_slice(&lines),
                      is_known ? HX_EMPTY : hx_buf_slice(&body), true);

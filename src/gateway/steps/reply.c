@@ -150,13 +150,21 @@ static void send_noop(hx_request *r)
     hx_stream_answer(r->stream, 200, HX_LIT("OK"), hx_buf_slice(&lines), HX_LIT("{}"), true);
 }
 
+void hx_reply_early(hx_request *r, hx_error error, hx_slice detail)
+{
+    HX_CHECK(!hx_request_is_replied(r));
+    hx_request_set_error(r, error, detail);
+    if (r->client != HX_CLIENT_GONE) send_problem(r);
+    r->client = HX_CLIENT_ANSWERED_EARLY;
+}
+
 hx_step_result hx_step_reply(hx_request *r)
 {
-    HX_CHECK(!r->replied);
-    r->replied = true;
+    HX_CHECK(!r->claimed || r->settled);
+    hx_request_note_reply(r);
     if (r->error == HX_ERROR_PAYLOAD_MISMATCH && r->reply_kind == HX_REPLY_ERROR)
         r->reply_status = hx_problem_status(r->error, r->policy->dialect);
-    if (!r->client_gone) {
+    if (!hx_request_client_is_gone(r)) {
         if (r->reply_kind == HX_REPLY_ANSWER)
             send_answer(r);
         else if (r->reply_kind == HX_REPLY_NOOP)
@@ -164,9 +172,6 @@ hx_step_result hx_step_reply(hx_request *r)
         else
             send_problem(r);
     }
-    bool is_called = r->patience_over && r->call_state == HX_CALL_PENDING;
-    if (is_called || (r->claimed && !r->settled))
-        return hx_request_go(r, r->resume); /* only the client's time was up */
     return hx_request_go(r, r->claimed ? HX_STEP_late_answer : hx_request_end_step(r));
 }
 

@@ -116,7 +116,7 @@ hx_step_result hx_step_retry(hx_request *r)
         r->answer_judged = false;
         return HX_PARKED;
     }
-    bool has_nothing_to_send = !r->claimed && (r->client_gone || r->body_state == HX_BODY_BROKEN);
+    bool has_nothing_to_send = !r->claimed && (hx_request_client_is_gone(r) || r->body_state == HX_BODY_BROKEN);
     bool unwanted = r->worker->draining || has_nothing_to_send;
     if (unwanted) return end(r, false);
     if (!r->timer_rang) return HX_PARKED;

@@ -135,7 +135,8 @@ static hx_step_result recorded(hx_request *r)
 {
     r->settled = true;
     hx_claim_count_key(r);
-    if (r->replied) return hx_request_go(r, HX_STEP_late_answer); /* a late answer, which nobody waits for */
+    if (hx_request_is_replied(r))
+        return hx_request_go(r, HX_STEP_late_answer); /* a late answer, which nobody waits for */
     if (r->begins_anew) return take_over(r, &r->record);
     r->told = told_of(r->verdict.outcome);
     if (r->told == HX_TOLD_STORED && (r->answer_streamed || r->call.unretained)) r->told = HX_TOLD_NOT_RETAINED;
@@ -167,7 +168,7 @@ static hx_step_result marked(hx_request *r, const hx_record *found)
     r->record.expires_at = found->expires_at;
     r->record.result = hx_arena_copy(r->arena, found->result);
     hx_claim_count_key(r);
-    if (r->replied) return hx_request_go(r, HX_STEP_late_answer);
+    if (hx_request_is_replied(r)) return hx_request_go(r, HX_STEP_late_answer);
     r->found = *found;
     r->retry_after = 0;
     r->told = HX_TOLD_STORED;
@@ -186,7 +187,7 @@ static hx_step_result fenced(hx_request *r)
     r->call.unretained = !found->answer.retained;
     if (r->settle_tries > 1 && is_our_own(&r->record, found)) return recorded(r);
     if (hx_mark_is_ours(r, found)) return marked(r, found);
-    if (r->begins_anew && !r->replied) return take_over(r, found);
+    if (r->begins_anew && !hx_request_is_replied(r)) return take_over(r, found);
     if (hx_mark_is_withdrawn(r, found)) { /* the application gave it back, and says why */
         r->verdict.outcome = HX_OUTCOME_RELEASED;
         r->record.state = HX_ABSENT;
@@ -201,7 +202,7 @@ static hx_step_result fenced(hx_request *r)
     hx_log_text("state", hx_state_name(found->state));
     hx_log_end();
     r->settled = true;
-    if (r->replied) return hx_request_go(r, HX_STEP_late_answer);
+    if (hx_request_is_replied(r)) return hx_request_go(r, HX_STEP_late_answer);
     r->retry_after = 0;
     if (hx_lifecycle_decide(found, &r->claimant, NULL) == HX_DECIDE_REPLAY) {
         r->found = *found;
@@ -216,13 +217,11 @@ static hx_step_result fenced(hx_request *r)
     return hx_request_refuse_unknown(r);
 }
 
-static hx_step_result say_not_recorded(hx_request *r)
+static void say_not_recorded(hx_request *r)
 {
-    r->patience_over = true;
-    r->resume = HX_STEP_settle;
     r->told = HX_TOLD_UNKNOWN;
     r->retry_after = HX_SECOND;
-    return hx_request_refuse(r, HX_ERROR_NOT_RECORDED, HX_EMPTY);
+    hx_reply_early(r, HX_ERROR_NOT_RECORDED, HX_EMPTY);
 }
 
 /* The store can't be reached. The answer is held and the commit tried again, until the client has no more time, who is
@@ -244,7 +243,7 @@ static hx_step_result not_recorded(hx_request *r)
     } else {
         hx_request_start_timer(r, STORE_RETRY_DELAY);
     }
-    if (!r->replied && (!is_patient || is_hopeless)) return say_not_recorded(r);
+    if (!hx_request_is_replied(r) && (!is_patient || is_hopeless)) say_not_recorded(r);
     return is_hopeless ? hx_request_go(r, HX_STEP_late_answer) : HX_PARKED;
 }
 
@@ -254,7 +253,7 @@ static void fill(hx_request *r)
     unsigned status = r->reply_status;
     if (!r->answer_judged || is_answer_withheld(r)) choose_error(r);
     fill_record(r);
-    if (!r->replied) return;
+    if (!hx_request_is_replied(r)) return;
     r->error = said; /* its client was told something else before, and so does the log */
     r->reply_status = status;
 }
@@ -303,7 +302,10 @@ hx_step_result hx_step_settle(hx_request *r)
         if (r->call.result == HX_STORE_STALE) return fenced(r);
         return not_recorded(r);
     }
-    if (r->call_state == HX_CALL_PENDING) return hx_request_is_out_of_patience(r) ? say_not_recorded(r) : HX_PARKED;
+    if (r->call_state == HX_CALL_PENDING) {
+        if (hx_request_is_out_of_patience(r)) say_not_recorded(r);
+        return HX_PARKED;
+    }
     if (hx_timer_running(&r->timer) && !r->timer_rang && r->settling) return HX_PARKED;
     if (!r->settling && !hx_memory_may_record(r)) {
         hx_request_start_timer(r, RECORD_AGAIN_DELAY);

@@ -42,7 +42,7 @@ static bool give_collected(hx_request *r)
     for (bool ready = true; ready; ready = hx_stream_write(r->stream, piece)) {
         if (!next_piece(r, room, &piece)) {
             hx_stream_abort(r->stream);
-            r->client_gone = true;
+            r->client = HX_CLIENT_ANSWERED_GONE;
             return true;
         }
         if (piece.len == 0) return true;
@@ -53,7 +53,7 @@ static bool give_collected(hx_request *r)
 
 static bool is_all_given(const hx_request *r)
 {
-    return r->client_gone || r->answer_shown == r->answer.len + r->answer_rest.len;
+    return hx_request_client_is_gone(r) || r->answer_shown == r->answer.len + r->answer_rest.len;
 }
 
 static void client_drained(hx_stream *stream)
@@ -75,7 +75,7 @@ static void begin(hx_request *r)
     hx_buf_init(&lines, r->arena, r->lines_first.len + HX_OUR_LINES_MAX);
     hx_buf_put(&lines, r->lines_first);
     hx_reply_lines(r, &lines);
-    r->replied = true;
+    hx_request_note_reply(r);
     r->stream->events.drained = client_drained;
     r->exchange.events = &stream_events;
     hx_stream_begin(r->stream, r->answer_status, hx_status_reason(r->answer_status), hx_buf_slice(&lines),
@@ -86,13 +86,14 @@ static void begin(hx_request *r)
 
 hx_step_result hx_step_stream(hx_request *r)
 {
-    if (!r->replied) begin(r);
+    if (!hx_request_is_replied(r)) begin(r);
     if (r->exchange_state == HX_EXCHANGE_WHOLE && !is_all_given(r)) return HX_PARKED;
     switch (r->exchange_state) {
     case HX_EXCHANGE_WHOLE: hx_stream_end(r->stream); return hx_request_go(r, HX_STEP_finish);
     case HX_EXCHANGE_FAILED: hx_stream_abort(r->stream); return hx_request_go(r, HX_STEP_finish);
     default: break;
     }
-    if (r->client_gone) hx_request_call_off(r, HX_UPSTREAM_CANCELLED); /* it is recorded; nobody is left to have it */
+    if (hx_request_client_is_gone(r))
+        hx_request_call_off(r, HX_UPSTREAM_CANCELLED); /* it is recorded; nobody is left to have it */
     return HX_PARKED;
 }

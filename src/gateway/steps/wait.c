@@ -53,7 +53,7 @@ hx_step_result hx_step_wait(hx_request *r)
         hx_request_start_timer(r, shorter ? left : r->policy->wait);
         return HX_PARKED;
     }
-    if ((r->timer_rang || r->client_gone) && !r->call_cancelled) {
+    if ((r->timer_rang || hx_request_client_is_gone(r)) && !r->call_cancelled) {
         r->call_cancelled = true;
         hx_store_cancel(r->worker->gateway->store, &r->call);
     }
