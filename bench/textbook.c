@@ -14,6 +14,7 @@
  * says how long that took, its own CPU time, both in seconds, and how many transactions were committed that wrote. */
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/program/process.h"
 #include "base/rand.h"
 
 #include <inttypes.h>
@@ -246,6 +247,7 @@ static void run(int64_t requests)
 
 int main(int argc, char **argv)
 {
+    hx_process_init();
     static const char *const ways[] = {"threads", "events", "pipelined"};
     unsigned chosen = 0;
     while (argc == 4 && chosen < 3 && strcmp(argv[2], ways[chosen]) != 0) chosen++;

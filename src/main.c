@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the command and runs it. */
 #include "base/check.h"
+#include "base/program/process.h"
 #include "cmd/cli/cmd.h"
 
 int main(int argc, char **argv)
 {
+    hx_process_init();
     if (argc < 2) {
         hx_cmd_overview(stdout);
         return HX_EXIT_OK;

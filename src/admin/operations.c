@@ -2,7 +2,7 @@
 /* Looking at operations, and deciding about one of them. */
 #include "admin/call.h"
 #include "admin/views.h"
-#include "base/log.h"
+#include "base/program/log_writer.h"
 
 #include <stdatomic.h>
 

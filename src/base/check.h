@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Assertions that stay on in release builds. They are for our own bugs: what comes from outside is a value with a row
- * in errors.def, never an assertion. A failed one prints the expression, the request in hand and a backtrace, and ends
- * the process with exit code 70. */
+/* Assertions, which stay on in release builds, and failures that must not be survived. Both are handed to the host, the
+ * program that this code is part of: nothing here ends a process. HX_CHECK is for our own bugs; a failure that comes
+ * from outside is a value with a row in errors.def, never an assertion. */
 #ifndef HX_BASE_CHECK_H
 #define HX_BASE_CHECK_H
 
@@ -12,12 +12,19 @@
         if (__builtin_expect(!(condition), 0)) hx_check_failed(__FILE__, __LINE__, #condition);                        \
     } while (0)
 
-/* What this thread works on, for the message. The bytes must live until the next call; HX_EMPTY clears it. */
+/* Describes what this thread is working on, for the message of a failed assertion. The bytes must live until the next
+ * call; HX_EMPTY clears it. */
 void hx_check_in_hand(hx_slice description);
 _Noreturn void hx_check_failed(const char *file, int line, const char *condition);
 
-/* A failure of the machine that must not be survived, such as a failed fsync: says why and ends with `exit_code`. */
+/* Reports a failure of the machine that must not be survived, such as a failed fsync or no memory. */
 _Noreturn void hx_fatal(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The host's handler of both. Runs on the thread that failed and must not return: hx_process_init() in
+ * base/program/process.h installs one that ends the process with `exit_code`. Without one, or when it returns, the
+ * message goes to standard error and the thread traps. Install it before other threads exist. */
+typedef void hx_fatal_handler(int exit_code, const char *message);
+void hx_fatal_to(hx_fatal_handler *handler);
 
 enum {
     HX_EXIT_OK = 0,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/log_writer.h"
+#include "base/log.h"
 
 #include "base/utf8.h"
 
@@ -7,21 +7,27 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#define LINE_BYTES 8192u
 #define TAIL_BYTES 32u /* kept for the end of a truncated line */
 
+static hx_log_sink *sink;
 static atomic_bool readable;
 static atomic_int threshold = HX_LOG_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
 static _Thread_local struct {
-    char text[HX_LOG_LINE_BYTES];
+    char text[LINE_BYTES];
     size_t len;
     hx_log_level level;
     bool skipped;
     bool truncated;
 } line;
+
+void hx_log_to(hx_log_sink *to)
+{
+    sink = to;
+}
 
 void hx_log_readable(bool on)
 {
@@ -36,7 +42,7 @@ void hx_log_threshold(hx_log_level least)
 static bool put(const char *bytes, size_t len)
 {
     if (line.skipped || line.truncated) return false;
-    if (line.len + len + TAIL_BYTES > HX_LOG_LINE_BYTES) {
+    if (line.len + len + TAIL_BYTES > LINE_BYTES) {
         line.truncated = true;
         return false;
     }
@@ -111,7 +117,7 @@ void hx_log_begin(hx_log_level level, const char *event)
     line.len = 0;
     line.level = level;
     line.truncated = false;
-    line.skipped = (int)level < atomic_load_explicit(&threshold, memory_order_relaxed);
+    line.skipped = !sink || (int)level < atomic_load_explicit(&threshold, memory_order_relaxed);
     if (line.skipped) return;
     hx_slice time = hx_rfc3339(hx_clock_wall(), stamp);
     if (atomic_load_explicit(&readable, memory_order_relaxed)) {
@@ -194,8 +200,7 @@ void hx_log_end(void)
     const char *tail = line.truncated ? (plain ? "  (truncated)\n" : ",\"truncated\":1}\n") : (plain ? "\n" : "}\n");
     size_t len = strlen(tail);
     memcpy(line.text + line.len, tail, len);
-    if (!hx_log_writer_take(line.text, line.len + len, line.level >= HX_LOG_WARN))
-        (void)!write(STDERR_FILENO, line.text, line.len + len);
+    sink(line.text, line.len + len, line.level);
 }
 
 void hx_log_say(hx_log_level level, const char *format, ...)

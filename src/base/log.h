@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One JSON object a line on standard error (or, with hx_log_readable, a line for people). A line is put together in
- * a buffer of the thread and written with one call, so lines of several threads never mix.
- *
- * A daemon's lines are written by a thread of their own, from hx_log_start to hx_log_stop: whoever logs never waits for
- * the reader of standard error. Past a bound lines are dropped and counted, and a line says how many when the reader
- * reads again. */
+/* One JSON object a line (or, with hx_log_readable, a line for people). A line is put together in a buffer of the
+ * thread and handed to the host's sink whole, so lines of several threads never mix. Without a sink nothing is logged:
+ * a library is silent until its host gives one. base/program/log_writer.h is the sink of our own programs. */
 #ifndef HX_BASE_LOG_H
 #define HX_BASE_LOG_H
 
@@ -16,13 +13,10 @@ typedef enum { HX_LOG_DEBUG, HX_LOG_INFO, HX_LOG_WARN, HX_LOG_ERROR } hx_log_lev
 void hx_log_readable(bool on);
 void hx_log_threshold(hx_log_level least);
 
-void hx_log_start(void);
-/* Waits until all lines so far are written, at most this long. False: the reader doesn't read. */
-bool hx_log_flush(hx_ms most);
-/* Flushes, and ends the thread. A thread whose reader doesn't read is left behind: the process is about to end. */
-void hx_log_stop(hx_ms most);
-/* Lines since the start of the process. */
-uint64_t hx_log_dropped(void);
+/* Takes a whole line, newline included, on the thread that logs it. */
+typedef void hx_log_sink(const char *line, size_t len, hx_log_level level);
+/* NULL: no lines. Call it before other threads exist. */
+void hx_log_to(hx_log_sink *sink);
 
 /* hx_log_begin(HX_LOG_INFO, "listening"); hx_log_str("address", a); hx_log_int("workers", n); hx_log_end();
  * Fields past the line's limit (8 KiB) are left out and the line says "truncated". UTF-8 is written as it is; bytes

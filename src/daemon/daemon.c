@@ -3,7 +3,7 @@
 
 #include "admin/admin.h"
 #include "base/check.h"
-#include "base/log.h"
+#include "base/program/log_writer.h"
 #include "daemon/reload.h"
 #include "store/transfer/unfinished.h"
 #include "config/address.h"

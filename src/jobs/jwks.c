@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "base/libcurl.h"
+#include "base/program/libcurl.h"
 #include "jobs/key_file.h"
 
 #include <errno.h>

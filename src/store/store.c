@@ -195,11 +195,6 @@ bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char err
     return true;
 }
 
-hx_state hx_store_state_at(const hx_record *record, hx_ms now)
-{
-    return hx_lifecycle_state_at(record, now - hx_clock_held());
-}
-
 static hx_transition transition_of(const hx_store_call *call, hx_stored stored)
 {
     switch (call->verb) {

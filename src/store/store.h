@@ -285,7 +285,10 @@ bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char err
 /* Decides a claim, settle, renew, forget or import: HX_STORE_OK, or as what it is refused. */
 hx_store_result hx_store_decide(const hx_store_call *call, hx_stored stored);
 /* hx_lifecycle_state_at, while a clock that may be wrong is held. */
-hx_state hx_store_state_at(const hx_record *record, hx_ms now);
+static inline hx_state hx_store_state_at(const hx_record *record, hx_ms now)
+{
+    return hx_lifecycle_state_at(record, now - hx_clock_held());
+}
 /* Whether the filter leaves the record in. */
 bool hx_store_page_wants(const hx_store_page *page, const hx_record *record);
 /* Whether a version belongs to the history that the call asks for. */

@@ -2,7 +2,7 @@
 #include "run.h"
 
 #include "base/check.h"
-#include "base/log.h"
+#include "base/program/log_writer.h"
 #include "base/rand.h"
 #include "coverage.h"
 
@@ -326,6 +326,7 @@ void sim_run(const sim_setup *setup, sim_result *result)
     world.seed = setup->seed;
     sim_loop_reset();
     hx_rand_seed(setup->seed);
+    hx_log_to_stderr();
     hx_log_threshold(setup->trace ? HX_LOG_ERROR : (hx_log_level)(HX_LOG_ERROR + 1));
     if (setup->choices)
         sim_choices_replay(setup->choices);

@@ -5,6 +5,7 @@
  * completes that many operations and says how long that took, its own CPU time, both in seconds, and how many commits
  * it was: for `./dev bench stores`, which lets rounds of several programs take turns. */
 #include "base/check.h"
+#include "base/program/process.h"
 #include "base/rand.h"
 #include "core/operation/policy.h"
 #include "store/store.h"
@@ -282,6 +283,7 @@ static void look_around(hx_store *store)
 
 int main(int argc, char **argv)
 {
+    hx_process_init();
     if (argc < 3)
         hx_fatal(HX_EXIT_USAGE, "usage: bench_store start URL | look URL | commit URL OPERATIONS IN_FLIGHT [LOOPS] | "
                                 "rounds URL IN_FLIGHT [LOOPS]");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/postgres/libpq.h"
 
-#include "base/dynlib.h"
+#include "base/program/dynlib.h"
 #include "base/slice.h"
 
 #include <pthread.h>

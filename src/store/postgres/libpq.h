@@ -4,7 +4,7 @@
 #ifndef HX_STORE_POSTGRES_LIBPQ_H
 #define HX_STORE_POSTGRES_LIBPQ_H
 
-#include "base/dynlib.h"
+#include "base/program/dynlib.h"
 
 #include <libpq-fe.h>
 

@@ -5,7 +5,7 @@
 #define HX_STORE_TRANSFER_TRANSFER_H
 
 #include "store/transfer/backup_file.h"
-#include "base/progress.h"
+#include "base/program/progress.h"
 #include "store/store.h"
 
 #define HX_MOVE_ERROR_BYTES (HX_BACKUP_ERROR_BYTES + 128u)

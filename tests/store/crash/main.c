@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/program/process.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -290,6 +291,7 @@ static int labels(void)
 
 int main(int argc, char **argv)
 {
+    hx_process_init();
     if (argc < 3) hx_fatal(HX_EXIT_USAGE, "hxcrash FOLDER labels | serve | try MODE@POINT@SEED… | flips …");
     setup(argv[1]);
     world_leases = strcmp(argv[2], "sqlite") == 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a line looks like, whatever is in it. Standard error is a file meanwhile. */
-#include "base/log.h"
+#include "base/program/log_writer.h"
 
 #include <stdarg.h>
 #include <setjmp.h>
@@ -18,6 +18,7 @@ static int redirect(void **state)
     (void)state;
     file = tmpfile();
     terminal = dup(STDERR_FILENO);
+    hx_log_to_stderr();
     return file && terminal >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0 ? 0 : -1;
 }
 

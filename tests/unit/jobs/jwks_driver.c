@@ -6,6 +6,7 @@
  *                           URL ` @MS` its refresh. One that is open already becomes the one before, and is stopped.
  *     start   keys N   verify N TOKEN   want N   stop   free */
 #include "base/check.h"
+#include "base/program/process.h"
 #include "jobs/jwks.h"
 
 #include <stdio.h>
@@ -118,6 +119,7 @@ static void obey(hx_slice line)
 
 int main(void)
 {
+    hx_process_init();
     char *line = NULL;
     size_t cap = 0;
     ssize_t len;

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/memory/list.h"
 #include "base/loop/loop_uv.h"
+#include "base/program/process.h"
 #include "net/server.h"
 
 #include <stdio.h>
@@ -283,6 +284,7 @@ static void set_limit(hx_server_limits *limits, hx_slice name, uint64_t value)
 
 int main(int count, char **arguments)
 {
+    hx_process_init();
     hx_server_limits limits = {.connections_max = 100000,
                                .head_bytes_max = 32 * 1024,
                                .fields_max = 100,

@@ -6,7 +6,7 @@
  *
  * Producers reserve by moving `head`, copy, and then store the length; nobody waits for anybody. The writer clears what
  * it has written before it moves `tail`, so that a length is 0 wherever the next record may begin. */
-#include "base/log_writer.h"
+#include "base/program/log_writer.h"
 
 #include "base/check.h"
 
@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LINE_BYTES 8192u /* of the longest line that base/log.c makes */
 #define RING_BYTES (1u << 20)
 #define KEPT_BYTES (RING_BYTES / 8) /* for warnings and errors, however many other lines come */
 #define HEADER_BYTES 8u
@@ -74,7 +75,9 @@ static bool reserve(uint64_t bytes, uint64_t most, uint64_t *at)
     return true;
 }
 
-bool hx_log_writer_take(const char *line, size_t len, bool important)
+/* Copies a whole line into the ring, or drops and counts it; warnings and errors may use the part of the ring that is
+ * kept for them. False when the thread doesn't run. Never waits. */
+static bool take(const char *line, size_t len, bool important)
 {
     uint64_t at;
     if (!atomic_load_explicit(&ring.runs, memory_order_acquire)) return false;
@@ -91,7 +94,7 @@ bool hx_log_writer_take(const char *line, size_t len, bool important)
 }
 
 /* As many whole lines as one write may carry, or a long one by itself. Returns their bytes in the ring. */
-static uint64_t gather(uint64_t from, char batch[static HX_LOG_LINE_BYTES], size_t *len, uint64_t *lines)
+static uint64_t gather(uint64_t from, char batch[static LINE_BYTES], size_t *len, uint64_t *lines)
 {
     uint64_t at = from;
     *len = 0;
@@ -144,7 +147,7 @@ static void tell_dropped(void)
 
 static void *write_lines(void *unused)
 {
-    static char batch[HX_LOG_LINE_BYTES];
+    static char batch[LINE_BYTES];
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     size_t len;
     uint64_t tail = atomic_load(&ring.tail), lines;
@@ -173,6 +176,16 @@ static void *write_lines(void *unused)
         bool is_needed = tail != atomic_load(&ring.head) || atomic_load(&ring.stops);
         if (!is_needed || !atomic_exchange(&ring.sleeps, false)) (void)sem_wait(&ring.wake);
     }
+}
+
+static void write_line(const char *line, size_t len, hx_log_level level)
+{
+    if (!take(line, len, level >= HX_LOG_WARN)) (void)!write(STDERR_FILENO, line, len);
+}
+
+void hx_log_to_stderr(void)
+{
+    hx_log_to(write_line);
 }
 
 void hx_log_start(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far a long command is: a bar on a terminal, a line now and then elsewhere, all on standard error. */
-#ifndef HX_BASE_PROGRESS_H
-#define HX_BASE_PROGRESS_H
+#ifndef HX_BASE_PROGRAM_PROGRESS_H
+#define HX_BASE_PROGRAM_PROGRESS_H
 
 #include "base/slice.h"
 

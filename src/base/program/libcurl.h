@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libcurl, loaded when it is first needed: it draws in some thirty libraries, which every `hapax version` would pay for
  * (docs/decisions/0010). Its header is used as it is; only the calls go through a table. */
-#ifndef HX_BASE_LIBCURL_H
-#define HX_BASE_LIBCURL_H
+#ifndef HX_BASE_PROGRAM_LIBCURL_H
+#define HX_BASE_PROGRAM_LIBCURL_H
 
-#include "base/dynlib.h"
+#include "base/program/dynlib.h"
 
 #include <curl/curl.h>
 

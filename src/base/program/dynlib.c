@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/dynlib.h"
+#include "base/program/dynlib.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

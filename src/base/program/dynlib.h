@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Libraries that are loaded when they are first needed: what draws in dozens of others would be paid for by every
  * start. Their headers are used as they are; only the calls go through a table, which these fill. */
-#ifndef HX_BASE_DYNLIB_H
-#define HX_BASE_DYNLIB_H
+#ifndef HX_BASE_PROGRAM_DYNLIB_H
+#define HX_BASE_PROGRAM_DYNLIB_H
 
 #include "base/slice.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/libcurl.h"
+#include "base/program/libcurl.h"
 
 #include <pthread.h>
 #include <stdio.h>
