@@ -9,13 +9,11 @@
 struct hx_store_call;
 struct hx_port;
 struct hx_sqlite;
-struct hx_watched;
 struct hx_lane;
 
 typedef struct {
     hx_state state; /* of the operation, when the call was decided */
     hx_ms lease_until;
-    bool is_watching;
 } hx_memory_call;
 
 typedef struct {
@@ -25,23 +23,19 @@ typedef struct {
     unsigned ends_awaited; /* messages that are under way: the call, and its cancellation */
     hx_state state;        /* watch: the state in which the operation left the watched epoch */
     uint64_t epoch; /* claim: as drawn. watch: the epoch that ended; 0: the operation wasn't in the watched one */
-    bool is_watching;
 } hx_journal_call;
 
 typedef struct {
     struct hx_sqlite *store; /* NULL: the call has ended, and can't be cancelled any more */
-    struct hx_watched *watched;
     struct hx_store_call *next_cancel;
     uint64_t sequence, cancel_sequence;
     bool is_cancelled;
-    enum { HX_SQLITE_NOT_WATCHING, HX_SQLITE_WATCHING, HX_SQLITE_NOTIFIED } watch; /* notified with the next commit */
-    uint64_t history_at, history_end;                                              /* rows that a history has to read */
+    bool is_notified;                 /* a watch that ends with the commit under way */
+    uint64_t history_at, history_end; /* rows that a history has to read */
 } hx_sqlite_call;
 
 typedef struct {
     struct hx_lane *lane;
-    struct hx_store_call *next_watch; /* of the same operation */
-    uint64_t watch_count;             /* in the first watch of an operation: how many there are */
     uint64_t ticket;
     hx_ms since;
     bool was_sent;     /* in a round whose result never came: it may have been committed */

@@ -13,6 +13,7 @@
 #include "base/rand.h"
 #include "core/operation/policy.h"
 #include "store/shared_record.h"
+#include "store/waiters.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,8 +25,6 @@ typedef struct {
     hx_state state;
     hx_ms lease_until, expires_at, tombstone_until;
     hx_shared_record *version;
-    hx_link watchers;
-    unsigned watcher_count;
 } operation;
 
 #define HISTORY_MAX 4096u
@@ -39,7 +38,7 @@ typedef struct {
     uint64_t epoch;
     hx_store_counts counts;
     const hx_store_rules *retired;
-    unsigned waiters_per_op_max, waiters_max;
+    hx_waiters waiters;
 } memory;
 
 static hx_slice key_of(const hx_op *op)
@@ -114,7 +113,7 @@ static uint64_t *counter(memory *m, hx_state state)
 
 static void forget(memory *m, operation *o)
 {
-    HX_CHECK(hx_list_empty(&o->watchers));
+    HX_CHECK(!hx_waiters_of(&m->waiters, &o->op));
     --*counter(m, o->state);
     if (o->state == HX_UNKNOWN) m->counts.unknown--;
     hx_map_remove(m->operations, key_of(&o->op));
@@ -157,15 +156,11 @@ static void become(memory *m, operation *o, const hx_record *record)
     remember(m, record);
 }
 
-static void tell_watchers(memory *m, operation *o, hx_shared_record *v, hx_state state)
+static void end_watches(memory *m, const hx_op *op, hx_shared_record *v, hx_state state)
 {
-    for (hx_link *link; (link = hx_list_take(&o->watchers));) {
-        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
-        call->own.memory.is_watching = false;
-        m->counts.watchers--;
-        finish(call, HX_STORE_OK, v, state, 0);
-    }
-    o->watcher_count = 0;
+    hx_link taken;
+    hx_waiters_take(&m->waiters, op, 0, &taken);
+    for (hx_store_call *call; (call = hx_waiters_next(&taken));) finish(call, HX_STORE_OK, v, state, 0);
 }
 
 static operation *new_operation(memory *m, const hx_op *op)
@@ -173,7 +168,6 @@ static operation *new_operation(memory *m, const hx_op *op)
     operation *o = calloc(1, sizeof *o);
     if (!o) hx_fatal(HX_EXIT_BUG, "out of memory");
     o->op = *op;
-    hx_list_init(&o->watchers);
     hx_map_put(m->operations, key_of(&o->op), o);
     return o;
 }
@@ -194,14 +188,14 @@ static void settle(memory *m, hx_store_call *call, operation *o)
 {
     if (call->record->state == HX_ABSENT) {
         hx_shared_record *last_words = hx_shared_record_of(call->record);
-        tell_watchers(m, o, last_words, HX_ABSENT);
+        end_watches(m, &o->op, last_words, HX_ABSENT);
         hx_shared_record_drop(&last_words);
         forget(m, o);
         remember(m, call->record);
         m->counts.commits++;
     } else {
         become(m, o, call->record);
-        tell_watchers(m, o, o->version, o->state);
+        end_watches(m, &o->op, o->version, o->state);
     }
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }
@@ -217,13 +211,10 @@ static void watch(memory *m, hx_store_call *call, hx_ms now)
     operation *o = standing(m, &call->op, now);
     if (hx_lifecycle_renew(stored_of(o, now), call->epoch) != HX_TRANSITION_WRITE) {
         finish_with(call, HX_STORE_OK, o, now);
-    } else if (o->watcher_count >= m->waiters_per_op_max || m->counts.watchers >= m->waiters_max) {
-        finish(call, HX_STORE_FULL, NULL, HX_ABSENT, 0);
+    } else if (hx_waiters_may_add(&m->waiters, &call->op)) {
+        hx_waiters_add(&m->waiters, call);
     } else {
-        hx_list_append(&o->watchers, &call->own.link);
-        call->own.memory.is_watching = true;
-        o->watcher_count++;
-        m->counts.watchers++;
+        finish(call, HX_STORE_FULL, NULL, HX_ABSENT, 0);
     }
 }
 
@@ -248,7 +239,7 @@ static void lapse(memory *m, operation *o, hx_state to, hx_slice reason, hx_ms n
     show(o->version, o->state, 0, &arena, &record);
     hx_lifecycle_change(&record, to, reason, now);
     become(m, o, &record);
-    tell_watchers(m, o, o->version, to);
+    end_watches(m, &o->op, o->version, to);
     hx_arena_free(&arena);
 }
 
@@ -379,7 +370,6 @@ static void change(memory *m, hx_store_call *call, hx_ms now)
 static void memory_submit(hx_store *store, hx_store_call *call)
 {
     memory *m = (memory *)store;
-    call->own.memory.is_watching = false;
     pthread_mutex_lock(&m->mutex);
     hx_ms now = store->facts.now();
     switch (call->verb) {
@@ -406,14 +396,7 @@ static void memory_cancel(hx_store *store, hx_store_call *call)
 {
     memory *m = (memory *)store;
     pthread_mutex_lock(&m->mutex);
-    if (call->own.memory.is_watching) {
-        operation *o = hx_map_get(m->operations, key_of(&call->op));
-        hx_list_remove(&call->own.link);
-        call->own.memory.is_watching = false;
-        o->watcher_count--;
-        m->counts.watchers--;
-        finish(call, HX_STORE_CANCELLED, NULL, HX_ABSENT, 0);
-    }
+    if (hx_waiters_remove(&m->waiters, call)) finish(call, HX_STORE_CANCELLED, NULL, HX_ABSENT, 0);
     pthread_mutex_unlock(&m->mutex);
 }
 
@@ -441,6 +424,7 @@ static void memory_count(hx_store *store, hx_store_counts *out)
     memory *m = (memory *)store;
     pthread_mutex_lock(&m->mutex);
     *out = m->counts;
+    out->watchers = atomic_load(&m->waiters.count);
     pthread_mutex_unlock(&m->mutex);
 }
 
@@ -486,10 +470,7 @@ static bool memory_limit(hx_store *store, const hx_store_options *options, char 
 {
     memory *m = (memory *)store;
     (void)error;
-    pthread_mutex_lock(&m->mutex);
-    m->waiters_per_op_max = options->waiters_per_op_max ? options->waiters_per_op_max : HX_STORE_WAITERS_PER_OP_MAX;
-    m->waiters_max = options->waiters_max ? options->waiters_max : HX_STORE_WAITERS_MAX;
-    pthread_mutex_unlock(&m->mutex);
+    hx_waiters_limit(&m->waiters, options);
     return true;
 }
 
@@ -505,12 +486,12 @@ static void memory_close(hx_store *store)
     void *value;
     for (size_t cursor = 0; hx_map_next(m->operations, &cursor, &key, &value);) {
         operation *o = value;
-        HX_CHECK(hx_list_empty(&o->watchers));
         hx_shared_record_drop(&o->version);
         free(o);
     }
     for (size_t i = 0; i < HISTORY_MAX; i++) hx_shared_record_drop(&m->history[i]);
     hx_map_free(&m->operations);
+    hx_waiters_free(&m->waiters);
     pthread_mutex_destroy(&m->mutex);
     free(m);
 }
@@ -532,6 +513,6 @@ hx_store *hx_store_memory_open(const hx_store_options *options)
         hx_rand_bytes(m->store.facts.secret, sizeof m->store.facts.secret);
     pthread_mutex_init(&m->mutex, NULL);
     m->operations = hx_map_new();
-    (void)memory_limit(&m->store, options, NULL);
+    hx_waiters_init(&m->waiters, options);
     return &m->store;
 }

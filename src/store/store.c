@@ -18,6 +18,7 @@ static void submit(hx_store *store, hx_store_call *call, hx_store_verb verb, con
     call->epoch = epoch;
     call->found = (hx_record){0};
     call->count = 0;
+    call->own.waiter.group = NULL;
     store->ops->submit(store, call);
 }
 

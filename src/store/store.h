@@ -120,7 +120,11 @@ typedef struct hx_store_call {
     struct {
         hx_task task;
         hx_link link;
-        struct hx_shared_record *shown; /* held until the completion, which shows it as `found` */
+        struct {
+            hx_link link;
+            struct hx_waiter_group *group; /* NULL: it doesn't wait */
+        } waiter;                          /* a watch among the waiters of its operation (store/waiters.h) */
+        struct hx_shared_record *shown;    /* held until the completion, which shows it as `found` */
         union {
             hx_memory_call memory;
             hx_journal_call journal;

@@ -104,7 +104,7 @@ static int check_limits(hx_journal *j, uint32_t number)
     struct statvfs fs;
     hx_background_count_bytes(j);
     if (number - atomic_load(&j->first_segment) >= HX_SEGMENTS_MAX) return EDQUOT;
-    uint64_t bytes_max = atomic_load(&j->limits.bytes_max);
+    uint64_t bytes_max = atomic_load(&j->bytes_max);
     if (bytes_max > 0 && atomic_load(&j->bytes) + j->options.segment_bytes > bytes_max) return EDQUOT;
     if (fstatvfs(j->dir_fd, &fs) != 0) return errno;
     uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;

@@ -123,7 +123,6 @@ static void journal_submit(hx_store *store, hx_store_call *call)
     call->own.journal.port = port;
     call->own.shown = NULL;
     call->own.journal.ends_awaited = 1;
-    call->own.journal.is_watching = false;
     gather(port, (uintptr_t)call);
 }
 
@@ -347,7 +346,7 @@ static void journal_count(hx_store *store, hx_store_counts *out)
                              .processing = atomic_load(&j->counts.processing),
                              .unknown = atomic_load(&j->counts.unknown),
                              .bytes = atomic_load(&j->bytes),
-                             .watchers = atomic_load(&j->counts.watchers),
+                             .watchers = atomic_load(&j->waiters.count),
                              .commits = atomic_load(&j->counts.commits),
                              .stale_writes = atomic_load(&j->counts.stale_writes),
                              .cleaned = atomic_load(&j->counts.cleaned),
@@ -364,14 +363,6 @@ static uint64_t journal_live_at_most(hx_store *store, hx_slice route)
     return hx_route_ids_live_at_most(((hx_journal *)store)->rules, route);
 }
 
-void hx_journal_take_limits(hx_journal *j, const hx_store_options *options)
-{
-    unsigned per_op = options->waiters_per_op_max, all = options->waiters_max;
-    atomic_store(&j->limits.bytes_max, options->bytes_max);
-    atomic_store(&j->limits.waiters_per_op_max, per_op > 0 ? per_op : HX_STORE_WAITERS_PER_OP_MAX);
-    atomic_store(&j->limits.waiters_max, all > 0 ? all : HX_STORE_WAITERS_MAX);
-}
-
 /* Segments stay as large as they were made for the limit at the start. The next sweep sees whether claims are taken. */
 static bool journal_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
@@ -383,7 +374,8 @@ static bool journal_limit(hx_store *store, const hx_store_options *options, char
                        (unsigned long long)(fewest >> 20));
         return false;
     }
-    hx_journal_take_limits(j, options);
+    atomic_store(&j->bytes_max, options->bytes_max);
+    hx_waiters_limit(&j->waiters, options);
     return true;
 }
 
@@ -402,6 +394,7 @@ void hx_journal_free(hx_journal *j)
         free(o);
     }
     hx_map_free(&j->opened);
+    hx_waiters_free(&j->waiters);
     hx_reclaim_free(&j->readers);
     hx_index_free(&j->index);
     hx_route_ids_free(&j->rules);

@@ -17,6 +17,7 @@
 #include "store/journal/segment.h"
 #include "store/shared_record.h"
 #include "store/store.h"
+#include "store/waiters.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -81,8 +82,6 @@ typedef struct hx_open {
     hx_state state; /* decided; the index shows it once it is durable */
     uint64_t epoch;
     hx_ms lease_until;
-    hx_link watchers;
-    unsigned watcher_count;
     unsigned changes; /* in this batch */
     struct hx_open *next_free;
 } hx_open;
@@ -143,10 +142,7 @@ typedef struct {
 struct hx_journal {
     hx_store store;
     hx_store_options options; /* but for what is below */
-    struct {
-        _Atomic uint64_t bytes_max;
-        _Atomic unsigned waiters_per_op_max, waiters_max;
-    } limits;
+    _Atomic uint64_t bytes_max;
     char *path;
     bool salvaged; /* opened to be read only, see journal_salvage.c */
     int dir_fd, lock_fd;
@@ -174,6 +170,7 @@ struct hx_journal {
     hx_segment *active;
     hx_batch batch;
     hx_map *opened;
+    hx_waiters waiters;
     hx_open *open_free;
     bool refusing; /* new claims */
     const hx_store_rules *retired;
@@ -195,13 +192,12 @@ struct hx_journal {
     hx_segment_range row; /* as the disk has it; the keeper's */
     _Atomic uint64_t bytes;
     struct {
-        _Atomic uint64_t live, processing, unknown, watchers, commits, stale_writes, cleaned, unretained;
+        _Atomic uint64_t live, processing, unknown, commits, stale_writes, cleaned, unretained;
     } counts;
 };
 
 extern const hx_store_ops hx_journal_ops;
 hx_slice hx_journal_op_key(const hx_op *op);
-void hx_journal_take_limits(hx_journal *j, const hx_store_options *options);
 void hx_journal_free(hx_journal *j);
 /* The number of a record's rules. */
 uint16_t hx_journal_rule(hx_journal *j, const hx_record *record);

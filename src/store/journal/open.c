@@ -336,7 +336,7 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     j->dir_fd = j->lock_fd = -1;
     j->options = *options;
     hx_store_options *set = &j->options;
-    hx_journal_take_limits(j, options);
+    atomic_store(&j->bytes_max, options->bytes_max);
     j->store = (hx_store){.ops = &hx_journal_ops,
                           .facts = {.name = "journal",
                                     .durable = true,
@@ -345,6 +345,7 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     pthread_mutex_init(&j->attaching, NULL);
     j->readers = hx_reclaim_new();
     j->opened = hx_map_new();
+    hx_waiters_init(&j->waiters, options);
     hx_list_init(&j->sweep.waiting);
     hx_list_init(&j->sweep.served);
     j->rules = hx_route_ids_new();

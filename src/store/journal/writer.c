@@ -71,14 +71,13 @@ static hx_open *open_for(hx_journal *j, const standing *s, const hx_op *op)
         if (!o) hx_fatal(HX_EXIT_BUG, "out of memory");
     }
     *o = (hx_open){.op = *op};
-    hx_list_init(&o->watchers);
     hx_map_put(j->opened, hx_journal_op_key(&o->op), o);
     return o;
 }
 
 static void recycle(hx_journal *j, hx_open *o)
 {
-    HX_CHECK(hx_list_empty(&o->watchers));
+    HX_CHECK(!hx_waiters_of(&j->waiters, &o->op));
     hx_map_remove(j->opened, hx_journal_op_key(&o->op));
     o->next_free = j->open_free;
     j->open_free = o;
@@ -365,20 +364,18 @@ static bool is_refused(hx_journal *j, hx_store_call *call, const standing *s)
     return true;
 }
 
-static void tell_watchers(hx_journal *j, hx_open *o, const hx_record *released)
+static void end_watches(hx_journal *j, const hx_open *o, const hx_record *released)
 {
-    if (o->watcher_count == 0) return;
+    hx_link taken;
+    hx_waiters_take(&j->waiters, &o->op, 0, &taken);
+    if (hx_list_empty(&taken)) return;
     hx_shared_record *shared = released ? hx_shared_record_of(released) : NULL;
-    for (hx_link *link; (link = hx_list_take(&o->watchers));) {
-        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
-        call->own.journal.is_watching = false;
+    for (hx_store_call *call; (call = hx_waiters_next(&taken));) {
         call->own.journal.epoch = o->epoch;
         call->own.journal.state = o->state;
         call->own.shown = shared ? hx_shared_record_hold(shared) : NULL;
-        count(&j->counts.watchers, -1);
         hx_journal_end_call(call, HX_STORE_OK);
     }
-    o->watcher_count = 0;
     hx_shared_record_drop(&shared);
 }
 
@@ -433,7 +430,7 @@ static uint64_t frame_length(hx_slice head, const hx_answer *kept)
     return sizeof(hx_frame_head) + head.len + kept->headers.len + kept->body.len;
 }
 
-/* Writes `record` as what follows on what stands there, and tells the watchers. The end of a claim has its room. */
+/* Writes `record` as what follows on what stands there, and ends the watches. The end of a claim has its room. */
 static bool become(hx_journal *j, standing *s, const hx_record *record, hx_slice head, const hx_answer *kept)
 {
     hx_index_entry entry;
@@ -447,7 +444,7 @@ static bool become(hx_journal *j, standing *s, const hx_record *record, hx_slice
     o->epoch = record->epoch;
     bool fits = hx_journal_append(j, HX_FRAME_RECORD, &entry, o, head, kept);
     HX_CHECK(fits);
-    tell_watchers(j, o, record->state == HX_ABSENT ? record : NULL);
+    end_watches(j, o, record->state == HX_ABSENT ? record : NULL);
     return true;
 }
 
@@ -497,31 +494,19 @@ static void renew(hx_journal *j, hx_store_call *call)
 static void watch(hx_journal *j, hx_store_call *call)
 {
     standing s = look(j, &call->op);
-    uint64_t all = atomic_load_explicit(&j->counts.watchers, memory_order_relaxed);
     if (hx_lifecycle_renew(s.stored, call->epoch) != HX_TRANSITION_WRITE) {
         call->own.journal.epoch = 0;
         hx_journal_end_call(call, HX_STORE_OK);
-    } else if (s.open->watcher_count >= atomic_load(&j->limits.waiters_per_op_max) ||
-               all >= atomic_load(&j->limits.waiters_max)) {
-        hx_journal_end_call(call, HX_STORE_FULL);
+    } else if (hx_waiters_may_add(&j->waiters, &call->op)) {
+        hx_waiters_add(&j->waiters, call);
     } else {
-        hx_list_append(&s.open->watchers, &call->own.link);
-        call->own.journal.is_watching = true;
-        s.open->watcher_count++;
-        count(&j->counts.watchers, 1);
+        hx_journal_end_call(call, HX_STORE_FULL);
     }
 }
 
 static void cancel(hx_journal *j, hx_store_call *call)
 {
-    if (call->own.journal.is_watching) {
-        hx_open *o = hx_map_get(j->opened, hx_journal_op_key(&call->op));
-        hx_list_remove(&call->own.link);
-        call->own.journal.is_watching = false;
-        o->watcher_count--;
-        count(&j->counts.watchers, -1);
-        hx_journal_end_call(call, HX_STORE_CANCELLED);
-    }
+    if (hx_waiters_remove(&j->waiters, call)) hx_journal_end_call(call, HX_STORE_CANCELLED);
     end_cancel(call);
 }
 
@@ -615,7 +600,7 @@ static void lapse_unreadable(hx_journal *j, hx_index_entry *entry)
     hx_journal_apply(j, entry);
     if (!o) return;
     o->state = HX_UNKNOWN;
-    tell_watchers(j, o, NULL);
+    end_watches(j, o, NULL);
     recycle(j, o);
 }
 

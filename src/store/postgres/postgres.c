@@ -355,7 +355,7 @@ static void postgres_count(hx_store *store, hx_store_counts *out)
                              .processing = atomic_load(&p->counted.processing),
                              .unknown = atomic_load(&p->counted.unknown),
                              .bytes = atomic_load(&p->counted.bytes),
-                             .watchers = atomic_load(&p->watchers),
+                             .watchers = atomic_load(&p->waiters.count),
                              .commits = atomic_load(&p->commits),
                              .stale_writes = atomic_load(&p->stale_writes),
                              .cleaned = atomic_load(&p->cleaned)};
@@ -401,10 +401,7 @@ static bool postgres_limit(hx_store *store, const hx_store_options *options, cha
 {
     hx_postgres *p = (hx_postgres *)store;
     (void)error;
-    pthread_mutex_lock(&p->mutex);
-    p->waiters_per_op_max = options->waiters_per_op_max ? options->waiters_per_op_max : HX_STORE_WAITERS_PER_OP_MAX;
-    p->waiters_max = options->waiters_max ? options->waiters_max : HX_STORE_WAITERS_MAX;
-    pthread_mutex_unlock(&p->mutex);
+    hx_waiters_limit(&p->waiters, options);
     return true;
 }
 
@@ -428,7 +425,7 @@ static void postgres_close(hx_store *store)
         for (unsigned k = 0; k < HX_LANES; k++) hx_lane_free(&p->loops[i]->lanes[k]);
         free(p->loops[i]);
     }
-    hx_map_free(&p->room);
+    hx_waiters_free(&p->waiters);
     hx_arena_free(&p->rules_arena);
     hx_arena_free(&p->arena);
     pthread_mutex_destroy(&p->mutex);
@@ -450,8 +447,7 @@ hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, char e
                                     .owner = hx_rand_u64(),
                                     .now = options->now ? options->now : hx_clock_now}};
     pthread_mutex_init(&p->mutex, NULL);
-    p->room = hx_map_new();
-    (void)postgres_limit(&p->store, options, NULL);
+    hx_waiters_init(&p->waiters, options);
     if (open_store(p, url, options, error)) return &p->store;
     postgres_close(&p->store);
     return NULL;

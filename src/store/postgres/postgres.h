@@ -17,11 +17,11 @@
 #ifndef HX_STORE_POSTGRES_POSTGRES_H
 #define HX_STORE_POSTGRES_POSTGRES_H
 
-#include "base/memory/map.h"
 #include "store/postgres/libpq.h"
 #include "store/postgres/names.h"
 #include "store/store.h"
 #include "store/shared_record.h"
+#include "store/waiters.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -155,10 +155,9 @@ struct hx_postgres {
     } * loops[HX_LOOPS_MAX];
     unsigned loop_count;
     pthread_mutex_t mutex; /* the room and the rules */
-    hx_map *room;          /* op -> the first of its watches */
-    _Atomic uint64_t watchers, commits, stale_writes, cleaned;
+    hx_waiters waiters;
+    _Atomic uint64_t commits, stale_writes, cleaned;
     _Atomic hx_ms server_ahead; /* of this process's time, since that was set by it */
-    unsigned waiters_per_op_max, waiters_max;
     hx_arena rules_arena;
     hx_store_rules rules;
     struct {

@@ -399,7 +399,7 @@ static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 static void discard(hx_sqlite *s)
 {
     disconnect(s);
-    hx_map_free(&s->watched);
+    hx_waiters_free(&s->waiters);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->mutex);
     pthread_mutex_destroy(&s->aside_mutex);
@@ -417,7 +417,7 @@ void hx_sqlite_close(hx_store *store)
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->mutex);
     pthread_join(s->clerk, NULL);
-    HX_CHECK(hx_list_empty(&s->calls) && hx_list_empty(&s->all_watched) && hx_list_empty(&s->sweeps));
+    HX_CHECK(hx_list_empty(&s->calls) && hx_list_empty(&s->sweeps));
     for (unsigned i = 0; i < s->reader_count; i++) {
         hx_sqlite_tables_end(&s->readers[i].rows);
         (void)sqlite3_close(s->readers[i].rows.db);
@@ -445,10 +445,9 @@ static hx_sqlite *make(hx_slice path, const hx_store_options *options)
     pthread_mutex_init(&s->aside_mutex, NULL);
     pthread_mutex_init(&s->attaching, NULL);
     hx_list_init(&s->calls);
-    hx_list_init(&s->all_watched);
-    hx_list_init(&s->told);
+    hx_list_init(&s->notified);
     hx_list_init(&s->sweeps);
-    s->watched = hx_map_new();
+    hx_waiters_init(&s->waiters, options);
     return s;
 }
 

@@ -329,7 +329,7 @@ static void sqlite_count(hx_store *store, hx_store_counts *out)
     }
     *out = *c;
     pthread_mutex_unlock(&s->aside_mutex);
-    out->watchers = s->watchers;
+    out->watchers = s->waiters.count;
     out->commits = s->commits;
     out->stale_writes = s->stale_writes;
     out->cleaned = s->cleaned;
@@ -379,8 +379,7 @@ static bool sqlite_limit(hx_store *store, const hx_store_options *options, char 
         return false;
     }
     s->bytes_max = options->bytes_max;
-    s->waiters_per_op_max = options->waiters_per_op_max ? options->waiters_per_op_max : HX_STORE_WAITERS_PER_OP_MAX;
-    s->waiters_max = options->waiters_max ? options->waiters_max : HX_STORE_WAITERS_MAX;
+    hx_waiters_limit(&s->waiters, options);
     return true;
 }
 

@@ -10,23 +10,15 @@
 #ifndef HX_STORE_SQLITE_SQLITE_H
 #define HX_STORE_SQLITE_SQLITE_H
 
-#include "base/memory/map.h"
 #include "store/shared_record.h"
 #include "store/sqlite/tables.h"
+#include "store/waiters.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #define HX_SQLITE_READERS_MAX 64u
 #define HX_SQLITE_BATCH_MAX 512u
-
-/* An operation that somebody waits for. */
-typedef struct hx_watched {
-    hx_op op;
-    hx_link link;    /* of all that are watched */
-    hx_link waiting; /* calls */
-    unsigned count;
-} hx_watched;
 
 /* How much a batch may write. */
 typedef enum {
@@ -57,9 +49,8 @@ typedef struct hx_sqlite {
 
     pthread_t clerk;
     hx_sqlite_tables rows;
-    hx_map *watched;
-    hx_link all_watched;
-    hx_link told; /* watchers whose operation changes with this batch */
+    hx_waiters waiters;
+    hx_link notified; /* watches that end with the commit of this batch, by own.waiter.link */
     hx_link sweeps;
     const hx_store_rules *retired;
     struct {
@@ -85,8 +76,7 @@ typedef struct hx_sqlite {
     int last_error; /* that was reported */
 
     _Atomic uint64_t bytes_max;
-    _Atomic unsigned waiters_per_op_max, waiters_max;
-    _Atomic uint64_t watchers, commits, stale_writes, cleaned, unretained;
+    _Atomic uint64_t commits, stale_writes, cleaned, unretained;
 
     pthread_mutex_t aside_mutex;
     hx_sqlite_tables aside;

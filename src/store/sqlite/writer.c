@@ -51,11 +51,6 @@ static hx_shared_record *show_row(const hx_sqlite_row *row)
     return shown;
 }
 
-static hx_slice key_of(const hx_op *op)
-{
-    return (hx_slice){(const char *)op->bytes, sizeof op->bytes};
-}
-
 static bool stands(const hx_sqlite_row *row)
 {
     return row->there && row->record.state != HX_ABSENT;
@@ -70,73 +65,30 @@ static hx_stored stored_of(const hx_sqlite_row *row)
 
 static void park(hx_sqlite *s, hx_store_call *call)
 {
-    hx_watched *w = hx_map_get(s->watched, key_of(&call->op));
-    if (!w) {
-        w = calloc(1, sizeof *w);
-        if (!w) hx_fatal(HX_EXIT_BUG, "out of memory");
-        w->op = call->op;
-        hx_list_init(&w->waiting);
-        hx_list_append(&s->all_watched, &w->link);
-        hx_map_put(s->watched, key_of(&w->op), w);
-    }
-    hx_list_append(&w->waiting, &call->own.link);
-    w->count++;
-    call->own.sqlite.watched = w;
-    call->own.sqlite.watch = HX_SQLITE_WATCHING;
-    s->watchers++;
+    hx_waiters_add(&s->waiters, call);
+    call->own.sqlite.is_notified = false;
     s->poll_ns = POLL_NS_MIN;
 }
 
-static void take_off(hx_sqlite *s, hx_watched *w, hx_store_call *call)
+/* The watches of `op` in an epoch that is over will get `shown` with the commit; NULL: the operation is absent. */
+static void notify(hx_sqlite *s, const hx_op *op, uint64_t epoch_in_processing, hx_shared_record *shown)
 {
-    hx_list_remove(&call->own.link);
-    call->own.sqlite.watch = HX_SQLITE_NOT_WATCHING;
-    w->count--;
-    s->watchers--;
-}
-
-static void drop_if_unwatched(hx_sqlite *s, hx_watched *w)
-{
-    if (w->count > 0) return;
-    hx_map_remove(s->watched, key_of(&w->op));
-    hx_list_remove(&w->link);
-    free(w);
-}
-
-static void unpark(hx_sqlite *s, hx_store_call *call)
-{
-    hx_watched *w = call->own.sqlite.watched;
-    take_off(s, w, call);
-    drop_if_unwatched(s, w);
-}
-
-/* Those who wait for `op` in an epoch that is over will get `shown` with the commit; NULL: nothing stands there. */
-static void tell(hx_sqlite *s, const hx_op *op, uint64_t epoch_that_runs, hx_shared_record *shown)
-{
-    hx_watched *w = hx_map_get(s->watched, key_of(op));
-    if (!w) return;
-    HX_EACH(link, &w->waiting)
+    hx_link taken;
+    hx_waiters_take(&s->waiters, op, epoch_in_processing, &taken);
+    HX_EACH(link, &taken)
     {
-        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
-        if (call->epoch == epoch_that_runs) continue;
-        take_off(s, w, call);
+        hx_store_call *call = HX_OWNER(link, hx_store_call, own.waiter.link);
         decide(call, HX_STORE_OK, shown ? hx_shared_record_hold(shown) : NULL);
-        call->own.sqlite.watch = HX_SQLITE_NOTIFIED;
-        hx_list_append(&s->told, &call->own.link);
+        call->own.sqlite.is_notified = true;
     }
-    drop_if_unwatched(s, w);
+    hx_list_splice(&s->notified, &taken);
 }
 
-static bool is_watched(const hx_sqlite *s, const hx_op *op)
+static void notify_record(hx_sqlite *s, const hx_record *record)
 {
-    return hx_map_get(s->watched, key_of(op)) != NULL;
-}
-
-static void tell_record(hx_sqlite *s, const hx_record *record)
-{
-    if (!is_watched(s, &record->op)) return;
+    if (!hx_waiters_of(&s->waiters, &record->op)) return;
     hx_shared_record *shown = hx_shared_record_of(record);
-    tell(s, &record->op, 0, shown);
+    notify(s, &record->op, 0, shown);
     hx_shared_record_drop(&shown);
 }
 
@@ -149,9 +101,7 @@ static void cancel(hx_sqlite *s)
                                              : HX_OWNER(s->calls.next, hx_store_call, own.link)->own.sqlite.sequence;
     for (hx_store_call *call; (call = s->cancels) && call->own.sqlite.cancel_sequence < next;) {
         s->cancels = call->own.sqlite.next_cancel;
-        if (call->own.sqlite.watch != HX_SQLITE_WATCHING) continue; /* it has ended */
-        unpark(s, call);
-        hx_sqlite_post(call, HX_STORE_CANCELLED, NULL);
+        if (hx_waiters_remove(&s->waiters, call)) hx_sqlite_post(call, HX_STORE_CANCELLED, NULL);
     }
     pthread_mutex_unlock(&s->mutex);
 }
@@ -203,7 +153,7 @@ static int settle(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
     if (next.state == HX_ABSENT) {
         hx_record last = next;
         last.answer = (hx_answer){.status = next.answer.status};
-        tell_record(s, &next);
+        notify_record(s, &next);
         return hx_sqlite_tables_remove(&s->rows, row, &last);
     }
     size_t answer_bytes = answer_bytes_of(call);
@@ -214,7 +164,7 @@ static int settle(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
         s->batch.unretained++;
     }
     int rc = hx_sqlite_tables_become(&s->rows, row, &next);
-    if (rc == SQLITE_OK) tell_record(s, &next);
+    if (rc == SQLITE_OK) notify_record(s, &next);
     return rc;
 }
 
@@ -226,13 +176,12 @@ static int renew(hx_sqlite *s, hx_store_call *call)
 
 static int watch(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
-    const hx_watched *w = hx_map_get(s->watched, key_of(&call->op));
     if (hx_lifecycle_renew(stored_of(row), call->epoch) != HX_TRANSITION_WRITE)
         decide(call, HX_STORE_OK, show_row(row));
-    else if ((w && w->count >= s->waiters_per_op_max) || s->watchers >= s->waiters_max)
-        decide(call, HX_STORE_FULL, NULL);
-    else
+    else if (hx_waiters_may_add(&s->waiters, &call->op))
         park(s, call);
+    else
+        decide(call, HX_STORE_FULL, NULL);
     return SQLITE_OK;
 }
 
@@ -366,14 +315,13 @@ static void undo_pass(hx_sqlite *s)
     hx_sqlite_tables_release(&s->rows);
     if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
     s->retired = s->batch.retired;
-    for (hx_link *link; (link = hx_list_take(&s->told));) {
-        hx_store_call *call = HX_OWNER(link, hx_store_call, own.link);
+    for (hx_store_call *call; (call = hx_waiters_next(&s->notified));) {
         drop_shown(call);
         park(s, call);
     }
     for (size_t i = 0; i < s->batch.count; i++) {
         hx_store_call *call = s->batch.calls[i];
-        if (call->own.sqlite.watch) unpark(s, call);
+        (void)hx_waiters_remove(&s->waiters, call);
         drop_shown(call);
         if (call->verb == HX_STORE_CLAIM) call->record->epoch = 0;
     }
@@ -410,9 +358,9 @@ static void post_decided(hx_store_call *call)
     hx_shared_record_drop(&shown);
 }
 
-static void post_told(hx_sqlite *s)
+static void post_notified(hx_sqlite *s)
 {
-    for (hx_link *link; (link = hx_list_take(&s->told));) post_decided(HX_OWNER(link, hx_store_call, own.link));
+    for (hx_store_call *call; (call = hx_waiters_next(&s->notified));) post_decided(call);
 }
 
 /* Only after the commit. */
@@ -421,9 +369,11 @@ static void post_all(hx_sqlite *s)
     s->stale_writes += s->batch.stale;
     s->cleaned += s->batch.cleaned;
     s->unretained += s->batch.unretained;
-    for (size_t i = 0; i < s->batch.count; i++)
-        if (!s->batch.calls[i]->own.sqlite.watch) post_decided(s->batch.calls[i]);
-    post_told(s);
+    for (size_t i = 0; i < s->batch.count; i++) {
+        hx_store_call *call = s->batch.calls[i];
+        if (!call->own.waiter.group && !call->own.sqlite.is_notified) post_decided(call);
+    }
+    post_notified(s);
 }
 
 /* Makes what room there is: true when another try may go better. The reserve is for the marks, not for answers. */
@@ -482,7 +432,7 @@ static int sweep_one(hx_sqlite *s, const hx_op *op, size_t *changed)
     int rc = hx_sqlite_tables_sweep(&s->rows, op, s->batch.now, &row, &next, &lapsed);
     *changed += lapsed != HX_LAPSED_NOT;
     s->batch.cleaned += lapsed == HX_LAPSED_REMOVED;
-    if (rc == SQLITE_OK && lapsed == HX_LAPSED_CHANGED) tell_record(s, &next);
+    if (rc == SQLITE_OK && lapsed == HX_LAPSED_CHANGED) notify_record(s, &next);
     return rc;
 }
 
@@ -519,7 +469,7 @@ static void sweep_step(hx_sqlite *s)
         s->commits++;
         s->cleaned += s->batch.cleaned;
         call->count += s->batch.cleaned;
-        post_told(s);
+        post_notified(s);
     }
     if (rc == SQLITE_OK && (past > 0 || (count == SWEEP_STEP && changed > 0))) return; /* there may be more */
     hx_sqlite_look_for_room(s, true);
@@ -540,18 +490,18 @@ static void look_at_watches(hx_sqlite *s)
     hx_sqlite_row row;
     hx_ms now = s->store.facts.now();
     int rc = SQLITE_OK;
-    HX_EACH(link, &s->all_watched)
+    HX_EACH(link, &s->waiters.all)
     {
-        hx_op op = HX_OWNER(link, hx_watched, link)->op;
+        hx_op op = HX_OWNER(link, hx_waiter_group, link)->op;
         rc = hx_sqlite_tables_find(&s->rows, &op, now, &row);
         if (rc != SQLITE_OK) break;
         bool runs = stands(&row) && row.record.state == HX_PROCESSING;
         hx_shared_record *shown = show_row(&row);
-        tell(s, &op, runs ? row.record.epoch : 0, shown);
+        notify(s, &op, runs ? row.record.epoch : 0, shown);
         hx_shared_record_drop(&shown);
     }
     hx_sqlite_tables_release(&s->rows);
-    post_told(s);
+    post_notified(s);
     s->changes = changes;
     s->look_at_all = rc != SQLITE_OK;
     int64_t took = hx_clock_mono_ns() - began; /* no more than a tenth of the time goes into this */
@@ -597,7 +547,7 @@ static bool take(hx_sqlite *s)
     pthread_mutex_lock(&s->mutex);
     s->is_asleep = true;
     if (hx_list_empty(&s->calls) && !s->cancels && !s->stopping && hx_list_empty(&s->sweeps)) {
-        if (hx_list_empty(&s->all_watched))
+        if (hx_list_empty(&s->waiters.all))
             pthread_cond_wait(&s->wake, &s->mutex);
         else
             sleep_for(s, s->poll_ns);
@@ -618,7 +568,7 @@ void *hx_sqlite_writer(void *context)
         if (s->batch.count > 0) run_batch(s);
         cancel(s);
         sweep_step(s);
-        if (!hx_list_empty(&s->all_watched)) look_at_watches(s);
+        if (!hx_list_empty(&s->waiters.all)) look_at_watches(s);
     }
     return NULL;
 }
