@@ -197,7 +197,7 @@ void hx_admin_count_key(const hx_admin_call *call, hx_party party, const hx_reco
 
 void hx_admin_begin_log(const hx_admin_call *call, const hx_record *from)
 {
-    hx_log_begin(HX_LOG_INFO, call->act.kind == HX_OPERATOR_ACT_FORGET ? "an operator forgot" : "an operator resolved");
+    hx_log_begin(call->act.kind == HX_OPERATOR_ACT_FORGET ? HX_EVENT_operation_forgotten : HX_EVENT_operation_resolved);
     if (from) {
         hx_log_hex("operation", from->op.bytes, sizeof from->op.bytes);
         hx_log_int("epoch", (int64_t)from->epoch);
@@ -273,7 +273,7 @@ void hx_admin_forget_operation(hx_admin_call *call)
 static void put_outages(hx_buf *out, const hx_store_health *outage)
 {
     static const char *const names[] = {
-#define X(id, name, level, begins, ends) name,
+#define X(id, begins, ends) #begins,
 #include "gateway/parts/store_health_states.def"
 #undef X
     };

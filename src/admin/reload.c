@@ -44,7 +44,7 @@ void hx_admin_reload_rules(hx_admin_call *call)
         hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
         return;
     }
-    hx_log_begin(HX_LOG_INFO, "an operator asks for the configuration to be read again");
+    hx_log_begin(HX_EVENT_reload_requested);
     hx_log_int("uid", call->who.uid);
     hx_log_text("user", call->who.name);
     hx_log_end();

@@ -3,7 +3,6 @@
 
 #include "base/utf8.h"
 
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +14,22 @@ static hx_log_sink *sink;
 static atomic_bool readable;
 static atomic_int threshold = HX_LOG_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
+
+static const hx_log_event_row events[] = {
+#define X(id, level, message) {#id, HX_LOG_##level, message},
+#include "observe/events.def"
+#undef X
+};
+
+const hx_log_event_row *hx_log_about(hx_log_event event)
+{
+    return &events[event];
+}
+
+const char *hx_log_level_name(hx_log_level level)
+{
+    return level_names[level];
+}
 
 static _Thread_local struct {
     char text[LINE_BYTES];
@@ -111,30 +126,32 @@ static void put_escaped(hx_slice value)
     }
 }
 
-void hx_log_begin(hx_log_level level, const char *event)
+void hx_log_begin(hx_log_event event)
 {
+    const hx_log_event_row *row = &events[event];
     char stamp[HX_RFC3339_BYTES];
     line.len = 0;
-    line.level = level;
+    line.level = row->level;
     line.truncated = false;
-    line.skipped = !sink || (int)level < atomic_load_explicit(&threshold, memory_order_relaxed);
+    line.skipped = !sink || (int)row->level < atomic_load_explicit(&threshold, memory_order_relaxed);
     if (line.skipped) return;
     hx_slice time = hx_rfc3339(hx_clock_wall(), stamp);
     if (atomic_load_explicit(&readable, memory_order_relaxed)) {
         put(time.ptr + 11, 12);
         puts_(" ");
-        puts_(level_names[level]);
+        puts_(level_names[row->level]);
         puts_("  ");
-        puts_(event);
+        puts_(*row->message ? row->message : row->id);
         return;
     }
     puts_("{\"time\":\"");
     put(time.ptr, time.len);
     puts_("\",\"level\":\"");
-    puts_(level_names[level]);
+    puts_(level_names[row->level]);
     puts_("\",\"event\":\"");
-    put_escaped(hx_slice_of(event));
+    puts_(row->id);
     puts_("\"");
+    if (*row->message) hx_log_text("message", row->message);
 }
 
 /* A field that doesn't fit whole is taken out again, so that the line stays well-formed. */
@@ -203,13 +220,8 @@ void hx_log_end(void)
     sink(line.text, line.len + len, line.level);
 }
 
-void hx_log_say(hx_log_level level, const char *format, ...)
+void hx_log(hx_log_event event)
 {
-    char text[2048];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    hx_log_begin(level, text);
+    hx_log_begin(event);
     hx_log_end();
 }

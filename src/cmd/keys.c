@@ -4,6 +4,7 @@
 
 #include "admin/filter.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "cmd/cli/ask_daemon.h"
 #include "cmd/cli/cmd.h"
 #include "core/json/json.h"
@@ -204,9 +205,10 @@ static void print_newest(keys *k, const hx_newest *newest)
 static int print_refusing(keys *k)
 {
     static const struct {
-        const char *pointer, *text;
+        const char *pointer;
+        hx_log_event event;
     } states[] = {
-#define X(id, name, level, begins, ends) {"/refusing/" name, begins},
+#define X(id, begins, ends) {"/refusing/" #begins, HX_EVENT_##begins},
 #include "gateway/parts/store_health_states.def"
 #undef X
     };
@@ -216,7 +218,7 @@ static int print_refusing(keys *k)
     if (code >= 0) return code;
     for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
         if (hx_json_pointer(reply.body, hx_slice_of(states[i].pointer), &value) && hx_slice_eq(value, HX_LIT("true")))
-            (void)fprintf(stderr, "Requests are refused: %s.\n", states[i].text);
+            (void)fprintf(stderr, "Requests are refused: %s.\n", hx_log_about(states[i].event)->message);
     return -1;
 }
 

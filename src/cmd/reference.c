@@ -5,6 +5,7 @@
 
 #include "admin/admin.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "config/options.h"
 #include "core/operation/errors.h"
 
@@ -31,22 +32,40 @@ static void write_errors(hx_buf *out)
     hx_arena_free(&arena);
 }
 
+static void write_events(hx_buf *out)
+{
+    hx_buf_puts(out,
+                "# Log events\n\n"
+                "Everything that Hapax logs. This page is written by `hapax reference events`.\n\n"
+                "A line of the log is a JSON object with `time`, `level`, `event`, `message` and the fields of its "
+                "event. Alert on `event`: an id keeps its meaning, while the message may be worded better at any "
+                "time. `request` is the line of the access log, one for each request, and has no message.\n\n"
+                "| event | level | message |\n|---|---|---|\n");
+    for (int i = 0; i < HX_EVENT_COUNT; i++) {
+        const hx_log_event_row *row = hx_log_about((hx_log_event)i);
+        bool fits = hx_buf_printf(out, "| `%s` | %s | %s |\n", row->id, hx_log_level_name(row->level), row->message);
+        HX_CHECK(fits);
+    }
+}
+
 int hx_cmd_reference(int argc, char **argv)
 {
     int operands = 0;
     int code = hx_cmd_flags(argc, argv, 1, NULL, NULL, &operands);
     if (code >= 0) return code;
-    if (operands == argc) return hx_cmd_misused(argv[0], "which page: options, errors or admin?");
+    if (operands == argc) return hx_cmd_misused(argv[0], "which page: options, errors, events or admin?");
     hx_buf out;
     hx_buf_init(&out, NULL, PAGE_BYTES_MAX);
     if (strcmp(argv[operands], "options") == 0)
         hx_options_reference(&out);
     else if (strcmp(argv[operands], "errors") == 0)
         write_errors(&out);
+    else if (strcmp(argv[operands], "events") == 0)
+        write_events(&out);
     else if (strcmp(argv[operands], "admin") == 0)
         hx_admin_reference(&out);
     else
-        code = hx_cmd_misused(argv[0], "there is no page \"%s\": options, errors or admin?", argv[operands]);
+        code = hx_cmd_misused(argv[0], "there is no page \"%s\": options, errors, events or admin?", argv[operands]);
     if (code < 0) code = fwrite(out.data, 1, out.len, stdout) == out.len ? HX_EXIT_OK : HX_EXIT_USAGE;
     hx_buf_free(&out);
     return code;

@@ -103,20 +103,18 @@ static int open_store(hx_daemon *daemon, bool accept_clock)
         return HX_EXIT_STORE;
     }
     uint64_t orphans = hx_store_about(daemon->store)->orphans;
-    hx_log_begin(HX_LOG_INFO, "store is open");
+    hx_log_begin(HX_EVENT_store_opened);
     hx_log_str("store", hx_address_shown(config->store, &arena));
     if (orphans > 0) hx_log_int("became_unknown", (int64_t)orphans);
     if (config->dev && is_usual) hx_log_text("hint", "it is that of --dev alone; without --dev another one is used");
     hx_log_end();
     hx_arena_free(&arena);
-    if (hx_slice_eq(config->store, HX_LIT("memory:")))
-        hx_log_say(HX_LOG_WARN, "this store forgets everything when the process ends: use it for tests only");
+    if (hx_slice_eq(config->store, HX_LIT("memory:"))) hx_log(HX_EVENT_store_volatile);
     const hx_policy_set *set = &config->policies;
     for (size_t i = 0; i <= set->count; i++) {
         bool is_route = i < set->count;
         if (!(is_route ? &set->routes[i] : &set->defaults)->on_store_down_pass) continue;
-        hx_log_begin(HX_LOG_WARN, "while the store is down this route lets keys pass unrecorded, so that they may run "
-                                  "again (on_store_down: pass)");
+        hx_log_begin(HX_EVENT_store_down_passes);
         hx_log_str("route", is_route ? set->routes[i].name : HX_LIT("defaults"));
         hx_log_end();
     }
@@ -216,8 +214,7 @@ static void say_fewer_connections(const hx_daemon *daemon, const hx_rules *befor
     uint32_t wanted = rules->config->limits.connections, got = share_of(daemon, 3, wanted);
     bool was_said = before && before->config->limits.connections == wanted;
     if (got == wanted || was_said || !rules->config->connections_given) return;
-    hx_log_begin(HX_LOG_WARN, "client connections of each worker are limited by the limit of open files, below "
-                              "limits.connections: raise it (ulimit -n, LimitNOFILE=)");
+    hx_log_begin(HX_EVENT_connections_limited);
     hx_log_int("connections", got);
     hx_log_int("wanted", wanted);
     hx_log_int("open_files", (int64_t)daemon->descriptors);
@@ -284,7 +281,7 @@ static int listen_on_all(hx_daemon *daemon)
     }
     hx_rules_say_weaker(config, hx_store_about(daemon->store)->shared);
     for (size_t i = 0; i < config->listen_count; i++) {
-        hx_log_begin(HX_LOG_INFO, "listening");
+        hx_log_begin(HX_EVENT_listening);
         hx_log_text("address", bound[i]);
         hx_log_int("workers", daemon->worker_count);
         hx_log_end();
@@ -322,12 +319,12 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
     daemon->background.admin = hx_admin_new(&needs);
     bool listens = hx_admin_listen(daemon->background.admin, address, error);
     if (listens) {
-        hx_log_begin(HX_LOG_INFO, "admin socket listening");
+        hx_log_begin(HX_EVENT_admin_listening);
         hx_log_str("address", address);
         hx_log_end();
     } else if (is_usual) { /* another gateway on the same store may have it, and tells as much of it */
         hx_admin_free(&daemon->background.admin);
-        hx_log_begin(HX_LOG_WARN, "operators are not answered by this gateway");
+        hx_log_begin(HX_EVENT_admin_unavailable);
         hx_log_text("reason", error);
         hx_log_end();
     } else {
@@ -524,7 +521,9 @@ static void hung_up(hx_task *task)
 /* Ends the process at once: whatever is under way is unknown at the next start. */
 static _Noreturn void give_up(const char *why)
 {
-    hx_log_say(HX_LOG_WARN, "%s: requests still under way are unknown at the next start", why);
+    hx_log_begin(HX_EVENT_drain_incomplete);
+    hx_log_text("reason", why);
+    hx_log_end();
     (void)hx_log_flush(LAST_LINES_WAIT);
     _exit(HX_EXIT_UNKNOWN);
 }
@@ -568,7 +567,9 @@ static void drain_workers(hx_daemon *daemon)
     for (unsigned i = first; i < daemon->worker_count; i++)
         hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].cut);
     if (join_workers(daemon, &first, CUT_WAIT) != NULL) give_up(why);
-    hx_log_say(HX_LOG_WARN, "%s: clients were cut off; no operation was under way", why);
+    hx_log_begin(HX_EVENT_clients_cut);
+    hx_log_text("reason", why);
+    hx_log_end();
 }
 
 static void stop_background_thread(hx_daemon *daemon)
@@ -576,7 +577,9 @@ static void stop_background_thread(hx_daemon *daemon)
     hx_loop_post(daemon->background.loop, &daemon->background.stop);
     const char *why = join(daemon, daemon->background.thread, hx_clock_now() + atomic_load(&daemon->drain_most));
     if (!why) return;
-    hx_log_say(HX_LOG_WARN, "%s: an operator's request was cut off", why);
+    hx_log_begin(HX_EVENT_admin_request_cut);
+    hx_log_text("reason", why);
+    hx_log_end();
     (void)hx_log_flush(LAST_LINES_WAIT);
     _exit(HX_EXIT_OK);
 }
@@ -602,13 +605,13 @@ int hx_daemon_run(hx_daemon *daemon)
         if (number == SIGHUP && !atomic_exchange(&daemon->hangup.posted, true))
             hx_loop_post(daemon->background.loop, &daemon->hangup.task);
     }
-    hx_log_say(HX_LOG_INFO, "draining");
+    hx_log(HX_EVENT_draining);
     pthread_mutex_lock(&daemon->handing_out);
     daemon->draining = true;
     pthread_mutex_unlock(&daemon->handing_out);
     drain_workers(daemon);
     stop_background_thread(daemon);
-    hx_log_say(HX_LOG_INFO, "stopped");
+    hx_log(HX_EVENT_stopped);
     hx_log_stop(LAST_LINES_WAIT);
     return HX_EXIT_OK;
 }

@@ -194,12 +194,12 @@ static void stop_keys(hx_jwks **owned)
     hx_jwks_free(owned);
 }
 
-static void log_lines(hx_log_level level, const char *event, hx_slice lines)
+static void log_lines(hx_log_event event, hx_slice lines)
 {
     hx_slice line;
     while (hx_slice_next(&lines, '\n', &line)) {
         if (line.len == 0) continue;
-        hx_log_begin(level, event);
+        hx_log_begin(event);
         hx_log_str("problem", line);
         hx_log_end();
     }
@@ -228,8 +228,7 @@ static void finish(hx_reload *r, bool is_in_force)
 
 static void refuse(hx_reload *r)
 {
-    if (r->work.reload)
-        log_lines(HX_LOG_WARN, "configuration not reloaded, nothing has changed", hx_buf_slice(&r->work.lines));
+    if (r->work.reload) log_lines(HX_EVENT_configuration_rejected, hx_buf_slice(&r->work.lines));
     finish(r, false);
 }
 
@@ -257,25 +256,23 @@ static void add_line(hx_reload *r, const char *sentence)
 }
 
 /* Only what holds is remembered: rules that were not taken over after all leave nothing behind. */
-static void say_accepted(hx_reload *r, const char *event)
+static void say_accepted(hx_reload *r)
 {
-    log_lines(HX_LOG_WARN, event, hx_buf_slice(&r->work.lines));
-    if (!r->work.survey.failed) return;
-    hx_log_begin(HX_LOG_WARN, "the store can't remember what was accepted: a restart needs --accept-rescope again");
-    hx_log_end();
+    log_lines(HX_EVENT_operations_given_up, hx_buf_slice(&r->work.lines));
+    if (r->work.survey.failed) hx_log(HX_EVENT_acceptance_not_recorded);
 }
 
 static void accepted(hx_live_check *survey)
 {
     hx_reload *r = HX_OWNER(survey, hx_reload, work.survey);
-    say_accepted(r, "live operations under other rules were given up: their keys run again");
+    say_accepted(r);
     finish(r, true);
 }
 
 static void all_use(hx_task *task)
 {
     hx_reload *r = HX_OWNER(task, hx_reload, all_use);
-    hx_log_begin(HX_LOG_INFO, r->work.reload ? "configuration reloaded" : "keys of tokens renewed");
+    hx_log_begin(r->work.reload ? HX_EVENT_configuration_reloaded : HX_EVENT_jwks_in_use);
     hx_log_int("generation", (int64_t)r->newest->rules.generation);
     if (r->work.reload) hx_log_text("file", r->needs.source->file);
     hx_log_end();
@@ -624,7 +621,7 @@ int hx_reload_begin(hx_reload *r, hx_config *config, hx_rules **rules)
     r->busy = true;
     hx_survey_accept(&r->work.survey, asked_at_start);
     while (r->busy) hx_loop_run(r->needs.loop);
-    say_accepted(r, "live operations under other rules are given up: their keys run again");
+    say_accepted(r);
     r->work.lines.len = 0;
     hx_survey_free(&r->work.survey);
     r->newest = new_generation(r, r->work.kept, r->jwks);

@@ -256,7 +256,7 @@ static void refuse_malformed(void *app, hx_stream *stream, unsigned status, cons
     hx_reply_malformed(worker, stream, status, hx_slice_of(detail), correlation);
     if (worker->use->rules->config->access_log == HX_ACCESS_LOG_STDERR) {
         const hx_request_head *head = &stream->request;
-        hx_log_begin(HX_LOG_INFO, "request");
+        hx_log_begin(HX_EVENT_request);
         if (head->method.len > 0) hx_log_str("method", head->method);
         if (head->path.len > 0) hx_log_str("path", head->path);
         hx_log_int("status", status);
@@ -305,7 +305,7 @@ hx_step_result hx_step_finish(hx_request *r)
     hx_timer_stop(worker->loop, &r->timer);
     if (hx_request_rules(r)->config->access_log == HX_ACCESS_LOG_STDERR) {
         const hx_request_head *head = &r->stream->request;
-        hx_log_begin(HX_LOG_INFO, "request");
+        hx_log_begin(HX_EVENT_request);
         hx_log_str("method", head->method);
         hx_log_str("path", head->path);
         hx_log_int("status", r->reply_status);

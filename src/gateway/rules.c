@@ -13,7 +13,7 @@ static bool is_unprotected(const hx_policy *policy)
     return policy->mode == HX_MODE_PASS && hx_policy_is_exposed(policy);
 }
 
-static void say(const hx_policy_set *policies, hx_log_level level, bool (*fits)(const hx_policy *), const char *event)
+static void say(const hx_policy_set *policies, bool (*fits)(const hx_policy *), hx_log_event event)
 {
     hx_slice first = HX_LIT("(any other)");
     int64_t count = fits(&policies->defaults);
@@ -23,7 +23,7 @@ static void say(const hx_policy_set *policies, hx_log_level level, bool (*fits)(
         count++;
     }
     if (count == 0) return;
-    hx_log_begin(level, event);
+    hx_log_begin(event);
     hx_log_int("routes", count);
     hx_log_str("first", first);
     hx_log_end();
@@ -40,13 +40,11 @@ void hx_rules_say_weaker(const hx_config *config, bool shared)
     hx_slice rest = config->notes, line;
     while (rest.len > 0 && hx_slice_next(&rest, '\n', &line)) {
         if (line.len == 0) continue;
-        hx_log_begin(HX_LOG_WARN, "worth a look in the configuration");
+        hx_log_begin(HX_EVENT_configuration_warning);
         hx_log_str("note", line);
         hx_log_end();
     }
-    if (shared)
-        say(policies, HX_LOG_WARN, is_counted_here,
-            "rate and quota are counted by each gateway for itself, not in the store that they share");
-    say(policies, HX_LOG_WARN, is_watched, "routes in shadow mode are watched, not protected");
-    say(policies, HX_LOG_INFO, is_unprotected, "routes pass unsafe methods unprotected");
+    if (shared) say(policies, is_counted_here, HX_EVENT_limits_per_gateway);
+    say(policies, is_watched, HX_EVENT_routes_in_shadow);
+    say(policies, is_unprotected, HX_EVENT_routes_unprotected);
 }

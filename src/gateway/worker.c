@@ -42,7 +42,7 @@ static void lost(hx_request *r, const hx_store_call *call)
 {
     hx_worker_drop_lease(r);
     if (hx_mark_is_ours(r, &call->found)) return;
-    hx_log_begin(HX_LOG_WARN, "a lease was lost: the operation was settled by someone else");
+    hx_log_begin(HX_EVENT_lease_lost);
     hx_log_hex("operation", call->op.bytes, sizeof call->op.bytes);
     hx_log_int("epoch", (int64_t)call->epoch);
     hx_log_end();

@@ -177,8 +177,7 @@ static void fetch_failed(source *s, const char *reason)
     (void)pthread_cond_broadcast(&jwks->one_tried);
     (void)pthread_mutex_unlock(&jwks->lock);
 
-    hx_log_begin(HX_LOG_WARN, has_keys ? "keys could not be fetched anew, the old ones stay"
-                                       : "keys could not be fetched, tokens can't be verified by them");
+    hx_log_begin(has_keys ? HX_EVENT_jwks_refresh_failed : HX_EVENT_jwks_fetch_failed);
     hx_log_text("url", s->url);
     hx_log_text("reason", reason);
     hx_log_int("next_attempt_in_ms", delay);
@@ -191,12 +190,12 @@ static void fetch_succeeded(source *s, hx_jwt_keys *keys)
     hx_jwks *jwks = s->jwks;
     hx_jwt_keys *old = NULL;
     if (keys) {
-        hx_log_begin(HX_LOG_INFO, s->keys ? "keys have changed" : "keys were fetched");
+        hx_log_begin(s->keys ? HX_EVENT_jwks_changed : HX_EVENT_jwks_fetched);
         hx_log_text("url", s->url);
         hx_log_int("keys", (int64_t)hx_jwt_keys_count(keys));
         hx_log_end();
     } else if (s->failures > 0) {
-        hx_log_begin(HX_LOG_INFO, "keys can be fetched again, and are the same");
+        hx_log_begin(HX_EVENT_jwks_recovered);
         hx_log_text("url", s->url);
         hx_log_end();
     }

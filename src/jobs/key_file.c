@@ -89,7 +89,7 @@ bool hx_jwks_url_check(hx_slice url, char error[HX_JWKS_ERROR_BYTES])
         return false;
     }
     if (is_plain && !is_this_machine(host)) {
-        hx_log_begin(HX_LOG_WARN, "keys are fetched without TLS: whoever is on the way could make tokens of their own");
+        hx_log_begin(HX_EVENT_jwks_insecure);
         hx_log_str("url", url);
         hx_log_end();
     }

@@ -61,7 +61,7 @@ static void go_on(hx_quota_recount *recount)
     } else if (!lists_all(&recount->routes) && ++recount->at < recount->routes.count) {
         begin_list(recount);
     } else {
-        hx_log_begin(HX_LOG_INFO, "live keys are counted: quotas are exact from now on");
+        hx_log_begin(HX_EVENT_quota_counted);
         hx_log_int("count", (int64_t)recount->count);
         hx_log_end();
     }

@@ -9,7 +9,7 @@ static void tell(hx_sweep *sweep)
 {
     sweep->told_at = hx_loop_now(sweep->loop);
     if (sweep->cleaned == 0) return;
-    hx_log_begin(HX_LOG_INFO, "cleaned expired operations");
+    hx_log_begin(HX_EVENT_operations_expired);
     hx_log_int("count", (int64_t)sweep->cleaned);
     hx_log_end();
     sweep->cleaned = 0;
@@ -35,9 +35,7 @@ static void sweep_due(hx_timer *timer)
     hx_sweep *sweep = HX_OWNER(timer, hx_sweep, timer);
     if (hx_clock_settle()) {
         hx_ms held = hx_clock_held();
-        hx_log_begin(held > 0 ? HX_LOG_WARN : HX_LOG_INFO,
-                     held > 0 ? "the clock was set back since the start: answers are kept for so much longer"
-                              : "the clock is believed: answers expire again");
+        hx_log_begin(held > 0 ? HX_EVENT_clock_set_back : HX_EVENT_clock_trusted);
         if (held > 0) hx_log_int("hours", held / HX_HOUR);
         hx_log_end();
     }

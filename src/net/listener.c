@@ -62,7 +62,7 @@ static bool may_complain(hx_server *server)
 static void stop_at_limit(hx_server *server)
 {
     if (may_complain(server)) {
-        hx_log_begin(HX_LOG_WARN, "the limit of connections is reached");
+        hx_log_begin(HX_EVENT_connections_exhausted);
         hx_log_int("connections", server->count);
         hx_log_text("hint", "further clients wait until one leaves; raise limits.connections, or, where that is "
                             "lower, the limit of open files (ulimit -n, LimitNOFILE=)");
@@ -75,7 +75,7 @@ static void stop_at_limit(hx_server *server)
 static void back_off(hx_server *server, int why)
 {
     if (may_complain(server)) {
-        hx_log_begin(HX_LOG_WARN, "accept_failed");
+        hx_log_begin(HX_EVENT_accept_failed);
         hx_log_text("error", strerror(why));
         hx_log_int("connections", server->count);
         hx_log_text("hint", "raise the limit of open files (ulimit -n, LimitNOFILE=) or lower limits.connections");

@@ -159,9 +159,9 @@ void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *re
 #define CLOCK_AHEAD_MAX (400 * HX_DAY)
 
 /* A stop of weeks and a wrong clock look the same: nothing is forgotten before the clock is known to be right. */
-static void say_clock(const char *event, hx_ms by)
+static void say_clock(hx_log_event event, hx_ms by)
 {
-    hx_log_begin(HX_LOG_WARN, event);
+    hx_log_begin(event);
     hx_log_int("hours", by / HX_HOUR);
     hx_log_end();
 }
@@ -178,18 +178,12 @@ bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char err
         return false;
     }
     if (ahead > HX_DAY && options->check_clock) {
-        say_clock(is_trusted ? "the clock is ahead of the last change in the store"
-                             : "the clock is ahead of the last change in the store: nothing expires until the kernel "
-                               "says that it is synchronised, or ten minutes have passed",
-                  ahead);
+        say_clock(is_trusted ? HX_EVENT_clock_ahead : HX_EVENT_clock_ahead_unproven, ahead);
         if (!is_trusted) hx_clock_hold(ahead, false);
     } else if (ahead < -HX_DAY) {
         /* An earlier start had a wrong clock. What was answered before it keeps its lifetime by the right one. */
         bool is_held = is_trusted && ahead >= -CLOCK_AHEAD_MAX;
-        say_clock(is_held ? "the clock is behind the last change in the store, which an earlier start with a wrong one "
-                            "made: answers are kept for so much longer"
-                          : "the clock is behind the last change in the store, from which time goes on",
-                  -ahead);
+        say_clock(is_held ? HX_EVENT_clock_behind_held : HX_EVENT_clock_behind, -ahead);
         if (is_held) hx_clock_hold(-ahead, true);
     }
     hx_clock_raise(stamp);

@@ -140,7 +140,7 @@ static void tell_dropped(void)
 {
     uint64_t lines = atomic_exchange(&ring.untold, 0);
     if (lines == 0) return;
-    hx_log_begin(HX_LOG_WARN, "lines of this log were dropped: standard error was read too slowly, or not at all");
+    hx_log_begin(HX_EVENT_log_lines_dropped);
     hx_log_int("lines", (int64_t)lines);
     hx_log_end();
 }

@@ -55,7 +55,7 @@ void hx_memory_complain(hx_request *r)
     hx_worker_count(worker, HX_COUNT_REFUSED_FOR_MEMORY);
     if (worker->memory_complained_at > 0 && now - worker->memory_complained_at < HX_MINUTE) return;
     worker->memory_complained_at = now;
-    hx_log_begin(HX_LOG_WARN, "keyed requests are refused with 503: the memory for them is used up");
+    hx_log_begin(HX_EVENT_memory_exhausted);
     hx_log_int("limit", (int64_t)limit_of(r));
     hx_log_int("requests", worker->request_count);
     hx_log_text("hint", "raise limits.memory, or add workers");

@@ -68,7 +68,7 @@ void hx_body_say_no_room(const char *directory)
     hx_ms now = hx_clock_now(), before = atomic_load(&said_at);
     bool is_due = before == 0 || now - before >= HX_MINUTE;
     if (!is_due || !atomic_compare_exchange_strong(&said_at, &before, now)) return;
-    hx_log_begin(HX_LOG_WARN, "large bodies can't be kept");
+    hx_log_begin(HX_EVENT_body_file_failed);
     hx_log_text("directory", directory);
     hx_log_text("error", strerror(why));
     hx_log_text("hint", "large requests get 503 and large answers are not kept; set TMPDIR to a directory with room");

@@ -13,7 +13,7 @@
 #define HX_STORE_HEALTH_QUIET (5 * HX_SECOND)
 
 typedef enum {
-#define X(id, name, level, begins, ends) HX_STORE_HEALTH_##id,
+#define X(id, begins, ends) HX_STORE_HEALTH_##id,
 #include "gateway/parts/store_health_states.def"
 #undef X
     HX_STORE_HEALTH_END

@@ -55,11 +55,7 @@ static void note_credential(const hx_request *r)
     if (!hx_caller_has_credential(&r->stream->request.fields)) return;
     if (r->stream->request.fields.lines[HX_FIELD_COOKIE] > 0) hx_worker_count(r->worker, HX_COUNT_COOKIES_OF_NOBODY);
     if (atomic_exchange(&warned, true)) return;
-    hx_log_begin(
-        HX_LOG_WARN,
-        "a keyed request has a credential that the route's `principal` option doesn't name: such callers share "
-        "their keys, and only the very same credentials see an answer again. Name what tells callers apart "
-        "(cookie:NAME of the session where cookies change by themselves, header:NAME for an API key)");
+    hx_log_begin(HX_EVENT_credential_not_named);
     hx_log_str("path", r->path);
     hx_log_end();
 }
@@ -420,8 +416,7 @@ static void read_patience(hx_request *r)
     bool is_one = fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 1;
     if (is_one && hx_timeout_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->patience)) return;
     hx_worker_count(r->worker, HX_COUNT_BAD_REQUEST_TIMEOUT);
-    hx_log_begin(HX_LOG_WARN,
-                 "a client sent an X-Request-Timeout that is not one like 1500, 1500ms or 10s; it is ignored");
+    hx_log_begin(HX_EVENT_request_timeout_invalid);
     hx_log_str("value", hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT));
     hx_log_end();
 }

@@ -399,7 +399,7 @@ static void keep_word(hx_request *r, const hx_fields *fields)
         return;
     }
     hx_worker_count(r->worker, HX_COUNT_BAD_OUTCOME_WORD);
-    hx_log_begin(HX_LOG_WARN, "the application sent a Hapax-Outcome that is not one of store, release and unknown");
+    hx_log_begin(HX_EVENT_outcome_header_invalid);
     hx_log_str("value", value);
     hx_log_str("path", r->path);
     hx_log_end();
@@ -426,7 +426,7 @@ hx_ms hx_forward_retry_after(hx_request *r, const hx_fields *fields)
     }
     if (after != HX_RETRY_AFTER_NONE) return after;
     hx_worker_count(r->worker, HX_COUNT_BAD_RETRY_AFTER);
-    hx_log_begin(HX_LOG_WARN, "the application sent a Retry-After that is neither seconds nor a date; it is ignored");
+    hx_log_begin(HX_EVENT_retry_after_invalid);
     hx_log_str("value", value);
     hx_log_str("path", r->path);
     hx_log_end();

@@ -100,9 +100,9 @@ static hx_slice choose_upgrade(const hx_request *r)
     return HX_EMPTY;
 }
 
-static void begin_tunnel_line(const hx_request *r, const char *event)
+static void begin_tunnel_line(const hx_request *r, hx_log_event event)
 {
-    hx_log_begin(HX_LOG_INFO, event);
+    hx_log_begin(event);
     hx_log_str("path", r->stream->request.path);
     hx_log_str("protocol", r->upgrade);
     hx_log_str("peer", r->stream->peer);
@@ -115,13 +115,13 @@ static void open_tunnel(hx_request *r)
     r->stream->events.body = upload;
     hx_stream_tunnel(r->stream);
     hx_exchange_tunnel(&r->exchange);
-    begin_tunnel_line(r, "tunnel opened");
+    begin_tunnel_line(r, HX_EVENT_tunnel_opened);
     hx_log_end();
 }
 
 void hx_pass_log_tunnel_end(const hx_request *r)
 {
-    begin_tunnel_line(r, "tunnel ended");
+    begin_tunnel_line(r, HX_EVENT_tunnel_closed);
     hx_log_int("duration_ms", hx_loop_now(r->worker->loop) - r->started_at);
     hx_log_int("bytes_from_client", (int64_t)r->tunnel.bytes_up);
     hx_log_int("bytes_from_application", (int64_t)r->tunnel.bytes_down);

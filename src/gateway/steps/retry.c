@@ -7,9 +7,9 @@
 #include "base/rand.h"
 #include "core/retry/retry_after.h"
 
-static void log_attempt(const hx_request *r, const char *message, hx_ms delay)
+static void log_attempt(const hx_request *r, hx_log_event event, hx_ms delay)
 {
-    hx_log_begin(HX_LOG_INFO, message);
+    hx_log_begin(event);
     hx_log_str("path", r->path);
     if (r->claimed) hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
     hx_log_int("attempt", r->claimed ? r->record.attempt : r->attempts);
@@ -32,7 +32,7 @@ static bool give_up(hx_request *r, hx_retry_verdict why)
     r->no_more_attempts = true;
     r->last_attempt_because = why;
     hx_worker_count(r->worker, HX_COUNT_RETRIES_EXHAUSTED);
-    log_attempt(r, "no further attempt", -1);
+    log_attempt(r, HX_EVENT_retry_exhausted, -1);
     return false;
 }
 
@@ -56,7 +56,7 @@ bool hx_request_schedule_retry(hx_request *r)
         hx_worker_count(r->worker, HX_COUNT_RETRIES_OVER_BUDGET);
         return give_up(r, HX_RETRY_NO_ROOM);
     }
-    log_attempt(r, "trying again", next.delay);
+    log_attempt(r, HX_EVENT_retry_scheduled, next.delay);
     /* A timer counts from the turn's beginning: what has passed of it since is added, so that it is never early. */
     hx_request_start_timer(r, next.delay + (hx_clock_now() - now));
     return true;

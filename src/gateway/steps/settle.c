@@ -196,7 +196,7 @@ static hx_step_result fenced(hx_request *r)
     }
     hx_worker_drop_lease(r);
     hx_worker_count(r->worker, HX_COUNT_STALE_OUTCOMES);
-    hx_log_begin(HX_LOG_WARN, "an outcome was refused: the operation had been settled by someone else");
+    hx_log_begin(HX_EVENT_outcome_fenced);
     hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
     hx_log_int("epoch", (int64_t)r->record.epoch);
     hx_log_text("state", hx_state_name(found->state));
@@ -232,7 +232,7 @@ static hx_step_result not_recorded(hx_request *r)
     bool is_patient = hx_request_patience_left(r) != 0 && tried < r->policy->wait;
     bool is_hopeless = tried >= r->policy->lease;
     if (is_hopeless) {
-        hx_log_begin(HX_LOG_ERROR, "an outcome could not be recorded: the operation becomes unknown with its lease");
+        hx_log_begin(HX_EVENT_outcome_not_recorded);
         hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
         hx_log_int("epoch", (int64_t)r->record.epoch);
         hx_log_end();

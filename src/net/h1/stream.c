@@ -273,7 +273,7 @@ void hx_stream_send_file(hx_own_stream *stream)
     char *bytes = conn->server->file_buffer;
     size_t len = file->len < HX_FILE_PIECE_BYTES ? (size_t)file->len : HX_FILE_PIECE_BYTES;
     if (!hx_extent_read(file, bytes, len)) {
-        hx_log_say(HX_LOG_ERROR, "an answer was broken off: its body can't be read back from the disk");
+        hx_log(HX_EVENT_response_cut);
         hx_conn_lose(conn, true);
         return;
     }

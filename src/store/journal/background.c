@@ -195,9 +195,9 @@ static int archive(hx_journal *j, uint32_t segment)
     return hx_sync(j, j->dir_fd); /* segments go in their order: none before the one ahead of it is gone */
 }
 
-static void report(const hx_journal *j, const char *event, uint32_t segment, int error)
+static void report(const hx_journal *j, hx_log_event event, uint32_t segment, int error)
 {
-    hx_log_begin(HX_LOG_ERROR, event);
+    hx_log_begin(event);
     hx_log_text("store", j->path);
     hx_log_int("segment", segment);
     hx_log_text("error", strerror(error));
@@ -221,8 +221,8 @@ static void prepare_spare(hx_journal *j)
     }
     pthread_mutex_lock(&k->mutex);
     if (error == ECANCELED) return;
-    if (!ready && !k->failing) report(j, "store full, new operations are refused", number, error);
-    if (ready && k->failing) hx_log_say(HX_LOG_INFO, "the store has room again");
+    if (!ready && !k->failing) report(j, HX_EVENT_journal_full, number, error);
+    if (ready && k->failing) hx_log(HX_EVENT_journal_not_full);
     k->failing = !ready;
     if (ready) {
         hx_segment **last = &k->spares;
@@ -255,7 +255,8 @@ static void do_job(hx_journal *j)
     hx_job *job = k->first;
     pthread_mutex_unlock(&k->mutex);
     int error = job->archive ? archive(j, job->segment) : hx_background_write_hint(j, job->segment);
-    if (error && !job->reported) report(j, job->archive ? "can't archive" : "can't write a hint", job->segment, error);
+    if (error && !job->reported)
+        report(j, job->archive ? HX_EVENT_journal_archive_failed : HX_EVENT_journal_hint_failed, job->segment, error);
     job->reported = true;
     if (job->archive) hx_background_count_bytes(j);
     pthread_mutex_lock(&k->mutex);

@@ -290,12 +290,14 @@ void hx_dir_check_place(hx_journal *j)
     bool displaced = stat(j->path, &there) != 0 || fstat(j->dir_fd, &ours) != 0 || there.st_ino != ours.st_ino ||
                      there.st_dev != ours.st_dev || fstat(j->active->fd, &ours) != 0 || ours.st_nlink == 0;
     if (displaced && !j->displaced) {
-        hx_log_begin(HX_LOG_ERROR, "the store's directory was moved, replaced or emptied; new operations are refused");
+        hx_log_begin(HX_EVENT_journal_displaced);
         hx_log_text("store", j->path);
         hx_log_text("hint", "put it back as it was, or stop this process before another one is started there");
         hx_log_end();
     } else if (!displaced && j->displaced) {
-        hx_log_say(HX_LOG_INFO, "the store in %s is back in its place", j->path);
+        hx_log_begin(HX_EVENT_journal_in_place);
+        hx_log_text("store", j->path);
+        hx_log_end();
     }
     j->displaced = displaced;
 }

@@ -303,7 +303,7 @@ bool hx_journal_read_head(hx_journal *j, const hx_index_entry *entry, char bytes
 
 void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *entry)
 {
-    hx_log_begin(HX_LOG_ERROR, "record unreadable");
+    hx_log_begin(HX_EVENT_record_unreadable);
     hx_log_text("store", j->path);
     hx_log_hex("operation", entry->op.bytes, sizeof entry->op.bytes);
     hx_log_int("segment", entry->segment);

@@ -226,9 +226,13 @@ static bool read_some(reading *r)
         if (!take_frame(r, &frame)) return false;
     }
     if (step == HX_SCAN_FRAME) return true;
-    if (step != HX_SCAN_END)
-        hx_log_say(HX_LOG_ERROR, "file %u of the store in %s can't be read at byte %llu; a history goes on after it",
-                   r->segment, r->journal->path, (unsigned long long)r->tail.offset);
+    if (step != HX_SCAN_END) {
+        hx_log_begin(HX_EVENT_history_unreadable);
+        hx_log_text("store", r->journal->path);
+        hx_log_int("segment", r->segment);
+        hx_log_int("offset", (int64_t)r->tail.offset);
+        hx_log_end();
+    }
     close_file(r);
     return true;
 }

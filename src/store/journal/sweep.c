@@ -127,8 +127,11 @@ static bool move_some(hx_journal *j, const hx_segment *s)
     for (unsigned frames = 0; going && moves < MOVES_A_STEP && frames < FRAMES_A_STEP; frames++) {
         if (at->offset >= s->end) break;
         if (!hx_scan_at(&scan, at->offset, &frame)) {
-            hx_log_say(HX_LOG_ERROR, "segment %u of the store in %s can't be read at byte %llu; it stays as it is",
-                       s->number, j->path, (unsigned long long)at->offset);
+            hx_log_begin(HX_EVENT_segment_unreadable);
+            hx_log_text("store", j->path);
+            hx_log_int("segment", s->number);
+            hx_log_int("offset", (int64_t)at->offset);
+            hx_log_end();
             going = false;
             break;
         }

@@ -458,9 +458,11 @@ static bool become_without_answer(hx_journal *j, standing *s, const hx_record *r
     hx_record bare = *record;
     bare.answer = (hx_answer){.status = record->answer.status};
     hx_record_encode(&bare, &buf);
-    if (!j->short_of_room)
-        hx_log_say(HX_LOG_ERROR, "the store in %s has no room left for answers: outcomes are kept without them",
-                   j->path);
+    if (!j->short_of_room) {
+        hx_log_begin(HX_EVENT_responses_not_stored);
+        hx_log_text("store", j->path);
+        hx_log_end();
+    }
     j->short_of_room = true;
     bool written = become(j, s, &bare, hx_buf_slice(&buf), &nothing);
     if (written) count(&j->counts.unretained, 1);

@@ -70,9 +70,9 @@ void hx_lane_say(const hx_lane *lane, const char *why)
 {
     bool is_up = lane->state == HX_LANE_READY, was_connected = is_up && !lane->will_set_up;
     if (!was_connected && atomic_exchange(&lane->store->is_down, true)) return;
-    hx_log_begin(was_connected ? HX_LOG_WARN : HX_LOG_ERROR, was_connected ? "a connection to PostgreSQL was lost"
-                                                             : is_up       ? "PostgreSQL can't be used"
-                                                                           : "PostgreSQL can't be reached");
+    hx_log_begin(was_connected ? HX_EVENT_server_connection_lost
+                 : is_up       ? HX_EVENT_server_unusable
+                               : HX_EVENT_server_unreachable);
     log_reason(why);
     if (!is_up) hx_log_text("hint", advice_to_connect(why));
     hx_log_end();
@@ -81,6 +81,5 @@ void hx_lane_say(const hx_lane *lane, const char *why)
 void hx_lane_say_that_it_works(const hx_lane *lane)
 {
     if (!atomic_exchange(&lane->store->is_down, false)) return;
-    hx_log_begin(HX_LOG_INFO, "PostgreSQL can be used again");
-    hx_log_end();
+    hx_log(HX_EVENT_server_usable);
 }

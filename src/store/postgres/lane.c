@@ -174,7 +174,7 @@ static void noticed(void *context, const PGresult *notice)
     const char *from = pq->resultErrorField(notice, PG_DIAG_SOURCE_FUNCTION);
     bool is_told = from && strcmp(from, "SyncRepWaitForLSN") == 0;
     if (is_told || (message && strstr(message, "synchronous replication"))) lane->is_undurable = true;
-    hx_log_begin(HX_LOG_WARN, "PostgreSQL gives notice");
+    hx_log_begin(HX_EVENT_server_notice);
     hx_log_text("notice", message ? message : "");
     hx_log_end();
 }
@@ -500,7 +500,7 @@ static void complain(hx_lane *lane, const PGresult *error)
     if (now - last < COMPLAINT_EVERY) return;
     if (!atomic_compare_exchange_strong(&lane->store->complained_at, &last, now)) return;
     const char *message = error ? pq->resultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : NULL;
-    hx_log_begin(HX_LOG_ERROR, "the store refuses");
+    hx_log_begin(HX_EVENT_server_refused);
     hx_log_text("reason", message ? message : "the transaction was aborted");
     hx_log_text("hint", advice_for(error, pq));
     hx_log_end();

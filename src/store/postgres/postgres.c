@@ -223,7 +223,7 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
     p->store.facts.durable = forgets.len == 0;
     if (!p->has_own_time) hx_clock_set(hx_clock_now() + skew);
     if (skew > HX_SKEW_WORTH_SAYING || skew < -HX_SKEW_WORTH_SAYING) {
-        hx_log_begin(HX_LOG_WARN, "this machine's clock differs from the store's, which is followed");
+        hx_log_begin(HX_EVENT_store_clock_differs);
         hx_log_int("milliseconds", skew);
         hx_log_end();
     }
@@ -246,8 +246,7 @@ void hx_postgres_take_durability(hx_postgres *p, hx_slice why)
 {
     bool may_forget = why.len > 0;
     if (atomic_exchange(&p->may_forget, may_forget) == may_forget) return;
-    hx_log_begin(may_forget ? HX_LOG_WARN : HX_LOG_INFO,
-                 may_forget ? "the store may forget what it acknowledged" : "the store forgets nothing any more");
+    hx_log_begin(may_forget ? HX_EVENT_store_not_durable : HX_EVENT_store_durable);
     if (may_forget) hx_log_str("reason", why);
     hx_log_end();
 }

@@ -261,7 +261,7 @@ static bool show(const hx_lane *lane, const hx_statement *s, int row, hx_store_c
     call->found = (hx_record){.op = call->op};
     if (!hx_verdict_has_record(pq, s->result, row)) return true;
     if (hx_verdict_show(pq, s->result, row, lane->store->store.facts.now(), call->arena, &call->found)) return true;
-    hx_log_begin(HX_LOG_ERROR, "a record in the store can't be read: its operation counts as unknown");
+    hx_log_begin(HX_EVENT_record_unreadable);
     hx_log_hex("operation", call->op.bytes, sizeof call->op.bytes);
     hx_log_end();
     call->found = (hx_record){.op = call->op, .state = HX_UNKNOWN};
@@ -387,7 +387,7 @@ static void follow_clock(hx_postgres *p, hx_ms theirs)
     hx_ms ahead = theirs - hx_clock_now(), moved = ahead - atomic_load(&p->server_ahead);
     if (p->has_own_time || (moved < HX_SKEW_WORTH_SAYING && moved > -HX_SKEW_WORTH_SAYING)) return;
     atomic_store(&p->server_ahead, ahead);
-    hx_log_begin(HX_LOG_WARN, "the store's clock was set: leases follow it, lifetimes after the next start");
+    hx_log_begin(HX_EVENT_store_clock_set);
     hx_log_int("milliseconds", moved);
     hx_log_end();
 }

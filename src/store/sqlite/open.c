@@ -309,8 +309,8 @@ static bool follow_clock(hx_sqlite *s, const hx_store_options *options, char err
     hx_ms skew = now - hx_clock_now();
     hx_clock_set(now);
     if (skew < -CLOCK_SKEW_MAX || skew > CLOCK_SKEW_MAX) {
-        hx_log_begin(HX_LOG_WARN, "this machine's clock differs from the store's, which is followed");
-        hx_log_int("ms", skew);
+        hx_log_begin(HX_EVENT_store_clock_differs);
+        hx_log_int("milliseconds", skew);
         hx_log_end();
     }
     return true;

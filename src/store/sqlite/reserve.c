@@ -82,11 +82,11 @@ void hx_sqlite_shorten_log(hx_sqlite *s)
     (void)sqlite3_wal_checkpoint_v2(s->rows.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 }
 
-static void say(const hx_sqlite *s, const char *what, const char *hint)
+static void say(const hx_sqlite *s, hx_log_event event, const char *hint)
 {
-    hx_log_begin(HX_LOG_WARN, what);
+    hx_log_begin(event);
     hx_log_text("store", s->path);
-    hx_log_text("hint", hint);
+    if (hint) hx_log_text("hint", hint);
     hx_log_end();
 }
 
@@ -101,7 +101,7 @@ static void look_at_limit(hx_sqlite *s)
     /* what is in flight gets the last sixteenth */
     bool over = (size.pages - size.free_pages) * size.page_bytes > most - most / SMALL_DISK_PART;
     if (over && !s->is_over_limit)
-        say(s, "the store has reached its limit: new operations are refused",
+        say(s, HX_EVENT_sqlite_limit_reached,
             "raise store_max, shorten lifetimes, or remove old rows from hapax_history");
     s->is_over_limit = over;
 }
@@ -138,8 +138,7 @@ void hx_sqlite_look_for_room(hx_sqlite *s, bool now)
     uint64_t part = d.all / SMALL_DISK_PART;
     uint64_t floor = s->options.free_bytes_floor ? s->options.free_bytes_floor : least(FLOOR_BYTES, part);
     bool below = d.free < floor;
-    if (below && !s->is_below_floor)
-        say(s, "the disk is nearly full: new operations are refused", "make room on the disk that the store is on");
+    if (below && !s->is_below_floor) say(s, HX_EVENT_sqlite_disk_full, "free space on the disk that the store is on");
     s->is_below_floor = below;
     s->new_max = below ? 0 : room_for(s, d.free);
     int64_t at = hx_clock_mono_ns();
@@ -150,6 +149,6 @@ void hx_sqlite_look_for_room(hx_sqlite *s, bool now)
     bool has_reserve = !below && keep_reserve(s, reserve);
     if (s->is_tight && has_reserve && look_at_disk(s, &d) && d.free >= reserve && d.free >= floor) {
         s->is_tight = s->is_broken = false;
-        say(s, "there is room again: new operations are taken", "nothing to do");
+        say(s, HX_EVENT_sqlite_not_full, NULL);
     }
 }

@@ -54,7 +54,10 @@ static void sqlite_attach(hx_store *store, hx_loop *loop)
         atomic_flag_clear(&s->readers[count].taken);
         atomic_store_explicit(&s->reader_count, count + 1, memory_order_release);
     } else if (count < HX_SQLITE_READERS_MAX) {
-        hx_log_say(HX_LOG_WARN, "no further connection to %s: %s", s->path, sqlite3_errstr(rc));
+        hx_log_begin(HX_EVENT_sqlite_connection_failed);
+        hx_log_text("store", s->path);
+        hx_log_text("sqlite", sqlite3_errstr(rc));
+        hx_log_end();
     }
     pthread_mutex_unlock(&s->attaching);
 }
@@ -80,7 +83,7 @@ static void show(hx_slice bytes, const hx_op *op, uint64_t epoch, hx_state state
         if (state == HX_EXPIRED) out->answer = (hx_answer){0};
         return;
     }
-    hx_log_begin(HX_LOG_ERROR, "a record in the store can't be read back");
+    hx_log_begin(HX_EVENT_record_unreadable);
     hx_log_hex("operation", op->bytes, sizeof op->bytes);
     hx_log_end();
     *out = lost(op, epoch);
@@ -144,10 +147,17 @@ static uint64_t rank_of(const hx_op *op)
     return rank;
 }
 
+static void report_read(int rc)
+{
+    hx_log_begin(HX_EVENT_sqlite_read_failed);
+    hx_log_text("sqlite", sqlite3_errstr(rc));
+    hx_log_end();
+}
+
 static void page_done(hx_store_call *call, int rc)
 {
     bool ok = rc == SQLITE_OK;
-    if (!ok) hx_log_say(HX_LOG_ERROR, "the store can't be read: %s", sqlite3_errstr(rc));
+    if (!ok) report_read(rc);
     call->result = ok ? HX_STORE_OK : HX_STORE_UNAVAILABLE;
     call->own.sqlite.store = NULL;
     call->done(call);
@@ -352,7 +362,7 @@ static void sqlite_rules(hx_store *store, hx_arena *arena, hx_store_rules *out)
     if (q) hx_sqlite_tables_reset(q);
     pthread_mutex_unlock(&s->aside_mutex);
     if (rc == SQLITE_DONE) return;
-    hx_log_say(HX_LOG_ERROR, "the rules in %s can't be read: %s", s->path, sqlite3_errstr(rc));
+    report_read(rc);
     out->others = 1; /* nobody may think that there is none */
 }
 

@@ -207,7 +207,7 @@ int hx_sqlite_tables_look(hx_sqlite_tables *rows, int64_t *format, uint8_t secre
 /* What can be said of a record that can't be read back: that nobody knows. */
 static hx_record unreadable(const hx_op *op, uint64_t epoch)
 {
-    hx_log_begin(HX_LOG_ERROR, "a record in the store can't be read back");
+    hx_log_begin(HX_EVENT_record_unreadable);
     hx_log_hex("operation", op->bytes, sizeof op->bytes);
     hx_log_end();
     return (hx_record){.op = *op,

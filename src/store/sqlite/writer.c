@@ -277,12 +277,14 @@ static void report(hx_sqlite *s, int rc)
     if (rc == s->last_error) return; /* once, until something else happens */
     s->last_error = rc;
     if (rc == SQLITE_OK) {
-        hx_log_say(HX_LOG_INFO, "the store in %s can be written again", s->path);
+        hx_log_begin(HX_EVENT_sqlite_writable);
+        hx_log_text("store", s->path);
+        hx_log_end();
         return;
     }
     char error[HX_STORE_ERROR_BYTES];
     hx_sqlite_explain(s->path, rc, sqlite3_system_errno(s->rows.db), error);
-    hx_log_begin(HX_LOG_ERROR, "the store can't be written");
+    hx_log_begin(HX_EVENT_sqlite_write_failed);
     hx_log_text("detail", error);
     hx_log_text("sqlite", sqlite3_errstr(rc));
     hx_log_end();

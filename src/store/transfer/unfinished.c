@@ -163,7 +163,10 @@ static void say_restored(const hx_store *store, const hx_unfinished *mark)
     char taken[HX_RFC3339_BYTES], restored[HX_RFC3339_BYTES];
     bool lately = hx_store_about(store)->now() - mark->restored_at < WARNED_FOR;
     bool is_salvaged = strcmp(mark->by, "salvage") == 0;
-    hx_log_begin(lately ? HX_LOG_WARN : HX_LOG_INFO, is_salvaged ? "store was salvaged" : "store was restored");
+    if (is_salvaged)
+        hx_log_begin(lately ? HX_EVENT_store_salvaged : HX_EVENT_store_salvaged_earlier);
+    else
+        hx_log_begin(lately ? HX_EVENT_store_restored : HX_EVENT_store_restored_earlier);
     hx_log_int("generation", (int64_t)mark->generation);
     hx_log_str(is_salvaged ? "last_change" : "backup_at", hx_rfc3339(mark->taken_at, taken));
     hx_log_str(is_salvaged ? "salvaged_at" : "restored_at", hx_rfc3339(mark->restored_at, restored));

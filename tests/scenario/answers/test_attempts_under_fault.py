@@ -172,9 +172,9 @@ def test_lost_lease_ends_the_attempts(start_gateway, upstream, tmp_path):
     def story():
         key = fresh_key()
         upstream.on("/refunds", in_turn(BUSY, numbered))
-        tried = len(gateway.events("trying again"))
+        tried = len(gateway.events("retry_scheduled"))
         first = gateway.post_later("/refunds", key=key, json=REFUND)
-        gateway.wait_events("trying again", tried + 1)
+        gateway.wait_events("retry_scheduled", tried + 1)
         with disk.held():
             gateway.post_later("/other", key=fresh_key())
             disk.wait_for_commit()
@@ -202,7 +202,7 @@ def test_answer_that_was_let_go_is_no_outcome_when_the_lease_is_lost(start_gatew
     def story():
         key = fresh_key()
         upstream.on("/refunds", in_turn(answer(500, "mine"), answer(201, "done", effect=False)))
-        tried = len(gateway.events("trying again"))
+        tried = len(gateway.events("retry_scheduled"))
         with upstream.hold("/refunds") as held:
             first = gateway.post_later("/refunds", key=key, json=REFUND)
             held.wait_arrived()
@@ -210,7 +210,7 @@ def test_answer_that_was_let_go_is_no_outcome_when_the_lease_is_lost(start_gatew
                 gateway.post_later("/other", key=fresh_key())
                 disk.wait_for_commit()
                 held.release()
-                gateway.wait_events("trying again", tried + 1)
+                gateway.wait_events("retry_scheduled", tried + 1)
                 time.sleep(LEASE_S + 0.1)
         if first.idempotency == "stored":  # the renewal was sent so late that it came in time
             assert first.body == b"done"
@@ -229,7 +229,7 @@ def test_answer_that_was_let_go_is_no_outcome_when_the_gateway_stops(start_gatew
     gateway = start_gateway(probing(guarantee="idempotent", retry=waiting("60s")))
     upstream.on("/refunds", in_turn(behaviour, answer(201, "done", effect=False)))
     first = gateway.post_later("/refunds", key=key, json=REFUND)
-    gateway.wait_events("trying again")
+    gateway.wait_events("retry_scheduled")
     gateway.terminate()
     assert (first.status, first.idempotency) == (502, "unknown")
     assert gateway.wait_exit() == 0
@@ -250,7 +250,7 @@ def test_stop_while_the_lease_is_renewed_for_an_attempt_makes_it_the_last(start_
             other = gateway.post_later("/other", key=fresh_key())
             disk.wait_for_commit()
             held.release()
-            gateway.wait_events("trying again")
+            gateway.wait_events("retry_scheduled")
             time.sleep(0.05)  # the delay is 10 ms
             gateway.terminate()
             gateway.wait_events("draining")
@@ -272,7 +272,7 @@ def test_renewal_that_outlasts_the_total_time_ends_the_attempts(start_gateway, u
             other = gateway.post_later("/other", key=fresh_key())
             disk.wait_for_commit()
             held.release()
-            gateway.wait_events("trying again")
+            gateway.wait_events("retry_scheduled")
             time.sleep(2.1)  # the total time is over, and the renewal not back
     assert (first.status, first.body, first.idempotency) == (429, b"busy", "released")
     assert other.idempotency == "stored"
@@ -378,7 +378,7 @@ def test_body_that_breaks_between_two_attempts_is_refused(start_gateway, start_u
     gateway = start_gateway(f"defaults: {{retry: {waiting('1s', ', attempts: 60')}}}\n", upstream=application)
     connection = gateway.connect()
     connection.send(b"PUT /things HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
-    gateway.wait_events("trying again")
+    gateway.wait_events("retry_scheduled")
     connection.send(b"zz\r\nnonsense\r\n")
     connection.wait_read()
     application.listen()
@@ -395,13 +395,13 @@ def test_body_that_nobody_reads_at_a_later_attempt_times_out(start_gateway, star
     connection.sock.setblocking(False)
 
     def takes_no_more():  # until the gateway holds back what it can't send
-        tries = len(gateway.events("trying again"))
+        tries = len(gateway.events("retry_scheduled"))
         with contextlib.suppress(BlockingIOError):
             while connection.sock.send(b"a" * 65536):
                 tries = None
         return tries
     full_at = eventually(takes_no_more, "the gateway holding the body back")
-    gateway.wait_events("trying again", full_at + 3)
+    gateway.wait_events("retry_scheduled", full_at + 3)
     connection.sock.settimeout(HANG_S)
     application.listener.listen()  # and nobody ever reads
     assert connection.receive("PUT").status == 504

@@ -148,7 +148,7 @@ def test_reload_changes_it(gateway, upstream):
     etag = gateway.get(PATH).header("ETag")
     gateway.config.write_text(gateway.config.read_text().replace("lifetime: 2h", "lifetime: 3h"))
     gateway.signal(signal.SIGHUP)
-    gateway.wait_events("configuration reloaded")
+    gateway.wait_events("configuration_reloaded")
     again = gateway.get(PATH, headers={"If-None-Match": etag})
     assert again.status == 200
     assert again.json()["routes"][1]["lifetime_seconds"] == 3 * 3600

@@ -8,8 +8,7 @@ import pytest
 from harness import answer, drop_after_effect, fresh_key
 
 UNAVAILABLE = "DEPENDENCY.unavailable"
-LETS_PASS = ("while the store is down this route lets keys pass unrecorded, so that they may run again "
-             "(on_store_down: pass)")
+LETS_PASS = "store_down_passes"
 ROUTES = """
     routes:
       - {name: refunds, match: POST /refunds}

@@ -188,7 +188,7 @@ def test_what_an_operator_forgets_gives_its_place_back(start_gateway, upstream, 
 
 def counted(gateway, starts):
     """Returns once this start has found the keys of the earlier ones."""
-    gateway.wait_events("live keys are counted: quotas are exact from now on", starts)
+    gateway.wait_events("quota_counted", starts)
 
 
 @pytest.mark.parametrize("how", ["kill", "drain"])

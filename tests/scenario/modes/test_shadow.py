@@ -361,10 +361,10 @@ def test_client_that_leaves_is_no_reason_to_stop(gateway, upstream, key):
 
 def test_start_says_that_nothing_is_protected_there(start_gateway, upstream):
     watching = start_gateway(SHADOW)
-    told = watching.events("routes in shadow mode are watched, not protected")
+    told = watching.events("routes_in_shadow")
     assert [(line["level"], line["routes"], line["first"]) for line in told] == [("warn", 8, "refunds")]
     protecting = start_gateway("routes: [{name: refunds, match: POST /refunds}]\n")
-    assert protecting.events("routes in shadow mode are watched, not protected") == []
+    assert protecting.events("routes_in_shadow") == []
     assert upstream.requests == []
 
 
@@ -372,7 +372,7 @@ def test_reload_turns_watching_into_protecting(gateway, upstream, key):
     post(gateway, "/refunds", key=key, json={})
     gateway.config.write_text(gateway.config.read_text().replace("mode: shadow", "mode: protect"))
     gateway.signal(signal.SIGHUP)
-    gateway.wait_events("configuration reloaded")
+    gateway.wait_events("configuration_reloaded")
     assert gateway.post("/refunds", key=key, json={}).idempotency == "stored"
     assert gateway.post("/refunds", key=key, json={}).idempotency == "replayed"
     assert upstream.effects("/refunds") == 2

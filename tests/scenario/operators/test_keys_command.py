@@ -235,7 +235,7 @@ def test_who_and_why_stay_in_the_history_over_a_crash(gateway, keys, unknown, up
     assert [row["state"] for row in before] == ["processing", "unknown", "completed"]
     assert before[-1]["reason"] == ME + why
     assert before[-1]["status"] == 200
-    said = gateway.wait_events("an operator resolved")[0]
+    said = gateway.wait_events("operation_resolved")[0]
     assert (said["uid"], said["operation"], said["why"][:12]) == (os.geteuid(), before[0]["id"], "ticket 4711:")
     gateway.restart("kill")
     assert history(keys, gateway, unknown) == before
@@ -246,7 +246,7 @@ def test_a_reason_is_kept_whole_or_refused(gateway, keys, unknown):
     refused = keys(gateway, "resolve", unknown, "--release", "--why", "ü" * 81)
     assert refused.code == EXIT_CONFIG and "up to 160 bytes" in refused.stderr, refused
     assert keys(gateway, "resolve", unknown, "--release", "--why", "ü" * 80).code == 0
-    identity = gateway.wait_events("an operator resolved")[0]["operation"]
+    identity = gateway.wait_events("operation_resolved")[0]["operation"]
     assert history(keys, gateway, identity)[-1]["reason"] == ME + "ü" * 80
 
 

@@ -89,7 +89,7 @@ def test_keys_of_a_url_are_renewed_while_requests_come(start_gateway, start_upst
     assert first.idempotency == "stored", first
     gateway.post("/refunds", key=key, json=REFUND, auth=signed(*keys[1])).refuses(401, INVALID)
     provider.on("/keys", answer(200, published(*keys), effect=False))
-    gateway.wait_events("keys of tokens renewed")
+    gateway.wait_events("jwks_in_use")
     for number in (1, 0):
         again = gateway.post("/refunds", key=key, json=REFUND, auth=signed(*keys[number]))
         assert (again.body, again.idempotency) == (first.body, "replayed"), number
@@ -118,7 +118,7 @@ def test_fresh_keys_after_a_refused_reload_are_only_keys(start_gateway, start_up
         held.wait_arrived()
         assert "store_max is too small" in hapax("reload", "--store", gateway.store_url).stderr
         provider.on("/keys", answer(200, published(keys[1]), effect=False))
-        gateway.wait_events("keys of tokens renewed")
+        gateway.wait_events("jwks_in_use")
         assert "store_max is too small" in hapax("reload", "--store", gateway.store_url).stderr
         assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
     assert slow.status == 201

@@ -208,7 +208,7 @@ def test_a_hundred_reloads_under_load(start_gateway, upstream, hapax):
             assert result.code == (0 if is_right else EXIT_CONFIG), (number, result)
             in_force += is_right
         else:
-            event = "configuration reloaded" if is_right else "configuration not reloaded, nothing has changed"
+            event = "configuration_reloaded" if is_right else "configuration_rejected"
             before = len(gateway.events(event))
             gateway.signal(signal.SIGHUP)
             gateway.wait_events(event, before + 1)

@@ -193,7 +193,7 @@ def test_what_was_accepted_is_remembered_by_the_store(kind, start_gateway, upstr
         stop(gateway)
         assert come_up(gateway, after), gateway.shown_output()
         gateway.signal(signal.SIGHUP)
-        assert gateway.wait_events("configuration reloaded")
+        assert gateway.wait_events("configuration_reloaded")
     assert upstream.effects("/refunds") == 2
 
 

@@ -322,22 +322,22 @@ def test_a_start_says_which_routes_promise_less(start_gateway, upstream):
           - {name: logout, match: POST /logout, mode: pass, because: it is made to be repeated}
           - {name: refresh, match: POST /refresh, mode: pass, because: every call makes new tokens}
         """)
-    told = gateway.wait_events("routes pass unsafe methods unprotected")
+    told = gateway.wait_events("routes_unprotected")
     assert [(event["routes"], event["first"]) for event in told] == [(2, "logout")]
-    assert start_gateway("routes: [{match: POST /refunds}]").events("routes pass unsafe methods unprotected") == []
+    assert start_gateway("routes: [{match: POST /refunds}]").events("routes_unprotected") == []
 
 
 def test_a_start_says_what_is_worth_a_look(start_gateway, upstream):
     gateway = start_gateway('routes:\n  - {name: any, match: "POST /a/{id}"}\n  - {name: special, match: "/a/b"}\n')
-    told = [event["note"] for event in gateway.wait_events("worth a look in the configuration")]
+    told = [event["note"] for event in gateway.wait_events("configuration_warning")]
     assert len(told) == 1 and "some requests fit both" in told[0]
-    assert start_gateway("routes: [{match: POST /refunds}]").events("worth a look in the configuration") == []
+    assert start_gateway("routes: [{match: POST /refunds}]").events("configuration_warning") == []
 
 
 @pytest.mark.parametrize("option", ["rate: 5/s", "quota: 5"])
 def test_a_start_says_that_limits_are_each_gateways_own(start_gateway, upstream, tmp_path, option):
     rules = f"routes: [{{name: refunds, match: POST /refunds, {option}}}]"
-    event = "rate and quota are counted by each gateway for itself, not in the store that they share"
+    event = "limits_per_gateway"
     shared = start_gateway(rules, store=f"sqlite:{tmp_path}/store.db")
     assert [told["first"] for told in shared.wait_events(event)] == ["refunds"]
     assert start_gateway(rules).events(event) == []
@@ -350,9 +350,9 @@ def test_every_store_has_a_socket_for_its_operators(request, start_gateway, upst
     url = f"sqlite:{tmp_path}/store.db" if kind == "sqlite" else request.getfixturevalue("database").url
     env = {"STATE_DIRECTORY": str(tmp_path / "state")}
     one, other = (start_gateway(store=url, env=env) for _ in range(2))
-    place = one.wait_events("admin socket listening")[0]["address"].removeprefix("unix:")
+    place = one.wait_events("admin_listening")[0]["address"].removeprefix("unix:")
     assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
-    refused = other.wait_events("operators are not answered by this gateway")[0]
+    refused = other.wait_events("admin_unavailable")[0]
     assert "another process listens there" in refused["reason"]
     upstream.on("/refunds", drop_after_effect())
     assert other.post("/refunds", key=key, json={}).idempotency == "unknown"

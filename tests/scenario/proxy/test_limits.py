@@ -173,7 +173,7 @@ def test_out_of_descriptors_nothing_spins_and_service_comes_back(start_gateway, 
     eventually(lambda: answers(gateway, key), "the gateway serving again")
     fewer = [line for line in gateway.output if "client connections of each worker are limited" in line]
     assert [(json.loads(line)["connections"], json.loads(line)["wanted"]) for line in fewer] == [(144, 9000)]
-    assert [line["connections"] for line in gateway.wait_events("the limit of connections is reached")] == [144]
+    assert [line["connections"] for line in gateway.wait_events("connections_exhausted")] == [144]
     assert served > 0
     assert upstream.effects("/refunds") == 1
 
@@ -197,7 +197,7 @@ def test_large_body_goes_where_tmpdir_says_and_the_log_says_why_it_cannot(start_
     gateway = start_gateway(env={"TMPDIR": str(spool)})
     large = b"x" * 300_000
     gateway.post("/refunds", key=fresh_key(), body=large).refuses(503, "TRANSIENT.overloaded")
-    (said,) = gateway.wait_events("large bodies can't be kept")
+    (said,) = gateway.wait_events("body_file_failed")
     assert (said["directory"], said["error"]) == (str(spool), "No such file or directory")
     assert gateway.post("/refunds", key=fresh_key(), body=b"x").status == 201
     spool.mkdir()

@@ -124,7 +124,7 @@ def test_request_beyond_the_budget_is_refused_before_it_is_claimed(start_gateway
         assert upstream.effects("/refunds") == 0
         assert gateway.get("/up").status == 200  # what holds nothing is not refused
     assert [pending.status for pending in inside] == [201] * 32
-    (said,) = gateway.wait_events("keyed requests are refused with 503: the memory for them is used up")
+    (said,) = gateway.wait_events("memory_exhausted")
     assert (said["limit"], gateway.counts()["refused_for_memory"]) == (MIB, 3)
     assert gateway.post("/refunds", key=key, json={}).idempotency == "stored"  # it had never been claimed
     assert (upstream.effects("/slow"), upstream.effects("/refunds")) == (32, 1)

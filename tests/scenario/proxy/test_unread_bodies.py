@@ -164,7 +164,7 @@ def test_keepalive_can_be_turned_off_while_running(start_gateway, upstream):
     assert upstream.connections <= 2
     gateway.config.write_text(gateway.config.read_text().replace("upstream_keepalive: on", "upstream_keepalive: off"))
     gateway.signal(1)
-    gateway.wait_events("configuration reloaded")
+    gateway.wait_events("configuration_reloaded")
     before = upstream.connections
     assert [gateway.get("/thing").status for _ in range(5)] == [200] * 5
     assert upstream.connections == before + 5

@@ -149,14 +149,14 @@ def test_a_tunnel_is_logged_when_it_opens_and_when_it_ends(start_gateway, upstre
     client = gateway.connect()
     client.send(request_bytes("GET", "/socket?token=secret", {**WEBSOCKET, "X-Correlation-Id": "chat-1"}))
     assert client.receive_head()[0] == 101
-    opened = gateway.wait_events("tunnel opened")[0]
+    opened = gateway.wait_events("tunnel_opened")[0]
     assert (opened["path"], opened["protocol"], opened["correlation_id"]) == ("/socket", "websocket", "chat-1")
-    assert gateway.events("tunnel ended") == []
+    assert gateway.events("tunnel_closed") == []
     client.send(b"hello")
     assert b"".join(client.reader.exactly(5)) == b"hello"
     client.finish_sending()
     assert client.at_end()
-    ended = gateway.wait_events("tunnel ended")[0]
+    ended = gateway.wait_events("tunnel_closed")[0]
     assert ended["correlation_id"] == "chat-1"
     assert (ended["bytes_from_client"], ended["bytes_from_application"]) == (5, 5)
     assert upstream.effects() == 0
@@ -168,7 +168,7 @@ def test_a_tunnel_whose_client_vanishes_is_logged_too(gateway, upstream):
     client.send(request_bytes("GET", "/socket", WEBSOCKET))
     assert client.receive_head()[0] == 101
     client.reset()
-    gateway.wait_events("tunnel ended")
+    gateway.wait_events("tunnel_closed")
     eventually(lambda: upstream.open_connections() == 0, "the tunnel being closed")
 
 

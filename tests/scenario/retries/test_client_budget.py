@@ -64,8 +64,8 @@ def test_budget_of_a_request_without_a_key_ends_its_attempts_too(start_gateway, 
                             upstream=application)
     assert gateway.get("/things", headers={"X-Request-Timeout": "500ms"}).status == 502
     gateway.wait_events("request")
-    assert gateway.events("trying again") == []
-    assert [event["because"] for event in gateway.events("no further attempt")] == ["client_budget"]
+    assert gateway.events("retry_scheduled") == []
+    assert [event["because"] for event in gateway.events("retry_exhausted")] == ["client_budget"]
 
 
 def test_budget_of_a_question_ends_its_wait(gateway, upstream):

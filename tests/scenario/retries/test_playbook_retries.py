@@ -72,7 +72,7 @@ def test_the_playbooks_client_log_pays_once(start_gateway, upstream, key, rows):
     assert gateway.get("/ledger").json() == service.ledger == [{"refund": "rf_123", "amount": -1000}]
     assert upstream.effects("/refunds") == 1
 
-    retries = gateway.wait_events("trying again", 2)
+    retries = gateway.wait_events("retry_scheduled", 2)
     assert [retry["attempt"] for retry in retries] == [1, 2]
     assert retries[0]["error"] == "its time was up"
     assert retries[1]["status"] == 502
@@ -96,13 +96,13 @@ def test_the_playbooks_schedule_from_beginning_to_end(start_gateway, upstream, k
     assert (first.status, first.idempotency) == (429, "released")
     requests = upstream.received("/refunds")
     gateway.wait_events("request")  # the last line about it
-    delays = [retry["delay_ms"] for retry in gateway.events("trying again")]
+    delays = [retry["delay_ms"] for retry in gateway.events("retry_scheduled")]
     assert len(requests) == 5
     assert len(delays) == 4
     for delay, (least, most), earlier, later in zip(delays, SCHEDULE_MS, requests, requests[1:]):
         assert least <= delay <= most, delays
         assert later.at - earlier.answered_at >= delay / 1000
-    assert [event["because"] for event in gateway.events("no further attempt")] == ["attempts"]
+    assert [event["because"] for event in gateway.events("retry_exhausted")] == ["attempts"]
     assert upstream.effects("/refunds") == 0
 
 

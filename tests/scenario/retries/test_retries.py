@@ -198,7 +198,7 @@ def test_application_that_comes_up_between_two_attempts_is_reached(start_gateway
     gateway = start_gateway(quick_retries(retry="{base: 1s, cap: 1s, jitter: none, attempts: 60, total: 60s}"),
                             upstream=application)
     pending = gateway.post_later("/refunds", key=key, json=REFUND)
-    gateway.wait_events("trying again")
+    gateway.wait_events("retry_scheduled")
     application.listen()
     assert (pending.status, pending.idempotency) == (201, "stored")
     assert int(application.last().header("Hapax-Attempt")) > 1
@@ -358,7 +358,7 @@ def test_lease_is_kept_between_two_attempts(start_gateway, upstream, key):
     gateway = start_gateway(quick_retries(lease="1s", retry="{base: 1500ms, jitter: none}"))
     upstream.on("/refunds", in_turn(NOT_EXECUTED[429], numbered))
     first = gateway.post_later("/refunds", key=key, json=REFUND)
-    gateway.wait_events("trying again")
+    gateway.wait_events("retry_scheduled")
     second = gateway.post("/refunds", key=key, json=REFUND)
     assert (first.status, first.idempotency) == (201, "stored")
     assert (second.body, second.idempotency) == (first.body, "replayed")
@@ -382,7 +382,7 @@ def test_kill_between_two_attempts_leaves_it_unknown(start_gateway, upstream, ke
     gateway = start_gateway(quick_retries(guarantee=guarantee, retry="{base: 20s, cap: 20s, total: 60s}"))
     upstream.on("/refunds", NOT_EXECUTED[429])
     gateway.post_later("/refunds", key=key, json=REFUND)
-    gateway.wait_events("trying again")
+    gateway.wait_events("retry_scheduled")
     gateway.restart("kill")
     upstream.on("/refunds", numbered)
     gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
@@ -394,7 +394,7 @@ def test_kill_between_two_attempts_of_an_idempotent_application(start_gateway, u
     gateway = start_gateway(quick_retries(guarantee="idempotent", retry="{base: 20s, cap: 20s, total: 60s}"))
     upstream.on("/refunds", NOT_EXECUTED[429])
     gateway.post_later("/refunds", key=key, json=REFUND)
-    gateway.wait_events("trying again")
+    gateway.wait_events("retry_scheduled")
     gateway.restart("kill")
     upstream.on("/refunds", numbered)
     assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
@@ -406,7 +406,7 @@ def test_terminate_gives_up_what_waits_to_be_sent_again(start_gateway, upstream)
     keys = [fresh_key() for _ in range(8)]
     upstream.on("/refunds", NOT_EXECUTED[429])
     pendings = [gateway.post_later("/refunds", key=key, json=REFUND) for key in keys]
-    gateway.wait_events("trying again", len(keys))
+    gateway.wait_events("retry_scheduled", len(keys))
     upstream.on("/refunds", numbered)
     gateway.terminate()
     for pending in pendings:
@@ -423,7 +423,7 @@ def test_terminate_between_two_attempts_ends_in_good_order(start_gateway, upstre
     gateway = start_gateway(quick_retries(retry="{base: 1s, cap: 1s, jitter: none}"))
     upstream.on("/refunds", in_turn(NOT_EXECUTED[429], numbered))
     pending = gateway.post_later("/refunds", key=key, json=REFUND)
-    gateway.wait_events("trying again")
+    gateway.wait_events("retry_scheduled")
     gateway.terminate()
     assert (pending.status, pending.idempotency) in [(201, "stored"), (429, "released")]
     assert gateway.wait_exit() == 0
@@ -438,7 +438,7 @@ def test_safe_method_is_sent_again_when_nobody_listened(start_gateway, start_ups
     gateway = start_gateway(quick_retries(retry="{base: 200ms, cap: 200ms, jitter: none, attempts: 50, total: 60s}"),
                             upstream=application)
     pending = gateway.send(method, "/refunds").wait_read()
-    gateway.wait_events("trying again")
+    gateway.wait_events("retry_scheduled")
     application.listen()
     assert pending.status == 200
     assert len(application.received("/refunds")) == 1

@@ -16,7 +16,7 @@ def test_request_waits_for_an_application_that_is_being_started(start_gateway, s
     application = start_upstream(listening=False)
     gateway = start_gateway(config=PATIENT, upstream=application)
     pending = gateway.send(method, "/things", body=body)
-    gateway.wait_events("trying again", 2)
+    gateway.wait_events("retry_scheduled", 2)
     application.listen()
     assert pending.status in (200, 201)
     assert len(application.received("/things")) == 1
@@ -28,9 +28,9 @@ def test_body_that_comes_while_nobody_listens_is_sent_whole(start_gateway, start
     gateway = start_gateway(config=PATIENT, upstream=application)
     connection = gateway.connect()
     connection.send(b"PUT /things HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\n" + b"1" * 10)
-    gateway.wait_events("trying again", 1)
+    gateway.wait_events("retry_scheduled", 1)
     connection.send(b"2" * 10)
-    gateway.wait_events("trying again", 3)
+    gateway.wait_events("retry_scheduled", 3)
     application.listen()
     connection.send(b"3" * 10)
     application.wait_requests(1)
@@ -45,7 +45,7 @@ def test_post_without_a_key_is_not_sent_again(start_gateway, start_upstream):
     assert response.status == 502
     assert response.json()["error_code"] == "DEPENDENCY.unavailable"
     gateway.wait_events("request")  # the last line about it
-    assert gateway.events("trying again") == []
+    assert gateway.events("retry_scheduled") == []
     assert application.effects() == 0
 
 
@@ -54,8 +54,8 @@ def test_connect_failures_end_with_the_attempts(start_gateway, start_upstream):
     gateway = start_gateway(config="defaults: {retry: {attempts: 3, base: 1ms, cap: 1ms}}\n", upstream=application)
     assert gateway.get("/things").status == 502
     gateway.wait_events("request")
-    assert len(gateway.events("trying again")) == 2
-    assert [event["because"] for event in gateway.events("no further attempt")] == ["attempts"]
+    assert len(gateway.events("retry_scheduled")) == 2
+    assert [event["because"] for event in gateway.events("retry_exhausted")] == ["attempts"]
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])

@@ -91,7 +91,7 @@ def test_kill_before_a_connection_could_be_made(start_gateway, start_upstream, k
     gateway = start_gateway(quick_retries(guarantee=guarantee, retry="{base: 20s, cap: 20s, total: 60s}"),
                             upstream=application)
     pending = gateway.post_later("/refunds", key=key, json=REFUND)
-    gateway.wait_events("trying again")
+    gateway.wait_events("retry_scheduled")
     gateway.kill()
     assert_lost(pending)
     application.listen()

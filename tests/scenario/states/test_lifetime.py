@@ -117,6 +117,6 @@ def test_log_tells_how_many_operations_were_cleaned(start_node, upstream, key):
     eventually(lambda: gateway.counts("store")["live"] == 0, "the expired operation cleaned")
     gateway.terminate()
     assert gateway.wait_exit() == 0
-    told = gateway.events("cleaned expired operations")
+    told = gateway.events("operations_expired")
     assert [(line["level"], line["count"]) for line in told] == [("info", 1)]
     assert upstream.effects("/refunds") == 1

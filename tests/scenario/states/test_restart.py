@@ -60,7 +60,7 @@ def test_kill_in_the_middle_of_a_request_leaves_it_unknown(gateway, upstream, ke
         with pytest.raises((Disconnected, ConnectionResetError)):
             victim.response
     gateway.start()
-    before, after = gateway.events("store is open")
+    before, after = gateway.events("store_opened")
     assert ("became_unknown" in before, after["became_unknown"]) == (False, 1)
     for _ in range(3):
         gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)

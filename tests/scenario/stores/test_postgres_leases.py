@@ -74,7 +74,7 @@ def test_a_node_that_lost_its_claim_sends_no_more_of_the_request(database, start
     node.send("POST", "/refunds", key=key, body=b"x" * (32 << 20))
     upstream.wait_requests(1)
     database.ask("UPDATE hapax.operations SET epoch = nextval('hapax.epochs'), claim_ticket = 0, state = 0")
-    assert node.wait_events("a lease was lost: the operation was settled by someone else")
+    assert node.wait_events("lease_lost")
     lost.set()
     eventually(lambda: upstream.open_connections() == 0, "the request called off")
     assert (came, upstream.effects("/refunds")) == ([], 0)

@@ -9,7 +9,7 @@ from harness import EXIT_STORE, eventually, fresh_key
 from harness.postgres import free_port
 
 UNAVAILABLE = "DEPENDENCY.unavailable"
-MAY_FORGET = "the store may forget what it acknowledged"
+MAY_FORGET = "store_not_durable"
 REFUND = {"amount": 1000, "currency": "eur"}
 
 
@@ -49,7 +49,7 @@ def test_a_standby_is_not_used_even_if_the_url_allows_it(start_postgres, start_n
     node = start_node(f"postgres://postgres@{hosts}/{database.name}?target_session_attrs=any")
     primary.kill()
     node.post("/refunds", key=key, json=REFUND).refuses(503, UNAVAILABLE)
-    assert node.wait_events("PostgreSQL can't be reached")
+    assert node.wait_events("server_unreachable")
     standby.promote()
     assert served(node, key).status == 201
     assert not [line for line in node.output if "read-only transaction" in line]  # nothing was asked of a standby
@@ -65,13 +65,13 @@ def test_the_schema_is_another_one_after_a_reconnection(database, start_node, up
     refused = node.post("/refunds", key=key, json=REFUND)
     refused.refuses(503, UNAVAILABLE)
     assert int(refused.header("Retry-After")) >= 1
-    lines = node.wait_events("PostgreSQL can't be used")
+    lines = node.wait_events("server_unusable")
     assert len(lines) == 1 and advice in lines[0]["reason"], lines
     assert node.get("/refunds/1").status == 200
     assert upstream.effects("/refunds") == 0
     database.ask("UPDATE hapax.store SET version = %s", before)
     assert (served(node, key).status, upstream.effects("/refunds")) == (201, 1)
-    assert node.wait_events("PostgreSQL can be used again")
+    assert node.wait_events("server_usable")
 
 
 @pytest.mark.parametrize("commit, standby, why", [

@@ -18,9 +18,9 @@ from harness.postgres import taken_by_a_stranger
 IN_FLIGHT = "CONFLICT.idempotency.in_flight"
 MISMATCH = "CONFLICT.idempotency.payload_mismatch"
 UNAVAILABLE = "DEPENDENCY.unavailable"
-DOWN = "calls to the store fail: requests that need it get 503"
-CANT_CONNECT = "PostgreSQL can't be reached"
-REFUSES = "the store refuses"
+DOWN = "store_unavailable"
+CANT_CONNECT = "server_unreachable"
+REFUSES = "server_refused"
 REFUND = {"amount": 1000, "currency": "eur"}
 PATIENT = """
     defaults:
@@ -451,7 +451,7 @@ def test_a_commit_that_did_not_reach_the_standby_is_not_durable(start_postgres, 
             waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'hapax'"
             for (pid,) in eventually(lambda sql=waiting: primary.ask(sql), "a commit that waits for the standby"):
                 primary.ask("SELECT pg_cancel_backend(%s)", pid)
-        assert node.wait_events("PostgreSQL gives notice")
+        assert node.wait_events("server_notice")
         assert upstream.effects("/refunds") == 0  # the claim isn't safe, so nothing was sent
     finally:
         standby.resume()

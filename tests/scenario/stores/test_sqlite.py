@@ -27,11 +27,11 @@ def test_a_locked_file_can_be_written_again_when_it_was_written(start_gateway, u
     gateway = start_gateway(store=url)
     known = gateway.post("/refunds", key=key, json={})
     assert known.status == 201
-    event = f"the store in {tmp_path}/store.db can be written again"
+    event = "sqlite_writable"
     with contextlib.closing(sqlite3.connect(tmp_path / "store.db", timeout=60)) as somebody:
         somebody.execute("BEGIN IMMEDIATE")
         gateway.post("/refunds", key=fresh_key(), json={}).refuses(503, "DEPENDENCY.unavailable")
-        assert gateway.wait_events("the store can't be written")
+        assert gateway.wait_events("sqlite_write_failed")
         assert lasting(gateway.post("/refunds", key=key, json={})) == lasting(known)
         assert not gateway.events(event)
         somebody.rollback()

@@ -39,7 +39,7 @@ def test_restored_store_knows_everything_and_repeats_nothing(past, backup, new, 
     assert f"{past.count} operations were restored" in result.stdout, result
     assert "What was acknowledged after that is not known" in result.stdout, result
     past.is_known_to(new.start())
-    (restored,) = new.events("store was restored")
+    (restored,) = new.events("store_restored")
     assert (restored["generation"], restored["level"]) == (1, "warn")
     assert restored["backup_at"] in result.stdout
     shown = hapax("keys", "show", "0" * 32, "--store", new.store_url)
@@ -56,13 +56,13 @@ def test_every_kind_of_store_says_from_when_its_backup_is(past, backup, new, sta
         assert hapax("store", "copy", new.store_url, database.url).code == 0
     node = start_node(database.url)
     past.is_known_to(node)
-    (restored,) = node.events("store was restored")
+    (restored,) = node.events("store_restored")
     assert restored["backup_at"] in result.stdout and restored["backup_at"] < restored["restored_at"]
     node.terminate()
     assert node.wait_exit() == 0
     assert hapax("store", "copy", database.url, f"sqlite:{tmp_path}/third").code == 0
     third = start_node(f"sqlite:{tmp_path}/third")
-    assert third.events("store was restored")[0]["backup_at"] == restored["backup_at"]
+    assert third.events("store_restored")[0]["backup_at"] == restored["backup_at"]
 
 
 def test_original_goes_on_as_it_was(past, old, backup):
@@ -121,7 +121,7 @@ def test_each_restore_is_a_generation(past, backup, new, start_gateway, hapax, t
         assert hapax("store", "copy", second.store_url, copied.store_url).code == 0  # a copy is the same generation
     for gateway in (second, copied):
         past.is_known_to(gateway.start())
-        assert gateway.events("store was restored")[0]["generation"] == 2
+        assert gateway.events("store_restored")[0]["generation"] == 2
 
 
 def test_restored_store_outlives_restarts_and_rules(past, backup, start_gateway, hapax):

@@ -83,7 +83,7 @@ def test_cut_segment_gives_all_that_is_before_the_cut(old, new, keys, hapax, ups
     assert result.code == 0, result
     assert directory_hash(old.store) == before, "the damaged store was written to"
     new.start()
-    assert new.events("store was salvaged")
+    assert new.events("store_salvaged")
     assert replays(new, old, keys[:14]) == before_cut  # that the 14th was sent is known, what came of it is not
     assert upstream.effects("/refunds") == 20
     highest = max(epochs(upstream))
@@ -176,7 +176,7 @@ def test_store_that_is_well_is_salvaged_whole(old, new, keys, hapax, upstream):
     result = hapax("store", "salvage", old.store, new.store_url)
     assert result.code == 0 and "No record is lost" in result.stdout, result
     assert replays(new.start(), old, keys) == keys
-    assert not new.events("store was salvaged")
+    assert not new.events("store_salvaged")
     assert upstream.effects("/refunds") == 20
 
 

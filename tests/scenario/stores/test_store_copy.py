@@ -93,7 +93,7 @@ def test_copy_knows_everything_and_repeats_nothing(past, old, new, hapax):
     assert result.code == 0, result
     assert f"{past.count} operations were copied, 0 were there already" in result.stdout, result
     past.is_known_to(new.start())
-    assert not new.events("store was restored")
+    assert not new.events("store_restored")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -55,7 +55,7 @@ static const char *logged(void)
 
 static void log_value(hx_slice value)
 {
-    hx_log_begin(HX_LOG_INFO, "seen");
+    hx_log_begin(HX_EVENT_request);
     hx_log_str("value", value);
     hx_log_end();
 }
@@ -93,7 +93,7 @@ static void every_value_stays_valid_json(void **state)
         assert_non_null(copy);
         log_value((hx_slice){copy, rows[i].value.len});
         free(copy);
-        (void)snprintf(expected, sizeof expected, "\"level\":\"info\",\"event\":\"seen\",\"value\":\"%s\"}\n",
+        (void)snprintf(expected, sizeof expected, "\"level\":\"info\",\"event\":\"request\",\"value\":\"%s\"}\n",
                        rows[i].written);
         const char *line = logged();
         if (strncmp(line, "{\"time\":\"", 9) != 0 || !strstr(line, expected)) FAIL("%s lacks %s", line, expected);
@@ -105,19 +105,19 @@ static void a_field_that_does_not_fit_is_left_out_whole(void **state)
     (void)state;
     static char large[9000];
     for (size_t i = 0; i < sizeof large; i++) large[i] = i % 2 == 0 ? '\xc3' : '\xa9'; /* é */
-    hx_log_begin(HX_LOG_WARN, "seen");
+    hx_log_begin(HX_EVENT_request);
     hx_log_int("before", -5);
     hx_log_str("large", (hx_slice){large, sizeof large});
     hx_log_text("behind", "x");
     hx_log_end();
     const char *line = logged();
-    if (!strstr(line, "\"event\":\"seen\",\"before\":-5,\"truncated\":1}\n")) FAIL("%s", line);
+    if (!strstr(line, "\"event\":\"request\",\"before\":-5,\"truncated\":1}\n")) FAIL("%s", line);
     for (size_t len = 8000; len < 8200; len++) { /* never half a character, and never more than a line has */
         log_value((hx_slice){large, len});
         line = logged();
         size_t bytes = strlen(line);
         assert_in_range(bytes, 1, 8192);
-        bool is_whole = strstr(line, "\"}\n") != NULL, is_cut = strstr(line, "\"seen\",\"truncated\":1}\n") != NULL;
+        bool is_whole = strstr(line, "\"}\n") != NULL, is_cut = strstr(line, "\"request\",\"truncated\":1}\n") != NULL;
         if (is_whole == is_cut) FAIL("%zu: %s", len, line);
     }
 }
@@ -131,7 +131,7 @@ static void people_get_text_and_only_what_they_asked_for(void **state)
     assert_string_equal(logged(), "");
     hx_log_threshold(HX_LOG_DEBUG);
     hx_log_readable(true);
-    hx_log_begin(HX_LOG_DEBUG, "seen");
+    hx_log_begin(HX_EVENT_request);
     hx_log_text("one", "Zürich");
     hx_log_text("two", "a b");
     hx_log_text("none", "");
@@ -139,10 +139,26 @@ static void people_get_text_and_only_what_they_asked_for(void **state)
     hx_log_end();
     const char *line = logged();
     assert_string_equal(strlen(line) > 12 ? line + 12 : line,
-                        " debug  seen  one=Zürich  two=\"a b\"  none=\"\"  hex=00abff\n");
-    hx_log_say(HX_LOG_ERROR, "%d of %s", 3, "them");
+                        " info  request  one=Zürich  two=\"a b\"  none=\"\"  hex=00abff\n");
+    hx_log(HX_EVENT_configuration_reloaded);
     line = logged();
-    assert_string_equal(strlen(line) > 12 ? line + 12 : line, " error  3 of them\n");
+    assert_string_equal(strlen(line) > 12 ? line + 12 : line, " info  configuration reloaded\n");
+}
+
+static void an_event_has_an_id_to_alert_on_and_a_message_to_read(void **state)
+{
+    (void)state;
+    hx_log(HX_EVENT_credential_not_named);
+    const char *line = logged();
+    if (!strstr(line, "\"level\":\"warn\",\"event\":\"credential_not_named\",\"message\":\"a keyed request carries"))
+        FAIL("%s", line);
+    for (int i = 0; i < HX_EVENT_COUNT; i++) {
+        const hx_log_event_row *row = hx_log_about((hx_log_event)i);
+        if (strspn(row->id, "abcdefghijklmnopqrstuvwxyz_") != strlen(row->id)) FAIL("%s is not an id", row->id);
+        size_t len = strlen(row->message);
+        bool is_sentence = row->message[0] != ' ' && len > 0 && !strchr(".:; ", row->message[len - 1]);
+        if (i != HX_EVENT_request && !is_sentence) FAIL("the message of %s: \"%s\"", row->id, row->message);
+    }
 }
 
 static int stalled[2]; /* a pipe that nobody reads */
@@ -177,23 +193,23 @@ static void a_reader_that_stalls_holds_nobody_up_and_is_told_what_it_missed(void
     memset(filler, 'x', sizeof filler - 1);
     hx_log_start();
     for (int i = 0; i < LINES; i++) {
-        hx_log_begin(HX_LOG_INFO, "line");
+        hx_log_begin(HX_EVENT_request);
         hx_log_text("filler", filler);
         hx_log_int("number", i);
         hx_log_end();
     }
-    hx_log_say(HX_LOG_ERROR, "what matters finds room");
+    hx_log(HX_EVENT_response_cut);
     if (hx_log_flush(1)) FAIL("nobody has read, but all is written");
     uint64_t dropped = hx_log_dropped();
     assert_in_range(dropped, LINES / 2, LINES);
     read_until("were dropped", room, ROOM);
-    assert_non_null(strstr(room, "what matters finds room"));
+    assert_non_null(strstr(room, "response_cut"));
     hx_log_stop(10000);
     uint64_t whole = 0;
-    for (const char *at = room; (at = strstr(at, "\"event\":\"line\"")); at++) whole++;
+    for (const char *at = room; (at = strstr(at, "\"event\":\"request\"")); at++) whole++;
     assert_int_equal(whole + dropped, LINES);
-    hx_log_say(HX_LOG_INFO, "without a writer");
-    read_until("without a writer", room, ROOM);
+    hx_log(HX_EVENT_stopped);
+    read_until("stopped", room, ROOM);
     free(room);
     (void)close(stalled[0]);
     (void)close(stalled[1]);
@@ -205,6 +221,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_value_stays_valid_json, redirect, restore),
         cmocka_unit_test_setup_teardown(a_field_that_does_not_fit_is_left_out_whole, redirect, restore),
         cmocka_unit_test_setup_teardown(people_get_text_and_only_what_they_asked_for, redirect, restore),
+        cmocka_unit_test_setup_teardown(an_event_has_an_id_to_alert_on_and_a_message_to_read, redirect, restore),
         cmocka_unit_test_setup_teardown(a_reader_that_stalls_holds_nobody_up_and_is_told_what_it_missed,
                                         redirect_to_pipe, restore),
     };

@@ -479,7 +479,7 @@ def test_no_more_than_the_most_connections_are_taken_and_the_rest_wait():
         for client in clients:
             client.close()
         wait_until(lambda: server.complaints)
-        assert len(server.complaints) == 1 and '"the limit of connections is reached"' in server.complaints[0]
+        assert len(server.complaints) == 1 and '"connections_exhausted"' in server.complaints[0]
 
 
 def test_running_out_of_descriptors_neither_spins_nor_drops():
