@@ -55,27 +55,69 @@ hx_step_result hx_request_go(hx_request *r, hx_step next)
     return HX_MORE;
 }
 
+#define IS(name) (1u << HX_OPERATION_##name)
+
+static const unsigned operation_may_become[] = {
+    [HX_OPERATION_NONE] = IS(CLAIMED),
+    [HX_OPERATION_CLAIMED] = IS(SETTLING) | IS(RECLAIMING),
+    [HX_OPERATION_SETTLING] = IS(SETTLED) | IS(GIVEN_UP),
+    [HX_OPERATION_RECLAIMING] = IS(NONE) | IS(SETTLED) | IS(GIVEN_UP),
+    [HX_OPERATION_SETTLED] = IS(RESETTLING),
+    [HX_OPERATION_RESETTLING] = IS(SETTLED) | IS(GIVEN_UP),
+    [HX_OPERATION_GIVEN_UP] = 0,
+};
+
+/* What the operation may be when a step begins or goes on. */
+static const unsigned operation_at[] = {
+    [HX_STEP_admit] = IS(NONE),
+    [HX_STEP_claim] = IS(NONE),
+    [HX_STEP_wait] = IS(NONE),
+    [HX_STEP_replay] = IS(NONE),
+    [HX_STEP_forward] = IS(CLAIMED),
+    [HX_STEP_judge] = IS(CLAIMED) | IS(SETTLED),
+    [HX_STEP_retry] = IS(NONE) | IS(CLAIMED),
+    [HX_STEP_probe] = IS(NONE) | IS(CLAIMED),
+    [HX_STEP_authorize] = IS(NONE),
+    [HX_STEP_settle] = IS(CLAIMED) | IS(SETTLING) | IS(RECLAIMING) | IS(SETTLED) | IS(RESETTLING),
+    [HX_STEP_reply] = IS(NONE) | IS(SETTLED),
+    [HX_STEP_stream] = IS(SETTLED),
+    [HX_STEP_late_answer] = IS(SETTLED) | IS(GIVEN_UP),
+    [HX_STEP_pass] = IS(NONE),
+    [HX_STEP_shadow] = IS(NONE),
+    [HX_STEP_publish] = IS(NONE),
+    [HX_STEP_finish] = IS(NONE) | IS(SETTLED) | IS(GIVEN_UP),
+};
+
+void hx_request_set_operation(hx_request *r, hx_operation_state next)
+{
+    HX_CHECK((operation_may_become[r->operation] & (1u << next)) != 0);
+    r->operation = next;
+}
+
 /* The promises of contract §1, as far as one request can see them. */
 static void check_invariants(const hx_request *r)
 {
+    HX_CHECK((operation_at[r->step] & (1u << r->operation)) != 0);
     /* Nothing of a keyed request leaves before its claim is durable, unless its route says so of a store that is down;
      * a probe and an authorization only ask. */
     if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0 && !r->is_bypassed && r->probe_state == HX_PROBE_NONE &&
         r->authorize_state != HX_AUTHORIZE_ASKING)
-        HX_CHECK(r->claimed && r->record.epoch > 0);
+        HX_CHECK(hx_request_is_claimed(r) && r->record.epoch > 0);
     /* What may have happened is sent again only where that was declared safe. */
-    if (r->step == HX_STEP_forward && r->may_have_happened) HX_CHECK(r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT);
+    if (r->step == HX_STEP_forward && r->earlier != HX_EARLIER_NOTHING)
+        HX_CHECK(r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT);
     /* Where the application's mark tells, what may have happened is sent under a new epoch only. */
-    if (r->step == HX_STEP_forward && r->after_silence) HX_CHECK(r->policy->guarantee != HX_GUARANTEE_TRANSACTIONAL);
+    if (r->step == HX_STEP_forward && r->earlier == HX_EARLIER_UNKNOWN)
+        HX_CHECK(r->policy->guarantee != HX_GUARANTEE_TRANSACTIONAL);
     /* A retry is paid for, or given back. */
     if (r->step == HX_STEP_settle || r->step == HX_STEP_finish) HX_CHECK(r->reservation.from == HX_RESERVED_NOTHING);
     /* The client of a claimed operation gets nothing before the outcome is durable. */
-    if (r->claimed && hx_request_is_replied(r)) HX_CHECK(r->settled || r->client == HX_CLIENT_ANSWERED_EARLY);
+    if (hx_request_is_claimed(r) && hx_request_is_replied(r))
+        HX_CHECK(hx_request_is_settled(r) || r->client == HX_CLIENT_ANSWERED_EARLY);
     /* A request goes away with nothing of its own under way. */
     if (r->step == HX_STEP_finish) {
         HX_CHECK(r->call_state != HX_CALL_PENDING);
         HX_CHECK(r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state >= HX_EXCHANGE_WHOLE);
-        HX_CHECK(!r->claimed || r->settled);
     }
 }
 
@@ -318,13 +360,16 @@ hx_step_result hx_step_finish(hx_request *r)
             hx_log_hex("principal", r->claimant.principal.bytes, 8);
             hx_told told = r->is_bypassed ? HX_TOLD_BYPASSED : r->told;
             hx_log_text("result", told == HX_TOLD_NOTHING ? "refused" : hx_told_text(told));
-            const hx_record *of = r->claimed ? &r->record : r->told == HX_TOLD_REPLAYED ? &r->found : NULL;
+            const hx_record *of = hx_request_is_claimed(r)      ? &r->record
+                                  : r->told == HX_TOLD_REPLAYED ? &r->found
+                                                                : NULL;
             hx_log_int("epoch", of ? (int64_t)of->epoch : 0);
             hx_log_int("attempt", of ? of->attempt : 0);
         }
         if (r->policy->result.len > 0 && r->told != HX_TOLD_NOTHING) {
             hx_slice result = r->told == HX_TOLD_REPLAYED ? r->found.result : r->record.result;
-            if ((r->told == HX_TOLD_REPLAYED || r->claimed) && result.len > 0) hx_log_str("result_id", result);
+            if ((r->told == HX_TOLD_REPLAYED || hx_request_is_claimed(r)) && result.len > 0)
+                hx_log_str("result_id", result);
         }
         if (r->shadow.on) hx_shadow_log(r);
         if (r->reply_kind == HX_REPLY_ERROR && hx_request_is_replied(r)) log_error(r);

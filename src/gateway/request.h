@@ -55,6 +55,31 @@ typedef enum {
     HX_EXCHANGE_FAILED
 } hx_exchange_state;
 
+/* How far this request has taken its operation. */
+typedef enum {
+    HX_OPERATION_NONE,       /* no claim is held */
+    HX_OPERATION_CLAIMED,    /* record.epoch is held, and its outcome is open */
+    HX_OPERATION_SETTLING,   /* the outcome is decided, and being recorded */
+    HX_OPERATION_RECLAIMING, /* being recorded as unknown, to be taken over under a new epoch */
+    HX_OPERATION_SETTLED,    /* the outcome is durable */
+    HX_OPERATION_RESETTLING, /* durable as unknown, and a late response is being recorded */
+    HX_OPERATION_GIVEN_UP    /* the outcome could not be recorded: it becomes unknown when the lease ends */
+} hx_operation_state;
+
+/* What the verdict on an attempt was made from. */
+typedef enum {
+    HX_BASIS_SILENCE, /* no response, or none yet */
+    HX_BASIS_RESPONSE,
+    HX_BASIS_UNMARKED /* a response of success, without the mark that the application was to leave */
+} hx_basis;
+
+/* What the attempts before this one may have done. */
+typedef enum {
+    HX_EARLIER_NOTHING, /* there were none, or they are known to have had no effect */
+    HX_EARLIER_ANSWERED,
+    HX_EARLIER_UNKNOWN /* the outcome of at least one is unknown */
+} hx_earlier;
+
 /* The client's side of the request, which may end before the operation's does. */
 typedef enum {
     HX_CLIENT_WAITING,
@@ -145,16 +170,11 @@ typedef struct hx_request {
     } elsewhere;
 
     /* claim, wait, settle */
-    bool is_bypassed;   /* the store is down, and the route lets it pass unrecorded */
-    bool quota_taken;   /* while the claim is on its way */
-    bool taken_over;    /* from an unknown one */
-    bool is_granted;    /* the claim is durable, and what must come before it is used is under way */
-    bool claimed;       /* we hold record.epoch */
-    bool settled;       /* an outcome is durable */
-    bool settling;      /* the outcome is decided, and on its way to the store */
-    bool answer_judged; /* it was decided by the application's answer; a later one is for late_answer */
-    bool is_unmarked;   /* answered with success, without the mark that the application was to leave */
-    bool begins_anew;   /* once it is unknown, it is taken over and sent again */
+    bool is_bypassed; /* the store is down, and the route lets it pass unrecorded */
+    bool quota_taken; /* while the claim is on its way */
+    hx_operation_state operation;
+    uint64_t taken_over_epoch; /* of the unknown operation that the claim replaces; 0: the operation is new */
+    bool is_granted;           /* the claim is durable, and what must come before it is used is under way */
     unsigned settle_tries;
     hx_ms settle_since;
     hx_call_state call_state;
@@ -188,11 +208,11 @@ typedef struct hx_request {
 
     /* judge, retry */
     hx_verdict verdict;
+    hx_basis basis;
     unsigned attempts; /* that this request made */
     unsigned attempts_of_claim;
     hx_ms first_attempt_at;
-    bool may_have_happened; /* an earlier attempt was sent, and not known to have done nothing */
-    bool after_silence;     /* of those, one of which nothing was heard */
+    hx_earlier earlier;
     bool no_more_attempts;
     hx_retry_verdict last_attempt_because; /* why there was no other */
     hx_reservation reservation;
@@ -270,6 +290,17 @@ hx_request *hx_request_new(hx_worker *worker, hx_stream *stream);
 /* The only function that changes r->step. */
 hx_step_result hx_request_go(hx_request *r, hx_step next);
 void hx_request_run(hx_request *r);
+
+/* The only function that changes r->operation. */
+void hx_request_set_operation(hx_request *r, hx_operation_state next);
+static inline bool hx_request_is_claimed(const hx_request *r)
+{
+    return r->operation != HX_OPERATION_NONE;
+}
+static inline bool hx_request_is_settled(const hx_request *r)
+{
+    return r->operation >= HX_OPERATION_SETTLED;
+}
 
 /* Whether a response has begun. */
 static inline bool hx_request_is_replied(const hx_request *r)
@@ -359,11 +390,13 @@ hx_looked hx_aliases_must_yield(hx_request *r);
 void hx_aliases_yielded(hx_request *r);
 /* claim.c: after a look at what stands in the store, the next step. `found` NULL: nothing. */
 hx_step_result hx_claim_decide(hx_request *r, const hx_record *found);
+/* settle.c: the outcome is decided. `next`: SETTLING, RECLAIMING or RESETTLING. */
+void hx_settle_begin(hx_request *r, hx_operation_state next);
 /* Makes r->record the claim of r->op. take_over: of r->found, which is unknown. */
 void hx_claim_fill(hx_request *r, bool take_over);
 /* Our settle of r->record is durable: how its key counts for the quota from now on. */
 void hx_claim_count_key(hx_request *r);
-/* judge.c: what the answer means, where r->answer_judged, else what its absence does. */
+/* judge.c: what the response means, or its absence, as r->basis says. */
 hx_verdict hx_judge_attempt(hx_request *r);
 /* parts/transactional.c: where the application completes the operation itself (`guarantee: transactional`). */
 /* Whether its answer speaks of success, so that its mark must stand in the store. */

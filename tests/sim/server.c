@@ -327,7 +327,7 @@ bool sim_server_holds(const sim_op *op)
     {
         const sim_stream *s = HX_OWNER(link, sim_stream, link);
         const hx_request *r = s->stream.user;
-        if (r && r->claimed && !r->settled && !r->settling && r->record.epoch == op->epoch) return true;
+        if (r && r->operation == HX_OPERATION_CLAIMED && r->record.epoch == op->epoch) return true;
     }
     return false;
 }

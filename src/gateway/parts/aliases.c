@@ -155,7 +155,8 @@ void hx_aliases_come_back(hx_request *r)
  * durable, one of us sees the other, or both do: who does gives way, so that at most one goes on. */
 hx_looked hx_aliases_must_yield(hx_request *r)
 {
-    if (!has_buckets(r) || r->taken_over) return HX_LOOKED_NOTHING; /* what may have happened is not given back */
+    if (!has_buckets(r) || r->taken_over_epoch > 0)
+        return HX_LOOKED_NOTHING; /* what may have happened is not given back */
     hx_ms newest = ahead_of(r, hx_loop_now(r->worker->loop));
     return find_bucket(r, newest, &r->elsewhere.other_key, &r->elsewhere.other_op);
 }

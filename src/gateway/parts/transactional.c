@@ -19,12 +19,13 @@ static bool is_transactional(const hx_request *r)
 
 bool hx_mark_is_due(const hx_request *r)
 {
-    return is_transactional(r) && r->claimed && r->verdict.outcome == HX_OUTCOME_COMPLETED && r->probe_reason.len == 0;
+    bool says_success = r->verdict.outcome == HX_OUTCOME_COMPLETED;
+    return is_transactional(r) && hx_request_is_claimed(r) && says_success && r->probe_reason.len == 0;
 }
 
 bool hx_mark_may_come(const hx_request *r)
 {
-    return is_transactional(r) && r->claimed && r->verdict.outcome == HX_OUTCOME_UNKNOWN;
+    return is_transactional(r) && hx_request_is_claimed(r) && r->verdict.outcome == HX_OUTCOME_UNKNOWN;
 }
 
 bool hx_mark_is_ours(const hx_request *r, const hx_record *found)
@@ -35,7 +36,7 @@ bool hx_mark_is_ours(const hx_request *r, const hx_record *found)
 
 bool hx_mark_is_withdrawn(const hx_request *r, const hx_record *found)
 {
-    bool is_error = r->answer_judged && r->answer_status >= 300 && r->verdict.outcome != HX_OUTCOME_UNKNOWN;
+    bool is_error = r->basis != HX_BASIS_SILENCE && r->answer_status >= 300 && r->verdict.outcome != HX_OUTCOME_UNKNOWN;
     return is_transactional(r) && found->state == HX_ABSENT && is_error && r->verdict.outcome != HX_OUTCOME_COMPLETED;
 }
 
@@ -93,7 +94,7 @@ static void put_cookies(const hx_request *r, hx_buf *out)
 hx_answer hx_mark_first_answer(hx_request *r, const hx_record *found)
 {
     hx_answer answer = hx_mark_answer(r, found);
-    if (!r->answer_judged || r->lines_first.ptr == r->lines_kept.ptr) return answer;
+    if (r->basis == HX_BASIS_SILENCE || r->lines_first.ptr == r->lines_kept.ptr) return answer;
     hx_buf lines;
     hx_buf_init(&lines, r->arena, answer.headers.len + r->lines_first.len);
     hx_buf_put(&lines, answer.headers);

@@ -130,13 +130,14 @@ static hx_step_result submit(hx_request *r, bool take_over)
     if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, timeout_error(r), HX_EMPTY);
     if (!has_quota(r, take_over)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
     hx_claim_fill(r, take_over);
-    r->taken_over = take_over;
+    r->taken_over_epoch = take_over ? r->found.epoch : 0;
     /* Under a new epoch nothing of an old one can be committed any more, where the application's mark is. */
-    r->may_have_happened = r->after_silence = take_over && r->policy->guarantee != HX_GUARANTEE_TRANSACTIONAL;
+    bool is_open = take_over && r->policy->guarantee != HX_GUARANTEE_TRANSACTIONAL;
+    r->earlier = is_open ? HX_EARLIER_UNKNOWN : HX_EARLIER_NOTHING;
     r->lease_until = r->record.lease_until;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
-    hx_store_claim(r->worker->gateway->store, &r->call, &r->record, take_over ? r->found.epoch : 0);
+    hx_store_claim(r->worker->gateway->store, &r->call, &r->record, r->taken_over_epoch);
     hx_request_watch_patience(r);
     return HX_PARKED;
 }
@@ -196,7 +197,7 @@ hx_step_result hx_claim_decide(hx_request *r, const hx_record *found)
 /* The store can't be reached, and says nothing of this key. What is known to be unknown is never let through. */
 static hx_step_result refuse_unavailable(hx_request *r)
 {
-    if (r->policy->on_store_down_pass && !r->taken_over && r->attempts == 0 && !hx_request_is_replied(r)) {
+    if (r->policy->on_store_down_pass && r->taken_over_epoch == 0 && r->attempts == 0 && !hx_request_is_replied(r)) {
         r->is_bypassed = true;
         r->told = HX_TOLD_BYPASSED;
         hx_worker_count(r->worker, HX_COUNT_BYPASSED);
@@ -209,9 +210,11 @@ static hx_step_result refuse_unavailable(hx_request *r)
 /* Our claim stands; nothing was sent, and nothing will be. */
 static hx_step_result give_back(hx_request *r)
 {
-    r->claimed = r->lease_lost = true;
+    hx_request_set_operation(r, HX_OPERATION_CLAIMED);
+    r->lease_lost = true;
     hx_worker_keep_lease(r);
-    r->verdict = (hx_verdict){.outcome = r->may_have_happened ? HX_OUTCOME_UNKNOWN : HX_OUTCOME_NOT_EXECUTED};
+    r->verdict = (hx_verdict){.outcome = r->earlier == HX_EARLIER_NOTHING ? HX_OUTCOME_NOT_EXECUTED
+                                                                          : HX_OUTCOME_UNKNOWN};
     return hx_request_go(r, HX_STEP_settle);
 }
 
@@ -247,9 +250,9 @@ static hx_step_result granted(hx_request *r)
     case HX_LOOKED_ASKING: r->is_granted = true; return HX_PARKED;
     case HX_LOOKED_IN_VAIN: return give_back(r);
     }
-    r->claimed = true;
+    hx_request_set_operation(r, HX_OPERATION_CLAIMED);
     r->attempts_of_claim = 0;
-    if (r->taken_over) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
+    if (r->taken_over_epoch > 0) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
     hx_worker_keep_lease(r);
     return hx_request_go(r, HX_STEP_forward);
 }
@@ -301,7 +304,8 @@ static hx_step_result claim_back(hx_request *r)
     case HX_STORE_OK: return granted(r);
     case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);
     case HX_STORE_STALE: /* what was to be taken over is gone: look again */
-        r->taken_over = r->may_have_happened = r->after_silence = false;
+        r->taken_over_epoch = 0;
+        r->earlier = HX_EARLIER_NOTHING;
         return HX_MORE;
     default: return refuse_claim(r);
     }

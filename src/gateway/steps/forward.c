@@ -184,7 +184,7 @@ static void put_key(const hx_request *r, hx_buf *out)
 /* An operation that is taken over goes up as it went before, however it is spelled now. */
 static bool is_key_written_anew(const hx_request *r)
 {
-    return r->key.len > 0 && (is_key_ours(r) || r->taken_over);
+    return r->key.len > 0 && (is_key_ours(r) || r->taken_over_epoch > 0);
 }
 
 static void put_operation(const hx_request *r, hx_buf *out)
@@ -347,7 +347,7 @@ bool hx_forward_is_ours(const hx_request *r, const hx_field *field)
     case HX_FIELD_HAPAX_OUTCOME: return true;
     case HX_FIELD_OTHER:
         if (hx_slice_starts_nocase(field->name, HX_LIT("hapax-"))) return true;
-        return r->claimed && r->policy->dialect == HX_DIALECT_STRIPE &&
+        return hx_request_is_claimed(r) && r->policy->dialect == HX_DIALECT_STRIPE &&
                hx_slice_eq_nocase(field->name, HX_LIT("stripe-should-retry"));
     default: return false;
     }
@@ -512,7 +512,7 @@ void hx_forward_end_patience(hx_request *r)
 {
     hx_request_start_timer(r, r->answer_due - hx_loop_now(r->worker->loop));
     r->retry_after = HX_SECOND;
-    bool is_unsent = r->step == HX_STEP_forward && r->exchange.bytes_sent == 0 && !r->may_have_happened;
+    bool is_unsent = r->step == HX_STEP_forward && r->exchange.bytes_sent == 0 && r->earlier == HX_EARLIER_NOTHING;
     hx_reply_early(r, is_unsent ? HX_ERROR_BUDGET_OVER_UNSENT : HX_ERROR_UPSTREAM_TIMEOUT,
                    HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
 }
@@ -551,7 +551,7 @@ static bool is_too_late(hx_request *r)
 
 static hx_step_result give_back(hx_request *r)
 {
-    hx_outcome first = r->may_have_happened ? HX_OUTCOME_UNKNOWN : HX_OUTCOME_NOT_EXECUTED;
+    hx_outcome first = r->earlier == HX_EARLIER_NOTHING ? HX_OUTCOME_NOT_EXECUTED : HX_OUTCOME_UNKNOWN;
     if (r->attempts == 0) r->verdict = (hx_verdict){.outcome = first};
     return hx_request_go(r, HX_STEP_settle);
 }

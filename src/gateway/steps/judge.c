@@ -29,7 +29,7 @@ static hx_verdict of_answer(hx_request *r)
                                .releases_5xx = policy->release_5xx,
                                .releases_4xx = policy->release_4xx && r->natural,
                                .is_delete = hx_slice_eq(r->stream->request.method, HX_LIT("DELETE")),
-                               .after_silence = r->after_silence,
+                               .after_silence = r->earlier == HX_EARLIER_UNKNOWN,
                                .guarantee = policy->guarantee,
                                .rules = policy->outcome_rules,
                                .rule_count = policy->outcome_rule_count};
@@ -39,12 +39,14 @@ static hx_verdict of_answer(hx_request *r)
 hx_verdict hx_judge_attempt(hx_request *r)
 {
     bool was_sent = r->exchange.bytes_sent > 0;
-    hx_verdict verdict = r->answer_judged ? of_answer(r)
-                                          : hx_outcome_of_silence(was_sent, r->after_silence, r->policy->guarantee);
+    bool is_answered = r->basis != HX_BASIS_SILENCE;
+    hx_verdict verdict = is_answered
+                             ? of_answer(r)
+                             : hx_outcome_of_silence(was_sent, r->earlier == HX_EARLIER_UNKNOWN, r->policy->guarantee);
     /* That this attempt did nothing says nothing about the earlier ones. */
     bool frees = verdict.outcome == HX_OUTCOME_RELEASED || verdict.outcome == HX_OUTCOME_NOT_EXECUTED;
-    bool is_told = r->answer_judged && r->answer_word == HX_WORD_RELEASE;
-    if (frees && r->may_have_happened && !is_told) verdict.outcome = HX_OUTCOME_UNKNOWN;
+    bool is_told = is_answered && r->answer_word == HX_WORD_RELEASE;
+    if (frees && r->earlier != HX_EARLIER_NOTHING && !is_told) verdict.outcome = HX_OUTCOME_UNKNOWN;
     return verdict;
 }
 
@@ -61,13 +63,12 @@ static bool is_cut_off(hx_request *r)
 hx_step_result hx_step_judge(hx_request *r)
 {
     if (r->exchange_cancelled && r->exchange_state < HX_EXCHANGE_WHOLE) return HX_PARKED;
-    r->answer_judged = hx_request_is_answered(r);
+    r->basis = hx_request_is_answered(r) ? HX_BASIS_RESPONSE : HX_BASIS_SILENCE;
     hx_memory_end(r, &r->answer);
     r->verdict = hx_judge_attempt(r);
     if (is_cut_off(r)) return HX_PARKED;
-    if (r->settled) { /* a late answer: one that says no more than was known changes nothing */
+    if (hx_request_is_settled(r)) { /* a late answer: one that says no more than was known changes nothing */
         bool says_more = r->verdict.outcome != HX_OUTCOME_UNKNOWN && !hx_mark_is_due(r); /* which stands by itself */
-        r->settling = false;
         return hx_request_go(r, says_more ? HX_STEP_settle : HX_STEP_late_answer);
     }
     if (r->verdict.probe_tells && r->policy->probe.method.len > 0) return hx_request_go(r, HX_STEP_probe);

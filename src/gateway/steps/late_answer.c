@@ -18,7 +18,7 @@ static hx_step_result let_go(hx_request *r)
 
 hx_step_result hx_step_late_answer(hx_request *r)
 {
-    if (is_final(r) || r->answer_judged) return let_go(r);
+    if (is_final(r) || r->basis != HX_BASIS_SILENCE || r->operation == HX_OPERATION_GIVEN_UP) return let_go(r);
     if (hx_request_is_answered(r)) return hx_request_go(r, HX_STEP_judge);
     bool is_silent = r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state == HX_EXCHANGE_FAILED;
     if (is_silent || r->timer_rang) return let_go(r);

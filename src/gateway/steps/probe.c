@@ -212,7 +212,7 @@ static hx_step_result answered(hx_request *r)
     finding found = read_answer(r, &result);
     hx_request_stop_timer(r);
     if (found == FOUND) hx_worker_count(r->worker, HX_COUNT_PROBES_FOUND);
-    if (r->claimed) return end_of_own(r, found, result);
+    if (hx_request_is_claimed(r)) return end_of_own(r, found, result);
     r->exchange_state = HX_EXCHANGE_NONE;
     if (found == FOUND) return record(r, HX_COMPLETED, HX_LIT("found by the probe"), answer_of(r, result));
     if (found == NOT_FOUND && !may_be_at_work(r) && !was_applied(r)) {
@@ -243,7 +243,7 @@ hx_step_result hx_step_probe(hx_request *r)
     if (r->probe_state == HX_PROBE_SETTLING) return HX_PARKED;
     if (r->exchange_state >= HX_EXCHANGE_WHOLE) return answered(r);
     if (!r->timer_rang) return HX_PARKED;
-    if (r->claimed && hx_forward_patience_ends(r))
+    if (hx_request_is_claimed(r) && hx_forward_patience_ends(r))
         hx_forward_end_patience(r);
     else
         hx_request_call_off(r, HX_UPSTREAM_CANCELLED);

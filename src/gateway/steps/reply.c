@@ -105,7 +105,7 @@ static void send_answer(hx_request *r)
     hx_buf lines;
     hx_slice headers = r->reply_answer.headers;
     const hx_fields *request = &r->stream->request.fields;
-    bool is_anothers = r->told == HX_TOLD_REPLAYED || !r->claimed;
+    bool is_anothers = r->told == HX_TOLD_REPLAYED || !hx_request_is_claimed(r);
     bool replaces = is_anothers && hx_cors_replaces(hx_request_rules(r)->config, request, headers);
     hx_buf_init(&lines, r->arena, headers.len + HX_OUR_LINES_MAX);
     if (is_replay(r) || replaces)
@@ -160,7 +160,6 @@ void hx_reply_early(hx_request *r, hx_error error, hx_slice detail)
 
 hx_step_result hx_step_reply(hx_request *r)
 {
-    HX_CHECK(!r->claimed || r->settled);
     hx_request_note_reply(r);
     if (r->error == HX_ERROR_PAYLOAD_MISMATCH && r->reply_kind == HX_REPLY_ERROR)
         r->reply_status = hx_problem_status(r->error, r->policy->dialect);
@@ -172,7 +171,7 @@ hx_step_result hx_step_reply(hx_request *r)
         else
             send_problem(r);
     }
-    return hx_request_go(r, r->claimed ? HX_STEP_late_answer : hx_request_end_step(r));
+    return hx_request_go(r, hx_request_is_claimed(r) ? HX_STEP_late_answer : hx_request_end_step(r));
 }
 
 void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail,

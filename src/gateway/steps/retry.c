@@ -11,8 +11,8 @@ static void log_attempt(const hx_request *r, hx_log_event event, hx_ms delay)
 {
     hx_log_begin(event);
     hx_log_str("path", r->path);
-    if (r->claimed) hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
-    hx_log_int("attempt", r->claimed ? r->record.attempt : r->attempts);
+    if (hx_request_is_claimed(r)) hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
+    hx_log_int("attempt", hx_request_is_claimed(r) ? r->record.attempt : r->attempts);
     if (r->exchange_state == HX_EXCHANGE_FAILED)
         hx_request_log_failure(r);
     else if (r->timed_out)
@@ -68,16 +68,16 @@ static hx_step_result end(hx_request *r, bool go_on)
     hx_request_stop_timer(r);
     if (!go_on) { /* settling tells whether the operation is another's */
         (void)give_up(r, HX_RETRY_NO_TIME);
-        return hx_request_go(r, r->claimed ? HX_STEP_settle : HX_STEP_pass);
+        return hx_request_go(r, hx_request_is_claimed(r) ? HX_STEP_settle : HX_STEP_pass);
     }
     hx_worker_count(r->worker, HX_COUNT_RETRIES);
     bool did_nothing = r->verdict.outcome == HX_OUTCOME_NOT_EXECUTED || r->verdict.outcome == HX_OUTCOME_RELEASED;
-    r->may_have_happened = r->may_have_happened || (r->claimed && !did_nothing);
-    r->after_silence = r->after_silence || (r->claimed && r->verdict.outcome == HX_OUTCOME_UNKNOWN);
+    hx_earlier this_one = r->verdict.outcome == HX_OUTCOME_UNKNOWN ? HX_EARLIER_UNKNOWN : HX_EARLIER_ANSWERED;
+    if (hx_request_is_claimed(r) && !did_nothing && this_one > r->earlier) r->earlier = this_one;
     r->exchange_state = HX_EXCHANGE_NONE;
     r->answer_streamed = false;
-    r->answer_judged = false;
-    return hx_request_go(r, r->claimed ? HX_STEP_forward : HX_STEP_pass);
+    r->basis = HX_BASIS_SILENCE;
+    return hx_request_go(r, hx_request_is_claimed(r) ? HX_STEP_forward : HX_STEP_pass);
 }
 
 /* The claim must still be ours: its lease may have been lost while we waited, and the operation be another's by now. */
@@ -98,7 +98,7 @@ static hx_step_result begin_anew(hx_request *r)
     hx_retry_budget_settle(hx_request_budget(r), hx_loop_now(r->worker->loop), &r->reservation, true);
     hx_request_stop_timer(r);
     hx_worker_count(r->worker, HX_COUNT_RETRIES);
-    r->begins_anew = true;
+    hx_settle_begin(r, HX_OPERATION_RECLAIMING);
     return hx_request_go(r, HX_STEP_settle);
 }
 
@@ -113,13 +113,14 @@ hx_step_result hx_step_retry(hx_request *r)
     if (r->exchange_state < HX_EXCHANGE_WHOLE) { /* its time was up, or nobody wants the rest of its answer */
         hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
         r->answer_streamed = false;
-        r->answer_judged = false;
+        r->basis = HX_BASIS_SILENCE;
         return HX_PARKED;
     }
-    bool has_nothing_to_send = !r->claimed && (hx_request_client_is_gone(r) || r->body_state == HX_BODY_BROKEN);
+    bool has_nothing_to_send = !hx_request_is_claimed(r) &&
+                               (hx_request_client_is_gone(r) || r->body_state == HX_BODY_BROKEN);
     bool unwanted = r->worker->draining || has_nothing_to_send;
     if (unwanted) return end(r, false);
     if (!r->timer_rang) return HX_PARKED;
     if (hx_mark_may_come(r)) return begin_anew(r);
-    return r->claimed ? renew(r) : end(r, true);
+    return hx_request_is_claimed(r) ? renew(r) : end(r, true);
 }

@@ -13,8 +13,8 @@
  * itself calls unknown, is nobody's outcome; only an error of the application's own may be shown. */
 static bool is_answer_withheld(const hx_request *r)
 {
-    if (r->verdict.outcome != HX_OUTCOME_UNKNOWN || !r->answer_judged) return false;
-    return r->is_unmarked || r->verdict.probe_tells || r->answer_status < 500;
+    if (r->verdict.outcome != HX_OUTCOME_UNKNOWN || r->basis == HX_BASIS_SILENCE) return false;
+    return r->basis == HX_BASIS_UNMARKED || r->verdict.probe_tells || r->answer_status < 500;
 }
 
 /* The error that the first client gets when there is no answer of the application's to give. */
@@ -26,20 +26,20 @@ static void choose_error(hx_request *r)
         r->error = HX_ERROR_BUDGET_OVER;
     else if (nothing_happened)
         r->error = r->lease_lost ? HX_ERROR_STORE_UNAVAILABLE : HX_ERROR_UPSTREAM_UNREACHABLE;
-    else if (r->is_unmarked)
+    else if (r->basis == HX_BASIS_UNMARKED)
         r->error = HX_ERROR_NOT_MARKED;
     else
         r->error = r->timed_out || r->budget_over ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_UPSTREAM_BROKEN;
     r->reply_status = hx_error_about(r->error)->status;
     if (r->retry_after == 0) r->retry_after = HX_SECOND;
     hx_slice what = HX_LIT("its time was up");
-    if (r->is_unmarked)
+    if (r->basis == HX_BASIS_UNMARKED)
         what = hx_arena_printf(r->arena, "it answered %u without having completed the operation",
                                (unsigned)r->answer_status);
-    else if (r->answer_judged)
+    else if (r->basis != HX_BASIS_SILENCE)
         what = hx_arena_printf(r->arena, "it answered %u%s", (unsigned)r->answer_status,
-                               r->may_have_happened ? " after an attempt whose outcome is not known"
-                                                    : ", which doesn't tell what became of the operation");
+                               r->earlier != HX_EARLIER_NOTHING ? " after an attempt whose outcome is not known"
+                                                                : ", which doesn't tell what became of the operation");
     else if (r->lease_lost)
         what = HX_LIT("the claim's lease was over before it could be sent");
     else if (r->budget_over)
@@ -59,8 +59,8 @@ static hx_slice reason_of(const hx_request *r)
 {
     if (r->probe_reason.len > 0) return r->probe_reason;
     if (r->verdict.outcome == HX_OUTCOME_COMPLETED) return HX_EMPTY;
-    if (r->is_unmarked) return hx_mark_missing_reason(r);
-    if (r->answer_judged) return hx_arena_printf(r->arena, "answered %u", (unsigned)r->answer_status);
+    if (r->basis == HX_BASIS_UNMARKED) return hx_mark_missing_reason(r);
+    if (r->basis != HX_BASIS_SILENCE) return hx_arena_printf(r->arena, "answered %u", (unsigned)r->answer_status);
     return hx_slice_of(hx_error_about(r->error)->code);
 }
 
@@ -77,15 +77,15 @@ static hx_state state_after(hx_outcome outcome)
 static void fill_record(hx_request *r)
 {
     hx_record *record = &r->record;
-    record->from_state = r->settled ? HX_UNKNOWN : HX_PROCESSING;
+    record->from_state = r->operation == HX_OPERATION_RESETTLING ? HX_UNKNOWN : HX_PROCESSING;
     record->state = state_after(r->verdict.outcome);
     record->changed_at = hx_loop_now(r->worker->loop);
-    HX_CHECK((record->state != HX_COMPLETED && record->state != HX_FAILED) || r->answer_judged);
+    HX_CHECK((record->state != HX_COMPLETED && record->state != HX_FAILED) || r->basis != HX_BASIS_SILENCE);
     hx_lifecycle_set_end(record, r->policy);
     record->reason = reason_of(r);
     record->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
     if (record->state == HX_UNKNOWN) return; /* nothing that could be taken for an outcome */
-    if (!r->answer_judged) {
+    if (r->basis == HX_BASIS_SILENCE) {
         hx_problem_answer(r, &record->answer); /* for those who wait: what this client gets */
         return;
     }
@@ -124,7 +124,9 @@ static hx_told told_of(hx_outcome outcome)
 static hx_step_result take_over(hx_request *r, const hx_record *found)
 {
     hx_worker_drop_lease(r);
-    r->begins_anew = r->claimed = r->settled = r->settling = r->answer_judged = r->answer_streamed = false;
+    hx_request_set_operation(r, HX_OPERATION_NONE);
+    r->basis = HX_BASIS_SILENCE;
+    r->answer_streamed = false;
     r->exchange_state = HX_EXCHANGE_NONE;
     r->found = *found;
     hx_step_result more = hx_request_go(r, HX_STEP_claim);
@@ -133,14 +135,13 @@ static hx_step_result take_over(hx_request *r, const hx_record *found)
 
 static hx_step_result recorded(hx_request *r)
 {
-    r->settled = true;
     hx_claim_count_key(r);
-    if (hx_request_is_replied(r))
-        return hx_request_go(r, HX_STEP_late_answer); /* a late answer, which nobody waits for */
-    if (r->begins_anew) return take_over(r, &r->record);
+    if (r->operation == HX_OPERATION_RECLAIMING && !hx_request_is_replied(r)) return take_over(r, &r->record);
+    hx_request_set_operation(r, HX_OPERATION_SETTLED);
+    if (hx_request_is_replied(r)) return hx_request_go(r, HX_STEP_late_answer);
     r->told = told_of(r->verdict.outcome);
     if (r->told == HX_TOLD_STORED && (r->answer_streamed || r->call.unretained)) r->told = HX_TOLD_NOT_RETAINED;
-    if (!r->answer_judged || is_answer_withheld(r))
+    if (r->basis == HX_BASIS_SILENCE || is_answer_withheld(r))
         return hx_request_go(r, HX_STEP_reply); /* even if one has come since: late_answer takes it */
     r->reply_kind = HX_REPLY_ANSWER;
     r->reply_status = r->answer_status;
@@ -163,7 +164,7 @@ static bool is_our_own(const hx_record *ours, const hx_record *found)
 static hx_step_result marked(hx_request *r, const hx_record *found)
 {
     hx_worker_drop_lease(r);
-    r->settled = true;
+    hx_request_set_operation(r, HX_OPERATION_SETTLED);
     r->record.state = found->state;
     r->record.expires_at = found->expires_at;
     r->record.result = hx_arena_copy(r->arena, found->result);
@@ -187,7 +188,7 @@ static hx_step_result fenced(hx_request *r)
     r->call.unretained = !found->answer.retained;
     if (r->settle_tries > 1 && is_our_own(&r->record, found)) return recorded(r);
     if (hx_mark_is_ours(r, found)) return marked(r, found);
-    if (r->begins_anew && !hx_request_is_replied(r)) return take_over(r, found);
+    if (r->operation == HX_OPERATION_RECLAIMING && !hx_request_is_replied(r)) return take_over(r, found);
     if (hx_mark_is_withdrawn(r, found)) { /* the application gave it back, and says why */
         r->verdict.outcome = HX_OUTCOME_RELEASED;
         r->record.state = HX_ABSENT;
@@ -201,7 +202,7 @@ static hx_step_result fenced(hx_request *r)
     hx_log_int("epoch", (int64_t)r->record.epoch);
     hx_log_text("state", hx_state_name(found->state));
     hx_log_end();
-    r->settled = true;
+    hx_request_set_operation(r, HX_OPERATION_SETTLED);
     if (hx_request_is_replied(r)) return hx_request_go(r, HX_STEP_late_answer);
     r->retry_after = 0;
     if (hx_lifecycle_decide(found, &r->claimant, NULL) == HX_DECIDE_REPLAY) {
@@ -237,9 +238,8 @@ static hx_step_result not_recorded(hx_request *r)
         hx_log_int("epoch", (int64_t)r->record.epoch);
         hx_log_end();
         hx_worker_drop_lease(r);
-        r->settled = true;
+        hx_request_set_operation(r, HX_OPERATION_GIVEN_UP);
         r->record.state = HX_UNKNOWN;
-        r->answer_judged = true; /* nothing more is waited for */
     } else {
         hx_request_start_timer(r, STORE_RETRY_DELAY);
     }
@@ -251,7 +251,7 @@ static void fill(hx_request *r)
 {
     hx_error said = r->error;
     unsigned status = r->reply_status;
-    if (!r->answer_judged || is_answer_withheld(r)) choose_error(r);
+    if (r->basis == HX_BASIS_SILENCE || is_answer_withheld(r)) choose_error(r);
     fill_record(r);
     if (!hx_request_is_replied(r)) return;
     r->error = said; /* its client was told something else before, and so does the log */
@@ -265,7 +265,7 @@ static hx_step_result mark_back(hx_request *r)
     if (r->call.result != HX_STORE_OK) return not_recorded(r);
     bool is_open = found->state == HX_PROCESSING || found->state == HX_UNKNOWN;
     if (!is_open || found->epoch != r->record.epoch) return fenced(r);
-    r->is_unmarked = true;
+    r->basis = HX_BASIS_UNMARKED;
     r->verdict = (hx_verdict){.outcome = HX_OUTCOME_UNKNOWN};
     fill(r);
     submit(r);
@@ -280,16 +280,15 @@ static void read_mark(hx_request *r)
     hx_request_watch_patience(r);
 }
 
-static void begin(hx_request *r)
+void hx_settle_begin(hx_request *r, hx_operation_state next)
 {
     hx_request_stop_timer(r);
-    r->settling = true;
-    r->is_unmarked = false;
+    hx_request_set_operation(r, next);
     r->settle_tries = 0;
     r->settle_since = hx_loop_now(r->worker->loop);
     /* An answer that was let go for the sake of another attempt can't be replayed as it was. */
     bool is_outcome = r->verdict.outcome == HX_OUTCOME_COMPLETED || r->verdict.outcome == HX_OUTCOME_FAILED;
-    if (is_outcome && !r->answer_judged) r->verdict.outcome = HX_OUTCOME_UNKNOWN;
+    if (is_outcome && r->basis == HX_BASIS_SILENCE) r->verdict.outcome = HX_OUTCOME_UNKNOWN;
     if (!hx_mark_is_due(r)) fill(r);
 }
 
@@ -306,12 +305,15 @@ hx_step_result hx_step_settle(hx_request *r)
         if (hx_request_is_out_of_patience(r)) say_not_recorded(r);
         return HX_PARKED;
     }
-    if (hx_timer_running(&r->timer) && !r->timer_rang && r->settling) return HX_PARKED;
-    if (!r->settling && !hx_memory_may_record(r)) {
-        hx_request_start_timer(r, RECORD_AGAIN_DELAY);
+    if (r->operation == HX_OPERATION_CLAIMED || r->operation == HX_OPERATION_SETTLED) {
+        if (!hx_memory_may_record(r)) {
+            hx_request_start_timer(r, RECORD_AGAIN_DELAY);
+            return HX_PARKED;
+        }
+        hx_settle_begin(r, hx_request_is_settled(r) ? HX_OPERATION_RESETTLING : HX_OPERATION_SETTLING);
+    } else if (hx_timer_running(&r->timer) && !r->timer_rang) {
         return HX_PARKED;
     }
-    if (!r->settling) begin(r);
     if (hx_mark_is_due(r))
         read_mark(r);
     else

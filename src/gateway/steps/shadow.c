@@ -153,7 +153,8 @@ void hx_shadow_answered(hx_request *r, const hx_answer_head *head)
 static hx_outcome outcome_of(hx_request *r)
 {
     if (r->attempts == 0) return HX_OUTCOME_NOT_EXECUTED;
-    r->answer_judged = r->exchange_state == HX_EXCHANGE_WHOLE || (hx_request_client_is_gone(r) && r->answer_status > 0);
+    bool is_answered = r->exchange_state == HX_EXCHANGE_WHOLE || (hx_request_client_is_gone(r) && r->answer_status > 0);
+    r->basis = is_answered ? HX_BASIS_RESPONSE : HX_BASIS_SILENCE;
     return hx_judge_attempt(r).outcome;
 }
 

@@ -24,7 +24,7 @@ static int set_up(void **state)
     f.policy.guarantee = HX_GUARANTEE_TRANSACTIONAL;
     f.request.policy = &f.policy;
     f.request.arena = &f.arena;
-    f.request.claimed = true;
+    f.request.operation = HX_OPERATION_CLAIMED;
     f.request.record = (hx_record){.epoch = 7, .state = HX_PROCESSING};
     return 0;
 }
@@ -117,7 +117,7 @@ static void an_error_after_the_application_gave_it_back_is_released(void **state
 {
     (void)state;
     hx_record gone = {.state = HX_ABSENT}, there = {.state = HX_UNKNOWN, .epoch = 7};
-    f.request.answer_judged = true;
+    f.request.basis = HX_BASIS_RESPONSE;
     f.request.answer_status = 409;
     f.request.verdict.outcome = HX_OUTCOME_FAILED;
     assert_true(hx_mark_is_withdrawn(&f.request, &gone));
