@@ -136,6 +136,7 @@ static int look_at_source(const hx_place *place, hx_loop *loop, const hx_store_f
 int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags, hx_salvage *salvage)
 {
     char error[HX_STORE_ERROR_BYTES];
+    if (salvage) salvage->moves_clock = true;
     if (!salvage && !is_there(place)) return hx_cmd_store_refuse("there is no store at %s", place->shown);
     if (is_in_use(place))
         return hx_cmd_store_refuse(
@@ -143,7 +144,7 @@ int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *f
             "first; or take a snapshot of the file system, and give a copy of the directory in it",
             place->shown);
     place->store = salvage ? hx_journal_salvage(hx_slice_of(path_of(place->url)), salvage, error)
-                           : hx_store_open(place->url, NULL, error);
+                           : hx_store_open(place->url, &(hx_store_options){.moves_clock = true}, error);
     if (!place->store) return hx_cmd_store_refuse("%s", error);
     hx_store_attach(place->store, loop);
     return look_at_source(place, loop, flags);
@@ -154,7 +155,7 @@ int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX
 {
     char error[HX_STORE_ERROR_BYTES], trouble[HX_MOVE_ERROR_BYTES];
     hx_record mark = hx_unfinished_text(by, mark_epoch, NULL, NULL);
-    hx_store_options options = {.secret = secret, .mark = &mark};
+    hx_store_options options = {.moves_clock = true, .secret = secret, .mark = &mark};
     uint64_t leased = 0;
     place->store = hx_store_open(place->url, &options, error);
     if (!place->store) return hx_cmd_store_refuse("%s", error);

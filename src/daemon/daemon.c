@@ -92,6 +92,7 @@ static int open_store(hx_daemon *daemon, bool accept_clock)
     const char *usual = hx_address_default_store(config->dev, &arena);
     bool is_usual = usual && hx_slice_eq(config->store, hx_slice_of(usual));
     hx_store_options options = {.check_clock = !accept_clock,
+                                .moves_clock = true,
                                 .bytes_max = config->store_bytes_max,
                                 .make_parents = is_usual,
                                 .waiters_max = config->limits.waiters,

@@ -179,14 +179,14 @@ bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char err
     }
     if (ahead > HX_DAY && options->check_clock) {
         say_clock(is_trusted ? HX_EVENT_clock_ahead : HX_EVENT_clock_ahead_unproven, ahead);
-        if (!is_trusted) hx_clock_hold(ahead, false);
+        if (!is_trusted && options->moves_clock) hx_clock_hold(ahead, false);
     } else if (ahead < -HX_DAY) {
         /* An earlier start had a wrong clock. What was answered before it keeps its lifetime by the right one. */
         bool is_held = is_trusted && ahead >= -CLOCK_AHEAD_MAX;
         say_clock(is_held ? HX_EVENT_clock_behind_held : HX_EVENT_clock_behind, -ahead);
-        if (is_held) hx_clock_hold(-ahead, true);
+        if (is_held && options->moves_clock) hx_clock_hold(-ahead, true);
     }
-    hx_clock_raise(stamp);
+    if (options->moves_clock) hx_clock_raise(stamp);
     return true;
 }
 

@@ -213,8 +213,11 @@ typedef struct {
 #define HX_STORE_ERROR_BYTES 512u
 
 typedef struct {
-    hx_ms (*now)(void);          /* NULL: hx_clock_now. Tests bring their own time */
-    bool check_clock;            /* a gateway's: a wall clock that can't be right stops it */
+    hx_ms (*now)(void); /* NULL: hx_clock_now. Tests bring their own time */
+    bool check_clock;   /* a gateway's: a wall clock that can't be right stops it */
+    /* The host gives its clock (base/clock.h) to this store: opening moves it, never behind the last change in the
+     * store, and to the time of a shared store. Without it opening changes nothing of the process. */
+    bool moves_clock;
     uint64_t bytes_max;          /* store_max, over all files, the archive too; 0: no limit */
     uint32_t segment_bytes;      /* journal; 0: 64 MiB, less where bytes_max or the disk is small */
     bool make_parents;           /* journal: the directories above it, too */
@@ -282,8 +285,9 @@ static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
     return hx_lifecycle_is_over(at, now);
 }
 
-/* For stores that go by this machine's clock: sets the process's clock by the wall's and the last stamp in the store, 0
- * where it is empty. False with a sentence in `error` where that can't be right; nothing has changed then. */
+/* For stores that go by this machine's clock: compares the wall clock with the last stamp in the store, 0 where it is
+ * empty, and with moves_clock sets the process's clock by both. False with a sentence in `error` where that can't be
+ * right; nothing has changed then. */
 bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
 
 /* Decides a claim, settle, renew, forget or import: HX_STORE_OK, or as what it is refused. */
@@ -317,6 +321,7 @@ typedef struct {
     /* given by the caller: gets a sentence for people about each place */
     void (*report)(void *context, const char *sentence);
     void *context;
+    bool moves_clock; /* as in hx_store_options */
     /* given back */
     uint64_t records; /* that could be read */
     uint64_t answers; /* of these: but for their answers, so that those are not retained */

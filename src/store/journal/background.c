@@ -297,7 +297,7 @@ static void *keep(void *journal)
     return NULL;
 }
 
-void hx_background_start(hx_journal *j)
+int hx_background_start(hx_journal *j)
 {
     hx_background *k = &j->keeper;
     pthread_condattr_t monotonic;
@@ -308,8 +308,9 @@ void hx_background_start(hx_journal *j)
     pthread_condattr_destroy(&monotonic);
     k->last = &k->first;
     k->spare_goal = 1;
-    k->running = true;
-    if (pthread_create(&k->thread, NULL, keep, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
+    int error = pthread_create(&k->thread, NULL, keep, j);
+    k->running = error == 0;
+    return error;
 }
 
 void hx_background_stop(hx_journal *j)

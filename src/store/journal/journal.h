@@ -260,7 +260,8 @@ void hx_dir_check_place(hx_journal *j);
 void hx_journal_look_through(hx_journal *j, hx_store_call *call);
 
 /* Keeper. */
-void hx_background_start(hx_journal *j);
+/* 0, or the errno of why there is no thread. */
+int hx_background_start(hx_journal *j);
 void hx_background_stop(hx_journal *j);
 /* The next segment, waiting while it is being prepared; NULL: it can't be. */
 hx_segment *hx_background_take_spare(hx_journal *j);

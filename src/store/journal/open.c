@@ -235,10 +235,10 @@ static void drop_expired(hx_journal *j)
 }
 
 /* G9. What an earlier start left in processing may have been done, or not. */
-static void orphans_become_unknown(hx_journal *j)
+static bool orphans_become_unknown(hx_journal *j)
 {
     size_t count = atomic_load(&j->counts.processing), got = 0;
-    if (count == 0) return;
+    if (count == 0) return true;
     hx_op *orphans = malloc(count * sizeof *orphans);
     if (!orphans) hx_fatal(HX_EXIT_BUG, "out of memory");
     hx_index_entry entry;
@@ -246,11 +246,11 @@ static void orphans_become_unknown(hx_journal *j)
     while (got < count && hx_index_next(j->index, &cursor, &steps, &entry))
         if (entry.state == HX_PROCESSING) orphans[got++] = entry.op;
     j->store.facts.orphans = got;
-    for (size_t i = 0; i < got; i++)
-        if (!hx_journal_lapse(j, &orphans[i], HX_UNKNOWN, HX_LIT("restart")))
-            hx_fatal(HX_EXIT_STORE, "no room left for the store in %s", j->path);
+    bool fits = true;
+    for (size_t i = 0; i < got && fits; i++) fits = hx_journal_lapse(j, &orphans[i], HX_UNKNOWN, HX_LIT("restart"));
     free(orphans);
-    hx_journal_flush(j);
+    if (fits) hx_journal_flush(j);
+    return fits;
 }
 
 /* From the page on in which it begins: a write that failed may have taken the rest of that page with it. */
@@ -283,14 +283,7 @@ static bool settle_tail(hx_opening *o)
     return !error || hx_open_fail(o, "can't sync the store in %s: %s", j->path, strerror(error));
 }
 
-/* It becomes a store for others with its mark in it. */
-static void end_making(hx_journal *j)
-{
-    int error = hx_journal_put(j, j->options.mark) ? hx_dir_end_format(j) : ENOSPC;
-    if (error) hx_fatal(HX_EXIT_STORE, "can't create a store in %s: %s", j->path, strerror(error));
-}
-
-/* From here on the disk is changed, and what goes wrong ends the process. */
+/* From here on the disk is changed. An error leaves a store that the next start reads again. */
 static bool begin(hx_opening *o)
 {
     hx_journal *j = o->journal;
@@ -304,7 +297,8 @@ static bool begin(hx_opening *o)
     j->keeper.spare_number = j->active->number + j->keeper.spare_count + 1;
     hx_background_check_limits(j);
     hx_background_count_bytes(j);
-    hx_background_start(j);
+    int error = hx_background_start(j);
+    if (error) return hx_open_fail(o, "can't start a thread: %s", strerror(error));
     for (uint32_t n = o->dir.first; n < j->active->number; n++)
         if (hx_journal_segment(j, n)->unhinted) hx_background_want(j, n, false);
     j->batch.now = j->store.facts.now();
@@ -317,10 +311,12 @@ static bool begin(hx_opening *o)
     (void)!pwrite(j->lock_fd, pid, (size_t)len, 0);
     hx_journal_append_mark(j, HX_FRAME_START, (hx_slice){(const char *)&j->store.facts.owner, 8});
     hx_journal_flush(j);
-    orphans_become_unknown(j);
-    if (o->dir.begun) end_making(j);
-    if (pthread_create(&j->writer, NULL, hx_journal_writer, j) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
-    return true;
+    if (!orphans_become_unknown(j)) return hx_open_fail(o, "no room left for the store in %s", j->path);
+    /* It becomes a store for others with its mark in it. */
+    if (o->dir.begun) error = hx_journal_put(j, j->options.mark) ? hx_dir_end_format(j) : ENOSPC;
+    if (error) return hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
+    error = pthread_create(&j->writer, NULL, hx_journal_writer, j);
+    return !error || hx_open_fail(o, "can't start a thread: %s", strerror(error));
 }
 
 hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *options)
@@ -366,6 +362,7 @@ hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char e
     o.journal->options.secret = NULL; /* the caller's, and not needed any more */
     o.journal->options.mark = NULL;
     if (ok) return &o.journal->store;
+    hx_background_stop(o.journal);
     hx_journal_free(o.journal);
     return NULL;
 }

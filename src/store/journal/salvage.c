@@ -246,8 +246,8 @@ bool hx_salvage_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena
 
 hx_store *hx_journal_salvage(hx_slice path, hx_salvage *found, char error[HX_STORE_ERROR_BYTES])
 {
-    static const hx_store_options defaults;
-    salvage s = {.o = {.journal = hx_journal_new(path, &defaults), .error = error}, .found = found, .counting = true};
+    const hx_store_options options = {.moves_clock = found->moves_clock};
+    salvage s = {.o = {.journal = hx_journal_new(path, &options), .error = error}, .found = found, .counting = true};
     hx_journal *j = s.o.journal;
     j->salvaged = true;
     if (open_to_read(&s) && hx_store_follow_wall(&j->options, found->stamp, error)) return &j->store;

@@ -221,7 +221,7 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
     if (!hx_postgres_fits_schema(version, error)) return false;
     hx_postgres_take_durability(p, forgets);
     p->store.facts.durable = forgets.len == 0;
-    if (!p->has_own_time) hx_clock_set(hx_clock_now() + skew);
+    if (options->moves_clock) hx_clock_set(hx_clock_now() + skew);
     if (skew > HX_SKEW_WORTH_SAYING || skew < -HX_SKEW_WORTH_SAYING) {
         hx_log_begin(HX_EVENT_store_clock_differs);
         hx_log_int("milliseconds", skew);

@@ -288,16 +288,19 @@ static hx_ms last_stamp(hx_sqlite *s)
     return last.changed_at;
 }
 
-/* This process's clock is the store's. Who is first after a boot sets it, never below what is in the store. */
+/* The first process after a boot sets the store's clock, never behind the last change in the store; all others follow
+ * it, as far as the host lets its clock be moved. */
 static bool follow_clock(hx_sqlite *s, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
     bool known;
     hx_ms now;
     int rc = hx_sqlite_tables_now(&s->rows, &now, &known);
     if (rc == SQLITE_OK && !known) {
-        if (!hx_store_follow_wall(options, last_stamp(s), error)) return false;
+        hx_ms stamp = last_stamp(s);
+        if (!hx_store_follow_wall(options, stamp, error)) return false;
+        hx_ms first = hx_clock_now() > stamp ? hx_clock_now() : stamp;
         rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
-        if (rc == SQLITE_OK) rc = hx_sqlite_tables_set_clock(&s->rows, hx_clock_now());
+        if (rc == SQLITE_OK) rc = hx_sqlite_tables_set_clock(&s->rows, first);
         if (rc == SQLITE_OK) rc = hx_sqlite_tables_run(&s->rows, HX_SQL_COMMIT);
         if (rc == SQLITE_OK) rc = hx_sqlite_tables_now(&s->rows, &now, &known);
     }
@@ -307,7 +310,7 @@ static bool follow_clock(hx_sqlite *s, const hx_store_options *options, char err
     }
     if (rc != SQLITE_OK) return fail(s, rc, error);
     hx_ms skew = now - hx_clock_now();
-    hx_clock_set(now);
+    if (options->moves_clock) hx_clock_set(now);
     if (skew < -CLOCK_SKEW_MAX || skew > CLOCK_SKEW_MAX) {
         hx_log_begin(HX_EVENT_store_clock_differs);
         hx_log_int("milliseconds", skew);
@@ -472,6 +475,9 @@ hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char er
     s->options.mark = NULL;
     hx_sqlite_look_for_room(s, true);
     hx_sqlite_set_log(s);
-    if (pthread_create(&s->clerk, NULL, hx_sqlite_writer, s) != 0) hx_fatal(HX_EXIT_STORE, "can't start a thread");
-    return &s->store;
+    int failed = pthread_create(&s->clerk, NULL, hx_sqlite_writer, s);
+    if (failed == 0) return &s->store;
+    (void)snprintf(error, HX_STORE_ERROR_BYTES, "can't start a thread: %s", strerror(failed));
+    discard(s);
+    return NULL;
 }
