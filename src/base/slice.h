@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 #define HX_MUST_USE __attribute__((warn_unused_result))
-/* Of a large local on the way of a request that is written before it is read: the compiler zeroes all others. */
+#define HX_ALWAYS_INLINE __attribute__((always_inline)) static inline
+/* For a large local of a hot function that is written before it is read: the compiler zeroes all others. */
 #if defined(__has_attribute) && __has_attribute(uninitialized)
 #define HX_UNINITIALIZED __attribute__((uninitialized))
 #else

@@ -21,9 +21,7 @@
  *
  * Flags: 1 = the answer is retained, 2 = the key was quoted, 4 = the last text is not the result but the key's
  * parameters, which matter only as long as there is no result. The head length counts all up to and with its CRC, so
- * the head stands alone: the audit's chain goes over heads, and stays whole when bodies are dropped.
- * Earlier ones are still read. Version 2 had no MAC of the host, and its texts began 8 bytes earlier. Version 1 had
- * none of chosen headers either: seven parts in 56 bytes, and all after them 8 earlier. What they lack is 0. */
+ * the head stands alone: the audit's chain goes over heads, and stays whole when bodies are dropped. */
 #include "core/operation/record.h"
 
 #include "base/check.h"
@@ -71,13 +69,14 @@ const char *hx_state_name(hx_state state)
     return "?";
 }
 
-/* Both directions walk the fixed fields in the same order, so the layout stands in one place. */
+/* Writing and reading visit the fixed fields in one order, so the layout is written down once. Inlined, each visit
+ * becomes a few moves: records are encoded and decoded several times per request. */
 typedef struct {
     char *at;
     bool writing;
 } cursor;
 
-static void field(cursor *c, void *value, size_t bytes)
+HX_ALWAYS_INLINE void field(cursor *c, void *value, size_t bytes)
 {
     if (c->writing)
         memcpy(c->at, value, bytes);
@@ -92,18 +91,7 @@ typedef struct {
     uint8_t text_len[4];
 } frame;
 
-/* Of those that stand together: the host's came later, and stands last. */
-static size_t parts_bytes(uint8_t version)
-{
-    return (version == 1 ? 7u : 8u) * sizeof(uint64_t);
-}
-
-static size_t fixed_bytes(uint8_t version)
-{
-    return FIXED_BYTES - (VERSION - version) * sizeof(uint64_t);
-}
-
-static void walk(cursor *c, frame *f, hx_record *r)
+HX_ALWAYS_INLINE void walk(cursor *c, frame *f, hx_record *r)
 {
     field(c, &f->version, 1);
     field(c, &f->state, 1);
@@ -118,7 +106,7 @@ static void walk(cursor *c, frame *f, hx_record *r)
     field(c, &r->lease_until, 8);
     field(c, &r->owner, 8);
     field(c, r->fingerprint.bytes, 32);
-    field(c, r->parts, parts_bytes(f->version));
+    field(c, r->parts, HX_PART_HOST * sizeof(uint64_t));
     field(c, r->principal.bytes, 32);
     field(c, r->proof.bytes, 32);
     field(c, r->key.bytes, 32);
@@ -130,7 +118,7 @@ static void walk(cursor *c, frame *f, hx_record *r)
     field(c, &f->body_len, 4);
     field(c, &f->answer_crc, 4);
     field(c, f->text_len, sizeof f->text_len);
-    if (f->version > 2) field(c, &r->parts[HX_PART_HOST], sizeof(uint64_t));
+    field(c, &r->parts[HX_PART_HOST], sizeof(uint64_t));
 }
 
 static uint32_t answer_crc(const hx_answer *answer)
@@ -184,13 +172,12 @@ static hx_record_error decode_head(hx_slice bytes, hx_record *out, frame *f)
     *out = (hx_record){0};
     if (bytes.len == 0) return HX_RECORD_DAMAGED;
     uint8_t version = (uint8_t)bytes.ptr[0];
-    if (version > VERSION) return bytes.len < FIXED_BYTES + CRC_BYTES ? HX_RECORD_DAMAGED : HX_RECORD_NEWER;
-    if (version == 0 || bytes.len < fixed_bytes(version) + CRC_BYTES) return HX_RECORD_DAMAGED;
+    if (version == 0 || bytes.len < FIXED_BYTES + CRC_BYTES) return HX_RECORD_DAMAGED;
+    if (version != VERSION) return version > VERSION ? HX_RECORD_NEWER : HX_RECORD_OLDER;
     cursor c = {.at = (char *)bytes.ptr};
     walk(&c, f, out);
     size_t texts_len = (size_t)f->text_len[0] + f->text_len[1] + f->text_len[2] + f->text_len[3];
-    if (f->head_len != fixed_bytes(version) + texts_len + CRC_BYTES || f->head_len > bytes.len)
-        return HX_RECORD_DAMAGED;
+    if (f->head_len != FIXED_BYTES + texts_len + CRC_BYTES || f->head_len > bytes.len) return HX_RECORD_DAMAGED;
     uint32_t crc;
     memcpy(&crc, bytes.ptr + f->head_len - CRC_BYTES, CRC_BYTES);
     if (crc != hx_crc32c(0, hx_slice_first(bytes, f->head_len - CRC_BYTES))) return HX_RECORD_DAMAGED;

@@ -89,7 +89,7 @@ void hx_record_seal(char *head, size_t head_len, uint64_t epoch);
 /* The result's id in an answer's body, where `pointer` leads: a short text that fits a line, or a number; or empty. */
 hx_slice hx_record_result(hx_slice pointer, hx_slice body, hx_arena *arena);
 
-typedef enum { HX_RECORD_OK, HX_RECORD_DAMAGED, HX_RECORD_NEWER } hx_record_error;
+typedef enum { HX_RECORD_OK, HX_RECORD_DAMAGED, HX_RECORD_OLDER, HX_RECORD_NEWER } hx_record_error;
 
 /* Reads a head alone; the answer's slices are left empty with only their lengths noted in *answer_len. The record's
  * slices point into `bytes`. */

@@ -2,7 +2,7 @@
 /* The journal's directory: looked at, owned, created. Nothing in it is changed before the lock is held and it is known
  * to be a store, or empty.
  *
- *     DIR/FORMAT         three lines: "hapax journal 2", "generation " and 16 hex digits, "secret " and 16 hex digits
+ *     DIR/FORMAT         three lines: "hapax journal 3", "generation " and 16 hex digits, "secret " and 16 hex digits
  *                        of a hash of generation and secret; written last, so it makes the store
  *     DIR/FORMAT.begun   what becomes FORMAT once the mark of a store that is filled by a copy or a restore is durable;
  *                        until then nobody opens it but who fills it. The first file there is, empty until the rest
@@ -43,7 +43,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define FORMAT_VERSION 2u
+#define FORMAT_VERSION 3u
 #define FORMAT_BYTES 128u
 
 bool hx_open_fail(hx_opening *o, const char *format, ...)
@@ -211,10 +211,10 @@ bool hx_dir_open(hx_opening *o, bool make)
     return hx_open_fail(o, "can't open the directory %s: %s", j->path, strerror(errno));
 }
 
-static void format_text(char text[FORMAT_BYTES], unsigned version, uint64_t generation, uint64_t secret_check)
+static void format_text(char text[FORMAT_BYTES], uint64_t generation, uint64_t secret_check)
 {
-    (void)snprintf(text, FORMAT_BYTES, "hapax journal %u\ngeneration %016" PRIx64 "\nsecret %016" PRIx64 "\n", version,
-                   generation, secret_check);
+    (void)snprintf(text, FORMAT_BYTES, "hapax journal %u\ngeneration %016" PRIx64 "\nsecret %016" PRIx64 "\n",
+                   FORMAT_VERSION, generation, secret_check);
 }
 
 /* Up to FORMAT_BYTES of a small file, as a text; false with errno. */
@@ -237,15 +237,14 @@ bool hx_dir_read_format(hx_opening *o)
     /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
     int count = sscanf(text, "hapax journal %u\ngeneration %16" SCNx64 "\nsecret %16" SCNx64, &version, &j->generation,
                        &o->secret_check);
-    o->is_newer = count >= 1 && version > FORMAT_VERSION;
-    if (o->is_newer)
+    o->is_other_format = count >= 1 && version != FORMAT_VERSION;
+    if (o->is_other_format)
         return hx_open_fail(o,
-                            "the store in %s has format %u, from a newer hapax; this one knows formats up to %u. "
-                            "Nothing was changed; use the newer program",
-                            j->path, version, FORMAT_VERSION);
-    o->version = count == 3 ? version : 0;
-    format_text(expected, o->version, j->generation, o->secret_check);
-    if (o->version == 0 || strcmp(text, expected) != 0)
+                            "the store in %s has format %u, from %s hapax; this one reads format %u. Nothing was "
+                            "changed; use that program",
+                            j->path, version, version > FORMAT_VERSION ? "a newer" : "an older", FORMAT_VERSION);
+    format_text(expected, j->generation, o->secret_check);
+    if (count != 3 || strcmp(text, expected) != 0)
         return hx_open_fail(o,
                             "the store in %s is damaged: its FORMAT file can't be understood; put it back from a copy, "
                             "or see `hapax store salvage %s TO`",
@@ -337,10 +336,9 @@ bool hx_dir_read_row(hx_opening *o)
     hx_journal *j = o->journal;
     const hx_directory *d = &o->dir;
     hx_segment_range row;
-    /* What version 1 leaves to go by: what was dropped last, and the last that was used. */
+    /* In case the file can't be read: what was dropped last, and the last that was used. */
     j->row = (hx_segment_range){.first = d->archived > 0 ? d->archived + 1 : d->first,
                                 .last = d->hinted > d->last ? d->hinted : d->last};
-    if (o->version == 1) return true;
     bool there = read_text(j, "segments", text);
     /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
     if (there && sscanf(text, "first %8" SCNu32 "\nlast %8" SCNu32, &row.first, &row.last) == 2) {
@@ -361,13 +359,9 @@ bool hx_dir_settle_row(hx_opening *o)
 {
     hx_journal *j = o->journal;
     hx_segment_range row = {o->dir.first, o->dir.last};
-    bool old = o->version < FORMAT_VERSION;
     int error = 0;
-    if (old || row.first != j->row.first || row.last != j->row.last) error = hx_dir_write_range(j, row);
+    if (row.first != j->row.first || row.last != j->row.last) error = hx_dir_write_range(j, row);
     if (error) return hx_open_fail(o, "can't write %s/segments: %s", j->path, strerror(error));
-    if (old && !hx_dir_write_format(j, j->generation, j->store.facts.secret))
-        return hx_open_fail(o, "can't write %s/FORMAT: %s", j->path, strerror(errno));
-    o->version = FORMAT_VERSION;
     return true;
 }
 
@@ -389,7 +383,7 @@ static uint64_t check_of(uint64_t generation, const uint8_t secret[HX_SECRET_BYT
 static int write_format(hx_journal *j, const char *name, uint64_t generation, const uint8_t secret[HX_SECRET_BYTES])
 {
     char text[FORMAT_BYTES];
-    format_text(text, FORMAT_VERSION, generation, check_of(generation, secret));
+    format_text(text, generation, check_of(generation, secret));
     return write_file(j, name, "FORMAT.new", text, strlen(text));
 }
 

@@ -23,8 +23,7 @@ typedef struct {
     char *error;
     hx_tail tail;
     uint64_t unsure_from;  /* in the tail's segment: what may have been read from memory only */
-    unsigned version;      /* as FORMAT has it; 0: not known */
-    bool is_newer;         /* than what we know */
+    bool is_other_format;  /* FORMAT names another version */
     uint64_t secret_check; /* as FORMAT has it; 0: not known */
     hx_directory dir;
     struct {

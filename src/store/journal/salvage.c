@@ -158,7 +158,7 @@ static bool read_all(salvage *s)
     return true;
 }
 
-static bool open_segments(salvage *s)
+static bool open_segments(salvage *s, bool known)
 {
     hx_journal *j = s->o.journal;
     const hx_directory *d = &s->o.dir;
@@ -176,16 +176,16 @@ static bool open_segments(salvage *s)
         if (!seg) hx_fatal(HX_EXIT_BUG, "out of memory");
         *seg = (hx_segment){.number = n, .fd = fd, .size = (uint64_t)st.st_size};
         atomic_store(&j->segments[n % HX_SEGMENTS_MAX], seg);
-        /* The generation stands in the head of every segment, too. */
-        if (!s->o.version && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+        /* The generation is in the head of every segment, too. */
+        if (!known && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
             hx_segment_valid(&head, head.generation, n)) {
             say(s, "FORMAT can't be read; %s says what it was", name);
             j->generation = head.generation;
-            s->o.version = 2; /* which `segments` was written for */
+            known = true;
         }
     }
     atomic_store(&j->first_segment, d->first);
-    return s->o.version || hx_open_fail(&s->o, "FORMAT can't be read, and no segment says what it was");
+    return known || hx_open_fail(&s->o, "FORMAT can't be read, and no segment says what it was");
 }
 
 static void find_last_used(salvage *s)
@@ -209,12 +209,12 @@ static bool open_to_read(salvage *s)
     hx_journal *j = o->journal;
     if (!hx_dir_open(o, false)) return false;
     bool known = hx_dir_inspect(o) && o->dir.has_format && hx_dir_read_format(o);
-    if (o->dir.begun || o->is_newer) return false;
+    if (o->dir.begun || o->is_other_format) return false;
     if (o->dir.count == 0) return hx_open_fail(o, "%s holds no segment: there is nothing to salvage", j->path);
     if (flock(j->dir_fd, LOCK_SH | LOCK_NB) != 0)
         return hx_open_fail(o, "the store in %s is in use by another process; stop it first", j->path);
-    if (!known) o->version = 0, o->secret_check = 0;
-    if (!hx_dir_read_secret(o) || !open_segments(s)) return false;
+    if (!known) o->secret_check = 0;
+    if (!hx_dir_read_secret(o) || !open_segments(s, known)) return false;
     if (!hx_dir_read_row(o)) {
         say(s, "whether a segment is missing before %08" PRIu32 ".seg or after %08" PRIu32 ".seg is not known",
             o->dir.first, o->dir.last);

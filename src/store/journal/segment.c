@@ -44,7 +44,7 @@ static const char magic[8] = {'h', 'a', 'p', 'a', 'x', 's', 'e', 'g'};
 
 hx_digest hx_frame_hash(const hx_frame_head *frame, hx_slice record_head)
 {
-    uint8_t bytes[sizeof *frame + HX_RECORD_HEAD_MAX + HX_SHA256_ROOM];
+    HX_UNINITIALIZED uint8_t bytes[sizeof *frame + HX_RECORD_HEAD_MAX + HX_SHA256_ROOM];
     HX_CHECK(record_head.len <= HX_RECORD_HEAD_MAX);
     memcpy(bytes, frame, sizeof *frame);
     if (record_head.len > 0) memcpy(bytes + sizeof *frame, record_head.ptr, record_head.len);

@@ -87,16 +87,16 @@ bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES])
     bool is_inside = rc == SQLITE_OK;
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_look(&rows, &format, secret);
     if (rc == SQLITE_OK && format == 0) rc = hx_sqlite_tables_create(db, NULL);
-    bool is_newer = rc == SQLITE_OK && format > HX_SQLITE_FORMAT;
+    bool is_other_format = rc == SQLITE_OK && format != 0 && format != HX_SQLITE_FORMAT;
     hx_sqlite_tables_end(&rows);
     explicit_bzero(secret, sizeof secret);
-    if (rc == SQLITE_OK && !is_newer && !step(db, "RELEASE hapax")) rc = sqlite3_errcode(db);
-    if (rc == SQLITE_OK && !is_newer) return true;
-    if (is_newer)
+    if (rc == SQLITE_OK && !is_other_format && !step(db, "RELEASE hapax")) rc = sqlite3_errcode(db);
+    if (rc == SQLITE_OK && !is_other_format) return true;
+    if (is_other_format)
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "Hapax's tables in this database are of a newer version (format %lld, this one knows %d): use "
-                       "that version",
-                       (long long)format, HX_SQLITE_FORMAT);
+                       "Hapax's tables in this database are of %s version (format %lld, this one reads %d): use that "
+                       "version",
+                       format > HX_SQLITE_FORMAT ? "a newer" : "an older", (long long)format, HX_SQLITE_FORMAT);
     else
         (void)snprintf(error, HX_STORE_ERROR_BYTES, "can't make Hapax's tables in this database: %s",
                        rc == SQLITE_CORRUPT ? "hapax_store is there, but not as we make it" : sqlite3_errmsg(db));

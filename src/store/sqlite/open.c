@@ -215,10 +215,11 @@ static bool read_secret(hx_sqlite *s, int64_t *format, char error[HX_STORE_ERROR
 {
     int rc = hx_sqlite_tables_look(&s->rows, format, s->store.facts.secret);
     if (rc != SQLITE_OK) return fail(s, rc, error);
-    if (*format > HX_SQLITE_FORMAT) {
+    if (*format != 0 && *format != HX_SQLITE_FORMAT) {
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s was written by a newer version of Hapax (format %lld, this one knows %d): use that version",
-                       s->path, (long long)*format, HX_SQLITE_FORMAT);
+                       "%s was written by %s version of Hapax (format %lld, this one reads %d): use that version",
+                       s->path, *format > HX_SQLITE_FORMAT ? "a newer" : "an older", (long long)*format,
+                       HX_SQLITE_FORMAT);
         return false;
     }
     return *format == 0 || !s->options.secret || check_secret(s, error);

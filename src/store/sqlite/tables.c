@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables, version 1. They may lie in a file of their own or in a program's database, so each has our name in it and
+/* The tables, version 2. They may lie in a file of their own or in a program's database, so each has our name in it and
  * nothing is kept in the file's header.
  *
  *     hapax_store       one row: the format, the secret, the last epoch that was drawn, and the clock: by how much the

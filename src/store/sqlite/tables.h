@@ -12,7 +12,7 @@
 
 #include <sqlite3.h>
 
-#define HX_SQLITE_FORMAT 1
+#define HX_SQLITE_FORMAT 2
 
 /* Each statement is prepared when it is first used. */
 #define HX_ROWS_STATEMENTS(X)                                                                                          \

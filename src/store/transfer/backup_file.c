@@ -378,6 +378,8 @@ static bool check_record(hx_backup_reader *r, uint64_t at, hx_slice bytes, hx_re
     switch (hx_record_decode(bytes, out)) {
     case HX_RECORD_OK: break;
     case HX_RECORD_DAMAGED: return damaged(r, at, error, "the record there can't be read");
+    case HX_RECORD_OLDER:
+        return fail(error, "%s has records of a format before the first release, which this hapax can't read", r->path);
     case HX_RECORD_NEWER: return fail(error, "%s has records of a newer hapax. Use the newer program", r->path);
     }
     if (out->state == HX_ABSENT || out->epoch == 0 || out->epoch > r->header.last_epoch)

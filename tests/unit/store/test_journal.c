@@ -67,7 +67,8 @@ static void refused_stores_are_named_and_left_alone(void **state)
     static const struct {
         const char *file, *text, *words;
     } cases[] = {
-        {"FORMAT", "hapax journal 3\nfuture\n", "newer hapax"},
+        {"FORMAT", "hapax journal 4\nfuture\n", "format 4, from a newer hapax"},
+        {"FORMAT", "hapax journal 2\n", "format 2, from an older hapax"},
         {"FORMAT", "hapax jour", "FORMAT file can't be understood"},
         {"FORMAT", NULL, "FORMAT file is missing"},
         {"secret", "short", "secret is damaged"},
