@@ -430,7 +430,7 @@ int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon 
                              .context = daemon};
     hx_rules *rules = NULL;
     daemon->background.reloader = hx_reload_new(&needs);
-    code = hx_reload_begin(daemon->background.reloader, config, &rules);
+    code = hx_reload_first(daemon->background.reloader, config, &rules);
     if (code == HX_EXIT_OK) code = open_workers(daemon, rules);
     if (code == HX_EXIT_OK) code = open_admin(daemon, rules);
     if (code == HX_EXIT_OK) code = listen_on_all(daemon);

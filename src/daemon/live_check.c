@@ -11,84 +11,83 @@
 
 static const hx_slice memory_route = {"hapax --accept-rescope", 22};
 
-static void look(hx_live_check *survey);
+static void look(hx_live_check *check);
 
-static void end(hx_live_check *survey)
+static void end(hx_live_check *check)
 {
-    hx_arena_free(&survey->arena);
-    survey->done(survey);
+    hx_arena_free(&check->arena);
+    check->done(check);
 }
 
-static void fail(hx_live_check *survey)
+static void fail(hx_live_check *check)
 {
-    survey->failed = true;
-    survey->count++;
-    hx_arena_free(&survey->page_arena);
-    bool fits = hx_buf_printf(survey->problems, "the store can't be asked which operations are live under other rules: "
-                                                "try again when it can be reached\n");
+    check->failed = true;
+    check->count++;
+    hx_arena_free(&check->page_arena);
+    bool fits = hx_buf_printf(check->problems, "the store can't be asked which operations are live under other rules: "
+                                               "try again when it can be reached\n");
     (void)fits;
-    end(survey);
+    end(check);
 }
 
 static void swept(hx_store_call *call)
 {
-    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
+    hx_live_check *check = HX_OWNER(call, hx_live_check, call);
     if (call->result == HX_STORE_OK)
-        look(survey);
+        look(check);
     else
-        fail(survey);
+        fail(check);
 }
 
-static void judge(hx_live_check *survey)
+static void judge(hx_live_check *check)
 {
-    survey->count = hx_changes_check(survey->policies, &survey->live, &survey->by_path, &survey->memory,
-                                     survey->problems);
-    if (survey->count == 0 || survey->swept) {
-        end(survey);
+    check->count = hx_changes_check(check->policies, &check->live, &check->by_path, &check->memory, check->problems);
+    if (check->count == 0 || check->swept) {
+        end(check);
         return;
     }
-    survey->swept = true;
-    survey->problems->len = survey->problems_from;
-    hx_arena_free(&survey->arena);
-    survey->call = (hx_store_call){.loop = survey->loop, .done = swept};
-    hx_store_sweep(survey->store, &survey->call);
+    check->swept = true;
+    check->problems->len = check->problems_from;
+    hx_arena_free(&check->arena);
+    check->call = (hx_store_call){.loop = check->loop, .done = swept};
+    hx_store_sweep(check->store, &check->call);
 }
 
-static void list(hx_live_check *survey);
+static void list(hx_live_check *check);
 
 static void listed(hx_store_call *call)
 {
-    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
+    hx_live_check *check = HX_OWNER(call, hx_live_check, call);
     if (call->result != HX_STORE_OK) {
-        fail(survey);
+        fail(check);
         return;
     }
-    for (size_t i = 0; i < survey->page.count; i++) {
-        const hx_record *record = &survey->page.records[i];
+    for (size_t i = 0; i < check->page.count; i++) {
+        const hx_record *record = &check->page.records[i];
         if (record->rule_version != HX_RULE_SHADOW)
-            hx_store_rules_add(&survey->by_path, &survey->arena, record->route, record->rule_version, 1);
+            hx_store_rules_add(&check->by_path, &check->arena, record->route, record->rule_version, 1);
     }
-    hx_arena_free(&survey->page_arena);
-    if (survey->page.more)
-        list(survey);
+    hx_arena_free(&check->page_arena);
+    if (check->page.more)
+        list(check);
     else
-        judge(survey);
+        judge(check);
 }
 
-static void list(hx_live_check *survey)
+static void list(hx_live_check *check)
 {
-    survey->call = (hx_store_call){.loop = survey->loop, .arena = &survey->page_arena, .done = listed};
-    hx_store_list(survey->store, &survey->call, &survey->page);
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->page_arena, .done = listed};
+    hx_store_list(check->store, &check->call, &check->page);
 }
 
 /* The paths that a route takes over and that operations may have been made on. */
-static size_t find_paths(hx_live_check *survey, hx_slice **found)
+static size_t find_paths(hx_live_check *check, hx_slice **found)
 {
     size_t count, kept = 0;
-    const hx_changes_path *paths = hx_changes_paths(survey->policies, &survey->arena, &count);
-    *found = hx_arena_alloc(&survey->arena, (count + 1) * sizeof **found);
+    const hx_changes_path *paths = hx_changes_paths(check->policies, &check->arena, &count);
+    *found = hx_arena_alloc(&check->arena, (count + 1) * sizeof **found);
     for (size_t i = 0; i < count; i++)
-        if (hx_store_live_at_most(survey->store, paths[i].text) > 0) (*found)[kept++] = paths[i].text;
+        if (hx_store_live_at_most(check->store, paths[i].text) > 0) (*found)[kept++] = paths[i].text;
     return kept;
 }
 
@@ -99,69 +98,69 @@ static bool has_unnamed(const hx_store_rules *live)
     return live->others > 0;
 }
 
-static void count_live(hx_live_check *survey)
+static void count_live(hx_live_check *check)
 {
     hx_slice *paths = NULL;
-    survey->by_path = (hx_store_rules){0};
-    hx_store_rules_of(survey->store, &survey->arena, &survey->live);
-    size_t count = has_unnamed(&survey->live) ? find_paths(survey, &paths) : 0;
+    check->by_path = (hx_store_rules){0};
+    hx_store_rules_of(check->store, &check->arena, &check->live);
+    size_t count = has_unnamed(&check->live) ? find_paths(check, &paths) : 0;
     if (count == 0) {
-        judge(survey);
+        judge(check);
         return;
     }
-    survey->page = (hx_store_page){
+    check->page = (hx_store_page){
         .route = HX_EMPTY, .reason = HX_EMPTY, .paths = paths, .path_count = count, .records_max = HX_STORE_PAGE_MAX};
-    list(survey);
+    list(check);
 }
 
 /* "2147483661 refunds": its result says which rules it is about. */
-static void take_accepted(hx_live_check *survey, const hx_record *record)
+static void take_accepted(hx_live_check *check, const hx_record *record)
 {
     uint64_t version;
     size_t space = hx_slice_find(record->result, ' ');
     if (space == SIZE_MAX || !hx_slice_to_u64(hx_slice_first(record->result, space), &version)) return;
-    hx_store_rules_add(&survey->memory.accepted, &survey->memory_arena, hx_slice_from(record->result, space + 1),
+    hx_store_rules_add(&check->memory.accepted, &check->memory_arena, hx_slice_from(record->result, space + 1),
                        (uint32_t)version, 0);
 }
 
-static void list_accepted(hx_live_check *survey);
+static void list_accepted(hx_live_check *check);
 
 static void accepted_listed(hx_store_call *call)
 {
-    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
+    hx_live_check *check = HX_OWNER(call, hx_live_check, call);
     if (call->result != HX_STORE_OK) {
-        fail(survey);
+        fail(check);
         return;
     }
-    for (size_t i = 0; i < survey->page.count; i++) take_accepted(survey, &survey->page.records[i]);
-    hx_arena_free(&survey->page_arena);
-    if (survey->page.more)
-        list_accepted(survey);
+    for (size_t i = 0; i < check->page.count; i++) take_accepted(check, &check->page.records[i]);
+    hx_arena_free(&check->page_arena);
+    if (check->page.more)
+        list_accepted(check);
     else
-        count_live(survey);
+        count_live(check);
 }
 
-static void list_accepted(hx_live_check *survey)
+static void list_accepted(hx_live_check *check)
 {
-    survey->call = (hx_store_call){.loop = survey->loop, .arena = &survey->page_arena, .done = accepted_listed};
-    hx_store_list(survey->store, &survey->call, &survey->page);
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->page_arena, .done = accepted_listed};
+    hx_store_list(check->store, &check->call, &check->page);
 }
 
-static void look(hx_live_check *survey)
+static void look(hx_live_check *check)
 {
-    hx_survey_free(survey);
-    survey->memory = (hx_changes_memory){.arena = &survey->memory_arena};
-    survey->page = (hx_store_page){.route = memory_route,
-                                   .reason = HX_EMPTY,
-                                   .states = 1u << HX_COMPLETED,
-                                   .records_max = HX_STORE_PAGE_MAX};
-    list_accepted(survey);
+    hx_live_check_free(check);
+    check->memory = (hx_changes_memory){.arena = &check->memory_arena};
+    check->page = (hx_store_page){.route = memory_route,
+                                  .reason = HX_EMPTY,
+                                  .states = 1u << HX_COMPLETED,
+                                  .records_max = HX_STORE_PAGE_MAX};
+    list_accepted(check);
 }
 
-void hx_survey_free(hx_live_check *survey)
+void hx_live_check_free(hx_live_check *check)
 {
-    hx_arena_free(&survey->memory_arena);
-    survey->memory = (hx_changes_memory){0};
+    hx_arena_free(&check->memory_arena);
+    check->memory = (hx_changes_memory){0};
 }
 
 /* No request has it: the half of a MAC would have to be these numbers. */
@@ -174,45 +173,45 @@ static hx_op op_of(const hx_store_rule *rule)
     return op;
 }
 
-static void readmit_next(hx_live_check *survey);
+static void readmit_next(hx_live_check *check);
 
 static void readmitted(hx_store_call *call)
 {
-    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
-    survey->failed = call->result != HX_STORE_OK && call->result != HX_STORE_STALE; /* stale: another node was faster */
-    survey->at++;
-    readmit_next(survey);
+    hx_live_check *check = HX_OWNER(call, hx_live_check, call);
+    check->failed = call->result != HX_STORE_OK && call->result != HX_STORE_STALE; /* stale: another node was faster */
+    check->at++;
+    readmit_next(check);
 }
 
-static void readmit_next(hx_live_check *survey)
+static void readmit_next(hx_live_check *check)
 {
-    const hx_store_rules *accepted = &survey->memory.accepted;
-    while (survey->at < accepted->count && accepted->rules[survey->at].live > 0) survey->at++;
-    if (survey->failed || survey->at == accepted->count) {
-        hx_arena_free(&survey->arena);
-        survey->done(survey);
+    const hx_store_rules *accepted = &check->memory.accepted;
+    while (check->at < accepted->count && accepted->rules[check->at].live > 0) check->at++;
+    if (check->failed || check->at == accepted->count) {
+        hx_arena_free(&check->arena);
+        check->done(check);
         return;
     }
-    hx_op op = op_of(&accepted->rules[survey->at]);
-    survey->call = (hx_store_call){.loop = survey->loop, .arena = &survey->arena, .done = readmitted};
-    hx_store_forget(survey->store, &survey->call, &op, 0, HX_LIT("these rules are in force again"));
+    hx_op op = op_of(&accepted->rules[check->at]);
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->arena, .done = readmitted};
+    hx_store_forget(check->store, &check->call, &op, 0, HX_LIT("these rules are in force again"));
 }
 
-void hx_survey_readmit(hx_live_check *survey, void (*done)(hx_live_check *survey))
+void hx_live_check_readmit(hx_live_check *check, void (*done)(hx_live_check *check))
 {
-    survey->done = done;
-    survey->at = 0;
-    survey->failed = false;
-    readmit_next(survey);
+    check->done = done;
+    check->at = 0;
+    check->failed = false;
+    readmit_next(check);
 }
 
-static void accept_next(hx_live_check *survey);
+static void accept_next(hx_live_check *check);
 
-static void accepted(hx_live_check *survey, bool is_kept)
+static void accepted(hx_live_check *check, bool is_kept)
 {
-    survey->failed = !is_kept;
-    survey->at++;
-    accept_next(survey);
+    check->failed = !is_kept;
+    check->at++;
+    accept_next(check);
 }
 
 /* Of several nodes that accept the same the first one wins. */
@@ -224,60 +223,60 @@ static void acceptance_settled(hx_store_call *call)
 
 static void acceptance_claimed(hx_store_call *call)
 {
-    hx_live_check *survey = HX_OWNER(call, hx_live_check, call);
+    hx_live_check *check = HX_OWNER(call, hx_live_check, call);
     bool is_there = call->result == HX_STORE_EXISTS;
     if (call->result != HX_STORE_OK && (!is_there || call->found.state == HX_COMPLETED)) {
-        accepted(survey, is_there);
+        accepted(check, is_there);
         return;
     }
-    if (is_there) survey->record.epoch = call->found.epoch; /* of somebody who died before it was written */
-    survey->record.from_state = is_there ? call->found.state : HX_PROCESSING;
-    survey->record.state = HX_COMPLETED;
-    survey->record.expires_at = survey->record.changed_at + KEPT_FOR;
-    survey->call = (hx_store_call){.loop = survey->loop, .arena = &survey->arena, .done = acceptance_settled};
-    hx_store_settle(survey->store, &survey->call, &survey->record);
+    if (is_there) check->record.epoch = call->found.epoch; /* of somebody who died before it was written */
+    check->record.from_state = is_there ? call->found.state : HX_PROCESSING;
+    check->record.state = HX_COMPLETED;
+    check->record.expires_at = check->record.changed_at + KEPT_FOR;
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->arena, .done = acceptance_settled};
+    hx_store_settle(check->store, &check->call, &check->record);
 }
 
-static void accept_next(hx_live_check *survey)
+static void accept_next(hx_live_check *check)
 {
-    const hx_store_rules *wrong = &survey->memory.wrong;
-    if (survey->failed || survey->at == wrong->count) {
-        hx_arena_free(&survey->arena);
-        survey->done(survey);
+    const hx_store_rules *wrong = &check->memory.wrong;
+    if (check->failed || check->at == wrong->count) {
+        hx_arena_free(&check->arena);
+        check->done(check);
         return;
     }
-    const hx_store_rule *rule = &wrong->rules[survey->at];
-    hx_ms now = hx_store_about(survey->store)->now();
-    survey->record = (hx_record){.op = op_of(rule),
-                                 .state = HX_PROCESSING,
-                                 .created_at = now,
-                                 .changed_at = now,
-                                 .lease_until = now + HX_MINUTE,
-                                 .owner = hx_store_about(survey->store)->owner,
-                                 .attempt = 1,
-                                 .rule_version = HX_RULE_SHADOW,
-                                 .route = memory_route,
-                                 .correlation = HX_EMPTY,
-                                 .reason = HX_LIT("operations under these rules are given up"),
-                                 .result = hx_arena_printf(&survey->arena, "%" PRIu32 " %.*s", rule->version,
-                                                           HX_FMT(rule->route)),
-                                 .answer = {.headers = HX_EMPTY, .body = HX_EMPTY}};
-    survey->call = (hx_store_call){.loop = survey->loop, .arena = &survey->arena, .done = acceptance_claimed};
-    hx_store_claim(survey->store, &survey->call, &survey->record, 0);
+    const hx_store_rule *rule = &wrong->rules[check->at];
+    hx_ms now = hx_store_about(check->store)->now();
+    check->record = (hx_record){.op = op_of(rule),
+                                .state = HX_PROCESSING,
+                                .created_at = now,
+                                .changed_at = now,
+                                .lease_until = now + HX_MINUTE,
+                                .owner = hx_store_about(check->store)->owner,
+                                .attempt = 1,
+                                .rule_version = HX_RULE_SHADOW,
+                                .route = memory_route,
+                                .correlation = HX_EMPTY,
+                                .reason = HX_LIT("operations under these rules are given up"),
+                                .result = hx_arena_printf(&check->arena, "%" PRIu32 " %.*s", rule->version,
+                                                          HX_FMT(rule->route)),
+                                .answer = {.headers = HX_EMPTY, .body = HX_EMPTY}};
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->arena, .done = acceptance_claimed};
+    hx_store_claim(check->store, &check->call, &check->record, 0);
 }
 
-void hx_survey_accept(hx_live_check *survey, void (*done)(hx_live_check *survey))
+void hx_live_check_accept(hx_live_check *check, void (*done)(hx_live_check *check))
 {
-    survey->done = done;
-    survey->at = 0;
-    survey->failed = false;
-    accept_next(survey);
+    check->done = done;
+    check->at = 0;
+    check->failed = false;
+    accept_next(check);
 }
 
-void hx_live_check_start(hx_live_check *survey)
+void hx_live_check_start(hx_live_check *check)
 {
-    survey->problems_from = survey->problems->len;
-    survey->count = 0;
-    survey->failed = false;
-    look(survey);
+    check->problems_from = check->problems->len;
+    check->count = 0;
+    check->failed = false;
+    look(check);
 }

@@ -18,7 +18,7 @@ typedef struct hx_live_check {
     const hx_policy_set *policies; /* that shall hold */
     hx_buf *problems;              /* gets a line for each; what stands in it stays */
     bool swept;                    /* at first: don't sweep */
-    void (*done)(struct hx_live_check *survey);
+    void (*done)(struct hx_live_check *check);
     /* given back */
     size_t count; /* of problems */
     bool failed;  /* the store could not be asked: a problem that nobody can accept */
@@ -36,12 +36,12 @@ typedef struct hx_live_check {
 } hx_live_check;
 
 /* `done` is called once, perhaps at once, on the loop's thread. */
-void hx_live_check_start(hx_live_check *survey);
+void hx_live_check_start(hx_live_check *check);
 /* Before the rules are in force: forgets that those among them that were gone are. `done` as above, `failed` says how
  * it went. */
-void hx_survey_readmit(hx_live_check *survey, void (*done)(struct hx_live_check *survey));
+void hx_live_check_readmit(hx_live_check *check, void (*done)(struct hx_live_check *check));
 /* When they are in force: remembers what was found wrong as accepted. As above. */
-void hx_survey_accept(hx_live_check *survey, void (*done)(struct hx_live_check *survey));
-void hx_survey_free(hx_live_check *survey); /* any number of times */
+void hx_live_check_accept(hx_live_check *check, void (*done)(struct hx_live_check *check));
+void hx_live_check_free(hx_live_check *check); /* any number of times */
 
 #endif

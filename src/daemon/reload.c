@@ -2,34 +2,30 @@
 #include "daemon/reload.h"
 
 #include "base/check.h"
-#include "base/memory/list.h"
 #include "base/log.h"
+#include "daemon/generation.h"
+#include "daemon/live_check.h"
 #include "daemon/policy_diff.h"
 #include "daemon/restart_only.h"
-#include "daemon/live_check.h"
 #include "jobs/jwks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LINES_BYTES_MAX (1024u * 1024u)
-#define KEYS_WAIT (5 * HX_SECOND) /* for a URL that is new in a reload: operators are answered on the same loop */
+#define KEYS_WAIT (5 * HX_SECOND) /* for a URL that is new in a reload */
+#define ENFORCE_AGAIN HX_SECOND
 
-typedef struct {
-    hx_config *config;
-    unsigned uses; /* generations */
-} kept_config;
+typedef enum {
+#define X(name, text, may_follow, undo) HX_RELOAD_##name,
+#include "daemon/reload_steps.def"
+#undef X
+} reload_step;
 
-typedef struct {
-    hx_rules rules;
-    hx_reload *reloader;
-    kept_config *kept;
-    hx_jwt_keys *keys[HX_JWT_SOURCES_MAX];
-    hx_link link;
-    hx_task gone;
-} generation;
+typedef enum { START, RELOAD, NEW_KEYS } work_kind; /* NEW_KEYS: of tokens, for the same rules */
 
-/* What is retired, in memory that the store may look at until it has heard of the next. */
+/* Rules under which no operation may begin, in memory that the store reads until it is given the next ones. */
 typedef struct {
     hx_arena arena;
     hx_store_rules rules;
@@ -37,38 +33,48 @@ typedef struct {
 
 struct hx_reload {
     hx_reload_needs needs;
-    hx_link generations; /* that are in use, the newest last */
-    generation *newest;
-    hx_jwks *jwks; /* NULL: no tokens are verified */
-    hx_admin_reload *first, **last;
-    hx_task go_on;
-    bool going_on; /* the task is on its way */
-    bool busy;
+    hx_link generations; /* in use, the newest last */
+    hx_generation *newest;
+    hx_jwks *jwks;                  /* of the newest; NULL: no tokens are verified */
+    hx_admin_reload *first, **last; /* reloads that wait for their turn */
+    reload_step step;
+    hx_task run;
+    bool is_due; /* `run` is on its way */
+    bool is_started;
     struct {
-        hx_admin_reload *reload; /* NULL: fresh keys, for the same configuration */
-        kept_config *kept;
+        work_kind kind;
+        unsigned begun; /* steps, as bits: those that `undo` takes back */
+        int exit_code;  /* HX_EXIT_OK: nothing has failed */
+        reload_step failed_at;
+        hx_admin_reload *request; /* RELOAD's */
+        bool accept_rescope;
+        hx_generation_config *config;
         hx_jwks *jwks;
-        hx_buf lines;
-        hx_live_check survey;
-        retirement *retirement; /* that takes the place of what is retired; NULL: nothing does */
-        bool enforces;          /* what shall hold next may be what holds in the store */
+        hx_live_check check;
+        retirement *retirement; /* the one that replaces `retired`; NULL: none does */
     } work;
-    retirement retirements[2], *retired; /* NULL: nothing is */
+    hx_buf lines;                        /* what is wrong, or was accepted: one thing a line */
+    retirement retirements[2], *retired; /* `retired`: what the store holds; NULL: nothing */
     hx_store_call call;                  /* of a retirement */
-    struct {                             /* of a store that others use, too: what holds there */
+    struct {                             /* the rules that a shared store holds all of its nodes to */
         hx_arena arena;
         hx_store_rules rules;
         hx_store_call call;
         hx_timer again;
-        bool is_wanted; /* what holds here may not be what holds there */
+        bool is_wanted; /* the store may hold others than the newest generation */
     } enforcement;
-    _Atomic unsigned awaited; /* workers that don't use the newest yet */
+    struct {
+        hx_timer wait;
+        atomic_bool posted;
+        hx_task task;
+    } keys_tried;
+    _Atomic unsigned awaited; /* workers that don't use the newest generation yet */
     hx_task all_use;
     struct {
         atomic_bool posted;
         hx_task task;
         bool waiting;
-    } fresh_keys;
+    } new_keys;
     struct {
         _Atomic uint32_t sources; /* bits */
         hx_task task;
@@ -78,7 +84,279 @@ struct hx_reload {
     void *context;
 };
 
-#define ENFORCE_AGAIN HX_SECOND
+/* The steps */
+
+typedef struct {
+    const char *name, *text;
+    void (*run)(hx_reload *r);
+    unsigned may_follow;
+    /* NULL: there is nothing to take back. True: a store call is under way, which goes to `undo` again. */
+    bool (*undo)(hx_reload *r);
+} step_row;
+
+#define X(name, text, may_follow, undo) static void step_##name(hx_reload *r);
+#include "daemon/reload_steps.def"
+#undef X
+static bool undo_retire(hx_reload *r);
+static bool undo_enforce(hx_reload *r);
+
+#define STEP(name) 1u << HX_RELOAD_##name
+#define nothing NULL
+
+static const step_row rows[] = {
+#define X(name, text, may_follow, undo) {#name, text, step_##name, may_follow, undo},
+#include "daemon/reload_steps.def"
+#undef X
+};
+
+#undef nothing
+#undef STEP
+
+/* The one place where the step changes. It runs later in this turn of the loop. */
+static void go(hx_reload *r, reload_step next)
+{
+    HX_CHECK((rows[r->step].may_follow & 1u << next) != 0 && !r->is_due);
+    r->step = next;
+    r->work.begun |= 1u << next;
+    r->is_due = true;
+    hx_loop_defer(r->needs.loop, &r->run);
+}
+
+static void run_step(hx_task *task)
+{
+    hx_reload *r = HX_OWNER(task, hx_reload, run);
+    r->is_due = false;
+    rows[r->step].run(r);
+}
+
+/* Looks for something to do, unless something is under way: that looks when it ends. */
+static void wake(hx_reload *r)
+{
+    if (r->step != HX_RELOAD_idle || r->is_due) return;
+    r->is_due = true;
+    hx_loop_defer(r->needs.loop, &r->run);
+}
+
+static void add_line(hx_reload *r, const char *sentence)
+{
+    bool fits = hx_buf_printf(&r->lines, "%s\n", sentence);
+    (void)fits;
+}
+
+static void fail(hx_reload *r, int exit_code)
+{
+    r->work.exit_code = exit_code;
+    r->work.failed_at = r->step;
+    go(r, HX_RELOAD_undo);
+}
+
+static void fail_because(hx_reload *r, const char *sentence)
+{
+    add_line(r, sentence);
+    fail(r, HX_EXIT_USAGE);
+}
+
+static void fail_at_store(hx_reload *r)
+{
+    bool fits = hx_buf_printf(&r->lines, "the store can't be reached for %s: try again when it can\n",
+                              rows[r->step].text);
+    (void)fits;
+    fail(r, HX_EXIT_STORE);
+}
+
+static void stop_keys(hx_jwks **owned)
+{
+    if (!*owned) return;
+    hx_jwks_stop(*owned);
+    hx_jwks_free(owned);
+}
+
+/* read, compare */
+
+static void step_read(hx_reload *r)
+{
+    const hx_daemon_source *source = r->needs.source;
+    if (!source->file) {
+        fail_because(r, "there is no configuration file to read again: the daemon was started with flags only");
+        return;
+    }
+    hx_config *config = hx_config_load(source->file, &source->flags, &r->lines);
+    if (!config) {
+        fail(r, HX_EXIT_USAGE);
+        return;
+    }
+    r->work.config = hx_generation_config_new(config);
+    go(r, HX_RELOAD_compare);
+}
+
+/* Finds what no reload can change, and routes that become one, which needs a restart. */
+static void step_compare(hx_reload *r)
+{
+    const hx_config *next = r->work.config->config;
+    size_t wrong = hx_restart_only_differ(r->newest->rules.config, next, &r->lines);
+    HX_EACH(link, &r->generations)
+    wrong += hx_changes_check_joined(HX_OWNER(link, hx_generation, link)->rules.policies, &next->policies, &r->lines);
+    if (wrong > 0)
+        fail(r, HX_EXIT_USAGE);
+    else
+        go(r, HX_RELOAD_keys);
+}
+
+/* keys */
+
+static void end_wait_for_keys(hx_timer *timer)
+{
+    hx_reload *r = HX_OWNER(timer, hx_reload, keys_tried.wait);
+    hx_timer_stop(r->needs.loop, timer);
+    go(r, HX_RELOAD_check);
+}
+
+/* An earlier reload's keys, which were not waited for to the end, may call too. */
+static void keys_tried(hx_task *task)
+{
+    hx_reload *r = HX_OWNER(task, hx_reload, keys_tried.task);
+    atomic_store(&r->keys_tried.posted, false);
+    if (hx_timer_running(&r->keys_tried.wait) && hx_jwks_are_tried(r->work.jwks))
+        end_wait_for_keys(&r->keys_tried.wait);
+}
+
+/* On the fetching thread. */
+static void post_keys_tried(void *context)
+{
+    hx_reload *r = context;
+    if (!atomic_exchange(&r->keys_tried.posted, true)) hx_loop_post(r->needs.loop, &r->keys_tried.task);
+}
+
+static void step_keys(hx_reload *r)
+{
+    const hx_config *config = r->work.config->config;
+    char error[HX_JWKS_ERROR_BYTES];
+    if (config->jwt_source_count == 0) {
+        go(r, HX_RELOAD_check);
+        return;
+    }
+    r->work.jwks = hx_jwks_open(config->jwt_sources, config->jwt_source_count, r->jwks, 0, error);
+    if (!r->work.jwks) {
+        fail_because(r, error);
+        return;
+    }
+    hx_jwks_on_tried(r->work.jwks, post_keys_tried, r);
+    if (hx_jwks_are_tried(r->work.jwks) || r->stopping)
+        go(r, HX_RELOAD_check);
+    else
+        hx_timer_start(r->needs.loop, &r->keys_tried.wait, r->work.kind == START ? HX_JWKS_TIMEOUT : KEYS_WAIT,
+                       end_wait_for_keys);
+}
+
+/* check, retire, recheck */
+
+static void start_check(hx_reload *r, bool sweeps, void (*done)(hx_live_check *check))
+{
+    r->lines.len = 0;
+    hx_live_check_free(&r->work.check);
+    r->work.check = (hx_live_check){.loop = r->needs.loop,
+                                    .store = r->needs.store,
+                                    .policies = &r->work.config->config->policies,
+                                    .problems = &r->lines,
+                                    .swept = !sweeps,
+                                    .done = done};
+    hx_live_check_start(&r->work.check);
+}
+
+/* True after having gone to `undo`, with the rules of each route that are the reason. */
+static bool is_refused(hx_reload *r)
+{
+    const hx_live_check *check = &r->work.check;
+    if (!check->failed && (check->count == 0 || r->work.accept_rescope)) return false;
+    if (!check->failed && r->newest) hx_diff_explain(r->newest->rules.config, r->work.config->config, &r->lines);
+    fail(r, check->failed ? HX_EXIT_STORE : HX_EXIT_USAGE);
+    return true;
+}
+
+/* Collects the rules under which the next generation would not know an operation. False: there are none, and none have
+ * to be replaced. */
+static bool plan_retirement(hx_reload *r)
+{
+    retirement *next = r->retired == &r->retirements[0] ? &r->retirements[1] : &r->retirements[0];
+    hx_arena_free(&next->arena);
+    next->rules = (hx_store_rules){0};
+    HX_EACH(link, &r->generations)
+    hx_changes_retired(HX_OWNER(link, hx_generation, link)->rules.policies, &r->work.config->config->policies,
+                       &next->arena, &next->rules);
+    if (next->rules.count == 0 && !r->retired) return false;
+    r->work.retirement = next;
+    return true;
+}
+
+static void check_done(hx_live_check *check)
+{
+    hx_reload *r = HX_OWNER(check, hx_reload, work.check);
+    if (!is_refused(r)) go(r, plan_retirement(r) ? HX_RELOAD_retire : HX_RELOAD_readmit);
+}
+
+static void step_check(hx_reload *r)
+{
+    start_check(r, true, check_done);
+}
+
+static void retire_done(hx_store_call *call)
+{
+    hx_reload *r = HX_OWNER(call, hx_reload, call);
+    if (call->result == HX_STORE_OK)
+        go(r, HX_RELOAD_recheck);
+    else
+        fail_at_store(r);
+}
+
+/* From here on no request under an older generation begins an operation that the next one would not know. */
+static void step_retire(hx_reload *r)
+{
+    r->call = (hx_store_call){.loop = r->needs.loop, .done = retire_done};
+    hx_store_retire(r->needs.store, &r->call, &r->work.retirement->rules);
+}
+
+static void undo_retire_done(hx_store_call *call)
+{
+    go(HX_OWNER(call, hx_reload, call), HX_RELOAD_undo);
+}
+
+static bool undo_retire(hx_reload *r)
+{
+    r->call = (hx_store_call){.loop = r->needs.loop, .done = undo_retire_done};
+    hx_store_retire(r->needs.store, &r->call, r->retired ? &r->retired->rules : NULL);
+    return true;
+}
+
+static void recheck_done(hx_live_check *check)
+{
+    hx_reload *r = HX_OWNER(check, hx_reload, work.check);
+    if (!is_refused(r)) go(r, HX_RELOAD_readmit);
+}
+
+static void step_recheck(hx_reload *r)
+{
+    start_check(r, false, recheck_done);
+}
+
+/* readmit: operations under rules that were given up count again once the rules are in force again. If a later step
+ * fails this is not taken back: the next start under the running rules asks for --accept-rescope once more. */
+
+static void readmit_done(hx_live_check *check)
+{
+    hx_reload *r = HX_OWNER(check, hx_reload, work.check);
+    if (check->failed)
+        fail_at_store(r);
+    else
+        go(r, hx_store_about(r->needs.store)->shared ? HX_RELOAD_enforce : HX_RELOAD_hand_out);
+}
+
+static void step_readmit(hx_reload *r)
+{
+    hx_live_check_readmit(&r->work.check, readmit_done);
+}
+
+/* enforce: on a store that other nodes use too, no node may begin an operation under rules that the next ones don't
+ * know. Their rules are older from here on, until they reload. */
 
 static void add_enforced(hx_reload *r, hx_slice route, const hx_policy *policy)
 {
@@ -93,7 +371,7 @@ static bool is_enforced(const hx_reload *r, hx_slice route)
     return false;
 }
 
-/* Routes that are there no more: a node that still has them must not begin anything on them. */
+/* Adds the routes that the newest rules don't have, so that a node which still has them begins nothing on them. */
 static void add_gone(hx_reload *r, const hx_policy_set *running)
 {
     for (size_t i = 0; i < running->count; i++) {
@@ -112,7 +390,7 @@ static void enforce(hx_reload *r, const hx_policy_set *policies, void (*done)(hx
     add_enforced(r, HX_EMPTY, &policies->defaults);
     HX_EACH(link, &r->generations)
     {
-        const generation *g = HX_OWNER(link, generation, link);
+        const hx_generation *g = HX_OWNER(link, hx_generation, link);
         if (g->rules.policies != policies) add_gone(r, g->rules.policies);
     }
     r->enforcement.call = (hx_store_call){.loop = r->needs.loop, .done = done};
@@ -120,164 +398,130 @@ static void enforce(hx_reload *r, const hx_policy_set *policies, void (*done)(hx
     hx_store_enforce(r->needs.store, &r->enforcement.call, &r->enforcement.rules);
 }
 
-/* Later in this turn of the loop: what is next, if nothing is under way. */
-static void go_on_soon(hx_reload *r)
+/* A start goes on without the store, which refuses the routes that it has to until it could be told. */
+static void enforce_done(hx_store_call *call)
 {
-    if (r->going_on) return;
-    r->going_on = true;
-    hx_loop_defer(r->needs.loop, &r->go_on);
+    hx_reload *r = HX_OWNER(call, hx_reload, enforcement.call);
+    r->enforcement.is_wanted = call->result != HX_STORE_OK;
+    if (call->result == HX_STORE_OK || r->work.kind == START)
+        go(r, HX_RELOAD_hand_out);
+    else
+        fail_at_store(r);
 }
 
-static void drop_config(kept_config **owned)
+static void step_enforce(hx_reload *r)
 {
-    kept_config *kept = *owned;
-    *owned = NULL;
-    if (!kept || --kept->uses > 0) return;
-    hx_config_free(&kept->config);
-    free(kept);
+    enforce(r, &r->work.config->config->policies, enforce_done);
 }
 
-static kept_config *keep(hx_config *config)
+/* The store may have got the new rules: it is told the running ones by `enforce_again`, however long that takes. */
+static bool undo_enforce(hx_reload *r)
 {
-    kept_config *kept = malloc(sizeof *kept);
-    if (!kept) hx_fatal(HX_EXIT_BUG, "out of memory (a configuration)");
-    *kept = (kept_config){.config = config, .uses = 1};
-    return kept;
+    r->enforcement.is_wanted = true;
+    return false;
 }
 
-static void free_generation(generation *g)
+static void enforce_again_due(hx_timer *timer)
 {
-    hx_list_remove(&g->link);
-    for (size_t i = 0; i < HX_JWT_SOURCES_MAX; i++)
-        if (g->keys[i]) hx_jwt_keys_free(&g->keys[i]);
-    drop_config(&g->kept);
-    free(g);
+    wake(HX_OWNER(timer, hx_reload, enforcement.again));
+}
+
+static void enforce_again_done(hx_store_call *call)
+{
+    hx_reload *r = HX_OWNER(call, hx_reload, enforcement.call);
+    r->enforcement.is_wanted = call->result != HX_STORE_OK;
+    if (r->enforcement.is_wanted && !r->stopping)
+        hx_timer_start(r->needs.loop, &r->enforcement.again, ENFORCE_AGAIN, enforce_again_due);
+    go(r, HX_RELOAD_idle);
+}
+
+static void step_enforce_again(hx_reload *r)
+{
+    enforce(r, r->newest->rules.policies, enforce_again_done);
+}
+
+/* hand_out */
+
+static void keys_changed(void *context, size_t i)
+{
+    hx_reload *r = context;
+    (void)i;
+    if (!atomic_exchange(&r->new_keys.posted, true)) hx_loop_post(r->needs.loop, &r->new_keys.task);
 }
 
 static void generation_gone(hx_task *task)
 {
-    generation *g = HX_OWNER(task, generation, gone);
-    hx_reload *r = g->reloader;
-    free_generation(g);
-    go_on_soon(r);
+    hx_generation *g = HX_OWNER(task, hx_generation, gone);
+    hx_reload *r = g->owner;
+    hx_generation_free(&g);
+    wake(r);
 }
 
 /* On the thread of the worker that was the last to use it. */
-static void unused(hx_rules *rules)
+static void generation_unused(hx_rules *rules)
 {
-    generation *g = HX_OWNER(rules, generation, rules);
+    hx_generation *g = HX_OWNER(rules, hx_generation, rules);
+    hx_reload *r = g->owner;
     g->gone.run = generation_gone;
-    hx_loop_post(g->reloader->needs.loop, &g->gone);
+    hx_loop_post(r->needs.loop, &g->gone);
 }
 
-static generation *new_generation(hx_reload *r, kept_config *kept, hx_jwks *jwks)
+/* False: the daemon is stopping, and nothing was handed out. */
+static bool hand_out(hx_reload *r, hx_jwks *jwks)
 {
-    generation *g = calloc(1, sizeof *g);
-    if (!g) hx_fatal(HX_EXIT_BUG, "out of memory (rules)");
-    g->reloader = r;
-    g->kept = kept;
-    kept->uses++;
-    g->rules.config = kept->config;
-    g->rules.policies = &kept->config->policies;
-    g->rules.generation = r->newest ? r->newest->rules.generation + 1 : 1;
-    g->rules.unused = unused;
-    atomic_init(&g->rules.users, r->needs.worker_count);
-    for (size_t i = 0; jwks && i < kept->config->jwt_source_count; i++)
-        g->rules.jwt_keys[i] = g->keys[i] = hx_jwks_keys(jwks, i);
-    return g;
-}
-
-static void stop_keys(hx_jwks **owned)
-{
-    if (!*owned) return;
-    hx_jwks_stop(*owned);
-    hx_jwks_free(owned);
-}
-
-static void log_lines(hx_log_event event, hx_slice lines)
-{
-    hx_slice line;
-    while (hx_slice_next(&lines, '\n', &line)) {
-        if (line.len == 0) continue;
-        hx_log_begin(event);
-        hx_log_str("problem", line);
-        hx_log_end();
+    hx_generation *before = r->newest;
+    hx_generation *next = hx_generation_new(r->work.config, jwks, before ? before->rules.generation + 1 : 1,
+                                            r->needs.worker_count, &r->generations);
+    next->owner = r;
+    next->rules.unused = generation_unused;
+    atomic_store(&r->awaited, r->needs.worker_count);
+    if (r->work.kind != START && !r->needs.hand_out(r->needs.context, &next->rules)) {
+        hx_generation_free(&next);
+        return false;
     }
+    /* `before` is freed by a task on this loop, so not before the next turn. */
+    r->newest = next;
+    r->needs.in_force(r->needs.context, before ? &before->rules : NULL, &next->rules);
+    return true;
 }
 
-/* The reload at hand is over; what it has not given away is freed. */
-static void finish(hx_reload *r, bool is_in_force)
+/* The rules are in force once this step has not failed. */
+static void step_hand_out(hx_reload *r)
 {
-    hx_admin_reload *reload = r->work.reload;
-    hx_survey_free(&r->work.survey);
-    r->work.reload = NULL;
-    drop_config(&r->work.kept);
-    stop_keys(&r->work.jwks);
-    r->busy = false;
-    if (reload) {
-        reload->is_in_force = is_in_force;
-        reload->generation = r->newest->rules.generation;
-        reload->lines = hx_buf_slice(&r->work.lines);
-        reload->done(reload);
-    }
-    r->work.lines.len = 0;
-    r->work.retirement = NULL;
-    r->work.enforces = false;
-    go_on_soon(r);
-}
-
-static void refuse(hx_reload *r)
-{
-    if (r->work.reload) log_lines(HX_EVENT_configuration_rejected, hx_buf_slice(&r->work.lines));
-    finish(r, false);
-}
-
-static void restored(hx_store_call *call)
-{
-    refuse(HX_OWNER(call, hx_reload, call));
-}
-
-/* Refused, but claims under the rules that should have gone may have been turned away meanwhile: no more. */
-static void refuse_and_restore(hx_reload *r)
-{
-    r->enforcement.is_wanted = r->enforcement.is_wanted || r->work.enforces;
-    if (!r->work.retirement) {
-        refuse(r);
+    const hx_config *config = r->work.config->config;
+    const hx_store_options limits = {.bytes_max = config->store_bytes_max,
+                                     .waiters_max = config->limits.waiters,
+                                     .waiters_per_op_max = config->limits.waiters_per_operation};
+    char error[HX_STORE_ERROR_BYTES];
+    if (r->work.kind != START && !hx_store_limit(r->needs.store, &limits, error)) {
+        fail_because(r, error);
         return;
     }
-    r->call = (hx_store_call){.loop = r->needs.loop, .done = restored};
-    hx_store_retire(r->needs.store, &r->call, r->retired ? &r->retired->rules : NULL);
-}
-
-static void add_line(hx_reload *r, const char *sentence)
-{
-    bool fits = hx_buf_printf(&r->work.lines, "%s\n", sentence);
-    (void)fits;
-}
-
-/* Only what holds is remembered: rules that were not taken over after all leave nothing behind. */
-static void say_accepted(hx_reload *r)
-{
-    log_lines(HX_EVENT_operations_given_up, hx_buf_slice(&r->work.lines));
-    if (r->work.survey.failed) hx_log(HX_EVENT_acceptance_not_recorded);
-}
-
-static void accepted(hx_live_check *survey)
-{
-    hx_reload *r = HX_OWNER(survey, hx_reload, work.survey);
-    say_accepted(r);
-    finish(r, true);
+    if (!hand_out(r, r->work.kind == NEW_KEYS ? r->jwks : r->work.jwks)) {
+        fail_because(r, "the daemon is stopping");
+        return;
+    }
+    if (r->work.retirement) r->retired = r->work.retirement;
+    if (r->work.kind != NEW_KEYS) {
+        hx_jwks *old = r->jwks;
+        r->jwks = r->work.jwks;
+        r->work.jwks = NULL;
+        if (r->jwks && r->is_started) hx_jwks_start(r->jwks, keys_changed, r);
+        stop_keys(&old);
+    }
+    if (r->work.kind == START) go(r, HX_RELOAD_accept); /* there are no workers yet, which would call all_use */
 }
 
 static void all_use(hx_task *task)
 {
     hx_reload *r = HX_OWNER(task, hx_reload, all_use);
-    hx_log_begin(r->work.reload ? HX_EVENT_configuration_reloaded : HX_EVENT_jwks_in_use);
+    bool is_reload = r->work.kind == RELOAD;
+    hx_log_begin(is_reload ? HX_EVENT_configuration_reloaded : HX_EVENT_jwks_in_use);
     hx_log_int("generation", (int64_t)r->newest->rules.generation);
-    if (r->work.reload) hx_log_text("file", r->needs.source->file);
+    if (is_reload) hx_log_text("file", r->needs.source->file);
     hx_log_end();
-    if (r->work.reload) hx_rules_say_weaker(r->newest->rules.config, hx_store_about(r->needs.store)->shared);
-    hx_survey_accept(&r->work.survey, accepted);
+    if (is_reload) hx_rules_say_weaker(r->newest->rules.config, hx_store_about(r->needs.store)->shared);
+    go(r, HX_RELOAD_accept);
 }
 
 void hx_reload_used(hx_reload *r)
@@ -285,232 +529,131 @@ void hx_reload_used(hx_reload *r)
     if (atomic_fetch_sub(&r->awaited, 1) == 1) hx_loop_post(r->needs.loop, &r->all_use);
 }
 
-static void keys_changed(void *context, size_t i)
-{
-    hx_reload *r = context;
-    (void)i;
-    if (!atomic_exchange(&r->fresh_keys.posted, true)) hx_loop_post(r->needs.loop, &r->fresh_keys.task);
-}
+/* accept: only what holds is remembered, so that rules which were refused after all leave nothing behind. */
 
-/* The point of no return: what is handed out is in force. */
-static void hand_out(hx_reload *r)
+static void log_lines(hx_log_event event, const char *step, hx_slice lines)
 {
-    const hx_config *config = r->work.kept->config;
-    hx_store_options limits = {.bytes_max = config->store_bytes_max,
-                               .waiters_max = config->limits.waiters,
-                               .waiters_per_op_max = config->limits.waiters_per_operation};
-    char error[HX_STORE_ERROR_BYTES];
-    if (!hx_store_limit(r->needs.store, &limits, error)) {
-        add_line(r, error);
-        refuse_and_restore(r);
-        return;
+    hx_slice line;
+    while (hx_slice_next(&lines, '\n', &line)) {
+        if (line.len == 0) continue;
+        hx_log_begin(event);
+        hx_log_text("step", step);
+        hx_log_str("problem", line);
+        hx_log_end();
     }
-    generation *before = r->newest, *g = new_generation(r, r->work.kept, r->work.reload ? r->work.jwks : r->jwks);
-    hx_list_append(&r->generations, &g->link);
-    atomic_store(&r->awaited, r->needs.worker_count);
-    if (!r->needs.hand_out(r->needs.context, &g->rules)) {
-        free_generation(g);
-        add_line(r, "the daemon is stopping");
-        refuse_and_restore(r);
-        return;
+}
+
+static void accept_done(hx_live_check *check)
+{
+    hx_reload *r = HX_OWNER(check, hx_reload, work.check);
+    log_lines(HX_EVENT_operations_given_up, rows[r->step].name, hx_buf_slice(&r->lines));
+    if (check->failed) hx_log(HX_EVENT_acceptance_not_recorded);
+    go(r, HX_RELOAD_finish);
+}
+
+static void step_accept(hx_reload *r)
+{
+    hx_live_check_accept(&r->work.check, accept_done);
+}
+
+/* undo, finish */
+
+static void step_undo(hx_reload *r)
+{
+    for (unsigned step = HX_RELOAD_undo; step-- > 0;) {
+        if ((r->work.begun & 1u << step) == 0) continue;
+        r->work.begun &= ~(1u << step);
+        if (rows[step].undo && rows[step].undo(r)) return;
     }
-    /* The generation before can be gone from the next turn on, not sooner: that is told on this loop. */
-    r->newest = g;
-    r->needs.in_force(r->needs.context, &before->rules, &g->rules);
-    if (r->work.retirement) r->retired = r->work.retirement;
-    if (!r->work.reload) return;
-    hx_jwks *old = r->jwks;
-    r->jwks = r->work.jwks;
-    r->work.jwks = NULL;
-    if (r->jwks) hx_jwks_start(r->jwks, keys_changed, r);
-    stop_keys(&old);
+    go(r, HX_RELOAD_finish);
 }
 
-static void enforced(hx_store_call *call)
+static void print_lines(hx_slice lines)
 {
-    hx_reload *r = HX_OWNER(call, hx_reload, enforcement.call);
-    if (call->result == HX_STORE_OK) {
-        r->enforcement.is_wanted = false;
-        hand_out(r);
-        return;
+    hx_slice line;
+    while (hx_slice_next(&lines, '\n', &line))
+        if (line.len > 0) (void)fprintf(stderr, "hapax: %.*s\n", HX_FMT(line));
+}
+
+static void step_finish(hx_reload *r)
+{
+    hx_admin_reload *request = r->work.request;
+    bool is_in_force = r->work.exit_code == HX_EXIT_OK;
+    hx_slice lines = hx_buf_slice(&r->lines);
+    hx_live_check_free(&r->work.check);
+    hx_generation_config_drop(&r->work.config);
+    stop_keys(&r->work.jwks);
+    if (r->work.kind == START) {
+        if (!is_in_force) print_lines(lines);
+        hx_loop_stop(r->needs.loop);
     }
-    add_line(r, "the store can't be told of the new rules, which other nodes have to know: try again when it can be "
-                "reached");
-    refuse_and_restore(r);
-}
-
-/* No node may begin an operation under rules that the next ones don't know. */
-static void readmitted(hx_live_check *survey)
-{
-    hx_reload *r = HX_OWNER(survey, hx_reload, work.survey);
-    if (survey->failed) {
-        add_line(r, "the store can't be told which rules are in force again: try again when it can be reached");
-        refuse_and_restore(r);
-        return;
+    if (request) {
+        if (!is_in_force) log_lines(HX_EVENT_configuration_rejected, rows[r->work.failed_at].name, lines);
+        request->is_in_force = is_in_force;
+        request->generation = r->newest->rules.generation;
+        request->lines = lines;
+        request->done(request);
     }
-    if (!hx_store_about(r->needs.store)->shared) {
-        hand_out(r);
-        return;
-    }
-    r->work.enforces = true;
-    enforce(r, &r->work.kept->config->policies, enforced);
+    go(r, HX_RELOAD_idle);
 }
 
-static void enforce_next(hx_reload *r)
+/* idle, lift */
+
+static void lift_done(hx_store_call *call)
 {
-    hx_survey_readmit(&r->work.survey, readmitted);
+    go(HX_OWNER(call, hx_reload, call), HX_RELOAD_idle);
 }
 
-/* And says which rules of which routes are the reason. */
-static bool is_refused(hx_reload *r)
+static void step_lift(hx_reload *r)
 {
-    if (r->work.survey.failed) return true;
-    if (r->work.survey.count == 0 || r->work.reload->accept_rescope) return false;
-    hx_diff_explain(r->newest->rules.config, r->work.kept->config, &r->work.lines);
-    return true;
+    r->retired = NULL;
+    r->call = (hx_store_call){.loop = r->needs.loop, .done = lift_done};
+    hx_store_retire(r->needs.store, &r->call, NULL);
 }
 
-static void surveyed_again(hx_live_check *survey)
+static void begin_work(hx_reload *r, work_kind kind, hx_generation_config *config, reload_step first)
 {
-    hx_reload *r = HX_OWNER(survey, hx_reload, work.survey);
-    if (is_refused(r))
-        refuse_and_restore(r);
-    else
-        enforce_next(r);
+    r->lines.len = 0;
+    memset(&r->work, 0, sizeof r->work);
+    r->work.kind = kind;
+    r->work.config = config;
+    go(r, first);
 }
 
-static void survey(hx_reload *r, bool sweeps, void (*done)(hx_live_check *survey))
+/* Begins what waits, by its urgency. */
+static void step_idle(hx_reload *r)
 {
-    r->work.lines.len = 0;
-    hx_survey_free(&r->work.survey);
-    r->work.survey = (hx_live_check){.loop = r->needs.loop,
-                                     .store = r->needs.store,
-                                     .policies = &r->work.kept->config->policies,
-                                     .problems = &r->work.lines,
-                                     .swept = !sweeps,
-                                     .done = done};
-    hx_live_check_start(&r->work.survey);
-}
-
-/* From here on no request under an older generation begins what the next one wouldn't know. */
-static void retired(hx_store_call *call)
-{
-    hx_reload *r = HX_OWNER(call, hx_reload, call);
-    if (call->result == HX_STORE_OK) {
-        survey(r, false, surveyed_again);
-        return;
-    }
-    add_line(r, "the store can't be told which rules go: try again when it can be reached");
-    refuse_and_restore(r);
-}
-
-static void surveyed(hx_live_check *done)
-{
-    hx_reload *r = HX_OWNER(done, hx_reload, work.survey);
-    if (is_refused(r)) {
-        refuse(r);
-        return;
-    }
-    retirement *next = r->retired == &r->retirements[0] ? &r->retirements[1] : &r->retirements[0];
-    hx_arena_free(&next->arena);
-    next->rules = (hx_store_rules){0};
-    HX_EACH(link, &r->generations)
-    hx_changes_retired(HX_OWNER(link, generation, link)->rules.policies, &r->work.kept->config->policies, &next->arena,
-                       &next->rules);
-    if (next->rules.count == 0 && !r->retired) {
-        enforce_next(r);
-        return;
-    }
-    r->work.retirement = next;
-    r->call = (hx_store_call){.loop = r->needs.loop, .done = retired};
-    hx_store_retire(r->needs.store, &r->call, &next->rules);
-}
-
-/* Whether the file is right by itself and beside what runs. */
-static bool read_file(hx_reload *r)
-{
-    const hx_daemon_source *source = r->needs.source;
-    if (!source->file) {
-        add_line(r, "there is no configuration file to read again: the daemon was started with flags only");
-        return false;
-    }
-    hx_config *config = hx_config_load(source->file, &source->flags, &r->work.lines);
-    if (!config) return false;
-    r->work.kept = keep(config);
-    size_t wrong = hx_restart_only_differ(r->newest->rules.config, config, &r->work.lines);
-    HX_EACH(link, &r->generations)
-    wrong += hx_changes_check_joined(HX_OWNER(link, generation, link)->rules.policies, &config->policies,
-                                     &r->work.lines);
-    if (wrong > 0) return false;
-    if (config->jwt_source_count == 0) return true;
-    char error[HX_JWKS_ERROR_BYTES];
-    r->work.jwks = hx_jwks_open(config->jwt_sources, config->jwt_source_count, r->jwks, KEYS_WAIT, error);
-    if (!r->work.jwks) add_line(r, error);
-    return r->work.jwks != NULL;
-}
-
-static void lifted(hx_store_call *call)
-{
-    hx_reload *r = HX_OWNER(call, hx_reload, call);
-    r->busy = false;
-    go_on_soon(r);
-}
-
-static void enforce_again(hx_timer *timer)
-{
-    go_on_soon(HX_OWNER(timer, hx_reload, enforcement.again));
-}
-
-static void enforced_again(hx_store_call *call)
-{
-    hx_reload *r = HX_OWNER(call, hx_reload, enforcement.call);
-    r->busy = false;
-    r->enforcement.is_wanted = call->result != HX_STORE_OK;
-    if (r->enforcement.is_wanted) hx_timer_start(r->needs.loop, &r->enforcement.again, ENFORCE_AGAIN, enforce_again);
-    go_on_soon(r);
-}
-
-static void go_on(hx_task *task)
-{
-    hx_reload *r = HX_OWNER(task, hx_reload, go_on);
-    r->going_on = false;
-    if (r->busy) return;
-    HX_CHECK(r->newest != NULL);
-    bool is_alone = r->generations.next == &r->newest->link;
-    r->busy = true;
+    if (!r->is_started) return;
+    bool newest_alone = r->generations.next == &r->newest->link;
     if (r->first) {
-        r->work.reload = r->first;
-        r->first = r->first->next;
+        hx_admin_reload *request = r->first;
+        r->first = request->next;
         if (!r->first) r->last = &r->first;
-        if (read_file(r))
-            survey(r, true, surveyed);
-        else
-            refuse(r);
-    } else if (r->fresh_keys.waiting && !r->stopping) {
-        r->fresh_keys.waiting = false;
-        r->work.kept = r->newest->kept;
-        r->work.kept->uses++;
-        hand_out(r);
+        begin_work(r, RELOAD, NULL, HX_RELOAD_read);
+        r->work.request = request;
+        r->work.accept_rescope = request->accept_rescope;
+    } else if (r->new_keys.waiting && !r->stopping) {
+        r->new_keys.waiting = false;
+        begin_work(r, NEW_KEYS, hx_generation_config_use(r->newest->config), HX_RELOAD_hand_out);
     } else if (r->enforcement.is_wanted && !r->stopping && !hx_timer_running(&r->enforcement.again)) {
-        enforce(r, r->newest->rules.policies, enforced_again);
-    } else if (r->retired && is_alone) {
-        r->retired = NULL;
-        r->call = (hx_store_call){.loop = r->needs.loop, .done = lifted};
-        hx_store_retire(r->needs.store, &r->call, NULL);
-    } else {
-        r->busy = false;
+        go(r, HX_RELOAD_enforce_again);
+    } else if (r->retired && newest_alone) {
+        go(r, HX_RELOAD_lift);
+    } else if (r->stopped) {
         void (*stopped)(void *context) = r->stopped;
         r->stopped = NULL;
-        if (stopped) stopped(r->context);
+        stopped(r->context);
     }
 }
 
-static void fresh_keys(hx_task *task)
+/* Calls from other parts */
+
+static void note_new_keys(hx_task *task)
 {
-    hx_reload *r = HX_OWNER(task, hx_reload, fresh_keys.task);
-    atomic_store(&r->fresh_keys.posted, false);
-    r->fresh_keys.waiting = true;
-    go_on_soon(r);
+    hx_reload *r = HX_OWNER(task, hx_reload, new_keys.task);
+    atomic_store(&r->new_keys.posted, false);
+    r->new_keys.waiting = true;
+    wake(r);
 }
 
 static void want_keys(hx_task *task)
@@ -535,106 +678,44 @@ unsigned hx_reload_generations(const hx_reload *r)
     return count;
 }
 
-void hx_reload_ask(hx_reload *r, hx_admin_reload *reload)
+void hx_reload_ask(hx_reload *r, hx_admin_reload *request)
 {
-    reload->next = NULL;
-    *r->last = reload;
-    r->last = &reload->next;
-    go_on_soon(r);
+    request->next = NULL;
+    *r->last = request;
+    r->last = &request->next;
+    wake(r);
 }
 
 hx_reload *hx_reload_new(const hx_reload_needs *needs)
 {
     hx_reload *r = calloc(1, sizeof *r);
-    if (!r) hx_fatal(HX_EXIT_BUG, "out of memory (the reloader)");
+    HX_CHECK(r != NULL);
     r->needs = *needs;
     r->last = &r->first;
+    r->run.run = run_step;
     r->all_use.run = all_use;
-    r->go_on.run = go_on;
-    r->fresh_keys.task.run = fresh_keys;
+    r->keys_tried.task.run = keys_tried;
+    r->new_keys.task.run = note_new_keys;
     r->wanted.task.run = want_keys;
     hx_list_init(&r->generations);
-    hx_buf_init(&r->work.lines, NULL, LINES_BYTES_MAX);
+    hx_buf_init(&r->lines, NULL, LINES_BYTES_MAX);
     return r;
 }
 
-static void asked_at_start(hx_live_check *done)
+int hx_reload_first(hx_reload *r, hx_config *config, hx_rules **rules)
 {
-    hx_reload *r = HX_OWNER(done, hx_reload, work.survey);
-    r->busy = false;
-    hx_loop_stop(r->needs.loop);
-}
-
-static void enforced_at_start(hx_store_call *call)
-{
-    hx_reload *r = HX_OWNER(call, hx_reload, enforcement.call);
-    r->busy = false;
-    r->enforcement.is_wanted = call->result != HX_STORE_OK;
-    hx_loop_stop(r->needs.loop);
-}
-
-/* A store that can't be told now is told as soon as it can be reached, until when it refuses what it must. */
-static void enforce_at_start(hx_reload *r)
-{
-    if (!hx_store_about(r->needs.store)->shared) return;
-    r->busy = true;
-    enforce(r, &r->work.kept->config->policies, enforced_at_start);
-    while (r->busy) hx_loop_run(r->needs.loop);
-    if (r->enforcement.is_wanted) go_on_soon(r);
-}
-
-static void print_lines(hx_slice lines)
-{
-    hx_slice line;
-    while (hx_slice_next(&lines, '\n', &line))
-        if (line.len > 0) (void)fprintf(stderr, "hapax: %.*s\n", HX_FMT(line));
-}
-
-int hx_reload_begin(hx_reload *r, hx_config *config, hx_rules **rules)
-{
-    char error[HX_JWKS_ERROR_BYTES];
-    r->work.kept = keep(config);
-    if (config->jwt_source_count > 0) {
-        r->jwks = hx_jwks_open(config->jwt_sources, config->jwt_source_count, NULL, HX_JWKS_TIMEOUT, error);
-        if (!r->jwks) {
-            (void)fprintf(stderr, "hapax: %s\n", error);
-            return HX_EXIT_USAGE;
-        }
-    }
-    r->busy = true;
-    survey(r, true, asked_at_start);
-    while (r->busy) hx_loop_run(r->needs.loop);
-    hx_slice lines = hx_buf_slice(&r->work.lines);
-    if (r->work.survey.failed || (r->work.survey.count > 0 && !r->needs.source->accept_rescope)) {
-        print_lines(lines);
-        return r->work.survey.failed ? HX_EXIT_STORE : HX_EXIT_USAGE;
-    }
-    r->busy = true;
-    hx_survey_readmit(&r->work.survey, asked_at_start);
-    while (r->busy) hx_loop_run(r->needs.loop);
-    if (r->work.survey.failed) {
-        (void)fprintf(stderr, "hapax: the store can't be told which rules are in force again: start again when it can "
-                              "be reached\n");
-        return HX_EXIT_STORE;
-    }
-    enforce_at_start(r);
-    r->busy = true;
-    hx_survey_accept(&r->work.survey, asked_at_start);
-    while (r->busy) hx_loop_run(r->needs.loop);
-    say_accepted(r);
-    r->work.lines.len = 0;
-    hx_survey_free(&r->work.survey);
-    r->newest = new_generation(r, r->work.kept, r->jwks);
-    hx_list_append(&r->generations, &r->newest->link);
-    drop_config(&r->work.kept);
-    r->needs.in_force(r->needs.context, NULL, &r->newest->rules);
-    *rules = &r->newest->rules;
-    return HX_EXIT_OK;
+    begin_work(r, START, hx_generation_config_new(config), HX_RELOAD_keys);
+    r->work.accept_rescope = r->needs.source->accept_rescope;
+    while (r->step != HX_RELOAD_idle) hx_loop_run(r->needs.loop);
+    *rules = r->newest ? &r->newest->rules : NULL;
+    return r->work.exit_code;
 }
 
 void hx_reload_start(hx_reload *r)
 {
+    r->is_started = true;
     if (r->jwks) hx_jwks_start(r->jwks, keys_changed, r);
+    wake(r);
 }
 
 void hx_reload_stop(hx_reload *r, void (*stopped)(void *context), void *context)
@@ -644,12 +725,13 @@ void hx_reload_stop(hx_reload *r, void (*stopped)(void *context), void *context)
     r->context = context;
     if (r->jwks) hx_jwks_stop(r->jwks);
     hx_timer_stop(r->needs.loop, &r->enforcement.again);
-    go_on_soon(r);
+    if (hx_timer_running(&r->keys_tried.wait)) end_wait_for_keys(&r->keys_tried.wait);
+    wake(r);
 }
 
 void hx_reload_let_go(hx_reload *r)
 {
-    HX_EACH(link, &r->generations) HX_OWNER(link, generation, link)->rules.unused = NULL;
+    HX_EACH(link, &r->generations) HX_OWNER(link, hx_generation, link)->rules.unused = NULL;
 }
 
 void hx_reload_free(hx_reload **owned)
@@ -657,11 +739,12 @@ void hx_reload_free(hx_reload **owned)
     hx_reload *r = *owned;
     if (!r) return;
     *owned = NULL;
-    while (!hx_list_empty(&r->generations)) free_generation(HX_OWNER(r->generations.next, generation, link));
-    drop_config(&r->work.kept);
+    while (!hx_list_empty(&r->generations)) {
+        hx_generation *g = HX_OWNER(r->generations.next, hx_generation, link);
+        hx_generation_free(&g);
+    }
     stop_keys(&r->jwks);
-    hx_buf_free(&r->work.lines);
-    hx_survey_free(&r->work.survey);
+    hx_buf_free(&r->lines);
     for (int i = 0; i < 2; i++) hx_arena_free(&r->retirements[i].arena);
     hx_arena_free(&r->enforcement.arena);
     free(r);

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generations of the rules: the first one at the start, another one at each reload and for each fresh set of keys. It
- * lives on the background loop. A reload goes through these steps, and whatever is wrong ends it with nothing changed:
+/* Puts rules into force: those of the start, those of each reload, and the same rules with new keys of tokens. Each
+ * becomes a generation (daemon/generation.h). It lives on the background loop and does one thing at a time, in the
+ * steps of reload_steps.def: that table says what a reload does and what takes each step back. A reload that is refused
+ * changes nothing.
  *
- *     read     the file, under the flags of the start            mistakes, options that can't change while running
- *     compare  with every generation that requests still use     routes that become one need a restart
- *     keys     of tokens, from their files
- *     survey   what the store holds                              live operations under other rules
- *     retire   rules that go, so that no request under the       a claim that came in between: as above
- *              generation before begins an operation that later ones don't know; then survey again
- *     enforce  on a store that other nodes use, too: theirs      the store can't be reached
- *              are older from here on, until they reload
- *     hand out to every worker, on its own loop                  the store's limits; a daemon that is stopping
+ *     read ─► compare ─► keys ─► check ─► retire ─► recheck ─► readmit ─► enforce ─► hand_out ─► accept ─► finish
+ *                                  └──── nothing to retire ─────►┘  └─ not shared ─►┘
  *
- * A generation is freed when the last request under it has ended. When only the newest is left nothing is retired any
- * more. */
+ * Retiring comes between two checks because requests run meanwhile: after the first one nothing begins under rules that
+ * go, and the second one sees what began before. Rules stay retired until only the newest generation is in use. */
 #ifndef HX_DAEMON_RELOAD_H
 #define HX_DAEMON_RELOAD_H
 
@@ -25,40 +20,39 @@ typedef struct hx_reload hx_reload;
 
 typedef struct {
     const hx_daemon_source *source;
-    hx_loop *loop; /* the background's */
+    hx_loop *loop; /* the background loop */
     hx_store *store;
     unsigned worker_count;
-    /* Hands the rules to every worker; each calls hx_reload_used once it uses them. False: the daemon is stopping,
-     * and nothing was handed out. */
+    /* Hands the rules to every worker; each calls hx_reload_used once it uses them. Returns false if the daemon is
+     * stopping, and hands out nothing then. */
     bool (*hand_out)(void *context, hx_rules *rules);
-    /* They are in force: on the loop, in the turn in which they were handed out, or at the start. */
+    /* Called once the rules are in force: on the loop, in the turn in which they are handed out, and at the start. */
     void (*in_force)(void *context, const hx_rules *before, const hx_rules *rules);
     void *context;
 } hx_reload_needs;
 
 hx_reload *hx_reload_new(const hx_reload_needs *needs);
 
-/* At the start, while no thread runs: opens the keys, and turns the loop until the store has said whether these rules
- * can hold. HX_EXIT_OK with the first generation in *rules, or an exit code after having said on standard error what is
- * wrong. `config` is the reloader's from here on. */
-int hx_reload_begin(hx_reload *reloader, hx_config *config, hx_rules **rules);
-/* Once the loop's thread is about to run: keys are fetched anew from now on. */
-void hx_reload_start(hx_reload *reloader);
+/* The first generation, while no other thread runs: turns the loop until its rules are in force, or refused. Returns
+ * HX_EXIT_OK with them in *rules, or an exit code after printing on standard error what is wrong. Takes `config`. */
+int hx_reload_first(hx_reload *r, hx_config *config, hx_rules **rules);
+/* Just before the loop's thread runs: reloads are accepted, and keys fetched again, from now on. */
+void hx_reload_start(hx_reload *r);
 
-/* On the loop's thread. One after the other. */
-void hx_reload_ask(hx_reload *reloader, hx_admin_reload *reload);
-/* By a worker, on its own thread: it uses the rules that were handed out last. */
-void hx_reload_used(hx_reload *reloader);
+/* Queues a reload. On the loop's thread. */
+void hx_reload_ask(hx_reload *r, hx_admin_reload *request);
+/* A worker says, on its own thread, that it uses the rules that were handed out last. */
+void hx_reload_used(hx_reload *r);
 /* How many generations are in use. On the loop's thread. */
-unsigned hx_reload_generations(const hx_reload *reloader);
-/* Any thread, often: a token's key is in none of the sets of source `i`. */
-void hx_reload_want_keys(hx_reload *reloader, unsigned i);
+unsigned hx_reload_generations(const hx_reload *r);
+/* Fetches the keys of source `i` soon, because a token names one that it doesn't have. Any thread, at any rate. */
+void hx_reload_want_keys(hx_reload *r, unsigned i);
 
-/* On the loop's thread: takes no more. `stopped` is called, perhaps at once, when nothing is under way any more. */
-void hx_reload_stop(hx_reload *reloader, void (*stopped)(void *context), void *context);
-/* After all loops have ended: nobody is told any more when a generation is unused. Before the workers are cleared. */
-void hx_reload_let_go(hx_reload *reloader);
-/* After that. */
+/* Refuses further reloads; `stopped` is called later, when nothing is under way any more. On the loop's thread. */
+void hx_reload_stop(hx_reload *r, void (*stopped)(void *context), void *context);
+/* After all loops have ended and before the workers are cleared: generations that become unused are not reported. */
+void hx_reload_let_go(hx_reload *r);
+/* After hx_reload_let_go. */
 void hx_reload_free(hx_reload **owned);
 
 #endif

@@ -56,6 +56,8 @@ struct hx_jwks {
     pthread_cond_t one_tried;
     void (*changed)(void *context, size_t i);
     void *context;
+    void (*tried)(void *context); /* NULL: none is waiting, or it was called */
+    void *tried_context;
     size_t count;
     source sources[HX_JWT_SOURCES_MAX];
 };
@@ -323,6 +325,23 @@ static void tell_changes(hx_jwks *jwks)
     }
 }
 
+static bool all_tried(const hx_jwks *jwks)
+{
+    for (size_t i = 0; i < jwks->count; i++)
+        if (jwks->sources[i].url && !jwks->sources[i].tried) return false;
+    return true;
+}
+
+static void tell_tried(hx_jwks *jwks)
+{
+    (void)pthread_mutex_lock(&jwks->lock);
+    void (*tried)(void *context) = all_tried(jwks) ? jwks->tried : NULL;
+    void *context = jwks->tried_context;
+    if (tried) jwks->tried = NULL;
+    (void)pthread_mutex_unlock(&jwks->lock);
+    if (tried) tried(context);
+}
+
 static void *fetch_all(void *context)
 {
     hx_jwks *jwks = context;
@@ -330,6 +349,7 @@ static void *fetch_all(void *context)
         int running, ready;
         (void)jwks->curl->multi_perform(jwks->multi, &running);
         end_finished(jwks);
+        tell_tried(jwks);
         tell_changes(jwks);
         hx_ms sleep = begin_due(jwks);
         (void)jwks->curl->multi_poll(jwks->multi, NULL, 0, (int)sleep, &ready);
@@ -389,12 +409,8 @@ static void wait_for_first(hx_jwks *jwks, hx_ms wait)
     int64_t until_ns = hx_clock_mono_ns() + wait * 1000000;
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
     (void)pthread_mutex_lock(&jwks->lock);
-    for (size_t i = 0; i < jwks->count; i++) {
-        const source *s = &jwks->sources[i];
-        while (s->url && !s->tried)
-            if (pthread_cond_timedwait(&jwks->one_tried, &jwks->lock, &until) == ETIMEDOUT) goto out;
-    }
-out:
+    while (!all_tried(jwks))
+        if (pthread_cond_timedwait(&jwks->one_tried, &jwks->lock, &until) == ETIMEDOUT) break;
     (void)pthread_mutex_unlock(&jwks->lock);
 }
 
@@ -436,6 +452,23 @@ hx_jwks *hx_jwks_open(const hx_jwt_source *sources, size_t count, hx_jwks *befor
         wait_for_first(jwks, wait);
     }
     return jwks;
+}
+
+bool hx_jwks_are_tried(hx_jwks *jwks)
+{
+    (void)pthread_mutex_lock(&jwks->lock);
+    bool all = all_tried(jwks);
+    (void)pthread_mutex_unlock(&jwks->lock);
+    return all;
+}
+
+void hx_jwks_on_tried(hx_jwks *jwks, void (*tried)(void *context), void *context)
+{
+    (void)pthread_mutex_lock(&jwks->lock);
+    jwks->tried = tried;
+    jwks->tried_context = context;
+    (void)pthread_mutex_unlock(&jwks->lock);
+    if (jwks->has_thread) (void)jwks->curl->multi_wakeup(jwks->multi);
 }
 
 hx_jwt_keys *hx_jwks_keys(hx_jwks *jwks, size_t i)

@@ -4,6 +4,7 @@
  * has been fetched stays until something better comes: an answer that fails, is garbage or too large changes nothing.
  *
  *     next = hx_jwks_open(sources, count, before, wait, error)   NULL: nothing has changed
+ *     hx_jwks_on_tried(next, tried, context)                     on a loop, instead of waiting
  *     rules->jwt_keys[i] = hx_jwks_keys(next, i)                 a share of the set, or NULL
  *     hx_jwks_start(next, changed, context)                      from now on `changed` is called
  *     hx_jwks_stop(before), hx_jwks_free(&before)                at a reload; at the end, the last one
@@ -31,6 +32,12 @@ typedef struct hx_jwks hx_jwks;
  * meanwhile. Nothing of `sources` is kept. */
 hx_jwks *hx_jwks_open(const hx_jwt_source *sources, size_t count, hx_jwks *before, hx_ms wait,
                       char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
+
+/* Whether the first fetch of every URL is over, with or without success. Any thread. */
+bool hx_jwks_are_tried(hx_jwks *jwks) HX_MUST_USE;
+/* Calls `tried` once, on the fetching thread, when hx_jwks_are_tried is true; it may only hand over to another thread.
+ * Never called where there are only files, nor after hx_jwks_stop has returned. */
+void hx_jwks_on_tried(hx_jwks *jwks, void (*tried)(void *context), void *context);
 
 /* A share of the newest keys of source `i`, for the caller to free; NULL when there are none yet. Any thread. */
 hx_jwt_keys *hx_jwks_keys(hx_jwks *jwks, size_t i) HX_MUST_USE;

@@ -4,6 +4,7 @@ as a whole generation of the rules."""
 import json
 import socket
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import jwt
 import pytest
@@ -122,4 +123,34 @@ def test_fresh_keys_after_a_refused_reload_are_only_keys(start_gateway, start_up
         assert "store_max is too small" in hapax("reload", "--store", gateway.store_url).stderr
         assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
     assert slow.status == 201
+    assert upstream.effects("/refunds") == 1
+
+
+@pytest.fixture
+def reload_later(hapax):
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda gateway: pool.submit(hapax, "reload", "--store", gateway.store_url)
+
+
+def with_keys_of(provider):
+    return f"""
+routes:
+  - name: refunds
+    match: POST /refunds
+    jwt: {{jwks_url: {provider.url}/keys}}
+"""
+
+
+def test_operators_are_answered_while_a_reload_fetches_keys(start_gateway, start_upstream, upstream, reload_later, key):
+    provider, signer = start_upstream(), (0, ec.generate_private_key(ec.SECP256R1()))
+    provider.on("/keys", answer(200, published(signer), effect=False))
+    gateway = start_gateway(config="routes: []\n")
+    gateway.config.write_text(with_keys_of(provider), encoding="utf-8")
+    with provider.hold("/keys") as held:
+        reload = reload_later(gateway)
+        held.wait_arrived()
+        assert about(gateway)["generation"] == 1
+        assert not reload.done()
+    assert reload.result().code == 0, reload.result()
+    assert gateway.post("/refunds", key=key, json=REFUND, auth=signed(*signer)).idempotency == "stored"
     assert upstream.effects("/refunds") == 1

@@ -105,6 +105,7 @@ static void files_need_no_thread_and_no_library(void **state)
     const hx_jwt_source source = {.kind = HX_JWT_SECRET_FILE, .where = hx_slice_of(path)};
     hx_jwks *jwks = hx_jwks_open(&source, 1, NULL, 0, error);
     assert_non_null(jwks);
+    assert_true(hx_jwks_are_tried(jwks));
     hx_jwks_start(jwks, never_changed, NULL);
     hx_jwks_want(jwks, 0);
     hx_jwks_want(jwks, 1000);
@@ -117,10 +118,35 @@ static void files_need_no_thread_and_no_library(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void note_tried(void *context)
+{
+    atomic_fetch_add((_Atomic unsigned *)context, 1);
+}
+
+/* A failed fetch counts: the caller waits for an attempt, not for keys. */
+static void a_url_that_fails_was_tried(void **state)
+{
+    (void)state;
+    char error[HX_JWKS_ERROR_BYTES];
+    const hx_jwt_source source = {.kind = HX_JWT_JWKS_URL, .where = HX_LIT("http://127.0.0.1:1/a")};
+    _Atomic unsigned calls = 0;
+    hx_log_threshold(HX_LOG_ERROR);
+    hx_jwks *jwks = hx_jwks_open(&source, 1, NULL, 0, error);
+    assert_non_null(jwks);
+    hx_jwks_on_tried(jwks, note_tried, &calls);
+    while (atomic_load(&calls) == 0) (void)usleep(100);
+    assert_true(hx_jwks_are_tried(jwks));
+    hx_jwks_want(jwks, 0);
+    hx_jwks_stop(jwks);
+    assert_int_equal(atomic_load(&calls), 1);
+    hx_jwks_free(&jwks);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_need_no_thread_and_no_library),
+        cmocka_unit_test(a_url_that_fails_was_tried),
         cmocka_unit_test(generations_come_and_go_under_use),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
