@@ -7,7 +7,6 @@
 #include "base/memory/list.h"
 #include "base/loop/loop_uv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 /* An upstream that closed a connection less than this ago is not noticed; looking costs a system call. */
@@ -16,10 +15,7 @@
 #define KEEP_ALIVE_MARGIN (HX_SECOND / 2)
 /* A unix socket whose queue is full says so at once instead of waiting. */
 #define FULL_QUEUE_PAUSE 5
-#define KEPT_BUFFER_BYTES (16u * 1024u)
 #define SPARE_MAX 256u
-/* Back-pressure starts far below: this is reached only by a caller that doesn't heed it. */
-#define OUT_BYTES_MAX (64u * 1024u * 1024u)
 
 static void move(hx_wire *wire, hx_wire_state state)
 {
@@ -49,12 +45,9 @@ void hx_upstream_let_go(hx_upstream *upstream)
     free(upstream);
 }
 
-static void closed(uv_handle_t *handle)
+static void recycle(hx_wire *wire)
 {
-    hx_wire *wire = handle->data;
     hx_upstream *upstream = wire->upstream;
-    hx_buf_free(&wire->flight);
-    hx_buf_free(&wire->waiting);
     if (upstream->spare_count < SPARE_MAX) {
         upstream->spare_count++;
         wire->next_spare = upstream->spare;
@@ -65,12 +58,20 @@ static void closed(uv_handle_t *handle)
     hx_upstream_let_go(upstream);
 }
 
+static void closed(hx_transport *transport)
+{
+    recycle(HX_OWNER(transport, hx_wire, transport));
+}
+
 void hx_pool_close(hx_wire *wire)
 {
     HX_CHECK(wire->state != HX_WIRE_CLOSING && !wire->exchange);
     hx_timer_stop(wire->upstream->loop, &wire->timer);
     move(wire, HX_WIRE_CLOSING);
-    uv_close(&wire->uv.handle, closed);
+    if (wire->transport.is_open)
+        hx_transport_close(&wire->transport, false);
+    else
+        recycle(wire); /* its name is still being looked up, or a connect is yet to be made */
 }
 
 void hx_pool_close_all(hx_upstream *upstream)
@@ -91,13 +92,6 @@ static hx_wire *new_wire(hx_upstream *upstream)
         if (!wire) hx_fatal(HX_EXIT_BUG, "out of memory (a connection)");
     }
     *wire = (hx_wire){.upstream = upstream, .state = HX_WIRE_CONNECTING};
-    uv_loop_t *loop = hx_loop_uv(upstream->loop);
-    int result = upstream->target.is_unix ? uv_pipe_init(loop, &wire->uv.pipe, 0) : uv_tcp_init(loop, &wire->uv.tcp);
-    HX_CHECK(result == 0);
-    wire->uv.handle.data = wire;
-    wire->connect.data = wire->write.data = wire->shutdown.data = wire;
-    hx_buf_init(&wire->flight, NULL, OUT_BYTES_MAX);
-    hx_buf_init(&wire->waiting, NULL, OUT_BYTES_MAX);
     upstream->holds++;
     upstream->open_count++;
     upstream->connecting_count++;
@@ -156,24 +150,26 @@ static unsigned address_of(const hx_wire *wire)
     return (wire->first_address + wire->tried) % wire->upstream->resolver.count;
 }
 
-static void connect_done(uv_connect_t *request, int status)
+static void connect_done(hx_transport *transport, int error)
 {
-    hx_wire *wire = request->data;
-    if (wire->state == HX_WIRE_CLOSING) return;
-    if (status < 0) {
-        connect_failed(wire, status);
+    hx_wire *wire = HX_OWNER(transport, hx_wire, transport);
+    if (error < 0) {
+        connect_failed(wire, error);
         return;
     }
     hx_upstream *upstream = wire->upstream;
-    if (!upstream->target.is_unix) {
-        uv_tcp_nodelay(&wire->uv.tcp, 1);
-        upstream->resolver.preferred = address_of(wire);
-    }
+    if (!upstream->target.is_unix) upstream->resolver.preferred = address_of(wire);
     wire->idle_for = upstream->limits.idle_timeout;
     hx_timer_stop(upstream->loop, &wire->timer);
     move(wire, HX_WIRE_BUSY);
     hx_upstream_connected(wire);
 }
+
+static const hx_transport_events wire_events = {.connected = connect_done,
+                                                .received = hx_upstream_received,
+                                                .ended = hx_upstream_ended,
+                                                .sent = hx_upstream_sent,
+                                                .closed = closed};
 
 static void connect_now(hx_wire *wire);
 
@@ -201,16 +197,14 @@ static void connect_now(hx_wire *wire)
     hx_upstream *upstream = wire->upstream;
     hx_resolver *resolver = &upstream->resolver;
     hx_ms left = wire->deadline - hx_loop_now(upstream->loop);
-    int result = 0;
+    const struct sockaddr *address = (const struct sockaddr *)&upstream->target.address;
     wire->under_way = true;
-    if (upstream->target.is_unix) {
-        uv_pipe_connect(&wire->connect, &wire->uv.pipe, upstream->target.path, connect_done);
-    } else {
+    if (!upstream->target.is_unix) {
         if (wire->tried == 0) wire->first_address = resolver->preferred;
         left /= (hx_ms)(resolver->count - wire->tried);
-        const struct sockaddr *address = (const struct sockaddr *)&resolver->addresses[address_of(wire)];
-        result = uv_tcp_connect(&wire->connect, &wire->uv.tcp, address, connect_done);
+        address = (const struct sockaddr *)&resolver->addresses[address_of(wire)];
     }
+    int result = hx_transport_connect(&wire->transport, upstream->loop, &wire_events, address);
     if (result < 0)
         refuse_later(wire, result);
     else
@@ -329,11 +323,7 @@ void hx_pool_init(hx_upstream *upstream)
 /* Nothing to read is what a good idle connection has; an end of file or a byte nobody asked for means it is no more. */
 static bool is_quiet(const hx_wire *wire)
 {
-    uv_os_fd_t descriptor;
-    char byte;
-    if (uv_fileno(&wire->uv.handle, &descriptor) != 0) return false;
-    ssize_t got = recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    return hx_transport_peek(&wire->transport) == 0;
 }
 
 /* The one used last, if it was idle for at most `idle_max`; else of those that rest the one which has for longest. */
@@ -372,12 +362,6 @@ static void idle_expired(hx_timer *timer)
     if (wire->state == HX_WIRE_IDLE) hx_pool_close(wire); /* a busy one starts it anew when it comes back */
 }
 
-static void shrink(hx_buf *buf)
-{
-    if (buf->cap > KEPT_BUFFER_BYTES) hx_buf_free(buf);
-    buf->len = 0;
-}
-
 void hx_pool_release(hx_wire *wire, hx_ms idle_max)
 {
     hx_upstream *upstream = wire->upstream;
@@ -388,8 +372,6 @@ void hx_pool_release(hx_wire *wire, hx_ms idle_max)
         return;
     }
     hx_pool_trim(upstream, upstream->limits.idle_max - 1);
-    shrink(&wire->flight);
-    shrink(&wire->waiting);
     wire->idle_since = hx_loop_now(upstream->loop);
     wire->ended_in = hx_loop_turns(upstream->loop);
     move(wire, HX_WIRE_IDLE);

@@ -17,20 +17,14 @@
 
 #include "net/h1/answer_parser.h"
 #include "net/resolve.h"
+#include "net/transport.h"
 #include "net/upstream.h"
-
-#define HX_UPSTREAM_READ_BYTES (64u * 1024u)
 
 typedef enum { HX_WIRE_CONNECTING, HX_WIRE_IDLE, HX_WIRE_BUSY, HX_WIRE_CLOSING } hx_wire_state;
 
 /* One connection. */
 typedef struct hx_wire {
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } uv;
+    hx_transport transport;
     hx_upstream *upstream;
     hx_exchange *exchange; /* while BUSY */
     hx_link link;          /* in upstream->idle, resting, busy or connecting */
@@ -45,7 +39,6 @@ typedef struct hx_wire {
     int refused;            /* CONNECTING: the error of a connect that couldn't even be started */
     hx_ms deadline;         /* CONNECTING: for all addresses together */
     uint64_t connect_failures;
-    uv_connect_t connect;
 
     uint32_t exchanges; /* begun on this connection */
     hx_ms idle_since;
@@ -53,16 +46,8 @@ typedef struct hx_wire {
     hx_ms idle_for;    /* how long it may be */
 
     hx_h1_answer answer;
-    uint64_t sent;   /* of the exchange, before what flies now */
-    size_t flying;   /* bytes given to uv_write; 0: none is under way */
-    bool write_dead; /* writing failed; the answer may still come */
-    bool early;      /* bytes of the answer came before the request was sent whole */
-    bool read_paused;
-    bool shut;      /* our side of a tunnel was closed */
-    hx_buf flight;  /* what flies, when it was copied */
-    hx_buf waiting; /* what goes next */
-    uv_write_t write;
-    uv_shutdown_t shutdown;
+    uint64_t sent_before; /* what the transport had sent when the exchange began */
+    bool early;           /* bytes of the answer came before the request was sent whole */
 } hx_wire;
 
 struct hx_upstream {
@@ -87,7 +72,6 @@ struct hx_upstream {
     uv_check_t polled; /* while one is resting */
     unsigned holds;    /* who still needs this memory: the owner, open handles, a lookup */
     bool dying;
-    char read_buffer[HX_UPSTREAM_READ_BYTES];
 };
 
 void hx_pool_init(hx_upstream *upstream);
@@ -104,6 +88,11 @@ void hx_pool_trim(hx_upstream *upstream, uint32_t idle_max);
 void hx_pool_close(hx_wire *wire);
 void hx_pool_close_all(hx_upstream *upstream);
 void hx_upstream_let_go(hx_upstream *upstream);
+
+/* What the connections' transports tell upstream.c, but for `connected` and `closed`. */
+void hx_upstream_received(hx_transport *transport, hx_slice bytes);
+void hx_upstream_ended(hx_transport *transport, int error);
+void hx_upstream_sent(hx_transport *transport, int error);
 
 /* Of upstream.c: a connection was made, and is BUSY without an exchange. */
 void hx_upstream_connected(hx_wire *wire);

@@ -23,7 +23,8 @@ static bool parse_unix(hx_target *target, hx_slice url, char error[256])
     hx_slice path = hx_slice_from(url, sizeof "unix:" - 1);
     target->is_unix = true;
     if (path.len == 0 || path.ptr[0] != '/') return refuse(error, "a unix socket's path must start with a slash", url);
-    if (!copy(target->path, sizeof target->path, path))
+    target->address.sun_family = AF_UNIX;
+    if (!copy(target->address.sun_path, sizeof target->address.sun_path, path))
         return refuse(error, "a unix socket's path must be shorter than 108 bytes", url);
     (void)copy(target->authority, sizeof target->authority, HX_LIT("localhost"));
     return true;

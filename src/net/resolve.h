@@ -15,7 +15,7 @@
 
 typedef struct {
     bool is_unix;
-    char path[sizeof((struct sockaddr_un *)NULL)->sun_path];
+    struct sockaddr_un address;                     /* of a unix socket */
     char host[NI_MAXHOST < 256 ? NI_MAXHOST : 256]; /* without brackets */
     char port[6];
     char authority[272]; /* as a Host field has it */

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exchanges over the connections of upstream_pool.c.
+/* Exchanges over the connections of pool.c.
  *
- * What must hold: bytes_sent is zero if and only if the kernel took no byte of the request. So the first write is a
- * hx_try_send, which says what was taken. What didn't fit goes by uv_write, whose progress is the stream's write
- * queue; when one fails, how much of it went out can't be known, and all of it counts as sent.
+ * What must hold: bytes_sent is the number of bytes of the request that the kernel took, at any time. So it is copied
+ * from the transport wherever that may have sent something: after each call that sends, and in hx_upstream_sent.
  *
- * An exchange is told of things from libuv's callbacks only. What is found out inside a call (no room in line, called
- * off) goes through told_later. */
+ * Events of an exchange are called from the loop only. What is found out inside a call (the line is full, the exchange
+ * was cancelled) goes through told_later. */
 #include "net/pool.h"
 
 #include "base/check.h"
 #include "base/loop/loop_uv.h"
-#include "net/socket.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define HIGH_BYTES (256u * 1024u)
 #define LOW_BYTES (64u * 1024u)
@@ -65,18 +61,14 @@ static void fail_later(hx_exchange *exchange, hx_upstream_error error)
     tell_later(exchange, FAILING);
 }
 
-/* What the kernel has taken so far. */
 static void account(hx_wire *wire)
 {
-    size_t queued = uv_stream_get_write_queue_size(&wire->uv.stream);
-    if (!wire->exchange) return;
-    wire->exchange->bytes_sent = wire->sent + (wire->flying > queued ? wire->flying - queued : 0);
+    wire->exchange->bytes_sent = wire->transport.sent - wire->sent_before;
 }
 
 static hx_exchange *detach(hx_wire *wire)
 {
     hx_exchange *exchange = wire->exchange;
-    account(wire);
     wire->exchange = NULL;
     exchange->own.connection = NULL;
     hx_list_remove(&exchange->own.link); /* a drained() that was due */
@@ -98,101 +90,23 @@ static void fail_now(hx_wire *wire, hx_upstream_error error)
     exchange->events->failed(exchange, error);
 }
 
-static void write_done(uv_write_t *request, int status);
-
-static void fly(hx_wire *wire, uv_buf_t *bufs, unsigned count)
+/* The upstream may have answered before it stopped reading: after an error reading goes on, and shows how it ends. */
+void hx_upstream_sent(hx_transport *transport, int error)
 {
-    wire->flying = 0;
-    for (unsigned i = 0; i < count; i++) wire->flying += bufs[i].len;
-    if (uv_write(&wire->write, &wire->uv.stream, bufs, count, write_done) == 0) return;
-    wire->flying = 0;
-    wire->write_dead = true;
-}
-
-static void fly_waiting(hx_wire *wire)
-{
-    hx_buf old = wire->flight;
-    wire->flight = wire->waiting;
-    wire->waiting = old;
-    wire->waiting.len = 0;
-    uv_buf_t buf = uv_buf_init(wire->flight.data, (unsigned)wire->flight.len);
-    fly(wire, &buf, 1);
-}
-
-static void shut_done(uv_shutdown_t *request, int status)
-{
-    (void)request, (void)status; /* a failure shows when reading */
-}
-
-static void shut_when_finished(hx_wire *wire)
-{
-    uint32_t flags = wire->exchange->own.flags;
-    if (!(flags & TUNNEL) || !(flags & FINISHED) || wire->shut || wire->write_dead || wire->flying > 0) return;
-    wire->shut = true;
-    if (uv_shutdown(&wire->shutdown, &wire->uv.stream, shut_done) != 0) wire->write_dead = true;
-}
-
-static size_t queued_bytes(const hx_wire *wire)
-{
-    return uv_stream_get_write_queue_size(&wire->uv.stream) + wire->waiting.len;
-}
-
-static void write_done(uv_write_t *request, int status)
-{
-    hx_wire *wire = request->data;
-    if (wire->state == HX_WIRE_CLOSING) return;
+    (void)error;
+    hx_wire *wire = HX_OWNER(transport, hx_wire, transport);
     hx_exchange *exchange = wire->exchange;
-    wire->sent += wire->flying;
-    wire->flying = 0;
     account(wire);
-    if (status < 0) {
-        /* The upstream may have answered before it stopped reading: reading goes on, and shows how it ends. */
-        wire->write_dead = true;
-        wire->waiting.len = 0;
-    } else if (wire->waiting.len > 0) {
-        fly_waiting(wire);
-    }
-    shut_when_finished(wire);
-    if ((exchange->own.flags & HELD_BACK) && queued_bytes(wire) <= LOW_BYTES) {
-        exchange->own.flags &= ~(uint32_t)HELD_BACK;
-        if (exchange->events->drained) exchange->events->drained(exchange);
-    }
-}
-
-/* Sends what it can at once, and lets the rest fly. The memory of what is left lives as long as the exchange, unless it
- * is `copied`. Returns 0, or the error of a connection that took nothing. */
-static int send_bufs(hx_wire *wire, uv_buf_t *bufs, unsigned count, bool copied)
-{
-    int taken = hx_try_send(&wire->uv.stream, bufs, count);
-    /* The first write takes something or the connection isn't used: a write that waited with nothing sent could be
-     * taken while nobody looks. A connection that is at rest and takes nothing isn't worth waiting for anyway. */
-    if (taken < 0 && (taken != UV_EAGAIN || wire->sent == 0)) return taken;
-    size_t left = taken > 0 ? (size_t)taken : 0;
-    wire->sent += left;
-    wire->exchange->bytes_sent = wire->sent;
-    while (count > 0 && left >= bufs->len) {
-        left -= bufs->len;
-        bufs++;
-        count--;
-    }
-    if (count == 0) return 0;
-    bufs->base += left;
-    bufs->len -= left;
-    if (!copied) {
-        fly(wire, bufs, count);
-        return 0;
-    }
-    for (unsigned i = 0; i < count; i++)
-        if (!hx_buf_append(&wire->waiting, (hx_slice){bufs[i].base, bufs[i].len})) return UV_ENOBUFS;
-    fly_waiting(wire);
-    return 0;
+    if (!(exchange->own.flags & HELD_BACK) || transport->unsent > LOW_BYTES) return;
+    exchange->own.flags &= ~(uint32_t)HELD_BACK;
+    if (exchange->events->drained) exchange->events->drained(exchange);
 }
 
 /* Nothing of the request is left to be sent. */
 static bool sent_whole(const hx_wire *wire)
 {
     const hx_exchange *exchange = wire->exchange;
-    return wire->flying == 0 && wire->waiting.len == 0 && !wire->write_dead &&
+    return wire->transport.unsent == 0 && wire->transport.send_error == 0 &&
            (!exchange->body_streamed || (exchange->own.flags & FINISHED));
 }
 
@@ -201,8 +115,8 @@ static void begin_exchange(hx_wire *wire, hx_exchange *exchange, bool reused)
     const hx_upstream_limits *limits = &wire->upstream->limits;
     wire->exchange = exchange;
     wire->exchanges++;
-    wire->sent = 0;
-    wire->write_dead = wire->shut = wire->early = false;
+    wire->sent_before = wire->transport.sent;
+    wire->early = false;
     exchange->own.connection = wire;
     exchange->own.flags &= ~(uint32_t)IN_LINE;
     exchange->reused = reused;
@@ -213,28 +127,27 @@ static void begin_exchange(hx_wire *wire, hx_exchange *exchange, bool reused)
                        exchange->answer_has_no_body);
 }
 
-static uv_buf_t uv_buf_of(hx_slice bytes)
-{
-    return (uv_buf_t){.base = (char *)bytes.ptr, .len = bytes.len};
-}
-
-/* False: the connection took nothing and is closed; the exchange is as it was. */
+/* False: the connection took nothing and is closed; the exchange is as it was. A connection at rest that takes nothing
+ * at once isn't worth waiting for, and a request that is queued before its first byte is sent would be neither sent nor
+ * unsent. */
 static bool send_request(hx_wire *wire, hx_exchange *exchange, bool reused)
 {
-    uv_buf_t bufs[3];
+    hx_slice pieces[3];
     unsigned count = 0;
     begin_exchange(wire, exchange, reused);
-    bufs[count++] = uv_buf_of(exchange->head);
-    if (exchange->body.len > 0) bufs[count++] = uv_buf_of(exchange->body);
-    if (exchange->own.held && exchange->own.held->len > 0) bufs[count++] = uv_buf_of(hx_buf_slice(exchange->own.held));
-    if (send_bufs(wire, bufs, count, false) < 0) {
+    pieces[count++] = exchange->head;
+    if (exchange->body.len > 0) pieces[count++] = exchange->body;
+    if (exchange->own.held && exchange->own.held->len > 0) pieces[count++] = hx_buf_slice(exchange->own.held);
+    int error = hx_transport_send(&wire->transport, pieces, count, HX_SEND_NOW | HX_SEND_STAYS);
+    account(wire);
+    if (error) {
         (void)detach(wire);
         hx_pool_close(wire);
         exchange->reused = false;
         return false;
     }
     exchange->own.flags |= CARRIED;
-    if ((exchange->own.flags & HELD_BACK) && queued_bytes(wire) <= LOW_BYTES) {
+    if ((exchange->own.flags & HELD_BACK) && wire->transport.unsent <= LOW_BYTES) {
         exchange->own.flags &= ~(uint32_t)HELD_BACK;
         if (exchange->events->drained) tell_later(exchange, DRAINING);
     }
@@ -354,7 +267,7 @@ static void end_now(hx_wire *wire, bool clean)
 {
     hx_upstream *upstream = wire->upstream;
     hx_exchange *exchange = wire->exchange;
-    bool keep = clean && is_read(wire) && !wire->read_paused && wire->answer.keep_alive &&
+    bool keep = clean && is_read(wire) && wire->transport.read_max > 0 && wire->answer.keep_alive &&
                 !(exchange->own.flags & TUNNEL);
     (void)detach(wire);
     if (keep)
@@ -375,7 +288,6 @@ static void consume(hx_wire *wire, hx_slice in)
             if (in.len > 0) exchange->events->body(exchange, in);
             return;
         }
-        account(wire);
         if (!wire->answer.any_byte) wire->early = !sent_whole(wire);
         switch (hx_h1_answer_read(&wire->answer, &in, &piece)) {
         case HX_ANSWER_MORE: return;
@@ -388,25 +300,25 @@ static void consume(hx_wire *wire, hx_slice in)
     }
 }
 
-static void can_read(uv_stream_t *stream, ssize_t status, const uv_buf_t *none)
+void hx_upstream_received(hx_transport *transport, hx_slice bytes)
 {
-    (void)status;
-    (void)none;
-    hx_wire *wire = stream->data;
-    char *room = wire->upstream->read_buffer;
-    ssize_t count = hx_receive(stream, room, HX_UPSTREAM_READ_BYTES);
-    if (count == 0) return;
+    hx_wire *wire = HX_OWNER(transport, hx_wire, transport);
+    if (wire->state == HX_WIRE_IDLE)
+        close_now(wire); /* nobody asked for these bytes */
+    else
+        consume(wire, bytes);
+}
+
+void hx_upstream_ended(hx_transport *transport, int error)
+{
+    hx_wire *wire = HX_OWNER(transport, hx_wire, transport);
     if (wire->state == HX_WIRE_IDLE) {
-        close_now(wire); /* its end, or bytes that nobody asked for */
+        close_now(wire);
         return;
     }
     HX_CHECK(wire->state == HX_WIRE_BUSY && wire->exchange);
-    if (count > 0) {
-        consume(wire, (hx_slice){room, (size_t)count});
-        return;
-    }
-    bool in_order = count == UV_EOF;
-    if (!in_order) wire->exchange->reason = uv_strerror((int)count);
+    bool in_order = error == UV_EOF;
+    if (!in_order) wire->exchange->reason = uv_strerror(error);
     bool over = (wire->exchange->own.flags & TUNNEL) || hx_h1_answer_ends_with_connection(&wire->answer);
     if (in_order && over)
         end_now(wire, false);
@@ -418,9 +330,8 @@ static void can_read(uv_stream_t *stream, ssize_t status, const uv_buf_t *none)
 
 void hx_upstream_connected(hx_wire *wire)
 {
-    int result = uv_read_start(&wire->uv.stream, hx_no_room, can_read);
-    HX_CHECK(result == 0);
     hx_upstream *upstream = wire->upstream;
+    hx_transport_read(&wire->transport, HX_TRANSPORT_READ_BYTES);
     hx_exchange *next = first_for(upstream, false);
     if (!next) {
         hx_pool_release(wire, -1);
@@ -452,22 +363,15 @@ static bool hold(hx_exchange *exchange, const hx_slice *parts, unsigned count)
 }
 
 /* Writes parts that belong together. Returns false when the caller shall hold back. */
-static bool write_parts(hx_exchange *exchange, const hx_slice *parts, unsigned count)
+static bool write_parts(hx_exchange *exchange, hx_slice *parts, unsigned count)
 {
     hx_wire *wire = exchange->own.connection;
     if (!wire && !(exchange->own.flags & CARRIED)) return hold(exchange, parts, count);
     if (!wire || (exchange->own.flags & FAILING)) return true;
-    if (wire->write_dead) return true; /* reading shows how it ends */
-    if (wire->flying > 0) {
-        for (unsigned i = 0; i < count; i++)
-            if (!hx_buf_append(&wire->waiting, parts[i])) return overflow(exchange);
-        account(wire);
-        return queued_bytes(wire) < HIGH_BYTES;
-    }
-    uv_buf_t bufs[3];
-    for (unsigned i = 0; i < count; i++) bufs[i] = uv_buf_of(parts[i]);
-    if (send_bufs(wire, bufs, count, true) < 0) wire->write_dead = true;
-    return queued_bytes(wire) < HIGH_BYTES;
+    int error = hx_transport_send(&wire->transport, parts, count, 0);
+    account(wire);
+    /* any other error shows when reading */
+    return error == UV_ENOBUFS ? overflow(exchange) : wire->transport.unsent < HIGH_BYTES;
 }
 
 bool hx_exchange_write(hx_exchange *exchange, hx_slice bytes)
@@ -497,7 +401,8 @@ void hx_exchange_finish(hx_exchange *exchange)
     exchange->own.flags |= FINISHED;
     hx_slice last = HX_LIT("0\r\n\r\n");
     if (exchange->body_chunked && !(flags & TUNNEL)) (void)write_parts(exchange, &last, 1);
-    if (exchange->own.connection) shut_when_finished(exchange->own.connection);
+    hx_wire *wire = exchange->own.connection;
+    if (wire && (flags & TUNNEL)) hx_transport_shut(&wire->transport);
 }
 
 bool hx_exchange_may_repeat(const hx_exchange *exchange)
@@ -514,18 +419,13 @@ void hx_exchange_repeat(hx_upstream *upstream, hx_exchange *exchange)
 void hx_exchange_pause(hx_exchange *exchange)
 {
     hx_wire *wire = exchange->own.connection;
-    if (!wire || wire->read_paused) return;
-    wire->read_paused = true;
-    uv_read_stop(&wire->uv.stream);
+    if (wire) hx_transport_read(&wire->transport, 0);
 }
 
 void hx_exchange_resume(hx_exchange *exchange)
 {
     hx_wire *wire = exchange->own.connection;
-    if (!wire || !wire->read_paused) return;
-    wire->read_paused = false;
-    int result = uv_read_start(&wire->uv.stream, hx_no_room, can_read);
-    HX_CHECK(result == 0);
+    if (wire) hx_transport_read(&wire->transport, HX_TRANSPORT_READ_BYTES);
 }
 
 void hx_exchange_tunnel(hx_exchange *exchange)
@@ -587,7 +487,6 @@ hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limi
     hx_upstream *upstream = calloc(1, sizeof *upstream);
     if (!upstream) hx_fatal(HX_EXIT_BUG, "out of memory (an upstream)");
     HX_CHECK(limits->connections_max > 0 && limits->connect_timeout > 0 && limits->head_bytes_max > 0);
-    (void)signal(SIGPIPE, SIG_IGN); /* libuv writes without MSG_NOSIGNAL */
     upstream->loop = loop;
     upstream->limits = *limits;
     upstream->target = target;

@@ -589,7 +589,7 @@ static void urls_are_read_strictly(void **state)
     }
     assert_true(hx_target_parse(&target, HX_LIT("unix:/run/app.sock"), error));
     assert_true(target.is_unix);
-    assert_string_equal(target.path, "/run/app.sock");
+    assert_string_equal(target.address.sun_path, "/run/app.sock");
     static const char *const bad[] = {"",
                                       "http://",
                                       "http://:80",
