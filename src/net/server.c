@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -33,8 +32,6 @@ hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx
     server->drained_task.run = tell_drained;
     hx_list_init(&server->connections);
     hx_list_init(&server->listeners);
-    /* A write to a client that has left shall be an error, not the end of the process. */
-    (void)signal(SIGPIPE, SIG_IGN);
     return server;
 }
 

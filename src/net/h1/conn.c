@@ -7,14 +7,9 @@
 #include "net/h1/conn.h"
 
 #include "base/check.h"
-#include "base/loop/loop_uv.h"
-#include "net/socket.h"
 
-#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define BLANK_LINES_MAX 2u
@@ -28,17 +23,10 @@
 
 static void run(hx_conn *conn);
 
-size_t hx_conn_waiting(const hx_conn *conn)
-{
-    return conn->uv.stream.write_queue_size + conn->waiting.len;
-}
-
 static void free_if_done(hx_conn *conn)
 {
     if (!conn->closed || conn->queued_task || conn->running || conn->stream) return;
     hx_buf_free(&conn->held);
-    hx_buf_free(&conn->waiting);
-    hx_buf_free(&conn->in_flight);
     free(conn);
 }
 
@@ -57,9 +45,14 @@ void hx_conn_kick(hx_conn *conn)
     hx_loop_defer(conn->server->loop, &conn->task);
 }
 
-static void has_closed(uv_handle_t *handle)
+static hx_conn *conn_of(hx_transport *transport)
 {
-    hx_conn *conn = handle->data;
+    return HX_OWNER(transport, hx_conn, transport);
+}
+
+static void closed(hx_transport *transport)
+{
+    hx_conn *conn = conn_of(transport);
     hx_server *server = conn->server;
     conn->closed = true;
     hx_list_remove(&conn->link);
@@ -72,11 +65,8 @@ void hx_conn_lose(hx_conn *conn, bool reset)
 {
     if (conn->lost) return;
     conn->lost = true;
-    conn->reads = false;
     hx_timer_stop(conn->server->loop, &conn->timer);
-    /* A unix socket knows no reset: there the framing alone says that an answer is broken off. */
-    if (!reset || !conn->is_tcp || uv_tcp_close_reset(&conn->uv.tcp, has_closed) != 0)
-        uv_close(&conn->uv.handle, has_closed);
+    hx_transport_close(&conn->transport, reset);
     if (conn->stream) hx_conn_kick(conn);
 }
 
@@ -112,14 +102,6 @@ void hx_conn_answer_ended(hx_conn *conn)
     }
 }
 
-static void shut_our_side(hx_conn *conn)
-{
-    uv_os_fd_t descriptor;
-    if (conn->shut || uv_fileno(&conn->uv.handle, &descriptor) != 0) return;
-    conn->shut = true;
-    (void)shutdown(descriptor, SHUT_WR);
-}
-
 /* Closing while the client still sends would reset the connection and could take the answer from it: so our side is
  * closed first, and what comes is dropped until the client has seen it. */
 static void close_gently(hx_conn *conn, bool client_expects_it)
@@ -129,7 +111,7 @@ static void close_gently(hx_conn *conn, bool client_expects_it)
         hx_conn_lose(conn, false);
         return;
     }
-    shut_our_side(conn);
+    hx_transport_shut(&conn->transport);
     hx_conn_sink(conn);
     conn->strikes = 0;
 }
@@ -141,8 +123,6 @@ static void finish(hx_conn *conn)
     bool client_expects_close = !stream->pub.request.keep_alive;
     conn->stream = NULL;
     hx_stream_detach(stream);
-    hx_buf_free(&conn->waiting);
-    hx_buf_free(&conn->in_flight);
     conn->deadline = HX_DEADLINE_NONE;
     if (conn->close)
         close_gently(conn, client_expects_close);
@@ -323,19 +303,19 @@ static bool step_tunnel(hx_conn *conn)
 static bool step_answer(hx_conn *conn)
 {
     hx_own_stream *stream = conn->stream;
-    if (stream->held_back && hx_conn_waiting(conn) < HX_WAITING_LOW) {
+    if (stream->held_back && conn->transport.unsent < HX_WAITING_LOW) {
         stream->held_back = false;
         if (stream->pub.events.drained && !stream->released) stream->pub.events.drained(&stream->pub);
         return true;
     }
-    if (hx_conn_waiting(conn) > 0) return false;
+    if (conn->transport.unsent > 0) return false;
     if (stream->out == HX_OUT_FILE) {
         hx_stream_send_file(stream);
         return true;
     }
     if (stream->out != HX_OUT_ENDED) return false;
     if (conn->in == HX_IN_TUNNEL && !stream->released) { /* the client may still have something to say */
-        shut_our_side(conn);
+        hx_transport_shut(&conn->transport);
         return false;
     }
     finish(conn);
@@ -362,44 +342,34 @@ static bool step(hx_conn *conn)
     return false;
 }
 
-/* Input that nobody took moves out of the buffer that all connections share. */
+/* Input that isn't used yet moves out of the buffer that all connections share. */
 static void keep_input(hx_conn *conn)
 {
     if (conn->input.len == 0) {
         conn->input = HX_EMPTY;
         hx_buf_free(&conn->held);
-        return;
+    } else if (conn->input_is_lent) {
+        conn->held.len = 0;
+        hx_buf_put(&conn->held, conn->input);
+        conn->input = hx_buf_slice(&conn->held);
     }
-    const char *shared = conn->server->read_buffer;
-    if (conn->input.ptr < shared || conn->input.ptr >= shared + HX_READ_BYTES) return;
-    conn->held.len = 0;
-    hx_buf_put(&conn->held, conn->input);
-    conn->input = hx_buf_slice(&conn->held);
+    conn->input_is_lent = false;
 }
 
 static void deadline_passed(hx_timer *timer);
 
-/* What the client's side has confirmed. What only lies in the kernel's buffer doesn't count: it is taken in lumps of
- * megabytes, and a client that reads slowly but steadily would seem to stand still in between. */
-static uint64_t taken_bytes(const hx_conn *conn)
-{
-    uv_os_fd_t descriptor;
-    int unconfirmed = 0;
-    uint64_t sent = conn->queued - hx_conn_waiting(conn);
-    if (uv_fileno(&conn->uv.handle, &descriptor) != 0 || ioctl(descriptor, SIOCOUTQ, &unconfirmed) != 0) return sent;
-    return unconfirmed > 0 && (uint64_t)unconfirmed < sent ? sent - (uint64_t)unconfirmed : sent;
-}
-
+/* What only lies in the kernel's buffer doesn't count as read: the kernel takes it in lumps of megabytes, and a client
+ * that reads slowly but steadily would seem to make no progress in between. */
 static bool reads_too_slowly(const hx_conn *conn)
 {
     const hx_server_limits *limits = &conn->server->limits;
     uint64_t least = limits->send_rate_min * (uint64_t)limits->send_timeout / HX_SECOND;
-    return taken_bytes(conn) - conn->mark < (least > 0 ? least : 1);
+    return hx_transport_confirmed(&conn->transport) - conn->progress_at < (least > 0 ? least : 1);
 }
 
 static hx_deadline wanted_deadline(const hx_conn *conn)
 {
-    if (hx_conn_waiting(conn) > 0) return HX_DEADLINE_SEND;
+    if (conn->transport.unsent > 0) return HX_DEADLINE_SEND;
     switch (conn->in) {
     case HX_IN_HEAD: return conn->input.len == 0 ? HX_DEADLINE_IDLE : HX_DEADLINE_HEAD;
     case HX_IN_BODY:
@@ -407,7 +377,7 @@ static hx_deadline wanted_deadline(const hx_conn *conn)
                    ? HX_DEADLINE_BODY
                    : HX_DEADLINE_NONE;
     case HX_IN_DISCARD: return conn->stream ? HX_DEADLINE_NONE : HX_DEADLINE_DISCARD;
-    case HX_IN_SINK: return conn->shut ? HX_DEADLINE_LINGER : HX_DEADLINE_NONE;
+    case HX_IN_SINK: return conn->transport.is_shut ? HX_DEADLINE_LINGER : HX_DEADLINE_NONE;
     case HX_IN_WHOLE:
     case HX_IN_TUNNEL: break;
     }
@@ -428,16 +398,16 @@ static void set_deadline(hx_conn *conn)
     case HX_DEADLINE_HEAD: delay = limits->head_timeout; break;
     case HX_DEADLINE_BODY:
         delay = BODY_RATE_WINDOW;
-        conn->mark = conn->received;
+        conn->progress_at = conn->received;
         break;
     case HX_DEADLINE_SEND:
         delay = limits->send_timeout;
-        conn->mark = taken_bytes(conn);
+        conn->progress_at = hx_transport_confirmed(&conn->transport);
         break;
     case HX_DEADLINE_DISCARD: delay = DISCARD_TIME; break;
     case HX_DEADLINE_LINGER:
         delay = LINGER_TIME;
-        conn->mark = conn->received;
+        conn->progress_at = conn->received;
         break;
     }
     hx_timer_start(conn->server->loop, &conn->timer, delay, deadline_passed);
@@ -455,58 +425,52 @@ static void deadline_passed(hx_timer *timer)
     case HX_DEADLINE_HEAD: conn->late = true; break;
     case HX_DEADLINE_BODY: {
         uint64_t least = (uint64_t)conn->server->limits.body_rate_min * (uint64_t)(BODY_RATE_WINDOW / HX_SECOND);
-        conn->late = conn->received - conn->mark < least && conn->stream->reading && !conn->stream->paused;
+        conn->late = conn->received - conn->progress_at < least && conn->stream->reading && !conn->stream->paused;
         break;
     }
     case HX_DEADLINE_SEND:
-        if (hx_conn_waiting(conn) > 0 && reads_too_slowly(conn)) hx_conn_lose(conn, true);
+        if (conn->transport.unsent > 0 && reads_too_slowly(conn)) hx_conn_lose(conn, true);
         break;
     case HX_DEADLINE_LINGER:
-        if (conn->received == conn->mark || ++conn->strikes >= LINGER_TIMES) hx_conn_lose(conn, false);
+        if (conn->received == conn->progress_at || ++conn->strikes >= LINGER_TIMES) hx_conn_lose(conn, false);
         break;
     }
     run(conn);
 }
 
-static void can_read(uv_stream_t *handle, ssize_t status, const uv_buf_t *none)
+static void received(hx_transport *transport, hx_slice bytes)
 {
-    (void)status;
-    (void)none;
-    hx_conn *conn = handle->data;
-    char *room = conn->server->read_buffer;
-    size_t bytes = HX_HELD_BYTES - conn->input.len;
-    ssize_t count = hx_receive(handle, room, bytes < HX_READ_BYTES ? bytes : HX_READ_BYTES);
-    if (count == 0) return;
-    if (count == UV_EOF) {
-        conn->eof = true;
-        conn->reads = false;
-    } else if (count < 0) {
-        hx_conn_lose(conn, false);
+    hx_conn *conn = conn_of(transport);
+    conn->received += bytes.len;
+    if (conn->input.len == 0) {
+        conn->input = bytes;
+        conn->input_is_lent = true;
     } else {
-        hx_slice come = {room, (size_t)count};
-        conn->received += come.len;
-        if (conn->input.len == 0) {
-            conn->input = come;
-        } else {
-            hx_buf_consume(&conn->held, conn->held.len - conn->input.len);
-            hx_buf_put(&conn->held, come);
-            conn->input = hx_buf_slice(&conn->held);
-        }
+        hx_buf_consume(&conn->held, conn->held.len - conn->input.len);
+        hx_buf_put(&conn->held, bytes);
+        conn->input = hx_buf_slice(&conn->held);
     }
     run(conn);
 }
 
-/* Starting and stopping costs a system call each, so a socket is left alone only when there is no room. */
-static void set_reading(hx_conn *conn)
+static void ended(hx_transport *transport, int error)
 {
-    bool wanted = !conn->eof && conn->input.len < HX_HELD_BYTES;
-    if (wanted == conn->reads) return;
-    conn->reads = wanted;
-    if (!wanted)
-        (void)uv_read_stop(&conn->uv.stream);
-    else if (uv_read_start(&conn->uv.stream, hx_no_room, can_read) != 0)
-        hx_conn_lose(conn, false);
+    hx_conn *conn = conn_of(transport);
+    conn->eof = true;
+    if (error != UV_EOF) hx_conn_lose(conn, false);
+    run(conn);
 }
+
+static void sent(hx_transport *transport, int error)
+{
+    hx_conn *conn = conn_of(transport);
+    if (error)
+        hx_conn_lose(conn, false);
+    else
+        hx_conn_kick(conn);
+}
+
+static const hx_transport_events client_events = {.received = received, .ended = ended, .sent = sent, .closed = closed};
 
 static bool is_idle(const hx_conn *conn)
 {
@@ -522,8 +486,7 @@ static void run(hx_conn *conn)
     if (conn->stream) hx_stream_flush(conn->stream);
     if (conn->lost) return;
     keep_input(conn);
-    set_reading(conn);
-    if (conn->lost) return;
+    hx_transport_read(&conn->transport, HX_HELD_BYTES - conn->input.len);
     if (conn->server->draining && conn->requests > 0 && is_idle(conn))
         hx_conn_close_if_idle(conn);
     else
@@ -533,11 +496,7 @@ static void run(hx_conn *conn)
 void hx_conn_close_if_idle(hx_conn *conn)
 {
     if (!is_idle(conn)) return;
-    uv_os_fd_t descriptor;
-    char byte;
-    bool has_come = uv_fileno(&conn->uv.handle, &descriptor) == 0 &&
-                    recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-    if (conn->requests == 0 || has_come) {
+    if (conn->requests == 0 || hx_transport_peek(&conn->transport) > 0) {
         conn->deadline = HX_DEADLINE_NONE;
         set_deadline(conn);
         return;
@@ -549,11 +508,12 @@ void hx_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_s
 {
     hx_conn *conn = calloc(1, sizeof *conn);
     if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory (a connection)");
-    struct uv_loop_s *loop = hx_loop_uv(server->loop);
-    conn->is_tcp = !hx_slice_eq(peer, HX_LIT("unix:"));
-    int failed = conn->is_tcp ? uv_tcp_init(loop, &conn->uv.tcp) : uv_pipe_init(loop, &conn->uv.pipe, 0);
-    HX_CHECK(failed == 0);
-    conn->uv.handle.data = conn;
+    int failed = hx_transport_open(&conn->transport, server->loop, &client_events, descriptor);
+    if (failed) {
+        (void)close(descriptor);
+        free(conn);
+        return;
+    }
     conn->server = server;
     conn->listener = listener;
     conn->task.run = run_task;
@@ -562,15 +522,7 @@ void hx_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_s
     memcpy(conn->peer, peer.ptr, peer.len);
     conn->peer_len = (uint8_t)peer.len;
     hx_buf_init(&conn->held, NULL, HX_HELD_BYTES);
-    hx_buf_init(&conn->waiting, NULL, HX_WAITING_BYTES_MAX);
-    hx_buf_init(&conn->in_flight, NULL, HX_WAITING_BYTES_MAX);
     hx_list_append(&server->connections, &conn->link);
     server->count++;
-    failed = conn->is_tcp ? uv_tcp_open(&conn->uv.tcp, descriptor) : uv_pipe_open(&conn->uv.pipe, descriptor);
-    if (failed) {
-        (void)close(descriptor);
-        hx_conn_lose(conn, false);
-        return;
-    }
     run(conn);
 }

@@ -16,10 +16,8 @@
 #include "base/memory/list.h"
 #include "net/h1/body_framing.h"
 #include "net/server.h"
+#include "net/transport.h"
 
-#include <uv.h>
-
-#define HX_READ_BYTES (64u * 1024u)
 #define HX_HELD_BYTES (64u * 1024u)
 /* What hx_stream_write lets wait: it says stop above the first, and go on below the second. */
 #define HX_WAITING_HIGH (64u * 1024u)
@@ -29,8 +27,6 @@
 /* A body that nobody wants is read up to here, to keep the connection. */
 #define HX_DISCARD_BYTES (64u * 1024u)
 #define HX_PEER_BYTES 48u
-/* Whoever writes on although hx_stream_write said false loses the connection here. */
-#define HX_WAITING_BYTES_MAX (64u * 1024u * 1024u)
 
 typedef struct hx_conn hx_conn;
 typedef struct hx_listener hx_listener;
@@ -74,49 +70,36 @@ typedef struct {
     bool is_head;   /* the request's method is HEAD */
     bool aborted;   /* by the handler, who need not be told */
     bool released;
-    bool pinned; /* a write in flight points into the arena */
 } hx_own_stream;
 
 struct hx_conn {
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } uv;
-    uv_write_t write;
+    hx_transport transport;
     hx_link link;
     hx_server *server;
     hx_listener *listener;
     hx_own_stream *stream;
     hx_timer timer;
     hx_task task;
-    hx_slice input; /* what was read and not used: in the server's read buffer during a turn, else in `held` */
+    hx_slice input; /* what was received and not used: lent by the transport during `received`, else in `held` */
     hx_buf held;
-    hx_buf waiting; /* copied bytes of the answer, behind the write in flight */
-    hx_buf in_flight;
     hx_h1_scan scan;
     hx_h1_body body;
-    uint64_t received; /* bytes, for the minimum rate */
-    uint64_t queued;   /* bytes, for the send time-out */
-    uint64_t mark;     /* `received` or what the client had taken, when the deadline was set */
+    uint64_t received;    /* bytes */
+    uint64_t progress_at; /* `received`, or what the client had confirmed, when the deadline was set */
     uint32_t discarded;
     uint32_t requests;
     uint8_t blank_lines; /* skipped before this head */
     uint8_t strikes;
     hx_reading in;
     hx_deadline deadline;
-    bool is_tcp;
-    bool reads; /* the socket is being read */
     bool eof;
     bool late;   /* the head's or the body's deadline has passed */
     bool close;  /* after the answer in hand */
-    bool shut;   /* our side has been closed */
-    bool lost;   /* uv_close was called */
-    bool closed; /* and has called back */
+    bool lost;   /* its transport is being closed */
+    bool closed; /* its transport has been closed */
     bool running;
     bool queued_task;
-    bool write_in_flight;
+    bool input_is_lent;
     uint8_t peer_len;
     char peer[HX_PEER_BYTES];
 };
@@ -140,7 +123,6 @@ struct hx_server {
     hx_ms complained_at;
     hx_ms date_second; /* when `date` was made */
     char date[HX_HTTP_DATE_BYTES];
-    char read_buffer[HX_READ_BYTES];
     char file_buffer[HX_FILE_PIECE_BYTES];
 };
 
@@ -156,14 +138,11 @@ void hx_conn_sink(hx_conn *conn);
 void hx_conn_answer_ended(hx_conn *conn);
 /* Whether the connection must end after this answer. */
 bool hx_conn_must_close(const hx_conn *conn);
-/* Bytes that were handed over and that the kernel has not taken yet. */
-size_t hx_conn_waiting(const hx_conn *conn);
 /* Drain: closes the connection if nobody uses it. */
 void hx_conn_close_if_idle(hx_conn *conn);
 
-/* Sends now what the kernel takes. The rest waits: where it lies when `pin` is given (the stream whose arena holds the
- * bytes, or which they outlive), else copied. */
-void hx_conn_send(hx_conn *conn, uv_buf_t *pieces, unsigned count, hx_own_stream *pin);
+/* Sends through the transport, `how` as it says; an error loses the connection. */
+void hx_conn_send(hx_conn *conn, hx_slice *pieces, unsigned count, unsigned how);
 void hx_stream_flush(hx_own_stream *stream);
 /* Sends the next piece of an answer that lies in a file. */
 void hx_stream_send_file(hx_own_stream *stream);

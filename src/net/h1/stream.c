@@ -7,11 +7,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "net/socket.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* Small pieces gather up to here behind a head. */
 #define CORK_BYTES 1024u
@@ -19,7 +17,7 @@
 #define COPIED_BODY_BYTES 1024u
 /* Status line, framing, Connection and Date, without reason and header lines. */
 #define HEAD_EXTRA_BYTES 192u
-#define PIECES_MAX 4u
+#define PIECES_MAX HX_TRANSPORT_PIECES_MAX
 
 static hx_own_stream *own(hx_stream *stream)
 {
@@ -43,7 +41,7 @@ hx_own_stream *hx_stream_new(hx_conn *conn)
 
 static void free_if_done(hx_own_stream *stream)
 {
-    if (!stream->released || stream->conn || stream->pinned) return;
+    if (!stream->released || stream->conn) return;
     hx_arena arena = stream->pub.arena; /* which holds the stream itself */
     hx_arena_free(&arena);
 }
@@ -54,87 +52,11 @@ void hx_stream_detach(hx_own_stream *stream)
     free_if_done(stream);
 }
 
-static void write_done(uv_write_t *write, int status);
-
-static void start_write(hx_conn *conn, uv_buf_t *pieces, unsigned count, hx_own_stream *pin)
-{
-    conn->write.data = pin;
-    if (pin) pin->pinned = true;
-    conn->write_in_flight = true;
-    if (uv_write(&conn->write, &conn->uv.stream, pieces, count, write_done) == 0) return;
-    conn->write_in_flight = false;
-    if (pin) pin->pinned = false;
-    hx_conn_lose(conn, false);
-}
-
-static void send_waiting(hx_conn *conn)
-{
-    hx_buf sent = conn->in_flight;
-    conn->in_flight = conn->waiting;
-    conn->waiting = sent;
-    conn->waiting.len = 0;
-    uv_buf_t piece = uv_buf_init(conn->in_flight.data, (unsigned)conn->in_flight.len);
-    start_write(conn, &piece, 1, NULL);
-}
-
-static void write_done(uv_write_t *write, int status)
-{
-    hx_conn *conn = HX_OWNER(write, hx_conn, write);
-    hx_own_stream *pin = write->data;
-    conn->write_in_flight = false;
-    if (pin) {
-        pin->pinned = false;
-        free_if_done(pin);
-    }
-    if (status < 0)
-        hx_conn_lose(conn, false);
-    else if (conn->waiting.len > 0)
-        send_waiting(conn);
-    if (!conn->lost) hx_conn_kick(conn);
-}
-
-void hx_conn_send(hx_conn *conn, uv_buf_t *pieces, unsigned count, hx_own_stream *pin)
+void hx_conn_send(hx_conn *conn, hx_slice *pieces, unsigned count, unsigned how)
 {
     if (conn->lost) return;
-    size_t total = 0, sent = 0;
-    for (unsigned i = 0; i < count; i++) total += pieces[i].len;
-    conn->queued += total;
-    if (!conn->write_in_flight) {
-        int result = hx_try_send(&conn->uv.stream, pieces, count);
-        if (result < 0 && result != UV_EAGAIN) {
-            hx_conn_lose(conn, false);
-            return;
-        }
-        if (result > 0) sent = (size_t)result;
-        if (sent == total) return;
-    }
-    while (sent >= pieces->len) {
-        sent -= pieces->len;
-        pieces++;
-        count--;
-    }
-    pieces->base += sent;
-    pieces->len -= sent;
-    if (pin && !conn->write_in_flight) {
-        start_write(conn, pieces, count, pin);
-        return;
-    }
-    for (unsigned i = 0; i < count; i++) {
-        if (!hx_buf_append(&conn->waiting, (hx_slice){pieces[i].base, pieces[i].len})) {
-            hx_conn_lose(conn, true);
-            return;
-        }
-    }
-    if (!conn->write_in_flight) send_waiting(conn);
-}
-
-static uv_buf_t piece_of(hx_slice bytes)
-{
-    union {
-        const char *given;
-        char *wanted; /* libuv asks for it, but only reads */
-    } base = {.given = bytes.ptr};
-    return (uv_buf_t){.base = base.wanted, .len = bytes.len};
+    int error = hx_transport_send(&conn->transport, pieces, count, how);
+    if (error) hx_conn_lose(conn, error == UV_ENOBUFS); /* the handler wrote on although hx_stream_write said false */
 }
 
 static char *put(char *at, hx_slice bytes)
@@ -235,8 +157,8 @@ void hx_stream_answer(hx_stream *stream, unsigned status, hx_slice reason, hx_sl
     char *head = hx_arena_alloc(&stream->arena, head_bytes_max(&parts) + (copied ? body.len : 0));
     char *end = put_head(head, mine, &parts);
     if (copied) end = put(end, body);
-    uv_buf_t pieces[2] = {uv_buf_init(head, (unsigned)(end - head)), piece_of(body)};
-    hx_conn_send(conn, pieces, copied ? 1 : 2, mine);
+    hx_slice pieces[2] = {{head, (size_t)(end - head)}, body};
+    hx_conn_send(conn, pieces, copied ? 1 : 2, HX_SEND_STAYS);
     mine->out = HX_OUT_ENDED;
     hx_conn_answer_ended(conn);
     hx_conn_kick(conn);
@@ -258,8 +180,8 @@ void hx_stream_answer_file(hx_stream *stream, unsigned status, hx_slice reason, 
                         .content_length = status == 204 ? -1 : (int64_t)body.len,
                         .date = date};
     char *head = hx_arena_alloc(&stream->arena, head_bytes_max(&parts));
-    uv_buf_t piece = uv_buf_init(head, (unsigned)(put_head(head, mine, &parts) - head));
-    hx_conn_send(conn, &piece, 1, NULL);
+    hx_slice piece = {head, (size_t)(put_head(head, mine, &parts) - head)};
+    hx_conn_send(conn, &piece, 1, HX_SEND_STAYS);
     mine->file = body;
     mine->out = has_no_body(mine, status) || body.len == 0 ? HX_OUT_ENDED : HX_OUT_FILE;
     hx_conn_answer_ended(conn);
@@ -280,8 +202,8 @@ void hx_stream_send_file(hx_own_stream *stream)
     file->at += len;
     file->len -= len;
     if (file->len == 0) stream->out = HX_OUT_ENDED;
-    uv_buf_t piece = uv_buf_init(bytes, (unsigned)len);
-    hx_conn_send(conn, &piece, 1, NULL);
+    hx_slice piece = {bytes, len};
+    hx_conn_send(conn, &piece, 1, 0);
 }
 
 void hx_stream_begin(hx_stream *stream, unsigned status, hx_slice reason, hx_slice header_lines, int64_t content_length)
@@ -318,9 +240,9 @@ void hx_stream_begin(hx_stream *stream, unsigned status, hx_slice reason, hx_sli
 void hx_stream_flush(hx_own_stream *stream)
 {
     if (stream->cork.len == 0) return;
-    uv_buf_t piece = piece_of(hx_buf_slice(&stream->cork));
+    hx_slice piece = hx_buf_slice(&stream->cork);
     stream->cork.len = 0;
-    hx_conn_send(stream->conn, &piece, 1, NULL);
+    hx_conn_send(stream->conn, &piece, 1, 0);
 }
 
 /* Sends the cork and the piece behind it; what doesn't fit into the cork any more leaves at once. */
@@ -334,13 +256,13 @@ static void write_framed(hx_own_stream *stream, hx_slice before, hx_slice bytes,
         hx_conn_kick(stream->conn);
         return;
     }
-    uv_buf_t pieces[PIECES_MAX];
+    hx_slice pieces[PIECES_MAX];
     unsigned count = 0;
     const hx_slice parts[PIECES_MAX] = {hx_buf_slice(cork), before, bytes, after};
     for (unsigned i = 0; i < PIECES_MAX; i++)
-        if (parts[i].len > 0) pieces[count++] = piece_of(parts[i]);
+        if (parts[i].len > 0) pieces[count++] = parts[i];
     cork->len = 0;
-    hx_conn_send(stream->conn, pieces, count, NULL);
+    hx_conn_send(stream->conn, pieces, count, 0);
 }
 
 bool hx_stream_write(hx_stream *stream, hx_slice bytes)
@@ -363,7 +285,7 @@ bool hx_stream_write(hx_stream *stream, hx_slice bytes)
     } else {
         write_framed(mine, HX_EMPTY, bytes, HX_EMPTY);
     }
-    if (hx_conn_waiting(conn) <= HX_WAITING_HIGH) return true;
+    if (conn->transport.unsent <= HX_WAITING_HIGH) return true;
     mine->held_back = true;
     return false;
 }
@@ -416,8 +338,8 @@ void hx_stream_read(hx_stream *stream)
     if (mine->reading || !conn || conn->lost) return;
     mine->reading = true;
     if (stream->request.expects_continue && !mine->continued && !stream->answered && conn->input.len == 0) {
-        uv_buf_t piece = piece_of(HX_LIT("HTTP/1.1 100 Continue\r\n\r\n"));
-        hx_conn_send(conn, &piece, 1, NULL);
+        hx_slice piece = HX_LIT("HTTP/1.1 100 Continue\r\n\r\n");
+        hx_conn_send(conn, &piece, 1, HX_SEND_STAYS);
     }
     mine->continued = true;
     hx_conn_kick(conn);
@@ -440,14 +362,7 @@ void hx_stream_resume(hx_stream *stream)
 bool hx_stream_peer_user(hx_stream *stream, uint32_t *uid, int32_t *pid)
 {
     const hx_conn *conn = own(stream)->conn;
-    struct ucred who;
-    socklen_t len = sizeof who;
-    uv_os_fd_t descriptor;
-    if (!conn || conn->is_tcp || conn->lost || uv_fileno(&conn->uv.handle, &descriptor) != 0) return false;
-    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0) return false;
-    *uid = who.uid;
-    *pid = who.pid;
-    return true;
+    return conn && !conn->lost && hx_transport_peer_user(&conn->transport, uid, pid);
 }
 
 void hx_stream_release(hx_stream *stream)
