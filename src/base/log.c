@@ -4,7 +4,6 @@
 #include "base/utf8.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #define LINE_BYTES 8192u
@@ -191,9 +190,12 @@ void hx_log_int(const char *name, int64_t value)
 {
     if (line.skipped || line.truncated) return;
     size_t mark = field_begin(name);
-    char digits[24];
-    int len = snprintf(digits, sizeof digits, "%lld", (long long)value);
-    put(digits, (size_t)len);
+    char digits[20], *at = digits + sizeof digits;
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do *--at = (char)('0' + rest % 10);
+    while ((rest /= 10) > 0);
+    if (value < 0) *--at = '-';
+    put(at, (size_t)(digits + sizeof digits - at));
     field_end(mark);
 }
 

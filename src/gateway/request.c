@@ -2,11 +2,10 @@
 #include "gateway/request.h"
 
 #include "base/check.h"
-#include "base/log.h"
 #include "base/rand.h"
 #include "gateway/parts/memory_budget.h"
 #include "gateway/parts/problem.h"
-#include "gateway/steps/shadow.h"
+#include "observe/access_log.h"
 
 #include <string.h>
 
@@ -14,6 +13,12 @@ typedef hx_step_result (*step_function)(hx_request *r);
 
 static const step_function step_functions[] = {
 #define X(name, text) hx_step_##name,
+#include "gateway/steps.def"
+#undef X
+};
+
+const char *const hx_step_times[] = {
+#define X(name, text) #name "_ms",
 #include "gateway/steps.def"
 #undef X
 };
@@ -51,6 +56,9 @@ static const unsigned may_follow[] = {
 hx_step_result hx_request_go(hx_request *r, hx_step next)
 {
     HX_CHECK((may_follow[r->step] & (1u << next)) != 0);
+    hx_ms now = hx_loop_now(r->worker->loop);
+    r->step_ms[r->step] += (uint32_t)(now - r->step_since);
+    r->step_since = now;
     r->step = next;
     return HX_MORE;
 }
@@ -273,7 +281,7 @@ hx_request *hx_request_new(hx_worker *worker, hx_stream *stream)
     r->stream = stream;
     r->arena = &stream->arena;
     r->step = HX_STEP_admit;
-    r->started_at = hx_loop_now(worker->loop);
+    r->started_at = r->step_since = hx_loop_now(worker->loop);
     r->body.file = r->answer.file = -1;
     hx_list_init(&r->lease_link);
     hx_list_append(&worker->requests, &r->link);
@@ -296,93 +304,24 @@ static void refuse_malformed(void *app, hx_stream *stream, unsigned status, cons
     hx_slice correlation = hx_arena_printf(&stream->arena, "%016llx%016llx", (unsigned long long)hx_rand_u64(),
                                            (unsigned long long)hx_rand_u64());
     hx_reply_malformed(worker, stream, status, hx_slice_of(detail), correlation);
-    if (worker->use->rules->config->access_log == HX_ACCESS_LOG_STDERR) {
-        const hx_request_head *head = &stream->request;
-        hx_log_begin(HX_EVENT_request);
-        if (head->method.len > 0) hx_log_str("method", head->method);
-        if (head->path.len > 0) hx_log_str("path", head->path);
-        hx_log_int("status", status);
-        hx_log_text("error_code", hx_error_about(hx_problem_malformed(status))->code);
-        hx_log_text("error", detail);
-        hx_log_str("peer", stream->peer);
-        hx_log_str("correlation_id", correlation);
-        hx_log_end();
-    }
+    if (worker->use->rules->config->access_log == HX_ACCESS_LOG_STDERR)
+        hx_access_log_line(&(hx_summary){.method = stream->request.method,
+                                         .path = stream->request.path,
+                                         .peer = stream->peer,
+                                         .correlation = correlation,
+                                         .status = status,
+                                         .error_code = hx_error_about(hx_problem_malformed(status))->code,
+                                         .error_detail = detail});
     hx_stream_release(stream);
 }
 
 const hx_server_handler hx_gateway_handler = {.request = start_request, .malformed = refuse_malformed};
 
-void hx_request_log_failure(const hx_request *r)
+hx_upstream_failure hx_request_failure(const hx_request *r)
 {
-    hx_log_str("upstream", hx_request_rules(r)->config->upstreams[r->policy->upstream].url);
-    hx_log_text("error", r->timed_out ? "its time was up" : hx_upstream_error_text(r->exchange_error));
-    if (r->exchange.reason && !r->timed_out) hx_log_text("reason", r->exchange.reason);
-}
-
-/* What an operator can do where a client was refused for coming with another credential. */
-static const char *remedy(const hx_request *r)
-{
-    return r->who.len > 0
-               ? "the same caller came with another credential: the route's `jwt` option verifies fresh "
-                 "tokens, `authorize` asks the application about any other"
-               : "no source of the route's `principal` option tells these callers apart, so every cookie and "
-                 "API key has to be the same: name the one that does, such as cookie:NAME of the session where "
-                 "others change by themselves, or header:NAME";
-}
-
-static void log_error(const hx_request *r)
-{
-    const char *code = hx_error_about(r->error)->code;
-    bool went_wrong = r->exchange_state == HX_EXCHANGE_FAILED || r->timed_out;
-    hx_log_text("error_code", code);
-    if (went_wrong && hx_slice_starts(hx_slice_of(code), HX_LIT("DEPENDENCY."))) hx_request_log_failure(r);
-    if (r->error == HX_ERROR_REPLAY_NOT_AUTHORIZED) hx_log_text("remedy", remedy(r));
-}
-
-/* The last step: nothing of this request is under way any more. */
-hx_step_result hx_step_finish(hx_request *r)
-{
-    hx_worker *worker = r->worker;
-    hx_timer_stop(worker->loop, &r->timer);
-    if (hx_request_rules(r)->config->access_log == HX_ACCESS_LOG_STDERR) {
-        const hx_request_head *head = &r->stream->request;
-        hx_log_begin(HX_EVENT_request);
-        hx_log_str("method", head->method);
-        hx_log_str("path", head->path);
-        hx_log_int("status", r->reply_status);
-        hx_log_int("duration_ms", hx_loop_now(worker->loop) - r->started_at);
-        if (r->key.len > 0) {
-            hx_log_str("operation_type", r->route);
-            hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
-            hx_digest key = hx_request_mac(r, HX_TAG_KEY, r->key);
-            hx_log_hex("idempotency_key", key.bytes, 8);
-            hx_log_hex("principal", r->claimant.principal.bytes, 8);
-            hx_told told = r->is_bypassed ? HX_TOLD_BYPASSED : r->told;
-            hx_log_text("result", told == HX_TOLD_NOTHING ? "refused" : hx_told_text(told));
-            const hx_record *of = hx_request_is_claimed(r)      ? &r->record
-                                  : r->told == HX_TOLD_REPLAYED ? &r->found
-                                                                : NULL;
-            hx_log_int("epoch", of ? (int64_t)of->epoch : 0);
-            hx_log_int("attempt", of ? of->attempt : 0);
-        }
-        if (r->policy->result.len > 0 && r->told != HX_TOLD_NOTHING) {
-            hx_slice result = r->told == HX_TOLD_REPLAYED ? r->found.result : r->record.result;
-            if ((r->told == HX_TOLD_REPLAYED || hx_request_is_claimed(r)) && result.len > 0)
-                hx_log_str("result_id", result);
-        }
-        if (r->shadow.on) hx_shadow_log(r);
-        if (r->reply_kind == HX_REPLY_ERROR && hx_request_is_replied(r)) log_error(r);
-        hx_log_str("correlation_id", r->correlation);
-        hx_log_end();
-    }
-    if (r->tunnel.is_open) hx_pass_log_tunnel_end(r);
-    hx_worker_drop_lease(r);
-    hx_list_remove(&r->link);
-    hx_body_free(&r->body);
-    worker->request_count--;
-    hx_request_drop_rules(r);
-    hx_stream_release(r->stream); /* the arena goes, and r with it */
-    hx_worker_check_drained(worker);
-    return HX_DONE;
+    return (hx_upstream_failure){
+        .upstream = hx_request_rules(r)->config->upstreams[r->policy->upstream].url,
+        .error = r->timed_out ? "its time was up" : hx_upstream_error_text(r->exchange_error),
+        .reason = r->timed_out ? NULL : r->exchange.reason,
+    };
 }

@@ -33,6 +33,7 @@
 #include "core/operation/template.h"
 #include "gateway/parts/request_body.h"
 #include "gateway/gateway.h"
+#include "observe/summary.h"
 
 typedef enum {
 #define X(name, text) HX_STEP_##name,
@@ -40,6 +41,8 @@ typedef enum {
 #undef X
     HX_STEP_COUNT
 } hx_step;
+
+extern const char *const hx_step_times[]; /* "admit_ms": the log fields of r->step_ms */
 
 typedef enum { HX_MORE, HX_PARKED, HX_DONE } hx_step_result;
 
@@ -123,6 +126,8 @@ typedef struct hx_request {
     hx_rules_use *use; /* the rules that it began with */
     hx_step step;
     hx_ms started_at;
+    hx_ms step_since;                /* when the step was chosen */
+    uint32_t step_ms[HX_STEP_COUNT]; /* the time that each step took, over all its turns */
 
     /* admit */
     const hx_policy *policy;
@@ -287,7 +292,7 @@ static inline const hx_rules *hx_request_rules(const hx_request *r)
 
 /* A request at its first step, in the stream's arena. `hapax explain` calls it too. */
 hx_request *hx_request_new(hx_worker *worker, hx_stream *stream);
-/* The only function that changes r->step. */
+/* The only function that changes r->step, and the one that notes how long each took. */
 hx_step_result hx_request_go(hx_request *r, hx_step next);
 void hx_request_run(hx_request *r);
 
@@ -451,8 +456,8 @@ static inline hx_step hx_request_end_step(const hx_request *r)
 {
     return r->shadow.on ? HX_STEP_shadow : HX_STEP_finish;
 }
-/* Which upstream failed, how, and why: fields of the line in the log that is being written. */
-void hx_request_log_failure(const hx_request *r);
+/* How the exchange that has just ended failed. */
+hx_upstream_failure hx_request_failure(const hx_request *r);
 /* retry.c: decides whether there is time and room for another attempt. True: it is reserved, its delay runs, and the
  * retry step follows. */
 bool hx_request_schedule_retry(hx_request *r) HX_MUST_USE;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "core/retry/retry_after.h"
+#include "observe/access_log.h"
 
 static void log_attempt(const hx_request *r, hx_log_event event, hx_ms delay)
 {
@@ -13,8 +14,9 @@ static void log_attempt(const hx_request *r, hx_log_event event, hx_ms delay)
     hx_log_str("path", r->path);
     if (hx_request_is_claimed(r)) hx_log_hex("operation", r->op.bytes, sizeof r->op.bytes);
     hx_log_int("attempt", hx_request_is_claimed(r) ? r->record.attempt : r->attempts);
+    hx_upstream_failure failure = hx_request_failure(r);
     if (r->exchange_state == HX_EXCHANGE_FAILED)
-        hx_request_log_failure(r);
+        hx_access_log_failure(&failure);
     else if (r->timed_out)
         hx_log_text("error", "its time was up");
     else

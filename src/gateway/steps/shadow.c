@@ -211,9 +211,8 @@ void hx_shadow_line(hx_request *r, hx_buf *out)
     hx_buf_puts(out, "\r\n");
 }
 
-void hx_shadow_log(const hx_request *r)
+void hx_shadow_summarize(const hx_request *r, hx_summary *out)
 {
-    if (r->route.len > 0) hx_log_str("operation_type", r->route);
-    hx_log_text("shadow", would_text(r->shadow.would));
-    if (r->shadow.would == HX_WOULD_REFUSE) hx_log_text("shadow_error_code", hx_error_about(r->shadow.error)->code);
+    out->shadow = would_text(r->shadow.would);
+    if (r->shadow.would == HX_WOULD_REFUSE) out->shadow_error_code = hx_error_about(r->shadow.error)->code;
 }

@@ -24,8 +24,8 @@ void hx_shadow_overflow(hx_request *r, hx_slice piece, bool last);
 void hx_shadow_look(hx_request *r);
 void hx_shadow_answered(hx_request *r, const hx_answer_head *head);
 
-/* The header that reports, and the fields of the log line. */
+/* The header that reports, and the same for the log. */
 void hx_shadow_line(hx_request *r, hx_buf *out);
-void hx_shadow_log(const hx_request *r);
+void hx_shadow_summarize(const hx_request *r, hx_summary *out);
 
 #endif

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One JSON line a request, with what an operator looks for, and nothing that isn't so."""
 import json
+import time
 
 import pytest
 
@@ -31,6 +32,23 @@ def test_every_keyed_request_has_its_line(gateway, upstream, key):
     assert (first["result"], second["result"]) == ("stored", "replayed")
     assert (first["epoch"], first["attempt"]) == (second["epoch"], second["attempt"]) and first["epoch"] > 0
     assert (first["idempotency_key"], first["principal"]) == (second["idempotency_key"], second["principal"])
+    assert upstream.effects("/refunds") == 1
+
+
+def test_line_says_how_long_each_step_took(gateway, upstream, key):
+    with upstream.hold("/refunds") as held:
+        first = gateway.post_later("/refunds", key=key, json={})
+        held.wait_arrived()
+        second = gateway.post_later("/refunds", key=key, json={})
+        gateway.wait_waiting(1)
+        time.sleep(0.1)
+    assert (first.status, second.status) == (201, 201)
+    asked, waited = sorted(request_lines(gateway, 2), key=lambda line: "wait_ms" in line)
+    assert asked["forward_ms"] >= 90 and waited["wait_ms"] >= 90
+    assert not any(name in asked for name in ("wait_ms", "replay_ms")) and "forward_ms" not in waited
+    for line in (asked, waited):
+        steps = [value for name, value in line.items() if name.endswith("_ms") and name != "duration_ms"]
+        assert sum(steps) == line["duration_ms"] and 0 not in steps, line
     assert upstream.effects("/refunds") == 1
 
 

@@ -106,12 +106,16 @@ static void a_field_that_does_not_fit_is_left_out_whole(void **state)
     static char large[9000];
     for (size_t i = 0; i < sizeof large; i++) large[i] = i % 2 == 0 ? '\xc3' : '\xa9'; /* é */
     hx_log_begin(HX_EVENT_request);
+    hx_log_int("least", INT64_MIN);
+    hx_log_int("none", 0);
     hx_log_int("before", -5);
     hx_log_str("large", (hx_slice){large, sizeof large});
     hx_log_text("behind", "x");
     hx_log_end();
     const char *line = logged();
-    if (!strstr(line, "\"event\":\"request\",\"before\":-5,\"truncated\":1}\n")) FAIL("%s", line);
+    if (!strstr(line,
+                "\"event\":\"request\",\"least\":-9223372036854775808,\"none\":0,\"before\":-5,\"truncated\":1}\n"))
+        FAIL("%s", line);
     for (size_t len = 8000; len < 8200; len++) { /* never half a character, and never more than a line has */
         log_value((hx_slice){large, len});
         line = logged();

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last step: nothing of the request is under way any more. What is reported of it is put together here. */
+#include "gateway/request.h"
+#include "gateway/steps/shadow.h"
+#include "observe/access_log.h"
+
+/* What an operator can do where a client was refused for coming with another credential. */
+static const char *remedy(const hx_request *r)
+{
+    return r->who.len > 0
+               ? "the same caller came with another credential: the route's `jwt` option verifies fresh "
+                 "tokens, `authorize` asks the upstream about any other"
+               : "no source of the route's `principal` option distinguishes these callers, so every cookie and "
+                 "API key has to be the same: name the one that does, such as cookie:NAME of the session where "
+                 "others change by themselves, or header:NAME";
+}
+
+static void summarize_error(const hx_request *r, hx_summary *out)
+{
+    bool went_wrong = r->exchange_state == HX_EXCHANGE_FAILED || r->timed_out;
+    out->error_code = hx_error_about(r->error)->code;
+    if (went_wrong && hx_slice_starts(hx_slice_of(out->error_code), HX_LIT("DEPENDENCY.")))
+        out->failure = hx_request_failure(r);
+    if (r->error == HX_ERROR_REPLAY_NOT_AUTHORIZED) out->remedy = remedy(r);
+}
+
+static void summarize(hx_request *r, hx_summary *out)
+{
+    *out = (hx_summary){
+        .method = r->stream->request.method,
+        .path = r->stream->request.path,
+        .correlation = r->correlation,
+        .status = r->reply_status,
+        .is_timed = true,
+        .duration = hx_loop_now(r->worker->loop) - r->started_at,
+        .step_ms = r->step_ms,
+        .step_names = hx_step_times,
+        .step_count = HX_STEP_COUNT,
+    };
+    bool is_replayed = r->told == HX_TOLD_REPLAYED;
+    if (r->key.len > 0 || r->shadow.on) out->route = r->route;
+    if (r->key.len > 0) {
+        hx_told told = r->is_bypassed ? HX_TOLD_BYPASSED : r->told;
+        out->op = &r->op;
+        out->key = hx_request_mac(r, HX_TAG_KEY, r->key);
+        out->principal = r->claimant.principal;
+        out->result = told == HX_TOLD_NOTHING ? "refused" : hx_told_text(told);
+        out->record = hx_request_is_claimed(r) ? &r->record : is_replayed ? &r->found : NULL;
+    }
+    if (r->policy->result.len > 0 && r->told != HX_TOLD_NOTHING && (is_replayed || hx_request_is_claimed(r)))
+        out->result_id = is_replayed ? r->found.result : r->record.result;
+    if (r->shadow.on) hx_shadow_summarize(r, out);
+    if (r->reply_kind == HX_REPLY_ERROR && hx_request_is_replied(r)) summarize_error(r, out);
+}
+
+hx_step_result hx_step_finish(hx_request *r)
+{
+    hx_worker *worker = r->worker;
+    hx_timer_stop(worker->loop, &r->timer);
+    if (hx_request_rules(r)->config->access_log == HX_ACCESS_LOG_STDERR) {
+        hx_summary summary;
+        summarize(r, &summary);
+        hx_access_log_line(&summary);
+    }
+    if (r->tunnel.is_open) hx_pass_log_tunnel_end(r);
+    hx_worker_drop_lease(r);
+    hx_list_remove(&r->link);
+    hx_body_free(&r->body);
+    worker->request_count--;
+    hx_request_drop_rules(r);
+    hx_stream_release(r->stream); /* the arena goes, and r with it */
+    hx_worker_check_drained(worker);
+    return HX_DONE;
+}
