@@ -4,11 +4,8 @@
 #include "store/postgres/postgres.h"
 
 #include "base/check.h"
-#include "base/crc32c.h"
 #include "base/log.h"
-#include "base/rand.h"
 #include "store/postgres/migrate.h"
-#include "store/postgres/wire.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -162,7 +159,7 @@ static bool set_secret(hx_postgres *p, PGconn *conn, const hx_store_options *opt
 /* A gateway that runs has the secret that there was when it was started, so there must have been none. */
 static bool take_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
-    uint8_t *secret = p->store.facts.secret;
+    uint8_t *secret = p->remote.store.facts.secret;
     if (!options->secret) return true;
     HX_CHECK(options->mark != NULL);
     PGresult *result = ask(p, conn, "SELECT EXISTS (SELECT FROM hapax.rules)", error);
@@ -202,11 +199,11 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         pq->clear(result);
         return refuse(error, "the table hapax.store is damaged: it must have one row, with a secret of 32 bytes");
     }
-    memcpy(p->store.facts.secret, secret.ptr, HX_SECRET_BYTES);
-    p->is_pooled = hx_get_i64(pq, result, 0, 6) != pq->backendPID(conn); /* a pooler gives a number of its own */
+    memcpy(p->remote.store.facts.secret, secret.ptr, HX_SECRET_BYTES);
+    p->remote.is_pooled = hx_get_i64(pq, result, 0, 6) != pq->backendPID(conn); /* a pooler gives a number of its own */
     hx_ms skew = hx_get_i64(pq, result, 0, 2) - hx_clock_now();
     hx_slice forgets = hx_arena_copy(&p->arena, hx_get_bytes(pq, result, 0, 4));
-    bool is_mute = p->is_pooled && hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("error"));
+    bool is_mute = p->remote.is_pooled && hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("error"));
     bool is_utf8 = hx_slice_eq(hx_get_bytes(pq, result, 0, 8), HX_LIT("UTF8"));
     bool sees_others = hx_slice_eq(hx_get_bytes(pq, result, 0, 7), HX_LIT("read committed"));
     pq->clear(result);
@@ -219,8 +216,8 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         return refuse(error, "this role's client_min_messages hides warnings, and with them that a commit has not "
                              "reached its standby: ALTER ROLE … SET client_min_messages = 'warning'");
     if (!hx_postgres_fits_schema(version, error)) return false;
-    hx_postgres_take_durability(p, forgets);
-    p->store.facts.durable = forgets.len == 0;
+    hx_postgres_set_durability(p, forgets);
+    p->remote.store.facts.durable = forgets.len == 0;
     if (options->moves_clock) hx_clock_set(hx_clock_now() + skew);
     if (skew > HX_SKEW_WORTH_SAYING || skew < -HX_SKEW_WORTH_SAYING) {
         hx_log_begin(HX_EVENT_store_clock_differs);
@@ -242,7 +239,7 @@ bool hx_postgres_fits_schema(int64_t version, char error[HX_STORE_ERROR_BYTES])
     return true;
 }
 
-void hx_postgres_take_durability(hx_postgres *p, hx_slice why)
+void hx_postgres_set_durability(hx_postgres *p, hx_slice why)
 {
     bool may_forget = why.len > 0;
     if (atomic_exchange(&p->may_forget, may_forget) == may_forget) return;
@@ -251,7 +248,15 @@ void hx_postgres_take_durability(hx_postgres *p, hx_slice why)
     hx_log_end();
 }
 
-static void postgres_close(hx_store *store);
+static void read_rules(hx_postgres *p, const PGresult *result)
+{
+    hx_arena arena = {0};
+    hx_store_rules rules = {0};
+    for (int row = 0; row < p->pq->ntuples(result); row++)
+        hx_store_rules_add(&rules, &arena, hx_get_bytes(p->pq, result, row, 0),
+                           (uint32_t)hx_get_i64(p->pq, result, row, 1), (uint64_t)hx_get_i64(p->pq, result, row, 2));
+    hx_remote_set_rules(&p->remote, arena, rules);
+}
 
 static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
@@ -264,144 +269,10 @@ static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *opt
     take_hosts(p, conn);
     bool ok = look_around(p, conn, options, error);
     PGresult *rules = ok ? ask(p, conn, "SELECT * FROM hapax.rules_of(NULL)", error) : NULL;
-    if (rules) hx_postgres_take_rules(p, rules);
-    ok = rules != NULL;
+    if (rules) read_rules(p, rules);
     p->pq->clear(rules);
     p->pq->finish(conn);
-    return ok;
-}
-
-/* Calls */
-
-/* Rounds are the cheaper the more is in them, so that one lane is for all as long as it works. Where it doesn't, what
- * it holds is waited for, and what is new takes the next. */
-static hx_lane *lane_of(hx_postgres *p, hx_loop *loop)
-{
-    for (unsigned i = 0; i < p->loop_count; i++) {
-        if (p->loops[i]->loop != loop) continue;
-        hx_lane *lanes = p->loops[i]->lanes;
-        for (unsigned k = 0; k < HX_LANES; k++)
-            if (hx_lane_is_well(&lanes[k])) return &lanes[k];
-        return &lanes[0];
-    }
-    hx_fatal(HX_EXIT_BUG, "a call from a loop that isn't attached");
-}
-
-/* The same outcome, however often it is settled, has the same ticket: so it is found to be done. */
-static uint64_t settle_ticket(const hx_postgres *p, const hx_record *record)
-{
-    const uint64_t facts[] = {p->store.facts.owner,         record->epoch,
-                              (uint64_t)record->state,      (uint64_t)record->from_state,
-                              (uint64_t)record->changed_at, record->answer.status};
-    uint32_t sum = hx_crc32c(0, (hx_slice){(const char *)facts, sizeof facts});
-    uint32_t answer = hx_crc32c(hx_crc32c(sum, record->answer.headers), record->answer.body);
-    return (uint64_t)sum << 32 | answer;
-}
-
-static void postgres_submit(hx_store *store, hx_store_call *call)
-{
-    hx_postgres *p = (hx_postgres *)store;
-    hx_lane *lane = lane_of(p, call->loop);
-    call->own.shown = NULL;
-    call->own.remote = (hx_remote_call){
-        .lane = lane,
-        .ticket = call->verb == HX_STORE_SETTLE ? settle_ticket(p, call->record) : hx_rand_u64(),
-        .since = hx_loop_now(call->loop),
-    };
-    hx_lane_submit(lane, call);
-}
-
-static void cancelled(hx_task *task)
-{
-    hx_call_end(HX_OWNER(task, hx_store_call, own.task), HX_STORE_CANCELLED);
-}
-
-/* On the call's own thread. Being read: its end will see the mark. In the room: it leaves, unless it was told. */
-static void postgres_cancel(hx_store *store, hx_store_call *call)
-{
-    hx_postgres *p = (hx_postgres *)store;
-    if (!call->own.remote.is_watching) {
-        call->own.remote.is_cancelled = true;
-    } else if (hx_pg_waiters_leave(p, call)) {
-        hx_list_remove(&call->own.link);
-        call->own.task.run = cancelled;
-        hx_loop_defer(call->loop, &call->own.task);
-    }
-}
-
-static hx_peek postgres_peek(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found)
-{
-    (void)store, (void)op, (void)arena, (void)whole_max, (void)found;
-    return HX_PEEK_ASK;
-}
-
-static void postgres_attach(hx_store *store, hx_loop *loop)
-{
-    hx_postgres *p = (hx_postgres *)store;
-    HX_CHECK(p->loop_count < HX_LOOPS_MAX);
-    p->loops[p->loop_count] = calloc(1, sizeof *p->loops[0]);
-    if (!p->loops[p->loop_count]) hx_fatal(HX_EXIT_BUG, "out of memory");
-    p->loops[p->loop_count]->loop = loop;
-    for (unsigned i = 0; i < HX_LANES; i++) hx_lane_init(&p->loops[p->loop_count]->lanes[i], p, loop);
-    p->loops[p->loop_count]->lanes[0].listens = p->loop_count == 0 && !p->is_pooled;
-    p->loop_count++;
-}
-
-static void postgres_count(hx_store *store, hx_store_counts *out)
-{
-    hx_postgres *p = (hx_postgres *)store;
-    *out = (hx_store_counts){.live = atomic_load(&p->counted.live),
-                             .processing = atomic_load(&p->counted.processing),
-                             .unknown = atomic_load(&p->counted.unknown),
-                             .bytes = atomic_load(&p->counted.bytes),
-                             .watchers = atomic_load(&p->waiters.count),
-                             .commits = atomic_load(&p->commits),
-                             .stale_writes = atomic_load(&p->stale_writes),
-                             .cleaned = atomic_load(&p->cleaned)};
-}
-
-void hx_postgres_take_rules(hx_postgres *p, const PGresult *result)
-{
-    pthread_mutex_lock(&p->mutex);
-    hx_arena_free(&p->rules_arena);
-    p->rules = (hx_store_rules){0};
-    for (int row = 0; row < p->pq->ntuples(result); row++)
-        hx_store_rules_add(&p->rules, &p->rules_arena, hx_get_bytes(p->pq, result, row, 0),
-                           (uint32_t)hx_get_i64(p->pq, result, row, 1), (uint64_t)hx_get_i64(p->pq, result, row, 2));
-    pthread_mutex_unlock(&p->mutex);
-}
-
-static void postgres_rules(hx_store *store, hx_arena *arena, hx_store_rules *out)
-{
-    hx_postgres *p = (hx_postgres *)store;
-    *out = (hx_store_rules){0};
-    pthread_mutex_lock(&p->mutex);
-    for (size_t i = 0; i < p->rules.count; i++) {
-        const hx_store_rule *rule = &p->rules.rules[i];
-        hx_store_rules_add(out, arena, rule->route, rule->version, rule->live);
-    }
-    pthread_mutex_unlock(&p->mutex);
-}
-
-/* All that has no named route, on whatever path: hx_store_list tells for certain. */
-static uint64_t postgres_live_at_most(hx_store *store, hx_slice route)
-{
-    hx_postgres *p = (hx_postgres *)store;
-    uint64_t live = 0;
-    (void)route;
-    pthread_mutex_lock(&p->mutex);
-    for (size_t i = 0; i < p->rules.count; i++)
-        if (p->rules.rules[i].route.len == 0) live += p->rules.rules[i].live;
-    pthread_mutex_unlock(&p->mutex);
-    return live;
-}
-
-static bool postgres_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
-{
-    hx_postgres *p = (hx_postgres *)store;
-    (void)error;
-    hx_waiters_limit(&p->waiters, options);
-    return true;
+    return rules != NULL;
 }
 
 static uint64_t postgres_last_epoch(hx_store *store)
@@ -420,34 +291,20 @@ static uint64_t postgres_last_epoch(hx_store *store)
 static void postgres_close(hx_store *store)
 {
     hx_postgres *p = (hx_postgres *)store;
-    for (unsigned i = 0; i < p->loop_count; i++) {
-        for (unsigned k = 0; k < HX_LANES; k++) hx_lane_free(&p->loops[i]->lanes[k]);
-        free(p->loops[i]);
-    }
-    hx_waiters_free(&p->waiters);
-    hx_arena_free(&p->rules_arena);
+    hx_remote_free(&p->remote);
     hx_arena_free(&p->arena);
-    pthread_mutex_destroy(&p->mutex);
     free(p);
 }
 
 hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
-    static const hx_store_ops ops = {postgres_attach, postgres_submit,    postgres_cancel, postgres_peek,
-                                     postgres_count,  postgres_close,     postgres_rules,  postgres_live_at_most,
-                                     postgres_limit,  postgres_last_epoch};
+    static const hx_store_ops ops = {hx_remote_attach, hx_remote_submit,   hx_remote_cancel, hx_remote_peek,
+                                     hx_remote_count,  postgres_close,     hx_remote_rules,  hx_remote_live_at_most,
+                                     hx_remote_limit,  postgres_last_epoch};
     hx_postgres *p = calloc(1, sizeof *p);
     if (!p) hx_fatal(HX_EXIT_BUG, "out of memory");
-    p->has_own_time = options->now != NULL;
-    p->store = (hx_store){.ops = &ops,
-                          .facts = {.name = "postgres",
-                                    .durable = true,
-                                    .shared = true,
-                                    .owner = hx_rand_u64(),
-                                    .now = options->now ? options->now : hx_clock_now}};
-    pthread_mutex_init(&p->mutex, NULL);
-    hx_waiters_init(&p->waiters, options);
-    if (open_store(p, url, options, error)) return &p->store;
-    postgres_close(&p->store);
+    hx_remote_init(&p->remote, &ops, &hx_postgres_driver, "postgres", options);
+    if (open_store(p, url, options, error)) return &p->remote.store;
+    postgres_close(&p->remote.store);
     return NULL;
 }

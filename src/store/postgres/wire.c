@@ -266,7 +266,7 @@ hx_slice hx_get_bytes(const hx_libpq *pq, const PGresult *result, int row, int c
     return (hx_slice){pq->getvalue(result, row, column), (size_t)pq->getlength(result, row, column)};
 }
 
-/* As the type hapax.verdict has them. */
+/* The columns of the type hapax.verdict. */
 enum {
     PLACE,
     VERDICT,
@@ -287,27 +287,19 @@ enum {
     BODY
 };
 
-size_t hx_verdict_place(const hx_libpq *pq, const PGresult *result, int row)
+#define EXCESS 7 /* of hapax.excess_many */
+
+hx_remote_verdict hx_get_verdict(const hx_libpq *pq, const PGresult *result, int row)
 {
-    return (size_t)hx_get_i64(pq, result, row, PLACE) - 1;
+    int64_t verdict = hx_get_i64(pq, result, row, VERDICT);
+    return (hx_remote_verdict){.place = (size_t)hx_get_i64(pq, result, row, PLACE) - 1,
+                               .result = verdict == EXCESS ? HX_STORE_UNAVAILABLE : (hx_store_result)verdict,
+                               .is_excess = verdict == EXCESS,
+                               .epoch = (uint64_t)hx_get_i64(pq, result, row, EPOCH),
+                               .has_record = !pq->getisnull(result, row, HEAD)};
 }
 
-int hx_verdict_of(const hx_libpq *pq, const PGresult *result, int row)
-{
-    return (int)hx_get_i64(pq, result, row, VERDICT);
-}
-
-uint64_t hx_verdict_epoch(const hx_libpq *pq, const PGresult *result, int row)
-{
-    return (uint64_t)hx_get_i64(pq, result, row, EPOCH);
-}
-
-bool hx_verdict_has_record(const hx_libpq *pq, const PGresult *result, int row)
-{
-    return !pq->getisnull(result, row, HEAD);
-}
-
-/* Whoever wrote it: what is longer than a record's texts may be is cut, with no character cut in two. */
+/* An application may have written a text that is longer than a record's may be: it is cut between two characters. */
 static hx_slice text_of(const hx_libpq *pq, const PGresult *result, int row, int column, hx_arena *arena)
 {
     hx_slice text = hx_get_bytes(pq, result, row, column);
@@ -316,7 +308,7 @@ static hx_slice text_of(const hx_libpq *pq, const PGresult *result, int row, int
     return hx_arena_copy(arena, hx_slice_first(text, len));
 }
 
-bool hx_verdict_show(const hx_libpq *pq, const PGresult *result, int row, hx_ms now, hx_arena *arena, hx_record *out)
+bool hx_get_record(const hx_libpq *pq, const PGresult *result, int row, hx_ms now, hx_arena *arena, hx_record *out)
 {
     size_t head_len, answer_len;
     hx_slice head = hx_arena_copy(arena, hx_get_bytes(pq, result, row, HEAD));

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters of a statement, and the rows of its verdicts. */
+/* Parameters of a statement, and the rows of its result, in PostgreSQL's binary format. */
 #ifndef HX_STORE_POSTGRES_WIRE_H
 #define HX_STORE_POSTGRES_WIRE_H
 
-#include "store/postgres/postgres.h"
+#include "base/memory/buf.h"
+#include "store/postgres/libpq.h"
+#include "store/remote/lane.h"
 
 #define HX_PARAMETERS_MAX 24
 
@@ -56,13 +58,10 @@ void hx_put_abandoned(hx_parameters *p, const hx_abandoned *claims, size_t count
 int64_t hx_get_i64(const hx_libpq *pq, const PGresult *result, int row, int column);
 hx_slice hx_get_bytes(const hx_libpq *pq, const PGresult *result, int row, int column);
 
-size_t hx_verdict_place(const hx_libpq *pq, const PGresult *result, int row); /* among the statement's calls */
-#define HX_VERDICT_EXCESS 7                                                   /* of hapax.excess_many: ask again */
-int hx_verdict_of(const hx_libpq *pq, const PGresult *result, int row);
-uint64_t hx_verdict_epoch(const hx_libpq *pq, const PGresult *result, int row);
-bool hx_verdict_has_record(const hx_libpq *pq, const PGresult *result, int row);
-/* What stands there, by the clock. False: its bytes can't be read. */
-bool hx_verdict_show(const hx_libpq *pq, const PGresult *result, int row, hx_ms now, hx_arena *arena,
-                     hx_record *out) HX_MUST_USE;
+/* A row of the type hapax.verdict. */
+hx_remote_verdict hx_get_verdict(const hx_libpq *pq, const PGresult *result, int row);
+/* Its record, in the state that it has at `now`. False: its bytes are damaged. */
+bool hx_get_record(const hx_libpq *pq, const PGresult *result, int row, hx_ms now, hx_arena *arena,
+                   hx_record *out) HX_MUST_USE;
 
 #endif

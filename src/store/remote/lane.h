@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lane: one connection to a remote store, and the calls that use it.
+ *
+ * Each loop that is attached to the store has HX_LANES lanes of its own. A call goes to the first one that is connected
+ * and isn't kept waiting by its server: usually all calls share one lane, because a larger batch is cheaper, and the
+ * others are there for when it hangs. A lane belongs to the thread of its loop, and nothing in it is locked; between
+ * threads only the waiters and the counters of the store are shared (remote.h).
+ *
+ * A round is one batch of statements that a lane sends, and waits for, together: at most one statement for all claims,
+ * one for all renewals, and so on (statements.def). A lane has one round at a time. Calls that come meanwhile gather,
+ * and are the next round: the slower the server, the larger the rounds.
+ *
+ * Until it ends, a call is in exactly one place. The lane has pointers; the memory of a call is its caller's.
+ *
+ *     waiting    for the next round
+ *     round      sent, or about to be; its transaction has not ended
+ *     delayed    the server couldn't decide it, because an application has locked its row; it is sent again soon
+ *     watching   a watch whose operation was found in processing: rechecked at intervals, and notified (waiters.c)
+ *
+ * The connection, and the functions between which it changes:
+ *
+ *     DOWN ──[connect_lane]──► CONNECTING ──[hx_lane_connected]──► READY: first a round with SETUP alone, then calls
+ *      ▲                           │                                 │
+ *      └──────[hx_lane_fail]───────┴─────────[hx_lane_fail]──────────┘
+ *
+ * A failed lane connects again, at once after a connection that had worked, else after a delay that doubles. While it
+ * fails to connect, calls don't wait: they end HX_STORE_UNAVAILABLE after DOWN_MAX, new ones immediately.
+ *
+ * What a failure means for a call:
+ *
+ *     Certainly not done: it was never sent; or the server has refused its transaction, of which nothing was committed
+ *     then. After a refusal each call of the transaction is sent once more, alone, so that one that can't succeed
+ *     doesn't take others along; a call that is refused alone ends, FULL for a claim on a full disk, else UNAVAILABLE.
+ *
+ *     In doubt: it was sent, and the lane failed before its commit was reported. It may have been committed, or may be
+ *     yet, by a server that hangs. It waits again, in its old place, and is sent again on the next connection with the
+ *     ticket that it had: the store recognises the ticket of a write that it has done, and answers as it did then.
+ *     After CALL_MAX it ends UNAVAILABLE, and its caller has to take it for unknown.
+ *
+ *     A claim that ends while it is in doubt would be held by nobody, although nothing was sent to the upstream under
+ *     it. So it is put among the abandoned claims, which the lane releases wherever it finds them, until their
+ *     statements can't arrive any more. */
+#ifndef HX_STORE_REMOTE_LANE_H
+#define HX_STORE_REMOTE_LANE_H
+
+#include "store/remote/remote.h"
+
+#define HX_ROUND_CALLS_MAX 256u
+#define HX_ROUND_BYTES_MAX (4u << 20) /* of stored responses; a larger one goes alone */
+#define HX_STATEMENTS_MAX 32u
+#define HX_ABANDONED_MAX 4096u
+#define HX_CLAIM_IS_LATE (30 * HX_SECOND) /* a server refuses a claim that arrives later than this after it was sent */
+#define HX_ROUND_MAX (5 * HX_SECOND)      /* a round without a byte from the server: the lane fails */
+
+typedef struct {
+    hx_op op;
+    uint64_t ticket;
+    hx_ms until; /* by the loop's clock; no statement that makes this claim can succeed after it */
+} hx_abandoned;
+
+typedef enum { HX_LANE_DOWN, HX_LANE_CONNECTING, HX_LANE_READY } hx_lane_state;
+
+typedef struct {
+    hx_statement statements[HX_STATEMENTS_MAX];
+    size_t count;
+    size_t sent;                              /* statements */
+    size_t at;                                /* the statement whose result comes next */
+    hx_store_call *calls[HX_ROUND_CALLS_MAX]; /* in the order of the statements; NULL: it has ended */
+    size_t call_count;
+    hx_op rechecks[HX_ROUND_CALLS_MAX]; /* the operations that RECHECK reads */
+    size_t recheck_count;
+    size_t abandoned, announced, awaited; /* how many of the lane's lists ABANDON, ANNOUNCE and AWAIT carry */
+    bool is_open;
+    hx_ms since;
+} hx_round;
+
+struct hx_lane {
+    hx_remote *store;
+    hx_loop *loop;
+    hx_lane_state state;
+    unsigned failures;         /* to connect, in a row; a connection that breaks in its first round counts as one */
+    unsigned connect_timeouts; /* a driver with several hosts starts with another one after each */
+    bool is_new;               /* no round but SETUP has ended on this connection: a failure counts as one to connect */
+    hx_timer timer;            /* DOWN: connects. Else: connecting, or the round, takes too long */
+    hx_task begin;             /* of a round, at the end of the loop's turn */
+    bool is_scheduled;         /* `begin` is */
+    hx_round round;
+
+    hx_link waiting, delayed, watching; /* of hx_store_call.own.link, oldest first */
+    hx_timer delay;                     /* of `delayed` */
+
+    /* Upkeep (upkeep.c): statements for which no call waits. They go out with the next round. */
+    bool needs_setup;       /* the connection is new, and its server and schema have not been checked */
+    bool is_listener;       /* the one lane of its process that listens for announcements */
+    bool needs_listen;      /* is_listener, on a connection that doesn't listen yet */
+    hx_timer recheck;       /* of `watching`, for what other nodes did without an announcement */
+    hx_ms recheck_delay;    /* doubles while nothing new is watched */
+    size_t recheck_left;    /* watches that this recheck has not sent yet */
+    size_t recheck_size;    /* watches that there were when it began */
+    bool recheck_is_due;    /* goes out with the next round */
+    hx_task recheck_soon;   /* posted by hx_lane_recheck_soon */
+    _Atomic bool is_posted; /* recheck_soon is */
+    hx_op *announcements;   /* operations that were settled here and that other nodes wait for */
+    size_t announcement_count;
+    hx_op *awaited; /* operations that are watched here, and whose end other nodes shall announce */
+    size_t awaited_count;
+    hx_abandoned *abandoned;
+    size_t abandoned_count;
+    bool abandon_is_due;
+    hx_timer abandon_again;
+};
+
+/* lane.c */
+hx_lane *hx_lane_new(hx_remote *store, hx_loop *loop); /* connects soon */
+void hx_lane_free(hx_lane *lane);                      /* no call may be left on it */
+void hx_lane_submit(hx_lane *lane, hx_store_call *call);
+void hx_lane_schedule(hx_lane *lane);                      /* begins a round soon, unless one is open */
+bool hx_lane_is_well(const hx_lane *lane);                 /* connected, and its round doesn't take long */
+void hx_lane_delay(hx_lane *lane, hx_store_call *call);    /* the server couldn't decide it yet */
+void hx_lane_postpone(hx_lane *lane, hx_store_call *call); /* the server left it to the next round: not in doubt */
+void hx_lane_give_up(hx_lane *lane, hx_store_call *call, hx_store_result result); /* ends a call without its result */
+void hx_lane_took_too_long(hx_timer *timer);
+void hx_lane_works(hx_lane *lane); /* SETUP found the server usable */
+
+/* round.c */
+void hx_round_begin(hx_task *begin); /* with what is waiting, and upkeep */
+void hx_round_undo(hx_lane *lane);   /* the lane failed: what has not ended waits again, in front and in its order */
+
+/* results.c */
+/* The statement's transaction is committed: ends its calls, or gives them back to the lane. */
+void hx_result_apply(hx_lane *lane, const hx_statement *s);
+
+/* upkeep.c */
+bool hx_upkeep_is_due(const hx_lane *lane);
+void hx_upkeep_failed(hx_lane *lane, hx_statement_kind kind); /* refused: it is not repeated in the next round */
+void hx_upkeep_watch(hx_lane *lane, hx_store_call *watch);    /* its operation is in processing */
+void hx_upkeep_announce(hx_lane *lane, const hx_op *op);      /* settled here, and awaited on another node */
+void hx_upkeep_abandon_again(hx_lane *lane);                  /* some abandoned claims may still arrive */
+void hx_lane_recheck_soon(hx_lane *lane);                     /* from any thread */
+
+#endif
