@@ -33,9 +33,12 @@ const char *hx_told_text(hx_told told)
 
 /* Which steps may follow which: the picture in request.h. */
 static const unsigned may_follow[] = {
-    [HX_STEP_admit] = STEP(claim) | STEP(pass) | STEP(shadow) | STEP(publish) | STEP(reply) | STEP(finish),
-    [HX_STEP_claim] = STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) | STEP(authorize) | STEP(settle) |
-                      STEP(pass) | STEP(reply) | STEP(finish),
+    [HX_STEP_admit] = STEP(locate) | STEP(claim) | STEP(pass) | STEP(shadow) | STEP(publish) | STEP(reply) |
+                      STEP(finish),
+    [HX_STEP_locate] = STEP(claim) | STEP(pass) | STEP(reply),
+    [HX_STEP_claim] = STEP(locate) | STEP(yield) | STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) |
+                      STEP(authorize) | STEP(settle) | STEP(pass) | STEP(reply) | STEP(finish),
+    [HX_STEP_yield] = STEP(locate) | STEP(forward) | STEP(settle),
     [HX_STEP_wait] = STEP(replay) | STEP(authorize) | STEP(reply),
     [HX_STEP_replay] = STEP(reply),
     [HX_STEP_forward] = STEP(judge) | STEP(settle),
@@ -78,7 +81,9 @@ static const unsigned operation_may_become[] = {
 /* What the operation may be when a step begins or goes on. */
 static const unsigned operation_at[] = {
     [HX_STEP_admit] = IS(NONE),
+    [HX_STEP_locate] = IS(NONE),
     [HX_STEP_claim] = IS(NONE),
+    [HX_STEP_yield] = IS(NONE),
     [HX_STEP_wait] = IS(NONE),
     [HX_STEP_replay] = IS(NONE),
     [HX_STEP_forward] = IS(CLAIMED),

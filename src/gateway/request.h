@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One request's life: a table of steps and a loop that runs them until one parks.
  *
- *       .--no key-----------------------> pass <--> retry -------------------------------.
- *       |                                                                               v
- *     admit --key--> claim --ours--> forward --> judge --> settle --> reply --> late_answer --> finish
- *                    ^ ^ |              ^         | |       | ^         ^         |           ^
- *                    | | |              '--retry--' |       | |         |         |           |
- *                    | | |--in flight--> wait ------|-------|-|---------|         |           |
- *                    | | |--settled----> replay ----|-------|-|---------'         |           |
- *                    | | '--unknown-.   .-----------'       | '--(judge)----------'           |
- *                    | |            v   v                   |   a late answer                 |
- *                    | '-----------probe -> settle          '--not kept--> stream ------------'
- *                    '--- authorize <--another credential--- claim
+ *       .--no key-------------------------> pass <--> retry ------------------------------.
+ *       |                                                                                 v
+ *     admit --key--> claim --granted--> forward --> judge --> settle --> reply --> late_answer --> finish
+ *       |            ^ ^ |  |              ^         | |       | ^         ^          |          ^
+ *       |  aliases   | | |  '--> yield ----|         | |       | |         |          |          |
+ *       '--> locate -' | |                 '--retry--' |       | |         |          |          |
+ *              ^       | |--in flight--> wait ---------|-------|-|---------|          |          |
+ *              '-------|-|--settled----> replay -------|-------|-|---------'          |          |
+ *          adopted     | '--unknown--> probe <---------'       | '--(judge)-----------'          |
+ *                      |                 |--> settle           |   a late response               |
+ *                      '-----------------'                     '--not kept--> stream ------------'
  *
- * Whatever is refused goes to reply; a reply without a claim goes on to finish. A client whose time is up is answered
- * by hx_reply_early, which is no step: the operation stays where it is. A claim that is granted only afterwards is
- * given back, and one that isn't granted is finished. What `mode: shadow` only
- * watches goes from admit by shadow to pass, and back there before finish (see shadow.h); publish answers with the
- * rules. A claim that can't be used is given back by settle; and settle goes back to claim with what is unknown and to
- * be taken over under a new epoch (see parts/transactional.c).
+ * Several edges are left out of the picture: may_follow[] in request.c has them all. Whatever is refused goes to reply.
+ * A response without a claim is followed by finish. claim asks the application about another credential (authorize) and
+ * comes back. A claim that can't be used goes to settle, which gives it back; settle returns to claim with an unknown
+ * operation that is taken over under a new epoch (parts/transactional.h). yield releases a claim in favour of the same
+ * operation in a neighbouring bucket, and goes to locate. `mode: shadow` goes from admit by shadow to pass, and back
+ * there before finish (steps/shadow.h); publish answers with the rules.
+ *
+ * A client whose time is up is answered by hx_reply_early, which is no step: the operation stays where it is. A claim
+ * that is granted only afterwards is given back, and one that isn't granted is finished.
  *
  * A step function returns HX_MORE after hx_request_go chose the next step, HX_PARKED when it waits for a callback, and
  * HX_DONE once, from finish. Callbacks note what came and call hx_request_run; they never change the step.
- * What must hold at every moment is checked between steps: see check_invariants in request.c. */
+ * What must hold between two steps is checked by check_invariants in request.c. */
 #ifndef HX_GATEWAY_REQUEST_H
 #define HX_GATEWAY_REQUEST_H
 
@@ -156,23 +159,19 @@ typedef struct hx_request {
     hx_op op;
     uint64_t parts[HX_PART_COUNT]; /* of a large body's fingerprint, which nothing else is left of */
 
-    /* elsewhere */
+    /* locate, yield */
     struct {
         enum {
-            HX_ALIASES_NOT_LOOKED,
-            HX_ALIASES_NOTHING,
-            HX_ALIASES_ADOPTED,  /* what stands there is this operation: op and key are its */
-            HX_ALIASES_YIELDING, /* our claim is given back in favour of what stands there */
-            HX_ALIASES_YIELDED
+            HX_ALIAS_OWN,     /* op and key are the request's own */
+            HX_ALIAS_ADOPTED, /* the operation was found under an alias: op and key are that one's */
+            HX_ALIAS_YIELDED  /* the same, and our own claim was released in its favour */
         } state;
-        bool is_asking;     /* the store, of the place below */
-        bool in_buckets;    /* rather than under the names of our own */
-        hx_ms at;           /* the bucket */
-        size_t name;        /* which of the route's */
-        hx_slice own_key;   /* what this request is known by, where nothing is adopted */
-        hx_slice other_key; /* while yielding, and whom to */
-        hx_op other_op;
-    } elsewhere;
+        hx_ms bucket_at;    /* a moment in the bucket that is searched; 0: none is */
+        size_t name;        /* which of the route's names is searched */
+        hx_slice own_key;   /* the request's own key */
+        hx_slice rival_key; /* of the claim in a neighbouring bucket */
+        hx_op rival_op;
+    } alias;
 
     /* claim, wait, settle */
     bool is_bypassed; /* the store is down, and the route lets it pass unrecorded */
@@ -374,33 +373,8 @@ void hx_request_choose_trace(hx_request *r);
 void hx_admit_take_key(hx_request *r, hx_slice key);
 /* The short MACs of its parts. */
 void hx_admit_parts(hx_request *r, uint64_t parts[HX_PART_COUNT]);
-/* parts/aliases.c. Where the store has to be asked, r->call is under way then, and the same function, called
- * when it is back, goes on from there. */
-typedef enum {
-    HX_LOOKED_NOTHING,
-    HX_LOOKED_FOUND, /* r->found is what stands there */
-    HX_LOOKED_ASKING,
-    HX_LOOKED_IN_VAIN /* the store can't be reached */
-} hx_looked;
-/* Whether the operation stands under another name of its route, or in another bucket of its natural key. Found: r->op
- * and r->key are its from now on. Looks once. */
-hx_looked hx_aliases_look(hx_request *r);
-/* Whether what was adopted, or given way to, still stands. */
-hx_looked hx_aliases_look_once_more(hx_request *r);
-/* What was adopted is gone: back to our own, and look again. */
-void hx_aliases_come_back(hx_request *r);
-/* Our claim is durable: whether another one is, too, in a bucket next to it. */
-hx_looked hx_aliases_must_yield(hx_request *r);
-/* Our claim is given back: what it gave way to is this operation. */
-void hx_aliases_yielded(hx_request *r);
-/* claim.c: after a look at what stands in the store, the next step. `found` NULL: nothing. */
-hx_step_result hx_claim_decide(hx_request *r, const hx_record *found);
 /* settle.c: the outcome is decided. `next`: SETTLING, RECLAIMING or RESETTLING. */
 void hx_settle_begin(hx_request *r, hx_operation_state next);
-/* Makes r->record the claim of r->op. take_over: of r->found, which is unknown. */
-void hx_claim_fill(hx_request *r, bool take_over);
-/* Our settle of r->record is durable: how its key counts for the quota from now on. */
-void hx_claim_count_key(hx_request *r);
 /* judge.c: what the response means, or its absence, as r->basis says. */
 hx_verdict hx_judge_attempt(hx_request *r);
 /* parts/transactional.c: where the application completes the operation itself (`guarantee: transactional`). */

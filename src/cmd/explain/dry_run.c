@@ -105,6 +105,7 @@ static hx_dry_run_end end_of(hx_dry_run *r)
     case HX_STEP_pass: return HX_DRY_PASSED;
     case HX_STEP_publish: return HX_DRY_PUBLISHED;
     case HX_STEP_shadow: return HX_DRY_SHADOWED;
+    case HX_STEP_locate:
     case HX_STEP_claim: return q->policy->mode == HX_MODE_SHADOW ? HX_DRY_SHADOWED : HX_DRY_PROTECTED;
     default: return q->reply_kind == HX_REPLY_ANSWER ? HX_DRY_PREFLIGHT : HX_DRY_REFUSED;
     }

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An operation may stand under another name than the one that this request would give it:
- *
- *     names    its route was several ones, and it began under the name of another
- *     buckets  its natural key has a date or a window, and it began just before a boundary: a retry that comes just
- *              after it means the same operation
- *
- * Both are looked up before anything is claimed. New operations begin under the route's identity and in the bucket of
- * now, always: what is adopted and then gone is not begun anew where nobody else would look for it. */
-#include "gateway/parts/natural_key.h"
+#include "gateway/parts/aliases.h"
+
 #include "gateway/parts/caller.h"
 #include "gateway/parts/memory_budget.h"
+#include "gateway/parts/natural_key.h"
 
-/* How far the clocks of two nodes may be apart that share a store; within one process it is those of two threads. */
+/* How far apart the clocks of two nodes on a shared store may be; within one process, those of two threads. */
 #define NODES_APART (30 * HX_SECOND)
 
 static hx_store *store_of(const hx_request *r)
@@ -19,7 +13,7 @@ static hx_store *store_of(const hx_request *r)
     return r->worker->gateway->store;
 }
 
-/* The moment up to which another one's natural key may have been made by now. */
+/* The newest moment at which somebody else may have made a natural key by `at`. */
 static hx_ms ahead_of(const hx_request *r, hx_ms at)
 {
     return at + (hx_store_about(store_of(r))->shared ? NODES_APART : HX_SECOND);
@@ -27,20 +21,18 @@ static hx_ms ahead_of(const hx_request *r, hx_ms at)
 
 static hx_looked ask(hx_request *r, const hx_op *op)
 {
-    r->elsewhere.is_asking = true;
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_read(store_of(r), &r->call, op);
     return HX_LOOKED_ASKING;
 }
 
-/* Whether something stands there, or what the store said when it was asked; `recent`: that is under way, unknown or
- * young. */
+/* Looks at one operation, or at what the store answered about it. `recent`: a settled one counts only as long as the
+ * buckets overlap. */
 static hx_looked look_at(hx_request *r, const hx_op *op, bool recent)
 {
-    if (r->elsewhere.is_asking) {
-        r->elsewhere.is_asking = false;
-        if (r->call.result != HX_STORE_OK) return HX_LOOKED_IN_VAIN;
+    if (hx_request_call_back(r)) {
+        if (r->call.result != HX_STORE_OK) return HX_LOOKED_FAILED;
         r->found = r->call.found;
     } else {
         if (hx_op_eq(op, &r->op)) return HX_LOOKED_NOTHING;
@@ -54,13 +46,13 @@ static hx_looked look_at(hx_request *r, const hx_op *op, bool recent)
     return counts ? HX_LOOKED_FOUND : HX_LOOKED_NOTHING;
 }
 
-/* Under which of the route's names, from the one at which the look is; the first is its identity. */
-static hx_looked find_name(hx_request *r, hx_slice key, bool recent, hx_op *found)
+/* Looks under the route's names from alias.name on; the first is its identity. */
+static hx_looked search_names(hx_request *r, hx_slice key, bool recent, hx_op *found)
 {
     const hx_policy *policy = r->policy;
     hx_operation_name name = {.principal = r->who, .key = key, .host = r->host, .natural = r->natural};
-    for (; r->elsewhere.name <= policy->formerly_count; r->elsewhere.name++) {
-        size_t i = r->elsewhere.name;
+    for (; r->alias.name <= policy->formerly_count; r->alias.name++) {
+        size_t i = r->alias.name;
         name.route = i == 0 ? r->identity : i < policy->formerly_count ? policy->formerly[i] : policy->name;
         *found = hx_operation_of(policy, &name, r->worker->mac);
         hx_looked looked = look_at(r, found, recent);
@@ -69,100 +61,86 @@ static hx_looked find_name(hx_request *r, hx_slice key, bool recent, hx_op *foun
     return HX_LOOKED_NOTHING;
 }
 
-static hx_looked look_under_other_names(hx_request *r)
+/* Looks from the bucket of `newest` back to the one that ended `overlap` before our own key was made, except for the
+ * operation that r->op is; or goes on from where the store was asked. The configuration keeps the number of buckets
+ * small (HX_KEY_BUCKETS_MAX). */
+static hx_looked search_buckets(hx_request *r, hx_ms newest, hx_slice *key, hx_op *found)
 {
-    hx_op found;
-    if (r->policy->formerly_count == 0 || r->elsewhere.in_buckets) return HX_LOOKED_NOTHING;
-    if (!r->elsewhere.is_asking) r->elsewhere.name = 1;
-    hx_looked looked = find_name(r, r->key, false, &found);
-    if (looked == HX_LOOKED_FOUND) r->op = found;
-    return looked;
+    if (r->call_state != HX_CALL_BACK) {
+        r->alias.bucket_at = newest;
+        r->alias.name = 0;
+    }
+    for (;;) {
+        hx_ms began = hx_template_bucket_began(r->policy->key.from, r->alias.bucket_at);
+        *key = hx_natural_key_at(r->policy, &r->key_fixed, r->alias.bucket_at, r->worker->mac, r->arena);
+        hx_looked looked = search_names(r, *key, true, found);
+        if (looked == HX_LOOKED_ASKING) return looked;
+        bool is_last = r->key_at - began >= r->policy->key.overlap;
+        r->alias.name = 0;
+        r->alias.bucket_at = looked == HX_LOOKED_NOTHING && !is_last ? began - 1 : 0;
+        if (r->alias.bucket_at == 0) return looked;
+    }
 }
 
-/* Without an overlap two buckets are two operations. */
-static bool has_buckets(const hx_request *r)
+static void adopt(hx_request *r, hx_slice key, hx_op op)
+{
+    hx_admit_take_key(r, key);
+    r->op = op; /* which may be under a former name */
+}
+
+bool hx_aliases_may_collide(const hx_request *r)
 {
     return r->natural && r->policy->key.from->has_bucket && r->policy->key.overlap > 0;
 }
 
-/* From the bucket of `newest` back to the one that ended `overlap` before our own key was made, but for the operation
- * that is ours by now; or on from where the store was asked. The configuration sees to it that there are few
- * (HX_KEY_BUCKETS_MAX). */
-static hx_looked find_bucket(hx_request *r, hx_ms newest, hx_slice *key, hx_op *found)
+bool hx_aliases_exist(const hx_request *r)
 {
-    if (!r->elsewhere.is_asking) {
-        r->elsewhere.in_buckets = true;
-        r->elsewhere.at = newest;
-        r->elsewhere.name = 0;
-    }
-    for (;;) {
-        hx_ms began = hx_template_bucket_began(r->policy->key.from, r->elsewhere.at);
-        *key = hx_natural_key_at(r->policy, &r->key_fixed, r->elsewhere.at, r->worker->mac, r->arena);
-        hx_looked looked = find_name(r, *key, true, found);
-        if (looked == HX_LOOKED_ASKING) return looked;
-        bool is_last = r->key_at - began >= r->policy->key.overlap;
-        r->elsewhere.in_buckets = looked == HX_LOOKED_NOTHING && !is_last;
-        if (!r->elsewhere.in_buckets) return looked;
-        r->elsewhere.at = began - 1;
-        r->elsewhere.name = 0;
-    }
+    return r->policy->formerly_count > 0 || hx_aliases_may_collide(r);
 }
 
-static void take(hx_request *r, hx_slice key, hx_op op)
+hx_looked hx_aliases_search(hx_request *r)
 {
-    hx_admit_take_key(r, key);
-    r->op = op; /* under whichever name */
-}
-
-static hx_looked look_in_buckets(hx_request *r)
-{
-    hx_slice key;
+    hx_slice key = r->key;
     hx_op found;
-    if (!has_buckets(r)) return HX_LOOKED_NOTHING;
-    bool is_shared = hx_store_about(store_of(r))->shared;
-    hx_looked looked = find_bucket(r, is_shared ? ahead_of(r, r->key_at) : r->key_at, &key, &found);
-    if (looked == HX_LOOKED_FOUND) take(r, key, found);
-    return looked;
-}
-
-hx_looked hx_aliases_look(hx_request *r)
-{
-    if (r->elsewhere.state != HX_ALIASES_NOT_LOOKED) return HX_LOOKED_NOTHING;
-    hx_looked looked = look_under_other_names(r);
-    if (looked == HX_LOOKED_NOTHING) looked = look_in_buckets(r);
-    if (looked == HX_LOOKED_FOUND) r->elsewhere.state = HX_ALIASES_ADOPTED;
-    if (looked == HX_LOOKED_NOTHING) r->elsewhere.state = HX_ALIASES_NOTHING;
-    return looked;
-}
-
-hx_looked hx_aliases_look_once_more(hx_request *r)
-{
-    if (!r->elsewhere.is_asking) {
-        hx_peek peek = hx_memory_peek(r, &r->op);
-        if (peek == HX_PEEK_ASK) return ask(r, &r->op);
-        return peek == HX_PEEK_FOUND && r->found.state != HX_ABSENT ? HX_LOOKED_FOUND : HX_LOOKED_NOTHING;
+    hx_looked looked = HX_LOOKED_NOTHING;
+    if (r->policy->formerly_count > 0 && r->alias.bucket_at == 0) {
+        if (r->call_state != HX_CALL_BACK) r->alias.name = 1;
+        looked = search_names(r, key, false, &found);
+        if (looked == HX_LOOKED_FOUND) r->op = found;
     }
-    return look_at(r, &r->op, false);
+    if (looked == HX_LOOKED_NOTHING && hx_aliases_may_collide(r)) {
+        hx_ms newest = hx_store_about(store_of(r))->shared ? ahead_of(r, r->key_at) : r->key_at;
+        looked = search_buckets(r, newest, &key, &found);
+        if (looked == HX_LOOKED_FOUND) adopt(r, key, found);
+    }
+    if (looked == HX_LOOKED_FOUND) r->alias.state = HX_ALIAS_ADOPTED;
+    return looked;
 }
 
-void hx_aliases_come_back(hx_request *r)
+hx_looked hx_aliases_read_again(hx_request *r)
 {
-    r->elsewhere.state = HX_ALIASES_NOT_LOOKED;
-    hx_admit_take_key(r, r->elsewhere.own_key);
+    if (r->call_state == HX_CALL_BACK) return look_at(r, &r->op, false);
+    hx_peek peek = hx_memory_peek(r, &r->op);
+    if (peek == HX_PEEK_ASK) return ask(r, &r->op);
+    return peek == HX_PEEK_FOUND && r->found.state != HX_ABSENT ? HX_LOOKED_FOUND : HX_LOOKED_NOTHING;
+}
+
+void hx_aliases_drop(hx_request *r)
+{
+    r->alias.state = HX_ALIAS_OWN;
+    hx_admit_take_key(r, r->alias.own_key);
 }
 
 /* Two requests on the two sides of a boundary may each have claimed before seeing the other. Now that our claim is
- * durable, one of us sees the other, or both do: who does gives way, so that at most one goes on. */
-hx_looked hx_aliases_must_yield(hx_request *r)
+ * durable, at least one of us sees the other and gives way, so that at most one goes on. */
+hx_looked hx_aliases_find_rival(hx_request *r)
 {
-    if (!has_buckets(r) || r->taken_over_epoch > 0)
-        return HX_LOOKED_NOTHING; /* what may have happened is not given back */
     hx_ms newest = ahead_of(r, hx_loop_now(r->worker->loop));
-    return find_bucket(r, newest, &r->elsewhere.other_key, &r->elsewhere.other_op);
+    return search_buckets(r, newest, &r->alias.rival_key, &r->alias.rival_op);
 }
 
-void hx_aliases_yielded(hx_request *r)
+void hx_aliases_adopt_rival(hx_request *r)
 {
-    r->elsewhere.state = HX_ALIASES_YIELDED;
-    take(r, r->elsewhere.other_key, r->elsewhere.other_op);
+    r->alias.state = HX_ALIAS_YIELDED;
+    adopt(r, r->alias.rival_key, r->alias.rival_op);
 }

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "gateway/parts/aliases.h"
 #include "gateway/parts/cors.h"
 #include "gateway/parts/memory_budget.h"
 #include "gateway/parts/natural_key.h"
@@ -391,9 +392,10 @@ static hx_step_result conclude(hx_request *r)
                           hx_arena_printf(r->arena, "%.*s: %s", HX_FMT(result.wrong), result.why));
         r->key_fixed = result.fixed;
     }
-    r->elsewhere.own_key = key;
+    r->alias.own_key = key;
     hx_admit_take_key(r, key);
-    return hx_request_go(r, r->policy->mode == HX_MODE_SHADOW ? HX_STEP_shadow : HX_STEP_claim);
+    if (r->policy->mode == HX_MODE_SHADOW) return hx_request_go(r, HX_STEP_shadow);
+    return hx_request_go(r, hx_aliases_exist(r) ? HX_STEP_locate : HX_STEP_claim);
 }
 
 /* Of a request that matches none: method and path. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Claiming the key: a look first, because most duplicates come long after the first request; then the claim, which is
  * durable before anything is sent; and the decision on what was found. */
-#include "gateway/parts/memory_budget.h"
+#include "gateway/steps/claim.h"
 
 #include "base/check.h"
 #include "base/log.h"
+#include "gateway/parts/aliases.h"
+#include "gateway/parts/memory_budget.h"
 
 /* As the client wrote it. */
 static hx_slice key_field(const hx_request *r)
@@ -12,7 +14,6 @@ static hx_slice key_field(const hx_request *r)
     return hx_fields_get(&r->stream->request.fields, HX_FIELD_IDEMPOTENCY_KEY);
 }
 
-/* take_over: what an unknown operation is sent again as. */
 void hx_claim_fill(hx_request *r, bool take_over)
 {
     const hx_policy *policy = r->policy;
@@ -194,8 +195,8 @@ hx_step_result hx_claim_decide(hx_request *r, const hx_record *found)
     return HX_PARKED;
 }
 
-/* The store can't be reached, and says nothing of this key. What is known to be unknown is never let through. */
-static hx_step_result refuse_unavailable(hx_request *r)
+/* An operation that is known to be unknown never passes unrecorded. */
+hx_step_result hx_claim_refuse_unavailable(hx_request *r)
 {
     if (r->policy->on_store_down_pass && r->taken_over_epoch == 0 && r->attempts == 0 && !hx_request_is_replied(r)) {
         r->is_bypassed = true;
@@ -207,8 +208,7 @@ static hx_step_result refuse_unavailable(hx_request *r)
     return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
 }
 
-/* Our claim stands; nothing was sent, and nothing will be. */
-static hx_step_result give_back(hx_request *r)
+hx_step_result hx_claim_give_back(hx_request *r)
 {
     hx_request_set_operation(r, HX_OPERATION_CLAIMED);
     r->lease_lost = true;
@@ -218,43 +218,20 @@ static hx_step_result give_back(hx_request *r)
     return hx_request_go(r, HX_STEP_settle);
 }
 
-/* Our claim gives way; nothing was sent. */
-static hx_step_result yield(hx_request *r)
+hx_step_result hx_claim_use(hx_request *r)
 {
-    r->elsewhere.state = HX_ALIASES_YIELDING;
-    r->record.from_state = HX_PROCESSING;
-    r->record.state = HX_ABSENT;
-    r->record.changed_at = hx_loop_now(r->worker->loop);
-    hx_lifecycle_set_end(&r->record, r->policy);
-    r->record.reason = HX_LIT("the same operation began in the bucket next to it");
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
-    hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
-    return HX_PARKED;
-}
-
-static hx_step_result yielded(hx_request *r)
-{
-    if (r->call.result == HX_STORE_UNAVAILABLE) return give_back(r);
-    if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
-    hx_aliases_yielded(r);
-    return HX_MORE; /* and look again, at the other's */
-}
-
-/* It is durable. What must come before anything is sent: a look whether the same operation stands in another bucket. */
-static hx_step_result granted(hx_request *r)
-{
-    switch (hx_aliases_must_yield(r)) {
-    case HX_LOOKED_NOTHING: break;
-    case HX_LOOKED_FOUND: return yield(r);
-    case HX_LOOKED_ASKING: r->is_granted = true; return HX_PARKED;
-    case HX_LOOKED_IN_VAIN: return give_back(r);
-    }
     hx_request_set_operation(r, HX_OPERATION_CLAIMED);
     r->attempts_of_claim = 0;
     if (r->taken_over_epoch > 0) hx_worker_count(r->worker, HX_COUNT_TAKEN_OVER);
     hx_worker_keep_lease(r);
     return hx_request_go(r, HX_STEP_forward);
+}
+
+/* A claim that takes over is never released: its operation may have happened. */
+static hx_step_result granted(hx_request *r)
+{
+    bool may_yield = hx_aliases_may_collide(r) && r->taken_over_epoch == 0;
+    return may_yield ? hx_request_go(r, HX_STEP_yield) : hx_claim_use(r);
 }
 
 /* The rules of this request are not in force. Another generation's may be, or, on a store that others use, too, those
@@ -290,16 +267,16 @@ static hx_step_result refuse_claim(hx_request *r)
     switch (r->call.result) {
     case HX_STORE_FULL: r->retry_after = 5 * HX_SECOND; return hx_request_refuse(r, HX_ERROR_STORE_FULL, HX_EMPTY);
     case HX_STORE_RETIRED: return refuse_retired(r);
-    default: return refuse_unavailable(r);
+    default: return hx_claim_refuse_unavailable(r);
     }
 }
 
-static hx_step_result claim_back(hx_request *r)
+static hx_step_result claim_done(hx_request *r)
 {
     end_quota(r);
     hx_request_stop_timer(r);
     if (hx_request_is_replied(r))
-        return r->call.result == HX_STORE_OK ? give_back(r) : hx_request_go(r, HX_STEP_finish);
+        return r->call.result == HX_STORE_OK ? hx_claim_give_back(r) : hx_request_go(r, HX_STEP_finish);
     switch (r->call.result) {
     case HX_STORE_OK: return granted(r);
     case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);
@@ -311,35 +288,6 @@ static hx_step_result claim_back(hx_request *r)
     }
 }
 
-/* What we adopted, or gave way to, and nothing else. */
-static hx_step_result look_once_more(hx_request *r)
-{
-    switch (hx_aliases_look_once_more(r)) {
-    case HX_LOOKED_FOUND: return hx_claim_decide(r, &r->found);
-    case HX_LOOKED_ASKING: return HX_PARKED;
-    case HX_LOOKED_IN_VAIN: return refuse_unavailable(r);
-    case HX_LOOKED_NOTHING: break;
-    }
-    /* Both of us gave way. Who asks next finds neither in its way. */
-    if (r->elsewhere.state == HX_ALIASES_YIELDED) return hx_request_refuse_in_flight(r);
-    hx_aliases_come_back(r);
-    return HX_MORE;
-}
-
-static hx_step_result look(hx_request *r)
-{
-    switch (hx_aliases_look(r)) {
-    case HX_LOOKED_NOTHING: break;
-    case HX_LOOKED_FOUND: return hx_claim_decide(r, &r->found);
-    case HX_LOOKED_ASKING: return HX_PARKED;
-    case HX_LOOKED_IN_VAIN: return refuse_unavailable(r);
-    }
-    if (r->elsewhere.state != HX_ALIASES_NOTHING) return look_once_more(r);
-    /* A store that can't tell at once is not asked: the claim finds what stands there. */
-    bool stands = hx_memory_peek(r, &r->op) == HX_PEEK_FOUND;
-    return hx_claim_decide(r, stands ? &r->found : NULL);
-}
-
 hx_step_result hx_step_claim(hx_request *r)
 {
     if (r->call_state == HX_CALL_PENDING) { /* the claim goes on, whether its client waits or not */
@@ -349,10 +297,9 @@ hx_step_result hx_step_claim(hx_request *r)
         }
         return HX_PARKED;
     }
-    if (!hx_request_call_back(r)) return look(r);
-    if (r->elsewhere.state == HX_ALIASES_YIELDING) return yielded(r);
-    if (!r->elsewhere.is_asking) return claim_back(r);
-    if (!r->is_granted) return look(r);
-    r->is_granted = false;
-    return granted(r);
+    if (hx_request_call_back(r)) return claim_done(r);
+    if (r->alias.state != HX_ALIAS_OWN) return hx_request_go(r, HX_STEP_locate);
+    /* A store that has to be asked is not asked here: the claim itself says what it found. */
+    bool is_found = hx_memory_peek(r, &r->op) == HX_PEEK_FOUND;
+    return hx_claim_decide(r, is_found ? &r->found : NULL);
 }

@@ -7,6 +7,7 @@
  *             leaves it unknown.
  *
  * What is found is adopted under the epoch that was asked about: an answer that came meanwhile wins. */
+#include "gateway/steps/claim.h"
 #include "gateway/parts/memory_budget.h"
 
 #include "base/log.h"

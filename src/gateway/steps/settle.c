@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recording what became of the operation, before the client sees a byte. */
+#include "gateway/steps/claim.h"
 #include "gateway/parts/memory_budget.h"
 
 #include "base/check.h"

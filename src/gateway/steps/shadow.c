@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/steps/claim.h"
 #include "gateway/steps/shadow.h"
 
 #include "base/check.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A duplicate that came while the first request is under way waits for its outcome. It never makes a claim of its own
  * out of waiting: when the first was released, it gets the same answer. */
+#include "gateway/steps/claim.h"
 #include "gateway/request.h"
 
 /* The first request was released: its answer is this one's too, unless it speaks of the first one's credential or was
