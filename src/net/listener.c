@@ -40,7 +40,7 @@ static hx_slice print_peer(const struct sockaddr_storage *from, char out[HX_PEER
             bytes = v6->s6_addr + 12;
         }
     }
-    if (!bytes || !inet_ntop(family, bytes, out, HX_PEER_BYTES)) return HX_LIT("unix:");
+    if (!bytes || !inet_ntop(family, bytes, out, HX_PEER_BYTES)) return HX_PEER_UNIX;
     return hx_slice_of(out);
 }
 

@@ -53,14 +53,18 @@ typedef struct {
     void (*closed)(hx_stream *stream);
 } hx_stream_events;
 
+/* The peer of a connection over a unix socket, which has no address. */
+#define HX_PEER_UNIX HX_LIT("unix:")
+
 struct hx_stream {
     hx_arena arena; /* lives until the stream is released and its answer written */
     hx_request_head request;
     hx_stream_events events;
     void *user;
     hx_loop *loop;
-    hx_slice peer;     /* the client's address without its port; "unix:" for a unix socket */
-    hx_slice listener; /* the address it came in by */
+    hx_slice scheme;   /* "http", or "https" on an encrypted connection */
+    hx_slice peer;     /* the client's address without its port, or HX_PEER_UNIX */
+    hx_slice listener; /* the address that the client connected to */
     bool answered;     /* hx_stream_answer or hx_stream_begin was called */
     bool close;        /* set by the handler before it answers: the connection ends with this answer */
 };

@@ -54,6 +54,7 @@ typedef struct {
     ssize_t (*send)(hx_transport *transport, const hx_slice *pieces, unsigned count);
     /* Closes our side. */
     void (*shut)(hx_transport *transport);
+    bool is_encrypted;
 } hx_transport_io;
 
 struct hx_transport {

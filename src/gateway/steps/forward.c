@@ -126,20 +126,23 @@ static void put_forwarded(const hx_request *r, bool trusted, hx_buf *out)
 {
     const hx_fields *fields = &r->stream->request.fields;
     hx_slice host = hx_fields_get(fields, HX_FIELD_HOST);
-    hx_slice peer = hx_slice_eq(r->stream->peer, HX_LIT("unix:")) ? HX_LIT("unknown") : r->stream->peer;
+    hx_slice peer = hx_slice_eq(r->stream->peer, HX_PEER_UNIX) ? HX_LIT("unknown") : r->stream->peer;
     bool is_v6 = hx_slice_find(peer, ':') != SIZE_MAX;
     begin_list(r, HX_FIELD_FORWARDED, "Forwarded", trusted, out);
     hx_buf_puts(out, is_v6 ? "for=\"[" : "for=");
     hx_buf_put(out, peer);
     hx_buf_puts(out, is_v6 ? "]\";host=\"" : ";host=\"");
     hx_buf_put(out, host);
-    hx_buf_puts(out, "\";proto=http\r\n");
+    hx_buf_puts(out, "\";proto=");
+    hx_buf_put(out, r->stream->scheme);
+    hx_buf_puts(out, "\r\n");
     begin_list(r, HX_FIELD_X_FORWARDED_FOR, "X-Forwarded-For", trusted, out);
     hx_buf_put(out, peer);
     hx_buf_puts(out, "\r\n");
     if (!trusted || fields->lines[HX_FIELD_X_FORWARDED_HOST] == 0)
         hx_field_write(out, HX_LIT("X-Forwarded-Host"), host);
-    if (!trusted || fields->lines[HX_FIELD_X_FORWARDED_PROTO] == 0) hx_buf_puts(out, "X-Forwarded-Proto: http\r\n");
+    if (!trusted || fields->lines[HX_FIELD_X_FORWARDED_PROTO] == 0)
+        hx_field_write(out, HX_LIT("X-Forwarded-Proto"), r->stream->scheme);
 }
 
 /* The application gets a key that is ours instead of the client's. */

@@ -33,6 +33,7 @@ hx_own_stream *hx_stream_new(hx_conn *conn)
     stream->pub.request.path = stream->pub.request.query = HX_EMPTY;
     stream->pub.request.content_length = -1;
     stream->pub.loop = conn->server->loop;
+    stream->pub.scheme = conn->transport.io->is_encrypted ? HX_LIT("https") : HX_LIT("http");
     stream->pub.peer = hx_arena_copy(&arena, (hx_slice){conn->peer, conn->peer_len});
     stream->pub.listener = hx_listener_address(conn->listener);
     stream->pub.arena = arena;
