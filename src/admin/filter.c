@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/filter.h"
 
+#include "base/calendar.h"
 #include "core/json/json_walk.h"
 #include "config/problems.h"
 #include "core/json/json.h"
@@ -8,15 +9,6 @@
 #include "base/text.h"
 #include "core/time/units.h"
 #include "gateway/request.h"
-
-/* Days from 1970-01-01 in the Gregorian calendar, which is counted from a March, so that leap days come last. */
-static int64_t days_since_1970(int64_t year, int64_t month, int64_t day)
-{
-    if (month <= 2) year--;
-    int64_t era = year / 400, of_era = year - era * 400;
-    int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-    return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
-}
 
 static bool take_number(hx_slice *text, size_t digits, int64_t low, int64_t high, int64_t *out)
 {
@@ -72,9 +64,9 @@ static bool read_rfc3339(hx_slice text, hx_ms *at)
         !take_byte(&text, ':') || !take_number(&text, 2, 0, 60, &second))
         return false;
     if (!take_fraction(&text, &ms) || !take_offset(&text, &offset) || text.len > 0) return false;
-    int64_t days = days_since_1970(year, month, day);
-    if (month < 12 && days >= days_since_1970(year, month + 1, 1)) return false; /* 31 April */
-    *at = days * HX_DAY + hour * HX_HOUR + (minute - offset) * HX_MINUTE + second * HX_SECOND + ms;
+    if (day > hx_calendar_month_days(year, month)) return false; /* 31 April */
+    *at = hx_calendar_day(year, month, day) * HX_DAY + hour * HX_HOUR + (minute - offset) * HX_MINUTE +
+          second * HX_SECOND + ms;
     return true;
 }
 

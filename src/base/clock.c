@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 
-#include "base/check.h"
 #include "base/build_date.h"
+#include "base/calendar.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -95,29 +95,23 @@ bool hx_clock_settle(void)
 }
 
 typedef struct {
-    unsigned year, month, day, weekday; /* month and day from 1, Sunday is 0 */
+    hx_date date;
+    unsigned weekday; /* Sunday is 0 */
     unsigned hour, minute, second, ms;
 } civil;
 
-/* The Gregorian calendar by counting days from 0000-03-01, so that the leap day is a year's last. Every answer carries
- * a date or two: gmtime and printf would cost more than the rest of it. */
+/* What is before 1970 is shown as 1970, and years have four digits. */
 static civil civil_of(hx_ms at)
 {
     uint64_t ms = at > 0 ? (uint64_t)at : 0;
     uint64_t days = ms / (uint64_t)HX_DAY, rest = ms % (uint64_t)HX_DAY;
-    uint64_t count = days + 719468;
-    uint64_t era = count / 146097, of_era = count % 146097;
-    uint64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
-    uint64_t of_year = of_era - (365 * year + year / 4 - year / 100);
-    uint64_t shifted = (5 * of_year + 2) / 153; /* March is 0 */
-    civil c = {.day = (unsigned)(of_year - (153 * shifted + 2) / 5 + 1),
-               .month = (unsigned)(shifted < 10 ? shifted + 3 : shifted - 9),
-               .weekday = (unsigned)((days + 4) % 7),
+    civil c = {.date = hx_calendar_date((int64_t)days),
+               .weekday = hx_calendar_weekday((int64_t)days),
                .hour = (unsigned)(rest / (uint64_t)HX_HOUR),
                .minute = (unsigned)(rest / (uint64_t)HX_MINUTE % 60),
                .second = (unsigned)(rest / (uint64_t)HX_SECOND % 60),
                .ms = (unsigned)(rest % 1000)};
-    c.year = (unsigned)((year + era * 400 + (c.month <= 2)) % 10000);
+    c.date.year %= 10000;
     return c;
 }
 
@@ -139,11 +133,11 @@ static char *put_clock(char *at, const civil *c)
 hx_slice hx_rfc3339(hx_ms at, char out[HX_RFC3339_BYTES])
 {
     civil c = civil_of(at);
-    char *to = put_digits(out, c.year, 4);
+    char *to = put_digits(out, (unsigned)c.date.year, 4);
     *to++ = '-';
-    to = put_digits(to, c.month, 2);
+    to = put_digits(to, c.date.month, 2);
     *to++ = '-';
-    to = put_digits(to, c.day, 2);
+    to = put_digits(to, c.date.day, 2);
     *to++ = 'T';
     to = put_clock(to, &c);
     *to++ = '.';
@@ -159,9 +153,9 @@ hx_slice hx_http_date(hx_ms at, char out[HX_HTTP_DATE_BYTES])
     civil c = civil_of(at);
     char *to = out;
     memcpy(to, days + (size_t)c.weekday * 5, 5);
-    to = put_digits(to + 5, c.day, 2);
-    memcpy(to, months + (size_t)(c.month - 1) * 4, 5);
-    to = put_digits(to + 5, c.year, 4);
+    to = put_digits(to + 5, c.date.day, 2);
+    memcpy(to, months + (size_t)(c.date.month - 1) * 4, 5);
+    to = put_digits(to + 5, (unsigned)c.date.year, 4);
     *to++ = ' ';
     to = put_clock(to, &c);
     memcpy(to, " GMT", 5);

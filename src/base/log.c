@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include "base/hex.h"
 #include "base/utf8.h"
 
 #include <stdatomic.h>
@@ -72,8 +73,8 @@ static bool puts_(const char *text)
 
 static void put_code(unsigned code)
 {
-    static const char hex[] = "0123456789abcdef";
-    char text[6] = {'\\', 'u', hex[code >> 12 & 15], hex[code >> 8 & 15], hex[code >> 4 & 15], hex[code & 15]};
+    char text[6] = "\\u";
+    hx_hex_write(text + 2, (uint8_t[]){(uint8_t)(code >> 8), (uint8_t)code}, 2);
     put(text, sizeof text);
 }
 
@@ -201,14 +202,9 @@ void hx_log_int(const char *name, int64_t value)
 
 void hx_log_hex(const char *name, const void *bytes, size_t len)
 {
-    static const char hex[] = "0123456789abcdef";
     char text[128];
-    const unsigned char *from = bytes;
     if (len > sizeof text / 2) len = sizeof text / 2;
-    for (size_t i = 0; i < len; i++) {
-        text[2 * i] = hex[from[i] >> 4];
-        text[2 * i + 1] = hex[from[i] & 15];
-    }
+    hx_hex_write(text, bytes, len);
     hx_log_str(name, (hx_slice){text, 2 * len});
 }
 

@@ -49,12 +49,5 @@ bool hx_slice_to_u64(hx_slice s, uint64_t *out) HX_MUST_USE;
 bool hx_slice_is_token(hx_slice s); /* RFC 9110 token, at least one byte */
 
 char hx_lower(char c);
-/* What a hexadecimal digit stands for; -1 when it is none. */
-static inline int hx_hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/text.h"
 
+#include "base/hex.h"
+
 static bool has_upper(hx_slice text)
 {
     for (size_t i = 0; i < text.len; i++)
@@ -26,6 +28,11 @@ hx_slice hx_text_host(hx_slice host, hx_slice port, hx_arena *arena)
     return hx_text_lower(host, arena);
 }
 
+int hx_text_percent_at(hx_slice text, size_t i)
+{
+    return text.ptr[i] != '%' || text.len - i < 3 ? -1 : hx_hex_byte(text.ptr + i + 1);
+}
+
 bool hx_text_percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, hx_slice *decoded)
 {
     *decoded = text;
@@ -35,10 +42,9 @@ bool hx_text_percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, 
     for (size_t i = 0; i < text.len; i++) {
         char c = text.ptr[i];
         if (c == '%') {
-            if (text.len - i < 3) return false;
-            int high = hx_hex_digit(text.ptr[i + 1]), low = hx_hex_digit(text.ptr[i + 2]);
-            if (high < 0 || low < 0) return false;
-            c = (char)(high * 16 + low);
+            int byte = hx_text_percent_at(text, i);
+            if (byte < 0) return false;
+            c = (char)byte;
             i += 2;
         } else if (c == '+' && plus_is_space) {
             c = ' ';
@@ -47,6 +53,30 @@ bool hx_text_percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, 
     }
     *decoded = (hx_slice){bytes, len};
     return true;
+}
+
+bool hx_text_is_unreserved(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+           c == '_' || c == '~';
+}
+
+void hx_text_percent_write(char out[3], unsigned char byte)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    out[0] = '%';
+    out[1] = digits[byte >> 4];
+    out[2] = digits[byte & 15];
+}
+
+void hx_text_percent_put(hx_buf *out, hx_slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char escaped[3];
+        hx_text_percent_write(escaped, (unsigned char)text.ptr[i]);
+        bool is_plain = hx_text_is_unreserved(text.ptr[i]);
+        hx_buf_put(out, is_plain ? (hx_slice){text.ptr + i, 1} : (hx_slice){escaped, sizeof escaped});
+    }
 }
 
 bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value)

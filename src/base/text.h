@@ -4,14 +4,23 @@
 #ifndef HX_BASE_TEXT_H
 #define HX_BASE_TEXT_H
 
-#include "base/memory/arena.h"
+#include "base/memory/buf.h"
 
 /* ASCII letters only. */
 hx_slice hx_text_lower(hx_slice text, hx_arena *arena);
 /* A Host field in lower case, without `port` (as text) or an empty one: every spelling of the same host. */
 hx_slice hx_text_host(hx_slice host, hx_slice port, hx_arena *arena);
-/* The bytes that percent escapes stand for; false when a "%" lacks its two digits. */
+/* Percent-encoding (RFC 3986). The byte that the escape at `i` encodes; -1 when there is no "%" with two digits. */
+int hx_text_percent_at(hx_slice text, size_t i);
+/* Decodes every escape; false when a "%" lacks its two digits. */
 bool hx_text_percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, hx_slice *decoded) HX_MUST_USE;
+/* Letters, digits, "-", ".", "_" and "~": bytes that an encoder leaves as they are. */
+bool hx_text_is_unreserved(char c);
+/* Writes "%", and two digits in upper case. */
+void hx_text_percent_write(char out[3], unsigned char byte);
+/* Encodes every byte that isn't unreserved; `out` must have room. */
+void hx_text_percent_put(hx_buf *out, hx_slice text);
+
 /* Takes the quoted string (RFC 9110, 5.6.4) with which *rest begins off its front. False when it isn't closed. */
 bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value) HX_MUST_USE;
 

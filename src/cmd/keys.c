@@ -5,6 +5,7 @@
 #include "admin/filter.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cmd/cli/ask_daemon.h"
 #include "cmd/cli/cmd.h"
 #include "core/json/json.h"
@@ -102,16 +103,11 @@ static int refused(keys *k, const hx_admin_reply *reply)
 
 static void put_query(hx_buf *out, const char *name, const char *value)
 {
-    static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
     if (!value) return;
     hx_buf_puts(out, hx_slice_find(hx_buf_slice(out), '?') == SIZE_MAX ? "?" : "&");
     hx_buf_puts(out, name);
     hx_buf_puts(out, "=");
-    for (; *value; value++) {
-        bool fits = strchr(safe, *value) ? hx_buf_byte(out, *value)
-                                         : hx_buf_printf(out, "%%%02X", (unsigned)(unsigned char)*value);
-        HX_CHECK(fits);
-    }
+    hx_text_percent_put(out, hx_slice_of(value));
 }
 
 /* Every filter together is bounded, so that a target always has room. */

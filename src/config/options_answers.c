@@ -3,6 +3,7 @@
  * `provider_duplicate`; what stands in several of them, or is inherited in part, is judged once a route was read. And
  * what else is a request to the application, `authorize`, or a pointer into an answer, `result`. */
 #include "config/address.h"
+#include "base/text.h"
 #include "config/loader.h"
 #include "core/json/json.h"
 
@@ -44,9 +45,7 @@ static const char *check_target(hx_slice target, bool with_key, hx_arena *arena)
         char c = target.ptr[i];
         if (c <= ' ' || c >= 0x7f) return "holds a space or a byte that must be escaped, as in \"%20\"";
         if (c == '#') return "holds a \"#\", and a fragment never reaches a server";
-        if (c == '%' &&
-            (target.len - i < 3 || hx_hex_digit(target.ptr[i + 1]) < 0 || hx_hex_digit(target.ptr[i + 2]) < 0))
-            return "holds a \"%\" without two hexadecimal digits";
+        if (c == '%' && hx_text_percent_at(target, i) < 0) return "holds a \"%\" without two hexadecimal digits";
         if (!with_key && (c == '{' || c == '}')) return "holds a brace, and nothing is put into this request";
     }
     return with_key ? check_substitutions(target, arena) : NULL;

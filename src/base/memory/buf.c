@@ -2,6 +2,7 @@
 #include "base/memory/buf.h"
 
 #include "base/check.h"
+#include "base/hex.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -87,13 +88,10 @@ void hx_buf_put_decimal(hx_buf *buf, uint64_t number)
 
 void hx_buf_put_hex(hx_buf *buf, const uint8_t *bytes, size_t len)
 {
-    static const char digits[] = "0123456789abcdef";
     bool fits = hx_buf_reserve(buf, 2 * len);
     HX_CHECK(fits);
-    for (size_t i = 0; i < len; i++) {
-        buf->data[buf->len++] = digits[bytes[i] >> 4];
-        buf->data[buf->len++] = digits[bytes[i] & 15];
-    }
+    hx_hex_write(buf->data + buf->len, bytes, len);
+    buf->len += 2 * len;
 }
 
 void hx_buf_consume(hx_buf *buf, size_t bytes)

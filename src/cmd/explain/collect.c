@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/explain/collect.h"
 
+#include "base/hex.h"
 #include "cmd/explain/near_misses.h"
 #include "config/describe/policy_text.h"
 #include "core/crypto/sha256.h"
@@ -165,8 +166,7 @@ static void explain_key(const hx_dry_run *r, hx_explanation *out)
 
 static void put_hex(char *out, const uint8_t *bytes, size_t len)
 {
-    hx_buf hex = {.data = out, .cap = 2 * len, .max = 2 * len};
-    hx_buf_put_hex(&hex, bytes, len);
+    hx_hex_write(out, bytes, len);
     out[2 * len] = '\0';
 }
 

@@ -5,6 +5,7 @@
 #include "core/json/json.h"
 
 #include "base/check.h"
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "core/json/number.h"
 
@@ -727,7 +728,6 @@ bool hx_json_string(hx_slice raw, hx_arena *arena, hx_slice *decoded)
 /* The escape of RFC 8785 for a byte that can't stand as it is. */
 static hx_slice escape_of(char c, char room[6])
 {
-    static const char hex[] = "0123456789abcdef";
     switch (c) {
     case '"': return HX_LIT("\\\"");
     case '\\': return HX_LIT("\\\\");
@@ -738,11 +738,8 @@ static hx_slice escape_of(char c, char room[6])
     case '\t': return HX_LIT("\\t");
     default: break;
     }
-    room[0] = '\\';
-    room[1] = 'u';
-    room[2] = room[3] = '0';
-    room[4] = hex[(unsigned char)c >> 4];
-    room[5] = hex[(unsigned char)c & 15];
+    memcpy(room, "\\u00", 4);
+    hx_hex_write(room + 4, &c, 1);
     return (hx_slice){room, 6};
 }
 

@@ -295,13 +295,9 @@ static bool decodes_to(hx_slice coded, hx_slice name)
 {
     size_t at = 0;
     for (size_t i = 0; i < coded.len; i++, at++) {
-        char c = coded.ptr[i];
-        if (c == '%' && coded.len - i > 2 && hx_hex_digit(coded.ptr[i + 1]) >= 0 &&
-            hx_hex_digit(coded.ptr[i + 2]) >= 0) {
-            c = (char)(hx_hex_digit(coded.ptr[i + 1]) * 16 + hx_hex_digit(coded.ptr[i + 2]));
-            i += 2;
-        }
-        if (at == name.len || name.ptr[at] != c) return false;
+        int byte = hx_text_percent_at(coded, i);
+        if (at == name.len || name.ptr[at] != (byte < 0 ? coded.ptr[i] : (char)byte)) return false;
+        if (byte >= 0) i += 2;
     }
     return at == name.len;
 }

@@ -2,6 +2,7 @@
 #include "core/operation/key.h"
 
 #include "base/check.h"
+#include "base/hex.h"
 
 #include <string.h>
 

@@ -4,14 +4,9 @@
 #include "core/operation/policy.h"
 
 #include "base/check.h"
+#include "base/text.h"
 
 #include <string.h>
-
-static bool is_unreserved(char c)
-{
-    return (c >= '0' && c <= '9') || (hx_lower(c) >= 'a' && hx_lower(c) <= 'z') || c == '-' || c == '.' || c == '_' ||
-           c == '~';
-}
 
 static bool is_dot_segment(hx_slice segment)
 {
@@ -44,31 +39,21 @@ static void note(output *out, hx_path_error error)
     if (out->error == HX_PATH_OK) out->error = error;
 }
 
-/* The byte that the escape at `i` stands for; -1 where there is none. */
-static int escaped_at(hx_slice text, size_t i)
-{
-    if (text.ptr[i] != '%' || text.len - i < 3) return -1;
-    int high = hx_hex_digit(text.ptr[i + 1]), low = hx_hex_digit(text.ptr[i + 2]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
 static void put_decoded(output *out, hx_slice segment)
 {
-    static const char digits[] = "0123456789ABCDEF";
     for (size_t i = 0; i < segment.len; i++) {
-        int byte = escaped_at(segment, i);
+        int byte = hx_text_percent_at(segment, i);
         if (byte < 0) {
             if (segment.ptr[i] == '%') note(out, HX_PATH_BAD_ESCAPE);
             out->ptr[out->len++] = segment.ptr[i];
             continue;
         }
         if (byte == '/') note(out, HX_PATH_ENCODED_SLASH);
-        if (is_unreserved((char)byte)) {
+        if (hx_text_is_unreserved((char)byte)) {
             out->ptr[out->len++] = (char)byte;
         } else { /* %3a and %3A are the same byte */
-            out->ptr[out->len++] = '%';
-            out->ptr[out->len++] = digits[byte / 16];
-            out->ptr[out->len++] = digits[byte % 16];
+            hx_text_percent_write(out->ptr + out->len, (unsigned char)byte);
+            out->len += 3;
         }
         i += 2;
     }
@@ -162,7 +147,7 @@ hx_slice hx_path_fold(hx_slice path, unsigned reading, char *room, unsigned *pos
     out.ptr[out.len++] = '/';
     size_t begin = out.len;
     for (size_t i = 1; i < path.len; i++) {
-        int byte = escaped_at(path, i), c = byte < 0 ? (unsigned char)path.ptr[i] : byte;
+        int byte = hx_text_percent_at(path, i), c = byte < 0 ? (unsigned char)path.ptr[i] : byte;
         if (byte >= 0) i += 2;
         if (c == '/' && byte >= 0) *possible |= HX_READ_SLASH;
         if (c == '\\') *possible |= HX_READ_BACKSLASH;
@@ -193,7 +178,7 @@ hx_slice hx_path_fold_template(hx_slice path_template, char *room)
             continue;
         }
         for (size_t i = 0; i < segment.len; i++) {
-            int byte = escaped_at(segment, i);
+            int byte = hx_text_percent_at(segment, i);
             put_folded(&out, byte < 0 ? segment.ptr[i] : (char)byte);
             if (byte >= 0) i += 2;
         }

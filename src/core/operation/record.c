@@ -26,6 +26,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "base/hex.h"
 #include "core/json/json.h"
 
 #include <string.h>
@@ -51,9 +52,9 @@ bool hx_op_read(hx_slice text, hx_op *op)
 {
     if (text.len != 2 * sizeof op->bytes) return false;
     for (size_t i = 0; i < sizeof op->bytes; i++) {
-        int high = hx_hex_digit(text.ptr[2 * i]), low = hx_hex_digit(text.ptr[2 * i + 1]);
-        if (high < 0 || low < 0) return false;
-        op->bytes[i] = (uint8_t)(high * 16 + low);
+        int byte = hx_hex_byte(text.ptr + 2 * i);
+        if (byte < 0) return false;
+        op->bytes[i] = (uint8_t)byte;
     }
     return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/retry/retry_after.h"
 
+#include "base/calendar.h"
 #include "base/check.h"
 
 #define SECONDS_A_DAY 86400
@@ -104,48 +105,23 @@ static void read_asctime(reader *in, civil *at) /* " Nov  6 08:49:37 1994" */
     at->year = read_digits(in, 4);
 }
 
-static bool is_leap(int64_t year)
-{
-    return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-}
-
 static bool exists(const civil *at)
 {
-    static const int64_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    int64_t in_month = days[at->month - 1] + (at->month == 2 && is_leap(at->year));
     /* a minute with a leap second has 61 */
-    return at->day >= 1 && at->day <= in_month && at->hour <= 23 && at->minute <= 59 && at->second <= 60;
-}
-
-/* Days since 1970-01-01 in the Gregorian calendar, with years that begin in March so that the leap day comes last;
- * year 0 or later. */
-static int64_t days_of(int64_t year, int64_t month, int64_t day)
-{
-    year += 400; /* January of year 0 belongs to a March year of its own */
-    if (month <= 2) year--;
-    int64_t in_year = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
-    return year * 365 + year / 4 - year / 100 + year / 400 + in_year - 719468 - 146097;
+    return at->day >= 1 && at->day <= hx_calendar_month_days(at->year, at->month) && at->hour <= 23 &&
+           at->minute <= 59 && at->second <= 60;
 }
 
 static int64_t seconds_of(const civil *at)
 {
-    return days_of(at->year, at->month, at->day) * SECONDS_A_DAY + at->hour * 3600 + at->minute * 60 + at->second;
-}
-
-/* The year that `seconds` since 1970 lie in. */
-static int64_t year_of(int64_t seconds)
-{
-    int64_t days = seconds / SECONDS_A_DAY;
-    int64_t year = 1970 + days * 400 / 146097; /* right, or one off near its ends */
-    while (days_of(year, 1, 1) > days) year--;
-    while (days_of(year + 1, 1, 1) <= days) year++;
-    return year;
+    return hx_calendar_day(at->year, at->month, at->day) * SECONDS_A_DAY + at->hour * 3600 + at->minute * 60 +
+           at->second;
 }
 
 /* RFC 9110 §5.6.7: what seems to be more than 50 years ahead was meant to be in the past. */
 static int64_t year_of_two_digits(const civil *at, int64_t now)
 {
-    int64_t this_year = year_of(now);
+    int64_t this_year = hx_calendar_date(now / SECONDS_A_DAY).year;
     int64_t latest = this_year + 50;
     int64_t year = latest - (latest + 100 - at->year) % 100;
     civil this_time_of_year = *at;

@@ -67,50 +67,17 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
-static int64_t floor_mod(int64_t a, int64_t b)
-{
-    return a - floor_div(a, b) * b;
-}
-
-static bool is_leap(int64_t year)
-{
-    return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-}
-
-/* Days since 1970 at January 1st. */
-static int64_t new_year(int64_t year)
-{
-    int64_t past = year - 1;
-    return past * 365 + floor_div(past, 4) - floor_div(past, 100) + floor_div(past, 400) - 719162;
-}
-
-static int64_t year_of(int64_t day)
-{
-    int64_t year = 1970 + floor_div(day * 400, 146097); /* right, or one off near its ends */
-    while (new_year(year) > day) year--;
-    while (new_year(year + 1) <= day) year++;
-    return year;
-}
-
-/* Days of a year before a month, which is counted from 1; 13 is the year after. */
-static int64_t days_before(int64_t year, int32_t month)
-{
-    static const int16_t days[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365};
-    return days[month - 1] + (month > 2 && is_leap(year));
-}
-
 static int64_t day_of_change(const change *c, int64_t year)
 {
-    int64_t first = new_year(year);
+    int64_t first = hx_calendar_day(year, 1, 1);
     switch (c->form) {
-    case WITHOUT_LEAP_DAY: return first + c->day - 1 + (c->day >= 60 && is_leap(year));
+    case WITHOUT_LEAP_DAY: return first + c->day - 1 + (c->day >= 60 && hx_calendar_is_leap(year));
     case WITH_LEAP_DAY: return first + c->day;
     case WEEKDAY: break;
     }
-    int64_t month = first + days_before(year, c->month), next_month = first + days_before(year, c->month + 1);
-    int64_t weekday = floor_mod(month + 4, 7); /* 1970 began on a Thursday */
-    int64_t day = month + (c->day - weekday + 7) % 7 + (c->week - 1) * 7;
-    return day < next_month ? day : day - 7;
+    int64_t month = hx_calendar_day(year, c->month, 1);
+    int64_t day = month + (c->day - (int64_t)hx_calendar_weekday(month) + 7) % 7 + (c->week - 1) * 7;
+    return day < month + hx_calendar_month_days(year, c->month) ? day : day - 7;
 }
 
 /* Moments at which summer time begins and ends by that year's dates; in the south it ends before it begins. */
@@ -126,7 +93,7 @@ static span span_by_rule(const rule *r, int64_t at)
 {
     span found = {.began = INT64_MIN, .offset = r->standard};
     if (!r->has_summer) return found;
-    int64_t year = year_of(floor_div(at, DAY)) - 2, begin, end;
+    int64_t year = hx_calendar_date(floor_div(at, DAY)).year - 2, begin, end;
     changes_in(r, year, &begin, &end);
     for (int i = 0; i < 4; i++) {
         int64_t next_begin, next_end;
@@ -183,10 +150,7 @@ int32_t hx_zone_offset(const hx_zone *zone, hx_ms at)
 
 hx_date hx_zone_date(const hx_zone *zone, hx_ms at)
 {
-    int64_t day = local_day(zone, seconds_of(at)), year = year_of(day), of_year = day - new_year(year);
-    int32_t month = 12;
-    while (days_before(year, month) > of_year) month--;
-    return (hx_date){(int32_t)year, (uint8_t)month, (uint8_t)(of_year - days_before(year, month) + 1)};
+    return hx_calendar_date(local_day(zone, seconds_of(at)));
 }
 
 /* Goes back from span to span for as long as they show the same date. A date is shown within three days or four, so

@@ -5,8 +5,9 @@
 #ifndef HX_CORE_TIME_ZONE_H
 #define HX_CORE_TIME_ZONE_H
 
-#include "base/memory/arena.h"
+#include "base/calendar.h"
 #include "base/clock.h"
+#include "base/memory/arena.h"
 
 typedef struct hx_zone hx_zone;
 
@@ -23,11 +24,6 @@ hx_slice hx_zone_name(const hx_zone *zone);
 
 /* What is added to UTC at that moment, in seconds. */
 int32_t hx_zone_offset(const hx_zone *zone, hx_ms at);
-
-typedef struct {
-    int32_t year;
-    uint8_t month, day; /* from 1 */
-} hx_date;
 
 hx_date hx_zone_date(const hx_zone *zone, hx_ms at);
 /* The moment since which clocks there have shown the date of `at`: its first midnight, or when there is none, the

@@ -2,18 +2,10 @@
 /* By which ids a request is found again in logs and traces, ours and the application's. */
 #include "gateway/request.h"
 
+#include "base/hex.h"
 #include "base/rand.h"
 
 #include <string.h>
-
-static void put_hex(char *out, const uint8_t *bytes, size_t len)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < len; i++) {
-        out[2 * i] = digits[bytes[i] >> 4];
-        out[2 * i + 1] = digits[bytes[i] & 15];
-    }
-}
 
 static bool is_lower_hex(hx_slice s)
 {
@@ -55,9 +47,9 @@ void hx_request_choose_trace(hx_request *r)
     hx_slice trace;
     hx_rand_bytes(random, sizeof random);
     memcpy(r->traceparent, "00-", 3);
-    put_hex(r->traceparent + 3, random, 16);
+    hx_hex_write(r->traceparent + 3, random, 16);
     r->traceparent[35] = '-';
-    put_hex(r->traceparent + 36, random + 16, 8);
+    hx_hex_write(r->traceparent + 36, random + 16, 8);
     memcpy(r->traceparent + 52, "-00", 4);
     hx_slice given = hx_fields_get(fields, HX_FIELD_TRACEPARENT);
     r->trace_continues = fields->lines[HX_FIELD_TRACEPARENT] == 1 && trace_of(given, &trace);

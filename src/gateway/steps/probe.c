@@ -11,6 +11,7 @@
 #include "gateway/parts/memory_budget.h"
 
 #include "base/log.h"
+#include "base/text.h"
 #include "core/json/json.h"
 
 #include <string.h>
@@ -18,22 +19,6 @@
 static const hx_probe *probe_of(const hx_request *r)
 {
     return &r->policy->probe;
-}
-
-static void put_encoded(hx_buf *out, hx_slice text)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.ptr[i];
-        bool is_unreserved = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                             c == '.' || c == '_' || c == '~';
-        if (is_unreserved) {
-            hx_buf_put(out, hx_slice_first(hx_slice_from(text, i), 1));
-        } else {
-            const char escaped[3] = {'%', digits[c >> 4], digits[c & 15]};
-            hx_buf_put(out, (hx_slice){escaped, sizeof escaped});
-        }
-    }
 }
 
 /* The probe's target, with the key in the place of each {key}. */
@@ -45,7 +30,7 @@ static hx_slice fill_target(hx_request *r)
     hx_buf_init(&target, r->arena, (rest.len + 1) * (1 + 3 * key.len));
     while (rest.len > 0) {
         if (hx_slice_starts(rest, name)) {
-            put_encoded(&target, key);
+            hx_text_percent_put(&target, key);
             rest = hx_slice_from(rest, name.len);
         } else {
             hx_buf_put(&target, hx_slice_first(rest, 1));

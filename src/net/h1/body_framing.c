@@ -12,6 +12,7 @@
 #include "net/h1/body_framing.h"
 
 #include "base/check.h"
+#include "base/hex.h"
 
 #include <string.h>
 

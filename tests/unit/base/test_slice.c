@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/slice.h"
 
 #include <ctype.h>

@@ -7,6 +7,7 @@
  * The answer has the digest, the MAC of each part, the body's kind, 1 or 0 for whether it is JSON by its type, and `M`
  * or `=` for whether what a natural key hashes is the digest of parts or the body. */
 #include "base/check.h"
+#include "base/hex.h"
 #include "core/operation/fingerprint.h"
 
 #include <stdio.h>
@@ -30,8 +31,7 @@ static hx_slice decode(question *q, hx_slice hex)
     size_t len = hex.len / 2;
     char *bytes = malloc(len > 0 ? len : 1);
     HX_CHECK(bytes != NULL && q->count < WORDS_MAX);
-    for (size_t i = 0; i < len; i++)
-        bytes[i] = (char)(hx_hex_digit(hex.ptr[2 * i]) * 16 + hx_hex_digit(hex.ptr[2 * i + 1]));
+    for (size_t i = 0; i < len; i++) bytes[i] = (char)hx_hex_byte(hex.ptr + 2 * i);
     q->memory[q->count++] = bytes;
     return (hx_slice){bytes, len};
 }

@@ -3,6 +3,7 @@
  * the value that the pointer leads to, in hexadecimal, and 1 or 0 for whether it is the wanted one; or `!` when there
  * is none. test_json_pointer.py compares that with Python. */
 #include "base/check.h"
+#include "base/hex.h"
 #include "core/json/json.h"
 
 #include <stdio.h>
@@ -14,8 +15,7 @@ static char *decode(hx_slice hex)
     size_t len = hex.len / 2;
     char *bytes = malloc(len > 0 ? len : 1);
     HX_CHECK(bytes != NULL);
-    for (size_t i = 0; i < len; i++)
-        bytes[i] = (char)(hx_hex_digit(hex.ptr[2 * i]) * 16 + hx_hex_digit(hex.ptr[2 * i + 1]));
+    for (size_t i = 0; i < len; i++) bytes[i] = (char)hx_hex_byte(hex.ptr + 2 * i);
     return bytes;
 }
 

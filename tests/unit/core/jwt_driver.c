@@ -3,6 +3,7 @@
  * token, an issuer and an audience, then leeway and now in milliseconds. Answers each with a line: the error's name and
  * the payload in hexadecimal; or `keys` and why they weren't taken. test_jwt.py makes the tokens. */
 #include "base/check.h"
+#include "base/hex.h"
 #include "core/token/jwt.h"
 
 #include <stdio.h>
@@ -21,8 +22,7 @@ static char *decode(hx_slice hex)
     size_t len = hex.len / 2;
     char *bytes = malloc(len > 0 ? len : 1);
     HX_CHECK(bytes != NULL);
-    for (size_t i = 0; i < len; i++)
-        bytes[i] = (char)(hx_hex_digit(hex.ptr[2 * i]) * 16 + hx_hex_digit(hex.ptr[2 * i + 1]));
+    for (size_t i = 0; i < len; i++) bytes[i] = (char)hx_hex_byte(hex.ptr + 2 * i);
     return bytes;
 }
 

@@ -125,6 +125,23 @@ static int drain(void **state)
     return 0;
 }
 
+static void what_is_percent_encoded_decodes_to_itself(void **state)
+{
+    (void)state;
+    hx_arena arena = {0};
+    char bytes[256];
+    for (int i = 0; i < 256; i++) bytes[i] = (char)i;
+    hx_slice all = {bytes, sizeof bytes}, decoded;
+    hx_buf text;
+    hx_buf_init(&text, &arena, 3 * sizeof bytes);
+    hx_text_percent_put(&text, all);
+    assert_true(hx_text_percent_decode(hx_buf_slice(&text), true, &arena, &decoded) && hx_slice_eq(decoded, all));
+    text.len = 0;
+    hx_text_percent_put(&text, HX_LIT("a-Z_0.~/\xc3"));
+    assert_text(hx_buf_slice(&text), "a-Z_0.~%2F%C3");
+    hx_arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +149,7 @@ int main(void)
         cmocka_unit_test(letters_are_lowered_and_nothing_else),
         cmocka_unit_test(percent_escapes_are_decoded),
         cmocka_unit_test(quoted_strings_are_taken_off_the_front),
+        cmocka_unit_test(what_is_percent_encoded_decodes_to_itself),
     };
     return cmocka_run_group_tests(tests, NULL, drain);
 }
