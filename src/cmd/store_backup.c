@@ -4,41 +4,27 @@
 
 #include "base/check.h"
 #include "cmd/cli/cmd.h"
-#include "store/transfer/unfinished.h"
 #include "config/address.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-static void never(void *context, const hx_record *had, const hx_record *found)
-{
-    (void)context, (void)had, (void)found;
-    HX_CHECK(!"a file has no other operations");
-}
-
 static int write_file(const hx_store_flags *flags, hx_place *place, hx_loop *loop, const char *file,
                       hx_backup_about *about)
 {
     hx_progress_bar progress;
-    hx_unfinished mark;
-    hx_store_counts counts;
-    hx_move move = {.from = place->store, .loop = loop, .progress = &progress, .differs = never};
-    if (!hx_unfinished_read(place->store, loop, &mark)) return hx_cmd_store_refuse("%s can't be reached", place->shown);
-    *about = (hx_backup_about){.taken_at = hx_store_about(place->store)->now(), .generation = mark.generation};
-    memcpy(about->secret, hx_store_about(place->store)->secret, sizeof about->secret);
-    size_t source_len = strlen(place->shown);
-    memcpy(about->source, place->shown, source_len < HX_BACKUP_SOURCE_MAX ? source_len : HX_BACKUP_SOURCE_MAX);
-    move.backup = hx_backup_create(file, move.error);
-    if (!move.backup) return hx_cmd_store_refuse("%s", move.error);
-    hx_store_count(place->store, &counts);
-    hx_progress_begin(&progress, "backing up", counts.live + counts.processing - mark.is_there, flags->json);
-    bool written = hx_move_run(&move);
-    uint64_t last = hx_store_last_epoch(place->store);
-    about->last_epoch = last > move.epoch ? last : move.epoch;
+    hx_transfer transfer = {.from = place->store, .loop = loop, .progress = &progress};
+    transfer.to_file = hx_backup_create(file, transfer.error);
+    if (!transfer.to_file) return hx_cmd_store_refuse("%s", transfer.error);
+    hx_progress_begin(&progress, "backing up", about->count, flags->json);
+    bool written = hx_transfer_run(&transfer);
+    uint64_t last = hx_store_last_epoch(place->store); /* a live store has gone on */
+    about->last_epoch = last > transfer.epoch ? last : transfer.epoch;
     if (written)
-        return hx_backup_finish(&move.backup, about, move.error) ? HX_EXIT_OK : hx_cmd_store_refuse("%s", move.error);
-    hx_backup_abandon(&move.backup);
-    return hx_cmd_store_refuse("%s. Nothing was backed up", move.error);
+        return hx_backup_finish(&transfer.to_file, about, transfer.error) ? HX_EXIT_OK
+                                                                          : hx_cmd_store_refuse("%s", transfer.error);
+    hx_backup_abandon(&transfer.to_file);
+    return hx_cmd_store_refuse("%s. Nothing was backed up", transfer.error);
 }
 
 static void report(const hx_store_flags *flags, const hx_place *place, const char *file, const hx_backup_about *about)
@@ -46,10 +32,8 @@ static void report(const hx_store_flags *flags, const hx_place *place, const cha
     char taken[HX_RFC3339_BYTES];
     hx_slice at = hx_rfc3339(about->taken_at, taken);
     if (flags->json) {
-        (void)printf("{\"file\":");
-        hx_cmd_store_json_text(file);
-        (void)printf(",\"store\":");
-        hx_cmd_store_json_text(place->shown);
+        hx_cmd_store_json_text("{\"file\":", file);
+        hx_cmd_store_json_text(",\"store\":", place->shown);
         (void)printf(",\"taken_at\":\"%.*s\",\"operations\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"last_epoch\":%" PRIu64
                      ",\"generation\":%" PRIu64 ",\"states\":{",
                      HX_FMT(at), about->count, about->bytes, about->last_epoch, about->generation);
@@ -59,12 +43,12 @@ static void report(const hx_store_flags *flags, const hx_place *place, const cha
         (void)printf("}}\n");
         return;
     }
-    (void)printf("%s has the %" PRIu64 " operations of %s as they were at %.*s, in %" PRIu64 " bytes:\n", file,
-                 about->count, place->shown, HX_FMT(at), about->bytes);
+    (void)printf("%s has the %" PRIu64 " operations of %s as of %.*s, in %" PRIu64 " bytes:\n", file, about->count,
+                 place->shown, HX_FMT(at), about->bytes);
     for (hx_state state = HX_PROCESSING; state <= HX_EXPIRED; state++)
         if (about->states[state] > 0 || state == HX_COMPLETED || state == HX_UNKNOWN)
             (void)printf("%-12s  %12" PRIu64 "\n", hx_state_name(state), about->states[state]);
-    (void)printf("The store's secret is in it: keep it as you keep the store.\n");
+    (void)printf("It contains the store's secret: protect it as you protect the store.\n");
 }
 
 int hx_cmd_store_backup(const hx_store_flags *flags, const char *file)
@@ -72,6 +56,7 @@ int hx_cmd_store_backup(const hx_store_flags *flags, const char *file)
     hx_arena arena = {0};
     hx_place place;
     hx_backup_about about;
+    hx_unfinished note;
     const char *url = flags->store ? flags->store : hx_address_default_store(false, &arena);
     if (!url || file[0] == '\0' || strcmp(file, "-") == 0) {
         hx_arena_free(&arena);
@@ -81,7 +66,7 @@ int hx_cmd_store_backup(const hx_store_flags *flags, const char *file)
     int code = hx_place_check(&place, url, &arena);
     if (code < 0) {
         hx_loop *loop = hx_loop_new();
-        code = hx_place_open_source(&place, loop, flags, NULL);
+        code = hx_place_open_source(&place, loop, flags, NULL, &about, &note);
         if (code == HX_EXIT_OK) code = write_file(flags, &place, loop, file, &about);
         if (code == HX_EXIT_OK) report(flags, &place, file, &about);
         hx_store_close(&place.store);

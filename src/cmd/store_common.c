@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 #include "cmd/cli/cmd.h"
-#include "store/transfer/unfinished.h"
 #include "config/address.h"
 #include "core/json/json.h"
 
@@ -16,7 +15,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#define EPOCH_ZERO_MS ((hx_ms)1577836800000) /* 2020, as the journal has it */
 #define SPAN_AT_LEAST (10 * HX_SECOND)
 #define NS_A_MS INT64_C(1000000)
 
@@ -24,25 +22,12 @@ int hx_cmd_store_refuse(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    (void)fflush(stdout); /* what was reported comes before why it ended */
+    (void)fflush(stdout); /* the report comes before the error */
     (void)fprintf(stderr, "hapax store: ");
     (void)vfprintf(stderr, format, args);
     (void)fprintf(stderr, "\n");
     va_end(args);
     return HX_EXIT_STORE;
-}
-
-uint64_t hx_epoch_by_clock(hx_ms now)
-{
-    return now > EPOCH_ZERO_MS ? (uint64_t)(now - EPOCH_ZERO_MS) * HX_EPOCHS_A_MS : 0;
-}
-
-uint64_t hx_epoch_of_next_generation(uint64_t last_epoch, hx_ms known_until)
-{
-    hx_ms now = hx_clock_now();
-    uint64_t since = now > known_until ? (uint64_t)(now - known_until) : 0;
-    uint64_t drawn = last_epoch + since * HX_EPOCHS_A_MS, by_clock = hx_epoch_by_clock(now);
-    return (drawn > by_clock ? drawn : by_clock) + HX_GENERATION_EPOCHS;
 }
 
 int hx_place_check(hx_place *place, const char *url, hx_arena *arena)
@@ -52,17 +37,17 @@ int hx_place_check(hx_place *place, const char *url, hx_arena *arena)
     const char *wrong = hx_address_check_store(place->url, arena);
     if (wrong) return hx_cmd_misused("store", "a store %s", wrong);
     if (hx_slice_eq(place->url, HX_LIT("memory:")))
-        return hx_cmd_misused("store", "memory: is gone with the process that has it, so nothing can be moved to it or "
-                                       "from it");
+        return hx_cmd_misused("store",
+                              "memory: is gone when its process ends, so nothing can be moved to it or from it");
     return -1;
 }
 
-/* The path that the URL names; NULL: it names none. */
+/* The path in the URL, NULL for a database server. The URL ends with a NUL. */
 static const char *path_of(hx_slice url)
 {
     static const char *const kinds[] = {"journal:", "sqlite:"};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (hx_slice_starts(url, hx_slice_of(kinds[i]))) return url.ptr + strlen(kinds[i]); /* it is terminated */
+        if (hx_slice_starts(url, hx_slice_of(kinds[i]))) return url.ptr + strlen(kinds[i]);
     return NULL;
 }
 
@@ -80,7 +65,7 @@ static bool is_journal(const hx_place *place)
     return hx_slice_starts(place->url, HX_LIT("journal:"));
 }
 
-/* A name in a journal's directory. */
+/* Opens a file of a journal's directory. */
 static int open_in(const hx_place *place, const char *name)
 {
     char path[PATH_MAX];
@@ -108,72 +93,120 @@ static bool is_in_use(const hx_place *place)
     return in_use;
 }
 
-static int look_at_source(const hx_place *place, hx_loop *loop, const hx_store_flags *flags)
+static int check_source(const hx_place *place, hx_loop *loop, const hx_store_flags *flags)
 {
-    char error[HX_MOVE_ERROR_BYTES];
-    hx_unfinished mark;
+    char error[HX_TRANSFER_ERROR_BYTES];
     uint64_t leased = 0;
-    if (!hx_unfinished_read(place->store, loop, &mark)) return hx_cmd_store_refuse("%s can't be reached", place->shown);
-    if (mark.unfinished)
-        return hx_cmd_store_refuse("%s is not whole: the `hapax store %s` that makes it has not ended", place->shown,
-                                   mark.by);
     if (!hx_store_about(place->store)->shared) return HX_EXIT_OK;
-    if (!hx_move_leased(loop, place->store, &leased, error)) return hx_cmd_store_refuse("%s", error);
+    if (!hx_transfer_leased(loop, place->store, &leased, error)) return hx_cmd_store_refuse("%s", error);
     if (leased > 0 && !flags->live)
-        return hx_cmd_store_refuse(
-            "a gateway is at work on %s: %" PRIu64
-            " of its operations are under way. Stop all its gateways first; with --live it is done "
-            "all the same, without what they do from now on",
-            place->shown, leased);
+        return hx_cmd_store_refuse("%s is in use: %" PRIu64 " of its operations are in flight. Stop all its gateways "
+                                   "first, or use --live to go on without what they do from now on",
+                                   place->shown, leased);
     if (flags->live)
         (void)fprintf(stderr,
-                      "hapax store: %s may be in use. What its gateways do from now on may be missing, and what is "
-                      "under way is unknown in what is made here: let no gateway use both\n",
+                      "hapax store: %s may be in use. What its gateways do from now on may be missing, and operations "
+                      "in flight become unknown. Never let gateways use both stores\n",
                       place->shown);
     return HX_EXIT_OK;
 }
 
-int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags, hx_salvage *salvage)
+int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags, hx_salvage *salvage,
+                         hx_backup_about *about, hx_unfinished *note)
 {
     char error[HX_STORE_ERROR_BYTES];
     if (salvage) salvage->moves_clock = true;
     if (!salvage && !is_there(place)) return hx_cmd_store_refuse("there is no store at %s", place->shown);
     if (is_in_use(place))
-        return hx_cmd_store_refuse(
-            "%s is in use: a gateway has it open, and nobody else can read it then. Stop the gateway "
-            "first; or take a snapshot of the file system, and give a copy of the directory in it",
-            place->shown);
+        return hx_cmd_store_refuse("%s is in use: a gateway has it open. Stop the gateway first, or take a snapshot of "
+                                   "the file system and give the directory in it",
+                                   place->shown);
     place->store = salvage ? hx_journal_salvage(hx_slice_of(path_of(place->url)), salvage, error)
                            : hx_store_open(place->url, &(hx_store_options){.moves_clock = true}, error);
     if (!place->store) return hx_cmd_store_refuse("%s", error);
     hx_store_attach(place->store, loop);
-    return look_at_source(place, loop, flags);
+    if (!hx_unfinished_read(place->store, loop, note)) return hx_cmd_store_refuse("%s can't be reached", place->shown);
+    if (note->unfinished)
+        return hx_cmd_store_refuse("%s is not whole: the `hapax store %s` that fills it has not ended. Run that again "
+                                   "first",
+                                   place->shown, note->by);
+    hx_store_counts counts;
+    hx_store_count(place->store, &counts);
+    *about = (hx_backup_about){.taken_at = hx_store_about(place->store)->now(),
+                               .last_epoch = hx_store_last_epoch(place->store),
+                               .generation = note->generation,
+                               .count = counts.live + counts.processing - note->is_there};
+    memcpy(about->secret, hx_store_about(place->store)->secret, sizeof about->secret);
+    (void)snprintf(about->source, sizeof about->source, "%s", place->shown);
+    return check_source(place, loop, flags);
 }
 
-int hx_place_open_target(hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], const char *by,
-                         uint64_t mark_epoch)
+/* Whether the store can be filled by `by`: HX_EXIT_OK, or an exit code after a message. */
+static int check_target(const hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], const char *by,
+                        hx_unfinished *note)
 {
-    char error[HX_STORE_ERROR_BYTES], trouble[HX_MOVE_ERROR_BYTES];
-    hx_record mark = hx_unfinished_text(by, mark_epoch, NULL, NULL);
-    hx_store_options options = {.moves_clock = true, .secret = secret, .mark = &mark};
-    uint64_t leased = 0;
+    char error[HX_TRANSFER_ERROR_BYTES];
+    bool empty = false;
+    if (memcmp(hx_store_about(place->store)->secret, secret, HX_SECRET_BYTES) != 0)
+        return hx_cmd_store_refuse("%s is another store: it has another secret. Give a new store", place->shown);
+    if (!hx_unfinished_read(place->store, loop, note)) return hx_cmd_store_refuse("%s can't be reached", place->shown);
+    if (note->unfinished)
+        return strcmp(note->by, by) == 0
+                   ? HX_EXIT_OK
+                   : hx_cmd_store_refuse(
+                         "%s is the beginning of a %s that has not ended. Remove it, or give a new store", place->shown,
+                         note->by);
+    if (!hx_transfer_is_empty(loop, place->store, &empty, error)) return hx_cmd_store_refuse("%s", error);
+    return empty && !note->is_there
+               ? HX_EXIT_OK
+               : hx_cmd_store_refuse("%s is not empty, and nothing in it was changed. Give a new store", place->shown);
+}
+
+static void ignore(void *context, const char *sentence)
+{
+    (void)context, (void)sentence;
+}
+
+/* A journal that is opened appends to its log, so an existing one is first opened to be read only. */
+static int check_journal(hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], const char *by,
+                         hx_unfinished *note)
+{
+    char error[HX_STORE_ERROR_BYTES];
+    hx_salvage found = {.report = ignore, .moves_clock = true};
+    place->store = hx_journal_salvage(hx_slice_of(path_of(place->url)), &found, error);
+    if (!place->store) return hx_cmd_store_refuse("%s", error);
+    hx_store_attach(place->store, loop);
+    int code = check_target(place, loop, secret, by, note);
+    hx_store_close(&place->store);
+    return code;
+}
+
+int hx_place_open_target(hx_place *place, hx_loop *loop, const hx_store_flags *flags,
+                         const uint8_t secret[HX_SECRET_BYTES], const char *by, uint64_t epoch, hx_unfinished *note)
+{
+    char error[HX_STORE_ERROR_BYTES], trouble[HX_TRANSFER_ERROR_BYTES];
+    hx_record unfinished = hx_unfinished_record(by, epoch);
+    hx_store_options options = {.secret = secret, .mark = &unfinished, .moves_clock = true};
+    int code = is_journal(place) && is_there(place) ? check_journal(place, loop, secret, by, note) : HX_EXIT_OK;
+    if (code != HX_EXIT_OK) return code;
     place->store = hx_store_open(place->url, &options, error);
     if (!place->store) return hx_cmd_store_refuse("%s", error);
     hx_store_attach(place->store, loop);
-    if (memcmp(hx_store_about(place->store)->secret, secret, HX_SECRET_BYTES) != 0)
-        return hx_cmd_store_refuse(
-            "%s has another secret, so it knows keys and callers by other names; give a new store", place->shown);
-    if (!hx_store_about(place->store)->shared) return HX_EXIT_OK;
-    if (!hx_move_leased(loop, place->store, &leased, trouble)) return hx_cmd_store_refuse("%s", trouble);
-    if (leased > 0)
-        return hx_cmd_store_refuse("a gateway is at work on %s: %" PRIu64
-                                   " of its operations are under way; stop it first",
-                                   place->shown, leased);
+    code = check_target(place, loop, secret, by, note);
+    if (code != HX_EXIT_OK) return code;
+    if (!note->unfinished && hx_unfinished_begin(place->store, loop, by, epoch, note) != HX_STORE_OK)
+        return hx_cmd_store_refuse("%s can't be written to", place->shown);
+    hx_progress_bar progress;
+    hx_progress_begin(&progress, "clearing", 0, flags->json);
+    if (!hx_transfer_clear(place->store, loop, &progress, trouble) ||
+        !hx_transfer_raise(loop, place->store, epoch, trouble))
+        return hx_cmd_store_refuse("%s. %s is not whole, and no gateway starts on it: run the same command again",
+                                   trouble, place->shown);
     return HX_EXIT_OK;
 }
 
 bool hx_cmd_store_tally(hx_tally *had, hx_tally *got, hx_loop *loop, hx_store *from, hx_backup_reader *file,
-                        hx_store *to, int64_t took_ns, char error[HX_MOVE_ERROR_BYTES])
+                        hx_store *to, int64_t took_ns, char error[HX_TRANSFER_ERROR_BYTES])
 {
     hx_ms (*now)(void) = hx_store_about(to)->now;
     for (hx_ms span = SPAN_AT_LEAST + 4 * (took_ns / NS_A_MS);; span *= 2) {
@@ -182,11 +215,6 @@ bool hx_cmd_store_tally(hx_tally *had, hx_tally *got, hx_loop *loop, hx_store *f
         if (!hx_tally_run(had, loop, from, file, error) || !hx_tally_run(got, loop, to, NULL, error)) return false;
         if (now() < had->to) return true;
     }
-}
-
-bool hx_cmd_store_tally_is_same(const hx_tally *had, const hx_tally *got)
-{
-    return memcmp(had->states, got->states, sizeof had->states) == 0;
 }
 
 void hx_cmd_store_print_tally(const hx_tally *had, const hx_tally *got, const char *had_name, const char *got_name)
@@ -198,8 +226,7 @@ void hx_cmd_store_print_tally(const hx_tally *had, const hx_tally *got, const ch
     for (hx_state state = HX_COMPLETED; state <= HX_EXPIRED; state++)
         (void)printf("%-12s  %*" PRIu64 "  %*" PRIu64 "%s\n", hx_state_name(state), widths[0], had->states[state],
                      widths[1], got->states[state], had->states[state] == got->states[state] ? "" : "  <- differs");
-    if (had->ending > 0)
-        (void)printf("%" PRIu64 " more end by themselves about now, and are not compared.\n", had->ending);
+    if (had->ending > 0) (void)printf("%" PRIu64 " more expire about now, and are not compared.\n", had->ending);
 }
 
 void hx_cmd_store_json_tally(const hx_tally *had, const hx_tally *got)
@@ -209,12 +236,12 @@ void hx_cmd_store_json_tally(const hx_tally *had, const hx_tally *got)
                      hx_state_name(state), had->states[state], got->states[state]);
 }
 
-void hx_cmd_store_json_text(const char *text)
+void hx_cmd_store_json_text(const char *before, const char *text)
 {
     hx_buf literal;
     hx_buf_init(&literal, NULL, 6 * strlen(text) + 3);
     bool fits = hx_json_escape(&literal, hx_slice_of(text));
     HX_CHECK(fits);
-    (void)fwrite(literal.data, 1, literal.len, stdout);
+    (void)printf("%s%.*s", before, HX_FMT(hx_buf_slice(&literal)));
     hx_buf_free(&literal);
 }

@@ -21,7 +21,7 @@ static const hx_cmd_flag serve_flags[] = {
 
 static const hx_cmd_flag reload_flags[] = {
     {"accept-rescope", NULL, "although live operations are under other rules: their keys will run again", 0},
-    {"json", NULL, "for programs", 0},
+    {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
     {"config", "FILE", "the daemon's configuration, which says where that is", 'c'},
     {"store", "STORE", "the daemon's journal:DIR, in which it is", 's'},
@@ -44,7 +44,7 @@ static const hx_cmd_flag keys_flags[] = {
     {"why", "TEXT", "for the history: why this is right", 0},
     {"epoch", "N", "only if it still has this epoch", 0},
     {"yes", NULL, "do it to all that match; without it they are only shown", 0},
-    {"json", NULL, "for programs", 0},
+    {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
     {"config", "FILE", "the daemon's configuration, which says where that is", 'c'},
     {"store", "STORE", "the daemon's journal:DIR, in which it is", 's'},
@@ -52,10 +52,10 @@ static const hx_cmd_flag keys_flags[] = {
 };
 
 static const hx_cmd_flag store_flags[] = {
-    {"store", "STORE", "backup, migrate: this one; backup has that of the state directory by default", 's'},
-    {"live", NULL, "copy, backup: although gateways are at work on a shared store", 0},
-    {"accept-loss", NULL, "salvage: keys whose records are lost may run again", 0},
-    {"json", NULL, "for programs", 0},
+    {"store", "STORE", "backup, migrate: the store; by default, backup takes the one in the state directory", 's'},
+    {"live", NULL, "copy, backup: go on although gateways use the (shared) store", 0},
+    {"accept-loss", NULL, "salvage: accept that keys whose records are lost run again", 0},
+    {"json", NULL, "print the result as JSON", 0},
     {0},
 };
 
@@ -129,20 +129,19 @@ static const hx_cmd commands[] = {
         .summary = "copy, back up, restore or salvage a store that no gateway uses",
         .usage = "hapax store copy FROM TO | backup FILE | restore FILE TO | migrate | salvage DIR TO",
         .details =
-            "copy     every operation of one store into another, epochs and all: hapax store copy journal:a journal:b\n"
-            "           A new TO gets FROM's secret. Run it again where it was interrupted: what is there already\n"
-            "           is compared, and what differs is named. The counts are checked at the end.\n"
-            "backup   all of a store, its secret too, in one file for its owner alone: hapax store backup FILE\n"
-            "restore  such a file into a store that is new or empty. It is verified to the last byte first. What\n"
-            "           was under way is unknown then, and epochs begin a generation later.\n"
-            "migrate  brings a database to the schema of this program: hapax store migrate --store postgres://…\n"
-            "           Any number of times, and on several nodes at once. Gateways have to be started anew then.\n"
-            "salvage  every record that can be read of a damaged journal into a new store; DIR is not changed. What\n"
-            "           is lost is named, and has to be accepted before a gateway starts on TO.\n"
-            "No gateway may be at work on any of these stores. One that is not whole, because a copy, restore or\n"
-            "salvage has not ended, is opened by no gateway. Exit codes: 0 done, 2 usage, 3 it can't be done, or "
-            "something\n"
-            "differs.",
+            "copy     copies every operation into a new or empty store: hapax store copy journal:a sqlite:b.db\n"
+            "backup   writes every operation, and the store's secret, into one file: hapax store backup FILE\n"
+            "restore  makes a new store from such a file, after verifying it to the last byte. Operations that were "
+            "in\n"
+            "           flight are unknown, and epochs start a generation later.\n"
+            "migrate  brings a database to this program's schema: hapax store migrate --store postgres://…\n"
+            "           It can be repeated, and run on several nodes at once. Restart the gateways afterwards.\n"
+            "salvage  copies every readable record of a damaged journal into a new store, and changes nothing in DIR.\n"
+            "           It lists what is lost; no gateway starts on TO until you accept that with --accept-loss.\n"
+            "Stop all gateways of these stores first. If copy, restore or salvage is interrupted, no gateway starts "
+            "on\n"
+            "TO: run the same command again, and it starts from the beginning. Exit codes: 0 done, 2 usage, 3 refused\n"
+            "or failed.",
         .flags = store_flags,
     },
     {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each operation has a slot while it is on its way, with an arena for its answer. How many there are at once follows
- * from how large the answers were lately, so that large ones don't take all memory. */
+/* Each operation has a slot while it is in flight, with an arena for its response. The number of slots in use follows
+ * the size of recent responses, so that large ones don't take all memory. */
 #include "store/transfer/transfer.h"
 
 #include "base/check.h"
 #include "base/memory/list.h"
+#include "store/sync.h"
 #include "store/transfer/unfinished.h"
 
 #include <stdio.h>
@@ -15,26 +16,27 @@
 #define SLOTS_AT_FIRST 16u
 #define BYTES_AT_ONCE (64u << 20)
 
-typedef struct course course;
+typedef struct engine engine;
 
 typedef struct slot {
     struct slot *next;
-    course *course;
+    engine *engine;
     hx_store_call call;
     hx_record record;
     bool was_processing;
     hx_arena arena;
 } slot;
 
-struct course {
-    hx_move *move;
+struct engine {
+    hx_transfer *transfer;
+    bool clears; /* operations of `from` are removed instead of moved */
     slot slots[SLOTS_MAX];
     slot *free;
-    unsigned on_the_way;
-    size_t recent_bytes; /* of the largest answer lately */
+    unsigned in_flight;
+    size_t recent_bytes; /* size of the largest recent response */
     uint64_t seen;
     bool failed, at_end;
-    /* a list of the store */
+    /* the list of operations in the source store */
     hx_store_call list;
     hx_store_page page;
     hx_arena page_arena;
@@ -44,239 +46,234 @@ struct course {
 
 static const char *why_not(hx_store_result result)
 {
-    return result == HX_STORE_FULL ? "there is no room left in it" : "it can't be reached";
+    return result == HX_STORE_FULL ? "it is full" : "it can't be reached";
 }
 
-static void fail(course *c, const char *which, hx_store_result result)
+static void fail(engine *e, const char *which, hx_store_result result)
 {
-    if (!c->failed) (void)snprintf(c->move->error, sizeof c->move->error, "the store %s: %s", which, why_not(result));
-    c->failed = true;
+    if (!e->failed)
+        (void)snprintf(e->transfer->error, sizeof e->transfer->error, "the %s store can't be used: %s", which,
+                       why_not(result));
+    e->failed = true;
 }
 
-static void go_on(course *c);
+static void fail_at(engine *e, const hx_record *record, const char *what)
+{
+    char id[2 * sizeof record->op.bytes];
+    hx_buf hex = {.data = id, .cap = sizeof id, .max = sizeof id};
+    hx_buf_put_hex(&hex, record->op.bytes, sizeof record->op.bytes);
+    if (!e->failed)
+        (void)snprintf(e->transfer->error, sizeof e->transfer->error, "operation %.*s %s", HX_FMT(hx_buf_slice(&hex)),
+                       what);
+    e->failed = true;
+}
+
+static void advance(engine *e);
 
 static void give_back(slot *s)
 {
-    course *c = s->course;
+    engine *e = s->engine;
     hx_arena_free(&s->arena);
-    s->next = c->free;
-    c->free = s;
-    c->on_the_way--;
-    hx_progress_at(c->move->progress, ++c->seen);
+    s->next = e->free;
+    e->free = s;
+    e->in_flight--;
+    hx_progress_at(e->transfer->progress, ++e->seen);
 }
 
-static bool is_same(const hx_record *had, const hx_record *found, hx_ms now)
-{
-    return had->epoch == found->epoch && hx_store_state_at(had, now) == hx_store_state_at(found, now);
-}
-
-static void imported(hx_store_call *call)
+static void import_done(hx_store_call *call)
 {
     slot *s = HX_OWNER(call, slot, call);
-    hx_move *move = s->course->move;
+    hx_transfer *t = s->engine->transfer;
     if (call->result == HX_STORE_OK) {
-        move->moved++;
-        move->unsettled += s->was_processing;
-    } else if (call->result != HX_STORE_EXISTS) {
-        fail(s->course, "that is written to", call->result);
-    } else if (is_same(&s->record, &call->found, hx_store_about(move->to)->now())) {
-        move->there++;
+        t->moved++;
+        t->made_unknown += s->was_processing;
+    } else if (call->result == HX_STORE_EXISTS) {
+        fail_at(s->engine, &s->record, "is in the target already: another process writes to it");
     } else {
-        move->differing++;
-        move->differs(move->context, &s->record, &call->found);
+        fail(s->engine, "target", call->result);
     }
     give_back(s);
-    go_on(s->course);
+    advance(s->engine);
 }
 
-/* The outcome of what was under way elsewhere will never be known here. */
-static void settle_as_unknown(hx_move *move, hx_record *record)
+static void write_one(slot *s)
 {
-    record->from_state = HX_PROCESSING;
-    record->state = HX_UNKNOWN;
-    record->changed_at = hx_store_about(move->to)->now();
-    record->lease_until = 0;
-    record->reason = move->why;
-}
-
-static void bring(slot *s)
-{
-    course *c = s->course;
-    hx_move *move = c->move;
-    size_t bytes = s->record.answer.headers.len + s->record.answer.body.len, faded = c->recent_bytes / 16 * 15;
-    c->recent_bytes = bytes > faded ? bytes : faded;
-    if (s->record.epoch > move->epoch) move->epoch = s->record.epoch;
-    if (move->backup) {
-        if (!c->failed && !hx_backup_add(move->backup, &s->record, move->error)) c->failed = true;
-        move->moved++;
+    engine *e = s->engine;
+    hx_transfer *t = e->transfer;
+    size_t bytes = s->record.answer.headers.len + s->record.answer.body.len, faded = e->recent_bytes / 16 * 15;
+    e->recent_bytes = bytes > faded ? bytes : faded;
+    if (s->record.epoch > t->epoch) t->epoch = s->record.epoch;
+    if (t->to_file) {
+        if (!e->failed && !hx_backup_add(t->to_file, &s->record, t->error)) e->failed = true;
+        t->moved++;
         give_back(s);
         return;
     }
     s->was_processing = s->record.state == HX_PROCESSING;
-    if (s->was_processing) settle_as_unknown(move, &s->record);
-    s->call = (hx_store_call){.loop = move->loop, .arena = &s->arena, .done = imported};
-    hx_store_import(move->to, &s->call, &s->record);
+    if (s->was_processing) { /* whoever works on it can't settle it in the target */
+        s->record.from_state = HX_PROCESSING;
+        s->record.state = HX_UNKNOWN;
+        s->record.changed_at = hx_store_about(t->to)->now();
+        s->record.lease_until = 0;
+        s->record.reason = t->reason;
+    }
+    s->call = (hx_store_call){.loop = t->loop, .arena = &s->arena, .done = import_done};
+    hx_store_import(t->to, &s->call, &s->record);
 }
 
-/* The disk gave other bytes than were written, and the store knows no more than that there was an operation. Moved as
- * it is, that would look like one whose outcome is unknown, and nobody would look for the rest. */
-static void refuse_unreadable(course *c, const hx_record *record)
-{
-    char id[2 * sizeof record->op.bytes];
-    hx_buf hex = {.data = id, .cap = sizeof id, .max = sizeof id};
-    bool is_readable = record->state != HX_UNKNOWN || record->created_at > 0;
-    if (is_readable || c->failed) return;
-    hx_buf_put_hex(&hex, record->op.bytes, sizeof record->op.bytes);
-    (void)snprintf(c->move->error, sizeof c->move->error,
-                   "operation %.*s can't be read: the disk gave other bytes than were written. `hapax store "
-                   "salvage` saves what can be",
-                   HX_FMT(hx_buf_slice(&hex)));
-    c->failed = true;
-}
-
-static void was_read(hx_store_call *call)
+static void read_done(hx_store_call *call)
 {
     slot *s = HX_OWNER(call, slot, call);
+    engine *e = s->engine;
     s->record = call->found;
-    if (call->result != HX_STORE_OK) fail(s->course, "that is read", call->result);
-    refuse_unreadable(s->course, &s->record);
+    if (call->result != HX_STORE_OK) fail(e, "source", call->result);
+    /* Moved as it is, a record that can't be read back would look like any other unknown operation. */
+    if (s->record.state == HX_UNKNOWN && s->record.created_at == 0)
+        fail_at(
+            e, &s->record,
+            "can't be read: the disk returned other bytes than were written. Use `hapax store salvage`, which saves "
+            "everything that can be read");
     bool is_over = s->record.state == HX_ABSENT;
-    s->course->move->ended += is_over;
-    if (is_over || s->course->failed)
+    e->transfer->ended += is_over;
+    if (is_over || e->failed)
         give_back(s);
     else
-        bring(s);
-    go_on(s->course);
+        write_one(s);
+    advance(e);
 }
 
-static void listed(hx_store_call *call)
+static void forget_done(hx_store_call *call)
 {
-    course *c = HX_OWNER(call, course, list);
-    c->listing = false;
-    c->next = 0;
-    if (call->result != HX_STORE_OK) fail(c, "that is read", call->result);
-    go_on(c);
+    slot *s = HX_OWNER(call, slot, call);
+    if (call->result != HX_STORE_OK && call->result != HX_STORE_STALE) fail(s->engine, "target", call->result);
+    give_back(s);
+    advance(s->engine);
 }
 
-static void list_more(course *c)
+static void list_done(hx_store_call *call)
 {
-    bool first = c->page.records_max == 0;
-    if (!first && !c->page.more) {
-        c->at_end = true;
+    engine *e = HX_OWNER(call, engine, list);
+    e->listing = false;
+    e->next = 0;
+    if (call->result != HX_STORE_OK) fail(e, e->clears ? "target" : "source", call->result);
+    advance(e);
+}
+
+static void list_more(engine *e)
+{
+    bool first = e->page.records_max == 0;
+    if (!first && !e->page.more) {
+        e->at_end = true;
         return;
     }
-    if (first) c->page = (hx_store_page){.route = HX_EMPTY, .reason = HX_EMPTY, .records_max = HX_STORE_PAGE_MAX};
-    hx_arena_free(&c->page_arena);
-    c->list = (hx_store_call){.loop = c->move->loop, .arena = &c->page_arena, .done = listed};
-    c->listing = true;
-    hx_store_list(c->move->from, &c->list, &c->page);
+    if (first) e->page = (hx_store_page){.route = HX_EMPTY, .reason = HX_EMPTY, .records_max = HX_STORE_PAGE_MAX};
+    hx_arena_free(&e->page_arena);
+    e->list = (hx_store_call){.loop = e->transfer->loop, .arena = &e->page_arena, .done = list_done};
+    e->listing = true;
+    hx_store_list(e->transfer->from, &e->list, &e->page);
 }
 
-static slot *take_slot(course *c)
+static slot *take_slot(engine *e)
 {
-    slot *s = c->free;
-    c->free = s->next;
-    c->on_the_way++;
+    slot *s = e->free;
+    e->free = s->next;
+    e->in_flight++;
     return s;
 }
 
-static void take_from_file(course *c)
+static void take_from_file(engine *e)
 {
-    slot *s = take_slot(c);
-    hx_move *move = c->move;
-    hx_backup_step step = hx_backup_next(move->file, &s->arena, &s->record, move->error);
-    if (step == HX_BACKUP_RECORD && hx_store_state_at(&s->record, hx_store_about(move->to)->now()) != HX_ABSENT) {
-        bring(s);
+    slot *s = take_slot(e);
+    hx_transfer *t = e->transfer;
+    hx_backup_step step = hx_backup_next(t->from_file, &s->arena, &s->record, t->error);
+    if (step == HX_BACKUP_RECORD && hx_store_state_at(&s->record, hx_store_about(t->to)->now()) != HX_ABSENT) {
+        write_one(s);
         return;
     }
-    move->ended += step == HX_BACKUP_RECORD;
-    c->at_end = step == HX_BACKUP_END;
-    c->failed |= step == HX_BACKUP_DAMAGED;
+    t->ended += step == HX_BACKUP_RECORD;
+    e->at_end = step == HX_BACKUP_END;
+    e->failed |= step == HX_BACKUP_DAMAGED;
     give_back(s);
 }
 
-static void was_compared(hx_store_call *call)
+static void take_from_page(engine *e)
 {
-    slot *s = HX_OWNER(call, slot, call);
-    hx_move *move = s->course->move;
-    hx_record had = call->found;
-    hx_ms now = hx_store_about(move->from)->now();
-    had.op = s->record.op;
-    if (had.state == HX_PROCESSING) had.state = HX_UNKNOWN; /* as it would be here */
-    if (call->result != HX_STORE_OK) {
-        fail(s->course, "that is read", call->result);
-    } else if (hx_store_state_at(&s->record, now) == HX_ABSENT) {
-        move->ended++;
-    } else if (is_same(&had, &s->record, now)) {
-        move->there++;
-    } else {
-        move->differing++;
-        move->differs(move->context, &had, &s->record);
-    }
-    give_back(s);
-    go_on(s->course);
+    const hx_op *op = &e->page.records[e->next++].op;
+    hx_store *from = e->transfer->from;
+    if (hx_unfinished_is(op)) return;
+    slot *s = take_slot(e);
+    s->call = (hx_store_call){.loop = e->transfer->loop,
+                              .arena = &s->arena,
+                              .done = e->clears ? forget_done : read_done};
+    if (e->clears)
+        hx_store_forget(from, &s->call, op, 0, HX_LIT("unfinished, and filled from the beginning"));
+    else
+        hx_store_read(from, &s->call, op);
 }
 
-static void take_from_page(course *c)
+static unsigned slots_now(const engine *e)
 {
-    const hx_record *record = &c->page.records[c->next++];
-    hx_store *against = c->move->against;
-    if (hx_unfinished_is(&record->op)) return;
-    slot *s = take_slot(c);
-    s->record = *record; /* its texts are gone with the page */
-    s->call = (hx_store_call){.loop = c->move->loop, .arena = &s->arena, .done = against ? was_compared : was_read};
-    hx_store_read(against ? against : c->move->from, &s->call, &record->op);
-}
-
-static unsigned slots_now(const course *c)
-{
-    if (c->seen < SLOTS_AT_FIRST) return SLOTS_AT_FIRST;
-    size_t fit = BYTES_AT_ONCE / (c->recent_bytes + 1);
+    if (e->seen < SLOTS_AT_FIRST) return SLOTS_AT_FIRST;
+    size_t fit = BYTES_AT_ONCE / (e->recent_bytes + 1);
     return fit < 1 ? 1 : fit > SLOTS_MAX ? SLOTS_MAX : (unsigned)fit;
 }
 
-static void go_on(course *c)
+static void advance(engine *e)
 {
-    while (!c->failed && !c->at_end && c->free && c->on_the_way < slots_now(c) && !c->listing) {
-        if (c->move->file)
-            take_from_file(c);
-        else if (c->next < c->page.count)
-            take_from_page(c);
+    while (!e->failed && !e->at_end && e->free && e->in_flight < slots_now(e) && !e->listing) {
+        if (e->transfer->from_file)
+            take_from_file(e);
+        else if (e->next < e->page.count)
+            take_from_page(e);
         else
-            list_more(c);
+            list_more(e);
     }
-    if (c->on_the_way == 0 && !c->listing && (c->failed || c->at_end)) hx_loop_stop(c->move->loop);
+    if (e->in_flight == 0 && !e->listing && (e->failed || e->at_end)) hx_loop_stop(e->transfer->loop);
 }
 
 typedef struct {
     hx_task task;
-    course *course;
+    engine *engine;
 } beginning;
 
 static void begin(hx_task *task)
 {
-    go_on(HX_OWNER(task, beginning, task)->course);
+    advance(HX_OWNER(task, beginning, task)->engine);
 }
 
-bool hx_move_run(hx_move *move)
+static bool run(hx_transfer *transfer, bool clears)
 {
-    course *c = calloc(1, sizeof *c);
-    if (!c) hx_fatal(HX_EXIT_BUG, "out of memory");
-    c->move = move;
+    engine *e = calloc(1, sizeof *e);
+    if (!e) hx_fatal(HX_EXIT_BUG, "out of memory");
+    e->transfer = transfer;
+    e->clears = clears;
     for (size_t i = 0; i < SLOTS_MAX; i++) {
-        c->slots[i].course = c;
-        c->slots[i].next = c->free;
-        c->free = &c->slots[i];
+        e->slots[i].engine = e;
+        e->slots[i].next = e->free;
+        e->free = &e->slots[i];
     }
-    beginning first = {.task.run = begin, .course = c};
-    hx_loop_post(move->loop, &first.task);
-    do hx_loop_run(move->loop);
-    while (c->on_the_way > 0 || c->listing || !(c->failed || c->at_end));
-    bool moved = !c->failed;
-    hx_arena_free(&c->page_arena);
-    free(c);
-    hx_progress_end(move->progress);
-    return moved;
+    beginning first = {.task.run = begin, .engine = e};
+    hx_loop_post(transfer->loop, &first.task);
+    do hx_loop_run(transfer->loop);
+    while (e->in_flight > 0 || e->listing || !(e->failed || e->at_end));
+    bool ok = !e->failed;
+    hx_arena_free(&e->page_arena);
+    free(e);
+    hx_progress_end(transfer->progress);
+    return ok;
+}
+
+bool hx_transfer_run(hx_transfer *transfer)
+{
+    return run(transfer, false);
+}
+
+bool hx_transfer_clear(hx_store *store, hx_loop *loop, hx_progress_bar *progress, char error[HX_TRANSFER_ERROR_BYTES])
+{
+    hx_transfer transfer = {.from = store, .loop = loop, .progress = progress};
+    bool cleared = run(&transfer, true);
+    if (!cleared) memcpy(error, transfer.error, HX_TRANSFER_ERROR_BYTES);
+    return cleared;
 }
 
 static bool lies_between(const hx_tally *tally, hx_ms at)
@@ -295,7 +292,7 @@ static void count_one(hx_tally *tally, const hx_record *record)
         tally->states[state]++;
 }
 
-static bool tally_file(hx_tally *tally, hx_backup_reader *file, char error[HX_MOVE_ERROR_BYTES])
+static bool tally_file(hx_tally *tally, hx_backup_reader *file, char error[HX_TRANSFER_ERROR_BYTES])
 {
     hx_record record;
     hx_backup_step step = HX_BACKUP_DAMAGED;
@@ -309,9 +306,9 @@ static bool tally_file(hx_tally *tally, hx_backup_reader *file, char error[HX_MO
     return step == HX_BACKUP_END;
 }
 
-/* Shows every record of the page's filter to `see`, until that has seen enough. */
+/* Calls `see` for every record that the page's filter selects, until it returns false. */
 static bool look_through(hx_loop *loop, hx_store *store, hx_store_page *page,
-                         bool (*see)(void *user, const hx_record *), void *user, char error[HX_MOVE_ERROR_BYTES])
+                         bool (*see)(void *user, const hx_record *), void *user, char error[HX_TRANSFER_ERROR_BYTES])
 {
     bool more = true;
     while (more) {
@@ -321,8 +318,8 @@ static bool look_through(hx_loop *loop, hx_store *store, hx_store_page *page,
         hx_store_list(store, &list.call, page);
         hx_store_result result = hx_await(&list);
         if (result != HX_STORE_OK)
-            (void)snprintf(error, HX_MOVE_ERROR_BYTES, "the %s store: %s", hx_store_about(store)->name,
-                           why_not(result));
+            (void)snprintf(error, HX_TRANSFER_ERROR_BYTES, "the %s store can't be used: %s",
+                           hx_store_about(store)->name, why_not(result));
         more = result == HX_STORE_OK && page->more;
         for (size_t i = 0; result == HX_STORE_OK && i < page->count; i++)
             if (!see(user, &page->records[i])) more = false;
@@ -344,7 +341,7 @@ static bool see_for_tally(void *user, const hx_record *record)
 }
 
 bool hx_tally_run(hx_tally *tally, hx_loop *loop, hx_store *store, hx_backup_reader *file,
-                  char error[HX_MOVE_ERROR_BYTES])
+                  char error[HX_TRANSFER_ERROR_BYTES])
 {
     hx_store_page page = page_of(0);
     memset(tally->states, 0, sizeof tally->states);
@@ -359,7 +356,7 @@ static bool see_whether_any(void *user, const hx_record *record)
     return *empty;
 }
 
-bool hx_move_is_empty(hx_loop *loop, hx_store *store, bool *empty, char error[HX_MOVE_ERROR_BYTES])
+bool hx_transfer_is_empty(hx_loop *loop, hx_store *store, bool *empty, char error[HX_TRANSFER_ERROR_BYTES])
 {
     hx_store_page page = page_of(0);
     page.records_max = 2;
@@ -379,7 +376,7 @@ static bool see_for_lease(void *user, const hx_record *record)
     return true;
 }
 
-bool hx_move_leased(hx_loop *loop, hx_store *store, uint64_t *count, char error[HX_MOVE_ERROR_BYTES])
+bool hx_transfer_leased(hx_loop *loop, hx_store *store, uint64_t *count, char error[HX_TRANSFER_ERROR_BYTES])
 {
     hx_store_page page = page_of(1u << HX_PROCESSING);
     leased found = {.now = hx_store_about(store)->now()};
@@ -388,7 +385,7 @@ bool hx_move_leased(hx_loop *loop, hx_store *store, uint64_t *count, char error[
     return looked;
 }
 
-bool hx_move_raise(hx_loop *loop, hx_store *store, uint64_t epoch, char error[HX_MOVE_ERROR_BYTES])
+bool hx_transfer_raise(hx_loop *loop, hx_store *store, uint64_t epoch, char error[HX_TRANSFER_ERROR_BYTES])
 {
     hx_arena arena = {0};
     hx_awaited import;
@@ -399,12 +396,13 @@ bool hx_move_raise(hx_loop *loop, hx_store *store, uint64_t epoch, char error[HX
                          .reason = HX_EMPTY,
                          .result = HX_EMPTY,
                          .answer = {.headers = HX_EMPTY, .body = HX_EMPTY}};
-    memset(nothing.op.bytes, 0xff, sizeof nothing.op.bytes); /* no request's either */
+    memset(nothing.op.bytes, 0xff, sizeof nothing.op.bytes); /* another operation that no request can have */
     hx_await_begin(&import, loop, &arena);
     if (epoch > 0) hx_store_import(store, &import.call, &nothing);
     hx_store_result result = epoch > 0 ? hx_await(&import) : HX_STORE_OK;
     hx_arena_free(&arena);
     if (result == HX_STORE_OK) return true;
-    (void)snprintf(error, HX_MOVE_ERROR_BYTES, "the %s store: %s", hx_store_about(store)->name, why_not(result));
+    (void)snprintf(error, HX_TRANSFER_ERROR_BYTES, "the %s store can't be used: %s", hx_store_about(store)->name,
+                   why_not(result));
     return false;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on their way: out of a store or a backup, into a store or a backup, many at once. Nobody else runs the
- * loop meanwhile. */
+/* Moves operations out of a store or a backup file, into a store or a backup file, many at once. The calling thread
+ * runs the loop, alone, until the function returns. A function that returns false has put a sentence into `error`. */
 #ifndef HX_STORE_TRANSFER_TRANSFER_H
 #define HX_STORE_TRANSFER_TRANSFER_H
 
@@ -8,51 +8,49 @@
 #include "base/program/progress.h"
 #include "store/store.h"
 
-#define HX_MOVE_ERROR_BYTES (HX_BACKUP_ERROR_BYTES + 128u)
+#define HX_TRANSFER_ERROR_BYTES (HX_BACKUP_ERROR_BYTES + 128u)
 
-typedef struct hx_move {
-    /* given by the caller; one of the first two, one of the next three */
+typedef struct hx_transfer {
+    /* given by the caller: one source and one target */
     hx_store *from;
-    hx_backup_reader *file;
-    hx_store *to;
-    hx_backup_writer *backup;
-    hx_store *against; /* nothing is moved: what is in `from` is compared with what this one has of it */
-    hx_loop *loop;     /* attached to the stores */
-    hx_slice why;      /* into a store what is processing goes as unknown: the reason that it gets */
+    hx_backup_reader *from_file;
+    hx_store *to; /* has no operations */
+    hx_backup_writer *to_file;
+    hx_loop *loop;   /* attached to the stores */
+    hx_slice reason; /* into a store, operations in processing go as unknown, for this reason */
     hx_progress_bar *progress;
-    void *context;
-    /* What stands in `to` has another epoch or state; where stores are compared, `had` is what `against` has. */
-    void (*differs)(void *context, const hx_record *had, const hx_record *found);
     /* given back */
-    uint64_t moved;     /* written by this */
-    uint64_t there;     /* the same stood there */
-    uint64_t differing; /* another stood there, and was left */
-    uint64_t ended;     /* its lifetime was over before it was read */
-    uint64_t unsettled; /* of those moved: was processing */
-    uint64_t epoch;     /* the highest that was seen */
-    char error[HX_MOVE_ERROR_BYTES];
-} hx_move;
+    uint64_t moved;
+    uint64_t ended;        /* not moved: their lifetime was over */
+    uint64_t made_unknown; /* of those moved: were in processing */
+    uint64_t epoch;        /* the highest that was seen */
+    char error[HX_TRANSFER_ERROR_BYTES];
+} hx_transfer;
 
-/* False: see `error`; what was moved until then is there. */
-bool hx_move_run(hx_move *move) HX_MUST_USE;
+/* False: what was moved until then stays in the target. */
+bool hx_transfer_run(hx_transfer *transfer) HX_MUST_USE;
+/* Removes every operation of an unfinished store (store/transfer/unfinished.h), and leaves its note. */
+bool hx_transfer_clear(hx_store *store, hx_loop *loop, hx_progress_bar *progress,
+                       char error[HX_TRANSFER_ERROR_BYTES]) HX_MUST_USE;
 
-/* How many operations there are in each state. What ends by itself between `from` and `to` is counted apart: two counts
- * of the same operations, made at any time between the two, are equal. Processing counts as unknown. */
+/* The number of operations in each state. Those that end by themselves between `from` and `to` are counted apart, so
+ * two counts of the same operations, made at any time between the two, are equal. Processing counts as unknown. */
 typedef struct {
     hx_ms from, to;
     uint64_t states[HX_EXPIRED + 1];
     uint64_t ending;
 } hx_tally;
 
-/* Of a store, or else of a file. */
+/* Counts the operations of `store`, or of `file` where that is NULL. */
 bool hx_tally_run(hx_tally *tally, hx_loop *loop, hx_store *store, hx_backup_reader *file,
-                  char error[HX_MOVE_ERROR_BYTES]) HX_MUST_USE;
+                  char error[HX_TRANSFER_ERROR_BYTES]) HX_MUST_USE;
 
-/* Whether nothing but the mark is in the store (store/transfer/unfinished.h). */
-bool hx_move_is_empty(hx_loop *loop, hx_store *store, bool *empty, char error[HX_MOVE_ERROR_BYTES]) HX_MUST_USE;
-/* How many operations are being worked on: in processing, with a lease that is not over. */
-bool hx_move_leased(hx_loop *loop, hx_store *store, uint64_t *count, char error[HX_MOVE_ERROR_BYTES]) HX_MUST_USE;
-/* Epochs of the store are drawn above this one from now on. */
-bool hx_move_raise(hx_loop *loop, hx_store *store, uint64_t epoch, char error[HX_MOVE_ERROR_BYTES]) HX_MUST_USE;
+/* Whether the store has no operations. */
+bool hx_transfer_is_empty(hx_loop *loop, hx_store *store, bool *empty, char error[HX_TRANSFER_ERROR_BYTES]) HX_MUST_USE;
+/* The number of operations in processing whose lease is not over. */
+bool hx_transfer_leased(hx_loop *loop, hx_store *store, uint64_t *count,
+                        char error[HX_TRANSFER_ERROR_BYTES]) HX_MUST_USE;
+/* From now on the store draws its epochs above this one. */
+bool hx_transfer_raise(hx_loop *loop, hx_store *store, uint64_t epoch, char error[HX_TRANSFER_ERROR_BYTES]) HX_MUST_USE;
 
 #endif

@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 from harness import EXIT_CONFIG, EXIT_STORE, answer, directory_hash, fresh_key
-from test_store_copy import (Past, each_half_made, make_target, old, past,  # noqa: F401, some are fixtures
+from test_store_copy import (Past, each_half_made, make_target, old, past, past_of_few,  # noqa: F401, some are fixtures
                              refuses_to_start, starts, stop)
 
 DISK = "64m"
@@ -117,8 +117,7 @@ def test_each_restore_is_a_generation(past, backup, new, start_gateway, hapax, t
     assert (said["generation"], said["operations"]) == (1, past.count)
     result = hapax("store", "restore", tmp_path / "second", second.store_url)
     assert result.code == 0 and "is generation 2 of " in result.stdout, result
-    for _ in range(2):
-        assert hapax("store", "copy", second.store_url, copied.store_url).code == 0  # a copy is the same generation
+    assert hapax("store", "copy", second.store_url, copied.store_url).code == 0  # a copy is the same generation
     for gateway in (second, copied):
         past.is_known_to(gateway.start())
         assert gateway.events("store_restored")[0]["generation"] == 2
@@ -196,18 +195,27 @@ def test_empty_directory_gets_the_store(past, backup, new, hapax):
     past.is_known_to(new.start())
 
 
-def test_restore_killed_at_a_sync_is_not_taken_for_whole(past, backup, make_target, hapax):
-    restore = functools.partial(hapax, "store", "restore", backup)
+def test_restore_killed_at_a_sync_is_not_taken_for_whole_and_is_run_again(past_of_few, old, make_target, hapax,
+                                                                          tmp_path):
+    assert hapax("store", "backup", tmp_path / "few", "--store", old.store_url).code == 0
+    restore = functools.partial(hapax, "store", "restore", tmp_path / "few")
     refused = 0
-    for new in each_half_made(restore, itertools.count(2, 2), make_target, past):  # a copy is killed at each
+    for new in each_half_made(restore, itertools.count(5), make_target, past_of_few):
         refused += 1
         again = restore(new.store_url)
-        if again.code == 0:
-            past.is_known_to(new.start())
-            stop(new)
-        else:
-            assert "has not ended. Remove it" in again.stderr and not starts(new), again
+        assert again.code == 0 and f"{past_of_few.count} operations were restored." in again.stdout, again
+        if refused == 2:
+            past_of_few.is_known_to(new.start())
     assert refused >= 2, "it was never killed in the middle"
+
+
+def test_half_a_copy_is_not_restored_into(past, old, backup, make_target, hapax):
+    copy = functools.partial(hapax, "store", "copy", old.store_url)
+    new = next(each_half_made(copy, itertools.count(10), make_target, past))
+    result = hapax("store", "restore", backup, new.store_url)
+    assert result.code == EXIT_STORE, result
+    assert "the beginning of a copy that has not ended. Remove it" in result.stderr, result
+    assert not starts(new)
 
 
 def test_running_gateway_has_its_store_to_itself(start_gateway, upstream, hapax, tmp_path, key):
@@ -273,7 +281,7 @@ def test_restore_without_room_is_not_taken_for_whole(start_gateway, upstream, ha
     assert hapax("store", "backup", tmp_path / "file", "--store", old.store_url).code == 0
     new = start_gateway(started=False, store=f"journal:{disk / 'store'}")
     result = hapax("store", "restore", tmp_path / "file", new.store_url)
-    assert result.code == EXIT_STORE and "no room left" in result.stderr, result
+    assert result.code == EXIT_STORE and "it is full" in result.stderr, result
     assert "not whole" in result.stderr and "not whole" in refuses_to_start(new)
 
 

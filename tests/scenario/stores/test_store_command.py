@@ -116,7 +116,7 @@ def test_damaged_answer_leaves_its_outcome(old, new, keys, hapax, upstream):
     without_hints(old)
     result = hapax("store", "salvage", old.store, new.store_url)
     assert result.code == 0, result
-    assert "1 of them but for their answers" in result.stdout and "No record is lost" in result.stdout, result
+    assert "1 of them without their responses" in result.stdout and "No record is lost" in result.stdout, result
     new.start()
     found = new.post("/refunds", key=keys[3], json={})
     found.refuses(409, "CONFLICT.idempotency.response_not_retained")

@@ -2,6 +2,7 @@
 /* Copies and backups of a store that others may be using, and what is found under way there. */
 #include "base/check.h"
 #include "cmd/store_common.h"
+#include "store/sync.h"
 #include "store/transfer/unfinished.h"
 
 #include <stdarg.h>
@@ -153,6 +154,69 @@ static void a_store_in_which_others_work_is_no_target(void **state)
     world_end(&w);
 }
 
+static void import(world *w, hx_store *store, hx_record *record)
+{
+    hx_awaited call;
+    hx_await_begin(&call, w->loop, &w->arena);
+    hx_store_import(store, &call.call, record);
+    assert_int_equal(hx_await(&call), HX_STORE_OK);
+}
+
+/* As a copy leaves its target that is killed in the middle, with an operation that the source has released since. */
+static void an_unfinished_target_is_filled_from_the_beginning(void **state)
+{
+    (void)state;
+    world w;
+    world_begin(&w);
+    hx_store *from = open_at(&w, w.from);
+    hx_record kept = claim(&w, from, 1, -HX_SECOND), released = claim(&w, from, 2, -HX_SECOND);
+    char error[HX_STORE_ERROR_BYTES] = "";
+    hx_record note = hx_unfinished_record("copy", released.epoch + 1);
+    const hx_store_options options = {.secret = hx_store_about(from)->secret, .mark = &note};
+    hx_store *to = hx_store_open(hx_slice_of(w.to), &options, error);
+    assert_non_null(to);
+    hx_store_attach(to, w.loop);
+    released.state = HX_UNKNOWN;
+    import(&w, to, &released);
+    hx_store_close(&to);
+    released.state = HX_ABSENT;
+    hx_awaited settle;
+    hx_await_begin(&settle, w.loop, &w.arena);
+    hx_store_settle(from, &settle.call, &released);
+    assert_int_equal(hx_await(&settle), HX_STORE_OK);
+    hx_store_close(&from);
+
+    const hx_store_flags flags = {.json = true};
+    assert_int_equal(hx_cmd_store_copy(&flags, w.from, w.to), HX_EXIT_OK);
+    to = open_at(&w, w.to);
+    hx_unfinished found;
+    assert_true(hx_unfinished_read(to, w.loop, &found));
+    assert_false(found.is_there);
+    assert_int_equal(read_one(&w, to, &kept.op).state, HX_UNKNOWN);
+    assert_int_equal(read_one(&w, to, &released.op).state, HX_ABSENT);
+    hx_store_close(&to);
+    world_end(&w);
+}
+
+static void an_operation_that_is_in_the_target_already_ends_the_transfer(void **state)
+{
+    (void)state;
+    world w;
+    world_begin(&w);
+    hx_store *from = open_at(&w, w.from), *to = open_at(&w, w.to);
+    hx_record moved = claim(&w, from, 1, -HX_SECOND), other = moved;
+    other.state = HX_UNKNOWN;
+    import(&w, to, &other);
+    hx_progress_bar progress;
+    hx_progress_begin(&progress, "copying", 1, true);
+    hx_transfer transfer = {.from = from, .to = to, .loop = w.loop, .reason = HX_LIT("copied"), .progress = &progress};
+    assert_false(hx_transfer_run(&transfer));
+    assert_non_null(strstr(transfer.error, "is in the target already"));
+    hx_store_close(&from);
+    hx_store_close(&to);
+    world_end(&w);
+}
+
 /* Two copies of one store, one after the other: what the first one drew the second doesn't draw. */
 static void copies_made_at_different_times_draw_other_epochs(void **state)
 {
@@ -182,7 +246,9 @@ int main(void)
         cmocka_unit_test(a_store_with_operations_under_way_is_refused_without_live),
         cmocka_unit_test(a_claim_whose_lease_is_over_is_in_nobodys_way),
         cmocka_unit_test(a_store_in_which_others_work_is_no_target),
+        cmocka_unit_test(an_unfinished_target_is_filled_from_the_beginning),
+        cmocka_unit_test(an_operation_that_is_in_the_target_already_ends_the_transfer),
         cmocka_unit_test(copies_made_at_different_times_draw_other_epochs),
     };
-    return cmocka_run_group_tests_name("store_move", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
 }
