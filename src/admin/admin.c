@@ -319,15 +319,9 @@ void hx_admin_reference(hx_buf *out)
     for (size_t i = 0; i < HX_ADMIN_PROBLEM_COUNT; i++)
         hx_buf_put(out, hx_arena_printf(&arena, "| %u | `%s` | %s | %s |\n", problems[i].status, problems[i].code,
                                         problems[i].title, problems[i].hint));
-    hx_buf_puts(out, "\nOf the counts, `generation` is how often the configuration, or a set of keys, came into force, "
-                     "`store` is what "
-                     "there is now, `log` the lines that were dropped because nobody read them, `refusing` why new "
-                     "requests are refused at this moment, and `workers` what was "
-                     "done since the start, by all "
-                     "of them together:\n\n| count | what |\n|---|---|\n"
-#define X(id, name, text) "| `" name "` | " text " |\n"
-#include "gateway/counts.def"
-#undef X
-    );
+    hx_buf_puts(out,
+                "\nIn `GET /v1/counts`, `generation` is how often the configuration, or a set of token keys, came into "
+                "force, `refusing` says why requests are refused at this moment, and `store`, `limits`, `log` and "
+                "`workers` (all of them together) are listed in [metrics.md](metrics.md).\n");
     hx_arena_free(&arena);
 }

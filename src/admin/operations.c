@@ -3,6 +3,7 @@
 #include "admin/call.h"
 #include "admin/views.h"
 #include "base/program/log_writer.h"
+#include "observe/metrics.h"
 
 #include <stdatomic.h>
 
@@ -287,11 +288,6 @@ static void put_outages(hx_buf *out, const hx_store_health *outage)
 
 void hx_admin_show_counts(hx_admin_call *call)
 {
-    static const char *const names[] = {
-#define X(id, name, text) name,
-#include "gateway/counts.def"
-#undef X
-    };
     const hx_admin_needs *needs = &call->admin->needs;
     hx_store_counts counts;
     hx_store_count(needs->store, &counts);
@@ -301,27 +297,23 @@ void hx_admin_show_counts(hx_admin_call *call)
     hx_buf_put_decimal(&out, needs->rules->generation);
     hx_buf_puts(&out, ",\"generations_in_use\":");
     hx_buf_put_decimal(&out, needs->generations(needs->context));
-    hx_buf_puts(&out, ",\"store\":");
-    hx_view_store_counts(&out, &counts);
+    hx_buf_puts(&out, ",");
+    hx_metrics_json(&out, HX_METRICS_STORE, (const uint64_t *)&counts);
     if (needs->limiter) {
         hx_limiter_counts limited;
         hx_limiter_count(needs->limiter, &limited);
-        hx_buf_puts(&out, ",\"limits\":");
-        hx_view_limiter_counts(&out, &limited);
+        hx_buf_puts(&out, ",");
+        hx_metrics_json(&out, HX_METRICS_LIMITS, (const uint64_t *)&limited);
     }
     if (needs->outage) put_outages(&out, needs->outage);
-    hx_buf_puts(&out, ",\"log\":{\"dropped_lines\":");
-    hx_buf_put_decimal(&out, hx_log_dropped());
-    hx_buf_puts(&out, "},\"workers\":{");
-    for (size_t id = 0; id < HX_COUNT_END; id++) {
-        uint64_t sum = 0;
+    uint64_t dropped = hx_log_dropped(), sums[HX_COUNT_END] = {0};
+    for (size_t id = 0; id < HX_COUNT_END; id++)
         for (size_t i = 0; i < needs->worker_count; i++)
-            sum += atomic_load_explicit(&needs->workers[i]->counts[id], memory_order_relaxed);
-        hx_buf_puts(&out, id > 0 ? ",\"" : "\"");
-        hx_buf_puts(&out, names[id]);
-        hx_buf_puts(&out, "\":");
-        hx_buf_put_decimal(&out, sum);
-    }
-    hx_buf_puts(&out, "}}\n");
+            sums[id] += atomic_load_explicit(&needs->workers[i]->counts[id], memory_order_relaxed);
+    hx_buf_puts(&out, ",");
+    hx_metrics_json(&out, HX_METRICS_LOG, &dropped);
+    hx_buf_puts(&out, ",");
+    hx_metrics_json(&out, HX_METRICS_WORKERS, sums);
+    hx_buf_puts(&out, "}\n");
     hx_admin_answer(call, hx_buf_slice(&out));
 }

@@ -73,29 +73,3 @@ void hx_view_records(hx_buf *out, const hx_record *records, size_t count)
         hx_view_record(out, &records[i]);
     }
 }
-
-void hx_view_store_counts(hx_buf *out, const hx_store_counts *counts)
-{
-    hx_buf_puts(out, "{\"live\":");
-    hx_buf_put_decimal(out, counts->live);
-    put_number(out, "processing", counts->processing);
-    put_number(out, "unknown", counts->unknown);
-    put_number(out, "bytes", counts->bytes);
-    put_number(out, "watchers", counts->watchers);
-    put_number(out, "commits", counts->commits);
-    put_number(out, "stale_writes", counts->stale_writes);
-    put_number(out, "cleaned", counts->cleaned);
-    put_number(out, "unretained", counts->unretained);
-    hx_buf_puts(out, "}");
-}
-
-void hx_view_limiter_counts(hx_buf *out, const hx_limiter_counts *counts)
-{
-    hx_buf_puts(out, "{\"rate_refused\":");
-    hx_buf_put_decimal(out, counts->rate_refused);
-    put_number(out, "rate_crowded", counts->rate_crowded);
-    put_number(out, "quota_refused", counts->quota_refused);
-    put_number(out, "quota_crowded", counts->quota_crowded);
-    put_number(out, "found_crowded", counts->found_crowded);
-    hx_buf_puts(out, "}");
-}

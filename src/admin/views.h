@@ -4,7 +4,6 @@
 #define HX_ADMIN_VIEWS_H
 
 #include "base/memory/buf.h"
-#include "gateway/parts/limiter.h"
 #include "store/store.h"
 
 /* The most that one record's view takes: four texts of 255 bytes, each of which may be escaped as \u00XX. */
@@ -16,7 +15,5 @@ void hx_view_record(hx_buf *out, const hx_record *record);
 void hx_view_records(hx_buf *out, const hx_record *records, size_t count);
 /* The most that the lines of a text take as an array, if every byte is escaped. */
 #define HX_VIEW_LINES_BYTES(len) (6u * (len) + 64u)
-void hx_view_store_counts(hx_buf *out, const hx_store_counts *counts);
-void hx_view_limiter_counts(hx_buf *out, const hx_limiter_counts *counts);
 
 #endif

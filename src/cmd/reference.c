@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "config/options.h"
 #include "core/operation/errors.h"
+#include "observe/metrics.h"
 
 #include <string.h>
 
@@ -53,7 +54,7 @@ int hx_cmd_reference(int argc, char **argv)
     int operands = 0;
     int code = hx_cmd_flags(argc, argv, 1, NULL, NULL, &operands);
     if (code >= 0) return code;
-    if (operands == argc) return hx_cmd_misused(argv[0], "which page: options, errors, events or admin?");
+    if (operands == argc) return hx_cmd_misused(argv[0], "which page: options, errors, events, metrics or admin?");
     hx_buf out;
     hx_buf_init(&out, NULL, PAGE_BYTES_MAX);
     if (strcmp(argv[operands], "options") == 0)
@@ -62,10 +63,13 @@ int hx_cmd_reference(int argc, char **argv)
         write_errors(&out);
     else if (strcmp(argv[operands], "events") == 0)
         write_events(&out);
+    else if (strcmp(argv[operands], "metrics") == 0)
+        hx_metrics_reference(&out);
     else if (strcmp(argv[operands], "admin") == 0)
         hx_admin_reference(&out);
     else
-        code = hx_cmd_misused(argv[0], "there is no page \"%s\": options, errors, events or admin?", argv[operands]);
+        code = hx_cmd_misused(argv[0], "there is no page \"%s\": options, errors, events, metrics or admin?",
+                              argv[operands]);
     if (code < 0) code = fwrite(out.data, 1, out.len, stdout) == out.len ? HX_EXIT_OK : HX_EXIT_USAGE;
     hx_buf_free(&out);
     return code;

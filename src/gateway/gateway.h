@@ -29,9 +29,8 @@ typedef struct {
 } hx_gateway;
 
 typedef enum {
-#define X(id, name, text) HX_COUNT_##id,
-#include "gateway/counts.def"
-#undef X
+#define WORKER(name, ...) HX_COUNT_##name,
+#include "observe/metrics.def"
     HX_COUNT_END
 } hx_count_id;
 

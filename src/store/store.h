@@ -198,16 +198,10 @@ typedef struct {
     hx_ms (*now)(void);
 } hx_store_facts;
 
+/* Gauges, and counters since the store was opened; observe/metrics.def says what each is. */
 typedef struct {
-    uint64_t live; /* operations: completed, failed, unknown, tombstones */
-    uint64_t processing;
-    uint64_t unknown;
-    uint64_t bytes; /* on disk */
-    uint64_t watchers;
-    uint64_t commits;
-    uint64_t stale_writes; /* refused by G3 */
-    uint64_t cleaned;      /* expired and removed since the start */
-    uint64_t unretained;   /* outcomes that were kept without their answers, for lack of room */
+#define STORE(name, ...) uint64_t name;
+#include "observe/metrics.def"
 } hx_store_counts;
 
 #define HX_STORE_ERROR_BYTES 512u

@@ -203,7 +203,7 @@ static const hx_cmd commands[] = {
         .name = "reference",
         .run = hx_cmd_reference,
         .summary = "print a page of the reference, made from the tables in this program",
-        .usage = "hapax reference options|errors|events|admin",
+        .usage = "hapax reference options|errors|events|metrics|admin",
         .hidden = true,
     },
 };

@@ -94,7 +94,8 @@ struct hx_limiter {
     shard shards[KEY_SHARDS];
     atomic_bool found_running; /* operations that were counted while they were under way, perhaps without a quota */
     struct {
-        _Atomic uint64_t rate_refused, rate_crowded, quota_refused, quota_crowded, found_crowded;
+#define LIMITER(name, ...) _Atomic uint64_t name;
+#include "observe/metrics.def"
     } counts;
 };
 
@@ -554,10 +555,7 @@ void hx_limiter_forget_keys(hx_limiter *limiter)
 void hx_limiter_count(const hx_limiter *limiter, hx_limiter_counts *out)
 {
     *out = (hx_limiter_counts){
-        .rate_refused = atomic_load_explicit(&limiter->counts.rate_refused, memory_order_relaxed),
-        .rate_crowded = atomic_load_explicit(&limiter->counts.rate_crowded, memory_order_relaxed),
-        .quota_refused = atomic_load_explicit(&limiter->counts.quota_refused, memory_order_relaxed),
-        .quota_crowded = atomic_load_explicit(&limiter->counts.quota_crowded, memory_order_relaxed),
-        .found_crowded = atomic_load_explicit(&limiter->counts.found_crowded, memory_order_relaxed),
+#define LIMITER(name, ...) .name = atomic_load_explicit(&limiter->counts.name, memory_order_relaxed),
+#include "observe/metrics.def"
     };
 }

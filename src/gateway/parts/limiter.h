@@ -56,12 +56,10 @@ void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_state state, h
 void hx_limiter_found(hx_limiter *limiter, const hx_record *record, hx_ms since, hx_ms now);
 void hx_limiter_forget_keys(hx_limiter *limiter);
 
+/* Counters since the start; observe/metrics.def says what each is. */
 typedef struct {
-    uint64_t rate_refused;  /* requests */
-    uint64_t rate_crowded;  /* of those: for lack of room */
-    uint64_t quota_refused; /* claims */
-    uint64_t quota_crowded; /* of those: for lack of room */
-    uint64_t found_crowded; /* keys of earlier starts that there was no room for */
+#define LIMITER(name, ...) uint64_t name;
+#include "observe/metrics.def"
 } hx_limiter_counts;
 
 void hx_limiter_count(const hx_limiter *limiter, hx_limiter_counts *out);

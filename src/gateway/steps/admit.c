@@ -54,7 +54,7 @@ static void note_credential(const hx_request *r)
 {
     static atomic_bool warned;
     if (!hx_caller_has_credential(&r->stream->request.fields)) return;
-    if (r->stream->request.fields.lines[HX_FIELD_COOKIE] > 0) hx_worker_count(r->worker, HX_COUNT_COOKIES_OF_NOBODY);
+    if (r->stream->request.fields.lines[HX_FIELD_COOKIE] > 0) hx_worker_count(r->worker, HX_COUNT_COOKIES_NOT_NAMED);
     if (atomic_exchange(&warned, true)) return;
     hx_log_begin(HX_EVENT_credential_not_named);
     hx_log_str("path", r->path);

@@ -53,10 +53,21 @@ static void summarize(hx_request *r, hx_summary *out)
     if (r->reply_kind == HX_REPLY_ERROR && hx_request_is_replied(r)) summarize_error(r, out);
 }
 
+static void count(hx_request *r)
+{
+    if (r->told == HX_TOLD_STORED || r->told == HX_TOLD_NOT_RETAINED) hx_worker_count(r->worker, HX_COUNT_CREATED);
+    if (r->told == HX_TOLD_REPLAYED) hx_worker_count(r->worker, HX_COUNT_REPLAYED);
+    if (r->reply_kind != HX_REPLY_ERROR || !hx_request_is_replied(r)) return;
+    if (hx_slice_starts(hx_slice_of(hx_error_about(r->error)->code), HX_LIT("CONFLICT.")))
+        hx_worker_count(r->worker, HX_COUNT_CONFLICTS);
+    if (r->error == HX_ERROR_PAYLOAD_MISMATCH) hx_worker_count(r->worker, HX_COUNT_KEY_REUSED);
+}
+
 hx_step_result hx_step_finish(hx_request *r)
 {
     hx_worker *worker = r->worker;
     hx_timer_stop(worker->loop, &r->timer);
+    count(r);
     if (hx_request_rules(r)->config->access_log == HX_ACCESS_LOG_STDERR) {
         hx_summary summary;
         summarize(r, &summary);

@@ -281,7 +281,7 @@ class Gateway:
 
     def wait_waiting(self, count):
         """Returns once that many requests wait in this process for an operation that is under way."""
-        eventually(lambda: self.counts("store")["watchers"] >= count, f"{count} requests that wait")
+        eventually(lambda: self.counts("store")["waiters"] >= count, f"{count} requests that wait")
 
     def finish(self):
         """Ends the process in good order and complains about anything that wasn't."""

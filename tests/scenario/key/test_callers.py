@@ -393,7 +393,7 @@ def test_cookies_of_nobody_and_requests_without_a_route_are_counted(start_gatewa
     assert gateway.post("/refunds", json=REFUND).status == 201
     gateway.request("GET", "/refunds")
     counts = gateway.counts()
-    assert (counts["cookies_of_nobody"], counts["passed_without_route"]) == (2, 1)
+    assert (counts["cookies_not_named"], counts["passed_without_route"]) == (2, 1)
     assert upstream.effects("/refunds") == 2
 
 

@@ -740,8 +740,24 @@ def test_operators_work_while_64_connections_load_the_gateway(start_gateway, key
 
 def test_counts_are_the_stores_and_the_workers(gateway, keys, unknown):
     counts = call(gateway, "GET", "/v1/counts").json()
-    assert (counts["store"]["unknown"], counts["store"]["live"], counts["store"]["unretained"]) == (1, 1, 0)
+    assert (counts["store"]["idempotent_unknown"], counts["store"]["stored_keys"],
+            counts["store"]["responses_not_stored"]) == (1, 1, 0)
     assert counts["workers"]["attempts"] == 1
+
+
+def test_fates_of_keyed_requests_are_counted(gateway, upstream, key):
+    for amount in (1, 1, 2):
+        gateway.post("/refunds", key=key, json={"amount": amount})
+    gateway.get("/refunds")
+    gateway.wait_events("request", 4)
+    names = ("idempotent_created", "idempotent_replayed", "idempotent_conflict", "idempotency_key_reuse_conflict")
+    assert [gateway.counts()[name] for name in names] == [1, 1, 1, 1]
+    with upstream.hold("/refunds") as held:
+        first = gateway.post_later("/refunds", key=fresh_key(), json=REFUND)
+        held.wait_arrived()
+        assert gateway.counts("store")["idempotent_in_flight"] == 1
+    assert first.status == 201
+    assert upstream.effects("/refunds") == 2
 
 
 def shown_on_a_terminal(words, env):

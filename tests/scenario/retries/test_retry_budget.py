@@ -54,7 +54,7 @@ def test_failing_application_gets_a_fifth_more_and_the_floor(start_gateway, upst
     assert len(arrivals) >= 1.1 * REQUESTS, "the fifth was not used"
     counts = gateway.counts()
     assert counts["attempts"] == len(arrivals)
-    assert counts["retries"] == len(arrivals) - REQUESTS
+    assert counts["retry_attempts"] == len(arrivals) - REQUESTS
     assert counts["retries_over_budget"] > 0
 
 

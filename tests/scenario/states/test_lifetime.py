@@ -114,7 +114,7 @@ def test_log_tells_how_many_operations_were_cleaned(start_node, upstream, key):
         defaults: {lease: 1s, upstream_timeout: 500ms, retry: {total: 100ms}, lifetime: 2s}
         """)
     gateway.post("/refunds", key=key, json={})
-    eventually(lambda: gateway.counts("store")["live"] == 0, "the expired operation cleaned")
+    eventually(lambda: gateway.counts("store")["stored_keys"] == 0, "the expired operation cleaned")
     gateway.terminate()
     assert gateway.wait_exit() == 0
     told = gateway.events("operations_expired")

@@ -97,7 +97,7 @@ def test_ten_at_once_over_two_nodes_are_one_execution_and_ten_identical_answers(
     with upstream.hold("/refunds") as held:
         everyone = [nodes[number % 2].send("POST", "/refunds", key=key, json=REFUND) for number in range(10)]
         held.wait_arrived()
-        eventually(lambda: sum(each.counts("store")["watchers"] for each in nodes) == 9, "nine requests that wait")
+        eventually(lambda: sum(each.counts("store")["waiters"] for each in nodes) == 9, "nine requests that wait")
     assert len({repr(lasting(response)) for response in everyone}) == 1
     assert sorted(response.idempotency for response in everyone) == ["replayed"] * 9 + ["stored"]
     assert len(upstream.received("/refunds")) == 1

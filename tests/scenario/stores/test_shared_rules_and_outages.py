@@ -140,7 +140,7 @@ def test_who_waits_for_another_nodes_release_is_told_to_come_back(start_gateway,
 
     def waits():
         with Connection(str(tmp_path / "admin.sock"), socket.AF_UNIX) as connection:
-            return connection.request("GET", "/v1/counts").json()["store"]["watchers"] == 1
+            return connection.request("GET", "/v1/counts").json()["store"]["waiters"] == 1
 
     upstream.on("/refunds", refuse)
     first_node = start_gateway(by("authorization"), store=database.url)
