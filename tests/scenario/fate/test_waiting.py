@@ -2,7 +2,7 @@
 """Duplicates that come while the first is under way: they wait, and learn what became of it."""
 import pytest
 
-from harness import answer, drop_after_effect, numbered
+from harness import answer, drop_after_effect, eventually, numbered
 
 IN_FLIGHT = "CONFLICT.idempotency.in_flight"
 UNKNOWN = "CONFLICT.idempotency.outcome_unknown"
@@ -152,4 +152,20 @@ def test_waiters_beyond_the_bound_are_shed(gateway, upstream, key):
         one_too_many.refuses(503, "TRANSIENT.overloaded")
         assert int(one_too_many.header("Retry-After")) >= 1
     assert {waiter.body for waiter in waiters} == {first.body}
+    assert upstream.effects("/refunds") == 1
+
+
+def test_waiters_whose_connection_is_reset_give_their_places_back(start_gateway, upstream, key):
+    gateway = start_gateway("defaults: {wait: 10m}")  # their places come back long before that
+    with upstream.hold("/refunds") as held:
+        first = gateway.post_later("/refunds", key=key)
+        held.wait_arrived()
+        gone = [gateway.send("POST", "/refunds", key=key) for _ in range(20)]
+        gateway.wait_waiting(20)
+        for waiter in gone:
+            waiter.connection.reset()
+        eventually(lambda: gateway.counts("store")["watchers"] == 0, "the places of those that are gone")
+        late = gateway.post_later("/refunds", key=key)
+        gateway.wait_waiting(1)
+    assert late.body == first.body
     assert upstream.effects("/refunds") == 1
