@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "daemon/policy_diff.h"
-#include "config/describe/policy_text.h"
+#include "config/describe/policy_fields.h"
 #include "config/address.h"
 #include "core/json/json.h"
 #include "core/operation/template.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Routes are paired by their names, also by those they had; of a pair every row of rule_rows.c is compared. What a
- * reload would refuse is decided by the reload's own code (rescope.c, frozen.c), and only explained here. */
+/* Routes are paired by their names, also by those they had; of a pair every field of the policy is compared. What a
+ * reload would refuse is decided by the reload's own code (rule_changes.c, restart_only.c), and only explained here. */
 #include "daemon/policy_diff.h"
 
 #include "base/check.h"
 #include "daemon/restart_only.h"
 #include "daemon/rule_changes.h"
-#include "config/describe/policy_text.h"
+#include "config/describe/policy_fields.h"
 #include "core/json/json.h"
 
 #include <stdio.h>
@@ -30,9 +30,9 @@ typedef struct {
     bool changes_keys;
 } change;
 
-static const hx_rule_row *rows_of(size_t *count)
+static const hx_describe_field *rows_of(size_t *count)
 {
-    const hx_rule_row *rows = hx_describe_rows(count);
+    const hx_describe_field *rows = hx_describe_fields(count);
     HX_CHECK(*count < sizeof((change *)0)->was / sizeof((change *)0)->was[0]);
     return rows;
 }
@@ -87,7 +87,7 @@ static bool same_upstream(const diff *d, const change *c)
 static void compare(diff *d, change *c)
 {
     size_t count;
-    const hx_rule_row *rows = rows_of(&count);
+    const hx_describe_field *rows = rows_of(&count);
     for (size_t i = 0; i <= count; i++) {
         if (i < count && same_text(rows[i].name, "upstream") && same_upstream(d, c)) continue;
         const char *was = i < count ? hx_describe_value(&rows[i], d->old, c->before, &d->arena)
@@ -98,7 +98,7 @@ static void compare(diff *d, change *c)
         c->was[i] = was;
         c->is[i] = is;
         c->differences++;
-        if (i < count && rows[i].is_part_of_the_key) c->changes_keys = true;
+        if (i < count && rows[i].identifies) c->changes_keys = true;
     }
 }
 
@@ -127,7 +127,7 @@ static change change_of(diff *d, const hx_policy *old, const hx_policy *now)
 static const char *row_name(size_t row, hx_arena *arena)
 {
     size_t count;
-    const hx_rule_row *rows = rows_of(&count);
+    const hx_describe_field *rows = rows_of(&count);
     if (row == count) return "match";
     hx_slice name = hx_slice_of(rows[row].name);
     if (hx_slice_ends(name, HX_LIT("_ms"))) name.len -= 3;
@@ -137,8 +137,8 @@ static const char *row_name(size_t row, hx_arena *arena)
 static bool row_is_key(size_t row)
 {
     size_t count;
-    const hx_rule_row *rows = rows_of(&count);
-    return row < count && rows[row].is_part_of_the_key;
+    const hx_describe_field *rows = rows_of(&count);
+    return row < count && rows[row].identifies;
 }
 
 static void print_change(diff *d, const change *c)
@@ -283,7 +283,7 @@ static void put_change(diff *d, const change *c, bool first)
 {
     hx_buf out;
     size_t count, written = 0;
-    const hx_rule_row *rows = rows_of(&count);
+    const hx_describe_field *rows = rows_of(&count);
     hx_buf_init(&out, NULL, PIECE_BYTES_MAX);
     hx_json_put(&out, first ? "{\"change\":" : ",{\"change\":", hx_slice_of(c->kind));
     hx_json_put(&out, ",\"name\":", c->after ? c->after->name : c->before->name);
@@ -296,12 +296,12 @@ static void put_change(diff *d, const change *c, bool first)
                     written++ > 0 ? ",{\"rule\":" : "{\"rule\":", hx_slice_of(i < count ? rows[i].name : "match"));
         hx_buf_puts(&out, ",\"old\":");
         if (i < count)
-            rows[i].write(d->old, c->before, &out);
+            rows[i].value(d->old, c->before, &out);
         else
             hx_json_put(&out, "", hx_slice_of(c->was[i]));
         hx_buf_puts(&out, ",\"new\":");
         if (i < count)
-            rows[i].write(d->now, c->after, &out);
+            rows[i].value(d->now, c->after, &out);
         else
             hx_json_put(&out, "", hx_slice_of(c->is[i]));
         hx_buf_puts(&out, row_is_key(i) ? ",\"part_of_every_key\":true}" : ",\"part_of_every_key\":false}");

@@ -3,7 +3,7 @@
 
 #include "base/hex.h"
 #include "cmd/explain/near_misses.h"
-#include "config/describe/policy_text.h"
+#include "config/describe/policy_fields.h"
 #include "core/crypto/sha256.h"
 #include "gateway/parts/problem.h"
 

@@ -2,7 +2,7 @@
 /* The explanation as one JSON object. */
 #include "base/check.h"
 #include "cmd/explain/collect.h"
-#include "config/describe/policy_text.h"
+#include "config/describe/policy_fields.h"
 #include "core/json/json.h"
 
 static void put_number(hx_buf *out, const char *prefix, uint64_t number)

@@ -3,7 +3,7 @@
  * the two paths are compared here, to describe the difference. */
 #include "cmd/explain/near_misses.h"
 
-#include "config/describe/policy_text.h"
+#include "config/describe/policy_fields.h"
 
 #define SEGMENTS_MAX 64u
 

@@ -3,7 +3,7 @@
 #include "cmd/cli/cmd.h"
 #include "cmd/explain/collect.h"
 #include "cmd/keys.h"
-#include "config/describe/policy_text.h"
+#include "config/describe/policy_fields.h"
 
 #include <stdarg.h>
 #include <string.h>

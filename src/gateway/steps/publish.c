@@ -4,6 +4,7 @@
 #include "gateway/steps/publish.h"
 
 #include "base/check.h"
+#include "config/describe/policy_fields.h"
 #include "core/json/json.h"
 #include "core/crypto/sha256.h"
 #include "core/operation/template.h"
@@ -95,21 +96,19 @@ static void put_key_rule(writer *w, const hx_policy *policy, bool required)
     close_with(w, "},");
 }
 
-static void put_principals(writer *w, const hx_policy *policy)
+/* The fields that the table of policy fields marks as published, as they are written there. */
+static void put_fields(writer *w, const hx_config *config, const hx_policy *policy)
 {
-    static const char *const kinds[] = {[HX_PRINCIPAL_AUTHORIZATION] = "authorization",
-                                        [HX_PRINCIPAL_HEADER] = "header:",
-                                        [HX_PRINCIPAL_COOKIE] = "cookie:",
-                                        [HX_PRINCIPAL_JWT_CLAIM] = "jwt:"};
-    put(w, "\"principal\":[");
-    for (size_t i = 0; i < policy->principal_count; i++) {
-        const hx_principal_source *source = &policy->principals[i];
-        hx_slice name = source->kind == HX_PRINCIPAL_AUTHORIZATION ? HX_EMPTY : source->name;
-        put_string(w, hx_arena_printf(w->out->arena, "%s%.*s", kinds[source->kind], HX_FMT(name)));
-        put(w, ",");
+    size_t count;
+    const hx_describe_field *fields = hx_describe_fields(&count);
+    for (size_t i = 0; i < count; i++) {
+        bool applies = policy->mode != HX_MODE_PASS || strcmp(fields[i].name, "mode") == 0;
+        hx_buf value;
+        if (!fields[i].published || !applies) continue;
+        hx_buf_init(&value, w->out->arena, HX_PUBLISH_BYTES_MAX);
+        fields[i].value(config, policy, &value);
+        w->fits = w->fits && hx_buf_printf(w->out, "\"%s\":%.*s,", fields[i].name, HX_FMT(hx_buf_slice(&value)));
     }
-    close_with(w, "],");
-    put_flag(w, "principal_required", policy->require_principal);
 }
 
 static void put_list(writer *w, const char *prefix, const hx_slice *items, size_t count)
@@ -175,29 +174,15 @@ static void put_advice(writer *w, const hx_policy *policy)
     close_with(w, "},");
 }
 
-static void put_rules(writer *w, const hx_policy *policy, bool required)
+static void put_rules(writer *w, const hx_config *config, const hx_policy *policy, bool required)
 {
-    static const char *const modes[] = {
-        [HX_MODE_PROTECT] = "protect", [HX_MODE_PASS] = "pass", [HX_MODE_SHADOW] = "shadow"};
-    static const char *const dialects[] = {
-        [HX_DIALECT_PLAIN] = "plain", [HX_DIALECT_IETF] = "ietf", [HX_DIALECT_STRIPE] = "stripe"};
-    static const char *const scopes[] = {[HX_SCOPE_ROUTE_AND_PRINCIPAL] = "route+principal",
-                                         [HX_SCOPE_PRINCIPAL] = "principal",
-                                         [HX_SCOPE_ROUTE] = "route",
-                                         [HX_SCOPE_HOST] = "host"};
-    static const char *const duplicates[] = {
-        [HX_DUPLICATE_REPLAY] = "replay", [HX_DUPLICATE_REJECT] = "reject", [HX_DUPLICATE_NOOP] = "noop"};
-    put_member(w, "mode", modes[policy->mode]);
+    put_fields(w, config, policy);
     if (policy->mode != HX_MODE_PASS) {
         put_key_rule(w, policy, required);
-        put_member(w, "scope", scopes[policy->scope]);
-        put_principals(w, policy);
+        put_flag(w, "principal_required", policy->require_principal);
         put_fingerprint(w, &policy->fingerprint);
         put_seconds(w, "lifetime_seconds", policy->lifetime);
         put_seconds(w, "tombstone_seconds", policy->tombstone);
-        put_member(w, "dialect", dialects[policy->dialect]);
-        put_member(w, "on_duplicate", duplicates[policy->on_duplicate]);
-        put_member(w, "on_failed", policy->on_failed_reject ? "reject" : "replay");
         put_advice(w, policy);
         put_limits(w, policy);
     }
@@ -235,11 +220,11 @@ bool hx_publish_write(const hx_config *config, hx_buf *out)
         const hx_policy *route = &config->policies.routes[i];
         put(&w, "{");
         put_match(&w, route);
-        put_rules(&w, route, route->require);
+        put_rules(&w, config, route, route->require);
         put(&w, ",");
     }
     close_with(&w, "],\"defaults\":{");
-    put_rules(&w, &config->policies.defaults, config->policies.require_key);
+    put_rules(&w, config, &config->policies.defaults, config->policies.require_key);
     put(&w, ",");
     put_errors(&w);
     put(&w, "}\n");

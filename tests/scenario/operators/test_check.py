@@ -59,19 +59,19 @@ def test_every_rule_is_shown_in_words(hapax, file):
     assert below == ["dialect ietf", "each caller: up to 50/s, up to 100 live keys", "result at /id", "formerly old"]
     head, below = lines_below(result.stdout, "otp")
     assert "key made of {body:/phone}; answer replayed" in head
-    assert below == ["callers who can't be told apart share their operations"]
+    assert below == ["unauthenticated callers share their operations"]
     head, below = lines_below(result.stdout, "reports")
     assert "key made of {principal}:{window:1h}, where none is sent;" in head
     assert below == ["callers by authorization; without one 401",
-                     "for 70s after a boundary the time before it is looked up first"]
+                     "for 70s after a boundary the previous window is looked up first"]
     head, below = lines_below(result.stdout, "offers")
     assert "key or If-Match required" in head
     assert below == ["callers by jwt:sub, else cookie:sid",
                      "one key for all routes of this scope (scope principal)",
                      "tokens verified by jwks /etc/keys.json, issuer me",
-                     "another credential is asked about by GET /me",
+                     "another credential is checked by GET /me",
                      "the same request by /price, but /sentAt, query:trace, and header x-tenant",
-                     "the application gets a key of the operation's own", "not kept: server"]
+                     "the upstream gets a key made by Hapax", "headers not stored: server"]
     assert "nothing (only watched): until we are sure" in lines_below(result.stdout, "trial")[0]
     for line in ("cors      https://app.example.com with credentials", "trusted   10.0.0.0/8", "trusted   fd00::/8",
                  "publishes /.well-known/idempotency"):

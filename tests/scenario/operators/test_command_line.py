@@ -112,7 +112,7 @@ def test_check_shows_what_becomes_of_a_routes_answers(hapax, good):
         "when unknown: GET /refunds?key={key}; found with 200 and /data/0, settled after 30s",
         'already applied: 409 with "duplicate" at /code',
         "302: release, 500: store, 503: not_executed",
-        "safe methods, and PUT and DELETE without a key, sent again after resets, 502, 503 and 504",
+        "safe methods, and PUT and DELETE without a key, retried after resets, 502, 503 and 504",
     ]
     assert shown[first + 7].startswith("refresh ")  # what is as by default needs no line
 
