@@ -4,6 +4,7 @@
 #include "admin/admin.h"
 #include "base/check.h"
 #include "base/program/log_writer.h"
+#include "daemon/background.h"
 #include "daemon/reload.h"
 #include "store/transfer/unfinished.h"
 #include "config/address.h"
@@ -52,16 +53,12 @@ struct hx_daemon {
     uint64_t descriptors;
     worker_thread workers[WORKERS_MAX];
     unsigned worker_count;
-    struct {
-        hx_loop *loop;
-        hx_task stop;
-        hx_sweep sweep;
-        hx_quota_recount recount;
-        hx_ms recounted_since;
-        hx_reload *reloader;
-        hx_admin *admin; /* NULL: there is none */
-        pthread_t thread;
-    } background;
+    hx_jobs background;
+    hx_sweep sweep;
+    hx_quota_recount recount;
+    hx_ms recounted_since;
+    hx_reload *reload;
+    hx_admin *admin; /* NULL: there is none */
     struct {
         hx_task task;
         atomic_bool posted;
@@ -184,7 +181,7 @@ static void use_rules(hx_task *task)
     hx_server_set_limits(w->worker.server, &for_clients);
     for (size_t i = 0; i < config->upstream_count; i++) hx_upstream_set_limits(w->worker.upstreams[i], &for_upstreams);
     hx_worker_use(&w->worker, w->use.rules);
-    hx_reload_used(w->daemon->background.reloader);
+    hx_reload_used(w->daemon->reload);
 }
 
 /* A worker's tasks run in the order in which they come, so that all of this happens before it drains. */
@@ -206,7 +203,7 @@ static bool hand_out(void *context, hx_rules *rules)
 static void recounted(void *context, const hx_record *record)
 {
     hx_daemon *daemon = context;
-    hx_limiter_found(daemon->limiter, record, daemon->background.recounted_since, hx_loop_now(daemon->background.loop));
+    hx_limiter_found(daemon->limiter, record, daemon->recounted_since, hx_loop_now(daemon->background.loop));
 }
 
 /* What the configuration asks for and the process may not have. */
@@ -231,30 +228,30 @@ static void in_force(void *context, const hx_rules *before, const hx_rules *rule
     say_fewer_connections(daemon, before, rules);
     if (before && before->config != rules->config) /* which the store was told of; fresh keys change no rules there */
         hx_health_over(&daemon->outage, HX_STORE_HEALTH_RULES, hx_loop_now(daemon->background.loop));
-    if (daemon->background.admin) hx_admin_use(daemon->background.admin, rules);
+    if (daemon->admin) hx_admin_use(daemon->admin, rules);
     if (!hx_quota_recount_needed(before ? before->policies : &none, rules->policies)) return;
     hx_limiter_forget_keys(daemon->limiter);
-    daemon->background.recounted_since = hx_loop_now(daemon->background.loop);
-    hx_quota_recount_start(&daemon->background.recount, daemon->background.loop, daemon->store, rules->policies,
-                           recounted, daemon);
+    daemon->recounted_since = hx_loop_now(daemon->background.loop);
+    hx_quota_recount_start(&daemon->recount, daemon->background.loop, daemon->store, rules->policies, recounted,
+                           daemon);
 }
 
 static void want_keys(void *context, unsigned source)
 {
     hx_daemon *daemon = context;
-    hx_reload_want_keys(daemon->background.reloader, source);
+    hx_reload_want_keys(daemon->reload, source);
 }
 
 static unsigned generations(void *context)
 {
     const hx_daemon *daemon = context;
-    return hx_reload_generations(daemon->background.reloader);
+    return hx_reload_generations(daemon->reload);
 }
 
 static void reload(void *context, hx_admin_reload *wish)
 {
     hx_daemon *daemon = context;
-    hx_reload_ask(daemon->background.reloader, wish);
+    hx_reload_ask(daemon->reload, wish);
 }
 
 static int listen_on(hx_daemon *daemon, hx_slice address, char bound[HX_ADDRESS_BYTES])
@@ -317,14 +314,14 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
                             .context = daemon,
                             .workers = daemon->counted,
                             .worker_count = daemon->worker_count};
-    daemon->background.admin = hx_admin_new(&needs);
-    bool listens = hx_admin_listen(daemon->background.admin, address, error);
+    daemon->admin = hx_admin_new(&needs);
+    bool listens = hx_admin_listen(daemon->admin, address, error);
     if (listens) {
         hx_log_begin(HX_EVENT_admin_listening);
         hx_log_str("address", address);
         hx_log_end();
     } else if (is_usual) { /* another gateway on the same store may have it, and tells as much of it */
-        hx_admin_free(&daemon->background.admin);
+        hx_admin_free(&daemon->admin);
         hx_log_begin(HX_EVENT_admin_unavailable);
         hx_log_text("reason", error);
         hx_log_end();
@@ -389,6 +386,60 @@ static void give_up_rights(const hx_config *config)
 #endif
 }
 
+static void start_sweep(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_sweep_start(&daemon->sweep, daemon->background.loop, daemon->store, SWEEP_INTERVAL);
+}
+
+static void stop_sweep(void *context, void (*stopped)(void *of), void *of)
+{
+    hx_daemon *daemon = context;
+    hx_sweep_stop(&daemon->sweep, stopped, of);
+}
+
+static void start_reload(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_reload_start(daemon->reload);
+}
+
+static void stop_reload(void *context, void (*stopped)(void *of), void *of)
+{
+    hx_daemon *daemon = context;
+    hx_reload_stop(daemon->reload, stopped, of);
+}
+
+static void stop_keys(void *context, void (*stopped)(void *of), void *of)
+{
+    hx_daemon *daemon = context;
+    hx_reload_stop_keys(daemon->reload);
+    stopped(of);
+}
+
+static void stop_recount(void *context, void (*stopped)(void *of), void *of)
+{
+    hx_daemon *daemon = context;
+    hx_quota_recount_stop(&daemon->recount, stopped, of);
+}
+
+static void stop_admin(void *context, void (*stopped)(void *of), void *of)
+{
+    hx_daemon *daemon = context;
+    if (daemon->admin)
+        hx_admin_stop(daemon->admin, stopped, of);
+    else
+        stopped(of);
+}
+
+static const hx_daemon_job jobs[] = {
+    {"sweep", start_sweep, stop_sweep, HX_JOB_AFTER_DRAIN},
+    {"reload", start_reload, stop_reload, HX_JOB_AFTER_DRAIN},
+    {"keys of tokens", NULL, stop_keys, HX_JOB_BEFORE_DRAIN},   /* fetched for each generation by `reload` */
+    {"quota recount", NULL, stop_recount, HX_JOB_BEFORE_DRAIN}, /* begins when rules with quotas come into force */
+    {"admin socket", NULL, stop_admin, HX_JOB_AFTER_DRAIN},     /* listens from hx_daemon_open on */
+};
+
 static hx_daemon *new_daemon(hx_config *config)
 {
     hx_daemon *daemon = calloc(1, sizeof *daemon);
@@ -396,7 +447,7 @@ static hx_daemon *new_daemon(hx_config *config)
     daemon->config = config;
     daemon->worker_count = config->workers < WORKERS_MAX ? config->workers : WORKERS_MAX;
     daemon->limiter = hx_limiter_new();
-    daemon->background.loop = hx_loop_new();
+    hx_jobs_init(&daemon->background, jobs, sizeof jobs / sizeof *jobs, daemon);
     pthread_mutex_init(&daemon->handing_out, NULL);
     hx_log_readable(config->log_readable);
     take_signals(daemon);
@@ -429,13 +480,12 @@ int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon 
                              .in_force = in_force,
                              .context = daemon};
     hx_rules *rules = NULL;
-    daemon->background.reloader = hx_reload_new(&needs);
-    code = hx_reload_first(daemon->background.reloader, config, &rules);
+    daemon->reload = hx_reload_new(&needs);
+    code = hx_reload_first(daemon->reload, config, &rules);
     if (code == HX_EXIT_OK) code = open_workers(daemon, rules);
     if (code == HX_EXIT_OK) code = open_admin(daemon, rules);
     if (code == HX_EXIT_OK) code = listen_on_all(daemon);
     if (code != HX_EXIT_OK) return code;
-    hx_sweep_start(&daemon->background.sweep, daemon->background.loop, daemon->store, SWEEP_INTERVAL);
     daemon->config = NULL;
     return HX_EXIT_OK;
 }
@@ -457,39 +507,6 @@ static void drain_worker(hx_task *task)
     hx_worker_drain(&HX_OWNER(task, worker_thread, drain)->worker, worker_drained);
 }
 
-static void background_stopped(void *context)
-{
-    hx_daemon *daemon = context;
-    hx_loop_stop(daemon->background.loop);
-}
-
-static void reloader_stopped(void *context)
-{
-    hx_daemon *daemon = context;
-    hx_sweep_stop(&daemon->background.sweep, background_stopped, daemon);
-}
-
-static void recount_stopped(void *context)
-{
-    hx_daemon *daemon = context;
-    hx_reload_stop(daemon->background.reloader, reloader_stopped, daemon);
-}
-
-static void admin_stopped(void *context)
-{
-    hx_daemon *daemon = context;
-    hx_quota_recount_stop(&daemon->background.recount, recount_stopped, daemon);
-}
-
-static void stop_background(hx_task *task)
-{
-    hx_daemon *daemon = HX_OWNER(task, hx_daemon, background.stop);
-    if (daemon->background.admin)
-        hx_admin_stop(daemon->background.admin, admin_stopped, daemon);
-    else
-        admin_stopped(daemon);
-}
-
 static void ask_for_hangup(hx_daemon *daemon);
 
 static void hangup_done(hx_admin_reload *done)
@@ -505,7 +522,7 @@ static void ask_for_hangup(hx_daemon *daemon)
 {
     daemon->hangup.waiting = true;
     daemon->hangup.reload = (hx_admin_reload){.done = hangup_done};
-    hx_reload_ask(daemon->background.reloader, &daemon->hangup.reload);
+    hx_reload_ask(daemon->reload, &daemon->hangup.reload);
 }
 
 /* Signals that come while a file is read may be about a newer one. */
@@ -573,13 +590,15 @@ static void drain_workers(hx_daemon *daemon)
     hx_log_end();
 }
 
-static void stop_background_thread(hx_daemon *daemon)
+static void end_background(hx_daemon *daemon)
 {
-    hx_loop_post(daemon->background.loop, &daemon->background.stop);
+    hx_jobs_end(&daemon->background);
     const char *why = join(daemon, daemon->background.thread, hx_clock_now() + atomic_load(&daemon->drain_most));
     if (!why) return;
-    hx_log_begin(HX_EVENT_admin_request_cut);
+    const char *job = hx_jobs_stopping(&daemon->background);
+    hx_log_begin(HX_EVENT_job_cut);
     hx_log_text("reason", why);
+    hx_log_text("job", job ? job : "");
     hx_log_end();
     (void)hx_log_flush(LAST_LINES_WAIT);
     _exit(HX_EXIT_OK);
@@ -595,11 +614,8 @@ int hx_daemon_run(hx_daemon *daemon)
         int failed = pthread_create(&w->thread, NULL, run_loop, w->loop);
         HX_CHECK(failed == 0);
     }
-    daemon->background.stop.run = stop_background;
     daemon->hangup.task.run = hung_up;
-    hx_reload_start(daemon->background.reloader);
-    int failed = pthread_create(&daemon->background.thread, NULL, run_loop, daemon->background.loop);
-    HX_CHECK(failed == 0);
+    hx_jobs_start(&daemon->background);
 
     for (int number = 0; sigismember(&daemon->ends, number) != 1;) {
         if (sigwait(&daemon->signals, &number) != 0) number = 0;
@@ -610,8 +626,9 @@ int hx_daemon_run(hx_daemon *daemon)
     pthread_mutex_lock(&daemon->handing_out);
     daemon->draining = true;
     pthread_mutex_unlock(&daemon->handing_out);
+    hx_jobs_drain(&daemon->background);
     drain_workers(daemon);
-    stop_background_thread(daemon);
+    end_background(daemon);
     hx_log(HX_EVENT_stopped);
     hx_log_stop(LAST_LINES_WAIT);
     return HX_EXIT_OK;
@@ -621,14 +638,14 @@ void hx_daemon_close(hx_daemon **owned)
 {
     hx_daemon *daemon = *owned;
     if (!daemon) return;
-    if (daemon->background.reloader) hx_reload_let_go(daemon->background.reloader);
+    if (daemon->reload) hx_reload_let_go(daemon->reload);
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         worker_thread *w = &daemon->workers[i];
         if (w->loop) hx_worker_clear(&w->worker);
     }
-    hx_admin_free(&daemon->background.admin);
-    if (!daemon->background.reloader) hx_config_free(&daemon->config);
-    hx_reload_free(&daemon->background.reloader);
+    hx_admin_free(&daemon->admin);
+    if (!daemon->reload) hx_config_free(&daemon->config);
+    hx_reload_free(&daemon->reload);
     if (daemon->store) hx_store_close(&daemon->store); /* its connections are on the loops */
     for (unsigned i = 0; i < daemon->worker_count; i++) hx_loop_free(&daemon->workers[i].loop);
     hx_loop_free(&daemon->background.loop);

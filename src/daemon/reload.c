@@ -79,6 +79,7 @@ struct hx_reload {
         _Atomic uint32_t sources; /* bits */
         hx_task task;
     } wanted;
+    bool keys_stopped;
     bool stopping;
     void (*stopped)(void *context);
     void *context;
@@ -241,7 +242,7 @@ static void step_keys(hx_reload *r)
         return;
     }
     hx_jwks_on_tried(r->work.jwks, post_keys_tried, r);
-    if (hx_jwks_are_tried(r->work.jwks) || r->stopping)
+    if (hx_jwks_are_tried(r->work.jwks) || r->keys_stopped)
         go(r, HX_RELOAD_check);
     else
         hx_timer_start(r->needs.loop, &r->keys_tried.wait, r->work.kind == START ? HX_JWKS_TIMEOUT : KEYS_WAIT,
@@ -718,14 +719,19 @@ void hx_reload_start(hx_reload *r)
     wake(r);
 }
 
+void hx_reload_stop_keys(hx_reload *r)
+{
+    r->keys_stopped = true;
+    if (r->jwks) hx_jwks_stop(r->jwks);
+    if (hx_timer_running(&r->keys_tried.wait)) end_wait_for_keys(&r->keys_tried.wait);
+}
+
 void hx_reload_stop(hx_reload *r, void (*stopped)(void *context), void *context)
 {
     r->stopping = true;
     r->stopped = stopped;
     r->context = context;
-    if (r->jwks) hx_jwks_stop(r->jwks);
     hx_timer_stop(r->needs.loop, &r->enforcement.again);
-    if (hx_timer_running(&r->keys_tried.wait)) end_wait_for_keys(&r->keys_tried.wait);
     wake(r);
 }
 

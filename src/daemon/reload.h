@@ -48,6 +48,8 @@ unsigned hx_reload_generations(const hx_reload *r);
 /* Fetches the keys of source `i` soon, because a token names one that it doesn't have. Any thread, at any rate. */
 void hx_reload_want_keys(hx_reload *r, unsigned i);
 
+/* Fetches no more keys, and waits for none. On the loop's thread. */
+void hx_reload_stop_keys(hx_reload *r);
 /* Refuses further reloads; `stopped` is called later, when nothing is under way any more. On the loop's thread. */
 void hx_reload_stop(hx_reload *r, void (*stopped)(void *context), void *context);
 /* After all loops have ended and before the workers are cleared: generations that become unused are not reported. */

@@ -154,3 +154,15 @@ def test_operators_are_answered_while_a_reload_fetches_keys(start_gateway, start
     assert reload.result().code == 0, reload.result()
     assert gateway.post("/refunds", key=key, json=REFUND, auth=signed(*signer)).idempotency == "stored"
     assert upstream.effects("/refunds") == 1
+
+
+def test_a_stop_ends_a_reload_that_fetches_keys(start_gateway, start_upstream, reload_later):
+    provider = start_upstream()
+    gateway = start_gateway(config="drain: 3s\n")
+    gateway.config.write_text("drain: 3s" + with_keys_of(provider), encoding="utf-8")
+    with provider.hold("/keys") as held:
+        reload = reload_later(gateway)
+        held.wait_arrived()
+        gateway.terminate()
+        assert "the daemon is stopping" in reload.result().stderr, reload.result()
+        assert gateway.wait_exit() == 0
