@@ -79,6 +79,13 @@ void hx_text_percent_put(hx_buf *out, hx_slice text)
     }
 }
 
+hx_slice hx_text_line_value(hx_slice line, size_t from)
+{
+    if (hx_slice_ends(line, HX_LIT("\n"))) line.len--;
+    if (hx_slice_ends(line, HX_LIT("\r"))) line.len--;
+    return hx_slice_trim(hx_slice_from(line, from));
+}
+
 bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value)
 {
     size_t end = 1, escapes = 0;

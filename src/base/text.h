@@ -21,6 +21,16 @@ void hx_text_percent_write(char out[3], unsigned char byte);
 /* Encodes every byte that isn't unreserved; `out` must have room. */
 void hx_text_percent_put(hx_buf *out, hx_slice text);
 
+/* Takes the first line, line end included, off the front of *rest. False once nothing is left. */
+static inline bool hx_text_next_line(hx_slice *rest, hx_slice *line)
+{
+    size_t end = hx_slice_find(*rest, '\n');
+    *line = end == SIZE_MAX ? *rest : hx_slice_first(*rest, end + 1);
+    *rest = hx_slice_from(*rest, line->len);
+    return line->len > 0;
+}
+/* The value of a header line from byte `from` on: without the line end and blanks around it. */
+hx_slice hx_text_line_value(hx_slice line, size_t from);
 /* Takes the quoted string (RFC 9110, 5.6.4) with which *rest begins off its front. False when it isn't closed. */
 bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value) HX_MUST_USE;
 

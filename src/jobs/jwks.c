@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "base/program/libcurl.h"
+#include "base/text.h"
 #include "jobs/key_file.h"
 
 #include <errno.h>
@@ -80,9 +81,7 @@ static size_t field_came(char *bytes, size_t size, size_t count, void *context)
     source *s = context;
     hx_slice line = {bytes, size * count};
     if (hx_slice_starts_nocase(line, HX_LIT("etag:"))) {
-        hx_slice value = hx_slice_from(line, 5);
-        while (value.len > 0 && (value.ptr[value.len - 1] == '\n' || value.ptr[value.len - 1] == '\r')) value.len--;
-        value = hx_slice_trim(value);
+        hx_slice value = hx_text_line_value(line, 5);
         if (value.len < sizeof s->fetch.etag) {
             memcpy(s->fetch.etag, value.ptr, value.len);
             s->fetch.etag[value.len] = '\0';

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/parts/cors.h"
 
+#include "base/text.h"
+
 #define PREFLIGHT_NAMES_MAX 2048u /* of the headers that a page wants to send; browsers send a few dozen bytes */
 
 /* Every header that we may add to an answer, and Retry-After, Age and Link, which scripts don't see by themselves. */
@@ -46,15 +48,9 @@ static const hx_slice allow_origin = {"access-control-allow-origin:", sizeof "ac
 /* The origin that an answer's lines allow; empty where they allow none. */
 static hx_slice allowed_by(hx_slice lines)
 {
-    while (lines.len > 0) {
-        size_t end = hx_slice_find(lines, '\n');
-        hx_slice line = end == SIZE_MAX ? lines : hx_slice_first(lines, end);
-        if (hx_slice_starts_nocase(line, allow_origin)) {
-            if (hx_slice_ends(line, HX_LIT("\r"))) line.len--;
-            return hx_slice_trim(hx_slice_from(line, allow_origin.len));
-        }
-        lines = hx_slice_from(lines, end == SIZE_MAX ? lines.len : end + 1);
-    }
+    hx_slice line;
+    while (hx_text_next_line(&lines, &line))
+        if (hx_slice_starts_nocase(line, allow_origin)) return hx_text_line_value(line, allow_origin.len);
     return HX_EMPTY;
 }
 

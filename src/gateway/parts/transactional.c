@@ -8,6 +8,8 @@
  *                           back, and the request may be sent again */
 #include "gateway/request.h"
 
+#include "base/text.h"
+
 static const hx_slice missing = {" without its mark", 17};
 
 #define LINES_MAX 200u
@@ -63,11 +65,10 @@ static hx_slice clean_lines(hx_request *r, const hx_record *found)
 {
     hx_fields fields = {0};
     hx_slice rest = found->answer.headers, line;
-    while (hx_slice_next(&rest, '\n', &line)) {
-        if (line.len > 0 && line.ptr[line.len - 1] == '\r') line.len--;
+    while (hx_text_next_line(&rest, &line)) {
         size_t colon = hx_slice_find(line, ':');
         if (colon == SIZE_MAX) continue;
-        hx_slice name = hx_slice_first(line, colon), value = hx_slice_trim(hx_slice_from(line, colon + 1));
+        hx_slice name = hx_slice_first(line, colon), value = hx_text_line_value(line, colon + 1);
         if (is_line(name, value) && !hx_fields_add(&fields, r->arena, LINES_MAX, name, value)) break;
     }
     if (fields.lines[HX_FIELD_DATE] == 0) { /* the same for everyone */
@@ -82,13 +83,9 @@ static hx_slice clean_lines(hx_request *r, const hx_record *found)
 /* What the application sent to one client only goes to that one. */
 static void put_cookies(const hx_request *r, hx_buf *out)
 {
-    hx_slice rest = r->lines_first;
-    while (rest.len > 0) {
-        size_t end = hx_slice_find(rest, '\n');
-        hx_slice line = end == SIZE_MAX ? rest : hx_slice_first(rest, end + 1);
-        rest = hx_slice_from(rest, line.len);
+    hx_slice rest = r->lines_first, line;
+    while (hx_text_next_line(&rest, &line))
         if (hx_slice_starts_nocase(line, HX_LIT("set-cookie:"))) hx_buf_put(out, line);
-    }
 }
 
 hx_answer hx_mark_first_answer(hx_request *r, const hx_record *found)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answering the client. By now the outcome, if there is one, is durable. */
 #include "base/check.h"
+#include "base/text.h"
 #include "gateway/parts/cors.h"
 #include "gateway/parts/problem.h"
 #include "gateway/steps/shadow.h"
@@ -83,14 +84,10 @@ static void put_kept_lines(hx_request *r, bool without_cors, hx_buf *out)
 {
     hx_slice rest = r->reply_answer.headers, line;
     uint64_t age = 0;
-    while (rest.len > 0) {
-        size_t end = hx_slice_find(rest, '\n');
-        line = end == SIZE_MAX ? rest : hx_slice_first(rest, end + 1);
-        rest = hx_slice_from(rest, line.len);
+    while (hx_text_next_line(&rest, &line)) {
         if (without_cors && hx_cors_is_replaced(line)) continue;
         if (is_replay(r) && hx_slice_starts_nocase(line, HX_LIT("age:"))) {
-            hx_slice value = hx_slice_from(hx_slice_first(line, line.len - 2), 4);
-            if (!hx_slice_to_u64(hx_slice_trim(value), &age)) age = 0;
+            if (!hx_slice_to_u64(hx_text_line_value(line, 4), &age)) age = 0;
             continue;
         }
         hx_buf_put(out, line);

@@ -142,6 +142,22 @@ static void what_is_percent_encoded_decodes_to_itself(void **state)
     hx_arena_free(&arena);
 }
 
+static void header_lines_come_one_by_one(void **state)
+{
+    (void)state;
+    hx_slice rest = HX_LIT("Age: 7\r\nVary:\tOrigin \nX: last"), line;
+    assert_true(hx_text_next_line(&rest, &line));
+    assert_text(line, "Age: 7\r\n");
+    assert_text(hx_text_line_value(line, 4), "7");
+    assert_true(hx_text_next_line(&rest, &line));
+    assert_text(hx_text_line_value(line, 5), "Origin");
+    assert_true(hx_text_next_line(&rest, &line));
+    assert_text(line, "X: last");
+    assert_text(hx_text_line_value(line, 2), "last");
+    assert_text(hx_text_line_value(line, 20), "");
+    assert_false(hx_text_next_line(&rest, &line));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +166,7 @@ int main(void)
         cmocka_unit_test(percent_escapes_are_decoded),
         cmocka_unit_test(quoted_strings_are_taken_off_the_front),
         cmocka_unit_test(what_is_percent_encoded_decodes_to_itself),
+        cmocka_unit_test(header_lines_come_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, drain);
 }
