@@ -113,8 +113,8 @@ static void check_invariants(const hx_request *r)
     HX_CHECK((operation_at[r->step] & (1u << r->operation)) != 0);
     /* Nothing of a keyed request leaves before its claim is durable, unless its route says so of a store that is down;
      * a probe and an authorization only ask. */
-    if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0 && !r->is_bypassed && r->probe_state == HX_PROBE_NONE &&
-        r->authorize_state != HX_AUTHORIZE_ASKING)
+    if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0 && r->pass_kind != HX_PASS_BYPASS &&
+        r->probe_state == HX_PROBE_NONE && r->authorize_state != HX_AUTHORIZE_ASKING)
         HX_CHECK(hx_request_is_claimed(r) && r->record.epoch > 0);
     /* What may have happened is sent again only where that was declared safe. */
     if (r->step == HX_STEP_forward && r->earlier != HX_EARLIER_NOTHING)
@@ -129,7 +129,7 @@ static void check_invariants(const hx_request *r)
         HX_CHECK(hx_request_is_settled(r) || r->client == HX_CLIENT_ANSWERED_EARLY);
     /* A request goes away with nothing of its own under way. */
     if (r->step == HX_STEP_finish) {
-        HX_CHECK(r->call_state != HX_CALL_PENDING);
+        HX_CHECK(r->call_state < HX_CALL_PENDING);
         HX_CHECK(r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state >= HX_EXCHANGE_WHOLE);
     }
 }
@@ -210,15 +210,15 @@ void hx_request_answer_whole(hx_exchange *exchange)
 void hx_request_answer_failed(hx_exchange *exchange, hx_upstream_error error)
 {
     hx_request *r = exchange->user;
+    if (r->exchange_state != HX_EXCHANGE_CANCELLED) r->exchange_error = error;
     r->exchange_state = HX_EXCHANGE_FAILED;
-    if (!r->exchange_cancelled) r->exchange_error = error;
     hx_request_run(r);
 }
 
 void hx_request_call_off(hx_request *r, hx_upstream_error why)
 {
-    if (r->exchange_cancelled) return;
-    r->exchange_cancelled = true;
+    if (r->exchange_state == HX_EXCHANGE_CANCELLED) return;
+    r->exchange_state = HX_EXCHANGE_CANCELLED;
     r->exchange_error = why;
     hx_exchange_cancel(&r->exchange);
 }
@@ -226,7 +226,7 @@ void hx_request_call_off(hx_request *r, hx_upstream_error why)
 static void store_done(hx_store_call *call)
 {
     hx_request *r = HX_OWNER(call, hx_request, call);
-    HX_CHECK(r->call_state == HX_CALL_PENDING);
+    HX_CHECK(r->call_state >= HX_CALL_PENDING);
     r->call_state = HX_CALL_BACK;
     hx_store_health *health = r->worker->gateway->outage;
     hx_health_note(health, call, hx_loop_now(r->worker->loop));
@@ -243,7 +243,6 @@ void hx_request_prepare_call(hx_request *r)
     r->call.whole_max = HX_WHOLE_ANSWER_BYTES;
     r->call.done = store_done;
     r->call_state = HX_CALL_PENDING;
-    r->call_cancelled = false;
 }
 
 void hx_request_watch_patience(hx_request *r)

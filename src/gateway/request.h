@@ -49,14 +49,20 @@ extern const char *const hx_step_times[]; /* "admit_ms": the log fields of r->st
 
 typedef enum { HX_MORE, HX_PARKED, HX_DONE } hx_step_result;
 
-/* Where an asynchronous call is: started, and not yet back; or back, and not yet looked at. */
-typedef enum { HX_CALL_IDLE, HX_CALL_PENDING, HX_CALL_BACK } hx_call_state;
+/* Where the store call is. */
+typedef enum {
+    HX_CALL_IDLE,
+    HX_CALL_BACK, /* it has come back, and its step has not looked at it yet */
+    HX_CALL_PENDING,
+    HX_CALL_CANCELLED /* still pending, and its result is not wanted any more */
+} hx_call_state;
 
 /* How far the exchange with the application is. */
 typedef enum {
     HX_EXCHANGE_NONE,
     HX_EXCHANGE_OPEN,      /* started, no head yet */
     HX_EXCHANGE_ANSWERING, /* the head has come */
+    HX_EXCHANGE_CANCELLED, /* it was called off, and has not ended yet */
     HX_EXCHANGE_WHOLE,
     HX_EXCHANGE_FAILED
 } hx_exchange_state;
@@ -71,6 +77,21 @@ typedef enum {
     HX_OPERATION_RESETTLING, /* durable as unknown, and a late response is being recorded */
     HX_OPERATION_GIVEN_UP    /* the outcome could not be recorded: it becomes unknown when the lease ends */
 } hx_operation_state;
+
+/* Why a durable claim was not forwarded. */
+typedef enum {
+    HX_UNSENT_NOT,
+    HX_UNSENT_LEASE_OVER,  /* the lease ended first, or the store didn't let the claim be used */
+    HX_UNSENT_TIMEOUT_OVER /* the client's request timeout ran out first */
+} hx_unsent;
+
+/* Why a request passes unprotected. */
+typedef enum {
+    HX_PASS_STREAMED,
+    HX_PASS_KEPT,   /* its body is kept whole, so that it can be sent again (`retry_safe`) */
+    HX_PASS_BYPASS, /* keyed; the store is down, and the route lets it pass unrecorded (`on_store_down: pass`) */
+    HX_PASS_SHADOW  /* `mode: shadow` */
+} hx_pass_kind;
 
 /* What the verdict on an attempt was made from. */
 typedef enum {
@@ -148,7 +169,6 @@ typedef struct hx_request {
     hx_slice who;                      /* as core/operation/identity.h has it */
     const hx_principal_source *source; /* where that was told; NULL: nobody */
     hx_body body;
-    bool repeats_body; /* it passes without a key, and is kept so that it can be sent again */
     enum { HX_BODY_UNREAD, HX_BODY_READING, HX_BODY_WHOLE, HX_BODY_BROKEN } body_state;
     unsigned body_error_status;
     const char *body_error_detail;
@@ -174,26 +194,20 @@ typedef struct hx_request {
     } alias;
 
     /* claim, wait, settle */
-    bool is_bypassed; /* the store is down, and the route lets it pass unrecorded */
-    bool quota_taken; /* while the claim is on its way */
     hx_operation_state operation;
     uint64_t taken_over_epoch; /* of the unknown operation that the claim replaces; 0: the operation is new */
-    bool is_granted;           /* the claim is durable, and what must come before it is used is under way */
     unsigned settle_tries;
     hx_ms settle_since;
     hx_call_state call_state;
-    bool call_cancelled;
     hx_link lease_link; /* among the worker's claims */
     hx_ms renew_at;
     hx_renewal *renewal; /* that is under way */
     hx_ms lease_until;   /* as it was granted, or last renewed */
-    bool lease_lost;     /* it was over before the application was asked */
-    bool budget_over;    /* and so was the client's time */
+    hx_unsent unsent;    /* why the claim was not forwarded */
 
     /* forward */
     hx_exchange_state exchange_state;
     hx_upstream_error exchange_error;
-    bool exchange_cancelled;
     uint16_t answer_status;
     hx_ms answer_retry_after; /* HX_RETRY_AFTER_NONE: it said nothing, or nonsense */
     hx_outcome_word answer_word;
@@ -217,30 +231,26 @@ typedef struct hx_request {
     unsigned attempts_of_claim;
     hx_ms first_attempt_at;
     hx_earlier earlier;
-    bool no_more_attempts;
-    hx_retry_verdict last_attempt_because; /* why there was no other */
+    hx_retry_verdict no_retry_because; /* HX_RETRY_AGAIN: a retry was not refused */
     hx_reservation reservation;
 
     /* pass */
+    hx_pass_kind pass_kind;
     hx_slice upgrade; /* what the application was asked to switch to; empty: nothing */
     struct {
         uint64_t bytes_up;
         uint64_t bytes_down;
-        bool is_open; /* or has ended */
     } tunnel;
     bool upload_held_back; /* the application takes no more of the body for now */
 
     /* shadow: what protecting it would have done */
     struct {
-        bool on;
         hx_would would;
         hx_error error; /* HX_WOULD_REFUSE */
         enum { HX_SHADOW_IDLE, HX_SHADOW_CLAIMING, HX_SHADOW_CLAIMED, HX_SHADOW_SETTLING } claim;
-        bool is_too_large; /* the answer, to be kept */
-        hx_slice kept;     /* of the body, what is still to be handed on before `rest` */
-        hx_slice rest;     /* what came of the body when there was no more room to keep it */
-        bool rest_is_last;
-        bool rest_waits; /* to be handed on behind `kept` */
+        hx_slice kept; /* of the body, what is still to be handed on before `rest` */
+        hx_slice rest; /* of the body, the piece that did not fit and comes behind `kept` */
+        enum { HX_REST_NONE, HX_REST_MORE_FOLLOWS, HX_REST_LAST } rest_state;
     } shadow;
 
     /* probe */
@@ -428,7 +438,7 @@ hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool whole, bo
 /* Where a request goes once its client has its answer, or will never have one, and it holds no claim. */
 static inline hx_step hx_request_end_step(const hx_request *r)
 {
-    return r->shadow.on ? HX_STEP_shadow : HX_STEP_finish;
+    return r->pass_kind == HX_PASS_SHADOW ? HX_STEP_shadow : HX_STEP_finish;
 }
 /* How the exchange that has just ended failed. */
 hx_upstream_failure hx_request_failure(const hx_request *r);

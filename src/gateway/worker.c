@@ -31,7 +31,7 @@ static void lease_due(hx_timer *timer)
  * when somebody else has been told that it never was. */
 static void stop_sending(hx_request *r)
 {
-    bool is_open = r->exchange_state == HX_EXCHANGE_OPEN && !r->shadow.on;
+    bool is_open = r->exchange_state == HX_EXCHANGE_OPEN && r->pass_kind != HX_PASS_SHADOW;
     if (!is_open || hx_forward_sent_whole(r)) return;
     hx_request_call_off(r, r->exchange.bytes_sent > 0 ? HX_UPSTREAM_CANCELLED : HX_UPSTREAM_CONNECT_TIMEOUT);
 }

@@ -378,7 +378,7 @@ static hx_step_result conclude(hx_request *r)
     hx_slice body = HX_EMPTY, key = r->header_key;
     if (r->body.len > 0 && !hx_body_whole(&r->body, &body)) return refuse_for_room(r);
     hx_memory_end(r, &r->body);
-    if (r->repeats_body) {
+    if (r->pass_kind == HX_PASS_KEPT) {
         r->fingerprint_input.body = body;
         return hx_request_go(r, HX_STEP_pass);
     }
@@ -436,8 +436,9 @@ static bool is_body_kept(const hx_request *r)
 static hx_step_result pass_unprotected(hx_request *r, const hx_policy *route)
 {
     if (!route) hx_worker_count(r->worker, HX_COUNT_PASSED_WITHOUT_ROUTE);
-    r->repeats_body = is_body_kept(r) && hx_memory_admit(r); /* else it is streamed, and not sent again */
-    return r->repeats_body ? HX_MORE : hx_request_go(r, HX_STEP_pass);
+    if (!is_body_kept(r) || !hx_memory_admit(r)) return hx_request_go(r, HX_STEP_pass);
+    r->pass_kind = HX_PASS_KEPT;
+    return HX_MORE;
 }
 
 /* Of a route that makes no key of its own, without a key: refused or unprotected, as its rules say. */

@@ -40,7 +40,6 @@ static hx_step_result ask(hx_request *r)
     r->authorize_state = HX_AUTHORIZE_ASKING;
     r->authorize_status = 0;
     r->exchange_state = HX_EXCHANGE_OPEN;
-    r->exchange_cancelled = false;
     hx_worker_count(r->worker, HX_COUNT_AUTHORIZATIONS);
     hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
     hx_forward_expect_answer(r);

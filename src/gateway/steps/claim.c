@@ -89,22 +89,23 @@ static hx_party party_of(const hx_request *r)
     return hx_limiter_party(hx_policy_identity(r->policy), &r->claimant.principal);
 }
 
-/* One more live key of this caller's; an unknown operation that is taken over is counted already. */
-static bool has_quota(hx_request *r, bool take_over)
+/* Whether the claim is a further live key of its caller; an unknown operation that is taken over is counted already. */
+static bool takes_quota(const hx_request *r)
 {
-    uint32_t quota = r->policy->quota;
-    if (quota == 0 || take_over) return true;
-    r->quota_taken = hx_limiter_begin(r->worker->gateway->limiter, party_of(r), &r->op, quota,
-                                      hx_loop_now(r->worker->loop), &r->retry_after);
-    return r->quota_taken;
+    return r->policy->quota > 0 && r->taken_over_epoch == 0;
+}
+
+static bool has_quota(hx_request *r)
+{
+    return !takes_quota(r) || hx_limiter_begin(r->worker->gateway->limiter, party_of(r), &r->op, r->policy->quota,
+                                               hx_loop_now(r->worker->loop), &r->retry_after);
 }
 
 /* The claim has ended. From here on its key counts by what becomes of the operation, whoever settles it. */
 static void end_quota(hx_request *r)
 {
     bool is_ours = r->call.result == HX_STORE_OK;
-    if (!r->quota_taken) return;
-    r->quota_taken = false;
+    if (!takes_quota(r)) return;
     hx_limiter_claimed(r->worker->gateway->limiter, party_of(r), &r->record.op, is_ours, hx_loop_now(r->worker->loop));
 }
 
@@ -129,9 +130,9 @@ static hx_error timeout_error(hx_request *r)
 static hx_step_result submit(hx_request *r, bool take_over)
 {
     if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, timeout_error(r), HX_EMPTY);
-    if (!has_quota(r, take_over)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
-    hx_claim_fill(r, take_over);
     r->taken_over_epoch = take_over ? r->found.epoch : 0;
+    if (!has_quota(r)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
+    hx_claim_fill(r, take_over);
     /* Under a new epoch nothing of an old one can be committed any more, where the application's mark is. */
     bool is_open = take_over && r->policy->guarantee != HX_GUARANTEE_TRANSACTIONAL;
     r->earlier = is_open ? HX_EARLIER_UNKNOWN : HX_EARLIER_NOTHING;
@@ -199,7 +200,7 @@ hx_step_result hx_claim_decide(hx_request *r, const hx_record *found)
 hx_step_result hx_claim_refuse_unavailable(hx_request *r)
 {
     if (r->policy->on_store_down_pass && r->taken_over_epoch == 0 && r->attempts == 0 && !hx_request_is_replied(r)) {
-        r->is_bypassed = true;
+        r->pass_kind = HX_PASS_BYPASS;
         r->told = HX_TOLD_BYPASSED;
         hx_worker_count(r->worker, HX_COUNT_BYPASSED);
         return hx_request_go(r, HX_STEP_pass);
@@ -211,7 +212,7 @@ hx_step_result hx_claim_refuse_unavailable(hx_request *r)
 hx_step_result hx_claim_give_back(hx_request *r)
 {
     hx_request_set_operation(r, HX_OPERATION_CLAIMED);
-    r->lease_lost = true;
+    if (r->unsent == HX_UNSENT_NOT) r->unsent = HX_UNSENT_LEASE_OVER;
     hx_worker_keep_lease(r);
     r->verdict = (hx_verdict){.outcome = r->earlier == HX_EARLIER_NOTHING ? HX_OUTCOME_NOT_EXECUTED
                                                                           : HX_OUTCOME_UNKNOWN};
@@ -292,7 +293,7 @@ hx_step_result hx_step_claim(hx_request *r)
 {
     if (r->call_state == HX_CALL_PENDING) { /* the claim goes on, whether its client waits or not */
         if (hx_request_is_out_of_patience(r)) {
-            r->budget_over = true;
+            r->unsent = HX_UNSENT_TIMEOUT_OVER;
             hx_reply_early(r, timeout_error(r), HX_EMPTY);
         }
         return HX_PARKED;

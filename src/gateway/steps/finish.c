@@ -38,9 +38,9 @@ static void summarize(hx_request *r, hx_summary *out)
         .step_count = HX_STEP_COUNT,
     };
     bool is_replayed = r->told == HX_TOLD_REPLAYED;
-    if (r->key.len > 0 || r->shadow.on) out->route = r->route;
+    if (r->key.len > 0 || r->pass_kind == HX_PASS_SHADOW) out->route = r->route;
     if (r->key.len > 0) {
-        hx_told told = r->is_bypassed ? HX_TOLD_BYPASSED : r->told;
+        hx_told told = r->pass_kind == HX_PASS_BYPASS ? HX_TOLD_BYPASSED : r->told;
         out->op = &r->op;
         out->key = hx_request_mac(r, HX_TAG_KEY, r->key);
         out->principal = r->claimant.principal;
@@ -49,7 +49,7 @@ static void summarize(hx_request *r, hx_summary *out)
     }
     if (r->policy->result.len > 0 && r->told != HX_TOLD_NOTHING && (is_replayed || hx_request_is_claimed(r)))
         out->result_id = is_replayed ? r->found.result : r->record.result;
-    if (r->shadow.on) hx_shadow_summarize(r, out);
+    if (r->pass_kind == HX_PASS_SHADOW) hx_shadow_summarize(r, out);
     if (r->reply_kind == HX_REPLY_ERROR && hx_request_is_replied(r)) summarize_error(r, out);
 }
 
@@ -73,7 +73,7 @@ hx_step_result hx_step_finish(hx_request *r)
         summarize(r, &summary);
         hx_access_log_line(&summary);
     }
-    if (r->tunnel.is_open) hx_pass_log_tunnel_end(r);
+    if (hx_pass_is_tunnel(r)) hx_pass_log_tunnel_end(r);
     hx_worker_drop_lease(r);
     hx_list_remove(&r->link);
     hx_body_free(&r->body);

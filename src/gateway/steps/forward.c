@@ -253,7 +253,9 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(r, field, trusted)) continue;
         if (keyed && is_withheld_when_keyed(field->id)) continue;
         if (field->id == HX_FIELD_X_REQUEST_TIMEOUT && r->patience.span != HX_TIMEOUT_NONE) continue;
-        if ((keyed || r->is_bypassed) && field->id == HX_FIELD_IDEMPOTENCY_KEY && is_key_written_anew(r)) continue;
+        if ((keyed || r->pass_kind == HX_PASS_BYPASS) && field->id == HX_FIELD_IDEMPOTENCY_KEY &&
+            is_key_written_anew(r))
+            continue;
         hx_field_write(out, field->name, field->value);
     }
     bool upgrades = r->upgrade.len > 0;
@@ -266,7 +268,7 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
     put_trace(r, out);
     put_patience(r, out);
     if (keyed) put_operation(r, out);
-    if (r->is_bypassed && is_key_written_anew(r)) put_key(r, out);
+    if (r->pass_kind == HX_PASS_BYPASS && is_key_written_anew(r)) put_key(r, out);
     put_framing(r, keyed, out);
     hx_buf_puts(out, "\r\n");
 }
@@ -534,7 +536,6 @@ void hx_forward_send(hx_request *r, bool repeat)
         hx_retry_budget_request(hx_request_budget(r), now);
     }
     r->exchange_state = HX_EXCHANGE_OPEN;
-    r->exchange_cancelled = false;
     hx_upstream *upstream = r->worker->upstreams[r->policy->upstream];
     if (repeat)
         hx_exchange_repeat(upstream, &r->exchange);
@@ -547,9 +548,10 @@ void hx_forward_send(hx_request *r, bool repeat)
 static bool is_too_late(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop);
-    r->lease_lost = now >= r->lease_until;
-    r->budget_over = r->attempts == 0 && hx_request_patience_left(r) == 0;
-    return r->lease_lost || r->budget_over;
+    bool is_lease_over = now >= r->lease_until;
+    bool is_timeout_over = r->attempts == 0 && hx_request_patience_left(r) == 0;
+    r->unsent = is_timeout_over ? HX_UNSENT_TIMEOUT_OVER : is_lease_over ? HX_UNSENT_LEASE_OVER : HX_UNSENT_NOT;
+    return r->unsent != HX_UNSENT_NOT;
 }
 
 static hx_step_result give_back(hx_request *r)

@@ -53,8 +53,8 @@ hx_verdict hx_judge_attempt(hx_request *r)
 /* Half a request must not be sent on once the operation is called unknown, be it answered already. */
 static bool is_cut_off(hx_request *r)
 {
-    bool goes_on = r->answer_streamed && r->verdict.outcome == HX_OUTCOME_UNKNOWN && !hx_forward_sent_whole(r);
-    if (!goes_on) return false;
+    bool goes_on = r->exchange_state == HX_EXCHANGE_ANSWERING && !hx_forward_sent_whole(r);
+    if (!goes_on || r->verdict.outcome != HX_OUTCOME_UNKNOWN) return false;
     r->answer_streamed = false;
     hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
     return true;
@@ -62,7 +62,7 @@ static bool is_cut_off(hx_request *r)
 
 hx_step_result hx_step_judge(hx_request *r)
 {
-    if (r->exchange_cancelled && r->exchange_state < HX_EXCHANGE_WHOLE) return HX_PARKED;
+    if (r->exchange_state == HX_EXCHANGE_CANCELLED) return HX_PARKED;
     r->basis = hx_request_is_answered(r) ? HX_BASIS_RESPONSE : HX_BASIS_SILENCE;
     hx_memory_end(r, &r->answer);
     r->verdict = hx_judge_attempt(r);

@@ -10,6 +10,11 @@
 
 #define KEPT_PIECE_BYTES (64u * 1024u)
 
+bool hx_pass_is_tunnel(const hx_request *r)
+{
+    return r->upgrade.len > 0 && r->reply_status == 101;
+}
+
 /* The application's time runs while it has the next move: not while its request is still coming in. When the client's
  * is over before, a request that can have no effect is given up; any other is not cut off. */
 static void expect_answer(hx_request *r)
@@ -24,8 +29,8 @@ static void upload(hx_stream *stream, hx_slice piece, bool last)
 {
     hx_request *r = stream->user;
     bool waits = r->step == HX_STEP_retry; /* the exchange holds what comes meanwhile */
-    if (!waits && (r->exchange_state >= HX_EXCHANGE_WHOLE || r->exchange_cancelled)) return;
-    if (r->tunnel.is_open) r->tunnel.bytes_up += piece.len;
+    if (!waits && (r->exchange_state >= HX_EXCHANGE_CANCELLED)) return;
+    if (hx_pass_is_tunnel(r)) r->tunnel.bytes_up += piece.len;
     if (piece.len > 0 && !hx_exchange_write(&r->exchange, piece)) {
         r->upload_held_back = true;
         hx_stream_pause(stream);
@@ -62,9 +67,10 @@ static void upload_kept(hx_request *r)
         r->shadow.kept = hx_slice_from(r->shadow.kept, piece.len);
         upload(r->stream, piece, false);
     }
-    if (r->upload_held_back || !r->shadow.rest_waits) return;
-    r->shadow.rest_waits = false;
-    upload(r->stream, r->shadow.rest, r->shadow.rest_is_last);
+    if (r->upload_held_back || r->shadow.rest_state == HX_REST_NONE) return;
+    bool is_last = r->shadow.rest_state == HX_REST_LAST;
+    r->shadow.rest_state = HX_REST_NONE;
+    upload(r->stream, r->shadow.rest, is_last);
 }
 
 static void upstream_drained(hx_exchange *exchange)
@@ -111,7 +117,6 @@ static void begin_tunnel_line(const hx_request *r, hx_log_event event)
 
 static void open_tunnel(hx_request *r)
 {
-    r->tunnel.is_open = true;
     r->stream->events.body = upload;
     hx_stream_tunnel(r->stream);
     hx_exchange_tunnel(&r->exchange);
@@ -128,14 +133,9 @@ void hx_pass_log_tunnel_end(const hx_request *r)
     hx_log_end();
 }
 
-bool hx_pass_is_tunnel(const hx_request *r)
-{
-    return r->step == HX_STEP_pass && hx_request_is_replied(r) && r->reply_status == 101;
-}
-
 static bool is_repeatable(const hx_request *r)
 {
-    if (r->shadow.on) return false; /* once, whatever comes */
+    if (r->pass_kind == HX_PASS_SHADOW) return false; /* once, whatever comes */
     hx_slice method = r->stream->request.method;
     return hx_method_is_safe(method) || hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("DELETE"));
 }
@@ -143,7 +143,7 @@ static bool is_repeatable(const hx_request *r)
 /* Of a body that was streamed, nothing is left to send again. */
 static bool may_repeat_what_was_sent(const hx_request *r)
 {
-    bool is_kept = !r->stream->request.has_body || r->repeats_body;
+    bool is_kept = !r->stream->request.has_body || r->pass_kind == HX_PASS_KEPT;
     return r->policy->retry_safe && is_repeatable(r) && is_kept && r->upgrade.len == 0;
 }
 
@@ -158,7 +158,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     r->exchange_state = HX_EXCHANGE_ANSWERING;
     r->answer_status = head->status;
     hx_request_stop_timer(r);
-    if (r->shadow.on) hx_shadow_answered(r, head);
+    if (r->pass_kind == HX_PASS_SHADOW) hx_shadow_answered(r, head);
     if (is_transient(head->status) && may_repeat_what_was_sent(r)) {
         r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
         if (hx_request_schedule_retry(r)) {
@@ -190,7 +190,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
 static void download(hx_exchange *exchange, hx_slice piece)
 {
     hx_request *r = exchange->user;
-    if (r->tunnel.is_open) r->tunnel.bytes_down += piece.len;
+    if (hx_pass_is_tunnel(r)) r->tunnel.bytes_down += piece.len;
     if (!hx_stream_write(r->stream, piece)) hx_exchange_pause(exchange);
 }
 
@@ -216,7 +216,6 @@ static void start_upload(hx_request *r)
         hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
         return;
     }
-    r->shadow.rest_waits = true;
     upload_kept(r);
 }
 
@@ -258,7 +257,7 @@ static hx_step_result start(hx_request *r)
 
 static hx_step_result start_again(hx_request *r)
 {
-    bool is_streamed = r->stream->request.has_body && !r->repeats_body;
+    bool is_streamed = r->stream->request.has_body && r->pass_kind != HX_PASS_KEPT;
     if (!is_streamed) r->exchange.head = head_of(r); /* the client has less time by now */
     hx_forward_send(r, is_streamed && hx_exchange_may_repeat(&r->exchange));
     if (r->body_state != HX_BODY_READING || r->upload_held_back) expect_answer(r);
@@ -304,7 +303,7 @@ static hx_step_result broken_off(hx_request *r)
 
 hx_step_result hx_step_pass(hx_request *r)
 {
-    if (r->shadow.on) hx_shadow_look(r);
+    if (r->pass_kind == HX_PASS_SHADOW) hx_shadow_look(r);
     switch (r->exchange_state) {
     case HX_EXCHANGE_NONE:
         if (hx_request_client_is_gone(r)) return hx_request_go(r, hx_request_end_step(r));

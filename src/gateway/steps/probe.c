@@ -77,7 +77,6 @@ static hx_step_result ask(hx_request *r)
     r->probed_at = hx_loop_now(r->worker->loop);
     r->probe_status = 0;
     r->exchange_state = HX_EXCHANGE_OPEN;
-    r->exchange_cancelled = false;
     hx_worker_count(r->worker, HX_COUNT_PROBES);
     hx_exchange_start(r->worker->upstreams[r->policy->upstream], &r->exchange);
     hx_forward_expect_answer(r);

@@ -61,7 +61,7 @@ static void put_lines(hx_request *r, hx_buf *out)
     hx_reply_retry_after(r, out);
     hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
     if (r->policy->dialect == HX_DIALECT_STRIPE) put_stripe_lines(r, out);
-    if (r->shadow.on) hx_shadow_line(r, out);
+    if (r->pass_kind == HX_PASS_SHADOW) hx_shadow_line(r, out);
     if (r->worker->gateway->dev) hx_buf_puts(out, "Hapax-Mode: dev\r\n");
 }
 
@@ -74,7 +74,7 @@ void hx_reply_lines(hx_request *r, hx_buf *out)
 {
     put_lines(r, out);
     /* On what only passes there is nothing of ours that a script would look for. */
-    if (r->told != HX_TOLD_NOTHING || r->shadow.on)
+    if (r->told != HX_TOLD_NOTHING || r->pass_kind == HX_PASS_SHADOW)
         hx_cors_expose(hx_request_rules(r)->config, &r->stream->request.fields, out);
 }
 

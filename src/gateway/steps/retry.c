@@ -24,15 +24,14 @@ static void log_attempt(const hx_request *r, hx_log_event event, hx_ms delay)
     if (delay >= 0)
         hx_log_int("delay_ms", delay);
     else
-        hx_log_text("because", hx_retry_verdict_name(r->last_attempt_because));
+        hx_log_text("because", hx_retry_verdict_name(r->no_retry_because));
     hx_log_str("correlation_id", r->correlation);
     hx_log_end();
 }
 
 static bool give_up(hx_request *r, hx_retry_verdict why)
 {
-    r->no_more_attempts = true;
-    r->last_attempt_because = why;
+    r->no_retry_because = why;
     hx_worker_count(r->worker, HX_COUNT_RETRIES_EXHAUSTED);
     log_attempt(r, HX_EVENT_retry_exhausted, -1);
     return false;
@@ -49,7 +48,7 @@ bool hx_request_schedule_retry(hx_request *r)
         .retry_after = is_answered ? r->answer_retry_after : HX_RETRY_AFTER_NONE,
         .client_left = hx_request_patience_left(r),
     };
-    if (r->no_more_attempts) return false;
+    if (r->no_retry_because != HX_RETRY_AGAIN) return false;
     hx_retry_answer next = hx_retry_next(&r->policy->retry, &question, hx_rand_u64());
     if (next.verdict == HX_RETRY_TOLD_LATER) r->retry_after = next.delay;
     if (next.verdict != HX_RETRY_AGAIN) return give_up(r, next.verdict);

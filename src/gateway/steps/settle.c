@@ -23,14 +23,15 @@ static void choose_error(hx_request *r)
 {
     r->reply_kind = HX_REPLY_ERROR;
     bool nothing_happened = r->verdict.outcome == HX_OUTCOME_NOT_EXECUTED;
-    if (nothing_happened && r->budget_over)
+    if (nothing_happened && r->unsent == HX_UNSENT_TIMEOUT_OVER)
         r->error = HX_ERROR_BUDGET_OVER;
     else if (nothing_happened)
-        r->error = r->lease_lost ? HX_ERROR_STORE_UNAVAILABLE : HX_ERROR_UPSTREAM_UNREACHABLE;
+        r->error = r->unsent == HX_UNSENT_LEASE_OVER ? HX_ERROR_STORE_UNAVAILABLE : HX_ERROR_UPSTREAM_UNREACHABLE;
     else if (r->basis == HX_BASIS_UNMARKED)
         r->error = HX_ERROR_NOT_MARKED;
     else
-        r->error = r->timed_out || r->budget_over ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_UPSTREAM_BROKEN;
+        r->error = r->timed_out || r->unsent == HX_UNSENT_TIMEOUT_OVER ? HX_ERROR_UPSTREAM_TIMEOUT
+                                                                       : HX_ERROR_UPSTREAM_BROKEN;
     r->reply_status = hx_error_about(r->error)->status;
     if (r->retry_after == 0) r->retry_after = HX_SECOND;
     hx_slice what = HX_LIT("its time was up");
@@ -41,9 +42,9 @@ static void choose_error(hx_request *r)
         what = hx_arena_printf(r->arena, "it answered %u%s", (unsigned)r->answer_status,
                                r->earlier != HX_EARLIER_NOTHING ? " after an attempt whose outcome is not known"
                                                                 : ", which doesn't tell what became of the operation");
-    else if (r->lease_lost)
+    else if (r->unsent == HX_UNSENT_LEASE_OVER)
         what = HX_LIT("the claim's lease was over before it could be sent");
-    else if (r->budget_over)
+    else if (r->unsent == HX_UNSENT_TIMEOUT_OVER)
         what = HX_LIT("the client's time was over before it could be sent");
     else if (r->exchange_state == HX_EXCHANGE_FAILED)
         what = hx_slice_of(hx_upstream_error_text(r->exchange_error));
@@ -51,9 +52,9 @@ static void choose_error(hx_request *r)
     if (r->attempts > 1)
         r->error_detail = hx_arena_printf(r->arena, "%.*s There were %u attempts.", HX_FMT(r->error_detail),
                                           r->attempts);
-    if (r->no_more_attempts)
+    if (r->no_retry_because != HX_RETRY_AGAIN)
         r->error_detail = hx_arena_printf(r->arena, "%.*s %s", HX_FMT(r->error_detail),
-                                          hx_retry_verdict_text(r->last_attempt_because));
+                                          hx_retry_verdict_text(r->no_retry_because));
 }
 
 static hx_slice reason_of(const hx_request *r)

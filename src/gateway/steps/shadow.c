@@ -93,7 +93,7 @@ static void claim(hx_request *r)
 /* From here on the request is one without a key: it passes. */
 static hx_step_result begin(hx_request *r)
 {
-    r->shadow.on = true;
+    r->pass_kind = HX_PASS_SHADOW;
     if (r->key.len > 0 && r->shadow.would != HX_WOULD_REFUSE) {
         hx_peek peek = hx_memory_peek(r, &r->op);
         foresee(r, peek == HX_PEEK_FOUND ? &r->found : NULL);
@@ -106,7 +106,7 @@ static hx_step_result begin(hx_request *r)
 bool hx_shadow_takes(const hx_request *r, hx_error error)
 {
     if (r->policy->mode != HX_MODE_SHADOW) return false;
-    bool is_cut_short = r->body_state == HX_BODY_BROKEN && !r->shadow.rest.ptr;
+    bool is_cut_short = r->body_state == HX_BODY_BROKEN && r->shadow.rest_state == HX_REST_NONE;
     bool is_unreadable = r->body_state == HX_BODY_WHOLE && error == HX_ERROR_OVERLOADED; /* from where it is spooled */
     return !is_cut_short && !is_unreadable;
 }
@@ -121,7 +121,7 @@ hx_step_result hx_shadow_refuse(hx_request *r, hx_error error)
 void hx_shadow_overflow(hx_request *r, hx_slice piece, bool last)
 {
     r->shadow.rest = hx_arena_copy(r->arena, piece);
-    r->shadow.rest_is_last = last;
+    r->shadow.rest_state = last ? HX_REST_LAST : HX_REST_MORE_FOLLOWS;
 }
 
 void hx_shadow_look(hx_request *r)
@@ -146,8 +146,8 @@ void hx_shadow_answered(hx_request *r, const hx_answer_head *head)
     r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
     if (!hx_outcome_word_parse(hx_fields_get(&head->fields, HX_FIELD_HAPAX_OUTCOME), &r->answer_word))
         r->answer_word = HX_WORD_NONE;
-    r->shadow.is_too_large = (head->content_length > 0 && (uint64_t)head->content_length > max) ||
-                             hx_slice_starts_nocase(type, HX_LIT("text/event-stream"));
+    r->answer_streamed = (head->content_length > 0 && (uint64_t)head->content_length > max) ||
+                         hx_slice_starts_nocase(type, HX_LIT("text/event-stream"));
 }
 
 /* An answer whose client left in the middle of it: protected, it would have been taken whole. */
@@ -167,9 +167,7 @@ static void settle(hx_request *r)
     record->from_state = HX_PROCESSING;
     record->state = frees ? HX_ABSENT : outcome == HX_OUTCOME_COMPLETED ? HX_COMPLETED : HX_FAILED;
     record->changed_at = hx_loop_now(r->worker->loop);
-    record->reason = outcome == HX_OUTCOME_UNKNOWN ? reason_unknown
-                     : r->shadow.is_too_large      ? reason_too_large
-                                                   : HX_EMPTY;
+    record->reason = outcome == HX_OUTCOME_UNKNOWN ? reason_unknown : r->answer_streamed ? reason_too_large : HX_EMPTY;
     record->answer = (hx_answer){.status = r->answer_status, .headers = HX_EMPTY, .body = HX_EMPTY};
     hx_lifecycle_set_end(record, r->policy);
     hx_worker_drop_lease(r);
@@ -191,7 +189,7 @@ static void count(hx_request *r)
 
 hx_step_result hx_step_shadow(hx_request *r)
 {
-    if (!r->shadow.on) return begin(r);
+    if (r->pass_kind != HX_PASS_SHADOW) return begin(r);
     hx_shadow_look(r);
     if (r->shadow.claim == HX_SHADOW_SETTLING && hx_request_call_back(r)) r->shadow.claim = HX_SHADOW_IDLE;
     if (r->shadow.claim == HX_SHADOW_CLAIMED) settle(r);

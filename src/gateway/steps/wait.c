@@ -54,8 +54,8 @@ hx_step_result hx_step_wait(hx_request *r)
         hx_request_start_timer(r, shorter ? left : r->policy->wait);
         return HX_PARKED;
     }
-    if ((r->timer_rang || hx_request_client_is_gone(r)) && !r->call_cancelled) {
-        r->call_cancelled = true;
+    if ((r->timer_rang || hx_request_client_is_gone(r)) && r->call_state == HX_CALL_PENDING) {
+        r->call_state = HX_CALL_CANCELLED;
         hx_store_cancel(r->worker->gateway->store, &r->call);
     }
     return HX_PARKED;
