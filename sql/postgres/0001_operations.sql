@@ -528,7 +528,7 @@ BEGIN
     RETURN QUERY
     SELECT f.* FROM unnest(ops, tickets, states) WITH ORDINALITY AS u(op, ticket, state, i)
       LEFT JOIN hapax.operations o USING (op),
-      LATERAL (SELECT u.state = 0 OR o.write_ticket = u.ticket) d(is_done),
+      LATERAL (SELECT CASE u.state WHEN 0 THEN hapax.is_free(o, moment) ELSE o.write_ticket = u.ticket END) d(is_done),
       hapax.found(u.i, CASE WHEN is_done THEN 0 ELSE 1 END, CASE WHEN is_done THEN NULL ELSE o END) f
      WHERE u.state = 0 OR o.op IS NOT NULL;
 END $$;

@@ -134,6 +134,10 @@ static void importing_over_what_stands_there_changes_nothing(void **state)
         assert_int_equal(found.state, HX_PROCESSING);
         assert_int_equal(found.epoch, running.epoch);
     }
+    hx_record nothing = foreign(1, HX_ABSENT, epoch + 10); /* an absence raises the epochs all the same */
+    assert_int_equal(import(&b, &nothing, &found), HX_STORE_EXISTS);
+    assert_same_record(&found, &before);
+    assert_true(hx_store_last_epoch(b.store) >= epoch + 10);
     running.answer = answer_of("its own");
     running.expires_at = test_now + HX_DAY;
     assert_int_equal(settle(&b, &running, HX_COMPLETED, NULL), OK);
