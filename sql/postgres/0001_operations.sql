@@ -18,6 +18,7 @@ CREATE SCHEMA hapax;
 CREATE TABLE hapax.store (
     single      boolean PRIMARY KEY DEFAULT true CHECK (single),
     version     integer NOT NULL,              -- of this schema
+    digest      text NOT NULL DEFAULT '',      -- of the migrations that made it, as tools/embed appends it to them
     secret      bytea NOT NULL CHECK (length(secret) = 32)
 );
 

@@ -237,7 +237,7 @@ static bool check_setup(hx_lane *lane, PGresult *result)
     } else if (pq->ntuples(result) != 1) {
         (void)snprintf(why, sizeof why, "the table hapax.store is damaged: it must have one row");
     } else {
-        is_good = hx_postgres_fits_schema(hx_get_i64(pq, result, 0, 0), why);
+        is_good = hx_postgres_fits_schema(hx_get_i64(pq, result, 0, 0), hx_get_bytes(pq, result, 0, 2), why);
     }
     if (is_good) {
         hx_postgres_set_durability((hx_postgres *)lane->store, hx_get_bytes(pq, result, 0, 1));

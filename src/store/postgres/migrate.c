@@ -25,6 +25,18 @@ unsigned hx_postgres_schema_newest(void)
     return hx_postgres_migrations[hx_postgres_migrations_count - 1].number;
 }
 
+bool hx_postgres_is_own_edit(unsigned version, hx_slice digest, char error[HX_STORE_ERROR_BYTES])
+{
+    const char *own = hx_postgres_migrations[version - 1].digest;
+    if (hx_slice_eq(digest, hx_slice_of(own))) return true;
+    (void)snprintf(error, HX_STORE_ERROR_BYTES,
+                   "the schema hapax of this database was made by another build of hapax (version %u, edit %.*s; this "
+                   "program has edit %s), and can't be migrated: save it with that build's hapax store backup, then "
+                   "DROP SCHEMA hapax CASCADE, hapax store migrate, and hapax store restore; or use a new database",
+                   version, HX_FMT(digest.len > 0 ? hx_slice_first(digest, 32) : HX_LIT("unknown")), own);
+    return false;
+}
+
 /* libpq's messages have several lines. */
 static void put_line(char *out, size_t bytes, const char *prefix, const char *text, const char *advice)
 {
@@ -130,9 +142,9 @@ static void ignore_notice(void *context, const char *message)
 /* 0: there is no schema. */
 static bool read_version(migration *m, unsigned *version)
 {
+    static const char what[] = "reading the schema's version";
     char value[32];
     uint64_t number;
-    const char *what = "reading the schema's version";
     *version = 0;
     if (!ask(m, what, "SELECT to_regclass('hapax.store') IS NOT NULL", value, sizeof value)) return false;
     if (value[0] != 't') return true;
@@ -171,6 +183,13 @@ static bool step(migration *m, bool *done)
                        "goes back",
                        version, newest);
         return false;
+    }
+    if (version > 0) {
+        char digest[64];
+        if (!ask(m, "reading the schema's edit", "SELECT " HX_POSTGRES_DIGEST " FROM hapax.store s", digest,
+                 sizeof digest))
+            return false;
+        if (!hx_postgres_is_own_edit(version, hx_slice_of(digest), m->error)) return false;
     }
     *done = version == newest;
     if (*done) return run(m, "ending a transaction", "COMMIT");

@@ -10,6 +10,7 @@ typedef struct {
     unsigned number; /* the version that it makes, from 1 on without a gap */
     const char *name;
     const char *text;
+    const char *digest; /* of this migration and all before it; hapax.store has that of the schema */
 } hx_migration;
 
 extern const hx_migration hx_postgres_migrations[];
@@ -17,6 +18,11 @@ extern const size_t hx_postgres_migrations_count;
 
 /* The version that this program is made for. */
 unsigned hx_postgres_schema_newest(void);
+/* An expression over hapax.store AS s: the schema's digest, '' where it is older than that. */
+#define HX_POSTGRES_DIGEST "coalesce(to_jsonb(s) ->> 'digest', '')"
+/* Whether a schema of this version was made by the migrations of this program, not by another edit of them. False with
+ * a sentence in `error`. */
+bool hx_postgres_is_own_edit(unsigned version, hx_slice digest, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
 
 /* Applies what is missing, each migration in a transaction of its own, one process at a time: it may be called by all
  * nodes at once, and again. `report` gets a sentence for people about each. False, with what is wrong and what to do in

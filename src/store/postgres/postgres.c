@@ -184,12 +184,13 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
     if (pq->serverVersion(conn) < SERVER_VERSION_MIN)
         return refuse(error, "this server is PostgreSQL %d; version 14 or later is needed",
                       pq->serverVersion(conn) / 10000);
-    PGresult *result = ask(p, conn,
-                           "SELECT version, secret, hapax.now(), pg_is_in_recovery(), " HX_POSTGRES_FORGETS
-                           ", current_setting('client_min_messages'), pg_backend_pid(), "
-                           "current_setting('default_transaction_isolation'), current_setting('server_encoding') "
-                           "FROM hapax.store",
-                           error);
+    PGresult *result =
+        ask(p, conn,
+            "SELECT version, secret, hapax.now(), pg_is_in_recovery(), " HX_POSTGRES_FORGETS
+            ", current_setting('client_min_messages'), pg_backend_pid(), "
+            "current_setting('default_transaction_isolation'), current_setting('server_encoding'), " HX_POSTGRES_DIGEST
+            " FROM hapax.store s",
+            error);
     if (!result) return false;
     bool is_one = pq->ntuples(result) == 1;
     int64_t version = is_one ? hx_get_i64(pq, result, 0, 0) : 0;
@@ -206,6 +207,7 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
     bool is_mute = p->remote.is_pooled && hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("error"));
     bool is_utf8 = hx_slice_eq(hx_get_bytes(pq, result, 0, 8), HX_LIT("UTF8"));
     bool sees_others = hx_slice_eq(hx_get_bytes(pq, result, 0, 7), HX_LIT("read committed"));
+    hx_slice digest = hx_arena_copy(&p->arena, hx_get_bytes(pq, result, 0, 9));
     pq->clear(result);
     if (!is_utf8) return refuse(error, "this database is not in UTF-8: make one with ENCODING 'UTF8'");
     if (!sees_others)
@@ -215,7 +217,7 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
     if (is_mute)
         return refuse(error, "this role's client_min_messages hides warnings, and with them that a commit has not "
                              "reached its standby: ALTER ROLE … SET client_min_messages = 'warning'");
-    if (!hx_postgres_fits_schema(version, error)) return false;
+    if (!hx_postgres_fits_schema(version, digest, error)) return false;
     hx_postgres_set_durability(p, forgets);
     p->remote.store.facts.durable = forgets.len == 0;
     if (options->moves_clock) hx_clock_set(hx_clock_now() + skew);
@@ -227,7 +229,7 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
     return take_secret(p, conn, options, error);
 }
 
-bool hx_postgres_fits_schema(int64_t version, char error[HX_STORE_ERROR_BYTES])
+bool hx_postgres_fits_schema(int64_t version, hx_slice digest, char error[HX_STORE_ERROR_BYTES])
 {
     int64_t newest = hx_postgres_schema_newest();
     if (version > newest)
@@ -236,7 +238,7 @@ bool hx_postgres_fits_schema(int64_t version, char error[HX_STORE_ERROR_BYTES])
     if (version < newest)
         return refuse(error, "the schema has version %lld, and this program needs %lld: run hapax store migrate",
                       (long long)version, (long long)newest);
-    return true;
+    return hx_postgres_is_own_edit((unsigned)version, digest, error);
 }
 
 void hx_postgres_set_durability(hx_postgres *p, hx_slice why)

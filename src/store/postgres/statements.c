@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The SQL of each statement, and its parameters. */
+#include "store/postgres/migrate.h"
 #include "store/postgres/postgres.h"
 
 const char *const hx_postgres_sql[] = {
@@ -21,11 +22,11 @@ const char *const hx_postgres_sql[] = {
     [HX_STATEMENT_RETIRE] = "SELECT hapax.retire($1, $2, $3, $4, $5)",
     [HX_STATEMENT_RULES] = "SELECT * FROM hapax.rules_of($1)",
     [HX_STATEMENT_ABANDON] = "SELECT * FROM hapax.abandon_many($1, $2)",
-    [HX_STATEMENT_SETUP] = "SELECT version, " HX_POSTGRES_FORGETS
+    [HX_STATEMENT_SETUP] = "SELECT version, " HX_POSTGRES_FORGETS ", " HX_POSTGRES_DIGEST
                            ", CASE WHEN $1 = 1 THEN set_config('tcp_keepalives_idle', '10', false) || "
                            "set_config('tcp_keepalives_interval', '5', false) || "
                            "set_config('tcp_keepalives_count', '3', false) || "
-                           "set_config('client_min_messages', 'warning', false) END FROM hapax.store",
+                           "set_config('client_min_messages', 'warning', false) END FROM hapax.store s",
     [HX_STATEMENT_LISTEN] = "LISTEN hapax",
     [HX_STATEMENT_AWAIT] = "SELECT hapax.await_many($1)",
     [HX_STATEMENT_ANNOUNCE] = "SELECT hapax.tell_many($1)",

@@ -9,6 +9,7 @@ import itertools
 import os
 import pathlib
 import pwd
+import runpy
 import shutil
 import signal
 import socket
@@ -23,6 +24,12 @@ from .waiting import HANG_S, eventually
 MIGRATIONS = sorted((ROOT / "sql" / "postgres").glob("*.sql"))
 TEMPLATE = "hapax_template"
 _numbers = itertools.count(1)
+
+
+@functools.cache
+def migration(number):
+    """The SQL of a migration, from 0 on, as the program carries it."""
+    return runpy.run_path(str(ROOT / "tools" / "embed"))["read"](MIGRATIONS)[number][2].decode()
 
 
 def program(name):
@@ -265,8 +272,8 @@ class Server:
         """An empty database, or one with the whole schema of Hapax, which is copied from a template."""
         if schema and not self.ask("SELECT 1 FROM pg_database WHERE datname = %s", TEMPLATE):
             self.ask(f"CREATE DATABASE {TEMPLATE}")
-            for file in MIGRATIONS:
-                self.ask(file.read_text(encoding="utf-8"), database=TEMPLATE)
+            for number in range(len(MIGRATIONS)):
+                self.ask(migration(number), database=TEMPLATE)
         name = f"story_{next(_numbers)}"
         self.ask(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE if schema else 'template0'}")
         return Database(self, name)

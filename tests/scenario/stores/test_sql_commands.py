@@ -2,13 +2,14 @@
 """`hapax sql postgres` prints the schema, `hapax store migrate` brings a database to it: once, whoever asks how often,
 and never half."""
 import concurrent.futures
+import re
 import subprocess
 
 import pytest
 
 from harness import EXIT_CONFIG, EXIT_STORE
 from harness.gateway import ROOT
-from harness.postgres import MIGRATIONS, program, taken_by_a_stranger
+from harness.postgres import MIGRATIONS, migration, program, taken_by_a_stranger
 
 NEWEST = len(MIGRATIONS)
 
@@ -41,6 +42,8 @@ def test_only_what_comes_after_a_version_is_printed(hapax):
     assert hapax("sql", "postgres", "--from", "0").stdout == hapax("sql", "postgres").stdout
     assert hapax("sql", "postgres", "--from", NEWEST).stdout == ""
     rest = hapax("sql", "postgres", "--from", "1").stdout
+    rest, digests = re.subn(r"\nUPDATE hapax.store SET digest = '[0-9a-f]{16}';\n", "", rest)
+    assert digests == NEWEST - 1
     assert rest == "\n".join(file.read_text(encoding="utf-8") for file in MIGRATIONS[1:])
 
 
@@ -55,7 +58,7 @@ def test_a_migration_that_is_out_of_line_is_not_built(tmp_path):
                               capture_output=True, text=True, check=False)
 
     assert embed("0002_more.sql").returncode == 0
-    assert '{2, "0002_more", text_2}' in (tmp_path / "out.c").read_text(encoding="ascii")
+    assert '{2, "0002_more", text_2, "' in (tmp_path / "out.c").read_text(encoding="ascii")
     for wrong, why in ((["0003_more.sql"], "number 2 was expected"), (["more.sql"], "is named like"),
                        (["0002_a.sql", "0002_b.sql"], "number 3 was expected")):
         refused = embed(*wrong)
@@ -81,7 +84,7 @@ def test_an_empty_database_is_brought_up_to_date_once(hapax, empty):
 
 
 def test_an_older_schema_gets_what_it_lacks(hapax, empty):
-    empty.ask(MIGRATIONS[0].read_text(encoding="utf-8"))
+    empty.ask(migration(0))
     done = hapax("store", "migrate", "--store", empty.url)
     assert done.stdout.splitlines()[0] == f"applied {MIGRATIONS[1].stem}"
     assert version(empty) == NEWEST
@@ -97,7 +100,7 @@ def test_many_that_migrate_at_once_do_it_once(hapax, empty):
 
 def test_nobody_without_rights_holds_a_migration_up(hapax, empty):
     """Any role that may connect can take any advisory lock."""
-    empty.ask(MIGRATIONS[0].read_text(encoding="utf-8"))
+    empty.ask(migration(0))
     with taken_by_a_stranger(empty):
         done = hapax("store", "migrate", "--store", f"{empty.url}?options=-c%20lock_timeout%3D2s")
     assert done.code == 0, done
@@ -129,6 +132,19 @@ def test_a_newer_schema_is_left_alone(hapax, database):
     assert done.code == EXIT_STORE
     assert f"version 99, and this program knows up to {NEWEST}" in done.stderr
     assert version(database) == 99
+
+
+@pytest.mark.parametrize("older", ["UPDATE hapax.store SET digest = '0123456789abcdef'",
+                                   "ALTER TABLE hapax.store DROP COLUMN digest"])
+def test_a_schema_of_another_edit_is_refused_by_name(hapax, database, older):
+    """The same version, by a build whose migrations differ: nothing can say what its functions do."""
+    database.ask(older)
+    for command in (("store", "migrate"), ("serve", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:0")):
+        done = hapax(*command, "--store", database.url)
+        assert done.code == EXIT_STORE, done
+        assert "the schema hapax of this database was made by another build" in done.stderr
+        assert "hapax store backup" in done.stderr and "hapax store restore" in done.stderr
+    assert version(database) == NEWEST
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(hapax, empty):
