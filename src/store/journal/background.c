@@ -175,7 +175,7 @@ static int archive(hx_journal *j, uint32_t segment)
     int error = out ? 0 : errno;
     if (!error) {
         hx_scan scan;
-        error = hx_scan_begin(&scan, fd, segment, j->generation) ? write_rows(&scan, out) : scan.error;
+        error = hx_scan_begin(&scan, fd, segment, j->log.generation) ? write_rows(&scan, out) : scan.error;
         hx_scan_end(&scan);
     }
     if (!error && fflush(out) != 0) error = errno;

@@ -235,15 +235,15 @@ bool hx_dir_read_format(hx_opening *o)
     if (!read_text(j, o->dir.begun ? "FORMAT.begun" : "FORMAT", text))
         return hx_open_fail(o, "can't read %s/FORMAT: %s", j->path, strerror(errno));
     /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
-    int count = sscanf(text, "hapax journal %u\ngeneration %16" SCNx64 "\nsecret %16" SCNx64, &version, &j->generation,
-                       &o->secret_check);
+    int count = sscanf(text, "hapax journal %u\ngeneration %16" SCNx64 "\nsecret %16" SCNx64, &version,
+                       &j->log.generation, &o->secret_check);
     o->is_other_format = count >= 1 && version != FORMAT_VERSION;
     if (o->is_other_format)
         return hx_open_fail(o,
                             "the store in %s has format %u, from %s hapax; this one reads format %u. Nothing was "
                             "changed; use that program",
                             j->path, version, version > FORMAT_VERSION ? "a newer" : "an older", FORMAT_VERSION);
-    format_text(expected, j->generation, o->secret_check);
+    format_text(expected, j->log.generation, o->secret_check);
     if (count != 3 || strcmp(text, expected) != 0)
         return hx_open_fail(o,
                             "the store in %s is damaged: its FORMAT file can't be understood; put it back from a copy, "
@@ -287,7 +287,7 @@ void hx_dir_check_place(hx_journal *j)
 {
     struct stat there, ours;
     bool displaced = stat(j->path, &there) != 0 || fstat(j->dir_fd, &ours) != 0 || there.st_ino != ours.st_ino ||
-                     there.st_dev != ours.st_dev || fstat(j->active->fd, &ours) != 0 || ours.st_nlink == 0;
+                     there.st_dev != ours.st_dev || fstat(j->log.active->fd, &ours) != 0 || ours.st_nlink == 0;
     if (displaced && !j->displaced) {
         hx_log_begin(HX_EVENT_journal_displaced);
         hx_log_text("store", j->path);
@@ -324,7 +324,7 @@ static void row_text(char text[FORMAT_BYTES], uint64_t generation, hx_segment_ra
 int hx_dir_write_range(hx_journal *j, hx_segment_range row)
 {
     char text[FORMAT_BYTES];
-    row_text(text, j->generation, row);
+    row_text(text, j->log.generation, row);
     int error = write_file(j, "segments", "segments.new", text, strlen(text));
     if (!error) j->row = row;
     return error;
@@ -342,7 +342,7 @@ bool hx_dir_read_row(hx_opening *o)
     bool there = read_text(j, "segments", text);
     /* NOLINTNEXTLINE(cert-err34-c): what doesn't fit the format is refused as a whole */
     if (there && sscanf(text, "first %8" SCNu32 "\nlast %8" SCNu32, &row.first, &row.last) == 2) {
-        row_text(expected, j->generation, row);
+        row_text(expected, j->log.generation, row);
         if (strcmp(text, expected) == 0) {
             j->row = row;
             return true;
@@ -417,11 +417,11 @@ bool hx_dir_create(hx_opening *o)
         memcpy(secret, j->options.secret, sizeof secret);
     else
         hx_rand_bytes(secret, sizeof secret);
-    j->generation = hx_rand_u64();
+    j->log.generation = hx_rand_u64();
     int error = write_file(j, "secret", "secret.new", secret, sizeof secret);
     hx_segment *first = error ? NULL : hx_background_prepare(j, 1, &error);
     if (first) error = hx_dir_write_range(j, (hx_segment_range){1, 1});
-    if (!error) error = write_format(j, j->options.mark ? "FORMAT.begun" : "FORMAT", j->generation, secret);
+    if (!error) error = write_format(j, j->options.mark ? "FORMAT.begun" : "FORMAT", j->log.generation, secret);
     if (error) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
     if (first) close(first->fd);
     free(first);
@@ -445,7 +445,7 @@ bool hx_dir_read_secret(hx_opening *o)
     if (!whole)
         return hx_open_fail(o, "%s/secret is damaged: it must have %u bytes; put it back from a copy", j->path,
                             HX_SECRET_BYTES);
-    if (o->secret_check != 0 && check_of(j->generation, secret) != o->secret_check)
+    if (o->secret_check != 0 && check_of(j->log.generation, secret) != o->secret_check)
         return hx_open_fail(o,
                             "FORMAT and secret in %s don't belong together: one of them is damaged. Put both back from "
                             "a copy; `hapax store salvage %s TO` can't tell which of them is right",
@@ -461,5 +461,5 @@ bool hx_dir_read_secret(hx_opening *o)
 bool hx_dir_read_head(hx_journal *j, const hx_segment *s, hx_segment_head *head)
 {
     return s && pread(s->fd, head, sizeof *head, 0) == (ssize_t)sizeof *head &&
-           hx_segment_valid(head, j->generation, s->number);
+           hx_segment_valid(head, j->log.generation, s->number);
 }

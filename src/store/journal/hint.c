@@ -118,7 +118,7 @@ static void make_room(collection *c)
 /* Of each operation the last record is what counts; frames come in their order. */
 static void collect(collection *c, const hx_frame *frame, uint32_t segment)
 {
-    if (frame->head.kind != HX_FRAME_RECORD && frame->head.kind != HX_FRAME_MOVED) return;
+    if (!frame->traits->is_indexed) return;
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, segment, frame->offset, frame->head.length);
     entry.rule = local_rule(c, &frame->record);
@@ -141,7 +141,7 @@ static int write_hint(hx_journal *j, const hx_tail *tail, const collection *c)
     write_rules(c->rules, &rules);
     hint_head head = {.version = VERSION,
                       .segment = tail->segment,
-                      .generation = j->generation,
+                      .generation = j->log.generation,
                       .end = tail->offset,
                       .sequence = tail->sequence,
                       .epoch = tail->epoch,
@@ -175,9 +175,9 @@ int hx_background_write_hint(hx_journal *j, uint32_t segment)
     hx_segment_head head;
     const char *bytes = NULL;
     collection c = {.rules = hx_route_ids_new()};
-    if (hx_scan_begin(&scan, fd, segment, j->generation)) bytes = hx_scan_bytes(&scan, 0, sizeof head);
+    if (hx_scan_begin(&scan, fd, segment, j->log.generation)) bytes = hx_scan_bytes(&scan, 0, sizeof head);
     if (bytes) memcpy(&head, bytes, sizeof head);
-    if (bytes && hx_segment_valid(&head, j->generation, segment)) {
+    if (bytes && hx_segment_valid(&head, j->log.generation, segment)) {
         hx_tail tail = {.segment = segment,
                         .offset = sizeof head,
                         .sequence = head.sequence,
@@ -217,7 +217,7 @@ static bool read_head(hx_journal *j, uint32_t segment, int fd, hint_head *head)
     if (read(fd, head, sizeof *head) != (ssize_t)sizeof *head) return false;
     uint32_t crc = hx_crc32c(0, (hx_slice){(const char *)head, offsetof(hint_head, crc)});
     return memcmp(head->magic, magic, sizeof magic) == 0 && head->version == VERSION && head->crc == crc &&
-           head->segment == segment && head->generation == j->generation && has_plausible_head(j, head);
+           head->segment == segment && head->generation == j->log.generation && has_plausible_head(j, head);
 }
 
 static int open_hint(hx_journal *j, uint32_t segment, hint_head *head)

@@ -347,7 +347,7 @@ static void journal_count(hx_store *store, hx_store_counts *out)
                              .unknown = atomic_load(&j->counts.unknown),
                              .bytes = atomic_load(&j->bytes),
                              .watchers = atomic_load(&j->waiters.count),
-                             .commits = atomic_load(&j->counts.commits),
+                             .commits = atomic_load(&j->log.commits),
                              .stale_writes = atomic_load(&j->counts.stale_writes),
                              .cleaned = atomic_load(&j->counts.cleaned),
                              .unretained = atomic_load(&j->counts.unretained)};
@@ -398,7 +398,7 @@ void hx_journal_free(hx_journal *j)
     hx_reclaim_free(&j->readers);
     hx_index_free(&j->index);
     hx_route_ids_free(&j->rules);
-    free(j->batch.stage);
+    free(j->log.batch.stage);
     if (j->lock_fd >= 0) close(j->lock_fd); /* gives the lock back */
     if (j->dir_fd >= 0) close(j->dir_fd);
     pthread_mutex_destroy(&j->attaching);
@@ -417,13 +417,13 @@ static void journal_close(hx_store *store)
     wake_writer(j, UINT32_MAX);
     pthread_join(j->writer, NULL);
     hx_background_stop(j);
-    (void)hx_background_write_hint(j, j->active->number); /* a start without it only takes longer */
+    (void)hx_background_write_hint(j, j->log.active->number); /* a start without it only takes longer */
     hx_journal_free(j);
 }
 
 static uint64_t journal_last_epoch(hx_store *store)
 {
-    return ((hx_journal *)store)->tail.epoch;
+    return ((hx_journal *)store)->log.tail.epoch;
 }
 
 const hx_store_ops hx_journal_ops = {journal_attach, journal_submit,    journal_cancel, journal_peek,

@@ -13,44 +13,26 @@
 
 #include "base/memory/map.h"
 #include "store/journal/index.h"
+#include "store/journal/log.h"
 #include "store/journal/route_ids.h"
-#include "store/journal/segment.h"
 #include "store/shared_record.h"
 #include "store/store.h"
 #include "store/waiters.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/uio.h>
 
 #define HX_SEGMENT_BYTES (64u << 20)
 #define HX_SEGMENTS_MAX (1u << 14)       /* at once: 1 TiB */
 #define HX_SEGMENT_BYTES_MIN (16u << 20) /* where there is little room: the largest answer still fits in one */
 #define HX_FREE_BYTES_FLOOR (256u << 20)
 #define HX_LIMIT_SEGMENTS 8u /* a store that may be this small has segments that are so many times smaller */
-#define HX_PAGE_BYTES 4096u
 #define HX_PORTS_MAX 64u
-#define HX_BATCH_FRAMES_MAX 1024u
-#define HX_BATCH_PIECES_MAX 256u
-#define HX_STAGE_BYTES (1u << 20)
-#define HX_INLINE_BYTES (32u << 10) /* answers up to this are gathered in memory, larger ones written where they are */
 
 typedef struct hx_journal hx_journal;
 
 /* The most that the end of a claim takes without its answer, and the mark behind it. */
 #define HX_BARE_BYTES (2 * sizeof(hx_frame_head) + HX_RECORD_HEAD_MAX)
-
-typedef struct hx_segment {
-    struct hx_segment *next; /* of the spares */
-    uint32_t number;
-    int fd;
-    uint64_t size;         /* of the file */
-    uint64_t live;         /* operations whose newest record lies here */
-    uint64_t live_bytes;   /* by size class */
-    uint64_t end;          /* of what is written; the active one's is the tail's */
-    bool unhinted;         /* full, but had to be read at the start */
-    _Atomic unsigned pins; /* of answers that are being read from it: the file stays open for them */
-} hx_segment;
 
 /* The segments that there must be; the last may be one that was never used. */
 typedef struct {
@@ -90,18 +72,6 @@ typedef struct {
     hx_index_entry entry;
     hx_open *open; /* NULL: a moved record */
 } hx_change;
-
-typedef struct {
-    hx_change changes[HX_BATCH_FRAMES_MAX];
-    unsigned change_count;
-    unsigned frames;
-    struct iovec pieces[HX_BATCH_PIECES_MAX];
-    int piece_count;
-    char *stage;
-    size_t staged;
-    uint64_t offset; /* where the batch begins */
-    hx_ms now;
-} hx_batch;
 
 typedef struct hx_job {
     struct hx_job *next;
@@ -146,7 +116,6 @@ struct hx_journal {
     char *path;
     bool salvaged; /* opened to be read only, see journal_salvage.c */
     int dir_fd, lock_fd;
-    uint64_t generation;
 
     hx_reclaim *readers;
     hx_index *index;
@@ -165,10 +134,10 @@ struct hx_journal {
     atomic_bool stop;
 
     /* the writer's */
-    hx_tail tail;
-    _Atomic uint64_t durable; /* sequence of the first frame that may not be */
-    hx_segment *active;
-    hx_batch batch;
+    hx_frame_log log;
+    hx_ms now;                              /* of the batch at hand */
+    hx_change changes[HX_BATCH_FRAMES_MAX]; /* that the next commit makes visible */
+    unsigned change_count;
     hx_map *opened;
     hx_waiters waiters;
     hx_open *open_free;
@@ -185,18 +154,23 @@ struct hx_journal {
         uint32_t in_vain; /* how often in a row the writer waited for more and they didn't come */
         uint32_t skip;    /* commits to make without waiting */
     } patience;
-    bool unmarked; /* something was committed since the last mark */
     hx_sweeping sweep;
 
     hx_background keeper;
     hx_segment_range row; /* as the disk has it; the keeper's */
     _Atomic uint64_t bytes;
     struct {
-        _Atomic uint64_t live, processing, unknown, commits, stale_writes, cleaned, unretained;
+        _Atomic uint64_t live, processing, unknown, stale_writes, cleaned, unretained;
     } counts;
 };
 
 extern const hx_store_ops hx_journal_ops;
+/* For counters that one thread changes and others read. */
+static inline void hx_journal_count_by(_Atomic uint64_t *counter, int64_t by)
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed) + (uint64_t)by;
+    atomic_store_explicit(counter, value, memory_order_relaxed);
+}
 hx_slice hx_journal_op_key(const hx_op *op);
 void hx_journal_free(hx_journal *j);
 /* The number of a record's rules. */
@@ -222,7 +196,8 @@ void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *ent
 /* Writer. Appends to the batch, ending it first when it or the segment is full; false: there is no room on disk. */
 bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *entry, hx_open *open, hx_slice head,
                        const hx_answer *answer) HX_MUST_USE;
-void hx_journal_append_mark(hx_journal *j, hx_frame_kind kind, hx_slice payload);
+/* The frame of a process that has opened the store; with an epoch, later ones are drawn above that. */
+bool hx_journal_append_start(hx_journal *j, uint64_t epoch) HX_MUST_USE;
 /* Ends the batch: writes, syncs, shows the changes, tells the loops. */
 void hx_journal_flush(hx_journal *j);
 /* Turns an operation in processing into HX_UNKNOWN, or an outcome whose lifetime is over into HX_EXPIRED. What has gone
@@ -230,7 +205,11 @@ void hx_journal_flush(hx_journal *j);
 bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_state to, hx_slice reason);
 /* Makes a record without an answer durable, where nothing stands yet. False: no room on disk. */
 bool hx_journal_put(hx_journal *j, const hx_record *record);
+/* Decides a call that changes an operation, and ends it with the commit of this batch. */
+void hx_journal_perform(hx_journal *j, hx_store_call *call);
 void hx_journal_end_call(hx_store_call *call, hx_store_result result);
+/* Hands the calls that have ended to their loops. */
+void hx_journal_deliver(hx_journal *j);
 void *hx_journal_writer(void *journal);
 /* Whether a frame of that length may be written by what can do without: so much stays free behind it, beside what the
  * claims in flight need. May wait for another segment. */

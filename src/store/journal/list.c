@@ -172,9 +172,9 @@ static bool open_file(reading *r)
     if (r->fd < 0) return false;
     hx_segment_head head;
     const char *bytes = NULL;
-    if (hx_scan_begin(&r->scan, r->fd, r->segment, j->generation)) bytes = hx_scan_bytes(&r->scan, 0, sizeof head);
+    if (hx_scan_begin(&r->scan, r->fd, r->segment, j->log.generation)) bytes = hx_scan_bytes(&r->scan, 0, sizeof head);
     if (bytes) memcpy(&head, bytes, sizeof head);
-    if (!bytes || !hx_segment_valid(&head, j->generation, r->segment)) return false;
+    if (!bytes || !hx_segment_valid(&head, j->log.generation, r->segment)) return false;
     r->scan.trusted = true;
     r->scan.bare = archived;
     r->tail = (hx_tail){.segment = r->segment, .offset = sizeof head, .sequence = head.sequence};
@@ -191,7 +191,7 @@ static void close_file(reading *r)
 /* A copy that was moved forward is no version of its own, unless what it was copied from is lost. */
 static bool is_known(const hx_store_page *page, const hx_frame *frame)
 {
-    if (frame->head.kind != HX_FRAME_MOVED) return false;
+    if (!frame->traits->is_copy) return false;
     const hx_record *record = &frame->record;
     for (size_t i = page->count; i-- > 0;)
         if (page->records[i].epoch == record->epoch && page->records[i].state == record->state) return true;
@@ -202,7 +202,7 @@ static bool is_known(const hx_store_page *page, const hx_frame *frame)
 static bool take_frame(const reading *r, const hx_frame *frame)
 {
     hx_store_page *page = r->call->page;
-    bool is_record = frame->head.kind == HX_FRAME_RECORD || frame->head.kind == HX_FRAME_MOVED;
+    bool is_record = frame->traits->payload == HX_PAYLOAD_RECORD;
     if (!is_record || frame->head.sequence < r->from || !hx_store_history_wants(r->call, &frame->record)) return true;
     if (is_known(page, frame)) return true;
     page->more = page->count == page->records_max;
@@ -266,7 +266,7 @@ void hx_journal_look_through(hx_journal *j, hx_store_call *call)
         return;
     }
     reading *r = hx_arena_zalloc(call->arena, sizeof *r);
-    *r = (reading){.journal = j, .call = call, .from = call->page->cursor, .to = j->durable, .fd = -1};
+    *r = (reading){.journal = j, .call = call, .from = call->page->cursor, .to = j->log.durable, .fd = -1};
     call->page->cursor = 0;
     if (find_files(j, &r->segment, &r->last)) r->segment--;
     hx_timer_start(call->loop, &r->timer, 0, history_step);

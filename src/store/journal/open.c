@@ -76,6 +76,14 @@ static bool unreadable(hx_opening *o, const hx_scan *scan)
                         strerror(scan->error));
 }
 
+bool hx_open_unknown_kind(hx_opening *o, const hx_scan *scan)
+{
+    return hx_open_fail(o,
+                        "%08" PRIu32 ".seg of the store in %s has a frame of kind %u at byte %" PRIu64
+                        ", which this version of hapax doesn't know; use the version that wrote it",
+                        scan->segment, o->journal->path, scan->unknown_kind, scan->unknown_at);
+}
+
 /* The end of the log stands at `from`: what follows is a torn tail, to be zeroed, or damage. */
 static bool check_rest(hx_opening *o, hx_segment *s, hx_scan *scan, uint64_t from)
 {
@@ -83,6 +91,7 @@ static bool check_rest(hx_opening *o, hx_segment *s, hx_scan *scan, uint64_t fro
     if (hx_scan_find_later(scan, first, o->tail.sequence) != UINT64_MAX)
         return hx_open_damaged(o, s->number, from, "a record that was durable can't be read");
     if (scan->error) return unreadable(o, scan);
+    if (scan->unknown_kind) return hx_open_unknown_kind(o, scan);
     uint64_t to = hx_scan_content_end(scan, from);
     if (to <= from) return true;
     if (o->cut_count == HX_CUTS_MAX)
@@ -95,7 +104,7 @@ static bool check_rest(hx_opening *o, hx_segment *s, hx_scan *scan, uint64_t fro
 
 static void replay_frame(hx_journal *j, const hx_frame *frame)
 {
-    if (frame->head.kind != HX_FRAME_RECORD && frame->head.kind != HX_FRAME_MOVED) return;
+    if (!frame->traits->is_indexed) return;
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, frame->head.segment, frame->offset, frame->head.length);
     entry.rule = hx_journal_rule(j, &frame->record);
@@ -126,7 +135,7 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     hx_scan scan;
     hx_frame frame;
     hx_scan_step step = HX_SCAN_ERROR;
-    if (hx_scan_begin(&scan, s->fd, s->number, j->generation))
+    if (hx_scan_begin(&scan, s->fd, s->number, j->log.generation))
         while ((step = hx_scan_next(&scan, tail, &frame)) == HX_SCAN_FRAME) {
             if (frame.head.synced >= frame.head.sequence) o->unsure_from = frame.offset;
             replay_frame(j, &frame);
@@ -135,6 +144,8 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     bool ok = true;
     if (step == HX_SCAN_ERROR)
         ok = unreadable(o, &scan);
+    else if (scan.unknown_kind)
+        ok = hx_open_unknown_kind(o, &scan);
     else if (step == HX_SCAN_BAD && scan.absurd)
         ok = hx_open_damaged(o, s->number, tail->offset, "the record there is whole, but says what no store writes");
     else if (next)
@@ -153,8 +164,8 @@ static bool check_unused(hx_opening *o, hx_segment *s)
     if (pread(s->fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
         hx_segment_valid(&head, head.generation, head.segment))
         return hx_open_damaged(o, s->number, 0, "this is a segment of another store, or another one of this");
-    bool ok = hx_scan_begin(&scan, s->fd, s->number, o->journal->generation) ? check_rest(o, s, &scan, 0)
-                                                                             : unreadable(o, &scan);
+    bool ok = hx_scan_begin(&scan, s->fd, s->number, o->journal->log.generation) ? check_rest(o, s, &scan, 0)
+                                                                                 : unreadable(o, &scan);
     hx_scan_end(&scan);
     return ok;
 }
@@ -213,7 +224,7 @@ static void tidy(hx_journal *j, const hx_directory *d)
     for (struct dirent *item; (item = readdir(dir));)
         if (hx_slice_ends(hx_slice_of(item->d_name), HX_LIT(".new"))) (void)unlinkat(j->dir_fd, item->d_name, 0);
     closedir(dir);
-    for (uint32_t n = d->last; n > j->active->number; n--) {
+    for (uint32_t n = d->last; n > j->log.active->number; n--) {
         hx_segment *s = hx_journal_segment(j, n);
         atomic_store(&j->segments[n % HX_SEGMENTS_MAX], NULL);
         s->next = j->keeper.spares;
@@ -273,7 +284,7 @@ static int write_again(const hx_opening *o, int fd)
 static bool settle_tail(hx_opening *o)
 {
     hx_journal *j = o->journal;
-    int fd = hx_journal_segment(j, j->tail.segment)->fd, error = write_again(o, fd);
+    int fd = hx_journal_segment(j, j->log.tail.segment)->fd, error = write_again(o, fd);
     if (!error) error = hx_sync(j, fd);
     int parent = openat(j->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (!error) error = hx_sync(j, j->dir_fd);
@@ -287,29 +298,30 @@ static bool settle_tail(hx_opening *o)
 static bool begin(hx_opening *o)
 {
     hx_journal *j = o->journal;
-    j->tail = o->tail;
-    if (!j->options.now && !hx_store_follow_wall(&j->options, j->tail.stamp, o->error)) return false;
+    j->log.tail = o->tail;
+    if (!j->options.now && !hx_store_follow_wall(&j->options, j->log.tail.stamp, o->error)) return false;
     if (!settle_tail(o) || !zero_again(o) || !hx_dir_settle_row(o)) return false;
-    j->durable = o->tail.sequence;
-    j->active = hx_journal_segment(j, o->tail.segment);
+    j->log.durable = o->tail.sequence;
+    j->log.active = hx_journal_segment(j, o->tail.segment);
     drop_expired(j);
     tidy(j, &o->dir);
-    j->keeper.spare_number = j->active->number + j->keeper.spare_count + 1;
+    j->keeper.spare_number = j->log.active->number + j->keeper.spare_count + 1;
     hx_background_check_limits(j);
     hx_background_count_bytes(j);
     int error = hx_background_start(j);
     if (error) return hx_open_fail(o, "can't start a thread: %s", strerror(error));
-    for (uint32_t n = o->dir.first; n < j->active->number; n++)
+    for (uint32_t n = o->dir.first; n < j->log.active->number; n++)
         if (hx_journal_segment(j, n)->unhinted) hx_background_want(j, n, false);
-    j->batch.now = j->store.facts.now();
+    j->now = j->store.facts.now();
     /* A copy that is started again draws other epochs than the original did after it was copied. */
-    hx_ms since = j->batch.now - EPOCH_ZERO_MS;
-    if (since > 0 && (uint64_t)since * EPOCHS_A_MS > j->tail.epoch) j->tail.epoch = (uint64_t)since * EPOCHS_A_MS;
+    hx_ms since = j->now - EPOCH_ZERO_MS;
+    if (since > 0 && (uint64_t)since * EPOCHS_A_MS > j->log.tail.epoch)
+        j->log.tail.epoch = (uint64_t)since * EPOCHS_A_MS;
     char pid[32];
     int len = snprintf(pid, sizeof pid, "process %ld\n", (long)getpid());
     (void)!ftruncate(j->lock_fd, 0);
     (void)!pwrite(j->lock_fd, pid, (size_t)len, 0);
-    hx_journal_append_mark(j, HX_FRAME_START, (hx_slice){(const char *)&j->store.facts.owner, 8});
+    if (!hx_journal_append_start(j, 0)) return hx_open_fail(o, "no room left for the store in %s", j->path);
     hx_journal_flush(j);
     if (!orphans_become_unknown(j)) return hx_open_fail(o, "no room left for the store in %s", j->path);
     /* It becomes a store for others with its mark in it. */
@@ -328,7 +340,8 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     memcpy(path, directory_path.ptr, directory_path.len);
     path[directory_path.len] = '\0';
     j->path = path;
-    j->batch.stage = stage;
+    j->log.path = path;
+    j->log.batch.stage = stage;
     j->dir_fd = j->lock_fd = -1;
     j->options = *options;
     hx_store_options *set = &j->options;

@@ -36,6 +36,7 @@ typedef struct {
 /* Always false. */
 bool hx_open_fail(hx_opening *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool hx_open_damaged(hx_opening *o, uint32_t segment, uint64_t offset, const char *what);
+bool hx_open_unknown_kind(hx_opening *o, const hx_scan *scan);
 
 hx_journal *hx_journal_new(hx_slice path, const hx_store_options *options);
 bool hx_dir_open(hx_opening *o, bool make);

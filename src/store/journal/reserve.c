@@ -24,7 +24,7 @@
  * fit is lost. */
 static bool has_room(const hx_journal *j, uint64_t length, uint64_t behind)
 {
-    uint64_t padded = hx_frame_padded(length), size = j->active->size, at = j->tail.offset;
+    uint64_t padded = hx_frame_padded(length), size = j->log.active->size, at = j->log.tail.offset;
     if (at + padded <= size) return size - at - padded + j->spare_room >= behind;
     if (padded > j->options.segment_bytes) padded = j->options.segment_bytes; /* one that grows for it */
     return j->spare_room > padded && j->spare_room - padded >= behind;

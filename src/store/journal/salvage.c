@@ -70,12 +70,11 @@ static void take(salvage *s, const hx_frame *frame, bool is_whole)
 {
     hx_journal *j = s->o.journal;
     const hx_frame_head *head = &frame->head;
-    bool has_record = head->kind == HX_FRAME_RECORD || head->kind == HX_FRAME_MOVED;
     expect(s, head->segment, frame->offset, head->sequence);
     s->next = head->sequence + 1;
-    if (head->epoch > j->tail.epoch && head->epoch <= HX_EPOCH_MAX) j->tail.epoch = head->epoch;
+    if (head->epoch > j->log.tail.epoch && head->epoch <= HX_EPOCH_MAX) j->log.tail.epoch = head->epoch;
     if (head->stamp > s->found->stamp) s->found->stamp = head->stamp;
-    if (s->counting || !has_record || frame->record.epoch > HX_EPOCH_MAX) return;
+    if (s->counting || !frame->traits->is_indexed || frame->record.epoch > HX_EPOCH_MAX) return;
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, head->segment, frame->offset, head->length);
     entry.rule = hx_journal_rule(j, &frame->record);
@@ -104,12 +103,13 @@ static bool read_segment(salvage *s, const hx_segment *seg)
     if (has_head) {
         expect(s, seg->number, 0, head.sequence);
         s->next = head.sequence;
-        if (head.epoch > s->o.journal->tail.epoch && head.epoch <= HX_EPOCH_MAX) s->o.journal->tail.epoch = head.epoch;
+        if (head.epoch > s->o.journal->log.tail.epoch && head.epoch <= HX_EPOCH_MAX)
+            s->o.journal->log.tail.epoch = head.epoch;
     } else if (seg->number == 1) {
         s->next = 1;
     }
     uint64_t at = sizeof head;
-    bool begun = hx_scan_begin(&scan, seg->fd, seg->number, s->o.journal->generation);
+    bool begun = hx_scan_begin(&scan, seg->fd, seg->number, s->o.journal->log.generation);
     while (begun && at != UINT64_MAX) {
         bool is_whole = hx_scan_at(&scan, at, &frame);
         if (is_whole || hx_scan_heads(&scan, at, &frame)) {
@@ -120,7 +120,9 @@ static bool read_segment(salvage *s, const hx_segment *seg)
         }
     }
     int error = scan.error;
+    bool is_known = !scan.unknown_kind || hx_open_unknown_kind(&s->o, &scan);
     hx_scan_end(&scan);
+    if (!is_known) return false;
     if (error)
         return hx_open_fail(&s->o,
                             "can't read %08" PRIu32 ".seg in %s: %s; copy what the disk still gives to another one, "
@@ -180,7 +182,7 @@ static bool open_segments(salvage *s, bool known)
         if (!known && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
             hx_segment_valid(&head, head.generation, n)) {
             say(s, "FORMAT can't be read; %s says what it was", name);
-            j->generation = head.generation;
+            j->log.generation = head.generation;
             known = true;
         }
     }
@@ -196,7 +198,7 @@ static void find_last_used(salvage *s)
         hx_segment_head head;
         const hx_segment *seg = hx_journal_segment(j, n);
         if (!seg) continue;
-        bool is_used = hx_dir_read_head(j, seg, &head) || (hx_scan_begin(&scan, seg->fd, n, j->generation) &&
+        bool is_used = hx_dir_read_head(j, seg, &head) || (hx_scan_begin(&scan, seg->fd, n, j->log.generation) &&
                                                            hx_scan_find_later(&scan, sizeof head, 0) != UINT64_MAX);
         hx_scan_end(&scan);
         if (is_used) s->last_used = n;

@@ -20,6 +20,9 @@
  * A frame's hash is the SHA-256 of its head and the record's head. The answer is in it by its CRC only, so the chain
  * can still be checked when answers are dropped: NNNNNNNN.audit is a segment whose frames lost their answers.
  *
+ * Kinds are rows of the table below. A later version may add some, whose payload is under the frame's CRC as a whole:
+ * so a version that doesn't know a kind can tell such a frame from a torn one, and refuses to open the store.
+ *
  * Reading: a frame counts when its CRC, its sequence and the hash of its predecessor fit, and its record's own CRCs.
  * The first that doesn't is the end of the log if no frame after it says, by `synced`, that it was durable already;
  * a commit is written only after the one before it was synced, so only unacknowledged bytes can be torn. Otherwise the
@@ -41,6 +44,18 @@
 #define VERSION 1u
 #define WINDOW_BYTES (1u << 20)
 static const char magic[8] = {'h', 'a', 'p', 'a', 'x', 's', 'e', 'g'};
+
+static const hx_frame_traits kinds[] = {
+    [HX_FRAME_RECORD] = {"record", HX_PAYLOAD_RECORD, .is_indexed = true, .moved_as = HX_FRAME_MOVED},
+    [HX_FRAME_MOVED] = {"moved", HX_PAYLOAD_RECORD, .is_indexed = true, .is_copy = true, .moved_as = HX_FRAME_MOVED},
+    [HX_FRAME_START] = {"start", HX_PAYLOAD_BYTES},
+    [HX_FRAME_SYNCED] = {"synced", HX_PAYLOAD_NONE},
+};
+
+const hx_frame_traits *hx_frame_traits_of(uint8_t kind)
+{
+    return kind < sizeof kinds / sizeof kinds[0] && kinds[kind].name ? &kinds[kind] : NULL;
+}
 
 hx_digest hx_frame_hash(const hx_frame_head *frame, hx_slice record_head)
 {
@@ -149,11 +164,6 @@ const char *hx_scan_bytes(hx_scan *scan, uint64_t at, size_t len)
     return scan->window;
 }
 
-static bool has_record(uint8_t kind)
-{
-    return kind == HX_FRAME_RECORD || kind == HX_FRAME_MOVED;
-}
-
 bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
 {
     const char *bytes = hx_scan_bytes(scan, offset, sizeof out->head);
@@ -164,8 +174,10 @@ bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
     out->record_head = HX_EMPTY;
     if (h->length < sizeof *h || h->segment != scan->segment) return false;
     if (!scan->bare && h->length > scan->size - offset) return false;
-    if (h->kind < HX_FRAME_RECORD || h->kind > HX_FRAME_MARK) return false;
-    if (has_record(h->kind) || h->kind == HX_FRAME_START) {
+    if (h->kind == 0) return false;
+    out->traits = hx_frame_traits_of(h->kind);
+    hx_frame_payload payload = out->traits ? out->traits->payload : HX_PAYLOAD_BYTES;
+    if (payload != HX_PAYLOAD_NONE) {
         size_t rest = h->length - sizeof *h;
         uint64_t here = scan->size - offset - sizeof *h;
         size_t want = rest < HX_RECORD_HEAD_MAX ? rest : HX_RECORD_HEAD_MAX;
@@ -174,15 +186,20 @@ bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
         if (!bytes) return false;
         out->record_head = (hx_slice){bytes + sizeof *h, want};
         size_t head_len = want, answer_len = 0;
-        if (has_record(h->kind) &&
+        if (payload == HX_PAYLOAD_RECORD &&
             (hx_record_decode_head(out->record_head, &out->record, &head_len, &answer_len) != HX_RECORD_OK ||
              head_len + answer_len != rest))
             return false;
         out->record_head.len = head_len;
     }
     if (frame_crc(h, scan->generation, out->record_head) != h->crc) return false;
+    if (!out->traits) {
+        scan->unknown_kind = h->kind;
+        scan->unknown_at = offset;
+        return false;
+    }
     bool fits = h->epoch <= HX_EPOCH_READ_MAX && h->length <= hx_class_bytes(15) && h->stamp <= HX_STAMP_MAX &&
-                (!has_record(h->kind) || out->record.epoch <= HX_EPOCH_READ_MAX);
+                (payload != HX_PAYLOAD_RECORD || out->record.epoch <= HX_EPOCH_READ_MAX);
     scan->absurd |= !fits;
     return fits;
 }
@@ -191,7 +208,7 @@ bool hx_scan_at(hx_scan *scan, uint64_t offset, hx_frame *out)
 {
     if (!hx_scan_heads(scan, offset, out)) return false;
     out->bytes = HX_EMPTY;
-    if (!has_record(out->head.kind)) return true;
+    if (out->traits->payload != HX_PAYLOAD_RECORD) return true;
     const char *bytes = hx_scan_bytes(scan, offset, out->head.length);
     if (!bytes) return false;
     bytes += sizeof out->head;

@@ -16,8 +16,28 @@ typedef enum {
     HX_FRAME_RECORD = 1, /* a change of state */
     HX_FRAME_MOVED,      /* a record copied forward out of an old segment: no change, no audit row */
     HX_FRAME_START,      /* a process has opened the store; or, with an epoch, it was raised to that */
-    HX_FRAME_MARK,       /* all before it was durable when it was written; has no payload */
+    HX_FRAME_SYNCED,     /* all before it was durable when it was written; has no payload */
 } hx_frame_kind;
+
+/* How a frame is read. Its head and, up to HX_RECORD_HEAD_MAX bytes, what follows is under its checksum and hash. */
+typedef enum {
+    HX_PAYLOAD_NONE,
+    HX_PAYLOAD_BYTES,  /* all of it under the checksum; also assumed of a kind that this version doesn't know */
+    HX_PAYLOAD_RECORD, /* a record: its head under the checksum, its answer under one of its own */
+} hx_frame_payload;
+
+/* What the parts of the journal do with frames of a kind. They ask this table and name no kinds, so that a new kind is
+ * a new row. */
+typedef struct {
+    const char *name; /* NULL: there is no such kind */
+    hx_frame_payload payload;
+    bool is_indexed;        /* a start replays it into the index, and a hint has an entry of it */
+    bool is_copy;           /* no change of its own: a history leaves it out where it has the original */
+    hx_frame_kind moved_as; /* a sweep copies it forward as this kind while the index names its place; 0: never */
+} hx_frame_traits;
+
+/* NULL: this version doesn't know the kind. */
+const hx_frame_traits *hx_frame_traits_of(uint8_t kind);
 
 typedef struct {
     uint32_t length;
@@ -81,8 +101,10 @@ typedef struct {
     size_t window_cap;
     uint64_t window_at;
     size_t window_len;
-    int error;    /* errno of a read that failed */
-    bool absurd;  /* a frame was whole, but says what can't be: never a torn tail */
+    int error;            /* errno of a read that failed */
+    bool absurd;          /* a frame was whole, but says what can't be: never a torn tail */
+    uint8_t unknown_kind; /* of a whole frame that this version doesn't know; 0: there was none */
+    uint64_t unknown_at;
     bool trusted; /* this process wrote it: answers and chain are not checked, see hx_scan_last_hash */
     bool bare;    /* an .audit: there are no answers. Only with `trusted` */
 } hx_scan;
@@ -92,7 +114,8 @@ typedef struct {
     uint64_t offset;
     hx_slice bytes; /* record head and answer, in the window: until the next step */
     hx_slice record_head;
-    hx_record record; /* RECORD and MOVED */
+    hx_record record; /* HX_PAYLOAD_RECORD */
+    const hx_frame_traits *traits;
 } hx_frame;
 
 typedef enum { HX_SCAN_FRAME, HX_SCAN_END, HX_SCAN_BAD, HX_SCAN_ERROR } hx_scan_step;

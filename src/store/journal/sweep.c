@@ -37,7 +37,7 @@ static bool lapse_leases(hx_journal *j)
     hx_journal_flush(j); /* claims of this batch can be read back then */
     for (size_t cursor = 0; count < LAPSES_A_STEP && hx_map_next(j->opened, &cursor, &key, &value);) {
         const hx_open *o = value;
-        if (o->lease_until > 0 && j->batch.now >= o->lease_until) lapsed[count++] = o->op;
+        if (o->lease_until > 0 && j->now >= o->lease_until) lapsed[count++] = o->op;
     }
     for (unsigned i = 0; i < count; i++)
         if (!hx_journal_lapse(j, &lapsed[i], HX_UNKNOWN, HX_LIT("lease"))) return false;
@@ -48,7 +48,7 @@ static bool tombstone_is_over(hx_journal *j, const hx_index_entry *entry)
 {
     char bytes[HX_HEADS_BYTES];
     hx_record record;
-    return hx_journal_read_head(j, entry, bytes, &record) && hx_store_state_at(&record, j->batch.now) == HX_ABSENT;
+    return hx_journal_read_head(j, entry, bytes, &record) && hx_store_state_at(&record, j->now) == HX_ABSENT;
 }
 
 /* Of an outcome whose lifetime is over a tombstone is left, which is a small record of its own: so the segment with the
@@ -61,9 +61,9 @@ static bool expire_entries(hx_journal *j)
     uint32_t steps = ENTRIES_A_STEP;
     hx_index_entry entry;
     while (count < LAPSES_A_STEP && hx_index_next(j->index, &w->cursor, &steps, &entry)) {
-        bool is_buried = hx_entry_is_over(&entry, j->batch.now) && entry.entombed && !tombstone_is_over(j, &entry);
+        bool is_buried = hx_entry_is_over(&entry, j->now) && entry.entombed && !tombstone_is_over(j, &entry);
         if (is_buried) buried[count++] = entry.op;
-        if (is_buried || !hx_entry_is_over(&entry, j->batch.now)) {
+        if (is_buried || !hx_entry_is_over(&entry, j->now)) {
             if (entry.until_s < w->earliest_seen) w->earliest_seen = entry.until_s;
             continue;
         }
@@ -77,7 +77,7 @@ static bool expire_entries(hx_journal *j)
         if (!hx_journal_lapse(j, &buried[i], HX_EXPIRED, HX_LIT("lifetime"))) break;
     if (!hx_index_at_end(j->index, w->cursor)) return true;
     w->earliest = w->earliest_seen;
-    w->walked_at = j->batch.now;
+    w->walked_at = j->now;
     return false;
 }
 
@@ -87,8 +87,7 @@ static bool is_time_to_walk(hx_journal *j)
 {
     hx_sweeping *w = &j->sweep;
     hx_ms pause = (hx_ms)(hx_index_count(j->index) / ENTRIES_A_SECOND) * HX_SECOND;
-    if (j->batch.now - hx_clock_held() < (hx_ms)w->earliest * HX_SECOND || j->batch.now - w->walked_at < pause)
-        return false;
+    if (j->now - hx_clock_held() < (hx_ms)w->earliest * HX_SECOND || j->now - w->walked_at < pause) return false;
     w->cursor = 0;
     w->earliest_seen = HX_UNTIL_NEVER;
     return true;
@@ -106,7 +105,7 @@ static void drop_oldest(hx_journal *j, hx_segment *s)
 static bool mostly_dead(hx_journal *j)
 {
     uint64_t live = 0, all = 0;
-    for (uint32_t n = atomic_load(&j->first_segment); n < j->active->number; n++) {
+    for (uint32_t n = atomic_load(&j->first_segment); n < j->log.active->number; n++) {
         const hx_segment *s = hx_journal_segment(j, n);
         live += s->live_bytes;
         all += s->end;
@@ -121,7 +120,7 @@ static bool move_some(hx_journal *j, const hx_segment *s)
     hx_frame frame;
     hx_index_entry entry;
     hx_tail *at = &j->sweep.emptied;
-    bool going = hx_scan_begin(&scan, s->fd, s->number, j->generation);
+    bool going = hx_scan_begin(&scan, s->fd, s->number, j->log.generation);
     if (at->segment != s->number) *at = (hx_tail){.segment = s->number, .offset = sizeof(hx_segment_head)};
     unsigned moves = 0;
     for (unsigned frames = 0; going && moves < MOVES_A_STEP && frames < FRAMES_A_STEP; frames++) {
@@ -135,11 +134,11 @@ static bool move_some(hx_journal *j, const hx_segment *s)
             going = false;
             break;
         }
-        bool record = frame.head.kind == HX_FRAME_RECORD || frame.head.kind == HX_FRAME_MOVED;
-        if (record && hx_index_find(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
+        hx_frame_kind moved_as = frame.traits->moved_as;
+        if (moved_as && hx_index_find(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
             (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
             going = hx_journal_may_append(j, frame.head.length, left_free(j)) &&
-                    hx_journal_append(j, HX_FRAME_MOVED, &entry, NULL, frame.record_head, &frame.record.answer);
+                    hx_journal_append(j, moved_as, &entry, NULL, frame.record_head, &frame.record.answer);
             if (frame.bytes.len > HX_INLINE_BYTES) hx_journal_flush(j); /* the window is about to move on */
             moves++;
         }
@@ -155,7 +154,7 @@ static bool clean_segments(hx_journal *j)
 {
     hx_journal_flush(j); /* from here on a batch holds nothing but moves */
     hx_segment *s = hx_journal_segment(j, atomic_load(&j->first_segment));
-    if (s == j->active) return false;
+    if (s == j->log.active) return false;
     if (s->live == 0) {
         drop_oldest(j, s);
         return true;

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "store/journal/segment.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -248,6 +249,54 @@ static void a_path_is_not_taken_for_a_newer_format(void **state)
     hx_arena_free(&b.arena);
 }
 
+/* Behind the last frame, where a frame that can't be read would pass for a torn one. */
+static void append_frame(const bench *b, uint8_t kind, bool is_torn)
+{
+    static const char payload[24] = "of a later version";
+    hx_scan scan;
+    hx_frame last;
+    hx_segment_head head;
+    int fd = open(path_in(b, "00000001.seg"), O_RDWR | O_CLOEXEC);
+    assert_int_equal(pread(fd, &head, sizeof head, 0), sizeof head);
+    hx_tail tail = {.segment = 1, .offset = sizeof head, .sequence = head.sequence, .hash = head.previous};
+    assert_true(hx_scan_begin(&scan, fd, 1, head.generation));
+    while (hx_scan_next(&scan, &tail, &last) == HX_SCAN_FRAME) {}
+    hx_scan_end(&scan);
+    hx_frame_head frame = {.length = sizeof frame + sizeof payload,
+                           .sequence = tail.sequence,
+                           .synced = tail.sequence,
+                           .stamp = tail.stamp,
+                           .segment = 1,
+                           .kind = kind,
+                           .previous = tail.hash};
+    hx_frame_seal(&frame, head.generation, (hx_slice){payload, sizeof payload});
+    frame.crc += is_torn;
+    assert_int_equal(pwrite(fd, &frame, sizeof frame, (off_t)tail.offset), sizeof frame);
+    assert_int_equal(pwrite(fd, payload, sizeof payload, (off_t)(tail.offset + sizeof frame)), sizeof payload);
+    close(fd);
+}
+
+static void a_frame_of_an_unknown_kind_is_refused_by_name_and_a_torn_one_is_cut(void **state)
+{
+    (void)state;
+    bench b;
+    sentences s;
+    hx_salvage found;
+    bench_begin(&b, "journal", small);
+    (void)complete(&b, 1, HX_COMPLETED, HX_DAY);
+    bench_close(&b);
+    remove_files(&b, ".hint");
+    append_frame(&b, 9, true);
+    bench_open(&b);
+    assert_int_equal(peek(&b, op_of(1), NULL), HX_COMPLETED);
+    bench_close(&b);
+    append_frame(&b, 9, false);
+    refuses(&b, "a frame of kind 9");
+    assert_false(salvage(&b, &s, &found));
+    remove_directory(b.directory);
+    hx_arena_free(&b.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +305,7 @@ int main(void)
         cmocka_unit_test(a_file_that_is_removed_is_named_or_harmless),
         cmocka_unit_test(a_young_store_without_its_first_segment_has_lost_it),
         cmocka_unit_test(a_path_is_not_taken_for_a_newer_format),
+        cmocka_unit_test(a_frame_of_an_unknown_kind_is_refused_by_name_and_a_torn_one_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
