@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/loop/loop_uv.h"
+#include "net/h1/conn.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -93,7 +94,7 @@ static bool accept_one(hx_listener *listener)
     int descriptor = accept4(listener->descriptor, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor >= 0) {
         char peer[HX_PEER_BYTES];
-        hx_conn_open(listener->server, listener, descriptor, print_peer(&from, peer));
+        hx_h1_conn_open(listener->server, listener, descriptor, print_peer(&from, peer));
         return true;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;

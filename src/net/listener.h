@@ -6,7 +6,7 @@
 #ifndef HX_NET_LISTENER_H
 #define HX_NET_LISTENER_H
 
-#include "net/h1/conn.h"
+#include "net/connection.h"
 
 struct hx_listener {
     uv_poll_t poll;

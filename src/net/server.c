@@ -100,13 +100,21 @@ void hx_server_drain(hx_server *server, void (*done)(void *app))
     HX_EACH(link, &server->listeners) hx_listener_close_dry(HX_OWNER(link, hx_listener, link));
     server->draining = true;
     server->drained = done;
-    HX_EACH(each, &server->connections) hx_conn_close_if_idle(HX_OWNER(each, hx_conn, link));
+    HX_EACH(each, &server->connections)
+    {
+        hx_connection *connection = HX_OWNER(each, hx_connection, link);
+        connection->protocol->close_if_idle(connection);
+    }
     hx_server_gone(server);
 }
 
 void hx_server_cut(hx_server *server)
 {
-    HX_EACH(each, &server->connections) hx_conn_lose(HX_OWNER(each, hx_conn, link), true);
+    HX_EACH(each, &server->connections)
+    {
+        hx_connection *connection = HX_OWNER(each, hx_connection, link);
+        connection->protocol->lose(connection, true);
+    }
 }
 
 uint32_t hx_server_connections(const hx_server *server)
@@ -124,13 +132,8 @@ void hx_server_free(hx_server **owned)
     HX_EACH(link, &server->listeners) hx_listener_close(HX_OWNER(link, hx_listener, link));
     HX_EACH(each, &server->connections)
     {
-        hx_conn *conn = HX_OWNER(each, hx_conn, link);
-        if (conn->stream) {
-            hx_own_stream *stream = conn->stream;
-            conn->stream = NULL; /* nobody is told any more; who holds the stream releases it */
-            hx_stream_detach(stream);
-        }
-        hx_conn_lose(conn, false);
+        hx_connection *connection = HX_OWNER(each, hx_connection, link);
+        connection->protocol->abandon(connection);
     }
     if (server->count == 0 && server->open_listeners == 0 && !server->drained_queued) free_now(server);
 }

@@ -56,8 +56,11 @@ typedef struct {
 /* The peer of a connection over a unix socket, which has no address. */
 #define HX_PEER_UNIX HX_LIT("unix:")
 
+typedef struct hx_stream_protocol hx_stream_protocol;
+
 struct hx_stream {
-    hx_arena arena; /* lives until the stream is released and its answer written */
+    const hx_stream_protocol *protocol; /* the version of HTTP that it came by; see connection.h */
+    hx_arena arena;                     /* lives until the stream is released and its answer written */
     hx_request_head request;
     hx_stream_events events;
     void *user;

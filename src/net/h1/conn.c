@@ -21,9 +21,9 @@
 /* A connection that was just made when a drain began gets this long to send its first request. */
 #define DRAIN_GRACE HX_SECOND
 
-static void run(hx_conn *conn);
+static void run(hx_h1_conn *conn);
 
-static void free_if_done(hx_conn *conn)
+static void free_if_done(hx_h1_conn *conn)
 {
     if (!conn->closed || conn->queued_task || conn->running || conn->stream) return;
     hx_buf_free(&conn->held);
@@ -32,56 +32,56 @@ static void free_if_done(hx_conn *conn)
 
 static void run_task(hx_task *task)
 {
-    hx_conn *conn = HX_OWNER(task, hx_conn, task);
+    hx_h1_conn *conn = HX_OWNER(task, hx_h1_conn, task);
     conn->queued_task = false;
     run(conn);
     free_if_done(conn);
 }
 
-void hx_conn_kick(hx_conn *conn)
+void hx_h1_conn_kick(hx_h1_conn *conn)
 {
     if (conn->running || conn->queued_task) return;
     conn->queued_task = true;
-    hx_loop_defer(conn->server->loop, &conn->task);
+    hx_loop_defer(conn->base.server->loop, &conn->task);
 }
 
-static hx_conn *conn_of(hx_transport *transport)
+static hx_h1_conn *conn_of(hx_transport *transport)
 {
-    return HX_OWNER(transport, hx_conn, transport);
+    return HX_OWNER(transport, hx_h1_conn, base.transport);
 }
 
 static void closed(hx_transport *transport)
 {
-    hx_conn *conn = conn_of(transport);
-    hx_server *server = conn->server;
+    hx_h1_conn *conn = conn_of(transport);
+    hx_server *server = conn->base.server;
     conn->closed = true;
-    hx_list_remove(&conn->link);
+    hx_list_remove(&conn->base.link);
     free_if_done(conn);
     server->count--;
     hx_server_gone(server);
 }
 
-void hx_conn_lose(hx_conn *conn, bool reset)
+void hx_h1_conn_lose(hx_h1_conn *conn, bool reset)
 {
     if (conn->lost) return;
     conn->lost = true;
-    hx_timer_stop(conn->server->loop, &conn->timer);
-    hx_transport_close(&conn->transport, reset);
-    if (conn->stream) hx_conn_kick(conn);
+    hx_timer_stop(conn->base.server->loop, &conn->timer);
+    hx_transport_close(&conn->base.transport, reset);
+    if (conn->stream) hx_h1_conn_kick(conn);
 }
 
-void hx_conn_sink(hx_conn *conn)
+void hx_h1_conn_sink(hx_h1_conn *conn)
 {
     conn->in = HX_IN_SINK;
     conn->close = true;
     conn->input = HX_EMPTY;
 }
 
-bool hx_conn_must_close(const hx_conn *conn)
+bool hx_h1_conn_must_close(const hx_h1_conn *conn)
 {
-    const hx_own_stream *stream = conn->stream;
+    const hx_h1_stream *stream = conn->stream;
     const hx_request_head *request = &stream->pub.request;
-    if (conn->close || stream->pub.close || conn->server->draining || !request->keep_alive) return true;
+    if (conn->close || stream->pub.close || conn->base.server->draining || !request->keep_alive) return true;
     if (conn->in != HX_IN_BODY || hx_h1_body_whole(&conn->body)) return false;
     /* A client that was never told to go on may send its body or not: the next bytes can't be told apart. */
     if (request->expects_continue && !stream->continued && conn->input.len == 0) return true;
@@ -89,13 +89,13 @@ bool hx_conn_must_close(const hx_conn *conn)
     return left != UINT64_MAX && left > HX_DISCARD_BYTES + conn->input.len;
 }
 
-void hx_conn_answer_ended(hx_conn *conn)
+void hx_h1_conn_answer_ended(hx_h1_conn *conn)
 {
     if (conn->in != HX_IN_BODY) return;
     if (hx_h1_body_whole(&conn->body)) {
         conn->in = HX_IN_WHOLE;
     } else if (conn->close) {
-        hx_conn_sink(conn);
+        hx_h1_conn_sink(conn);
     } else {
         conn->in = HX_IN_DISCARD;
         conn->discarded = 0;
@@ -104,25 +104,25 @@ void hx_conn_answer_ended(hx_conn *conn)
 
 /* Closing while the client still sends would reset the connection and could take the answer from it: so our side is
  * closed first, and what comes is dropped until the client has seen it. */
-static void close_gently(hx_conn *conn, bool client_expects_it)
+static void close_gently(hx_h1_conn *conn, bool client_expects_it)
 {
     bool nothing_comes = conn->eof || (client_expects_it && conn->in == HX_IN_WHOLE && conn->input.len == 0);
     if (nothing_comes) {
-        hx_conn_lose(conn, false);
+        hx_h1_conn_lose(conn, false);
         return;
     }
-    hx_transport_shut(&conn->transport);
-    hx_conn_sink(conn);
+    hx_transport_shut(&conn->base.transport);
+    hx_h1_conn_sink(conn);
     conn->strikes = 0;
 }
 
 /* The answer is out: on to the next request, or to the end. */
-static void finish(hx_conn *conn)
+static void finish(hx_h1_conn *conn)
 {
-    hx_own_stream *stream = conn->stream;
+    hx_h1_stream *stream = conn->stream;
     bool client_expects_close = !stream->pub.request.keep_alive;
     conn->stream = NULL;
-    hx_stream_detach(stream);
+    hx_h1_stream_detach(stream);
     conn->deadline = HX_DEADLINE_NONE;
     if (conn->close)
         close_gently(conn, client_expects_close);
@@ -131,15 +131,15 @@ static void finish(hx_conn *conn)
 }
 
 /* The stream's part in a lost connection. A client that left in mid-body is told as a broken body, else as closed. */
-static bool tell_lost(hx_conn *conn)
+static bool tell_lost(hx_h1_conn *conn)
 {
-    hx_own_stream *stream = conn->stream;
+    hx_h1_stream *stream = conn->stream;
     if (!stream) return false;
     bool mid_body = conn->in == HX_IN_BODY && stream->reading && !hx_h1_body_whole(&conn->body);
     conn->stream = NULL;
     stream->conn = NULL;
     if (stream->released) {
-        hx_stream_detach(stream);
+        hx_h1_stream_detach(stream);
         return false;
     }
     if (stream->aborted) return false;
@@ -150,18 +150,18 @@ static bool tell_lost(hx_conn *conn)
     return false;
 }
 
-static void refuse(hx_conn *conn, hx_own_stream *stream, hx_h1_fault fault)
+static void refuse(hx_h1_conn *conn, hx_h1_stream *stream, hx_h1_fault fault)
 {
-    hx_conn_sink(conn);
+    hx_h1_conn_sink(conn);
     stream->continued = true;
     stream->pub.request.keep_alive = false;
     stream->is_head = hx_slice_eq(stream->pub.request.method, HX_LIT("HEAD"));
-    conn->server->handler.malformed(conn->server->app, &stream->pub, fault.status, fault.detail);
+    conn->base.server->handler.malformed(conn->base.server->app, &stream->pub, fault.status, fault.detail);
 }
 
-static hx_own_stream *begin_stream(hx_conn *conn)
+static hx_h1_stream *begin_stream(hx_h1_conn *conn)
 {
-    hx_own_stream *stream = hx_stream_new(conn);
+    hx_h1_stream *stream = hx_h1_stream_new(conn);
     conn->stream = stream;
     conn->close = conn->late = false;
     conn->blank_lines = 0;
@@ -169,11 +169,11 @@ static hx_own_stream *begin_stream(hx_conn *conn)
     return stream;
 }
 
-static void begin_request(hx_conn *conn)
+static void begin_request(hx_h1_conn *conn)
 {
-    const hx_server_limits *limits = &conn->server->limits;
+    const hx_server_limits *limits = &conn->base.server->limits;
     hx_h1_scan scan = conn->scan;
-    hx_own_stream *stream = begin_stream(conn);
+    hx_h1_stream *stream = begin_stream(conn);
     hx_stream *pub = &stream->pub;
     hx_slice head = hx_arena_copy(&pub->arena, hx_slice_first(conn->input, scan.at));
     conn->input = hx_slice_from(conn->input, scan.at);
@@ -186,10 +186,10 @@ static void begin_request(hx_conn *conn)
     stream->is_head = hx_slice_eq(pub->request.method, HX_LIT("HEAD"));
     conn->in = HX_IN_BODY;
     hx_h1_body_init(&conn->body, &pub->request, limits->chunk_extension_bytes_max, limits->head_bytes_max);
-    conn->server->handler.request(conn->server->app, pub);
+    conn->base.server->handler.request(conn->base.server->app, pub);
 }
 
-static void skip_blank_lines(hx_conn *conn)
+static void skip_blank_lines(hx_h1_conn *conn)
 {
     while (conn->scan.at == 0 && conn->blank_lines < BLANK_LINES_MAX && hx_slice_starts(conn->input, HX_LIT("\r\n"))) {
         conn->blank_lines++;
@@ -197,20 +197,20 @@ static void skip_blank_lines(hx_conn *conn)
     }
 }
 
-static bool step_head(hx_conn *conn)
+static bool step_head(hx_h1_conn *conn)
 {
     skip_blank_lines(conn);
     hx_h1_fault fault = {408, "The request's head did not come in time."};
-    hx_h1_result result = conn->input.len == 0
-                              ? HX_H1_MORE
-                              : hx_h1_scan_head(&conn->scan, conn->input, conn->server->limits.head_bytes_max, &fault);
+    hx_h1_result result = conn->input.len == 0 ? HX_H1_MORE
+                                               : hx_h1_scan_head(&conn->scan, conn->input,
+                                                                 conn->base.server->limits.head_bytes_max, &fault);
     if (result == HX_H1_WHOLE) {
         begin_request(conn);
         return true;
     }
     if (result == HX_H1_MORE) {
         if (conn->eof || (conn->late && conn->input.len == 0)) {
-            hx_conn_lose(conn, false);
+            hx_h1_conn_lose(conn, false);
             return true;
         }
         if (!conn->late) return false;
@@ -219,29 +219,29 @@ static bool step_head(hx_conn *conn)
     return true;
 }
 
-static void break_body(hx_conn *conn, hx_h1_fault fault)
+static void break_body(hx_h1_conn *conn, hx_h1_fault fault)
 {
-    hx_own_stream *stream = conn->stream;
-    hx_conn_sink(conn);
+    hx_h1_stream *stream = conn->stream;
+    hx_h1_conn_sink(conn);
     stream->continued = true;
     if (stream->released) return;
     if (stream->pub.events.broken)
         stream->pub.events.broken(&stream->pub, fault.status, fault.detail);
     else
-        hx_conn_lose(conn, true);
+        hx_h1_conn_lose(conn, true);
 }
 
-static void give_body(hx_conn *conn, hx_slice piece, bool last)
+static void give_body(hx_h1_conn *conn, hx_slice piece, bool last)
 {
-    hx_own_stream *stream = conn->stream;
+    hx_h1_stream *stream = conn->stream;
     if (last) conn->in = HX_IN_WHOLE;
     stream->continued = true;
     if (stream->pub.events.body && !stream->released) stream->pub.events.body(&stream->pub, piece, last);
 }
 
-static bool step_body(hx_conn *conn)
+static bool step_body(hx_h1_conn *conn)
 {
-    hx_own_stream *stream = conn->stream;
+    hx_h1_stream *stream = conn->stream;
     HX_CHECK(stream); /* a body is read for its stream alone */
     if (!stream->reading || stream->paused) return false;
     hx_slice piece = HX_EMPTY;
@@ -253,7 +253,7 @@ static bool step_body(hx_conn *conn)
     case HX_H1_BODY_MORE: break;
     }
     if (conn->eof) {
-        hx_conn_lose(conn, false);
+        hx_h1_conn_lose(conn, false);
         return true;
     }
     if (!conn->late) return false;
@@ -261,7 +261,7 @@ static bool step_body(hx_conn *conn)
     return true;
 }
 
-static bool step_discard(hx_conn *conn)
+static bool step_discard(hx_h1_conn *conn)
 {
     hx_slice piece = HX_EMPTY;
     hx_h1_fault fault;
@@ -279,14 +279,14 @@ static bool step_discard(hx_conn *conn)
         break;
     case HX_H1_BODY_BAD: break;
     }
-    hx_conn_sink(conn);
+    hx_h1_conn_sink(conn);
     if (!conn->stream) close_gently(conn, false);
     return true;
 }
 
-static bool step_tunnel(hx_conn *conn)
+static bool step_tunnel(hx_h1_conn *conn)
 {
-    hx_own_stream *stream = conn->stream;
+    hx_h1_stream *stream = conn->stream;
     HX_CHECK(stream);
     if (stream->paused) return false;
     if (conn->input.len > 0) {
@@ -300,22 +300,22 @@ static bool step_tunnel(hx_conn *conn)
     return true;
 }
 
-static bool step_answer(hx_conn *conn)
+static bool step_answer(hx_h1_conn *conn)
 {
-    hx_own_stream *stream = conn->stream;
-    if (stream->held_back && conn->transport.unsent < HX_WAITING_LOW) {
+    hx_h1_stream *stream = conn->stream;
+    if (stream->held_back && conn->base.transport.unsent < HX_WAITING_LOW) {
         stream->held_back = false;
         if (stream->pub.events.drained && !stream->released) stream->pub.events.drained(&stream->pub);
         return true;
     }
-    if (conn->transport.unsent > 0) return false;
+    if (conn->base.transport.unsent > 0) return false;
     if (stream->out == HX_OUT_FILE) {
-        hx_stream_send_file(stream);
+        hx_h1_stream_send_file(stream);
         return true;
     }
     if (stream->out != HX_OUT_ENDED) return false;
     if (conn->in == HX_IN_TUNNEL && !stream->released) { /* the client may still have something to say */
-        hx_transport_shut(&conn->transport);
+        hx_transport_shut(&conn->base.transport);
         return false;
     }
     finish(conn);
@@ -323,7 +323,7 @@ static bool step_answer(hx_conn *conn)
 }
 
 /* Takes one step; false when there is none to take. */
-static bool step(hx_conn *conn)
+static bool step(hx_h1_conn *conn)
 {
     if (conn->lost) return tell_lost(conn);
     if (conn->stream && step_answer(conn)) return true;
@@ -336,14 +336,14 @@ static bool step(hx_conn *conn)
     case HX_IN_SINK:
         conn->input = HX_EMPTY;
         if (!conn->eof || conn->stream) return false;
-        hx_conn_lose(conn, false);
+        hx_h1_conn_lose(conn, false);
         return true;
     }
     return false;
 }
 
 /* Input that isn't used yet moves out of the buffer that all connections share. */
-static void keep_input(hx_conn *conn)
+static void keep_input(hx_h1_conn *conn)
 {
     if (conn->input.len == 0) {
         conn->input = HX_EMPTY;
@@ -360,24 +360,24 @@ static void deadline_passed(hx_timer *timer);
 
 /* What only lies in the kernel's buffer doesn't count as read: the kernel takes it in lumps of megabytes, and a client
  * that reads slowly but steadily would seem to make no progress in between. */
-static bool reads_too_slowly(const hx_conn *conn)
+static bool reads_too_slowly(const hx_h1_conn *conn)
 {
-    const hx_server_limits *limits = &conn->server->limits;
+    const hx_server_limits *limits = &conn->base.server->limits;
     uint64_t least = limits->send_rate_min * (uint64_t)limits->send_timeout / HX_SECOND;
-    return hx_transport_confirmed(&conn->transport) - conn->progress_at < (least > 0 ? least : 1);
+    return hx_transport_confirmed(&conn->base.transport) - conn->progress_at < (least > 0 ? least : 1);
 }
 
-static hx_deadline wanted_deadline(const hx_conn *conn)
+static hx_deadline wanted_deadline(const hx_h1_conn *conn)
 {
-    if (conn->transport.unsent > 0) return HX_DEADLINE_SEND;
+    if (conn->base.transport.unsent > 0) return HX_DEADLINE_SEND;
     switch (conn->in) {
     case HX_IN_HEAD: return conn->input.len == 0 ? HX_DEADLINE_IDLE : HX_DEADLINE_HEAD;
     case HX_IN_BODY:
-        return conn->stream->reading && !conn->stream->paused && conn->server->limits.body_rate_min > 0
+        return conn->stream->reading && !conn->stream->paused && conn->base.server->limits.body_rate_min > 0
                    ? HX_DEADLINE_BODY
                    : HX_DEADLINE_NONE;
     case HX_IN_DISCARD: return conn->stream ? HX_DEADLINE_NONE : HX_DEADLINE_DISCARD;
-    case HX_IN_SINK: return conn->transport.is_shut ? HX_DEADLINE_LINGER : HX_DEADLINE_NONE;
+    case HX_IN_SINK: return conn->base.transport.is_shut ? HX_DEADLINE_LINGER : HX_DEADLINE_NONE;
     case HX_IN_WHOLE:
     case HX_IN_TUNNEL: break;
     }
@@ -385,16 +385,16 @@ static hx_deadline wanted_deadline(const hx_conn *conn)
 }
 
 /* A deadline that is no longer wanted is only forgotten: its timer fires in vain, or is moved before that. */
-static void set_deadline(hx_conn *conn)
+static void set_deadline(hx_h1_conn *conn)
 {
-    const hx_server_limits *limits = &conn->server->limits;
+    const hx_server_limits *limits = &conn->base.server->limits;
     hx_deadline wanted = wanted_deadline(conn);
     if (wanted == conn->deadline) return;
     conn->deadline = wanted;
     hx_ms delay = 0;
     switch (wanted) {
     case HX_DEADLINE_NONE: return;
-    case HX_DEADLINE_IDLE: delay = conn->server->draining ? DRAIN_GRACE : limits->idle_timeout; break;
+    case HX_DEADLINE_IDLE: delay = conn->base.server->draining ? DRAIN_GRACE : limits->idle_timeout; break;
     case HX_DEADLINE_HEAD: delay = limits->head_timeout; break;
     case HX_DEADLINE_BODY:
         delay = BODY_RATE_WINDOW;
@@ -402,7 +402,7 @@ static void set_deadline(hx_conn *conn)
         break;
     case HX_DEADLINE_SEND:
         delay = limits->send_timeout;
-        conn->progress_at = hx_transport_confirmed(&conn->transport);
+        conn->progress_at = hx_transport_confirmed(&conn->base.transport);
         break;
     case HX_DEADLINE_DISCARD: delay = DISCARD_TIME; break;
     case HX_DEADLINE_LINGER:
@@ -410,29 +410,29 @@ static void set_deadline(hx_conn *conn)
         conn->progress_at = conn->received;
         break;
     }
-    hx_timer_start(conn->server->loop, &conn->timer, delay, deadline_passed);
+    hx_timer_start(conn->base.server->loop, &conn->timer, delay, deadline_passed);
 }
 
 static void deadline_passed(hx_timer *timer)
 {
-    hx_conn *conn = HX_OWNER(timer, hx_conn, timer);
+    hx_h1_conn *conn = HX_OWNER(timer, hx_h1_conn, timer);
     hx_deadline passed = conn->deadline;
     conn->deadline = HX_DEADLINE_NONE;
     switch (passed) {
     case HX_DEADLINE_NONE: return;
     case HX_DEADLINE_IDLE:
-    case HX_DEADLINE_DISCARD: hx_conn_lose(conn, false); break;
+    case HX_DEADLINE_DISCARD: hx_h1_conn_lose(conn, false); break;
     case HX_DEADLINE_HEAD: conn->late = true; break;
     case HX_DEADLINE_BODY: {
-        uint64_t least = (uint64_t)conn->server->limits.body_rate_min * (uint64_t)(BODY_RATE_WINDOW / HX_SECOND);
+        uint64_t least = (uint64_t)conn->base.server->limits.body_rate_min * (uint64_t)(BODY_RATE_WINDOW / HX_SECOND);
         conn->late = conn->received - conn->progress_at < least && conn->stream->reading && !conn->stream->paused;
         break;
     }
     case HX_DEADLINE_SEND:
-        if (conn->transport.unsent > 0 && reads_too_slowly(conn)) hx_conn_lose(conn, true);
+        if (conn->base.transport.unsent > 0 && reads_too_slowly(conn)) hx_h1_conn_lose(conn, true);
         break;
     case HX_DEADLINE_LINGER:
-        if (conn->received == conn->progress_at || ++conn->strikes >= LINGER_TIMES) hx_conn_lose(conn, false);
+        if (conn->received == conn->progress_at || ++conn->strikes >= LINGER_TIMES) hx_h1_conn_lose(conn, false);
         break;
     }
     run(conn);
@@ -440,7 +440,7 @@ static void deadline_passed(hx_timer *timer)
 
 static void received(hx_transport *transport, hx_slice bytes)
 {
-    hx_conn *conn = conn_of(transport);
+    hx_h1_conn *conn = conn_of(transport);
     conn->received += bytes.len;
     if (conn->input.len == 0) {
         conn->input = bytes;
@@ -455,74 +455,98 @@ static void received(hx_transport *transport, hx_slice bytes)
 
 static void ended(hx_transport *transport, int error)
 {
-    hx_conn *conn = conn_of(transport);
+    hx_h1_conn *conn = conn_of(transport);
     conn->eof = true;
-    if (error != UV_EOF) hx_conn_lose(conn, false);
+    if (error != UV_EOF) hx_h1_conn_lose(conn, false);
     run(conn);
 }
 
 static void sent(hx_transport *transport, int error)
 {
-    hx_conn *conn = conn_of(transport);
+    hx_h1_conn *conn = conn_of(transport);
     if (error)
-        hx_conn_lose(conn, false);
+        hx_h1_conn_lose(conn, false);
     else
-        hx_conn_kick(conn);
+        hx_h1_conn_kick(conn);
 }
 
 static const hx_transport_events client_events = {.received = received, .ended = ended, .sent = sent, .closed = closed};
 
-static bool is_idle(const hx_conn *conn)
+static bool is_idle(const hx_h1_conn *conn)
 {
     return !conn->lost && !conn->stream && conn->in == HX_IN_HEAD && conn->input.len == 0;
 }
 
-static void run(hx_conn *conn)
+static void close_if_idle(hx_h1_conn *conn)
+{
+    if (!is_idle(conn)) return;
+    if (conn->requests == 0 || hx_transport_peek(&conn->base.transport) > 0) {
+        conn->deadline = HX_DEADLINE_NONE;
+        set_deadline(conn);
+        return;
+    }
+    hx_h1_conn_lose(conn, false);
+}
+
+static void run(hx_h1_conn *conn)
 {
     conn->running = true;
     while (step(conn)) {}
     conn->running = false;
     if (conn->lost) return;
-    if (conn->stream) hx_stream_flush(conn->stream);
+    if (conn->stream) hx_h1_stream_flush(conn->stream);
     if (conn->lost) return;
     keep_input(conn);
-    hx_transport_read(&conn->transport, HX_HELD_BYTES - conn->input.len);
-    if (conn->server->draining && conn->requests > 0 && is_idle(conn))
-        hx_conn_close_if_idle(conn);
+    hx_transport_read(&conn->base.transport, HX_HELD_BYTES - conn->input.len);
+    if (conn->base.server->draining && conn->requests > 0 && is_idle(conn))
+        close_if_idle(conn);
     else
         set_deadline(conn);
 }
 
-void hx_conn_close_if_idle(hx_conn *conn)
+static void protocol_close_if_idle(hx_connection *connection)
 {
-    if (!is_idle(conn)) return;
-    if (conn->requests == 0 || hx_transport_peek(&conn->transport) > 0) {
-        conn->deadline = HX_DEADLINE_NONE;
-        set_deadline(conn);
-        return;
-    }
-    hx_conn_lose(conn, false);
+    close_if_idle(HX_OWNER(connection, hx_h1_conn, base));
 }
 
-void hx_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer)
+static void protocol_lose(hx_connection *connection, bool reset)
 {
-    hx_conn *conn = calloc(1, sizeof *conn);
+    hx_h1_conn_lose(HX_OWNER(connection, hx_h1_conn, base), reset);
+}
+
+static void protocol_abandon(hx_connection *connection)
+{
+    hx_h1_conn *conn = HX_OWNER(connection, hx_h1_conn, base);
+    hx_h1_stream *stream = conn->stream;
+    conn->stream = NULL;
+    if (stream) hx_h1_stream_detach(stream); /* its handler still has to release it */
+    hx_h1_conn_lose(conn, false);
+}
+
+static const hx_connection_protocol protocol = {.close_if_idle = protocol_close_if_idle,
+                                                .lose = protocol_lose,
+                                                .abandon = protocol_abandon};
+
+void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer)
+{
+    hx_h1_conn *conn = calloc(1, sizeof *conn);
     if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory (a connection)");
-    int failed = hx_transport_open(&conn->transport, server->loop, &client_events, descriptor);
+    int failed = hx_transport_open(&conn->base.transport, server->loop, &client_events, descriptor);
     if (failed) {
         (void)close(descriptor);
         free(conn);
         return;
     }
-    conn->server = server;
-    conn->listener = listener;
+    conn->base.protocol = &protocol;
+    conn->base.server = server;
+    conn->base.listener = listener;
     conn->task.run = run_task;
     conn->input = HX_EMPTY;
-    HX_CHECK(peer.len <= sizeof conn->peer);
-    memcpy(conn->peer, peer.ptr, peer.len);
-    conn->peer_len = (uint8_t)peer.len;
+    HX_CHECK(peer.len <= sizeof conn->base.peer);
+    memcpy(conn->base.peer, peer.ptr, peer.len);
+    conn->base.peer_len = (uint8_t)peer.len;
     hx_buf_init(&conn->held, NULL, HX_HELD_BYTES);
-    hx_list_append(&server->connections, &conn->link);
+    hx_list_append(&server->connections, &conn->base.link);
     server->count++;
     run(conn);
 }

@@ -6,30 +6,23 @@
  * alone. Between requests a connection holds neither a stream nor a buffer.
  *
  *   reading:   HEAD → BODY → WHOLE → (answered) → HEAD …            [step_head, step_body, finish]
- *              BODY → DISCARD → HEAD      the answer was ready before the body       [hx_conn_answer_ended]
- *              any → SINK                 what comes no longer matters: closing      [hx_conn_sink]
+ *              BODY → DISCARD → HEAD      the answer was ready before the body       [hx_h1_conn_answer_ended]
+ *              any → SINK                 what comes no longer matters: closing      [hx_h1_conn_sink]
  *              WHOLE → TUNNEL             after 101                                  [hx_stream_tunnel]
  */
 #ifndef HX_NET_H1_CONN_H
 #define HX_NET_H1_CONN_H
 
-#include "base/memory/list.h"
+#include "net/connection.h"
 #include "net/h1/body_framing.h"
-#include "net/server.h"
-#include "net/transport.h"
 
-#define HX_HELD_BYTES (64u * 1024u)
 /* What hx_stream_write lets wait: it says stop above the first, and go on below the second. */
 #define HX_WAITING_HIGH (64u * 1024u)
 #define HX_WAITING_LOW (16u * 1024u)
-/* A body in a file is read in pieces of this size. */
-#define HX_FILE_PIECE_BYTES (32u * 1024u)
 /* A body that nobody wants is read up to here, to keep the connection. */
 #define HX_DISCARD_BYTES (64u * 1024u)
-#define HX_PEER_BYTES 48u
 
-typedef struct hx_conn hx_conn;
-typedef struct hx_listener hx_listener;
+typedef struct hx_h1_conn hx_h1_conn;
 
 typedef enum { HX_IN_HEAD, HX_IN_BODY, HX_IN_WHOLE, HX_IN_TUNNEL, HX_IN_DISCARD, HX_IN_SINK } hx_reading;
 
@@ -58,10 +51,10 @@ typedef enum {
 /* A stream with what is ours of it. Lives in its own arena. */
 typedef struct {
     hx_stream pub;
-    hx_conn *conn;  /* NULL: the answer is out, or the client gone */
-    hx_buf cork;    /* what waits for the end of the turn, so that small pieces leave together */
-    int64_t left;   /* of the announced length */
-    hx_extent file; /* what is still to be sent of it */
+    hx_h1_conn *conn; /* NULL: the answer is out, or the client gone */
+    hx_buf cork;      /* what waits for the end of the turn, so that small pieces leave together */
+    int64_t left;     /* of the announced length */
+    hx_extent file;   /* what is still to be sent of it */
     hx_writing out;
     bool reading; /* hx_stream_read was called */
     bool paused;
@@ -70,14 +63,11 @@ typedef struct {
     bool is_head;   /* the request's method is HEAD */
     bool aborted;   /* by the handler, who need not be told */
     bool released;
-} hx_own_stream;
+} hx_h1_stream;
 
-struct hx_conn {
-    hx_transport transport;
-    hx_link link;
-    hx_server *server;
-    hx_listener *listener;
-    hx_own_stream *stream;
+struct hx_h1_conn {
+    hx_connection base;
+    hx_h1_stream *stream;
     hx_timer timer;
     hx_task task;
     hx_slice input; /* what was received and not used: lent by the transport during `received`, else in `held` */
@@ -100,57 +90,27 @@ struct hx_conn {
     bool running;
     bool queued_task;
     bool input_is_lent;
-    uint8_t peer_len;
-    char peer[HX_PEER_BYTES];
-};
-
-struct hx_server {
-    hx_loop *loop;
-    hx_server_limits limits;
-    hx_server_handler handler;
-    void *app;
-    hx_link connections;
-    hx_link listeners;
-    uint32_t count;
-    uint32_t open_listeners;
-    bool draining;
-    bool freed;
-    bool accepting_paused;
-    void (*drained)(void *app);
-    hx_task drained_task;
-    bool drained_queued;
-    hx_timer retry_accept;
-    hx_ms complained_at;
-    hx_ms date_second; /* when `date` was made */
-    char date[HX_HTTP_DATE_BYTES];
-    char file_buffer[HX_FILE_PIECE_BYTES];
 };
 
 /* Takes the descriptor. */
-void hx_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer);
+void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer);
 /* Closes the connection now; its stream hears of it later in this turn. With `reset` the client can't take what it got
  * for a whole answer. */
-void hx_conn_lose(hx_conn *conn, bool reset);
+void hx_h1_conn_lose(hx_h1_conn *conn, bool reset);
 /* Something changed: looks at the connection again later in this turn, or at once when it is being looked at. */
-void hx_conn_kick(hx_conn *conn);
-void hx_conn_sink(hx_conn *conn);
+void hx_h1_conn_kick(hx_h1_conn *conn);
+void hx_h1_conn_sink(hx_h1_conn *conn);
 /* The whole answer was handed over: decides what becomes of the rest of the body. */
-void hx_conn_answer_ended(hx_conn *conn);
+void hx_h1_conn_answer_ended(hx_h1_conn *conn);
 /* Whether the connection must end after this answer. */
-bool hx_conn_must_close(const hx_conn *conn);
-/* Drain: closes the connection if nobody uses it. */
-void hx_conn_close_if_idle(hx_conn *conn);
+bool hx_h1_conn_must_close(const hx_h1_conn *conn);
 
 /* Sends through the transport, `how` as it says; an error loses the connection. */
-void hx_conn_send(hx_conn *conn, hx_slice *pieces, unsigned count, unsigned how);
-void hx_stream_flush(hx_own_stream *stream);
+void hx_h1_conn_send(hx_h1_conn *conn, hx_slice *pieces, unsigned count, unsigned how);
+void hx_h1_stream_flush(hx_h1_stream *stream);
 /* Sends the next piece of an answer that lies in a file. */
-void hx_stream_send_file(hx_own_stream *stream);
-hx_own_stream *hx_stream_new(hx_conn *conn);
-void hx_stream_detach(hx_own_stream *stream);
-
-hx_slice hx_listener_address(const hx_listener *listener);
-void hx_server_pause_accepting(hx_server *server);
-void hx_server_gone(hx_server *server); /* a connection or a listener has closed for good */
+void hx_h1_stream_send_file(hx_h1_stream *stream);
+hx_h1_stream *hx_h1_stream_new(hx_h1_conn *conn);
+void hx_h1_stream_detach(hx_h1_stream *stream);
 
 #endif
