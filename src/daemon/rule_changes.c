@@ -3,6 +3,8 @@
 
 #include "base/check.h"
 
+#include <string.h>
+
 static const hx_slice usual_methods[] = {{"POST", 4}, {"PUT", 3}, {"PATCH", 5}, {"DELETE", 6}};
 #define USUAL_METHODS (sizeof usual_methods / sizeof usual_methods[0])
 
@@ -104,13 +106,43 @@ static const char *operations(uint64_t count)
     return count == 1 ? "live operation" : "live operations";
 }
 
-static size_t say_changed(hx_buf *out, hx_slice route, uint64_t live)
+static bool had_version(const hx_policy *was, uint32_t version)
 {
-    return say(out,
-               hx_buf_printf(out,
-                             "route \"%.*s\" has %llu %s under other rules, for its keys or for which requests come "
-                             "to it (`hapax check --diff OLD NEW` names them): leave those as they were, ",
-                             HX_FMT(route), number(live), operations(live)));
+    return ((hx_policy_version(was) ^ version) & HX_RULE_IDENTITY) == 0;
+}
+
+/* Names the option that makes the rules other ones. Only a hash of the old rules is known, so it is found where one
+ * option alone has changed, from its default or from one of a few values. */
+static const char *changed_option(const hx_policy *is, uint32_t version)
+{
+    const hx_policy usual = hx_policy_default();
+    if (had_version(is, version)) return "which requests match it, by its own match or by routes before it";
+    hx_policy was = *is;
+    memcpy(was.principals, usual.principals, sizeof was.principals);
+    was.principal_count = usual.principal_count;
+    if (had_version(&was, version)) return "principal";
+    was = *is;
+    for (was.scope = HX_SCOPE_ROUTE_AND_PRINCIPAL; was.scope <= HX_SCOPE_HOST; was.scope++)
+        if (had_version(&was, version)) return "scope";
+    was = *is;
+    was.fingerprint = usual.fingerprint;
+    if (had_version(&was, version)) return "fingerprint";
+    was.key.from = NULL; /* its fingerprint is another one by default */
+    if (had_version(&was, version)) return "key.from";
+    was = *is;
+    was.forward_key = is->forward_key == HX_FORWARD_KEY_SCOPED ? HX_FORWARD_KEY_AS_IT_CAME : HX_FORWARD_KEY_SCOPED;
+    if (had_version(&was, version)) return "forward_key";
+    was = *is;
+    was.dialect = is->dialect == HX_DIALECT_IETF ? HX_DIALECT_PLAIN : HX_DIALECT_IETF;
+    if (had_version(&was, version)) return "dialect";
+    return "principal, scope, key, fingerprint, forward_key or dialect; `hapax check --diff OLD NEW` says which";
+}
+
+static size_t say_changed(hx_buf *out, hx_slice name, const hx_policy *route, const hx_store_rule *rule)
+{
+    return say(out, hx_buf_printf(out, "route \"%.*s\" has %llu %s under other rules (%s): leave those as they were, ",
+                                  HX_FMT(name), number(rule->live), operations(rule->live),
+                                  changed_option(route, rule->version)));
 }
 
 /* Operations of a named route. */
@@ -130,7 +162,7 @@ static size_t check_named(const hx_policy_set *next, const hx_store_rule *rule, 
     if (!keeps_operations(route))
         return say(out, hx_buf_printf(out, "route \"%.*s\" has %llu %s and is not protected now: ", HX_FMT(rule->route),
                                       number(rule->live), operations(rule->live)));
-    return is_same(route, name, rule->version) ? 0 : say_changed(out, rule->route, rule->live);
+    return is_same(route, name, rule->version) ? 0 : say_changed(out, rule->route, route, rule);
 }
 
 /* Operations that ran under the defaults, on a path that now has a route. */
@@ -151,7 +183,7 @@ static size_t check_path(const hx_policy_set *next, const hx_store_rule *rule, h
                                       "\"formerly: ['%.*s']\" in that route, ",
                                       HX_FMT(route->name), HX_FMT(rule->route), number(rule->live),
                                       operations(rule->live), HX_FMT(rule->route)));
-    return is_same(route, rule->route, rule->version) ? 0 : say_changed(out, route->name, rule->live);
+    return is_same(route, rule->route, rule->version) ? 0 : say_changed(out, route->name, route, rule);
 }
 
 /* All that ran under the defaults of one version, but for those on paths that have a route now. */
@@ -167,10 +199,9 @@ static size_t check_defaults(const hx_policy_set *next, const hx_store_rule *rul
                                       number(live), operations(live)));
     if (is_same(&next->defaults, HX_EMPTY, rule->version)) return 0;
     return say(out, hx_buf_printf(out,
-                                  "what matches no route has %llu %s under other rules (principal, scope, "
-                                  "fingerprint, forward_key, and dialect where that is scoped) than the defaults have "
+                                  "what matches no route has %llu %s under other rules (%s) than the defaults have "
                                   "now: leave those as they were, ",
-                                  number(live), operations(live)));
+                                  number(live), operations(live), changed_option(&next->defaults, rule->version)));
 }
 
 static hx_store_rule *find_rule(const hx_store_rules *among, hx_slice route, uint32_t version)

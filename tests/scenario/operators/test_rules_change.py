@@ -350,10 +350,10 @@ def test_two_routes_become_one_at_a_start_only(start_gateway, upstream, key):
     assert upstream.effects("/refunds") == 1
 
 
-def test_a_refused_reload_names_the_rule_that_changed(start_gateway, upstream, key):
-    gateway = start_gateway(REFUNDS)
-    assert gateway.post("/refunds", key=key, json={}).status == 201
-    taken, said = Changing(gateway, "reload").change(BY_HEADER)
+def test_a_refused_change_names_the_rule_that_changed(changing, upstream, key):
+    changed = changing(REFUNDS)
+    assert changed.gateway.post("/refunds", key=key, json={}).status == 201
+    taken, said = changed.change(BY_HEADER)
     assert not taken
     assert "(principal)" in said and "fingerprint" not in said and "forward_key" not in said, said
     assert upstream.effects("/refunds") == 1
