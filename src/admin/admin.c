@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The admin socket: its server, which handler a request goes to, and how errors look. */
+/* The admin socket: its server, the dispatch of requests to their handlers, and the form of errors. */
 #include "admin/admin.h"
 
 #include "admin/call.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/un.h>
 
-/* A kept answer of the default size, with room for a JSON string's escapes. */
+/* A stored response of the default size, with the escapes of a JSON string. */
 #define BODY_BYTES_MAX (16u * 1024u * 1024u)
 #define LINES_BYTES_MAX 512u
 #define PROBLEM_BYTES_MAX (16u * 1024u + HX_VIEW_RECORD_BYTES)
@@ -21,12 +21,12 @@ typedef struct {
     const char *method;
     const char *path;
     void (*handle)(hx_admin_call *call);
-    bool changes;
+    hx_admin_permission permission;
     const char *text;
 } route_row;
 
 static const route_row routes[] = {
-#define X(method, path, handler, changes, text) {#method, path, hx_admin_##handler, changes, text},
+#define X(method, path, handler, permission, text) {#method, path, hx_admin_##handler, HX_ADMIN_##permission, text},
 #include "admin/routes.def"
 #undef X
 };
@@ -122,7 +122,7 @@ void hx_admin_refuse_lines(hx_admin_call *call, hx_admin_problem problem, hx_sli
     end_call(call);
 }
 
-/* Whether `path` is the row's, segment by segment; an id is put into `op`. */
+/* Whether `path` matches the row's, segment by segment; an id is put into `op`. */
 static bool is_path(const char *pattern, hx_slice path, hx_op *op)
 {
     hx_slice wanted = hx_slice_of(pattern), part, given;
@@ -146,14 +146,14 @@ static const route_row *find_route(hx_slice method, hx_slice path, hx_op *op, hx
     return NULL;
 }
 
-/* A user's name may have to be asked for far away, so only who changes something is named. */
+/* Finding a user's name may take a network request, so it is done only for requests that change something. */
 static bool find_user(hx_admin_call *call)
 {
     struct passwd row, *found = NULL;
-    char room[4096];
+    char bytes[4096];
     hx_admin_user *who = &call->who;
     if (!hx_stream_peer_user(call->stream, &who->uid, &who->pid)) return false;
-    if (getpwuid_r(who->uid, &row, room, sizeof room, &found) == 0 && found)
+    if (getpwuid_r(who->uid, &row, bytes, sizeof bytes, &found) == 0 && found)
         (void)snprintf(who->name, sizeof who->name, "%s", found->pw_name);
     return true;
 }
@@ -163,8 +163,9 @@ static void handle(hx_admin_call *call)
     call->stream->events = (hx_stream_events){0};
     if (call->overfull)
         hx_admin_refuse(call, HX_ADMIN_TOO_LARGE, HX_EMPTY, NULL);
-    else if (call->changes && !find_user(call))
-        hx_admin_refuse(call, HX_ADMIN_MALFORMED, HX_LIT("Who asks could not be told."), NULL);
+    else if (call->permission > HX_ADMIN_READ && !find_user(call))
+        hx_admin_refuse(call, HX_ADMIN_MALFORMED,
+                        HX_LIT("The user at the other end of the socket could not be identified."), NULL);
     else
         call->handle(call);
 }
@@ -201,7 +202,7 @@ static void request(void *app, hx_stream *stream)
     call->stream = stream;
     call->arena = &stream->arena;
     call->handle = row->handle;
-    call->changes = row->changes;
+    call->permission = row->permission;
     call->op = op;
     call->page = (hx_store_page){.route = HX_EMPTY, .reason = HX_EMPTY, .records_max = HX_FILTER_LIMIT};
     stream->user = call;
@@ -294,27 +295,27 @@ void hx_admin_free(hx_admin **owned)
 
 void hx_admin_reference(hx_buf *out)
 {
+    static const char *const permissions[] = {"read", "act", "administer"};
     hx_arena arena = {0};
     hx_buf_puts(
         out, "# The admin socket\n\n"
              "HTTP/1.1 on a unix socket with mode 0600, for the user who runs the daemon and for root. It is "
              "`admin.sock` in the journal's directory, `FILE-admin.sock` beside an SQLite file, `admin-….sock` in the "
-             "state directory for a PostgreSQL store, or where the option `admin.listen` says; the start of "
-             "the daemon names it in the log. "
-             "`hapax keys` and `hapax reload` are its clients, and `curl --unix-socket` will do too. This page "
-             "is written by "
-             "`hapax reference admin`.\n\n"
-             "| request | changes something | what it does |\n|---|---|---|\n");
+             "state directory for a PostgreSQL store, or where the option `admin.listen` says; the daemon logs it as "
+             "`admin_listening` when it starts. `hapax keys` and `hapax reload` use it, and `curl --unix-socket` can. "
+             "This page is written by `hapax reference admin`.\n\n"
+             "Whoever can open the socket has every permission: `read` looks, `act` decides about operations, "
+             "`administer` changes the daemon.\n\n"
+             "| request | permission | what it does |\n|---|---|---|\n");
     for (size_t i = 0; i < ROUTE_COUNT; i++)
         hx_buf_put(out, hx_arena_printf(&arena, "| `%s %s` | %s | %s |\n", routes[i].method, routes[i].path,
-                                        routes[i].changes ? "yes" : "no", routes[i].text));
+                                        permissions[routes[i].permission], routes[i].text));
     hx_buf_puts(
-        out, "\nAn operation's id has 32 hexadecimal digits. `key` and `principal` in an answer are their MACs under "
-             "the store's secret, as in the log. Whatever changes an operation needs `why`, and is in the operation's "
-             "history as `operator NAME (uid N): WHY`, by the user whom the kernel names at the other end of the "
-             "socket.\n\n"
-             "Errors are `application/problem+json` with `hint`; those of status 409 have what stands in the store "
-             "as `operation`, and a refused reload has every mistake as a line of `errors`.\n\n"
+        out, "\nAn operation's id has 32 hexadecimal digits. `key` and `principal` in a response are their MACs under "
+             "the store's secret, as in the log. A request that changes an operation needs `why`; the operation's "
+             "history shows it as `operator NAME (uid N): WHY`, with the user at the other end of the socket.\n\n"
+             "Errors are `application/problem+json` with `hint`; those of status 409 have the operation as it is in "
+             "the store as `operation`, and a rejected reload has every mistake as a line of `errors`.\n\n"
              "| status | error_code | title | hint |\n|---|---|---|---|\n");
     for (size_t i = 0; i < HX_ADMIN_PROBLEM_COUNT; i++)
         hx_buf_put(out, hx_arena_printf(&arena, "| %u | `%s` | %s | %s |\n", problems[i].status, problems[i].code,

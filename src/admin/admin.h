@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An operator's way in: HTTP on a unix socket that only the daemon's own user can open, on the background loop. What
- * it answers is in routes.def; whatever changes something is in the operation's history with who asked and why. */
+/* The admin API: HTTP on a unix socket that only the daemon's own user and root can open, on the background loop.
+ * routes.def lists the requests; a change of an operation is in its history, with the user's name and reason. */
 #ifndef HX_ADMIN_ADMIN_H
 #define HX_ADMIN_ADMIN_H
 
@@ -9,24 +9,24 @@
 
 typedef struct hx_admin hx_admin;
 
-/* An operator's wish to have the configuration read again. */
+/* A request to reload the configuration. */
 typedef struct hx_admin_reload {
     /* given */
     bool accept_rescope;
     void (*done)(struct hx_admin_reload *reload); /* once, on the admin's loop, later */
-    /* given back; `lines` until `done` returns */
+    /* results, valid until `done` returns */
     bool is_in_force;
     uint64_t generation;
-    hx_slice lines;               /* what was wrong, or was accepted: one thing a line */
-    struct hx_admin_reload *next; /* whose hands it is in */
+    hx_slice lines;               /* the errors, or what was accepted: one a line */
+    struct hx_admin_reload *next; /* for the reloader's queue */
 } hx_admin_reload;
 
 typedef struct {
     hx_loop *loop; /* attached to the store */
     hx_store *store;
-    const hx_store_health *outage; /* NULL: nobody knows */
-    hx_limiter *limiter;           /* what operators settle and forget changes quotas; NULL: there are none */
-    const hx_rules *rules;         /* in force: see hx_admin_use */
+    const hx_store_health *outage; /* NULL: not shown */
+    hx_limiter *limiter;           /* resolving and forgetting change quotas; NULL: there are none */
+    const hx_rules *rules;         /* the active ones: see hx_admin_use */
     void (*reload)(void *context, hx_admin_reload *reload);
     unsigned (*generations)(void *context); /* of the rules that requests still use */
     void *context;
@@ -38,9 +38,10 @@ typedef struct {
 hx_admin *hx_admin_new(const hx_admin_needs *needs);
 /* Before the loop runs. False with a sentence in `error`. */
 bool hx_admin_listen(hx_admin *admin, hx_slice address, char error[512]) HX_MUST_USE;
-/* From now on these are in force; on the loop's thread. */
+/* These rules are active from now on; on the loop's thread. */
 void hx_admin_use(hx_admin *admin, const hx_rules *rules);
-/* Takes no more requests and removes the socket; `stopped` is called once, perhaps at once, when none is under way. */
+/* Accepts no more requests and removes the socket; `stopped` is called once, perhaps inside this call, when none is in
+ * flight. */
 void hx_admin_stop(hx_admin *admin, void (*stopped)(void *context), void *context);
 /* After its loop has ended. */
 void hx_admin_free(hx_admin **owned);

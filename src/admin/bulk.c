@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deciding about many operations at once. They are gathered first, so that the list isn't read while it changes; then
- * each is changed only if it still has the epoch and the state that it had, so that one which has moved on is left
- * alone.
+/* Resolves or forgets many operations at once. They are gathered first, so that the list isn't read while it changes;
+ * then each is changed only if it still has the epoch and the state with which it was gathered.
  *
  *     gather a page --more--> gather …  --the last--> preview: answer
  *                                                 '--> lanes, each: next operation → look → change → next … → answer */
@@ -12,9 +11,9 @@
 
 #include <stdlib.h>
 
-#define TOUCHED_MAX 100000u /* in one go; the answer says when there are more */
+#define TOUCHED_MAX 100000u /* operations of one request; the response says when there are more */
 #define SHOWN_MAX 20u       /* rows of a preview */
-#define LANES 64u           /* under way at once, to share commits */
+#define LANES 64u           /* changes in flight at once, so that they share commits */
 
 typedef struct {
     hx_op op;
@@ -31,7 +30,7 @@ typedef struct {
     bulk *job;
     hx_store_call store;
     hx_record record;
-    uint64_t epoch; /* that it was gathered with */
+    uint64_t epoch; /* with which the operation was gathered */
     hx_party party;
     hx_arena arena;
 } lane;
@@ -47,7 +46,7 @@ struct bulk {
     bool more; /* than TOUCHED_MAX */
     unsigned busy;
     size_t shown;
-    hx_buf rows; /* the first of them, as JSON */
+    hx_buf rows; /* the first SHOWN_MAX operations, as JSON */
     lane lanes[LANES];
 };
 
@@ -59,7 +58,7 @@ static void discard(bulk *job)
     free(job);
 }
 
-/* Before anything was changed. */
+/* Only before anything was changed. */
 static void refuse(bulk *job, hx_admin_problem problem, const hx_record *found)
 {
     hx_admin_refuse(job->call, problem, HX_EMPTY, found);
@@ -132,8 +131,8 @@ static void lane_read(hx_store_call *store)
     }
 }
 
-/* Starts the lane's next change; false when there is none left. Forgetting needs no answers, which may be large: the
- * store looks by itself then. */
+/* Starts the lane's next change; false when there is none left. To forget an operation its record isn't read first,
+ * because its response may be large: the store checks the state itself. */
 static bool next_change(lane *l)
 {
     bulk *job = l->job;
@@ -164,7 +163,7 @@ static void go_on(lane *l)
 
 static void change_all(bulk *job)
 {
-    job->busy = 1; /* ours: no lane that ends at once is the last */
+    job->busy = 1; /* released below, so that a lane that ends at once doesn't finish the job */
     for (size_t i = 0; i < LANES; i++) {
         job->lanes[i].job = job;
         if (next_change(&job->lanes[i])) job->busy++;
@@ -221,17 +220,17 @@ static void gather(bulk *job)
     hx_store_list(admin->needs.store, &job->store, &job->call->page);
 }
 
-/* The states that the act can be done to: those asked for, or all of them. */
+/* Limits the filter to states that the act can be done to. */
 static const char *choose_states(hx_admin_call *call)
 {
     const unsigned settled = 1u << HX_COMPLETED | 1u << HX_FAILED | 1u << HX_EXPIRED, unknown = 1u << HX_UNKNOWN;
     unsigned possible = call->act.kind == HX_OPERATOR_ACT_RESOLVE ? unknown : settled | unknown;
     if (!hx_filter_narrows(&call->page))
-        return "filter is missing or leaves nothing out: name a state, a route, a reason, a time or a key";
+        return "filter is missing or matches everything: name a state, a route, a reason, a time or a key";
     if ((call->page.states & ~possible) != 0)
         return call->act.kind == HX_OPERATOR_ACT_RESOLVE
                    ? "only unknown operations can be resolved: leave state out"
-                   : "operations under way can't be forgotten: leave processing out";
+                   : "operations in flight can't be forgotten: leave processing out";
     if (call->page.states == 0) call->page.states = possible;
     return NULL;
 }

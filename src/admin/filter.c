@@ -26,7 +26,7 @@ static bool take_byte(hx_slice *text, char byte)
     return true;
 }
 
-/* Of ".25" the 250 milliseconds; further digits are dropped. */
+/* ".25" is 250 milliseconds; digits after the third are dropped. */
 static bool take_fraction(hx_slice *text, int64_t *ms)
 {
     *ms = 0;
@@ -91,12 +91,17 @@ bool hx_filter_time(hx_slice text, hx_ms now, hx_ms *at)
 
 static const char *read_states(const hx_filter_reader *reader, hx_slice value, hx_store_page *page)
 {
-    static const hx_state states[] = {HX_PROCESSING, HX_COMPLETED, HX_FAILED, HX_UNKNOWN, HX_EXPIRED};
+    static const struct {
+        const char *name;
+        hx_state state;
+    } words[] = {{"processing", HX_PROCESSING}, {"completed", HX_COMPLETED}, {"failed", HX_FAILED},
+                 {"unknown", HX_UNKNOWN},       {"expired", HX_EXPIRED},     {"pending", HX_PROCESSING},
+                 {"complete", HX_COMPLETED}};
     hx_slice word;
     while (hx_slice_next(&value, ',', &word)) {
         unsigned found = 0;
-        for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
-            if (hx_slice_eq(word, hx_slice_of(hx_state_name(states[i])))) found = 1u << states[i];
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+            if (hx_slice_eq(word, hx_slice_of(words[i].name))) found = 1u << words[i].state;
         if (found == 0)
             return hx_arena_printf(reader->arena,
                                    "state must be processing, completed, failed, unknown or expired, not %s",
@@ -110,7 +115,7 @@ static const char *read_states(const hx_filter_reader *reader, hx_slice value, h
 static const char *read_time(const hx_filter_reader *reader, const char *name, hx_slice value, hx_ms *at)
 {
     if (hx_filter_time(value, reader->now, at)) {
-        if (*at < 1) *at = 1; /* 0 would leave nothing out */
+        if (*at < 1) *at = 1; /* 0 would exclude nothing */
         return NULL;
     }
     return hx_arena_printf(reader->arena,
@@ -150,7 +155,7 @@ static bool is_given(const hx_store_page *page, hx_slice name)
            (page->has_key && hx_slice_eq(name, HX_LIT("key")));
 }
 
-/* A word that is given twice would leave in what one of the two was to leave out. */
+/* A filter given twice is refused: one of the two would have no effect. */
 static const char *read_word(const hx_filter_reader *reader, hx_slice name, hx_slice value, hx_store_page *page)
 {
     if (is_given(page, name))
@@ -161,7 +166,7 @@ static const char *read_word(const hx_filter_reader *reader, hx_slice name, hx_s
     if (hx_slice_eq(name, HX_LIT("from"))) return read_time(reader, "from", value, &page->changed_from);
     if (hx_slice_eq(name, HX_LIT("before"))) return read_time(reader, "before", value, &page->changed_before);
     if (hx_slice_eq(name, HX_LIT("key"))) return read_key(reader, value, page);
-    return hx_arena_printf(reader->arena, "there is no filter %s: it is state, route, reason, from, before or key",
+    return hx_arena_printf(reader->arena, "there is no filter %s: use state, route, reason, from, before or key",
                            hx_quoted(reader->arena, name))
         .ptr;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which operations are meant: the words of a query, or the members of a `filter` object, as a page of the store's. */
+/* Reads which operations a request is about, from a query or a `filter` object, into a page for hx_store_list. */
 #ifndef HX_ADMIN_FILTER_H
 #define HX_ADMIN_FILTER_H
 
@@ -8,22 +8,22 @@
 
 #define HX_FILTER_LIMIT 100u /* rows of a page, where nothing else is said */
 
-/* What reading needs to know. */
+/* What the functions below need. */
 typedef struct {
     hx_arena *arena;
     hx_mac *mac; /* under the store's secret */
     hx_ms now;
 } hx_filter_reader;
 
-/* Each returns NULL when all is well, else a sentence that says what is wrong. `page` gets what was asked for; its
- * other members are left as they are. */
+/* Each returns NULL on success, else a sentence that says what is wrong. Members of `page` that the filter doesn't name
+ * are left as they are. */
 
 /* "state=unknown&route=refunds": percent-encoded, "+" is itself. */
 const char *hx_filter_query(const hx_filter_reader *reader, hx_slice query, hx_store_page *page) HX_MUST_USE;
 /* A raw, well-formed JSON object whose members are strings; without limit and cursor. */
 const char *hx_filter_json(const hx_filter_reader *reader, hx_slice object, hx_store_page *page) HX_MUST_USE;
 
-/* Whether it leaves anything out at all. */
+/* Whether the filter excludes anything. */
 bool hx_filter_narrows(const hx_store_page *page);
 
 /* An RFC 3339 time, or an age: "90s", "30m", "2h", "7d". */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking at operations, and deciding about one of them. */
+/* The handlers that show operations and counts, and those that resolve or forget one operation. */
 #include "admin/call.h"
 #include "admin/views.h"
 #include "base/program/log_writer.h"
@@ -9,7 +9,7 @@
 
 #define COUNTS_BYTES_MAX (16u * 1024u)
 
-/* With room for the page that came. */
+/* A buffer that is large enough for the page that was read. */
 static hx_buf page_buf(const hx_admin_call *call)
 {
     hx_buf out;
@@ -65,13 +65,14 @@ static void answer_record(hx_admin_call *call)
     hx_admin_answer(call, hx_buf_slice(&out));
 }
 
-/* What stands there is in call->record; false when nothing does, or nobody can tell, which was answered. */
+/* Puts the operation that was read into call->record. False: there is none, or the store failed, and the call was
+ * answered. */
 static bool was_read(hx_admin_call *call)
 {
-    bool is_told = call->store.result == HX_STORE_OK;
+    bool is_read = call->store.result == HX_STORE_OK;
     call->record = call->store.found;
-    if (is_told && call->record.state != HX_ABSENT) return true;
-    hx_admin_refuse(call, is_told ? HX_ADMIN_NO_OPERATION : HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+    if (is_read && call->record.state != HX_ABSENT) return true;
+    hx_admin_refuse(call, is_read ? HX_ADMIN_NO_OPERATION : HX_ADMIN_UNREAD, HX_EMPTY, NULL);
     return false;
 }
 
@@ -95,9 +96,9 @@ void hx_admin_show_operation(hx_admin_call *call)
 static void history_done(hx_store_call *store)
 {
     hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
-    bool is_told = store->result == HX_STORE_OK;
-    if (!is_told || call->page.count == 0) {
-        hx_admin_refuse(call, is_told ? HX_ADMIN_NO_OPERATION : HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+    bool is_read = store->result == HX_STORE_OK;
+    if (!is_read || call->page.count == 0) {
+        hx_admin_refuse(call, is_read ? HX_ADMIN_NO_OPERATION : HX_ADMIN_UNREAD, HX_EMPTY, NULL);
         return;
     }
     hx_buf out = page_buf(call);
@@ -130,7 +131,7 @@ static void show_history(hx_admin_call *call, bool by_key)
     const char *wrong = hx_filter_query(&reader, call->stream->request.query, &call->page);
     bool has_key = call->page.has_key;
     call->page.has_key = false;
-    if (!wrong && by_key && !has_key) wrong = "key is missing: whose history?";
+    if (!wrong && by_key && !has_key) wrong = "key is missing";
     if (!wrong && (has_key != by_key || hx_filter_narrows(&call->page)))
         wrong = by_key ? "the history of a key takes key, limit and cursor" : "a history takes limit and cursor";
     if (wrong) {
@@ -159,7 +160,7 @@ hx_admin_problem hx_admin_objection(const hx_operator_act *act, uint64_t epoch, 
     if (found->state == HX_PROCESSING) return HX_ADMIN_UNDER_WAY;
     if (act->kind == HX_OPERATOR_ACT_FORGET) return HX_ADMIN_PROBLEM_COUNT;
     if (found->state != HX_UNKNOWN) return HX_ADMIN_SETTLED;
-    /* The store says unknown of what it can't read back; an answer under a record without its request fits nobody. */
+    /* A record that can't be read is unknown without its request: no later request would match a response. */
     if (found->created_at == 0) return HX_ADMIN_UNREADABLE;
     return HX_ADMIN_PROBLEM_COUNT;
 }
@@ -174,8 +175,8 @@ void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record
 {
     hx_store *where = call->admin->needs.store;
     if (call->act.kind == HX_OPERATOR_ACT_FORGET) {
-        /* Forgetting what is unknown must not take an answer with it that came a moment ago. Of what can't be read
-         * nobody knows the state. */
+        /* An unknown operation whose response has arrived meanwhile must not be forgotten. The state of a record that
+         * can't be read is not known. */
         store->states = record->created_at != 0 ? 1u << record->state : 0;
         hx_store_forget(where, store, &record->op, record->epoch, call->reason);
         return;
@@ -270,7 +271,7 @@ void hx_admin_forget_operation(hx_admin_call *call)
     decide_one(call, HX_OPERATOR_ACT_FORGET);
 }
 
-/* Why requests are refused for the store's sake at this moment. */
+/* The states of the store in which requests are refused now. */
 static void put_outages(hx_buf *out, const hx_store_health *outage)
 {
     static const char *const names[] = {

@@ -10,9 +10,9 @@
 
 #define HEADERS_MAX 100u
 #define HEADERS_BYTES_MAX (32u * 1024u)
-#define WHY_BYTES_MAX 160u /* beside who, in what a record holds */
+#define WHY_BYTES_MAX 160u /* with the operator's name it must fit into HX_RECORD_TEXT_MAX */
 
-/* The members of a body, raw as they stand in it; ptr NULL: not given. */
+/* The members of a body as raw JSON; ptr NULL: not given. */
 typedef struct {
     hx_slice epoch, outcome, status, headers, body, why, filter, preview;
 } members;
@@ -53,12 +53,11 @@ static const char *find_members(const hx_operator_act *act, hx_slice text, hx_ar
 static const char *read_why(hx_operator_act *act, const members *given, hx_arena *arena)
 {
     hx_slice why;
-    if (!given->why.ptr) return "why is missing: say in a few words why this is right, for whoever reads the history";
+    if (!given->why.ptr) return "why is missing: say in a few words why this is right; the history will show it";
     if (!hx_json_string(given->why, arena, &why)) return "why must be text";
     why = hx_slice_trim(why);
     if (why.len == 0) return "why must not be empty";
-    if (why.len > WHY_BYTES_MAX)
-        return "why must have up to 160 bytes: it stands in the operation's history, beside who said it";
+    if (why.len > WHY_BYTES_MAX) return "why must have up to 160 bytes: the operation's history shows it";
     for (size_t i = 0; i < why.len; i++)
         if ((unsigned char)why.ptr[i] < 0x20 || why.ptr[i] == 0x7f) return "why must not hold control characters";
     act->why = why;
@@ -80,12 +79,12 @@ static const char *read_outcome(hx_operator_act *act, const members *given)
     return "outcome must be completed, failed or released";
 }
 
-/* Completed and failed mean what an answer of the application's would have meant (contract §5). */
+/* The status must be one that would have had this outcome as the upstream's response. */
 static const char *read_status(hx_operator_act *act, const members *given)
 {
     uint64_t status = 200;
     if (!given->status.ptr && act->to == HX_FAILED)
-        return "status is missing: which error do clients of a failed operation get, such as 422?";
+        return "status is missing: the error that clients of the failed operation get, such as 422";
     if (given->status.ptr && !hx_slice_to_u64(given->status, &status)) return "status must be a number such as 201";
     bool is_success = (status >= 200 && status < 300) || (status >= 301 && status <= 303);
     if (act->to == HX_COMPLETED && !is_success)
@@ -96,7 +95,7 @@ static const char *read_status(hx_operator_act *act, const members *given)
     return NULL;
 }
 
-/* What stands in every answer anew, or belongs to the connection. */
+/* Headers that are written for every response, or belong to the connection. */
 static bool is_not_kept(const hx_field *field)
 {
     switch (field->id) {
@@ -127,7 +126,7 @@ static const char *read_line(hx_slice raw, hx_arena *arena, hx_fields *fields)
             return hx_arena_printf(arena, "the header %s holds a control byte", hx_quoted(arena, name)).ptr;
     if (!hx_fields_add(fields, arena, HEADERS_MAX, name, value)) return "headers must be 100 or fewer";
     if (is_not_kept(&fields->items[fields->count - 1]))
-        return hx_arena_printf(arena, "the header %s is not part of a kept answer: Hapax writes it, or drops it",
+        return hx_arena_printf(arena, "the header %s can't be stored with a response: Hapax writes it, or drops it",
                                hx_quoted(arena, name))
             .ptr;
     return NULL;
@@ -166,14 +165,14 @@ static const char *read_answer(hx_operator_act *act, const members *given, hx_ar
     act->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
     if (act->to == HX_ABSENT) {
         bool has_answer = given->status.ptr || given->headers.ptr || given->body.ptr;
-        return has_answer ? "a released operation has no answer: leave status, headers and body out" : NULL;
+        return has_answer ? "a released operation has no response: leave status, headers and body out" : NULL;
     }
     const char *wrong = read_status(act, given);
     if (wrong) return wrong;
     if (given->body.ptr && !hx_json_string(given->body, arena, &act->answer.body))
-        return "body must be text: the very bytes that clients get, as a JSON string";
+        return "body must be text: the bytes that clients get, as a JSON string";
     if (act->answer.body.len > 0 && (act->answer.status == 204 || act->answer.status == 205))
-        return "an answer of 204 or 205 has no body";
+        return "a response with status 204 or 205 has no body";
     act->answer.retained = true;
     return read_headers(act, given, arena, now);
 }
@@ -198,7 +197,7 @@ const char *hx_operator_act_read(hx_operator_act *act, hx_slice text, hx_arena *
     if (!wrong && act->kind == HX_OPERATOR_ACT_RESOLVE) wrong = read_outcome(act, &given);
     if (!wrong) wrong = read_answer(act, &given, arena, now);
     act->why = HX_EMPTY;
-    if (!wrong && !act->preview) wrong = read_why(act, &given, arena); /* looking needs no excuse */
+    if (!wrong && !act->preview) wrong = read_why(act, &given, arena); /* a preview changes nothing */
     return wrong;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an operator decides about an operation: read from the body of a request, and put into a record. Nothing here
- * asks the store. */
+/* An operator's decision about operations: reads it from the body of a request, and applies it to a record. Nothing
+ * here calls the store. */
 #ifndef HX_ADMIN_OPERATOR_ACT_H
 #define HX_ADMIN_OPERATOR_ACT_H
 
@@ -21,18 +21,17 @@ typedef struct {
     bool preview;    /* bulk */
 } hx_operator_act;
 
-/* Reads a body into `act`, whose kind and is_bulk are set. NULL when all is well, else a sentence; what was read lives
- * in `arena` or in `text`. `now` is for the answer's Date. */
+/* Reads a body into `act`, whose kind and is_bulk are set. Returns NULL on success, else a sentence that says what is
+ * wrong. The slices of `act` point into `arena` or `text`. `now` is for the response's Date. */
 const char *hx_operator_act_read(hx_operator_act *act, hx_slice text, hx_arena *arena, hx_ms now) HX_MUST_USE;
 
-/* "operator alice (uid 1000): WHY", which a record holds as hx_operator_act_read takes it. `name` may be empty. */
+/* "operator alice (uid 1000): WHY", the reason of the record. `name` may be empty. */
 hx_slice hx_operator_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *arena);
 
-/* The rules that a record was made under, by what its route is known by; the defaults where it has none, or none any
- * more. */
+/* The policy of the route with this identity (hx_policy_identity); the defaults if there is none. */
 const hx_policy *hx_operator_act_policy(const hx_policy_set *policies, hx_slice route);
 
-/* Makes of an unknown record what a resolve says. What it points to lives in `act` and `arena`. */
+/* Turns an unknown record into the outcome of a resolve. Its slices point into `act` and `arena`. */
 void hx_operator_act_resolve(const hx_operator_act *act, const hx_policy *policy, hx_slice reason, hx_ms now,
                              hx_arena *arena, hx_record *record);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An operator's wish to have the configuration read again, and what came of it. */
+/* The handler that reloads the configuration. */
 #include "admin/call.h"
 #include "admin/views.h"
 #include "base/memory/list.h"
@@ -24,8 +24,8 @@ static void reload_done(hx_admin_reload *reload)
     hx_admin_answer(call, hx_buf_slice(&out));
 }
 
-/* NULL when all is well. An empty body is an empty wish. */
-static const char *read_wish(hx_slice body, bool *accept_rescope)
+/* Returns NULL, or what is wrong. The body may be empty. */
+static const char *read_body(hx_slice body, bool *accept_rescope)
 {
     hx_slice object, value;
     if (hx_slice_trim(body).len == 0) return NULL;
@@ -39,7 +39,7 @@ static const char *read_wish(hx_slice body, bool *accept_rescope)
 void hx_admin_reload_rules(hx_admin_call *call)
 {
     bool accept_rescope = false;
-    const char *wrong = read_wish(hx_buf_slice(&call->body), &accept_rescope);
+    const char *wrong = read_body(hx_buf_slice(&call->body), &accept_rescope);
     if (wrong) {
         hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
         return;

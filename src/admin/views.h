@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the admin socket answers with, as JSON. */
+/* Operations as JSON, for the responses of the admin API. */
 #ifndef HX_ADMIN_VIEWS_H
 #define HX_ADMIN_VIEWS_H
 
@@ -9,7 +9,7 @@
 /* The most that one record's view takes: four texts of 255 bytes, each of which may be escaped as \u00XX. */
 #define HX_VIEW_RECORD_BYTES 8192u
 
-/* One version of an operation, without the answer's headers and body. */
+/* One version of an operation, without the headers and body of its response. */
 void hx_view_record(hx_buf *out, const hx_record *record);
 /* Records with commas between them. */
 void hx_view_records(hx_buf *out, const hx_record *records, size_t count);

@@ -78,6 +78,8 @@ def test_unknown_operation_is_listed(gateway, keys, unknown, upstream):
     gateway.post("/orders", key=fresh_key(), json={})
     operations = listed(keys, gateway, "--state", "unknown")
     assert [operation["route"] for operation in operations] == ["POST /refunds"]
+    assert listed(keys, gateway, "--state", "pending") == []
+    assert len(listed(keys, gateway, "--state", "complete")) == 1
     result = keys(gateway, "list", "--state", "unknown")
     assert result.code == 0, result
     title, row = result.stdout.splitlines()
@@ -288,7 +290,7 @@ def test_operation_under_way_is_nobody_elses(gateway, keys, key, upstream, words
         pending = gateway.post_later("/refunds", key=key, json=REFUND)
         held.wait_arrived()
         result = keys(gateway, *words, key, "--why", "impatience")
-        assert result.code == EXIT_CONFIG and "under way" in result.stderr and "Wait" in result.stderr, result
+        assert result.code == EXIT_CONFIG and "in flight" in result.stderr and "Wait" in result.stderr, result
     assert (pending.status, pending.idempotency) == (201, "stored")
     assert upstream.effects("/refunds") == 1
 
@@ -372,7 +374,7 @@ def test_many_leave_alone_what_is_under_way(gateway, keys, upstream):
         assert (result["preview"], result["matched"]) == (True, 0), result
         assert [operation["state"] for operation in listed(keys, gateway)] == ["processing"]
         refused = keys(gateway, "forget", "--state", "processing", "--yes", "--why", "a drill")
-        assert refused.code == EXIT_CONFIG and "under way" in refused.stderr, refused
+        assert refused.code == EXIT_CONFIG and "in flight" in refused.stderr, refused
     assert pending.idempotency == "stored"
 
 

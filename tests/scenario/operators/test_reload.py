@@ -115,7 +115,7 @@ def test_a_broken_file_changes_nothing_and_says_why(gateway, upstream, reload, k
     mistakes = ['unknown option "lifetme"', "refunds", "wait"]
     if how == "command":
         result = reload(gateway, BROKEN)
-        assert result.code == EXIT_CONFIG and "nothing has changed" in result.stderr, result
+        assert result.code == EXIT_CONFIG and "the old one is still active" in result.stderr, result
         assert all(mistake in result.stderr for mistake in mistakes), result
         assert str(gateway.config) + ":5:" in result.stderr, result
     else:

@@ -64,6 +64,13 @@ static void a_query_is_a_page(void **state)
     assert_true(hx_filter_narrows(&page));
 }
 
+static void states_have_the_words_of_other_documents_too(void **state)
+{
+    (void)state;
+    hx_store_page page = query("state=pending,complete");
+    assert_int_equal(page.states, 1u << HX_PROCESSING | 1u << HX_COMPLETED);
+}
+
 static void nothing_asked_leaves_nothing_out(void **state)
 {
     (void)state;
@@ -232,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_query_is_a_page),
+        cmocka_unit_test(states_have_the_words_of_other_documents_too),
         cmocka_unit_test(nothing_asked_leaves_nothing_out),
         cmocka_unit_test(a_key_is_found_by_its_mac),
         cmocka_unit_test(what_is_wrong_is_named),

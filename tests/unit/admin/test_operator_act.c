@@ -77,8 +77,8 @@ static void a_released_one_has_none(void **state)
     assert_int_equal(act.to, HX_ABSENT);
     assert_int_equal(act.answer.status, 0);
     assert_int_equal(act.epoch, 0);
-    expect_refused(resolve, "{\"outcome\":\"released\",\"why\":\"w\",\"status\":200}", "no answer");
-    expect_refused(resolve, "{\"outcome\":\"released\",\"why\":\"w\",\"body\":\"\"}", "no answer");
+    expect_refused(resolve, "{\"outcome\":\"released\",\"why\":\"w\",\"status\":200}", "no response");
+    expect_refused(resolve, "{\"outcome\":\"released\",\"why\":\"w\",\"body\":\"\"}", "no response");
 }
 
 static void why_is_compulsory(void **state)
