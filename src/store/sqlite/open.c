@@ -25,18 +25,24 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUSY_WAIT_NS (10 * INT64_C(1000000000)) /* for other processes, however slowly the machine counts steps */
+#define BUSY_WAIT_NS (10 * INT64_C(1000000000)) /* for the lock of another process */
+#define LOCKED_OUT_WAIT_NS INT64_C(250000000)   /* the same, while the last wait was in vain */
 #define BUSY_NS_MAX UINT64_C(8000000)
 #define CLOCK_SKEW_MAX HX_SECOND
 
-/* Another process writes. Its transactions are short, so that the first looks come soon after each other; how long
- * exactly is drawn, so that those who wait don't come in step. */
-static int wait_for_others(void *unused, int step)
+/* SQLite's busy handler: another process writes. Its transactions are short, so the first attempts follow each other
+ * quickly; delays are random, so that several processes don't retry in step. `context` is hx_sqlite.is_locked_out, or
+ * NULL. */
+static int wait_for_others(void *context, int step)
 {
     static _Thread_local int64_t began;
-    (void)unused;
+    bool *is_locked_out = context;
+    int64_t max = is_locked_out && *is_locked_out ? LOCKED_OUT_WAIT_NS : BUSY_WAIT_NS;
     if (step == 0) began = hx_clock_mono_ns();
-    if (hx_clock_mono_ns() - began >= BUSY_WAIT_NS) return 0;
+    if (hx_clock_mono_ns() - began >= max) {
+        if (is_locked_out) *is_locked_out = true;
+        return 0;
+    }
     uint64_t ns = UINT64_C(100000) << (step < 7 ? step : 7);
     if (ns > BUSY_NS_MAX) ns = BUSY_NS_MAX;
     struct timespec pause = {0, (long)(ns / 2 + hx_rand_below(ns / 2))};
@@ -384,6 +390,7 @@ static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     if (!there && !(s->options.mark ? make_marked(s, error) : make_file(s, error))) return false;
     s->rows.db = hx_sqlite_connect(s->path, false, &rc);
     if (!s->rows.db) return fail(s, rc, error);
+    (void)sqlite3_busy_handler(s->rows.db, wait_for_others, &s->is_locked_out);
     if (!read_secret(s, &format, error)) return false;
     if (sqlite3_db_readonly(s->rows.db, "main") == 1) return fail(s, SQLITE_READONLY, error);
     if (format == 0) {

@@ -73,7 +73,9 @@ typedef struct hx_sqlite {
     int64_t changes;      /* of the file, as others make them: as last seen */
     bool look_at_all;     /* watches must be looked at, whatever `changes` says */
     int64_t poll_ns;
-    int last_error; /* that was reported */
+    int last_error;     /* that was reported */
+    bool is_locked_out; /* another process kept its lock for as long as a batch waits: until one succeeds, batches wait
+                         * for a moment only, so that calls don't wait for all batches before theirs */
 
     _Atomic uint64_t bytes_max;
     _Atomic uint64_t commits, stale_writes, cleaned, unretained;

@@ -346,6 +346,7 @@ static int pass(hx_sqlite *s)
     s->batch.reads = reads;
     int rc = reads ? SQLITE_OK : check_place(s);
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_run(&s->rows, reads ? HX_SQL_BEGIN_READ : HX_SQL_BEGIN_WRITE);
+    if (rc == SQLITE_OK && !reads) s->is_locked_out = false;
     for (size_t i = 0; i < s->batch.count && rc == SQLITE_OK; i++) rc = make(s, s->batch.calls[i]);
     if (rc == SQLITE_OK) rc = end_pass(s);
     if (rc == SQLITE_OK && !reads) s->commits++;

@@ -460,6 +460,40 @@ static void a_failing_disk_is_said_to_be_unavailable_until_it_works_again(void *
 
 #define TOGETHER 400u
 
+/* A program that keeps its transaction open: the first batch waits for it, those after it don't wait as long again. */
+static void a_file_that_stays_locked_does_not_hold_up_each_batch(void **state)
+{
+    (void)state;
+    bench b;
+    sqlite3 *other;
+    bench_begin(&b, "sqlite", plain);
+    assert_int_equal(sqlite3_open(path_in(b.directory), &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    int64_t began = hx_clock_mono_ns();
+    hx_record r = record_of(0);
+    assert_int_equal(claim(&b, &r, 0, NULL), HX_STORE_UNAVAILABLE);
+    int64_t first = hx_clock_mono_ns() - began;
+    for (uint64_t i = 1; i <= 4; i++) {
+        r = record_of(i);
+        assert_int_equal(claim(&b, &r, 0, NULL), HX_STORE_UNAVAILABLE);
+    }
+    assert_true(hx_clock_mono_ns() - began < 2 * first);
+    assert_int_equal(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(claim(&b, &r, 0, NULL), OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    waited w;
+    wait_start(&b, &w);
+    hx_store_renew(b.store, &w.call, &r.op, r.epoch, test_now + HX_MINUTE); /* waits as the first one did */
+    began = hx_clock_mono_ns();
+    while (hx_clock_mono_ns() - began < INT64_C(1000000000)) hx_loop_turn(b.loop, 50);
+    assert_false(w.done);
+    assert_int_equal(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    wait_for(&b, &w);
+    assert_int_equal(w.call.result, OK);
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+    bench_end(&b);
+}
+
 static void calls_that_wait_share_commits(void **state)
 {
     (void)state;
@@ -508,6 +542,7 @@ int main(void)
         cmocka_unit_test(a_store_at_its_limit_refuses_what_is_new_until_something_expires),
         cmocka_unit_test(a_damaged_record_is_unknown_and_nothing_else_is),
         cmocka_unit_test(a_failing_disk_is_said_to_be_unavailable_until_it_works_again),
+        cmocka_unit_test(a_file_that_stays_locked_does_not_hold_up_each_batch),
         cmocka_unit_test(calls_that_wait_share_commits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
