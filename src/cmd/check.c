@@ -58,16 +58,16 @@ static const char *key_rule(const hx_policy *route, hx_arena *arena)
 static const char *protection(const hx_policy *route, hx_arena *arena)
 {
     static const char *const duplicates[] = {
-        [HX_DUPLICATE_REPLAY] = "answer replayed",
+        [HX_DUPLICATE_REPLAY] = "response replayed",
         [HX_DUPLICATE_REJECT] = "duplicates rejected",
         [HX_DUPLICATE_NOOP] = "duplicates answered with {}",
     };
     if (hx_policy_is_exposed(route)) {
-        const char *what = route->mode == HX_MODE_SHADOW ? "nothing (only watched)" : "nothing";
+        const char *what = route->mode == HX_MODE_SHADOW ? "nothing (shadow mode)" : "nothing";
         return route->because.len > 0 ? hx_arena_printf(arena, "%s: %.*s", what, HX_FMT(route->because)).ptr
-                                      : hx_arena_printf(arena, "%s, and it doesn't say why", what).ptr;
+                                      : hx_arena_printf(arena, "%s, without a reason", what).ptr;
     }
-    if (hx_policy_is_safe(route) || route->mode != HX_MODE_PROTECT) return "nothing is needed: its methods are safe";
+    if (hx_policy_is_safe(route) || route->mode != HX_MODE_PROTECT) return "not needed: its methods are safe";
     const char *kept = hx_describe_duration(route->lifetime, arena),
                *barred = hx_describe_duration(route->tombstone, arena);
     bool is_open = !route->require && hx_policy_is_optional(route);
@@ -151,11 +151,11 @@ static void print_exposed(const hx_config *config)
     const hx_policy_set *set = &config->policies;
     size_t count = hx_policy_is_exposed(&set->defaults) ? 1 : 0;
     for (size_t i = 0; i < set->count; i++) count += passes_anything(&set->routes[i]);
-    (void)printf("\n%zu of these pass unsafe methods unprotected%s\n", count, count > 0 ? ":" : ".");
+    (void)printf("\n%zu of these let unsafe methods pass unprotected%s\n", count, count > 0 ? ":" : ".");
     for (size_t i = 0; i < set->count; i++) {
         const hx_policy *route = &set->routes[i];
         if (!passes_anything(route)) continue;
-        const char *how = route->mode == HX_MODE_SHADOW ? " (only watched)"
+        const char *how = route->mode == HX_MODE_SHADOW ? " (shadow mode)"
                           : route->mode == HX_MODE_PASS ? ""
                           : route->require              ? " (without a key, where none is required)"
                                                         : " (without a key)";
@@ -165,7 +165,7 @@ static void print_exposed(const hx_config *config)
     if (hx_policy_is_exposed(&set->defaults))
         (void)printf("  what matches no route: %.*s\n", HX_FMT(set->defaults.because));
     if (!set->require_key)
-        (void)printf("Requests without a key that match no route pass too (require_key: true refuses them).\n");
+        (void)printf("Requests without a key that match no route also pass (require_key: true refuses them).\n");
 }
 
 /* "10.0.0.0/8" */
@@ -202,7 +202,7 @@ static hx_slice notes_of(const hx_config *config, hx_arena *arena)
         const hx_jwt_source *source = &config->jwt_sources[i];
         if (source->kind == HX_JWT_JWKS_URL || access(hx_arena_terminated(arena, source->where), R_OK) == 0) continue;
         notes = hx_arena_printf(arena,
-                                "%.*sthe file of keys %.*s can't be read here (%s): without it there is no start\n",
+                                "%.*sthe key file %.*s can't be read here (%s): the daemon doesn't start without it\n",
                                 HX_FMT(notes), HX_FMT(source->where), strerror(errno));
     }
     return notes;
@@ -227,7 +227,7 @@ static void print_summary(const hx_config *config, bool strict)
     print_table(config, &arena);
     if (strict) print_exposed(config);
     hx_slice rest = notes_of(config, &arena), line;
-    if (rest.len > 0) (void)printf("\nWorth a look:\n");
+    if (rest.len > 0) (void)printf("\nWarnings:\n");
     while (rest.len > 0 && hx_slice_next(&rest, '\n', &line)) (void)printf("  %.*s\n", HX_FMT(line));
     hx_arena_free(&arena);
 }
@@ -345,9 +345,9 @@ int hx_cmd_check(int argc, char **argv)
     if (operands < argc && given.config.file) return hx_cmd_misused(argv[0], "give FILE or --config, not both");
     if (operands < argc) given.config.file = argv[operands];
     if (given.old && !given.config.file)
-        return hx_cmd_misused(argv[0], "compare with which file? `hapax check --diff old.yaml new.yaml`");
+        return hx_cmd_misused(argv[0], "--diff needs a second file: `hapax check --diff old.yaml new.yaml`");
     if (!given.config.file && !given.config.overrides.upstream)
-        return hx_cmd_misused(argv[0], "which file? `hapax check hapax.yaml`");
+        return hx_cmd_misused(argv[0], "check needs a file: `hapax check hapax.yaml`");
     if (given.config.too_many_listen) return hx_cmd_misused(argv[0], "--listen is given too often");
     return show(&given);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hapax demo: the playbook's refund application behind a gateway, each in a process of its own, so that the gateway can
- * be killed in mid-flight: it is started again on the same store, and the money is still moved once. */
+/* hapax demo: a refund application behind a gateway, each in its own process, so that the gateway can be killed while a
+ * request is in flight. It is started again on the same store, and the refund is still made once. */
 #include "base/check.h"
 #include "base/log.h"
 #include "cmd/cli/cmd.h"
@@ -146,12 +146,11 @@ static void explain_keys(const demo *d, const char *strong, const char *plain)
     ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
     program[len > 0 ? len : 0] = '\0';
     const char *hapax = len > 0 ? program : "hapax";
-    printf("%s5. An operator looks, asks the application, and says what became of it.%s Then run 4 again:\n", strong,
-           plain);
+    printf("%s5. An operator checks with the application and resolves it.%s Then run 4 again:\n", strong, plain);
     printf("  %s keys list --state unknown --store %s\n", hapax, d->store);
     printf("  curl 'http://%s/refunds?idempotency_key=refund-ch_1-dropped'\n", d->address);
     printf("  %s keys resolve refund-ch_1-dropped --store %s --completed --status 201 "
-           "--body '{\"status\":\"succeeded\"}' --why 'it is in the books'\n\n",
+           "--body '{\"status\":\"succeeded\"}' --why 'it is in the ledger'\n\n",
            hapax, d->store);
 }
 
@@ -165,28 +164,29 @@ static void explain(const demo *d)
     printf("  gateway      http://%s  (process %d)\n", d->address, (int)d->gateway);
     printf("  application  %s\n", d->upstream);
     printf("  store        %s  (removed at the end)\n\n", d->store);
-    printf("%s1. Refund 10.00, and again: two equal answers, one refund.%s Run it twice:\n", strong, plain);
+    printf("%s1. Refund 10.00 twice: two equal responses, one refund.%s Run it twice:\n", strong, plain);
     printf("  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-first' %s\n\n", d->address, post);
-    printf("%s2. The same key for another amount: 409, and it says what differs.%s\n", strong, plain);
+    printf("%s2. The same key with another amount: 409, with what differs.%s\n", strong, plain);
     printf("  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-first' "
            "-H 'Content-Type: application/json' -d '{\"charge_id\":\"ch_1\",\"amount\":2000}'\n\n",
            d->address);
-    printf("%s3. Kill the gateway in mid-flight, and ask again: it never runs twice.%s\n", strong, plain);
+    printf("%s3. Kill the gateway while a request is in flight, and retry: it never runs twice.%s\n", strong, plain);
     printf("  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-killed' -H 'Demo-Fault: delay=3000ms' %s &\n"
            "  sleep 1; kill -9 %d; sleep 4\n"
            "  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-killed' %s\n\n",
            d->address, post, (int)d->gateway, d->address, post);
-    printf("%s4. The application does it and hangs up: nobody can know, and so it is not run again.%s Run it twice:\n",
+    printf("%s4. The application makes the refund and drops the connection: unknown, so it is not run again.%s Run it "
+           "twice:\n",
            strong, plain);
     printf("  curl -i http://%s/refunds -H 'Idempotency-Key: refund-ch_1-dropped' "
            "-H 'Demo-Fault: drop-after-effect' %s\n\n",
            d->address, post);
     explain_keys(d, strong, plain);
-    printf("%s6. A service that deduplicates may be asked again: a time-out, 502, then 201.%s\n", strong, plain);
+    printf("%s6. A service that deduplicates gets retries: a timeout, 502, then 201.%s\n", strong, plain);
     printf("  curl -i http://%s/payouts -H 'Idempotency-Key: payout-ch_1-retried' "
            "-H 'Demo-Fault: 1:hang,2:status-after=502' %s\n\n",
            d->address, post);
-    printf("%s7. The books: every refund above is there once.%s\n", strong, plain);
+    printf("%s7. The ledger has every refund above once.%s\n", strong, plain);
     printf("  curl http://%s/ledger\n\n", d->address);
     printf("Ctrl-C ends it.\n\n");
     fflush(stdout);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hapax keys: looks at the operations of a running daemon, and decides about those that nobody else can. */
+/* hapax keys: lists the operations of a running daemon, and resolves those whose outcome is unknown. */
 #include "cmd/keys.h"
 
 #include "admin/filter.h"
@@ -77,7 +77,7 @@ static int complain(const char *sentence, int code)
     return code;
 }
 
-/* Asks; -1 when a good answer came, else the exit code after having said what is wrong. */
+/* Sends a request to the daemon. -1: the reply is there. Else the exit code, after a message. */
 static int ask(keys *k, const char *method, hx_slice target, hx_slice body, hx_admin_reply *reply)
 {
     char error[HX_ADMIN_ERROR_BYTES];
@@ -110,7 +110,7 @@ static void put_query(hx_buf *out, const char *name, const char *value)
     hx_text_percent_put(out, hx_slice_of(value));
 }
 
-/* Every filter together is bounded, so that a target always has room. */
+/* All filters together are bounded, so that they always fit into a target. */
 static bool is_too_long(const keys *k)
 {
     const char *const texts[] = {k->state, k->route, k->reason, k->since, k->before, k->operand, k->epoch, k->limit};
@@ -160,8 +160,8 @@ static void print_more(const keys *k)
     (void)printf("\"more\":%s}\n", k->cursor[0] ? "true" : "false");
 }
 
-/* Adds one page to the newest; the daemon has them in no order, so that all have to be seen. Its bytes are gone
- * afterwards, but for those that are kept. -1 to go on, with the next page's cursor. */
+/* Adds one page to the newest. The daemon lists operations in no order, so every page is read; only the newest keep
+ * their bytes. -1 to go on, with the next page's cursor. */
 static int list_page(keys *k, hx_newest *newest, char cursor[CURSOR_BYTES])
 {
     hx_admin_reply reply;
@@ -193,7 +193,7 @@ static void print_newest(keys *k, const hx_newest *newest)
     (void)fflush(stdout);
     if (newest->count == 0) (void)fprintf(stderr, "No operations match.\n");
     if (more)
-        (void)fprintf(stderr, "These are the newest of %llu: --limit shows more, a filter others.\n",
+        (void)fprintf(stderr, "These are the newest of %llu operations. Use --limit or a filter to see others.\n",
                       (unsigned long long)newest->total);
 }
 
@@ -240,7 +240,7 @@ static int list(keys *k)
     return code < 0 ? HX_EXIT_OK : code;
 }
 
-/* The next page of it. */
+/* Reads the next page of a history. */
 static int history_of(keys *k, const char *id, hx_admin_reply *reply)
 {
     hx_buf target;
@@ -275,7 +275,7 @@ static void add_version(keys *k, hx_slice *found, size_t *count, hx_slice record
         found[(*count)++] = record;
 }
 
-/* The operations that had the key and are gone, as they were last: histories stay longer. -1 to go on. */
+/* Operations that had the key and are gone, in their last state: histories are kept longer. -1 to go on. */
 static int list_gone(keys *k, const hx_slice **found, size_t *count)
 {
     hx_slice *last = hx_arena_alloc(&k->arena, HX_STORE_PAGE_MAX * sizeof *last);
@@ -300,16 +300,16 @@ static int list_gone(keys *k, const hx_slice **found, size_t *count)
     return -1;
 }
 
-/* The only one that was found. -1 to go on. */
+/* Takes the only operation that was found. -1 to go on. */
 static int take_only(keys *k, const hx_slice *found, size_t count, hx_slice *operation)
 {
     if (count == 0)
-        return complain("there is no operation with this key or id. It never was, was released or forgotten, or has "
-                        "expired; a key that is used with another daemon's store isn't here either",
+        return complain("no operation has this key or id. It was never used with this daemon's store, was released or "
+                        "forgotten, or has expired",
                         HX_EXIT_USAGE);
     if (count > 1) {
         hx_keys_print_list(found, count, &k->arena);
-        return complain("several operations have this key, of other routes or callers: give the id of the one you mean",
+        return complain("several routes or callers have used this key: give the id of the operation that you mean",
                         HX_EXIT_USAGE);
     }
     *operation = found[0];
@@ -324,7 +324,7 @@ static int find_by_key(keys *k, hx_slice *operation)
     return code >= 0 ? code : take_only(k, found, count, operation);
 }
 
-/* By its id, where it looks like one, else by its key: a key may look like an id too. */
+/* Finds an operation by its id, then by its key, because a key may look like an id. */
 static int find_operation(keys *k, hx_slice *operation)
 {
     hx_op op;
@@ -335,10 +335,10 @@ static int find_operation(keys *k, hx_slice *operation)
     if (reply.status == 404) return find_by_key(k, operation);
     if (reply.status != 200) return refused(k, &reply);
     if (hx_json_pointer(reply.body, HX_LIT("/operation"), operation)) return -1;
-    return complain("the daemon's answer can't be understood", HX_EXIT_STORE);
+    return complain("the daemon's response can't be read", HX_EXIT_STORE);
 }
 
-/* An operation that is gone still has a history, by its id and by its key. */
+/* Finds a history by id, then by key. An operation that is gone still has one. */
 static int find_history(keys *k, hx_admin_reply *reply)
 {
     hx_op op;
@@ -350,7 +350,7 @@ static int find_history(keys *k, hx_admin_reply *reply)
     }
     const hx_slice *found = NULL;
     size_t count = 0;
-    bool may_be_gone = !k->state && !k->reason && !k->since && !k->before; /* those say how it stands */
+    bool may_be_gone = !k->state && !k->reason && !k->since && !k->before; /* these select by the current state */
     code = list_by_key(k, &found, &count);
     if (code < 0 && count == 0 && may_be_gone) code = list_gone(k, &found, &count);
     if (code < 0) code = take_only(k, found, count, &operation);
@@ -379,7 +379,7 @@ static int show(keys *k)
         return HX_EXIT_OK;
     }
     hx_keys_print_history(all_records(k), count, &k->arena);
-    if (k->cursor[0]) return complain("there are later changes, which are not shown", HX_EXIT_STORE);
+    if (k->cursor[0]) return complain("the history is too long: later changes are not shown", HX_EXIT_STORE);
     return HX_EXIT_OK;
 }
 
@@ -402,7 +402,7 @@ static void put_optional(hx_buf *out, const char *name, const char *text)
     if (text) put_member(out, name, hx_slice_of(text));
 }
 
-/* The members that say what shall become of it. -1 to go on. */
+/* Writes the members of the outcome. -1 to go on. */
 static int put_outcome(keys *k, hx_buf *out)
 {
     hx_slice body, decoded, error = HX_EMPTY;
@@ -414,7 +414,7 @@ static int put_outcome(keys *k, hx_buf *out)
         put_member(out, "body", body);
         hx_slice raw = hx_slice_from(hx_buf_slice(out), before + strlen(",\"body\":"));
         if (!hx_json_string(raw, &k->arena, &decoded) || !hx_slice_eq(decoded, body))
-            return complain("--body must be UTF-8 text: bytes that aren't can't be given by hand", HX_EXIT_USAGE);
+            return complain("--body must be UTF-8 text", HX_EXIT_USAGE);
     }
     if (k->status && !hx_slice_to_u64(hx_slice_of(k->status), &status))
         return hx_cmd_misused("keys", "--status must be a number such as 201");
@@ -423,7 +423,7 @@ static int put_outcome(keys *k, hx_buf *out)
     for (size_t i = 0; fits && i < k->header_count; i++)
         fits = (i == 0 || hx_buf_byte(out, ',')) && hx_json_escape(out, hx_slice_of(k->headers[i]));
     fits = fits && (k->header_count == 0 || hx_buf_byte(out, ']'));
-    return fits ? -1 : complain("that is too much for one request", HX_EXIT_USAGE);
+    return fits ? -1 : complain("the response is too large", HX_EXIT_USAGE);
 }
 
 static const char *becomes(const keys *k)
@@ -442,7 +442,7 @@ static int act_on_one(keys *k, hx_buf *body)
     const char *id = hx_keys_member(operation, "id", &k->arena);
     const char *epoch = k->epoch ? k->epoch : hx_keys_member(operation, "epoch", &k->arena);
     if (!hx_slice_to_u64(hx_slice_of(epoch), &number))
-        return hx_cmd_misused("keys", "--epoch must be a number, as `hapax keys show` has it");
+        return hx_cmd_misused("keys", "--epoch must be a number, as shown by `hapax keys show`");
     bool fits = hx_buf_printf(body, "%s\"epoch\":%s}", body->len > 1 ? "," : "", epoch);
     HX_CHECK(fits);
     code = ask(k, "POST", hx_arena_printf(&k->arena, "/v1/operations/%s/%s", id, k->verb), hx_buf_slice(body), &reply);
@@ -473,9 +473,9 @@ static void report_many(keys *k, hx_slice answer)
     bool is_number = hx_slice_to_u64(hx_slice_of(matched), &total);
     if (k->yes) {
         (void)printf("%s of %s are %s.\n", changed, matched, becomes(k));
-        if (strcmp(skipped, "0") != 0) (void)printf("%s had changed meanwhile and were left alone.\n", skipped);
-        if (strcmp(failed, "0") != 0) (void)printf("%s could not be written: see the daemon's log.\n", failed);
-        if (more) (void)printf("There are more: run it again.\n");
+        if (strcmp(skipped, "0") != 0) (void)printf("%s have changed meanwhile and were left alone.\n", skipped);
+        if (strcmp(failed, "0") != 0) (void)printf("%s could not be changed: see the daemon's log.\n", failed);
+        if (more) (void)printf("There are more: run the command again.\n");
         return;
     }
     if (shown > 0) hx_keys_print_list(rows, shown, arena);
@@ -483,7 +483,7 @@ static void report_many(keys *k, hx_slice answer)
     (void)printf("%s%s%s would be %s. Nothing was changed.\n", total > 0 ? "\n" : "", matched,
                  more ? " and more, in several runs," : "", becomes(k));
     if (total > 0)
-        (void)printf("Add --yes to do it; --before %s leaves out what comes meanwhile.\n",
+        (void)printf("Add --yes to do it; --before %s leaves out what changes meanwhile.\n",
                      hx_keys_member(answer, "as_of", arena));
 }
 
@@ -497,7 +497,7 @@ static int act_on_many(keys *k, hx_buf *body)
     put_optional(&filter, "reason", k->reason);
     put_optional(&filter, "from", k->since);
     put_optional(&filter, "before", k->before);
-    if (k->epoch) return hx_cmd_misused("keys", "--epoch is one operation's: leave it out");
+    if (k->epoch) return hx_cmd_misused("keys", "--epoch is for one operation, not for a filter");
     bool fits = hx_buf_printf(body, "%s\"preview\":%s,\"filter\":%.*s}}", body->len > 1 ? "," : "",
                               k->yes ? "false" : "true", HX_FMT(hx_buf_slice(&filter)));
     HX_CHECK(fits);
@@ -518,11 +518,12 @@ static int act(keys *k)
     bool has_filter = k->state || k->route || k->reason || k->since || k->before;
     int outcomes = k->completed + k->failed + k->release;
     if (is_resolve && outcomes != 1)
-        return hx_cmd_misused("keys", "what became of it: --completed, --failed or --release?");
+        return hx_cmd_misused("keys", "resolve needs the outcome: --completed, --failed or --release");
     if (is_bulk && !has_filter)
-        return hx_cmd_misused("keys", "which ones: KEY, ID, or --state, --route, --reason, --since or --before?");
+        return hx_cmd_misused("keys",
+                              "which operations? Give KEY or ID, or --state, --route, --reason, --since or --before");
     if (!k->why && (!is_bulk || k->yes))
-        return hx_cmd_misused("keys", "--why is missing: a few words for whoever reads the history");
+        return hx_cmd_misused("keys", "--why is missing: give the reason, for the operation's history");
     if (k->too_many_headers) return hx_cmd_misused("keys", "--header is given more than %u times", HEADERS_MAX);
     hx_buf body;
     hx_buf_init(&body, &k->arena, REQUEST_BYTES_MAX);
@@ -533,19 +534,19 @@ static int act(keys *k)
     return is_bulk ? act_on_many(k, &body) : act_on_one(k, &body);
 }
 
-/* What the verb has no use for, so that nobody thinks that it counted. NULL: nothing. */
+/* The error for a flag that this verb does not use; NULL: none. */
 static const char *misplaced(const keys *k)
 {
     bool acts = strcmp(k->verb, "resolve") == 0 || strcmp(k->verb, "forget") == 0;
     bool has_answer = k->status || k->body || k->header_count > 0;
     if ((k->completed || k->failed || k->release || has_answer) && strcmp(k->verb, "resolve") != 0)
         return "--completed, --failed, --release, --status, --header and --body are for resolve";
-    if (has_answer && k->release) return "a released operation has no answer: leave --status, --header and --body out";
+    if (has_answer && k->release) return "a released operation has no response: remove --status, --header and --body";
     if ((k->why || k->epoch || k->yes) && !acts) return "--why, --epoch and --yes are for resolve and forget";
     if (k->limit && strcmp(k->verb, "list") != 0) return "--limit is for list";
     if (k->yes && k->operand) return "--yes is for a filter without KEY or ID";
-    if (k->failed && !k->status) return "--failed needs --status: which error do its clients get, such as 422?";
-    return is_too_long(k) ? "a filter, key or number has up to 500 bytes" : NULL;
+    if (k->failed && !k->status) return "--failed needs --status, the error that clients get, such as 422";
+    return is_too_long(k) ? "a filter, key or number has at most 500 bytes" : NULL;
 }
 
 static bool is_time(const char *text)
@@ -566,7 +567,7 @@ static int run_verb(keys *k)
                  {"forget", act, false, true}};
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
         if (strcmp(verbs[i].name, k->verb) != 0) continue;
-        if (verbs[i].needs_operand && !k->operand) return hx_cmd_misused("keys", "%s which: KEY or ID?", k->verb);
+        if (verbs[i].needs_operand && !k->operand) return hx_cmd_misused("keys", "%s needs KEY or ID", k->verb);
         if (!verbs[i].takes_operand && k->operand)
             return hx_cmd_misused("keys", "unexpected argument \"%s\"; did you mean `hapax keys show %s`?", k->operand,
                                   k->operand);
@@ -578,7 +579,7 @@ static int run_verb(keys *k)
         int code = hx_find_daemon("keys", &k->where, &k->arena, &k->address);
         return code >= 0 ? code : verbs[i].run(k);
     }
-    return hx_cmd_misused("keys", "there is no \"%s\": list, show, resolve or forget?", k->verb);
+    return hx_cmd_misused("keys", "unknown command \"%s\": use list, show, resolve or forget", k->verb);
 }
 
 int hx_cmd_keys(int argc, char **argv)
@@ -587,7 +588,7 @@ int hx_cmd_keys(int argc, char **argv)
     int operands = 0;
     int code = hx_cmd_flags(argc, argv, 2, take, &k, &operands);
     if (code >= 0) return code;
-    if (operands == argc) return hx_cmd_misused(argv[0], "what shall be done: list, show, resolve or forget?");
+    if (operands == argc) return hx_cmd_misused(argv[0], "a command is missing: list, show, resolve or forget");
     k.verb = argv[operands];
     k.operand = operands + 1 < argc ? argv[operands + 1] : NULL;
     hx_buf_init(&k.records, NULL, RECORDS_MAX * sizeof(hx_slice));

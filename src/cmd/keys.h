@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How `hapax keys` shows what the daemon answered. Whatever comes from the daemon may hold a client's bytes, so nothing
- * of it reaches a terminal but through hx_keys_clean. */
+/* Prints the daemon's responses for `hapax keys`. They may contain bytes from clients, so all text goes through
+ * hx_keys_clean before it reaches a terminal. */
 #ifndef HX_CMD_KEYS_H
 #define HX_CMD_KEYS_H
 
@@ -9,14 +9,14 @@
 /* The raw records of an answer, from the array that `pointer` names; *count of them. */
 const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *arena, size_t *count);
 
-/* A member of a record: the text of a string, or a number as it stands; "" when it is missing. Terminated, without
+/* A member of a record: the text of a string, or a number as written; "" when it is missing. Terminated, without
  * control bytes. */
 const char *hx_keys_member(hx_slice record, const char *name, hx_arena *arena);
 const char *hx_keys_clean(hx_slice text, hx_arena *arena);
 
 /* A table on standard output, one row for each, the newest change first. */
 void hx_keys_print_list(const hx_slice *records, size_t count, hx_arena *arena);
-/* What is known of one operation, and a table of its history. */
+/* One operation: its current state, and a table of its history. */
 void hx_keys_print_history(const hx_slice *records, size_t count, hx_arena *arena);
 
 /* The newest `max` records of all that were added. Items are on the heap; hx_newest_sort puts the newest first. */
@@ -27,7 +27,7 @@ typedef struct {
 
 typedef struct {
     hx_newest_item *items;
-    size_t count, room, max;
+    size_t count, cap, max;
     uint64_t total; /* that were added */
 } hx_newest;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The newest of a list that comes in no order: a heap whose first item is the oldest that is kept. */
+/* Keeps the newest items of a list in no order: a heap whose first item is the oldest of them. */
 #include "cmd/keys.h"
 
 #include "base/check.h"
@@ -43,11 +43,11 @@ static void sink(hx_newest *list)
 static hx_newest_item copy_of(const char *changed, hx_slice record)
 {
     size_t len = strlen(changed) + 1;
-    char *room = malloc(len + record.len + 1);
-    if (!room) hx_fatal(HX_EXIT_BUG, "out of memory (a list of operations)");
-    memcpy(room, changed, len);
-    memcpy(room + len, record.ptr, record.len);
-    return (hx_newest_item){.changed = room, .record = {room + len, record.len}};
+    char *bytes = malloc(len + record.len + 1);
+    if (!bytes) hx_fatal(HX_EXIT_BUG, "out of memory (a list of operations)");
+    memcpy(bytes, changed, len);
+    memcpy(bytes + len, record.ptr, record.len);
+    return (hx_newest_item){.changed = bytes, .record = {bytes + len, record.len}};
 }
 
 void hx_newest_add(hx_newest *list, const char *changed, hx_slice record)
@@ -60,9 +60,9 @@ void hx_newest_add(hx_newest *list, const char *changed, hx_slice record)
         sink(list);
         return;
     }
-    if (list->count == list->room) {
-        list->room = list->room ? 2 * list->room : 128;
-        list->items = realloc(list->items, list->room * sizeof *list->items);
+    if (list->count == list->cap) {
+        list->cap = list->cap ? 2 * list->cap : 128;
+        list->items = realloc(list->items, list->cap * sizeof *list->items);
         if (!list->items) hx_fatal(HX_EXIT_BUG, "out of memory (a list of operations)");
     }
     list->items[list->count++] = copy_of(changed, record);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hapax reference: the pages in docs/reference/ that are made from tables, so that they can't say anything else than
- * what the program does. A test compares them. */
+/* hapax reference: prints the pages of docs/reference/ from the tables that the program itself uses. A test checks that
+ * the pages are up to date. */
 #include "cmd/cli/cmd.h"
 
 #include "admin/admin.h"
@@ -20,11 +20,11 @@ static void write_errors(hx_buf *out)
     hx_buf_puts(out, "# Errors\n\n"
                      "Every error that Hapax itself answers with. This page is written by `hapax reference errors`.\n\n"
                      "They come as `application/problem+json` (RFC 9457) with these members besides `type`, `detail` "
-                     "and `instance`, and with the header `Error-Code`. An answer without that header is the "
+                     "and `instance`, and with the header `Error-Code`. A response without that header is the "
                      "application's own. On routes with `dialect: ietf` a payload_mismatch is 422; with `dialect: "
                      "stripe` it is 400, and all of them come in Stripe's shape "
                      "([guide](../guide/dialects.md)).\n\n"
-                     "| status | error_code | title | repeat it? | hint |\n|---|---|---|---|---|\n");
+                     "| status | error_code | title | retry? | hint |\n|---|---|---|---|---|\n");
     for (int i = 0; i < HX_ERROR_COUNT; i++) {
         const hx_error_row *row = hx_error_about((hx_error)i);
         hx_buf_put(out, hx_arena_printf(&arena, "| %u | `%s` | %s | %s | %s |\n", row->status, row->code, row->title,
@@ -54,7 +54,8 @@ int hx_cmd_reference(int argc, char **argv)
     int operands = 0;
     int code = hx_cmd_flags(argc, argv, 1, NULL, NULL, &operands);
     if (code >= 0) return code;
-    if (operands == argc) return hx_cmd_misused(argv[0], "which page: options, errors, events, metrics or admin?");
+    if (operands == argc)
+        return hx_cmd_misused(argv[0], "reference needs a page: options, errors, events, metrics or admin");
     hx_buf out;
     hx_buf_init(&out, NULL, PAGE_BYTES_MAX);
     if (strcmp(argv[operands], "options") == 0)
@@ -68,7 +69,7 @@ int hx_cmd_reference(int argc, char **argv)
     else if (strcmp(argv[operands], "admin") == 0)
         hx_admin_reference(&out);
     else
-        code = hx_cmd_misused(argv[0], "there is no page \"%s\": options, errors, events, metrics or admin?",
+        code = hx_cmd_misused(argv[0], "unknown page \"%s\": use options, errors, events, metrics or admin",
                               argv[operands]);
     if (code < 0) code = fwrite(out.data, 1, out.len, stdout) == out.len ? HX_EXIT_OK : HX_EXIT_USAGE;
     hx_buf_free(&out);

@@ -28,8 +28,8 @@ static void take(void *user, const char *flag, const char *value)
     HX_CHECK(known);
 }
 
-/* A reload finds the file wherever the process is by then. Links are not followed: where one is changed to lead to
- * another file, that is the file to read. */
+/* Makes the path absolute, so that a reload finds the file after a change of directory. Links are not resolved: a
+ * reload reads the file to which a link then points. */
 static const char *absolute(const char *file, hx_arena *arena)
 {
     char here[4096];

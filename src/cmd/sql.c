@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hapax sql: the schema as text, for those who apply it by their own tools. */
+/* hapax sql: prints the database schema, to be applied with other tools. */
 #include "cmd/cli/cmd.h"
 
 #include "base/check.h"
@@ -31,11 +31,12 @@ int hx_cmd_sql(int argc, char **argv)
     int operands = 0;
     int code = hx_cmd_flags(argc, argv, 1, take, &from, &operands);
     if (code >= 0) return code;
-    if (operands == argc) return hx_cmd_misused(argv[0], "the SQL of which store: postgres?");
+    if (operands == argc) return hx_cmd_misused(argv[0], "sql needs the kind of store: postgres");
     if (strcmp(argv[operands], "postgres") != 0)
-        return hx_cmd_misused(argv[0], "there is no SQL of \"%s\": postgres?", argv[operands]);
+        return hx_cmd_misused(argv[0], "unknown kind of store \"%s\": use postgres", argv[operands]);
     if (from && (!hx_slice_to_u64(hx_slice_of(from), &version) || version > hx_postgres_schema_newest()))
-        return hx_cmd_misused(argv[0], "--from is a version, 0 to %u, not \"%s\"", hx_postgres_schema_newest(), from);
+        return hx_cmd_misused(argv[0], "--from must be between 0 and %u, not \"%s\"", hx_postgres_schema_newest(),
+                              from);
     print_after(version);
     return HX_EXIT_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hapax store: what can be done to a store that nobody has open. */
+/* hapax store: the commands on stores that no gateway has open. */
 #include "cmd/cli/cmd.h"
 
 #include "base/check.h"
@@ -48,16 +48,16 @@ static int migrate(const hx_store_flags *flags, char **operands)
 {
     (void)operands;
     char error[HX_STORE_ERROR_BYTES] = "";
-    if (!flags->store) return hx_cmd_misused("store", "migrate which store? Give --store postgres://…");
+    if (!flags->store) return hx_cmd_misused("store", "migrate needs --store postgres://…");
     if (!hx_address_is_postgres(hx_slice_of(flags->store)))
-        return hx_cmd_misused("store", "only a database has a schema to migrate: give --store postgres://…");
+        return hx_cmd_misused("store", "only PostgreSQL stores have a schema to migrate: give --store postgres://…");
     return hx_postgres_migrate(flags->store, report, NULL, error) ? HX_EXIT_OK : hx_cmd_store_refuse("%s", error);
 }
 
 typedef struct {
     const char *name;
     int operands;
-    const char *missing; /* the question when there are fewer */
+    const char *missing; /* the error when there are fewer */
     int (*run)(const hx_store_flags *flags, char **operands);
     bool takes_store, takes_live, takes_json, takes_loss;
 } act;
@@ -65,26 +65,26 @@ typedef struct {
 static const act acts[] = {
     {.name = "copy",
      .operands = 2,
-     .missing = "copy which store to which?",
+     .missing = "copy needs two stores: FROM and TO",
      .run = copy,
      .takes_live = true,
      .takes_json = true},
     {.name = "backup",
      .operands = 1,
-     .missing = "backup to which file?",
+     .missing = "backup needs a FILE",
      .run = backup,
      .takes_store = true,
      .takes_live = true,
      .takes_json = true},
     {.name = "restore",
      .operands = 2,
-     .missing = "restore which file to which store?",
+     .missing = "restore needs a FILE and a store TO",
      .run = restore,
      .takes_json = true},
     {.name = "migrate", .run = migrate, .takes_store = true},
     {.name = "salvage",
      .operands = 2,
-     .missing = "salvage which directory into which store?",
+     .missing = "salvage needs a directory DIR and a store TO",
      .run = salvage,
      .takes_json = true,
      .takes_loss = true},
@@ -100,7 +100,7 @@ static int run(const act *a, const hx_store_flags *flags, int count, char **oper
                        : flags->accept_loss && !a->takes_loss ? "accept-loss"
                        : flags->json && !a->takes_json        ? "json"
                                                               : NULL;
-    if (vain) return hx_cmd_misused("store", "--%s says nothing to %s", vain, a->name);
+    if (vain) return hx_cmd_misused("store", "--%s is not a flag of %s", vain, a->name);
     return a->run(flags, operands);
 }
 
@@ -111,9 +111,10 @@ int hx_cmd_store(int argc, char **argv)
     int code = hx_cmd_flags(argc, argv, 3, take, &flags, &operands);
     if (code >= 0) return code;
     if (operands == argc)
-        return hx_cmd_misused(argv[0], "what shall be done: copy, backup, restore, migrate or salvage?");
+        return hx_cmd_misused(argv[0], "a command is missing: copy, backup, restore, migrate or salvage");
     for (size_t i = 0; i < ACTS; i++)
         if (strcmp(acts[i].name, argv[operands]) == 0)
             return run(&acts[i], &flags, argc - operands - 1, argv + operands + 1);
-    return hx_cmd_misused(argv[0], "there is no \"%s\": copy, backup, restore, migrate or salvage?", argv[operands]);
+    return hx_cmd_misused(argv[0], "unknown command \"%s\": use copy, backup, restore, migrate or salvage",
+                          argv[operands]);
 }

@@ -60,7 +60,7 @@ int hx_cmd_store_backup(const hx_store_flags *flags, const char *file)
     const char *url = flags->store ? flags->store : hx_address_default_store(false, &arena);
     if (!url || file[0] == '\0' || strcmp(file, "-") == 0) {
         hx_arena_free(&arena);
-        return !url ? hx_cmd_misused("store", "which store? Give --store")
+        return !url ? hx_cmd_misused("store", "backup needs --store: there is no default state directory")
                     : hx_cmd_misused("store", "backup needs the name of a file");
     }
     int code = hx_place_check(&place, url, &arena);

@@ -70,17 +70,17 @@ static void explain(hx_slice address, hx_upstream_error error, bool too_large, c
     int why = error == HX_UPSTREAM_UNREACHABLE ? why_unreachable(path) : 0;
     const char *advice = hx_upstream_error_text(error);
     if (too_large)
-        advice = "its answer is too large: ask for less, with --limit";
+        advice = "its response is too large. Use a filter";
     else if (why == ENOENT)
-        advice = "there is no such socket. Is the daemon running, with this store? --admin, --config and --store say "
-                 "where it is";
+        advice = "there is no such socket. Is the daemon running, with this store? Use --admin, --config or --store "
+                 "to say where it is";
     else if (why == ECONNREFUSED)
-        advice = "nobody listens there any more. Start the daemon: `hapax serve`";
+        advice = "no process listens there any more. Start the daemon: `hapax serve`";
     else if (why == EACCES || why == EPERM)
-        advice = "permission denied. Only the user who runs the daemon, and root, may ask it: try with sudo";
+        advice = "permission denied. Run this as the daemon's user or root";
     else if (why != 0)
         advice = strerror(why);
-    (void)snprintf(out, HX_ADMIN_ERROR_BYTES, "can't ask the daemon at %.*s: %s", HX_FMT(hx_slice_first(path, 200)),
+    (void)snprintf(out, HX_ADMIN_ERROR_BYTES, "can't reach the daemon at %.*s: %s", HX_FMT(hx_slice_first(path, 200)),
                    advice);
 }
 

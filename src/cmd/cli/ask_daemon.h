@@ -13,7 +13,7 @@ typedef struct {
 #define HX_ADMIN_ERROR_BYTES 512u
 
 /* `address`: "unix:/var/lib/hapax/admin.sock". `method` and `target` as they go on the wire; an empty body is none.
- * False when no answer came, with a sentence in `error` that says why and what to do. Waits as long as it takes. */
+ * False: no response came; `error` says why and what to do. Waits without a limit. */
 bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
                    hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES]) HX_MUST_USE;
 
@@ -24,8 +24,8 @@ typedef struct {
     const char *store;  /* "journal:DIR" */
 } hx_admin_whereabouts;
 
-/* Finds its socket: what is said most exactly counts. Returns -1 to go on, or the exit code after having said on
- * standard error what is wrong. */
+/* Finds its socket: the one that --admin names, else the one that the configuration names, else the store's. Returns -1
+ * to go on, or the exit code after a message on standard error. */
 int hx_find_daemon(const char *command, const hx_admin_whereabouts *given, hx_arena *arena,
                    hx_slice *address) HX_MUST_USE;
 

@@ -52,7 +52,7 @@ int hx_cmd_misused(const char *command, const char *format, ...) __attribute__((
         {"workers", "N", "threads that serve requests", 'w'},                                                          \
         {"require-key", NULL, "refuse POST, PATCH and DELETE without an Idempotency-Key", 0},                          \
     {                                                                                                                  \
-        "dev", NULL, "for a laptop: short keys, 5xx released, readable logs; every answer says so", 0                  \
+        "dev", NULL, "for development: short keys, 5xx released, readable logs; every response says so", 0             \
     }
 /* clang-format on */
 

@@ -7,47 +7,47 @@
 static const hx_cmd_flag check_flags[] = {
     {"strict", NULL, "also refuse unsafe methods that pass unprotected without a \"because\"", 0},
     {"json", NULL, "print the result as JSON", 0},
-    {"diff", "OLD", "what FILE changes about the routes of OLD, and what a reload would refuse", 0},
+    {"diff", "OLD", "show how the routes of FILE differ from those of OLD, and what a reload would refuse", 0},
     HX_CMD_CONFIG_FLAGS,
     {0},
 };
 
 static const hx_cmd_flag serve_flags[] = {
     HX_CMD_CONFIG_FLAGS,
-    {"accept-rescope", NULL, "start although live operations are under other rules: their keys will run again", 0},
-    {"accept-clock", NULL, "believe a clock that is years ahead of the store, or before this program was made", 0},
+    {"accept-rescope", NULL, "start although live operations were made under other rules: their keys run again", 0},
+    {"accept-clock", NULL, "accept a clock that is years ahead of the store, or earlier than this program", 0},
     {0},
 };
 
 static const hx_cmd_flag reload_flags[] = {
-    {"accept-rescope", NULL, "although live operations are under other rules: their keys will run again", 0},
+    {"accept-rescope", NULL, "reload although live operations were made under other rules: their keys run again", 0},
     {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
-    {"config", "FILE", "the daemon's configuration, which says where that is", 'c'},
-    {"store", "STORE", "the daemon's journal:DIR, in which it is", 's'},
+    {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
+    {"store", "STORE", "the daemon's store, to find its admin socket", 's'},
     {0},
 };
 
 static const hx_cmd_flag keys_flags[] = {
-    {"state", "STATE", "processing, completed, failed, unknown or expired; several with commas", 0},
-    {"route", "NAME", "of this route only", 0},
-    {"reason", "TEXT", "whose reason begins so", 0},
-    {"since", "TIME", "changed from then on: 2h, 30m, 7d, or 2026-02-19T12:00:00Z", 0},
-    {"before", "TIME", "changed before then", 0},
-    {"limit", "N", "list so many, 100 by default", 0},
-    {"completed", NULL, "resolve: it happened; every later request gets this answer", 0},
-    {"failed", NULL, "resolve: it was refused; every later request gets this answer", 0},
+    {"state", "STATE", "only these states, separated by commas: processing, completed, failed, unknown, expired", 0},
+    {"route", "NAME", "only this route", 0},
+    {"reason", "TEXT", "only reasons that begin with this", 0},
+    {"since", "TIME", "only changes since: 30m, 2h, 7d ago, or 2026-02-19T12:00:00Z", 0},
+    {"before", "TIME", "only changes before then", 0},
+    {"limit", "N", "list at most N operations (100)", 0},
+    {"completed", NULL, "resolve: it happened; every later request gets this response", 0},
+    {"failed", NULL, "resolve: it was refused; every later request gets this response", 0},
     {"release", NULL, "resolve: it did not happen; the next request runs", 0},
-    {"status", "CODE", "of the answer: 200 by default for --completed", 0},
-    {"header", "'N: V'", "of the answer, may be repeated; Content-Type is application/json by default", 0},
-    {"body", "TEXT", "of the answer; @FILE reads it from there, @- from standard input", 0},
-    {"why", "TEXT", "for the history: why this is right", 0},
-    {"epoch", "N", "only if it still has this epoch", 0},
-    {"yes", NULL, "do it to all that match; without it they are only shown", 0},
+    {"status", "CODE", "status of the response; --completed has 200 by default", 0},
+    {"header", "'N: V'", "a header of the response, may be repeated; Content-Type is application/json by default", 0},
+    {"body", "TEXT", "body of the response; @FILE reads a file, @- standard input", 0},
+    {"why", "TEXT", "the reason, for the operation's history", 0},
+    {"epoch", "N", "only if the operation still has this epoch", 0},
+    {"yes", NULL, "change all operations that match; without it they are only shown", 0},
     {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
-    {"config", "FILE", "the daemon's configuration, which says where that is", 'c'},
-    {"store", "STORE", "the daemon's journal:DIR, in which it is", 's'},
+    {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
+    {"store", "STORE", "the daemon's store, to find its admin socket", 's'},
     {0},
 };
 
@@ -60,7 +60,7 @@ static const hx_cmd_flag store_flags[] = {
 };
 
 static const hx_cmd_flag sql_flags[] = {
-    {"from", "VERSION", "only what comes after this version of the schema", 0},
+    {"from", "VERSION", "print only what comes after this version of the schema", 0},
     {0},
 };
 
@@ -68,7 +68,7 @@ static const hx_cmd_flag sql_flags[] = {
 static const hx_cmd_flag explain_flags[] = {
     {"request", "METHOD", "the method; POST if there is a body, else GET", 'X'},
     {"header", "'N: V'", "a header; may be repeated", 'H'},
-    {"data", "TEXT", "the body; @FILE reads it from there, @- from standard input; several are joined by &", 'd'},
+    {"data", "TEXT", "the body; @FILE reads a file, @- standard input; several are joined by &", 'd'},
     {"request-file", "FILE", "a raw HTTP/1.1 request; - reads it from standard input", 0},
     {"listen", "ADDRESS", "answer every request that comes here with its explanation: 127.0.0.1:8090", 'l'},
     {"json", NULL, "print the explanation as JSON", 0},
@@ -83,44 +83,43 @@ static const hx_cmd commands[] = {
     {
         .name = "serve",
         .run = hx_cmd_serve,
-        .summary = "stand in front of an application and keep the Idempotency-Key contract",
+        .summary = "run the gateway in front of an application",
         .usage = "hapax serve --upstream URL | --config FILE",
-        .details = "Without a file every keyed request but GET, HEAD, OPTIONS and TRACE is protected, and the\n"
-                   "others pass. Reads its file again on SIGHUP, as `hapax reload` does. Ends on SIGTERM or SIGINT,\n"
-                   "after what is under way. Exit codes: 0 done, 2 usage or configuration, 3 store, 4 address in\n"
-                   "use, 70 a bug of ours, 75 it ended before requests under way did, which are unknown now.",
+        .details =
+            "Without a file, every request with an Idempotency-Key is protected (but GET, HEAD, OPTIONS and\n"
+            "TRACE), and all others pass through. SIGHUP reloads the file, like `hapax reload`. SIGTERM and\n"
+            "SIGINT end it, after the requests in flight. Exit codes: 0 done, 2 usage or configuration, 3 store,\n"
+            "4 address in use, 70 a bug in Hapax, 75 ended with requests in flight, which are now unknown.",
         .flags = serve_flags,
     },
     {
         .name = "demo",
         .run = hx_cmd_demo,
-        .summary = "a refund service that does not deduplicate, behind a gateway that does: seven things to try",
+        .summary = "run a refund service behind the gateway, with seven things to try",
         .usage = "hapax demo",
     },
     {
         .name = "check",
         .run = hx_cmd_check,
-        .summary = "read a configuration, tell every mistake, and show what protects each route",
+        .summary = "check a configuration, and show what protects each route",
         .usage = "hapax check FILE [--strict] [--json] [--diff OLD]",
-        .details = "Exits with 0 when the configuration is valid. Otherwise with 2, and each mistake is a line on\n"
-                   "standard error: hapax.yaml:3:5: unknown option \"lifetme\", did you mean \"lifetime\"?\n"
-                   "Give the flags of `hapax serve` too where they complete the file. With --diff it exits with 0\n"
-                   "only when a reload would take FILE, whatever operations live under OLD.",
+        .details = "Exit codes: 0 the configuration is valid, 2 it is not, with a line for each mistake on standard\n"
+                   "error: hapax.yaml:3:5: unknown option \"lifetme\", did you mean \"lifetime\"?\n"
+                   "If the daemon is started with more flags, give those too. With --diff, 0 means that a reload\n"
+                   "accepts FILE, whatever operations OLD has left.",
         .flags = check_flags,
     },
     {
         .name = "explain",
         .run = hx_cmd_explain,
-        .summary = "say what the gateway does with a request: its route, key, caller and fingerprint, and why",
+        .summary = "show what the gateway does with a request, and why",
         .usage = "hapax explain [--config FILE] [-X METHOD] [-H 'N: V'] [-d TEXT] URL|PATH | --request-file FILE | "
                  "--listen ADDRESS",
-        .details =
-            "hapax explain -c hapax.yaml -X POST /refunds -H 'Idempotency-Key: …' -d @body.json\n"
-            "hapax explain -c hapax.yaml --listen 127.0.0.1:8090, then point a real client at it: it gets the\n"
-            "explanation of exactly what it sent, as JSON with Accept: application/json. SIGINT ends it.\n"
-            "The gateway's own first step decides; nothing is forwarded, and no store is opened. Of credentials\n"
-            "only the beginning is shown. Exit codes: 0 explained, whatever the verdict; 2 usage or\n"
-            "configuration; 4 the address is in use.",
+        .details = "hapax explain -c hapax.yaml -X POST /refunds -H 'Idempotency-Key: …' -d @body.json\n"
+                   "hapax explain -c hapax.yaml --listen 127.0.0.1:8090, then point a real client at it: it gets the\n"
+                   "explanation of exactly what it sent, as JSON with Accept: application/json. SIGINT ends it.\n"
+                   "Nothing is forwarded, and no store is opened. Of credentials only the beginning is shown.\n"
+                   "Exit codes: 0 explained, whatever the verdict, 2 usage or configuration, 4 address in use.",
         .flags = explain_flags,
     },
     {
@@ -147,7 +146,7 @@ static const hx_cmd commands[] = {
     {
         .name = "sql",
         .run = hx_cmd_sql,
-        .summary = "print the schema that a database needs, for those who apply it by their own tools",
+        .summary = "print the database schema, to apply it with other tools",
         .usage = "hapax sql postgres [--from VERSION]",
         .details = "hapax sql postgres | psql -1 -v ON_ERROR_STOP=1 postgres://…\n"
                    "`hapax store migrate` does the same. No superuser and no extension is needed; comments in it say\n"
@@ -157,34 +156,33 @@ static const hx_cmd commands[] = {
     {
         .name = "keys",
         .run = hx_cmd_keys,
-        .summary = "look at operations, and decide about those whose outcome is unknown",
+        .summary = "list operations, and resolve those whose outcome is unknown",
         .usage = "hapax keys list|show|resolve|forget [KEY|ID]",
         .details =
-            "list     operations, the newest change first: hapax keys list --state unknown --since 2h\n"
-            "show     one operation's whole history, gone or not: hapax keys show KEY\n"
-            "resolve  say what became of an unknown one, and what its clients get from now on:\n"
+            "list     lists operations, the latest change first: hapax keys list --state unknown --since 2h\n"
+            "show     shows the history of one operation: hapax keys show KEY\n"
+            "resolve  records the outcome of an unknown operation, and the response that its clients get:\n"
             "           hapax keys resolve KEY --completed --status 201 --body @answer.json --why 'in the ledger'\n"
             "           hapax keys resolve KEY --release --why 'not in the ledger'\n"
-            "forget   remove one, whatever became of it; the next request with its key runs\n"
-            "With a filter in place of KEY, resolve and forget show what they would touch, and do it with\n"
-            "--yes; beside KEY it narrows the search. Asks the running daemon on its admin socket, as its user\n"
-            "or root: in the default state directory, or where --admin, --config or --store say. Exit codes:\n"
-            "0 done, 2 usage, or refused by the daemon, 3 the daemon can't be asked, or its store is in\n"
-            "trouble.",
+            "forget   removes an operation, whatever its outcome; the next request with its key runs\n"
+            "With a filter instead of KEY, resolve and forget list the operations that match, and change them\n"
+            "with --yes. The command asks the running daemon on its admin socket, so run it as the daemon's user\n"
+            "or root. The socket is in the default state directory, or where --admin, --config or --store say.\n"
+            "Exit codes: 0 done, 2 usage, or refused by the daemon, 3 the daemon or its store can't be reached.",
         .flags = keys_flags,
     },
     {
         .name = "reload",
         .run = hx_cmd_reload,
-        .summary = "have a running daemon read its configuration again",
+        .summary = "make a running daemon reload its configuration",
         .usage = "hapax reload [--accept-rescope] [--admin unix:PATH | --config FILE | --store STORE]",
         .details =
-            "Requests under way keep the rules they began with, later ones get the new; done when every worker\n"
-            "has them. A file with a mistake changes nothing, and every mistake is named. So is an option that\n"
-            "can't change while running (listen, upstream, store, workers, admin), and a route whose live\n"
-            "operations would not be known any more: its name, principal, key or fingerprint rules changed.\n"
-            "Flags that the daemon was started with keep overriding the file. Exit codes: 0 done, 2 refused, or\n"
-            "usage, 3 the daemon can't be asked.",
+            "Requests in flight keep the rules they started with. The command ends when every worker uses the new\n"
+            "ones. A reload is refused, and changes nothing, if the file has a mistake, if it changes an option that\n"
+            "needs a restart (listen, upstream, store, workers, admin), or if a route would no longer recognise its\n"
+            "live operations because its name, principal, key or fingerprint rules have changed. Flags that the\n"
+            "daemon was started with still override the file. Exit codes: 0 done, 2 usage, or refused by the daemon,\n"
+            "3 the daemon can't be reached.",
         .flags = reload_flags,
     },
     {
@@ -196,13 +194,13 @@ static const hx_cmd commands[] = {
     {
         .name = "help",
         .run = hx_cmd_help,
-        .summary = "say more about a command",
+        .summary = "show the help of a command",
         .usage = "hapax help [COMMAND]",
     },
     {
         .name = "reference",
         .run = hx_cmd_reference,
-        .summary = "print a page of the reference, made from the tables in this program",
+        .summary = "print a page of the reference",
         .usage = "hapax reference options|errors|events|metrics|admin",
         .hidden = true,
     },

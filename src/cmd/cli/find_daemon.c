@@ -75,8 +75,8 @@ int hx_find_daemon(const char *command, const hx_admin_whereabouts *given, hx_ar
     if (found.len == 0) {
         (void)fflush(stdout);
         (void)fprintf(stderr,
-                      "hapax %s: this daemon has no admin socket (the option admin.listen gives it one); --admin, "
-                      "--config and --store say where another is\n",
+                      "hapax %s: this daemon has no admin socket. Set admin.listen in its configuration, or use "
+                      "--admin, --config or --store to name another daemon\n",
                       command);
         return HX_EXIT_USAGE;
     }

@@ -20,15 +20,16 @@ void hx_cmd_overview(FILE *out)
     size_t count;
     const hx_cmd *all = hx_cmd_all(&count);
     const char *bold = hx_cmd_colours(out) ? "\033[1m" : "", *plain = hx_cmd_colours(out) ? "\033[0m" : "";
-    (void)fprintf(out,
-                  "%shapax%s gives any HTTP service exactly-once effects: it stands in front of the application, runs\n"
-                  "each keyed request once, and answers every repetition with the first answer.\n\n"
-                  "  hapax COMMAND [flags]\n\n",
-                  bold, plain);
+    (void)fprintf(
+        out,
+        "%shapax%s gives any HTTP service exactly-once effects: a gateway in front of it runs each request with\n"
+        "an Idempotency-Key once, and answers every retry with the first response.\n\n"
+        "  hapax COMMAND [flags]\n\n",
+        bold, plain);
     for (size_t i = 0; i < count; i++)
         if (!all[i].hidden) (void)fprintf(out, "  %s%-9s%s %s\n", bold, all[i].name, plain, all[i].summary);
-    (void)fprintf(out, "\n`hapax help COMMAND` says more about one of them, and so does `hapax COMMAND --help`.\n"
-                       "Exit codes: 0 done, 2 usage or configuration, 3 store, 4 address in use, 70 a bug of ours.\n");
+    (void)fprintf(out, "\nFor more about a command: `hapax help COMMAND` or `hapax COMMAND --help`.\n"
+                       "Exit codes: 0 done, 2 usage or configuration, 3 store, 4 address in use, 70 a bug in Hapax.\n");
 }
 
 static size_t flag_width(const hx_cmd_flag *flag)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a backup, format 1. Little-endian, no padding.
+/* The bytes of a backup file, format 1. Little-endian, no padding.
  *
  *     header, 512 bytes                     record
  *     0    8  "hapaxbak"                     0  4  length of the record's bytes
@@ -15,8 +15,8 @@
  *   488   20  zeros                         96 32  SHA-256 of all records, the header, bytes 8 to 96 of this
  *   508    4  CRC-32C of bytes 0 to 508
  *
- * The header is written last, over zeros: what was not finished can't pass for a backup. Every byte is under a CRC, for
- * saying where it is damaged, and under the digest. */
+ * The header is written last, over zeros, so a file that was not finished is no backup. Every byte is covered by a CRC,
+ * which locates damage, and by the digest. */
 #include "store/transfer/backup_file.h"
 
 #include "base/check.h"
@@ -120,7 +120,7 @@ static void digest_more(EVP_MD_CTX *digest, const void *bytes, size_t len)
     if (len > 0) HX_CHECK(EVP_DigestUpdate(digest, bytes, len) == 1);
 }
 
-/* What all of it comes to; the footer's own counts are under it too. */
+/* The digest also covers the footer's counts. */
 static void end_digest(EVP_MD_CTX *digest, const header *head, const footer *foot, uint8_t out[32])
 {
     digest_more(digest, head, sizeof *head);
@@ -148,13 +148,13 @@ hx_backup_writer *hx_backup_create(const char *path, char error[HX_BACKUP_ERROR_
     begin_digest(&w->digest);
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        (void)fail(error, "%s is no file that could be replaced by a backup", path);
+        (void)fail(error, "%s is not a regular file, and can't be replaced by a backup", path);
         free(w->making);
         w->making = NULL;
         hx_backup_abandon(&w);
         return NULL;
     }
-    (void)unlink(w->making); /* of an earlier try; whoever may read that must not be able to read this */
+    (void)unlink(w->making); /* left by an earlier run, perhaps with other permissions */
     int fd = open(w->making, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     w->file = fd < 0 ? NULL : fdopen(fd, "w");
     if (!w->file || setvbuf(w->file, NULL, _IOFBF, WINDOW_BYTES) != 0 ||
@@ -195,7 +195,7 @@ bool hx_backup_add(hx_backup_writer *w, const hx_record *record, char error[HX_B
     return written || fail(error, "can't write %s: %s", w->making, strerror(errno));
 }
 
-/* The name of the file is durable too. */
+/* Makes the file's name durable. */
 static bool sync_directory(const char *path)
 {
     char *copy = copy_of(path, "");
@@ -224,7 +224,7 @@ static bool write_ends(hx_backup_writer *w, const hx_backup_about *about)
     memcpy(foot.states, about->states, sizeof foot.states);
     end_digest(w->digest, &head, &foot, foot.digest);
     foot.frame.crc = footer_crc(&foot);
-    /* The header only goes out when all the rest is on disk. */
+    /* The header is written when all the rest is on disk. */
     if (!put(w, &foot, sizeof foot) || fflush(w->file) != 0 || fsync(fileno(w->file)) != 0) return false;
     return fseek(w->file, 0, SEEK_SET) == 0 && fwrite(&head, sizeof head, 1, w->file) == 1 && fflush(w->file) == 0 &&
            fsync(fileno(w->file)) == 0;
@@ -246,8 +246,8 @@ bool hx_backup_finish(hx_backup_writer **owned, hx_backup_about *about, char err
         free(w->making);
         w->making = NULL; /* nothing to remove any more */
         whole = sync_directory(w->path) ||
-                fail(error, "%s is written, but may be gone after a power cut: its directory can't be synced: %s",
-                     w->path, strerror(errno));
+                fail(error, "%s is written, but may be lost in a power cut: its directory can't be synced: %s", w->path,
+                     strerror(errno));
     }
     hx_backup_abandon(owned);
     return whole;
@@ -277,10 +277,10 @@ static bool check_header(hx_backup_reader *r, char error[HX_BACKUP_ERROR_BYTES])
     const header *head = &r->header;
     if (memcmp(head, &unfinished, sizeof *head) == 0)
         return fail(error, "%s is a backup that was not finished. Use another one", r->path);
-    if (memcmp(head->magic, magic, sizeof magic) != 0) return fail(error, "%s is no backup of hapax", r->path);
+    if (memcmp(head->magic, magic, sizeof magic) != 0) return fail(error, "%s is not a backup of hapax", r->path);
     if (head->format > FORMAT)
         return fail(error,
-                    "%s has format %" PRIu32 ", from a newer hapax; this one knows formats up to %u. Use the newer "
+                    "%s has format %" PRIu32 ", from a newer hapax; this one reads formats up to %u. Use the newer "
                     "program",
                     r->path, head->format, FORMAT);
     bool sound = head->crc == header_crc(head) && head->format == FORMAT && head->source_len <= HX_BACKUP_SOURCE_MAX &&
@@ -289,11 +289,11 @@ static bool check_header(hx_backup_reader *r, char error[HX_BACKUP_ERROR_BYTES])
     if (r->size < head->bytes)
         return fail(error, "%s is cut short: it has %" PRIu64 " bytes of %" PRIu64 ". Use another backup", r->path,
                     r->size, head->bytes);
-    if (r->size > head->bytes) return damaged(r, head->bytes, error, "there is more than was written");
+    if (r->size > head->bytes) return damaged(r, head->bytes, error, "it is longer than was written");
     return true;
 }
 
-static void tell(const hx_backup_reader *r, hx_backup_about *about)
+static void describe(const hx_backup_reader *r, hx_backup_about *about)
 {
     const header *head = &r->header;
     *about = (hx_backup_about){.taken_at = head->taken_at,
@@ -316,20 +316,20 @@ hx_backup_reader *hx_backup_open(const char *path, hx_backup_about *about, char 
     if (!r->file || fstat(fileno(r->file), &st) != 0)
         ok = fail(error, "can't read %s: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
-        ok = fail(error, "%s is no backup of hapax: it is no file", path);
+        ok = fail(error, "%s is not a backup of hapax: it is not a file", path);
     if (ok) {
         r->size = (uint64_t)st.st_size;
         (void)setvbuf(r->file, NULL, _IOFBF, WINDOW_BYTES);
         ok = hx_backup_rewind(r, error) && check_header(r, error);
     }
     if (ok)
-        tell(r, about);
+        describe(r, about);
     else
         hx_backup_close(&r);
     return r;
 }
 
-/* False: it isn't there, or can't be read. */
+/* Reads `len` bytes. False: the file ends before, or can't be read. */
 static bool get(hx_backup_reader *r, void *to, size_t len, char error[HX_BACKUP_ERROR_BYTES])
 {
     if (fread(to, len, 1, r->file) == 1) {
@@ -348,7 +348,7 @@ bool hx_backup_rewind(hx_backup_reader *r, char error[HX_BACKUP_ERROR_BYTES])
     r->at = r->count = 0;
     memset(r->states, 0, sizeof r->states);
     begin_digest(&r->digest);
-    if (r->size < sizeof head) return fail(error, "%s is no backup of hapax", r->path);
+    if (r->size < sizeof head) return fail(error, "%s is not a backup of hapax", r->path);
     if (!get(r, &head, sizeof head, error)) return false;
     if (again && memcmp(&head, &r->header, sizeof head) != 0)
         return fail(error, "%s has changed while it was read", r->path);
@@ -366,9 +366,9 @@ static bool check_footer(hx_backup_reader *r, const frame *f, char error[HX_BACK
         return damaged(r, at, error, "its end can't be read");
     if (r->at != r->header.bytes) return damaged(r, r->at, error, "it ends before its end");
     if (r->count != r->header.count || memcmp(foot.states, r->states, sizeof r->states) != 0)
-        return damaged(r, at, error, "it has another number of records than it says");
+        return damaged(r, at, error, "its number of records is not the one in its header");
     end_digest(r->digest, &r->header, &foot, digest);
-    if (memcmp(digest, foot.digest, sizeof digest) != 0) return damaged(r, at, error, "its digest doesn't fit");
+    if (memcmp(digest, foot.digest, sizeof digest) != 0) return damaged(r, at, error, "its digest doesn't match");
     return true;
 }
 

@@ -6,7 +6,8 @@ import pytest
 
 EXIT_CONFIG = 2
 
-NO_KEYS = "the file of keys /etc/keys.json can't be read here (No such file or directory): without it there is no start"
+NO_KEYS = ("the key file /etc/keys.json can't be read here (No such file or directory): the daemon doesn't start "
+           "without it")
 FILE = """\
 upstream: http://127.0.0.1:3000
 cors: {origins: ["https://app.example.com"], credentials: true}
@@ -55,10 +56,10 @@ def test_every_rule_is_shown_in_words(hapax, file):
     result = hapax("check", file)
     assert (result.code, result.stderr) == (0, "")
     head, below = lines_below(result.stdout, "refunds")
-    assert head.endswith("key required; answer replayed for 7d")
+    assert head.endswith("key required; response replayed for 7d")
     assert below == ["dialect ietf", "each caller: up to 50/s, up to 100 live keys", "result at /id", "formerly old"]
     head, below = lines_below(result.stdout, "otp")
-    assert "key made of {body:/phone}; answer replayed" in head
+    assert "key made of {body:/phone}; response replayed" in head
     assert below == ["unauthenticated callers share their operations"]
     head, below = lines_below(result.stdout, "reports")
     assert "key made of {principal}:{window:1h}, where none is sent;" in head
@@ -72,11 +73,11 @@ def test_every_rule_is_shown_in_words(hapax, file):
                      "another credential is checked by GET /me",
                      "the same request by /price, but /sentAt, query:trace, and header x-tenant",
                      "the upstream gets a key made by Hapax", "headers not stored: server"]
-    assert "nothing (only watched): until we are sure" in lines_below(result.stdout, "trial")[0]
+    assert "nothing (shadow mode): until we are sure" in lines_below(result.stdout, "trial")[0]
     for line in ("cors      https://app.example.com with credentials", "trusted   10.0.0.0/8", "trusted   fd00::/8",
                  "publishes /.well-known/idempotency"):
         assert f"  {line}\n" in result.stdout
-    assert f'Worth a look:\n  {file}:7:3: no route is in group "unused"\n  {NO_KEYS}\n' in result.stdout
+    assert f'Warnings:\n  {file}:7:3: no route is in group "unused"\n  {NO_KEYS}\n' in result.stdout
 
 
 def test_every_rule_is_told_in_json(hapax, file):
@@ -115,7 +116,7 @@ def test_a_thousand_routes_with_long_lists_are_told(hapax, tmp_path):
 
 def test_strict_asks_why_a_route_is_only_watched(hapax, file):
     file.write_text(FILE + "require_key: true\n")
-    assert "trial: until we are sure (only watched)" in hapax("check", "--strict", file).stdout
+    assert "trial: until we are sure (shadow mode)" in hapax("check", "--strict", file).stdout
     file.write_text((FILE + "require_key: true\n").replace(", because: until we are sure", ""))
     assert hapax("check", file).code == 0
     result = hapax("check", "--strict", file)

@@ -69,9 +69,9 @@ def test_version_is_printed(hapax):
     (["check", "a", "b"], 'hapax check: unexpected argument "b"'),
     (["serve", "http://h"], 'hapax serve: unexpected argument "http://h"; did you mean --upstream http://h?'),
     (["serve", "hapax.yaml"], 'hapax serve: unexpected argument "hapax.yaml"; did you mean --config hapax.yaml?'),
-    (["check"], "hapax check: which file?"),
+    (["check"], "hapax check: check needs a file"),
     (["check", "a", "--config", "b"], "hapax check: give FILE or --config, not both"),
-    (["reference", "nothing"], 'there is no page "nothing"'),
+    (["reference", "nothing"], 'unknown page "nothing"'),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_misuse_is_named(hapax, words, said):
     result = hapax(*words)
@@ -84,8 +84,8 @@ def test_check_shows_what_protects_each_route(hapax, good):
     result = hapax("check", good)
     assert (result.code, result.stderr) == (0, "")
     assert "\033" not in result.stdout
-    assert re.search(r"POST /refunds +key required; answer replayed for 7d", result.stdout), result
-    assert re.search(r"POST /auth/refresh +nothing, and it doesn't say why", result.stdout), result
+    assert re.search(r"POST /refunds +key required; response replayed for 7d", result.stdout), result
+    assert re.search(r"POST /auth/refresh +nothing, without a reason", result.stdout), result
     assert re.search(r"PUT /presence +nothing: the last write wins", result.stdout), result
     assert re.search(r"PUT,PATCH /profile/\{id\} +key required, but optional on PUT", result.stdout), result
     assert re.search(r"\(any other\) .*without a key: not protected", result.stdout), result
@@ -105,7 +105,7 @@ def test_check_shows_what_becomes_of_a_routes_answers(hapax, good):
     shown = [line.strip() for line in result.stdout.splitlines()]
     assert "admin     unix:/run/hapax/admin.sock" in shown
     first = next(i for i, line in enumerate(shown) if line.startswith("refunds "))
-    assert shown[first].endswith("key required; answer replayed for 7d, then refused for 30d")
+    assert shown[first].endswith("key required; response replayed for 7d, then refused for 30d")
     assert shown[first + 1:first + 7] == [
         "guarantee idempotent",
         "up to 3 attempts within 5m, 4s doubling to 64s apart, jitter spread",
@@ -170,10 +170,10 @@ def test_strict_check_lists_every_unprotected_route(hapax, good):
                     + "require_key: true\n")
     result = hapax("check", "--strict", good)
     assert result.code == 0
-    listed = result.stdout.split("pass unsafe methods unprotected:")[1]
+    listed = result.stdout.split("let unsafe methods pass unprotected:")[1]
     assert lines_with(listed, "refresh: each call rotates the token") and lines_with(listed, "presence: the last write")
     assert lines_with(listed, "profile: whole profiles (without a key, where none is required)")  # its PUT
-    assert "3 of these pass" in result.stdout and not lines_with(listed, "refunds")
+    assert "3 of these let" in result.stdout and not lines_with(listed, "refunds")
 
 
 def test_check_speaks_json(hapax, good):

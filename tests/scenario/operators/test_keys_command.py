@@ -383,7 +383,7 @@ def test_key_of_several_callers_needs_an_id(gateway, keys, upstream, key):
         lose(gateway, upstream, key, auth=basic(user, "secret"))
     result = keys(gateway, "resolve", key, "--release", "--why", "not booked")
     ids = [operation["id"] for operation in listed(keys, gateway)]
-    assert result.code == EXIT_CONFIG and "id of the one" in result.stderr, result
+    assert result.code == EXIT_CONFIG and "give the id of the operation" in result.stderr, result
     assert all(identity in result.stdout for identity in ids) and len(ids) == 2, result
     assert keys(gateway, "resolve", ids[0], "--release", "--why", "not booked").code == 0
     states = [gateway.post("/refunds", key=key, json=REFUND, auth=basic(user, "secret")).status
@@ -577,8 +577,9 @@ def test_body_that_is_not_text_is_refused(gateway, keys, unknown, tmp_path):
     (("list", "key"), "keys show"), (("resolve", "k", "--why", "x"), "--completed, --failed or --release"),
     (("resolve", "k", "--completed", "--release", "--why", "x"), "--completed, --failed or --release"),
     (("resolve", "k", "--failed", "--why", "x"), "--status"), (("resolve", "k", "--release"), "--why"),
-    (("forget", "k"), "--why"), (("forget", "--why", "x"), "which ones"), (("list", "--since", "soon"), "--since"),
-    (("resolve", "k", "--release", "--body", "x", "--why", "x"), "no answer"), (("list", "--yes"), "--yes"),
+    (("forget", "k"), "--why"), (("forget", "--why", "x"), "which operations"),
+    (("list", "--since", "soon"), "--since"),
+    (("resolve", "k", "--release", "--body", "x", "--why", "x"), "no response"), (("list", "--yes"), "--yes"),
     (("forget", "k", "--yes", "--why", "x"), "--yes"), (("list", "--limit", "0"), "--limit"),
     (("list", "--stat", "unknown"), "--state"), (("show", "k", "--epoch", "5"), "--epoch"),
 ])

@@ -30,7 +30,7 @@ def test_an_operation_that_is_gone_is_shown_by_its_key(start_gateway, hapax, ups
         assert ask("forget", forgotten, "--why", "a test").code == 0
     assert [change["state"] for change in changes(released)] == ["processing", "absent"]
     several = ask("show", forgotten)
-    assert several.code == EXIT_CONFIG and "several operations have this key" in several.stderr, several
+    assert several.code == EXIT_CONFIG and "several routes or callers have used this key" in several.stderr, several
     assert " refunds " in several.stdout and " orders " in several.stdout
     assert changes(forgotten, "--route", "orders")[-1]["reason"] == ME + "a test"
     assert ask("show", fresh_key()).code == EXIT_CONFIG

@@ -137,14 +137,14 @@ def flipped(data, at):
 
 
 DAMAGE = {
-    "empty": (lambda data: b"", "is no backup of hapax"),
-    "something else": (lambda data: b"\xff\xd8\xff\xe0" * 1000, "is no backup of hapax"),
+    "empty": (lambda data: b"", "is not a backup of hapax"),
+    "something else": (lambda data: b"\xff\xd8\xff\xe0" * 1000, "is not a backup of hapax"),
     "not finished": (lambda data: bytes(512) + data[512:], "was not finished"),
-    "cut in its header": (lambda data: data[:300], "is no backup of hapax"),
+    "cut in its header": (lambda data: data[:300], "is not a backup of hapax"),
     "cut after its header": (lambda data: data[:512], "is cut short"),
     "cut in the middle": (lambda data: data[:len(data) // 2], "is cut short"),
     "cut before its last byte": (lambda data: data[:-1], "is cut short"),
-    "longer": (lambda data: data + b"\0", "there is more than was written"),
+    "longer": (lambda data: data + b"\0", "it is longer than was written"),
     "newer": (lambda data: data[:8] + struct.pack("<I", 2) + data[12:], "from a newer hapax"),
     "a flipped bit in the secret": (lambda data: flipped(data, 60), "is damaged at byte 0"),
     "a flipped bit in a record": (lambda data: flipped(data, 800), "is damaged at byte 512"),
@@ -286,12 +286,12 @@ def test_restore_without_room_is_not_taken_for_whole(start_gateway, upstream, ha
 
 
 @pytest.mark.parametrize("words, said", [
-    (["backup"], "backup to which file?"),
+    (["backup"], "backup needs a FILE"),
     (["backup", "a", "b"], 'unexpected argument "b"'),
     (["backup", "-"], "needs the name of a file"),
     (["backup", "a", "--store", "memory:"], "memory: is gone"),
     (["backup", "a", "--store", "somewhere"], "must be"),
-    (["restore", "a"], "restore which file to which store?"),
+    (["restore", "a"], "restore needs a FILE and a store"),
     (["restore", "a", "somewhere"], "must be"),
     (["restore", "a", "memory:"], "memory: is gone"),
 ], ids=str)
@@ -305,7 +305,7 @@ def test_misuse_is_refused(hapax, tmp_path, words, said):
 @pytest.mark.parametrize("words, said", [
     (["backup", "file", "--store", "journal:nowhere"], "there is no store at journal:nowhere"),
     (["restore", "nothing", "journal:store"], "can't read nothing"),
-    (["restore", ".", "journal:store"], "is no file"),
+    (["restore", ".", "journal:store"], "is not a file"),
 ], ids=str)
 def test_what_is_not_there_is_refused_and_nothing_is_made(hapax, tmp_path, words, said):
     before = directory_hash(tmp_path)

@@ -491,17 +491,17 @@ def test_what_is_no_store_is_refused_and_nothing_is_made(hapax, tmp_path):
 
 
 @pytest.mark.parametrize("words, said", [
-    (["copy"], "copy which store to which?"),
-    (["copy", "journal:a"], "copy which store to which?"),
+    (["copy"], "copy needs two stores"),
+    (["copy", "journal:a"], "copy needs two stores"),
     (["copy", "journal:a", "journal:a"], "the same store"),
     (["copy", "postgres://me:s3cret@h/db", "postgres://me:s3cret@h/db"], "store: postgres://me:***@h/db and postgres"),
     (["copy", "journal:a", "journal:b", "c"], 'unexpected argument "c"'),
     (["copy", "memory:", "journal:b"], "memory: is gone"),
     (["copy", "journal:a", "memory:"], "memory: is gone"),
     (["copy", "a", "journal:b"], "must be"),
-    (["copy", "journal:a", "journal:b", "--store", "journal:c"], "--store says nothing to copy"),
-    (["salvage", "a", "journal:b", "--live"], "--live says nothing to salvage"),
-    (["restore", "a", "journal:b", "--live"], "--live says nothing to restore"),
+    (["copy", "journal:a", "journal:b", "--store", "journal:c"], "--store is not a flag of copy"),
+    (["salvage", "a", "journal:b", "--live"], "--live is not a flag of salvage"),
+    (["restore", "a", "journal:b", "--live"], "--live is not a flag of restore"),
 ], ids=str)
 def test_misuse_is_refused(hapax, tmp_path, words, said):
     result = hapax("store", *words, cwd=tmp_path)
