@@ -400,6 +400,8 @@ bool hx_mark_is_withdrawn(const hx_request *r, const hx_record *found);
  * again: an application that forgets its marks would do it twice. */
 hx_slice hx_mark_missing_reason(const hx_request *r);
 bool hx_mark_is_missing(const hx_request *r, const hx_record *found);
+/* Whether the operation is unknown because the provider answered that it knows it already. */
+bool hx_mark_is_of_duplicate(const hx_request *r, const hx_record *found);
 /* The answer that stands in the store. What an application wrote there goes out as if it had been an answer. */
 hx_answer hx_mark_answer(hx_request *r, const hx_record *found);
 /* The same for the client whose attempt it was. */

@@ -262,7 +262,7 @@ static void settled(sim_op *op, const hx_store_call *call, sim_fate fate)
     op->state = to;
     op->changed_at = world.boot;
     op->lease_until = 0;
-    op->is_held = to == HX_UNKNOWN && hx_slice_ends(record->reason, HX_LIT(" without its mark"));
+    op->is_held = to == HX_UNKNOWN && record->answer.status != 0 && sim_is_marked(op);
     op->expires_at = record->expires_at;
     op->tombstone_until = record->tombstone_until;
     if (to == HX_COMPLETED || to == HX_FAILED) {

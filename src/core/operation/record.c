@@ -168,6 +168,15 @@ void hx_record_seal(char *head, size_t head_len, uint64_t epoch)
     memcpy(head + head_len - CRC_BYTES, &crc, CRC_BYTES);
 }
 
+void hx_record_hold_by_reason(hx_record *record)
+{
+    bool is_duplicate = hx_slice_starts(record->reason, HX_LIT("PROVIDER.duplicate"));
+    bool is_unmarked = hx_slice_ends(record->reason, HX_LIT(" without its mark"));
+    if (record->state != HX_UNKNOWN || record->answer.status != 0) return;
+    if (is_duplicate) record->answer.status = 409;
+    if (is_unmarked) record->answer.status = 200;
+}
+
 static hx_record_error decode_head(hx_slice bytes, hx_record *out, frame *f)
 {
     *out = (hx_record){0};
@@ -197,6 +206,7 @@ static hx_record_error decode_head(hx_slice bytes, hx_record *out, frame *f)
         out->key_parameters = out->result;
         out->result = HX_EMPTY;
     }
+    if (out->state == HX_UNKNOWN) hx_record_hold_by_reason(out);
     return HX_RECORD_OK;
 }
 

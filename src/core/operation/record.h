@@ -40,7 +40,7 @@ const char *hx_state_name(hx_state state);
 
 /* What the upstream said, as every later client gets it. */
 typedef struct {
-    uint16_t status;  /* 0: no answer */
+    uint16_t status;  /* 0: no response. Of an unknown operation: see hx_record_is_held */
     bool retained;    /* false: executed and answered, but too large or endless, so headers and body are not kept */
     hx_slice headers; /* "Name: value\r\n" lines, end-to-end headers only, in their order */
     hx_slice body;
@@ -79,6 +79,16 @@ typedef struct {
     hx_ms lifetime;
     hx_ms tombstone;
 } hx_record;
+
+/* Whether the upstream answered an operation that is unknown as if it had been executed: with success, and without the
+ * mark that it was to leave, or as a duplicate that it knows already. Such an operation has that response's status, and
+ * is not sent again. */
+static inline bool hx_record_is_held(const hx_record *record)
+{
+    return record->state == HX_UNKNOWN && record->answer.status != 0;
+}
+/* Of records written before a status said so: sets it by their reason. */
+void hx_record_hold_by_reason(hx_record *record);
 
 /* The head of a record's bytes: everything but the answer's headers and body, which follow it (headers first).
  * `out` needs room for HX_RECORD_HEAD_MAX. The epoch may still be 0: the head is open then, until hx_record_seal. */

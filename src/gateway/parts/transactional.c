@@ -10,8 +10,6 @@
 
 #include "base/text.h"
 
-static const hx_slice missing = {" without its mark", 17};
-
 #define LINES_MAX 200u
 
 static bool is_transactional(const hx_request *r)
@@ -44,12 +42,18 @@ bool hx_mark_is_withdrawn(const hx_request *r, const hx_record *found)
 
 hx_slice hx_mark_missing_reason(const hx_request *r)
 {
-    return hx_arena_printf(r->arena, "answered %u%.*s", (unsigned)r->answer_status, HX_FMT(missing));
+    return hx_arena_printf(r->arena, "answered %u without its mark", (unsigned)r->answer_status);
+}
+
+bool hx_mark_is_of_duplicate(const hx_request *r, const hx_record *found)
+{
+    bool is_its_status = found->answer.status == r->policy->provider_duplicate.status;
+    return hx_record_is_held(found) && (is_its_status || !is_transactional(r));
 }
 
 bool hx_mark_is_missing(const hx_request *r, const hx_record *found)
 {
-    return is_transactional(r) && found->state == HX_UNKNOWN && hx_slice_ends(found->reason, missing);
+    return is_transactional(r) && hx_record_is_held(found) && !hx_mark_is_of_duplicate(r, found);
 }
 
 static bool is_line(hx_slice name, hx_slice value)

@@ -170,7 +170,7 @@ static bool may_be_at_work(const hx_request *r)
 /* The application said "already applied": that a probe finds nothing contradicts it, and proves nothing. */
 static bool was_applied(const hx_request *r)
 {
-    return hx_slice_starts(r->found.reason, HX_LIT(DUPLICATE));
+    return hx_mark_is_of_duplicate(r, &r->found);
 }
 
 static hx_step_result record(hx_request *r, hx_state state, hx_slice reason, hx_answer answer)

@@ -86,7 +86,11 @@ static void fill_record(hx_request *r)
     hx_lifecycle_set_end(record, r->policy);
     record->reason = reason_of(r);
     record->answer = (hx_answer){.headers = HX_EMPTY, .body = HX_EMPTY};
-    if (record->state == HX_UNKNOWN) return; /* nothing that could be taken for an outcome */
+    if (record->state == HX_UNKNOWN) { /* without anything that could be taken for an outcome */
+        bool is_held = r->basis == HX_BASIS_UNMARKED || (r->basis == HX_BASIS_RESPONSE && r->verdict.probe_tells);
+        if (is_held) record->answer.status = r->answer_status;
+        return;
+    }
     if (r->basis == HX_BASIS_SILENCE) {
         hx_problem_answer(r, &record->answer); /* for those who wait: what this client gets */
         return;

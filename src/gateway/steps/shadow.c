@@ -6,10 +6,6 @@
 #include "base/log.h"
 #include "gateway/parts/memory_budget.h"
 
-/* What a record says instead of a state that would outlive its lifetime, or an answer. */
-static const hx_slice reason_unknown = {"unknown", 7};
-static const hx_slice reason_too_large = {"not retained", 12};
-
 static const char *would_text(hx_would would)
 {
     static const char *const texts[] = {[HX_WOULD_FORWARD] = "would-forward",
@@ -33,8 +29,7 @@ static void would_refuse(hx_request *r, hx_error error)
 
 static hx_decision decide(const hx_request *r, hx_record *found)
 {
-    if (found->state == HX_FAILED && hx_slice_eq(found->reason, reason_unknown)) found->state = HX_UNKNOWN;
-    found->answer.retained = !hx_slice_eq(found->reason, reason_too_large); /* where it protects, it would be */
+    if (found->state == HX_FAILED && found->answer.status == 0) found->state = HX_UNKNOWN; /* see settle */
     return hx_lifecycle_decide(found, &r->claimant, r->policy);
 }
 
@@ -167,8 +162,13 @@ static void settle(hx_request *r)
     record->from_state = HX_PROCESSING;
     record->state = frees ? HX_ABSENT : outcome == HX_OUTCOME_COMPLETED ? HX_COMPLETED : HX_FAILED;
     record->changed_at = hx_loop_now(r->worker->loop);
-    record->reason = outcome == HX_OUTCOME_UNKNOWN ? reason_unknown : r->answer_streamed ? reason_too_large : HX_EMPTY;
-    record->answer = (hx_answer){.status = r->answer_status, .headers = HX_EMPTY, .body = HX_EMPTY};
+    /* An unknown one is kept as failed without a status: the state `unknown` would outlive its lifetime. */
+    bool is_unknown = outcome == HX_OUTCOME_UNKNOWN;
+    record->reason = is_unknown ? HX_LIT("unknown") : r->answer_streamed ? HX_LIT("not retained") : HX_EMPTY;
+    record->answer = (hx_answer){.status = is_unknown ? 0 : r->answer_status,
+                                 .retained = !r->answer_streamed, /* as it would be where the route protects */
+                                 .headers = HX_EMPTY,
+                                 .body = HX_EMPTY};
     hx_lifecycle_set_end(record, r->policy);
     hx_worker_drop_lease(r);
     r->shadow.claim = HX_SHADOW_SETTLING;

@@ -329,6 +329,7 @@ bool hx_get_record(const hx_libpq *pq, const PGresult *result, int row, hx_ms no
                               .retained = hx_get_bytes(pq, result, row, RETAINED).ptr[0] != 0,
                               .headers = hx_arena_copy(arena, hx_get_bytes(pq, result, row, HEADERS)),
                               .body = hx_arena_copy(arena, hx_get_bytes(pq, result, row, BODY))};
+    if (out->state == HX_UNKNOWN) hx_record_hold_by_reason(out);
     out->state = hx_store_state_at(out, now);
     if (out->state == HX_EXPIRED || out->state == HX_ABSENT) out->answer = (hx_answer){0};
     return true;

@@ -102,15 +102,33 @@ static void a_mark_is_settled_under_our_own_epoch(void **state)
     assert_false(hx_mark_is_ours(&f.request, &(hx_record){.state = HX_COMPLETED, .epoch = 7}));
 }
 
-static void success_without_a_mark_is_known_by_its_reason(void **state)
+static void success_without_a_mark_is_known_by_its_status(void **state)
 {
     (void)state;
     f.request.answer_status = 201;
-    hx_record found = {.state = HX_UNKNOWN, .reason = hx_mark_missing_reason(&f.request)};
-    assert_true(hx_slice_eq(found.reason, HX_LIT("answered 201 without its mark")));
+    hx_record found = {.state = HX_UNKNOWN, .answer = {.status = 201}};
+    assert_true(hx_slice_eq(hx_mark_missing_reason(&f.request), HX_LIT("answered 201 without its mark")));
     assert_true(hx_mark_is_missing(&f.request, &found));
-    found.reason = HX_LIT("DEPENDENCY.timeout");
+    found.answer.status = 0;
     assert_false(hx_mark_is_missing(&f.request, &found));
+    found.reason = HX_LIT("answered 201 without its mark"); /* a record of before */
+    hx_record_hold_by_reason(&found);
+    assert_true(hx_mark_is_missing(&f.request, &found));
+}
+
+static void a_providers_duplicate_is_not_a_missing_mark(void **state)
+{
+    (void)state;
+    f.policy.provider_duplicate.status = 409;
+    hx_record found = {.state = HX_UNKNOWN, .answer = {.status = 409}};
+    assert_true(hx_mark_is_of_duplicate(&f.request, &found));
+    assert_false(hx_mark_is_missing(&f.request, &found));
+    found.answer.status = 201;
+    assert_false(hx_mark_is_of_duplicate(&f.request, &found));
+    f.policy.guarantee = HX_GUARANTEE_NONE;
+    assert_true(hx_mark_is_of_duplicate(&f.request, &found));
+    found.answer.status = 0;
+    assert_false(hx_mark_is_of_duplicate(&f.request, &found));
 }
 
 static void an_error_after_the_application_gave_it_back_is_released(void **state)
@@ -140,7 +158,8 @@ int main(void)
         TEST(what_is_no_line_goes),
         TEST(other_routes_answers_are_as_they_were_kept),
         TEST(a_mark_is_settled_under_our_own_epoch),
-        TEST(success_without_a_mark_is_known_by_its_reason),
+        TEST(success_without_a_mark_is_known_by_its_status),
+        TEST(a_providers_duplicate_is_not_a_missing_mark),
         TEST(an_error_after_the_application_gave_it_back_is_released),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
