@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See sqlite_guest.h. Each call reads what stands there and writes what follows, inside the caller's transaction:
- * SQLite has one writer at a time, so nobody else can come between the two.
+/* See in_transaction.h. Each call reads the record and writes the next one inside the caller's transaction: SQLite has
+ * one writer at a time, so no other change comes between the two.
  *
- * A transaction that is rolled back gives its epoch back, too, and the next one may draw it again. So an operation is
- * also known by an owner that is drawn at each beginning: who was rolled back can't end what another has begun. */
+ * A transaction that is rolled back also gives its epoch back, and the next one may draw it again. So an operation also
+ * has an owner, drawn at each beginning: a program that was rolled back can't end what another has begun. */
 #include "store/sqlite/in_transaction.h"
 
 #include "base/clock.h"
@@ -18,7 +18,7 @@
 #define LIFETIME_DEFAULT HX_DAY
 #define CLEAN_MAX 256u
 
-/* As the gateway has them: an operation is the same, whoever begins it. */
+/* The tags of the gateway: both name an operation in the same way. */
 enum { TAG_OPERATION = 'o', TAG_PRINCIPAL = 'p', TAG_KEY = 'k', TAG_PAYLOAD = 'g' };
 
 typedef struct {
@@ -26,9 +26,9 @@ typedef struct {
     hx_ms now;
     uint8_t secret[HX_SECRET_BYTES];
     hx_sqlite_row row;
-    hx_arena *arena; /* NULL: nobody wants to know why */
+    hx_arena *arena; /* NULL: the caller doesn't want the record */
     hx_record *found;
-} guest;
+} session;
 
 static bool step(sqlite3 *db, const char *sql)
 {
@@ -42,39 +42,39 @@ static void undo(sqlite3 *db)
     (void)step(db, "RELEASE hapax");
 }
 
-/* From here to leave() nothing but this call's own work is undone when it fails. */
-static hx_in_transaction_result enter(guest *g, sqlite3 *db, hx_arena *arena, hx_record *found)
+/* Begins a savepoint, so that a call that fails undoes its own work only; leave() ends it. */
+static hx_in_transaction_result enter(session *s, sqlite3 *db, hx_arena *arena, hx_record *found)
 {
     int64_t format;
-    *g = (guest){.rows = {.db = db}, .now = hx_clock_now(), .arena = arena, .found = found};
+    *s = (session){.rows = {.db = db}, .now = hx_clock_now(), .arena = arena, .found = found};
     if (sqlite3_get_autocommit(db)) return HX_IN_TRANSACTION_OUTSIDE;
     if (!step(db, "SAVEPOINT hapax")) return HX_IN_TRANSACTION_ERROR;
-    if (hx_sqlite_tables_look(&g->rows, &format, g->secret) != SQLITE_OK) return HX_IN_TRANSACTION_ERROR;
+    if (hx_sqlite_tables_identify(&s->rows, &format, s->secret) != SQLITE_OK) return HX_IN_TRANSACTION_ERROR;
     if (format != HX_SQLITE_FORMAT) return HX_IN_TRANSACTION_NO_TABLES;
     bool known;
-    return hx_sqlite_tables_now(&g->rows, &g->now, &known) == SQLITE_OK ? HX_IN_TRANSACTION_OK
+    return hx_sqlite_tables_now(&s->rows, &s->now, &known) == SQLITE_OK ? HX_IN_TRANSACTION_OK
                                                                         : HX_IN_TRANSACTION_ERROR;
 }
 
-static hx_in_transaction_result leave(guest *g, hx_in_transaction_result result)
+static hx_in_transaction_result leave(session *s, hx_in_transaction_result result)
 {
-    sqlite3 *db = g->rows.db;
+    sqlite3 *db = s->rows.db;
     if (result == HX_IN_TRANSACTION_OK) {
-        hx_sqlite_tables_release(&g->rows);
+        hx_sqlite_tables_release(&s->rows);
         if (!step(db, "RELEASE hapax")) result = HX_IN_TRANSACTION_ERROR;
     } else if (result != HX_IN_TRANSACTION_ERROR && result != HX_IN_TRANSACTION_OUTSIDE) {
-        hx_sqlite_tables_release(&g->rows);
+        hx_sqlite_tables_release(&s->rows);
         undo(db); /* nothing was written */
     }
     if (result == HX_IN_TRANSACTION_ERROR) {
         int code = sqlite3_errcode(db) & 0xff;
-        if (g->arena) g->found->reason = hx_arena_copy(g->arena, hx_slice_of(sqlite3_errmsg(db)));
+        if (s->arena) s->found->reason = hx_arena_copy(s->arena, hx_slice_of(sqlite3_errmsg(db)));
         if (code == SQLITE_BUSY || code == SQLITE_LOCKED) result = HX_IN_TRANSACTION_BUSY;
-        hx_sqlite_tables_release(&g->rows);
+        hx_sqlite_tables_release(&s->rows);
         undo(db);
     }
-    hx_sqlite_tables_end(&g->rows);
-    explicit_bzero(g->secret, sizeof g->secret);
+    hx_sqlite_tables_end(&s->rows);
+    explicit_bzero(s->secret, sizeof s->secret);
     return result;
 }
 
@@ -85,7 +85,7 @@ bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES])
     uint8_t secret[HX_SECRET_BYTES];
     int rc = step(db, "SAVEPOINT hapax") ? SQLITE_OK : sqlite3_errcode(db);
     bool is_inside = rc == SQLITE_OK;
-    if (rc == SQLITE_OK) rc = hx_sqlite_tables_look(&rows, &format, secret);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_identify(&rows, &format, secret);
     if (rc == SQLITE_OK && format == 0) rc = hx_sqlite_tables_create(db, NULL);
     bool is_other_format = rc == SQLITE_OK && format != 0 && format != HX_SQLITE_FORMAT;
     hx_sqlite_tables_end(&rows);
@@ -99,7 +99,7 @@ bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES])
                        format > HX_SQLITE_FORMAT ? "a newer" : "an older", (long long)format, HX_SQLITE_FORMAT);
     else
         (void)snprintf(error, HX_STORE_ERROR_BYTES, "can't make Hapax's tables in this database: %s",
-                       rc == SQLITE_CORRUPT ? "hapax_store is there, but not as we make it" : sqlite3_errmsg(db));
+                       rc == SQLITE_CORRUPT ? "the table hapax_store is not as Hapax makes it" : sqlite3_errmsg(db));
     if (is_inside) undo(db);
     return false;
 }
@@ -120,15 +120,15 @@ static hx_digest digest(hx_mac *mac, char tag, hx_slice part)
     return hx_mac_end(mac);
 }
 
-static hx_record claim_of(const guest *g, const hx_in_transaction_request *request)
+static hx_record claim_of(const session *s, const hx_in_transaction_request *request)
 {
-    hx_mac *mac = hx_mac_new(g->secret);
+    hx_mac *mac = hx_mac_new(s->secret);
     hx_record record = {.state = HX_PROCESSING,
-                        .created_at = g->now,
-                        .changed_at = g->now,
-                        .lease_until = g->now + (request->lease > 0 ? request->lease : LEASE_DEFAULT),
+                        .created_at = s->now,
+                        .changed_at = s->now,
+                        .lease_until = s->now + (request->lease > 0 ? request->lease : LEASE_DEFAULT),
                         .owner = hx_rand_u64() | 1,
-                        .rule_version = HX_RULE_SHADOW, /* no gateway's rules: changing those concerns it not */
+                        .rule_version = HX_RULE_SHADOW, /* no gateway's rules apply to it */
                         .attempt = 1,
                         .route = request->route,
                         .correlation = HX_EMPTY,
@@ -149,16 +149,16 @@ static hx_record claim_of(const guest *g, const hx_in_transaction_request *reque
     return record;
 }
 
-static hx_stored stored_of(const guest *g)
+static hx_stored stored_of(const session *s)
 {
-    return g->row.there ? (hx_stored){g->row.record.state, g->row.record.epoch} : (hx_stored){0};
+    return s->row.there ? (hx_stored){s->row.record.state, s->row.record.epoch} : (hx_stored){0};
 }
 
-/* What stands there, as the caller may keep it. */
-static void show(const guest *g, const hx_op *op, hx_arena *arena, hx_record *found)
+/* Copies the record for the caller. */
+static void show(const session *s, const hx_op *op, hx_arena *arena, hx_record *found)
 {
-    const hx_sqlite_row *row = &g->row;
-    if (stored_of(g).state == HX_ABSENT) {
+    const hx_sqlite_row *row = &s->row;
+    if (stored_of(s).state == HX_ABSENT) {
         *found = (hx_record){.op = *op};
         return;
     }
@@ -174,17 +174,18 @@ static void show(const guest *g, const hx_op *op, hx_arena *arena, hx_record *fo
     if (found->state == HX_EXPIRED) found->answer = (hx_answer){0};
 }
 
-/* What a beginning finds; OK: nothing that is in its way. */
-static hx_in_transaction_result judge(const guest *g, const hx_in_transaction_request *request, const hx_record *claim)
+/* Whether the operation can begin: OK, or why not. */
+static hx_in_transaction_result judge(const session *s, const hx_in_transaction_request *request,
+                                      const hx_record *claim)
 {
-    const hx_record *found = &g->row.record;
+    const hx_record *found = &s->row.record;
     static const hx_digest none;
-    hx_stored stored = stored_of(g);
-    if (stored.state == HX_PROCESSING) stored.state = hx_lifecycle_lapse(found, g->now, 0); /* unknown by its lease */
+    hx_stored stored = stored_of(s);
+    if (stored.state == HX_PROCESSING) stored.state = hx_lifecycle_lapse(found, s->now, 0); /* unknown by its lease */
     bool redoes = request->redo && stored.state == HX_UNKNOWN;
     hx_transition next = hx_lifecycle_claim(stored, redoes ? stored.epoch : request->take_over);
     if (next == HX_TRANSITION_STALE) return HX_IN_TRANSACTION_STALE;
-    bool is_compared = stored.state != HX_ABSENT && stored.state != HX_EXPIRED && g->row.head_len > 0 &&
+    bool is_compared = stored.state != HX_ABSENT && stored.state != HX_EXPIRED && s->row.head_len > 0 &&
                        request->payload.len > 0 && !hx_digest_eq(&found->fingerprint, &none);
     if (is_compared && !hx_digest_eq(&found->fingerprint, &claim->fingerprint)) return HX_IN_TRANSACTION_MISMATCH;
     if (next == HX_TRANSITION_WRITE) return HX_IN_TRANSACTION_OK;
@@ -196,69 +197,69 @@ static hx_in_transaction_result judge(const guest *g, const hx_in_transaction_re
     }
 }
 
-static hx_in_transaction_result claim(guest *g, hx_record *record)
+static hx_in_transaction_result claim(session *s, hx_record *record)
 {
     uint64_t last;
-    int rc = hx_sqlite_tables_epoch(&g->rows, &last);
+    int rc = hx_sqlite_tables_epoch(&s->rows, &last);
     if (rc != SQLITE_OK) return HX_IN_TRANSACTION_ERROR;
-    record->epoch = hx_sqlite_tables_next_epoch(last, g->now);
-    if (stored_of(g).state != HX_ABSENT) {
-        record->from_state = g->row.record.state;
-        record->attempt = (uint16_t)(g->row.record.attempt + 1);
+    record->epoch = hx_sqlite_tables_next_epoch(last, s->now);
+    if (stored_of(s).state != HX_ABSENT) {
+        record->from_state = s->row.record.state;
+        record->attempt = (uint16_t)(s->row.record.attempt + 1);
     }
-    rc = hx_sqlite_tables_become(&g->rows, &g->row, record);
-    if (rc == SQLITE_OK) rc = hx_sqlite_tables_set_epoch(&g->rows, record->epoch);
+    rc = hx_sqlite_tables_become(&s->rows, &s->row, record);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_set_epoch(&s->rows, record->epoch);
     return rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR;
 }
 
 hx_in_transaction_result hx_sqlite_begin(sqlite3 *db, const hx_in_transaction_request *request, hx_arena *arena,
                                          hx_in_transaction_operation *out, hx_record *found)
 {
-    guest g;
+    session s;
     *out = (hx_in_transaction_operation){0};
     *found = (hx_record){0};
     if (request->key.len == 0 || request->route.len > HX_RECORD_TEXT_MAX) return HX_IN_TRANSACTION_INVALID;
-    hx_in_transaction_result result = enter(&g, db, arena, found);
-    if (result != HX_IN_TRANSACTION_OK) return leave(&g, result);
-    hx_record record = claim_of(&g, request);
-    if (hx_sqlite_tables_find(&g.rows, &record.op, g.now, &g.row) != SQLITE_OK)
-        return leave(&g, HX_IN_TRANSACTION_ERROR);
-    result = judge(&g, request, &record);
+    hx_in_transaction_result result = enter(&s, db, arena, found);
+    if (result != HX_IN_TRANSACTION_OK) return leave(&s, result);
+    hx_record record = claim_of(&s, request);
+    if (hx_sqlite_tables_find(&s.rows, &record.op, s.now, &s.row) != SQLITE_OK)
+        return leave(&s, HX_IN_TRANSACTION_ERROR);
+    result = judge(&s, request, &record);
     if (result != HX_IN_TRANSACTION_OK) {
-        show(&g, &record.op, arena, found);
+        show(&s, &record.op, arena, found);
         if (result == HX_IN_TRANSACTION_UNKNOWN) found->state = HX_UNKNOWN; /* by its lease */
-        return leave(&g, result);
+        return leave(&s, result);
     }
-    result = claim(&g, &record);
+    result = claim(&s, &record);
     if (result == HX_IN_TRANSACTION_OK) *out = (hx_in_transaction_operation){record.op, record.epoch, record.owner};
-    return leave(&g, result);
+    return leave(&s, result);
 }
 
 /* Ends the operation if it is still the caller's. */
 static hx_in_transaction_result end(sqlite3 *db, const hx_in_transaction_operation *operation, hx_state to,
                                     const hx_answer *answer, hx_slice reason, hx_arena *arena, hx_record *found)
 {
-    guest g;
+    session s;
     *found = (hx_record){.op = operation->op};
-    hx_in_transaction_result result = enter(&g, db, arena, found);
-    if (result != HX_IN_TRANSACTION_OK) return leave(&g, result);
-    if (hx_sqlite_tables_find(&g.rows, &operation->op, g.now, &g.row) != SQLITE_OK)
-        return leave(&g, HX_IN_TRANSACTION_ERROR);
-    bool is_settled = hx_lifecycle_settle(stored_of(&g), operation->epoch, to) != HX_TRANSITION_WRITE;
-    if (is_settled || (operation->owner != 0 && operation->owner != g.row.record.owner)) {
-        show(&g, &operation->op, arena, found);
-        return leave(&g, HX_IN_TRANSACTION_STALE);
+    hx_in_transaction_result result = enter(&s, db, arena, found);
+    if (result != HX_IN_TRANSACTION_OK) return leave(&s, result);
+    if (hx_sqlite_tables_find(&s.rows, &operation->op, s.now, &s.row) != SQLITE_OK)
+        return leave(&s, HX_IN_TRANSACTION_ERROR);
+    bool is_settled = hx_lifecycle_settle(stored_of(&s), operation->epoch, to) != HX_TRANSITION_WRITE;
+    if (is_settled || (operation->owner != 0 && operation->owner != s.row.record.owner)) {
+        show(&s, &operation->op, arena, found);
+        return leave(&s, HX_IN_TRANSACTION_STALE);
     }
-    hx_record next = g.row.record;
-    hx_lifecycle_change(&next, to, reason, g.now);
+    hx_record next = s.row.record;
+    hx_lifecycle_change(&next, to, reason, s.now);
     if (to != HX_ABSENT) {
-        hx_lifecycle_end_after(&next, g.row.lifetime > 0 ? g.row.lifetime : LIFETIME_DEFAULT, g.row.tombstone);
+        hx_lifecycle_end_after(&next, s.row.lifetime > 0 ? s.row.lifetime : LIFETIME_DEFAULT, s.row.tombstone);
         next.answer = *answer;
         next.answer.retained = true;
     }
-    int rc = to == HX_ABSENT ? hx_sqlite_tables_remove(&g.rows, &g.row, &next)
-                             : hx_sqlite_tables_become(&g.rows, &g.row, &next);
-    return leave(&g, rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR);
+    int rc = to == HX_ABSENT ? hx_sqlite_tables_remove(&s.rows, &s.row, &next)
+                             : hx_sqlite_tables_become(&s.rows, &s.row, &next);
+    return leave(&s, rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR);
 }
 
 static bool is_valid(const hx_answer *answer)
@@ -289,18 +290,18 @@ hx_in_transaction_result hx_sqlite_release(sqlite3 *db, const hx_in_transaction_
 
 hx_in_transaction_result hx_sqlite_clean(sqlite3 *db, unsigned max, unsigned *cleaned)
 {
-    guest g;
+    session s;
     hx_op due[CLEAN_MAX];
     size_t count = 0;
     *cleaned = 0;
-    hx_in_transaction_result result = enter(&g, db, NULL, NULL);
-    if (result != HX_IN_TRANSACTION_OK) return leave(&g, result);
-    int rc = hx_sqlite_tables_due(&g.rows, g.now, due, max < CLEAN_MAX ? max : CLEAN_MAX, &count);
+    hx_in_transaction_result result = enter(&s, db, NULL, NULL);
+    if (result != HX_IN_TRANSACTION_OK) return leave(&s, result);
+    int rc = hx_sqlite_tables_due(&s.rows, s.now, due, max < CLEAN_MAX ? max : CLEAN_MAX, &count);
     for (size_t i = 0; i < count && rc == SQLITE_OK; i++) {
         hx_record next;
         hx_lapsed lapsed;
-        rc = hx_sqlite_tables_sweep(&g.rows, &due[i], g.now, &g.row, &next, &lapsed);
+        rc = hx_sqlite_tables_sweep(&s.rows, &due[i], s.now, &s.row, &next, &lapsed);
         *cleaned += lapsed == HX_LAPSED_REMOVED;
     }
-    return leave(&g, rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR);
+    return leave(&s, rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a store in SQLite: a file of ours, a new one, or a program's database that has our tables in it
- * (sqlite_guest.h). Anything else is refused with a sentence, and not changed.
+ * (in_transaction.h). Anything else is refused, and not changed.
  *
  * Nothing here opens the file but SQLite itself: closing any other descriptor of it would drop the locks that this
  * process holds on it, also those of connections that aren't ours. Its log has no such locks.
  *
- * What is read from the log need not be on the disk: whoever is the first to open the database takes every whole
- * transaction in the log for committed, also one that was never synced, or whose sync has failed and which is in memory
+ * What is read from the log need not be on the disk: the first process to open the database takes every complete
+ * transaction in the log for committed, even one that was never synced, or whose sync failed and which is in memory
  * only. SQLite's own sync before the next checkpoint doesn't help there, because the pages are clean. So each start
  * writes the log again, byte for byte, and syncs it, before it shows anything (settle_log). A process that goes on
  * after a failed sync needs none of that: what failed was never visible, and is written over by the next commit. */
@@ -87,10 +87,11 @@ void hx_sqlite_explain(const char *path, int rc, int system_errno, char error[HX
         (void)snprintf(error, HX_STORE_ERROR_BYTES, "%s is no SQLite database: name another file for the store", path);
         return;
     case SQLITE_CORRUPT:
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s is damaged: stop all who use it, see `sqlite3 %s 'PRAGMA integrity_check'`, and restore a "
-                       "backup or save what `.recover` finds",
-                       path, path);
+        (void)snprintf(
+            error, HX_STORE_ERROR_BYTES,
+            "%s is damaged: stop every process that uses it, see `sqlite3 %s 'PRAGMA integrity_check'`, and restore a "
+            "backup or save what `.recover` finds",
+            path, path);
         return;
     case SQLITE_READONLY:
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
@@ -99,12 +100,12 @@ void hx_sqlite_explain(const char *path, int rc, int system_errno, char error[HX
                        path);
         return;
     case SQLITE_FULL:
-        (void)snprintf(error, HX_STORE_ERROR_BYTES, "no room for %s: make room on that disk", path);
+        (void)snprintf(error, HX_STORE_ERROR_BYTES, "no space for %s: free space on that disk", path);
         return;
     case SQLITE_BUSY:
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s is locked by another process for longer than ten seconds: see who has it open (`fuser %s`) "
-                       "and end its transaction",
+                       "%s was locked by another process for longer than ten seconds: find the process that has it "
+                       "open (`fuser %s`), and end its transaction",
                        path, path);
         return;
     case SQLITE_CANTOPEN:
@@ -127,7 +128,7 @@ static void sync_directory_of(const char *path)
     char *slash = strrchr(path, '/'), *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : NULL;
     int fd = open(directory ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(directory);
-    if (fd < 0) return; /* not ours to read; SQLite syncs it again with its log */
+    if (fd < 0) return; /* this user can't read it; SQLite syncs it again with its log */
     (void)fsync(fd);
     close(fd);
 }
@@ -142,7 +143,7 @@ static bool is_file(const hx_sqlite *s, bool *there, char error[HX_STORE_ERROR_B
     return false;
 }
 
-/* A new file is readable to its owner alone: the secret is in it. There is nobody yet whose locks this could drop. */
+/* A new file is readable to its owner alone: the secret is in it. No process has locks on it that this could drop. */
 static bool make_file(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     int fd = open(s->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -152,7 +153,7 @@ static bool make_file(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     return true;
 }
 
-/* Whether anything is in the file at all. */
+/* Whether the database has no table at all. */
 static int is_empty(sqlite3 *db, bool *out)
 {
     sqlite3_stmt *s = NULL;
@@ -172,14 +173,14 @@ static int put_mark(hx_sqlite *s)
     return rc == SQLITE_OK ? hx_sqlite_tables_set_epoch(&s->rows, s->options.mark->epoch) : rc;
 }
 
-/* In one transaction, so that of several processes that find nothing one makes the tables. */
+/* Makes the tables in one transaction, so that of several processes that find none, one does. */
 static bool make_tables(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     int64_t format;
     bool empty = false;
     uint8_t secret[32];
     int rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
-    if (rc == SQLITE_OK) rc = hx_sqlite_tables_look(&s->rows, &format, secret);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_identify(&s->rows, &format, secret);
     if (rc == SQLITE_OK && format == 0) {
         rc = is_empty(s->rows.db, &empty);
         if (rc == SQLITE_OK && !empty) {
@@ -200,7 +201,7 @@ static bool make_tables(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     return false;
 }
 
-/* Whether it can be filled: it has that secret, and no gateway knows it yet. */
+/* Whether the store can be filled: it has the given secret, and no gateway has used it. */
 static bool check_secret(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     bool used;
@@ -219,7 +220,7 @@ static bool check_secret(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 
 static bool read_secret(hx_sqlite *s, int64_t *format, char error[HX_STORE_ERROR_BYTES])
 {
-    int rc = hx_sqlite_tables_look(&s->rows, format, s->store.facts.secret);
+    int rc = hx_sqlite_tables_identify(&s->rows, format, s->store.facts.secret);
     if (rc != SQLITE_OK) return fail(s, rc, error);
     if (*format != 0 && *format != HX_SQLITE_FORMAT) {
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
@@ -231,7 +232,7 @@ static bool read_secret(hx_sqlite *s, int64_t *format, char error[HX_STORE_ERROR
     return *format == 0 || !s->options.secret || check_secret(s, error);
 }
 
-/* Readers that don't wait for the writer, and a log whose sync is the commit. The file remembers it. */
+/* Turns the write-ahead log on: readers don't wait for the writer, and one sync is the commit. The file keeps that. */
 static bool set_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     sqlite3_stmt *q = NULL;
@@ -239,7 +240,7 @@ static bool set_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     if (rc == SQLITE_OK) rc = sqlite3_step(q);
     bool is_wal = rc == SQLITE_ROW && sqlite3_column_text(q, 0) &&
                   strcmp((const char *)sqlite3_column_text(q, 0), "wal") == 0;
-    if (rc == SQLITE_ROW) rc = sqlite3_step(q); /* it says what will be before that is written */
+    if (rc == SQLITE_ROW) rc = sqlite3_step(q); /* the first row comes before the change is written */
     (void)sqlite3_finalize(q);
     if (rc != SQLITE_DONE) return fail(s, rc, error);
     if (!is_wal)
@@ -262,7 +263,7 @@ static int write_again(int fd)
     }
 }
 
-/* Inside a transaction that writes, so that nobody else does. */
+/* Writes the log again and syncs it, inside a write transaction, so that no other process writes. */
 static bool settle_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     int rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
@@ -274,12 +275,12 @@ static bool settle_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
     if (failed)
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "can't sync the log of the store in %s: %s; what the disk holds is not known", s->path,
+                       "can't sync the log of the store in %s: %s; what is on the disk is not known", s->path,
                        strerror(failed));
     return !failed;
 }
 
-/* The time of the last change that is in the store; 0: there is none. */
+/* The time of the last change in the store; 0: it is empty. */
 static hx_ms last_stamp(hx_sqlite *s)
 {
     sqlite3_stmt *q;
@@ -311,7 +312,7 @@ static bool follow_clock(hx_sqlite *s, const hx_store_options *options, char err
         if (rc == SQLITE_OK) rc = hx_sqlite_tables_run(&s->rows, HX_SQL_COMMIT);
         if (rc == SQLITE_OK) rc = hx_sqlite_tables_now(&s->rows, &now, &known);
     }
-    if ((rc & 0xff) == SQLITE_FULL) { /* what is there can be served all the same, by our own clock */
+    if ((rc & 0xff) == SQLITE_FULL) { /* stored responses can be served all the same, by this process's clock */
         if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
         return true;
     }
@@ -342,7 +343,7 @@ static char *with_suffix(const char *path, const char *suffix)
     return out;
 }
 
-/* A copy or restore that was killed before it gave the file its name: a start in its place would be an empty store. */
+/* A copy or restore was killed before it gave the file its name: a gateway would start on an empty store here. */
 static bool is_begun(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     char *making = with_suffix(s->path, "-begun");
@@ -357,12 +358,12 @@ static bool is_begun(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     return begun;
 }
 
-/* One that is filled is made under another name, and has its mark when it gets its own. */
+/* A store that is to be filled is made under another name, and has its mark before it gets its own. */
 static bool make_marked(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     char *path = s->path, *making = with_suffix(path, "-begun"), *log = with_suffix(making, "-journal");
     int rc;
-    (void)!truncate(making, 0); /* left by one that was killed; it stays in sight */
+    (void)!truncate(making, 0); /* left by a process that was killed; the name stays, for is_begun */
     (void)unlink(log);
     s->path = making;
     bool ok = make_file(s, error);
@@ -380,7 +381,7 @@ static bool make_marked(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     return ok;
 }
 
-/* Looks before it changes anything: a file that isn't ours stays as it is. */
+/* Checks before it changes anything: a file of another program stays as it is. */
 static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 {
     int rc;
@@ -427,7 +428,7 @@ void hx_sqlite_close(hx_store *store)
     s->stopping = true;
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->mutex);
-    pthread_join(s->clerk, NULL);
+    pthread_join(s->writer, NULL);
     HX_CHECK(hx_list_empty(&s->calls) && hx_list_empty(&s->sweeps));
     for (unsigned i = 0; i < s->reader_count; i++) {
         hx_sqlite_tables_end(&s->readers[i].rows);
@@ -466,12 +467,12 @@ hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char er
 {
     if (path.len == 0 || hx_slice_eq(path, HX_LIT(":memory:"))) {
         (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "sqlite: needs a file, as in sqlite:/var/lib/hapax.db; what shall be forgotten is memory:");
+                       "sqlite: needs a file, as in sqlite:/var/lib/hapax.db; a store that keeps nothing is memory:");
         return NULL;
     }
     hx_sqlite *s = make(path, options);
     bool ok = hx_store_limit(&s->store, options, error) && open_file(s, error);
-    if (!ok && s->rows.db && (sqlite3_errcode(s->rows.db) & 0xff) == SQLITE_FULL && hx_sqlite_break_reserve(s)) {
+    if (!ok && s->rows.db && (sqlite3_errcode(s->rows.db) & 0xff) == SQLITE_FULL && hx_sqlite_use_reserve(s)) {
         disconnect(s);
         ok = open_file(s, error);
     }
@@ -481,9 +482,9 @@ hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char er
     }
     s->options.secret = NULL; /* the caller's */
     s->options.mark = NULL;
-    hx_sqlite_look_for_room(s, true);
+    hx_sqlite_check_space(s, true);
     hx_sqlite_set_log(s);
-    int failed = pthread_create(&s->clerk, NULL, hx_sqlite_writer, s);
+    int failed = pthread_create(&s->writer, NULL, hx_sqlite_writer, s);
     if (failed == 0) return &s->store;
     (void)snprintf(error, HX_STORE_ERROR_BYTES, "can't start a thread: %s", strerror(failed));
     discard(s);

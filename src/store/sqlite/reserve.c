@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room on the disk. New operations are refused before the last of it is gone (options.free_bytes_floor, and by counting
- * what is in flight), so that those in flight can end; and where others fill the disk to the last byte, there is a file
- * beside the store that is given up then, FILE-reserve.
+/* Space on the disk. New operations are refused before the last of it is used (options.free_bytes_floor, and by
+ * counting operations in flight), so that those in flight can be settled. In case other programs fill the disk to the
+ * last byte there is a file beside the store, FILE-reserve, which is removed then.
  *
- * What is committed takes room twice: in the log, and when it is brought into the file. The log is written over once
- * all of it is in the file, and not before. So the log is kept half as long as the reserve, which can always take it
- * in; and where there is little room it is brought into the file after every commit, without large answers in it.
+ * A commit takes space twice: in the log, and in the file when the log is checkpointed. The log is reused only after a
+ * checkpoint of all of it. So the log is kept half as long as the reserve, which is always enough for a checkpoint; and
+ * while space is short, there is a checkpoint after every commit, and large responses are left out.
  *
- * Several processes share the reserve: whoever needs it removes it, whoever sees room again puts it back. */
+ * Several processes share the reserve: one that needs it removes it, and one that finds space again makes it. */
 #include "store/sqlite/sqlite.h"
 
 #include "base/log.h"
@@ -25,15 +25,15 @@
 #define LOG_PAGES_MIN 32u
 #define SMALL_DISK_PART 16u
 #define LOOK_EVERY_NS INT64_C(1000000000)
-/* The most that a claim and its end take without the answer: two rows of each, in the file and in the log. */
+/* The most that a claim and its outcome take without the response: two rows each, in the file and in the log. */
 #define CLAIM_BYTES UINT64_C(8192)
-#define PLENTY_BYTES (UINT64_C(64) << 20) /* from here on nobody counts */
+#define PLENTY_BYTES (UINT64_C(64) << 20) /* with this much, operations in flight are not counted */
 
 typedef struct {
     uint64_t all, free;
 } disk;
 
-static bool look_at_disk(const hx_sqlite *s, disk *out)
+static bool read_disk(const hx_sqlite *s, disk *out)
 {
     struct statvfs fs;
     if (statvfs(s->path, &fs) != 0) return false;
@@ -52,7 +52,7 @@ static char *reserve_path(const hx_sqlite *s)
     return asprintf(&path, "%s-reserve", s->path) > 0 ? path : NULL;
 }
 
-/* True: it is there. */
+/* Makes the reserve where it is missing. False: there is no space for it. */
 static bool keep_reserve(const hx_sqlite *s, uint64_t bytes)
 {
     char *path = reserve_path(s);
@@ -68,12 +68,12 @@ static bool keep_reserve(const hx_sqlite *s, uint64_t bytes)
     return there;
 }
 
-bool hx_sqlite_break_reserve(hx_sqlite *s)
+bool hx_sqlite_use_reserve(hx_sqlite *s)
 {
     char *path = reserve_path(s);
     bool gone = path && unlink(path) == 0;
     free(path);
-    s->is_broken = true;
+    s->is_reserve_used = true;
     return gone;
 }
 
@@ -82,7 +82,7 @@ void hx_sqlite_shorten_log(hx_sqlite *s)
     (void)sqlite3_wal_checkpoint_v2(s->rows.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 }
 
-static void say(const hx_sqlite *s, hx_log_event event, const char *hint)
+static void log_space(const hx_sqlite *s, hx_log_event event, const char *hint)
 {
     hx_log_begin(event);
     hx_log_text("store", s->path);
@@ -90,7 +90,7 @@ static void say(const hx_sqlite *s, hx_log_event event, const char *hint)
     hx_log_end();
 }
 
-static void look_at_limit(hx_sqlite *s)
+static void check_limit(hx_sqlite *s)
 {
     uint64_t most = s->bytes_max;
     hx_sqlite_tables_size size;
@@ -98,57 +98,58 @@ static void look_at_limit(hx_sqlite *s)
         s->is_over_limit = false;
         return;
     }
-    /* what is in flight gets the last sixteenth */
+    /* the last sixteenth is for operations in flight */
     bool over = (size.pages - size.free_pages) * size.page_bytes > most - most / SMALL_DISK_PART;
     if (over && !s->is_over_limit)
-        say(s, HX_EVENT_sqlite_limit_reached,
-            "raise store_max, shorten lifetimes, or remove old rows from hapax_history");
+        log_space(s, HX_EVENT_sqlite_limit_reached,
+                  "raise store_max, shorten lifetimes, or remove old rows from hapax_history");
     s->is_over_limit = over;
 }
 
-/* So many new operations may begin, that those in flight can still end. */
-static uint64_t room_for(hx_sqlite *s, uint64_t free_bytes)
+/* How many operations may begin, so that all in flight can still be settled. */
+static uint64_t new_operations_max(hx_sqlite *s, uint64_t free_bytes)
 {
     if (free_bytes >= PLENTY_BYTES) return UINT64_MAX;
     hx_sqlite_tables_totals totals;
     if (hx_sqlite_tables_count(&s->rows, &totals) != SQLITE_OK) return 0;
-    uint64_t room = free_bytes / CLAIM_BYTES;
-    return room > totals.processing ? room - totals.processing : 0;
+    uint64_t most = free_bytes / CLAIM_BYTES;
+    return most > totals.processing ? most - totals.processing : 0;
 }
 
 void hx_sqlite_set_log(hx_sqlite *s)
 {
     disk d;
     hx_sqlite_tables_size size;
-    if (!look_at_disk(s, &d) || hx_sqlite_tables_pages(&s->rows, &size) != SQLITE_OK) return;
+    if (!read_disk(s, &d) || hx_sqlite_tables_pages(&s->rows, &size) != SQLITE_OK) return;
     uint64_t pages = least(RESERVE_BYTES, d.all / SMALL_DISK_PART) / size.page_bytes / 2;
     (void)sqlite3_wal_autocheckpoint(s->rows.db, (int)(pages > LOG_PAGES_MIN ? pages : LOG_PAGES_MIN));
 }
 
-bool hx_sqlite_has_room_for(hx_sqlite *s, uint64_t answer_bytes)
+bool hx_sqlite_has_space_for(hx_sqlite *s, uint64_t answer_bytes)
 {
     disk d;
-    return !look_at_disk(s, &d) || d.free >= PLENTY_BYTES || d.free / 2 >= answer_bytes + CLAIM_BYTES;
+    return !read_disk(s, &d) || d.free >= PLENTY_BYTES || d.free / 2 >= answer_bytes + CLAIM_BYTES;
 }
 
-void hx_sqlite_look_for_room(hx_sqlite *s, bool now)
+void hx_sqlite_check_space(hx_sqlite *s, bool now)
 {
     disk d;
-    if (!look_at_disk(s, &d)) return;
+    if (!read_disk(s, &d)) return;
     uint64_t part = d.all / SMALL_DISK_PART;
     uint64_t floor = s->options.free_bytes_floor ? s->options.free_bytes_floor : least(FLOOR_BYTES, part);
     bool below = d.free < floor;
-    if (below && !s->is_below_floor) say(s, HX_EVENT_sqlite_disk_full, "free space on the disk that the store is on");
+    if (below && !s->is_below_floor)
+        log_space(s, HX_EVENT_sqlite_disk_full, "free space on the disk that the store is on");
     s->is_below_floor = below;
-    s->new_max = below ? 0 : room_for(s, d.free);
+    s->new_max = below ? 0 : new_operations_max(s, d.free);
     int64_t at = hx_clock_mono_ns();
-    if (!now && at - s->looked_at_ns < LOOK_EVERY_NS) return;
-    s->looked_at_ns = at;
-    look_at_limit(s);
+    if (!now && at - s->checked_at_ns < LOOK_EVERY_NS) return;
+    s->checked_at_ns = at;
+    check_limit(s);
     uint64_t reserve = least(RESERVE_BYTES, part);
     bool has_reserve = !below && keep_reserve(s, reserve);
-    if (s->is_tight && has_reserve && look_at_disk(s, &d) && d.free >= reserve && d.free >= floor) {
-        s->is_tight = s->is_broken = false;
-        say(s, HX_EVENT_sqlite_not_full, NULL);
+    if (s->is_tight && has_reserve && read_disk(s, &d) && d.free >= reserve && d.free >= floor) {
+        s->is_tight = s->is_reserve_used = false;
+        log_space(s, HX_EVENT_sqlite_not_full, NULL);
     }
 }

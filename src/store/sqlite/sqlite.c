@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store in one SQLite file, for command lines and C programs: any number of processes at once. SQLite's calls block
- * and its commits wait for the disk, so a thread of the store's own makes them (the clerk: sqlite_clerk.c), everything
- * that waits in one transaction. This file is what happens on the callers' threads.
+ * and its commits wait for the disk, so a thread of the store's own makes them (writer.c), all calls that wait in one
+ * transaction. This file is what happens on the callers' threads.
  *
  * A peek reads at once, on a connection of the loop's own: readers of the log neither block nor are blocked, and what
- * they see has been synced. Lists and histories go the same way, in small steps.
+ * they see has been synced. Lists and histories are read in the same way, in small steps.
  *
- * Ownership is shared: nobody can tell a dead process from a slow one, so that a claim of another start ends with its
- * lease and not before. */
+ * Ownership is shared: a dead process looks like a slow one, so the claim of another process ends with its lease and
+ * not before. */
 #include "store/sqlite/sqlite.h"
 
 #include "base/check.h"
@@ -21,7 +21,7 @@
 #define LIST_STEP 256
 #define HISTORY_STEP 4096
 
-/* The one that this thread had last is most likely free. NULL: none is, and nobody waits for one here. */
+/* Starts with the reader that this thread had last, which is most likely free. NULL: all are taken. */
 static hx_sqlite_reader *take_reader(hx_sqlite *s)
 {
     static _Thread_local unsigned last;
@@ -68,13 +68,13 @@ static void drop_shown(void *what)
     hx_shared_record_drop(&shown);
 }
 
-/* What is known of a record whose bytes are damaged: that nobody knows. */
+/* A record whose bytes are damaged counts as unknown. */
 static hx_record lost(const hx_op *op, uint64_t epoch)
 {
     return (hx_record){.op = *op, .epoch = epoch, .state = HX_UNKNOWN, .reason = HX_LIT("damaged")};
 }
 
-/* The record as it stands by now. */
+/* Decodes a record, in the state that it has by now. */
 static void show(hx_slice bytes, const hx_op *op, uint64_t epoch, hx_state state, hx_ms lease_until, hx_record *out)
 {
     if (bytes.len > 0 && hx_record_decode(bytes, out) == HX_RECORD_OK) {
@@ -89,7 +89,7 @@ static void show(hx_slice bytes, const hx_op *op, uint64_t epoch, hx_state state
     *out = lost(op, epoch);
 }
 
-/* The call's cancelling may still be on its way: then it is taken back, because the call's memory ends here. */
+/* Takes the call's cancellation out of the queue, if it is still there: the call's memory ends with its completion. */
 static void take_back_cancel(hx_sqlite *s, const hx_store_call *call)
 {
     pthread_mutex_lock(&s->mutex);
@@ -112,11 +112,11 @@ static void done(hx_task *task)
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
     hx_shared_record *shown = call->own.shown;
     if (call->own.sqlite.is_cancelled) take_back_cancel(call->own.sqlite.store, call);
-    call->own.sqlite.store = NULL; /* from here on there is nothing to cancel */
+    call->own.sqlite.store = NULL; /* it can't be cancelled any more */
     if (shown) {
         show((hx_slice){shown->bytes, shown->len}, &call->op, shown->epoch, shown->state, shown->lease_until,
              &call->found);
-        hx_arena_at_end(call->arena, drop_shown, shown); /* all who waited have one copy together */
+        hx_arena_at_end(call->arena, drop_shown, shown); /* all waiters share one copy */
     } else {
         call->found.op = call->op;
     }
@@ -131,7 +131,7 @@ void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shared_recor
     hx_loop_post(call->loop, &call->own.task);
 }
 
-/* Lists and histories. */
+/* Lists and histories */
 
 static hx_op rank_op(uint64_t rank)
 {
@@ -163,7 +163,7 @@ static void page_done(hx_store_call *call, int rc)
     call->done(call);
 }
 
-/* In the order of the operations' names, so that a cursor means the same whatever changes meanwhile. True: go on. */
+/* Reads in the order of the operations' ids, so that a cursor keeps its meaning whatever changes. True: go on. */
 static bool list_step(const hx_sqlite *s, hx_sqlite_tables *rows, hx_store_call *call, int *rc)
 {
     hx_store_page *page = call->page;
@@ -195,7 +195,7 @@ static bool list_step(const hx_sqlite *s, hx_sqlite_tables *rows, hx_store_call 
     return !is_last;
 }
 
-/* From the front to the back, so many rows at a time. */
+/* Reads the history from its front, HISTORY_STEP rows at a time. True: go on. */
 static bool history_step(hx_sqlite_tables *rows, hx_store_call *call, int *rc)
 {
     hx_store_page *page = call->page;
@@ -242,14 +242,14 @@ static void page_step(hx_task *task)
     hx_sqlite *s = call->own.sqlite.store;
     hx_sqlite_reader *reader = take_reader(s);
     int rc = s->reader_count > 0 ? SQLITE_OK : SQLITE_CANTOPEN;
-    bool goes_on = rc == SQLITE_OK; /* where all are taken */
+    bool goes_on = rc == SQLITE_OK; /* all readers are taken: try again */
     if (reader) {
         goes_on = call->verb == HX_STORE_LIST ? list_step(s, &reader->rows, call, &rc)
                                               : history_step(&reader->rows, call, &rc);
         give_back(reader);
     }
     if (goes_on || (rc & 0xff) == SQLITE_BUSY)
-        hx_loop_post(call->loop, &call->own.task); /* others first */
+        hx_loop_post(call->loop, &call->own.task); /* after what else the loop has to do */
     else
         page_done(call, rc);
 }
@@ -271,7 +271,7 @@ static void sqlite_submit(hx_store *store, hx_store_call *call)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* It takes its turn behind the calls that were made before it. */
+/* A cancellation takes effect after the calls that were made before it. */
 static void sqlite_cancel(hx_store *store, hx_store_call *call)
 {
     hx_sqlite *s = (hx_sqlite *)store;
@@ -311,7 +311,7 @@ static hx_peek sqlite_peek(hx_store *store, const hx_op *op, hx_arena *arena, si
     return result;
 }
 
-/* Questions from any thread. */
+/* From any thread, on the connection `aside` */
 
 static void wal_bytes(const hx_sqlite *s, uint64_t *bytes)
 {
@@ -363,14 +363,14 @@ static void sqlite_rules(hx_store *store, hx_arena *arena, hx_store_rules *out)
     pthread_mutex_unlock(&s->aside_mutex);
     if (rc == SQLITE_DONE) return;
     report_read(rc);
-    out->others = 1; /* nobody may think that there is none */
+    out->others = 1; /* unknown must not look like none */
 }
 
 static uint64_t sqlite_live_at_most(hx_store *store, hx_slice route)
 {
     hx_sqlite *s = (hx_sqlite *)store;
     sqlite3_stmt *q;
-    uint64_t live = 1; /* when nobody can tell */
+    uint64_t live = 1; /* if it can't be read */
     pthread_mutex_lock(&s->aside_mutex);
     if (hx_sqlite_tables_prepare(&s->aside, HX_SQL_LIVE_ON, &q) == SQLITE_OK) {
         (void)sqlite3_bind_text64(q, 1, route.ptr, route.len, SQLITE_STATIC, SQLITE_UTF8);

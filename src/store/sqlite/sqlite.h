@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the SQLite store share. Who may touch what:
+/* What the files of the SQLite store share, and which thread may use what:
  *
- *     loops   (sqlite.c)         the queue under the mutex; connections for reading
- *     clerk   (sqlite_clerk.c,   the connection that writes, the watches, the batch in hand
- *              sqlite_room.c)
- *     anyone  (sqlite.c)         one more connection for questions from any thread, under its own mutex
+ *     loops (sqlite.c)                       the queue, under the mutex; connections for reading
+ *     the writer thread (writer.c, reserve.c)   the connection that writes, the waiters, the current batch
+ *     any thread (sqlite.c)                  one more connection, `aside`, under a mutex of its own
  *
- * Other processes do the same on the same file, each with a clerk of its own. */
+ * Other processes use the same file at the same time, each with a writer of its own. */
 #ifndef HX_STORE_SQLITE_SQLITE_H
 #define HX_STORE_SQLITE_SQLITE_H
 
@@ -20,15 +19,15 @@
 #define HX_SQLITE_READERS_MAX 64u
 #define HX_SQLITE_BATCH_MAX 512u
 
-/* How much a batch may write. */
+/* What a batch may write, by the space on the disk. */
 typedef enum {
-    HX_ROOM_FOR_ALL,
-    HX_ROOM_FOR_ENDS,  /* no new operations */
-    HX_ROOM_FOR_SMALL, /* and outcomes without large answers */
-    HX_ROOM_FOR_MARKS, /* and without any */
-} hx_room;
+    HX_SPACE_FOR_ALL,
+    HX_SPACE_FOR_ENDS,   /* no new operations */
+    HX_SPACE_FOR_SMALL,  /* no new operations, and outcomes without large responses */
+    HX_SPACE_FOR_STATES, /* no new operations, and outcomes without their responses */
+} hx_sqlite_space;
 
-/* A connection for reading, as many as there are loops; whoever reads takes one for as long as that takes. */
+/* A connection for reading; there are as many as loops. It is taken for one read. */
 typedef struct {
     atomic_flag taken;
     hx_sqlite_tables rows;
@@ -47,7 +46,8 @@ typedef struct hx_sqlite {
     uint64_t sequence;
     bool stopping, is_asleep;
 
-    pthread_t clerk;
+    /* the writer's */
+    pthread_t writer;
     hx_sqlite_tables rows;
     hx_waiters waiters;
     hx_link notified; /* watches that end with the commit of this batch, by own.waiter.link */
@@ -56,24 +56,25 @@ typedef struct hx_sqlite {
     struct {
         hx_store_call *calls[HX_SQLITE_BATCH_MAX];
         size_t count;
-        hx_room room;
-        uint64_t epoch, raised_to; /* 0: not asked for yet; as it shall be written */
+        hx_sqlite_space space;
+        uint64_t epoch;     /* the last one that was drawn; 0: not read yet */
+        uint64_t raised_to; /* the epoch to write at the end; 0: none */
         hx_ms now;
         uint64_t stale, cleaned, unretained, begun;
         const hx_store_rules *retired;
-        bool reads; /* and does nothing else */
+        bool reads; /* it only reads */
         bool has_claims;
     } batch;
-    bool is_tight;        /* something found no room: only ends are written until there is some again */
-    bool is_broken;       /* the reserve was given up, by this process, and isn't back */
-    bool is_over_limit;   /* bytes_max is reached */
-    bool is_below_floor;  /* others have filled the disk */
-    uint64_t new_max;     /* so many operations may begin, by the room that there is */
-    int64_t looked_at_ns; /* when room was last looked for */
-    int64_t changes;      /* of the file, as others make them: as last seen */
-    bool look_at_all;     /* watches must be looked at, whatever `changes` says */
+    bool is_tight;         /* a write found the disk full: no new operations until there is space again */
+    bool is_reserve_used;  /* this process has removed the reserve, and it isn't back */
+    bool is_over_limit;    /* bytes_max is reached */
+    bool is_below_floor;   /* the disk has less free space than free_bytes_floor */
+    uint64_t new_max;      /* how many operations may begin in a batch, by the free space */
+    int64_t checked_at_ns; /* when all of the space was last checked */
+    int64_t changes;       /* PRAGMA data_version, as last read */
+    bool recheck_all;      /* the watches must be rechecked, whatever `changes` says */
     int64_t poll_ns;
-    int last_error;     /* that was reported */
+    int last_error;     /* the one that was logged last */
     bool is_locked_out; /* another process kept its lock for as long as a batch waits: until one succeeds, batches wait
                          * for a moment only, so that calls don't wait for all batches before theirs */
 
@@ -82,7 +83,7 @@ typedef struct hx_sqlite {
 
     pthread_mutex_t aside_mutex;
     hx_sqlite_tables aside;
-    hx_store_counts last_counts; /* for when the file can't be read */
+    hx_store_counts last_counts; /* given when the file can't be read */
 
     pthread_mutex_t attaching;
     hx_sqlite_reader readers[HX_SQLITE_READERS_MAX];
@@ -92,24 +93,24 @@ typedef struct hx_sqlite {
 extern const hx_store_ops hx_sqlite_ops;
 void hx_sqlite_close(hx_store *store);
 
-/* A connection to the store's file, which waits for other processes where it has to; NULL with SQLite's code in *rc. */
+/* Opens a connection to the file, which waits for the locks of other processes. NULL with SQLite's code in *rc. */
 sqlite3 *hx_sqlite_connect(const char *path, bool reads_only, int *rc);
-/* A sentence about what SQLite said. */
+/* Explains a code of SQLite, and what to do. */
 void hx_sqlite_explain(const char *path, int rc, int system_errno, char error[HX_STORE_ERROR_BYTES]);
 
 void *hx_sqlite_writer(void *context);
 /* Ends a call on its loop. `shown` may be NULL, and is the caller's to drop. */
 void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shared_record *shown);
 
-/* Whether there is room for new operations. What takes longer is looked at once a second, or `now`. */
-void hx_sqlite_look_for_room(hx_sqlite *s, bool now);
-/* How long the log may grow. */
+/* Checks the free space, and sets what a batch may write. The costly part is done once a second, or `now`. */
+void hx_sqlite_check_space(hx_sqlite *s, bool now);
+/* Sets how long the log may become. */
 void hx_sqlite_set_log(hx_sqlite *s);
-/* Whether so many bytes of answers can be written now. */
-bool hx_sqlite_has_room_for(hx_sqlite *s, uint64_t answer_bytes);
-/* Gives up what is kept for the worst: true when there was something to give up. */
-bool hx_sqlite_break_reserve(hx_sqlite *s);
-/* Brings what is in the log into the file, so that the log can be written over instead of growing. */
+/* Whether so many bytes of responses can be written now. */
+bool hx_sqlite_has_space_for(hx_sqlite *s, uint64_t answer_bytes);
+/* Removes the reserve, so that its space can be used. False: there was none. */
+bool hx_sqlite_use_reserve(hx_sqlite *s);
+/* Checkpoints the log into the file, so that the log is reused instead of growing. */
 void hx_sqlite_shorten_log(hx_sqlite *s);
 
 #endif

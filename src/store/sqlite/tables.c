@@ -5,15 +5,15 @@
  *     hapax_store       one row: the format, the secret, the last epoch that was drawn, and the clock: by how much the
  *                       store's time is ahead of the time since the boot of that name
  *     hapax_operations  the newest record of each operation. `head` is the record as core/operation/record.c writes it,
- *                       but that lease_until is right in its own column only. due: when a sweep has something to do;
+ *                       but that lease_until is right in its own column only. due: when a sweep has to look at it;
  *                       NULL: never. lifetime and tombstone: of an outcome that the application itself will write
  *     hapax_history     every version of every record, without its answer, oldest first
  *     hapax_live        how many operations there are under which rules (route '': under no named route)
  *     hapax_rules       which version of a route's rules is in force, where one was enforced
- *     hapax_retired     rules that a process takes stock of, for as long as that may take
+ *     hapax_retired     rules that a process takes stock of, and until when
  *
- * A claim appends to hapax_operations and hapax_history and touches one leaf of each index: whoever commits many
- * together writes few pages. The history has no index but its order, for that reason; it is read from front to back. */
+ * A claim appends to hapax_operations and hapax_history and changes one leaf of each index, so that many claims in one
+ * commit write few pages. For that reason the history has no index; it is read from front to back. */
 #include "store/sqlite/tables.h"
 
 #include "base/check.h"
@@ -30,7 +30,7 @@
 #define EPOCH_ZERO_MS ((hx_ms)1577836800000) /* 2020 */
 #define EPOCHS_A_MS 64
 
-/* Triggers count, so that the counts hold for whoever changes a row, an operator with a shell too. */
+/* Triggers count, so that the counts are right whatever changes a row, an operator's shell included. */
 #define ONE_MORE                                                                                                       \
     "INSERT INTO hapax_live (route, rule_version, processing, unknown, ended)"                                         \
     " VALUES (iif(new.rule_version < 2147483648, '', new.route), new.rule_version, new.state = 1, new.state = 4,"      \
@@ -132,7 +132,7 @@ static void bind_op(sqlite3_stmt *s, int at, const hx_op *op)
 
 static hx_slice column_bytes(sqlite3_stmt *s, int at)
 {
-    const char *ptr = sqlite3_column_blob(s, at); /* before its length, as SQLite wants it */
+    const char *ptr = sqlite3_column_blob(s, at); /* SQLite wants this read before the length */
     size_t len = (size_t)sqlite3_column_bytes(s, at);
     return ptr ? (hx_slice){ptr, len} : HX_EMPTY;
 }
@@ -181,7 +181,7 @@ static int has_table(sqlite3 *db, bool *out)
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-int hx_sqlite_tables_look(hx_sqlite_tables *rows, int64_t *format, uint8_t secret[32])
+int hx_sqlite_tables_identify(hx_sqlite_tables *rows, int64_t *format, uint8_t secret[32])
 {
     bool there;
     *format = 0;
@@ -204,7 +204,7 @@ int hx_sqlite_tables_look(hx_sqlite_tables *rows, int64_t *format, uint8_t secre
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
-/* What can be said of a record that can't be read back: that nobody knows. */
+/* A damaged record counts as unknown. */
 static hx_record unreadable(const hx_op *op, uint64_t epoch)
 {
     hx_log_begin(HX_EVENT_record_unreadable);
@@ -226,7 +226,7 @@ static bool decode(hx_slice head, const hx_op *op, hx_record *out)
            hx_op_eq(&out->op, op);
 }
 
-/* The state by now, and what goes with it. */
+/* Sets the state that a record has by now, and what depends on it. */
 static void age(hx_record *record, hx_ms lease_until, hx_ms now)
 {
     record->state = hx_store_state_at(record, now);
@@ -290,7 +290,7 @@ static hx_ms second_up(hx_ms at)
     return (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
 }
 
-/* When a sweep has something to do; -1: never. */
+/* When a sweep has to change or remove the record; -1: never. */
 static hx_ms due_of(const hx_record *record)
 {
     switch (record->state) {
@@ -523,7 +523,7 @@ int hx_sqlite_tables_enforce(hx_sqlite_tables *rows, const hx_store_rules *rules
     sqlite3_stmt *s;
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_UNRETIRE_PAST, &s);
     if (rc != SQLITE_OK) return rc;
-    (void)sqlite3_bind_int64(s, 1, now); /* another process may be taking stock */
+    (void)sqlite3_bind_int64(s, 1, now); /* those of a process that still takes stock stay */
     rc = finish(s);
     for (size_t i = 0; i < rules->count && rc == SQLITE_OK; i++) {
         rc = hx_sqlite_tables_prepare(rows, HX_SQL_ENFORCE, &s);
@@ -567,7 +567,7 @@ int hx_sqlite_tables_not_in_force(hx_sqlite_tables *rows, const hx_record *recor
 {
     sqlite3_stmt *s;
     *out = false;
-    if (record->rule_version == HX_RULE_SHADOW) return SQLITE_OK; /* nobody relies on it */
+    if (record->rule_version == HX_RULE_SHADOW) return SQLITE_OK; /* shadow mode has no rules in force */
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_NOT_IN_FORCE, &s);
     if (rc != SQLITE_OK) return rc;
     bind_text(s, 1, rule_route(record->route, record->rule_version));

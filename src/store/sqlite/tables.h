@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of a store in SQLite, on one connection: what reads and changes them, whoever's transaction it is (the
- * store's own, or that of a program whose effect commits with its mark: sqlite_guest.h). The one place where SQLite's
- * own header is drawn in.
+/* The tables of a store in SQLite, on one connection: reading and changing them inside a transaction of the store, or
+ * of a program whose effect commits with its mark (in_transaction.h). The one place that includes SQLite's own header.
  *
- * Nothing here begins or ends a transaction, and nothing here decides what may follow what. A function returns SQLite's
- * result code; after anything but SQLITE_OK the transaction is good for nothing but a rollback. */
+ * Nothing here begins or ends a transaction, or decides which state may follow another. A function returns SQLite's
+ * result code; after anything but SQLITE_OK the transaction must be rolled back. */
 #ifndef HX_STORE_SQLITE_TABLES_H
 #define HX_STORE_SQLITE_TABLES_H
 
@@ -73,66 +72,66 @@ typedef struct {
     sqlite3_stmt *statements[HX_SQL_COUNT_OF];
 } hx_sqlite_tables;
 
-/* What stands in the table for an operation. */
+/* The row of an operation. */
 typedef struct {
     bool there;
-    hx_state stored;  /* as it was written; the state of `record` is what that is by now */
-    hx_record record; /* its texts lie in `head`; of its answer only status and retained. Damaged: unknown */
+    hx_state stored;  /* as it was written; `record` has the state by now */
+    hx_record record; /* its texts point into `head`; of its response only status and retained. Damaged: unknown */
     hx_ms lease_until;
-    hx_ms lifetime, tombstone; /* for whoever completes it without knowing its route; 0: not said */
+    hx_ms lifetime, tombstone; /* for an application that completes it without knowing its route; 0: not given */
     char head[HX_RECORD_HEAD_MAX];
-    size_t head_len;        /* 0: it can't be read back */
-    hx_slice headers, body; /* SQLite's own bytes, until the next find or hx_sqlite_tables_release */
+    size_t head_len;        /* 0: it is damaged */
+    hx_slice headers, body; /* memory of SQLite, until the next find or hx_sqlite_tables_release */
 } hx_sqlite_row;
 
-/* Gives the statements back; the connection stays. */
+/* Frees the statements; the connection stays open. */
 void hx_sqlite_tables_end(hx_sqlite_tables *rows);
 /* Runs a statement that has no parameters and no rows. */
 int hx_sqlite_tables_run(hx_sqlite_tables *rows, hx_sql which);
 
 /* Makes the tables where there are none; part of the caller's transaction. `secret` NULL: one is drawn. */
 int hx_sqlite_tables_create(sqlite3 *db, const uint8_t *secret);
-/* Whether the tables are there, in which format, and the secret. format 0: there are none. */
-int hx_sqlite_tables_look(hx_sqlite_tables *rows, int64_t *format, uint8_t secret[32]);
+/* Reads the format of the tables and the secret. format 0: there are no tables. */
+int hx_sqlite_tables_identify(hx_sqlite_tables *rows, int64_t *format, uint8_t secret[32]);
 
 int hx_sqlite_tables_find(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *out);
 void hx_sqlite_tables_release(hx_sqlite_tables *rows);
-/* How many bytes its record has, and those bytes, as hx_record_decode takes them. Before the next find. */
+/* The encoded record, its length and its bytes, for hx_record_decode. Before the next find. */
 size_t hx_sqlite_row_bytes(const hx_sqlite_row *row);
 void hx_sqlite_row_copy(const hx_sqlite_row *row, char *out);
 
-/* The one place where a record changes: `record` takes the place of `old` (which may not be there). */
+/* Replaces `old`, which may be absent, by `record`: the one place where a record changes. */
 int hx_sqlite_tables_become(hx_sqlite_tables *rows, const hx_sqlite_row *old, const hx_record *record);
-/* Removes it. `last` is the end of its story, which the history keeps; NULL: there is nothing to say. */
+/* Removes a row. `last`, which may be NULL, is added to the history. */
 int hx_sqlite_tables_remove(hx_sqlite_tables *rows, const hx_sqlite_row *old, const hx_record *last);
 int hx_sqlite_tables_renew(hx_sqlite_tables *rows, const hx_op *op, hx_ms lease_until);
 
 int hx_sqlite_tables_epoch(hx_sqlite_tables *rows, uint64_t *out);
-/* The next one: greater than `last`, and than what a copy of this store has drawn until `now`. */
+/* The next epoch: greater than `last`, and than any that a copy of this store has drawn until `now`. */
 uint64_t hx_sqlite_tables_next_epoch(uint64_t last, hx_ms now);
-/* Raises it; a smaller one changes nothing. */
+/* Raises the epoch; a smaller one changes nothing. */
 int hx_sqlite_tables_set_epoch(hx_sqlite_tables *rows, uint64_t epoch);
 
 typedef enum { HX_LAPSED_NOT, HX_LAPSED_CHANGED, HX_LAPSED_REMOVED } hx_lapsed;
-/* What a sweep does with one operation. CHANGED: *next is what it became; its texts lie in *row. */
+/* Sweeps one operation. CHANGED: *next is what it became; its texts point into *row. */
 int hx_sqlite_tables_sweep(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *row, hx_record *next,
                            hx_lapsed *out);
 
 /* The store's own time. All processes of a machine see the same time since its boot, whatever its wall clock showed
- * when they were started; `known` is false where nobody has set the store's clock since then. */
+ * when they were started; `known` is false while no process has set the store's clock since the boot. */
 int hx_sqlite_tables_now(hx_sqlite_tables *rows, hx_ms *now, bool *known);
-/* Sets it, if nobody has. Inside a transaction that writes. */
+/* Sets the clock, unless another process has. Inside a write transaction. */
 int hx_sqlite_tables_set_clock(hx_sqlite_tables *rows, hx_ms now);
 
-/* Up to `max` operations for which a sweep has something to do. */
+/* Finds up to `max` operations that a sweep has to change or remove. */
 int hx_sqlite_tables_due(hx_sqlite_tables *rows, hx_ms now, hx_op *ops, size_t max, size_t *found);
 
-/* Up to which row of the history all are older than `before`, looking at so many; 0: the first one isn't. The last row
- * is never among them: it says what time it was. */
+/* The last of the first `rows_max` rows of the history that are all older than `before`; 0: not even the first is. The
+ * newest row is never among them: it has the time of the last change. */
 int hx_sqlite_tables_past(hx_sqlite_tables *rows, hx_ms before, unsigned rows_max, int64_t *last);
 int hx_sqlite_tables_drop_past(hx_sqlite_tables *rows, int64_t last);
 int hx_sqlite_tables_enforce(hx_sqlite_tables *rows, const hx_store_rules *rules, hx_ms now);
-/* Whether any were. */
+/* Whether any rules were ever enforced. */
 int hx_sqlite_tables_enforced(hx_sqlite_tables *rows, bool *out);
 int hx_sqlite_tables_retire(hx_sqlite_tables *rows, uint64_t owner, const hx_store_rules *rules, hx_ms now,
                             hx_ms until);
@@ -145,7 +144,7 @@ typedef struct {
 } hx_sqlite_tables_totals;
 int hx_sqlite_tables_count(hx_sqlite_tables *rows, hx_sqlite_tables_totals *out);
 
-/* A number that is another one when another connection has changed the file. */
+/* PRAGMA data_version: changes when another connection commits. */
 int hx_sqlite_tables_changes(hx_sqlite_tables *rows, int64_t *out);
 
 typedef struct {
@@ -153,10 +152,10 @@ typedef struct {
 } hx_sqlite_tables_size;
 int hx_sqlite_tables_pages(hx_sqlite_tables *rows, hx_sqlite_tables_size *out);
 
-/* For reading. `statement` is prepared, without parameters yet; hx_sqlite_tables_reset when done. */
+/* Prepares a statement for the caller to bind and step; hx_sqlite_tables_reset when done. */
 int hx_sqlite_tables_prepare(hx_sqlite_tables *rows, hx_sql which, sqlite3_stmt **out);
 void hx_sqlite_tables_reset(sqlite3_stmt *statement);
-/* A row of HX_SQL_LIST, as it stands by now; false: it can't be read back and `out` is an unknown one. */
+/* Reads a row of HX_SQL_LIST, in its state by now. False: it is damaged, and `out` is unknown. */
 bool hx_sqlite_tables_listed(sqlite3_stmt *statement, hx_ms now, hx_record *out);
 
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that writes. It takes all calls that wait, makes them in their order inside one transaction, and ends them
- * when that is committed: so what a call shows can't be undone any more, and one sync serves everybody.
+/* The writer thread. It takes all calls that wait, runs them in their order inside one transaction, and ends them when
+ * that is committed: so nothing that a call shows can be undone, and one sync serves all of them.
  *
- *     queue --take--> batch --decide each--> COMMIT --tell--> loops
+ *     queue --take--> batch --decide each--> COMMIT --post--> loops
  *                       ^                      |
- *                       '--- less room <--- FULL      anything else: UNAVAILABLE, for all of them
+ *                       '--- less space <--- FULL      any other error: UNAVAILABLE, for all of them
  *
- * What a pass over the batch does outside the database (watches parked or told, rules retired, counters) is undone when
- * its transaction is rolled back, so that the next pass finds everything as it was.
+ * What a pass over the batch does outside the database (waiters added or notified, rules retired, counters) is undone
+ * when its transaction is rolled back, so that the next pass finds everything as it was.
  *
- * Watchers of this process are told with the commit that ends their operation. What other processes commit is found by
- * looking: PRAGMA data_version says whether there is anything to look for, and it is asked only while somebody waits,
+ * Waiters of this process are notified with the commit that ends their operation. What other processes commit is found
+ * by rechecking: PRAGMA data_version says whether the file has changed, and it is read only while there are waiters,
  * soon after a change and rarely when nothing happens. */
 #include "store/sqlite/sqlite.h"
 
@@ -32,14 +32,14 @@
 
 enum { WAITS = 1, IS_TOLD = 2 }; /* own.sqlite.watch */
 
-/* What a call has come to in this pass; told when the pass is committed. */
+/* Sets how a call ends when this pass is committed. */
 static void decide(hx_store_call *call, hx_store_result result, hx_shared_record *shown)
 {
     call->result = result;
     call->own.shown = shown;
 }
 
-/* NULL: nothing stands there. */
+/* NULL: the operation is absent. */
 static hx_shared_record *show_row(const hx_sqlite_row *row)
 {
     if (!row->there || row->record.state == HX_ABSENT) return NULL;
@@ -51,14 +51,14 @@ static hx_shared_record *show_row(const hx_sqlite_row *row)
     return shown;
 }
 
-static bool stands(const hx_sqlite_row *row)
+static bool exists(const hx_sqlite_row *row)
 {
     return row->there && row->record.state != HX_ABSENT;
 }
 
 static hx_stored stored_of(const hx_sqlite_row *row)
 {
-    return stands(row) ? (hx_stored){row->record.state, row->record.epoch} : (hx_stored){0};
+    return exists(row) ? (hx_stored){row->record.state, row->record.epoch} : (hx_stored){0};
 }
 
 /* Watches */
@@ -93,7 +93,7 @@ static void notify_record(hx_sqlite *s, const hx_record *record)
 }
 
 /* Ends the watches that were cancelled before what now waits in the queue was called. Under the mutex, so that a call
- * never ends with its cancelling in the clerk's hands. */
+ * never ends while this looks at its cancellation. */
 static void cancel(hx_sqlite *s)
 {
     pthread_mutex_lock(&s->mutex);
@@ -106,7 +106,7 @@ static void cancel(hx_sqlite *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* The verbs. Each returns SQLite's code. */
+/* The verbs; each returns SQLite's code */
 
 static int draw_epoch(hx_sqlite *s, uint64_t *out)
 {
@@ -119,7 +119,7 @@ static int draw_epoch(hx_sqlite *s, uint64_t *out)
 
 static bool is_closed_to_new(const hx_sqlite *s)
 {
-    return s->batch.room != HX_ROOM_FOR_ALL || s->is_over_limit || s->batch.begun >= s->new_max;
+    return s->batch.space != HX_SPACE_FOR_ALL || s->is_over_limit || s->batch.begun >= s->new_max;
 }
 
 static int claim(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
@@ -136,7 +136,7 @@ static int claim(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
     rc = draw_epoch(s, &call->record->epoch);
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_become(&s->rows, row, call->record);
     s->batch.begun++;
-    s->batch.cleaned += row->there && !stands(row);
+    s->batch.cleaned += row->there && !exists(row);
     decide(call, HX_STORE_OK, NULL);
     return rc;
 }
@@ -157,8 +157,8 @@ static int settle(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
         return hx_sqlite_tables_remove(&s->rows, row, &last);
     }
     size_t answer_bytes = answer_bytes_of(call);
-    call->unretained = (s->batch.room == HX_ROOM_FOR_SMALL && answer_bytes > SMALL_ANSWER) ||
-                       (s->batch.room == HX_ROOM_FOR_MARKS && answer_bytes > 0);
+    call->unretained = (s->batch.space == HX_SPACE_FOR_SMALL && answer_bytes > SMALL_ANSWER) ||
+                       (s->batch.space == HX_SPACE_FOR_STATES && answer_bytes > 0);
     if (call->unretained) {
         next.answer = (hx_answer){.status = next.answer.status};
         s->batch.unretained++;
@@ -226,12 +226,13 @@ static int enforce(hx_sqlite *s, hx_store_call *call)
     return hx_sqlite_tables_enforce(&s->rows, call->rules, s->batch.now);
 }
 
-/* A call that changes an operation, where the rules allow it. */
+/* Runs a call that changes an operation, where its state allows that. */
 static int change(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     hx_stored stored = stored_of(row);
     bool is_damaged = row->there && row->head_len == 0;
-    if (is_damaged && call->verb == HX_STORE_SETTLE) stored.state = row->stored; /* its end mends it */
+    if (is_damaged && call->verb == HX_STORE_SETTLE)
+        stored.state = row->stored; /* its outcome replaces the damaged record */
     hx_store_result result = hx_store_decide(call, stored);
     int rc = call->verb == HX_STORE_IMPORT ? raise_epoch(s, call) : SQLITE_OK;
     if (rc != SQLITE_OK) return rc;
@@ -249,7 +250,7 @@ static int change(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
     }
 }
 
-static int make(hx_sqlite *s, hx_store_call *call)
+static int run_call(hx_sqlite *s, hx_store_call *call)
 {
     hx_sqlite_row row;
     if (call->verb == HX_STORE_RETIRE) return retire(s, call);
@@ -274,7 +275,7 @@ static bool only_reads(const hx_store_call *call)
 
 static void report(hx_sqlite *s, int rc)
 {
-    if (rc == s->last_error) return; /* once, until something else happens */
+    if (rc == s->last_error) return; /* each error once, until another result follows */
     s->last_error = rc;
     if (rc == SQLITE_OK) {
         hx_log_begin(HX_EVENT_sqlite_writable);
@@ -311,7 +312,7 @@ static void drop_shown(hx_store_call *call)
     call->own.shown = NULL;
 }
 
-/* Everything is again as it was before the pass. */
+/* Puts everything back as it was before the pass. */
 static void undo_pass(hx_sqlite *s)
 {
     hx_sqlite_tables_release(&s->rows);
@@ -327,10 +328,10 @@ static void undo_pass(hx_sqlite *s)
         drop_shown(call);
         if (call->verb == HX_STORE_CLAIM) call->record->epoch = 0;
     }
-    s->look_at_all = true;
+    s->recheck_all = true;
 }
 
-/* Whoever opens the store next would not find what is written to a file that has no name any more, or another one. */
+/* A file that was moved or removed must not be written: the next process to open the store would not find it. */
 static int check_place(const hx_sqlite *s)
 {
     int moved = 0;
@@ -347,7 +348,7 @@ static int pass(hx_sqlite *s)
     int rc = reads ? SQLITE_OK : check_place(s);
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_run(&s->rows, reads ? HX_SQL_BEGIN_READ : HX_SQL_BEGIN_WRITE);
     if (rc == SQLITE_OK && !reads) s->is_locked_out = false;
-    for (size_t i = 0; i < s->batch.count && rc == SQLITE_OK; i++) rc = make(s, s->batch.calls[i]);
+    for (size_t i = 0; i < s->batch.count && rc == SQLITE_OK; i++) rc = run_call(s, s->batch.calls[i]);
     if (rc == SQLITE_OK) rc = end_pass(s);
     if (rc == SQLITE_OK && !reads) s->commits++;
     if (rc != SQLITE_OK) undo_pass(s);
@@ -366,7 +367,7 @@ static void post_notified(hx_sqlite *s)
     for (hx_store_call *call; (call = hx_waiters_next(&s->notified));) post_decided(call);
 }
 
-/* Only after the commit. */
+/* Ends the calls of the batch, after its commit. */
 static void post_all(hx_sqlite *s)
 {
     s->stale_writes += s->batch.stale;
@@ -379,19 +380,20 @@ static void post_all(hx_sqlite *s)
     post_notified(s);
 }
 
-/* Makes what room there is: true when another try may go better. The reserve is for the marks, not for answers. */
+/* The disk is full: leaves more out of the batch, and at last uses the reserve, which is for outcomes and not for their
+ * responses. False: nothing is left to try. */
 static bool squeeze(hx_sqlite *s, bool *has_broken)
 {
     s->is_tight = true;
-    if (s->batch.room == HX_ROOM_FOR_ALL) {
-        s->batch.room = HX_ROOM_FOR_ENDS;
-    } else if (s->batch.room == HX_ROOM_FOR_ENDS) {
-        s->batch.room = HX_ROOM_FOR_SMALL;
+    if (s->batch.space == HX_SPACE_FOR_ALL) {
+        s->batch.space = HX_SPACE_FOR_ENDS;
+    } else if (s->batch.space == HX_SPACE_FOR_ENDS) {
+        s->batch.space = HX_SPACE_FOR_SMALL;
     } else if (!*has_broken) {
         *has_broken = true;
-        (void)hx_sqlite_break_reserve(s);
-    } else if (s->batch.room == HX_ROOM_FOR_SMALL) {
-        s->batch.room = HX_ROOM_FOR_MARKS;
+        (void)hx_sqlite_use_reserve(s);
+    } else if (s->batch.space == HX_SPACE_FOR_SMALL) {
+        s->batch.space = HX_SPACE_FOR_STATES;
     } else {
         return false;
     }
@@ -399,33 +401,33 @@ static bool squeeze(hx_sqlite *s, bool *has_broken)
     return true;
 }
 
-/* How a batch begins. */
-static hx_room room_for(hx_sqlite *s)
+/* What a batch may write, before anything is tried. */
+static hx_sqlite_space space_for_batch(hx_sqlite *s)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < s->batch.count; i++)
         if (s->batch.calls[i]->verb == HX_STORE_SETTLE) bytes += answer_bytes_of(s->batch.calls[i]);
-    if (s->is_broken || (bytes > 0 && !hx_sqlite_has_room_for(s, bytes))) return HX_ROOM_FOR_SMALL;
-    return s->is_tight ? HX_ROOM_FOR_ENDS : HX_ROOM_FOR_ALL;
+    if (s->is_reserve_used || (bytes > 0 && !hx_sqlite_has_space_for(s, bytes))) return HX_SPACE_FOR_SMALL;
+    return s->is_tight ? HX_SPACE_FOR_ENDS : HX_SPACE_FOR_ALL;
 }
 
 static void run_batch(hx_sqlite *s)
 {
     bool has_broken = false;
-    s->batch.room = room_for(s);
+    s->batch.space = space_for_batch(s);
     int rc = pass(s);
     while ((rc & 0xff) == SQLITE_FULL && squeeze(s, &has_broken)) rc = pass(s);
-    if (rc != SQLITE_OK || !s->batch.reads) report(s, rc); /* a read tells nothing of writing */
+    if (rc != SQLITE_OK || !s->batch.reads) report(s, rc); /* a read doesn't show whether the store can be written */
     if (rc == SQLITE_OK) {
         post_all(s);
     } else {
         for (size_t i = 0; i < s->batch.count; i++) hx_sqlite_post(s->batch.calls[i], HX_STORE_UNAVAILABLE, NULL);
     }
     s->batch.count = 0;
-    if (s->is_tight || s->batch.room != HX_ROOM_FOR_ALL) hx_sqlite_shorten_log(s);
+    if (s->is_tight || s->batch.space != HX_SPACE_FOR_ALL) hx_sqlite_shorten_log(s);
 }
 
-/* Sweeping: a few rows a transaction, with everything that waits in between. */
+/* Sweeping: a few rows in each transaction, and waiting calls in between */
 
 static int sweep_one(hx_sqlite *s, const hx_op *op, size_t *changed)
 {
@@ -463,7 +465,7 @@ static void sweep_step(hx_sqlite *s)
         if (rc == SQLITE_OK) rc = end_pass(s);
         if (rc != SQLITE_OK) undo_pass(s);
     }
-    bool is_full = (rc & 0xff) == SQLITE_FULL; /* it comes again, when there is room */
+    bool is_full = (rc & 0xff) == SQLITE_FULL; /* the next sweep tries again */
     if (is_full) {
         s->is_tight = true;
         hx_sqlite_shorten_log(s);
@@ -474,19 +476,19 @@ static void sweep_step(hx_sqlite *s)
         call->count += s->batch.cleaned;
         post_notified(s);
     }
-    if (rc == SQLITE_OK && (past > 0 || (count == SWEEP_STEP && changed > 0))) return; /* there may be more */
-    hx_sqlite_look_for_room(s, true);
+    if (rc == SQLITE_OK && (past > 0 || (count == SWEEP_STEP && changed > 0))) return; /* more may be due */
+    hx_sqlite_check_space(s, true);
     if (!is_full && (rc != SQLITE_OK || writes)) report(s, rc);
     end_sweep(call, rc == SQLITE_OK || is_full ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
-/* Looking after what other processes do */
+/* What other processes do */
 
-static void look_at_watches(hx_sqlite *s)
+static void recheck_watches(hx_sqlite *s)
 {
     int64_t changes, began = hx_clock_mono_ns();
     if (hx_sqlite_tables_changes(&s->rows, &changes) != SQLITE_OK) return;
-    if (changes == s->changes && !s->look_at_all) {
+    if (changes == s->changes && !s->recheck_all) {
         s->poll_ns = s->poll_ns * 2 < POLL_NS_MAX ? s->poll_ns * 2 : POLL_NS_MAX;
         return;
     }
@@ -498,7 +500,7 @@ static void look_at_watches(hx_sqlite *s)
         hx_op op = HX_OWNER(link, hx_waiter_group, link)->op;
         rc = hx_sqlite_tables_find(&s->rows, &op, now, &row);
         if (rc != SQLITE_OK) break;
-        bool runs = stands(&row) && row.record.state == HX_PROCESSING;
+        bool runs = exists(&row) && row.record.state == HX_PROCESSING;
         hx_shared_record *shown = show_row(&row);
         notify(s, &op, runs ? row.record.epoch : 0, shown);
         hx_shared_record_drop(&shown);
@@ -506,8 +508,8 @@ static void look_at_watches(hx_sqlite *s)
     hx_sqlite_tables_release(&s->rows);
     post_notified(s);
     s->changes = changes;
-    s->look_at_all = rc != SQLITE_OK;
-    int64_t took = hx_clock_mono_ns() - began; /* no more than a tenth of the time goes into this */
+    s->recheck_all = rc != SQLITE_OK;
+    int64_t took = hx_clock_mono_ns() - began; /* takes at most a tenth of the time */
     s->poll_ns = took * 10 > POLL_NS_MIN ? took * 10 : POLL_NS_MIN;
 }
 
@@ -526,7 +528,7 @@ static void sleep_for(hx_sqlite *s, int64_t ns)
     (void)pthread_cond_clockwait(&s->wake, &s->mutex, CLOCK_MONOTONIC, &until);
 }
 
-/* Up to so many calls, and so many bytes of answers: others wait for the lock while a batch is written. */
+/* A batch is bounded, because other processes wait for the lock while it is written. */
 static void fill_batch(hx_sqlite *s)
 {
     size_t bytes = 0;
@@ -544,8 +546,8 @@ static void fill_batch(hx_sqlite *s)
     }
 }
 
-/* Takes what waits into the batch. False: the store is being closed. */
-static bool take(hx_sqlite *s)
+/* Waits for calls, and fills the batch. False: the store is being closed. */
+static bool take_batch(hx_sqlite *s)
 {
     pthread_mutex_lock(&s->mutex);
     s->is_asleep = true;
@@ -566,12 +568,12 @@ void *hx_sqlite_writer(void *context)
 {
     hx_sqlite *s = context;
     s->poll_ns = POLL_NS_MIN;
-    while (take(s)) {
-        if (s->batch.has_claims) hx_sqlite_look_for_room(s, false);
+    while (take_batch(s)) {
+        if (s->batch.has_claims) hx_sqlite_check_space(s, false);
         if (s->batch.count > 0) run_batch(s);
         cancel(s);
         sweep_step(s);
-        if (!hx_list_empty(&s->waiters.all)) look_at_watches(s);
+        if (!hx_list_empty(&s->waiters.all)) recheck_watches(s);
     }
     return NULL;
 }
