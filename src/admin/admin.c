@@ -5,7 +5,7 @@
 #include "admin/call.h"
 #include "admin/views.h"
 #include "base/check.h"
-#include "core/json/json.h"
+#include "core/json/json_writer.h"
 
 #include <pwd.h>
 #include <stdio.h>
@@ -95,17 +95,18 @@ static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned
     hx_buf_puts(&head, row->code);
     hx_buf_puts(&head, "\r\n");
     hx_buf_put(&head, lines);
-    hx_buf_puts(&body, "{\"type\":\"about:blank\",\"status\":");
-    hx_buf_put_decimal(&body, status);
-    hx_json_put(&body, ",\"title\":", hx_slice_of(row->title));
-    hx_json_put(&body, ",\"detail\":", detail.len > 0 ? hx_slice_first(detail, 1024) : hx_slice_of(row->title));
-    hx_json_put(&body, ",\"error_code\":", hx_slice_of(row->code));
-    hx_json_put(&body, ",\"hint\":", hx_slice_of(row->hint));
+    hx_json_open(&body, NULL, '{');
+    hx_json_put_text(&body, "type", HX_LIT("about:blank"));
+    hx_json_put_number(&body, "status", status);
+    hx_json_put_text(&body, "title", hx_slice_of(row->title));
+    hx_json_put_text(&body, "detail", detail.len > 0 ? hx_slice_first(detail, 1024) : hx_slice_of(row->title));
+    hx_json_put_text(&body, "error_code", hx_slice_of(row->code));
+    hx_json_put_text(&body, "hint", hx_slice_of(row->hint));
     if (found && found->state != HX_ABSENT) {
-        hx_buf_puts(&body, ",\"operation\":");
+        hx_json_put_name(&body, "operation");
         hx_view_record(&body, found);
     }
-    if (errors.len > 0) hx_json_put_lines(&body, ",\"errors\":", errors);
+    if (errors.len > 0) hx_json_put_lines(&body, "errors", errors);
     hx_buf_puts(&body, "}\n");
     hx_stream_answer(stream, status, HX_EMPTY, hx_buf_slice(&head), hx_buf_slice(&body), true);
 }

@@ -8,6 +8,7 @@
 #include "admin/views.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "core/json/json_writer.h"
 
 #include <stdlib.h>
 
@@ -71,12 +72,15 @@ static void finish(bulk *job)
     char as_of[HX_RFC3339_BYTES];
     hx_buf out;
     hx_buf_init(&out, call->arena, job->rows.len + 1024);
-    bool fits = hx_buf_printf(&out, "{\"preview\":%s,\"matched\":%zu,\"changed\":%zu,\"skipped\":%zu,\"failed\":%zu",
-                              call->act.preview ? "true" : "false", job->matched, job->changed, job->skipped,
-                              job->failed) &&
-                hx_buf_printf(&out, ",\"more\":%s,\"as_of\":\"%.*s\",\"operations\":[", job->more ? "true" : "false",
-                              HX_FMT(hx_rfc3339(hx_admin_now(call->admin), as_of)));
-    HX_CHECK(fits);
+    hx_json_open(&out, NULL, '{');
+    hx_json_put_bool(&out, "preview", call->act.preview);
+    hx_json_put_number(&out, "matched", job->matched);
+    hx_json_put_number(&out, "changed", job->changed);
+    hx_json_put_number(&out, "skipped", job->skipped);
+    hx_json_put_number(&out, "failed", job->failed);
+    hx_json_put_bool(&out, "more", job->more);
+    hx_json_put_text(&out, "as_of", hx_rfc3339(hx_admin_now(call->admin), as_of));
+    hx_json_open(&out, "operations", '[');
     hx_buf_put(&out, hx_buf_slice(&job->rows));
     hx_buf_puts(&out, "]}\n");
     if (!call->act.preview) {

@@ -3,9 +3,12 @@
 #include "admin/call.h"
 #include "admin/views.h"
 #include "base/program/log_writer.h"
+#include "core/json/json_writer.h"
 #include "observe/metrics.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 #define COUNTS_BYTES_MAX (16u * 1024u)
 
@@ -20,9 +23,9 @@ static hx_buf page_buf(const hx_admin_call *call)
 static void answer_page(hx_admin_call *call, hx_buf *out)
 {
     if (call->page.more) {
-        hx_buf_puts(out, ",\"cursor\":\"");
-        hx_buf_put_decimal(out, call->page.cursor);
-        hx_buf_puts(out, "\"");
+        char digits[24];
+        (void)snprintf(digits, sizeof digits, "%" PRIu64, (uint64_t)call->page.cursor);
+        hx_json_put_text(out, "cursor", hx_slice_of(digits));
     }
     hx_buf_puts(out, "}\n");
     hx_admin_answer(call, hx_buf_slice(out));
@@ -36,10 +39,9 @@ static void list_done(hx_store_call *store)
         return;
     }
     hx_buf out = page_buf(call);
-    hx_buf_puts(&out, "{\"operations\":[");
-    hx_view_records(&out, call->page.records, call->page.count);
-    hx_buf_puts(&out, "],\"count\":");
-    hx_buf_put_decimal(&out, call->page.count);
+    hx_json_open(&out, NULL, '{');
+    hx_view_records(&out, "operations", call->page.records, call->page.count);
+    hx_json_put_number(&out, "count", call->page.count);
     answer_page(call, &out);
 }
 
@@ -59,7 +61,8 @@ static void answer_record(hx_admin_call *call)
 {
     hx_buf out;
     hx_buf_init(&out, call->arena, HX_VIEW_RECORD_BYTES + 64);
-    hx_buf_puts(&out, "{\"operation\":");
+    hx_json_open(&out, NULL, '{');
+    hx_json_put_name(&out, "operation");
     hx_view_record(&out, &call->record);
     hx_buf_puts(&out, "}\n");
     hx_admin_answer(call, hx_buf_slice(&out));
@@ -102,11 +105,9 @@ static void history_done(hx_store_call *store)
         return;
     }
     hx_buf out = page_buf(call);
-    hx_buf_puts(&out, "{\"id\":\"");
-    hx_buf_put_hex(&out, call->op.bytes, sizeof call->op.bytes);
-    hx_buf_puts(&out, "\",\"history\":[");
-    hx_view_records(&out, call->page.records, call->page.count);
-    hx_buf_puts(&out, "]");
+    hx_json_open(&out, NULL, '{');
+    hx_json_put_hex(&out, "id", call->op.bytes, sizeof call->op.bytes);
+    hx_view_records(&out, "history", call->page.records, call->page.count);
     answer_page(call, &out);
 }
 
@@ -118,9 +119,8 @@ static void key_history_done(hx_store_call *store)
         return;
     }
     hx_buf out = page_buf(call);
-    hx_buf_puts(&out, "{\"history\":[");
-    hx_view_records(&out, call->page.records, call->page.count);
-    hx_buf_puts(&out, "]");
+    hx_json_open(&out, NULL, '{');
+    hx_view_records(&out, "history", call->page.records, call->page.count);
     answer_page(call, &out);
 }
 
@@ -279,12 +279,10 @@ static void put_outages(hx_buf *out, const hx_store_health *outage)
 #include "gateway/parts/store_health_states.def"
 #undef X
     };
-    for (size_t id = 0; id < HX_STORE_HEALTH_END; id++) {
-        hx_buf_puts(out, id > 0 ? ",\"" : ",\"refusing\":{\"");
-        hx_buf_puts(out, names[id]);
-        hx_buf_puts(out, atomic_load(&outage->states[id].on) ? "\":true" : "\":false");
-    }
-    hx_buf_puts(out, "}");
+    hx_json_open(out, "refusing", '{');
+    for (size_t id = 0; id < HX_STORE_HEALTH_END; id++)
+        hx_json_put_bool(out, names[id], atomic_load(&outage->states[id].on));
+    hx_json_close(out, '}');
 }
 
 void hx_admin_show_counts(hx_admin_call *call)
@@ -294,16 +292,13 @@ void hx_admin_show_counts(hx_admin_call *call)
     hx_store_count(needs->store, &counts);
     hx_buf out;
     hx_buf_init(&out, call->arena, COUNTS_BYTES_MAX);
-    hx_buf_puts(&out, "{\"generation\":");
-    hx_buf_put_decimal(&out, needs->rules->generation);
-    hx_buf_puts(&out, ",\"generations_in_use\":");
-    hx_buf_put_decimal(&out, needs->generations(needs->context));
-    hx_buf_puts(&out, ",");
+    hx_json_open(&out, NULL, '{');
+    hx_json_put_number(&out, "generation", needs->rules->generation);
+    hx_json_put_number(&out, "generations_in_use", needs->generations(needs->context));
     hx_metrics_json(&out, HX_METRICS_STORE, (const uint64_t *)&counts);
     if (needs->limiter) {
         hx_limiter_counts limited;
         hx_limiter_count(needs->limiter, &limited);
-        hx_buf_puts(&out, ",");
         hx_metrics_json(&out, HX_METRICS_LIMITS, (const uint64_t *)&limited);
     }
     if (needs->outage) put_outages(&out, needs->outage);
@@ -311,9 +306,7 @@ void hx_admin_show_counts(hx_admin_call *call)
     for (size_t id = 0; id < HX_COUNT_END; id++)
         for (size_t i = 0; i < needs->worker_count; i++)
             sums[id] += atomic_load_explicit(&needs->workers[i]->counts[id], memory_order_relaxed);
-    hx_buf_puts(&out, ",");
     hx_metrics_json(&out, HX_METRICS_LOG, &dropped);
-    hx_buf_puts(&out, ",");
     hx_metrics_json(&out, HX_METRICS_WORKERS, sums);
     hx_buf_puts(&out, "}\n");
     hx_admin_answer(call, hx_buf_slice(&out));

@@ -5,6 +5,7 @@
 #include "base/memory/list.h"
 #include "base/log.h"
 #include "core/json/json.h"
+#include "core/json/json_writer.h"
 
 #define ANSWER_BYTES_MAX 256u
 
@@ -17,9 +18,9 @@ static void reload_done(hx_admin_reload *reload)
     }
     hx_buf out;
     hx_buf_init(&out, call->arena, ANSWER_BYTES_MAX + HX_VIEW_LINES_BYTES(reload->lines.len));
-    hx_buf_puts(&out, "{\"generation\":");
-    hx_buf_put_decimal(&out, reload->generation);
-    hx_json_put_lines(&out, ",\"accepted\":", reload->lines);
+    hx_json_open(&out, NULL, '{');
+    hx_json_put_number(&out, "generation", reload->generation);
+    hx_json_put_lines(&out, "accepted", reload->lines);
     hx_buf_puts(&out, "}\n");
     hx_admin_answer(call, hx_buf_slice(&out));
 }

@@ -11,8 +11,8 @@
 
 /* One version of an operation, without the headers and body of its response. */
 void hx_view_record(hx_buf *out, const hx_record *record);
-/* Records with commas between them. */
-void hx_view_records(hx_buf *out, const hx_record *records, size_t count);
+/* The member `name`: an array of records, one a line. */
+void hx_view_records(hx_buf *out, const char *name, const hx_record *records, size_t count);
 /* The most that the lines of a text take as an array, if every byte is escaped. */
 #define HX_VIEW_LINES_BYTES(len) (6u * (len) + 64u)
 

@@ -6,7 +6,7 @@
 #include "daemon/policy_diff.h"
 #include "config/describe/policy_fields.h"
 #include "config/address.h"
-#include "core/json/json.h"
+#include "core/json/json_writer.h"
 #include "core/operation/template.h"
 #include "store/store.h"
 
@@ -234,12 +234,13 @@ static void print_summary(const hx_config *config, bool strict)
 
 static void put_route(hx_buf *out, const hx_config *config, const hx_policy *route, hx_arena *arena)
 {
-    hx_json_put(out, "{\"name\":", route->name);
-    hx_json_put(out, ",\"match\":", hx_describe_match(route, arena));
-    hx_json_put(out, ",\"protection\":", hx_slice_of(protection(route, arena)));
-    hx_buf_puts(out, route->mode == HX_MODE_PROTECT ? ",\"protected\":true" : ",\"protected\":false");
+    hx_json_open(out, NULL, '{');
+    hx_json_put_text(out, "name", route->name);
+    hx_json_put_text(out, "match", hx_describe_match(route, arena));
+    hx_json_put_text(out, "protection", hx_slice_of(protection(route, arena)));
+    hx_json_put_bool(out, "protected", route->mode == HX_MODE_PROTECT);
     hx_describe_json(config, route, out);
-    hx_buf_puts(out, "}");
+    hx_json_close(out, '}');
 }
 
 static void flush(hx_buf *out)
@@ -248,51 +249,50 @@ static void flush(hx_buf *out)
     out->len = 0;
 }
 
-static void put_item(hx_buf *out, size_t i, hx_slice item)
-{
-    hx_json_put(out, i > 0 ? "," : "", item);
-}
-
 static void put_edges(hx_buf *out, const hx_config *config, hx_arena *arena)
 {
-    hx_buf_puts(out, "\"cors\":{\"origins\":[");
-    for (size_t i = 0; i < config->cors.origin_count; i++) put_item(out, i, config->cors.origins[i]);
-    hx_buf_puts(out, config->cors.credentials ? "],\"credentials\":true}" : "],\"credentials\":false}");
-    hx_buf_puts(out, ",\"trusted_proxies\":[");
+    hx_json_open(out, "cors", '{');
+    hx_json_put_list(out, "origins", config->cors.origins, config->cors.origin_count);
+    hx_json_put_bool(out, "credentials", config->cors.credentials);
+    hx_json_close(out, '}');
+    hx_json_open(out, "trusted_proxies", '[');
     for (size_t i = 0; i < config->trusted_proxy_count; i++)
-        put_item(out, i, hx_slice_of(network_text(&config->trusted_proxies[i], arena)));
-    hx_buf_puts(out, "],\"upgrade\":[");
-    for (size_t i = 0; i < config->upgrade_count; i++) put_item(out, i, config->upgrades[i]);
-    hx_buf_puts(out, config->upstream_keepalive ? "],\"upstream_keepalive\":true" : "],\"upstream_keepalive\":false");
-    hx_buf_puts(out, config->publish_policy ? ",\"publish_policy\":true" : ",\"publish_policy\":false");
+        hx_json_put_text(out, NULL, hx_slice_of(network_text(&config->trusted_proxies[i], arena)));
+    hx_json_close(out, ']');
+    hx_json_put_list(out, "upgrade", config->upgrades, config->upgrade_count);
+    hx_json_put_bool(out, "upstream_keepalive", config->upstream_keepalive);
+    hx_json_put_bool(out, "publish_policy", config->publish_policy);
 }
 
 static void write_json(const hx_config *config, hx_buf *out)
 {
     hx_arena arena = {0};
-    hx_json_put_lines(out, "{\"ok\":true,\"errors\":[],\"notes\":", notes_of(config, &arena));
-    hx_buf_puts(out, ",\"listen\":[");
-    for (size_t i = 0; i < config->listen_count; i++) put_item(out, i, config->listen[i]);
-    hx_buf_puts(out, "],\"upstreams\":[");
+    hx_json_open(out, NULL, '{');
+    hx_json_put_bool(out, "ok", true);
+    hx_json_put_list(out, "errors", NULL, 0);
+    hx_json_put_lines(out, "notes", notes_of(config, &arena));
+    hx_json_put_list(out, "listen", config->listen, config->listen_count);
+    hx_json_open(out, "upstreams", '[');
     for (size_t i = 0; i < config->upstream_count; i++) {
-        hx_json_put(out, i > 0 ? ",{\"name\":" : "{\"name\":", config->upstreams[i].name);
-        hx_json_put(out, ",\"url\":", config->upstreams[i].url);
-        hx_buf_puts(out, "}");
+        hx_json_open(out, NULL, '{');
+        hx_json_put_text(out, "name", config->upstreams[i].name);
+        hx_json_put_text(out, "url", config->upstreams[i].url);
+        hx_json_close(out, '}');
     }
-    hx_buf_puts(out, "],");
+    hx_json_close(out, ']');
     put_edges(out, config, &arena);
-    hx_json_put(out, ",\"store\":", hx_address_shown(config->store, &arena));
-    hx_json_put(out, ",\"admin\":", config->admin_off ? HX_LIT("off") : config->admin_listen);
-    hx_buf_puts(out, ",\"workers\":");
-    hx_buf_put_decimal(out, config->workers);
-    hx_buf_puts(out, config->require_key ? ",\"require_key\":true" : ",\"require_key\":false");
-    hx_buf_puts(out, ",\"routes\":[");
+    hx_json_put_text(out, "store", hx_address_shown(config->store, &arena));
+    hx_json_put_text(out, "admin", config->admin_off ? HX_LIT("off") : config->admin_listen);
+    hx_json_put_number(out, "workers", config->workers);
+    hx_json_put_bool(out, "require_key", config->require_key);
+    hx_json_open(out, "routes", '[');
     for (size_t i = 0; i < config->policies.count; i++) {
-        if (i > 0) hx_buf_puts(out, ",");
+        if (i > 0) hx_buf_puts(out, ","); /* the buffer was flushed */
         put_route(out, config, &config->policies.routes[i], &arena);
         flush(out);
     }
-    hx_buf_puts(out, "],\"defaults\":");
+    hx_json_close(out, ']');
+    hx_json_put_name(out, "defaults");
     put_route(out, config, &config->policies.defaults, &arena);
     hx_buf_puts(out, "}\n");
     hx_arena_free(&arena);
@@ -319,7 +319,9 @@ static int show(const arguments *given)
     int code = good ? HX_EXIT_OK : HX_EXIT_USAGE;
     if (!good) (void)fwrite(errors.data, 1, errors.len, stderr);
     if (!good && given->json) {
-        hx_json_put_lines(&json, "{\"ok\":false,\"errors\":", hx_buf_slice(&errors));
+        hx_json_open(&json, NULL, '{');
+        hx_json_put_bool(&json, "ok", false);
+        hx_json_put_lines(&json, "errors", hx_buf_slice(&errors));
         hx_buf_puts(&json, "}\n");
     }
     if (good && given->old)

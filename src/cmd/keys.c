@@ -9,6 +9,7 @@
 #include "cmd/cli/ask_daemon.h"
 #include "cmd/cli/cmd.h"
 #include "core/json/json.h"
+#include "core/json/json_writer.h"
 
 #include <string.h>
 
@@ -391,15 +392,9 @@ static bool read_body(keys *k, hx_slice *body, hx_slice *error)
     return hx_cmd_read_file(k->body + 1, BODY_BYTES_MAX, &k->arena, body, error);
 }
 
-static void put_member(hx_buf *out, const char *name, hx_slice text)
-{
-    bool fits = hx_buf_printf(out, "%s\"%s\":", out->len > 1 ? "," : "", name) && hx_json_escape(out, text);
-    HX_CHECK(fits);
-}
-
 static void put_optional(hx_buf *out, const char *name, const char *text)
 {
-    if (text) put_member(out, name, hx_slice_of(text));
+    if (text) hx_json_put_text(out, name, hx_slice_of(text));
 }
 
 /* Writes the members of the outcome. -1 to go on. */
@@ -407,11 +402,14 @@ static int put_outcome(keys *k, hx_buf *out)
 {
     hx_slice body, decoded, error = HX_EMPTY;
     uint64_t status;
-    put_member(out, "outcome", k->completed ? HX_LIT("completed") : k->failed ? HX_LIT("failed") : HX_LIT("released"));
+    hx_json_put_text(out, "outcome",
+                     k->completed ? HX_LIT("completed")
+                     : k->failed  ? HX_LIT("failed")
+                                  : HX_LIT("released"));
     if (!read_body(k, &body, &error)) return complain(hx_arena_terminated(&k->arena, error), HX_EXIT_USAGE);
     if (k->body) {
         size_t before = out->len;
-        put_member(out, "body", body);
+        hx_json_put_text(out, "body", body);
         hx_slice raw = hx_slice_from(hx_buf_slice(out), before + strlen(",\"body\":"));
         if (!hx_json_string(raw, &k->arena, &decoded) || !hx_slice_eq(decoded, body))
             return complain("--body must be UTF-8 text", HX_EXIT_USAGE);

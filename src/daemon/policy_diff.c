@@ -7,7 +7,7 @@
 #include "daemon/restart_only.h"
 #include "daemon/rule_changes.h"
 #include "config/describe/policy_fields.h"
-#include "core/json/json.h"
+#include "core/json/json_writer.h"
 
 #include <stdio.h>
 
@@ -279,34 +279,44 @@ void hx_diff_explain(const hx_config *old, const hx_config *now, hx_buf *lines)
     hx_arena_free(&d.arena);
 }
 
-static void put_change(diff *d, const change *c, bool first)
+static void put_change(diff *d, const change *c, hx_buf *out)
 {
-    hx_buf out;
-    size_t count, written = 0;
+    size_t count;
     const hx_describe_field *rows = rows_of(&count);
-    hx_buf_init(&out, NULL, PIECE_BYTES_MAX);
-    hx_json_put(&out, first ? "{\"change\":" : ",{\"change\":", hx_slice_of(c->kind));
-    hx_json_put(&out, ",\"name\":", c->after ? c->after->name : c->before->name);
-    hx_json_put(&out, ",\"was\":", c->before ? c->before->name : HX_EMPTY);
-    hx_json_put(&out, ",\"match\":", hx_slice_of(c->match));
-    hx_buf_puts(&out, ",\"differences\":[");
+    hx_json_open(out, NULL, '{');
+    hx_json_put_text(out, "change", hx_slice_of(c->kind));
+    hx_json_put_text(out, "name", c->after ? c->after->name : c->before->name);
+    hx_json_put_text(out, "was", c->before ? c->before->name : HX_EMPTY);
+    hx_json_put_text(out, "match", hx_slice_of(c->match));
+    hx_json_open(out, "differences", '[');
     for (size_t i = 0; i <= count; i++) {
         if (!c->was[i]) continue;
-        hx_json_put(&out,
-                    written++ > 0 ? ",{\"rule\":" : "{\"rule\":", hx_slice_of(i < count ? rows[i].name : "match"));
-        hx_buf_puts(&out, ",\"old\":");
-        if (i < count)
-            rows[i].value(d->old, c->before, &out);
+        bool is_field = i < count;
+        hx_json_open(out, NULL, '{');
+        hx_json_put_text(out, "rule", hx_slice_of(is_field ? rows[i].name : "match"));
+        hx_json_put_name(out, "old");
+        if (is_field)
+            rows[i].value(d->old, c->before, out);
         else
-            hx_json_put(&out, "", hx_slice_of(c->was[i]));
-        hx_buf_puts(&out, ",\"new\":");
-        if (i < count)
-            rows[i].value(d->now, c->after, &out);
+            hx_json_put_text(out, NULL, hx_slice_of(c->was[i]));
+        hx_json_put_name(out, "new");
+        if (is_field)
+            rows[i].value(d->now, c->after, out);
         else
-            hx_json_put(&out, "", hx_slice_of(c->is[i]));
-        hx_buf_puts(&out, row_is_key(i) ? ",\"part_of_every_key\":true}" : ",\"part_of_every_key\":false}");
+            hx_json_put_text(out, NULL, hx_slice_of(c->is[i]));
+        hx_json_put_bool(out, "part_of_every_key", row_is_key(i));
+        hx_json_close(out, '}');
     }
-    hx_buf_puts(&out, "]}");
+    hx_json_close(out, ']');
+    hx_json_close(out, '}');
+}
+
+static void write_change(diff *d, const change *c, bool first)
+{
+    hx_buf out;
+    hx_buf_init(&out, NULL, PIECE_BYTES_MAX);
+    if (!first) hx_buf_puts(&out, ",");
+    put_change(d, c, &out);
     (void)fwrite(out.data, 1, out.len, stdout);
     hx_buf_free(&out);
 }
@@ -329,7 +339,7 @@ static size_t tell(diff *d, bool json)
         }
         if (!c.kind) continue;
         if (json)
-            put_change(d, &c, told == 0);
+            write_change(d, &c, told == 0);
         else
             print_change(d, &c);
         told++;
@@ -351,8 +361,9 @@ static void print_json(diff *d, bool taken)
     (void)printf("{\"ok\":%s,\"errors\":[],\"routes\":[", taken ? "true" : "false");
     (void)tell(d, true);
     hx_buf_init(&out, NULL, PIECE_BYTES_MAX);
-    hx_json_put_lines(&out, "],\"refused\":", hx_buf_slice(&d->refused));
-    hx_json_put_lines(&out, ",\"refused_while_operations_live\":", hx_buf_slice(&d->refused_live));
+    hx_json_close(&out, ']');
+    hx_json_put_lines(&out, "refused", hx_buf_slice(&d->refused));
+    hx_json_put_lines(&out, "refused_while_operations_live", hx_buf_slice(&d->refused_live));
     hx_buf_puts(&out, "}\n");
     (void)fwrite(out.data, 1, out.len, stdout);
     hx_buf_free(&out);

@@ -2,7 +2,9 @@
 #include "observe/metrics.h"
 
 #include "base/check.h"
+#include "core/json/json_writer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const hx_metric metrics[] = {
@@ -18,28 +20,23 @@ static const hx_metric metrics[] = {
 static const char *const groups[] = {"workers", "store", "limits", "log"};
 
 /* "shadow" with "would=forward" is shadow_would_forward. */
-static void put_member(hx_buf *out, const hx_metric *m)
+static void write_member(char *out, size_t bytes, const hx_metric *m)
 {
-    hx_buf_puts(out, m->id);
-    if (*m->labels) hx_buf_puts(out, "_");
-    for (const char *at = m->labels; *at; at++) hx_buf_put(out, (hx_slice){*at == '=' ? "_" : at, 1});
+    (void)snprintf(out, bytes, "%s%s%s", m->id, *m->labels ? "_" : "", m->labels);
+    for (; *out; out++)
+        if (*out == '=') *out = '_';
 }
 
 void hx_metrics_json(hx_buf *out, hx_metric_group group, const uint64_t *values)
 {
-    const char *separator = ":{\"";
-    hx_buf_puts(out, "\"");
-    hx_buf_puts(out, groups[group]);
-    hx_buf_puts(out, "\"");
+    hx_json_open(out, groups[group], '{');
     for (size_t i = 0; i < METRIC_COUNT; i++) {
         if (metrics[i].group != group) continue;
-        hx_buf_puts(out, separator);
-        put_member(out, &metrics[i]);
-        hx_buf_puts(out, "\":");
-        hx_buf_put_decimal(out, *values++);
-        separator = ",\"";
+        char name[128];
+        write_member(name, sizeof name, &metrics[i]);
+        hx_json_put_number(out, name, *values++);
     }
-    hx_buf_puts(out, "}");
+    hx_json_close(out, '}');
 }
 
 /* hapax_shadow_total{would="forward"} */
@@ -61,10 +58,12 @@ void hx_metrics_reference(hx_buf *out)
                      "| in `/v1/counts` | metric | kind | unit | what |\n|---|---|---|---|---|\n");
     for (size_t i = 0; i < METRIC_COUNT; i++) {
         const hx_metric *m = &metrics[i];
+        char name[128];
+        write_member(name, sizeof name, m);
         hx_buf_puts(out, "| `");
         hx_buf_puts(out, groups[m->group]);
         hx_buf_puts(out, ".");
-        put_member(out, m);
+        hx_buf_puts(out, name);
         hx_buf_puts(out, "` | `");
         put_name(out, m);
         hx_buf_puts(out, m->kind == HX_METRIC_COUNTER ? "` | counter | " : "` | gauge | ");

@@ -3,8 +3,10 @@
 
 #include "base/check.h"
 #include "config/options.h"
-#include "core/json/json.h"
+#include "core/json/json_writer.h"
 #include "core/operation/template.h"
+
+#include <stdio.h>
 
 #define BYTES_MAX (1024u * 1024u) /* lists are bounded, and so are their items */
 
@@ -70,39 +72,20 @@ hx_slice hx_describe_rate(const hx_rate *rate, hx_arena *arena)
 
 /* Values as JSON. */
 
-static void put_number(hx_buf *out, const char *before, long long number)
-{
-    hx_buf_puts(out, before);
-    bool fits = hx_buf_printf(out, "%lld", number);
-    HX_CHECK(fits);
-}
-
-static void put_bool(hx_buf *out, bool value)
-{
-    hx_buf_puts(out, value ? "true" : "false");
-}
-
 static void put_word(hx_buf *out, hx_option_place place, const char *name, unsigned value)
 {
-    hx_json_put(out, "", hx_option_word(option_of(place, name), value));
-}
-
-static void put_list(hx_buf *out, const hx_slice *items, size_t count)
-{
-    hx_buf_puts(out, "[");
-    for (size_t i = 0; i < count; i++) hx_json_put(out, i > 0 ? "," : "", items[i]);
-    hx_buf_puts(out, "]");
+    hx_json_put_text(out, NULL, hx_option_word(option_of(place, name), value));
 }
 
 static bool put_null(hx_buf *out, bool is_nothing)
 {
-    if (is_nothing) hx_buf_puts(out, "null");
+    if (is_nothing) hx_json_put_null(out, NULL);
     return is_nothing;
 }
 
 static void put_from(const hx_policy *route, hx_buf *out)
 {
-    if (!put_null(out, !route->key.from)) hx_json_put(out, "", route->key.from->text);
+    if (!put_null(out, !route->key.from)) hx_json_put_text(out, NULL, route->key.from->text);
 }
 
 static void put_principal(const hx_policy *route, hx_buf *out)
@@ -110,17 +93,19 @@ static void put_principal(const hx_policy *route, hx_buf *out)
     hx_arena arena = {0};
     hx_slice texts[HX_PRINCIPAL_SOURCES_MAX];
     for (size_t i = 0; i < route->principal_count; i++) texts[i] = hx_describe_principal(&route->principals[i], &arena);
-    put_list(out, texts, route->principal_count);
+    hx_json_put_list(out, NULL, texts, route->principal_count);
     hx_arena_free(&arena);
 }
 
 static void put_body(const hx_policy *route, hx_buf *out)
 {
     switch (route->fingerprint.body) {
-    case HX_FINGERPRINT_CANONICAL: hx_buf_puts(out, "\"canonical\""); break;
-    case HX_FINGERPRINT_RAW: hx_buf_puts(out, "\"raw\""); break;
-    case HX_FINGERPRINT_KEY: hx_buf_puts(out, "\"key\""); break;
-    case HX_FINGERPRINT_POINTERS: put_list(out, route->fingerprint.pointers, route->fingerprint.pointer_count); break;
+    case HX_FINGERPRINT_CANONICAL: hx_json_put_text(out, NULL, HX_LIT("canonical")); break;
+    case HX_FINGERPRINT_RAW: hx_json_put_text(out, NULL, HX_LIT("raw")); break;
+    case HX_FINGERPRINT_KEY: hx_json_put_text(out, NULL, HX_LIT("key")); break;
+    case HX_FINGERPRINT_POINTERS:
+        hx_json_put_list(out, NULL, route->fingerprint.pointers, route->fingerprint.pointer_count);
+        break;
     }
 }
 
@@ -128,66 +113,77 @@ static void put_jwt(const hx_config *config, const hx_policy *route, hx_buf *out
 {
     if (put_null(out, !route->jwt.given)) return;
     const hx_jwt_source *source = &config->jwt_sources[route->jwt.source];
-    hx_json_put(out, "{", hx_slice_of(hx_describe_keys(source)));
-    hx_json_put(out, ":", source->where);
-    hx_json_put(out, ",\"issuer\":", route->jwt.rules.issuer);
-    hx_json_put(out, ",\"audience\":", route->jwt.rules.audience);
-    put_number(out, ",\"leeway_ms\":", route->jwt.rules.leeway);
-    if (source->kind == HX_JWT_JWKS_URL) put_number(out, ",\"refresh_ms\":", source->refresh);
-    hx_buf_puts(out, "}");
+    hx_json_open(out, NULL, '{');
+    hx_json_put_text(out, hx_describe_keys(source), source->where);
+    hx_json_put_text(out, "issuer", route->jwt.rules.issuer);
+    hx_json_put_text(out, "audience", route->jwt.rules.audience);
+    hx_json_put_number(out, "leeway_ms", (uint64_t)route->jwt.rules.leeway);
+    if (source->kind == HX_JWT_JWKS_URL) hx_json_put_number(out, "refresh_ms", (uint64_t)source->refresh);
+    hx_json_close(out, '}');
 }
 
 static void put_authorize(const hx_policy *route, hx_buf *out)
 {
     if (put_null(out, route->authorize_method.len == 0)) return;
-    hx_json_put(out, "{\"method\":", route->authorize_method);
-    hx_json_put(out, ",\"target\":", route->authorize_target);
-    hx_buf_puts(out, "}");
+    hx_json_open(out, NULL, '{');
+    hx_json_put_text(out, "method", route->authorize_method);
+    hx_json_put_text(out, "target", route->authorize_target);
+    hx_json_close(out, '}');
 }
 
 static void put_rate(const hx_policy *route, hx_buf *out)
 {
     if (put_null(out, route->rate.count == 0)) return;
-    put_number(out, "{\"count\":", route->rate.count);
-    put_number(out, ",\"per_ms\":", route->rate.per);
-    hx_buf_puts(out, "}");
+    hx_json_open(out, NULL, '{');
+    hx_json_put_number(out, "count", route->rate.count);
+    hx_json_put_number(out, "per_ms", (uint64_t)route->rate.per);
+    hx_json_close(out, '}');
 }
 
 static void put_probe(const hx_policy *route, hx_buf *out)
 {
     const hx_probe *probe = &route->probe;
     if (put_null(out, probe->method.len == 0)) return;
-    hx_json_put(out, "{\"method\":", probe->method);
-    hx_json_put(out, ",\"target\":", probe->target);
-    put_number(out, ",\"found\":{\"status\":", probe->found_status);
-    hx_json_put(out, ",\"pointer\":", probe->found_pointer);
-    hx_buf_puts(out, "}");
-    if (probe->absent_status > 0) put_number(out, ",\"absent\":{\"status\":", probe->absent_status);
-    if (probe->absent_status > 0) hx_buf_puts(out, "}");
-    put_number(out, ",\"answer\":{\"status\":", probe->answer_status > 0 ? probe->answer_status : probe->found_status);
-    hx_json_put(out, ",\"body\":", probe->answer_body);
-    put_number(out, "},\"settle_ms\":", (long long)probe->settle);
-    hx_buf_puts(out, "}");
+    hx_json_open(out, NULL, '{');
+    hx_json_put_text(out, "method", probe->method);
+    hx_json_put_text(out, "target", probe->target);
+    hx_json_open(out, "found", '{');
+    hx_json_put_number(out, "status", probe->found_status);
+    hx_json_put_text(out, "pointer", probe->found_pointer);
+    hx_json_close(out, '}');
+    if (probe->absent_status > 0) {
+        hx_json_open(out, "absent", '{');
+        hx_json_put_number(out, "status", probe->absent_status);
+        hx_json_close(out, '}');
+    }
+    hx_json_open(out, "answer", '{');
+    hx_json_put_number(out, "status", probe->answer_status > 0 ? probe->answer_status : probe->found_status);
+    hx_json_put_text(out, "body", probe->answer_body);
+    hx_json_close(out, '}');
+    hx_json_put_number(out, "settle_ms", (uint64_t)probe->settle);
+    hx_json_close(out, '}');
 }
 
 static void put_duplicate(const hx_policy *route, hx_buf *out)
 {
     if (put_null(out, route->provider_duplicate.status == 0)) return;
-    put_number(out, "{\"status\":", route->provider_duplicate.status);
-    hx_json_put(out, ",\"pointer\":", route->provider_duplicate.pointer);
-    hx_json_put(out, ",\"value\":", route->provider_duplicate.value);
-    hx_buf_puts(out, "}");
+    hx_json_open(out, NULL, '{');
+    hx_json_put_number(out, "status", route->provider_duplicate.status);
+    hx_json_put_text(out, "pointer", route->provider_duplicate.pointer);
+    hx_json_put_text(out, "value", route->provider_duplicate.value);
+    hx_json_close(out, '}');
 }
 
 static void put_outcome(const hx_policy *route, hx_buf *out)
 {
-    hx_buf_puts(out, "{");
+    hx_json_open(out, NULL, '{');
     for (size_t i = 0; i < route->outcome_rule_count; i++) {
-        put_number(out, i > 0 ? ",\"" : "\"", route->outcome_rules[i].status);
-        hx_buf_puts(out, "\":");
+        char status[16];
+        (void)snprintf(status, sizeof status, "%u", (unsigned)route->outcome_rules[i].status);
+        hx_json_put_name(out, status);
         put_word(out, HX_PLACE_ROUTE, "outcome", route->outcome_rules[i].word);
     }
-    hx_buf_puts(out, "}");
+    hx_json_close(out, '}');
 }
 
 /* Lines of text. Each of these writes nothing where its fields are at their defaults. */
@@ -380,12 +376,33 @@ static void say_retry_safe(const hx_config *config, const hx_policy *route, hx_b
         hx_buf_puts(out, "safe methods, and PUT and DELETE without a key, retried after resets, 502, 503 and 504");
 }
 
+static void put_text(hx_buf *out, hx_slice text)
+{
+    hx_json_put_text(out, NULL, text);
+}
+
+static void put_bool(hx_buf *out, bool value)
+{
+    hx_json_put_bool(out, NULL, value);
+}
+
+/* None is negative. */
+static void put_number(hx_buf *out, int64_t number)
+{
+    hx_json_put_number(out, NULL, (uint64_t)number);
+}
+
+static void put_list(hx_buf *out, const hx_slice *items, size_t count)
+{
+    hx_json_put_list(out, NULL, items, count);
+}
+
 /* name, identifier, identifies operations?, published?, writes its value, words */
 #define FIELDS(X)                                                                                                      \
-    X("upstream", upstream, 0, 0, hx_json_put(out, "", config->upstreams[route->upstream].url), NULL)                  \
+    X("upstream", upstream, 0, 0, put_text(out, config->upstreams[route->upstream].url), NULL)                         \
     X("mode", mode, 0, 1, put_word(out, HX_PLACE_ROUTE, "mode", route->mode), NULL)                                    \
     X("path", path_exact, 0, 0, put_word(out, HX_PLACE_ROUTE, "path", route->path_exact), NULL)                        \
-    X("because", because, 0, 0, hx_json_put(out, "", route->because), NULL)                                            \
+    X("because", because, 0, 0, put_text(out, route->because), NULL)                                                   \
     X("require", require, 0, 0, put_bool(out, route->require), NULL)                                                   \
     X("require_on_put", require_on_put, 0, 0, put_bool(out, route->require_on_put), NULL)                              \
     X("if_match_suffices", if_match_suffices, 0, 0, put_bool(out, route->if_match_suffices), NULL)                     \
@@ -397,9 +414,9 @@ static void say_retry_safe(const hx_config *config, const hx_policy *route, hx_b
     X("key.from", from, 1, 0, put_from(route, out), NULL)                                                              \
     X("key.prefer", key_prefer, 1, 0, put_word(out, HX_PLACE_KEY, "prefer", route->key.prefer_header), NULL)           \
     X("key.shared", key_shared, 0, 0, put_bool(out, route->key.shared), say_shared)                                    \
-    X("key.overlap_ms", key_overlap, 0, 0, put_number(out, "", route->key.overlap), say_overlap)                       \
-    X("key.min", key_min, 0, 0, put_number(out, "", route->key.len_min), NULL)                                         \
-    X("key.max", key_max, 0, 0, put_number(out, "", route->key.len_max), NULL)                                         \
+    X("key.overlap_ms", key_overlap, 0, 0, put_number(out, route->key.overlap), say_overlap)                           \
+    X("key.min", key_min, 0, 0, put_number(out, route->key.len_min), NULL)                                             \
+    X("key.max", key_max, 0, 0, put_number(out, route->key.len_max), NULL)                                             \
     X("key.format", key_format, 0, 0, put_word(out, HX_PLACE_KEY, "format", route->key.format), NULL)                  \
     X("fingerprint.body", body, 1, 0, put_body(route, out), say_fingerprint)                                           \
     X("fingerprint.ignore", ignore, 1, 0,                                                                              \
@@ -411,35 +428,35 @@ static void say_retry_safe(const hx_config *config, const hx_policy *route, hx_b
     X("guarantee", guarantee, 0, 0, put_word(out, HX_PLACE_ROUTE, "guarantee", route->guarantee), say_guarantee)       \
     X("on_unknown", on_unknown, 0, 0, put_word(out, HX_PLACE_ROUTE, "on_unknown", route->on_unknown), NULL)            \
     X("class", class, 0, 0, put_word(out, HX_PLACE_ROUTE, "class", route->class), NULL)                                \
-    X("retry.attempts", retry_attempts, 0, 0, put_number(out, "", route->retry.attempts), say_retry)                   \
-    X("retry.total_ms", retry_total, 0, 0, put_number(out, "", route->retry.total), NULL)                              \
-    X("retry.base_ms", retry_base, 0, 0, put_number(out, "", route->retry.base), NULL)                                 \
-    X("retry.cap_ms", retry_cap, 0, 0, put_number(out, "", route->retry.cap), NULL)                                    \
+    X("retry.attempts", retry_attempts, 0, 0, put_number(out, route->retry.attempts), say_retry)                       \
+    X("retry.total_ms", retry_total, 0, 0, put_number(out, route->retry.total), NULL)                                  \
+    X("retry.base_ms", retry_base, 0, 0, put_number(out, route->retry.base), NULL)                                     \
+    X("retry.cap_ms", retry_cap, 0, 0, put_number(out, route->retry.cap), NULL)                                        \
     X("retry.jitter", retry_jitter, 0, 0, put_word(out, HX_PLACE_RETRY, "jitter", route->retry.jitter), NULL)          \
     X("probe", probe, 0, 0, put_probe(route, out), say_probe)                                                          \
     X("provider_duplicate", duplicate, 0, 0, put_duplicate(route, out), say_duplicate)                                 \
     X("outcome", outcome, 0, 0, put_outcome(route, out), say_outcome)                                                  \
     X("dialect", dialect, 0, 1, put_word(out, HX_PLACE_ROUTE, "dialect", route->dialect), say_dialect)                 \
     X("rate", rate, 0, 0, put_rate(route, out), say_limits)                                                            \
-    X("quota", quota, 0, 0, put_number(out, "", route->quota), NULL)                                                   \
+    X("quota", quota, 0, 0, put_number(out, route->quota), NULL)                                                       \
     X("forward_key", forward_key, 1, 0, put_word(out, HX_PLACE_ROUTE, "forward_key", route->forward_key),              \
       say_forward_key)                                                                                                 \
     X("deny_headers", deny_headers, 0, 0, put_list(out, route->deny_headers, route->deny_header_count),                \
       say_deny_headers)                                                                                                \
-    X("result", result, 0, 0, hx_json_put(out, "", route->result), say_result)                                         \
+    X("result", result, 0, 0, put_text(out, route->result), say_result)                                                \
     X("formerly", formerly, 0, 0, put_list(out, route->formerly, route->formerly_count), say_formerly)                 \
     X("on_duplicate", on_duplicate, 0, 1, put_word(out, HX_PLACE_ROUTE, "on_duplicate", route->on_duplicate), NULL)    \
     X("on_failed", on_failed, 0, 1, put_word(out, HX_PLACE_ROUTE, "on_failed", route->on_failed_reject), NULL)         \
     X("on_store_down", on_store_down, 0, 0, put_word(out, HX_PLACE_ROUTE, "on_store_down", route->on_store_down_pass), \
       NULL)                                                                                                            \
-    X("lifetime_ms", lifetime, 0, 0, put_number(out, "", route->lifetime), NULL)                                       \
-    X("tombstone_ms", tombstone, 0, 0, put_number(out, "", route->tombstone), NULL)                                    \
-    X("lease_ms", lease, 0, 0, put_number(out, "", route->lease), NULL)                                                \
-    X("wait_ms", wait, 0, 0, put_number(out, "", route->wait), NULL)                                                   \
-    X("grace_ms", grace, 0, 0, put_number(out, "", route->grace), NULL)                                                \
-    X("upstream_timeout_ms", upstream_timeout, 0, 0, put_number(out, "", route->upstream_timeout), NULL)               \
-    X("body_max", body_max, 0, 0, put_number(out, "", (long long)route->body_bytes_max), NULL)                         \
-    X("answer_max", answer_max, 0, 0, put_number(out, "", (long long)route->answer_bytes_max), NULL)                   \
+    X("lifetime_ms", lifetime, 0, 0, put_number(out, route->lifetime), NULL)                                           \
+    X("tombstone_ms", tombstone, 0, 0, put_number(out, route->tombstone), NULL)                                        \
+    X("lease_ms", lease, 0, 0, put_number(out, route->lease), NULL)                                                    \
+    X("wait_ms", wait, 0, 0, put_number(out, route->wait), NULL)                                                       \
+    X("grace_ms", grace, 0, 0, put_number(out, route->grace), NULL)                                                    \
+    X("upstream_timeout_ms", upstream_timeout, 0, 0, put_number(out, route->upstream_timeout), NULL)                   \
+    X("body_max", body_max, 0, 0, put_number(out, (int64_t)route->body_bytes_max), NULL)                               \
+    X("answer_max", answer_max, 0, 0, put_number(out, (int64_t)route->answer_bytes_max), NULL)                         \
     X("retry_safe", retry_safe, 0, 0, put_bool(out, route->retry_safe), say_retry_safe)
 
 #define X(name, id, identifies, published, statement, words)                                                           \
@@ -475,15 +492,13 @@ void hx_describe_json(const hx_config *config, const hx_policy *route, hx_buf *o
             name = hx_slice_from(name, dot + 1);
         }
         bool same = hx_slice_eq(above, open);
-        if (!same && open.len > 0) hx_buf_puts(out, "}");
-        hx_buf_puts(out, ",");
+        if (!same && open.len > 0) hx_json_close(out, '}');
         if (!same && above.len > 0) {
-            hx_json_put(out, "", above);
+            hx_json_put_text(out, NULL, above);
             hx_buf_puts(out, ":{");
         }
         open = above;
-        hx_json_put(out, "", name);
-        hx_buf_puts(out, ":");
+        hx_json_put_name(out, name.ptr);
         fields[i].value(config, route, out);
     }
     HX_CHECK(open.len == 0); /* the last field is no member of another */

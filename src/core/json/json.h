@@ -53,9 +53,6 @@ bool hx_json_string(hx_slice raw, hx_arena *arena, hx_slice *decoded) HX_MUST_US
 /* Appends a string literal, quotes included, for any bytes; what isn't UTF-8 becomes U+FFFD. False when `out` is full,
  * which is then as it was. */
 bool hx_json_escape(hx_buf *out, hx_slice bytes) HX_MUST_USE;
-/* `before` as it is, then such a literal, or an array of one for each line that isn't empty. There has to be room. */
-void hx_json_put(hx_buf *out, const char *before, hx_slice text);
-void hx_json_put_lines(hx_buf *out, const char *before, hx_slice lines);
 
 /* Whether it is one JSON object, clean throughout: no member stands twice anywhere in it. */
 bool hx_json_is_clean_object(hx_slice text, hx_arena *arena);

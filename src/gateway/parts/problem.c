@@ -1,25 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/parts/problem.h"
 
-#include "base/check.h"
-#include "core/json/json.h"
+#include "core/json/json_writer.h"
 
 unsigned hx_problem_status(hx_error error, hx_dialect dialect)
 {
     static const unsigned mismatch[] = {[HX_DIALECT_PLAIN] = 409, [HX_DIALECT_IETF] = 422, [HX_DIALECT_STRIPE] = 400};
     return error == HX_ERROR_PAYLOAD_MISMATCH ? mismatch[dialect] : hx_error_about(error)->status;
-}
-
-/* Of the buffers only the body is made larger by what a client or a configuration sent; all of it is cut to fit. */
-static void put_text(hx_buf *out, const char *name, hx_slice value)
-{
-    bool fits = hx_buf_printf(out, "\"%s\":", name) && hx_json_escape(out, value) && hx_buf_byte(out, ',');
-    HX_CHECK(fits);
-}
-
-static void end_object(hx_buf *out)
-{
-    out->data[out->len - 1] = '}'; /* in place of the last comma */
 }
 
 static hx_slice docs_of(const hx_problem *problem, hx_arena *arena)
@@ -31,22 +18,20 @@ static void put_problem(const hx_problem *problem, unsigned status, hx_slice det
 {
     const hx_error_row *row = hx_error_about(problem->error);
     hx_slice instance = hx_arena_printf(body->arena, "urn:hapax:request:%.*s", HX_FMT(problem->correlation));
-    hx_buf_puts(body, "{");
-    put_text(body, "type", docs_of(problem, body->arena));
-    put_text(body, "title", hx_slice_of(row->title));
-    bool fits = hx_buf_printf(body, "\"status\":%u,", status);
-    put_text(body, "detail", detail);
-    put_text(body, "instance", instance);
-    put_text(body, "error_code", hx_slice_of(row->code));
+    hx_json_open(body, NULL, '{');
+    hx_json_put_text(body, "type", docs_of(problem, body->arena));
+    hx_json_put_text(body, "title", hx_slice_of(row->title));
+    hx_json_put_number(body, "status", status);
+    hx_json_put_text(body, "detail", detail);
+    hx_json_put_text(body, "instance", instance);
+    hx_json_put_text(body, "error_code", hx_slice_of(row->code));
     if (problem->original_time > 0) {
         char time[HX_RFC3339_BYTES];
-        put_text(body, "original_time", hx_rfc3339(problem->original_time, time));
+        hx_json_put_text(body, "original_time", hx_rfc3339(problem->original_time, time));
     }
-    fits = fits && hx_buf_printf(body, "\"retryable\":%s,", row->retryable ? "true" : "false");
-    put_text(body, "hint", hx_slice_of(row->hint));
-    HX_CHECK(fits);
-    end_object(body);
-    hx_buf_puts(body, "\n");
+    hx_json_put_bool(body, "retryable", row->retryable);
+    hx_json_put_text(body, "hint", hx_slice_of(row->hint));
+    hx_buf_puts(body, "}\n");
 }
 
 /* What Stripe's own clients choose the class of an error by, next to its status. */
@@ -72,13 +57,13 @@ static void put_stripe_error(const hx_problem *problem, hx_slice detail, hx_buf 
 {
     const hx_error_row *row = hx_error_about(problem->error);
     const char *stop = hx_slice_ends(detail, HX_LIT(".")) ? "" : ".";
-    hx_buf_puts(body, "{\"error\":{");
-    put_text(body, "type", hx_slice_of(stripe_type(row)));
-    put_text(body, "code", stripe_code(problem->error));
-    put_text(body, "message", hx_arena_printf(body->arena, "%.*s%s %s", HX_FMT(detail), stop, row->hint));
-    put_text(body, "doc_url", docs_of(problem, body->arena));
-    end_object(body);
-    hx_buf_puts(body, "}\n");
+    hx_json_open(body, NULL, '{');
+    hx_json_open(body, "error", '{');
+    hx_json_put_text(body, "type", hx_slice_of(stripe_type(row)));
+    hx_json_put_text(body, "code", stripe_code(problem->error));
+    hx_json_put_text(body, "message", hx_arena_printf(body->arena, "%.*s%s %s", HX_FMT(detail), stop, row->hint));
+    hx_json_put_text(body, "doc_url", docs_of(problem, body->arena));
+    hx_buf_puts(body, "}}\n");
 }
 
 /* RFC 9110, 15.5.2 and RFC 6750, 3. A browser asks nobody for a password because of this one. */

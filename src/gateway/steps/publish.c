@@ -5,194 +5,145 @@
 
 #include "base/check.h"
 #include "config/describe/policy_fields.h"
-#include "core/json/json.h"
 #include "core/crypto/sha256.h"
+#include "core/json/json_writer.h"
 #include "core/operation/template.h"
 #include "gateway/parts/cors.h"
 #include "gateway/parts/problem.h"
 #include "gateway/request.h"
 
+#include <stdio.h>
 #include <string.h>
 
-/* Remembers that something didn't fit, so that every piece needn't be asked. */
-typedef struct {
-    hx_buf *out;
-    bool fits;
-} writer;
+/* Of one route, and of all that follows the routes: lists are bounded, and so are their items. */
+#define ROUTE_BYTES_MAX (2u * 1024u * 1024u)
 
-static void put(writer *w, const char *text)
+static void put_seconds(hx_buf *out, const char *name, hx_ms span)
 {
-    w->fits = w->fits && hx_buf_append(w->out, hx_slice_of(text));
+    char text[32];
+    (void)snprintf(text, sizeof text, span % 1000 == 0 ? "%lld" : "%lld.%03d", (long long)(span / 1000),
+                   (int)(span % 1000));
+    hx_json_put_raw(out, name, hx_slice_of(text));
 }
 
-static void put_string(writer *w, hx_slice value)
+static void put_match(hx_buf *out, const hx_policy *route)
 {
-    w->fits = w->fits && hx_json_escape(w->out, value);
+    hx_json_put_text(out, "name", route->name);
+    hx_json_put_list(out, "methods", route->methods, route->method_count);
+    hx_json_put_text(out, "path", route->path);
 }
 
-static void put_member(writer *w, const char *name, const char *word)
-{
-    w->fits = w->fits && hx_buf_printf(w->out, "\"%s\":\"%s\",", name, word);
-}
-
-static void put_flag(writer *w, const char *name, bool value)
-{
-    w->fits = w->fits && hx_buf_printf(w->out, "\"%s\":%s,", name, value ? "true" : "false");
-}
-
-static void put_number(writer *w, const char *name, uint64_t value)
-{
-    w->fits = w->fits && hx_buf_printf(w->out, "\"%s\":%llu,", name, (unsigned long long)value);
-}
-
-static void put_seconds(writer *w, const char *name, hx_ms span)
-{
-    const char *format = span % 1000 == 0 ? "\"%s\":%lld," : "\"%s\":%lld.%03d,";
-    w->fits = w->fits && hx_buf_printf(w->out, format, name, (long long)(span / 1000), (int)(span % 1000));
-}
-
-/* In place of the last comma, where there is one. */
-static void close_with(writer *w, const char *end)
-{
-    if (w->fits && w->out->len > 0 && w->out->data[w->out->len - 1] == ',') w->out->len--;
-    put(w, end);
-}
-
-static void put_match(writer *w, const hx_policy *route)
-{
-    put(w, "\"name\":");
-    put_string(w, route->name);
-    put(w, ",\"methods\":[");
-    for (size_t i = 0; i < route->method_count; i++) {
-        put_string(w, route->methods[i]);
-        put(w, ",");
-    }
-    close_with(w, "],\"path\":");
-    put_string(w, route->path);
-    put(w, ",");
-}
-
-static void put_key_rule(writer *w, const hx_policy *policy, bool required)
+static void put_key_rule(hx_buf *out, const hx_policy *policy, bool required)
 {
     static const char *const formats[] = {[HX_KEY_ANY] = "any", [HX_KEY_UUID] = "uuid", [HX_KEY_UUID4] = "uuid4"};
     const hx_key_rules *key = &policy->key;
-    put(w, "\"key\":{");
+    hx_json_open(out, "key", '{');
     if (key->from) {
-        put(w, "\"from\":");
-        put_string(w, key->from->text);
-        put(w, ",");
-        put_flag(w, "shared", key->shared);
-        if (key->from->has_bucket) put_seconds(w, "overlap_seconds", key->overlap);
+        hx_json_put_text(out, "from", key->from->text);
+        hx_json_put_bool(out, "shared", key->shared);
+        if (key->from->has_bucket) put_seconds(out, "overlap_seconds", key->overlap);
     }
     if (!key->from || key->prefer_header) {
-        put_member(w, "header", "Idempotency-Key");
-        put_flag(w, "required", required && !key->from);
-        put_flag(w, "required_on_put", required && !key->from && policy->require_on_put);
-        put_flag(w, "if_match_suffices", policy->if_match_suffices);
-        put_member(w, "format", formats[key->format]);
-        put_number(w, "min", key->len_min);
-        put_number(w, "max", key->len_max);
+        hx_json_put_text(out, "header", HX_LIT("Idempotency-Key"));
+        hx_json_put_bool(out, "required", required && !key->from);
+        hx_json_put_bool(out, "required_on_put", required && !key->from && policy->require_on_put);
+        hx_json_put_bool(out, "if_match_suffices", policy->if_match_suffices);
+        hx_json_put_text(out, "format", hx_slice_of(formats[key->format]));
+        hx_json_put_number(out, "min", key->len_min);
+        hx_json_put_number(out, "max", key->len_max);
     }
-    close_with(w, "},");
+    hx_json_close(out, '}');
 }
 
 /* The fields that the table of policy fields marks as published, as they are written there. */
-static void put_fields(writer *w, const hx_config *config, const hx_policy *policy)
+static void put_fields(hx_buf *out, const hx_config *config, const hx_policy *policy)
 {
     size_t count;
     const hx_describe_field *fields = hx_describe_fields(&count);
     for (size_t i = 0; i < count; i++) {
         bool applies = policy->mode != HX_MODE_PASS || strcmp(fields[i].name, "mode") == 0;
-        hx_buf value;
         if (!fields[i].published || !applies) continue;
-        hx_buf_init(&value, w->out->arena, HX_PUBLISH_BYTES_MAX);
-        fields[i].value(config, policy, &value);
-        w->fits = w->fits && hx_buf_printf(w->out, "\"%s\":%.*s,", fields[i].name, HX_FMT(hx_buf_slice(&value)));
+        hx_json_put_name(out, fields[i].name);
+        fields[i].value(config, policy, out);
     }
 }
 
-static void put_list(writer *w, const char *prefix, const hx_slice *items, size_t count)
+static void put_list(hx_buf *out, const char *prefix, const hx_slice *items, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        put_string(w, hx_arena_printf(w->out->arena, "%s%.*s", prefix, HX_FMT(items[i])));
-        put(w, ",");
-    }
+    for (size_t i = 0; i < count; i++)
+        hx_json_put_text(out, NULL, hx_arena_printf(out->arena, "%s%.*s", prefix, HX_FMT(items[i])));
 }
 
 /* What may differ between two attempts, and what more counts. */
-static void put_fingerprint(writer *w, const hx_fingerprint_rules *rules)
+static void put_fingerprint(hx_buf *out, const hx_fingerprint_rules *rules)
 {
-    static const char *const bodies[] = {[HX_FINGERPRINT_CANONICAL] = "\"body\":\"canonical\",",
-                                         [HX_FINGERPRINT_RAW] = "\"body\":\"raw\",",
-                                         [HX_FINGERPRINT_POINTERS] = "\"body\":[",
-                                         [HX_FINGERPRINT_KEY] = "\"body\":\"key\","};
-    put(w, "\"fingerprint\":{");
-    put(w, bodies[rules->body]);
-    if (rules->body == HX_FINGERPRINT_POINTERS) {
-        put_list(w, "", rules->pointers, rules->pointer_count);
-        close_with(w, "],");
-    }
+    static const char *const bodies[] = {
+        [HX_FINGERPRINT_CANONICAL] = "canonical", [HX_FINGERPRINT_RAW] = "raw", [HX_FINGERPRINT_KEY] = "key"};
+    hx_json_open(out, "fingerprint", '{');
+    if (rules->body == HX_FINGERPRINT_POINTERS)
+        hx_json_put_list(out, "body", rules->pointers, rules->pointer_count);
+    else
+        hx_json_put_text(out, "body", hx_slice_of(bodies[rules->body]));
     if (rules->body != HX_FINGERPRINT_KEY) {
-        put(w, "\"ignore\":[");
-        put_list(w, "", rules->ignored_pointers, rules->ignored_pointer_count);
-        put_list(w, "query:", rules->ignored_query, rules->ignored_query_count);
-        close_with(w, "],\"headers\":[");
-        put_list(w, "", rules->headers, rules->header_count);
-        close_with(w, "],");
+        hx_json_open(out, "ignore", '[');
+        put_list(out, "", rules->ignored_pointers, rules->ignored_pointer_count);
+        put_list(out, "query:", rules->ignored_query, rules->ignored_query_count);
+        hx_json_close(out, ']');
+        hx_json_put_list(out, "headers", rules->headers, rules->header_count);
     }
-    close_with(w, "},");
+    hx_json_close(out, '}');
 }
 
-static void put_limits(writer *w, const hx_policy *policy)
+static void put_limits(hx_buf *out, const hx_policy *policy)
 {
     if (policy->rate.count > 0) {
-        put(w, "\"rate\":{");
-        put_number(w, "requests", policy->rate.count);
-        put_seconds(w, "seconds", policy->rate.per);
-        close_with(w, "},");
+        hx_json_open(out, "rate", '{');
+        hx_json_put_number(out, "requests", policy->rate.count);
+        put_seconds(out, "seconds", policy->rate.per);
+        hx_json_close(out, '}');
     }
-    if (policy->quota > 0) put_number(w, "quota", policy->quota);
-    put_number(w, "body_bytes_max", policy->body_bytes_max);
+    if (policy->quota > 0) hx_json_put_number(out, "quota", policy->quota);
+    hx_json_put_number(out, "body_bytes_max", policy->body_bytes_max);
 }
 
 /* What a client does when the answer doesn't come, or isn't what it hoped for: by the dialect, whatever the application
  * guarantees. */
-static void put_advice(writer *w, const hx_policy *policy)
+static void put_advice(hx_buf *out, const hx_policy *policy)
 {
     bool waits = policy->dialect == HX_DIALECT_PLAIN;
-    put(w, "\"retry\":{");
-    put_member(w, "with", "the same key and the same request");
-    put_member(w, "when", "no answer, 408, 425, 429, 5xx, or 409 with a retryable error_code");
-    put_member(w, "final", "Idempotency-Status: stored or replayed");
-    put_seconds(w, "duplicates_wait_seconds", waits ? policy->wait : 0);
-    close_with(w, "},");
-    put(w, "\"statuses\":{");
-    put_number(w, "key_missing", hx_problem_status(HX_ERROR_KEY_MISSING, policy->dialect));
-    put_number(w, "key_invalid", hx_problem_status(HX_ERROR_KEY_INVALID, policy->dialect));
-    put_number(w, "payload_mismatch", hx_problem_status(HX_ERROR_PAYLOAD_MISMATCH, policy->dialect));
-    put_number(w, "in_flight", hx_problem_status(HX_ERROR_IN_FLIGHT, policy->dialect));
-    close_with(w, "},");
+    hx_json_open(out, "retry", '{');
+    hx_json_put_text(out, "with", HX_LIT("the same key and the same request"));
+    hx_json_put_text(out, "when", HX_LIT("no answer, 408, 425, 429, 5xx, or 409 with a retryable error_code"));
+    hx_json_put_text(out, "final", HX_LIT("Idempotency-Status: stored or replayed"));
+    put_seconds(out, "duplicates_wait_seconds", waits ? policy->wait : 0);
+    hx_json_close(out, '}');
+    hx_json_open(out, "statuses", '{');
+    hx_json_put_number(out, "key_missing", hx_problem_status(HX_ERROR_KEY_MISSING, policy->dialect));
+    hx_json_put_number(out, "key_invalid", hx_problem_status(HX_ERROR_KEY_INVALID, policy->dialect));
+    hx_json_put_number(out, "payload_mismatch", hx_problem_status(HX_ERROR_PAYLOAD_MISMATCH, policy->dialect));
+    hx_json_put_number(out, "in_flight", hx_problem_status(HX_ERROR_IN_FLIGHT, policy->dialect));
+    hx_json_close(out, '}');
 }
 
-static void put_rules(writer *w, const hx_config *config, const hx_policy *policy, bool required)
+static void put_rules(hx_buf *out, const hx_config *config, const hx_policy *policy, bool required)
 {
-    put_fields(w, config, policy);
+    put_fields(out, config, policy);
     if (policy->mode != HX_MODE_PASS) {
-        put_key_rule(w, policy, required);
-        put_flag(w, "principal_required", policy->require_principal);
-        put_fingerprint(w, &policy->fingerprint);
-        put_seconds(w, "lifetime_seconds", policy->lifetime);
-        put_seconds(w, "tombstone_seconds", policy->tombstone);
-        put_advice(w, policy);
-        put_limits(w, policy);
+        put_key_rule(out, policy, required);
+        hx_json_put_bool(out, "principal_required", policy->require_principal);
+        put_fingerprint(out, &policy->fingerprint);
+        put_seconds(out, "lifetime_seconds", policy->lifetime);
+        put_seconds(out, "tombstone_seconds", policy->tombstone);
+        put_advice(out, policy);
+        put_limits(out, policy);
     }
-    close_with(w, "}");
+    hx_json_close(out, '}');
 }
 
 /* Each code once: rows that share one differ in their words only, and where in their status, the code isn't enough. */
-static void put_errors(writer *w)
+static void put_errors(hx_buf *out)
 {
-    put(w, "\"errors\":[");
+    hx_json_open(out, "errors", '[');
     for (int i = 0; i < HX_ERROR_COUNT; i++) {
         const hx_error_row *row = hx_error_about((hx_error)i);
         bool is_known = false;
@@ -201,34 +152,34 @@ static void put_errors(writer *w)
             is_known = earlier->status == row->status && strcmp(earlier->code, row->code) == 0;
         }
         if (is_known) continue;
-        put(w, "{");
-        put_member(w, "error_code", row->code);
-        put_number(w, "status", row->status);
-        put_flag(w, "retryable", row->retryable);
-        close_with(w, "},");
+        hx_json_open(out, NULL, '{');
+        hx_json_put_text(out, "error_code", hx_slice_of(row->code));
+        hx_json_put_number(out, "status", row->status);
+        hx_json_put_bool(out, "retryable", row->retryable);
+        hx_json_close(out, '}');
     }
-    close_with(w, "]");
+    hx_json_close(out, ']');
 }
 
 bool hx_publish_write(const hx_config *config, hx_buf *out)
 {
-    writer w = {.out = out, .fits = true};
-    put(&w, "{\"version\":1,\"error_docs\":");
-    put_string(&w, config->error_docs);
-    put(&w, ",\"routes\":[");
+    hx_json_open(out, NULL, '{');
+    hx_json_put_number(out, "version", 1);
+    hx_json_put_text(out, "error_docs", config->error_docs);
+    hx_json_open(out, "routes", '[');
     for (size_t i = 0; i < config->policies.count; i++) {
         const hx_policy *route = &config->policies.routes[i];
-        put(&w, "{");
-        put_match(&w, route);
-        put_rules(&w, config, route, route->require);
-        put(&w, ",");
+        if (out->len > HX_PUBLISH_BYTES_MAX - 2 * ROUTE_BYTES_MAX) return false;
+        hx_json_open(out, NULL, '{');
+        put_match(out, route);
+        put_rules(out, config, route, route->require);
     }
-    close_with(&w, "],\"defaults\":{");
-    put_rules(&w, config, &config->policies.defaults, config->policies.require_key);
-    put(&w, ",");
-    put_errors(&w);
-    put(&w, "}\n");
-    return w.fits;
+    hx_json_close(out, ']');
+    hx_json_open(out, "defaults", '{');
+    put_rules(out, config, &config->policies.defaults, config->policies.require_key);
+    put_errors(out);
+    hx_buf_puts(out, "}\n");
+    return true;
 }
 
 /* The same on every node that has the same rules. */
