@@ -251,13 +251,13 @@ void hx_admin_use(hx_admin *admin, const hx_rules *rules)
 bool hx_admin_listen(hx_admin *admin, hx_slice address, char error[512])
 {
     char bound[HX_ADDRESS_BYTES], why[256];
-    size_t room = sizeof((struct sockaddr_un *)NULL)->sun_path - 1, path_len = address.len - sizeof("unix:") + 1;
-    if (path_len > room) {
+    size_t most = sizeof((struct sockaddr_un *)NULL)->sun_path - 1, path_len = address.len - sizeof("unix:") + 1;
+    if (path_len > most) {
         (void)snprintf(error, 512,
                        "the admin socket %.*s%s has a path of %zu bytes, and a socket's has up to %zu: name a shorter "
                        "one with the option admin.listen",
                        (int)(address.len < 200 ? address.len : 200), address.ptr, address.len < 200 ? "" : "...",
-                       path_len, room);
+                       path_len, most);
         return false;
     }
     int descriptor = hx_listen_private(address, bound, why);
@@ -305,7 +305,7 @@ void hx_admin_reference(hx_buf *out)
              "state directory for a PostgreSQL store, or where the option `admin.listen` says; the daemon logs it as "
              "`admin_listening` when it starts. `hapax keys` and `hapax reload` use it, and `curl --unix-socket` can. "
              "This page is written by `hapax reference admin`.\n\n"
-             "Whoever can open the socket has every permission: `read` looks, `act` decides about operations, "
+             "A user who can open the socket has every permission: `read` looks, `act` decides about operations, "
              "`administer` changes the daemon.\n\n"
              "| request | permission | what it does |\n|---|---|---|\n");
     for (size_t i = 0; i < ROUTE_COUNT; i++)

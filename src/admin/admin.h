@@ -34,7 +34,7 @@ typedef struct {
     size_t worker_count;
 } hx_admin_needs;
 
-/* What `needs` points to lives as long as the admin. */
+/* The pointers of `needs` must outlive the admin. */
 hx_admin *hx_admin_new(const hx_admin_needs *needs);
 /* Before the loop runs. False with a sentence in `error`. */
 bool hx_admin_listen(hx_admin *admin, hx_slice address, char error[512]) HX_MUST_USE;

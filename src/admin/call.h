@@ -15,7 +15,7 @@ typedef enum {
     HX_ADMIN_PROBLEM_COUNT
 } hx_admin_problem;
 
-/* What a request needs. The socket's mode grants all of them; other listeners may grant less. */
+/* The permission that a request needs. The socket's mode grants all of them; other listeners may grant less. */
 typedef enum { HX_ADMIN_READ, HX_ADMIN_ACT, HX_ADMIN_ADMINISTER } hx_admin_permission;
 
 struct hx_admin {

@@ -8,7 +8,7 @@
 
 #define HX_FILTER_LIMIT 100u /* rows of a page, where nothing else is said */
 
-/* What the functions below need. */
+/* The surroundings of the functions below. */
 typedef struct {
     hx_arena *arena;
     hx_mac *mac; /* under the store's secret */

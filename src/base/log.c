@@ -90,7 +90,7 @@ static unsigned harmful(const char *at, size_t len)
     return is_one ? code : 0;
 }
 
-/* How many bytes from `at` on are ASCII that stands for itself: nearly always all of them. */
+/* How many bytes from `at` on are ASCII that needs no escape: nearly always all of them. */
 static size_t plain_bytes(const char *at, const char *end)
 {
     const char *from = at;
@@ -154,32 +154,32 @@ void hx_log_begin(hx_log_event event)
     if (*row->message) hx_log_text("message", row->message);
 }
 
-/* A field that doesn't fit whole is taken out again, so that the line stays well-formed. */
+/* A field that doesn't fit whole is removed, so that the line stays well-formed. */
 static size_t field_begin(const char *name)
 {
-    size_t mark = line.len;
+    size_t start = line.len;
     bool plain = atomic_load_explicit(&readable, memory_order_relaxed);
     puts_(plain ? "  " : ",\"");
     puts_(name);
     puts_(plain ? "=" : "\":");
-    return mark;
+    return start;
 }
 
-static void field_end(size_t mark)
+static void field_end(size_t start)
 {
-    if (line.truncated) line.len = mark;
+    if (line.truncated) line.len = start;
 }
 
 void hx_log_str(const char *name, hx_slice value)
 {
     if (line.skipped || line.truncated) return;
-    size_t mark = field_begin(name);
+    size_t start = field_begin(name);
     bool quote = !atomic_load_explicit(&readable, memory_order_relaxed) || value.len == 0 ||
                  hx_slice_find(value, ' ') != SIZE_MAX;
     if (quote) puts_("\"");
     put_escaped(value);
     if (quote) puts_("\"");
-    field_end(mark);
+    field_end(start);
 }
 
 void hx_log_text(const char *name, const char *terminated)
@@ -190,14 +190,14 @@ void hx_log_text(const char *name, const char *terminated)
 void hx_log_int(const char *name, int64_t value)
 {
     if (line.skipped || line.truncated) return;
-    size_t mark = field_begin(name);
+    size_t start = field_begin(name);
     char digits[20], *at = digits + sizeof digits;
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     do *--at = (char)('0' + rest % 10);
     while ((rest /= 10) > 0);
     if (value < 0) *--at = '-';
     put(at, (size_t)(digits + sizeof digits - at));
-    field_end(mark);
+    field_end(start);
 }
 
 void hx_log_hex(const char *name, const void *bytes, size_t len)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring of finished lines, and the thread that writes them. Who reads standard error may stall, and a write then
- * waits; only this thread does. A line that finds no room is dropped and counted.
+/* A ring of finished lines, and the thread that writes them. When the reader of standard error stalls, only this thread
+ * waits. A line that doesn't fit into the ring is dropped and counted.
  *
  *   record: length of the line (4 bytes, 0 as long as it isn't whole), 4 bytes unused, the line, up to a multiple of 8
  *
- * Producers reserve by moving `head`, copy, and then store the length; nobody waits for anybody. The writer clears what
- * it has written before it moves `tail`, so that a length is 0 wherever the next record may begin. */
+ * Producers reserve by moving `head`, copy, and then store the length, without waiting. The writer clears what it has
+ * written before it moves `tail`, so that a length is 0 wherever the next record may begin. */
 #include "base/program/log_writer.h"
 
 #include "base/check.h"
@@ -23,13 +23,13 @@
 #define RING_BYTES (1u << 20)
 #define KEPT_BYTES (RING_BYTES / 8) /* for warnings and errors, however many other lines come */
 #define HEADER_BYTES 8u
-#define BATCH_BYTES 4096u /* PIPE_BUF: what other processes write to the same pipe never stands in a line of ours */
+#define BATCH_BYTES 4096u /* PIPE_BUF: other processes that write to the same pipe never split a line of ours */
 #define PAUSE_NS 2000000  /* between two batches under load, so that a busy gateway need not wake the writer */
 
 static struct {
     _Atomic uint64_t head, tail; /* bytes ever reserved, and ever written */
     _Atomic uint64_t dropped;    /* lines, since the start */
-    _Atomic uint64_t untold;     /* of those, the ones that no line speaks of yet */
+    _Atomic uint64_t unreported; /* dropped lines that no log_lines_dropped has counted yet */
     atomic_bool runs, sleeps, stops;
     sem_t wake;
     pthread_t thread;
@@ -39,7 +39,7 @@ static struct {
 static void drop(uint64_t lines)
 {
     atomic_fetch_add(&ring.dropped, lines);
-    atomic_fetch_add(&ring.untold, lines);
+    atomic_fetch_add(&ring.unreported, lines);
 }
 
 static uint64_t record_bytes(size_t len)
@@ -69,7 +69,7 @@ static bool reserve(uint64_t bytes, uint64_t most, uint64_t *at)
     *at = atomic_load_explicit(&ring.head, memory_order_relaxed);
     do {
         uint64_t tail = atomic_load_explicit(&ring.tail, memory_order_acquire);
-        /* Signed: `head` may be older than `tail`, and is then read anew. */
+        /* Signed: `head` may be older than `tail`, and is then read again. */
         if ((int64_t)(*at + bytes - tail) > (int64_t)most) return false;
     } while (!atomic_compare_exchange_weak(&ring.head, at, *at + bytes));
     return true;
@@ -136,9 +136,9 @@ static bool write_whole(const char *bytes, size_t len)
     return true;
 }
 
-static void tell_dropped(void)
+static void report_dropped(void)
 {
-    uint64_t lines = atomic_exchange(&ring.untold, 0);
+    uint64_t lines = atomic_exchange(&ring.unreported, 0);
     if (lines == 0) return;
     hx_log_begin(HX_EVENT_log_lines_dropped);
     hx_log_int("lines", (int64_t)lines);
@@ -162,8 +162,8 @@ static void *write_lines(void *unused)
             has_written = true;
             continue;
         }
-        /* What can't be written isn't told of until something can: a line about it would be lost like it. */
-        if (goes_well) tell_dropped();
+        /* Dropped lines are reported only after a write that succeeded: else the report would be lost, too. */
+        if (goes_well) report_dropped();
         goes_well = false;
         if (tail != atomic_load(&ring.head)) continue;
         if (atomic_load(&ring.stops)) return unused;
