@@ -26,11 +26,11 @@
 
 #define WORKERS_MAX 64u
 #define SPOOL_BYTES (256u * 1024u)
-#define CUT_WAIT HX_SECOND   /* past `drain`, for what ends when its client is cut off */
+#define CUT_WAIT HX_SECOND   /* after `drain`, for requests that end when their client is cut off */
 #define DESCRIPTORS_KEPT 64u /* for the store, the listeners and the loops */
 #define DESCRIPTORS_MIN 256u
 #define SWEEP_INTERVAL HX_SECOND
-#define LAST_LINES_WAIT HX_SECOND /* for a log reader that has stalled, at the end */
+#define LAST_LINES_WAIT HX_SECOND /* at the end, for a log reader that has stalled */
 
 typedef struct {
     hx_worker worker;
@@ -45,7 +45,7 @@ typedef struct {
 } worker_thread;
 
 struct hx_daemon {
-    hx_config *config; /* of the start; NULL from then on: it is the first generation's */
+    hx_config *config; /* until hx_daemon_open returns; then the first generation owns it */
     hx_store *store;
     hx_limiter *limiter;
     hx_store_health outage;
@@ -62,14 +62,14 @@ struct hx_daemon {
     struct {
         hx_task task;
         atomic_bool posted;
-        bool waiting, again; /* the reload for a signal is under way; another came since */
+        bool waiting, again; /* a reload for a signal is under way; another signal came since */
         hx_admin_reload reload;
     } hangup;
     pthread_mutex_t handing_out;
-    _Atomic hx_ms drain_most;              /* `drain` of the rules in force */
-    bool draining;                         /* under the mutex: nothing is handed to the workers any more */
-    const hx_worker *counted[WORKERS_MAX]; /* by the admin socket */
-    sigset_t signals, ends;                /* those that are waited for, and of those, those that end it */
+    _Atomic hx_ms drain_max;               /* option `drain` of the rules in force */
+    bool draining;                         /* under the mutex: no rules are handed to the workers any more */
+    const hx_worker *counted[WORKERS_MAX]; /* the workers, for the admin socket */
+    sigset_t signals, ends;                /* all that are waited for; those among them that end the daemon */
 };
 
 static uint64_t raise_descriptor_limit(void)
@@ -119,7 +119,7 @@ static int open_store(hx_daemon *daemon, bool accept_clock)
     return HX_EXIT_OK;
 }
 
-/* A worker's share of the descriptors goes to clients by three quarters; the rest is for the application. */
+/* Three quarters of a worker's share of the descriptors are for clients, the rest is for upstreams. */
 static uint32_t share_of(const hx_daemon *daemon, unsigned quarters, uint32_t wanted)
 {
     uint64_t share = (daemon->descriptors - DESCRIPTORS_KEPT) / daemon->worker_count * quarters / 4;
@@ -184,7 +184,7 @@ static void use_rules(hx_task *task)
     hx_reload_used(w->daemon->reload);
 }
 
-/* A worker's tasks run in the order in which they come, so that all of this happens before it drains. */
+/* A worker's tasks run in the order in which they are posted, so it uses the rules before it drains. */
 static bool hand_out(void *context, hx_rules *rules)
 {
     hx_daemon *daemon = context;
@@ -206,7 +206,7 @@ static void recounted(void *context, const hx_record *record)
     hx_limiter_found(daemon->limiter, record, daemon->recounted_since, hx_loop_now(daemon->background.loop));
 }
 
-/* What the configuration asks for and the process may not have. */
+/* Logs that the limit of open files allows fewer connections than the configuration asks for. */
 static void say_fewer_connections(const hx_daemon *daemon, const hx_rules *before, const hx_rules *rules)
 {
     uint32_t wanted = rules->config->limits.connections, got = share_of(daemon, 3, wanted);
@@ -224,9 +224,9 @@ static void in_force(void *context, const hx_rules *before, const hx_rules *rule
     static const hx_policy_set none;
     hx_daemon *daemon = context;
     hx_log_readable(rules->config->log_readable);
-    atomic_store(&daemon->drain_most, rules->config->drain);
+    atomic_store(&daemon->drain_max, rules->config->drain);
     say_fewer_connections(daemon, before, rules);
-    if (before && before->config != rules->config) /* which the store was told of; fresh keys change no rules there */
+    if (before && before->config != rules->config) /* new keys of tokens change no rules in the store */
         hx_health_over(&daemon->outage, HX_STORE_HEALTH_RULES, hx_loop_now(daemon->background.loop));
     if (daemon->admin) hx_admin_use(daemon->admin, rules);
     if (!hx_quota_recount_needed(before ? before->policies : &none, rules->policies)) return;
@@ -268,7 +268,7 @@ static int listen_on(hx_daemon *daemon, hx_slice address, char bound[HX_ADDRESS_
     return HX_EXIT_OK;
 }
 
-/* Says so once all of them can be reached: whoever reads the first line may connect to any. */
+/* Logs the addresses once all of them are bound: a reader of the first line may connect to any. */
 static int listen_on_all(hx_daemon *daemon)
 {
     const hx_config *config = daemon->config;
@@ -287,7 +287,7 @@ static int listen_on_all(hx_daemon *daemon)
     return HX_EXIT_OK;
 }
 
-/* Where one can't be made, listening says why. */
+/* Creates the directories above `path`. If that fails, binding the socket reports why. */
 static void make_parents(hx_slice path, hx_arena *arena)
 {
     for (size_t i = 1; i < path.len; i++)
@@ -320,7 +320,7 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
         hx_log_begin(HX_EVENT_admin_listening);
         hx_log_str("address", address);
         hx_log_end();
-    } else if (is_usual) { /* another gateway on the same store may have it, and tells as much of it */
+    } else if (is_usual) { /* another gateway on the same store may have the socket, and knows as much of it */
         hx_admin_free(&daemon->admin);
         hx_log_begin(HX_EVENT_admin_unavailable);
         hx_log_text("reason", error);
@@ -332,7 +332,7 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
     return listens || is_usual ? HX_EXIT_OK : HX_EXIT_ADDRESS;
 }
 
-/* Every thread inherits this mask, so that signals come to hx_daemon_run alone. */
+/* Blocks the signals. Every thread inherits the mask, so only hx_daemon_run receives them. */
 static void take_signals(hx_daemon *daemon)
 {
     sigemptyset(&daemon->ends);
@@ -347,7 +347,7 @@ static void take_signals(hx_daemon *daemon)
     signal(SIGUSR2, SIG_IGN);
 }
 
-/* Where large bodies are kept while they are under way. Without it they are refused; the others are not. */
+/* The directory for temporary files of large bodies. Without it large bodies are refused, others are not. */
 static const char *spool_directory(void)
 {
     const char *given = getenv("TMPDIR");
@@ -374,14 +374,15 @@ static int open_workers(hx_daemon *daemon, hx_rules *rules)
     return HX_EXIT_OK;
 }
 
-/* A core file would hold what clients entrusted to us; and nothing that this process starts may gain rights by it. */
-static void give_up_rights(const hx_config *config)
+/* Prevents core files, which would contain clients' data, and new privileges for child processes. */
+static void drop_privileges(const hx_config *config)
 {
     (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (config->core_dumps) return;
     const struct rlimit none = {0};
     (void)setrlimit(RLIMIT_CORE, &none);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose reports look into the process */
+#if !defined(__SANITIZE_ADDRESS__) &&                                                                                  \
+    !defined(__SANITIZE_THREAD__) /* the sanitizers' reports need to read the process */
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 #endif
 }
@@ -451,7 +452,7 @@ static hx_daemon *new_daemon(hx_config *config)
     pthread_mutex_init(&daemon->handing_out, NULL);
     hx_log_readable(config->log_readable);
     take_signals(daemon);
-    give_up_rights(config);
+    drop_privileges(config);
     return daemon;
 }
 
@@ -525,8 +526,8 @@ static void ask_for_hangup(hx_daemon *daemon)
     hx_reload_ask(daemon->reload, &daemon->hangup.reload);
 }
 
-/* Signals that come while a file is read may be about a newer one. */
-static void hung_up(hx_task *task)
+/* A signal that comes during a reload may be about a newer file, so it asks for another reload. */
+static void hangup_came(hx_task *task)
 {
     hx_daemon *daemon = HX_OWNER(task, hx_daemon, hangup.task);
     atomic_store(&daemon->hangup.posted, false);
@@ -536,7 +537,7 @@ static void hung_up(hx_task *task)
         ask_for_hangup(daemon);
 }
 
-/* Ends the process at once: whatever is under way is unknown at the next start. */
+/* Ends the process at once: operations in flight are unknown at the next start. */
 static _Noreturn void give_up(const char *why)
 {
     hx_log_begin(HX_EVENT_drain_incomplete);
@@ -551,7 +552,7 @@ static void cut_clients(hx_task *task)
     hx_server_cut(HX_OWNER(task, worker_thread, cut)->worker.server);
 }
 
-/* NULL, or why the thread was not waited for any longer. */
+/* Joins a thread. Returns NULL, or the reason for not waiting any longer. */
 static const char *join(const hx_daemon *daemon, pthread_t thread, hx_ms deadline)
 {
     const struct timespec step = {.tv_nsec = 5000000};
@@ -562,10 +563,10 @@ static const char *join(const hx_daemon *daemon, pthread_t thread, hx_ms deadlin
     return NULL;
 }
 
-/* Of the workers from `first` on, which moves along. */
-static const char *join_workers(const hx_daemon *daemon, unsigned *first, hx_ms most)
+/* Joins the workers from `first` on, and moves `first` along. Returns like join. */
+static const char *join_workers(const hx_daemon *daemon, unsigned *first, hx_ms wait)
 {
-    hx_ms deadline = hx_clock_now() + most;
+    hx_ms deadline = hx_clock_now() + wait;
     for (; *first < daemon->worker_count; *first += 1) {
         const char *why = join(daemon, daemon->workers[*first].thread, deadline);
         if (why) return why;
@@ -573,14 +574,14 @@ static const char *join_workers(const hx_daemon *daemon, unsigned *first, hx_ms 
     return NULL;
 }
 
-/* Requests end by themselves, or when their clients are cut off; what the application has not answered by then does
- * not, and its outcome is unknown. */
+/* Waits until all requests have ended, then cuts clients off. An operation that the upstream has not answered by then
+ * is unknown. */
 static void drain_workers(hx_daemon *daemon)
 {
     unsigned first = 0;
     for (unsigned i = 0; i < daemon->worker_count; i++)
         hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].drain);
-    const char *why = join_workers(daemon, &first, atomic_load(&daemon->drain_most));
+    const char *why = join_workers(daemon, &first, atomic_load(&daemon->drain_max));
     if (!why) return;
     for (unsigned i = first; i < daemon->worker_count; i++)
         hx_loop_post(daemon->workers[i].loop, &daemon->workers[i].cut);
@@ -593,7 +594,7 @@ static void drain_workers(hx_daemon *daemon)
 static void end_background(hx_daemon *daemon)
 {
     hx_jobs_end(&daemon->background);
-    const char *why = join(daemon, daemon->background.thread, hx_clock_now() + atomic_load(&daemon->drain_most));
+    const char *why = join(daemon, daemon->background.thread, hx_clock_now() + atomic_load(&daemon->drain_max));
     if (!why) return;
     const char *job = hx_jobs_stopping(&daemon->background);
     hx_log_begin(HX_EVENT_job_cut);
@@ -614,7 +615,7 @@ int hx_daemon_run(hx_daemon *daemon)
         int failed = pthread_create(&w->thread, NULL, run_loop, w->loop);
         HX_CHECK(failed == 0);
     }
-    daemon->hangup.task.run = hung_up;
+    daemon->hangup.task.run = hangup_came;
     hx_jobs_start(&daemon->background);
 
     for (int number = 0; sigismember(&daemon->ends, number) != 1;) {
@@ -646,7 +647,7 @@ void hx_daemon_close(hx_daemon **owned)
     hx_admin_free(&daemon->admin);
     if (!daemon->reload) hx_config_free(&daemon->config);
     hx_reload_free(&daemon->reload);
-    if (daemon->store) hx_store_close(&daemon->store); /* its connections are on the loops */
+    if (daemon->store) hx_store_close(&daemon->store); /* before the loops, which its connections are on */
     for (unsigned i = 0; i < daemon->worker_count; i++) hx_loop_free(&daemon->workers[i].loop);
     hx_loop_free(&daemon->background.loop);
     hx_limiter_free(&daemon->limiter);

@@ -9,9 +9,9 @@
 
 #define KEPT_FOR (50 * 365 * HX_DAY)
 
-static const hx_slice memory_route = {"hapax --accept-rescope", 22};
+static const hx_slice acceptance_route = {"hapax --accept-rescope", 22};
 
-static void look(hx_live_check *check);
+static void begin(hx_live_check *check);
 
 static void end(hx_live_check *check)
 {
@@ -24,17 +24,18 @@ static void fail(hx_live_check *check)
     check->failed = true;
     check->count++;
     hx_arena_free(&check->page_arena);
-    bool fits = hx_buf_printf(check->problems, "the store can't be asked which operations are live under other rules: "
-                                               "try again when it can be reached\n");
+    bool fits = hx_buf_printf(check->problems,
+                              "the store can't be reached for counting live operations: try again when "
+                              "it can\n");
     (void)fits;
     end(check);
 }
 
-static void swept(hx_store_call *call)
+static void sweep_done(hx_store_call *call)
 {
     hx_live_check *check = HX_OWNER(call, hx_live_check, call);
     if (call->result == HX_STORE_OK)
-        look(check);
+        begin(check);
     else
         fail(check);
 }
@@ -49,13 +50,13 @@ static void judge(hx_live_check *check)
     check->swept = true;
     check->problems->len = check->problems_from;
     hx_arena_free(&check->arena);
-    check->call = (hx_store_call){.loop = check->loop, .done = swept};
+    check->call = (hx_store_call){.loop = check->loop, .done = sweep_done};
     hx_store_sweep(check->store, &check->call);
 }
 
-static void list(hx_live_check *check);
+static void list_paths(hx_live_check *check);
 
-static void listed(hx_store_call *call)
+static void list_done(hx_store_call *call)
 {
     hx_live_check *check = HX_OWNER(call, hx_live_check, call);
     if (call->result != HX_STORE_OK) {
@@ -69,18 +70,18 @@ static void listed(hx_store_call *call)
     }
     hx_arena_free(&check->page_arena);
     if (check->page.more)
-        list(check);
+        list_paths(check);
     else
         judge(check);
 }
 
-static void list(hx_live_check *check)
+static void list_paths(hx_live_check *check)
 {
-    check->call = (hx_store_call){.loop = check->loop, .arena = &check->page_arena, .done = listed};
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->page_arena, .done = list_done};
     hx_store_list(check->store, &check->call, &check->page);
 }
 
-/* The paths that a route takes over and that operations may have been made on. */
+/* Finds the paths that a route takes over and that may have live operations. */
 static size_t find_paths(hx_live_check *check, hx_slice **found)
 {
     size_t count, kept = 0;
@@ -110,11 +111,11 @@ static void count_live(hx_live_check *check)
     }
     check->page = (hx_store_page){
         .route = HX_EMPTY, .reason = HX_EMPTY, .paths = paths, .path_count = count, .records_max = HX_STORE_PAGE_MAX};
-    list(check);
+    list_paths(check);
 }
 
-/* "2147483661 refunds": its result says which rules it is about. */
-static void take_accepted(hx_live_check *check, const hx_record *record)
+/* Reads the rules from the result of an acceptance: "2147483661 refunds" is their version and their route. */
+static void add_accepted(hx_live_check *check, const hx_record *record)
 {
     uint64_t version;
     size_t space = hx_slice_find(record->result, ' ');
@@ -125,14 +126,14 @@ static void take_accepted(hx_live_check *check, const hx_record *record)
 
 static void list_accepted(hx_live_check *check);
 
-static void accepted_listed(hx_store_call *call)
+static void list_accepted_done(hx_store_call *call)
 {
     hx_live_check *check = HX_OWNER(call, hx_live_check, call);
     if (call->result != HX_STORE_OK) {
         fail(check);
         return;
     }
-    for (size_t i = 0; i < check->page.count; i++) take_accepted(check, &check->page.records[i]);
+    for (size_t i = 0; i < check->page.count; i++) add_accepted(check, &check->page.records[i]);
     hx_arena_free(&check->page_arena);
     if (check->page.more)
         list_accepted(check);
@@ -142,15 +143,15 @@ static void accepted_listed(hx_store_call *call)
 
 static void list_accepted(hx_live_check *check)
 {
-    check->call = (hx_store_call){.loop = check->loop, .arena = &check->page_arena, .done = accepted_listed};
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->page_arena, .done = list_accepted_done};
     hx_store_list(check->store, &check->call, &check->page);
 }
 
-static void look(hx_live_check *check)
+static void begin(hx_live_check *check)
 {
     hx_live_check_free(check);
     check->memory = (hx_changes_memory){.arena = &check->memory_arena};
-    check->page = (hx_store_page){.route = memory_route,
+    check->page = (hx_store_page){.route = acceptance_route,
                                   .reason = HX_EMPTY,
                                   .states = 1u << HX_COMPLETED,
                                   .records_max = HX_STORE_PAGE_MAX};
@@ -163,7 +164,7 @@ void hx_live_check_free(hx_live_check *check)
     check->memory = (hx_changes_memory){0};
 }
 
-/* No request has it: the half of a MAC would have to be these numbers. */
+/* The operation under which an acceptance is recorded. Its bytes are no MAC, so no request can have it. */
 static hx_op op_of(const hx_store_rule *rule)
 {
     hx_op op = {{0}};
@@ -175,10 +176,11 @@ static hx_op op_of(const hx_store_rule *rule)
 
 static void readmit_next(hx_live_check *check);
 
-static void readmitted(hx_store_call *call)
+static void readmit_done(hx_store_call *call)
 {
     hx_live_check *check = HX_OWNER(call, hx_live_check, call);
-    check->failed = call->result != HX_STORE_OK && call->result != HX_STORE_STALE; /* stale: another node was faster */
+    check->failed = call->result != HX_STORE_OK &&
+                    call->result != HX_STORE_STALE; /* STALE: another node did it first */
     check->at++;
     readmit_next(check);
 }
@@ -193,7 +195,7 @@ static void readmit_next(hx_live_check *check)
         return;
     }
     hx_op op = op_of(&accepted->rules[check->at]);
-    check->call = (hx_store_call){.loop = check->loop, .arena = &check->arena, .done = readmitted};
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->arena, .done = readmit_done};
     hx_store_forget(check->store, &check->call, &op, 0, HX_LIT("these rules are in force again"));
 }
 
@@ -207,33 +209,33 @@ void hx_live_check_readmit(hx_live_check *check, void (*done)(hx_live_check *che
 
 static void accept_next(hx_live_check *check);
 
-static void accepted(hx_live_check *check, bool is_kept)
+static void accept_one_done(hx_live_check *check, bool is_kept)
 {
     check->failed = !is_kept;
     check->at++;
     accept_next(check);
 }
 
-/* Of several nodes that accept the same the first one wins. */
-static void acceptance_settled(hx_store_call *call)
+/* Where several nodes accept the same rules, the first one records it. */
+static void accept_settle_done(hx_store_call *call)
 {
     bool is_kept = call->result == HX_STORE_OK || (call->result == HX_STORE_STALE && call->found.state == HX_COMPLETED);
-    accepted(HX_OWNER(call, hx_live_check, call), is_kept);
+    accept_one_done(HX_OWNER(call, hx_live_check, call), is_kept);
 }
 
-static void acceptance_claimed(hx_store_call *call)
+static void accept_claim_done(hx_store_call *call)
 {
     hx_live_check *check = HX_OWNER(call, hx_live_check, call);
     bool is_there = call->result == HX_STORE_EXISTS;
     if (call->result != HX_STORE_OK && (!is_there || call->found.state == HX_COMPLETED)) {
-        accepted(check, is_there);
+        accept_one_done(check, is_there);
         return;
     }
-    if (is_there) check->record.epoch = call->found.epoch; /* of somebody who died before it was written */
+    if (is_there) check->record.epoch = call->found.epoch; /* claimed by a node that ended before it settled */
     check->record.from_state = is_there ? call->found.state : HX_PROCESSING;
     check->record.state = HX_COMPLETED;
     check->record.expires_at = check->record.changed_at + KEPT_FOR;
-    check->call = (hx_store_call){.loop = check->loop, .arena = &check->arena, .done = acceptance_settled};
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->arena, .done = accept_settle_done};
     hx_store_settle(check->store, &check->call, &check->record);
 }
 
@@ -255,13 +257,13 @@ static void accept_next(hx_live_check *check)
                                 .owner = hx_store_about(check->store)->owner,
                                 .attempt = 1,
                                 .rule_version = HX_RULE_SHADOW,
-                                .route = memory_route,
+                                .route = acceptance_route,
                                 .correlation = HX_EMPTY,
                                 .reason = HX_LIT("operations under these rules are given up"),
                                 .result = hx_arena_printf(&check->arena, "%" PRIu32 " %.*s", rule->version,
                                                           HX_FMT(rule->route)),
                                 .answer = {.headers = HX_EMPTY, .body = HX_EMPTY}};
-    check->call = (hx_store_call){.loop = check->loop, .arena = &check->arena, .done = acceptance_claimed};
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->arena, .done = accept_claim_done};
     hx_store_claim(check->store, &check->call, &check->record, 0);
 }
 
@@ -278,5 +280,5 @@ void hx_live_check_start(hx_live_check *check)
     check->problems_from = check->problems->len;
     check->count = 0;
     check->failed = false;
-    look(check);
+    begin(check);
 }

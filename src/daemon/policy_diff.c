@@ -17,15 +17,15 @@
 typedef struct {
     const hx_config *old, *now;
     hx_arena arena;
-    hx_buf refused;      /* lines: what a reload would refuse in any case */
-    hx_buf refused_live; /* while operations of those routes live */
+    hx_buf refused;      /* lines: what every reload would refuse */
+    hx_buf refused_live; /* lines: what a reload would refuse while operations of those routes live */
 } diff;
 
 typedef struct {
-    const char *kind;                /* new, gone, renamed, changed; NULL: as it was */
-    const hx_policy *before, *after; /* NULL: there is none */
-    const char *name, *match;        /* for people */
-    const char *was[64], *is[64];    /* of each row that differs; NULL elsewhere. The last is "match" */
+    const char *kind;                /* new, gone, renamed, changed; NULL: unchanged */
+    const hx_policy *before, *after; /* NULL: the route is new, or gone */
+    const char *name, *match;        /* as printed */
+    const char *was[64], *is[64];    /* values of fields that differ, else NULL; the last one is the match */
     size_t differences;
     bool changes_keys;
 } change;
@@ -51,7 +51,7 @@ static const hx_policy *named(const hx_policy_set *set, hx_slice name)
     return NULL;
 }
 
-/* The old route that goes on as this one. */
+/* Finds the old route that this one continues. */
 static const hx_policy *before(const hx_config *old, const hx_policy *route)
 {
     const hx_policy *found = named(&old->policies, route->name);
@@ -59,7 +59,7 @@ static const hx_policy *before(const hx_config *old, const hx_policy *route)
     return found;
 }
 
-/* The route that an old one goes on as. */
+/* Finds the route that continues an old one. */
 static const hx_policy *after(const hx_config *now, const hx_policy *route)
 {
     const hx_policy *found = named(&now->policies, route->name);
@@ -78,7 +78,7 @@ static bool same_text(const char *a, const char *b)
     return hx_slice_eq(hx_slice_of(a), hx_slice_of(b));
 }
 
-/* An application that has moved is no change of each of its routes. */
+/* Compares by name: a changed URL is no change of each of its routes. */
 static bool same_upstream(const diff *d, const change *c)
 {
     return hx_slice_eq(d->old->upstreams[c->before->upstream].name, d->now->upstreams[c->after->upstream].name);
@@ -102,7 +102,7 @@ static void compare(diff *d, change *c)
     }
 }
 
-/* Of a route that is there now, or with `now` NULL of one that is gone. */
+/* Compares the old and the new version of a route; one of them may be NULL. */
 static change change_of(diff *d, const hx_policy *old, const hx_policy *now)
 {
     const hx_policy *route = now ? now : old;
@@ -152,7 +152,7 @@ static void print_change(diff *d, const change *c)
                          row_is_key(i) ? " (part of every key)" : "");
 }
 
-/* "principal and key.from" */
+/* Lists the options that changed: "principal, key.from". */
 static const char *key_rows(const change *c, hx_arena *arena)
 {
     hx_buf out;
@@ -219,7 +219,7 @@ static const char *explain_route(diff *d, const hx_policy *old)
         .ptr;
 }
 
-/* "POST /refunds" matched no route, and matches one now. */
+/* Explains a path like "POST /refunds" that matched no route and matches one now. */
 static const char *explain_path(diff *d, hx_slice path)
 {
     size_t space = hx_slice_find(path, ' ');
@@ -238,8 +238,8 @@ static const char *explain_path(diff *d, hx_slice path)
         .ptr;
 }
 
-/* What hx_changes_retired found: a route by the name that its operations are known by, the defaults, or a path of
- * theirs that a route takes over. */
+/* Explains what hx_changes_retired found: a route by the name that its operations are known by, the defaults, or a path
+ * of theirs that a route takes over. */
 static void explain(diff *d, const hx_store_rule *rule)
 {
     hx_arena *arena = &d->arena;
@@ -321,7 +321,7 @@ static void write_change(diff *d, const change *c, bool first)
     hx_buf_free(&out);
 }
 
-/* Every change, in the order of the new file, then what is gone, then what matches no route. Returns how many. */
+/* Prints every change: routes in the order of the new file, routes that are gone, the defaults. Returns how many. */
 static size_t tell(diff *d, bool json)
 {
     size_t told = 0;

@@ -8,14 +8,14 @@
 static const hx_slice usual_methods[] = {{"POST", 4}, {"PUT", 3}, {"PATCH", 5}, {"DELETE", 6}};
 #define USUAL_METHODS (sizeof usual_methods / sizeof usual_methods[0])
 
-/* Routes that became one, and the defaults, had other requests: that is what `formerly` says. A route that was renamed
- * has its own. */
+/* Whether the match of the route counts. It doesn't for the defaults, nor for routes that became one: `formerly` says
+ * that those had other requests. A route that was renamed keeps its match. */
 static bool counts_match(const hx_policy *policy, hx_slice name, uint32_t version)
 {
     return policy->formerly_count < 2 && hx_slice_eq(hx_policy_identity(policy), name) && (version & HX_RULE_NAMED);
 }
 
-/* Whether operations that were begun under that version, and are found by that name, are the same ones here. */
+/* Whether operations that began under that name and version are known by the same key under this policy. */
 static bool is_same(const hx_policy *policy, hx_slice name, uint32_t version)
 {
     uint32_t bits = counts_match(policy, name, version) ? ~HX_RULE_NAMED : HX_RULE_IDENTITY;
@@ -35,7 +35,7 @@ static bool is_called(const hx_policy *route, hx_slice name)
     return false;
 }
 
-/* The route whose operations are known by the name; else the one that has it, or had it. */
+/* Finds the route whose operations are known by the name; else the one that has, or had, the name. */
 static const hx_policy *route_called(const hx_policy_set *set, hx_slice name)
 {
     const hx_policy *found = NULL;
@@ -86,7 +86,7 @@ hx_changes_path *hx_changes_paths(const hx_policy_set *set, hx_arena *arena, siz
     return paths;
 }
 
-/* Ends a line; where there is no room for it, only the count says that it is missing. */
+/* Ends a line. A line that does not fit is dropped, and still counted. */
 static size_t say(hx_buf *out, bool fits)
 {
     const hx_slice ways_out = HX_LIT("wait until they have expired, or accept with --accept-rescope that their keys "
@@ -145,7 +145,7 @@ static size_t say_changed(hx_buf *out, hx_slice name, const hx_policy *route, co
                                   changed_option(route, rule->version)));
 }
 
-/* Operations of a named route. */
+/* Checks operations of a named route. */
 static size_t check_named(const hx_policy_set *next, const hx_store_rule *rule, hx_buf *out)
 {
     const hx_policy *route = route_called(next, rule->route);
@@ -165,7 +165,7 @@ static size_t check_named(const hx_policy_set *next, const hx_store_rule *rule, 
     return is_same(route, name, rule->version) ? 0 : say_changed(out, rule->route, route, rule);
 }
 
-/* Operations that ran under the defaults, on a path that now has a route. */
+/* Checks operations that ran under the defaults, on a path that now has a route. */
 static size_t check_path(const hx_policy_set *next, const hx_store_rule *rule, hx_buf *out)
 {
     size_t space = hx_slice_find(rule->route, ' ');
@@ -186,7 +186,7 @@ static size_t check_path(const hx_policy_set *next, const hx_store_rule *rule, h
     return is_same(route, rule->route, rule->version) ? 0 : say_changed(out, route->name, route, rule);
 }
 
-/* All that ran under the defaults of one version, but for those on paths that have a route now. */
+/* Checks operations that ran under one version of the defaults, except on paths that have a route now. */
 static size_t check_defaults(const hx_policy_set *next, const hx_store_rule *rule, const hx_store_rules *paths,
                              hx_buf *out)
 {
@@ -211,7 +211,7 @@ static hx_store_rule *find_rule(const hx_store_rules *among, hx_slice route, uin
     return NULL;
 }
 
-/* What was accepted once is no problem any more: its line is taken back. */
+/* Counts a problem, unless it was accepted before: then its line is removed again. */
 static size_t remember(hx_changes_memory *memory, const hx_store_rule *rule, hx_buf *problems, size_t from)
 {
     bool all_paths = !(rule->version & HX_RULE_NAMED) && find_rule(&memory->accepted, HX_EMPTY, rule->version);
@@ -229,7 +229,7 @@ static bool has_route(const hx_policy_set *next, hx_slice name)
     return space != SIZE_MAX && hx_policy_find(next, hx_slice_first(name, space), hx_slice_from(name, space + 1));
 }
 
-/* Whether the rules that were accepted to be gone still are. */
+/* Whether operations under rules that were given up are still unknown to `next`. */
 static bool is_still_wrong(const hx_policy_set *next, const hx_store_rule *accepted, hx_buf *out)
 {
     static const hx_store_rules none;
@@ -255,7 +255,7 @@ size_t hx_changes_check(const hx_policy_set *next, const hx_store_rules *live, c
     for (size_t i = 0; i < live->count; i++) {
         const hx_store_rule *rule = &live->rules[i];
         size_t from = problems->len;
-        if (rule->version == HX_RULE_SHADOW) continue; /* nobody relies on what was only watched */
+        if (rule->version == HX_RULE_SHADOW) continue; /* shadow mode: no client relies on it */
         size_t wrong = rule->version & HX_RULE_NAMED ? check_named(next, rule, problems)
                                                      : check_defaults(next, rule, paths, problems);
         if (wrong > 0) count += remember(memory, rule, problems, from);
@@ -265,22 +265,20 @@ size_t hx_changes_check(const hx_policy_set *next, const hx_store_rules *live, c
         if (check_path(next, &paths->rules[i], problems) > 0)
             count += remember(memory, &paths->rules[i], problems, from);
     }
-    if (live->others > 0) /* nor can it be remembered of which ones that was accepted */
-        count += say(problems, hx_buf_printf(problems,
-                                             "%llu %s are under rules that can't be told apart any more, there were "
-                                             "so many: ",
+    if (live->others > 0) /* which can't be recorded as accepted either */
+        count += say(problems, hx_buf_printf(problems, "%llu %s are under more rules than the store can count apart: ",
                                              number(live->others), operations(live->others)));
     return count;
 }
 
-/* Whether operations that are begun under this name now would be known by another one. */
+/* Whether operations that begin under this name now would be known by another one. */
 static bool joins(const hx_policy_set *next, const hx_policy *route, hx_slice identity)
 {
     return route_called(next, identity) == route && !hx_slice_eq(identity, hx_policy_identity(route));
 }
 
-/* Whether the store would take operations of one for the other's, although they are not: both have one version by
- * chance. */
+/* Whether two different rules have the same version by chance, so that the store would take operations of one for the
+ * other's. */
 static bool is_mistaken(const hx_policy *was, const hx_policy *is, hx_slice name)
 {
     if (!keeps_operations(was) || !keeps_operations(is) || !is_same(is, name, was->rule_version)) return false;
@@ -288,7 +286,7 @@ static bool is_mistaken(const hx_policy *was, const hx_policy *is, hx_slice name
            (counts_match(is, name, was->rule_version) && was->rule_match != is->rule_match);
 }
 
-/* Of the route, or the defaults, that have its operations from now on. */
+/* Checks the route, or the defaults, that get its operations. */
 static bool is_heir_mistaken(const hx_policy *was, const hx_policy_set *next)
 {
     hx_slice name = hx_policy_identity(was);
@@ -299,10 +297,11 @@ static bool is_heir_mistaken(const hx_policy *was, const hx_policy_set *next)
 
 static size_t say_mistaken(hx_buf *problems, const hx_policy *route)
 {
-    bool fits = hx_buf_printf(problems,
-                              "route \"%.*s\" has other rules, which the store can't tell from those in force: give it "
-                              "another name as well, without \"formerly\"\n",
-                              HX_FMT(route->name));
+    bool fits =
+        hx_buf_printf(problems,
+                      "route \"%.*s\" has other rules whose version is the same by chance as that of the rules in "
+                      "force: give it another name as well, without \"formerly\"\n",
+                      HX_FMT(route->name));
     (void)fits;
     return 1;
 }
@@ -320,8 +319,8 @@ static size_t check_mistaken(const hx_policy_set *running, const hx_policy_set *
                 count += say_mistaken(problems, is);
         }
     if (!is_mistaken(&running->defaults, &next->defaults, HX_EMPTY)) return count;
-    bool fits = hx_buf_printf(problems, "the defaults are other rules, which the store can't tell from those in force: "
-                                        "change them in two steps, or a little otherwise\n");
+    bool fits = hx_buf_printf(problems, "the defaults have other rules whose version is the same by chance as that of "
+                                        "the rules in force: change them in two steps\n");
     (void)fits;
     return count + 1;
 }
@@ -344,7 +343,7 @@ size_t hx_changes_check_joined(const hx_policy_set *running, const hx_policy_set
         if (other.len == 0) continue;
         bool fits = hx_buf_printf(problems,
                                   "route \"%.*s\" is known as \"%.*s\" and takes over what runs as \"%.*s\": that "
-                                  "needs a restart, as requests under the old rules may be on their way\n",
+                                  "needs a restart, because requests under the old rules may be in flight\n",
                                   HX_FMT(route->name), HX_FMT(hx_policy_identity(route)), HX_FMT(other));
         (void)fits;
         count++;
@@ -352,7 +351,7 @@ size_t hx_changes_check_joined(const hx_policy_set *running, const hx_policy_set
     return count;
 }
 
-/* Whether `next` knows what is begun under this name and version by the same. */
+/* Whether `next` knows an operation that begins under this name and version. */
 static bool is_known(const hx_policy_set *next, hx_slice identity, uint32_t version)
 {
     const hx_policy *route = route_called(next, identity);

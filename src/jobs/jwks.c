@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thread fetches for all sources at once, so that a slow one holds up no other. It sleeps in curl_multi_poll until
- * an answer moves, a source is due, or curl_multi_wakeup tells it that keys are wanted or that it shall end.
+/* One thread fetches all sources concurrently, so that a slow one delays no other. It sleeps in curl_multi_poll until a
+ * transfer makes progress, a source is due, or curl_multi_wakeup reports that keys are wanted or that it has to end.
  *
- * `lock` guards what other threads read: keys, fresh, tried, and what a successor takes over. The fetching thread alone
- * writes those, always under the lock, and so reads them without it; but for `fresh`, which hx_jwks_keys clears. */
+ * `lock` guards what other threads read: keys, fresh, tried, and what hx_jwks_open copies from `before`. Only the
+ * fetching thread writes those, always under the lock, so it may read them without; except `fresh`, which hx_jwks_keys
+ * clears. */
 #include "jobs/jwks.h"
 
 #include "base/check.h"
@@ -27,18 +28,18 @@
 
 typedef struct {
     struct hx_jwks *jwks;
-    char *url; /* NULL: a file, whose keys are all that there is */
+    char *url; /* NULL: a file, which is not read again */
     hx_ms refresh;
     hx_jwt_keys *keys;
-    bool fresh; /* hx_jwks_keys hasn't given them yet */
+    bool fresh; /* hx_jwks_keys hasn't returned them yet */
     bool tried; /* the first fetch is over */
     hx_buf body;
     char etag[ETAG_BYTES_MAX]; /* of `body`; empty: none */
-    hx_ms begun;               /* the last fetch, by the monotonic clock; so is `due` */
+    hx_ms begun;               /* start of the last fetch, by the monotonic clock, like `due` */
     hx_ms due;
     unsigned failures; /* in a row */
     _Atomic bool wanted;
-    struct { /* the fetching thread's */
+    struct { /* used by the fetching thread only */
         CURL *handle;
         struct curl_slist *fields;
         hx_buf body;
@@ -49,7 +50,7 @@ typedef struct {
 
 struct hx_jwks {
     _Atomic bool stopping;
-    const hx_libcurl *curl; /* NULL: there are only files */
+    const hx_libcurl *curl; /* NULL: all sources are files */
     CURLM *multi;
     bool has_thread;
     pthread_t thread;
@@ -106,12 +107,13 @@ static bool add_fields(source *s)
     return add_field(s, line);
 }
 
-/* Any that this libcurl doesn't know would be a limit that doesn't hold: then nothing is fetched. */
+/* False if this libcurl doesn't know an option: without one of these limits nothing is fetched. */
 static bool set_options(source *s)
 {
     const hx_libcurl *curl = s->jwks->curl;
     CURL *h = s->fetch.handle;
-    const char *authorities = getenv("SSL_CERT_FILE"); // NOLINT(concurrency-mt-unsafe): nobody sets variables here
+    const char *authorities =
+        getenv("SSL_CERT_FILE"); // NOLINT(concurrency-mt-unsafe): the environment is never changed
     const CURLcode results[] = {
         curl->easy_setopt(h, CURLOPT_URL, s->url),
         curl->easy_setopt(h, CURLOPT_PRIVATE, s),
@@ -132,7 +134,7 @@ static bool set_options(source *s)
         curl->easy_setopt(h, CURLOPT_FORBID_REUSE, 1L),
         curl->easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 1L),
         curl->easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 2L),
-        /* A lookup under way is left to end by itself: we don't wait for a name server to stop. */
+        /* Leaves a DNS lookup in progress to end by itself, so that a stop doesn't wait for it. */
         curl->easy_setopt(h, CURLOPT_QUICK_EXIT, 1L),
         authorities ? curl->easy_setopt(h, CURLOPT_CAINFO, authorities) : CURLE_OK,
     };
@@ -158,7 +160,7 @@ static hx_ms jittered(hx_ms span)
     return span + (hx_ms)hx_rand_below((uint64_t)span / 10 + 1);
 }
 
-/* Until the next attempt, once `failures` have come in a row. */
+/* The delay until the next attempt, after `failures` in a row. */
 static hx_ms backoff(const source *s)
 {
     hx_ms limit = s->refresh < HX_JWKS_BACKOFF_MAX ? s->refresh : HX_JWKS_BACKOFF_MAX;
@@ -185,7 +187,7 @@ static void fetch_failed(source *s, const char *reason)
     hx_log_end();
 }
 
-/* `keys` NULL: they are the same as before. */
+/* `keys` is NULL if they are the same as before. */
 static void fetch_succeeded(source *s, hx_jwt_keys *keys)
 {
     hx_jwks *jwks = s->jwks;
@@ -218,7 +220,7 @@ static void fetch_succeeded(source *s, hx_jwt_keys *keys)
     hx_jwt_keys_free(&old);
 }
 
-static void take_answer(source *s)
+static void response_came(source *s)
 {
     char why[256], reason[320];
     hx_slice body = hx_buf_slice(&s->fetch.body);
@@ -228,13 +230,13 @@ static void take_answer(source *s)
     }
     hx_jwt_keys *keys = hx_jwt_keys_from_jwks(body, why);
     if (!keys) {
-        (void)snprintf(reason, sizeof reason, "the answer %s", why);
+        (void)snprintf(reason, sizeof reason, "the response %s", why);
         fetch_failed(s, reason);
     } else if (hx_jwt_keys_have_secret(keys)) {
         hx_jwt_keys_free(&keys);
         fetch_failed(s,
-                     "the answer holds a shared secret (kty oct), by which whoever can read it could sign: put it into "
-                     "a file");
+                     "the response contains a shared secret (kty oct), with which everyone who can read it could sign: "
+                     "use a file");
     } else {
         fetch_succeeded(s, keys);
     }
@@ -247,16 +249,16 @@ static void fetch_ended(source *s, CURLcode code)
     long status = 0;
     (void)curl->easy_getinfo(s->fetch.handle, CURLINFO_RESPONSE_CODE, &status);
     if (code == CURLE_FILESIZE_EXCEEDED || code == CURLE_WRITE_ERROR) {
-        (void)snprintf(reason, sizeof reason, "the answer has more than %u bytes", HX_JWKS_BYTES_MAX);
+        (void)snprintf(reason, sizeof reason, "the response has more than %u bytes", HX_JWKS_BYTES_MAX);
         fetch_failed(s, reason);
     } else if (code != CURLE_OK) {
         fetch_failed(s, s->fetch.error[0] != '\0' ? s->fetch.error : curl->easy_strerror(code));
     } else if (status == 200) {
-        take_answer(s);
+        response_came(s);
     } else if (status == 304 && s->etag[0] != '\0' && s->keys) {
         fetch_succeeded(s, NULL);
     } else {
-        (void)snprintf(reason, sizeof reason, "the answer is %ld%s", status,
+        (void)snprintf(reason, sizeof reason, "the response is %ld%s", status,
                        status >= 300 && status < 400 ? ", and redirects are not followed" : "");
         fetch_failed(s, reason);
     }
@@ -281,7 +283,7 @@ static void fetch_begin(source *s)
 
 /* The thread */
 
-/* Begins what is due; returns how long nothing else will be. */
+/* Begins the fetches that are due; returns the time until the next one is. */
 static hx_ms begin_due(hx_jwks *jwks)
 {
     hx_ms sleep = SLEEP_MAX, now = monotonic_now();
@@ -312,7 +314,7 @@ static void end_finished(hx_jwks *jwks)
     }
 }
 
-static void tell_changes(hx_jwks *jwks)
+static void report_changes(hx_jwks *jwks)
 {
     for (size_t i = 0; i < jwks->count; i++) {
         source *s = &jwks->sources[i];
@@ -331,7 +333,7 @@ static bool all_tried(const hx_jwks *jwks)
     return true;
 }
 
-static void tell_tried(hx_jwks *jwks)
+static void report_tried(hx_jwks *jwks)
 {
     (void)pthread_mutex_lock(&jwks->lock);
     void (*tried)(void *context) = all_tried(jwks) ? jwks->tried : NULL;
@@ -348,8 +350,8 @@ static void *fetch_all(void *context)
         int running, ready;
         (void)jwks->curl->multi_perform(jwks->multi, &running);
         end_finished(jwks);
-        tell_tried(jwks);
-        tell_changes(jwks);
+        report_tried(jwks);
+        report_changes(jwks);
         hx_ms sleep = begin_due(jwks);
         (void)jwks->curl->multi_poll(jwks->multi, NULL, 0, (int)sleep, &ready);
     }
@@ -382,8 +384,8 @@ static bool copy_source(hx_jwks *jwks, const hx_jwt_source *from, source *s, cha
     return true;
 }
 
-/* Keys and what goes with them, where `before` has them of the same URL. */
-static void take_over(source *s, hx_jwks *before)
+/* Copies keys, ETag and schedule from `before`, if it has the same URL. */
+static void copy_state(source *s, hx_jwks *before)
 {
     (void)pthread_mutex_lock(&before->lock);
     for (size_t i = 0; i < before->count; i++) {
@@ -418,7 +420,7 @@ static void start_thread(hx_jwks *jwks)
     sigset_t all, old;
     jwks->multi = jwks->curl->multi_init();
     HX_CHECK(jwks->multi != NULL);
-    (void)sigfillset(&all); /* signals are for who waits for them */
+    (void)sigfillset(&all); /* signals go to the thread that waits for them */
     (void)pthread_sigmask(SIG_BLOCK, &all, &old);
     int failed = pthread_create(&jwks->thread, NULL, fetch_all, jwks);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -444,7 +446,7 @@ hx_jwks *hx_jwks_open(const hx_jwt_source *sources, size_t count, hx_jwks *befor
             hx_jwks_free(&jwks);
             return NULL;
         }
-        if (s->url && before) take_over(s, before);
+        if (s->url && before) copy_state(s, before);
     }
     if (jwks->curl) {
         start_thread(jwks);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* NULL, or why it can't be read. */
+/* Returns NULL, or why the file can't be read. */
 static const char *read_file(const char *path, hx_buf *out)
 {
     FILE *file = fopen(path, "re");
@@ -23,7 +23,7 @@ static const char *read_file(const char *path, hx_buf *out)
     return wrong;
 }
 
-/* An editor, and `echo`, end a line of text; a random byte that happens to be a line end is part of the secret. */
+/* Editors and `echo` add a line end to text; in random bytes it is part of the secret. */
 static hx_slice without_line_end(hx_slice secret)
 {
     hx_slice line = secret;
@@ -80,12 +80,12 @@ bool hx_jwks_url_check(hx_slice url, char error[HX_JWKS_ERROR_BYTES])
     hx_slice host = hx_slice_from(url, scheme);
     host = hx_slice_first(host, hx_slice_find(host, '/'));
     if ((!is_plain && !hx_slice_starts_nocase(url, HX_LIT("https://"))) || host.len == 0) {
-        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: jwks_url %.*s has to be https://HOST/… (or http://)",
+        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: jwks_url %.*s must be https://HOST/… (or http://)",
                        HX_FMT(url));
         return false;
     }
     if (hx_slice_find(host, '@') != SIZE_MAX) {
-        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: jwks_url has a user name in it, which is not supported");
+        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: jwks_url must not contain a user name");
         return false;
     }
     if (is_plain && !is_this_machine(host)) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define RECORDS_A_PAGE 200u
-#define LISTS_MAX 16u /* with more routes one list of everything is less work */
+#define LISTS_MAX 16u /* with more routes one list of all operations is less work */
 #define RETRY_DELAY HX_SECOND
 
 static void list_page(hx_quota_recount *recount);
@@ -23,7 +23,7 @@ static bool is_wanted(const hx_quota_recount_routes *routes, const hx_record *re
            bsearch(&record->route, routes->names, routes->count, sizeof *routes->names, by_name) != NULL;
 }
 
-/* One list of all operations, instead of one for each name. */
+/* Whether one list of all operations is made, instead of one for each name. */
 static bool lists_all(const hx_quota_recount_routes *routes)
 {
     return routes->has_defaults || routes->count > LISTS_MAX;
@@ -104,7 +104,7 @@ static void list_page(hx_quota_recount *recount)
     hx_store_list(recount->store, &recount->call, &recount->page);
 }
 
-/* Copies the names: the rules may be gone before the last page is here. */
+/* Copies the names: the rules may be freed before the last page is read. */
 static void take_routes(hx_quota_recount_routes *routes, const hx_policy_set *policies)
 {
     hx_arena_free(&routes->arena);

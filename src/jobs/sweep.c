@@ -5,9 +5,9 @@
 
 static void sweep_due(hx_timer *timer);
 
-static void tell(hx_sweep *sweep)
+static void log_cleaned(hx_sweep *sweep)
 {
-    sweep->told_at = hx_loop_now(sweep->loop);
+    sweep->logged_at = hx_loop_now(sweep->loop);
     if (sweep->cleaned == 0) return;
     hx_log_begin(HX_EVENT_operations_expired);
     hx_log_int("count", (int64_t)sweep->cleaned);
@@ -21,12 +21,12 @@ static void sweep_done(hx_store_call *call)
     sweep->busy = false;
     hx_arena_free(&sweep->arena);
     sweep->cleaned += call->count;
-    if (hx_loop_now(sweep->loop) - sweep->told_at >= HX_HOUR) tell(sweep);
+    if (hx_loop_now(sweep->loop) - sweep->logged_at >= HX_HOUR) log_cleaned(sweep);
     if (!sweep->stopping) {
         hx_timer_start(sweep->loop, &sweep->timer, sweep->interval, sweep_due);
         return;
     }
-    tell(sweep);
+    log_cleaned(sweep);
     sweep->stopped(sweep->context);
 }
 
@@ -46,7 +46,7 @@ static void sweep_due(hx_timer *timer)
 
 void hx_sweep_start(hx_sweep *sweep, hx_loop *loop, hx_store *store, hx_ms interval)
 {
-    *sweep = (hx_sweep){.store = store, .loop = loop, .interval = interval, .told_at = hx_loop_now(loop)};
+    *sweep = (hx_sweep){.store = store, .loop = loop, .interval = interval, .logged_at = hx_loop_now(loop)};
     hx_timer_start(loop, &sweep->timer, interval, sweep_due);
 }
 
@@ -57,6 +57,6 @@ void hx_sweep_stop(hx_sweep *sweep, void (*stopped)(void *context), void *contex
     sweep->context = context;
     hx_timer_stop(sweep->loop, &sweep->timer);
     if (sweep->busy) return;
-    tell(sweep);
+    log_cleaned(sweep);
     stopped(context);
 }

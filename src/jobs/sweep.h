@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cleaning job: every few seconds the store drops what has expired and turns lapsed leases into unknown. */
+/* The sweeping job: every few seconds the store drops operations that have expired, and makes those unknown whose lease
+ * has lapsed. */
 #ifndef HX_JOBS_SWEEP_H
 #define HX_JOBS_SWEEP_H
 
@@ -12,8 +13,8 @@ typedef struct {
     hx_timer timer;
     hx_store_call call;
     hx_arena arena;
-    uint64_t cleaned; /* operations that no line has told of */
-    hx_ms told_at;
+    uint64_t cleaned; /* operations since the last log line */
+    hx_ms logged_at;
     bool busy;
     bool stopping;
     void (*stopped)(void *context);
@@ -21,7 +22,7 @@ typedef struct {
 } hx_sweep;
 
 void hx_sweep_start(hx_sweep *sweep, hx_loop *loop, hx_store *store, hx_ms interval);
-/* `stopped` is called, perhaps at once, when no call of the job is under way any more. */
+/* Calls `stopped`, perhaps at once, when no call of the job is under way any more. */
 void hx_sweep_stop(hx_sweep *sweep, void (*stopped)(void *context), void *context);
 
 #endif
