@@ -100,6 +100,24 @@ static void every_value_stays_valid_json(void **state)
     }
 }
 
+static void every_byte_is_escaped_at_every_place(void **state)
+{
+    (void)state;
+    for (unsigned c = 0; c < 256; c++) {
+        for (size_t place = 0; place < 17; place++) {
+            char value[] = "abcdefgh ~ijklmno", written[8], expected[64];
+            value[place] = (char)c;
+            bool is_coded = c < 0x20 || c >= 0x7f, is_quoted = c == '"' || c == '\\';
+            (void)snprintf(written, sizeof written, is_coded ? "\\u%04x" : is_quoted ? "\\%c" : "%c", c);
+            (void)snprintf(expected, sizeof expected, ":\"%.*s%s%s\"}\n", (int)place, value, written,
+                           value + place + 1);
+            log_value((hx_slice){value, sizeof value - 1});
+            const char *line = logged();
+            if (!strstr(line, expected)) FAIL("%s lacks %s", line, expected);
+        }
+    }
+}
+
 static void a_field_that_does_not_fit_is_left_out_whole(void **state)
 {
     (void)state;
@@ -223,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_value_stays_valid_json, redirect, restore),
+        cmocka_unit_test_setup_teardown(every_byte_is_escaped_at_every_place, redirect, restore),
         cmocka_unit_test_setup_teardown(a_field_that_does_not_fit_is_left_out_whole, redirect, restore),
         cmocka_unit_test_setup_teardown(people_get_text_and_only_what_they_asked_for, redirect, restore),
         cmocka_unit_test_setup_teardown(an_event_has_an_id_to_alert_on_and_a_message_to_read, redirect, restore),
