@@ -42,8 +42,7 @@ hx_state hx_lifecycle_state_at(const hx_record *record, hx_ms now)
 
 hx_state hx_lifecycle_lapse(const hx_record *record, hx_ms now, hx_ms held)
 {
-    bool is_processing = record->state == HX_PROCESSING;
-    if (is_processing && record->lease_until > 0 && now >= record->lease_until) return HX_UNKNOWN;
+    if (record->state == HX_PROCESSING && hx_lifecycle_lease_is_over(record->lease_until, now)) return HX_UNKNOWN;
     return hx_lifecycle_state_at(record, now - held);
 }
 

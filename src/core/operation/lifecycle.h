@@ -42,6 +42,11 @@ static inline bool hx_lifecycle_is_over(hx_ms at, hx_ms now)
 {
     return now >= (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
 }
+/* Whether a claim's lease has lapsed; a lease_until of 0 is no lease. */
+static inline bool hx_lifecycle_lease_is_over(hx_ms lease_until, hx_ms now)
+{
+    return lease_until > 0 && now >= lease_until;
+}
 /* The state at `now` of an operation whose newest record this is: an outcome whose lifetime is over is expired while
  * its tombstone is kept, and then absent. */
 hx_state hx_lifecycle_state_at(const hx_record *record, hx_ms now);

@@ -37,7 +37,7 @@ static bool lapse_leases(hx_journal *j)
     hx_journal_flush(j); /* claims of this batch can be read back then */
     for (size_t cursor = 0; count < LAPSES_A_STEP && hx_map_next(j->opened, &cursor, &key, &value);) {
         const hx_open *o = value;
-        if (o->lease_until > 0 && j->now >= o->lease_until) lapsed[count++] = o->op;
+        if (hx_lifecycle_lease_is_over(o->lease_until, j->now)) lapsed[count++] = o->op;
     }
     for (unsigned i = 0; i < count; i++)
         if (!hx_journal_lapse(j, &lapsed[i], HX_UNKNOWN, HX_LIT("lease"))) return false;

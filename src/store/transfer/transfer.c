@@ -110,13 +110,8 @@ static void write_one(slot *s)
         return;
     }
     s->was_processing = s->record.state == HX_PROCESSING;
-    if (s->was_processing) { /* whoever works on it can't settle it in the target */
-        s->record.from_state = HX_PROCESSING;
-        s->record.state = HX_UNKNOWN;
-        s->record.changed_at = hx_store_about(t->to)->now();
-        s->record.lease_until = 0;
-        s->record.reason = t->reason;
-    }
+    /* The gateway that works on it can't settle it in the target. */
+    if (s->was_processing) hx_lifecycle_change(&s->record, HX_UNKNOWN, t->reason, hx_store_about(t->to)->now());
     s->call = (hx_store_call){.loop = t->loop, .arena = &s->arena, .done = import_done};
     hx_store_import(t->to, &s->call, &s->record);
 }
