@@ -409,7 +409,8 @@ hx_answer hx_mark_first_answer(hx_request *r, const hx_record *found);
 /* forward.c */
 /* Whether the name is ours to send to clients. */
 bool hx_forward_is_ours(const hx_request *r, const hx_field *field);
-void hx_forward_head(hx_request *r, bool keyed, hx_buf *out);
+/* Fills in the request of an exchange, but for its body. */
+void hx_forward_head(hx_request *r, bool keyed, hx_exchange *exchange);
 /* Marks the fields of the request that the application doesn't get as they came: nothing may be decided by them. */
 void hx_forward_mark_withheld(hx_request *r);
 void hx_pass_log_tunnel_end(const hx_request *r);
@@ -419,7 +420,7 @@ hx_slice hx_forwarded_key(const hx_request *r);
 /* The head of a question to the application, with the credentials of this request. About its caller: with all that may
  * have been signed, too. */
 typedef enum { HX_ASKS_ABOUT_THE_OPERATION, HX_ASKS_ABOUT_THE_CALLER } hx_question;
-void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_question about, hx_buf *out);
+void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_question about, hx_exchange *exchange);
 /* Sends r->exchange, whose first part is filled in, or repeats it; counts the attempt. */
 void hx_forward_send(hx_request *r, bool repeat);
 bool hx_forward_sent_whole(const hx_request *r);

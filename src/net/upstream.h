@@ -73,30 +73,39 @@ typedef enum {
     HX_REQUEST_BODY_UNUSUAL /* of any other method: nobody can count on its being read */
 } hx_request_body;
 
+typedef enum { HX_FRAMING_NONE, HX_FRAMING_LENGTH, HX_FRAMING_CHUNKED } hx_framing;
+
 struct hx_exchange {
     /* given by the caller before hx_exchange_start; the memory lives until end or failed */
     hx_arena *arena;
     const hx_exchange_events *events;
     void *user;
-    hx_slice head;             /* the request's head, whole: request line, fields, framing, empty line */
+    hx_slice method;
+    hx_slice target;       /* path and query */
+    hx_slice header_lines; /* each "Name: value\r\n", Host too; the lines of framing and of the connection are added */
+    hx_slice upgrade;      /* the protocol to switch to; empty: none */
+    hx_framing framing;
+    uint64_t content_length;   /* HX_FRAMING_LENGTH */
     hx_slice body;             /* a whole body; empty when there is none or it is streamed */
-    hx_request_body body_kind; /* whichever way it is sent, behind the head too */
+    hx_request_body body_kind; /* whichever way it is sent */
     bool body_streamed;        /* hx_exchange_write follows, then hx_exchange_finish */
-    bool body_chunked;         /* frame what is written as chunks */
+    bool close;                /* the upstream is asked to close the connection after its response */
     bool answer_has_no_body;   /* HEAD */
     bool repeatable; /* no effect and no streamed body: a pooled connection that ends without one byte of an answer
                            * was stale, and another is taken in its place */
     hx_ms pooled_idle_max; /* take a pooled connection only if it was idle for at most this; 0: always a new one */
     /* given back */
     uint64_t bytes_sent;
-    bool reused; /* on a pooled connection */
+    uint64_t bytes_all; /* of the request; of a streamed one, of its head */
+    bool reused;        /* on a pooled connection */
     uint64_t connect_failures;
     const char *reason; /* of a failure, in the system's words, where it has any; else NULL. It stays. */
     /* the engine's own; all zero at first */
     struct {
         hx_upstream *upstream;
         void *connection;
-        hx_buf *held; /* of a streamed body, before there is a connection */
+        hx_slice line, tail; /* of the head as it is sent: before and behind the header lines; a small body too */
+        hx_buf *held;        /* of a streamed body, before there is a connection */
         hx_link link;
         uint32_t flags;
         hx_upstream_error error;

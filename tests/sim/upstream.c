@@ -111,13 +111,12 @@ static unsigned number_after(hx_slice text, const char *name)
     return 0;
 }
 
-static unsigned route_of(hx_slice head)
+static unsigned route_of(hx_slice target)
 {
     for (unsigned i = 0; i < SIM_ROUTES; i++) {
-        hx_slice path = sim_route_path(i), target = hx_slice_from(head, hx_slice_find(head, ' ') + 1);
-        if (hx_slice_starts(target, path)) return i;
+        if (hx_slice_starts(target, sim_route_path(i))) return i;
     }
-    sim_fail("what is sent is what was asked", "a request for no known path: %.*s", HX_FMT(head));
+    sim_fail("what is sent is what was asked", "a request for no known path: %.*s", HX_FMT(target));
 }
 
 static void read_epoch(sim_request *request, hx_slice operation)
@@ -141,33 +140,29 @@ static sim_op *op_named(hx_slice operation)
     return sim_op_of(&id);
 }
 
-/* What follows the head is as long as the head says. */
+/* The body is as long as the head says. */
 static void check_framing(const hx_exchange *exchange)
 {
-    hx_slice head = exchange->head;
-    size_t end = 0;
-    while (end + 4 <= head.len && memcmp(head.ptr + end, "\r\n\r\n", 4) != 0) end++;
-    uint64_t said = 0, there = head.len - end - 4 + exchange->body.len;
-    bool is_said = hx_slice_to_u64(sim_line(head, "Content-Length"), &said);
-    if (end + 4 > head.len || (is_said ? said != there : there > 0))
-        sim_fail("what is sent is what was asked", "%llu bytes follow a head that says %llu", (unsigned long long)there,
+    uint64_t said = exchange->framing == HX_FRAMING_LENGTH ? exchange->content_length : 0;
+    if (exchange->framing == HX_FRAMING_CHUNKED || said != exchange->body.len)
+        sim_fail("what is sent is what was asked", "%zu bytes follow a head that says %llu", exchange->body.len,
                  (unsigned long long)said);
 }
 
-/* From the bytes that go out, not from what the gateway thinks. */
+/* From what goes out, not from what the gateway thinks. */
 static sim_request read_request(const hx_exchange *exchange)
 {
-    hx_slice head = exchange->head, who = sim_line(head, "Authorization");
+    hx_slice head = exchange->header_lines, who = sim_line(head, "Authorization");
     sim_request request = {0};
     check_framing(exchange);
     unsigned principal = hx_slice_starts(who, HX_LIT("Basic YW5u"))   ? 0
                          : hx_slice_starts(who, HX_LIT("Basic Ym9i")) ? 1
                                                                       : 2;
     request.proof = hx_slice_ends(who, HX_LIT("bmV3")) || hx_slice_ends(who, HX_LIT("m5ldw==")) ? 1 : 0;
-    unsigned route = route_of(head);
+    unsigned route = route_of(exchange->target);
     hx_slice operation = sim_line(head, "Hapax-Operation");
-    if (hx_slice_starts(head, HX_LIT("GET"))) {
-        hx_slice target = hx_slice_first(head, hx_slice_find(head, '\r'));
+    if (hx_slice_eq(exchange->method, HX_LIT("GET"))) {
+        hx_slice target = exchange->target;
         request.is_probe = hx_slice_find(target, '?') != SIZE_MAX;
         if (request.is_probe) request.op = sim_op_at(route, principal, number_after(target, "key-"));
         return request;
@@ -175,7 +170,7 @@ static sim_request read_request(const hx_exchange *exchange)
     request.op = route == SIM_ROUTE_WINDOW
                      ? op_named(operation)
                      : sim_op_at(route, principal, number_after(sim_line(head, "Idempotency-Key"), "key-"));
-    request.payload = number_after(exchange->body.len > 0 ? exchange->body : head, "\"payload\": ");
+    request.payload = number_after(exchange->body, "\"payload\": ");
     uint64_t attempt;
     if (!hx_slice_to_u64(sim_line(head, "Hapax-Attempt"), &attempt))
         sim_fail("what is sent is what was asked", "Hapax-Attempt: %.*s", HX_FMT(sim_line(head, "Hapax-Attempt")));
@@ -186,7 +181,7 @@ static sim_request read_request(const hx_exchange *exchange)
 
 static void deliver_all(sim_wire *wire)
 {
-    wire->exchange->bytes_sent = wire->exchange->head.len + wire->exchange->body.len;
+    wire->exchange->bytes_sent = wire->exchange->bytes_all;
     wire->state = SENT;
     wire->job = sim_app_receive(&wire->request, wire);
 }
@@ -208,10 +203,11 @@ static void rest_is_sent(void *subject)
 static void send_slowly(sim_wire *wire)
 {
     hx_exchange *exchange = wire->exchange;
-    size_t total = exchange->head.len + exchange->body.len;
+    uint64_t total = exchange->bytes_all;
     exchange->bytes_sent = 1 + sim_choose(by_app(wire), (uint32_t)total - 1);
     wire->state = SENDING;
-    SIM_TRACE("upstream: %llu of %zu bytes are sent", (unsigned long long)exchange->bytes_sent, total);
+    SIM_TRACE("upstream: %llu of %llu bytes are sent", (unsigned long long)exchange->bytes_sent,
+              (unsigned long long)total);
     sim_cover_exchange(exchange, SIM_FAULT_RESET);
     if (sim_chance(by_app(wire), 500))
         sim_after(sim_span(by_app(wire), 0, 90 * HX_SECOND), rest_is_sent, wire);
@@ -247,6 +243,7 @@ void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
                        .request = read_request(exchange),
                        .began_at = world.boot};
     exchange->own.connection = wire;
+    exchange->bytes_all = exchange->method.len + exchange->target.len + exchange->header_lines.len + exchange->body.len;
     upstream->exchanges++;
     hx_list_append(&world.app.wires, &wire->link);
     const sim_request *request = &wire->request;

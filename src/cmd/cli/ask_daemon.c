@@ -84,21 +84,6 @@ static void explain(hx_slice address, hx_upstream_error error, bool too_large, c
                    advice);
 }
 
-static hx_slice request_head(const char *method, hx_slice target, hx_slice body, hx_arena *arena)
-{
-    hx_buf head;
-    hx_buf_init(&head, arena, HEAD_BYTES_MAX);
-    bool fits = hx_buf_printf(&head, "%s %.*s HTTP/1.1\r\nHost: hapax\r\nConnection: close\r\n", method,
-                              HX_FMT(target));
-    HX_CHECK(fits);
-    if (body.len > 0) {
-        fits = hx_buf_printf(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n", body.len);
-        HX_CHECK(fits);
-    }
-    hx_buf_puts(&head, "\r\n");
-    return hx_buf_slice(&head);
-}
-
 bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
                    hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES])
 {
@@ -118,8 +103,16 @@ bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_sli
         q.exchange = (hx_exchange){.arena = arena,
                                    .events = &events,
                                    .user = &q,
-                                   .head = request_head(method, target, body, arena),
-                                   .body = body};
+                                   .method = hx_slice_of(method),
+                                   .target = target,
+                                   .header_lines = HX_LIT("Host: hapax\r\n"),
+                                   .body = body,
+                                   .close = true};
+        if (body.len > 0) {
+            q.exchange.header_lines = HX_LIT("Host: hapax\r\nContent-Type: application/json\r\n");
+            q.exchange.framing = HX_FRAMING_LENGTH;
+            q.exchange.content_length = body.len;
+        }
         hx_exchange_start(daemon, &q.exchange);
         while (!q.over) hx_loop_run(q.loop);
         hx_upstream_free(&daemon);

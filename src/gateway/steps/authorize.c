@@ -26,17 +26,10 @@ static const hx_exchange_events authorize_events = {.head = answer_head,
 
 static hx_step_result ask(hx_request *r)
 {
-    hx_buf head;
-    hx_slice method = r->policy->authorize_method;
-    hx_buf_init(&head, r->arena, 256u * 1024u);
-    hx_forward_question(r, method, r->policy->authorize_target, HX_ASKS_ABOUT_THE_CALLER, &head);
-    r->exchange = (hx_exchange){.arena = r->arena,
-                                .events = &authorize_events,
-                                .user = r,
-                                .head = hx_buf_slice(&head),
-                                .answer_has_no_body = hx_slice_eq(method, HX_LIT("HEAD")),
-                                .repeatable = true,
-                                .pooled_idle_max = INT64_MAX};
+    r->exchange = (hx_exchange){
+        .arena = r->arena, .events = &authorize_events, .user = r, .repeatable = true, .pooled_idle_max = INT64_MAX};
+    const hx_policy *policy = r->policy;
+    hx_forward_question(r, policy->authorize_method, policy->authorize_target, HX_ASKS_ABOUT_THE_CALLER, &r->exchange);
     r->authorize_state = HX_AUTHORIZE_ASKING;
     r->authorize_status = 0;
     r->exchange_state = HX_EXCHANGE_OPEN;

@@ -216,36 +216,30 @@ static void put_trace(const hx_request *r, hx_buf *out)
     hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
 }
 
-static void put_framing(const hx_request *r, bool keyed, hx_buf *out)
+static void set_framing(const hx_request *r, bool keyed, hx_exchange *exchange)
 {
     const hx_request_head *head = &r->stream->request;
     bool is_whole = keyed || r->body_state == HX_BODY_WHOLE;
+    exchange->framing = HX_FRAMING_NONE;
     if (!is_whole && head->chunked) {
-        hx_buf_puts(out, "Transfer-Encoding: chunked\r\n");
-        return;
+        exchange->framing = HX_FRAMING_CHUNKED;
+    } else if (head->has_body || head->content_length >= 0) {
+        exchange->framing = HX_FRAMING_LENGTH;
+        exchange->content_length = is_whole ? r->body.len : (uint64_t)head->content_length;
     }
-    if (!head->has_body && head->content_length < 0) return;
-    hx_buf_puts(out, "Content-Length: ");
-    hx_buf_put_decimal(out, is_whole ? r->body.len : (uint64_t)head->content_length);
-    hx_buf_puts(out, "\r\n");
 }
 
 /* After a body that it may leave unread, the application must not read on for another request: what it would find there
  * would be executed. */
-static void put_close(const hx_request *r, hx_request_body body_kind, hx_buf *out)
+static bool asks_to_close(const hx_request *r, hx_request_body body_kind)
 {
-    bool keeps = hx_request_rules(r)->config->upstream_keepalive;
-    if (!keeps || body_kind == HX_REQUEST_BODY_UNUSUAL) hx_buf_puts(out, "Connection: close\r\n");
+    return !hx_request_rules(r)->config->upstream_keepalive || body_kind == HX_REQUEST_BODY_UNUSUAL;
 }
 
-void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
+static void put_lines(hx_request *r, bool keyed, hx_buf *out)
 {
     const hx_request_head *head = &r->stream->request;
     bool trusted = is_trusted(r);
-    hx_buf_put(out, head->method);
-    hx_buf_puts(out, " ");
-    hx_buf_put(out, head->target);
-    hx_buf_puts(out, " HTTP/1.1\r\n");
     if (head->fields.lines[HX_FIELD_HOST] == 0)
         hx_field_write(out, HX_LIT("Host"), hx_upstream_host(r->worker->upstreams[r->policy->upstream]));
     for (size_t i = 0; i < head->fields.count; i++) {
@@ -258,19 +252,25 @@ void hx_forward_head(hx_request *r, bool keyed, hx_buf *out)
             continue;
         hx_field_write(out, field->name, field->value);
     }
-    bool upgrades = r->upgrade.len > 0;
-    if (upgrades) {
-        hx_buf_puts(out, "Connection: upgrade\r\n");
-        hx_field_write(out, HX_LIT("Upgrade"), r->upgrade);
-    }
-    if (!upgrades) put_close(r, hx_forward_body_kind(r), out);
     put_forwarded(r, trusted, out);
     put_trace(r, out);
     put_patience(r, out);
     if (keyed) put_operation(r, out);
     if (r->pass_kind == HX_PASS_BYPASS && is_key_written_anew(r)) put_key(r, out);
-    put_framing(r, keyed, out);
-    hx_buf_puts(out, "\r\n");
+}
+
+void hx_forward_head(hx_request *r, bool keyed, hx_exchange *exchange)
+{
+    hx_buf lines;
+    hx_buf_init(&lines, r->arena, 256u * 1024u);
+    put_lines(r, keyed, &lines);
+    exchange->method = r->stream->request.method;
+    exchange->target = r->stream->request.target;
+    exchange->header_lines = hx_buf_slice(&lines);
+    exchange->upgrade = r->upgrade;
+    exchange->body_kind = hx_forward_body_kind(r);
+    exchange->close = asks_to_close(r, exchange->body_kind);
+    set_framing(r, keyed, exchange);
 }
 
 /* Of the request that a probe asks on behalf of: what describes its body, and its conditions. */
@@ -315,14 +315,10 @@ static void put_credential(const hx_request *r, hx_buf *out)
     hx_field_write(out, HX_LIT("X-Original-URI"), r->stream->request.target);
 }
 
-void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_question about, hx_buf *out)
+static void put_question_lines(hx_request *r, hx_question about, hx_buf *out)
 {
     const hx_fields *fields = &r->stream->request.fields;
     bool trusted = is_trusted(r);
-    hx_buf_put(out, method);
-    hx_buf_puts(out, " ");
-    hx_buf_put(out, target);
-    hx_buf_puts(out, " HTTP/1.1\r\n");
     if (fields->lines[HX_FIELD_HOST] == 0)
         hx_field_write(out, HX_LIT("Host"), hx_upstream_host(r->worker->upstreams[r->policy->upstream]));
     for (size_t i = 0; i < fields->count; i++) {
@@ -334,10 +330,21 @@ void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_que
         hx_field_write(out, field->name, field->value);
     }
     if (about == HX_ASKS_ABOUT_THE_CALLER) put_credential(r, out);
-    put_close(r, HX_REQUEST_BODY_NONE, out);
     put_forwarded(r, trusted, out);
     put_trace(r, out);
-    hx_buf_puts(out, "Accept-Encoding: identity\r\n\r\n");
+    hx_buf_puts(out, "Accept-Encoding: identity\r\n");
+}
+
+void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_question about, hx_exchange *exchange)
+{
+    hx_buf lines;
+    hx_buf_init(&lines, r->arena, 256u * 1024u);
+    put_question_lines(r, about, &lines);
+    exchange->method = method;
+    exchange->target = target;
+    exchange->header_lines = hx_buf_slice(&lines);
+    exchange->close = asks_to_close(r, HX_REQUEST_BODY_NONE);
+    exchange->answer_has_no_body = hx_slice_eq(method, HX_LIT("HEAD"));
 }
 
 bool hx_forward_is_ours(const hx_request *r, const hx_field *field)
@@ -495,9 +502,6 @@ static const hx_exchange_events forward_events = {.head = answer_head,
                                                   .end = hx_request_answer_whole,
                                                   .failed = hx_request_answer_failed};
 
-/* A small body goes behind its head: one piece is cheaper to send than two. */
-#define COPIED_BODY_BYTES 1024u
-
 void hx_forward_expect_answer(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop), timeout = r->policy->upstream_timeout;
@@ -524,7 +528,7 @@ void hx_forward_end_patience(hx_request *r)
 
 bool hx_forward_sent_whole(const hx_request *r)
 {
-    return r->exchange.bytes_sent == r->exchange.head.len + r->exchange.body.len;
+    return r->exchange.bytes_sent > 0 && r->exchange.bytes_sent == r->exchange.bytes_all;
 }
 
 void hx_forward_send(hx_request *r, bool repeat)
@@ -572,25 +576,16 @@ hx_request_body hx_forward_body_kind(const hx_request *r)
 
 static hx_step_result start(hx_request *r)
 {
-    hx_buf head;
     if (is_too_late(r)) return give_back(r);
-    hx_slice body = r->fingerprint_input.body;
     if (r->attempts_of_claim++ > 0 && r->record.attempt < UINT16_MAX) r->record.attempt++;
-    hx_buf_init(&head, r->arena, 256u * 1024u);
-    hx_forward_head(r, true, &head);
-    if (body.len <= COPIED_BODY_BYTES) {
-        hx_buf_put(&head, body);
-        body = HX_EMPTY;
-    }
     r->exchange = (hx_exchange){
         .arena = r->arena,
         .events = &forward_events,
         .user = r,
-        .head = hx_buf_slice(&head),
-        .body = body,
-        .body_kind = hx_forward_body_kind(r),
+        .body = r->fingerprint_input.body,
         .pooled_idle_max = HX_SECOND, /* a stale keep-alive would be an unknown */
     };
+    hx_forward_head(r, true, &r->exchange);
     r->answer_retry_after = HX_RETRY_AFTER_NONE;
     r->answer_word = HX_WORD_NONE;
     hx_forward_send(r, false);

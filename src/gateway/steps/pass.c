@@ -219,14 +219,6 @@ static void start_upload(hx_request *r)
     upload_kept(r);
 }
 
-static hx_slice head_of(hx_request *r)
-{
-    hx_buf out;
-    hx_buf_init(&out, r->arena, 256u * 1024u);
-    hx_forward_head(r, false, &out);
-    return hx_buf_slice(&out);
-}
-
 static hx_step_result start(hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
@@ -237,15 +229,13 @@ static hx_step_result start(hx_request *r)
         .arena = r->arena,
         .events = &pass_events,
         .user = r,
-        .head = head_of(r),
         .body = is_whole && r->body.len > 0 ? r->fingerprint_input.body : HX_EMPTY,
-        .body_kind = hx_forward_body_kind(r),
         .body_streamed = is_streamed,
-        .body_chunked = is_streamed && head->chunked,
         .answer_has_no_body = hx_slice_eq(head->method, HX_LIT("HEAD")),
         .repeatable = hx_method_is_safe(head->method) && !head->has_body,
         .pooled_idle_max = INT64_MAX,
     };
+    hx_forward_head(r, false, &r->exchange);
     hx_forward_send(r, false);
     if (is_streamed)
         start_upload(r);
@@ -258,7 +248,7 @@ static hx_step_result start(hx_request *r)
 static hx_step_result start_again(hx_request *r)
 {
     bool is_streamed = r->stream->request.has_body && r->pass_kind != HX_PASS_KEPT;
-    if (!is_streamed) r->exchange.head = head_of(r); /* the client has less time by now */
+    if (!is_streamed) hx_forward_head(r, false, &r->exchange); /* the client has less time by now */
     hx_forward_send(r, is_streamed && hx_exchange_may_repeat(&r->exchange));
     if (r->body_state != HX_BODY_READING || r->upload_held_back) expect_answer(r);
     return HX_PARKED;

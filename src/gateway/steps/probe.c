@@ -63,16 +63,9 @@ static const hx_exchange_events probe_events = {.head = answer_head,
 
 static hx_step_result ask(hx_request *r)
 {
-    hx_buf head;
-    hx_buf_init(&head, r->arena, 256u * 1024u);
-    hx_forward_question(r, probe_of(r)->method, fill_target(r), HX_ASKS_ABOUT_THE_OPERATION, &head);
-    r->exchange = (hx_exchange){.arena = r->arena,
-                                .events = &probe_events,
-                                .user = r,
-                                .head = hx_buf_slice(&head),
-                                .answer_has_no_body = hx_slice_eq(probe_of(r)->method, HX_LIT("HEAD")),
-                                .repeatable = true,
-                                .pooled_idle_max = INT64_MAX};
+    r->exchange = (hx_exchange){
+        .arena = r->arena, .events = &probe_events, .user = r, .repeatable = true, .pooled_idle_max = INT64_MAX};
+    hx_forward_question(r, probe_of(r)->method, fill_target(r), HX_ASKS_ABOUT_THE_OPERATION, &r->exchange);
     r->probe_state = HX_PROBE_ASKING;
     r->probed_at = hx_loop_now(r->worker->loop);
     r->probe_status = 0;

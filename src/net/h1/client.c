@@ -15,6 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The request line, framing, Connection and Upgrade, without what the caller gives. */
+#define HEAD_EXTRA_BYTES 160u
+/* A body up to this size is copied behind its head: one piece is cheaper to send than two. */
+#define COPIED_BODY_BYTES 1024u
 #define HIGH_BYTES (256u * 1024u)
 #define LOW_BYTES (64u * 1024u)
 #define HELD_BYTES_MAX (64u * 1024u * 1024u)
@@ -132,11 +136,10 @@ static void begin_exchange(hx_wire *wire, hx_exchange *exchange, bool reused)
  * unsent. */
 static bool send_request(hx_wire *wire, hx_exchange *exchange, bool reused)
 {
-    hx_slice pieces[3];
-    unsigned count = 0;
+    hx_slice pieces[HX_TRANSPORT_PIECES_MAX] = {exchange->own.line, exchange->header_lines, exchange->own.tail};
+    unsigned count = 3;
     begin_exchange(wire, exchange, reused);
-    pieces[count++] = exchange->head;
-    if (exchange->body.len > 0) pieces[count++] = exchange->body;
+    if (exchange->body.len > COPIED_BODY_BYTES) pieces[count++] = exchange->body;
     if (exchange->own.held && exchange->own.held->len > 0) pieces[count++] = hx_buf_slice(exchange->own.held);
     int error = hx_transport_send(&wire->transport, pieces, count, HX_SEND_NOW | HX_SEND_STAYS);
     account(wire);
@@ -188,9 +191,39 @@ static void start_again(hx_wire *wire)
     start(exchange->own.upstream, exchange, NULL, 0);
 }
 
+static void compose_head(hx_exchange *exchange)
+{
+    hx_slice body = exchange->body.len <= COPIED_BODY_BYTES ? exchange->body : HX_EMPTY;
+    size_t bytes = HEAD_EXTRA_BYTES + exchange->method.len + exchange->target.len + exchange->upgrade.len + body.len;
+    hx_buf out = {.data = hx_arena_alloc(exchange->arena, bytes), .cap = bytes, .max = bytes, .arena = exchange->arena};
+    hx_buf_put(&out, exchange->method);
+    hx_buf_puts(&out, " ");
+    hx_buf_put(&out, exchange->target);
+    hx_buf_puts(&out, " HTTP/1.1\r\n");
+    size_t line_len = out.len;
+    if (exchange->upgrade.len > 0) {
+        hx_buf_puts(&out, "Connection: upgrade\r\n");
+        hx_field_write(&out, HX_LIT("Upgrade"), exchange->upgrade);
+    } else if (exchange->close) {
+        hx_buf_puts(&out, "Connection: close\r\n");
+    }
+    if (exchange->framing == HX_FRAMING_CHUNKED) {
+        hx_buf_puts(&out, "Transfer-Encoding: chunked\r\n");
+    } else if (exchange->framing == HX_FRAMING_LENGTH) {
+        hx_buf_puts(&out, "Content-Length: ");
+        hx_buf_put_decimal(&out, exchange->content_length);
+        hx_buf_puts(&out, "\r\n");
+    }
+    hx_buf_puts(&out, "\r\n");
+    if (body.len > 0) hx_buf_put(&out, body);
+    exchange->own.line = hx_slice_first(hx_buf_slice(&out), line_len);
+    exchange->own.tail = hx_slice_from(hx_buf_slice(&out), line_len);
+    exchange->bytes_all = out.len + exchange->header_lines.len + (body.len > 0 ? 0 : exchange->body.len);
+}
+
 static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, uint32_t flags)
 {
-    HX_CHECK(!upstream->dying && exchange->head.len > 0);
+    HX_CHECK(!upstream->dying && exchange->method.len > 0);
     memset(&exchange->own, 0, sizeof exchange->own);
     exchange->own.upstream = upstream;
     exchange->own.held = held;
@@ -199,6 +232,7 @@ static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, ui
     exchange->bytes_sent = exchange->connect_failures = 0;
     exchange->reused = false;
     exchange->reason = NULL;
+    compose_head(exchange);
     if (send_on_pooled(upstream, exchange)) return;
     bool room = upstream->open_count < upstream->limits.connections_max || upstream->idle_count > 0;
     if (!room && upstream->line_count >= (uint64_t)upstream->connecting_count + upstream->limits.waiting_max) {
@@ -382,7 +416,7 @@ bool hx_exchange_write(hx_exchange *exchange, hx_slice bytes)
     char size[24];
     hx_slice parts[3] = {bytes};
     unsigned count = 1;
-    if (exchange->body_chunked && !(flags & TUNNEL)) {
+    if (exchange->framing == HX_FRAMING_CHUNKED && !(flags & TUNNEL)) {
         int len = snprintf(size, sizeof size, "%zx\r\n", bytes.len);
         parts[0] = (hx_slice){size, (size_t)len};
         parts[1] = bytes;
@@ -400,7 +434,7 @@ void hx_exchange_finish(hx_exchange *exchange)
     HX_CHECK((exchange->body_streamed || (flags & TUNNEL)) && !(flags & FINISHED));
     exchange->own.flags |= FINISHED;
     hx_slice last = HX_LIT("0\r\n\r\n");
-    if (exchange->body_chunked && !(flags & TUNNEL)) (void)write_parts(exchange, &last, 1);
+    if (exchange->framing == HX_FRAMING_CHUNKED && !(flags & TUNNEL)) (void)write_parts(exchange, &last, 1);
     hx_wire *wire = exchange->own.connection;
     if (wire && (flags & TUNNEL)) hx_transport_shut(&wire->transport);
 }

@@ -134,9 +134,33 @@ static void drained(hx_exchange *exchange)
 static const hx_exchange_events events = {
     .head = head_came, .body = body_came, .end = ended, .failed = failed, .drained = drained};
 
+/* Takes a last line of framing off the header lines. */
+static void take_framing(hx_exchange *exchange)
+{
+    hx_slice chunked = HX_LIT("Transfer-Encoding: chunked\r\n"), *lines = &exchange->header_lines;
+    const char *length = strstr(lines->ptr, "Content-Length: ");
+    if (hx_slice_ends(*lines, chunked)) {
+        exchange->framing = HX_FRAMING_CHUNKED;
+        lines->len -= chunked.len;
+    } else if (length) {
+        exchange->framing = HX_FRAMING_LENGTH;
+        exchange->content_length = strtoull(length + sizeof "Content-Length: " - 1, NULL, 10);
+        lines->len = (size_t)(length - lines->ptr);
+    }
+}
+
 void prepare(client *c, const char *request, const char *body)
 {
-    *c = (client){.exchange = {.head = hx_slice_of(request), .body = hx_slice_of(body), .pooled_idle_max = HX_MINUTE}};
+    hx_slice rest = hx_slice_of(request), method, target;
+    *c = (client){.exchange = {.body = hx_slice_of(body), .pooled_idle_max = HX_MINUTE}};
+    assert_true(hx_slice_next(&rest, ' ', &method) && hx_slice_next(&rest, ' ', &target));
+    c->exchange.method = method;
+    c->exchange.target = target;
+    rest = hx_slice_from(rest, sizeof "HTTP/1.1\r\n" - 1);
+    const char *end = strstr(request, "\r\n\r\n") + 2;
+    c->exchange.header_lines = hx_slice_first(rest, (size_t)(end - rest.ptr));
+    if (end[2]) c->exchange.body = hx_slice_of(end + 2);
+    take_framing(&c->exchange);
     hx_buf_init(&c->body, NULL, 64u * 1024u * 1024u);
     c->exchange.events = &events;
 }

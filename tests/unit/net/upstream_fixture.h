@@ -43,7 +43,7 @@ void set_up(fixture *f, const char *address, const hx_upstream_limits *limits);
 void set_up_url(fixture *f, const char *url, const hx_upstream_limits *limits);
 void tear_down(fixture *f);
 
-/* A client that sends `request` (its head) and `body`. */
+/* A client that sends `request`, its head or all of it, and `body`. */
 void prepare(client *c, const char *request, const char *body);
 void start(fixture *f, client *c);
 void wait_over(fixture *f, client *c); /* until end or failed */
