@@ -104,7 +104,7 @@ static int open_store(hx_daemon *daemon, bool accept_clock)
     hx_log_begin(HX_EVENT_store_opened);
     hx_log_str("store", hx_address_shown(config->store, &arena));
     if (orphans > 0) hx_log_int("became_unknown", (int64_t)orphans);
-    if (config->dev && is_usual) hx_log_text("hint", "it is that of --dev alone; without --dev another one is used");
+    if (config->dev && is_usual) hx_log_text("hint", "--dev has a store of its own; without --dev another one is used");
     hx_log_end();
     hx_arena_free(&arena);
     if (hx_slice_eq(config->store, HX_LIT("memory:"))) hx_log(HX_EVENT_store_volatile);

@@ -325,7 +325,7 @@ hx_upstream_failure hx_request_failure(const hx_request *r)
 {
     return (hx_upstream_failure){
         .upstream = hx_request_rules(r)->config->upstreams[r->policy->upstream].url,
-        .error = r->timed_out ? "its time was up" : hx_upstream_error_text(r->exchange_error),
+        .error = r->timed_out ? "no response in time" : hx_upstream_error_text(r->exchange_error),
         .reason = r->timed_out ? NULL : r->exchange.reason,
     };
 }

@@ -65,8 +65,8 @@ static void stop_at_limit(hx_server *server)
     if (may_complain(server)) {
         hx_log_begin(HX_EVENT_connections_exhausted);
         hx_log_int("connections", server->count);
-        hx_log_text("hint", "further clients wait until one leaves; raise limits.connections, or, where that is "
-                            "lower, the limit of open files (ulimit -n, LimitNOFILE=)");
+        hx_log_text("hint",
+                    "raise limits.connections or, if that is lower, the open-file limit (ulimit -n, LimitNOFILE=)");
         hx_log_end();
     }
     hx_server_pause_accepting(server);
@@ -79,7 +79,7 @@ static void back_off(hx_server *server, int why)
         hx_log_begin(HX_EVENT_accept_failed);
         hx_log_text("error", strerror(why));
         hx_log_int("connections", server->count);
-        hx_log_text("hint", "raise the limit of open files (ulimit -n, LimitNOFILE=) or lower limits.connections");
+        hx_log_text("hint", "raise the open-file limit (ulimit -n, LimitNOFILE=) or lower limits.connections");
         hx_log_end();
     }
     hx_server_pause_accepting(server);

@@ -71,7 +71,8 @@ void hx_body_say_no_room(const char *directory)
     hx_log_begin(HX_EVENT_body_file_failed);
     hx_log_text("directory", directory);
     hx_log_text("error", strerror(why));
-    hx_log_text("hint", "large requests get 503 and large answers are not kept; set TMPDIR to a directory with room");
+    hx_log_text("hint",
+                "large requests get 503 and large responses are not stored; set TMPDIR to a directory with free space");
     hx_log_end();
 }
 

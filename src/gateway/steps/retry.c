@@ -18,7 +18,7 @@ static void log_attempt(const hx_request *r, hx_log_event event, hx_ms delay)
     if (r->exchange_state == HX_EXCHANGE_FAILED)
         hx_access_log_failure(&failure);
     else if (r->timed_out)
-        hx_log_text("error", "its time was up");
+        hx_log_text("error", "no response in time");
     else
         hx_log_int("status", r->answer_status);
     if (delay >= 0)

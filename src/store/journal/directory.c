@@ -291,7 +291,7 @@ void hx_dir_check_place(hx_journal *j)
     if (displaced && !j->displaced) {
         hx_log_begin(HX_EVENT_journal_displaced);
         hx_log_text("store", j->path);
-        hx_log_text("hint", "put it back as it was, or stop this process before another one is started there");
+        hx_log_text("hint", "put it back, or stop this process before another one starts there");
         hx_log_end();
     } else if (!displaced && j->displaced) {
         hx_log_begin(HX_EVENT_journal_in_place);

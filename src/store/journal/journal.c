@@ -308,7 +308,7 @@ void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *ent
     hx_log_hex("operation", entry->op.bytes, sizeof entry->op.bytes);
     hx_log_int("segment", entry->segment);
     hx_log_int("offset", (int64_t)entry->unit * HX_PLACE_UNIT);
-    hx_log_text("hint", "the disk gave other bytes than were written; see `hapax store salvage`");
+    hx_log_text("hint", "the disk returned other bytes than were written; see `hapax store salvage`");
     hx_log_end();
 }
 

@@ -28,11 +28,12 @@ static const PGresult *rows_of(const hx_remote_result *result)
 
 static const char *advice_to_connect(const char *why)
 {
-    if (strstr(why, "authentication")) return "give the user and password in the store's URL, or as libpq finds them";
+    if (strstr(why, "authentication"))
+        return "give the user and password in the store's URL, or in libpq's environment or files";
     if (strstr(why, "read-only") || strstr(why, "standby"))
-        return "this is no primary: name the primary, or both, in the store's URL, or promote this one";
-    if (strstr(why, "does not exist")) return "correct the store's URL, or create what it names";
-    if (strstr(why, "too many")) return "raise max_connections, or put a pooler before the server";
+        return "this server is not a primary: name the primary, or both, in the store's URL, or promote this one";
+    if (strstr(why, "does not exist")) return "correct the store's URL, or create the database or role that it names";
+    if (strstr(why, "too many")) return "raise max_connections, or put a connection pooler before the server";
     return NULL;
 }
 

@@ -76,8 +76,8 @@ static void log_failure(const hx_lane *lane, const char *why, const char *hint)
     log_reason(why);
     if (!is_up)
         hx_log_text("hint", hint ? hint
-                                 : "see whether the server runs and is the one in the store's URL; it is tried again "
-                                   "and again");
+                                 : "check that the server runs and that the store's URL is right; connecting is tried "
+                                   "again until it succeeds");
     hx_log_end();
 }
 
