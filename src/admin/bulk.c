@@ -20,7 +20,7 @@ typedef struct {
     hx_op op;
     uint64_t epoch;
     hx_state state;
-    hx_ms created_at;
+    bool unreadable;
     hx_ms expires_at;
     hx_party party; /* for its quota */
 } target;
@@ -150,7 +150,7 @@ static bool next_change(lane *l)
         l->record = (hx_record){.op = t->op,
                                 .epoch = t->epoch,
                                 .state = t->state,
-                                .created_at = t->created_at,
+                                .unreadable = t->unreadable,
                                 .expires_at = t->expires_at};
         change(l);
     } else {
@@ -190,7 +190,7 @@ static void gather_done(hx_store_call *store)
         target t = {.op = r->op,
                     .epoch = r->epoch,
                     .state = r->state,
-                    .created_at = r->created_at,
+                    .unreadable = r->unreadable,
                     .expires_at = r->expires_at,
                     .party = hx_limiter_party_of(r)};
         if (job->matched == TOUCHED_MAX) {

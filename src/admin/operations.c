@@ -161,7 +161,7 @@ hx_admin_problem hx_admin_objection(const hx_operator_act *act, uint64_t epoch, 
     if (act->kind == HX_OPERATOR_ACT_FORGET) return HX_ADMIN_PROBLEM_COUNT;
     if (found->state != HX_UNKNOWN) return HX_ADMIN_SETTLED;
     /* A record that can't be read is unknown without its request: no later request would match a response. */
-    if (found->created_at == 0) return HX_ADMIN_UNREADABLE;
+    if (found->unreadable) return HX_ADMIN_UNREADABLE;
     return HX_ADMIN_PROBLEM_COUNT;
 }
 
@@ -177,7 +177,7 @@ void hx_admin_perform(const hx_admin_call *call, hx_store_call *store, hx_record
     if (call->act.kind == HX_OPERATOR_ACT_FORGET) {
         /* An unknown operation whose response has arrived meanwhile must not be forgotten. The state of a record that
          * can't be read is not known. */
-        store->states = record->created_at != 0 ? 1u << record->state : 0;
+        store->states = record->unreadable ? 0 : 1u << record->state;
         hx_store_forget(where, store, &record->op, record->epoch, call->reason);
         return;
     }

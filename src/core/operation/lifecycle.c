@@ -89,8 +89,7 @@ hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claim
 {
     if (!found || found->state == HX_ABSENT) return HX_DECIDE_CLAIM;
     if (found->state == HX_EXPIRED) return HX_DECIDE_EXPIRED; /* a tombstone keeps nothing to compare */
-    /* A store that can't read a record back says unknown, and knows nothing else of it. */
-    if (found->state == HX_UNKNOWN && found->created_at == 0) return HX_DECIDE_UNKNOWN;
+    if (found->unreadable) return HX_DECIDE_UNKNOWN;          /* there is nothing to compare */
     bool proven = hx_lifecycle_is_proven(found, claimant);
     /* Whoever can't prove to be the one who asked learns nothing of the answer, nor of how the requests differ. */
     if (!proven && found->state != HX_UNKNOWN) return HX_DECIDE_NOT_AUTHORIZED;

@@ -74,6 +74,8 @@ typedef struct {
     hx_slice reason; /* an error code, or why it is unknown or released; empty otherwise */
     hx_slice result; /* the result's id, where the route names it */
     hx_answer answer;
+    bool unreadable; /* of what was found only: the store can't read the record back. Its state is HX_UNKNOWN then, and
+                      * nothing but the operation, and perhaps its epoch, is known */
     const hx_extent *body_file; /* NULL, or where the answer's body lies instead: of what was found only */
     /* Of a claim, for a store in which the application itself may complete it; not among the record's bytes. */
     hx_ms lifetime;
@@ -89,6 +91,12 @@ static inline bool hx_record_is_held(const hx_record *record)
 }
 /* Of records written before a status said so: sets it by their reason. */
 void hx_record_hold_by_reason(hx_record *record);
+
+/* What a store finds in place of a record that it can't read back. */
+static inline hx_record hx_record_unreadable(const hx_op *op, uint64_t epoch)
+{
+    return (hx_record){.op = *op, .epoch = epoch, .state = HX_UNKNOWN, .unreadable = true};
+}
 
 /* The head of a record's bytes: everything but the answer's headers and body, which follow it (headers first).
  * `out` needs room for HX_RECORD_HEAD_MAX. The epoch may still be 0: the head is open then, until hx_record_seal. */

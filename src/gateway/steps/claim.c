@@ -155,10 +155,9 @@ static bool may_be_vouched_for(const hx_request *r)
  * credential of the same caller learns nothing here, unless the application vouches for it. */
 static hx_step_result decide_unknown(hx_request *r)
 {
-    bool is_readable = r->found.created_at != 0;
     bool may_repeat = hx_guarantee_repeats(r->policy->guarantee) && !hx_mark_is_missing(r, &r->found);
     bool may_probe = r->policy->on_unknown == HX_ON_UNKNOWN_PROBE && r->probe_state == HX_PROBE_NONE;
-    if (!is_readable || !(may_repeat || may_probe)) return hx_request_refuse_unknown(r);
+    if (r->found.unreadable || !(may_repeat || may_probe)) return hx_request_refuse_unknown(r);
     if (!hx_lifecycle_is_proven(&r->found, &r->claimant))
         return may_be_vouched_for(r) ? hx_request_go(r, HX_STEP_authorize) : hx_request_refuse_unknown(r);
     return may_repeat ? submit(r, true) : hx_request_go(r, HX_STEP_probe);

@@ -153,7 +153,8 @@ static void show_watched(hx_journal *j, hx_store_call *call)
     hx_state state = call->own.journal.state;
     bool found = peek_for(j, call) == HX_PEEK_FOUND;
     if (epoch == 0 || (found && call->found.epoch == epoch)) return; /* 0: it wasn't in the watched epoch anyway */
-    call->found = (hx_record){.op = call->op, .epoch = epoch, .state = state == HX_UNKNOWN ? HX_UNKNOWN : HX_ABSENT};
+    call->found = state == HX_UNKNOWN ? hx_record_unreadable(&call->op, epoch)
+                                      : (hx_record){.op = call->op, .epoch = epoch};
 }
 
 /* False: what was in the way has gone, and the call goes round once more. */
@@ -331,7 +332,7 @@ static hx_peek journal_peek(hx_store *store, const hx_op *op, hx_arena *arena, s
     if (!there) return HX_PEEK_ABSENT;
     if (!readable && !(j->salvaged && hx_salvage_read(j, &entry, arena, found))) {
         hx_journal_report_unreadable(j, &entry);
-        *found = (hx_record){.op = *op, .epoch = entry.epoch, .state = HX_UNKNOWN};
+        *found = hx_record_unreadable(op, entry.epoch);
     }
     if (found->state == HX_PROCESSING) found->lease_until = entry.lease_until;
     found->state = hx_store_state_at(found, now);

@@ -82,10 +82,8 @@ static bool read_now(hx_journal *j, hx_index_entry *entry, char bytes[HX_HEADS_B
         if (!damaged) continue; /* it was moved or replaced */
         if (j->salvaged && hx_salvage_read(j, entry, arena, out)) return true;
         hx_journal_report_unreadable(j, entry);
-        *out = (hx_record){.op = entry->op,
-                           .epoch = entry->epoch,
-                           .state = HX_UNKNOWN,
-                           .route = hx_route_ids_row_at(j->rules, entry->rule).name};
+        *out = hx_record_unreadable(&entry->op, entry->epoch);
+        out->route = hx_route_ids_row_at(j->rules, entry->rule).name;
         return true;
     }
     if (out->state == HX_PROCESSING) out->lease_until = entry->lease_until;

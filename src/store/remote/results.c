@@ -16,7 +16,7 @@ static bool show(const hx_lane *lane, const hx_statement *s, size_t row, bool ha
     hx_log_begin(HX_EVENT_record_unreadable);
     hx_log_hex("operation", call->op.bytes, sizeof call->op.bytes);
     hx_log_end();
-    call->found = (hx_record){.op = call->op, .state = HX_UNKNOWN};
+    call->found = hx_record_unreadable(&call->op, 0);
     return false;
 }
 
@@ -90,7 +90,7 @@ static void end_recheck(hx_lane *lane, const hx_statement *s)
         is_excess[v.place] = v.is_excess;
         hx_ms now = lane->store->store.facts.now();
         if (!v.is_excess && !driver->record(lane, s->result, row, now, &arena, &found[v.place]))
-            found[v.place] = (hx_record){.op = round->rechecks[v.place], .state = HX_UNKNOWN};
+            found[v.place] = hx_record_unreadable(&round->rechecks[v.place], 0);
     }
     for (size_t i = 0; i < round->recheck_count; i++) {
         if (!is_excess[i]) hx_remote_waiters_notify(lane->store, &found[i]);

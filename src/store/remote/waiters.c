@@ -47,7 +47,7 @@ void hx_remote_waiters_notify(hx_remote *r, const hx_record *record)
             if (!shown) shown = hx_shared_record_of(record);
             call->own.shown = hx_shared_record_hold(shown);
         } else { /* the operation is absent, or its record can't be read: there are no bytes to show */
-            call->found = (hx_record){.op = call->op, .state = record->state};
+            call->found = record->unreadable ? hx_record_unreadable(&call->op, 0) : (hx_record){.op = call->op};
             call->own.shown = NULL;
         }
         call->own.task.run = notify_done;

@@ -166,7 +166,8 @@ static void show(const session *s, const hx_op *op, hx_arena *arena, hx_record *
     char *bytes = hx_arena_alloc(arena, len > 0 ? len : 1);
     hx_sqlite_row_copy(row, bytes);
     if (len == 0 || hx_record_decode((hx_slice){bytes, len}, found) != HX_RECORD_OK) {
-        *found = (hx_record){.op = *op, .epoch = row->record.epoch, .state = HX_UNKNOWN, .reason = HX_LIT("damaged")};
+        *found = hx_record_unreadable(op, row->record.epoch);
+        found->reason = HX_LIT("damaged");
         return;
     }
     found->state = row->record.state;

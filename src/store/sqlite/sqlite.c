@@ -71,7 +71,9 @@ static void drop_shown(void *what)
 /* A record whose bytes are damaged counts as unknown. */
 static hx_record lost(const hx_op *op, uint64_t epoch)
 {
-    return (hx_record){.op = *op, .epoch = epoch, .state = HX_UNKNOWN, .reason = HX_LIT("damaged")};
+    hx_record record = hx_record_unreadable(op, epoch);
+    record.reason = HX_LIT("damaged");
+    return record;
 }
 
 /* Decodes a record, in the state that it has by now. */

@@ -210,13 +210,9 @@ static hx_record unreadable(const hx_op *op, uint64_t epoch)
     hx_log_begin(HX_EVENT_record_unreadable);
     hx_log_hex("operation", op->bytes, sizeof op->bytes);
     hx_log_end();
-    return (hx_record){.op = *op,
-                       .epoch = epoch,
-                       .state = HX_UNKNOWN,
-                       .reason = HX_LIT("damaged"),
-                       .route = HX_EMPTY,
-                       .correlation = HX_EMPTY,
-                       .result = HX_EMPTY};
+    hx_record record = hx_record_unreadable(op, epoch);
+    record.reason = HX_LIT("damaged");
+    return record;
 }
 
 static bool decode(hx_slice head, const hx_op *op, hx_record *out)

@@ -123,7 +123,7 @@ static void read_done(hx_store_call *call)
     s->record = call->found;
     if (call->result != HX_STORE_OK) fail(e, "source", call->result);
     /* Moved as it is, a record that can't be read back would look like any other unknown operation. */
-    if (s->record.state == HX_UNKNOWN && s->record.created_at == 0)
+    if (s->record.unreadable)
         fail_at(
             e, &s->record,
             "can't be read: the disk returned other bytes than were written. Use `hapax store salvage`, which saves "

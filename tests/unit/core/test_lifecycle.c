@@ -53,7 +53,7 @@ static void a_request_meets_the_fate_that_the_contract_gives_it(void **state)
         hx_decision expected = f->state == HX_FAILED ? HX_DECIDE_FAILED_BEFORE : f->expected;
         assert_int_equal(hx_lifecycle_decide(&found, &claimant, &policy), expected);
     }
-    hx_record unreadable = {.state = HX_UNKNOWN};
+    hx_record unreadable = {.state = HX_UNKNOWN, .unreadable = true};
     hx_claimant someone = {.fingerprint = digest(1), .proof = digest(2)};
     assert_int_equal(hx_lifecycle_decide(&unreadable, &someone, NULL), HX_DECIDE_UNKNOWN);
     hx_claimant anyone = {.fingerprint = digest(1), .proof = digest(2)};
