@@ -81,6 +81,11 @@ void hx_reclaim_leave(hx_reclaim *r)
     atomic_store_explicit(&r->slots[my_slot()].entered, 0, memory_order_release);
 }
 
+bool hx_reclaim_is_entered(const hx_reclaim *r)
+{
+    return my_slot_plus_1 > 0 && atomic_load_explicit(&r->slots[my_slot_plus_1 - 1].entered, memory_order_relaxed) > 0;
+}
+
 void hx_reclaim_retire(hx_reclaim *r, void *memory, void (*give_back)(void *memory))
 {
     retired *item = malloc(sizeof *item);

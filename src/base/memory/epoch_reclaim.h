@@ -4,6 +4,8 @@
 #ifndef HX_BASE_MEMORY_EPOCH_RECLAIM_H
 #define HX_BASE_MEMORY_EPOCH_RECLAIM_H
 
+#include <stdbool.h>
+
 typedef struct hx_reclaim hx_reclaim;
 
 hx_reclaim *hx_reclaim_new(void);
@@ -12,6 +14,8 @@ void hx_reclaim_free(hx_reclaim **owned); /* nobody reads any more */
 /* Any thread; not nested. */
 void hx_reclaim_enter(hx_reclaim *readers);
 void hx_reclaim_leave(hx_reclaim *readers);
+/* Whether this thread has entered: for checks, by whatever hands out what may be retired. */
+bool hx_reclaim_is_entered(const hx_reclaim *readers);
 
 /* The writer only. `free` is called with `memory` by a later hx_reclaim_run, or at the end. */
 void hx_reclaim_retire(hx_reclaim *readers, void *memory, void (*give_back)(void *memory));

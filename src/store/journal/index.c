@@ -213,6 +213,12 @@ static bool holds(const entry *e, const hx_op *op)
 
 bool hx_index_find(const hx_index *x, const hx_op *op, hx_index_entry *out)
 {
+    HX_CHECK(hx_reclaim_is_entered(x->readers));
+    return hx_index_get(x, op, out);
+}
+
+bool hx_index_get(const hx_index *x, const hx_op *op, hx_index_entry *out)
+{
     uint64_t hash = hash_op(x->seed, op);
     uint8_t tag = tag_of(hash);
     const directory *d = atomic_load(&x->directory);
@@ -238,6 +244,7 @@ static int by_place(const void *a, const void *b)
  * it is read it may be replaced by two; what has not changed is still found in it. */
 size_t hx_index_part(const hx_index *x, uint64_t from, hx_index_placed out[HX_INDEX_PART_MAX], uint64_t *next)
 {
+    HX_CHECK(hx_reclaim_is_entered(x->readers));
     const directory *d = atomic_load(&x->directory);
     const table *t = atomic_load(&d->tables[place_in(d, from)]);
     uint64_t width = t->depth ? UINT64_C(1) << (64 - t->depth) : 0;

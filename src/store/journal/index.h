@@ -36,8 +36,10 @@ hx_index *hx_index_new(hx_reclaim *readers, size_t expected);
 /* After its readers: what they still hold is given back to it. */
 void hx_index_free(hx_index **owned);
 
-/* Any thread, while reading. */
+/* Any thread between hx_reclaim_enter and hx_reclaim_leave, which it checks. */
 bool hx_index_find(const hx_index *index, const hx_op *op, hx_index_entry *out);
+/* The same for the writer, which retires nothing while it looks. */
+bool hx_index_get(const hx_index *index, const hx_op *op, hx_index_entry *out);
 
 #define HX_INDEX_PART_MAX 1024u
 
@@ -46,9 +48,9 @@ typedef struct {
     hx_index_entry entry;
 } hx_index_placed;
 
-/* Any thread, while reading. The index in parts, in the order of places: all entries from place `from` on to the end of
- * that part, none twice. *next is where the following part begins, 0 after the last. What is put or removed meanwhile
- * may be missing. */
+/* Any thread, as hx_index_find. The index in parts, in the order of places: all entries from place `from` on to the end
+ * of that part, none twice. *next is where the following part begins, 0 after the last. What is put or removed
+ * meanwhile may be missing. */
 size_t hx_index_part(const hx_index *index, uint64_t from, hx_index_placed out[HX_INDEX_PART_MAX], uint64_t *next);
 
 /* The writer only. Says that `op` will be looked up soon: with millions of operations that is mostly waiting for

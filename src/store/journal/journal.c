@@ -279,6 +279,7 @@ static bool read_record(hx_segment *s, const hx_index_entry *entry, hx_arena *ar
 
 bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, size_t whole_max, hx_record *out)
 {
+    HX_CHECK(hx_reclaim_is_entered(j->readers)); /* the segment may be retired */
     hx_segment *s = hx_journal_segment(j, entry->segment);
     return s && read_record(s, entry, arena, whole_max, out) && hx_op_eq(&out->op, &entry->op) &&
            out->epoch == entry->epoch && out->state == entry->state;

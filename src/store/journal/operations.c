@@ -40,7 +40,7 @@ static standing look(hx_journal *j, const hx_op *op)
     standing s = {.open = hx_map_get(j->opened, hx_journal_op_key(op))};
     if (s.open) {
         s.stored = (hx_stored){s.open->state, s.open->epoch};
-    } else if (hx_index_find(j->index, op, &s.entry)) {
+    } else if (hx_index_get(j->index, op, &s.entry)) {
         hx_state state = hx_entry_is_over(&s.entry, j->now) ? state_when_over(j, &s.entry) : s.entry.state;
         s.stored = (hx_stored){state, s.entry.epoch};
     }
@@ -423,7 +423,7 @@ static void lapse_unreadable(hx_journal *j, hx_index_entry *entry)
 bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_state to, hx_slice reason)
 {
     hx_index_entry entry;
-    if (!hx_index_find(j->index, op, &entry)) return true;
+    if (!hx_index_get(j->index, op, &entry)) return true;
     bool runs = entry.state == HX_PROCESSING, is_over = entry.entombed && hx_entry_is_over(&entry, j->now);
     if (to == HX_UNKNOWN ? !runs : !is_over) return true; /* it has gone on since it was looked at */
     char bytes[HX_HEADS_BYTES];

@@ -135,7 +135,7 @@ static bool move_some(hx_journal *j, const hx_segment *s)
             break;
         }
         hx_frame_kind moved_as = frame.traits->moved_as;
-        if (moved_as && hx_index_find(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
+        if (moved_as && hx_index_get(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
             (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
             going = hx_journal_may_append(j, frame.head.length, left_free(j)) &&
                     hx_journal_append(j, moved_as, &entry, NULL, frame.record_head, &frame.record.answer);

@@ -70,7 +70,7 @@ static void it_holds_what_a_plain_array_holds(void **state)
         hx_index_entry expected = entry_of(number, versions[number]);
         assert_int_equal(before.state != HX_ABSENT, versions[number] != 0);
         if (versions[number]) same(&before, &expected);
-        versions[number] = hx_index_find(x, &e.op, &before) ? step : 0;
+        versions[number] = hx_index_get(x, &e.op, &before) ? step : 0;
         if (versions[number]) same(&before, &e);
         if (step % 100 == 0) hx_reclaim_run(readers);
     }
