@@ -70,7 +70,7 @@ static PGconn *begin_connection(const hx_lane *lane, const hx_names *found)
     for (size_t i = 0; i < 3; i++) { /* of several parameters with one name the last counts */
         if (!lists[i]) continue;
         keywords[count] = names[i];
-        values[count++] = hx_names_turn(lists[i], lane->connect_timeouts, turned[i]);
+        values[count++] = hx_names_rotate(lists[i], lane->connect_timeouts, turned[i]);
     }
     PGconn *conn = p->pq->connectStartParams(keywords, values, 0);
     if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory");
@@ -147,7 +147,7 @@ static void look_up_done(void *context, const hx_names *found)
 {
     hx_postgres_lane *own = context;
     start_connecting(own, found);
-    hx_names_forget(&own->names);
+    hx_names_cancel(&own->names);
 }
 
 static void driver_connect(hx_lane *lane)
@@ -165,7 +165,7 @@ static void driver_connect(hx_lane *lane)
 static void driver_disconnect(hx_lane *lane)
 {
     hx_postgres_lane *own = (hx_postgres_lane *)lane;
-    hx_names_forget(&own->names);
+    hx_names_cancel(&own->names);
     hx_poll_free(&own->poll);
     if (own->conn) libpq_of(lane)->finish(own->conn);
     own->conn = NULL;

@@ -30,7 +30,7 @@ const hx_libpq *hx_libpq_load(char error[HX_DYNLIB_ERROR_BYTES])
     return NULL;
 }
 
-/* Most messages quote the URL, a password too; that about a parameter only its name. */
+/* Only the message about an unknown parameter is safe to show: the others may quote the URL with its password. */
 void hx_libpq_explain_url(const hx_libpq *pq, char *message, char *out, size_t bytes)
 {
     const hx_slice unknown = HX_LIT("invalid URI query parameter: \"");

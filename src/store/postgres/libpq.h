@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libpq, loaded when it is first needed: it draws in some twenty libraries (Kerberos, LDAP), which every start on an
+/* libpq, loaded when it is first needed: it loads some twenty other libraries (Kerberos, LDAP), which every start on an
  * embedded store would pay for. Its header is used as it is; only the calls go through a table. */
 #ifndef HX_STORE_POSTGRES_LIBPQ_H
 #define HX_STORE_POSTGRES_LIBPQ_H
@@ -49,10 +49,10 @@ typedef struct {
 #undef X
 } hx_libpq;
 
-/* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
+/* Returns the same table each time, from any thread; never unloaded. NULL with a sentence in `error`: it is missing. */
 const hx_libpq *hx_libpq_load(char error[HX_DYNLIB_ERROR_BYTES]) HX_MUST_USE;
 
-/* Why a URL can't be read, of which libpq says `message`: it is freed. */
+/* Explains libpq's message about a URL that can't be read, and frees it. */
 void hx_libpq_explain_url(const hx_libpq *pq, char *message, char *out, size_t bytes);
 
 #endif

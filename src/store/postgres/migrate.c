@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A migration is applied in one transaction that locks hapax.store first and reads the version under that lock, so two
- * that migrate at once do it in turn, and the second finds nothing left. Where there is no schema yet, the second one
- * waits at its CREATE SCHEMA, fails, and looks again. All belongs to the transaction, nothing to the session: it works
- * through PgBouncer. Whether a COMMIT was done is not believed but read, by the next transaction. */
+ * processes migrate in turn, and the second finds nothing left. Where there is no schema yet, the second one waits at
+ * its CREATE SCHEMA, fails, and reads the version again. Everything belongs to the transaction, nothing to the session:
+ * it works through PgBouncer. Whether a COMMIT was done is read by the next transaction. */
 #include "store/postgres/migrate.h"
 
 #include "store/postgres/libpq.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OLDEST_SERVER 140000 /* as the store itself has it */
+#define OLDEST_SERVER 140000 /* the same as the store's */
 
 typedef struct {
     const hx_libpq *pq;
@@ -37,7 +37,7 @@ bool hx_postgres_is_own_edit(unsigned version, hx_slice digest, char error[HX_ST
     return false;
 }
 
-/* libpq's messages have several lines. */
+/* Makes one line of a message of libpq, which may have several. */
 static void put_line(char *out, size_t bytes, const char *prefix, const char *text, const char *advice)
 {
     size_t len = strlen(text);
@@ -61,7 +61,7 @@ static bool failed(migration *m, const char *what, PGresult *result)
     return false;
 }
 
-/* Statements whose rows are of no interest. */
+/* Runs statements without looking at their rows. */
 static bool run(migration *m, const char *what, const char *sql)
 {
     PGresult *result = m->pq->exec(m->conn, sql);
@@ -71,7 +71,7 @@ static bool run(migration *m, const char *what, const char *sql)
     return true;
 }
 
-/* The one value of a query. */
+/* Reads the single value of a query. */
 static bool ask(migration *m, const char *what, const char *sql, char *value, size_t bytes)
 {
     PGresult *result = m->pq->exec(m->conn, sql);
@@ -90,7 +90,7 @@ static bool refuse(migration *m, const char *why)
     return false;
 }
 
-/* Whether this is a server to write a schema to. */
+/* Whether a schema can be written to this server. */
 static bool is_fit(migration *m)
 {
     char value[32];
@@ -123,7 +123,7 @@ static bool is_readable(migration *m, const char *url)
 
 static bool connect_to(migration *m, const char *url)
 {
-    /* What the URL says comes after, and so overrides. */
+    /* The parameters of the URL come later, and override those before it. */
     const char *names[] = {"connect_timeout", "fallback_application_name", "dbname", "client_encoding", NULL};
     const char *values[] = {"10", "hapax store migrate", url, "UTF8", NULL};
     m->conn = m->pq->connectdbParams(names, values, 1);
@@ -133,7 +133,7 @@ static bool connect_to(migration *m, const char *url)
     return false;
 }
 
-/* The notices of DROP … IF EXISTS and their like are nobody's news. */
+/* Notices, of DROP … IF EXISTS for instance, are not shown. */
 static void ignore_notice(void *context, const char *message)
 {
     (void)context, (void)message;
@@ -150,7 +150,7 @@ static bool read_version(migration *m, unsigned *version)
     if (value[0] != 't') return true;
     if (!ask(m, what, "SELECT version FROM hapax.store", value, sizeof value)) return false;
     if (!hx_slice_to_u64(hx_slice_of(value), &number) || number == 0 || number > UINT32_MAX)
-        return refuse(m, "the schema's version in hapax.store is none");
+        return refuse(m, "the version in hapax.store is not valid");
     *version = (unsigned)number;
     return true;
 }
@@ -168,7 +168,7 @@ static bool apply(migration *m, const hx_migration *next)
     return true;
 }
 
-/* One step: *done when there is nothing left. */
+/* Applies the next migration; *done: none is left. */
 static bool step(migration *m, bool *done)
 {
     unsigned version, newest = hx_postgres_schema_newest();
@@ -176,7 +176,7 @@ static bool step(migration *m, bool *done)
     if (!run(m, "beginning a transaction", "BEGIN")) return false;
     if (!read_version(m, &version)) return false;
     const char *lock = "LOCK TABLE hapax.store IN EXCLUSIVE MODE";
-    if (version > 0 && (!run(m, "waiting for others who migrate", lock) || !read_version(m, &version))) return false;
+    if (version > 0 && (!run(m, "waiting for another migration", lock) || !read_version(m, &version))) return false;
     if (version > newest) {
         (void)snprintf(m->error, HX_STORE_ERROR_BYTES,
                        "the schema is version %u, and this program knows up to %u: use a newer hapax; a schema never "
@@ -194,7 +194,7 @@ static bool step(migration *m, bool *done)
     *done = version == newest;
     if (*done) return run(m, "ending a transaction", "COMMIT");
     if (apply(m, &hx_postgres_migrations[version])) return true;
-    bool was_none = version == 0; /* somebody else may have made it meanwhile */
+    bool was_none = version == 0; /* another process may have made it meanwhile */
     return was_none && run(m, "ending a transaction", "ROLLBACK") && read_version(m, &version) && version > 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schema in PostgreSQL: its migrations, which the program carries (sql/postgres, by tools/embed), and how they are
- * applied. Blocking calls: for commands, never on a loop. */
+/* The schema in PostgreSQL, and its migrations, which are part of the program (sql/postgres, by tools/embed). Calls
+ * block: they are for commands, never for a loop. */
 #ifndef HX_STORE_POSTGRES_MIGRATE_H
 #define HX_STORE_POSTGRES_MIGRATE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The question belongs to two: who asked, and the thread. The last one to let go frees it, so that nobody waits for a
- * name server; a loop may even be gone when its answer comes. */
+/* A lookup has two owners, the caller and the thread, and the last one frees it. So a cancellation never waits for a
+ * name server, and the loop may be gone when the answer comes. */
 #include "store/postgres/names.h"
 
 #include "base/check.h"
@@ -17,7 +17,7 @@
 
 struct hx_names_call {
     pthread_mutex_t mutex; /* `loop` and `references` */
-    hx_loop *loop;         /* NULL: nobody wants to know any more */
+    hx_loop *loop;         /* NULL: cancelled */
     unsigned references;
     hx_task task;
     hx_names asked, found;
@@ -25,7 +25,7 @@ struct hx_names_call {
     void *context;
 };
 
-static void let_go(hx_names_call *call)
+static void drop(hx_names_call *call)
 {
     pthread_mutex_lock(&call->mutex);
     bool is_last = --call->references == 0;
@@ -45,7 +45,7 @@ static bool is_name(hx_slice host)
     return inet_pton(AF_INET, text, &address) != 1 && inet_pton(AF_INET6, text, &address) != 1;
 }
 
-/* The item of a list with commas; the only one of a list of one is everybody's. */
+/* An item of a list with commas; a list of one item has it at every place. */
 static hx_slice item(const char *list, size_t number)
 {
     hx_slice rest = hx_slice_of(list);
@@ -65,7 +65,7 @@ static size_t items(const char *list)
     return count;
 }
 
-bool hx_names_are_in(const char *hosts)
+bool hx_names_include_one(const char *hosts)
 {
     for (size_t i = 0; i < items(hosts); i++)
         if (is_name(item(hosts, i))) return true;
@@ -78,7 +78,7 @@ static void put(char list[HX_NAMES_BYTES], bool is_first, hx_slice text)
     (void)snprintf(list + len, HX_NAMES_BYTES - len, "%s%.*s", is_first ? "" : ",", HX_FMT(text));
 }
 
-const char *hx_names_turn(const char *list, size_t by, char out[HX_NAMES_BYTES])
+const char *hx_names_rotate(const char *list, size_t by, char out[HX_NAMES_BYTES])
 {
     if (strlen(list) >= HX_NAMES_BYTES) return list;
     size_t count = items(list);
@@ -87,16 +87,16 @@ const char *hx_names_turn(const char *list, size_t by, char out[HX_NAMES_BYTES])
     return out;
 }
 
-static bool has_room(const char list[HX_NAMES_BYTES], size_t bytes)
+static bool fits_in(const char list[HX_NAMES_BYTES], size_t bytes)
 {
     return strlen(list) + bytes + 2 < HX_NAMES_BYTES;
 }
 
-/* All or nothing: the lists have the same length. */
+/* Adds to all three lists or to none, so that they keep the same length. */
 static void add(hx_names *names, size_t *count, hx_slice host, const char *address, hx_slice port)
 {
-    bool fits = has_room(names->host, host.len) && has_room(names->hostaddr, strlen(address)) &&
-                has_room(names->port, port.len);
+    bool fits = fits_in(names->host, host.len) && fits_in(names->hostaddr, strlen(address)) &&
+                fits_in(names->port, port.len);
     if (!fits) return;
     bool is_first = (*count)++ == 0;
     put(names->host, is_first, host);
@@ -121,14 +121,14 @@ static void look_up(hx_names *found, size_t *count, hx_slice host, hx_slice port
     freeaddrinfo(list);
 }
 
-static void arrived(hx_task *task)
+static void look_up_done(hx_task *task)
 {
     hx_names_call *call = HX_OWNER(task, hx_names_call, task);
     pthread_mutex_lock(&call->mutex);
     bool is_wanted = call->loop != NULL;
     pthread_mutex_unlock(&call->mutex);
     if (is_wanted) call->done(call->context, &call->found);
-    let_go(call);
+    drop(call);
 }
 
 static void *work(void *context)
@@ -137,12 +137,12 @@ static void *work(void *context)
     size_t count = 0;
     for (size_t i = 0; i < items(call->asked.host); i++)
         look_up(&call->found, &count, item(call->asked.host, i), item(call->asked.port, i));
-    call->task.run = arrived;
+    call->task.run = look_up_done;
     pthread_mutex_lock(&call->mutex);
     bool is_wanted = call->loop != NULL;
-    if (is_wanted) hx_loop_post(call->loop, &call->task); /* which takes our reference over */
+    if (is_wanted) hx_loop_post(call->loop, &call->task); /* the task owns this reference now */
     pthread_mutex_unlock(&call->mutex);
-    if (!is_wanted) let_go(call);
+    if (!is_wanted) drop(call);
     return NULL;
 }
 
@@ -166,16 +166,16 @@ hx_names_call *hx_names_look_up(hx_loop *loop, const char *hosts, const char *po
     pthread_attr_destroy(&detached);
     if (works) return call;
     call->references = 1;
-    let_go(call);
+    drop(call);
     return NULL;
 }
 
-void hx_names_forget(hx_names_call **owned)
+void hx_names_cancel(hx_names_call **owned)
 {
     if (!*owned) return;
     pthread_mutex_lock(&(*owned)->mutex);
     (*owned)->loop = NULL;
     pthread_mutex_unlock(&(*owned)->mutex);
-    let_go(*owned);
+    drop(*owned);
     *owned = NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The PostgreSQL store as a whole. Opening asks and waits, because nothing can be answered without the store's secret;
- * from then on everything goes through lanes, and nothing waits. */
+/* Opening and closing the store in PostgreSQL. Opening blocks, because nothing works without the store's secret; after
+ * that everything goes through the lanes of store/remote, and nothing blocks. */
 #include "store/postgres/postgres.h"
 
 #include "base/check.h"
@@ -13,8 +13,6 @@
 #include <string.h>
 
 #define SERVER_VERSION_MIN 140000
-
-/* Opening */
 
 static bool refuse(char error[HX_STORE_ERROR_BYTES], const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool refuse(char error[HX_STORE_ERROR_BYTES], const char *format, ...)
@@ -30,7 +28,7 @@ static bool refuse(char error[HX_STORE_ERROR_BYTES], const char *format, ...)
     return false;
 }
 
-/* What isn't said in the URL: a peer that is gone without a word is noticed. */
+/* For parameters that the URL leaves out. Keepalives notice a server that is gone without closing the connection. */
 static const struct {
     const char *keyword, *value;
 } DEFAULTS[] = {{"application_name", "hapax"}, {"connect_timeout", "5"},     {"client_encoding", "UTF8"},
@@ -55,20 +53,20 @@ static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYT
         p->keywords[count] = DEFAULTS[i].keyword;
         p->values[count] = DEFAULTS[i].value;
     }
-    for (const PQconninfoOption *o = options; o->keyword; o++) { /* the last one of a name holds */
+    for (const PQconninfoOption *o = options; o->keyword; o++) { /* of several values the last counts */
         if (!o->val) continue;
         p->keywords[count] = hx_arena_terminated(&p->arena, hx_slice_of(o->keyword));
         p->values[count++] = hx_arena_terminated(&p->arena, hx_slice_of(o->val));
     }
-    p->keywords[count] = "target_session_attrs"; /* a standby is never good enough, whatever the URL says */
+    p->keywords[count] = "target_session_attrs"; /* never a standby, whatever the URL says */
     p->values[count] = "read-write";
     p->pq->conninfoFree(options);
     return true;
 }
 
-/* The hosts as libpq has found them, in the URL, a service file or the environment: names among them are looked up
- * beside the loop, and one that hangs is passed over. */
-static void take_hosts(hx_postgres *p, PGconn *conn)
+/* Keeps the hosts as libpq has found them, in the URL, a service file or the environment. Names among them are looked
+ * up on a thread, and one that hangs is passed over (connection.c). */
+static void keep_hosts(hx_postgres *p, PGconn *conn)
 {
     PQconninfoOption *options = p->pq->conninfo(conn);
     if (!options) hx_fatal(HX_EXIT_BUG, "out of memory");
@@ -83,7 +81,7 @@ static void take_hosts(hx_postgres *p, PGconn *conn)
     }
     p->pq->conninfoFree(options);
     const char *hosts = hx_postgres_parameter(p, "host");
-    bool has_names = hosts && !hx_postgres_parameter(p, "hostaddr") && hx_names_are_in(hosts) &&
+    bool has_names = hosts && !hx_postgres_parameter(p, "hostaddr") && hx_names_include_one(hosts) &&
                      strlen(hosts) < HX_NAMES_BYTES / 4;
     if (has_names) {
         p->hosts = hosts;
@@ -107,7 +105,7 @@ static PGconn *connect_and_wait(hx_postgres *p, char error[HX_STORE_ERROR_BYTES]
     return NULL;
 }
 
-/* One row, in the binary format. NULL with a sentence. */
+/* Runs a query, with results in the binary format. NULL with a sentence in `error`. */
 static PGresult *ask(hx_postgres *p, PGconn *conn, const char *sql, char error[HX_STORE_ERROR_BYTES])
 {
     PGresult *result = p->pq->execParams(conn, sql, 0, NULL, NULL, NULL, NULL, 1);
@@ -117,7 +115,7 @@ static PGresult *ask(hx_postgres *p, PGconn *conn, const char *sql, char error[H
     bool is_forbidden = code && strcmp(code, "42501") == 0;
     const char *message = p->pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     (void)refuse(error, "PostgreSQL refuses: %s.%s", message ? message : p->pq->errorMessage(conn),
-                 is_missing     ? " The schema isn't there yet: run hapax store migrate --store URL"
+                 is_missing     ? " The schema hapax is missing: run hapax store migrate --store URL"
                  : is_forbidden ? " This role may not use the schema hapax: run hapax store migrate as its owner, or "
                                   "grant the role what hapax sql postgres names"
                                 : "");
@@ -125,7 +123,7 @@ static PGresult *ask(hx_postgres *p, PGconn *conn, const char *sql, char error[H
     return NULL;
 }
 
-/* The secret and the mark in one statement: both, or neither. */
+/* Writes the secret and the record that marks the store as unfinished, in one statement: both, or neither. */
 static bool set_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options)
 {
     static const char sql[] =
@@ -156,8 +154,10 @@ static bool set_secret(hx_postgres *p, PGconn *conn, const hx_store_options *opt
     return is_set;
 }
 
-/* A gateway that runs has the secret that there was when it was started, so there must have been none. */
-static bool take_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+/* Replaces the store's secret by the one in `options`, if there is one. No gateway may have been started on the store:
+ * it would go on with the secret that it has read. */
+static bool replace_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options,
+                           char error[HX_STORE_ERROR_BYTES])
 {
     uint8_t *secret = p->remote.store.facts.secret;
     if (!options->secret) return true;
@@ -177,8 +177,8 @@ static bool take_secret(hx_postgres *p, PGconn *conn, const hx_store_options *op
     return true;
 }
 
-/* Version, secret, time and durability. */
-static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+/* Checks the server and the schema, and reads the secret, the time and whether commits are durable. */
+static bool inspect(hx_postgres *p, PGconn *conn, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
 {
     const hx_libpq *pq = p->pq;
     if (pq->serverVersion(conn) < SERVER_VERSION_MIN)
@@ -201,10 +201,11 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         return refuse(error, "the table hapax.store is damaged: it must have one row, with a secret of 32 bytes");
     }
     memcpy(p->remote.store.facts.secret, secret.ptr, HX_SECRET_BYTES);
-    p->remote.is_pooled = hx_get_i64(pq, result, 0, 6) != pq->backendPID(conn); /* a pooler gives a number of its own */
+    p->remote.is_pooled = hx_get_i64(pq, result, 0, 6) !=
+                          pq->backendPID(conn); /* a pooler shows a process id of its own */
     hx_ms skew = hx_get_i64(pq, result, 0, 2) - hx_clock_now();
     hx_slice forgets = hx_arena_copy(&p->arena, hx_get_bytes(pq, result, 0, 4));
-    bool is_mute = p->remote.is_pooled && hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("error"));
+    bool hides_warnings = p->remote.is_pooled && hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("error"));
     bool is_utf8 = hx_slice_eq(hx_get_bytes(pq, result, 0, 8), HX_LIT("UTF8"));
     bool sees_others = hx_slice_eq(hx_get_bytes(pq, result, 0, 7), HX_LIT("read committed"));
     hx_slice digest = hx_arena_copy(&p->arena, hx_get_bytes(pq, result, 0, 9));
@@ -214,7 +215,7 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         return refuse(error, "transactions of this role are not read committed by default, and would not see what "
                              "others have changed: ALTER ROLE … SET default_transaction_isolation = 'read committed'");
     if (is_standby) return refuse(error, "this server is a standby: name the primary, or both, in the store's URL");
-    if (is_mute)
+    if (hides_warnings)
         return refuse(error, "this role's client_min_messages hides warnings, and with them that a commit has not "
                              "reached its standby: ALTER ROLE … SET client_min_messages = 'warning'");
     if (!hx_postgres_fits_schema(version, digest, error)) return false;
@@ -226,7 +227,7 @@ static bool look_around(hx_postgres *p, PGconn *conn, const hx_store_options *op
         hx_log_int("milliseconds", skew);
         hx_log_end();
     }
-    return take_secret(p, conn, options, error);
+    return replace_secret(p, conn, options, error);
 }
 
 bool hx_postgres_fits_schema(int64_t version, hx_slice digest, char error[HX_STORE_ERROR_BYTES])
@@ -268,8 +269,8 @@ static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *opt
     if (!read_url(p, url, error)) return false;
     PGconn *conn = connect_and_wait(p, error);
     if (!conn) return false;
-    take_hosts(p, conn);
-    bool ok = look_around(p, conn, options, error);
+    keep_hosts(p, conn);
+    bool ok = inspect(p, conn, options, error);
     PGresult *rules = ok ? ask(p, conn, "SELECT * FROM hapax.rules_of(NULL)", error) : NULL;
     if (rules) read_rules(p, rules);
     p->pq->clear(rules);

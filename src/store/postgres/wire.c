@@ -37,7 +37,7 @@ static hx_buf *next(hx_parameters *p, Oid type)
     return column;
 }
 
-/* The buffer may have moved while it grew: its address is taken when it is full. */
+/* The buffer may have moved while it grew, so its address is taken at the end. */
 static void end(hx_parameters *p)
 {
     const hx_buf *column = &p->columns[p->count - 1];
@@ -81,14 +81,14 @@ void hx_put_i32(hx_parameters *p, int32_t number)
 void hx_put_bytes(hx_parameters *p, hx_slice bytes)
 {
     hx_buf *column = next(p, HX_OID_BYTEA);
-    if (!column->data) put_u32(column, 0); /* an address, though nothing may be there */
+    if (!column->data) put_u32(column, 0); /* libpq takes NULL for SQL's NULL, so an empty value needs an address */
     column->len = 0;
     hx_buf_put(column, bytes);
     end(p);
 }
 
-/* A column of text takes neither NUL nor what isn't UTF-8: each such byte becomes a question mark. The record's head
- * has it as it was. */
+/* A text column refuses NUL bytes and invalid UTF-8: each such byte becomes a question mark. The record's head has the
+ * bytes as they were. */
 static void put_text(hx_buf *out, hx_slice text)
 {
     const char *at = text.ptr, *after = text.ptr + text.len;
@@ -192,13 +192,13 @@ void hx_put_text_of(hx_parameters *p, const hx_statement *s, hx_slice (*of)(cons
     hx_buf *column = begin_array(p, HX_OID_TEXTS, HX_OID_TEXT, s->count);
     for (size_t i = 0; i < s->count; i++) {
         hx_slice text = of(s->calls[i]);
-        put_u32(column, (uint32_t)text.len); /* what isn't text is replaced byte by byte */
+        put_u32(column, (uint32_t)text.len); /* a replacement has the length of what it replaces */
         put_text(column, text);
     }
     end(p);
 }
 
-/* The head alone: what becomes of the operation stands in the row's other columns. */
+/* The head as it was claimed; the row's other columns have what changes later. */
 void hx_put_head_of(hx_parameters *p, const hx_statement *s)
 {
     hx_buf *column = begin_array(p, HX_OID_BYTEAS, HX_OID_BYTEA, s->count);
@@ -226,7 +226,7 @@ void hx_put_ops(hx_parameters *p, const hx_op *ops, size_t count)
     end(p);
 }
 
-/* Operations and tickets. */
+/* Two arrays: operations and tickets. */
 void hx_put_abandoned(hx_parameters *p, const hx_abandoned *claims, size_t count)
 {
     hx_buf *column = begin_array(p, HX_OID_BYTEAS, HX_OID_BYTEA, count);

@@ -9,7 +9,7 @@
 
 #define HX_PARAMETERS_MAX 24
 
-/* pg_type.dat: these never change */
+/* From pg_type.dat; these never change. */
 enum {
     HX_OID_BOOL = 16,
     HX_OID_BYTEA = 17,
@@ -34,7 +34,7 @@ typedef struct hx_parameters {
     hx_buf columns[HX_PARAMETERS_MAX]; /* kept from one statement to the next */
 } hx_parameters;
 
-/* One more parameter each. */
+/* Each of these adds a parameter. */
 void hx_put_null(hx_parameters *p, Oid type);
 void hx_put_i64(hx_parameters *p, int64_t number);
 void hx_put_i32(hx_parameters *p, int32_t number);
@@ -42,9 +42,9 @@ void hx_put_bytes(hx_parameters *p, hx_slice bytes);
 void hx_put_text(hx_parameters *p, hx_slice text);
 void hx_put_texts(hx_parameters *p, const hx_slice *texts, size_t count);
 void hx_put_i32s(hx_parameters *p, const int32_t *numbers, size_t count);
-/* An array of what `of` says of each call. */
+/* Each of these adds an array, with the value that `of` returns for each call. */
 void hx_put_i64_of(hx_parameters *p, const hx_statement *s, int64_t (*of)(const hx_store_call *call));
-/* Times, moved by `shift`; 0 is none. */
+/* Times are moved by `shift`; 0 stays 0. */
 void hx_put_times_of(hx_parameters *p, const hx_statement *s, int64_t (*of)(const hx_store_call *call), hx_ms shift);
 void hx_put_i32_of(hx_parameters *p, const hx_statement *s, int32_t (*of)(const hx_store_call *call));
 void hx_put_i16_of(hx_parameters *p, const hx_statement *s, int16_t (*of)(const hx_store_call *call));

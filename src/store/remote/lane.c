@@ -24,9 +24,9 @@ static hx_ms age_of(const hx_lane *lane, const hx_store_call *call)
 
 void hx_lane_give_up(hx_lane *lane, hx_store_call *call, hx_store_result result)
 {
-    bool is_held_by_nobody = call->verb == HX_STORE_CLAIM && call->own.remote.was_sent;
+    bool may_be_left = call->verb == HX_STORE_CLAIM && call->own.remote.was_sent;
     /* Past the limit it lapses into unknown with its lease. */
-    if (is_held_by_nobody && lane->abandoned_count < HX_ABANDONED_MAX) {
+    if (may_be_left && lane->abandoned_count < HX_ABANDONED_MAX) {
         lane->abandoned[lane->abandoned_count++] = (hx_abandoned){call->op, call->own.remote.ticket,
                                                                   hx_loop_now(lane->loop) + HX_CLAIM_IS_LATE +
                                                                       HX_ROUND_MAX};

@@ -2,44 +2,49 @@
 /* A lane: one connection to a remote store, and the calls that use it.
  *
  * Each loop that is attached to the store has HX_LANES lanes of its own. A call goes to the first one that is connected
- * and isn't kept waiting by its server: usually all calls share one lane, because a larger batch is cheaper, and the
- * others are there for when it hangs. A lane belongs to the thread of its loop, and nothing in it is locked; between
- * threads only the waiters and the counters of the store are shared (remote.h).
+ * and whose round doesn't take long: usually all calls of a loop share one lane, because larger batches are cheaper,
+ * and the other lane is for when that one hangs. A lane belongs to the thread of its loop, and nothing in it is locked;
+ * threads share only what remote.h has under a mutex, and counters.
  *
  * A round is one batch of statements that a lane sends, and waits for, together: at most one statement for all claims,
- * one for all renewals, and so on (statements.def). A lane has one round at a time. Calls that come meanwhile gather,
- * and are the next round: the slower the server, the larger the rounds.
+ * one for all renewals, and so on (statements.def). A lane has one round at a time. Calls that come meanwhile gather
+ * for the next one: the slower the server, the larger the rounds. A call ends when the transaction that its statement
+ * is in has been committed, and not before: until then its result may still be undone.
  *
- * Until it ends, a call is in exactly one place. The lane has pointers; the memory of a call is its caller's.
+ * Until it ends, a call is in exactly one place. Its memory is the caller's; the lane only links it.
  *
  *     waiting    for the next round
  *     round      sent, or about to be; its transaction has not ended
- *     delayed    the server couldn't decide it, because an application has locked its row; it is sent again soon
- *     watching   a watch whose operation was found in processing: rechecked at intervals, and notified (waiters.c)
+ *     delayed    the server couldn't decide it, because an application has locked its row; it waits again after 10 ms
+ *     watching   a watch whose operation was found in processing: it ends when a call of this process settles the
+ *                operation (waiters.c), or when a recheck finds that another process did (upkeep.c)
  *
- * The connection, and the functions between which it changes:
+ * The state of the connection, and the functions that change it:
  *
  *     DOWN ──[connect_lane]──► CONNECTING ──[hx_lane_connected]──► READY: first a round with SETUP alone, then calls
  *      ▲                           │                                 │
  *      └──────[hx_lane_fail]───────┴─────────[hx_lane_fail]──────────┘
  *
- * A failed lane connects again, at once after a connection that had worked, else after a delay that doubles. While it
- * fails to connect, calls don't wait: they end HX_STORE_UNAVAILABLE after DOWN_MAX, new ones immediately.
+ * A lane that failed connects again: at once if its connection had worked, else after a delay that doubles. While
+ * connecting fails, calls don't wait for it: a new one ends HX_STORE_UNAVAILABLE in the same turn of the loop, an older
+ * one after DOWN_MAX (2 s).
  *
- * What a failure means for a call:
+ * Each call has a ticket, a random number that is sent with it; that of a settle is computed from its outcome, so that
+ * a caller that settles the same outcome again has the same ticket. The store keeps with each record the tickets of
+ * the claim and of the last write. What a failure means for a call:
  *
  *     Certainly not done: it was never sent; or the server has refused its transaction, of which nothing was committed
  *     then. After a refusal each call of the transaction is sent once more, alone, so that one that can't succeed
- *     doesn't take others along; a call that is refused alone ends, FULL for a claim on a full disk, else UNAVAILABLE.
+ *     doesn't take others along. A call that is refused alone ends: FULL for a claim on a full disk, else UNAVAILABLE.
  *
  *     In doubt: it was sent, and the lane failed before its commit was reported. It may have been committed, or may be
  *     yet, by a server that hangs. It waits again, in its old place, and is sent again on the next connection with the
- *     ticket that it had: the store recognises the ticket of a write that it has done, and answers as it did then.
- *     After CALL_MAX it ends UNAVAILABLE, and its caller has to take it for unknown.
+ *     same ticket: a store that finds the ticket has done the write already, and answers as it did then. After CALL_MAX
+ *     (10 s) it ends UNAVAILABLE, and the caller has to take it for unknown.
  *
- *     A claim that ends while it is in doubt would be held by nobody, although nothing was sent to the upstream under
- *     it. So it is put among the abandoned claims, which the lane releases wherever it finds them, until their
- *     statements can't arrive any more. */
+ *     A claim that ends while it is in doubt may exist without a holder. Nothing was sent to the upstream under it, so
+ *     it can be released: it is put among the abandoned claims, which the lane looks for and releases, until no
+ *     statement that makes them can arrive any more. */
 #ifndef HX_STORE_REMOTE_LANE_H
 #define HX_STORE_REMOTE_LANE_H
 
