@@ -37,30 +37,22 @@ static void a_connection_is_kept_and_used_again(void **state)
 
 static void the_one_used_last_is_used_first(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c[2], d;
     int peers[2];
-    set_up(&f, "127.0.0.1", &usual_limits);
+    for (int i = 0; i < 2; i++) peers[i] = ask(f, &c[i]);
     for (int i = 0; i < 2; i++) {
-        prepare(&c[i], GET, "");
-        start(&f, &c[i]);
-        peers[i] = accept_one(&f);
-        expect_bytes(&f, peers[i], GET);
-    }
-    for (int i = 0; i < 2; i++) {
-        send_text(&f, peers[i], OK);
-        wait_over(&f, &c[i]);
+        send_text(f, peers[i], OK);
+        wait_over(f, &c[i]);
         forget(&c[i]);
     }
-    rest(&f);
-    (void)serve_one(&f, &d, peers[1]);
+    rest(f);
+    (void)serve_one(f, &d, peers[1]);
     forget(&d);
-    (void)serve_one(&f, &d, peers[1]);
+    (void)serve_one(f, &d, peers[1]);
     forget(&d);
     close(peers[0]);
     close(peers[1]);
-    tear_down(&f);
 }
 
 /* Lets the loop's clock move on without letting it look at sockets that are ready meanwhile. */
@@ -92,13 +84,8 @@ static void a_connection_that_died_while_idle_is_seen_before_it_is_used(void **s
         client c;
         set_up(&f, "127.0.0.1", &usual_limits);
         int old = ended_by(&f, ways[i]);
-        prepare(&c, GET, "");
-        start(&f, &c);
-        int peer = accept_one(&f);
-        expect_bytes(&f, peer, GET);
-        send_text(&f, peer, OK);
-        wait_over(&f, &c);
-        assert_good(&c, 200, "ok");
+        int peer = ask(&f, &c);
+        answer_ok(&f, &c, peer);
         assert_false(c.exchange.reused);
         if (i == 2) expect_closed(&f, old);
         forget(&c);
@@ -109,52 +96,46 @@ static void a_connection_that_died_while_idle_is_seen_before_it_is_used(void **s
 
 static void a_reset_after_bytes_on_a_reused_connection_is_told(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c;
-    set_up(&f, "127.0.0.1", &usual_limits);
-    int peer = serve_one(&f, &c, -1);
+    int peer = serve_one(f, &c, -1);
     forget(&c);
     prepare(&c, GET, "");
-    start(&f, &c); /* the kernel has it now */
+    start(f, &c); /* the kernel has it now */
     assert_int_equal(c.exchange.bytes_sent, sizeof GET - 1);
     reset_peer(peer);
-    wait_over(&f, &c);
+    wait_over(f, &c);
     assert_failed(&c, RESET);
     assert_true(c.exchange.reused);
     assert_int_equal(c.exchange.bytes_sent, sizeof GET - 1);
-    assert_true(nobody_connects(&f)); /* not sent again */
+    assert_true(nobody_connects(f)); /* not sent again */
     forget(&c);
-    tear_down(&f);
 }
 
 static void a_caller_can_ask_for_a_fresh_connection(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c;
-    set_up(&f, "127.0.0.1", &usual_limits);
-    int peer = serve_one(&f, &c, -1);
+    int peer = serve_one(f, &c, -1);
     forget(&c);
-    pass_time(&f, 30);
+    pass_time(f, 30);
     for (int i = 0; i < 2; i++) {
         prepare(&c, GET, "");
         c.exchange.pooled_idle_max = i == 0 ? 20 : 0; /* idle for longer; and never a pooled one */
-        start(&f, &c);
-        int second = accept_one(&f);
-        expect_bytes(&f, second, GET);
-        send_text(&f, second, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-        wait_over(&f, &c);
+        start(f, &c);
+        int second = accept_one(f);
+        expect_bytes(f, second, GET);
+        send_text(f, second, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        wait_over(f, &c);
         assert_good(&c, 200, "");
         assert_false(c.exchange.reused);
         forget(&c);
         close(second);
     }
-    (void)serve_one(&f, &c, peer); /* it is still there */
+    (void)serve_one(f, &c, peer); /* it is still there */
     assert_true(c.exchange.reused);
     forget(&c);
     close(peer);
-    tear_down(&f);
 }
 
 static void an_old_idle_connection_makes_room_for_a_fresh_one(void **state)
@@ -174,9 +155,7 @@ static void an_old_idle_connection_makes_room_for_a_fresh_one(void **state)
     expect_closed(&f, peer);
     peer = accept_one(&f);
     expect_bytes(&f, peer, GET);
-    send_text(&f, peer, OK);
-    wait_over(&f, &c);
-    assert_good(&c, 200, "ok");
+    answer_ok(&f, &c, peer);
     forget(&c);
     close(peer);
     tear_down(&f);
@@ -186,12 +165,7 @@ static void an_old_idle_connection_makes_room_for_a_fresh_one(void **state)
 static void three_idle(fixture *f, int peers[3])
 {
     client c[3];
-    for (int i = 0; i < 3; i++) {
-        prepare(&c[i], GET, "");
-        start(f, &c[i]);
-        peers[i] = accept_one(f);
-        expect_bytes(f, peers[i], GET);
-    }
+    for (int i = 0; i < 3; i++) peers[i] = ask(f, &c[i]);
     for (int i = 0; i < 3; i++) {
         send_text(f, peers[i], OK);
         wait_over(f, &c[i]);
@@ -235,21 +209,15 @@ static void idle_connections_are_closed_in_time(void **state)
 
 static void what_keep_alive_says_bounds_the_idle_time(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c;
-    set_up(&f, "127.0.0.1", &usual_limits);
-    prepare(&c, GET, "");
-    start(&f, &c);
-    int peer = accept_one(&f);
-    expect_bytes(&f, peer, GET);
-    send_text(&f, peer, "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n");
-    wait_over(&f, &c);
+    int peer = ask(f, &c);
+    send_text(f, peer, "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n");
+    wait_over(f, &c);
     forget(&c);
-    hx_ms from = hx_loop_now(f.loop);
-    expect_closed(&f, peer); /* before the second is over, not after the sixty that we would wait */
-    assert_in_range(hx_loop_now(f.loop) - from, 400, 5000);
-    tear_down(&f);
+    hx_ms from = hx_loop_now(f->loop);
+    expect_closed(f, peer); /* before the second is over, not after the sixty that we would wait */
+    assert_in_range(hx_loop_now(f->loop) - from, 400, 5000);
 }
 
 static void further_exchanges_wait_in_line_and_too_many_are_refused(void **state)
@@ -275,9 +243,7 @@ static void further_exchanges_wait_in_line_and_too_many_are_refused(void **state
     for (int i = 0; i < 3; i++) { /* in their order, on the one connection */
         if (i > 0) expect_bytes(&f, peer, GET);
         assert_int_equal(c[i].exchange.bytes_sent, sizeof GET - 1);
-        send_text(&f, peer, OK);
-        wait_over(&f, &c[i]);
-        assert_good(&c[i], 200, "ok");
+        answer_ok(&f, &c[i], peer);
         assert_int_equal(c[i].exchange.reused, i > 0);
         if (i < 2) assert_false(over(&c[i + 1]));
     }
@@ -310,21 +276,15 @@ static void the_line_goes_on_when_a_connection_fails_or_must_not_be_reused(void 
         wait_over(&f, &c[0]);
         if (n == 4) { /* but the one behind it takes the connection first */
             expect_bytes(&f, peer, GET);
-            send_text(&f, peer, OK);
-            wait_over(&f, &c[2]);
-            assert_good(&c[2], 200, "ok");
+            answer_ok(&f, &c[2], peer);
         }
         int second = accept_one(&f);
         expect_bytes(&f, second, GET);
-        send_text(&f, second, OK);
-        wait_over(&f, &c[1]);
-        assert_good(&c[1], 200, "ok");
+        answer_ok(&f, &c[1], second);
         assert_false(c[1].exchange.reused);
         if (n < 4) {
             expect_bytes(&f, second, GET);
-            send_text(&f, second, OK);
-            wait_over(&f, &c[2]);
-            assert_good(&c[2], 200, "ok");
+            answer_ok(&f, &c[2], second);
         }
         for (int i = 0; i < 3; i++) forget(&c[i]);
         if (n != 2) close(peer);
@@ -354,9 +314,7 @@ static void waiting_in_line_can_be_called_off(void **state)
     send_text(&f, peer, OK);
     wait_over(&f, &c[0]);
     expect_bytes(&f, peer, GET);
-    send_text(&f, peer, OK);
-    wait_over(&f, &c[2]);
-    assert_good(&c[2], 200, "ok");
+    answer_ok(&f, &c[2], peer);
     for (int i = 0; i < 3; i++) forget(&c[i]);
     close(peer);
     tear_down(&f);
@@ -446,9 +404,7 @@ static void a_full_unix_queue_is_waited_for(void **state)
     for (unsigned i = 0; i + 1 < filled; i++) close(accept_one(&f)); /* the last one was turned away */
     int peer = accept_one(&f);
     expect_bytes(&f, peer, GET);
-    send_text(&f, peer, OK);
-    wait_over(&f, &c);
-    assert_good(&c, 200, "ok");
+    answer_ok(&f, &c, peer);
     forget(&c);
     close(peer);
     while (filled > 0) close(fillers[--filled]);
@@ -457,11 +413,9 @@ static void a_full_unix_queue_is_waited_for(void **state)
 
 static void all_addresses_are_tried_and_the_one_that_answered_comes_first(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c[2];
-    set_up(&f, "127.0.0.1", &usual_limits);
-    hx_resolver *resolver = &f.upstream->resolver;
+    hx_resolver *resolver = &f->upstream->resolver;
     int refusing = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* bound and not listening */
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof address;
@@ -474,51 +428,43 @@ static void all_addresses_are_tried_and_the_one_that_answered_comes_first(void *
         for (int i = 0; i < 2; i++) { /* two at once: they must not confuse each other's order */
             prepare(&c[i], GET, "");
             c[i].exchange.pooled_idle_max = 0;
-            start(&f, &c[i]);
+            start(f, &c[i]);
         }
         for (int i = 0; i < 2; i++) {
-            int peer = accept_one(&f);
-            expect_bytes(&f, peer, GET);
-            send_text(&f, peer, OK);
-            wait_over(&f, &c[i]);
-            assert_good(&c[i], 200, "ok");
+            int peer = accept_one(f);
+            expect_bytes(f, peer, GET);
+            answer_ok(f, &c[i], peer);
             assert_int_equal(c[i].exchange.connect_failures, round == 0 ? 2 : 0);
             forget(&c[i]);
             close(peer);
         }
     }
     close(refusing);
-    tear_down(&f);
 }
 
 static void a_name_is_looked_up(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c;
-    set_up(&f, "127.0.0.1", &usual_limits);
-    hx_upstream_free(&f.upstream);
-    hx_loop_free(&f.loop);
+    hx_upstream_free(&f->upstream);
+    hx_loop_free(&f->loop);
     char url[64];
-    (void)snprintf(url, sizeof url, "http://localhost:%s", strrchr(f.url, ':') + 1);
-    set_up_url(&f, url, &usual_limits);
-    assert_true(hx_slice_eq(hx_upstream_host(f.upstream), hx_slice_of(url + 7)));
-    int peer = serve_one(&f, &c, -1);
+    (void)snprintf(url, sizeof url, "http://localhost:%s", strrchr(f->url, ':') + 1);
+    set_up_url(f, url, &usual_limits);
+    assert_true(hx_slice_eq(hx_upstream_host(f->upstream), hx_slice_of(url + 7)));
+    int peer = serve_one(f, &c, -1);
     forget(&c);
     for (int i = 0; i < 3; i++) { /* the address that answered is tried first from now on */
         prepare(&c, GET, "");
         c.exchange.pooled_idle_max = 0;
-        start(&f, &c);
-        int other = accept_one(&f);
-        send_text(&f, other, OK);
-        wait_over(&f, &c);
-        assert_good(&c, 200, "ok");
+        start(f, &c);
+        int other = accept_one(f);
+        answer_ok(f, &c, other);
         assert_int_equal(c.exchange.connect_failures, 0);
         forget(&c);
         close(other);
     }
     close(peer);
-    tear_down(&f);
 }
 
 static void a_name_that_nobody_knows_is_unreachable(void **state)
@@ -549,23 +495,20 @@ static void a_name_that_nobody_knows_is_unreachable(void **state)
 
 static void a_connection_nobody_needs_any_more_is_kept(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c;
-    set_up(&f, "127.0.0.1", &usual_limits);
     prepare(&c, GET, "");
-    start(&f, &c);
+    start(f, &c);
     hx_exchange_cancel(&c.exchange);
-    wait_over(&f, &c);
+    wait_over(f, &c);
     assert_failed(&c, CANCELLED);
     forget(&c);
-    int peer = accept_one(&f);
-    for (int i = 0; i < 3; i++) turn(&f);
-    (void)serve_one(&f, &c, peer);
+    int peer = accept_one(f);
+    for (int i = 0; i < 3; i++) turn(f);
+    (void)serve_one(f, &c, peer);
     forget(&c);
-    assert_true(nobody_connects(&f));
+    assert_true(nobody_connects(f));
     close(peer);
-    tear_down(&f);
 }
 
 static void urls_are_read_strictly(void **state)
@@ -627,24 +570,24 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_is_kept_and_used_again),
-        cmocka_unit_test(the_one_used_last_is_used_first),
+        with_upstream(the_one_used_last_is_used_first),
         cmocka_unit_test(a_connection_that_died_while_idle_is_seen_before_it_is_used),
-        cmocka_unit_test(a_reset_after_bytes_on_a_reused_connection_is_told),
-        cmocka_unit_test(a_caller_can_ask_for_a_fresh_connection),
+        with_upstream(a_reset_after_bytes_on_a_reused_connection_is_told),
+        with_upstream(a_caller_can_ask_for_a_fresh_connection),
         cmocka_unit_test(an_old_idle_connection_makes_room_for_a_fresh_one),
         cmocka_unit_test(idle_connections_are_bounded),
         cmocka_unit_test(idle_connections_are_closed_in_time),
-        cmocka_unit_test(what_keep_alive_says_bounds_the_idle_time),
+        with_upstream(what_keep_alive_says_bounds_the_idle_time),
         cmocka_unit_test(further_exchanges_wait_in_line_and_too_many_are_refused),
         cmocka_unit_test(the_line_goes_on_when_a_connection_fails_or_must_not_be_reused),
         cmocka_unit_test(waiting_in_line_can_be_called_off),
         cmocka_unit_test(a_refused_connection_is_unreachable_with_nothing_sent),
         cmocka_unit_test(a_connect_that_nobody_answers_times_out_with_nothing_sent),
         cmocka_unit_test(a_full_unix_queue_is_waited_for),
-        cmocka_unit_test(all_addresses_are_tried_and_the_one_that_answered_comes_first),
-        cmocka_unit_test(a_name_is_looked_up),
+        with_upstream(all_addresses_are_tried_and_the_one_that_answered_comes_first),
+        with_upstream(a_name_is_looked_up),
         cmocka_unit_test(a_name_that_nobody_knows_is_unreachable),
-        cmocka_unit_test(a_connection_nobody_needs_any_more_is_kept),
+        with_upstream(a_connection_nobody_needs_any_more_is_kept),
         cmocka_unit_test(urls_are_read_strictly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

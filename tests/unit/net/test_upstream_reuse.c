@@ -15,10 +15,7 @@ static void a_connection_is_closed_after(const char *answer, bool good)
     fixture f;
     client c;
     set_up(&f, "127.0.0.1", &usual_limits);
-    prepare(&c, GET, "");
-    start(&f, &c);
-    int peer = accept_one(&f);
-    expect_bytes(&f, peer, GET);
+    int peer = ask(&f, &c);
     send_text(&f, peer, answer);
     wait_over(&f, &c);
     assert_int_equal(c.ends, good ? 1 : 0);
@@ -183,77 +180,64 @@ static void start_next_and_look(client *c)
 /* Under load answers end in every turn, so that there always is one that rests. */
 static void who_wants_a_new_connection_does_not_wait_for_those_that_rest(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c, next;
-    set_up(&f, "127.0.0.1", &usual_limits);
     prepare(&next, GET, "");
     next.exchange.arena = &next.arena;
     next.exchange.user = &next;
     next.exchange.pooled_idle_max = 0;
-    next.user = f.upstream;
+    next.user = f->upstream;
     prepare(&c, GET, "");
     c.at_end = start_next_and_look;
     c.user = &next;
-    start(&f, &c);
-    int first = accept_one(&f);
-    expect_bytes(&f, first, GET);
-    send_text(&f, first, OK);
-    wait_over(&f, &c);
+    start(f, &c);
+    int first = accept_one(f);
+    expect_bytes(f, first, GET);
+    send_text(f, first, OK);
+    wait_over(f, &c);
     assert_int_equal(connecting, 1);
-    int second = accept_one(&f);
-    expect_bytes(&f, second, GET);
-    send_text(&f, second, OK);
-    wait_over(&f, &next);
-    assert_good(&next, 200, "ok");
+    int second = accept_one(f);
+    expect_bytes(f, second, GET);
+    answer_ok(f, &next, second);
     assert_false(next.exchange.reused);
     forget(&c);
     forget(&next);
     close(first);
     close(second);
-    tear_down(&f);
 }
 
 static void surplus_bytes_are_seen_by_whoever_comes_in_the_next_turn(void **state)
 {
-    (void)state;
     /* In one turn the loop hears of another answer, at whose end the next request starts, and then of surplus bytes on
      * the connection that this request would take: only looking at the socket can tell. */
-    fixture f;
+    fixture *f = *state;
     client c[2], next;
     int peers[2];
-    set_up(&f, "127.0.0.1", &usual_limits);
     prepare(&next, GET, "");
     next.exchange.arena = &next.arena;
     next.exchange.user = &next;
     next.exchange.repeatable = true; /* or a connection that was used once is looked at anyway */
-    next.user = f.upstream;
-    for (int i = 0; i < 2; i++) {
-        prepare(&c[i], GET, "");
-        start(&f, &c[i]);
-        peers[i] = accept_one(&f);
-        expect_bytes(&f, peers[i], GET);
-    }
+    next.user = f->upstream;
+    for (int i = 0; i < 2; i++) peers[i] = ask(f, &c[i]);
     c[1].at_end = start_next;
     c[1].user = &next;
-    send_text(&f, peers[1], "HTTP/1.1 200"); /* so that the kernel tells of it first, the next time too */
-    send_text(&f, peers[0], OK);
-    wait_over(&f, &c[0]);
-    send_text(&f, peers[1], " OK\r\nContent-Length: 2\r\n\r\nok");
-    send_text(&f, peers[0], OK);
-    wait_over(&f, &c[1]);
-    expect_closed(&f, peers[0]);
+    send_text(f, peers[1], "HTTP/1.1 200"); /* so that the kernel tells of it first, the next time too */
+    send_text(f, peers[0], OK);
+    wait_over(f, &c[0]);
+    send_text(f, peers[1], " OK\r\nContent-Length: 2\r\n\r\nok");
+    send_text(f, peers[0], OK);
+    wait_over(f, &c[1]);
+    expect_closed(f, peers[0]);
     int peer = next.exchange.bytes_sent > 0 ? -1 : peers[1]; /* the one that is left, or a new one */
-    if (peer < 0 || !nobody_connects(&f)) peer = accept_one(&f);
-    expect_bytes(&f, peer, GET);
-    send_text(&f, peer, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine");
-    wait_over(&f, &next);
+    if (peer < 0 || !nobody_connects(f)) peer = accept_one(f);
+    expect_bytes(f, peer, GET);
+    send_text(f, peer, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine");
+    wait_over(f, &next);
     assert_good(&next, 200, "mine");
     for (int i = 0; i < 2; i++) forget(&c[i]);
     forget(&next);
     if (peer != peers[1]) close(peer);
     close(peers[1]);
-    tear_down(&f);
 }
 
 static void nothing_is_kept_where_nothing_may_be(void **state)
@@ -275,65 +259,55 @@ static void nothing_is_kept_where_nothing_may_be(void **state)
 
 static void bytes_that_nobody_asked_for_close_an_idle_connection(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c;
-    set_up(&f, "127.0.0.1", &usual_limits);
-    int peer = serve_one(&f, &c, -1);
+    int peer = serve_one(f, &c, -1);
     forget(&c);
-    send_text(&f, peer, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n");
-    expect_closed(&f, peer);
-    peer = serve_one(&f, &c, -1);
+    send_text(f, peer, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n");
+    expect_closed(f, peer);
+    peer = serve_one(f, &c, -1);
     forget(&c);
     close(peer);
-    tear_down(&f);
 }
 
 static void an_end_of_file_closes_an_idle_connection(void **state)
 {
-    (void)state;
-    fixture f;
+    fixture *f = *state;
     client c;
-    set_up(&f, "127.0.0.1", &usual_limits);
-    int peer = serve_one(&f, &c, -1);
+    int peer = serve_one(f, &c, -1);
     forget(&c);
     shutdown(peer, SHUT_WR);
-    expect_closed(&f, peer);
-    peer = serve_one(&f, &c, -1);
+    expect_closed(f, peer);
+    peer = serve_one(f, &c, -1);
     assert_false(c.exchange.reused);
     forget(&c);
     close(peer);
-    tear_down(&f);
 }
 
 static void a_reused_connection_that_took_nothing_is_replaced_silently(void **state)
 {
-    (void)state;
     /* The upstream answers and resets at once; the next request starts inside end() and waits for the connection, whose
      * reset is seen first. */
-    fixture f;
+    fixture *f = *state;
     client c, next;
-    set_up(&f, "127.0.0.1", &usual_limits);
     prepare(&next, GET, "");
     next.exchange.arena = &next.arena;
     next.exchange.user = &next;
-    next.user = f.upstream;
+    next.user = f->upstream;
     next.at_end = NULL;
     prepare(&c, GET, "");
     c.at_end = start_next;
     c.user = &next;
-    start(&f, &c);
-    int peer = accept_one(&f);
-    expect_bytes(&f, peer, GET);
-    send_text(&f, peer, OK);
+    start(f, &c);
+    int peer = accept_one(f);
+    expect_bytes(f, peer, GET);
+    send_text(f, peer, OK);
     reset_peer(peer);
-    wait_over(&f, &c);
+    wait_over(f, &c);
     if (c.fails == 0 && !over(&next) && next.exchange.bytes_sent == 0) {
-        peer = accept_one(&f);
-        expect_bytes(&f, peer, GET);
-        send_text(&f, peer, OK);
-        wait_over(&f, &next);
-        assert_good(&next, 200, "ok");
+        peer = accept_one(f);
+        expect_bytes(f, peer, GET);
+        answer_ok(f, &next, peer);
         assert_false(next.exchange.reused);
         close(peer);
     } else {
@@ -341,7 +315,6 @@ static void a_reused_connection_that_took_nothing_is_replaced_silently(void **st
     }
     forget(&c);
     forget(&next);
-    tear_down(&f);
 }
 
 int main(void)
@@ -351,12 +324,12 @@ int main(void)
         cmocka_unit_test(a_body_that_may_be_left_unread_ends_the_connection),
         cmocka_unit_test(an_answer_that_began_before_the_body_was_sent_ends_the_connection),
         cmocka_unit_test(a_connection_is_not_used_again_in_the_turn_in_which_its_answer_ended),
-        cmocka_unit_test(who_wants_a_new_connection_does_not_wait_for_those_that_rest),
-        cmocka_unit_test(surplus_bytes_are_seen_by_whoever_comes_in_the_next_turn),
+        with_upstream(who_wants_a_new_connection_does_not_wait_for_those_that_rest),
+        with_upstream(surplus_bytes_are_seen_by_whoever_comes_in_the_next_turn),
         cmocka_unit_test(nothing_is_kept_where_nothing_may_be),
-        cmocka_unit_test(bytes_that_nobody_asked_for_close_an_idle_connection),
-        cmocka_unit_test(an_end_of_file_closes_an_idle_connection),
-        cmocka_unit_test(a_reused_connection_that_took_nothing_is_replaced_silently),
+        with_upstream(bytes_that_nobody_asked_for_close_an_idle_connection),
+        with_upstream(an_end_of_file_closes_an_idle_connection),
+        with_upstream(a_reused_connection_that_took_nothing_is_replaced_silently),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,20 @@ void tear_down(fixture *f)
     hx_arena_pool_drain();
 }
 
+int set_up_usual(void **state)
+{
+    static fixture f;
+    set_up(&f, "127.0.0.1", &usual_limits);
+    *state = &f;
+    return 0;
+}
+
+int tear_down_usual(void **state)
+{
+    tear_down(*state);
+    return 0;
+}
+
 static void head_came(hx_exchange *exchange, const hx_answer_head *head)
 {
     client *c = exchange->user;
@@ -284,15 +298,32 @@ void reset_peer(int peer)
     close(peer);
 }
 
-int serve_one(fixture *f, client *c, int peer)
+int ask(fixture *f, client *c)
 {
     prepare(c, GET, "");
     start(f, c);
-    if (peer < 0) peer = accept_one(f);
+    int peer = accept_one(f);
     expect_bytes(f, peer, GET);
+    return peer;
+}
+
+void answer_ok(fixture *f, client *c, int peer)
+{
     send_text(f, peer, OK);
     wait_over(f, c);
     assert_good(c, 200, "ok");
+}
+
+int serve_one(fixture *f, client *c, int peer)
+{
+    if (peer < 0) {
+        peer = ask(f, c);
+    } else {
+        prepare(c, GET, "");
+        start(f, c);
+        expect_bytes(f, peer, GET);
+    }
+    answer_ok(f, c, peer);
     rest(f);
     return peer;
 }

@@ -42,6 +42,10 @@ extern const hx_upstream_limits usual_limits;
 void set_up(fixture *f, const char *address, const hx_upstream_limits *limits);
 void set_up_url(fixture *f, const char *url, const hx_upstream_limits *limits);
 void tear_down(fixture *f);
+/* The same around a test that gets its fixture in *state: 127.0.0.1 and the usual limits. */
+int set_up_usual(void **state);
+int tear_down_usual(void **state);
+#define with_upstream(test) cmocka_unit_test_setup_teardown(test, set_up_usual, tear_down_usual)
 
 /* A client that sends `request`, its head or all of it, and `body`. */
 void prepare(client *c, const char *request, const char *body);
@@ -63,6 +67,10 @@ void send_text(fixture *f, int peer, const char *text);
 /* Closes with a reset. */
 void reset_peer(int peer);
 
+/* Starts GET on a new connection and reads it as the server, whose socket is returned. */
+int ask(fixture *f, client *c);
+/* Answers 200 with the body "ok", and waits for the exchange to end. */
+void answer_ok(fixture *f, client *c, int peer);
 /* Runs one whole exchange: GET, "200" with body "ok", lets the connection rest, and returns the server's socket. */
 int serve_one(fixture *f, client *c, int peer);
 #define GET "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
