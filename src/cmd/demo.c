@@ -6,7 +6,7 @@
 #include "cmd/cli/cmd.h"
 #include "daemon/daemon.h"
 #include "examples/refunds/app.h"
-#include "net/listener.h"
+#include "net/server.h"
 
 #include <ftw.h>
 #include <signal.h>

@@ -128,15 +128,7 @@ static uint32_t share_of(const hx_daemon *daemon, unsigned quarters, uint32_t wa
 
 static hx_server_limits server_limits(const hx_daemon *daemon, const hx_limits *limits)
 {
-    return (hx_server_limits){.connections_max = share_of(daemon, 3, limits->connections),
-                              .head_bytes_max = limits->head_bytes,
-                              .fields_max = limits->headers,
-                              .chunk_extension_bytes_max = 4096,
-                              .head_timeout = limits->head_timeout,
-                              .idle_timeout = limits->idle_timeout,
-                              .body_rate_min = limits->body_rate_min,
-                              .send_timeout = limits->send_timeout,
-                              .send_rate_min = limits->send_rate_min};
+    return hx_worker_server_limits(limits, share_of(daemon, 3, limits->connections));
 }
 
 static hx_upstream_limits upstream_limits(const hx_daemon *daemon, const hx_config *config)

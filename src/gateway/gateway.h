@@ -77,6 +77,9 @@ static inline void hx_worker_count(hx_worker *worker, hx_count_id id)
 /* The handler for hx_server_new, with the worker as its app. */
 extern const hx_server_handler hx_gateway_handler;
 
+/* What a configuration allows the clients of one server. */
+hx_server_limits hx_worker_server_limits(const hx_limits *limits, uint32_t connections_max);
+
 /* Before its loop runs. The server and the upstreams are added by the caller, and freed by hx_worker_clear. */
 void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop, hx_rules *rules);
 /* From now on, on its loop's thread: requests begin under these rules, and those under way keep theirs. */

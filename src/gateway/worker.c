@@ -168,6 +168,19 @@ void hx_request_drop_rules(hx_request *r)
     r->use = NULL;
 }
 
+hx_server_limits hx_worker_server_limits(const hx_limits *limits, uint32_t connections_max)
+{
+    return (hx_server_limits){.connections_max = connections_max,
+                              .head_bytes_max = limits->head_bytes,
+                              .fields_max = limits->headers,
+                              .chunk_extension_bytes_max = 4096,
+                              .head_timeout = limits->head_timeout,
+                              .idle_timeout = limits->idle_timeout,
+                              .body_rate_min = limits->body_rate_min,
+                              .send_timeout = limits->send_timeout,
+                              .send_rate_min = limits->send_rate_min};
+}
+
 void hx_worker_init(hx_worker *worker, const hx_gateway *gateway, hx_loop *loop, hx_rules *rules)
 {
     *worker = (hx_worker){.gateway = gateway, .loop = loop, .started_at = hx_loop_now(loop)};

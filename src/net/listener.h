@@ -25,7 +25,4 @@ void hx_listener_resume(hx_listener *listener);
 void hx_listener_close_dry(hx_listener *listener);
 void hx_listener_close(hx_listener *listener);
 
-/* Gives back what hx_listen gave; the last descriptor of a unix socket takes its file with it. */
-void hx_unlisten(int descriptor);
-
 #endif

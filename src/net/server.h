@@ -84,6 +84,8 @@ int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256]);
 /* The same for a unix socket that is nobody else's: its file has mode 0600 from the moment that it exists, and an
  * address that this process listens on already is in use. */
 int hx_listen_private(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256]);
+/* Closes a socket of hx_listen that no server took; the last one of a unix socket removes its file. */
+void hx_unlisten(int descriptor);
 /* Takes the descriptor, which must come from hx_listen. */
 void hx_server_accept(hx_server *server, int listening_descriptor, hx_slice address);
 

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "cmd/keys.h"
-#include "net/listener.h"
+#include "net/server.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -157,15 +157,7 @@ static void serve(listener *l, int descriptor, const char *bound, const sigset_t
 {
     static const hx_server_handler handler = {.request = start_call, .malformed = answer_malformed};
     const hx_limits *limits = &l->config->limits;
-    const hx_server_limits for_clients = {.connections_max = limits->connections,
-                                          .head_bytes_max = limits->head_bytes,
-                                          .fields_max = limits->headers,
-                                          .chunk_extension_bytes_max = 4096,
-                                          .head_timeout = limits->head_timeout,
-                                          .idle_timeout = limits->idle_timeout,
-                                          .body_rate_min = limits->body_rate_min,
-                                          .send_timeout = limits->send_timeout,
-                                          .send_rate_min = limits->send_rate_min};
+    const hx_server_limits for_clients = hx_worker_server_limits(limits, limits->connections);
     bool is_unix = hx_slice_starts(hx_slice_of(bound), HX_LIT("unix:"));
     pthread_t thread;
     int number = 0;
