@@ -4,7 +4,8 @@
 #include "base/check.h"
 #include "base/rand.h"
 #include "gateway/parts/memory_budget.h"
-#include "gateway/parts/problem.h"
+#include "gateway/steps/steps.h"
+#include "gateway/messages/problem.h"
 #include "observe/access_log.h"
 
 #include <string.h>

@@ -358,7 +358,6 @@ bool hx_request_call_back(hx_request *r);
 void hx_worker_keep_lease(hx_request *r);
 void hx_worker_drop_lease(hx_request *r);
 void hx_worker_check_drained(hx_worker *worker);
-bool hx_pass_is_tunnel(const hx_request *r);
 /* At the beginning, and at the end. */
 void hx_request_take_rules(hx_request *r);
 void hx_request_drop_rules(hx_request *r);
@@ -377,67 +376,9 @@ static inline hx_retry_budget *hx_request_budget(const hx_request *r)
     return &r->worker->budgets[r->policy->upstream];
 }
 
-/* trace.c: the request goes on under the client's trace, or a new one. */
-void hx_request_choose_trace(hx_request *r);
-/* admit.c: makes this the request's key: its operation and its fingerprint follow from it. */
-void hx_admit_take_key(hx_request *r, hx_slice key);
-/* The short MACs of its parts. */
-void hx_admit_parts(hx_request *r, uint64_t parts[HX_PART_COUNT]);
-/* settle.c: the outcome is decided. `next`: SETTLING, RECLAIMING or RESETTLING. */
-void hx_settle_begin(hx_request *r, hx_operation_state next);
-/* judge.c: what the response means, or its absence, as r->basis says. */
-hx_verdict hx_judge_attempt(hx_request *r);
-/* parts/transactional.c: where the application completes the operation itself (`guarantee: transactional`). */
-/* Whether its answer speaks of success, so that its mark must stand in the store. */
-bool hx_mark_is_due(const hx_request *r);
-/* Whether nothing is known of the attempt, so that its mark may come at any moment, unless the epoch is raised. */
-bool hx_mark_may_come(const hx_request *r);
-/* Whether this is the mark of our own claim. */
-bool hx_mark_is_ours(const hx_request *r, const hx_record *found);
-/* Whether nothing stands there, and the application answered that nothing came of it. */
-bool hx_mark_is_withdrawn(const hx_request *r, const hx_record *found);
-/* Why an operation is unknown that was answered with success and had no mark; whether this is one. It is not sent
- * again: an application that forgets its marks would do it twice. */
-hx_slice hx_mark_missing_reason(const hx_request *r);
-bool hx_mark_is_missing(const hx_request *r, const hx_record *found);
-/* Whether the operation is unknown because the provider answered that it knows it already. */
-bool hx_mark_is_of_duplicate(const hx_request *r, const hx_record *found);
-/* The answer that stands in the store. What an application wrote there goes out as if it had been an answer. */
-hx_answer hx_mark_answer(hx_request *r, const hx_record *found);
-/* The same for the client whose attempt it was. */
-hx_answer hx_mark_first_answer(hx_request *r, const hx_record *found);
-/* forward.c */
-/* Whether the name is ours to send to clients. */
-bool hx_forward_is_ours(const hx_request *r, const hx_field *field);
-/* Fills in the request of an exchange, but for its body. */
-void hx_forward_head(hx_request *r, bool keyed, hx_exchange *exchange);
-/* Marks the fields of the request that the application doesn't get as they came: nothing may be decided by them. */
-void hx_forward_mark_withheld(hx_request *r);
-void hx_pass_log_tunnel_end(const hx_request *r);
-hx_request_body hx_forward_body_kind(const hx_request *r);
-/* The key that the application gets: the client's as it came, or one of ours. */
-hx_slice hx_forwarded_key(const hx_request *r);
-/* The head of a question to the application, with the credentials of this request. About its caller: with all that may
- * have been signed, too. */
-typedef enum { HX_ASKS_ABOUT_THE_OPERATION, HX_ASKS_ABOUT_THE_CALLER } hx_question;
-void hx_forward_question(hx_request *r, hx_slice method, hx_slice target, hx_question about, hx_exchange *exchange);
-/* Sends r->exchange, whose first part is filled in, or repeats it; counts the attempt. */
-void hx_forward_send(hx_request *r, bool repeat);
-bool hx_forward_sent_whole(const hx_request *r);
-/* What Retry-After says; HX_RETRY_AFTER_NONE where it is missing, or nonsense, which is counted. */
-hx_ms hx_forward_retry_after(hx_request *r, const hx_fields *fields);
-/* Parks until the application's time is up, or the client's, whichever is first. */
-void hx_forward_expect_answer(hx_request *r);
-/* The client waits no longer; the operation goes on, and whoever asks next waits for it. */
-void hx_forward_end_patience(hx_request *r);
-/* Whether the client's time is up, and the application's is not. */
-bool hx_forward_patience_ends(hx_request *r);
 /* While the store has a call of ours: a timer for the client's time, if it gave one, and whether that is over. */
 void hx_request_watch_patience(hx_request *r);
 bool hx_request_is_out_of_patience(const hx_request *r);
-/* The lines of an answer that go on to the client; without cookies and what the route denies unless `whole`; ours
- * behind them. */
-hx_slice hx_forward_lines(hx_request *r, const hx_fields *fields, bool whole, bool with_ours);
 /* Where a request goes once its client has its answer, or will never have one, and it holds no claim. */
 static inline hx_step hx_request_end_step(const hx_request *r)
 {
@@ -445,18 +386,4 @@ static inline hx_step hx_request_end_step(const hx_request *r)
 }
 /* How the exchange that has just ended failed. */
 hx_upstream_failure hx_request_failure(const hx_request *r);
-/* retry.c: decides whether there is time and room for another attempt. True: it is reserved, its delay runs, and the
- * retry step follows. */
-bool hx_request_schedule_retry(hx_request *r) HX_MUST_USE;
-/* reply.c */
-/* Answers a client that waits no longer with an error. The step and the operation go on without it. */
-void hx_reply_early(hx_request *r, hx_error error, hx_slice detail);
-#define HX_OUR_LINES_MAX 4096u /* an origin that `cors` lists may have 1,000 bytes */
-/* Our header lines, after the application's. */
-void hx_reply_lines(hx_request *r, hx_buf *out);
-void hx_reply_retry_after(const hx_request *r, hx_buf *out);
-/* What came was not a request: there is no hx_request to answer by. */
-void hx_reply_malformed(const hx_worker *worker, hx_stream *stream, unsigned status, hx_slice detail,
-                        hx_slice correlation);
-
 #endif

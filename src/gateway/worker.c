@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "gateway/request.h"
+#include "gateway/parts/transactional.h"
+#include "gateway/steps/steps.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "cmd/explain/near_misses.h"
 #include "config/describe/policy_fields.h"
 #include "core/crypto/sha256.h"
-#include "gateway/parts/problem.h"
+#include "gateway/messages/problem.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #include "gateway/parts/caller.h"
 #include "gateway/parts/memory_budget.h"
 #include "gateway/parts/natural_key.h"
+#include "gateway/parts/fingerprinting.h"
 
 /* How far apart the clocks of two nodes on a shared store may be; within one process, those of two threads. */
 #define NODES_APART (30 * HX_SECOND)
@@ -84,7 +85,7 @@ static hx_looked search_buckets(hx_request *r, hx_ms newest, hx_slice *key, hx_o
 
 static void adopt(hx_request *r, hx_slice key, hx_op op)
 {
-    hx_admit_take_key(r, key);
+    hx_fingerprinting_take_key(r, key);
     r->op = op; /* which may be under a former name */
 }
 
@@ -128,7 +129,7 @@ hx_looked hx_aliases_read_again(hx_request *r)
 void hx_aliases_drop(hx_request *r)
 {
     r->alias.state = HX_ALIAS_OWN;
-    hx_admit_take_key(r, r->alias.own_key);
+    hx_fingerprinting_take_key(r, r->alias.own_key);
 }
 
 /* Two requests on the two sides of a boundary may each have claimed before seeing the other. Now that our claim is

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks: where a route is `transactional`, the application completes the operation itself, in the transaction of its
- * effect, by the epoch that it was given in Hapax-Operation. Effect and mark are there together or not at all, so
- *
- *     a mark that stands    is the answer, whatever the application said afterwards, or didn't say
- *     none, and success     is unknown: an application that forgets its marks, or leaves them late
- *     none, and silence     may still come. Under a new epoch it can't: its transaction fails and takes its effect
- *                           back, and the request may be sent again */
-#include "gateway/request.h"
+#include "gateway/parts/transactional.h"
+
+#include "gateway/messages/answer_headers.h"
 
 #include "base/text.h"
 
@@ -64,7 +59,7 @@ static bool is_line(hx_slice name, hx_slice value)
     return fits;
 }
 
-/* As hx_forward_lines has it for an answer: without what is the connection's, ours, or one client's only. */
+/* The lines as hx_answer_lines has them: without what is the connection's, ours, or one client's only. */
 static hx_slice clean_lines(hx_request *r, const hx_record *found)
 {
     hx_fields fields = {0};
@@ -81,7 +76,8 @@ static hx_slice clean_lines(hx_request *r, const hx_record *found)
         bool fits = hx_fields_add(&fields, r->arena, LINES_MAX + 1, HX_LIT("Date"), value);
         (void)fits;
     }
-    return hx_forward_lines(r, &fields, false, false);
+    hx_buf lines = hx_answer_lines(r, &fields, false);
+    return hx_buf_slice(&lines);
 }
 
 /* What the application sent to one client only goes to that one. */

@@ -5,6 +5,8 @@
  * anything else shows nothing. It is asked only for the same principal: what one caller may do says nothing about
  * another's answer. */
 #include "gateway/request.h"
+#include "gateway/messages/upstream_head.h"
+#include "gateway/steps/steps.h"
 
 static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
 {
@@ -29,7 +31,7 @@ static hx_step_result ask(hx_request *r)
     r->exchange = (hx_exchange){
         .arena = r->arena, .events = &authorize_events, .user = r, .repeatable = true, .pooled_idle_max = INT64_MAX};
     const hx_policy *policy = r->policy;
-    hx_forward_question(r, policy->authorize_method, policy->authorize_target, HX_ASKS_ABOUT_THE_CALLER, &r->exchange);
+    hx_head_question(r, policy->authorize_method, policy->authorize_target, HX_ASKS_ABOUT_THE_CALLER, &r->exchange);
     r->authorize_state = HX_AUTHORIZE_ASKING;
     r->authorize_status = 0;
     r->exchange_state = HX_EXCHANGE_OPEN;

@@ -7,6 +7,9 @@
 #include "base/log.h"
 #include "gateway/parts/aliases.h"
 #include "gateway/parts/memory_budget.h"
+#include "gateway/parts/fingerprinting.h"
+#include "gateway/parts/transactional.h"
+#include "gateway/steps/steps.h"
 
 /* As the client wrote it. */
 static hx_slice key_field(const hx_request *r)
@@ -44,14 +47,14 @@ void hx_claim_fill(hx_request *r, bool take_over)
         .lifetime = policy->lifetime,
         .tombstone = policy->tombstone,
     };
-    hx_admit_parts(r, r->record.parts);
+    hx_fingerprinting_parts(r, r->record.parts);
 }
 
 /* Says which parts differ, from the short MAC of each that the record keeps. */
 static hx_slice mismatch_detail(hx_request *r, const hx_record *found)
 {
     uint64_t parts[HX_PART_COUNT];
-    hx_admit_parts(r, parts);
+    hx_fingerprinting_parts(r, parts);
     hx_buf text;
     hx_buf_init(&text, r->arena, 512);
     hx_buf_puts(&text, "This key was first used for a request with another ");

@@ -3,6 +3,7 @@
 #include "gateway/request.h"
 #include "gateway/steps/shadow.h"
 #include "observe/access_log.h"
+#include "gateway/steps/steps.h"
 
 /* What an operator can do where a client was refused for coming with another credential. */
 static const char *remedy(const hx_request *r)

@@ -4,6 +4,8 @@
 
 #include "core/json/json.h"
 #include "core/retry/retry_after.h"
+#include "gateway/parts/transactional.h"
+#include "gateway/steps/steps.h"
 
 static bool is_provider_duplicate(hx_request *r)
 {

@@ -5,8 +5,11 @@
  * Where repeating is safe by its method (GET and its like, PUT, DELETE) a request that never reached the application is
  * sent again; with `retry_safe` also one that was cut off or answered 502, 503 or 504 before the client saw a byte. */
 #include "base/log.h"
-#include "gateway/parts/problem.h"
+#include "gateway/messages/problem.h"
 #include "gateway/steps/shadow.h"
+#include "gateway/messages/answer_headers.h"
+#include "gateway/messages/upstream_head.h"
+#include "gateway/steps/steps.h"
 
 #define KEPT_PIECE_BYTES (64u * 1024u)
 
@@ -160,7 +163,7 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
     hx_request_stop_timer(r);
     if (r->pass_kind == HX_PASS_SHADOW) hx_shadow_answered(r, head);
     if (is_transient(head->status) && may_repeat_what_was_sent(r)) {
-        r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
+        r->answer_retry_after = hx_answer_retry_after(r, &head->fields);
         if (hx_request_schedule_retry(r)) {
             hx_request_run(r);
             return;
@@ -174,7 +177,9 @@ static void download_head(hx_exchange *exchange, const hx_answer_head *head)
         hx_request_call_off(r, HX_UPSTREAM_BROKEN);
         return;
     }
-    hx_slice lines = hx_forward_lines(r, &head->fields, true, true);
+    hx_buf all = hx_answer_lines(r, &head->fields, true);
+    hx_reply_lines(r, &all);
+    hx_slice lines = hx_buf_slice(&all);
     r->reply_status = head->status;
     hx_request_note_reply(r);
     if (head->status == 101) {
@@ -235,7 +240,7 @@ static hx_step_result start(hx_request *r)
         .repeatable = hx_method_is_safe(head->method) && !head->has_body,
         .pooled_idle_max = INT64_MAX,
     };
-    hx_forward_head(r, false, &r->exchange);
+    hx_head_forward(r, false, &r->exchange);
     hx_forward_send(r, false);
     if (is_streamed)
         start_upload(r);
@@ -248,7 +253,7 @@ static hx_step_result start(hx_request *r)
 static hx_step_result start_again(hx_request *r)
 {
     bool is_streamed = r->stream->request.has_body && r->pass_kind != HX_PASS_KEPT;
-    if (!is_streamed) hx_forward_head(r, false, &r->exchange); /* the client has less time by now */
+    if (!is_streamed) hx_head_forward(r, false, &r->exchange); /* the client has less time by now */
     hx_forward_send(r, is_streamed && hx_exchange_may_repeat(&r->exchange));
     if (r->body_state != HX_BODY_READING || r->upload_held_back) expect_answer(r);
     return HX_PARKED;

@@ -13,6 +13,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "core/json/json.h"
+#include "gateway/messages/upstream_head.h"
+#include "gateway/steps/steps.h"
+#include "gateway/parts/transactional.h"
 
 #include <string.h>
 
@@ -25,7 +28,7 @@ static const hx_probe *probe_of(const hx_request *r)
 static hx_slice fill_target(hx_request *r)
 {
     const hx_slice name = HX_LIT("{key}");
-    hx_slice rest = probe_of(r)->target, key = hx_forwarded_key(r); /* what the application knows it by */
+    hx_slice rest = probe_of(r)->target, key = hx_head_key(r); /* what the application knows it by */
     hx_buf target;
     hx_buf_init(&target, r->arena, (rest.len + 1) * (1 + 3 * key.len));
     while (rest.len > 0) {
@@ -65,7 +68,7 @@ static hx_step_result ask(hx_request *r)
 {
     r->exchange = (hx_exchange){
         .arena = r->arena, .events = &probe_events, .user = r, .repeatable = true, .pooled_idle_max = INT64_MAX};
-    hx_forward_question(r, probe_of(r)->method, fill_target(r), HX_ASKS_ABOUT_THE_OPERATION, &r->exchange);
+    hx_head_question(r, probe_of(r)->method, fill_target(r), HX_ASKS_ABOUT_THE_OPERATION, &r->exchange);
     r->probe_state = HX_PROBE_ASKING;
     r->probed_at = hx_loop_now(r->worker->loop);
     r->probe_status = 0;
@@ -221,8 +224,8 @@ hx_step_result hx_step_probe(hx_request *r)
     if (r->probe_state == HX_PROBE_SETTLING) return HX_PARKED;
     if (r->exchange_state >= HX_EXCHANGE_WHOLE) return answered(r);
     if (!r->timer_rang) return HX_PARKED;
-    if (hx_request_is_claimed(r) && hx_forward_patience_ends(r))
-        hx_forward_end_patience(r);
+    if (hx_request_is_claimed(r) && hx_forward_client_timed_out(r))
+        hx_forward_answer_early(r);
     else
         hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
     return HX_PARKED;

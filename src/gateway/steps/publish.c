@@ -8,9 +8,10 @@
 #include "core/crypto/sha256.h"
 #include "core/json/json_writer.h"
 #include "core/operation/template.h"
-#include "gateway/parts/cors.h"
-#include "gateway/parts/problem.h"
+#include "gateway/messages/cors.h"
+#include "gateway/messages/problem.h"
 #include "gateway/request.h"
+#include "gateway/messages/answer_headers.h"
 
 #include <stdio.h>
 #include <string.h>

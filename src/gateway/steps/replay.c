@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A settled operation's stored answer, byte for byte as it was. */
 #include "gateway/parts/memory_budget.h"
+#include "gateway/parts/transactional.h"
 
 hx_step_result hx_step_replay(hx_request *r)
 {

@@ -2,9 +2,11 @@
 /* Answering the client. By now the outcome, if there is one, is durable. */
 #include "base/check.h"
 #include "base/text.h"
-#include "gateway/parts/cors.h"
-#include "gateway/parts/problem.h"
+#include "gateway/messages/cors.h"
+#include "gateway/messages/problem.h"
 #include "gateway/steps/shadow.h"
+#include "gateway/messages/answer_headers.h"
+#include "gateway/steps/steps.h"
 
 static void put_number(hx_buf *out, const char *name, uint64_t value)
 {
@@ -23,11 +25,6 @@ static void put_time(hx_buf *out, const char *name, hx_ms at)
 static bool is_replay(const hx_request *r)
 {
     return r->reply_kind == HX_REPLY_ANSWER && r->told == HX_TOLD_REPLAYED;
-}
-
-void hx_reply_retry_after(const hx_request *r, hx_buf *out)
-{
-    if (r->retry_after > 0) put_number(out, "Retry-After", (uint64_t)(r->retry_after + 999) / 1000);
 }
 
 /* Whether Stripe's clients send the same request again by themselves: never what is final, however it ended. */
@@ -58,7 +55,7 @@ static void put_lines(hx_request *r, hx_buf *out)
         put_time(out, "Original-Request-Time", r->found.created_at);
     }
     if (r->reply_expires_at > 0) put_time(out, "Idempotency-Expires", r->reply_expires_at);
-    hx_reply_retry_after(r, out);
+    hx_answer_put_retry_after(r, out);
     hx_field_write(out, HX_LIT("X-Correlation-Id"), r->correlation);
     if (r->policy->dialect == HX_DIALECT_STRIPE) put_stripe_lines(r, out);
     if (r->pass_kind == HX_PASS_SHADOW) hx_shadow_line(r, out);

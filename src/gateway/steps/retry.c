@@ -7,6 +7,8 @@
 #include "base/rand.h"
 #include "core/retry/retry_after.h"
 #include "observe/access_log.h"
+#include "gateway/parts/transactional.h"
+#include "gateway/steps/steps.h"
 
 static void log_attempt(const hx_request *r, hx_log_event event, hx_ms delay)
 {

@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "gateway/parts/problem.h"
+#include "gateway/messages/problem.h"
+#include "gateway/parts/transactional.h"
+#include "gateway/steps/steps.h"
 
 #define STORE_RETRY_DELAY ((hx_ms)200)
 #define RECORD_AGAIN_DELAY ((hx_ms)2)

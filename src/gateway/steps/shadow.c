@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "gateway/parts/memory_budget.h"
+#include "gateway/messages/answer_headers.h"
+#include "gateway/steps/steps.h"
 
 static const char *would_text(hx_would would)
 {
@@ -138,7 +140,7 @@ void hx_shadow_answered(hx_request *r, const hx_answer_head *head)
 {
     uint64_t max = r->policy->answer_bytes_max;
     hx_slice type = hx_fields_get(&head->fields, HX_FIELD_CONTENT_TYPE);
-    r->answer_retry_after = hx_forward_retry_after(r, &head->fields);
+    r->answer_retry_after = hx_answer_retry_after(r, &head->fields);
     if (!hx_outcome_word_parse(hx_fields_get(&head->fields, HX_FIELD_HAPAX_OUTCOME), &r->answer_word))
         r->answer_word = HX_WORD_NONE;
     r->answer_streamed = (head->content_length > 0 && (uint64_t)head->content_length > max) ||

@@ -2,6 +2,8 @@
 /* Handing on an answer that is too large or endless to keep, or that found no room in a file. Its outcome is durable
  * as "not retained" before the client sees its first byte; from then on bytes flow as fast as the client takes them. */
 #include "gateway/request.h"
+#include "gateway/messages/answer_headers.h"
+#include "gateway/steps/steps.h"
 
 static void stream_body(hx_exchange *exchange, hx_slice piece)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an application wrote into the store as its answer goes out as an answer of its own would: nothing in it can
  * break the framing, speak in our name or be meant for one client only. And what counts as a mark. */
-#include "gateway/request.h"
+#include "gateway/parts/transactional.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors of ours, with a hint on what to do, in the words of the route's dialect: application/problem+json (RFC 9457),
  * or Stripe's own shape. Which error it is never depends on the dialect; only its status and its looks do. */
-#ifndef HX_GATEWAY_PARTS_PROBLEM_H
-#define HX_GATEWAY_PARTS_PROBLEM_H
+#ifndef HX_GATEWAY_MESSAGES_PROBLEM_H
+#define HX_GATEWAY_MESSAGES_PROBLEM_H
 
 #include "gateway/request.h"
 

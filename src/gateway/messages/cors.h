@@ -6,8 +6,8 @@
  * another origin that is listed here it is replayed with that one's name instead; to one that isn't, as it was, and its
  * browser keeps it from the page. Preflights of protected routes from a listed origin are answered here; every other
  * OPTIONS is streamed to the application. */
-#ifndef HX_GATEWAY_PARTS_CORS_H
-#define HX_GATEWAY_PARTS_CORS_H
+#ifndef HX_GATEWAY_MESSAGES_CORS_H
+#define HX_GATEWAY_MESSAGES_CORS_H
 
 #include "config/config.h"
 #include "core/operation/policy.h"

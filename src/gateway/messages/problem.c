@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gateway/parts/problem.h"
+#include "gateway/messages/problem.h"
 
 #include "core/json/json_writer.h"
+#include "gateway/messages/answer_headers.h"
 
 unsigned hx_problem_status(hx_error error, hx_dialect dialect)
 {
@@ -119,7 +120,7 @@ void hx_problem_answer(hx_request *r, hx_answer *answer)
     hx_problem_write(&problem, &lines, &body);
     char date[HX_HTTP_DATE_BYTES];
     hx_field_write(&lines, HX_LIT("Date"), hx_http_date(hx_clock_wall(), date));
-    hx_reply_retry_after(r, &lines);
+    hx_answer_put_retry_after(r, &lines);
     *answer = (hx_answer){.status = (uint16_t)r->reply_status,
                           .retained = true,
                           .headers = hx_buf_slice(&lines),

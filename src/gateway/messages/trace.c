@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* By which ids a request is found again in logs and traces, ours and the application's. */
-#include "gateway/request.h"
+#include "gateway/messages/trace.h"
 
 #include "base/hex.h"
 #include "base/rand.h"
@@ -40,7 +40,7 @@ static bool is_correlation(hx_slice value)
 }
 
 /* The request goes on under the client's trace, or a new one; and under the client's correlation id, or the trace's. */
-void hx_request_choose_trace(hx_request *r)
+void hx_trace_choose(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
     uint8_t random[24];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gateway/parts/cors.h"
+#include "gateway/messages/cors.h"
 
 #include "base/text.h"
 
