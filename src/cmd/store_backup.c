@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "cmd/cli/cmd.h"
 #include "config/address.h"
+#include "core/json/json_writer.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -32,15 +33,21 @@ static void report(const hx_store_flags *flags, const hx_place *place, const cha
     char taken[HX_RFC3339_BYTES];
     hx_slice at = hx_rfc3339(about->taken_at, taken);
     if (flags->json) {
-        hx_cmd_store_json_text("{\"file\":", file);
-        hx_cmd_store_json_text(",\"store\":", place->shown);
-        (void)printf(",\"taken_at\":\"%.*s\",\"operations\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"last_epoch\":%" PRIu64
-                     ",\"generation\":%" PRIu64 ",\"states\":{",
-                     HX_FMT(at), about->count, about->bytes, about->last_epoch, about->generation);
+        hx_buf out;
+        hx_buf_init(&out, NULL, HX_STORE_JSON_MAX);
+        hx_json_open(&out, NULL, '{');
+        hx_json_put_text(&out, "file", hx_slice_of(file));
+        hx_json_put_text(&out, "store", hx_slice_of(place->shown));
+        hx_json_put_text(&out, "taken_at", at);
+        hx_json_put_number(&out, "operations", about->count);
+        hx_json_put_number(&out, "bytes", about->bytes);
+        hx_json_put_number(&out, "last_epoch", about->last_epoch);
+        hx_json_put_number(&out, "generation", about->generation);
+        hx_json_open(&out, "states", '{');
         for (hx_state state = HX_PROCESSING; state <= HX_EXPIRED; state++)
-            (void)printf("%s\"%s\":%" PRIu64, state == HX_PROCESSING ? "" : ",", hx_state_name(state),
-                         about->states[state]);
-        (void)printf("}}\n");
+            hx_json_put_number(&out, hx_state_name(state), about->states[state]);
+        hx_json_close(&out, '}');
+        hx_cmd_store_print_json(&out);
         return;
     }
     (void)printf("%s has the %" PRIu64 " operations of %s as of %.*s, in %" PRIu64 " bytes:\n", file, about->count,

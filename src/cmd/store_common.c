@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "cmd/cli/cmd.h"
 #include "config/address.h"
-#include "core/json/json.h"
+#include "core/json/json_writer.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -229,19 +229,10 @@ void hx_cmd_store_print_tally(const hx_tally *had, const hx_tally *got, const ch
     if (had->ending > 0) (void)printf("%" PRIu64 " more expire about now, and are not compared.\n", had->ending);
 }
 
-void hx_cmd_store_json_tally(const hx_tally *had, const hx_tally *got)
+void hx_cmd_store_print_json(hx_buf *object)
 {
-    for (hx_state state = HX_COMPLETED; state <= HX_EXPIRED; state++)
-        (void)printf("%s\"%s\":{\"from\":%" PRIu64 ",\"to\":%" PRIu64 "}", state == HX_COMPLETED ? "" : ",",
-                     hx_state_name(state), had->states[state], got->states[state]);
-}
-
-void hx_cmd_store_json_text(const char *before, const char *text)
-{
-    hx_buf literal;
-    hx_buf_init(&literal, NULL, 6 * strlen(text) + 3);
-    bool fits = hx_json_escape(&literal, hx_slice_of(text));
-    HX_CHECK(fits);
-    (void)printf("%s%.*s", before, HX_FMT(hx_buf_slice(&literal)));
-    hx_buf_free(&literal);
+    hx_json_close(object, '}');
+    (void)fwrite(object->data, 1, object->len, stdout);
+    (void)fputc('\n', stdout);
+    hx_buf_free(object);
 }

@@ -44,9 +44,8 @@ int hx_place_open_target(hx_place *place, hx_loop *loop, const hx_store_flags *f
 bool hx_cmd_store_tally(hx_tally *had, hx_tally *got, hx_loop *loop, hx_store *from, hx_backup_reader *file,
                         hx_store *to, int64_t took_ns, char error[HX_TRANSFER_ERROR_BYTES]) HX_MUST_USE;
 void hx_cmd_store_print_tally(const hx_tally *had, const hx_tally *got, const char *had_name, const char *got_name);
-/* Members of an object: "completed": {"from": 1, "to": 1}, … */
-void hx_cmd_store_json_tally(const hx_tally *had, const hx_tally *got);
-/* Prints `before`, then the text as a string literal, on standard output. */
-void hx_cmd_store_json_text(const char *before, const char *text);
+/* Closes the JSON object, prints it on standard output and frees the buffer. */
+void hx_cmd_store_print_json(hx_buf *object);
+#define HX_STORE_JSON_MAX (256u * 1024u) /* three names of files or stores, each byte escaped as six, and numbers */
 
 #endif

@@ -18,6 +18,7 @@
 
 #include "base/check.h"
 #include "cmd/cli/cmd.h"
+#include "core/json/json_writer.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -132,25 +133,38 @@ static void report_json(const filling *f, bool whole)
 {
     const hx_transfer *t = &f->transfer;
     char taken[HX_RFC3339_BYTES], restored[HX_RFC3339_BYTES];
-    hx_cmd_store_json_text(f->file ? "{\"file\":" : "{\"from\":", f->from.shown);
-    hx_cmd_store_json_text(",\"to\":", f->to.shown);
+    hx_buf out;
+    hx_buf_init(&out, NULL, HX_STORE_JSON_MAX);
+    hx_json_open(&out, NULL, '{');
+    hx_json_put_text(&out, f->file ? "file" : "from", hx_slice_of(f->from.shown));
+    hx_json_put_text(&out, "to", hx_slice_of(f->to.shown));
     if (f->file) {
-        hx_cmd_store_json_text(",\"source\":", f->about.source);
-        (void)printf(",\"backup_at\":\"%.*s\",\"restored_at\":\"%.*s\",\"generation\":%" PRIu64,
-                     HX_FMT(hx_rfc3339(f->origin.taken_at, taken)), HX_FMT(hx_rfc3339(f->origin.restored_at, restored)),
-                     f->origin.generation);
+        hx_json_put_text(&out, "source", hx_slice_of(f->about.source));
+        hx_json_put_text(&out, "backup_at", hx_rfc3339(f->origin.taken_at, taken));
+        hx_json_put_text(&out, "restored_at", hx_rfc3339(f->origin.restored_at, restored));
+        hx_json_put_number(&out, "generation", f->origin.generation);
     }
-    (void)printf(",\"%s\":%" PRIu64 ",\"ended\":%" PRIu64 ",\"made_unknown\":%" PRIu64 ",\"epochs_above\":%" PRIu64
-                 ",\"states\":{",
-                 f->file ? "restored" : "copied", t->moved, t->ended, t->made_unknown,
-                 hx_store_last_epoch(f->to.store));
-    hx_cmd_store_json_tally(&f->had, &f->got);
-    (void)printf("},\"ending\":%" PRIu64 ",\"whole\":%s", f->had.ending, whole ? "true" : "false");
-    if (f->salvage)
-        (void)printf(",\"records\":%" PRIu64 ",\"answers_lost\":%" PRIu64 ",\"records_lost\":%" PRIu64
-                     ",\"places_not_known\":%" PRIu64,
-                     f->salvage->records, f->salvage->answers, f->salvage->lost, f->salvage->places);
-    (void)printf("}\n");
+    hx_json_put_number(&out, f->file ? "restored" : "copied", t->moved);
+    hx_json_put_number(&out, "ended", t->ended);
+    hx_json_put_number(&out, "made_unknown", t->made_unknown);
+    hx_json_put_number(&out, "epochs_above", hx_store_last_epoch(f->to.store));
+    hx_json_open(&out, "states", '{');
+    for (hx_state state = HX_COMPLETED; state <= HX_EXPIRED; state++) {
+        hx_json_open(&out, hx_state_name(state), '{');
+        hx_json_put_number(&out, "from", f->had.states[state]);
+        hx_json_put_number(&out, "to", f->got.states[state]);
+        hx_json_close(&out, '}');
+    }
+    hx_json_close(&out, '}');
+    hx_json_put_number(&out, "ending", f->had.ending);
+    hx_json_put_bool(&out, "whole", whole);
+    if (f->salvage) {
+        hx_json_put_number(&out, "records", f->salvage->records);
+        hx_json_put_number(&out, "answers_lost", f->salvage->answers);
+        hx_json_put_number(&out, "records_lost", f->salvage->lost);
+        hx_json_put_number(&out, "places_not_known", f->salvage->places);
+    }
+    hx_cmd_store_print_json(&out);
 }
 
 static void print_losses(const hx_salvage *found)
