@@ -65,6 +65,19 @@ enum { W = HX_TRANSITION_WRITE, E = HX_TRANSITION_EXISTS, S = HX_TRANSITION_STAL
 #define STATES (HX_EXPIRED + 1)
 
 /* A row per call, a column per state of what the store has, in epoch 7. */
+static void an_answer_is_shown_to_its_principal_or_to_its_credential(void **state)
+{
+    (void)state;
+    const hx_record found = {.state = HX_COMPLETED, .created_at = 1, .principal = digest(3), .proof = digest(2)};
+    for (int bits = 0; bits < 8; bits++) {
+        bool is_verified = bits & 1, same_principal = bits & 2, same_proof = bits & 4;
+        hx_claimant claimant = {.verified = is_verified,
+                                .principal = digest(same_principal ? 3 : 9),
+                                .proof = digest(same_proof ? 2 : 9)};
+        assert_int_equal(hx_lifecycle_is_proven(&found, &claimant), same_proof || (is_verified && same_principal));
+    }
+}
+
 static void every_call_is_decided_by_state_and_epoch(void **state)
 {
     (void)state;
@@ -175,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_meets_the_fate_that_the_contract_gives_it),
+        cmocka_unit_test(an_answer_is_shown_to_its_principal_or_to_its_credential),
         cmocka_unit_test(every_call_is_decided_by_state_and_epoch),
         cmocka_unit_test(time_changes_what_it_may),
         cmocka_unit_test(a_change_without_a_caller_keeps_what_identifies_the_operation),
