@@ -409,7 +409,8 @@ int hx_refunds_serve(hx_slice address, int announce)
                                      .idle_timeout = HX_HOUR,
                                      .send_timeout = 30 * HX_SECOND};
     application app = {.loop = hx_loop_new()};
-    char bound[HX_ADDRESS_BYTES], error[256];
+    char bound[HX_ADDRESS_BYTES];
+    hx_error_text error;
     int descriptor = hx_listen(address, bound, error);
     if (descriptor < 0) {
         fprintf(stderr, "hapax demo: the application can't listen on %.*s: %s\n", HX_FMT(address), error);

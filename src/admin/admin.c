@@ -248,23 +248,19 @@ void hx_admin_use(hx_admin *admin, const hx_rules *rules)
     admin->needs.rules = rules;
 }
 
-bool hx_admin_listen(hx_admin *admin, hx_slice address, char error[512])
+bool hx_admin_listen(hx_admin *admin, hx_slice address, hx_error_text error)
 {
-    char bound[HX_ADDRESS_BYTES], why[256];
+    char bound[HX_ADDRESS_BYTES];
+    hx_error_text why;
     size_t most = sizeof((struct sockaddr_un *)NULL)->sun_path - 1, path_len = address.len - sizeof("unix:") + 1;
-    if (path_len > most) {
-        (void)snprintf(error, 512,
+    if (path_len > most)
+        return hx_fail(error,
                        "the admin socket %.*s%s has a path of %zu bytes, and a socket's has up to %zu: name a shorter "
                        "one with the option admin.listen",
                        (int)(address.len < 200 ? address.len : 200), address.ptr, address.len < 200 ? "" : "...",
                        path_len, most);
-        return false;
-    }
     int descriptor = hx_listen_private(address, bound, why);
-    if (descriptor < 0) {
-        (void)snprintf(error, 512, "the admin socket: %s (the option admin.listen names another)", why);
-        return false;
-    }
+    if (descriptor < 0) return hx_fail(error, "the admin socket: %s (the option admin.listen names another)", why);
     hx_server_accept(admin->server, descriptor, hx_slice_of(bound));
     return true;
 }

@@ -4,6 +4,7 @@
 #ifndef HX_ADMIN_ADMIN_H
 #define HX_ADMIN_ADMIN_H
 
+#include "base/fail.h"
 #include "base/memory/buf.h"
 #include "gateway/gateway.h"
 
@@ -37,7 +38,7 @@ typedef struct {
 /* The pointers of `needs` must outlive the admin. */
 hx_admin *hx_admin_new(const hx_admin_needs *needs);
 /* Before the loop runs. False with a sentence in `error`. */
-bool hx_admin_listen(hx_admin *admin, hx_slice address, char error[512]) HX_MUST_USE;
+bool hx_admin_listen(hx_admin *admin, hx_slice address, hx_error_text error) HX_MUST_USE;
 /* These rules are active from now on; on the loop's thread. */
 void hx_admin_use(hx_admin *admin, const hx_rules *rules);
 /* Accepts no more requests and removes the socket; `stopped` is called once, perhaps inside this call, when none is in

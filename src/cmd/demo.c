@@ -104,7 +104,8 @@ static bool start_gateway(demo *d)
 
 static bool is_taken(const char *address)
 {
-    char bound[HX_ADDRESS_BYTES], error[256];
+    char bound[HX_ADDRESS_BYTES];
+    hx_error_text error;
     int descriptor = hx_listen(hx_slice_of(address), bound, error);
     if (descriptor >= 0) hx_unlisten(descriptor);
     return descriptor < 0;
@@ -113,7 +114,7 @@ static bool is_taken(const char *address)
 /* Chooses a free port, which every start of the gateway uses again. */
 static bool choose_port(demo *d)
 {
-    char error[256];
+    hx_error_text error;
     int descriptor = hx_listen(HX_LIT("127.0.0.1:0"), d->address, error);
     if (descriptor >= 0) hx_unlisten(descriptor);
     return descriptor >= 0;

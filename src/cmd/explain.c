@@ -178,7 +178,7 @@ static bool read_request(arguments *given, hx_slice *bytes)
 
 static int explain(const hx_config *config, hx_slice bytes, bool as_json)
 {
-    char error[HX_JWKS_ERROR_BYTES];
+    hx_error_text error;
     hx_explanation explanation;
     hx_jwks *jwks;
     if (!hx_dry_run_open_keys(config, &jwks, error)) {

@@ -81,7 +81,7 @@ static int complain(const char *sentence, int code)
 /* Sends a request to the daemon. -1: the reply is there. Else the exit code, after a message. */
 static int ask(keys *k, const char *method, hx_slice target, hx_slice body, hx_admin_reply *reply)
 {
-    char error[HX_ADMIN_ERROR_BYTES];
+    hx_error_text error;
     if (!hx_ask_daemon(k->address, method, target, body, &k->arena, reply, error))
         return complain(error, HX_EXIT_STORE);
     return -1;

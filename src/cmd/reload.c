@@ -63,7 +63,7 @@ int hx_cmd_reload(int argc, char **argv)
     hx_arena arena = {0};
     hx_slice address = HX_EMPTY;
     hx_admin_reply reply;
-    char error[HX_ADMIN_ERROR_BYTES];
+    hx_error_text error;
     code = hx_find_daemon(argv[0], &given.where, &arena, &address);
     if (code < 0) {
         hx_slice wish = given.accept_rescope ? HX_LIT("{\"accept_rescope\":true}") : HX_LIT("{}");

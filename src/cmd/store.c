@@ -47,7 +47,7 @@ static int restore(const hx_store_flags *flags, char **operands)
 static int migrate(const hx_store_flags *flags, char **operands)
 {
     (void)operands;
-    char error[HX_STORE_ERROR_BYTES] = "";
+    hx_error_text error = "";
     if (!flags->store) return hx_cmd_misused("store", "migrate needs --store postgres://…");
     if (!hx_address_is_postgres(hx_slice_of(flags->store)))
         return hx_cmd_misused("store", "only PostgreSQL stores have a schema to migrate: give --store postgres://…");

@@ -114,7 +114,7 @@ static int check_source(const hx_place *place, hx_loop *loop, const hx_store_fla
 int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *flags, hx_salvage *salvage,
                          hx_backup_about *about, hx_unfinished *note)
 {
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     if (salvage) salvage->moves_clock = true;
     if (!salvage && !is_there(place)) return hx_cmd_store_refuse("there is no store at %s", place->shown);
     if (is_in_use(place))
@@ -171,7 +171,7 @@ static void ignore(void *context, const char *sentence)
 static int check_journal(hx_place *place, hx_loop *loop, const uint8_t secret[HX_SECRET_BYTES], const char *by,
                          hx_unfinished *note)
 {
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     hx_salvage found = {.report = ignore, .moves_clock = true};
     place->store = hx_journal_salvage(hx_slice_of(path_of(place->url)), &found, error);
     if (!place->store) return hx_cmd_store_refuse("%s", error);
@@ -184,7 +184,8 @@ static int check_journal(hx_place *place, hx_loop *loop, const uint8_t secret[HX
 int hx_place_open_target(hx_place *place, hx_loop *loop, const hx_store_flags *flags,
                          const uint8_t secret[HX_SECRET_BYTES], const char *by, uint64_t epoch, hx_unfinished *note)
 {
-    char error[HX_STORE_ERROR_BYTES], trouble[HX_TRANSFER_ERROR_BYTES];
+    char trouble[HX_TRANSFER_ERROR_BYTES];
+    hx_error_text error;
     hx_record unfinished = hx_unfinished_record(by, epoch);
     hx_store_options options = {.secret = secret, .mark = &unfinished, .moves_clock = true};
     int code = is_journal(place) && is_there(place) ? check_journal(place, loop, secret, by, note) : HX_EXIT_OK;

@@ -84,7 +84,7 @@ static uint64_t raise_descriptor_limit(void)
 static int open_store(hx_daemon *daemon, bool accept_clock)
 {
     const hx_config *config = daemon->config;
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     hx_arena arena = {0};
     const char *usual = hx_address_default_store(config->dev, &arena);
     bool is_usual = usual && hx_slice_eq(config->store, hx_slice_of(usual));
@@ -148,7 +148,7 @@ static int make_worker(hx_daemon *daemon, worker_thread *w, hx_rules *rules)
     const hx_config *config = daemon->config;
     hx_server_limits for_clients = server_limits(daemon, &config->limits);
     hx_upstream_limits for_upstreams = upstream_limits(daemon, config);
-    char error[256];
+    hx_error_text error;
     w->daemon = daemon;
     w->loop = hx_loop_new();
     hx_worker_init(&w->worker, &daemon->gateway, w->loop, rules);
@@ -248,7 +248,7 @@ static void reload(void *context, hx_admin_reload *wish)
 
 static int listen_on(hx_daemon *daemon, hx_slice address, char bound[HX_ADDRESS_BYTES])
 {
-    char error[256];
+    hx_error_text error;
     for (unsigned i = 0; i < daemon->worker_count; i++) {
         int descriptor = hx_listen(i == 0 ? address : hx_slice_of(bound), bound, error);
         if (descriptor < 0) {
@@ -290,7 +290,7 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
 {
     const hx_config *config = daemon->config;
     hx_arena arena = {0};
-    char error[512];
+    hx_error_text error;
     hx_slice address = config->admin_off ? HX_EMPTY : hx_address_admin(config->admin_listen, config->store, &arena);
     bool is_usual = config->admin_listen.len == 0 && !hx_slice_starts(config->store, HX_LIT("journal:"));
     if (address.len == 0) return HX_EXIT_OK;

@@ -231,7 +231,7 @@ static void post_keys_tried(void *context)
 static void step_keys(hx_reload *r)
 {
     const hx_config *config = r->work.config->config;
-    char error[HX_JWKS_ERROR_BYTES];
+    hx_error_text error;
     if (config->jwt_source_count == 0) {
         go(r, HX_RELOAD_check);
         return;
@@ -493,7 +493,7 @@ static void step_hand_out(hx_reload *r)
     const hx_store_options limits = {.bytes_max = config->store_bytes_max,
                                      .waiters_max = config->limits.waiters,
                                      .waiters_per_op_max = config->limits.waiters_per_operation};
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     if (r->work.kind != START && !hx_store_limit(r->needs.store, &limits, error)) {
         fail_because(r, error);
         return;

@@ -222,7 +222,7 @@ static void fetch_succeeded(source *s, hx_jwt_keys *keys)
 
 static void response_came(source *s)
 {
-    char why[256], reason[320];
+    hx_error_text reason, why;
     hx_slice body = hx_buf_slice(&s->fetch.body);
     if (s->keys && hx_slice_eq(body, hx_buf_slice(&s->body))) {
         fetch_succeeded(s, NULL);
@@ -230,7 +230,7 @@ static void response_came(source *s)
     }
     hx_jwt_keys *keys = hx_jwt_keys_from_jwks(body, why);
     if (!keys) {
-        (void)snprintf(reason, sizeof reason, "the response %s", why);
+        (void)hx_fail(reason, "the response %s", why);
         fetch_failed(s, reason);
     } else if (hx_jwt_keys_have_secret(keys)) {
         hx_jwt_keys_free(&keys);
@@ -363,19 +363,17 @@ static void *fetch_all(void *context)
 
 /* Opening and closing */
 
-static bool copy_source(hx_jwks *jwks, const hx_jwt_source *from, source *s, char error[HX_JWKS_ERROR_BYTES])
+static bool copy_source(hx_jwks *jwks, const hx_jwt_source *from, source *s, hx_error_text error)
 {
-    char why[256];
+    hx_error_text why;
     s->jwks = jwks;
     if (from->kind != HX_JWT_JWKS_URL) {
         s->keys = hx_jwks_file_read(from, error);
         return s->keys != NULL;
     }
     if (!hx_jwks_url_check(from->where, error)) return false;
-    if (!jwks->curl && !(jwks->curl = hx_libcurl_load(why))) {
-        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "%.*s can't be fetched: %s", HX_FMT(from->where), why);
-        return false;
-    }
+    if (!jwks->curl && !(jwks->curl = hx_libcurl_load(why)))
+        return hx_fail(error, "%.*s can't be fetched: %s", HX_FMT(from->where), why);
     s->url = strndup(from->where.ptr, from->where.len);
     HX_CHECK(s->url != NULL);
     s->refresh = from->refresh > 0 ? from->refresh : 5 * HX_MINUTE;
@@ -428,8 +426,7 @@ static void start_thread(hx_jwks *jwks)
     jwks->has_thread = true;
 }
 
-hx_jwks *hx_jwks_open(const hx_jwt_source *sources, size_t count, hx_jwks *before, hx_ms wait,
-                      char error[HX_JWKS_ERROR_BYTES])
+hx_jwks *hx_jwks_open(const hx_jwt_source *sources, size_t count, hx_jwks *before, hx_ms wait, hx_error_text error)
 {
     pthread_condattr_t attributes;
     HX_CHECK(count <= HX_JWT_SOURCES_MAX);

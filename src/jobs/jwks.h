@@ -15,12 +15,12 @@
 #ifndef HX_JOBS_JWKS_H
 #define HX_JOBS_JWKS_H
 
+#include "base/fail.h"
 #include "config/config.h"
 #include "core/token/jwt.h"
 
 typedef struct hx_jwks hx_jwks;
 
-#define HX_JWKS_ERROR_BYTES 512
 #define HX_JWKS_BYTES_MAX (1024u * 1024u)   /* of a file or a response */
 #define HX_JWKS_TIMEOUT (10 * HX_SECOND)    /* of a whole fetch */
 #define HX_JWKS_WANT_GAP (10 * HX_SECOND)   /* between fetches on demand */
@@ -31,7 +31,7 @@ typedef struct hx_jwks hx_jwks;
  * in `error` that names the file and the reason. A URL that can't be fetched is logged and tried again later, and has
  * no keys meanwhile. Keeps nothing of `sources`. */
 hx_jwks *hx_jwks_open(const hx_jwt_source *sources, size_t count, hx_jwks *before, hx_ms wait,
-                      char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
+                      hx_error_text error) HX_MUST_USE;
 
 /* Whether the first fetch of every URL is over, with or without success. Any thread. */
 bool hx_jwks_are_tried(hx_jwks *jwks) HX_MUST_USE;

@@ -34,29 +34,27 @@ static hx_slice without_line_end(hx_slice secret)
     return line;
 }
 
-static hx_jwt_keys *parse(const hx_jwt_source *from, hx_slice text, char why[256])
+static hx_jwt_keys *parse(const hx_jwt_source *from, hx_slice text, hx_error_text why)
 {
     if (from->kind == HX_JWT_KEY_FILE) return hx_jwt_keys_from_pem(text, why);
     if (from->kind == HX_JWT_SECRET_FILE) return hx_jwt_keys_from_secret(without_line_end(text), why);
     return hx_jwt_keys_from_jwks(text, why);
 }
 
-hx_jwt_keys *hx_jwks_file_read(const hx_jwt_source *from, char error[HX_JWKS_ERROR_BYTES])
+hx_jwt_keys *hx_jwks_file_read(const hx_jwt_source *from, hx_error_text error)
 {
     static const char *const names[] = {
         [HX_JWT_KEY_FILE] = "key", [HX_JWT_SECRET_FILE] = "secret", [HX_JWT_JWKS_FILE] = "jwks"};
-    char why[256];
+    hx_error_text why;
     hx_arena arena = {0};
     hx_buf text;
     hx_jwt_keys *keys = NULL;
     hx_buf_init(&text, NULL, HX_JWKS_BYTES_MAX);
     const char *wrong = read_file(hx_arena_terminated(&arena, from->where), &text);
     if (wrong) {
-        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: the %s file %.*s can't be read: %s", names[from->kind],
-                       HX_FMT(from->where), wrong);
+        (void)hx_fail(error, "jwt: the %s file %.*s can't be read: %s", names[from->kind], HX_FMT(from->where), wrong);
     } else if (!(keys = parse(from, hx_buf_slice(&text), why))) {
-        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: the %s file %.*s %s", names[from->kind], HX_FMT(from->where),
-                       why);
+        (void)hx_fail(error, "jwt: the %s file %.*s %s", names[from->kind], HX_FMT(from->where), why);
     }
     if (text.data) OPENSSL_cleanse(text.data, text.cap);
     hx_buf_free(&text);
@@ -73,21 +71,15 @@ static bool is_this_machine(hx_slice host)
     return hx_slice_starts(name, HX_LIT("127."));
 }
 
-bool hx_jwks_url_check(hx_slice url, char error[HX_JWKS_ERROR_BYTES])
+bool hx_jwks_url_check(hx_slice url, hx_error_text error)
 {
     bool is_plain = hx_slice_starts_nocase(url, HX_LIT("http://"));
     size_t scheme = is_plain ? 7 : 8;
     hx_slice host = hx_slice_from(url, scheme);
     host = hx_slice_first(host, hx_slice_find(host, '/'));
-    if ((!is_plain && !hx_slice_starts_nocase(url, HX_LIT("https://"))) || host.len == 0) {
-        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: jwks_url %.*s must be https://HOST/… (or http://)",
-                       HX_FMT(url));
-        return false;
-    }
-    if (hx_slice_find(host, '@') != SIZE_MAX) {
-        (void)snprintf(error, HX_JWKS_ERROR_BYTES, "jwt: jwks_url must not contain a user name");
-        return false;
-    }
+    if ((!is_plain && !hx_slice_starts_nocase(url, HX_LIT("https://"))) || host.len == 0)
+        return hx_fail(error, "jwt: jwks_url %.*s must be https://HOST/… (or http://)", HX_FMT(url));
+    if (hx_slice_find(host, '@') != SIZE_MAX) return hx_fail(error, "jwt: jwks_url must not contain a user name");
     if (is_plain && !is_this_machine(host)) {
         hx_log_begin(HX_EVENT_jwks_insecure);
         hx_log_str("url", url);

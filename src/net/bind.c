@@ -254,13 +254,13 @@ fail:;
     return -1;
 }
 
-static int listen_with(hx_slice address, mode_t mode, char bound[HX_ADDRESS_BYTES], char error[256])
+static int listen_with(hx_slice address, mode_t mode, char bound[HX_ADDRESS_BYTES], hx_error_text error)
 {
     socket_address a;
     socklen_t len;
     if (!parse_address(address, &a, &len)) {
-        (void)snprintf(error, 256, "\"%.*s\" is not an address like 127.0.0.1:8080, [::1]:8080 or unix:/path",
-                       (int)(address.len < 150 ? address.len : 150), address.ptr);
+        (void)hx_fail(error, "\"%.*s\" is not an address like 127.0.0.1:8080, [::1]:8080 or unix:/path",
+                      (int)(address.len < 150 ? address.len : 150), address.ptr);
         errno = EINVAL;
         return -1;
     }
@@ -270,26 +270,26 @@ static int listen_with(hx_slice address, mode_t mode, char bound[HX_ADDRESS_BYTE
     int why = errno;
     const our_socket *in_the_way = descriptor < 0 && why == EADDRINUSE ? find_in_the_way(bound) : NULL;
     if (in_the_way)
-        (void)snprintf(error, 256, "can't listen on %s: this process listens on %s already", bound, in_the_way->bound);
+        (void)hx_fail(error, "can't listen on %s: this process listens on %s already", bound, in_the_way->bound);
     (void)pthread_mutex_unlock(&lock);
     if (descriptor >= 0) return descriptor;
     if (!in_the_way)
-        (void)snprintf(error, 256, "can't listen on %s: %s", bound,
-                       why == EADDRINUSE ? "another process listens there" : strerror(why));
+        (void)hx_fail(error, "can't listen on %s: %s", bound,
+                      why == EADDRINUSE ? "another process listens there" : strerror(why));
     errno = why;
     return -1;
 }
 
-int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256])
+int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], hx_error_text error)
 {
     return listen_with(address, SOCKET_MODE, bound, error);
 }
 
-int hx_listen_private(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256])
+int hx_listen_private(hx_slice address, char bound[HX_ADDRESS_BYTES], hx_error_text error)
 {
     if (hx_slice_starts(address, HX_LIT("unix:"))) return listen_with(address, PRIVATE_MODE, bound, error);
-    (void)snprintf(error, 256, "\"%.*s\" is not a unix socket like unix:/path",
-                   (int)(address.len < 150 ? address.len : 150), address.ptr);
+    (void)hx_fail(error, "\"%.*s\" is not a unix socket like unix:/path", (int)(address.len < 150 ? address.len : 150),
+                  address.ptr);
     errno = EINVAL;
     return -1;
 }

@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool refuse(char error[256], const char *sentence, hx_slice url)
+static bool refuse(hx_error_text error, const char *sentence, hx_slice url)
 {
-    (void)snprintf(error, 256, "%s: \"%.*s\"", sentence, url.len < 120 ? (int)url.len : 120, url.ptr);
-    return false;
+    return hx_fail(error, "%s: \"%.*s\"", sentence, url.len < 120 ? (int)url.len : 120, url.ptr);
 }
 
 static bool copy(char *out, size_t room, hx_slice bytes)
@@ -18,7 +17,7 @@ static bool copy(char *out, size_t room, hx_slice bytes)
     return true;
 }
 
-static bool parse_unix(hx_target *target, hx_slice url, char error[256])
+static bool parse_unix(hx_target *target, hx_slice url, hx_error_text error)
 {
     hx_slice path = hx_slice_from(url, sizeof "unix:" - 1);
     target->is_unix = true;
@@ -58,7 +57,7 @@ static bool parse_host(hx_target *target, hx_slice *authority)
     return true;
 }
 
-bool hx_target_parse(hx_target *target, hx_slice url, char error[256])
+bool hx_target_parse(hx_target *target, hx_slice url, hx_error_text error)
 {
     *target = (hx_target){0};
     if (hx_slice_starts_nocase(url, HX_LIT("unix:"))) return parse_unix(target, url, error);

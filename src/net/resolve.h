@@ -4,6 +4,7 @@
 #ifndef HX_NET_RESOLVE_H
 #define HX_NET_RESOLVE_H
 
+#include "base/fail.h"
 #include "base/slice.h"
 
 #include <netdb.h>
@@ -22,7 +23,7 @@ typedef struct {
 } hx_target;
 
 /* "http://127.0.0.1:3000", "http://[::1]:3000", "http://name", "unix:/run/app.sock". False with a sentence. */
-bool hx_target_parse(hx_target *target, hx_slice url, char error[256]) HX_MUST_USE;
+bool hx_target_parse(hx_target *target, hx_slice url, hx_error_text error) HX_MUST_USE;
 
 typedef struct hx_resolver hx_resolver;
 struct hx_resolver {

@@ -10,6 +10,7 @@
 #ifndef HX_NET_SERVER_H
 #define HX_NET_SERVER_H
 
+#include "base/fail.h"
 #include "base/memory/extent.h"
 #include "base/loop/loop.h"
 #include "net/http/message.h"
@@ -80,10 +81,10 @@ void hx_server_set_limits(hx_server *server, const hx_server_limits *limits);
  * descriptor for a unix socket). `address`: "127.0.0.1:8080", "[::1]:8080", "unix:/run/hapax.sock"; port 0 takes a free
  * one. On failure returns -1 with errno set and a sentence in `error`. *bound gets the address with the real port. */
 #define HX_ADDRESS_BYTES 128u
-int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256]);
+int hx_listen(hx_slice address, char bound[HX_ADDRESS_BYTES], hx_error_text error);
 /* The same for a unix socket that is nobody else's: its file has mode 0600 from the moment that it exists, and an
  * address that this process listens on already is in use. */
-int hx_listen_private(hx_slice address, char bound[HX_ADDRESS_BYTES], char error[256]);
+int hx_listen_private(hx_slice address, char bound[HX_ADDRESS_BYTES], hx_error_text error);
 /* Closes a socket of hx_listen that no server took; the last one of a unix socket removes its file. */
 void hx_unlisten(int descriptor);
 /* Takes the descriptor, which must come from hx_listen. */

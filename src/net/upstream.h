@@ -9,6 +9,7 @@
 #ifndef HX_NET_UPSTREAM_H
 #define HX_NET_UPSTREAM_H
 
+#include "base/fail.h"
 #include "base/memory/list.h"
 #include "base/loop/loop.h"
 #include "net/http/message.h"
@@ -45,7 +46,7 @@ typedef struct {
 
 /* `url`: "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". Names are looked up
  * outside the loop's thread and again when connections fail. Returns NULL with a sentence in `error` for a bad URL. */
-hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, char error[256]);
+hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, hx_error_text error);
 /* From now on, on the loop's thread; what is under way keeps the time-outs that run. */
 void hx_upstream_set_limits(hx_upstream *upstream, const hx_upstream_limits *limits);
 /* Exchanges in flight are called off: their failed(CANCELLED) fires first, inside this call and no other. The loop

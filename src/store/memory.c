@@ -466,7 +466,7 @@ static uint64_t memory_live_at_most(hx_store *store, hx_slice route)
     return live;
 }
 
-static bool memory_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+static bool memory_limit(hx_store *store, const hx_store_options *options, hx_error_text error)
 {
     memory *m = (memory *)store;
     (void)error;

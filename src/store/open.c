@@ -6,16 +6,16 @@
 
 #define BUILD_MARGIN (7 * HX_DAY) /* clocks differ; one that lost its battery is years behind */
 
-hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+hx_store *hx_store_open(hx_slice url, const hx_store_options *options, hx_error_text error)
 {
     static const hx_store_options defaults;
     if (!options) options = &defaults;
     if (options->check_clock && hx_clock_wall() < hx_clock_built_at() - BUILD_MARGIN) {
         char now[HX_RFC3339_BYTES];
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "the clock says %.*s, which is before this program was made: set it right, or start with "
-                       "--accept-clock",
-                       HX_FMT(hx_rfc3339(hx_clock_wall(), now)));
+        (void)hx_fail(error,
+                      "the clock says %.*s, which is before this program was made: set it right, or start with "
+                      "--accept-clock",
+                      HX_FMT(hx_rfc3339(hx_clock_wall(), now)));
         return NULL;
     }
     const hx_slice journal = HX_LIT("journal:"), sqlite = HX_LIT("sqlite:");
@@ -24,10 +24,10 @@ hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char erro
     if (hx_slice_starts(url, sqlite)) return hx_sqlite_open(hx_slice_from(url, sqlite.len), options, error);
     if (hx_slice_starts(url, HX_LIT("postgres://")) || hx_slice_starts(url, HX_LIT("postgresql://")))
         return hx_postgres_open(url, options, error);
-    (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                   "\"%.*s\" is no store that this program knows; use journal:DIR, sqlite:FILE, postgres://…, or "
-                   "memory: for tests",
-                   HX_FMT(url));
+    (void)hx_fail(error,
+                  "\"%.*s\" is no store that this program knows; use journal:DIR, sqlite:FILE, postgres://…, or "
+                  "memory: for tests",
+                  HX_FMT(url));
     return NULL;
 }
 

@@ -166,17 +166,15 @@ static void say_clock(hx_log_event event, hx_ms by)
     hx_log_end();
 }
 
-bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char error[HX_STORE_ERROR_BYTES])
+bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, hx_error_text error)
 {
     hx_ms ahead = stamp > 0 ? hx_clock_wall() - stamp : 0;
     bool is_far = ahead > CLOCK_AHEAD_MAX, is_trusted = hx_clock_is_synchronised();
-    if (is_far && options->check_clock) {
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+    if (is_far && options->check_clock)
+        return hx_fail(error,
                        "the clock is %lld days ahead of the last change in the store: set it right, or start with "
                        "--accept-clock if so much time has really passed",
                        (long long)(ahead / HX_DAY));
-        return false;
-    }
     if (ahead > HX_DAY && options->check_clock) {
         say_clock(is_trusted ? HX_EVENT_clock_ahead : HX_EVENT_clock_ahead_unproven, ahead);
         if (!is_trusted && options->moves_clock) hx_clock_hold(ahead, false);
@@ -310,7 +308,7 @@ uint64_t hx_store_live_at_most(hx_store *store, hx_slice route)
     return store->ops->live_at_most(store, route);
 }
 
-bool hx_store_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+bool hx_store_limit(hx_store *store, const hx_store_options *options, hx_error_text error)
 {
     return store->ops->limit(store, options, error);
 }

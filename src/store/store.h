@@ -23,6 +23,7 @@
 #ifndef HX_STORE_STORE_H
 #define HX_STORE_STORE_H
 
+#include "base/fail.h"
 #include "base/memory/list.h"
 #include "base/loop/loop.h"
 #include "core/operation/lifecycle.h"
@@ -204,8 +205,6 @@ typedef struct {
 #include "observe/metrics.def"
 } hx_store_counts;
 
-#define HX_STORE_ERROR_BYTES 512u
-
 typedef struct {
     hx_ms (*now)(void); /* NULL: hx_clock_now. Tests bring their own time */
     bool check_clock;   /* a gateway's: a wall clock that can't be right stops it */
@@ -237,14 +236,14 @@ void hx_store_rules_of(hx_store *store, hx_arena *arena, hx_store_rules *out);
 uint64_t hx_store_live_at_most(hx_store *store, hx_slice route);
 /* bytes_max and waiters as in `options`, from now on. False with a sentence in `error`: nothing has changed. Any
  * thread, one at a time. */
-bool hx_store_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
+bool hx_store_limit(hx_store *store, const hx_store_options *options, hx_error_text error) HX_MUST_USE;
 /* All loops must have ended their calls. What was acknowledged is on disk already; closing leaves a hint for a quick
  * start. */
 void hx_store_close(hx_store **owned);
 
 /* Opens "journal:DIR", "sqlite:FILE", "postgres://…" or "memory:" (store/open.c). On failure returns NULL with a
  * sentence for people in `error` that says what is wrong and what to do; nothing has been changed on disk then. */
-hx_store *hx_store_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+hx_store *hx_store_open(hx_slice url, const hx_store_options *options, hx_error_text error);
 /* The least `bytes_max` with which such a store can be opened; 0: any. */
 uint64_t hx_store_bytes_least(hx_slice url);
 #define HX_JOURNAL_BYTES_LEAST (UINT64_C(48) << 20) /* three segments of the smallest size */
@@ -260,7 +259,7 @@ typedef struct {
     void (*close)(hx_store *store);
     void (*rules)(hx_store *store, hx_arena *arena, hx_store_rules *out);
     uint64_t (*live_at_most)(hx_store *store, hx_slice route);
-    bool (*limit)(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+    bool (*limit)(hx_store *store, const hx_store_options *options, hx_error_text error);
     uint64_t (*last_epoch)(hx_store *store);
 } hx_store_ops;
 
@@ -282,7 +281,7 @@ static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
 /* For stores that go by this machine's clock: compares the wall clock with the last stamp in the store, 0 where it is
  * empty, and with moves_clock sets the process's clock by both. False with a sentence in `error` where that can't be
  * right; nothing has changed then. */
-bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
+bool hx_store_follow_wall(const hx_store_options *options, hx_ms stamp, hx_error_text error) HX_MUST_USE;
 
 /* Decides a claim, settle, renew, forget or import: HX_STORE_OK, or as what it is refused. */
 hx_store_result hx_store_decide(const hx_store_call *call, hx_stored stored);
@@ -307,9 +306,9 @@ uint64_t hx_store_last_epoch(hx_store *store);
 
 hx_store *hx_store_memory_open(const hx_store_options *options);
 /* `url` as libpq has it. */
-hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
-hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
-hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, hx_error_text error);
+hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, hx_error_text error);
+hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, hx_error_text error);
 /* What a damaged journal still holds, and what not. */
 typedef struct {
     /* given by the caller: gets a sentence for people about each place */
@@ -325,6 +324,6 @@ typedef struct {
 } hx_salvage;
 /* Opens a damaged journal for hx_store_list, _read, _count and _last_epoch, without changing anything on disk. NULL
  * with a sentence in `error`. */
-hx_store *hx_journal_salvage(hx_slice path, hx_salvage *found, char error[HX_STORE_ERROR_BYTES]);
+hx_store *hx_journal_salvage(hx_slice path, hx_salvage *found, hx_error_text error);
 
 #endif

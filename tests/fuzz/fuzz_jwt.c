@@ -15,7 +15,7 @@ static void check_token(hx_slice token, hx_arena *arena)
 {
     static hx_jwt_keys *keys;
     const hx_jwt_rules rules = {.issuer = HX_EMPTY, .audience = HX_EMPTY};
-    char error[256];
+    hx_error_text error;
     hx_slice payload, unverified;
     if (!keys) keys = hx_jwt_keys_from_secret(hx_slice_of(secret), error);
     HX_CHECK(keys != NULL);
@@ -34,7 +34,7 @@ static void check_keys(hx_jwt_keys *keys, const char *error)
     if (keys) {
         HX_CHECK(hx_jwt_keys_count(keys) > 0 && hx_jwt_keys_count(keys) <= HX_JWT_KEYS_MAX);
     } else {
-        HX_CHECK(strlen(error) > 0 && strlen(error) < 256);
+        HX_CHECK(strlen(error) > 0 && strlen(error) < sizeof(hx_error_text));
     }
     hx_jwt_keys_free(&keys);
 }
@@ -50,7 +50,7 @@ static void check_claim(hx_slice payload, hx_arena *arena)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     hx_arena arena = {0};
-    char error[256] = "";
+    hx_error_text error = "";
     if (size == 0) return 0;
     hx_slice rest = {(const char *)data + 1, size - 1};
     switch (data[0]) {

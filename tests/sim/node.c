@@ -37,7 +37,7 @@ void sim_node_start(sim_node *node)
     for (unsigned i = 0; i < world.worker_count; i++) {
         static const hx_server_limits server_limits;
         static const hx_upstream_limits upstream_limits;
-        char error[256];
+        hx_error_text error;
         hx_worker *worker = &node->workers[i];
         node->loops[i] = hx_loop_new();
         node->drained[i] = false;

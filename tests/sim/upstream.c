@@ -39,7 +39,7 @@ static unsigned by_app(const sim_wire *wire)
     return wire->request.op ? SIM_BY_APP + sim_op_index(wire->request.op) : SIM_BY_PASSING;
 }
 
-hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, char error[256])
+hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, hx_error_text error)
 {
     (void)loop;
     (void)url;

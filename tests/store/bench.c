@@ -109,7 +109,7 @@ static void *work(void *context)
 
 static hx_store *open_store(const char *url)
 {
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     double cpu = cpu_seconds();
     int64_t wall = hx_clock_mono_ns();
     hx_store *store = hx_store_open(hx_slice_of(url), NULL, error);

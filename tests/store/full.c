@@ -390,7 +390,8 @@ static void a_limit_that_is_too_small_is_refused(void **state)
 {
     (void)state;
     if (!is_journal()) skip(); /* no segments */
-    char error[HX_STORE_ERROR_BYTES] = "", url[128], path[64];
+    char url[128], path[64];
+    hx_error_text error = "";
     new_directory(path);
     (void)snprintf(url, sizeof url, "journal:%s", path);
     hx_store *store = hx_store_open(hx_slice_of(url), &(hx_store_options){.bytes_max = 1 << 20}, error);

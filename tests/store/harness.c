@@ -59,7 +59,7 @@ static const char *variable(const char *name)
 /* A store that keeps nothing of the test before. */
 static void empty_postgres(void)
 {
-    char error[256];
+    hx_error_text error;
     const hx_libpq *pq = hx_libpq_load(error);
     if (!pq) hx_fatal(1, "%s", error);
     const char *const keywords[] = {"dbname", NULL}, *const values[] = {variable("HAPAX_TEST_POSTGRES_DIRECT"), NULL};
@@ -72,7 +72,8 @@ static void empty_postgres(void)
 
 void bench_open(bench *b)
 {
-    char url[256], error[HX_STORE_ERROR_BYTES];
+    char url[256];
+    hx_error_text error;
     if (strcmp(b->backend, "journal") == 0)
         (void)snprintf(url, sizeof url, "journal:%s", b->directory);
     else if (strcmp(b->backend, "postgres") == 0)

@@ -261,7 +261,7 @@ static void a_journal_with_another_secret_is_not_opened(void **state)
 {
     (void)state;
     bench b;
-    char url[128], error[HX_STORE_ERROR_BYTES] = "";
+    char url[128], error[sizeof(hx_error_text)] = "";
     uint8_t secret[32] = {1};
     if (strcmp(backend, "journal") != 0) skip();
     bench_begin(&b, backend, small);

@@ -540,7 +540,7 @@ static void a_server_whose_clock_jumps_is_followed(void **state)
     (void)state;
     pair p;
     pair_begin(&p);
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     const char *url = getenv("HAPAX_TEST_POSTGRES"); // NOLINT(concurrency-mt-unsafe)
     hx_store *store = hx_store_open(hx_slice_of(url), NULL, error);
     assert_non_null(store);
@@ -570,7 +570,7 @@ static void a_store_that_cannot_be_read_as_it_must_is_not_opened(void **state)
     (void)state;
     pair p;
     pair_begin(&p);
-    char error[HX_STORE_ERROR_BYTES] = "";
+    hx_error_text error = "";
     const char *url = getenv("HAPAX_TEST_POSTGRES"); // NOLINT(concurrency-mt-unsafe)
     do_sql(p.conn, "ALTER ROLE postgres SET default_transaction_isolation = 'repeatable read'");
     assert_null(hx_store_open(hx_slice_of(url), NULL, error));
@@ -737,7 +737,7 @@ static void connections_that_are_cut_lose_and_double_nothing(void **state)
     pair p;
     static storm s;
     static crew crews[STORM_LOOPS];
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     const char *url = getenv("HAPAX_TEST_POSTGRES"); // NOLINT(concurrency-mt-unsafe)
     pair_begin(&p);
     s.store = hx_store_open(hx_slice_of(url), &p.here.options, error);
@@ -769,7 +769,7 @@ static void connections_that_are_cut_lose_and_double_nothing(void **state)
 
 int main(int argc, char **argv)
 {
-    char error[HX_DYNLIB_ERROR_BYTES];
+    hx_error_text error;
     pq = hx_libpq_load(error);
     if (!pq) hx_fatal(1, "%s", error);
     const struct CMUnitTest tests[] = {

@@ -5,22 +5,21 @@
 #include <stdio.h>
 #include <string.h>
 
-bool hx_dynlib_load(hx_dynlib *library, char error[HX_DYNLIB_ERROR_BYTES])
+bool hx_dynlib_load(hx_dynlib *library, hx_error_text error)
 {
     library->handle = dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
     if (library->handle) return true;
     const char *why = dlerror(); // NOLINT(concurrency-mt-unsafe): it is kept for each thread
-    (void)snprintf(error, HX_DYNLIB_ERROR_BYTES, "%s can't be loaded (%s): install the package %s", library->file,
-                   why ? why : "?", library->package);
-    return false;
+    return hx_fail(error, "%s can't be loaded (%s): install the package %s", library->file, why ? why : "?",
+                   library->package);
 }
 
-bool hx_dynlib_find(const hx_dynlib *library, const char *symbol, void *call, char error[HX_DYNLIB_ERROR_BYTES])
+bool hx_dynlib_find(const hx_dynlib *library, const char *symbol, void *call, hx_error_text error)
 {
     void *address = dlsym(library->handle, symbol);
     if (address)
         memcpy(call, &address, sizeof address);
     else
-        (void)snprintf(error, HX_DYNLIB_ERROR_BYTES, "%s has no %s: it is too old", library->file, symbol);
+        (void)hx_fail(error, "%s has no %s: it is too old", library->file, symbol);
     return address != NULL;
 }

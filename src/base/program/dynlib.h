@@ -4,9 +4,8 @@
 #ifndef HX_BASE_PROGRAM_DYNLIB_H
 #define HX_BASE_PROGRAM_DYNLIB_H
 
+#include "base/fail.h"
 #include "base/slice.h"
-
-#define HX_DYNLIB_ERROR_BYTES 256u
 
 typedef struct {
     const char *file;    /* "libpq.so.5" */
@@ -15,9 +14,8 @@ typedef struct {
 } hx_dynlib;
 
 /* Never unloaded. Both are false with a sentence for people in `error`. */
-bool hx_dynlib_load(hx_dynlib *library, char error[HX_DYNLIB_ERROR_BYTES]) HX_MUST_USE;
+bool hx_dynlib_load(hx_dynlib *library, hx_error_text error) HX_MUST_USE;
 /* Puts the address of a symbol into the pointer at `call`. */
-bool hx_dynlib_find(const hx_dynlib *library, const char *symbol, void *call,
-                    char error[HX_DYNLIB_ERROR_BYTES]) HX_MUST_USE;
+bool hx_dynlib_find(const hx_dynlib *library, const char *symbol, void *call, hx_error_text error) HX_MUST_USE;
 
 #endif

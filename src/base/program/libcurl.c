@@ -6,7 +6,7 @@
 #include <string.h>
 
 static hx_libcurl calls;
-static char failure[HX_DYNLIB_ERROR_BYTES];
+static hx_error_text failure;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void)
@@ -21,7 +21,7 @@ static void load(void)
         (void)snprintf(failure, sizeof failure, "libcurl can't be initialised");
 }
 
-const hx_libcurl *hx_libcurl_load(char error[HX_DYNLIB_ERROR_BYTES])
+const hx_libcurl *hx_libcurl_load(hx_error_text error)
 {
     (void)pthread_once(&once, load);
     if (failure[0] == '\0') return &calls;

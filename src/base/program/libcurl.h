@@ -4,6 +4,7 @@
 #ifndef HX_BASE_PROGRAM_LIBCURL_H
 #define HX_BASE_PROGRAM_LIBCURL_H
 
+#include "base/fail.h"
 #include "base/program/dynlib.h"
 
 #include <curl/curl.h>
@@ -33,6 +34,6 @@ typedef struct {
 } hx_libcurl;
 
 /* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
-const hx_libcurl *hx_libcurl_load(char error[HX_DYNLIB_ERROR_BYTES]) HX_MUST_USE;
+const hx_libcurl *hx_libcurl_load(hx_error_text error) HX_MUST_USE;
 
 #endif

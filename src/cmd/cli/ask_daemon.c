@@ -64,7 +64,7 @@ static int why_unreachable(hx_slice path)
     return why;
 }
 
-static void explain(hx_slice address, hx_upstream_error error, bool too_large, char out[HX_ADMIN_ERROR_BYTES])
+static void explain(hx_slice address, hx_upstream_error error, bool too_large, hx_error_text out)
 {
     hx_slice path = hx_slice_from(address, sizeof("unix:") - 1);
     int why = error == HX_UPSTREAM_UNREACHABLE ? why_unreachable(path) : 0;
@@ -80,12 +80,11 @@ static void explain(hx_slice address, hx_upstream_error error, bool too_large, c
         advice = "permission denied. Run this as the daemon's user or root";
     else if (why != 0)
         advice = strerror(why);
-    (void)snprintf(out, HX_ADMIN_ERROR_BYTES, "can't reach the daemon at %.*s: %s", HX_FMT(hx_slice_first(path, 200)),
-                   advice);
+    (void)hx_fail(out, "can't reach the daemon at %.*s: %s", HX_FMT(hx_slice_first(path, 200)), advice);
 }
 
 bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
-                   hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES])
+                   hx_admin_reply *reply, hx_error_text error)
 {
     static const hx_exchange_events events = {.head = head_came, .body = body_came, .end = ended, .failed = failed};
     static const hx_upstream_limits limits = {.connect_timeout = 5 * HX_SECOND,
@@ -95,7 +94,7 @@ bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_sli
                                               .waiting_max = 1,
                                               .head_bytes_max = HEAD_BYTES_MAX,
                                               .fields_max = 100};
-    char why[256];
+    hx_error_text why;
     question q = {.loop = hx_loop_new()};
     hx_buf_init(&q.body, arena, ANSWER_BYTES_MAX);
     hx_upstream *daemon = hx_upstream_new(q.loop, address, &limits, why);
@@ -123,6 +122,6 @@ bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_sli
     if (q.over)
         explain(address, q.error, q.too_large, error);
     else
-        (void)snprintf(error, HX_ADMIN_ERROR_BYTES, "%.*s: %s", HX_FMT(hx_slice_first(address, 200)), why);
+        (void)hx_fail(error, "%.*s: %s", HX_FMT(hx_slice_first(address, 200)), why);
     return false;
 }

@@ -3,6 +3,7 @@
 #ifndef HX_CMD_CLI_ASK_DAEMON_H
 #define HX_CMD_CLI_ASK_DAEMON_H
 
+#include "base/fail.h"
 #include "base/memory/arena.h"
 
 typedef struct {
@@ -10,12 +11,10 @@ typedef struct {
     hx_slice body;
 } hx_admin_reply;
 
-#define HX_ADMIN_ERROR_BYTES 512u
-
 /* `address`: "unix:/var/lib/hapax/admin.sock". `method` and `target` as they go on the wire; an empty body is none.
  * False: no response came; `error` says why and what to do. Waits without a limit. */
 bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
-                   hx_admin_reply *reply, char error[HX_ADMIN_ERROR_BYTES]) HX_MUST_USE;
+                   hx_admin_reply *reply, hx_error_text error) HX_MUST_USE;
 
 /* The flags that say where the daemon is; NULL for those that were not given. */
 typedef struct {

@@ -54,7 +54,7 @@ static bool read_request(hx_dry_run *r, const hx_config *config, hx_slice bytes)
     return rest.len == 0 || refuse_bytes(r, 400, "A body follows, but the head has no Content-Length.");
 }
 
-bool hx_dry_run_open_keys(const hx_config *config, hx_jwks **jwks, char error[HX_JWKS_ERROR_BYTES])
+bool hx_dry_run_open_keys(const hx_config *config, hx_jwks **jwks, hx_error_text error)
 {
     *jwks = NULL;
     if (config->jwt_source_count == 0) return true;

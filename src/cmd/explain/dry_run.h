@@ -42,7 +42,7 @@ typedef struct {
 
 /* Reads and fetches the keys that verify tokens, as the daemon does. *jwks is NULL if the configuration has none. On
  * false `error` is a sentence. */
-bool hx_dry_run_open_keys(const hx_config *config, hx_jwks **jwks, char error[HX_JWKS_ERROR_BYTES]) HX_MUST_USE;
+bool hx_dry_run_open_keys(const hx_config *config, hx_jwks **jwks, hx_error_text error) HX_MUST_USE;
 void hx_dry_run_close_keys(hx_jwks **jwks);
 
 /* `bytes`: one whole HTTP/1.1 request, head and body. */

@@ -180,7 +180,8 @@ static void serve(listener *l, int descriptor, const char *bound, const sigset_t
 int hx_explain_listen(const hx_config *config, const char *address, bool as_json)
 {
     listener l = {.config = config, .as_json = as_json, .body_max = hx_dry_run_body_max(config)};
-    char bound[HX_ADDRESS_BYTES], error[HX_JWKS_ERROR_BYTES];
+    char bound[HX_ADDRESS_BYTES];
+    hx_error_text error;
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);

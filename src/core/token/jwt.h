@@ -4,6 +4,7 @@
 #ifndef HX_CORE_TOKEN_JWT_H
 #define HX_CORE_TOKEN_JWT_H
 
+#include "base/fail.h"
 #include "base/memory/arena.h"
 #include "base/clock.h"
 
@@ -17,11 +18,11 @@ typedef struct hx_jwt_keys hx_jwt_keys;
 /* A JWKS document (RFC 7517) or a single JWK. Keys that aren't for signatures, are too weak (RSA below 2048 bits, a
  * secret shorter than its hash) or of a kind that isn't known are skipped; NULL with a sentence in `error` when nothing
  * is left or it isn't one. */
-hx_jwt_keys *hx_jwt_keys_from_jwks(hx_slice json, char error[256]) HX_MUST_USE;
+hx_jwt_keys *hx_jwt_keys_from_jwks(hx_slice json, hx_error_text error) HX_MUST_USE;
 /* One public key or certificate in PEM (whose dates and signature don't count), or the raw bytes of a shared secret, 32
  * or more (HS256; from 48 on also HS384, from 64 on also HS512). A PEM isn't taken for a secret. */
-hx_jwt_keys *hx_jwt_keys_from_pem(hx_slice pem, char error[256]) HX_MUST_USE;
-hx_jwt_keys *hx_jwt_keys_from_secret(hx_slice secret, char error[256]) HX_MUST_USE;
+hx_jwt_keys *hx_jwt_keys_from_pem(hx_slice pem, hx_error_text error) HX_MUST_USE;
+hx_jwt_keys *hx_jwt_keys_from_secret(hx_slice secret, hx_error_text error) HX_MUST_USE;
 size_t hx_jwt_keys_count(const hx_jwt_keys *keys);
 bool hx_jwt_keys_have_secret(const hx_jwt_keys *keys); /* one of them signs as well as it verifies */
 /* Another owner of the same set, which lives until the last has freed it. Any thread. */

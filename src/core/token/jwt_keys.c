@@ -25,7 +25,6 @@
 #define RSA_BITS_MAX 8192 /* a larger one would cost every request milliseconds */
 #define SECRET_BYTES_MIN 32u
 #define SECRET_BYTES_MAX 65536u
-#define ERROR_BYTES 256
 
 static const struct {
     const char *name; /* `crv` of a JWK */
@@ -256,13 +255,13 @@ static const char *jwks_read(hx_slice json, hx_arena *arena, hx_jwt_keys *keys)
                  "Ed448, or a secret of 32 bytes or more)";
 }
 
-hx_jwt_keys *hx_jwt_keys_from_jwks(hx_slice json, char error[ERROR_BYTES])
+hx_jwt_keys *hx_jwt_keys_from_jwks(hx_slice json, hx_error_text error)
 {
     hx_arena arena = {0};
     hx_jwt_keys *keys = keys_new();
     const char *wrong = jwks_read(json, &arena, keys);
     if (wrong) {
-        (void)snprintf(error, ERROR_BYTES, "%s", wrong);
+        (void)hx_fail(error, "%s", wrong);
         hx_jwt_keys_free(&keys);
     }
     ERR_clear_error();
@@ -328,7 +327,7 @@ static const char *pem_has_more(BIO *file)
     return "holds more than one key or certificate: leave one, or use a JWKS file for several";
 }
 
-hx_jwt_keys *hx_jwt_keys_from_pem(hx_slice pem, char error[ERROR_BYTES])
+hx_jwt_keys *hx_jwt_keys_from_pem(hx_slice pem, hx_error_text error)
 {
     hx_jwt_keys *keys = keys_new();
     hx_jwt_key *key = &keys->keys[0];
@@ -341,20 +340,19 @@ hx_jwt_keys *hx_jwt_keys_from_pem(hx_slice pem, char error[ERROR_BYTES])
     BIO_free(file);
     ERR_clear_error();
     if (!wrong) return keys;
-    (void)snprintf(error, ERROR_BYTES, "%s", wrong);
+    (void)hx_fail(error, "%s", wrong);
     hx_jwt_keys_free(&keys);
     return NULL;
 }
 
-hx_jwt_keys *hx_jwt_keys_from_secret(hx_slice secret, char error[ERROR_BYTES])
+hx_jwt_keys *hx_jwt_keys_from_secret(hx_slice secret, hx_error_text error)
 {
     if (hx_slice_starts(hx_slice_trim(secret), HX_LIT("-----BEGIN "))) {
-        (void)snprintf(error, ERROR_BYTES, "is a PEM file, whose public half anybody may know: use `key` for it");
+        (void)hx_fail(error, "is a PEM file, whose public half anybody may know: use `key` for it");
         return NULL;
     }
     if (secret.len < SECRET_BYTES_MIN || secret.len > SECRET_BYTES_MAX) {
-        (void)snprintf(error, ERROR_BYTES, "holds a secret of %zu bytes; it has to be 32 to 65536 (RFC 7518, 3.2)",
-                       secret.len);
+        (void)hx_fail(error, "holds a secret of %zu bytes; it has to be 32 to 65536 (RFC 7518, 3.2)", secret.len);
         return NULL;
     }
     hx_jwt_keys *keys = keys_new();

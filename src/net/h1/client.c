@@ -514,7 +514,7 @@ void hx_upstream_set_limits(hx_upstream *upstream, const hx_upstream_limits *lim
     hx_pool_trim(upstream, limits->idle_max);
 }
 
-hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, char error[256])
+hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, hx_error_text error)
 {
     hx_target target;
     if (!hx_target_parse(&target, url, error)) return NULL;

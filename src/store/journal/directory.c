@@ -50,7 +50,7 @@ bool hx_open_fail(hx_opening *o, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(o->error, HX_STORE_ERROR_BYTES, format, args);
+    (void)vsnprintf(o->error, sizeof(hx_error_text), format, args);
     va_end(args);
     return false;
 }

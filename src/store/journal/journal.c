@@ -366,16 +366,13 @@ static uint64_t journal_live_at_most(hx_store *store, hx_slice route)
 }
 
 /* Segments stay as large as they were made for the limit at the start. The next sweep sees whether claims are taken. */
-static bool journal_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+static bool journal_limit(hx_store *store, const hx_store_options *options, hx_error_text error)
 {
     hx_journal *j = (hx_journal *)store;
     uint64_t fewest = 3 * (uint64_t)j->options.segment_bytes;
-    if (options->bytes_max > 0 && options->bytes_max < fewest) {
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "store_max is too small for this journal while it is open: it needs at least %llu MiB",
+    if (options->bytes_max > 0 && options->bytes_max < fewest)
+        return hx_fail(error, "store_max is too small for this journal while it is open: it needs at least %llu MiB",
                        (unsigned long long)(fewest >> 20));
-        return false;
-    }
     atomic_store(&j->bytes_max, options->bytes_max);
     hx_waiters_limit(&j->waiters, options);
     return true;

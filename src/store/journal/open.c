@@ -361,7 +361,7 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     return j;
 }
 
-hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, hx_error_text error)
 {
     hx_opening o = {.error = error};
     if (path.len == 0) {

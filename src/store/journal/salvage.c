@@ -246,7 +246,7 @@ bool hx_salvage_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena
     return true;
 }
 
-hx_store *hx_journal_salvage(hx_slice path, hx_salvage *found, char error[HX_STORE_ERROR_BYTES])
+hx_store *hx_journal_salvage(hx_slice path, hx_salvage *found, hx_error_text error)
 {
     const hx_store_options options = {.moves_clock = found->moves_clock};
     salvage s = {.o = {.journal = hx_journal_new(path, &options), .error = error}, .found = found, .counting = true};

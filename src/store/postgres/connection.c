@@ -229,7 +229,7 @@ static hx_refusal driver_classify(const hx_lane *lane, const hx_remote_result *r
 static bool check_setup(hx_lane *lane, PGresult *result)
 {
     const hx_libpq *pq = libpq_of(lane);
-    char why[HX_STORE_ERROR_BYTES];
+    hx_error_text why;
     bool is_good = false;
     if (pq->resultStatus(result) != PGRES_TUPLES_OK) {
         const char *message = pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
@@ -275,7 +275,7 @@ static void result_came(hx_postgres_lane *own, PGresult *result)
     if (is_setup && !check_setup(lane, result)) return;
     bool failed = status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
     if (failed && is_wrong_server(pq, result)) {
-        char why[256];
+        hx_error_text why;
         (void)snprintf(why, sizeof why, "%s", pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
         pq->clear(result);
         hx_lane_fail(lane, why, NULL);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 static hx_libpq calls;
-static char failure[HX_DYNLIB_ERROR_BYTES];
+static hx_error_text failure;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void)
@@ -22,7 +22,7 @@ static void load(void)
 #undef X
 }
 
-const hx_libpq *hx_libpq_load(char error[HX_DYNLIB_ERROR_BYTES])
+const hx_libpq *hx_libpq_load(hx_error_text error)
 {
     (void)pthread_once(&once, load);
     if (failure[0] == '\0') return &calls;

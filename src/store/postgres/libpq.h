@@ -50,7 +50,7 @@ typedef struct {
 } hx_libpq;
 
 /* Returns the same table each time, from any thread; never unloaded. NULL with a sentence in `error`: it is missing. */
-const hx_libpq *hx_libpq_load(char error[HX_DYNLIB_ERROR_BYTES]) HX_MUST_USE;
+const hx_libpq *hx_libpq_load(hx_error_text error) HX_MUST_USE;
 
 /* Explains libpq's message about a URL that can't be read, and frees it. */
 void hx_libpq_explain_url(const hx_libpq *pq, char *message, char *out, size_t bytes);

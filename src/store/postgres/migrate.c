@@ -25,16 +25,15 @@ unsigned hx_postgres_schema_newest(void)
     return hx_postgres_migrations[hx_postgres_migrations_count - 1].number;
 }
 
-bool hx_postgres_is_own_edit(unsigned version, hx_slice digest, char error[HX_STORE_ERROR_BYTES])
+bool hx_postgres_is_own_edit(unsigned version, hx_slice digest, hx_error_text error)
 {
     const char *own = hx_postgres_migrations[version - 1].digest;
     if (hx_slice_eq(digest, hx_slice_of(own))) return true;
-    (void)snprintf(error, HX_STORE_ERROR_BYTES,
+    return hx_fail(error,
                    "the schema hapax of this database was made by another build of hapax (version %u, edit %.*s; this "
                    "program has edit %s), and can't be migrated: save it with that build's hapax store backup, then "
                    "DROP SCHEMA hapax CASCADE, hapax store migrate, and hapax store restore; or use a new database",
                    version, HX_FMT(digest.len > 0 ? hx_slice_first(digest, 32) : HX_LIT("unknown")), own);
-    return false;
 }
 
 /* Makes one line of a message of libpq, which may have several. */
@@ -56,7 +55,7 @@ static bool failed(migration *m, const char *what, PGresult *result)
     if (state && strcmp(state, "42501") == 0)
         advice = "; migrate as the owner of the schema, or as a role that may create one in this database";
     (void)snprintf(prefix, sizeof prefix, "%s: ", what);
-    put_line(m->error, HX_STORE_ERROR_BYTES, prefix, primary ? primary : m->pq->errorMessage(m->conn), advice);
+    put_line(m->error, sizeof(hx_error_text), prefix, primary ? primary : m->pq->errorMessage(m->conn), advice);
     if (result) m->pq->clear(result);
     return false;
 }
@@ -80,14 +79,13 @@ static bool ask(migration *m, const char *what, const char *sql, char *value, si
     bool found = m->pq->ntuples(result) == 1;
     if (found) (void)snprintf(value, bytes, "%s", m->pq->getvalue(result, 0, 0));
     m->pq->clear(result);
-    if (!found) (void)snprintf(m->error, HX_STORE_ERROR_BYTES, "%s: the server gave no row", what);
+    if (!found) (void)hx_fail(m->error, "%s: the server gave no row", what);
     return found;
 }
 
 static bool refuse(migration *m, const char *why)
 {
-    (void)snprintf(m->error, HX_STORE_ERROR_BYTES, "%s", why);
-    return false;
+    return hx_fail(m->error, "%s", why);
 }
 
 /* Whether a schema can be written to this server. */
@@ -116,7 +114,7 @@ static bool is_readable(migration *m, const char *url)
 {
     char *message = NULL;
     PQconninfoOption *options = m->pq->conninfoParse(url, &message);
-    if (!options) hx_libpq_explain_url(m->pq, message, m->error, HX_STORE_ERROR_BYTES);
+    if (!options) hx_libpq_explain_url(m->pq, message, m->error, sizeof(hx_error_text));
     if (options) m->pq->conninfoFree(options);
     return options != NULL;
 }
@@ -128,7 +126,7 @@ static bool connect_to(migration *m, const char *url)
     const char *values[] = {"10", "hapax store migrate", url, "UTF8", NULL};
     m->conn = m->pq->connectdbParams(names, values, 1);
     if (m->conn && m->pq->status(m->conn) == CONNECTION_OK) return true;
-    put_line(m->error, HX_STORE_ERROR_BYTES,
+    put_line(m->error, sizeof(hx_error_text),
              "PostgreSQL can't be reached: ", m->conn ? m->pq->errorMessage(m->conn) : "out of memory", "");
     return false;
 }
@@ -177,13 +175,11 @@ static bool step(migration *m, bool *done)
     if (!read_version(m, &version)) return false;
     const char *lock = "LOCK TABLE hapax.store IN EXCLUSIVE MODE";
     if (version > 0 && (!run(m, "waiting for another migration", lock) || !read_version(m, &version))) return false;
-    if (version > newest) {
-        (void)snprintf(m->error, HX_STORE_ERROR_BYTES,
+    if (version > newest)
+        return hx_fail(m->error,
                        "the schema is version %u, and this program knows up to %u: use a newer hapax; a schema never "
                        "goes back",
                        version, newest);
-        return false;
-    }
     if (version > 0) {
         char digest[64];
         if (!ask(m, "reading the schema's edit", "SELECT " HX_POSTGRES_DIGEST " FROM hapax.store s", digest,
@@ -212,15 +208,12 @@ static bool migrate(migration *m)
 }
 
 bool hx_postgres_migrate(const char *url, void (*report)(void *context, const char *sentence), void *context,
-                         char error[HX_STORE_ERROR_BYTES])
+                         hx_error_text error)
 {
-    char not_loaded[256];
+    hx_error_text not_loaded;
     migration m = {.pq = hx_libpq_load(not_loaded), .report = report, .context = context, .error = error};
     error[0] = '\0';
-    if (!m.pq) {
-        (void)snprintf(error, HX_STORE_ERROR_BYTES, "%s", not_loaded);
-        return false;
-    }
+    if (!m.pq) return hx_fail(error, "%s", not_loaded);
     bool ok = is_readable(&m, url) && connect_to(&m, url);
     if (ok) {
         (void)m.pq->setNoticeProcessor(m.conn, ignore_notice, NULL);

@@ -22,13 +22,13 @@ unsigned hx_postgres_schema_newest(void);
 #define HX_POSTGRES_DIGEST "coalesce(to_jsonb(s) ->> 'digest', '')"
 /* Whether a schema of this version was made by the migrations of this program, not by another edit of them. False with
  * a sentence in `error`. */
-bool hx_postgres_is_own_edit(unsigned version, hx_slice digest, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
+bool hx_postgres_is_own_edit(unsigned version, hx_slice digest, hx_error_text error) HX_MUST_USE;
 
 /* Applies what is missing, each migration in a transaction of its own, one process at a time: it may be called by all
  * nodes at once, and again. `report` gets a sentence for people about each. False, with what is wrong and what to do in
  * `error`: a server that can't be reached, a standby, a schema that is newer than this program, or an SQL error; what
  * was reported as applied stays. `url` as libpq has it. */
 bool hx_postgres_migrate(const char *url, void (*report)(void *context, const char *sentence), void *context,
-                         char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
+                         hx_error_text error) HX_MUST_USE;
 
 #endif

@@ -14,12 +14,12 @@
 
 #define SERVER_VERSION_MIN 140000
 
-static bool refuse(char error[HX_STORE_ERROR_BYTES], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(char error[HX_STORE_ERROR_BYTES], const char *format, ...)
+static bool refuse(hx_error_text error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(hx_error_text error, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(error, HX_STORE_ERROR_BYTES, format, arguments);
+    (void)vsnprintf(error, sizeof(hx_error_text), format, arguments);
     va_end(arguments);
     size_t len = strlen(error);
     while (len > 0 && (error[len - 1] == '\n' || error[len - 1] == ' ')) error[--len] = '\0';
@@ -37,12 +37,12 @@ static const struct {
 #define DEFAULT_COUNT (sizeof DEFAULTS / sizeof *DEFAULTS)
 #define OVERRIDE_COUNT 4 /* target_session_attrs, host, hostaddr, port */
 
-static bool read_url(hx_postgres *p, hx_slice url, char error[HX_STORE_ERROR_BYTES])
+static bool read_url(hx_postgres *p, hx_slice url, hx_error_text error)
 {
     char *message = NULL;
     PQconninfoOption *options = p->pq->conninfoParse(hx_arena_terminated(&p->arena, url), &message);
     if (!options) {
-        hx_libpq_explain_url(p->pq, message, error, HX_STORE_ERROR_BYTES);
+        hx_libpq_explain_url(p->pq, message, error, sizeof(hx_error_text));
         return false;
     }
     size_t count = 0, cap = 1;
@@ -89,7 +89,7 @@ static void keep_hosts(hx_postgres *p, PGconn *conn)
     }
 }
 
-static PGconn *connect_and_wait(hx_postgres *p, char error[HX_STORE_ERROR_BYTES])
+static PGconn *connect_and_wait(hx_postgres *p, hx_error_text error)
 {
     PGconn *conn = p->pq->connectdbParams(p->keywords, p->values, 0);
     if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory");
@@ -106,7 +106,7 @@ static PGconn *connect_and_wait(hx_postgres *p, char error[HX_STORE_ERROR_BYTES]
 }
 
 /* Runs a query, with results in the binary format. NULL with a sentence in `error`. */
-static PGresult *ask(hx_postgres *p, PGconn *conn, const char *sql, char error[HX_STORE_ERROR_BYTES])
+static PGresult *ask(hx_postgres *p, PGconn *conn, const char *sql, hx_error_text error)
 {
     PGresult *result = p->pq->execParams(conn, sql, 0, NULL, NULL, NULL, NULL, 1);
     if (p->pq->resultStatus(result) == PGRES_TUPLES_OK) return result;
@@ -156,8 +156,7 @@ static bool set_secret(hx_postgres *p, PGconn *conn, const hx_store_options *opt
 
 /* Replaces the store's secret by the one in `options`, if there is one. No gateway may have been started on the store:
  * it would go on with the secret that it has read. */
-static bool replace_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options,
-                           char error[HX_STORE_ERROR_BYTES])
+static bool replace_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options, hx_error_text error)
 {
     uint8_t *secret = p->remote.store.facts.secret;
     if (!options->secret) return true;
@@ -178,7 +177,7 @@ static bool replace_secret(hx_postgres *p, PGconn *conn, const hx_store_options 
 }
 
 /* Checks the server and the schema, and reads the secret, the time and whether commits are durable. */
-static bool inspect(hx_postgres *p, PGconn *conn, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+static bool inspect(hx_postgres *p, PGconn *conn, const hx_store_options *options, hx_error_text error)
 {
     const hx_libpq *pq = p->pq;
     if (pq->serverVersion(conn) < SERVER_VERSION_MIN)
@@ -230,7 +229,7 @@ static bool inspect(hx_postgres *p, PGconn *conn, const hx_store_options *option
     return replace_secret(p, conn, options, error);
 }
 
-bool hx_postgres_fits_schema(int64_t version, hx_slice digest, char error[HX_STORE_ERROR_BYTES])
+bool hx_postgres_fits_schema(int64_t version, hx_slice digest, hx_error_text error)
 {
     int64_t newest = hx_postgres_schema_newest();
     if (version > newest)
@@ -261,9 +260,9 @@ static void read_rules(hx_postgres *p, const PGresult *result)
     hx_remote_set_rules(&p->remote, arena, rules);
 }
 
-static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *options, hx_error_text error)
 {
-    char why[256];
+    hx_error_text why;
     p->pq = hx_libpq_load(why);
     if (!p->pq) return refuse(error, "%s", why);
     if (!read_url(p, url, error)) return false;
@@ -281,7 +280,7 @@ static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *opt
 static uint64_t postgres_last_epoch(hx_store *store)
 {
     hx_postgres *p = (hx_postgres *)store;
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     PGconn *conn = connect_and_wait(p, error);
     PGresult *result = conn ? ask(p, conn, "SELECT last_value FROM hapax.epochs", error) : NULL;
     if (!result) hx_fatal(HX_EXIT_STORE, "%s", error);
@@ -299,7 +298,7 @@ static void postgres_close(hx_store *store)
     free(p);
 }
 
-hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+hx_store *hx_postgres_open(hx_slice url, const hx_store_options *options, hx_error_text error)
 {
     static const hx_store_ops ops = {hx_remote_attach, hx_remote_submit,   hx_remote_cancel, hx_remote_peek,
                                      hx_remote_count,  postgres_close,     hx_remote_rules,  hx_remote_live_at_most,

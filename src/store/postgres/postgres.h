@@ -52,7 +52,7 @@ void hx_postgres_fill(const hx_lane *lane, const hx_statement *s, hx_parameters 
 /* The effective value of a connection parameter; NULL: there is none. */
 const char *hx_postgres_parameter(const hx_postgres *p, const char *name);
 /* Whether this program is made for a schema of this version and digest; else why not. */
-bool hx_postgres_fits_schema(int64_t version, hx_slice digest, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
+bool hx_postgres_fits_schema(int64_t version, hx_slice digest, hx_error_text error) HX_MUST_USE;
 /* Takes note of HX_POSTGRES_FORGETS of a server, and logs a change. */
 void hx_postgres_set_durability(hx_postgres *p, hx_slice why);
 

@@ -155,7 +155,7 @@ uint64_t hx_remote_live_at_most(hx_store *store, hx_slice route)
     return live;
 }
 
-bool hx_remote_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+bool hx_remote_limit(hx_store *store, const hx_store_options *options, hx_error_text error)
 {
     (void)error;
     hx_waiters_limit(&((hx_remote *)store)->waiters, options);

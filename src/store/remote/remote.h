@@ -63,7 +63,7 @@ hx_peek hx_remote_peek(hx_store *store, const hx_op *op, hx_arena *arena, size_t
 void hx_remote_count(hx_store *store, hx_store_counts *out);
 void hx_remote_rules(hx_store *store, hx_arena *arena, hx_store_rules *out);
 uint64_t hx_remote_live_at_most(hx_store *store, hx_slice route);
-bool hx_remote_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES]);
+bool hx_remote_limit(hx_store *store, const hx_store_options *options, hx_error_text error);
 
 /* Replaces the rules by those that `arena` holds, which is taken over. */
 void hx_remote_set_rules(hx_remote *r, hx_arena arena, hx_store_rules rules);

@@ -78,7 +78,7 @@ static hx_in_transaction_result leave(session *s, hx_in_transaction_result resul
     return result;
 }
 
-bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES])
+bool hx_sqlite_prepare(sqlite3 *db, hx_error_text error)
 {
     hx_sqlite_tables rows = {.db = db};
     int64_t format;
@@ -93,13 +93,13 @@ bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES])
     if (rc == SQLITE_OK && !is_other_format && !step(db, "RELEASE hapax")) rc = sqlite3_errcode(db);
     if (rc == SQLITE_OK && !is_other_format) return true;
     if (is_other_format)
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "Hapax's tables in this database are of %s version (format %lld, this one reads %d): use that "
-                       "version",
-                       format > HX_SQLITE_FORMAT ? "a newer" : "an older", (long long)format, HX_SQLITE_FORMAT);
+        (void)hx_fail(error,
+                      "Hapax's tables in this database are of %s version (format %lld, this one reads %d): use that "
+                      "version",
+                      format > HX_SQLITE_FORMAT ? "a newer" : "an older", (long long)format, HX_SQLITE_FORMAT);
     else
-        (void)snprintf(error, HX_STORE_ERROR_BYTES, "can't make Hapax's tables in this database: %s",
-                       rc == SQLITE_CORRUPT ? "the table hapax_store is not as Hapax makes it" : sqlite3_errmsg(db));
+        (void)hx_fail(error, "can't make Hapax's tables in this database: %s",
+                      rc == SQLITE_CORRUPT ? "the table hapax_store is not as Hapax makes it" : sqlite3_errmsg(db));
     if (is_inside) undo(db);
     return false;
 }

@@ -63,7 +63,7 @@ typedef struct {
 } hx_in_transaction_operation;
 
 /* Makes the tables where there are none, inside the open transaction if there is one. False with a sentence. */
-bool hx_sqlite_prepare(sqlite3 *db, char error[HX_STORE_ERROR_BYTES]) HX_MUST_USE;
+bool hx_sqlite_prepare(sqlite3 *db, hx_error_text error) HX_MUST_USE;
 
 /* The value of Hapax-Operation; false: it isn't one. */
 bool hx_sqlite_operation_of(hx_slice header, hx_in_transaction_operation *out) HX_MUST_USE;

@@ -72,52 +72,48 @@ sqlite3 *hx_sqlite_connect(const char *path, bool reads_only, int *rc)
     return NULL;
 }
 
-void hx_sqlite_explain(const char *path, int rc, int system_errno, char error[HX_STORE_ERROR_BYTES])
+void hx_sqlite_explain(const char *path, int rc, int system_errno, hx_error_text error)
 {
     const char *why = system_errno != 0 ? strerror(system_errno) : sqlite3_errstr(rc);
     if (rc == SQLITE_READONLY_DBMOVED) {
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s was moved, removed or replaced while it was in use: put the same file back, or stop every "
-                       "gateway before one is started on another file",
-                       path);
+        (void)hx_fail(error,
+                      "%s was moved, removed or replaced while it was in use: put the same file back, or stop every "
+                      "gateway before one is started on another file",
+                      path);
         return;
     }
     switch (rc & 0xff) {
-    case SQLITE_NOTADB:
-        (void)snprintf(error, HX_STORE_ERROR_BYTES, "%s is no SQLite database: name another file for the store", path);
-        return;
+    case SQLITE_NOTADB: (void)hx_fail(error, "%s is no SQLite database: name another file for the store", path); return;
     case SQLITE_CORRUPT:
         (void)snprintf(
-            error, HX_STORE_ERROR_BYTES,
+            error, sizeof(hx_error_text),
             "%s is damaged: stop every process that uses it, see `sqlite3 %s 'PRAGMA integrity_check'`, and restore a "
             "backup or save what `.recover` finds",
             path, path);
         return;
     case SQLITE_READONLY:
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s can't be written: give this user the right to write the file and the directory it is in "
-                       "(SQLite makes files beside it)",
-                       path);
+        (void)hx_fail(error,
+                      "%s can't be written: give this user the right to write the file and the directory it is in "
+                      "(SQLite makes files beside it)",
+                      path);
         return;
-    case SQLITE_FULL:
-        (void)snprintf(error, HX_STORE_ERROR_BYTES, "no space for %s: free space on that disk", path);
-        return;
+    case SQLITE_FULL: (void)hx_fail(error, "no space for %s: free space on that disk", path); return;
     case SQLITE_BUSY:
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s was locked by another process for longer than ten seconds: find the process that has it "
-                       "open (`fuser %s`), and end its transaction",
-                       path, path);
+        (void)hx_fail(error,
+                      "%s was locked by another process for longer than ten seconds: find the process that has it "
+                      "open (`fuser %s`), and end its transaction",
+                      path, path);
         return;
     case SQLITE_CANTOPEN:
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "can't open %s: %s; its directory must be there, and this user must be able to write in it",
-                       path, why);
+        (void)hx_fail(error,
+                      "can't open %s: %s; its directory must be there, and this user must be able to write in it", path,
+                      why);
         return;
-    default: (void)snprintf(error, HX_STORE_ERROR_BYTES, "the store in %s can't be used: %s", path, why);
+    default: (void)hx_fail(error, "the store in %s can't be used: %s", path, why);
     }
 }
 
-static bool fail(const hx_sqlite *s, int rc, char error[HX_STORE_ERROR_BYTES])
+static bool fail(const hx_sqlite *s, int rc, hx_error_text error)
 {
     hx_sqlite_explain(s->path, rc, s->rows.db ? sqlite3_system_errno(s->rows.db) : errno, error);
     return false;
@@ -133,18 +129,17 @@ static void sync_directory_of(const char *path)
     close(fd);
 }
 
-static bool is_file(const hx_sqlite *s, bool *there, char error[HX_STORE_ERROR_BYTES])
+static bool is_file(const hx_sqlite *s, bool *there, hx_error_text error)
 {
     struct stat st;
     *there = stat(s->path, &st) == 0;
     if (!*there || S_ISREG(st.st_mode)) return true;
-    (void)snprintf(error, HX_STORE_ERROR_BYTES, "%s is not a file: sqlite: needs one, as in sqlite:%s%shapax.db",
-                   s->path, S_ISDIR(st.st_mode) ? s->path : "", S_ISDIR(st.st_mode) ? "/" : "/var/lib/");
-    return false;
+    return hx_fail(error, "%s is not a file: sqlite: needs one, as in sqlite:%s%shapax.db", s->path,
+                   S_ISDIR(st.st_mode) ? s->path : "", S_ISDIR(st.st_mode) ? "/" : "/var/lib/");
 }
 
 /* A new file is readable to its owner alone: the secret is in it. No process has locks on it that this could drop. */
-static bool make_file(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+static bool make_file(const hx_sqlite *s, hx_error_text error)
 {
     int fd = open(s->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return errno == EEXIST || fail(s, SQLITE_CANTOPEN, error);
@@ -174,7 +169,7 @@ static int put_mark(hx_sqlite *s)
 }
 
 /* Makes the tables in one transaction, so that of several processes that find none, one does. */
-static bool make_tables(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+static bool make_tables(hx_sqlite *s, hx_error_text error)
 {
     int64_t format;
     bool empty = false;
@@ -185,11 +180,10 @@ static bool make_tables(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
         rc = is_empty(s->rows.db, &empty);
         if (rc == SQLITE_OK && !empty) {
             (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
-            (void)snprintf(error, HX_STORE_ERROR_BYTES,
+            return hx_fail(error,
                            "%s is a database of another program: name another file for the store, or have that program "
                            "make Hapax's tables in it first",
                            s->path);
-            return false;
         }
         if (rc == SQLITE_OK) rc = hx_sqlite_tables_create(s->rows.db, s->options.secret);
         if (rc == SQLITE_OK) rc = put_mark(s);
@@ -202,38 +196,32 @@ static bool make_tables(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 }
 
 /* Whether the store can be filled: it has the given secret, and no gateway has used it. */
-static bool check_secret(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+static bool check_secret(hx_sqlite *s, hx_error_text error)
 {
     bool used;
-    if (memcmp(s->options.secret, s->store.facts.secret, 32) != 0) {
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s has another secret than the one given: it is another store; name an empty file", s->path);
-        return false;
-    }
+    if (memcmp(s->options.secret, s->store.facts.secret, 32) != 0)
+        return hx_fail(error, "%s has another secret than the one given: it is another store; name an empty file",
+                       s->path);
     int rc = hx_sqlite_tables_enforced(&s->rows, &used);
     if (rc != SQLITE_OK) return fail(s, rc, error);
-    if (used)
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "a gateway has been started on %s, and may be running: give a new store", s->path);
+    if (used) (void)hx_fail(error, "a gateway has been started on %s, and may be running: give a new store", s->path);
     return !used;
 }
 
-static bool read_secret(hx_sqlite *s, int64_t *format, char error[HX_STORE_ERROR_BYTES])
+static bool read_secret(hx_sqlite *s, int64_t *format, hx_error_text error)
 {
     int rc = hx_sqlite_tables_identify(&s->rows, format, s->store.facts.secret);
     if (rc != SQLITE_OK) return fail(s, rc, error);
-    if (*format != 0 && *format != HX_SQLITE_FORMAT) {
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
+    if (*format != 0 && *format != HX_SQLITE_FORMAT)
+        return hx_fail(error,
                        "%s was written by %s version of Hapax (format %lld, this one reads %d): use that version",
                        s->path, *format > HX_SQLITE_FORMAT ? "a newer" : "an older", (long long)*format,
                        HX_SQLITE_FORMAT);
-        return false;
-    }
     return *format == 0 || !s->options.secret || check_secret(s, error);
 }
 
 /* Turns the write-ahead log on: readers don't wait for the writer, and one sync is the commit. The file keeps that. */
-static bool set_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+static bool set_log(hx_sqlite *s, hx_error_text error)
 {
     sqlite3_stmt *q = NULL;
     int rc = sqlite3_prepare_v2(s->rows.db, "PRAGMA journal_mode = WAL", -1, &q, NULL);
@@ -244,9 +232,9 @@ static bool set_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     (void)sqlite3_finalize(q);
     if (rc != SQLITE_DONE) return fail(s, rc, error);
     if (!is_wal)
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "%s is where processes can't share memory (a network mount?): put the store on a local disk",
-                       s->path);
+        (void)hx_fail(error,
+                      "%s is where processes can't share memory (a network mount?): put the store on a local disk",
+                      s->path);
     return is_wal;
 }
 
@@ -264,7 +252,7 @@ static int write_again(int fd)
 }
 
 /* Writes the log again and syncs it, inside a write transaction, so that no other process writes. */
-static bool settle_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+static bool settle_log(hx_sqlite *s, hx_error_text error)
 {
     int rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
     if (rc != SQLITE_OK) return fail(s, rc, error);
@@ -274,9 +262,8 @@ static bool settle_log(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
     sync_directory_of(s->path);
     (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
     if (failed)
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "can't sync the log of the store in %s: %s; what is on the disk is not known", s->path,
-                       strerror(failed));
+        (void)hx_fail(error, "can't sync the log of the store in %s: %s; what is on the disk is not known", s->path,
+                      strerror(failed));
     return !failed;
 }
 
@@ -298,7 +285,7 @@ static hx_ms last_stamp(hx_sqlite *s)
 
 /* The first process after a boot sets the store's clock, never behind the last change in the store; all others follow
  * it, as far as the host lets its clock be moved. */
-static bool follow_clock(hx_sqlite *s, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+static bool follow_clock(hx_sqlite *s, const hx_store_options *options, hx_error_text error)
 {
     bool known;
     hx_ms now;
@@ -344,13 +331,13 @@ static char *with_suffix(const char *path, const char *suffix)
 }
 
 /* A copy or restore was killed before it gave the file its name: a gateway would start on an empty store here. */
-static bool is_begun(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+static bool is_begun(const hx_sqlite *s, hx_error_text error)
 {
     char *making = with_suffix(s->path, "-begun");
     bool begun = access(making, F_OK) == 0;
     if (begun)
         (void)
-            snprintf(error, HX_STORE_ERROR_BYTES,
+            snprintf(error, sizeof(hx_error_text),
                      "%s is the beginning of a `hapax store copy`, `restore` or `salvage` that has not ended: run that "
                      "again",
                      making);
@@ -359,7 +346,7 @@ static bool is_begun(const hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 }
 
 /* A store that is to be filled is made under another name, and has its mark before it gets its own. */
-static bool make_marked(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+static bool make_marked(hx_sqlite *s, hx_error_text error)
 {
     char *path = s->path, *making = with_suffix(path, "-begun"), *log = with_suffix(making, "-journal");
     int rc;
@@ -382,7 +369,7 @@ static bool make_marked(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
 }
 
 /* Checks before it changes anything: a file of another program stays as it is. */
-static bool open_file(hx_sqlite *s, char error[HX_STORE_ERROR_BYTES])
+static bool open_file(hx_sqlite *s, hx_error_text error)
 {
     int rc;
     int64_t format = 0;
@@ -463,11 +450,11 @@ static hx_sqlite *make(hx_slice path, const hx_store_options *options)
     return s;
 }
 
-hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, hx_error_text error)
 {
     if (path.len == 0 || hx_slice_eq(path, HX_LIT(":memory:"))) {
-        (void)snprintf(error, HX_STORE_ERROR_BYTES,
-                       "sqlite: needs a file, as in sqlite:/var/lib/hapax.db; a store that keeps nothing is memory:");
+        (void)hx_fail(error,
+                      "sqlite: needs a file, as in sqlite:/var/lib/hapax.db; a store that keeps nothing is memory:");
         return NULL;
     }
     hx_sqlite *s = make(path, options);
@@ -486,7 +473,7 @@ hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, char er
     hx_sqlite_set_log(s);
     int failed = pthread_create(&s->writer, NULL, hx_sqlite_writer, s);
     if (failed == 0) return &s->store;
-    (void)snprintf(error, HX_STORE_ERROR_BYTES, "can't start a thread: %s", strerror(failed));
+    (void)hx_fail(error, "can't start a thread: %s", strerror(failed));
     discard(s);
     return NULL;
 }

@@ -383,13 +383,11 @@ static uint64_t sqlite_live_at_most(hx_store *store, hx_slice route)
     return live;
 }
 
-static bool sqlite_limit(hx_store *store, const hx_store_options *options, char error[HX_STORE_ERROR_BYTES])
+static bool sqlite_limit(hx_store *store, const hx_store_options *options, hx_error_text error)
 {
     hx_sqlite *s = (hx_sqlite *)store;
-    if (options->bytes_max > 0 && options->bytes_max < HX_SQLITE_BYTES_LEAST) {
-        (void)snprintf(error, HX_STORE_ERROR_BYTES, "store_max must be at least 1 MiB for a store in SQLite");
-        return false;
-    }
+    if (options->bytes_max > 0 && options->bytes_max < HX_SQLITE_BYTES_LEAST)
+        return hx_fail(error, "store_max must be at least 1 MiB for a store in SQLite");
     s->bytes_max = options->bytes_max;
     hx_waiters_limit(&s->waiters, options);
     return true;

@@ -283,7 +283,7 @@ static void report(hx_sqlite *s, int rc)
         hx_log_end();
         return;
     }
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     hx_sqlite_explain(s->path, rc, sqlite3_system_errno(s->rows.db), error);
     hx_log_begin(HX_EVENT_sqlite_write_failed);
     hx_log_text("detail", error);

@@ -163,7 +163,7 @@ static verdict verdict_of(uint32_t op, bool reported)
 
 static verdict try_one(const image_file *f, size_t at, char why[static 256])
 {
-    char error[HX_STORE_ERROR_BYTES] = "";
+    hx_error_text error = "";
     restore(f, at);
     atomic_store(&the_world->entries, entries_after);
     the_model = model_after;

@@ -98,7 +98,7 @@ static _Noreturn void work(const crash_plan *plan)
 {
     stderr_to_file();
     workload w = whole(plan->mode);
-    char error[HX_STORE_ERROR_BYTES] = "";
+    hx_error_text error = "";
     world_recall();
     shim_arm(plan, report);
     if (!workload_try_open(&w, error)) {

@@ -47,7 +47,7 @@ static bool may_refuse(void)
     return disk_is_full() || (room_again && atomic_load(&the_world->claims_after) == 0);
 }
 
-bool workload_try_open(const workload *w, char error[HX_STORE_ERROR_BYTES])
+bool workload_try_open(const workload *w, hx_error_text error)
 {
     char url[PATH_MAX + 16];
     snprintf(url, sizeof url, "%s:%s", world_leases ? "sqlite" : "journal", w->folder);
@@ -66,7 +66,7 @@ bool workload_try_open(const workload *w, char error[HX_STORE_ERROR_BYTES])
 
 void workload_open(const workload *w)
 {
-    char error[HX_STORE_ERROR_BYTES] = "";
+    hx_error_text error = "";
     if (!workload_try_open(w, error)) world_wrong("the store does not open: %s", error);
 }
 
@@ -407,7 +407,7 @@ void workload_run(const workload *w)
         run_batch(the_model.batch + 1);
         watch_room(w, &full_since);
         if (the_model.batch == w->batches / 3 || the_model.batch == 2 * w->batches / 3) {
-            char error[HX_STORE_ERROR_BYTES] = "";
+            hx_error_text error = "";
             workload_close();
             if (!workload_try_open(w, error)) {
                 if (!disk_is_full()) world_wrong("the store does not open again: %s", error);

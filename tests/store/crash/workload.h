@@ -21,7 +21,7 @@ typedef struct {
 /* Opens the store, or ends the process with what is wrong. */
 void workload_open(const workload *w);
 /* The same, but hands back a refusal. */
-bool workload_try_open(const workload *w, char error[HX_STORE_ERROR_BYTES]);
+bool workload_try_open(const workload *w, hx_error_text error);
 void workload_close(void);
 
 /* Looks at every operation: what was acknowledged must be there, what was asked for may be, nothing else. Afterwards

@@ -276,7 +276,8 @@ static void what_was_under_way_is_unknown_in_the_restored_store(void **state)
 {
     (void)state;
     hx_backup_about about = write_backup();
-    char url[128], store_error[HX_STORE_ERROR_BYTES];
+    char url[128];
+    hx_error_text store_error;
     (void)snprintf(url, sizeof url, "journal:%s/store", folder);
     const hx_store_flags flags = {.json = true};
     assert_int_equal(hx_cmd_store_restore(&flags, path, url), 0);

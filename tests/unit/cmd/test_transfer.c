@@ -48,7 +48,7 @@ static void world_end(world *w)
 
 static hx_store *open_at(world *w, const char *url)
 {
-    char error[HX_STORE_ERROR_BYTES] = "";
+    hx_error_text error = "";
     hx_store *store = hx_store_open(hx_slice_of(url), NULL, error);
     if (!store) fail_msg("%s", error);
     hx_store_attach(store, w->loop);
@@ -170,7 +170,7 @@ static void an_unfinished_target_is_filled_from_the_beginning(void **state)
     world_begin(&w);
     hx_store *from = open_at(&w, w.from);
     hx_record kept = claim(&w, from, 1, -HX_SECOND), released = claim(&w, from, 2, -HX_SECOND);
-    char error[HX_STORE_ERROR_BYTES] = "";
+    hx_error_text error = "";
     hx_record note = hx_unfinished_record("copy", released.epoch + 1);
     const hx_store_options options = {.secret = hx_store_about(from)->secret, .mark = &note};
     hx_store *to = hx_store_open(hx_slice_of(w.to), &options, error);

@@ -26,7 +26,7 @@ static char *decode(hx_slice hex)
     return bytes;
 }
 
-static hx_jwt_keys *load(hx_slice kind, hx_slice keys, char error[256])
+static hx_jwt_keys *load(hx_slice kind, hx_slice keys, hx_error_text error)
 {
     if (hx_slice_eq(kind, HX_LIT("jwks"))) return hx_jwt_keys_from_jwks(keys, error);
     if (hx_slice_eq(kind, HX_LIT("pem"))) return hx_jwt_keys_from_pem(keys, error);
@@ -35,7 +35,7 @@ static hx_jwt_keys *load(hx_slice kind, hx_slice keys, char error[256])
 
 static void answer(hx_slice kind, const hx_slice words[4], const hx_jwt_rules *rules, hx_ms now)
 {
-    char error[256] = "";
+    hx_error_text error = "";
     hx_arena arena = {0};
     hx_slice payload = HX_EMPTY, unverified;
     bool has_keys = !hx_slice_eq(kind, HX_LIT("none"));

@@ -43,7 +43,7 @@ static const struct {
 static hx_jwt_keys *all_keys(void)
 {
     hx_arena arena = {0};
-    char error[256];
+    hx_error_text error;
     hx_slice set = hx_arena_printf(&arena, "{\"keys\":[%s,%s,%s]}", examples[0].jwk, examples[1].jwk, examples[2].jwk);
     hx_jwt_keys *keys = hx_jwt_keys_from_jwks(set, error);
     if (!keys) fail_msg("%s", error);
@@ -84,7 +84,7 @@ static void the_examples_of_the_standard_are_verified(void **state)
 static void public_keys_are_no_secret(void **state)
 {
     (void)state;
-    char error[256];
+    hx_error_text error;
     hx_jwt_keys *keys = hx_jwt_keys_from_jwks(hx_slice_of(examples[1].jwk), error);
     assert_non_null(keys);
     assert_false(hx_jwt_keys_have_secret(keys));

@@ -50,7 +50,7 @@ static size_t read_sources(hx_slice rest, hx_jwt_source sources[HX_JWT_SOURCES_M
 static void open_sources(hx_slice rest)
 {
     hx_jwt_source sources[HX_JWT_SOURCES_MAX];
-    char error[HX_JWKS_ERROR_BYTES];
+    hx_error_text error;
     hx_slice wait;
     bool there = hx_slice_next(&rest, ' ', &wait);
     HX_CHECK(there);

@@ -56,7 +56,8 @@ static void write_secret(char path[32])
 static void generations_come_and_go_under_use(void **state)
 {
     (void)state;
-    char path[32], error[HX_JWKS_ERROR_BYTES];
+    char path[32];
+    hx_error_text error;
     write_secret(path);
     /* Nobody listens on port 1: each fetch fails at once. */
     const hx_jwt_source sources[] = {
@@ -100,7 +101,8 @@ static void generations_come_and_go_under_use(void **state)
 static void files_need_no_thread_and_no_library(void **state)
 {
     (void)state;
-    char path[32], error[HX_JWKS_ERROR_BYTES];
+    char path[32];
+    hx_error_text error;
     write_secret(path);
     const hx_jwt_source source = {.kind = HX_JWT_SECRET_FILE, .where = hx_slice_of(path)};
     hx_jwks *jwks = hx_jwks_open(&source, 1, NULL, 0, error);
@@ -127,7 +129,7 @@ static void note_tried(void *context)
 static void a_url_that_fails_was_tried(void **state)
 {
     (void)state;
-    char error[HX_JWKS_ERROR_BYTES];
+    hx_error_text error;
     const hx_jwt_source source = {.kind = HX_JWT_JWKS_URL, .where = HX_LIT("http://127.0.0.1:1/a")};
     _Atomic unsigned calls = 0;
     hx_log_threshold(HX_LOG_ERROR);

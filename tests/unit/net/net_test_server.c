@@ -309,7 +309,8 @@ int main(int count, char **arguments)
     server = hx_server_new(loop, &limits, &handler, NULL);
     for (int i = 1; i < count; i++) {
         if (strchr(arguments[i], '=')) continue;
-        char bound[HX_ADDRESS_BYTES], error[256];
+        char bound[HX_ADDRESS_BYTES];
+        hx_error_text error;
         int listening = hx_listen(hx_slice_of(arguments[i]), bound, error);
         if (listening < 0) {
             (void)fprintf(stderr, "%s\n", error);

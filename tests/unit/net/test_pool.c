@@ -523,7 +523,7 @@ static void urls_are_read_strictly(void **state)
         {"http://my-app_1.example:65535", "my-app_1.example", "65535", "my-app_1.example:65535"},
     };
     hx_target target;
-    char error[256];
+    hx_error_text error;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         assert_true(hx_target_parse(&target, hx_slice_of(good[i].url), error));
         assert_string_equal(target.host, good[i].host);

@@ -64,7 +64,8 @@ static void streams_outlive_a_server_that_is_freed(void **state)
     const hx_server_handler handler = {.request = hold, .malformed = refuse};
     hx_loop *loop = hx_loop_new();
     hx_server *server = hx_server_new(loop, &limits, &handler, NULL);
-    char bound[HX_ADDRESS_BYTES], error[256];
+    char bound[HX_ADDRESS_BYTES];
+    hx_error_text error;
     int listening = hx_listen(HX_LIT("127.0.0.1:0"), bound, error);
     assert_true(listening >= 0);
     hx_server_accept(server, listening, hx_slice_of(bound));

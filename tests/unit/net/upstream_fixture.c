@@ -64,7 +64,7 @@ static int listen_on(fixture *f, const char *address)
 
 void set_up_url(fixture *f, const char *url, const hx_upstream_limits *limits)
 {
-    char error[256];
+    hx_error_text error;
     f->loop = hx_loop_new();
     f->limits = *limits;
     f->upstream = hx_upstream_new(f->loop, hx_slice_of(url), limits, error);

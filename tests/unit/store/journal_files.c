@@ -89,7 +89,7 @@ uint64_t sum_directory(const char *path)
 
 void does_not_open(const bench *b, const char *words)
 {
-    char url[128], error[HX_STORE_ERROR_BYTES] = "";
+    char url[128], error[sizeof(hx_error_text)] = "";
     (void)snprintf(url, sizeof url, "journal:%s", b->directory);
     hx_store *store = hx_store_open(hx_slice_of(url), &b->options, error);
     assert_null(store);

@@ -97,7 +97,8 @@ static void refused_stores_are_named_and_left_alone(void **state)
     remove_directory(b.directory);
     FILE *f = fopen(b.directory, "w");
     (void)fclose(f);
-    char url[128], error[HX_STORE_ERROR_BYTES];
+    char url[128];
+    hx_error_text error;
     (void)snprintf(url, sizeof url, "journal:%s", b.directory);
     assert_null(hx_store_open(hx_slice_of(url), &b.options, error));
     assert_non_null(strstr(error, "is not a directory"));
@@ -181,7 +182,8 @@ static void every_flipped_byte_is_harmless_or_refused_by_name(void **state)
     bench image, hurt;
     off_t end;
     unsigned refused = 0, harmless = 0;
-    char url[128], error[HX_STORE_ERROR_BYTES];
+    char url[128];
+    hx_error_text error;
     crash_image(&image, 3, &end);
     hx_log_threshold(HX_LOG_ERROR + 1);
     hurt = image;

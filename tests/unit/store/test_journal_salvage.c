@@ -33,7 +33,7 @@ static void note(void *context, const char *sentence)
 /* To be read, until bench_close. */
 static bool salvage(bench *b, sentences *s, hx_salvage *found)
 {
-    char error[HX_STORE_ERROR_BYTES] = "";
+    hx_error_text error = "";
     s->text[0] = '\0';
     *found = (hx_salvage){.report = note, .context = s};
     b->store = hx_journal_salvage(hx_slice_of(b->directory), found, error);
@@ -167,7 +167,8 @@ static void a_file_that_is_removed_is_named_or_harmless(void **state)
     enum { KEYS = 60, FILES = 64 };
     static char names[FILES][32];
     bench b, hurt;
-    char url[128], error[HX_STORE_ERROR_BYTES];
+    char url[128];
+    hx_error_text error;
     make_aged(&b, KEYS);
     size_t files = list_files(&b, names, FILES);
     hurt = (bench){.backend = b.backend, .options = b.options};

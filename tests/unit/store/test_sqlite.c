@@ -54,7 +54,7 @@ static void write_file(const char *path, long offset, const char *bytes, size_t 
 /* The store isn't opened, the sentence has these words, and the file is as before. */
 static void refused(const char *path, const hx_store_options *options, const char *words)
 {
-    char url[256], error[HX_STORE_ERROR_BYTES] = "";
+    char url[256], error[sizeof(hx_error_text)] = "";
     struct stat before = {0}, after = {0};
     (void)stat(path, &before);
     (void)snprintf(url, sizeof url, "sqlite:%s", path);
@@ -130,7 +130,7 @@ static void a_file_that_cannot_be_written_is_refused(void **state)
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            char url[256], error[HX_STORE_ERROR_BYTES] = "";
+            char url[256], error[sizeof(hx_error_text)] = "";
             (void)snprintf(url, sizeof url, "sqlite:%s", path);
             if (setresuid(65534, 65534, 65534) != 0) _exit(9);
             if (hx_store_open(hx_slice_of(url), &plain, error)) _exit(1);

@@ -42,7 +42,7 @@ static sqlite3 *connect_to(const char *path)
 
 static void begin(program *p)
 {
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     *p = (program){0};
     new_directory(p->directory);
     (void)snprintf(p->path, sizeof p->path, "%s/app.db", p->directory);
@@ -303,7 +303,7 @@ static void what_is_asked_wrongly_is_told_apart(void **state)
     run(p.db, "UPDATE hapax_store SET format = 99");
     run(p.db, "BEGIN");
     assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_NO_TABLES);
-    char error[HX_STORE_ERROR_BYTES];
+    hx_error_text error;
     assert_false(hx_sqlite_prepare(p.db, error));
     assert_non_null(strstr(error, "newer version"));
     assert_false(sqlite3_get_autocommit(p.db)); /* it is still the caller's */
@@ -366,7 +366,8 @@ static void a_gateway_and_a_program_share_the_database(void **state)
     (void)state;
     program p;
     begin(&p);
-    char url[128], header[128], error[HX_STORE_ERROR_BYTES];
+    char url[128], header[128];
+    hx_error_text error;
     (void)snprintf(url, sizeof url, "sqlite:%s", p.path);
     bench b = {.store = hx_store_open(hx_slice_of(url), NULL, error), .loop = hx_loop_new()};
     assert_non_null(b.store);
