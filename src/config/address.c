@@ -43,7 +43,7 @@ static bool is_host_name(hx_slice text)
     return text.len > 0 && text.len <= HOST_BYTES_MAX && text.ptr[0] != '.' && text.ptr[0] != '-';
 }
 
-/* "host:port" and "[::1]:port"; without a port `port` is empty. False for what has neither form. */
+/* Splits "host:port" and "[::1]:port"; `port` is empty if there is none. False: neither form. */
 static bool split_port(hx_slice text, hx_slice *host, bool *is_v6, hx_slice *port)
 {
     *is_v6 = text.len > 0 && text.ptr[0] == '[';
@@ -58,14 +58,14 @@ static bool split_port(hx_slice text, hx_slice *host, bool *is_v6, hx_slice *por
     return true;
 }
 
-/* Of "unix:/run/app.sock", what follows the colon. */
+/* The path of "unix:/run/app.sock". */
 static const char *check_socket(hx_slice path, hx_arena *arena)
 {
     size_t room = sizeof((struct sockaddr_un *)0)->sun_path - 1;
     if (path.len == 0 || path.ptr[0] != '/')
         return hx_arena_printf(arena, "must name a socket by its whole path, such as unix:/run/hapax.sock").ptr;
     for (size_t i = 0; i < path.len; i++)
-        if ((unsigned char)path.ptr[i] < 0x20) return "must not hold control bytes";
+        if ((unsigned char)path.ptr[i] < 0x20) return "must not contain control bytes";
     if (path.len > room)
         return hx_arena_printf(arena, "has a path of %zu bytes; a socket's has up to %zu", path.len, room).ptr;
     return NULL;
@@ -117,7 +117,7 @@ const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *
                                         hx_quoted(arena, text))
                             .ptr;
     if (hx_slice_starts_nocase(text, HX_LIT("https://")))
-        return hx_arena_printf(arena, "%s: the way to the application is plain HTTP", wrong).ptr;
+        return hx_arena_printf(arena, "%s: upstreams are reached by plain HTTP", wrong).ptr;
     hx_slice host, port;
     bool is_v6;
     if (!hx_slice_starts(text, HX_LIT("http://"))) {
@@ -128,11 +128,11 @@ const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *
     if (text.ptr[text.len - 1] == '/' && text.len > 8) url->len = text.len - 1;
     hx_slice authority = hx_slice_from(*url, 7);
     if (hx_slice_find(authority, '@') != SIZE_MAX)
-        return "must not hold a user or password; the application gets the client's own Authorization";
+        return "must not contain a user or password; the upstream gets the client's own Authorization";
     size_t slash = hx_slice_find(authority, '/');
     if (slash != SIZE_MAX)
         return hx_arena_printf(arena,
-                               "must end after the host and port, \"http://%.*s\": a request's path goes up as it came",
+                               "must end after the host and port, \"http://%.*s\": the request's own path is appended",
                                HX_FMT(hx_slice_first(authority, slash)))
             .ptr;
     if (!split_port(authority, &host, &is_v6, &port)) return wrong;
@@ -141,14 +141,13 @@ const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *
     return (is_v6 ? is_ip(AF_INET6, host) : is_host_name(host)) ? NULL : wrong;
 }
 
-/* The machine's own address of that family, and 0.0.0.0 or [::], which as a target is the same and as a listener is all
- * of them. */
 static bool is_loopback(int family, const void *address)
 {
     if (family == AF_INET6) return IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)address);
     return *(const unsigned char *)address == 127;
 }
 
+/* 0.0.0.0 and [::]: every address of the machine for a listener, the loopback address for a target. */
 static bool is_any(int family, const void *address)
 {
     static const struct in6_addr none;
@@ -173,21 +172,21 @@ bool hx_address_leads_to(hx_slice upstream, hx_slice listen)
     if (hx_slice_eq_nocase(to, HX_LIT("localhost"))) return near;
     if (to_v6 != at_v6 || !read_ip(family, to, &target)) return false;
     if (memcmp(&target, &listener, at_v6 ? sizeof target : sizeof(struct in_addr)) == 0) return true;
-    /* 127.0.0.2 is not 127.0.0.1, but both are among 0.0.0.0, and that leads to the first. */
+    /* 127.0.0.2 is not 127.0.0.1, but a listener on 0.0.0.0 has both. */
     return near && (is_any(family, &listener) ? is_loopback(family, &target) : is_any(family, &target));
 }
 
 const char *hx_address_check_store(hx_slice text, hx_arena *arena)
 {
     static const char expected[] = HX_STORE_EXPECTED;
-    if (hx_slice_find(text, '\0') != SIZE_MAX) return "must not hold control bytes";
+    if (hx_slice_find(text, '\0') != SIZE_MAX) return "must not contain control bytes";
     if (hx_slice_eq(text, HX_LIT("memory:"))) return NULL;
     if (hx_slice_starts(text, HX_LIT("journal:"))) {
         if (text.len == strlen("journal:")) return "must name a directory, such as journal:/var/lib/hapax";
         return text.len < 4096 ? NULL : "names a directory whose path is too long";
     }
     if (hx_slice_eq(text, HX_LIT("sqlite:"))) return "must name a file, such as sqlite:/var/lib/hapax.db";
-    /* What is wrong with these is said by who opens them. */
+    /* Opening these stores reports what is wrong with the rest. */
     if (hx_slice_starts(text, HX_LIT("sqlite:")) || hx_address_is_postgres(text)) return NULL;
     if (text.len > 0 && (text.ptr[0] == '/' || text.ptr[0] == '.'))
         return hx_arena_printf(arena, "%s, not %s, did you mean %s?", expected, hx_quoted(arena, text),
@@ -223,8 +222,8 @@ hx_slice hx_address_shown(hx_slice store, hx_arena *arena)
 
 const char *hx_address_default_store(bool dev, hx_arena *arena)
 {
-    const char *end = dev ? "-dev" : ""; /* a trial's keys and 5xx are never found by what serves in earnest */
-    const char *given = getenv("STATE_DIRECTORY"); /* systemd's; a list where the unit names several */
+    const char *end = dev ? "-dev" : ""; /* a store of its own: keys and 5xx of a trial never reach production */
+    const char *given = getenv("STATE_DIRECTORY"); /* set by systemd; a list if the unit names several */
     if (given && given[0] == '/')
         return hx_arena_printf(arena, "journal:%.*s%s", (int)strcspn(given, ":"), given, end).ptr;
     if (geteuid() == 0) return hx_arena_printf(arena, "journal:/var/lib/hapax%s", end).ptr;

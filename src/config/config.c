@@ -51,10 +51,10 @@ bool hx_loader_text(hx_loader *loader, const hx_option *option, const hx_yaml *n
 {
     if (!hx_loader_is(loader, option, node, HX_YAML_TEXT)) return false;
     hx_slice value = node->text;
-    while (value.len > 0 && value.ptr[value.len - 1] == '\n') value.len--; /* of a block of text */
+    while (value.len > 0 && value.ptr[value.len - 1] == '\n') value.len--; /* at the end of a YAML block */
     for (size_t i = 0; i < value.len; i++)
         if ((unsigned char)value.ptr[i] < 0x20 || value.ptr[i] == 0x7f) {
-            hx_loader_wrong(loader, node, option->name, "must not hold control bytes or line ends");
+            hx_loader_wrong(loader, node, option->name, "must not contain control bytes or line ends");
             return false;
         }
     *text = value;
@@ -79,7 +79,7 @@ hx_slice hx_loader_path(const hx_loader *loader, hx_slice path)
     return hx_arena_printf(&loader->config->arena, "%.*s%.*s", (int)(slash - file) + 1, file, HX_FMT(path));
 }
 
-/* "journal:data" and the like: what follows the kind is a path. */
+/* Resolves stores like "journal:data", where a path follows the kind. */
 static hx_slice address_path(const hx_loader *loader, hx_slice address, const char *kind)
 {
     hx_slice prefix = hx_slice_of(kind);
@@ -123,7 +123,7 @@ static void add_upstream(hx_loader *loader, const hx_option *option, const hx_ya
     if (config->upstream_count == HX_UPSTREAMS_MAX)
         wrong = hx_arena_printf(&config->arena, "must be up to %u names", HX_UPSTREAMS_MAX).ptr;
     if (wrong) hx_loader_wrong(loader, node, option->name, wrong);
-    /* A bad one is kept, so that routes which name it are not called wrong too. */
+    /* Keeps a wrong one too, so that routes which name it are not reported as well. */
     if (config->upstream_count < HX_UPSTREAMS_MAX)
         config->upstreams[config->upstream_count++] = (hx_config_upstream){name, url};
 }
@@ -151,7 +151,7 @@ static void read_store(hx_loader *loader, const hx_option *option, const hx_yaml
 {
     hx_slice store;
     if (!hx_loader_text(loader, option, node, &store)) return;
-    if (hx_slice_eq(store, HX_LIT("memory"))) store = HX_LIT("memory:"); /* which YAML would need quotes for */
+    if (hx_slice_eq(store, HX_LIT("memory"))) store = HX_LIT("memory:"); /* "memory:" would need quotes in YAML */
     const char *wrong = hx_address_check_store(store, &loader->config->arena);
     if (wrong)
         hx_loader_wrong(loader, node, option->name, wrong);
@@ -173,7 +173,7 @@ static void read_admin(hx_loader *loader, const hx_option *option, const hx_yaml
         config->admin_listen = address;
 }
 
-/* What is no map of further options, and so may stand below one. False for the others. */
+/* Reads an option that is no map of further options. False: it is one. */
 static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
 {
     hx_slice *text = (hx_slice *)(void *)((char *)owner + option->offset);
@@ -217,7 +217,7 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_FINGERPRINT:
     case HX_OPTION_RATE:
     case HX_OPTION_KEY: hx_config_route_option(loader, option, node, owner); break;
-    case HX_OPTION_GROUP: /* these are read after everything that they need: hx_routes_read, hx_outcomes_read */
+    case HX_OPTION_GROUP: /* read later, after what they depend on: hx_routes_read, hx_outcomes_read */
     case HX_OPTION_OUTCOMES:
     case HX_OPTION_STATUSES:
     case HX_OPTION_RETRY:
@@ -229,7 +229,7 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_DEFAULTS:
     case HX_OPTION_GROUPS:
     case HX_OPTION_ROUTES: break;
-    default: hx_check_failed(__FILE__, __LINE__, "a type that somebody reads");
+    default: hx_check_failed(__FILE__, __LINE__, "every type of option is read");
     }
 }
 
@@ -246,7 +246,7 @@ void hx_loader_bounded_text(hx_loader *loader, const hx_option *option, const hx
                             .ptr);
 }
 
-/* The row of an option; NULL, and it is told, when there is none of that name here. */
+/* Returns the row of an option; NULL, after reporting it, if there is none of that name here. */
 static const hx_option *known(hx_loader *loader, const hx_yaml *key, hx_option_place place)
 {
     if (key->refused) return NULL;
@@ -292,7 +292,8 @@ bool hx_loader_is_well(hx_loader *loader, const hx_yaml *map, hx_option_place pl
 static unsigned processors(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1; /* more than 1,024 of them: name a number */
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1; /* more than 1,024 processors: the operator has to set a number */
     int count = CPU_COUNT(&set);
     return count < 1 ? 1 : count < (int)WORKERS_BY_DEFAULT_MAX ? (unsigned)count : WORKERS_BY_DEFAULT_MAX;
 }
@@ -303,7 +304,7 @@ static void apply_workers(hx_loader *loader, const char *text)
     uint64_t value = 0;
     const char *wrong = hx_option_read(option, hx_slice_of(text), &loader->config->arena, &value);
     if (wrong)
-        hx_config_problem_elsewhere(&loader->problems, "--workers %s", wrong);
+        hx_config_problem_of_flag(&loader->problems, "--workers %s", wrong);
     else
         hx_option_store(option, loader->config, value);
 }
@@ -315,10 +316,10 @@ static void apply_upstream(hx_loader *loader, const char *text)
     const char *wrong = hx_address_check_upstream(hx_arena_copy(&config->arena, hx_slice_of(text)), &config->arena,
                                                   &url);
     if (!wrong && loader->upstreams_are_named)
-        wrong = hx_arena_printf(&config->arena, "can't stand for the upstreams that %s names; change them there",
+        wrong = hx_arena_printf(&config->arena, "can't replace the upstreams that %s names; change them there",
                                 loader->problems.file)
                     .ptr;
-    if (wrong) hx_config_problem_elsewhere(&loader->problems, "--upstream %s", wrong);
+    if (wrong) hx_config_problem_of_flag(&loader->problems, "--upstream %s", wrong);
     if (loader->upstreams_are_named) return;
     config->upstreams[0] = (hx_config_upstream){HX_EMPTY, url};
     config->upstream_count = 1;
@@ -335,7 +336,7 @@ static void apply_listen(hx_loader *loader, const hx_config_overrides *flags)
             if (hx_slice_eq(config->listen[k], address)) wrong = "names the same address twice";
         if (!wrong && config->listen_count == HX_LISTEN_MAX) wrong = "is given too often";
         if (wrong)
-            hx_config_problem_elsewhere(&loader->problems, "--listen %s", wrong);
+            hx_config_problem_of_flag(&loader->problems, "--listen %s", wrong);
         else
             config->listen[config->listen_count++] = address_path(loader, address, "unix:");
     }
@@ -351,11 +352,11 @@ static void apply_flags(hx_loader *loader, const hx_config_overrides *flags)
     if (flags->store) {
         config->store = hx_arena_copy(&config->arena, hx_slice_of(flags->store));
         const char *wrong = hx_address_check_store(config->store, &config->arena);
-        if (wrong) hx_config_problem_elsewhere(&loader->problems, "--store %s", wrong);
+        if (wrong) hx_config_problem_of_flag(&loader->problems, "--store %s", wrong);
     }
 }
 
-/* It goes into JSON and into a header as it stands. */
+/* The URL is written into JSON and headers without escaping. */
 static void check_error_docs(hx_loader *loader, const hx_yaml *node)
 {
     hx_slice url = loader->config->error_docs;
@@ -367,7 +368,7 @@ static void check_error_docs(hx_loader *loader, const hx_yaml *node)
                              "\"error_docs\" must be a URL such as https://example.com/errors#");
 }
 
-/* A request would come back as a client's, again and again, until no descriptor is left. */
+/* Finds upstreams that are this gateway itself: a request would loop until no descriptor is left. */
 static void refuse_itself(hx_loader *loader, const hx_yaml *root, bool by_flag)
 {
     hx_config *config = loader->config;
@@ -376,13 +377,14 @@ static void refuse_itself(hx_loader *loader, const hx_yaml *root, bool by_flag)
         const hx_config_upstream *upstream = &config->upstreams[i / config->listen_count];
         hx_slice listen = config->listen[i % config->listen_count];
         if (!hx_address_leads_to(upstream->url, listen)) continue;
-        const char *wrong = hx_arena_printf(&config->arena,
-                                            "is where Hapax itself listens (%.*s), and not the application: one of "
-                                            "them needs another address",
-                                            HX_FMT(listen))
-                                .ptr;
+        const char *wrong =
+            hx_arena_printf(&config->arena,
+                            "is an address on which Hapax itself listens (%.*s): one of them needs another "
+                            "address",
+                            HX_FMT(listen))
+                .ptr;
         if (by_flag && !loader->upstreams_are_named)
-            hx_config_problem_elsewhere(&loader->problems, "--upstream %s", wrong);
+            hx_config_problem_of_flag(&loader->problems, "--upstream %s", wrong);
         else if (written && written->kind == HX_YAML_MAP)
             for (const hx_yaml *node = written->first; node; node = node->next) {
                 if (hx_slice_eq(node->key->text, upstream->name)) hx_loader_wrong(loader, node, "upstream", wrong);
@@ -392,7 +394,7 @@ static void refuse_itself(hx_loader *loader, const hx_yaml *root, bool by_flag)
     }
 }
 
-/* What nobody said. */
+/* Sets defaults that need code. */
 static void fill_in(hx_loader *loader, const hx_yaml *root)
 {
     hx_config *config = loader->config;
@@ -413,17 +415,17 @@ static void fill_in(hx_loader *loader, const hx_yaml *root)
         if (store)
             config->store = hx_slice_of(store);
         else
-            hx_config_problem_elsewhere(&loader->problems,
-                                        "no place for the store: set HOME, or give --store journal:DIR");
+            hx_config_problem_of_flag(&loader->problems,
+                                      "no place for the store: set HOME, or give --store journal:DIR");
     }
     if (config->upstream_count > 0 || hx_yaml_get(root, "upstream") || !loader->whole) return;
-    static const char missing[] = "no application to stand in front of: ";
+    static const char missing[] = "no upstream: ";
     if (config->file)
         hx_config_problem_at(&loader->problems, 0, 0, "%swrite \"upstream: http://127.0.0.1:3000\", or give --upstream",
                              missing);
     else
-        hx_config_problem_elsewhere(&loader->problems, "%sgive --upstream http://127.0.0.1:3000, or --config FILE",
-                                    missing);
+        hx_config_problem_of_flag(&loader->problems, "%sgive --upstream http://127.0.0.1:3000, or --config FILE",
+                                  missing);
 }
 
 static hx_config *new_config(const char *name, const hx_config_overrides *flags)
@@ -487,7 +489,7 @@ hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_over
     return finish(&loader, errors);
 }
 
-/* Reads the whole file; NULL with errno set when that can't be done, EFBIG when it is over the limit. */
+/* Reads the whole file. Returns NULL with errno set on failure, EFBIG if it is over the limit. */
 static char *read_file(const char *file, size_t *len)
 {
     struct stat about;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the operator asked for: the file, then the flags that override it, then the defaults of options.def. A
- * configuration is whole and checked when it exists at all, and never changes afterwards; every mistake is reported,
- * each on a line of its own with file, line and column.
+/* The configuration: flags override the file, and the file overrides the defaults of options.def. An hx_config is
+ * complete, checked and immutable. Every mistake is reported, on a line of its own with file, line and column.
  *
- * Nothing here is looked up or opened but the file itself and the time zones that it names: an address that is in use,
- * or a store or a file of keys that can't be opened, is found by whoever opens it. */
+ * Only the file itself and the time zones that it names are opened here: an address that is in use, or a store or a key
+ * file that can't be opened, is reported by the code that opens it. */
 #ifndef HX_CONFIG_CONFIG_H
 #define HX_CONFIG_CONFIG_H
 
@@ -21,32 +20,32 @@ typedef enum { HX_ACCESS_LOG_STDERR, HX_ACCESS_LOG_OFF } hx_access_log;
 
 /* `limits:` in the file. */
 typedef struct {
-    uint32_t connections; /* that one worker keeps open; the rest waits in the kernel's queue */
+    uint32_t connections; /* open at a time, per worker; others wait in the kernel's queue */
     uint32_t head_bytes;  /* of a request's head */
     uint16_t headers;
     hx_ms head_timeout;
     hx_ms idle_timeout;
-    uint32_t body_rate_min; /* bytes a second; 0: any */
+    uint32_t body_rate_min; /* bytes per second; 0: no minimum */
     hx_ms send_timeout;
-    uint32_t send_rate_min; /* the same for answers */
-    uint64_t memory;        /* of one worker, for what its keyed requests hold */
+    uint32_t send_rate_min; /* the same for responses */
+    uint64_t memory;        /* bytes per worker, for its keyed requests */
     hx_ms connect_timeout;
     hx_ms upstream_idle_timeout;
-    uint16_t answer_headers; /* of the application's */
-    uint32_t waiters;        /* in all */
+    uint16_t answer_headers; /* of an upstream's response */
+    uint32_t waiters;        /* of all operations */
     uint32_t waiters_per_operation;
 } hx_limits;
 
 typedef struct {
-    hx_slice name; /* empty where there is only one, without a name */
+    hx_slice name; /* empty: the only upstream, without a name */
     hx_slice url;  /* "http://127.0.0.1:3000", "unix:/run/app.sock"; without a trailing slash; well-formed */
 } hx_config_upstream;
 
-/* Where keys that verify tokens come from. */
+/* A source of keys that verify tokens. */
 typedef struct {
     enum { HX_JWT_KEY_FILE, HX_JWT_SECRET_FILE, HX_JWT_JWKS_FILE, HX_JWT_JWKS_URL } kind;
     hx_slice where;
-    hx_ms refresh; /* JWKS_URL: how often it is fetched anew */
+    hx_ms refresh; /* JWKS_URL: the interval between fetches */
 } hx_jwt_source;
 
 #define HX_JWT_SOURCES_MAX 16u
@@ -62,20 +61,20 @@ typedef struct {
 
 typedef struct {
     hx_arena arena;   /* everything below lives here */
-    const char *file; /* as it was given; NULL when there is none */
+    const char *file; /* as it was given; NULL: none */
     hx_slice *listen; /* "127.0.0.1:8080", "[::1]:8080", "unix:/run/hapax.sock": well-formed, at least one */
     size_t listen_count;
-    hx_config_upstream *upstreams; /* hx_policy.upstream is an index here; what matches no route goes to
-                                    * policies.defaults.upstream */
+    hx_config_upstream *upstreams; /* hx_policy.upstream is an index here; requests that match no route
+                                    * go to policies.defaults.upstream */
     size_t upstream_count;
     hx_slice store;        /* a URL: "journal:DIR", "postgres://…" */
-    hx_slice admin_listen; /* "unix:/run/hapax/admin.sock"; empty when not given */
-    bool admin_off;        /* `admin: {listen: off}`: there shall be none */
+    hx_slice admin_listen; /* "unix:/run/hapax/admin.sock"; empty: not given */
+    bool admin_off;        /* `admin: {listen: off}`: no admin socket */
     uint32_t workers;
     bool require_key; /* the same as policies.require_key */
-    bool dev;         /* short keys, readable logs, released 5xx: every answer says so */
+    bool dev;         /* short keys, readable logs, released 5xx; every response says so in a header */
     hx_access_log access_log;
-    hx_slice error_docs; /* a URL; the error's code is put behind it */
+    hx_slice error_docs; /* a URL, to which the code of an error is appended */
     bool log_readable;
     hx_ms drain;
     bool core_dumps;
@@ -83,7 +82,7 @@ typedef struct {
     hx_limits limits;
     hx_jwt_source jwt_sources[HX_JWT_SOURCES_MAX];
     size_t jwt_source_count;
-    struct {               /* `cors`, for answers of our own */
+    struct {               /* `cors`, for Hapax's own responses */
         hx_slice *origins; /* "https://app.example.com", or "*" alone */
         size_t origin_count;
         bool credentials;
@@ -95,11 +94,11 @@ typedef struct {
     bool upstream_keepalive;
     bool publish_policy; /* GET /.well-known/idempotency */
     hx_policy_set policies;
-    bool connections_given; /* limits.connections was written, and isn't the default */
-    hx_slice notes;         /* what isn't wrong but worth a look: lines "FILE:LINE:COLUMN: text" */
+    bool connections_given; /* the file sets limits.connections */
+    hx_slice notes;         /* warnings: lines "FILE:LINE:COLUMN: text" */
 } hx_config;
 
-/* Flags, as they were typed; NULL or false for those that were not. */
+/* Flags as they were typed; NULL or false: not given. */
 typedef struct {
     const char *upstream;
     const char *const *listen;
@@ -108,13 +107,13 @@ typedef struct {
     const char *workers;
     bool require_key;
     bool dev;
-    bool strict; /* no unsafe method passes without a `because` */
+    bool strict; /* refuse unprotected unsafe methods without `because` */
 } hx_config_overrides;
 
-/* NULL when something is wrong; `errors` then holds one line for each mistake, as far as it has room ("… and 7 more").
- * file NULL: flags and defaults only. flags NULL: the file and defaults only. */
+/* Returns NULL if something is wrong, with a line for each mistake in `errors`, as far as they fit ("… and 7 more").
+ * `file` NULL: flags and defaults only. `flags` NULL: file and defaults only. */
 hx_config *hx_config_load(const char *file, const hx_config_overrides *flags, hx_buf *errors) HX_MUST_USE;
-/* The same for a text that is already here; `name` stands in the messages for the file. */
+/* The same for a text in memory; messages call it `name`. */
 hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_overrides *flags,
                            hx_buf *errors) HX_MUST_USE;
 void hx_config_free(hx_config **owned);

@@ -36,7 +36,7 @@ static const hx_option options[] = {
 
 #define COUNT (sizeof options / sizeof options[0])
 
-/* From large to small, as the units of time are: a value is written in the first that divides it. */
+/* From large to small, like the units of time: a value is written in the first unit that divides it. */
 static const hx_unit sizes[] = {{"GiB", 1u << 30}, {"MiB", 1u << 20}, {"KiB", 1u << 10}, {"B", 1}, {NULL, 0}};
 
 const hx_option *hx_options(size_t *count)
@@ -94,7 +94,7 @@ hx_slice hx_option_word(const hx_option *option, uint64_t value)
     return HX_EMPTY;
 }
 
-/* "replay, reject or noop" */
+/* Lists the words of an ENUM: "replay, reject or noop". */
 static const char *write_words(const char *words, hx_arena *arena)
 {
     hx_buf out;
@@ -183,7 +183,7 @@ static const char *word_at(size_t i, const void *list)
     return ((const word_list *)list)->words[i];
 }
 
-/* Words that the contract has and that can't be written here. */
+/* Words that are known in other places and not allowed here, with the reason. */
 static const char *out_of_place(const hx_option *option, hx_slice text)
 {
     static const struct {
@@ -218,7 +218,7 @@ static const char *read_word(const hx_option *option, hx_slice text, hx_arena *a
     return nearest ? hx_arena_printf(arena, "%s, did you mean \"%s\"?", wrong, nearest).ptr : wrong;
 }
 
-/* 64KB and 64k: which of two sizes was meant? */
+/* 64KB and 64k are ambiguous: 1000 or 1024 bytes? */
 static const char *hint_size(hx_slice digits, hx_slice suffix, hx_arena *arena)
 {
     static const char large[] = "kmg";
@@ -333,9 +333,10 @@ void hx_options_reference(hx_buf *out)
     for (hx_option_place place = 0; place < sizeof titles / sizeof titles[0]; place++) {
         hx_buf_puts(out, hx_arena_printf(&arena, "\n## %s\n\n", titles[place]).ptr);
         if (place == HX_PLACE_ROUTE)
-            hx_buf_puts(out, "Under `defaults` and in a group all of them but `name`, `match`, `formerly` and `group`. "
-                             "A route takes over what it doesn't say itself, from its group and then from `defaults`, "
-                             "below `key`, `jwt`, `fingerprint`, `retry` and `probe` too.\n\n");
+            hx_buf_puts(out,
+                        "Under `defaults` and in a group, all of these except `name`, `match`, `formerly` and "
+                        "`group`. Options that a route doesn't set come from its group, else from `defaults`; that "
+                        "includes options under `key`, `jwt`, `fingerprint`, `retry` and `probe`.\n\n");
         hx_buf_puts(out, "| option | value | default | meaning |\n|---|---|---|---|\n");
         for (size_t i = 0; i < COUNT; i++) {
             const hx_option *option = &options[i];

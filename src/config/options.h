@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schema: rows of options.def, and what can be read, checked and written by a row alone. */
+/* The schema: the rows of options.def, and reading, checking and writing of values that need only their row. */
 #ifndef HX_CONFIG_OPTIONS_H
 #define HX_CONFIG_OPTIONS_H
 
 #include "config/problems.h"
 
-/* Where an option may stand: place, the struct that holds its value, where that is, and the reference's title. */
+/* Places of options: place, the struct of the values, its description in messages, its title in the reference. */
 #define HX_OPTION_PLACES(X)                                                                                            \
     X(TOP, hx_config, "at the top of the file", "At the top of the file")                                              \
     X(ADMIN, hx_config, "under \"admin\"", "Under `admin`")                                                            \
@@ -29,7 +29,7 @@ typedef enum {
 #undef X
 } hx_option_place;
 
-/* Types, and what the reference calls them. Those up to INTEGER are one scalar that becomes one number. */
+/* Types, and their names in the reference. Those up to INTEGER are one scalar that becomes one number. */
 #define HX_OPTION_TYPES(X)                                                                                             \
     X(BOOL, "true or false")                                                                                           \
     X(ENUM, "a word")                                                                                                  \
@@ -97,21 +97,21 @@ typedef struct {
 } hx_option;
 
 const hx_option *hx_options(size_t *count);
-/* NULL when there is none. */
+/* Returns NULL if there is no such option. */
 const hx_option *hx_option_find(hx_option_place place, hx_slice name);
-/* What an unknown name may have meant, as the end of a sentence: `, did you mean "lifetime"?` or empty. */
+/* The end of a sentence about an unknown name: `, did you mean "lifetime"?` or empty. */
 const char *hx_option_hint(hx_option_place place, hx_slice name, hx_arena *arena);
 
-/* Reads a BOOL, ENUM, DURATION, BYTES or INTEGER. NULL when all is well; else what is wrong, to follow the option's
- * name: `must be 1 to 64, not 99`. */
+/* Reads a BOOL, ENUM, DURATION, BYTES or INTEGER. Returns NULL, or a predicate that follows the option's name:
+ * `must be 1 to 64, not 99`. */
 const char *hx_option_read(const hx_option *option, hx_slice text, hx_arena *arena, uint64_t *value) HX_MUST_USE;
-/* What a value must be, for one that isn't even a scalar: `must be a duration such as 10s, 5m, 24h or 7d`. */
+/* A predicate for a value of the wrong kind: `must be a duration such as 10s, 5m, 24h or 7d`. */
 const char *hx_option_expects(const hx_option *option, hx_arena *arena);
-/* An ENUM's value as it would be written; empty for one that can't be. Also of `outcome`. */
+/* The word of an ENUM's value, or of `outcome`; empty: it can't be written. */
 hx_slice hx_option_word(const hx_option *option, uint64_t value);
 /* A DURATION, BYTES or INTEGER as it would be written: "24h". */
 const char *hx_option_write(const hx_option *option, uint64_t value, hx_arena *arena);
-/* Writes the number where the row says; `owner` is the struct of its place. */
+/* Writes the number into `owner`, the struct of its place. */
 void hx_option_store(const hx_option *option, void *owner, uint64_t value);
 /* Sets every option of `place` that has a default and is a number. */
 void hx_option_defaults(hx_option_place place, void *owner);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a route says of its answers and attempts: `class`, `retry`, `outcome`, `not_executed`, `probe` and
+/* Options about responses and attempts: `class`, `retry`, `outcome`, `not_executed`, `probe` and
  * `provider_duplicate`; what stands in several of them, or is inherited in part, is judged once a route was read. And
  * what else is a request to the application, `authorize`, or a pointer into an answer, `result`. */
 #include "config/address.h"
@@ -13,24 +13,24 @@
 #define STATUS_MAX 599u
 #define REQUEST_BYTES_MAX 2000u
 
-/* Every brace must be one of a known substitution, and the key must be among them. */
+/* Checks that {key} is in the target, and nothing else in braces. */
 static const char *check_substitutions(hx_slice target, hx_arena *arena)
 {
     static const char known[] = "{key}";
     bool has_key = false;
     for (size_t i = 0; i < target.len; i++) {
-        if (target.ptr[i] == '}') return "holds a \"}\" without a \"{\" before it; what can stand in braces is {key}";
+        if (target.ptr[i] == '}') return "contains a \"}\" without a \"{\" before it; only {key} may be in braces";
         if (target.ptr[i] != '{') continue;
         hx_slice rest = hx_slice_from(target, i);
         size_t end = hx_slice_find(rest, '}');
-        if (end == SIZE_MAX) return "holds a \"{\" without a \"}\" behind it; what can stand in braces is {key}";
+        if (end == SIZE_MAX) return "contains a \"{\" without a \"}\" behind it; only {key} may be in braces";
         hx_slice name = hx_slice_first(rest, end + 1);
         if (!hx_slice_eq(name, HX_LIT(known)))
-            return hx_arena_printf(arena, "holds %s; what can stand in braces is {key}", hx_quoted(arena, name)).ptr;
+            return hx_arena_printf(arena, "contains %s; only {key} may be in braces", hx_quoted(arena, name)).ptr;
         has_key = true;
         i += end;
     }
-    return has_key ? NULL : "must hold {key}, or it would ask the same of every operation";
+    return has_key ? NULL : "must contain {key}, or every operation would get the same probe";
 }
 
 static const char *check_target(hx_slice target, bool with_key, hx_arena *arena)
@@ -43,15 +43,15 @@ static const char *check_target(hx_slice target, bool with_key, hx_arena *arena)
         return hx_arena_printf(arena, "must have up to %u bytes, not %zu", REQUEST_BYTES_MAX, target.len).ptr;
     for (size_t i = 0; i < target.len; i++) {
         char c = target.ptr[i];
-        if (c <= ' ' || c >= 0x7f) return "holds a space or a byte that must be escaped, as in \"%20\"";
-        if (c == '#') return "holds a \"#\", and a fragment never reaches a server";
-        if (c == '%' && hx_text_percent_at(target, i) < 0) return "holds a \"%\" without two hexadecimal digits";
-        if (!with_key && (c == '{' || c == '}')) return "holds a brace, and nothing is put into this request";
+        if (c <= ' ' || c >= 0x7f) return "contains a space or a byte that must be escaped, as in \"%20\"";
+        if (c == '#') return "contains a \"#\", and a fragment never reaches a server";
+        if (c == '%' && hx_text_percent_at(target, i) < 0) return "contains a \"%\" without two hexadecimal digits";
+        if (!with_key && (c == '{' || c == '}')) return "contains a brace, but nothing is substituted in this request";
     }
     return with_key ? check_substitutions(target, arena) : NULL;
 }
 
-/* "GET /refunds?idempotency_key={key}" */
+/* Reads a request like "GET /refunds?idempotency_key={key}". */
 static void read_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *out_method,
                          hx_slice *out_target)
 {
@@ -115,12 +115,12 @@ void hx_outcomes_pointer(hx_loader *loader, const hx_option *option, const hx_ya
         *pointer = text;
 }
 
-/* The rules that one route, or `defaults`, writes down itself. */
+/* The outcome rules that one route, or `defaults`, sets itself. */
 typedef struct {
     hx_loader *loader;
     hx_policy *policy;
     struct {
-        const hx_option *option; /* NULL: nowhere yet */
+        const hx_option *option; /* NULL: not set yet */
         uint32_t line;
     } said[STATUS_MAX - STATUS_MIN + 1];
 } rules;
@@ -146,12 +146,11 @@ static void add_rule(rules *r, const hx_option *option, const hx_yaml *at, hx_sl
     }
     const hx_option *said = r->said[status - STATUS_MIN].option;
     size_t i = 0;
-    if (said == option && option->type == HX_OPTION_OUTCOMES) return; /* a map's key twice is told already */
+    if (said == option && option->type == HX_OPTION_OUTCOMES) return; /* a duplicate key of a map is reported already */
     while (i < policy->outcome_rule_count && policy->outcome_rules[i].status != status) i++;
     if (said)
-        wrong = hx_arena_printf(arena, "lists %u, which is also said on line %u", status,
-                                r->said[status - STATUS_MIN].line)
-                    .ptr;
+        wrong =
+            hx_arena_printf(arena, "lists %u, which is also on line %u", status, r->said[status - STATUS_MIN].line).ptr;
     else if (status < 300 && (word == HX_WORD_RELEASE || word == HX_WORD_NOT_EXECUTED))
         wrong = hx_arena_printf(arena, "can't free the key after %u: it says that the work was done", status).ptr;
     else if (i == HX_OUTCOME_RULES_MAX)
@@ -193,8 +192,8 @@ static void read_statuses(rules *r, const hx_option *option, const hx_yaml *list
         if (hx_loader_text(r->loader, option, item, &text)) add_rule(r, option, item, text, HX_WORD_NOT_EXECUTED);
 }
 
-/* A route that lists what is not executed on it must not get more of that from `defaults`: sending again what may have
- * happened is the one mistake that can't be made good. */
+/* A route's own `not_executed` replaces the inherited statuses: repeating what may have been executed can't be undone.
+ * */
 static void drop_inherited(hx_policy *policy)
 {
     size_t kept = 0;
@@ -215,7 +214,7 @@ static void read_rules(hx_loader *loader, const hx_yaml *node, hx_policy *policy
     }
 }
 
-/* The map `name` below `map`, where it is there. */
+/* Reads the map `name` below `map`, if there is one. */
 static void read_map(hx_loader *loader, const hx_yaml *map, hx_option_place place, const char *name,
                      hx_option_place below, void *owner)
 {
@@ -249,7 +248,7 @@ static void make_retry(hx_loader *loader, const hx_yaml *node, hx_policy *policy
         hx_config_problem_at(&loader->problems, at->line, at->column, "\"retry\" can't be used: %s", wrong);
 }
 
-/* Whether `name` is missing for sure below `map`: neither inherited nor written, be it wrongly. */
+/* Whether `name` is missing below `map`: neither inherited nor written, not even wrongly. */
 static bool is_missing(const hx_yaml *map, const char *name, bool inherited)
 {
     return !inherited && map && map->kind == HX_YAML_MAP && !map->refused && !hx_yaml_get(map, name);
@@ -269,13 +268,13 @@ static void check_pointers(hx_loader *loader, const hx_yaml *map, const hx_probe
     if (!at) at = hx_yaml_get(map, "request");
     if (!at) at = map;
     hx_config_problem_at(&loader->problems, at->line, at->column,
-                         "nothing can be pointed at in an answer to HEAD, which has no body; ask by GET");
+                         "a response to HEAD has no body to point into; use GET");
 }
 
 static void check_probe(hx_loader *loader, const hx_yaml *map, bool may_be_part, const hx_probe *probe)
 {
     bool asks = probe->method.len > 0;
-    if (may_be_part && !asks && is_missing(map, "request", false)) return; /* the routes' own say what to ask */
+    if (may_be_part && !asks && is_missing(map, "request", false)) return; /* the routes set the request */
     if (is_missing(map, "request", asks))
         lacks(loader, map, "probe", "\"request\", such as GET /refunds?idempotency_key={key}");
     const hx_yaml *found = hx_yaml_get(map, "found");
@@ -283,7 +282,7 @@ static void check_probe(hx_loader *loader, const hx_yaml *map, bool may_be_part,
         lacks(loader, map, "probe", "\"found\" with a \"status\": when has it happened?");
     if (is_missing(map, "settle", probe->settle > 0))
         lacks(loader, map, "probe",
-              "\"settle\": how long may the application still be at work after the last byte was sent to it?");
+              "\"settle\": how long may the upstream still be at work after the last byte was sent to it?");
     const hx_yaml *absent = hx_yaml_get(map, "absent");
     if (is_missing(absent, "status", probe->absent_status > 0))
         lacks(loader, absent, "absent", "\"status\", such as 404");
@@ -306,23 +305,23 @@ static void check_duplicate(hx_loader *loader, const hx_yaml *node, const hx_yam
     bool has_value = duplicate->value.len > 0 || hx_yaml_get(map, "value");
     bool has_pointer = duplicate->pointer.len > 0 || hx_yaml_get(map, "pointer");
     if (is_missing(map, "pointer", has_pointer) && has_value)
-        lacks(loader, map, "provider_duplicate", "\"pointer\": where does the value stand?");
+        lacks(loader, map, "provider_duplicate", "\"pointer\": where is the value?");
     if (is_missing(map, "value", has_value) && has_pointer)
         lacks(loader, map, "provider_duplicate", "\"value\": what does the pointer lead to?");
 }
 
-/* The application's transaction has to reach the operation: its database must be the store. */
+/* A transaction of the upstream completes the operation, so its database must be the store. */
 static void check_guarantee(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
     const hx_yaml *at = hx_yaml_get(node, "guarantee");
     hx_slice store = loader->config->store;
     if (!at || policy->guarantee != HX_GUARANTEE_TRANSACTIONAL) return;
     if (hx_address_is_postgres(store) || store.len == 0) return;
-    hx_slice kind = hx_slice_first(store, hx_slice_find(store, ':') + 1); /* what follows may hold a password */
+    hx_slice kind = hx_slice_first(store, hx_slice_find(store, ':') + 1); /* the rest may contain a password */
     hx_config_problem_at(
         &loader->problems, at->line, at->column,
-        "\"guarantee\" can't be transactional with a store %s: the application completes its operations in a "
-        "transaction of its own database, which has to be the store (postgres://…)",
+        "\"guarantee\" can't be transactional with a store %s: the upstream completes its operations in a "
+        "transaction of its own database, which must be the store (postgres://…)",
         hx_quoted(&loader->config->arena, kind));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who asks, how that is shown, and how often they may: `principal`, `jwt` and `rate`. */
+/* Options about callers: `principal`, `jwt` and `rate`. */
 #include "config/loader.h"
 #include "base/text.h"
 #include "core/time/units.h"
@@ -9,7 +9,7 @@
 #define NAME_BYTES_MAX 255u
 #define NUMBER_OF(array) (sizeof(array) / sizeof(array)[0])
 
-/* In lower case, where any other byte is as good as `-`, as for the gateway when it forwards. */
+/* The name in lower case, with `-` for every other byte, as the gateway compares names when it forwards. */
 static bool is_named_like(hx_slice name, hx_slice beginning)
 {
     for (size_t i = 0; i < beginning.len; i++) {
@@ -42,9 +42,9 @@ const char *hx_callers_unseen(const hx_loader *loader, hx_slice name)
     bool is_ours = is_named_like(name, HX_LIT("hapax-"));
     for (size_t i = 0; i < NUMBER_OF(never) && !is_ours; i++)
         is_ours = name.len == strlen(never[i]) && is_named_like(name, hx_slice_of(never[i]));
-    if (is_ours) return "ends at Hapax or is written anew there: the application never gets what the client sent";
+    if (is_ours) return "is removed or replaced by Hapax: the upstream never gets the client's value";
     if (loader->config->trusted_proxy_count == 0 && is_named_like(name, HX_LIT("x-forwarded-")))
-        return "reaches the application from \"trusted_proxies\" only, and there are none";
+        return "reaches the upstream from \"trusted_proxies\" only, and there are none";
     return NULL;
 }
 
@@ -65,9 +65,9 @@ static bool read_principal(hx_slice text, hx_arena *arena, hx_principal_source *
     for (size_t i = 0; i < NUMBER_OF(kinds); i++) {
         if (!hx_slice_starts(text, kinds[i].prefix)) continue;
         *source = (hx_principal_source){kinds[i].kind, hx_slice_from(text, kinds[i].prefix.len)};
-        /* However a header is spelled, today and tomorrow, it is the same one. */
+        /* Names of headers are case-insensitive, so their case must not change the key. */
         if (source->kind == HX_PRINCIPAL_HEADER) source->name = hx_text_lower(source->name, arena);
-        /* Claims may have URLs for names. */
+        /* Names of claims may be URLs. */
         return kinds[i].kind == HX_PRINCIPAL_JWT_CLAIM ? source->name.len > 0 : hx_slice_is_token(source->name);
     }
     return false;
@@ -126,7 +126,7 @@ void hx_callers_principals(hx_loader *loader, const hx_option *option, const hx_
         for (const hx_yaml *item = node->first; item; item = item->next) add_principal(loader, option, item, policy);
 }
 
-/* Where the four sources of keys stand, in the order of hx_jwt_source's kinds. */
+/* The options of the four sources of keys, in the order of hx_jwt_source's kinds. */
 static const char *const source_names[] = {
     [HX_JWT_KEY_FILE] = "key",
     [HX_JWT_SECRET_FILE] = "secret",
@@ -154,7 +154,7 @@ static bool is_url(hx_slice url)
     return true;
 }
 
-/* The one source that the map names itself; *count says how many it names. */
+/* Finds the source that the map names itself; *count is how many it names. */
 static hx_jwt_source own_source(const hx_yaml *node, hx_jwt_said *said, unsigned *count)
 {
     hx_jwt_source source = {.where = HX_EMPTY};
@@ -167,7 +167,7 @@ static hx_jwt_source own_source(const hx_yaml *node, hx_jwt_said *said, unsigned
     return source;
 }
 
-/* Which of the configuration's sources it is; they are shared by all routes that name the same. */
+/* Returns the index of the source; routes that name the same one share it. */
 static unsigned intern_source(hx_loader *loader, const hx_yaml *node, hx_jwt_source source)
 {
     hx_config *config = loader->config;
@@ -244,7 +244,7 @@ void hx_callers_compact(hx_config *config)
         if (set->routes[i].jwt.given) set->routes[i].jwt.source = moved[set->routes[i].jwt.source];
 }
 
-/* "50/s" */
+/* Reads a rate like "50/s". */
 void hx_callers_rate(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_arena *arena = &loader->config->arena;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may come from outside: `cors`, `upgrade` and `trusted_proxies`. */
+/* Options about clients and proxies: `cors`, `upgrade` and `trusted_proxies`. */
 #include "config/loader.h"
 #include "base/text.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define PORT_MAX 65535u
-#define MAPPED_BITS 96u /* of ::ffff:0:0/96, under which IPv4 stands */
+#define MAPPED_BITS 96u /* of ::ffff:0:0/96, the prefix of IPv4 */
 
 /* Browsers send a scheme, a host and the port where it isn't the scheme's own, in lower case; nothing else ever
  * equals that. */
@@ -40,7 +40,7 @@ static const char *check_origin(hx_slice text, hx_arena *arena)
         port = hx_slice_from(host, end + at + 1);
         host = hx_slice_first(host, end + at);
         if (!hx_slice_to_u64(port, &number) || port.ptr[0] == '0' || number > PORT_MAX)
-            return hx_arena_printf(arena, "%s: behind the colon stands a port, 1 to 65535", wrong).ptr;
+            return hx_arena_printf(arena, "%s: the port after the colon must be 1 to 65535", wrong).ptr;
     }
     bool usual = (hx_slice_eq(scheme, HX_LIT("https")) && hx_slice_eq(port, HX_LIT("443"))) ||
                  (hx_slice_eq(scheme, HX_LIT("http")) && hx_slice_eq(port, HX_LIT("80")));
@@ -87,10 +87,10 @@ void hx_edges_cors(hx_loader *loader, const hx_option *option, const hx_yaml *no
         hx_slice_eq(config->cors.origins[0], HX_LIT("*")))
         hx_loader_wrong(
             loader, credentials, "credentials",
-            "can't be true for every origin (\"*\"): any page could read a user's answers; list the origins");
+            "can't be true for every origin (\"*\"): any page could read a user's responses; list the origins");
 }
 
-/* Bits of the network that follow `bits` must be zero, or it isn't clear what was meant. */
+/* The network with the bits after `bits` cleared; others than zero are a mistake. */
 static bool has_rest(const hx_network *network)
 {
     for (unsigned bit = network->bits; bit < 128; bit++)
@@ -124,11 +124,10 @@ static const char *read_network(hx_slice text, hx_arena *arena, hx_network *netw
     if (slash == SIZE_MAX)
         bits = most;
     else if (!hx_slice_to_u64(hx_slice_from(text, slash + 1), &bits) || bits > most)
-        return hx_arena_printf(arena, "%s: behind the slash stands a number, 0 to %u", wrong, most).ptr;
+        return hx_arena_printf(arena, "%s: the number after the slash must be 0 to %u", wrong, most).ptr;
     network->bits = (uint8_t)(bits + (is_v4 ? MAPPED_BITS : 0));
     if (bits == 0)
-        return hx_arena_printf(arena, "must not list %s: everybody could say where a request came from",
-                               hx_quoted(arena, text))
+        return hx_arena_printf(arena, "must not list %s: every client could claim any address", hx_quoted(arena, text))
             .ptr;
     if (has_rest(network))
         return hx_arena_printf(arena, "%s, did you mean \"%s\"?", wrong, masked(*network, arena)).ptr;
@@ -153,7 +152,7 @@ void hx_edges_networks(hx_loader *loader, const hx_option *option, const hx_yaml
     }
 }
 
-/* Requests inside it would reach the application without anybody having looked at them. */
+/* Protocols that carry requests, which would reach the upstream unprotected. */
 static bool carries_requests(hx_slice protocol)
 {
     return hx_slice_eq(protocol, HX_LIT("h2c")) || hx_slice_eq(protocol, HX_LIT("h2")) ||

@@ -20,7 +20,7 @@ static list new_list(hx_loader *loader, size_t max)
     return (list){.items = hx_arena_alloc(&loader->config->arena, (max + 1) * sizeof(hx_slice))};
 }
 
-/* Nothing twice, and no more than the row allows. */
+/* Adds an item, unless it is a duplicate or one too many. */
 static void add(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice item, list *to, size_t in_all)
 {
     hx_arena *arena = &loader->config->arena;
@@ -49,7 +49,7 @@ static void sort(list *l)
     qsort(l->items, l->count, sizeof *l->items, by_bytes);
 }
 
-/* A header's name in lower case; false, and it is told, where it is none. */
+/* Reads the name of a header, in lower case. False, after reporting it: it is none. */
 static bool read_header(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *name)
 {
     hx_arena *arena = &loader->config->arena;
@@ -68,7 +68,7 @@ static bool read_header(hx_loader *loader, const hx_option *option, const hx_yam
     return !unseen;
 }
 
-/* A name that a route had: what `name` would take. */
+/* Reads a former name of a route, which is checked like `name`. */
 static bool read_route_name(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *name)
 {
     hx_option row = *hx_option_find(HX_PLACE_ROUTE, HX_LIT("name"));
@@ -177,7 +177,7 @@ void hx_lists_ignored(hx_loader *loader, const hx_option *option, const hx_yaml 
     rules->ignored_query_count = query.count;
 }
 
-/* A value that counts and is left out counts for nothing: requests that differ in it would be the same. */
+/* Reports values that are both counted and ignored: requests that differ in them would be the same. */
 static void refuse_nothing_left(hx_loader *loader, const hx_yaml *at, const hx_fingerprint_rules *rules)
 {
     hx_arena *arena = &loader->config->arena;

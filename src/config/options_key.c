@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `key`: which keys a route takes, or what it makes them of, and what follows from that. */
+/* `key`: which keys a route accepts, or what it makes them of, and defaults that depend on it. */
 #include "config/loader.h"
 #include "core/operation/template.h"
 
 #define UUID_BYTES 36u
-#define DATE_SPAN_MAX (25 * HX_HOUR) /* where clocks are set back */
+#define DATE_SPAN_MAX (25 * HX_HOUR) /* the day on which clocks are set back */
 
 void hx_options_key_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key)
 {
@@ -48,18 +48,18 @@ void hx_options_key_read(hx_loader *loader, const hx_option *option, const hx_ya
                              key->len_min, key->len_max);
 }
 
-/* `node` says it in so many words, but people who can't be told apart would then share their operations. */
+/* Reports `require_principal: false` with `from`: callers who can't be distinguished would share operations. */
 static void check_shared(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
     const hx_yaml *said = hx_yaml_get(node, "require_principal");
     if (!said || policy->require_principal || policy->key.shared) return;
     hx_config_problem_at(
         &loader->problems, said->line, said->column,
-        "a key made by \"from\" would let callers who can't be told apart share an operation; where that is "
-        "meant, write \"shared: true\" under \"key\"");
+        "a key made by \"from\" would let callers who can't be distinguished share an operation; where that "
+        "is meant, write \"shared: true\" under \"key\"");
 }
 
-/* How often a path has "{name}". */
+/* Counts "{name}" in a path. */
 static unsigned braces_of(hx_slice path, hx_slice name)
 {
     hx_slice segment;
@@ -74,7 +74,7 @@ static void check_parts(hx_loader *loader, const hx_yaml *node, const hx_policy 
 {
     hx_arena *arena = &loader->config->arena;
     const hx_yaml *at = hx_yaml_get(hx_yaml_get(node, "key"), "from");
-    if (!at) at = hx_yaml_get(node, "match"); /* `from` is the group's */
+    if (!at) at = hx_yaml_get(node, "match"); /* the group has `from` */
     if (!at || policy->path.len == 0) return;
     const hx_template_part *stray = hx_template_stray_path(policy->key.from, policy->path);
     if (stray)
@@ -97,7 +97,7 @@ static const char *written(hx_ms span, hx_arena *arena)
 static const hx_yaml *place_of_from(const hx_yaml *node)
 {
     const hx_yaml *at = hx_yaml_get(hx_yaml_get(node, "key"), "from");
-    return at ? at : node; /* `from` is the group's */
+    return at ? at : node; /* the group has `from` */
 }
 
 static void check_overlap(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
@@ -113,8 +113,7 @@ static void check_overlap(hx_loader *loader, const hx_yaml *node, const hx_polic
         written(policy->key.overlap, arena), written(from->bucket_min, arena), HX_KEY_BUCKETS_MAX);
 }
 
-/* A key that stands for "once a day" and is forgotten before the day is over is legal, but hardly what was meant. Of
- * several dates and windows the shortest makes the key another one. */
+/* Warns if a key for "once a day" expires before the day is over. Of several dates and windows the shortest counts. */
 static void note_forgotten(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
     hx_arena *arena = &loader->config->arena;
@@ -128,12 +127,12 @@ static void note_forgotten(hx_loader *loader, const hx_yaml *node, const hx_poli
     if (is_window)
         hx_config_problem_at(
             &loader->notes, at->line, at->column,
-            "answers are kept for %s, but a window lasts %s: in one of them the same key can run again",
+            "responses are kept for %s, but a window lasts %s: in one of them the same key can run again",
             written(kept, arena), written(from->bucket_min, arena));
     else
         hx_config_problem_at(
             &loader->notes, at->line, at->column,
-            "answers are kept for %s, but a date lasts %s at most: on one of them the same key can run again",
+            "responses are kept for %s, but a date lasts %s at most: on one of them the same key can run again",
             written(kept, arena), written(DATE_SPAN_MAX, arena));
 }
 
@@ -143,7 +142,7 @@ void hx_options_key_finish(hx_loader *loader, const hx_yaml *node, hx_policy *po
     if (!policy->key.from) return;
     check_shared(loader, node, policy);
     check_parts(loader, node, policy);
-    /* Nobody is one caller, so all of them would share what one of them did. */
+    /* Unauthenticated requests are one caller, so all of them would share operations. */
     if (!policy->key.shared) policy->require_principal = true;
     if (!policy->fingerprint_said) policy->fingerprint = (hx_fingerprint_rules){.body = HX_FINGERPRINT_KEY};
     policy->release_4xx = true;

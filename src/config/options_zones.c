@@ -22,7 +22,7 @@ static const char *folder(void)
     return given && given[0] == '/' ? given : USUAL_FOLDER;
 }
 
-/* A regular file's bytes, in the arena; empty when it can't be read or has more than `most`. */
+/* Reads a regular file into the arena; empty: it can't be read or has more than `most` bytes. */
 static hx_slice read_file(const char *path, size_t most, hx_arena *arena)
 {
     struct stat about;
@@ -54,7 +54,7 @@ const struct hx_zone *hx_zones_find(void *user, hx_slice name)
         }
     hx_known_zone *known = hx_arena_zalloc(arena, sizeof *known);
     known->name = hx_arena_copy(arena, name);
-    if (hx_zone_is_name(name)) { /* it leads nowhere else */
+    if (hx_zone_is_name(name)) { /* it stays inside the folder */
         const char *path = hx_arena_printf(arena, "%s/%.*s", folder(), HX_FMT(name)).ptr;
         hx_slice bytes = read_file(path, ZONE_BYTES_MAX, arena);
         if (bytes.len > 0) known->zone = hx_zone_read(known->name, bytes, arena);
@@ -84,7 +84,7 @@ static void read_index(hx_slice text, hx_arena *arena, name_list *list)
         hx_slice rest = hx_slice_from(line, 2);
         if ((!is_zone && !is_link) || list->count == NAMES_MAX) continue;
         if (is_link && !hx_slice_next(&rest, ' ', &word)) continue;
-        if (hx_slice_next(&rest, ' ', &word) && hx_slice_find(word, '/') != SIZE_MAX) /* nobody means "Eire" */
+        if (hx_slice_next(&rest, ' ', &word) && hx_slice_find(word, '/') != SIZE_MAX) /* not "Eire" */
             list->names[list->count++] = hx_arena_terminated(arena, word);
     }
 }

@@ -11,7 +11,7 @@
 #define TEXT_BYTES_MAX 1024u
 #define QUOTED_BYTES_MAX 60u
 #define WORD_BYTES_MAX 48u
-#define REST_BYTES 40u /* room for "… and 7 more" */
+#define REST_BYTES 40u /* reserved for "… and 7 more" */
 
 static void add(hx_problems *problems, uint32_t line, uint32_t column, const char *format, va_list args)
 {
@@ -20,7 +20,7 @@ static void add(hx_problems *problems, uint32_t line, uint32_t column, const cha
     char text[TEXT_BYTES_MAX];
     int len = vsnprintf(text, sizeof text, format, args);
     size_t kept = len < 0 ? 0 : (size_t)len < sizeof text ? (size_t)len : sizeof text - 1;
-    problems->told[order] = (hx_config_problem){
+    problems->kept[order] = (hx_config_problem){
         .line = line,
         .column = column,
         .order = (uint32_t)order,
@@ -36,7 +36,7 @@ void hx_config_problem_at(hx_problems *problems, uint32_t line, uint32_t column,
     va_end(args);
 }
 
-void hx_config_problem_elsewhere(hx_problems *problems, const char *format, ...)
+void hx_config_problem_of_flag(hx_problems *problems, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -63,10 +63,10 @@ void hx_problems_write(hx_problems *problems, hx_buf *out)
 {
     size_t told = problems->count < HX_PROBLEMS_MAX ? problems->count : HX_PROBLEMS_MAX;
     size_t written = 0;
-    qsort(problems->told, told, sizeof problems->told[0], by_place);
+    qsort(problems->kept, told, sizeof problems->kept[0], by_place);
     for (; written < told; written++) {
         size_t before = out->len;
-        bool fits = write_one(&problems->told[written], problems->file, out);
+        bool fits = write_one(&problems->kept[written], problems->file, out);
         bool last = written + 1 == problems->count;
         if (fits && (last || out->max - out->len >= REST_BYTES)) continue;
         out->len = before;
@@ -121,7 +121,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Insertions, deletions, substitutions and swapped neighbours (optimal string alignment). */
+/* Edit distance: insertions, deletions, substitutions and swapped neighbours (optimal string alignment). */
 static size_t distance(hx_slice a, hx_slice b)
 {
     size_t rows[3][WORD_BYTES_MAX + 1];
@@ -148,7 +148,7 @@ const char *hx_nearest(hx_slice word, size_t count, const char *(*name)(size_t i
 {
     if (word.len < 2 || word.len > WORD_BYTES_MAX) return NULL;
     const char *nearest = NULL;
-    size_t best = word.len < 4 ? 2 : word.len / 3 + 2; /* one more than what is still taken for a typing error */
+    size_t best = word.len < 4 ? 2 : word.len / 3 + 2; /* one more than the distance of a typing error */
     for (size_t i = 0; i < count; i++) {
         const char *candidate = name(i, user);
         if (!candidate || strlen(candidate) > WORD_BYTES_MAX) continue;

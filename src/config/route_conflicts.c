@@ -17,7 +17,7 @@ static void refuse_same_names(hx_loader *loader, const hx_yaml *list)
         const hx_yaml *before = hx_map_get(seen, set->routes[i].name);
         if (!before)
             hx_map_put(seen, set->routes[i].name, at);
-        else if (name || !hx_slice_eq(before->key->text, HX_LIT("match"))) /* two of `match` are told as such */
+        else if (name || !hx_slice_eq(before->key->text, HX_LIT("match"))) /* a duplicate `match` is reported as such */
             hx_config_problem_at(&loader->problems, at->line, at->column,
                                  "route %s is given twice; it is also on line %u",
                                  hx_quoted(&loader->config->arena, set->routes[i].name), before->line);
@@ -37,7 +37,7 @@ static bool path_covers(hx_slice a, hx_slice b)
     return !hx_slice_next(&b, '/', &right);
 }
 
-/* The last of the earlier routes that together leave nothing for this one; NULL when something is left. */
+/* Returns the last of the earlier routes that together match all requests of this one; NULL: some are left. */
 static const hx_policy *covered_by(const hx_policy_set *set, size_t route)
 {
     const hx_policy *later = &set->routes[route];
@@ -63,11 +63,12 @@ static void refuse_unreachable(hx_loader *loader, const hx_yaml *list)
         if (!earlier || !match) continue;
         const char *quoted = hx_quoted(&loader->config->arena, earlier->name);
         hx_config_problem_at(&loader->problems, match->line, match->column,
-                             "this route never matches, as route %s before it takes all of its requests", quoted);
+                             "this route never matches, because route %s before it matches all of its requests",
+                             quoted);
     }
 }
 
-/* A special route before a general one is what order is for; anything else that meets may be a surprise. */
+/* Warns of overlapping routes, unless a special one comes before a general one, which is the use of order. */
 static void note_overlaps(hx_loader *loader, const hx_yaml *list)
 {
     const hx_policy_set *set = &loader->config->policies;
@@ -81,7 +82,7 @@ static void note_overlaps(hx_loader *loader, const hx_yaml *list)
             if (earlier->path.len == 0 || !hx_policy_meets(earlier, later) || path_covers(later->path, earlier->path))
                 continue;
             hx_config_problem_at(&loader->notes, match->line, match->column,
-                                 "some requests fit both route %s and route %s before it, which takes them",
+                                 "some requests match both route %s and route %s before it, which gets them",
                                  hx_quoted(arena, later->name), hx_quoted(arena, earlier->name));
         }
     }
@@ -96,7 +97,7 @@ static bool is_item(const hx_yaml *list, const hx_yaml *wanted)
 
 typedef struct {
     hx_map *live; /* names to routes */
-    hx_map *old;  /* names to where `formerly` has them first */
+    hx_map *old;  /* names to their first place in a `formerly` */
 } known_names;
 
 static void check_old_name(hx_loader *loader, const known_names *known, const hx_policy *route, const hx_yaml *names,
@@ -112,14 +113,14 @@ static void check_old_name(hx_loader *loader, const known_names *known, const hx
     else if (now)
         hx_config_problem_at(&loader->problems, item->line, item->column,
                              "\"formerly\" lists %s, which is the name of another route: %s", quoted, both);
-    else if (before && !is_item(names, before)) /* twice in one list is told already */
+    else if (before && !is_item(names, before)) /* a duplicate in one list is reported already */
         hx_config_problem_at(&loader->problems, item->line, item->column,
                              "\"formerly\" lists %s, as another route does on line %u: %s", quoted, before->line, both);
     else if (!before)
         hx_map_put(known->old, item->text, item);
 }
 
-/* Operations are known by a route's oldest name, so no name may lead to two routes. */
+/* Operations are known by a route's oldest name, so no name may belong to two routes. */
 static void refuse_old_names(hx_loader *loader, const hx_yaml *list)
 {
     const hx_policy_set *set = &loader->config->policies;

@@ -20,7 +20,7 @@ static void read_upstream(hx_loader *loader, const hx_option *option, const hx_y
             policy->upstream = (unsigned)i;
             return;
         }
-    if (!loader->whole) return; /* it may stand where we could not read */
+    if (!loader->whole) return; /* it may be in the part that can't be read */
     const char *nearest = hx_nearest(name, config->upstream_count, upstream_at, config);
     const char *quoted = hx_quoted(&config->arena, name);
     if (nearest)
@@ -32,7 +32,7 @@ static void read_upstream(hx_loader *loader, const hx_option *option, const hx_y
             "unknown upstream %s: routes refer to names in the map \"upstream\" at the top of the file", quoted);
 }
 
-/* Those of the IANA registry that a server gets, and what caches and UPnP send. */
+/* Methods of the IANA registry that servers get, and those of caches and UPnP. */
 static const char *const known_methods[] = {"DELETE",   "GET",         "HEAD",        "OPTIONS",    "PATCH",
                                             "POST",     "PUT",         "TRACE",       "ACL",        "BIND",
                                             "CHECKIN",  "CHECKOUT",    "COPY",        "LABEL",      "LINK",
@@ -49,7 +49,7 @@ static const char *method_at(size_t i, const void *nothing)
     return known_methods[i];
 }
 
-/* NULL where the method is one; else what is wrong with it. */
+/* Returns NULL if the method is known; else what is wrong with it. */
 static const char *check_method(hx_slice method, hx_arena *arena)
 {
     for (size_t i = 0; i < KNOWN_METHODS; i++)
@@ -92,7 +92,7 @@ void hx_config_route_option(hx_loader *loader, const hx_option *option, const hx
     }
 }
 
-/* A key whose answer is gone while its request may still be running would run a second time. */
+/* A key whose response expires while its request may still be running would run a second time. */
 static void check_lifetime(hx_loader *loader, const hx_yaml *node, const hx_policy *policy)
 {
     static const char *const names[] = {"lifetime", "lease", "upstream_timeout", "class"};
@@ -104,7 +104,7 @@ static void check_lifetime(hx_loader *loader, const hx_yaml *node, const hx_poli
     if (!hx_loader_is_well(loader, retry, HX_PLACE_RETRY, "total")) return;
     if (!at) at = hx_yaml_get(retry, "total");
     hx_ms least = policy->lease + policy->upstream_timeout + policy->retry.total;
-    if (!at || policy->lifetime >= least) return; /* without `at` it was told where the defaults stand */
+    if (!at || policy->lifetime >= least) return; /* without `at` it is reported for the defaults */
     const hx_option *option = hx_option_find(HX_PLACE_ROUTE, HX_LIT("lifetime"));
     hx_arena *arena = &loader->config->arena;
     hx_config_problem_at(
@@ -164,7 +164,7 @@ static void read_defaults(hx_loader *loader, const hx_yaml *node)
             "\"from\" belongs to a route or a group, not to \"defaults\": what matches no route has no key of "
             "its own");
     defaults->key.from = NULL;
-    if (hx_policy_is_exposed(defaults)) check_because(loader, node, defaults); /* `require` is each route's */
+    if (hx_policy_is_exposed(defaults)) check_because(loader, node, defaults); /* `require` is checked for each route */
 }
 
 static void read_group(hx_loader *loader, const hx_option *option, const hx_yaml *node)
@@ -178,7 +178,7 @@ static void read_group(hx_loader *loader, const hx_option *option, const hx_yaml
     }
     hx_group *group = &loader->groups[loader->group_count++];
     *group = (hx_group){.name = node->key->text, .at = node->key, .policy = config->policies.defaults};
-    group->policy.fingerprint_said = false; /* what all routes share is not meant for natural keys */
+    group->policy.fingerprint_said = false; /* a default fingerprint is not meant for natural keys */
     if (!hx_slice_is_token(group->name))
         hx_config_problem_at(&loader->problems, node->key->line, node->key->column,
                              "a group's name is a word of letters, digits, \"-\" and \"_\", not %s",
@@ -201,7 +201,7 @@ static const char *group_at(size_t i, const void *groups)
     return ((const hx_group *)groups)[i].name.ptr;
 }
 
-/* What a route begins as. */
+/* Returns the policy that a route starts from. */
 static const hx_policy *base_of(hx_loader *loader, const hx_yaml *node)
 {
     const hx_policy *defaults = &loader->config->policies.defaults;
@@ -214,7 +214,7 @@ static const hx_policy *base_of(hx_loader *loader, const hx_yaml *node)
         loader->groups[i].used = true;
         return &loader->groups[i].policy;
     }
-    if (!loader->whole) return defaults; /* it may stand where we could not read */
+    if (!loader->whole) return defaults; /* it may be in the part that can't be read */
     const char *nearest = hx_nearest(name, loader->group_count, group_at, loader->groups);
     const char *quoted = hx_quoted(arena, name);
     if (nearest)
@@ -247,8 +247,8 @@ static hx_slice safe_method_of(const hx_policy *route)
     return HX_EMPTY;
 }
 
-/* What guards nothing on a safe method: such requests are streamed through, whoever sends them. Written on a route
- * without any other it is a mistake, and what it takes over from its group means nothing. */
+/* Reports options that do nothing for safe methods, whose requests are always streamed through. On a route with safe
+ * methods only they are a mistake; if its group sets them, they are ignored. */
 static void check_safe_methods(hx_loader *loader, const hx_yaml *node, hx_policy *route)
 {
     const hx_yaml *said[] = {route->key.from ? hx_yaml_get(hx_yaml_get(node, "key"), "from") : NULL,
@@ -258,9 +258,9 @@ static void check_safe_methods(hx_loader *loader, const hx_yaml *node, hx_policy
     bool all = hx_policy_is_safe(route);
     if (method.len == 0 || route->mode == HX_MODE_PASS) return;
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
-        if (!said[i] || (!all && i == 2)) continue; /* a key is needed where it can be */
+        if (!said[i] || (!all && i == 2)) continue; /* `require` applies to the unsafe methods */
         hx_config_problem_at(all ? &loader->problems : &loader->notes, said[i]->line, said[i]->column,
-                             "\"%.*s\" does nothing for %.*s: it needs no key, and is streamed through for everybody",
+                             "\"%.*s\" does nothing for %.*s: it needs no key, and is always streamed through",
                              HX_FMT(said[i]->key->text), HX_FMT(method));
     }
     if (!all) return;
@@ -295,7 +295,7 @@ static void read_routes(hx_loader *loader, const hx_yaml *list)
     if (!hx_loader_is(loader, option, list, HX_YAML_LIST)) return;
     if (list->count > HX_ROUTES_MAX) {
         hx_config_problem_at(&loader->problems, list->line, list->column,
-                             "\"routes\" holds %zu routes; up to %u are possible", list->count, HX_ROUTES_MAX);
+                             "\"routes\" has %zu routes; up to %u are possible", list->count, HX_ROUTES_MAX);
         return;
     }
     set->routes = hx_arena_alloc(&config->arena, (list->count + 1) * sizeof *set->routes);
@@ -324,7 +324,7 @@ void hx_routes_read(hx_loader *loader, const hx_yaml *root)
             &loader->problems, root ? root->line : 1, root ? root->column : 1,
             "unsafe requests without a key pass unprotected to every path that no route names; refuse them "
             "(\"require_key: true\") or say why (\"defaults: {because: …}\")");
-    /* What matches no route needs a key only where the whole gateway asks for one, and then as the contract lists. */
+    /* Requests that match no route need a key only with `require_key`, and then by the default methods. */
     set->defaults.require = set->require_key;
     set->defaults.require_on_put = false;
     if (set->defaults.key.overlap == HX_OVERLAP_UNSAID) set->defaults.key.overlap = 0;

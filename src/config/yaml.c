@@ -18,16 +18,16 @@ typedef struct {
     hx_slice source;
     struct fy_parser *parser;
     hx_yaml *root;
-    hx_yaml *open[HX_YAML_DEPTH_MAX]; /* maps and lists that have not ended, outermost first */
-    hx_yaml *key[HX_YAML_DEPTH_MAX];  /* the key that waits for its value */
+    hx_yaml *open[HX_YAML_DEPTH_MAX]; /* maps and lists that are not closed yet, outermost first */
+    hx_yaml *key[HX_YAML_DEPTH_MAX];  /* the key whose value comes next */
     size_t depth;
     size_t skipping;       /* inside a key that is itself a map or a list: refused, and its events are counted only */
-    uint32_t line, column; /* of the newest event that has a place */
+    uint32_t line, column; /* of the last event that has a place */
     unsigned documents;
     bool stopped;
 } reader;
 
-/* Length of the UTF-8 sequence at the front; 0 when there is none (RFC 3629: no surrogates, nothing overlong). */
+/* Returns the length of the UTF-8 sequence at the start; 0: it is invalid (RFC 3629: no surrogates, not overlong). */
 static size_t utf8_len(const unsigned char *s, size_t left)
 {
     unsigned char c = s[0];
@@ -83,7 +83,7 @@ static hx_yaml *new_node(reader *r, hx_yaml_kind kind)
     return node;
 }
 
-/* Where the tree grows: as a key, as the value of the key before it, as an item, or as the root. */
+/* Adds a node to the tree: as a key, as the value of the key before it, as an item, or as the root. */
 static void attach(reader *r, hx_yaml *node)
 {
     if (r->depth == 0) {
@@ -179,7 +179,7 @@ static void open_node(reader *r, hx_yaml_kind kind, struct fy_token *start, cons
     r->depth++;
 }
 
-/* It is read once: whoever collects a list would have two of them in one. */
+/* The second one is skipped, so that no list is read twice. */
 static void report_twice(reader *r, const hx_yaml *first, hx_yaml *again)
 {
     if (again->refused) return;

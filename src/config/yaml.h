@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of YAML that a configuration needs: maps, lists and text, each with its place in the file. Duplicate keys,
  * anchors, aliases, tags, merge keys and second documents are mistakes here: they make a file say something other than
- * what it seems to say. Nothing is guessed: whether `no` is a word or a truth value is for the schema to know. */
+ * what it seems to say. Scalars stay text: the schema decides whether `no` is a word or a truth value. */
 #ifndef HX_CONFIG_YAML_H
 #define HX_CONFIG_YAML_H
 
@@ -13,20 +13,20 @@ typedef enum { HX_YAML_TEXT, HX_YAML_MAP, HX_YAML_LIST } hx_yaml_kind;
 
 typedef struct hx_yaml {
     hx_yaml_kind kind;
-    hx_slice text;                       /* of HX_YAML_TEXT; NULs and other control bytes are possible, by escapes */
-    bool is_null;                        /* nothing was written, or ~ or null without quotes */
-    bool refused;                        /* reported already: neither it nor what it is the key of needs a look */
+    hx_slice text;                       /* of HX_YAML_TEXT; may contain NULs and control bytes, by escapes */
+    bool is_null;                        /* no value, or ~ or null without quotes */
+    bool refused;                        /* reported already; skip it, and the value if it is a key */
     uint32_t line;                       /* from 1 */
     uint32_t column;                     /* from 1, in characters */
-    struct hx_yaml *key;                 /* the key that this is the value of; NULL in a list */
+    struct hx_yaml *key;                 /* whose value this is; NULL in a list */
     struct hx_yaml *first, *last, *next; /* of a map (the values) or a list */
     size_t count;
 } hx_yaml;
 
-/* The tree, in problems->arena, or NULL for a text that says nothing (or nothing that can be read). *whole is false
- * when something was so wrong that the rest could not be read. */
+/* Returns the tree, in problems->arena; NULL: the text is empty or can't be read. *whole is false if the rest of the
+ * text could not be read. */
 hx_yaml *hx_yaml_read(hx_slice text, hx_problems *problems, bool *whole) HX_MUST_USE;
-/* The value of that key; NULL when it is missing, or `map` is NULL or not a map. */
+/* Returns the value of that key; NULL: it is missing, or `map` is NULL or no map. */
 hx_yaml *hx_yaml_get(const hx_yaml *map, const char *key);
 
 #endif

@@ -69,7 +69,7 @@ def test_a_reload_says_what_is_worth_a_look(gateway, upstream, reload):
     assert gateway.events(event) == []
     result = reload(gateway, REFUNDS + '  - {name: any, match: "POST /a/{id}"}\n  - {name: special, match: "/a/b"}\n')
     assert result.code == 0, result.stderr
-    eventually(lambda: ["some requests fit both" in told["note"] for told in gateway.events(event)] == [True],
+    eventually(lambda: ["some requests match both" in told["note"] for told in gateway.events(event)] == [True],
                "the note in the log")
 
 

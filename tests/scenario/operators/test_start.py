@@ -330,7 +330,7 @@ def test_a_start_says_which_routes_promise_less(start_gateway, upstream):
 def test_a_start_says_what_is_worth_a_look(start_gateway, upstream):
     gateway = start_gateway('routes:\n  - {name: any, match: "POST /a/{id}"}\n  - {name: special, match: "/a/b"}\n')
     told = [event["note"] for event in gateway.wait_events("configuration_warning")]
-    assert len(told) == 1 and "some requests fit both" in told[0]
+    assert len(told) == 1 and "some requests match both" in told[0]
     assert start_gateway("routes: [{match: POST /refunds}]").events("configuration_warning") == []
 
 

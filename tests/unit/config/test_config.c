@@ -240,11 +240,10 @@ static void wrong_flags_are_named(void **state)
            "--listen must be an address such as 127.0.0.1:8080, [::1]:8080 or unix:/run/hapax.sock, not \"nowhere\"\n"
            "--listen names the same address twice\n"
            "--store must be journal:DIR, sqlite:FILE, postgres://… or memory:, not \"disk\"\n");
-    refuse(NULL, NULL,
-           "no application to stand in front of: give --upstream http://127.0.0.1:3000, or --config FILE\n");
+    refuse(NULL, NULL, "no upstream: give --upstream http://127.0.0.1:3000, or --config FILE\n");
     const hx_config_overrides one = {.upstream = "http://x"};
     refuse("upstream: {a: http://a}\nroutes: [{match: /a, upstream: a}]\n", &one,
-           "--upstream can't stand for the upstreams that hapax.yaml names; change them there\n");
+           "--upstream can't replace the upstreams that hapax.yaml names; change them there\n");
 }
 
 static void dev_allows_short_keys_and_releases_server_errors(void **state)
@@ -341,8 +340,7 @@ static void a_thousand_routes_are_the_limit(void **state)
         if (config)
             assert_int_equal(config->policies.count, 1000);
         else
-            fixture_assert_text(hx_buf_slice(&errors),
-                                "f:3:1: \"routes\" holds 1001 routes; up to 1000 are possible\n");
+            fixture_assert_text(hx_buf_slice(&errors), "f:3:1: \"routes\" has 1001 routes; up to 1000 are possible\n");
         hx_config_free(&config);
         hx_buf_free(&text);
         hx_buf_free(&errors);

@@ -47,9 +47,8 @@ static const fixture_row of_yaml[] = {
     {"just text\n",
      "f:1:1: a configuration is a map of options, such as \"upstream: http://127.0.0.1:3000\", not text\n"},
     {"- a\n", "f:1:1: a configuration is a map of options, such as \"upstream: http://127.0.0.1:3000\", not a list\n"},
-    {"", "f: no application to stand in front of: write \"upstream: http://127.0.0.1:3000\", or give --upstream\n"},
-    {"# nothing\n",
-     "f: no application to stand in front of: write \"upstream: http://127.0.0.1:3000\", or give --upstream\n"},
+    {"", "f: no upstream: write \"upstream: http://127.0.0.1:3000\", or give --upstream\n"},
+    {"# nothing\n", "f: no upstream: write \"upstream: http://127.0.0.1:3000\", or give --upstream\n"},
 };
 
 static const fixture_row of_options[] = {
@@ -76,7 +75,7 @@ static const fixture_row of_options[] = {
     {UP "defaults: [a]\n", "f:2:11: \"defaults\" must be a map of options, not a list\n"},
     {UP "defaults: {because: {body:/x}}\n",
      "f:2:21: \"because\" must be text, not a map; a value that starts with \"{\" needs quotes\n"},
-    {UP "defaults: {because: \"a\\0b\"}\n", "f:2:21: \"because\" must not hold control bytes or line ends\n"},
+    {UP "defaults: {because: \"a\\0b\"}\n", "f:2:21: \"because\" must not contain control bytes or line ends\n"},
     {UP "defaults: {because: \"\"}\n", "f:2:21: \"because\" must have 1 to 1000 bytes, not 0\n"},
 };
 
@@ -90,11 +89,10 @@ static const fixture_row of_addresses[] = {
                                    "unix:/run/app.sock, not \"127.0.0.1:3000\", did you mean "
                                    "\"http://127.0.0.1:3000\"?\n"},
     {"upstream: https://a\n", "f:1:11: \"upstream\" must be a URL such as http://127.0.0.1:3000 or unix:/run/app.sock, "
-                              "not \"https://a\": the way to the application is plain HTTP\n"},
+                              "not \"https://a\": upstreams are reached by plain HTTP\n"},
     {"upstream: http://a/b/c\n",
-     "f:1:11: \"upstream\" must end after the host and port, \"http://a\": a request's path "
-     "goes up as it came\n"},
-    {"upstream: http://u:p@a\n", "f:1:11: \"upstream\" must not hold a user or password; the application gets the "
+     "f:1:11: \"upstream\" must end after the host and port, \"http://a\": the request's own path is appended\n"},
+    {"upstream: http://u:p@a\n", "f:1:11: \"upstream\" must not contain a user or password; the upstream gets the "
                                  "client's own Authorization\n"},
     {"upstream: http://a:0\n", "f:1:11: \"upstream\" must have a port, 1 to 65535, not \"0\"\n"},
     {"upstream: http://\n", "f:1:11: \"upstream\" must be a URL such as http://127.0.0.1:3000 or unix:/run/app.sock, "
@@ -138,11 +136,11 @@ static const fixture_row of_routes[] = {
     {UP "routes:\n  - {match: POST /a}\n  - {name: POST /a, match: POST /b}\n",
      "f:4:12: route \"POST /a\" is given twice; it is also on line 3\n"},
     {UP "routes:\n  - match: POST /a\n  - match: POST /a\n",
-     "f:4:12: this route never matches, as route \"POST /a\" before it takes all of its requests\n"},
+     "f:4:12: this route never matches, because route \"POST /a\" before it matches all of its requests\n"},
     {UP "routes:\n  - {name: any, match: \"/a/{x}\"}\n  - match: POST,PUT /a/b\n  - match: GET,POST /a/b\n",
-     "f:4:12: this route never matches, as route \"any\" before it takes all of its requests\n"},
+     "f:4:12: this route never matches, because route \"any\" before it matches all of its requests\n"},
     {UP "routes:\n  - match: POST /a\n  - match: PUT /a\n  - match: PUT,POST /a\n",
-     "f:5:12: this route never matches, as route \"PUT /a\" before it takes all of its requests\n"},
+     "f:5:12: this route never matches, because route \"PUT /a\" before it matches all of its requests\n"},
     {UP "routes:\n  - {match: POST /a, lifetime: 119s}\n",
      "f:3:32: \"lifetime\" must be at least lease + upstream_timeout + the total time for retries, which is "
      "130s; it is 119s\n"},
@@ -197,7 +195,7 @@ static void wrong_addresses_are_refused_with_their_place(void **state)
 }
 
 #define ITSELF(address)                                                                                                \
-    "\"upstream\" is where Hapax itself listens (" address "), and not the application: one of them needs another "    \
+    "\"upstream\" is an address on which Hapax itself listens (" address "): one of them needs another "               \
     "address\n"
 
 static const fixture_row of_itself[] = {

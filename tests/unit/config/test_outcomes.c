@@ -224,12 +224,12 @@ static void the_admin_socket_is_given_switched_off_or_left_out(void **state)
 
 static const fixture_row of_words[] = {
     {ROUTE "    guarantee: transactional\n",
-     "f:5:16: \"guarantee\" can't be transactional with a store \"memory:\": the application completes its operations "
+     "f:5:16: \"guarantee\" can't be transactional with a store \"memory:\": the upstream completes its operations "
      "in "
-     "a transaction of its own database, which has to be the store (postgres://…)\n"},
+     "a transaction of its own database, which must be the store (postgres://…)\n"},
     {"upstream: http://127.0.0.1:3000\nstore: journal:/x\ndefaults: {guarantee: transactional}\n",
-     "f:3:23: \"guarantee\" can't be transactional with a store \"journal:\": the application completes its operations "
-     "in a transaction of its own database, which has to be the store (postgres://…)\n"},
+     "f:3:23: \"guarantee\" can't be transactional with a store \"journal:\": the upstream completes its operations "
+     "in a transaction of its own database, which must be the store (postgres://…)\n"},
     {ROUTE "    guarantee: idempotant\n",
      "f:5:16: \"guarantee\" must be none, atomic, idempotent or transactional, not \"idempotant\", did you mean "
      "\"idempotent\"?\n"},
@@ -309,10 +309,10 @@ static const fixture_row of_probes[] = {
     {ROUTE "    probe: {}\n",
      "f:5:12: this \"probe\" has no \"request\", such as GET /refunds?idempotency_key={key}\n"
      "f:5:12: this \"probe\" has no \"found\" with a \"status\": when has it happened?\n"
-     "f:5:12: this \"probe\" has no \"settle\": how long may the application still be at work after the last byte was "
+     "f:5:12: this \"probe\" has no \"settle\": how long may the upstream still be at work after the last byte was "
      "sent to it?\n"},
     {ROUTE "    probe: {" ASK ", found: {status: 200}}\n",
-     "f:5:12: this \"probe\" has no \"settle\": how long may the application still be at work after the last byte was "
+     "f:5:12: this \"probe\" has no \"settle\": how long may the upstream still be at work after the last byte was "
      "sent to it?\n"},
     {ROUTE "    probe: {" ASK ", found: {pointer: /a}, settle: 1s}\n",
      "f:5:12: this \"probe\" has no \"found\" with a \"status\": when has it happened?\n"},
@@ -328,12 +328,12 @@ static const fixture_row of_probes[] = {
      "f:5:108: \"body\" must be a JSON pointer such as /data/0, not \"/a~2\": a \"~\" in a name is written ~0, and a "
      "slash ~1\n"},
     {ROUTE "    probe: {request: \"HEAD /a/{key}\", found: {status: 200, pointer: /a}, settle: 1s}\n",
-     "f:5:69: nothing can be pointed at in an answer to HEAD, which has no body; ask by GET\n"},
+     "f:5:69: a response to HEAD has no body to point into; use GET\n"},
     {ROUTE "    probe: {request: \"HEAD /a/{key}\", found: {status: 200}, answer: {body: /a}, settle: 1s}\n",
-     "f:5:76: nothing can be pointed at in an answer to HEAD, which has no body; ask by GET\n"},
+     "f:5:76: a response to HEAD has no body to point into; use GET\n"},
     {UP "defaults: {probe: {found: {pointer: /a}}}\nroutes:\n"
         "  - {match: POST /a, probe: {request: \"HEAD /{key}\", found: {status: 200}, settle: 1s}}\n",
-     "f:5:39: nothing can be pointed at in an answer to HEAD, which has no body; ask by GET\n"},
+     "f:5:39: a response to HEAD has no body to point into; use GET\n"},
     {ROUTE "    probe: {" ASK ", found: {status: 200}, absent: {status: 200}, settle: 1s}\n",
      "f:5:12: \"found\" and \"absent\" of a probe can't have the same status: 200 can't mean both\n"},
     {ROUTE "    probe: {" ASK ", found: {status: 200}, absent: {}, settle: 1s}\n",
@@ -364,23 +364,23 @@ static const fixture_row of_requests[] = {
                                   "/refunds/{key}, not \"http://x/{key}\"\n"},
     {ASKED("GET a/{key}"), "f:5:22: \"request\" must have a path that begins with a slash, such as GET "
                            "/refunds/{key}, not \"a/{key}\"\n"},
-    {ASKED("GET /a/{id}"), "f:5:22: \"request\" holds \"{id}\"; what can stand in braces is {key}\n"},
-    {ASKED("GET /a/{key}/{body:/x}"), "f:5:22: \"request\" holds \"{body:/x}\"; what can stand in braces is {key}\n"},
-    {ASKED("GET /a/{Key}"), "f:5:22: \"request\" holds \"{Key}\"; what can stand in braces is {key}\n"},
-    {ASKED("GET /a/{}"), "f:5:22: \"request\" holds \"{}\"; what can stand in braces is {key}\n"},
-    {ASKED("GET /a/{{key}}"), "f:5:22: \"request\" holds \"{{key}\"; what can stand in braces is {key}\n"},
-    {ASKED("GET /a/{key"), "f:5:22: \"request\" holds a \"{\" without a \"}\" behind it; what can stand in braces is "
-                           "{key}\n"},
-    {ASKED("GET /a/{key}}"), "f:5:22: \"request\" holds a \"}\" without a \"{\" before it; what can stand in braces "
-                             "is {key}\n"},
-    {ASKED("GET /a"), "f:5:22: \"request\" must hold {key}, or it would ask the same of every operation\n"},
-    {ASKED("GET /a b/{key}"), "f:5:22: \"request\" holds a space or a byte that must be escaped, as in \"%20\"\n"},
-    {ASKED("GET /\xc3\xa4/{key}"), "f:5:22: \"request\" holds a space or a byte that must be escaped, as in "
+    {ASKED("GET /a/{id}"), "f:5:22: \"request\" contains \"{id}\"; only {key} may be in braces\n"},
+    {ASKED("GET /a/{key}/{body:/x}"), "f:5:22: \"request\" contains \"{body:/x}\"; only {key} may be in braces\n"},
+    {ASKED("GET /a/{Key}"), "f:5:22: \"request\" contains \"{Key}\"; only {key} may be in braces\n"},
+    {ASKED("GET /a/{}"), "f:5:22: \"request\" contains \"{}\"; only {key} may be in braces\n"},
+    {ASKED("GET /a/{{key}}"), "f:5:22: \"request\" contains \"{{key}\"; only {key} may be in braces\n"},
+    {ASKED("GET /a/{key"),
+     "f:5:22: \"request\" contains a \"{\" without a \"}\" behind it; only {key} may be in braces\n"},
+    {ASKED("GET /a/{key}}"),
+     "f:5:22: \"request\" contains a \"}\" without a \"{\" before it; only {key} may be in braces\n"},
+    {ASKED("GET /a"), "f:5:22: \"request\" must contain {key}, or every operation would get the same probe\n"},
+    {ASKED("GET /a b/{key}"), "f:5:22: \"request\" contains a space or a byte that must be escaped, as in \"%20\"\n"},
+    {ASKED("GET /\xc3\xa4/{key}"), "f:5:22: \"request\" contains a space or a byte that must be escaped, as in "
                                    "\"%20\"\n"},
-    {ASKED("GET /a/{key}#x"), "f:5:22: \"request\" holds a \"#\", and a fragment never reaches a server\n"},
-    {ASKED("GET /a/%2/{key}"), "f:5:22: \"request\" holds a \"%\" without two hexadecimal digits\n"},
-    {ASKED("GET /a/{key}%4"), "f:5:22: \"request\" holds a \"%\" without two hexadecimal digits\n"},
-    {ASKED("GET /a\\r\\nX: y/{key}"), "f:5:22: \"request\" must not hold control bytes or line ends\n"},
+    {ASKED("GET /a/{key}#x"), "f:5:22: \"request\" contains a \"#\", and a fragment never reaches a server\n"},
+    {ASKED("GET /a/%2/{key}"), "f:5:22: \"request\" contains a \"%\" without two hexadecimal digits\n"},
+    {ASKED("GET /a/{key}%4"), "f:5:22: \"request\" contains a \"%\" without two hexadecimal digits\n"},
+    {ASKED("GET /a\\r\\nX: y/{key}"), "f:5:22: \"request\" must not contain control bytes or line ends\n"},
 };
 
 static const fixture_row of_duplicates[] = {
@@ -395,7 +395,7 @@ static const fixture_row of_duplicates[] = {
     {ROUTE "    provider_duplicate: {status: 409, pointer: /code}\n    probe: " PROBE "\n",
      "f:5:25: this \"provider_duplicate\" has no \"value\": what does the pointer lead to?\n"},
     {ROUTE "    provider_duplicate: {status: 409, value: duplicate}\n    probe: " PROBE "\n",
-     "f:5:25: this \"provider_duplicate\" has no \"pointer\": where does the value stand?\n"},
+     "f:5:25: this \"provider_duplicate\" has no \"pointer\": where is the value?\n"},
     {ROUTE "    provider_duplicate: {status: 40, pointer: code, value: [a], valeu: b}\n    probe: " PROBE "\n",
      "f:5:34: \"status\" must be 200 to 599, not \"40\"\n"
      "f:5:47: \"pointer\" must be a JSON pointer such as /data/0, not \"code\", did you mean \"/code\"?\n"
@@ -427,11 +427,11 @@ static const fixture_row of_statuses[] = {
     {ROUTE "    not_executed: [299]\n",
      "f:5:20: \"not_executed\" can't free the key after 299: it says that the work was done\n"},
     {ROUTE "    outcome: {500: store, \"500\": release}\n", "f:5:27: \"500\" is given twice; it is also on line 5\n"},
-    {ROUTE "    not_executed: [503, 429, 503]\n", "f:5:30: \"not_executed\" lists 503, which is also said on line 5\n"},
+    {ROUTE "    not_executed: [503, 429, 503]\n", "f:5:30: \"not_executed\" lists 503, which is also on line 5\n"},
     {ROUTE "    not_executed: [503]\n    outcome: {503: unknown}\n",
-     "f:6:15: \"outcome\" lists 503, which is also said on line 5\n"},
+     "f:6:15: \"outcome\" lists 503, which is also on line 5\n"},
     {ROUTE "    outcome: {503: not_executed}\n    not_executed:\n      - 503\n",
-     "f:7:9: \"not_executed\" lists 503, which is also said on line 5\n"},
+     "f:7:9: \"not_executed\" lists 503, which is also on line 5\n"},
     {ROUTE "    not_executed: 503\n",
      "f:5:19: \"not_executed\" must be a list of statuses, such as [429, 503], not text\n"},
     {ROUTE "    not_executed: [[503], ~, abc]\n",

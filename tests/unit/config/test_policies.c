@@ -289,7 +289,7 @@ static const fixture_row of_keys[] = {
         "  - {match: POST /b, group: a}\n",
      "f:5:13: \"from\" has \"{path:id}\", but \"/b\" has no {id} in it\n"},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}\"}, require_principal: false}\n",
-     "f:3:67: a key made by \"from\" would let callers who can't be told apart share an operation; where that is "
+     "f:3:67: a key made by \"from\" would let callers who can't be distinguished share an operation; where that is "
      "meant, "
      "write \"shared: true\" under \"key\"\n"},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{window:1s}\", shared: true}}\n",
@@ -327,7 +327,7 @@ static const fixture_row of_callers[] = {
     {ROUTES "  - {match: POST /a, authorize: POST /me}\n",
      "f:3:33: \"authorize\" must ask by GET or HEAD, as this changes nothing, not by \"POST\"\n"},
     {ROUTES "  - {match: POST /a, authorize: \"GET /me/{key}\"}\n",
-     "f:3:33: \"authorize\" holds a brace, and nothing is put into this request\n"},
+     "f:3:33: \"authorize\" contains a brace, but nothing is substituted in this request\n"},
     {ROUTES "  - {match: POST /a, authorize: GET}\n",
      "f:3:33: \"authorize\" must be GET or HEAD and a path, such as GET /me, or off, not \"GET\"\n"},
     {ROUTES "  - {match: POST /a, authorize: GET me}\n",
@@ -346,7 +346,7 @@ static const fixture_row of_callers[] = {
     {UP "cors: {origins: []}\n", "f:2:17: \"origins\" must not be empty; leave out \"cors\" instead\n"},
     {UP "cors: {}\n", "f:2:7: this \"cors\" has no \"origins\", such as [\"https://app.example.com\"]\n"},
     {UP "cors: {origins: [\"*\"], credentials: true}\n",
-     "f:2:37: \"credentials\" can't be true for every origin (\"*\"): any page could read a user's answers; list the "
+     "f:2:37: \"credentials\" can't be true for every origin (\"*\"): any page could read a user's responses; list the "
      "origins\n"},
     {UP "cors: {origins: [\"https://a\", \"*\"]}\n",
      "f:2:31: \"origins\" can't list others beside \"*\", which is all of them\n"},
@@ -362,14 +362,14 @@ static const fixture_row of_callers[] = {
      "f:2:77: \"origins\" must list origins such as https://app.example.com, not \"null\"\n"
      "f:2:85: \"origins\" must list origins such as https://app.example.com, not \"https://*.a\"\n"},
     {UP "cors: {origins: [\"https://a:65536\", \"https://a:080\", \"https://[::1]:0\", \"https://a:\"]}\n",
-     "f:2:18: \"origins\" must list origins such as https://app.example.com, not \"https://a:65536\": behind the colon "
-     "stands a port, 1 to 65535\n"
-     "f:2:37: \"origins\" must list origins such as https://app.example.com, not \"https://a:080\": behind the colon "
-     "stands a port, 1 to 65535\n"
-     "f:2:54: \"origins\" must list origins such as https://app.example.com, not \"https://[::1]:0\": behind the colon "
-     "stands a port, 1 to 65535\n"
-     "f:2:73: \"origins\" must list origins such as https://app.example.com, not \"https://a:\": behind the colon "
-     "stands a port, 1 to 65535\n"},
+     "f:2:18: \"origins\" must list origins such as https://app.example.com, not \"https://a:65536\": the port after "
+     "the colon must be 1 to 65535\n"
+     "f:2:37: \"origins\" must list origins such as https://app.example.com, not \"https://a:080\": the port after the "
+     "colon must be 1 to 65535\n"
+     "f:2:54: \"origins\" must list origins such as https://app.example.com, not \"https://[::1]:0\": the port after "
+     "the colon must be 1 to 65535\n"
+     "f:2:73: \"origins\" must list origins such as https://app.example.com, not \"https://a:\": the port after the "
+     "colon must be 1 to 65535\n"},
     {UP "trusted_proxies: 10.0.0.0/8\n", "f:2:18: \"trusted_proxies\" must be a list of addresses and networks, such "
                                          "as [127.0.0.1, 10.0.0.0/8], not text\n"},
     {UP "trusted_proxies: [10.0.0.1/8, localhost, 10.0.0.0/33, \"fd00::1/8\", 0.0.0.0/0]\n",
@@ -378,33 +378,33 @@ static const fixture_row of_callers[] = {
      "f:2:31: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8, not \"localhost\"\n"
      "f:2:42: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8, not "
      "\"10.0.0.0/33\": "
-     "behind the slash stands a number, 0 to 32\n"
+     "the number after the slash must be 0 to 32\n"
      "f:2:55: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8, not \"fd00::1/8\", "
      "did you mean \"fd00::/8\"?\n"
-     "f:2:68: \"trusted_proxies\" must not list \"0.0.0.0/0\": everybody could say where a request came from\n"},
+     "f:2:68: \"trusted_proxies\" must not list \"0.0.0.0/0\": every client could claim any address\n"},
 };
 
 static const fixture_row of_safe_methods[] = {
     {ROUTES "  - {match: \"GET /a\", key: {from: \"{query:x}\"}, require_principal: true}\n",
-     "f:3:35: \"from\" does nothing for GET: it needs no key, and is streamed through for everybody\n"
-     "f:3:68: \"require_principal\" does nothing for GET: it needs no key, and is streamed through for everybody\n"},
+     "f:3:35: \"from\" does nothing for GET: it needs no key, and is always streamed through\n"
+     "f:3:68: \"require_principal\" does nothing for GET: it needs no key, and is always streamed through\n"},
     {ROUTES "  - {match: \"HEAD,OPTIONS /a\", require: true}\n",
-     "f:3:41: \"require\" does nothing for HEAD: it needs no key, and is streamed through for everybody\n"},
+     "f:3:41: \"require\" does nothing for HEAD: it needs no key, and is always streamed through\n"},
 };
 
 static const fixture_row of_headers[] = {
     {ROUTES "  - {match: POST /a, principal: [\"header:X-Forwarded-User\", \"header:Hapax-User\", \"header:X_A\"]}\n",
-     "f:3:34: \"principal\" can't be \"header:X-Forwarded-User\": that header reaches the application from "
+     "f:3:34: \"principal\" can't be \"header:X-Forwarded-User\": that header reaches the upstream from "
      "\"trusted_proxies\" only, and there are none\n"
-     "f:3:61: \"principal\" can't be \"header:Hapax-User\": that header ends at Hapax or is written anew there: the "
-     "application never gets what the client sent\n"},
+     "f:3:61: \"principal\" can't be \"header:Hapax-User\": that header is removed or replaced by Hapax: the upstream "
+     "never gets the client's value\n"},
     {ROUTES "  - {match: POST /a, key: {from: \"{header:X_Forwarded_Id}\"}}\n",
-     "f:3:34: \"from\" can't be used: \"{header:X_Forwarded_Id}\": that header reaches the application from "
+     "f:3:34: \"from\" can't be used: \"{header:X_Forwarded_Id}\": that header reaches the upstream from "
      "\"trusted_proxies\" only, and there are none\n"},
     {UP "trusted_proxies: [10.0.0.0/8]\n"
         "defaults: {principal: [\"header:X-Forwarded-User\", \"header:X-Forwarded-For\"]}\n",
-     "f:3:51: \"principal\" can't be \"header:X-Forwarded-For\": that header ends at Hapax or is written anew there: "
-     "the application never gets what the client sent\n"},
+     "f:3:51: \"principal\" can't be \"header:X-Forwarded-For\": that header is removed or replaced by Hapax: the "
+     "upstream never gets the client's value\n"},
 };
 
 static const fixture_row of_lists[] = {
@@ -431,8 +431,8 @@ static const fixture_row of_lists[] = {
         "routes:\n  - {match: POST /a, fingerprint: {body: [/a/b, /c]}}\n",
      "f:4:42: \"/a/b\" can't be counted (\"body\") and left out (\"/a\" in \"ignore\") at once\n"},
     {ROUTES "  - {match: POST /a, fingerprint: {headers: [TE, X-A]}, deny_headers: [TE]}\n",
-     "f:3:46: \"headers\" can't list \"TE\": that header ends at Hapax or is written anew there: the application never "
-     "gets what the client sent\n"},
+     "f:3:46: \"headers\" can't list \"TE\": that header is removed or replaced by Hapax: the upstream never gets the "
+     "client's value\n"},
     {ROUTES "  - {match: POST /a, fingerprint: {headers: [a b, X, x]}}\n",
      "f:3:46: \"headers\" must list names of headers, not \"a b\"\n"
      "f:3:54: \"headers\" lists \"x\" twice\n"},
@@ -457,31 +457,31 @@ static const fixture_row of_notes[] = {
         "routes:\n  - {match: \"GET /a\", group: by_id, require: false}\n",
      ""},
     {ROUTES "  - {match: \"GET,POST /a\", require: true, require_principal: true}\n",
-     "f:3:62: \"require_principal\" does nothing for GET: it needs no key, and is streamed through for everybody\n"},
+     "f:3:62: \"require_principal\" does nothing for GET: it needs no key, and is always streamed through\n"},
     {UP "groups: {a: {}}\n", "f:2:10: no route is in group \"a\"\n"},
     {ROUTES "  - match: \"POST /a/{x}/c\"\n  - match: \"POST /a/b/{y}\"\n",
-     "f:4:12: some requests fit both route \"POST /a/b/{y}\" and route \"POST /a/{x}/c\" before it, which takes "
+     "f:4:12: some requests match both route \"POST /a/b/{y}\" and route \"POST /a/{x}/c\" before it, which gets "
      "them\n"},
     {ROUTES "  - match: \"POST /a/{x}\"\n  - match: \"POST,PUT /a/b\"\n",
-     "f:4:12: some requests fit both route \"POST,PUT /a/b\" and route \"POST /a/{x}\" before it, which takes them\n"},
+     "f:4:12: some requests match both route \"POST,PUT /a/b\" and route \"POST /a/{x}\" before it, which gets them\n"},
     {ROUTES "  - match: POST /a/b\n  - match: \"/a/{x}\"\n", ""}, /* the special one first is what order is for */
     {ROUTES "  - match: \"POST /a/{x}/c\"\n  - match: \"PUT /a/b/{y}\"\n", ""},
     {ROUTES "  - match: \"POST /a/{x}/c\"\n  - match: \"POST /a/b/{y}/\"\n", ""},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{window:2h}\", shared: true}, lifetime: 1h}\n",
-     "f:3:34: answers are kept for 1h, but a window lasts 2h: in one of them the same key can run again\n"},
+     "f:3:34: responses are kept for 1h, but a window lasts 2h: in one of them the same key can run again\n"},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{date:UTC}\", shared: true}, lifetime: 12h}\n",
-     "f:3:34: answers are kept for 12h, but a date lasts 25h at most: on one of them the same key can run again\n"},
+     "f:3:34: responses are kept for 12h, but a date lasts 25h at most: on one of them the same key can run again\n"},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{date:UTC}\", shared: true}, lifetime: 12h, tombstone: 2d}\n",
      ""},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{window:1m}\", shared: true}}\n", ""},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{window:25h}\", shared: true}}\n",
-     "f:3:34: answers are kept for 24h, but a window lasts 25h: in one of them the same key can run again\n"},
+     "f:3:34: responses are kept for 24h, but a window lasts 25h: in one of them the same key can run again\n"},
     /* of several the shortest ends a key's time */
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{date:UTC}:{window:25h}\", shared: true}}\n", ""},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{date:UTC}:{window:2h}\", shared: true}, lifetime: 2h}\n",
      ""},
     {ROUTES "  - {match: POST /a, key: {from: \"{body:/a}:{date:UTC}:{window:30h}\", shared: true}, lifetime: 2h}\n",
-     "f:3:34: answers are kept for 2h, but a date lasts 25h at most: on one of them the same key can run again\n"},
+     "f:3:34: responses are kept for 2h, but a date lasts 25h at most: on one of them the same key can run again\n"},
 };
 
 static void wrong_groups_are_refused_with_their_place(void **state)

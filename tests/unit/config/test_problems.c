@@ -10,7 +10,7 @@ static void problems_are_told_in_the_order_of_the_file(void **state)
     (void)state;
     hx_arena arena = {0};
     hx_problems problems = {.arena = &arena, .file = "f"};
-    hx_config_problem_elsewhere(&problems, "--flag is wrong");
+    hx_config_problem_of_flag(&problems, "--flag is wrong");
     hx_config_problem_at(&problems, 10, 2, "c");
     hx_config_problem_at(&problems, 9, 20, "b");
     hx_config_problem_at(&problems, 9, 3, "a");
