@@ -281,7 +281,7 @@ static void client_closed(hx_stream *stream)
 hx_request *hx_request_new(hx_worker *worker, hx_stream *stream)
 {
     hx_request *r = hx_arena_alloc(&stream->arena, sizeof *r);
-    memset(r, 0, offsetof(hx_request, claimant));
+    memset(r, 0, sizeof *r);
     r->worker = worker;
     r->stream = stream;
     r->arena = &stream->arena;

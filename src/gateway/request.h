@@ -280,7 +280,6 @@ typedef struct hx_request {
     hx_timer timer;
     bool timer_rang;
 
-    /* Not zeroed at the start, because they are large: each is whole before it is read. */
     hx_claimant claimant;
     hx_fingerprint_input fingerprint_input;
     hx_record record; /* ours, once claimed */

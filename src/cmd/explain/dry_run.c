@@ -75,7 +75,6 @@ static void make_request(hx_dry_run *r)
     hx_mac_free(&r->worker.mac);
     r->worker.tokens.mac = r->worker.mac = hx_mac_new(no_secret);
     hx_request *q = r->request = hx_request_new(&r->worker, &r->stream);
-    q->fingerprint_input.rules = NULL; /* set by admit when it has read the body */
     /* The body is complete: without has_body, admit doesn't read it from the stream. */
     hx_body_init(&q->body, q->arena, BODY_BYTES_MAX, BODY_BYTES_MAX, "");
     hx_body_result kept = r->body.len > 0 ? hx_body_append(&q->body, r->body) : HX_BODY_OK;
