@@ -13,13 +13,13 @@
 typedef hx_step_result (*step_function)(hx_request *r);
 
 static const step_function step_functions[] = {
-#define X(name, text) hx_step_##name,
+#define X(name, text, test) hx_step_##name,
 #include "gateway/steps.def"
 #undef X
 };
 
 const char *const hx_step_times[] = {
-#define X(name, text) #name "_ms",
+#define X(name, text, test) #name "_ms",
 #include "gateway/steps.def"
 #undef X
 };

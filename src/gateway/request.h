@@ -39,7 +39,7 @@
 #include "observe/summary.h"
 
 typedef enum {
-#define X(name, text) HX_STEP_##name,
+#define X(name, text, test) HX_STEP_##name,
 #include "gateway/steps.def"
 #undef X
     HX_STEP_COUNT
@@ -289,7 +289,7 @@ typedef struct hx_request {
 } hx_request;
 
 /* The step functions. */
-#define X(name, text) hx_step_result hx_step_##name(hx_request *r);
+#define X(name, text, test) hx_step_result hx_step_##name(hx_request *r);
 #include "gateway/steps.def"
 #undef X
 

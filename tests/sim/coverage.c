@@ -7,7 +7,7 @@
 sim_coverage *sim_coverage_here;
 
 static const char *const row_names[SIM_ROWS] = {
-#define X(name, text) #name,
+#define X(name, text, test) #name,
 #include "gateway/steps.def"
 #undef X
     "(renewal)",

@@ -202,3 +202,20 @@ def test_the_program_prints_its_findings_and_fails(tmp_path):
     bad.write_text(C + "int x;\n")
     run = subprocess.run([sys.executable, ROOT / "tools" / "tidy", bad], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, "")
+
+
+STEPS = "src/gateway/steps.def"
+STEP_FILES = {"src/gateway/steps/claim.c": C, "tests/scenario/fate/test_a.py": "def test_it(gateway):\n"}
+
+
+@pytest.mark.parametrize("row, message", [
+    ('X(claim, "claiming", "fate/test_a.py::test_it")\n', None),
+    ('X(claim, "claiming", "fate/test_a.py")\n', None),
+    ('X(claim, "claiming", "fate/test_b.py")\n', "the test of claim does not exist"),
+    ('X(claim, "claiming",\n  "fate/test_a.py::test_other")\n', "the test of claim does not exist"),
+    ('X(wait, "waiting", "fate/test_a.py")\n', "steps/wait.c does not exist"),
+    ('X(claim, "claiming")\n', "a step has no test"),
+])
+def test_every_step_has_a_file_and_a_test(row, message):
+    sources = [tidy.Source(path, text) for path, text in {**STEP_FILES, STEPS: C + row}.items()]
+    assert [found[2] for found in tidy.step_tests(sources)] == ([message] if message else [])
