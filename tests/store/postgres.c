@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only a store on PostgreSQL can get wrong: connections that are cut in the middle, statements that come late,
- * rows that others hold, functions that fail. Run by tests/store/with_postgres. */
+/* What only a store on PostgreSQL can get wrong: connections that are cut in the middle, statements that arrive late,
+ * rows that an application has locked, functions that fail. Run by tests/store/with_postgres. */
 #include "store/harness.h"
 
 #include "base/check.h"
@@ -17,7 +17,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-/* A connection of the test's own, beside the store. */
+/* A connection of the test itself, beside the store's */
 
 static const hx_libpq *pq;
 
@@ -58,7 +58,7 @@ static bool is_refused(PGconn *conn, const char *sql, const char *state)
     return refused;
 }
 
-/* Two nodes on one store, and who looks on. */
+/* Two nodes on one store, and a connection of the test. */
 typedef struct {
     bench here, there;
     PGconn *conn;
@@ -90,7 +90,7 @@ static void pair_turn(pair *p)
 
 #define WATCHED 600u
 
-static void all_who_wait_are_looked_after(void **state)
+static void every_watch_is_rechecked(void **state)
 {
     (void)state;
     pair p;
@@ -117,8 +117,8 @@ static void all_who_wait_are_looked_after(void **state)
     pair_end(&p);
 }
 
-/* Another watch comes in each turn: those before it are looked at all the same. */
-static void who_waits_is_looked_after_however_many_come(void **state)
+/* Another watch comes in each turn: those before it are rechecked all the same. */
+static void a_watch_is_rechecked_however_many_come(void **state)
 {
     (void)state;
     pair p;
@@ -149,7 +149,7 @@ static void who_waits_is_looked_after_however_many_come(void **state)
     pair_end(&p);
 }
 
-/* What somebody wrote into the table by hand. */
+/* An operator may have written to the table by hand. */
 static void texts_that_are_too_long_are_cut(void **state)
 {
     (void)state;
@@ -172,9 +172,9 @@ static void texts_that_are_too_long_are_cut(void **state)
     pair_end(&p);
 }
 
-/* Errands */
+/* Upkeep */
 
-static void an_errand_that_fails_is_not_run_again_and_again(void **state)
+static void upkeep_that_fails_is_not_repeated_in_each_round(void **state)
 {
     (void)state;
     pair p;
@@ -196,9 +196,9 @@ static void an_errand_that_fails_is_not_run_again_and_again(void **state)
     pair_end(&p);
 }
 
-/* Rows that others hold */
+/* Rows that an application has locked */
 
-static void forgetting_waits_for_nobody(void **state)
+static void forgetting_waits_for_no_lock(void **state)
 {
     (void)state;
     pair p;
@@ -241,8 +241,8 @@ static void what_was_moved_twice_is_there_once(void **state)
     pair_end(&p);
 }
 
-/* The number that is drawn next is not set while somebody may be drawing. */
-static void epochs_are_raised_when_nobody_draws_one(void **state)
+/* The sequence of epochs is not set while a claim may be drawing one. */
+static void epochs_are_raised_while_no_claim_draws_one(void **state)
 {
     (void)state;
     pair p;
@@ -273,8 +273,8 @@ static void rules_that_one_takes_stock_of_stay_so_when_another_enforces_its_own(
     pair_end(&p);
 }
 
-/* An application may hold its operation's row: what comes meanwhile is written when it has ended, and told then. */
-static void an_outcome_of_a_row_that_is_held_is_told_when_it_is_written(void **state)
+/* An application may lock its operation's row: an outcome that comes meanwhile ends when the lock is gone. */
+static void an_outcome_of_a_locked_row_ends_when_it_is_written(void **state)
 {
     (void)state;
     pair p;
@@ -346,7 +346,7 @@ static void large_answers_come_one_after_the_other(void **state)
     pair_end(&p);
 }
 
-/* What a text column doesn't take is in the record all the same. */
+/* Bytes that a text column refuses are in the record all the same. */
 static void routes_need_not_be_text(void **state)
 {
     (void)state;
@@ -390,7 +390,7 @@ static void what_fails_at_its_commit_fails_alone(void **state)
     pair_end(&p);
 }
 
-/* A connection is made, and breaks at once: that is no reason to make the next one at once. */
+/* A connection that breaks in its first round counts as one that could not be made: the next one is delayed. */
 static void a_server_that_refuses_all_is_not_hammered(void **state)
 {
     (void)state;
@@ -409,14 +409,14 @@ static void a_server_that_refuses_all_is_not_hammered(void **state)
     pair_end(&p);
 }
 
-/* A claim that was given up is made all the same, by a server that was slow: nobody will ever end it but its node. What
- * it took over is unknown as before. */
+/* A claim that was given up is made all the same, by a slow server. Only its node can release it; what it took over
+ * becomes unknown again. */
 static void a_claim_that_comes_too_late_is_taken_back(void **state)
 {
     (void)state;
     pair p;
     pair_begin(&p);
-    hx_record first = record_of(1), again = record_of(2), stands;
+    hx_record first = record_of(1), again = record_of(2), found;
     assert_int_equal(claim(&p.here, &again, 0, NULL), HX_STORE_OK);
     assert_int_equal(settle(&p.here, &again, HX_UNKNOWN, NULL), HX_STORE_OK);
     uint64_t before = again.epoch;
@@ -439,8 +439,8 @@ static void a_claim_that_comes_too_late_is_taken_back(void **state)
         hx_loop_turn(p.here.loop, 20);
     wait_for_state(&p.here, first.op, HX_ABSENT, NULL);
     assert_true(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE reason = 'nothing was sent'") <= 1);
-    wait_for_state(&p.here, again.op, HX_UNKNOWN, &stands);
-    assert_true(stands.epoch > before);
+    wait_for_state(&p.here, again.op, HX_UNKNOWN, &found);
+    assert_true(found.epoch > before);
     assert_int_equal(ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE state = 4 AND due_at IS NULL AND "
                                  "reason = 'nothing was sent again'"),
                      1);
@@ -448,7 +448,7 @@ static void a_claim_that_comes_too_late_is_taken_back(void **state)
     pair_end(&p);
 }
 
-/* Of a gateway that is gone: nobody is left to take it back. */
+/* The claim of a gateway that is gone would never be released. */
 static void a_claim_that_comes_too_late_is_not_made(void **state)
 {
     (void)state;
@@ -461,7 +461,7 @@ static void a_claim_that_comes_too_late_is_not_made(void **state)
     pair_end(&p);
 }
 
-/* A claim is committed, but not on its standby; and when it is sent once more the disk is full. */
+/* A claim is committed, but not on its standby, and when it is sent again the disk is full. */
 static void a_claim_that_is_in_doubt_on_a_full_disk_is_taken_back(void **state)
 {
     (void)state;
@@ -482,7 +482,7 @@ static void a_claim_that_is_in_doubt_on_a_full_disk_is_taken_back(void **state)
     pair_end(&p);
 }
 
-/* It was made, and released: when the same statement comes once more, late, it must not make it again. */
+/* The claim was made and released: when its statement arrives once more, late, it must not be made again. */
 static void a_claim_is_not_made_twice(void **state)
 {
     (void)state;
@@ -750,17 +750,17 @@ static void connections_that_are_cut_lose_and_double_nothing(void **state)
     for (int i = 0; i < STORM_LOOPS; i++) assert_int_equal(pthread_create(&crews[i].thread, NULL, work, &crews[i]), 0);
     int64_t cuts = cut_connections(p.conn, &s);
     for (int i = 0; i < STORM_LOOPS; i++) pthread_join(crews[i].thread, NULL);
-    /* Claims that nobody got an answer to are given back. */
+    /* Abandoned claims are released. */
     while (ask(p.conn, "SELECT count(*) FROM hapax.operations WHERE state = 1") > 0)
         for (int i = 0; i < STORM_LOOPS; i++) hx_loop_turn(crews[i].loop, 10);
     hx_store_close(&s.store);
     for (unsigned i = 0; i < STORM_OPERATIONS; i++) {
         hx_record found;
-        hx_state stands = peek(&p.here, op_of(i), &found);
+        hx_state now = peek(&p.here, op_of(i), &found);
         assert_true(s.effects[i] <= 1);
         assert_int_equal(s.effects[i], s.acknowledged[i] > 0);
-        assert_int_equal(stands, s.acknowledged[i] > 0 ? HX_COMPLETED : HX_ABSENT);
-        assert_int_equal(stands == HX_COMPLETED ? found.epoch : 0, s.acknowledged[i]);
+        assert_int_equal(now, s.acknowledged[i] > 0 ? HX_COMPLETED : HX_ABSENT);
+        assert_int_equal(now == HX_COMPLETED ? found.epoch : 0, s.acknowledged[i]);
     }
     assert_true(cuts > 0 && s.well > 0);
     for (int i = 0; i < STORM_LOOPS; i++) hx_loop_free(&crews[i].loop);
@@ -773,14 +773,14 @@ int main(int argc, char **argv)
     pq = hx_libpq_load(error);
     if (!pq) hx_fatal(1, "%s", error);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_who_wait_are_looked_after),
-        cmocka_unit_test(who_waits_is_looked_after_however_many_come),
+        cmocka_unit_test(every_watch_is_rechecked),
+        cmocka_unit_test(a_watch_is_rechecked_however_many_come),
         cmocka_unit_test(texts_that_are_too_long_are_cut),
-        cmocka_unit_test(an_errand_that_fails_is_not_run_again_and_again),
-        cmocka_unit_test(forgetting_waits_for_nobody),
-        cmocka_unit_test(an_outcome_of_a_row_that_is_held_is_told_when_it_is_written),
+        cmocka_unit_test(upkeep_that_fails_is_not_repeated_in_each_round),
+        cmocka_unit_test(forgetting_waits_for_no_lock),
+        cmocka_unit_test(an_outcome_of_a_locked_row_ends_when_it_is_written),
         cmocka_unit_test(what_was_moved_twice_is_there_once),
-        cmocka_unit_test(epochs_are_raised_when_nobody_draws_one),
+        cmocka_unit_test(epochs_are_raised_while_no_claim_draws_one),
         cmocka_unit_test(rules_that_one_takes_stock_of_stay_so_when_another_enforces_its_own),
         cmocka_unit_test(large_answers_come_one_after_the_other),
         cmocka_unit_test(routes_need_not_be_text),

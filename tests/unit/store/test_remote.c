@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lanes and rounds (store/remote/lane.h) over a driver that is played by the test: what is sent together, what is sent
+ * again, and what a failure means for a call. */
+#include "store/harness.h"
+
+#include "store/remote/lane.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+/* The server: it answers when the test says so. */
+
+#define ROWS_MAX 8u
+
+struct hx_remote_result {
+    hx_remote_verdict rows[ROWS_MAX];
+    size_t count;
+    hx_refusal refusal;
+};
+
+typedef struct {
+    hx_lane lane;
+    const hx_statement *sent;
+    size_t count;
+    unsigned connections;
+} played_lane;
+
+static unsigned results; /* that are not freed */
+
+static void play_connect(hx_lane *lane)
+{
+    played_lane *own = (played_lane *)lane;
+    if (lane != lane->store->loops[0].lanes[0]) return; /* the other lane never connects */
+    own->connections++;
+    hx_lane_connected(lane);
+}
+
+static void play_disconnect(hx_lane *lane)
+{
+    ((played_lane *)lane)->count = 0;
+}
+
+static void play_send(hx_lane *lane, const hx_statement *statements, size_t count)
+{
+    played_lane *own = (played_lane *)lane;
+    own->sent = statements;
+    own->count = count;
+}
+
+static hx_refusal play_classify(const hx_lane *lane, const hx_remote_result *error)
+{
+    (void)lane;
+    return error ? error->refusal : (hx_refusal){.message = "", .hint = ""};
+}
+
+static size_t play_row_count(const hx_lane *lane, const hx_remote_result *result)
+{
+    (void)lane;
+    return result->count;
+}
+
+static hx_remote_verdict play_verdict(const hx_lane *lane, const hx_remote_result *result, size_t row)
+{
+    (void)lane;
+    return result->rows[row];
+}
+
+static bool play_record(const hx_lane *lane, const hx_remote_result *result, size_t row, hx_ms now, hx_arena *arena,
+                        hx_record *out)
+{
+    (void)lane, (void)result, (void)row, (void)now, (void)arena, (void)out;
+    return false;
+}
+
+static int64_t play_number(const hx_lane *lane, const hx_remote_result *result, size_t row, unsigned column)
+{
+    (void)lane, (void)column;
+    return (int64_t)result->rows[row].place + 1;
+}
+
+static hx_slice play_text(const hx_lane *lane, const hx_remote_result *result, size_t row, unsigned column)
+{
+    (void)lane, (void)result, (void)row, (void)column;
+    return HX_EMPTY;
+}
+
+static void play_free_result(const hx_lane *lane, hx_remote_result *result)
+{
+    (void)lane;
+    if (result) results--;
+    free(result);
+}
+
+static const hx_driver driver = {.lane_bytes = sizeof(played_lane),
+                                 .connect = play_connect,
+                                 .disconnect = play_disconnect,
+                                 .send = play_send,
+                                 .classify = play_classify,
+                                 .row_count = play_row_count,
+                                 .verdict = play_verdict,
+                                 .record = play_record,
+                                 .number = play_number,
+                                 .text = play_text,
+                                 .free_result = play_free_result};
+
+/* A store on it, whose first lane has been set up. */
+typedef struct {
+    hx_remote remote;
+    bench b;
+    played_lane *own;
+} stage;
+
+static hx_remote_result *new_result(void)
+{
+    hx_remote_result *result = calloc(1, sizeof *result);
+    assert_non_null(result);
+    results++;
+    return result;
+}
+
+/* Reports a statement's result: a row for each call, but for those whose place is in `without` (bits). */
+static void report(stage *s, const hx_statement *statement, unsigned without, hx_remote_verdict row)
+{
+    hx_remote_result *result = new_result();
+    for (size_t i = 0; i < statement->count; i++) {
+        if (without >> i & 1) continue;
+        row.place = i;
+        result->rows[result->count++] = row;
+    }
+    hx_lane_result(&s->own->lane, result, false);
+    hx_lane_statement_end(&s->own->lane);
+}
+
+/* Answers everything that was sent: done. */
+static void answer(stage *s)
+{
+    const hx_statement *sent = s->own->sent;
+    size_t count = s->own->count;
+    s->own->count = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool ends_transaction = sent[i].ends_transaction;
+        report(s, &sent[i], 0, (hx_remote_verdict){.result = HX_STORE_OK, .epoch = 7});
+        if (ends_transaction) hx_lane_committed(&s->own->lane);
+    }
+}
+
+/* Refuses the transaction that was sent. */
+static void refuse(stage *s, hx_refusal refusal)
+{
+    size_t count = s->own->count;
+    s->own->count = 0;
+    for (size_t i = 0; i < count; i++) {
+        hx_remote_result *result = new_result();
+        result->refusal = refusal;
+        hx_lane_result(&s->own->lane, result, true);
+        hx_lane_statement_end(&s->own->lane);
+    }
+    hx_lane_committed(&s->own->lane);
+}
+
+static void wait_for_round(stage *s)
+{
+    int64_t began = hx_clock_mono_ns();
+    while (s->own->count == 0) {
+        hx_loop_turn(s->b.loop, 10);
+        assert_true(hx_clock_mono_ns() - began < INT64_C(20000000000)); /* a lane that has nothing to send */
+    }
+}
+
+static void stage_begin(stage *s)
+{
+    static const hx_store_ops ops = {.submit = hx_remote_submit, .cancel = hx_remote_cancel, .peek = hx_remote_peek};
+    *s = (stage){0};
+    hx_store_options options = {.now = test_clock};
+    hx_remote_init(&s->remote, &ops, &driver, "played", &options);
+    s->b.store = &s->remote.store;
+    s->b.loop = hx_loop_new();
+    hx_remote_attach(s->b.store, s->b.loop);
+    s->own = (played_lane *)s->remote.loops[0].lanes[0];
+    s->own->lane.is_listener = false;
+    wait_for_round(s);
+    assert_int_equal(s->own->count, 1);
+    assert_int_equal(s->own->sent[0].kind, HX_STATEMENT_SETUP);
+    answer(s);
+}
+
+static void stage_end(stage *s)
+{
+    hx_remote_free(&s->remote);
+    assert_int_equal(results, 0);
+    hx_loop_free(&s->b.loop);
+    hx_arena_free(&s->b.arena);
+}
+
+static void start_claim(stage *s, waited *w, hx_record *record, uint64_t number)
+{
+    *record = record_of(number);
+    wait_start(&s->b, w);
+    hx_store_claim(s->b.store, &w->call, record, 0);
+}
+
+static void assert_sent(const stage *s, size_t at, hx_statement_kind kind, size_t calls, bool ends_transaction)
+{
+    assert_true(at < s->own->count);
+    assert_int_equal(s->own->sent[at].kind, kind);
+    assert_int_equal(s->own->sent[at].count, calls);
+    assert_int_equal(s->own->sent[at].ends_transaction, ends_transaction);
+}
+
+static void calls_that_wait_are_one_statement_of_each_kind_and_one_transaction(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    waited w[5];
+    hx_record records[5];
+    wait_start(&s.b, &w[0]);
+    hx_store_read(s.b.store, &w[0].call, &(hx_op){{1}});
+    records[1] = record_of(1);
+    records[1].state = HX_UNKNOWN;
+    wait_start(&s.b, &w[1]);
+    hx_store_settle(s.b.store, &w[1].call, &records[1]);
+    start_claim(&s, &w[2], &records[2], 2);
+    start_claim(&s, &w[3], &records[3], 3);
+    hx_op renewed = op_of(4);
+    wait_start(&s.b, &w[4]);
+    hx_store_renew(s.b.store, &w[4].call, &renewed, 1, test_now + HX_MINUTE);
+    wait_for_round(&s);
+    assert_int_equal(s.own->count, 4);
+    assert_sent(&s, 0, HX_STATEMENT_CLAIM, 2, false);
+    assert_sent(&s, 1, HX_STATEMENT_RENEW, 1, false);
+    assert_sent(&s, 2, HX_STATEMENT_SETTLE, 1, true);
+    assert_sent(&s, 3, HX_STATEMENT_READ, 1, true);
+    hx_loop_turn(s.b.loop, 10);
+    for (size_t i = 0; i < 5; i++) assert_false(w[i].done);
+    answer(&s);
+    for (size_t i = 0; i < 5; i++) assert_true(w[i].done && w[i].call.result == HX_STORE_OK);
+    assert_int_equal(records[2].epoch, 7);
+    stage_end(&s);
+}
+
+static void calls_about_one_operation_go_one_after_the_other(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    waited first, second;
+    hx_record claimed, settled = record_of(1);
+    settled.state = HX_UNKNOWN;
+    start_claim(&s, &first, &claimed, 1);
+    wait_start(&s.b, &second);
+    hx_store_settle(s.b.store, &second.call, &settled);
+    wait_for_round(&s);
+    assert_int_equal(s.own->count, 1);
+    assert_sent(&s, 0, HX_STATEMENT_CLAIM, 1, true);
+    answer(&s);
+    assert_true(first.done && !second.done);
+    wait_for_round(&s);
+    assert_sent(&s, 0, HX_STATEMENT_SETTLE, 1, true);
+    answer(&s);
+    assert_true(second.done);
+    stage_end(&s);
+}
+
+static void a_call_without_a_verdict_is_sent_again(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    waited w[2];
+    hx_record records[2];
+    for (uint64_t i = 0; i < 2; i++) start_claim(&s, &w[i], &records[i], i);
+    wait_for_round(&s);
+    s.own->count = 0;
+    report(&s, s.own->sent, 1u << 0, (hx_remote_verdict){.result = HX_STORE_OK});
+    hx_lane_committed(&s.own->lane);
+    assert_true(!w[0].done && w[1].done);
+    wait_for_round(&s);
+    assert_ptr_equal(s.own->sent[0].calls[0], &w[0].call);
+    s.own->count = 0;
+    report(&s, s.own->sent, 0, (hx_remote_verdict){.is_excess = true}); /* too much for one round */
+    hx_lane_committed(&s.own->lane);
+    assert_false(w[0].done);
+    wait_for_round(&s);
+    answer(&s);
+    assert_true(w[0].done && w[0].call.result == HX_STORE_OK);
+    stage_end(&s);
+}
+
+static void calls_of_a_refused_transaction_are_sent_alone(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    waited w[3];
+    hx_record records[3];
+    for (uint64_t i = 0; i < 3; i++) start_claim(&s, &w[i], &records[i], i);
+    wait_for_round(&s);
+    refuse(&s, (hx_refusal){HX_REFUSED_FOR_GOOD, "no", "see"});
+    for (size_t i = 0; i < 3; i++) assert_false(w[i].done);
+    wait_for_round(&s);
+    assert_int_equal(s.own->count, 3);
+    for (size_t i = 0; i < 3; i++) assert_sent(&s, i, HX_STATEMENT_CLAIM, 1, true);
+    const hx_statement *sent = s.own->sent;
+    s.own->count = 0;
+    const hx_refusal refusals[] = {{HX_REFUSED_AS_FULL, "full", "see"}, {HX_REFUSED_FOR_NOW, "later", "see"}};
+    for (size_t i = 0; i < 2; i++) {
+        hx_remote_result *result = new_result();
+        result->refusal = refusals[i];
+        hx_lane_result(&s.own->lane, result, true);
+        hx_lane_statement_end(&s.own->lane);
+        hx_lane_committed(&s.own->lane);
+    }
+    report(&s, &sent[2], 0, (hx_remote_verdict){.result = HX_STORE_OK});
+    hx_lane_committed(&s.own->lane);
+    assert_true(w[0].done && w[0].call.result == HX_STORE_FULL);
+    assert_false(w[1].done);
+    assert_true(w[2].done && w[2].call.result == HX_STORE_OK);
+    assert_int_equal(s.own->lane.abandoned_count, 0); /* a refusal is certain */
+    wait_for_round(&s);
+    assert_ptr_equal(s.own->sent[0].calls[0], &w[1].call);
+    answer(&s);
+    assert_true(w[1].done);
+    stage_end(&s);
+}
+
+static void what_is_in_doubt_is_sent_again_first_and_with_its_ticket(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    waited w[3];
+    hx_record records[3];
+    start_claim(&s, &w[0], &records[0], 0);
+    wait_for_round(&s);
+    answer(&s); /* the connection has worked */
+    start_claim(&s, &w[1], &records[1], 1);
+    uint64_t ticket = w[1].call.own.remote.ticket;
+    wait_for_round(&s);
+    start_claim(&s, &w[2], &records[2], 2);
+    hx_lane_fail(&s.own->lane, "cut", NULL);
+    assert_false(w[1].done);
+    wait_for_round(&s);
+    assert_int_equal(s.own->connections, 2);
+    assert_sent(&s, 0, HX_STATEMENT_SETUP, 0, true);
+    answer(&s);
+    wait_for_round(&s);
+    assert_sent(&s, 0, HX_STATEMENT_CLAIM, 2, true);
+    assert_ptr_equal(s.own->sent[0].calls[0], &w[1].call);
+    assert_int_equal(w[1].call.own.remote.ticket, ticket);
+    answer(&s);
+    assert_true(w[1].done && w[2].done);
+    stage_end(&s);
+}
+
+static void a_claim_that_ends_in_doubt_is_abandoned_and_one_that_was_never_sent_is_not(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    waited sent, unsent, later;
+    hx_record records[3];
+    start_claim(&s, &sent, &records[0], 1);
+    uint64_t ticket = sent.call.own.remote.ticket;
+    wait_for_round(&s);
+    hx_lane_fail(&s.own->lane, "cut", NULL); /* in the first round of a connection: as if it could not be made */
+    start_claim(&s, &unsent, &records[1], 2);
+    hx_loop_turn(s.b.loop, 0);
+    assert_true(sent.done && sent.call.result == HX_STORE_UNAVAILABLE);
+    assert_true(unsent.done && unsent.call.result == HX_STORE_UNAVAILABLE);
+    wait_for_round(&s);
+    answer(&s); /* SETUP */
+    wait_for_round(&s);
+    assert_int_equal(s.own->count, 1);
+    assert_sent(&s, 0, HX_STATEMENT_ABANDON, 0, true);
+    assert_int_equal(s.own->lane.round.abandoned, 1);
+    assert_true(hx_op_eq(&s.own->lane.abandoned[0].op, &records[0].op));
+    assert_int_equal(s.own->lane.abandoned[0].ticket, ticket);
+    hx_remote_result *released = new_result();
+    released->count = 1;
+    s.own->count = 0;
+    hx_lane_result(&s.own->lane, released, false);
+    hx_lane_statement_end(&s.own->lane);
+    hx_lane_committed(&s.own->lane);
+    assert_int_equal(s.own->lane.abandoned_count, 0);
+    start_claim(&s, &later, &records[2], 3);
+    wait_for_round(&s);
+    answer(&s);
+    assert_true(later.done && later.call.result == HX_STORE_OK);
+    stage_end(&s);
+}
+
+static void behind_a_pooler_one_transaction_is_sent_at_a_time(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    s.remote.is_pooled = true;
+    waited w[2];
+    hx_record record;
+    hx_op op = op_of(9);
+    start_claim(&s, &w[0], &record, 1);
+    wait_start(&s.b, &w[1]);
+    hx_store_read(s.b.store, &w[1].call, &op);
+    wait_for_round(&s);
+    assert_int_equal(s.own->count, 1);
+    assert_sent(&s, 0, HX_STATEMENT_CLAIM, 1, true);
+    answer(&s);
+    assert_true(w[0].done && !w[1].done);
+    assert_int_equal(s.own->count, 1); /* in the same round */
+    assert_sent(&s, 0, HX_STATEMENT_READ, 1, true);
+    answer(&s);
+    assert_true(w[1].done);
+    stage_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_that_wait_are_one_statement_of_each_kind_and_one_transaction),
+        cmocka_unit_test(calls_about_one_operation_go_one_after_the_other),
+        cmocka_unit_test(a_call_without_a_verdict_is_sent_again),
+        cmocka_unit_test(calls_of_a_refused_transaction_are_sent_alone),
+        cmocka_unit_test(what_is_in_doubt_is_sent_again_first_and_with_its_ticket),
+        cmocka_unit_test(a_claim_that_ends_in_doubt_is_abandoned_and_one_that_was_never_sent_is_not),
+        cmocka_unit_test(behind_a_pooler_one_transaction_is_sent_at_a_time),
+    };
+    return cmocka_run_group_tests_name("remote", tests, NULL, NULL);
+}
