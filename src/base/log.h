@@ -33,7 +33,7 @@ void hx_log_threshold(hx_log_level least);
 /* Takes a whole line, newline included, on the thread that logs it. */
 typedef void hx_log_sink(const char *line, size_t len, hx_log_level level);
 /* NULL: no lines. Call it before other threads exist. */
-void hx_log_to(hx_log_sink *sink);
+void hx_log_to(hx_log_sink *to);
 
 /* hx_log_begin(HX_EVENT_listening); hx_log_str("address", a); hx_log_int("workers", n); hx_log_end();
  * Fields past the line's limit (8 KiB) are left out and the line says "truncated". UTF-8 is written as it is; bytes
