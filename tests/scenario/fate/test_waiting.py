@@ -164,7 +164,7 @@ def test_waiters_whose_connection_is_reset_give_their_places_back(start_gateway,
         gateway.wait_waiting(20)
         for waiter in gone:
             waiter.connection.reset()
-        eventually(lambda: gateway.counts("store")["watchers"] == 0, "the places of those that are gone")
+        eventually(lambda: gateway.counts("store")["waiters"] == 0, "the places of those that are gone")
         late = gateway.post_later("/refunds", key=key)
         gateway.wait_waiting(1)
     assert late.body == first.body
