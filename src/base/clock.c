@@ -13,7 +13,7 @@
 static _Atomic int64_t offset_ms;
 static atomic_bool started;
 static _Atomic int64_t held_ms;
-static _Atomic int64_t hold_ends_at; /* by boot time; 0: never, or nothing is held */
+static _Atomic int64_t hold_ends_at; /* boot time at which the hold ends; 0: there is no hold, or it never ends */
 
 static hx_ms read_ms(clockid_t id)
 {
@@ -100,7 +100,7 @@ typedef struct {
     unsigned hour, minute, second, ms;
 } civil;
 
-/* What is before 1970 is shown as 1970, and years have four digits. */
+/* Times before 1970 are written as 1970, and years have four digits. */
 static civil civil_of(hx_ms at)
 {
     uint64_t ms = at > 0 ? (uint64_t)at : 0;

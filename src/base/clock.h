@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time, as the contract has it: the boot-time clock plus the wall time at start. A wall clock that is set while we run
- * changes nothing here; a suspended machine's time counts. */
+/* The clock of the process: boot time plus the wall time at start. Setting the wall clock later doesn't change it;
+ * time during which the machine is suspended counts. */
 #ifndef HX_BASE_CLOCK_H
 #define HX_BASE_CLOCK_H
 
@@ -14,35 +14,37 @@ typedef int64_t hx_ms; /* milliseconds since 1970, or a span of them */
 #define HX_DAY (24 * HX_HOUR)
 
 hx_ms hx_clock_now(void);
-/* The wall's, which may be set while we run: for what others write or read by it (tokens, Date, logs), and for nothing
- * else. */
+/* The wall clock, which may be set while the process runs. Only for times that others write or read by it: tokens,
+ * Date fields and log lines. */
 hx_ms hx_clock_wall(void);
 int64_t hx_clock_mono_ns(void);
-/* The clock never runs below `stamp`: called once at start with the store's last stamp, before other threads exist. */
+/* Moves the clock forward to `stamp`, unless it is there already. Called once at start with the last stamp in the
+ * store, before other threads exist. */
 void hx_clock_raise(hx_ms stamp);
-/* When this was built; 0: that isn't known. */
+/* The date of the sources of this build; 0: unknown. */
 hx_ms hx_clock_built_at(void);
-/* Whether the kernel says that the wall clock is disciplined, by NTP or the like. */
+/* Whether the kernel reports the wall clock as synchronised, by NTP or the like. */
 bool hx_clock_is_synchronised(void);
 
-/* A wall clock that was wrong at start must not end lifetimes: they go by a time that is this far behind hx_clock_now.
- * 0 nearly always. */
+/* How far lifetimes run behind hx_clock_now, so that a wall clock that was wrong at start ends none of them. Nearly
+ * always 0. */
 hx_ms hx_clock_held(void);
 #define HX_CLOCK_HOLD_MAX (10 * HX_MINUTE)
-/* Called once at start: by so much, until hx_clock_settle ends it, or for as long as the process lives. */
+/* Holds lifetimes back by this much, until hx_clock_settle ends the hold, or with for_good as long as the process
+ * lives. Called once at start. */
 void hx_clock_hold(hx_ms by, bool for_good);
-/* Called now and then. True once, when what was held isn't any more: because the kernel vouches for the clock, or
- * because HX_CLOCK_HOLD_MAX has passed. What of the clock proved wrong by more than a day meanwhile stays held. */
+/* Ends the hold once the kernel reports the clock as synchronised, or HX_CLOCK_HOLD_MAX has passed, and then returns
+ * true, once. A clock that proved wrong by more than a day stays held by that much. Called now and then. */
 bool hx_clock_settle(void);
 
-/* It is this time now: called once at start with the time of a shared store, before other threads exist. */
+/* Sets the clock to the time of a shared store. Called once at start, before other threads exist. */
 void hx_clock_set(hx_ms now);
 
 #define HX_RFC3339_BYTES 32
 #define HX_HTTP_DATE_BYTES 30
-/* "2026-02-19T12:00:00.000Z"; returns the text inside `out`. */
+/* Writes "2026-02-19T12:00:00.000Z"; returns the text inside `out`. */
 hx_slice hx_rfc3339(hx_ms at, char out[HX_RFC3339_BYTES]);
-/* "Thu, 19 Feb 2026 12:00:00 GMT" */
+/* Writes "Thu, 19 Feb 2026 12:00:00 GMT". */
 hx_slice hx_http_date(hx_ms at, char out[HX_HTTP_DATE_BYTES]);
 
 #endif

@@ -27,8 +27,8 @@ static uint32_t by_table(uint32_t crc, hx_slice bytes)
 }
 
 #if defined(__x86_64__)
-/* The instruction takes three cycles and a new one can start with each, so a longer input goes through three of them
- * side by side. Putting their results together means shifting a CRC over zeros: a multiplication by a power of x. */
+/* The instruction takes three cycles, and a new one can start in each: a longer input is cut into three streams that
+ * run side by side. Combining their results shifts a CRC over zeros, which is a multiplication by a power of x. */
 #define LANE_WORDS_MIN 4u
 #define LANE_WORDS_MAX 64u
 static uint32_t over_words[2 * LANE_WORDS_MAX + 1]; /* [n] is x^(64n - 33) modulo the polynomial, reflected */

@@ -9,7 +9,7 @@
 
 #define LINE_BYTES 8192u
 #define EACH_BYTE UINT64_C(0x0101010101010101)
-#define TAIL_BYTES 32u /* kept for the end of a truncated line */
+#define TAIL_BYTES 32u /* reserved for the end of a truncated line */
 
 static hx_log_sink *sink;
 static atomic_bool readable;
@@ -113,11 +113,11 @@ static size_t plain_bytes(const char *at, const char *end)
     return (size_t)(at - from);
 }
 
-/* Whatever the bytes are, what we log must stay valid JSON, and do nothing to a terminal. A byte that isn't UTF-8 is
- * written as the character of its number. */
+/* Escapes a value so that the line stays valid JSON and changes nothing on a terminal. A byte that isn't UTF-8 is
+ * written as the character with its number. */
 static void put_escaped(hx_slice value)
 {
-    if (value.len == 0) return; /* of nothing there may be no address */
+    if (value.len == 0) return; /* an empty slice may have no address */
     const char *end = value.ptr + value.len;
     for (const char *at = value.ptr; at < end;) {
         size_t len = plain_bytes(at, end);

@@ -48,7 +48,7 @@ void hx_rand_bytes(void *out, size_t bytes)
         size_t take = bytes < pool.left ? bytes : pool.left;
         unsigned char *from = pool.bytes + sizeof pool.bytes - pool.left;
         memcpy(to, from, take);
-        memset(from, 0, take); /* what was handed out is not kept */
+        memset(from, 0, take); /* bytes that were handed out aren't kept */
         pool.left -= take;
         to += take;
         bytes -= take;

@@ -11,7 +11,7 @@ uint64_t hx_rand_u64(void);
 /* Uniform in [0, bound); bound > 0. */
 uint64_t hx_rand_below(uint64_t bound);
 
-/* For the simulator: from now on this thread's bytes follow from `seed`. Never in the daemon. */
+/* For the simulator only: from now on the bytes of this thread are determined by `seed`. */
 void hx_rand_seed(uint64_t seed);
 
 #endif

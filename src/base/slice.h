@@ -29,22 +29,22 @@ typedef struct {
 
 hx_slice hx_slice_of(const char *terminated);
 bool hx_slice_eq(hx_slice a, hx_slice b);
-/* ASCII case only, as HTTP field names and tokens want it. */
+/* Ignores the case of ASCII letters only, as HTTP does for field names and tokens. */
 bool hx_slice_eq_nocase(hx_slice a, hx_slice b);
 bool hx_slice_starts(hx_slice s, hx_slice prefix);
 bool hx_slice_starts_nocase(hx_slice s, hx_slice prefix);
 bool hx_slice_ends(hx_slice s, hx_slice suffix);
 /* Without leading and trailing spaces and tabs. */
 hx_slice hx_slice_trim(hx_slice s);
-/* From byte `from` on; empty when past the end. */
+/* The part from byte `from` on; empty when that is past the end. */
 hx_slice hx_slice_from(hx_slice s, size_t from);
 hx_slice hx_slice_first(hx_slice s, size_t len);
-/* Position of the first `byte`, or SIZE_MAX. */
+/* The position of the first `byte`, or SIZE_MAX. */
 size_t hx_slice_find(hx_slice s, char byte);
-/* Takes what stands before the next `separator` off the front of *rest. False once nothing is left. */
+/* Takes the part before the next `separator` off the front of *rest. False once nothing is left. */
 bool hx_slice_next(hx_slice *rest, char separator, hx_slice *part);
 int hx_slice_compare(hx_slice a, hx_slice b);
-/* Decimal digits only, no sign; false on anything else or on overflow. */
+/* Reads decimal digits, without a sign; false on anything else or on overflow. */
 bool hx_slice_to_u64(hx_slice s, uint64_t *out) HX_MUST_USE;
 bool hx_slice_is_token(hx_slice s); /* RFC 9110 token, at least one byte */
 

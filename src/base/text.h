@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readings of text that HTTP and URLs have in many places. What needs no change points into its input, anything else
- * into the arena. */
+/* Text as HTTP and URLs write it in many places. A result that equals the input points into it; any other is in the
+ * arena. */
 #ifndef HX_BASE_TEXT_H
 #define HX_BASE_TEXT_H
 
 #include "base/memory/buf.h"
 
-/* ASCII letters only. */
+/* Lowers ASCII letters only. */
 hx_slice hx_text_lower(hx_slice text, hx_arena *arena);
-/* A Host field in lower case, without `port` (as text) or an empty one: every spelling of the same host. */
+/* A Host field in lower case, without an empty port or the port `port`: the same text for every spelling of a host. */
 hx_slice hx_text_host(hx_slice host, hx_slice port, hx_arena *arena);
 /* Percent-encoding (RFC 3986). The byte that the escape at `i` encodes; -1 when there is no "%" with two digits. */
 int hx_text_percent_at(hx_slice text, size_t i);

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the well-formed character at `at`, or 0. */
+/* The length of the well-formed character at `at`, or 0. */
 size_t hx_utf8_bytes(const char *at, const char *end);
-/* Writes a character that isn't a surrogate, and says how many bytes it took. */
+/* Writes a character that isn't a surrogate, and returns its length in bytes. */
 size_t hx_utf8_put(char out[4], uint32_t code);
 
 #endif

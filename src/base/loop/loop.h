@@ -12,16 +12,17 @@
 typedef struct hx_loop hx_loop;
 
 hx_loop *hx_loop_new(void);
-void hx_loop_run(hx_loop *loop); /* until hx_loop_stop */
+void hx_loop_run(hx_loop *loop); /* returns after hx_loop_stop */
 void hx_loop_stop(hx_loop *loop);
-/* Runs what is ready, once, waiting at most `wait` for it. For tests. */
+/* Runs one turn, waiting at most `wait` for something to do. For tests. */
 void hx_loop_turn(hx_loop *loop, hx_ms wait);
 void hx_loop_free(hx_loop **owned);
 
-/* The time of this turn: the same for everything that happens in it. */
+/* The time at which this turn began: the same for everything that runs in it. */
 hx_ms hx_loop_now(hx_loop *loop);
 
-/* A task is part of whatever it works on; its memory is the caller's and must live until it has run. */
+/* A task is a member of the struct that it works on. The caller owns its memory, which must live until the task has
+ * run. */
 typedef struct hx_task {
     struct hx_task *next;
     void (*run)(struct hx_task *task);
@@ -29,28 +30,29 @@ typedef struct hx_task {
 
 /* Runs the task later in this turn, never inside the call. Only on the loop's own thread. */
 void hx_loop_defer(hx_loop *loop, hx_task *task);
-/* The same from any thread; tasks of one thread run in their order. Wakes the loop once per batch. */
+/* Runs the task on the loop's thread; may be called from any thread. Tasks of one thread run in their order, and the
+ * loop is woken once per batch. */
 void hx_loop_post(hx_loop *loop, hx_task *task);
 
-/* Called at the end of every turn, before the loop sleeps. At most 8 of them, added before the loop runs. */
+/* Adds a hook that runs at the end of every turn, before the loop sleeps. At most 8, added before the loop runs. */
 void hx_loop_each_turn(hx_loop *loop, void (*hook)(void *context), void *context);
 
-/* Looking after a file descriptor that somebody else reads and writes. All on the loop's own thread. Free it before the
- * descriptor is closed; afterwards `ready` is never called. */
+/* Polling a file descriptor that its owner reads and writes. All calls on the loop's own thread. Free the poll
+ * before the descriptor is closed; `ready` is never called afterwards. */
 typedef struct hx_poll hx_poll;
 #define HX_POLL_READ 1u
 #define HX_POLL_WRITE 2u
 hx_poll *hx_poll_new(hx_loop *loop, int fd, void (*ready)(void *context, unsigned events), void *context);
-/* Which of them are waited for; 0: none. `ready` is called again and again for as long as they hold. A descriptor that
- * has failed counts as ready for all of them. */
+/* Sets which events are waited for; 0: none. `ready` is called in every turn for as long as one of them holds. A
+ * failed descriptor counts as ready for all of them. */
 void hx_poll_for(hx_poll *poll, unsigned events);
 void hx_poll_free(hx_poll **owned);
 
-/* A timer is part of whatever it times, all zero at first. Stopping is immediate: afterwards the callback is never
- * called and the memory is the caller's again. Starting a running timer moves its deadline. */
+/* A timer is a member of the struct that it times, zeroed at first. After hx_timer_stop the callback is never
+ * called, and the memory is free for use. Starting a running timer moves its deadline. */
 typedef struct hx_timer {
-    hx_ms due;        /* when it shall fire */
-    hx_ms queued_for; /* where it stands in the queue: never later than `due` */
+    hx_ms due;        /* deadline */
+    hx_ms queued_for; /* its key in the queue: never later than `due` */
     size_t position;  /* 1-based place in the queue, 0: not running */
     void (*fire)(struct hx_timer *timer);
 } hx_timer;

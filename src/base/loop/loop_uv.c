@@ -55,7 +55,7 @@ static bool run_posted(hx_loop *loop)
 {
     hx_task *newest = atomic_exchange_explicit(&loop->posted, NULL, memory_order_acquire);
     hx_task *oldest = NULL;
-    while (newest) { /* turn the stack round */
+    while (newest) { /* reverse the stack: newest first becomes first in, first out */
         hx_task *next = newest->next;
         newest->next = oldest;
         oldest = newest;
@@ -92,7 +92,7 @@ static void set_alarm(hx_loop *loop)
 {
     hx_ms next = hx_timers_next(&loop->timers);
     if (next == loop->alarm_at) return;
-    /* An alarm that rings too early only costs a turn; moving it at every request would cost more. */
+    /* An alarm that fires too early only costs a turn; moving it at every request would cost more. */
     if (next > loop->alarm_at && loop->alarm_at > loop->now) return;
     loop->alarm_at = next;
     if (next == INT64_MAX) {
@@ -161,7 +161,7 @@ typedef struct {
 
 static void turn_over(hx_timer *timer)
 {
-    /* It may be over before the loop has slept at all: then it must not sleep. */
+    /* hx_loop_stop may have been called before the loop slept at all: it must not sleep then. */
     uv_stop(&HX_OWNER(timer, turn_limit, timer)->loop->uv);
 }
 

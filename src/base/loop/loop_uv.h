@@ -7,7 +7,7 @@
 
 struct uv_loop_s;
 struct uv_loop_s *hx_loop_uv(hx_loop *loop);
-/* Which turn this is, counted from 1. */
+/* The number of this turn, from 1. */
 uint64_t hx_loop_turns(const hx_loop *loop);
 
 #endif

@@ -39,7 +39,7 @@ void hx_timers_add(hx_timers *timers, hx_timer *timer, hx_ms due)
 {
     timer->due = due;
     if (timer->position > 0) {
-        if (due >= timer->queued_for) return; /* taken care of when it comes up */
+        if (due >= timer->queued_for) return; /* queued again when it comes up */
         timer->queued_for = due;
         sift_up(timers, timer->position - 1, timer);
         return;

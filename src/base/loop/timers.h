@@ -14,9 +14,9 @@ typedef struct {
 
 void hx_timers_add(hx_timers *timers, hx_timer *timer, hx_ms due);
 void hx_timers_remove(hx_timers *timers, hx_timer *timer);
-/* Takes off one timer that is due at `now`, or NULL. */
+/* Removes and returns one timer that is due at `now`, or NULL. */
 hx_timer *hx_timers_take_due(hx_timers *timers, hx_ms now);
-/* When to look again: INT64_MAX when nothing runs. */
+/* The time at which the next timer may be due; INT64_MAX when none runs. */
 hx_ms hx_timers_next(const hx_timers *timers);
 void hx_timers_free(hx_timers *timers);
 

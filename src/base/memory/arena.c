@@ -59,7 +59,7 @@ static void *alloc_large(hx_arena *arena, size_t bytes)
 
 void *hx_arena_alloc(hx_arena *arena, size_t bytes)
 {
-    size_t wanted = aligned(bytes > 0 ? bytes : 1); /* nothing has an address too: an empty arena has none to give */
+    size_t wanted = aligned(bytes > 0 ? bytes : 1); /* zero bytes need an address, too, and an empty arena has none */
     HX_CHECK(wanted >= bytes);
     if (wanted > (size_t)(arena->end - arena->next)) {
         size_t room = HX_ARENA_BLOCK_BYTES - sizeof(hx_arena_block);

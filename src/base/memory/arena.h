@@ -17,22 +17,23 @@ typedef struct {
     hx_arena_block *large;  /* allocations too big for a block, straight from the heap */
     char *next;
     char *end;
-    hx_arena_end *ends; /* what else goes with it, newest first */
+    hx_arena_end *ends; /* functions to call when the arena is freed, newest first */
 } hx_arena;
 
 /* An arena that is all zero bytes is empty and ready: hx_arena a = {0}. */
 
-/* Never NULL: a process that can't get a few KiB is ended by hx_fatal. Aligned for any type; not zeroed. */
+/* Never NULL: when there is no memory, hx_fatal is called. Aligned for any type; not zeroed. */
 void *hx_arena_alloc(hx_arena *arena, size_t bytes) __attribute__((returns_nonnull, malloc, alloc_size(2)));
 void *hx_arena_zalloc(hx_arena *arena, size_t bytes) __attribute__((returns_nonnull, malloc, alloc_size(2)));
 hx_slice hx_arena_copy(hx_arena *arena, hx_slice bytes);
 char *hx_arena_terminated(hx_arena *arena, hx_slice bytes); /* a NUL-terminated copy */
 hx_slice hx_arena_printf(hx_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Makes the newest allocation larger where it stands, when it is the newest and there is room. */
+/* Extends an allocation in place, if it is the newest and its block has room. */
 bool hx_arena_extend(hx_arena *arena, const void *newest, size_t old_bytes, size_t new_bytes) HX_MUST_USE;
-/* Makes any allocation larger, where it stands or elsewhere; a large one leaves nothing behind. */
+/* Extends any allocation, in place or by moving it; a large one leaves no unused memory behind. */
 void *hx_arena_grow(hx_arena *arena, void *old, size_t old_bytes, size_t new_bytes) __attribute__((returns_nonnull));
-/* Has `end` called with `what` when the arena is freed, and before its memory is: for what its contents hold on to. */
+/* Registers `end`, which is called with `what` when the arena is freed, before its memory is: for resources that its
+ * contents hold. */
 void hx_arena_at_end(hx_arena *arena, void (*end)(void *what), void *what);
 void hx_arena_free(hx_arena *arena);
 

@@ -60,7 +60,7 @@ bool hx_buf_printf(hx_buf *buf, const char *format, ...)
     int len = vsnprintf(NULL, 0, format, args);
     va_end(args);
     HX_CHECK(len >= 0);
-    bool fits = hx_buf_reserve(buf, (size_t)len + 1); /* vsnprintf wants room for its NUL */
+    bool fits = hx_buf_reserve(buf, (size_t)len + 1); /* vsnprintf writes a NUL behind the text */
     if (fits) {
         (void)vsnprintf(buf->data + buf->len, (size_t)len + 1, format, again);
         buf->len += (size_t)len;

@@ -29,7 +29,7 @@ struct hx_reclaim {
     } slots[THREADS_MAX];
 };
 
-/* A thread has the same slot in every store, and gives it back when it ends. */
+/* A thread has the same slot in every store, and releases it when it ends. */
 static struct {
     pthread_once_t once;
     pthread_key_t at_exit;

@@ -13,7 +13,7 @@ typedef struct hx_huge_block {
     struct hx_huge_block *next;
 } block;
 
-/* Begins where a huge page can. */
+/* Maps memory aligned to a huge page. */
 static block *new_block(void)
 {
     char *area = mmap(NULL, 2 * BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -21,7 +21,7 @@ static block *new_block(void)
     size_t before = (BLOCK_BYTES - (uintptr_t)area % BLOCK_BYTES) % BLOCK_BYTES;
     if (before > 0) (void)munmap(area, before);
     (void)munmap(area + before + BLOCK_BYTES, BLOCK_BYTES - before);
-    (void)madvise(area + before, BLOCK_BYTES, MADV_HUGEPAGE); /* a kernel without them has small ones */
+    (void)madvise(area + before, BLOCK_BYTES, MADV_HUGEPAGE); /* a kernel without huge pages uses small ones */
     return (block *)(void *)(area + before);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A circular doubly linked list that lives inside what it lists: no allocation, removal without a search. */
+/* A circular doubly linked list whose links are members of the listed structs: no allocation, and removal without a
+ * search. */
 #ifndef HX_BASE_MEMORY_LIST_H
 #define HX_BASE_MEMORY_LIST_H
 
@@ -10,9 +11,9 @@ typedef struct hx_link {
     struct hx_link *next, *prev;
 } hx_link;
 
-/* The struct of `type` whose member `member` is *link. */
+/* The struct of type `type` whose member `member` is at `link`. */
 #define HX_OWNER(link, type, member) ((type *)(void *)((char *)(link)-offsetof(type, member)))
-/* Walks a list; *link may be removed on the way. */
+/* Iterates over a list; *link may be removed meanwhile. */
 /* NOLINTBEGIN(bugprone-macro-parentheses): `link` is the name of a variable that is declared here */
 #define HX_EACH(link, list)                                                                                            \
     for (hx_link *link = (list)->next, *link##_next = link->next; link != (list);                                      \
@@ -45,7 +46,7 @@ static inline void hx_list_remove(hx_link *link)
     link->next = link->prev = link;
 }
 
-/* Takes the first link off, or NULL. */
+/* Removes and returns the first link, or NULL. */
 static inline hx_link *hx_list_take(hx_link *list)
 {
     hx_link *first = list->next;

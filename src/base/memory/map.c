@@ -23,7 +23,7 @@ struct hx_map {
     uint64_t seed;
 };
 
-/* Multiply and fold, 8 bytes at a time, from a secret seed. */
+/* Multiplies and folds, 8 bytes at a time, from a secret seed. */
 static uint64_t hash_bytes(uint64_t seed, hx_slice key)
 {
     uint64_t h = seed ^ (key.len * UINT64_C(0x9e3779b97f4a7c15));
@@ -106,7 +106,7 @@ void *hx_map_remove(hx_map *map, hx_slice key)
     map->count--;
     for (size_t i = (hole + 1) & map->mask; map->slots[i].value; i = (i + 1) & map->mask) {
         size_t home = map->slots[i].hash & map->mask;
-        if (((i - home) & map->mask) < ((i - hole) & map->mask)) continue; /* still reachable where it is */
+        if (((i - home) & map->mask) < ((i - hole) & map->mask)) continue; /* its home slot still finds it here */
         map->slots[hole] = map->slots[i];
         hole = i;
     }

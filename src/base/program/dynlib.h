@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Libraries that are loaded when they are first needed: what draws in dozens of others would be paid for by every
- * start. Their headers are used as they are; only the calls go through a table, which these fill. */
+/* Libraries that are loaded when they are first needed, because they bring dozens of others with them, which every
+ * start would pay for. Their headers are used unchanged; their functions are called through a table that these fill. */
 #ifndef HX_BASE_PROGRAM_DYNLIB_H
 #define HX_BASE_PROGRAM_DYNLIB_H
 
@@ -9,13 +9,13 @@
 
 typedef struct {
     const char *file;    /* "libpq.so.5" */
-    const char *package; /* of Debian, that has it */
+    const char *package; /* the Debian package that has it */
     void *handle;
 } hx_dynlib;
 
-/* Never unloaded. Both are false with a sentence for people in `error`. */
+/* Loads the library, which is never unloaded. Both functions return false with a sentence in `error`. */
 bool hx_dynlib_load(hx_dynlib *library, hx_error_text error) HX_MUST_USE;
-/* Puts the address of a symbol into the pointer at `call`. */
+/* Stores the address of a symbol in the pointer at `call`. */
 bool hx_dynlib_find(const hx_dynlib *library, const char *symbol, void *call, hx_error_text error) HX_MUST_USE;
 
 #endif

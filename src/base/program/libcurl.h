@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libcurl, loaded when it is first needed: it draws in some thirty libraries, which every `hapax version` would pay for
- * (docs/decisions/0010). Its header is used as it is; only the calls go through a table. */
+/* libcurl, loaded when it is first needed: it brings some thirty libraries with it, which every `hapax version`
+ * would pay for (docs/decisions/0010). Its header is used unchanged; its functions are called through a table. */
 #ifndef HX_BASE_PROGRAM_LIBCURL_H
 #define HX_BASE_PROGRAM_LIBCURL_H
 
@@ -33,7 +33,7 @@ typedef struct {
 #undef X
 } hx_libcurl;
 
-/* The same table each time, from any thread; never unloaded. NULL with a sentence in `error` when it isn't there. */
+/* Returns the same table each time, from any thread; never unloaded. NULL with a sentence in `error`: it is missing. */
 const hx_libcurl *hx_libcurl_load(hx_error_text error) HX_MUST_USE;
 
 #endif

@@ -93,7 +93,7 @@ static bool take(const char *line, size_t len, bool important)
     return true;
 }
 
-/* As many whole lines as one write may carry, or a long one by itself. Returns their bytes in the ring. */
+/* Copies as many whole lines as one write may carry, or one long line. Returns their bytes in the ring. */
 static uint64_t gather(uint64_t from, char batch[static LINE_BYTES], size_t *len, uint64_t *lines)
 {
     uint64_t at = from;
@@ -215,7 +215,7 @@ void hx_log_stop(hx_ms most)
 {
     if (!atomic_load(&ring.runs) || !hx_log_flush(most)) return;
     atomic_store(&ring.stops, true);
-    atomic_store(&ring.runs, false); /* who still logs writes for itself, as before the start */
+    atomic_store(&ring.runs, false); /* threads that still log write for themselves, as before the start */
     if (atomic_exchange(&ring.sleeps, false)) (void)sem_post(&ring.wake);
     (void)pthread_join(ring.thread, NULL);
     (void)sem_destroy(&ring.wake);
