@@ -386,7 +386,7 @@ def test_the_same_bytes_from_another_place_prove_nothing(start_gateway, upstream
     assert upstream.effects("/refunds") == 1
 
 
-def test_cookies_of_nobody_and_requests_without_a_route_are_counted(start_gateway, upstream, key):
+def test_cookies_not_named_and_requests_without_a_route_are_counted(start_gateway, upstream, key):
     gateway = start_gateway()
     for session, status in (("alice", 201), ("bob", 403)):
         assert gateway.post("/refunds", key=key, json=REFUND, headers={"Cookie": f"session={session}"}).status == status
