@@ -187,7 +187,7 @@ int hx_place_open_target(hx_place *place, hx_loop *loop, const hx_store_flags *f
     char trouble[HX_TRANSFER_ERROR_BYTES];
     hx_error_text error;
     hx_record unfinished = hx_unfinished_record(by, epoch);
-    hx_store_options options = {.secret = secret, .mark = &unfinished, .moves_clock = true};
+    hx_store_options options = {.secret = secret, .unfinished = &unfinished, .moves_clock = true};
     int code = is_journal(place) && is_there(place) ? check_journal(place, loop, secret, by, note) : HX_EXIT_OK;
     if (code != HX_EXIT_OK) return code;
     place->store = hx_store_open(place->url, &options, error);

@@ -6,7 +6,7 @@
  * it, also later and on another thread, holds a reference and makes a copy in an arena of its own.
  *
  * Lists go by the bytes of the operations, so that a cursor means the same whatever changes meanwhile. */
-#include "store/store.h"
+#include "store/backend.h"
 
 #include "base/check.h"
 #include "base/memory/map.h"

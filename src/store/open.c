@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which store a URL means. In a file of its own, so that what brings its own store links none of these. */
-#include "store/store.h"
+#include "store/backend.h"
 
 #include <stdio.h>
 

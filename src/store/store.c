@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fills in calls, checks what callers promise, and hands them to the backend. */
-#include "store/store.h"
+#include "store/backend.h"
 
 #include "base/check.h"
 #include "base/log.h"

@@ -8,7 +8,7 @@
 #define HX_STORE_WAITERS_H
 
 #include "base/memory/map.h"
-#include "store/store.h"
+#include "store/backend.h"
 
 #include <stdatomic.h>
 

@@ -12,6 +12,7 @@
 #ifndef HX_TESTS_SIM_WORLD_H
 #define HX_TESTS_SIM_WORLD_H
 
+#include "store/backend.h"
 #include "choices.h"
 #include "gateway/gateway.h"
 #include "jobs/sweep.h"

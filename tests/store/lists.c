@@ -3,6 +3,8 @@
  * the backend's name, like conformance.c. */
 #include "store/harness.h"
 
+#include "store/backend.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -220,7 +220,7 @@ static void a_store_is_made_with_the_secret_that_was_given(void **state)
     hx_store_options options = small;
     hx_record found, mark = foreign(1, HX_UNKNOWN, 1000);
     options.secret = secret;
-    options.mark = &mark;
+    options.unfinished = &mark;
     bench_begin(&b, backend, options);
     for (int round = 0; round < 2; round++, bench_restart(&b)) {
         assert_memory_equal(hx_store_about(b.store)->secret, secret, sizeof secret);
@@ -229,7 +229,7 @@ static void a_store_is_made_with_the_secret_that_was_given(void **state)
         assert_same_record(&found, &mark);
     }
     b.options.secret = NULL; /* whoever brings none takes the store's */
-    b.options.mark = NULL;
+    b.options.unfinished = NULL;
     bench_restart(&b);
     assert_memory_equal(hx_store_about(b.store)->secret, secret, sizeof secret);
     bench_end(&b);

@@ -117,7 +117,7 @@ bool hx_dir_inspect(hx_opening *o)
     if (o->dir.foreign)
         return hx_open_fail(o, "%s is not empty and holds no store; give an empty or a new directory",
                             o->journal->path);
-    if (o->dir.begun && !o->journal->options.mark)
+    if (o->dir.begun && !o->journal->options.unfinished)
         return hx_open_fail(
             o,
             "%s is the beginning of a `hapax store copy`, `restore` or `salvage` that has not ended: run "
@@ -401,7 +401,7 @@ int hx_dir_end_format(hx_journal *j)
 bool hx_dir_begin(hx_opening *o)
 {
     hx_journal *j = o->journal;
-    if (!j->options.mark || o->dir.has_format || o->dir.begun) return true;
+    if (!j->options.unfinished || o->dir.has_format || o->dir.begun) return true;
     int fd = openat(j->dir_fd, "FORMAT.begun", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     int error = fd < 0 ? errno : hx_sync(j, fd);
     if (fd >= 0) close(fd);
@@ -421,7 +421,7 @@ bool hx_dir_create(hx_opening *o)
     int error = write_file(j, "secret", "secret.new", secret, sizeof secret);
     hx_segment *first = error ? NULL : hx_background_prepare(j, 1, &error);
     if (first) error = hx_dir_write_range(j, (hx_segment_range){1, 1});
-    if (!error) error = write_format(j, j->options.mark ? "FORMAT.begun" : "FORMAT", j->log.generation, secret);
+    if (!error) error = write_format(j, j->options.unfinished ? "FORMAT.begun" : "FORMAT", j->log.generation, secret);
     if (error) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
     if (first) close(first->fd);
     free(first);

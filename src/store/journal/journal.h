@@ -16,7 +16,7 @@
 #include "store/journal/log.h"
 #include "store/journal/route_ids.h"
 #include "store/shared_record.h"
-#include "store/store.h"
+#include "store/backend.h"
 #include "store/waiters.h"
 
 #include <pthread.h>

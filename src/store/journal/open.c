@@ -325,7 +325,7 @@ static bool begin(hx_opening *o)
     hx_journal_flush(j);
     if (!orphans_become_unknown(j)) return hx_open_fail(o, "no room left for the store in %s", j->path);
     /* It becomes a store for others with its mark in it. */
-    if (o->dir.begun) error = hx_journal_put(j, j->options.mark) ? hx_dir_end_format(j) : ENOSPC;
+    if (o->dir.begun) error = hx_journal_put(j, j->options.unfinished) ? hx_dir_end_format(j) : ENOSPC;
     if (error) return hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
     error = pthread_create(&j->writer, NULL, hx_journal_writer, j);
     return !error || hx_open_fail(o, "can't start a thread: %s", strerror(error));
@@ -373,7 +373,7 @@ hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, hx_err
               hx_dir_begin(&o) && hx_dir_lock(&o) && hx_dir_inspect(&o) && (o.dir.has_format || hx_dir_create(&o)) &&
               hx_dir_read_format(&o) && hx_dir_read_secret(&o) && hx_open_read(&o) && begin(&o);
     o.journal->options.secret = NULL; /* the caller's, and not needed any more */
-    o.journal->options.mark = NULL;
+    o.journal->options.unfinished = NULL;
     if (ok) return &o.journal->store;
     hx_background_stop(o.journal);
     hx_journal_free(o.journal);

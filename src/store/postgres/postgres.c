@@ -132,7 +132,7 @@ static bool set_secret(hx_postgres *p, PGconn *conn, const hx_store_options *opt
         "INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, rule_version, state, "
         "from_state, attempt, route, reason, result, head) "
         "SELECT $2, $3, 0, 0, $4, $5, $6, $7, $8, $9, $10, $11, $12[1] FROM taken RETURNING 1";
-    hx_record mark = *options->mark;
+    hx_record mark = *options->unfinished;
     hx_store_call call = {.record = &mark}, *calls[] = {&call};
     hx_parameters put = {0};
     hx_put_bytes(&put, (hx_slice){(const char *)options->secret, HX_SECRET_BYTES});
@@ -160,7 +160,7 @@ static bool replace_secret(hx_postgres *p, PGconn *conn, const hx_store_options 
 {
     uint8_t *secret = p->remote.store.facts.secret;
     if (!options->secret) return true;
-    HX_CHECK(options->mark != NULL);
+    HX_CHECK(options->unfinished != NULL);
     PGresult *result = ask(p, conn, "SELECT EXISTS (SELECT FROM hapax.rules)", error);
     if (!result) return false;
     bool is_used = hx_get_bytes(p->pq, result, 0, 0).ptr[0] != 0;

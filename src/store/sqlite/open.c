@@ -163,9 +163,9 @@ static int is_empty(sqlite3 *db, bool *out)
 static int put_mark(hx_sqlite *s)
 {
     static const hx_sqlite_row nothing;
-    if (!s->options.mark) return SQLITE_OK;
-    int rc = hx_sqlite_tables_become(&s->rows, &nothing, s->options.mark);
-    return rc == SQLITE_OK ? hx_sqlite_tables_set_epoch(&s->rows, s->options.mark->epoch) : rc;
+    if (!s->options.unfinished) return SQLITE_OK;
+    int rc = hx_sqlite_tables_become(&s->rows, &nothing, s->options.unfinished);
+    return rc == SQLITE_OK ? hx_sqlite_tables_set_epoch(&s->rows, s->options.unfinished->epoch) : rc;
 }
 
 /* Makes the tables in one transaction, so that of several processes that find none, one does. */
@@ -374,8 +374,8 @@ static bool open_file(hx_sqlite *s, hx_error_text error)
     int rc;
     int64_t format = 0;
     bool there, empty = false;
-    if (!is_file(s, &there, error) || (!there && !s->options.mark && is_begun(s, error))) return false;
-    if (!there && !(s->options.mark ? make_marked(s, error) : make_file(s, error))) return false;
+    if (!is_file(s, &there, error) || (!there && !s->options.unfinished && is_begun(s, error))) return false;
+    if (!there && !(s->options.unfinished ? make_marked(s, error) : make_file(s, error))) return false;
     s->rows.db = hx_sqlite_connect(s->path, false, &rc);
     if (!s->rows.db) return fail(s, rc, error);
     (void)sqlite3_busy_handler(s->rows.db, wait_for_others, &s->is_locked_out);
@@ -468,7 +468,7 @@ hx_store *hx_sqlite_open(hx_slice path, const hx_store_options *options, hx_erro
         return NULL;
     }
     s->options.secret = NULL; /* the caller's */
-    s->options.mark = NULL;
+    s->options.unfinished = NULL;
     hx_sqlite_check_space(s, true);
     hx_sqlite_set_log(s);
     int failed = pthread_create(&s->writer, NULL, hx_sqlite_writer, s);

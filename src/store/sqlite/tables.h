@@ -7,7 +7,7 @@
 #ifndef HX_STORE_SQLITE_TABLES_H
 #define HX_STORE_SQLITE_TABLES_H
 
-#include "store/store.h"
+#include "store/backend.h"
 
 #include <sqlite3.h>
 

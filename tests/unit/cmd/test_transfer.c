@@ -172,7 +172,7 @@ static void an_unfinished_target_is_filled_from_the_beginning(void **state)
     hx_record kept = claim(&w, from, 1, -HX_SECOND), released = claim(&w, from, 2, -HX_SECOND);
     hx_error_text error = "";
     hx_record note = hx_unfinished_record("copy", released.epoch + 1);
-    const hx_store_options options = {.secret = hx_store_about(from)->secret, .mark = &note};
+    const hx_store_options options = {.secret = hx_store_about(from)->secret, .unfinished = &note};
     hx_store *to = hx_store_open(hx_slice_of(w.to), &options, error);
     assert_non_null(to);
     hx_store_attach(to, w.loop);

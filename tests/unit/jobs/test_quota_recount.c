@@ -2,6 +2,8 @@
 /* Every live operation of a route with a quota is found once, and nothing else. */
 #include "jobs/quota_recount.h"
 
+#include "store/backend.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
