@@ -61,13 +61,13 @@ static bool split_port(hx_slice text, hx_slice *host, bool *is_v6, hx_slice *por
 /* The path of "unix:/run/app.sock". */
 static const char *check_socket(hx_slice path, hx_arena *arena)
 {
-    size_t room = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+    size_t path_max = sizeof((struct sockaddr_un *)0)->sun_path - 1;
     if (path.len == 0 || path.ptr[0] != '/')
         return hx_arena_printf(arena, "must name a socket by its whole path, such as unix:/run/hapax.sock").ptr;
     for (size_t i = 0; i < path.len; i++)
         if ((unsigned char)path.ptr[i] < 0x20) return "must not contain control bytes";
-    if (path.len > room)
-        return hx_arena_printf(arena, "has a path of %zu bytes; a socket's has up to %zu", path.len, room).ptr;
+    if (path.len > path_max)
+        return hx_arena_printf(arena, "has a path of %zu bytes; a socket's has up to %zu", path.len, path_max).ptr;
     return NULL;
 }
 

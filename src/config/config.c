@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a tree to a configuration. Every option is read on its own, so that one mistake hides no other; what depends on
- * several (a lifetime against its lease, a route against those before it) is checked where all of them were read.
- * routes.c reads routes, with keys.c, callers.c, lists.c and outcomes.c; edges.c what comes from outside. */
+/* Makes a configuration of a tree. Every option is read on its own, so that one mistake hides no other; what depends on
+ * several options (a lifetime and its lease, a route and those before it) is checked when all of them have been read.
+ * routes.c reads routes; the options_*.c files read options that are more than a number or a word. */
 #include "config/config.h"
 
 #include "base/check.h"
@@ -185,14 +185,14 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_INTEGER: read_number(loader, option, node, owner); return true;
     case HX_OPTION_TEXT:
     case HX_OPTION_NAME: hx_loader_bounded_text(loader, option, node, text); return true;
-    case HX_OPTION_POINTER: hx_outcomes_pointer(loader, option, node, text); return true;
-    case HX_OPTION_REQUEST: hx_outcomes_request(loader, option, node, owner); return true;
+    case HX_OPTION_POINTER: hx_options_answers_pointer(loader, option, node, text); return true;
+    case HX_OPTION_REQUEST: hx_options_answers_request(loader, option, node, owner); return true;
     case HX_OPTION_SOCKET: read_admin(loader, option, node); return true;
     case HX_OPTION_TEMPLATE: hx_options_key_template(loader, option, node, owner); return true;
-    case HX_OPTION_NAMES: hx_lists_names(loader, option, node, owner); return true;
-    case HX_OPTION_COUNTED: hx_lists_counted(loader, option, node, owner); return true;
-    case HX_OPTION_IGNORED: hx_lists_ignored(loader, option, node, owner); return true;
-    case HX_OPTION_ORIGINS: hx_edges_origins(loader, option, node); return true;
+    case HX_OPTION_NAMES: hx_options_fingerprint_names(loader, option, node, owner); return true;
+    case HX_OPTION_COUNTED: hx_options_fingerprint_counted(loader, option, node, owner); return true;
+    case HX_OPTION_IGNORED: hx_options_fingerprint_ignored(loader, option, node, owner); return true;
+    case HX_OPTION_ORIGINS: hx_options_cors_origins(loader, option, node); return true;
     default: return false;
     }
 }
@@ -206,9 +206,9 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_UPSTREAMS: read_upstreams(loader, option, node); break;
     case HX_OPTION_ADMIN: hx_loader_map(loader, option, node, HX_PLACE_ADMIN, owner); break;
     case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
-    case HX_OPTION_CORS: hx_edges_cors(loader, option, node); break;
-    case HX_OPTION_PROTOCOLS: hx_edges_protocols(loader, option, node); break;
-    case HX_OPTION_NETWORKS: hx_edges_networks(loader, option, node); break;
+    case HX_OPTION_CORS: hx_options_cors_read(loader, option, node); break;
+    case HX_OPTION_PROTOCOLS: hx_options_cors_protocols(loader, option, node); break;
+    case HX_OPTION_NETWORKS: hx_options_cors_networks(loader, option, node); break;
     case HX_OPTION_UPSTREAM:
     case HX_OPTION_MATCH:
     case HX_OPTION_PRINCIPALS:
@@ -217,7 +217,7 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_FINGERPRINT:
     case HX_OPTION_RATE:
     case HX_OPTION_KEY: hx_config_route_option(loader, option, node, owner); break;
-    case HX_OPTION_GROUP: /* read later, after what they depend on: hx_routes_read, hx_outcomes_read */
+    case HX_OPTION_GROUP: /* read later, after what they depend on: hx_routes_read, hx_options_answers_read */
     case HX_OPTION_OUTCOMES:
     case HX_OPTION_STATUSES:
     case HX_OPTION_RETRY:

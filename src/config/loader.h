@@ -57,54 +57,56 @@ void hx_loader_map(hx_loader *loader, const hx_option *option, const hx_yaml *no
 /* Whether a number, word or duration in `map` is missing or valid, so that what depends on it can be checked. */
 bool hx_loader_is_well(hx_loader *loader, const hx_yaml *map, hx_option_place place, const char *name);
 
-/* Reads options of a route that are more than a number or a word: upstream, match, callers and key. hx_outcomes_read
- * reads those about responses and attempts. */
+/* Reads options of a route that are more than a number or a word: upstream, match, callers and key.
+ * hx_options_answers_read reads those about responses and attempts. */
 void hx_config_route_option(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Reads `defaults`, `groups` and `routes`, after everything else. */
 void hx_routes_read(hx_loader *loader, const hx_yaml *root);
 /* Reports conflicts between routes; `list` is their list in the file. */
 void hx_conflicts_find(hx_loader *loader, const hx_yaml *list);
 
-void hx_outcomes_pointer(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *pointer);
+void hx_options_answers_pointer(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *pointer);
 /* Returns NULL for a JSON pointer; else the end of a sentence: `, did you mean "/id"?` or empty. */
-const char *hx_outcomes_not_a_pointer(hx_slice text, hx_arena *arena);
-void hx_outcomes_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_probe *probe);
-void hx_outcomes_authorize(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
+const char *hx_options_answers_not_a_pointer(hx_slice text, hx_arena *arena);
+void hx_options_answers_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_probe *probe);
+void hx_options_answers_authorize(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Reads the options about responses and attempts, and checks them together with inherited ones. `shared`: the node is
  * `defaults` or a group. */
-void hx_outcomes_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_policy *policy);
+void hx_options_answers_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_policy *policy);
 
-void hx_callers_principals(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
-void hx_callers_jwt(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
-void hx_callers_rate(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
+void hx_options_callers_principals(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
+void hx_options_callers_jwt(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
+void hx_options_callers_rate(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Returns NULL if the upstream gets that header (its name in lower case) as the client sent it; else the end of a
  * sentence that begins with the header. A header that the upstream doesn't get can't distinguish requests. */
-const char *hx_callers_unseen(const hx_loader *loader, hx_slice name);
+const char *hx_options_callers_unseen(const hx_loader *loader, hx_slice name);
 /* Removes sources of keys that no policy uses. */
-void hx_callers_compact(hx_config *config);
+void hx_options_callers_compact(hx_config *config);
 
 /* `overlap` before its default is computed. */
 #define HX_OVERLAP_UNSAID ((hx_ms)-1)
 
 /* A hx_zone_finder whose `user` is the loader. */
-const struct hx_zone *hx_zones_find(void *user, hx_slice name);
+const struct hx_zone *hx_options_zones_find(void *user, hx_slice name);
 /* The end of a sentence about an unknown zone: `, did you mean "Europe/Paris"?` */
-const char *hx_zones_hint(hx_slice name, hx_arena *arena);
+const char *hx_options_zones_hint(hx_slice name, hx_arena *arena);
 
 void hx_options_key_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key);
 void hx_options_key_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Checks a route's key together with its other options, and computes the defaults that depend on it. */
 void hx_options_key_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy);
 
-void hx_lists_fingerprint(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
-void hx_lists_names(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner);
-void hx_lists_counted(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_fingerprint_rules *rules);
-void hx_lists_ignored(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_fingerprint_rules *rules);
+void hx_options_fingerprint_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
+void hx_options_fingerprint_names(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner);
+void hx_options_fingerprint_counted(hx_loader *loader, const hx_option *option, const hx_yaml *node,
+                                    hx_fingerprint_rules *rules);
+void hx_options_fingerprint_ignored(hx_loader *loader, const hx_option *option, const hx_yaml *node,
+                                    hx_fingerprint_rules *rules);
 
-void hx_edges_cors(hx_loader *loader, const hx_option *option, const hx_yaml *node);
-void hx_edges_origins(hx_loader *loader, const hx_option *option, const hx_yaml *node);
-void hx_edges_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node);
-void hx_edges_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+void hx_options_cors_read(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+void hx_options_cors_origins(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+void hx_options_cors_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+void hx_options_cors_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 
 /* The path of a file that the configuration names; relative paths start at the directory of the configuration file. */
 hx_slice hx_loader_path(const hx_loader *loader, hx_slice path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options about responses and attempts: `class`, `retry`, `outcome`, `not_executed`, `probe` and
- * `provider_duplicate`; what stands in several of them, or is inherited in part, is judged once a route was read. And
- * what else is a request to the application, `authorize`, or a pointer into an answer, `result`. */
+/* Options about responses and attempts: `class`, `retry`, `outcome`, `not_executed`, `probe`, `provider_duplicate`,
+ * `authorize` and `result`. Options that depend on each other, or are partly inherited, are checked when the whole
+ * route has been read. */
 #include "config/address.h"
 #include "base/text.h"
 #include "config/loader.h"
@@ -80,12 +80,12 @@ static void read_request(hx_loader *loader, const hx_option *option, const hx_ya
     *out_target = target;
 }
 
-void hx_outcomes_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_probe *probe)
+void hx_options_answers_request(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_probe *probe)
 {
     read_request(loader, option, node, &probe->method, &probe->target);
 }
 
-void hx_outcomes_authorize(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
+void hx_options_answers_authorize(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     if (node->kind == HX_YAML_TEXT && hx_slice_eq(node->text, HX_LIT("off")))
         policy->authorize_method = policy->authorize_target = HX_EMPTY;
@@ -93,7 +93,7 @@ void hx_outcomes_authorize(hx_loader *loader, const hx_option *option, const hx_
         read_request(loader, option, node, &policy->authorize_method, &policy->authorize_target);
 }
 
-const char *hx_outcomes_not_a_pointer(hx_slice text, hx_arena *arena)
+const char *hx_options_answers_not_a_pointer(hx_slice text, hx_arena *arena)
 {
     if (hx_json_is_pointer(text)) return NULL;
     hx_slice meant = hx_arena_printf(arena, "/%.*s", HX_FMT(text));
@@ -101,13 +101,13 @@ const char *hx_outcomes_not_a_pointer(hx_slice text, hx_arena *arena)
     return hx_json_is_pointer(meant) ? hx_arena_printf(arena, ", did you mean %s?", hx_quoted(arena, meant)).ptr : "";
 }
 
-void hx_outcomes_pointer(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *pointer)
+void hx_options_answers_pointer(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *pointer)
 {
     hx_arena *arena = &loader->config->arena;
     hx_slice text = {NULL, 0};
     hx_loader_bounded_text(loader, option, node, &text);
     if (!text.ptr) return;
-    const char *hint = hx_outcomes_not_a_pointer(text, arena);
+    const char *hint = hx_options_answers_not_a_pointer(text, arena);
     if (hint)
         hx_config_problem_at(&loader->problems, node->line, node->column, "\"%s\" %s, not %s%s", option->name,
                              hx_option_expects(option, arena), hx_quoted(arena, text), hint);
@@ -325,7 +325,7 @@ static void check_guarantee(hx_loader *loader, const hx_yaml *node, const hx_pol
         hx_quoted(&loader->config->arena, kind));
 }
 
-void hx_outcomes_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_policy *policy)
+void hx_options_answers_read(hx_loader *loader, const hx_yaml *node, bool shared, hx_policy *policy)
 {
     const hx_yaml *probe = hx_yaml_get(node, "probe"), *duplicate = hx_yaml_get(node, "provider_duplicate");
     const hx_yaml *on_unknown = hx_yaml_get(node, "on_unknown");

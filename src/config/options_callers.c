@@ -21,7 +21,7 @@ static bool is_named_like(hx_slice name, hx_slice beginning)
     return true;
 }
 
-const char *hx_callers_unseen(const hx_loader *loader, hx_slice name)
+const char *hx_options_callers_unseen(const hx_loader *loader, hx_slice name)
 {
     static const char *const never[] = {"connection",
                                         "keep-alive",
@@ -96,7 +96,7 @@ static void add_principal(hx_loader *loader, const hx_option *option, const hx_y
     hx_principal_source source = {0};
     if (!hx_loader_text(loader, option, node, &text)) return;
     const char *wrong = read_principal(text, arena, &source) ? NULL : not_a_principal(text, arena);
-    const char *unseen = source.kind == HX_PRINCIPAL_HEADER ? hx_callers_unseen(loader, source.name) : NULL;
+    const char *unseen = source.kind == HX_PRINCIPAL_HEADER ? hx_options_callers_unseen(loader, source.name) : NULL;
     if (!wrong && unseen)
         wrong = hx_arena_printf(arena, "can't be %s: that header %s", hx_quoted(arena, text), unseen).ptr;
     if (!wrong && source.name.len > NAME_BYTES_MAX)
@@ -113,7 +113,7 @@ static void add_principal(hx_loader *loader, const hx_option *option, const hx_y
         policy->principals[policy->principal_count++] = source;
 }
 
-void hx_callers_principals(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
+void hx_options_callers_principals(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     if (node->kind == HX_YAML_LIST && !node->first) {
         hx_loader_wrong(loader, node, option->name, "must not be empty: all callers would share their keys");
@@ -187,7 +187,7 @@ static unsigned intern_source(hx_loader *loader, const hx_yaml *node, hx_jwt_sou
     return (unsigned)config->jwt_source_count++;
 }
 
-void hx_callers_jwt(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
+void hx_options_callers_jwt(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     if (node->kind == HX_YAML_TEXT && hx_slice_eq(node->text, HX_LIT("off"))) {
         policy->jwt = (hx_jwt_policy){.rules = {.issuer = HX_EMPTY, .audience = HX_EMPTY}};
@@ -225,7 +225,7 @@ void hx_callers_jwt(hx_loader *loader, const hx_option *option, const hx_yaml *n
     policy->jwt = (hx_jwt_policy){.given = true, .source = intern_source(loader, node, source), .rules = said.rules};
 }
 
-void hx_callers_compact(hx_config *config)
+void hx_options_callers_compact(hx_config *config)
 {
     hx_policy_set *set = &config->policies;
     unsigned moved[HX_JWT_SOURCES_MAX];
@@ -245,7 +245,7 @@ void hx_callers_compact(hx_config *config)
 }
 
 /* Reads a rate like "50/s". */
-void hx_callers_rate(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
+void hx_options_callers_rate(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_arena *arena = &loader->config->arena;
     hx_slice text;

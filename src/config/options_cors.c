@@ -51,7 +51,7 @@ static const char *check_origin(hx_slice text, hx_arena *arena)
     return host.len > 0 ? NULL : wrong;
 }
 
-void hx_edges_origins(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+void hx_options_cors_origins(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
     if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
@@ -75,7 +75,7 @@ void hx_edges_origins(hx_loader *loader, const hx_option *option, const hx_yaml 
     }
 }
 
-void hx_edges_cors(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+void hx_options_cors_read(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
     hx_loader_map(loader, option, node, HX_PLACE_CORS, config);
@@ -134,7 +134,7 @@ static const char *read_network(hx_slice text, hx_arena *arena, hx_network *netw
     return NULL;
 }
 
-void hx_edges_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+void hx_options_cors_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
     if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
@@ -159,7 +159,7 @@ static bool carries_requests(hx_slice protocol)
            hx_slice_eq(protocol, HX_LIT("h3")) || hx_slice_starts(protocol, HX_LIT("http"));
 }
 
-void hx_edges_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+void hx_options_cors_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
     hx_arena *arena = &config->arena;

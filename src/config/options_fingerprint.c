@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options that are lists of names and pointers: `fingerprint`, `deny_headers` and `formerly`. Lists whose order says
- * nothing are kept sorted, so that two files which mean the same have the same rules. */
+/* Options that are lists of names and pointers: `fingerprint`, `deny_headers` and `formerly`. Lists whose order has
+ * no meaning are sorted, so that two files which mean the same have the same rules. */
 #include "base/check.h"
 #include "config/loader.h"
 #include "base/text.h"
@@ -61,7 +61,7 @@ static bool read_header(hx_loader *loader, const hx_option *option, const hx_yam
         return false;
     }
     *name = hx_text_lower(text, arena);
-    const char *unseen = option->place == HX_PLACE_FINGERPRINT ? hx_callers_unseen(loader, *name) : NULL;
+    const char *unseen = option->place == HX_PLACE_FINGERPRINT ? hx_options_callers_unseen(loader, *name) : NULL;
     if (unseen)
         hx_loader_wrong(loader, node, option->name,
                         hx_arena_printf(arena, "can't list %s: that header %s", hx_quoted(arena, text), unseen).ptr);
@@ -78,7 +78,7 @@ static bool read_route_name(hx_loader *loader, const hx_option *option, const hx
     return name->ptr != NULL;
 }
 
-void hx_lists_names(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
+void hx_options_fingerprint_names(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
 {
     if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
     list names = new_list(loader, node->count);
@@ -107,7 +107,7 @@ void hx_lists_names(hx_loader *loader, const hx_option *option, const hx_yaml *n
 static bool read_pointer(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice text)
 {
     hx_arena *arena = &loader->config->arena;
-    const char *hint = text.len == 0 ? ": that is the whole body" : hx_outcomes_not_a_pointer(text, arena);
+    const char *hint = text.len == 0 ? ": that is the whole body" : hx_options_answers_not_a_pointer(text, arena);
     if (hint)
         hx_loader_wrong(loader, node, option->name,
                         hx_arena_printf(arena, "must list JSON pointers%s, not %s%s",
@@ -117,7 +117,8 @@ static bool read_pointer(hx_loader *loader, const hx_option *option, const hx_ya
     return !hint;
 }
 
-void hx_lists_counted(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_fingerprint_rules *rules)
+void hx_options_fingerprint_counted(hx_loader *loader, const hx_option *option, const hx_yaml *node,
+                                    hx_fingerprint_rules *rules)
 {
     hx_arena *arena = &loader->config->arena;
     rules->pointers = NULL;
@@ -155,7 +156,8 @@ void hx_lists_counted(hx_loader *loader, const hx_option *option, const hx_yaml 
     rules->pointer_count = pointers.count;
 }
 
-void hx_lists_ignored(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_fingerprint_rules *rules)
+void hx_options_fingerprint_ignored(hx_loader *loader, const hx_option *option, const hx_yaml *node,
+                                    hx_fingerprint_rules *rules)
 {
     static const char prefix[] = "query:";
     if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
@@ -193,7 +195,7 @@ static void refuse_nothing_left(hx_loader *loader, const hx_yaml *at, const hx_f
         }
 }
 
-void hx_lists_fingerprint(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
+void hx_options_fingerprint_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_loader_map(loader, option, node, HX_PLACE_FINGERPRINT, &policy->fingerprint);
     policy->fingerprint_said = true;

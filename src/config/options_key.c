@@ -13,16 +13,17 @@ void hx_options_key_template(hx_loader *loader, const hx_option *option, const h
     const char *wrong = "";
     if (!hx_loader_text(loader, option, node, &text)) return;
     loader->unknown_zone = HX_EMPTY;
-    const hx_template *from = hx_template_compile(text, hx_zones_find, loader, arena, &wrong);
+    const hx_template *from = hx_template_compile(text, hx_options_zones_find, loader, arena, &wrong);
     if (!from) {
-        const char *hint = loader->unknown_zone.len > 0 ? hx_zones_hint(loader->unknown_zone, arena) : "";
+        const char *hint = loader->unknown_zone.len > 0 ? hx_options_zones_hint(loader->unknown_zone, arena) : "";
         hx_config_problem_at(&loader->problems, node->line, node->column, "\"from\" can't be used: %s%s", wrong, hint);
         return;
     }
     key->from = from;
     for (size_t i = 0; i < from->count; i++) {
         const hx_template_part *part = &from->parts[i];
-        const char *unseen = part->kind == HX_TEMPLATE_HEADER ? hx_callers_unseen(loader, part->argument) : NULL;
+        const char *unseen = part->kind == HX_TEMPLATE_HEADER ? hx_options_callers_unseen(loader, part->argument)
+                                                              : NULL;
         if (unseen)
             hx_config_problem_at(&loader->problems, node->line, node->column,
                                  "\"from\" can't be used: %s: that header %s", hx_quoted(arena, part->text), unseen);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time zones, from the machine's database: $TZDIR, or /usr/share/zoneinfo. They are read once, when a configuration is
- * loaded, so that a database which is replaced meanwhile changes no date until the next load. */
+ * loaded, so that replacing the database changes no date until the next load. */
 #include "config/loader.h"
 #include "core/time/zone.h"
 
@@ -43,7 +43,7 @@ static hx_slice read_file(const char *path, size_t most, hx_arena *arena)
     return bytes;
 }
 
-const struct hx_zone *hx_zones_find(void *user, hx_slice name)
+const struct hx_zone *hx_options_zones_find(void *user, hx_slice name)
 {
     hx_loader *loader = user;
     hx_arena *arena = &loader->config->arena;
@@ -89,7 +89,7 @@ static void read_index(hx_slice text, hx_arena *arena, name_list *list)
     }
 }
 
-const char *hx_zones_hint(hx_slice name, hx_arena *arena)
+const char *hx_options_zones_hint(hx_slice name, hx_arena *arena)
 {
     struct stat about;
     if (stat(folder(), &about) != 0 || !S_ISDIR(about.st_mode))

@@ -61,10 +61,10 @@ static bool write_one(const hx_config_problem *problem, const char *file, hx_buf
 
 void hx_problems_write(hx_problems *problems, hx_buf *out)
 {
-    size_t told = problems->count < HX_PROBLEMS_MAX ? problems->count : HX_PROBLEMS_MAX;
+    size_t kept = problems->count < HX_PROBLEMS_MAX ? problems->count : HX_PROBLEMS_MAX;
     size_t written = 0;
-    qsort(problems->kept, told, sizeof problems->kept[0], by_place);
-    for (; written < told; written++) {
+    qsort(problems->kept, kept, sizeof problems->kept[0], by_place);
+    for (; written < kept; written++) {
         size_t before = out->len;
         bool fits = write_one(&problems->kept[written], problems->file, out);
         bool last = written + 1 == problems->count;

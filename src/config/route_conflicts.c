@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Routes against each other: no two with one name, none that can't be reached, no name that was one's and is
- * another's. Routes that share only some of their requests are legal, as the first one written takes them; that is
- * worth a note. */
+/* Conflicts between routes: two with one name, one that never matches, a former name that is another route's. Routes
+ * that share only some of their requests are legal, as the first one gets them; that is a warning. */
 #include "base/memory/map.h"
 #include "config/loader.h"
 

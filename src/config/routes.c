@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `defaults`, `groups` and `routes`. A group begins as a copy of the defaults, and a route as a copy of its group or of
- * the defaults; its own options then overwrite it. */
+/* `defaults`, `groups` and `routes`. A group starts as a copy of the defaults, and a route as a copy of its group or of
+ * the defaults; its own options then override those. */
 #include "base/check.h"
 #include "config/loader.h"
 
@@ -82,11 +82,11 @@ void hx_config_route_option(hx_loader *loader, const hx_option *option, const hx
     switch (option->type) {
     case HX_OPTION_UPSTREAM: read_upstream(loader, option, node, policy); break;
     case HX_OPTION_MATCH: read_match(loader, option, node, policy); break;
-    case HX_OPTION_PRINCIPALS: hx_callers_principals(loader, option, node, policy); break;
-    case HX_OPTION_JWT: hx_callers_jwt(loader, option, node, policy); break;
-    case HX_OPTION_RATE: hx_callers_rate(loader, option, node, policy); break;
-    case HX_OPTION_ASK: hx_outcomes_authorize(loader, option, node, policy); break;
-    case HX_OPTION_FINGERPRINT: hx_lists_fingerprint(loader, option, node, policy); break;
+    case HX_OPTION_PRINCIPALS: hx_options_callers_principals(loader, option, node, policy); break;
+    case HX_OPTION_JWT: hx_options_callers_jwt(loader, option, node, policy); break;
+    case HX_OPTION_RATE: hx_options_callers_rate(loader, option, node, policy); break;
+    case HX_OPTION_ASK: hx_options_answers_authorize(loader, option, node, policy); break;
+    case HX_OPTION_FINGERPRINT: hx_options_fingerprint_read(loader, option, node, policy); break;
     case HX_OPTION_KEY: hx_options_key_read(loader, option, node, policy); break;
     default: hx_check_failed(__FILE__, __LINE__, "an option of a route's own");
     }
@@ -140,7 +140,7 @@ static void read_policy(hx_loader *loader, const hx_yaml *node, const char *shar
 {
     hx_loader_options(loader, node, HX_PLACE_ROUTE, shared, policy);
     read_require(node, policy);
-    hx_outcomes_read(loader, node, shared != NULL, policy);
+    hx_options_answers_read(loader, node, shared != NULL, policy);
     check_lifetime(loader, node, policy);
 }
 
@@ -329,6 +329,6 @@ void hx_routes_read(hx_loader *loader, const hx_yaml *root)
     set->defaults.require_on_put = false;
     if (set->defaults.key.overlap == HX_OVERLAP_UNSAID) set->defaults.key.overlap = 0;
     hx_policy_version_all(set);
-    hx_callers_compact(loader->config);
+    hx_options_callers_compact(loader->config);
     hx_policy_compile(set, &loader->config->arena);
 }

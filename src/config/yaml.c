@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfyaml's events become a tree. The text is checked before the library sees it, because 0.7.12 takes a byte that is
- * not UTF-8 for the end of a value and says nothing; its document interface is not used, because that takes 15 s for
- * 20,000 keys. An event that is refused (an alias, say) leaves an empty text in the tree, so that reading goes on and
- * finds the next mistake. */
+/* Makes a tree of libfyaml's events. The text is checked first, because libfyaml 0.7.12 silently ends a value at a byte
+ * that is not UTF-8; its document interface is not used, because it takes 15 s for 20,000 keys. An event that is
+ * refused (an alias, for example) leaves an empty text in the tree, so that the next mistake is found too. */
 #include "config/yaml.h"
 
 #include "base/check.h"

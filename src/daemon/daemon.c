@@ -240,10 +240,10 @@ static unsigned generations(void *context)
     return hx_reload_generations(daemon->reload);
 }
 
-static void reload(void *context, hx_admin_reload *wish)
+static void reload(void *context, hx_admin_reload *request)
 {
     hx_daemon *daemon = context;
-    hx_reload_ask(daemon->reload, wish);
+    hx_reload_ask(daemon->reload, request);
 }
 
 static int listen_on(hx_daemon *daemon, hx_slice address, char bound[HX_ADDRESS_BYTES])

@@ -169,7 +169,7 @@ static hx_op op_of(const hx_store_rule *rule)
 {
     hx_op op = {{0}};
     const uint32_t numbers[] = {rule->version, hx_crc32c(0, rule->route), (uint32_t)rule->route.len};
-    _Static_assert(sizeof numbers < sizeof op.bytes, "there is room for them");
+    _Static_assert(sizeof numbers < sizeof op.bytes, "the numbers fit");
     memcpy(op.bytes + sizeof op.bytes - sizeof numbers, numbers, sizeof numbers);
     return op;
 }

@@ -322,9 +322,9 @@ static void write_change(diff *d, const change *c, bool first)
 }
 
 /* Prints every change: routes in the order of the new file, routes that are gone, the defaults. Returns how many. */
-static size_t tell(diff *d, bool json)
+static size_t print_changes(diff *d, bool json)
 {
-    size_t told = 0;
+    size_t printed = 0;
     const hx_policy_set *now = &d->now->policies, *old = &d->old->policies;
     for (size_t i = 0; i < now->count + old->count + 1; i++) {
         change c = {0};
@@ -339,12 +339,12 @@ static size_t tell(diff *d, bool json)
         }
         if (!c.kind) continue;
         if (json)
-            write_change(d, &c, told == 0);
+            write_change(d, &c, printed == 0);
         else
             print_change(d, &c);
-        told++;
+        printed++;
     }
-    return told;
+    return printed;
 }
 
 static void print_lines(const char *title, hx_slice lines)
@@ -359,7 +359,7 @@ static void print_json(diff *d, bool taken)
 {
     hx_buf out;
     (void)printf("{\"ok\":%s,\"errors\":[],\"routes\":[", taken ? "true" : "false");
-    (void)tell(d, true);
+    (void)print_changes(d, true);
     hx_buf_init(&out, NULL, PIECE_BYTES_MAX);
     hx_json_close(&out, ']');
     hx_json_put_lines(&out, "refused", hx_buf_slice(&d->refused));
@@ -380,7 +380,7 @@ int hx_diff_print(const hx_config *old, const hx_config *now, bool json)
         print_json(&d, taken);
     } else {
         (void)printf("%s → %s\n\n", old->file, now->file);
-        if (tell(&d, false) == 0) (void)printf("  No route is changed.\n");
+        if (print_changes(&d, false) == 0) (void)printf("  No route is changed.\n");
         print_lines("A reload would refuse this:", hx_buf_slice(&d.refused));
         print_lines("While operations live under the old rules, a reload would refuse this:",
                     hx_buf_slice(&d.refused_live));

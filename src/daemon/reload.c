@@ -399,7 +399,8 @@ static void enforce(hx_reload *r, const hx_policy_set *policies, void (*done)(hx
     hx_store_enforce(r->needs.store, &r->enforcement.call, &r->enforcement.rules);
 }
 
-/* A start goes on without the store, which refuses the routes that it has to until it could be told. */
+/* A start goes on if the store can't be reached: `enforce_again` tells it later, and until then claims that need it are
+ * refused anyway. */
 static void enforce_done(hx_store_call *call)
 {
     hx_reload *r = HX_OWNER(call, hx_reload, enforcement.call);
@@ -415,7 +416,7 @@ static void step_enforce(hx_reload *r)
     enforce(r, &r->work.config->config->policies, enforce_done);
 }
 
-/* The store may have got the new rules: it is told the running ones by `enforce_again`, however long that takes. */
+/* The store may have got the new rules: `enforce_again` gives it the running ones, however long that takes. */
 static bool undo_enforce(hx_reload *r)
 {
     r->enforcement.is_wanted = true;
