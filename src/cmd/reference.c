@@ -21,14 +21,16 @@ static void write_errors(hx_buf *out)
                      "Every error that Hapax itself answers with. This page is written by `hapax reference errors`.\n\n"
                      "They come as `application/problem+json` (RFC 9457) with these members besides `type`, `detail` "
                      "and `instance`, and with the header `Error-Code`. A response without that header is the "
-                     "application's own. On routes with `dialect: ietf` a payload_mismatch is 422; with `dialect: "
+                     "upstream's own. What operators can do is also in the log (`remedy`), never in a response. On "
+                     "routes with `dialect: ietf` a payload_mismatch is 422; with `dialect: "
                      "stripe` it is 400, and all of them come in Stripe's shape "
                      "([guide](../guide/dialects.md)).\n\n"
-                     "| status | error_code | title | retry? | hint |\n|---|---|---|---|---|\n");
+                     "| status | error_code | title | retry? | hint | for operators |\n|---|---|---|---|---|---|\n");
     for (int i = 0; i < HX_ERROR_COUNT; i++) {
         const hx_error_row *row = hx_error_about((hx_error)i);
-        hx_buf_put(out, hx_arena_printf(&arena, "| %u | `%s` | %s | %s | %s |\n", row->status, row->code, row->title,
-                                        row->retryable ? "yes, with the same key" : "no", row->hint));
+        hx_buf_put(out,
+                   hx_arena_printf(&arena, "| %u | `%s` | %s | %s | %s | %s |\n", row->status, row->code, row->title,
+                                   row->retryable ? "yes, with the same key" : "no", row->hint, row->remedy));
     }
     hx_arena_free(&arena);
 }

@@ -32,6 +32,7 @@ static void put_verdict(hx_buf *out, const hx_explanation *e)
     hx_json_put_number(out, "status", e->status);
     hx_json_put_text(out, "detail", e->detail);
     hx_json_put_text(out, "hint", hx_slice_of(e->error->hint));
+    hx_json_put_text(out, "remedy", hx_slice_of(e->error->remedy));
     hx_json_close(out, '}');
 }
 

@@ -56,6 +56,7 @@ static void show_verdict(const page *p, const hx_explanation *e, hx_arena *arena
     more(p, "%u %s", e->status, e->error->code);
     more(p, "%.*s", HX_FMT(clean(e->detail, arena)));
     more(p, "%s", e->error->hint);
+    if (e->error->remedy[0]) more(p, "%s", e->error->remedy);
 }
 
 static void show_route(const page *p, const hx_explanation *e, hx_arena *arena)

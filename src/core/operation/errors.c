@@ -4,7 +4,7 @@
 #include "base/check.h"
 
 static const hx_error_row rows[] = {
-#define X(id, code, status, retryable, title, hint) {code, status, retryable, title, hint},
+#define X(id, code, status, retryable, title, hint, remedy) {code, status, retryable, title, hint, remedy},
 #include "core/operation/errors.def"
 #undef X
 };

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 typedef enum {
-#define X(id, code, status, retryable, title, hint) HX_ERROR_##id,
+#define X(id, code, status, retryable, title, hint, remedy) HX_ERROR_##id,
 #include "core/operation/errors.def"
 #undef X
     HX_ERROR_COUNT
@@ -18,6 +18,7 @@ typedef struct {
     bool retryable;
     const char *title;
     const char *hint;
+    const char *remedy; /* for operators; empty: none */
 } hx_error_row;
 
 const hx_error_row *hx_error_about(hx_error error);

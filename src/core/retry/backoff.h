@@ -39,11 +39,11 @@
  * whoever asks the budget (core/budget), never by hx_retry_next. */
 #define HX_RETRY_VERDICTS(X)                                                                                           \
     X(AGAIN, "again", "There is time and room for another attempt.")                                                   \
-    X(NO_ATTEMPTS, "attempts", "As many attempts as allowed were made.")                                               \
-    X(NO_TIME, "total", "The next attempt would begin after the total time for retries.")                              \
-    X(NO_PATIENCE, "client_budget", "The next attempt would begin after the client's own time-out.")                   \
-    X(NO_ROOM, "retry_budget", "The upstream's retry budget has no room for another attempt.")                         \
-    X(TOLD_LATER, "retry_after", "The upstream asks for more time than there is, which the client is told.")
+    X(NO_ATTEMPTS, "attempts", "All allowed attempts failed.")                                                         \
+    X(NO_TIME, "total", "The next attempt would start after the time for retries.")                                    \
+    X(NO_PATIENCE, "client_budget", "The next attempt would start after the request timeout.")                         \
+    X(NO_ROOM, "retry_budget", "The upstream's retry budget is used up.")                                              \
+    X(TOLD_LATER, "retry_after", "The upstream asks for a longer wait than there is time for.")
 
 #define X(id, ...) HX_CLASS_##id,
 typedef enum { HX_RETRY_CLASSES(X) HX_CLASS_COUNT } hx_retry_class;

@@ -161,20 +161,20 @@ static hx_step_result reserve_memory(hx_request *r)
     if (hx_memory_admit(r)) return HX_MORE;
     hx_memory_complain(r);
     r->retry_after = HX_SECOND;
-    return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The memory for requests is used up."));
+    return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("No memory is left for further requests."));
 }
 
 static hx_step_result check_key(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
     if (fields->lines[HX_FIELD_IDEMPOTENCY_KEY] > 1)
-        return refuse(r, HX_ERROR_KEY_INVALID, HX_LIT("There are two Idempotency-Key headers."));
+        return refuse(r, HX_ERROR_KEY_INVALID, HX_LIT("The request has more than one Idempotency-Key header."));
     hx_slice field = hx_fields_get(fields, HX_FIELD_IDEMPOTENCY_KEY);
     hx_key_error error = hx_key_parse(field, &r->policy->key, r->arena, &r->header_key);
     if (error != HX_KEY_OK) {
         hx_slice detail = hx_slice_of(hx_key_error_text(error));
         if (error == HX_KEY_TOO_SHORT || error == HX_KEY_TOO_LONG)
-            detail = hx_arena_printf(r->arena, "The key has to be %u to %u characters long.",
+            detail = hx_arena_printf(r->arena, "The key must be %u to %u characters long.",
                                      (unsigned)r->policy->key.len_min, (unsigned)r->policy->key.len_max);
         return refuse(r, HX_ERROR_KEY_INVALID, detail);
     }
@@ -210,7 +210,7 @@ static void body_broken(hx_stream *stream, unsigned status, const char *detail)
 static hx_step_result refuse_for_room(hx_request *r)
 {
     r->retry_after = 5 * HX_SECOND;
-    return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no room to keep the body."));
+    return refuse(r, HX_ERROR_OVERLOADED, HX_LIT("The body can't be stored until it is complete."));
 }
 
 static hx_step_result refuse_body(hx_request *r)

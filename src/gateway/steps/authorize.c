@@ -54,7 +54,7 @@ static hx_step_result answered(hx_request *r)
     }
     if (r->authorize_status < 200 || r->authorize_status > 299)
         return hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED,
-                                 hx_arena_printf(r->arena, "Asked about this credential, the application answered %u.",
+                                 hx_arena_printf(r->arena, "Asked about this credential, the upstream answered %u.",
                                                  (unsigned)r->authorize_status));
     r->claimant.verified = true;
     return hx_request_go(r, HX_STEP_claim); /* as it stands there now */

@@ -245,17 +245,15 @@ static hx_step_result refuse_retired(hx_request *r)
     r->retry_after = HX_SECOND;
     if (!is_newest)
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
-                                 HX_LIT("The rules of this route changed while the request was on its way."));
+                                 HX_LIT("The configuration of this route changed while the request was in flight."));
     hx_store_health *health = r->worker->gateway->outage;
     if (health) {
         atomic_store(&health->older_policies, r->use->rules->policies);
         atomic_store(&health->older_policy, r->policy);
         hx_health_failed(health, HX_STORE_HEALTH_RULES, r->identity, hx_loop_now(r->worker->loop));
     }
-    return hx_request_refuse(
-        r, HX_ERROR_STORE_UNAVAILABLE,
-        HX_LIT("This node's rules for the route are older than the store's, which other nodes set: "
-               "it has to be reloaded."));
+    return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE,
+                             HX_LIT("This gateway has an older configuration of the route than other gateways."));
 }
 
 /* Nothing of this claim was sent; of an earlier one it may have been, which stays unknown. */
@@ -265,7 +263,7 @@ static hx_step_result refuse_claim(hx_request *r)
         r->retry_after = HX_SECOND;
         r->told = HX_TOLD_UNKNOWN;
         return hx_request_refuse(r, HX_ERROR_NOT_RECORDED,
-                                 HX_LIT("The operation could not be claimed to be sent again."));
+                                 HX_LIT("The operation could not be claimed again for a retry."));
     }
     switch (r->call.result) {
     case HX_STORE_FULL: r->retry_after = 5 * HX_SECOND; return hx_request_refuse(r, HX_ERROR_STORE_FULL, HX_EMPTY);

@@ -5,15 +5,16 @@
 #include "observe/access_log.h"
 #include "gateway/steps/steps.h"
 
-/* What an operator can do where a client was refused for coming with another credential. */
+/* What an operator can change so that such a request succeeds. */
 static const char *remedy(const hx_request *r)
 {
-    return r->who.len > 0
-               ? "the same caller came with another credential: the route's `jwt` option verifies fresh "
-                 "tokens, `authorize` asks the upstream about any other"
-               : "no source of the route's `principal` option distinguishes these callers, so every cookie and "
-                 "API key has to be the same: name the one that does, such as cookie:NAME of the session where "
-                 "others change by themselves, or header:NAME";
+    const char *usual = hx_error_about(r->error)->remedy;
+    if (r->error == HX_ERROR_REPLAY_NOT_AUTHORIZED && r->who.len == 0)
+        return "no source of the route's `principal` option distinguishes these callers, so every cookie and API key "
+               "has "
+               "to be the same: name the one that does, such as cookie:NAME of the session where others change by "
+               "themselves, or header:NAME";
+    return usual[0] != '\0' ? usual : NULL;
 }
 
 static void summarize_error(const hx_request *r, hx_summary *out)
@@ -22,7 +23,7 @@ static void summarize_error(const hx_request *r, hx_summary *out)
     out->error_code = hx_error_about(r->error)->code;
     if (went_wrong && hx_slice_starts(hx_slice_of(out->error_code), HX_LIT("DEPENDENCY.")))
         out->failure = hx_request_failure(r);
-    if (r->error == HX_ERROR_REPLAY_NOT_AUTHORIZED) out->remedy = remedy(r);
+    out->remedy = remedy(r);
 }
 
 static void summarize(hx_request *r, hx_summary *out)

@@ -106,7 +106,7 @@ void hx_forward_answer_early(hx_request *r)
     r->retry_after = HX_SECOND;
     bool is_unsent = r->step == HX_STEP_forward && r->exchange.bytes_sent == 0 && r->earlier == HX_EARLIER_NOTHING;
     hx_reply_early(r, is_unsent ? HX_ERROR_BUDGET_OVER_UNSENT : HX_ERROR_UPSTREAM_TIMEOUT,
-                   HX_LIT("The time that X-Request-Timeout gave is over; the operation goes on."));
+                   HX_LIT("The time given by X-Request-Timeout ran out; the operation continues."));
 }
 
 bool hx_forward_sent_whole(const hx_request *r)

@@ -287,7 +287,7 @@ static hx_step_result broken_off(hx_request *r)
         return progress;
     }
     r->told = HX_TOLD_NOTHING; /* that it was bypassed is said of answers, not of errors */
-    hx_slice detail = hx_arena_printf(r->arena, "Asking the application: %s.",
+    hx_slice detail = hx_arena_printf(r->arena, "Request to the upstream: %s.",
                                       hx_upstream_error_text(r->exchange_error));
     if (r->exchange.bytes_sent == 0 && hx_request_patience_left(r) == 0)
         return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, detail);

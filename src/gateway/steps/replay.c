@@ -7,7 +7,7 @@ hx_step_result hx_step_replay(hx_request *r)
 {
     if (!hx_memory_load_found(r, &r->found)) {
         r->retry_after = HX_SECOND;
-        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("There is no memory to send the stored answer."));
+        return hx_request_refuse(r, HX_ERROR_OVERLOADED, HX_LIT("No memory is left to send the stored response."));
     }
     r->reply_kind = HX_REPLY_ANSWER;
     r->reply_answer = hx_mark_answer(r, &r->found);

@@ -36,23 +36,24 @@ static void choose_error(hx_request *r)
                                                                        : HX_ERROR_UPSTREAM_BROKEN;
     r->reply_status = hx_error_about(r->error)->status;
     if (r->retry_after == 0) r->retry_after = HX_SECOND;
-    hx_slice what = HX_LIT("its time was up");
+    hx_slice what = HX_LIT("it did not respond in time");
     if (r->basis == HX_BASIS_UNMARKED)
         what = hx_arena_printf(r->arena, "it answered %u without having completed the operation",
                                (unsigned)r->answer_status);
     else if (r->basis != HX_BASIS_SILENCE)
         what = hx_arena_printf(r->arena, "it answered %u%s", (unsigned)r->answer_status,
-                               r->earlier != HX_EARLIER_NOTHING ? " after an attempt whose outcome is not known"
-                                                                : ", which doesn't tell what became of the operation");
+                               r->earlier != HX_EARLIER_NOTHING
+                                   ? " after an attempt whose outcome is unknown"
+                                   : ", which does not say whether the operation was executed");
     else if (r->unsent == HX_UNSENT_LEASE_OVER)
-        what = HX_LIT("the claim's lease was over before it could be sent");
+        what = HX_LIT("the claim's lease ended before the request could be sent");
     else if (r->unsent == HX_UNSENT_TIMEOUT_OVER)
-        what = HX_LIT("the client's time was over before it could be sent");
+        what = HX_LIT("the request timeout ended before the request could be sent");
     else if (r->exchange_state == HX_EXCHANGE_FAILED)
         what = hx_slice_of(hx_upstream_error_text(r->exchange_error));
-    r->error_detail = hx_arena_printf(r->arena, "Asking the application: %.*s.", HX_FMT(what));
+    r->error_detail = hx_arena_printf(r->arena, "Request to the upstream: %.*s.", HX_FMT(what));
     if (r->attempts > 1)
-        r->error_detail = hx_arena_printf(r->arena, "%.*s There were %u attempts.", HX_FMT(r->error_detail),
+        r->error_detail = hx_arena_printf(r->arena, "%.*s %u attempts were made.", HX_FMT(r->error_detail),
                                           r->attempts);
     if (r->no_retry_because != HX_RETRY_AGAIN)
         r->error_detail = hx_arena_printf(r->arena, "%.*s %s", HX_FMT(r->error_detail),

@@ -100,7 +100,7 @@ def test_unreachable_upstream_is_named_with_the_reason(start_gateway, upstream, 
 def test_unusable_answer_is_told_with_its_upstream(gateway, upstream, key):
     upstream.on("/refunds", answer_raw(b"HTTP/1.1 999 What\r\n\r\n"))
     problem = gateway.post("/refunds", key=key, json={}).refuses(502, "DEPENDENCY.unavailable")
-    assert problem["title"] == "The application gave no answer that can be used"
+    assert problem["title"] == "The upstream gave no usable response"
     line = request_lines(gateway, 1)[0]
     assert (line["upstream"], line["error"]) == (upstream.url, "what came back is not a well-formed HTTP answer")
     assert upstream.effects("/refunds") == 1

@@ -245,7 +245,7 @@ def test_nothing_begins_under_rules_that_are_gone(start_gateway, upstream, reloa
     assert reload(gateway, after).code == 0
     connection.send(rest)
     late = connection.receive("POST")
-    assert "rules of this route changed" in late.refuses(503, "DEPENDENCY.unavailable")["detail"]
+    assert "configuration of this route changed" in late.refuses(503, "DEPENDENCY.unavailable")["detail"]
     assert late.header("Retry-After") == "1"
     assert upstream.effects("/refunds") == 0
     assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "stored"
@@ -296,7 +296,7 @@ def test_a_full_store_that_may_grow_takes_keys_again(start_gateway, upstream, re
         if full.status != 201:
             break
     problem = full.refuses(503, "TRANSIENT.overloaded")
-    assert problem["title"] == "There is no room for a new Idempotency-Key now"
+    assert problem["title"] == "The idempotency store is full"
     assert [name for name, is_on in gateway.counts("refusing").items() if is_on] == ["store_full"]
     told = hapax("keys", "list", "--state", "unknown", "--store", gateway.store_url)
     assert told.code == 0 and "Requests are refused: the store is full" in told.stderr, told

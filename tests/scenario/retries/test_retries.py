@@ -272,10 +272,11 @@ def test_application_that_means_its_503_says_so_in_the_configuration(start_gatew
     assert upstream.effects("/refunds") == 1
 
 
-def test_hint_of_an_ambiguous_503_names_the_option(gateway, upstream, key):
+def test_log_of_an_ambiguous_503_names_the_option(gateway, upstream, key):
     upstream.on("/refunds", answer(503, "busy"))
     assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
-    assert "not_executed" in gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)["hint"]
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+    assert "`not_executed`" in gateway.wait_events("request", 2)[1]["remedy"]
     assert upstream.effects("/refunds") == 1
 
 
