@@ -125,7 +125,7 @@ static bool find_bytes(hx_slice in, hx_slice wanted, size_t *at)
     return true;
 }
 
-/* Splits off what stands before the next delimiter line; *rest is then what follows `--boundary`. */
+/* Splits off the bytes before the next delimiter line; *rest is then what follows `--boundary`. */
 static bool before_delimiter(hx_slice *rest, hx_slice delimiter, hx_slice *before)
 {
     size_t at;
@@ -236,7 +236,7 @@ static bool digest_multipart(hx_mac *mac, hx_slice body, hx_slice boundary, hx_a
     return true;
 }
 
-/* Fields as one: each with its length, so that a value that moved from one to another is seen. */
+/* Joins fields, each with its length, so that a value that moved from one to another is seen. */
 static void put_framed(hx_buf *text, hx_slice field)
 {
     uint64_t length = field.len;
@@ -252,7 +252,8 @@ static hx_slice framed_values(const hx_slice *pointers, const hx_slice *values, 
     hx_buf_init(&text, arena, bytes);
     for (size_t i = 0; i < count; i++) {
         put_framed(&text, pointers[i]);
-        put_framed(&text, values[i].ptr ? values[i] : HX_EMPTY); /* no JSON is empty, so it says "missing" */
+        put_framed(&text,
+                   values[i].ptr ? values[i] : HX_EMPTY); /* no JSON text is empty, so an empty one means "missing" */
     }
     return hx_buf_slice(&text);
 }
@@ -290,7 +291,8 @@ static bool normalise_json(hx_fingerprint_input *in, const hx_fingerprint_rules 
     return true;
 }
 
-/* A `+` stays one: whether it means a space is the application's business, and in doubt a parameter counts. */
+/* Compares a percent-encoded name. A `+` is not decoded: only the application knows whether it means a space, and in
+ * doubt a parameter counts. */
 static bool decodes_to(hx_slice coded, hx_slice name)
 {
     size_t at = 0;
@@ -310,7 +312,7 @@ static bool is_ignored(const hx_fingerprint_rules *rules, hx_slice parameter)
     return false;
 }
 
-/* As if the ignored parameters had never been there: where that leaves none, there is no query at all. */
+/* Removes the ignored parameters; where none is left, there is no query at all. */
 static void normalise_query(hx_fingerprint_input *in, const hx_fingerprint_rules *rules, hx_arena *arena)
 {
     in->normal.query = in->query;
@@ -395,13 +397,13 @@ static void normalise(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena)
     if (!parse_media_type(content_type, arena, &type)) return;
     bool as_it_is = in->normal.content_encoding.len > 0 || rules->body == HX_FINGERPRINT_RAW;
     if (is_multipart(&type)) {
-        /* Hashed raw, it keeps its whole type: what the bytes mean hangs on the boundary. */
+        /* Raw multipart keeps its whole type, because the boundary decides what the bytes mean. */
         hx_slice digest = as_it_is ? HX_EMPTY : parts_digest(mac, in->body, type.boundary, NULL, arena);
         if (digest.len == 0) return;
         in->normal.body_kind = 'M';
         in->normal.body = digest;
     } else if (!as_it_is && is_json(&type)) {
-        (void)normalise_json(in, rules, arena); /* what isn't clean stays raw */
+        (void)normalise_json(in, rules, arena); /* anything that isn't clean stays raw */
     }
     in->normal.media_type = normal_media_type(&type, arena);
 }
@@ -465,7 +467,7 @@ void hx_fingerprint_parts(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena
     parts[HX_PART_PRECONDITIONS] = hx_mac_short(mac, 'i', framed(conditions, 3, arena));
     parts[HX_PART_BODY] = hx_mac_short(mac, in->normal.body_kind, in->normal.body);
     parts[HX_PART_HOST] = hx_mac_short(mac, 'H', in->host);
-    parts[HX_PART_HEADERS] = 0; /* as in records that were written before any could be chosen */
+    parts[HX_PART_HEADERS] = 0; /* the same as in records written before headers could be chosen */
     if (rules->header_count > 0)
         parts[HX_PART_HEADERS] = hx_mac_short(mac, 'h', framed(in->headers, rules->header_count, arena));
 }

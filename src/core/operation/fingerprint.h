@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What makes two requests with one key the same request: a MAC over length-prefixed method, host, path, query, media
- * type, Content-Encoding, preconditions and body, and of the headers that the route's rules choose. JSON is
- * canonicalised, or only what some pointers lead to counts; multipart is taken by its parts without its boundary,
- * everything else as it is: each under a tag of its own, so that none can pass for another. Where a natural key says
- * it all, it is the MAC of that key alone. */
+/* The fingerprint of a request: two requests with one key are the same request when their fingerprints are equal. It
+ * is a MAC over length-prefixed method, host, path, query, media type, Content-Encoding, preconditions and body, and
+ * over the headers that the route chooses. JSON is canonicalised, or reduced to the values of some pointers;
+ * multipart is taken by its parts, without its boundary; any other body counts byte by byte. Each kind has a tag of
+ * its own, so that none can pass for another. With `fingerprint: key` it is the MAC of the natural key alone. */
 #ifndef HX_CORE_OPERATION_FINGERPRINT_H
 #define HX_CORE_OPERATION_FINGERPRINT_H
 
@@ -29,31 +29,31 @@ typedef enum {
         HX_PART_COUNT
 } hx_fingerprint_part;
 
-/* What of a request's body counts. */
+/* How the body of a request counts. */
 typedef enum {
-    HX_FINGERPRINT_CANONICAL, /* JSON by its meaning, multipart by its parts, else as it is */
-    HX_FINGERPRINT_RAW,       /* as it is. Of the type only type/subtype and charset count, but for multipart, whose
-                                 bytes mean nothing without their boundary: there it is the whole type. */
-    HX_FINGERPRINT_POINTERS,  /* of clean JSON what some pointers lead to; any other body, and one in which none of them
-                                 leads anywhere, counts as if CANONICAL */
-    HX_FINGERPRINT_KEY        /* nothing of the request: its natural key says it all. Where `key` is empty, because the
-                                 client's own key was preferred, as CANONICAL. */
+    HX_FINGERPRINT_CANONICAL, /* JSON by its meaning, multipart by its parts, anything else byte by byte */
+    HX_FINGERPRINT_RAW,       /* byte by byte. Of the media type only type/subtype and charset count; multipart, whose
+                                 bytes mean nothing without their boundary, counts with its whole type */
+    HX_FINGERPRINT_POINTERS,  /* the values of some pointers in clean JSON; any other body, and one in which no pointer
+                                 finds a value, counts as CANONICAL */
+    HX_FINGERPRINT_KEY        /* the natural key alone. Where `key` is empty, because the client's own key was
+                                 preferred, the body counts as CANONICAL */
 } hx_fingerprint_body;
 
-/* `fingerprint`, as a route has it. Zeroed: the default. Each list has up to HX_FINGERPRINT_LIST_MAX, and each pointer
- * passes hx_json_is_pointer. With KEY none of them counts. */
+/* The option `fingerprint` of a route. All zero is the default. Each list has up to HX_FINGERPRINT_LIST_MAX items,
+ * and each pointer passes hx_json_is_pointer. With HX_FINGERPRINT_KEY no list counts. */
 typedef struct {
     hx_fingerprint_body body;
-    const hx_slice *pointers; /* POINTERS: a value that isn't there is another than null */
+    const hx_slice *pointers; /* POINTERS: a missing value differs from null */
     size_t pointer_count;
-    /* Taken out of clean JSON (CANONICAL, POINTERS) before it is compared. A member is then as if it weren't there; an
-     * array's item keeps its place, so that the others keep theirs and the array its length: only its value doesn't
-     * count. The root can't be ignored, and what leads nowhere is fine. */
+    /* Values that are removed from clean JSON (CANONICAL, POINTERS) before it is compared. A member is removed as if
+     * it had never been there; an item of an array keeps its place, and only its value is ignored. The root can't be
+     * ignored, and a pointer that finds nothing changes nothing. */
     const hx_slice *ignored_pointers;
     size_t ignored_pointer_count;
-    const hx_slice *ignored_query; /* names, compared with percent-decoded ones; what is left keeps its order */
+    const hx_slice *ignored_query; /* names, compared after percent-decoding; the other parameters keep their order */
     size_t ignored_query_count;
-    const hx_slice *headers; /* names, lower case: these count too */
+    const hx_slice *headers; /* names in lower case, of headers that count, too */
     size_t header_count;
 } hx_fingerprint_rules;
 
@@ -64,7 +64,7 @@ const char *hx_fingerprint_part_text(hx_fingerprint_part part);
 /* Fields that a request doesn't have are empty. */
 typedef struct {
     hx_slice method, path, query, content_type, content_encoding, if_match, if_none_match, if_unmodified_since, body;
-    hx_slice host;  /* as hx_text_host has it; empty where it is part of the operation's name instead */
+    hx_slice host;  /* as from hx_text_host; empty where the host is part of the operation's name instead */
     bool has_query; /* `/a?` is not `/a` */
     const hx_fingerprint_rules *rules; /* NULL: the default */
     const hx_slice *headers;           /* the values of rules->headers, all lines joined; empty where there are none */
@@ -81,15 +81,15 @@ typedef struct {
     } normal;
 } hx_fingerprint_input;
 
-/* One `mac` for `in` from the first call on; what `normal` holds lives in `arena`. */
+/* Use the same `mac` for `in` in all calls; the slices of `normal` live in `arena`. */
 hx_digest hx_fingerprint(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena);
 void hx_fingerprint_parts(hx_mac *mac, hx_fingerprint_input *in, hx_arena *arena, uint64_t parts[HX_PART_COUNT]);
 
-/* What `{sha256:body}` of a natural key is made over, whatever the rules: the body as it came, or the digest of its
- * parts where it is multipart, so that a boundary drawn anew makes no other key. Of a form (multipart/form-data) only
- * the names and contents of its parts count, not what their files are called or said to be. */
+/* The bytes that `{sha256:body}` of a natural key hashes, whatever the rules: the body as it came, or the digest of
+ * its parts where it is multipart, so that a new boundary makes no new key. Of a form (multipart/form-data) only the
+ * names and contents of the parts count, not file names or types. */
 hx_slice hx_fingerprint_body_hashed(hx_mac *mac, const hx_fingerprint_input *in, hx_arena *arena);
-/* Whether the body is JSON by its media type, and not coded. It may still be broken. */
+/* Whether the media type is JSON and there is no Content-Encoding. The body may still be malformed. */
 bool hx_fingerprint_is_json(const hx_fingerprint_input *in, hx_arena *arena);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A principal's bytes are its kind, a NUL, and who: the name itself where there is one, and each as `length:name` where
- * there are more (iss and sub; consumer and token; iss, a claim's name, type and value), so that none can pass for
- * another. */
+/* The bytes of a principal are its kind, a NUL, and the name: the name itself where there is one, and each as
+ * `length:name` where there are several (iss and sub; consumer and token; iss, a claim's name, type and value), so
+ * that none can pass for another. */
 #include "core/operation/identity.h"
 
 #include "base/memory/buf.h"
@@ -49,14 +49,14 @@ static bool basic_user(hx_slice credentials, hx_arena *arena, hx_slice *user)
     hx_slice pair;
     if (!hx_base64_decode_any(credentials, arena, &pair)) return false;
     size_t colon = hx_slice_find(pair, ':');
-    /* Nobody's name would be everybody's: a token sent as a bare password identifies by the whole value. */
+    /* An empty user name would be shared by all: a token sent as a bare password identifies by the whole value. */
     if (colon == SIZE_MAX || colon == 0) return false;
     *user = hx_slice_first(pair, colon);
     return true;
 }
 
-/* A token without an issuer is taken, with an empty one; what isn't clean JSON, or names an issuer twice or by anything
- * but a string, isn't. */
+/* A token without an issuer is accepted, with an empty one. False for a payload that isn't clean JSON, or that names
+ * its issuer twice or by anything but a string. */
 static bool jwt_issuer(hx_slice payload, hx_arena *arena, hx_slice *issuer)
 {
     hx_slice raw;
@@ -122,7 +122,7 @@ static search search_parameter(hx_slice list, hx_slice wanted, hx_arena *arena, 
     return found->len > 0 ? FOUND : MISSING;
 }
 
-/* How often `name=` stands in the list, inside of quoted values too, where a plainer reader would find it. */
+/* Counts `name=` in the list, inside quoted values too, where a simpler parser would find it. */
 static unsigned count_mentions(hx_slice list, hx_slice name)
 {
     unsigned count = 0;
@@ -141,7 +141,7 @@ static bool find_parameter(hx_slice list, const char *wanted, hx_arena *arena, h
            count_mentions(list, hx_slice_of(wanted)) == 1;
 }
 
-/* Three parameters, in any order, each once and none quoted. What else might be read in two ways isn't one. */
+/* Accepts three parameters, in any order, each once and none quoted: anything else could be read in two ways. */
 static bool sigv4_key(hx_slice list, hx_arena *arena, hx_slice *id)
 {
     static const char *const names[] = {"Credential", "SignedHeaders", "Signature"};
@@ -157,14 +157,14 @@ static bool sigv4_key(hx_slice list, hx_arena *arena, hx_slice *id)
     return true;
 }
 
-/* The token is missing where a consumer acts for itself. */
+/* The token is missing when a consumer acts for itself. */
 static bool oauth1_names(hx_slice list, hx_arena *arena, hx_slice names[2])
 {
     if (!find_parameter(list, "oauth_consumer_key", arena, &names[0])) return false;
     return search_parameter(list, HX_LIT("oauth_token"), arena, &names[1]) != MALFORMED;
 }
 
-/* Which kind `scheme` is, and its names; `whole` when the credentials aren't what the scheme says. */
+/* Finds the kind of `scheme` and its names; `whole` when the credentials don't follow the scheme. */
 static kind names_of(hx_slice scheme, hx_slice credentials, hx_arena *arena, hx_slice names[2], size_t *count)
 {
     *count = 1;
@@ -225,7 +225,7 @@ static hx_slice pointer_to(hx_slice member, hx_arena *arena)
     return hx_buf_slice(&pointer);
 }
 
-/* 7, 7.0 and 70e-1 are one number, and whole. Above 1e21 the canonical text has an exponent: nobody's id is that. */
+/* 7, 7.0 and 70e-1 are the same whole number. Above 1e21 the canonical text has an exponent; no id is that large. */
 static bool whole_number(hx_slice raw, hx_arena *arena, hx_slice *text)
 {
     hx_buf digits;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who asks, and how it is shown. The principal is the stable identity inside a credential: it survives a rotated token,
- * a fresh nonce and a new signature, so that a retry with a new credential finds its operation. The proof is the
- * credential itself: only who presents it again may see the answer without being asked further. Nothing is verified
- * here; a forged principal gets into another's scope, where its proof differs. */
+/* The caller of a request. The principal is the stable identity inside a credential: it survives a rotated token, a
+ * fresh nonce and a new signature, so that a retry with a new credential finds its operation. The proof is the
+ * credential itself: only a request that presents it again sees the stored response without further checks. Nothing
+ * is verified here; a forged principal reaches the scope of another caller, where its proof differs. */
 #ifndef HX_CORE_OPERATION_IDENTITY_H
 #define HX_CORE_OPERATION_IDENTITY_H
 
 #include "base/memory/arena.h"
 
 typedef struct {
-    hx_slice principal; /* its kind and a NUL, so that two schemes never name the same one, and who; empty for nobody */
-    hx_slice proof;     /* the whole value, trimmed; of nobody, see hx_caller_find */
-    const char *kind;   /* a row's name below; lives for ever */
+    hx_slice principal; /* its kind, a NUL and the name, so that no two schemes share one; empty: unauthenticated */
+    hx_slice proof;     /* the whole value, trimmed; for an unauthenticated request see hx_caller_find */
+    const char *kind;   /* the name of a row below; static */
 } hx_identity;
 
 /* The kinds, and what their principal is made of. Credentials that are malformed, or of another scheme, are `whole`. */
@@ -27,17 +27,18 @@ typedef struct {
     X(oauth1, "consumer key and token of OAuth 1")                                                                     \
     X(claim, "iss and a chosen claim of a JWT")
 
-/* `value` is that of the one Authorization field. The slices of `out` live in `value` and `arena`. */
+/* Reads the value of the only Authorization field. The slices of `out` live in `value` and `arena`. */
 void hx_identity_of_authorization(hx_slice value, hx_arena *arena, hx_identity *out);
 
-/* A chosen claim of a token's payload, as hx_jwt_verify or hx_jwt_payload gives it: the top-level member of that name,
- * a string that isn't empty or a whole number. The principal names the issuer and the claim too, and whether it is a
- * string, so that "7" isn't 7, and nobody's `email` is another's `sub`. False, with nobody in *out, when the payload
- * isn't clean JSON, has the claim twice, not at all or of another type, or has an issuer that isn't one string. The
- * proof is left empty: it is the credential that the caller has in hand. */
+/* Takes the principal from a claim of a token's payload, as hx_jwt_verify or hx_jwt_payload gives it: the top-level
+ * member of that name, a non-empty string or a whole number. The principal also names the issuer, the claim and the
+ * type, so that "7" isn't 7, and the `email` of one caller is never the `sub` of another. False, with an empty
+ * principal in *out, when the payload isn't clean JSON, when the claim is missing, repeated or of another type, or
+ * when the issuer isn't one string. The proof is left empty: it is the credential, which the caller of this function
+ * has. */
 bool hx_identity_of_claim(hx_slice payload_json, hx_slice claim, hx_arena *arena, hx_identity *out) HX_MUST_USE;
 
-/* How many cookies have that name; *value is the first, as it stands there. Names are case-sensitive (RFC 6265). */
+/* Counts the cookies of that name; *value is the first, undecoded. Names are case-sensitive (RFC 6265). */
 unsigned hx_cookie_value(hx_slice cookie_header, hx_slice name, hx_slice *value) HX_MUST_USE;
 
 #endif

@@ -126,7 +126,7 @@ static bool take_bare_item(hx_slice *rest)
     return (is_alpha(c) || c == '*') && take_token(rest);
 }
 
-/* What follows the string must be parameters, or the value isn't an item and means something that we don't know. */
+/* Only parameters may follow the string: anything else isn't an item, and its meaning is unknown. */
 static bool are_parameters(hx_slice rest)
 {
     while (rest.len > 0) {

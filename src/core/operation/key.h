@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The value of `Idempotency-Key`. A Structured Field string (RFC 8941, its parameters ignored) and a bare value are the
- * same key: `abc` is `"abc"`. A malformed key is refused, so that it never runs unprotected. */
+/* The value of `Idempotency-Key`. A Structured Field string (RFC 8941, its parameters ignored) and a bare value are
+ * the same key: `abc` is `"abc"`. A malformed key is refused, so that such a request never runs unprotected. */
 #ifndef HX_CORE_OPERATION_KEY_H
 #define HX_CORE_OPERATION_KEY_H
 
@@ -15,20 +15,20 @@ typedef struct {
     hx_key_format format;
     uint16_t len_min;
     uint16_t len_max;
-    const struct hx_template *from; /* `from`: a natural key; NULL: the header's */
-    bool prefer_header;             /* with `from`: a header that is sent counts instead */
-    bool shared;                    /* with `from`: callers who can't be told apart may share an operation */
-    hx_ms overlap;                  /* with `from`: how long after a boundary the bucket before it is looked up first */
+    const struct hx_template *from; /* `from`, a natural key; NULL: the key is the header's */
+    bool prefer_header;             /* with `from`: a key header, where there is one, takes precedence */
+    bool shared;                    /* with `from`: unauthenticated callers may share an operation */
+    hx_ms overlap; /* with `from`: for how long after a boundary the bucket before it is looked up first */
 } hx_key_rules;
 
 #define HX_KEY_PARAMETERS_MAX 255u
 
-/* How many buckets of a natural key a request is looked for in. */
+/* The number of buckets of a natural key in which a request is looked up. */
 #define HX_KEY_BUCKETS_MAX 64u
 
 #define HX_KEY_RULES_DEFAULT ((hx_key_rules){.format = HX_KEY_ANY, .len_min = 16, .len_max = 255})
 
-/* What can be wrong, and the sentence that says so. */
+/* Errors, each with its sentence. */
 #define HX_KEY_ERRORS(X)                                                                                               \
     X(OK, "The key is valid.")                                                                                         \
     X(EMPTY, "The key is empty.")                                                                                      \
@@ -49,7 +49,7 @@ typedef enum {
 /* On HX_KEY_OK `key` is the unquoted, unescaped key: it points into `field_value`, or into `arena` where something was
  * escaped. Otherwise `key` is left alone. */
 hx_key_error hx_key_parse(hx_slice field_value, const hx_key_rules *rules, hx_arena *arena, hx_slice *key) HX_MUST_USE;
-/* What follows the string in a field value that is valid, ";v=1" say; empty behind a bare key. */
+/* The parameters behind the string of a valid field value, such as ";v=1"; empty behind a bare key. */
 hx_slice hx_key_parameters(hx_slice field_value);
 const char *hx_key_error_text(hx_key_error error);
 

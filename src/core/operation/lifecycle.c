@@ -91,7 +91,7 @@ hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claim
     if (found->state == HX_EXPIRED) return HX_DECIDE_EXPIRED; /* a tombstone keeps nothing to compare */
     if (found->unreadable) return HX_DECIDE_UNKNOWN;          /* there is nothing to compare */
     bool proven = hx_lifecycle_is_proven(found, claimant);
-    /* Whoever can't prove to be the one who asked learns nothing of the answer, nor of how the requests differ. */
+    /* A request without proof learns nothing of the response, nor of how the requests differ. */
     if (!proven && found->state != HX_UNKNOWN) return HX_DECIDE_NOT_AUTHORIZED;
     if (!hx_digest_eq(&found->fingerprint, &claimant->fingerprint))
         return proven ? HX_DECIDE_MISMATCH : HX_DECIDE_NOT_AUTHORIZED;

@@ -17,7 +17,7 @@
 /* Transitions: the rules by which a store accepts or refuses a call (store.h, G2 to G6). They are pure, so that every
  * backend decides alike. */
 
-/* An operation as its store has it at the moment of a call. */
+/* The state of an operation in its store at the moment of a call. */
 typedef struct {
     hx_state state; /* as hx_lifecycle_state_at gives it */
     uint64_t epoch;
@@ -26,18 +26,18 @@ typedef struct {
 typedef enum {
     HX_TRANSITION_WRITE,
     HX_TRANSITION_EXISTS, /* refused: the operation exists */
-    HX_TRANSITION_STALE,  /* refused: the call is about an epoch or a state that is over */
+    HX_TRANSITION_STALE,  /* refused: the call names an epoch or a state that is over */
 } hx_transition;
 
-/* take_over: 0, or the epoch of an operation in unknown that is executed again. */
+/* Decides a claim. take_over: 0, or the epoch of an unknown operation that is executed again. */
 hx_transition hx_lifecycle_claim(hx_stored stored, uint64_t take_over);
 hx_transition hx_lifecycle_settle(hx_stored stored, uint64_t epoch, hx_state to);
 hx_transition hx_lifecycle_renew(hx_stored stored, uint64_t epoch);
-/* epoch 0: any. `states` are bits, as 1u << HX_UNKNOWN; 0: any state. */
+/* Decides a forget. epoch 0: any. `states` are bits, as 1u << HX_UNKNOWN; 0: any state. */
 hx_transition hx_lifecycle_forget(hx_stored stored, uint64_t epoch, unsigned states);
 hx_transition hx_lifecycle_import(hx_stored stored);
 
-/* Whether a lifetime that ends at `at` is over: it is rounded up to the second. */
+/* Whether a lifetime that ends at `at`, rounded up to the second, is over. */
 static inline bool hx_lifecycle_is_over(hx_ms at, hx_ms now)
 {
     return now >= (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
@@ -50,13 +50,13 @@ static inline bool hx_lifecycle_lease_is_over(hx_ms lease_until, hx_ms now)
 /* The state at `now` of an operation whose newest record this is: an outcome whose lifetime is over is expired while
  * its tombstone is kept, and then absent. */
 hx_state hx_lifecycle_state_at(const hx_record *record, hx_ms now);
-/* The state in which a sweep leaves the operation; record->state: it has nothing to do. Leases end by `now`, lifetimes
- * `held` later (hx_clock_held). */
+/* The state in which a sweep leaves the operation; record->state when there is nothing to do. Leases end by `now`,
+ * lifetimes `held` later (hx_clock_held). */
 hx_state hx_lifecycle_lapse(const hx_record *record, hx_ms now, hx_ms held);
-/* Turns the newest record into its successor in state `to`, for a change that no caller brings a record for. */
+/* Turns the newest record into its successor in state `to`, for a change that no caller has a record for. */
 void hx_lifecycle_change(hx_record *record, hx_state to, hx_slice reason, hx_ms now);
 
-/* What the request brings that is compared with the record. */
+/* The properties of a request that are compared with a record. */
 typedef struct {
     hx_digest fingerprint;
     hx_digest proof;
@@ -64,15 +64,16 @@ typedef struct {
     bool verified; /* the principal was verified here, or the application vouches for it */
 } hx_claimant;
 
-/* Whether this is who executed it, by the same credential or as one that is known to be the same caller. */
+/* Whether the request comes from the caller that executed the operation: by the same credential, or as a verified
+ * principal. */
 bool hx_lifecycle_is_proven(const hx_record *found, const hx_claimant *claimant);
 
 typedef enum {
-    HX_DECIDE_CLAIM, /* nothing stands in the way */
-    HX_DECIDE_WAIT,  /* the first request is under way */
+    HX_DECIDE_CLAIM, /* there is no record, or none that counts */
+    HX_DECIDE_WAIT,  /* the first request is in flight */
     HX_DECIDE_REPLAY,
     HX_DECIDE_REJECT,        /* completed, and the route rejects duplicates */
-    HX_DECIDE_FAILED_BEFORE, /* failed, and the route rejects duplicates of that */
+    HX_DECIDE_FAILED_BEFORE, /* failed, and the route rejects duplicates of failures */
     HX_DECIDE_NOOP,          /* completed, and the route answers duplicates with 200 {} */
     HX_DECIDE_NOT_RETAINED,
     HX_DECIDE_MISMATCH,
@@ -81,12 +82,12 @@ typedef enum {
     HX_DECIDE_EXPIRED
 } hx_decision;
 
-/* How long a record lives from record->changed_at on, in the state that it has: its lifetime and its tombstone where it
- * is completed or failed, and for ever otherwise. */
+/* Sets the end of a record, from record->changed_at on: by its lifetime and tombstone where it is completed or
+ * failed; no end otherwise. */
 void hx_lifecycle_set_end(hx_record *record, const hx_policy *policy);
 void hx_lifecycle_end_after(hx_record *record, hx_ms lifetime, hx_ms tombstone);
 
-/* `found` NULL: there is no record. `policy` NULL: duplicates are replayed. */
+/* Decides what a request gets. `found` NULL: there is no record. `policy` NULL: duplicates are replayed. */
 hx_decision hx_lifecycle_decide(const hx_record *found, const hx_claimant *claimant, const hx_policy *policy);
 
 #endif

@@ -30,7 +30,8 @@ static hx_verdict unknown(hx_guarantee guarantee)
 
 static hx_verdict of_redirect(unsigned status)
 {
-    /* 301 to 303 send the client on after the work was done; the others ask it to repeat the request elsewhere. */
+    /* 301 to 303 redirect the client after the work was done; the others ask it to repeat the request at another
+     * URL. */
     return status >= 301 && status <= 303 ? completed : released;
 }
 
@@ -53,7 +54,7 @@ static hx_verdict of_server_error(const hx_outcome_input *answer)
     switch (answer->status) {
     case 503:
         if (answer->has_retry_after || is_atomic) return not_executed(answer->status);
-        if (!answer->releases_5xx) return unknown(answer->guarantee); /* a balancer may have sent it on */
+        if (!answer->releases_5xx) return unknown(answer->guarantee); /* a load balancer may have forwarded it */
         break;
     case 502:
     case 504:
@@ -65,12 +66,13 @@ static hx_verdict of_server_error(const hx_outcome_input *answer)
     default: break;
     }
     hx_verdict verdict = answer->releases_5xx ? released : failed;
-    bool is_transient = answer->status != 501 && answer->status != 505; /* which speak of the request */
+    bool is_transient = answer->status != 501 && answer->status != 505; /* statuses about the request itself */
     verdict.repeat = is_transient && answer->guarantee == HX_GUARANTEE_IDEMPOTENT;
     return verdict;
 }
 
-/* An earlier attempt may have done the work, and this answer may speak of that: of what it made, removed or changed. */
+/* An earlier attempt may have done the work, and this response may be about its result: what it made, removed or
+ * changed. */
 static bool of_earlier_attempt(const hx_outcome_input *answer, hx_verdict *verdict)
 {
     switch (answer->status) {
@@ -95,7 +97,7 @@ static hx_verdict of_status(const hx_outcome_input *answer)
     if (status >= 300 && status < 400) return of_redirect(status);
     if (status >= 400 && status < 500) return of_client_error(answer);
     if (status >= 500 && status < 600) return of_server_error(answer);
-    return unknown(answer->guarantee); /* no final answer of HTTP's */
+    return unknown(answer->guarantee); /* not a final status of HTTP */
 }
 
 static bool of_word(hx_outcome_word word, const hx_outcome_input *answer, hx_verdict *verdict)
@@ -123,7 +125,7 @@ static bool of_rules(const hx_outcome_input *answer, hx_verdict *verdict)
     return false;
 }
 
-/* What was sent before may have happened, whatever became of the last attempt. */
+/* An earlier attempt may have been executed, whatever became of the last one. */
 static hx_verdict remember_silence(hx_verdict verdict, bool after_silence)
 {
     bool frees = verdict.outcome == HX_OUTCOME_RELEASED || verdict.outcome == HX_OUTCOME_NOT_EXECUTED;
@@ -135,7 +137,7 @@ hx_verdict hx_outcome_of_answer(const hx_outcome_input *answer)
 {
     hx_verdict verdict;
     bool is_final = answer->status >= 200 && answer->status < 600;
-    if (is_final && of_word(answer->word, answer, &verdict)) return verdict; /* it knows best */
+    if (is_final && of_word(answer->word, answer, &verdict)) return verdict; /* the application knows best */
     if (!is_final || !of_rules(answer, &verdict)) verdict = of_status(answer);
     return remember_silence(verdict, answer->after_silence);
 }
