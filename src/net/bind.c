@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making listening sockets.
+/* Makes listening sockets.
  *
- * Every worker has a socket of its own on the same port, by SO_REUSEPORT. But with that option the kernel would also
+ * Every worker has its own socket on the same port, by SO_REUSEPORT. With that option, however, the kernel would also
  * let another process of the same user bind the port beside us, and share our clients with it, without an error. So the
- * first socket of an address is bound without the option, which fails if anyone at all listens there, and gets it
- * after that: only sockets that come later and ask for it join. A second process always tries without it first, and so
- * fails as it should. The sockets that are ours are kept in a table, to know which address is the first. */
+ * first socket of an address is bound without the option, which fails if any process listens there, and gets it
+ * afterwards: only later sockets that ask for it can join. A second process also tries without it first, and fails as
+ * it should. A table of our own sockets says which socket of an address is the first. */
 #include "net/listener.h"
 
 #include "base/check.h"
@@ -26,7 +26,7 @@
 #define OURS_MAX 256u
 #define SOCKET_MODE 0660
 #define PRIVATE_MODE 0600
-/* A client whose machine has vanished is noticed after two minutes, in a tunnel too. */
+/* A connection to a machine that has vanished is closed after two minutes, in a tunnel too. */
 #define KEEPALIVE_AFTER_SECONDS 60
 #define KEEPALIVE_EVERY_SECONDS 15
 #define KEEPALIVE_PROBES 4
@@ -60,7 +60,8 @@ static bool is_every_address(const char *bound)
     return strncmp(bound, "0.0.0.0:", 8) == 0 || strncmp(bound, "[::]:", 5) == 0;
 }
 
-/* Which of ours keeps an address from being bound: the same one, or every address of its family with the same port. */
+/* Finds our socket that keeps an address from being bound: the same address, or all addresses of its family with the
+ * same port. */
 static const our_socket *find_in_the_way(const char *bound)
 {
     const char *port = strrchr(bound, ':');
@@ -95,7 +96,7 @@ void hx_unlisten(int descriptor)
         struct stat now;
         const char *path = row.bound + sizeof("unix:") - 1;
         bool is_last = row.file.st_ino != 0 && !find_ours(row.bound);
-        /* Another process may have put its own socket there meanwhile. */
+        /* Another process may have replaced the file by its own socket. */
         if (is_last && lstat(path, &now) == 0 && now.st_ino == row.file.st_ino && now.st_dev == row.file.st_dev)
             (void)unlink(path);
         break;
@@ -179,7 +180,7 @@ static bool watch_for_vanished(int descriptor)
            set_value(descriptor, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
 }
 
-/* Binds a TCP socket; see the top of this file. What is set on it is inherited by the connections. */
+/* Binds a TCP socket; see the top of this file. Connections inherit its options. */
 static bool bind_tcp(int descriptor, const socket_address *a, socklen_t len, bool is_first)
 {
     if (!set_option(descriptor, SOL_SOCKET, SO_REUSEADDR)) return false;
@@ -190,7 +191,7 @@ static bool bind_tcp(int descriptor, const socket_address *a, socklen_t len, boo
     return !is_first || set_option(descriptor, SOL_SOCKET, SO_REUSEPORT);
 }
 
-/* A socket file that nobody listens on is left over from a process that was killed. Anything else stays. */
+/* Removes a socket file on which no process listens: it is left over from one that was killed. Other files stay. */
 static bool remove_stale(const socket_address *a, socklen_t len)
 {
     struct stat file;
@@ -210,8 +211,8 @@ static bool remove_stale(const socket_address *a, socklen_t len)
     return unlink(a->path.sun_path) == 0;
 }
 
-/* The file gets the mode that its socket has, less the umask, so that it never stands there with a wider one. What the
- * umask took away comes back before listen(), and nobody can connect before that. */
+/* The file gets the mode of its socket less the umask, so that it never exists with a wider one. chmod() adds what the
+ * umask took away before listen(), and no client can connect before that. */
 static bool bind_path(int descriptor, const socket_address *a, socklen_t len, mode_t mode, struct stat *file)
 {
     return remove_stale(a, len) && fchmod(descriptor, mode) == 0 && bind(descriptor, &a->any, len) == 0 &&
@@ -224,7 +225,7 @@ static int make_socket(const socket_address *a, socklen_t len, mode_t mode, char
     our_socket *earlier = find_ours(bound);
     struct stat file = {0};
     int descriptor = -1;
-    /* Nobody shares a private one, whichever of the two came first. */
+    /* A private socket is never shared, whichever of the two came first. */
     if (earlier && is_path && (mode == PRIVATE_MODE || (earlier->file.st_mode & 07777) == PRIVATE_MODE)) {
         errno = EADDRINUSE;
         return -1;

@@ -83,7 +83,7 @@ struct hx_server {
     hx_task drained_task;
     bool drained_queued;
     hx_timer retry_accept;
-    hx_ms complained_at;
+    hx_ms warned_at;
     hx_ms date_second; /* when `date` was made */
     char date[HX_HTTP_DATE_BYTES];
     char file_buffer[HX_FILE_PIECE_BYTES];

@@ -14,13 +14,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* How many are accepted before others on this loop get their turn. */
+/* Connections that are accepted before the loop goes on to other events. */
 #define ACCEPTS_A_TURN 64u
-/* A queue holds no more than SOMAXCONN; whoever comes faster than that is accepted can't keep a drain from ending. */
+/* A queue holds at most SOMAXCONN; clients that connect faster than we accept can't keep a drain from ending. */
 #define ACCEPTS_TO_DRY 8192u
-/* After running out of descriptors: when to look again, and how often to say so. */
+/* After running out of descriptors: when to accept again, and how often to log it. */
 #define RETRY_AFTER ((hx_ms)100)
-#define COMPLAIN_EVERY HX_MINUTE
+#define WARN_EVERY HX_MINUTE
 
 hx_slice hx_listener_address(const hx_listener *listener)
 {
@@ -51,18 +51,18 @@ static void retry_accept(hx_timer *timer)
     hx_server_gone(server);
 }
 
-static bool may_complain(hx_server *server)
+static bool may_warn(hx_server *server)
 {
     hx_ms now = hx_loop_now(server->loop);
-    if (server->complained_at != 0 && now - server->complained_at < COMPLAIN_EVERY) return false;
-    server->complained_at = now;
+    if (server->warned_at != 0 && now - server->warned_at < WARN_EVERY) return false;
+    server->warned_at = now;
     return true;
 }
 
-/* Who comes now waits in the kernel's queue until somebody leaves. */
+/* Further clients wait in the kernel's queue until a connection closes. */
 static void stop_at_limit(hx_server *server)
 {
-    if (may_complain(server)) {
+    if (may_warn(server)) {
         hx_log_begin(HX_EVENT_connections_exhausted);
         hx_log_int("connections", server->count);
         hx_log_text("hint",
@@ -72,10 +72,10 @@ static void stop_at_limit(hx_server *server)
     hx_server_pause_accepting(server);
 }
 
-/* Out of descriptors or memory: who waits stays in the kernel's queue; trying at once again would only burn time. */
+/* Out of descriptors or memory: clients stay in the kernel's queue; accepting again at once would only burn time. */
 static void back_off(hx_server *server, int why)
 {
-    if (may_complain(server)) {
+    if (may_warn(server)) {
         hx_log_begin(HX_EVENT_accept_failed);
         hx_log_text("error", strerror(why));
         hx_log_int("connections", server->count);
@@ -86,7 +86,7 @@ static void back_off(hx_server *server, int why)
     hx_timer_start(server->loop, &server->retry_accept, RETRY_AFTER, retry_accept);
 }
 
-/* Accepts one; false when there is none, or none can be taken now. */
+/* Accepts a connection; false when there is none, or none can be accepted now. */
 static bool accept_one(hx_listener *listener)
 {
     struct sockaddr_storage from = {0};
@@ -98,7 +98,7 @@ static bool accept_one(hx_listener *listener)
         return true;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    /* Errors of a connection that died in the queue; see accept(2). */
+    /* Errors of a connection that failed in the queue; see accept(2). */
     if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO || errno == EPERM || errno == ENETDOWN ||
         errno == EHOSTUNREACH || errno == ENETUNREACH || errno == EHOSTDOWN || errno == ENONET || errno == ENOPROTOOPT)
         return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A listening socket on one worker's loop. It is polled and accepted from by hand, because libuv's own listening can
- * neither pause (when connections_max is reached, or descriptors run out, it would accept and drop) nor tell when the
- * queue is empty, which must be known before a listener that shares its port is closed: closing it resets whoever is
- * still in its queue. */
+/* A listening socket on one worker's loop. It is polled and accepted from here, because libuv's own listening can
+ * neither pause (when connections_max is reached or descriptors run out, it would accept and drop) nor report that the
+ * queue is empty, which must be known before a listener that shares its port is closed: closing it resets the
+ * connections that are still in its queue. */
 #ifndef HX_NET_LISTENER_H
 #define HX_NET_LISTENER_H
 
@@ -21,7 +21,7 @@ struct hx_listener {
 void hx_listener_open(hx_server *server, int descriptor, hx_slice address);
 void hx_listener_pause(hx_listener *listener);
 void hx_listener_resume(hx_listener *listener);
-/* Accepts who waits in the queue, all of them, and closes. */
+/* Accepts every connection in the queue, then closes. */
 void hx_listener_close_dry(hx_listener *listener);
 void hx_listener_close(hx_listener *listener);
 

@@ -9,11 +9,11 @@
 
 #include <stdlib.h>
 
-/* An upstream that closed a connection less than this ago is not noticed; looking costs a system call. */
+/* A connection that was idle for less is used without a look at its socket, which costs a system call. */
 #define TRUSTED_FOR 10
-/* The upstream's own time-out and ours must not meet in the middle. */
+/* Our idle timeout ends so long before the upstream's: a request must not cross the upstream's close. */
 #define KEEP_ALIVE_MARGIN (HX_SECOND / 2)
-/* A unix socket whose queue is full says so at once instead of waiting. */
+/* Before the next attempt at a unix socket whose queue is full: connect() fails there instead of waiting. */
 #define FULL_QUEUE_PAUSE 5
 #define SPARE_MAX 256u
 
@@ -71,7 +71,7 @@ void hx_pool_close(hx_wire *wire)
     if (wire->transport.is_open)
         hx_transport_close(&wire->transport, false);
     else
-        recycle(wire); /* its name is still being looked up, or a connect is yet to be made */
+        recycle(wire); /* connect() was not called yet */
 }
 
 void hx_pool_close_all(hx_upstream *upstream)
@@ -101,7 +101,7 @@ static hx_wire *new_wire(hx_upstream *upstream)
 
 static void connect_or_look_up(hx_wire *wire);
 
-/* Starts over with the next address, on a wire of its own: a socket can't be connected twice. */
+/* Tries the next address, on a new wire: a socket can't be connected twice. */
 static void try_again(hx_wire *failed, unsigned tried)
 {
     hx_wire *next = new_wire(failed->upstream);
@@ -144,7 +144,7 @@ static void connect_failed(hx_wire *wire, int error)
         give_up(wire, error);
 }
 
-/* Which of the addresses this wire is for. */
+/* The index of the address that this wire connects to. */
 static unsigned address_of(const hx_wire *wire)
 {
     return (wire->first_address + wire->tried) % wire->upstream->resolver.count;
@@ -181,10 +181,10 @@ static void connect_expired(hx_timer *timer)
     else if (wire->under_way || hx_loop_now(wire->upstream->loop) >= wire->deadline)
         connect_failed(wire, UV_ETIMEDOUT);
     else
-        connect_now(wire); /* the pause before a full queue is over */
+        connect_now(wire); /* the pause is over */
 }
 
-/* What fails at once is told from the loop all the same, so that nothing fails inside the call that asked for it. */
+/* Reports an immediate failure from the loop, so that nothing fails inside the call that started it. */
 static void refuse_later(hx_wire *wire, int error)
 {
     wire->refused = error;
@@ -225,7 +225,7 @@ static void connect_or_look_up(hx_wire *wire)
         hx_ms pause = left < FULL_QUEUE_PAUSE ? left : FULL_QUEUE_PAUSE;
         hx_timer_start(upstream->loop, &wire->timer, pause, connect_expired);
     } else if (hx_resolver_ready(resolver) || wire->tried > 0) {
-        if (wire->tried >= resolver->count) wire->tried = 0; /* looked up anew meanwhile */
+        if (wire->tried >= resolver->count) wire->tried = 0; /* a lookup has changed the addresses */
         connect_now(wire);
     } else {
         bool was_busy = resolver->is_busy;
@@ -241,7 +241,7 @@ static void connect_or_look_up(hx_wire *wire)
 static void looked_up(hx_resolver *resolver)
 {
     hx_upstream *upstream = HX_OWNER(resolver, hx_upstream, resolver);
-    /* Taken off one by one: connecting may fail at once and change the list. */
+    /* Moved to the end one by one: connecting may fail at once and change the list. */
     for (uint32_t left = upstream->connecting_count; left > 0 && !hx_list_empty(&upstream->connecting); left--) {
         hx_wire *wire = HX_OWNER(hx_list_take(&upstream->connecting), hx_wire, link);
         hx_list_append(&upstream->connecting, &wire->link);
@@ -280,8 +280,8 @@ void hx_pool_refill(hx_upstream *upstream)
     if (upstream->dying) return;
     uint32_t wanted = upstream->line_count;
     if (wanted > 0 && !hx_list_empty(&upstream->resting)) {
-        hx_upstream_stay_awake(upstream); /* polled() gives them to the line, and comes back here */
-        wanted = upstream->fresh_count;   /* who takes none of those must not wait: under load one always rests */
+        hx_upstream_stay_awake(upstream); /* polled() offers them to the line and calls this again */
+        wanted = upstream->fresh_count;   /* these can't use a resting one, and under load one always rests */
     }
     while (upstream->connecting_count < wanted) {
         if (upstream->open_count >= upstream->limits.connections_max && !close_longest_idle(upstream)) return;
@@ -289,7 +289,7 @@ void hx_pool_refill(hx_upstream *upstream)
     }
 }
 
-/* The loop has waited, and told what came: what still rests from an earlier turn is quiet. */
+/* The loop has polled and reported what came: a connection that rests since an earlier turn is quiet. */
 static void polled(uv_check_t *check)
 {
     hx_upstream *upstream = check->data;
@@ -320,13 +320,13 @@ void hx_pool_init(hx_upstream *upstream)
     hx_resolver_init(&upstream->resolver, hx_loop_uv(upstream->loop), &upstream->target, looked_up);
 }
 
-/* Nothing to read is what a good idle connection has; an end of file or a byte nobody asked for means it is no more. */
+/* A good idle connection has nothing to read; an end of file or an unexpected byte means that it can't be used. */
 static bool is_quiet(const hx_wire *wire)
 {
     return hx_transport_peek(&wire->transport) == 0;
 }
 
-/* The one used last, if it was idle for at most `idle_max`; else of those that rest the one which has for longest. */
+/* The most recently used idle connection, if it was idle for at most `idle_max`; else the one that rests longest. */
 static hx_wire *best(hx_upstream *upstream, hx_ms idle_max)
 {
     hx_ms since = hx_loop_now(upstream->loop) - idle_max;
@@ -334,7 +334,7 @@ static hx_wire *best(hx_upstream *upstream, hx_ms idle_max)
         hx_wire *wire = HX_OWNER(upstream->idle.prev, hx_wire, link);
         if (wire->idle_since >= since) return wire;
     }
-    if (hx_list_empty(&upstream->resting) || upstream->line_count > 0) return NULL; /* the line has waited for them */
+    if (hx_list_empty(&upstream->resting) || upstream->line_count > 0) return NULL; /* the line comes first */
     hx_wire *wire = HX_OWNER(upstream->resting.next, hx_wire, link);
     return wire->ended_in == hx_loop_turns(upstream->loop) ? NULL : wire;
 }
@@ -344,7 +344,7 @@ hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet)
     if (idle_max == 0) return NULL;
     for (hx_wire *wire; (wire = best(upstream, idle_max));) {
         hx_ms idle = hx_loop_now(upstream->loop) - wire->idle_since;
-        /* An upstream that ends each connection after its answer, without a word, shows it at the first one. */
+        /* An upstream that closes after each response without announcing it shows that after the first one. */
         bool doubted = idle > TRUSTED_FOR || wire->ended_in > 0 || (must_be_quiet && wire->exchanges == 1);
         if (idle > wire->idle_for || (doubted && !is_quiet(wire))) {
             hx_pool_close(wire);
@@ -359,7 +359,7 @@ hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet)
 static void idle_expired(hx_timer *timer)
 {
     hx_wire *wire = HX_OWNER(timer, hx_wire, timer);
-    if (wire->state == HX_WIRE_IDLE) hx_pool_close(wire); /* a busy one starts it anew when it comes back */
+    if (wire->state == HX_WIRE_IDLE) hx_pool_close(wire); /* hx_pool_release starts it again for a busy one */
 }
 
 void hx_pool_release(hx_wire *wire, hx_ms idle_max)

@@ -118,9 +118,9 @@ static void looked_up(uv_getaddrinfo_t *request, int status, struct addrinfo *fo
     hx_resolver *resolver = request->data;
     resolver->is_busy = false;
     if (status == 0) keep(resolver, found);
-    resolver->error = status < 0 ? status : UV_EAI_NONAME; /* what is found may be of no family that we speak */
+    resolver->error = status < 0 ? status : UV_EAI_NONAME; /* all addresses found may be of other families */
     uv_freeaddrinfo(found);
-    /* After a failed lookup the old addresses are better than none; the next failed connection asks again. */
+    /* After a failed lookup the old addresses are better than none; the next failed connection looks up again. */
     resolver->is_stale = resolver->count == 0;
     resolver->done(resolver);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where an upstream is: its URL taken apart, and the addresses behind its name. Names are looked up on libuv's own
- * threads, one lookup at a time; what was found is kept until somebody says that it doesn't answer any more. */
+/* The address of an upstream: its URL taken apart, and the addresses of its name. Names are looked up on libuv's own
+ * threads, one lookup at a time; the addresses are kept until hx_resolver_distrust says that none responds. */
 #ifndef HX_NET_RESOLVE_H
 #define HX_NET_RESOLVE_H
 
@@ -19,7 +19,7 @@ typedef struct {
     struct sockaddr_un address;                     /* of a unix socket */
     char host[NI_MAXHOST < 256 ? NI_MAXHOST : 256]; /* without brackets */
     char port[6];
-    char authority[272]; /* as a Host field has it */
+    char authority[272]; /* for the Host field */
 } hx_target;
 
 /* "http://127.0.0.1:3000", "http://[::1]:3000", "http://name", "unix:/run/app.sock". False with a sentence. */
@@ -31,11 +31,11 @@ struct hx_resolver {
     uv_loop_t *loop;
     struct sockaddr_storage addresses[HX_TARGET_ADDRESSES_MAX];
     unsigned count;
-    unsigned preferred; /* the one that answered last */
-    bool is_literal;    /* the URL has the address itself: nothing to look up, ever */
-    bool is_stale;      /* look again before the next use */
+    unsigned preferred; /* index of the address that was connected to last */
+    bool is_literal;    /* the URL has an address, not a name: nothing is ever looked up */
+    bool is_stale;      /* the name must be looked up before the next use */
     bool is_busy;       /* a lookup is under way */
-    int error;          /* libuv's, of the last lookup */
+    int error;          /* of the last lookup, libuv's */
     uv_getaddrinfo_t request;
     void (*done)(hx_resolver *resolver);
 };
@@ -44,9 +44,9 @@ struct hx_resolver {
 void hx_resolver_init(hx_resolver *resolver, uv_loop_t *loop, const hx_target *target,
                       void (*done)(hx_resolver *resolver));
 bool hx_resolver_ready(const hx_resolver *resolver);
-/* False when the lookup couldn't even be started. Does nothing when one is under way. */
+/* False when the lookup could not be started. Does nothing when one is under way. */
 bool hx_resolver_look_up(hx_resolver *resolver) HX_MUST_USE;
-/* None of the addresses answers. */
+/* No address responds: the name is looked up again before the next use. */
 void hx_resolver_distrust(hx_resolver *resolver);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One worker's server: its limits, its listeners, its connections, and how it ends. */
+/* A worker's server: its limits, listeners and connections, draining and freeing. */
 #include "net/listener.h"
 
 #include "base/check.h"
@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-/* Descriptors that are not clients': the store's files, upstream connections, the loop's own. */
+/* Descriptors for other uses: the store's files, upstream connections, the loop. */
 #define OTHER_DESCRIPTORS 64u
 
-static void tell_drained(hx_task *task);
+static void call_drained(hx_task *task);
 
 static void take_limits(hx_server *server, const hx_server_limits *limits)
 {
@@ -29,7 +29,7 @@ hx_server *hx_server_new(hx_loop *loop, const hx_server_limits *limits, const hx
     if (!server) hx_fatal(HX_EXIT_BUG, "out of memory (a server)");
     *server = (hx_server){.loop = loop, .handler = *handler, .app = app};
     take_limits(server, limits);
-    server->drained_task.run = tell_drained;
+    server->drained_task.run = call_drained;
     hx_list_init(&server->connections);
     hx_list_init(&server->listeners);
     return server;
@@ -81,7 +81,7 @@ void hx_server_gone(hx_server *server)
     if (server->accepting_paused && server->count < server->limits.connections_max) resume_accepting(server);
 }
 
-static void tell_drained(hx_task *task)
+static void call_drained(hx_task *task)
 {
     hx_server *server = HX_OWNER(task, hx_server, drained_task);
     server->drained_queued = false;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The side that faces the application: exchanges over a pool of keep-alive connections to one upstream, on one
- * worker's loop. Strict about what comes back: an answer that is not well-formed is HX_UPSTREAM_BROKEN.
+/* HTTP towards an upstream: exchanges over a pool of keep-alive connections, on one worker's loop. A response that is
+ * not well-formed is HX_UPSTREAM_BROKEN.
  *
- * What may have happened upstream depends on which byte was sent, so exchange->bytes_sent is exact: it counts what the
- * kernel has taken of this request on this connection. Zero means that not one byte left.
+ * What may have happened upstream depends on how much was sent, so exchange->bytes_sent is exact: the number of bytes
+ * of this request that the kernel has taken on this connection. Zero means that not one byte left.
  *
- * All functions belong to the loop's thread; callbacks are never made from inside a function of this header. */
+ * All functions belong to the loop's thread. Events are never called from inside a function of this header, but for
+ * hx_upstream_free. */
 #ifndef HX_NET_UPSTREAM_H
 #define HX_NET_UPSTREAM_H
 
@@ -21,10 +22,10 @@ typedef struct hx_exchange hx_exchange;
     X(UNREACHABLE, "no connection could be made")                                                                      \
     X(CONNECT_TIMEOUT, "no connection was made in time")                                                               \
     X(RESET, "the connection was cut")                                                                                 \
-    X(BROKEN, "what came back is not a well-formed HTTP answer")                                                       \
-    X(CUT_SHORT, "the answer ended before it was whole")                                                               \
-    X(TOO_LARGE, "the answer's head has more than 64KiB, or more lines than limits.answer_headers allows")             \
-    X(CANCELLED, "it was called off")
+    X(BROKEN, "the response is not well-formed HTTP")                                                                  \
+    X(CUT_SHORT, "the response ended before it was complete")                                                          \
+    X(TOO_LARGE, "the head of the response has more than 64KiB, or more lines than limits.answer_headers allows")      \
+    X(CANCELLED, "the request was cancelled")
 
 typedef enum {
 #define X(name, text) HX_UPSTREAM_##name,
@@ -39,45 +40,45 @@ typedef struct {
     hx_ms idle_timeout;       /* a pooled connection is closed after it; 60 s */
     uint32_t idle_max;        /* pooled connections kept; 256 */
     uint32_t connections_max; /* in all; further exchanges wait in line for one */
-    uint32_t waiting_max;     /* in that line; beyond it UNREACHABLE */
-    uint32_t head_bytes_max;  /* of an answer; 64 KiB */
+    uint32_t waiting_max;     /* exchanges in that line; beyond it UNREACHABLE */
+    uint32_t head_bytes_max;  /* of a response; 64 KiB */
     uint16_t fields_max;      /* 200 */
 } hx_upstream_limits;
 
 /* `url`: "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". Names are looked up
  * outside the loop's thread and again when connections fail. Returns NULL with a sentence in `error` for a bad URL. */
 hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limits *limits, hx_error_text error);
-/* From now on, on the loop's thread; what is under way keeps the time-outs that run. */
+/* The new limits hold from now on; timeouts that are running are kept. */
 void hx_upstream_set_limits(hx_upstream *upstream, const hx_upstream_limits *limits);
-/* Exchanges in flight are called off: their failed(CANCELLED) fires first, inside this call and no other. The loop
- * goes on turning, or is freed, afterwards: what libuv still holds is given back there. */
+/* Cancels the exchanges in flight: failed(CANCELLED) is called for each, inside this call. Afterwards the loop must run
+ * on or be freed, which returns the memory that libuv still uses. */
 void hx_upstream_free(hx_upstream **owned);
 hx_slice hx_upstream_host(const hx_upstream *upstream); /* "127.0.0.1:3000": for Host when a client sent none */
 
 typedef struct {
-    /* An answer's head has come; interim answers (1xx but for 101) are dropped. The head lives in exchange->arena. */
+    /* The head of the response; interim responses (1xx but for 101) are dropped. The head lives in exchange->arena. */
     void (*head)(hx_exchange *exchange, const hx_answer_head *head);
-    /* A piece of its body; the bytes live during the call only. */
+    /* A piece of the response's body. The bytes live during the call only. */
     void (*body)(hx_exchange *exchange, hx_slice piece);
-    /* The answer is whole. The last callback of a good exchange; the connection has gone back to the pool. */
+    /* The response is complete: the last event of a good exchange. The connection is back in the pool or closed. */
     void (*end)(hx_exchange *exchange);
-    /* The last callback of a failed one. */
+    /* The last event of a failed exchange. */
     void (*failed)(hx_exchange *exchange, hx_upstream_error error);
-    /* What hx_exchange_write held back has gone out. May be NULL for whole bodies. */
+    /* The caller may write on, after hx_exchange_write returned false. May be NULL where no body is streamed. */
     void (*drained)(hx_exchange *exchange);
 } hx_exchange_events;
 
-/* What of a request's body the upstream may leave unread: see contract §12, "sent is not read". */
+/* Whether an upstream may leave a request's body unread: that it was sent doesn't mean that it was read. */
 typedef enum {
     HX_REQUEST_BODY_NONE,
-    HX_REQUEST_BODY_USUAL,  /* of POST, PUT and PATCH, which applications read unless they refuse the request */
-    HX_REQUEST_BODY_UNUSUAL /* of any other method: nobody can count on its being read */
+    HX_REQUEST_BODY_USUAL,  /* of POST, PUT and PATCH: applications read it unless they refuse the request */
+    HX_REQUEST_BODY_UNUSUAL /* of any other method: it may not be read */
 } hx_request_body;
 
 typedef enum { HX_FRAMING_NONE, HX_FRAMING_LENGTH, HX_FRAMING_CHUNKED } hx_framing;
 
 struct hx_exchange {
-    /* given by the caller before hx_exchange_start; the memory lives until end or failed */
+    /* Set by the caller before hx_exchange_start; the memory lives until `end` or `failed`. */
     hx_arena *arena;
     const hx_exchange_events *events;
     void *user;
@@ -92,21 +93,21 @@ struct hx_exchange {
     bool body_streamed;        /* hx_exchange_write follows, then hx_exchange_finish */
     bool close;                /* the upstream is asked to close the connection after its response */
     bool answer_has_no_body;   /* HEAD */
-    bool repeatable; /* no effect and no streamed body: a pooled connection that ends without one byte of an answer
-                           * was stale, and another is taken in its place */
-    hx_ms pooled_idle_max; /* take a pooled connection only if it was idle for at most this; 0: always a new one */
-    /* given back */
+    bool repeatable;           /* no effect, no streamed body: sent again when a pooled connection turns out stale */
+    hx_ms pooled_idle_max;     /* use a pooled connection only if it was idle for at most this; 0: only a new one */
+    /* Results. */
     uint64_t bytes_sent;
     uint64_t bytes_all; /* of the request; of a streamed one, of its head */
-    bool reused;        /* on a pooled connection */
+    bool reused;        /* the connection came from the pool */
     uint64_t connect_failures;
-    const char *reason; /* of a failure, in the system's words, where it has any; else NULL. It stays. */
-    /* the engine's own; all zero at first */
+    const char *reason; /* of a failure, the system's text (static), or NULL */
+    /* Used by h1/client.c only; all zero at first. */
     struct {
         hx_upstream *upstream;
         void *connection;
-        hx_slice line, tail; /* of the head as it is sent: before and behind the header lines; a small body too */
-        hx_buf *held;        /* of a streamed body, before there is a connection */
+        hx_slice line; /* the request line */
+        hx_slice tail; /* the head behind the header lines, and a small body */
+        hx_buf *held;  /* what was written of a streamed body before there was a connection */
         hx_link link;
         uint32_t flags;
         hx_upstream_error error;
@@ -114,20 +115,20 @@ struct hx_exchange {
 };
 
 void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange);
-/* A piece of a streamed body; false: hold back until events.drained. Copied where it must wait. */
+/* Sends a piece of a streamed body, copying what the kernel doesn't take now. False: write no more until `drained`. */
 bool hx_exchange_write(hx_exchange *exchange, hx_slice bytes);
 void hx_exchange_finish(hx_exchange *exchange);
-/* Starts an exchange again that has failed, with all that was written of its body. Only one that no connection ever
- * carried; such a one can be written to and finished between failed and this call, too. */
+/* Starts a failed exchange again, with all that was written of its body. Only one that no connection ever carried; it
+ * can be written to and finished between `failed` and this call, too. */
 bool hx_exchange_may_repeat(const hx_exchange *exchange);
 void hx_exchange_repeat(hx_upstream *upstream, hx_exchange *exchange);
-/* Back-pressure on the answer's body: nothing more is read. What was already read (64 KiB at most) still comes. */
+/* Back-pressure on the response: nothing more is read. What was read already (64 KiB at most) still comes. */
 void hx_exchange_pause(hx_exchange *exchange);
 void hx_exchange_resume(hx_exchange *exchange);
-/* Inside events.head with status 101: from here on bytes pass unframed; events.body brings the upstream's, end its end
- * of file; hx_exchange_write sends, hx_exchange_finish closes our side. Without it a 101 ends right after its head. */
+/* Called inside `head` with status 101: from then on bytes pass unframed. `body` brings the upstream's bytes, `end` its
+ * end of file; hx_exchange_write sends, hx_exchange_finish closes our side. Without this call the head ends a 101. */
 void hx_exchange_tunnel(hx_exchange *exchange);
-/* Calls the exchange off: the connection is closed; failed(CANCELLED) fires later. Nothing else fires in between. */
+/* Closes the connection; failed(CANCELLED) follows from the loop, and no other event before it. */
 void hx_exchange_cancel(hx_exchange *exchange);
 
 #endif

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #define INTERIM_MAX 32u
-/* What the size line of a chunk and its two line ends may take before they count against the limit of extensions and
- * trailers: sixteen digits, twice CR LF, and room for a few leading zeros. */
+/* Bytes of a chunk's size line and its two line ends that don't count against the limit of extensions and trailers:
+ * sixteen digits, twice CR LF, and a few leading zeros. */
 #define CHUNK_OVERHEAD_BYTES 24u
 
 static int field_came(llhttp_t *parser, const char *at, size_t len)
@@ -94,7 +94,7 @@ void hx_h1_answer_begin(hx_h1_answer *answer, hx_arena *arena, uint32_t head_byt
     begin_head(answer);
 }
 
-/* Goes on looking for the empty line. HEAD: *len is where the head ends. */
+/* Continues the search for the empty line. HEAD: *len is the length of the head. */
 static hx_answer_event scan(hx_h1_answer *answer, const char *bytes, size_t available, size_t *len)
 {
     static const char start[] = "HTTP/1.";
@@ -119,7 +119,7 @@ static hx_answer_event scan(hx_h1_answer *answer, const char *bytes, size_t avai
     return HX_ANSWER_MORE;
 }
 
-/* "HTTP/1.1 200 OK": llhttp takes other versions, one digit or none, and any byte in the reason. */
+/* Parses "HTTP/1.1 200 OK": llhttp accepts other versions, one digit or none, and any byte in the reason. */
 static bool read_status_line(hx_answer_head *head, hx_slice bytes, bool *is_http10)
 {
     size_t lf = hx_slice_find(bytes, '\n'), after = sizeof "HTTP/1.1 200" - 1;
@@ -217,7 +217,7 @@ static hx_answer_event parse_head(hx_h1_answer *answer, hx_slice bytes)
     if (!read_status_line(answer->head, bytes, &is_http10)) return HX_ANSWER_BROKEN;
     llhttp_init(&answer->parser, HTTP_RESPONSE, &settings);
     answer->parser.data = answer;
-    /* The pause in on_headers_complete is the only good way out: after all of the head, and nothing but it. */
+    /* Only the pause in on_headers_complete is success: after all of the head, and nothing but it. */
     if (llhttp_execute(&answer->parser, bytes.ptr, bytes.len) != HPE_PAUSED)
         return answer->too_many_fields ? HX_ANSWER_TOO_LARGE : HX_ANSWER_BROKEN;
     hx_fields *fields = &answer->head->fields;
@@ -311,7 +311,7 @@ hx_answer_event hx_h1_answer_read(hx_h1_answer *answer, hx_slice *in, hx_slice *
         return event;
     case HX_ANSWER_IS_OVER: break;
     }
-    hx_check_failed(__FILE__, __LINE__, "an answer is not read past its end");
+    hx_check_failed(__FILE__, __LINE__, "a response is not read past its end");
 }
 
 bool hx_h1_answer_ends_with_connection(const hx_h1_answer *answer)

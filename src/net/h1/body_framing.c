@@ -5,7 +5,7 @@
  *                        SIZE_LF, after a size of 0 → LINE → NAME → VALUE → VALUE_LF → LINE …
  *                                                     LINE → LAST_LF → WHOLE
  *
- * An extension is ";name", ";name=token" or ";name="text"", as RFC 9112 7.1.1 has it but without white space:
+ * An extension is ";name", ";name=token" or ";name="text"", as in RFC 9112 7.1.1 but without white space:
  *
  *   EXTENSION → EXTENSION_NAME → EXTENSION_VALUE → EXTENSION_TOKEN, or QUOTED (↔ ESCAPED) → QUOTED_END
  */
@@ -83,7 +83,7 @@ static bool is_token_byte(char c)
     return hx_slice_is_token((hx_slice){&c, 1});
 }
 
-/* Where a byte of an extension leads to; 0 when it may not stand there. */
+/* The state after a byte of an extension; 0 when the byte is not allowed there. */
 static uint8_t after_extension_byte(uint8_t state, char c)
 {
     switch (state) {
@@ -106,7 +106,7 @@ static const char *read_extension(hx_h1_body *body, char c)
     return body->extension_left-- > 0 ? NULL : "The chunk extensions are too long.";
 }
 
-/* One byte of framing; NULL when it may stand there. */
+/* Reads one byte of framing; NULL when it is allowed there, else what is wrong. */
 static const char *take_byte(hx_h1_body *body, char c)
 {
     switch (body->state) {

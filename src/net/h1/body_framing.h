@@ -10,7 +10,7 @@
 #include "net/h1/request_parser.h"
 
 typedef struct {
-    uint64_t left;           /* of the body, or of the chunk in hand */
+    uint64_t left;           /* bytes that are missing of the body, or of the current chunk */
     uint32_t extension_left; /* bytes of chunk extensions that the whole body may still have */
     uint32_t trailer_left;
     uint8_t state;
@@ -20,12 +20,12 @@ typedef struct {
 typedef enum { HX_H1_BODY_MORE, HX_H1_BODY_PIECE, HX_H1_BODY_END, HX_H1_BODY_BAD } hx_h1_body_result;
 
 void hx_h1_body_init(hx_h1_body *body, const hx_request_head *request, uint32_t extension_max, uint32_t trailer_max);
-/* Takes from the front of *input. PIECE: *piece is the next part of the content; MORE: *input is used up; END: the
- * body is whole, what is left of *input belongs to the next request; BAD: the fault is filled in. */
+/* Takes bytes off the front of *input. PIECE: *piece is the next part of the content; MORE: *input is used up; END: the
+ * body is complete, what is left of *input belongs to the next request; BAD: the fault is filled in. */
 hx_h1_body_result hx_h1_body_next(hx_h1_body *body, hx_slice *input, hx_slice *piece, hx_h1_fault *fault) HX_MUST_USE;
-/* Nothing more has to come. */
+/* Whether the body is complete. */
 bool hx_h1_body_whole(const hx_h1_body *body);
-/* How many bytes of it are yet to come, or UINT64_MAX when that is not known. */
+/* The number of bytes that are missing, or UINT64_MAX when that is not known. */
 uint64_t hx_h1_body_left(const hx_h1_body *body);
 
 #endif

@@ -4,8 +4,8 @@
  * What must hold: bytes_sent is the number of bytes of the request that the kernel took, at any time. So it is copied
  * from the transport wherever that may have sent something: after each call that sends, and in hx_upstream_sent.
  *
- * Events of an exchange are called from the loop only. What is found out inside a call (the line is full, the exchange
- * was cancelled) goes through told_later. */
+ * Events of an exchange are called from the loop only. An exchange that fails inside a call (the line is full, it was
+ * cancelled) goes to upstream->due. */
 #include "net/pool.h"
 
 #include "base/check.h"
@@ -27,10 +27,10 @@ enum {
     IN_LINE = 1,   /* waits for a connection */
     FAILING = 2,   /* failed() is due, with own.error */
     DRAINING = 4,  /* drained() is due */
-    HELD_BACK = 8, /* hx_exchange_write said false */
+    HELD_BACK = 8, /* hx_exchange_write returned false */
     FINISHED = 16, /* hx_exchange_finish was called */
     TUNNEL = 32,
-    CARRIED = 64, /* a connection took it */
+    CARRIED = 64, /* a connection took a byte of it */
 };
 
 const char *hx_upstream_error_text(hx_upstream_error error)
@@ -48,21 +48,21 @@ static hx_exchange *of_link(hx_link *link)
     return (hx_exchange *)(void *)((char *)link - offsetof(hx_exchange, own.link));
 }
 
-static void tell(uv_idle_t *later);
+static void call_due(uv_idle_t *later);
 
-static void tell_later(hx_exchange *exchange, uint32_t what)
+static void call_later(hx_exchange *exchange, uint32_t what)
 {
     hx_upstream *upstream = exchange->own.upstream;
     exchange->own.flags |= what;
     hx_list_remove(&exchange->own.link);
-    hx_list_append(&upstream->told_later, &exchange->own.link);
-    uv_idle_start(&upstream->later, tell);
+    hx_list_append(&upstream->due, &exchange->own.link);
+    uv_idle_start(&upstream->later, call_due);
 }
 
 static void fail_later(hx_exchange *exchange, hx_upstream_error error)
 {
     exchange->own.error = error;
-    tell_later(exchange, FAILING);
+    call_later(exchange, FAILING);
 }
 
 static void account(hx_wire *wire)
@@ -86,7 +86,7 @@ static void close_now(hx_wire *wire)
     hx_pool_refill(upstream);
 }
 
-/* For libuv's callbacks: ends the exchange and the connection. */
+/* Ends the exchange and the connection. For the transport's events only. */
 static void fail_now(hx_wire *wire, hx_upstream_error error)
 {
     hx_exchange *exchange = detach(wire);
@@ -94,7 +94,7 @@ static void fail_now(hx_wire *wire, hx_upstream_error error)
     exchange->events->failed(exchange, error);
 }
 
-/* The upstream may have answered before it stopped reading: after an error reading goes on, and shows how it ends. */
+/* After an error reading goes on: the upstream may have responded before it stopped reading. */
 void hx_upstream_sent(hx_transport *transport, int error)
 {
     (void)error;
@@ -106,7 +106,7 @@ void hx_upstream_sent(hx_transport *transport, int error)
     if (exchange->events->drained) exchange->events->drained(exchange);
 }
 
-/* Nothing of the request is left to be sent. */
+/* Whether nothing of the request is left to be sent. */
 static bool sent_whole(const hx_wire *wire)
 {
     const hx_exchange *exchange = wire->exchange;
@@ -152,12 +152,12 @@ static bool send_request(hx_wire *wire, hx_exchange *exchange, bool reused)
     exchange->own.flags |= CARRIED;
     if ((exchange->own.flags & HELD_BACK) && wire->transport.unsent <= LOW_BYTES) {
         exchange->own.flags &= ~(uint32_t)HELD_BACK;
-        if (exchange->events->drained) tell_later(exchange, DRAINING);
+        if (exchange->events->drained) call_later(exchange, DRAINING);
     }
     return true;
 }
 
-/* Pooled connections first; one that turns out to be dead before it took a byte costs nothing. */
+/* Tries pooled connections first; one that turns out to be dead before it took a byte costs nothing. */
 static bool send_on_pooled(hx_upstream *upstream, hx_exchange *exchange)
 {
     for (hx_wire *wire; (wire = hx_pool_take(upstream, exchange->pooled_idle_max, !exchange->repeatable));)
@@ -236,7 +236,7 @@ static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, ui
     if (send_on_pooled(upstream, exchange)) return;
     bool room = upstream->open_count < upstream->limits.connections_max || upstream->idle_count > 0;
     if (!room && upstream->line_count >= (uint64_t)upstream->connecting_count + upstream->limits.waiting_max) {
-        exchange->reason = "too many wait for one";
+        exchange->reason = "too many requests wait for a connection";
         fail_later(exchange, HX_UPSTREAM_UNREACHABLE);
         return;
     }
@@ -249,7 +249,7 @@ void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
     start(upstream, exchange, NULL, 0);
 }
 
-/* The first in line that takes a connection which isn't new; those who want a new one wait for theirs. */
+/* The first exchange in line; for a connection that isn't new, the first that doesn't need a new one. */
 static hx_exchange *first_for(hx_upstream *upstream, bool reused)
 {
     HX_EACH(link, &upstream->line)
@@ -283,8 +283,8 @@ void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, 
     hx_pool_refill(upstream);
 }
 
-/* Whether the upstream can be trusted to have read the body. What it left would be the beginning of the next request
- * on this connection, and the answer to that the next client's. */
+/* Whether the upstream can be trusted to have read the body. Bytes that it left would be the beginning of the next
+ * request on this connection, and the response to that would go to the next client. */
 static bool is_read(const hx_wire *wire)
 {
     if (wire->early || !sent_whole(wire)) return false;
@@ -296,7 +296,7 @@ static bool is_read(const hx_wire *wire)
     return false;
 }
 
-/* The answer is whole. Whether the connection can carry another exchange is decided here. */
+/* The response is complete. Decides whether the connection can carry another exchange. */
 static void end_now(hx_wire *wire, bool clean)
 {
     hx_upstream *upstream = wire->upstream;
@@ -312,7 +312,7 @@ static void end_now(hx_wire *wire, bool clean)
     exchange->events->end(exchange);
 }
 
-/* One event at a time; after each callback the exchange may be gone. */
+/* Handles one event at a time; after each of them the exchange may be gone. */
 static void consume(hx_wire *wire, hx_slice in)
 {
     hx_exchange *exchange = wire->exchange;
@@ -338,7 +338,7 @@ void hx_upstream_received(hx_transport *transport, hx_slice bytes)
 {
     hx_wire *wire = HX_OWNER(transport, hx_wire, transport);
     if (wire->state == HX_WIRE_IDLE)
-        close_now(wire); /* nobody asked for these bytes */
+        close_now(wire); /* these bytes belong to no exchange */
     else
         consume(wire, bytes);
 }
@@ -376,7 +376,7 @@ void hx_upstream_connected(hx_wire *wire)
     hx_pool_refill(upstream);
 }
 
-/* Whoever writes on although hx_exchange_write said false loses the exchange, not the process. */
+/* The caller wrote on although hx_exchange_write returned false: it loses the exchange, not the process. */
 static bool overflow(hx_exchange *exchange)
 {
     exchange->reason = "too much of the request waits to be sent";
@@ -396,7 +396,7 @@ static bool hold(hx_exchange *exchange, const hx_slice *parts, unsigned count)
     return held->len < HIGH_BYTES;
 }
 
-/* Writes parts that belong together. Returns false when the caller shall hold back. */
+/* Writes parts that belong together. Returns false when the caller shall write no more. */
 static bool write_parts(hx_exchange *exchange, hx_slice *parts, unsigned count)
 {
     hx_wire *wire = exchange->own.connection;
@@ -466,7 +466,7 @@ void hx_exchange_tunnel(hx_exchange *exchange)
 {
     hx_wire *wire = exchange->own.connection;
     HX_CHECK(!wire || (wire->answer.head && wire->answer.head->status == 101));
-    /* what was sent before belongs to the request; from here on the caller may write and finish again */
+    /* A streamed request was finished before; in the tunnel the caller may write and finish again. */
     exchange->own.flags = (exchange->own.flags | TUNNEL) & ~(uint32_t)FINISHED;
 }
 
@@ -483,13 +483,13 @@ void hx_exchange_cancel(hx_exchange *exchange)
     if (wire) hx_pool_refill(upstream);
 }
 
-/* Runs outside every call: what is due by now, not what becomes due on the way. */
-static void tell(uv_idle_t *later)
+/* Calls the events that are due by now, not those that become due meanwhile. */
+static void call_due(uv_idle_t *later)
 {
     hx_upstream *upstream = later->data;
     unsigned due = 0;
-    HX_EACH(waiting, &upstream->told_later) due++;
-    for (hx_link *link; due > 0 && (link = hx_list_take(&upstream->told_later)); due--) {
+    HX_EACH(waiting, &upstream->due) due++;
+    for (hx_link *link; due > 0 && (link = hx_list_take(&upstream->due)); due--) {
         hx_exchange *exchange = of_link(link);
         uint32_t flags = exchange->own.flags;
         exchange->own.flags &= ~(uint32_t)(FAILING | DRAINING);
@@ -499,12 +499,12 @@ static void tell(uv_idle_t *later)
             exchange->events->drained(exchange);
     }
     bool line_waits = upstream->line_count > 0 && !hx_list_empty(&upstream->resting);
-    if (hx_list_empty(&upstream->told_later) && !line_waits) uv_idle_stop(later);
+    if (hx_list_empty(&upstream->due) && !line_waits) uv_idle_stop(later);
 }
 
 void hx_upstream_stay_awake(hx_upstream *upstream)
 {
-    (void)uv_idle_start(&upstream->later, tell);
+    (void)uv_idle_start(&upstream->later, call_due);
 }
 
 void hx_upstream_set_limits(hx_upstream *upstream, const hx_upstream_limits *limits)
@@ -525,7 +525,7 @@ hx_upstream *hx_upstream_new(hx_loop *loop, hx_slice url, const hx_upstream_limi
     upstream->limits = *limits;
     upstream->target = target;
     hx_list_init(&upstream->line);
-    hx_list_init(&upstream->told_later);
+    hx_list_init(&upstream->due);
     uv_idle_init(hx_loop_uv(loop), &upstream->later);
     uv_check_init(hx_loop_uv(loop), &upstream->polled);
     upstream->later.data = upstream->polled.data = upstream;
@@ -552,7 +552,7 @@ void hx_upstream_free(hx_upstream **owned)
         if (exchange) hx_exchange_cancel(exchange);
     }
     hx_pool_close_all(upstream);
-    for (hx_link *link; (link = hx_list_take(&upstream->told_later));) {
+    for (hx_link *link; (link = hx_list_take(&upstream->due));) {
         hx_exchange *exchange = of_link(link);
         exchange->events->failed(exchange, exchange->own.error);
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading from a client, and what becomes of its connection.
+/* Reads from a client, and decides what happens to its connection.
  *
- * One loop, run(), looks at a connection whenever something has happened to it, and takes steps until none is left to
- * take. Handlers are called from there alone, so never from inside a function of server.h: those note what is wanted
- * and kick the loop. Steps don't recurse, so a hundred pipelined requests cost no stack. */
+ * One loop, run(), is called whenever something has happened to a connection, and takes steps until none is left.
+ * Handlers are called only from there, so never from inside a function of server.h: those note what is wanted and call
+ * hx_h1_conn_kick. Steps don't recurse, so a hundred pipelined requests need no stack. */
 #include "net/h1/conn.h"
 
 #include "base/check.h"
@@ -15,7 +15,7 @@
 #define BLANK_LINES_MAX 2u
 #define BODY_RATE_WINDOW (10 * HX_SECOND)
 #define DISCARD_TIME (5 * HX_SECOND)
-/* After our side is closed the client has this long to say something, and so many times that in all. */
+/* After our side is closed, how long the client may be silent, and how many such periods there are in all. */
 #define LINGER_TIME (5 * HX_SECOND)
 #define LINGER_TIMES 6u
 /* A connection that was just made when a drain began gets this long to send its first request. */
@@ -83,7 +83,7 @@ bool hx_h1_conn_must_close(const hx_h1_conn *conn)
     const hx_request_head *request = &stream->pub.request;
     if (conn->close || stream->pub.close || conn->base.server->draining || !request->keep_alive) return true;
     if (conn->in != HX_IN_BODY || hx_h1_body_whole(&conn->body)) return false;
-    /* A client that was never told to go on may send its body or not: the next bytes can't be told apart. */
+    /* A client that got no 100 Continue may send its body or not: the next bytes are ambiguous. */
     if (request->expects_continue && !stream->continued && conn->input.len == 0) return true;
     uint64_t left = hx_h1_body_left(&conn->body);
     return left != UINT64_MAX && left > HX_DISCARD_BYTES + conn->input.len;
@@ -102,8 +102,8 @@ void hx_h1_conn_answer_ended(hx_h1_conn *conn)
     }
 }
 
-/* Closing while the client still sends would reset the connection and could take the answer from it: so our side is
- * closed first, and what comes is dropped until the client has seen it. */
+/* Closing while the client still sends would reset the connection, and the client could lose the response: so our side
+ * is closed first, and input is dropped until the client has closed its own. */
 static void close_gently(hx_h1_conn *conn, bool client_expects_it)
 {
     bool nothing_comes = conn->eof || (client_expects_it && conn->in == HX_IN_WHOLE && conn->input.len == 0);
@@ -116,7 +116,7 @@ static void close_gently(hx_h1_conn *conn, bool client_expects_it)
     conn->strikes = 0;
 }
 
-/* The answer is out: on to the next request, or to the end. */
+/* The response was sent: on to the next request, or to the end. */
 static void finish(hx_h1_conn *conn)
 {
     hx_h1_stream *stream = conn->stream;
@@ -130,8 +130,8 @@ static void finish(hx_h1_conn *conn)
         conn->in = HX_IN_HEAD;
 }
 
-/* The stream's part in a lost connection. A client that left in mid-body is told as a broken body, else as closed. */
-static bool tell_lost(hx_h1_conn *conn)
+/* Reports a lost connection to its stream: as a broken body while the body is being read, else as closed. */
+static bool report_lost(hx_h1_conn *conn)
 {
     hx_h1_stream *stream = conn->stream;
     if (!stream) return false;
@@ -314,7 +314,7 @@ static bool step_answer(hx_h1_conn *conn)
         return true;
     }
     if (stream->out != HX_OUT_ENDED) return false;
-    if (conn->in == HX_IN_TUNNEL && !stream->released) { /* the client may still have something to say */
+    if (conn->in == HX_IN_TUNNEL && !stream->released) { /* the client may still send */
         hx_transport_shut(&conn->base.transport);
         return false;
     }
@@ -325,7 +325,7 @@ static bool step_answer(hx_h1_conn *conn)
 /* Takes one step; false when there is none to take. */
 static bool step(hx_h1_conn *conn)
 {
-    if (conn->lost) return tell_lost(conn);
+    if (conn->lost) return report_lost(conn);
     if (conn->stream && step_answer(conn)) return true;
     switch (conn->in) {
     case HX_IN_HEAD: return step_head(conn);
@@ -384,7 +384,7 @@ static hx_deadline wanted_deadline(const hx_h1_conn *conn)
     return HX_DEADLINE_NONE;
 }
 
-/* A deadline that is no longer wanted is only forgotten: its timer fires in vain, or is moved before that. */
+/* A deadline that is no longer wanted is only forgotten: its timer fires without effect, or is moved before. */
 static void set_deadline(hx_h1_conn *conn)
 {
     const hx_server_limits *limits = &conn->base.server->limits;

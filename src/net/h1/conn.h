@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One client's connection, and what the files behind server.h share about it: conn.c reads and decides, stream.c
- * answers, listener.c makes connections, server.c counts them.
+/* A client's HTTP/1 connection, shared by conn.c, which reads and decides, and stream.c, which responds.
  *
- * Reading goes on all the time: what can't be used yet is held, up to HX_HELD_BYTES, and only then the socket is left
- * alone. Between requests a connection holds neither a stream nor a buffer.
+ * Reading goes on all the time: input that can't be used yet is held, and only when HX_HELD_BYTES are held reading
+ * pauses. Between requests a connection holds neither a stream nor a buffer.
  *
- *   reading:   HEAD → BODY → WHOLE → (answered) → HEAD …            [step_head, step_body, finish]
- *              BODY → DISCARD → HEAD      the answer was ready before the body       [hx_h1_conn_answer_ended]
- *              any → SINK                 what comes no longer matters: closing      [hx_h1_conn_sink]
- *              WHOLE → TUNNEL             after 101                                  [hx_stream_tunnel]
+ *   reading:   HEAD → BODY → WHOLE → (response sent) → HEAD …       [step_head, step_body, finish]
+ *              BODY → DISCARD → HEAD      the response was complete before the body  [hx_h1_conn_answer_ended]
+ *              any → SINK                 input is dropped until the close           [hx_h1_conn_sink]
+ *              WHOLE → TUNNEL             after 101                                  [stream_tunnel]
  */
 #ifndef HX_NET_H1_CONN_H
 #define HX_NET_H1_CONN_H
@@ -16,17 +15,17 @@
 #include "net/connection.h"
 #include "net/h1/body_framing.h"
 
-/* What hx_stream_write lets wait: it says stop above the first, and go on below the second. */
+/* hx_stream_write returns false above the first; `drained` follows below the second. */
 #define HX_WAITING_HIGH (64u * 1024u)
 #define HX_WAITING_LOW (16u * 1024u)
-/* A body that nobody wants is read up to here, to keep the connection. */
+/* A body that isn't wanted is read up to here, to keep the connection. */
 #define HX_DISCARD_BYTES (64u * 1024u)
 
 typedef struct hx_h1_conn hx_h1_conn;
 
 typedef enum { HX_IN_HEAD, HX_IN_BODY, HX_IN_WHOLE, HX_IN_TUNNEL, HX_IN_DISCARD, HX_IN_SINK } hx_reading;
 
-/* How the answer is framed; HX_OUT_ENDED once all of it was handed over. */
+/* How the response is framed; HX_OUT_ENDED once all of it was handed to the transport. */
 typedef enum {
     HX_OUT_NONE,
     HX_OUT_LENGTH,
@@ -34,7 +33,7 @@ typedef enum {
     HX_OUT_TO_CLOSE,
     HX_OUT_BODILESS,
     HX_OUT_TUNNEL,
-    HX_OUT_FILE, /* handed over, and still to be read from its file */
+    HX_OUT_FILE, /* the head was sent; the body is still to be read from its file */
     HX_OUT_ENDED
 } hx_writing;
 
@@ -48,20 +47,20 @@ typedef enum {
     HX_DEADLINE_LINGER
 } hx_deadline;
 
-/* A stream with what is ours of it. Lives in its own arena. */
+/* A stream of HTTP/1. It lives in its own arena. */
 typedef struct {
     hx_stream pub;
-    hx_h1_conn *conn; /* NULL: the answer is out, or the client gone */
-    hx_buf cork;      /* what waits for the end of the turn, so that small pieces leave together */
-    int64_t left;     /* of the announced length */
-    hx_extent file;   /* what is still to be sent of it */
+    hx_h1_conn *conn; /* NULL: the response was sent, or the client is gone */
+    hx_buf cork;      /* small pieces, sent together at the end of the turn */
+    int64_t left;     /* bytes that are missing of the announced length */
+    hx_extent file;   /* the rest of the body that is to be sent */
     hx_writing out;
     bool reading; /* hx_stream_read was called */
     bool paused;
-    bool continued; /* 100 Continue was sent, or isn't needed any more */
-    bool held_back; /* hx_stream_write said false: drained is owed */
+    bool continued; /* 100 Continue was sent or is no longer needed */
+    bool held_back; /* hx_stream_write returned false: `drained` is due */
     bool is_head;   /* the request's method is HEAD */
-    bool aborted;   /* by the handler, who need not be told */
+    bool aborted;   /* by the handler: no event follows */
     bool released;
 } hx_h1_stream;
 
@@ -78,13 +77,13 @@ struct hx_h1_conn {
     uint64_t progress_at; /* `received`, or what the client had confirmed, when the deadline was set */
     uint32_t discarded;
     uint32_t requests;
-    uint8_t blank_lines; /* skipped before this head */
+    uint8_t blank_lines; /* that were skipped before this head */
     uint8_t strikes;
     hx_reading in;
     hx_deadline deadline;
     bool eof;
-    bool late;   /* the head's or the body's deadline has passed */
-    bool close;  /* after the answer in hand */
+    bool late;   /* the deadline of the head or the body has passed */
+    bool close;  /* the connection is closed after the current response */
     bool lost;   /* its transport is being closed */
     bool closed; /* its transport has been closed */
     bool running;
@@ -94,21 +93,20 @@ struct hx_h1_conn {
 
 /* Takes the descriptor. */
 void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer);
-/* Closes the connection now; its stream hears of it later in this turn. With `reset` the client can't take what it got
- * for a whole answer. */
+/* See hx_connection_protocol. */
 void hx_h1_conn_lose(hx_h1_conn *conn, bool reset);
-/* Something changed: looks at the connection again later in this turn, or at once when it is being looked at. */
+/* Something changed: runs the connection later in this turn, or goes on when it is running. */
 void hx_h1_conn_kick(hx_h1_conn *conn);
 void hx_h1_conn_sink(hx_h1_conn *conn);
-/* The whole answer was handed over: decides what becomes of the rest of the body. */
+/* The whole response was handed over: decides what to do with the rest of the request's body. */
 void hx_h1_conn_answer_ended(hx_h1_conn *conn);
-/* Whether the connection must end after this answer. */
+/* Whether the connection must be closed after this response. */
 bool hx_h1_conn_must_close(const hx_h1_conn *conn);
 
-/* Sends through the transport, `how` as it says; an error loses the connection. */
+/* hx_transport_send; an error closes the connection. */
 void hx_h1_conn_send(hx_h1_conn *conn, hx_slice *pieces, unsigned count, unsigned how);
 void hx_h1_stream_flush(hx_h1_stream *stream);
-/* Sends the next piece of an answer that lies in a file. */
+/* Sends the next piece of a body in a file. */
 void hx_h1_stream_send_file(hx_h1_stream *stream);
 hx_h1_stream *hx_h1_stream_new(hx_h1_conn *conn);
 void hx_h1_stream_detach(hx_h1_stream *stream);

@@ -46,7 +46,7 @@ static hx_h1_result scan_bad(hx_h1_fault *fault, unsigned status, const char *de
     return HX_H1_BAD;
 }
 
-/* All that may come has come, or the limit is reached. */
+/* The bytes are used up: more must come, or the head is too long. */
 static hx_h1_result scan_end(const hx_h1_scan *scan, bool at_limit, hx_h1_fault *fault)
 {
     if (!at_limit) return HX_H1_MORE;
@@ -92,7 +92,7 @@ typedef struct {
     bool complete;
 } parse;
 
-/* Several spans of one thing are neighbours, because the whole head is given at once. */
+/* Spans of one name or value are adjacent, because the whole head is parsed in one call. */
 static void extend(hx_slice *slice, const char *at, size_t len)
 {
     if (!slice->ptr) slice->ptr = at;
@@ -126,7 +126,7 @@ static int on_value_complete(llhttp_t *parser)
 static int on_headers_complete(llhttp_t *parser)
 {
     ((parse *)parser->data)->complete = true;
-    return HPE_PAUSED; /* the body is framed by h1_body.c */
+    return HPE_PAUSED; /* body_framing.c reads the body */
 }
 
 static const llhttp_settings_t settings = {
@@ -147,7 +147,7 @@ static bool take_apart(hx_request_head *request, hx_arena *arena, hx_slice head,
     if (p.too_many) return refuse(fault, 431, "There are too many header fields.");
     if (error == HPE_INVALID_METHOD) return refuse(fault, 501, "The method is not one that is known here.");
     if (error == HPE_INVALID_CONTENT_LENGTH || error == HPE_UNEXPECTED_CONTENT_LENGTH)
-        return refuse(fault, 400, "Content-Length is malformed, repeated, or stands beside Transfer-Encoding.");
+        return refuse(fault, 400, "Content-Length is malformed, repeated, or sent with Transfer-Encoding.");
     if (error == HPE_INVALID_HEADER_TOKEN) return refuse(fault, 400, "A header field is malformed.");
     if (error == HPE_INVALID_TRANSFER_ENCODING) return refuse(fault, 400, "Transfer-Encoding is not chunked.");
     if (error != HPE_PAUSED || !p.complete) return refuse(fault, 400, "The head is not well-formed HTTP/1.");

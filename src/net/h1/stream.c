@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answering: the functions of server.h that a handler calls on its stream, and sending.
+/* HTTP/1's side of a stream: responses and how they are framed.
  *
- * A whole answer leaves in one write. An answer in pieces is corked: its head and what is small wait in the arena until
- * the end of the turn, so that an answer that is begun, written and ended in one turn leaves in one write too. */
+ * A whole response is sent by one call. A response in pieces is corked: its head and small pieces wait in the arena
+ * until the end of the turn, so that one that is begun, written and ended in one turn is sent by one call too. */
 #include "net/h1/conn.h"
 
 #include "base/check.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Small pieces gather up to here behind a head. */
+/* Small pieces are gathered up to here behind a head. */
 #define CORK_BYTES 1024u
 /* A body up to this size is copied behind its head: one buffer is cheaper to send than two. */
 #define COPIED_BODY_BYTES 1024u
@@ -27,7 +27,7 @@ static hx_h1_stream *own(hx_stream *stream)
 static void free_if_done(hx_h1_stream *stream)
 {
     if (!stream->released || stream->conn) return;
-    hx_arena arena = stream->pub.arena; /* which holds the stream itself */
+    hx_arena arena = stream->pub.arena; /* a copy: the arena holds the stream itself */
     hx_arena_free(&arena);
 }
 
@@ -41,8 +41,7 @@ void hx_h1_conn_send(hx_h1_conn *conn, hx_slice *pieces, unsigned count, unsigne
 {
     if (conn->lost) return;
     int error = hx_transport_send(&conn->base.transport, pieces, count, how);
-    if (error)
-        hx_h1_conn_lose(conn, error == UV_ENOBUFS); /* the handler wrote on although hx_stream_write said false */
+    if (error) hx_h1_conn_lose(conn, error == UV_ENOBUFS); /* the handler ignored hx_stream_write's false */
 }
 
 static char *put(char *at, hx_slice bytes)
@@ -210,7 +209,7 @@ void hx_h1_stream_flush(hx_h1_stream *stream)
     hx_h1_conn_send(stream->conn, &piece, 1, 0);
 }
 
-/* Sends the cork and the piece behind it; what doesn't fit into the cork any more leaves at once. */
+/* Adds a piece to the cork; a piece that doesn't fit is sent at once, behind the cork. */
 static void write_framed(hx_h1_stream *stream, hx_slice before, hx_slice bytes, hx_slice after)
 {
     hx_buf *cork = &stream->cork;
@@ -285,7 +284,7 @@ static void stream_tunnel(hx_stream *stream)
     hx_h1_conn *conn = mine->conn;
     if (!conn || conn->lost) return;
     HX_CHECK(mine->out == HX_OUT_BODILESS);
-    if (!hx_h1_body_whole(&conn->body)) { /* bytes of its body can't be told from those of the tunnel */
+    if (!hx_h1_body_whole(&conn->body)) { /* its rest would be taken for bytes of the tunnel */
         stream_abort(stream);
         return;
     }
@@ -309,7 +308,7 @@ static void stream_read(hx_stream *stream)
     hx_h1_conn_kick(conn);
 }
 
-/* The connection is run on a pause too: a body that isn't wanted now can't be late. */
+/* A pause runs the connection too: a body that isn't wanted now has no deadline. */
 static void stream_pause(hx_stream *stream, bool is_paused)
 {
     hx_h1_stream *mine = own(stream);

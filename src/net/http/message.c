@@ -8,7 +8,7 @@
 
 #define FIRST_FIELDS 16u
 #define NAME_BYTES_MAX 31u
-/* A Connection field names a handful of others at most; more is an attempt to make us compare for long. */
+/* A Connection field names a handful of others; more is an attempt to waste our time with comparing. */
 #define CONNECTION_OPTIONS_MAX 32u
 
 static const struct {
@@ -116,8 +116,8 @@ bool hx_fields_add(hx_fields *fields, hx_arena *arena, uint16_t count_max, hx_sl
     return true;
 }
 
-/* A field that Hapax knows and that isn't hop-by-hop by itself carries meaning end to end: whoever could have it
- * dropped on the way could change what a request means. */
+/* A field that Hapax knows and that isn't hop-by-hop by itself has a meaning end to end: a client that could have it
+ * dropped by a proxy could change what a request means. */
 static bool may_be_dropped(hx_field_id id)
 {
     return id == HX_FIELD_OTHER || known[id].flags == HX_FIELD_HOP;
@@ -127,7 +127,7 @@ static bool mark_one(hx_fields *fields, hx_slice name)
 {
     hx_field_id id = classify(name);
     if (!may_be_dropped(id)) return false;
-    if (id != HX_FIELD_OTHER) return true; /* has the mark from its row */
+    if (id != HX_FIELD_OTHER) return true; /* its row in fields.def has HX_FIELD_HOP */
     for (size_t i = 0; i < fields->count; i++) {
         hx_field *field = &fields->items[i];
         if (field->id == HX_FIELD_OTHER && hx_slice_eq_nocase(field->name, name)) field->flags |= HX_FIELD_HOP;

@@ -102,7 +102,7 @@ def test_unusable_answer_is_told_with_its_upstream(gateway, upstream, key):
     problem = gateway.post("/refunds", key=key, json={}).refuses(502, "DEPENDENCY.unavailable")
     assert problem["title"] == "The upstream gave no usable response"
     line = request_lines(gateway, 1)[0]
-    assert (line["upstream"], line["error"]) == (upstream.url, "what came back is not a well-formed HTTP answer")
+    assert (line["upstream"], line["error"]) == (upstream.url, "the response is not well-formed HTTP")
     assert upstream.effects("/refunds") == 1
 
 
