@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What Hapax keeps in PostgreSQL, version 1: plain SQL, no extension, no superuser. Times are milliseconds since 1970
--- by this server's clock; states have the numbers of src/core/record.h: 0 absent, 1 processing, 2 completed, 3 failed,
--- 4 unknown, 5 expired.
+-- The operations of Hapax in PostgreSQL, version 1: plain SQL, no extension, no superuser. Times are milliseconds since
+-- 1970 by this server's clock. States are numbered as in src/core/operation/record.h: 0 absent, 1 processing,
+-- 2 completed, 3 failed, 4 unknown, 5 expired.
 --
 -- Gateways call the functions whose names end in _many, each with arrays: many requests, one statement, one commit.
--- None of them ever waits for a row that somebody else has locked (an application may hold its operation's row for as
--- long as its own transaction runs): of what is locked they say nothing, and are asked again. Claims alone wait, and
--- for a second at most: for a key that a transaction under way has just inserted, and for who changes the rules.
+-- None of them waits for a row that another transaction has locked (an application may lock its operation's row for as
+-- long as its own transaction runs): they return no row for it, and are called again. Only claims wait, for a second at
+-- most: for a key that an open transaction has just inserted, and for a change of rules.
 --
--- A connection may be lost when it is not known whether a statement was committed. So every write carries a ticket,
--- drawn at random; the row keeps the ticket of its claim and that of its last write; and a write whose ticket is there
--- already has been done. Thus whatever was in doubt is simply sent once more. So that this can be told of what was
--- released too, its row stays for a minute.
+-- A connection may be lost before it is known whether a statement was committed. So every write carries a ticket, a
+-- random number. A row keeps the ticket of its claim and that of its last write, and a write whose ticket is there has
+-- been done already: a write that is in doubt is sent again. The row of a release stays for a minute, so that this
+-- works for releases too.
 
 CREATE SCHEMA hapax;
 
@@ -24,8 +24,8 @@ CREATE TABLE hapax.store (
 
 CREATE SEQUENCE hapax.epochs AS bigint;
 
--- First what an outcome leaves as it was: of an update PostgreSQL logs only what lies between the parts that are the
--- same, where the new row has room on its page.
+-- The columns that an outcome doesn't change come first: of an update on the same page PostgreSQL logs only what lies
+-- between the unchanged beginning and end of the row.
 CREATE TABLE hapax.operations (
     op              bytea PRIMARY KEY,
     epoch           bigint NOT NULL,
@@ -34,10 +34,10 @@ CREATE TABLE hapax.operations (
     tombstone       bigint NOT NULL DEFAULT 0,
     rule_version    integer NOT NULL,
     route           text NOT NULL,
-    head            bytea NOT NULL,            -- the rest, as it was claimed (src/core/record.c)
+    head            bytea NOT NULL,            -- the record as it was claimed (src/core/operation/record.c)
     write_ticket    bigint NOT NULL,
     changed_at      bigint NOT NULL,
-    due_at          bigint,                    -- when a sweep has to look at it; unknown never is
+    due_at          bigint,                    -- when a sweep has to look at it; NULL: never
     lease_until     bigint NOT NULL DEFAULT 0,
     expires_at      bigint NOT NULL DEFAULT 0,
     tombstone_until bigint NOT NULL DEFAULT 0,
@@ -46,7 +46,7 @@ CREATE TABLE hapax.operations (
     attempt         integer NOT NULL,
     status          smallint NOT NULL DEFAULT 0,
     retained        boolean NOT NULL DEFAULT false,
-    awaited         boolean NOT NULL DEFAULT false, -- on another node, which is told when it is settled
+    awaited         boolean NOT NULL DEFAULT false, -- by another node: its end is to be announced
     reason          text NOT NULL DEFAULT '',
     result          text NOT NULL DEFAULT '',
     headers         bytea NOT NULL DEFAULT '',
@@ -57,8 +57,8 @@ CREATE TABLE hapax.operations (
 CREATE INDEX operations_due ON hapax.operations (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX operations_unknown ON hapax.operations (changed_at) WHERE state = 4;
 
--- What stood there before something that the present row doesn't tell of: an unknown that was settled or taken over, a
--- release after which the key was used again, an outcome of which only its tombstone is left, what an operator removed.
+-- Earlier records that the present row doesn't show: an unknown one that was settled or taken over, a release after
+-- which the key was used again, an outcome of which only its tombstone is left, an operation that an operator removed.
 CREATE TABLE hapax.past (
     number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     since    bigint NOT NULL,                  -- kept for 30 days from then
@@ -68,15 +68,15 @@ CREATE TABLE hapax.past (
 
 CREATE INDEX past_op ON hapax.past (op, number);
 
--- Which rules are in force: the version of each named route, and of all that has none under ''. Who claims locks it in
--- ROW SHARE MODE, and who changes the rules or raises epochs in EXCLUSIVE MODE: a lock that needs rights on the table,
--- while an advisory one is anybody's who may connect.
+-- The rules in force: the version of each named route, and under '' that of everything without one. A claim locks the
+-- table in ROW SHARE MODE, a change of rules or of the epoch sequence in EXCLUSIVE MODE. Such a lock needs rights on
+-- the table, while any role that may connect can take an advisory one.
 CREATE TABLE hapax.rules (
     route        text PRIMARY KEY,
     rule_version integer NOT NULL
 );
 
--- Rules under which nothing is claimed while a node takes stock, until that moment.
+-- Rules under which nothing can be claimed while a node counts their operations, at most until the given time.
 CREATE TABLE hapax.retired (
     owner        bigint NOT NULL,
     route        text NOT NULL,
@@ -103,9 +103,9 @@ CREATE FUNCTION hapax.rule_route(route text, rule_version integer) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT CASE WHEN rule_version < 0 THEN route ELSE '' END $$;
 
--- What a function says of one of the operations that it was given: 0 done, 1 exists, 2 stale, 6 retired (as in
--- src/store/store.h), and what stands there; 7 that it would be too much for one answer, and nothing was changed. Of
--- what it couldn't decide it says nothing. Both are asked again.
+-- The result of a function for one of its operations: 0 done, 1 exists, 2 stale, 6 retired (as in src/store/store.h),
+-- and its record; 7: the results would become too large, and nothing was changed. There is no row for an operation that
+-- couldn't be decided. In both cases the gateway calls again.
 CREATE TYPE hapax.verdict AS (
     i               integer,                   -- place in the arrays, from 1
     verdict         integer,
@@ -139,7 +139,7 @@ $$ SELECT (i::integer, 0, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 CREATE FUNCTION hapax.is_free(o hapax.operations, at bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT o.op IS NULL OR hapax.state_at(o.state, o.expires_at, o.tombstone_until, at) = 0 $$;
 
--- As the past keeps it: without its answer.
+-- A record as hapax.past keeps it: without its response.
 CREATE FUNCTION hapax.bare(o hapax.operations) RETURNS hapax.operations LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     o.headers := '';
@@ -147,9 +147,8 @@ BEGIN
     RETURN o;
 END $$;
 
--- What is seen has been committed, but where a server waits for its standby and that wait was cut short (by a
--- cancellation, or a crash in between) it may not be there yet. So who has seen something writes a word behind it, and
--- waits for that.
+-- A row that is visible has been committed, but it may not be on the standby, if the wait for that was cancelled or the
+-- server crashed in it. So a transaction that has found one writes to the log behind it, and waits for that.
 CREATE FUNCTION hapax.witness() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('synchronous_standby_names') <> '' THEN
@@ -157,8 +156,8 @@ BEGIN
     END IF;
 END $$;
 
--- The places of those whose stored answers are not told now, so that a gateway never gets more than 4 MiB of them and
--- one more at once. The first one is never among them.
+-- The places of the operations whose stored responses are left out, so that one call returns at most 4 MiB of them and
+-- one more. The first one is never left out.
 CREATE FUNCTION hapax.excess_many(ops bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(ops) = 1 THEN RETURN '{}'; END IF;
@@ -180,8 +179,8 @@ BEGIN
     RETURN QUERY SELECT f.* FROM unnest(excess) AS x(i), hapax.found(x.i, 7, NULL) f;
 END $$;
 
--- Rules that are not in force: another version was enforced, or a node takes stock of them. Version 0 is that of what
--- is only watched (HX_RULE_SHADOW): nobody relies on it. hapax.claim_many has the same in it, where its plan is kept.
+-- The places of rules that are not in force: another version was enforced, or a node counts their operations. Version 0
+-- is that of shadow mode (HX_RULE_SHADOW), which has no rules. hapax.claim_many repeats this, so that its plan is kept.
 CREATE FUNCTION hapax.retired_among(at bigint, routes text[], versions integer[]) RETURNS integer[]
 LANGUAGE sql STABLE AS
 $$ SELECT coalesce(array_agg(u.i::integer), '{}')
@@ -193,10 +192,10 @@ $$ SELECT coalesce(array_agg(u.i::integer), '{}')
                        WHERE r.rule_version = u.version AND r.until > at
                          AND (r.route = u.route OR r.route = '' AND u.version >= 0))) $$;
 
--- A row is free when it was released, or has expired without a tombstone; take_over names the epoch of an unknown one
--- that may be sent again. `not_after` keeps a statement that comes late, from a connection that was given up, from
--- claiming what nobody waits for; nor does it claim again what was claimed by its ticket and released since. An epoch
--- is drawn when its row is locked, so that it is greater than all before it.
+-- A row is free when it was released, or has expired without a tombstone; take_over is the epoch of an unknown one that
+-- may be sent again. `not_after` refuses a statement that arrives late, from a connection that was given up: no request
+-- waits for its claims any more. A claim that was made with the same ticket and released is not made again. An epoch is
+-- drawn while its row is locked, so that it is greater than all before it.
 CREATE FUNCTION hapax.claim_many(at bigint, not_after bigint, ops bytea[], tickets bigint[], take_overs bigint[],
                                  changed bigint[], leases bigint[], lifetimes bigint[], tombstones bigint[],
                                  versions integer[], from_states smallint[], attempts integer[], routes text[],
@@ -213,7 +212,7 @@ BEGIN
         RAISE EXCEPTION 'a claim came too late by % ms, or this server''s clock is ahead of the gateway''s',
               moment - not_after USING ERRCODE = 'HX006';
     END IF;
-    -- As hapax.retired_among has it. What is retired while this waits for the lock is seen.
+    -- The same as hapax.retired_among. It sees rules that were retired while this waited for the lock.
     LOCK TABLE hapax.rules IN ROW SHARE MODE;
     SELECT coalesce(array_agg(u.i::integer), '{}') INTO refused
       FROM unnest(routes, versions) WITH ORDINALITY AS u(route, version, i)
@@ -249,7 +248,7 @@ BEGIN
     SELECT array_agg(x.i) INTO free
       FROM (SELECT u.i FROM unnest(ops, tickets, take_overs) WITH ORDINALITY AS u(op, ticket, take_over, i)
               JOIN hapax.operations o USING (op)
-             WHERE u.i <> ALL (refused) -- what was won above isn't free
+             WHERE u.i <> ALL (refused) -- those that were inserted above are not free
                AND (u.take_over = 0 AND hapax.is_free(o, moment) AND o.claim_ticket <> u.ticket
                     OR u.take_over <> 0 AND o.state = 4 AND o.epoch = u.take_over)
              ORDER BY o.op FOR UPDATE OF o SKIP LOCKED) x;
@@ -286,7 +285,7 @@ BEGIN
                            WHEN o.claim_ticket = u.ticket AND o.state = 1 THEN 0
                            ELSE 1 END AS verdict) v,
       hapax.found(u.i, v.verdict, o) f
-     WHERE coalesce(o.claim_ticket <> u.ticket OR o.xmin <> pg_current_xact_id()::xid, true) -- said above
+     WHERE coalesce(o.claim_ticket <> u.ticket OR o.xmin <> pg_current_xact_id()::xid, true) -- those are returned above
        AND v.verdict IS NOT NULL AND u.i <> ALL (excess);
     IF FOUND THEN PERFORM hapax.witness(); END IF;
     RETURN QUERY
@@ -294,10 +293,10 @@ BEGIN
      WHERE o.claim_ticket <> tickets[x.i] OR o.xmin <> pg_current_xact_id()::xid;
 END $$;
 
--- An outcome, `unknown` or a release ends a claim, or an unknown that has its epoch. A released row stays until it is
--- swept, so that its release can be told from one that never came. Where another node waits for it, the epoch of the
--- verdict is 1: then hapax.tell_many is called, in a transaction of its own, because NOTIFY makes commits wait for each
--- other.
+-- An outcome, `unknown` or a release ends a claim, or an unknown operation with the same epoch. The row of a release
+-- stays until it is swept, so that it can be distinguished from one that never arrived. If another node waits for the
+-- operation, the epoch of the verdict is 1: then hapax.tell_many is called, in a transaction of its own, because NOTIFY
+-- makes commits wait for each other.
 CREATE FUNCTION hapax.settle_many(ops bytea[], epochs bigint[], tickets bigint[], changed bigint[], expires bigint[],
                                   tombstones bigint[], states smallint[], from_states smallint[], attempts integer[],
                                   statuses smallint[], retained_ones boolean[], reasons text[], results text[],
@@ -333,7 +332,7 @@ BEGIN
     GET DIAGNOSTICS done = ROW_COUNT;
     IF done = cardinality(ops) THEN RETURN; END IF;
 
-    -- The same for those that are unknown, or were changed just now.
+    -- The same for operations that are unknown, or were changed just now.
     SELECT array_agg(x.i), array_agg(x.awaited), bool_or(x.state = 4) INTO open, heard, has_past
       FROM (SELECT u.i, o.awaited, o.state FROM unnest(ops, epochs, states) WITH ORDINALITY AS u(op, epoch, state, i)
               JOIN hapax.operations o USING (op)
@@ -370,7 +369,7 @@ BEGIN
                            WHEN o.epoch = u.epoch AND (o.state = 1 OR o.state = 4 AND u.state <> 4) THEN NULL
                            ELSE 2 END AS verdict) v,
       hapax.found(u.i, v.verdict, o) f
-     WHERE coalesce(o.write_ticket <> u.ticket OR o.xmin <> pg_current_xact_id()::xid, true) -- said above
+     WHERE coalesce(o.write_ticket <> u.ticket OR o.xmin <> pg_current_xact_id()::xid, true) -- those are returned above
        AND v.verdict IS NOT NULL AND u.i <> ALL (excess);
     IF FOUND THEN PERFORM hapax.witness(); END IF;
     RETURN QUERY
@@ -413,9 +412,9 @@ $$ WITH open AS (
 CREATE FUNCTION hapax.tell_many(ops bytea[]) RETURNS bigint LANGUAGE sql AS
 $$ SELECT count(pg_notify('hapax', encode(u.op, 'hex'))::text) FROM unnest(ops) AS u(op) $$;
 
--- Claims that were given up before their outcome was known, and under which nothing was sent: the places of those that
--- are ended by this. A first one is released. One that took an unknown operation over (its head says from where it
--- came) leaves it unknown: of what was sent before it nothing more is known than there was.
+-- Ends abandoned claims, under which nothing was sent, and returns their places. The claim of a new operation is
+-- released. One that took an unknown operation over (its head has the state from which it came) makes it unknown again:
+-- no more is known of what was sent before it.
 CREATE FUNCTION hapax.abandon_many(ops bytea[], tickets bigint[]) RETURNS SETOF bigint LANGUAGE sql AS
 $$ WITH open AS (
        SELECT u.i, o.op, get_byte(o.head, 2) = 4 AS was_unknown
@@ -429,7 +428,7 @@ $$ WITH open AS (
           lease_until = 0, due_at = CASE WHEN open.was_unknown THEN NULL ELSE hapax.now() + 60000 END
      FROM open WHERE o.op = open.op RETURNING open.i $$;
 
--- By an operator's word. The row stays until it is swept, and says why. Where somebody holds it: 55P03.
+-- Removes an operation for an operator. The row stays until it is swept, with the reason. If it is locked: 55P03.
 CREATE FUNCTION hapax.forget(at bigint, ticket bigint, which bytea, in_epoch bigint, in_states integer, why text)
 RETURNS SETOF hapax.verdict LANGUAGE plpgsql AS $$
 DECLARE
@@ -453,8 +452,8 @@ BEGIN
     END IF;
 END $$;
 
--- A few rows at a time, and none that is locked: a lapsed lease becomes unknown, what has expired becomes a tombstone
--- or goes, what was released goes. How many rows it looked at, and how many of them are gone.
+-- Sweeps a few rows that are not locked: a lapsed lease becomes unknown, an expired outcome becomes a tombstone or is
+-- removed, a release is removed. Returns how many rows it looked at, and how many of them it removed.
 CREATE FUNCTION hapax.sweep(at bigint, most integer, OUT looked_at integer, OUT gone integer) LANGUAGE plpgsql AS $$
 DECLARE
     moment bigint := coalesce(at, hapax.now());
@@ -482,8 +481,8 @@ BEGIN
      WHERE p.number = oldest.number AND oldest.since < moment - 30 * 86400000::bigint;
 END $$;
 
--- Whoever draws an epoch holds this lock with others: between the look and the setting nobody does, or a number that
--- was drawn meanwhile would be drawn again.
+-- A claim draws its epoch under a shared lock of this table. Here the lock is exclusive, so that none is drawn between
+-- reading and setting the sequence, which would then be drawn again.
 CREATE FUNCTION hapax.raise_epochs(above bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF above <= (SELECT last_value FROM hapax.epochs) THEN RETURN; END IF;
@@ -491,7 +490,7 @@ BEGIN
     IF above > (SELECT last_value FROM hapax.epochs) THEN PERFORM setval('hapax.epochs', above); END IF;
 END $$;
 
--- For moving a store: rows as they are, and epochs above theirs.
+-- For moving a store: writes records as they are, and raises the sequence of epochs above theirs.
 CREATE FUNCTION hapax.import_many(at bigint, ops bytea[], epochs bigint[], tickets bigint[], changed bigint[],
                                   leases bigint[], expires bigint[], tombstones bigint[], versions integer[],
                                   states smallint[], from_states smallint[], attempts integer[], statuses smallint[],
@@ -550,8 +549,8 @@ $$ SELECT 0, 0, o.epoch, o.changed_at, o.lease_until, o.expires_at, o.tombstone_
       AND (paths IS NULL OR o.rule_version >= 0 AND o.route = ANY (paths))
     ORDER BY o.op LIMIT most $$;
 
--- Every version that is known, oldest first. Where the present row is an outcome, the claim that led to it is told from
--- its head alone.
+-- Every known version of an operation, oldest first. If the present row is an outcome, the claim before it is made from
+-- the row's head.
 CREATE FUNCTION hapax.history(which bytea, skip bigint, most integer) RETURNS SETOF hapax.verdict LANGUAGE sql STABLE AS
 $$ WITH versions AS (
        SELECT p.number, p.was FROM hapax.past p WHERE p.op = which
@@ -574,7 +573,7 @@ $$ WITH versions AS (
    WINDOW w AS (ORDER BY v.number, h.step)
     ORDER BY v.number, h.step OFFSET skip LIMIT most $$;
 
--- The same of every operation that has or had a key, in the order of their claims. It reads both tables.
+-- The same for every operation that has or had a key, in the order of their claims. It reads both tables.
 CREATE FUNCTION hapax.history_of_key(with_key bytea, skip bigint, most integer) RETURNS SETOF hapax.verdict
 LANGUAGE sql STABLE AS
 $$ SELECT h.* FROM (SELECT p.op FROM hapax.past p WHERE substring((p.was).head FROM 233 FOR 32) = with_key
@@ -582,13 +581,13 @@ $$ SELECT h.* FROM (SELECT p.op FROM hapax.past p WHERE substring((p.was).head F
           LATERAL hapax.history(found.op, 0, NULL) h
     ORDER BY h.epoch, h.i OFFSET skip LIMIT most $$;
 
--- Live operations under each rule. It reads the whole table.
+-- How many operations there are under each rule. It reads the whole table.
 CREATE FUNCTION hapax.rules_of(at bigint) RETURNS TABLE (route text, rule_version integer, live bigint)
 LANGUAGE sql STABLE AS
 $$ SELECT hapax.rule_route(o.route, o.rule_version), o.rule_version, count(*) FROM hapax.operations o
     WHERE NOT hapax.is_free(o, coalesce(at, hapax.now())) GROUP BY 1, 2 $$;
 
--- Of a large table the numbers are estimates, but for the unknown ones. And what time it is here.
+-- For a large table the numbers are estimates, except that of unknown operations. `moment` is the server's time.
 CREATE FUNCTION hapax.counts(OUT live bigint, OUT processing bigint, OUT unknown bigint, OUT bytes bigint,
                              OUT moment bigint) LANGUAGE plpgsql AS $$
 BEGIN
@@ -603,11 +602,11 @@ BEGIN
     END IF;
 END $$;
 
--- Both wait for the claims that are under way: when they have ended, every later claim sees them.
+-- hapax.enforce and hapax.retire wait for claims in progress; every claim after them sees the change.
 CREATE FUNCTION hapax.enforce(routes text[], versions integer[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     LOCK TABLE hapax.rules IN EXCLUSIVE MODE;
-    DELETE FROM hapax.retired WHERE until < hapax.now(); -- another node may be taking stock
+    DELETE FROM hapax.retired WHERE until < hapax.now(); -- those of a node that still counts stay
     INSERT INTO hapax.rules SELECT u.route, u.version FROM unnest(routes, versions) AS u(route, version)
     ON CONFLICT (route) DO UPDATE SET rule_version = EXCLUDED.rule_version;
 END $$;
@@ -623,8 +622,8 @@ BEGIN
       FROM unnest(routes, versions) AS u(route, version);
 END $$;
 
--- Rows are found by their keys. The plans for that are made once for a connection, when the table may still be empty or
--- nobody has counted it, and must be good when it has millions of rows.
+-- Rows are found by their keys. Plans are made once for a connection, when the table may be empty or have no
+-- statistics, and must still be good when it has millions of rows.
 DO $$
 DECLARE
     f regprocedure;

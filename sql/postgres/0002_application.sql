@@ -1,18 +1,18 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What an application calls in its own transaction, version 2: its effect and Hapax's mark commit together, or neither
--- does (contract §5, docs/guide/transactional.md).
+-- The functions that an application calls in its own transaction, version 2: its effect and Hapax's mark are committed
+-- together, or neither is (docs/guide/transactional.md).
 --
 --     hapax.begin(operation)                              the request header Hapax-Operation that the gateway sent
 --     hapax.begin(route, principal, key, payload, options)   an operation of the application's own
---     hapax.complete(operation, status, headers, body)    it is done, and that is the answer
---     hapax.fail(operation, status, headers, body)        it was refused, and that is the answer
+--     hapax.complete(operation, status, headers, body)    it is done, and this is the response
+--     hapax.fail(operation, status, headers, body)        it was refused, and this is the response
 --     hapax.release(operation, reason)                    nothing happened: the key may be used again
 --
--- Give a role the right to call them, and to nothing else:  SELECT hapax.grant_to('my_application');
+-- Give a role the right to call them, and nothing else:     SELECT hapax.grant_to('my_application');
 -- and a gateway that is not the schema's owner its own:     SELECT hapax.grant_to('my_gateway', 'gateway');
 --
--- They run with their owner's rights, so that nobody else can read the store's secret. Where an outcome may not be
--- recorded they raise an exception, and the transaction takes its effect back:
+-- They run with their owner's rights, so that no other role can read the store's secret. If an outcome can't be
+-- recorded they raise an exception, so that the transaction is rolled back with its effect:
 --
 --     HX001  stale: the operation has another epoch by now, or was released
 --     HX002  there is no such operation
@@ -20,23 +20,23 @@
 --     HX004  the operation has its outcome already
 --     HX005  the rules of its route are being changed: try again
 --
--- Who else waits: nobody. An application's transaction only locks its operation's row; what it has to write is staged,
--- and written when it commits, by a deferred trigger. For a row that was changed but is not committed yet would hold up
--- a gateway's INSERT … ON CONFLICT, and with it every other request in that statement, for as long as the transaction
--- takes its time. Nor is anybody notified: gateways look.
+-- No gateway waits for an application's transaction. It only locks its operation's row; its writes are staged, and made
+-- by a deferred trigger when it commits. A row that was changed and not committed would block a gateway's INSERT … ON
+-- CONFLICT, and with it every other request in that statement, for as long as the transaction runs. Nothing is
+-- announced either: gateways recheck.
 
--- Rows of transactions that are under way, each seen by its own alone: none of them is ever committed.
+-- Rows of open transactions, each visible to its own only: none of them is ever committed.
 CREATE UNLOGGED TABLE hapax.staged (
     op      bytea PRIMARY KEY,
     is_new  boolean NOT NULL,                  -- begun by this transaction
-    lease   bigint NOT NULL DEFAULT 0,         -- of one that is committed before its outcome
+    lease   bigint NOT NULL DEFAULT 0,         -- for an operation that is committed before its outcome
     o       hapax.operations NOT NULL
 );
 
 CREATE TYPE hapax.beginning AS (
     verdict   text,    -- run, replay, in_flight, unknown, mismatch, other_caller, not_retained, expired
     operation text,    -- run: for hapax.complete
-    status    integer, -- replay: the answer
+    status    integer, -- replay: the response
     headers   json,    -- as [["Content-Type", "application/json"], …]
     body      bytea
 );
@@ -50,7 +50,7 @@ BEGIN
     RETURN bytes;
 END $$;
 
--- As src/base/crc32c.c has it, four bits at a time.
+-- CRC-32C, the same as src/base/crc32c.c, four bits at a time.
 CREATE FUNCTION hapax.crc32c(bytes bytea) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     steps bigint[] := '{0, 274646895, 549293790, 820201905, 1098587580, 1361435347, 1640403810, 1905808397, 2197175160,
@@ -65,8 +65,8 @@ BEGIN
     RETURN crc # 4294967295;
 END $$;
 
--- HMAC-SHA-256 (RFC 2104) as src/core/mac.c has it: a tag, then each part behind its length. The secret with both its
--- paddings is made once and handed on, because that takes longer than the rest.
+-- HMAC-SHA-256 (RFC 2104), the same as src/core/crypto/mac.c: a tag, then each part after its length. The secret with
+-- its two paddings is computed once and passed on, because that takes longer than the rest.
 CREATE FUNCTION hapax.mac_keys() RETURNS bytea[] LANGUAGE plpgsql STABLE AS $$
 DECLARE
     secret bytea := (SELECT s.secret FROM hapax.store s);
@@ -91,7 +91,7 @@ BEGIN
     RETURN sha256(keys[2] || sha256(message));
 END $$;
 
--- A number by its exact value, laid out as ECMAScript does: as src/core/number.c has it.
+-- A number by its exact value in the layout of ECMAScript, the same as src/core/json/number.c.
 CREATE FUNCTION hapax.canonical(n numeric) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     plain  text := trim_scale(abs(n))::text;
@@ -110,8 +110,8 @@ BEGIN
            || 'e' || CASE WHEN point > 0 THEN '+' ELSE '' END || point - 1;
 END $$;
 
--- RFC 8785, as src/core/json.c has it. Members are sorted by UTF-16: the order of UTF-8, but that U+E000 to U+FFFF
--- come last.
+-- RFC 8785, the same as src/core/json/json.c. Members are sorted by UTF-16: the order of UTF-8, except that U+E000 to
+-- U+FFFF come last.
 CREATE FUNCTION hapax.canonical(value jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     CASE jsonb_typeof(value)
@@ -131,7 +131,7 @@ BEGIN
     END CASE;
 END $$;
 
--- Headers, as an object or as pairs, become the lines of an answer.
+-- Makes the header lines of a response from an object or from pairs.
 CREATE FUNCTION hapax.header_lines(headers json, is_json boolean) RETURNS bytea LANGUAGE plpgsql AS $$
 DECLARE
     lines    text := '';
@@ -179,7 +179,7 @@ BEGIN
         lines := lines || line.name || ': ' || btrim(line.value #>> '{}', E' \t') || E'\r\n';
         count := count + 1;
     END LOOP;
-    IF count > 198 THEN -- and two that are added here; past 200 a gateway would leave some out (src/gateway/mark.c)
+    IF count > 198 THEN -- two more are added here; past 200 a gateway would leave some out
         RAISE EXCEPTION 'an answer has up to 198 header lines, not %', count USING ERRCODE = 'HX003';
     END IF;
     IF is_json AND NOT has_type THEN lines := E'Content-Type: application/json\r\n' || lines; END IF;
@@ -235,7 +235,7 @@ BEGIN
           HINT = 'Roll this transaction back: an earlier one is what happened, and hapax.begin gives its answer.';
 END $$;
 
--- What this transaction has begun or settled itself, or the row of the table, locked until it ends.
+-- The operation as this transaction has begun or settled it, or the row of the table, which it locks until it ends.
 CREATE FUNCTION hapax.take(operation text, OUT is_staged boolean, OUT o hapax.operations) LANGUAGE plpgsql AS $$
 DECLARE
     wanted record;
@@ -267,7 +267,7 @@ BEGIN
     became.state := to_state;
     became.status := answer_status;
     became.retained := to_state <> 0;
-    became.expires_at := CASE to_state WHEN 0 THEN 0 ELSE 1::bigint << 60 END; -- until COMMIT says
+    became.expires_at := CASE to_state WHEN 0 THEN 0 ELSE 1::bigint << 60 END; -- set at COMMIT
     became.headers := lines;
     became.body := content;
     became.reason := why;
@@ -307,7 +307,7 @@ BEGIN
                          CASE to_state WHEN 3 THEN 'answered ' || answer_status ELSE '' END, coalesce(its_result, ''));
 END $$;
 
--- A new operation, or one that was free, comes into the table now. Who claimed it meanwhile keeps it.
+-- Inserts a new operation, or one that was free. If it was claimed meanwhile, that claim stays.
 CREATE FUNCTION hapax.write_new(o hapax.operations) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     LOCK TABLE hapax.rules IN ROW SHARE MODE;
@@ -345,8 +345,8 @@ BEGIN
     IF NOT FOUND THEN PERFORM hapax.raise_stale(hapax.operation_text(o.op, o.epoch), o); END IF;
 END $$;
 
--- At COMMIT. Lifetimes begin here; and as long as the mark is in the transaction it commits as an outcome has to,
--- whatever the session has set: what a gateway then shows must not be forgotten by a crash.
+-- Runs at COMMIT. Lifetimes begin here. A transaction with a mark commits durably, whatever the session has set: a
+-- crash must not lose what a gateway shows afterwards.
 CREATE FUNCTION hapax.write_staged() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp
 AS $$
 DECLARE
@@ -379,8 +379,8 @@ CREATE FUNCTION hapax.found_answer(o hapax.operations) RETURNS hapax.beginning L
 $$ SELECT CASE WHEN o.retained THEN ('replay', NULL, o.status, hapax.header_pairs(o.headers), o.body)::hapax.beginning
                ELSE ('not_retained', NULL, o.status, NULL, NULL)::hapax.beginning END $$;
 
--- What is told here must not be forgotten either, whatever the session has set: the transaction waits for its standby,
--- behind what it was told.
+-- An outcome that is returned here must not be lost either, whatever the session has set: the transaction writes to the
+-- log behind it, and waits for its standby.
 CREATE FUNCTION hapax.told(verdict hapax.beginning) RETURNS hapax.beginning LANGUAGE plpgsql AS $$
 BEGIN
     IF verdict.verdict NOT IN ('run', 'in_flight') THEN
@@ -392,8 +392,8 @@ BEGIN
     RETURN verdict;
 END $$;
 
--- From the gateway: `run` holds the operation's row until the transaction ends, so that nothing overtakes it; `replay`
--- has the answer that an earlier transaction left. Anything else raises.
+-- Begins an operation that a gateway has claimed. `run`: its row is locked until the transaction ends, so that nothing
+-- overtakes it. `replay`: the response that an earlier transaction left. Anything else raises.
 CREATE FUNCTION hapax."begin"(operation text) RETURNS hapax.beginning
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS $$
 DECLARE
@@ -444,9 +444,9 @@ EXCEPTION WHEN data_exception THEN
           HINT = 'Give lifetime, lease and tombstone as PostgreSQL writes intervals, such as "24 hours".';
 END $$;
 
--- Who asks, as src/core/identity.c has it: `credential` is a kind of credential and what identifies its holder, such as
--- ["basic", "alice"] or ["jwt", "https://issuer", "alice"]; a text of the application's own stands for itself, and
--- header:NAME:VALUE is who a gateway knows by that header.
+-- The principal, the same as src/core/operation/identity.c: `credential` is a kind of credential and what identifies
+-- its holder, such as ["basic", "alice"] or ["jwt", "https://issuer", "alice"]. Any other text is a principal of the
+-- application's own, and header:NAME:VALUE is the principal that a gateway takes from that header.
 CREATE FUNCTION hapax.principal_bytes(principal text, credential jsonb) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     names bytea[];
@@ -465,7 +465,7 @@ BEGIN
           FROM unnest(names[2:]) WITH ORDINALITY u(name, i));
 END $$;
 
--- As hx_operation_of has it (src/gateway/principal.c).
+-- The id of an operation, the same as hx_operation_of of the gateway.
 CREATE FUNCTION hapax.operation_of(keys bytea[], scope text, host bytea, route text, who bytea, key text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -477,12 +477,12 @@ BEGIN
     RETURN substring(hapax.mac(keys, 'o', VARIADIC parts) FROM 1 FOR 16);
 END $$;
 
--- As hx_text_host has it (src/core/text.c).
+-- A host in its normal form, the same as hx_text_host of src/base/text.c.
 CREATE FUNCTION hapax.host_of(options jsonb) RETURNS bytea LANGUAGE sql IMMUTABLE AS
 $$ SELECT convert_to(regexp_replace(lower(coalesce(options ->> 'host', '')), ':(80)?$', ''), 'UTF8') $$;
 
--- A Content-Type as it came, as src/core/fingerprint.c has it: type and charset. What it can't read, and what is of
--- several parts, counts as it is.
+-- Type and charset of a Content-Type, the same as src/core/operation/fingerprint.c. One that can't be parsed, and that
+-- of a multipart body, is used as it is.
 CREATE FUNCTION hapax.media_type(said text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     token   text := '[!#$%&''*+.^_`|~0-9A-Za-z-]+';
@@ -490,7 +490,7 @@ DECLARE
     type    text := split_part(whole, ';', 1);
     rest    text := substr(whole, length(type) + 1);
     charset text;
-    part    text[]; -- a parameter's name, its value in quotes or without, and what follows it
+    part    text[]; -- a parameter: its name, its value with or without quotes, the rest
 BEGIN
     type := lower(btrim(type, E' \t') COLLATE "C");
     IF type !~ ('^' || token || '/' || token || '$') OR starts_with(type, 'multipart/') THEN RETURN whole; END IF;
@@ -506,7 +506,7 @@ BEGIN
     RETURN type || coalesce(';charset=' || charset, '');
 END $$;
 
--- As hx_fingerprint has it (src/core/fingerprint.c), of a request without preconditions.
+-- The fingerprint of a request without preconditions, the same as src/core/operation/fingerprint.c.
 CREATE FUNCTION hapax.fingerprint_of(keys bytea[], options jsonb, kind text, content bytea) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -521,8 +521,8 @@ BEGIN
                      convert_to(kind, 'UTF8'), content);
 END $$;
 
--- The bytes of a record's head, version 3, as a gateway claims it (src/core/record.c). A short MAC of each part is not
--- among them: a mismatch is seen, but a gateway can't say of what.
+-- The bytes of a record's head, version 3, as a gateway claims it (src/core/operation/record.c), without the short MAC
+-- of each part: a gateway detects a mismatch, but can't say which part differs.
 CREATE FUNCTION hapax.head_of(op bytea, created bigint, version integer, route text, fingerprint bytea, principal bytea,
                               key bytea) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -542,7 +542,7 @@ END $$;
 CREATE FUNCTION hapax.milliseconds(span interval) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT (extract(epoch FROM span) * 1000)::bigint $$;
 
--- What stands in the way, NULL when nothing does.
+-- Why an operation can't begin; NULL: it can.
 CREATE FUNCTION hapax.verdict_of(o hapax.operations, fingerprint bytea, principal bytea) RETURNS hapax.beginning
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -582,7 +582,7 @@ BEGIN
     print := hapax.fingerprint_of(keys, options, kind, coalesce(content, ''));
     which := hapax.operation_of(keys, coalesce(options ->> 'scope', 'both'), hapax.host_of(options), route, who, key);
     lock := ('x' || encode(substring(which FROM 1 FOR 8), 'hex'))::bit(64)::bigint;
-    SELECT (s.o).* INTO o FROM hapax.staged s WHERE s.op = which; -- what this very transaction has begun
+    SELECT (s.o).* INTO o FROM hapax.staged s WHERE s.op = which; -- begun by this transaction
     IF o.op IS NOT NULL THEN
         verdict := hapax.verdict_of(o, print, principal_m);
         IF verdict.verdict = 'in_flight' THEN verdict.verdict := 'run'; END IF;
@@ -594,7 +594,7 @@ BEGIN
     verdict := hapax.verdict_of(o, print, principal_m);
     IF verdict.verdict IS NOT NULL THEN RETURN hapax.told(verdict); END IF;
 
-    -- Of several transactions that begin it at once the others wait here, and then see what became of the first.
+    -- Of several transactions that begin it at the same time, all but one wait here, and then see its outcome.
     IF coalesce((options ->> 'wait')::boolean, true) THEN
         PERFORM pg_advisory_xact_lock(lock);
     ELSIF NOT pg_try_advisory_xact_lock(lock) THEN
@@ -606,8 +606,8 @@ BEGIN
     RETURN hapax.begin_new(which, route, print, principal_m, hapax.mac(keys, 'k', convert_to(key, 'UTF8')), options);
 END $$;
 
--- Under the lock that hapax.raise_epochs asks for. The exception takes the lock back and leaves the number drawn: the
--- application's transaction may be long, and claims wait behind whoever waits for it.
+-- Draws an epoch under the lock that hapax.raise_epochs takes. The exception releases the lock and leaves the number
+-- drawn: an application's transaction may be long, and claims would wait behind a change of rules that waits for it.
 CREATE FUNCTION hapax.draw_epoch() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     drawn bigint;
@@ -700,7 +700,7 @@ CREATE FUNCTION hapax.release(operation text, reason text DEFAULT 'the applicati
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS
 $$ BEGIN PERFORM hapax.settle(operation, 0::smallint, 0, '', '', left(coalesce(reason, ''), 60), ''); END $$;
 
--- For the owner of the schema, who needs no right to make roles: these are given to a role that is there.
+-- For the owner of the schema, who needs no right to create roles: grants rights to an existing role.
 CREATE FUNCTION hapax.grant_to(role name, purpose text DEFAULT 'application') RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     call regprocedure;
