@@ -67,7 +67,7 @@ static void done(hx_task *task)
     call->done(call);
 }
 
-/* `shown` NULL: nothing stands there. */
+/* `v` NULL: the operation is absent. */
 static void finish(hx_store_call *call, hx_store_result result, hx_shared_record *v, hx_state state, hx_ms lease_until)
 {
     call->result = result;
@@ -121,8 +121,8 @@ static void forget(memory *m, operation *o)
     free(o);
 }
 
-/* What stands there now; an operation whose time is over is cleaned away on the way. */
-static operation *standing(memory *m, const hx_op *op, hx_ms now)
+/* The operation as it is now, or NULL; one whose time is over is removed. */
+static operation *find(memory *m, const hx_op *op, hx_ms now)
 {
     operation *o = hx_map_get(m->operations, key_of(op));
     if (!o || state_at(o, now) != HX_ABSENT) return o;
@@ -137,7 +137,7 @@ static void finish_with(hx_store_call *call, hx_store_result result, const opera
 }
 
 /* The one place where a record changes. */
-static void become(memory *m, operation *o, const hx_record *record)
+static void write_record(memory *m, operation *o, const hx_record *record)
 {
     if (o->version) {
         --*counter(m, o->state);
@@ -180,7 +180,7 @@ static void claim(memory *m, hx_store_call *call, operation *o)
     }
     if (!o) o = new_operation(m, &call->op);
     call->record->epoch = ++m->epoch;
-    become(m, o, call->record);
+    write_record(m, o, call->record);
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }
 
@@ -194,7 +194,7 @@ static void settle(memory *m, hx_store_call *call, operation *o)
         remember(m, call->record);
         m->counts.commits++;
     } else {
-        become(m, o, call->record);
+        write_record(m, o, call->record);
         end_watches(m, &o->op, o->version, o->state);
     }
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
@@ -208,7 +208,7 @@ static void renew(hx_store_call *call, operation *o)
 
 static void watch(memory *m, hx_store_call *call, hx_ms now)
 {
-    operation *o = standing(m, &call->op, now);
+    operation *o = find(m, &call->op, now);
     if (hx_lifecycle_renew(stored_of(o, now), call->epoch) != HX_TRANSITION_WRITE) {
         finish_with(call, HX_STORE_OK, o, now);
     } else if (hx_waiters_may_add(&m->waiters, &call->op)) {
@@ -238,7 +238,7 @@ static void lapse(memory *m, operation *o, hx_state to, hx_slice reason, hx_ms n
     hx_record record;
     show(o->version, o->state, 0, &arena, &record);
     hx_lifecycle_change(&record, to, reason, now);
-    become(m, o, &record);
+    write_record(m, o, &record);
     end_watches(m, &o->op, o->version, to);
     hx_arena_free(&arena);
 }
@@ -266,7 +266,7 @@ static void sweep(memory *m, hx_store_call *call, hx_ms now)
     for (operation *o; find_lapsed(m, now, &o);) {
         hx_state to = lapse_of(o, now);
         if (to == HX_ABSENT)
-            (void)standing(m, &o->op, now);
+            (void)find(m, &o->op, now);
         else
             lapse(m, o, to, to == HX_UNKNOWN ? HX_LIT("lease") : HX_LIT("lifetime"), now);
     }
@@ -287,7 +287,7 @@ static int by_rank(const void *a, const void *b)
     return memcmp(&(*one)->op, &(*other)->op, sizeof(hx_op));
 }
 
-/* The record as it stands, in the version's own bytes; false: absent by now, or not wanted. */
+/* The current record, in the version's own bytes; false: absent by now, or not wanted. */
 static bool wanted(const operation *o, const hx_store_page *page, hx_ms now, hx_record *out)
 {
     hx_record_error error = hx_record_decode(hx_shared_record_bytes(o->version), out);
@@ -342,13 +342,13 @@ static void history(memory *m, hx_store_call *call)
 
 static void read_one(memory *m, hx_store_call *call, hx_ms now)
 {
-    finish_with(call, HX_STORE_OK, standing(m, &call->op, now), now);
+    finish_with(call, HX_STORE_OK, find(m, &call->op, now), now);
 }
 
 /* A call that changes an operation, where the rules allow it. */
 static void change(memory *m, hx_store_call *call, hx_ms now)
 {
-    operation *o = standing(m, &call->op, now);
+    operation *o = find(m, &call->op, now);
     hx_store_result result = hx_store_decide(call, stored_of(o, now));
     if (call->verb == HX_STORE_IMPORT && call->record->epoch > m->epoch) m->epoch = call->record->epoch;
     if (result != HX_STORE_OK) {
@@ -362,7 +362,7 @@ static void change(memory *m, hx_store_call *call, hx_ms now)
     case HX_STORE_RENEW: renew(call, o); break;
     case HX_STORE_FORGET: forget_by_word(m, call, o, now); break;
     default:
-        if (call->record->state != HX_ABSENT) become(m, new_operation(m, &call->op), call->record);
+        if (call->record->state != HX_ABSENT) write_record(m, new_operation(m, &call->op), call->record);
         finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
     }
 }

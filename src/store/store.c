@@ -49,7 +49,7 @@ void hx_store_watch(hx_store *store, hx_store_call *call, const hx_op *op, uint6
     submit(store, call, HX_STORE_WATCH, op, epoch);
 }
 
-/* As much of it as a record has room for, with no character cut in two. */
+/* Its first bytes that fit a record, with no character cut in two. */
 static hx_slice cut_reason(hx_slice reason)
 {
     if (reason.len <= HX_RECORD_TEXT_MAX) return reason;

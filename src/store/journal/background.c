@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keeper: a thread for what takes long and nobody waits for. It prepares the next segment, full of zeros and
+/* The background thread, for slow work that no call waits for. It prepares the next segment, full of zeros and
  * synced, while the active one is filled, so that a commit never changes a file's size or place; writes hints of full
  * segments; and moves the audit rows of dropped segments into the archive.
  *
@@ -7,7 +7,7 @@
  * in small pieces from the moment the active segment is begun, as fast as it is taken, or at leisure where it isn't.
  *
  * When the next segment can't be prepared (disk full, limits), new claims are refused and what is in flight goes on in
- * the room that was prepared for it (see journal_room.c); it is tried again every second. */
+ * the space that was prepared for it (see reserve.c); it is tried again every second. */
 #include "store/journal/open.h"
 
 #include "base/check.h"
@@ -52,10 +52,10 @@ int hx_write_all(int fd, const void *bytes, size_t len)
  * waits for the spare. False: the store is being closed. */
 static bool pause_filling(hx_journal *j, uint64_t filled)
 {
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     for (unsigned slept_ms = 0;; slept_ms++) {
         pthread_mutex_lock(&k->mutex);
-        bool stops = k->stop, is_due = k->awaiting > 0 || filled < FILL_LEAD * atomic_load(&k->taken);
+        bool stops = k->stop, is_due = k->waiting_count > 0 || filled < FILL_LEAD * atomic_load(&k->taken);
         pthread_mutex_unlock(&k->mutex);
         if (stops || is_due || slept_ms == PIECE_PAUSE_MS) return !stops;
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -79,7 +79,7 @@ static int write_zeros(hx_journal *j, int fd, uint64_t bytes)
         }
         if (n <= 0) return n < 0 ? errno : EIO;
         at += (uint64_t)n;
-        if (at < bytes && j->keeper.running && !pause_filling(j, at)) return ECANCELED;
+        if (at < bytes && j->background.running && !pause_filling(j, at)) return ECANCELED;
     }
     if (direct && fcntl(fd, F_SETFL, 0) != 0) return errno;
     return hx_sync(j, fd);
@@ -186,7 +186,7 @@ static int archive(hx_journal *j, uint32_t segment)
         close(out_fd);
     if (fd >= 0) close(fd);
     if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
-    if (error) (void)unlinkat(j->dir_fd, making, 0); /* half of it would only take room */
+    if (error) (void)unlinkat(j->dir_fd, making, 0); /* half of it would only take space */
     if (!error) error = hx_sync(j, j->dir_fd);
     if (!error) error = hx_dir_write_range(j, (hx_segment_range){segment + 1, j->row.last});
     if (!error && unlinkat(j->dir_fd, seg, 0) != 0) error = errno;
@@ -209,7 +209,7 @@ static void report(const hx_journal *j, hx_log_event event, uint32_t segment, in
 /* With the mutex held, which it gives up while it works. */
 static void prepare_spare(hx_journal *j)
 {
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     uint32_t number = k->spare_number;
     pthread_mutex_unlock(&k->mutex);
     int error = check_limits(j, number);
@@ -251,7 +251,7 @@ static void wait_a_while(hx_background *k)
  * An archive must be written before its segment goes, and in its order: the queue waits for it. */
 static void do_job(hx_journal *j)
 {
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     hx_job *job = k->first;
     pthread_mutex_unlock(&k->mutex);
     int error = job->archive ? archive(j, job->segment) : hx_background_write_hint(j, job->segment);
@@ -277,7 +277,7 @@ static void do_job(hx_journal *j)
 static void *keep(void *journal)
 {
     hx_journal *j = journal;
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     pthread_mutex_lock(&k->mutex);
     for (;;) {
         if (wants_spare(k) && !k->stop) {
@@ -299,7 +299,7 @@ static void *keep(void *journal)
 
 int hx_background_start(hx_journal *j)
 {
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -315,7 +315,7 @@ int hx_background_start(hx_journal *j)
 
 void hx_background_stop(hx_journal *j)
 {
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     if (!k->running) return;
     pthread_mutex_lock(&k->mutex);
     k->stop = true;
@@ -335,25 +335,25 @@ void hx_background_stop(hx_journal *j)
 /* With the mutex held: until there are so many spares, or none can be made. */
 static void await(hx_background *k, unsigned count)
 {
-    k->awaiting++;
+    k->waiting_count++;
     pthread_cond_broadcast(&k->changed);
     while (k->spare_count < count && !k->failing) pthread_cond_wait(&k->changed, &k->mutex);
-    k->awaiting--;
+    k->waiting_count--;
 }
 
 /* With the mutex held. The end of each is lost when a record doesn't fit there any more. */
-static uint64_t spare_room(const hx_background *k)
+static uint64_t spare_bytes(const hx_background *k)
 {
-    uint64_t room = 0;
+    uint64_t bytes = 0;
     for (const hx_segment *s = k->spares; s; s = s->next)
         if (s->size > HX_BARE_BYTES + sizeof(hx_segment_head))
-            room += s->size - HX_BARE_BYTES - sizeof(hx_segment_head);
-    return room;
+            bytes += s->size - HX_BARE_BYTES - sizeof(hx_segment_head);
+    return bytes;
 }
 
 hx_segment *hx_background_take_spare(hx_journal *j)
 {
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     pthread_mutex_lock(&k->mutex);
     if (!k->spares) await(k, 1);
     hx_segment *next = k->spares;
@@ -365,20 +365,20 @@ hx_segment *hx_background_take_spare(hx_journal *j)
         if (k->spare_goal > 1) k->spare_goal--;
         pthread_cond_broadcast(&k->changed);
     }
-    j->spare_room = spare_room(k);
+    j->spare_bytes = spare_bytes(k);
     pthread_mutex_unlock(&k->mutex);
     return next;
 }
 
 bool hx_background_await_spare(hx_journal *j)
 {
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     pthread_mutex_lock(&k->mutex);
     unsigned wanted = k->spare_count + 1;
     if (k->spare_goal < wanted) k->spare_goal = wanted;
     await(k, wanted);
     bool came = k->spare_count >= wanted;
-    j->spare_room = spare_room(k);
+    j->spare_bytes = spare_bytes(k);
     pthread_mutex_unlock(&k->mutex);
     return came;
 }
@@ -387,17 +387,17 @@ void hx_background_check_limits(hx_journal *j)
 {
     struct statvfs fs;
     if (fstatvfs(j->dir_fd, &fs) != 0) return;
-    j->over_limits = (uint64_t)fs.f_bavail * fs.f_frsize < j->options.free_bytes_floor;
+    j->below_floor = (uint64_t)fs.f_bavail * fs.f_frsize < j->options.free_bytes_floor;
 }
 
 bool hx_background_has_room(hx_journal *j)
 {
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     pthread_mutex_lock(&k->mutex);
-    bool room = !k->failing;
-    j->spare_room = spare_room(k);
+    bool may_grow = !k->failing;
+    j->spare_bytes = spare_bytes(k);
     pthread_mutex_unlock(&k->mutex);
-    return room && !j->over_limits;
+    return may_grow && !j->below_floor;
 }
 
 void hx_background_want(hx_journal *j, uint32_t segment, bool archive_it)
@@ -405,7 +405,7 @@ void hx_background_want(hx_journal *j, uint32_t segment, bool archive_it)
     hx_job *job = malloc(sizeof *job);
     if (!job) hx_fatal(HX_EXIT_BUG, "out of memory");
     *job = (hx_job){.segment = segment, .archive = archive_it};
-    hx_background *k = &j->keeper;
+    hx_background *k = &j->background;
     pthread_mutex_lock(&k->mutex);
     *k->last = job;
     k->last = &job->next;

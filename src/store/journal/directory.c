@@ -288,17 +288,17 @@ void hx_dir_check_place(hx_journal *j)
     struct stat there, ours;
     bool displaced = stat(j->path, &there) != 0 || fstat(j->dir_fd, &ours) != 0 || there.st_ino != ours.st_ino ||
                      there.st_dev != ours.st_dev || fstat(j->log.active->fd, &ours) != 0 || ours.st_nlink == 0;
-    if (displaced && !j->displaced) {
+    if (displaced && !j->has_moved) {
         hx_log_begin(HX_EVENT_journal_displaced);
         hx_log_text("store", j->path);
         hx_log_text("hint", "put it back, or stop this process before another one starts there");
         hx_log_end();
-    } else if (!displaced && j->displaced) {
+    } else if (!displaced && j->has_moved) {
         hx_log_begin(HX_EVENT_journal_in_place);
         hx_log_text("store", j->path);
         hx_log_end();
     }
-    j->displaced = displaced;
+    j->has_moved = displaced;
 }
 
 /* 0, or an errno. */

@@ -55,10 +55,10 @@ struct hx_index {
     _Atomic(directory *) directory;
     uint64_t seed;
     uint32_t used;       /* entries that were ever taken */
-    uint32_t free_first; /* entry number + 1; the next one stands in its word 3 */
+    uint32_t free_first; /* entry number + 1; the next one is in its word 3 */
     size_t count;
     hx_huge memory;     /* tables and chunks: every look-up goes to one of each, anywhere in them */
-    table *free_tables; /* that were split, and nobody reads any more */
+    table *free_tables; /* tables that were split, and that no reader can see any more */
     _Atomic(entry *) chunks[CHUNKS_MAX];
 };
 
@@ -313,7 +313,7 @@ static directory *double_directory(hx_index *x, directory *d)
     return wider;
 }
 
-/* Makes room in the table of `hash`: two tables out of one, or one without its removed slots. */
+/* Makes space in the table of `hash`: two tables out of one, or one without its removed slots. */
 static void make_room(hx_index *x, uint64_t hash)
 {
     directory *d = atomic_load_explicit(&x->directory, memory_order_relaxed);

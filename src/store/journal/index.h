@@ -17,7 +17,7 @@ typedef struct {
     uint32_t unit; /* offset in the segment / HX_PLACE_UNIT */
     uint8_t size_class;
     uint64_t epoch;
-    uint16_t rule;        /* its number in the store's rulebook */
+    uint16_t rule;        /* its route id */
     uint32_t until_s;     /* gone from then on, in seconds since 1970; unknown: HX_UNTIL_NEVER */
     bool entombed;        /* from then on it is expired instead, until the time that its record names */
     uint32_t changed_min; /* minutes since 1970, 24 bits of them */
@@ -56,7 +56,7 @@ size_t hx_index_part(const hx_index *index, uint64_t from, hx_index_placed out[H
 /* The writer only. Says that `op` will be looked up soon: with millions of operations that is mostly waiting for
  * memory, and a batch can wait for all of it at once. */
 void hx_index_prefetch(const hx_index *index, const hx_op *op);
-/* `before` gets what stood there (state HX_ABSENT: nothing). */
+/* `before` gets the entry that was replaced (state HX_ABSENT: there was none). */
 void hx_index_put(hx_index *index, const hx_index_entry *from, hx_index_entry *before);
 void hx_index_remove(hx_index *index, const hx_op *op, hx_index_entry *before);
 void hx_index_renew(hx_index *index, const hx_op *op, hx_ms lease_until);

@@ -2,7 +2,7 @@
 /* The loops' half of the journal: calls are gathered per loop and handed to the writer once a turn; their ends come
  * back in batches. Reading goes through the index without asking anyone.
  *
- * A call that ends EXISTS or STALE, and a watch, read the record that stands there on their own loop, after the writer
+ * A call that ends EXISTS or STALE, and a watch, read the current record on their own loop, after the writer
  * has made their batch durable: so what they show can't be undone, and the writer never reads for them. */
 #include "store/journal/journal.h"
 
@@ -139,8 +139,8 @@ static hx_peek peek_for(hx_journal *j, hx_store_call *call)
     return hx_store_peek_large(&j->store, &call->op, call->arena, call->whole_max, &call->found);
 }
 
-/* What a watch ended with. The record may have gone on since: then the state in which it left its epoch is told, with
- * nothing else; an answer that has expired meanwhile is told as gone. */
+/* Shows what a watch ended with. The record may have changed since: then only the state in which it left its epoch is
+ * shown, and a response that has expired meanwhile as absent. */
 static void show_watched(hx_journal *j, hx_store_call *call)
 {
     hx_shared_record *shared = call->own.shown;

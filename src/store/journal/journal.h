@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the journal's files share. Who may touch what:
+/* What the journal's files share. Threads, and what each may touch:
  *
- *     loops    (journal.c,         their port's own half; the index and the segments, reading
- *               journal_list.c)
- *     writer   (journal_writer.c,  everything that changes: open operations, index, tail, segments' accounts
- *               journal_sweep.c)
- *     keeper   (journal_keeper.c)  slow work on files: preparing the next segment, hints, archiving
+ *     loops       (journal.c, list.c)               their half of their port; index and segments, for reading
+ *     writer      (writer.c, operations.c, log.c,   everything that changes: open operations, index, tail, and the
+ *                  sweep.c, reserve.c)              accounts of segments
+ *     background  (background.c, hint.c)            slow work on files: preparing segments, hints, archiving
  *
  * hx_journal_open runs the writer's part itself before there are threads. */
 #ifndef HX_STORE_JOURNAL_JOURNAL_H
@@ -24,14 +23,14 @@
 
 #define HX_SEGMENT_BYTES (64u << 20)
 #define HX_SEGMENTS_MAX (1u << 14)       /* at once: 1 TiB */
-#define HX_SEGMENT_BYTES_MIN (16u << 20) /* where there is little room: the largest answer still fits in one */
+#define HX_SEGMENT_BYTES_MIN (16u << 20) /* on a small disk: the largest response still fits in one */
 #define HX_FREE_BYTES_FLOOR (256u << 20)
 #define HX_LIMIT_SEGMENTS 8u /* a store that may be this small has segments that are so many times smaller */
 #define HX_PORTS_MAX 64u
 
 typedef struct hx_journal hx_journal;
 
-/* The most that the end of a claim takes without its answer, and the mark behind it. */
+/* The most that settling a claim takes without its response, with the HX_FRAME_SYNCED behind it. */
 #define HX_BARE_BYTES (2 * sizeof(hx_frame_head) + HX_RECORD_HEAD_MAX)
 
 /* The segments that there must be; the last may be one that was never used. */
@@ -91,7 +90,7 @@ typedef struct {
     unsigned spare_count, spare_goal;
     uint32_t spare_number;  /* of the next to be prepared */
     bool failing;           /* it can't be, for now */
-    unsigned awaiting;      /* threads that wait for one */
+    unsigned waiting_count; /* threads that wait for one */
     _Atomic uint64_t taken; /* bytes of the active segment, by and by */
     hx_job *first, **last;
 } hx_background;
@@ -103,8 +102,8 @@ typedef struct {
     uint32_t cursor; /* in the index */
     hx_tail emptied; /* how far the oldest segment was moved; segment 0: not begun */
     uint64_t cleaned;
-    /* The earliest end of a lifetime in the index, in seconds since 1970, so that nobody walks through millions of
-     * entries to find that none is over; 0: not known yet. `seen` is the same for the walk that is under way. */
+    /* The earliest end of a lifetime in the index, in seconds since 1970, so that no sweep walks through millions
+     * of entries to find that none is over; 0: not known yet. `seen` is the same for the walk that is under way. */
     uint32_t earliest, earliest_seen;
     hx_ms walked_at;
 } hx_sweeping;
@@ -114,7 +113,7 @@ struct hx_journal {
     hx_store_options options; /* but for what is below */
     _Atomic uint64_t bytes_max;
     char *path;
-    bool salvaged; /* opened to be read only, see journal_salvage.c */
+    bool salvaged; /* opened for reading only (salvage.c) */
     int dir_fd, lock_fd;
 
     hx_reclaim *readers;
@@ -141,23 +140,23 @@ struct hx_journal {
     hx_map *opened;
     hx_waiters waiters;
     hx_open *open_free;
-    bool refusing; /* new claims */
+    bool refuses_claims; /* there is too little space for new ones */
     const hx_store_rules *retired;
-    bool displaced;      /* another start would not find this store */
-    bool over_limits;    /* less free space than the floor */
-    uint64_t spare_room; /* in the segments to come, as far as the writer knows */
-    bool short_of_room;  /* an outcome lost its answer, and that was reported */
+    bool has_moved;          /* the directory: another start would not find this store */
+    bool below_floor;        /* less free space than the floor */
+    uint64_t spare_bytes;    /* that can be written in prepared segments, as far as the writer knows */
+    bool lacks_space_logged; /* an outcome was stored without its response, and that was logged */
     struct {
         uint32_t recent;  /* calls of the last commit */
         uint32_t goal;    /* how many the next one should have */
         bool fresh;       /* nothing was waited for since the last commit */
         uint32_t in_vain; /* how often in a row the writer waited for more and they didn't come */
         uint32_t skip;    /* commits to make without waiting */
-    } patience;
+    } pacing;
     hx_sweeping sweep;
 
-    hx_background keeper;
-    hx_segment_range row; /* as the disk has it; the keeper's */
+    hx_background background;
+    hx_segment_range row; /* as the file `segments` says; the background thread's */
     _Atomic uint64_t bytes;
     struct {
         _Atomic uint64_t live, processing, unknown, stale_writes, cleaned, unretained;
@@ -186,24 +185,24 @@ bool hx_journal_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena
                      hx_record *out) HX_MUST_USE;
 
 #define HX_HEADS_BYTES (sizeof(hx_frame_head) + HX_RECORD_HEAD_MAX)
-/* The same without its answer; the record's texts stand in `bytes`. */
+/* The same without its response; the record's texts are in `bytes`. */
 bool hx_journal_read_head(hx_journal *j, const hx_index_entry *entry, char bytes[HX_HEADS_BYTES],
                           hx_record *out) HX_MUST_USE;
-/* Of a salvaged journal: what can't be read as it should be, but is known. Its texts stand in `arena`. */
+/* Reads a record of a salvaged journal that is known in part only. Its texts are in `arena`. */
 bool hx_salvage_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena, hx_record *out) HX_MUST_USE;
 void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *entry);
 
-/* Writer. Appends to the batch, ending it first when it or the segment is full; false: there is no room on disk. */
+/* The writer only. Appends to the batch, ending it first when it or the segment is full; false: no space on disk. */
 bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *entry, hx_open *open, hx_slice head,
                        const hx_answer *answer) HX_MUST_USE;
 /* The frame of a process that has opened the store; with an epoch, later ones are drawn above that. */
 bool hx_journal_append_start(hx_journal *j, uint64_t epoch) HX_MUST_USE;
-/* Ends the batch: writes, syncs, shows the changes, tells the loops. */
+/* Ends the batch: writes it, syncs it, makes its changes visible in the index, and hands ended calls to their loops. */
 void hx_journal_flush(hx_journal *j);
-/* Turns an operation in processing into HX_UNKNOWN, or an outcome whose lifetime is over into HX_EXPIRED. What has gone
- * on since stays as it is. False: no room on disk. */
+/* Turns an operation in processing into HX_UNKNOWN, or an outcome whose lifetime is over into HX_EXPIRED. An
+ * operation that has changed since stays as it is. False: no space on disk. */
 bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_state to, hx_slice reason);
-/* Makes a record without an answer durable, where nothing stands yet. False: no room on disk. */
+/* Makes a record without a response durable, where there is none yet. False: no space on disk. */
 bool hx_journal_put(hx_journal *j, const hx_record *record);
 /* Decides a call that changes an operation, and ends it with the commit of this batch. */
 void hx_journal_perform(hx_journal *j, hx_store_call *call);
@@ -211,8 +210,8 @@ void hx_journal_end_call(hx_store_call *call, hx_store_result result);
 /* Hands the calls that have ended to their loops. */
 void hx_journal_deliver(hx_journal *j);
 void *hx_journal_writer(void *journal);
-/* Whether a frame of that length may be written by what can do without: so much stays free behind it, beside what the
- * claims in flight need. May wait for another segment. */
+/* Whether a frame of `length` leaves `stays_free` bytes beside what the claims in flight need; it may wait for another
+ * segment to be prepared. Settling a claim without its response needs no permission. */
 bool hx_journal_may_append(hx_journal *j, uint64_t length, uint64_t stays_free);
 /* One bounded step; false: nothing to do. */
 bool hx_journal_sweep_step(hx_journal *j);
@@ -232,19 +231,19 @@ static inline uintptr_t *hx_mail_next(uintptr_t mail)
 /* Takes the lock of a directory or a segment, until fd is closed. True: another process has it. A file system that
  * knows no such locks has at least that of the file `lock`. */
 bool hx_lock_is_others(int fd) HX_MUST_USE;
-/* Whether the directory still stands where a next start would look for it, and the active segment in it. */
+/* Checks that a next start would find the directory by its path, and the active segment in it: j->has_moved. */
 void hx_dir_check_place(hx_journal *j);
 
-/* Loops: a list or a history, in steps. */
+/* A list or a history, in steps on the caller's loop. */
 void hx_journal_look_through(hx_journal *j, hx_store_call *call);
 
-/* Keeper. */
+/* The background thread. */
 /* 0, or the errno of why there is no thread. */
 int hx_background_start(hx_journal *j);
 void hx_background_stop(hx_journal *j);
 /* The next segment, waiting while it is being prepared; NULL: it can't be. */
 hx_segment *hx_background_take_spare(hx_journal *j);
-/* Whether the disk lets new segments be made; and what there is, for spare_room. */
+/* Whether new segments can be prepared; updates spare_bytes. */
 bool hx_background_has_room(hx_journal *j);
 /* Waits for one more segment than there is; false: it can't be made. */
 bool hx_background_await_spare(hx_journal *j);

@@ -71,7 +71,7 @@ static bool may_be_wanted(const listing *l, const hx_index_entry *entry)
     return entry->state == HX_PROCESSING || in_time(page, entry, l->now);
 }
 
-/* The record as it stands by now; false: gone. */
+/* The current record; false: there is none any more. */
 static bool read_now(hx_journal *j, hx_index_entry *entry, char bytes[HX_HEADS_BYTES], hx_arena *arena, hx_record *out)
 {
     hx_index_entry again;
@@ -101,7 +101,7 @@ static void list_one(const listing *l, hx_index_entry *entry)
     hx_store_page_add(l->call->page, l->call->arena, &record);
 }
 
-/* One part from the page's cursor on, which it moves; false: there is nothing more, or no room for it. */
+/* One part from the page's cursor on, which it moves; false: that was the last, or the page is full. */
 static bool list_part(listing *l, unsigned *reads)
 {
     hx_store_page *page = l->call->page;

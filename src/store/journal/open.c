@@ -84,7 +84,7 @@ bool hx_open_unknown_kind(hx_opening *o, const hx_scan *scan)
                         scan->segment, o->journal->path, scan->unknown_kind, scan->unknown_at);
 }
 
-/* The end of the log stands at `from`: what follows is a torn tail, to be zeroed, or damage. */
+/* The log ends at `from`: what follows is a torn tail, to be zeroed, or damage. */
 static bool check_rest(hx_opening *o, hx_segment *s, hx_scan *scan, uint64_t from)
 {
     uint64_t first = from > sizeof(hx_segment_head) ? from : sizeof(hx_segment_head);
@@ -216,7 +216,7 @@ static bool zero_again(hx_opening *o)
     return true;
 }
 
-/* Files in the making are removed. Unused segments are spares: the room that is kept for outcomes outlives a crash. */
+/* Files in the making are removed. Unused segments are spares: the space that is kept for outcomes outlives a crash. */
 static void tidy(hx_journal *j, const hx_directory *d)
 {
     DIR *dir = hx_dir_list(j);
@@ -227,9 +227,9 @@ static void tidy(hx_journal *j, const hx_directory *d)
     for (uint32_t n = d->last; n > j->log.active->number; n--) {
         hx_segment *s = hx_journal_segment(j, n);
         atomic_store(&j->segments[n % HX_SEGMENTS_MAX], NULL);
-        s->next = j->keeper.spares;
-        j->keeper.spares = s;
-        j->keeper.spare_count++;
+        s->next = j->background.spares;
+        j->background.spares = s;
+        j->background.spare_count++;
     }
 }
 
@@ -305,7 +305,7 @@ static bool begin(hx_opening *o)
     j->log.active = hx_journal_segment(j, o->tail.segment);
     drop_expired(j);
     tidy(j, &o->dir);
-    j->keeper.spare_number = j->log.active->number + j->keeper.spare_count + 1;
+    j->background.spare_number = j->log.active->number + j->background.spare_count + 1;
     hx_background_check_limits(j);
     hx_background_count_bytes(j);
     int error = hx_background_start(j);
@@ -321,10 +321,10 @@ static bool begin(hx_opening *o)
     int len = snprintf(pid, sizeof pid, "process %ld\n", (long)getpid());
     (void)!ftruncate(j->lock_fd, 0);
     (void)!pwrite(j->lock_fd, pid, (size_t)len, 0);
-    if (!hx_journal_append_start(j, 0)) return hx_open_fail(o, "no room left for the store in %s", j->path);
+    if (!hx_journal_append_start(j, 0)) return hx_open_fail(o, "no space left for the store in %s", j->path);
     hx_journal_flush(j);
-    if (!orphans_become_unknown(j)) return hx_open_fail(o, "no room left for the store in %s", j->path);
-    /* It becomes a store for others with its mark in it. */
+    if (!orphans_become_unknown(j)) return hx_open_fail(o, "no space left for the store in %s", j->path);
+    /* Only with the note that it is unfinished can others open it. */
     if (o->dir.begun) error = hx_journal_put(j, j->options.unfinished) ? hx_dir_end_format(j) : ENOSPC;
     if (error) return hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
     error = pthread_create(&j->writer, NULL, hx_journal_writer, j);

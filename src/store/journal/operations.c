@@ -19,12 +19,12 @@ static uint64_t frame_length(hx_slice head, const hx_answer *kept)
     return sizeof(hx_frame_head) + head.len + kept->headers.len + kept->body.len;
 }
 
-/* What stands there by now, decided or durable. */
+/* An operation as it is by now: decided in this batch, in processing, or as the index has it. */
 typedef struct {
     hx_stored stored;
     hx_open *open;
     hx_index_entry entry;
-} standing;
+} current;
 
 static hx_state state_when_over(hx_journal *j, const hx_index_entry *entry)
 {
@@ -35,9 +35,9 @@ static hx_state state_when_over(hx_journal *j, const hx_index_entry *entry)
     return hx_store_state_at(&record, j->now);
 }
 
-static standing look(hx_journal *j, const hx_op *op)
+static current find_current(hx_journal *j, const hx_op *op)
 {
-    standing s = {.open = hx_map_get(j->opened, hx_journal_op_key(op))};
+    current s = {.open = hx_map_get(j->opened, hx_journal_op_key(op))};
     if (s.open) {
         s.stored = (hx_stored){s.open->state, s.open->epoch};
     } else if (hx_index_get(j->index, op, &s.entry)) {
@@ -47,7 +47,7 @@ static standing look(hx_journal *j, const hx_op *op)
     return s;
 }
 
-static hx_open *open_for(hx_journal *j, const standing *s, const hx_op *op)
+static hx_open *open_for(hx_journal *j, const current *s, const hx_op *op)
 {
     if (s->open) return s->open;
     hx_open *o = j->open_free;
@@ -111,7 +111,7 @@ void hx_journal_apply(hx_journal *j, const hx_index_entry *entry)
 void hx_journal_flush(hx_journal *j)
 {
     hx_frame_log_commit(&j->log);
-    atomic_store_explicit(&j->keeper.taken, j->log.tail.offset, memory_order_relaxed);
+    atomic_store_explicit(&j->background.taken, j->log.tail.offset, memory_order_relaxed);
     for (unsigned i = 0; i < j->change_count; i++) {
         hx_change *c = &j->changes[i];
         hx_journal_apply(j, &c->entry);
@@ -141,7 +141,7 @@ static bool batch_is_full(const hx_journal *j)
     return j->change_count >= HX_BATCH_FRAMES_MAX || hx_frame_log_batch_is_full(&j->log);
 }
 
-/* Makes room for a frame, ending the batch first when it or the segment is full; false: there is no space on disk. */
+/* Makes space for a frame, ending the batch first when it or the segment is full; false: there is no space on disk. */
 static bool make_room(hx_journal *j, uint64_t length)
 {
     if (batch_is_full(j)) hx_journal_flush(j);
@@ -184,7 +184,7 @@ bool hx_journal_append_start(hx_journal *j, uint64_t epoch)
 }
 
 /* Ends the call where the rules refuse it. */
-static bool is_refused(hx_journal *j, hx_store_call *call, const standing *s)
+static bool is_refused(hx_journal *j, hx_store_call *call, const current *s)
 {
     hx_store_result result = hx_store_decide(call, s->stored);
     if (result == HX_STORE_OK) return false;
@@ -208,27 +208,28 @@ static void end_watches(hx_journal *j, const hx_open *o, const hx_record *releas
     hx_shared_record_drop(&shared);
 }
 
-/* Makes room for a frame about `op`, whose standing was looked up: again, if the batch had to end for it. */
-static bool make_room_for(hx_journal *j, uint64_t length, const hx_op *op, standing *s)
+/* Makes space for a frame about `op`; *s, which was found before, is found again if the batch had to end for it. */
+static bool make_room_for(hx_journal *j, uint64_t length, const hx_op *op, current *s)
 {
     bool as_it_is = !batch_is_full(j) && !hx_frame_log_segment_is_full(&j->log, length);
     if (!make_room(j, length)) return false;
-    if (!as_it_is) *s = look(j, op);
+    if (!as_it_is) *s = find_current(j, op);
     return true;
 }
 
 static void claim(hx_journal *j, hx_store_call *call)
 {
-    standing s = look(j, &call->op);
+    current s = find_current(j, &call->op);
     if (is_refused(j, call, &s)) return;
     if (hx_store_is_retired(j->retired, call->record)) {
         hx_journal_end_call(call, HX_STORE_RETIRED);
         return;
     }
     uint64_t length = frame_length(call->own.journal.head, &nothing);
-    bool room = !j->refusing && hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
-    if (!room || j->displaced) {
-        hx_journal_end_call(call, j->displaced ? HX_STORE_UNAVAILABLE : HX_STORE_FULL);
+    bool has_space = !j->refuses_claims &&
+                     hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
+    if (!has_space || j->has_moved) {
+        hx_journal_end_call(call, j->has_moved ? HX_STORE_UNAVAILABLE : HX_STORE_FULL);
         return;
     }
     uint64_t epoch = j->log.tail.epoch + 1;
@@ -254,8 +255,8 @@ static void claim(hx_journal *j, hx_store_call *call)
     hx_journal_end_call(call, HX_STORE_OK);
 }
 
-/* Writes `record` as what follows on what stands there, and ends the watches. The end of a claim has its room. */
-static bool become(hx_journal *j, standing *s, const hx_record *record, hx_slice head, const hx_answer *kept)
+/* Writes `record` as the operation's next one, and ends its watches. The reserve has space for settling a claim. */
+static bool write_change(hx_journal *j, current *s, const hx_record *record, hx_slice head, const hx_answer *kept)
 {
     hx_index_entry entry;
     hx_entry_of(&entry, record, 0, 0, 0);
@@ -272,43 +273,43 @@ static bool become(hx_journal *j, standing *s, const hx_record *record, hx_slice
     return true;
 }
 
-/* There is no room for the answer any more, but for the rest. */
-static bool become_without_answer(hx_journal *j, standing *s, const hx_record *record)
+/* There is no space for the response any more, but for the rest. */
+static bool write_without_answer(hx_journal *j, current *s, const hx_record *record)
 {
     char head[HX_RECORD_HEAD_MAX];
     hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
     hx_record bare = *record;
     bare.answer = (hx_answer){.status = record->answer.status};
     hx_record_encode(&bare, &buf);
-    if (!j->short_of_room) {
+    if (!j->lacks_space_logged) {
         hx_log_begin(HX_EVENT_responses_not_stored);
         hx_log_text("store", j->path);
         hx_log_end();
     }
-    j->short_of_room = true;
-    bool written = become(j, s, &bare, hx_buf_slice(&buf), &nothing);
+    j->lacks_space_logged = true;
+    bool written = write_change(j, s, &bare, hx_buf_slice(&buf), &nothing);
     if (written) hx_journal_count_by(&j->counts.unretained, 1);
     return written;
 }
 
 static void settle(hx_journal *j, hx_store_call *call)
 {
-    standing s = look(j, &call->op);
+    current s = find_current(j, &call->op);
     if (is_refused(j, call, &s)) return;
     const hx_answer *kept = call->record->state == HX_ABSENT ? &nothing : &call->record->answer;
     bool bare = kept->headers.len + kept->body.len == 0, written;
     call->unretained = !bare && !hx_journal_may_append(j, frame_length(call->own.journal.head, kept), 0);
     if (call->unretained)
-        written = become_without_answer(j, &s, call->record);
+        written = write_without_answer(j, &s, call->record);
     else
-        written = become(j, &s, call->record, call->own.journal.head, kept);
+        written = write_change(j, &s, call->record, call->own.journal.head, kept);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
 /* A lease lives in memory only: it never outlives its process here, because the next start makes it unknown. */
 static void renew(hx_journal *j, hx_store_call *call)
 {
-    standing s = look(j, &call->op);
+    current s = find_current(j, &call->op);
     if (is_refused(j, call, &s)) return;
     s.open->lease_until = call->lease_until;
     hx_index_renew(j->index, &call->op, call->lease_until);
@@ -317,7 +318,7 @@ static void renew(hx_journal *j, hx_store_call *call)
 
 static void watch(hx_journal *j, hx_store_call *call)
 {
-    standing s = look(j, &call->op);
+    current s = find_current(j, &call->op);
     if (hx_lifecycle_renew(s.stored, call->epoch) != HX_TRANSITION_WRITE) {
         call->own.journal.epoch = 0;
         hx_journal_end_call(call, HX_STORE_OK);
@@ -338,11 +339,11 @@ static bool raise_epoch(hx_journal *j, uint64_t epoch)
     return true;
 }
 
-/* A record of another store, as it is. It is new here, so it gets no more room than a claim does. */
+/* A record of another store, as it is. It is new here, so it needs as much free space as a claim. */
 static void import(hx_journal *j, hx_store_call *call)
 {
     const hx_record *record = call->record;
-    standing s = look(j, &call->op);
+    current s = find_current(j, &call->op);
     HX_CHECK(record->epoch > 0 && record->epoch <= HX_EPOCH_MAX);
     hx_store_result result = hx_store_decide(call, s.stored);
     if (record->state == HX_ABSENT || result != HX_STORE_OK) {
@@ -350,8 +351,9 @@ static void import(hx_journal *j, hx_store_call *call)
         return;
     }
     uint64_t length = frame_length(call->own.journal.head, &record->answer);
-    bool room = !j->refusing && hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
-    if (!room || !become(j, &s, record, call->own.journal.head, &record->answer)) {
+    bool has_space = !j->refuses_claims &&
+                     hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
+    if (!has_space || !write_change(j, &s, record, call->own.journal.head, &record->answer)) {
         hx_journal_end_call(call, HX_STORE_FULL);
         return;
     }
@@ -371,8 +373,8 @@ static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reas
     hx_lifecycle_change(record, to, reason, j->now);
     record->answer = nothing;
     hx_record_encode(record, &buf);
-    standing s = look(j, &record->op);
-    return become(j, &s, record, hx_buf_slice(&buf), &nothing);
+    current s = find_current(j, &record->op);
+    return write_change(j, &s, record, hx_buf_slice(&buf), &nothing);
 }
 
 bool hx_journal_put(hx_journal *j, const hx_record *record)
@@ -380,9 +382,9 @@ bool hx_journal_put(hx_journal *j, const hx_record *record)
     char head[HX_RECORD_HEAD_MAX];
     hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
     hx_record_encode(record, &buf);
-    standing s = look(j, &record->op);
+    current s = find_current(j, &record->op);
     if (s.stored.state != HX_ABSENT) return true;
-    if (!become(j, &s, record, hx_buf_slice(&buf), &nothing)) return false;
+    if (!write_change(j, &s, record, hx_buf_slice(&buf), &nothing)) return false;
     if (record->epoch > j->log.tail.epoch) j->log.tail.epoch = record->epoch;
     hx_journal_flush(j);
     return true;
@@ -390,10 +392,10 @@ bool hx_journal_put(hx_journal *j, const hx_record *record)
 
 static void forget(hx_journal *j, hx_store_call *call)
 {
-    standing s = look(j, &call->op);
+    current s = find_current(j, &call->op);
     if (s.open && s.stored.state != HX_PROCESSING) { /* decided in this batch: it can be read once that is durable */
         hx_journal_flush(j);
-        s = look(j, &call->op);
+        s = find_current(j, &call->op);
     }
     if (is_refused(j, call, &s)) return;
     char bytes[HX_HEADS_BYTES];
@@ -405,7 +407,7 @@ static void forget(hx_journal *j, hx_store_call *call)
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
-/* A claim that can't be read back: it is unknown from now on, in memory, and whoever looks is told. Its record stays
+/* A claim that can't be read back: it is unknown from now on, in memory, and found as unreadable. Its record stays
  * as it is, because one with nothing in it would hide that. */
 static void lapse_unreadable(hx_journal *j, hx_index_entry *entry)
 {

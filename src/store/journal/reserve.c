@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room for what is in flight, on a disk that may fill up at any moment.
+/* The reserve: space for what is in flight, on a disk that may fill up at any moment.
  *
  * Segments are written full of zeros and synced before they are used, so what is in the active one and in the spares
  * can be written to whatever happens to the rest of the disk (where blocks are overwritten in place; a file system that
- * copies on write gives no such promise). That room is handed out in this order:
+ * copies on write gives no such promise). That space is used in this order:
  *
  *     a claim            leaves half a segment free, and HX_BARE_BYTES for each claim in flight and itself
  *     moving, tombstones leave a quarter, and that
@@ -13,11 +13,11 @@
  * So every claim in flight can be ended: released, unknown, completed or failed. Their answers share half a segment,
  * 32 MiB, if the disk fills up in the very moment in which a segment was begun, and up to one and a half otherwise:
  * some ten thousand answers of 2 KiB, but at 8 MiB each only three are certain, and on a small disk, where segments
- * have 16 MiB, none is. An answer that finds no room is left out: the operation is completed or failed, its first
- * client gets the answer, and later ones are told that it was not retained; it is never run again. To promise more,
- * room for the largest answer would have to lie ready for every claim.
+ * have 16 MiB, none is. A response without space is left out: the operation is completed or failed, its first
+ * client gets the response, and later ones learn that it was not retained; it is never run again. To promise more,
+ * space for the largest response would have to be ready for every claim.
  *
- * Claims that would need more than lies ready wait while the keeper prepares another segment. */
+ * Claims that need more space than is ready wait while the background thread prepares another segment. */
 #include "store/journal/journal.h"
 
 /* Whether a frame of that length can be written, with so much left behind it. The rest of a segment in which it doesn't
@@ -25,9 +25,9 @@
 static bool has_room(const hx_journal *j, uint64_t length, uint64_t behind)
 {
     uint64_t padded = hx_frame_padded(length), size = j->log.active->size, at = j->log.tail.offset;
-    if (at + padded <= size) return size - at - padded + j->spare_room >= behind;
+    if (at + padded <= size) return size - at - padded + j->spare_bytes >= behind;
     if (padded > j->options.segment_bytes) padded = j->options.segment_bytes; /* one that grows for it */
-    return j->spare_room > padded && j->spare_room - padded >= behind;
+    return j->spare_bytes > padded && j->spare_bytes - padded >= behind;
 }
 
 bool hx_journal_may_append(hx_journal *j, uint64_t length, uint64_t stays_free)

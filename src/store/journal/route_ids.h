@@ -26,7 +26,7 @@ void hx_route_ids_free(hx_route_ids **owned);
 
 /* The row that rules belong to: its name points into `route`. */
 hx_route_ids_row hx_route_ids_row_of(hx_slice route, uint32_t version);
-/* Its number, from 1 on; 0: there is no room to tell it from others. */
+/* Its number, from 1 on; 0: all numbers are taken, and it is counted among the others. */
 uint16_t hx_route_ids_number(hx_route_ids *book, const hx_route_ids_row *row);
 /* One more or fewer live under that number. */
 void hx_route_ids_count(hx_route_ids *book, uint16_t number, int by);

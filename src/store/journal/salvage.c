@@ -45,7 +45,7 @@ static void say(salvage *s, const char *format, ...)
     if (s->counting) s->found->report(s->found->context, text);
 }
 
-/* How many records stood there nothing tells, and at the end nothing tells what came after. */
+/* The number of records that were lost is unknown; at the end of the log, so is what came after. */
 static void lose_unknown(salvage *s, bool at_end)
 {
     s->found->places++;
@@ -60,7 +60,7 @@ static void expect(salvage *s, uint32_t segment, uint64_t at, uint64_t sequence)
         say(s, "%08" PRIu32 ".seg: up to %" PRIu64 " records before byte %" PRIu64 " are lost", segment,
             sequence - s->next, at);
     } else if (s->next == 0 && segment > 1 && at > sizeof(hx_segment_head)) {
-        say(s, "%08" PRIu32 ".seg: how many records stood before byte %" PRIu64 " is not known", segment, at);
+        say(s, "%08" PRIu32 ".seg: how many records were before byte %" PRIu64 " is not known", segment, at);
         if (s->counting) lose_unknown(s, false);
         if (s->lost_until < sequence) s->lost_until = sequence;
     }
@@ -130,7 +130,7 @@ static bool read_segment(salvage *s, const hx_segment *seg)
                             seg->number, s->o.journal->path, strerror(error));
     bool at_end = seg->number >= s->last_used;
     if (at_end && (is_cut || seg->size < sizeof head + sizeof frame.head)) {
-        say(s, "%08" PRIu32 ".seg is cut short, at byte %" PRIu64 ": how many records stood behind that is not known",
+        say(s, "%08" PRIu32 ".seg is cut short, at byte %" PRIu64 ": how many records were behind that is not known",
             seg->number, seg->size);
         if (s->counting) lose_unknown(s, true);
     }

@@ -120,7 +120,7 @@ typedef struct {
 
 typedef enum { HX_SCAN_FRAME, HX_SCAN_END, HX_SCAN_BAD, HX_SCAN_ERROR } hx_scan_step;
 
-/* fd stays the caller's. False with scan->error when its size can't be told. */
+/* fd stays the caller's. False with scan->error when its size can't be read. */
 bool hx_scan_begin(hx_scan *scan, int fd, uint32_t segment, uint64_t generation) HX_MUST_USE;
 void hx_scan_end(hx_scan *scan);
 /* Reads `len` bytes at `at`; NULL past the end of the file or on an error. */
@@ -133,7 +133,7 @@ hx_digest hx_scan_last_hash(hx_scan *scan, uint64_t offset);
 bool hx_scan_at(hx_scan *scan, uint64_t offset, hx_frame *out);
 /* The same without looking at the answer, which may be damaged. */
 bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out);
-/* The first offset from `from` on where a whole frame stands that was written when frame `sequence` was already
+/* The first offset from `from` on with a whole frame that was written when frame `sequence` was already
  * durable; with sequence 0 any frame. UINT64_MAX: none. Distinguishes damage from a tail that was torn: torn is only
  * what was written after the last sync. */
 uint64_t hx_scan_find_later(hx_scan *scan, uint64_t from, uint64_t sequence);

@@ -2,7 +2,7 @@
 /* Cleaning, done by the writer between commits in steps that are small enough not to be felt.
  *
  * One pass: leases that have run out become unknown; entries whose time is over leave the index (that needs no record:
- * the time stands in the one they have); then the oldest segments go. Segments go in their order only. Were one to go
+ * the time is in the one they have); then the oldest segments go. Segments go in their order only. Were one to go
  * before an older one, a record in the older one could come back at the next start, because what replaced it would be
  * gone. So when few records in the oldest segment still live, or when most of the log is dead, they are copied forward.
  *
@@ -160,7 +160,8 @@ static bool clean_segments(hx_journal *j)
         return true;
     }
     if (s->live_bytes >= s->end / LIVE_SHARE && !mostly_dead(j)) return false;
-    if (j->refusing && !hx_journal_may_append(j, s->live_bytes, left_free(j))) return false; /* half of it is no help */
+    if (j->refuses_claims && !hx_journal_may_append(j, s->live_bytes, left_free(j)))
+        return false; /* half of it is no help */
     return move_some(j, s);
 }
 

@@ -14,11 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_FROM 4u /* calls: below, waiting gains nothing */
-#define PATIENCE_NS 1000000
-#define PATIENCE_IN_VAIN_MAX 8u
-#define MARK_LATER_FROM 8u /* calls of one commit */
-#define MARK_AFTER_NS 5000000
+#define WAIT_FROM 4u /* calls: below, waiting gains nothing */
+#define WAIT_NS 1000000
+#define WAITS_IN_VAIN_MAX 8u
+#define CONFIRM_LATER_FROM 8u /* calls of one commit */
+#define CONFIRM_AFTER_NS 5000000
 
 void hx_journal_deliver(hx_journal *j)
 {
@@ -87,13 +87,13 @@ static bool sleep_until(hx_journal *j, uint32_t calls, long ns)
     return true;
 }
 
-/* The mark behind the last commit is made at once, but for a large one: more is on its way then, and the next commit
- * will say as much. If it doesn't come, the mark follows. */
+/* HX_FRAME_SYNCED follows a small commit at once. After a large one more calls are on their way, and the next commit
+ * will say as much; if they don't come, it follows later. */
 static void sleep_until_woken(hx_journal *j)
 {
-    if (j->patience.recent < MARK_LATER_FROM) confirm(j);
+    if (j->pacing.recent < CONFIRM_LATER_FROM) confirm(j);
     if (j->log.unconfirmed) {
-        if (sleep_until(j, 1, MARK_AFTER_NS)) return;
+        if (sleep_until(j, 1, CONFIRM_AFTER_NS)) return;
         confirm(j);
     }
     (void)sleep_until(j, 1, 0);
@@ -103,33 +103,34 @@ static void sleep_until_woken(hx_journal *j)
 static void expect_back(hx_journal *j, uint32_t ended)
 {
     uint32_t waiting = atomic_load_explicit(&j->waiting, memory_order_relaxed);
-    j->patience.recent = ended;
-    j->patience.goal = (ended + waiting) * 9 / 10;
-    j->patience.fresh = true;
+    j->pacing.recent = ended;
+    j->pacing.goal = (ended + waiting) * 9 / 10;
+    j->pacing.fresh = true;
 }
 
 /* A commit costs the same for one record as for sixty. Those whose calls the last commit ended come back soon, a claim
  * with its outcome and a client with its next request, so a commit that would be small waits a moment for most of them,
- * and the loop that brings the last of these wakes the writer. A few clients never wait: nobody else is coming. Where
+ * and the loop that brings the last of these wakes the writer. A few clients never wait: no others are coming. Where
  * they don't come in time, because the application is slow, the writer stops waiting for them for a while, and tries
  * again later. */
 static void wait_for_more(hx_journal *j)
 {
-    uint32_t waiting = atomic_load_explicit(&j->waiting, memory_order_relaxed), goal = j->patience.goal;
-    bool first = j->patience.fresh && j->patience.recent >= MARK_LATER_FROM; /* since the commit; the mark can wait */
-    j->patience.fresh = false;
-    if (waiting >= goal || goal < PATIENCE_FROM || (waiting == 0 && !first)) return;
-    if (j->patience.skip > 0) {
-        if (waiting > 0) j->patience.skip--;
+    uint32_t waiting = atomic_load_explicit(&j->waiting, memory_order_relaxed), goal = j->pacing.goal;
+    bool first = j->pacing.fresh &&
+                 j->pacing.recent >= CONFIRM_LATER_FROM; /* since the commit; HX_FRAME_SYNCED can wait */
+    j->pacing.fresh = false;
+    if (waiting >= goal || goal < WAIT_FROM || (waiting == 0 && !first)) return;
+    if (j->pacing.skip > 0) {
+        if (waiting > 0) j->pacing.skip--;
         return;
     }
-    if (sleep_until(j, goal, PATIENCE_NS)) {
-        j->patience.in_vain = 0;
+    if (sleep_until(j, goal, WAIT_NS)) {
+        j->pacing.in_vain = 0;
         return;
     }
     if (atomic_load_explicit(&j->waiting, memory_order_relaxed) == 0) return; /* it starts with the first to come */
-    if (j->patience.in_vain < PATIENCE_IN_VAIN_MAX) j->patience.in_vain++;
-    j->patience.skip = (1u << j->patience.in_vain) - 1;
+    if (j->pacing.in_vain < WAITS_IN_VAIN_MAX) j->pacing.in_vain++;
+    j->pacing.skip = (1u << j->pacing.in_vain) - 1;
 }
 
 void *hx_journal_writer(void *journal)
@@ -141,8 +142,8 @@ void *hx_journal_writer(void *journal)
         uint32_t taken = 0;
         wait_for_more(j);
         j->now = j->store.facts.now();
-        j->refusing = !hx_background_has_room(j);
-        j->short_of_room &= j->refusing;
+        j->refuses_claims = !hx_background_has_room(j);
+        j->lacks_space_logged &= j->refuses_claims;
         unsigned ports = atomic_load_explicit(&j->port_count, memory_order_acquire);
         for (unsigned i = 0; i < ports; i++) {
             hx_port *port = atomic_load_explicit(&j->ports[i], memory_order_relaxed);
