@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gateway: what stands behind the listeners of each worker. */
+/* The gateway: serves the requests that the listeners of each worker accept. */
 #ifndef HX_GATEWAY_GATEWAY_H
 #define HX_GATEWAY_GATEWAY_H
 
@@ -14,13 +14,13 @@
 
 #include <stdatomic.h>
 
-/* What all workers share; nothing in it changes while they run. */
+/* Shared by all workers; nothing in it changes while they run. */
 typedef struct {
     hx_store *store;
     hx_limiter *limiter;
-    hx_store_health *outage;                           /* NULL: nobody wants to know */
-    void (*want_keys)(void *context, unsigned source); /* a token's key is in none of the sets: fetch it anew. May be
-                                                         * called on any thread, and often; NULL: there is nobody */
+    hx_store_health *outage;                           /* NULL: not reported */
+    void (*want_keys)(void *context, unsigned source); /* a token's key is in none of the sets: fetch them again. May be
+                                                         * called on any thread, and often; NULL: none are fetched */
     void *keys_context;
     unsigned worker_count; /* they share the floor of each upstream's retry budget */
     bool dev;
@@ -43,7 +43,7 @@ typedef struct hx_worker {
     hx_server *server;
     hx_mac *mac;
     hx_token_cache tokens;
-    /* Who asked last, and the MACs of that: clients ask more than once. */
+    /* The last caller and its MACs: clients send more than one request. */
     struct {
         char bytes[256]; /* principal, proof and Authorization, one after the other */
         size_t principal_len, proof_len, authorization_len;

@@ -24,10 +24,10 @@ const char *const hx_step_times[] = {
 #undef X
 };
 
-const char *hx_told_text(hx_told told)
+const char *hx_idempotency_text(hx_idempotency status)
 {
     static const char *const texts[] = {"", "stored", "replayed", "released", "unknown", "not-retained", "bypassed"};
-    return texts[told];
+    return texts[status];
 }
 
 #define STEP(name) (1u << HX_STEP_##name)
@@ -79,7 +79,7 @@ static const unsigned operation_may_become[] = {
     [HX_OPERATION_GIVEN_UP] = 0,
 };
 
-/* What the operation may be when a step begins or goes on. */
+/* The states that the operation may have whenever a step runs. */
 static const unsigned operation_at[] = {
     [HX_STEP_admit] = IS(NONE),
     [HX_STEP_locate] = IS(NONE),
@@ -117,7 +117,7 @@ static void check_invariants(const hx_request *r)
     if (r->exchange_state != HX_EXCHANGE_NONE && r->key.len > 0 && r->pass_kind != HX_PASS_BYPASS &&
         r->probe_state == HX_PROBE_NONE && r->authorize_state != HX_AUTHORIZE_ASKING)
         HX_CHECK(hx_request_is_claimed(r) && r->record.epoch > 0);
-    /* What may have happened is sent again only where that was declared safe. */
+    /* An operation that may have happened is sent again only where the route declares that safe. */
     if (r->step == HX_STEP_forward && r->earlier != HX_EARLIER_NOTHING)
         HX_CHECK(r->policy->guarantee == HX_GUARANTEE_IDEMPOTENT);
     /* Where the application's mark tells, what may have happened is sent under a new epoch only. */
@@ -152,7 +152,7 @@ void hx_request_set_error(hx_request *r, hx_error error, hx_slice detail)
     r->error = error;
     r->error_detail = detail;
     r->reply_status = hx_error_about(error)->status;
-    /* Whoever sends what isn't a valid request may mean something else by the bytes that follow it, too. */
+    /* After an invalid request the bytes that follow it can't be trusted to be one, so the connection is closed. */
     r->stream->close = (r->reply_status == 400 && error != HX_ERROR_KEY_MISSING) || error == HX_ERROR_TOO_SLOW;
 }
 
@@ -164,7 +164,7 @@ hx_step_result hx_request_refuse(hx_request *r, hx_error error, hx_slice detail)
 
 hx_step_result hx_request_refuse_unknown(hx_request *r)
 {
-    r->told = HX_TOLD_UNKNOWN;
+    r->idempotency = HX_IDEMPOTENCY_UNKNOWN;
     r->retry_after = 5 * HX_SECOND;
     return hx_request_refuse(r, HX_ERROR_OUTCOME_UNKNOWN, HX_EMPTY);
 }
@@ -246,15 +246,15 @@ void hx_request_prepare_call(hx_request *r)
     r->call_state = HX_CALL_PENDING;
 }
 
-void hx_request_watch_patience(hx_request *r)
+void hx_request_watch_timeout(hx_request *r)
 {
-    hx_ms left = hx_request_patience_left(r);
+    hx_ms left = hx_request_time_left(r);
     if (left != HX_TIMEOUT_NONE && !hx_request_is_replied(r)) hx_request_start_timer(r, left);
 }
 
-bool hx_request_is_out_of_patience(const hx_request *r)
+bool hx_request_client_timed_out(const hx_request *r)
 {
-    return r->timer_rang && !hx_request_is_replied(r) && hx_request_patience_left(r) == 0;
+    return r->timer_rang && !hx_request_is_replied(r) && hx_request_time_left(r) == 0;
 }
 
 bool hx_request_call_back(hx_request *r)

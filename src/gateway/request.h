@@ -93,14 +93,14 @@ typedef enum {
     HX_PASS_SHADOW  /* `mode: shadow` */
 } hx_pass_kind;
 
-/* What the verdict on an attempt was made from. */
+/* The basis of the verdict on an attempt. */
 typedef enum {
     HX_BASIS_SILENCE, /* no response, or none yet */
     HX_BASIS_RESPONSE,
     HX_BASIS_UNMARKED /* a response of success, without the mark that the application was to leave */
 } hx_basis;
 
-/* What the attempts before this one may have done. */
+/* Whether earlier attempts may have had an effect. */
 typedef enum {
     HX_EARLIER_NOTHING, /* there were none, or they are known to have had no effect */
     HX_EARLIER_ANSWERED,
@@ -113,23 +113,23 @@ typedef enum {
     HX_CLIENT_GONE,           /* its connection was closed before a response began */
     HX_CLIENT_ANSWERED_EARLY, /* it got an error because it waits no longer; the operation goes on */
     HX_CLIENT_ANSWERED,
-    HX_CLIENT_ANSWERED_GONE /* its connection was closed after the response began, or the response was for nobody */
+    HX_CLIENT_ANSWERED_GONE /* its connection was closed, before the response or after it began */
 } hx_client_state;
 
 /* Idempotency-Status. */
 typedef enum {
-    HX_TOLD_NOTHING,
-    HX_TOLD_STORED,
-    HX_TOLD_REPLAYED,
-    HX_TOLD_RELEASED,
-    HX_TOLD_UNKNOWN,
-    HX_TOLD_NOT_RETAINED, /* executed and final, but a replay will not have this answer */
-    HX_TOLD_BYPASSED
-} hx_told;
+    HX_IDEMPOTENCY_NOTHING,
+    HX_IDEMPOTENCY_STORED,
+    HX_IDEMPOTENCY_REPLAYED,
+    HX_IDEMPOTENCY_RELEASED,
+    HX_IDEMPOTENCY_UNKNOWN,
+    HX_IDEMPOTENCY_NOT_RETAINED, /* executed and final, but a replay will not have this answer */
+    HX_IDEMPOTENCY_BYPASSED
+} hx_idempotency;
 
-const char *hx_told_text(hx_told told);
+const char *hx_idempotency_text(hx_idempotency status);
 
-/* What the client is to be told. */
+/* The kind of response that the client gets. */
 typedef enum {
     HX_REPLY_NOTHING, /* not yet, or streamed as it came */
     HX_REPLY_ERROR,   /* a problem of ours */
@@ -147,7 +147,7 @@ typedef struct hx_request {
     hx_stream *stream;
     hx_arena *arena;   /* the stream's */
     hx_link link;      /* among the worker's requests */
-    hx_rules_use *use; /* the rules that it began with */
+    hx_rules_use *use; /* the generation of rules that the request began under */
     hx_step step;
     hx_ms started_at;
     hx_ms step_since;                /* when the step was chosen */
@@ -155,29 +155,29 @@ typedef struct hx_request {
 
     /* admit */
     const hx_policy *policy;
-    uint64_t memory;                   /* of the worker's, that it has taken: see memory.h */
-    hx_arena found_arena;              /* and what it frees when it has been used, if the store's records are apart */
+    uint64_t memory;                   /* bytes reserved of the worker's memory: see parts/memory_budget.h */
+    hx_arena found_arena;              /* holds records read from a shared store; freed as soon as one was used */
     hx_slice path;                     /* normalised */
-    hx_slice host;                     /* of a keyed request, as hx_text_host has it */
-    hx_slice route;                    /* the policy's name, else method and path */
-    hx_slice identity;                 /* what the route's operations are known by: its oldest name */
-    hx_slice header_key;               /* unquoted, as the client sent it */
-    bool natural;                      /* the route's template makes the key instead */
-    hx_slice key;                      /* once the body is whole; of natural ones the hexadecimal text */
-    hx_ms key_at;                      /* when a natural key was made */
-    hx_digest key_fixed;               /* and what of it doesn't hang on that */
-    hx_slice who;                      /* as core/operation/identity.h has it */
-    const hx_principal_source *source; /* where that was told; NULL: nobody */
+    hx_slice host;                     /* of a keyed request, as hx_text_host normalises it */
+    hx_slice route;                    /* the policy's name, or method and path */
+    hx_slice identity;                 /* the name in the route's operation ids: its oldest name */
+    hx_slice header_key;               /* the client's key, unquoted */
+    bool natural;                      /* the key is made by the route's template, not by the client */
+    hx_slice key;                      /* set once the body is whole; a natural key as hexadecimal text */
+    hx_ms key_at;                      /* when the natural key was made */
+    hx_digest key_fixed;               /* the part of the natural key that doesn't depend on the time */
+    hx_slice principal;                /* as core/operation/identity.h has it; empty: unauthenticated */
+    const hx_principal_source *source; /* where the principal was found; NULL: unauthenticated */
     hx_body body;
     enum { HX_BODY_UNREAD, HX_BODY_READING, HX_BODY_WHOLE, HX_BODY_BROKEN } body_state;
     unsigned body_error_status;
     const char *body_error_detail;
     hx_slice correlation;
     char traceparent[56];
-    bool trace_continues;        /* the client's, and doesn't begin here */
-    hx_request_timeout patience; /* X-Request-Timeout */
+    bool trace_continues;               /* the trace is the client's, not one that begins here */
+    hx_request_timeout request_timeout; /* X-Request-Timeout */
     hx_op op;
-    uint64_t parts[HX_PART_COUNT]; /* of a large body's fingerprint, which nothing else is left of */
+    uint64_t parts[HX_PART_COUNT]; /* MACs of the fingerprint's parts, of a large body only */
 
     /* locate, yield */
     struct {
@@ -201,55 +201,55 @@ typedef struct hx_request {
     hx_call_state call_state;
     hx_link lease_link; /* among the worker's claims */
     hx_ms renew_at;
-    hx_renewal *renewal; /* that is under way */
-    hx_ms lease_until;   /* as it was granted, or last renewed */
+    hx_renewal *renewal; /* the renewal in flight, or NULL */
+    hx_ms lease_until;   /* as granted, or as last renewed */
     hx_unsent unsent;    /* why the claim was not forwarded */
 
     /* forward */
     hx_exchange_state exchange_state;
     hx_upstream_error exchange_error;
     uint16_t answer_status;
-    hx_ms answer_retry_after; /* HX_RETRY_AFTER_NONE: it said nothing, or nonsense */
+    hx_ms answer_retry_after; /* HX_RETRY_AFTER_NONE: missing or invalid */
     hx_outcome_word answer_word;
-    hx_ms answer_due;      /* when the application's time is up */
-    bool answer_streamed;  /* too large or endless: not kept, handed on */
-    int64_t answer_length; /* as announced, -1: not */
-    hx_slice lines_first;  /* for the first client: with Set-Cookie */
-    hx_slice lines_kept;   /* for the store */
+    hx_ms answer_due;      /* when the upstream's time is up */
+    bool answer_streamed;  /* the response is too large or endless: it is streamed, not kept */
+    int64_t answer_length; /* Content-Length of the response, -1: none */
+    hx_slice lines_first;  /* header lines for the first client, with Set-Cookie */
+    hx_slice lines_kept;   /* header lines for the store and later clients */
     hx_body answer;
-    hx_slice answer_whole; /* once it is, and somebody wanted to see it */
-    hx_buf answer_rest;    /* of one that is not kept: what came behind `answer` before it was held back */
+    hx_slice answer_whole; /* the whole response body, once a step has looked at it */
+    hx_buf answer_rest;    /* of a streamed response: bytes that came behind `answer` before the exchange paused */
     uint64_t memory_recording;
     hx_ms waits_to_record_since;
-    uint64_t answer_shown; /* and how much of both its client was given */
-    bool timed_out;        /* the application's time was up */
+    uint64_t answer_shown; /* bytes of `answer` and `answer_rest` that the client was sent */
+    bool timed_out;        /* the upstream's time was up */
 
     /* judge, retry */
     hx_verdict verdict;
     hx_basis basis;
-    unsigned attempts; /* that this request made */
+    unsigned attempts; /* made by this request, over all its claims */
     unsigned attempts_of_claim;
     hx_ms first_attempt_at;
     hx_earlier earlier;
-    hx_retry_verdict no_retry_because; /* HX_RETRY_AGAIN: a retry was not refused */
+    hx_retry_verdict no_retry_because; /* HX_RETRY_AGAIN: no retry was refused */
     hx_reservation reservation;
 
     /* pass */
     hx_pass_kind pass_kind;
-    hx_slice upgrade; /* what the application was asked to switch to; empty: nothing */
+    hx_slice upgrade; /* the protocol that the upstream was asked to switch to; empty: none */
     struct {
         uint64_t bytes_up;
         uint64_t bytes_down;
     } tunnel;
-    bool upload_held_back; /* the application takes no more of the body for now */
+    bool upload_held_back; /* the upstream takes no more of the body for now */
 
-    /* shadow: what protecting it would have done */
+    /* shadow: what protection would have done */
     struct {
         hx_would would;
         hx_error error; /* HX_WOULD_REFUSE */
         enum { HX_SHADOW_IDLE, HX_SHADOW_CLAIMING, HX_SHADOW_CLAIMED, HX_SHADOW_SETTLING } claim;
-        hx_slice kept; /* of the body, what is still to be handed on before `rest` */
-        hx_slice rest; /* of the body, the piece that did not fit and comes behind `kept` */
+        hx_slice kept; /* part of the body still to be forwarded before `rest` */
+        hx_slice rest; /* the piece of the body that could not be kept, forwarded behind `kept` */
         enum { HX_REST_NONE, HX_REST_MORE_FOLLOWS, HX_REST_LAST } rest_state;
     } shadow;
 
@@ -258,7 +258,7 @@ typedef struct hx_request {
     hx_ms probed_at;
     uint16_t probe_status;
     hx_slice probe_type;
-    hx_slice probe_reason; /* of the outcome that it found */
+    hx_slice probe_reason; /* the record's reason for the outcome that the probe found */
 
     /* authorize */
     enum { HX_AUTHORIZE_NONE, HX_AUTHORIZE_ASKING, HX_AUTHORIZE_DONE } authorize_state;
@@ -268,12 +268,12 @@ typedef struct hx_request {
     hx_reply_kind reply_kind;
     hx_error error;
     hx_slice error_detail;
-    hx_ms error_original_time; /* when the first request came; 0: the error doesn't say */
-    hx_told told;
+    hx_ms error_original_time; /* when the first request came, for errors that say it; 0: none */
+    hx_idempotency idempotency;
     unsigned reply_status;
     hx_ms retry_after; /* 0: none */
     hx_answer reply_answer;
-    const hx_extent *reply_file; /* where its body lies, if not in memory */
+    const hx_extent *reply_file; /* the file that has the response's body; NULL: in memory */
     hx_ms reply_expires_at;
     hx_client_state client;
 
@@ -282,8 +282,8 @@ typedef struct hx_request {
 
     hx_claimant claimant;
     hx_fingerprint_input fingerprint_input;
-    hx_record record; /* ours, once claimed */
-    hx_record found;  /* another's */
+    hx_record record; /* our claim, and later its outcome */
+    hx_record found;  /* the record that the store has, of whichever request */
     hx_store_call call;
     hx_exchange exchange;
 } hx_request;
@@ -338,7 +338,7 @@ hx_step_result hx_request_refuse_in_flight(hx_request *r);
 void hx_request_start_timer(hx_request *r, hx_ms delay);
 void hx_request_stop_timer(hx_request *r);
 
-/* What a MAC is made over; the tags keep them apart. */
+/* Tags that keep MACs over different things apart. */
 enum { HX_TAG_OPERATION = 'o', HX_TAG_SHADOW = 's', HX_TAG_PRINCIPAL = 'p', HX_TAG_PROOF = 'q', HX_TAG_KEY = 'k' };
 hx_digest hx_request_mac(hx_request *r, char tag, hx_slice bytes);
 
@@ -360,10 +360,10 @@ void hx_worker_check_drained(hx_worker *worker);
 /* At the beginning, and at the end. */
 void hx_request_take_rules(hx_request *r);
 void hx_request_drop_rules(hx_request *r);
-/* What is left of the client's own time; HX_TIMEOUT_NONE where it set none. */
-static inline hx_ms hx_request_patience_left(const hx_request *r)
+/* The rest of the client's request timeout; HX_TIMEOUT_NONE if it set none. */
+static inline hx_ms hx_request_time_left(const hx_request *r)
 {
-    return hx_timeout_left(r->patience, hx_loop_now(r->worker->loop) - r->started_at);
+    return hx_timeout_left(r->request_timeout, hx_loop_now(r->worker->loop) - r->started_at);
 }
 /* There is an answer to go by: a whole one, or the head of one that isn't kept and still comes. */
 static inline bool hx_request_is_answered(const hx_request *r)
@@ -376,8 +376,8 @@ static inline hx_retry_budget *hx_request_budget(const hx_request *r)
 }
 
 /* While the store has a call of ours: a timer for the client's time, if it gave one, and whether that is over. */
-void hx_request_watch_patience(hx_request *r);
-bool hx_request_is_out_of_patience(const hx_request *r);
+void hx_request_watch_timeout(hx_request *r);
+bool hx_request_client_timed_out(const hx_request *r);
 /* Where a request goes once its client has its answer, or will never have one, and it holds no claim. */
 static inline hx_step hx_request_end_step(const hx_request *r)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the configuration says, as one generation of it. Whole and immutable: a reload, or a fresh set of keys, makes a
+/* One generation of the configured rules. Whole and immutable: a reload, or a fresh set of keys, makes a
  * new one. Every worker uses one at a time, and a request keeps the one that it began with, so that no request sees two
  * of them. */
 #ifndef HX_GATEWAY_RULES_H

@@ -30,7 +30,7 @@ static void lease_due(hx_timer *timer)
 }
 
 /* The claim may be another's by now. Half a request can't be executed; its other half, sent late, would make it whole
- * when somebody else has been told that it never was. */
+ * after somebody else was answered that it never happened. */
 static void stop_sending(hx_request *r)
 {
     bool is_open = r->exchange_state == HX_EXCHANGE_OPEN && r->pass_kind != HX_PASS_SHADOW;
@@ -212,7 +212,7 @@ void hx_worker_drain(hx_worker *worker, void (*drained)(hx_worker *worker))
 {
     worker->draining = true;
     worker->drained = drained;
-    /* What waits to be tried again ends now, and so does a tunnel, which knows no end of its own. */
+    /* Requests that wait for a retry end now, and so do tunnels, which would never end by themselves. */
     for (hx_link *link = worker->requests.next, *next; link != &worker->requests; link = next) {
         hx_request *r = HX_OWNER(link, hx_request, link);
         next = link->next;

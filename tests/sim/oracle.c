@@ -222,7 +222,7 @@ static void check_effort(const sim_op *op, const sim_life *life, const hx_reques
     bool may_try = life->attempt.may_repeat && life->attempt.of_epoch < retry->attempts &&
                    world.boot - life->attempt.first_at < retry->total / 2 && life->attempt.not_before == 0;
     bool has_room = op->state == HX_PROCESSING && world.app.lately < 2 && !world.store.has_failed && r &&
-                    !r->worker->draining && r->patience.span == HX_TIMEOUT_NONE;
+                    !r->worker->draining && r->request_timeout.span == HX_TIMEOUT_NONE;
     /* Retries that are reserved and not yet sent take room, too. */
     if (may_try && has_room && hx_retry_budget_left(&r->worker->budgets[sim_policy(op)->upstream], sim_now()) > 0)
         sim_fail(by_class, "%s is given up after %u of %u attempts", sim_op_name(op), life->attempt.of_epoch,

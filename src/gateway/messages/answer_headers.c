@@ -23,7 +23,7 @@ static bool is_ours(const hx_request *r, const hx_field *field)
     }
 }
 
-/* What only the first client gets. */
+/* Fields that only the first client gets. */
 static bool is_never_kept(const hx_policy *policy, const hx_field *field)
 {
     if (field->id == HX_FIELD_SET_COOKIE) return true;

@@ -5,11 +5,11 @@
 
 #include "gateway/request.h"
 
-/* Room for the lines that Hapax adds: an origin that `cors` lists may have 1,000 bytes. */
+/* Space for the lines that Hapax adds: an origin that `cors` lists may have 1,000 bytes. */
 #define HX_OUR_LINES_MAX 4096u
 
-/* The upstream's end-to-end lines, in a buffer that has room for HX_OUR_LINES_MAX more. Unless `whole`, without those
- * that only the first client gets: cookies, and what the route denies to replays. */
+/* The upstream's end-to-end lines, in a buffer with space for HX_OUR_LINES_MAX bytes more. Unless `whole`, without
+ * those that only the first client gets: cookies, and what the route denies to replays. */
 hx_buf hx_answer_lines(hx_request *r, const hx_fields *fields, bool whole);
 /* The upstream's Retry-After; HX_RETRY_AFTER_NONE if there is none, or one that can't be read, which is counted. */
 hx_ms hx_answer_retry_after(hx_request *r, const hx_fields *fields);

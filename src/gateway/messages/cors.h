@@ -15,7 +15,7 @@
 
 /* For an answer of ours to a request with these fields. Nothing where `cors` isn't configured. */
 void hx_cors_allow(const hx_config *config, const hx_fields *request, hx_buf *lines);
-/* For an application's answer, whose lines stand in `lines` already. */
+/* For an application's answer, whose lines are in `lines` already. */
 void hx_cors_expose(const hx_config *config, const hx_fields *request, hx_buf *lines);
 
 /* Whether this is a browser's question whether a page of a listed origin may send a request that would be protected;
@@ -28,7 +28,7 @@ bool hx_cors_preflight(const hx_config *config, const hx_policy_set *policies, c
 bool hx_cors_replaces(const hx_config *config, const hx_fields *request, hx_slice kept_lines);
 bool hx_cors_is_replaced(hx_slice line);
 
-/* What hx_cors_allow may add. */
+/* The most that hx_cors_allow adds. */
 #define HX_CORS_LINES_MAX 1024u
 
 #endif

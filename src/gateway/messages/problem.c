@@ -35,7 +35,7 @@ static void put_problem(const hx_problem *problem, unsigned status, hx_slice det
     hx_buf_puts(body, "}\n");
 }
 
-/* What Stripe's own clients choose the class of an error by, next to its status. */
+/* The type by which Stripe's client libraries choose the class of an error, besides its status. */
 static const char *stripe_type(const hx_error_row *row)
 {
     hx_slice code = hx_slice_of(row->code);
@@ -67,7 +67,7 @@ static void put_stripe_error(const hx_problem *problem, hx_slice detail, hx_buf 
     hx_buf_puts(body, "}}\n");
 }
 
-/* RFC 9110, 15.5.2 and RFC 6750, 3. A browser asks nobody for a password because of this one. */
+/* RFC 9110, 15.5.2 and RFC 6750, 3. Browsers open no password dialog for the scheme Bearer. */
 static void put_challenge(const hx_problem *problem, hx_slice detail, hx_buf *lines)
 {
     hx_buf_puts(lines, "WWW-Authenticate: Bearer realm=\"hapax\"");

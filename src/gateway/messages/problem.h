@@ -19,7 +19,7 @@ typedef struct {
 /* The status of an error where nothing else was said of it: that of its row, but for what the dialects disagree on. */
 unsigned hx_problem_status(hx_error error, hx_dialect dialect);
 
-/* What net/ refuses by a status of its own is malformed, or came too slowly. */
+/* The error for a status by which net/ refuses a request: malformed, or too slow. */
 static inline hx_error hx_problem_malformed(unsigned status)
 {
     return status == 408 ? HX_ERROR_TOO_SLOW : HX_ERROR_MALFORMED;

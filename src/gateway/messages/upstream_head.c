@@ -6,7 +6,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-/* Of a keyed request: its answer must fit every later client. */
+/* Fields that a keyed request is forwarded without: its response must fit every later client. */
 static bool is_withheld_when_keyed(hx_field_id id)
 {
     return id == HX_FIELD_ACCEPT_ENCODING || id == HX_FIELD_RANGE || id == HX_FIELD_IF_RANGE ||
@@ -197,11 +197,11 @@ static void put_operation(const hx_request *r, hx_buf *out)
     hx_buf_puts(out, "\r\n");
 }
 
-/* What is left of the client's time. */
-static void put_patience(const hx_request *r, hx_buf *out)
+/* The rest of the client's request timeout. */
+static void put_timeout(const hx_request *r, hx_buf *out)
 {
     char budget[HX_TIMEOUT_BYTES];
-    hx_slice left = hx_timeout_text(r->patience, hx_loop_now(r->worker->loop) - r->started_at, budget);
+    hx_slice left = hx_timeout_text(r->request_timeout, hx_loop_now(r->worker->loop) - r->started_at, budget);
     if (left.len > 0) hx_field_write(out, HX_LIT("X-Request-Timeout"), left);
 }
 
@@ -250,7 +250,7 @@ static void put_lines(hx_request *r, bool keyed, hx_buf *out)
         const hx_field *field = &head->fields.items[i];
         if ((field->flags & (HX_FIELD_HOP | HX_FIELD_FRAMING)) != 0 || is_replaced(r, field, trusted)) continue;
         if (keyed && is_withheld_when_keyed(field->id)) continue;
-        if (field->id == HX_FIELD_X_REQUEST_TIMEOUT && r->patience.span != HX_TIMEOUT_NONE) continue;
+        if (field->id == HX_FIELD_X_REQUEST_TIMEOUT && r->request_timeout.span != HX_TIMEOUT_NONE) continue;
         if ((keyed || r->pass_kind == HX_PASS_BYPASS) && field->id == HX_FIELD_IDEMPOTENCY_KEY &&
             is_key_written_anew(r))
             continue;
@@ -258,7 +258,7 @@ static void put_lines(hx_request *r, bool keyed, hx_buf *out)
     }
     put_forwarded(r, trusted, out);
     put_trace(r, out);
-    put_patience(r, out);
+    put_timeout(r, out);
     if (keyed) put_operation(r, out);
     if (r->pass_kind == HX_PASS_BYPASS && is_key_written_anew(r)) put_key(r, out);
 }
@@ -277,7 +277,7 @@ void hx_head_forward(hx_request *r, bool keyed, hx_exchange *exchange)
     set_framing(r, keyed, exchange);
 }
 
-/* Of the request that a probe asks on behalf of: what describes its body, and its conditions. */
+/* Fields that describe the body of the original request, or its conditions: a probe goes without. */
 static bool is_of_the_body(const hx_field *field)
 {
     const hx_slice digest = HX_LIT("digest");
@@ -286,7 +286,7 @@ static bool is_of_the_body(const hx_field *field)
            hx_slice_starts_nocase(name, HX_LIT("if-")) || hx_slice_eq_nocase(end, digest);
 }
 
-/* What may be signed with a credential, or describes what was; none of it is a credential itself. */
+/* Fields that may be covered by a signature, or describe one; none of them is a credential itself. */
 static bool may_be_signed(const hx_field *field)
 {
     static const char *const beginnings[] = {"x-amz-", "content-", "digest", "repr-digest", "date"};
@@ -295,7 +295,7 @@ static bool may_be_signed(const hx_field *field)
     return field->id == HX_FIELD_HOST;
 }
 
-/* A question about the caller carries the credential by which it was told, and no other: the application might go by
+/* A question about the caller carries the credential that identified it, and no other: the upstream might go by
  * that one, and vouch for somebody else. */
 static void put_credential(const hx_request *r, hx_buf *out)
 {

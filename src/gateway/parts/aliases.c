@@ -51,7 +51,7 @@ static hx_looked look_at(hx_request *r, const hx_op *op, bool recent)
 static hx_looked search_names(hx_request *r, hx_slice key, bool recent, hx_op *found)
 {
     const hx_policy *policy = r->policy;
-    hx_operation_name name = {.principal = r->who, .key = key, .host = r->host, .natural = r->natural};
+    hx_operation_name name = {.principal = r->principal, .key = key, .host = r->host, .natural = r->natural};
     for (; r->alias.name <= policy->formerly_count; r->alias.name++) {
         size_t i = r->alias.name;
         name.route = i == 0 ? r->identity : i < policy->formerly_count ? policy->formerly[i] : policy->name;

@@ -83,8 +83,8 @@ static hx_caller_result of_cookie(hx_slice name, const hx_fields *fields, hx_are
     return HX_CALLER_FOUND;
 }
 
-/* A token that the route can verify is verified, or refused: one that isn't valid makes nobody's operation. *payload is
- * empty unless the token was taken apart for that. */
+/* A token that the route can verify is verified, or refused: a request with an invalid one is never treated as
+ * unauthenticated. *payload is empty unless the token was taken apart for that. */
 static hx_caller_result check_token(const asked *a, hx_slice token, hx_caller *out, hx_slice *payload)
 {
     *payload = HX_EMPTY;
@@ -115,7 +115,7 @@ static hx_caller_result of_authorization(const asked *a, hx_caller *out)
     return out->who.principal.len > 0 ? HX_CALLER_FOUND : HX_CALLER_NOBODY;
 }
 
-/* Nobody unless another source knows the caller; `why` then says what is wrong with the token. */
+/* Unauthenticated unless another source knows the caller; `why` then says what is wrong with the token. */
 static hx_caller_result of_claim(const asked *a, hx_slice claim, hx_caller *out)
 {
     hx_slice token, payload;
@@ -204,7 +204,7 @@ hx_op hx_operation_of(const hx_policy *policy, const hx_operation_name *name, hx
     hx_mac_part(mac, policy->scope == HX_SCOPE_PRINCIPAL ? HX_EMPTY : name->route);
     hx_mac_part(mac, policy->scope == HX_SCOPE_ROUTE ? HX_EMPTY : name->principal);
     hx_mac_part(mac, name->key);
-    /* What nearly every operation is goes without, so that it costs nothing. */
+    /* The most common kind of operation has no tag, so that it costs nothing. */
     if (name->natural || policy->scope != HX_SCOPE_ROUTE_AND_PRINCIPAL) {
         hx_mac_part(mac, kinds[policy->scope]);
         hx_mac_part(mac, name->natural ? HX_LIT("natural") : HX_EMPTY);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who asks, by the rules of a route, and which operation that makes it. The gateway decides by these, and `hapax
- * explain` shows what they decided. */
+/* The caller of a request by the rules of its route, and the operation that follows. The gateway decides by these, and
+ * `hapax explain` shows what they decided. */
 #ifndef HX_GATEWAY_PARTS_CALLER_H
 #define HX_GATEWAY_PARTS_CALLER_H
 
@@ -14,14 +14,14 @@ typedef enum {
     HX_CALLER_FOUND,
     HX_CALLER_NOBODY,    /* the request has none of the route's sources */
     HX_CALLER_REFUSED,   /* its token isn't valid, or says nothing of the caller */
-    HX_CALLER_AMBIGUOUS, /* two credentials: nobody can say which one the application will believe */
+    HX_CALLER_AMBIGUOUS, /* two credentials: it is unclear which one the upstream will use */
     HX_CALLER_NO_KEYS    /* its token can't be verified for now */
 } hx_caller_result;
 
 typedef struct {
     hx_identity who;                   /* unless FOUND, its principal is empty */
     const hx_principal_source *source; /* where it was found */
-    bool verified;                     /* its identity stands in a token that our keys have verified */
+    bool verified;                     /* the identity is from a token that was verified */
     hx_jwt_error token_error;
     hx_slice why; /* a sentence, but for FOUND and NOBODY */
 } hx_caller;
@@ -31,7 +31,7 @@ typedef struct {
 hx_caller_result hx_caller_find(const hx_policy *policy, const hx_rules *rules, hx_token_cache *tokens,
                                 const hx_fields *fields, hx_ms now, hx_arena *arena, hx_caller *out) HX_MUST_USE;
 
-/* What an operation is told apart by. */
+/* The parts that distinguish one operation from another. */
 typedef struct {
     hx_slice route;     /* hx_policy_identity, or method and path */
     hx_slice principal; /* hx_identity's */
@@ -40,7 +40,7 @@ typedef struct {
     bool natural;  /* such keys live in a namespace of their own */
 } hx_operation_name;
 
-/* Whether a request of nobody's has what looks like a credential. */
+/* Whether an unauthenticated request has what looks like a credential. */
 bool hx_caller_has_credential(const hx_fields *fields);
 
 hx_op hx_operation_of(const hx_policy *policy, const hx_operation_name *name, hx_mac *mac);

@@ -95,7 +95,7 @@ static bool is_body_large(const hx_request *r)
     return r->fingerprint_input.body.len > LARGE_BODY_BYTES;
 }
 
-/* What is made of a large body for this is as large again, and nobody needs it afterwards. */
+/* The canonical form of a large body is as large again, and is freed at once. */
 static void fingerprint(hx_request *r)
 {
     hx_fingerprint_input *in = &r->fingerprint_input;
@@ -122,7 +122,7 @@ void hx_fingerprinting_parts(hx_request *r, uint64_t parts[HX_PART_COUNT])
 void hx_fingerprinting_take_key(hx_request *r, hx_slice key)
 {
     hx_operation_name name = {
-        .route = r->identity, .principal = r->who, .key = key, .host = r->host, .natural = r->natural};
+        .route = r->identity, .principal = r->principal, .key = key, .host = r->host, .natural = r->natural};
     hx_fingerprint_input *in = &r->fingerprint_input;
     r->key = key;
     r->op = hx_operation_of(r->policy, &name, r->worker->mac);

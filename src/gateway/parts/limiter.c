@@ -43,7 +43,7 @@
 #define KEY_SLOTS 4096u /* of a shard */
 #define KEY_WINDOW 32u
 #define BUCKETS 64
-#define OPEN_RETRY_AFTER (10 * HX_SECOND) /* nobody knows when one that is in flight, or unknown, makes room */
+#define OPEN_RETRY_AFTER (10 * HX_SECOND) /* no one knows when a key that is in flight or unknown is freed */
 #define COUNTERS_A_SLAB 32u
 #define ATTEMPTS_A_SLAB 32u
 
@@ -165,7 +165,7 @@ hx_party hx_limiter_party_of(const hx_record *record)
     return hx_limiter_party(is_named ? record->route : HX_EMPTY, &record->principal);
 }
 
-/* What `rate` means in nanoseconds. */
+/* The interval between two requests at `rate`, in nanoseconds. */
 typedef struct {
     int64_t now;
     int64_t interval; /* what one request costs */
@@ -430,7 +430,7 @@ void hx_limiter_claimed(hx_limiter *limiter, hx_party party, const hx_op *op, bo
     key_slot *slot = find(s, party, now);
     counter *c = slot ? slot->counter : NULL;
     attempts **place = c ? find_attempts(c, op) : NULL;
-    if (place && *place) { /* else everything was forgotten meanwhile, and is counted anew */
+    if (place && *place) { /* else everything was forgotten meanwhile, and is counted again */
         attempts *a = *place;
         if (won && !a->has_place) c->open++; /* the first winner released it before this one came */
         if (won) a->has_place = false;
@@ -443,7 +443,7 @@ void hx_limiter_claimed(hx_limiter *limiter, hx_party party, const hx_op *op, bo
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* One more that ends then; false: there is no room for it. */
+/* Counts one more key that ends then; false: the table is full. */
 static bool add_closed(shard *s, hx_party party, hx_ms until, hx_ms now, bool was_open)
 {
     key_slot *slot = find_or_add(s, party, now);

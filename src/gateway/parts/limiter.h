@@ -26,7 +26,7 @@ hx_party hx_limiter_party_of(const hx_record *record);
 
 /* rate. Takes one request off what `rate` allows: `50/s` is up to 50 at once, and one more every 20 ms; never more than
  * 50 + 50 * seconds in any time. False: none is left, and *retry_after is how long until there is one. What is refused
- * costs nothing. Without a lock. A rate that is changed begins anew. */
+ * costs nothing. Without a lock. A rate that is changed starts full. */
 bool hx_limiter_take(hx_limiter *limiter, hx_party party, hx_rate rate, hx_ms now, hx_ms *retry_after) HX_MUST_USE;
 
 /* quota. A key is live from its claim until it is released or forgotten, or its lifetime is over; a tombstone is not.
@@ -39,15 +39,15 @@ bool hx_limiter_take(hx_limiter *limiter, hx_party party, hx_rate rate, hx_ms no
  * `claimed`, when the claim has ended. */
 bool hx_limiter_begin(hx_limiter *limiter, hx_party party, const hx_op *op, uint32_t quota, hx_ms now,
                       hx_ms *retry_after) HX_MUST_USE;
-/* won: it is processing, by us. Otherwise it was another's claim, or the store had no room. */
+/* won: it is processing, by us. Otherwise it was another's claim, or the store was full. */
 void hx_limiter_claimed(hx_limiter *limiter, hx_party party, const hx_op *op, bool won, hx_ms now);
-/* Once for each operation that was processing or unknown, by whoever settled it: it is completed or failed, and lives
- * until then; or it is absent, because it was released. One that became unknown stays counted as it is. */
+/* Once for each operation that was processing or unknown, by the one who settled it: it is completed or failed, and
+ * lives until then; or it is absent, because it was released. One that became unknown stays counted as it is. */
 void hx_limiter_settled(hx_limiter *limiter, hx_party party, hx_state state, hx_ms expires_at, hx_ms now);
 /* The same for a request whose rules had no quota: a reload may have given its route one meanwhile, and found it under
  * way. Costs nothing where that never happened. */
 void hx_limiter_settled_unlimited(hx_limiter *limiter, const hx_record *record, hx_ms now);
-/* An operator removed it; `state` is what it stood in. */
+/* An operator removed it; `state`: its state before. */
 void hx_limiter_forgotten(hx_limiter *limiter, hx_party party, hx_state state, hx_ms expires_at, hx_ms now);
 
 /* Counting from the store (jobs/recount): at the start, and when a reload gives a quota to a route that had none. Until

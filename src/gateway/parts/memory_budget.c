@@ -7,9 +7,9 @@
 /* The least that a request holds: blocks of its arena, and a small body and answer in them. */
 #define REQUEST_BYTES (32u * 1024u)
 #define SMALL_BYTES (8u * 1024u)
-/* What waits for a client that reads slowly, of an answer that is sent from its file. */
+/* The part of a response sent from a file that waits in memory for a slow client. */
 #define SENDING_BYTES (64u * 1024u)
-/* A store that takes longer than this to write the others holds nobody up for the sake of memory. */
+/* A request waits at most this long for the store to write other responses before it records its own. */
 #define RECORD_WAIT_MAX HX_SECOND
 
 static uint64_t limit_of(const hx_request *r)
@@ -91,7 +91,7 @@ void hx_memory_begin_body(hx_request *r, int64_t length)
 void hx_memory_begin_answer(hx_request *r, int64_t length)
 {
     if (r->answer.memory.arena)
-        hx_body_reset(&r->answer); /* an earlier attempt's may stand there */
+        hx_body_reset(&r->answer); /* it may hold an earlier attempt's */
     else
         hx_body_init(&r->answer, r->arena, r->policy->answer_bytes_max, 0, r->worker->gateway->spool_directory);
     end_recording(r);
@@ -138,7 +138,7 @@ const hx_extent *hx_memory_send_answer(hx_request *r, hx_slice *body)
         HX_CHECK(is_there);
         return NULL;
     }
-    hx_slice part = r->answer_whole; /* or all of it, where nobody looked */
+    hx_slice part = r->answer_whole; /* empty: the whole response, which was never mapped */
     hx_extent *file = hx_arena_alloc(r->arena, sizeof *file);
     *file = (hx_extent){.fd = r->answer.file, .len = r->answer.len};
     if (part.len > 0) {

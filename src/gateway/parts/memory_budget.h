@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What keyed requests hold in a worker's memory, against `limits.memory`.
+/* The memory that keyed requests hold in a worker, against `limits.memory`.
  *
  * A request reserves what it needs at least before anything of it is read or claimed, and is refused where that is not
  * to be had. More is taken for a body or an answer that is larger, as long as half of the limit holds it all; the rest
@@ -32,7 +32,7 @@ bool hx_memory_may_record(hx_request *r) HX_MUST_USE;
 const hx_extent *hx_memory_send_answer(hx_request *r, hx_slice *body);
 /* Where the store's records are read to: apart from the request's own memory, if a large answer can be moved out. */
 hx_arena *hx_memory_for_found(hx_request *r);
-/* What stands in the store, in r->found. */
+/* Reads the store's record of `op` into r->found. */
 hx_peek hx_memory_peek(hx_request *r, const hx_op *op);
 /* Readies `found` to be sent: a large answer goes out from a file, in pieces. False: there is no memory for those. */
 bool hx_memory_load_found(hx_request *r, hx_record *found);

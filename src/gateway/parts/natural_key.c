@@ -9,7 +9,7 @@ hx_natural_request hx_natural_of(hx_request *r)
     return (hx_natural_request){.policy = r->policy,
                                 .head = &r->stream->request,
                                 .path = r->path,
-                                .principal = r->who,
+                                .principal = r->principal,
                                 .content = &r->fingerprint_input,
                                 .mac = r->worker->mac,
                                 .arena = r->arena};
@@ -21,7 +21,7 @@ static unsigned header_of(const void *user, hx_slice name, hx_slice *value)
     unsigned lines = 0;
     for (size_t i = 0; i < fields->count; i++) {
         const hx_field *field = &fields->items[i];
-        /* What goes no further than this hop is nothing that the application sees. */
+        /* A field that is not forwarded must not count: the upstream doesn't see it. */
         if (!hx_field_goes_on(field) || !hx_slice_eq_nocase(field->name, name)) continue;
         if (lines++ == 0) *value = field->value;
     }

@@ -11,14 +11,14 @@ typedef struct {
     const hx_policy *policy;
     const hx_request_head *head;
     hx_slice path;                 /* normalised */
-    hx_slice principal;            /* empty for nobody */
+    hx_slice principal;            /* empty: unauthenticated */
     hx_fingerprint_input *content; /* the request's, with its whole body */
     hx_mac *mac;
     hx_arena *arena;
 } hx_natural_request;
 
 struct hx_request; /* gateway/request.h */
-/* Of a request whose body is whole. */
+/* The request's body must be whole. */
 hx_natural_request hx_natural_of(struct hx_request *r);
 
 #define HX_NATURAL_KEY_CHARS 64u /* hexadecimal */
@@ -26,7 +26,7 @@ hx_natural_request hx_natural_of(struct hx_request *r);
 /* The key at that moment, as hexadecimal text in the arena. False: `result` names the part that is missing. */
 bool hx_natural_key(const hx_natural_request *request, hx_ms at, hx_template_result *result, hx_slice *key) HX_MUST_USE;
 
-/* What it is made of, for the operator who asks. False as above. */
+/* The parts that the key is made of, for `hapax explain`. False as above. */
 bool hx_natural_show(const hx_natural_request *request, hx_ms at, hx_template_values *values) HX_MUST_USE;
 
 /* The key at another moment: `fixed` is what the request said, from its result. */

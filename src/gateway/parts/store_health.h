@@ -49,13 +49,13 @@ static inline void hx_health_tell(hx_store_health *outage, hx_health_id id, bool
         hx_health_succeeded(outage, id, now);
 }
 
-/* Any thread. `outage` NULL: nobody wants to know. */
+/* Any thread. `outage` NULL: not reported. */
 static inline void hx_health_note(hx_store_health *outage, const hx_store_call *call, hx_ms now)
 {
     hx_store_result result = call->result;
     if (!outage || result == HX_STORE_CANCELLED) return;
     hx_health_tell(outage, HX_STORE_HEALTH_UNAVAILABLE, result == HX_STORE_UNAVAILABLE, now);
-    /* Of room only who wanted some can tell. */
+    /* Only a claim needs space, so only claims say whether the store is full. */
     if (call->verb == HX_STORE_CLAIM && (result == HX_STORE_FULL || result == HX_STORE_OK))
         hx_health_tell(outage, HX_STORE_HEALTH_FULL, result == HX_STORE_FULL, now);
     if (call->verb == HX_STORE_WATCH) hx_health_tell(outage, HX_STORE_HEALTH_WAITERS, result == HX_STORE_FULL, now);

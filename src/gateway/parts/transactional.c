@@ -80,7 +80,7 @@ static hx_slice clean_lines(hx_request *r, const hx_record *found)
     return hx_buf_slice(&lines);
 }
 
-/* What the application sent to one client only goes to that one. */
+/* Cookies go to the client whose attempt it was, and to no other. */
 static void put_cookies(const hx_request *r, hx_buf *out)
 {
     hx_slice rest = r->lines_first, line;

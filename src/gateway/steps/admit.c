@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first step: which rules apply, is there a key and is it valid, who asks, and, once the body is whole, what
- * exactly is asked. Nothing here has an effect; a malformed key never runs unprotected. */
+/* The first step: which rules apply, is there a key and is it valid, who is the caller, and, once the body is whole,
+ * what exactly is asked. Nothing here has an effect; a malformed key never runs unprotected. */
 #include "gateway/request.h"
 
 #include "base/check.h"
@@ -86,7 +86,7 @@ static void remember(hx_worker *worker, const hx_identity *who, hx_slice authori
     worker->last.authorization_len = authorization.len;
 }
 
-/* The MACs of who asks and of the credential that shows it. */
+/* Computes the MACs of the principal and of the proof. */
 static void digest_identity(hx_request *r, const hx_identity *who)
 {
     hx_worker *worker = r->worker;
@@ -94,7 +94,7 @@ static void digest_identity(hx_request *r, const hx_identity *who)
     if (!asked_last(worker, who, authorization)) {
         worker->last.principal = hx_request_mac(r, HX_TAG_PRINCIPAL, who->principal);
         hx_mac_begin(worker->mac, HX_TAG_PROOF);
-        hx_mac_part(worker->mac, who->principal); /* the same bytes elsewhere in a request prove nothing */
+        hx_mac_part(worker->mac, who->principal); /* the same bytes in another place of a request prove nothing */
         hx_mac_part(worker->mac, who->proof);
         hx_mac_part(worker->mac, authorization);
         worker->last.proof = hx_mac_end(worker->mac);
@@ -111,7 +111,7 @@ static bool goes_by_headers(const hx_policy *policy)
     return policy->key.from || policy->fingerprint.header_count > 0;
 }
 
-/* Who asks; refused where that can't be told and has to be. */
+/* Identifies the caller; refuses the request if that fails and the route requires it. */
 static hx_step_result identify(hx_request *r)
 {
     const hx_policy *policy = r->policy;
@@ -137,7 +137,7 @@ static hx_step_result identify(hx_request *r)
         return refuse(r, HX_ERROR_KEYS_UNAVAILABLE, caller.why);
     }
     digest_identity(r, &caller.who);
-    r->who = caller.who.principal;
+    r->principal = caller.who.principal;
     r->source = caller.source;
     r->claimant.verified = caller.verified;
     return HX_MORE;
@@ -276,7 +276,7 @@ static hx_step_result conclude(hx_request *r)
     return hx_request_go(r, hx_aliases_exist(r) ? HX_STEP_locate : HX_STEP_claim);
 }
 
-/* Of a request that matches none: method and path. */
+/* The route name of a request that matches none: method and path. */
 static hx_slice route_of(hx_request *r)
 {
     hx_slice method = r->stream->request.method;
@@ -288,13 +288,13 @@ static hx_slice route_of(hx_request *r)
     return hx_buf_slice(&text);
 }
 
-static void read_patience(hx_request *r)
+static void read_timeout(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
-    r->patience.span = HX_TIMEOUT_NONE;
+    r->request_timeout.span = HX_TIMEOUT_NONE;
     if (fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 0 || r->policy->mode != HX_MODE_PROTECT) return;
     bool is_one = fields->lines[HX_FIELD_X_REQUEST_TIMEOUT] == 1;
-    if (is_one && hx_timeout_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->patience)) return;
+    if (is_one && hx_timeout_parse(hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT), &r->request_timeout)) return;
     hx_worker_count(r->worker, HX_COUNT_BAD_REQUEST_TIMEOUT);
     hx_log_begin(HX_EVENT_request_timeout_invalid);
     hx_log_str("value", hx_fields_get(fields, HX_FIELD_X_REQUEST_TIMEOUT));
@@ -319,7 +319,7 @@ static hx_step_result pass_unprotected(hx_request *r, const hx_policy *route)
     return HX_MORE;
 }
 
-/* Of a route that makes no key of its own, without a key: refused or unprotected, as its rules say. */
+/* A request without a key, on a route that makes none: refused or unprotected, as the route says. */
 static hx_step_result admit_keyless(hx_request *r, const hx_policy *route)
 {
     if (key_is_required(r)) return refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
@@ -327,7 +327,8 @@ static hx_step_result admit_keyless(hx_request *r, const hx_policy *route)
 }
 
 /* The protected route that this request would reach unprotected at an application which reads paths less strictly. A
- * path that is another route's as it stands is meant for that one, unless an escape makes it two things at once. */
+ * path that matches another route as it is written is meant for that one, unless an escape makes it two things at once.
+ * */
 static const hx_policy *missed_route(const hx_request *r, const hx_policy *route, hx_path_error path_error)
 {
     const hx_request_head *head = &r->stream->request;
@@ -361,7 +362,7 @@ static hx_step_result admit_head(hx_request *r)
     r->natural = r->policy->key.from && !(keyed && r->policy->key.prefer_header);
     keyed = keyed || r->natural;
     hx_trace_choose(r);
-    read_patience(r);
+    read_timeout(r);
     if (hx_publish_is_asked(hx_request_rules(r)->config, head->method, r->path))
         return hx_request_go(r, HX_STEP_publish);
     bool is_safe = hx_method_is_safe(head->method);
@@ -374,7 +375,7 @@ static hx_step_result admit_head(hx_request *r)
         return hx_request_go(r, HX_STEP_reply);
     }
     if (is_safe) return hx_request_go(r, HX_STEP_pass);
-    /* Of a path that can't be read, nobody can say that it is the one which passes. */
+    /* A path that can't be normalised may not be the one that passes. */
     if (r->policy->mode == HX_MODE_PASS && !(keyed && path_error != HX_PATH_OK)) return pass_unprotected(r, route);
     if (!keyed) return admit_keyless(r, route);
     r->route = route ? route->name : route_of(r);

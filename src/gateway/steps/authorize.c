@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asking the application whether a caller who comes with another credential may see what is stored (contract §3,
- * `authorize`). The question carries the credential by which the caller was told, what may have been signed with it,
+ * `authorize`). The question carries the credential that identified the caller, what may have been signed with it,
  * and X-Original-Method and X-Original-URI, so that a signature over the whole request can be checked. 2xx is yes;
  * anything else shows nothing. It is asked only for the same principal: what one caller may do says nothing about
  * another's answer. */
@@ -41,10 +41,10 @@ static hx_step_result ask(hx_request *r)
     return HX_PARKED;
 }
 
-static hx_step_result answered(hx_request *r)
+static hx_step_result ask_done(hx_request *r)
 {
     bool is_answered = r->exchange_state == HX_EXCHANGE_WHOLE && r->authorize_status < 500;
-    bool client_waits = hx_request_patience_left(r) != 0;
+    bool client_waits = hx_request_time_left(r) != 0;
     hx_request_stop_timer(r);
     r->exchange_state = HX_EXCHANGE_NONE;
     r->authorize_state = HX_AUTHORIZE_DONE;
@@ -57,13 +57,13 @@ static hx_step_result answered(hx_request *r)
                                  hx_arena_printf(r->arena, "Asked about this credential, the upstream answered %u.",
                                                  (unsigned)r->authorize_status));
     r->claimant.verified = true;
-    return hx_request_go(r, HX_STEP_claim); /* as it stands there now */
+    return hx_request_go(r, HX_STEP_claim); /* as the store has it now */
 }
 
 hx_step_result hx_step_authorize(hx_request *r)
 {
     if (r->authorize_state == HX_AUTHORIZE_NONE) return ask(r);
-    if (r->exchange_state >= HX_EXCHANGE_WHOLE) return answered(r);
+    if (r->exchange_state >= HX_EXCHANGE_WHOLE) return ask_done(r);
     if (r->timer_rang) hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
     return HX_PARKED;
 }

@@ -71,7 +71,7 @@ static hx_slice mismatch_detail(hx_request *r, const hx_record *found)
 
 static hx_step_result refuse_not_retained(hx_request *r, const hx_record *found)
 {
-    r->told = HX_TOLD_REPLAYED;
+    r->idempotency = HX_IDEMPOTENCY_REPLAYED;
     return hx_request_refuse(r, HX_ERROR_NOT_RETAINED,
                              hx_arena_printf(r->arena, "The operation was executed and answered with status %u.",
                                              (unsigned)found->answer.status));
@@ -104,7 +104,7 @@ static bool has_quota(hx_request *r)
                                                hx_loop_now(r->worker->loop), &r->retry_after);
 }
 
-/* The claim has ended. From here on its key counts by what becomes of the operation, whoever settles it. */
+/* The claim has ended. From here on its key counts by the state of the operation. */
 static void end_quota(hx_request *r)
 {
     bool is_ours = r->call.result == HX_STORE_OK;
@@ -115,7 +115,7 @@ static void end_quota(hx_request *r)
 void hx_claim_count_key(hx_request *r)
 {
     hx_limiter *limiter = r->worker->gateway->limiter;
-    const hx_record *record = &r->record; /* of who claimed it, whoever settles it */
+    const hx_record *record = &r->record; /* the claimant's, even if someone else settles it */
     hx_ms now = hx_loop_now(r->worker->loop);
     if (r->policy->quota > 0)
         hx_limiter_settled(limiter, hx_limiter_party_of(record), record->state, record->expires_at, now);
@@ -126,13 +126,13 @@ void hx_claim_count_key(hx_request *r)
 /* The error for a client whose request timeout ran out before this claim was granted. */
 static hx_error timeout_error(hx_request *r)
 {
-    if (r->attempts > 0) r->told = HX_TOLD_UNKNOWN;
+    if (r->attempts > 0) r->idempotency = HX_IDEMPOTENCY_UNKNOWN;
     return r->attempts > 0 ? HX_ERROR_UPSTREAM_TIMEOUT : HX_ERROR_BUDGET_OVER;
 }
 
 static hx_step_result submit(hx_request *r, bool take_over)
 {
-    if (hx_request_patience_left(r) == 0) return hx_request_refuse(r, timeout_error(r), HX_EMPTY);
+    if (hx_request_time_left(r) == 0) return hx_request_refuse(r, timeout_error(r), HX_EMPTY);
     r->taken_over_epoch = take_over ? r->found.epoch : 0;
     if (!has_quota(r)) return hx_request_refuse(r, HX_ERROR_QUOTA_EXCEEDED, HX_EMPTY);
     hx_claim_fill(r, take_over);
@@ -143,18 +143,18 @@ static hx_step_result submit(hx_request *r, bool take_over)
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_claim(r->worker->gateway->store, &r->call, &r->record, r->taken_over_epoch);
-    hx_request_watch_patience(r);
+    hx_request_watch_timeout(r);
     return HX_PARKED;
 }
 
-/* Whether the application can be asked about another credential of the same caller; nobody is no caller. */
+/* Whether the upstream can be asked about another credential of the same caller. Never for unauthenticated ones. */
 static bool may_be_vouched_for(const hx_request *r)
 {
-    bool is_same = r->who.len > 0 && hx_digest_eq(&r->found.principal, &r->claimant.principal);
+    bool is_same = r->principal.len > 0 && hx_digest_eq(&r->found.principal, &r->claimant.principal);
     return is_same && r->policy->authorize_method.len > 0 && r->authorize_state == HX_AUTHORIZE_NONE;
 }
 
-/* Whether there is a way out of unknown that this request may go. Who asks must be the one who asked first: another
+/* Takes a way out of unknown, if this request may. The caller must be the one of the first request: another
  * credential of the same caller learns nothing here, unless the application vouches for it. */
 static hx_step_result decide_unknown(hx_request *r)
 {
@@ -181,11 +181,11 @@ hx_step_result hx_claim_decide(hx_request *r, const hx_record *found)
     case HX_DECIDE_WAIT: return hx_request_go(r, HX_STEP_wait);
     case HX_DECIDE_REPLAY: return hx_request_go(r, HX_STEP_replay);
     case HX_DECIDE_REJECT:
-        r->told = HX_TOLD_REPLAYED;
+        r->idempotency = HX_IDEMPOTENCY_REPLAYED;
         return hx_request_refuse(r, HX_ERROR_DUPLICATE_REJECTED, HX_EMPTY);
     case HX_DECIDE_FAILED_BEFORE: return refuse_failed_before(r);
     case HX_DECIDE_NOOP:
-        r->told = HX_TOLD_REPLAYED;
+        r->idempotency = HX_IDEMPOTENCY_REPLAYED;
         r->reply_kind = HX_REPLY_NOOP;
         return hx_request_go(r, HX_STEP_reply);
     case HX_DECIDE_NOT_RETAINED: return refuse_not_retained(r, &r->found);
@@ -203,7 +203,7 @@ hx_step_result hx_claim_refuse_unavailable(hx_request *r)
 {
     if (r->policy->on_store_down_pass && r->taken_over_epoch == 0 && r->attempts == 0 && !hx_request_is_replied(r)) {
         r->pass_kind = HX_PASS_BYPASS;
-        r->told = HX_TOLD_BYPASSED;
+        r->idempotency = HX_IDEMPOTENCY_BYPASSED;
         hx_worker_count(r->worker, HX_COUNT_BYPASSED);
         return hx_request_go(r, HX_STEP_pass);
     }
@@ -261,7 +261,7 @@ static hx_step_result refuse_claim(hx_request *r)
 {
     if (r->attempts > 0) {
         r->retry_after = HX_SECOND;
-        r->told = HX_TOLD_UNKNOWN;
+        r->idempotency = HX_IDEMPOTENCY_UNKNOWN;
         return hx_request_refuse(r, HX_ERROR_NOT_RECORDED,
                                  HX_LIT("The operation could not be claimed again for a retry."));
     }
@@ -292,7 +292,7 @@ static hx_step_result claim_done(hx_request *r)
 hx_step_result hx_step_claim(hx_request *r)
 {
     if (r->call_state == HX_CALL_PENDING) { /* the claim goes on, whether its client waits or not */
-        if (hx_request_is_out_of_patience(r)) {
+        if (hx_request_client_timed_out(r)) {
             r->unsent = HX_UNSENT_TIMEOUT_OVER;
             hx_reply_early(r, timeout_error(r), HX_EMPTY);
         }

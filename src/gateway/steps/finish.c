@@ -5,11 +5,11 @@
 #include "observe/access_log.h"
 #include "gateway/steps/steps.h"
 
-/* What an operator can change so that such a request succeeds. */
+/* Names what an operator can change so that such a request succeeds. */
 static const char *remedy(const hx_request *r)
 {
     const char *usual = hx_error_about(r->error)->remedy;
-    if (r->error == HX_ERROR_REPLAY_NOT_AUTHORIZED && r->who.len == 0)
+    if (r->error == HX_ERROR_REPLAY_NOT_AUTHORIZED && r->principal.len == 0)
         return "no source of the route's `principal` option distinguishes these callers, so every cookie and API key "
                "has "
                "to be the same: name the one that does, such as cookie:NAME of the session where others change by "
@@ -39,17 +39,18 @@ static void summarize(hx_request *r, hx_summary *out)
         .step_names = hx_step_times,
         .step_count = HX_STEP_COUNT,
     };
-    bool is_replayed = r->told == HX_TOLD_REPLAYED;
+    bool is_replayed = r->idempotency == HX_IDEMPOTENCY_REPLAYED;
     if (r->key.len > 0 || r->pass_kind == HX_PASS_SHADOW) out->route = r->route;
     if (r->key.len > 0) {
-        hx_told told = r->pass_kind == HX_PASS_BYPASS ? HX_TOLD_BYPASSED : r->told;
+        hx_idempotency status = r->pass_kind == HX_PASS_BYPASS ? HX_IDEMPOTENCY_BYPASSED : r->idempotency;
         out->op = &r->op;
         out->key = hx_request_mac(r, HX_TAG_KEY, r->key);
         out->principal = r->claimant.principal;
-        out->result = told == HX_TOLD_NOTHING ? "refused" : hx_told_text(told);
+        out->result = status == HX_IDEMPOTENCY_NOTHING ? "refused" : hx_idempotency_text(status);
         out->record = hx_request_is_claimed(r) ? &r->record : is_replayed ? &r->found : NULL;
     }
-    if (r->policy->result.len > 0 && r->told != HX_TOLD_NOTHING && (is_replayed || hx_request_is_claimed(r)))
+    if (r->policy->result.len > 0 && r->idempotency != HX_IDEMPOTENCY_NOTHING &&
+        (is_replayed || hx_request_is_claimed(r)))
         out->result_id = is_replayed ? r->found.result : r->record.result;
     if (r->pass_kind == HX_PASS_SHADOW) hx_shadow_summarize(r, out);
     if (r->reply_kind == HX_REPLY_ERROR && hx_request_is_replied(r)) summarize_error(r, out);
@@ -57,8 +58,9 @@ static void summarize(hx_request *r, hx_summary *out)
 
 static void count(hx_request *r)
 {
-    if (r->told == HX_TOLD_STORED || r->told == HX_TOLD_NOT_RETAINED) hx_worker_count(r->worker, HX_COUNT_CREATED);
-    if (r->told == HX_TOLD_REPLAYED) hx_worker_count(r->worker, HX_COUNT_REPLAYED);
+    if (r->idempotency == HX_IDEMPOTENCY_STORED || r->idempotency == HX_IDEMPOTENCY_NOT_RETAINED)
+        hx_worker_count(r->worker, HX_COUNT_CREATED);
+    if (r->idempotency == HX_IDEMPOTENCY_REPLAYED) hx_worker_count(r->worker, HX_COUNT_REPLAYED);
     if (r->reply_kind != HX_REPLY_ERROR || !hx_request_is_replied(r)) return;
     if (hx_slice_starts(hx_slice_of(hx_error_about(r->error)->code), HX_LIT("CONFLICT.")))
         hx_worker_count(r->worker, HX_COUNT_CONFLICTS);

@@ -67,14 +67,14 @@ static void answer_head(hx_exchange *exchange, const hx_answer_head *head)
     }
 }
 
-/* What an exchange may still bring after it was held back. */
+/* The most that an exchange may still deliver after it was paused. */
 #define REST_BYTES_MAX (256u * 1024u)
 
 static void answer_body(hx_exchange *exchange, hx_slice piece)
 {
     hx_request *r = exchange->user;
     if (!r->answer_streamed && hx_body_append(&r->answer, piece) == HX_BODY_OK) return;
-    /* What is over the limit, or finds no room in a file, is streamed; this is the first of it, and waits. */
+    /* A response that is over the limit, or can't be spooled, is streamed: this is its first piece, and waits. */
     if (!r->answer_rest.arena) hx_buf_init(&r->answer_rest, r->arena, REST_BYTES_MAX);
     if (!hx_buf_append(&r->answer_rest, piece)) hx_request_call_off(r, HX_UPSTREAM_BROKEN);
     if (!r->answer_streamed) stop_keeping(r);
@@ -88,7 +88,7 @@ static const hx_exchange_events forward_events = {.head = answer_head,
 void hx_forward_expect_answer(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop), timeout = r->policy->upstream_timeout;
-    hx_ms left = hx_request_patience_left(r);
+    hx_ms left = hx_request_time_left(r);
     bool is_shorter = r->client != HX_CLIENT_ANSWERED_EARLY && left != HX_TIMEOUT_NONE && left < timeout;
     r->answer_due = now + timeout;
     r->timed_out = false;
@@ -136,7 +136,7 @@ static bool is_too_late(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop);
     bool is_lease_over = now >= r->lease_until;
-    bool is_timeout_over = r->attempts == 0 && hx_request_patience_left(r) == 0;
+    bool is_timeout_over = r->attempts == 0 && hx_request_time_left(r) == 0;
     r->unsent = is_timeout_over ? HX_UNSENT_TIMEOUT_OVER : is_lease_over ? HX_UNSENT_LEASE_OVER : HX_UNSENT_NOT;
     return r->unsent != HX_UNSENT_NOT;
 }

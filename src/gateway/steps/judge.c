@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an attempt's answer, or its silence, means for the operation: its outcome, another attempt, or a question. */
+/* Deciding what an attempt's response, or its absence, means for the operation: its outcome, another attempt, or a
+ * question. */
 #include "gateway/parts/memory_budget.h"
 
 #include "core/json/json.h"
@@ -47,8 +48,8 @@ hx_verdict hx_judge_attempt(hx_request *r)
                              : hx_outcome_of_silence(was_sent, r->earlier == HX_EARLIER_UNKNOWN, r->policy->guarantee);
     /* That this attempt did nothing says nothing about the earlier ones. */
     bool frees = verdict.outcome == HX_OUTCOME_RELEASED || verdict.outcome == HX_OUTCOME_NOT_EXECUTED;
-    bool is_told = is_answered && r->answer_word == HX_WORD_RELEASE;
-    if (frees && r->earlier != HX_EARLIER_NOTHING && !is_told) verdict.outcome = HX_OUTCOME_UNKNOWN;
+    bool is_released_by_word = is_answered && r->answer_word == HX_WORD_RELEASE;
+    if (frees && r->earlier != HX_EARLIER_NOTHING && !is_released_by_word) verdict.outcome = HX_OUTCOME_UNKNOWN;
     return verdict;
 }
 
@@ -70,7 +71,8 @@ hx_step_result hx_step_judge(hx_request *r)
     r->verdict = hx_judge_attempt(r);
     if (is_cut_off(r)) return HX_PARKED;
     if (hx_request_is_settled(r)) { /* a late answer: one that says no more than was known changes nothing */
-        bool says_more = r->verdict.outcome != HX_OUTCOME_UNKNOWN && !hx_mark_is_due(r); /* which stands by itself */
+        bool says_more = r->verdict.outcome != HX_OUTCOME_UNKNOWN &&
+                         !hx_mark_is_due(r); /* which is in the store by itself */
         return hx_request_go(r, says_more ? HX_STEP_settle : HX_STEP_late_answer);
     }
     if (r->verdict.probe_tells && r->policy->probe.method.len > 0) return hx_request_go(r, HX_STEP_probe);

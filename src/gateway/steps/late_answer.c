@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of every claim. Where the client was told that the outcome is unknown and the exchange lives on, its late
- * answer is still taken for `grace`, and settles the operation for every later request. */
+/* The end of every claim. Where the client was answered that the outcome is unknown and the exchange is still open, its
+ * late answer is still taken for `grace`, and settles the operation for every later request. */
 #include "gateway/request.h"
 
 static bool is_final(const hx_request *r)

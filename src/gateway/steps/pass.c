@@ -23,7 +23,7 @@ bool hx_pass_is_tunnel(const hx_request *r)
 static void expect_answer(hx_request *r)
 {
     if (r->exchange_state != HX_EXCHANGE_OPEN) return;
-    hx_ms timeout = r->policy->upstream_timeout, left = hx_request_patience_left(r);
+    hx_ms timeout = r->policy->upstream_timeout, left = hx_request_time_left(r);
     bool is_shorter = hx_method_is_safe(r->stream->request.method) && left != HX_TIMEOUT_NONE && left < timeout;
     hx_request_start_timer(r, is_shorter ? left : timeout);
 }
@@ -93,7 +93,7 @@ static hx_slice allowed(const hx_config *config, hx_slice protocol)
 }
 
 /* The protocol that the application is asked to switch to: the first that the client asks for and the configuration
- * allows, on a GET that no route protects. What is inside a tunnel is seen by nobody. */
+ * allows, on a GET that no route protects. What is inside a tunnel can't be seen. */
 static hx_slice choose_upgrade(const hx_request *r)
 {
     const hx_request_head *head = &r->stream->request;
@@ -143,7 +143,7 @@ static bool is_repeatable(const hx_request *r)
     return hx_method_is_safe(method) || hx_slice_eq(method, HX_LIT("PUT")) || hx_slice_eq(method, HX_LIT("DELETE"));
 }
 
-/* Of a body that was streamed, nothing is left to send again. */
+/* A body that was streamed can't be sent again. */
 static bool may_repeat_what_was_sent(const hx_request *r)
 {
     bool is_kept = !r->stream->request.has_body || r->pass_kind == HX_PASS_KEPT;
@@ -286,10 +286,10 @@ static hx_step_result broken_off(hx_request *r)
         r->reply_status = status;
         return progress;
     }
-    r->told = HX_TOLD_NOTHING; /* that it was bypassed is said of answers, not of errors */
+    r->idempotency = HX_IDEMPOTENCY_NOTHING; /* that it was bypassed is said of answers, not of errors */
     hx_slice detail = hx_arena_printf(r->arena, "Request to the upstream: %s.",
                                       hx_upstream_error_text(r->exchange_error));
-    if (r->exchange.bytes_sent == 0 && hx_request_patience_left(r) == 0)
+    if (r->exchange.bytes_sent == 0 && hx_request_time_left(r) == 0)
         return hx_request_refuse(r, HX_ERROR_BUDGET_OVER, detail);
     if (r->exchange.bytes_sent == 0) return hx_request_refuse(r, HX_ERROR_UPSTREAM_UNREACHABLE, detail);
     if (r->timed_out) return hx_request_refuse(r, HX_ERROR_UNKEYED_TIMEOUT, HX_EMPTY);

@@ -2,7 +2,7 @@
 /* Asking the application what became of an operation (contract §5, `on_unknown: probe`). Two ways lead here:
  *
  *     claim   a request found its operation unknown. Found: that becomes its outcome. Not found, and the application
- *             can't still be at work on it: the operation is free, and this request begins it anew.
+ *             can't still be at work on it: the operation is free, and this request claims it as a new one.
  *     judge   our own attempt was answered as if it had been done before. Found: that is the outcome. Anything else
  *             leaves it unknown.
  *
@@ -97,7 +97,7 @@ static bool is_nothing_at(hx_slice body, hx_slice pointer)
     return there.ptr[0] == (is_in_list ? '[' : '{') && there.ptr[inside] == (is_in_list ? ']' : '}');
 }
 
-/* Not found is what `absent` declares, or the place in a good answer where it would be, empty. A 404 that nobody
+/* Not found is what `absent` declares, or the place in a good answer where it would be, empty. A 404 that was not
  * declared may be that of a probe which is misspelt. */
 static finding read_answer(hx_request *r, hx_slice *result)
 {
@@ -116,7 +116,7 @@ static finding read_answer(hx_request *r, hx_slice *result)
     return FOUND;
 }
 
-/* What every client of the operation gets from now on. */
+/* The response that every client of the operation gets from now on. */
 static hx_answer answer_of(hx_request *r, hx_slice result)
 {
     const hx_probe *probe = probe_of(r);
@@ -158,7 +158,7 @@ static hx_step_result end_of_own(hx_request *r, finding found, hx_slice result)
  * its last byte was sent: what can't be sent whole in time is cut off first. */
 static bool may_be_at_work(const hx_request *r)
 {
-    /* Of a span that began before our own start nobody knows how long it was: the wall clock may have been set. */
+    /* A span that began before this process started can't be measured: the wall clock may have been set since. */
     hx_ms since = r->found.changed_at > r->worker->started_at ? r->found.changed_at : r->worker->started_at;
     return r->probed_at - since < probe_of(r)->settle;
 }
@@ -187,7 +187,7 @@ static hx_step_result record(hx_request *r, hx_state state, hx_slice reason, hx_
     return HX_PARKED;
 }
 
-static hx_step_result answered(hx_request *r)
+static hx_step_result ask_done(hx_request *r)
 {
     hx_slice result = HX_EMPTY;
     finding found = read_answer(r, &result);
@@ -210,19 +210,20 @@ hx_step_result hx_step_probe(hx_request *r)
     if (hx_request_call_back(r)) {
         r->probe_state = HX_PROBE_DONE;
         if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
-        if (r->call.result != HX_STORE_UNAVAILABLE) return hx_request_go(r, HX_STEP_claim); /* as it stands there now */
+        if (r->call.result != HX_STORE_UNAVAILABLE)
+            return hx_request_go(r, HX_STEP_claim); /* as the store has it now */
         r->retry_after = HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);
     }
     if (r->probe_state == HX_PROBE_NONE) {
         bool is_answered = r->exchange_state == HX_EXCHANGE_NONE || r->exchange_state >= HX_EXCHANGE_WHOLE;
         if (is_answered) return ask(r);
-        r->answer_streamed = false; /* nobody wants the rest of an answer that is no outcome */
+        r->answer_streamed = false; /* the rest of a response that is no outcome is not needed */
         hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
         return HX_PARKED;
     }
     if (r->probe_state == HX_PROBE_SETTLING) return HX_PARKED;
-    if (r->exchange_state >= HX_EXCHANGE_WHOLE) return answered(r);
+    if (r->exchange_state >= HX_EXCHANGE_WHOLE) return ask_done(r);
     if (!r->timer_rang) return HX_PARKED;
     if (hx_request_is_claimed(r) && hx_forward_client_timed_out(r))
         hx_forward_answer_early(r);

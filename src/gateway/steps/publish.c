@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The document is made anew for each request, in its arena: it is asked for seldom. Its ETag is a digest of its bytes,
- * so that it outlives a restart and changes with the rules. */
+/* The document is written for each request, in its arena, because it is requested seldom. Its ETag is a digest of its
+ * bytes, so that it outlives a restart and changes with the rules. */
 #include "gateway/steps/publish.h"
 
 #include "base/check.h"
@@ -75,7 +75,7 @@ static void put_list(hx_buf *out, const char *prefix, const hx_slice *items, siz
         hx_json_put_text(out, NULL, hx_arena_printf(out->arena, "%s%.*s", prefix, HX_FMT(items[i])));
 }
 
-/* What may differ between two attempts, and what more counts. */
+/* The parts of a request that the fingerprint counts. */
 static void put_fingerprint(hx_buf *out, const hx_fingerprint_rules *rules)
 {
     static const char *const bodies[] = {

@@ -13,6 +13,6 @@ hx_step_result hx_step_replay(hx_request *r)
     r->reply_answer = hx_mark_answer(r, &r->found);
     r->reply_file = r->found.body_file;
     r->reply_expires_at = r->found.expires_at;
-    r->told = HX_TOLD_REPLAYED;
+    r->idempotency = HX_IDEMPOTENCY_REPLAYED;
     return hx_request_go(r, HX_STEP_reply);
 }

@@ -24,14 +24,14 @@ static void put_time(hx_buf *out, const char *name, hx_ms at)
 
 static bool is_replay(const hx_request *r)
 {
-    return r->reply_kind == HX_REPLY_ANSWER && r->told == HX_TOLD_REPLAYED;
+    return r->reply_kind == HX_REPLY_ANSWER && r->idempotency == HX_IDEMPOTENCY_REPLAYED;
 }
 
 /* Whether Stripe's clients send the same request again by themselves: never what is final, however it ended. */
 static bool is_worth_a_retry(const hx_request *r)
 {
     if (r->reply_kind == HX_REPLY_ERROR) return hx_error_about(r->error)->retryable;
-    if (r->told != HX_TOLD_RELEASED) return r->told == HX_TOLD_UNKNOWN;
+    if (r->idempotency != HX_IDEMPOTENCY_RELEASED) return r->idempotency == HX_IDEMPOTENCY_UNKNOWN;
     unsigned status = r->reply_status;
     return status == 408 || status == 425 || status == 429 || status >= 500;
 }
@@ -40,16 +40,17 @@ static void put_stripe_lines(const hx_request *r, hx_buf *out)
 {
     bool is_ours = r->reply_kind == HX_REPLY_ERROR;
     if (is_ours) hx_field_write(out, HX_LIT("Request-Id"), r->correlation);
-    if (!is_ours && (r->told == HX_TOLD_NOTHING || r->reply_status < 400)) return;
+    if (!is_ours && (r->idempotency == HX_IDEMPOTENCY_NOTHING || r->reply_status < 400)) return;
     hx_field_write(out, HX_LIT("Stripe-Should-Retry"), is_worth_a_retry(r) ? HX_LIT("true") : HX_LIT("false"));
 }
 
 static void put_lines(hx_request *r, hx_buf *out)
 {
     /* An error of ours is nothing that was stored: it says whether the key is free, or its outcome not known. */
-    bool is_told = r->reply_kind != HX_REPLY_ERROR || r->told == HX_TOLD_RELEASED || r->told == HX_TOLD_UNKNOWN;
-    if (r->told != HX_TOLD_NOTHING && is_told)
-        hx_field_write(out, HX_LIT("Idempotency-Status"), hx_slice_of(hx_told_text(r->told)));
+    bool is_shown = r->reply_kind != HX_REPLY_ERROR || r->idempotency == HX_IDEMPOTENCY_RELEASED ||
+                    r->idempotency == HX_IDEMPOTENCY_UNKNOWN;
+    if (r->idempotency != HX_IDEMPOTENCY_NOTHING && is_shown)
+        hx_field_write(out, HX_LIT("Idempotency-Status"), hx_slice_of(hx_idempotency_text(r->idempotency)));
     if (is_replay(r)) {
         hx_buf_puts(out, "Idempotent-Replayed: true\r\n");
         put_time(out, "Original-Request-Time", r->found.created_at);
@@ -71,7 +72,7 @@ void hx_reply_lines(hx_request *r, hx_buf *out)
 {
     put_lines(r, out);
     /* On what only passes there is nothing of ours that a script would look for. */
-    if (r->told != HX_TOLD_NOTHING || r->pass_kind == HX_PASS_SHADOW)
+    if (r->idempotency != HX_IDEMPOTENCY_NOTHING || r->pass_kind == HX_PASS_SHADOW)
         hx_cors_expose(hx_request_rules(r)->config, &r->stream->request.fields, out);
 }
 
@@ -99,7 +100,7 @@ static void send_answer(hx_request *r)
     hx_buf lines;
     hx_slice headers = r->reply_answer.headers;
     const hx_fields *request = &r->stream->request.fields;
-    bool is_anothers = r->told == HX_TOLD_REPLAYED || !hx_request_is_claimed(r);
+    bool is_anothers = r->idempotency == HX_IDEMPOTENCY_REPLAYED || !hx_request_is_claimed(r);
     bool replaces = is_anothers && hx_cors_replaces(hx_request_rules(r)->config, request, headers);
     hx_buf_init(&lines, r->arena, headers.len + HX_OUR_LINES_MAX);
     if (is_replay(r) || replaces)

@@ -48,7 +48,7 @@ bool hx_request_schedule_retry(hx_request *r)
         .elapsed = now - r->first_attempt_at,
         .at_once = r->verdict.at_once,
         .retry_after = is_answered ? r->answer_retry_after : HX_RETRY_AFTER_NONE,
-        .client_left = hx_request_patience_left(r),
+        .client_left = hx_request_time_left(r),
     };
     if (r->no_retry_because != HX_RETRY_AGAIN) return false;
     hx_retry_answer next = hx_retry_next(&r->policy->retry, &question, hx_rand_u64());
@@ -97,7 +97,7 @@ static hx_step_result renew(hx_request *r)
  * unknown, unless its mark has come by now, and taken over. */
 static hx_step_result begin_anew(hx_request *r)
 {
-    if (hx_request_patience_left(r) == 0 || r->worker->draining) return end(r, false);
+    if (hx_request_time_left(r) == 0 || r->worker->draining) return end(r, false);
     hx_retry_budget_settle(hx_request_budget(r), hx_loop_now(r->worker->loop), &r->reservation, true);
     hx_request_stop_timer(r);
     hx_worker_count(r->worker, HX_COUNT_RETRIES);
@@ -109,11 +109,11 @@ hx_step_result hx_step_retry(hx_request *r)
 {
     if (hx_request_call_back(r)) {
         bool is_too_late = hx_loop_now(r->worker->loop) - r->first_attempt_at > r->policy->retry.total;
-        bool is_wanted = hx_request_patience_left(r) != 0 && !r->worker->draining && !is_too_late;
+        bool is_wanted = hx_request_time_left(r) != 0 && !r->worker->draining && !is_too_late;
         return end(r, is_wanted && r->call.result == HX_STORE_OK);
     }
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
-    if (r->exchange_state < HX_EXCHANGE_WHOLE) { /* its time was up, or nobody wants the rest of its answer */
+    if (r->exchange_state < HX_EXCHANGE_WHOLE) { /* it timed out, or the rest of its response is not needed */
         hx_request_call_off(r, HX_UPSTREAM_CANCELLED);
         r->answer_streamed = false;
         r->basis = HX_BASIS_SILENCE;

@@ -13,7 +13,7 @@
 #define RECORD_AGAIN_DELAY ((hx_ms)2)
 
 /* An answer that speaks of an earlier attempt, of one that the provider knows already, or of what the application
- * itself calls unknown, is nobody's outcome; only an error of the application's own may be shown. */
+ * itself calls unknown, is no outcome; only an error of the application's own may be shown. */
 static bool is_answer_withheld(const hx_request *r)
 {
     if (r->verdict.outcome != HX_OUTCOME_UNKNOWN || r->basis == HX_BASIS_SILENCE) return false;
@@ -116,20 +116,20 @@ static void submit(hx_request *r)
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
-    hx_request_watch_patience(r);
+    hx_request_watch_timeout(r);
 }
 
-static hx_told told_of(hx_outcome outcome)
+static hx_idempotency idempotency_of(hx_outcome outcome)
 {
     switch (outcome) {
     case HX_OUTCOME_COMPLETED:
-    case HX_OUTCOME_FAILED: return HX_TOLD_STORED;
-    case HX_OUTCOME_UNKNOWN: return HX_TOLD_UNKNOWN;
-    default: return HX_TOLD_RELEASED;
+    case HX_OUTCOME_FAILED: return HX_IDEMPOTENCY_STORED;
+    case HX_OUTCOME_UNKNOWN: return HX_IDEMPOTENCY_UNKNOWN;
+    default: return HX_IDEMPOTENCY_RELEASED;
     }
 }
 
-/* Our claim is over; what stands there now is ours like anybody's: to be taken over where it is unknown. */
+/* Our claim has ended. The operation is taken over if it is unknown, as any other request could. */
 static hx_step_result take_over(hx_request *r, const hx_record *found)
 {
     hx_worker_drop_lease(r);
@@ -148,8 +148,9 @@ static hx_step_result recorded(hx_request *r)
     if (r->operation == HX_OPERATION_RECLAIMING && !hx_request_is_replied(r)) return take_over(r, &r->record);
     hx_request_set_operation(r, HX_OPERATION_SETTLED);
     if (hx_request_is_replied(r)) return hx_request_go(r, HX_STEP_late_answer);
-    r->told = told_of(r->verdict.outcome);
-    if (r->told == HX_TOLD_STORED && (r->answer_streamed || r->call.unretained)) r->told = HX_TOLD_NOT_RETAINED;
+    r->idempotency = idempotency_of(r->verdict.outcome);
+    if (r->idempotency == HX_IDEMPOTENCY_STORED && (r->answer_streamed || r->call.unretained))
+        r->idempotency = HX_IDEMPOTENCY_NOT_RETAINED;
     if (r->basis == HX_BASIS_SILENCE || is_answer_withheld(r))
         return hx_request_go(r, HX_STEP_reply); /* even if one has come since: late_answer takes it */
     r->reply_kind = HX_REPLY_ANSWER;
@@ -162,7 +163,7 @@ static hx_step_result recorded(hx_request *r)
     return hx_request_go(r, HX_STEP_reply);
 }
 
-/* A try whose end was not told may have been written all the same. A release leaves no trace by which to know it. */
+/* A settle whose result was lost may have been written all the same. A release leaves nothing to recognise it by. */
 static bool is_our_own(const hx_record *ours, const hx_record *found)
 {
     return found->state != HX_ABSENT && found->epoch == ours->epoch && found->state == ours->state &&
@@ -181,7 +182,7 @@ static hx_step_result marked(hx_request *r, const hx_record *found)
     if (hx_request_is_replied(r)) return hx_request_go(r, HX_STEP_late_answer);
     r->found = *found;
     r->retry_after = 0;
-    r->told = HX_TOLD_STORED;
+    r->idempotency = HX_IDEMPOTENCY_STORED;
     r->reply_kind = HX_REPLY_ANSWER;
     (void)hx_memory_load_found(r, &r->found);
     r->reply_answer = hx_mark_first_answer(r, &r->found);
@@ -190,7 +191,7 @@ static hx_step_result marked(hx_request *r, const hx_record *found)
     return hx_request_go(r, HX_STEP_reply);
 }
 
-/* Someone else settled the operation meanwhile: their word stands, and this client gets it, never its own answer. */
+/* Someone else settled the operation meanwhile: this client gets that outcome, never its own response. */
 static hx_step_result fenced(hx_request *r)
 {
     const hx_record *found = &r->call.found;
@@ -221,7 +222,7 @@ static hx_step_result fenced(hx_request *r)
         r->reply_answer = hx_mark_answer(r, &r->found);
         r->reply_file = r->found.body_file;
         r->reply_expires_at = found->expires_at;
-        r->told = HX_TOLD_REPLAYED;
+        r->idempotency = HX_IDEMPOTENCY_REPLAYED;
         return hx_request_go(r, HX_STEP_reply);
     }
     return hx_request_refuse_unknown(r);
@@ -229,17 +230,17 @@ static hx_step_result fenced(hx_request *r)
 
 static void say_not_recorded(hx_request *r)
 {
-    r->told = HX_TOLD_UNKNOWN;
+    r->idempotency = HX_IDEMPOTENCY_UNKNOWN;
     r->retry_after = HX_SECOND;
     hx_reply_early(r, HX_ERROR_NOT_RECORDED, HX_EMPTY);
 }
 
-/* The store can't be reached. The answer is held and the commit tried again, until the client has no more time, who is
- * then told that the outcome is not known; and for as long as the claim's lease, which lapses into unknown itself. */
+/* The store can't be reached. The answer is held and the commit tried again, until the client's time is up, who is then
+ * answered that the outcome is unknown; and for as long as the claim's lease, which lapses into unknown itself. */
 static hx_step_result not_recorded(hx_request *r)
 {
     hx_ms now = hx_loop_now(r->worker->loop), tried = now - r->settle_since;
-    bool is_patient = hx_request_patience_left(r) != 0 && tried < r->policy->wait;
+    bool client_waits = hx_request_time_left(r) != 0 && tried < r->policy->wait;
     bool is_hopeless = tried >= r->policy->lease;
     if (is_hopeless) {
         hx_log_begin(HX_EVENT_outcome_not_recorded);
@@ -252,7 +253,7 @@ static hx_step_result not_recorded(hx_request *r)
     } else {
         hx_request_start_timer(r, STORE_RETRY_DELAY);
     }
-    if (!hx_request_is_replied(r) && (!is_patient || is_hopeless)) say_not_recorded(r);
+    if (!hx_request_is_replied(r) && (!client_waits || is_hopeless)) say_not_recorded(r);
     return is_hopeless ? hx_request_go(r, HX_STEP_late_answer) : HX_PARKED;
 }
 
@@ -263,12 +264,12 @@ static void fill(hx_request *r)
     if (r->basis == HX_BASIS_SILENCE || is_answer_withheld(r)) choose_error(r);
     fill_record(r);
     if (!hx_request_is_replied(r)) return;
-    r->error = said; /* its client was told something else before, and so does the log */
+    r->error = said; /* the error that its client got before, which the log has, too */
     r->reply_status = status;
 }
 
-/* The store has said whether the application's mark stands there. */
-static hx_step_result mark_back(hx_request *r)
+/* The read has come back: whether the application's mark is in the store. */
+static hx_step_result read_done(hx_request *r)
 {
     const hx_record *found = &r->call.found;
     if (r->call.result != HX_STORE_OK) return not_recorded(r);
@@ -286,7 +287,7 @@ static void read_mark(hx_request *r)
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_read(r->worker->gateway->store, &r->call, &r->op);
-    hx_request_watch_patience(r);
+    hx_request_watch_timeout(r);
 }
 
 void hx_settle_begin(hx_request *r, hx_operation_state next)
@@ -305,13 +306,13 @@ hx_step_result hx_step_settle(hx_request *r)
 {
     if (hx_request_call_back(r)) {
         hx_request_stop_timer(r);
-        if (r->call.verb == HX_STORE_READ) return mark_back(r);
+        if (r->call.verb == HX_STORE_READ) return read_done(r);
         if (r->call.result == HX_STORE_OK) return recorded(r);
         if (r->call.result == HX_STORE_STALE) return fenced(r);
         return not_recorded(r);
     }
     if (r->call_state == HX_CALL_PENDING) {
-        if (hx_request_is_out_of_patience(r)) say_not_recorded(r);
+        if (hx_request_client_timed_out(r)) say_not_recorded(r);
         return HX_PARKED;
     }
     if (r->operation == HX_OPERATION_CLAIMED || r->operation == HX_OPERATION_SETTLED) {

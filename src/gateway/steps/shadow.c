@@ -45,7 +45,7 @@ static void judge_unknown(hx_request *r)
         would_refuse(r, HX_ERROR_OUTCOME_UNKNOWN);
 }
 
-/* What would come of this request, given what stands there. `found` is a copy to be worked on; NULL: nothing stands. */
+/* Decides what protection would do with this request. `found`: a copy of the record, which is changed; NULL: none. */
 static void foresee(hx_request *r, hx_record *found)
 {
     const hx_policy *policy = r->policy;

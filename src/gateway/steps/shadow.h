@@ -17,7 +17,7 @@
  * error is a real one. */
 bool hx_shadow_takes(const hx_request *r, hx_error error);
 hx_step_result hx_shadow_refuse(hx_request *r, hx_error error);
-/* From admit: there is no room to keep the body. What was kept goes first, then this piece, then the rest. */
+/* From admit: the body can't be kept. The part that was kept goes first, then this piece, then the rest. */
 void hx_shadow_overflow(hx_request *r, hx_slice piece, bool last);
 
 /* From pass. Looks whether the claim has come back meanwhile. */

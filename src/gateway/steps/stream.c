@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handing on an answer that is too large or endless to keep, or that found no room in a file. Its outcome is durable
+/* Streaming a response that is too large or endless to keep, or could not be spooled. Its outcome is durable
  * as "not retained" before the client sees its first byte; from then on bytes flow as fast as the client takes them. */
 #include "gateway/request.h"
 #include "gateway/messages/answer_headers.h"
@@ -20,7 +20,7 @@ static void stream_head(hx_exchange *exchange, const hx_answer_head *head)
 #define PIECE_BYTES (32u * 1024u)
 
 /* The next piece of what was collected before it was clear that it isn't kept; empty: all was given. */
-static bool next_piece(const hx_request *r, char room[PIECE_BYTES], hx_slice *piece)
+static bool next_piece(const hx_request *r, char buffer[PIECE_BYTES], hx_slice *piece)
 {
     uint64_t shown = r->answer_shown;
     if (shown >= r->answer.len) {
@@ -32,17 +32,17 @@ static bool next_piece(const hx_request *r, char room[PIECE_BYTES], hx_slice *pi
         return true;
     }
     hx_extent rest = {r->answer.file, shown, r->answer.len - shown};
-    *piece = (hx_slice){room, rest.len < PIECE_BYTES ? (size_t)rest.len : PIECE_BYTES};
-    return hx_extent_read(&rest, room, piece->len);
+    *piece = (hx_slice){buffer, rest.len < PIECE_BYTES ? (size_t)rest.len : PIECE_BYTES};
+    return hx_extent_read(&rest, buffer, piece->len);
 }
 
 /* Gives the client what was collected, as fast as it takes it. True: all of it, and it takes more. */
 static bool give_collected(hx_request *r)
 {
-    HX_UNINITIALIZED char room[PIECE_BYTES];
+    HX_UNINITIALIZED char buffer[PIECE_BYTES];
     hx_slice piece;
     for (bool ready = true; ready; ready = hx_stream_write(r->stream, piece)) {
-        if (!next_piece(r, room, &piece)) {
+        if (!next_piece(r, buffer, &piece)) {
             hx_stream_abort(r->stream);
             r->client = HX_CLIENT_ANSWERED_GONE;
             return true;
@@ -96,6 +96,6 @@ hx_step_result hx_step_stream(hx_request *r)
     default: break;
     }
     if (hx_request_client_is_gone(r))
-        hx_request_call_off(r, HX_UPSTREAM_CANCELLED); /* it is recorded; nobody is left to have it */
+        hx_request_call_off(r, HX_UPSTREAM_CANCELLED); /* the outcome is recorded, and no client is left */
     return HX_PARKED;
 }

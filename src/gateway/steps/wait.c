@@ -12,7 +12,7 @@ static hx_step_result share_released(hx_request *r, const hx_record *found)
     if (status == 0 || status == 401 || status == 403 || !found->answer.retained) return hx_request_refuse_in_flight(r);
     r->reply_kind = HX_REPLY_ANSWER;
     r->reply_answer = found->answer;
-    r->told = HX_TOLD_RELEASED;
+    r->idempotency = HX_IDEMPOTENCY_RELEASED;
     return hx_request_go(r, HX_STEP_reply);
 }
 
@@ -21,14 +21,14 @@ static hx_step_result outcome_came(hx_request *r)
     const hx_record *found = &r->call.found;
     if (found->state == HX_ABSENT) return share_released(r, found);
     if (found->state == HX_PROCESSING) return hx_request_refuse_in_flight(r); /* another epoch already */
-    /* Who asks was compared before the wait; by now there may be no record left to compare with. */
+    /* The caller was compared before the wait; by now there may be no record left to compare with. */
     if (found->state == HX_UNKNOWN && found->epoch == r->found.epoch) return hx_request_refuse_unknown(r);
-    /* A way out of unknown is for whoever asks next. */
+    /* A probe or a take-over is left to the next request. */
     if (hx_lifecycle_decide(found, &r->claimant, r->policy) == HX_DECIDE_UNKNOWN) return hx_request_refuse_unknown(r);
     return hx_claim_decide(r, found);
 }
 
-static hx_step_result watch_back(hx_request *r)
+static hx_step_result watch_done(hx_request *r)
 {
     hx_request_stop_timer(r);
     switch (r->call.result) {
@@ -43,13 +43,13 @@ static hx_step_result watch_back(hx_request *r)
 
 hx_step_result hx_step_wait(hx_request *r)
 {
-    if (hx_request_call_back(r)) return watch_back(r);
+    if (hx_request_call_back(r)) return watch_done(r);
     if (r->policy->dialect != HX_DIALECT_PLAIN) return hx_request_refuse_in_flight(r); /* they promise 409 at once */
     if (r->call_state == HX_CALL_IDLE) {
         r->call = (hx_store_call){0};
         hx_request_prepare_call(r);
         hx_store_watch(r->worker->gateway->store, &r->call, &r->op, r->found.epoch);
-        hx_ms left = hx_request_patience_left(r);
+        hx_ms left = hx_request_time_left(r);
         bool shorter = left != HX_TIMEOUT_NONE && left < r->policy->wait;
         hx_request_start_timer(r, shorter ? left : r->policy->wait);
         return HX_PARKED;
