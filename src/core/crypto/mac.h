@@ -13,17 +13,17 @@ typedef struct {
     uint8_t bytes[32];
 } hx_digest;
 
-/* In constant time. */
+/* Compares in constant time. */
 bool hx_digest_eq(const hx_digest *a, const hx_digest *b) HX_MUST_USE;
 
-/* The same for bytes of any length, which are credentials; only their length shows. */
+/* Compares credentials of any length; only the length shows. */
 bool hx_secret_eq(hx_slice a, hx_slice b) HX_MUST_USE;
 
 typedef struct hx_mac hx_mac;
 
-/* Never NULL: without HMAC-SHA-256 the process can't keep its promise, and hx_fatal ends it. */
+/* Never NULL: without HMAC-SHA-256 no promise can be kept, and hx_fatal is called. */
 hx_mac *hx_mac_new(const uint8_t secret[HX_SECRET_BYTES]) __attribute__((returns_nonnull));
-void hx_mac_free(hx_mac **owned); /* wipes what it knew */
+void hx_mac_free(hx_mac **owned); /* wipes its memory */
 
 /* begin, any number of parts, end. The tag tells apart what is digested (a key is never a proof); every part carries
  * its length, so that `ab` + `c` is never `a` + `bc`. */

@@ -5,10 +5,10 @@
 
 #include "core/crypto/mac.h"
 
-#define HX_SHA256_ROOM 72u /* what the padding may take */
+#define HX_SHA256_ROOM 72u /* bytes that the padding may take */
 
-/* The digest of `len` bytes that come after `blocks` whole blocks, which `state` stands for; state NULL: after none.
- * Behind the bytes there must be HX_SHA256_ROOM more, which are overwritten. */
+/* The digest of `len` bytes that follow `blocks` whole blocks, whose state is `state`; NULL: they are the whole
+ * message. HX_SHA256_ROOM bytes after them are overwritten. */
 hx_digest hx_sha256_end(const uint32_t state[8], uint64_t blocks, uint8_t *bytes, size_t len);
 
 #endif

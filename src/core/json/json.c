@@ -62,7 +62,7 @@ static bool read_hex4(reader *r, uint32_t *unit)
     return true;
 }
 
-/* What follows a backslash. */
+/* Reads the escape after a backslash. */
 static bool read_escape(reader *r, uint32_t *code)
 {
     if (r->at == r->end) return false;
@@ -399,7 +399,7 @@ static bool add_member(writer *w, hx_slice name)
     return true;
 }
 
-/* A literal without escapes is canonical as it stands. */
+/* A literal without escapes is canonical already. */
 static bool write_string(writer *w, hx_slice literal, bool escaped, hx_slice decoded)
 {
     return escaped ? hx_json_escape(w->out, decoded) : hx_buf_append(w->out, literal);
@@ -419,7 +419,7 @@ static bool write_name(writer *w)
     return true;
 }
 
-/* What stands before a value in the innermost container. */
+/* Writes what precedes a value in the innermost container. */
 static bool begin_value(writer *w)
 {
     if (w->frames[w->depth - 1].is_object) return write_name(w);
@@ -583,7 +583,7 @@ static bool read_value(reader *r, hx_slice *raw)
     return true;
 }
 
-/* Whether a name, as its literal stands in a checked text, is what a pointer's token means: ~1 is / and ~0 is ~. */
+/* Whether the literal of a name in a checked text equals a pointer's token, in which ~1 is / and ~0 is ~. */
 static bool name_is(hx_slice literal, hx_slice token)
 {
     hx_slice inside = unquoted(literal);
@@ -725,7 +725,7 @@ bool hx_json_string(hx_slice raw, hx_arena *arena, hx_slice *decoded)
     return true;
 }
 
-/* The escape of RFC 8785 for a byte that can't stand as it is. */
+/* The escape of RFC 8785 for a byte that a string can't contain. */
 static hx_slice escape_of(char c, char room[6])
 {
     switch (c) {

@@ -16,45 +16,47 @@
  * is not clean JSON or `out` is full; what was appended is then taken back. */
 bool hx_json_canonical(hx_slice text, hx_arena *arena, hx_buf *out) HX_MUST_USE;
 
-/* What of a text counts. */
+/* Which parts of a text count. */
 typedef struct {
-    /* A member that one of these leads to is as if it weren't there. An array's item keeps its place, so that the
-     * others keep theirs: only its value doesn't count. What leads nowhere is fine, and the root stays. */
+    /* Pointers to values that are left out. A member is removed as if it had never been there. An item of an array
+     * keeps its place, so that the others keep theirs: only its value doesn't count. A pointer that finds nothing
+     * changes nothing, and the root can't be left out. */
     hx_pointers left_out;
-    hx_pointers chosen; /* these are wanted apart */
-    hx_slice *values;   /* room for one of each chosen: canonical, in the arena; ptr NULL: there is none */
+    hx_pointers chosen; /* pointers whose values are wanted separately */
+    hx_slice *values;   /* one for each chosen pointer: canonical, in the arena; ptr NULL: there is none */
 } hx_json_selection;
 
-/* The same without what is left out, in whose place an array has a `?`, which is no JSON. It is checked all the same:
- * what isn't clean there makes the whole text unclean. What is chosen below something left out isn't there. */
+/* Canonicalises a selection. In place of an item that is left out an array has a `?`, which is no JSON. What is left
+ * out must be clean JSON, too, or the whole text is refused. A chosen value inside a value that is left out isn't
+ * found. */
 bool hx_json_canonical_of(hx_slice text, const hx_json_selection *selection, hx_arena *arena, hx_buf *out) HX_MUST_USE;
 
 typedef enum {
     HX_JSON_FOUND,
     HX_JSON_MISSING,
-    HX_JSON_MALFORMED, /* the text or the pointer is, or a member on the way stands there twice */
+    HX_JSON_MALFORMED, /* the text or the pointer is malformed, or a member on the way is repeated */
 } hx_json_search;
 
-/* The value that an RFC 6901 pointer names, as it stands in `text`, without white space around it. */
+/* Finds the value that an RFC 6901 pointer names: its raw text, without white space around it. */
 hx_json_search hx_json_find(hx_slice text, hx_slice pointer, hx_slice *raw_value) HX_MUST_USE;
-/* Whether it was found. */
+/* hx_json_find as a bool. */
 bool hx_json_pointer(hx_slice text, hx_slice pointer, hx_slice *raw_value) HX_MUST_USE;
 
-/* Whether it is one by RFC 6901: empty, or begins with a slash, with every ~ followed by 0 or 1. */
+/* Whether it is a pointer by RFC 6901: empty, or beginning with a slash, with every ~ followed by 0 or 1. */
 bool hx_json_is_pointer(hx_slice pointer);
-/* Whether a value, as hx_json_pointer() gives it, is what a configuration wrote: a string by its content, a number by
- * its exact decimal value, true, false and null by their names. Arrays and objects are none. */
+/* Whether a raw value equals a word of the configuration: a string by its content, a number by its exact decimal
+ * value, true, false and null by their names. Arrays and objects never do. */
 bool hx_json_value_is(hx_slice raw, hx_slice wanted);
 
-/* The UTF-8 bytes of a string literal, quotes included in `raw`. False when it isn't a clean one. Points into `raw`
- * when nothing was escaped. */
+/* Decodes a string literal, quotes included in `raw`, to UTF-8. False when it isn't a clean one. *decoded points
+ * into `raw` when nothing was escaped. */
 bool hx_json_string(hx_slice raw, hx_arena *arena, hx_slice *decoded) HX_MUST_USE;
 
-/* Appends a string literal, quotes included, for any bytes; what isn't UTF-8 becomes U+FFFD. False when `out` is full,
- * which is then as it was. */
+/* Appends a string literal, quotes included, for any bytes; bytes that aren't UTF-8 become U+FFFD. False, and `out`
+ * unchanged, when it is full. */
 bool hx_json_escape(hx_buf *out, hx_slice bytes) HX_MUST_USE;
 
-/* Whether it is one JSON object, clean throughout: no member stands twice anywhere in it. */
+/* Whether it is one clean JSON object: no object in it has a member twice. */
 bool hx_json_is_clean_object(hx_slice text, hx_arena *arena);
 
 #endif

@@ -33,7 +33,7 @@ static bool is_index(hx_slice token, uint64_t *index)
     return hx_slice_to_u64(token, index) && (token.len == 1 || token.ptr[0] != '0');
 }
 
-/* hx_pointers_bit_of the name that a token stands for. */
+/* hx_pointers_bit_of the name that a token encodes. */
 static uint64_t bit_of_token(hx_slice token)
 {
     if (token.len == 0) return hx_pointers_bit(0, 0, 0);

@@ -13,8 +13,8 @@ typedef struct {
 
 /* `container` is the raw value, from its bracket or brace to the other. Anything else is an empty walk. */
 hx_json_walk hx_json_walk_over(hx_slice container);
-/* The next one, as it stands in the text; `name` is the raw string of a member, quotes included, and empty for an
- * element. False at the end. */
+/* Returns the next one, raw; `name` is the raw string of a member, quotes included, and empty for an element. False
+ * at the end. */
 bool hx_json_walk_next(hx_json_walk *walk, hx_slice *name, hx_slice *value);
 
 #endif

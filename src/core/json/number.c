@@ -17,7 +17,7 @@
 #define EXPONENT_TEXT_BYTES 20 /* e, sign, 16 digits, NUL */
 
 typedef struct {
-    const char *at; /* the digits as they stand in the text, a decimal point maybe among them */
+    const char *at; /* the digits in the text, perhaps with a decimal point among them */
     const char *end;
     size_t digits;
     int64_t point;
@@ -69,7 +69,7 @@ static bool read_decimal(hx_slice text, decimal *out)
     out->end = last + 1;
     bool dot_among = dot && dot > first && dot < last;
     out->digits = (size_t)(out->end - first) - (dot_among ? 1 : 0);
-    /* Behind the point the first digit stands at .d1, .0d1 and so on: places 0, -1, … */
+    /* After the point the first digit is at .d1, .0d1 and so on: places 0, -1, … */
     out->point = exponent + (first < whole_end ? whole_end - first : whole_end + 1 - first);
     return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paths as they are matched (normalised) and as other servers may read them (folded). The first decides under which
- * rules a request falls; the second only finds out whether it was about to fall past them. */
+/* Paths in the form in which they are matched (normalised), and in the form in which other servers may read them
+ * (folded). The first decides which route a request has; the second finds out whether it was about to miss a
+ * protected one. */
 #include "core/operation/policy.h"
 
 #include "base/check.h"
@@ -59,15 +60,15 @@ static void put_decoded(output *out, hx_slice segment)
     }
 }
 
-/* `begin` is where the segment stands that was just put. Returns whether it was one with dots, which is gone then, and
- * with ".." the one before it. */
+/* Removes the segment that begins at `begin`, which was just written, if it is "." or "..", and with ".." the
+ * segment before it. Returns whether it did. */
 static bool drop_dots(output *out, size_t begin)
 {
     hx_slice segment = {out->ptr + begin, out->len - begin};
     if (!is_dot_segment(segment)) return false;
     out->len = begin;
     if (segment.len == 2 && out->len > 1) {
-        out->len--; /* the slash behind the segment before */
+        out->len--; /* the slash after the segment before */
         while (out->ptr[out->len - 1] != '/') out->len--;
     }
     return true;
@@ -115,7 +116,7 @@ static void put_folded(output *out, char c)
     }
 }
 
-/* The segment that begins there is complete: its parameters and what servers drop at its end go. */
+/* Ends the segment that begins there: removes its parameters, and the bytes that servers drop at its end. */
 static void end_folded(output *out, size_t begin, unsigned reading, unsigned *possible)
 {
     size_t whole = out->len, end = begin;
@@ -132,7 +133,7 @@ static void end_folded(output *out, size_t begin, unsigned reading, unsigned *po
     out->ptr[out->len++] = '/';
 }
 
-/* Without slashes that stand beside each other, or at the end. */
+/* Removes repeated slashes, and one at the end. */
 static hx_slice without_empty_segments(output *out)
 {
     size_t kept = 1;

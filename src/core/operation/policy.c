@@ -14,7 +14,7 @@
 #define METHODS_UNSAFE 0x0fu /* those of method_bit() that aren't safe */
 #define NO_ROUTE UINT32_MAX
 #define HASH_STEP UINT64_C(0x9e3779b97f4a7c15)
-#define RULES_SCHEME 3u /* of key, scope, proof and fingerprint as this version computes them */
+#define RULES_SCHEME 3u /* version of how key, scope, proof and fingerprint are computed */
 
 hx_policy hx_policy_default(void)
 {
@@ -46,7 +46,7 @@ hx_policy hx_policy_default(void)
     };
 }
 
-/* FNV-1a; a configuration is nobody's attack on itself. */
+/* FNV-1a: a configuration doesn't attack itself. */
 static uint64_t mix_bytes(uint64_t hash, const char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
@@ -65,7 +65,7 @@ static uint64_t mix_text(uint64_t hash, hx_slice text)
     return mix_bytes(mix_number(hash, text.len), text.ptr, text.len);
 }
 
-/* A list whose order says nothing. */
+/* Hashes a list whose order doesn't matter. */
 static uint64_t mix_set(uint64_t hash, const hx_slice *items, size_t count)
 {
     uint64_t sum = 0;
@@ -117,7 +117,7 @@ static uint64_t identity_of(const hx_policy *policy)
 uint32_t hx_policy_version(const hx_policy *policy)
 {
     uint32_t hash = folded(identity_of(policy)) & HX_RULE_IDENTITY;
-    if (hash == 0) hash = 1; /* 0 is nobody's */
+    if (hash == 0) hash = 1; /* 0 means no version */
     return policy->name.len > 0 ? hash | HX_RULE_NAMED : hash;
 }
 
@@ -195,7 +195,7 @@ bool hx_policy_meets(const hx_policy *a, const hx_policy *b)
     return paths_meet(a->path, b->path) && methods_meet(a, b);
 }
 
-/* Names of parameters say nothing, nor does the order of methods. */
+/* Names of parameters and the order of methods don't matter. */
 static uint64_t mix_match(uint64_t hash, const hx_policy *route)
 {
     hx_slice rest = route->path, segment;
@@ -236,7 +236,7 @@ void hx_policy_version_all(hx_policy_set *set)
         route->rule_identity = identity_of(route);
         if (takes_from(route, defaults)) defaults->rule_match += mix_match(1, route); /* in whatever order */
         route->rule_match = is_called_by_request(route) ? 0 : mix_match(1, route);
-        /* A request of this route's becomes another's where that comes to stand before it. */
+        /* A request of this route goes to another route that is inserted before it. */
         for (size_t k = 0; k < i; k++)
             if (hx_policy_meets(&set->routes[k], route))
                 route->rule_match = mix_match(route->rule_match, &set->routes[k]);
@@ -312,7 +312,7 @@ static uint64_t eight_bytes(const char *at)
     return bytes;
 }
 
-/* Eight bytes at a time, the last eight perhaps twice. It needs no secret: nobody but the configuration fills the
+/* Hashes eight bytes at a time, the last eight perhaps twice. It needs no secret: only the configuration fills the
  * table. */
 static uint32_t name_hash(hx_slice name)
 {
@@ -332,7 +332,7 @@ static uint32_t name_hash(hx_slice name)
     return (uint32_t)(hash >> 32);
 }
 
-/* The edge's slot, or the free one where it would stand. */
+/* The slot of the edge, or the free slot where it belongs. */
 static edge *find_edge(const struct hx_route_tree *tree, uint32_t parent, hx_slice name, uint32_t hash_of_name)
 {
     uint32_t hash = edge_hash(hash_of_name, parent);
@@ -401,7 +401,7 @@ static const struct hx_route_tree *grow_tree(const hx_policy_set *set, const hx_
     }
     HX_CHECK(tree->node_count <= nodes_max && tree->depth <= SEGMENTS_MAX);
     uint32_t begin = 0;
-    for (size_t i = 0; i < tree->node_count; i++) { /* from numbers of leaves to where they stand */
+    for (size_t i = 0; i < tree->node_count; i++) { /* from counts of leaves to their positions */
         uint32_t count = tree->nodes[i].leaf_end;
         tree->nodes[i].leaf = tree->nodes[i].leaf_end = begin;
         begin += count;
@@ -453,7 +453,7 @@ bool hx_policy_is_guarded(const hx_policy *route)
 
 typedef struct {
     const hx_policy_set *set;
-    const struct hx_route_tree *tree; /* which of the set's */
+    const struct hx_route_tree *tree; /* index in the set */
     hx_slice method;
     bool guarded_only;
 } search;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rules apply to a request. A policy is what the configuration says of one route, after its defaults; a policy
- * set is immutable once loaded. */
+/* Policies, and which of them applies to a request. A policy holds all options of one route, with the defaults
+ * filled in; a policy set is immutable once loaded. */
 #ifndef HX_CORE_OPERATION_POLICY_H
 #define HX_CORE_OPERATION_POLICY_H
 
@@ -14,7 +14,7 @@
 
 typedef enum { HX_MODE_PROTECT, HX_MODE_PASS, HX_MODE_SHADOW } hx_mode;
 typedef enum { HX_DIALECT_PLAIN, HX_DIALECT_IETF, HX_DIALECT_STRIPE } hx_dialect;
-/* What an operation is told apart by, besides its key. */
+/* The identity by which operations with the same key are kept apart. */
 typedef enum { HX_SCOPE_ROUTE_AND_PRINCIPAL, HX_SCOPE_PRINCIPAL, HX_SCOPE_ROUTE, HX_SCOPE_HOST } hx_scope;
 typedef enum { HX_FORWARD_KEY_AS_IT_CAME, HX_FORWARD_KEY_SCOPED } hx_forward_key;
 typedef enum { HX_DUPLICATE_REPLAY, HX_DUPLICATE_REJECT, HX_DUPLICATE_NOOP } hx_on_duplicate;
@@ -22,45 +22,45 @@ typedef enum {
     HX_PRINCIPAL_AUTHORIZATION,
     HX_PRINCIPAL_HEADER,
     HX_PRINCIPAL_COOKIE,
-    HX_PRINCIPAL_JWT_CLAIM /* of the bearer token */
+    HX_PRINCIPAL_JWT_CLAIM /* a claim of the bearer token */
 } hx_principal_kind;
 
 typedef struct {
     hx_principal_kind kind;
-    hx_slice name; /* of the header (lower case), cookie or claim */
+    hx_slice name; /* name of the header (lower case), cookie or claim */
 } hx_principal_source;
 
 #define HX_PRINCIPAL_SOURCES_MAX 8u
 
 typedef enum { HX_ON_UNKNOWN_HOLD, HX_ON_UNKNOWN_PROBE } hx_on_unknown;
 
-/* `probe`: how the application is asked what became of an operation. */
+/* `probe`: the request that asks the application what became of an operation. */
 typedef struct {
     hx_slice method; /* empty: there is no probe */
-    hx_slice target; /* "/refunds?idempotency_key={key}"; {key} stands for the percent-encoded key */
+    hx_slice target; /* "/refunds?idempotency_key={key}"; {key} is replaced by the percent-encoded key */
     uint16_t found_status;
-    hx_slice found_pointer; /* must point at something in the answer; empty: the status is enough */
-    uint16_t absent_status; /* declared to mean that it didn't happen; 0: none is */
-    uint16_t answer_status; /* what clients of the operation get; 0: the probe's own status */
-    hx_slice answer_body;   /* a pointer to what they get; empty: the whole body */
-    hx_ms settle;           /* the longest that the application may still be at work after the last byte was sent */
+    hx_slice found_pointer; /* must find a value in the response; empty: the status is enough */
+    uint16_t absent_status; /* status that means it didn't happen; 0: none */
+    uint16_t answer_status; /* status that clients get; 0: the probe's own */
+    hx_slice answer_body;   /* pointer to the body that clients get; empty: the whole body */
+    hx_ms settle;           /* how long the application may still be at work after the last byte was sent */
 } hx_probe;
 
-/* `provider_duplicate`: an answer that means "already applied"; the probe fetches what is there. */
+/* `provider_duplicate`: a response that means "already applied"; the probe then fetches the result. */
 typedef struct {
     uint16_t status; /* 0: none */
     hx_slice pointer;
     hx_slice value;
 } hx_provider_duplicate;
 
-/* `jwt`: by which keys bearer tokens are verified. */
+/* `jwt`: the keys that verify bearer tokens. */
 typedef struct {
     bool given;
-    unsigned source; /* which of hx_config.jwt_sources */
+    unsigned source; /* index into hx_config.jwt_sources */
     hx_jwt_rules rules;
 } hx_jwt_policy;
 
-/* `rate`: so many requests in so much time; count 0: any. */
+/* `rate`: requests in a span of time; count 0: unlimited. */
 typedef struct {
     uint32_t count;
     hx_ms per;
@@ -72,36 +72,36 @@ typedef struct {
     hx_slice name;     /* empty for the defaults, whose route is method + path */
     hx_slice *methods; /* upper case; none: every method but GET, HEAD, OPTIONS and TRACE */
     size_t method_count;
-    hx_slice path;     /* "/refunds/{id}": a segment in braces stands for any one segment */
-    hx_slice because;  /* why an unsafe method passes unprotected */
+    hx_slice path;     /* "/refunds/{id}": a segment in braces matches any one segment */
+    hx_slice because;  /* the reason for which an unsafe method passes unprotected */
     bool path_exact;   /* `path: exact`: other spellings of it are other paths, not near misses */
-    unsigned upstream; /* which of the configured upstreams */
+    unsigned upstream; /* index of the upstream */
     hx_mode mode;
     bool require;           /* a request without a key is refused (POST, PATCH, DELETE); nothing with key.from */
-    bool require_on_put;    /* it was asked for in so many words, so on PUT too */
+    bool require_on_put;    /* `require` was set explicitly, so it holds for PUT, too */
     bool if_match_suffices; /* `key-or-if-match`: a conditional PATCH or PUT needs no key */
     bool require_principal;
-    bool release_5xx; /* --dev: an answer of 5xx is released, not stored */
+    bool release_5xx; /* --dev: a 5xx response is released, not stored */
     bool retry_safe;  /* safe methods, and unkeyed PUT and DELETE, are sent again after more than failed connects */
-    bool release_4xx; /* natural keys: an answer of 4xx is released unless a rule says otherwise */
+    bool release_4xx; /* natural keys: a 4xx response is released unless a rule says otherwise */
     hx_dialect dialect;
     hx_scope scope;
     hx_forward_key forward_key;
     hx_fingerprint_rules fingerprint;
-    bool fingerprint_said; /* by the route itself or its group */
+    bool fingerprint_said; /* set by the route itself or its group */
     hx_jwt_policy jwt;
     hx_slice authorize_method; /* `authorize`: "GET" and "/me"; empty: there is none */
     hx_slice authorize_target;
-    hx_rate rate;       /* of requests of one principal on this route */
-    uint32_t quota;     /* live keys of one principal on this route; 0: any */
-    hx_slice result;    /* a pointer to the result's id in the answer; empty: none */
-    hx_slice *formerly; /* names that this route had; its operations are still known by the first of them */
+    hx_rate rate;       /* for requests of one principal on this route */
+    uint32_t quota;     /* live keys of one principal on this route; 0: unlimited */
+    hx_slice result;    /* pointer to the id of the result in the response; empty: none */
+    hx_slice *formerly; /* former names; the operations of the route are stored under the first of them */
     size_t formerly_count;
-    hx_slice *deny_headers; /* lower case: not kept, so that no replay has them */
+    hx_slice *deny_headers; /* lower case; not stored, so that no replay has them */
     size_t deny_header_count;
     hx_on_duplicate on_duplicate;
-    bool on_store_down_pass; /* `on_store_down: pass`: what can't be looked up goes through unrecorded */
-    bool on_failed_reject;   /* `on_failed: reject`: a duplicate of what failed isn't shown its answer */
+    bool on_store_down_pass; /* `on_store_down: pass`: requests pass unrecorded while the store is down */
+    bool on_failed_reject;   /* `on_failed: reject`: a duplicate of a failed operation doesn't get its response */
     hx_guarantee guarantee;
     hx_on_unknown on_unknown;
     hx_probe probe;
@@ -110,20 +110,20 @@ typedef struct {
     size_t outcome_rule_count;
     hx_retry_class class;
     hx_retry_overrides retry_said; /* as it was written */
-    hx_retry_policy retry;         /* what follows from both */
+    hx_retry_policy retry;         /* derived from both */
     hx_key_rules key;
     hx_principal_source principals[HX_PRINCIPAL_SOURCES_MAX];
     size_t principal_count;
     hx_ms lifetime;  /* counted from completion */
-    hx_ms tombstone; /* how long the bare key is kept after that: 0, or longer than nothing */
+    hx_ms tombstone; /* how long the bare key is kept after that; 0: not at all */
     hx_ms lease;
-    hx_ms wait;             /* how long a duplicate waits for the first */
-    hx_ms grace;            /* how long a late answer is still taken */
-    hx_ms upstream_timeout; /* of an attempt, to the end of its answer */
+    hx_ms wait;             /* how long a duplicate waits for the first request */
+    hx_ms grace;            /* how long a late response is still recorded */
+    hx_ms upstream_timeout; /* of one attempt, to the end of its response */
     uint64_t body_bytes_max;
     uint64_t answer_bytes_max;
-    /* What decides which operation a request is; hx_policy_version_all sets these. The version is what records carry,
-     * and has only some bits of the two hashes. */
+    /* Hashes of the options that decide which operation a request is; hx_policy_version_all sets them. Records carry
+     * the version, which has only some bits of the two hashes. */
     uint64_t rule_identity;
     uint64_t rule_match;
     uint32_t rule_version;
@@ -140,10 +140,10 @@ typedef struct {
 #define HX_RULE_IDENTITY ((UINT32_C(1) << 15) - 1)
 #define HX_RULE_MATCH (HX_RULE_NAMED - HX_RULE_IDENTITY - 1)
 #define HX_RULE_NAMED (UINT32_C(1) << 31)
-/* What records of routes in shadow mode carry instead: nobody relies on them, and no change of rules orphans them. */
+/* The version in records of routes in shadow mode: no client relies on them, and no change of rules orphans them. */
 #define HX_RULE_SHADOW UINT32_C(0)
 
-/* What a route's operations are known by in the store: its oldest name, so that renaming it changes no operation. */
+/* The name under which a route's operations are stored: its oldest name, so that renaming it changes no operation. */
 static inline hx_slice hx_policy_identity(const hx_policy *policy)
 {
     return policy->formerly_count > 0 ? policy->formerly[0] : policy->name;
@@ -152,8 +152,8 @@ static inline hx_slice hx_policy_identity(const hx_policy *policy)
 typedef struct {
     hx_policy *routes;
     size_t count;
-    const struct hx_route_tree *tree;   /* hx_policy_compile's */
-    const struct hx_route_tree *folded; /* the same of the routes' folded paths */
+    const struct hx_route_tree *tree;   /* set by hx_policy_compile */
+    const struct hx_route_tree *folded; /* the same for the folded paths of the routes */
     hx_policy defaults;                 /* for keyed requests that match no route */
     bool require_key;                   /* POST, PATCH and DELETE need a key everywhere */
 } hx_policy_set;
@@ -162,18 +162,18 @@ typedef struct {
 hx_policy hx_policy_default(void);
 /* HX_RULE_IDENTITY and HX_RULE_NAMED of a policy's version. */
 uint32_t hx_policy_version(const hx_policy *policy);
-/* Sets the whole version of every policy, once all routes are there: which requests come to a route hangs on those
- * before it. */
+/* Sets the whole version of every policy, once all routes are there: the routes before a route decide which requests
+ * come to it. */
 void hx_policy_version_all(hx_policy_set *set);
 bool hx_policy_takes(const hx_policy *policy, hx_slice method);
-/* Whether some request fits both. */
+/* Whether some request matches both. */
 bool hx_policy_meets(const hx_policy *a, const hx_policy *b);
 
 /* Prepares hx_policy_find, once all routes are there. */
 void hx_policy_compile(hx_policy_set *set, hx_arena *arena);
 /* The first route that matches; NULL when none does. `path` is normalised. */
 const hx_policy *hx_policy_find(const hx_policy_set *set, hx_slice method, hx_slice path);
-/* Whether it is protected, and other spellings of its path are near misses. */
+/* Whether the route is protected, and other spellings of its path are near misses. */
 bool hx_policy_is_guarded(const hx_policy *policy);
 /* The protected route that a request misses by a spelling which many servers read as the route's own: other case, an
  * escaped or repeated slash, one at the end, a backslash, ";parameters", a space, a dot or a NUL byte at the end of a
@@ -185,16 +185,16 @@ const hx_policy *hx_policy_find_near(const hx_policy_set *set, hx_slice method, 
 /* Reads "POST /refunds/{id}" or "POST,PATCH /refunds" into methods and path. False with a sentence in *error. */
 bool hx_policy_match(hx_slice match, hx_arena *arena, hx_policy *policy, const char **error) HX_MUST_USE;
 
-/* What stands in `path` where the template has "{name}". False when it has none of that name. */
+/* The segment of `path` at which the template has "{name}". False when it has none of that name. */
 bool hx_path_parameter(hx_slice path_template, hx_slice path, hx_slice name, hx_slice *value) HX_MUST_USE;
 
 bool hx_method_is_safe(hx_slice method);         /* GET, HEAD, OPTIONS, TRACE */
-bool hx_policy_is_safe(const hx_policy *policy); /* all its methods are */
+bool hx_policy_is_safe(const hx_policy *policy); /* whether all its methods are safe */
 /* Whether an unsafe method passes unprotected, keyed or not. */
 bool hx_policy_is_exposed(const hx_policy *policy);
 /* Whether a request of that method without a key is refused; where `if_match_suffices`, unless it is conditional. */
 bool hx_policy_requires_key(const hx_policy *policy, hx_slice method);
-/* Whether one of its unsafe methods passes unprotected where it comes without a key. */
+/* Whether a request without a key and with one of its unsafe methods passes unprotected. */
 bool hx_policy_is_optional(const hx_policy *policy);
 
 typedef enum { HX_PATH_OK, HX_PATH_ENCODED_SLASH, HX_PATH_EMPTY_SEGMENT, HX_PATH_BAD_ESCAPE } hx_path_error;
@@ -204,8 +204,8 @@ typedef enum { HX_PATH_OK, HX_PATH_ENCODED_SLASH, HX_PATH_EMPTY_SEGMENT, HX_PATH
 hx_path_error hx_path_normalize(hx_slice path, hx_arena *arena, hx_slice *normalized);
 const char *hx_path_error_text(hx_path_error error);
 
-/* What servers disagree on: whether an escaped slash and a backslash separate segments, whether a NUL byte ends the
- * path, and whether a segment that is empty once its end is trimmed counts. */
+/* Points on which servers disagree: whether an escaped slash and a backslash separate segments, whether a NUL byte
+ * ends the path, and whether a segment that is empty once its end is trimmed counts. */
 enum { HX_READ_SLASH = 1, HX_READ_BACKSLASH = 2, HX_READ_NUL = 4, HX_READ_EMPTY = 8, HX_READINGS = 16 };
 #define HX_PATH_FOLD_BYTES(len) (3 * (len) + 2)
 /* The path as the most tolerant server with these readings sees it: decoded, in lower case, without parameters, empty

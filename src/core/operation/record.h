@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All that is known of one operation, and its bytes. A store keeps the newest record of each operation; a change of
- * state is a new record. The byte format is described on top of record.c. */
+/* The record of an operation, and its bytes. A store keeps the newest record of each operation; a change of state is
+ * a new record. record.c describes the byte format. */
 #ifndef HX_CORE_OPERATION_RECORD_H
 #define HX_CORE_OPERATION_RECORD_H
 
@@ -18,7 +18,7 @@ typedef struct {
 } hx_op;
 
 bool hx_op_eq(const hx_op *a, const hx_op *b);
-/* From 32 hexadecimal digits. */
+/* Reads 32 hexadecimal digits. */
 bool hx_op_read(hx_slice text, hx_op *op) HX_MUST_USE;
 
 /* The states of contract §2; the numbers are in the byte format. */
@@ -38,10 +38,10 @@ typedef enum {
 
 const char *hx_state_name(hx_state state);
 
-/* What the upstream said, as every later client gets it. */
+/* The response of the upstream, as every later client gets it. */
 typedef struct {
     uint16_t status;  /* 0: no response. Of an unknown operation: see hx_record_is_held */
-    bool retained;    /* false: executed and answered, but too large or endless, so headers and body are not kept */
+    bool retained;    /* false: executed, but the response was too large or endless, so headers and body aren't kept */
     hx_slice headers; /* "Name: value\r\n" lines, end-to-end headers only, in their order */
     hx_slice body;
 } hx_answer;
@@ -54,12 +54,12 @@ typedef struct {
     uint64_t epoch; /* given by the store at the claim */
     hx_state state;
     hx_state from_state;   /* for the audit */
-    hx_ms created_at;      /* the claim: what replays call Original-Request-Time */
-    hx_ms changed_at;      /* this version of the record */
+    hx_ms created_at;      /* time of the claim; replays show it as Original-Request-Time */
+    hx_ms changed_at;      /* time of this version of the record */
     hx_ms expires_at;      /* completed and failed only; 0 otherwise */
     hx_ms tombstone_until; /* 0: none kept after the expiry */
     hx_ms lease_until;     /* processing only */
-    uint64_t owner;        /* whose start claimed it */
+    uint64_t owner;        /* the process start that claimed it */
     hx_digest fingerprint;
     uint64_t parts[HX_PART_COUNT];
     hx_digest principal;
@@ -67,17 +67,18 @@ typedef struct {
     hx_digest key; /* the MAC of the clear key alone, so that an operator can find it */
     uint32_t rule_version;
     uint16_t attempt;
-    bool key_quoted;         /* the application got the key as a string of RFC 8941, and gets it so again */
+    bool key_quoted;         /* the application got the key as an RFC 8941 string, and must get it so again */
     hx_slice key_parameters; /* ";v=1" behind it; kept until there is a result */
     hx_slice route;
     hx_slice correlation;
     hx_slice reason; /* an error code, or why it is unknown or released; empty otherwise */
     hx_slice result; /* the result's id, where the route names it */
     hx_answer answer;
-    bool unreadable; /* of what was found only: the store can't read the record back. Its state is HX_UNKNOWN then, and
-                      * nothing but the operation, and perhaps its epoch, is known */
-    const hx_extent *body_file; /* NULL, or where the answer's body lies instead: of what was found only */
-    /* Of a claim, for a store in which the application itself may complete it; not among the record's bytes. */
+    /* In records read back only: the store can't read this record. Its state is HX_UNKNOWN then, and only the
+     * operation, and perhaps its epoch, is known. */
+    bool unreadable;
+    const hx_extent *body_file; /* NULL, or where the body is instead; in records read back only */
+    /* For a claim in a store in which the application may complete operations itself; not among the record's bytes. */
     hx_ms lifetime;
     hx_ms tombstone;
 } hx_record;
@@ -92,7 +93,7 @@ static inline bool hx_record_is_held(const hx_record *record)
 /* Of records written before a status said so: sets it by their reason. */
 void hx_record_hold_by_reason(hx_record *record);
 
-/* What a store finds in place of a record that it can't read back. */
+/* The record that a store returns in place of one that it can't read back. */
 static inline hx_record hx_record_unreadable(const hx_op *op, uint64_t epoch)
 {
     return (hx_record){.op = *op, .epoch = epoch, .state = HX_UNKNOWN, .unreadable = true};
@@ -112,7 +113,7 @@ typedef enum { HX_RECORD_OK, HX_RECORD_DAMAGED, HX_RECORD_OLDER, HX_RECORD_NEWER
 /* Reads a head alone; the answer's slices are left empty with only their lengths noted in *answer_len. The record's
  * slices point into `bytes`. */
 hx_record_error hx_record_decode_head(hx_slice bytes, hx_record *out, size_t *head_len, size_t *answer_len) HX_MUST_USE;
-/* The same with what else there is to know of an answer that isn't read along. */
+/* The rest of a head: what is known of a response that isn't read along. */
 typedef struct {
     size_t head_len, headers_len, body_len; /* which lie one behind the other */
     uint32_t answer_crc;                    /* CRC-32C of headers and body */

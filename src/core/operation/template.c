@@ -162,7 +162,7 @@ static const char *known_parts(hx_arena *arena)
     return hx_arena_terminated(arena, hx_buf_slice(&text));
 }
 
-/* What stands between two braces. */
+/* Parses the text between two braces. */
 static void compile_braces(compiler *c, hx_template_part *part)
 {
     hx_slice inside = {part->text.ptr + 1, part->text.len - 2};

@@ -40,9 +40,9 @@ typedef enum {
 
 typedef struct {
     hx_template_kind kind;
-    hx_slice text;              /* as it was written, braces included */
+    hx_slice text;              /* the source text, braces included */
     hx_slice argument;          /* after the colon, a header's name in lower case; of a literal the text itself */
-    hx_slice canonical;         /* what the MAC says of the part: the same for two spellings of it */
+    hx_slice canonical;         /* canonical form in the MAC: the same for two spellings of a part */
     const struct hx_zone *zone; /* DATE */
     hx_ms window;               /* WINDOW */
 } hx_template_part;
@@ -57,7 +57,7 @@ typedef struct hx_template {
     hx_ms bucket_min; /* the shortest window, or a day where there are only dates; 0 where there is no bucket */
 } hx_template;
 
-/* How zones are found: NULL when there is none of that name. */
+/* Finds a time zone by its name; NULL when there is none. */
 typedef const struct hx_zone *(*hx_zone_finder)(void *user, hx_slice name);
 
 /* NULL with a sentence in *error that names the part; the sentence may live in `arena`. The finder is only asked for
@@ -68,22 +68,22 @@ const hx_template *hx_template_compile(hx_slice text, hx_zone_finder find_zone, 
 /* The first {path:name} for which a route's path has no "{name}"; NULL when it has them all. */
 const hx_template_part *hx_template_stray_path(const hx_template *template, hx_slice path_template);
 
-/* What a request has. */
+/* The parts of a request that a template can read. */
 typedef struct {
-    /* How many lines there are of that header; *value is the first, trimmed. */
+    /* Counts the lines of that header; *value is the first, trimmed. */
     unsigned (*header)(const void *user, hx_slice name, hx_slice *value);
     const void *user;
     hx_slice path;          /* normalised */
     hx_slice path_template; /* of the route: "/matches/{id}/messages" */
     hx_slice query;
-    hx_slice principal;   /* as core/operation/identity.h gives it; empty for nobody */
-    bool body_is_json;    /* its media type says so, and it isn't coded */
+    hx_slice principal;   /* as from core/operation/identity.h; empty: unauthenticated */
+    bool body_is_json;    /* its media type is JSON, and it has no Content-Encoding */
     hx_slice body;        /* as it came */
-    hx_slice body_hashed; /* what {sha256:body} is made over: the body, or its parts' digest where it is multipart */
+    hx_slice body_hashed; /* for {sha256:body}: the body, or the digest of its parts where it is multipart */
     hx_ms now;
 } hx_template_input;
 
-/* One part's value, for the operator who asks: it is the caller's data, and in the clear. */
+/* The value of one part, in the clear, for `hapax explain`. */
 typedef struct {
     hx_slice text;  /* of the part */
     hx_slice value; /* "user-7", "2026-11-15", "2026-11-15T13:00:00Z"; of the principal only its kind */
@@ -98,7 +98,7 @@ typedef struct {
 
 typedef struct {
     hx_digest key;
-    hx_digest fixed; /* of all that doesn't hang on the time */
+    hx_digest fixed; /* digest of the parts that don't depend on the time */
     hx_slice wrong;  /* the part that is missing or can't be used, as it is written */
     const char *why; /* a sentence about it; NULL: none is */
 } hx_template_result;
@@ -108,11 +108,11 @@ typedef struct {
 bool hx_template_key(const hx_template *template, const hx_template_input *in, hx_mac *mac, hx_arena *arena,
                      hx_template_result *out) HX_MUST_USE;
 
-/* What the key is made of, as text for people; false as above. The values live in the input and the arena. */
+/* Lists the values of the parts as text for people; false as above. The values live in the input and the arena. */
 bool hx_template_show(const hx_template *template, const hx_template_input *in, hx_arena *arena,
                       hx_template_values *out) HX_MUST_USE;
 
-/* The key of the same request at another moment: nothing of the request is read again. */
+/* The key of the same request at another time, without reading the request again. */
 hx_digest hx_template_key_at(const hx_template *template, const hx_digest *fixed, hx_ms now, hx_mac *mac,
                              hx_arena *arena);
 

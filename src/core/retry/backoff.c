@@ -42,7 +42,7 @@ static const hx_retry_policy classes[] = {HX_RETRY_CLASSES(X)};
 static const hx_retry_policy profiles[] = {{0}, HX_RETRY_PROFILES(X)};
 #undef X
 
-/* Position of `name` from `first` on; `count` when it isn't there. */
+/* The position of `name` from `first` on; `count` when it is missing. */
 static unsigned find_name(const char *const *names, unsigned first, unsigned count, hx_slice name)
 {
     unsigned i = first;
@@ -222,7 +222,7 @@ hx_retry_answer hx_retry_next(const hx_retry_policy *policy, const hx_retry_ques
         hx_ms told = question->retry_after + 1;
         if (told > time_left || told >= client_left)
             return (hx_retry_answer){.verdict = HX_RETRY_TOLD_LATER, .delay = question->retry_after};
-        /* Everybody was told the same moment: they should not all come back at once. */
+        /* All clients got the same Retry-After: they should not come back at once. */
         hx_ms latest = time_left < client_left ? time_left : client_left - 1;
         if (told > delay) delay = never_early(policy, told, told, latest, random);
     }

@@ -35,10 +35,10 @@
     X(ADDITIVE, "additive", "d + U(0, 1 s)")                                                                           \
     X(NONE, "none", "d")
 
-/* Whether there is another attempt, or why not: identifier, name for logs and metrics, sentence. NO_ROOM is said by
- * whoever asks the budget (core/budget), never by hx_retry_next. */
+/* Whether there is another attempt, or why not: identifier, name for logs and metrics, sentence. NO_ROOM comes from
+ * the retry budget (core/retry/retry_budget.h), never from hx_retry_next. */
 #define HX_RETRY_VERDICTS(X)                                                                                           \
-    X(AGAIN, "again", "There is time and room for another attempt.")                                                   \
+    X(AGAIN, "again", "There is time for another attempt, and the retry budget allows it.")                            \
     X(NO_ATTEMPTS, "attempts", "All allowed attempts failed.")                                                         \
     X(NO_TIME, "total", "The next attempt would start after the time for retries.")                                    \
     X(NO_PATIENCE, "client_budget", "The next attempt would start after the request timeout.")                         \
@@ -107,17 +107,17 @@ typedef struct {
 
 typedef struct {
     hx_retry_verdict verdict;
-    hx_ms delay; /* from now; with TOLD_LATER what the client should be told; 0 with the others */
+    hx_ms delay; /* from now; with TOLD_LATER the Retry-After for the client; 0 otherwise */
 } hx_retry_answer;
 
-/* `random` is any number from hx_rand_u64(). */
+/* Decides whether and when to try again. `random` is any number from hx_rand_u64(). */
 hx_retry_answer hx_retry_next(const hx_retry_policy *policy, const hx_retry_question *question, uint64_t random);
 
-/* What clients of ours (`hapax send`, deliveries) do with an answer. The gateway follows §5 instead. */
+/* How our own clients (`hapax send`, deliveries) act on a response. The gateway follows §5 instead. */
 typedef enum { HX_REPEAT_NEVER, HX_REPEAT_LATER, HX_REPEAT_AT_ONCE } hx_repeat;
 
 typedef struct {
-    unsigned status; /* 0: none came (connect error, reset, time-out) */
+    unsigned status; /* 0: no response (connect error, reset, timeout) */
     bool is_final;   /* marked Idempotency-Status: stored or replayed */
     bool says_retry; /* its problem says `retryable` */
 } hx_client_answer;

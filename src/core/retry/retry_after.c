@@ -33,7 +33,7 @@ static int64_t read_digits(reader *in, size_t count)
     return (int64_t)value;
 }
 
-/* Position of the name that stands in front, counted from 0. */
+/* Reads one of the names; returns its position, from 0. */
 static int64_t read_name(reader *in, const char *const *names, size_t count)
 {
     for (size_t i = 0; in->ok && i < count; i++) {

@@ -23,7 +23,7 @@ static uint32_t *share_of(hx_retry_budget *budget, int64_t second)
     return &budget->share[second % HX_RETRY_BUDGET_WINDOW_SECONDS];
 }
 
-/* Refills the floor and lets old shares go. A clock that stands still or is set back changes nothing. */
+/* Refills the floor and drops old shares. A clock that stops or is set back changes nothing. */
 static void advance(hx_retry_budget *budget, hx_ms now)
 {
     if (now <= budget->now) return;

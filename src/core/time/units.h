@@ -14,7 +14,7 @@ typedef struct {
 /* From long to short, in milliseconds; one without a name ends them. */
 extern const hx_unit hx_time_units[];
 
-/* How long one of that unit is; 0: there is none of that name. */
+/* The length of a unit; 0: there is none of that name. */
 hx_ms hx_unit_span(hx_slice name);
 
 #endif

@@ -25,7 +25,7 @@
 #define DAY INT64_C(86400)
 #define OFFSET_MAX (26 * HOUR - 1)            /* RFC 9636, 3.2 */
 #define MOMENT_MAX (INT64_C(1) << 59)         /* the same: nothing was before the universe */
-#define SECONDS_MAX INT64_C(9000000000000000) /* that hx_ms has room for, with years to spare */
+#define SECONDS_MAX INT64_C(9000000000000000) /* within the range of hx_ms, with years to spare */
 #define RULE_TIME_HOURS_MAX 167               /* RFC 9636, 3.3.2: a week, less an hour, to both sides */
 #define RULE_OFFSET_HOURS_MAX 24
 
@@ -87,8 +87,8 @@ static void changes_in(const rule *r, int64_t year, int64_t *begin, int64_t *end
     *end = day_of_change(&r->end, year) * DAY + r->end.time - r->summer;
 }
 
-/* A change may lie eight days outside its year, and summer time may reach into the next, or last for ever: then it
- * begins anew before it ends. */
+/* A change may lie eight days outside its year, and summer time may reach into the next year, or last for ever: then
+ * it begins again before it ends. */
 static span span_by_rule(const rule *r, int64_t at)
 {
     span found = {.began = INT64_MIN, .offset = r->standard};
@@ -382,7 +382,7 @@ static bool read_block(hx_slice *rest, const header *h, hx_zone *zone, hx_arena 
     return true;
 }
 
-/* What stands behind the footer is left to later versions of the format. */
+/* Bytes after the footer are left to later versions of the format. */
 static bool read_footer(hx_slice rest, rule *out)
 {
     if (rest.len == 0 || rest.ptr[0] != '\n') return false;

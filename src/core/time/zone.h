@@ -11,7 +11,7 @@
 
 typedef struct hx_zone hx_zone;
 
-/* Far beyond the longest TZif file there is. */
+/* Much larger than any TZif file. */
 #define HX_ZONE_FILE_BYTES_MAX (256u * 1024u)
 
 /* Whether it can be the name of a zone, "America/Argentina/Ushuaia": words of letters, digits, "_", "+" and "-" with
@@ -22,7 +22,7 @@ bool hx_zone_is_name(hx_slice name);
 const hx_zone *hx_zone_read(hx_slice name, hx_slice bytes, hx_arena *arena) HX_MUST_USE;
 hx_slice hx_zone_name(const hx_zone *zone);
 
-/* What is added to UTC at that moment, in seconds. */
+/* The offset from UTC at that moment, in seconds. */
 int32_t hx_zone_offset(const hx_zone *zone, hx_ms at);
 
 hx_date hx_zone_date(const hx_zone *zone, hx_ms at);

@@ -24,8 +24,8 @@ hx_jwt_keys *hx_jwt_keys_from_jwks(hx_slice json, hx_error_text error) HX_MUST_U
 hx_jwt_keys *hx_jwt_keys_from_pem(hx_slice pem, hx_error_text error) HX_MUST_USE;
 hx_jwt_keys *hx_jwt_keys_from_secret(hx_slice secret, hx_error_text error) HX_MUST_USE;
 size_t hx_jwt_keys_count(const hx_jwt_keys *keys);
-bool hx_jwt_keys_have_secret(const hx_jwt_keys *keys); /* one of them signs as well as it verifies */
-/* Another owner of the same set, which lives until the last has freed it. Any thread. */
+bool hx_jwt_keys_have_secret(const hx_jwt_keys *keys); /* whether a key of it signs as well as it verifies */
+/* Adds an owner of the set, which lives until the last owner has freed it. Any thread. */
 hx_jwt_keys *hx_jwt_keys_share(const hx_jwt_keys *keys) HX_MUST_USE;
 void hx_jwt_keys_free(hx_jwt_keys **owned);
 
@@ -35,7 +35,7 @@ typedef struct {
     hx_ms leeway;      /* for exp and nbf */
 } hx_jwt_rules;
 
-/* What can be wrong, and the sentence that says so. */
+/* Errors, each with its sentence. */
 #define HX_JWT_ERRORS(X)                                                                                               \
     X(OK, "The token is valid.")                                                                                       \
     X(NOT_A_TOKEN, "The credential is not a JWT.")                                                                     \
@@ -65,7 +65,7 @@ const char *hx_jwt_error_text(hx_jwt_error error);
 hx_jwt_error hx_jwt_verify(hx_slice token, const hx_jwt_keys *keys, const hx_jwt_rules *rules, hx_ms now,
                            hx_arena *arena, hx_slice *payload) HX_MUST_USE;
 
-/* Until when a token that was verified stays valid by its own word; INT64_MAX: it sets no end. */
+/* The time until which a verified token is valid; INT64_MAX: it sets no end. */
 hx_ms hx_jwt_valid_until(hx_slice payload, const hx_jwt_rules *rules);
 
 /* Decodes without verifying anything; false when it isn't a JWT. */
