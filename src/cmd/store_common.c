@@ -195,8 +195,11 @@ int hx_place_open_target(hx_place *place, hx_loop *loop, const hx_store_flags *f
     hx_store_attach(place->store, loop);
     code = check_target(place, loop, secret, by, note);
     if (code != HX_EXIT_OK) return code;
-    if (!note->unfinished && hx_unfinished_begin(place->store, loop, by, epoch, note) != HX_STORE_OK)
-        return hx_cmd_store_refuse("%s can't be written to", place->shown);
+    hx_store_result result = note->unfinished ? hx_unfinished_take_over(place->store, loop, note)
+                                              : hx_unfinished_begin(place->store, loop, by, epoch, note);
+    if (result == HX_STORE_STALE || result == HX_STORE_EXISTS)
+        return hx_cmd_store_refuse("another process fills %s, too: wait until it has ended", place->shown);
+    if (result != HX_STORE_OK) return hx_cmd_store_refuse("%s can't be written to", place->shown);
     hx_progress_bar progress;
     hx_progress_begin(&progress, "clearing", 0, flags->json);
     if (!hx_transfer_clear(place->store, loop, &progress, trouble) ||

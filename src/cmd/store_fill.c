@@ -224,7 +224,10 @@ static int end(filling *f)
     bool is_accepted = !is_lossy(f->salvage) || f->flags->accept_loss;
     bool is_whole = is_counted && is_accepted;
     if (f->file || is_lossy(f->salvage)) f->origin.restored_at = hx_store_about(f->to.store)->now();
-    if (is_whole && hx_unfinished_end(f->to.store, f->loop, &f->note, &f->origin) != HX_STORE_OK)
+    hx_store_result result = is_whole ? hx_unfinished_end(f->to.store, f->loop, &f->note, &f->origin) : HX_STORE_OK;
+    if (result == HX_STORE_STALE)
+        return hx_cmd_store_refuse("another process has begun to fill %s: wait until it has ended", f->to.shown);
+    if (result != HX_STORE_OK)
         return hx_cmd_store_refuse("%s can't be written to, and is not whole. Run the same command again", f->to.shown);
     report(f, is_whole);
     if (!is_counted)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the commands share: the table of them (commands.c), reading flags, and reading a configuration. A command is a
- * row and a function; it gets the arguments after its name's, so that argv[0] is the name, and returns an exit code of
- * base/check.h. */
+/* The table of commands (commands.c), and what they share: reading flags, and reading a configuration. A command is a
+ * row and a function, which gets its own name as argv[0] and returns an exit code of base/check.h. */
 #ifndef HX_CMD_CLI_CMD_H
 #define HX_CMD_CLI_CMD_H
 

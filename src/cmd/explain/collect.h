@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `hapax explain` says about a dry run, before it is printed as text or JSON. Of credentials only the beginning is
- * shown. */
+/* The explanation of a dry run, from which text or JSON is printed. Of credentials it has only the beginning. */
 #ifndef HX_CMD_EXPLAIN_COLLECT_H
 #define HX_CMD_EXPLAIN_COLLECT_H
 

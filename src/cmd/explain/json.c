@@ -127,7 +127,7 @@ static void put_rules(hx_buf *out, const hx_policy *policy, hx_arena *arena)
     hx_json_put_number(out, "quota", policy->quota);
 }
 
-/* What comes from a head is at most ten of its values, each byte escaped as six; everything else is short. */
+/* At most ten values come from the head, each byte escaped as six; everything else is short. */
 size_t hx_explain_json_max(const hx_config *config)
 {
     return 1024u * 1024u + 64u * (size_t)config->limits.head_bytes;

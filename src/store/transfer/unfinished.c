@@ -46,7 +46,8 @@ bool hx_unfinished_read(hx_store *store, hx_loop *loop, hx_unfinished *out)
     const hx_record *found = &read.call.found;
     if (asked && found->state != HX_ABSENT) {
         *out = (hx_unfinished){.is_there = true,
-                               .unfinished = found->state == HX_UNKNOWN,
+                               .unfinished = found->state == HX_UNKNOWN || found->state == HX_PROCESSING,
+                               .processing = found->state == HX_PROCESSING,
                                .by = "copy",
                                .epoch = found->epoch,
                                .restored_at = found->changed_at};
@@ -94,6 +95,45 @@ hx_store_result hx_unfinished_begin(hx_store *store, hx_loop *loop, const char *
     hx_store_result result = hx_await(&import);
     hx_arena_free(&arena);
     if (result == HX_STORE_OK && !hx_unfinished_read(store, loop, out)) result = HX_STORE_UNAVAILABLE;
+    return result;
+}
+
+static hx_store_result settle_as_unfinished(hx_store *store, hx_loop *loop, const char *by, uint64_t epoch)
+{
+    hx_arena arena = {0};
+    hx_awaited settle;
+    hx_record note = hx_unfinished_record(by, epoch);
+    note.from_state = HX_PROCESSING;
+    hx_await_begin(&settle, loop, &arena);
+    hx_store_settle(store, &settle.call, &note);
+    hx_store_result result = hx_await(&settle);
+    hx_arena_free(&arena);
+    return result;
+}
+
+static hx_store_result claim_note(hx_store *store, hx_loop *loop, hx_unfinished *note)
+{
+    hx_arena arena = {0};
+    hx_awaited claim;
+    hx_record record = note_of(note->by, 0);
+    record.state = HX_PROCESSING;
+    record.owner = hx_store_about(store)->owner;
+    hx_await_begin(&claim, loop, &arena);
+    hx_store_claim(store, &claim.call, &record, note->epoch);
+    hx_store_result result = hx_await(&claim);
+    if (result == HX_STORE_EXISTS) result = HX_STORE_STALE;
+    if (result == HX_STORE_OK) note->epoch = record.epoch;
+    hx_arena_free(&arena);
+    return result;
+}
+
+hx_store_result hx_unfinished_take_over(hx_store *store, hx_loop *loop, hx_unfinished *note)
+{
+    hx_store_result result = HX_STORE_OK;
+    if (note->processing) result = settle_as_unfinished(store, loop, note->by, note->epoch); /* killed right here */
+    if (result == HX_STORE_OK) result = claim_note(store, loop, note);
+    if (result == HX_STORE_OK) result = settle_as_unfinished(store, loop, note->by, note->epoch);
+    note->processing = false;
     return result;
 }
 

@@ -198,6 +198,35 @@ static void an_unfinished_target_is_filled_from_the_beginning(void **state)
     world_end(&w);
 }
 
+/* Two copies into one target: the second takes it over, and the first can't call it whole any more. */
+static void a_run_whose_target_was_taken_over_can_not_end_it(void **state)
+{
+    (void)state;
+    world w;
+    world_begin(&w);
+    const uint8_t secret[HX_SECRET_BYTES] = {7};
+    hx_error_text error = "";
+    hx_record note = hx_unfinished_record("copy", 1000);
+    const hx_store_options options = {.secret = secret, .unfinished = &note};
+    hx_store *to = hx_store_open(hx_slice_of(w.to), &options, error);
+    assert_non_null(to);
+    hx_store_attach(to, w.loop);
+    hx_unfinished first, second, nothing = {0};
+    assert_true(hx_unfinished_read(to, w.loop, &first));
+    second = first;
+    assert_int_equal(hx_unfinished_take_over(to, w.loop, &second), HX_STORE_OK);
+    assert_true(second.epoch > first.epoch);
+    assert_int_equal(hx_unfinished_end(to, w.loop, &first, &nothing), HX_STORE_STALE);
+    assert_int_equal(hx_unfinished_take_over(to, w.loop, &first), HX_STORE_STALE);
+    hx_unfinished found;
+    assert_true(hx_unfinished_read(to, w.loop, &found));
+    assert_true(found.unfinished && found.epoch == second.epoch);
+    assert_string_equal(found.by, "copy");
+    assert_int_equal(hx_unfinished_end(to, w.loop, &second, &nothing), HX_STORE_OK);
+    hx_store_close(&to);
+    world_end(&w);
+}
+
 static void an_operation_that_is_in_the_target_already_ends_the_transfer(void **state)
 {
     (void)state;
@@ -247,6 +276,7 @@ int main(void)
         cmocka_unit_test(a_claim_whose_lease_is_over_is_in_nobodys_way),
         cmocka_unit_test(a_store_in_which_others_work_is_no_target),
         cmocka_unit_test(an_unfinished_target_is_filled_from_the_beginning),
+        cmocka_unit_test(a_run_whose_target_was_taken_over_can_not_end_it),
         cmocka_unit_test(an_operation_that_is_in_the_target_already_ends_the_transfer),
         cmocka_unit_test(copies_made_at_different_times_draw_other_epochs),
     };
