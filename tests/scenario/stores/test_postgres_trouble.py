@@ -186,7 +186,7 @@ def test_the_server_is_killed_and_comes_back(start_postgres, start_node, upstrea
         lines = node.wait_events(event)
         assert len(lines) == 1, lines  # however many requests and connections found out
     assert "127.0.0.1" in lines[0]["reason"]
-    assert "whether the server runs" in lines[0]["hint"]
+    assert "that the server runs" in lines[0]["hint"]
     for yes in ((), ("--yes",)):
         told = hapax("keys", "forget", "--state", "completed", "--why", "a drill", *yes, "--admin",
                      f"unix:{node.store}/admin.sock")
