@@ -210,9 +210,10 @@ void hx_journal_end_call(hx_store_call *call, hx_store_result result);
 /* Hands the calls that have ended to their loops. */
 void hx_journal_deliver(hx_journal *j);
 void *hx_journal_writer(void *journal);
-/* Whether a frame of `length` leaves `stays_free` bytes beside what the claims in flight need; it may wait for another
- * segment to be prepared. Settling a claim without its response needs no permission. */
-bool hx_journal_may_append(hx_journal *j, uint64_t length, uint64_t stays_free);
+/* Whether a frame of `length` leaves as much free as its use must (reserve.c), beside what the claims in flight need;
+ * it may wait for another segment to be prepared. Settling a claim without its response needs no permission. */
+typedef enum { HX_RESERVE_CLAIM, HX_RESERVE_SWEEP, HX_RESERVE_RESPONSE } hx_reserve_use;
+bool hx_journal_may_append(hx_journal *j, uint64_t length, hx_reserve_use use);
 /* One bounded step; false: nothing to do. */
 bool hx_journal_sweep_step(hx_journal *j);
 

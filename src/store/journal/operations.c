@@ -226,8 +226,7 @@ static void claim(hx_journal *j, hx_store_call *call)
         return;
     }
     uint64_t length = frame_length(call->own.journal.head, &nothing);
-    bool has_space = !j->refuses_claims &&
-                     hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
+    bool has_space = !j->refuses_claims && hx_journal_may_append(j, length, HX_RESERVE_CLAIM);
     if (!has_space || j->has_moved) {
         hx_journal_end_call(call, j->has_moved ? HX_STORE_UNAVAILABLE : HX_STORE_FULL);
         return;
@@ -262,7 +261,7 @@ static bool write_change(hx_journal *j, current *s, const hx_record *record, hx_
     hx_entry_of(&entry, record, 0, 0, 0);
     entry.rule = hx_journal_rule(j, record);
     uint64_t length = frame_length(head, kept);
-    if (s->stored.state != HX_PROCESSING && !hx_journal_may_append(j, length, 0)) return false;
+    if (s->stored.state != HX_PROCESSING && !hx_journal_may_append(j, length, HX_RESERVE_RESPONSE)) return false;
     if (!make_room_for(j, length, &record->op, s)) return false;
     hx_open *o = open_for(j, s, &record->op);
     o->state = record->state;
@@ -298,7 +297,8 @@ static void settle(hx_journal *j, hx_store_call *call)
     if (is_refused(j, call, &s)) return;
     const hx_answer *kept = call->record->state == HX_ABSENT ? &nothing : &call->record->answer;
     bool bare = kept->headers.len + kept->body.len == 0, written;
-    call->unretained = !bare && !hx_journal_may_append(j, frame_length(call->own.journal.head, kept), 0);
+    call->unretained = !bare &&
+                       !hx_journal_may_append(j, frame_length(call->own.journal.head, kept), HX_RESERVE_RESPONSE);
     if (call->unretained)
         written = write_without_answer(j, &s, call->record);
     else
@@ -333,7 +333,8 @@ static void watch(hx_journal *j, hx_store_call *call)
 static bool raise_epoch(hx_journal *j, uint64_t epoch)
 {
     if (epoch <= j->log.tail.epoch) return true;
-    if (!hx_journal_may_append(j, sizeof(hx_frame_head) + sizeof(uint64_t), 0) || !hx_journal_append_start(j, epoch))
+    if (!hx_journal_may_append(j, sizeof(hx_frame_head) + sizeof(uint64_t), HX_RESERVE_RESPONSE) ||
+        !hx_journal_append_start(j, epoch))
         return false;
     j->log.tail.epoch = epoch;
     return true;
@@ -351,8 +352,7 @@ static void import(hx_journal *j, hx_store_call *call)
         return;
     }
     uint64_t length = frame_length(call->own.journal.head, &record->answer);
-    bool has_space = !j->refuses_claims &&
-                     hx_journal_may_append(j, length, HX_BARE_BYTES + j->options.segment_bytes / 2);
+    bool has_space = !j->refuses_claims && hx_journal_may_append(j, length, HX_RESERVE_CLAIM);
     if (!has_space || !write_change(j, &s, record, call->own.journal.head, &record->answer)) {
         hx_journal_end_call(call, HX_STORE_FULL);
         return;

@@ -5,15 +5,15 @@
  * can be written to whatever happens to the rest of the disk (where blocks are overwritten in place; a file system that
  * copies on write gives no such promise). That space is used in this order:
  *
- *     a claim            leaves half a segment free, and HX_BARE_BYTES for each claim in flight and itself
- *     moving, tombstones leave a quarter, and that
- *     an answer          leaves that
- *     the bare end of a claim: always
+ *     HX_RESERVE_CLAIM     a claim leaves half a segment free, and HX_BARE_BYTES for each claim in flight and itself
+ *     HX_RESERVE_SWEEP     moved records and tombstones leave a quarter of a segment, and that
+ *     HX_RESERVE_RESPONSE  an outcome with its response leaves HX_BARE_BYTES for each claim in flight
+ *     without asking       an outcome without its response
  *
- * So every claim in flight can be ended: released, unknown, completed or failed. Their answers share half a segment,
- * 32 MiB, if the disk fills up in the very moment in which a segment was begun, and up to one and a half otherwise:
- * some ten thousand answers of 2 KiB, but at 8 MiB each only three are certain, and on a small disk, where segments
- * have 16 MiB, none is. A response without space is left out: the operation is completed or failed, its first
+ * So every claim in flight can be settled: released, unknown, completed or failed. Their responses share half a
+ * segment, 32 MiB, if the disk fills up in the very moment in which a segment was begun, and up to one and a half
+ * otherwise: some ten thousand responses of 2 KiB, but at 8 MiB each only three are certain, and on a small disk, where
+ * segments have 16 MiB, none is. A response without space is left out: the operation is completed or failed, its first
  * client gets the response, and later ones learn that it was not retained; it is never run again. To promise more,
  * space for the largest response would have to be ready for every claim.
  *
@@ -22,7 +22,7 @@
 
 /* Whether a frame of that length can be written, with so much left behind it. The rest of a segment in which it doesn't
  * fit is lost. */
-static bool has_room(const hx_journal *j, uint64_t length, uint64_t behind)
+static bool has_space(const hx_journal *j, uint64_t length, uint64_t behind)
 {
     uint64_t padded = hx_frame_padded(length), size = j->log.active->size, at = j->log.tail.offset;
     if (at + padded <= size) return size - at - padded + j->spare_bytes >= behind;
@@ -30,10 +30,13 @@ static bool has_room(const hx_journal *j, uint64_t length, uint64_t behind)
     return j->spare_bytes > padded && j->spare_bytes - padded >= behind;
 }
 
-bool hx_journal_may_append(hx_journal *j, uint64_t length, uint64_t stays_free)
+bool hx_journal_may_append(hx_journal *j, uint64_t length, hx_reserve_use use)
 {
-    uint64_t needed = hx_map_count(j->opened) * HX_BARE_BYTES + stays_free;
-    while (!has_room(j, length, needed))
+    const uint64_t segment = j->options.segment_bytes;
+    const uint64_t stays_free[] = {
+        [HX_RESERVE_CLAIM] = segment / 2 + HX_BARE_BYTES, [HX_RESERVE_SWEEP] = segment / 4, [HX_RESERVE_RESPONSE] = 0};
+    uint64_t needed = hx_map_count(j->opened) * HX_BARE_BYTES + stays_free[use];
+    while (!has_space(j, length, needed))
         if (!hx_background_await_spare(j)) return false;
     return true;
 }

@@ -22,11 +22,6 @@
 #define FRAMES_A_STEP 4096u
 #define LIVE_SHARE 4u /* a segment is emptied when less than a quarter of it lives */
 
-static uint64_t left_free(const hx_journal *j)
-{
-    return j->options.segment_bytes / 4;
-}
-
 /* False: all done. */
 static bool lapse_leases(hx_journal *j)
 {
@@ -73,7 +68,7 @@ static bool expire_entries(hx_journal *j)
         atomic_fetch_add_explicit(&j->counts.cleaned, 1, memory_order_relaxed);
     }
     if (count > 0) hx_journal_flush(j); /* what was decided in this batch counts */
-    for (unsigned i = 0; i < count && hx_journal_may_append(j, HX_BARE_BYTES, left_free(j)); i++)
+    for (unsigned i = 0; i < count && hx_journal_may_append(j, HX_BARE_BYTES, HX_RESERVE_SWEEP); i++)
         if (!hx_journal_lapse(j, &buried[i], HX_EXPIRED, HX_LIT("lifetime"))) break;
     if (!hx_index_at_end(j->index, w->cursor)) return true;
     w->earliest = w->earliest_seen;
@@ -137,7 +132,7 @@ static bool move_some(hx_journal *j, const hx_segment *s)
         hx_frame_kind moved_as = frame.traits->moved_as;
         if (moved_as && hx_index_get(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
             (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
-            going = hx_journal_may_append(j, frame.head.length, left_free(j)) &&
+            going = hx_journal_may_append(j, frame.head.length, HX_RESERVE_SWEEP) &&
                     hx_journal_append(j, moved_as, &entry, NULL, frame.record_head, &frame.record.answer);
             if (frame.bytes.len > HX_INLINE_BYTES) hx_journal_flush(j); /* the window is about to move on */
             moves++;
@@ -160,7 +155,7 @@ static bool clean_segments(hx_journal *j)
         return true;
     }
     if (s->live_bytes >= s->end / LIVE_SHARE && !mostly_dead(j)) return false;
-    if (j->refuses_claims && !hx_journal_may_append(j, s->live_bytes, left_free(j)))
+    if (j->refuses_claims && !hx_journal_may_append(j, s->live_bytes, HX_RESERVE_SWEEP))
         return false; /* half of it is no help */
     return move_some(j, s);
 }
