@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE_BYTES 8192u /* of the longest line that base/log.c makes */
+#define LINE_BYTES 8192u /* the longest line that base/log.c makes */
 #define RING_BYTES (1u << 20)
 #define KEPT_BYTES (RING_BYTES / 8) /* for warnings and errors, however many other lines come */
 #define HEADER_BYTES 8u

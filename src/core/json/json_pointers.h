@@ -17,14 +17,14 @@ typedef struct {
 uint64_t hx_pointers_below_root(const hx_pointers *pointers);
 uint64_t hx_pointers_root(const hx_pointers *pointers);
 
-/* Of the pointers in `above`, which have led `depth` steps down, those that lead through a member, or an array's item,
- * and further. Those that end there are left in *ends. A name is unescaped. */
+/* The pointers of `above`, which have led `depth` steps down, that go on through a member, or through an item of an
+ * array. *ends gets those that end there. `name` is unescaped. */
 uint64_t hx_pointers_to_member(const hx_pointers *pointers, uint64_t above, size_t depth, hx_slice name,
                                uint64_t *ends);
 uint64_t hx_pointers_to_item(const hx_pointers *pointers, uint64_t above, size_t depth, uint64_t item, uint64_t *ends);
 
-/* What spares those two most of their calls, for a body may have many members. A name none of whose bits is in the
- * filter is on no way; the first item from `from` on that is on one, UINT64_MAX: none. */
+/* These avoid most calls of the two above, since a body may have many members. No pointer goes through a name none of
+ * whose bits is in the filter. The next item is the first from `from` on that one goes through; UINT64_MAX: none. */
 uint64_t hx_pointers_filter(const hx_pointers *pointers, uint64_t above, size_t depth);
 uint64_t hx_pointers_next_item(const hx_pointers *pointers, uint64_t above, size_t depth, uint64_t from);
 

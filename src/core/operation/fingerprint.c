@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hashes, under tag 'F' and in this order: method, host, path, "?" where there is a query, query, media type,
  * Content-Encoding, If-Match, If-None-Match, If-Unmodified-Since, the body's kind, the body, and then name and value of
- * each header that the rules choose. Where a natural key says it all: that key alone, under tag 'n'.
+ * each header that the rules choose. With HX_FINGERPRINT_KEY: the natural key alone, under tag 'n'.
  * A multipart body (kind 'M') is a digest under tag 'M' of its preamble, each part's header block and content, and its
- * epilogue: everything but the boundary, which clients draw anew for each attempt. Chosen values (kind 'V') stand each
- * behind its pointer, with their lengths.
+ * epilogue: everything but the boundary, which clients draw for each attempt. Chosen values (kind 'V') each follow
+ * their pointer, with their lengths.
  * For a natural key a form is a digest under tag 'U' of its parts' names and contents: the same photo under another
- * file name is the same photo. Each stands behind a letter: 'n' a name, 'h' any other line of a part's header block but
- * its type and length, 'c' the content. */
+ * file name is the same photo. Each follows a letter: 'n' a name, 'h' any other line of a part's header block but its
+ * type and length, 'c' the content. */
 #include "core/operation/fingerprint.h"
 
 #include "base/memory/buf.h"

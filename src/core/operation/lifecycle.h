@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* THE state machine: what may become of an operation, and what a request for it gets (contract §2 and §3).
+/* The state machine of an operation, and what a request for it gets (contract §2 and §3).
  *
  *     absent ------claim------> processing --outcome--> completed | failed --lifetime over--> absent, or expired
  *                                  | |                                                        (a tombstone)

@@ -129,14 +129,15 @@ typedef struct {
     uint32_t rule_version;
 } hx_policy;
 
-/* What a rule version is made of: which operation a request of the route is (principal, scope, key, fingerprint, how a
- * key of ours is written), which requests come to it at all, and whether it has a name. A route's operations can be
- * known by method and path: then the second is 0 but for the routes before it. The defaults' are, too, and their second
- * only tells nodes apart: on one of them a route may have taken what comes to the defaults on another.
+/* The bits of a rule version. The identity says which operation a request of the route is (principal, scope, key,
+ * fingerprint, how a key of ours is written); the match says which requests come to the route; the last bit says
+ * whether the route has a name. Where operations are stored by method and path, the match covers only the routes before
+ * this one. That holds for the defaults, too: their match only distinguishes nodes, since on one node a route may take
+ * requests that come to the defaults on another.
  *
- * So a store tells two rules apart by 15 bits, and what comes to them by 16. A reload has both configurations, and
- * compares the whole hashes. A start has only what stands in the store: of changes to a route with live operations it
- * misses one in 32,768 of principal, scope, key or fingerprint, and one in 65,536 of the match. */
+ * So a store distinguishes identities by 15 bits, and matches by 16. A reload has both configurations, and compares the
+ * whole hashes. A start has only the records in the store: of changes to a route with live operations it misses one in
+ * 32,768 of principal, scope, key or fingerprint, and one in 65,536 of the match. */
 #define HX_RULE_IDENTITY ((UINT32_C(1) << 15) - 1)
 #define HX_RULE_MATCH (HX_RULE_NAMED - HX_RULE_IDENTITY - 1)
 #define HX_RULE_NAMED (UINT32_C(1) << 31)

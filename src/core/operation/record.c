@@ -21,7 +21,7 @@
  *
  * Flags: 1 = the answer is retained, 2 = the key was quoted, 4 = the last text is not the result but the key's
  * parameters, which matter only as long as there is no result. The head length counts all up to and with its CRC, so
- * the head stands alone: the audit's chain goes over heads, and stays whole when bodies are dropped. */
+ * the head is complete by itself: the audit's chain goes over heads, and stays whole when bodies are dropped. */
 #include "core/operation/record.h"
 
 #include "base/check.h"

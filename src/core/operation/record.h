@@ -90,7 +90,7 @@ static inline bool hx_record_is_held(const hx_record *record)
 {
     return record->state == HX_UNKNOWN && record->answer.status != 0;
 }
-/* Of records written before a status said so: sets it by their reason. */
+/* Sets the status of a held operation by its reason, for records written before the status said so. */
 void hx_record_hold_by_reason(hx_record *record);
 
 /* The record that a store returns in place of one that it can't read back. */
@@ -105,7 +105,7 @@ void hx_record_encode(const hx_record *record, hx_buf *out);
 /* Puts the epoch into an encoded head and closes it with its checksum. */
 void hx_record_seal(char *head, size_t head_len, uint64_t epoch);
 
-/* The result's id in an answer's body, where `pointer` leads: a short text that fits a line, or a number; or empty. */
+/* The id of the result in a response body, where `pointer` leads: a number, or a text that fits a line; else empty. */
 hx_slice hx_record_result(hx_slice pointer, hx_slice body, hx_arena *arena);
 
 typedef enum { HX_RECORD_OK, HX_RECORD_DAMAGED, HX_RECORD_OLDER, HX_RECORD_NEWER } hx_record_error;
@@ -115,11 +115,11 @@ typedef enum { HX_RECORD_OK, HX_RECORD_DAMAGED, HX_RECORD_OLDER, HX_RECORD_NEWER
 hx_record_error hx_record_decode_head(hx_slice bytes, hx_record *out, size_t *head_len, size_t *answer_len) HX_MUST_USE;
 /* The rest of a head: what is known of a response that isn't read along. */
 typedef struct {
-    size_t head_len, headers_len, body_len; /* which lie one behind the other */
+    size_t head_len, headers_len, body_len; /* which follow each other */
     uint32_t answer_crc;                    /* CRC-32C of headers and body */
 } hx_record_layout;
 hx_record_error hx_record_decode_layout(hx_slice bytes, hx_record *out, hx_record_layout *layout) HX_MUST_USE;
-/* Reads head and answer and checks both checksums. */
+/* Reads head and response and checks both checksums. */
 hx_record_error hx_record_decode(hx_slice bytes, hx_record *out) HX_MUST_USE;
 
 #endif

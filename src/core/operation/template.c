@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is digested, under tag 'N': for a literal, a date and a window its canonical form; for any other part its
+/* The digest of a key, under tag 'N', covers: for a literal, a date and a window its canonical form; for others the
  * canonical form, the type of its value (one byte) and the value. Canonical forms are "=text" for literals and
  * "word:argument" for the rest, so that they tell how many follow and what they are. Where there are dates or windows
  * that digest, and these three of each of them, go under tag 'B': so the other parts are read once for many moments.

@@ -7,7 +7,7 @@
 
 #define DOUBLED_MAX ((hx_ms)1 << 50) /* far above every cap, and twice it is far below overflow */
 #define ADDITIVE_MAX HX_SECOND
-#define FIXED_MOMENT_PART 10 /* what has a fixed moment is only ever later, by up to a tenth */
+#define FIXED_MOMENT_PART 10 /* a fixed moment is only ever delayed, by up to a tenth */
 
 /* A capped Retry-After lies past every total, so that it ends the retries and is never obeyed early. */
 _Static_assert(HX_RETRY_AFTER_MAX > HX_RETRY_SPAN_MAX, "a capped Retry-After must not be waited for");

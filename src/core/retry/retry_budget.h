@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The retry budget of one upstream (contract §6): a failing upstream must not be hammered by everybody's retries at
- * once. Two accounts, both in whole numbers, so that nothing drifts:
+/* The retry budget of one upstream (contract §6): a failing upstream must not be flooded by the retries of all
+ * requests. Two accounts, both in whole numbers, so that nothing drifts:
  *
  *     the share   every fifth request pays one retry in; what isn't used within 10 seconds is gone
  *     the floor   refills by 10 retries a second, up to 10
@@ -12,8 +12,8 @@
  *    over a whole run attempts are <= 1.2 * requests + the floor;
  * 2. whatever happened before, a second without retries is enough for 10 more.
  *
- * Not for several threads: each worker has its own, told how many there are, so that the floors of all add up to
- * 10 a second. */
+ * For one thread: each worker has its own budget and knows how many there are, so that all floors add up to 10 a
+ * second. */
 #ifndef HX_CORE_RETRY_RETRY_BUDGET_H
 #define HX_CORE_RETRY_RETRY_BUDGET_H
 

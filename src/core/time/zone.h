@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An IANA time zone, read from the bytes of its TZif file (RFC 9636), version 2 or later, with the rule for the years
- * behind its last transition. Pure: whoever has the bytes makes one, in an arena. It never changes, so that any thread
- * may ask; and whatever the bytes were, there is an answer for every moment. */
+ * behind its last transition. Pure: the caller has the bytes and the arena. A zone never changes, so that any
+ * thread may use it, and it has an offset for every moment, whatever the bytes were. */
 #ifndef HX_CORE_TIME_ZONE_H
 #define HX_CORE_TIME_ZONE_H
 

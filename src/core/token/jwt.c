@@ -173,7 +173,7 @@ static hx_jwt_error check_signature(const hx_jwt_keys *keys, const token_header 
         verified = algorithm->scheme == HX_JWT_HMAC ? hmac_matches(algorithm, key, parts)
                                                     : public_key_verifies(algorithm, key, parts, arena);
     }
-    ERR_clear_error(); /* what a forged signature left there would be taken for the next call's */
+    ERR_clear_error(); /* errors of a forged signature must not be taken for the next call's */
     if (verified) return HX_JWT_OK;
     if (tries == 0 && short_secret) return HX_JWT_SHORT_SECRET;
     return tries == 0 || (header->has_kid && !kid_known) ? HX_JWT_NO_KEY : HX_JWT_BAD_SIGNATURE;

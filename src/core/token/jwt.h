@@ -57,11 +57,11 @@ typedef enum {
 
 const char *hx_jwt_error_text(hx_jwt_error error);
 
-/* Signature and claims. *payload is the decoded JSON object, in `arena`, whenever the error isn't HX_JWT_NOT_A_TOKEN;
- * only with HX_JWT_OK is it to be believed. Header and payload are clean JSON without a member twice, in base64url
- * without padding. `keys` NULL is a set without keys. NO_KEY: none fits the token's `kid` and `alg`, so the caller may
- * have the set fetched anew; a key without `kid` fits any. Keys that the token itself brings or names (jwk, jku, x5c,
- * x5u) are never looked at. */
+/* Verifies signature and claims. *payload is the decoded JSON object, in `arena`, unless the error is
+ * HX_JWT_NOT_A_TOKEN; it is verified only with HX_JWT_OK. Header and payload must be clean JSON without a repeated
+ * member, in base64url without padding. `keys` NULL is a set without keys. HX_JWT_NO_KEY: no key fits the token's `kid`
+ * and `alg`, so the caller may fetch the set again; a key without `kid` fits any token. Keys that the token itself
+ * carries or names (jwk, jku, x5c, x5u) are never used. */
 hx_jwt_error hx_jwt_verify(hx_slice token, const hx_jwt_keys *keys, const hx_jwt_rules *rules, hx_ms now,
                            hx_arena *arena, hx_slice *payload) HX_MUST_USE;
 

@@ -67,7 +67,7 @@ static uint32_t algorithms_for(const hx_jwt_key *key, const hx_slice *only)
     return allowed;
 }
 
-/* What OpenSSL has read is one of our types; NULL, or a reason why it isn't taken. */
+/* Finds our type of a key that OpenSSL has read; NULL, or a reason why it isn't accepted. */
 static const char *classify(EVP_PKEY *public_key, hx_jwt_key_type *type)
 {
     char group[32];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What jwt.c and jwt_keys.c share: the algorithms, and what a key is. A key allows the algorithms that are written for
- * its type and curve, and of those, where its JWK names one, only that: no token can ask for another. */
+/* Shared by jwt.c and jwt_keys.c: the algorithms, and the key. A key allows the algorithms for its type and curve,
+ * and where its JWK names one of them, only that: no token can ask for another. */
 #ifndef HX_CORE_TOKEN_JWT_KEYS_H
 #define HX_CORE_TOKEN_JWT_KEYS_H
 
