@@ -59,7 +59,7 @@ def test_a_node_that_lost_its_claim_sends_no_more_of_the_request(database, start
     """Half of it was sent when another node was told that the operation never ran: the other half must not follow."""
     node = start_node(database.url, """
     defaults:
-      lease: 1s
+      lease: 4s
       body_max: 64MiB
     """)
     came, lost = [], threading.Event()
@@ -84,7 +84,7 @@ def test_a_node_whose_renewals_fail_sends_no_more_when_its_lease_is_over(databas
     """A renewal that failed is none: from the end of the lease on the operation may be anybody's."""
     node = start_node(database.url, """
     defaults:
-      lease: 1s
+      lease: 4s
       body_max: 64MiB
       upstream_timeout: 10m
     """)
