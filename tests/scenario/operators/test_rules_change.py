@@ -303,9 +303,9 @@ def test_what_has_expired_holds_nothing(changing, upstream, key):
         routes:
           - name: refunds
             match: POST /refunds
-            lifetime: 2s
+            lifetime: 6s
             lease: 1s
-            upstream_timeout: 10ms
+            upstream_timeout: 2s
             retry: {attempts: 1, total: 1ms}
         """)
     c.gateway.post("/refunds", key=key, json=REFUND, auth=ALICE)

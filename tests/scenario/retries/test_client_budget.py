@@ -185,7 +185,7 @@ def replay_of(gateway, key):
 def test_client_that_leaves_after_it_was_told_504_harms_nothing(start_gateway, upstream, key):
     gateway = start_gateway(quick_retries())
     with upstream.hold("/refunds") as held:
-        first = gateway.post_later("/refunds", key=key, body=b"{}", headers={"X-Request-Timeout": "500ms"})
+        first = gateway.post_later("/refunds", key=key, body=b"{}", headers={"X-Request-Timeout": "3s"})
         held.wait_arrived()
         assert first.status == 504
         first.connection.close()
