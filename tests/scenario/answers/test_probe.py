@@ -275,6 +275,25 @@ def test_probe_that_says_nothing_leaves_it_unknown(start_gateway, upstream, key,
     assert upstream.effects("/refunds") == 1
 
 
+@pytest.mark.parametrize("status", [200, 404])
+def test_an_answer_of_a_probe_that_was_cut_off_tells_nothing(start_gateway, upstream, key, status):
+    """Neither half a body that would be adopted whatever is in it, nor the status that declares absence."""
+    gateway = start_gateway("""
+        routes:
+          - name: refunds
+            match: POST /refunds
+            on_unknown: probe
+            probe: {request: "GET /refunds/{key}", found: {status: 200}, absent: {status: 404}, settle: 1ms}
+        """, store="memory:")
+    upstream.on("POST /refunds", drop_after_effect())
+    upstream.on(f"GET /refunds/{key}", answer_raw(b"HTTP/1.1 %d So\r\nContent-Length: 100\r\n\r\n{" % status,
+                                                  effect=False))
+    assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
+    time.sleep(SETTLED_S)
+    gateway.post("/refunds", key=key, json=REFUND).refuses(409, UNKNOWN)
+    assert upstream.effects("/refunds") == 1
+
+
 ABSENT = """
     routes:
       - match: POST /refunds

@@ -156,6 +156,21 @@ static void time_changes_what_it_may(void **state)
     assert_int_equal(hx_lifecycle_state_at(&no_lease, 10000), HX_PROCESSING);
 }
 
+static void a_tombstone_begins_where_the_lifetime_ends(void **state)
+{
+    (void)state;
+    for (hx_state to = HX_ABSENT; to <= HX_EXPIRED; to++) {
+        bool ends = to == HX_COMPLETED || to == HX_FAILED;
+        hx_record record = {.state = to, .changed_at = 1000, .lease_until = 7};
+        hx_lifecycle_end_after(&record, 500, 30);
+        assert_int_equal(record.lease_until, 0);
+        assert_int_equal(record.expires_at, ends ? 1500 : 0);
+        assert_int_equal(record.tombstone_until, ends ? 1530 : 0);
+        hx_lifecycle_end_after(&record, 500, 0);
+        assert_int_equal(record.tombstone_until, 0);
+    }
+}
+
 static void a_change_without_a_caller_keeps_what_identifies_the_operation(void **state)
 {
     (void)state;
@@ -191,6 +206,7 @@ int main(void)
         cmocka_unit_test(an_answer_is_shown_to_its_principal_or_to_its_credential),
         cmocka_unit_test(every_call_is_decided_by_state_and_epoch),
         cmocka_unit_test(time_changes_what_it_may),
+        cmocka_unit_test(a_tombstone_begins_where_the_lifetime_ends),
         cmocka_unit_test(a_change_without_a_caller_keeps_what_identifies_the_operation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
