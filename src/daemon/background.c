@@ -10,22 +10,23 @@
 static void stop_next(void *of)
 {
     hx_jobs *b = of;
-    while (b->left > 0) {
-        const hx_daemon_job *job = &b->jobs[--b->left];
-        if (job->stops != b->stops) continue;
-        atomic_store(&b->stopping_job, job->name);
-        job->stop(b->context, stop_next, b);
-        return;
+    for (;;) {
+        while (b->left > 0) {
+            const hx_daemon_job *job = &b->jobs[--b->left];
+            if (job->stops != b->stops) continue;
+            atomic_store(&b->stopping_job, job->name);
+            job->stop(b->context, stop_next, b);
+            return;
+        }
+        atomic_store(&b->stopping_job, NULL);
+        if (!b->is_ending) return;
+        if (b->stops == HX_JOB_AFTER_DRAIN) {
+            hx_loop_stop(b->loop);
+            return;
+        }
+        b->stops = HX_JOB_AFTER_DRAIN;
+        b->left = b->count;
     }
-    atomic_store(&b->stopping_job, NULL);
-    if (!b->is_ending) return;
-    if (b->stops == HX_JOB_AFTER_DRAIN) {
-        hx_loop_stop(b->loop);
-        return;
-    }
-    b->stops = HX_JOB_AFTER_DRAIN;
-    b->left = b->count;
-    stop_next(b);
 }
 
 static void drain(hx_task *task)

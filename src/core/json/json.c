@@ -738,7 +738,8 @@ static hx_slice escape_of(char c, char room[6])
     case '\t': return HX_LIT("\\t");
     default: break;
     }
-    memcpy(room, "\\u00", 4);
+    static const char start[4] = {'\\', 'u', '0', '0'};
+    memcpy(room, start, sizeof start);
     hx_hex_write(room + 4, &c, 1);
     return (hx_slice){room, 6};
 }

@@ -308,8 +308,9 @@ int hx_background_start(hx_journal *j)
     pthread_condattr_destroy(&monotonic);
     k->last = &k->first;
     k->spare_goal = 1;
+    k->running = true; /* which the thread reads */
     int error = pthread_create(&k->thread, NULL, keep, j);
-    k->running = error == 0;
+    if (error) k->running = false;
     return error;
 }
 

@@ -4,6 +4,7 @@
 #include "store/postgres/postgres.h"
 
 const char *const hx_postgres_sql[] = {
+    /* NOLINTNEXTLINE(bugprone-suspicious-missing-comma) */
     [HX_STATEMENT_CLAIM] = "SELECT * FROM hapax.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
                            "$14)",
     [HX_STATEMENT_RENEW] = "SELECT * FROM hapax.renew_many($1, $2, $3)",

@@ -260,7 +260,7 @@ static void end_transaction(hx_lane *lane, size_t first, size_t after)
     }
     if (!failed) atomic_fetch_add(&lane->store->commits, 1);
     for (size_t i = first; i < after; i++) {
-        hx_store_call *own[HX_ROUND_CALLS_MAX];
+        hx_store_call *own[HX_ROUND_CALLS_MAX] = {0};
         hx_statement s = statements[i];
         bool ends_later = hx_statements[s.kind].next != HX_STATEMENT_NOTHING;
         for (size_t k = 0; k < s.count; k++) {

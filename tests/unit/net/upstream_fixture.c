@@ -165,7 +165,7 @@ static void take_framing(hx_exchange *exchange)
 
 void prepare(client *c, const char *request, const char *body)
 {
-    hx_slice rest = hx_slice_of(request), method, target;
+    hx_slice rest = hx_slice_of(request), method = HX_EMPTY, target = HX_EMPTY;
     *c = (client){.exchange = {.body = hx_slice_of(body), .pooled_idle_max = HX_MINUTE}};
     assert_true(hx_slice_next(&rest, ' ', &method) && hx_slice_next(&rest, ' ', &target));
     c->exchange.method = method;
