@@ -139,6 +139,8 @@ def read_table():
     if len(set(names)) != len(names):
         raise Trouble("two bugs have one name")
     for mutant in mutants:
+        if ".py" in mutant["test"] and not (ROOT / "tests" / mutant["test"].partition("::")[0]).is_file():
+            raise Trouble(f"{mutant['name']}: there is no {mutant['test']}")
         try:
             mutated(mutant)  # also of those not asked for: a table that no longer fits the tree is seen
         except (Trouble, OSError) as trouble:
