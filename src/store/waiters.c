@@ -22,7 +22,10 @@ void hx_waiters_free(hx_waiters *w)
 {
     if (!w->groups) return;
     HX_CHECK(hx_list_empty(&w->all) && atomic_load(&w->count) == 0);
-    for (hx_link *link; (link = hx_list_take(&w->unused));) free(HX_OWNER(link, hx_waiter_group, link));
+    for (hx_link *link = w->unused.next, *next; link != &w->unused; link = next) {
+        next = link->next;
+        free(HX_OWNER(link, hx_waiter_group, link));
+    }
     hx_map_free(&w->groups);
 }
 

@@ -124,17 +124,6 @@ def test_an_operation_is_shown_with_its_result_and_its_payload(start_gateway, ke
     assert upstream.effects("/refunds") == 2
 
 
-def test_history_shows_that_an_answer_came_late(start_gateway, keys, upstream, key):
-    gateway = start_gateway("defaults: {upstream_timeout: 300ms}")
-    with upstream.hold("/refunds") as held:
-        assert gateway.post("/refunds", key=key, json=REFUND).idempotency == "unknown"
-        held.release()
-        eventually(lambda: gateway.post("/refunds", key=key, json=REFUND).idempotency == "replayed", "the late answer")
-    changes = [(change["from_state"], change["state"]) for change in history(keys, gateway, key)]
-    assert changes[1:] == [("processing", "unknown"), ("unknown", "completed")]
-    assert upstream.effects("/refunds") == 1
-
-
 def test_long_history_is_shown_to_its_end(gateway, keys, upstream, key):
     """More of it than one answer of the daemon's holds."""
     upstream.on("/refunds", in_turn(*[answer(401, effect=False)] * 500, numbered))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers that come after their time: the first client is told that the outcome is unknown, and the answer is taken
 all the same, for every later request."""
+import json
 import select
 import time
 
@@ -119,3 +120,15 @@ def test_waiters_on_unknown_are_told_so_even_if_it_is_released_right_after(start
     for _ in range(10):
         in_time(story)
     assert upstream.effects() == 0
+
+
+def test_history_shows_that_an_answer_came_late(start_gateway, upstream, key, hapax):
+    gateway = start_gateway(IMPATIENT)
+    with upstream.hold("/refunds") as held:
+        assert gateway.post("/refunds", key=key).idempotency == "unknown"
+        held.release()
+        eventually(lambda: gateway.post("/refunds", key=key).idempotency == "replayed", "the late answer")
+    shown = hapax("keys", "show", key, "--json", "--store", gateway.store_url)
+    changes = [(change["from_state"], change["state"]) for change in json.loads(shown.stdout)["history"]]
+    assert changes[1:] == [("processing", "unknown"), ("unknown", "completed")]
+    assert upstream.effects("/refunds") == 1
