@@ -105,8 +105,7 @@ struct hx_exchange {
     struct {
         hx_upstream *upstream;
         void *connection;
-        hx_slice line; /* the request line */
-        hx_slice tail; /* the head behind the header lines, and a small body */
+        hx_slice head; /* and a small body */
         hx_buf *held;  /* what was written of a streamed body before there was a connection */
         hx_link link;
         uint32_t flags;

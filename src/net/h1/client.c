@@ -17,7 +17,7 @@
 
 /* The request line, framing, Connection and Upgrade, without what the caller gives. */
 #define HEAD_EXTRA_BYTES 160u
-/* A body up to this size is copied behind its head: one piece is cheaper to send than two. */
+/* A body up to this size is copied behind its head, as header lines are into it: one piece is cheaper to send. */
 #define COPIED_BODY_BYTES 1024u
 #define HIGH_BYTES (256u * 1024u)
 #define LOW_BYTES (64u * 1024u)
@@ -136,8 +136,8 @@ static void begin_exchange(hx_wire *wire, hx_exchange *exchange, bool reused)
  * unsent. */
 static bool send_request(hx_wire *wire, hx_exchange *exchange, bool reused)
 {
-    hx_slice pieces[HX_TRANSPORT_PIECES_MAX] = {exchange->own.line, exchange->header_lines, exchange->own.tail};
-    unsigned count = 3;
+    hx_slice pieces[HX_TRANSPORT_PIECES_MAX] = {exchange->own.head};
+    unsigned count = 1;
     begin_exchange(wire, exchange, reused);
     if (exchange->body.len > COPIED_BODY_BYTES) pieces[count++] = exchange->body;
     if (exchange->own.held && exchange->own.held->len > 0) pieces[count++] = hx_buf_slice(exchange->own.held);
@@ -194,13 +194,14 @@ static void start_again(hx_wire *wire)
 static void compose_head(hx_exchange *exchange)
 {
     hx_slice body = exchange->body.len <= COPIED_BODY_BYTES ? exchange->body : HX_EMPTY;
-    size_t bytes = HEAD_EXTRA_BYTES + exchange->method.len + exchange->target.len + exchange->upgrade.len + body.len;
+    size_t bytes = HEAD_EXTRA_BYTES + exchange->method.len + exchange->target.len + exchange->header_lines.len +
+                   exchange->upgrade.len + body.len;
     hx_buf out = {.data = hx_arena_alloc(exchange->arena, bytes), .cap = bytes, .max = bytes, .arena = exchange->arena};
     hx_buf_put(&out, exchange->method);
     hx_buf_puts(&out, " ");
     hx_buf_put(&out, exchange->target);
     hx_buf_puts(&out, " HTTP/1.1\r\n");
-    size_t line_len = out.len;
+    hx_buf_put(&out, exchange->header_lines);
     if (exchange->upgrade.len > 0) {
         hx_buf_puts(&out, "Connection: upgrade\r\n");
         hx_field_write(&out, HX_LIT("Upgrade"), exchange->upgrade);
@@ -216,9 +217,8 @@ static void compose_head(hx_exchange *exchange)
     }
     hx_buf_puts(&out, "\r\n");
     if (body.len > 0) hx_buf_put(&out, body);
-    exchange->own.line = hx_slice_first(hx_buf_slice(&out), line_len);
-    exchange->own.tail = hx_slice_from(hx_buf_slice(&out), line_len);
-    exchange->bytes_all = out.len + exchange->header_lines.len + (body.len > 0 ? 0 : exchange->body.len);
+    exchange->own.head = hx_buf_slice(&out);
+    exchange->bytes_all = out.len + (body.len > 0 ? 0 : exchange->body.len);
 }
 
 static void start(hx_upstream *upstream, hx_exchange *exchange, hx_buf *held, uint32_t flags)

@@ -25,7 +25,8 @@
 
 #define RETRY_S 1
 #define PIECE_BYTES (256u << 10)
-#define PIECE_PAUSE_MS 10u
+#define PIECE_PAUSE_MS 12u
+#define NAP_MS 4u
 #define FILL_LEAD 3u /* a spare is whole when a third of the active segment is taken: past half of it claims need one */
 
 int hx_sync(const hx_journal *j, int fd)
@@ -53,12 +54,12 @@ int hx_write_all(int fd, const void *bytes, size_t len)
 static bool pause_filling(hx_journal *j, uint64_t filled)
 {
     hx_background *k = &j->background;
-    for (unsigned slept_ms = 0;; slept_ms++) {
+    for (unsigned slept_ms = 0;; slept_ms += NAP_MS) {
         pthread_mutex_lock(&k->mutex);
         bool stops = k->stop, is_due = k->waiting_count > 0 || filled < FILL_LEAD * atomic_load(&k->taken);
         pthread_mutex_unlock(&k->mutex);
         if (stops || is_due || slept_ms == PIECE_PAUSE_MS) return !stops;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        (void)nanosleep(&(struct timespec){.tv_nsec = NAP_MS * 1000000L}, NULL);
     }
 }
 
