@@ -228,7 +228,7 @@ void hx_options_callers_jwt(hx_loader *loader, const hx_option *option, const hx
 void hx_options_callers_compact(hx_config *config)
 {
     hx_policy_set *set = &config->policies;
-    unsigned moved[HX_JWT_SOURCES_MAX];
+    unsigned moved[HX_JWT_SOURCES_MAX] = {0};
     bool used[HX_JWT_SOURCES_MAX] = {false};
     size_t kept = 0;
     if (set->defaults.jwt.given) used[set->defaults.jwt.source] = true;

@@ -119,11 +119,13 @@ static void jump(void)
     sim_cover_requests(NULL, SIM_FAULT_CLOCK_JUMP);
 }
 
-static void crash_node(void)
+/* A machine that starts again often has another time than before. */
+static void crash_node(bool may_jump)
 {
     sim_node *node = &world.nodes[sim_choose(SIM_BY_TROUBLES, world.node_count)];
     if (!node->up) return;
     sim_node_crash(node);
+    if (may_jump && sim_choose(SIM_BY_TROUBLES, 4) > 0) jump();
     sim_after(sim_span(SIM_BY_TROUBLES, 0, 20 * HX_SECOND), restart_node, node);
 }
 
@@ -194,7 +196,7 @@ static void trouble(void *subject)
     switch (sim_choose(SIM_BY_TROUBLES, 9)) {
     case 0: break;
     case 1:
-        if (kinds & 1) crash_node();
+        if (kinds & 1) crash_node(kinds & 32);
         break;
     case 2:
         if ((kinds & 2) && world.app.up) {

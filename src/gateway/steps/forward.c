@@ -5,7 +5,6 @@
 #include "gateway/steps/steps.h"
 
 #include "base/log.h"
-#include "core/retry/retry_after.h"
 #include "gateway/messages/answer_headers.h"
 #include "gateway/messages/upstream_head.h"
 #include "gateway/parts/memory_budget.h"
@@ -160,7 +159,6 @@ static hx_step_result start(hx_request *r)
         .pooled_idle_max = HX_SECOND, /* a stale keep-alive would be an unknown */
     };
     hx_head_forward(r, true, &r->exchange);
-    r->answer_retry_after = HX_RETRY_AFTER_NONE;
     r->answer_word = HX_WORD_NONE;
     hx_forward_send(r, false);
     hx_forward_expect_answer(r);
