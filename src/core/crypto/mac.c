@@ -29,7 +29,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "lengths are digested 
 struct hx_mac {
     SHA256_CTX inner, outer; /* after the padded key */
     SHA256_CTX running;      /* when `spilled` */
-    EVP_MAC_CTX *siphash;
+    EVP_MAC_CTX *siphash;    /* NULL until the first short MAC: needs the default provider of OpenSSL */
     uint8_t short_key[SHORT_KEY_BYTES];
     bool spilled; /* more than fits was gathered */
     size_t gathered;
@@ -48,13 +48,15 @@ static void must(int ok)
     if (!ok) hx_fatal(HX_EXIT_BUG, "OpenSSL can't compute a MAC; is its default provider loaded?");
 }
 
-static EVP_MAC_CTX *context_of(const char *algorithm)
+static EVP_MAC_CTX *siphash_new(void)
 {
-    EVP_MAC *fetched = EVP_MAC_fetch(NULL, algorithm, NULL);
+    size_t bytes = sizeof(uint64_t);
+    OSSL_PARAM size[] = {OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &bytes), OSSL_PARAM_END};
+    EVP_MAC *fetched = EVP_MAC_fetch(NULL, "SIPHASH", NULL);
     must(fetched != NULL);
     EVP_MAC_CTX *context = EVP_MAC_CTX_new(fetched); /* holds its own reference */
     EVP_MAC_free(fetched);
-    must(context != NULL);
+    must(context != NULL && EVP_MAC_CTX_set_params(context, size));
     return context;
 }
 
@@ -81,10 +83,6 @@ hx_mac *hx_mac_new(const uint8_t secret[HX_SECRET_BYTES])
     hx_digest derived = hx_mac_end(mac);
     memcpy(mac->short_key, derived.bytes, sizeof mac->short_key);
     OPENSSL_cleanse(&derived, sizeof derived);
-    size_t short_bytes = sizeof(uint64_t);
-    OSSL_PARAM size[] = {OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &short_bytes), OSSL_PARAM_END};
-    mac->siphash = context_of("SIPHASH");
-    must(EVP_MAC_CTX_set_params(mac->siphash, size));
     return mac;
 }
 
@@ -158,6 +156,7 @@ static uint64_t compute_short(hx_mac *mac, char tag, hx_slice bytes)
 {
     uint8_t out[8];
     size_t written = 0;
+    if (!mac->siphash) mac->siphash = siphash_new();
     /* With the key each time: some 3.0 releases don't start afresh without it, and setting it is two additions. */
     must(EVP_MAC_init(mac->siphash, mac->short_key, sizeof mac->short_key, NULL));
     must(EVP_MAC_update(mac->siphash, (const unsigned char *)&tag, 1));

@@ -21,7 +21,7 @@ bool hx_secret_eq(hx_slice a, hx_slice b) HX_MUST_USE;
 
 typedef struct hx_mac hx_mac;
 
-/* Never NULL: without HMAC-SHA-256 no promise can be kept, and hx_fatal is called. */
+/* Never NULL: when there is no memory, hx_fatal is called. */
 hx_mac *hx_mac_new(const uint8_t secret[HX_SECRET_BYTES]) __attribute__((returns_nonnull));
 void hx_mac_free(hx_mac **owned); /* wipes its memory */
 
@@ -32,7 +32,7 @@ void hx_mac_part(hx_mac *mac, hx_slice bytes);
 hx_digest hx_mac_end(hx_mac *mac);
 
 /* 64 bits, for telling which part of two requests differs; too short to decide that they are the same. May be called
- * between begin and end. */
+ * between begin and end. hx_fatal is called where OpenSSL has no SipHash; nothing else here needs a provider of it. */
 uint64_t hx_mac_short(hx_mac *mac, char tag, hx_slice bytes);
 
 #endif

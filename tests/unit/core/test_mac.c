@@ -2,6 +2,7 @@
 #include "core/crypto/mac.h"
 
 #include <openssl/hmac.h>
+#include <openssl/provider.h>
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -125,6 +126,22 @@ static void digests_are_equal_only_in_every_byte(void **state)
     assert_true(hx_digest_eq(&one, &one));
 }
 
+/* A program may run OpenSSL without its default provider. The null provider keeps it from
+ * being loaded. */
+static void long_macs_need_no_provider(void **state)
+{
+    hx_digest expected = digest_of(*state, 'T', "a", "b");
+    OSSL_LIB_CTX *bare = OSSL_LIB_CTX_new();
+    assert_non_null(bare);
+    assert_non_null(OSSL_PROVIDER_load(bare, "null"));
+    OSSL_LIB_CTX *usual = OSSL_LIB_CTX_set0_default(bare);
+    hx_mac *mac = hx_mac_new(secret);
+    assert_true(same(digest_of(mac, 'T', "a", "b"), expected));
+    hx_mac_free(&mac);
+    (void)OSSL_LIB_CTX_set0_default(usual);
+    OSSL_LIB_CTX_free(bare);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +152,7 @@ int main(void)
         cmocka_unit_test(an_abandoned_digest_leaves_no_trace),
         cmocka_unit_test(a_short_mac_is_the_same_each_time_and_in_the_midst_of_a_long_one),
         cmocka_unit_test(digests_are_equal_only_in_every_byte),
+        cmocka_unit_test(long_macs_need_no_provider),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
