@@ -18,9 +18,9 @@ static int write_file(const hx_store_flags *flags, hx_place *place, hx_loop *loo
     transfer.to_file = hx_backup_create(file, transfer.error);
     if (!transfer.to_file) return hx_cmd_store_refuse("%s", transfer.error);
     hx_progress_begin(&progress, "backing up", about->count, flags->json);
-    bool written = hx_transfer_run(&transfer);
-    uint64_t last = hx_store_last_epoch(place->store); /* a live store has gone on */
-    about->last_epoch = last > transfer.epoch ? last : transfer.epoch;
+    /* The last epoch is read after the records: a live store has gone on. */
+    bool written = hx_transfer_run(&transfer) && hx_store_last_epoch(place->store, &about->last_epoch, transfer.error);
+    if (about->last_epoch < transfer.epoch) about->last_epoch = transfer.epoch;
     if (written)
         return hx_backup_finish(&transfer.to_file, about, transfer.error) ? HX_EXIT_OK
                                                                           : hx_cmd_store_refuse("%s", transfer.error);

@@ -130,10 +130,12 @@ int hx_place_open_source(hx_place *place, hx_loop *loop, const hx_store_flags *f
         return hx_cmd_store_refuse("%s is not whole: the `hapax store %s` that fills it has not ended. Run that again "
                                    "first",
                                    place->shown, note->by);
+    uint64_t last_epoch;
+    if (!hx_store_last_epoch(place->store, &last_epoch, error)) return hx_cmd_store_refuse("%s", error);
     hx_store_counts counts;
     hx_store_count(place->store, &counts);
     *about = (hx_backup_about){.taken_at = hx_store_about(place->store)->now(),
-                               .last_epoch = hx_store_last_epoch(place->store),
+                               .last_epoch = last_epoch,
                                .generation = note->generation,
                                .count = counts.live + counts.processing - note->is_there};
     memcpy(about->secret, hx_store_about(place->store)->secret, sizeof about->secret);

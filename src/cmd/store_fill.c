@@ -118,9 +118,11 @@ static int fill(filling *f)
                        .progress = &progress};
     bool ok = (!f->file || hx_backup_rewind(f->file, t->error)) && hx_transfer_run(t);
     if (ok && f->from.store) { /* a live source has gone on */
-        uint64_t last = hx_store_last_epoch(f->from.store);
-        ok = hx_transfer_raise(f->loop, f->to.store, last > t->epoch ? last : t->epoch, t->error);
+        uint64_t last;
+        ok = hx_store_last_epoch(f->from.store, &last, t->error) &&
+             hx_transfer_raise(f->loop, f->to.store, last > t->epoch ? last : t->epoch, t->error);
     }
+    ok = ok && hx_store_last_epoch(f->to.store, &f->epoch, t->error);
     ok = ok && hx_cmd_store_tally(&f->had, &f->got, f->loop, f->from.store, f->file, f->to.store,
                                   hx_clock_mono_ns() - began, t->error);
     return ok ? HX_EXIT_OK
@@ -147,7 +149,7 @@ static void report_json(const filling *f, bool whole)
     hx_json_put_number(&out, f->file ? "restored" : "copied", t->moved);
     hx_json_put_number(&out, "ended", t->ended);
     hx_json_put_number(&out, "made_unknown", t->made_unknown);
-    hx_json_put_number(&out, "epochs_above", hx_store_last_epoch(f->to.store));
+    hx_json_put_number(&out, "epochs_above", f->epoch);
     hx_json_open(&out, "states", '{');
     for (hx_state state = HX_COMPLETED; state <= HX_EXPIRED; state++) {
         hx_json_open(&out, hx_state_name(state), '{');
@@ -193,7 +195,7 @@ static void print_generation(const filling *f)
                  "  - let no gateway use the old store any more;\n"
                  "  - where the application knows what it did since then, compare, and tell clients not to retry it;\n"
                  "  - or refuse retries until the longest time for which clients retry is over.\n",
-                 f->to.shown, f->origin.generation, f->about.source, hx_store_last_epoch(f->to.store),
+                 f->to.shown, f->origin.generation, f->about.source, f->epoch,
                  HX_FMT(hx_rfc3339(f->origin.taken_at, taken)));
 }
 
@@ -215,7 +217,7 @@ static void report(const filling *f, bool whole)
         print_generation(f);
     else if (whole)
         (void)printf("%s has %s, and draws epochs above %" PRIu64 ".\n", f->to.shown,
-                     f->salvage ? "everything that could be read" : "all of it", hx_store_last_epoch(f->to.store));
+                     f->salvage ? "everything that could be read" : "all of it", f->epoch);
 }
 
 static int end(filling *f)

@@ -16,7 +16,7 @@ typedef struct {
     void (*rules)(hx_store *store, hx_arena *arena, hx_store_rules *out);
     uint64_t (*live_at_most)(hx_store *store, hx_slice route);
     bool (*limit)(hx_store *store, const hx_store_options *options, hx_error_text error);
-    uint64_t (*last_epoch)(hx_store *store);
+    bool (*last_epoch)(hx_store *store, uint64_t *epoch, hx_error_text error);
 } hx_store_ops;
 
 struct hx_store { /* the first member of every backend's own struct */

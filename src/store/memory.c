@@ -474,9 +474,11 @@ static bool memory_limit(hx_store *store, const hx_store_options *options, hx_er
     return true;
 }
 
-static uint64_t memory_last_epoch(hx_store *store)
+static bool memory_last_epoch(hx_store *store, uint64_t *epoch, hx_error_text error)
 {
-    return ((memory *)store)->epoch;
+    (void)error;
+    *epoch = ((memory *)store)->epoch;
+    return true;
 }
 
 static void memory_close(hx_store *store)

@@ -263,9 +263,9 @@ void hx_store_import(hx_store *store, hx_store_call *call, hx_record *record)
     submit(store, call, HX_STORE_IMPORT, &record->op, record->epoch);
 }
 
-uint64_t hx_store_last_epoch(hx_store *store)
+bool hx_store_last_epoch(hx_store *store, uint64_t *epoch, hx_error_text error)
 {
-    return store->ops->last_epoch(store);
+    return store->ops->last_epoch(store, epoch, error);
 }
 
 void hx_store_cancel(hx_store *store, hx_store_call *call)

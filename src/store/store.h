@@ -263,8 +263,9 @@ static inline hx_state hx_store_state_at(const hx_record *record, hx_ms now)
 }
 /* Counts `live` more operations under these rules, adding a copy of them to `rules` where they are new. */
 void hx_store_rules_add(hx_store_rules *rules, hx_arena *arena, hx_slice route, uint32_t version, uint64_t live);
-/* The highest epoch that was ever drawn; while there are no claims. */
-uint64_t hx_store_last_epoch(hx_store *store);
+/* The highest epoch that was ever drawn; while there are no claims. False with a sentence in `error` where the store
+ * can't be read. */
+bool hx_store_last_epoch(hx_store *store, uint64_t *epoch, hx_error_text error) HX_MUST_USE;
 
 hx_store *hx_store_memory_open(const hx_store_options *options);
 /* The salvage of a damaged journal. */

@@ -236,6 +236,14 @@ uint64_t sweep(bench *b)
     return w.call.count;
 }
 
+uint64_t last_epoch(bench *b)
+{
+    uint64_t epoch;
+    hx_error_text error;
+    if (!hx_store_last_epoch(b->store, &epoch, error)) hx_fatal(1, "%s", error);
+    return epoch;
+}
+
 hx_state peek(bench *b, hx_op op, hx_record *found)
 {
     hx_record unused;

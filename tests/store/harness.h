@@ -48,6 +48,7 @@ hx_store_result settle(bench *b, hx_record *record, hx_state state, hx_record *f
 hx_store_result renew(bench *b, hx_op op, uint64_t epoch, hx_ms lease_until, hx_record *found);
 hx_store_result forget(bench *b, hx_op op, uint64_t epoch, hx_record *found);
 uint64_t sweep(bench *b);
+uint64_t last_epoch(bench *b);
 /* HX_ABSENT when there is nothing. */
 hx_state peek(bench *b, hx_op op, hx_record *found);
 

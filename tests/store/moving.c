@@ -88,7 +88,7 @@ static void importing_writes_a_record_as_it_is_also_after_a_restart(void **state
     bench b;
     hx_record found, records[4];
     bench_begin(&b, backend, small);
-    uint64_t epoch = hx_store_last_epoch(b.store) + 1000;
+    uint64_t epoch = last_epoch(&b) + 1000;
     for (uint64_t i = 0; i < 4; i++) {
         records[i] = foreign(i, imported[i], epoch - i); /* whatever their order */
         assert_int_equal(import(&b, &records[i], NULL), OK);
@@ -123,7 +123,7 @@ static void importing_over_what_stands_there_changes_nothing(void **state)
     bench_begin(&b, backend, small);
     hx_record done = complete(&b, 1), running = record_of(2);
     assert_int_equal(claim(&b, &running, 0, NULL), OK);
-    uint64_t epoch = hx_store_last_epoch(b.store) + 1000;
+    uint64_t epoch = last_epoch(&b) + 1000;
     assert_int_equal(peek(&b, done.op, &before), HX_COMPLETED);
     for (uint64_t i = 0; i < 4; i++) { /* of a later, an earlier and the same epoch */
         hx_record r = foreign(1, imported[i], i == 3 ? done.epoch : i == 2 ? 1 : epoch + i);
@@ -137,14 +137,14 @@ static void importing_over_what_stands_there_changes_nothing(void **state)
     hx_record nothing = foreign(1, HX_ABSENT, epoch + 10); /* an absence raises the epochs all the same */
     assert_int_equal(import(&b, &nothing, &found), HX_STORE_EXISTS);
     assert_same_record(&found, &before);
-    assert_true(hx_store_last_epoch(b.store) >= epoch + 10);
+    assert_true(last_epoch(&b) >= epoch + 10);
     running.answer = answer_of("its own");
     running.expires_at = test_now + HX_DAY;
     assert_int_equal(settle(&b, &running, HX_COMPLETED, NULL), OK);
     assert_int_equal(peek(&b, done.op, &found), HX_COMPLETED);
     assert_same_record(&found, &before);
     test_now += 2 * HX_DAY; /* what is over stands there no more */
-    hx_record r = foreign(1, HX_UNKNOWN, hx_store_last_epoch(b.store) + 1);
+    hx_record r = foreign(1, HX_UNKNOWN, last_epoch(&b) + 1);
     assert_int_equal(import(&b, &r, NULL), OK);
     assert_int_equal(peek(&b, r.op, NULL), HX_UNKNOWN);
     bench_end(&b);
@@ -155,22 +155,22 @@ static void g4_epochs_are_drawn_above_what_was_imported(void **state)
     (void)state;
     bench b;
     bench_begin(&b, backend, small);
-    uint64_t last = hx_store_last_epoch(b.store);
+    uint64_t last = last_epoch(&b);
     for (uint64_t round = 0; round < 4; round++) {
         hx_record r = round % 2 ? foreign(1000, HX_ABSENT, last + 5000) : foreign(round, HX_COMPLETED, last + 5000);
         assert_int_equal(import(&b, &r, NULL), OK);
         if (round % 2) assert_int_equal(peek(&b, r.op, NULL), HX_ABSENT);
-        assert_true(hx_store_last_epoch(b.store) >= r.epoch);
+        assert_true(last_epoch(&b) >= r.epoch);
         if (round >= 2) bench_restart(&b); /* before anything else was written */
-        assert_true(hx_store_last_epoch(b.store) >= r.epoch);
+        assert_true(last_epoch(&b) >= r.epoch);
         hx_record next = record_of(100 + round);
         assert_int_equal(claim(&b, &next, 0, NULL), OK);
         assert_true(next.epoch > r.epoch);
-        last = hx_store_last_epoch(b.store);
+        last = last_epoch(&b);
         assert_true(last >= next.epoch);
         hx_record earlier = foreign(200 + round, HX_FAILED, 1 + round); /* doesn't bring them down again */
         assert_int_equal(import(&b, &earlier, NULL), OK);
-        assert_true(hx_store_last_epoch(b.store) >= last);
+        assert_true(last_epoch(&b) >= last);
     }
     hx_store_counts counts;
     sweep(&b); /* a shared store counts when it sweeps */

@@ -420,9 +420,11 @@ static void journal_close(hx_store *store)
     hx_journal_free(j);
 }
 
-static uint64_t journal_last_epoch(hx_store *store)
+static bool journal_last_epoch(hx_store *store, uint64_t *epoch, hx_error_text error)
 {
-    return ((hx_journal *)store)->log.tail.epoch;
+    (void)error;
+    *epoch = ((hx_journal *)store)->log.tail.epoch;
+    return true;
 }
 
 const hx_store_ops hx_journal_ops = {journal_attach, journal_submit,    journal_cancel, journal_peek,

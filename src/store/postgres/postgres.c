@@ -277,17 +277,15 @@ static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *opt
     return rules != NULL;
 }
 
-static uint64_t postgres_last_epoch(hx_store *store)
+static bool postgres_last_epoch(hx_store *store, uint64_t *epoch, hx_error_text error)
 {
     hx_postgres *p = (hx_postgres *)store;
-    hx_error_text error;
     PGconn *conn = connect_and_wait(p, error);
     PGresult *result = conn ? ask(p, conn, "SELECT last_value FROM hapax.epochs", error) : NULL;
-    if (!result) hx_fatal(HX_EXIT_STORE, "%s", error);
-    uint64_t epoch = (uint64_t)hx_get_i64(p->pq, result, 0, 0);
+    if (result) *epoch = (uint64_t)hx_get_i64(p->pq, result, 0, 0);
     p->pq->clear(result);
     p->pq->finish(conn);
-    return epoch;
+    return result != NULL;
 }
 
 static void postgres_close(hx_store *store)

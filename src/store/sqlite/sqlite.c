@@ -393,15 +393,13 @@ static bool sqlite_limit(hx_store *store, const hx_store_options *options, hx_er
     return true;
 }
 
-static uint64_t sqlite_last_epoch(hx_store *store)
+static bool sqlite_last_epoch(hx_store *store, uint64_t *epoch, hx_error_text error)
 {
     hx_sqlite *s = (hx_sqlite *)store;
-    uint64_t epoch = 0;
     pthread_mutex_lock(&s->aside_mutex);
-    int rc = hx_sqlite_tables_epoch(&s->aside, &epoch);
+    int rc = hx_sqlite_tables_epoch(&s->aside, epoch);
     pthread_mutex_unlock(&s->aside_mutex);
-    if (rc != SQLITE_OK) hx_fatal(HX_EXIT_STORE, "%s can't be read: %s", s->path, sqlite3_errstr(rc));
-    return epoch;
+    return rc == SQLITE_OK || hx_fail(error, "%s can't be read: %s", s->path, sqlite3_errstr(rc));
 }
 
 const hx_store_ops hx_sqlite_ops = {.attach = sqlite_attach,

@@ -55,7 +55,7 @@ static void what_is_damaged_is_passed_over_and_counted(void **state)
     bench_close(&b);
     assert_true(salvage(&b, &s, &found));
     assert_int_equal(found.lost + found.places + found.answers, 0);
-    uint64_t last = hx_store_last_epoch(b.store);
+    uint64_t last = last_epoch(&b);
     bench_close(&b);
     remove_files(&b, ".hint");
     for (int i = 0; i < 40; i++) flip(&b, "00000002.seg", 5000 + 16 * i, 0x80); /* a few records in the middle */
@@ -75,7 +75,7 @@ static void what_is_damaged_is_passed_over_and_counted(void **state)
         kept += now == HX_COMPLETED;
     }
     assert_true(kept > 70 && kept < 100);
-    assert_true(hx_store_last_epoch(b.store) == last);
+    assert_true(last_epoch(&b) == last);
     bench_close(&b);
     assert_true(sum_directory(b.directory) == before);
     remove_directory(b.directory);

@@ -202,8 +202,23 @@ static void what_one_does_the_other_sees(void **state)
     hx_store_counts counts;
     hx_store_count(two[0].store, &counts);
     assert_int_equal(counts.live, 20);
-    assert_int_equal(hx_store_last_epoch(two[1].store), last);
+    assert_int_equal(last_epoch(&two[1]), last);
     end_two(two);
+}
+
+static void an_epoch_that_cannot_be_read_is_an_error(void **state)
+{
+    (void)state;
+    bench b;
+    uint64_t epoch;
+    hx_error_text error = "";
+    bench_begin(&b, "sqlite", plain);
+    run(path_in(b.directory), "ALTER TABLE hapax_store RENAME TO gone");
+    assert_false(hx_store_last_epoch(b.store, &epoch, error));
+    assert_non_null(strstr(error, "can't be read"));
+    run(path_in(b.directory), "ALTER TABLE gone RENAME TO hapax_store");
+    assert_true(hx_store_last_epoch(b.store, &epoch, error));
+    bench_end(&b);
 }
 
 static void a_watch_ends_with_what_another_process_did(void **state)
@@ -533,6 +548,7 @@ int main(void)
         cmocka_unit_test(a_file_that_cannot_be_written_is_refused),
         cmocka_unit_test(a_new_file_is_its_owners_alone_and_keeps_its_secret),
         cmocka_unit_test(what_one_does_the_other_sees),
+        cmocka_unit_test(an_epoch_that_cannot_be_read_is_an_error),
         cmocka_unit_test(a_watch_ends_with_what_another_process_did),
         cmocka_unit_test(rules_are_enforced_for_all),
         cmocka_unit_test(rules_that_one_takes_stock_of_are_not_claimed_under_by_others),
