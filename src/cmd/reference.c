@@ -51,13 +51,28 @@ static void write_events(hx_buf *out)
     }
 }
 
+static void print_commands(void)
+{
+    size_t count;
+    const hx_cmd *all = hx_cmd_all(&count);
+    printf("# Commands\n\nThe help of every command. This page is written by `hapax reference commands`.\n\n"
+           "## `hapax`\n\n```text\n");
+    hx_cmd_page(stdout, &hx_cmd_program);
+    for (size_t i = 0; i < count; i++) {
+        if (all[i].hidden) continue;
+        printf("```\n\n## `hapax %s`\n\n```text\n", all[i].name);
+        hx_cmd_page(stdout, &all[i]);
+    }
+    printf("```\n");
+}
+
 int hx_cmd_reference(int argc, char **argv)
 {
     int operands = 0;
     int code = hx_cmd_flags(argc, argv, 1, NULL, NULL, &operands);
     if (code >= 0) return code;
     if (operands == argc)
-        return hx_cmd_misused(argv[0], "reference needs a page: options, errors, events, metrics or admin");
+        return hx_cmd_misused(argv[0], "reference needs a page: options, errors, events, metrics, admin or commands");
     hx_buf out;
     hx_buf_init(&out, NULL, PAGE_BYTES_MAX);
     if (strcmp(argv[operands], "options") == 0)
@@ -70,8 +85,10 @@ int hx_cmd_reference(int argc, char **argv)
         hx_metrics_reference(&out);
     else if (strcmp(argv[operands], "admin") == 0)
         hx_admin_reference(&out);
+    else if (strcmp(argv[operands], "commands") == 0)
+        print_commands();
     else
-        code = hx_cmd_misused(argv[0], "unknown page \"%s\": use options, errors, events, metrics or admin",
+        code = hx_cmd_misused(argv[0], "unknown page \"%s\": use options, errors, events, metrics, admin or commands",
                               argv[operands]);
     if (code < 0) code = fwrite(out.data, 1, out.len, stdout) == out.len ? HX_EXIT_OK : HX_EXIT_USAGE;
     hx_buf_free(&out);

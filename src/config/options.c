@@ -329,7 +329,15 @@ void hx_options_reference(hx_buf *out)
                      "Every option of the configuration file. This page is written by `hapax reference options`.\n\n"
                      "Durations have a unit: `500ms`, `10s`, `5m`, `24h`, `7d`. Sizes are bytes, or have one: `512`, "
                      "`512B`, `64KiB`, `8MiB`, `2GiB`. In YAML a value that starts with `{`, and one with `{` in it "
-                     "inside `{…}` or `[…]`, needs quotes: `{match: \"POST /refunds/{id}\"}`.\n");
+                     "inside `{…}` or `[…]`, needs quotes: `{match: \"POST /refunds/{id}\"}`.\n\n"
+                     "```yaml\n"
+                     "upstream: http://127.0.0.1:3000\n"
+                     "defaults: {lifetime: 24h}\n"
+                     "routes:\n"
+                     "  - {match: POST /refunds, lifetime: 7d}\n"
+                     "  - {match: \"PATCH /accounts/{id}\", require: key-or-if-match}\n"
+                     "  - {match: POST /login, mode: pass, because: a repetition does no harm}\n"
+                     "```\n");
     for (hx_option_place place = 0; place < sizeof titles / sizeof titles[0]; place++) {
         hx_buf_puts(out, hx_arena_printf(&arena, "\n## %s\n\n", titles[place]).ptr);
         if (place == HX_PLACE_ROUTE)

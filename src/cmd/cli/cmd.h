@@ -9,6 +9,8 @@
 
 #include <stdio.h>
 
+#define HX_CMD_FLAGS_MAX 32u
+
 typedef struct {
     const char *name;     /* without its dashes; NULL ends a list */
     const char *argument; /* what it takes, "ADDRESS"; NULL for a switch */
@@ -16,18 +18,32 @@ typedef struct {
     int letter;           /* a short form, or 0 */
 } hx_cmd_flag;
 
+/* A line of a list in the help: an action, an example, an exit code, a file or a variable. */
+typedef struct {
+    const char *term; /* NULL ends a list */
+    const char *text;
+} hx_cmd_entry;
+
+/* `hapax help NAME`, docs/reference/commands.md and the manual pages (tools/reference) are made from this row. All but
+ * the first four members may be NULL. The help breaks texts into lines. */
 typedef struct {
     const char *name;
     int (*run)(int argc, char **argv);
-    const char *summary;      /* one line for the overview */
-    const char *usage;        /* "hapax check FILE [--strict]" */
-    const char *details;      /* what else `hapax help NAME` says; may be NULL */
-    const hx_cmd_flag *flags; /* may be NULL; --help is everyone's */
+    const char *summary; /* one line for the overview */
+    const char *usage;   /* "hapax check FILE [--strict]"; a line for each way */
+    const char *details;
+    const hx_cmd_entry *actions;
+    const hx_cmd_flag *flags; /* --help is everyone's */
+    const hx_cmd_entry *examples;
+    const hx_cmd_entry *exits;
+    const hx_cmd_entry *files;
+    const hx_cmd_entry *environment;
     bool hidden;
 } hx_cmd;
 
 const hx_cmd *hx_cmd_find(const char *name); /* NULL when there is none; --help and --version are commands too */
 const hx_cmd *hx_cmd_all(size_t *count);
+extern const hx_cmd hx_cmd_program; /* the row of `hapax` itself, which has no name and no function */
 
 /* Reads the flags that the row of the command argv[0] names; for each calls take(user, flag's name, value or NULL),
  * which may be NULL where the row has none. Returns -1 to go on, or the exit code to end with: 0 after --help,
@@ -82,9 +98,9 @@ int hx_cmd_version(int argc, char **argv);
 int hx_cmd_help(int argc, char **argv);
 int hx_cmd_reference(int argc, char **argv);
 
-/* For the help: the overview, and one command's page. */
-void hx_cmd_overview(FILE *out);
+/* For the help: one command's page, and the beginning of the program's. */
 void hx_cmd_page(FILE *out, const hx_cmd *cmd);
+void hx_cmd_overview(FILE *out);
 bool hx_cmd_colours(FILE *out); /* a terminal, and NO_COLOR is not set */
 /* Prints that the command is unknown, with the nearest name; returns HX_EXIT_USAGE. */
 int hx_cmd_unknown(const char *name);

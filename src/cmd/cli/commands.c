@@ -79,129 +79,267 @@ static const hx_cmd_flag explain_flags[] = {
     {0},
 };
 
+static const hx_cmd_entry serve_examples[] = {
+    {"hapax serve --upstream http://127.0.0.1:3000", "protect an application without a file"},
+    {"hapax serve --config /etc/hapax/hapax.yaml", "with the routes and rules of a file"},
+    {"hapax serve --dev -u http://127.0.0.1:3000 -l 127.0.0.1:9000", "for development, on another port"},
+    {0},
+};
+static const hx_cmd_entry serve_exits[] = {
+    {"0", "done"},
+    {"2", "usage or configuration"},
+    {"3", "store"},
+    {"4", "address in use"},
+    {"70", "a bug in Hapax"},
+    {"75", "ended with requests in flight, which are now unknown"},
+    {0},
+};
+
+static const hx_cmd_entry demo_exits[] = {
+    {"0", "done"},
+    {"3", "no temporary directory can be made"},
+    {"4", "no port is free"},
+    {"70", "the application or the gateway can't be started"},
+    {0},
+};
+
+static const hx_cmd_entry check_examples[] = {
+    {"hapax check --strict hapax.yaml", "before the file is deployed"},
+    {"hapax check --diff hapax.yaml new.yaml", "before the file is replaced by new.yaml and reloaded"},
+    {0},
+};
+static const hx_cmd_entry check_exits[] = {
+    {"0", "the configuration is valid; with --diff: and a reload accepts it, whatever operations OLD has left"},
+    {"2", "it is not, with a line for each mistake on standard error, such as "
+          "hapax.yaml:3:5: unknown option \"lifetme\", did you mean \"lifetime\"?"},
+    {0},
+};
+
+static const hx_cmd_entry explain_examples[] = {
+    {"hapax explain -X POST /refunds -H 'Idempotency-Key: k1' -d @body.json",
+     "a request to a gateway without a configuration file"},
+    {"hapax explain -c hapax.yaml --listen 127.0.0.1:8090",
+     "point a real client there: it gets the explanation of exactly what it sent"},
+    {0},
+};
+static const hx_cmd_entry explain_exits[] = {
+    {"0", "explained, whatever the verdict"},
+    {"2", "usage or configuration"},
+    {"4", "address in use"},
+    {0},
+};
+
+static const hx_cmd_entry store_actions[] = {
+    {"copy", "copies every operation into a new or empty store"},
+    {"backup", "writes every operation, and the store's secret, into one file"},
+    {"restore", "makes a new store from such a file, after verifying it to the last byte. Operations that were in "
+                "flight are unknown, and epochs start a generation later."},
+    {"migrate", "brings a database to this program's schema. It can be repeated, and run on several nodes at once. "
+                "Restart the gateways afterwards."},
+    {"salvage", "copies every readable record of a damaged journal into a new store, and changes nothing in DIR. It "
+                "lists what is lost; no gateway starts on TO until you accept that with --accept-loss."},
+    {0},
+};
+static const hx_cmd_entry store_examples[] = {
+    {"hapax store copy journal:/var/lib/hapax sqlite:/srv/hapax.db", "move to another kind of store"},
+    {"hapax store backup hapax.backup", "of the default store"},
+    {"hapax store migrate --store postgres://db.example.com/shop", "before the gateways are updated"},
+    {0},
+};
+static const hx_cmd_entry store_exits[] = {
+    {"0", "done"},
+    {"2", "usage"},
+    {"3", "refused or failed"},
+    {0},
+};
+
+static const hx_cmd_entry sql_examples[] = {
+    {"hapax sql postgres | psql -1 -v ON_ERROR_STOP=1 postgres://…", "apply it in one transaction"},
+    {0},
+};
+static const hx_cmd_entry simple_exits[] = {
+    {"0", "done"},
+    {"2", "usage"},
+    {0},
+};
+
+static const hx_cmd_entry keys_actions[] = {
+    {"list", "lists operations, the latest change first"},
+    {"show", "shows the history of one operation"},
+    {"resolve", "records the outcome of an unknown operation, and the response that its clients get"},
+    {"forget", "removes an operation, whatever its outcome; the next request with its key runs"},
+    {0},
+};
+static const hx_cmd_entry keys_examples[] = {
+    {"hapax keys list --state unknown --since 2h", "what needs an operator"},
+    {"hapax keys show KEY", "everything that happened to it"},
+    {"hapax keys resolve KEY --completed --status 201 --body @answer.json", "it happened, and this is its response"},
+    {"hapax keys resolve KEY --release --why 'not in the ledger'", "it did not happen"},
+    {0},
+};
+static const hx_cmd_entry keys_exits[] = {
+    {"0", "done"},
+    {"2", "usage, or refused by the daemon"},
+    {"3", "the daemon or its store can't be reached"},
+    {0},
+};
+
+static const hx_cmd_entry reload_examples[] = {
+    {"hapax reload", "the daemon on the default store"},
+    {"hapax reload --config /etc/hapax/hapax.yaml", "the daemon that was started with this file"},
+    {0},
+};
+static const hx_cmd_entry reload_exits[] = {
+    {"0", "done"},
+    {"2", "usage, or refused by the daemon"},
+    {"3", "the daemon can't be reached"},
+    {0},
+};
+
+static const hx_cmd_entry files[] = {
+    {"/var/lib/hapax", "default store of a daemon that root runs, a journal, with its admin socket"},
+    {"$XDG_STATE_HOME/hapax", "the same for other users; ~/.local/state/hapax if that variable is not set"},
+    {"hapax.yaml", "the configuration, wherever --config says: see hapax.yaml(5)"},
+    {0},
+};
+static const hx_cmd_entry environment[] = {
+    {"STATE_DIRECTORY", "directory of the default store, as systemd sets it, instead of those under Files"},
+    {"XDG_STATE_HOME", "where the default store of users other than root is: see Files"},
+    {"TMPDIR", "directory for large bodies while they are in use; /tmp by default"},
+    {"TZDIR", "directory of time zones; /usr/share/zoneinfo by default"},
+    {"SSL_CERT_FILE", "certificate authorities that are trusted when keys are fetched from jwt.jwks_url"},
+    {"PGPASSWORD, …", "everything that libpq reads, for stores in PostgreSQL"},
+    {"NO_COLOR", "if it is set and not empty, output has no colours"},
+    {0},
+};
+
+const hx_cmd hx_cmd_program = {
+    .summary = "give any HTTP service exactly-once effects",
+    .usage = "hapax COMMAND [FLAGS]",
+    .details = "A gateway in front of the service runs each request with an Idempotency-Key once, and answers every "
+               "retry with the first response. For more about a command: `hapax help COMMAND` or `man hapax-COMMAND`.",
+    .exits = serve_exits,
+    .files = files,
+    .environment = environment,
+};
+
 static const hx_cmd commands[] = {
     {
         .name = "serve",
         .run = hx_cmd_serve,
         .summary = "run the gateway in front of an application",
-        .usage = "hapax serve --upstream URL | --config FILE",
-        .details =
-            "Without a file, every request with an Idempotency-Key is protected (but GET, HEAD, OPTIONS and\n"
-            "TRACE), and all others pass through. SIGHUP reloads the file, like `hapax reload`. SIGTERM and\n"
-            "SIGINT end it, after the requests in flight. Exit codes: 0 done, 2 usage or configuration, 3 store,\n"
-            "4 address in use, 70 a bug in Hapax, 75 ended with requests in flight, which are now unknown.",
+        .usage = "hapax serve --upstream URL [FLAGS]\nhapax serve --config FILE [FLAGS]",
+        .details = "Without a file, every request with an Idempotency-Key is protected (but GET, HEAD, OPTIONS and "
+                   "TRACE), and all others pass through. SIGHUP reloads the file, like `hapax reload`. SIGTERM and "
+                   "SIGINT end it, after the requests in flight.",
         .flags = serve_flags,
+        .examples = serve_examples,
+        .exits = serve_exits,
     },
     {
         .name = "demo",
         .run = hx_cmd_demo,
         .summary = "run a refund service behind the gateway, with seven things to try",
         .usage = "hapax demo",
+        .details = "It prints what to try, as curl commands for another terminal, and starts the gateway again when it "
+                   "is killed. The store is a temporary directory, which is removed at the end. SIGINT ends it.",
+        .exits = demo_exits,
     },
     {
         .name = "check",
         .run = hx_cmd_check,
         .summary = "check a configuration, and show what protects each route",
         .usage = "hapax check FILE [--strict] [--json] [--diff OLD]",
-        .details = "Exit codes: 0 the configuration is valid, 2 it is not, with a line for each mistake on standard\n"
-                   "error: hapax.yaml:3:5: unknown option \"lifetme\", did you mean \"lifetime\"?\n"
-                   "If the daemon is started with more flags, give those too. With --diff, 0 means that a reload\n"
-                   "accepts FILE, whatever operations OLD has left.",
+        .details = "If the daemon is started with more flags, give those too.",
         .flags = check_flags,
+        .examples = check_examples,
+        .exits = check_exits,
     },
     {
         .name = "explain",
         .run = hx_cmd_explain,
         .summary = "show what the gateway does with a request, and why",
-        .usage = "hapax explain [--config FILE] [-X METHOD] [-H 'N: V'] [-d TEXT] URL|PATH | --request-file FILE | "
-                 "--listen ADDRESS",
-        .details = "hapax explain -c hapax.yaml -X POST /refunds -H 'Idempotency-Key: …' -d @body.json\n"
-                   "hapax explain -c hapax.yaml --listen 127.0.0.1:8090, then point a real client at it: it gets the\n"
-                   "explanation of exactly what it sent, as JSON with Accept: application/json. SIGINT ends it.\n"
-                   "Nothing is forwarded, and no store is opened. Of credentials only the beginning is shown.\n"
-                   "Exit codes: 0 explained, whatever the verdict, 2 usage or configuration, 4 address in use.",
+        .usage = "hapax explain [-c FILE] [-X METHOD] [-H 'N: V'] [-d TEXT] URL|PATH\n"
+                 "hapax explain [-c FILE] --request-file FILE\n"
+                 "hapax explain [-c FILE] --listen ADDRESS",
+        .details = "Nothing is forwarded, and no store is opened. Of credentials only the beginning is shown. With "
+                   "--listen, a client gets JSON if it sends Accept: application/json; SIGINT ends it.",
         .flags = explain_flags,
+        .examples = explain_examples,
+        .exits = explain_exits,
     },
     {
         .name = "store",
         .run = hx_cmd_store,
         .summary = "copy, back up, restore or salvage a store that no gateway uses",
-        .usage = "hapax store copy FROM TO | backup FILE | restore FILE TO | migrate | salvage DIR TO",
-        .details =
-            "copy     copies every operation into a new or empty store: hapax store copy journal:a sqlite:b.db\n"
-            "backup   writes every operation, and the store's secret, into one file: hapax store backup FILE\n"
-            "restore  makes a new store from such a file, after verifying it to the last byte. Operations that were "
-            "in\n"
-            "           flight are unknown, and epochs start a generation later.\n"
-            "migrate  brings a database to this program's schema: hapax store migrate --store postgres://…\n"
-            "           It can be repeated, and run on several nodes at once. Restart the gateways afterwards.\n"
-            "salvage  copies every readable record of a damaged journal into a new store, and changes nothing in DIR.\n"
-            "           It lists what is lost; no gateway starts on TO until you accept that with --accept-loss.\n"
-            "Stop all gateways of these stores first. If copy, restore or salvage is interrupted, no gateway starts "
-            "on\n"
-            "TO: run the same command again, and it starts from the beginning. Exit codes: 0 done, 2 usage, 3 refused\n"
-            "or failed.",
+        .usage = "hapax store copy FROM TO\nhapax store backup FILE\nhapax store restore FILE TO\n"
+                 "hapax store migrate --store STORE\nhapax store salvage DIR TO",
+        .details = "Stop all gateways of these stores first. If copy, restore or salvage is interrupted, no gateway "
+                   "starts on TO: run the same command again, and it starts from the beginning.",
+        .actions = store_actions,
         .flags = store_flags,
+        .examples = store_examples,
+        .exits = store_exits,
     },
     {
         .name = "sql",
         .run = hx_cmd_sql,
         .summary = "print the database schema, to apply it with other tools",
         .usage = "hapax sql postgres [--from VERSION]",
-        .details = "hapax sql postgres | psql -1 -v ON_ERROR_STOP=1 postgres://…\n"
-                   "`hapax store migrate` does the same. No superuser and no extension is needed; comments in it say\n"
+        .details = "`hapax store migrate` does the same. No superuser and no extension is needed; comments in it say "
                    "how roles get their rights.",
         .flags = sql_flags,
+        .examples = sql_examples,
+        .exits = simple_exits,
     },
     {
         .name = "keys",
         .run = hx_cmd_keys,
         .summary = "list operations, and resolve those whose outcome is unknown",
-        .usage = "hapax keys list|show|resolve|forget [KEY|ID]",
-        .details =
-            "list     lists operations, the latest change first: hapax keys list --state unknown --since 2h\n"
-            "show     shows the history of one operation: hapax keys show KEY\n"
-            "resolve  records the outcome of an unknown operation, and the response that its clients get:\n"
-            "           hapax keys resolve KEY --completed --status 201 --body @answer.json --why 'in the ledger'\n"
-            "           hapax keys resolve KEY --release --why 'not in the ledger'\n"
-            "forget   removes an operation, whatever its outcome; the next request with its key runs\n"
-            "With a filter instead of KEY, resolve and forget list the operations that match, and change them\n"
-            "with --yes. The command asks the running daemon on its admin socket, so run it as the daemon's user\n"
-            "or root. The socket is in the default state directory, or where --admin, --config or --store say.\n"
-            "Exit codes: 0 done, 2 usage, or refused by the daemon, 3 the daemon or its store can't be reached.",
+        .usage = "hapax keys list [FILTER]\nhapax keys show KEY|ID\n"
+                 "hapax keys resolve KEY|ID|FILTER --completed|--failed|--release\nhapax keys forget KEY|ID|FILTER",
+        .details = "A FILTER is any of --state, --route, --reason, --since and --before. With one instead of KEY, "
+                   "resolve and forget list the operations that match, and change them with --yes. The command asks "
+                   "the running daemon on its admin socket, so run it as the daemon's user or root. The socket is in "
+                   "the default state directory, or where --admin, --config or --store say.",
+        .actions = keys_actions,
         .flags = keys_flags,
+        .examples = keys_examples,
+        .exits = keys_exits,
     },
     {
         .name = "reload",
         .run = hx_cmd_reload,
         .summary = "make a running daemon reload its configuration",
-        .usage = "hapax reload [--accept-rescope] [--admin unix:PATH | --config FILE | --store STORE]",
-        .details =
-            "Requests in flight keep the rules they started with. The command ends when every worker uses the new\n"
-            "ones. A reload is refused, and changes nothing, if the file has a mistake, if it changes an option that\n"
-            "needs a restart (listen, upstream, store, workers, admin), or if a route would no longer recognise its\n"
-            "live operations because its name, principal, key or fingerprint rules have changed. Flags that the\n"
-            "daemon was started with still override the file. Exit codes: 0 done, 2 usage, or refused by the daemon,\n"
-            "3 the daemon can't be reached.",
+        .usage = "hapax reload [--accept-rescope] [--admin unix:PATH | -c FILE | -s STORE]",
+        .details = "Requests in flight keep the rules they started with. The command ends when every worker uses the "
+                   "new ones. A reload is refused, and changes nothing, if the file has a mistake, if it changes an "
+                   "option that needs a restart (listen, upstream, store, workers, admin), or if a route would no "
+                   "longer recognise its live operations because its name, principal, key or fingerprint rules have "
+                   "changed. Flags that the daemon was started with still override the file.",
         .flags = reload_flags,
+        .examples = reload_examples,
+        .exits = reload_exits,
     },
     {
         .name = "version",
         .run = hx_cmd_version,
         .summary = "print the version",
         .usage = "hapax version",
+        .exits = simple_exits,
     },
     {
         .name = "help",
         .run = hx_cmd_help,
         .summary = "show the help of a command",
         .usage = "hapax help [COMMAND]",
+        .exits = simple_exits,
     },
     {
         .name = "reference",
         .run = hx_cmd_reference,
         .summary = "print a page of the reference",
-        .usage = "hapax reference options|errors|events|metrics|admin",
+        .usage = "hapax reference options|errors|events|metrics|admin|commands",
         .hidden = true,
     },
 };

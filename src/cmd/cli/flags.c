@@ -9,9 +9,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define FLAGS_MAX 32u
 #define FIRST_VALUE 256 /* above every letter */
-#define HELP (FIRST_VALUE + (int)FLAGS_MAX)
+#define HELP (FIRST_VALUE + (int)HX_CMD_FLAGS_MAX)
 #define ERRORS_BYTES_MAX (256u * 1024u)
 
 int hx_cmd_misused(const char *command, const char *format, ...)
@@ -41,8 +40,8 @@ static int unknown_flag(const hx_cmd *cmd, size_t count, const char *text)
 }
 
 typedef struct {
-    struct option longs[FLAGS_MAX + 2];
-    char letters[FLAGS_MAX * 2 + 4];
+    struct option longs[HX_CMD_FLAGS_MAX + 2];
+    char letters[HX_CMD_FLAGS_MAX * 2 + 4];
     size_t count;
 } grammar;
 
@@ -53,7 +52,7 @@ static void build(const hx_cmd *cmd, grammar *g)
     g->letters[letters++] = ':'; /* getopt then returns ':' for a missing value */
     g->letters[letters++] = 'h';
     for (const hx_cmd_flag *flag = cmd->flags; flag && flag->name; flag++) {
-        HX_CHECK(g->count < FLAGS_MAX);
+        HX_CHECK(g->count < HX_CMD_FLAGS_MAX);
         int argument = flag->argument ? required_argument : no_argument;
         g->longs[g->count] = (struct option){flag->name, argument, NULL, FIRST_VALUE + (int)g->count};
         g->count++;

@@ -49,6 +49,7 @@ def test_every_command_has_its_page(hapax):
         asked, flagged = hapax("help", command), hapax(command, "--help")
         assert asked.code == flagged.code == 0
         assert asked.stdout == flagged.stdout and asked.stdout.startswith(f"  hapax {command}"), asked
+        assert max(map(len, asked.stdout.splitlines())) <= 80, asked
 
 
 def test_version_is_printed(hapax):
