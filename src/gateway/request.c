@@ -246,7 +246,7 @@ void hx_request_prepare_call(hx_request *r)
     r->call_state = HX_CALL_PENDING;
 }
 
-void hx_request_watch_timeout(hx_request *r)
+void hx_request_start_client_timer(hx_request *r)
 {
     hx_ms left = hx_request_time_left(r);
     if (left != HX_TIMEOUT_NONE && !hx_request_is_replied(r)) hx_request_start_timer(r, left);
@@ -257,7 +257,7 @@ bool hx_request_client_timed_out(const hx_request *r)
     return r->timer_rang && !hx_request_is_replied(r) && hx_request_time_left(r) == 0;
 }
 
-bool hx_request_call_back(hx_request *r)
+bool hx_request_take_result(hx_request *r)
 {
     if (r->call_state != HX_CALL_BACK) return false;
     r->call_state = HX_CALL_IDLE;

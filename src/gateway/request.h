@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One request's life: a table of steps and a loop that runs them until one parks.
+/* One request's life: a table of steps and a loop that runs them until one parks. A new key takes the first of these
+ * ways; the others leave it and come back to it. may_follow[] in request.c has every edge.
  *
- *       .--no key-------------------------> pass <--> retry ------------------------------.
- *       |                                                                                 v
- *     admit --key--> claim --granted--> forward --> judge --> settle --> reply --> late_answer --> finish
- *       |            ^ ^ |  |              ^         | |       | ^         ^          |          ^
- *       |  aliases   | | |  '--> yield ----|         | |       | |         |          |          |
- *       '--> locate -' | |                 '--retry--' |       | |         |          |          |
- *              ^       | |--in flight--> wait ---------|-------|-|---------|          |          |
- *              '-------|-|--settled----> replay -------|-------|-|---------'          |          |
- *          adopted     | '--unknown--> probe <---------'       | '--(judge)-----------'          |
- *                      |                 |--> settle           |   a late response               |
- *                      '-----------------'                     '--not kept--> stream ------------'
+ *     admit ──► claim ──► forward ──► judge ──► settle ──► reply ──► late_answer ──► finish
  *
- * Several edges are left out of the picture: may_follow[] in request.c has them all. Whatever is refused goes to reply.
- * A response without a claim is followed by finish. claim asks the application about another credential (authorize) and
- * comes back. A claim that can't be used goes to settle, which gives it back; settle returns to claim with an unknown
- * operation that is taken over under a new epoch (parts/transactional.h). yield releases a claim in favour of the same
- * operation in a neighbouring bucket, and goes to locate. `mode: shadow` goes from admit by shadow to pass, and back
- * there before finish (steps/shadow.h); publish answers with the rules.
+ *     admit ──► pass ──► finish               no key. From claim: the store is down (`on_store_down: pass`)
+ *     admit ──► shadow ──► pass ──► shadow    `mode: shadow` (steps/shadow.h)
+ *     admit ──► locate ──► claim              there may be aliases. From claim: an adopted alias is read again
+ *     claim ──► [wait ──►] replay ──► reply   settled; wait: in flight, claimed by another request
+ *     claim ──► probe ──► claim               unknown, and the upstream can be asked. Also judge ──► probe ──► settle
+ *     claim ──► authorize ──► claim           another credential of the same principal: the upstream is asked
+ *     claim ──► yield ──► forward | locate    locate: our claim was released in favour of one in a neighbouring bucket
+ *     judge ──► retry ──► forward             sent again. Without a claim pass ──► retry ──► pass
+ *     claim | yield | forward ──► settle      the claim can't be used: it is given back
+ *     settle ──► claim                        unknown: to be taken over under a new epoch (parts/transactional.h)
+ *     settle ──► stream ──► finish            the response is not kept
+ *     late_answer ──► judge ──► settle        a late response
+ *     any ──► reply                           refused. Without a claim, finish follows
  *
- * A client whose time is up is answered by hx_reply_early, which is no step: the operation stays where it is. A claim
- * that is granted only afterwards is given back, and one that isn't granted is finished.
+ * A client that leaves ends only what is done for it alone: reading its body, waiting, passing. A claim goes on, even
+ * one that isn't granted yet: it is forwarded and settled. A client that waits no longer, because its request timeout
+ * is over or the outcome can't be recorded, is answered by hx_reply_early, which is no step. What was forwarded goes
+ * on; a claim that is granted afterwards is given back, and a request whose claim isn't granted is finished.
  *
- * A step function returns HX_MORE after hx_request_go chose the next step, HX_PARKED when it waits for a callback, and
- * HX_DONE once, from finish. Callbacks note what came and call hx_request_run; they never change the step.
- * What must hold between two steps is checked by check_invariants in request.c. */
+ * A step function returns HX_MORE to go on with the step that hx_request_go chose, or with itself; HX_PARKED when it
+ * waits for a callback; HX_DONE once, from finish. Callbacks note what came and call hx_request_run; they never change
+ * the step. What must hold between two steps is checked by check_invariants in request.c. A request belongs to its
+ * worker's thread, and lives in its stream's arena until finish releases the stream, with or without a client. */
 #ifndef HX_GATEWAY_REQUEST_H
 #define HX_GATEWAY_REQUEST_H
 
@@ -49,15 +50,15 @@ extern const char *const hx_step_times[]; /* "admit_ms": the log fields of r->st
 
 typedef enum { HX_MORE, HX_PARKED, HX_DONE } hx_step_result;
 
-/* Where the store call is. */
+/* Where r->call is. */
 typedef enum {
     HX_CALL_IDLE,
     HX_CALL_BACK, /* it has come back, and its step has not looked at it yet */
     HX_CALL_PENDING,
-    HX_CALL_CANCELLED /* still pending, and its result is not wanted any more */
+    HX_CALL_CANCELLED /* a watch that was asked to end: still pending, and its result counts if it came first */
 } hx_call_state;
 
-/* How far the exchange with the application is. */
+/* How far r->exchange is: an attempt, a request that passes, a probe or an authorization. */
 typedef enum {
     HX_EXCHANGE_NONE,
     HX_EXCHANGE_OPEN,      /* started, no head yet */
@@ -69,28 +70,28 @@ typedef enum {
 
 /* How far this request has taken its operation. */
 typedef enum {
-    HX_OPERATION_NONE,       /* no claim is held */
+    HX_OPERATION_NONE,       /* no claim is in use; in yield, one is durable already */
     HX_OPERATION_CLAIMED,    /* record.epoch is held, and its outcome is open */
     HX_OPERATION_SETTLING,   /* the outcome is decided, and being recorded */
     HX_OPERATION_RECLAIMING, /* being recorded as unknown, to be taken over under a new epoch */
-    HX_OPERATION_SETTLED,    /* the outcome is durable */
+    HX_OPERATION_SETTLED,    /* the claim has ended: its outcome or release is durable, or it was fenced */
     HX_OPERATION_RESETTLING, /* durable as unknown, and a late response is being recorded */
     HX_OPERATION_GIVEN_UP    /* the outcome could not be recorded: it becomes unknown when the lease ends */
 } hx_operation_state;
 
-/* Why a durable claim was not forwarded. */
+/* Why an attempt was not sent although the claim is durable. */
 typedef enum {
     HX_UNSENT_NOT,
-    HX_UNSENT_LEASE_OVER,  /* the lease ended first, or the store didn't let the claim be used */
+    HX_UNSENT_LEASE_OVER,  /* the lease ended first, or yield could not ask the store */
     HX_UNSENT_TIMEOUT_OVER /* the client's request timeout ran out first */
 } hx_unsent;
 
-/* Why a request passes unprotected. */
+/* How a request passes unprotected. */
 typedef enum {
-    HX_PASS_STREAMED,
-    HX_PASS_KEPT,   /* its body is kept whole, so that it can be sent again (`retry_safe`) */
-    HX_PASS_BYPASS, /* keyed; the store is down, and the route lets it pass unrecorded (`on_store_down: pass`) */
-    HX_PASS_SHADOW  /* `mode: shadow` */
+    HX_PASS_STREAMED, /* also of a request that doesn't pass */
+    HX_PASS_KEPT,     /* its body is kept whole, so that it can be sent again (`retry_safe`) */
+    HX_PASS_BYPASS,   /* keyed; the store is down, and the route lets it pass unrecorded (`on_store_down: pass`) */
+    HX_PASS_SHADOW    /* `mode: shadow` */
 } hx_pass_kind;
 
 /* The basis of the verdict on an attempt. */
@@ -102,18 +103,18 @@ typedef enum {
 
 /* Whether earlier attempts may have had an effect. */
 typedef enum {
-    HX_EARLIER_NOTHING, /* there were none, or they are known to have had no effect */
-    HX_EARLIER_ANSWERED,
-    HX_EARLIER_UNKNOWN /* the outcome of at least one is unknown */
+    HX_EARLIER_NOTHING,  /* there were none, or they are known to have had no effect */
+    HX_EARLIER_ANSWERED, /* they may have: one was answered, and not as without effect */
+    HX_EARLIER_UNKNOWN   /* they may have: the outcome of one is unknown */
 } hx_earlier;
 
 /* The client's side of the request, which may end before the operation's does. */
 typedef enum {
     HX_CLIENT_WAITING,
-    HX_CLIENT_GONE,           /* its connection was closed before a response began */
-    HX_CLIENT_ANSWERED_EARLY, /* it got an error because it waits no longer; the operation goes on */
-    HX_CLIENT_ANSWERED,
-    HX_CLIENT_ANSWERED_GONE /* its connection was closed, before the response or after it began */
+    HX_CLIENT_GONE,           /* its connection is closed, and its response not due yet */
+    HX_CLIENT_ANSWERED_EARLY, /* it got an error because it waits no longer, or has gone; the operation goes on */
+    HX_CLIENT_ANSWERED,       /* its response has begun */
+    HX_CLIENT_ANSWERED_GONE   /* its connection is closed: its response may be cut off, or was not sent at all */
 } hx_client_state;
 
 /* Idempotency-Status. */
@@ -131,9 +132,9 @@ const char *hx_idempotency_text(hx_idempotency status);
 
 /* The kind of response that the client gets. */
 typedef enum {
-    HX_REPLY_NOTHING, /* not yet, or streamed as it came */
+    HX_REPLY_NOTHING, /* not chosen yet, or the response passes as it came */
     HX_REPLY_ERROR,   /* a problem of ours */
-    HX_REPLY_ANSWER,  /* the application's answer, now or from the store */
+    HX_REPLY_ANSWER,  /* reply_answer: the upstream's response, now or from the store, or a preflight's */
     HX_REPLY_NOOP     /* 200 {} */
 } hx_reply_kind;
 
@@ -156,7 +157,7 @@ typedef struct hx_request {
     /* admit */
     const hx_policy *policy;
     uint64_t memory;                   /* bytes reserved of the worker's memory: see parts/memory_budget.h */
-    hx_arena found_arena;              /* holds records read from a shared store; freed as soon as one was used */
+    hx_arena found_arena;              /* holds `found` of a shared store; freed early if its body is moved to a file */
     hx_slice path;                     /* normalised */
     hx_slice host;                     /* of a keyed request, as hx_text_host normalises it */
     hx_slice route;                    /* the policy's name, or method and path */
@@ -203,7 +204,7 @@ typedef struct hx_request {
     hx_ms renew_at;
     hx_renewal *renewal; /* the renewal in flight, or NULL */
     hx_ms lease_until;   /* as granted, or as last renewed */
-    hx_unsent unsent;    /* why the claim was not forwarded */
+    hx_unsent unsent;
 
     /* forward */
     hx_exchange_state exchange_state;
@@ -212,17 +213,17 @@ typedef struct hx_request {
     hx_ms answer_retry_after; /* HX_RETRY_AFTER_NONE: missing or invalid */
     hx_outcome_word answer_word;
     hx_ms answer_due;      /* when the upstream's time is up */
-    bool answer_streamed;  /* the response is too large or endless: it is streamed, not kept */
+    bool answer_streamed;  /* the response is not kept: too large, endless, or can't be spooled */
     int64_t answer_length; /* Content-Length of the response, -1: none */
     hx_slice lines_first;  /* header lines for the first client, with Set-Cookie */
     hx_slice lines_kept;   /* header lines for the store and later clients */
     hx_body answer;
-    hx_slice answer_whole; /* the whole response body, once a step has looked at it */
-    hx_buf answer_rest;    /* of a streamed response: bytes that came behind `answer` before the exchange paused */
-    uint64_t memory_recording;
-    hx_ms waits_to_record_since;
-    uint64_t answer_shown; /* bytes of `answer` and `answer_rest` that the client was sent */
-    bool timed_out;        /* the upstream's time was up */
+    hx_slice answer_whole;     /* the whole response body, once a step has looked at it */
+    hx_buf answer_rest;        /* of a streamed response: bytes that came behind `answer` before the exchange paused */
+    uint64_t memory_recording; /* bytes of `answer` that are in memory while the store writes them */
+    hx_ms waits_to_record_since; /* for other requests' memory_recording; 0: it doesn't */
+    uint64_t answer_shown;       /* bytes of `answer` and `answer_rest` that the client was sent */
+    bool timed_out;              /* the upstream's time was up */
 
     /* judge, retry */
     hx_verdict verdict;
@@ -231,8 +232,8 @@ typedef struct hx_request {
     unsigned attempts_of_claim;
     hx_ms first_attempt_at;
     hx_earlier earlier;
-    hx_retry_verdict no_retry_because; /* HX_RETRY_AGAIN: no retry was refused */
-    hx_reservation reservation;
+    hx_retry_verdict no_retry_because; /* HX_RETRY_AGAIN: nothing speaks against a retry so far */
+    hx_reservation reservation;        /* of the next attempt, in the retry budget */
 
     /* pass */
     hx_pass_kind pass_kind;
@@ -282,8 +283,8 @@ typedef struct hx_request {
 
     hx_claimant claimant;
     hx_fingerprint_input fingerprint_input;
-    hx_record record; /* our claim, and later its outcome */
-    hx_record found;  /* the record that the store has, of whichever request */
+    hx_record record; /* our claim, and later its outcome; without a claim, the outcome that a probe found */
+    hx_record found;  /* the record that the store had when it was last read, of whichever request */
     hx_store_call call;
     hx_exchange exchange;
 } hx_request;
@@ -300,22 +301,25 @@ static inline const hx_rules *hx_request_rules(const hx_request *r)
 
 /* A request at its first step, in the stream's arena. `hapax explain` calls it too. */
 hx_request *hx_request_new(hx_worker *worker, hx_stream *stream);
-/* The only function that changes r->step, and the one that notes how long each took. */
+/* The only function that changes r->step, and the one that notes how long each took. Returns HX_MORE. */
 hx_step_result hx_request_go(hx_request *r, hx_step next);
+/* Runs steps until one parks; for callbacks. finish frees r: it must not be touched after this call. */
 void hx_request_run(hx_request *r);
 
 /* The only function that changes r->operation. */
 void hx_request_set_operation(hx_request *r, hx_operation_state next);
+/* Whether a claim of this request came into use, be it settled by now. */
 static inline bool hx_request_is_claimed(const hx_request *r)
 {
     return r->operation != HX_OPERATION_NONE;
 }
+/* Whether the claim has ended, or was given up; true while a late response is recorded, too. */
 static inline bool hx_request_is_settled(const hx_request *r)
 {
     return r->operation >= HX_OPERATION_SETTLED;
 }
 
-/* Whether a response has begun. */
+/* Whether the client's response has begun, or would have if the client were still there. */
 static inline bool hx_request_is_replied(const hx_request *r)
 {
     return r->client >= HX_CLIENT_ANSWERED_EARLY;
@@ -325,7 +329,7 @@ static inline bool hx_request_client_is_gone(const hx_request *r)
 {
     return r->client == HX_CLIENT_GONE || r->client == HX_CLIENT_ANSWERED_GONE;
 }
-/* A response begins. */
+/* The client's response begins, whether the client is still there or not. */
 void hx_request_note_reply(hx_request *r);
 
 /* Chooses the reply step with one of our errors; `detail` is in the arena, or HX_EMPTY for the row's own title. */
@@ -334,7 +338,7 @@ void hx_request_set_error(hx_request *r, hx_error error, hx_slice detail);
 hx_step_result hx_request_refuse_unknown(hx_request *r);
 hx_step_result hx_request_refuse_in_flight(hx_request *r);
 
-/* One timer per request: it serves the step that is under way. */
+/* One timer per request: it serves the step that is under way, which runs with timer_rang set. */
 void hx_request_start_timer(hx_request *r, hx_ms delay);
 void hx_request_stop_timer(hx_request *r);
 
@@ -348,16 +352,16 @@ void hx_request_answer_failed(hx_exchange *exchange, hx_upstream_error error);
 /* Calls the exchange off, unless it was already; answer_failed follows, with `why` as its error. */
 void hx_request_call_off(hx_request *r, hx_upstream_error why);
 
-/* Marks the store call as under way, and gives it its surroundings. */
+/* Before a store call: fills in loop, arena and `done` of r->call, which the step has zeroed. `done` runs the step. */
 void hx_request_prepare_call(hx_request *r);
-/* True once, when the call has come back. */
-bool hx_request_call_back(hx_request *r);
+/* True once, after r->call has come back: the step looks at its result now. */
+bool hx_request_take_result(hx_request *r);
 
-/* worker.c: a claim's lease is renewed from here on, until it is settled. */
+/* worker.c: renews the claim's lease, until drop. If it lapses, an attempt that isn't sent whole is called off. */
 void hx_worker_keep_lease(hx_request *r);
 void hx_worker_drop_lease(hx_request *r);
 void hx_worker_check_drained(hx_worker *worker);
-/* At the beginning, and at the end. */
+/* Holds the worker's current rules from the request's beginning to its end. */
 void hx_request_take_rules(hx_request *r);
 void hx_request_drop_rules(hx_request *r);
 /* The rest of the client's request timeout; HX_TIMEOUT_NONE if it set none. */
@@ -375,8 +379,8 @@ static inline hx_retry_budget *hx_request_budget(const hx_request *r)
     return &r->worker->budgets[r->policy->upstream];
 }
 
-/* While the store has a call of ours: a timer for the client's time, if it gave one, and whether that is over. */
-void hx_request_watch_timeout(hx_request *r);
+/* While r->call is pending: a timer for the request timeout of a client that still waits, and whether it has rung. */
+void hx_request_start_client_timer(hx_request *r);
 bool hx_request_client_timed_out(const hx_request *r);
 /* Where a request goes once its client has its answer, or will never have one, and it holds no claim. */
 static inline hx_step hx_request_end_step(const hx_request *r)

@@ -32,7 +32,7 @@ static hx_looked ask(hx_request *r, const hx_op *op)
  * buckets overlap. */
 static hx_looked look_at(hx_request *r, const hx_op *op, bool recent)
 {
-    if (hx_request_call_back(r)) {
+    if (hx_request_take_result(r)) {
         if (r->call.result != HX_STORE_OK) return HX_LOOKED_FAILED;
         r->found = r->call.found;
     } else {

@@ -143,7 +143,7 @@ static hx_step_result submit(hx_request *r, bool take_over)
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_claim(r->worker->gateway->store, &r->call, &r->record, r->taken_over_epoch);
-    hx_request_watch_timeout(r);
+    hx_request_start_client_timer(r);
     return HX_PARKED;
 }
 
@@ -298,7 +298,7 @@ hx_step_result hx_step_claim(hx_request *r)
         }
         return HX_PARKED;
     }
-    if (hx_request_call_back(r)) return claim_done(r);
+    if (hx_request_take_result(r)) return claim_done(r);
     if (r->alias.state != HX_ALIAS_OWN) return hx_request_go(r, HX_STEP_locate);
     /* A store that has to be asked is not asked here: the claim itself says what it found. */
     bool is_found = hx_memory_peek(r, &r->op) == HX_PEEK_FOUND;

@@ -207,7 +207,7 @@ static hx_step_result ask_done(hx_request *r)
 
 hx_step_result hx_step_probe(hx_request *r)
 {
-    if (hx_request_call_back(r)) {
+    if (hx_request_take_result(r)) {
         r->probe_state = HX_PROBE_DONE;
         if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
         if (r->call.result != HX_STORE_UNAVAILABLE)

@@ -107,7 +107,7 @@ static hx_step_result begin_anew(hx_request *r)
 
 hx_step_result hx_step_retry(hx_request *r)
 {
-    if (hx_request_call_back(r)) {
+    if (hx_request_take_result(r)) {
         bool is_too_late = hx_loop_now(r->worker->loop) - r->first_attempt_at > r->policy->retry.total;
         bool is_wanted = hx_request_time_left(r) != 0 && !r->worker->draining && !is_too_late;
         return end(r, is_wanted && r->call.result == HX_STORE_OK);

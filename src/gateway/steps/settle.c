@@ -116,7 +116,7 @@ static void submit(hx_request *r)
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
-    hx_request_watch_timeout(r);
+    hx_request_start_client_timer(r);
 }
 
 static hx_idempotency idempotency_of(hx_outcome outcome)
@@ -287,7 +287,7 @@ static void read_mark(hx_request *r)
     r->call = (hx_store_call){0};
     hx_request_prepare_call(r);
     hx_store_read(r->worker->gateway->store, &r->call, &r->op);
-    hx_request_watch_timeout(r);
+    hx_request_start_client_timer(r);
 }
 
 void hx_settle_begin(hx_request *r, hx_operation_state next)
@@ -304,7 +304,7 @@ void hx_settle_begin(hx_request *r, hx_operation_state next)
 
 hx_step_result hx_step_settle(hx_request *r)
 {
-    if (hx_request_call_back(r)) {
+    if (hx_request_take_result(r)) {
         hx_request_stop_timer(r);
         if (r->call.verb == HX_STORE_READ) return read_done(r);
         if (r->call.result == HX_STORE_OK) return recorded(r);

@@ -123,7 +123,7 @@ void hx_shadow_overflow(hx_request *r, hx_slice piece, bool last)
 
 void hx_shadow_look(hx_request *r)
 {
-    if (r->shadow.claim != HX_SHADOW_CLAIMING || !hx_request_call_back(r)) return;
+    if (r->shadow.claim != HX_SHADOW_CLAIMING || !hx_request_take_result(r)) return;
     r->shadow.claim = HX_SHADOW_IDLE;
     switch (r->call.result) {
     case HX_STORE_OK:
@@ -193,7 +193,7 @@ hx_step_result hx_step_shadow(hx_request *r)
 {
     if (r->pass_kind != HX_PASS_SHADOW) return begin(r);
     hx_shadow_look(r);
-    if (r->shadow.claim == HX_SHADOW_SETTLING && hx_request_call_back(r)) r->shadow.claim = HX_SHADOW_IDLE;
+    if (r->shadow.claim == HX_SHADOW_SETTLING && hx_request_take_result(r)) r->shadow.claim = HX_SHADOW_IDLE;
     if (r->shadow.claim == HX_SHADOW_CLAIMED) settle(r);
     if (r->shadow.claim != HX_SHADOW_IDLE) return HX_PARKED;
     count(r);

@@ -43,7 +43,7 @@ static hx_step_result watch_done(hx_request *r)
 
 hx_step_result hx_step_wait(hx_request *r)
 {
-    if (hx_request_call_back(r)) return watch_done(r);
+    if (hx_request_take_result(r)) return watch_done(r);
     if (r->policy->dialect != HX_DIALECT_PLAIN) return hx_request_refuse_in_flight(r); /* they promise 409 at once */
     if (r->call_state == HX_CALL_IDLE) {
         r->call = (hx_store_call){0};

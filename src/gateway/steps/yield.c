@@ -28,7 +28,7 @@ static hx_step_result release_done(hx_request *r)
 hx_step_result hx_step_yield(hx_request *r)
 {
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
-    if (r->call.verb == HX_STORE_SETTLE && hx_request_call_back(r)) return release_done(r);
+    if (r->call.verb == HX_STORE_SETTLE && hx_request_take_result(r)) return release_done(r);
     switch (hx_aliases_find_rival(r)) {
     case HX_LOOKED_NOTHING: return hx_claim_use(r);
     case HX_LOOKED_FOUND: return release(r);
