@@ -3,24 +3,24 @@
  *
  *  G1  Durable: a call that ends HX_STORE_OK has been written so that no crash, restart or power cut undoes it
  *      (except in a store whose facts say otherwise: memory). Nothing a reader sees could still be undone that way.
- *  G2  One winner: of all claims for an operation that is absent (or expired without a tombstone), one gets OK; the
- *      others get EXISTS and the current record.
+ *  G2  One winner: of all claims for an operation that is absent, one gets OK; the others get EXISTS and the current
+ *      record. What has expired is absent, or HX_EXPIRED, which can't be claimed, while the store keeps its tombstone.
  *  G3  Fenced: a settle or renew whose epoch the record no longer carries changes nothing and ends STALE, with the
- *      current record.
+ *      current record. So does a renew of what has left processing.
  *  G4  Epochs grow and are never used twice: not after a release, an expiry, a restart, a restore or a copy.
  *  G5  Within one epoch the first durable outcome wins. processing may become anything; unknown may become completed,
  *      failed or absent; completed and failed are final until they expire (a settle of those ends STALE).
- *  G6  Only completed and failed expire. processing whose lease has passed becomes unknown, never absent; unknown
- *      stays. The end of a lifetime is kept to the second, rounded up (hx_store_lapsed).
+ *  G6  Only completed and failed expire, to the second, rounded up (hx_store_lapsed); unknown stays. A sweep makes
+ *      processing with a lease that is over unknown, never absent. The epoch stays: its holder can still settle it.
  *  G7  A watch ends once, when its operation has left processing in the watched epoch, or was not in it to begin with.
  *  G8  Every call's completion fires exactly once, on its own loop, never inside the call that started it; a cancelled
  *      call's too. Calls of one loop on one operation take effect in the order in which they were made (except
  *      those that a connection to a shared store holds when it hangs: later ones overtake them).
  *  G9  Opening an exclusive store turns every processing record of an earlier start into unknown before anything else.
  *
- * Calls come from loops that were attached before they ran. The memory of a call is the caller's and lives until its
- * completion; the store allocates nothing on the heap for a claim, a settle or a peek once it is warm. Backends include
- * store/backend.h. */
+ * Calls come from the threads of attached loops. A call and what it points to are the caller's, and live until its
+ * completion. The journal allocates nothing on the heap for a claim, a settle or a peek once it is warm. Backends
+ * include store/backend.h. */
 #ifndef HX_STORE_STORE_H
 #define HX_STORE_STORE_H
 
@@ -34,11 +34,11 @@ typedef struct hx_store hx_store;
 
 typedef enum {
     HX_STORE_OK,
-    HX_STORE_EXISTS,      /* claim: `found` is the current record */
-    HX_STORE_STALE,       /* settle, renew: `found` is the current record, state HX_ABSENT where there is none. claim:
-                           * the operation to take over is gone */
+    HX_STORE_EXISTS,      /* claim, import: `found` is the current record */
+    HX_STORE_STALE,       /* settle, renew, forget: `found` is the current record, state HX_ABSENT where there is none.
+                           * claim: the operation to take over is absent */
     HX_STORE_FULL,        /* no space for a new operation, or too many waiters; what is in flight still settles */
-    HX_STORE_UNAVAILABLE, /* the backend can't be reached; whether the write happened is not known */
+    HX_STORE_UNAVAILABLE, /* the backend can't be reached, or refuses; a write may have happened or not */
     HX_STORE_CANCELLED,
     HX_STORE_RETIRED, /* claim: its rules are not in force (hx_store_retire, hx_store_enforce); it wrote nothing */
 } hx_store_result;
@@ -136,7 +136,7 @@ typedef struct hx_store_call {
 } hx_store_call;
 
 /* Makes record->op processing under a new epoch, which it writes into record->epoch. record->state is HX_PROCESSING.
- * take_over: 0, or the epoch of an unknown record that may be sent again. */
+ * take_over: 0, or the epoch of an unknown record that may be sent again; EXISTS if the record has changed since. */
 void hx_store_claim(hx_store *store, hx_store_call *call, hx_record *record, uint64_t take_over);
 /* Ends record->epoch of record->op in record->state: HX_COMPLETED, HX_FAILED, HX_UNKNOWN, or HX_ABSENT to release it
  * (its response then goes to the watchers and is not kept). A claim in flight can always be settled, on a full disk
@@ -146,8 +146,8 @@ void hx_store_renew(hx_store *store, hx_store_call *call, const hx_op *op, uint6
 /* Ends when the operation has left processing in `epoch`; `found` is what it became. */
 void hx_store_watch(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch);
 /* Removes a record on behalf of an operator, if it carries `epoch` (0: any), isn't processing, and is in one of
- * call->states: an epoch alone doesn't tell an unknown operation from one that was settled since. `reason` says who and
- * why, and lives until done. */
+ * call->states; else STALE. An epoch alone doesn't tell an unknown operation from one that was settled since. `reason`
+ * says who and why. */
 void hx_store_forget(hx_store *store, hx_store_call *call, const hx_op *op, uint64_t epoch, hx_slice reason);
 /* Lists the operations that match the filter of `page`, in no particular order. A list is not a snapshot: an operation
  * that changes meanwhile may be missing or come in either state, never twice in one list. Lists and histories work in
@@ -159,9 +159,9 @@ void hx_store_list(hx_store *store, hx_store_call *call, hx_store_page *page);
 void hx_store_history(hx_store *store, hx_store_call *call, const hx_op *op, hx_store_page *page);
 /* Removes what has expired, in small steps, and makes operations with a lapsed lease unknown. */
 void hx_store_sweep(hx_store *store, hx_store_call *call);
-/* Claims under these rules end RETIRED from now on. Each call replaces the rules of the one before; NULL: none. When it
- * ends, hx_store_rules_of counts every claim that came before. `rules` live until the next call of this kind has
- * ended. */
+/* Claims under these rules end RETIRED from now on; on a shared store in every process, for at least a minute. A call
+ * replaces the rules of the one before; NULL: none. When it ends, hx_store_rules_of counts all claims that came before.
+ * `rules` live until the next call of this kind has ended. */
 void hx_store_retire(hx_store *store, hx_store_call *call, const hx_store_rules *rules);
 /* Reads the current record into `found`, state HX_ABSENT where there is none: by a peek, where the store can. */
 void hx_store_read(hx_store *store, hx_store_call *call, const hx_op *op);
@@ -172,7 +172,7 @@ void hx_store_enforce(hx_store *store, hx_store_call *call, const hx_store_rules
 /* For filling a store from another: writes the record as it is, with its epoch, and makes later epochs greater. EXISTS:
  * there is a record, of whatever epoch, and nothing was written. A record in HX_ABSENT only raises the epochs. */
 void hx_store_import(hx_store *store, hx_store_call *call, hx_record *record);
-/* Ends a watch early: its completion fires soon, with CANCELLED, or with its result if that came first. */
+/* Ends a watch early, no other call: it completes soon, with CANCELLED, or with its result if that came first. */
 void hx_store_cancel(hx_store *store, hx_store_call *call);
 
 typedef enum {
@@ -182,8 +182,8 @@ typedef enum {
 } hx_peek;
 
 /* Reads the current record without waiting or locking, from an attached loop's thread, with its bytes in `arena`. An
- * operation that has expired is absent. A claim that is not yet durable may be missing. A record whose bytes can't be
- * read back (a damaged disk) is logged, and found as `unreadable`. */
+ * operation that has expired is absent, or found in HX_EXPIRED (G2). A claim that is not yet durable may be missing. A
+ * record whose bytes can't be read back (a damaged disk) is logged, and found as `unreadable`. */
 hx_peek hx_store_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_record *found);
 /* The same, but a body of more than `whole_max` bytes may be left in its file, as for a call. */
 hx_peek hx_store_peek_large(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found);
@@ -224,19 +224,18 @@ typedef struct {
     const hx_record *unfinished;
 } hx_store_options;
 
-/* Lets a loop make calls; before the loop runs, on any thread. */
+/* Lets a loop make calls; before the loop runs. Any thread may call this and the next five. */
 void hx_store_attach(hx_store *store, hx_loop *loop);
 const hx_store_facts *hx_store_about(const hx_store *store);
 void hx_store_count(hx_store *store, hx_store_counts *out);
 /* The rules under which there are live operations, with their numbers, in `arena`. It takes no time for many
- * operations: what has expired since the last sweep may still be counted, what is not durable yet is not. Any
- * thread. */
+ * operations: what has expired since the last sweep may still be counted, what is not durable yet is not. */
 void hx_store_rules_of(hx_store *store, hx_arena *arena, hx_store_rules *out);
-/* An upper bound of the operations of this method and path without a named route, nearly always 0 where there are none.
- * hx_store_list counts them exactly. Any thread. */
+/* An upper bound of the operations of this method and path without a named route; a remote store counts all paths
+ * together. 0: there are none. hx_store_list counts them exactly. */
 uint64_t hx_store_live_at_most(hx_store *store, hx_slice route);
-/* Takes bytes_max and the limits of waiters from `options`. False with a sentence in `error`: nothing has changed. Any
- * thread, one at a time. */
+/* Takes bytes_max and the limits of waiters from `options`. False with a sentence in `error`: nothing has changed. One
+ * thread at a time. */
 bool hx_store_limit(hx_store *store, const hx_store_options *options, hx_error_text error) HX_MUST_USE;
 /* All calls must have ended. What was acknowledged is on disk already; closing leaves a hint for a quick start. */
 void hx_store_close(hx_store **owned);

@@ -2,49 +2,49 @@
 /* A lane: one connection to a remote store, and the calls that use it.
  *
  * Each loop that is attached to the store has HX_LANES lanes of its own. A call goes to the first one that is connected
- * and whose round doesn't take long: usually all calls of a loop share one lane, because larger batches are cheaper,
- * and the other lane is for when that one hangs. A lane belongs to the thread of its loop, and nothing in it is locked;
- * threads share only what remote.h has under a mutex, and counters.
+ * and whose round doesn't take long (300 ms), else to the first, and stays there. Usually all calls of a loop share
+ * one lane, because larger batches are cheaper, and the other lane is for when that one hangs. A lane belongs to the
+ * thread of its loop, and nothing in it is locked; threads share only what remote.h has under a mutex, and counters.
  *
  * A round is one batch of statements that a lane sends, and waits for, together: at most one statement for all claims,
  * one for all renewals, and so on (statements.def). A lane has one round at a time. Calls that come meanwhile gather
  * for the next one: the slower the server, the larger the rounds. A call ends when the transaction that its statement
  * is in has been committed, and not before: until then its result may still be undone.
  *
- * Until it ends, a call is in exactly one place. Its memory is the caller's; the lane only links it.
+ * Until it ends, a call is in exactly one of these. Its memory is the caller's; the lane only links it.
  *
  *     waiting    for the next round
  *     round      sent, or about to be; its transaction has not ended
- *     delayed    the server couldn't decide it, because an application has locked its row; it waits again after 10 ms
+ *     delayed    another transaction, such as an application's, is in the way; waits again after 10 ms, up to CALL_MAX
  *     watching   a watch whose operation was found in processing: it ends when a call of this process settles the
  *                operation (waiters.c), or when a recheck finds that another process did (upkeep.c)
  *
- * The state of the connection, and the functions that change it:
+ * The state of the connection, and the functions that change it (lane.c):
  *
  *     DOWN ──[connect_lane]──► CONNECTING ──[hx_lane_connected]──► READY: first a round with SETUP alone, then calls
  *      ▲                           │                                 │
  *      └──────[hx_lane_fail]───────┴─────────[hx_lane_fail]──────────┘
  *
  * A lane that failed connects again: at once if its connection had worked, else after a delay that doubles. While
- * connecting fails, calls don't wait for it: a new one ends HX_STORE_UNAVAILABLE in the same turn of the loop, an older
- * one after DOWN_MAX (2 s).
+ * connecting fails, calls don't wait for it: each new one ends HX_STORE_UNAVAILABLE in the same turn of the loop,
+ * together with all that wait; if none comes, those that wait end when they are older than DOWN_MAX (2 s).
  *
  * Each call has a ticket, a random number that is sent with it; that of a settle is computed from its outcome, so that
  * a caller that settles the same outcome again has the same ticket. The store keeps with each record the tickets of
  * the claim and of the last write. What a failure means for a call:
  *
- *     Certainly not done: it was never sent; or the server has refused its transaction, of which nothing was committed
- *     then. After a refusal each call of the transaction is sent once more, alone, so that one that can't succeed
- *     doesn't take others along. A call that is refused alone ends: FULL for a claim on a full disk, else UNAVAILABLE.
+ *     Certainly not done: it was never sent, and waits on; or the server has refused its transaction, of which nothing
+ *     was committed then. Each call of that transaction is sent again, alone, so that one that can't succeed doesn't
+ *     take others along. Refused alone, it is delayed, or ends: FULL for a claim on a full disk, else UNAVAILABLE.
  *
  *     In doubt: it was sent, and the lane failed before its commit was reported. It may have been committed, or may be
- *     yet, by a server that hangs. It waits again, in its old place, and is sent again on the next connection with the
- *     same ticket: a store that finds the ticket has done the write already, and answers as it did then. After CALL_MAX
- *     (10 s) it ends UNAVAILABLE, and the caller has to take it for unknown.
+ *     yet, by a server that hangs. It goes back to the front of `waiting`, to be sent on the next connection with the
+ *     same ticket: a store that finds the ticket has done the write already, and answers as it did then. It ends
+ *     UNAVAILABLE, done or not, while connecting fails (above), or if the lane fails after CALL_MAX (10 s).
  *
  *     A claim that ends while it is in doubt may exist without a holder. Nothing was sent to the upstream under it, so
  *     it can be released: it is put among the abandoned claims, which the lane looks for and releases, until no
- *     statement that makes them can arrive any more. */
+ *     statement that makes them can arrive any more. Past HX_ABANDONED_MAX a claim is left to its lease. */
 #ifndef HX_STORE_REMOTE_LANE_H
 #define HX_STORE_REMOTE_LANE_H
 
@@ -70,12 +70,12 @@ typedef struct {
     size_t count;
     size_t sent;                              /* statements */
     size_t at;                                /* the statement whose result comes next */
-    hx_store_call *calls[HX_ROUND_CALLS_MAX]; /* in the order of the statements; NULL: it has ended */
+    hx_store_call *calls[HX_ROUND_CALLS_MAX]; /* in the order of the statements; NULL: it has left */
     size_t call_count;
     hx_op rechecks[HX_ROUND_CALLS_MAX]; /* the operations that RECHECK reads */
     size_t recheck_count;
     size_t abandoned, announced, awaited; /* how many of the lane's lists ABANDON, ANNOUNCE and AWAIT carry */
-    bool is_open;
+    bool is_open;                         /* the round is under way, since `since` */
     hx_ms since;
 } hx_round;
 
@@ -87,8 +87,8 @@ struct hx_lane {
     unsigned connect_timeouts; /* a driver with several hosts starts with another one after each */
     bool is_new;               /* no round but SETUP has ended on this connection: a failure counts as one to connect */
     hx_timer timer;            /* DOWN: connects. Else: connecting, or the round, takes too long */
-    hx_task begin;             /* of a round, at the end of the loop's turn */
-    bool is_scheduled;         /* `begin` is */
+    hx_task begin;             /* begins a round, or ends what waits in vain, at the end of the loop's turn */
+    bool is_scheduled;         /* `begin` is going to run */
     hx_round round;
 
     hx_link waiting, delayed, watching; /* of hx_store_call.own.link, oldest first */
@@ -104,7 +104,7 @@ struct hx_lane {
     size_t recheck_size;    /* watches that there were when it began */
     bool recheck_is_due;    /* goes out with the next round */
     hx_task recheck_soon;   /* posted by hx_lane_recheck_soon */
-    _Atomic bool is_posted; /* recheck_soon is */
+    _Atomic bool is_posted; /* recheck_soon is going to run */
     hx_op *announcements;   /* operations that were settled here and that other nodes wait for */
     size_t announcement_count;
     hx_op *awaited; /* operations that are watched here, and whose end other nodes shall announce */
@@ -119,7 +119,7 @@ struct hx_lane {
 hx_lane *hx_lane_new(hx_remote *store, hx_loop *loop); /* connects soon */
 void hx_lane_free(hx_lane *lane);                      /* no call may be left on it */
 void hx_lane_submit(hx_lane *lane, hx_store_call *call);
-void hx_lane_schedule(hx_lane *lane);                      /* begins a round soon, unless one is open */
+void hx_lane_schedule(hx_lane *lane);                      /* begins a round soon, if READY and none is open */
 bool hx_lane_is_well(const hx_lane *lane);                 /* connected, and its round doesn't take long */
 void hx_lane_delay(hx_lane *lane, hx_store_call *call);    /* the server couldn't decide it yet */
 void hx_lane_postpone(hx_lane *lane, hx_store_call *call); /* the server left it to the next round: not in doubt */
