@@ -43,13 +43,6 @@ static void end(hx_task *task)
     if (!hx_jobs_stopping(b)) stop_next(b);
 }
 
-static void *run_loop(void *loop)
-{
-    hx_loop_run(loop);
-    hx_arena_pool_drain();
-    return NULL;
-}
-
 void hx_jobs_init(hx_jobs *b, const hx_daemon_job *jobs, size_t count, void *context)
 {
     *b = (hx_jobs){.loop = hx_loop_new(),
@@ -64,8 +57,7 @@ void hx_jobs_start(hx_jobs *b)
 {
     for (size_t i = 0; i < b->count; i++)
         if (b->jobs[i].start) b->jobs[i].start(b->context);
-    int failed = pthread_create(&b->thread, NULL, run_loop, b->loop);
-    HX_CHECK(failed == 0);
+    b->thread = hx_loop_start(b->loop);
 }
 
 void hx_jobs_drain(hx_jobs *b)

@@ -483,13 +483,6 @@ int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon 
     return HX_EXIT_OK;
 }
 
-static void *run_loop(void *loop)
-{
-    hx_loop_run(loop);
-    hx_arena_pool_drain();
-    return NULL;
-}
-
 static void worker_drained(hx_worker *worker)
 {
     hx_loop_stop(worker->loop);
@@ -604,8 +597,7 @@ int hx_daemon_run(hx_daemon *daemon)
         worker_thread *w = &daemon->workers[i];
         w->drain.run = drain_worker;
         w->cut.run = cut_clients;
-        int failed = pthread_create(&w->thread, NULL, run_loop, w->loop);
-        HX_CHECK(failed == 0);
+        w->thread = hx_loop_start(w->loop);
     }
     daemon->hangup.task.run = hangup_came;
     hx_jobs_start(&daemon->background);

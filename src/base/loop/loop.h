@@ -9,10 +9,14 @@
 
 #include "base/clock.h"
 
+#include <pthread.h>
+
 typedef struct hx_loop hx_loop;
 
 hx_loop *hx_loop_new(void);
 void hx_loop_run(hx_loop *loop); /* returns after hx_loop_stop */
+/* Runs the loop on a new thread, which ends after hx_loop_stop, for the caller to join. */
+pthread_t hx_loop_start(hx_loop *loop);
 void hx_loop_stop(hx_loop *loop);
 /* Runs one turn, waiting at most `wait` for something to do. For tests. */
 void hx_loop_turn(hx_loop *loop, hx_ms wait);

@@ -4,6 +4,7 @@
 #include "base/loop/loop_uv.h"
 
 #include "base/check.h"
+#include "base/memory/arena.h"
 #include "base/memory/list.h"
 #include "base/loop/timers.h"
 
@@ -146,6 +147,20 @@ void hx_loop_run(hx_loop *loop)
 {
     loop->stopped = false;
     while (!loop->stopped) uv_run(&loop->uv, UV_RUN_DEFAULT);
+}
+
+static void *run_loop(void *loop)
+{
+    hx_loop_run(loop);
+    hx_arena_pool_drain();
+    return NULL;
+}
+
+pthread_t hx_loop_start(hx_loop *loop)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run_loop, loop) != 0) hx_fatal(HX_EXIT_BUG, "can't start a thread");
+    return thread;
 }
 
 void hx_loop_stop(hx_loop *loop)
