@@ -40,6 +40,8 @@ bool hx_store_page_wants(const hx_store_page *page, const hx_record *record);
 bool hx_store_history_wants(const hx_store_call *call, const hx_record *record);
 /* Adds a copy of the record; the page isn't full. */
 void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *record);
+/* Adds a copy of the record, or, where the page is full, lets the next page begin at it. */
+void hx_store_page_offer(hx_store_page *page, hx_arena *arena, const hx_record *record, uint64_t cursor);
 /* Whether a claim of this record is under rules that are retired; `rules` may be NULL. */
 bool hx_store_is_retired(const hx_store_rules *rules, const hx_record *record);
 

@@ -331,11 +331,7 @@ static void history(memory *m, hx_store_call *call)
         hx_record_error error = hx_record_decode(hx_shared_record_bytes(v), &record);
         HX_CHECK(error == HX_RECORD_OK);
         if (!hx_store_history_wants(call, &record)) continue;
-        page->more = page->count == page->records_max;
-        if (page->more)
-            page->cursor = i;
-        else
-            hx_store_page_add(page, call->arena, &record);
+        hx_store_page_offer(page, call->arena, &record, i);
     }
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }

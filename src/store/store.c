@@ -156,6 +156,15 @@ void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *re
     to->answer.headers = to->answer.body = HX_EMPTY;
 }
 
+void hx_store_page_offer(hx_store_page *page, hx_arena *arena, const hx_record *record, uint64_t cursor)
+{
+    page->more = page->count == page->records_max;
+    if (page->more)
+        page->cursor = cursor;
+    else
+        hx_store_page_add(page, arena, record);
+}
+
 #define CLOCK_AHEAD_MAX (400 * HX_DAY)
 
 /* A stop of weeks and a wrong clock look the same: nothing is forgotten before the clock is known to be right. */

@@ -203,11 +203,7 @@ static bool take_frame(const reading *r, const hx_frame *frame)
     bool is_record = frame->traits->payload == HX_PAYLOAD_RECORD;
     if (!is_record || frame->head.sequence < r->from || !hx_store_history_wants(r->call, &frame->record)) return true;
     if (is_known(page, frame)) return true;
-    page->more = page->count == page->records_max;
-    if (page->more)
-        page->cursor = frame->head.sequence;
-    else
-        hx_store_page_add(page, r->call->arena, &frame->record);
+    hx_store_page_offer(page, r->call->arena, &frame->record, frame->head.sequence);
     return !page->more;
 }
 

@@ -183,11 +183,7 @@ static bool list_step(const hx_sqlite *s, hx_sqlite_tables *rows, hx_store_call 
         seen++;
         last = rank_of(&record.op);
         if (record.state == HX_ABSENT || !hx_store_page_wants(page, &record)) continue;
-        page->more = page->count == page->records_max;
-        if (page->more)
-            page->cursor = last;
-        else
-            hx_store_page_add(page, call->arena, &record);
+        hx_store_page_offer(page, call->arena, &record, last);
     }
     hx_sqlite_tables_reset(q);
     if (*rc == SQLITE_DONE || *rc == SQLITE_ROW) *rc = SQLITE_OK;
@@ -226,11 +222,7 @@ static bool history_step(hx_sqlite_tables *rows, hx_store_call *call, int *rc)
         if (head.len == 0 || hx_record_decode_head(head, &record, &head_len, &answer_len) != HX_RECORD_OK)
             record = lost(&call->op, 0);
         if (!hx_store_history_wants(call, &record)) continue;
-        page->more = page->count == page->records_max;
-        if (page->more)
-            page->cursor = (uint64_t)sqlite3_column_int64(q, 0);
-        else
-            hx_store_page_add(page, call->arena, &record);
+        hx_store_page_offer(page, call->arena, &record, (uint64_t)sqlite3_column_int64(q, 0));
     }
     hx_sqlite_tables_reset(q);
     if (*rc == SQLITE_DONE || *rc == SQLITE_ROW) *rc = SQLITE_OK;

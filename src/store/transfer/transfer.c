@@ -29,6 +29,7 @@ typedef struct slot {
 
 struct engine {
     hx_transfer *transfer;
+    hx_task begin;
     bool clears; /* operations of `from` are removed instead of moved */
     slot slots[SLOTS_MAX];
     slot *free;
@@ -44,16 +45,16 @@ struct engine {
     bool listing;
 };
 
-static const char *why_not(hx_store_result result)
+/* True where the result is HX_STORE_OK, or a sentence in `error`. */
+static bool is_ok(hx_store_result result, const char *which, hx_error_text error)
 {
-    return result == HX_STORE_FULL ? "it is full" : "it can't be reached";
+    return result == HX_STORE_OK || hx_fail(error, "the %s store can't be used: %s", which,
+                                            result == HX_STORE_FULL ? "it is full" : "it can't be reached");
 }
 
 static void fail(engine *e, const char *which, hx_store_result result)
 {
-    if (!e->failed)
-        (void)snprintf(e->transfer->error, sizeof e->transfer->error, "the %s store can't be used: %s", which,
-                       why_not(result));
+    if (!e->failed) (void)is_ok(result, which, e->transfer->error);
     e->failed = true;
 }
 
@@ -226,14 +227,9 @@ static void advance(engine *e)
     if (e->in_flight == 0 && !e->listing && (e->failed || e->at_end)) hx_loop_stop(e->transfer->loop);
 }
 
-typedef struct {
-    hx_task task;
-    engine *engine;
-} beginning;
-
 static void begin(hx_task *task)
 {
-    advance(HX_OWNER(task, beginning, task)->engine);
+    advance(HX_OWNER(task, engine, begin));
 }
 
 static bool run(hx_transfer *transfer, bool clears)
@@ -247,8 +243,8 @@ static bool run(hx_transfer *transfer, bool clears)
         e->slots[i].next = e->free;
         e->free = &e->slots[i];
     }
-    beginning first = {.task.run = begin, .engine = e};
-    hx_loop_post(transfer->loop, &first.task);
+    e->begin.run = begin;
+    hx_loop_post(transfer->loop, &e->begin);
     do hx_loop_run(transfer->loop);
     while (e->in_flight > 0 || e->listing || !(e->failed || e->at_end));
     bool ok = !e->failed;
@@ -305,23 +301,20 @@ static bool tally_file(hx_tally *tally, hx_backup_reader *file, char error[HX_TR
 static bool look_through(hx_loop *loop, hx_store *store, hx_store_page *page,
                          bool (*see)(void *user, const hx_record *), void *user, char error[HX_TRANSFER_ERROR_BYTES])
 {
+    hx_store_result result = HX_STORE_OK;
     bool more = true;
     while (more) {
         hx_arena arena = {0};
         hx_awaited list;
         hx_await_begin(&list, loop, &arena);
         hx_store_list(store, &list.call, page);
-        hx_store_result result = hx_await(&list);
-        if (result != HX_STORE_OK)
-            (void)snprintf(error, HX_TRANSFER_ERROR_BYTES, "the %s store can't be used: %s",
-                           hx_store_about(store)->name, why_not(result));
+        result = hx_await(&list);
         more = result == HX_STORE_OK && page->more;
         for (size_t i = 0; result == HX_STORE_OK && i < page->count; i++)
             if (!see(user, &page->records[i])) more = false;
         hx_arena_free(&arena);
-        if (result != HX_STORE_OK) return false;
     }
-    return true;
+    return is_ok(result, hx_store_about(store)->name, error);
 }
 
 static hx_store_page page_of(unsigned states)
@@ -396,8 +389,5 @@ bool hx_transfer_raise(hx_loop *loop, hx_store *store, uint64_t epoch, char erro
     if (epoch > 0) hx_store_import(store, &import.call, &nothing);
     hx_store_result result = epoch > 0 ? hx_await(&import) : HX_STORE_OK;
     hx_arena_free(&arena);
-    if (result == HX_STORE_OK) return true;
-    (void)snprintf(error, HX_TRANSFER_ERROR_BYTES, "the %s store can't be used: %s", hx_store_about(store)->name,
-                   why_not(result));
-    return false;
+    return is_ok(result, hx_store_about(store)->name, error);
 }
