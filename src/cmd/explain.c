@@ -197,7 +197,7 @@ static int explain(const hx_config *config, hx_slice bytes, bool as_json)
         hx_explain_text(run, &explanation, stdout);
     }
     hx_dry_run_free(&run);
-    hx_dry_run_close_keys(&jwks);
+    hx_jwks_free(&jwks);
     return HX_EXIT_OK;
 }
 

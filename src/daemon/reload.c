@@ -138,12 +138,6 @@ static void wake(hx_reload *r)
     hx_loop_defer(r->needs.loop, &r->run);
 }
 
-static void add_line(hx_reload *r, const char *sentence)
-{
-    bool fits = hx_buf_printf(&r->lines, "%s\n", sentence);
-    (void)fits;
-}
-
 static void fail(hx_reload *r, int exit_code)
 {
     r->work.exit_code = exit_code;
@@ -153,23 +147,14 @@ static void fail(hx_reload *r, int exit_code)
 
 static void fail_because(hx_reload *r, const char *sentence)
 {
-    add_line(r, sentence);
+    (void)!hx_buf_printf(&r->lines, "%s\n", sentence);
     fail(r, HX_EXIT_USAGE);
 }
 
 static void fail_at_store(hx_reload *r)
 {
-    bool fits = hx_buf_printf(&r->lines, "the store can't be reached for %s: try again when it can\n",
-                              rows[r->step].text);
-    (void)fits;
+    (void)!hx_buf_printf(&r->lines, "the store can't be reached for %s: try again when it can\n", rows[r->step].text);
     fail(r, HX_EXIT_STORE);
-}
-
-static void stop_keys(hx_jwks **owned)
-{
-    if (!*owned) return;
-    hx_jwks_stop(*owned);
-    hx_jwks_free(owned);
 }
 
 /* read, compare */
@@ -509,7 +494,7 @@ static void step_hand_out(hx_reload *r)
         r->jwks = r->work.jwks;
         r->work.jwks = NULL;
         if (r->jwks && r->is_started) hx_jwks_start(r->jwks, keys_changed, r);
-        stop_keys(&old);
+        hx_jwks_free(&old);
     }
     if (r->work.kind == START) go(r, HX_RELOAD_accept); /* there are no workers yet, which would call all_use */
 }
@@ -584,7 +569,7 @@ static void step_finish(hx_reload *r)
     hx_slice lines = hx_buf_slice(&r->lines);
     hx_live_check_free(&r->work.check);
     hx_generation_config_drop(&r->work.config);
-    stop_keys(&r->work.jwks);
+    hx_jwks_free(&r->work.jwks);
     if (r->work.kind == START) {
         if (!is_in_force) print_lines(lines);
         hx_loop_stop(r->needs.loop);
@@ -750,7 +735,7 @@ void hx_reload_free(hx_reload **owned)
         hx_generation *g = HX_OWNER(r->generations.next, hx_generation, link);
         hx_generation_free(&g);
     }
-    stop_keys(&r->jwks);
+    hx_jwks_free(&r->jwks);
     hx_buf_free(&r->lines);
     for (int i = 0; i < 2; i++) hx_arena_free(&r->retirements[i].arena);
     hx_arena_free(&r->enforcement.arena);

@@ -511,7 +511,7 @@ void hx_jwks_free(hx_jwks **owned)
     hx_jwks *jwks = *owned;
     *owned = NULL;
     if (!jwks) return;
-    HX_CHECK(!jwks->has_thread);
+    hx_jwks_stop(jwks);
     for (size_t i = 0; i < jwks->count; i++) {
         hx_jwt_keys_free(&jwks->sources[i].keys);
         hx_buf_free(&jwks->sources[i].body);

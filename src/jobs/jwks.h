@@ -7,7 +7,7 @@
  *     hx_jwks_on_tried(next, tried, context)                     on a loop, instead of waiting
  *     rules->jwt_keys[i] = hx_jwks_keys(next, i)                 a share of the set, or NULL
  *     hx_jwks_start(next, changed, context)                      `changed` is called from now on
- *     hx_jwks_stop(before), hx_jwks_free(&before)                at a reload; at the end, the last one
+ *     hx_jwks_free(&before)                                      at a reload; at the end, the last one
  *
  * Redirects aren't followed, proxies of the environment are ignored, TLS is verified against the system's authorities
  * (or the file in SSL_CERT_FILE). A set from a URL that contains a shared secret (`oct`) is refused: everyone who can
@@ -56,7 +56,7 @@ void hx_jwks_want(hx_jwks *jwks, size_t i);
  * hx_jwks_want stay usable. May be called twice. */
 void hx_jwks_stop(hx_jwks *jwks);
 
-/* After hx_jwks_stop. */
+/* Stops it first. */
 void hx_jwks_free(hx_jwks **owned);
 
 #endif

@@ -62,12 +62,6 @@ bool hx_dry_run_open_keys(const hx_config *config, hx_jwks **jwks, hx_error_text
     return *jwks != NULL;
 }
 
-void hx_dry_run_close_keys(hx_jwks **jwks)
-{
-    if (*jwks) hx_jwks_stop(*jwks);
-    hx_jwks_free(jwks);
-}
-
 static void make_request(hx_dry_run *r)
 {
     static const uint8_t no_secret[HX_SECRET_BYTES];

@@ -40,10 +40,9 @@ typedef struct {
     hx_jwt_keys *keys[HX_JWT_SOURCES_MAX];
 } hx_dry_run;
 
-/* Reads and fetches the keys that verify tokens, as the daemon does. *jwks is NULL if the configuration has none. On
- * false `error` is a sentence. */
+/* Reads and fetches the keys that verify tokens, as the daemon does. *jwks is NULL if the configuration has none; free
+ * it with hx_jwks_free. On false `error` is a sentence. */
 bool hx_dry_run_open_keys(const hx_config *config, hx_jwks **jwks, hx_error_text error) HX_MUST_USE;
-void hx_dry_run_close_keys(hx_jwks **jwks);
 
 /* `bytes`: one whole HTTP/1.1 request, head and body. */
 hx_dry_run *hx_dry_run_bytes(const hx_config *config, hx_jwks *jwks, hx_slice bytes) HX_MUST_USE;

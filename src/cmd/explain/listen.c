@@ -146,26 +146,18 @@ static void stop(hx_task *task)
     hx_server_cut(l->server);
 }
 
-static void *run_loop(void *loop)
-{
-    hx_loop_run(loop);
-    hx_arena_pool_drain();
-    return NULL;
-}
-
 static void serve(listener *l, int descriptor, const char *bound, const sigset_t *ends)
 {
     static const hx_server_handler handler = {.request = start_call, .malformed = answer_malformed};
     const hx_limits *limits = &l->config->limits;
     const hx_server_limits for_clients = hx_worker_server_limits(limits, limits->connections);
     bool is_unix = hx_slice_starts(hx_slice_of(bound), HX_LIT("unix:"));
-    pthread_t thread;
     int number = 0;
     l->loop = hx_loop_new();
     l->stop.run = stop;
     l->server = hx_server_new(l->loop, &for_clients, &handler, l);
     hx_server_accept(l->server, descriptor, hx_slice_of(bound));
-    if (pthread_create(&thread, NULL, run_loop, l->loop) != 0) hx_fatal(HX_EXIT_BUG, "can't start a thread");
+    pthread_t thread = hx_loop_start(l->loop);
     (void)printf("Listening on %s%s: every request is answered with its explanation; nothing is forwarded, nothing is "
                  "stored. Ctrl-C ends it.\n",
                  is_unix ? "" : "http://", bound);
@@ -196,6 +188,6 @@ int hx_explain_listen(const hx_config *config, const char *address, bool as_json
         serve(&l, descriptor, bound, &ends);
     else
         (void)fprintf(stderr, "hapax explain: %s\n", error);
-    hx_dry_run_close_keys(&l.jwks);
+    hx_jwks_free(&l.jwks);
     return descriptor >= 0 ? HX_EXIT_OK : HX_EXIT_ADDRESS;
 }
