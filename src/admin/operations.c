@@ -12,12 +12,16 @@
 
 #define COUNTS_BYTES_MAX (16u * 1024u)
 
-/* A buffer that is large enough for the page that was read. */
-static hx_buf page_buf(const hx_admin_call *call)
+/* Begins the answer with the page that was read. False: the store failed, and the call was answered. */
+static bool begin_page(hx_admin_call *call, hx_buf *out)
 {
-    hx_buf out;
-    hx_buf_init(&out, call->arena, call->page.count * (HX_VIEW_RECORD_BYTES + 2) + 512);
-    return out;
+    if (call->store.result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return false;
+    }
+    hx_buf_init(out, call->arena, call->page.count * (HX_VIEW_RECORD_BYTES + 2) + 512);
+    hx_json_open(out, NULL, '{');
+    return true;
 }
 
 static void answer_page(hx_admin_call *call, hx_buf *out)
@@ -34,12 +38,8 @@ static void answer_page(hx_admin_call *call, hx_buf *out)
 static void list_done(hx_store_call *store)
 {
     hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
-    if (store->result != HX_STORE_OK) {
-        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
-        return;
-    }
-    hx_buf out = page_buf(call);
-    hx_json_open(&out, NULL, '{');
+    hx_buf out;
+    if (!begin_page(call, &out)) return;
     hx_view_records(&out, "operations", call->page.records, call->page.count);
     hx_json_put_number(&out, "count", call->page.count);
     answer_page(call, &out);
@@ -99,27 +99,14 @@ void hx_admin_show_operation(hx_admin_call *call)
 static void history_done(hx_store_call *store)
 {
     hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
-    bool is_read = store->result == HX_STORE_OK;
-    if (!is_read || call->page.count == 0) {
-        hx_admin_refuse(call, is_read ? HX_ADMIN_NO_OPERATION : HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+    bool by_key = call->page.has_key;
+    hx_buf out;
+    if (store->result == HX_STORE_OK && call->page.count == 0 && !by_key) {
+        hx_admin_refuse(call, HX_ADMIN_NO_OPERATION, HX_EMPTY, NULL);
         return;
     }
-    hx_buf out = page_buf(call);
-    hx_json_open(&out, NULL, '{');
-    hx_json_put_hex(&out, "id", call->op.bytes, sizeof call->op.bytes);
-    hx_view_records(&out, "history", call->page.records, call->page.count);
-    answer_page(call, &out);
-}
-
-static void key_history_done(hx_store_call *store)
-{
-    hx_admin_call *call = HX_OWNER(store, hx_admin_call, store);
-    if (store->result != HX_STORE_OK) {
-        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
-        return;
-    }
-    hx_buf out = page_buf(call);
-    hx_json_open(&out, NULL, '{');
+    if (!begin_page(call, &out)) return;
+    if (!by_key) hx_json_put_hex(&out, "id", call->op.bytes, sizeof call->op.bytes);
     hx_view_records(&out, "history", call->page.records, call->page.count);
     answer_page(call, &out);
 }
@@ -139,7 +126,7 @@ static void show_history(hx_admin_call *call, bool by_key)
         return;
     }
     call->page.has_key = by_key;
-    call->store = hx_admin_store_call(call->admin, call->arena, by_key ? key_history_done : history_done);
+    call->store = hx_admin_store_call(call->admin, call->arena, history_done);
     hx_store_history(call->admin->needs.store, &call->store, by_key ? NULL : &call->op, &call->page);
 }
 

@@ -441,8 +441,8 @@ static int act_on_one(keys *k, hx_buf *body)
     const char *epoch = k->epoch ? k->epoch : hx_keys_member(operation, "epoch", &k->arena);
     if (!hx_slice_to_u64(hx_slice_of(epoch), &number))
         return hx_cmd_misused("keys", "--epoch must be a number, as shown by `hapax keys show`");
-    bool fits = hx_buf_printf(body, "%s\"epoch\":%s}", body->len > 1 ? "," : "", epoch);
-    HX_CHECK(fits);
+    hx_json_put_number(body, "epoch", number);
+    hx_json_close(body, '}');
     code = ask(k, "POST", hx_arena_printf(&k->arena, "/v1/operations/%s/%s", id, k->verb), hx_buf_slice(body), &reply);
     if (code >= 0) return code;
     if (reply.status != 200) return refused(k, &reply);
@@ -487,18 +487,16 @@ static void report_many(keys *k, hx_slice answer)
 
 static int act_on_many(keys *k, hx_buf *body)
 {
-    hx_buf filter;
-    hx_buf_init(&filter, &k->arena, TARGET_BYTES_MAX);
-    hx_buf_puts(&filter, "{");
-    put_optional(&filter, "state", k->state);
-    put_optional(&filter, "route", k->route);
-    put_optional(&filter, "reason", k->reason);
-    put_optional(&filter, "from", k->since);
-    put_optional(&filter, "before", k->before);
     if (k->epoch) return hx_cmd_misused("keys", "--epoch is for one operation, not for a filter");
-    bool fits = hx_buf_printf(body, "%s\"preview\":%s,\"filter\":%.*s}}", body->len > 1 ? "," : "",
-                              k->yes ? "false" : "true", HX_FMT(hx_buf_slice(&filter)));
-    HX_CHECK(fits);
+    hx_json_put_bool(body, "preview", !k->yes);
+    hx_json_open(body, "filter", '{');
+    put_optional(body, "state", k->state);
+    put_optional(body, "route", k->route);
+    put_optional(body, "reason", k->reason);
+    put_optional(body, "from", k->since);
+    put_optional(body, "before", k->before);
+    hx_json_close(body, '}');
+    hx_json_close(body, '}');
     hx_admin_reply reply;
     int code = ask(k, "POST", hx_arena_printf(&k->arena, "/v1/operations/%s", k->verb), hx_buf_slice(body), &reply);
     if (code >= 0) return code;

@@ -54,7 +54,11 @@ static void judge(hx_live_check *check)
     hx_store_sweep(check->store, &check->call);
 }
 
-static void list_paths(hx_live_check *check);
+static void list(hx_live_check *check, void (*done)(hx_store_call *call))
+{
+    check->call = (hx_store_call){.loop = check->loop, .arena = &check->page_arena, .done = done};
+    hx_store_list(check->store, &check->call, &check->page);
+}
 
 static void list_done(hx_store_call *call)
 {
@@ -70,15 +74,9 @@ static void list_done(hx_store_call *call)
     }
     hx_arena_free(&check->page_arena);
     if (check->page.more)
-        list_paths(check);
+        list(check, list_done);
     else
         judge(check);
-}
-
-static void list_paths(hx_live_check *check)
-{
-    check->call = (hx_store_call){.loop = check->loop, .arena = &check->page_arena, .done = list_done};
-    hx_store_list(check->store, &check->call, &check->page);
 }
 
 /* Finds the paths that a route takes over and that may have live operations. */
@@ -111,7 +109,7 @@ static void count_live(hx_live_check *check)
     }
     check->page = (hx_store_page){
         .route = HX_EMPTY, .reason = HX_EMPTY, .paths = paths, .path_count = count, .records_max = HX_STORE_PAGE_MAX};
-    list_paths(check);
+    list(check, list_done);
 }
 
 /* Reads the rules from the result of an acceptance: "2147483661 refunds" is their version and their route. */
@@ -124,8 +122,6 @@ static void add_accepted(hx_live_check *check, const hx_record *record)
                        (uint32_t)version, 0);
 }
 
-static void list_accepted(hx_live_check *check);
-
 static void list_accepted_done(hx_store_call *call)
 {
     hx_live_check *check = HX_OWNER(call, hx_live_check, call);
@@ -136,15 +132,9 @@ static void list_accepted_done(hx_store_call *call)
     for (size_t i = 0; i < check->page.count; i++) add_accepted(check, &check->page.records[i]);
     hx_arena_free(&check->page_arena);
     if (check->page.more)
-        list_accepted(check);
+        list(check, list_accepted_done);
     else
         count_live(check);
-}
-
-static void list_accepted(hx_live_check *check)
-{
-    check->call = (hx_store_call){.loop = check->loop, .arena = &check->page_arena, .done = list_accepted_done};
-    hx_store_list(check->store, &check->call, &check->page);
 }
 
 static void begin(hx_live_check *check)
@@ -155,7 +145,7 @@ static void begin(hx_live_check *check)
                                   .reason = HX_EMPTY,
                                   .states = 1u << HX_COMPLETED,
                                   .records_max = HX_STORE_PAGE_MAX};
-    list_accepted(check);
+    list(check, list_accepted_done);
 }
 
 void hx_live_check_free(hx_live_check *check)
