@@ -3,11 +3,11 @@
  * synced, while the active one is filled, so that a commit never changes a file's size or place; writes hints of full
  * segments; and moves the audit rows of dropped segments into the archive.
  *
- * A disk has one queue: 64 MiB of zeros at once keep every commit waiting that is made meanwhile. So they are written
- * in small pieces from the moment the active segment is begun, as fast as it is taken, or at leisure where it isn't.
+ * A disk has one queue: 64 MiB of zeros at once would delay every commit that is made meanwhile. So they are written in
+ * small pieces from the moment the active segment is begun, at the rate at which it fills, or slowly if it doesn't.
  *
- * When the next segment can't be prepared (disk full, limits), new claims are refused and what is in flight goes on in
- * the space that was prepared for it (see reserve.c); it is tried again every second. */
+ * When the next segment can't be prepared (disk full, limits), new claims are refused, and operations in flight are
+ * settled in the reserve (reserve.c). Preparing is retried every second. */
 #include "store/journal/open.h"
 
 #include "base/check.h"
@@ -27,7 +27,7 @@
 #define PIECE_BYTES (256u << 10)
 #define PIECE_PAUSE_MS 12u
 #define NAP_MS 4u
-#define FILL_LEAD 3u /* a spare is whole when a third of the active segment is taken: past half of it claims need one */
+#define FILL_LEAD 3u /* a spare is ready when a third of the active segment is full; claims need one from half on */
 
 int hx_sync(const hx_journal *j, int fd)
 {
@@ -49,8 +49,8 @@ int hx_write_all(int fd, const void *bytes, size_t len)
     return 0;
 }
 
-/* Between two pieces of a spare: until the next is due by what the active segment has taken or by time, or somebody
- * waits for the spare. False: the store is being closed. */
+/* Waits between two pieces of a spare, until the next is due by the fill level of the active segment or by time, or a
+ * thread waits for the spare. False: the store is being closed. */
 static bool pause_filling(hx_journal *j, uint64_t filled)
 {
     hx_background *k = &j->background;
@@ -63,8 +63,8 @@ static bool pause_filling(hx_journal *j, uint64_t filled)
     }
 }
 
-/* Writes zeros past the page cache, where the file system can: what is written through it is synced all at once, and
- * every commit would wait for that. 0, or an errno; ECANCELED: the store is being closed. */
+/* Writes zeros past the page cache, where the file system can: dirty pages would be synced all at once, and every
+ * commit would wait for that. Returns 0, or an errno; ECANCELED: the store is being closed. */
 static int write_zeros(hx_journal *j, int fd, uint64_t bytes)
 {
     static _Alignas(HX_PAGE_BYTES) char zeros[PIECE_BYTES];
@@ -74,7 +74,7 @@ static int write_zeros(hx_journal *j, int fd, uint64_t bytes)
         size_t len = bytes - at < sizeof zeros ? (size_t)(bytes - at) : sizeof zeros;
         ssize_t n = pwrite(fd, zeros, len, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EINVAL && direct) { /* refused, or the end of a size that is no multiple of its blocks */
+        if (n < 0 && errno == EINVAL && direct) { /* direct I/O is refused, or the rest is no whole block */
             direct = false;
             if (fcntl(fd, F_SETFL, 0) == 0) continue;
         }
@@ -99,7 +99,7 @@ void hx_background_count_bytes(hx_journal *j)
     atomic_store(&j->bytes, bytes);
 }
 
-/* The archive counts, too, and an operator may have moved some of it away: so the files are asked. */
+/* Sums up the sizes of the files: the archive counts too, and an operator may have moved a part of it away. */
 static int check_limits(hx_journal *j, uint32_t number)
 {
     struct statvfs fs;
@@ -134,7 +134,7 @@ hx_segment *hx_background_prepare(hx_journal *j, uint32_t number, int *error)
     return NULL;
 }
 
-/* A frame without its answer, padded as in a segment. */
+/* Writes a frame without its response, padded as in a segment. */
 static bool put_row(FILE *out, const hx_frame *frame)
 {
     static const char zeros[HX_FRAME_ALIGN];
@@ -160,8 +160,7 @@ static int write_rows(hx_scan *scan, FILE *out)
     return step == HX_SCAN_END ? 0 : EIO;
 }
 
-/* Makes NNNNNNNN.audit of NNNNNNNN.seg, then removes the segment and its hint. Done again after a crash, it does the
- * same. */
+/* Makes NNNNNNNN.audit of NNNNNNNN.seg, then removes the segment and its hint. It can be repeated after a crash. */
 static int archive(hx_journal *j, uint32_t segment)
 {
     char seg[HX_SEGMENT_NAME_BYTES], hint[HX_SEGMENT_NAME_BYTES], making[HX_SEGMENT_NAME_BYTES],
@@ -187,13 +186,13 @@ static int archive(hx_journal *j, uint32_t segment)
         close(out_fd);
     if (fd >= 0) close(fd);
     if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
-    if (error) (void)unlinkat(j->dir_fd, making, 0); /* half of it would only take space */
+    if (error) (void)unlinkat(j->dir_fd, making, 0); /* a part of it would only take space */
     if (!error) error = hx_sync(j, j->dir_fd);
     if (!error) error = hx_dir_write_range(j, (hx_segment_range){segment + 1, j->row.last});
     if (!error && unlinkat(j->dir_fd, seg, 0) != 0) error = errno;
     if (error) return error;
     (void)unlinkat(j->dir_fd, hint, 0);
-    return hx_sync(j, j->dir_fd); /* segments go in their order: none before the one ahead of it is gone */
+    return hx_sync(j, j->dir_fd); /* segments are removed in order: none before its predecessor */
 }
 
 static void report(const hx_journal *j, hx_log_event event, uint32_t segment, int error)
@@ -207,7 +206,7 @@ static void report(const hx_journal *j, hx_log_event event, uint32_t segment, in
     hx_log_end();
 }
 
-/* With the mutex held, which it gives up while it works. */
+/* Called with the mutex held; releases it while it works. */
 static void prepare_spare(hx_journal *j)
 {
     hx_background *k = &j->background;
@@ -248,8 +247,8 @@ static void wait_a_while(hx_background *k)
     while (!k->stop && !wants_spare(k) && pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
 }
 
-/* The first job in the queue. A hint that can't be written is done without: the next start reads the segment instead.
- * An archive must be written before its segment goes, and in its order: the queue waits for it. */
+/* Does the first job in the queue. A hint that can't be written is skipped: the next start reads the segment instead.
+ * An archive must be written before its segment is removed, and in order: the queue waits for it. */
 static void do_job(hx_journal *j)
 {
     hx_background *k = &j->background;
@@ -266,7 +265,7 @@ static void do_job(hx_journal *j)
         if (k->failing && !k->stop) prepare_spare(j);
         return;
     }
-    bool give_up = error && job->archive; /* we stop: what comes after it stays, too, for the next start */
+    bool give_up = error && job->archive; /* the store closes: leave this job and the later ones to the next start */
     do {
         job = k->first;
         k->first = job->next;
@@ -309,7 +308,7 @@ int hx_background_start(hx_journal *j)
     pthread_condattr_destroy(&monotonic);
     k->last = &k->first;
     k->spare_goal = 1;
-    k->running = true; /* which the thread reads */
+    k->running = true; /* set first: the thread reads it */
     int error = pthread_create(&k->thread, NULL, keep, j);
     if (error) k->running = false;
     return error;
@@ -334,7 +333,7 @@ void hx_background_stop(hx_journal *j)
     k->running = false;
 }
 
-/* With the mutex held: until there are so many spares, or none can be made. */
+/* Waits until there are `count` spares, or none can be prepared. Called with the mutex held. */
 static void await(hx_background *k, unsigned count)
 {
     k->waiting_count++;
@@ -343,7 +342,7 @@ static void await(hx_background *k, unsigned count)
     k->waiting_count--;
 }
 
-/* With the mutex held. The end of each is lost when a record doesn't fit there any more. */
+/* Called with the mutex held. The end of each spare doesn't count: a record may not fit there. */
 static uint64_t spare_bytes(const hx_background *k)
 {
     uint64_t bytes = 0;

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The journal's directory: looked at, owned, created. Nothing in it is changed before the lock is held and it is known
- * to be a store, or empty.
+/* Reads, locks and creates the journal's directory. Nothing in it is changed before the lock is held and the directory
+ * is known to be a store, or empty.
  *
  *     DIR/FORMAT         three lines: "hapax journal 3", "generation " and 16 hex digits, "secret " and 16 hex digits
  *                        of a hash of generation and secret; written last, so it makes the store
- *     DIR/FORMAT.begun   what becomes FORMAT once the mark of a store that is filled by a copy or a restore is durable;
- *                        until then nobody opens it but who fills it. The first file there is, empty until the rest
- *                        has been made
- *     DIR/lock           held by flock while the store is open; says who holds it. A file can be removed, so the
- *                        directory itself is locked too, and so is every segment that is read or written: whoever
- *                        comes by another path, or to the same segments in another directory, finds them taken
+ *     DIR/FORMAT.begun   becomes FORMAT once the note that a copy or a restore is unfinished is durable; until then
+ *                        only the command that fills the store opens it. The first file to be created, empty until
+ *                        the others exist
+ *     DIR/lock           held by flock while the store is open; contains the id of the process that holds it. A file
+ *                        can be removed, so the directory and every segment that is read or written are locked too:
+ *                        a process that uses another path, or has the same segments in another directory, is refused
  *     DIR/secret         32 random bytes, for MACs
- *     DIR/segments       which segments there must be: "first ", "last " and a number each, "check " and 8 hex digits
- *                        of a CRC-32C of the generation and those two lines. The last is raised once a new segment
- *                        is there and before it is used, the first before an old one goes: a segment that is missing
- *                        is damage, at either end too, and one that is more than there must be is not. In version 1
- *                        there is no such file
- *     DIR/NNNNNNNN.seg   the log, in an unbroken row; the last may be the next one to use, still all zeros
- *     DIR/NNNNNNNN.hint  what a segment leaves in the index
- *     DIR/NNNNNNNN.audit what is kept of a segment that was dropped
- *     DIR/admin.sock     where the daemon answers its operators, by default; not the store's
- *     DIR/….new          a file in the making; a start removes it */
+ *     DIR/segments       the segments that must exist: "first ", "last " and a number each, "check " and 8 hex digits
+ *                        of a CRC-32C of the generation and those two lines. The last is raised after a new segment
+ *                        was created and before it is used, the first before an old one is removed: a missing
+ *                        segment is damage, also at either end, and an additional one is not. Version 1 has no such
+ *                        file
+ *     DIR/NNNNNNNN.seg   the log, numbered without gaps; the last may be the next one to use, still all zeros
+ *     DIR/NNNNNNNN.hint  the index entries of a segment
+ *     DIR/NNNNNNNN.audit the audit rows of a segment that was dropped
+ *     DIR/admin.sock     the default admin socket of the daemon; not the store's
+ *     DIR/….new          a file that is being written; a start removes it */
 #include "store/journal/open.h"
 
 #include "base/check.h"
@@ -141,7 +141,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* What nobody has set follows from the room there is: a small disk has small segments and a low floor. */
+/* Derives limits that are not configured from the size of the disk: a small one has small segments and a low floor. */
 static bool set_limits(hx_opening *o)
 {
     hx_journal *j = o->journal;
@@ -175,8 +175,8 @@ static bool make_parent(hx_opening *o, const char *parent)
     return !error || hx_open_fail(o, "can't create the directory %s: %s", parent, strerror(error));
 }
 
-/* The directories above it: those that are missing are made where nobody has chosen the place, else they are named: a
- * path may be mistyped, or a disk not be mounted. */
+/* Creates missing parent directories where the path is the default. Where it was configured they are an error that
+ * names them: the path may be mistyped, or a disk not be mounted. */
 static bool make_parents(hx_opening *o)
 {
     struct stat st;
@@ -217,7 +217,7 @@ static void format_text(char text[FORMAT_BYTES], uint64_t generation, uint64_t s
                    FORMAT_VERSION, generation, secret_check);
 }
 
-/* Up to FORMAT_BYTES of a small file, as a text; false with errno. */
+/* Reads up to FORMAT_BYTES of a small file as text. False with errno. */
 static bool read_text(const hx_journal *j, const char *name, char text[FORMAT_BYTES])
 {
     memset(text, 0, FORMAT_BYTES);
@@ -301,7 +301,7 @@ void hx_dir_check_place(hx_journal *j)
     j->has_moved = displaced;
 }
 
-/* 0, or an errno. */
+/* Returns 0, or an errno. */
 static int write_file(hx_journal *j, const char *name, const char *making, const void *bytes, size_t len)
 {
     int fd = openat(j->dir_fd, making, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -336,7 +336,7 @@ bool hx_dir_read_row(hx_opening *o)
     hx_journal *j = o->journal;
     const hx_directory *d = &o->dir;
     hx_segment_range row;
-    /* In case the file can't be read: what was dropped last, and the last that was used. */
+    /* Used where the file can't be read: from after the last segment that was dropped to the last that was used. */
     j->row = (hx_segment_range){.first = d->archived > 0 ? d->archived + 1 : d->first,
                                 .last = d->hinted > d->last ? d->hinted : d->last};
     bool there = read_text(j, "segments", text);
@@ -365,7 +365,7 @@ bool hx_dir_settle_row(hx_opening *o)
     return true;
 }
 
-/* Tells whether generation and secret belong together, without telling anything else about the secret. */
+/* A hash that shows whether generation and secret belong together and reveals nothing else about the secret. */
 static uint64_t check_of(uint64_t generation, const uint8_t secret[HX_SECRET_BYTES])
 {
     static const char purpose[16] = "hapax secret";

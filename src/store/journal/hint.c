@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hint, NNNNNNNN.hint, is what a segment leaves in the index, so that a start needn't read the segment:
+/* A hint, NNNNNNNN.hint, has the index entries of a segment, so that a start needn't read the segment:
  *
  *     0    8  "hapaxhnt"                     88   8  bytes in gaps
- *     8    4  version, 3                     96   8  how many entries
- *    12    4  segment number                104   4  how many rules
+ *     8    4  version, 3                     96   8  number of entries
+ *    12    4  segment number                104   4  number of rules
  *    16    8  generation of the store       108   4  CRC-32C of all from byte 128 on
- *    24    8  where the segment's end was   112  12  zeros
+ *    24    8  offset of the segment's end   112  12  zeros
  *    32    8  sequence of the next frame    124   4  CRC-32C of bytes 0 to 124
  *    40    8  highest epoch                 128   …  rules: version (4), bucket (2), length (1), name of the route
  *    48    8  latest stamp                    …   …  entries: operation (16), the three words of index.c, whose rule
  *    56   32  hash of the last frame                 is a number in this file, from 1 on
  *
- * For each operation that the segment names, its last state there, `absent` too: an older segment may still have it.
- * It is made by reading the segment, so there is one way only from frames to entries. Without it, when it doesn't fit
- * its segment, or when its version is another, the segment is read instead, and a new hint is made of it. A checksum
- * says that a file is as it was written, not that what is written there makes sense: every value that is used to find,
- * count or take memory is checked before the first entry is applied. */
+ * An entry has the last state of an operation in this segment, also `absent`: an older segment may have a record of it.
+ * A hint is made by reading the segment, so entries are derived from frames in one place only. If it is missing,
+ * doesn't match its segment or has another version, the segment is read instead, and a new hint is made. A checksum
+ * proves that a file is as it was written, not that its values are valid: every value that is used as an offset, a
+ * count or a size of memory is checked before the first entry is applied. */
 #include "store/journal/journal.h"
 
 #include "base/check.h"
@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #define VERSION 3u
-#define RULE_BYTES 7u /* and the name */
+#define RULE_BYTES 7u /* without the name, which follows */
 static const char magic[8] = {'h', 'a', 'p', 'a', 'x', 'h', 'n', 't'};
 
 typedef struct {
@@ -61,7 +61,7 @@ _Static_assert(sizeof(hint_head) == 128 && sizeof(hint_entry) == 40, "written as
 typedef struct {
     hint_entry *entries;
     size_t count, cap;
-    uint32_t *table; /* places in `entries` from 1 on, by operation; twice as many slots as `cap` */
+    uint32_t *table; /* hash table of indexes in `entries`, from 1 on; has twice as many slots as `cap` */
     hx_route_ids *rules;
 } collection;
 
@@ -82,7 +82,7 @@ static void write_rules(const hx_route_ids *rules, hx_buf *out)
     }
 }
 
-/* Returns how many bytes it took. */
+/* Returns the number of bytes read. */
 static size_t read_rule(const char *bytes, hx_route_ids_row *row)
 {
     memcpy(&row->version, bytes, sizeof row->version);
@@ -91,7 +91,7 @@ static size_t read_rule(const char *bytes, hx_route_ids_row *row)
     return RULE_BYTES + row->name.len;
 }
 
-/* The slot of the operation, or the empty one where it belongs. Operations are MACs, so any bytes of theirs will do. */
+/* Finds the slot of the operation, or the empty one for it. Operations are MACs, so any of their bytes are a hash. */
 static uint32_t *slot_for(collection *c, const hx_op *op)
 {
     uint64_t hash;
@@ -115,7 +115,7 @@ static void make_room(collection *c)
     for (size_t i = 0; i < c->count; i++) *slot_for(c, &c->entries[i].op) = (uint32_t)i + 1;
 }
 
-/* Of each operation the last record is what counts; frames come in their order. */
+/* Keeps the last record of each operation; frames come in the order of the log. */
 static void collect(collection *c, const hx_frame *frame, uint32_t segment)
 {
     if (!frame->traits->is_indexed) return;
@@ -187,13 +187,13 @@ int hx_background_write_hint(hx_journal *j, uint32_t segment)
         hx_frame frame;
         hx_scan_step step;
         uint64_t last = 0;
-        scan.trusted = true; /* it was written or read whole by this process */
+        scan.trusted = true; /* this process has written or checked the segment */
         for (; (step = hx_scan_next(&scan, &tail, &frame)) == HX_SCAN_FRAME; last = frame.offset)
             collect(&c, &frame, segment);
         if (last > 0) tail.hash = hx_scan_last_hash(&scan, last);
         error = step != HX_SCAN_END ? EIO : write_hint(j, &tail, &c);
     } else {
-        error = scan.error ? scan.error : EINVAL; /* a segment in which nothing was written yet */
+        error = scan.error ? scan.error : EINVAL; /* nothing was written to the segment yet */
     }
     hx_scan_end(&scan);
     close(fd);
@@ -203,7 +203,7 @@ int hx_background_write_hint(hx_journal *j, uint32_t segment)
     return error;
 }
 
-/* So many entries at most; one has a frame in the segment. */
+/* Checks the counts against the segment's size: every entry has a frame in it. */
 static bool has_plausible_head(hx_journal *j, const hint_head *head)
 {
     const hx_segment *s = hx_journal_segment(j, head->segment);
@@ -240,7 +240,7 @@ uint64_t hx_hint_count(hx_journal *j, uint32_t segment)
     return head.count;
 }
 
-/* Reads all of the rest; NULL when its length or its checksum doesn't fit. */
+/* Reads rules and entries. NULL: the length or the checksum is wrong. */
 static char *read_rest(int fd, const hint_head *head, size_t *len)
 {
     off_t size = lseek(fd, 0, SEEK_END);
@@ -265,7 +265,7 @@ static void read_entry(const char *entries, uint64_t number, hx_index_entry *out
     hx_index_unpack(from.words, out);
 }
 
-/* Where the entries begin; NULL when something in it can't be so. */
+/* Returns the first entry. NULL: a value is invalid. */
 static const char *check_rest(const hint_head *head, const char *rest, size_t len)
 {
     for (uint32_t i = 0; i < head->rule_count; i++) {
@@ -307,7 +307,7 @@ static void apply_all(hx_journal *j, const hint_head *head, const char *rest, co
     free(rules);
 }
 
-/* What the hint says of its end must fit what follows: the next segment, or the next frame, or nothing yet. */
+/* Whether the end in the hint matches what follows it: the next segment, the next frame, or nothing yet. */
 static bool fits(const hint_head *head, const hx_segment *s, const hx_segment_head *next)
 {
     static const hx_frame_head nothing;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An entry is five words; entries stand in chunks that never move, and are found through small tables:
+/* An entry is five words; entries are in chunks that never move, and are found through small tables:
  *
  *     hash of the operation -- first bits --> directory --> table of 1,024 slots: a byte of the hash, and a reference
  *
  * A full table is split in two (extendible hashing), so growing never stops the writer for longer than a table takes.
- * What a reader may hold (a table, a directory) is retired, not freed.
+ * Tables and directories that a reader may hold are retired, not freed.
  *
  *     word 0, 1  operation
  *     word 2     segment 28 bits, unit 28, size class 4, entombed 1, state 3; 0: free, BUSY: being changed
  *     word 3     epoch 48, rule 16
- *     word 4     until 32, changed 24, principal 8; in processing: the lease in ms
+ *     word 4     until 32, changed 24, principal 8; of a processing operation: the lease in ms
  *
  * Word 2 is a sequence lock by itself, because no two versions of a record lie in the same place: a reader that sees
  * the same word 2 before and after reading the others has read what belongs together. */
@@ -38,8 +38,8 @@ typedef struct {
 typedef struct table {
     struct table *next_free;
     hx_index *owner;
-    unsigned depth; /* how many first bits of the hash all of its operations share */
-    unsigned used;  /* slots that hold or held something */
+    unsigned depth; /* number of leading bits of the hash that all of its operations share */
+    unsigned used;  /* slots that are or were in use */
     unsigned count;
     _Atomic uint8_t tags[SLOTS];  /* 0: never used */
     _Atomic uint32_t refs[SLOTS]; /* entry number + 1; 0: removed */
@@ -54,11 +54,11 @@ struct hx_index {
     hx_reclaim *readers;
     _Atomic(directory *) directory;
     uint64_t seed;
-    uint32_t used;       /* entries that were ever taken */
-    uint32_t free_first; /* entry number + 1; the next one is in its word 3 */
+    uint32_t used;       /* number of entries that were ever in use */
+    uint32_t free_first; /* first of the free entries: number + 1; the next one is in its word 3 */
     size_t count;
-    hx_huge memory;     /* tables and chunks: every look-up goes to one of each, anywhere in them */
-    table *free_tables; /* tables that were split, and that no reader can see any more */
+    hx_huge memory;     /* of tables and chunks: every lookup reads one of each, at random places */
+    table *free_tables; /* tables that were split and that no reader can hold any more */
     _Atomic(entry *) chunks[CHUNKS_MAX];
 };
 
@@ -185,7 +185,7 @@ static entry *entry_at(const hx_index *x, uint32_t number)
     return &chunk[number & (CHUNK_ENTRIES - 1)];
 }
 
-/* False: free, or another's. */
+/* Reads an entry in one piece, waiting while it is being changed. False: it is free. */
 static bool snapshot(const entry *e, hx_index_entry *out)
 {
     for (;;) {
@@ -240,8 +240,8 @@ static int by_place(const void *a, const void *b)
     return one->place < other->place ? -1 : one->place > other->place;
 }
 
-/* A table holds all operations whose hashes begin with the same bits, so tables are parts in the order of hashes. While
- * it is read it may be replaced by two; what has not changed is still found in it. */
+/* A table holds all operations whose hashes begin with the same bits, so tables are parts in the order of hashes. A
+ * table may be split while it is read; entries that have not changed are still found in it. */
 size_t hx_index_part(const hx_index *x, uint64_t from, hx_index_placed out[HX_INDEX_PART_MAX], uint64_t *next)
 {
     HX_CHECK(hx_reclaim_is_entered(x->readers));
@@ -254,7 +254,7 @@ size_t hx_index_part(const hx_index *x, uint64_t from, hx_index_placed out[HX_IN
         uint32_t ref = atomic_load_explicit(&t->refs[i], memory_order_acquire);
         if (ref == 0 || !snapshot(entry_at(x, ref - 1), &out[count].entry)) continue;
         out[count].place = hash_op(x->seed, &out[count].entry.op);
-        if (out[count].place >= from && out[count].place <= last) count++; /* else it is another's by now */
+        if (out[count].place >= from && out[count].place <= last) count++; /* else reused for another operation */
     }
     qsort(out, count, sizeof *out, by_place);
     for (size_t i = 0; i < count; i++)
@@ -274,7 +274,7 @@ void hx_index_prefetch(const hx_index *x, const hx_op *op)
     __builtin_prefetch(&t->refs[i], 1);
 }
 
-/* The slot that holds `op`, for the writer; NULL: none. */
+/* Finds the slot that holds `op`. NULL: none does. Only for the writer. */
 static _Atomic uint32_t *slot_of(const hx_index *x, uint64_t hash, const hx_op *op)
 {
     const directory *d = atomic_load_explicit(&x->directory, memory_order_relaxed);
@@ -313,7 +313,7 @@ static directory *double_directory(hx_index *x, directory *d)
     return wider;
 }
 
-/* Makes space in the table of `hash`: two tables out of one, or one without its removed slots. */
+/* Makes space in the table of `hash`: splits it in two, or copies it without its removed slots. */
 static void make_room(hx_index *x, uint64_t hash)
 {
     directory *d = atomic_load_explicit(&x->directory, memory_order_relaxed);
@@ -415,7 +415,7 @@ void hx_index_remove(hx_index *x, const hx_op *op, hx_index_entry *before)
 void hx_index_renew(hx_index *x, const hx_op *op, hx_ms lease_until)
 {
     const _Atomic uint32_t *slot = slot_of(x, hash_op(x->seed, op), op);
-    if (!slot) return; /* its claim is not durable yet, and will bring the lease */
+    if (!slot) return; /* the claim is not durable yet, and brings the lease when it is */
     entry *e = entry_at(x, atomic_load_explicit(slot, memory_order_relaxed) - 1);
     if ((atomic_load_explicit(&e->word[2], memory_order_relaxed) & 7) != HX_PROCESSING) return;
     atomic_store_explicit(&e->word[4], (uint64_t)lease_until, memory_order_release);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What operators ask the journal: which operations there are, and what became of one. Both run on the caller's loop, in
- * steps with a pause after each, so that neither the writer nor the loop's other work waits for them.
+/* Lists and histories for operators. Both run on the caller's loop, in steps with a pause after each, so that neither
+ * the writer nor the loop's other work waits for them.
  *
- * A list goes through the index by the places of its entries, which never change; so a cursor is a place, and nothing
- * is listed twice. State, route and time are looked up there; only what is left is read from disk, without answers.
+ * A list walks the index in the order of its entries' places, which never change: a cursor is a place, and no operation
+ * is listed twice. State, route and time are filtered by the index; only what matches is read from disk, without
+ * responses.
  *
  * A history reads the log from its oldest archive to what is durable now. The files are opened by their names: the
- * archive of a segment is complete before the segment goes, so one of the two is always there. */
+ * archive of a segment is complete before the segment is removed, so one of the two always exists. */
 #include "store/journal/open.h"
 
 #include "base/check.h"
@@ -18,7 +19,7 @@
 #include <unistd.h>
 
 #define PAUSE_MS 1
-#define PARTS_A_STEP 8u /* of up to HX_INDEX_PART_MAX entries */
+#define PARTS_A_STEP 8u /* parts of up to HX_INDEX_PART_MAX entries each */
 #define READS_A_STEP 256u
 #define SCAN_BYTES_A_STEP (1u << 20)
 #define SCAN_FRAMES_A_STEP 2048u
@@ -27,9 +28,9 @@ typedef struct {
     hx_timer timer;
     hx_journal *journal;
     hx_store_call *call;
-    /* a list's */
+    /* only for a list */
     hx_ms now;
-    hx_route_ids_parts parts; /* of the page's paths */
+    hx_route_ids_parts parts; /* parts that may hold operations on the page's paths */
     hx_index_placed part[HX_INDEX_PART_MAX];
 } listing;
 
@@ -37,9 +38,9 @@ typedef struct {
     hx_timer timer;
     hx_journal *journal;
     hx_store_call *call;
-    uint32_t segment, last; /* the one at hand; 0: none was opened yet */
-    uint64_t from, to;      /* sequences */
-    int fd;                 /* -1: the next one is to be opened */
+    uint32_t segment, last; /* `segment`: the one that is being read; 0: none was opened yet */
+    uint64_t from, to;      /* sequences of frames */
+    int fd;                 /* -1: the next file must be opened */
     hx_scan scan;
     hx_tail tail;
 } reading;
@@ -50,7 +51,7 @@ static void end(hx_store_call *call)
     call->done(call);
 }
 
-/* The index knows the minute, in 24 bits: enough for 16 years to both sides. */
+/* Compares by the minute, of which the index has 24 bits: enough for 16 years in both directions. */
 static bool in_time(const hx_store_page *page, const hx_index_entry *entry, hx_ms now)
 {
     int64_t minute = now / HX_MINUTE, ago = (minute - (int64_t)entry->changed_min) & 0xffffff;
@@ -59,7 +60,7 @@ static bool in_time(const hx_store_page *page, const hx_index_entry *entry, hx_m
     return first + HX_MINUTE > page->changed_from && (page->changed_before == 0 || first < page->changed_before);
 }
 
-/* By what the index knows. */
+/* Whether the entry matches the filter, as far as the index can tell. */
 static bool may_be_wanted(const listing *l, const hx_index_entry *entry)
 {
     const hx_store_page *page = l->call->page;
@@ -71,7 +72,7 @@ static bool may_be_wanted(const listing *l, const hx_index_entry *entry)
     return entry->state == HX_PROCESSING || in_time(page, entry, l->now);
 }
 
-/* The current record; false: there is none any more. */
+/* Reads the current record. False: it no longer exists. */
 static bool read_now(hx_journal *j, hx_index_entry *entry, char bytes[HX_HEADS_BYTES], hx_arena *arena, hx_record *out)
 {
     hx_index_entry again;
@@ -79,7 +80,7 @@ static bool read_now(hx_journal *j, hx_index_entry *entry, char bytes[HX_HEADS_B
         if (!hx_index_find(j->index, &entry->op, &again)) return false;
         bool damaged = again.segment == entry->segment && again.unit == entry->unit;
         *entry = again;
-        if (!damaged) continue; /* it was moved or replaced */
+        if (!damaged) continue; /* the record was moved or replaced meanwhile */
         if (j->salvaged && hx_salvage_read(j, entry, arena, out)) return true;
         hx_journal_report_unreadable(j, entry);
         *out = hx_record_unreadable(&entry->op, entry->epoch);
@@ -101,7 +102,7 @@ static void list_one(const listing *l, hx_index_entry *entry)
     hx_store_page_add(l->call->page, l->call->arena, &record);
 }
 
-/* One part from the page's cursor on, which it moves; false: that was the last, or the page is full. */
+/* Lists one part of the index and moves the page's cursor behind it. False: that was the last, or the page is full. */
 static bool list_part(listing *l, unsigned *reads)
 {
     hx_store_page *page = l->call->page;
@@ -137,7 +138,7 @@ static void list_step(hx_timer *timer)
         end(l->call);
 }
 
-/* The numbers of the first and the last file of the log. */
+/* Finds the numbers of the first and the last file of the log. */
 static bool find_files(hx_journal *j, uint32_t *first, uint32_t *last)
 {
     DIR *dir = hx_dir_list(j);
@@ -155,7 +156,7 @@ static bool find_files(hx_journal *j, uint32_t *first, uint32_t *last)
     return *last > 0;
 }
 
-/* False: there is none by that number, or nothing in it. */
+/* False: no file has that number, or it is empty. */
 static bool open_file(reading *r)
 {
     hx_journal *j = r->journal;
@@ -186,7 +187,8 @@ static void close_file(reading *r)
     r->fd = -1;
 }
 
-/* A copy that was moved forward is no version of its own, unless what it was copied from is lost. */
+/* Whether the frame is a copy that was moved forward and the page has its original; a copy whose original is lost
+ * counts as a version. */
 static bool is_known(const hx_store_page *page, const hx_frame *frame)
 {
     if (!frame->traits->is_copy) return false;
@@ -207,7 +209,7 @@ static bool take_frame(const reading *r, const hx_frame *frame)
     return !page->more;
 }
 
-/* Some frames of the file at hand; false: all is read. */
+/* Reads some frames of the current file. False: everything was read. */
 static bool read_some(reading *r)
 {
     uint64_t stop = r->tail.offset + SCAN_BYTES_A_STEP;

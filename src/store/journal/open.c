@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening the journal: own the directory, read everything, and only then change anything.
+/* Opens the journal: locks the directory, reads everything, and only then changes anything.
  *
- * What a file reads as need not be on the disk. After a kill, what was written last may still be on its way there; and
- * after a sync that has failed the kernel takes the pages for clean, shows them to every reader until it needs the
- * memory, and lets the next sync succeed without having written them. So a start believes no page that it found:
+ * Bytes that can be read from a file need not be on the disk. After a kill, the last writes may still be dirty pages.
+ * After a failed sync the kernel takes the pages for clean, returns them to every reader until it needs the memory, and
+ * lets the next sync succeed without writing them. So a start trusts no cached page:
  *
- *     1  it drops the cached pages of the segment that was written last and of all that follow (drop_unsure), so that
- *        it reads what the disk has; what is still dirty stays, and is written by the sync of 3, or fails it
- *     2  it reads, and notes where what was never acknowledged begins: a frame says by `synced` what was durable when
- *        it was written, so all from the first frame of the last commit on is not known to be (unsure_from)
- *     3  it writes that again, byte for byte, syncs it, and only then counts it as durable (settle_tail)
+ *     1  It drops the cached pages of the last segment that was written and of all behind it (drop_unsure), so that it
+ *        reads from the disk. Pages that are still dirty stay; the sync in step 3 writes them, or fails.
+ *     2  It reads, and notes where frames begin that were never acknowledged (unsure_from): `synced` in a frame says
+ *        what was durable when it was written, so everything from the first frame of the last commit on may not be.
+ *     3  It writes those frames again, byte for byte, syncs, and only then counts them as durable (settle_tail).
  *
- * Segments before that one were synced before a byte of the next was written. All other files get their names after
- * they were synced. */
+ * Earlier segments were synced before the first byte of their successor was written. All other files are renamed to
+ * their names after a sync. */
 #include "store/journal/open.h"
 
 #include "base/check.h"
@@ -29,7 +29,7 @@
 
 #define EPOCH_ZERO_MS ((hx_ms)1577836800000) /* 2020 */
 #define EPOCHS_A_MS 64
-#define SEGMENT_SIZE_MAX (UINT64_C(1) << 32) /* of which an index entry can name the place */
+#define SEGMENT_SIZE_MAX (UINT64_C(1) << 32) /* the largest in which an index entry can name every place */
 
 static bool open_segments(hx_opening *o)
 {
@@ -58,8 +58,8 @@ static bool open_segments(hx_opening *o)
     return true;
 }
 
-/* From the last segment back to the one that was used last, by what the disk says after its pages are gone. Those of a
- * disk that is only memory stay; step 3 doesn't depend on this. */
+/* Step 1: goes from the last segment back to the last one that was used, as the disk has it without cached pages. A
+ * file system in memory keeps its pages; step 3 doesn't depend on this. */
 static void drop_unsure(hx_opening *o)
 {
     hx_segment_head head;
@@ -84,7 +84,7 @@ bool hx_open_unknown_kind(hx_opening *o, const hx_scan *scan)
                         scan->segment, o->journal->path, scan->unknown_kind, scan->unknown_at);
 }
 
-/* The log ends at `from`: what follows is a torn tail, to be zeroed, or damage. */
+/* Decides what follows the end of the log, at `from`: a torn tail, which is zeroed, or damage. */
 static bool check_rest(hx_opening *o, hx_segment *s, hx_scan *scan, uint64_t from)
 {
     uint64_t first = from > sizeof(hx_segment_head) ? from : sizeof(hx_segment_head);
@@ -129,7 +129,7 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     if (head->epoch > tail->epoch) tail->epoch = head->epoch;
     if (head->stamp > tail->stamp) tail->stamp = head->stamp;
     bool hinted = hx_hint_load(j, s->number, next, tail);
-    s->end = o->unsure_from = tail->offset; /* a hint is written of what was durable */
+    s->end = o->unsure_from = tail->offset; /* hints are only written of durable frames */
     if (hinted && next) return true;
     s->unhinted = next != NULL;
     hx_scan scan;
@@ -156,7 +156,7 @@ static bool replay_segment(hx_opening *o, hx_segment *s, const hx_segment_head *
     return ok;
 }
 
-/* A segment without a head that counts was never used, or its first commit was torn. */
+/* A segment without a valid head was never used, or its first commit was torn. */
 static bool check_unused(hx_opening *o, hx_segment *s)
 {
     hx_scan scan;
@@ -216,7 +216,7 @@ static bool zero_again(hx_opening *o)
     return true;
 }
 
-/* Files in the making are removed. Unused segments are spares: the space that is kept for outcomes outlives a crash. */
+/* Removes unfinished files and keeps unused segments as spares, so that the reserve survives a crash. */
 static void tidy(hx_journal *j, const hx_directory *d)
 {
     DIR *dir = hx_dir_list(j);
@@ -233,7 +233,7 @@ static void tidy(hx_journal *j, const hx_directory *d)
     }
 }
 
-/* Only when all is read is it known whether the clock can be believed: until then nothing is over. */
+/* Runs after everything was read: only then is it known whether the clock is right, and until then nothing expires. */
 static void drop_expired(hx_journal *j)
 {
     hx_index_entry entry;
@@ -245,7 +245,7 @@ static void drop_expired(hx_journal *j)
     }
 }
 
-/* G9. What an earlier start left in processing may have been done, or not. */
+/* G9: operations that an earlier process left in processing may have been executed, or not. */
 static bool orphans_become_unknown(hx_journal *j)
 {
     size_t count = atomic_load(&j->counts.processing), got = 0;
@@ -264,7 +264,7 @@ static bool orphans_become_unknown(hx_journal *j)
     return fits;
 }
 
-/* From the page on in which it begins: a write that failed may have taken the rest of that page with it. */
+/* Writes from the start of the page in which the tail begins: a failed write may have lost the rest of that page. */
 static int write_again(const hx_opening *o, int fd)
 {
     char bytes[64 << 10];
@@ -279,8 +279,8 @@ static int write_again(const hx_opening *o, int fd)
     return 0;
 }
 
-/* An earlier start may have ended before it synced what we have read, or the name of a file that it made. From here on
- * we count it as durable, so it has to be. */
+/* Step 3: an earlier process may have ended before it synced what was read here, or the name of a file that it created.
+ * From here on both count as durable, so they must be. */
 static bool settle_tail(hx_opening *o)
 {
     hx_journal *j = o->journal;
@@ -288,13 +288,13 @@ static bool settle_tail(hx_opening *o)
     if (!error) error = hx_sync(j, fd);
     int parent = openat(j->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (!error) error = hx_sync(j, j->dir_fd);
-    /* What isn't ours to read, isn't ours to have made this in. */
+    /* If we can't open the parent directory we didn't create it, so it needs no sync. */
     if (!error && parent >= 0) error = hx_sync(j, parent);
     if (parent >= 0) close(parent);
     return !error || hx_open_fail(o, "can't sync the store in %s: %s", j->path, strerror(error));
 }
 
-/* From here on the disk is changed. An error leaves a store that the next start reads again. */
+/* The first function that changes the disk. After an error the next start can still read the store. */
 static bool begin(hx_opening *o)
 {
     hx_journal *j = o->journal;
@@ -313,7 +313,7 @@ static bool begin(hx_opening *o)
     for (uint32_t n = o->dir.first; n < j->log.active->number; n++)
         if (hx_journal_segment(j, n)->unhinted) hx_background_want(j, n, false);
     j->now = j->store.facts.now();
-    /* A copy that is started again draws other epochs than the original did after it was copied. */
+    /* Epochs grow with the clock, so that a copy of the directory draws other ones than the original did since. */
     hx_ms since = j->now - EPOCH_ZERO_MS;
     if (since > 0 && (uint64_t)since * EPOCHS_A_MS > j->log.tail.epoch)
         j->log.tail.epoch = (uint64_t)since * EPOCHS_A_MS;
@@ -324,7 +324,7 @@ static bool begin(hx_opening *o)
     if (!hx_journal_append_start(j, 0)) return hx_open_fail(o, "no space left for the store in %s", j->path);
     hx_journal_flush(j);
     if (!orphans_become_unknown(j)) return hx_open_fail(o, "no space left for the store in %s", j->path);
-    /* Only with the note that it is unfinished can others open it. */
+    /* Other processes can open the store only after the note that it is unfinished is durable. */
     if (o->dir.begun) error = hx_journal_put(j, j->options.unfinished) ? hx_dir_end_format(j) : ENOSPC;
     if (error) return hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
     error = pthread_create(&j->writer, NULL, hx_journal_writer, j);
@@ -372,7 +372,7 @@ hx_store *hx_journal_open(hx_slice path, const hx_store_options *options, hx_err
     bool ok = hx_dir_open(&o, true) && hx_dir_inspect(&o) && (!o.dir.has_format || hx_dir_read_format(&o)) &&
               hx_dir_begin(&o) && hx_dir_lock(&o) && hx_dir_inspect(&o) && (o.dir.has_format || hx_dir_create(&o)) &&
               hx_dir_read_format(&o) && hx_dir_read_secret(&o) && hx_open_read(&o) && begin(&o);
-    o.journal->options.secret = NULL; /* the caller's, and not needed any more */
+    o.journal->options.secret = NULL; /* belongs to the caller, and was only needed for opening */
     o.journal->options.unfinished = NULL;
     if (ok) return &o.journal->store;
     hx_background_stop(o.journal);

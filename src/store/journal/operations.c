@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations on top of the log: decides the calls that change an operation, one after the other (G2, G3, G5), and
- * writes what follows from each as a record frame. Called by the writer's thread, and by hx_journal_open before there
- * is one.
+ * writes the result of each as a record frame. Called by the writer's thread, and by hx_journal_open before that is
+ * started.
  *
- * What was decided in the batch at hand and is not durable yet is in `opened`, beside the operations in processing; the
- * index has only what is durable (G1). */
+ * Changes of the current batch, which are not durable yet, are in `opened`, together with all processing operations.
+ * The index has only what is durable (G1). */
 #include "store/journal/journal.h"
 
 #include "base/check.h"
@@ -19,7 +19,7 @@ static uint64_t frame_length(hx_slice head, const hx_answer *kept)
     return sizeof(hx_frame_head) + head.len + kept->headers.len + kept->body.len;
 }
 
-/* An operation as it is by now: decided in this batch, in processing, or as the index has it. */
+/* The current state of an operation: as decided in this batch, processing, or as in the index. */
 typedef struct {
     hx_stored stored;
     hx_open *open;
@@ -31,7 +31,7 @@ static hx_state state_when_over(hx_journal *j, const hx_index_entry *entry)
     char bytes[HX_HEADS_BYTES];
     hx_record record;
     if (!entry->entombed) return HX_ABSENT;
-    if (!hx_journal_read_head(j, entry, bytes, &record)) return entry->state; /* damaged: it never becomes free */
+    if (!hx_journal_read_head(j, entry, bytes, &record)) return entry->state; /* damaged: the key is never free */
     return hx_store_state_at(&record, j->now);
 }
 
@@ -141,7 +141,7 @@ static bool batch_is_full(const hx_journal *j)
     return j->change_count >= HX_BATCH_FRAMES_MAX || hx_frame_log_batch_is_full(&j->log);
 }
 
-/* Makes space for a frame, ending the batch first when it or the segment is full; false: there is no space on disk. */
+/* Makes space for a frame, ending the batch first when it or the segment is full. False: the disk has no space. */
 static bool make_room(hx_journal *j, uint64_t length)
 {
     if (batch_is_full(j)) hx_journal_flush(j);
@@ -183,7 +183,7 @@ bool hx_journal_append_start(hx_journal *j, uint64_t epoch)
     return true;
 }
 
-/* Ends the call where the rules refuse it. */
+/* Ends the call if the lifecycle refuses it. */
 static bool is_refused(hx_journal *j, hx_store_call *call, const current *s)
 {
     hx_store_result result = hx_store_decide(call, s->stored);
@@ -208,7 +208,7 @@ static void end_watches(hx_journal *j, const hx_open *o, const hx_record *releas
     hx_shared_record_drop(&shared);
 }
 
-/* Makes space for a frame about `op`; *s, which was found before, is found again if the batch had to end for it. */
+/* Makes space for a frame about `op`. If that ends the batch, *s is looked up again. */
 static bool make_room_for(hx_journal *j, uint64_t length, const hx_op *op, current *s)
 {
     bool as_it_is = !batch_is_full(j) && !hx_frame_log_segment_is_full(&j->log, length);
@@ -254,7 +254,7 @@ static void claim(hx_journal *j, hx_store_call *call)
     hx_journal_end_call(call, HX_STORE_OK);
 }
 
-/* Writes `record` as the operation's next one, and ends its watches. The reserve has space for settling a claim. */
+/* Writes `record` as the next version of the operation, and ends its watches. The reserve has space for settling. */
 static bool write_change(hx_journal *j, current *s, const hx_record *record, hx_slice head, const hx_answer *kept)
 {
     hx_index_entry entry;
@@ -272,7 +272,7 @@ static bool write_change(hx_journal *j, current *s, const hx_record *record, hx_
     return true;
 }
 
-/* There is no space for the response any more, but for the rest. */
+/* Writes the outcome without its response, for which there is no space. */
 static bool write_without_answer(hx_journal *j, current *s, const hx_record *record)
 {
     char head[HX_RECORD_HEAD_MAX];
@@ -306,7 +306,7 @@ static void settle(hx_journal *j, hx_store_call *call)
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
-/* A lease lives in memory only: it never outlives its process here, because the next start makes it unknown. */
+/* Renews in memory only: a lease never outlives its process, because the next start makes the operation unknown. */
 static void renew(hx_journal *j, hx_store_call *call)
 {
     current s = find_current(j, &call->op);
@@ -329,7 +329,7 @@ static void watch(hx_journal *j, hx_store_call *call)
     }
 }
 
-/* Epochs are drawn above this one from now on, and after every restart: a frame about nothing carries it. */
+/* Makes all later epochs greater than this one, also after a restart: a frame without an operation carries it. */
 static bool raise_epoch(hx_journal *j, uint64_t epoch)
 {
     if (epoch <= j->log.tail.epoch) return true;
@@ -340,7 +340,7 @@ static bool raise_epoch(hx_journal *j, uint64_t epoch)
     return true;
 }
 
-/* A record of another store, as it is. It is new here, so it needs as much free space as a claim. */
+/* Writes a record of another store unchanged. It is new here, so it needs as much free space as a claim. */
 static void import(hx_journal *j, hx_store_call *call)
 {
     const hx_record *record = call->record;
@@ -365,7 +365,7 @@ static void import(hx_journal *j, hx_store_call *call)
     hx_journal_end_call(call, HX_STORE_OK);
 }
 
-/* Writes a change that no caller brings a record for: the record on disk, in another state. */
+/* Writes a change for which no caller has a record: the record on disk, in another state. */
 static bool rewrite(hx_journal *j, hx_record *record, hx_state to, hx_slice reason)
 {
     char head[HX_RECORD_HEAD_MAX];
@@ -393,22 +393,22 @@ bool hx_journal_put(hx_journal *j, const hx_record *record)
 static void forget(hx_journal *j, hx_store_call *call)
 {
     current s = find_current(j, &call->op);
-    if (s.open && s.stored.state != HX_PROCESSING) { /* decided in this batch: it can be read once that is durable */
+    if (s.open && s.stored.state != HX_PROCESSING) { /* changed in this batch: it can be read once that is durable */
         hx_journal_flush(j);
         s = find_current(j, &call->op);
     }
     if (is_refused(j, call, &s)) return;
     char bytes[HX_HEADS_BYTES];
     hx_record record;
-    if (!hx_journal_read_head(j, &s.entry, bytes, &record)) /* damaged: an operator may well want to be rid of it */
+    if (!hx_journal_read_head(j, &s.entry, bytes, &record)) /* damaged: an operator may want to remove it */
         record = (hx_record){.op = call->op, .epoch = s.stored.epoch};
     record.state = s.stored.state;
     bool written = rewrite(j, &record, HX_ABSENT, call->reason);
     hx_journal_end_call(call, written ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
 }
 
-/* A claim that can't be read back: it is unknown from now on, in memory, and found as unreadable. Its record stays
- * as it is, because one with nothing in it would hide that. */
+/* Makes a claim that can't be read back unknown, in memory only: it is found as unreadable. The record on disk is not
+ * replaced, because an empty one would hide the damage. */
 static void lapse_unreadable(hx_journal *j, hx_index_entry *entry)
 {
     hx_open *o = hx_map_get(j->opened, hx_journal_op_key(&entry->op));
@@ -427,7 +427,7 @@ bool hx_journal_lapse(hx_journal *j, const hx_op *op, hx_state to, hx_slice reas
     hx_index_entry entry;
     if (!hx_index_get(j->index, op, &entry)) return true;
     bool runs = entry.state == HX_PROCESSING, is_over = entry.entombed && hx_entry_is_over(&entry, j->now);
-    if (to == HX_UNKNOWN ? !runs : !is_over) return true; /* it has gone on since it was looked at */
+    if (to == HX_UNKNOWN ? !runs : !is_over) return true; /* the operation has changed since the sweep selected it */
     char bytes[HX_HEADS_BYTES];
     hx_record record;
     if (hx_journal_read_head(j, &entry, bytes, &record)) return rewrite(j, &record, to, reason);
@@ -453,7 +453,7 @@ void hx_journal_perform(hx_journal *j, hx_store_call *call)
     case HX_STORE_HISTORY:
     case HX_STORE_READ:
     case HX_STORE_ENFORCE:
-        HX_CHECK(false); /* they never come here */
+        HX_CHECK(false); /* other kinds are not sent to the writer */
         break;
     }
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Salvage: opens a damaged journal to be read, and only that. Every whole frame of every segment counts; behind a
- * stretch that can't be read the next one is found by its length and checksums. Nothing in the directory is changed:
- * what is found goes into another store (cmd/store_copy.c).
+/* Salvage: opens a damaged journal for reading only. Every whole frame of every segment counts; behind a stretch that
+ * can't be read the next frame is found by its length and checksums. Nothing in the directory is changed: the records
+ * are written to another store (cmd/store_fill.c).
  *
- * What is lost may have said more about an operation, so that is never taken for certain:
+ * A lost frame may have changed an operation, so the last known state is not taken for certain:
  *
- *     processing              it is unknown in the new store, as it would be after any crash
- *     released or forgotten   with a loss behind it, it may have been claimed again: unknown, not free
- *     any other               stays as it was last seen
- *     claimed in what is lost not known: its key runs again. So no gateway starts on the new store before an operator
- *                             has accepted that */
+ *     processing              unknown in the new store, as after any crash
+ *     released or forgotten   unknown, not free, if a loss follows: it may have been claimed again
+ *     any other state         stays as it was last found
+ *     claimed in a lost frame not in the new store: its key runs again. So no gateway starts on the new store before an
+ *                             operator has accepted the losses */
 #include "store/journal/open.h"
 
 #include "base/check.h"
@@ -28,10 +28,10 @@
 typedef struct {
     hx_opening o;
     hx_salvage *found;
-    uint32_t last_used;  /* segment */
-    uint64_t next;       /* sequence; 0: not known */
-    uint64_t lost_until; /* something is lost behind every frame below this one */
-    bool counting;       /* the first of two passes: it finds what is lost */
+    uint32_t last_used;  /* the last segment that has frames */
+    uint64_t next;       /* sequence of the next frame; 0: not known */
+    uint64_t lost_until; /* sequence: a loss follows every frame below this one */
+    bool counting;       /* in the first of two passes, which finds the losses */
 } salvage;
 
 static void say(salvage *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -45,7 +45,7 @@ static void say(salvage *s, const char *format, ...)
     if (s->counting) s->found->report(s->found->context, text);
 }
 
-/* The number of records that were lost is unknown; at the end of the log, so is what came after. */
+/* Notes a loss of an unknown number of records; at the end of the log, everything that followed is lost with them. */
 static void lose_unknown(salvage *s, bool at_end)
 {
     s->found->places++;
@@ -88,7 +88,8 @@ static void take(salvage *s, const hx_frame *frame, bool is_whole)
     hx_journal_apply(j, &entry);
 }
 
-/* What ends the log here and is not zero was never acknowledged, if no later frame says that it was durable. */
+/* Whether the bytes at the end of the log are a torn write, never acknowledged: no later frame says that they were
+ * durable. */
 static bool is_torn(salvage *s, hx_scan *scan, uint64_t at)
 {
     return scan->segment == s->last_used && hx_scan_find_later(scan, at, s->next) == UINT64_MAX;
@@ -139,7 +140,7 @@ static bool read_segment(salvage *s, const hx_segment *seg)
 
 static void miss(salvage *s, uint32_t number, bool at_end)
 {
-    bool is_counted = number > s->o.dir.first && number < s->last_used; /* by the next frame */
+    bool is_counted = number > s->o.dir.first && number < s->last_used; /* the next frame shows how many are missing */
     say(s, "%08" PRIu32 ".seg is missing%s", number, is_counted ? "" : ": how many records it held is not known");
     if (s->counting && !is_counted) lose_unknown(s, at_end);
 }
@@ -178,7 +179,7 @@ static bool open_segments(salvage *s, bool known)
         if (!seg) hx_fatal(HX_EXIT_BUG, "out of memory");
         *seg = (hx_segment){.number = n, .fd = fd, .size = (uint64_t)st.st_size};
         atomic_store(&j->segments[n % HX_SEGMENTS_MAX], seg);
-        /* The generation is in the head of every segment, too. */
+        /* Every segment has the generation in its head. */
         if (!known && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
             hx_segment_valid(&head, head.generation, n)) {
             say(s, "FORMAT can't be read; %s says what it was", name);
@@ -223,7 +224,7 @@ static bool open_to_read(salvage *s)
         lose_unknown(s, true);
     }
     find_last_used(s);
-    /* The first segment there is was never used: then there were others before it, whatever is known of them. */
+    /* If the first segment was never used, there were others before it. */
     if (s->last_used == 0 && o->dir.first > 1 && j->row.first == o->dir.first) miss(s, o->dir.first - 1, true);
     j->index = hx_index_new(j->readers, 0);
     if (!read_all(s)) return false;
@@ -236,7 +237,7 @@ bool hx_salvage_read(hx_journal *j, const hx_index_entry *entry, hx_arena *arena
     char *bytes = hx_arena_alloc(arena, HX_HEADS_BYTES);
     hx_index_entry as_written = *entry;
     if (!hx_journal_read_head(j, entry, bytes, out)) {
-        as_written.state = HX_ABSENT; /* released, and unknown for what may have followed */
+        as_written.state = HX_ABSENT; /* was released; unknown because of the loss that follows */
         if (!hx_journal_read_head(j, &as_written, bytes, out)) return false;
         out->state = HX_UNKNOWN;
         out->from_state = HX_ABSENT;

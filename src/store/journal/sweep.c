@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cleaning, done by the writer between commits in steps that are small enough not to be felt.
+/* The sweep, done by the writer between commits in steps that are too small to delay them.
  *
- * One pass: leases that have run out become unknown; entries whose time is over leave the index (that needs no record:
- * the time is in the one they have); then the oldest segments go. Segments go in their order only. Were one to go
- * before an older one, a record in the older one could come back at the next start, because what replaced it would be
- * gone. So when few records in the oldest segment still live, or when most of the log is dead, they are copied forward.
+ * One pass: operations whose leases have run out become unknown; entries whose lifetime is over leave the index
+ * (without a frame: their record has the time); then the oldest segments are removed, in order only. If a segment were
+ * removed before an older one, a record in the older one could come back at the next start, because the one that
+ * replaced it would be gone. So when few records in the oldest segment are live, or most of the log is dead, they are
+ * copied forward.
  *
- * unknown and processing never expire; they move. */
+ * Unknown and processing operations never expire; their records are copied forward. */
 #include "store/journal/journal.h"
 
 #include "base/check.h"
@@ -20,16 +21,16 @@
 #define ENTRIES_A_SECOND 100000u
 #define MOVES_A_STEP 64u
 #define FRAMES_A_STEP 4096u
-#define LIVE_SHARE 4u /* a segment is emptied when less than a quarter of it lives */
+#define LIVE_SHARE 4u /* a segment is emptied when less than a quarter of it is live */
 
-/* False: all done. */
+/* False: no lease is left to lapse. */
 static bool lapse_leases(hx_journal *j)
 {
     hx_op lapsed[LAPSES_A_STEP];
     unsigned count = 0;
     hx_slice key;
     void *value;
-    hx_journal_flush(j); /* claims of this batch can be read back then */
+    hx_journal_flush(j); /* so that claims of this batch can be read */
     for (size_t cursor = 0; count < LAPSES_A_STEP && hx_map_next(j->opened, &cursor, &key, &value);) {
         const hx_open *o = value;
         if (hx_lifecycle_lease_is_over(o->lease_until, j->now)) lapsed[count++] = o->op;
@@ -46,8 +47,8 @@ static bool tombstone_is_over(hx_journal *j, const hx_index_entry *entry)
     return hx_journal_read_head(j, entry, bytes, &record) && hx_store_state_at(&record, j->now) == HX_ABSENT;
 }
 
-/* Of an outcome whose lifetime is over a tombstone is left, which is a small record of its own: so the segment with the
- * answer can go. */
+/* Where the route keeps tombstones, an expired outcome is replaced by one: a small record, so that the segment with the
+ * response can be removed. */
 static bool expire_entries(hx_journal *j)
 {
     hx_sweeping *w = &j->sweep;
@@ -67,7 +68,7 @@ static bool expire_entries(hx_journal *j)
         w->cleaned++;
         atomic_fetch_add_explicit(&j->counts.cleaned, 1, memory_order_relaxed);
     }
-    if (count > 0) hx_journal_flush(j); /* what was decided in this batch counts */
+    if (count > 0) hx_journal_flush(j); /* so that changes of this batch count */
     for (unsigned i = 0; i < count && hx_journal_may_append(j, HX_BARE_BYTES, HX_RESERVE_SWEEP); i++)
         if (!hx_journal_lapse(j, &buried[i], HX_EXPIRED, HX_LIT("lifetime"))) break;
     if (!hx_index_at_end(j->index, w->cursor)) return true;
@@ -76,8 +77,8 @@ static bool expire_entries(hx_journal *j)
     return false;
 }
 
-/* A walk costs the more the more there is, and drives everything else out of the processor's caches: so it waits until
- * something is over, and longer in a large index. Nobody sees what is over in the meantime. */
+/* A walk of the index takes time in proportion to its size, and evicts everything else from the processor's caches. So
+ * it waits until something has expired, and longer in a large index. Expired entries are not visible meanwhile. */
 static bool is_time_to_walk(hx_journal *j)
 {
     hx_sweeping *w = &j->sweep;
@@ -108,7 +109,7 @@ static bool mostly_dead(hx_journal *j)
     return all > 4 * (uint64_t)j->options.segment_bytes && live < all / 2;
 }
 
-/* Copies some live records of the oldest segment forward; false: it can't go on. */
+/* Copies some live records of the oldest segment forward. False: it can't continue. */
 static bool move_some(hx_journal *j, const hx_segment *s)
 {
     hx_scan scan;
@@ -134,20 +135,20 @@ static bool move_some(hx_journal *j, const hx_segment *s)
             (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
             going = hx_journal_may_append(j, frame.head.length, HX_RESERVE_SWEEP) &&
                     hx_journal_append(j, moved_as, &entry, NULL, frame.record_head, &frame.record.answer);
-            if (frame.bytes.len > HX_INLINE_BYTES) hx_journal_flush(j); /* the window is about to move on */
+            if (frame.bytes.len > HX_INLINE_BYTES) hx_journal_flush(j); /* before the window moves */
             moves++;
         }
         if (going) at->offset += hx_frame_padded(frame.head.length);
     }
     hx_journal_flush(j);
-    if (going && at->offset >= s->end && s->live > 0) going = false; /* something it can't find again */
+    if (going && at->offset >= s->end && s->live > 0) going = false; /* a live record that can't be found */
     hx_scan_end(&scan);
     return going;
 }
 
 static bool clean_segments(hx_journal *j)
 {
-    hx_journal_flush(j); /* from here on a batch holds nothing but moves */
+    hx_journal_flush(j); /* from here on a batch has only moved records */
     hx_segment *s = hx_journal_segment(j, atomic_load(&j->first_segment));
     if (s == j->log.active) return false;
     if (s->live == 0) {
@@ -156,7 +157,7 @@ static bool clean_segments(hx_journal *j)
     }
     if (s->live_bytes >= s->end / LIVE_SHARE && !mostly_dead(j)) return false;
     if (j->refuses_claims && !hx_journal_may_append(j, s->live_bytes, HX_RESERVE_SWEEP))
-        return false; /* half of it is no help */
+        return false; /* a segment that is emptied in part can't be removed */
     return move_some(j, s);
 }
 
