@@ -14,24 +14,24 @@ typedef struct hx_admin hx_admin;
 typedef struct hx_admin_reload {
     /* given */
     bool accept_rescope;
-    void (*done)(struct hx_admin_reload *reload); /* once, on the admin's loop, later */
+    void (*done)(struct hx_admin_reload *reload); /* called once, on the admin's loop, never inside `reload` */
     /* results, valid until `done` returns */
     bool is_in_force;
     uint64_t generation;
-    hx_slice lines;               /* the errors, or what was accepted: one a line */
-    struct hx_admin_reload *next; /* for the reloader's queue */
+    hx_slice lines;               /* the errors, or the changes that were accepted: one per line */
+    struct hx_admin_reload *next; /* link of the queue of reloads */
 } hx_admin_reload;
 
 typedef struct {
     hx_loop *loop; /* attached to the store */
     hx_store *store;
     const hx_store_health *outage; /* NULL: not shown */
-    hx_limiter *limiter;           /* resolving and forgetting change quotas; NULL: there are none */
-    const hx_rules *rules;         /* the active ones: see hx_admin_use */
+    hx_limiter *limiter;           /* quotas, which resolving and forgetting change; NULL: there are none */
+    const hx_rules *rules;         /* the active rules; hx_admin_use replaces them */
     void (*reload)(void *context, hx_admin_reload *reload);
-    unsigned (*generations)(void *context); /* of the rules that requests still use */
+    unsigned (*generations)(void *context); /* number of generations of rules that requests still use */
     void *context;
-    const hx_worker *const *workers; /* for their counts */
+    const hx_worker *const *workers; /* read for their metrics */
     size_t worker_count;
 } hx_admin_needs;
 

@@ -33,18 +33,18 @@ struct hx_admin {
 typedef struct {
     uint32_t uid;
     int32_t pid;
-    char name[64]; /* empty where the user has none */
+    char name[64]; /* empty: the user has no name */
 } hx_admin_user;
 
 typedef struct hx_admin_call {
     hx_admin *admin;
     hx_stream *stream;
-    hx_arena *arena; /* the stream's */
+    hx_arena *arena; /* belongs to the stream */
     void (*handle)(struct hx_admin_call *call);
     hx_admin_permission permission;
     bool overfull;
     hx_buf body;
-    hx_op op; /* of {id} */
+    hx_op op; /* the operation that {id} names */
     hx_admin_user who;
     hx_operator_act act;
     hx_slice reason;

@@ -6,12 +6,12 @@
 #include "core/crypto/mac.h"
 #include "store/store.h"
 
-#define HX_FILTER_LIMIT 100u /* rows of a page, where nothing else is said */
+#define HX_FILTER_LIMIT 100u /* rows of a page by default */
 
 /* The surroundings of the functions below. */
 typedef struct {
     hx_arena *arena;
-    hx_mac *mac; /* under the store's secret */
+    hx_mac *mac; /* keyed with the store's secret */
     hx_ms now;
 } hx_filter_reader;
 

@@ -14,11 +14,11 @@ typedef struct {
     bool is_bulk;
     /* read */
     hx_state to;      /* resolve: HX_COMPLETED, HX_FAILED, or HX_ABSENT to release it */
-    uint64_t epoch;   /* that it must carry; 0: any */
-    hx_answer answer; /* resolve as completed or failed */
+    uint64_t epoch;   /* epoch that the operation must have; 0: any */
+    hx_answer answer; /* resolve as completed or failed: the response */
     hx_slice why;
     hx_slice filter; /* bulk: a raw JSON object; empty when it is missing */
-    bool preview;    /* bulk */
+    bool preview;    /* bulk: only count and show what matches */
 } hx_operator_act;
 
 /* Reads a body into `act`, whose kind and is_bulk are set. Returns NULL on success, else a sentence that says what is

@@ -20,19 +20,19 @@ typedef enum { HX_ACCESS_LOG_STDERR, HX_ACCESS_LOG_OFF } hx_access_log;
 
 /* `limits:` in the file. */
 typedef struct {
-    uint32_t connections; /* open at a time, per worker; others wait in the kernel's queue */
-    uint32_t head_bytes;  /* of a request's head */
+    uint32_t connections; /* open connections per worker; others wait in the kernel's queue */
+    uint32_t head_bytes;  /* largest head of a request */
     uint16_t headers;
     hx_ms head_timeout;
     hx_ms idle_timeout;
     uint32_t body_rate_min; /* bytes per second; 0: no minimum */
     hx_ms send_timeout;
-    uint32_t send_rate_min; /* the same for responses */
+    uint32_t send_rate_min; /* bytes per second of a response; 0: no minimum */
     uint64_t memory;        /* bytes per worker, for its keyed requests */
     hx_ms connect_timeout;
     hx_ms upstream_idle_timeout;
-    uint16_t answer_headers; /* of an upstream's response */
-    uint32_t waiters;        /* of all operations */
+    uint16_t answer_headers; /* most headers of an upstream's response */
+    uint32_t waiters;        /* waiters of all operations together */
     uint32_t waiters_per_operation;
 } hx_limits;
 
@@ -61,7 +61,7 @@ typedef struct {
 
 typedef struct {
     hx_arena arena;   /* everything below lives here */
-    const char *file; /* as it was given; NULL: none */
+    const char *file; /* the path as it was given; NULL: no file */
     hx_slice *listen; /* "127.0.0.1:8080", "[::1]:8080", "unix:/run/hapax.sock": well-formed, at least one */
     size_t listen_count;
     hx_config_upstream *upstreams; /* hx_policy.upstream is an index here; requests that match no route
@@ -94,7 +94,7 @@ typedef struct {
     bool upstream_keepalive;
     bool publish_policy; /* GET /.well-known/idempotency */
     hx_policy_set policies;
-    bool connections_given; /* the file sets limits.connections */
+    bool connections_given; /* the configuration sets limits.connections */
     hx_slice notes;         /* warnings: lines "FILE:LINE:COLUMN: text" */
 } hx_config;
 

@@ -17,7 +17,7 @@ typedef struct {
 /* One of `groups`. */
 typedef struct {
     hx_slice name;
-    const hx_yaml *at; /* its name, in the file */
+    const hx_yaml *at; /* the node of its name */
     hx_policy policy;
     bool used;
 } hx_group;
@@ -39,7 +39,7 @@ typedef struct {
     hx_group *groups;
     size_t group_count;
     hx_known_zone *zones;
-    hx_slice unknown_zone; /* the last one that was not found */
+    hx_slice unknown_zone; /* name of the last time zone that was not found */
 } hx_loader;
 
 /* Reports `"NAME" PREDICATE` at the place of the node. */

@@ -87,7 +87,7 @@ typedef struct {
     const char *name;
     hx_option_place place;
     hx_option_type type;
-    size_t offset; /* in the struct of its place */
+    size_t offset; /* offset of the field in the struct of its place */
     size_t bytes;
     uint64_t low, high;
     const char *words; /* "replay|reject|noop" */

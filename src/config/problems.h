@@ -5,7 +5,7 @@
 
 #include "base/memory/buf.h"
 
-#define HX_PROBLEMS_MAX 100u /* reported; further ones are counted */
+#define HX_PROBLEMS_MAX 100u /* problems that are reported; further ones are counted */
 
 typedef struct {
     uint32_t line;   /* from 1; 0: the file as a whole; UINT32_MAX: a flag */

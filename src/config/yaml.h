@@ -13,13 +13,13 @@ typedef enum { HX_YAML_TEXT, HX_YAML_MAP, HX_YAML_LIST } hx_yaml_kind;
 
 typedef struct hx_yaml {
     hx_yaml_kind kind;
-    hx_slice text;                       /* of HX_YAML_TEXT; may contain NULs and control bytes, by escapes */
+    hx_slice text;                       /* value of an HX_YAML_TEXT; escapes may yield NULs and control bytes */
     bool is_null;                        /* no value, or ~ or null without quotes */
     bool refused;                        /* reported already; skip it, and the value if it is a key */
     uint32_t line;                       /* from 1 */
     uint32_t column;                     /* from 1, in characters */
-    struct hx_yaml *key;                 /* whose value this is; NULL in a list */
-    struct hx_yaml *first, *last, *next; /* of a map (the values) or a list */
+    struct hx_yaml *key;                 /* the key of this value; NULL in a list */
+    struct hx_yaml *first, *last, *next; /* children of a list, or values of a map; `next` links them */
     size_t count;
 } hx_yaml;
 

@@ -28,13 +28,13 @@ typedef struct {
     hx_loop *loop;
     const hx_daemon_job *jobs;
     size_t count;
-    void *context; /* of the jobs' functions */
+    void *context; /* argument of the jobs' functions */
     pthread_t thread;
     hx_task drain, end;
     hx_job_stops stops;                 /* the jobs that are being stopped, or were */
     size_t left;                        /* jobs of that kind at or above this row are stopped, or being stopped */
     bool is_ending;                     /* hx_jobs_end was called */
-    _Atomic(const char *) stopping_job; /* NULL: none */
+    _Atomic(const char *) stopping_job; /* name of the job that is being stopped; NULL: none */
 } hx_jobs;
 
 /* Makes the loop; `jobs` and `context` live as long as it. */

@@ -12,7 +12,7 @@ typedef struct hx_daemon hx_daemon;
 typedef struct {
     const char *file; /* an absolute path; NULL: no file, and no reload */
     hx_config_overrides flags;
-    bool accept_rescope; /* at the start */
+    bool accept_rescope; /* accept changed rules at the start */
     bool accept_clock;   /* accept any clock, however far it is from the store's last stamp */
 } hx_daemon_source;
 

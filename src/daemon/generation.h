@@ -25,9 +25,9 @@ typedef struct {
     hx_rules rules;
     hx_generation_config *config;
     hx_jwt_keys *keys[HX_JWT_SOURCES_MAX];
-    hx_link link; /* in the list of generations in use */
+    hx_link link; /* link of the list of generations in use */
     hx_task gone;
-    void *owner; /* for rules.unused */
+    void *owner; /* the reload, for rules.unused */
 } hx_generation;
 
 /* Appends generation `number` to `list`, with the newest keys of `jwks` (NULL: none). `workers` will use it; the last

@@ -14,14 +14,14 @@
 
 typedef struct hx_live_check {
     /* given by the caller */
-    hx_loop *loop; /* attached to the store; reads from disk there */
+    hx_loop *loop; /* loop that is attached to the store; disk reads run on it */
     hx_store *store;
     const hx_policy_set *policies; /* the new rules */
     hx_buf *problems;              /* gets a line for each problem, after what it has */
-    bool swept;                    /* true at first: don't sweep */
+    bool swept;                    /* a sweep has run; set by the caller: don't sweep */
     void (*done)(struct hx_live_check *check);
     /* given back */
-    size_t count; /* of problems */
+    size_t count; /* number of problems */
     bool failed;  /* the store can't be reached: a problem that can't be accepted */
     /* its own */
     size_t problems_from;
@@ -30,7 +30,7 @@ typedef struct hx_live_check {
     hx_store_rules live, by_path;
     hx_arena memory_arena;
     hx_changes_memory memory;
-    size_t at; /* row of the memory that is being written */
+    size_t at; /* index of the row of `memory` that is being written */
     hx_record record;
     hx_store_page page;
     hx_store_call call;
@@ -43,6 +43,6 @@ void hx_live_check_start(hx_live_check *check);
 void hx_live_check_readmit(hx_live_check *check, void (*done)(struct hx_live_check *check));
 /* When the rules are in force: records every problem that was found as accepted. `done` and `failed` as above. */
 void hx_live_check_accept(hx_live_check *check, void (*done)(struct hx_live_check *check));
-void hx_live_check_free(hx_live_check *check); /* any number of times */
+void hx_live_check_free(hx_live_check *check); /* may be called repeatedly */
 
 #endif

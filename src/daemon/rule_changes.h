@@ -22,8 +22,8 @@ hx_changes_path *hx_changes_paths(const hx_policy_set *set, hx_arena *arena, siz
 /* Acceptances: rules whose operations an operator has given up. Each holds until its rules are in force again. */
 typedef struct {
     hx_arena *arena;
-    hx_store_rules accepted; /* given; `live` becomes 0 where the next rules know their operations again */
-    hx_store_rules wrong;    /* given back: rules that would have to be accepted too */
+    hx_store_rules accepted; /* set by the caller; `live` becomes 0 where the next rules know their operations again */
+    hx_store_rules wrong;    /* result: rules that would have to be accepted too */
 } hx_changes_memory;
 
 /* Checks that every live operation is still known under the rules of `next`, or was given up. `live` counts all that

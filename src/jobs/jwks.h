@@ -21,10 +21,10 @@
 
 typedef struct hx_jwks hx_jwks;
 
-#define HX_JWKS_BYTES_MAX (1024u * 1024u)   /* of a file or a response */
-#define HX_JWKS_TIMEOUT (10 * HX_SECOND)    /* of a whole fetch */
-#define HX_JWKS_WANT_GAP (10 * HX_SECOND)   /* between fetches on demand */
-#define HX_JWKS_BACKOFF_MAX (5 * HX_MINUTE) /* between failed attempts, or the source's `refresh` if that is less */
+#define HX_JWKS_BYTES_MAX (1024u * 1024u)   /* largest file or response */
+#define HX_JWKS_TIMEOUT (10 * HX_SECOND)    /* limit of a whole fetch */
+#define HX_JWKS_WANT_GAP (10 * HX_SECOND)   /* least time between fetches on demand */
+#define HX_JWKS_BACKOFF_MAX (5 * HX_MINUTE) /* most time between failed fetches; `refresh` where that is less */
 
 /* Reads the files and begins to fetch all URLs; waits at most `wait` for them (0: not at all). Keys, ETag and schedule
  * of a URL that `before` (NULL: none) has too are copied, and such a URL isn't waited for. Returns NULL with a sentence

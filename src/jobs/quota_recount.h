@@ -29,10 +29,10 @@ typedef struct {
     uint64_t count;
     hx_store_page page;
     hx_store_call call;
-    hx_arena arena; /* of the page */
+    hx_arena arena; /* memory of the page */
     hx_timer timer;
     bool busy;  /* a call is under way */
-    bool again; /* when the call is back, begin again with `next` */
+    bool again; /* begin again with `next` when the call ends */
     bool stopping;
     void (*stopped)(void *context);
     void *stopped_context;

@@ -13,7 +13,7 @@ typedef struct {
     hx_timer timer;
     hx_store_call call;
     hx_arena arena;
-    uint64_t cleaned; /* operations since the last log line */
+    uint64_t cleaned; /* operations removed since the last log line */
     hx_ms logged_at;
     bool busy;
     bool stopping;

@@ -19,10 +19,10 @@ typedef struct {
 typedef struct {
     uintptr_t next[2]; /* messages: links of the call itself and of its cancellation (hx_mailbox) */
     struct hx_port *port;
-    hx_slice head;         /* of the record, encoded by the caller's thread */
-    unsigned ends_awaited; /* messages that are under way: the call, and its cancellation */
+    hx_slice head;         /* head of the record, encoded by the caller's thread */
+    unsigned ends_awaited; /* number of messages under way: the call, and its cancellation */
     hx_state state;        /* watch: the state in which the operation left the watched epoch */
-    uint64_t epoch; /* claim: as drawn. watch: the epoch that ended; 0: the operation wasn't in the watched one */
+    uint64_t epoch;        /* claim: the epoch drawn. watch: the epoch that ended; 0: the operation had another one */
 } hx_journal_call;
 
 typedef struct {
@@ -31,15 +31,15 @@ typedef struct {
     uint64_t sequence, cancel_sequence;
     bool is_cancelled;
     bool is_notified;                 /* a watch that ends with the commit under way */
-    uint64_t history_at, history_end; /* rows that a history has to read */
+    uint64_t history_at, history_end; /* range of rows that a history has yet to read */
 } hx_sqlite_call;
 
 typedef struct {
     struct hx_lane *lane;
     uint64_t ticket;
     hx_ms since;
-    bool was_sent;     /* in a round whose result never came: it may have been committed */
-    bool is_alone;     /* it was in a transaction that failed, and is sent alone now */
+    bool was_sent;     /* sent in a round whose result never came: it may have been committed */
+    bool is_alone;     /* the call was in a transaction that failed, and is sent alone now */
     bool is_watching;  /* a watch whose operation was found in processing */
     bool is_cancelled; /* a watch that ends with its read */
     bool has_more;     /* sweep: the last step found as many rows as it may */

@@ -23,7 +23,7 @@ hx_shared_record *hx_shared_record_new(size_t len) __attribute__((returns_nonnul
 
 /* With one reference, which is the caller's. */
 hx_shared_record *hx_shared_record_of(const hx_record *record) __attribute__((returns_nonnull));
-hx_shared_record *hx_shared_record_hold(hx_shared_record *version); /* one more, from any thread */
+hx_shared_record *hx_shared_record_hold(hx_shared_record *version); /* adds a holder; any thread */
 void hx_shared_record_drop(hx_shared_record **owned);
 /* As hx_record_decode takes them, for as long as the version is held. */
 hx_slice hx_shared_record_bytes(const hx_shared_record *version);

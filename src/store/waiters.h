@@ -15,8 +15,8 @@
 /* The watches of one operation. */
 typedef struct hx_waiter_group {
     hx_op op;
-    hx_link link;  /* in hx_waiters.all, or among the free ones */
-    hx_link calls; /* by own.waiter.link */
+    hx_link link;  /* link of hx_waiters.all, or of the free groups */
+    hx_link calls; /* calls, linked by own.waiter.link */
     unsigned count;
 } hx_waiter_group;
 

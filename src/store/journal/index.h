@@ -17,12 +17,12 @@ typedef struct {
     uint32_t unit; /* offset in the segment / HX_PLACE_UNIT */
     uint8_t size_class;
     uint64_t epoch;
-    uint16_t rule;        /* its route id */
-    uint32_t until_s;     /* gone from then on, in seconds since 1970; unknown: HX_UNTIL_NEVER */
-    bool entombed;        /* from then on it is expired instead, until the time that its record names */
-    uint32_t changed_min; /* minutes since 1970, 24 bits of them */
+    uint16_t rule;        /* route id */
+    uint32_t until_s;     /* end of its lifetime, in seconds since 1970; unknown operations: HX_UNTIL_NEVER */
+    bool entombed;        /* a tombstone follows the lifetime, until the time in the record */
+    uint32_t changed_min; /* time of the last change: minutes since 1970, 24 bits */
     uint8_t principal;    /* the first byte of its MAC: a filter for searches */
-    hx_ms lease_until;    /* processing only, instead of the three above */
+    hx_ms lease_until;    /* processing operations only, instead of the three fields above */
 } hx_index_entry;
 
 static inline bool hx_entry_is_over(const hx_index_entry *entry, hx_ms now)
@@ -44,7 +44,7 @@ bool hx_index_get(const hx_index *index, const hx_op *op, hx_index_entry *out);
 #define HX_INDEX_PART_MAX 1024u
 
 typedef struct {
-    uint64_t place; /* a hash: an operation has the same as long as the index lives */
+    uint64_t place; /* hash of the operation, constant while the index exists */
     hx_index_entry entry;
 } hx_index_placed;
 

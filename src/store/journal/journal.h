@@ -22,10 +22,10 @@
 #include <stdatomic.h>
 
 #define HX_SEGMENT_BYTES (64u << 20)
-#define HX_SEGMENTS_MAX (1u << 14)       /* at once: 1 TiB */
-#define HX_SEGMENT_BYTES_MIN (16u << 20) /* on a small disk: the largest response still fits in one */
+#define HX_SEGMENTS_MAX (1u << 14)       /* segments at a time: 1 TiB */
+#define HX_SEGMENT_BYTES_MIN (16u << 20) /* size on a small disk; the largest response still fits */
 #define HX_FREE_BYTES_FLOOR (256u << 20)
-#define HX_LIMIT_SEGMENTS 8u /* a store that may be this small has segments that are so many times smaller */
+#define HX_LIMIT_SEGMENTS 8u /* a segment has at most the store's limit divided by this */
 #define HX_PORTS_MAX 64u
 
 typedef struct hx_journal hx_journal;
@@ -60,22 +60,22 @@ typedef struct hx_port {
 /* An operation in processing, or one that changes in the batch at hand. */
 typedef struct hx_open {
     hx_op op;
-    hx_state state; /* decided; the index shows it once it is durable */
+    hx_state state; /* state as decided; the index has it once it is durable */
     uint64_t epoch;
     hx_ms lease_until;
-    unsigned changes; /* in this batch */
+    unsigned changes; /* number of changes in this batch */
     struct hx_open *next_free;
 } hx_open;
 
 typedef struct {
     hx_index_entry entry;
-    hx_open *open; /* NULL: a moved record */
+    hx_open *open; /* the operation; NULL: a moved record */
 } hx_change;
 
 typedef struct hx_job {
     struct hx_job *next;
     uint32_t segment;
-    bool archive; /* otherwise: write its hint */
+    bool archive; /* true: archive the segment; false: write its hint */
     bool reported;
 } hx_job;
 
@@ -88,19 +88,19 @@ typedef struct {
     /* the segments to come, prepared in advance */
     hx_segment *spares;
     unsigned spare_count, spare_goal;
-    uint32_t spare_number;  /* of the next to be prepared */
-    bool failing;           /* it can't be, for now */
-    unsigned waiting_count; /* threads that wait for one */
-    _Atomic uint64_t taken; /* bytes of the active segment, by and by */
+    uint32_t spare_number;  /* number of the next spare to prepare */
+    bool failing;           /* the last attempt to prepare a spare failed */
+    unsigned waiting_count; /* number of threads that wait for a spare */
+    _Atomic uint64_t taken; /* bytes of the active segment that are in use, updated now and then */
     hx_job *first, **last;
 } hx_background;
 
 typedef struct {
-    hx_link waiting; /* calls that the next pass serves */
-    hx_link served;  /* calls that this one serves */
+    hx_link waiting; /* sweep calls for the next pass */
+    hx_link served;  /* sweep calls that end with this pass */
     enum { HX_SWEEP_IDLE, HX_SWEEP_LEASES, HX_SWEEP_EXPIRY, HX_SWEEP_SEGMENTS } phase;
-    uint32_t cursor; /* in the index */
-    hx_tail emptied; /* how far the oldest segment was moved; segment 0: not begun */
+    uint32_t cursor; /* position in the index */
+    hx_tail emptied; /* up to where records of the oldest segment were copied; segment 0: not begun */
     uint64_t cleaned;
     /* The earliest end of a lifetime in the index, in seconds since 1970, so that no sweep walks through millions
      * of entries to find that none is over; 0: not known yet. `seen` is the same for the walk that is under way. */
@@ -110,7 +110,7 @@ typedef struct {
 
 struct hx_journal {
     hx_store store;
-    hx_store_options options; /* but for what is below */
+    hx_store_options options; /* as given; the fields below replace some of them */
     _Atomic uint64_t bytes_max;
     char *path;
     bool salvaged; /* opened for reading only (salvage.c) */
@@ -127,36 +127,36 @@ struct hx_journal {
     pthread_mutex_t attaching;
 
     pthread_t writer;
-    bool writing;             /* the writer runs */
-    _Atomic uint32_t asleep;  /* the writer, until so many calls wait; 0: it isn't */
+    bool writing;             /* the writer's thread is running */
+    _Atomic uint32_t asleep;  /* the writer sleeps until this many calls wait; 0: it is awake */
     _Atomic uint32_t waiting; /* calls in the mailboxes, or about to be */
     atomic_bool stop;
 
     /* the writer's */
     hx_frame_log log;
-    hx_ms now;                              /* of the batch at hand */
-    hx_change changes[HX_BATCH_FRAMES_MAX]; /* that the next commit makes visible */
+    hx_ms now;                              /* time of the current batch */
+    hx_change changes[HX_BATCH_FRAMES_MAX]; /* changes that the next commit makes visible */
     unsigned change_count;
     hx_map *opened;
     hx_waiters waiters;
     hx_open *open_free;
-    bool refuses_claims; /* there is too little space for new ones */
+    bool refuses_claims; /* too little space for new claims */
     const hx_store_rules *retired;
-    bool has_moved;          /* the directory: another start would not find this store */
-    bool below_floor;        /* less free space than the floor */
-    uint64_t spare_bytes;    /* that can be written in prepared segments, as far as the writer knows */
+    bool has_moved;          /* the directory was moved: another start would not find this store */
+    bool below_floor;        /* the disk has less free space than the floor */
+    uint64_t spare_bytes;    /* bytes that fit in prepared segments, as far as the writer knows */
     bool lacks_space_logged; /* an outcome was stored without its response, and that was logged */
     struct {
-        uint32_t recent;  /* calls of the last commit */
-        uint32_t goal;    /* how many the next one should have */
-        bool fresh;       /* nothing was waited for since the last commit */
-        uint32_t in_vain; /* how often in a row the writer waited for more and they didn't come */
-        uint32_t skip;    /* commits to make without waiting */
+        uint32_t recent;  /* number of calls in the last commit */
+        uint32_t goal;    /* number of calls that the next commit should have */
+        bool fresh;       /* the writer has not waited since the last commit */
+        uint32_t in_vain; /* consecutive waits for more calls in which none came */
+        uint32_t skip;    /* number of commits to make without waiting */
     } pacing;
     hx_sweeping sweep;
 
     hx_background background;
-    hx_segment_range row; /* as the file `segments` says; the background thread's */
+    hx_segment_range row; /* content of the file `segments`; used by the background thread only */
     _Atomic uint64_t bytes;
     struct {
         _Atomic uint64_t live, processing, unknown, stale_writes, cleaned, unretained;
@@ -257,7 +257,7 @@ int hx_background_write_hint(hx_journal *j, uint32_t segment);
 hx_segment *hx_background_prepare(hx_journal *j, uint32_t number, int *error);
 /* 0, or ENOSPC or EDQUOT; any other failure ends the process: a sync is never tried again. */
 int hx_sync(const hx_journal *j, int fd);
-int hx_write_all(int fd, const void *bytes, size_t len); /* 0, or an errno */
+int hx_write_all(int fd, const void *bytes, size_t len); /* returns 0, or an errno */
 
 /* Reads the hint of a segment into index and tail; false: there is none that can be used, nothing has changed. */
 bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, hx_tail *tail);

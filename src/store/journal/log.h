@@ -20,18 +20,18 @@
 #define HX_BATCH_FRAMES_MAX 1024u
 #define HX_BATCH_PIECES_MAX 256u
 #define HX_STAGE_BYTES (1u << 20)
-#define HX_INLINE_BYTES (32u << 10) /* what follows a head is copied up to this, and written from where it is above */
+#define HX_INLINE_BYTES (32u << 10) /* largest rest of a frame that is copied; a larger one is written from its place */
 
 typedef struct hx_segment {
-    struct hx_segment *next; /* of the spares */
+    struct hx_segment *next; /* link of the spares */
     uint32_t number;
     int fd;
-    uint64_t size;         /* of the file */
-    uint64_t live;         /* frames that the index names */
-    uint64_t live_bytes;   /* by size class */
-    uint64_t end;          /* of what is written; the active segment's is the tail's */
-    bool unhinted;         /* full, but had to be read at the start */
-    _Atomic unsigned pins; /* of answers that are being read from it: the file stays open for them */
+    uint64_t size;         /* size of the file */
+    uint64_t live;         /* number of frames that the index points to */
+    uint64_t live_bytes;   /* their size, by size class */
+    uint64_t end;          /* end of the last frame; for the active segment see the tail */
+    bool unhinted;         /* full, without a valid hint: was read at the start */
+    _Atomic unsigned pins; /* number of responses being read from it, which keep the file open */
 } hx_segment;
 
 /* A frame that is to be appended. */
@@ -39,7 +39,7 @@ typedef struct {
     hx_frame_kind kind;
     uint64_t epoch;
     hx_ms stamp;
-    hx_slice head;    /* under the frame's checksum and hash */
+    hx_slice head;    /* covered by the frame's checksum and hash */
     hx_slice rest[2]; /* behind it, under checksums of their own; with more than HX_INLINE_BYTES it lives until the
                        * commit */
 } hx_frame_draft;
@@ -49,16 +49,16 @@ typedef struct {
     uint64_t generation;
     hx_segment *active;
     hx_tail tail;
-    _Atomic uint64_t durable; /* sequence of the first frame that may not be */
+    _Atomic uint64_t durable; /* sequence of the first frame that may not be durable */
     _Atomic uint64_t commits;
-    bool unconfirmed; /* something was committed since the last HX_FRAME_SYNCED */
+    bool unconfirmed; /* frames were committed since the last HX_FRAME_SYNCED */
     struct {
         unsigned frames;
         struct iovec pieces[HX_BATCH_PIECES_MAX];
         int piece_count;
         char *stage;
         size_t staged;
-        uint64_t offset; /* where the batch begins */
+        uint64_t offset; /* start of the batch */
     } batch;
 } hx_frame_log;
 

@@ -11,10 +11,10 @@
 
 typedef struct {
     bool has_format;
-    bool begun;                  /* as FORMAT.begun says */
-    bool foreign;                /* something that isn't ours */
-    bool written;                /* a segment that holds something */
-    uint32_t first, last, count; /* segments */
+    bool begun;                  /* FORMAT.begun exists */
+    bool foreign;                /* has a file that isn't the journal's */
+    bool written;                /* has a segment with data */
+    uint32_t first, last, count; /* numbers of the first and last segment, and how many there are */
     uint32_t hinted, archived;   /* the highest numbers of hints and of .audit files; 0: there is none */
 } hx_directory;
 
@@ -22,14 +22,14 @@ typedef struct {
     hx_journal *journal;
     char *error;
     hx_tail tail;
-    uint64_t unsure_from;  /* in the tail's segment: what may have been read from memory only */
+    uint64_t unsure_from;  /* offset in the tail's segment: bytes from here on may not be on the disk */
     bool is_other_format;  /* FORMAT names another version */
-    uint64_t secret_check; /* as FORMAT has it; 0: not known */
+    uint64_t secret_check; /* hash of generation and secret in FORMAT; 0: not known */
     hx_directory dir;
     struct {
         hx_segment *segment;
         uint64_t from, to;
-    } cuts[HX_CUTS_MAX]; /* torn: to be zeroed again */
+    } cuts[HX_CUTS_MAX]; /* torn tails, to be zeroed */
     unsigned cut_count;
 } hx_opening;
 

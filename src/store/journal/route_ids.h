@@ -10,14 +10,14 @@
 
 #include "store/store.h"
 
-#define HX_ROUTE_IDS_ROWS 32768u   /* past it all others are 0 */
-#define HX_ROUTE_IDS_BUCKETS 1024u /* of what has no named route, for each version */
+#define HX_ROUTE_IDS_ROWS 32768u   /* number of ids; when they are used up, further rules get id 0 */
+#define HX_ROUTE_IDS_BUCKETS 1024u /* buckets per rule version, for operations without a named route */
 
 typedef struct hx_route_ids hx_route_ids;
 
 typedef struct {
-    hx_slice name;   /* of a named route; else empty */
-    uint16_t bucket; /* of one that isn't */
+    hx_slice name;   /* name of the route; empty: not a named one */
+    uint16_t bucket; /* bucket, where the route has no name */
     uint32_t version;
 } hx_route_ids_row;
 
@@ -32,7 +32,7 @@ uint16_t hx_route_ids_number(hx_route_ids *book, const hx_route_ids_row *row);
 void hx_route_ids_count(hx_route_ids *book, uint16_t number, int by);
 
 /* Any thread. */
-uint32_t hx_route_ids_size(const hx_route_ids *book); /* numbers below it are known, 0 too */
+uint32_t hx_route_ids_size(const hx_route_ids *book); /* ids below it are in use, also 0 */
 hx_route_ids_row hx_route_ids_row_at(const hx_route_ids *book, uint16_t number);
 /* Whether an operation with that number may be of the route; certain for named ones. */
 bool hx_route_ids_may_be(const hx_route_ids *book, uint16_t number, hx_slice route);

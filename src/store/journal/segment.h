@@ -29,7 +29,7 @@ typedef enum {
 /* What the parts of the journal do with frames of a kind. They ask this table and name no kinds, so that a new kind is
  * a new row. */
 typedef struct {
-    const char *name; /* NULL: there is no such kind */
+    const char *name; /* NULL: the kind doesn't exist */
     hx_frame_payload payload;
     bool is_indexed;        /* a start replays it into the index, and a hint has an entry of it */
     bool is_copy;           /* no change of its own: a history leaves it out where it has the original */
@@ -72,10 +72,10 @@ _Static_assert(sizeof(hx_frame_head) == 80 && sizeof(hx_segment_head) == 128, "w
 typedef struct {
     uint32_t segment;
     uint64_t offset;
-    uint64_t sequence; /* of the next frame */
-    uint64_t epoch;    /* the highest that was drawn */
-    hx_ms stamp;       /* the latest */
-    hx_digest hash;    /* of the last frame */
+    uint64_t sequence; /* sequence of the next frame */
+    uint64_t epoch;    /* highest epoch that was drawn */
+    hx_ms stamp;       /* latest stamp */
+    hx_digest hash;    /* hash of the last frame */
 } hx_tail;
 
 /* SHA-256 of a frame without its answer: its head and the record's head. */
@@ -102,19 +102,19 @@ typedef struct {
     uint64_t window_at;
     size_t window_len;
     int error;            /* errno of a read that failed */
-    bool absurd;          /* a frame was whole, but says what can't be: never a torn tail */
-    uint8_t unknown_kind; /* of a whole frame that this version doesn't know; 0: there was none */
+    bool absurd;          /* a whole frame has an impossible value: damage, not a torn tail */
+    uint8_t unknown_kind; /* kind of a whole frame that this version doesn't know; 0: there was none */
     uint64_t unknown_at;
     bool trusted; /* this process wrote it: answers and chain are not checked, see hx_scan_last_hash */
-    bool bare;    /* an .audit: there are no answers. Only with `trusted` */
+    bool bare;    /* an .audit file, which has no responses; only with `trusted` */
 } hx_scan;
 
 typedef struct {
     hx_frame_head head;
     uint64_t offset;
-    hx_slice bytes; /* record head and answer, in the window: until the next step */
+    hx_slice bytes; /* head and response of the record, in the window: valid until the next step */
     hx_slice record_head;
-    hx_record record; /* HX_PAYLOAD_RECORD */
+    hx_record record; /* only for HX_PAYLOAD_RECORD */
     const hx_frame_traits *traits;
 } hx_frame;
 

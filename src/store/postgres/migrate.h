@@ -10,7 +10,7 @@ typedef struct {
     unsigned number; /* the version that it makes, from 1 on without a gap */
     const char *name;
     const char *text;
-    const char *digest; /* of this migration and all before it; hapax.store has that of the schema */
+    const char *digest; /* digest of this migration and all before it; hapax.store has the schema's */
 } hx_migration;
 
 extern const hx_migration hx_postgres_migrations[];

@@ -29,14 +29,14 @@ typedef struct {
     const hx_libpq *pq;
     const char **keywords; /* connection parameters, NULL-terminated, and their values; of several the last counts */
     const char **values;
-    const char *hosts, *ports; /* among them; NULL: no name has to be looked up */
-    hx_arena arena;            /* of all these */
-    _Atomic bool may_forget;   /* HX_POSTGRES_FORGETS, as was logged last */
+    const char *hosts, *ports; /* from those values; NULL: no name has to be looked up */
+    hx_arena arena;            /* memory of the fields above */
+    _Atomic bool may_forget;   /* HX_POSTGRES_FORGETS, as last logged */
 } hx_postgres;
 
 typedef struct {
     hx_lane lane;
-    PGconn *conn; /* NULL: none */
+    PGconn *conn; /* NULL: not connected */
     hx_poll *poll;
     hx_names_call *names; /* the lookup that precedes a connection */
     bool is_undurable;    /* the server warned that a commit of this round is not on its standby */

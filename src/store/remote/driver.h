@@ -37,7 +37,7 @@ extern const hx_statement_properties hx_statements[HX_STATEMENT_KINDS];
 
 typedef struct {
     hx_statement_kind kind;
-    hx_store_call **calls; /* in the round's array */
+    hx_store_call **calls; /* points into the round's array */
     size_t count;
     bool ends_transaction; /* a commit follows it */
     bool failed;
@@ -46,9 +46,9 @@ typedef struct {
 
 /* What one row of a result says of one operation. */
 typedef struct {
-    size_t place;           /* of its call in the statement, from 0 */
-    hx_store_result result; /* unless is_excess */
-    bool is_excess;         /* the round's results would have become too large: nothing was done, ask again */
+    size_t place;           /* index of its call in the statement */
+    hx_store_result result; /* not set with is_excess */
+    bool is_excess;         /* the results of the round got too large: nothing was done, send the call again */
     uint64_t epoch;         /* claim: the epoch that was drawn. settle: 1 if other nodes wait for the operation */
     bool has_record;
 } hx_remote_verdict;
@@ -60,12 +60,12 @@ typedef struct {
         HX_REFUSED_FOR_NOW, /* another transaction is in the way: soon it won't be */
         HX_REFUSED_AS_FULL  /* no space on the server's disk */
     } kind;
-    const char *message; /* the server's; lives as long as the result */
-    const char *hint;    /* what an operator can do */
+    const char *message; /* message of the server; valid as long as the result */
+    const char *hint;    /* advice for an operator */
 } hx_refusal;
 
 typedef struct {
-    size_t lane_bytes; /* of the driver's own lane struct, whose first member is an hx_lane */
+    size_t lane_bytes; /* size of the driver's own lane struct, whose first member is an hx_lane */
 
     /* Starts to connect, and reports hx_lane_connected or hx_lane_fail: once, then or later. */
     void (*connect)(hx_lane *lane);
@@ -85,7 +85,7 @@ typedef struct {
                    hx_record *out);
     int64_t (*number)(const hx_lane *lane, const hx_remote_result *result, size_t row, unsigned column);
     hx_slice (*text)(const hx_lane *lane, const hx_remote_result *result, size_t row, unsigned column);
-    void (*free_result)(const hx_lane *lane, hx_remote_result *result); /* NULL is fine */
+    void (*free_result)(const hx_lane *lane, hx_remote_result *result); /* does nothing for NULL */
 } hx_driver;
 
 /* What a driver reports. Each of these may end calls, whose completions may submit new ones, and may end in

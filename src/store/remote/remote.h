@@ -20,11 +20,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define HX_LANES 2u /* of a loop */
+#define HX_LANES 2u /* lanes of each loop */
 #define HX_LOOPS_MAX 256u
 #define HX_SKEW_WORTH_SAYING (2 * HX_SECOND)
-#define HX_RETIRED_FOR HX_MINUTE /* claims under rules that a node takes stock of are refused for so long */
-#define HX_SWEEP_ROWS 500u       /* that one SWEEP removes */
+#define HX_RETIRED_FOR HX_MINUTE /* how long claims are refused under rules that a node retires */
+#define HX_SWEEP_ROWS 500u       /* most rows that one SWEEP removes */
 
 typedef struct {
     hx_store store;
@@ -33,27 +33,27 @@ typedef struct {
     bool is_pooled;    /* a pooler gives each transaction to any session: nothing can be listened for, and no more than
                         * one transaction is sent at a time, because a pooler may take a client that left in the middle
                         * of a pipeline for one that has had its results, and give the rest of them to the next */
-    _Atomic bool is_down;        /* as was logged last */
-    _Atomic hx_ms complained_at; /* when a refusal was logged last */
+    _Atomic bool is_down;        /* as last logged */
+    _Atomic hx_ms complained_at; /* time at which a refusal was last logged */
     struct {
         hx_loop *loop;
         hx_lane *lanes[HX_LANES];
     } loops[HX_LOOPS_MAX];
     unsigned loop_count;
     _Atomic uint64_t commits, stale_writes, cleaned;
-    _Atomic hx_ms server_ahead; /* of this process's clock, which was set by the server's at the start */
+    _Atomic hx_ms server_ahead; /* how far the server's clock is ahead of this process's, which it set at the start */
     struct {
         _Atomic uint64_t live, processing, unknown, bytes;
-    } counted;             /* by the last COUNT */
-    pthread_mutex_t mutex; /* of what follows */
+    } counted;             /* result of the last COUNT */
+    pthread_mutex_t mutex; /* guards the fields below */
     hx_waiters waiters;
     hx_arena rules_arena;
-    hx_store_rules rules; /* by the last RULES */
+    hx_store_rules rules; /* result of the last RULES */
 } hx_remote;
 
 void hx_remote_init(hx_remote *r, const hx_store_ops *ops, const hx_driver *driver, const char *name,
                     const hx_store_options *options);
-void hx_remote_free(hx_remote *r); /* the lanes, too; not `r` itself */
+void hx_remote_free(hx_remote *r); /* frees the lanes too, but not `r` itself */
 
 /* For hx_store_ops. */
 void hx_remote_attach(hx_store *store, hx_loop *loop);

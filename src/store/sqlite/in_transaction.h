@@ -27,28 +27,28 @@
 typedef struct sqlite3 sqlite3;
 
 typedef enum {
-    HX_IN_TRANSACTION_OK,        /* begin: it is yours. Others: done, once you commit */
-    HX_IN_TRANSACTION_DONE,      /* begin: it has happened; `found` has its response, completed or failed */
-    HX_IN_TRANSACTION_RUNNING,   /* begin: it is in processing, until found->lease_until */
+    HX_IN_TRANSACTION_OK,        /* begin: the operation is the caller's. Others: done once the transaction commits */
+    HX_IN_TRANSACTION_DONE,      /* begin: it is completed or failed; `found` has its response */
+    HX_IN_TRANSACTION_RUNNING,   /* begin: it is processing, until found->lease_until */
     HX_IN_TRANSACTION_UNKNOWN,   /* begin: it may have been executed before. See `redo` and `take_over` */
-    HX_IN_TRANSACTION_EXPIRED,   /* begin: it has happened, too long ago for its response to be kept */
+    HX_IN_TRANSACTION_EXPIRED,   /* begin: it was executed; its response has expired */
     HX_IN_TRANSACTION_MISMATCH,  /* begin: the key was used for another request: `found` */
-    HX_IN_TRANSACTION_STALE,     /* the operation isn't yours any more: roll back. `found` is its record */
+    HX_IN_TRANSACTION_STALE,     /* the operation is no longer the caller's: roll back. `found` is its record */
     HX_IN_TRANSACTION_OUTSIDE,   /* no transaction is open on this connection */
-    HX_IN_TRANSACTION_INVALID,   /* there is no key, a text is too long, an answer too large: a bug of the caller's */
-    HX_IN_TRANSACTION_NO_TABLES, /* hx_sqlite_prepare has not been called, or the tables are a newer version's */
+    HX_IN_TRANSACTION_INVALID,   /* no key, a text too long or a response too large: a bug of the caller */
+    HX_IN_TRANSACTION_NO_TABLES, /* hx_sqlite_prepare has not been called, or a newer version made the tables */
     HX_IN_TRANSACTION_BUSY,      /* another connection writes: roll back, and begin the transaction again */
-    HX_IN_TRANSACTION_ERROR,     /* SQLite's: roll back. found->reason says what it was */
+    HX_IN_TRANSACTION_ERROR,     /* SQLite failed: roll back. found->reason is its message */
 } hx_in_transaction_result;
 
 typedef struct {
-    hx_slice route;     /* what kind of operation it is: "refunds" */
+    hx_slice route;     /* kind of the operation, such as "refunds" */
     hx_slice principal; /* the identity of the caller; empty: all callers share their keys */
     hx_slice key;
-    hx_slice payload; /* must be the same whenever the key is; empty: not compared */
+    hx_slice payload; /* compared with the payload of earlier uses of the key; empty: not compared */
     hx_ms lease;      /* how long the program may take if it commits the beginning on its own; 0: 60 s */
     hx_ms lifetime;   /* how long the outcome is kept; 0: 24 h */
-    hx_ms tombstone;  /* how long the bare key is kept after that; 0: not at all */
+    hx_ms tombstone;  /* how long a tombstone is kept after that; 0: none */
     /* The effect is only ever committed together with its mark. So without a mark nothing has happened, and an
      * operation that was not ended within its lease may be begun again. */
     bool redo;

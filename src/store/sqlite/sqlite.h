@@ -57,24 +57,24 @@ typedef struct hx_sqlite {
         hx_store_call *calls[HX_SQLITE_BATCH_MAX];
         size_t count;
         hx_sqlite_space space;
-        uint64_t epoch;     /* the last one that was drawn; 0: not read yet */
+        uint64_t epoch;     /* last epoch that was drawn; 0: not read yet */
         uint64_t raised_to; /* the epoch to write at the end; 0: none */
         hx_ms now;
         uint64_t stale, cleaned, unretained, begun;
         const hx_store_rules *retired;
-        bool reads; /* it only reads */
+        bool reads; /* the batch only reads */
         bool has_claims;
     } batch;
     bool is_tight;         /* a write found the disk full: no new operations until there is space again */
-    bool is_reserve_used;  /* this process has removed the reserve, and it isn't back */
+    bool is_reserve_used;  /* this process has used the reserve and not restored it yet */
     bool is_over_limit;    /* bytes_max is reached */
     bool is_below_floor;   /* the disk has less free space than free_bytes_floor */
-    uint64_t new_max;      /* how many operations may begin in a batch, by the free space */
-    int64_t checked_at_ns; /* when all of the space was last checked */
+    uint64_t new_max;      /* most operations that may begin in a batch, by the free space */
+    int64_t checked_at_ns; /* time of the last full check of the space */
     int64_t changes;       /* PRAGMA data_version, as last read */
     bool recheck_all;      /* the watches must be rechecked, whatever `changes` says */
     int64_t poll_ns;
-    int last_error;     /* the one that was logged last */
+    int last_error;     /* error that was last logged */
     bool is_locked_out; /* another process kept its lock for as long as a batch waits: until one succeeds, batches wait
                          * for a moment only, so that calls don't wait for all batches before theirs */
 
@@ -83,7 +83,7 @@ typedef struct hx_sqlite {
 
     pthread_mutex_t aside_mutex;
     hx_sqlite_tables aside;
-    hx_store_counts last_counts; /* given when the file can't be read */
+    hx_store_counts last_counts; /* returned when the file can't be read */
 
     pthread_mutex_t attaching;
     hx_sqlite_reader readers[HX_SQLITE_READERS_MAX];

@@ -75,13 +75,13 @@ typedef struct {
 /* The row of an operation. */
 typedef struct {
     bool there;
-    hx_state stored;  /* as it was written; `record` has the state by now */
+    hx_state stored;  /* state as it was written; `record` has the current one */
     hx_record record; /* its texts point into `head`; of its response only status and retained. Damaged: unknown */
     hx_ms lease_until;
     hx_ms lifetime, tombstone; /* for an application that completes it without knowing its route; 0: not given */
     char head[HX_RECORD_HEAD_MAX];
-    size_t head_len;        /* 0: it is damaged */
-    hx_slice headers, body; /* memory of SQLite, until the next find or hx_sqlite_tables_release */
+    size_t head_len;        /* 0: the record is damaged */
+    hx_slice headers, body; /* memory of SQLite; valid until the next find or hx_sqlite_tables_release */
 } hx_sqlite_row;
 
 /* Frees the statements; the connection stays open. */

@@ -12,11 +12,11 @@
 typedef struct {
     uint8_t secret[HX_SECRET_BYTES];
     hx_ms taken_at;
-    uint64_t last_epoch; /* the store had drawn, when the backup was taken */
+    uint64_t last_epoch; /* last epoch that the store had drawn when the backup was taken */
     uint64_t generation; /* number of restores in the store's past */
-    uint64_t count;      /* number of records; before one is written, about */
+    uint64_t count;      /* number of records; an estimate before the backup is written */
     uint64_t states[HX_EXPIRED + 1];
-    uint64_t bytes; /* of the file */
+    uint64_t bytes; /* size of the file */
     char source[HX_BACKUP_SOURCE_MAX + 1];
 } hx_backup_about;
 

@@ -17,13 +17,13 @@ typedef struct hx_transfer {
     hx_store *to; /* has no operations */
     hx_backup_writer *to_file;
     hx_loop *loop;   /* attached to the stores */
-    hx_slice reason; /* into a store, operations in processing go as unknown, for this reason */
+    hx_slice reason; /* reason of processing operations, which are unknown in the target */
     hx_progress_bar *progress;
     /* given back */
     uint64_t moved;
-    uint64_t ended;        /* not moved: their lifetime was over */
-    uint64_t made_unknown; /* of those moved: were in processing */
-    uint64_t epoch;        /* the highest that was seen */
+    uint64_t ended;        /* number of operations that were not moved: their lifetime was over */
+    uint64_t made_unknown; /* number of moved operations that were processing */
+    uint64_t epoch;        /* highest epoch of a moved operation */
     char error[HX_TRANSFER_ERROR_BYTES];
 } hx_transfer;
 

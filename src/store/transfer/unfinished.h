@@ -20,7 +20,7 @@ typedef struct {
     bool unfinished;
     bool processing;     /* an earlier run was killed while it took the store over */
     const char *by;      /* the `hapax store` command that fills or filled the store: "copy", "restore" or "salvage" */
-    uint64_t epoch;      /* of the note itself */
+    uint64_t epoch;      /* epoch of the note itself */
     uint64_t generation; /* number of restores in the store's past */
     hx_ms taken_at;      /* time of the backup; after a salvage: of the last change that was found */
     hx_ms restored_at;
