@@ -10,10 +10,10 @@ passed without its bug, and failed with it. The lines of a row:
 
     name     of the bug
     breaks   the promise that it breaks
-    file     where it is planted; `old` stands there exactly once and becomes `new`
+    file     where it is planted; `old` occurs there exactly once and becomes `new`
     test     what must fail: a scenario as pytest names it inside tests/, or a unit test as `meson test --list` names it
     before   it was written down, with its test, before any bug was tried: those that their test found at first say how
-             much the suite sees of what nobody thought of
+             much the suite sees of bugs that it was not written for
     missed   of those: the test that was named first did not see it; `test` is the one that does now
     sample   one of the ten that `./dev test` tries
 """

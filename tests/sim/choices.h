@@ -2,7 +2,7 @@
 /* Where every decision of a run comes from. A run is a function of its choices, and they follow from one 64-bit seed.
  * Whoever decides has a list of its own (a client, an operation at the store, the same operation at the application),
  * so that what is left out of one list changes nothing in the others. The lists are kept: a failure can be replayed,
- * and made smaller by shortening them and setting values to 0, which always stands for the quietest thing that could
+ * and made smaller by shortening them and setting values to 0, which always means the quietest thing that could
  * happen; past the end of a list everything is 0. */
 #ifndef HX_TESTS_SIM_CHOICES_H
 #define HX_TESTS_SIM_CHOICES_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulator's command line: many runs on several processes, or one run told event by event. */
+/* The simulator's command line: many runs on several processes, or one run printed event by event. */
 #include "base/check.h"
 #include "base/rand.h"
 #include "coverage.h"

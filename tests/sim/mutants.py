@@ -5,7 +5,7 @@
     mutants.py --build DIR [--planted] [--seconds N] [--runs N] [--only NAME] [--jobs N] [--json]
 
 DIR is a build folder that has tests/sim/hxsim. A mutated source is compiled as DIR's compile commands say and linked
-before the libraries, so that it stands in the place of the one in there; the tree is not touched. Exit code 0: every
+before the libraries, so that it replaces the one in there; the tree is not touched. Exit code 0: every
 bug was found but those that are known to be missed, and the simulator as it is found nothing in the same seeds' first
 thousand.
 """

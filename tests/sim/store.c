@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store.h over a network that can't be trusted, or on a disk of one's own. Each node has a handle of its own; behind
- * all of them stands one store of the reference (src/store/memory.c), which never forgets in a run. A call travels
+ * all of them is one store of the reference (src/store/memory.c), which never forgets in a run. A call travels
  * there, takes effect, and its result travels back; either way may be slow or lost. Calls overtake each other, but for
  * those of one loop on one operation (G8).
  *

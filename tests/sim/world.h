@@ -92,11 +92,11 @@ typedef struct sim_life {
         bool may_repeat;    /* it did nothing, and is one that is tried again */
         hx_ms first_at;     /* when the first of its epoch began */
     } attempt;              /* the newest */
-    unsigned found_in;      /* the event in which a probe was told of it */
+    unsigned found_in;      /* the event in which a probe's answer reported it */
     hx_ms expires_at;
     hx_ms began_at;
     hx_ms created_at; /* by its record, which was made before that */
-    hx_ms gone_at;    /* INT64_MAX while it stands */
+    hx_ms gone_at;    /* INT64_MAX while it lasts */
     bool has_outcome;
     bool adopted; /* by an operator's word */
     bool retained;
@@ -109,7 +109,7 @@ typedef struct sim_life {
 /* An operation, seen from outside: who asked for what with which key. With it, what must stand in the store. */
 typedef struct {
     unsigned route, principal, key;
-    hx_op id;     /* where it stands, or stood last */
+    hx_op id;     /* where it is, or was last */
     hx_op ids[2]; /* before its route was renamed, and since: one and the same for most */
     bool used;
     hx_state state;
@@ -178,7 +178,7 @@ typedef struct {
 
     hx_policy routes[SIM_ROUTES], routes_before[SIM_ROUTES];
     hx_policy_set policies, policies_before;
-    bool is_renamed; /* `policies` are what the store was told last; nodes that were not started since refuse */
+    bool is_renamed; /* `policies` are the last that the store got; nodes that were not started since refuse */
     sim_op ops[SIM_OPS_MAX];
     uint8_t secret[32];
     hx_mac *mac;
@@ -297,7 +297,7 @@ void sim_app_hang_up(sim_job *job);
 void sim_app_crash(void);
 bool sim_app_is_working(const sim_op *op, const sim_life *life);
 bool sim_app_idle(void);
-/* Whether this is the body of what it answered under that number, or told a probe. */
+/* Whether this is the body that it answered under that number, to a request or a probe. */
 bool sim_app_gave_cookie(const sim_op *op, unsigned number);
 bool sim_app_said(const sim_op *op, unsigned number, hx_slice body);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A full disk, and a store that has reached its limit: new claims are refused, what is in flight ends, what is there is
- * found, and when there is room again the store goes on by itself. On a small file system of its own, in memory, which
- * only root can make: others skip those cases. */
+/* A full disk, and a store that has reached its limit: new claims are refused, operations in flight are settled, stored
+ * ones are found, and when there is space again the store goes on by itself. Uses a small file system in memory, which
+ * only root can mount: other users skip those cases. */
 #include "store/harness.h"
 
 #include "base/log.h"
@@ -44,7 +44,7 @@ static void need_disk(void)
     skip();
 }
 
-/* A mount that nobody else sees, and that goes with this process. */
+/* A mount that only this process sees, and that ends with it. */
 static void mount_disk(void)
 {
     char options[32];
@@ -64,7 +64,7 @@ static const char *ballast(void)
     return path;
 }
 
-/* Takes all the room that is left, but for so many bytes. */
+/* Takes all the space that is left, but for so many bytes. */
 static void fill_disk(uint64_t left)
 {
     static const char block[4096];
@@ -111,7 +111,7 @@ static uint64_t complete_until_full(bench *b, uint64_t first, size_t bytes, hx_m
     return number - first;
 }
 
-/* The keeper looks every second whether there is room. */
+/* The background thread checks every second whether there is space. */
 static void wait_until_claims_go(bench *b, uint64_t number)
 {
     hx_store_result result;
@@ -219,7 +219,7 @@ static void a_burst_of_claims_leaves_room_for_all_their_ends(void **state)
 
 #define LATE 200u
 
-/* Late answers have no room of their own: what can't be written isn't counted as kept. */
+/* Late answers have no reserve of their own: one that can't be written isn't counted as kept. */
 static void late_answers_are_kept_or_refused(bench *b, hx_record late[LATE], hx_slice body)
 {
     uint64_t kept = 0;

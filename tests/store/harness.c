@@ -37,7 +37,7 @@ void remove_directory(const char *path) /* NOLINT(misc-no-recursion): one level 
 
 #define ROOM_BYTES ((uint64_t)1 << 30) /* for all the tests that run at a time, and much more */
 
-/* In memory where there is room for it: these tests are about what is written, not about a disk. */
+/* In memory where it fits: these tests are about what is written, not about a disk. */
 void new_directory(char path[64])
 {
     struct statvfs room;

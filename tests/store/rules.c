@@ -257,7 +257,7 @@ static void claims_under_retired_rules_change_nothing(void **unused)
     assert_int_equal(try(&b, 3, "POST /orders", 3), HX_STORE_RETIRED);
     assert_int_equal(try(&b, 3, "POST /orders", NAMED | 3), OK);
     assert_int_equal(try(&b, 4, "POST /photos", 3), OK);
-    assert_int_equal(try(&b, 1, "refunds", NAMED | 1), HX_STORE_EXISTS); /* what stands there is told */
+    assert_int_equal(try(&b, 1, "refunds", NAMED | 1), HX_STORE_EXISTS); /* the existing record is returned */
     assert_int_equal(renew(&b, before.op, before.epoch, test_now + HX_HOUR, NULL), OK);
     before.expires_at = test_now + HX_HOUR;
     assert_int_equal(settle(&b, &before, HX_COMPLETED, NULL), OK); /* and what was claimed may end */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applications that answer badly: told as 502 or 504, unknown where bytes were sent, the connection closed, memory
-bounded; and where the application deduplicates, asked again."""
+"""Applications that answer badly: the client gets 502 or 504, the outcome is unknown where bytes were sent, the
+connection is closed and memory is bounded. Where the application deduplicates, the request is retried."""
 import threading
 
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Upstreams that answer badly: the client is told 502, the outcome is unknown, and nothing runs twice."""
+"""Upstreams that answer badly: the client gets 502, the outcome is unknown, and nothing runs twice."""
 import pytest
 
 from harness import answer, answer_raw, chunked, fresh_key, interim, numbered, until_close

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the gateway is worth: every story of test_yoked_protected once more, told to the application itself. Each of
+"""What the gateway is worth: every story of test_yoked_protected once more, against the application itself. Each of
 them must fail, and must fail because of an effect that the gateway would have prevented; a story that passes here
 proves nothing there."""
 import os

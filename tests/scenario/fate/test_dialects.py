@@ -2,7 +2,7 @@
 """Dialects: the same calls against three routes, and what each answers them with. Whatever the dialect says, effects
 are counted the same way: one for each operation.
 
-The points of draft-ietf-httpapi-idempotency-key-header are told one by one; of Stripe's API what its own clients act
+The points of draft-ietf-httpapi-idempotency-key-header are tested one by one; of Stripe's API what its own clients act
 on: the status, the `error` object, `Stripe-Should-Retry` and `Idempotent-Replayed`."""
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that are too large to keep, or never end: the first client gets them, nobody gets them twice, and the
+"""Answers that are too large to keep, or never end: the first client gets them, no client gets them twice, and the
 operation never runs again. Requests that are too large are not taken at all."""
 import hashlib
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stories are told with: a fake upstream that counts effects, the real gateway as a process, and a client
+"""The parts of a scenario: a fake upstream that counts effects, the real gateway as a process, and a client
 that sees every byte."""
 from .answers import (Deduplicating, Stream, Zeros, answer, answer_raw, answer_unread, chunked, drop_after_effect,
                       echo_after_upgrade, in_turn, interim, never_answer, numbered, reset_before_reading, sink,

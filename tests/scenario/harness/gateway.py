@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real `hapax` binary as a process, and a client for it. Whatever it writes to standard error is kept and shown
-when a test fails; a sanitizer's report, a failed check or an exit that nobody asked for fails the test that owns the
-process."""
+when a test fails; a sanitizer's report, a failed check or an unexpected exit fails the test that owns the process."""
 import base64
 import contextlib
 import functools
@@ -113,7 +112,7 @@ def bearer(token):
 
 
 def jwt(claims, signature="sig"):
-    """A JSON Web Token whose signature nobody checks."""
+    """A JSON Web Token with a signature that is not checked."""
     def part(value):
         return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
     return bearer(f"{part({'alg': 'HS256', 'typ': 'JWT'})}.{part(claims)}.{signature}")

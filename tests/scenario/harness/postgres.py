@@ -217,7 +217,7 @@ class Server:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _free_memory(self):
-        """The segment that a killed server leaves in the kernel, which has room for a few thousand of them."""
+        """Frees the shared memory that a killed server leaves in the kernel, which has a few thousand segments."""
         with contextlib.suppress(OSError, IndexError, ValueError):  # it ended well, or never began
             _key, segment = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[6].split()
             subprocess.run(["ipcrm", "-m", segment], check=False, capture_output=True)

@@ -88,7 +88,7 @@ class Direct(Gateway):
 
 
 def derived(app, *changes):
-    """The example's configuration for this application; each change is (what stands there, what shall)."""
+    """The example's configuration for this application; each change is (old text, new text)."""
     text = CONFIG.read_text(encoding="utf-8")
     for old, new in (("data/jwt.secret", str(app.directory / "jwt.secret")),
                      ("defaults:\n", "defaults:\n  wait: 60s\n"),  # a slow machine is not what these are about
@@ -104,7 +104,7 @@ def minutes_ahead(minutes):
 
 
 class Yoked:
-    """The application, what stands before it, and what happened."""
+    """The application, the gateway or nothing in front of it, and the effects that it had."""
 
     def __init__(self, directory, *changes):
         (directory / "app").mkdir()
@@ -189,7 +189,7 @@ def photo_form(content, boundary="frontier", name="me.jpg"):
 
 
 def on_stage(request, directory, *changes):
-    """The body of a fixture: everything started, told about when a story fails, and ended."""
+    """The body of a fixture: starts everything, prints what happened when a story fails, and ends everything."""
     yoked = Yoked(directory, *changes)
     request.node.gateways = [yoked.front]
     try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may see a stored answer, where callers come back with another credential: a fresh token that our keys verify, a
-request signed anew that the application vouches for, a session cookie. And who may not, whatever they send."""
+request with a new signature that the application vouches for, a session cookie. And who may not, whatever they send."""
 import hashlib
 import hmac
 import itertools

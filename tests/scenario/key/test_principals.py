@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks: a key belongs to one principal on one route, and an answer is shown only to the proof that earned it."""
+"""Principals: a key belongs to one principal on one route, and an answer is shown only to the proof that earned it."""
 import pytest
 
 from harness import basic, bearer, jwt

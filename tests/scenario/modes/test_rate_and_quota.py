@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rate` and `quota`: how much one principal may ask of one route. What is refused has no effect, costs nobody else
-anything, and says when to come back."""
+"""`rate` and `quota`: how much one principal may ask of one route. A refused request has no effect, costs no other
+principal anything, and says when to come back."""
 import socket
 import textwrap
 

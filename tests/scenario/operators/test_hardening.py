@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between a bug in memory handling and its use, in the program and in the process that runs."""
+"""Defences against the use of a bug in memory handling, in the program and in the running process."""
 import os
 import pathlib
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of tokens come into force like a configuration does: read again at a reload, fetched anew from a URL, and always
+"""Keys of tokens come into force like a configuration does: read again at a reload, refetched from a URL, and always
 as a whole generation of the rules."""
 import base64
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Upgrades: what is inside a tunnel is seen by nobody, so only a protocol that carries no requests gets one."""
+"""Upgrades: the gateway can't see inside a tunnel, so only a protocol that carries no requests gets one."""
 import pytest
 
 from harness import answer_raw, echo_after_upgrade, eventually, request_bytes

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A disk that fills up under load: new keys are refused before anything is sent, what is in flight is finished and
-recorded, replays go on; when there is room again so does everything else, by itself, and nothing was lost. What
+recorded, replays go on; when there is space again everything else does too, by itself, and nothing was lost. What
 happened is counted at the upstream. The disk is a small file system in memory, which only root can mount."""
 import os
 import threading

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An application whose transaction takes its time, with the real gateway in front: it holds up nobody but those who ask
-for that very operation, and what it commits in the end is what they get."""
+"""An application whose transaction takes long, with the real gateway in front: it delays only requests for the same
+operation, and what it commits in the end is what they get."""
 import contextlib
 
 from harness import fresh_key

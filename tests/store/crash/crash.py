@@ -4,7 +4,7 @@
 
 Without options: a sample that covers every kind of call, for the test suite. --all: every point in every mode, and
 every byte of a small log flipped. --try MODE@POINT@SEED … repeats one try exactly, and keeps its files with --folder.
-The modes are told in plan.h; several tries in a row are one crash at each of several starts.
+plan.h describes the modes; several tries in a row are one crash at each of several starts.
 """
 import argparse
 import collections

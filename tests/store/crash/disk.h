@@ -36,7 +36,7 @@ void disk_drop(void);
 void disk_tear(uint64_t seed);
 /* Takes back what is not synced in one file. */
 void disk_drop_file(int fd);
-/* Takes back what a failed sync left in one file, as when its pages are read anew. */
+/* Takes back what a failed sync left in one file, as when its pages are read again. */
 void disk_drop_stale(int fd);
 
 #endif

@@ -44,13 +44,13 @@ typedef struct {
 typedef struct {
     _Atomic uint64_t points;
     _Atomic uint64_t fired;                          /* the point that was reached, 0: not yet */
-    _Atomic int failed_syncs;                        /* syncs that were told EIO */
+    _Atomic int failed_syncs;                        /* syncs that returned EIO */
     char label[CRASH_POINTS_MAX][CRASH_LABEL_BYTES]; /* of point 1 at [0]: "write journal/#.log" */
     char trouble[256];                               /* something the shim can't model was tried */
 } crash_report;
 
 /* Exported by the shim, found with dlsym. */
 typedef void crash_shim_arm_fn(const crash_plan *plan, crash_report *report);
-typedef int crash_shim_space_fn(void); /* there is room again; says whether there was none */
+typedef int crash_shim_space_fn(void); /* frees space again; returns whether there was none */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands between a program and its disk (LD_PRELOAD). It counts, with one counter for all threads, every call that
+/* Comes between a program and its disk (LD_PRELOAD). It counts, with one counter for all threads, every call that
  * changes something below the watched folder, and at one of them does what plan.h says. Syncs are not carried out but
  * accounted for: the model in disk.c is the disk, and a run costs no real one.
  *
@@ -581,7 +581,7 @@ EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *
     return link_any(from_folder, from, to_folder, to, flags);
 }
 
-/* How much room there is. */
+/* How much space there is. */
 EXPORT int fstatvfs(int fd, struct statvfs *out)
 {
     struct statfs raw;

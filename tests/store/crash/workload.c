@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define BATCH_MAX 8u
-#define FULL_BATCHES 16u /* how long the disk stays full: as much as the room kept for outcomes must carry */
+#define FULL_BATCHES 16u /* how long the disk stays full: as much as the reserve must carry */
 #define ROOM_WAIT_MS 20  /* between batches, until a claim has got through again */
 #define BUSY_LOOKS_MAX 10000u
 #define EPOCH_OF_TIME 1700000000000
@@ -41,7 +41,7 @@ static bool disk_is_full(void)
     return shim && atomic_load(&shim->fired) && !room_again;
 }
 
-/* The store may notice a while later that there is room. */
+/* The store may notice a while later that there is space. */
 static bool may_refuse(void)
 {
     return disk_is_full() || (room_again && atomic_load(&the_world->claims_after) == 0);
@@ -311,7 +311,7 @@ static change claim(uint64_t take_over)
     return (change){.verb = HX_STORE_CLAIM, .epoch = take_over, .lease_until = later(15, 60)};
 }
 
-/* What to do with an operation as it stands; false: nothing. */
+/* What to do with an operation in its current state; false: nothing. */
 static bool choose(const truth *t, change *c)
 {
     uint32_t dice = draw(100);
@@ -389,7 +389,7 @@ static void run_batch(uint64_t number)
     finish_batch();
 }
 
-/* A full disk gets room again after a while, and claims must notice. */
+/* A full disk gets space again after a while, and claims must notice. */
 static void watch_room(const workload *w, uint64_t *full_since)
 {
     if (!w->space || !atomic_load(&shim->fired)) return;

@@ -15,7 +15,7 @@ typedef struct {
     uint64_t batches; /* how far a whole run goes */
     uint32_t body_max;
     const crash_report *shim;   /* once it has fired, claims may be refused; NULL: never */
-    crash_shim_space_fn *space; /* gives room again; NULL: then outcomes may be refused as well */
+    crash_shim_space_fn *space; /* frees space again; NULL: outcomes may be refused too */
 } workload;
 
 /* Opens the store, or ends the process with what is wrong. */
@@ -33,10 +33,10 @@ void workload_compare(const char *when);
 void workload_run(const workload *w);
 /* Asks for every operation by a claim, settles half of what was free, and compares. */
 void workload_probe(void);
-/* For a look from elsewhere. peek: false when the operation is absent. */
+/* For checks from outside. peek: false when the operation is absent. */
 bool workload_peek(uint32_t op, hx_arena *arena, hx_record *found);
 const hx_store_facts *workload_facts(void);
-/* Claims an operation that nobody knows, and tells its epoch. */
+/* Claims a new operation, and returns its epoch. */
 uint64_t workload_fresh_epoch(void);
 /* Long after: outcomes are gone, what is unknown stays. */
 void workload_outlive(void);

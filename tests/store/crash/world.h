@@ -48,8 +48,8 @@ typedef struct {
 typedef struct {
     _Atomic uint32_t entries;
     _Atomic int64_t now;
-    _Atomic uint32_t claims_refused; /* for want of room */
-    _Atomic uint32_t claims_after;   /* that got through once there was room again */
+    _Atomic uint32_t claims_refused; /* for lack of space */
+    _Atomic uint32_t claims_after;   /* claims that succeeded once there was space again */
     char trouble[TROUBLE_BYTES];     /* the first thing that was wrong */
     entry entry[ENTRIES_MAX];
 } world;
@@ -82,7 +82,7 @@ extern model the_model;
 
 /* Writes an entry down and lets it change the model. */
 void world_note(const entry *e);
-/* Makes the model anew from the log. */
+/* Builds the model again from the log. */
 void world_recall(void);
 hx_ms world_now(void);
 /* Says what is wrong, for the parent process, and ends this one. */

@@ -31,7 +31,7 @@ void fixture_check(const fixture_row *rows, size_t count, bool refused);
  * a failure comes back; what matters is that sanitizers see no wrong step on the way. */
 void fixture_break(const char *good, uint32_t seed);
 
-/* For the end of a group: what arenas keep goes too, so that a sanitizer sees what nobody freed. */
+/* For the end of a group: frees what arenas keep too, so that a sanitizer sees leaks. */
 int fixture_drain(void **state);
 
 #endif

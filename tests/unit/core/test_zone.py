@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time zones beside Python's zoneinfo: every zone of this machine, at random moments and around every change of its
-clocks, from 1970 to 2100; as they are installed, and compiled anew with next to no table, so that the rule in the
+clocks, from 1970 to 2100; as they are installed, and compiled again with next to no table, so that the rule in the
 footer decides.
 
 ZONE_DRIVER names the program that asks ours, HAPAX_ZONES how many of the zones are taken at random ("all" without it).

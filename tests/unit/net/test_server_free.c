@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server that is freed in the middle of things: nothing is told, nothing leaks, and streams that are still held can
+/* A server that is freed in the middle of things: no callback runs, nothing leaks, and streams that are still held can
  * be used and released afterwards. The sanitizers see what goes wrong. */
 #include "net/server.h"
 

@@ -281,7 +281,7 @@ static void hints_of_another_version_are_made_anew(void **state)
     for (int round = 0; round < 2; round++) {
         int fd = open(path_in(&b, "00000002.hint"), O_RDWR | O_CLOEXEC);
         assert_int_equal(pread(fd, head, sizeof head, 0), sizeof head);
-        assert_int_equal(head[8], 3); /* the second time: it was made anew */
+        assert_int_equal(head[8], 3); /* the second time: it was made again */
         memcpy(head + 8, &older, sizeof older);
         crc = hx_crc32c(0, (hx_slice){head, 124});
         memcpy(head + 124, &crc, sizeof crc);
@@ -538,7 +538,7 @@ static void expired_segments_go_into_the_archive_and_long_lived_records_move(voi
     hx_store_count(b.store, &counts);
     assert_int_equal(counts.live, 3);
     for (int round = 0; round < 2; round++) {
-        bench_close(&b); /* the keeper has archived by then */
+        bench_close(&b); /* the background thread has archived by then */
         assert_true(count_files(&b, ".audit") >= 8);
         assert_true(count_files(&b, ".seg") <= 4);
         if (round == 1) remove_files(&b, ".hint");

@@ -210,7 +210,7 @@ static void a_young_store_without_its_first_segment_has_lost_it(void **state)
         bench b;
         bench_begin(&b, "journal", small);
         complete(&b, 1, HX_COMPLETED, HX_DAY);
-        while (access(path_in(&b, "00000002.seg"), F_OK) != 0) hx_loop_turn(b.loop, 10); /* the keeper makes it */
+        while (access(path_in(&b, "00000002.seg"), F_OK) != 0) hx_loop_turn(b.loop, 10); /* in background */
         bench_close(&b);
         if (without) assert_int_equal(unlink(path_in(&b, "segments")), 0);
         remove_files(&b, ".hint");

@@ -284,12 +284,12 @@ static void rules_are_enforced_for_all(void **state)
     assert_int_equal(try(&two[1], 1, "refunds", NAMED | 1), OK);
     tell_rules(&two[1], &newer, true);
     assert_int_equal(try(&two[0], 2, "refunds", NAMED | 1), HX_STORE_RETIRED);
-    assert_int_equal(try(&two[0], 1, "refunds", NAMED | 1), HX_STORE_EXISTS); /* what stands there is told */
+    assert_int_equal(try(&two[0], 1, "refunds", NAMED | 1), HX_STORE_EXISTS); /* the existing record is returned */
     assert_int_equal(try(&two[1], 2, "refunds", NAMED | 2), OK);
     assert_int_equal(try(&two[0], 3, "POST /any", 5), OK);
     assert_int_equal(try(&two[0], 4, "POST /any", 6), HX_STORE_RETIRED);
     assert_int_equal(try(&two[0], 4, "POST /any", HX_RULE_SHADOW), OK);
-    assert_int_equal(try(&two[0], 5, "orders", NAMED | 9), OK); /* nobody has said anything about it */
+    assert_int_equal(try(&two[0], 5, "orders", NAMED | 9), OK); /* no rule is known for it */
     tell_rules(&two[0], &newer, true);
     assert_int_equal(try(&two[0], 6, "refunds", NAMED | 2), OK);
     end_two(two);
