@@ -18,7 +18,7 @@ bool hx_text_percent_decode(hx_slice text, bool plus_is_space, hx_arena *arena, 
 bool hx_text_is_unreserved(char c);
 /* Writes "%", and two digits in upper case. */
 void hx_text_percent_write(char out[3], unsigned char byte);
-/* Encodes every byte that isn't unreserved; `out` must have room. */
+/* Encodes every byte that isn't unreserved; `out` must have space. */
 void hx_text_percent_put(hx_buf *out, hx_slice text);
 
 /* Takes the first line, line end included, off the front of *rest. False once nothing is left. */

@@ -18,7 +18,7 @@ typedef struct hx_shared_record {
     char bytes[];
 } hx_shared_record;
 
-/* Room for `len` bytes, which the caller fills. */
+/* Allocates `len` bytes, which the caller fills. */
 hx_shared_record *hx_shared_record_new(size_t len) __attribute__((returns_nonnull));
 
 /* With one reference, which is the caller's. */

@@ -28,7 +28,7 @@ void *hx_arena_zalloc(hx_arena *arena, size_t bytes) __attribute__((returns_nonn
 hx_slice hx_arena_copy(hx_arena *arena, hx_slice bytes);
 char *hx_arena_terminated(hx_arena *arena, hx_slice bytes); /* a NUL-terminated copy */
 hx_slice hx_arena_printf(hx_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Extends an allocation in place, if it is the newest and its block has room. */
+/* Extends an allocation in place, if it is the newest and its block has space. */
 bool hx_arena_extend(hx_arena *arena, const void *newest, size_t old_bytes, size_t new_bytes) HX_MUST_USE;
 /* Extends any allocation, in place or by moving it; a large one leaves no unused memory behind. */
 void *hx_arena_grow(hx_arena *arena, void *old, size_t old_bytes, size_t new_bytes) __attribute__((returns_nonnull));

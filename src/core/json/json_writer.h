@@ -9,7 +9,7 @@
  *     hx_json_close(out, '}');
  *
  * `name` is the member's, plain ASCII; NULL for an item of an array and for the value after hx_json_put_name. The
- * buffer must have room: the caller has bounded what it writes, and past the limit it is a bug of ours. */
+ * buffer must have space: the caller has bounded what it writes, and past the limit it is a bug of ours. */
 #ifndef HX_CORE_JSON_JSON_WRITER_H
 #define HX_CORE_JSON_JSON_WRITER_H
 

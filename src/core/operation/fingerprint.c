@@ -207,7 +207,7 @@ static hx_slice skip_padding(hx_slice s)
 }
 
 /* False when the body isn't well-formed multipart (RFC 2046, 5.1); a line that opens like the boundary and goes on
- * otherwise is read in two ways by those who receive it, so it isn't either. `form`: room for the names of a form's
+ * otherwise is read in two ways by those who receive it, so it isn't either. `form`: space for the names of a form's
  * parts; NULL: they are taken whole. */
 static bool digest_multipart(hx_mac *mac, hx_slice body, hx_slice boundary, hx_arena *form, hx_digest *digest)
 {

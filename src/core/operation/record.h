@@ -100,7 +100,7 @@ static inline hx_record hx_record_unreadable(const hx_op *op, uint64_t epoch)
 }
 
 /* The head of a record's bytes: everything but the answer's headers and body, which follow it (headers first).
- * `out` needs room for HX_RECORD_HEAD_MAX. The epoch may still be 0: the head is open then, until hx_record_seal. */
+ * `out` needs space for HX_RECORD_HEAD_MAX. The epoch may still be 0: the head is open then, until hx_record_seal. */
 void hx_record_encode(const hx_record *record, hx_buf *out);
 /* Puts the epoch into an encoded head and closes it with its checksum. */
 void hx_record_seal(char *head, size_t head_len, uint64_t epoch);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `rate` and `quota`: how much one principal may ask of one route. One limiter for all workers and for the whole life
- * of the process, whatever is reloaded; bounded in memory, whatever comes. Where there is no room to remember one more
+ * of the process, whatever is reloaded; bounded in memory, whatever comes. Where there is no space to remember one more
  * principal, that one is refused and counted: what is remembered of the others is never given up for it. */
 #ifndef HX_GATEWAY_PARTS_LIMITER_H
 #define HX_GATEWAY_PARTS_LIMITER_H
@@ -18,7 +18,7 @@ typedef struct {
     uint64_t words[2];
 } hx_party;
 
-/* `route` is hx_policy_identity: empty for the defaults, all of whose paths count as one route, so that nobody gets
+/* `route` is hx_policy_identity: empty for the defaults, all of whose paths count as one route, so that no caller gets
  * more by asking for other paths. `principal` is the store's MAC. Callers without a principal are one party. */
 hx_party hx_limiter_party(hx_slice route, const hx_digest *principal);
 /* The same from what the store keeps. */

@@ -123,7 +123,7 @@ static PGresult *ask(hx_postgres *p, PGconn *conn, const char *sql, hx_error_tex
     return NULL;
 }
 
-/* Writes the secret and the record that marks the store as unfinished, in one statement: both, or neither. */
+/* Writes the secret and the note that the store is unfinished, in one statement: both, or neither. */
 static bool set_secret(hx_postgres *p, PGconn *conn, const hx_store_options *options)
 {
     static const char sql[] =

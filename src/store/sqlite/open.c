@@ -345,7 +345,7 @@ static bool is_begun(const hx_sqlite *s, hx_error_text error)
     return begun;
 }
 
-/* A store that is to be filled is made under another name, and has its mark before it gets its own. */
+/* Makes a store that is to be filled under another name: it gets its own once it has the note that it is unfinished. */
 static bool make_marked(hx_sqlite *s, hx_error_text error)
 {
     char *path = s->path, *making = with_suffix(path, "-begun"), *log = with_suffix(making, "-journal");
