@@ -283,7 +283,7 @@ void hx_sqlite_row_copy(const hx_sqlite_row *row, char *out)
 
 static hx_ms second_up(hx_ms at)
 {
-    return (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
+    return at > INT64_MAX - HX_SECOND ? at : (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
 }
 
 /* When a sweep has to change or remove the record; -1: never. */
@@ -442,18 +442,31 @@ int hx_sqlite_tables_set_clock(hx_sqlite_tables *rows, hx_ms now)
     return finish(s);
 }
 
+/* Makes a damaged record unknown for good. Its bytes stay: a record with nothing in it would hide the damage. */
+static int lose(hx_sqlite_tables *rows, const hx_op *op)
+{
+    hx_sqlite_tables_release(rows);
+    sqlite3_stmt *s;
+    int rc = hx_sqlite_tables_prepare(rows, HX_SQL_LOSE, &s);
+    if (rc != SQLITE_OK) return rc;
+    bind_op(s, 1, op);
+    return finish(s);
+}
+
 int hx_sqlite_tables_sweep(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *row, hx_record *next,
                            hx_lapsed *out)
 {
     *out = HX_LAPSED_NOT;
     int rc = hx_sqlite_tables_find(rows, op, now, row);
     if (rc != SQLITE_OK || !row->there) return rc;
-    bool is_damaged = row->head_len == 0;
     *next = row->record;
+    if (row->head_len == 0) { /* damaged: when it would expire is not known, and nothing takes its place */
+        *out = row->stored == HX_UNKNOWN ? HX_LAPSED_NOT : HX_LAPSED_CHANGED;
+        return lose(rows, op);
+    }
     next->state = row->stored;
     next->lease_until = row->lease_until;
-    /* When a damaged record would expire is not known. */
-    hx_state to = is_damaged ? HX_UNKNOWN : hx_lifecycle_lapse(next, now, hx_clock_held());
+    hx_state to = hx_lifecycle_lapse(next, now, hx_clock_held());
     if (to == HX_ABSENT) {
         *out = HX_LAPSED_REMOVED;
         return hx_sqlite_tables_remove(rows, row, NULL);
@@ -462,8 +475,7 @@ int hx_sqlite_tables_sweep(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, h
         hx_sqlite_tables_release(rows);
         return SQLITE_OK;
     }
-    hx_slice over = to == HX_UNKNOWN ? HX_LIT("lease") : HX_LIT("lifetime");
-    hx_lifecycle_change(next, to, is_damaged ? next->reason : over, now);
+    hx_lifecycle_change(next, to, to == HX_UNKNOWN ? HX_LIT("lease") : HX_LIT("lifetime"), now);
     *out = HX_LAPSED_CHANGED;
     return hx_sqlite_tables_become(rows, row, next);
 }

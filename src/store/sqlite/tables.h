@@ -24,6 +24,7 @@
               "tombstone = iif(?11 > 0, ?12, tombstone) WHERE op = ?1")                                                \
     X(DELETE, "DELETE FROM hapax_operations WHERE op = ?1")                                                            \
     X(RENEW, "UPDATE hapax_operations SET lease_until = ?2, due = ?3 WHERE op = ?1")                                   \
+    X(LOSE, "UPDATE hapax_operations SET state = 4, lease_until = 0, due = NULL WHERE op = ?1")                        \
     X(REMEMBER, "INSERT INTO hapax_history (op, head) VALUES (?1, ?2)")                                                \
     X(EPOCH, "SELECT epoch FROM hapax_store")                                                                          \
     X(EPOCH_SET, "UPDATE hapax_store SET epoch = ?1 WHERE epoch < ?1")                                                 \

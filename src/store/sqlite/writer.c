@@ -30,8 +30,6 @@
 #define SMALL_ANSWER 2048u
 #define BATCH_BYTES (8u << 20)
 
-enum { WAITS = 1, IS_TOLD = 2 }; /* own.sqlite.watch */
-
 /* Sets how a call ends when this pass is committed. */
 static void decide(hx_store_call *call, hx_store_result result, hx_shared_record *shown)
 {
@@ -437,7 +435,10 @@ static int sweep_one(hx_sqlite *s, const hx_op *op, size_t *changed)
     int rc = hx_sqlite_tables_sweep(&s->rows, op, s->batch.now, &row, &next, &lapsed);
     *changed += lapsed != HX_LAPSED_NOT;
     s->batch.cleaned += lapsed == HX_LAPSED_REMOVED;
-    if (rc == SQLITE_OK && lapsed == HX_LAPSED_CHANGED) notify_record(s, &next);
+    if (rc != SQLITE_OK || lapsed != HX_LAPSED_CHANGED || !hx_waiters_of(&s->waiters, op)) return rc;
+    hx_shared_record *shown = row.head_len > 0 ? hx_shared_record_of(&next) : show_row(&row);
+    notify(s, op, 0, shown);
+    hx_shared_record_drop(&shown);
     return rc;
 }
 

@@ -422,10 +422,29 @@ static void a_damaged_record_is_unknown_and_nothing_else_is(void **state)
         assert_int_equal(found.state, HX_UNKNOWN);
     }
     assert_int_equal(peek(&b, r[2].op, NULL), HX_COMPLETED);
-    test_now += HX_HOUR;
-    sweep(&b);
-    assert_int_equal(peek(&b, r[0].op, NULL), HX_UNKNOWN); /* nobody can say when it would expire */
-    assert_int_equal(peek(&b, r[2].op, NULL), HX_ABSENT);
+    hx_record runs = record_of(3);
+    waited w;
+    assert_int_equal(claim(&b, &runs, 0, NULL), OK);
+    wait_start(&b, &w);
+    hx_store_watch(b.store, &w.call, &runs.op, runs.epoch);
+    assert_int_equal(renew(&b, runs.op, runs.epoch, test_now + HX_MINUTE, NULL), OK); /* behind the watch */
+    run(path_in(b.directory), "UPDATE hapax_operations SET head = zeroblob(400) WHERE id = 4");
+    for (int round = 0; round < 2; round++) { /* the second sweep finds nothing to do */
+        test_now += HX_HOUR;
+        sweep(&b);
+        assert_int_equal(peek(&b, r[0].op, &found), HX_UNKNOWN); /* nobody can say when it would expire */
+        assert_true(found.unreadable); /* and nothing says that it can be compared with a request */
+        assert_int_equal(found.epoch, r[0].epoch);
+        assert_int_equal(peek(&b, r[2].op, NULL), HX_ABSENT);
+    }
+    wait_for(&b, &w);
+    assert_int_equal(w.call.found.state, HX_UNKNOWN);
+    assert_true(w.call.found.unreadable);
+    assert_int_equal(peek(&b, runs.op, NULL), HX_UNKNOWN);
+    runs.expires_at = test_now + HX_MINUTE;
+    assert_int_equal(settle(&b, &runs, HX_COMPLETED, NULL), OK); /* its own late outcome takes the place */
+    assert_int_equal(peek(&b, runs.op, &found), HX_COMPLETED);
+    assert_false(found.unreadable);
     hx_log_threshold(HX_LOG_INFO);
     bench_end(&b);
 }
