@@ -16,6 +16,7 @@
 
 #define LEASE_DEFAULT (60 * HX_SECOND)
 #define LIFETIME_DEFAULT HX_DAY
+#define SPAN_MAX (100 * 365 * HX_DAY) /* of a lease, a lifetime and a tombstone */
 #define CLEAN_MAX 256u
 
 /* The tags of the gateway: both name an operation in the same way. */
@@ -154,6 +155,11 @@ static hx_stored stored_of(const session *s)
     return s->row.there ? (hx_stored){s->row.record.state, s->row.record.epoch} : (hx_stored){0};
 }
 
+static bool is_damaged(const session *s)
+{
+    return s->row.there && s->row.head_len == 0;
+}
+
 /* Copies the record for the caller. */
 static void show(const session *s, const hx_op *op, hx_arena *arena, hx_record *found)
 {
@@ -186,8 +192,9 @@ static hx_in_transaction_result judge(const session *s, const hx_in_transaction_
     bool redoes = request->redo && stored.state == HX_UNKNOWN;
     hx_transition next = hx_lifecycle_claim(stored, redoes ? stored.epoch : request->take_over);
     if (next == HX_TRANSITION_STALE) return HX_IN_TRANSACTION_STALE;
-    bool is_compared = stored.state != HX_ABSENT && stored.state != HX_EXPIRED && s->row.head_len > 0 &&
-                       request->payload.len > 0 && !hx_digest_eq(&found->fingerprint, &none);
+    if (is_damaged(s)) return HX_IN_TRANSACTION_UNKNOWN; /* its mark may be there: it is not begun again */
+    bool is_compared = stored.state != HX_ABSENT && stored.state != HX_EXPIRED && request->payload.len > 0 &&
+                       !hx_digest_eq(&found->fingerprint, &none);
     if (is_compared && !hx_digest_eq(&found->fingerprint, &claim->fingerprint)) return HX_IN_TRANSACTION_MISMATCH;
     if (next == HX_TRANSITION_WRITE) return HX_IN_TRANSACTION_OK;
     switch (stored.state) {
@@ -213,6 +220,12 @@ static hx_in_transaction_result claim(session *s, hx_record *record)
     return rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR;
 }
 
+/* A span that is added to the time of day must not pass the end of time: an outcome would be over at once. */
+static bool is_span(hx_ms span)
+{
+    return span >= 0 && span <= SPAN_MAX;
+}
+
 hx_in_transaction_result hx_sqlite_begin(sqlite3 *db, const hx_in_transaction_request *request, hx_arena *arena,
                                          hx_in_transaction_operation *out, hx_record *found)
 {
@@ -220,6 +233,8 @@ hx_in_transaction_result hx_sqlite_begin(sqlite3 *db, const hx_in_transaction_re
     *out = (hx_in_transaction_operation){0};
     *found = (hx_record){0};
     if (request->key.len == 0 || request->route.len > HX_RECORD_TEXT_MAX) return HX_IN_TRANSACTION_INVALID;
+    if (!is_span(request->lease) || !is_span(request->lifetime) || !is_span(request->tombstone))
+        return HX_IN_TRANSACTION_INVALID;
     hx_in_transaction_result result = enter(&s, db, arena, found);
     if (result != HX_IN_TRANSACTION_OK) return leave(&s, result);
     hx_record record = claim_of(&s, request);
@@ -246,7 +261,9 @@ static hx_in_transaction_result end(sqlite3 *db, const hx_in_transaction_operati
     if (result != HX_IN_TRANSACTION_OK) return leave(&s, result);
     if (hx_sqlite_tables_find(&s.rows, &operation->op, s.now, &s.row) != SQLITE_OK)
         return leave(&s, HX_IN_TRANSACTION_ERROR);
-    bool is_settled = hx_lifecycle_settle(stored_of(&s), operation->epoch, to) != HX_TRANSITION_WRITE;
+    hx_stored stored = stored_of(&s);
+    if (is_damaged(&s)) stored.state = s.row.stored;
+    bool is_settled = hx_lifecycle_settle(stored, operation->epoch, to) != HX_TRANSITION_WRITE;
     if (is_settled || (operation->owner != 0 && operation->owner != s.row.record.owner)) {
         show(&s, &operation->op, arena, found);
         return leave(&s, HX_IN_TRANSACTION_STALE);

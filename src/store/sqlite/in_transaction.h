@@ -35,7 +35,7 @@ typedef enum {
     HX_IN_TRANSACTION_MISMATCH,  /* begin: the key was used for another request: `found` */
     HX_IN_TRANSACTION_STALE,     /* the operation is no longer the caller's: roll back. `found` is its record */
     HX_IN_TRANSACTION_OUTSIDE,   /* no transaction is open on this connection */
-    HX_IN_TRANSACTION_INVALID,   /* no key, a text too long or a response too large: a bug of the caller */
+    HX_IN_TRANSACTION_INVALID,   /* no key; a text, a time span or a response too long: a bug of the caller */
     HX_IN_TRANSACTION_NO_TABLES, /* hx_sqlite_prepare has not been called, or a newer version made the tables */
     HX_IN_TRANSACTION_BUSY,      /* another connection writes: roll back, and begin the transaction again */
     HX_IN_TRANSACTION_ERROR,     /* SQLite failed: roll back. found->reason is its message */
@@ -46,9 +46,10 @@ typedef struct {
     hx_slice principal; /* the identity of the caller; empty: all callers share their keys */
     hx_slice key;
     hx_slice payload; /* compared with the payload of earlier uses of the key; empty: not compared */
-    hx_ms lease;      /* how long the program may take if it commits the beginning on its own; 0: 60 s */
-    hx_ms lifetime;   /* how long the outcome is kept; 0: 24 h */
-    hx_ms tombstone;  /* how long a tombstone is kept after that; 0: none */
+    /* Time spans of at most 100 years of 365 days: */
+    hx_ms lease;     /* how long the program may take if it commits the beginning on its own; 0: 60 s */
+    hx_ms lifetime;  /* how long the outcome is kept; 0: 24 h */
+    hx_ms tombstone; /* how long a tombstone is kept after that; 0: none */
     /* The effect is only ever committed together with its mark. So without a mark nothing has happened, and an
      * operation that was not ended within its lease may be begun again. */
     bool redo;

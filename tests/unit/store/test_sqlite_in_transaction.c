@@ -4,6 +4,7 @@
 #include "store/harness.h"
 
 #include "base/check.h"
+#include "base/log.h"
 #include "store/sqlite/in_transaction.h"
 
 #include <signal.h>
@@ -312,6 +313,60 @@ static void what_is_asked_wrongly_is_told_apart(void **state)
     finish(&p);
 }
 
+static void a_damaged_mark_is_not_made_again(void **state)
+{
+    (void)state;
+    program p;
+    begin(&p);
+    hx_in_transaction_request again = request;
+    run(p.db, "BEGIN IMMEDIATE");
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OK);
+    hx_in_transaction_operation by_gateway = {p.operation.op, p.operation.epoch, 0};
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
+    run(p.db, "COMMIT");
+    run(p.db, "UPDATE hapax_operations SET head = zeroblob(400)");
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    run(p.db, "BEGIN IMMEDIATE");
+    again.redo = true;
+    assert_int_equal(start(&p, &again), HX_IN_TRANSACTION_UNKNOWN);
+    again.redo = false;
+    again.take_over = by_gateway.epoch;
+    assert_int_equal(start(&p, &again), HX_IN_TRANSACTION_UNKNOWN);
+    assert_true(p.found.unreadable);
+    p.operation = by_gateway;
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_STALE);
+    run(p.db, "COMMIT");
+    hx_log_threshold(HX_LOG_INFO);
+    finish(&p);
+}
+
+/* "For ever", as a program may write it, must not end before it begins. */
+static void a_span_of_more_than_a_century_is_refused(void **state)
+{
+    (void)state;
+    program p;
+    begin(&p);
+    const hx_ms wrong[] = {INT64_MAX, INT64_MAX / 2, -1};
+    for (size_t i = 0; i < 3 * sizeof wrong / sizeof *wrong; i++) {
+        hx_in_transaction_request forever = request;
+        int64_t effects_before = effects(&p);
+        forever.key = hx_slice_from(request.key, i);
+        *(hx_ms *[]){&forever.lease, &forever.lifetime, &forever.tombstone}[i % 3] = wrong[i / 3];
+        for (int round = 0; round < 2; round++) {
+            run(p.db, "BEGIN IMMEDIATE");
+            hx_in_transaction_result result = start(&p, &forever);
+            if (result == HX_IN_TRANSACTION_OK) {
+                effect(&p);
+                assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
+            }
+            run(p.db, "COMMIT");
+            assert_true(effects(&p) <= effects_before + 1);
+            assert_int_equal(result, HX_IN_TRANSACTION_INVALID);
+        }
+    }
+    finish(&p);
+}
+
 #define CRASHES 60
 
 /* The program dies at some moment around its commit; whoever comes next finds the effect and the mark, or neither. */
@@ -428,6 +483,8 @@ int main(void)
         cmocka_unit_test(failing_is_kept_and_releasing_is_not),
         cmocka_unit_test(lifetimes_end_and_are_cleaned),
         cmocka_unit_test(what_is_asked_wrongly_is_told_apart),
+        cmocka_unit_test(a_damaged_mark_is_not_made_again),
+        cmocka_unit_test(a_span_of_more_than_a_century_is_refused),
         cmocka_unit_test(a_crash_leaves_both_or_neither),
         cmocka_unit_test(a_gateway_and_a_program_share_the_database),
     };
