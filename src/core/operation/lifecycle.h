@@ -37,10 +37,10 @@ hx_transition hx_lifecycle_renew(hx_stored stored, uint64_t epoch);
 hx_transition hx_lifecycle_forget(hx_stored stored, uint64_t epoch, unsigned states);
 hx_transition hx_lifecycle_import(hx_stored stored);
 
-/* Whether a lifetime that ends at `at`, rounded up to the second, is over. */
+/* Whether a lifetime that ends at `at`, rounded up to the second, is over. `at` may be any number. */
 static inline bool hx_lifecycle_is_over(hx_ms at, hx_ms now)
 {
-    return now >= (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
+    return now >= at && now >= (at + HX_SECOND - 1) / HX_SECOND * HX_SECOND;
 }
 /* Whether a claim's lease has lapsed; a lease_until of 0 is no lease. */
 static inline bool hx_lifecycle_lease_is_over(hx_ms lease_until, hx_ms now)

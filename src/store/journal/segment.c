@@ -288,7 +288,7 @@ uint64_t hx_scan_content_end(hx_scan *scan, uint64_t from)
 
 static uint32_t seconds_of(hx_ms time)
 {
-    hx_ms seconds = time > 0 ? (time + HX_SECOND - 1) / HX_SECOND : 0;
+    hx_ms seconds = time > 0 ? (time - 1) / HX_SECOND + 1 : 0;
     return seconds < HX_UNTIL_NEVER - 1 ? (uint32_t)seconds : HX_UNTIL_NEVER - 1;
 }
 

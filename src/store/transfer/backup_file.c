@@ -284,7 +284,7 @@ static bool check_header(hx_backup_reader *r, char error[HX_BACKUP_ERROR_BYTES])
                     "program",
                     r->path, head->format, FORMAT);
     bool sound = head->crc == header_crc(head) && head->format == FORMAT && head->source_len <= HX_BACKUP_SOURCE_MAX &&
-                 head->last_epoch <= HX_EPOCH_MAX;
+                 head->last_epoch <= HX_EPOCH_MAX && head->taken_at >= 0;
     if (!sound) return damaged(r, 0, error, "its header can't be read");
     if (r->size < head->bytes)
         return fail(error, "%s is cut short: it has %" PRIu64 " bytes of %" PRIu64 ". Use another backup", r->path,

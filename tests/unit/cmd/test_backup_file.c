@@ -124,9 +124,11 @@ static hx_record record_of(uint64_t number)
     return r;
 }
 
+static hx_ms taken_at = 5000;
+
 static hx_backup_about write_backup(void)
 {
-    hx_backup_about about = {.taken_at = 5000, .last_epoch = 200, .generation = 3, .source = "journal:/old"};
+    hx_backup_about about = {.taken_at = taken_at, .last_epoch = 200, .generation = 3, .source = "journal:/old"};
     memset(about.secret, 0x5a, sizeof about.secret);
     hx_backup_writer *writer = hx_backup_create(path, error);
     assert_non_null(writer);
@@ -234,6 +236,18 @@ static void every_length_but_its_own_is_seen(void **state)
     }
 }
 
+/* The time since then is part of what a restore adds to the epochs. */
+static void a_time_that_no_clock_shows_is_refused(void **state)
+{
+    (void)state;
+    hx_backup_about read;
+    taken_at = INT64_MIN;
+    (void)write_backup();
+    taken_at = 5000;
+    assert_int_equal(read_backup(&read), SIZE_MAX);
+    assert_non_null(strstr(error, "its header can't be read"));
+}
+
 static void it_has_its_name_when_all_of_it_is_on_disk(void **state)
 {
     (void)state;
@@ -335,6 +349,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_was_written_comes_back, begin, end),
         cmocka_unit_test_setup_teardown(every_flipped_bit_is_seen, begin, end),
         cmocka_unit_test_setup_teardown(every_length_but_its_own_is_seen, begin, end),
+        cmocka_unit_test_setup_teardown(a_time_that_no_clock_shows_is_refused, begin, end),
         cmocka_unit_test_setup_teardown(it_has_its_name_when_all_of_it_is_on_disk, begin, end),
         cmocka_unit_test_setup_teardown(what_is_abandoned_leaves_nothing_and_the_one_before, begin, end),
         cmocka_unit_test_setup_teardown(what_was_not_finished_is_no_backup, begin, end),

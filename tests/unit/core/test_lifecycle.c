@@ -154,6 +154,10 @@ static void time_changes_what_it_may(void **state)
     hx_record no_lease = {.state = HX_PROCESSING};
     assert_int_equal(hx_lifecycle_lapse(&no_lease, 10000, 0), HX_PROCESSING);
     assert_int_equal(hx_lifecycle_state_at(&no_lease, 10000), HX_PROCESSING);
+    hx_record last_moment = {.state = HX_COMPLETED, .expires_at = INT64_MAX}, first_moment = {.state = HX_FAILED};
+    assert_int_equal(hx_lifecycle_state_at(&last_moment, 10000), HX_COMPLETED);
+    first_moment.expires_at = INT64_MIN;
+    assert_int_equal(hx_lifecycle_state_at(&first_moment, 10000), HX_ABSENT);
 }
 
 static void a_tombstone_begins_where_the_lifetime_ends(void **state)
