@@ -44,6 +44,7 @@ static hx_looked look_at(hx_request *r, const hx_op *op, bool recent)
     if (r->found.state == HX_ABSENT) return HX_LOOKED_NOTHING;
     bool counts = !recent || r->found.state == HX_PROCESSING || r->found.state == HX_UNKNOWN ||
                   hx_loop_now(r->worker->loop) - r->found.created_at < r->policy->key.overlap;
+    if (!counts) r->found.state = HX_ABSENT; /* it is another operation */
     return counts ? HX_LOOKED_FOUND : HX_LOOKED_NOTHING;
 }
 

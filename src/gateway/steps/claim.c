@@ -198,10 +198,11 @@ hx_step_result hx_claim_decide(hx_request *r, const hx_record *found)
     return HX_PARKED;
 }
 
-/* An operation that is known to be unknown never passes unrecorded. */
+/* Only an operation that was not found before passes unrecorded: any other would be executed again, knowingly. */
 hx_step_result hx_claim_refuse_unavailable(hx_request *r)
 {
-    if (r->policy->on_store_down_pass && r->taken_over_epoch == 0 && r->attempts == 0 && !hx_request_is_replied(r)) {
+    bool may_be_new = r->found.state == HX_ABSENT && r->attempts == 0;
+    if (r->policy->on_store_down_pass && may_be_new && !hx_request_is_replied(r)) {
         r->pass_kind = HX_PASS_BYPASS;
         r->idempotency = HX_IDEMPOTENCY_BYPASSED;
         hx_worker_count(r->worker, HX_COUNT_BYPASSED);

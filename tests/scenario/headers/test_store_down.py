@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from harness import answer, drop_after_effect, fresh_key
+from harness import answer, basic, drop_after_effect, fresh_key
 
 UNAVAILABLE = "DEPENDENCY.unavailable"
 LETS_PASS = "store_down_passes"
@@ -95,3 +95,21 @@ def test_defaults_that_let_keys_pass_are_named_at_start(start_gateway):
           - {match: POST /refunds, on_store_down: refuse}
         """)
     assert [event["route"] for event in gateway.events(LETS_PASS)] == ["defaults"]
+
+
+def test_what_was_found_before_the_store_went_down_is_not_executed_again(start_postgres, start_node, upstream, key):
+    """The store vanishes while the application is asked about the caller's new password."""
+    server = start_postgres()
+    node = start_node(server.create_database().url, """
+        routes:
+          - {name: likes, match: POST /likes, on_store_down: pass, authorize: GET /me}
+        """)
+
+    def vouch_and_lose_the_store(exchange):
+        server.kill()
+        exchange.answer(204)
+
+    upstream.on("/me", vouch_and_lose_the_store)
+    assert node.post("/likes", key=key, json={}, auth=basic("ann", "first")).idempotency == "stored"
+    node.post("/likes", key=key, json={}, auth=basic("ann", "second")).refuses(503, UNAVAILABLE)
+    assert upstream.effects("/likes") == 1
