@@ -33,8 +33,9 @@ static void lease_due(hx_timer *timer)
  * after somebody else was answered that it never happened. */
 static void stop_sending(hx_request *r)
 {
-    bool is_open = r->exchange_state == HX_EXCHANGE_OPEN && r->pass_kind != HX_PASS_SHADOW;
-    if (!is_open || hx_forward_sent_whole(r)) return;
+    /* A response that has begun doesn't mean that the request was sent whole. */
+    bool is_open = r->exchange_state == HX_EXCHANGE_OPEN || r->exchange_state == HX_EXCHANGE_ANSWERING;
+    if (!is_open || r->pass_kind == HX_PASS_SHADOW || hx_forward_sent_whole(r)) return;
     hx_request_call_off(r, r->exchange.bytes_sent > 0 ? HX_UPSTREAM_CANCELLED : HX_UPSTREAM_CONNECT_TIMEOUT);
 }
 

@@ -4,6 +4,8 @@ who has lost one stops."""
 import contextlib
 import threading
 
+import pytest
+
 from harness import HANG_S, eventually
 
 REFUND = {"amount": 1000, "currency": "eur"}
@@ -55,7 +57,9 @@ def test_a_renewal_that_failed_is_tried_again_before_the_lease_ends(database, st
     assert upstream.effects("/refunds") == 1
 
 
-def test_a_node_that_lost_its_claim_sends_no_more_of_the_request(database, start_node, upstream, key):
+@pytest.mark.parametrize("early", [b"", b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n"],
+                         ids=["silence", "an early head"])
+def test_a_node_that_lost_its_claim_sends_no_more_of_the_request(database, start_node, upstream, key, early):
     """Half of it was sent when another node was told that the operation never ran: the other half must not follow."""
     node = start_node(database.url, """
     defaults:
@@ -65,6 +69,7 @@ def test_a_node_that_lost_its_claim_sends_no_more_of_the_request(database, start
     came, lost = [], threading.Event()
 
     def reads_late(exchange):
+        exchange.send(early)
         lost.wait(HANG_S)
         with contextlib.suppress(Exception):
             came.append(exchange.discard_body())
