@@ -16,6 +16,7 @@
 #define LINES_BYTES_MAX (1024u * 1024u)
 #define KEYS_WAIT (5 * HX_SECOND) /* for a URL that is new in a reload */
 #define ENFORCE_AGAIN HX_SECOND
+#define LIFT_AGAIN HX_SECOND
 
 typedef enum {
 #define X(name, text, may_follow, undo) HX_RELOAD_##name,
@@ -56,7 +57,9 @@ struct hx_reload {
     hx_buf lines;                        /* what is wrong, or was accepted: one thing a line */
     retirement retirements[2], *retired; /* `retired`: what the store holds; NULL: nothing */
     hx_store_call call;                  /* of a retirement */
-    struct {                             /* the rules that a shared store holds all of its nodes to */
+    bool is_unsure; /* the last such call failed: the store may read either of `retirements` until one succeeds */
+    hx_timer lift_again;
+    struct { /* the rules that a shared store holds all of its nodes to */
         hx_arena arena;
         hx_store_rules rules;
         hx_store_call call;
@@ -277,7 +280,11 @@ static bool plan_retirement(hx_reload *r)
 static void check_done(hx_live_check *check)
 {
     hx_reload *r = HX_OWNER(check, hx_reload, work.check);
-    if (!is_refused(r)) go(r, plan_retirement(r) ? HX_RELOAD_retire : HX_RELOAD_readmit);
+    if (is_refused(r)) return;
+    if (r->is_unsure)
+        fail_at_store(r); /* there is no memory for another retirement that the store doesn't read */
+    else
+        go(r, plan_retirement(r) ? HX_RELOAD_retire : HX_RELOAD_readmit);
 }
 
 static void step_check(hx_reload *r)
@@ -301,15 +308,23 @@ static void step_retire(hx_reload *r)
     hx_store_retire(r->needs.store, &r->call, &r->work.retirement->rules);
 }
 
+/* Gives the store what `retired` is by now. */
+static void retire_again(hx_reload *r, void (*done)(hx_store_call *call))
+{
+    r->call = (hx_store_call){.loop = r->needs.loop, .done = done};
+    hx_store_retire(r->needs.store, &r->call, r->retired ? &r->retired->rules : NULL);
+}
+
 static void undo_retire_done(hx_store_call *call)
 {
-    go(HX_OWNER(call, hx_reload, call), HX_RELOAD_undo);
+    hx_reload *r = HX_OWNER(call, hx_reload, call);
+    r->is_unsure = call->result != HX_STORE_OK;
+    go(r, HX_RELOAD_undo);
 }
 
 static bool undo_retire(hx_reload *r)
 {
-    r->call = (hx_store_call){.loop = r->needs.loop, .done = undo_retire_done};
-    hx_store_retire(r->needs.store, &r->call, r->retired ? &r->retired->rules : NULL);
+    retire_again(r, undo_retire_done);
     return true;
 }
 
@@ -586,16 +601,28 @@ static void step_finish(hx_reload *r)
 
 /* idle, lift */
 
+static bool is_newest_alone(const hx_reload *r)
+{
+    return r->generations.next == &r->newest->link;
+}
+
+static void lift_again_due(hx_timer *timer)
+{
+    wake(HX_OWNER(timer, hx_reload, lift_again));
+}
+
 static void lift_done(hx_store_call *call)
 {
-    go(HX_OWNER(call, hx_reload, call), HX_RELOAD_idle);
+    hx_reload *r = HX_OWNER(call, hx_reload, call);
+    r->is_unsure = call->result != HX_STORE_OK;
+    if (r->is_unsure && !r->stopping) hx_timer_start(r->needs.loop, &r->lift_again, LIFT_AGAIN, lift_again_due);
+    go(r, HX_RELOAD_idle);
 }
 
 static void step_lift(hx_reload *r)
 {
-    r->retired = NULL;
-    r->call = (hx_store_call){.loop = r->needs.loop, .done = lift_done};
-    hx_store_retire(r->needs.store, &r->call, NULL);
+    if (is_newest_alone(r)) r->retired = NULL;
+    retire_again(r, lift_done);
 }
 
 static void begin_work(hx_reload *r, work_kind kind, hx_generation_config *config, reload_step first)
@@ -611,7 +638,7 @@ static void begin_work(hx_reload *r, work_kind kind, hx_generation_config *confi
 static void step_idle(hx_reload *r)
 {
     if (!r->is_started) return;
-    bool newest_alone = r->generations.next == &r->newest->link;
+    bool lifts = r->is_unsure ? !r->stopping && !hx_timer_running(&r->lift_again) : r->retired && is_newest_alone(r);
     if (r->first) {
         hx_admin_reload *request = r->first;
         r->first = request->next;
@@ -624,7 +651,7 @@ static void step_idle(hx_reload *r)
         begin_work(r, NEW_KEYS, hx_generation_config_use(r->newest->config), HX_RELOAD_hand_out);
     } else if (r->enforcement.is_wanted && !r->stopping && !hx_timer_running(&r->enforcement.again)) {
         go(r, HX_RELOAD_enforce_again);
-    } else if (r->retired && newest_alone) {
+    } else if (lifts) {
         go(r, HX_RELOAD_lift);
     } else if (r->stopped) {
         void (*stopped)(void *context) = r->stopped;
@@ -718,6 +745,7 @@ void hx_reload_stop(hx_reload *r, void (*stopped)(void *context), void *context)
     r->stopped = stopped;
     r->context = context;
     hx_timer_stop(r->needs.loop, &r->enforcement.again);
+    hx_timer_stop(r->needs.loop, &r->lift_again);
     wake(r);
 }
 

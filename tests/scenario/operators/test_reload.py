@@ -7,6 +7,7 @@ import json
 import pathlib
 import signal
 import socket
+import sqlite3
 import textwrap
 from datetime import datetime, timezone
 
@@ -376,3 +377,26 @@ def test_a_wish_that_makes_no_sense_is_refused(gateway, body, says):
         refused = connection.request("POST", "/v1/reload", body=body)
         assert refused.status == 400 and says in refused.json()["detail"]
     assert about(gateway)["generation"] == 1
+
+
+def test_claims_are_allowed_again_when_the_store_is_there_again(start_gateway, upstream, reload, tmp_path):
+    """The last request under the old rules ends while the store's file is away."""
+    database, away = tmp_path / "keys.db", tmp_path / "keys.away"
+    gateway = start_gateway(f"admin: {{listen: unix:{tmp_path}/admin.sock}}\n" + REFUNDS, store=f"sqlite:{database}")
+    with upstream.hold("/held") as held:
+        under_way = gateway.send("GET", "/held")
+        held.wait_arrived()
+        write(gateway, f"admin: {{listen: unix:{tmp_path}/admin.sock}}\n" + REFUNDS + "    scope: route\n")
+        gateway.signal(signal.SIGHUP)
+        gateway.wait_events("configuration_reloaded")
+        with contextlib.closing(sqlite3.connect(database)) as store:
+            retired = store.execute("SELECT route FROM hapax_retired").fetchall()
+        database.rename(away)
+        held.release()
+        assert under_way.status == 200
+        gateway.wait_events("sqlite_write_failed")
+        away.rename(database)
+    assert retired == [("refunds",)]
+    with contextlib.closing(sqlite3.connect(database)) as store:
+        eventually(lambda: not store.execute("SELECT route FROM hapax_retired").fetchall(), "the rules allowed again")
+    assert gateway.post("/refunds", key=fresh_key(), json=REFUND).idempotency == "stored"
