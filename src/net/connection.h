@@ -89,6 +89,9 @@ struct hx_server {
     char file_buffer[HX_FILE_PIECE_BYTES];
 };
 
+/* In h1/conn.c: a client has connected. Takes the descriptor. */
+void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer);
+
 hx_slice hx_listener_address(const hx_listener *listener);
 void hx_server_pause_accepting(hx_server *server);
 void hx_server_gone(hx_server *server); /* a connection or a listener has closed for good */

@@ -4,7 +4,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/loop/loop_uv.h"
-#include "net/h1/conn.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -8,6 +8,7 @@
 #include "base/loop/loop_uv.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A connection that was idle for less is used without a look at its socket, which costs a system call. */
 #define TRUSTED_FOR 10
@@ -90,10 +91,12 @@ static hx_wire *new_wire(hx_upstream *upstream)
         upstream->spare = wire->next_spare;
         upstream->spare_count--;
     } else {
-        wire = malloc(sizeof *wire);
+        wire = malloc(upstream->protocol->wire_bytes);
         if (!wire) hx_fatal(HX_EXIT_BUG, "out of memory (a connection)");
     }
-    *wire = (hx_wire){.upstream = upstream, .state = HX_WIRE_CONNECTING};
+    memset(wire, 0, upstream->protocol->wire_bytes);
+    wire->upstream = upstream;
+    wire->state = HX_WIRE_CONNECTING;
     upstream->holds++;
     upstream->open_count++;
     upstream->connecting_count++;

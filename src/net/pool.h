@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside net only: the connections to one upstream. pool.c makes, keeps and closes them; h1/client.c runs exchanges
- * over them.
+/* Inside net only: the connections to one upstream. pool.c makes, keeps and closes them; exchange.c runs exchanges over
+ * them, one at a time on each; a version of HTTP implements hx_wire_protocol (h1/client.c is the only one so far).
  *
  *    (none) --connect [begin]--> CONNECTING --connected [connect_done]--> BUSY or IDLE
  *    IDLE --taken [hx_pool_take]--> BUSY --response complete, body read [hx_pool_release]--> IDLE
@@ -15,7 +15,6 @@
 #ifndef HX_NET_POOL_H
 #define HX_NET_POOL_H
 
-#include "net/h1/answer_parser.h"
 #include "net/resolve.h"
 #include "net/transport.h"
 #include "net/upstream.h"
@@ -45,15 +44,39 @@ typedef struct hx_wire {
     uint64_t ended_in; /* the turn of the loop in which its last response ended; 0: it has rested */
     hx_ms idle_for;    /* how long it may be idle */
 
-    hx_h1_answer answer;
     uint64_t sent_before; /* what the transport had sent when the exchange began */
-    bool early;           /* the response began before the whole request was sent */
 } hx_wire;
+
+/* The most that `begin` makes; what was written of a streamed body follows it. */
+#define HX_REQUEST_PIECES_MAX (HX_TRANSPORT_PIECES_MAX - 1u)
+
+typedef enum { HX_ARRIVED_NOTHING, HX_ARRIVED_PART, HX_ARRIVED_WHOLE } hx_arrival;
+
+/* A version of HTTP. What it must keep:
+ *   W1. It sends through `begin` and hx_exchange_send only, so that bytes_sent counts every byte of a request.
+ *   W2. It calls the exchange's events `head` and `body` from inside `received` only, and goes on after each of them
+ *       only if the wire is BUSY with the same exchange.
+ *   W3. A response that is complete or can't be read ends with hx_wire_end or hx_wire_fail, inside `received`. */
+struct hx_wire_protocol {
+    size_t wire_bytes; /* of the version's own struct, whose first member is an hx_wire; all zero at first */
+    /* The wire is about to carry wire->exchange. Points `pieces` to the request, all but a streamed body, sets
+     * bytes_all and returns the number of pieces. Called again, on another wire, when this one takes no byte. */
+    unsigned (*begin)(hx_wire *wire, hx_slice pieces[HX_REQUEST_PIECES_MAX]);
+    /* Sends a piece of a streamed body by hx_exchange_send, and returns what that does; an empty piece ends the body.
+     * The exchange may have no wire yet. */
+    bool (*write)(hx_exchange *exchange, hx_slice bytes);
+    void (*received)(hx_wire *wire, hx_slice bytes);
+    /* How much of the response has come, now that nothing more will. */
+    hx_arrival (*arrived)(const hx_wire *wire);
+};
+
+extern const hx_wire_protocol hx_h1_wire_protocol;
 
 struct hx_upstream {
     hx_loop *loop;
     hx_upstream_limits limits;
     hx_target target;
+    const hx_wire_protocol *protocol;
     hx_resolver resolver;
     hx_link idle;    /* the most recently used one last */
     hx_link resting; /* the most recently used one last */
@@ -89,12 +112,12 @@ void hx_pool_close(hx_wire *wire);
 void hx_pool_close_all(hx_upstream *upstream);
 void hx_upstream_let_go(hx_upstream *upstream);
 
-/* In h1/client.c: the events of a connection's transport, but for `connected` and `closed`. */
+/* In exchange.c: the events of a connection's transport, but for `connected` and `closed`. */
 void hx_upstream_received(hx_transport *transport, hx_slice bytes);
 void hx_upstream_ended(hx_transport *transport, int error);
 void hx_upstream_sent(hx_transport *transport, int error);
 
-/* In h1/client.c: a connection was made, and is BUSY without an exchange. */
+/* In exchange.c: a connection was made, and is BUSY without an exchange. */
 void hx_upstream_connected(hx_wire *wire);
 /* A connection has rested: it serves the first exchange in line that needs no new one. */
 void hx_upstream_offer(hx_wire *wire);
@@ -102,5 +125,14 @@ void hx_upstream_offer(hx_wire *wire);
 void hx_upstream_stay_awake(hx_upstream *upstream);
 /* No connection could be made for the first exchange in line. */
 void hx_upstream_connect_failed(hx_upstream *upstream, hx_upstream_error error, uint64_t failures, const char *reason);
+
+/* In exchange.c, for versions of HTTP: whether nothing of the request is left to be sent. */
+bool hx_wire_has_sent_all(const hx_wire *wire);
+/* Sends parts that belong together, or holds them until there is a connection. False: write no more until `drained`. */
+bool hx_exchange_send(hx_exchange *exchange, hx_slice *parts, unsigned count);
+/* The response is complete. A reusable connection is kept for `idle_max` at most; -1: for idle_timeout. */
+void hx_wire_end(hx_wire *wire, bool reusable, hx_ms idle_max);
+/* Ends the exchange and the connection. */
+void hx_wire_fail(hx_wire *wire, hx_upstream_error error);
 
 #endif

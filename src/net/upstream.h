@@ -17,6 +17,7 @@
 
 typedef struct hx_upstream hx_upstream;
 typedef struct hx_exchange hx_exchange;
+typedef struct hx_wire_protocol hx_wire_protocol; /* the version of HTTP that the upstream speaks; see pool.h */
 
 #define HX_UPSTREAM_ERRORS(X)                                                                                          \
     X(UNREACHABLE, "no connection could be made")                                                                      \
@@ -97,19 +98,21 @@ struct hx_exchange {
     hx_ms pooled_idle_max;     /* use a pooled connection only if it was idle for at most this; 0: only a new one */
     /* Results. */
     uint64_t bytes_sent;
-    uint64_t bytes_all; /* of the request; of a streamed one, of its head */
+    uint64_t bytes_all; /* of the request; of a streamed one, of its head. Known once a connection carries it */
     bool reused;        /* the connection came from the pool */
     uint64_t connect_failures;
     const char *reason; /* of a failure, the system's text (static), or NULL */
-    /* Used by h1/client.c only; all zero at first. */
+    /* Used inside net only; all zero at first. */
     struct {
         hx_upstream *upstream;
+        const hx_wire_protocol *protocol;
         void *connection;
-        hx_slice head; /* and a small body */
+        hx_slice head; /* as the protocol writes it; empty before the first connection */
         hx_buf *held;  /* what was written of a streamed body before there was a connection */
         hx_link link;
         uint32_t flags;
         hx_upstream_error error;
+        bool is_tunnel;
     } own;
 };
 

@@ -37,7 +37,7 @@ CLEAN = {
     "the public header": ("include/hapax.h", header("HAPAX_H")),
     "libuv in net": ("src/net/h1/conn.c", C + "#include <uv.h>\n"),
     "redis speaks over net": (
-        "src/store/redis/redis.c", C + '#include "net/h1/conn.h"\n#include <hiredis/hiredis.h>\n'),
+        "src/store/redis/redis.c", C + '#include "net/transport.h"\n#include <hiredis/hiredis.h>\n'),
     "a command shows an example": ("src/cmd/demo.c", C + '#include "refunds/app.h"\n'),
     "main finds commands": ("src/main.c", C + '#include "cmd/serve.h"\n'),
     "a function of 70 lines": ("src/base/a.c", C + function(70)),
@@ -57,7 +57,11 @@ REFUSED = {
     "base includes nothing": ("src/base/a.c", 2, '#include "core/operation/key.h"\n', "must not include core/"),
     "core knows no store": ("src/core/operation/a.c", 2, '#include "store/store.h"\n', "must not include store/"),
     "net knows no idempotency": ("src/net/a.h", 4, '#include "core/operation/key.h"\n', "must not include core/"),
-    "store knows no net": ("src/store/journal/journal.c", 2, '#include "net/h1/conn.h"\n', "must not include net/"),
+    "net knows no version of HTTP": (
+        "src/net/pool.h", 4, '#include "net/h1/answer_parser.h"\n', "net/ must not include net/h1"),
+    "a version of HTTP is for net only": (
+        "src/gateway/worker.c", 2, '#include "net/h1/conn.h"\n', "is for src/net/ and src/cmd/explain/ only"),
+    "store knows no net": ("src/store/journal/journal.c", 2, '#include "net/server.h"\n', "must not include net/"),
     "config knows no gateway": ("src/config/a.c", 2, '#include "gateway/request.h"\n', "must not include gateway/"),
     "gateway knows no commands": ("src/gateway/a.c", 2, '#include "cmd/serve.h"\n', "must not include cmd/"),
     "gateway knows no events": ("src/gateway/a.c", 2, '#include "events/inbox.h"\n', "must not include events/"),

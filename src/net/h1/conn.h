@@ -91,8 +91,6 @@ struct hx_h1_conn {
     bool input_is_lent;
 };
 
-/* Takes the descriptor. */
-void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer);
 /* See hx_connection_protocol. */
 void hx_h1_conn_lose(hx_h1_conn *conn, bool reset);
 /* Something changed: runs the connection later in this turn, or goes on when it is running. */
