@@ -153,7 +153,10 @@ static bool find_user(hx_admin_call *call)
     struct passwd row, *found = NULL;
     char bytes[4096];
     hx_admin_user *who = &call->who;
-    if (!hx_stream_peer_user(call->stream, &who->uid, &who->pid)) return false;
+    const hx_peer *peer = &call->stream->peer;
+    if (peer->kind != HX_PEER_USER) return false;
+    who->uid = peer->user.uid;
+    who->pid = peer->user.pid;
     if (getpwuid_r(who->uid, &row, bytes, sizeof bytes, &found) == 0 && found)
         (void)snprintf(who->name, sizeof who->name, "%s", found->pw_name);
     return true;

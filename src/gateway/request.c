@@ -312,7 +312,7 @@ static void refuse_malformed(void *app, hx_stream *stream, unsigned status, cons
     if (worker->use->rules->config->access_log == HX_ACCESS_LOG_STDERR)
         hx_access_log_line(&(hx_summary){.method = stream->request.method,
                                          .path = stream->request.path,
-                                         .peer = stream->peer,
+                                         .peer = hx_peer_text(&stream->peer),
                                          .correlation = correlation,
                                          .status = status,
                                          .error_code = hx_error_about(hx_problem_malformed(status))->code,

@@ -13,7 +13,6 @@
 #define HX_HELD_BYTES (64u * 1024u)
 /* A body in a file is read in pieces of this size. */
 #define HX_FILE_PIECE_BYTES (32u * 1024u)
-#define HX_PEER_BYTES 48u
 
 typedef struct hx_connection hx_connection;
 typedef struct hx_listener hx_listener;
@@ -34,8 +33,7 @@ struct hx_connection {
     hx_server *server;
     hx_listener *listener;
     hx_link link; /* in server->connections */
-    uint8_t peer_len;
-    char peer[HX_PEER_BYTES];
+    hx_peer peer;
 };
 
 typedef enum { HX_RESPONSE_WHOLE, HX_RESPONSE_FILE, HX_RESPONSE_PIECES } hx_response_kind;
@@ -63,8 +61,6 @@ struct hx_stream_protocol {
     void (*abort)(hx_stream *stream);
     void (*tunnel)(hx_stream *stream);
     void (*release)(hx_stream *stream);
-    /* NULL once the client is gone. */
-    const hx_transport *(*transport)(hx_stream *stream);
 };
 
 struct hx_server {
@@ -90,7 +86,7 @@ struct hx_server {
 };
 
 /* In h1/conn.c: a client has connected. Takes the descriptor. */
-void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer);
+void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, const hx_peer *peer);
 
 hx_slice hx_listener_address(const hx_listener *listener);
 void hx_server_pause_accepting(hx_server *server);

@@ -26,22 +26,35 @@ hx_slice hx_listener_address(const hx_listener *listener)
     return (hx_slice){listener->address, listener->address_len};
 }
 
-static hx_slice print_peer(const struct sockaddr_storage *from, char out[HX_PEER_BYTES])
+static hx_peer unix_peer(int descriptor)
 {
-    const void *bytes = NULL;
-    int family = from->ss_family;
-    if (family == AF_INET) {
-        bytes = &((const struct sockaddr_in *)(const void *)from)->sin_addr;
-    } else if (family == AF_INET6) {
-        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
-        bytes = v6;
-        if (IN6_IS_ADDR_V4MAPPED(v6)) {
-            family = AF_INET;
-            bytes = v6->s6_addr + 12;
-        }
-    }
-    if (!bytes || !inet_ntop(family, bytes, out, HX_PEER_BYTES)) return HX_PEER_UNIX;
-    return hx_slice_of(out);
+    hx_peer peer = {.text = "unix:", .text_len = sizeof "unix:" - 1};
+    struct ucred user;
+    socklen_t len = sizeof user;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &user, &len) != 0) return peer;
+    peer.kind = HX_PEER_USER;
+    peer.user.uid = user.uid;
+    peer.user.pid = user.pid;
+    return peer;
+}
+
+static hx_peer peer_of(int descriptor, const struct sockaddr_storage *from)
+{
+    hx_peer peer = {.kind = HX_PEER_ADDRESS};
+    struct in6_addr v6 = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    if (from->ss_family == AF_INET)
+        memcpy(v6.s6_addr + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+    else if (from->ss_family == AF_INET6)
+        v6 = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    else
+        return unix_peer(descriptor);
+    memcpy(peer.address, v6.s6_addr, sizeof peer.address);
+    if (IN6_IS_ADDR_V4MAPPED(&v6))
+        (void)inet_ntop(AF_INET, v6.s6_addr + 12, peer.text, sizeof peer.text);
+    else
+        (void)inet_ntop(AF_INET6, &v6, peer.text, sizeof peer.text);
+    peer.text_len = (uint8_t)strlen(peer.text);
+    return peer;
 }
 
 static void retry_accept(hx_timer *timer)
@@ -92,8 +105,8 @@ static bool accept_one(hx_listener *listener)
     socklen_t len = sizeof from;
     int descriptor = accept4(listener->descriptor, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor >= 0) {
-        char peer[HX_PEER_BYTES];
-        hx_h1_conn_open(listener->server, listener, descriptor, print_peer(&from, peer));
+        hx_peer peer = peer_of(descriptor, &from);
+        hx_h1_conn_open(listener->server, listener, descriptor, &peer);
         return true;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;

@@ -55,8 +55,30 @@ typedef struct {
     void (*closed)(hx_stream *stream);
 } hx_stream_events;
 
-/* The peer of a connection over a unix socket, which has no address. */
-#define HX_PEER_UNIX HX_LIT("unix:")
+/* Who is at the other end of a connection, as the kernel noted it when the connection was made. */
+typedef enum {
+    HX_PEER_UNKNOWN,
+    HX_PEER_ADDRESS, /* over TCP */
+    HX_PEER_USER     /* over a unix socket */
+} hx_peer_kind;
+
+typedef struct {
+    hx_peer_kind kind;
+    uint8_t text_len;
+    char text[47]; /* the address without its port; "unix:" for a peer that has none */
+    union {
+        uint8_t address[16]; /* IPv6; IPv4 as ::ffff:a.b.c.d */
+        struct {
+            uint32_t uid;
+            int32_t pid;
+        } user;
+    };
+} hx_peer;
+
+static inline hx_slice hx_peer_text(const hx_peer *peer)
+{
+    return (hx_slice){peer->text, peer->text_len};
+}
 
 typedef struct hx_stream_protocol hx_stream_protocol;
 
@@ -67,8 +89,8 @@ struct hx_stream {
     hx_stream_events events;
     void *user;
     hx_loop *loop;
-    hx_slice scheme;   /* "http", or "https" on an encrypted connection */
-    hx_slice peer;     /* the client's address without its port, or HX_PEER_UNIX */
+    hx_slice scheme; /* "http", or "https" on an encrypted connection */
+    hx_peer peer;
     hx_slice listener; /* the address that the client connected to */
     bool answered;     /* hx_stream_answer, hx_stream_answer_file or hx_stream_begin was called */
     bool close;        /* set by the handler before it responds: the connection is closed after the response */
@@ -99,10 +121,6 @@ void hx_server_cut(hx_server *server);
 uint32_t hx_server_connections(const hx_server *server);
 /* Closes all connections. No event follows; streams that are still held must be released. */
 void hx_server_free(hx_server **owned);
-
-/* The user at the other end of a unix socket, as the kernel noted it when the connection was made. False for TCP, and
- * once the client is gone. */
-bool hx_stream_peer_user(hx_stream *stream, uint32_t *uid, int32_t *pid) HX_MUST_USE;
 
 /* Reads the body: events.body follows. Sends "100 Continue" first where the client waits for that. */
 void hx_stream_read(hx_stream *stream);

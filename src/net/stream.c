@@ -85,12 +85,6 @@ void hx_stream_resume(hx_stream *stream)
     stream->protocol->pause(stream, false);
 }
 
-bool hx_stream_peer_user(hx_stream *stream, uint32_t *uid, int32_t *pid)
-{
-    const hx_transport *transport = stream->protocol->transport(stream);
-    return transport && hx_transport_peer_user(transport, uid, pid);
-}
-
 void hx_stream_release(hx_stream *stream)
 {
     stream->protocol->release(stream);

@@ -260,18 +260,6 @@ void hx_transport_shut(hx_transport *transport)
     shut_if_wanted(transport);
 }
 
-bool hx_transport_peer_user(const hx_transport *transport, uint32_t *uid, int32_t *pid)
-{
-    struct ucred user;
-    int family = AF_UNSPEC;
-    socklen_t len = sizeof user, family_len = sizeof family;
-    if (getsockopt(transport->descriptor, SOL_SOCKET, SO_DOMAIN, &family, &family_len) != 0) return false;
-    if (family != AF_UNIX || getsockopt(transport->descriptor, SOL_SOCKET, SO_PEERCRED, &user, &len) != 0) return false;
-    *uid = user.uid;
-    *pid = user.pid;
-    return true;
-}
-
 uint64_t hx_transport_confirmed(const hx_transport *transport)
 {
     int unconfirmed = 0;

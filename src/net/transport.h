@@ -97,8 +97,6 @@ int hx_transport_peek(const hx_transport *transport);
 int hx_transport_send(hx_transport *transport, hx_slice *pieces, unsigned count, unsigned how) HX_MUST_USE;
 /* Closes our side, once the queue is empty. */
 void hx_transport_shut(hx_transport *transport);
-/* The user at the other end of a unix socket, as the kernel noted it when the connection was made. False for TCP. */
-bool hx_transport_peer_user(const hx_transport *transport, uint32_t *uid, int32_t *pid) HX_MUST_USE;
 /* Bytes whose arrival the peer's kernel has confirmed; all that were sent where this can't be known. */
 uint64_t hx_transport_confirmed(const hx_transport *transport);
 /* Drops the queue and closes; `closed` follows. With `reset` the peer can't take what it got for all there was; a unix

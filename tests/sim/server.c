@@ -118,7 +118,10 @@ void sim_server_ask(hx_server *server, sim_client *client, const sim_ask *ask)
     s->client_index = sim_client_index(client);
     s->stream.loop = server->loop;
     s->stream.scheme = HX_LIT("http");
-    s->stream.peer = HX_LIT("192.0.2.1");
+    s->stream.peer = (hx_peer){.kind = HX_PEER_ADDRESS,
+                               .text = "192.0.2.1",
+                               .text_len = sizeof "192.0.2.1" - 1,
+                               .address = {[10] = 0xff, [11] = 0xff, [12] = 192, [14] = 2, [15] = 1}};
     s->stream.listener = HX_LIT("127.0.0.1:8080");
     fill_request(&s->stream, ask);
     if (!ask->unkeyed) {

@@ -3,7 +3,6 @@
 
 #include "core/operation/identity.h"
 
-#include <arpa/inet.h>
 #include <string.h>
 
 /* Fields that a keyed request is forwarded without: its response must fit every later client. */
@@ -83,15 +82,10 @@ static bool is_inside(const hx_network *network, const uint8_t address[16])
 static bool is_trusted(const hx_request *r)
 {
     const hx_config *config = hx_request_rules(r)->config;
-    uint8_t address[16] = {[10] = 0xff, [11] = 0xff}; /* IPv4 as ::ffff:a.b.c.d */
-    char text[64];
-    hx_slice peer = r->stream->peer;
-    if (config->trusted_proxy_count == 0 || peer.len >= sizeof text) return false;
-    memcpy(text, peer.ptr, peer.len);
-    text[peer.len] = '\0';
-    if (inet_pton(AF_INET, text, address + 12) != 1 && inet_pton(AF_INET6, text, address) != 1) return false;
+    const hx_peer *peer = &r->stream->peer;
+    if (peer->kind != HX_PEER_ADDRESS) return false;
     for (size_t i = 0; i < config->trusted_proxy_count; i++)
-        if (is_inside(&config->trusted_proxies[i], address)) return true;
+        if (is_inside(&config->trusted_proxies[i], peer->address)) return true;
     return false;
 }
 
@@ -121,7 +115,8 @@ static void put_forwarded(const hx_request *r, bool trusted, hx_buf *out)
 {
     const hx_fields *fields = &r->stream->request.fields;
     hx_slice host = hx_fields_get(fields, HX_FIELD_HOST);
-    hx_slice peer = hx_slice_eq(r->stream->peer, HX_PEER_UNIX) ? HX_LIT("unknown") : r->stream->peer;
+    const hx_peer *client = &r->stream->peer;
+    hx_slice peer = client->kind == HX_PEER_ADDRESS ? hx_peer_text(client) : HX_LIT("unknown");
     bool is_v6 = hx_slice_find(peer, ':') != SIZE_MAX;
     begin_list(r, HX_FIELD_FORWARDED, "Forwarded", trusted, out);
     hx_buf_puts(out, is_v6 ? "for=\"[" : "for=");

@@ -114,7 +114,7 @@ static void begin_tunnel_line(const hx_request *r, hx_log_event event)
     hx_log_begin(event);
     hx_log_str("path", r->stream->request.path);
     hx_log_str("protocol", r->upgrade);
-    hx_log_str("peer", r->stream->peer);
+    hx_log_str("peer", hx_peer_text(&r->stream->peer));
     hx_log_str("correlation_id", r->correlation);
 }
 

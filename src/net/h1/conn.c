@@ -527,7 +527,7 @@ static const hx_connection_protocol protocol = {.close_if_idle = protocol_close_
                                                 .lose = protocol_lose,
                                                 .abandon = protocol_abandon};
 
-void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, hx_slice peer)
+void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, const hx_peer *peer)
 {
     hx_h1_conn *conn = calloc(1, sizeof *conn);
     if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory (a connection)");
@@ -542,9 +542,7 @@ void hx_h1_conn_open(hx_server *server, hx_listener *listener, int descriptor, h
     conn->base.listener = listener;
     conn->task.run = run_task;
     conn->input = HX_EMPTY;
-    HX_CHECK(peer.len <= sizeof conn->base.peer);
-    memcpy(conn->base.peer, peer.ptr, peer.len);
-    conn->base.peer_len = (uint8_t)peer.len;
+    conn->base.peer = *peer;
     hx_buf_init(&conn->held, NULL, HX_HELD_BYTES);
     hx_list_append(&server->connections, &conn->base.link);
     server->count++;

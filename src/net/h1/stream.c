@@ -316,12 +316,6 @@ static void stream_pause(hx_stream *stream, bool is_paused)
     if (mine->conn) hx_h1_conn_kick(mine->conn);
 }
 
-static const hx_transport *stream_transport(hx_stream *stream)
-{
-    const hx_h1_conn *conn = own(stream)->conn;
-    return conn && !conn->lost ? &conn->base.transport : NULL;
-}
-
 static void stream_release(hx_stream *stream)
 {
     hx_h1_stream *mine = own(stream);
@@ -345,8 +339,7 @@ static const hx_stream_protocol protocol = {.read = stream_read,
                                             .end = stream_end,
                                             .abort = stream_abort,
                                             .tunnel = stream_tunnel,
-                                            .release = stream_release,
-                                            .transport = stream_transport};
+                                            .release = stream_release};
 
 hx_h1_stream *hx_h1_stream_new(hx_h1_conn *conn)
 {
@@ -359,7 +352,7 @@ hx_h1_stream *hx_h1_stream_new(hx_h1_conn *conn)
     stream->pub.request.content_length = -1;
     stream->pub.loop = conn->base.server->loop;
     stream->pub.scheme = conn->base.transport.io->is_encrypted ? HX_LIT("https") : HX_LIT("http");
-    stream->pub.peer = hx_arena_copy(&arena, (hx_slice){conn->base.peer, conn->base.peer_len});
+    stream->pub.peer = conn->base.peer;
     stream->pub.listener = hx_listener_address(conn->base.listener);
     stream->pub.arena = arena;
     return stream;

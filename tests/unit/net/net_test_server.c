@@ -70,8 +70,8 @@ static void answer_echo(work *w)
     bool fits = hx_buf_printf(&out, "%.*s %.*s path=%.*s query=%.*s%s host=%.*s peer=%.*s keep=%d\n",
                               HX_FMT(request->method), HX_FMT(request->target), HX_FMT(request->path),
                               HX_FMT(request->query), request->has_query ? "" : "(none)",
-                              HX_FMT(hx_fields_get(&request->fields, HX_FIELD_HOST)), HX_FMT(w->stream->peer),
-                              request->keep_alive);
+                              HX_FMT(hx_fields_get(&request->fields, HX_FIELD_HOST)),
+                              HX_FMT(hx_peer_text(&w->stream->peer)), request->keep_alive);
     HX_CHECK(fits);
     for (size_t i = 0; i < request->fields.count; i++) {
         const hx_field *field = &request->fields.items[i];
