@@ -3,6 +3,7 @@
 
 #include "core/json/json_walk.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "config/problems.h"
 #include "core/json/json.h"
 #include "core/operation/lifecycle.h"
@@ -117,14 +118,15 @@ static const char *read_line(hx_slice raw, hx_arena *arena, hx_fields *fields)
 {
     hx_slice line;
     if (!hx_json_string(raw, arena, &line)) return "headers must be a list of texts such as \"Location: /refunds/1\"";
-    size_t colon = hx_slice_find(line, ':');
-    hx_slice name = hx_slice_first(line, colon), value = hx_slice_trim(hx_slice_from(line, name.len + 1));
-    if (colon == SIZE_MAX || !hx_slice_is_token(name))
+    hx_text_header header;
+    bool is_pair = hx_text_split_header(line, &header);
+    hx_slice name = header.name;
+    if (!is_pair || !hx_slice_is_token(name))
         return hx_arena_printf(arena, "a header must be written \"Name: value\", not %s", hx_quoted(arena, line)).ptr;
-    for (size_t i = 0; i < value.len; i++)
-        if (((unsigned char)value.ptr[i] < 0x20 && value.ptr[i] != '\t') || value.ptr[i] == 0x7f)
+    for (size_t i = name.len; i < line.len; i++)
+        if (((unsigned char)line.ptr[i] < 0x20 && line.ptr[i] != '\t') || line.ptr[i] == 0x7f)
             return hx_arena_printf(arena, "the header %s holds a control byte", hx_quoted(arena, name)).ptr;
-    if (!hx_fields_add(fields, arena, HEADERS_MAX, name, value)) return "headers must be 100 or fewer";
+    if (!hx_fields_add(fields, arena, HEADERS_MAX, name, header.value)) return "headers must be 100 or fewer";
     if (is_not_kept(&fields->items[fields->count - 1]))
         return hx_arena_printf(arena, "the header %s can't be stored with a response: Hapax writes it, or drops it",
                                hx_quoted(arena, name))

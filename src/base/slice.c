@@ -48,7 +48,7 @@ static bool is_blank(char c)
 
 hx_slice hx_slice_trim(hx_slice s)
 {
-    while (s.len > 0 && is_blank(s.ptr[0])) s = hx_slice_from(s, 1);
+    for (; s.len > 0 && is_blank(s.ptr[0]); s.ptr++) s.len--;
     while (s.len > 0 && is_blank(s.ptr[s.len - 1])) s.len--;
     return s;
 }

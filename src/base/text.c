@@ -3,6 +3,8 @@
 
 #include "base/hex.h"
 
+#include <string.h>
+
 static bool has_upper(hx_slice text)
 {
     for (size_t i = 0; i < text.len; i++)
@@ -79,11 +81,27 @@ void hx_text_percent_put(hx_buf *out, hx_slice text)
     }
 }
 
-hx_slice hx_text_line_value(hx_slice line, size_t from)
+bool hx_text_split_header(hx_slice line, hx_text_header *header)
 {
-    if (hx_slice_ends(line, HX_LIT("\n"))) line.len--;
-    if (hx_slice_ends(line, HX_LIT("\r"))) line.len--;
-    return hx_slice_trim(hx_slice_from(line, from));
+    const char *colon = line.len > 0 ? memchr(line.ptr, ':', line.len) : NULL, *end = line.ptr + line.len;
+    *header = (hx_text_header){.line = line, .name = HX_EMPTY, .value = HX_EMPTY};
+    if (!colon) return false;
+    header->name = (hx_slice){line.ptr, (size_t)(colon - line.ptr)};
+    if (end[-1] == '\n') end--;
+    if (end[-1] == '\r') end--;
+    header->value = hx_slice_trim((hx_slice){colon + 1, (size_t)(end - colon) - 1});
+    return true;
+}
+
+bool hx_text_next_header(hx_slice *block, hx_text_header *header)
+{
+    if (block->len == 0) return false;
+    const char *end = memchr(block->ptr, '\n', block->len);
+    size_t len = end ? (size_t)(end - block->ptr) + 1 : block->len;
+    (void)hx_text_split_header((hx_slice){block->ptr, len}, header);
+    block->ptr += len;
+    block->len -= len;
+    return true;
 }
 
 bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value)

@@ -21,16 +21,17 @@ void hx_text_percent_write(char out[3], unsigned char byte);
 /* Encodes every byte that isn't unreserved; `out` must have space. */
 void hx_text_percent_put(hx_buf *out, hx_slice text);
 
-/* Takes the first line, line end included, off the front of *rest. False once nothing is left. */
-static inline bool hx_text_next_line(hx_slice *rest, hx_slice *line)
-{
-    size_t end = hx_slice_find(*rest, '\n');
-    *line = end == SIZE_MAX ? *rest : hx_slice_first(*rest, end + 1);
-    *rest = hx_slice_from(*rest, line->len);
-    return line->len > 0;
-}
-/* The value of a header line from byte `from` on: without the line end and blanks around it. */
-hx_slice hx_text_line_value(hx_slice line, size_t from);
+/* A line of a header block, "Name: value\r\n", as a pair. */
+typedef struct {
+    hx_slice line; /* line end included */
+    hx_slice name; /* empty where the line has no colon */
+    hx_slice value;
+} hx_text_header;
+
+/* Splits a line, whose end may be missing. False when it has no colon. */
+bool hx_text_split_header(hx_slice line, hx_text_header *header);
+/* Takes the first line off the front of *block and splits it. False once nothing is left. */
+bool hx_text_next_header(hx_slice *block, hx_text_header *header);
 /* Takes the quoted string (RFC 9110, 5.6.4) with which *rest begins off its front. False when it isn't closed. */
 bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value) HX_MUST_USE;
 

@@ -3,6 +3,7 @@
  * file of its bytes, or from a real client (explain/listen.c). Nothing is forwarded, and no store is opened. */
 #include "base/check.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cmd/cli/cmd.h"
 #include "cmd/explain/listen.h"
 
@@ -45,8 +46,8 @@ static void take_data(arguments *given, const char *value)
 static void take_header(arguments *given, const char *value)
 {
     hx_slice header = hx_slice_of(value);
-    size_t colon = hx_slice_find(header, ':');
-    if (colon == SIZE_MAX || colon == 0)
+    hx_text_header pair;
+    if (!hx_text_split_header(header, &pair) || pair.name.len == 0)
         given->error = hx_arena_printf(given->arena, "-H \"%.100s\" is not 'Name: value'.", value);
     else if (given->header_count == HEADERS_MAX)
         given->error = HX_LIT("-H is given more than 256 times.");
@@ -104,8 +105,9 @@ static bool split_url(arguments *given, hx_slice *host, hx_slice *target)
 static bool has_header(const arguments *given, const char *name)
 {
     for (size_t i = 0; i < given->header_count; i++) {
-        hx_slice header = given->headers[i];
-        if (hx_slice_eq_nocase(hx_slice_first(header, hx_slice_find(header, ':')), hx_slice_of(name))) return true;
+        hx_text_header header;
+        bool is_pair = hx_text_split_header(given->headers[i], &header);
+        if (is_pair && hx_slice_eq_nocase(header.name, hx_slice_of(name))) return true;
     }
     return false;
 }

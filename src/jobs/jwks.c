@@ -80,15 +80,13 @@ static size_t body_came(char *bytes, size_t size, size_t count, void *context)
 static size_t field_came(char *bytes, size_t size, size_t count, void *context)
 {
     source *s = context;
-    hx_slice line = {bytes, size * count};
-    if (hx_slice_starts_nocase(line, HX_LIT("etag:"))) {
-        hx_slice value = hx_text_line_value(line, 5);
-        if (value.len < sizeof s->fetch.etag) {
-            memcpy(s->fetch.etag, value.ptr, value.len);
-            s->fetch.etag[value.len] = '\0';
-        }
+    hx_text_header header;
+    bool is_pair = hx_text_split_header((hx_slice){bytes, size * count}, &header);
+    if (is_pair && hx_slice_eq_nocase(header.name, HX_LIT("etag")) && header.value.len < sizeof s->fetch.etag) {
+        memcpy(s->fetch.etag, header.value.ptr, header.value.len);
+        s->fetch.etag[header.value.len] = '\0';
     }
-    return line.len;
+    return size * count;
 }
 
 static bool add_field(source *s, const char *line)

@@ -43,14 +43,11 @@ void hx_cors_allow(const hx_config *config, const hx_fields *request, hx_buf *li
     hx_buf_puts(lines, expose_line);
 }
 
-static const hx_slice allow_origin = {"access-control-allow-origin:", sizeof "access-control-allow-origin:" - 1};
-
 /* The origin that an answer's lines allow; empty where they allow none. */
 static hx_slice allowed_by(hx_slice lines)
 {
-    hx_slice line;
-    while (hx_text_next_line(&lines, &line))
-        if (hx_slice_starts_nocase(line, allow_origin)) return hx_text_line_value(line, allow_origin.len);
+    for (hx_text_header header; hx_text_next_header(&lines, &header);)
+        if (hx_slice_eq_nocase(header.name, HX_LIT("access-control-allow-origin"))) return header.value;
     return HX_EMPTY;
 }
 
@@ -71,10 +68,10 @@ bool hx_cors_replaces(const hx_config *config, const hx_fields *request, hx_slic
 }
 
 /* Credentials too: that the first origin may send them says nothing of this one. */
-bool hx_cors_is_replaced(hx_slice line)
+bool hx_cors_is_replaced(hx_slice name)
 {
-    return hx_slice_starts_nocase(line, allow_origin) ||
-           hx_slice_starts_nocase(line, HX_LIT("access-control-allow-credentials:"));
+    return hx_slice_eq_nocase(name, HX_LIT("access-control-allow-origin")) ||
+           hx_slice_eq_nocase(name, HX_LIT("access-control-allow-credentials"));
 }
 
 static hx_slice value_of(const hx_fields *fields, hx_slice name)

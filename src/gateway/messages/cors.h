@@ -26,7 +26,7 @@ bool hx_cors_preflight(const hx_config *config, const hx_policy_set *policies, c
 /* Whether an answer that was made for someone else names another origin than the one that asks now, which is listed;
  * the lines that say so are then left out, and those of hx_cors_allow take their place. */
 bool hx_cors_replaces(const hx_config *config, const hx_fields *request, hx_slice kept_lines);
-bool hx_cors_is_replaced(hx_slice line);
+bool hx_cors_is_replaced(hx_slice name);
 
 /* The most that hx_cors_allow adds. */
 #define HX_CORS_LINES_MAX 1024u

@@ -63,12 +63,10 @@ static bool is_line(hx_slice name, hx_slice value)
 static hx_slice clean_lines(hx_request *r, const hx_record *found)
 {
     hx_fields fields = {0};
-    hx_slice rest = found->answer.headers, line;
-    while (hx_text_next_line(&rest, &line)) {
-        size_t colon = hx_slice_find(line, ':');
-        if (colon == SIZE_MAX) continue;
-        hx_slice name = hx_slice_first(line, colon), value = hx_text_line_value(line, colon + 1);
-        if (is_line(name, value) && !hx_fields_add(&fields, r->arena, LINES_MAX, name, value)) break;
+    hx_slice rest = found->answer.headers;
+    for (hx_text_header header; hx_text_next_header(&rest, &header);) {
+        if (!is_line(header.name, header.value)) continue;
+        if (!hx_fields_add(&fields, r->arena, LINES_MAX, header.name, header.value)) break;
     }
     if (fields.lines[HX_FIELD_DATE] == 0) { /* the same for everyone */
         char date[HX_HTTP_DATE_BYTES];
@@ -83,9 +81,9 @@ static hx_slice clean_lines(hx_request *r, const hx_record *found)
 /* Cookies go to the client whose attempt it was, and to no other. */
 static void put_cookies(const hx_request *r, hx_buf *out)
 {
-    hx_slice rest = r->lines_first, line;
-    while (hx_text_next_line(&rest, &line))
-        if (hx_slice_starts_nocase(line, HX_LIT("set-cookie:"))) hx_buf_put(out, line);
+    hx_slice rest = r->lines_first;
+    for (hx_text_header header; hx_text_next_header(&rest, &header);)
+        if (hx_slice_eq_nocase(header.name, HX_LIT("set-cookie"))) hx_buf_put(out, header.line);
 }
 
 hx_answer hx_mark_first_answer(hx_request *r, const hx_record *found)

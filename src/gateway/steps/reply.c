@@ -80,15 +80,15 @@ void hx_reply_lines(hx_request *r, hx_buf *out)
  * own, where it sent one, is taken out. */
 static void put_kept_lines(hx_request *r, bool without_cors, hx_buf *out)
 {
-    hx_slice rest = r->reply_answer.headers, line;
+    hx_slice rest = r->reply_answer.headers;
     uint64_t age = 0;
-    while (hx_text_next_line(&rest, &line)) {
-        if (without_cors && hx_cors_is_replaced(line)) continue;
-        if (is_replay(r) && hx_slice_starts_nocase(line, HX_LIT("age:"))) {
-            if (!hx_slice_to_u64(hx_text_line_value(line, 4), &age)) age = 0;
+    for (hx_text_header header; hx_text_next_header(&rest, &header);) {
+        if (without_cors && hx_cors_is_replaced(header.name)) continue;
+        if (is_replay(r) && hx_slice_eq_nocase(header.name, HX_LIT("age"))) {
+            if (!hx_slice_to_u64(header.value, &age)) age = 0;
             continue;
         }
-        hx_buf_put(out, line);
+        hx_buf_put(out, header.line);
     }
     if (!is_replay(r)) return;
     hx_ms since = hx_loop_now(r->worker->loop) - r->found.changed_at;

@@ -132,6 +132,7 @@ static void headers_that_are_not_kept_are_refused(void **state)
                                       ": no name",
                                       "Two words: x",
                                       "A: b\\r\\nSet-Cookie: c",
+                                      "A: b\\r\\n",
                                       "A: \\u0000",
                                       "Age: 5"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -145,17 +145,28 @@ static void what_is_percent_encoded_decodes_to_itself(void **state)
 static void header_lines_come_one_by_one(void **state)
 {
     (void)state;
-    hx_slice rest = HX_LIT("Age: 7\r\nVary:\tOrigin \nX: last"), line;
-    assert_true(hx_text_next_line(&rest, &line));
-    assert_text(line, "Age: 7\r\n");
-    assert_text(hx_text_line_value(line, 4), "7");
-    assert_true(hx_text_next_line(&rest, &line));
-    assert_text(hx_text_line_value(line, 5), "Origin");
-    assert_true(hx_text_next_line(&rest, &line));
-    assert_text(line, "X: last");
-    assert_text(hx_text_line_value(line, 2), "last");
-    assert_text(hx_text_line_value(line, 20), "");
-    assert_false(hx_text_next_line(&rest, &line));
+    static const struct {
+        const char *line, *name, *value;
+    } expected[] = {
+        {"Age: 7\r\n", "Age", "7"},
+        {"Vary:\tOrigin \n", "Vary", "Origin"},
+        {"no colon\r\n", "", ""},
+        {":\r\n", "", ""},
+        {"Location: http://[::1]:80/\r\n", "Location", "http://[::1]:80/"},
+        {"X: last", "X", "last"},
+    };
+    hx_slice rest = HX_LIT("Age: 7\r\nVary:\tOrigin \nno colon\r\n:\r\nLocation: http://[::1]:80/\r\nX: last");
+    hx_text_header header;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        assert_true(hx_text_next_header(&rest, &header));
+        assert_text(header.line, expected[i].line);
+        assert_text(header.name, expected[i].name);
+        assert_text(header.value, expected[i].value);
+    }
+    assert_false(hx_text_next_header(&rest, &header));
+    assert_false(hx_text_split_header(HX_LIT("no colon"), &header));
+    assert_true(hx_text_split_header(HX_LIT("A:b\r"), &header));
+    assert_text(header.value, "b");
 }
 
 int main(void)
