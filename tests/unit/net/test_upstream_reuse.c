@@ -317,6 +317,41 @@ static void a_reused_connection_that_took_nothing_is_replaced_silently(void **st
     forget(&next);
 }
 
+/* A pooled connection that ends before a byte of the response came was stale; after one, the upstream has responded. */
+static void a_request_is_sent_again_only_if_nothing_came(void **state)
+{
+    fixture *f = *state;
+    static const char *const came[] = {"", "H", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no"};
+    for (size_t i = 0; i < sizeof came / sizeof came[0]; i++) {
+        for (int repeatable = 0; repeatable <= 1; repeatable++) {
+            client c;
+            int peer = serve_one(f, &c, -1);
+            forget(&c);
+            prepare(&c, GET, "");
+            c.exchange.repeatable = repeatable;
+            start(f, &c);
+            expect_bytes(f, peer, GET);
+            send_text(f, peer, came[i]);
+            close(peer);
+            if (repeatable && i == 0) {
+                peer = accept_one(f);
+                expect_bytes(f, peer, GET);
+                send_text(f, peer, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+                wait_over(f, &c);
+                assert_good(&c, 200, "ok");
+                close(peer);
+            } else {
+                wait_over(f, &c);
+                assert_true(c.exchange.reused);
+                assert_int_equal(c.heads, i == 2);
+                assert_int_equal(c.error, i == 0 ? HX_UPSTREAM_RESET : HX_UPSTREAM_CUT_SHORT);
+                assert_true(nobody_connects(f));
+            }
+            forget(&c);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +365,7 @@ int main(void)
         with_upstream(bytes_that_nobody_asked_for_close_an_idle_connection),
         with_upstream(an_end_of_file_closes_an_idle_connection),
         with_upstream(a_reused_connection_that_took_nothing_is_replaced_silently),
+        with_upstream(a_request_is_sent_again_only_if_nothing_came),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
