@@ -37,7 +37,8 @@ static _Thread_local struct {
     size_t len;
     hx_log_level level;
     bool skipped;
-    bool truncated;
+    bool overflows; /* the field that is being written doesn't fit */
+    bool truncated; /* such a field was removed */
 } line;
 
 void hx_log_to(hx_log_sink *to)
@@ -57,9 +58,9 @@ void hx_log_threshold(hx_log_level least)
 
 static bool put(const char *bytes, size_t len)
 {
-    if (line.skipped || line.truncated) return false;
+    if (line.skipped || line.overflows) return false;
     if (line.len + len + TAIL_BYTES > LINE_BYTES) {
-        line.truncated = true;
+        line.overflows = true;
         return false;
     }
     memcpy(line.text + line.len, bytes, len);
@@ -147,7 +148,7 @@ void hx_log_begin(hx_log_event event)
     char stamp[HX_RFC3339_BYTES];
     line.len = 0;
     line.level = row->level;
-    line.truncated = false;
+    line.overflows = line.truncated = false;
     line.skipped = !sink || (int)row->level < atomic_load_explicit(&threshold, memory_order_relaxed);
     if (line.skipped) return;
     hx_slice time = hx_rfc3339(hx_clock_wall(), stamp);
@@ -169,7 +170,8 @@ void hx_log_begin(hx_log_event event)
     if (*row->message) hx_log_text("message", row->message);
 }
 
-/* A field that doesn't fit whole is removed, so that the line stays well-formed. */
+/* A field that doesn't fit whole is removed, so that the line stays well-formed. Those behind it are not: else a client
+ * could hide what became of its request behind a long path. */
 static size_t field_begin(const char *name)
 {
     size_t start = line.len;
@@ -182,12 +184,15 @@ static size_t field_begin(const char *name)
 
 static void field_end(size_t start)
 {
-    if (line.truncated) line.len = start;
+    if (!line.overflows) return;
+    line.len = start;
+    line.overflows = false;
+    line.truncated = true;
 }
 
 void hx_log_str(const char *name, hx_slice value)
 {
-    if (line.skipped || line.truncated) return;
+    if (line.skipped) return;
     size_t start = field_begin(name);
     bool quote = !atomic_load_explicit(&readable, memory_order_relaxed) || value.len == 0 ||
                  hx_slice_find(value, ' ') != SIZE_MAX;
@@ -204,7 +209,7 @@ void hx_log_text(const char *name, const char *terminated)
 
 void hx_log_int(const char *name, int64_t value)
 {
-    if (line.skipped || line.truncated) return;
+    if (line.skipped) return;
     size_t start = field_begin(name);
     char digits[20], *at = digits + sizeof digits;
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;

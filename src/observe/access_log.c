@@ -4,6 +4,8 @@
 #include "base/log.h"
 
 #define MAC_BYTES_SHOWN 8u
+/* A longer path comes last, so that it pushes nothing else out of the line. */
+#define PATH_BYTES_FIRST 1024u
 
 static void text(const char *name, const char *value)
 {
@@ -42,12 +44,13 @@ static void operation(const hx_summary *s)
 
 void hx_access_log_line(const hx_summary *s)
 {
+    bool is_long = s->path.len > PATH_BYTES_FIRST;
     hx_log_begin(HX_EVENT_request);
     str("method", s->method);
-    str("path", s->path);
+    if (!is_long) str("path", s->path);
     hx_log_int("status", s->status);
     if (s->is_timed) times(s);
-    str("operation_type", s->route);
+    if (!is_long) str("operation_type", s->route);
     if (s->op) operation(s);
     str("result_id", s->result_id);
     text("shadow", s->shadow);
@@ -58,5 +61,7 @@ void hx_access_log_line(const hx_summary *s)
     text("remedy", s->remedy);
     str("peer", s->peer);
     hx_log_str("correlation_id", s->correlation);
+    if (is_long) str("path", s->path);
+    if (is_long) str("operation_type", s->route);
     hx_log_end();
 }

@@ -35,6 +35,17 @@ def test_every_keyed_request_has_its_line(gateway, upstream, key):
     assert upstream.effects("/refunds") == 1
 
 
+@pytest.mark.parametrize("length", [1000, 2000, 4000, 7900, 8000, 9000, 20000])
+def test_a_long_path_hides_nothing_of_its_request(gateway, upstream, key, length):
+    path = "/" + "x" * length
+    assert gateway.post(path, key=key, json={}).status == 201
+    line, = request_lines(gateway, 1)
+    lacking = [name for name in FIELDS if name not in line]
+    assert lacking in ([], ["operation_type"], ["path", "operation_type"]), line
+    assert line.get("path", path) == path and ("truncated" in line) == bool(lacking)
+    assert (line["status"], line["result"]) == (201, "stored")
+
+
 def test_line_says_how_long_each_step_took(gateway, upstream, key):
     with upstream.hold("/refunds") as held:
         first = gateway.post_later("/refunds", key=key, json={})

@@ -131,8 +131,8 @@ static void a_field_that_does_not_fit_is_left_out_whole(void **state)
     hx_log_text("behind", "x");
     hx_log_end();
     const char *line = logged();
-    if (!strstr(line,
-                "\"event\":\"request\",\"least\":-9223372036854775808,\"none\":0,\"before\":-5,\"truncated\":1}\n"))
+    if (!strstr(line, "\"event\":\"request\",\"least\":-9223372036854775808,\"none\":0,\"before\":-5,\"behind\":\"x\","
+                      "\"truncated\":1}\n"))
         FAIL("%s", line);
     for (size_t len = 8000; len < 8200; len++) { /* never half a character, and never more than a line has */
         log_value((hx_slice){large, len});
