@@ -425,6 +425,7 @@ bool hx_dir_create(hx_opening *o)
     if (error) (void)hx_open_fail(o, "can't create a store in %s: %s", j->path, strerror(error));
     if (first) close(first->fd);
     free(first);
+    o->is_new = !error;
     return !error && hx_dir_inspect(o);
 }
 

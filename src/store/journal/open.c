@@ -184,7 +184,9 @@ static bool replay(hx_opening *o)
         hx_segment *s = hx_journal_segment(j, n);
         bool next_used = n < o->dir.last && hx_dir_read_head(j, hx_journal_segment(j, n + 1), &next);
         if (!used && next_used) return hx_open_damaged(o, n, 0, "the head of the segment can't be read");
-        if (!(used ? replay_segment(o, s, &head, next_used ? &next : NULL) : check_unused(o, s))) return false;
+        bool is_zeros = o->is_new && n == 1; /* written just now, and synced */
+        if (!(used ? replay_segment(o, s, &head, next_used ? &next : NULL) : is_zeros || check_unused(o, s)))
+            return false;
         used = next_used;
     }
     return true;

@@ -24,6 +24,7 @@ typedef struct {
     hx_tail tail;
     uint64_t unsure_from;  /* offset in the tail's segment: bytes from here on may not be on the disk */
     bool is_other_format;  /* FORMAT names another version */
+    bool is_new;           /* this start created the store, and its first segment */
     uint64_t secret_check; /* hash of generation and secret in FORMAT; 0: not known */
     hx_directory dir;
     struct {
