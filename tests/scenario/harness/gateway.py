@@ -240,9 +240,8 @@ class Gateway:
         self.signal(signal.SIGCONT)
 
     def wait_exit(self):
-        code = self.process.wait(timeout=HANG_S)
-        self.log.thread.join(timeout=HANG_S)
-        return code
+        self.log.thread.join(timeout=HANG_S)  # ends with the process, at once; wait() below looks every so often
+        return self.process.wait(timeout=HANG_S)
 
     def restart(self, how="kill", env=None):
         """Ends the process by `kill` (SIGKILL) or `drain` (SIGTERM) and starts it again on the same store."""
