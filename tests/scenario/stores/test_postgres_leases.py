@@ -110,7 +110,7 @@ def test_a_node_whose_renewals_fail_sends_no_more_when_its_lease_is_over(databas
         """)
     first = node.send("POST", "/refunds", key=key, body=b"x" * (32 << 20))
     upstream.wait_requests(1)
-    assert first.status >= 500  # it was called off: the application has read nothing yet
+    assert first.status >= 500 or first.status == 409  # it was called off, perhaps when it was already unknown
     over.set()
     (tries,), = database.ask("SELECT last_value FROM tries")
     assert tries > 1  # nor was it given up after the first failure
