@@ -158,7 +158,7 @@ def test_terminate_waits_for_the_last_of_many_workers(start_gateway, upstream):
         for hold, reply in zip(held[1:], under_way[1:], strict=True):
             hold.release()
             assert reply.idempotency == "stored"
-        for _ in range(20):
+        for _ in range(300):
             gateway.counts()  # operators are answered as long as something is under way
         held[0].release()
         assert under_way[0].idempotency == "stored"
