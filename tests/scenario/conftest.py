@@ -108,7 +108,7 @@ def pytest_runtest_makereport(item, call):
 def tmp_path():
     """Short, whoever runs this and in however many processes: the path of a socket may have 107 bytes only, and every
     store has one in it."""
-    path = pathlib.Path(tempfile.mkdtemp(prefix="hapax-"))
+    path = pathlib.Path(tempfile.mkdtemp(prefix="hapax-", dir=os.environ.get("HAPAX_STORES_IN")))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
