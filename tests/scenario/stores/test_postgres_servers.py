@@ -49,7 +49,8 @@ def test_a_standby_is_not_used_even_if_the_url_allows_it(start_postgres, start_n
     node = start_node(f"postgres://postgres@{hosts}/{database.name}?target_session_attrs=any")
     primary.kill()
     node.post("/refunds", key=key, json=REFUND).refuses(503, UNAVAILABLE)
-    assert node.wait_events("server_unreachable")
+    # Unusable, where a connection was still being made ready when the server died.
+    eventually(lambda: node.events("server_unreachable") or node.events("server_unusable"), "the loss being told")
     standby.promote()
     assert served(node, key).status == 201
     assert not [line for line in node.output if "read-only transaction" in line]  # nothing was asked of a standby
@@ -103,7 +104,9 @@ def test_a_store_that_comes_to_forget_is_spoken_of(database, start_node, key):
     database.ask(f"ALTER DATABASE {database.name} SET synchronous_commit = off")
     cut(database)
     assert served(node, key).status == 201
-    assert [line["reason"] for line in node.wait_events(MAY_FORGET)] == ["synchronous_commit is off"]
+    said = [line["reason"] for line in node.wait_events(MAY_FORGET)]
+    # A connection from before may have been looked at after one that came later: then it was durable in between.
+    assert said == ["synchronous_commit is off"] * (1 + len(node.events("store_durable")))
 
 
 def test_a_pooled_server_that_hides_its_warnings_is_refused(request, database, hapax, upstream):
