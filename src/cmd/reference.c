@@ -90,7 +90,8 @@ int hx_cmd_reference(int argc, char **argv)
     else
         code = hx_cmd_misused(argv[0], "unknown page \"%s\": use options, errors, events, metrics, admin or commands",
                               argv[operands]);
-    if (code < 0) code = fwrite(out.data, 1, out.len, stdout) == out.len ? HX_EXIT_OK : HX_EXIT_USAGE;
+    bool is_written = out.len == 0 || fwrite(out.data, 1, out.len, stdout) == out.len; /* commands print themselves */
+    if (code < 0) code = is_written ? HX_EXIT_OK : HX_EXIT_USAGE;
     hx_buf_free(&out);
     return code;
 }
