@@ -148,6 +148,7 @@ def test_log_of_requests_can_be_switched_off(start_gateway, upstream, key):
     connection = gateway.connect()
     connection.send(b"nonsense\r\n\r\n")
     connection.receive().refuses(400, "VALIDATION.request_malformed")
+    connection.close()  # else the stop gives it the 5 s that a client has to read its answer
     gateway.terminate()
     assert gateway.wait_exit() == 0
     assert not any('"event":"request"' in line for line in gateway.output)
