@@ -225,7 +225,7 @@ static hx_refusal driver_classify(const hx_lane *lane, const hx_remote_result *r
 }
 
 /* Whether a new connection can be used: a failover may have led to a server with other settings, a migration to
- * another schema. Fails the lane if not. */
+ * another schema. Ends it if not. */
 static bool check_setup(hx_lane *lane, PGresult *result)
 {
     const hx_libpq *pq = libpq_of(lane);
@@ -245,7 +245,7 @@ static bool check_setup(hx_lane *lane, PGresult *result)
         return true;
     }
     pq->clear(result);
-    hx_lane_fail(lane, why, NULL);
+    hx_lane_unusable(lane, why);
     return false;
 }
 
@@ -271,16 +271,16 @@ static void result_came(hx_postgres_lane *own, PGresult *result)
         commit_came(own);
         return;
     }
-    bool is_setup = lane->round.statements[lane->round.at].kind == HX_STATEMENT_SETUP;
-    if (is_setup && !check_setup(lane, result)) return;
     bool failed = status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
     if (failed && is_wrong_server(pq, result)) {
         hx_error_text why;
         (void)snprintf(why, sizeof why, "%s", pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
         pq->clear(result);
-        hx_lane_fail(lane, why, NULL);
+        hx_lane_fail(lane, why, advice_to_connect(why));
         return;
     }
+    bool is_setup = lane->round.statements[lane->round.at].kind == HX_STATEMENT_SETUP;
+    if (is_setup && !check_setup(lane, result)) return;
     hx_lane_result(lane, (hx_remote_result *)result, failed);
 }
 

@@ -102,10 +102,12 @@ void hx_lane_result(hx_lane *lane, hx_remote_result *result, bool failed);
 void hx_lane_statement_end(hx_lane *lane);
 /* The transaction has ended: it is durable, unless one of its statements failed, and then nothing of it was done. */
 void hx_lane_committed(hx_lane *lane);
-/* The connection failed, can't be made, or leads to a server that can't be used: `why`, which may be memory of the
+/* The connection failed, or can't be made, which is the same until SETUP is answered: `why`, which may be memory of the
  * connection. `hint` says what an operator can do about a connection that can't be made; NULL: a general one. What was
  * sent and not committed is in doubt. Disconnects. */
 void hx_lane_fail(hx_lane *lane, const char *why, const char *hint);
+/* The answer to SETUP says that this server can't be used, and `why`. Disconnects. */
+void hx_lane_unusable(hx_lane *lane, const char *why);
 /* Another node has announced the end of an operation. */
 void hx_lane_hear(hx_lane *lane, const hx_op *op);
 

@@ -65,16 +65,17 @@ static void log_reason(const char *why)
     hx_log_str("reason", (hx_slice){line, len});
 }
 
-/* A connection that had worked and was lost is logged each time; that there is none, once, until it works again. */
-static void log_failure(const hx_lane *lane, const char *why, const char *hint)
+/* A connection that had worked and was lost is logged each time. That no server can be reached, and that the one that
+ * was reached can't be used, are logged once each, until it works again: either may follow the other, and an operator
+ * has to do something else about it. */
+static void log_failure(const hx_lane *lane, hx_log_event event, const char *why, const char *hint)
 {
-    bool is_up = lane->state == HX_LANE_READY, had_worked = is_up && !lane->needs_setup;
-    if (!had_worked && atomic_exchange(&lane->store->is_down, true)) return;
-    hx_log_begin(had_worked ? HX_EVENT_server_connection_lost
-                 : is_up    ? HX_EVENT_server_unusable
-                            : HX_EVENT_server_unreachable);
+    hx_remote *r = lane->store;
+    if (event == HX_EVENT_server_unreachable && atomic_exchange(&r->is_unreachable, true)) return;
+    if (event == HX_EVENT_server_unusable && atomic_exchange(&r->is_unusable, true)) return;
+    hx_log_begin(event);
     log_reason(why);
-    if (!is_up)
+    if (event == HX_EVENT_server_unreachable)
         hx_log_text("hint", hint ? hint
                                  : "check that the server runs and that the store's URL is right; connecting is tried "
                                    "again until it succeeds");
@@ -84,7 +85,9 @@ static void log_failure(const hx_lane *lane, const char *why, const char *hint)
 void hx_lane_works(hx_lane *lane)
 {
     lane->needs_setup = false;
-    if (atomic_exchange(&lane->store->is_down, false)) hx_log(HX_EVENT_server_usable);
+    bool was_unreachable = atomic_exchange(&lane->store->is_unreachable, false);
+    bool was_unusable = atomic_exchange(&lane->store->is_unusable, false);
+    if (was_unreachable || was_unusable) hx_log(HX_EVENT_server_usable);
 }
 
 static void disconnect(hx_lane *lane)
@@ -104,10 +107,10 @@ static void connect_lane(hx_timer *timer)
     if (lane->failures > 0) give_up_old(lane, DOWN_MAX);
 }
 
-void hx_lane_fail(hx_lane *lane, const char *why, const char *hint)
+static void fail(hx_lane *lane, hx_log_event event, const char *why, const char *hint)
 {
     if (lane->state == HX_LANE_CONNECTING || lane->is_new) lane->failures++;
-    log_failure(lane, why, hint);
+    log_failure(lane, event, why, hint);
     disconnect(lane);
     hx_round_undo(lane);
     hx_ms delay = RECONNECT_FIRST;
@@ -116,6 +119,17 @@ void hx_lane_fail(hx_lane *lane, const char *why, const char *hint)
     delay = lane->failures == 0 ? 0 : delay / 2 + (hx_ms)(hx_rand_u64() % (uint64_t)(delay / 2 + 1));
     hx_timer_start(lane->loop, &lane->timer, delay, connect_lane);
     give_up_old(lane, lane->failures > 0 ? DOWN_MAX : CALL_MAX);
+}
+
+void hx_lane_fail(hx_lane *lane, const char *why, const char *hint)
+{
+    bool had_worked = lane->state == HX_LANE_READY && !lane->needs_setup;
+    fail(lane, had_worked ? HX_EVENT_server_connection_lost : HX_EVENT_server_unreachable, why, hint);
+}
+
+void hx_lane_unusable(hx_lane *lane, const char *why)
+{
+    fail(lane, HX_EVENT_server_unusable, why, NULL);
 }
 
 void hx_lane_took_too_long(hx_timer *timer)

@@ -23,7 +23,7 @@
  *
  *     DOWN ──[connect_lane]──► CONNECTING ──[hx_lane_connected]──► READY: first a round with SETUP alone, then calls
  *      ▲                           │                                 │
- *      └──────[hx_lane_fail]───────┴─────────[hx_lane_fail]──────────┘
+ *      └──────[hx_lane_fail]───────┴─[hx_lane_fail, hx_lane_unusable]┘
  *
  * A lane that failed connects again: at once if its connection had worked, else after a delay that doubles. While
  * connecting fails, calls don't wait for it: each new one ends HX_STORE_UNAVAILABLE in the same turn of the loop,

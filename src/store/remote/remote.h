@@ -33,8 +33,8 @@ typedef struct {
     bool is_pooled;    /* a pooler gives each transaction to any session: nothing can be listened for, and no more than
                         * one transaction is sent at a time, because a pooler may take a client that left in the middle
                         * of a pipeline for one that has had its results, and give the rest of them to the next */
-    _Atomic bool is_down;        /* as last logged */
-    _Atomic hx_ms complained_at; /* time at which a refusal was last logged */
+    _Atomic bool is_unreachable, is_unusable; /* logged since the server could last be used */
+    _Atomic hx_ms complained_at;              /* time at which a refusal was last logged */
     struct {
         hx_loop *loop;
         hx_lane *lanes[HX_LANES];

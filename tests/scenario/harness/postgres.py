@@ -291,6 +291,15 @@ class Database:
     def ask(self, sql, *values):
         return self.server.ask(sql, *values, database=self.name)
 
+    def wait_checked(self, node):
+        """Returns once a gateway has all its connections, two for each worker and two for what runs beside them, and
+        has found each of them usable: until then, one that is cut was never there, for its log. Its start has one of
+        its own, which sends no parameters and may take a while to go."""
+        used = ("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'"
+                " AND application_name = 'hapax' AND query ~ '[$]1|^LISTEN|hapax.counts'")
+        eventually(lambda: self.ask(used) == [(2 * (node.workers + 1),)], "all connections of the gateway in use")
+        node.wait_inside([])  # what they were answered was read
+
     def drop(self):
         self.server.ask(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
 

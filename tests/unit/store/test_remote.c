@@ -3,10 +3,12 @@
  * again, and what a failure means for a call. */
 #include "store/harness.h"
 
+#include "base/log.h"
 #include "store/remote/lane.h"
 
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <setjmp.h>
@@ -418,6 +420,59 @@ static void behind_a_pooler_one_transaction_is_sent_at_a_time(void **state)
     stage_end(&s);
 }
 
+static hx_log_event logged[8]; /* about the server */
+static size_t logged_count;
+
+static void keep(const char *line, size_t len, hx_log_level level)
+{
+    const hx_log_event known[] = {HX_EVENT_server_connection_lost, HX_EVENT_server_unreachable,
+                                  HX_EVENT_server_unusable, HX_EVENT_server_usable};
+    char text[1024];
+    (void)level;
+    (void)snprintf(text, sizeof text, "%.*s", (int)len, line);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (!strstr(text, hx_log_about(known[i])->message)) continue;
+        assert_true(logged_count < sizeof logged / sizeof *logged);
+        logged[logged_count++] = known[i];
+        assert_int_equal(strstr(text, "\"hint\"") != NULL, known[i] == HX_EVENT_server_unreachable);
+    }
+}
+
+/* Until SETUP is sent on the next one. */
+static void end_connection(stage *s, const char *unusable)
+{
+    s->own->lane.failures = 0; /* the next one comes soon */
+    if (unusable)
+        hx_lane_unusable(&s->own->lane, unusable);
+    else
+        hx_lane_fail(&s->own->lane, "cut", NULL);
+    wait_for_round(s);
+}
+
+static void that_no_server_is_reached_and_that_one_is_unusable_are_each_logged_until_one_works(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    hx_timer_stop(s.b.loop, &s.remote.loops[0].lanes[1]->timer); /* which would find out, too, after a while */
+    hx_log_to(keep);
+    end_connection(&s, NULL);
+    end_connection(&s, NULL); /* before it was checked */
+    end_connection(&s, "another version");
+    end_connection(&s, "another version");
+    end_connection(&s, NULL);
+    answer(&s); /* SETUP */
+    end_connection(&s, NULL);
+    end_connection(&s, "another version");
+    hx_log_to(NULL);
+    const hx_log_event expected[] = {HX_EVENT_server_connection_lost, HX_EVENT_server_unreachable,
+                                     HX_EVENT_server_unusable,        HX_EVENT_server_usable,
+                                     HX_EVENT_server_connection_lost, HX_EVENT_server_unusable};
+    assert_int_equal(logged_count, sizeof expected / sizeof *expected);
+    assert_memory_equal(logged, expected, sizeof expected);
+    stage_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -428,6 +483,7 @@ int main(void)
         cmocka_unit_test(what_is_in_doubt_is_sent_again_first_and_with_its_ticket),
         cmocka_unit_test(a_claim_that_ends_in_doubt_is_abandoned_and_one_that_was_never_sent_is_not),
         cmocka_unit_test(behind_a_pooler_one_transaction_is_sent_at_a_time),
+        cmocka_unit_test(that_no_server_is_reached_and_that_one_is_unusable_are_each_logged_until_one_works),
     };
     return cmocka_run_group_tests_name("remote", tests, NULL, NULL);
 }
