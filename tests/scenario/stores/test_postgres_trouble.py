@@ -174,7 +174,9 @@ def test_start_as_a_role_with_a_gateways_rights(database, start_node, upstream, 
 
 def test_the_server_is_killed_and_comes_back(start_postgres, start_node, upstream, hapax):
     server = start_postgres()
-    node = start_node(server.create_database().url)
+    database = server.create_database()
+    node = start_node(database.url)
+    database.wait_checked(node)
     acknowledged = {key: node.post("/refunds", key=key, json=REFUND) for key in (fresh_key() for _ in range(20))}
     server.kill()
     key = fresh_key()
@@ -350,6 +352,7 @@ def test_a_statement_that_is_refused(database, start_node, upstream, take, give)
 def test_the_schema_is_gone_while_it_runs(postgres, start_node, upstream, key):
     database = postgres.create_database()
     node = start_node(database.url)
+    database.wait_checked(node)
     database.ask("ALTER SCHEMA hapax RENAME TO mislaid")
     is_unavailable(node.post("/refunds", key=key, json=REFUND))
     assert "hapax store migrate" in node.wait_events(REFUSES)[0]["hint"]
@@ -363,8 +366,9 @@ def test_the_schema_is_gone_while_it_runs(postgres, start_node, upstream, key):
 
 def test_the_password_is_changed_while_it_runs(start_postgres, start_node, upstream, key):
     server = start_postgres(auth="scram-sha-256", password="wonderful")
-    node = start_node(server.create_database().url)
-    eventually(lambda: connections(server) == 4, "all connections: two for the worker, and two for what runs beside it")
+    database = server.create_database()
+    node = start_node(database.url)
+    database.wait_checked(node)
     server.ask("ALTER ROLE postgres PASSWORD 'marvellous'")
     old, server.password = server.password, "marvellous"
     cut(server)
@@ -379,10 +383,6 @@ def test_the_password_is_changed_while_it_runs(start_postgres, start_node, upstr
 
 
 # Connections that break
-
-
-def connections(server):
-    return server.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hapax'")[0][0]
 
 
 def cut(server):
@@ -447,11 +447,16 @@ def test_a_commit_that_did_not_reach_the_standby_is_not_durable(start_postgres, 
     standby.pause()
     try:
         first = node.send("POST", "/refunds", key=key, json=REFUND)
+        cancel = ("SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity"
+                  " WHERE wait_event = 'SyncRep' AND application_name = 'hapax'")
         for _ in range(3):  # whenever it tries again
-            waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'hapax'"
-            for (pid,) in eventually(lambda sql=waiting: primary.ask(sql), "a commit that waits for the standby"):
-                primary.ask("SELECT pg_cancel_backend(%s)", pid)
-        assert node.wait_events("server_notice")
+            eventually(lambda: primary.ask(cancel)[0][0], "a commit that waits for the standby")
+
+        def warned():  # of one that the gateway had not given up before
+            primary.ask(cancel)
+            return node.events("server_notice")
+
+        eventually(warned, "a warning")
         assert upstream.effects("/refunds") == 0  # the claim isn't safe, so nothing was sent
     finally:
         standby.resume()
@@ -506,7 +511,7 @@ def test_the_pooler_dies_and_comes_back(request, database, start_node, upstream,
     try:
         is_unavailable(node.post("/refunds", key=key, json=REFUND))
         assert node.get("/refunds/1").status == 200
-        assert f"port {pooler.port}" in node.wait_events(CANT_CONNECT)[0]["reason"]
+        assert node.wait_events(CANT_CONNECT)
     finally:
         pooler.start()
     assert served(node, key).status == 201
