@@ -139,7 +139,7 @@ static const char *refusal(const char *error, const image_file *f, size_t at)
     if (!untouched(f, at)) return "a refused start changed the files";
     if (!strstr(error, store_path)) return "the refusal does not name the folder";
     if (!strstr(error, "hapax store salvage") && !strstr(error, "from a copy") &&
-        !strstr(error, "use the newer program"))
+        !strstr(error, "use the newer program") && !strstr(error, "use that program"))
         return "the refusal does not say what to do";
     return NULL;
 }
