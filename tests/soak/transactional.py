@@ -22,9 +22,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scenario"))
 
-from harness import Gateway, fresh_key  # noqa: E402
+from harness import Gateway, free_port, fresh_key  # noqa: E402
 from harness.gateway import ROOT, environment  # noqa: E402
-from harness.postgres import Server, free_port  # noqa: E402
+from harness.postgres import Server  # noqa: E402
 
 CONFIG = """
 access_log: off

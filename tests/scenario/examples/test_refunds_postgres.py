@@ -8,9 +8,8 @@ import threading
 
 import pytest
 
-from harness import HANG_S, Connection, eventually, request_bytes
+from harness import HANG_S, Connection, eventually, free_port, request_bytes
 from harness.gateway import ROOT, environment
-from harness.postgres import free_port
 
 EXAMPLE = ROOT / "examples" / "refunds" / "postgres"
 

@@ -7,7 +7,7 @@ from .answers import (Deduplicating, Stream, Zeros, answer, answer_raw, answer_u
 from .faults import BrokenDisk, SlowDisk, killed_at_change, killed_at_sync, without_tmpfile
 from .gateway import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Gateway, Run, WallClock, basic, bearer,
                       binary, directory_hash, hours_ahead, jwt, quick_retries, sanitized)
-from .places import fill
+from .places import fill, free_port
 from .upstream import Upstream, unix_socket_path
 from .waiting import HANG_S, eventually, in_time
 from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_seconds, fresh_key, lasting, quoted,
@@ -19,8 +19,8 @@ __all__ = [
     "Zeros",
     "answer", "answer_raw", "answer_unread",
     "basic", "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash",
-    "drop_after_effect", "echo_after_upgrade", "eventually", "fill", "fresh_key", "hours_ahead", "in_time", "in_turn",
-    "interim", "jwt", "killed_at_change", "killed_at_sync", "lasting", "never_answer", "numbered", "quick_retries",
-    "quoted", "raise_open_files", "request_bytes", "reset_before_reading", "sanitized", "sink", "unix_socket_path",
-    "until_close", "wait_all_read", "without_tmpfile",
+    "drop_after_effect", "echo_after_upgrade", "eventually", "fill", "free_port", "fresh_key", "hours_ahead", "in_time",
+    "in_turn", "interim", "jwt", "killed_at_change", "killed_at_sync", "lasting", "never_answer", "numbered",
+    "quick_retries", "quoted", "raise_open_files", "request_bytes", "reset_before_reading", "sanitized", "sink",
+    "unix_socket_path", "until_close", "wait_all_read", "without_tmpfile",
 ]

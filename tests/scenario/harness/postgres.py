@@ -12,13 +12,13 @@ import pwd
 import runpy
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 
 import psycopg2
 
 from .gateway import ROOT
+from .places import free_port
 from .waiting import HANG_S, eventually
 
 MIGRATIONS = sorted((ROOT / "sql" / "postgres").glob("*.sql"))
@@ -56,12 +56,6 @@ def _directory(prefix):
     return path
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def _run(*words, given=b""):
     done = subprocess.run([str(word) for word in words], input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           timeout=HANG_S, check=False, **_unprivileged())
@@ -90,12 +84,12 @@ def _children(pid):
     return found
 
 
-def _is_there(pid):
-    """And not a zombie that only waits for its parent."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def _state(pid):
+    """What the kernel calls it: "T" for a process that stands still, "Z" for one that only waits for its parent; None
+    for one that is gone."""
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return None
 
 
 class Server:
@@ -176,14 +170,18 @@ class Server:
     # Ends
 
     def kill(self):
-        """kill -9 of all its processes at once: as if the machine had lost its power, but for the page cache."""
+        """kill -9 of all its processes at once: as if the machine had lost its power, but for the page cache. A backend
+        that was forked while the others are killed would wait for their locks for ever, and keep a new server from
+        starting: hence nobody forks any more."""
+        self.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: _state(self.process.pid) in ("T", "Z", None), "a postmaster that stands still")
         processes = [self.process.pid, *_children(self.process.pid)]
         for pid in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(timeout=HANG_S)
         for pid in processes[1:]:
-            eventually(lambda pid=pid: not _is_there(pid), "the end of PostgreSQL's processes")
+            eventually(lambda pid=pid: _state(pid) in ("Z", None), "the end of PostgreSQL's processes")
         return self
 
     def stop(self):

@@ -3,13 +3,12 @@
 guarantee its promise holds, key by key."""
 import collections
 import random
-import socket
 import threading
 
 import pytest
 
-from harness import (Connection, Deduplicating, Disconnected, answer, answer_raw, drop_after_effect, fresh_key,
-                     numbered, quick_retries)
+from harness import (Connection, Deduplicating, Disconnected, answer, answer_raw, drop_after_effect, free_port,
+                     fresh_key, numbered, quick_retries)
 
 CLIENTS, KEYS, KILLS = 6, 20, 3
 RELEASED = [answer(429, effect=False), answer(503, headers=[("Retry-After", "0")], effect=False),
@@ -120,10 +119,3 @@ def test_every_key_keeps_its_promise(start_gateway, start_upstream, guarantee):
         assert (again.status, {again.body}) == (201, bodies)
     if deduplicates:
         assert len(effects) == CLIENTS * KEYS
-
-
-def free_port():
-    """The same one at every start."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

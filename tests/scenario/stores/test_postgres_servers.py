@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from harness import EXIT_STORE, eventually, fresh_key
-from harness.postgres import free_port
+from harness import EXIT_STORE, eventually, free_port, fresh_key
 
 UNAVAILABLE = "DEPENDENCY.unavailable"
 MAY_FORGET = "store_not_durable"
