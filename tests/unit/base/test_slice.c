@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
@@ -31,6 +32,19 @@ static void parts_between_separators_include_empty_ones(void **state)
     assert_true(hx_slice_next(&rest, ',', &part) && part.len == 0);
     assert_true(hx_slice_next(&rest, ',', &part) && hx_slice_eq(part, HX_LIT("b")));
     assert_false(hx_slice_next(&rest, ',', &part));
+}
+
+static void every_byte_is_written_as_the_two_digits_of_printf(void **state)
+{
+    (void)state;
+    uint8_t bytes[256 + 3]; /* an odd length: the last three are written one by one */
+    char wanted[2 * sizeof bytes + 1], out[2 * sizeof bytes];
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)(i * 7);
+        snprintf(wanted + 2 * i, 3, "%02x", (unsigned)bytes[i]);
+    }
+    hx_hex_write(out, bytes, sizeof bytes);
+    assert_memory_equal(out, wanted, sizeof out);
 }
 
 static void tokens_are_as_rfc_9110_has_them(void **state)
@@ -89,6 +103,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_digits_only_and_never_wrap),
         cmocka_unit_test(parts_between_separators_include_empty_ones),
+        cmocka_unit_test(every_byte_is_written_as_the_two_digits_of_printf),
         cmocka_unit_test(tokens_are_as_rfc_9110_has_them),
         cmocka_unit_test(hexadecimal_digits_are_twenty_two),
         cmocka_unit_test(dates_are_written_as_http_and_rfc_3339_have_them),
