@@ -12,6 +12,7 @@ import pwd
 import runpy
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 
