@@ -4,6 +4,7 @@
 #define HX_BASE_HEX_H
 
 #include <endian.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -21,6 +22,17 @@ static inline int hx_hex_byte(const char digits[2])
 {
     int high = hx_hex_digit(digits[0]), low = hx_hex_digit(digits[1]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+/* Reads two digits for each of `bytes` bytes; false when one isn't a digit. */
+static inline bool hx_hex_read(char *out, const char *digits, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        int byte = hx_hex_byte(digits + 2 * i);
+        if (byte < 0) return false;
+        out[i] = (char)byte;
+    }
+    return true;
 }
 
 /* The eight digits of four bytes, all at once: each nibble gets a byte of its own, to which '0' is added, or 'a' - 10

@@ -125,3 +125,13 @@ bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value)
     *value = (hx_slice){text, len};
     return true;
 }
+
+hx_slice hx_text_without_line_end(hx_slice secret)
+{
+    hx_slice line = secret;
+    if (line.len > 0 && line.ptr[line.len - 1] == '\n') line.len--;
+    if (line.len < secret.len && line.len > 0 && line.ptr[line.len - 1] == '\r') line.len--;
+    for (size_t i = 0; i < line.len; i++)
+        if (line.ptr[i] < 0x20 || line.ptr[i] > 0x7e) return secret;
+    return line;
+}

@@ -32,6 +32,8 @@ typedef struct {
 bool hx_text_split_header(hx_slice line, hx_text_header *header);
 /* Takes the first line off the front of *block and splits it. False once nothing is left. */
 bool hx_text_next_header(hx_slice *block, hx_text_header *header);
+/* A secret from a file, without the line end that editors and `echo` add to text; in random bytes it is part of it. */
+hx_slice hx_text_without_line_end(hx_slice secret);
 /* Takes the quoted string (RFC 9110, 5.6.4) with which *rest begins off its front. False when it isn't closed. */
 bool hx_text_take_quoted(hx_slice *rest, hx_arena *arena, hx_slice *value) HX_MUST_USE;
 

@@ -2,6 +2,7 @@
 #include "jobs/key_file.h"
 
 #include "base/log.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <openssl/crypto.h>
@@ -23,21 +24,10 @@ static const char *read_file(const char *path, hx_buf *out)
     return wrong;
 }
 
-/* Editors and `echo` add a line end to text; in random bytes it is part of the secret. */
-static hx_slice without_line_end(hx_slice secret)
-{
-    hx_slice line = secret;
-    if (line.len > 0 && line.ptr[line.len - 1] == '\n') line.len--;
-    if (line.len < secret.len && line.len > 0 && line.ptr[line.len - 1] == '\r') line.len--;
-    for (size_t i = 0; i < line.len; i++)
-        if (line.ptr[i] < 0x20 || line.ptr[i] > 0x7e) return secret;
-    return line;
-}
-
 static hx_jwt_keys *parse(const hx_jwt_source *from, hx_slice text, hx_error_text why)
 {
     if (from->kind == HX_JWT_KEY_FILE) return hx_jwt_keys_from_pem(text, why);
-    if (from->kind == HX_JWT_SECRET_FILE) return hx_jwt_keys_from_secret(without_line_end(text), why);
+    if (from->kind == HX_JWT_SECRET_FILE) return hx_jwt_keys_from_secret(hx_text_without_line_end(text), why);
     return hx_jwt_keys_from_jwks(text, why);
 }
 

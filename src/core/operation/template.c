@@ -67,22 +67,9 @@ static int64_t floor_to(int64_t value, int64_t step)
     return value - over - (over < 0 ? step : 0);
 }
 
-/* Whole numbers of one unit, as everywhere in a configuration. False when it isn't a duration. */
-static bool read_duration(hx_slice text, hx_ms *out)
-{
-    size_t digits = 0;
-    while (digits < text.len && text.ptr[digits] >= '0' && text.ptr[digits] <= '9') digits++;
-    hx_ms span = hx_unit_span(hx_slice_from(text, digits));
-    if (digits == 0 || span == 0) return false;
-    uint64_t count;
-    bool fits = hx_slice_to_u64(hx_slice_first(text, digits), &count) && count <= (uint64_t)(INT64_MAX / span);
-    *out = fits ? (hx_ms)count * span : INT64_MAX;
-    return true;
-}
-
 static void compile_window(compiler *c, hx_template_part *part)
 {
-    if (!read_duration(part->argument, &part->window)) {
+    if (!hx_unit_read(part->argument, &part->window)) {
         wrong(c, part, "not a duration:", part->argument, "; write one such as 30s, 15m, 1h or 7d");
         return;
     }

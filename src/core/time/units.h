@@ -16,5 +16,8 @@ extern const hx_unit hx_time_units[];
 
 /* The length of a unit; 0: there is none of that name. */
 hx_ms hx_unit_span(hx_slice name);
+/* Reads a whole number of one unit, such as 30s, 15m or 7d; one that is too large becomes INT64_MAX. False when it
+ * isn't a duration. */
+bool hx_unit_read(hx_slice text, hx_ms *out) HX_MUST_USE;
 
 #endif
