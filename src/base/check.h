@@ -28,6 +28,7 @@ void hx_fatal_to(hx_fatal_handler *handler);
 
 enum {
     HX_EXIT_OK = 0,
+    HX_EXIT_NO = 1, /* of a command that answers a question: no */
     HX_EXIT_USAGE = 2,
     HX_EXIT_STORE = 3,
     HX_EXIT_ADDRESS = 4,

@@ -71,6 +71,22 @@ int hx_cmd_misused(const char *command, const char *format, ...) __attribute__((
     }
 /* clang-format on */
 
+/* The flags of commands that verify webhooks: cmd/webhook/settings.h. */
+/* clang-format off: it would spread the last row over three lines */
+#define HX_CMD_WEBHOOK_FLAGS                                                                                           \
+    {"scheme", "NAME", "who signed: standard, svix, stripe, github, shopify, slack, or hmac for all others", 0},       \
+        {"secret-file", "FILE", "a file with the secret; may be repeated, while secrets rotate", 0},                   \
+        {"secret-env", "NAME", "an environment variable with the secret; may be repeated", 0},                         \
+        {"tolerance", "TIME", "how far the timestamp may be from now (5m)", 0},                                        \
+        {"signature-header", "NAME", "hmac: the header with the signature", 0},                                        \
+        {"timestamp-header", "NAME", "hmac: the header with the timestamp, in seconds", 0},                            \
+        {"encoding", "ENCODING", "hmac: how the signature is written, hex or base64 (hex)", 0},                        \
+        {"prefix", "TEXT", "hmac: what is before the signature, such as sha256=", 0},                                  \
+    {                                                                                                                  \
+        "signed", "TEXT", "hmac: what is signed, such as {timestamp}.{body} ({body})", 0                               \
+    }
+/* clang-format on */
+
 typedef struct {
     const char *file; /* NULL: none */
     hx_config_overrides overrides;
@@ -94,6 +110,7 @@ int hx_cmd_sql(int argc, char **argv);
 int hx_cmd_store(int argc, char **argv);
 int hx_cmd_keys(int argc, char **argv);
 int hx_cmd_reload(int argc, char **argv);
+int hx_cmd_verify(int argc, char **argv);
 int hx_cmd_version(int argc, char **argv);
 int hx_cmd_help(int argc, char **argv);
 int hx_cmd_reference(int argc, char **argv);

@@ -79,6 +79,16 @@ static const hx_cmd_flag explain_flags[] = {
     {0},
 };
 
+static const hx_cmd_flag verify_flags[] = {
+    HX_CMD_WEBHOOK_FLAGS,
+    {"header", "'N: V'", "a header of the request; may be repeated", 'H'},
+    {"at", "TIME", "verify as of then: 2026-02-19T12:00:00Z, seconds since 1970, or an age such as 2h", 0},
+    {"sign", NULL, "standard, svix: print the headers of a request with this body, to send it", 0},
+    {"id", "ID", "with --sign: the event's id; random by default", 0},
+    {"json", NULL, "print the result as JSON", 0},
+    {0},
+};
+
 static const hx_cmd_entry serve_examples[] = {
     {"hapax serve --upstream http://127.0.0.1:3000", "protect an application without a file"},
     {"hapax serve --config /etc/hapax/hapax.yaml", "with the routes and rules of a file"},
@@ -193,6 +203,22 @@ static const hx_cmd_entry reload_exits[] = {
     {"0", "done"},
     {"2", "usage, or refused by the daemon"},
     {"3", "the daemon can't be reached"},
+    {0},
+};
+
+static const hx_cmd_entry verify_examples[] = {
+    {"hapax verify --scheme stripe --secret-file F -H \"$SIGNATURE\" BODY",
+     "a request that was kept: SIGNATURE is its header, 'Stripe-Signature: t=…,v1=…', BODY its body"},
+    {"hapax verify --scheme shopify --secret-env S -H \"$SIGNATURE\" - <BODY",
+     "the secret from the environment, the body from standard input"},
+    {"hapax verify --sign --scheme standard --secret-file F BODY >headers",
+     "sign a request, to be sent by curl -H @headers --data-binary @BODY URL"},
+    {0},
+};
+static const hx_cmd_entry verify_exits[] = {
+    {"0", "verified, or signed"},
+    {"1", "not verified"},
+    {"2", "usage, or a secret or file that can't be used"},
     {0},
 };
 
@@ -320,6 +346,20 @@ static const hx_cmd commands[] = {
         .flags = reload_flags,
         .examples = reload_examples,
         .exits = reload_exits,
+    },
+    {
+        .name = "verify",
+        .run = hx_cmd_verify,
+        .summary = "check the signature of a webhook, and say what is wrong with it",
+        .usage = "hapax verify --scheme NAME --secret-file FILE -H 'N: V' BODY\n"
+                 "hapax verify --sign --scheme standard --secret-file FILE BODY",
+        .details = "BODY is a file with the body as it was received, to the byte; - reads standard input. If no "
+                   "signature matches, the usual mistakes are undone one by one: line ends that were changed, a secret "
+                   "that was not decoded, or decoded where it must not be, another encoding. Neither the secret nor "
+                   "the right signature is ever shown.",
+        .flags = verify_flags,
+        .examples = verify_examples,
+        .exits = verify_exits,
     },
     {
         .name = "version",

@@ -60,11 +60,12 @@ static EVP_MAC_CTX *siphash_new(void)
     return context;
 }
 
-static void take_key(SHA256_CTX *state, const uint8_t secret[HX_SECRET_BYTES], uint8_t pad)
+/* `key` has up to SHA256_CBLOCK bytes. */
+static void take_key(SHA256_CTX *state, const uint8_t *key, size_t len, uint8_t pad)
 {
     uint8_t block[SHA256_CBLOCK];
     memset(block, pad, sizeof block);
-    for (size_t i = 0; i < HX_SECRET_BYTES; i++) block[i] ^= secret[i];
+    for (size_t i = 0; i < len; i++) block[i] ^= key[i];
     must(SHA256_Init(state) && SHA256_Update(state, block, sizeof block));
     OPENSSL_cleanse(block, sizeof block);
 }
@@ -74,8 +75,8 @@ hx_mac *hx_mac_new(const uint8_t secret[HX_SECRET_BYTES])
     hx_mac *mac = calloc(1, sizeof *mac);
     if (!mac) hx_fatal(HX_EXIT_BUG, "out of memory");
 
-    take_key(&mac->inner, secret, 0x36);
-    take_key(&mac->outer, secret, 0x5c);
+    take_key(&mac->inner, secret, HX_SECRET_BYTES, 0x36);
+    take_key(&mac->outer, secret, HX_SECRET_BYTES, 0x5c);
 
     /* The short MAC has a key of its own, so that it says nothing about the secret. */
     hx_mac_begin(mac, 'K');
@@ -180,4 +181,26 @@ uint64_t hx_mac_short(hx_mac *mac, char tag, hx_slice bytes)
     mac->remembered[at].len = (uint8_t)bytes.len;
     if (bytes.len > 0) memcpy(mac->remembered[at].bytes, bytes.ptr, bytes.len);
     return mac->remembered[at].value;
+}
+
+hx_digest hx_mac_plain(hx_slice key, const hx_slice *parts, size_t count)
+{
+    SHA256_CTX state;
+    hx_digest digest, hashed_key;
+    const uint8_t *bytes = (const uint8_t *)key.ptr;
+    size_t len = key.len;
+    if (len > SHA256_CBLOCK) {
+        must(SHA256_Init(&state) && SHA256_Update(&state, bytes, len) && SHA256_Final(hashed_key.bytes, &state));
+        bytes = hashed_key.bytes;
+        len = sizeof hashed_key.bytes;
+    }
+    take_key(&state, bytes, len, 0x36);
+    for (size_t i = 0; i < count; i++)
+        if (parts[i].len > 0) must(SHA256_Update(&state, parts[i].ptr, parts[i].len));
+    must(SHA256_Final(digest.bytes, &state));
+    take_key(&state, bytes, len, 0x5c);
+    must(SHA256_Update(&state, digest.bytes, sizeof digest.bytes) && SHA256_Final(digest.bytes, &state));
+    OPENSSL_cleanse(&state, sizeof state);
+    OPENSSL_cleanse(&hashed_key, sizeof hashed_key);
+    return digest;
 }

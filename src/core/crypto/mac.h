@@ -35,4 +35,8 @@ hx_digest hx_mac_end(hx_mac *mac);
  * between begin and end. hx_fatal is called where OpenSSL has no SipHash; nothing else here needs a provider of it. */
 uint64_t hx_mac_short(hx_mac *mac, char tag, hx_slice bytes);
 
+/* HMAC-SHA-256 (RFC 2104) over the parts as one message, with a key of any length: as others compute it, without a tag
+ * and without lengths. */
+hx_digest hx_mac_plain(hx_slice key, const hx_slice *parts, size_t count);
+
 #endif

@@ -144,9 +144,30 @@ static void long_macs_need_no_provider(void **state)
     OSSL_LIB_CTX_free(bare);
 }
 
+/* RFC 4231, cases 2 and 6: a short key, and one longer than a block. */
+static void plain_macs_are_those_of_rfc_4231(void **state)
+{
+    (void)state;
+    static const uint8_t short_key[] = {0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24,
+                                        0x26, 0x08, 0x95, 0x75, 0xc7, 0x5a, 0x00, 0x3f, 0x08, 0x9d, 0x27,
+                                        0x39, 0x83, 0x9d, 0xec, 0x58, 0xb9, 0x64, 0xec, 0x38, 0x43};
+    static const uint8_t long_key[] = {0x60, 0xe4, 0x31, 0x59, 0x1e, 0xe0, 0xb6, 0x7f, 0x0d, 0x8a, 0x26,
+                                       0xaa, 0xcb, 0xf5, 0xb7, 0x7f, 0x8e, 0x0b, 0xc6, 0x21, 0x37, 0x28,
+                                       0xc5, 0x14, 0x05, 0x46, 0x04, 0x0f, 0x0e, 0xe3, 0x7f, 0x54};
+    const hx_slice cut[] = {HX_LIT("what do ya "), HX_EMPTY, HX_LIT("want for nothing?")};
+    const hx_slice whole[] = {HX_LIT("Test Using Larger Than Block-Size Key - Hash Key First")};
+    char large[131];
+    memset(large, 0xaa, sizeof large);
+    hx_digest mac = hx_mac_plain(HX_LIT("Jefe"), cut, 3);
+    assert_memory_equal(mac.bytes, short_key, sizeof short_key);
+    mac = hx_mac_plain((hx_slice){large, sizeof large}, whole, 1);
+    assert_memory_equal(mac.bytes, long_key, sizeof long_key);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_macs_are_those_of_rfc_4231),
         cmocka_unit_test(it_is_hmac_sha_256_over_the_tag_and_the_framed_parts),
         cmocka_unit_test(large_parts_are_digested_like_small_ones),
         cmocka_unit_test(parts_never_run_into_each_other),
