@@ -207,13 +207,13 @@ void hx_exchange_start(hx_upstream *upstream, hx_exchange *exchange)
     start(upstream, exchange, NULL, 0);
 }
 
-/* The first exchange in line; for a connection that isn't new, the first that doesn't need a new one. */
-static hx_exchange *first_for(hx_upstream *upstream, bool reused)
+/* The first exchange in line that takes a connection which was idle for so long; 0: for a moment. */
+static hx_exchange *first_for_idle(hx_upstream *upstream, hx_ms idle)
 {
     HX_EACH(link, &upstream->line)
     {
         hx_exchange *exchange = of_link(link);
-        if (!reused || exchange->pooled_idle_max > 0) return exchange;
+        if (exchange->pooled_idle_max > 0 && idle <= exchange->pooled_idle_max) return exchange;
     }
     return NULL;
 }
@@ -221,10 +221,9 @@ static hx_exchange *first_for(hx_upstream *upstream, bool reused)
 void hx_upstream_offer(hx_wire *wire)
 {
     hx_upstream *upstream = wire->upstream;
-    hx_exchange *next = first_for(upstream, true);
-    if (!next) return;
+    hx_exchange *next = first_for_idle(upstream, hx_loop_now(upstream->loop) - wire->idle_since);
+    if (!next || !hx_pool_take_this(wire, !next->repeatable)) return;
     leave_line(next);
-    hx_pool_take_this(wire);
     if (send_request(wire, next, true)) return;
     enter_line(next, upstream->line.next); /* nothing was sent: it goes to the front again */
 }
@@ -286,10 +285,10 @@ void hx_upstream_connected(hx_wire *wire)
 {
     hx_upstream *upstream = wire->upstream;
     hx_transport_read(&wire->transport, HX_TRANSPORT_READ_BYTES);
-    hx_exchange *next = first_for(upstream, false);
-    if (!next) {
+    if (hx_list_empty(&upstream->line)) {
         hx_pool_release(wire, -1);
     } else {
+        hx_exchange *next = of_link(upstream->line.next);
         leave_line(next);
         if (!send_request(wire, next, false)) fail_later(next, HX_UPSTREAM_RESET);
     }

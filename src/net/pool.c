@@ -302,18 +302,13 @@ static void polled(uv_check_t *check)
     while (!hx_list_empty(&upstream->resting)) {
         hx_wire *wire = HX_OWNER(upstream->resting.next, hx_wire, link);
         if (wire->ended_in == turn) break;
-        wire->ended_in = 0;
         hx_list_remove(&wire->link);
         hx_list_append(&upstream->idle, &wire->link);
         if (upstream->line_count > 0) hx_upstream_offer(wire);
+        wire->ended_in = 0; /* not before: what came since the loop polled is seen only by a look at the socket */
     }
     if (hx_list_empty(&upstream->resting)) uv_check_stop(check);
     hx_pool_refill(upstream);
-}
-
-void hx_pool_take_this(hx_wire *wire)
-{
-    move(wire, HX_WIRE_BUSY);
 }
 
 void hx_pool_init(hx_upstream *upstream)
@@ -344,21 +339,25 @@ static hx_wire *best(hx_upstream *upstream, hx_ms idle_max)
     return wire->ended_in == hx_loop_turns(upstream->loop) ? NULL : wire;
 }
 
+bool hx_pool_take_this(hx_wire *wire, bool must_be_quiet)
+{
+    hx_ms idle = hx_loop_now(wire->upstream->loop) - wire->idle_since;
+    /* An upstream that closes after each response without announcing it shows that after the first one. */
+    bool doubted = idle > TRUSTED_FOR || wire->ended_in > 0 || (must_be_quiet && wire->exchanges == 1);
+    if (idle > wire->idle_for || (doubted && !is_quiet(wire))) {
+        hx_pool_close(wire);
+        return false;
+    }
+    move(wire, HX_WIRE_BUSY);
+    return true;
+}
+
 hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet)
 {
     if (idle_max == 0) return NULL;
-    for (hx_wire *wire; (wire = best(upstream, idle_max));) {
-        hx_ms idle = hx_loop_now(upstream->loop) - wire->idle_since;
-        /* An upstream that closes after each response without announcing it shows that after the first one. */
-        bool doubted = idle > TRUSTED_FOR || wire->ended_in > 0 || (must_be_quiet && wire->exchanges == 1);
-        if (idle > wire->idle_for || (doubted && !is_quiet(wire))) {
-            hx_pool_close(wire);
-            continue;
-        }
-        move(wire, HX_WIRE_BUSY);
-        return wire;
-    }
-    return NULL;
+    hx_wire *wire;
+    while ((wire = best(upstream, idle_max)) && !hx_pool_take_this(wire, must_be_quiet)) {}
+    return wire;
 }
 
 static void idle_expired(hx_timer *timer)

@@ -3,7 +3,7 @@
  * them, one at a time on each; a version of HTTP implements hx_wire_protocol (h1/client.c is the only one so far).
  *
  *    (none) --connect [begin]--> CONNECTING --connected [connect_done]--> BUSY or IDLE
- *    IDLE --taken [hx_pool_take]--> BUSY --response complete, body read [hx_pool_release]--> IDLE
+ *    IDLE --taken [hx_pool_take_this]--> BUSY --response complete, body read [hx_pool_release]--> IDLE
  *    any --[hx_pool_close]--> CLOSING --closed--> (a spare object)
  *
  * An exchange for which there is no connection waits in line. Connections are made for the line, not for one exchange:
@@ -98,10 +98,11 @@ struct hx_upstream {
 };
 
 void hx_pool_init(hx_upstream *upstream);
-/* Takes a connection that was idle for at most `idle_max` and has not ended; NULL when there is none. It is BUSY then.
- * With must_be_quiet a connection that was used once is checked for its end even when that was a moment ago. */
+/* Takes an idle connection, which is BUSY then. False: it has ended or holds bytes that nobody asked for; it is closed.
+ * With must_be_quiet a connection that was used once is looked at even when that was a moment ago. */
+bool hx_pool_take_this(hx_wire *wire, bool must_be_quiet) HX_MUST_USE;
+/* Takes the best connection that was idle for at most `idle_max`; NULL when there is none. */
 hx_wire *hx_pool_take(hx_upstream *upstream, hx_ms idle_max, bool must_be_quiet);
-void hx_pool_take_this(hx_wire *wire);
 /* Starts as many connections as the line needs and the limits allow. */
 void hx_pool_refill(hx_upstream *upstream);
 /* The exchange is over, and the connection can carry another one in a later turn. */

@@ -5,6 +5,7 @@
 
 #include "net/pool.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -251,6 +252,86 @@ static void surplus_bytes_are_seen_by_whoever_comes_in_the_next_turn(void **stat
     }
 }
 
+static int at_rest, its_peer; /* both ends of a connection */
+
+/* Its end or its bytes have arrived, and only a look at the socket can tell. */
+static void wait_arrived(void)
+{
+    struct pollfd arriving = {.fd = at_rest, .events = POLLIN};
+    assert_int_equal(poll(&arriving, 1, 20000), 1);
+}
+
+static void close_it(client *c)
+{
+    (void)c;
+    close(its_peer);
+    wait_arrived();
+}
+
+static void reset_it(client *c)
+{
+    (void)c;
+    reset_peer(its_peer);
+    wait_arrived();
+}
+
+static void send_what_nobody_asked_for(client *c)
+{
+    (void)c;
+    assert_int_equal(send(its_peer, OK, sizeof OK - 1, MSG_NOSIGNAL), sizeof OK - 1);
+    wait_arrived();
+}
+
+/* A request waits in line, and all connections are busy. One comes to rest; in the next turn the loop polls it, hears
+ * of an answer on the other, and only then the one at rest is spoilt. The request is offered that one at once. */
+static void spoil_before_it_is_offered(void (*spoil)(client *c), bool used_before, bool repeatable)
+{
+    fixture f;
+    client c[2], next;
+    int peers[2];
+    hx_upstream_limits limits = usual_limits;
+    limits.connections_max = 2;
+    set_up(&f, "127.0.0.1", &limits);
+    if (used_before) {
+        peers[0] = serve_one(&f, &c[0], -1);
+        forget(&c[0]);
+        prepare(&c[0], GET, "");
+        start(&f, &c[0]);
+        expect_bytes(&f, peers[0], GET);
+    } else {
+        peers[0] = ask(&f, &c[0]);
+    }
+    peers[1] = ask(&f, &c[1]);
+    prepare(&next, GET, "");
+    next.exchange.repeatable = repeatable;
+    start(&f, &next);
+    send_text(&f, peers[0], OK);
+    wait_over(&f, &c[0]);
+    its_peer = peers[0];
+    at_rest = HX_OWNER(f.upstream->resting.next, hx_wire, link)->transport.descriptor;
+    c[1].at_end = spoil;
+    send_text(&f, peers[1], OK);
+    wait_over(&f, &c[1]);
+    assert_int_equal(next.exchange.bytes_sent, 0);
+    if (spoil == send_what_nobody_asked_for) expect_closed(&f, peers[0]);
+    expect_bytes(&f, peers[1], GET); /* it waits for the other */
+    send_text(&f, peers[1], "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine");
+    wait_over(&f, &next);
+    assert_good(&next, 200, "mine");
+    for (int i = 0; i < 2; i++) forget(&c[i]);
+    forget(&next);
+    close(peers[1]);
+    tear_down(&f);
+}
+
+static void who_waits_in_line_is_not_sent_on_a_connection_that_was_just_spoilt(void **state)
+{
+    (void)state;
+    static void (*const ways[])(client * c) = {close_it, reset_it, send_what_nobody_asked_for};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        for (int n = 0; n < 4; n++) spoil_before_it_is_offered(ways[i], n % 2, n / 2);
+}
+
 static void nothing_is_kept_where_nothing_may_be(void **state)
 {
     (void)state;
@@ -372,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_connection_is_not_used_again_in_the_turn_in_which_its_answer_ended),
         with_upstream(who_wants_a_new_connection_does_not_wait_for_those_that_rest),
         cmocka_unit_test(surplus_bytes_are_seen_by_whoever_comes_in_the_next_turn),
+        cmocka_unit_test(who_waits_in_line_is_not_sent_on_a_connection_that_was_just_spoilt),
         cmocka_unit_test(nothing_is_kept_where_nothing_may_be),
         with_upstream(bytes_that_nobody_asked_for_close_an_idle_connection),
         with_upstream(an_end_of_file_closes_an_idle_connection),
