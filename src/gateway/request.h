@@ -241,6 +241,8 @@ typedef struct hx_request {
     struct {
         uint64_t bytes_up;
         uint64_t bytes_down;
+        bool client_ended; /* the client has closed its side, and the application was told */
+        bool is_held_back; /* the client takes no more for now */
     } tunnel;
     bool upload_held_back; /* the upstream takes no more of the body for now */
 

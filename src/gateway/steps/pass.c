@@ -28,6 +28,18 @@ static void expect_answer(hx_request *r)
     hx_request_start_timer(r, is_shorter ? left : timeout);
 }
 
+/* Once the client has closed its side of a tunnel, only the application can end it, and a client that is gone looks the
+ * same. So the application's time runs from each of its bytes to the next, but not while it is the client who is slow,
+ * for which the server has limits. */
+static void expect_rest_of_tunnel(hx_request *r)
+{
+    if (!r->tunnel.client_ended || r->exchange_state != HX_EXCHANGE_ANSWERING) return;
+    if (r->tunnel.is_held_back)
+        hx_request_stop_timer(r);
+    else
+        hx_request_start_timer(r, r->policy->upstream_timeout);
+}
+
 static void upload(hx_stream *stream, hx_slice piece, bool last)
 {
     hx_request *r = stream->user;
@@ -41,8 +53,10 @@ static void upload(hx_stream *stream, hx_slice piece, bool last)
     }
     if (last) {
         r->body_state = HX_BODY_WHOLE;
+        r->tunnel.client_ended = hx_pass_is_tunnel(r);
         hx_exchange_finish(&r->exchange);
         expect_answer(r);
+        expect_rest_of_tunnel(r);
     }
 }
 
@@ -58,7 +72,9 @@ static void upload_broken(hx_stream *stream, unsigned status, const char *detail
 static void client_drained(hx_stream *stream)
 {
     hx_request *r = stream->user;
+    r->tunnel.is_held_back = false;
     if (r->exchange_state == HX_EXCHANGE_ANSWERING) hx_exchange_resume(&r->exchange);
+    expect_rest_of_tunnel(r);
 }
 
 /* Hands on what was read of the body before the request was let pass, in pieces and as fast as the application takes
@@ -196,7 +212,9 @@ static void download(hx_exchange *exchange, hx_slice piece)
 {
     hx_request *r = exchange->user;
     if (hx_pass_is_tunnel(r)) r->tunnel.bytes_down += piece.len;
-    if (!hx_stream_write(r->stream, piece)) hx_exchange_pause(exchange);
+    r->tunnel.is_held_back = !hx_stream_write(r->stream, piece);
+    if (r->tunnel.is_held_back) hx_exchange_pause(exchange);
+    expect_rest_of_tunnel(r);
 }
 
 static const hx_exchange_events pass_events = {.head = download_head,

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upgrades: the gateway can't see inside a tunnel, so only a protocol that carries no requests gets one."""
+import threading
+
 import pytest
 
-from harness import answer_raw, echo_after_upgrade, eventually, request_bytes
+from harness import HANG_S, answer_raw, echo_after_upgrade, eventually, request_bytes
 
 H2C = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAAAAIAAAAA"}
 WEBSOCKET = {"Connection": "Upgrade", "Upgrade": "websocket"}
@@ -170,6 +172,78 @@ def test_a_tunnel_whose_client_vanishes_is_logged_too(gateway, upstream):
     client.reset()
     gateway.wait_events("tunnel_closed")
     eventually(lambda: upstream.open_connections() == 0, "the tunnel being closed")
+
+
+class Reluctant:
+    """An application that switches protocols, and does not close its side when the client has closed his: until it is
+    told to end, it is silent, or sends a byte many times a second."""
+
+    def __init__(self, talks):
+        self.talks = talks
+        self.client_ended, self.end = threading.Event(), threading.Event()
+
+    def __call__(self, exchange):
+        exchange.arrive()
+        exchange.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        while exchange.sock.recv(4096):
+            pass
+        self.client_ended.set()
+        while not self.end.wait(0.02 if self.talks else HANG_S):
+            exchange.send(b".")
+        exchange.close()
+
+
+def half_closed_tunnel(gateway, application):
+    client = gateway.connect()
+    client.send(request_bytes("GET", "/socket", WEBSOCKET))
+    assert client.receive_head()[0] == 101
+    client.finish_sending()
+    assert application.client_ended.wait(HANG_S), "the application never learned that the client has closed his side"
+    return client
+
+
+def wait_for_a_timeout(gateway, upstream):
+    """As long as `upstream_timeout`, by the gateway's own clock."""
+    with upstream.hold("/slow"):
+        assert gateway.get("/slow").status == 504
+
+
+def test_a_tunnel_whose_client_closed_his_side_ends_when_the_application_stays_silent(start_gateway, upstream):
+    gateway = start_gateway("defaults: {upstream_timeout: 100ms}")
+    silent = Reluctant(talks=False)
+    upstream.on("/socket", silent)
+    client = half_closed_tunnel(gateway, silent)
+    assert client.at_end()
+    ended = gateway.wait_events("tunnel_closed")[0]
+    assert (ended["bytes_from_client"], ended["bytes_from_application"]) == (0, 0)
+    silent.end.set()
+
+
+def test_a_tunnel_whose_client_closed_his_side_lasts_while_the_application_talks(start_gateway, upstream):
+    gateway = start_gateway("defaults: {upstream_timeout: 2s}")
+    talking = Reluctant(talks=True)
+    upstream.on("/socket", talking)
+    client = half_closed_tunnel(gateway, talking)
+    wait_for_a_timeout(gateway, upstream)
+    assert gateway.events("tunnel_closed") == []
+    talking.end.set()
+    while client.reader.more():
+        pass
+    assert set(bytes(client.reader.buffer)) == set(b".")
+    ended = gateway.wait_events("tunnel_closed")[0]
+    assert ended["bytes_from_application"] == len(client.reader.buffer)
+
+
+def test_a_tunnel_that_is_open_on_both_sides_may_be_silent(start_gateway, upstream):
+    gateway = start_gateway("defaults: {upstream_timeout: 50ms}")
+    upstream.on("/socket", echo_after_upgrade)
+    client = gateway.connect()
+    client.send(request_bytes("GET", "/socket", WEBSOCKET))
+    assert client.receive_head()[0] == 101
+    wait_for_a_timeout(gateway, upstream)
+    client.send(b"still here")
+    assert b"".join(client.reader.exactly(10)) == b"still here"
+    client.close()
 
 
 @pytest.mark.parametrize("line", ["TRACE /page", "TRACE *", "CONNECT app:80"])
