@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define BODY_BYTES_MAX (64u * 1024u * 1024u)
+#define BODY_BYTES_MAX (32u * 1024u * 1024u) /* GitHub sends up to 25 MB */
 #define HEADERS_MAX 256u
 
 typedef struct {
