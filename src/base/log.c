@@ -80,18 +80,6 @@ static void put_code(unsigned code)
     put(text, sizeof text);
 }
 
-/* The code of a character that moves a cursor, ends a line or turns text around; 0 for any other. */
-static unsigned harmful(const char *at, size_t len)
-{
-    const unsigned char *c = (const unsigned char *)at;
-    unsigned code = len == 2   ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu)
-                    : len == 3 ? (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu)
-                               : 0;
-    bool is_one = (code >= 0x80 && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
-                  (code >= 0x2066 && code <= 0x2069);
-    return is_one ? code : 0;
-}
-
 /* A bit for each byte of a word that is zero; bytes above it may have theirs set, too. */
 static uint64_t zero_bytes(uint64_t word)
 {
@@ -129,7 +117,7 @@ static void put_escaped(hx_slice value)
         }
         unsigned char c = (unsigned char)*at;
         len = hx_utf8_bytes(at, end);
-        unsigned code = harmful(at, len);
+        unsigned code = hx_utf8_harmful(at, len);
         if (len == 0 || c < 0x20 || c == 0x7f) {
             put_code(c);
         } else if (code != 0) {

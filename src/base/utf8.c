@@ -52,3 +52,14 @@ size_t hx_utf8_put(char out[4], uint32_t code)
     out[3] = (char)(0x80 | (code & 0x3f));
     return 4;
 }
+
+unsigned hx_utf8_harmful(const char *at, size_t len)
+{
+    const unsigned char *c = (const unsigned char *)at;
+    unsigned code = len == 2   ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu)
+                    : len == 3 ? (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu)
+                               : 0;
+    bool is_one = (code >= 0x80 && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
+                  (code >= 0x2066 && code <= 0x2069);
+    return is_one ? code : 0;
+}

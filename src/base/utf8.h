@@ -10,5 +10,8 @@
 size_t hx_utf8_bytes(const char *at, const char *end);
 /* Writes a character that isn't a surrogate, and returns its length in bytes. */
 size_t hx_utf8_put(char out[4], uint32_t code);
+/* The code of a character of two or more bytes that moves a terminal's cursor, ends a line or turns text around; 0 for
+ * any other. `len` is what hx_utf8_bytes returned. */
+unsigned hx_utf8_harmful(const char *at, size_t len);
 
 #endif

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listener runs on a thread of its own, so that the main thread can wait for signals. A request is explained as
- * soon as its body is complete, within one callback. */
+/* A request is explained as soon as its body is complete, within one callback. */
 #include "cmd/explain/listen.h"
 
 #include "base/check.h"
 #include "cmd/keys.h"
-#include "net/server.h"
+#include "cmd/receiver.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #define PATH_SHOWN 200u
@@ -16,18 +13,8 @@
 typedef struct {
     const hx_config *config;
     hx_jwks *jwks;
-    hx_loop *loop;
-    hx_server *server;
-    hx_task stop;
     bool as_json;
-    size_t body_max;     /* bytes beyond it change no explanation: they are read and dropped */
-    uint64_t held_bytes; /* of all bodies; at most limits.memory */
 } listener;
-
-typedef struct {
-    listener *listener;
-    hx_buf body;
-} call;
 
 static bool wants_json(const listener *l, const hx_fields *fields)
 {
@@ -80,114 +67,47 @@ static void answer(listener *l, hx_stream *stream, unsigned status, hx_dry_run *
     hx_stream_release(stream);
 }
 
-static void answer_malformed(void *app, hx_stream *stream, unsigned status, const char *detail)
+static void answer_request(void *app, hx_stream *stream, hx_slice body)
 {
     listener *l = app;
-    answer(l, stream, status, hx_dry_run_malformed(l->config, (hx_h1_fault){.status = status, .detail = detail}));
-}
-
-static void end_call(hx_stream *stream, call *c)
-{
-    c->listener->held_bytes -= c->body.len;
-    stream->events = (hx_stream_events){0};
-}
-
-static void body_broken(hx_stream *stream, unsigned status, const char *detail)
-{
-    call *c = stream->user;
-    end_call(stream, c);
-    if (status == 0)
-        hx_stream_release(stream); /* the client is gone */
-    else
-        answer_malformed(c->listener, stream, status, detail);
-}
-
-static void take_body(hx_stream *stream, hx_slice piece, bool last)
-{
-    call *c = stream->user;
-    listener *l = c->listener;
-    piece = hx_slice_first(piece, l->body_max - c->body.len);
-    if (l->held_bytes + piece.len > l->config->limits.memory) {
-        body_broken(stream, 503, "Other requests hold all of limits.memory; try again.");
-        return;
-    }
-    hx_buf_put(&c->body, piece);
-    l->held_bytes += piece.len;
-    if (!last) return;
-    hx_slice body = c->body.len > 0 ? hx_buf_slice(&c->body) : HX_EMPTY;
-    end_call(stream, c);
     answer(l, stream, 200, hx_dry_run_parsed(l->config, l->jwks, &stream->request, body));
 }
 
-static void start_call(void *app, hx_stream *stream)
+static void answer_refused(void *app, hx_stream *stream, unsigned status, const char *detail)
 {
     listener *l = app;
-    if (!stream->request.has_body) {
-        answer(l, stream, 200, hx_dry_run_parsed(l->config, l->jwks, &stream->request, HX_EMPTY));
-        return;
-    }
-    call *c = hx_arena_zalloc(&stream->arena, sizeof *c);
-    c->listener = l;
-    hx_buf_init(&c->body, &stream->arena, l->body_max);
-    stream->user = c;
-    stream->events = (hx_stream_events){.body = take_body, .broken = body_broken};
-    hx_stream_read(stream);
-}
-
-static void drained(void *app)
-{
-    hx_loop_stop(((listener *)app)->loop);
-}
-
-static void stop(hx_task *task)
-{
-    listener *l = HX_OWNER(task, listener, stop);
-    hx_server_drain(l->server, drained);
-    hx_server_cut(l->server);
-}
-
-static void serve(listener *l, int descriptor, const char *bound, const sigset_t *ends)
-{
-    static const hx_server_handler handler = {.request = start_call, .malformed = answer_malformed};
-    const hx_limits *limits = &l->config->limits;
-    const hx_server_limits for_clients = hx_worker_server_limits(limits, limits->connections);
-    bool is_unix = hx_slice_starts(hx_slice_of(bound), HX_LIT("unix:"));
-    int number = 0;
-    l->loop = hx_loop_new();
-    l->stop.run = stop;
-    l->server = hx_server_new(l->loop, &for_clients, &handler, l);
-    hx_server_accept(l->server, descriptor, hx_slice_of(bound));
-    pthread_t thread = hx_loop_start(l->loop);
-    (void)printf("Listening on %s%s: every request is answered with its explanation; nothing is forwarded, nothing is "
-                 "stored. Ctrl-C ends it.\n",
-                 is_unix ? "" : "http://", bound);
-    (void)fflush(stdout);
-    while (sigwait(ends, &number) != 0) continue;
-    hx_loop_post(l->loop, &l->stop);
-    (void)pthread_join(thread, NULL);
-    hx_server_free(&l->server);
-    hx_loop_free(&l->loop);
+    if (status == 0)
+        hx_stream_release(stream); /* the client is gone */
+    else
+        answer(l, stream, status, hx_dry_run_malformed(l->config, (hx_h1_fault){.status = status, .detail = detail}));
 }
 
 int hx_explain_listen(const hx_config *config, const char *address, bool as_json)
 {
-    listener l = {.config = config, .as_json = as_json, .body_max = hx_dry_run_body_max(config)};
-    char bound[HX_ADDRESS_BYTES];
+    const hx_limits *limits = &config->limits;
+    const hx_receiver_handler handler = {
+        .limits = hx_worker_server_limits(limits, limits->connections),
+        .body_max = hx_dry_run_body_max(config),
+        .drops_rest = true, /* they change no explanation */
+        .held_max = limits->memory,
+        .request = answer_request,
+        .refused = answer_refused,
+    };
+    listener l = {.config = config, .as_json = as_json};
     hx_error_text error;
-    sigset_t ends;
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGTERM);
-    sigaddset(&ends, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* before any thread exists: they inherit it */
-    if (!hx_dry_run_open_keys(config, &l.jwks, error)) {
+    hx_receiver *receiver = hx_receiver_open("explain", address);
+    if (!receiver) return HX_EXIT_ADDRESS;
+    bool has_keys = hx_dry_run_open_keys(config, &l.jwks, error);
+    if (has_keys) {
+        (void)printf("Listening on %s: every request is answered with its explanation; nothing is forwarded, nothing "
+                     "is stored. Ctrl-C ends it.\n",
+                     hx_receiver_url(receiver));
+        (void)fflush(stdout);
+        hx_receiver_run(receiver, &handler, &l);
+    } else {
         (void)fprintf(stderr, "hapax explain: %s\n", error);
-        return HX_EXIT_USAGE;
     }
-    int descriptor = hx_listen(hx_slice_of(address), bound, error);
-    if (descriptor >= 0)
-        serve(&l, descriptor, bound, &ends);
-    else
-        (void)fprintf(stderr, "hapax explain: %s\n", error);
     hx_jwks_free(&l.jwks);
-    return descriptor >= 0 ? HX_EXIT_OK : HX_EXIT_ADDRESS;
+    hx_receiver_free(&receiver);
+    return has_keys ? HX_EXIT_OK : HX_EXIT_USAGE;
 }

@@ -7,6 +7,7 @@ from .answers import (Deduplicating, Stream, Zeros, answer, answer_raw, answer_u
 from .faults import BrokenDisk, SlowDisk, killed_at_change, killed_at_sync, without_tmpfile
 from .gateway import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Gateway, Run, WallClock, basic, bearer,
                       binary, directory_hash, hours_ahead, jwt, quick_retries, sanitized)
+from .listening import Listening
 from .places import fill, free_port
 from .upstream import Upstream, unix_socket_path
 from .waiting import HANG_S, eventually, in_time
@@ -15,8 +16,8 @@ from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_secon
 
 __all__ = [
     "BrokenDisk", "Connection", "Deduplicating", "Disconnected", "EXIT_ADDRESS", "EXIT_CONFIG", "EXIT_STORE",
-    "EXIT_UNKNOWN", "Gateway", "HANG_S", "Pending", "Response", "Run", "SlowDisk", "Stream", "Upstream", "WallClock",
-    "Zeros",
+    "EXIT_UNKNOWN", "Gateway", "HANG_S", "Listening", "Pending", "Response", "Run", "SlowDisk", "Stream", "Upstream",
+    "WallClock", "Zeros",
     "answer", "answer_raw", "answer_unread",
     "basic", "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash",
     "drop_after_effect", "echo_after_upgrade", "eventually", "fill", "free_port", "fresh_key", "hours_ahead", "in_time",

@@ -13,7 +13,7 @@ import subprocess
 import httpx
 import pytest
 
-from harness import HANG_S, basic, binary, fresh_key, jwt
+from harness import HANG_S, Listening, basic, fresh_key, jwt
 
 CONFIG = """
     defaults:
@@ -335,23 +335,6 @@ FLAGS_FOR_CURL = [
 ]
 
 
-class Explainer:
-    """A running `hapax explain --listen`."""
-
-    def __init__(self, *flags):
-        self.process = subprocess.Popen([binary(), "explain", "--listen", "127.0.0.1:0", *flags], text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.said = self.process.stdout.readline()
-        self.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", self.said)[1])
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def end(self, number=signal.SIGINT):
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=HANG_S)
-        assert (self.process.returncode, err) == (0, "")
-        return out
-
-
 @pytest.fixture
 def explainer(tmp_path):
     file = tmp_path / "listening.yaml"
@@ -359,13 +342,12 @@ def explainer(tmp_path):
 
     def start(*flags, config=CONFIG):
         file.write_text(config, encoding="utf-8")
-        started.append(Explainer("--config", file, "--upstream", "http://127.0.0.1:1", *flags))
+        started.append(Listening("explain", "--config", file, "--upstream", "http://127.0.0.1:1", *flags))
         return started[-1]
 
     yield start
     for each in started:
-        if each.process.returncode is None:
-            each.end()
+        each.finish()
 
 
 @pytest.mark.parametrize("number", range(len(FLAGS_FOR_CURL)))
