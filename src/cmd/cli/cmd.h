@@ -106,6 +106,7 @@ int hx_cmd_serve(int argc, char **argv);
 int hx_cmd_check(int argc, char **argv);
 int hx_cmd_explain(int argc, char **argv);
 int hx_cmd_demo(int argc, char **argv);
+int hx_cmd_listen(int argc, char **argv);
 int hx_cmd_sql(int argc, char **argv);
 int hx_cmd_store(int argc, char **argv);
 int hx_cmd_keys(int argc, char **argv);

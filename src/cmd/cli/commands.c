@@ -89,6 +89,19 @@ static const hx_cmd_flag verify_flags[] = {
     {0},
 };
 
+static const hx_cmd_flag listen_flags[] = {
+    {"listen", "ADDRESS", "where to listen; 127.0.0.1:8090 by default, and port 0 is any that is free", 'l'},
+    HX_CMD_WEBHOOK_FLAGS,
+    {"status", "CODE", "answer with this status (200)", 0},
+    {"fail", "N", "answer the first N deliveries of each event id with 503", 0},
+    {"delay", "TIME", "answer so much later: 500ms, 2s", 0},
+    {"count", "N", "end after N requests", 0},
+    {"body-max", "SIZE", "refuse longer bodies with 413 (1MiB)", 0},
+    {"bodies", NULL, "show the bodies", 0},
+    {"json", NULL, "print one JSON object a line", 0},
+    {0},
+};
+
 static const hx_cmd_entry serve_examples[] = {
     {"hapax serve --upstream http://127.0.0.1:3000", "protect an application without a file"},
     {"hapax serve --config /etc/hapax/hapax.yaml", "with the routes and rules of a file"},
@@ -135,6 +148,20 @@ static const hx_cmd_entry explain_examples[] = {
 static const hx_cmd_entry explain_exits[] = {
     {"0", "explained, whatever the verdict"},
     {"2", "usage or configuration"},
+    {"4", "address in use"},
+    {0},
+};
+
+static const hx_cmd_entry listen_examples[] = {
+    {"hapax listen --scheme stripe --secret-file secret.txt --bodies", "verify and show what Stripe sends"},
+    {"hapax listen --fail 2", "watch a sender try again: two deliveries of each event fail"},
+    {"hapax listen --listen 127.0.0.1:0 --count 3 --json", "in a script: three requests, then the verdict"},
+    {0},
+};
+static const hx_cmd_entry listen_exits[] = {
+    {"0", "ended by a signal; with --count: N requests were received, and with --scheme all of them verified"},
+    {"1", "with --count: a request was refused or not verified, or a signal came before the last one"},
+    {"2", "usage"},
     {"4", "address in use"},
     {0},
 };
@@ -293,6 +320,21 @@ static const hx_cmd commands[] = {
         .flags = explain_flags,
         .examples = explain_examples,
         .exits = explain_exits,
+    },
+    {
+        .name = "listen",
+        .run = hx_cmd_listen,
+        .summary = "receive webhooks for development: print, verify and answer them",
+        .usage = "hapax listen [--scheme NAME --secret-file FILE] [FLAGS]",
+        .details =
+            "Every request is answered with --status, whatever the verdict on its signature, and nothing is "
+            "forwarded or stored. It is shown with its event id, how often that id has come, and the headers of "
+            "a gateway: Idempotency-Key, Hapax-Attempt, X-Correlation-Id, traceparent. A delivery is a duplicate "
+            "if an earlier one of its id was answered with 2xx; the last 10,000 ids are remembered. Control "
+            "characters are shown escaped. SIGINT and SIGTERM end it with a summary.",
+        .flags = listen_flags,
+        .examples = listen_examples,
+        .exits = listen_exits,
     },
     {
         .name = "store",
