@@ -293,7 +293,7 @@ static int listen_until_end(listener *l, const char *address)
     l->events = hx_map_new();
     l->ring = calloc(IDS_MAX, sizeof *l->ring);
     if (!l->ring) hx_fatal(HX_EXIT_BUG, "out of memory (event ids)");
-    hx_received_begin(&l->view, hx_receiver_url(l->receiver), (unsigned)l->status);
+    hx_received_begin(&l->view, hx_receiver_url(l->receiver), (unsigned)l->status, (unsigned)l->fail);
     hx_receiver_run(l->receiver, &handler, l);
     hx_received_end(&l->view, &l->counts);
     hx_map_free(&l->events);

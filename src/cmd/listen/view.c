@@ -216,15 +216,17 @@ void hx_received_show(const hx_received_view *view, const hx_received *r)
     (void)fflush(stdout);
 }
 
-void hx_received_begin(const hx_received_view *view, const char *url, unsigned status)
+void hx_received_begin(const hx_received_view *view, const char *url, unsigned status, unsigned fail)
 {
-    if (view->as_json)
+    const char *scheme = view->scheme;
+    if (view->as_json) {
         (void)printf("{\"type\":\"listening\",\"url\":\"%s\"}\n", url);
-    else
-        (void)printf("Listening on %s: every request is answered with %u, and nothing is forwarded. %s%s. Ctrl-C ends "
-                     "it.\n",
-                     url, status, view->scheme ? "Signatures are verified by " : "No signatures are verified",
-                     view->scheme ? view->scheme : "");
+    } else {
+        (void)printf("Listening on %s: every request is answered with %u", url, status);
+        if (fail > 0) (void)printf(", but the first %u of each event id with 503", fail);
+        (void)printf(". %s%s, and nothing is forwarded. Ctrl-C ends it.\n",
+                     scheme ? "Signatures are verified by " : "No signatures are verified", scheme ? scheme : "");
+    }
     (void)fflush(stdout);
 }
 

@@ -31,7 +31,7 @@ typedef struct {
     uint64_t requests, ids, duplicates, verified, not_verified, refused;
 } hx_received_counts;
 
-void hx_received_begin(const hx_received_view *view, const char *url, unsigned status);
+void hx_received_begin(const hx_received_view *view, const char *url, unsigned status, unsigned fail);
 void hx_received_show(const hx_received_view *view, const hx_received *received);
 void hx_received_end(const hx_received_view *view, const hx_received_counts *counts);
 

@@ -356,7 +356,8 @@ def test_a_signature_of_another_day_is_stale(listen, secret_file):
     receiver.post(BODY, **signed("stripe", BODY, seconds_ago=86_400)[1])
     text = receiver.end()
     assert "\033[32mverified" in text and "\033[31mnot verified: " in text
-    assert "older than the tolerance" in text and "86400 s behind" in text
+    assert "older than the tolerance" in text
+    assert int(re.search(r"(\d+) s behind", text)[1]) >= 86_400
 
 
 @pytest.mark.parametrize("second, code", [(BODY, 0), (BODY + b" ", EXIT_UNVERIFIED)])
