@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What only a store on PostgreSQL can get wrong: connections that are cut in the middle, statements that arrive late,
  * rows that an application has locked, functions that fail. Run by tests/store/with_postgres. */
+#include "store/direct.h"
 #include "store/harness.h"
 
 #include "base/check.h"
 #include "base/memory/list.h"
 #include "base/rand.h"
-#include "store/postgres/libpq.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,47 +16,6 @@
 #include <string.h>
 #include <setjmp.h>
 #include <cmocka.h>
-
-/* A connection of the test itself, beside the store's */
-
-static const hx_libpq *pq;
-
-static PGconn *connect_directly(void)
-{
-    /* A test that has failed leaves its locks to the next. */
-    static const char bounds[] = "-c statement_timeout=60s -c idle_in_transaction_session_timeout=60s";
-    const char *const keywords[] = {"dbname", "options", NULL};
-    const char *const values[] = {getenv("HAPAX_TEST_POSTGRES_DIRECT"), bounds, NULL}; // NOLINT(concurrency-mt-unsafe)
-    PGconn *conn = pq->connectdbParams(keywords, values, 1);
-    if (pq->status(conn) != CONNECTION_OK) hx_fatal(1, "%s", pq->errorMessage(conn));
-    return conn;
-}
-
-static void do_sql(PGconn *conn, const char *sql)
-{
-    PGresult *result = pq->exec(conn, sql);
-    ExecStatusType status = pq->resultStatus(result);
-    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) hx_fatal(1, "%s: %s", sql, pq->errorMessage(conn));
-    pq->clear(result);
-}
-
-static int64_t ask(PGconn *conn, const char *sql)
-{
-    PGresult *result = pq->exec(conn, sql);
-    if (pq->resultStatus(result) != PGRES_TUPLES_OK) hx_fatal(1, "%s: %s", sql, pq->errorMessage(conn));
-    int64_t number = pq->ntuples(result) > 0 ? strtoll(pq->getvalue(result, 0, 0), NULL, 10) : -1;
-    pq->clear(result);
-    return number;
-}
-
-static bool is_refused(PGconn *conn, const char *sql, const char *state)
-{
-    PGresult *result = pq->exec(conn, sql);
-    const char *found = pq->resultErrorField(result, PG_DIAG_SQLSTATE);
-    bool refused = found && strcmp(found, state) == 0;
-    pq->clear(result);
-    return refused;
-}
 
 /* Two nodes on one store, and a connection of the test. */
 typedef struct {
@@ -365,15 +324,23 @@ static void routes_need_not_be_text(void **state)
 
 /* Statements that come late, or fail when they are committed */
 
+#define REFUSE_NO_MORE "DROP TRIGGER refuse ON hapax.operations; DROP FUNCTION public.refuse"
+
+/* From now on a claim with this number of attempts fails when it is committed. */
+static void refuse_ninth_attempts(const pair *p)
+{
+    do_sql(p->conn, "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                    "'BEGIN RAISE EXCEPTION ''not this one''; END';"
+                    "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON hapax.operations DEFERRABLE INITIALLY DEFERRED "
+                    "FOR EACH ROW WHEN (NEW.attempt = 9) EXECUTE FUNCTION public.refuse()");
+}
+
 static void what_fails_at_its_commit_fails_alone(void **state)
 {
     (void)state;
     pair p;
     pair_begin(&p);
-    do_sql(p.conn, "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS "
-                   "'BEGIN RAISE EXCEPTION ''not this one''; END';"
-                   "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON hapax.operations DEFERRABLE INITIALLY DEFERRED "
-                   "FOR EACH ROW WHEN (NEW.attempt = 9) EXECUTE FUNCTION public.refuse()");
+    refuse_ninth_attempts(&p);
     hx_record records[20];
     static waited calls[20];
     for (uint64_t i = 0; i < 20; i++) {
@@ -386,7 +353,34 @@ static void what_fails_at_its_commit_fails_alone(void **state)
         wait_for(&p.here, &calls[i]);
         assert_int_equal(calls[i].call.result, i % 5 == 0 ? HX_STORE_UNAVAILABLE : HX_STORE_OK);
     }
-    do_sql(p.conn, "DROP TRIGGER refuse ON hapax.operations; DROP FUNCTION public.refuse");
+    do_sql(p.conn, REFUSE_NO_MORE);
+    pair_end(&p);
+}
+
+/* A release is refused along with a claim that can't be made, and sent again. The operation is claimed meanwhile. */
+static void what_is_refused_goes_before_later_calls_on_its_operation(void **state)
+{
+    (void)state;
+    pair p;
+    pair_begin(&p);
+    refuse_ninth_attempts(&p);
+    hx_record r = record_of(1), bad = record_of(2), again = record_of(1);
+    assert_int_equal(claim(&p.here, &r, 0, NULL), HX_STORE_OK);
+    waited calls[3];
+    for (int i = 0; i < 3; i++) wait_start(&p.here, &calls[i]);
+    r.state = HX_ABSENT;
+    bad.attempt = 9;
+    hx_store_settle(p.here.store, &calls[0].call, &r);
+    hx_store_claim(p.here.store, &calls[1].call, &bad, 0);
+    hx_loop_turn(p.here.loop, 0); /* sends both in one transaction, whose end is not read yet */
+    hx_store_claim(p.here.store, &calls[2].call, &again, 0);
+    for (int i = 0; i < 3; i++) {
+        wait_for(&p.here, &calls[i]);
+        assert_int_equal(calls[i].call.result, i == 1 ? HX_STORE_UNAVAILABLE : HX_STORE_OK);
+    }
+    assert_true(again.epoch > r.epoch);
+    assert_int_equal(peek(&p.there, r.op, NULL), HX_PROCESSING);
+    do_sql(p.conn, REFUSE_NO_MORE);
     pair_end(&p);
 }
 
@@ -785,6 +779,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_answers_come_one_after_the_other),
         cmocka_unit_test(routes_need_not_be_text),
         cmocka_unit_test(what_fails_at_its_commit_fails_alone),
+        cmocka_unit_test(what_is_refused_goes_before_later_calls_on_its_operation),
         cmocka_unit_test(a_server_that_refuses_all_is_not_hammered),
         cmocka_unit_test(a_claim_that_comes_too_late_is_taken_back),
         cmocka_unit_test(a_claim_that_comes_too_late_is_not_made),

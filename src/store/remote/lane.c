@@ -16,6 +16,7 @@
 #define RECONNECT_FIRST ((hx_ms)100)
 #define RECONNECT_MAX (5 * HX_SECOND)
 #define DELAY ((hx_ms)10)
+#define DELAYED_AT_ONCE 64u /* of a round's calls: however many are delayed, others go on */
 
 static hx_ms age_of(const hx_lane *lane, const hx_store_call *call)
 {
@@ -190,10 +191,20 @@ void hx_lane_submit(hx_lane *lane, hx_store_call *call)
     hx_loop_defer(lane->loop, &lane->begin);
 }
 
+void hx_lane_put_first(hx_lane *lane, hx_link *calls)
+{
+    hx_list_splice(lane->waiting.next, calls);
+}
+
 static void send_delayed(hx_timer *timer)
 {
     hx_lane *lane = HX_OWNER(timer, hx_lane, delay);
-    hx_list_splice(&lane->waiting, &lane->delayed);
+    hx_link due;
+    hx_list_init(&due);
+    for (unsigned i = 0; i < DELAYED_AT_ONCE && !hx_list_empty(&lane->delayed); i++)
+        hx_list_append(&due, hx_list_take(&lane->delayed));
+    hx_lane_put_first(lane, &due);
+    if (!hx_list_empty(&lane->delayed)) hx_timer_start(lane->loop, &lane->delay, DELAY, send_delayed);
     hx_lane_schedule(lane);
 }
 
@@ -207,10 +218,13 @@ void hx_lane_delay(hx_lane *lane, hx_store_call *call)
     if (!hx_timer_running(&lane->delay)) hx_timer_start(lane->loop, &lane->delay, DELAY, send_delayed);
 }
 
-void hx_lane_postpone(hx_lane *lane, hx_store_call *call)
+bool hx_lane_delays(const hx_lane *lane, const hx_op *op)
 {
-    call->own.remote.since = hx_loop_now(lane->loop); /* its age counts from here, however long its turn takes */
-    hx_list_append(&lane->waiting, &call->own.link);
+    HX_EACH(link, &lane->delayed)
+    {
+        if (hx_op_eq(&HX_OWNER(link, hx_store_call, own.link)->op, op)) return true;
+    }
+    return false;
 }
 
 bool hx_lane_is_well(const hx_lane *lane)

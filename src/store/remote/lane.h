@@ -19,6 +19,9 @@
  *     watching   a watch whose operation was found in processing: it ends when a call of this process settles the
  *                operation (waiters.c), or when a recheck finds that another process did (upkeep.c)
  *
+ * Calls on one operation take effect in the order in which they came (G8): one that waits again goes in front of those
+ * that came later, and while one is delayed, all later ones on its operation wait. Only reads go together.
+ *
  * The state of the connection, and the functions that change it (lane.c):
  *
  *     DOWN ──[connect_lane]──► CONNECTING ──[hx_lane_connected]──► READY: first a round with SETUP alone, then calls
@@ -121,8 +124,9 @@ void hx_lane_free(hx_lane *lane);                      /* no call may be left on
 void hx_lane_submit(hx_lane *lane, hx_store_call *call);
 void hx_lane_schedule(hx_lane *lane);                      /* begins a round soon, if READY and none is open */
 bool hx_lane_is_well(const hx_lane *lane);                 /* connected, and its round doesn't take long */
+void hx_lane_put_first(hx_lane *lane, hx_link *calls);     /* they wait again, before all others */
 void hx_lane_delay(hx_lane *lane, hx_store_call *call);    /* the server couldn't decide it yet */
-void hx_lane_postpone(hx_lane *lane, hx_store_call *call); /* the server left it to the next round: not in doubt */
+bool hx_lane_delays(const hx_lane *lane, const hx_op *op); /* whether a call on this operation is delayed */
 void hx_lane_give_up(hx_lane *lane, hx_store_call *call, hx_store_result result); /* ends a call without its result */
 void hx_lane_took_too_long(hx_timer *timer);
 void hx_lane_works(hx_lane *lane); /* SETUP found the server usable */

@@ -54,6 +54,8 @@ static void end_each(hx_lane *lane, const hx_statement *s)
 {
     const hx_driver *driver = lane->store->driver;
     size_t rows[HX_ROUND_CALLS_MAX];
+    hx_link excess;
+    hx_list_init(&excess);
     for (size_t i = 0; i < s->count; i++) rows[i] = SIZE_MAX;
     for (size_t row = 0; row < driver->row_count(lane, s->result); row++) {
         size_t place = driver->verdict(lane, s->result, row).place;
@@ -64,7 +66,8 @@ static void end_each(hx_lane *lane, const hx_statement *s)
         bool is_found = rows[i] != SIZE_MAX;
         hx_remote_verdict v = is_found ? driver->verdict(lane, s->result, rows[i]) : (hx_remote_verdict){0};
         if (v.is_excess) {
-            hx_lane_postpone(lane, call);
+            call->own.remote.since = hx_loop_now(lane->loop); /* it is not in doubt, however long its turn takes */
+            hx_list_append(&excess, &call->own.link);
         } else if (s->kind == HX_STATEMENT_READ) {
             (void)show(lane, s, rows[i], v.has_record, call);
             end_read(lane, call);
@@ -74,6 +77,7 @@ static void end_each(hx_lane *lane, const hx_statement *s)
             hx_lane_delay(lane, call);
         }
     }
+    hx_lane_put_first(lane, &excess);
 }
 
 static void end_recheck(hx_lane *lane, const hx_statement *s)

@@ -86,7 +86,9 @@ static size_t choose(hx_lane *lane, hx_store_call *chosen[HX_ROUND_CALLS_MAX])
         bool is_alone = of->calls != HX_CALLS_MANY || call->own.remote.is_alone;
         if (count == HX_ROUND_CALLS_MAX || (is_alone && single == HX_STATEMENTS_MAX / 4)) break;
         bool only_reads = of->operation == HX_OPERATION_READ;
-        if (of->operation != HX_OPERATION_ANY && !may_join(&set, &call->op, only_reads)) continue;
+        bool is_free = of->operation == HX_OPERATION_ANY ||
+                       (!hx_lane_delays(lane, &call->op) && may_join(&set, &call->op, only_reads));
+        if (!is_free) continue;
         if (count > 0 && bytes + bytes_of(call) > HX_ROUND_BYTES_MAX) break;
         bytes += bytes_of(call);
         single += is_alone;
@@ -253,6 +255,8 @@ static void end_transaction(hx_lane *lane, size_t first, size_t after)
     const hx_remote_result *error = NULL;
     size_t calls = 0;
     bool failed = false;
+    hx_link again;
+    hx_list_init(&again);
     for (size_t i = first; i < after; i++) {
         failed |= statements[i].failed;
         calls += statements[i].count;
@@ -280,10 +284,11 @@ static void end_transaction(hx_lane *lane, size_t first, size_t after)
                 end_refused(lane, own[k], error);
             } else {
                 own[k]->own.remote.is_alone = true;
-                hx_list_append(&lane->waiting, &own[k]->own.link);
+                hx_list_append(&again, &own[k]->own.link);
             }
         }
     }
+    hx_lane_put_first(lane, &again);
     for (size_t i = first; i < after; i++) {
         lane->store->driver->free_result(lane, statements[i].result);
         statements[i].result = NULL;

@@ -16,7 +16,7 @@
 
 /* The server: it answers when the test says so. */
 
-#define ROWS_MAX 8u
+#define ROWS_MAX HX_ROUND_CALLS_MAX
 
 struct hx_remote_result {
     hx_remote_verdict rows[ROWS_MAX];
@@ -330,6 +330,110 @@ static void calls_of_a_refused_transaction_are_sent_alone(void **state)
     stage_end(&s);
 }
 
+static bool is_sent(const stage *s, const waited *w)
+{
+    for (size_t i = 0; i < s->own->count; i++)
+        for (size_t k = 0; k < s->own->sent[i].count; k++)
+            if (s->own->sent[i].calls[k] == &w->call) return true;
+    return false;
+}
+
+static void refuse_for_now(stage *s)
+{
+    hx_remote_result *result = new_result();
+    result->refusal = (hx_refusal){HX_REFUSED_FOR_NOW, "later", "see"};
+    hx_lane_result(&s->own->lane, result, true);
+    hx_lane_statement_end(&s->own->lane);
+    hx_lane_committed(&s->own->lane);
+}
+
+/* A release is sent, and has to be sent again. Meanwhile the operation is claimed: were the claim sent first, it would
+ * find the operation where the release has yet to come. */
+static void a_call_that_is_sent_again_goes_before_later_ones_on_its_operation(void **state)
+{
+    (void)state;
+    enum { REFUSED, REFUSED_TWICE, LOCKED, TOO_LARGE, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        stage s;
+        waited release, other, claim_again;
+        hx_record released = record_of(1), records[2];
+        stage_begin(&s);
+        released.state = HX_ABSENT;
+        wait_start(&s.b, &release);
+        hx_store_settle(s.b.store, &release.call, &released);
+        if (way <= REFUSED_TWICE) start_claim(&s, &other, &records[0], 2);
+        wait_for_round(&s);
+        start_claim(&s, &claim_again, &records[1], 1);
+        if (way <= REFUSED_TWICE) {
+            refuse(&s, (hx_refusal){HX_REFUSED_FOR_GOOD, "no", "see"});
+        } else {
+            s.own->count = 0;
+            report(&s, s.own->sent, way == LOCKED, (hx_remote_verdict){.is_excess = true});
+            hx_lane_committed(&s.own->lane);
+        }
+        wait_for_round(&s);
+        assert_true(is_sent(&s, &release) && !is_sent(&s, &claim_again));
+        if (way == REFUSED_TWICE) {
+            assert_sent(&s, 1, HX_STATEMENT_SETTLE, 1, true);
+            s.own->count = 0;
+            report(&s, s.own->sent, 0, (hx_remote_verdict){.result = HX_STORE_OK});
+            hx_lane_committed(&s.own->lane);
+            refuse_for_now(&s);
+            wait_for_round(&s);
+            assert_true(is_sent(&s, &release) && !is_sent(&s, &claim_again));
+        }
+        answer(&s);
+        assert_true(release.done && !claim_again.done);
+        wait_for_round(&s);
+        answer(&s);
+        assert_true(claim_again.done);
+        stage_end(&s);
+    }
+}
+
+/* An application may lock many rows for long. */
+static void however_many_calls_are_delayed_others_go_on(void **state)
+{
+    (void)state;
+    enum { COUNT = HX_ROUND_CALLS_MAX };
+    static waited locked[COUNT];
+    static hx_record records[COUNT];
+    stage s;
+    waited other;
+    hx_record claimed;
+    stage_begin(&s);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        records[i] = record_of(i);
+        records[i].state = HX_UNKNOWN;
+        wait_start(&s.b, &locked[i]);
+        hx_store_settle(s.b.store, &locked[i].call, &records[i]);
+    }
+    wait_for_round(&s);
+    assert_sent(&s, 0, HX_STATEMENT_SETTLE, COUNT, true);
+    for (int round = 0; round < 5; round++) { /* the fifth round begins with the first call again */
+        s.own->count = 0;
+        hx_lane_result(&s.own->lane, new_result(), false);
+        hx_lane_statement_end(&s.own->lane);
+        hx_lane_committed(&s.own->lane);
+        wait_for_round(&s);
+        assert_sent(&s, 0, HX_STATEMENT_SETTLE, COUNT / 4, true);
+        assert_int_equal(is_sent(&s, &locked[0]), round % 4 == 0);
+    }
+    start_claim(&s, &other, &claimed, COUNT);
+    answer(&s);
+    while (!other.done) {
+        wait_for_round(&s);
+        assert_true(is_sent(&s, &other)); /* in the next round */
+        answer(&s);
+    }
+    for (uint64_t i = 0; i < COUNT; i++)
+        while (!locked[i].done) {
+            wait_for_round(&s);
+            answer(&s);
+        }
+    stage_end(&s);
+}
+
 static void what_is_in_doubt_is_sent_again_first_and_with_its_ticket(void **state)
 {
     (void)state;
@@ -480,6 +584,8 @@ int main(void)
         cmocka_unit_test(calls_about_one_operation_go_one_after_the_other),
         cmocka_unit_test(a_call_without_a_verdict_is_sent_again),
         cmocka_unit_test(calls_of_a_refused_transaction_are_sent_alone),
+        cmocka_unit_test(a_call_that_is_sent_again_goes_before_later_ones_on_its_operation),
+        cmocka_unit_test(however_many_calls_are_delayed_others_go_on),
         cmocka_unit_test(what_is_in_doubt_is_sent_again_first_and_with_its_ticket),
         cmocka_unit_test(a_claim_that_ends_in_doubt_is_abandoned_and_one_that_was_never_sent_is_not),
         cmocka_unit_test(behind_a_pooler_one_transaction_is_sent_at_a_time),
