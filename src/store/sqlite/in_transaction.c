@@ -264,9 +264,12 @@ static hx_in_transaction_result end(sqlite3 *db, const hx_in_transaction_operati
     hx_stored stored = stored_of(&s);
     if (is_damaged(&s)) stored.state = s.row.stored;
     bool is_settled = hx_lifecycle_settle(stored, operation->epoch, to) != HX_TRANSITION_WRITE;
-    if (is_settled || (operation->owner != 0 && operation->owner != s.row.record.owner)) {
+    bool is_anothers = operation->owner != 0 && operation->owner != s.row.record.owner;
+    if (is_settled || is_damaged(&s) || is_anothers) {
+        /* An outcome without the fingerprint, which is lost, would be a mismatch for every later request. */
+        bool is_lost = is_damaged(&s) && !is_settled;
         show(&s, &operation->op, arena, found);
-        return leave(&s, HX_IN_TRANSACTION_STALE);
+        return leave(&s, is_lost ? HX_IN_TRANSACTION_DAMAGED : HX_IN_TRANSACTION_STALE);
     }
     hx_record next = s.row.record;
     hx_lifecycle_change(&next, to, reason, s.now);

@@ -34,6 +34,8 @@ typedef enum {
     HX_IN_TRANSACTION_EXPIRED,   /* begin: it was executed; its response has expired */
     HX_IN_TRANSACTION_MISMATCH,  /* begin: the key was used for another request: `found` */
     HX_IN_TRANSACTION_STALE,     /* the operation is no longer the caller's: roll back. `found` is its record */
+    HX_IN_TRANSACTION_DAMAGED,   /* its record can't be read, and can't be ended: roll back. It stays unknown until an
+                                  * operator forgets it */
     HX_IN_TRANSACTION_OUTSIDE,   /* no transaction is open on this connection */
     HX_IN_TRANSACTION_INVALID,   /* no key; a text, a time span or a response too long: a bug of the caller */
     HX_IN_TRANSACTION_NO_TABLES, /* hx_sqlite_prepare has not been called, or a newer version made the tables */

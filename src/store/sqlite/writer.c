@@ -229,8 +229,8 @@ static int change(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
     hx_stored stored = stored_of(row);
     bool is_damaged = row->there && row->head_len == 0;
-    if (is_damaged && call->verb == HX_STORE_SETTLE)
-        stored.state = row->stored; /* its outcome replaces the damaged record */
+    /* Its outcome replaces a damaged record. A claim takes over only what was unknown before: it may be a mark. */
+    if (is_damaged && (call->verb == HX_STORE_SETTLE || call->verb == HX_STORE_CLAIM)) stored.state = row->stored;
     hx_store_result result = hx_store_decide(call, stored);
     int rc = call->verb == HX_STORE_IMPORT ? raise_epoch(s, call) : SQLITE_OK;
     if (rc != SQLITE_OK) return rc;

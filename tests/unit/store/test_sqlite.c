@@ -420,6 +420,8 @@ static void a_damaged_record_is_unknown_and_nothing_else_is(void **state)
         hx_record again = record_of(i);
         assert_int_equal(claim(&b, &again, 0, &found), HX_STORE_EXISTS);
         assert_int_equal(found.state, HX_UNKNOWN);
+        assert_int_equal(claim(&b, &again, r[i].epoch, &found),
+                         HX_STORE_EXISTS); /* it was completed, and is not redone */
     }
     assert_int_equal(peek(&b, r[2].op, NULL), HX_COMPLETED);
     hx_record runs = record_of(3);

@@ -340,6 +340,46 @@ static void a_damaged_mark_is_not_made_again(void **state)
     finish(&p);
 }
 
+static hx_in_transaction_result end_by(program *p, int way)
+{
+    if (way == 0) return complete(p);
+    if (way == 1) return hx_sqlite_fail(p->db, &p->operation, &answer, &p->arena, &p->found);
+    return hx_sqlite_release(p->db, &p->operation, HX_LIT("no money"), &p->arena, &p->found);
+}
+
+/* Whoever began it, its request can't be told from others any more: an outcome would be everyone's, or nobody's. */
+static void an_operation_whose_record_was_damaged_meanwhile_is_not_ended(void **state)
+{
+    (void)state;
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    for (int way = 0; way < 6; way++) {
+        program p;
+        begin(&p);
+        run(p.db, "BEGIN IMMEDIATE");
+        assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OK);
+        run(p.db, "COMMIT");
+        if (way % 2) p.operation.owner = 0; /* as if by a gateway */
+        run(p.db, "UPDATE hapax_operations SET head = zeroblob(400)");
+        run(p.db, "BEGIN IMMEDIATE");
+        effect(&p);
+        assert_int_equal(end_by(&p, way / 2), HX_IN_TRANSACTION_DAMAGED);
+        assert_true(p.found.unreadable && p.found.state == HX_UNKNOWN);
+        assert_true(hx_slice_eq(p.found.reason, HX_LIT("damaged")));
+        assert_int_equal(number(p.db, "SELECT count(*) FROM hapax_history"), 1); /* it wrote nothing */
+        assert_int_equal(number(p.db, "SELECT count(*) FROM hapax_operations WHERE state = 1 AND head = zeroblob(400)"),
+                         1);
+        run(p.db, "ROLLBACK");
+        assert_int_equal(effects(&p), 0);
+        hx_in_transaction_request again = request;
+        again.redo = true;
+        run(p.db, "BEGIN IMMEDIATE");
+        assert_int_equal(start(&p, &again), HX_IN_TRANSACTION_UNKNOWN);
+        run(p.db, "COMMIT");
+        finish(&p);
+    }
+    hx_log_threshold(HX_LOG_INFO);
+}
+
 /* "For ever", as a program may write it, must not end before it begins. */
 static void a_span_of_more_than_a_century_is_refused(void **state)
 {
@@ -484,6 +524,7 @@ int main(void)
         cmocka_unit_test(lifetimes_end_and_are_cleaned),
         cmocka_unit_test(what_is_asked_wrongly_is_told_apart),
         cmocka_unit_test(a_damaged_mark_is_not_made_again),
+        cmocka_unit_test(an_operation_whose_record_was_damaged_meanwhile_is_not_ended),
         cmocka_unit_test(a_span_of_more_than_a_century_is_refused),
         cmocka_unit_test(a_crash_leaves_both_or_neither),
         cmocka_unit_test(a_gateway_and_a_program_share_the_database),
