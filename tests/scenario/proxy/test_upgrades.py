@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from harness import HANG_S, answer_raw, echo_after_upgrade, eventually, request_bytes
+from harness import HANG_S, answer_raw, echo_after_upgrade, eventually, in_time, request_bytes
 
 H2C = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAAAAIAAAAA"}
 WEBSOCKET = {"Connection": "Upgrade", "Upgrade": "websocket"}
@@ -193,12 +193,21 @@ class Reluctant:
         exchange.close()
 
 
-def half_closed_tunnel(gateway, application):
+def open_tunnel(gateway):
+    """None: the application was too late to answer within `upstream_timeout`."""
     client = gateway.connect()
     client.send(request_bytes("GET", "/socket", WEBSOCKET))
-    assert client.receive_head()[0] == 101
-    client.finish_sending()
-    assert application.client_ended.wait(HANG_S), "the application never learned that the client has closed his side"
+    status = client.receive_head()[0]
+    assert status in (101, 504)
+    return client if status == 101 else None
+
+
+def half_closed_tunnel(gateway, upstream, application):
+    upstream.on("/socket", application)
+    client = open_tunnel(gateway)
+    if client:
+        client.finish_sending()
+        assert application.client_ended.wait(HANG_S), "the application never learned that the client closed his side"
     return client
 
 
@@ -210,40 +219,59 @@ def wait_for_a_timeout(gateway, upstream):
 
 def test_a_tunnel_whose_client_closed_his_side_ends_when_the_application_stays_silent(start_gateway, upstream):
     gateway = start_gateway("defaults: {upstream_timeout: 100ms}")
-    silent = Reluctant(talks=False)
-    upstream.on("/socket", silent)
-    client = half_closed_tunnel(gateway, silent)
-    assert client.at_end()
-    ended = gateway.wait_events("tunnel_closed")[0]
-    assert (ended["bytes_from_client"], ended["bytes_from_application"]) == (0, 0)
-    silent.end.set()
+
+    def story():
+        silent = Reluctant(talks=False)
+        client = half_closed_tunnel(gateway, upstream, silent)
+        if client:
+            assert client.at_end()
+            ended = gateway.wait_events("tunnel_closed")[0]
+            assert (ended["bytes_from_client"], ended["bytes_from_application"]) == (0, 0)
+        silent.end.set()
+        return client
+
+    in_time(story)
 
 
 def test_a_tunnel_whose_client_closed_his_side_lasts_while_the_application_talks(start_gateway, upstream):
     gateway = start_gateway("defaults: {upstream_timeout: 2s}")
-    talking = Reluctant(talks=True)
-    upstream.on("/socket", talking)
-    client = half_closed_tunnel(gateway, talking)
-    wait_for_a_timeout(gateway, upstream)
-    assert gateway.events("tunnel_closed") == []
-    talking.end.set()
-    while client.reader.more():
-        pass
-    assert set(bytes(client.reader.buffer)) == set(b".")
-    ended = gateway.wait_events("tunnel_closed")[0]
-    assert ended["bytes_from_application"] == len(client.reader.buffer)
+
+    def story():
+        talking = Reluctant(talks=True)
+        client = half_closed_tunnel(gateway, upstream, talking)
+        if not client:
+            return False
+        closed_before = len(gateway.events("tunnel_closed"))
+        wait_for_a_timeout(gateway, upstream)
+        lasted = len(gateway.events("tunnel_closed")) == closed_before
+        talking.end.set()
+        if not lasted:
+            return False  # the application was silent for two seconds
+        while client.reader.more():
+            pass
+        assert set(bytes(client.reader.buffer)) == set(b".")
+        ended = gateway.wait_events("tunnel_closed", closed_before + 1)[-1]
+        assert ended["bytes_from_application"] == len(client.reader.buffer)
+        return True
+
+    in_time(story)
 
 
 def test_a_tunnel_that_is_open_on_both_sides_may_be_silent(start_gateway, upstream):
     gateway = start_gateway("defaults: {upstream_timeout: 50ms}")
     upstream.on("/socket", echo_after_upgrade)
-    client = gateway.connect()
-    client.send(request_bytes("GET", "/socket", WEBSOCKET))
-    assert client.receive_head()[0] == 101
-    wait_for_a_timeout(gateway, upstream)
-    client.send(b"still here")
-    assert b"".join(client.reader.exactly(10)) == b"still here"
-    client.close()
+
+    def story():
+        client = open_tunnel(gateway)
+        if not client:
+            return False
+        wait_for_a_timeout(gateway, upstream)
+        client.send(b"still here")
+        assert b"".join(client.reader.exactly(10)) == b"still here"
+        client.close()
+        return True
+
+    in_time(story)
 
 
 @pytest.mark.parametrize("line", ["TRACE /page", "TRACE *", "CONNECT app:80"])
