@@ -59,7 +59,7 @@ def _directory(prefix):
 
 def _run(*words, given=b""):
     done = subprocess.run([str(word) for word in words], input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          timeout=HANG_S, check=False, **_unprivileged())
+                          timeout=4 * HANG_S, check=False, **_unprivileged())  # it may copy a whole cluster
     assert done.returncode == 0, f"{words[0]} ended with {done.returncode}:\n{done.stdout.decode(errors='replace')}"
 
 
@@ -126,7 +126,7 @@ class Server:
 
     def _copy(self, primary):
         self.password = primary.password
-        _run(program("pg_basebackup"), "-D", self.data, "-R", "-X", "stream", "-c", "fast", "-d",
+        _run(program("pg_basebackup"), "-D", self.data, "-R", "-X", "stream", "-c", "fast", "--no-sync", "-d",
              f"{primary.url('postgres')}?application_name=standby_{self.port}")
 
     def _words(self):
