@@ -9,9 +9,10 @@
 /* The raw records of an answer, from the array that `pointer` names; *count of them. */
 const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *arena, size_t *count);
 
-/* A member of a record: the text of a string, or a number as written; "" when it is missing. Terminated, without
- * control bytes. */
+/* A member of a record: the text of a string, or a number as written; "" when it is missing. Terminated and
+ * clean. */
 const char *hx_keys_member(hx_slice record, const char *name, hx_arena *arena);
+/* Bytes that are not UTF-8, and characters that a terminal would obey or that turn text around, become '?'. */
 const char *hx_keys_clean(hx_slice text, hx_arena *arena);
 
 /* A table on standard output, one row for each, the newest change first. */

@@ -3,6 +3,7 @@
 
 #include "core/json/json_walk.h"
 #include "base/check.h"
+#include "base/utf8.h"
 #include "cmd/cli/cmd.h"
 #include "core/json/json.h"
 
@@ -27,11 +28,13 @@ const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *
 const char *hx_keys_clean(hx_slice text, hx_arena *arena)
 {
     char *out = hx_arena_terminated(arena, text);
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)out[i];
-        bool is_c1 = c == 0xc2 && i + 1 < text.len && (unsigned char)out[i + 1] < 0xa0;
-        if (c < 0x20 || c == 0x7f) out[i] = '?';
-        if (is_c1) out[i] = out[i + 1] = '?';
+    for (char *at = out, *end = out + text.len; at < end;) {
+        unsigned char c = (unsigned char)*at;
+        size_t len = hx_utf8_bytes(at, end);
+        bool is_harmful = len > 1 ? hx_utf8_harmful(at, len) > 0 : len == 0 || c < 0x20 || c == 0x7f;
+        if (len == 0) len = 1;
+        if (is_harmful) memset(at, '?', len);
+        at += len;
     }
     return out;
 }

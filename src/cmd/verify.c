@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cmd/cli/cmd.h"
 #include "cmd/webhook/report.h"
+#include "config/problems.h"
 
 #include <string.h>
 
@@ -27,7 +28,8 @@ static void take_header(arguments *given, const char *value)
 {
     hx_text_header pair;
     if (!hx_text_split_header(hx_slice_of(value), &pair) || pair.name.len == 0)
-        given->error = hx_arena_printf(given->arena, "-H \"%.100s\" is not 'Name: value'.", value);
+        given->error = hx_arena_printf(given->arena, "-H %s is not 'Name: value'.",
+                                       hx_quoted(given->arena, hx_slice_of(value)));
     else if (given->header_count == HEADERS_MAX)
         given->error = HX_LIT("-H is given more than 256 times.");
     else

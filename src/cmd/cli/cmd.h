@@ -120,6 +120,9 @@ int hx_cmd_reference(int argc, char **argv);
 void hx_cmd_page(FILE *out, const hx_cmd *cmd);
 void hx_cmd_overview(FILE *out);
 bool hx_cmd_colours(FILE *out); /* a terminal, and NO_COLOR is not set */
+/* Text or JSON with bytes from the network: those that are not UTF-8, and characters that a terminal would obey or that
+ * turn text around, are written as \u001b, which in JSON means the same. */
+void hx_cmd_put_text(FILE *out, hx_slice text);
 /* Prints that the command is unknown, with the nearest name; returns HX_EXIT_USAGE. */
 int hx_cmd_unknown(const char *name);
 

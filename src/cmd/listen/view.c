@@ -13,19 +13,7 @@
 
 static void put_text(hx_slice text)
 {
-    if (text.len == 0) return; /* an empty slice may have no address */
-    const char *end = text.ptr + text.len;
-    for (const char *at = text.ptr; at < end;) {
-        unsigned char c = (unsigned char)*at;
-        size_t len = hx_utf8_bytes(at, end);
-        unsigned code = len > 1 ? hx_utf8_harmful(at, len) : c;
-        bool is_escaped = len > 1 ? code != 0 : len == 0 || c < 0x20 || c == 0x7f;
-        if (is_escaped)
-            (void)printf("\\u%04x", code);
-        else
-            (void)fwrite(at, 1, len, stdout);
-        at += len > 0 ? len : 1;
-    }
+    hx_cmd_put_text(stdout, text);
 }
 
 /* At most `bytes_max`, cut between characters. Returns how many bytes are left out. */

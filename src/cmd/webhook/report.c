@@ -11,6 +11,7 @@
 #define BEGINNING_BYTES 60u /* of what is signed */
 #define VALUE_BYTES_MAX 200u
 #define JSON_BYTES_MAX (64u * 1024u)
+#define YEAR_10000 (INT64_C(253402300800) * HX_SECOND) /* from here on there is no RFC 3339 */
 
 typedef struct {
     FILE *out;
@@ -93,8 +94,9 @@ static void show_timestamp(const page *p, const hx_verify_report *r, hx_arena *a
     const hx_webhook_result *result = r->result;
     char text[HX_RFC3339_BYTES];
     if (!result->has_timestamp) return;
-    line(p, "timestamp", "%lld, %.*s", (long long)(result->timestamp / HX_SECOND),
-         HX_FMT(hx_rfc3339(result->timestamp, text)));
+    hx_slice date = result->timestamp < YEAR_10000 ? hx_rfc3339(result->timestamp, text)
+                                                   : HX_LIT("after the year 9999");
+    line(p, "timestamp", "%lld, %.*s", (long long)(result->timestamp / HX_SECOND), HX_FMT(date));
     line(p, "", "%s %s; the tolerance is %s", distance(result->age, arena), result->age < 0 ? "in the future" : "ago",
          hx_describe_duration(r->settings->tolerance, arena));
 }
@@ -179,7 +181,7 @@ void hx_verify_print_json(const hx_verify_report *r, FILE *out, hx_arena *arena)
     hx_json_put_text(&json, "scheme", hx_slice_of(r->settings->scheme.name));
     if (result->error == HX_WEBHOOK_OK) hx_json_put_number(&json, "secret", result->secret + 1);
     if (result->has_timestamp) {
-        hx_json_put_text(&json, "timestamp", hx_rfc3339(result->timestamp, at));
+        if (result->timestamp < YEAR_10000) hx_json_put_text(&json, "timestamp", hx_rfc3339(result->timestamp, at));
         hx_json_put_raw(&json, "age_ms", hx_arena_printf(arena, "%lld", (long long)result->age));
     }
     if (hx_webhook_event_id(&r->settings->scheme, r->request, arena, &id, &is_signed)) {
@@ -193,6 +195,6 @@ void hx_verify_print_json(const hx_verify_report *r, FILE *out, hx_arena *arena)
         hx_json_put_text(&json, "signed_begins", beginning(r, arena, &is_cut));
     }
     hx_json_close(&json, '}');
-    (void)fwrite(json.data, 1, json.len, out);
+    hx_cmd_put_text(out, hx_buf_slice(&json));
     (void)fputc('\n', out);
 }

@@ -10,6 +10,7 @@ import pty
 import re
 import shlex
 import subprocess
+import unicodedata
 
 import pytest
 
@@ -154,6 +155,8 @@ def test_milliseconds_are_told_from_the_far_future(kept):
     result = kept.judge("slack", headers_of("slack", at=AT * 1000))
     assert result["result"] == "timestamp_future"
     assert [found["cause"] for found in result["causes"]] == ["timestamp_milliseconds"]
+    assert "timestamp" not in result  # RFC 3339 has no year 56845
+    assert f"{AT * 1000}, after the year 9999" in kept.verify("slack", headers_of("slack", at=AT * 1000)).stdout
 
 
 def test_the_tolerance_is_exact_and_an_old_request_can_be_verified_as_of_then(kept):
@@ -236,6 +239,7 @@ def test_the_body_may_come_from_standard_input(tmp_path):
     (["BODY", "--scheme", "slack", "--tolerance", "soon", "--secret-env", "SPACED"], "--tolerance must be a duration"),
     (["BODY", "--scheme", "slack", "--at", "noon", "--secret-env", "SPACED"], "--at must be a time"),
     (["BODY", "--scheme", "slack", "-H", "nonsense", "--secret-env", "SPACED"], "is not 'Name: value'"),
+    (["BODY", "--scheme", "slack", "-H", "\x1b[35m\x9b", "--secret-env", "SPACED"], '-H "\\x1b[35m\\x9b" is not'),
     (["BODY", "--sign", "--scheme", "stripe", "--secret-env", "SPACED"], "--sign is for --scheme standard and svix"),
     (["BODY", "--sign", "--scheme", "standard", "--secret-env", "PUBLIC"], "a public key, which can't sign"),
     (["BODY", "--sign", "--scheme", "standard", "--id", "a.b", "--secret-env", "GOOD"], "without a dot"),
@@ -249,6 +253,20 @@ def test_misuse_is_named(tmp_path, words, said):
     run = Run(["verify", *words], env=env, cwd=tmp_path)
     assert run.code == EXIT_CONFIG and said in run.stderr and not run.stdout, run
     assert not any(value in run.stderr for value in env.values() if value), run
+
+
+@pytest.mark.parametrize("body", [
+    '{"id":"\x7f\x9b35m \u202egnp.exe \u2028 \u2066 ü"}'.encode(),
+    '{"id":"'.encode() + b"\\u001b[35m\\u202e" + '","é":1}'.encode(),
+    b"\x9b35m \x1b[35m \xff",
+])
+def test_nothing_in_a_body_is_obeyed_by_a_terminal(kept, body):
+    told = kept.judge("stripe", headers_of("stripe", body), body=body)
+    assert told["signed_begins"] == f"{AT}." + body.decode(errors="replace")
+    for flags in ([], ["--json"]):
+        shown = kept.verify("stripe", headers_of("stripe", body), *flags, body=body).stdout.replace("\n", "")
+        assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or
+                    unicodedata.bidirectional(c) in ("RLO", "LRO", "RLI", "LRI")]
 
 
 def test_the_verdict_is_coloured_on_a_terminal_only(kept):
