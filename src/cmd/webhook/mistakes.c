@@ -244,11 +244,11 @@ void hx_verify_diagnose(const hx_verify_settings *settings, const hx_webhook_req
     vary_body(&s);
     vary_secrets(&s);
     vary_scheme(&s);
-    if (result->error == HX_WEBHOOK_FUTURE && result->timestamp >= MILLISECONDS_FROM)
-        add_mistake(out, TIMESTAMP_MILLISECONDS);
     bool is_readable = result->error != HX_WEBHOOK_HEADER_MISSING && result->error != HX_WEBHOOK_HEADER_REPEATED;
     size_t changes_max = request->body.len <= PAIRS_BODY_BYTES_MAX ? 2 : 1;
     for (size_t changes = 0; changes <= changes_max && is_readable; changes++)
         if (!out->is_signed) try_changes(&s, changes, out);
+    if (out->is_signed && result->error == HX_WEBHOOK_FUTURE && result->timestamp >= MILLISECONDS_FROM)
+        add_mistake(out, TIMESTAMP_MILLISECONDS);
     add_hints(&s, result, out);
 }

@@ -86,13 +86,22 @@ static const char *read_scheme(const hx_verify_flags *flags, hx_arena *arena, hx
     return hx_webhook_scheme_mistake(out);
 }
 
+/* Who gives the secret itself where its name belongs does not find it in a log. */
+static const char *no_variable(const char *name, hx_arena *arena)
+{
+    static const char usual[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    if (name[strspn(name, usual)] == '\0')
+        return hx_arena_printf(arena, "The environment has no variable %s.", name).ptr;
+    return "The environment has no such variable: --secret-env takes the variable's name, not the secret.";
+}
+
 static const char *read_secret(const hx_verify_flags *flags, size_t i, hx_arena *arena, hx_verify_settings *out)
 {
     const char *name = flags->secrets[i].name;
     hx_slice text, error;
     if (flags->secrets[i].is_variable) {
         const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): the environment is never changed
-        if (!value) return hx_arena_printf(arena, "The environment has no variable %s.", name).ptr;
+        if (!value) return no_variable(name, arena);
         text = hx_slice_of(value);
     } else if (!hx_cmd_read_file(name, SECRET_BYTES_MAX, arena, &text, &error)) {
         return error.ptr;

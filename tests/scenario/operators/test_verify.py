@@ -157,6 +157,8 @@ def test_milliseconds_are_told_from_the_far_future(kept):
     assert [found["cause"] for found in result["causes"]] == ["timestamp_milliseconds"]
     assert "timestamp" not in result  # RFC 3339 has no year 56845
     assert f"{AT * 1000}, after the year 9999" in kept.verify("slack", headers_of("slack", at=AT * 1000)).stdout
+    forged = kept.judge("slack", headers_of("slack", at=AT * 1000), body=b"other")
+    assert (forged["causes"], forged["hints"]) == ([], ["Whatever the time, no signature matches."])
 
 
 def test_the_tolerance_is_exact_and_an_old_request_can_be_verified_as_of_then(kept):
@@ -230,6 +232,7 @@ def test_the_body_may_come_from_standard_input(tmp_path):
     (["BODY", "--scheme", "strip"], 'unknown scheme "strip", did you mean "stripe"?'),
     (["BODY", "--scheme", "stripe"], "Which secret?"),
     (["BODY", "--scheme", "stripe", "--secret-env", "NO_SUCH_VARIABLE"], "no variable NO_SUCH_VARIABLE"),
+    (["BODY", "--scheme", "stripe", "--secret-env", SECRET], "the variable's name, not the secret"),
     (["BODY", "--scheme", "stripe", "--secret-file", "/no/such"], "/no/such can't be read"),
     (["BODY", "--scheme", "stripe", "--secret-env", "API_KEY"], "prefix is that of another kind of key"),
     (["BODY", "--scheme", "standard", "--secret-env", "SPACED"], "There is white space around it."),
