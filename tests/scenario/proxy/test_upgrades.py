@@ -188,8 +188,9 @@ class Reluctant:
         while exchange.sock.recv(4096):
             pass
         self.client_ended.set()
-        while not self.end.wait(0.02 if self.talks else HANG_S):
+        while self.talks and not self.end.wait(0.02):
             exchange.send(b".")
+        self.end.wait(2 * HANG_S)
         exchange.close()
 
 
@@ -223,11 +224,13 @@ def test_a_tunnel_whose_client_closed_his_side_ends_when_the_application_stays_s
     def story():
         silent = Reluctant(talks=False)
         client = half_closed_tunnel(gateway, upstream, silent)
+        try:
+            ended = gateway.wait_events("tunnel_closed")[0] if client else None
+        finally:
+            silent.end.set()
         if client:
-            assert client.at_end()
-            ended = gateway.wait_events("tunnel_closed")[0]
             assert (ended["bytes_from_client"], ended["bytes_from_application"]) == (0, 0)
-        silent.end.set()
+            assert client.at_end()
         return client
 
     in_time(story)
