@@ -42,6 +42,8 @@ bool hx_store_history_wants(const hx_store_call *call, const hx_record *record);
 void hx_store_page_add(hx_store_page *page, hx_arena *arena, const hx_record *record);
 /* Adds a copy of the record, or, where the page is full, lets the next page begin at it. */
 void hx_store_page_offer(hx_store_page *page, hx_arena *arena, const hx_record *record, uint64_t cursor);
+/* A place for one more item, with so many bytes of meta and body; NULL: the page is full. */
+hx_item *hx_item_page_add(hx_item_page *page, hx_arena *arena, size_t bytes);
 /* Whether a claim of this record is under rules that are retired; `rules` may be NULL. */
 bool hx_store_is_retired(const hx_store_rules *rules, const hx_record *record);
 

@@ -12,6 +12,7 @@
 #include "base/memory/map.h"
 #include "base/rand.h"
 #include "core/operation/policy.h"
+#include "store/item_table.h"
 #include "store/shared_record.h"
 #include "store/waiters.h"
 
@@ -39,6 +40,7 @@ typedef struct {
     hx_store_counts counts;
     const hx_store_rules *retired;
     hx_waiters waiters;
+    hx_item_table items;
 } memory;
 
 static hx_slice key_of(const hx_op *op)
@@ -270,6 +272,7 @@ static void sweep(memory *m, hx_store_call *call, hx_ms now)
         else
             lapse(m, o, to, to == HX_UNKNOWN ? HX_LIT("lease") : HX_LIT("lifetime"), now);
     }
+    m->counts.cleaned += hx_item_table_sweep(&m->items, now);
     call->count = m->counts.cleaned - before;
     finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
 }
@@ -380,6 +383,9 @@ static void memory_submit(hx_store *store, hx_store_call *call)
     case HX_STORE_HISTORY: history(m, call); break;
     case HX_STORE_READ: read_one(m, call, now); break;
     case HX_STORE_ENFORCE: HX_CHECK(!"this store is not shared"); break;
+    case HX_STORE_COMMIT:
+    case HX_STORE_GET:
+    case HX_STORE_SCAN: finish(call, hx_item_table_perform(&m->items, call, now), NULL, HX_ABSENT, 0); break;
     case HX_STORE_RETIRE:
         m->retired = call->rules;
         finish(call, HX_STORE_OK, NULL, HX_ABSENT, 0);
@@ -490,6 +496,7 @@ static void memory_close(hx_store *store)
     for (size_t i = 0; i < HISTORY_MAX; i++) hx_shared_record_drop(&m->history[i]);
     hx_map_free(&m->operations);
     hx_waiters_free(&m->waiters);
+    hx_item_table_free(&m->items);
     pthread_mutex_destroy(&m->mutex);
     free(m);
 }
@@ -503,6 +510,7 @@ hx_store *hx_store_memory_open(const hx_store_options *options)
     if (!m) hx_fatal(HX_EXIT_BUG, "out of memory");
     m->store = (hx_store){.ops = &ops,
                           .facts = {.name = "memory",
+                                    .keeps_items = true,
                                     .owner = hx_rand_u64(),
                                     .now = options->now ? options->now : hx_clock_now}};
     if (options->secret)
@@ -512,5 +520,6 @@ hx_store *hx_store_memory_open(const hx_store_options *options)
     pthread_mutex_init(&m->mutex, NULL);
     m->operations = hx_map_new();
     hx_waiters_init(&m->waiters, options);
+    hx_item_table_init(&m->items);
     return &m->store;
 }

@@ -7,6 +7,7 @@
 #include "core/operation/policy.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void submit(hx_store *store, hx_store_call *call, hx_store_verb verb, const hx_op *op, uint64_t epoch)
@@ -275,6 +276,63 @@ void hx_store_import(hx_store *store, hx_store_call *call, hx_record *record)
 bool hx_store_last_epoch(hx_store *store, uint64_t *epoch, hx_error_text error)
 {
     return store->ops->last_epoch(store, epoch, error);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const hx_item *one = a, *other = b;
+    return hx_slice_compare(one->key, other->key);
+}
+
+void hx_store_commit(hx_store *store, hx_store_call *call, hx_item *items, size_t count, bool urgent)
+{
+    size_t bytes = 0;
+    HX_CHECK(store->facts.keeps_items && count > 0 && count <= HX_COMMIT_ITEMS_MAX);
+    qsort(items, count, sizeof *items, by_key);
+    for (size_t i = 0; i < count; i++) {
+        const hx_item *item = &items[i];
+        HX_CHECK(item->key.len > 0 && item->key.len <= HX_ITEM_KEY_MAX && item->queue.len <= HX_ITEM_QUEUE_MAX);
+        HX_CHECK(item->meta.len <= HX_ITEM_META_MAX && item->body.len <= HX_ITEM_BODY_MAX && item->due >= 0);
+        HX_CHECK(i == 0 || !hx_slice_eq(item->key, items[i - 1].key));
+        bytes += item->key.len + item->queue.len + item->meta.len + item->body.len;
+    }
+    HX_CHECK(bytes <= HX_COMMIT_BYTES_MAX);
+    call->items = items;
+    call->item_count = count;
+    call->urgent = urgent;
+    call->version = 0;
+    call->stale = NULL;
+    submit(store, call, HX_STORE_COMMIT, NULL, 0);
+}
+
+void hx_store_get(hx_store *store, hx_store_call *call, hx_item *items, size_t count)
+{
+    HX_CHECK(store->facts.keeps_items && count > 0 && count <= HX_COMMIT_ITEMS_MAX);
+    call->items = items;
+    call->item_count = count;
+    submit(store, call, HX_STORE_GET, NULL, 0);
+}
+
+void hx_store_scan(hx_store *store, hx_store_call *call, hx_item_page *page)
+{
+    HX_CHECK(store->facts.keeps_items && page->items_max > 0 && page->items_max <= HX_ITEM_PAGE_MAX);
+    HX_CHECK(!page->one_per_queue || (page->by_queue && !page->backwards));
+    page->items = NULL;
+    page->count = page->bytes = 0;
+    page->more = false;
+    call->item_page = page;
+    submit(store, call, HX_STORE_SCAN, NULL, 0);
+}
+
+hx_item *hx_item_page_add(hx_item_page *page, hx_arena *arena, size_t bytes)
+{
+    page->more = page->count == page->items_max || (page->count > 0 && page->bytes + bytes > HX_ITEM_PAGE_BYTES);
+    if (page->more) return NULL;
+    if (!page->items) page->items = hx_arena_alloc(arena, page->items_max * sizeof *page->items);
+    page->bytes += bytes;
+    hx_item *item = &page->items[page->count++];
+    *item = (hx_item){.key = HX_EMPTY, .queue = HX_EMPTY, .meta = HX_EMPTY, .body = HX_EMPTY};
+    return item;
 }
 
 void hx_store_cancel(hx_store *store, hx_store_call *call)

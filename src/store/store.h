@@ -29,6 +29,7 @@
 #include "base/loop/loop.h"
 #include "core/operation/lifecycle.h"
 #include "store/call_state.h"
+#include "store/items.h"
 
 typedef struct hx_store hx_store;
 
@@ -36,8 +37,10 @@ typedef enum {
     HX_STORE_OK,
     HX_STORE_EXISTS,      /* claim, import: `found` is the current record */
     HX_STORE_STALE,       /* settle, renew, forget: `found` is the current record, state HX_ABSENT where there is none.
-                           * claim: the operation to take over is absent */
-    HX_STORE_FULL,        /* no space for a new operation, or too many waiters; what is in flight still settles */
+                           * claim: the operation to take over is absent. commit: `stale` is an item with another
+                           * version */
+    HX_STORE_FULL,        /* no space for a new operation or item, or too many waiters; what is in flight still
+                           * settles */
     HX_STORE_UNAVAILABLE, /* the backend can't be reached, or refuses; a write may have happened or not */
     HX_STORE_CANCELLED,
     HX_STORE_RETIRED, /* claim: its rules are not in force (hx_store_retire, hx_store_enforce); it wrote nothing */
@@ -56,6 +59,9 @@ typedef enum {
     HX_STORE_READ,
     HX_STORE_ENFORCE,
     HX_STORE_IMPORT,
+    HX_STORE_COMMIT, /* this and the next two: store/items.h */
+    HX_STORE_GET,
+    HX_STORE_SCAN,
 } hx_store_verb;
 
 /* A page of records, for operators. A field of the filter that is zero or empty excludes nothing. */
@@ -110,13 +116,19 @@ typedef struct hx_store_call {
     size_t whole_max;            /* a longer body of `found` may be left in its file (body_file), which stays open as
                                   * long as the arena lives; 0: never */
     const hx_store_rules *rules; /* retire, enforce */
+    hx_item *items;              /* commit, get; get fills them in */
+    size_t item_count;
+    bool urgent;             /* commit */
+    hx_item_page *item_page; /* scan */
     void (*done)(struct hx_store_call *call);
     /* given back */
     hx_store_result result;
-    hx_record found; /* EXISTS, STALE, and the record that a watch ended with. The response of a released operation is
+    hx_record found;  /* EXISTS, STALE, and the record that a watch ended with. The response of a released operation is
                       * handed to its watchers as a record in state HX_ABSENT; status 0 means there is none */
-    bool unretained; /* settle: the outcome is durable, but there was no space for its response */
-    uint64_t count;  /* sweep: how many operations it removed */
+    bool unretained;  /* settle: the outcome is durable, but there was no space for its response */
+    uint64_t count;   /* sweep: how many operations and items it removed */
+    uint64_t version; /* commit: of all items that it put */
+    const hx_item *stale; /* commit that ended STALE */
     /* the store's own */
     struct {
         hx_task task;
@@ -191,6 +203,7 @@ hx_peek hx_store_peek_large(hx_store *store, const hx_op *op, hx_arena *arena, s
 typedef struct {
     const char *name; /* "journal" */
     bool durable;
+    bool keeps_items;
     bool shared;        /* other processes may use it: claims of theirs end with their leases only */
     uint64_t owner;     /* drawn at each start */
     uint64_t orphans;   /* operations of an earlier start that became unknown when the store was opened (G9) */
@@ -259,6 +272,11 @@ static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
 static inline hx_state hx_store_state_at(const hx_record *record, hx_ms now)
 {
     return hx_lifecycle_state_at(record, now - hx_clock_held());
+}
+/* Whether the lifetime of an item is over. */
+static inline bool hx_item_is_over(hx_ms expires_at, hx_ms now)
+{
+    return expires_at > 0 && hx_store_lapsed(expires_at, now - hx_clock_held());
 }
 /* Counts `live` more operations under these rules, adding a copy of them to `rules` where they are new. */
 void hx_store_rules_add(hx_store_rules *rules, hx_arena *arena, hx_slice route, uint32_t version, uint64_t live);

@@ -453,6 +453,9 @@ void hx_journal_perform(hx_journal *j, hx_store_call *call)
     case HX_STORE_HISTORY:
     case HX_STORE_READ:
     case HX_STORE_ENFORCE:
+    case HX_STORE_COMMIT:
+    case HX_STORE_GET:
+    case HX_STORE_SCAN:
         HX_CHECK(false); /* other kinds are not sent to the writer */
         break;
     }

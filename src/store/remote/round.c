@@ -31,6 +31,9 @@ static hx_statement_kind kind_of(const hx_store_call *call)
     case HX_STORE_RETIRE: return HX_STATEMENT_RETIRE;
     case HX_STORE_ENFORCE: return HX_STATEMENT_ENFORCE;
     case HX_STORE_IMPORT: return HX_STATEMENT_IMPORT;
+    case HX_STORE_COMMIT:
+    case HX_STORE_GET:
+    case HX_STORE_SCAN: break;
     }
     HX_CHECK(!"every verb has a statement");
     return HX_STATEMENT_KINDS;
