@@ -231,6 +231,30 @@ hx_retry_answer hx_retry_next(const hx_retry_policy *policy, const hx_retry_ques
     return (hx_retry_answer){.verdict = HX_RETRY_AGAIN, .delay = delay};
 }
 
+static hx_ms offset_of(unsigned step)
+{
+    const hx_ms *schedule = classes[HX_CLASS_WEBHOOK].schedule;
+    if (step < HX_RETRY_STEPS) return schedule[step];
+    hx_ms last_gap = schedule[HX_RETRY_STEPS - 1] - schedule[HX_RETRY_STEPS - 2];
+    return schedule[HX_RETRY_STEPS - 1] + (hx_ms)(step - HX_RETRY_STEPS + 1) * last_gap;
+}
+
+hx_retry_step hx_retry_scheduled(const hx_retry_steps *failed, uint64_t random)
+{
+    hx_retry_step next = {.step = failed->step + 1};
+    hx_ms planned = offset_of(failed->step), gap = offset_of(next.step) - planned;
+    bool was_late = failed->last_at > failed->first_at + planned + planned / FIXED_MOMENT_PART;
+    hx_ms due = was_late ? failed->last_at + gap : failed->first_at + offset_of(next.step);
+    due += uniform(0, (was_late ? gap : offset_of(next.step)) / FIXED_MOMENT_PART, random);
+    if (failed->retry_after >= 0) {
+        hx_ms told = failed->now + failed->retry_after + 1;
+        if (told > due) due = told + uniform(0, failed->retry_after / FIXED_MOMENT_PART, random);
+        while (next.step + 1 < HX_RETRY_STEPS && failed->first_at + offset_of(next.step + 1) <= due) next.step++;
+    }
+    next.due = due > failed->now ? due : failed->now;
+    return next;
+}
+
 hx_repeat hx_retry_client(const hx_client_answer *answer)
 {
     if (answer->is_final) return HX_REPEAT_NEVER;

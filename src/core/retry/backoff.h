@@ -113,6 +113,25 @@ typedef struct {
 /* Decides whether and when to try again. `random` is any number from hx_rand_u64(). */
 hx_retry_answer hx_retry_next(const hx_retry_policy *policy, const hx_retry_question *question, uint64_t random);
 
+/* An attempt on the webhook schedule that failed. */
+typedef struct {
+    unsigned step;     /* from 0 */
+    hx_ms first_at;    /* start of the first attempt */
+    hx_ms last_at;     /* start of this attempt */
+    hx_ms now;         /* its end */
+    hx_ms retry_after; /* HX_RETRY_AFTER_NONE, or how long its response asked to wait, from now */
+} hx_retry_steps;
+
+typedef struct {
+    unsigned step;
+    hx_ms due;
+} hx_retry_step;
+
+/* When the next attempt is due, and which step it is; whether there is one is the caller's rule. It comes at its place
+ * in the schedule, or up to a tenth later. After an attempt that came late (its sender was down, or the clock was set
+ * forward) it is no sooner than the two steps are apart. Steps that pass while Retry-After is obeyed merge into it. */
+hx_retry_step hx_retry_scheduled(const hx_retry_steps *failed, uint64_t random);
+
 /* How our own clients (`hapax send`, deliveries) act on a response. The gateway follows §5 instead. */
 typedef enum { HX_REPEAT_NEVER, HX_REPEAT_LATER, HX_REPEAT_AT_ONCE } hx_repeat;
 
