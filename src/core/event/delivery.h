@@ -13,7 +13,8 @@
  *
  * What must hold:
  * 1. LEASED is durable before the first byte of an attempt.
- * 2. A success settles the delivery whatever its lease, unless it is settled. A failure counts under its own lease only.
+ * 2. A success settles the delivery whatever its lease, unless it is settled. A failure counts under its own lease
+ *    only.
  * 3. A lease that lapses returns the delivery to its schedule; the attempt counts, as interrupted.
  * 4. Nothing is dead before ten attempts of its round failed, unless the recipient refused it for good.
  * 5. An attempt never begins before its place in the schedule, nor before the moment that Retry-After named.

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An event: what happened, as its producer or a sender of webhooks told it. It never changes once it is accepted; its
+ * deliveries do (core/event/delivery.h). Its data is the body of its item, byte for byte. */
+#ifndef HX_CORE_EVENT_EVENT_H
+#define HX_CORE_EVENT_EVENT_H
+
+#include "core/json/json_fields.h"
+
+#define HX_EVENT_ID_MAX 128u
+#define HX_EVENT_NAME_MAX 128u /* of a type, a stream, a source and a correlation id */
+#define HX_TENANT_MAX 64u
+#define HX_EVENT_RECIPIENTS_MAX 1000u
+
+typedef struct {
+    hx_slice id;
+    hx_slice tenant; /* empty: none */
+    hx_slice type;
+    hx_slice source;         /* who published it; of the inbox: the source's name */
+    hx_slice stream;         /* empty: none */
+    uint64_t stream_version; /* its number in the stream, from 1 */
+    hx_slice correlation_id;
+    hx_ms accepted_at;
+    hx_ms deliver_at;
+    hx_slice content_type;
+    hx_texts headers;    /* inbox: "Name: value", which go to the application with it */
+    hx_texts recipients; /* ids of the endpoints, fixed when it was accepted */
+    hx_slice payload_hash;
+    bool is_received; /* it came by the inbox */
+    /* Only in what a producer gives: */
+    uint64_t expected_version;
+    hx_slice data;
+} hx_event;
+
+extern const hx_json_shape hx_event_shape;
+
+/* Reads what a producer publishes; `event` is zeroed first. False with a sentence in `error`. */
+bool hx_event_read(hx_slice object, hx_arena *arena, hx_event *event, hx_error_text error) HX_MUST_USE;
+void hx_event_encode(const hx_event *event, hx_buf *meta);
+bool hx_event_decode(hx_slice meta, hx_arena *arena, hx_event *event) HX_MUST_USE;
+/* {"eventId", "eventType", "timestamp", "data"}: what an endpoint gets. */
+void hx_event_envelope(const hx_event *event, hx_slice data, hx_buf *out);
+
+/* 1 to 64 letters, digits, "-" and "_". */
+bool hx_is_tenant(hx_slice name);
+/* 1 to 128 visible ASCII characters. */
+bool hx_is_event_name(hx_slice name);
+
+/* Keys of items; in the arena.
+ *
+ *     e/TENANT/ID              an event that was published      d/TENANT/ENDPOINT/EVENT   a delivery
+ *     i/SOURCE/ID              an event that was received       f/EVENT                   an event to be fanned out
+ *     n/TENANT/ENDPOINT        an endpoint                      t/MAC                     a token
+ *     k/MAC                    the key of a request to the API
+ */
+hx_slice hx_event_key(const hx_event *event, hx_arena *arena);
+hx_slice hx_delivery_key(hx_slice tenant, hx_slice endpoint, hx_slice event_key, hx_arena *arena);
+
+#endif
