@@ -13,11 +13,12 @@ static const hx_metric metrics[] = {
 #define STORE(name, ...) ROW(STORE, __VA_ARGS__)
 #define LIMITER(name, ...) ROW(LIMITS, __VA_ARGS__)
 #define LOG(name, ...) ROW(LOG, __VA_ARGS__)
+#define EVENTS(name, ...) ROW(EVENTS, __VA_ARGS__)
 #include "observe/metrics.def"
 };
 #define METRIC_COUNT (sizeof metrics / sizeof metrics[0])
 
-static const char *const groups[] = {"workers", "store", "limits", "log"};
+static const char *const groups[] = {"workers", "store", "limits", "log", "events"};
 
 /* "shadow" with "would=forward" is shadow_would_forward. */
 static void write_member(char *out, size_t bytes, const hx_metric *m)

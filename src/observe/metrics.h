@@ -6,7 +6,13 @@
 
 #include "base/memory/buf.h"
 
-typedef enum { HX_METRICS_WORKERS, HX_METRICS_STORE, HX_METRICS_LIMITS, HX_METRICS_LOG } hx_metric_group;
+typedef enum {
+    HX_METRICS_WORKERS,
+    HX_METRICS_STORE,
+    HX_METRICS_LIMITS,
+    HX_METRICS_LOG,
+    HX_METRICS_EVENTS
+} hx_metric_group;
 typedef enum { HX_METRIC_COUNTER, HX_METRIC_GAUGE } hx_metric_kind;
 
 typedef struct {

@@ -240,5 +240,5 @@ hx_slice hx_delivery_queue(const hx_delivery *delivery, hx_arena *arena)
 {
     const char *queue = hx_delivery_states[delivery->state].queue;
     if (queue[0] == '\0') return HX_EMPTY;
-    return hx_arena_printf(arena, "%s/%.*s/%.*s", queue, HX_FMT(delivery->tenant), HX_FMT(delivery->endpoint));
+    return hx_arena_printf(arena, "%s/%.*s/%.*s/", queue, HX_FMT(delivery->tenant), HX_FMT(delivery->endpoint));
 }

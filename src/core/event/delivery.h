@@ -123,7 +123,7 @@ bool hx_delivery_cancel(hx_delivery *delivery, hx_ms now, hx_slice reason) HX_MU
 /* Ends a pending delivery as dead. False: it isn't pending. */
 bool hx_delivery_give_up(hx_delivery *delivery, hx_ms now, hx_slice reason) HX_MUST_USE;
 
-/* The name of the queue that its item belongs to, empty for none: "due/TENANT/ENDPOINT". In the arena. */
+/* The name of the queue that its item belongs to, empty for none: "due/TENANT/ENDPOINT/". In the arena. */
 hx_slice hx_delivery_queue(const hx_delivery *delivery, hx_arena *arena);
 
 #endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One attempt of a delivery, in this order, each step after the one before is durable:
+ *
+ *     read the event ──► commit the lease ──► send ──► commit the result
+ *
+ * A commit that another node or an operator got in the way of is decided again on what the store has now. A result is
+ * committed again and again while the store can't be reached, until the lease has lapsed: then the attempt counts as
+ * interrupted, as if this process had died. */
+#include "base/check.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "core/webhook/webhook.h"
+#include "events/recipient.h"
+
+#include <stdlib.h>
+
+#define LEASE_EXTRA (10 * HX_SECOND) /* beyond the time-out of the attempt */
+#define SETTLE_AGAIN HX_SECOND
+#define LINES_BYTES_MAX (16u << 10)
+
+typedef struct {
+    hx_recipient *recipient;
+    hx_engine *engine;
+    hx_arena arena;
+    hx_delivery delivery;
+    hx_event event;
+    hx_slice key;     /* of the delivery's item */
+    uint64_t version; /* of that item */
+    hx_item item;
+    hx_store_call call;
+    hx_sending sending;
+    uint64_t lease;
+    hx_ms lease_until;
+    hx_timer again;
+} attempt;
+
+static void end_attempt(attempt *a, const hx_attempt_result *result)
+{
+    hx_engine *engine = a->engine;
+    hx_recipient_tried(a->recipient, result);
+    hx_arena_free(&a->arena);
+    free(a);
+    hx_engine_end_call(engine);
+}
+
+/* The attempt never began: nothing is known of the recipient. */
+static void drop_attempt(attempt *a)
+{
+    hx_recipient *recipient = a->recipient;
+    hx_engine *engine = a->engine;
+    recipient->attempts--;
+    engine->places[recipient->class]--;
+    engine->attempts--;
+    if (recipient->attempts == 0) hx_list_remove(&recipient->active);
+    hx_recipient_list(recipient);
+    hx_recipient_nudge(recipient, hx_engine_now(engine) + HX_SECOND);
+    hx_arena_free(&a->arena);
+    free(a);
+    hx_engine_end_call(engine);
+}
+
+static void log_attempt(const attempt *a, hx_delivery_state to)
+{
+    const hx_attempt_result *result = &a->sending.result;
+    hx_log_begin(HX_EVENT_delivery_attempt);
+    hx_log_str("event_id", a->event.id);
+    hx_log_str("event_type", a->event.type);
+    if (a->event.source.len > 0) hx_log_str("source", a->event.source);
+    hx_log_str("endpoint", a->delivery.endpoint);
+    if (a->delivery.tenant.len > 0) hx_log_str("tenant", a->delivery.tenant);
+    hx_log_text("from_state", hx_delivery_states[HX_DELIVERY_LEASED].name);
+    hx_log_text("to_state", hx_delivery_states[to].name);
+    hx_log_int("attempt", (int64_t)a->delivery.attempts);
+    if (result->status > 0) hx_log_int("status", result->status);
+    if (result->error) hx_log_text("error", result->error);
+    hx_log_int("ms", result->ms);
+    if (a->event.correlation_id.len > 0) hx_log_str("correlation_id", a->event.correlation_id);
+    hx_log_end();
+}
+
+static void settle(attempt *a);
+static void settle_read_done(hx_store_call *call);
+
+static void settle_again(hx_timer *timer)
+{
+    attempt *a = HX_OWNER(timer, attempt, again);
+    a->item = (hx_item){.key = a->key};
+    hx_engine_begin_call(a->engine, &a->call, &a->arena, settle_read_done);
+    hx_store_get(a->engine->needs.store, &a->call, &a->item, 1);
+}
+
+static void count_end(attempt *a)
+{
+    hx_engine_counts *counts = &a->engine->counts;
+    switch (a->delivery.state) {
+    case HX_DELIVERY_DELIVERED: counts->delivered++; break;
+    case HX_DELIVERY_DEAD: counts->dead++; break;
+    default: counts->failed++; break;
+    }
+}
+
+static void settle_done(hx_store_call *call)
+{
+    attempt *a = HX_OWNER(call, attempt, call);
+    hx_engine *engine = a->engine;
+    bool is_over = hx_engine_now(engine) >= a->lease_until;
+    if (call->result == HX_STORE_OK) {
+        log_attempt(a, a->delivery.state);
+        count_end(a);
+        end_attempt(a, &a->sending.result);
+    } else if (call->result == HX_STORE_STALE) {
+        settle_again(&a->again);
+    } else if (is_over) {
+        hx_log_begin(HX_EVENT_delivery_not_recorded);
+        hx_log_str("event_id", a->event.id);
+        hx_log_str("endpoint", a->delivery.endpoint);
+        hx_log_end();
+        end_attempt(a, &a->sending.result);
+    } else {
+        hx_timer_start(engine->needs.loop, &a->again, SETTLE_AGAIN, settle_again);
+    }
+    hx_engine_end_call(engine);
+}
+
+static void settle(attempt *a)
+{
+    hx_engine *engine = a->engine;
+    hx_delivery_rules rules = hx_outbox_rules(&a->recipient->endpoint);
+    hx_delivery_settled settled = hx_delivery_settle(&a->delivery, &rules, a->lease, &a->sending.result,
+                                                     hx_engine_now(engine), hx_rand_u64(), &a->arena);
+    if (settled == HX_SETTLED_BEFORE) {
+        end_attempt(a, &a->sending.result);
+        return;
+    }
+    a->item = hx_outbox_item(engine, a->key, a->version, &a->delivery, &a->arena);
+    hx_engine_begin_call(engine, &a->call, &a->arena, settle_done);
+    hx_store_commit(engine->needs.store, &a->call, &a->item, 1, true);
+}
+
+static void settle_read_done(hx_store_call *call)
+{
+    attempt *a = HX_OWNER(call, attempt, call);
+    hx_engine *engine = a->engine;
+    if (call->result != HX_STORE_OK)
+        hx_timer_start(engine->needs.loop, &a->again, SETTLE_AGAIN, settle_again);
+    else if (a->item.version == 0 || !hx_delivery_decode(a->item.meta, a->item.body, &a->arena, &a->delivery))
+        end_attempt(a, &a->sending.result); /* somebody has removed it */
+    else {
+        a->version = a->item.version;
+        settle(a);
+    }
+    hx_engine_end_call(engine);
+}
+
+static void send_done(hx_sending *sending)
+{
+    attempt *a = HX_OWNER(sending, attempt, sending);
+    settle(a);
+}
+
+static void put_line(hx_buf *lines, const char *name, hx_slice value)
+{
+    hx_buf_puts(lines, name);
+    hx_buf_puts(lines, ": ");
+    hx_buf_put(lines, value);
+    hx_buf_puts(lines, "\r\n");
+}
+
+/* Every secret of the moment signs: the receiver may have either while they rotate. */
+static bool sign(attempt *a, hx_slice body, hx_buf *lines)
+{
+    const hx_endpoint *endpoint = &a->recipient->endpoint;
+    const hx_webhook_scheme *scheme = hx_webhook_scheme_named(HX_LIT("standard"));
+    hx_webhook_secret secrets[HX_WEBHOOK_SECRETS_MAX];
+    size_t count = 0;
+    bool retiring = endpoint->retire_at > hx_engine_now(a->engine);
+    const hx_texts *sets[] = {&endpoint->secrets, retiring ? &endpoint->retiring : NULL};
+    for (size_t set = 0; set < 2 && sets[set]; set++)
+        for (size_t i = 0; i < sets[set]->count && count < HX_WEBHOOK_SECRETS_MAX; i++)
+            if (hx_webhook_secret_read(scheme, sets[set]->items[i], &a->arena, &secrets[count]) == HX_WEBHOOK_OK)
+                count++;
+    int64_t seconds = hx_clock_wall() / HX_SECOND;
+    put_line(lines, "webhook-id", a->event.id);
+    put_line(lines, "webhook-timestamp", hx_arena_printf(&a->arena, "%lld", (long long)seconds));
+    if (count == 0) return true;
+    hx_slice value;
+    if (!hx_webhook_sign(secrets, count, a->event.id, seconds, body, &a->arena, &value)) return false;
+    put_line(lines, "webhook-signature", value);
+    return true;
+}
+
+static void send_attempt(attempt *a, hx_slice data)
+{
+    const hx_endpoint *endpoint = &a->recipient->endpoint;
+    hx_buf lines, body;
+    hx_buf_init(&lines, &a->arena, LINES_BYTES_MAX);
+    hx_buf_init(&body, &a->arena, data.len + HX_ITEM_META_MAX);
+    hx_event_envelope(&a->event, data, &body);
+    put_line(&lines, "Content-Type", HX_LIT("application/json"));
+    bool is_signed = sign(a, hx_buf_slice(&body), &lines);
+    put_line(&lines, "Idempotency-Key", a->event.id);
+    put_line(&lines, "Hapax-Attempt", hx_arena_printf(&a->arena, "%llu", (unsigned long long)a->delivery.attempts));
+    if (a->event.correlation_id.len > 0) put_line(&lines, "X-Correlation-Id", a->event.correlation_id);
+    for (size_t i = 0; i < endpoint->headers.count; i++) {
+        hx_buf_put(&lines, endpoint->headers.items[i]);
+        hx_buf_puts(&lines, "\r\n");
+    }
+    HX_CHECK(is_signed); /* hx_endpoint_read has seen that each secret can sign */
+    a->sending = (hx_sending){.arena = &a->arena,
+                              .url = endpoint->url,
+                              .header_lines = hx_buf_slice(&lines),
+                              .body = hx_buf_slice(&body),
+                              .timeout = endpoint->timeout,
+                              .response_max = HX_DELIVERY_EXCERPT_MAX,
+                              .done = send_done};
+    a->engine->counts.attempts++;
+    a->engine->needs.endpoints.send(a->engine->needs.endpoints.context, &a->sending);
+}
+
+static void lease_done(hx_store_call *call)
+{
+    attempt *a = HX_OWNER(call, attempt, call);
+    hx_engine *engine = a->engine;
+    a->recipient->unleased--;
+    if (call->result == HX_STORE_OK) {
+        a->version = call->version;
+        send_attempt(a, a->event.data);
+    } else {
+        drop_attempt(a); /* another node has it, or the store can't be written to: it stays due */
+    }
+    hx_engine_end_call(engine);
+}
+
+static void cancel_done(hx_store_call *call)
+{
+    attempt *a = HX_OWNER(call, attempt, call);
+    hx_engine *engine = a->engine;
+    a->recipient->unleased--;
+    if (call->result == HX_STORE_OK) hx_outbox_log(&a->delivery, HX_DELIVERY_PENDING);
+    drop_attempt(a);
+    hx_engine_end_call(engine);
+}
+
+static void event_read(hx_store_call *call)
+{
+    attempt *a = HX_OWNER(call, attempt, call);
+    hx_engine *engine = a->engine;
+    hx_ms now = hx_engine_now(engine);
+    if (call->result != HX_STORE_OK) {
+        a->recipient->unleased--;
+        drop_attempt(a);
+        hx_engine_end_call(engine);
+        return;
+    }
+    hx_item event = a->item;
+    bool is_there = event.version > 0 && hx_event_decode(event.meta, &a->arena, &a->event);
+    if (is_there) {
+        a->event.data = event.body;
+        a->lease = hx_rand_u64() & ((UINT64_C(1) << 53) - 1);
+        a->lease_until = now + a->recipient->endpoint.timeout + LEASE_EXTRA;
+        hx_delivery_lease(&a->delivery, now, a->recipient->endpoint.timeout + LEASE_EXTRA, a->lease);
+    } else {
+        bool may = hx_delivery_cancel(&a->delivery, now, HX_LIT("the event is not kept any more"));
+        HX_CHECK(may);
+    }
+    a->item = hx_outbox_item(engine, a->key, a->version, &a->delivery, &a->arena);
+    hx_engine_begin_call(engine, &a->call, &a->arena, is_there ? lease_done : cancel_done);
+    hx_store_commit(engine->needs.store, &a->call, &a->item, 1, true);
+    hx_engine_end_call(engine);
+}
+
+void hx_attempt_begin(hx_recipient *recipient, const hx_item *item)
+{
+    hx_engine *engine = recipient->engine;
+    attempt *a = calloc(1, sizeof *a);
+    if (!a) hx_fatal(HX_EXIT_BUG, "out of memory");
+    a->recipient = recipient;
+    a->engine = engine;
+    hx_slice meta = hx_arena_copy(&a->arena, item->meta), body = hx_arena_copy(&a->arena, item->body);
+    if (!hx_delivery_decode(meta, body, &a->arena, &a->delivery) || a->delivery.state != HX_DELIVERY_PENDING) {
+        hx_log_begin(HX_EVENT_item_unreadable);
+        hx_log_str("key", item->key);
+        hx_log_end();
+        hx_arena_free(&a->arena);
+        free(a);
+        return;
+    }
+    a->key = hx_arena_copy(&a->arena, item->key);
+    a->version = item->version;
+    if (recipient->attempts++ == 0) {
+        recipient->oldest = hx_engine_now(engine);
+        hx_list_append(&engine->active, &recipient->active);
+    }
+    recipient->unleased++;
+    engine->attempts++;
+    engine->places[recipient->class]++;
+    engine->calls++; /* the attempt itself */
+    a->item = (hx_item){.key = a->delivery.event};
+    hx_engine_begin_call(engine, &a->call, &a->arena, event_read);
+    hx_store_get(engine->needs.store, &a->call, &a->item, 1);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes of endpoints: read, decided, committed with the version that was read, and then in force. */
+#include "base/log.h"
+#include "base/rand.h"
+#include "events/recipient.h"
+
+#define TRIES_MAX 5u
+
+static void end_change(hx_endpoint_change *change, hx_change_result result, const char *detail)
+{
+    hx_engine *engine = change->engine;
+    change->result = result;
+    change->detail = detail;
+    change->done(change);
+    hx_engine_end_call(engine);
+}
+
+static void read_again(hx_endpoint_change *change);
+
+static void log_change(const hx_endpoint_change *change)
+{
+    static const char *const acts[] = {
+        [HX_ENDPOINT_CREATE] = "created",   [HX_ENDPOINT_REPLACE] = "changed", [HX_ENDPOINT_ENABLE] = "enabled",
+        [HX_ENDPOINT_DISABLE] = "disabled", [HX_ENDPOINT_ROTATE] = "rotated",  [HX_ENDPOINT_DELETE] = "deleted"};
+    hx_log_begin(HX_EVENT_endpoint_changed);
+    hx_log_str("endpoint", change->endpoint.id);
+    if (change->endpoint.tenant.len > 0) hx_log_str("tenant", change->endpoint.tenant);
+    hx_log_text("change", acts[change->act]);
+    if (change->act == HX_ENDPOINT_DISABLE) hx_log_str("reason", change->reason);
+    hx_log_end();
+}
+
+static void commit_done(hx_store_call *call)
+{
+    hx_endpoint_change *change = HX_OWNER(call, hx_endpoint_change, call);
+    hx_engine *engine = change->engine;
+    if (call->result == HX_STORE_STALE && change->act != HX_ENDPOINT_CREATE && ++change->tries < TRIES_MAX) {
+        read_again(change);
+        hx_engine_end_call(engine);
+        return;
+    }
+    if (call->result != HX_STORE_OK) {
+        end_change(change, call->result == HX_STORE_FULL ? HX_CHANGE_FULL : HX_CHANGE_UNAVAILABLE, NULL);
+        return;
+    }
+    hx_recipient *recipient = hx_recipient_put(engine, &change->endpoint, call->version);
+    log_change(change);
+    hx_recipient_nudge(recipient, hx_engine_now(engine));
+    if (change->act == HX_ENDPOINT_DELETE || change->act == HX_ENDPOINT_DISABLE) hx_recipient_list(recipient);
+    end_change(change, HX_CHANGE_DONE, NULL);
+}
+
+static void commit(hx_endpoint_change *change, uint64_t version)
+{
+    hx_engine *engine = change->engine;
+    hx_buf meta;
+    hx_buf_init(&meta, change->arena, HX_ENDPOINT_META_MAX);
+    hx_endpoint_encode(&change->endpoint, &meta);
+    change->item = (hx_item){.key = hx_endpoint_key(change->endpoint.tenant, change->endpoint.id, change->arena),
+                             .version = version,
+                             .queue = HX_EMPTY,
+                             .meta = hx_buf_slice(&meta),
+                             .body = HX_EMPTY};
+    hx_engine_begin_call(engine, &change->call, change->arena, commit_done);
+    hx_store_commit(engine->needs.store, &change->call, &change->item, 1, false);
+}
+
+static void set_disabled(hx_endpoint *endpoint, bool disabled, hx_slice reason, hx_ms now)
+{
+    endpoint->disabled = disabled;
+    endpoint->disabled_reason = disabled ? reason : HX_EMPTY;
+    endpoint->disabled_at = disabled ? now : 0;
+    if (!disabled) endpoint->failing_since = 0;
+}
+
+static void rotate(hx_endpoint_change *change, hx_endpoint *endpoint)
+{
+    hx_slice *secrets = hx_arena_alloc(change->arena, sizeof *secrets);
+    *secrets = change->secret;
+    endpoint->retiring = endpoint->secrets;
+    endpoint->retire_at = change->retire_at;
+    endpoint->secrets = (hx_texts){secrets, 1};
+}
+
+/* What only Hapax changes stays as it was. */
+static void replace(const hx_endpoint *stored, hx_endpoint *given)
+{
+    given->id = stored->id;
+    given->tenant = stored->tenant;
+    given->created_at = stored->created_at;
+    given->disabled = stored->disabled;
+    given->disabled_reason = stored->disabled_reason;
+    given->disabled_at = stored->disabled_at;
+    given->failing_since = stored->failing_since;
+    given->retiring = stored->retiring;
+    given->retire_at = stored->retire_at;
+    if (given->secrets.count == 0) given->secrets = stored->secrets;
+}
+
+static void read_done(hx_store_call *call)
+{
+    hx_endpoint_change *change = HX_OWNER(call, hx_endpoint_change, call);
+    hx_engine *engine = change->engine;
+    hx_endpoint stored;
+    hx_ms now = hx_engine_now(engine);
+    bool is_there = change->item.version > 0 && hx_endpoint_decode(change->item.meta, change->arena, &stored) &&
+                    stored.deleted_at == 0;
+    if (call->result != HX_STORE_OK || !is_there) {
+        end_change(change, call->result == HX_STORE_OK ? HX_CHANGE_ABSENT : HX_CHANGE_UNAVAILABLE, NULL);
+        return;
+    }
+    if (change->act == HX_ENDPOINT_REPLACE)
+        replace(&stored, &change->endpoint);
+    else
+        change->endpoint = stored;
+    if (change->act == HX_ENDPOINT_ENABLE) set_disabled(&change->endpoint, false, HX_EMPTY, now);
+    if (change->act == HX_ENDPOINT_DISABLE) set_disabled(&change->endpoint, true, change->reason, now);
+    if (change->act == HX_ENDPOINT_ROTATE) rotate(change, &change->endpoint);
+    if (change->act == HX_ENDPOINT_DELETE) change->endpoint.deleted_at = now;
+    commit(change, change->item.version);
+    hx_engine_end_call(engine);
+}
+
+static void read_again(hx_endpoint_change *change)
+{
+    change->item = (hx_item){.key = hx_endpoint_key(change->tenant, change->id, change->arena)};
+    hx_engine_begin_call(change->engine, &change->call, change->arena, read_done);
+    hx_store_get(change->engine->needs.store, &change->call, &change->item, 1);
+}
+
+void hx_engine_change_endpoint(hx_engine *engine, hx_endpoint_change *change)
+{
+    change->engine = engine;
+    change->tries = 0;
+    if (change->act != HX_ENDPOINT_CREATE) {
+        read_again(change);
+        return;
+    }
+    uint8_t random[12];
+    hx_rand_bytes(random, sizeof random);
+    hx_buf id;
+    hx_buf_init(&id, change->arena, 64);
+    hx_buf_puts(&id, "ep_");
+    hx_buf_put_hex(&id, random, sizeof random);
+    change->endpoint.id = hx_buf_slice(&id);
+    change->endpoint.created_at = hx_engine_now(engine);
+    commit(change, 0);
+}
+
+const hx_endpoint *hx_engine_endpoint(const hx_engine *engine, hx_slice tenant, hx_slice id)
+{
+    const hx_recipient *recipient = hx_recipient_find(engine, tenant, id);
+    return recipient && recipient->endpoint.deleted_at == 0 ? &recipient->endpoint : NULL;
+}

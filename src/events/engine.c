@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "events/engine.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "events/recipient.h"
+
+#include <stdlib.h>
+
+#define WATCH_INTERVAL (HX_SECOND / 2)
+#define SLOW HX_SECOND
+#define TOTAL_FACTOR 4u /* attempts in all, in multiples of attempts_max: those of failing recipients come on top */
+#define LOAD_AGAIN HX_SECOND
+
+hx_ms hx_engine_now(const hx_engine *engine)
+{
+    return hx_store_about(engine->needs.store)->now();
+}
+
+const hx_engine_counts *hx_engine_count(hx_engine *engine)
+{
+    engine->counts.under_way = engine->attempts;
+    engine->counts.endpoints = hx_map_count(engine->recipients);
+    return &engine->counts;
+}
+
+void hx_engine_begin_call(hx_engine *engine, hx_store_call *call, hx_arena *arena, void (*done)(hx_store_call *call))
+{
+    *call = (hx_store_call){.loop = engine->needs.loop, .arena = arena, .done = done};
+    engine->calls++;
+}
+
+void hx_engine_end_call(hx_engine *engine)
+{
+    engine->calls--;
+    if (engine->calls > 0 || !engine->stopping || !engine->stopped) return;
+    void (*stopped)(void *context) = engine->stopped;
+    engine->stopped = NULL;
+    stopped(engine->stopped_context);
+}
+
+static void pump(hx_task *task)
+{
+    hx_engine *engine = HX_OWNER(task, hx_engine, pump);
+    unsigned most = TOTAL_FACTOR * engine->needs.settings.attempts_max;
+    engine->pumping = false;
+    for (hx_recipient_class class = 0; class < HX_RECIPIENT_CLASSES; class ++) {
+        while (!engine->stopping && engine->attempts < most &&
+               engine->places[class] < hx_recipient_places(engine, class)) {
+            hx_link *first = hx_list_take(&engine->listed[class]);
+            if (!first) break;
+            hx_recipient *recipient = HX_OWNER(first, hx_recipient, link);
+            recipient->is_listed = false;
+            hx_attempt_begin(recipient, hx_recipient_take(recipient));
+            hx_recipient_list(recipient);
+        }
+    }
+}
+
+void hx_engine_pump(hx_engine *engine)
+{
+    if (engine->pumping || engine->stopping) return;
+    engine->pumping = true;
+    engine->pump.run = pump;
+    hx_loop_defer(engine->needs.loop, &engine->pump);
+}
+
+/* A recipient whose attempt takes long gives its place to others before the attempt has ended. */
+static void watch_due(hx_timer *timer)
+{
+    hx_engine *engine = HX_OWNER(timer, hx_engine, watch);
+    hx_ms now = hx_engine_now(engine);
+    HX_EACH(link, &engine->active)
+    {
+        hx_recipient *recipient = HX_OWNER(link, hx_recipient, active);
+        if (now - recipient->oldest > SLOW) hx_recipient_classify(recipient, HX_RECIPIENT_FAILING);
+    }
+    if (!engine->stopping) hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
+}
+
+/* Endpoints are read page by page; then deliveries begin. */
+typedef struct {
+    hx_engine *engine;
+    hx_arena arena;
+    hx_store_call call;
+    hx_item_page page;
+    hx_timer timer;
+} loading;
+
+static void load_next(hx_timer *timer);
+
+static void begin_deliveries(hx_engine *engine)
+{
+    hx_slice name;
+    void *value;
+    engine->started = true;
+    for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
+        hx_recipient_nudge(value, hx_engine_now(engine));
+    hx_leases_start(engine);
+    hx_fan_out_start(engine);
+    hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
+}
+
+static void load_done(hx_store_call *call)
+{
+    loading *l = HX_OWNER(call, loading, call);
+    hx_engine *engine = l->engine;
+    for (size_t i = 0; call->result == HX_STORE_OK && i < l->page.count; i++) {
+        const hx_item *item = &l->page.items[i];
+        hx_endpoint endpoint;
+        if (hx_endpoint_decode(item->meta, &l->arena, &endpoint)) {
+            (void)hx_recipient_put(engine, &endpoint, item->version);
+        } else {
+            hx_log_begin(HX_EVENT_item_unreadable);
+            hx_log_str("key", item->key);
+            hx_log_end();
+        }
+    }
+    if (call->result != HX_STORE_OK && !engine->stopping) {
+        engine->calls++;
+        hx_timer_start(engine->needs.loop, &l->timer, LOAD_AGAIN, load_next);
+    } else if (l->page.more && !engine->stopping) {
+        engine->calls++;
+        l->page.after = l->page.items[l->page.count - 1];
+        load_next(&l->timer);
+    } else {
+        if (!engine->stopping) begin_deliveries(engine);
+        hx_arena_free(&l->arena);
+        free(l);
+    }
+    hx_engine_end_call(engine);
+}
+
+static void load_next(hx_timer *timer)
+{
+    loading *l = HX_OWNER(timer, loading, timer);
+    hx_engine *engine = l->engine;
+    hx_engine_begin_call(engine, &l->call, &l->arena, load_done);
+    hx_store_scan(engine->needs.store, &l->call, &l->page);
+    hx_engine_end_call(engine); /* of the wait */
+}
+
+void hx_engine_start(hx_engine *engine)
+{
+    loading *l = calloc(1, sizeof *l);
+    if (!l) hx_fatal(HX_EXIT_BUG, "out of memory");
+    l->engine = engine;
+    l->page = (hx_item_page){.prefix = HX_LIT("n/"), .items_max = HX_ITEM_PAGE_MAX};
+    engine->calls++;
+    load_next(&l->timer);
+}
+
+hx_engine *hx_engine_new(const hx_engine_needs *needs)
+{
+    hx_engine *engine = calloc(1, sizeof *engine);
+    if (!engine) hx_fatal(HX_EXIT_BUG, "out of memory");
+    HX_CHECK(hx_store_about(needs->store)->keeps_items);
+    engine->needs = *needs;
+    engine->mac = hx_mac_new(hx_store_about(needs->store)->secret);
+    engine->recipients = hx_map_new();
+    hx_list_init(&engine->active);
+    for (hx_recipient_class class = 0; class < HX_RECIPIENT_CLASSES; class ++) hx_list_init(&engine->listed[class]);
+    return engine;
+}
+
+void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *context)
+{
+    hx_slice name;
+    void *value;
+    engine->stopping = true;
+    engine->stopped = stopped;
+    engine->stopped_context = context;
+    hx_leases_stop(engine);
+    hx_fan_out_stop(engine);
+    hx_timer_stop(engine->needs.loop, &engine->watch);
+    for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
+        hx_timer_stop(engine->needs.loop, &((hx_recipient *)value)->timer);
+    engine->calls++;
+    hx_engine_end_call(engine);
+}
+
+void hx_engine_free(hx_engine **owned)
+{
+    hx_engine *engine = *owned;
+    if (!engine) return;
+    *owned = NULL;
+    hx_slice name;
+    void *value;
+    size_t cursor = 0;
+    while (hx_map_next(engine->recipients, &cursor, &name, &value)) {
+        hx_recipient *recipient = value;
+        hx_recipient_remove(&recipient);
+        cursor = 0;
+    }
+    hx_map_free(&engine->recipients);
+    hx_arena_free(&engine->leases.arena);
+    hx_arena_free(&engine->fan_out.arena);
+    hx_mac_free(&engine->mac);
+    free(engine);
+}

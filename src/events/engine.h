@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine of events: it accepts them, and delivers each to its recipients until they have it, or are dead. Its
+ * queue is the store: deliveries that are due are items in queues (store/items.h), and what the engine keeps in memory
+ * can be read again from there at any time. Every change of a delivery is decided in core/event/delivery.c.
+ *
+ *     publish ──commit: event, deliveries──► store ──scan: due──► lease ──commit──► send ──► settle ──commit──► store
+ *
+ * All functions belong to the thread of one loop, and every completion is called from that loop, once, never inside
+ * the call that started it. */
+#ifndef HX_EVENTS_ENGINE_H
+#define HX_EVENTS_ENGINE_H
+
+#include "core/event/endpoint.h"
+#include "events/sender.h"
+#include "store/store.h"
+
+typedef struct hx_engine hx_engine;
+
+typedef struct {
+    unsigned attempts_max; /* under way at a time, by recipients that respond */
+    hx_ms retention;       /* of events and of deliveries that have ended */
+    hx_ms dead_retention;  /* of dead letters */
+    hx_ms disable_after;   /* an endpoint whose attempts have all failed for so long is disabled; 0: never */
+    uint32_t payload_bytes_max;
+} hx_engine_settings;
+
+/* Gauges, and counters since the start; observe/metrics.def says what each is. */
+typedef struct {
+#define EVENTS(name, ...) uint64_t name;
+#include "observe/metrics.def"
+} hx_engine_counts;
+
+typedef struct {
+    hx_loop *loop;
+    hx_store *store; /* keeps items, and the loop is attached to it */
+    hx_sender endpoints;
+    hx_engine_settings settings;
+} hx_engine_needs;
+
+hx_engine *hx_engine_new(const hx_engine_needs *needs);
+/* Reads the endpoints and begins to deliver. */
+void hx_engine_start(hx_engine *engine);
+/* Begins no further attempt. Calls `stopped`, perhaps at once, when no attempt and no call is under way any more. */
+void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *context);
+void hx_engine_free(hx_engine **owned);
+const hx_engine_counts *hx_engine_count(hx_engine *engine);
+hx_ms hx_engine_now(const hx_engine *engine);
+
+/* Publishing */
+
+typedef enum {
+    HX_PUBLISHED,          /* the events are durable */
+    HX_PUBLISHED_BEFORE,   /* the very same events were published before; `events` are as they were then */
+    HX_PUBLISH_CONFLICT,   /* an id, or the key, was used for something else: `detail` says which */
+    HX_PUBLISH_TOO_MANY,   /* recipients: `detail` */
+    HX_PUBLISH_FULL,       /* the store takes no new events at the moment */
+    HX_PUBLISH_UNAVAILABLE /* it may have happened or not: publish again with the same key or ids */
+} hx_publish_result;
+
+typedef struct hx_publish {
+    /* given by the caller; lives until `done` */
+    hx_arena *arena;
+    hx_event *events;        /* as hx_event_read filled them, with their tenants; get ids, times and recipients */
+    size_t count;            /* 1 to HX_PUBLISH_MAX */
+    hx_slice principal, key; /* of the request; an empty key: it has none */
+    void (*done)(struct hx_publish *publish);
+    /* given back */
+    hx_publish_result result;
+    hx_slice detail;
+    /* the engine's own */
+    hx_engine *engine;
+    hx_store_call call;
+    hx_item *items;
+    size_t item_count;
+    hx_slice key_item; /* key of the item that remembers the request; empty: none */
+    hx_digest fingerprint;
+    unsigned tries;
+} hx_publish;
+
+#define HX_PUBLISH_MAX 1000u
+
+void hx_engine_publish(hx_engine *engine, hx_publish *publish);
+
+/* Endpoints */
+
+typedef enum {
+    HX_CHANGE_DONE,
+    HX_CHANGE_ABSENT,     /* there is no such endpoint, event or delivery */
+    HX_CHANGE_REFUSED,    /* its state doesn't allow that: `detail` */
+    HX_CHANGE_FULL,       /* the store is full */
+    HX_CHANGE_UNAVAILABLE /* it may have happened or not */
+} hx_change_result;
+
+typedef enum {
+    HX_ENDPOINT_CREATE, /* `endpoint` has all but id and time */
+    HX_ENDPOINT_REPLACE,
+    HX_ENDPOINT_ENABLE,
+    HX_ENDPOINT_DISABLE, /* with `reason` */
+    HX_ENDPOINT_ROTATE,  /* to `secret`; the others sign along until `retire_at` */
+    HX_ENDPOINT_DELETE
+} hx_endpoint_act;
+
+typedef struct hx_endpoint_change {
+    /* given by the caller; lives until `done` */
+    hx_arena *arena;
+    hx_endpoint_act act;
+    hx_slice tenant, id;  /* of any act but CREATE */
+    hx_endpoint endpoint; /* CREATE, REPLACE */
+    hx_slice reason, secret;
+    hx_ms retire_at;
+    void (*done)(struct hx_endpoint_change *change);
+    /* given back: the endpoint as it is now, in `endpoint` */
+    hx_change_result result;
+    const char *detail;
+    /* the engine's own */
+    hx_engine *engine;
+    hx_store_call call;
+    hx_item item;
+    unsigned tries;
+} hx_endpoint_change;
+
+void hx_engine_change_endpoint(hx_engine *engine, hx_endpoint_change *change);
+/* The endpoint as it is in memory; NULL: there is none. Valid until the loop's next turn. */
+const hx_endpoint *hx_engine_endpoint(const hx_engine *engine, hx_slice tenant, hx_slice id);
+
+/* Deliveries */
+
+typedef enum { HX_DELIVERY_ACT_REARM, HX_DELIVERY_ACT_CANCEL } hx_delivery_act;
+
+typedef struct hx_delivery_change {
+    /* given by the caller; lives until `done` */
+    hx_arena *arena;
+    hx_delivery_act act;
+    hx_slice key; /* of the delivery's item */
+    hx_slice reason;
+    void (*done)(struct hx_delivery_change *change);
+    /* given back */
+    hx_change_result result;
+    const char *detail;
+    hx_delivery delivery; /* as it is now */
+    /* the engine's own */
+    hx_engine *engine;
+    hx_store_call call;
+    hx_item item;
+    unsigned tries;
+} hx_delivery_change;
+
+void hx_engine_change_delivery(hx_engine *engine, hx_delivery_change *change);
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Publishing: events, the deliveries to their recipients, and the key of the request are one commit. A repeated
+ * request finds its key, or its events, in the store and gets the answer of the first. */
+#include "base/check.h"
+#include "base/hex.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "core/json/json.h"
+#include "core/json/json_writer.h"
+#include "events/fan_out.h"
+
+#include <string.h>
+
+#define KEY_LIFETIME HX_DAY
+#define DIRECT_MAX 2000u /* deliveries that are written with their events; of more, the rest follows */
+#define TAG_KEY 'k'
+#define TAG_ID 'i'
+#define TAG_DATA 'd'
+#define TAG_REQUEST 'r'
+
+static hx_slice hex_of(const hx_digest *digest, size_t bytes, hx_arena *arena)
+{
+    hx_buf out;
+    hx_buf_init(&out, arena, 2 * bytes);
+    hx_buf_put_hex(&out, digest->bytes, bytes);
+    return hx_buf_slice(&out);
+}
+
+static hx_digest hash_data(hx_engine *engine, hx_slice data, hx_arena *arena)
+{
+    hx_buf canonical;
+    hx_buf_init(&canonical, arena, HX_JSON_CANONICAL_BYTES(data.len));
+    bool is_clean = hx_json_canonical(data, arena, &canonical);
+    hx_mac_begin(engine->mac, TAG_DATA);
+    hx_mac_part(engine->mac, is_clean ? hx_buf_slice(&canonical) : data);
+    return hx_mac_end(engine->mac);
+}
+
+static hx_slice new_id(hx_publish *publish, size_t number)
+{
+    hx_digest digest;
+    if (publish->key.len > 0) { /* the same request makes the same ids, wherever it is repeated */
+        hx_mac_begin(publish->engine->mac, TAG_ID);
+        hx_mac_part(publish->engine->mac, publish->principal);
+        hx_mac_part(publish->engine->mac, publish->key);
+        hx_mac_part(publish->engine->mac, (hx_slice){(const char *)&number, sizeof number});
+        digest = hx_mac_end(publish->engine->mac);
+    } else {
+        hx_rand_bytes(digest.bytes, sizeof digest.bytes);
+    }
+    return hx_arena_printf(publish->arena, "evt_%.*s", HX_FMT(hex_of(&digest, 16, publish->arena)));
+}
+
+static bool find_recipients(hx_publish *publish, hx_event *event)
+{
+    hx_slice name;
+    void *value;
+    event->recipients = (hx_texts){0};
+    for (size_t cursor = 0; hx_map_next(publish->engine->recipients, &cursor, &name, &value);) {
+        const hx_endpoint *endpoint = &((hx_recipient *)value)->endpoint;
+        if (!hx_slice_eq(endpoint->tenant, event->tenant) || endpoint->deleted_at > 0) continue;
+        if (!hx_endpoint_wants(endpoint, event->type, event->data)) continue;
+        if (event->recipients.count == HX_EVENT_RECIPIENTS_MAX) return false;
+        if (!event->recipients.items)
+            event->recipients.items = hx_arena_alloc(publish->arena,
+                                                     HX_EVENT_RECIPIENTS_MAX * sizeof *event->recipients.items);
+        event->recipients.items[event->recipients.count++] = hx_arena_copy(publish->arena, endpoint->id);
+    }
+    return true;
+}
+
+static bool fill_in(hx_publish *publish, size_t number, hx_ms now)
+{
+    hx_event *event = &publish->events[number];
+    if (event->id.len == 0) event->id = new_id(publish, number);
+    event->accepted_at = now;
+    if (event->deliver_at < now) event->deliver_at = 0;
+    hx_digest hash = hash_data(publish->engine, event->data, publish->arena);
+    event->payload_hash = hex_of(&hash, sizeof hash.bytes, publish->arena);
+    return find_recipients(publish, event);
+}
+
+static hx_item event_item(const hx_publish *publish, const hx_event *event)
+{
+    hx_buf meta;
+    hx_buf_init(&meta, publish->arena, HX_ITEM_META_MAX);
+    hx_event_encode(event, &meta);
+    hx_ms from = event->deliver_at > 0 ? event->deliver_at : event->accepted_at;
+    return (hx_item){.key = hx_event_key(event, publish->arena),
+                     .queue = HX_EMPTY,
+                     .expires_at = from + publish->engine->needs.settings.retention,
+                     .meta = hx_buf_slice(&meta),
+                     .body = event->data};
+}
+
+static hx_fan_out fan_out_of(const hx_publish *publish, const hx_event *event)
+{
+    return (hx_fan_out){.event = hx_event_key(event, publish->arena),
+                        .tenant = event->tenant,
+                        .recipients = event->recipients};
+}
+
+static bool is_direct(const hx_event *event, size_t deliveries)
+{
+    size_t count = event->recipients.count;
+    return event->deliver_at == 0 && count <= HX_FAN_OUT_PART && deliveries + count <= DIRECT_MAX;
+}
+
+static hx_digest fingerprint_of(hx_publish *publish)
+{
+    hx_mac *mac = publish->engine->mac;
+    hx_mac_begin(mac, TAG_REQUEST);
+    for (size_t i = 0; i < publish->count; i++) {
+        const hx_event *event = &publish->events[i];
+        const hx_slice parts[] = {event->id,     event->tenant,         event->type,        event->source,
+                                  event->stream, event->correlation_id, event->payload_hash};
+        for (size_t part = 0; part < sizeof parts / sizeof parts[0]; part++) hx_mac_part(mac, parts[part]);
+    }
+    return hx_mac_end(mac);
+}
+
+static hx_item key_item(hx_publish *publish, hx_ms now)
+{
+    hx_mac *mac = publish->engine->mac;
+    hx_mac_begin(mac, TAG_KEY);
+    hx_mac_part(mac, publish->principal);
+    hx_mac_part(mac, publish->key);
+    hx_digest digest = hx_mac_end(mac);
+    publish->key_item = hx_arena_printf(publish->arena, "k/%.*s", HX_FMT(hex_of(&digest, 16, publish->arena)));
+    return (hx_item){.key = publish->key_item,
+                     .queue = HX_EMPTY,
+                     .expires_at = now + KEY_LIFETIME,
+                     .meta = hex_of(&publish->fingerprint, sizeof publish->fingerprint.bytes, publish->arena),
+                     .body = HX_EMPTY};
+}
+
+static void end(hx_publish *publish, hx_publish_result result)
+{
+    hx_engine *engine = publish->engine;
+    publish->result = result;
+    publish->done(publish);
+    hx_engine_end_call(engine);
+}
+
+static void published(hx_publish *publish)
+{
+    hx_engine *engine = publish->engine;
+    size_t deliveries = 0;
+    for (size_t i = 0; i < publish->count; i++) {
+        const hx_event *event = &publish->events[i];
+        hx_fan_out work = fan_out_of(publish, event);
+        hx_log_begin(HX_EVENT_event_accepted);
+        hx_log_str("event_id", event->id);
+        hx_log_str("event_type", event->type);
+        if (event->source.len > 0) hx_log_str("source", event->source);
+        if (event->tenant.len > 0) hx_log_str("tenant", event->tenant);
+        hx_log_int("recipients", (int64_t)event->recipients.count);
+        if (event->correlation_id.len > 0) hx_log_str("correlation_id", event->correlation_id);
+        hx_log_end();
+        engine->counts.published++;
+        if (is_direct(event, deliveries)) {
+            hx_fan_out_nudge_recipients(engine, &work, event->recipients.count, event->accepted_at);
+            deliveries += event->recipients.count;
+        } else {
+            hx_fan_out_nudge(engine, event->deliver_at);
+        }
+    }
+    end(publish, HX_PUBLISHED);
+}
+
+/* Whether a stored event is the one that is published now. */
+static bool is_same(hx_publish *publish, const hx_item *item, hx_event *event)
+{
+    hx_event stored;
+    if (!hx_event_decode(item->meta, publish->arena, &stored)) return false;
+    bool same = hx_slice_eq(stored.type, event->type) && hx_slice_eq(stored.payload_hash, event->payload_hash) &&
+                hx_slice_eq(stored.stream, event->stream);
+    stored.data = item->body;
+    if (same) *event = stored;
+    return same;
+}
+
+static void read_back_done(hx_store_call *call)
+{
+    hx_publish *publish = HX_OWNER(call, hx_publish, call);
+    const hx_item *items = publish->items;
+    if (call->result != HX_STORE_OK) {
+        end(publish, HX_PUBLISH_UNAVAILABLE);
+        return;
+    }
+    if (publish->key_item.len > 0 && items[publish->count].version > 0) {
+        hx_slice wanted = hex_of(&publish->fingerprint, sizeof publish->fingerprint.bytes, publish->arena);
+        if (!hx_slice_eq(items[publish->count].meta, wanted)) {
+            publish->detail = HX_LIT("the key was used for other events");
+            end(publish, HX_PUBLISH_CONFLICT);
+            return;
+        }
+    }
+    size_t found = 0;
+    for (size_t i = 0; i < publish->count; i++) {
+        hx_event *event = &publish->events[i];
+        if (items[i].version == 0) continue;
+        found++;
+        if (is_same(publish, &items[i], event)) continue;
+        publish->detail = hx_arena_printf(publish->arena, "the event %.*s was published before, with another %s",
+                                          HX_FMT(event->id), "type, stream or data");
+        end(publish, HX_PUBLISH_CONFLICT);
+        return;
+    }
+    if (found < publish->count && publish->tries == 0) { /* it was removed meanwhile, or never there */
+        publish->tries++;
+        hx_engine *engine = publish->engine;
+        hx_engine_publish(engine, publish);
+        hx_engine_end_call(engine);
+        return;
+    }
+    publish->detail = HX_LIT("some of these events were published before, and some were not: a batch is all or none");
+    end(publish, found == publish->count ? HX_PUBLISHED_BEFORE : HX_PUBLISH_CONFLICT);
+}
+
+/* Something was there already: the events of this very request, or others. */
+static void read_back(hx_publish *publish)
+{
+    hx_engine *engine = publish->engine;
+    size_t count = publish->count;
+    publish->items = hx_arena_alloc(publish->arena, (count + 1) * sizeof *publish->items);
+    for (size_t i = 0; i < count; i++)
+        publish->items[i] = (hx_item){.key = hx_event_key(&publish->events[i], publish->arena)};
+    if (publish->key_item.len > 0) publish->items[count++] = (hx_item){.key = publish->key_item};
+    hx_engine_begin_call(engine, &publish->call, publish->arena, read_back_done);
+    hx_store_get(engine->needs.store, &publish->call, publish->items, count);
+}
+
+static void commit_done(hx_store_call *call)
+{
+    hx_publish *publish = HX_OWNER(call, hx_publish, call);
+    hx_engine *engine = publish->engine;
+    switch (call->result) {
+    case HX_STORE_OK: published(publish); return;
+    case HX_STORE_STALE:
+        read_back(publish);
+        hx_engine_end_call(engine);
+        return;
+    case HX_STORE_FULL: end(publish, HX_PUBLISH_FULL); return;
+    default: end(publish, HX_PUBLISH_UNAVAILABLE); return;
+    }
+}
+
+static void refuse_later(hx_task *task)
+{
+    hx_publish *publish = HX_OWNER(task, hx_publish, call.own.task);
+    end(publish, HX_PUBLISH_TOO_MANY);
+}
+
+void hx_engine_publish(hx_engine *engine, hx_publish *publish)
+{
+    hx_ms now = hx_engine_now(engine);
+    publish->engine = engine;
+    publish->key_item = HX_EMPTY;
+    publish->detail = HX_EMPTY;
+    HX_CHECK(publish->count > 0 && publish->count <= HX_PUBLISH_MAX);
+    hx_engine_begin_call(engine, &publish->call, publish->arena, commit_done);
+    hx_item *items = hx_arena_alloc(publish->arena, (2 * publish->count + DIRECT_MAX + 1) * sizeof *items);
+    size_t count = 0, deliveries = 0;
+    for (size_t i = 0; i < publish->count; i++) {
+        hx_event *event = &publish->events[i];
+        if (!fill_in(publish, i, now)) {
+            publish->detail = hx_arena_printf(publish->arena, "the event %.*s has more than %u recipients",
+                                              HX_FMT(event->id), HX_EVENT_RECIPIENTS_MAX);
+            publish->call.own.task.run = refuse_later;
+            hx_loop_defer(engine->needs.loop, &publish->call.own.task);
+            return;
+        }
+        hx_fan_out work = fan_out_of(publish, event);
+        items[count++] = event_item(publish, event);
+        if (is_direct(event, deliveries)) {
+            count += hx_fan_out_add(engine, &work, event->recipients.count, now, items + count, publish->arena);
+            deliveries += event->recipients.count;
+        } else {
+            items[count++] = hx_fan_out_item(&work, event->deliver_at, 0, publish->arena);
+        }
+    }
+    publish->fingerprint = fingerprint_of(publish);
+    if (publish->key.len > 0) items[count++] = key_item(publish, now);
+    hx_store_commit(engine->needs.store, &publish->call, items, count, false);
+}

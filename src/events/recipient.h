@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the engine's files share. A recipient is an endpoint as the engine sees it: with its deliveries that are due,
+ * and with how it has been doing.
+ *
+ *     IDLE ──[hx_recipient_nudge, timer]──► LOOKING ──[look_done]──► HAS_WORK ──► (attempts) ──► LOOKING …
+ *                                              └── nothing is due: IDLE until the first of its deliveries is
+ *
+ * Fairness: attempts are limited by class, so that recipients which never answer can't take the places of those that
+ * do.
+ *
+ *     PROVEN    its last attempt succeeded              half of the places
+ *     NEW       it was never tried                      a sixteenth, and one attempt at a time
+ *     FAILING   its last attempt failed, or has been    a quarter, and one attempt at a time
+ *               under way for more than a second
+ *
+ * Within a class, recipients take turns. One that becomes FAILING takes its attempts along, beyond the places of that
+ * class: untried recipients that never answer get there at the rate of a sixteenth a second, so with the usual time-out
+ * all attempts together are fewer than twice attempts_max. */
+#ifndef HX_EVENTS_RECIPIENT_H
+#define HX_EVENTS_RECIPIENT_H
+
+#include "base/memory/map.h"
+#include "events/engine.h"
+
+#define HX_RECIPIENT_PAGE 64u
+
+typedef enum { HX_RECIPIENT_PROVEN, HX_RECIPIENT_NEW, HX_RECIPIENT_FAILING, HX_RECIPIENT_CLASSES } hx_recipient_class;
+typedef enum { HX_RECIPIENT_IDLE, HX_RECIPIENT_LOOKING, HX_RECIPIENT_HAS_WORK } hx_recipient_state;
+
+typedef struct hx_recipient {
+    hx_engine *engine;
+    hx_slice name; /* "TENANT/ID" */
+    hx_arena arena;
+    hx_endpoint endpoint;
+    uint64_t version; /* of the endpoint's item */
+    hx_recipient_class class;
+    hx_recipient_state state;
+    bool look_again;   /* something new came while it was looking */
+    bool is_listed;    /* `link` is in the engine's list of its class */
+    hx_link link;      /* in the list of recipients with work, by class */
+    hx_link active;    /* in the list of recipients with attempts */
+    unsigned attempts; /* under way */
+    unsigned unleased; /* of those: not leased yet, so the store still has them as due */
+    hx_ms oldest;      /* start of the oldest attempt, about */
+    hx_ms not_before;  /* Retry-After, or its rate */
+    hx_timer timer;
+    struct {
+        hx_arena arena;
+        hx_store_call call;
+        hx_item_page page;
+        size_t at; /* the next item of the page */
+    } look;
+} hx_recipient;
+
+struct hx_engine {
+    hx_engine_needs needs;
+    hx_mac *mac;
+    hx_map *recipients; /* by name */
+    hx_link listed[HX_RECIPIENT_CLASSES];
+    hx_link active;
+    unsigned places[HX_RECIPIENT_CLASSES]; /* taken */
+    unsigned attempts;
+    unsigned calls; /* of the engine that are under way, attempts among them */
+    hx_task pump;
+    bool pumping;
+    bool started, stopping;
+    void (*stopped)(void *context);
+    void *stopped_context;
+    hx_timer watch; /* looks for attempts that take long */
+    struct {
+        hx_timer timer;
+        hx_arena arena;
+        hx_store_call call;
+        hx_item_page page;
+        size_t at;
+        bool is_busy;
+        bool all; /* at the start of a store that nobody else uses: no lease has a holder */
+        hx_item item;
+    } leases;
+    struct {
+        hx_timer timer;
+        hx_arena arena;
+        hx_store_call call;
+        hx_item_page page;
+        bool is_busy, again;
+        size_t at;
+    } fan_out;
+    hx_engine_counts counts;
+};
+
+/* engine.c */
+void hx_engine_begin_call(hx_engine *engine, hx_store_call *call, hx_arena *arena, void (*done)(hx_store_call *call));
+void hx_engine_end_call(hx_engine *engine); /* `engine` may be over afterwards */
+/* Begins attempts soon, as far as there are places. */
+void hx_engine_pump(hx_engine *engine);
+
+/* recipient.c */
+hx_recipient *hx_recipient_find(const hx_engine *engine, hx_slice tenant, hx_slice id);
+/* Makes or changes the recipient of an endpoint, whose item has this version. */
+hx_recipient *hx_recipient_put(hx_engine *engine, const hx_endpoint *endpoint, uint64_t version);
+void hx_recipient_remove(hx_recipient **owned);
+/* It may have a delivery that is due at this time. */
+void hx_recipient_nudge(hx_recipient *recipient, hx_ms due);
+void hx_recipient_classify(hx_recipient *recipient, hx_recipient_class class);
+/* An attempt has ended. */
+void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result);
+/* The next delivery to begin an attempt with; NULL: there is none at the moment. */
+const hx_item *hx_recipient_take(hx_recipient *recipient);
+void hx_recipient_list(hx_recipient *recipient); /* among those with work, if it has some and may begin an attempt */
+unsigned hx_recipient_places(const hx_engine *engine, hx_recipient_class class);
+
+/* attempt.c */
+void hx_attempt_begin(hx_recipient *recipient, const hx_item *item);
+
+/* leases.c, fan_out.c */
+void hx_leases_start(hx_engine *engine);
+void hx_leases_stop(hx_engine *engine);
+void hx_fan_out_start(hx_engine *engine);
+void hx_fan_out_nudge(hx_engine *engine, hx_ms due);
+void hx_fan_out_stop(hx_engine *engine);
+
+/* deliveries.c: the item of a delivery, with its texts in the arena. */
+hx_item hx_outbox_item(const hx_engine *engine, hx_slice key, uint64_t version, const hx_delivery *delivery,
+                       hx_arena *arena);
+/* A new delivery that is due at once. */
+hx_delivery hx_outbox_delivery(hx_slice event_key, hx_slice tenant, hx_slice endpoint, hx_ms now);
+hx_delivery_rules hx_outbox_rules(const hx_endpoint *endpoint);
+/* Logs a change of a delivery that no attempt made. */
+void hx_outbox_log(const hx_delivery *delivery, hx_delivery_state from);
+
+#endif
