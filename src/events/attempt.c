@@ -26,7 +26,8 @@ typedef struct {
     hx_event event;
     hx_slice key;     /* of the delivery's item */
     uint64_t version; /* of that item */
-    hx_item item;
+    hx_item stored;   /* the event's item */
+    hx_item items[2]; /* of a commit or a get: the delivery's, and the event's */
     hx_store_call call;
     hx_sending sending;
     uint64_t lease;
@@ -78,15 +79,27 @@ static void log_attempt(const attempt *a, hx_delivery_state to)
     hx_log_end();
 }
 
-static void settle(attempt *a);
 static void settle_read_done(hx_store_call *call);
 
 static void settle_again(hx_timer *timer)
 {
     attempt *a = HX_OWNER(timer, attempt, again);
-    a->item = (hx_item){.key = a->key};
+    a->items[0] = (hx_item){.key = a->key};
+    a->items[1] = (hx_item){.key = a->delivery.event};
     hx_engine_begin_call(a->engine, &a->call, &a->arena, settle_read_done);
-    hx_store_get(a->engine->needs.store, &a->call, &a->item, 1);
+    hx_store_get(a->engine->needs.store, &a->call, a->items, 2);
+}
+
+/* An event is kept as long as one of its deliveries may need it: for its next attempt, or to be re-driven. */
+static hx_ms event_needed_until(const attempt *a)
+{
+    const hx_engine_settings *settings = &a->engine->needs.settings;
+    switch (a->delivery.state) {
+    case HX_DELIVERY_PENDING: return a->delivery.due + settings->pause_max;
+    case HX_DELIVERY_DEAD:
+    case HX_DELIVERY_UNKNOWN: return a->delivery.settled_at + settings->dead_retention;
+    default: return 0;
+    }
 }
 
 static void count_end(attempt *a)
@@ -132,9 +145,15 @@ static void settle(attempt *a)
         end_attempt(a, &a->sending.result);
         return;
     }
-    a->item = hx_outbox_item(engine, a->key, a->version, &a->delivery, &a->arena);
+    if (settled == HX_SETTLED_DISABLES) a->recipient->is_gone = true;
+    size_t count = 0;
+    a->items[count++] = hx_outbox_item(engine, a->key, a->version, &a->delivery, &a->arena);
+    if (a->stored.version > 0 && a->stored.expires_at < event_needed_until(a)) {
+        a->items[count] = a->stored;
+        a->items[count++].expires_at = event_needed_until(a);
+    }
     hx_engine_begin_call(engine, &a->call, &a->arena, settle_done);
-    hx_store_commit(engine->needs.store, &a->call, &a->item, 1, true);
+    hx_store_commit(engine->needs.store, &a->call, a->items, count, true);
 }
 
 static void settle_read_done(hx_store_call *call)
@@ -143,10 +162,12 @@ static void settle_read_done(hx_store_call *call)
     hx_engine *engine = a->engine;
     if (call->result != HX_STORE_OK)
         hx_timer_start(engine->needs.loop, &a->again, SETTLE_AGAIN, settle_again);
-    else if (a->item.version == 0 || !hx_delivery_decode(a->item.meta, a->item.body, &a->arena, &a->delivery))
+    else if (a->items[0].version == 0 ||
+             !hx_delivery_decode(a->items[0].meta, a->items[0].body, &a->arena, &a->delivery))
         end_attempt(a, &a->sending.result); /* somebody has removed it */
     else {
-        a->version = a->item.version;
+        a->version = a->items[0].version;
+        a->stored = a->items[1];
         settle(a);
     }
     hx_engine_end_call(engine);
@@ -252,10 +273,10 @@ static void event_read(hx_store_call *call)
         hx_engine_end_call(engine);
         return;
     }
-    hx_item event = a->item;
-    bool is_there = event.version > 0 && hx_event_decode(event.meta, &a->arena, &a->event);
+    a->stored = a->items[0];
+    bool is_there = a->stored.version > 0 && hx_event_decode(a->stored.meta, &a->arena, &a->event);
     if (is_there) {
-        a->event.data = event.body;
+        a->event.data = a->stored.body;
         a->lease = hx_rand_u64() & ((UINT64_C(1) << 53) - 1);
         a->lease_until = now + a->recipient->endpoint.timeout + LEASE_EXTRA;
         hx_delivery_lease(&a->delivery, now, a->recipient->endpoint.timeout + LEASE_EXTRA, a->lease);
@@ -263,9 +284,9 @@ static void event_read(hx_store_call *call)
         bool may = hx_delivery_cancel(&a->delivery, now, HX_LIT("the event is not kept any more"));
         HX_CHECK(may);
     }
-    a->item = hx_outbox_item(engine, a->key, a->version, &a->delivery, &a->arena);
+    a->items[0] = hx_outbox_item(engine, a->key, a->version, &a->delivery, &a->arena);
     hx_engine_begin_call(engine, &a->call, &a->arena, is_there ? lease_done : cancel_done);
-    hx_store_commit(engine->needs.store, &a->call, &a->item, 1, true);
+    hx_store_commit(engine->needs.store, &a->call, a->items, 1, true);
     hx_engine_end_call(engine);
 }
 
@@ -295,7 +316,7 @@ void hx_attempt_begin(hx_recipient *recipient, const hx_item *item)
     engine->attempts++;
     engine->places[recipient->class]++;
     engine->calls++; /* the attempt itself */
-    a->item = (hx_item){.key = a->delivery.event};
+    a->items[0] = (hx_item){.key = a->delivery.event};
     hx_engine_begin_call(engine, &a->call, &a->arena, event_read);
-    hx_store_get(engine->needs.store, &a->call, &a->item, 1);
+    hx_store_get(engine->needs.store, &a->call, a->items, 1);
 }

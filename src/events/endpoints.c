@@ -21,7 +21,9 @@ static void log_change(const hx_endpoint_change *change)
 {
     static const char *const acts[] = {
         [HX_ENDPOINT_CREATE] = "created",   [HX_ENDPOINT_REPLACE] = "changed", [HX_ENDPOINT_ENABLE] = "enabled",
-        [HX_ENDPOINT_DISABLE] = "disabled", [HX_ENDPOINT_ROTATE] = "rotated",  [HX_ENDPOINT_DELETE] = "deleted"};
+        [HX_ENDPOINT_DISABLE] = "disabled", [HX_ENDPOINT_ROTATE] = "rotated",  [HX_ENDPOINT_DELETE] = "deleted",
+        [HX_ENDPOINT_NOTE] = NULL};
+    if (!acts[change->act]) return;
     hx_log_begin(HX_EVENT_endpoint_changed);
     hx_log_str("endpoint", change->endpoint.id);
     if (change->endpoint.tenant.len > 0) hx_log_str("tenant", change->endpoint.tenant);
@@ -109,10 +111,12 @@ static void read_done(hx_store_call *call)
         end_change(change, call->result == HX_STORE_OK ? HX_CHANGE_ABSENT : HX_CHANGE_UNAVAILABLE, NULL);
         return;
     }
+    hx_ms failing_since = change->endpoint.failing_since;
     if (change->act == HX_ENDPOINT_REPLACE)
         replace(&stored, &change->endpoint);
     else
         change->endpoint = stored;
+    if (change->act == HX_ENDPOINT_NOTE) change->endpoint.failing_since = failing_since;
     if (change->act == HX_ENDPOINT_ENABLE) set_disabled(&change->endpoint, false, HX_EMPTY, now);
     if (change->act == HX_ENDPOINT_DISABLE) set_disabled(&change->endpoint, true, change->reason, now);
     if (change->act == HX_ENDPOINT_ROTATE) rotate(change, &change->endpoint);

@@ -98,6 +98,7 @@ static void begin_deliveries(hx_engine *engine)
         hx_recipient_nudge(value, hx_engine_now(engine));
     hx_leases_start(engine);
     hx_fan_out_start(engine);
+    hx_upkeep_start(engine);
     hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
 
@@ -172,6 +173,7 @@ void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *con
     engine->stopped_context = context;
     hx_leases_stop(engine);
     hx_fan_out_stop(engine);
+    hx_upkeep_stop(engine);
     hx_timer_stop(engine->needs.loop, &engine->watch);
     for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
         hx_timer_stop(engine->needs.loop, &((hx_recipient *)value)->timer);
@@ -195,6 +197,7 @@ void hx_engine_free(hx_engine **owned)
     hx_map_free(&engine->recipients);
     hx_arena_free(&engine->leases.arena);
     hx_arena_free(&engine->fan_out.arena);
+    hx_arena_free(&engine->upkeep.arena);
     hx_mac_free(&engine->mac);
     free(engine);
 }

@@ -21,6 +21,7 @@ typedef struct {
     hx_ms retention;       /* of events and of deliveries that have ended */
     hx_ms dead_retention;  /* of dead letters */
     hx_ms disable_after;   /* an endpoint whose attempts have all failed for so long is disabled; 0: never */
+    hx_ms pause_max;       /* deliveries of an endpoint that was disabled for so long are dead */
     uint32_t payload_bytes_max;
 } hx_engine_settings;
 
@@ -97,7 +98,8 @@ typedef enum {
     HX_ENDPOINT_ENABLE,
     HX_ENDPOINT_DISABLE, /* with `reason` */
     HX_ENDPOINT_ROTATE,  /* to `secret`; the others sign along until `retire_at` */
-    HX_ENDPOINT_DELETE
+    HX_ENDPOINT_DELETE,
+    HX_ENDPOINT_NOTE /* the engine's own: failing_since, from `endpoint` */
 } hx_endpoint_act;
 
 typedef struct hx_endpoint_change {

@@ -49,7 +49,9 @@ hx_recipient *hx_recipient_put(hx_engine *engine, const hx_endpoint *endpoint, u
     } else {
         (void)hx_map_remove(engine->recipients, recipient->name);
     }
+    hx_ms failing_since = recipient->endpoint.failing_since;
     copy_endpoint(recipient, endpoint);
+    if (recipient->failing_changed) recipient->endpoint.failing_since = failing_since;
     recipient->version = version;
     recipient->name = name_of(recipient->endpoint.tenant, recipient->endpoint.id, &recipient->arena);
     (void)hx_map_put(engine->recipients, recipient->name, recipient);
@@ -205,6 +207,10 @@ void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result
     engine->attempts--;
     if (recipient->attempts == 0) hx_list_remove(&recipient->active);
     hx_recipient_classify(recipient, is_success ? HX_RECIPIENT_PROVEN : HX_RECIPIENT_FAILING);
+    if (is_success == (recipient->endpoint.failing_since > 0)) {
+        recipient->endpoint.failing_since = is_success ? 0 : hx_engine_now(engine);
+        recipient->failing_changed = true;
+    }
     if (!is_success && result->retry_after > 0 && (result->status == 429 || result->status == 503)) {
         hx_ms pause = result->retry_after < HX_DAY ? result->retry_after : HX_DAY;
         recipient->not_before = hx_engine_now(engine) + pause + 1;

@@ -35,14 +35,16 @@ typedef struct hx_recipient {
     uint64_t version; /* of the endpoint's item */
     hx_recipient_class class;
     hx_recipient_state state;
-    bool look_again;   /* something new came while it was looking */
-    bool is_listed;    /* `link` is in the engine's list of its class */
-    hx_link link;      /* in the list of recipients with work, by class */
-    hx_link active;    /* in the list of recipients with attempts */
-    unsigned attempts; /* under way */
-    unsigned unleased; /* of those: not leased yet, so the store still has them as due */
-    hx_ms oldest;      /* start of the oldest attempt, about */
-    hx_ms not_before;  /* Retry-After, or its rate */
+    bool look_again;      /* something new came while it was looking */
+    bool is_listed;       /* `link` is in the engine's list of its class */
+    hx_link link;         /* in the list of recipients with work, by class */
+    hx_link active;       /* in the list of recipients with attempts */
+    unsigned attempts;    /* under way */
+    unsigned unleased;    /* of those: not leased yet, so the store still has them as due */
+    hx_ms oldest;         /* start of the oldest attempt, about */
+    hx_ms not_before;     /* Retry-After, or its rate */
+    bool failing_changed; /* endpoint.failing_since is not in the store yet */
+    bool is_gone;         /* it has answered with 410: to be disabled */
     hx_timer timer;
     struct {
         hx_arena arena;
@@ -85,6 +87,16 @@ struct hx_engine {
         bool is_busy, again;
         size_t at;
     } fan_out;
+    struct {
+        hx_timer timer;
+        hx_arena arena;
+        hx_store_call call;
+        hx_item_page page;
+        size_t at;
+        hx_item item;
+        hx_endpoint_change change;
+        hx_recipient *of; /* NULL: nothing is under way */
+    } upkeep;
     hx_engine_counts counts;
 };
 
@@ -112,12 +124,14 @@ unsigned hx_recipient_places(const hx_engine *engine, hx_recipient_class class);
 /* attempt.c */
 void hx_attempt_begin(hx_recipient *recipient, const hx_item *item);
 
-/* leases.c, fan_out.c */
+/* leases.c, fan_out.c, upkeep.c */
 void hx_leases_start(hx_engine *engine);
 void hx_leases_stop(hx_engine *engine);
 void hx_fan_out_start(hx_engine *engine);
 void hx_fan_out_nudge(hx_engine *engine, hx_ms due);
 void hx_fan_out_stop(hx_engine *engine);
+void hx_upkeep_start(hx_engine *engine);
+void hx_upkeep_stop(hx_engine *engine);
 
 /* deliveries.c: the item of a delivery, with its texts in the arena. */
 hx_item hx_outbox_item(const hx_engine *engine, hx_slice key, uint64_t version, const hx_delivery *delivery,

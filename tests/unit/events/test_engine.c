@@ -103,6 +103,8 @@ static void begin_engine(void)
                              .settings = {.attempts_max = 64,
                                           .retention = 7 * HX_DAY,
                                           .dead_retention = 30 * HX_DAY,
+                                          .disable_after = 3 * HX_DAY,
+                                          .pause_max = 5 * HX_DAY,
                                           .payload_bytes_max = 256u << 10}};
     world.engine = hx_engine_new(&needs);
     hx_engine_start(world.engine);
@@ -251,6 +253,26 @@ static hx_delivery delivery_of(hx_slice endpoint, const char *event)
     return delivery;
 }
 
+static void delivery_changed(hx_delivery_change *change)
+{
+    (void)change;
+    flag = true;
+}
+
+static hx_change_result change_delivery(hx_delivery_act act, hx_slice endpoint, const char *event)
+{
+    static hx_delivery_change change;
+    change = (hx_delivery_change){.arena = &world.arena,
+                                  .act = act,
+                                  .key = hx_arena_printf(&world.arena, "d//%.*s/e//%s", HX_FMT(endpoint), event),
+                                  .reason = HX_LIT("test"),
+                                  .done = delivery_changed};
+    flag = false;
+    hx_engine_change_delivery(world.engine, &change);
+    while (!flag) hx_loop_turn(world.loop, 10);
+    return change.result;
+}
+
 /* Moves the clock, and lets every recipient see what is due by then. */
 static void pass(hx_ms span)
 {
@@ -392,6 +414,77 @@ static void a_disabled_endpoint_pauses_and_goes_on_where_it_was(void **state)
     assert_int_equal(world.count, 1);
 }
 
+/* As if a second had passed. */
+static void look_after_endpoints(void)
+{
+    for (int i = 0; i < 5; i++) {
+        if (hx_timer_running(&world.engine->upkeep.timer))
+            hx_timer_start(world.loop, &world.engine->upkeep.timer, 0, world.engine->upkeep.timer.fire);
+        settle_down();
+    }
+}
+
+static void gone_disables_an_endpoint_and_its_deliveries_wait(void **state)
+{
+    (void)state;
+    hx_slice endpoint = endpoint_for("{\"url\":\"http://410/\"}");
+    (void)publish("{\"id\":\"r1\",\"type\":\"t\",\"data\":1}");
+    look_after_endpoints();
+    assert_true(hx_engine_endpoint(world.engine, HX_EMPTY, endpoint)->disabled);
+    assert_int_equal(delivery_of(endpoint, "r1").state, HX_DELIVERY_DEAD);
+    (void)publish("{\"id\":\"r2\",\"type\":\"t\",\"data\":1}");
+    pass(4 * HX_DAY);
+    look_after_endpoints();
+    assert_int_equal(delivery_of(endpoint, "r2").state, HX_DELIVERY_PENDING);
+    pass(2 * HX_DAY);
+    look_after_endpoints();
+    assert_int_equal(delivery_of(endpoint, "r2").state, HX_DELIVERY_DEAD);
+    assert_int_equal(delivery_of(endpoint, "r2").attempts, 0);
+    assert_int_equal(world.count, 1);
+}
+
+static void an_endpoint_that_fails_for_days_is_disabled_also_across_a_restart(void **state)
+{
+    (void)state;
+    hx_slice endpoint = endpoint_for("{\"url\":\"http://500/\"}");
+    (void)publish("{\"id\":\"r1\",\"type\":\"t\",\"data\":1}");
+    look_after_endpoints();
+    assert_int_equal(hx_engine_endpoint(world.engine, HX_EMPTY, endpoint)->failing_since, START);
+    crash();
+    assert_int_equal(hx_engine_endpoint(world.engine, HX_EMPTY, endpoint)->failing_since, START);
+    now += 3 * HX_DAY + 1;
+    look_after_endpoints();
+    assert_true(hx_engine_endpoint(world.engine, HX_EMPTY, endpoint)->disabled);
+}
+
+static void deliveries_to_a_deleted_endpoint_are_cancelled_and_it_goes(void **state)
+{
+    (void)state;
+    hx_slice endpoint = endpoint_for("{\"url\":\"http://500/\"}");
+    (void)publish("{\"id\":\"r1\",\"type\":\"t\",\"data\":1}");
+    assert_int_equal(change_endpoint(HX_ENDPOINT_DELETE, endpoint), HX_CHANGE_DONE);
+    look_after_endpoints();
+    assert_int_equal(delivery_of(endpoint, "r1").state, HX_DELIVERY_CANCELLED);
+    assert_null(hx_recipient_find(world.engine, HX_EMPTY, endpoint));
+    pass(HX_DAY);
+    assert_int_equal(world.count, 1);
+}
+
+static void a_dead_letter_keeps_its_event_and_can_be_sent_again(void **state)
+{
+    (void)state;
+    hx_slice endpoint = endpoint_for("{\"url\":\"http://404/\",\"on_client_error\":\"dead\"}");
+    (void)publish("{\"id\":\"r1\",\"type\":\"t\",\"data\":1}");
+    assert_int_equal(delivery_of(endpoint, "r1").state, HX_DELIVERY_DEAD);
+    now += 20 * HX_DAY; /* past the retention of events, before that of dead letters */
+    assert_int_equal(change_delivery(HX_DELIVERY_ACT_REARM, endpoint, "r1"), HX_CHANGE_DONE);
+    settle_down();
+    assert_int_equal(world.count, 2);
+    assert_string_equal(world.sent[1].id, "r1");
+    assert_int_equal(change_delivery(HX_DELIVERY_ACT_CANCEL, endpoint, "r1"), HX_CHANGE_REFUSED);
+    assert_int_equal(change_delivery(HX_DELIVERY_ACT_REARM, endpoint, "r2"), HX_CHANGE_ABSENT);
+}
+
 static void an_event_for_later_is_sent_at_its_time(void **state)
 {
     (void)state;
@@ -415,6 +508,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failed_delivery_keeps_to_its_schedule_and_its_id, begin, end),
         cmocka_unit_test_setup_teardown(the_same_request_again_is_answered_as_before_and_sends_nothing, begin, end),
         cmocka_unit_test_setup_teardown(a_disabled_endpoint_pauses_and_goes_on_where_it_was, begin, end),
+        cmocka_unit_test_setup_teardown(gone_disables_an_endpoint_and_its_deliveries_wait, begin, end),
+        cmocka_unit_test_setup_teardown(an_endpoint_that_fails_for_days_is_disabled_also_across_a_restart, begin, end),
+        cmocka_unit_test_setup_teardown(deliveries_to_a_deleted_endpoint_are_cancelled_and_it_goes, begin, end),
+        cmocka_unit_test_setup_teardown(a_dead_letter_keeps_its_event_and_can_be_sent_again, begin, end),
         cmocka_unit_test_setup_teardown(an_event_for_later_is_sent_at_its_time, begin, end),
         cmocka_unit_test_setup_teardown(what_a_crash_interrupted_is_delivered_under_the_same_id, begin, end),
         cmocka_unit_test_setup_teardown(many_that_never_answer_do_not_delay_one_that_does, begin, end),
