@@ -17,6 +17,7 @@
 #define LEASE_EXTRA (10 * HX_SECOND) /* beyond the time-out of the attempt */
 #define SETTLE_AGAIN HX_SECOND
 #define LINES_BYTES_MAX (16u << 10)
+#define TAG_RECEIVED 'R'
 
 typedef struct {
     hx_recipient *recipient;
@@ -96,6 +97,8 @@ static hx_ms event_needed_until(const attempt *a)
     const hx_engine_settings *settings = &a->engine->needs.settings;
     switch (a->delivery.state) {
     case HX_DELIVERY_PENDING: return a->delivery.due + settings->pause_max;
+    case HX_DELIVERY_DELIVERED: /* so that a duplicate is recognised */
+        return a->recipient->source ? a->delivery.settled_at + a->recipient->source->window : 0;
     case HX_DELIVERY_DEAD:
     case HX_DELIVERY_UNKNOWN: return a->delivery.settled_at + settings->dead_retention;
     default: return 0;
@@ -138,7 +141,7 @@ static void settle_done(hx_store_call *call)
 static void settle(attempt *a)
 {
     hx_engine *engine = a->engine;
-    hx_delivery_rules rules = hx_outbox_rules(&a->recipient->endpoint);
+    hx_delivery_rules rules = hx_outbox_rules(a->recipient);
     hx_delivery_settled settled = hx_delivery_settle(&a->delivery, &rules, a->lease, &a->sending.result,
                                                      hx_engine_now(engine), hx_rand_u64(), &a->arena);
     if (settled == HX_SETTLED_BEFORE) {
@@ -210,15 +213,46 @@ static bool sign(attempt *a, hx_slice body, hx_buf *lines)
     return true;
 }
 
-static void send_attempt(attempt *a, hx_slice data)
+#define KEY_BYTES 16u
+
+/* The application deduplicates by this key: it is the same for an event however often it is delivered. */
+static hx_slice received_key(hx_engine *engine, const hx_delivery *delivery, hx_arena *arena)
+{
+    hx_buf key;
+    hx_mac_begin(engine->mac, TAG_RECEIVED);
+    hx_mac_part(engine->mac, delivery->event); /* its source and id; of one that was held, its payload too */
+    hx_digest digest = hx_mac_end(engine->mac);
+    hx_buf_init(&key, arena, 2 * KEY_BYTES);
+    hx_buf_put_hex(&key, digest.bytes, KEY_BYTES);
+    return hx_buf_slice(&key);
+}
+
+hx_slice hx_received_lines(hx_engine *engine, const hx_event *event, const hx_delivery *delivery, hx_arena *arena)
+{
+    char received[HX_RFC3339_BYTES];
+    hx_buf lines;
+    hx_buf_init(&lines, arena, LINES_BYTES_MAX + HX_ITEM_META_MAX);
+    for (size_t i = 0; i < event->headers.count; i++) {
+        hx_buf_put(&lines, event->headers.items[i]);
+        hx_buf_puts(&lines, "\r\n");
+    }
+    if (event->content_type.len > 0) put_line(&lines, "Content-Type", event->content_type);
+    put_line(&lines, "Idempotency-Key", received_key(engine, delivery, arena));
+    put_line(&lines, "Hapax-Attempt", hx_arena_printf(arena, "%llu", (unsigned long long)delivery->attempts));
+    put_line(&lines, "Hapax-Event-Id", event->id);
+    put_line(&lines, "Hapax-Received-At", hx_rfc3339(event->accepted_at, received));
+    if (event->correlation_id.len > 0) put_line(&lines, "X-Correlation-Id", event->correlation_id);
+    return hx_buf_slice(&lines);
+}
+
+static hx_slice endpoint_lines(attempt *a, hx_slice body)
 {
     const hx_endpoint *endpoint = &a->recipient->endpoint;
-    hx_buf lines, body;
+    hx_buf lines;
     hx_buf_init(&lines, &a->arena, LINES_BYTES_MAX);
-    hx_buf_init(&body, &a->arena, data.len + HX_ITEM_META_MAX);
-    hx_event_envelope(&a->event, data, &body);
     put_line(&lines, "Content-Type", HX_LIT("application/json"));
-    bool is_signed = sign(a, hx_buf_slice(&body), &lines);
+    bool is_signed = sign(a, body, &lines);
+    HX_CHECK(is_signed); /* hx_endpoint_read has seen that each secret can sign */
     put_line(&lines, "Idempotency-Key", a->event.id);
     put_line(&lines, "Hapax-Attempt", hx_arena_printf(&a->arena, "%llu", (unsigned long long)a->delivery.attempts));
     if (a->event.correlation_id.len > 0) put_line(&lines, "X-Correlation-Id", a->event.correlation_id);
@@ -226,16 +260,33 @@ static void send_attempt(attempt *a, hx_slice data)
         hx_buf_put(&lines, endpoint->headers.items[i]);
         hx_buf_puts(&lines, "\r\n");
     }
-    HX_CHECK(is_signed); /* hx_endpoint_read has seen that each secret can sign */
+    return hx_buf_slice(&lines);
+}
+
+static hx_slice envelope(attempt *a)
+{
+    hx_buf body;
+    hx_buf_init(&body, &a->arena, a->event.data.len + HX_ITEM_META_MAX);
+    hx_event_envelope(&a->event, a->event.data, &body);
+    return hx_buf_slice(&body);
+}
+
+static void send_attempt(attempt *a)
+{
+    const hx_recipient *recipient = a->recipient;
+    const hx_sender *sender = recipient->source ? &a->engine->needs.applications : &a->engine->needs.endpoints;
+    hx_slice body = recipient->source ? a->event.data : envelope(a);
     a->sending = (hx_sending){.arena = &a->arena,
-                              .url = endpoint->url,
-                              .header_lines = hx_buf_slice(&lines),
-                              .body = hx_buf_slice(&body),
-                              .timeout = endpoint->timeout,
+                              .url = recipient->endpoint.url,
+                              .header_lines = recipient->source
+                                                  ? hx_received_lines(a->engine, &a->event, &a->delivery, &a->arena)
+                                                  : endpoint_lines(a, body),
+                              .body = body,
+                              .timeout = recipient->endpoint.timeout,
                               .response_max = HX_DELIVERY_EXCERPT_MAX,
                               .done = send_done};
     a->engine->counts.attempts++;
-    a->engine->needs.endpoints.send(a->engine->needs.endpoints.context, &a->sending);
+    sender->send(sender->context, &a->sending);
 }
 
 static void lease_done(hx_store_call *call)
@@ -245,7 +296,7 @@ static void lease_done(hx_store_call *call)
     a->recipient->unleased--;
     if (call->result == HX_STORE_OK) {
         a->version = call->version;
-        send_attempt(a, a->event.data);
+        send_attempt(a);
     } else {
         drop_attempt(a); /* another node has it, or the store can't be written to: it stays due */
     }

@@ -36,10 +36,11 @@ hx_delivery hx_outbox_delivery(hx_slice event_key, hx_slice tenant, hx_slice end
                          .responses = HX_EMPTY};
 }
 
-hx_delivery_rules hx_outbox_rules(const hx_endpoint *endpoint)
+hx_delivery_rules hx_outbox_rules(const hx_recipient *recipient)
 {
-    return (hx_delivery_rules){.repeats_safely = true,
-                               .dead_on_client_error = hx_slice_eq(endpoint->on_client_error, HX_LIT("dead"))};
+    bool is_dead_on_4xx = recipient && hx_slice_eq(recipient->endpoint.on_client_error, HX_LIT("dead"));
+    return (hx_delivery_rules){.repeats_safely = !recipient || !recipient->source || !recipient->source->is_once,
+                               .dead_on_client_error = is_dead_on_4xx};
 }
 
 void hx_outbox_log(const hx_delivery *delivery, hx_delivery_state from)

@@ -35,6 +35,7 @@ typedef struct {
     hx_loop *loop;
     hx_store *store; /* keeps items, and the loop is attached to it */
     hx_sender endpoints;
+    hx_sender applications; /* of the inbox: their addresses are the operator's choice, and not guarded */
     hx_engine_settings settings;
 } hx_engine_needs;
 

@@ -42,7 +42,7 @@ static void lapse_next(hx_engine *engine)
         hx_ms now = hx_engine_now(engine);
         if (!hx_delivery_decode(item->meta, item->body, arena, &delivery)) continue;
         const hx_recipient *recipient = hx_recipient_find(engine, delivery.tenant, delivery.endpoint);
-        hx_delivery_rules rules = hx_outbox_rules(recipient ? &recipient->endpoint : &hx_endpoint_new);
+        hx_delivery_rules rules = hx_outbox_rules(recipient);
         if (engine->leases.all && delivery.due > now) delivery.due = now;
         if (!hx_delivery_lapse(&delivery, &rules, now, hx_rand_u64(), arena)) continue;
         engine->leases.item = hx_outbox_item(engine, item->key, item->version, &delivery, arena);

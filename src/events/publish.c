@@ -57,8 +57,9 @@ static bool find_recipients(hx_publish *publish, hx_event *event)
     void *value;
     event->recipients = (hx_texts){0};
     for (size_t cursor = 0; hx_map_next(publish->engine->recipients, &cursor, &name, &value);) {
-        const hx_endpoint *endpoint = &((hx_recipient *)value)->endpoint;
-        if (!hx_slice_eq(endpoint->tenant, event->tenant) || endpoint->deleted_at > 0) continue;
+        const hx_recipient *recipient = value;
+        const hx_endpoint *endpoint = &recipient->endpoint;
+        if (recipient->source || !hx_slice_eq(endpoint->tenant, event->tenant) || endpoint->deleted_at > 0) continue;
         if (!hx_endpoint_wants(endpoint, event->type, event->data)) continue;
         if (event->recipients.count == HX_EVENT_RECIPIENTS_MAX) return false;
         if (!event->recipients.items)

@@ -20,6 +20,7 @@
 #define HX_EVENTS_RECIPIENT_H
 
 #include "base/memory/map.h"
+#include "core/event/source.h"
 #include "events/engine.h"
 
 #define HX_RECIPIENT_PAGE 64u
@@ -32,7 +33,8 @@ typedef struct hx_recipient {
     hx_slice name; /* "TENANT/ID" */
     hx_arena arena;
     hx_endpoint endpoint;
-    uint64_t version; /* of the endpoint's item */
+    uint64_t version;        /* of the endpoint's item */
+    const hx_source *source; /* the application behind a source of the inbox; NULL: an endpoint */
     hx_recipient_class class;
     hx_recipient_state state;
     bool look_again;      /* something new came while it was looking */
@@ -138,7 +140,10 @@ hx_item hx_outbox_item(const hx_engine *engine, hx_slice key, uint64_t version, 
                        hx_arena *arena);
 /* A new delivery that is due at once. */
 hx_delivery hx_outbox_delivery(hx_slice event_key, hx_slice tenant, hx_slice endpoint, hx_ms now);
-hx_delivery_rules hx_outbox_rules(const hx_endpoint *endpoint);
+/* `recipient` may be NULL: it is gone. */
+hx_delivery_rules hx_outbox_rules(const hx_recipient *recipient);
+/* The header lines with which the application gets an event that was received. */
+hx_slice hx_received_lines(hx_engine *engine, const hx_event *event, const hx_delivery *delivery, hx_arena *arena);
 /* Logs a change of a delivery that no attempt made. */
 void hx_outbox_log(const hx_delivery *delivery, hx_delivery_state from);
 

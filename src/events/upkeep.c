@@ -124,6 +124,7 @@ static bool look_after(hx_engine *engine, hx_recipient *recipient)
     const hx_endpoint *endpoint = &recipient->endpoint;
     const hx_engine_settings *settings = &engine->needs.settings;
     hx_ms now = hx_engine_now(engine);
+    if (recipient->source) return false;
     engine->upkeep.of = recipient;
     if (endpoint->deleted_at > 0 || (endpoint->disabled && now - endpoint->disabled_at > settings->pause_max)) {
         end_deliveries(engine, recipient);

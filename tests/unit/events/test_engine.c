@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "core/retry/retry_after.h"
+#include "events/inbox.h"
 #include "events/recipient.h"
 
 #include <stdarg.h>
@@ -28,6 +29,7 @@ typedef struct {
     char url[64];
     char body[512];
     char id[64];
+    char key[64];
     bool is_signed;
     hx_ms at;
 } sent;
@@ -81,6 +83,7 @@ static void send_it(void *context, hx_sending *sending)
     copy(s->url, sizeof s->url, sending->url);
     copy(s->body, sizeof s->body, sending->body);
     copy(s->id, sizeof s->id, header(sending->header_lines, "webhook-id"));
+    copy(s->key, sizeof s->key, header(sending->header_lines, "Idempotency-Key"));
     s->is_signed = hx_slice_starts(header(sending->header_lines, "webhook-signature"), HX_LIT("v1,"));
     s->at = now;
     world.ends[number].sending = sending;
@@ -95,11 +98,23 @@ static void settle_down(void)
     for (int i = 0; i < 30; i++) hx_loop_turn(world.loop, 1);
 }
 
+enum { SIGNED, UNSIGNED, WAITING, BROKEN };
+#define SOURCE(id, url, ...)                                                                                           \
+    {                                                                                                                  \
+        .name = {id, sizeof(id) - 1}, .tenant = {"", 0}, .deliver = {url, sizeof(url) - 1}, .timeout = 20 * HX_SECOND, \
+        .concurrency = 4, .window = 7 * HX_DAY, __VA_ARGS__                                                            \
+    }
+static const hx_source sources[] = {SOURCE("stripe", "http://200/app", .is_strict = false),
+                                    SOURCE("github", "http://200/app", .replay_guard = HX_HOUR),
+                                    SOURCE("slack", "http://201/app", .waits = true),
+                                    SOURCE("broken", "http://500/app", .waits = true)};
+
 static void begin_engine(void)
 {
     hx_engine_needs needs = {.loop = world.loop,
                              .store = world.store,
                              .endpoints = {.send = send_it},
+                             .applications = {.send = send_it},
                              .settings = {.attempts_max = 64,
                                           .retention = 7 * HX_DAY,
                                           .dead_retention = 30 * HX_DAY,
@@ -107,6 +122,7 @@ static void begin_engine(void)
                                           .pause_max = 5 * HX_DAY,
                                           .payload_bytes_max = 256u << 10}};
     world.engine = hx_engine_new(&needs);
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) hx_engine_add_source(world.engine, &sources[i]);
     hx_engine_start(world.engine);
     settle_down();
 }
@@ -501,6 +517,114 @@ static void an_event_for_later_is_sent_at_its_time(void **state)
     assert_int_equal(world.sent[0].at, START + HX_HOUR);
 }
 
+static void received(hx_receipt *receipt)
+{
+    (void)receipt;
+    flag = true;
+}
+
+static hx_receipt receive(unsigned source, const char *id, const char *body)
+{
+    static hx_receipt receipt;
+    receipt =
+        (hx_receipt){.arena = &world.arena,
+                     .source = &sources[source],
+                     .id_is_signed = source != UNSIGNED,
+                     .event = {.id = hx_slice_of(id), .type = HX_EMPTY, .stream = HX_EMPTY, .data = hx_slice_of(body)},
+                     .done = received};
+    receipt.event.correlation_id = receipt.event.content_type = HX_EMPTY;
+    flag = false;
+    hx_engine_receive(world.engine, &receipt);
+    while (!flag) hx_loop_turn(world.loop, 10);
+    settle_down();
+    return receipt;
+}
+
+static void a_webhook_is_stored_then_delivered_once_however_often_it_comes(void **state)
+{
+    (void)state;
+    assert_int_equal(receive(SIGNED, "evt_1", "{}").result, HX_INBOX_RECEIVED);
+    assert_int_equal(world.count, 1);
+    assert_string_equal(world.sent[0].body, "{}");
+    for (int day = 0; day < 6; day++, now += HX_DAY)
+        assert_int_equal(receive(SIGNED, "evt_1", "{}").result, HX_INBOX_DUPLICATE);
+    assert_int_equal(world.count, 1);
+    now += 2 * HX_DAY; /* past the window */
+    assert_int_equal(receive(SIGNED, "evt_1", "{}").result, HX_INBOX_RECEIVED);
+    assert_int_equal(world.count, 2);
+    assert_string_equal(world.sent[0].key, world.sent[1].key);
+    assert_int_equal(receive(UNSIGNED, "evt_1", "{}").result, HX_INBOX_RECEIVED); /* another source, another event */
+    assert_string_not_equal(world.sent[2].key, world.sent[0].key);
+}
+
+static void what_contradicts_an_earlier_event_is_held_until_somebody_sends_it(void **state)
+{
+    (void)state;
+    (void)receive(SIGNED, "evt_1", "{\"a\":1}");
+    hx_receipt other = receive(SIGNED, "evt_1", "{\"a\":2}");
+    assert_int_equal(other.result, HX_INBOX_HELD);
+    assert_int_equal(receive(SIGNED, "evt_1", "{\"a\":2}").result, HX_INBOX_HELD); /* kept once */
+    assert_int_equal(receive(SIGNED, "evt_1", "{\"a\":1}").result, HX_INBOX_DUPLICATE);
+    assert_int_equal(world.count, 1);
+    static hx_delivery_change change;
+    change = (hx_delivery_change){.arena = &world.arena,
+                                  .act = HX_DELIVERY_ACT_REARM,
+                                  .key = other.delivery_key,
+                                  .done = delivery_changed};
+    hx_engine_change_delivery(world.engine, &change);
+    settle_down();
+    assert_int_equal(world.count, 2);
+    assert_string_equal(world.sent[1].body, "{\"a\":2}");
+    assert_string_not_equal(world.sent[1].key, world.sent[0].key);
+}
+
+static void a_captured_request_under_another_id_is_held_where_the_id_is_not_signed(void **state)
+{
+    (void)state;
+    assert_int_equal(receive(UNSIGNED, "one", "{\"a\":1}").result, HX_INBOX_RECEIVED);
+    assert_int_equal(receive(UNSIGNED, "two", "{\"a\":1}").result, HX_INBOX_HELD);
+    assert_int_equal(receive(UNSIGNED, "two", "{\"a\":1}").result, HX_INBOX_DUPLICATE);
+    assert_int_equal(receive(UNSIGNED, "three", "{\"a\":3}").result, HX_INBOX_RECEIVED);
+    now += HX_HOUR + HX_SECOND;
+    assert_int_equal(receive(UNSIGNED, "four", "{\"a\":1}").result, HX_INBOX_RECEIVED);
+    assert_int_equal(receive(SIGNED, "five", "{}").result, HX_INBOX_RECEIVED);
+    assert_int_equal(receive(SIGNED, "six", "{}").result, HX_INBOX_RECEIVED); /* a signed id is the sender's word */
+    assert_int_equal(world.count, 5);
+}
+
+static void a_source_that_waits_gets_the_response_and_only_a_success_is_kept(void **state)
+{
+    (void)state;
+    hx_receipt r = receive(WAITING, "evt_1", "{}");
+    assert_int_equal(r.result, HX_INBOX_ANSWERED);
+    assert_int_equal(r.response.status, 201);
+    assert_int_equal(receive(WAITING, "evt_1", "{}").result, HX_INBOX_DUPLICATE);
+    assert_int_equal(world.count, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        r = receive(BROKEN, "evt_1", "{}");
+        assert_int_equal(r.result, HX_INBOX_ANSWERED);
+        assert_int_equal(r.response.status, 500);
+        assert_int_equal(world.count, 2 + i);
+    }
+}
+
+static void a_duplicate_of_a_dead_event_arms_it_again_at_most_once_a_minute(void **state)
+{
+    (void)state;
+    hx_receipt r = receive(SIGNED, "evt_1", "{}");
+    assert_int_equal(r.result, HX_INBOX_RECEIVED);
+    hx_recipient *app = hx_recipient_find(world.engine, HX_EMPTY, HX_LIT("in_stripe"));
+    app->endpoint.url = HX_LIT("http://410/app");
+    (void)receive(SIGNED, "evt_2", "{}");
+    assert_int_equal(world.count, 2);
+    assert_int_equal(receive(SIGNED, "evt_2", "{}").result, HX_INBOX_DUPLICATE);
+    assert_int_equal(world.count, 2);
+    now += HX_MINUTE;
+    assert_int_equal(receive(SIGNED, "evt_2", "{}").result, HX_INBOX_DUPLICATE);
+    assert_int_equal(world.count, 3);
+    assert_string_equal(world.sent[1].key, world.sent[2].key);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +639,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_event_for_later_is_sent_at_its_time, begin, end),
         cmocka_unit_test_setup_teardown(what_a_crash_interrupted_is_delivered_under_the_same_id, begin, end),
         cmocka_unit_test_setup_teardown(many_that_never_answer_do_not_delay_one_that_does, begin, end),
+        cmocka_unit_test_setup_teardown(a_webhook_is_stored_then_delivered_once_however_often_it_comes, begin, end),
+        cmocka_unit_test_setup_teardown(what_contradicts_an_earlier_event_is_held_until_somebody_sends_it, begin, end),
+        cmocka_unit_test_setup_teardown(a_captured_request_under_another_id_is_held_where_the_id_is_not_signed, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(a_source_that_waits_gets_the_response_and_only_a_success_is_kept, begin, end),
+        cmocka_unit_test_setup_teardown(a_duplicate_of_a_dead_event_arms_it_again_at_most_once_a_minute, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
