@@ -227,7 +227,8 @@ static hx_slice received_key(hx_engine *engine, const hx_delivery *delivery, hx_
     return hx_buf_slice(&key);
 }
 
-hx_slice hx_received_lines(hx_engine *engine, const hx_event *event, const hx_delivery *delivery, hx_arena *arena)
+hx_slice hx_outbox_received_lines(hx_engine *engine, const hx_event *event, const hx_delivery *delivery,
+                                  hx_arena *arena)
 {
     char received[HX_RFC3339_BYTES];
     hx_buf lines;
@@ -278,9 +279,9 @@ static void send_attempt(attempt *a)
     hx_slice body = recipient->source ? a->event.data : envelope(a);
     a->sending = (hx_sending){.arena = &a->arena,
                               .url = recipient->endpoint.url,
-                              .header_lines = recipient->source
-                                                  ? hx_received_lines(a->engine, &a->event, &a->delivery, &a->arena)
-                                                  : endpoint_lines(a, body),
+                              .header_lines = recipient->source ? hx_outbox_received_lines(a->engine, &a->event,
+                                                                                           &a->delivery, &a->arena)
+                                                                : endpoint_lines(a, body),
                               .body = body,
                               .timeout = recipient->endpoint.timeout,
                               .response_max = HX_DELIVERY_EXCERPT_MAX,

@@ -17,6 +17,11 @@ hx_ms hx_engine_now(const hx_engine *engine)
     return hx_store_about(engine->needs.store)->now();
 }
 
+hx_mac *hx_engine_new_mac(const hx_engine *engine)
+{
+    return hx_mac_new(hx_store_about(engine->needs.store)->secret);
+}
+
 const hx_engine_counts *hx_engine_count(hx_engine *engine)
 {
     engine->counts.under_way = engine->attempts;
@@ -98,7 +103,7 @@ static void begin_deliveries(hx_engine *engine)
         hx_recipient_nudge(value, hx_engine_now(engine));
     hx_leases_start(engine);
     hx_fan_out_start(engine);
-    hx_upkeep_start(engine);
+    hx_housekeeping_start(engine);
     hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
 
@@ -157,7 +162,7 @@ hx_engine *hx_engine_new(const hx_engine_needs *needs)
     if (!engine) hx_fatal(HX_EXIT_BUG, "out of memory");
     HX_CHECK(hx_store_about(needs->store)->keeps_items);
     engine->needs = *needs;
-    engine->mac = hx_mac_new(hx_store_about(needs->store)->secret);
+    engine->mac = hx_engine_new_mac(engine);
     engine->recipients = hx_map_new();
     hx_list_init(&engine->active);
     for (hx_recipient_class class = 0; class < HX_RECIPIENT_CLASSES; class ++) hx_list_init(&engine->listed[class]);
@@ -173,7 +178,7 @@ void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *con
     engine->stopped_context = context;
     hx_leases_stop(engine);
     hx_fan_out_stop(engine);
-    hx_upkeep_stop(engine);
+    hx_housekeeping_stop(engine);
     hx_timer_stop(engine->needs.loop, &engine->watch);
     for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
         hx_timer_stop(engine->needs.loop, &((hx_recipient *)value)->timer);
@@ -197,7 +202,7 @@ void hx_engine_free(hx_engine **owned)
     hx_map_free(&engine->recipients);
     hx_arena_free(&engine->leases.arena);
     hx_arena_free(&engine->fan_out.arena);
-    hx_arena_free(&engine->upkeep.arena);
+    hx_arena_free(&engine->housekeeping.arena);
     hx_mac_free(&engine->mac);
     free(engine);
 }

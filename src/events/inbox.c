@@ -230,8 +230,8 @@ static void ask_handler(hx_receipt *receipt)
     const hx_source *source = receipt->source;
     receipt->sending = (hx_sending){.arena = receipt->arena,
                                     .url = source->deliver,
-                                    .header_lines = hx_received_lines(engine, &receipt->event, &receipt->delivery,
-                                                                      receipt->arena),
+                                    .header_lines = hx_outbox_received_lines(engine, &receipt->event,
+                                                                             &receipt->delivery, receipt->arena),
                                     .body = receipt->event.data,
                                     .timeout = source->timeout,
                                     .response_max = HX_DELIVERY_EXCERPT_MAX,

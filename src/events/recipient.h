@@ -98,7 +98,7 @@ struct hx_engine {
         hx_item item;
         hx_endpoint_change change;
         hx_recipient *of; /* NULL: nothing is under way */
-    } upkeep;
+    } housekeeping;
     hx_engine_counts counts;
 };
 
@@ -126,14 +126,14 @@ unsigned hx_recipient_places(const hx_engine *engine, hx_recipient_class class);
 /* attempt.c */
 void hx_attempt_begin(hx_recipient *recipient, const hx_item *item);
 
-/* leases.c, fan_out.c, upkeep.c */
+/* leases.c, fan_out.c, housekeeping.c */
 void hx_leases_start(hx_engine *engine);
 void hx_leases_stop(hx_engine *engine);
 void hx_fan_out_start(hx_engine *engine);
 void hx_fan_out_nudge(hx_engine *engine, hx_ms due);
 void hx_fan_out_stop(hx_engine *engine);
-void hx_upkeep_start(hx_engine *engine);
-void hx_upkeep_stop(hx_engine *engine);
+void hx_housekeeping_start(hx_engine *engine);
+void hx_housekeeping_stop(hx_engine *engine);
 
 /* deliveries.c: the item of a delivery, with its texts in the arena. */
 hx_item hx_outbox_item(const hx_engine *engine, hx_slice key, uint64_t version, const hx_delivery *delivery,
@@ -143,7 +143,8 @@ hx_delivery hx_outbox_delivery(hx_slice event_key, hx_slice tenant, hx_slice end
 /* `recipient` may be NULL: it is gone. */
 hx_delivery_rules hx_outbox_rules(const hx_recipient *recipient);
 /* The header lines with which the application gets an event that was received. */
-hx_slice hx_received_lines(hx_engine *engine, const hx_event *event, const hx_delivery *delivery, hx_arena *arena);
+hx_slice hx_outbox_received_lines(hx_engine *engine, const hx_event *event, const hx_delivery *delivery,
+                                  hx_arena *arena);
 /* Logs a change of a delivery that no attempt made. */
 void hx_outbox_log(const hx_delivery *delivery, hx_delivery_state from);
 

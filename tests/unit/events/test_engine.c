@@ -434,8 +434,8 @@ static void a_disabled_endpoint_pauses_and_goes_on_where_it_was(void **state)
 static void look_after_endpoints(void)
 {
     for (int i = 0; i < 5; i++) {
-        if (hx_timer_running(&world.engine->upkeep.timer))
-            hx_timer_start(world.loop, &world.engine->upkeep.timer, 0, world.engine->upkeep.timer.fire);
+        if (hx_timer_running(&world.engine->housekeeping.timer))
+            hx_timer_start(world.loop, &world.engine->housekeeping.timer, 0, world.engine->housekeeping.timer.fire);
         settle_down();
     }
 }

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "events/inbox_server.h"
+
+#include "base/check.h"
+#include "base/hex.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "core/json/json.h"
+#include "core/json/json_writer.h"
+#include "core/operation/template.h"
+
+#include <stdlib.h>
+
+#define PATH_PREFIX "/inbox/"
+#define RETRY_AFTER "Retry-After: 2\r\n"
+#define PROBLEM_BYTES_MAX (8u << 10)
+#define BODIES_BYTES_MAX (64u << 20) /* of all requests at a time */
+
+struct hx_inbox_server {
+    hx_loop *loop;
+    hx_engine *engine;
+    const hx_source *sources;
+    size_t source_count;
+    hx_server *server;
+    hx_mac *mac;
+    size_t body_bytes; /* of the requests under way */
+    void (*stopped)(void *context);
+    void *stopped_context;
+};
+
+typedef struct {
+    hx_inbox_server *server;
+    hx_stream *stream;
+    const hx_source *source;
+    hx_buf body;
+    hx_receipt receipt;
+} call;
+
+typedef enum {
+#define X(id, code, status, retryable, title, hint) PROBLEM_##id,
+#include "events/problems.def"
+#undef X
+} problem;
+
+static const struct {
+    const char *code;
+    unsigned status;
+    bool retryable;
+    const char *title;
+    const char *hint;
+} problems[] = {
+#define X(id, code, status, retryable, title, hint) {code, status, retryable, title, hint},
+#include "events/problems.def"
+#undef X
+};
+
+static void refuse(hx_stream *stream, problem what, unsigned status, const char *detail)
+{
+    hx_buf lines, body;
+    hx_buf_init(&lines, &stream->arena, 512);
+    hx_buf_init(&body, &stream->arena, PROBLEM_BYTES_MAX);
+    if (status == 0) status = problems[what].status;
+    hx_buf_puts(&lines, "Content-Type: application/problem+json\r\nContent-Language: en\r\nError-Code: ");
+    hx_buf_puts(&lines, problems[what].code);
+    hx_buf_puts(&lines, "\r\n");
+    if (problems[what].retryable) hx_buf_puts(&lines, RETRY_AFTER);
+    if (what == PROBLEM_METHOD) hx_buf_puts(&lines, "Allow: POST\r\n");
+    hx_json_open(&body, NULL, '{');
+    hx_json_put_text(&body, "type", HX_LIT("about:blank"));
+    hx_json_put_number(&body, "status", status);
+    hx_json_put_text(&body, "title", hx_slice_of(problems[what].title));
+    hx_json_put_text(&body, "detail", hx_slice_first(hx_slice_of(detail), 1024));
+    hx_json_put_text(&body, "error_code", hx_slice_of(problems[what].code));
+    hx_json_put_bool(&body, "retryable", problems[what].retryable);
+    hx_json_put_text(&body, "hint", hx_slice_of(problems[what].hint));
+    hx_json_close(&body, '}');
+    hx_buf_puts(&body, "\n");
+    hx_log_begin(HX_EVENT_webhook_refused);
+    hx_log_str("path", stream->request.path);
+    hx_log_text("error_code", problems[what].code);
+    hx_log_text("detail", detail);
+    hx_log_str("client", hx_peer_text(&stream->peer));
+    hx_log_end();
+    hx_stream_answer(stream, status, HX_EMPTY, hx_buf_slice(&lines), hx_buf_slice(&body), true);
+}
+
+static void end_call(call *c)
+{
+    c->server->body_bytes -= c->body.len;
+    hx_stream_release(c->stream);
+}
+
+static void refuse_call(call *c, problem what, const char *detail)
+{
+    refuse(c->stream, what, 0, detail);
+    end_call(c);
+}
+
+static void answer(call *c, const char *status_line)
+{
+    hx_slice lines = hx_arena_printf(&c->stream->arena, "Content-Type: application/json\r\n%s", status_line);
+    hx_stream_answer(c->stream, 200, HX_EMPTY, lines, HX_LIT("{\"received\": true}\n"), true);
+    end_call(c);
+}
+
+static void answer_as_handler(call *c)
+{
+    const hx_attempt_result *response = &c->receipt.response;
+    if (response->status == 0) {
+        refuse_call(c, PROBLEM_HANDLER, response->error ? response->error : "No response came.");
+        return;
+    }
+    hx_stream_answer(c->stream, response->status, HX_EMPTY, HX_LIT("Idempotency-Status: stored\r\n"),
+                     hx_arena_copy(&c->stream->arena, response->response), true);
+    end_call(c);
+}
+
+static void receive_done(hx_receipt *receipt)
+{
+    call *c = HX_OWNER(receipt, call, receipt);
+    switch (receipt->result) {
+    case HX_INBOX_RECEIVED: answer(c, "Idempotency-Status: stored\r\n"); break;
+    case HX_INBOX_DUPLICATE: answer(c, "Idempotency-Status: replayed\r\n"); break;
+    case HX_INBOX_HELD:
+        if (c->source->is_strict)
+            refuse_call(c, PROBLEM_CONTRADICTION, "It differs from the event that came first.");
+        else
+            answer(c, "");
+        break;
+    case HX_INBOX_ANSWERED: answer_as_handler(c); break;
+    case HX_INBOX_BUSY: refuse_call(c, PROBLEM_BUSY, "An earlier request with this event has not ended."); break;
+    case HX_INBOX_FULL: refuse_call(c, PROBLEM_FULL, "The store is full."); break;
+    case HX_INBOX_UNAVAILABLE: refuse_call(c, PROBLEM_UNAVAILABLE, "The store can't be reached."); break;
+    }
+}
+
+static size_t find_header(const void *user, hx_slice name, hx_slice *value)
+{
+    const hx_fields *fields = user;
+    size_t lines = 0;
+    for (size_t i = 0; i < fields->count; i++) {
+        if (!hx_slice_eq_nocase(fields->items[i].name, name)) continue;
+        if (lines++ == 0) *value = fields->items[i].value;
+    }
+    return lines;
+}
+
+static unsigned template_header(const void *user, hx_slice name, hx_slice *value)
+{
+    return (unsigned)find_header(user, name, value);
+}
+
+static bool is_json(const hx_fields *fields)
+{
+    hx_slice type = hx_fields_get(fields, HX_FIELD_CONTENT_TYPE);
+    size_t end = hx_slice_find(type, ';');
+    if (end != SIZE_MAX) type = hx_slice_trim(hx_slice_first(type, end));
+    return hx_slice_eq_nocase(type, HX_LIT("application/json")) || hx_slice_ends(type, HX_LIT("+json"));
+}
+
+static bool id_by_template(call *c, hx_slice body, const char **why)
+{
+    hx_template_result result;
+    hx_template_input in = {.header = template_header,
+                            .user = &c->stream->request.fields,
+                            .path = c->stream->request.path,
+                            .path_template = HX_EMPTY,
+                            .query = c->stream->request.query,
+                            .principal = HX_EMPTY,
+                            .body_is_json = is_json(&c->stream->request.fields),
+                            .body = body,
+                            .body_hashed = body,
+                            .now = hx_engine_now(c->server->engine)};
+    if (!hx_template_key(c->source->dedupe_key, &in, c->server->mac, &c->stream->arena, &result)) {
+        *why = hx_arena_printf(&c->stream->arena, "%.*s: %s", HX_FMT(result.wrong), result.why).ptr;
+        return false;
+    }
+    hx_buf hex;
+    hx_buf_init(&hex, &c->stream->arena, 2 * sizeof result.key.bytes);
+    hx_buf_put_hex(&hex, result.key.bytes, sizeof result.key.bytes);
+    c->receipt.event.id = hx_buf_slice(&hex);
+    c->receipt.id_is_signed = true; /* of a request whose signature is valid; a header in it is the operator's choice */
+    return true;
+}
+
+static bool id_by_place(call *c, hx_slice body, const char **why)
+{
+    const hx_source *source = c->source;
+    hx_slice raw, *id = &c->receipt.event.id;
+    if (source->id_header.len > 0) {
+        *why = hx_arena_printf(&c->stream->arena, "It must be in one header %.*s.", HX_FMT(source->id_header)).ptr;
+        return find_header(&c->stream->request.fields, source->id_header, id) == 1;
+    }
+    *why = hx_arena_printf(&c->stream->arena, "It must be at %.*s in the body.", HX_FMT(source->id_pointer)).ptr;
+    if (!hx_json_pointer(body, source->id_pointer, &raw)) return false;
+    c->receipt.id_is_signed = source->secret_count > 0;
+    if (raw.ptr[0] == '"') return hx_json_string(raw, &c->stream->arena, id);
+    *id = raw;
+    return raw.ptr[0] != '{' && raw.ptr[0] != '[' && raw.ptr[0] != 'n';
+}
+
+static bool id_is_usable(hx_slice id)
+{
+    for (size_t i = 0; i < id.len; i++)
+        if (id.ptr[i] <= ' ' || id.ptr[i] > '~') return false;
+    return id.len > 0 && id.len <= HX_WEBHOOK_ID_BYTES_MAX;
+}
+
+static bool find_id(call *c, const hx_webhook_request *request, const char **why)
+{
+    const hx_source *source = c->source;
+    bool found;
+    *why = "The request has none where the scheme expects it.";
+    if (source->dedupe_key)
+        found = id_by_template(c, request->body, why);
+    else if (source->id_header.len > 0 || source->id_pointer.len > 0)
+        found = id_by_place(c, request->body, why);
+    else
+        found = hx_webhook_event_id(&source->scheme, request, &c->stream->arena, &c->receipt.event.id,
+                                    &c->receipt.id_is_signed);
+    if (found && !id_is_usable(c->receipt.event.id)) {
+        *why = "It must have 1 to 255 visible ASCII characters.";
+        found = false;
+    }
+    return found;
+}
+
+/* The application gets what the sender sent, but for what only concerns this connection, or speaks in our name. */
+static void keep_headers(call *c)
+{
+    static const hx_slice ours[] = {{"Host", 4},
+                                    {"Content-Length", 14},
+                                    {"Content-Type", 12},
+                                    {"Expect", 6},
+                                    {"Idempotency-Key", 15},
+                                    {"X-Correlation-Id", 16},
+                                    {"Accept-Encoding", 15},
+                                    {"User-Agent", 10}};
+    const hx_fields *fields = &c->stream->request.fields;
+    hx_texts *kept = &c->receipt.event.headers;
+    kept->items = hx_arena_alloc(&c->stream->arena, (fields->count + 1u) * sizeof *kept->items);
+    for (size_t i = 0; i < fields->count; i++) {
+        const hx_field *field = &fields->items[i];
+        bool goes_on = hx_field_goes_on(field) && (field->flags & (HX_FIELD_FRAMING | HX_FIELD_ODD)) == 0 &&
+                       !hx_slice_starts_nocase(field->name, HX_LIT("hapax-"));
+        for (size_t o = 0; o < sizeof ours / sizeof ours[0]; o++)
+            goes_on = goes_on && !hx_slice_eq_nocase(field->name, ours[o]);
+        if (!goes_on) continue;
+        kept->items[kept->count++] = hx_arena_printf(&c->stream->arena, "%.*s: %.*s", HX_FMT(field->name),
+                                                     HX_FMT(field->value));
+    }
+}
+
+static hx_slice correlation_of(call *c)
+{
+    hx_slice given = HX_EMPTY;
+    if (find_header(&c->stream->request.fields, HX_LIT("X-Correlation-Id"), &given) == 1 && hx_is_event_name(given))
+        return given;
+    uint8_t random[16];
+    hx_buf hex;
+    hx_rand_bytes(random, sizeof random);
+    hx_buf_init(&hex, &c->stream->arena, 2 * sizeof random);
+    hx_buf_put_hex(&hex, random, sizeof random);
+    return hx_buf_slice(&hex);
+}
+
+static void handle(call *c)
+{
+    const hx_source *source = c->source;
+    hx_slice body = c->body.len > 0 ? hx_buf_slice(&c->body) : HX_EMPTY;
+    hx_webhook_request request = {.find_header = find_header, .user = &c->stream->request.fields, .body = body};
+    const char *why;
+    if (source->secret_count > 0) {
+        hx_webhook_result result;
+        hx_webhook_rules rules = {.scheme = &source->scheme,
+                                  .secrets = source->secrets,
+                                  .secret_count = source->secret_count,
+                                  .tolerance = source->tolerance};
+        hx_webhook_error wrong = hx_webhook_verify(&rules, &request, hx_clock_wall(), &c->stream->arena, &result);
+        if (wrong != HX_WEBHOOK_OK) {
+            const char *header = result.header ? result.header : "";
+            refuse_call(c, PROBLEM_SIGNATURE,
+                        hx_arena_printf(&c->stream->arena, "%s%s%s", hx_webhook_error_text(wrong),
+                                        *header ? " Header: " : "", header)
+                            .ptr);
+            return;
+        }
+    }
+    c->receipt = (hx_receipt){.arena = &c->stream->arena, .source = source, .done = receive_done};
+    c->receipt.event = (hx_event){.type = HX_EMPTY, .stream = HX_EMPTY, .data = body};
+    c->receipt.event.content_type = hx_fields_get(&c->stream->request.fields, HX_FIELD_CONTENT_TYPE);
+    c->receipt.event.correlation_id = correlation_of(c);
+    if (!find_id(c, &request, &why)) {
+        refuse_call(c, PROBLEM_ID_MISSING, why);
+        return;
+    }
+    keep_headers(c);
+    hx_engine_receive(c->server->engine, &c->receipt);
+}
+
+static void body_broken(hx_stream *stream, unsigned status, const char *detail)
+{
+    call *c = stream->user;
+    stream->events = (hx_stream_events){0};
+    if (status != 0) refuse(stream, PROBLEM_MALFORMED, status, detail);
+    end_call(c);
+}
+
+static void take_body(hx_stream *stream, hx_slice piece, bool last)
+{
+    call *c = stream->user;
+    bool has_room = c->server->body_bytes + piece.len <= BODIES_BYTES_MAX;
+    bool fits = has_room && hx_buf_append(&c->body, piece);
+    if (fits) c->server->body_bytes += piece.len;
+    if (fits && !last) return;
+    stream->events = (hx_stream_events){0};
+    if (!has_room)
+        refuse_call(c, PROBLEM_FULL, "Other requests hold all the memory that bodies may have.");
+    else if (!fits)
+        refuse_call(c, PROBLEM_TOO_LARGE, "The body is longer than the limit of this source.");
+    else
+        handle(c);
+}
+
+static const hx_source *find_source(const hx_inbox_server *server, hx_slice path)
+{
+    hx_slice prefix = HX_LIT(PATH_PREFIX);
+    if (!hx_slice_starts(path, prefix)) return NULL;
+    hx_slice name = hx_slice_from(path, prefix.len);
+    for (size_t i = 0; i < server->source_count; i++)
+        if (hx_slice_eq(name, server->sources[i].name)) return &server->sources[i];
+    return NULL;
+}
+
+static void request(void *app, hx_stream *stream)
+{
+    hx_inbox_server *server = app;
+    const hx_source *source = find_source(server, stream->request.path);
+    if (!source || !hx_slice_eq(stream->request.method, HX_LIT("POST"))) {
+        if (source)
+            refuse(stream, PROBLEM_METHOD, 0, "Another method came.");
+        else
+            refuse(stream, PROBLEM_SOURCE_UNKNOWN, 0, "The path names no configured source.");
+        hx_stream_release(stream);
+        return;
+    }
+    call *c = hx_arena_zalloc(&stream->arena, sizeof *c);
+    c->server = server;
+    c->stream = stream;
+    c->source = source;
+    hx_buf_init(&c->body, &stream->arena, source->body_bytes_max);
+    stream->user = c;
+    if (!stream->request.has_body) {
+        handle(c);
+        return;
+    }
+    stream->events = (hx_stream_events){.body = take_body, .broken = body_broken};
+    hx_stream_read(stream);
+}
+
+static void malformed(void *app, hx_stream *stream, unsigned status, const char *detail)
+{
+    (void)app;
+    refuse(stream, PROBLEM_MALFORMED, status, detail);
+    hx_stream_release(stream);
+}
+
+hx_inbox_server *hx_inbox_server_new(hx_loop *loop, hx_engine *engine, const hx_source *sources, size_t count)
+{
+    static const hx_server_handler handler = {.request = request, .malformed = malformed};
+    static const hx_server_limits limits = {.connections_max = 1024,
+                                            .head_bytes_max = 16u * 1024u,
+                                            .fields_max = 100,
+                                            .chunk_extension_bytes_max = 4096,
+                                            .head_timeout = 10 * HX_SECOND,
+                                            .idle_timeout = 60 * HX_SECOND,
+                                            .body_rate_min = 1024,
+                                            .send_timeout = 10 * HX_SECOND};
+    hx_inbox_server *server = calloc(1, sizeof *server);
+    if (!server) hx_fatal(HX_EXIT_BUG, "out of memory");
+    server->loop = loop;
+    server->engine = engine;
+    server->sources = sources;
+    server->source_count = count;
+    server->mac = hx_engine_new_mac(engine);
+    server->server = hx_server_new(loop, &limits, &handler, server);
+    for (size_t i = 0; i < count; i++) hx_engine_add_source(engine, &sources[i]);
+    return server;
+}
+
+bool hx_inbox_server_listen(hx_inbox_server *server, hx_slice address, char bound[HX_ADDRESS_BYTES],
+                            hx_error_text error)
+{
+    int descriptor = hx_listen(address, bound, error);
+    if (descriptor < 0) return false;
+    hx_server_accept(server->server, descriptor, hx_slice_of(bound));
+    return true;
+}
+
+static void drained(void *app)
+{
+    hx_inbox_server *server = app;
+    server->stopped(server->stopped_context);
+}
+
+void hx_inbox_server_stop(hx_inbox_server *server, void (*stopped)(void *context), void *context)
+{
+    server->stopped = stopped;
+    server->stopped_context = context;
+    hx_server_drain(server->server, drained);
+}
+
+void hx_inbox_server_free(hx_inbox_server **owned)
+{
+    hx_inbox_server *server = *owned;
+    if (!server) return;
+    *owned = NULL;
+    hx_server_free(&server->server);
+    hx_mac_free(&server->mac);
+    free(server);
+}
