@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/address_guard.h"
+#include "net/client/address_guard.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ranges are those of IANA's registries of special-purpose addresses that are not globally reachable, and what no
  * public server has: anything outside 2000::/3, and the metadata services of clouds. */
-#include "net/address_guard.h"
+#include "net/client/address_guard.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

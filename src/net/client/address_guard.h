@@ -2,8 +2,8 @@
 /* The guard against server-side request forgery: requests to URLs that others chose go to globally routable unicast
  * addresses only. It judges the address that is dialled, never a name or a URL, whose spellings are endless. An address
  * in which an IPv4 address is embedded (IPv4-mapped, NAT64, 6to4) is judged by that one. */
-#ifndef HX_NET_ADDRESS_GUARD_H
-#define HX_NET_ADDRESS_GUARD_H
+#ifndef HX_NET_CLIENT_ADDRESS_GUARD_H
+#define HX_NET_CLIENT_ADDRESS_GUARD_H
 
 #include "base/network.h"
 
