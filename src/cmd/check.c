@@ -10,7 +10,6 @@
 #include "core/operation/template.h"
 #include "store/store.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -168,14 +167,11 @@ static void print_exposed(const hx_config *config)
         (void)printf("Requests without a key that match no route also pass (require_key: true refuses them).\n");
 }
 
-/* "10.0.0.0/8" */
 static const char *network_text(const hx_network *network, hx_arena *arena)
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    char text[INET6_ADDRSTRLEN] = "";
-    bool is_v4 = network->bits >= 96 && memcmp(network->bytes, mapped, sizeof mapped) == 0;
-    (void)inet_ntop(is_v4 ? AF_INET : AF_INET6, network->bytes + (is_v4 ? 12 : 0), text, sizeof text);
-    return hx_arena_printf(arena, "%s/%d", text, network->bits - (is_v4 ? 96 : 0)).ptr;
+    char *text = hx_arena_alloc(arena, HX_NETWORK_TEXT_BYTES);
+    hx_network_text(network, text);
+    return text;
 }
 
 static void print_edges(const hx_config *config, hx_arena *arena)

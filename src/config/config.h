@@ -8,6 +8,7 @@
 #define HX_CONFIG_CONFIG_H
 
 #include "base/memory/buf.h"
+#include "base/network.h"
 #include "core/operation/policy.h"
 
 #define HX_CONFIG_FILE_BYTES_MAX (1024u * 1024u)
@@ -52,12 +53,6 @@ typedef struct {
 #define HX_CORS_ORIGINS_MAX 64u
 #define HX_TRUSTED_PROXIES_MAX 64u
 #define HX_UPGRADES_MAX 8u
-
-/* An address or a network: the first `bits` of 16 bytes; IPv4 as ::ffff:a.b.c.d. */
-typedef struct {
-    uint8_t bytes[16];
-    uint8_t bits;
-} hx_network;
 
 typedef struct {
     hx_arena arena;   /* everything below lives here */

@@ -3,11 +3,9 @@
 #include "config/loader.h"
 #include "base/text.h"
 
-#include <arpa/inet.h>
 #include <string.h>
 
 #define PORT_MAX 65535u
-#define MAPPED_BITS 96u /* of ::ffff:0:0/96, the prefix of IPv4 */
 
 /* Browsers send a scheme, a host and the port where it isn't the scheme's own, in lower case; nothing else ever
  * equals that. */
@@ -90,48 +88,17 @@ void hx_options_cors_read(hx_loader *loader, const hx_option *option, const hx_y
             "can't be true for every origin (\"*\"): any page could read a user's responses; list the origins");
 }
 
-/* The network with the bits after `bits` cleared; others than zero are a mistake. */
-static bool has_rest(const hx_network *network)
-{
-    for (unsigned bit = network->bits; bit < 128; bit++)
-        if (network->bytes[bit / 8] & (0x80 >> bit % 8)) return true;
-    return false;
-}
-
-static const char *masked(hx_network network, hx_arena *arena)
-{
-    char text[INET6_ADDRSTRLEN];
-    for (unsigned bit = network.bits; bit < 128; bit++)
-        network.bytes[bit / 8] = (uint8_t)(network.bytes[bit / 8] & ~(0x80 >> bit % 8));
-    bool is_v4 = network.bits >= MAPPED_BITS && memcmp(network.bytes, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) == 0;
-    if (!inet_ntop(is_v4 ? AF_INET : AF_INET6, network.bytes + (is_v4 ? 12 : 0), text, sizeof text)) return "";
-    return hx_arena_printf(arena, "%s/%u", text, network.bits - (is_v4 ? MAPPED_BITS : 0)).ptr;
-}
-
+/* NULL: it is right. */
 static const char *read_network(hx_slice text, hx_arena *arena, hx_network *network)
 {
-    const char *wrong = hx_arena_printf(arena,
-                                        "must list addresses and networks such as 10.0.0.0/8 or fd00::/8, not %s",
-                                        hx_quoted(arena, text))
-                            .ptr;
-    size_t slash = hx_slice_find(text, '/');
-    const char *address = hx_arena_terminated(arena, hx_slice_first(text, slash));
-    uint64_t bits = 0;
-    *network = (hx_network){.bytes = {[10] = 0xff, [11] = 0xff}};
-    bool is_v4 = inet_pton(AF_INET, address, network->bytes + 12) == 1;
-    if (!is_v4 && inet_pton(AF_INET6, address, network->bytes) != 1) return wrong;
-    unsigned most = is_v4 ? 32 : 128;
-    if (slash == SIZE_MAX)
-        bits = most;
-    else if (!hx_slice_to_u64(hx_slice_from(text, slash + 1), &bits) || bits > most)
-        return hx_arena_printf(arena, "%s: the number after the slash must be 0 to %u", wrong, most).ptr;
-    network->bits = (uint8_t)(bits + (is_v4 ? MAPPED_BITS : 0));
-    if (bits == 0)
-        return hx_arena_printf(arena, "must not list %s: every client could claim any address", hx_quoted(arena, text))
+    hx_error_text error;
+    if (!hx_network_parse(text, network, error))
+        return hx_arena_printf(arena, "must list addresses and networks such as 10.0.0.0/8 or fd00::/8: %s %s",
+                               hx_quoted(arena, text), error)
             .ptr;
-    if (has_rest(network))
-        return hx_arena_printf(arena, "%s, did you mean \"%s\"?", wrong, masked(*network, arena)).ptr;
-    return NULL;
+    bool is_all = network->bits == 0 || (network->bits == HX_NETWORK_V4_BITS && hx_network_is_v4(network->bytes));
+    if (!is_all) return NULL;
+    return hx_arena_printf(arena, "must not list %s: every client could claim any address", hx_quoted(arena, text)).ptr;
 }
 
 void hx_options_cors_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node)

@@ -16,8 +16,6 @@ typedef struct hx_sending {
     void (*done)(struct hx_sending *sending);
     /* given back */
     hx_attempt_result result;
-    /* the sender's own */
-    void *own;
 } hx_sending;
 
 typedef struct {

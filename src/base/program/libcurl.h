@@ -19,13 +19,22 @@
     X(easy_strerror)                                                                                                   \
     X(easy_cleanup)                                                                                                    \
     X(multi_init)                                                                                                      \
+    X(multi_setopt)                                                                                                    \
+    X(multi_socket_action)                                                                                             \
     X(multi_add_handle)                                                                                                \
     X(multi_remove_handle)                                                                                             \
     X(multi_perform)                                                                                                   \
     X(multi_poll)                                                                                                      \
     X(multi_wakeup)                                                                                                    \
     X(multi_info_read)                                                                                                 \
-    X(multi_cleanup)
+    X(multi_cleanup)                                                                                                   \
+    X(multi_strerror)                                                                                                  \
+    X(url)                                                                                                             \
+    X(url_set)                                                                                                         \
+    X(url_get)                                                                                                         \
+    X(url_strerror)                                                                                                    \
+    X(url_cleanup)                                                                                                     \
+    X(free)
 
 typedef struct {
 #define X(name) __typeof__(curl_##name) *(name);

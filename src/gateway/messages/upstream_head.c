@@ -71,13 +71,6 @@ static bool is_replaced(const hx_request *r, const hx_field *field, bool trusted
     }
 }
 
-static bool is_inside(const hx_network *network, const uint8_t address[16])
-{
-    size_t whole = network->bits / 8u, rest = network->bits % 8u;
-    if (memcmp(network->bytes, address, whole) != 0) return false;
-    return rest == 0 || ((network->bytes[whole] ^ address[whole]) >> (8u - rest)) == 0;
-}
-
 /* Whether the peer is one of `trusted_proxies`. One on a unix socket has no address, and isn't. */
 static bool is_trusted(const hx_request *r)
 {
@@ -85,7 +78,7 @@ static bool is_trusted(const hx_request *r)
     const hx_peer *peer = &r->stream->peer;
     if (peer->kind != HX_PEER_ADDRESS) return false;
     for (size_t i = 0; i < config->trusted_proxy_count; i++)
-        if (is_inside(&config->trusted_proxies[i], peer->address)) return true;
+        if (hx_network_contains(&config->trusted_proxies[i], peer->address)) return true;
     return false;
 }
 

@@ -143,11 +143,11 @@ static void start_connecting(hx_postgres_lane *own, const hx_names *found)
     hx_poll_for(own->poll, HX_POLL_WRITE);
 }
 
-static void look_up_done(void *context, const hx_names *found)
+static void look_up_done(void *context, void *found)
 {
     hx_postgres_lane *own = context;
     start_connecting(own, found);
-    hx_names_cancel(&own->names);
+    hx_offload_free(&own->names);
 }
 
 static void driver_connect(hx_lane *lane)
@@ -165,7 +165,7 @@ static void driver_connect(hx_lane *lane)
 static void driver_disconnect(hx_lane *lane)
 {
     hx_postgres_lane *own = (hx_postgres_lane *)lane;
-    hx_names_cancel(&own->names);
+    hx_offload_free(&own->names);
     hx_poll_free(&own->poll);
     if (own->conn) libpq_of(lane)->finish(own->conn);
     own->conn = NULL;

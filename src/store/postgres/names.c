@@ -1,39 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lookup has two owners, the caller and the thread, and the last one frees it. So a cancellation never waits for a
- * name server, and the loop may be gone when the answer comes. */
 #include "store/postgres/names.h"
 
 #include "base/check.h"
-#include "base/memory/list.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ADDRESSES_OF_A_NAME_MAX 4u
-
-struct hx_names_call {
-    pthread_mutex_t mutex; /* `loop` and `references` */
-    hx_loop *loop;         /* NULL: cancelled */
-    unsigned references;
-    hx_task task;
-    hx_names asked, found;
-    void (*done)(void *context, const hx_names *found);
-    void *context;
-};
-
-static void drop(hx_names_call *call)
-{
-    pthread_mutex_lock(&call->mutex);
-    bool is_last = --call->references == 0;
-    pthread_mutex_unlock(&call->mutex);
-    if (!is_last) return;
-    pthread_mutex_destroy(&call->mutex);
-    free(call);
-}
 
 static bool is_name(hx_slice host)
 {
@@ -121,61 +97,20 @@ static void look_up(hx_names *found, size_t *count, hx_slice host, hx_slice port
     freeaddrinfo(list);
 }
 
-static void look_up_done(hx_task *task)
+static void look_up_all(void *memory)
 {
-    hx_names_call *call = HX_OWNER(task, hx_names_call, task);
-    pthread_mutex_lock(&call->mutex);
-    bool is_wanted = call->loop != NULL;
-    pthread_mutex_unlock(&call->mutex);
-    if (is_wanted) call->done(call->context, &call->found);
-    drop(call);
-}
-
-static void *work(void *context)
-{
-    hx_names_call *call = context;
+    hx_names *names = memory, asked = *names;
     size_t count = 0;
-    for (size_t i = 0; i < items(call->asked.host); i++)
-        look_up(&call->found, &count, item(call->asked.host, i), item(call->asked.port, i));
-    call->task.run = look_up_done;
-    pthread_mutex_lock(&call->mutex);
-    bool is_wanted = call->loop != NULL;
-    if (is_wanted) hx_loop_post(call->loop, &call->task); /* the task owns this reference now */
-    pthread_mutex_unlock(&call->mutex);
-    if (!is_wanted) drop(call);
-    return NULL;
+    *names = (hx_names){0};
+    for (size_t i = 0; i < items(asked.host); i++) look_up(names, &count, item(asked.host, i), item(asked.port, i));
 }
 
-hx_names_call *hx_names_look_up(hx_loop *loop, const char *hosts, const char *ports,
-                                void (*done)(void *context, const hx_names *found), void *context)
+hx_offload *hx_names_look_up(hx_loop *loop, const char *hosts, const char *ports,
+                             void (*done)(void *context, void *found), void *context)
 {
-    hx_names_call *call = calloc(1, sizeof *call);
-    pthread_attr_t detached;
-    pthread_t thread;
-    if (!call) hx_fatal(HX_EXIT_BUG, "out of memory");
-    pthread_mutex_init(&call->mutex, NULL);
-    call->loop = loop;
-    call->references = 2;
-    call->done = done;
-    call->context = context;
-    (void)snprintf(call->asked.host, sizeof call->asked.host, "%s", hosts);
-    (void)snprintf(call->asked.port, sizeof call->asked.port, "%s", ports);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    bool works = pthread_create(&thread, &detached, work, call) == 0;
-    pthread_attr_destroy(&detached);
-    if (works) return call;
-    call->references = 1;
-    drop(call);
-    return NULL;
-}
-
-void hx_names_cancel(hx_names_call **owned)
-{
-    if (!*owned) return;
-    pthread_mutex_lock(&(*owned)->mutex);
-    (*owned)->loop = NULL;
-    pthread_mutex_unlock(&(*owned)->mutex);
-    drop(*owned);
-    *owned = NULL;
+    hx_names *names = calloc(1, sizeof *names);
+    if (!names) hx_fatal(HX_EXIT_BUG, "out of memory");
+    (void)snprintf(names->host, sizeof names->host, "%s", hosts);
+    (void)snprintf(names->port, sizeof names->port, "%s", ports);
+    return hx_offload_start(loop, names, look_up_all, done, context);
 }

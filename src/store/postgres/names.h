@@ -4,7 +4,7 @@
 #ifndef HX_STORE_POSTGRES_NAMES_H
 #define HX_STORE_POSTGRES_NAMES_H
 
-#include "base/loop/loop.h"
+#include "base/loop/offload.h"
 
 #define HX_NAMES_BYTES 1024u
 
@@ -15,17 +15,13 @@ typedef struct {
     char port[HX_NAMES_BYTES];
 } hx_names;
 
-typedef struct hx_names_call hx_names_call;
-
 /* Whether any of these hosts is a name, not an address or the directory of a socket. */
 bool hx_names_include_one(const char *hosts);
 /* Rotates a list by so many items, into `out`; returns `out`, or the list itself where it is too long. */
 const char *hx_names_rotate(const char *list, size_t by, char out[HX_NAMES_BYTES]);
-/* Calls `done` on the loop with the addresses that were found; a name without one is left as it is. NULL: no thread can
- * be started. */
-hx_names_call *hx_names_look_up(hx_loop *loop, const char *hosts, const char *ports,
-                                void (*done)(void *context, const hx_names *found), void *context);
-/* Cancels: `done` is not called any more. On the loop's thread, or after the loop has ended; NULL is fine. */
-void hx_names_cancel(hx_names_call **owned);
+/* Calls `done` on the loop with an hx_names, the addresses that were found; a name without one is left as it is. NULL: no
+ * thread can be started. */
+hx_offload *hx_names_look_up(hx_loop *loop, const char *hosts, const char *ports,
+                             void (*done)(void *context, void *found), void *context);
 
 #endif

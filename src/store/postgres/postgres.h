@@ -38,7 +38,7 @@ typedef struct {
     hx_lane lane;
     PGconn *conn; /* NULL: not connected */
     hx_poll *poll;
-    hx_names_call *names; /* the lookup that precedes a connection */
+    hx_offload *names; /* the lookup that precedes a connection */
     bool is_undurable;    /* the server warned that a commit of this round is not on its standby */
     hx_parameters parameters;
 } hx_postgres_lane;

@@ -373,14 +373,14 @@ static const fixture_row of_callers[] = {
     {UP "trusted_proxies: 10.0.0.0/8\n", "f:2:18: \"trusted_proxies\" must be a list of addresses and networks, such "
                                          "as [127.0.0.1, 10.0.0.0/8], not text\n"},
     {UP "trusted_proxies: [10.0.0.1/8, localhost, 10.0.0.0/33, \"fd00::1/8\", 0.0.0.0/0]\n",
-     "f:2:19: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8, not \"10.0.0.1/8\", "
-     "did you mean \"10.0.0.0/8\"?\n"
-     "f:2:31: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8, not \"localhost\"\n"
-     "f:2:42: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8, not "
-     "\"10.0.0.0/33\": "
-     "the number after the slash must be 0 to 32\n"
-     "f:2:55: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8, not \"fd00::1/8\", "
-     "did you mean \"fd00::/8\"?\n"
+     "f:2:19: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8: \"10.0.0.1/8\" has "
+     "bits behind the first 8, did you mean \"10.0.0.0/8\"?\n"
+     "f:2:31: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8: \"localhost\" is "
+     "neither an address nor a network\n"
+     "f:2:42: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8: \"10.0.0.0/33\" "
+     "needs a number from 0 to 32 after the slash\n"
+     "f:2:55: \"trusted_proxies\" must list addresses and networks such as 10.0.0.0/8 or fd00::/8: \"fd00::1/8\" has "
+     "bits behind the first 8, did you mean \"fd00::/8\"?\n"
      "f:2:68: \"trusted_proxies\" must not list \"0.0.0.0/0\": every client could claim any address\n"},
 };
 
