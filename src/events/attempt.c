@@ -278,7 +278,7 @@ static void send_attempt(attempt *a)
     const hx_sender *sender = recipient->source ? &a->engine->needs.applications : &a->engine->needs.endpoints;
     hx_slice body = recipient->source ? a->event.data : envelope(a);
     a->sending = (hx_sending){.arena = &a->arena,
-                              .url = recipient->endpoint.url,
+                              .url = hx_arena_copy(&a->arena, recipient->endpoint.url), /* it may change meanwhile */
                               .header_lines = recipient->source ? hx_outbox_received_lines(a->engine, &a->event,
                                                                                            &a->delivery, &a->arena)
                                                                 : endpoint_lines(a, body),
@@ -294,7 +294,7 @@ static void lease_done(hx_store_call *call)
 {
     attempt *a = HX_OWNER(call, attempt, call);
     hx_engine *engine = a->engine;
-    a->recipient->unleased--;
+    hx_recipient_leased(a->recipient);
     if (call->result == HX_STORE_OK) {
         a->version = call->version;
         send_attempt(a);
@@ -308,7 +308,7 @@ static void cancel_done(hx_store_call *call)
 {
     attempt *a = HX_OWNER(call, attempt, call);
     hx_engine *engine = a->engine;
-    a->recipient->unleased--;
+    hx_recipient_leased(a->recipient);
     if (call->result == HX_STORE_OK) hx_outbox_log(&a->delivery, HX_DELIVERY_PENDING);
     drop_attempt(a);
     hx_engine_end_call(engine);
@@ -320,7 +320,7 @@ static void event_read(hx_store_call *call)
     hx_engine *engine = a->engine;
     hx_ms now = hx_engine_now(engine);
     if (call->result != HX_STORE_OK) {
-        a->recipient->unleased--;
+        hx_recipient_leased(a->recipient);
         drop_attempt(a);
         hx_engine_end_call(engine);
         return;

@@ -56,7 +56,7 @@ typedef enum {
     HX_PUBLISHED,          /* the events are durable */
     HX_PUBLISHED_BEFORE,   /* the very same events were published before; `events` are as they were then */
     HX_PUBLISH_CONFLICT,   /* an id, or the key, was used for something else: `detail` says which */
-    HX_PUBLISH_TOO_MANY,   /* recipients: `detail` */
+    HX_PUBLISH_TOO_MANY,   /* recipients, or bytes: `detail` */
     HX_PUBLISH_FULL,       /* the store takes no new events at the moment */
     HX_PUBLISH_UNAVAILABLE /* it may have happened or not: publish again with the same key or ids */
 } hx_publish_result;

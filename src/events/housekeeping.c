@@ -5,21 +5,22 @@
 #include "events/recipient.h"
 
 #define INTERVAL HX_SECOND
+#define SOON 10 /* to the next endpoint */
 #define PAGE 64u
 
 static void housekeeping_due(hx_timer *timer);
 static void end_next(hx_engine *engine);
 
-static void rest(hx_engine *engine)
+static void rest(hx_engine *engine, hx_ms delay)
 {
     engine->housekeeping.of = NULL;
     hx_arena_free(&engine->housekeeping.arena);
-    if (!engine->stopping) hx_timer_start(engine->needs.loop, &engine->housekeeping.timer, INTERVAL, housekeeping_due);
+    if (!engine->stopping) hx_timer_start(engine->needs.loop, &engine->housekeeping.timer, delay, housekeeping_due);
 }
 
 static void change_done(hx_endpoint_change *change)
 {
-    rest(change->engine);
+    rest(change->engine, SOON);
 }
 
 static void change_endpoint(hx_engine *engine, hx_recipient *recipient, hx_endpoint_act act, const char *reason)
@@ -39,7 +40,7 @@ static void removed(hx_store_call *call)
 {
     hx_engine *engine = HX_OWNER(call, hx_engine, housekeeping.call);
     if (call->result == HX_STORE_OK) hx_recipient_remove(&engine->housekeeping.of);
-    rest(engine);
+    rest(engine, SOON);
     hx_engine_end_call(engine);
 }
 
@@ -65,7 +66,7 @@ static void ended(hx_store_call *call)
     if (call->result == HX_STORE_OK || call->result == HX_STORE_STALE)
         end_next(engine);
     else
-        rest(engine);
+        rest(engine, SOON);
     hx_engine_end_call(engine);
 }
 
@@ -89,7 +90,7 @@ static void end_next(hx_engine *engine)
         hx_store_commit(engine->needs.store, &engine->housekeeping.call, &engine->housekeeping.item, 1, false);
         return;
     }
-    rest(engine);
+    rest(engine, SOON);
 }
 
 static void look_done(hx_store_call *call)
@@ -99,7 +100,7 @@ static void look_done(hx_store_call *call)
     bool is_idle = recipient->attempts == 0 && recipient->state != HX_RECIPIENT_LOOKING;
     engine->housekeeping.at = 0;
     if (call->result != HX_STORE_OK)
-        rest(engine);
+        rest(engine, SOON);
     else if (engine->housekeeping.page.count == 0 && recipient->endpoint.deleted_at > 0 && is_idle)
         remove_endpoint(engine, recipient);
     else
@@ -149,9 +150,11 @@ static void housekeeping_due(hx_timer *timer)
     hx_engine *engine = HX_OWNER(timer, hx_engine, housekeeping.timer);
     hx_slice name;
     void *value;
-    for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
+    /* The map may have changed since the cursor was noted: then some come twice in this round, or in the next. */
+    while (hx_map_next(engine->recipients, &engine->housekeeping.cursor, &name, &value))
         if (look_after(engine, value)) return;
-    rest(engine);
+    engine->housekeeping.cursor = 0;
+    rest(engine, INTERVAL);
 }
 
 void hx_housekeeping_start(hx_engine *engine)

@@ -55,6 +55,8 @@ static bool find_recipients(hx_publish *publish, hx_event *event)
 {
     hx_slice name;
     void *value;
+    size_t most = hx_map_count(publish->engine->recipients);
+    if (most > HX_EVENT_RECIPIENTS_MAX) most = HX_EVENT_RECIPIENTS_MAX;
     event->recipients = (hx_texts){0};
     for (size_t cursor = 0; hx_map_next(publish->engine->recipients, &cursor, &name, &value);) {
         const hx_recipient *recipient = value;
@@ -63,8 +65,7 @@ static bool find_recipients(hx_publish *publish, hx_event *event)
         if (!hx_endpoint_wants(endpoint, event->type, event->data)) continue;
         if (event->recipients.count == HX_EVENT_RECIPIENTS_MAX) return false;
         if (!event->recipients.items)
-            event->recipients.items = hx_arena_alloc(publish->arena,
-                                                     HX_EVENT_RECIPIENTS_MAX * sizeof *event->recipients.items);
+            event->recipients.items = hx_arena_alloc(publish->arena, most * sizeof *event->recipients.items);
         event->recipients.items[event->recipients.count++] = hx_arena_copy(publish->arena, endpoint->id);
     }
     return true;
@@ -86,10 +87,12 @@ static hx_item event_item(const hx_publish *publish, const hx_event *event)
     hx_buf meta;
     hx_buf_init(&meta, publish->arena, HX_ITEM_META_MAX);
     hx_event_encode(event, &meta);
+    const hx_engine_settings *settings = &publish->engine->needs.settings;
     hx_ms from = event->deliver_at > 0 ? event->deliver_at : event->accepted_at;
+    hx_ms least = settings->pause_max + HX_DAY; /* a delivery may wait so long for its first attempt */
     return (hx_item){.key = hx_event_key(event, publish->arena),
                      .queue = HX_EMPTY,
-                     .expires_at = from + publish->engine->needs.settings.retention,
+                     .expires_at = from + (settings->retention > least ? settings->retention : least),
                      .meta = hx_buf_slice(&meta),
                      .body = event->data};
 }
@@ -247,10 +250,25 @@ static void commit_done(hx_store_call *call)
     }
 }
 
-static void refuse_later(hx_task *task)
+static void refused(hx_task *task)
 {
     hx_publish *publish = HX_OWNER(task, hx_publish, call.own.task);
     end(publish, HX_PUBLISH_TOO_MANY);
+}
+
+static void refuse(hx_publish *publish, hx_slice detail)
+{
+    publish->detail = detail;
+    publish->call.own.task.run = refused;
+    hx_loop_defer(publish->engine->needs.loop, &publish->call.own.task);
+}
+
+static size_t bytes_of(const hx_item *items, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += items[i].key.len + items[i].queue.len + items[i].meta.len + items[i].body.len;
+    return bytes;
 }
 
 void hx_engine_publish(hx_engine *engine, hx_publish *publish)
@@ -266,10 +284,8 @@ void hx_engine_publish(hx_engine *engine, hx_publish *publish)
     for (size_t i = 0; i < publish->count; i++) {
         hx_event *event = &publish->events[i];
         if (!fill_in(publish, i, now)) {
-            publish->detail = hx_arena_printf(publish->arena, "the event %.*s has more than %u recipients",
-                                              HX_FMT(event->id), HX_EVENT_RECIPIENTS_MAX);
-            publish->call.own.task.run = refuse_later;
-            hx_loop_defer(engine->needs.loop, &publish->call.own.task);
+            refuse(publish, hx_arena_printf(publish->arena, "the event %.*s has more than %u recipients",
+                                            HX_FMT(event->id), HX_EVENT_RECIPIENTS_MAX));
             return;
         }
         hx_fan_out work = fan_out_of(publish, event);
@@ -283,5 +299,8 @@ void hx_engine_publish(hx_engine *engine, hx_publish *publish)
     }
     publish->fingerprint = fingerprint_of(publish);
     if (publish->key.len > 0) items[count++] = key_item(publish, now);
-    hx_store_commit(engine->needs.store, &publish->call, items, count, false);
+    if (bytes_of(items, count) > HX_COMMIT_BYTES_MAX)
+        refuse(publish, HX_LIT("the events, with the lists of their recipients, are too long for one request"));
+    else
+        hx_store_commit(engine->needs.store, &publish->call, items, count, false);
 }

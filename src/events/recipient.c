@@ -84,9 +84,13 @@ static bool may_begin(const hx_recipient *recipient)
            recipient->not_before <= hx_engine_now(recipient->engine);
 }
 
+static void wake_at(hx_recipient *recipient, hx_ms at);
+
 void hx_recipient_list(hx_recipient *recipient)
 {
     bool wanted = has_work(recipient) && may_begin(recipient);
+    if (has_work(recipient) && recipient->not_before > hx_engine_now(recipient->engine))
+        wake_at(recipient, recipient->not_before);
     if (wanted == recipient->is_listed) return;
     recipient->is_listed = wanted;
     if (wanted)
@@ -174,9 +178,14 @@ const hx_item *hx_recipient_take(hx_recipient *recipient)
     if (recipient->endpoint.rate > 0) {
         hx_ms now = hx_engine_now(recipient->engine), gap = HX_SECOND / (hx_ms)recipient->endpoint.rate;
         recipient->not_before = (recipient->not_before > now ? recipient->not_before : now) + (gap > 0 ? gap : 1);
-        wake_at(recipient, recipient->not_before);
     }
     return item;
+}
+
+void hx_recipient_leased(hx_recipient *recipient)
+{
+    recipient->unleased--;
+    if (recipient->unleased == 0 && !has_work(recipient)) look(recipient);
 }
 
 unsigned hx_recipient_places(const hx_engine *engine, hx_recipient_class class)
@@ -214,7 +223,6 @@ void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result
     if (!is_success && result->retry_after > 0 && (result->status == 429 || result->status == 503)) {
         hx_ms pause = result->retry_after < HX_DAY ? result->retry_after : HX_DAY;
         recipient->not_before = hx_engine_now(engine) + pause + 1;
-        wake_at(recipient, recipient->not_before);
     }
     if (recipient->state != HX_RECIPIENT_LOOKING && !has_work(recipient)) look(recipient);
     hx_recipient_list(recipient);

@@ -97,6 +97,7 @@ struct hx_engine {
         size_t at;
         hx_item item;
         hx_endpoint_change change;
+        size_t cursor;    /* in the recipients */
         hx_recipient *of; /* NULL: nothing is under way */
     } housekeeping;
     hx_engine_counts counts;
@@ -116,6 +117,8 @@ void hx_recipient_remove(hx_recipient **owned);
 /* It may have a delivery that is due at this time. */
 void hx_recipient_nudge(hx_recipient *recipient, hx_ms due);
 void hx_recipient_classify(hx_recipient *recipient, hx_recipient_class class);
+/* The lease of an attempt is durable, or was refused. */
+void hx_recipient_leased(hx_recipient *recipient);
 /* An attempt has ended. */
 void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result);
 /* The next delivery to begin an attempt with; NULL: there is none at the moment. */
