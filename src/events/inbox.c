@@ -63,7 +63,8 @@ static hx_item event_item(const hx_receipt *receipt)
     hx_buf_init(&meta, receipt->arena, HX_ITEM_META_MAX);
     hx_event_encode(&receipt->event, &meta);
     return (hx_item){.key = receipt->event_key,
-                     .queue = HX_EMPTY,
+                     .queue = hx_event_queue(&receipt->event, receipt->arena),
+                     .due = receipt->event.accepted_at,
                      .expires_at = receipt->event.accepted_at + receipt->source->window + SOON,
                      .meta = hx_buf_slice(&meta),
                      .body = receipt->event.data};

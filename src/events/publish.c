@@ -91,7 +91,8 @@ static hx_item event_item(const hx_publish *publish, const hx_event *event)
     hx_ms from = event->deliver_at > 0 ? event->deliver_at : event->accepted_at;
     hx_ms least = settings->pause_max + HX_DAY; /* a delivery may wait so long for its first attempt */
     return (hx_item){.key = hx_event_key(event, publish->arena),
-                     .queue = HX_EMPTY,
+                     .queue = hx_event_queue(event, publish->arena),
+                     .due = event->accepted_at,
                      .expires_at = from + (settings->retention > least ? settings->retention : least),
                      .meta = hx_buf_slice(&meta),
                      .body = event->data};
