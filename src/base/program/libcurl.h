@@ -17,6 +17,7 @@
     X(easy_setopt)                                                                                                     \
     X(easy_getinfo)                                                                                                    \
     X(easy_strerror)                                                                                                   \
+    X(easy_pause)                                                                                                      \
     X(easy_cleanup)                                                                                                    \
     X(multi_init)                                                                                                      \
     X(multi_setopt)                                                                                                    \
@@ -28,7 +29,6 @@
     X(multi_wakeup)                                                                                                    \
     X(multi_info_read)                                                                                                 \
     X(multi_cleanup)                                                                                                   \
-    X(multi_strerror)                                                                                                  \
     X(url)                                                                                                             \
     X(url_set)                                                                                                         \
     X(url_get)                                                                                                         \

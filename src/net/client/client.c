@@ -201,6 +201,8 @@ static void deliver(hx_client *client)
         if (handle) {
             handle->request = NULL;
             hx_list_append(&client->handles, &handle->link);
+            /* libcurl counts its retries over the life of a handle, and fails the sixth. */
+            if (handle->sends > 1) hx_handle_free(&handle);
             client->active--;
             h->active--;
         }

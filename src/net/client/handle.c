@@ -28,7 +28,9 @@ static const char *check_url(hx_slice url)
         return "the URL must start with http:// or https://";
     if (url.len > HX_CLIENT_URL_BYTES_MAX) return "the URL is too long";
     bool is_authority = true;
-    for (size_t i = is_http ? sizeof "http://" - 1 : sizeof "https://" - 1; i < url.len; i++) {
+    size_t start = is_http ? sizeof "http://" - 1 : sizeof "https://" - 1;
+    if (start == url.len || url.ptr[start] == '/') return "the URL must have a host";
+    for (size_t i = start; i < url.len; i++) {
         char c = url.ptr[i];
         if (c <= ' ' || c > '~' || c == '\\') return "the URL has a byte that must be percent-encoded";
         if (c == '#') return "the URL must have no fragment";
@@ -120,25 +122,32 @@ static void note_remote(hx_handle *h, const char *address, unsigned port)
     (void)snprintf(h->remote, sizeof h->remote, strchr(address, ':') ? "[%s]:%u" : "%s:%u", address, port);
 }
 
-static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    hx_handle *h = context;
-    char text[INET6_ADDRSTRLEN];
-    if (purpose != CURLSOCKTYPE_IPCXN || !may_dial(h, &address->addr)) return CURL_SOCKET_BAD;
-    const struct sockaddr_in *v4 = (const void *)&address->addr;
-    const struct sockaddr_in6 *v6 = (const void *)&address->addr;
-    bool is_v4 = address->family == AF_INET;
-    if (inet_ntop(address->family, is_v4 ? (const void *)&v4->sin_addr : &v6->sin6_addr, text, sizeof text))
-        note_remote(h, text, ntohs(is_v4 ? v4->sin_port : v6->sin6_port));
-    return hx_multi_open_socket(h->multi, address);
-}
-
 static uint64_t bytes_sent(const hx_handle *h)
 {
     long sent = 0;
     if (!h->is_connected) return 0;
     (void)h->curl->easy_getinfo(h->easy, CURLINFO_REQUEST_SIZE, &sent);
     return sent > 0 ? (uint64_t)sent : 0;
+}
+
+/* Whether what libcurl is about to do serves to send the request a second time. */
+static bool is_resend(hx_handle *h)
+{
+    h->is_resend = h->is_connected && (h->is_tls || bytes_sent(h) > 0);
+    return h->is_resend;
+}
+
+static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    hx_handle *h = context;
+    char text[INET6_ADDRSTRLEN];
+    if (purpose != CURLSOCKTYPE_IPCXN || is_resend(h) || !may_dial(h, &address->addr)) return CURL_SOCKET_BAD;
+    const struct sockaddr_in *v4 = (const void *)&address->addr;
+    const struct sockaddr_in6 *v6 = (const void *)&address->addr;
+    bool is_v4 = address->family == AF_INET;
+    if (inet_ntop(address->family, is_v4 ? (const void *)&v4->sin_addr : &v6->sin6_addr, text, sizeof text))
+        note_remote(h, text, ntohs(is_v4 ? v4->sin_port : v6->sin6_port));
+    return hx_multi_open_socket(h->multi, address);
 }
 
 /* The connection is there, new or kept, and the request comes next. */
@@ -149,14 +158,14 @@ static int about_to_send(void *context, char *remote, char *local, int remote_po
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
     (void)local;
     (void)local_port;
-    h->is_resend = h->is_connected && (h->is_tls || bytes_sent(h) > 0);
-    if (h->is_resend) return CURL_PREREQFUNC_ABORT;
+    if (is_resend(h)) return CURL_PREREQFUNC_ABORT;
     h->is_connected = false;
     bool is_v4 = inet_pton(AF_INET, remote, &v4.sin_addr) == 1;
     if (!is_v4 && inet_pton(AF_INET6, remote, &v6.sin6_addr) != 1) return CURL_PREREQFUNC_ABORT;
     note_remote(h, remote, (unsigned)remote_port);
     if (!may_dial(h, is_v4 ? (const void *)&v4 : &v6)) return CURL_PREREQFUNC_ABORT;
     h->is_connected = true;
+    h->sends++;
     return CURL_PREREQFUNC_OK;
 }
 
@@ -171,9 +180,12 @@ static size_t head_came(char *bytes, size_t size, size_t count, void *context)
     hx_slice line = {bytes, size * count};
     hx_text_header header;
     h->head_bytes += line.len;
-    if (h->head_bytes > HX_CLIENT_HEAD_BYTES_MAX) return 0;
+    if (line.len == 0 || h->head_bytes > HX_CLIENT_HEAD_BYTES_MAX) return 0;
     if (hx_slice_starts(line, HX_LIT("HTTP/"))) {
         h->retry_after[0] = h->content_type[0] = '\0'; /* of an interim response */
+        h->has_head = false;
+    } else if (line.ptr[0] == '\r' || line.ptr[0] == '\n') {
+        h->has_head = true;
     } else if (hx_text_split_header(line, &header)) {
         if (hx_slice_eq_nocase(header.name, HX_LIT("retry-after")))
             copy(h->retry_after, sizeof h->retry_after, header.value);
@@ -252,6 +264,7 @@ hx_handle *hx_handle_new(const hx_libcurl *curl, hx_multi *multi, const hx_addre
 void hx_handle_free(hx_handle **owned)
 {
     if (!*owned) return;
+    hx_list_remove(&(*owned)->link);
     (*owned)->curl->easy_cleanup((*owned)->easy);
     hx_buf_free(&(*owned)->text);
     hx_buf_free(&(*owned)->body);
@@ -308,8 +321,9 @@ const char *hx_handle_take(hx_handle *h, hx_client_request *request, const hx_cl
     h->request = request;
     h->is_name = address->is_name;
     h->is_tls = hx_slice_starts_nocase(request->url, HX_LIT("https:"));
-    h->is_connected = h->is_denied = h->is_resend = h->has_enough = false;
+    h->is_connected = h->is_denied = h->is_resend = h->has_head = h->has_enough = false;
     h->head_bytes = h->body_bytes = 0;
+    h->sends = 0;
     h->retry_after[0] = h->content_type[0] = h->remote[0] = h->error_text[0] = '\0';
     h->body.max = request->body_kept_max;
     h->body.len = 0;
@@ -335,10 +349,22 @@ const char *hx_handle_take(hx_handle *h, hx_client_request *request, const hx_cl
     return good ? NULL : "libcurl refuses the request";
 }
 
+/* 0: no head of a final response came. libcurl is content with a part of one. */
+static uint16_t status_of(const hx_handle *h)
+{
+    long status = 0;
+    (void)h->curl->easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &status);
+    return h->has_head && status >= 200 ? (uint16_t)status : 0;
+}
+
 hx_client_error hx_handle_judge(const hx_handle *h, CURLcode code, const char **reason)
 {
     *reason = h->error_text[0] != '\0' ? h->error_text : h->curl->easy_strerror(code);
-    if (code == CURLE_OK || h->has_enough) return HX_CLIENT_NONE;
+    if (code == CURLE_OK || h->has_enough) {
+        if (status_of(h) >= 200) return HX_CLIENT_NONE;
+        *reason = "the response ended before it was complete";
+        return HX_CLIENT_RESET;
+    }
     if (h->is_denied && !h->is_connected) {
         *reason = h->denied_text;
         return HX_CLIENT_DENIED;
@@ -364,9 +390,7 @@ hx_client_error hx_handle_judge(const hx_handle *h, CURLcode code, const char **
 
 void hx_handle_report(const hx_handle *h, hx_client_result *result)
 {
-    long status = 0;
-    (void)h->curl->easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &status);
-    result->status = h->head_bytes > 0 && status >= 200 ? (uint16_t)status : 0;
+    result->status = status_of(h);
     result->bytes_sent = bytes_sent(h);
     /* A record may be half-written, and what is written of it is not counted. */
     if (result->bytes_sent == 0 && h->is_tls && h->is_connected) result->bytes_sent = 1;

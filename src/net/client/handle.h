@@ -35,9 +35,11 @@ typedef struct hx_handle {
     hx_client_request *request;
     bool is_name; /* of the host: it was looked up by us */
     bool is_tls;
+    unsigned sends;    /* times that libcurl was about to write the request */
     bool is_connected; /* the request was about to be written, and may have been */
     bool is_denied;    /* an address was; denied_text says why */
     bool is_resend;    /* libcurl wanted to send it a second time */
+    bool has_head;     /* of the response, all of it */
     bool has_enough;   /* as much of the body came as is read */
     uint64_t head_bytes, body_bytes;
     hx_buf body;

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #define EVENTS_MAX 64
+#define STUCK_MAX 64u
+#define DRAINED_PIECES_MAX 16
 
 /* What is known of a descriptor: the EPOLLIN and EPOLLOUT that it is registered for, and whether it is idle: its
  * connection is kept for another transfer. Idle ones stay registered, because a request would mostly register them again
@@ -28,6 +30,10 @@ struct hx_multi {
     hx_timer timer;
     uint8_t *sockets; /* by descriptor */
     size_t socket_count;
+    /* Handles whose socket didn't connect. libcurl 7.88 dials the next address only when it is called again for that
+     * handle, and asks for nothing that would call it. Those that don't fit in here wait for a timer of libcurl's. */
+    CURL *stuck[STUCK_MAX];
+    unsigned stuck_count;
     void (*ended)(void *context, CURL *easy, CURLcode code);
     void *context;
 };
@@ -76,9 +82,10 @@ static void register_for(hx_multi *multi, int fd, unsigned events)
 
 static int socket_wanted(CURL *easy, curl_socket_t fd, int what, void *context, void *unused)
 {
-    (void)easy;
     (void)unused;
     hx_multi *multi = context;
+    bool was_connecting = what == CURL_POLL_REMOVE && (multi->sockets[fd] & EPOLLOUT);
+    if (was_connecting && multi->stuck_count < STUCK_MAX) multi->stuck[multi->stuck_count++] = easy;
     if (what != CURL_POLL_REMOVE)
         register_for(multi, fd, (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u));
     else if (multi->sockets[fd] == EPOLLIN)
@@ -93,6 +100,12 @@ static void collect(hx_multi *multi)
     int left;
     for (CURLMsg *message; (message = multi->curl->multi_info_read(multi->handle, &left)) != NULL;)
         if (message->msg == CURLMSG_DONE) multi->ended(multi->context, message->easy_handle, message->data.result);
+    /* What changes the state of a pause makes libcurl look at the handle again. */
+    for (; multi->stuck_count > 0; multi->stuck_count--) {
+        CURL *easy = multi->stuck[multi->stuck_count - 1];
+        (void)multi->curl->easy_pause(easy, CURLPAUSE_SEND);
+        (void)multi->curl->easy_pause(easy, CURLPAUSE_CONT);
+    }
 }
 
 static void act(hx_multi *multi, curl_socket_t fd, int events)
@@ -100,6 +113,15 @@ static void act(hx_multi *multi, curl_socket_t fd, int events)
     int running;
     CURLMcode code = multi->curl->multi_socket_action(multi->handle, fd, events, &running);
     HX_CHECK(code == CURLM_OK);
+}
+
+/* An idle connection ended, or brought bytes that would be taken for the next response. libcurl can't be told to close it,
+ * but doesn't use one again that is at its end. */
+static void spoil(int fd)
+{
+    char bytes[4096];
+    (void)shutdown(fd, SHUT_RDWR);
+    for (int i = 0; i < DRAINED_PIECES_MAX && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) != 0; i++) {}
 }
 
 static void sockets_ready(void *context, unsigned unused)
@@ -111,10 +133,8 @@ static void sockets_ready(void *context, unsigned unused)
     for (int i = 0; i < count; i++) {
         int fd = events[i].data.fd, what = 0;
         if (multi->sockets[fd] & IDLE) {
-            /* Its end, or bytes that would be taken for the next response. libcurl can't be told to close it; so the
-             * next request can't be written to it, and is sent on another one. */
             register_for(multi, fd, 0);
-            (void)shutdown(fd, SHUT_RDWR);
+            spoil(fd);
             continue;
         }
         /* A failed one is ready for everything: libcurl reads the error where it next touches the socket. */
@@ -154,8 +174,12 @@ bool hx_multi_add(hx_multi *multi, CURL *easy)
 
 void hx_multi_remove(hx_multi *multi, CURL *easy)
 {
+    unsigned left = 0;
+    for (unsigned i = 0; i < multi->stuck_count; i++)
+        if (multi->stuck[i] != easy) multi->stuck[left++] = multi->stuck[i];
     CURLMcode code = multi->curl->multi_remove_handle(multi->handle, easy);
     HX_CHECK(code == CURLM_OK);
+    multi->stuck_count = left;
 }
 
 hx_multi *hx_multi_new(hx_loop *loop, const hx_libcurl *curl, uint32_t connections_max,

@@ -71,10 +71,15 @@ void set_up_url(fixture *f, const char *url, const hx_upstream_limits *limits)
     assert_non_null(f->upstream);
 }
 
-void set_up(fixture *f, const char *address, const hx_upstream_limits *limits)
+void set_up_listener(fixture *f, const char *address)
 {
     *f = (fixture){.listener = -1};
     f->listener = listen_on(f, address);
+}
+
+void set_up(fixture *f, const char *address, const hx_upstream_limits *limits)
+{
+    set_up_listener(f, address);
     set_up_url(f, f->url, limits);
 }
 

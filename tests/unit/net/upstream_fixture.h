@@ -40,6 +40,8 @@ extern const hx_upstream_limits usual_limits;
 
 /* A listening socket ("127.0.0.1", "::1" or "unix") and an upstream for it. */
 void set_up(fixture *f, const char *address, const hx_upstream_limits *limits);
+/* The socket alone, with neither a loop nor an upstream. */
+void set_up_listener(fixture *f, const char *address);
 void set_up_url(fixture *f, const char *url, const hx_upstream_limits *limits);
 void tear_down(fixture *f);
 /* The same around a test that gets its fixture in *state: 127.0.0.1 and the usual limits. */
