@@ -55,7 +55,7 @@ void hx_options_api_finish(hx_loader *loader, const hx_yaml *root, bool by_flag)
         else if (wrong)
             hx_config_problem_of_flag(&loader->problems, "--api %s", wrong);
         else if (!hx_address_is_local(address))
-            hx_config_problem_at(&loader->notes, at ? at->line : 0, at ? at->column : 0,
+            hx_config_problem_at(&loader->notes, at ? at->line : UINT32_MAX, at ? at->column : 0,
                                  "the API on %.*s is not encrypted: whoever sees its traffic has the tokens",
                                  HX_FMT(address));
     }

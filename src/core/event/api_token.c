@@ -2,6 +2,7 @@
 #include "core/event/api_token.h"
 
 #include "base/hex.h"
+#include "base/text.h"
 #include "core/event/event.h"
 #include "core/json/json_writer.h"
 #include "core/token/base64.h"
@@ -59,7 +60,7 @@ hx_slice hx_api_token_key(hx_mac *mac, hx_slice token, hx_arena *arena)
     hx_mac_begin(mac, TAG_API_TOKEN);
     hx_mac_part(mac, token);
     hx_digest digest = hx_mac_end(mac);
-    hx_buf_init(&key, arena, 2 + 2 * sizeof digest.bytes);
+    hx_buf_init(&key, arena, HX_API_TOKEN_KEY_BYTES);
     hx_buf_puts(&key, "t/");
     hx_buf_put_hex(&key, digest.bytes, sizeof digest.bytes);
     return hx_buf_slice(&key);
@@ -83,9 +84,14 @@ bool hx_is_api_token_name(hx_slice text)
     return text.len <= HX_API_TOKEN_NAME_MAX && hx_is_tenant(text) && !hx_is_api_token_id(text);
 }
 
+hx_slice hx_api_token_keys(hx_slice id, hx_arena *arena)
+{
+    return hx_arena_printf(arena, "t/%.*s", HX_FMT(hx_text_lower(id, arena)));
+}
+
 hx_slice hx_api_token_queue(hx_slice name, hx_arena *arena)
 {
-    return hx_arena_printf(arena, "t/%.*s/", HX_FMT(name));
+    return hx_arena_printf(arena, HX_API_TOKEN_QUEUES "%.*s/", HX_FMT(name));
 }
 
 /* The bit of a scope; 0: there is none of that name. */

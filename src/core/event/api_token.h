@@ -14,6 +14,7 @@
 
 #define HX_API_TOKEN_RANDOM 32u
 #define HX_API_TOKEN_BYTES 47u
+#define HX_API_TOKEN_KEY_BYTES 66u /* of its item */
 #define HX_API_TOKEN_ID_DIGITS 12u
 #define HX_API_TOKEN_NAME_MAX 64u
 #define HX_API_TOKEN_META_MAX 4096u
@@ -45,8 +46,10 @@ hx_slice hx_api_token_key(hx_mac *mac, hx_slice token, hx_arena *arena);
 hx_slice hx_api_token_id(hx_slice key);
 bool hx_is_api_token_id(hx_slice text);
 bool hx_is_api_token_name(hx_slice text);
-/* The queue of the tokens of a name; in the arena. */
+/* The prefix of the keys of an id, in either case, and the queue of a name; in the arena. */
+hx_slice hx_api_token_keys(hx_slice id, hx_arena *arena);
 hx_slice hx_api_token_queue(hx_slice name, hx_arena *arena);
+#define HX_API_TOKEN_QUEUES "t/" /* with which all these queues begin */
 
 /* Reads what is asked for: name, scopes and tenant. False with a sentence in `error`. */
 bool hx_api_token_read(hx_slice object, hx_arena *arena, hx_api_token *token, hx_error_text error) HX_MUST_USE;
