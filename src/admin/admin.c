@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The admin socket: its server, the dispatch of requests to their handlers, and the form of errors. */
+/* The servers of the admin socket and of the API, the form of their responses, and the reference page. */
 #include "admin/admin.h"
 
 #include "admin/call.h"
@@ -7,31 +7,11 @@
 #include "base/check.h"
 #include "core/json/json_writer.h"
 
-#include <pwd.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/un.h>
 
-/* A stored response of the default size, with the escapes of a JSON string. */
-#define BODY_BYTES_MAX (16u * 1024u * 1024u)
 #define LINES_BYTES_MAX 512u
 #define PROBLEM_BYTES_MAX (16u * 1024u + HX_VIEW_RECORD_BYTES)
-
-typedef struct {
-    const char *method;
-    const char *path;
-    void (*handle)(hx_admin_call *call);
-    hx_admin_permission permission;
-    const char *text;
-} route_row;
-
-static const route_row routes[] = {
-#define X(method, path, handler, permission, text) {#method, path, hx_admin_##handler, HX_ADMIN_##permission, text},
-#include "admin/routes.def"
-#undef X
-};
-
-#define ROUTE_COUNT (sizeof routes / sizeof routes[0])
 
 typedef struct {
     const char *code;
@@ -63,15 +43,17 @@ hx_store_call hx_admin_store_call(const hx_admin *admin, hx_arena *arena, void (
 
 static void check_stopped(hx_admin *admin)
 {
-    if (!admin->stopping || !admin->server_drained || admin->under_way > 0 || !admin->stopped) return;
+    bool is_over = admin->socket.is_drained && admin->api.is_drained && admin->under_way == 0;
+    if (!admin->stopping || !is_over || !admin->stopped) return;
     void (*stopped)(void *context) = admin->stopped;
     admin->stopped = NULL;
     stopped(admin->context);
 }
 
-static void end_call(hx_admin_call *call)
+void hx_admin_end(hx_admin_call *call)
 {
     hx_admin *admin = call->admin;
+    call->entrance->body_bytes -= call->body.len;
     hx_stream_release(call->stream); /* and the call with it */
     admin->under_way--;
     check_stopped(admin);
@@ -80,7 +62,7 @@ static void end_call(hx_admin_call *call)
 void hx_admin_answer(hx_admin_call *call, hx_slice json)
 {
     hx_stream_answer(call->stream, 200, HX_EMPTY, HX_LIT("Content-Type: application/json\r\n"), json, true);
-    end_call(call);
+    hx_admin_end(call);
 }
 
 static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned status, hx_slice detail,
@@ -114,135 +96,58 @@ static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned
 void hx_admin_refuse(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, const hx_record *found)
 {
     answer_problem(call->stream, problem, 0, detail, found, HX_EMPTY, HX_EMPTY);
-    end_call(call);
+    hx_admin_end(call);
+}
+
+void hx_admin_refuse_with(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, hx_slice header_lines)
+{
+    answer_problem(call->stream, problem, 0, detail, NULL, header_lines, HX_EMPTY);
+    hx_admin_end(call);
 }
 
 void hx_admin_refuse_lines(hx_admin_call *call, hx_admin_problem problem, hx_slice errors)
 {
     answer_problem(call->stream, problem, 0, HX_EMPTY, NULL, HX_EMPTY, errors);
-    end_call(call);
+    hx_admin_end(call);
 }
 
-/* Whether `path` matches the row's, segment by segment; an id is put into `op`. */
-static bool is_path(const char *pattern, hx_slice path, hx_op *op)
+bool hx_admin_committed(hx_admin_call *call, hx_store_result result)
 {
-    hx_slice wanted = hx_slice_of(pattern), part, given;
-    while (hx_slice_next(&wanted, '/', &part)) {
-        if (!hx_slice_next(&path, '/', &given)) return false;
-        bool matches = hx_slice_eq(part, HX_LIT("{id}")) ? hx_op_read(given, op) : hx_slice_eq(part, given);
-        if (!matches) return false;
-    }
-    return path.ptr == NULL;
+    if (result != HX_STORE_OK)
+        hx_admin_refuse(call, result == HX_STORE_FULL ? HX_ADMIN_FULL : HX_ADMIN_STORE, HX_EMPTY, NULL);
+    return result == HX_STORE_OK;
 }
 
-static const route_row *find_route(hx_slice method, hx_slice path, hx_op *op, hx_buf *allowed)
+void hx_admin_answer_malformed(hx_stream *stream, unsigned status, const char *detail)
 {
-    for (size_t i = 0; i < ROUTE_COUNT; i++) {
-        if (!is_path(routes[i].path, path, op)) continue;
-        if (hx_slice_eq(method, hx_slice_of(routes[i].method))) return &routes[i];
-        hx_buf_puts(allowed, allowed->len > 0 ? ", " : "Allow: ");
-        hx_buf_puts(allowed, routes[i].method);
-    }
-    if (allowed->len > 0) hx_buf_puts(allowed, "\r\n");
-    return NULL;
-}
-
-/* Finding a user's name may take a network request, so it is done only for requests that change something. */
-static bool find_user(hx_admin_call *call)
-{
-    struct passwd row, *found = NULL;
-    char bytes[4096];
-    hx_admin_user *who = &call->who;
-    const hx_peer *peer = &call->stream->peer;
-    if (peer->kind != HX_PEER_USER) return false;
-    who->uid = peer->user.uid;
-    who->pid = peer->user.pid;
-    if (getpwuid_r(who->uid, &row, bytes, sizeof bytes, &found) == 0 && found)
-        (void)snprintf(who->name, sizeof who->name, "%s", found->pw_name);
-    return true;
-}
-
-static void handle(hx_admin_call *call)
-{
-    call->stream->events = (hx_stream_events){0};
-    if (call->overfull)
-        hx_admin_refuse(call, HX_ADMIN_TOO_LARGE, HX_EMPTY, NULL);
-    else if (call->permission > HX_ADMIN_READ && !find_user(call))
-        hx_admin_refuse(call, HX_ADMIN_MALFORMED,
-                        HX_LIT("The user at the other end of the socket could not be identified."), NULL);
-    else
-        call->handle(call);
-}
-
-static void take_body(hx_stream *stream, hx_slice piece, bool last)
-{
-    hx_admin_call *call = stream->user;
-    if (!call->overfull && !hx_buf_append(&call->body, piece)) call->overfull = true;
-    if (last || call->overfull) handle(call);
-}
-
-static void body_broken(hx_stream *stream, unsigned status, const char *detail)
-{
-    hx_admin_call *call = stream->user;
-    if (status != 0) answer_problem(stream, HX_ADMIN_MALFORMED, status, hx_slice_of(detail), NULL, HX_EMPTY, HX_EMPTY);
-    end_call(call);
-}
-
-static void request(void *app, hx_stream *stream)
-{
-    hx_admin *admin = app;
-    hx_op op;
-    hx_buf allowed;
-    hx_buf_init(&allowed, &stream->arena, 128);
-    const route_row *row = find_route(stream->request.method, stream->request.path, &op, &allowed);
-    if (!row) {
-        answer_problem(stream, allowed.len > 0 ? HX_ADMIN_NO_METHOD : HX_ADMIN_NO_ROUTE, 0, HX_EMPTY, NULL,
-                       hx_buf_slice(&allowed), HX_EMPTY);
-        hx_stream_release(stream);
-        return;
-    }
-    hx_admin_call *call = hx_arena_zalloc(&stream->arena, sizeof *call);
-    call->admin = admin;
-    call->stream = stream;
-    call->arena = &stream->arena;
-    call->handle = row->handle;
-    call->permission = row->permission;
-    call->op = op;
-    call->page = (hx_store_page){.route = HX_EMPTY, .reason = HX_EMPTY, .records_max = HX_FILTER_LIMIT};
-    stream->user = call;
-    admin->under_way++;
-    hx_buf_init(&call->body, call->arena, BODY_BYTES_MAX);
-    if (!stream->request.has_body) {
-        handle(call);
-        return;
-    }
-    stream->events = (hx_stream_events){.body = take_body, .broken = body_broken};
-    hx_stream_read(stream);
-}
-
-static void malformed(void *app, hx_stream *stream, unsigned status, const char *detail)
-{
-    (void)app;
     answer_problem(stream, HX_ADMIN_MALFORMED, status, hx_slice_of(detail), NULL, HX_EMPTY, HX_EMPTY);
-    hx_stream_release(stream);
+}
+
+static void open_entrance(hx_admin *admin, hx_admin_entrance *entrance, const hx_server_limits *limits)
+{
+    static const hx_server_handler handler = {.request = hx_admin_request, .malformed = hx_admin_malformed};
+    entrance->admin = admin;
+    entrance->server = hx_server_new(admin->needs.loop, limits, &handler, entrance);
 }
 
 hx_admin *hx_admin_new(const hx_admin_needs *needs)
 {
-    static const hx_server_handler handler = {.request = request, .malformed = malformed};
-    static const hx_server_limits limits = {.connections_max = 64,
-                                            .head_bytes_max = 16u * 1024u,
-                                            .fields_max = 100,
-                                            .chunk_extension_bytes_max = 4096,
-                                            .head_timeout = 10 * HX_SECOND,
-                                            .idle_timeout = 60 * HX_SECOND,
-                                            .body_rate_min = 1024,
-                                            .send_timeout = 10 * HX_SECOND};
+    hx_server_limits limits = {.connections_max = 64,
+                               .head_bytes_max = 16u * 1024u,
+                               .fields_max = 100,
+                               .chunk_extension_bytes_max = 4096,
+                               .head_timeout = 10 * HX_SECOND,
+                               .idle_timeout = 60 * HX_SECOND,
+                               .body_rate_min = 1024,
+                               .send_timeout = 10 * HX_SECOND};
     hx_admin *admin = calloc(1, sizeof *admin);
     if (!admin) hx_fatal(HX_EXIT_BUG, "out of memory (the admin socket)");
     admin->needs = *needs;
     admin->mac = hx_mac_new(hx_store_about(needs->store)->secret);
-    admin->server = hx_server_new(needs->loop, &limits, &handler, admin);
+    open_entrance(admin, &admin->socket, &limits);
+    limits.connections_max = needs->api_connections;
+    open_entrance(admin, &admin->api, &limits);
+    admin->api.needs_token = true;
     return admin;
 }
 
@@ -264,15 +169,22 @@ bool hx_admin_listen(hx_admin *admin, hx_slice address, hx_error_text error)
                        path_len, most);
     int descriptor = hx_listen_private(address, bound, why);
     if (descriptor < 0) return hx_fail(error, "the admin socket: %s (the option admin.listen names another)", why);
-    hx_server_accept(admin->server, descriptor, hx_slice_of(bound));
+    hx_server_accept(admin->socket.server, descriptor, hx_slice_of(bound));
     return true;
+}
+
+bool hx_admin_listen_api(hx_admin *admin, hx_slice address, char bound[HX_ADDRESS_BYTES], hx_error_text error)
+{
+    int descriptor = hx_listen(address, bound, error);
+    if (descriptor >= 0) hx_server_accept(admin->api.server, descriptor, hx_slice_of(bound));
+    return descriptor >= 0;
 }
 
 static void server_drained(void *app)
 {
-    hx_admin *admin = app;
-    admin->server_drained = true;
-    check_stopped(admin);
+    hx_admin_entrance *entrance = app;
+    entrance->is_drained = true;
+    check_stopped(entrance->admin);
 }
 
 void hx_admin_stop(hx_admin *admin, void (*stopped)(void *context), void *context)
@@ -280,7 +192,8 @@ void hx_admin_stop(hx_admin *admin, void (*stopped)(void *context), void *contex
     admin->stopping = true;
     admin->stopped = stopped;
     admin->context = context;
-    hx_server_drain(admin->server, server_drained);
+    hx_server_drain(admin->socket.server, server_drained);
+    hx_server_drain(admin->api.server, server_drained);
 }
 
 void hx_admin_free(hx_admin **owned)
@@ -288,32 +201,51 @@ void hx_admin_free(hx_admin **owned)
     hx_admin *admin = *owned;
     if (!admin) return;
     *owned = NULL;
-    hx_server_free(&admin->server);
+    hx_server_free(&admin->socket.server);
+    hx_server_free(&admin->api.server);
     hx_mac_free(&admin->mac);
     free(admin);
 }
 
 void hx_admin_reference(hx_buf *out)
 {
-    static const char *const permissions[] = {"read", "act", "administer"};
     hx_arena arena = {0};
+    size_t count;
+    const hx_admin_route *routes = hx_admin_routes(&count);
     hx_buf_puts(
-        out, "# The admin socket\n\n"
-             "HTTP/1.1 on a unix socket with mode 0600, for the user who runs the daemon and for root. It is "
-             "`admin.sock` in the journal's directory, `FILE-admin.sock` beside an SQLite file, `admin-….sock` in the "
-             "state directory for a PostgreSQL store, or where the option `admin.listen` says; the daemon logs it as "
-             "`admin_listening` when it starts. `hapax keys` and `hapax reload` use it, and `curl --unix-socket` can. "
-             "This page is written by `hapax reference admin`.\n\n"
-             "A user who can open the socket has every permission: `read` looks, `act` decides about operations, "
-             "`administer` changes the daemon.\n\n"
-             "| request | permission | what it does |\n|---|---|---|\n");
-    for (size_t i = 0; i < ROUTE_COUNT; i++)
-        hx_buf_put(out, hx_arena_printf(&arena, "| `%s %s` | %s | %s |\n", routes[i].method, routes[i].path,
-                                        permissions[routes[i].permission], routes[i].text));
+        out, "# The admin socket and the API\n\n"
+             "HTTP/1.1 with JSON, by two ways. This page is written by `hapax reference admin`; the "
+             "[guide](../guide/api.md) shows how to use the API.\n\n"
+             "**The admin socket** is a unix socket with mode 0600, for the user who runs the daemon and for root. It "
+             "is `admin.sock` in the journal's directory, `FILE-admin.sock` beside an SQLite file, `admin-….sock` in "
+             "the state directory for a PostgreSQL store, or where the option `admin.listen` says; the daemon logs it "
+             "as `admin_listening` when it starts. `hapax keys`, `hapax tokens` and `hapax reload` use it, and `curl "
+             "--unix-socket` can. A user who can open the socket may make every request.\n\n"
+             "**The API** listens where the option `api.listen` says, which the daemon logs as `api_listening`. Every "
+             "request needs a token, as `Authorization: Bearer TOKEN`, and the token the scope of the request:\n\n"
+             "| scope | allows to |\n|---|---|\n");
+#define X(id, bit, name, text) hx_buf_puts(out, "| `" name "` | " text " |\n");
+#include "core/event/scopes.def"
+#undef X
+    hx_buf_puts(
+        out,
+        "\nA request with the scope *socket* is for the admin socket only. A token may be bound to a tenant. It then "
+        "acts in this tenant alone, and can't make requests that are about the whole *store*: those get 403.\n\n"
+        "| request | scope | about | what it does |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < count; i++) {
+        bool is_of_tenant = routes[i].reach == HX_REACH_TENANT;
+        hx_buf_put(out, hx_arena_printf(&arena, "| `%s %s` | %s | %s | %s |\n", routes[i].method, routes[i].path,
+                                        hx_admin_scope_name(routes[i].scope), is_of_tenant ? "tenant" : "store",
+                                        routes[i].text));
+    }
     hx_buf_puts(
         out, "\nAn operation's id has 32 hexadecimal digits. `key` and `principal` in a response are their MACs under "
              "the store's secret, as in the log. A request that changes an operation needs `why`; the operation's "
-             "history shows it as `operator NAME (uid N): WHY`, with the user at the other end of the socket.\n\n"
+             "history shows it as `operator NAME (uid N): WHY`, with the user at the other end of the socket, or as "
+             "`operator token NAME: WHY`.\n\n"
+             "The API answers requests whose `Host` is an address, `localhost`, or listed in the option `api.hosts`, "
+             "and whose `Origin`, if there is one, is that of the API itself. Otherwise a page in somebody's browser "
+             "could reach it, by a name that leads to this machine.\n\n"
              "Errors are `application/problem+json` with `hint`; those of status 409 have the operation as it is in "
              "the store as `operation`, and a rejected reload has every mistake as a line of `errors`.\n\n"
              "| status | error_code | title | hint |\n|---|---|---|---|\n");

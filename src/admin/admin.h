@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The admin API: HTTP on a unix socket that only the daemon's own user and root can open, on the background loop.
- * routes.def lists the requests; a change of an operation is in its history, with the user's name and reason. */
+/* The admin API: HTTP on the background loop, by two ways. The unix socket, which only the daemon's own user and root
+ * can open, grants every right; on the API's listeners each request needs a token. routes.def lists the requests; a
+ * change of an operation is in its history, with the name of the user or the token, and the reason. */
 #ifndef HX_ADMIN_ADMIN_H
 #define HX_ADMIN_ADMIN_H
 
@@ -33,12 +34,16 @@ typedef struct {
     void *context;
     const hx_worker *const *workers; /* read for their metrics */
     size_t worker_count;
+    uint32_t api_connections;
 } hx_admin_needs;
 
 /* The pointers of `needs` must outlive the admin. */
 hx_admin *hx_admin_new(const hx_admin_needs *needs);
 /* Before the loop runs. False with a sentence in `error`. */
 bool hx_admin_listen(hx_admin *admin, hx_slice address, hx_error_text error) HX_MUST_USE;
+/* The same for the API, on TCP or a unix socket; more than once for several addresses. The store must keep items. */
+bool hx_admin_listen_api(hx_admin *admin, hx_slice address, char bound[HX_ADDRESS_BYTES],
+                         hx_error_text error) HX_MUST_USE;
 /* These rules are active from now on; on the loop's thread. */
 void hx_admin_use(hx_admin *admin, const hx_rules *rules);
 /* Accepts no more requests and removes the socket; `stopped` is called once, perhaps inside this call, when none is in

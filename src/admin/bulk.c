@@ -250,7 +250,8 @@ static void decide_many(hx_admin_call *call, hx_operator_act_kind kind)
         hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
         return;
     }
-    call->reason = hx_operator_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
+    hx_slice who = hx_admin_caller_text(&call->who, call->arena);
+    call->reason = hx_operator_act_reason(who, call->act.why, call->arena);
     bulk *job = calloc(1, sizeof *job);
     if (!job) hx_fatal(HX_EXIT_BUG, "out of memory (an operator's act on many operations)");
     job->call = call;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/filter.h"
 
-#include "core/json/json_walk.h"
+#include "admin/query.h"
 #include "config/problems.h"
 #include "core/json/json.h"
+#include "core/json/json_walk.h"
 #include "core/operation/key.h"
-#include "base/text.h"
 #include "core/time/rfc3339.h"
 #include "core/time/units.h"
 #include "gateway/request.h"
@@ -126,17 +126,13 @@ static const char *read_place(hx_slice name, hx_slice value, hx_store_page *page
 
 const char *hx_filter_query(const hx_filter_reader *reader, hx_slice query, hx_store_page *page)
 {
-    hx_slice part;
-    while (query.len > 0 && hx_slice_next(&query, '&', &part)) {
-        if (part.len == 0) continue;
-        hx_slice name = hx_slice_first(part, hx_slice_find(part, '=')), value;
-        if (!hx_text_percent_decode(hx_slice_from(part, name.len + 1), false, reader->arena, &value))
-            return "the query has a broken % escape";
+    hx_slice name, value;
+    const char *wrong = NULL;
+    while (!wrong && hx_admin_query_next(&query, reader->arena, &name, &value, &wrong)) {
         bool is_place = hx_slice_eq(name, HX_LIT("limit")) || hx_slice_eq(name, HX_LIT("cursor"));
-        const char *wrong = is_place ? read_place(name, value, page) : read_word(reader, name, value, page);
-        if (wrong) return wrong;
+        wrong = is_place ? read_place(name, value, page) : read_word(reader, name, value, page);
     }
-    return NULL;
+    return wrong;
 }
 
 const char *hx_filter_json(const hx_filter_reader *reader, hx_slice object, hx_store_page *page)

@@ -193,9 +193,7 @@ void hx_admin_begin_log(const hx_admin_call *call, const hx_record *from)
         hx_log_str("operation_type", from->route);
     }
     if (call->act.kind == HX_OPERATOR_ACT_RESOLVE) hx_log_text("to_state", hx_state_name(call->act.to));
-    hx_log_text("user", call->who.name);
-    hx_log_int("uid", call->who.uid);
-    hx_log_int("pid", call->who.pid);
+    hx_admin_log_caller(&call->who);
     hx_log_str("why", call->act.why);
 }
 
@@ -244,7 +242,8 @@ static void decide_one(hx_admin_call *call, hx_operator_act_kind kind)
         hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
         return;
     }
-    call->reason = hx_operator_act_reason(hx_slice_of(call->who.name), call->who.uid, call->act.why, call->arena);
+    hx_slice who = hx_admin_caller_text(&call->who, call->arena);
+    call->reason = hx_operator_act_reason(who, call->act.why, call->arena);
     look(call, decide_read);
 }
 

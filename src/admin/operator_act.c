@@ -203,10 +203,9 @@ const char *hx_operator_act_read(hx_operator_act *act, hx_slice text, hx_arena *
     return wrong;
 }
 
-hx_slice hx_operator_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *arena)
+hx_slice hx_operator_act_reason(hx_slice who, hx_slice why, hx_arena *arena)
 {
-    hx_slice reason = hx_arena_printf(arena, "operator %.*s%s(uid %u): %.*s", HX_FMT(hx_slice_first(name, 64)),
-                                      name.len > 0 ? " " : "", (unsigned)uid, HX_FMT(why));
+    hx_slice reason = hx_arena_printf(arena, "operator %.*s: %.*s", HX_FMT(who), HX_FMT(why));
     HX_CHECK(reason.len <= HX_RECORD_TEXT_MAX);
     return reason;
 }

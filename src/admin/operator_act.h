@@ -25,8 +25,8 @@ typedef struct {
  * wrong. The slices of `act` point into `arena` or `text`. `now` is for the response's Date. */
 const char *hx_operator_act_read(hx_operator_act *act, hx_slice text, hx_arena *arena, hx_ms now) HX_MUST_USE;
 
-/* "operator alice (uid 1000): WHY", the reason of the record. `name` may be empty. */
-hx_slice hx_operator_act_reason(hx_slice name, uint32_t uid, hx_slice why, hx_arena *arena);
+/* "operator alice (uid 1000): WHY", the reason of the record. `who` as hx_admin_caller_text has it. */
+hx_slice hx_operator_act_reason(hx_slice who, hx_slice why, hx_arena *arena);
 
 /* The policy of the route with this identity (hx_policy_identity); the defaults if there is none. */
 const hx_policy *hx_operator_act_policy(const hx_policy_set *policies, hx_slice route);

@@ -46,8 +46,7 @@ void hx_admin_reload_rules(hx_admin_call *call)
         return;
     }
     hx_log_begin(HX_EVENT_reload_requested);
-    hx_log_int("uid", call->who.uid);
-    hx_log_text("user", call->who.name);
+    hx_admin_log_caller(&call->who);
     hx_log_end();
     call->reload = (hx_admin_reload){.accept_rescope = accept_rescope, .done = reload_done};
     call->admin->needs.reload(call->admin->needs.context, &call->reload);

@@ -218,6 +218,10 @@ static void print_summary(const hx_config *config, bool strict)
                  config->workers);
     if (config->admin_off || config->admin_listen.len > 0)
         (void)printf("  admin     %.*s\n", HX_FMT(config->admin_off ? HX_LIT("off") : config->admin_listen));
+    for (size_t i = 0; i < config->api.listen_count; i++)
+        (void)printf("  api       %.*s\n", HX_FMT(config->api.listen[i]));
+    for (size_t i = 0; i < config->api.host_count; i++)
+        (void)printf("  api host  %.*s\n", HX_FMT(config->api.hosts[i]));
     print_edges(config, &arena);
     (void)printf("\n");
     print_table(config, &arena);
@@ -279,6 +283,11 @@ static void write_json(const hx_config *config, hx_buf *out)
     put_edges(out, config, &arena);
     hx_json_put_text(out, "store", hx_address_shown(config->store, &arena));
     hx_json_put_text(out, "admin", config->admin_off ? HX_LIT("off") : config->admin_listen);
+    hx_json_open(out, "api", '{');
+    hx_json_put_list(out, "listen", config->api.listen, config->api.listen_count);
+    hx_json_put_list(out, "hosts", config->api.hosts, config->api.host_count);
+    hx_json_put_bool(out, "insecure", config->api.insecure);
+    hx_json_close(out, '}');
     hx_json_put_number(out, "workers", config->workers);
     hx_json_put_bool(out, "require_key", config->require_key);
     hx_json_open(out, "routes", '[');

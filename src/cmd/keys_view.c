@@ -5,12 +5,11 @@
 #include "base/check.h"
 #include "base/utf8.h"
 #include "cmd/cli/cmd.h"
+#include "cmd/cli/table.h"
 #include "core/json/json.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define COLUMNS_MAX 8u
 
 const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *arena, size_t *count)
 {
@@ -62,37 +61,6 @@ static const char *time_of(hx_slice record, const char *name, hx_arena *arena)
     return text;
 }
 
-static size_t width_of(const char *text)
-{
-    size_t width = 0;
-    for (; *text; text++) width += ((unsigned char)*text & 0xc0) != 0x80;
-    return width;
-}
-
-typedef struct {
-    const char *cells[COLUMNS_MAX];
-    const char *colour; /* of the second cell, the state; "" for none */
-} row;
-
-static void print_rows(const row *rows, size_t count, size_t columns)
-{
-    bool colours = hx_cmd_colours(stdout);
-    size_t widths[COLUMNS_MAX] = {0};
-    for (size_t i = 0; i < count; i++)
-        for (size_t c = 0; c < columns; c++)
-            if (width_of(rows[i].cells[c]) > widths[c]) widths[c] = width_of(rows[i].cells[c]);
-    for (size_t i = 0; i < count; i++) {
-        for (size_t c = 0; c < columns; c++) {
-            const char *text = rows[i].cells[c];
-            const char *colour = !colours ? "" : i == 0 ? "\033[1m" : c == 1 ? rows[i].colour : "";
-            bool is_last = c + 1 == columns;
-            (void)printf("%s%s%s%*s", colour, text, colour[0] ? "\033[0m" : "",
-                         is_last ? 0 : (int)(widths[c] - width_of(text)) + 2, "");
-        }
-        (void)printf("\n");
-    }
-}
-
 static const char *colour_of(const char *state)
 {
     static const struct {
@@ -122,17 +90,17 @@ void hx_keys_print_list(const hx_slice *records, size_t count, hx_arena *arena)
     for (size_t i = 0; i < count; i++)
         sorted[i] = (dated){.changed = hx_keys_member(records[i], "changed_at", arena), .record = records[i]};
     if (count > 0) qsort(sorted, count, sizeof *sorted, by_time);
-    row *rows = hx_arena_zalloc(arena, (count + 1) * sizeof *rows);
-    rows[0] = (row){.cells = {"CHANGED", "STATE", "ID", "ROUTE", "ATTEMPT", "STATUS", "REASON"}};
+    hx_table_row *rows = hx_arena_zalloc(arena, (count + 1) * sizeof *rows);
+    rows[0] = (hx_table_row){.cells = {"CHANGED", "STATE", "ID", "ROUTE", "ATTEMPT", "STATUS", "REASON"}};
     for (size_t i = 0; i < count; i++) {
         hx_slice record = sorted[i].record;
         const char *state = hx_keys_member(record, "state", arena);
-        rows[i + 1] = (row){.cells = {time_of(record, "changed_at", arena), state, cell(record, "id", arena),
-                                      cell(record, "route", arena), cell(record, "attempt", arena),
-                                      cell(record, "status", arena), cell(record, "reason", arena)},
-                            .colour = colour_of(state)};
+        rows[i + 1] = (hx_table_row){.cells = {time_of(record, "changed_at", arena), state, cell(record, "id", arena),
+                                               cell(record, "route", arena), cell(record, "attempt", arena),
+                                               cell(record, "status", arena), cell(record, "reason", arena)},
+                                     .colour = colour_of(state)};
     }
-    print_rows(rows, count + 1, 7);
+    hx_table_print(rows, count + 1, 7);
 }
 
 static void print_fact(const char *name, const char *value)
@@ -156,17 +124,18 @@ void hx_keys_print_history(const hx_slice *records, size_t count, hx_arena *aren
     print_fact("caller MAC", hx_keys_member(last, "principal", arena));
     print_fact("payload MAC", hx_keys_member(last, "payload_hash", arena));
     (void)printf("\n");
-    row *rows = hx_arena_zalloc(arena, (count + 1) * sizeof *rows);
-    rows[0] = (row){.cells = {"TIME", "CHANGE", "ATTEMPT", "EPOCH", "STATUS", "CORRELATION ID", "REASON"}};
+    hx_table_row *rows = hx_arena_zalloc(arena, (count + 1) * sizeof *rows);
+    rows[0] = (hx_table_row){.cells = {"TIME", "CHANGE", "ATTEMPT", "EPOCH", "STATUS", "CORRELATION ID", "REASON"}};
     for (size_t i = 0; i < count; i++) {
         const char *state = hx_keys_member(records[i], "state", arena);
         const char *from = hx_keys_member(records[i], "from_state", arena);
-        rows[i + 1] = (row){.cells = {time_of(records[i], "changed_at", arena),
-                                      hx_arena_printf(arena, "%s → %s", from, state).ptr,
-                                      cell(records[i], "attempt", arena), cell(records[i], "epoch", arena),
-                                      cell(records[i], "status", arena), cell(records[i], "correlation_id", arena),
-                                      cell(records[i], "reason", arena)},
-                            .colour = colour_of(state)};
+        rows[i + 1] = (hx_table_row){.cells = {time_of(records[i], "changed_at", arena),
+                                               hx_arena_printf(arena, "%s → %s", from, state).ptr,
+                                               cell(records[i], "attempt", arena), cell(records[i], "epoch", arena),
+                                               cell(records[i], "status", arena),
+                                               cell(records[i], "correlation_id", arena),
+                                               cell(records[i], "reason", arena)},
+                                     .colour = colour_of(state)};
     }
-    print_rows(rows, count + 1, 7);
+    hx_table_print(rows, count + 1, 7);
 }

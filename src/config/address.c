@@ -97,6 +97,14 @@ const char *hx_address_check_listen(hx_slice text, hx_arena *arena)
     return wrong;
 }
 
+const char *hx_address_check_host(hx_slice text, hx_arena *arena)
+{
+    if (is_host_name(text) && !is_ip(AF_INET, text)) return NULL;
+    return hx_arena_printf(arena, "must list host names without a port, such as hapax.example.com, not %s",
+                           hx_quoted(arena, text))
+        .ptr;
+}
+
 const char *hx_address_check_admin(hx_slice text, hx_arena *arena)
 {
     if (hx_slice_starts(text, HX_LIT("unix:"))) return check_socket(hx_slice_from(text, 5), arena);
@@ -145,6 +153,17 @@ static bool is_loopback(int family, const void *address)
 {
     if (family == AF_INET6) return IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)address);
     return *(const unsigned char *)address == 127;
+}
+
+bool hx_address_is_local(hx_slice listen)
+{
+    hx_slice host, port;
+    bool is_v6;
+    struct in6_addr address;
+    if (hx_slice_starts(listen, HX_LIT("unix:"))) return true;
+    if (!split_port(listen, &host, &is_v6, &port)) return false;
+    int family = is_v6 ? AF_INET6 : AF_INET;
+    return read_ip(family, host, &address) && is_loopback(family, &address);
 }
 
 /* 0.0.0.0 and [::]: every address of the machine for a listener, the loopback address for a target. */

@@ -8,6 +8,10 @@
 
 /* "127.0.0.1:8080", "[::1]:8080", "unix:/run/hapax.sock" */
 const char *hx_address_check_listen(hx_slice text, hx_arena *arena);
+/* Whether a well-formed address to listen on can be reached from this machine only. */
+bool hx_address_is_local(hx_slice listen);
+/* "hapax.example.com" */
+const char *hx_address_check_host(hx_slice text, hx_arena *arena);
 /* "unix:/run/hapax/admin.sock" */
 const char *hx_address_check_admin(hx_slice text, hx_arena *arena);
 /* "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". *url is without a

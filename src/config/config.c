@@ -88,20 +88,27 @@ static hx_slice address_path(const hx_loader *loader, hx_slice address, const ch
     return hx_arena_printf(&loader->config->arena, "%s%.*s", kind, HX_FMT(path));
 }
 
+const char *hx_loader_add_listen(hx_loader *loader, hx_slice address, hx_slice *list, size_t *count)
+{
+    hx_arena *arena = &loader->config->arena;
+    const char *wrong = hx_address_check_listen(address, arena);
+    for (size_t i = 0; i < *count && !wrong; i++)
+        if (hx_slice_eq(list[i], address)) wrong = "names the same address twice";
+    if (!wrong && *count == HX_LISTEN_MAX)
+        wrong = hx_arena_printf(arena, "must be up to %u addresses", HX_LISTEN_MAX).ptr;
+    if (!wrong) list[(*count)++] = address;
+    return wrong;
+}
+
 static void listen_on(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
+    bool is_api = option->place == HX_PLACE_API;
     hx_slice address;
     if (!hx_loader_text(loader, option, node, &address)) return;
-    const char *wrong = hx_address_check_listen(address, &config->arena);
-    for (size_t i = 0; i < config->listen_count && !wrong; i++)
-        if (hx_slice_eq(config->listen[i], address)) wrong = "names the same address twice";
-    if (!wrong && config->listen_count == HX_LISTEN_MAX)
-        wrong = hx_arena_printf(&config->arena, "must be up to %u addresses", HX_LISTEN_MAX).ptr;
-    if (wrong)
-        hx_loader_wrong(loader, node, option->name, wrong);
-    else
-        config->listen[config->listen_count++] = address;
+    const char *wrong = hx_loader_add_listen(loader, address, is_api ? config->api.listen : config->listen,
+                                             is_api ? &config->api.listen_count : &config->listen_count);
+    if (wrong) hx_loader_wrong(loader, node, option->name, wrong);
 }
 
 static void read_listen(hx_loader *loader, const hx_option *option, const hx_yaml *node)
@@ -193,6 +200,8 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_COUNTED: hx_options_fingerprint_counted(loader, option, node, owner); return true;
     case HX_OPTION_IGNORED: hx_options_fingerprint_ignored(loader, option, node, owner); return true;
     case HX_OPTION_ORIGINS: hx_options_cors_origins(loader, option, node); return true;
+    case HX_OPTION_LISTEN: read_listen(loader, option, node); return true;
+    case HX_OPTION_HOSTS: hx_options_api_hosts(loader, option, node); return true;
     default: return false;
     }
 }
@@ -202,9 +211,9 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     if (read_leaf(loader, option, node, owner)) return;
     switch (option->type) {
     case HX_OPTION_STORE: read_store(loader, option, node); break;
-    case HX_OPTION_LISTEN: read_listen(loader, option, node); break;
     case HX_OPTION_UPSTREAMS: read_upstreams(loader, option, node); break;
     case HX_OPTION_ADMIN: hx_loader_map(loader, option, node, HX_PLACE_ADMIN, owner); break;
+    case HX_OPTION_API: hx_loader_map(loader, option, node, HX_PLACE_API, owner); break;
     case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
     case HX_OPTION_CORS: hx_options_cors_read(loader, option, node); break;
     case HX_OPTION_PROTOCOLS: hx_options_cors_protocols(loader, option, node); break;
@@ -331,14 +340,8 @@ static void apply_listen(hx_loader *loader, const hx_config_overrides *flags)
     config->listen_count = 0;
     for (size_t i = 0; i < flags->listen_count; i++) {
         hx_slice address = hx_arena_copy(&config->arena, hx_slice_of(flags->listen[i]));
-        const char *wrong = hx_address_check_listen(address, &config->arena);
-        for (size_t k = 0; k < config->listen_count && !wrong; k++)
-            if (hx_slice_eq(config->listen[k], address)) wrong = "names the same address twice";
-        if (!wrong && config->listen_count == HX_LISTEN_MAX) wrong = "is given too often";
-        if (wrong)
-            hx_config_problem_of_flag(&loader->problems, "--listen %s", wrong);
-        else
-            config->listen[config->listen_count++] = address_path(loader, address, "unix:");
+        const char *wrong = hx_loader_add_listen(loader, address, config->listen, &config->listen_count);
+        if (wrong) hx_config_problem_of_flag(&loader->problems, "--listen %s", wrong);
     }
 }
 
@@ -348,6 +351,7 @@ static void apply_flags(hx_loader *loader, const hx_config_overrides *flags)
     if (flags->workers) apply_workers(loader, flags->workers);
     if (flags->upstream) apply_upstream(loader, flags->upstream);
     if (flags->listen_count > 0) apply_listen(loader, flags);
+    if (flags->api) hx_options_api_flag(loader, flags->api);
     if (flags->require_key) config->require_key = true;
     if (flags->store) {
         config->store = hx_arena_copy(&config->arena, hx_slice_of(flags->store));
@@ -435,10 +439,12 @@ static hx_config *new_config(const char *name, const hx_config_overrides *flags)
     config->file = name ? hx_arena_terminated(&config->arena, hx_slice_of(name)) : NULL;
     config->dev = flags && flags->dev;
     config->listen = hx_arena_alloc(&config->arena, HX_LISTEN_MAX * sizeof *config->listen);
+    config->api.listen = hx_arena_alloc(&config->arena, HX_LISTEN_MAX * sizeof *config->api.listen);
     config->upstreams = hx_arena_alloc(&config->arena, HX_UPSTREAMS_MAX * sizeof *config->upstreams);
     config->store = HX_EMPTY;
     config->admin_listen = HX_EMPTY;
     hx_option_defaults(HX_PLACE_TOP, config);
+    hx_option_defaults(HX_PLACE_API, config);
     hx_option_defaults(HX_PLACE_LIMITS, &config->limits);
     config->workers = processors();
     config->log_readable = config->core_dumps = config->dev;
@@ -484,6 +490,7 @@ hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_over
     if (root && root->kind == HX_YAML_MAP) hx_loader_options(&loader, root, HX_PLACE_TOP, NULL, config);
     if (flags) apply_flags(&loader, flags);
     fill_in(&loader, root);
+    hx_options_api_finish(&loader, root, flags && flags->api);
     refuse_itself(&loader, root, flags && flags->upstream);
     hx_routes_read(&loader, root);
     return finish(&loader, errors);

@@ -53,6 +53,7 @@ typedef struct {
 #define HX_CORS_ORIGINS_MAX 64u
 #define HX_TRUSTED_PROXIES_MAX 64u
 #define HX_UPGRADES_MAX 8u
+#define HX_API_HOSTS_MAX 16u
 
 typedef struct {
     hx_arena arena;   /* everything below lives here */
@@ -65,6 +66,14 @@ typedef struct {
     hx_slice store;        /* a URL: "journal:DIR", "postgres://…" */
     hx_slice admin_listen; /* "unix:/run/hapax/admin.sock"; empty: not given */
     bool admin_off;        /* `admin: {listen: off}`: no admin socket */
+    struct {               /* `api`, where requests need tokens */
+        hx_slice *listen;  /* well-formed; loopback addresses and unix sockets, unless `insecure` */
+        size_t listen_count;
+        hx_slice hosts[HX_API_HOSTS_MAX]; /* names that it is known by, beside localhost */
+        size_t host_count;
+        uint32_t connections;
+        bool insecure;
+    } api;
     uint32_t workers;
     bool require_key; /* the same as policies.require_key */
     bool dev;         /* short keys, readable logs, released 5xx; every response says so in a header */
@@ -98,6 +107,7 @@ typedef struct {
     const char *upstream;
     const char *const *listen;
     size_t listen_count;
+    const char *api;
     const char *store;
     const char *workers;
     bool require_key;

@@ -91,6 +91,15 @@ const struct hx_zone *hx_options_zones_find(void *user, hx_slice name);
 /* The end of a sentence about an unknown zone: `, did you mean "Europe/Paris"?` */
 const char *hx_options_zones_hint(hx_slice name, hx_arena *arena);
 
+/* Adds an address to listen on to `list`, which has space for HX_LISTEN_MAX. NULL, or a predicate. */
+const char *hx_loader_add_listen(hx_loader *loader, hx_slice address, hx_slice *list, size_t *count) HX_MUST_USE;
+
+void hx_options_api_hosts(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+/* --api, which replaces the addresses of the file. */
+void hx_options_api_flag(hx_loader *loader, const char *text);
+/* Checks `api` when everything has been read. `by_flag`: its addresses are those of --api. */
+void hx_options_api_finish(hx_loader *loader, const hx_yaml *root, bool by_flag);
+
 void hx_options_key_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key);
 void hx_options_key_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Checks a route's key together with its other options, and computes the defaults that depend on it. */

@@ -136,6 +136,7 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     case HX_OPTION_COUNTED: return "must be canonical, raw, or a list of JSON pointers such as [/amount, /currency]";
     case HX_OPTION_IGNORED: return "must be a list of JSON pointers and query:NAME, such as [/sentAt, query:trace]";
     case HX_OPTION_ORIGINS: return "must be a list of origins such as https://app.example.com, or \"*\"";
+    case HX_OPTION_HOSTS: return "must be a list of host names, such as [hapax.example.com]";
     case HX_OPTION_PROTOCOLS: return "must be a list of protocols, such as [websocket]";
     case HX_OPTION_NETWORKS: return "must be a list of addresses and networks, such as [127.0.0.1, 10.0.0.0/8]";
     case HX_OPTION_GROUP: return "must be the name of a group";
@@ -144,6 +145,7 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     case HX_OPTION_STATUSES: return "must be a list of statuses, such as [429, 503]";
     case HX_OPTION_PRINCIPALS: return "must be a list of authorization, header:NAME, cookie:NAME and jwt:CLAIM";
     case HX_OPTION_ADMIN:
+    case HX_OPTION_API:
     case HX_OPTION_LIMITS:
     case HX_OPTION_CORS:
     case HX_OPTION_KEY:

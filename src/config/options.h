@@ -9,6 +9,7 @@
 #define HX_OPTION_PLACES(X)                                                                                            \
     X(TOP, hx_config, "at the top of the file", "At the top of the file")                                              \
     X(ADMIN, hx_config, "under \"admin\"", "Under `admin`")                                                            \
+    X(API, hx_config, "under \"api\"", "Under `api`")                                                                  \
     X(LIMITS, hx_limits, "under \"limits\"", "Under `limits`")                                                         \
     X(CORS, hx_config, "under \"cors\"", "Under `cors`")                                                               \
     X(ROUTE, hx_policy, "in a route or under \"defaults\"", "In a route, in a group and under `defaults`")             \
@@ -52,6 +53,7 @@ typedef enum {
     X(COUNTED, "canonical, raw, or a list of JSON pointers")                                                           \
     X(IGNORED, "a list of JSON pointers and query:NAME")                                                               \
     X(ORIGINS, "a list of origins")                                                                                    \
+    X(HOSTS, "a list of host names")                                                                                   \
     X(NETWORKS, "a list of addresses and networks")                                                                    \
     X(PROTOCOLS, "a list of protocols")                                                                                \
     X(GROUP, "a name")                                                                                                 \
@@ -60,6 +62,7 @@ typedef enum {
     X(STATUSES, "a list of statuses")                                                                                  \
     X(PRINCIPALS, "a list")                                                                                            \
     X(ADMIN, "a map")                                                                                                  \
+    X(API, "a map")                                                                                                    \
     X(LIMITS, "a map")                                                                                                 \
     X(CORS, "a map")                                                                                                   \
     X(KEY, "a map")                                                                                                    \

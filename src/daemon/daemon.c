@@ -29,6 +29,7 @@
 #define CUT_WAIT HX_SECOND   /* after `drain`, for requests that end when their client is cut off */
 #define DESCRIPTORS_KEPT 64u /* for the store, the listeners and the loops */
 #define DESCRIPTORS_MIN 256u
+#define API_SHARE 8u /* the API's connections get at most an eighth of the descriptors */
 #define SWEEP_INTERVAL HX_SECOND
 #define LAST_LINES_WAIT HX_SECOND /* at the end, for a log reader that has stalled */
 
@@ -51,6 +52,7 @@ struct hx_daemon {
     hx_store_health outage;
     hx_gateway gateway;
     uint64_t descriptors;
+    uint32_t api_connections; /* 0: there is no API */
     worker_thread workers[WORKERS_MAX];
     unsigned worker_count;
     hx_jobs background;
@@ -119,10 +121,28 @@ static int open_store(hx_daemon *daemon, bool accept_clock)
     return HX_EXIT_OK;
 }
 
+/* Tokens and events are items of the store. */
+static int admit_api(hx_daemon *daemon)
+{
+    const hx_config *config = daemon->config;
+    const hx_store_facts *facts = hx_store_about(daemon->store);
+    if (config->api.listen_count == 0) return HX_EXIT_OK;
+    uint64_t most = daemon->descriptors / API_SHARE;
+    daemon->api_connections = (uint32_t)(config->api.connections < most ? config->api.connections : most);
+    if (facts->keeps_items) return HX_EXIT_OK;
+    fprintf(
+        stderr,
+        "hapax: the API can't be used with this store: a store of the kind \"%s\" keeps no tokens and events. Leave "
+        "out api.listen and --api, or use another store\n",
+        facts->name);
+    return HX_EXIT_USAGE;
+}
+
 /* Three quarters of a worker's share of the descriptors are for clients, the rest is for upstreams. */
 static uint32_t share_of(const hx_daemon *daemon, unsigned quarters, uint32_t wanted)
 {
-    uint64_t share = (daemon->descriptors - DESCRIPTORS_KEPT) / daemon->worker_count * quarters / 4;
+    uint64_t left = daemon->descriptors - DESCRIPTORS_KEPT - daemon->api_connections;
+    uint64_t share = left / daemon->worker_count * quarters / 4;
     return share < 1 ? 1 : (uint32_t)(wanted < share ? wanted : share);
 }
 
@@ -286,15 +306,50 @@ static void make_parents(hx_slice path, hx_arena *arena)
         if (path.ptr[i] == '/') (void)mkdir(hx_arena_terminated(arena, hx_slice_first(path, i)), 0700);
 }
 
+/* Another gateway on the same store may have the usual socket, and knows as much of it. */
+static int listen_for_operators(hx_daemon *daemon, hx_slice address, bool is_usual)
+{
+    hx_error_text error;
+    bool listens = hx_admin_listen(daemon->admin, address, error);
+    if (listens) {
+        hx_log_begin(HX_EVENT_admin_listening);
+        hx_log_str("address", address);
+        hx_log_end();
+    } else if (is_usual) {
+        hx_log_begin(HX_EVENT_admin_unavailable);
+        hx_log_text("reason", error);
+        hx_log_end();
+    } else {
+        fprintf(stderr, "hapax: %s\n", error);
+    }
+    return listens || is_usual ? HX_EXIT_OK : HX_EXIT_ADDRESS;
+}
+
+static int listen_for_api(hx_daemon *daemon)
+{
+    const hx_config *config = daemon->config;
+    char bound[HX_LISTEN_MAX][HX_ADDRESS_BYTES];
+    hx_error_text error;
+    for (size_t i = 0; i < config->api.listen_count; i++) {
+        if (hx_admin_listen_api(daemon->admin, config->api.listen[i], bound[i], error)) continue;
+        fprintf(stderr, "hapax: the API: %s\n", error);
+        return HX_EXIT_ADDRESS;
+    }
+    for (size_t i = 0; i < config->api.listen_count; i++) {
+        hx_log_begin(HX_EVENT_api_listening);
+        hx_log_text("address", bound[i]);
+        hx_log_end();
+    }
+    return HX_EXIT_OK;
+}
+
 static int open_admin(hx_daemon *daemon, const hx_rules *rules)
 {
     const hx_config *config = daemon->config;
     hx_arena arena = {0};
-    hx_error_text error;
     hx_slice address = config->admin_off ? HX_EMPTY : hx_address_admin(config->admin_listen, config->store, &arena);
     bool is_usual = config->admin_listen.len == 0 && !hx_slice_starts(config->store, HX_LIT("journal:"));
-    if (address.len == 0) return HX_EXIT_OK;
-    if (is_usual) make_parents(hx_slice_from(address, sizeof("unix:") - 1), &arena);
+    if (address.len == 0 && daemon->api_connections == 0) return HX_EXIT_OK;
     for (unsigned i = 0; i < daemon->worker_count; i++) daemon->counted[i] = &daemon->workers[i].worker;
     hx_admin_needs needs = {.loop = daemon->background.loop,
                             .store = daemon->store,
@@ -305,23 +360,16 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
                             .generations = generations,
                             .context = daemon,
                             .workers = daemon->counted,
-                            .worker_count = daemon->worker_count};
+                            .worker_count = daemon->worker_count,
+                            .api_connections = daemon->api_connections};
     daemon->admin = hx_admin_new(&needs);
-    bool listens = hx_admin_listen(daemon->admin, address, error);
-    if (listens) {
-        hx_log_begin(HX_EVENT_admin_listening);
-        hx_log_str("address", address);
-        hx_log_end();
-    } else if (is_usual) { /* another gateway on the same store may have the socket, and knows as much of it */
-        hx_admin_free(&daemon->admin);
-        hx_log_begin(HX_EVENT_admin_unavailable);
-        hx_log_text("reason", error);
-        hx_log_end();
-    } else {
-        fprintf(stderr, "hapax: %s\n", error);
+    int code = HX_EXIT_OK;
+    if (address.len > 0) {
+        if (is_usual) make_parents(hx_slice_from(address, sizeof("unix:") - 1), &arena);
+        code = listen_for_operators(daemon, address, is_usual);
     }
     hx_arena_free(&arena);
-    return listens || is_usual ? HX_EXIT_OK : HX_EXIT_ADDRESS;
+    return code == HX_EXIT_OK ? listen_for_api(daemon) : code;
 }
 
 /* Blocks the signals. Every thread inherits the mask, so only hx_daemon_run receives them. */
@@ -428,9 +476,9 @@ static void stop_admin(void *context, void (*stopped)(void *of), void *of)
 static const hx_daemon_job jobs[] = {
     {"sweep", start_sweep, stop_sweep, HX_JOB_AFTER_DRAIN},
     {"reload", start_reload, stop_reload, HX_JOB_AFTER_DRAIN},
-    {"keys of tokens", NULL, stop_keys, HX_JOB_BEFORE_DRAIN},   /* fetched for each generation by `reload` */
-    {"quota recount", NULL, stop_recount, HX_JOB_BEFORE_DRAIN}, /* begins when rules with quotas come into force */
-    {"admin socket", NULL, stop_admin, HX_JOB_AFTER_DRAIN},     /* listens from hx_daemon_open on */
+    {"keys of tokens", NULL, stop_keys, HX_JOB_BEFORE_DRAIN},       /* fetched for each generation by `reload` */
+    {"quota recount", NULL, stop_recount, HX_JOB_BEFORE_DRAIN},     /* begins when rules with quotas come into force */
+    {"admin socket and API", NULL, stop_admin, HX_JOB_AFTER_DRAIN}, /* listen from hx_daemon_open on */
 };
 
 static hx_daemon *new_daemon(hx_config *config)
@@ -461,6 +509,7 @@ int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon 
         return HX_EXIT_USAGE;
     }
     int code = open_store(daemon, source->accept_clock);
+    if (code == HX_EXIT_OK) code = admit_api(daemon);
     if (code != HX_EXIT_OK) return code;
     hx_store_attach(daemon->store, daemon->background.loop);
     code = hx_unfinished_admit(daemon->store, daemon->background.loop);

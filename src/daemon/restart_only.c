@@ -4,12 +4,24 @@
 #include "base/check.h"
 #include "config/options.h"
 
+static bool addresses_differ(const hx_slice *a, size_t a_count, const hx_slice *b, size_t b_count)
+{
+    if (a_count != b_count) return true;
+    for (size_t i = 0; i < a_count; i++)
+        if (!hx_slice_eq(a[i], b[i])) return true;
+    return false;
+}
+
 static bool listen_differs(const hx_config *a, const hx_config *b)
 {
-    if (a->listen_count != b->listen_count) return true;
-    for (size_t i = 0; i < a->listen_count; i++)
-        if (!hx_slice_eq(a->listen[i], b->listen[i])) return true;
-    return false;
+    return addresses_differ(a->listen, a->listen_count, b->listen, b->listen_count);
+}
+
+/* Its other options may change. */
+static bool api_differs(const hx_config *a, const hx_config *b)
+{
+    return a->api.connections != b->api.connections ||
+           addresses_differ(a->api.listen, a->api.listen_count, b->api.listen, b->api.listen_count);
 }
 
 static bool upstream_differs(const hx_config *a, const hx_config *b)
@@ -46,8 +58,9 @@ static const struct {
     const char *name;
     bool (*differs)(const hx_config *a, const hx_config *b);
 } comparisons[] = {
-    {"listen", listen_differs},  {"upstream", upstream_differs}, {"store", store_differs},
-    {"workers", workers_differ}, {"admin", admin_differs},       {"core_dumps", core_dumps_differ},
+    {"listen", listen_differs},        {"upstream", upstream_differs}, {"store", store_differs},
+    {"workers", workers_differ},       {"admin", admin_differs},       {"api", api_differs},
+    {"core_dumps", core_dumps_differ},
 };
 
 static bool differs(const char *name, const hx_config *running, const hx_config *next)

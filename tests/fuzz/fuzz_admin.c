@@ -28,7 +28,7 @@ static void read_act(hx_slice text, uint8_t choice, hx_arena *arena)
     HX_CHECK(act.preview || act.why.len > 0);
     HX_CHECK(act.to == HX_ABSENT ? act.answer.status == 0 : act.answer.status >= 200 && act.answer.status < 600);
     check_lines(act.answer.headers);
-    HX_CHECK(hx_operator_act_reason(HX_LIT("fuzz"), 1, act.why, arena).len <= HX_RECORD_TEXT_MAX);
+    HX_CHECK(hx_operator_act_reason(HX_LIT("fuzz (uid 1)"), act.why, arena).len <= HX_RECORD_TEXT_MAX);
 }
 
 static void read_filter(hx_slice text, bool is_query, hx_arena *arena)

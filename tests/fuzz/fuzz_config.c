@@ -74,6 +74,7 @@ static void check_config(const hx_config *config)
     HX_CHECK(config->listen_count > 0 && config->upstream_count > 0 && config->store.len > 0);
     HX_CHECK(!config->admin_off || config->admin_listen.len == 0);
     HX_CHECK(config->workers >= 1 && config->workers <= 64);
+    HX_CHECK(config->api.listen_count <= HX_LISTEN_MAX && config->api.host_count <= HX_API_HOSTS_MAX);
     HX_CHECK(config->jwt_source_count <= HX_JWT_SOURCES_MAX && config->trusted_proxy_count <= HX_TRUSTED_PROXIES_MAX);
     for (size_t i = 0; i < config->jwt_source_count; i++) HX_CHECK(config->jwt_sources[i].where.len > 0);
     HX_CHECK(!config->cors.credentials || config->cors.origin_count > 0);

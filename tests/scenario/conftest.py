@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import Gateway, Run, Upstream, fresh_key
+from harness import Api, Gateway, Run, Upstream, fresh_key
 from harness.postgres import Pooler, Server
 from harness.yoked import on_stage
 
@@ -175,6 +175,20 @@ def start_node(tmp_path, start_gateway):
         return start_gateway(admin + textwrap.dedent(config or ""), store=url, directory=directory, **options)
 
     return start
+
+
+@pytest.fixture
+def start_api(start_node):
+    """start_api(config, ...): the API of a running gateway, on a store of its own unless `store` says which."""
+    def start(config="", listen="127.0.0.1:0", store="memory:", **options):
+        return Api(start_node(store, textwrap.dedent(config), flags=["--api", listen], **options))
+
+    return start
+
+
+@pytest.fixture
+def api(start_api):
+    return start_api()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 
 #include "base/memory/buf.h"
 #include "base/check.h"
+#include "cmd/keys.h"
 #include "net/upstream.h"
 
 #include <errno.h>
@@ -124,4 +125,18 @@ bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_sli
     else
         (void)hx_fail(error, "%.*s: %s", HX_FMT(hx_slice_first(address, 200)), why);
     return false;
+}
+
+int hx_ask_daemon_well(const char *command, hx_slice address, const char *method, hx_slice target, hx_slice body,
+                       hx_arena *arena, hx_admin_reply *reply)
+{
+    hx_error_text error;
+    if (!hx_ask_daemon(address, method, target, body, arena, reply, error)) {
+        (void)fprintf(stderr, "hapax %s: %s\n", command, error);
+        return HX_EXIT_STORE;
+    }
+    if (reply->status == 200) return -1;
+    (void)fprintf(stderr, "hapax %s: %s (%u)\n%s\n", command, hx_keys_member(reply->body, "detail", arena),
+                  reply->status, hx_keys_member(reply->body, "hint", arena));
+    return reply->status >= 500 ? HX_EXIT_STORE : HX_EXIT_USAGE;
 }

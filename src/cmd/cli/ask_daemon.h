@@ -16,6 +16,11 @@ typedef struct {
 bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
                    hx_admin_reply *reply, hx_error_text error) HX_MUST_USE;
 
+/* The same, with a message on standard error unless the response has status 200. Returns -1 to go on, or the exit
+ * code. */
+int hx_ask_daemon_well(const char *command, hx_slice address, const char *method, hx_slice target, hx_slice body,
+                       hx_arena *arena, hx_admin_reply *reply) HX_MUST_USE;
+
 /* The flags that say where the daemon is; NULL for those that were not given. */
 typedef struct {
     const char *admin;  /* "unix:PATH" */

@@ -56,13 +56,14 @@ int hx_cmd_flags(int argc, char **argv, int operands_max, void (*take)(void *use
 /* "hapax serve: MESSAGE" and "Try `hapax help serve`." on standard error; returns HX_EXIT_USAGE. */
 int hx_cmd_misused(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The flags that every command which reads a configuration has: --config, --upstream, --listen, --store, --workers,
- * --require-key, --dev. */
+/* The flags that every command which reads a configuration has: --config, --upstream, --listen, --api, --store,
+ * --workers, --require-key, --dev. */
 /* clang-format off: it would spread the last row over three lines */
 #define HX_CMD_CONFIG_FLAGS                                                                                            \
     {"config", "FILE", "read this configuration; flags override it", 'c'},                                             \
         {"upstream", "URL", "the application: http://127.0.0.1:3000 or unix:/run/app.sock", 'u'},                      \
         {"listen", "ADDRESS", "127.0.0.1:8080, [::1]:8080 or unix:/run/hapax.sock; may be repeated", 'l'},             \
+        {"api", "ADDRESS", "where programs use the API, with tokens: 127.0.0.1:8081", 0},                              \
         {"store", "STORE", "journal:DIR, sqlite:FILE, postgres://HOST/DATABASE, or memory: for tests", 's'},           \
         {"workers", "N", "threads that serve requests", 'w'},                                                          \
         {"require-key", NULL, "refuse POST, PATCH and DELETE without an Idempotency-Key", 0},                          \
@@ -111,6 +112,7 @@ int hx_cmd_sql(int argc, char **argv);
 int hx_cmd_store(int argc, char **argv);
 int hx_cmd_keys(int argc, char **argv);
 int hx_cmd_reload(int argc, char **argv);
+int hx_cmd_tokens(int argc, char **argv);
 int hx_cmd_verify(int argc, char **argv);
 int hx_cmd_version(int argc, char **argv);
 int hx_cmd_help(int argc, char **argv);

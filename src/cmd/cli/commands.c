@@ -51,6 +51,16 @@ static const hx_cmd_flag keys_flags[] = {
     {0},
 };
 
+static const hx_cmd_flag tokens_flags[] = {
+    {"scope", "SCOPES", "create: what it may do, separated by commas: publish, consume, operate, view", 0},
+    {"tenant", "NAME", "create: the only tenant in which it may do that; none by default, which is all", 0},
+    {"json", NULL, "print the result as JSON", 0},
+    {"admin", "unix:PATH", "the daemon's admin socket", 0},
+    {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
+    {"store", "STORE", "the daemon's store, to find its admin socket", 's'},
+    {0},
+};
+
 static const hx_cmd_flag store_flags[] = {
     {"store", "STORE", "backup, migrate: the store; by default, backup takes the one in the state directory", 's'},
     {"live", NULL, "copy, backup: go on although gateways use the (shared) store", 0},
@@ -221,6 +231,19 @@ static const hx_cmd_entry keys_exits[] = {
     {0},
 };
 
+static const hx_cmd_entry tokens_actions[] = {
+    {"create", "makes a token and prints it, once: only its MAC is stored"},
+    {"list", "lists the tokens, by name and age"},
+    {"revoke", "revokes one token, or all of a name: gateways refuse it within 5 seconds"},
+    {0},
+};
+static const hx_cmd_entry tokens_examples[] = {
+    {"hapax tokens create shop --scope publish --tenant acme >token", "a token for one tenant's events"},
+    {"hapax tokens create shop --scope publish --tenant acme >new", "to rotate it: both are valid for now"},
+    {"hapax tokens revoke 3f9a0c51d2e8", "the old one, by its id, once nobody uses it"},
+    {0},
+};
+
 static const hx_cmd_entry reload_examples[] = {
     {"hapax reload", "the daemon on the default store"},
     {"hapax reload --config /etc/hapax/hapax.yaml", "the daemon that was started with this file"},
@@ -376,15 +399,29 @@ static const hx_cmd commands[] = {
         .exits = keys_exits,
     },
     {
+        .name = "tokens",
+        .run = hx_cmd_tokens,
+        .summary = "make, list and revoke the tokens of the API",
+        .usage = "hapax tokens create NAME --scope SCOPES [--tenant TENANT]\nhapax tokens list\n"
+                 "hapax tokens revoke ID|NAME",
+        .details = "Programs use the API (option api.listen) with a token, as `Authorization: Bearer TOKEN`. Several "
+                   "tokens may have the same name, which is the one that logs and histories show. The command asks the "
+                   "running daemon on its admin socket, so run it as the daemon's user or root.",
+        .actions = tokens_actions,
+        .flags = tokens_flags,
+        .examples = tokens_examples,
+        .exits = keys_exits,
+    },
+    {
         .name = "reload",
         .run = hx_cmd_reload,
         .summary = "make a running daemon reload its configuration",
         .usage = "hapax reload [--accept-rescope] [--admin unix:PATH | -c FILE | -s STORE]",
         .details = "Requests in flight keep the rules they started with. The command ends when every worker uses the "
                    "new ones. A reload is refused, and changes nothing, if the file has a mistake, if it changes an "
-                   "option that needs a restart (listen, upstream, store, workers, admin), or if a route would no "
-                   "longer recognise its live operations because its name, principal, key or fingerprint rules have "
-                   "changed. Flags that the daemon was started with still override the file.",
+                   "option that needs a restart (listen, upstream, store, workers, admin, api.listen), or if a "
+                   "route would no longer recognise its live operations because its name, principal, key or "
+                   "fingerprint rules have changed. Flags that the daemon was started with still override the file.",
         .flags = reload_flags,
         .examples = reload_examples,
         .exits = reload_exits,

@@ -129,6 +129,8 @@ bool hx_cmd_config_take(hx_cmd_config *config, const char *flag, const char *val
         config->file = value;
     else if (strcmp(flag, "upstream") == 0)
         overrides->upstream = value;
+    else if (strcmp(flag, "api") == 0)
+        overrides->api = value;
     else if (strcmp(flag, "store") == 0)
         overrides->store = value;
     else if (strcmp(flag, "workers") == 0)

@@ -41,3 +41,15 @@ bool hx_base64_decode_any(hx_slice text, hx_arena *arena, hx_slice *decoded)
     for (int i = 0; i < 2 && text.len > 0 && text.ptr[text.len - 1] == '='; i++) text.len--;
     return decode(text, true, arena, decoded);
 }
+
+void hx_base64url_encode(char *out, const uint8_t *bytes, size_t len)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    uint32_t bits = 0;
+    unsigned count = 0;
+    for (size_t i = 0; i < len; i++) {
+        bits = bits << 8 | bytes[i];
+        for (count += 8; count >= 6; count -= 6) *out++ = digits[bits >> (count - 6) & 63];
+    }
+    if (count > 0) *out = digits[bits << (6 - count) & 63];
+}

@@ -4,6 +4,7 @@ that sees every byte."""
 from .answers import (Deduplicating, Stream, Zeros, answer, answer_raw, answer_unread, chunked, drop_after_effect,
                       echo_after_upgrade, in_turn, interim, never_answer, numbered, reset_before_reading, sink,
                       until_close)
+from .api import SCOPES, Api
 from .faults import BrokenDisk, SlowDisk, killed_at_change, killed_at_sync, without_tmpfile
 from .gateway import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Gateway, Run, WallClock, basic, bearer,
                       binary, directory_hash, hours_ahead, jwt, quick_retries, sanitized)
@@ -15,9 +16,9 @@ from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_secon
                    raise_open_files, request_bytes, wait_all_read)
 
 __all__ = [
-    "BrokenDisk", "Connection", "Deduplicating", "Disconnected", "EXIT_ADDRESS", "EXIT_CONFIG", "EXIT_STORE",
-    "EXIT_UNKNOWN", "Gateway", "HANG_S", "Listening", "Pending", "Response", "Run", "SlowDisk", "Stream", "Upstream",
-    "WallClock", "Zeros",
+    "Api", "BrokenDisk", "Connection", "Deduplicating", "Disconnected", "EXIT_ADDRESS", "EXIT_CONFIG", "EXIT_STORE",
+    "EXIT_UNKNOWN", "Gateway", "HANG_S", "Listening", "Pending", "Response", "Run", "SCOPES", "SlowDisk", "Stream",
+    "Upstream", "WallClock", "Zeros",
     "answer", "answer_raw", "answer_unread",
     "basic", "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash",
     "drop_after_effect", "echo_after_upgrade", "eventually", "fill", "free_port", "fresh_key", "hours_ahead", "in_time",

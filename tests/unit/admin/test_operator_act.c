@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/operator_act.h"
+#include "admin/routes.h"
 
 #include <stdarg.h>
 #include <setjmp.h>
@@ -168,14 +169,20 @@ static void members_that_mean_nothing_are_refused(void **state)
 static void the_reason_says_who_and_why(void **state)
 {
     (void)state;
-    hx_slice reason = hx_operator_act_reason(HX_LIT("alice"), 1000, HX_LIT("in the ledger"), &arena);
+    hx_admin_caller who = {.kind = HX_ADMIN_CALLER_USER, .name = HX_LIT("alice"), .uid = 1000};
+    hx_slice reason = hx_operator_act_reason(hx_admin_caller_text(&who, &arena), HX_LIT("in the ledger"), &arena);
     assert_true(hx_slice_eq(reason, HX_LIT("operator alice (uid 1000): in the ledger")));
-    reason = hx_operator_act_reason(HX_EMPTY, 4294967295u, HX_LIT("w"), &arena);
-    assert_true(hx_slice_eq(reason, HX_LIT("operator (uid 4294967295): w")));
+    who = (hx_admin_caller){.kind = HX_ADMIN_CALLER_TOKEN, .name = HX_LIT("shop")};
+    reason = hx_operator_act_reason(hx_admin_caller_text(&who, &arena), HX_LIT("w"), &arena);
+    assert_true(hx_slice_eq(reason, HX_LIT("operator token shop: w")));
+    who = (hx_admin_caller){.kind = HX_ADMIN_CALLER_USER, .name = HX_EMPTY, .uid = 4294967295u};
+    assert_true(hx_slice_eq(hx_admin_caller_text(&who, &arena), HX_LIT("(uid 4294967295)")));
     char name[100], why[160]; /* the longest that are taken, and more of a name */
     memset(name, 'n', sizeof name);
     memset(why, 'w', sizeof why);
-    reason = hx_operator_act_reason((hx_slice){name, sizeof name}, 4294967295u, (hx_slice){why, sizeof why}, &arena);
+    who = (hx_admin_caller){.kind = HX_ADMIN_CALLER_USER, .name = {name, sizeof name}, .uid = 4294967295u};
+    assert_true(hx_admin_caller_text(&who, &arena).len <= HX_ADMIN_CALLER_TEXT_MAX);
+    reason = hx_operator_act_reason(hx_admin_caller_text(&who, &arena), (hx_slice){why, sizeof why}, &arena);
     assert_true(reason.len <= HX_RECORD_TEXT_MAX);
     assert_memory_equal(reason.ptr + reason.len - sizeof why, why, sizeof why);
 }
