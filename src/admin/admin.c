@@ -59,10 +59,16 @@ void hx_admin_end(hx_admin_call *call)
     check_stopped(admin);
 }
 
+void hx_admin_answer_with(hx_admin_call *call, unsigned status, hx_slice header_lines, hx_slice json)
+{
+    hx_slice lines = hx_arena_printf(call->arena, "Content-Type: application/json\r\n%.*s", HX_FMT(header_lines));
+    hx_stream_answer(call->stream, status, HX_EMPTY, lines, json, true);
+    hx_admin_end(call);
+}
+
 void hx_admin_answer(hx_admin_call *call, hx_slice json)
 {
-    hx_stream_answer(call->stream, 200, HX_EMPTY, HX_LIT("Content-Type: application/json\r\n"), json, true);
-    hx_admin_end(call);
+    hx_admin_answer_with(call, 200, HX_EMPTY, json);
 }
 
 static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned status, hx_slice detail,

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/memory/buf.h"
+#include "events/engine.h"
 #include "gateway/gateway.h"
 
 typedef struct hx_admin hx_admin;
@@ -35,6 +36,8 @@ typedef struct {
     const hx_worker *const *workers; /* read for their metrics */
     size_t worker_count;
     uint32_t api_connections;
+    hx_engine *engine; /* NULL: events are off */
+    uint32_t payload_bytes_max;
 } hx_admin_needs;
 
 /* The pointers of `needs` must outlive the admin. */

@@ -96,6 +96,8 @@ bool hx_admin_committed(hx_admin_call *call, hx_store_result result) HX_MUST_USE
 
 /* Answers 200 with JSON that lives in the call's arena; the call is over. */
 void hx_admin_answer(hx_admin_call *call, hx_slice json);
+/* The same with another status and more header lines. */
+void hx_admin_answer_with(hx_admin_call *call, unsigned status, hx_slice header_lines, hx_slice json);
 /* Answers with a problem; `detail` empty: the row's title. `found`, when given, is the operation as it is stored. */
 void hx_admin_refuse(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, const hx_record *found);
 /* The same with more header lines. */
@@ -119,7 +121,7 @@ void hx_admin_count_key(const hx_admin_call *call, hx_party party, const hx_reco
 /* Begins the log line of the act; the caller may add fields, and ends it. */
 void hx_admin_begin_log(const hx_admin_call *call, const hx_record *from);
 
-/* The handlers of routes.def: operations.c, bulk.c for those of many, reload.c, tokens.c. */
+/* The handlers of routes.def: operations.c, bulk.c for those of many, reload.c, tokens.c, events/. */
 #define X(method, path, handler, scope, reach, text) void hx_admin_##handler(hx_admin_call *call);
 #include "admin/routes.def"
 #undef X

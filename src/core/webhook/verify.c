@@ -283,6 +283,13 @@ static size_t ed25519_sign(hx_slice private_key, hx_slice message, unsigned char
     return fine ? len : 0;
 }
 
+hx_slice hx_webhook_secret_write(const uint8_t *key, size_t len, hx_arena *arena)
+{
+    unsigned char *text = hx_arena_alloc(arena, 4 * len / 3 + 8);
+    (void)EVP_EncodeBlock(text, key, (int)len);
+    return hx_arena_printf(arena, "whsec_%s", (const char *)text);
+}
+
 bool hx_webhook_sign(const hx_webhook_secret *secrets, size_t count, hx_slice id, int64_t seconds, hx_slice body,
                      hx_arena *arena, hx_slice *value)
 {

@@ -102,6 +102,8 @@ bool hx_webhook_event_id(const hx_webhook_scheme *scheme, const hx_webhook_reque
  * secret can only verify. `id` must be one that hx_webhook_is_id takes. */
 bool hx_webhook_sign(const hx_webhook_secret *secrets, size_t count, hx_slice id, int64_t seconds, hx_slice body,
                      hx_arena *arena, hx_slice *value) HX_MUST_USE;
+/* A key as a secret of Standard Webhooks is given out: "whsec_" and base64; in `arena`. */
+hx_slice hx_webhook_secret_write(const uint8_t *key, size_t len, hx_arena *arena);
 /* Visible ASCII, and no dot: "a.1" + "2" would be signed like "a" + "1.2". */
 bool hx_webhook_is_id(hx_slice id);
 

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The handlers that list and show deliveries, and send them again. */
+#include "admin/call.h"
+#include "admin/events/views.h"
+#include "admin/query.h"
+#include "core/json/json_writer.h"
+#include "events/engine.h"
+
+#define REDRIVEN_AT_ONCE 1000u
+
+typedef struct {
+    hx_admin_call *call;
+    hx_store_call store;
+    hx_item item;
+    hx_item_page page;
+    hx_delivery_change change;
+    bool is_preview;
+    size_t at, redriven, skipped;
+} job;
+
+/* NULL: there is no engine, and the call was answered. */
+static job *new_job(hx_admin_call *call)
+{
+    if (!call->admin->needs.engine) {
+        hx_admin_refuse(call, HX_ADMIN_EVENTS_OFF, HX_EMPTY, NULL);
+        return NULL;
+    }
+    job *j = hx_arena_zalloc(call->arena, sizeof *j);
+    j->call = call;
+    return j;
+}
+
+static void refuse_malformed(hx_admin_call *call, const char *why)
+{
+    hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(why)), NULL);
+}
+
+/* The key of the delivery to an endpoint, or to the application behind a source ("in_SOURCE"), of an event. */
+static hx_slice key_of(hx_arena *arena, hx_slice tenant, hx_slice endpoint, hx_slice event_id)
+{
+    hx_event event = {.id = event_id, .tenant = tenant};
+    event.is_received = hx_slice_starts(endpoint, HX_LIT("in_"));
+    if (event.is_received) event.source = hx_slice_from(endpoint, 3);
+    return hx_delivery_key(tenant, endpoint, hx_event_key(&event, arena), arena);
+}
+
+/* The delivery that the path names; false: the call was answered. */
+static bool find_key(hx_admin_call *call, hx_slice *key)
+{
+    hx_slice named, tenant;
+    const hx_admin_word words[] = {{"tenant", &named}};
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 1);
+    if (wrong) {
+        refuse_malformed(call, wrong);
+        return false;
+    }
+    if (!hx_admin_tenant(call, named, &tenant)) return false;
+    *key = key_of(call->arena, tenant, call->parameters[0], call->parameters[1]);
+    if (key->len <= HX_ITEM_KEY_MAX) return true;
+    hx_admin_refuse(call, HX_ADMIN_NO_DELIVERY, HX_EMPTY, NULL);
+    return false;
+}
+
+static void show_done(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    if (store->result != HX_STORE_OK || j->item.version == 0) {
+        hx_admin_refuse(call, store->result == HX_STORE_OK ? HX_ADMIN_NO_DELIVERY : HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    hx_buf out;
+    hx_buf_init(&out, call->arena, hx_view_delivery_bytes(&j->item));
+    hx_view_delivery_item(&out, &j->item, call->arena);
+    hx_buf_puts(&out, "\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+void hx_admin_show_delivery(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    if (!j) return;
+    if (!find_key(call, &j->item.key)) return;
+    j->store = hx_admin_store_call(call->admin, call->arena, show_done);
+    hx_store_get(call->admin->needs.store, &j->store, &j->item, 1);
+}
+
+static void redrive_done(hx_delivery_change *change)
+{
+    job *j = HX_OWNER(change, job, change);
+    hx_admin_call *call = j->call;
+    switch (change->result) {
+    case HX_CHANGE_DONE: hx_admin_answer(call, HX_LIT("{\"redriven\": 1}\n")); return;
+    case HX_CHANGE_ABSENT: hx_admin_refuse(call, HX_ADMIN_NO_DELIVERY, HX_EMPTY, NULL); return;
+    case HX_CHANGE_REFUSED:
+        hx_admin_refuse(call, HX_ADMIN_DELIVERY_STATE, hx_slice_of(change->detail ? change->detail : ""), NULL);
+        return;
+    case HX_CHANGE_FULL: hx_admin_refuse(call, HX_ADMIN_FULL, HX_EMPTY, NULL); return;
+    default: hx_admin_refuse(call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); return;
+    }
+}
+
+void hx_admin_redrive_delivery(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    if (!j) return;
+    if (!find_key(call, &j->change.key)) return;
+    j->change.arena = call->arena;
+    j->change.act = HX_DELIVERY_ACT_REARM;
+    j->change.done = redrive_done;
+    hx_engine_change_delivery(call->admin->needs.engine, &j->change);
+}
+
+/* Where deliveries of a state are: in its queue, or, for a state without one, among all of an endpoint. */
+static const char *choose_page(job *j, hx_slice tenant, hx_slice endpoint, hx_slice state)
+{
+    hx_arena *arena = j->call->arena;
+    hx_delivery like = {.tenant = tenant, .endpoint = endpoint};
+    j->page = (hx_item_page){.with_bodies = true, .backwards = true};
+    if (state.len == 0) {
+        if (endpoint.len == 0) return "name an \"endpoint\", or a \"state\" such as dead, pending, held or unknown";
+        j->page.prefix = hx_delivery_key(tenant, endpoint, HX_EMPTY, arena);
+        return NULL;
+    }
+    if (!hx_delivery_state_named(state, &like.state) || hx_delivery_states[like.state].queue[0] == '\0')
+        return "\"state\" must be pending, sending, dead, held or unknown";
+    j->page.by_queue = true;
+    const char *queue = hx_delivery_states[like.state].queue;
+    j->page.prefix = endpoint.len > 0 ? hx_delivery_queue(&like, arena)
+                                      : hx_arena_printf(arena, "%s/%.*s/", queue, HX_FMT(tenant));
+    return NULL;
+}
+
+static void list_done(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    size_t bytes = 256 + HX_ADMIN_CURSOR_BYTES;
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    for (size_t i = 0; i < j->page.count; i++) bytes += hx_view_delivery_bytes(&j->page.items[i]);
+    hx_buf out;
+    hx_buf_init(&out, call->arena, bytes);
+    hx_json_open(&out, NULL, '{');
+    hx_json_open(&out, "deliveries", '[');
+    for (size_t i = 0; i < j->page.count; i++) hx_view_delivery_item(&out, &j->page.items[i], call->arena);
+    hx_json_close(&out, ']');
+    hx_admin_put_cursor(&out, &j->page);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+void hx_admin_list_deliveries(hx_admin_call *call)
+{
+    hx_slice named, tenant, endpoint, state, limit, cursor;
+    const hx_admin_word words[] = {
+        {"tenant", &named}, {"endpoint", &endpoint}, {"state", &state}, {"limit", &limit}, {"cursor", &cursor}};
+    job *j = new_job(call);
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 5);
+    if (!j) return;
+    if (!wrong) {
+        if (!hx_admin_tenant(call, named, &tenant)) return;
+        wrong = choose_page(j, tenant, endpoint, state);
+    }
+    if (!wrong) wrong = hx_admin_page(limit, cursor, call->arena, &j->page);
+    if (wrong) {
+        refuse_malformed(call, wrong);
+        return;
+    }
+    j->store = hx_admin_store_call(call->admin, call->arena, list_done);
+    hx_store_scan(call->admin->needs.store, &j->store, &j->page);
+}
+
+static void redrive_next(job *j);
+
+static void one_redriven(hx_delivery_change *change)
+{
+    job *j = HX_OWNER(change, job, change);
+    if (change->result == HX_CHANGE_DONE)
+        j->redriven++;
+    else
+        j->skipped++;
+    j->at++;
+    redrive_next(j);
+}
+
+static void redrive_next(job *j)
+{
+    hx_admin_call *call = j->call;
+    if (j->at < j->page.count && !j->is_preview) {
+        j->change = (hx_delivery_change){.arena = call->arena,
+                                         .act = HX_DELIVERY_ACT_REARM,
+                                         .key = j->page.items[j->at].key,
+                                         .done = one_redriven};
+        hx_engine_change_delivery(call->admin->needs.engine, &j->change);
+        return;
+    }
+    hx_buf out;
+    hx_buf_init(&out, call->arena, 256);
+    hx_json_open(&out, NULL, '{');
+    hx_json_put_number(&out, j->is_preview ? "would_redrive" : "redriven", j->is_preview ? j->page.count : j->redriven);
+    hx_json_put_number(&out, "skipped", j->skipped);
+    hx_json_put_bool(&out, "more", j->page.more);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+static void redrive_found(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    if (store->result == HX_STORE_OK)
+        redrive_next(j);
+    else
+        hx_admin_refuse(j->call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+}
+
+typedef struct {
+    hx_slice tenant, endpoint, state;
+    uint64_t limit;
+    bool preview;
+} said;
+
+#define FIELD(name, kind) HX_JSON_FIELD(said, name, kind, HX_JSON_GIVEN)
+static const hx_json_field said_fields[] = {FIELD(tenant, TEXT), FIELD(endpoint, TEXT), FIELD(state, TEXT),
+                                            FIELD(limit, NUMBER), FIELD(preview, BOOL)};
+#undef FIELD
+static const hx_json_shape said_shape = HX_JSON_SHAPE(said_fields);
+
+void hx_admin_redrive_deliveries(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    hx_error_text error;
+    hx_slice tenant;
+    said given = {.tenant = HX_EMPTY, .endpoint = HX_EMPTY, .state = HX_LIT("dead"), .limit = REDRIVEN_AT_ONCE};
+    if (!j) return;
+    if (!hx_json_read(&said_shape, HX_JSON_GIVEN, hx_buf_slice(&call->body), call->arena, &given, error)) {
+        refuse_malformed(call, error);
+        return;
+    }
+    if (!hx_admin_tenant(call, given.tenant, &tenant)) return;
+    const char *wrong = choose_page(j, tenant, given.endpoint, given.state);
+    if (!wrong && (given.limit < 1 || given.limit > REDRIVEN_AT_ONCE)) wrong = "\"limit\" must be between 1 and 1000";
+    if (wrong) {
+        refuse_malformed(call, wrong);
+        return;
+    }
+    j->is_preview = given.preview;
+    j->page.backwards = j->page.with_bodies = false; /* the oldest first */
+    j->page.items_max = (unsigned)given.limit;
+    j->store = hx_admin_store_call(call->admin, call->arena, redrive_found);
+    hx_store_scan(call->admin->needs.store, &j->store, &j->page);
+}

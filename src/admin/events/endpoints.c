@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The handlers of endpoints. */
+#include "admin/call.h"
+#include "admin/events/views.h"
+#include "admin/query.h"
+#include "base/rand.h"
+#include "core/json/json_writer.h"
+#include "core/webhook/webhook.h"
+#include "events/engine.h"
+
+#define SECRET_BYTES 32u
+#define OVERLAP_BY_DEFAULT HX_DAY
+#define OVERLAP_MAX (30 * HX_DAY)
+
+typedef struct {
+    hx_admin_call *call;
+    hx_store_call store;
+    hx_item_page page;
+    hx_endpoint_change change;
+    hx_slice shown_secret; /* a new one, which is shown once; empty: none */
+} job;
+
+/* NULL: there is no engine, and the call was answered. */
+static job *new_job(hx_admin_call *call)
+{
+    if (!call->admin->needs.engine) {
+        hx_admin_refuse(call, HX_ADMIN_EVENTS_OFF, HX_EMPTY, NULL);
+        return NULL;
+    }
+    job *j = hx_arena_zalloc(call->arena, sizeof *j);
+    j->call = call;
+    return j;
+}
+
+static void refuse_malformed(hx_admin_call *call, const char *why)
+{
+    hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(why)), NULL);
+}
+
+static void change_done(hx_endpoint_change *change)
+{
+    job *j = HX_OWNER(change, job, change);
+    hx_admin_call *call = j->call;
+    switch (change->result) {
+    case HX_CHANGE_DONE: break;
+    case HX_CHANGE_ABSENT: hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL); return;
+    case HX_CHANGE_FULL: hx_admin_refuse(call, HX_ADMIN_FULL, HX_EMPTY, NULL); return;
+    default: hx_admin_refuse(call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); return;
+    }
+    hx_buf out;
+    hx_buf_init(&out, call->arena, HX_VIEW_ENDPOINT_BYTES);
+    hx_json_open(&out, NULL, '{');
+    hx_view_endpoint(&out, &change->endpoint);
+    if (j->shown_secret.len > 0) hx_json_put_text(&out, "secret", j->shown_secret);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer_with(call, change->act == HX_ENDPOINT_CREATE ? 201 : 200, HX_EMPTY, hx_buf_slice(&out));
+}
+
+static hx_slice new_secret(hx_arena *arena)
+{
+    uint8_t random[SECRET_BYTES];
+    hx_rand_bytes(random, sizeof random);
+    return hx_webhook_secret_write(random, sizeof random, arena);
+}
+
+static void begin_change(job *j, hx_endpoint_act act)
+{
+    j->change.arena = j->call->arena;
+    j->change.act = act;
+    j->change.done = change_done;
+    hx_engine_change_endpoint(j->call->admin->needs.engine, &j->change);
+}
+
+/* The endpoint that the path names, in the tenant that the query names. False: the call was answered. */
+static bool find_name(hx_admin_call *call, job *j)
+{
+    hx_slice named;
+    const hx_admin_word words[] = {{"tenant", &named}};
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 1);
+    if (wrong) {
+        refuse_malformed(call, wrong);
+        return false;
+    }
+    j->change.id = call->parameters[0];
+    return hx_admin_tenant(call, named, &j->change.tenant);
+}
+
+void hx_admin_create_endpoint(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    hx_error_text error;
+    hx_slice tenant;
+    if (!j) return;
+    j->change.endpoint = hx_endpoint_new;
+    if (!hx_endpoint_read(hx_buf_slice(&call->body), call->arena, &j->change.endpoint, error)) {
+        refuse_malformed(call, error);
+        return;
+    }
+    if (!hx_admin_tenant(call, j->change.endpoint.tenant, &tenant)) return;
+    j->change.endpoint.tenant = tenant;
+    if (j->change.endpoint.secrets.count == 0) {
+        hx_slice *secret = hx_arena_alloc(call->arena, sizeof *secret);
+        *secret = j->shown_secret = new_secret(call->arena);
+        j->change.endpoint.secrets = (hx_texts){secret, 1};
+    }
+    begin_change(j, HX_ENDPOINT_CREATE);
+}
+
+void hx_admin_change_endpoint(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    hx_error_text error;
+    if (!j) return;
+    if (!find_name(call, j)) return;
+    const hx_endpoint *now = hx_engine_endpoint(call->admin->needs.engine, j->change.tenant, j->change.id);
+    if (!now) {
+        hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
+        return;
+    }
+    hx_buf meta;
+    hx_buf_init(&meta, call->arena, HX_ENDPOINT_META_MAX);
+    hx_endpoint_encode(now, &meta); /* into the call's own arena: the endpoint may change meanwhile */
+    bool is_whole = hx_endpoint_decode(hx_buf_slice(&meta), call->arena, &j->change.endpoint);
+    j->change.endpoint.secrets = (hx_texts){0}; /* those in the store, unless new ones are given */
+    if (!is_whole || !hx_endpoint_read(hx_buf_slice(&call->body), call->arena, &j->change.endpoint, error)) {
+        refuse_malformed(call, is_whole ? error : "the endpoint can't be read");
+        return;
+    }
+    begin_change(j, HX_ENDPOINT_REPLACE);
+}
+
+void hx_admin_delete_endpoint(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    if (!j) return;
+    if (find_name(call, j)) begin_change(j, HX_ENDPOINT_DELETE);
+}
+
+void hx_admin_enable_endpoint(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    if (!j) return;
+    if (find_name(call, j)) begin_change(j, HX_ENDPOINT_ENABLE);
+}
+
+/* {"why": …} */
+typedef struct {
+    hx_slice why;
+    hx_ms overlap;
+    hx_slice secret;
+} said;
+
+static const hx_json_field said_fields[] = {HX_JSON_FIELD(said, why, TEXT, HX_JSON_GIVEN),
+                                            HX_JSON_FIELD(said, overlap, SPAN, HX_JSON_GIVEN),
+                                            HX_JSON_FIELD(said, secret, TEXT, HX_JSON_GIVEN)};
+static const hx_json_shape said_shape = HX_JSON_SHAPE(said_fields);
+
+static bool read_said(hx_admin_call *call, said *out)
+{
+    hx_error_text error;
+    *out = (said){.why = HX_EMPTY, .overlap = OVERLAP_BY_DEFAULT, .secret = HX_EMPTY};
+    if (call->body.len == 0) return true;
+    if (hx_json_read(&said_shape, HX_JSON_GIVEN, hx_buf_slice(&call->body), call->arena, out, error)) return true;
+    refuse_malformed(call, error);
+    return false;
+}
+
+void hx_admin_disable_endpoint(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    said given;
+    if (!j) return;
+    if (!find_name(call, j) || !read_said(call, &given)) return;
+    if (given.why.len == 0 || given.why.len > 200) {
+        refuse_malformed(call, "\"why\" must say in 1 to 200 bytes why the endpoint is disabled");
+        return;
+    }
+    j->change.reason = given.why;
+    begin_change(j, HX_ENDPOINT_DISABLE);
+}
+
+void hx_admin_rotate_endpoint(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    said given;
+    if (!j) return;
+    if (!find_name(call, j) || !read_said(call, &given)) return;
+    if (given.overlap > OVERLAP_MAX) {
+        refuse_malformed(call, "\"overlap\" must be up to 30d");
+        return;
+    }
+    hx_endpoint like = hx_endpoint_new;
+    hx_error_text error;
+    if (given.secret.len == 0) {
+        given.secret = j->shown_secret = new_secret(call->arena);
+    } else { /* checked as in an endpoint */
+        hx_buf json;
+        hx_buf_init(&json, call->arena, 6 * given.secret.len + 64);
+        hx_json_open(&json, NULL, '{');
+        hx_json_put_text(&json, "url", HX_LIT("https://example.com"));
+        hx_json_put_list(&json, "secrets", &given.secret, 1);
+        hx_json_close(&json, '}');
+        if (!hx_endpoint_read(hx_buf_slice(&json), call->arena, &like, error)) {
+            refuse_malformed(call, error);
+            return;
+        }
+    }
+    j->change.secret = given.secret;
+    j->change.retire_at = hx_admin_now(call->admin) + given.overlap;
+    begin_change(j, HX_ENDPOINT_ROTATE);
+}
+
+void hx_admin_show_endpoint(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    if (!j) return;
+    if (!find_name(call, j)) return;
+    const hx_endpoint *endpoint = hx_engine_endpoint(call->admin->needs.engine, j->change.tenant, j->change.id);
+    if (!endpoint) {
+        hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
+        return;
+    }
+    hx_buf out;
+    hx_buf_init(&out, call->arena, HX_VIEW_ENDPOINT_BYTES);
+    hx_json_open(&out, NULL, '{');
+    hx_view_endpoint(&out, endpoint);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+static void list_done(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    hx_endpoint endpoint;
+    size_t bytes = 256 + HX_ADMIN_CURSOR_BYTES;
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    for (size_t i = 0; i < j->page.count; i++) bytes += 1024 + 2 * j->page.items[i].meta.len;
+    hx_buf out;
+    hx_buf_init(&out, call->arena, bytes);
+    hx_json_open(&out, NULL, '{');
+    hx_json_open(&out, "endpoints", '[');
+    for (size_t i = 0; i < j->page.count; i++) {
+        if (!hx_endpoint_decode(j->page.items[i].meta, call->arena, &endpoint) || endpoint.deleted_at > 0) continue;
+        hx_json_open(&out, NULL, '{');
+        hx_view_endpoint(&out, &endpoint);
+        hx_json_close(&out, '}');
+    }
+    hx_json_close(&out, ']');
+    hx_admin_put_cursor(&out, &j->page);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+void hx_admin_list_endpoints(hx_admin_call *call)
+{
+    hx_slice named, tenant, limit, cursor;
+    const hx_admin_word words[] = {{"tenant", &named}, {"limit", &limit}, {"cursor", &cursor}};
+    job *j = new_job(call);
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 3);
+    if (!j) return;
+    if (!wrong) {
+        if (!hx_admin_tenant(call, named, &tenant)) return;
+        /* Users of the socket, and tokens without a tenant, see all of them unless they name one. */
+        bool all = tenant.len == 0 && call->who.tenant.len == 0;
+        j->page = (hx_item_page){.prefix = all ? HX_LIT("n/") : hx_endpoint_key(tenant, HX_EMPTY, call->arena)};
+        wrong = hx_admin_page(limit, cursor, call->arena, &j->page);
+    }
+    if (wrong) {
+        refuse_malformed(call, wrong);
+        return;
+    }
+    j->store = hx_admin_store_call(call->admin, call->arena, list_done);
+    hx_store_scan(call->admin->needs.store, &j->store, &j->page);
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The handlers that publish, show, list and cancel events. */
+#include "admin/call.h"
+#include "admin/events/views.h"
+#include "admin/query.h"
+#include "core/json/json.h"
+#include "core/json/json_walk.h"
+#include "core/json/json_writer.h"
+#include "core/operation/key.h"
+#include "events/fan_out.h"
+
+/* A request of this file. */
+typedef struct {
+    hx_admin_call *call;
+    hx_store_call store;
+    hx_publish publish; /* publish */
+    bool is_batch;
+    hx_item item; /* show, cancel: the event's */
+    hx_event event;
+    hx_item *deliveries;
+    hx_item_page page; /* list */
+    hx_delivery_change change;
+    size_t at, cancelled, sent;
+} job;
+
+/* NULL: there is no engine, and the call was answered. */
+static job *new_job(hx_admin_call *call)
+{
+    if (!call->admin->needs.engine) {
+        hx_admin_refuse(call, HX_ADMIN_EVENTS_OFF, HX_EMPTY, NULL);
+        return NULL;
+    }
+    job *j = hx_arena_zalloc(call->arena, sizeof *j);
+    j->call = call;
+    return j;
+}
+
+static void refuse_malformed(hx_admin_call *call, const char *why)
+{
+    hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(why)), NULL);
+}
+
+static void publish_done(hx_publish *publish)
+{
+    job *j = HX_OWNER(publish, job, publish);
+    hx_admin_call *call = j->call;
+    switch (publish->result) {
+    case HX_PUBLISHED:
+    case HX_PUBLISHED_BEFORE: break;
+    case HX_PUBLISH_CONFLICT: hx_admin_refuse(call, HX_ADMIN_EVENT_CONFLICT, publish->detail, NULL); return;
+    case HX_PUBLISH_TOO_MANY: hx_admin_refuse(call, HX_ADMIN_EVENT_TOO_LARGE, publish->detail, NULL); return;
+    case HX_PUBLISH_FULL: hx_admin_refuse(call, HX_ADMIN_FULL, HX_EMPTY, NULL); return;
+    case HX_PUBLISH_UNAVAILABLE: hx_admin_refuse(call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); return;
+    }
+    bool is_new = publish->result == HX_PUBLISHED;
+    hx_buf out;
+    hx_buf_init(&out, call->arena, publish->count * HX_EVENT_SUMMARY_BYTES + 256);
+    if (j->is_batch) {
+        hx_json_open(&out, NULL, '{');
+        hx_json_open(&out, "events", '[');
+    }
+    for (size_t i = 0; i < publish->count; i++) hx_view_published(&out, &publish->events[i]);
+    if (j->is_batch) {
+        hx_json_close(&out, ']');
+        hx_json_close(&out, '}');
+    }
+    hx_buf_puts(&out, "\n");
+    hx_admin_answer_with(call, is_new ? 202 : 200,
+                         is_new ? HX_LIT("Idempotency-Status: stored\r\n") : HX_LIT("Idempotency-Status: replayed\r\n"),
+                         hx_buf_slice(&out));
+}
+
+/* The events of the body: one object, or {"events": […]}. NULL, or what is wrong. */
+static const char *read_events(job *j, hx_slice body)
+{
+    hx_admin_call *call = j->call;
+    hx_slice list, none, raw;
+    hx_error_text error;
+    size_t most = 1, count = 0;
+    j->is_batch = hx_json_pointer(body, HX_LIT("/events"), &list) && list.ptr[0] == '[';
+    if (j->is_batch) {
+        if (!hx_json_is_clean_object(body, call->arena)) return "the body must be a JSON object";
+        most = 0;
+        for (hx_json_walk walk = hx_json_walk_over(list); hx_json_walk_next(&walk, &none, &raw);) most++;
+        if (most == 0 || most > HX_PUBLISH_MAX) return "\"events\" must have 1 to 1000 events";
+    }
+    hx_event *events = hx_arena_alloc(call->arena, most * sizeof *events);
+    hx_json_walk walk = hx_json_walk_over(list);
+    while (count < most) {
+        hx_slice tenant;
+        if (j->is_batch && !hx_json_walk_next(&walk, &none, &raw)) break;
+        hx_event *event = &events[count++];
+        if (!hx_event_read(j->is_batch ? raw : body, call->arena, event, error))
+            return j->is_batch ? hx_arena_printf(call->arena, "event %zu: %s", count, error).ptr
+                               : hx_arena_printf(call->arena, "%s", error).ptr;
+        if (event->data.len > call->admin->needs.payload_bytes_max)
+            return hx_arena_printf(call->arena, "\"data\" must have up to %u bytes (events.payload_max)",
+                                   call->admin->needs.payload_bytes_max)
+                .ptr;
+        if (!hx_admin_tenant(call, event->tenant, &tenant)) return "";
+        event->tenant = tenant;
+    }
+    j->publish.events = events;
+    j->publish.count = count;
+    return NULL;
+}
+
+/* The Idempotency-Key of the request itself; empty: it has none. NULL, or what is wrong. */
+static const char *read_key(job *j)
+{
+    static const hx_key_rules any = {.format = HX_KEY_ANY, .len_min = 1, .len_max = 255};
+    const hx_fields *fields = &j->call->stream->request.fields;
+    j->publish.key = HX_EMPTY;
+    if (fields->lines[HX_FIELD_IDEMPOTENCY_KEY] == 0) return NULL;
+    if (fields->lines[HX_FIELD_IDEMPOTENCY_KEY] > 1) return "the request has several Idempotency-Keys";
+    hx_key_error wrong = hx_key_parse(hx_fields_get(fields, HX_FIELD_IDEMPOTENCY_KEY), &any, j->call->arena,
+                                      &j->publish.key);
+    return wrong == HX_KEY_OK ? NULL : hx_key_error_text(wrong);
+}
+
+void hx_admin_publish_events(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    const char *wrong = read_key(j);
+    if (!j) return;
+    if (!wrong) wrong = read_events(j, hx_buf_slice(&call->body));
+    if (wrong) {
+        if (*wrong) refuse_malformed(call, wrong); /* else the tenant was refused */
+        return;
+    }
+    j->publish.arena = call->arena;
+    j->publish.principal = hx_admin_caller_text(&call->who, call->arena);
+    j->publish.done = publish_done;
+    hx_engine_publish(call->admin->needs.engine, &j->publish);
+}
+
+static hx_slice key_of(const hx_admin_call *call, hx_slice tenant)
+{
+    hx_event event = {.id = call->parameters[0], .tenant = tenant};
+    return hx_event_key(&event, call->arena);
+}
+
+/* Reads the event that the path names, in the tenant that the query names. */
+static void find_event(hx_admin_call *call, void (*done)(hx_store_call *store))
+{
+    hx_slice named, tenant;
+    const hx_admin_word words[] = {{"tenant", &named}};
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 1);
+    if (wrong) {
+        refuse_malformed(call, wrong);
+        return;
+    }
+    if (!hx_admin_tenant(call, named, &tenant)) return;
+    job *j = new_job(call);
+    if (!j) return;
+    j->item = (hx_item){.key = key_of(call, tenant)};
+    j->store = hx_admin_store_call(call->admin, call->arena, done);
+    hx_store_get(call->admin->needs.store, &j->store, &j->item, 1);
+}
+
+/* The event of a find_event that has ended; false: the call was answered. */
+static bool has_event(job *j)
+{
+    if (j->store.result == HX_STORE_OK && j->item.version > 0 &&
+        hx_event_decode(j->item.meta, j->call->arena, &j->event)) {
+        j->event.data = j->item.body;
+        return true;
+    }
+    hx_admin_refuse(j->call, j->store.result == HX_STORE_OK ? HX_ADMIN_NO_EVENT : HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+    return false;
+}
+
+static void show_done(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    size_t count = j->event.recipients.count, bytes = 0;
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) bytes += hx_view_delivery_bytes(&j->deliveries[i]);
+    hx_buf out;
+    hx_buf_init(&out, call->arena, hx_view_event_bytes(&j->item) + bytes + 256);
+    hx_json_open(&out, NULL, '{');
+    hx_view_event(&out, &j->event, true);
+    hx_json_open(&out, "deliveries", '[');
+    for (size_t i = 0; i < count; i++) hx_view_delivery_item(&out, &j->deliveries[i], call->arena);
+    hx_json_close(&out, ']');
+    hx_json_close(&out, '}');
+    hx_buf_puts(&out, "\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+static void read_deliveries(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    if (!has_event(j)) return;
+    size_t count = j->event.recipients.count;
+    j->deliveries = hx_arena_alloc(call->arena, (count + 1) * sizeof *j->deliveries);
+    for (size_t i = 0; i < count; i++)
+        j->deliveries[i] = (hx_item){
+            .key = hx_delivery_key(j->event.tenant, j->event.recipients.items[i], j->item.key, call->arena)};
+    j->store = hx_admin_store_call(call->admin, call->arena, show_done);
+    if (count > 0)
+        hx_store_get(call->admin->needs.store, &j->store, j->deliveries, count);
+    else
+        show_done(&j->store);
+}
+
+void hx_admin_show_event(hx_admin_call *call)
+{
+    find_event(call, read_deliveries);
+}
+
+static void list_done(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    size_t bytes = 256 + HX_ADMIN_CURSOR_BYTES;
+    hx_event event;
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    for (size_t i = 0; i < j->page.count; i++) bytes += hx_view_event_bytes(&j->page.items[i]);
+    hx_buf out;
+    hx_buf_init(&out, call->arena, bytes);
+    hx_json_open(&out, NULL, '{');
+    hx_json_open(&out, "events", '[');
+    for (size_t i = 0; i < j->page.count; i++) {
+        if (!hx_event_decode(j->page.items[i].meta, call->arena, &event)) continue;
+        hx_json_open(&out, NULL, '{');
+        hx_view_event(&out, &event, false);
+        hx_json_close(&out, '}');
+    }
+    hx_json_close(&out, ']');
+    hx_admin_put_cursor(&out, &j->page);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+void hx_admin_list_events(hx_admin_call *call)
+{
+    hx_slice named, tenant, source, limit, cursor;
+    const hx_admin_word words[] = {{"tenant", &named}, {"source", &source}, {"limit", &limit}, {"cursor", &cursor}};
+    job *j = new_job(call);
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 4);
+    if (!j) return;
+    if (!wrong) {
+        if (!hx_admin_tenant(call, named, &tenant)) return;
+        hx_event like = {.tenant = tenant, .source = source, .is_received = source.len > 0};
+        j->page = (hx_item_page){.by_queue = true, .backwards = true, .prefix = hx_event_queue(&like, call->arena)};
+        wrong = hx_admin_page(limit, cursor, call->arena, &j->page);
+    }
+    if (wrong) {
+        refuse_malformed(call, wrong);
+        return;
+    }
+    j->store = hx_admin_store_call(call->admin, call->arena, list_done);
+    hx_store_scan(call->admin->needs.store, &j->store, &j->page);
+}
+
+static void cancel_next(job *j);
+
+static void cancel_done(hx_delivery_change *change)
+{
+    job *j = HX_OWNER(change, job, change);
+    if (change->result == HX_CHANGE_DONE)
+        j->cancelled++;
+    else
+        j->sent++;
+    j->at++;
+    cancel_next(j);
+}
+
+static void cancel_next(job *j)
+{
+    hx_admin_call *call = j->call;
+    if (j->at < j->event.recipients.count) {
+        hx_slice endpoint = j->event.recipients.items[j->at];
+        j->change = (hx_delivery_change){.arena = call->arena,
+                                         .act = HX_DELIVERY_ACT_CANCEL,
+                                         .key = hx_delivery_key(j->event.tenant, endpoint, j->item.key, call->arena),
+                                         .reason = HX_LIT("the event was cancelled"),
+                                         .done = cancel_done};
+        hx_engine_change_delivery(call->admin->needs.engine, &j->change);
+        return;
+    }
+    hx_buf out;
+    hx_buf_init(&out, call->arena, 256);
+    hx_json_open(&out, NULL, '{');
+    hx_json_put_number(&out, "cancelled", j->cancelled);
+    hx_json_put_number(&out, "not_cancelled", j->sent);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+static void unscheduled(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    if (store->result == HX_STORE_OK) { /* it was never fanned out: no delivery exists */
+        j->cancelled = j->at = j->event.recipients.count;
+        cancel_next(j);
+    } else if (store->result == HX_STORE_STALE) {
+        cancel_next(j);
+    } else {
+        hx_admin_refuse(j->call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL);
+    }
+}
+
+static void schedule_read(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    if (j->deliveries[0].version == 0) {
+        cancel_next(j);
+        return;
+    }
+    j->deliveries[0].act = HX_ITEM_REMOVE;
+    j->store = hx_admin_store_call(call->admin, call->arena, unscheduled);
+    hx_store_commit(call->admin->needs.store, &j->store, j->deliveries, 1, false);
+}
+
+static void cancel_found(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    if (!has_event(j)) return;
+    j->deliveries = hx_arena_zalloc(call->arena, sizeof *j->deliveries);
+    j->deliveries[0].key = hx_fan_out_key(j->item.key, call->arena);
+    j->store = hx_admin_store_call(call->admin, call->arena, schedule_read);
+    hx_store_get(call->admin->needs.store, &j->store, j->deliveries, 1);
+}
+
+void hx_admin_cancel_event(hx_admin_call *call)
+{
+    find_event(call, cancel_found);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events, endpoints and deliveries as clients of the API see them. */
+#ifndef HX_ADMIN_EVENTS_VIEWS_H
+#define HX_ADMIN_EVENTS_VIEWS_H
+
+#include "core/event/delivery.h"
+#include "core/event/endpoint.h"
+#include "store/items.h"
+
+#define HX_EVENT_SUMMARY_BYTES 1024u /* of one event that was published: its texts are plain ASCII */
+
+/* {"id", "accepted_at", "recipients"}: the answer to publishing it. */
+void hx_view_published(hx_buf *out, const hx_event *event);
+/* The members of an event, and its data where it is wanted. */
+void hx_view_event(hx_buf *out, const hx_event *event, bool with_data);
+/* The most that an event, or a delivery, takes. */
+size_t hx_view_event_bytes(const hx_item *item);
+size_t hx_view_delivery_bytes(const hx_item *item);
+/* An object; {"state": "absent"} where there is no item yet. */
+void hx_view_delivery_item(hx_buf *out, const hx_item *item, hx_arena *arena);
+/* The members of an endpoint, without its secrets. */
+void hx_view_endpoint(hx_buf *out, const hx_endpoint *endpoint);
+#define HX_VIEW_ENDPOINT_BYTES (2u * HX_ENDPOINT_META_MAX)
+
+#endif
