@@ -158,8 +158,8 @@ void hx_admin_list_deliveries(hx_admin_call *call)
     const hx_admin_word words[] = {
         {"tenant", &named}, {"endpoint", &endpoint}, {"state", &state}, {"limit", &limit}, {"cursor", &cursor}};
     job *j = new_job(call);
-    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 5);
     if (!j) return;
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 5);
     if (!wrong) {
         if (!hx_admin_tenant(call, named, &tenant)) return;
         wrong = choose_page(j, tenant, endpoint, state);

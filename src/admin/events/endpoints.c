@@ -260,8 +260,8 @@ void hx_admin_list_endpoints(hx_admin_call *call)
     hx_slice named, tenant, limit, cursor;
     const hx_admin_word words[] = {{"tenant", &named}, {"limit", &limit}, {"cursor", &cursor}};
     job *j = new_job(call);
-    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 3);
     if (!j) return;
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 3);
     if (!wrong) {
         if (!hx_admin_tenant(call, named, &tenant)) return;
         /* Users of the socket, and tokens without a tenant, see all of them unless they name one. */

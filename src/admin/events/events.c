@@ -121,8 +121,8 @@ static const char *read_key(job *j)
 void hx_admin_publish_events(hx_admin_call *call)
 {
     job *j = new_job(call);
-    const char *wrong = read_key(j);
     if (!j) return;
+    const char *wrong = read_key(j);
     if (!wrong) wrong = read_events(j, hx_buf_slice(&call->body));
     if (wrong) {
         if (*wrong) refuse_malformed(call, wrong); /* else the tenant was refused */
@@ -246,8 +246,8 @@ void hx_admin_list_events(hx_admin_call *call)
     hx_slice named, tenant, source, limit, cursor;
     const hx_admin_word words[] = {{"tenant", &named}, {"source", &source}, {"limit", &limit}, {"cursor", &cursor}};
     job *j = new_job(call);
-    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 4);
     if (!j) return;
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 4);
     if (!wrong) {
         if (!hx_admin_tenant(call, named, &tenant)) return;
         hx_event like = {.tenant = tenant, .source = source, .is_received = source.len > 0};
