@@ -88,20 +88,27 @@ static hx_slice address_path(const hx_loader *loader, hx_slice address, const ch
     return hx_arena_printf(&loader->config->arena, "%s%.*s", kind, HX_FMT(path));
 }
 
+const char *hx_loader_add_listen(hx_loader *loader, hx_slice address, hx_slice *list, size_t *count)
+{
+    hx_arena *arena = &loader->config->arena;
+    const char *wrong = hx_address_check_listen(address, arena);
+    for (size_t i = 0; i < *count && !wrong; i++)
+        if (hx_slice_eq(list[i], address)) wrong = "names the same address twice";
+    if (!wrong && *count == HX_LISTEN_MAX)
+        wrong = hx_arena_printf(arena, "must be up to %u addresses", HX_LISTEN_MAX).ptr;
+    if (!wrong) list[(*count)++] = address;
+    return wrong;
+}
+
 static void listen_on(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
+    bool is_inbox = option->place == HX_PLACE_INBOX;
     hx_slice address;
     if (!hx_loader_text(loader, option, node, &address)) return;
-    const char *wrong = hx_address_check_listen(address, &config->arena);
-    for (size_t i = 0; i < config->listen_count && !wrong; i++)
-        if (hx_slice_eq(config->listen[i], address)) wrong = "names the same address twice";
-    if (!wrong && config->listen_count == HX_LISTEN_MAX)
-        wrong = hx_arena_printf(&config->arena, "must be up to %u addresses", HX_LISTEN_MAX).ptr;
-    if (wrong)
-        hx_loader_wrong(loader, node, option->name, wrong);
-    else
-        config->listen[config->listen_count++] = address;
+    const char *wrong = hx_loader_add_listen(loader, address, is_inbox ? config->inbox.listen : config->listen,
+                                             is_inbox ? &config->inbox.listen_count : &config->listen_count);
+    if (wrong) hx_loader_wrong(loader, node, option->name, wrong);
 }
 
 static void read_listen(hx_loader *loader, const hx_option *option, const hx_yaml *node)
@@ -193,6 +200,10 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_COUNTED: hx_options_fingerprint_counted(loader, option, node, owner); return true;
     case HX_OPTION_IGNORED: hx_options_fingerprint_ignored(loader, option, node, owner); return true;
     case HX_OPTION_ORIGINS: hx_options_cors_origins(loader, option, node); return true;
+    case HX_OPTION_LISTEN: read_listen(loader, option, node); return true;
+    case HX_OPTION_NETWORKS: hx_options_cors_networks(loader, option, node); return true;
+    case HX_OPTION_SECRETS: hx_options_sources_secrets(loader, option, node, owner); return true;
+    case HX_OPTION_URL: hx_options_sources_url(loader, option, node, text); return true;
     default: return false;
     }
 }
@@ -202,13 +213,13 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     if (read_leaf(loader, option, node, owner)) return;
     switch (option->type) {
     case HX_OPTION_STORE: read_store(loader, option, node); break;
-    case HX_OPTION_LISTEN: read_listen(loader, option, node); break;
     case HX_OPTION_UPSTREAMS: read_upstreams(loader, option, node); break;
     case HX_OPTION_ADMIN: hx_loader_map(loader, option, node, HX_PLACE_ADMIN, owner); break;
     case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
     case HX_OPTION_CORS: hx_options_cors_read(loader, option, node); break;
     case HX_OPTION_PROTOCOLS: hx_options_cors_protocols(loader, option, node); break;
-    case HX_OPTION_NETWORKS: hx_options_cors_networks(loader, option, node); break;
+    case HX_OPTION_INBOX: hx_loader_map(loader, option, node, HX_PLACE_INBOX, owner); break;
+    case HX_OPTION_EVENTS: hx_options_sources_events(loader, option, node); break;
     case HX_OPTION_UPSTREAM:
     case HX_OPTION_MATCH:
     case HX_OPTION_PRINCIPALS:
@@ -217,7 +228,8 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_FINGERPRINT:
     case HX_OPTION_RATE:
     case HX_OPTION_KEY: hx_config_route_option(loader, option, node, owner); break;
-    case HX_OPTION_GROUP: /* read later, after what they depend on: hx_routes_read, hx_options_answers_read */
+    case HX_OPTION_GROUP: /* read later, after what they depend on: hx_routes_read, hx_options_answers_read, */
+    case HX_OPTION_SOURCES: /* hx_options_sources_read */
     case HX_OPTION_OUTCOMES:
     case HX_OPTION_STATUSES:
     case HX_OPTION_RETRY:
@@ -436,10 +448,12 @@ static hx_config *new_config(const char *name, const hx_config_overrides *flags)
     config->dev = flags && flags->dev;
     config->listen = hx_arena_alloc(&config->arena, HX_LISTEN_MAX * sizeof *config->listen);
     config->upstreams = hx_arena_alloc(&config->arena, HX_UPSTREAMS_MAX * sizeof *config->upstreams);
+    config->inbox.listen = hx_arena_alloc(&config->arena, HX_LISTEN_MAX * sizeof *config->inbox.listen);
     config->store = HX_EMPTY;
-    config->admin_listen = HX_EMPTY;
+    config->admin_listen = config->events.ca_file = HX_EMPTY;
     hx_option_defaults(HX_PLACE_TOP, config);
     hx_option_defaults(HX_PLACE_LIMITS, &config->limits);
+    hx_option_defaults(HX_PLACE_EVENTS, &config->events);
     config->workers = processors();
     config->log_readable = config->core_dumps = config->dev;
     config->upgrades[config->upgrade_count++] = HX_LIT("websocket");
@@ -486,6 +500,7 @@ hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_over
     fill_in(&loader, root);
     refuse_itself(&loader, root, flags && flags->upstream);
     hx_routes_read(&loader, root);
+    hx_options_sources_read(&loader, root);
     return finish(&loader, errors);
 }
 
