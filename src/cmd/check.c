@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "daemon/policy_diff.h"
 #include "config/describe/policy_fields.h"
+#include "config/describe/source_fields.h"
 #include "config/address.h"
 #include "core/json/json_writer.h"
 #include "core/operation/template.h"
@@ -190,17 +191,46 @@ static void print_edges(const hx_config *config, hx_arena *arena)
     if (config->publish_policy) (void)printf("  publishes /.well-known/idempotency\n");
 }
 
-/* The notes of the configuration, and one for each key file that doesn't exist on this machine. */
+static void print_sources(const hx_config *config, hx_arena *arena)
+{
+    row *rows = hx_arena_alloc(arena, (config->source_count + 1) * sizeof *rows);
+    rows[0] = (row){"source", "path", "what is verified", false, ""};
+    for (size_t i = 0; i < config->source_count; i++) {
+        const hx_source *source = &config->sources[i];
+        rows[i + 1] = (row){hx_arena_terminated(arena, source->name),
+                            hx_arena_printf(arena, "POST /inbox/%.*s", HX_FMT(source->name)).ptr,
+                            hx_describe_verified(source, arena), source->place_count == 0,
+                            hx_describe_source(source, arena)};
+    }
+    (void)printf("\n");
+    print_rows(rows, config->source_count + 1);
+    hx_slice lines = hx_slice_of(hx_describe_events(&config->events, arena)), line;
+    for (const char *title = "\n  events"; hx_slice_next(&lines, '\n', &line); title = "        ")
+        (void)printf("%s  %.*s\n", title, HX_FMT(line));
+    for (size_t i = 0; i < config->events.allow_count; i++)
+        (void)printf("          may go to %s\n", network_text(&config->events.allow[i], arena));
+}
+
+/* Adds a note if the file can't be read on this machine. */
+static void note_file(hx_slice *notes, const char *kind, hx_slice path, hx_arena *arena)
+{
+    if (access(hx_arena_terminated(arena, path), R_OK) == 0) return;
+    *notes = hx_arena_printf(arena, "%.*sthe %s %.*s can't be read here (%s): the daemon doesn't start without it\n",
+                             HX_FMT(*notes), kind, HX_FMT(path), strerror(errno));
+}
+
+/* The notes of the configuration, and one for each file of keys that doesn't exist on this machine. */
 static hx_slice notes_of(const hx_config *config, hx_arena *arena)
 {
     hx_slice notes = config->notes;
-    for (size_t i = 0; i < config->jwt_source_count; i++) {
-        const hx_jwt_source *source = &config->jwt_sources[i];
-        if (source->kind == HX_JWT_JWKS_URL || access(hx_arena_terminated(arena, source->where), R_OK) == 0) continue;
-        notes = hx_arena_printf(arena,
-                                "%.*sthe key file %.*s can't be read here (%s): the daemon doesn't start without it\n",
-                                HX_FMT(notes), HX_FMT(source->where), strerror(errno));
-    }
+    for (size_t i = 0; i < config->jwt_source_count; i++)
+        if (config->jwt_sources[i].kind != HX_JWT_JWKS_URL)
+            note_file(&notes, "key file", config->jwt_sources[i].where, arena);
+    for (size_t i = 0; i < config->source_count; i++)
+        for (size_t k = 0; k < config->sources[i].place_count; k++)
+            if (!config->sources[i].places[k].is_variable)
+                note_file(&notes, "secret file", config->sources[i].places[k].name, arena);
+    if (config->events.ca_file.len > 0) note_file(&notes, "file of certificates", config->events.ca_file, arena);
     return notes;
 }
 
@@ -222,9 +252,12 @@ static void print_summary(const hx_config *config, bool strict)
         (void)printf("  api       %.*s\n", HX_FMT(config->api.listen[i]));
     for (size_t i = 0; i < config->api.host_count; i++)
         (void)printf("  api host  %.*s\n", HX_FMT(config->api.hosts[i]));
+    for (size_t i = 0; i < config->inbox.listen_count && config->source_count > 0; i++)
+        (void)printf("  inbox     %.*s\n", HX_FMT(config->inbox.listen[i]));
     print_edges(config, &arena);
     (void)printf("\n");
     print_table(config, &arena);
+    if (config->source_count > 0) print_sources(config, &arena);
     if (strict) print_exposed(config);
     hx_slice rest = notes_of(config, &arena), line;
     if (rest.len > 0) (void)printf("\nWarnings:\n");
@@ -264,6 +297,31 @@ static void put_edges(hx_buf *out, const hx_config *config, hx_arena *arena)
     hx_json_put_bool(out, "publish_policy", config->publish_policy);
 }
 
+static void put_sources(hx_buf *out, const hx_config *config, hx_arena *arena)
+{
+    const hx_config_events *events = &config->events;
+    hx_json_open(out, "inbox", '{');
+    hx_json_put_list(out, "listen", config->inbox.listen, config->inbox.listen_count);
+    hx_json_close(out, '}');
+    hx_json_open(out, "sources", '[');
+    for (size_t i = 0; i < config->source_count; i++) hx_describe_source_json(&config->sources[i], out);
+    hx_json_close(out, ']');
+    hx_json_open(out, "events", '{');
+    hx_json_put_number(out, "attempts", events->attempts);
+    hx_json_put_number(out, "retention_ms", (uint64_t)events->retention);
+    hx_json_put_number(out, "dead_retention_ms", (uint64_t)events->dead_retention);
+    hx_json_put_number(out, "disable_after_ms", (uint64_t)events->disable_after);
+    hx_json_put_number(out, "pause_max_ms", (uint64_t)events->pause_max);
+    hx_json_put_number(out, "payload_max", events->payload_bytes_max);
+    hx_json_put_number(out, "response_max", events->response_bytes_max);
+    hx_json_open(out, "allow", '[');
+    for (size_t i = 0; i < events->allow_count; i++)
+        hx_json_put_text(out, NULL, hx_slice_of(network_text(&events->allow[i], arena)));
+    hx_json_close(out, ']');
+    hx_json_put_text(out, "ca_file", events->ca_file);
+    hx_json_close(out, '}');
+}
+
 static void write_json(const hx_config *config, hx_buf *out)
 {
     hx_arena arena = {0};
@@ -290,6 +348,7 @@ static void write_json(const hx_config *config, hx_buf *out)
     hx_json_close(out, '}');
     hx_json_put_number(out, "workers", config->workers);
     hx_json_put_bool(out, "require_key", config->require_key);
+    put_sources(out, config, &arena);
     hx_json_open(out, "routes", '[');
     for (size_t i = 0; i < config->policies.count; i++) {
         if (i > 0) hx_buf_puts(out, ","); /* the buffer was flushed */

@@ -116,6 +116,17 @@ const char *hx_address_check_admin(hx_slice text, hx_arena *arena)
     return hx_arena_printf(arena, "%s, did you mean \"unix:%.*s\"?", wrong, HX_FMT(text)).ptr;
 }
 
+/* A host, perhaps with a port. */
+static const char *check_authority(hx_slice authority, const char *wrong, hx_arena *arena)
+{
+    hx_slice host, port;
+    bool is_v6;
+    if (!split_port(authority, &host, &is_v6, &port)) return wrong;
+    if (port.len > 0 && !is_port(port, 1))
+        return hx_arena_printf(arena, "must have a port, 1 to 65535, not %s", hx_quoted(arena, port)).ptr;
+    return (is_v6 ? is_ip(AF_INET6, host) : is_host_name(host)) ? NULL : wrong;
+}
+
 const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *url)
 {
     *url = text;
@@ -143,10 +154,23 @@ const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *
                                "must end after the host and port, \"http://%.*s\": the request's own path is appended",
                                HX_FMT(hx_slice_first(authority, slash)))
             .ptr;
-    if (!split_port(authority, &host, &is_v6, &port)) return wrong;
-    if (port.len > 0 && !is_port(port, 1))
-        return hx_arena_printf(arena, "must have a port, 1 to 65535, not %s", hx_quoted(arena, port)).ptr;
-    return (is_v6 ? is_ip(AF_INET6, host) : is_host_name(host)) ? NULL : wrong;
+    return check_authority(authority, wrong, arena);
+}
+
+const char *hx_address_check_target(hx_slice text, hx_arena *arena)
+{
+    static const char expected[] = "must be a URL such as http://127.0.0.1:3000/webhooks";
+    size_t scheme = hx_slice_starts(text, HX_LIT("http://")) ? 7 : hx_slice_starts(text, HX_LIT("https://")) ? 8 : 0;
+    hx_slice rest = hx_slice_from(text, scheme);
+    size_t slash = hx_slice_find(rest, '/');
+    if (hx_slice_find(hx_slice_first(rest, slash), '@') != SIZE_MAX) return "must not contain a user or password";
+    const char *wrong = hx_arena_printf(arena, "%s, not %s", expected, hx_quoted(arena, text)).ptr;
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] <= ' ' || text.ptr[i] >= 0x7f || text.ptr[i] == '#') return wrong;
+    const char *of_authority = check_authority(hx_slice_first(rest, slash), wrong, arena);
+    if (of_authority) return of_authority;
+    if (slash == SIZE_MAX) return hx_arena_printf(arena, "%s: the path is missing", wrong).ptr;
+    return scheme > 0 ? NULL : hx_arena_printf(arena, "%s, did you mean \"http://%.*s\"?", wrong, HX_FMT(text)).ptr;
 }
 
 static bool is_loopback(int family, const void *address)

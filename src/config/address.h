@@ -17,6 +17,8 @@ const char *hx_address_check_admin(hx_slice text, hx_arena *arena);
 /* "http://127.0.0.1:3000", "http://[::1]:3000", "http://name:3000", "unix:/run/app.sock". *url is without a
  * trailing slash. */
 const char *hx_address_check_upstream(hx_slice text, hx_arena *arena, hx_slice *url);
+/* "http://127.0.0.1:3000/webhooks", "https://app.example.com/webhooks": a URL with a path. */
+const char *hx_address_check_target(hx_slice text, hx_arena *arena);
 /* Whether a well-formed upstream is the address of a listener, as far as the addresses themselves show it. Of names
  * only localhost is known. */
 bool hx_address_leads_to(hx_slice upstream, hx_slice listen);

@@ -103,11 +103,17 @@ const char *hx_loader_add_listen(hx_loader *loader, hx_slice address, hx_slice *
 static void listen_on(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
-    bool is_api = option->place == HX_PLACE_API;
-    hx_slice address;
+    hx_slice address, *list = config->listen;
+    size_t *count = &config->listen_count;
+    if (option->place == HX_PLACE_API) {
+        list = config->api.listen;
+        count = &config->api.listen_count;
+    } else if (option->place == HX_PLACE_INBOX) {
+        list = config->inbox.listen;
+        count = &config->inbox.listen_count;
+    }
     if (!hx_loader_text(loader, option, node, &address)) return;
-    const char *wrong = hx_loader_add_listen(loader, address, is_api ? config->api.listen : config->listen,
-                                             is_api ? &config->api.listen_count : &config->listen_count);
+    const char *wrong = hx_loader_add_listen(loader, address, list, count);
     if (wrong) hx_loader_wrong(loader, node, option->name, wrong);
 }
 
@@ -202,6 +208,9 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_ORIGINS: hx_options_cors_origins(loader, option, node); return true;
     case HX_OPTION_LISTEN: read_listen(loader, option, node); return true;
     case HX_OPTION_HOSTS: hx_options_api_hosts(loader, option, node); return true;
+    case HX_OPTION_NETWORKS: hx_options_cors_networks(loader, option, node); return true;
+    case HX_OPTION_SECRETS: hx_options_sources_secrets(loader, option, node, owner); return true;
+    case HX_OPTION_URL: hx_options_sources_url(loader, option, node, text); return true;
     default: return false;
     }
 }
@@ -217,7 +226,8 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_LIMITS: hx_loader_map(loader, option, node, HX_PLACE_LIMITS, &loader->config->limits); break;
     case HX_OPTION_CORS: hx_options_cors_read(loader, option, node); break;
     case HX_OPTION_PROTOCOLS: hx_options_cors_protocols(loader, option, node); break;
-    case HX_OPTION_NETWORKS: hx_options_cors_networks(loader, option, node); break;
+    case HX_OPTION_INBOX: hx_loader_map(loader, option, node, HX_PLACE_INBOX, owner); break;
+    case HX_OPTION_EVENTS: hx_options_sources_events(loader, option, node); break;
     case HX_OPTION_UPSTREAM:
     case HX_OPTION_MATCH:
     case HX_OPTION_PRINCIPALS:
@@ -226,7 +236,8 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_FINGERPRINT:
     case HX_OPTION_RATE:
     case HX_OPTION_KEY: hx_config_route_option(loader, option, node, owner); break;
-    case HX_OPTION_GROUP: /* read later, after what they depend on: hx_routes_read, hx_options_answers_read */
+    case HX_OPTION_GROUP:   /* read later, after what they depend on: hx_routes_read, hx_options_answers_read, */
+    case HX_OPTION_SOURCES: /* hx_options_sources_read */
     case HX_OPTION_OUTCOMES:
     case HX_OPTION_STATUSES:
     case HX_OPTION_RETRY:
@@ -441,11 +452,13 @@ static hx_config *new_config(const char *name, const hx_config_overrides *flags)
     config->listen = hx_arena_alloc(&config->arena, HX_LISTEN_MAX * sizeof *config->listen);
     config->api.listen = hx_arena_alloc(&config->arena, HX_LISTEN_MAX * sizeof *config->api.listen);
     config->upstreams = hx_arena_alloc(&config->arena, HX_UPSTREAMS_MAX * sizeof *config->upstreams);
+    config->inbox.listen = hx_arena_alloc(&config->arena, HX_LISTEN_MAX * sizeof *config->inbox.listen);
     config->store = HX_EMPTY;
-    config->admin_listen = HX_EMPTY;
+    config->admin_listen = config->events.ca_file = HX_EMPTY;
     hx_option_defaults(HX_PLACE_TOP, config);
     hx_option_defaults(HX_PLACE_API, config);
     hx_option_defaults(HX_PLACE_LIMITS, &config->limits);
+    hx_option_defaults(HX_PLACE_EVENTS, &config->events);
     config->workers = processors();
     config->log_readable = config->core_dumps = config->dev;
     config->upgrades[config->upgrade_count++] = HX_LIT("websocket");
@@ -493,6 +506,7 @@ hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_over
     hx_options_api_finish(&loader, root, flags && flags->api);
     refuse_itself(&loader, root, flags && flags->upstream);
     hx_routes_read(&loader, root);
+    hx_options_sources_read(&loader, root);
     return finish(&loader, errors);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/memory/buf.h"
 #include "base/network.h"
+#include "core/event/source.h"
 #include "core/operation/policy.h"
 
 #define HX_CONFIG_FILE_BYTES_MAX (1024u * 1024u)
@@ -55,6 +56,22 @@ typedef struct {
 #define HX_UPGRADES_MAX 8u
 #define HX_API_HOSTS_MAX 16u
 
+#define HX_EVENTS_ALLOW_MAX 64u
+
+/* `events:` in the file. */
+typedef struct {
+    uint32_t attempts; /* under way at a time */
+    uint32_t payload_bytes_max;
+    hx_ms retention;
+    hx_ms dead_retention;
+    hx_ms disable_after; /* 0: never */
+    hx_ms pause_max;
+    uint32_t response_bytes_max;
+    uint32_t allow_count;
+    hx_network allow[HX_EVENTS_ALLOW_MAX]; /* networks that deliveries may go to although they aren't public */
+    hx_slice ca_file;                      /* empty: the system's certificates */
+} hx_config_events;
+
 typedef struct {
     hx_arena arena;   /* everything below lives here */
     const char *file; /* the path as it was given; NULL: no file */
@@ -98,6 +115,13 @@ typedef struct {
     bool upstream_keepalive;
     bool publish_policy; /* GET /.well-known/idempotency */
     hx_policy_set policies;
+    struct {
+        hx_slice *listen; /* as `listen` above */
+        size_t listen_count;
+    } inbox;
+    hx_source *sources; /* without their secrets: hx_source_open reads those */
+    size_t source_count;
+    hx_config_events events;
     bool connections_given; /* the configuration sets limits.connections */
     hx_slice notes;         /* warnings: lines "FILE:LINE:COLUMN: text" */
 } hx_config;

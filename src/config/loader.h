@@ -14,6 +14,14 @@ typedef struct {
     hx_ms refresh;
 } hx_jwt_said;
 
+/* One of `sources`, as it is written. */
+typedef struct {
+    hx_source source;
+    uint32_t scheme; /* index in the table of schemes; behind it: none */
+    hx_slice signature_header, timestamp_header, prefix, signed_text;
+    bool is_base64;
+} hx_source_said;
+
 /* One of `groups`. */
 typedef struct {
     hx_slice name;
@@ -100,7 +108,8 @@ void hx_options_api_flag(hx_loader *loader, const char *text);
 /* Checks `api` when everything has been read. `by_flag`: its addresses are those of --api. */
 void hx_options_api_finish(hx_loader *loader, const hx_yaml *root, bool by_flag);
 
-void hx_options_key_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key);
+/* Reads a template into its field of `owner`. */
+void hx_options_key_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner);
 void hx_options_key_read(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 /* Checks a route's key together with its other options, and computes the defaults that depend on it. */
 void hx_options_key_finish(hx_loader *loader, const hx_yaml *node, hx_policy *policy);
@@ -116,6 +125,13 @@ void hx_options_cors_read(hx_loader *loader, const hx_option *option, const hx_y
 void hx_options_cors_origins(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 void hx_options_cors_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 void hx_options_cors_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+
+
+/* Reads `sources`, and checks them together with `inbox` and the routes, after everything else. */
+void hx_options_sources_read(hx_loader *loader, const hx_yaml *root);
+void hx_options_sources_secrets(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_source_said *said);
+void hx_options_sources_url(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *url);
+void hx_options_sources_events(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 
 /* The path of a file that the configuration names; relative paths start at the directory of the configuration file. */
 hx_slice hx_loader_path(const hx_loader *loader, hx_slice path);

@@ -4,6 +4,8 @@
 #include "base/check.h"
 #include "config/address.h"
 #include "config/loader.h"
+#include "core/event/delivery.h"
+#include "core/event/endpoint.h"
 #include "core/time/units.h"
 
 #include <stdio.h>
@@ -16,6 +18,12 @@
 #define X(place, owner, home, title) typedef owner owner_##place;
 HX_OPTION_PLACES(X)
 #undef X
+
+static const char schemes[] =
+#define X(name, ...) name "|"
+#include "core/webhook/schemes.def"
+#undef X
+    "none";
 
 static const hx_option options[] = {
 #define X(place_, name_, type_, field_, low_, high_, words_, default_, flags_, text_)                                  \
@@ -113,7 +121,9 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     switch (option->type) {
     case HX_OPTION_BOOL: return "must be true or false";
     case HX_OPTION_ENUM: return hx_arena_printf(arena, "must be %s", write_words(option->words, arena)).ptr;
-    case HX_OPTION_DURATION: return "must be a duration such as 500ms, 10s, 5m, 24h or 7d";
+    case HX_OPTION_DURATION:
+        return option->words ? "must be a duration such as 500ms, 10s, 5m, 24h or 7d, or off"
+                             : "must be a duration such as 500ms, 10s, 5m, 24h or 7d";
     case HX_OPTION_BYTES: return "must be a size such as 512B, 64KiB, 8MiB or 2GiB";
     case HX_OPTION_INTEGER:
         return hx_arena_printf(arena, "must be a whole number, %llu to %llu", (unsigned long long)option->low,
@@ -160,6 +170,11 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     case HX_OPTION_JWT: return "must be a map of options, or off";
     case HX_OPTION_GROUPS: return "must be a map of names to maps of options";
     case HX_OPTION_ROUTES: return "must be a list of routes";
+    case HX_OPTION_INBOX:
+    case HX_OPTION_EVENTS: return "must be a map of options";
+    case HX_OPTION_SOURCES: return "must be a list of sources";
+    case HX_OPTION_SECRETS: return "must be a name, or a list of names";
+    case HX_OPTION_URL: return "must be a URL such as http://127.0.0.1:3000/webhooks";
     }
     hx_check_failed(__FILE__, __LINE__, "an option's type that is known");
 }
@@ -233,6 +248,8 @@ static const char *read_united(const hx_option *option, hx_slice text, hx_arena 
 {
     bool timed = option->type == HX_OPTION_DURATION;
     size_t digits = 0;
+    *value = 0;
+    if (option->words && hx_slice_eq(text, hx_slice_of(option->words))) return NULL;
     while (digits < text.len && text.ptr[digits] >= '0' && text.ptr[digits] <= '9') digits++;
     hx_slice number = hx_slice_first(text, digits), suffix = hx_slice_from(text, digits);
     if (digits == 0) return unlike(option, text, arena);
@@ -312,8 +329,9 @@ static const char *type_text(const hx_option *option, hx_arena *arena)
     case HX_OPTION_DURATION:
     case HX_OPTION_BYTES:
     case HX_OPTION_INTEGER:
-        return hx_arena_printf(arena, "%s, %s to %s", texts[option->type], hx_option_write(option, option->low, arena),
-                               hx_option_write(option, option->high, arena))
+        return hx_arena_printf(arena, "%s, %s to %s%s", texts[option->type],
+                               hx_option_write(option, option->low, arena),
+                               hx_option_write(option, option->high, arena), option->words ? ", or off" : "")
             .ptr;
     default: return texts[option->type];
     }

@@ -22,7 +22,10 @@
     X(ABSENT, hx_probe, "under \"absent\" of a \"probe\"", "Under `absent` of a `probe`")                              \
     X(ANSWER, hx_probe, "under \"answer\" of a \"probe\"", "Under `answer` of a `probe`")                              \
     X(DUPLICATE, hx_provider_duplicate, "under \"provider_duplicate\"",                                                \
-      "Under `provider_duplicate`, in a route or in `defaults`")
+      "Under `provider_duplicate`, in a route or in `defaults`")                                                       \
+    X(INBOX, hx_config, "under \"inbox\"", "Under `inbox`")                                                            \
+    X(SOURCE, hx_source_said, "in a source", "In a source, one of the list `sources`")                                 \
+    X(EVENTS, hx_config_events, "under \"events\"", "Under `events`")
 
 typedef enum {
 #define X(place, ...) HX_PLACE_##place,
@@ -76,7 +79,12 @@ typedef enum {
     X(DUPLICATE, "a map")                                                                                              \
     X(DEFAULTS, "a map")                                                                                               \
     X(GROUPS, "a map of maps")                                                                                         \
-    X(ROUTES, "a list of maps")
+    X(ROUTES, "a list of maps")                                                                                        \
+    X(INBOX, "a map")                                                                                                  \
+    X(SOURCES, "a list of maps")                                                                                       \
+    X(EVENTS, "a map")                                                                                                 \
+    X(SECRETS, "text, or a list")                                                                                      \
+    X(URL, "a URL")
 
 typedef enum {
 #define X(name, text) HX_OPTION_##name,

@@ -104,19 +104,30 @@ static const char *read_network(hx_slice text, hx_arena *arena, hx_network *netw
 void hx_options_cors_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
+    bool is_allow = option->place == HX_PLACE_EVENTS;
+    hx_network *list = is_allow ? config->events.allow : config->trusted_proxies;
+    size_t count = 0;
     if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
     for (const hx_yaml *item = node->first; item; item = item->next) {
         hx_slice text;
         hx_network network;
         if (!hx_loader_text(loader, option, item, &text)) continue;
         const char *wrong = read_network(text, &config->arena, &network);
-        if (!wrong && config->trusted_proxy_count == HX_TRUSTED_PROXIES_MAX)
-            wrong = hx_arena_printf(&config->arena, "must be up to %u entries", HX_TRUSTED_PROXIES_MAX).ptr;
+        if (wrong && is_allow && hx_slice_ends(text, HX_LIT("/0")))
+            wrong = hx_arena_printf(&config->arena, "must not list %s: every address could be reached",
+                                    hx_quoted(&config->arena, text))
+                        .ptr;
+        if (!wrong && count == option->high)
+            wrong = hx_arena_printf(&config->arena, "must be up to %zu entries", count).ptr;
         if (wrong)
             hx_loader_wrong(loader, item, option->name, wrong);
         else
-            config->trusted_proxies[config->trusted_proxy_count++] = network;
+            list[count++] = network;
     }
+    if (is_allow)
+        config->events.allow_count = (uint32_t)count;
+    else
+        config->trusted_proxy_count = count;
 }
 
 /* Protocols that carry requests, which would reach the upstream unprotected. */

@@ -3,10 +3,23 @@
 #include "config/loader.h"
 #include "core/operation/template.h"
 
+#include <string.h>
+
 #define UUID_BYTES 36u
 #define DATE_SPAN_MAX (25 * HX_HOUR) /* the day on which clocks are set back */
 
-void hx_options_key_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_key_rules *key)
+/* Returns NULL if the part can be used in this option; else the end of a sentence that begins with the part. */
+static const char *unusable(const hx_loader *loader, const hx_option *option, const hx_template_part *part)
+{
+    if (option->place == HX_PLACE_SOURCE) {
+        bool is_of_routes = part->kind == HX_TEMPLATE_PATH || part->kind == HX_TEMPLATE_PRINCIPAL;
+        return is_of_routes ? "is for keys of routes: use header, body, query, sha256, date or window here" : NULL;
+    }
+    const char *unseen = part->kind == HX_TEMPLATE_HEADER ? hx_options_callers_unseen(loader, part->argument) : NULL;
+    return unseen ? hx_arena_printf(&loader->config->arena, "that header %s", unseen).ptr : NULL;
+}
+
+void hx_options_key_template(hx_loader *loader, const hx_option *option, const hx_yaml *node, void *owner)
 {
     hx_arena *arena = &loader->config->arena;
     hx_slice text;
@@ -16,17 +29,16 @@ void hx_options_key_template(hx_loader *loader, const hx_option *option, const h
     const hx_template *from = hx_template_compile(text, hx_options_zones_find, loader, arena, &wrong);
     if (!from) {
         const char *hint = loader->unknown_zone.len > 0 ? hx_options_zones_hint(loader->unknown_zone, arena) : "";
-        hx_config_problem_at(&loader->problems, node->line, node->column, "\"from\" can't be used: %s%s", wrong, hint);
+        hx_config_problem_at(&loader->problems, node->line, node->column, "\"%s\" can't be used: %s%s", option->name,
+                             wrong, hint);
         return;
     }
-    key->from = from;
+    memcpy((char *)owner + option->offset, &from, sizeof from);
     for (size_t i = 0; i < from->count; i++) {
-        const hx_template_part *part = &from->parts[i];
-        const char *unseen = part->kind == HX_TEMPLATE_HEADER ? hx_options_callers_unseen(loader, part->argument)
-                                                              : NULL;
-        if (unseen)
-            hx_config_problem_at(&loader->problems, node->line, node->column,
-                                 "\"from\" can't be used: %s: that header %s", hx_quoted(arena, part->text), unseen);
+        const char *why = unusable(loader, option, &from->parts[i]);
+        if (why)
+            hx_config_problem_at(&loader->problems, node->line, node->column, "\"%s\" can't be used: %s: %s",
+                                 option->name, hx_quoted(arena, from->parts[i].text), why);
     }
 }
 

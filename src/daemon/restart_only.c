@@ -2,7 +2,12 @@
 #include "daemon/restart_only.h"
 
 #include "base/check.h"
+#include "config/describe/source_fields.h"
 #include "config/options.h"
+
+#include <string.h>
+
+#define SOURCES_BYTES_MAX (4u << 20) /* their options are bounded */
 
 static bool addresses_differ(const hx_slice *a, size_t a_count, const hx_slice *b, size_t b_count)
 {
@@ -54,13 +59,45 @@ static bool core_dumps_differ(const hx_config *a, const hx_config *b)
     return a->core_dumps != b->core_dumps;
 }
 
+static bool inbox_differs(const hx_config *a, const hx_config *b)
+{
+    if (a->inbox.listen_count != b->inbox.listen_count) return true;
+    for (size_t i = 0; i < a->inbox.listen_count; i++)
+        if (!hx_slice_eq(a->inbox.listen[i], b->inbox.listen[i])) return true;
+    return false;
+}
+
+static hx_slice sources_text(const hx_config *config, hx_arena *arena)
+{
+    hx_buf out;
+    hx_buf_init(&out, arena, SOURCES_BYTES_MAX);
+    for (size_t i = 0; i < config->source_count; i++) hx_describe_source_json(&config->sources[i], &out);
+    return out.len > 0 ? hx_buf_slice(&out) : HX_EMPTY;
+}
+
+static bool sources_differ(const hx_config *a, const hx_config *b)
+{
+    hx_arena arena = {0};
+    bool differ = !hx_slice_eq(sources_text(a, &arena), sources_text(b, &arena));
+    hx_arena_free(&arena);
+    return differ;
+}
+
+static bool events_differ(const hx_config *a, const hx_config *b)
+{
+    /* Up to ca_file there are only numbers. */
+    return memcmp(&a->events, &b->events, offsetof(hx_config_events, ca_file)) != 0 ||
+           !hx_slice_eq(a->events.ca_file, b->events.ca_file);
+}
+
 static const struct {
     const char *name;
     bool (*differs)(const hx_config *a, const hx_config *b);
 } comparisons[] = {
     {"listen", listen_differs},        {"upstream", upstream_differs}, {"store", store_differs},
     {"workers", workers_differ},       {"admin", admin_differs},       {"api", api_differs},
-    {"core_dumps", core_dumps_differ},
+    {"core_dumps", core_dumps_differ}, {"inbox", inbox_differs},       {"sources", sources_differ},
+    {"events", events_differ},
 };
 
 static bool differs(const char *name, const hx_config *running, const hx_config *next)

@@ -18,7 +18,9 @@ typedef struct {
     hx_ms timeout;    /* of a call of the handler */
     uint64_t concurrency;
     uint32_t body_bytes_max;
-    hx_webhook_scheme scheme;
+    hx_webhook_scheme scheme; /* "none": requests are not signed */
+    hx_webhook_secret_place places[HX_WEBHOOK_SECRETS_MAX];
+    size_t place_count; /* 0: requests are not signed */
     hx_webhook_secret secrets[HX_WEBHOOK_SECRETS_MAX];
     size_t secret_count; /* 0: requests are not signed, and anyone may send them */
     hx_ms tolerance;
@@ -31,5 +33,9 @@ typedef struct {
     hx_ms window;       /* duplicates are recognised for so long after the event was processed */
     hx_ms replay_guard; /* where the id isn't signed: another id with the same payload is held for so long; 0: never */
 } hx_source;
+
+/* Whether nobody but the sender can have chosen the id of an event. Where it isn't so, a captured request can be sent
+ * again under another id. */
+bool hx_source_id_is_signed(const hx_source *source);
 
 #endif

@@ -64,6 +64,12 @@ typedef struct {
 hx_webhook_error hx_webhook_secret_read(const hx_webhook_scheme *scheme, hx_slice text, hx_arena *arena,
                                         hx_webhook_secret *secret) HX_MUST_USE;
 
+/* Where a secret is kept. */
+typedef struct {
+    hx_slice name;    /* of a file, or of a variable of the environment */
+    bool is_variable;
+} hx_webhook_secret_place;
+
 typedef struct {
     const hx_webhook_scheme *scheme;
     const hx_webhook_secret *secrets; /* any of them may have signed: while they rotate there are two */
