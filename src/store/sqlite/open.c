@@ -438,6 +438,7 @@ static hx_sqlite *make(hx_slice path, const hx_store_options *options)
     s->store = (hx_store){.ops = &hx_sqlite_ops,
                           .facts = {.name = "sqlite",
                                     .durable = true,
+                                    .keeps_items = true,
                                     .shared = true,
                                     .owner = hx_rand_u64(),
                                     .now = options->now ? options->now : hx_clock_now}};
