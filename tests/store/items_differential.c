@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random commits, gets and pages of items, made on the reference and on another store at the same time and compared
- * step by step, with restarts of the other in between. A failure prints its seed; `test_store_items_differential BACKEND
- * SEED` runs that one. */
+ * step by step, with restarts of the other in between. A failure prints its seed;
+ * `test_store_items_differential BACKEND SEED` runs that one. */
 #include "store/harness.h"
 
 #include "base/rand.h"
