@@ -4,6 +4,7 @@
 #ifndef HX_STORE_CALL_STATE_H
 #define HX_STORE_CALL_STATE_H
 
+#include "base/memory/arena.h"
 #include "core/operation/record.h"
 
 struct hx_store_call;
@@ -32,6 +33,7 @@ typedef struct {
     bool is_cancelled;
     bool is_notified;                 /* a watch that ends with the commit under way */
     uint64_t history_at, history_end; /* range of rows that a history has yet to read */
+    hx_arena read;                    /* what the writer has read for a get or scan */
 } hx_sqlite_call;
 
 typedef struct {

@@ -349,6 +349,80 @@ static void below_the_floor_claims_are_refused_until_space_returns(void **state)
     bench_end(&b);
 }
 
+static hx_store_result put(bench *b, const char *key, size_t bytes, bool urgent)
+{
+    static char body[512 << 10];
+    waited w;
+    hx_item item = {.key = hx_slice_of(key), .queue = HX_LIT("q"), .meta = HX_LIT("{}"), .body = {body, bytes}};
+    hx_item now = {.key = item.key};
+    wait_start(b, &w);
+    hx_store_get(b->store, &w.call, &now, 1);
+    wait_for(b, &w);
+    item.version = now.version;
+    wait_start(b, &w);
+    hx_store_commit(b->store, &w.call, &item, 1, urgent);
+    wait_for(b, &w);
+    hx_arena_free(&b->arena);
+    return w.call.result;
+}
+
+static void on_a_full_disk_urgent_commits_of_items_are_kept_and_others_refused(void **state)
+{
+    (void)state;
+    need_disk();
+    bench b;
+    char key[16];
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, backend, on_disk);
+    if (!hx_store_about(b.store)->keeps_items) {
+        bench_end(&b);
+        skip();
+    }
+    hx_record flying = record_of(1);
+    flying.lease_until = test_now + HX_DAY;
+    assert_int_equal(claim(&b, &flying, 0, NULL), OK);
+    assert_int_equal(put(&b, "kept", 5000, false), OK);
+    fill_disk(0);
+    waited added, found;
+    static char body[3000];
+    int made = 0;
+    do { /* both in one batch; the one that finds the disk full is tried several times */
+        (void)snprintf(key, sizeof key, "k%d", made++);
+        hx_item item = {.key = hx_slice_of(key), .queue = HX_EMPTY, .meta = HX_LIT("{}"), .body = {body, sizeof body}};
+        hx_item kept = {.key = HX_LIT("kept")};
+        wait_start(&b, &added);
+        wait_start(&b, &found);
+        hx_store_commit(b.store, &added.call, &item, 1, false);
+        hx_store_get(b.store, &found.call, &kept, 1);
+        wait_for(&b, &added);
+        wait_for(&b, &found);
+        assert_int_equal(found.call.result, OK);
+        assert_int_equal(kept.body.len, 5000);
+        hx_arena_free(&b.arena);
+    } while (added.call.result == OK && made < 5000);
+    assert_int_equal(added.call.result, FULL);
+    assert_int_equal(put(&b, "refused", 10, false), FULL);
+    for (int i = 0; i < 200; i++) {
+        (void)snprintf(key, sizeof key, "u%d", i % 20);
+        assert_int_equal(put(&b, key, 500, true), OK);
+    }
+    hx_store_result large = put(&b, "large", 400000, true); /* may be more than the reserve has */
+    assert_true(large == OK || large == FULL);
+    assert_int_equal(settle(&b, &flying, HX_UNKNOWN, NULL), OK);
+    for (int round = 0; round < 2; round++, bench_restart(&b)) {
+        hx_item_page page = {.prefix = HX_LIT("u"), .items_max = 100};
+        wait_start(&b, &found);
+        hx_store_scan(b.store, &found.call, &page);
+        wait_for(&b, &found);
+        assert_int_equal(page.count, 20);
+    }
+    assert_int_equal(unlink(ballast()), 0);
+    wait_until_claims_go(&b, 4000);
+    assert_int_equal(put(&b, "refused", 3000, false), OK);
+    hx_log_threshold(HX_LOG_INFO);
+    bench_end(&b);
+}
+
 #define LIMIT (12 * SEGMENT)
 
 static void the_archive_counts_in_the_limit(void **state)
@@ -410,6 +484,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(answers_that_find_no_room_are_left_out_and_nothing_else),
         cmocka_unit_test(a_crash_on_a_full_disk_leaves_room_for_the_next_start),
         cmocka_unit_test(below_the_floor_claims_are_refused_until_space_returns),
+        cmocka_unit_test(on_a_full_disk_urgent_commits_of_items_are_kept_and_others_refused),
         cmocka_unit_test(the_archive_counts_in_the_limit),
         cmocka_unit_test(a_limit_that_is_too_small_is_refused),
     };

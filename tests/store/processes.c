@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several processes at work on one store, some of which are killed in the middle of it: each operation is won once, no
- * epoch is drawn twice, and what was acknowledged to anybody is there in the end. Run with the backend's name, of those
- * that processes share. */
+ * epoch is drawn twice, each commit of items takes effect on the versions that it names, and what was acknowledged to
+ * anybody is there in the end. Run with the backend's name, of those that processes share. */
 #include "store/harness.h"
 
 #include "base/check.h"
@@ -28,17 +28,18 @@
 
 static const char *backend;
 
-typedef enum { CLAIMED, COMPLETED, RELEASED } event;
+typedef enum { CLAIMED, COMPLETED, RELEASED, COUNTED } event;
 
 /* What a process says once it was acknowledged. */
 typedef struct {
     event what;
     uint32_t number;
-    uint64_t epoch;
+    uint64_t epoch; /* COUNTED: the count */
 } word;
 
 /* Shared by all of them. */
-typedef struct {
+typedef struct world {
+    void (*try_one)(bench *b, struct world *w, int pipe, uint64_t number);
     atomic_uint effects[OPERATIONS];
     atomic_uint next;
 } world;
@@ -59,7 +60,7 @@ static void answer(char body[64], uint64_t number, uint64_t epoch)
     (void)snprintf(body, 64, "answer %llu of %llu", (unsigned long long)epoch, (unsigned long long)number);
 }
 
-static void try_one(bench *b, world *w, int pipe, uint64_t number)
+static void try_operation(bench *b, world *w, int pipe, uint64_t number)
 {
     char body[64];
     hx_record r = record_of(number), found;
@@ -89,7 +90,7 @@ _Noreturn static void work(bench *b, world *w, int pipe)
     bench_open(b);
     while (w->next < OPERATIONS * 8) {
         uint64_t at = w->next++ / 8, number = at + hx_rand_below(8);
-        if (number < OPERATIONS) try_one(b, w, pipe, number);
+        if (number < OPERATIONS) w->try_one(b, w, pipe, number);
         hx_arena_free(&b->arena);
     }
     bench_close(b);
@@ -196,31 +197,139 @@ static void judge_store(bench *b, world *w, const story stories[OPERATIONS])
     }
 }
 
+/* Lets processes work until all is done; the words that were said are the caller's to free. */
+static word *race(bench *b, world *w, size_t *count)
+{
+    int pipes[2];
+    pid_t children[PROCESSES];
+    word *words = calloc(WORDS_MAX, sizeof *words);
+    assert_non_null(words);
+    assert_int_equal(pipe(pipes), 0);
+    bench_begin(b, backend, (hx_store_options){0});
+    bench_close(b);
+    for (int i = 0; i < PROCESSES; i++) children[i] = begin_one(b, w, pipes);
+    *count = listen_and_kill(b, w, pipes, children, words);
+    close(pipes[1]);
+    for (ssize_t n; *count < WORDS_MAX && (n = read(pipes[0], &words[*count], sizeof *words)) != 0; ++*count)
+        assert_int_equal(n, sizeof *words);
+    assert_int_equal(end_all(children), PROCESSES);
+    close(pipes[0]);
+    return words;
+}
+
+static world *new_world(void)
+{
+    world *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(w != MAP_FAILED);
+    return w;
+}
+
 static void processes_race_and_die(void **state)
 {
     (void)state;
     bench b;
-    int pipes[2];
-    pid_t children[PROCESSES];
+    size_t count;
     static story stories[OPERATIONS];
-    word *words = calloc(WORDS_MAX, sizeof *words);
-    world *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(words && w != MAP_FAILED);
-    assert_int_equal(pipe(pipes), 0);
-    bench_begin(&b, backend, (hx_store_options){0});
-    bench_close(&b);
-    for (int i = 0; i < PROCESSES; i++) children[i] = begin_one(&b, w, pipes);
-    size_t count = listen_and_kill(&b, w, pipes, children, words);
-    close(pipes[1]);
-    for (ssize_t n; count < WORDS_MAX && (n = read(pipes[0], &words[count], sizeof *words)) != 0; count++)
-        assert_int_equal(n, sizeof *words);
-    assert_int_equal(end_all(children), PROCESSES);
+    world *w = new_world();
+    w->try_one = try_operation;
+    word *words = race(&b, w, &count);
     assert_true(count > OPERATIONS / 2);
     judge_words(words, count, stories);
     bench_open(&b);
     judge_store(&b, w, stories);
     bench_end(&b);
-    close(pipes[0]);
+    (void)munmap(w, sizeof *w);
+    free(words);
+}
+
+#define COUNTERS 25u
+
+static uint64_t read_count(bench *b, uint64_t number, hx_item *counter, char key[32])
+{
+    waited w;
+    uint64_t count = 0;
+    (void)snprintf(key, 32, "count/%llu", (unsigned long long)number);
+    *counter = (hx_item){.key = hx_slice_of(key)};
+    wait_start(b, &w);
+    hx_store_get(b->store, &w.call, counter, 1);
+    wait_for(b, &w);
+    if (w.call.result != HX_STORE_OK) _exit(14);
+    if (counter->version > 0 && !hx_slice_to_u64(counter->meta, &count)) _exit(15);
+    return count;
+}
+
+/* Counts one of few counters up, and writes the new count down as an item of its own, in one commit. */
+static void try_counter(bench *b, world *w, int pipe, uint64_t number)
+{
+    char key[32], entry[64], text[24];
+    hx_item items[2];
+    waited done;
+    (void)w;
+    number %= COUNTERS;
+    uint64_t count = read_count(b, number, &items[0], key) + 1;
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)count);
+    (void)snprintf(entry, sizeof entry, "entry/%llu/%s", (unsigned long long)number, text);
+    items[0].meta = hx_slice_of(text);
+    items[1] = (hx_item){.key = hx_slice_of(entry), .queue = HX_LIT("entries"), .meta = HX_EMPTY, .body = HX_EMPTY};
+    wait_start(b, &done);
+    hx_store_commit(b->store, &done.call, items, 2, false);
+    wait_for(b, &done);
+    if (done.call.result == HX_STORE_STALE) return; /* another was first */
+    if (done.call.result != HX_STORE_OK) _exit(16);
+    say(pipe, COUNTED, number, count);
+}
+
+static uint64_t count_entries(bench *b, uint64_t number)
+{
+    char prefix[32];
+    uint64_t seen = 0;
+    (void)snprintf(prefix, sizeof prefix, "entry/%llu/", (unsigned long long)number);
+    hx_item_page page = {.prefix = hx_slice_of(prefix), .items_max = 100};
+    do {
+        waited w;
+        wait_start(b, &w);
+        hx_store_scan(b->store, &w.call, &page);
+        wait_for(b, &w);
+        assert_int_equal(w.call.result, HX_STORE_OK);
+        seen += page.count;
+        if (page.count > 0) page.after = page.items[page.count - 1];
+    } while (page.more);
+    return seen;
+}
+
+static int by_count(const void *a, const void *b)
+{
+    const word *one = a, *other = b;
+    if (one->number != other->number) return one->number < other->number ? -1 : 1;
+    return one->epoch < other->epoch ? -1 : one->epoch > other->epoch;
+}
+
+static void processes_that_commit_items_win_once_and_lose_nothing(void **state)
+{
+    (void)state;
+    bench b;
+    size_t count;
+    world *w = new_world();
+    w->try_one = try_counter;
+    word *words = race(&b, w, &count);
+    qsort(words, count, sizeof *words, by_count);
+    bench_open(&b);
+    uint64_t sum = 0, counts[COUNTERS];
+    for (uint64_t i = 0; i < COUNTERS; i++) {
+        char key[32];
+        hx_item counter;
+        counts[i] = read_count(&b, i, &counter, key);
+        assert_int_equal(count_entries(&b, i), counts[i]); /* both items of a commit, or neither */
+        sum += counts[i];
+    }
+    for (size_t i = 0; i < count; i++) {
+        assert_true(words[i].epoch <= counts[words[i].number]);
+        assert_true(i == 0 || by_count(&words[i - 1], &words[i]) < 0); /* no count was won twice */
+    }
+    assert_true(count > OPERATIONS);
+    assert_true(sum >= count &&
+                sum <= count + KILLS); /* a killed process has one commit at most that it has not told of */
+    bench_end(&b);
     (void)munmap(w, sizeof *w);
     free(words);
 }
@@ -229,6 +338,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
     backend = argv[1];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(processes_race_and_die)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(processes_race_and_die),
+                                       cmocka_unit_test(processes_that_commit_items_win_once_and_lose_nothing)};
     return cmocka_run_group_tests_name(backend, tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static hx_in_transaction_result enter(session *s, sqlite3 *db, hx_arena *arena, 
     if (sqlite3_get_autocommit(db)) return HX_IN_TRANSACTION_OUTSIDE;
     if (!step(db, "SAVEPOINT hapax")) return HX_IN_TRANSACTION_ERROR;
     if (hx_sqlite_tables_identify(&s->rows, &format, s->secret) != SQLITE_OK) return HX_IN_TRANSACTION_ERROR;
-    if (format != HX_SQLITE_FORMAT) return HX_IN_TRANSACTION_NO_TABLES;
+    if (format < HX_SQLITE_FORMAT_LEAST || format > HX_SQLITE_FORMAT) return HX_IN_TRANSACTION_NO_TABLES;
     bool known;
     return hx_sqlite_tables_now(&s->rows, &s->now, &known) == SQLITE_OK ? HX_IN_TRANSACTION_OK
                                                                         : HX_IN_TRANSACTION_ERROR;
@@ -88,7 +88,9 @@ bool hx_sqlite_prepare(sqlite3 *db, hx_error_text error)
     bool is_inside = rc == SQLITE_OK;
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_identify(&rows, &format, secret);
     if (rc == SQLITE_OK && format == 0) rc = hx_sqlite_tables_create(db, NULL);
-    bool is_other_format = rc == SQLITE_OK && format != 0 && format != HX_SQLITE_FORMAT;
+    if (rc == SQLITE_OK && format == HX_SQLITE_FORMAT_LEAST) rc = hx_sqlite_tables_upgrade(db);
+    bool is_other_format = rc == SQLITE_OK && format != 0 &&
+                           (format < HX_SQLITE_FORMAT_LEAST || format > HX_SQLITE_FORMAT);
     hx_sqlite_tables_end(&rows);
     explicit_bzero(secret, sizeof secret);
     if (rc == SQLITE_OK && !is_other_format && !step(db, "RELEASE hapax")) rc = sqlite3_errcode(db);

@@ -65,7 +65,8 @@ typedef struct {
     uint64_t owner; /* 0: begun by a gateway */
 } hx_in_transaction_operation;
 
-/* Makes the tables where there are none, inside the open transaction if there is one. False with a sentence. */
+/* Makes the tables where there are none, and brings older ones up to date, inside the open transaction if there is one.
+ * False with a sentence. */
 bool hx_sqlite_prepare(sqlite3 *db, hx_error_text error) HX_MUST_USE;
 
 /* The value of Hapax-Operation; false: it isn't one. */

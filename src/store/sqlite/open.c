@@ -168,7 +168,7 @@ static int put_mark(hx_sqlite *s)
     return rc == SQLITE_OK ? hx_sqlite_tables_set_epoch(&s->rows, s->options.unfinished->epoch) : rc;
 }
 
-/* Makes the tables in one transaction, so that of several processes that find none, one does. */
+/* Makes or upgrades the tables in one transaction: of several processes that find none, or old ones, one does. */
 static bool make_tables(hx_sqlite *s, hx_error_text error)
 {
     int64_t format;
@@ -187,6 +187,8 @@ static bool make_tables(hx_sqlite *s, hx_error_text error)
         }
         if (rc == SQLITE_OK) rc = hx_sqlite_tables_create(s->rows.db, s->options.secret);
         if (rc == SQLITE_OK) rc = put_mark(s);
+    } else if (rc == SQLITE_OK && format == HX_SQLITE_FORMAT_LEAST) {
+        rc = hx_sqlite_tables_upgrade(s->rows.db);
     }
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_run(&s->rows, HX_SQL_COMMIT);
     if (rc == SQLITE_OK) return true;
@@ -212,7 +214,7 @@ static bool read_secret(hx_sqlite *s, int64_t *format, hx_error_text error)
 {
     int rc = hx_sqlite_tables_identify(&s->rows, format, s->store.facts.secret);
     if (rc != SQLITE_OK) return fail(s, rc, error);
-    if (*format != 0 && *format != HX_SQLITE_FORMAT)
+    if (*format != 0 && (*format < HX_SQLITE_FORMAT_LEAST || *format > HX_SQLITE_FORMAT))
         return hx_fail(error,
                        "%s was written by %s version of Hapax (format %lld, this one reads %d): use that version",
                        s->path, *format > HX_SQLITE_FORMAT ? "a newer" : "an older", (long long)*format,
@@ -387,7 +389,7 @@ static bool open_file(hx_sqlite *s, hx_error_text error)
     }
     if (format > 0 || empty)
         if (!set_log(s, error) || !settle_log(s, error)) return false;
-    if (format == 0 && (!make_tables(s, error) || !read_secret(s, &format, error))) return false;
+    if (format < HX_SQLITE_FORMAT && (!make_tables(s, error) || !read_secret(s, &format, error))) return false;
     if (!s->options.now && !follow_clock(s, &s->options, error)) return false;
     rc = hx_sqlite_tables_changes(&s->rows, &s->changes);
     if (rc != SQLITE_OK) return fail(s, rc, error);
@@ -436,6 +438,7 @@ static hx_sqlite *make(hx_slice path, const hx_store_options *options)
     s->store = (hx_store){.ops = &hx_sqlite_ops,
                           .facts = {.name = "sqlite",
                                     .durable = true,
+                                    .keeps_items = true,
                                     .shared = true,
                                     .owner = hx_rand_u64(),
                                     .now = options->now ? options->now : hx_clock_now}};

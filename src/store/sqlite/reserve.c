@@ -116,6 +116,11 @@ static uint64_t new_operations_max(hx_sqlite *s, uint64_t free_bytes)
     return most > totals.processing ? most - totals.processing : 0;
 }
 
+uint64_t hx_sqlite_claims_of(const hx_store_call *commit)
+{
+    return commit->item_count + 2 * hx_sqlite_item_bytes(commit) / CLAIM_BYTES;
+}
+
 void hx_sqlite_set_log(hx_sqlite *s)
 {
     disk d;

@@ -4,7 +4,7 @@
  * transaction. This file is what happens on the callers' threads.
  *
  * A peek reads at once, on a connection of the loop's own: readers of the log neither block nor are blocked, and what
- * they see has been synced. Lists and histories are read in the same way, in small steps.
+ * they see has been synced. Lists and histories are read in the same way, in small steps, and so are items.
  *
  * Ownership is shared: a dead process looks like a slow one, so the claim of another process ends with its lease and
  * not before. */
@@ -109,11 +109,21 @@ static void take_back_cancel(hx_sqlite *s, const hx_store_call *call)
     pthread_mutex_unlock(&s->mutex);
 }
 
+static void free_read(void *what)
+{
+    hx_arena_free(what);
+}
+
 static void done(hx_task *task)
 {
     hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
     hx_shared_record *shown = call->own.shown;
     if (call->own.sqlite.is_cancelled) take_back_cancel(call->own.sqlite.store, call);
+    if (call->own.sqlite.read.blocks || call->own.sqlite.read.large) { /* the writer has filled it for this call */
+        hx_arena *read = hx_arena_alloc(call->arena, sizeof *read);
+        *read = call->own.sqlite.read;
+        hx_arena_at_end(call->arena, free_read, read);
+    }
     call->own.sqlite.store = NULL; /* it can't be cancelled any more */
     if (shown) {
         show((hx_slice){shown->bytes, shown->len}, &call->op, shown->epoch, shown->state, shown->lease_until,
@@ -127,6 +137,7 @@ static void done(hx_task *task)
 
 void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shared_record *shown)
 {
+    if (call->verb == HX_STORE_COMMIT) call->own.sqlite.store->item_commits--;
     call->result = result;
     call->own.shown = shown ? hx_shared_record_hold(shown) : NULL;
     call->own.task.run = done;
@@ -248,6 +259,22 @@ static void page_step(hx_task *task)
         page_done(call, rc);
 }
 
+/* Reads items at once, unless commits are under way: those of this loop take effect before what it asks for later.
+ * False: the writer has to do it. */
+static bool read_items(hx_sqlite *s, hx_store_call *call)
+{
+    hx_sqlite_reader *reader = s->item_commits == 0 ? take_reader(s) : NULL;
+    if (!reader) return false;
+    int rc = hx_sqlite_tables_run(&reader->rows, HX_SQL_BEGIN_READ);
+    if (rc == SQLITE_OK) {
+        rc = hx_sqlite_items_read(&reader->rows, call, call->arena, s->store.facts.now());
+        (void)hx_sqlite_tables_run(&reader->rows, HX_SQL_ROLLBACK);
+    }
+    give_back(reader);
+    if (rc == SQLITE_OK) hx_sqlite_post(call, HX_STORE_OK, NULL);
+    return rc == SQLITE_OK;
+}
+
 static void sqlite_submit(hx_store *store, hx_store_call *call)
 {
     hx_sqlite *s = (hx_sqlite *)store;
@@ -258,6 +285,8 @@ static void sqlite_submit(hx_store *store, hx_store_call *call)
         hx_loop_post(call->loop, &call->own.task);
         return;
     }
+    if ((call->verb == HX_STORE_GET || call->verb == HX_STORE_SCAN) && read_items(s, call)) return;
+    if (call->verb == HX_STORE_COMMIT) s->item_commits++;
     pthread_mutex_lock(&s->mutex);
     call->own.sqlite.sequence = ++s->sequence;
     hx_list_append(&s->calls, &call->own.link);

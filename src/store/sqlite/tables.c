@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables, version 2. They may lie in a file of their own or in a program's database, so each has our name in it and
+/* The tables, version 3. They may lie in a file of their own or in a program's database, so each has our name in it and
  * nothing is kept in the file's header.
  *
  *     hapax_store       one row: the format, the secret, the last epoch that was drawn, and the clock: by how much the
- *                       store's time is ahead of the time since the boot of that name
+ *                       store's time is ahead of the time since the boot of that name. The version of an item is an
+ *                       epoch, too: so it grows though items are removed, and beyond those of a copy of the file
  *     hapax_operations  the newest record of each operation. `head` is the record as core/operation/record.c writes it,
  *                       but that lease_until is right in its own column only. due: when a sweep has to look at it;
  *                       NULL: never. lifetime and tombstone: of an outcome that the application itself will write
@@ -11,6 +12,10 @@
  *     hapax_live        how many operations there are under which rules (route '': under no named route)
  *     hapax_rules       which version of a route's rules is in force, where one was enforced
  *     hapax_retired     rules that a process takes stock of, and until when
+ *     hapax_items       items (store/items.h). queue is NULL for an item that is in none, expires_at is 0 for one that
+ *                       never expires. meta is TEXT, which json_extract reads, unless it is no UTF-8 or has a NUL: then
+ *                       it is a BLOB. Keys and queues are BLOBs, which SQLite orders by their bytes in every database.
+ *                       Not in version 2
  *
  * A claim appends to hapax_operations and hapax_history and changes one leaf of each index, so that many claims in one
  * commit write few pages. For that reason the history has no index; it is read from front to back. */
@@ -41,6 +46,13 @@
     " ended = ended - (old.state NOT IN (1, 4))"                                                                       \
     " WHERE route = iif(old.rule_version < 2147483648, '', old.route) AND rule_version = old.rule_version;"
 
+/* A table with rowids: large bodies go to pages of their own, and the rows between them stay close together. */
+#define ITEMS                                                                                                          \
+    "CREATE TABLE hapax_items (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, version INTEGER NOT NULL,"            \
+    " queue BLOB, due INTEGER NOT NULL, expires_at INTEGER NOT NULL, meta NOT NULL, body BLOB NOT NULL);"              \
+    "CREATE INDEX hapax_items_queue ON hapax_items (queue, due, key) WHERE queue IS NOT NULL;"                         \
+    "CREATE INDEX hapax_items_expiring ON hapax_items (expires_at) WHERE expires_at > 0;"
+
 static const char schema[] =
     "CREATE TABLE hapax_store (one INTEGER PRIMARY KEY CHECK (one = 1), format INTEGER NOT NULL,"
     " secret BLOB NOT NULL, epoch INTEGER NOT NULL, boot TEXT NOT NULL DEFAULT '', clock INTEGER NOT NULL DEFAULT 0);"
@@ -60,7 +72,7 @@ static const char schema[] =
     "CREATE TRIGGER hapax_operations_gone AFTER DELETE ON hapax_operations BEGIN " ONE_LESS " END;"
     "CREATE TRIGGER hapax_operations_changed AFTER UPDATE OF state, rule_version, route ON hapax_operations"
     " WHEN old.state <> new.state OR old.rule_version <> new.rule_version OR old.route <> new.route BEGIN " ONE_LESS
-    " " ONE_MORE " END;";
+    " " ONE_MORE " END;" ITEMS;
 
 static const char *const texts[] = {
 #define X(name, sql) [HX_SQL_##name] = (sql),
@@ -91,8 +103,7 @@ void hx_sqlite_tables_reset(sqlite3_stmt *statement)
     (void)sqlite3_clear_bindings(statement);
 }
 
-/* Steps a statement that gives no rows. */
-static int finish(sqlite3_stmt *statement)
+int hx_sqlite_tables_finish(sqlite3_stmt *statement)
 {
     int rc = sqlite3_step(statement);
     hx_sqlite_tables_reset(statement);
@@ -103,7 +114,7 @@ int hx_sqlite_tables_run(hx_sqlite_tables *rows, hx_sql which)
 {
     sqlite3_stmt *s;
     int rc = hx_sqlite_tables_prepare(rows, which, &s);
-    return rc == SQLITE_OK ? finish(s) : rc;
+    return rc == SQLITE_OK ? hx_sqlite_tables_finish(s) : rc;
 }
 
 static void bind_u64(sqlite3_stmt *s, int at, uint64_t value)
@@ -111,8 +122,7 @@ static void bind_u64(sqlite3_stmt *s, int at, uint64_t value)
     (void)sqlite3_bind_int64(s, at, (sqlite3_int64)value);
 }
 
-/* The bytes must stay until the statement has run. Empty is empty, not NULL. */
-static void bind_bytes(sqlite3_stmt *s, int at, hx_slice bytes)
+void hx_sqlite_bind_bytes(sqlite3_stmt *s, int at, hx_slice bytes)
 {
     if (bytes.len == 0)
         (void)sqlite3_bind_zeroblob(s, at, 0);
@@ -120,7 +130,7 @@ static void bind_bytes(sqlite3_stmt *s, int at, hx_slice bytes)
         (void)sqlite3_bind_blob64(s, at, bytes.ptr, bytes.len, SQLITE_STATIC);
 }
 
-static void bind_text(sqlite3_stmt *s, int at, hx_slice text)
+void hx_sqlite_bind_text(sqlite3_stmt *s, int at, hx_slice text)
 {
     (void)sqlite3_bind_text64(s, at, text.len > 0 ? text.ptr : "", text.len, SQLITE_STATIC, SQLITE_UTF8);
 }
@@ -130,7 +140,7 @@ static void bind_op(sqlite3_stmt *s, int at, const hx_op *op)
     (void)sqlite3_bind_blob(s, at, op->bytes, (int)sizeof op->bytes, SQLITE_STATIC);
 }
 
-static hx_slice column_bytes(sqlite3_stmt *s, int at)
+hx_slice hx_sqlite_column_bytes(sqlite3_stmt *s, int at)
 {
     const char *ptr = sqlite3_column_blob(s, at); /* SQLite wants this read before the length */
     size_t len = (size_t)sqlite3_column_bytes(s, at);
@@ -162,10 +172,15 @@ int hx_sqlite_tables_create(sqlite3 *db, const uint8_t *secret)
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_bind_int(s, 1, HX_SQLITE_FORMAT);
     (void)sqlite3_bind_blob(s, 2, secret ? secret : drawn, (int)sizeof drawn, SQLITE_STATIC);
-    rc = finish(s);
+    rc = hx_sqlite_tables_finish(s);
     (void)sqlite3_finalize(s);
     explicit_bzero(drawn, sizeof drawn);
     return rc;
+}
+
+int hx_sqlite_tables_upgrade(sqlite3 *db)
+{
+    return sqlite3_exec(db, ITEMS "UPDATE hapax_store SET format = 3", NULL, NULL, NULL);
 }
 
 static int has_table(sqlite3 *db, bool *out)
@@ -193,7 +208,7 @@ int hx_sqlite_tables_identify(hx_sqlite_tables *rows, int64_t *format, uint8_t s
     rc = sqlite3_step(s);
     if (rc == SQLITE_ROW) {
         *format = sqlite3_column_int64(s, 0);
-        hx_slice bytes = column_bytes(s, 1);
+        hx_slice bytes = hx_sqlite_column_bytes(s, 1);
         bool whole = *format > 0 && bytes.len == 32;
         if (whole) memcpy(secret, bytes.ptr, bytes.len);
         rc = whole ? SQLITE_ROW : SQLITE_CORRUPT;
@@ -246,7 +261,7 @@ int hx_sqlite_tables_find(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx
     out->there = true;
     out->stored = (hx_state)sqlite3_column_int(s, 1);
     out->lease_until = (hx_ms)sqlite3_column_int64(s, 2);
-    hx_slice head = column_bytes(s, 3);
+    hx_slice head = hx_sqlite_column_bytes(s, 3);
     out->head_len = head.len <= sizeof out->head ? head.len : 0;
     memcpy(out->head, head.ptr, out->head_len);
     uint64_t epoch = (uint64_t)sqlite3_column_int64(s, 0);
@@ -256,8 +271,8 @@ int hx_sqlite_tables_find(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx
     }
     out->record.epoch = epoch;
     age(&out->record, out->lease_until, now);
-    out->headers = column_bytes(s, 4);
-    out->body = column_bytes(s, 5);
+    out->headers = hx_sqlite_column_bytes(s, 4);
+    out->body = hx_sqlite_column_bytes(s, 5);
     out->lifetime = (hx_ms)sqlite3_column_int64(s, 6);
     out->tombstone = (hx_ms)sqlite3_column_int64(s, 7);
     return SQLITE_OK;
@@ -314,8 +329,8 @@ static int remember(hx_sqlite_tables *rows, const hx_record *record)
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_REMEMBER, &s);
     if (rc != SQLITE_OK) return rc;
     bind_op(s, 1, &record->op);
-    bind_bytes(s, 2, hx_buf_slice(&buf));
-    return finish(s);
+    hx_sqlite_bind_bytes(s, 2, hx_buf_slice(&buf));
+    return hx_sqlite_tables_finish(s);
 }
 
 int hx_sqlite_tables_become(hx_sqlite_tables *rows, const hx_sqlite_row *old, const hx_record *record)
@@ -335,13 +350,13 @@ int hx_sqlite_tables_become(hx_sqlite_tables *rows, const hx_sqlite_row *old, co
     (void)sqlite3_bind_int64(s, 4, record->lease_until);
     if (due >= 0) (void)sqlite3_bind_int64(s, 5, due);
     bind_u64(s, 6, record->rule_version);
-    bind_text(s, 7, record->route);
-    bind_bytes(s, 8, hx_buf_slice(&buf));
-    bind_bytes(s, 9, record->answer.headers);
-    bind_bytes(s, 10, record->answer.body);
+    hx_sqlite_bind_text(s, 7, record->route);
+    hx_sqlite_bind_bytes(s, 8, hx_buf_slice(&buf));
+    hx_sqlite_bind_bytes(s, 9, record->answer.headers);
+    hx_sqlite_bind_bytes(s, 10, record->answer.body);
     (void)sqlite3_bind_int64(s, 11, record->lifetime);
     (void)sqlite3_bind_int64(s, 12, record->tombstone);
-    rc = finish(s);
+    rc = hx_sqlite_tables_finish(s);
     return rc == SQLITE_OK ? remember(rows, record) : rc;
 }
 
@@ -352,7 +367,7 @@ int hx_sqlite_tables_remove(hx_sqlite_tables *rows, const hx_sqlite_row *old, co
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_DELETE, &s);
     if (rc != SQLITE_OK) return rc;
     bind_op(s, 1, &old->record.op);
-    rc = finish(s);
+    rc = hx_sqlite_tables_finish(s);
     return rc == SQLITE_OK && last ? remember(rows, last) : rc;
 }
 
@@ -365,7 +380,7 @@ int hx_sqlite_tables_renew(hx_sqlite_tables *rows, const hx_op *op, hx_ms lease_
     bind_op(s, 1, op);
     (void)sqlite3_bind_int64(s, 2, lease_until);
     if (lease_until > 0) (void)sqlite3_bind_int64(s, 3, lease_until);
-    return finish(s);
+    return hx_sqlite_tables_finish(s);
 }
 
 int hx_sqlite_tables_epoch(hx_sqlite_tables *rows, uint64_t *out)
@@ -390,7 +405,7 @@ int hx_sqlite_tables_set_epoch(hx_sqlite_tables *rows, uint64_t epoch)
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_EPOCH_SET, &s);
     if (rc != SQLITE_OK) return rc;
     bind_u64(s, 1, epoch);
-    return finish(s);
+    return hx_sqlite_tables_finish(s);
 }
 
 #define BOOT_BYTES 36
@@ -424,7 +439,7 @@ int hx_sqlite_tables_now(hx_sqlite_tables *rows, hx_ms *now, bool *known)
     *known = false;
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_CLOCK, &s);
     if (rc != SQLITE_OK) return rc;
-    bind_text(s, 1, boot_name());
+    hx_sqlite_bind_text(s, 1, boot_name());
     rc = sqlite3_step(s);
     *known = rc == SQLITE_ROW;
     if (*known) *now = since_boot() + (hx_ms)sqlite3_column_int64(s, 0);
@@ -437,9 +452,9 @@ int hx_sqlite_tables_set_clock(hx_sqlite_tables *rows, hx_ms now)
     sqlite3_stmt *s;
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_CLOCK_SET, &s);
     if (rc != SQLITE_OK) return rc;
-    bind_text(s, 1, boot_name());
+    hx_sqlite_bind_text(s, 1, boot_name());
     (void)sqlite3_bind_int64(s, 2, now - since_boot());
-    return finish(s);
+    return hx_sqlite_tables_finish(s);
 }
 
 /* Makes a damaged record unknown for good. Its bytes stay: a record with nothing in it would hide the damage. */
@@ -450,7 +465,7 @@ static int lose(hx_sqlite_tables *rows, const hx_op *op)
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_LOSE, &s);
     if (rc != SQLITE_OK) return rc;
     bind_op(s, 1, op);
-    return finish(s);
+    return hx_sqlite_tables_finish(s);
 }
 
 int hx_sqlite_tables_sweep(hx_sqlite_tables *rows, const hx_op *op, hx_ms now, hx_sqlite_row *row, hx_record *next,
@@ -490,7 +505,7 @@ int hx_sqlite_tables_due(hx_sqlite_tables *rows, hx_ms now, hx_op *ops, size_t m
     (void)sqlite3_bind_int64(s, 2, (sqlite3_int64)max);
     (void)sqlite3_bind_int64(s, 3, now - hx_clock_held());
     while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
-        hx_slice op = column_bytes(s, 0);
+        hx_slice op = hx_sqlite_column_bytes(s, 0);
         if (op.len != sizeof(hx_op)) continue;
         memcpy(&ops[(*found)++], op.ptr, op.len);
     }
@@ -523,7 +538,7 @@ int hx_sqlite_tables_drop_past(hx_sqlite_tables *rows, int64_t last)
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_HISTORY_DROP, &s);
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_bind_int64(s, 1, last);
-    return finish(s);
+    return hx_sqlite_tables_finish(s);
 }
 
 int hx_sqlite_tables_enforce(hx_sqlite_tables *rows, const hx_store_rules *rules, hx_ms now)
@@ -532,13 +547,13 @@ int hx_sqlite_tables_enforce(hx_sqlite_tables *rows, const hx_store_rules *rules
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_UNRETIRE_PAST, &s);
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_bind_int64(s, 1, now); /* those of a process that still takes stock stay */
-    rc = finish(s);
+    rc = hx_sqlite_tables_finish(s);
     for (size_t i = 0; i < rules->count && rc == SQLITE_OK; i++) {
         rc = hx_sqlite_tables_prepare(rows, HX_SQL_ENFORCE, &s);
         if (rc != SQLITE_OK) return rc;
-        bind_text(s, 1, rules->rules[i].route);
+        hx_sqlite_bind_text(s, 1, rules->rules[i].route);
         bind_u64(s, 2, rules->rules[i].version);
-        rc = finish(s);
+        rc = hx_sqlite_tables_finish(s);
     }
     return rc;
 }
@@ -558,15 +573,15 @@ int hx_sqlite_tables_retire(hx_sqlite_tables *rows, uint64_t owner, const hx_sto
     if (rc != SQLITE_OK) return rc;
     bind_u64(s, 1, owner);
     (void)sqlite3_bind_int64(s, 2, now);
-    rc = finish(s);
+    rc = hx_sqlite_tables_finish(s);
     for (size_t i = 0; rules && i < rules->count && rc == SQLITE_OK; i++) {
         rc = hx_sqlite_tables_prepare(rows, HX_SQL_RETIRE, &s);
         if (rc != SQLITE_OK) return rc;
         bind_u64(s, 1, owner);
-        bind_text(s, 2, rules->rules[i].route);
+        hx_sqlite_bind_text(s, 2, rules->rules[i].route);
         bind_u64(s, 3, rules->rules[i].version);
         (void)sqlite3_bind_int64(s, 4, until);
-        rc = finish(s);
+        rc = hx_sqlite_tables_finish(s);
     }
     return rc;
 }
@@ -578,11 +593,11 @@ int hx_sqlite_tables_not_in_force(hx_sqlite_tables *rows, const hx_record *recor
     if (record->rule_version == HX_RULE_SHADOW) return SQLITE_OK; /* shadow mode has no rules in force */
     int rc = hx_sqlite_tables_prepare(rows, HX_SQL_NOT_IN_FORCE, &s);
     if (rc != SQLITE_OK) return rc;
-    bind_text(s, 1, rule_route(record->route, record->rule_version));
+    hx_sqlite_bind_text(s, 1, rule_route(record->route, record->rule_version));
     bind_u64(s, 2, record->rule_version);
     bind_u64(s, 3, owner);
     (void)sqlite3_bind_int64(s, 4, now);
-    bind_text(s, 5, record->route);
+    hx_sqlite_bind_text(s, 5, record->route);
     rc = sqlite3_step(s);
     if (rc == SQLITE_ROW) *out = sqlite3_column_int(s, 0) != 0;
     hx_sqlite_tables_reset(s);
@@ -613,9 +628,9 @@ int hx_sqlite_tables_pages(hx_sqlite_tables *rows, hx_sqlite_tables_size *out)
 bool hx_sqlite_tables_listed(sqlite3_stmt *s, hx_ms now, hx_record *out)
 {
     hx_op op = {0};
-    hx_slice bytes = column_bytes(s, 0);
+    hx_slice bytes = hx_sqlite_column_bytes(s, 0);
     if (bytes.len == sizeof op) memcpy(&op, bytes.ptr, sizeof op);
-    bool whole = decode(column_bytes(s, 4), &op, out);
+    bool whole = decode(hx_sqlite_column_bytes(s, 4), &op, out);
     if (!whole) *out = unreadable(&op, (uint64_t)sqlite3_column_int64(s, 1));
     age(out, (hx_ms)sqlite3_column_int64(s, 3), now);
     return whole;

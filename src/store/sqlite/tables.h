@@ -11,7 +11,11 @@
 
 #include <sqlite3.h>
 
-#define HX_SQLITE_FORMAT 2
+#define HX_SQLITE_FORMAT 3
+#define HX_SQLITE_FORMAT_LEAST 2 /* has the same tables of operations, and is upgraded when a store is opened */
+
+/* Of an item. The body is read where ?4 isn't 0. */
+#define HX_ITEM_COLUMNS "SELECT key, version, queue, due, expires_at, meta, iif(?4, body, NULL) FROM hapax_items "
 
 /* Each statement is prepared when it is first used. */
 #define HX_ROWS_STATEMENTS(X)                                                                                          \
@@ -55,6 +59,24 @@
     X(CHANGES, "PRAGMA data_version")                                                                                  \
     X(PAGES, "SELECT page_count, freelist_count, page_size "                                                           \
              "FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()")                                  \
+    X(ITEM_FIND, "SELECT id, version, expires_at FROM hapax_items WHERE key = ?1")                                     \
+    X(ITEM_INSERT, "INSERT INTO hapax_items (id, key, version, queue, due, expires_at, meta, body) "                   \
+                   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")                                                          \
+    X(ITEM_REPLACE, "UPDATE hapax_items SET version = ?3, queue = ?4, due = ?5, expires_at = ?6, meta = ?7, "          \
+                    "body = ?8 WHERE id = ?1")                                                                         \
+    X(ITEM_UPDATE, "UPDATE hapax_items SET version = ?3, queue = ?4, due = ?5, meta = ?7, body = ?8 WHERE id = ?1")    \
+    X(ITEM_DELETE, "DELETE FROM hapax_items WHERE id = ?1")                                                            \
+    X(ITEM_GET, HX_ITEM_COLUMNS "WHERE key = ?3")                                                                      \
+    X(ITEMS_BY_KEY, HX_ITEM_COLUMNS "WHERE key >= ?3 ORDER BY key")                                                    \
+    X(ITEMS_BY_KEY_BACK, HX_ITEM_COLUMNS "WHERE key < ?3 ORDER BY key DESC")                                           \
+    X(ITEMS_BY_QUEUE, HX_ITEM_COLUMNS "WHERE queue IS NOT NULL AND (queue, due, key) >= (?1, ?2, ?3) "                 \
+                                      "ORDER BY queue, due, key")                                                      \
+    X(ITEMS_BY_QUEUE_BACK, HX_ITEM_COLUMNS "WHERE queue IS NOT NULL AND (queue, due, key) < (?1, ?2, ?3) "             \
+                                           "ORDER BY queue DESC, due DESC, key DESC")                                  \
+    X(ITEMS_OVER, "SELECT length(body) FROM hapax_items WHERE expires_at > 0 AND expires_at <= ?1 "                    \
+                  "ORDER BY expires_at LIMIT ?2")                                                                      \
+    X(ITEMS_DROP, "DELETE FROM hapax_items WHERE id IN (SELECT id FROM hapax_items "                                   \
+                  "WHERE expires_at > 0 AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2)")                           \
     X(STORE, "SELECT format, secret FROM hapax_store")                                                                 \
     X(BEGIN_READ, "BEGIN")                                                                                             \
     X(BEGIN_WRITE, "BEGIN IMMEDIATE")                                                                                  \
@@ -92,6 +114,8 @@ int hx_sqlite_tables_run(hx_sqlite_tables *rows, hx_sql which);
 
 /* Makes the tables where there are none; part of the caller's transaction. `secret` NULL: one is drawn. */
 int hx_sqlite_tables_create(sqlite3 *db, const uint8_t *secret);
+/* Brings tables of HX_SQLITE_FORMAT_LEAST to the current format; part of the caller's transaction. */
+int hx_sqlite_tables_upgrade(sqlite3 *db);
 /* Reads the format of the tables and the secret. format 0: there are no tables. */
 int hx_sqlite_tables_identify(hx_sqlite_tables *rows, int64_t *format, uint8_t secret[32]);
 
@@ -156,6 +180,13 @@ int hx_sqlite_tables_pages(hx_sqlite_tables *rows, hx_sqlite_tables_size *out);
 /* Prepares a statement for the caller to bind and step; hx_sqlite_tables_reset when done. */
 int hx_sqlite_tables_prepare(hx_sqlite_tables *rows, hx_sql which, sqlite3_stmt **out);
 void hx_sqlite_tables_reset(sqlite3_stmt *statement);
+/* Steps a statement that gives no rows, and resets it. */
+int hx_sqlite_tables_finish(sqlite3_stmt *statement);
+/* The bytes must stay until the statement has run. Empty is empty, not NULL. */
+void hx_sqlite_bind_bytes(sqlite3_stmt *statement, int at, hx_slice bytes);
+void hx_sqlite_bind_text(sqlite3_stmt *statement, int at, hx_slice text);
+/* Memory of SQLite, until the statement is stepped or reset. */
+hx_slice hx_sqlite_column_bytes(sqlite3_stmt *statement, int at);
 /* Reads a row of HX_SQL_LIST, in its state by now. False: it is damaged, and `out` is unknown. */
 bool hx_sqlite_tables_listed(sqlite3_stmt *statement, hx_ms now, hx_record *out);
 

@@ -28,6 +28,8 @@
 #define POLL_NS_MAX INT64_C(128000000)
 #define TAKING_STOCK_MAX HX_MINUTE
 #define SMALL_ANSWER 2048u
+#define SMALL_COMMIT (256u << 10)
+#define ITEMS_STEP 256u
 #define BATCH_BYTES (8u << 20)
 
 /* Sets how a call ends when this pass is committed. */
@@ -224,6 +226,28 @@ static int enforce(hx_sqlite *s, hx_store_call *call)
     return hx_sqlite_tables_enforce(&s->rows, call->rules, s->batch.now);
 }
 
+/* Whether there is space for a commit of items: as for a claim, or, if it is urgent, as for an outcome. */
+static bool may_commit(const hx_sqlite *s, const hx_store_call *call)
+{
+    if (!call->urgent) return !is_closed_to_new(s) && s->new_max - s->batch.begun >= hx_sqlite_claims_of(call);
+    return s->batch.space < HX_SPACE_FOR_SMALL ||
+           (s->batch.space == HX_SPACE_FOR_SMALL && hx_sqlite_item_bytes(call) <= SMALL_COMMIT);
+}
+
+static int commit(hx_sqlite *s, hx_store_call *call)
+{
+    call->version = 0;
+    call->stale = NULL;
+    int rc = hx_sqlite_items_compare(&s->rows, call, s->batch.now, s->items);
+    if (rc != SQLITE_OK) return rc;
+    bool may = may_commit(s, call);
+    decide(call, call->stale ? HX_STORE_STALE : may ? HX_STORE_OK : HX_STORE_FULL, NULL);
+    if (call->stale || !may) return SQLITE_OK;
+    s->batch.begun += hx_sqlite_claims_of(call);
+    rc = draw_epoch(s, &call->version);
+    return rc == SQLITE_OK ? hx_sqlite_items_write(&s->rows, call, s->items) : rc;
+}
+
 /* Runs a call that changes an operation, where its state allows that. */
 static int change(hx_sqlite *s, hx_store_call *call, const hx_sqlite_row *row)
 {
@@ -253,6 +277,11 @@ static int run_call(hx_sqlite *s, hx_store_call *call)
     hx_sqlite_row row;
     if (call->verb == HX_STORE_RETIRE) return retire(s, call);
     if (call->verb == HX_STORE_ENFORCE) return enforce(s, call);
+    if (call->verb == HX_STORE_COMMIT) return commit(s, call);
+    if (call->verb == HX_STORE_GET || call->verb == HX_STORE_SCAN) {
+        decide(call, HX_STORE_OK, NULL);
+        return hx_sqlite_items_read(&s->rows, call, &call->own.sqlite.read, s->batch.now);
+    }
     int rc = hx_sqlite_tables_find(&s->rows, &call->op, s->batch.now, &row);
     if (rc != SQLITE_OK) return rc;
     switch (call->verb) {
@@ -268,7 +297,8 @@ static int run_call(hx_sqlite *s, hx_store_call *call)
 
 static bool only_reads(const hx_store_call *call)
 {
-    return call->verb == HX_STORE_READ || call->verb == HX_STORE_WATCH;
+    return call->verb == HX_STORE_READ || call->verb == HX_STORE_WATCH || call->verb == HX_STORE_GET ||
+           call->verb == HX_STORE_SCAN;
 }
 
 static void report(hx_sqlite *s, int rc)
@@ -324,6 +354,7 @@ static void undo_pass(hx_sqlite *s)
         hx_store_call *call = s->batch.calls[i];
         (void)hx_waiters_remove(&s->waiters, call);
         drop_shown(call);
+        hx_arena_free(&call->own.sqlite.read);
         if (call->verb == HX_STORE_CLAIM) call->record->epoch = 0;
     }
     s->recheck_all = true;
@@ -403,8 +434,11 @@ static bool squeeze(hx_sqlite *s, bool *has_broken)
 static hx_sqlite_space space_for_batch(hx_sqlite *s)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < s->batch.count; i++)
-        if (s->batch.calls[i]->verb == HX_STORE_SETTLE) bytes += answer_bytes_of(s->batch.calls[i]);
+    for (size_t i = 0; i < s->batch.count; i++) {
+        const hx_store_call *call = s->batch.calls[i];
+        if (call->verb == HX_STORE_SETTLE) bytes += answer_bytes_of(call);
+        if (call->verb == HX_STORE_COMMIT && call->urgent) bytes += hx_sqlite_item_bytes(call);
+    }
     if (s->is_reserve_used || (bytes > 0 && !hx_sqlite_has_space_for(s, bytes))) return HX_SPACE_FOR_SMALL;
     return s->is_tight ? HX_SPACE_FOR_ENDS : HX_SPACE_FOR_ALL;
 }
@@ -456,13 +490,17 @@ static void sweep_step(hx_sqlite *s)
     size_t count = 0, changed = 0;
     begin_pass(s);
     int64_t past = 0;
+    unsigned over = 0, dropped = 0;
     int rc = hx_sqlite_tables_due(&s->rows, s->batch.now, due, SWEEP_STEP, &count);
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_past(&s->rows, s->batch.now - HISTORY_KEPT, PAST_STEP, &past);
-    bool writes = count > 0 || past > 0;
+    if (rc == SQLITE_OK) rc = hx_sqlite_items_over(&s->rows, s->batch.now, ITEMS_STEP, &over);
+    bool writes = count > 0 || past > 0 || over > 0;
     if (rc == SQLITE_OK && writes) {
         rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
         for (size_t i = 0; i < count && rc == SQLITE_OK; i++) rc = sweep_one(s, &due[i], &changed);
         if (rc == SQLITE_OK && past > 0) rc = hx_sqlite_tables_drop_past(&s->rows, past);
+        if (rc == SQLITE_OK && over > 0) rc = hx_sqlite_items_drop(&s->rows, s->batch.now, over, &dropped);
+        s->batch.cleaned += dropped;
         if (rc == SQLITE_OK) rc = end_pass(s);
         if (rc != SQLITE_OK) undo_pass(s);
     }
@@ -477,7 +515,8 @@ static void sweep_step(hx_sqlite *s)
         call->count += s->batch.cleaned;
         post_notified(s);
     }
-    if (rc == SQLITE_OK && (past > 0 || (count == SWEEP_STEP && changed > 0))) return; /* more may be due */
+    bool may_be_more = past > 0 || dropped > 0 || (count == SWEEP_STEP && changed > 0);
+    if (rc == SQLITE_OK && may_be_more) return;
     hx_sqlite_check_space(s, true);
     if (!is_full && (rc != SQLITE_OK || writes)) report(s, rc);
     end_sweep(call, rc == SQLITE_OK || is_full ? HX_STORE_OK : HX_STORE_UNAVAILABLE);
@@ -541,7 +580,9 @@ static void fill_batch(hx_sqlite *s)
             hx_list_append(&s->sweeps, &call->own.link);
             continue;
         }
-        s->batch.has_claims |= call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_IMPORT;
+        bool commits = call->verb == HX_STORE_COMMIT;
+        s->batch.has_claims |= call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_IMPORT || commits;
+        if (commits) bytes += hx_sqlite_item_bytes(call);
         if (call->verb == HX_STORE_SETTLE || call->verb == HX_STORE_IMPORT) bytes += answer_bytes_of(call);
         s->batch.calls[s->batch.count++] = call;
     }
@@ -576,5 +617,6 @@ void *hx_sqlite_writer(void *context)
         sweep_step(s);
         if (!hx_list_empty(&s->waiters.all)) recheck_watches(s);
     }
+    hx_arena_pool_drain(); /* of reads that were undone */
     return NULL;
 }

@@ -313,6 +313,31 @@ static void what_is_asked_wrongly_is_told_apart(void **state)
     finish(&p);
 }
 
+static void tables_of_the_format_before_are_used_as_they_are_and_brought_up_to_date(void **state)
+{
+    (void)state;
+    program p;
+    hx_error_text error;
+    begin(&p);
+    run(p.db, "DROP TABLE hapax_items; UPDATE hapax_store SET format = 2");
+    run(p.db, "BEGIN IMMEDIATE");
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_OK);
+    effect(&p);
+    assert_int_equal(complete(&p), HX_IN_TRANSACTION_OK);
+    run(p.db, "COMMIT");
+    assert_int_equal(number(p.db, "SELECT format FROM hapax_store"), 2);
+    for (int round = 0; round < 2; round++) {
+        assert_true(hx_sqlite_prepare(p.db, error));
+        assert_int_equal(number(p.db, "SELECT format FROM hapax_store"), 3);
+        assert_int_equal(number(p.db, "SELECT count(*) FROM hapax_items"), 0);
+    }
+    run(p.db, "BEGIN IMMEDIATE");
+    assert_int_equal(start(&p, &request), HX_IN_TRANSACTION_DONE);
+    run(p.db, "COMMIT");
+    assert_int_equal(effects(&p), 1);
+    finish(&p);
+}
+
 static void a_damaged_mark_is_not_made_again(void **state)
 {
     (void)state;
@@ -523,6 +548,7 @@ int main(void)
         cmocka_unit_test(failing_is_kept_and_releasing_is_not),
         cmocka_unit_test(lifetimes_end_and_are_cleaned),
         cmocka_unit_test(what_is_asked_wrongly_is_told_apart),
+        cmocka_unit_test(tables_of_the_format_before_are_used_as_they_are_and_brought_up_to_date),
         cmocka_unit_test(a_damaged_mark_is_not_made_again),
         cmocka_unit_test(an_operation_whose_record_was_damaged_meanwhile_is_not_ended),
         cmocka_unit_test(a_span_of_more_than_a_century_is_refused),
