@@ -153,7 +153,7 @@ void hx_items_commit(hx_journal *j, hx_store_call *call)
         hx_journal_end_call(call, j->has_moved && !call->urgent ? HX_STORE_UNAVAILABLE : HX_STORE_FULL);
         return;
     }
-    call->version = j->log.tail.sequence - (payload.len > 0); /* nothing has a version that nothing was written under */
+    call->version = j->log.tail.sequence - 1; /* of the frame; nothing is written under it where there is none */
     hx_journal_end_call(call, HX_STORE_OK);
 }
 
