@@ -16,8 +16,9 @@
  *      sweep removes it.
  *  E7  On a full disk, and beyond store_max, a commit ends HX_STORE_FULL, but for one that is `urgent`: it may use the
  *      reserve, so that results of what is under way, which can't be repeated, are kept.
- *  E8  Completions are as G8 says. Calls of one loop take effect in their order. HX_STORE_UNAVAILABLE means that a
- *      commit may have happened or not; a shared store finds out whether it did before it answers, if it can.
+ *  E8  Completions are as G8 says. Calls of one loop take effect in their order, with the exception of G8.
+ *      HX_STORE_UNAVAILABLE means that a commit may have happened or not; a shared store finds out whether it did
+ *      before it answers, if it can.
  *
  * Not every store keeps items: hx_store_facts.keeps_items. */
 #ifndef HX_STORE_ITEMS_H
@@ -48,7 +49,7 @@ typedef struct {
     hx_slice queue;   /* without NUL; empty: in none */
     hx_ms due;        /* not negative; its place in the queue */
     hx_ms expires_at; /* 0: never */
-    hx_slice meta;    /* what changes */
+    hx_slice meta;    /* what changes: UTF-8 text without NUL */
     hx_slice body;    /* what a reader may want to leave out */
 } hx_item;
 

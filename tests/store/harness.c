@@ -64,7 +64,8 @@ static void empty_postgres(void)
     if (!pq) hx_fatal(1, "%s", error);
     const char *const keywords[] = {"dbname", NULL}, *const values[] = {variable("HAPAX_TEST_POSTGRES_DIRECT"), NULL};
     PGconn *conn = pq->connectdbParams(keywords, values, 1);
-    PGresult *result = pq->exec(conn, "TRUNCATE hapax.operations, hapax.past, hapax.rules, hapax.retired");
+    PGresult *result = pq->exec(conn, "TRUNCATE hapax.operations, hapax.past, hapax.rules, hapax.retired, hapax.items, "
+                                      "hapax.item_commits");
     if (pq->resultStatus(result) != PGRES_COMMAND_OK) hx_fatal(1, "%s", pq->errorMessage(conn));
     pq->clear(result);
     pq->finish(conn);

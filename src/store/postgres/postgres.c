@@ -128,7 +128,7 @@ static bool set_secret(hx_postgres *p, PGconn *conn, const hx_store_options *opt
 {
     static const char sql[] =
         "WITH taken AS (UPDATE hapax.store SET secret = $1 WHERE NOT EXISTS (SELECT FROM hapax.operations) "
-        "AND NOT EXISTS (SELECT FROM hapax.rules) RETURNING 1) "
+        "AND NOT EXISTS (SELECT FROM hapax.rules) AND NOT EXISTS (SELECT FROM hapax.items) RETURNING 1) "
         "INSERT INTO hapax.operations (op, epoch, claim_ticket, write_ticket, changed_at, rule_version, state, "
         "from_state, attempt, route, reason, result, head) "
         "SELECT $2, $3, 0, 0, $4, $5, $6, $7, $8, $9, $10, $11, $12[1] FROM taken RETURNING 1";

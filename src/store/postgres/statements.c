@@ -3,6 +3,8 @@
 #include "store/postgres/migrate.h"
 #include "store/postgres/postgres.h"
 
+#include <stdlib.h>
+
 const char *const hx_postgres_sql[] = {
     /* NOLINTNEXTLINE(bugprone-suspicious-missing-comma) */
     [HX_STATEMENT_CLAIM] = "SELECT * FROM hapax.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
@@ -13,6 +15,9 @@ const char *const hx_postgres_sql[] = {
     [HX_STATEMENT_IMPORT] = "SELECT * FROM hapax.import_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
                             "$14, $15, $16, $17, $18, $19, $20)",
     [HX_STATEMENT_READ] = "SELECT * FROM hapax.read_many($1)",
+    [HX_STATEMENT_COMMIT] = "SELECT * FROM hapax.commit_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+    [HX_STATEMENT_GET] = "SELECT * FROM hapax.get_many($1, $2, $3)",
+    [HX_STATEMENT_SCAN] = "SELECT * FROM hapax.scan($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
     [HX_STATEMENT_FORGET] = "SELECT * FROM hapax.forget($1, $2, $3, $4, $5, $6)",
     [HX_STATEMENT_LIST] = "SELECT * FROM hapax.list($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     [HX_STATEMENT_HISTORY] = "SELECT * FROM hapax.history($1, $2, $3)",
@@ -89,16 +94,22 @@ static void put_now(const hx_lane *lane, hx_parameters *p)
         hx_put_null(p, HX_OID_INT8);
 }
 
+/* The time after which the server refuses the statement. */
+static void put_not_after(const hx_lane *lane, hx_parameters *p)
+{
+    hx_ms ahead = atomic_load(&lane->store->server_ahead);
+    hx_put_i64(p, lane->store->store.facts.now() + ahead + HX_CLAIM_IS_LATE);
+}
+
 static void fill_claim(const hx_lane *lane, const hx_statement *s, hx_parameters *p)
 {
     put_now(lane, p);
-    hx_ms ahead = atomic_load(&lane->store->server_ahead);
-    hx_put_i64(p, lane->store->store.facts.now() + ahead + HX_CLAIM_IS_LATE);
+    put_not_after(lane, p);
     hx_put_bytes_of(p, s, op_of);
     hx_put_i64_of(p, s, ticket_of);
     hx_put_i64_of(p, s, epoch_of);
     hx_put_i64_of(p, s, changed_of);
-    hx_put_times_of(p, s, lease_of, ahead);
+    hx_put_times_of(p, s, lease_of, atomic_load(&lane->store->server_ahead));
     hx_put_i64_of(p, s, lifetime_of);
     hx_put_i64_of(p, s, tombstone_of);
     hx_put_i32_of(p, s, version_of);
@@ -149,6 +160,102 @@ static void fill_import(const hx_lane *lane, const hx_statement *s, hx_parameter
     hx_put_head_of(p, s);
     hx_put_bytes_of(p, s, headers_of);
     hx_put_bytes_of(p, s, body_of);
+}
+
+#define FIELD(type, name, expression)                                                                                  \
+    static type name(const hx_item *item)                                                                              \
+    {                                                                                                                  \
+        return expression;                                                                                             \
+    }
+FIELD(hx_slice, item_key_of, item->key)
+FIELD(hx_slice, queue_of, item->queue)
+FIELD(hx_slice, meta_of, item->meta)
+FIELD(hx_slice, item_body_of, item->body)
+FIELD(int64_t, item_version_of, (int64_t)item->version)
+FIELD(int64_t, act_of, item->act)
+FIELD(int64_t, due_of, item->due)
+FIELD(int64_t, item_expiry_of, item->expires_at)
+#undef FIELD
+
+typedef struct {
+    const hx_item *item;
+    int32_t call; /* its place in the statement, from 1 */
+} placed_item;
+
+static int by_key(const void *a, const void *b)
+{
+    return hx_slice_compare(((const placed_item *)a)->item->key, ((const placed_item *)b)->item->key);
+}
+
+/* Puts the places of the calls, and returns their items, in the same order: as they come, or sorted by key. */
+static const hx_item **put_places(const hx_statement *s, bool is_sorted, hx_arena *arena, hx_parameters *p,
+                                  size_t *count)
+{
+    *count = 0;
+    for (size_t i = 0; i < s->count; i++) *count += s->calls[i]->item_count;
+    placed_item *placed = hx_arena_alloc(arena, *count * sizeof *placed), *next = placed;
+    for (size_t i = 0; i < s->count; i++)
+        for (size_t k = 0; k < s->calls[i]->item_count; k++)
+            *next++ = (placed_item){&s->calls[i]->items[k], (int32_t)i + 1};
+    if (is_sorted && s->count > 1) qsort(placed, *count, sizeof *placed, by_key);
+    const hx_item **items = hx_arena_alloc(arena, *count * sizeof *items);
+    int32_t *calls = hx_arena_alloc(arena, *count * sizeof *calls);
+    for (size_t i = 0; i < *count; i++) {
+        items[i] = placed[i].item;
+        calls[i] = placed[i].call;
+    }
+    hx_put_i32s(p, calls, *count);
+    return items;
+}
+
+static void fill_commit(const hx_lane *lane, const hx_statement *s, hx_parameters *p)
+{
+    hx_arena arena = {0};
+    size_t count;
+    put_now(lane, p);
+    put_not_after(lane, p);
+    hx_put_i64_of(p, s, ticket_of);
+    const hx_item **items = put_places(s, true, &arena, p, &count);
+    hx_put_bytes_of_items(p, items, count, item_key_of);
+    hx_put_i64_of_items(p, items, count, item_version_of);
+    hx_put_i64_of_items(p, items, count, act_of);
+    hx_put_bytes_of_items(p, items, count, queue_of);
+    hx_put_i64_of_items(p, items, count, due_of);
+    hx_put_i64_of_items(p, items, count, item_expiry_of);
+    hx_put_text_of_items(p, items, count, meta_of);
+    hx_put_bytes_of_items(p, items, count, item_body_of);
+    hx_arena_free(&arena);
+}
+
+static void fill_get(const hx_lane *lane, const hx_statement *s, hx_parameters *p)
+{
+    hx_arena arena = {0};
+    size_t count;
+    put_now(lane, p);
+    const hx_item **items = put_places(s, false, &arena, p, &count);
+    hx_put_bytes_of_items(p, items, count, item_key_of);
+    hx_arena_free(&arena);
+}
+
+static void fill_scan(const hx_lane *lane, const hx_item_page *page, hx_parameters *p)
+{
+    put_now(lane, p);
+    hx_put_i32(p, (int32_t)page->items_max);
+    hx_put_bool(p, page->by_queue);
+    hx_put_bool(p, page->backwards);
+    hx_put_bool(p, page->one_per_queue);
+    hx_put_bool(p, page->with_bodies);
+    hx_put_bytes(p, page->prefix);
+    hx_put_i64(p, page->due_until);
+    if (page->after.key.len > 0) {
+        hx_put_bytes(p, page->after.queue);
+        hx_put_i64(p, page->after.due);
+        hx_put_bytes(p, page->after.key);
+    } else {
+        hx_put_null(p, HX_OID_BYTEA);
+        hx_put_null(p, HX_OID_INT8);
+        hx_put_null(p, HX_OID_BYTEA);
+    }
 }
 
 static hx_slice key_of(const hx_store_page *page)
@@ -208,6 +315,9 @@ void hx_postgres_fill(const hx_lane *lane, const hx_statement *s, hx_parameters 
     case HX_STATEMENT_CLAIM: fill_claim(lane, s, p); break;
     case HX_STATEMENT_IMPORT: fill_import(lane, s, p); break;
     case HX_STATEMENT_READ: hx_put_bytes_of(p, s, op_of); break;
+    case HX_STATEMENT_COMMIT: fill_commit(lane, s, p); break;
+    case HX_STATEMENT_GET: fill_get(lane, s, p); break;
+    case HX_STATEMENT_SCAN: fill_scan(lane, call->item_page, p); break;
     case HX_STATEMENT_FORGET:
         put_now(lane, p);
         hx_put_i64(p, ticket_of(call));

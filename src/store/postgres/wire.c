@@ -78,6 +78,12 @@ void hx_put_i32(hx_parameters *p, int32_t number)
     end(p);
 }
 
+void hx_put_bool(hx_parameters *p, bool value)
+{
+    hx_buf_put(next(p, HX_OID_BOOL), (hx_slice){value ? "\1" : "\0", 1});
+    end(p);
+}
+
 void hx_put_bytes(hx_parameters *p, hx_slice bytes)
 {
     hx_buf *column = next(p, HX_OID_BYTEA);
@@ -194,6 +200,39 @@ void hx_put_text_of(hx_parameters *p, const hx_statement *s, hx_slice (*of)(cons
         hx_slice text = of(s->calls[i]);
         put_u32(column, (uint32_t)text.len); /* a replacement has the length of what it replaces */
         put_text(column, text);
+    }
+    end(p);
+}
+
+void hx_put_i64_of_items(hx_parameters *p, const hx_item *const *items, size_t count,
+                         int64_t (*of)(const hx_item *item))
+{
+    hx_buf *column = begin_array(p, HX_OID_INT8S, HX_OID_INT8, count);
+    for (size_t i = 0; i < count; i++) {
+        put_u32(column, 8);
+        put_u64(column, (uint64_t)of(items[i]));
+    }
+    end(p);
+}
+
+void hx_put_bytes_of_items(hx_parameters *p, const hx_item *const *items, size_t count,
+                           hx_slice (*of)(const hx_item *item))
+{
+    hx_buf *column = begin_array(p, HX_OID_BYTEAS, HX_OID_BYTEA, count);
+    for (size_t i = 0; i < count; i++) {
+        put_u32(column, (uint32_t)of(items[i]).len);
+        hx_buf_put(column, of(items[i]));
+    }
+    end(p);
+}
+
+void hx_put_text_of_items(hx_parameters *p, const hx_item *const *items, size_t count,
+                          hx_slice (*of)(const hx_item *item))
+{
+    hx_buf *column = begin_array(p, HX_OID_TEXTS, HX_OID_TEXT, count);
+    for (size_t i = 0; i < count; i++) {
+        put_u32(column, (uint32_t)of(items[i]).len);
+        put_text(column, of(items[i]));
     }
     end(p);
 }

@@ -38,6 +38,7 @@ typedef struct hx_parameters {
 void hx_put_null(hx_parameters *p, Oid type);
 void hx_put_i64(hx_parameters *p, int64_t number);
 void hx_put_i32(hx_parameters *p, int32_t number);
+void hx_put_bool(hx_parameters *p, bool value);
 void hx_put_bytes(hx_parameters *p, hx_slice bytes);
 void hx_put_text(hx_parameters *p, hx_slice text);
 void hx_put_texts(hx_parameters *p, const hx_slice *texts, size_t count);
@@ -53,6 +54,13 @@ void hx_put_bytes_of(hx_parameters *p, const hx_statement *s, hx_slice (*of)(con
 void hx_put_text_of(hx_parameters *p, const hx_statement *s, hx_slice (*of)(const hx_store_call *call));
 void hx_put_head_of(hx_parameters *p, const hx_statement *s);
 void hx_put_ops(hx_parameters *p, const hx_op *ops, size_t count);
+/* Each of these adds an array, with the value that `of` returns for each item. */
+void hx_put_i64_of_items(hx_parameters *p, const hx_item *const *items, size_t count,
+                         int64_t (*of)(const hx_item *item));
+void hx_put_bytes_of_items(hx_parameters *p, const hx_item *const *items, size_t count,
+                           hx_slice (*of)(const hx_item *item));
+void hx_put_text_of_items(hx_parameters *p, const hx_item *const *items, size_t count,
+                          hx_slice (*of)(const hx_item *item));
 void hx_put_abandoned(hx_parameters *p, const hx_abandoned *claims, size_t count);
 
 int64_t hx_get_i64(const hx_libpq *pq, const PGresult *result, int row, int column);

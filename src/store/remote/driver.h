@@ -22,7 +22,7 @@ typedef enum {
 } hx_statement_kind;
 
 typedef enum { HX_CALLS_NONE, HX_CALLS_ONE, HX_CALLS_MANY } hx_statement_calls;
-typedef enum { HX_OPERATION_ANY, HX_OPERATION_READ, HX_OPERATION_WRITE } hx_statement_operation;
+typedef enum { HX_OPERATION_ANY, HX_OPERATION_READ, HX_OPERATION_WRITE, HX_OPERATION_ITEMS } hx_statement_operation;
 typedef enum { HX_TRANSACTION_OWN, HX_TRANSACTION_SHARED } hx_statement_transaction;
 
 /* The columns of statements.def, which explains them. */

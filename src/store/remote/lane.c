@@ -227,6 +227,15 @@ bool hx_lane_delays(const hx_lane *lane, const hx_op *op)
     return false;
 }
 
+bool hx_lane_delays_items(const hx_lane *lane)
+{
+    HX_EACH(link, &lane->delayed)
+    {
+        if (HX_OWNER(link, hx_store_call, own.link)->verb >= HX_STORE_COMMIT) return true;
+    }
+    return false;
+}
+
 bool hx_lane_is_well(const hx_lane *lane)
 {
     if (lane->state != HX_LANE_READY || lane->needs_setup) return false;

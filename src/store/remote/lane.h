@@ -20,7 +20,8 @@
  *                operation (waiters.c), or when a recheck finds that another process did (upkeep.c)
  *
  * Calls on one operation take effect in the order in which they came (G8): one that waits again goes in front of those
- * that came later, and while one is delayed, all later ones on its operation wait. Only reads go together.
+ * that came later, and while one is delayed, all later ones on its operation wait. Only reads go together. Calls about
+ * items keep their order among themselves (items.c).
  *
  * The state of the connection, and the functions that change it (lane.c):
  *
@@ -34,11 +35,12 @@
  *
  * Each call has a ticket, a random number that is sent with it; that of a settle is computed from its outcome, so that
  * a caller that settles the same outcome again has the same ticket. The store keeps with each record the tickets of
- * the claim and of the last write. What a failure means for a call:
+ * the claim and of the last write, and those of the last minutes' commits of items. What a failure means for a call:
  *
  *     Certainly not done: it was never sent, and waits on; or the server has refused its transaction, of which nothing
  *     was committed then. Each call of that transaction is sent again, alone, so that one that can't succeed doesn't
- *     take others along. Refused alone, it is delayed, or ends: FULL for a claim on a full disk, else UNAVAILABLE.
+ *     take others along. Refused alone, it is delayed, or ends: FULL for a claim or a commit on a full disk, else
+ *     UNAVAILABLE.
  *
  *     In doubt: it was sent, and the lane failed before its commit was reported. It may have been committed, or may be
  *     yet, by a server that hangs. It goes back to the front of `waiting`, to be sent on the next connection with the
@@ -54,11 +56,12 @@
 #include "store/remote/remote.h"
 
 #define HX_ROUND_CALLS_MAX 256u
-#define HX_ROUND_BYTES_MAX (4u << 20) /* of stored responses; a larger one goes alone */
+#define HX_ROUND_BYTES_MAX (4u << 20) /* of responses and items; a larger one goes alone */
 #define HX_STATEMENTS_MAX 32u
 #define HX_ABANDONED_MAX 4096u
-#define HX_CLAIM_IS_LATE (30 * HX_SECOND) /* a server refuses a claim that arrives later than this after it was sent */
-#define HX_ROUND_MAX (5 * HX_SECOND)      /* a round without a byte from the server: the lane fails */
+#define HX_CLAIM_IS_LATE                                                                                               \
+    (30 * HX_SECOND)                 /* a server refuses a claim or commit that arrives so long after it was sent */
+#define HX_ROUND_MAX (5 * HX_SECOND) /* a round without a byte from the server: the lane fails */
 
 typedef struct {
     hx_op op;
@@ -81,6 +84,14 @@ typedef struct {
     bool is_open;                         /* the round is under way, since `since` */
     hx_ms since;
 } hx_round;
+
+/* The item calls of a round that is being put together. */
+typedef struct {
+    bool is_closed;   /* no further one may join */
+    bool are_commits; /* else reads */
+    size_t calls, count;
+    uint32_t keys[2 * HX_COMMIT_ITEMS_MAX]; /* hashes of the commits' keys; 0: free */
+} hx_round_items;
 
 struct hx_lane {
     hx_remote *store;
@@ -127,6 +138,7 @@ bool hx_lane_is_well(const hx_lane *lane);                 /* connected, and its
 void hx_lane_put_first(hx_lane *lane, hx_link *calls);     /* they wait again, before all others */
 void hx_lane_delay(hx_lane *lane, hx_store_call *call);    /* the server couldn't decide it yet */
 bool hx_lane_delays(const hx_lane *lane, const hx_op *op); /* whether a call on this operation is delayed */
+bool hx_lane_delays_items(const hx_lane *lane);            /* whether a call about items is delayed */
 void hx_lane_give_up(hx_lane *lane, hx_store_call *call, hx_store_result result); /* ends a call without its result */
 void hx_lane_took_too_long(hx_timer *timer);
 void hx_lane_works(hx_lane *lane); /* SETUP found the server usable */
@@ -138,6 +150,14 @@ void hx_round_undo(hx_lane *lane);   /* the lane failed: what has not ended wait
 /* results.c */
 /* The statement's transaction is committed: ends its calls, or gives them back to the lane. */
 void hx_result_apply(hx_lane *lane, const hx_statement *s);
+
+/* items.c */
+size_t hx_items_bytes(const hx_store_call *commit);
+/* Whether the call may go into the round with those before it; if not, no later one may. */
+bool hx_items_may_join(hx_round_items *items, const hx_store_call *call);
+void hx_items_end_commits(hx_lane *lane, const hx_statement *s);
+void hx_items_end_gets(hx_lane *lane, const hx_statement *s);
+void hx_items_end_scan(hx_lane *lane, const hx_statement *s);
 
 /* upkeep.c */
 bool hx_upkeep_is_due(const hx_lane *lane);

@@ -14,6 +14,7 @@ void hx_remote_init(hx_remote *r, const hx_store_ops *ops, const hx_driver *driv
     r->store = (hx_store){.ops = ops,
                           .facts = {.name = name,
                                     .durable = true,
+                                    .keeps_items = true,
                                     .shared = true,
                                     .owner = hx_rand_u64(),
                                     .now = options->now ? options->now : hx_clock_now}};

@@ -6,6 +6,7 @@
  *     lane.h, lane.c             one connection, its calls, and what becomes of them when it fails
  *     round.c                    what is sent together, and in which transactions
  *     results.c                  what results mean for their calls
+ *     items.c                    the same of calls about items
  *     upkeep.c                   statements for which no call waits
  *     waiters.c                  watches whose operation is in processing
  *

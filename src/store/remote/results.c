@@ -126,7 +126,7 @@ static void end_page(hx_lane *lane, const hx_statement *s, hx_store_call *call)
     hx_remote_end(call, HX_STORE_OK);
 }
 
-/* Columns: the rows that it looked at, the operations that it removed. */
+/* Columns: the rows that it looked at, the operations and items that it removed. */
 static void end_sweep(hx_lane *lane, const hx_statement *s, hx_store_call *call)
 {
     const hx_driver *driver = lane->store->driver;
@@ -209,6 +209,9 @@ void hx_result_apply(hx_lane *lane, const hx_statement *s)
     case HX_STATEMENT_IMPORT:
     case HX_STATEMENT_FORGET:
     case HX_STATEMENT_READ: end_each(lane, s); break;
+    case HX_STATEMENT_COMMIT: hx_items_end_commits(lane, s); break;
+    case HX_STATEMENT_GET: hx_items_end_gets(lane, s); break;
+    case HX_STATEMENT_SCAN: hx_items_end_scan(lane, s); break;
     case HX_STATEMENT_LIST:
     case HX_STATEMENT_HISTORY:
     case HX_STATEMENT_HISTORY_OF_KEY: end_page(lane, s, s->calls[0]); break;

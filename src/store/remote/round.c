@@ -31,9 +31,9 @@ static hx_statement_kind kind_of(const hx_store_call *call)
     case HX_STORE_RETIRE: return HX_STATEMENT_RETIRE;
     case HX_STORE_ENFORCE: return HX_STATEMENT_ENFORCE;
     case HX_STORE_IMPORT: return HX_STATEMENT_IMPORT;
-    case HX_STORE_COMMIT:
-    case HX_STORE_GET:
-    case HX_STORE_SCAN: break;
+    case HX_STORE_COMMIT: return HX_STATEMENT_COMMIT;
+    case HX_STORE_GET: return HX_STATEMENT_GET;
+    case HX_STORE_SCAN: return HX_STATEMENT_SCAN;
     }
     HX_CHECK(!"every verb has a statement");
     return HX_STATEMENT_KINDS;
@@ -64,6 +64,7 @@ static bool may_join(op_set *set, const hx_op *op, bool is_read)
 
 static size_t bytes_of(const hx_store_call *call)
 {
+    if (call->verb == HX_STORE_COMMIT) return hx_items_bytes(call);
     bool has_answer = call->verb == HX_STORE_SETTLE || call->verb == HX_STORE_IMPORT;
     return has_answer ? call->record->answer.headers.len + call->record->answer.body.len : 0;
 }
@@ -81,6 +82,7 @@ static hx_statement *add_statement(hx_round *round, hx_statement_kind kind)
 static size_t choose(hx_lane *lane, hx_store_call *chosen[HX_ROUND_CALLS_MAX])
 {
     op_set set = {0};
+    hx_round_items items = {.is_closed = hx_lane_delays_items(lane)};
     size_t count = 0, bytes = 0, single = 0;
     HX_EACH(link, &lane->waiting)
     {
@@ -90,7 +92,9 @@ static size_t choose(hx_lane *lane, hx_store_call *chosen[HX_ROUND_CALLS_MAX])
         if (count == HX_ROUND_CALLS_MAX || (is_alone && single == HX_STATEMENTS_MAX / 4)) break;
         bool only_reads = of->operation == HX_OPERATION_READ;
         bool is_free = of->operation == HX_OPERATION_ANY ||
-                       (!hx_lane_delays(lane, &call->op) && may_join(&set, &call->op, only_reads));
+                       (of->operation == HX_OPERATION_ITEMS
+                            ? hx_items_may_join(&items, call)
+                            : !hx_lane_delays(lane, &call->op) && may_join(&set, &call->op, only_reads));
         if (!is_free) continue;
         if (count > 0 && bytes + bytes_of(call) > HX_ROUND_BYTES_MAX) break;
         bytes += bytes_of(call);
@@ -246,7 +250,9 @@ static void end_refused(hx_lane *lane, hx_store_call *call, const hx_remote_resu
         return;
     }
     complain(lane, error);
-    bool is_full = refusal.kind == HX_REFUSED_AS_FULL && call->verb == HX_STORE_CLAIM;
+    bool was_made = call->own.remote.was_sent; /* perhaps, by an earlier try */
+    bool may_be_full = call->verb == HX_STORE_CLAIM || (call->verb == HX_STORE_COMMIT && !call->urgent && !was_made);
+    bool is_full = refusal.kind == HX_REFUSED_AS_FULL && may_be_full;
     hx_lane_give_up(lane, call, is_full ? HX_STORE_FULL : HX_STORE_UNAVAILABLE);
 }
 

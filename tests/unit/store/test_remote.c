@@ -80,8 +80,10 @@ static bool play_record(const hx_lane *lane, const hx_remote_result *result, siz
 
 static int64_t play_number(const hx_lane *lane, const hx_remote_result *result, size_t row, unsigned column)
 {
-    (void)lane, (void)column;
-    return (int64_t)result->rows[row].place + 1;
+    const hx_remote_verdict *v = &result->rows[row];
+    const int64_t columns[] = {(int64_t)v->place + 1, (int64_t)v->result, (int64_t)v->epoch};
+    (void)lane;
+    return column < 3 ? columns[column] : (int64_t)v->place + 1;
 }
 
 static hx_slice play_text(const hx_lane *lane, const hx_remote_result *result, size_t row, unsigned column)
@@ -524,6 +526,165 @@ static void behind_a_pooler_one_transaction_is_sent_at_a_time(void **state)
     stage_end(&s);
 }
 
+/* Calls about items */
+
+typedef struct {
+    waited w;
+    hx_item items[3];
+    size_t count;
+    hx_item_page page;
+} item_call;
+
+/* A commit or get of the items whose keys are the letters of `keys`. */
+static void start_items(stage *s, item_call *c, hx_store_verb verb, const char *keys, bool urgent)
+{
+    wait_start(&s->b, &c->w);
+    for (c->count = 0; keys[c->count]; c->count++) c->items[c->count] = (hx_item){.key = {&keys[c->count], 1}};
+    if (verb == HX_STORE_COMMIT)
+        hx_store_commit(s->b.store, &c->w.call, c->items, c->count, urgent);
+    else
+        hx_store_get(s->b.store, &c->w.call, c->items, c->count);
+}
+
+static void start_scan(stage *s, item_call *c)
+{
+    wait_start(&s->b, &c->w);
+    c->page = (hx_item_page){.items_max = 1};
+    hx_store_scan(s->b.store, &c->w.call, &c->page);
+}
+
+static void commits_of_different_keys_go_together_and_all_others_wait_in_their_order(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    static item_call calls[8];
+    const char *const keys[] = {"ab", "c", "da", "e"};
+    for (size_t i = 0; i < 4; i++) start_items(&s, &calls[i], HX_STORE_COMMIT, keys[i], false);
+    start_items(&s, &calls[4], HX_STORE_GET, "a", false);
+    start_scan(&s, &calls[5]);
+    start_items(&s, &calls[6], HX_STORE_GET, "xe", false);
+    start_items(&s, &calls[7], HX_STORE_COMMIT, "f", false);
+    wait_for_round(&s);
+    assert_int_equal(s.own->count, 1);
+    assert_sent(&s, 0, HX_STATEMENT_COMMIT, 2, true); /* the third has a key of the first */
+    answer(&s);
+    assert_true(calls[0].w.done && calls[1].w.done && !calls[2].w.done);
+    assert_int_equal(calls[0].w.call.version, 7);
+    wait_for_round(&s);
+    assert_int_equal(s.own->count, 1);
+    assert_sent(&s, 0, HX_STATEMENT_COMMIT, 2, true);
+    answer(&s);
+    assert_true(calls[3].w.done);
+    wait_for_round(&s);
+    assert_int_equal(s.own->count, 2);
+    assert_sent(&s, 0, HX_STATEMENT_GET, 2, true);
+    assert_sent(&s, 1, HX_STATEMENT_SCAN, 1, true);
+    answer(&s);
+    assert_true(calls[4].w.done && calls[5].w.done && calls[6].w.done && !calls[7].w.done);
+    wait_for_round(&s);
+    assert_sent(&s, 0, HX_STATEMENT_COMMIT, 1, true);
+    answer(&s);
+    assert_true(calls[7].w.done);
+    stage_end(&s);
+}
+
+static void a_round_carries_no_more_than_one_large_commit(void **state)
+{
+    (void)state;
+    stage s;
+    stage_begin(&s);
+    static item_call calls[3];
+    static char body[3 << 20];
+    const char *const keys[] = {"a", "b", "c"};
+    for (size_t i = 0; i < 3; i++) {
+        calls[i].items[0] = (hx_item){.key = hx_slice_of(keys[i]), .body = {body, i < 2 ? sizeof body : 10}};
+        wait_start(&s.b, &calls[i].w);
+        hx_store_commit(s.b.store, &calls[i].w.call, calls[i].items, 1, false);
+    }
+    for (size_t calls_in_round = 1; calls_in_round <= 2; calls_in_round++) {
+        wait_for_round(&s);
+        assert_sent(&s, 0, HX_STATEMENT_COMMIT, calls_in_round, true);
+        answer(&s);
+    }
+    assert_true(calls[2].w.done);
+    stage_end(&s);
+}
+
+/* The second commit can't be decided, or is refused with the others: what came after it waits for it. */
+static void a_commit_that_is_sent_again_goes_before_later_calls_about_items(void **state)
+{
+    (void)state;
+    enum { UNDECIDED, REFUSED, REFUSED_FOR_NOW, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        stage s;
+        static item_call calls[3], later;
+        const char *const keys[] = {"a", "b", "c"};
+        stage_begin(&s);
+        for (size_t i = 0; i < 3; i++) start_items(&s, &calls[i], HX_STORE_COMMIT, keys[i], false);
+        wait_for_round(&s);
+        start_items(&s, &later, HX_STORE_GET, "b", false);
+        if (way == UNDECIDED) {
+            s.own->count = 0;
+            report(&s, s.own->sent, 1u << 1 | 1u << 2, (hx_remote_verdict){.result = HX_STORE_OK});
+            hx_lane_committed(&s.own->lane);
+            wait_for_round(&s);
+            assert_sent(&s, 0, HX_STATEMENT_COMMIT, 2, true);
+            assert_ptr_equal(s.own->sent[0].calls[0], &calls[1].w.call);
+            answer(&s);
+        } else {
+            refuse(&s, (hx_refusal){HX_REFUSED_FOR_GOOD, "no", "see"});
+            for (size_t i = 0; i < 3; i++) { /* each alone in its round */
+                wait_for_round(&s);
+                assert_int_equal(s.own->count, 1);
+                assert_ptr_equal(s.own->sent[0].calls[0], &calls[i].w.call);
+                if (way == REFUSED_FOR_NOW && i == 1) {
+                    s.own->count = 0;
+                    refuse_for_now(&s);
+                    wait_for_round(&s);
+                    assert_int_equal(s.own->count, 1);
+                    assert_ptr_equal(s.own->sent[0].calls[0], &calls[i].w.call);
+                }
+                answer(&s);
+            }
+        }
+        for (size_t i = 0; i < 3; i++) assert_true(calls[i].w.done && calls[i].w.call.result == HX_STORE_OK);
+        assert_false(later.w.done);
+        wait_for_round(&s);
+        answer(&s);
+        assert_true(later.w.done);
+        stage_end(&s);
+    }
+}
+
+static void a_commit_on_a_full_disk_ends_full_only_if_it_certainly_was_not_made(void **state)
+{
+    (void)state;
+    enum { NEW, URGENT, IN_DOUBT, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        stage s;
+        waited first;
+        hx_record record;
+        item_call c;
+        stage_begin(&s);
+        start_claim(&s, &first, &record, 1);
+        wait_for_round(&s);
+        answer(&s); /* the connection has worked */
+        start_items(&s, &c, HX_STORE_COMMIT, "a", way == URGENT);
+        wait_for_round(&s);
+        if (way == IN_DOUBT) {
+            hx_lane_fail(&s.own->lane, "cut", NULL);
+            wait_for_round(&s);
+            answer(&s); /* SETUP */
+            wait_for_round(&s);
+        }
+        refuse(&s, (hx_refusal){HX_REFUSED_AS_FULL, "full", "see"});
+        assert_true(c.w.done);
+        assert_int_equal(c.w.call.result, way == NEW ? HX_STORE_FULL : HX_STORE_UNAVAILABLE);
+        stage_end(&s);
+    }
+}
+
 static hx_log_event logged[8]; /* about the server */
 static size_t logged_count;
 
@@ -589,6 +750,10 @@ int main(void)
         cmocka_unit_test(what_is_in_doubt_is_sent_again_first_and_with_its_ticket),
         cmocka_unit_test(a_claim_that_ends_in_doubt_is_abandoned_and_one_that_was_never_sent_is_not),
         cmocka_unit_test(behind_a_pooler_one_transaction_is_sent_at_a_time),
+        cmocka_unit_test(commits_of_different_keys_go_together_and_all_others_wait_in_their_order),
+        cmocka_unit_test(a_round_carries_no_more_than_one_large_commit),
+        cmocka_unit_test(a_commit_that_is_sent_again_goes_before_later_calls_about_items),
+        cmocka_unit_test(a_commit_on_a_full_disk_ends_full_only_if_it_certainly_was_not_made),
         cmocka_unit_test(that_no_server_is_reached_and_that_one_is_unusable_are_each_logged_until_one_works),
     };
     return cmocka_run_group_tests_name("remote", tests, NULL, NULL);
