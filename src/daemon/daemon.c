@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/program/log_writer.h"
 #include "daemon/background.h"
+#include "daemon/events.h"
 #include "daemon/reload.h"
 #include "store/transfer/unfinished.h"
 #include "config/address.h"
@@ -61,6 +62,8 @@ struct hx_daemon {
     hx_ms recounted_since;
     hx_reload *reload;
     hx_admin *admin; /* NULL: there is none */
+    hx_daemon_events *events;           /* NULL: there are none */
+    hx_generation_config *first_config; /* what `events` points into, also after a reload */
     struct {
         hx_task task;
         atomic_bool posted;
@@ -361,7 +364,9 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
                             .context = daemon,
                             .workers = daemon->counted,
                             .worker_count = daemon->worker_count,
-                            .api_connections = daemon->api_connections};
+                            .api_connections = daemon->api_connections,
+                            .engine = hx_daemon_events_engine(daemon->events),
+                            .payload_bytes_max = config->events.payload_bytes_max};
     daemon->admin = hx_admin_new(&needs);
     int code = HX_EXIT_OK;
     if (address.len > 0) {
@@ -473,13 +478,43 @@ static void stop_admin(void *context, void (*stopped)(void *of), void *of)
         stopped(of);
 }
 
+static void start_events(void *context)
+{
+    hx_daemon *daemon = context;
+    hx_daemon_events_start(daemon->events);
+}
+
+static void stop_events(void *context, void (*stopped)(void *of), void *of)
+{
+    hx_daemon *daemon = context;
+    hx_daemon_events_stop(daemon->events, stopped, of);
+}
+
+static void stop_inbox(void *context, void (*stopped)(void *of), void *of)
+{
+    hx_daemon *daemon = context;
+    hx_daemon_events_stop_inbox(daemon->events, stopped, of);
+}
+
 static const hx_daemon_job jobs[] = {
     {"sweep", start_sweep, stop_sweep, HX_JOB_AFTER_DRAIN},
     {"reload", start_reload, stop_reload, HX_JOB_AFTER_DRAIN},
+    {"events", start_events, stop_events, HX_JOB_AFTER_DRAIN},
+    {"inbox", NULL, stop_inbox, HX_JOB_BEFORE_DRAIN}, /* listens from hx_daemon_open on */
     {"keys of tokens", NULL, stop_keys, HX_JOB_BEFORE_DRAIN},       /* fetched for each generation by `reload` */
     {"quota recount", NULL, stop_recount, HX_JOB_BEFORE_DRAIN},     /* begins when rules with quotas come into force */
     {"admin socket and API", NULL, stop_admin, HX_JOB_AFTER_DRAIN}, /* listen from hx_daemon_open on */
 };
+
+static int open_events(hx_daemon *daemon)
+{
+    daemon->first_config = hx_reload_hold_config(daemon->reload);
+    hx_daemon_events_needs needs = {.loop = daemon->background.loop,
+                                    .store = daemon->store,
+                                    .config = daemon->first_config->config,
+                                    .connections_max = share_of(daemon, 1, 4096)};
+    return hx_daemon_events_open(&needs, &daemon->events);
+}
 
 static hx_daemon *new_daemon(hx_config *config)
 {
@@ -525,6 +560,7 @@ int hx_daemon_open(hx_config *config, const hx_daemon_source *source, hx_daemon 
     daemon->reload = hx_reload_new(&needs);
     code = hx_reload_first(daemon->reload, config, &rules);
     if (code == HX_EXIT_OK) code = open_workers(daemon, rules);
+    if (code == HX_EXIT_OK) code = open_events(daemon);
     if (code == HX_EXIT_OK) code = open_admin(daemon, rules);
     if (code == HX_EXIT_OK) code = listen_on_all(daemon);
     if (code != HX_EXIT_OK) return code;
@@ -678,6 +714,8 @@ void hx_daemon_close(hx_daemon **owned)
         if (w->loop) hx_worker_clear(&w->worker);
     }
     hx_admin_free(&daemon->admin);
+    hx_daemon_events_free(&daemon->events);
+    hx_generation_config_drop(&daemon->first_config);
     if (!daemon->reload) hx_config_free(&daemon->config);
     hx_reload_free(&daemon->reload);
     if (daemon->store) hx_store_close(&daemon->store); /* before the loops, which its connections are on */

@@ -692,6 +692,11 @@ unsigned hx_reload_generations(const hx_reload *r)
     return count;
 }
 
+hx_generation_config *hx_reload_hold_config(hx_reload *r)
+{
+    return hx_generation_config_use(r->newest->config);
+}
+
 void hx_reload_ask(hx_reload *r, hx_admin_reload *request)
 {
     request->next = NULL;

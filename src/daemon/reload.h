@@ -45,6 +45,8 @@ void hx_reload_ask(hx_reload *r, hx_admin_reload *request);
 void hx_reload_used(hx_reload *r);
 /* How many generations are in use. On the loop's thread. */
 unsigned hx_reload_generations(const hx_reload *r);
+/* A use of the newest configuration, for what points into it whatever is reloaded later; after hx_reload_first. */
+hx_generation_config *hx_reload_hold_config(hx_reload *r);
 /* Fetches the keys of source `i` soon, because a token names one that it doesn't have. Any thread, at any rate. */
 void hx_reload_want_keys(hx_reload *r, unsigned i);
 

@@ -284,7 +284,7 @@ static void send_attempt(attempt *a)
                                                                 : endpoint_lines(a, body),
                               .body = body,
                               .timeout = recipient->endpoint.timeout,
-                              .response_max = HX_DELIVERY_EXCERPT_MAX,
+                              .response_max = a->engine->needs.settings.response_bytes_max,
                               .done = send_done};
     a->engine->counts.attempts++;
     sender->send(sender->context, &a->sending);
@@ -351,7 +351,7 @@ void hx_attempt_begin(hx_recipient *recipient, const hx_item *item)
     a->engine = engine;
     hx_slice meta = hx_arena_copy(&a->arena, item->meta), body = hx_arena_copy(&a->arena, item->body);
     if (!hx_delivery_decode(meta, body, &a->arena, &a->delivery) || a->delivery.state != HX_DELIVERY_PENDING) {
-        hx_log_begin(HX_EVENT_item_unreadable);
+        hx_log_begin(HX_EVENT_event_item_malformed);
         hx_log_str("key", item->key);
         hx_log_end();
         hx_arena_free(&a->arena);

@@ -117,7 +117,7 @@ static void load_done(hx_store_call *call)
         if (hx_endpoint_decode(item->meta, &l->arena, &endpoint)) {
             (void)hx_recipient_put(engine, &endpoint, item->version);
         } else {
-            hx_log_begin(HX_EVENT_item_unreadable);
+            hx_log_begin(HX_EVENT_event_item_malformed);
             hx_log_str("key", item->key);
             hx_log_end();
         }

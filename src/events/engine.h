@@ -23,6 +23,7 @@ typedef struct {
     hx_ms disable_after;   /* an endpoint whose attempts have all failed for so long is disabled; 0: never */
     hx_ms pause_max;       /* deliveries of an endpoint that was disabled for so long are dead */
     uint32_t payload_bytes_max;
+    uint32_t response_bytes_max; /* of a response, that are kept with the attempt */
 } hx_engine_settings;
 
 /* Gauges, and counters since the start; observe/metrics.def says what each is. */

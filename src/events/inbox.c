@@ -12,6 +12,7 @@
 #define WAIT_MAX (10 * HX_SECOND)
 #define WAIT_STEP 250
 #define SOON HX_HOUR
+#define RESPONSE_MAX (64u << 10) /* of a handler, that its sender gets */
 
 static void compare(hx_receipt *receipt);
 
@@ -235,7 +236,7 @@ static void ask_handler(hx_receipt *receipt)
                                                                              &receipt->delivery, receipt->arena),
                                     .body = receipt->event.data,
                                     .timeout = source->timeout,
-                                    .response_max = HX_DELIVERY_EXCERPT_MAX,
+                                    .response_max = RESPONSE_MAX,
                                     .done = handler_done};
     engine->calls++;
     engine->needs.applications.send(engine->needs.applications.context, &receipt->sending);
