@@ -12,6 +12,7 @@
 #ifndef HX_DAEMON_RELOAD_H
 #define HX_DAEMON_RELOAD_H
 
+#include "daemon/generation.h"
 #include "admin/admin.h"
 #include "daemon/daemon.h"
 #include "gateway/rules.h"
