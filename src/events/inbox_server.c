@@ -287,7 +287,7 @@ static void handle(call *c)
         }
     }
     c->receipt = (hx_receipt){.arena = &c->stream->arena, .source = source, .done = receive_done};
-    c->receipt.event = (hx_event){.type = HX_EMPTY, .stream = HX_EMPTY, .data = body};
+    c->receipt.event = (hx_event){.type = HX_EMPTY, .data = body};
     c->receipt.event.content_type = hx_fields_get(&c->stream->request.fields, HX_FIELD_CONTENT_TYPE);
     c->receipt.event.correlation_id = correlation_of(c);
     if (!find_id(c, &request, &why)) {

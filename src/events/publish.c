@@ -117,8 +117,8 @@ static hx_digest fingerprint_of(hx_publish *publish)
     hx_mac_begin(mac, TAG_REQUEST);
     for (size_t i = 0; i < publish->count; i++) {
         const hx_event *event = &publish->events[i];
-        const hx_slice parts[] = {event->id,     event->tenant,         event->type,        event->source,
-                                  event->stream, event->correlation_id, event->payload_hash};
+        const hx_slice parts[] = {event->id,     event->tenant,         event->type,
+                                  event->source, event->correlation_id, event->payload_hash};
         for (size_t part = 0; part < sizeof parts / sizeof parts[0]; part++) hx_mac_part(mac, parts[part]);
     }
     return hx_mac_end(mac);
@@ -178,8 +178,7 @@ static bool is_same(hx_publish *publish, const hx_item *item, hx_event *event)
 {
     hx_event stored;
     if (!hx_event_decode(item->meta, publish->arena, &stored)) return false;
-    bool same = hx_slice_eq(stored.type, event->type) && hx_slice_eq(stored.payload_hash, event->payload_hash) &&
-                hx_slice_eq(stored.stream, event->stream);
+    bool same = hx_slice_eq(stored.type, event->type) && hx_slice_eq(stored.payload_hash, event->payload_hash);
     stored.data = item->body;
     if (same) *event = stored;
     return same;
@@ -208,7 +207,7 @@ static void read_back_done(hx_store_call *call)
         found++;
         if (is_same(publish, &items[i], event)) continue;
         publish->detail = hx_arena_printf(publish->arena, "the event %.*s was published before, with another %s",
-                                          HX_FMT(event->id), "type, stream or data");
+                                          HX_FMT(event->id), "type or data");
         end(publish, HX_PUBLISH_CONFLICT);
         return;
     }

@@ -24,7 +24,6 @@ static const hx_json_field fields[] = {
     FIELD(rate, NUMBER, GIVEN),
     FIELD(concurrency, NUMBER, GIVEN),
     FIELD(timeout, SPAN, GIVEN),
-    FIELD(ordered, BOOL, GIVEN),
     FIELD(on_client_error, TEXT, GIVEN),
     FIELD(disabled, BOOL, OURS),
     FIELD(disabled_reason, TEXT, OURS),

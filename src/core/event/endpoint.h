@@ -28,7 +28,6 @@ typedef struct {
     uint64_t rate;   /* attempts a second; 0: as many as come */
     uint64_t concurrency;
     hx_ms timeout;
-    bool ordered;
     hx_slice on_client_error; /* "retry", or "dead" */
     bool disabled;
     hx_slice disabled_reason;

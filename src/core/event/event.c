@@ -7,21 +7,10 @@
 #define OURS (HX_JSON_STORED | HX_JSON_SHOWN)
 #define FIELD(name, kind, uses) HX_JSON_FIELD(hx_event, name, kind, uses)
 static const hx_json_field fields[] = {
-    FIELD(id, TEXT, GIVEN),
-    FIELD(type, TEXT, GIVEN),
-    FIELD(tenant, TEXT, GIVEN),
-    FIELD(source, TEXT, GIVEN),
-    FIELD(stream, TEXT, GIVEN),
-    FIELD(stream_version, NUMBER, OURS),
-    FIELD(correlation_id, TEXT, GIVEN),
-    FIELD(accepted_at, TIME, OURS),
-    FIELD(deliver_at, TIME, GIVEN),
-    FIELD(content_type, TEXT, OURS),
-    FIELD(headers, TEXTS, HX_JSON_STORED),
-    FIELD(recipients, TEXTS, OURS),
-    FIELD(payload_hash, TEXT, OURS),
-    FIELD(is_received, BOOL, HX_JSON_STORED),
-    FIELD(expected_version, NUMBER, HX_JSON_GIVEN),
+    FIELD(id, TEXT, GIVEN),          FIELD(type, TEXT, GIVEN),           FIELD(tenant, TEXT, GIVEN),
+    FIELD(source, TEXT, GIVEN),      FIELD(correlation_id, TEXT, GIVEN), FIELD(accepted_at, TIME, OURS),
+    FIELD(deliver_at, TIME, GIVEN),  FIELD(content_type, TEXT, OURS),    FIELD(headers, TEXTS, HX_JSON_STORED),
+    FIELD(recipients, TEXTS, OURS),  FIELD(payload_hash, TEXT, OURS),    FIELD(is_received, BOOL, HX_JSON_STORED),
     FIELD(data, RAW, HX_JSON_GIVEN),
 };
 #undef FIELD
@@ -31,7 +20,6 @@ static const hx_event empty = {.id = {"", 0},
                                .tenant = {"", 0},
                                .type = {"", 0},
                                .source = {"", 0},
-                               .stream = {"", 0},
                                .correlation_id = {"", 0},
                                .content_type = {"", 0},
                                .payload_hash = {"", 0},
@@ -74,10 +62,8 @@ bool hx_event_read(hx_slice object, hx_arena *arena, hx_event *event, hx_error_t
         return hx_fail(error, "\"id\" must have 1 to %u visible ASCII characters, and no dot", HX_EVENT_ID_MAX);
     if (event->tenant.len > 0 && !hx_is_tenant(event->tenant))
         return hx_fail(error, "\"tenant\" must have 1 to %u letters, digits, - and _", HX_TENANT_MAX);
-    if (event->expected_version > 0 && event->stream.len == 0)
-        return hx_fail(error, "\"expected_version\" is a stream's: name the \"stream\", too");
     return name_fits("type", event->type, error) && name_fits("source", event->source, error) &&
-           name_fits("stream", event->stream, error) && name_fits("correlation_id", event->correlation_id, error);
+           name_fits("correlation_id", event->correlation_id, error);
 }
 
 void hx_event_encode(const hx_event *event, hx_buf *meta)

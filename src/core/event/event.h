@@ -7,7 +7,7 @@
 #include "core/json/json_fields.h"
 
 #define HX_EVENT_ID_MAX 128u
-#define HX_EVENT_NAME_MAX 128u /* of a type, a stream, a source and a correlation id */
+#define HX_EVENT_NAME_MAX 128u /* of a type, a source and a correlation id */
 #define HX_TENANT_MAX 64u
 #define HX_EVENT_RECIPIENTS_MAX 1000u
 
@@ -15,9 +15,7 @@ typedef struct {
     hx_slice id;
     hx_slice tenant; /* empty: none */
     hx_slice type;
-    hx_slice source;         /* who published it; of the inbox: the source's name */
-    hx_slice stream;         /* empty: none */
-    uint64_t stream_version; /* its number in the stream, from 1 */
+    hx_slice source; /* who published it; of the inbox: the source's name */
     hx_slice correlation_id;
     hx_ms accepted_at;
     hx_ms deliver_at;
@@ -26,9 +24,7 @@ typedef struct {
     hx_texts recipients; /* ids of the endpoints, fixed when it was accepted */
     hx_slice payload_hash;
     bool is_received; /* it came by the inbox */
-    /* Only in what a producer gives: */
-    uint64_t expected_version;
-    hx_slice data;
+    hx_slice data;    /* in what a producer gives; in a store it is the item's body */
 } hx_event;
 
 extern const hx_json_shape hx_event_shape;

@@ -526,12 +526,11 @@ static void received(hx_receipt *receipt)
 static hx_receipt receive(unsigned source, const char *id, const char *body)
 {
     static hx_receipt receipt;
-    receipt =
-        (hx_receipt){.arena = &world.arena,
-                     .source = &sources[source],
-                     .id_is_signed = source != UNSIGNED,
-                     .event = {.id = hx_slice_of(id), .type = HX_EMPTY, .stream = HX_EMPTY, .data = hx_slice_of(body)},
-                     .done = received};
+    receipt = (hx_receipt){.arena = &world.arena,
+                           .source = &sources[source],
+                           .id_is_signed = source != UNSIGNED,
+                           .event = {.id = hx_slice_of(id), .type = HX_EMPTY, .data = hx_slice_of(body)},
+                           .done = received};
     receipt.event.correlation_id = receipt.event.content_type = HX_EMPTY;
     flag = false;
     hx_engine_receive(world.engine, &receipt);
