@@ -107,6 +107,15 @@ void hx_item_index_remove(hx_item_index *index, hx_indexed_item *item)
     if (item->queue_len > 0) hx_tree_remove(&index->by_queue, &item->by_queue);
 }
 
+void hx_item_index_free(hx_item_index *index)
+{
+    for (hx_tree_node *node; (node = index->by_key.root);) {
+        hx_indexed_item *item = of_key(node);
+        hx_item_index_remove(index, item);
+        free(item);
+    }
+}
+
 /* The first node whose bytes are greater than all that begin with `prefix`; NULL: there is none. */
 static hx_tree_node *behind_prefix(const hx_tree *tree, hx_slice prefix)
 {

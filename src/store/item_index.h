@@ -17,8 +17,9 @@ typedef struct {
         struct {
             uint32_t segment;
             uint32_t unit; /* offset of its frame / HX_PLACE_UNIT */
-            uint32_t at;   /* offset of its meta in the frame */
-        } place;           /* journal */
+            uint32_t at;   /* offset of its meta in the frame, which its body follows */
+            uint32_t meta_crc, body_crc;
+        } place; /* journal */
     };
     uint32_t meta_len, body_len;
     uint16_t key_len;
@@ -31,6 +32,8 @@ typedef struct {
 } hx_item_index;
 
 void hx_item_index_init(hx_item_index *index);
+/* Frees all items; their contents in memory are the caller's. */
+void hx_item_index_free(hx_item_index *index);
 hx_slice hx_indexed_key(const hx_indexed_item *item);
 hx_slice hx_indexed_queue(const hx_indexed_item *item);
 /* An item with the key, queue, times and lengths of `from`, under this version; owned by the caller until it is put. */

@@ -21,12 +21,15 @@
 #include <cmocka.h>
 
 #define OPERATIONS 40u
-#define STEPS 1500
+#define ITEMS 24u
+#define ITEMS_A_COMMIT 5u
+#define STEPS 2000
 #define WATCHES 24
 
 enum { REFERENCE, OTHER, BOTH };
 
 static const char *backend = "journal";
+static bool other_keeps_items;
 
 #define ROUTES 4u
 static const hx_slice routes[ROUTES] = {{"refunds", 7}, {"POST /orders", 12}, {"POST /a", 7}, {"orders", 6}};
@@ -35,6 +38,9 @@ typedef struct {
     bench stores[BOTH];
     hx_record records[BOTH][OPERATIONS]; /* as last claimed */
     uint64_t highest[BOTH];              /* epoch that was seen */
+    uint64_t versions[BOTH][ITEMS];      /* of items, as last written */
+    uint64_t former[BOTH][ITEMS];        /* and before that */
+    uint64_t version_max[BOTH];
     waited watches[BOTH][WATCHES];
     bool watching[WATCHES];
     uint64_t seed;
@@ -126,10 +132,56 @@ static void compare_rules(pair *p)
                     hx_store_live_at_most(p->stores[REFERENCE].store, routes[i]));
 }
 
+static const char *key_of_item(uint64_t number)
+{
+    static char keys[ITEMS][32];
+    (void)snprintf(keys[number], sizeof keys[number], "%s%02u", number % 3 ? "event/" : "d\xff\xff", (unsigned)number);
+    return keys[number];
+}
+
+static uint64_t number_of_item(hx_slice key)
+{
+    for (uint64_t i = 0; i < ITEMS; i++)
+        if (hx_slice_eq(key, hx_slice_of(key_of_item(i)))) return i;
+    fail_msg("an item has another key");
+    return 0;
+}
+
+/* Their versions differ, what they stand for doesn't. */
+static void same_item(const pair *p, const hx_item *a, const hx_item *b)
+{
+    assert_true(hx_slice_eq(a->key, b->key));
+    uint64_t number = number_of_item(a->key);
+    assert_int_equal(a->version == 0, b->version == 0);
+    assert_int_equal(a->version == p->versions[REFERENCE][number], b->version == p->versions[OTHER][number]);
+    assert_int_equal(a->due, b->due);
+    assert_int_equal(a->expires_at, b->expires_at);
+    assert_true(hx_slice_eq(a->queue, b->queue));
+    assert_true(hx_slice_eq(a->meta, b->meta));
+    assert_true(hx_slice_eq(a->body, b->body));
+}
+
+/* All at once, as of one moment. */
+static void compare_items(pair *p)
+{
+    hx_item items[BOTH][ITEMS];
+    if (!other_keeps_items) return;
+    for (int s = 0; s < BOTH; s++) {
+        waited w;
+        for (uint64_t i = 0; i < ITEMS; i++) items[s][i] = (hx_item){.key = hx_slice_of(key_of_item(i))};
+        wait_start(&p->stores[s], &w);
+        hx_store_get(p->stores[s].store, &w.call, items[s], ITEMS);
+        wait_for(&p->stores[s], &w);
+        assert_int_equal(w.call.result, HX_STORE_OK);
+    }
+    for (uint64_t i = 0; i < ITEMS; i++) same_item(p, &items[REFERENCE][i], &items[OTHER][i]);
+}
+
 static void compare_all(pair *p)
 {
     hx_store_counts counts[BOTH];
     compare_lists(p);
+    compare_items(p);
     for (uint64_t i = 0; i < OPERATIONS; i++) compare_operation(p, i);
     for (int s = 0; s < BOTH; s++) {
         hx_store_count(p->stores[s].store, &counts[s]);
@@ -241,6 +293,91 @@ static void step_other(pair *p, uint64_t number)
     if (result[REFERENCE] == HX_STORE_STALE) same_record(&found[REFERENCE], &found[OTHER]);
 }
 
+static const char *const queues[] = {"", "", "due/a", "due/b", "due", "dead"};
+
+/* A change of that item, without the version that it must have. */
+static hx_item draw_item(pair *p, uint64_t number)
+{
+    static const hx_item_act acts[] = {HX_ITEM_PUT, HX_ITEM_PUT, HX_ITEM_PUT, HX_ITEM_REMOVE, HX_ITEM_CHECK};
+    size_t body_len = pick(6) ? pick(200) : pick(sizeof p->body);
+    return (hx_item){.key = hx_slice_of(key_of_item(number)),
+                     .act = acts[pick(5)],
+                     .queue = hx_slice_of(queues[pick(6)]),
+                     .due = (hx_ms)pick(50),
+                     .expires_at = pick(3) ? 0 : test_now + (hx_ms)pick(100000) + 1,
+                     .meta = {p->body, pick(100)},
+                     .body = {p->body + pick(100), pick(2) && body_len > 100 ? body_len - 100 : 0}};
+}
+
+static void step_commit(pair *p, uint64_t number)
+{
+    hx_item drawn[ITEMS_A_COMMIT], now;
+    uint64_t expected[ITEMS_A_COMMIT];
+    bool there[ITEMS_A_COMMIT], urgent = pick(2);
+    size_t count = 1 + pick(ITEMS_A_COMMIT);
+    hx_store_result result[BOTH];
+    for (size_t i = 0; i < count; i++) {
+        drawn[i] = draw_item(p, (number + i) % ITEMS);
+        expected[i] = pick(12); /* 0: that it has none, 1: the former one, else: the one that it has */
+        assert_int_equal(get_item(&p->stores[REFERENCE], key_of_item((number + i) % ITEMS), &now), HX_STORE_OK);
+        there[i] = now.version > 0;
+    }
+    for (int s = 0; s < BOTH; s++) {
+        hx_item items[ITEMS_A_COMMIT];
+        uint64_t version;
+        for (size_t i = 0; i < count; i++) {
+            uint64_t n = (number + i) % ITEMS;
+            items[i] = drawn[i];
+            items[i].version = expected[i] == 0 ? 0 : expected[i] == 1 ? p->former[s][n] : p->versions[s][n];
+            if (expected[i] > 1 && !there[i]) items[i].version = 0;
+        }
+        result[s] = commit_items(&p->stores[s], items, count, urgent, &version);
+        for (size_t i = 0; result[s] == HX_STORE_OK && i < count; i++) {
+            uint64_t n = (number + i) % ITEMS;
+            if (drawn[i].act != HX_ITEM_PUT) continue;
+            assert_true(version > p->version_max[s]); /* E4 */
+            p->former[s][n] = p->versions[s][n];
+            p->versions[s][n] = version;
+        }
+        if (result[s] == HX_STORE_OK && version > p->version_max[s]) p->version_max[s] = version;
+    }
+    assert_int_equal(result[REFERENCE], result[OTHER]);
+    compare_items(p);
+}
+
+static hx_item_page draw_page(void)
+{
+    static const char *const prefixes[] = {"", "d", "due/", "event/1", "due/a", "d\xff", "x"};
+    hx_item_page page = {.by_queue = pick(2),
+                         .backwards = pick(3) == 0,
+                         .with_bodies = pick(2),
+                         .prefix = hx_slice_of(prefixes[pick(7)]),
+                         .due_until = pick(2) ? (hx_ms)pick(50) : 0,
+                         .items_max = 1 + (unsigned)pick(ITEMS)};
+    page.one_per_queue = page.by_queue && !page.backwards && pick(3) == 0;
+    return page;
+}
+
+/* Page by page, as far as they go. */
+static void step_scan(pair *p)
+{
+    const hx_item_page drawn = draw_page();
+    hx_item_page page[BOTH] = {drawn, drawn};
+    do {
+        for (int s = 0; s < BOTH; s++) {
+            waited w;
+            wait_start(&p->stores[s], &w);
+            hx_store_scan(p->stores[s].store, &w.call, &page[s]);
+            wait_for(&p->stores[s], &w);
+            assert_int_equal(w.call.result, HX_STORE_OK);
+        }
+        assert_int_equal(page[REFERENCE].count, page[OTHER].count);
+        assert_true(page[OTHER].more || !page[REFERENCE].more);
+        for (size_t i = 0; i < page[OTHER].count; i++) same_item(p, &page[REFERENCE].items[i], &page[OTHER].items[i]);
+        for (int s = 0; s < BOTH && page[OTHER].count > 0; s++) page[s].after = page[s].items[page[s].count - 1];
+    } while (page[OTHER].more && page[OTHER].count > 0);
+}
+
 static void end_watch(pair *p, int slot)
 {
     waited *w[BOTH] = {&p->watches[REFERENCE][slot], &p->watches[OTHER][slot]};
@@ -322,8 +459,9 @@ static void run_seed(uint64_t seed)
     hx_rand_bytes(p->body, sizeof p->body);
     bench_begin(&p->stores[REFERENCE], "memory", (hx_store_options){0});
     bench_begin(&p->stores[OTHER], backend, (hx_store_options){.segment_bytes = 16 << 10});
+    other_keeps_items = hx_store_about(p->stores[OTHER].store)->keeps_items;
     for (int step = 0; step < STEPS; step++) {
-        uint64_t what = pick(100), number = pick(OPERATIONS);
+        uint64_t what = pick(other_keeps_items ? 130 : 100), number = pick(OPERATIONS);
         if (what < 34)
             step_claim(p, number);
         else if (what < 66)
@@ -340,8 +478,12 @@ static void run_seed(uint64_t seed)
             test_now += (hx_ms)pick(30000);
         else if (what < 98)
             step_sweep(p);
-        else
+        else if (what < 100)
             step_restart(p);
+        else if (what < 120)
+            step_commit(p, number % ITEMS);
+        else
+            step_scan(p);
         settle_watches(p);
         compare_operation(p, number);
         if (step % 50 == 0) {
@@ -363,18 +505,46 @@ static void run_seed(uint64_t seed)
 
 #define CRASH_STEPS 60u
 #define CRASH_OPERATIONS 6u
+#define CRASH_ITEMS 5u
 
-/* One call of a sequence that follows from the seed; not waited for when `wait` is false. */
-static void play(bench *b, hx_record records[CRASH_OPERATIONS], bool wait)
+typedef struct {
+    hx_record records[CRASH_OPERATIONS]; /* as last claimed */
+    uint64_t versions[CRASH_ITEMS];      /* of items that are there */
+} played;
+
+/* A commit of two items, one of which it may remove. */
+static void play_items(bench *b, played *so_far, waited *w, bool wait)
+{
+    static hx_item items[2];
+    static char meta[32];
+    uint64_t number = pick(CRASH_ITEMS - 1);
+    (void)snprintf(meta, sizeof meta, "written at %lld", (long long)test_now);
+    for (uint64_t i = 0; i < 2; i++) items[i] = item_of(key_of_item(number + i), so_far->versions[number + i], meta);
+    if (pick(3) == 0) items[0].act = HX_ITEM_REMOVE;
+    bool removes = items[0].act == HX_ITEM_REMOVE;
+    hx_store_commit(b->store, &w->call, items, 2, false);
+    if (!wait) return;
+    wait_for(b, w);
+    assert_int_equal(w->call.result, HX_STORE_OK);
+    so_far->versions[number] = removes ? 0 : w->call.version;
+    so_far->versions[number + 1] = w->call.version;
+}
+
+/* One call of a sequence that follows from the seeds; not waited for when `wait` is false. */
+static void play(bench *b, played *so_far, uint64_t seed, bool wait)
 {
     static waited w;
     static hx_record next;
-    uint64_t number = pick(CRASH_OPERATIONS), what = pick(10), to = pick(4), lifetime = 1 + pick(20);
+    hx_rand_seed(seed); /* a store may draw numbers, too */
+    hx_record *records = so_far->records;
+    uint64_t number = pick(CRASH_OPERATIONS), what = pick(13), to = pick(4), lifetime = 1 + pick(20);
     static const hx_state states[] = {HX_COMPLETED, HX_FAILED, HX_UNKNOWN, HX_ABSENT};
     test_now += HX_SECOND;
     wait_start(b, &w);
     next = record_of(number);
-    if (what < 5) {
+    if (what >= 10 && other_keeps_items) {
+        play_items(b, so_far, &w, wait);
+    } else if (what < 5) {
         hx_store_claim(b->store, &w.call, &next, records[number].epoch);
     } else if (what < 9) {
         next.epoch = records[number].epoch;
@@ -393,11 +563,9 @@ static void play(bench *b, hx_record records[CRASH_OPERATIONS], bool wait)
     if (w.call.verb == HX_STORE_CLAIM && w.call.result == HX_STORE_OK) records[number] = next;
 }
 
-static void play_all(bench *b, uint64_t seed, unsigned steps)
+static void play_all(bench *b, played *so_far, uint64_t seed, unsigned steps)
 {
-    hx_record records[CRASH_OPERATIONS] = {0};
-    hx_rand_seed(seed);
-    for (unsigned i = 0; i < steps; i++) play(b, records, true);
+    for (unsigned i = 0; i < steps; i++) play(b, so_far, seed * CRASH_STEPS + i, true);
 }
 
 static bool agrees(bench *reference, bench *other)
@@ -410,6 +578,12 @@ static bool agrees(bench *reference, bench *other)
         if (peek(other, op_of(i), &b) != expected) return false;
         if (!hx_slice_eq(a.answer.body, b.answer.body)) return false;
     }
+    for (uint64_t i = 0; i < CRASH_ITEMS && other_keeps_items; i++) {
+        hx_item a, b;
+        assert_int_equal(get_item(reference, key_of_item(i), &a), HX_STORE_OK);
+        assert_int_equal(get_item(other, key_of_item(i), &b), HX_STORE_OK);
+        if ((a.version == 0) != (b.version == 0) || !hx_slice_eq(a.meta, b.meta)) return false;
+    }
     return true;
 }
 
@@ -419,15 +593,15 @@ static void crash_after(unsigned steps, uint64_t seed)
     hx_ms began = test_now;
     bench other, reference;
     bench_begin(&other, backend, (hx_store_options){.segment_bytes = 8 << 10});
+    other_keeps_items = hx_store_about(other.store)->keeps_items;
     bench_close(&other);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        hx_record records[CRASH_OPERATIONS] = {0};
+        played so_far = {0};
         bench_open(&other);
-        hx_rand_seed(seed);
-        for (unsigned i = 0; i < steps; i++) play(&other, records, true);
-        play(&other, records, false);
+        play_all(&other, &so_far, seed, steps);
+        play(&other, &so_far, seed * CRASH_STEPS + steps, false);
         _exit(0);
     }
     int status;
@@ -435,7 +609,7 @@ static void crash_after(unsigned steps, uint64_t seed)
     assert_int_equal(status, 0);
     bool either = false;
     bench_begin(&reference, "memory", (hx_store_options){0});
-    play_all(&reference, seed, steps);
+    play_all(&reference, &(played){0}, seed, steps);
     bench_open(&other);
     test_now += HX_SECOND; /* as the child's last call saw it */
     either = agrees(&reference, &other);
@@ -443,7 +617,7 @@ static void crash_after(unsigned steps, uint64_t seed)
     if (!either) {
         test_now = began;
         bench_begin(&reference, "memory", (hx_store_options){0});
-        play_all(&reference, seed, steps + 1);
+        play_all(&reference, &(played){0}, seed, steps + 1);
         either = agrees(&reference, &other);
         bench_end(&reference);
     }

@@ -288,6 +288,108 @@ static void answers_that_find_no_room_are_left_out_and_nothing_else(void **state
     bench_end(&b);
 }
 
+/* The test ends here where the store keeps no items. */
+static void need_items(bench *b)
+{
+    if (hx_store_about(b->store)->keeps_items) return;
+    bench_end(b);
+    hx_log_threshold(HX_LOG_INFO);
+    skip();
+}
+
+static hx_store_result put_item(bench *b, const char *kind, uint64_t number, uint64_t *version, hx_slice body,
+                                bool urgent)
+{
+    char key[32];
+    (void)snprintf(key, sizeof key, "%s-%llu", kind, (unsigned long long)number);
+    hx_item item = item_of(key, version ? *version : 0, "{\"attempts\":1,\"status\":200}");
+    item.queue = HX_LIT("due/endpoint");
+    item.body = body;
+    uint64_t written;
+    hx_store_result result = commit_items(b, &item, 1, urgent, &written);
+    if (result == OK && version) *version = written;
+    hx_arena_free(&b->arena);
+    return result;
+}
+
+static void results_of_attempts_are_kept_on_a_full_disk(void **state)
+{
+    (void)state;
+    need_disk();
+    bench b;
+    static const char body[3000];
+    uint64_t versions[IN_FLIGHT] = {0}, more = 0;
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, backend, on_disk);
+    need_items(&b);
+    for (uint64_t i = 0; i < IN_FLIGHT; i++)
+        assert_int_equal(put_item(&b, "attempt", i, &versions[i], HX_EMPTY, false), OK);
+    fill_disk(0);
+    while (put_item(&b, "event", more, NULL, (hx_slice){body, sizeof body}, false) == OK) more++;
+    assert_int_equal(put_item(&b, "event", more, NULL, (hx_slice){body, sizeof body}, false), FULL);
+    for (uint64_t i = 0; i < IN_FLIGHT; i++) {
+        assert_int_equal(put_item(&b, "attempt", i, &versions[i], HX_EMPTY, true), OK);
+        if (i == IN_FLIGHT / 2) sweep(&b);
+    }
+    for (int round = 0; round < 3; round++) {
+        hx_item found;
+        char key[32];
+        for (uint64_t i = 0; i < IN_FLIGHT; i++) {
+            (void)snprintf(key, sizeof key, "attempt-%llu", (unsigned long long)i);
+            assert_int_equal(get_item(&b, key, &found), OK);
+            assert_int_equal(found.version, versions[i]);
+        }
+        (void)snprintf(key, sizeof key, "event-%llu", (unsigned long long)more);
+        assert_int_equal(get_item(&b, key, &found), OK);
+        assert_int_equal(found.version == 0, round < 2);
+        if (round == 0) bench_restart(&b); /* on the full disk */
+        if (round == 1) {
+            assert_int_equal(unlink(ballast()), 0);
+            while (put_item(&b, "event", more, NULL, HX_EMPTY, false) == FULL) { /* without a restart */
+                sweep(&b);
+                hx_loop_turn(b.loop, 20);
+            }
+        }
+    }
+    hx_log_threshold(HX_LOG_INFO);
+    bench_end(&b);
+}
+
+static void responses_leave_space_for_results_of_attempts(void **state)
+{
+    (void)state;
+    need_disk();
+    bench b;
+    hx_record flying[IN_FLIGHT];
+    static char body[40000];
+    uint64_t version = 0, kept = 0;
+    hx_log_threshold(HX_LOG_ERROR + 1);
+    bench_begin(&b, backend, on_disk);
+    need_items(&b);
+    assert_int_equal(put_item(&b, "attempt", 0, &version, HX_EMPTY, false), OK);
+    for (uint64_t i = 0; i < IN_FLIGHT; i++) {
+        flying[i] = record_of(i);
+        assert_int_equal(claim(&b, &flying[i], 0, NULL), OK);
+    }
+    fill_disk(0);
+    for (uint64_t i = 0; i < IN_FLIGHT / 2; i++) { /* far more than there is space for */
+        flying[i].answer = (hx_answer){201, true, HX_EMPTY, {body, sizeof body}};
+        flying[i].expires_at = test_now + HX_DAY;
+        assert_int_equal(settle(&b, &flying[i], HX_COMPLETED, NULL), OK);
+    }
+    while (put_item(&b, "attempt", 0, &version, HX_EMPTY, true) == OK) kept++;
+    assert_true(kept >= (is_journal() ? SEGMENT / 8 / 300 : IN_FLIGHT));
+    for (uint64_t i = IN_FLIGHT / 2; i < IN_FLIGHT; i++) /* and they leave space for the ends of claims */
+        assert_int_equal(settle(&b, &flying[i], HX_UNKNOWN, NULL), OK);
+    bench_restart(&b);
+    hx_item found;
+    assert_int_equal(get_item(&b, "attempt-0", &found), OK);
+    assert_int_equal(found.version, version);
+    assert_int_equal(unlink(ballast()), 0);
+    hx_log_threshold(HX_LOG_INFO);
+    bench_end(&b);
+}
+
 static void a_crash_on_a_full_disk_leaves_room_for_the_next_start(void **state)
 {
     (void)state;
@@ -408,6 +510,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_in_flight_ends_on_a_full_disk),
         cmocka_unit_test(a_burst_of_claims_leaves_room_for_all_their_ends),
         cmocka_unit_test(answers_that_find_no_room_are_left_out_and_nothing_else),
+        cmocka_unit_test(results_of_attempts_are_kept_on_a_full_disk),
+        cmocka_unit_test(responses_leave_space_for_results_of_attempts),
         cmocka_unit_test(a_crash_on_a_full_disk_leaves_room_for_the_next_start),
         cmocka_unit_test(below_the_floor_claims_are_refused_until_space_returns),
         cmocka_unit_test(the_archive_counts_in_the_limit),

@@ -244,6 +244,36 @@ uint64_t last_epoch(bench *b)
     return epoch;
 }
 
+hx_item item_of(const char *key, uint64_t version, const char *meta)
+{
+    return (hx_item){.key = hx_slice_of(key),
+                     .version = version,
+                     .act = meta ? HX_ITEM_PUT : HX_ITEM_REMOVE,
+                     .queue = HX_EMPTY,
+                     .meta = hx_slice_of(meta ? meta : ""),
+                     .body = HX_EMPTY};
+}
+
+hx_store_result commit_items(bench *b, hx_item *items, size_t count, bool urgent, uint64_t *version)
+{
+    waited w;
+    wait_start(b, &w);
+    hx_store_commit(b->store, &w.call, items, count, urgent);
+    wait_for(b, &w);
+    if (version) *version = w.call.version;
+    return w.call.result;
+}
+
+hx_store_result get_item(bench *b, const char *key, hx_item *found)
+{
+    waited w;
+    *found = (hx_item){.key = hx_slice_of(key)};
+    wait_start(b, &w);
+    hx_store_get(b->store, &w.call, found, 1);
+    wait_for(b, &w);
+    return w.call.result;
+}
+
 hx_state peek(bench *b, hx_op op, hx_record *found)
 {
     hx_record unused;

@@ -49,6 +49,11 @@ hx_store_result renew(bench *b, hx_op op, uint64_t epoch, hx_ms lease_until, hx_
 hx_store_result forget(bench *b, hx_op op, uint64_t epoch, hx_record *found);
 uint64_t sweep(bench *b);
 uint64_t last_epoch(bench *b);
+/* A put; with `meta` NULL: a removal. */
+hx_item item_of(const char *key, uint64_t version, const char *meta);
+/* `version`, which may be NULL, gets that of what was written. */
+hx_store_result commit_items(bench *b, hx_item *items, size_t count, bool urgent, uint64_t *version);
+hx_store_result get_item(bench *b, const char *key, hx_item *found);
 /* HX_ABSENT when there is nothing. */
 hx_state peek(bench *b, hx_op op, hx_record *found);
 

@@ -115,11 +115,17 @@ static void journal_submit(hx_store *store, hx_store_call *call)
 {
     hx_journal *j = (hx_journal *)store;
     hx_port *port = port_of(j, call->loop);
-    if (call->verb == HX_STORE_LIST || call->verb == HX_STORE_HISTORY) {
-        hx_journal_look_through(j, call);
-        return;
+    switch (call->verb) {
+    case HX_STORE_LIST:
+    case HX_STORE_HISTORY: hx_journal_look_through(j, call); return;
+    case HX_STORE_GET:
+    case HX_STORE_SCAN: hx_items_read(j, call); return;
+    case HX_STORE_CLAIM:
+    case HX_STORE_SETTLE:
+    case HX_STORE_IMPORT: encode(call); break;
+    case HX_STORE_COMMIT: hx_items_encode(call); break;
+    default: break;
     }
-    if (call->verb == HX_STORE_CLAIM || call->verb == HX_STORE_SETTLE || call->verb == HX_STORE_IMPORT) encode(call);
     call->own.journal.port = port;
     call->own.shown = NULL;
     call->own.journal.ends_awaited = 1;
@@ -165,7 +171,7 @@ static bool show_end(hx_journal *j, hx_store_call *call)
         call->record->epoch = call->own.journal.epoch;
     } else if (call->result == HX_STORE_OK && call->verb == HX_STORE_WATCH) {
         show_watched(j, call);
-    } else if (call->result == HX_STORE_EXISTS || call->result == HX_STORE_STALE) {
+    } else if ((call->result == HX_STORE_EXISTS || call->result == HX_STORE_STALE) && call->verb != HX_STORE_COMMIT) {
         bool found = peek_for(j, call) == HX_PEEK_FOUND;
         if (!found) call->found = (hx_record){.op = call->op};
         return found || call->result == HX_STORE_STALE;
@@ -396,6 +402,7 @@ void hx_journal_free(hx_journal *j)
     hx_waiters_free(&j->waiters);
     hx_reclaim_free(&j->readers);
     hx_index_free(&j->index);
+    hx_items_free(&j->items);
     hx_route_ids_free(&j->rules);
     free(j->log.batch.stage);
     if (j->lock_fd >= 0) close(j->lock_fd); /* gives the lock back */

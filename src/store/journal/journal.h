@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the journal's files share. Threads, and what each may touch:
  *
- *     loops       (journal.c, list.c)               their half of their port; index and segments, for reading
- *     writer      (writer.c, operations.c, log.c,   everything that changes: open operations, index, tail, and the
- *                  sweep.c, reserve.c)              accounts of segments
+ *     loops       (journal.c, list.c, items.c)      their half of their port; index and segments, for reading
+ *     writer      (writer.c, operations.c, items.c, everything that changes: open operations, indexes, tail, and the
+ *                  log.c, sweep.c, reserve.c)       accounts of segments
  *     background  (background.c, hint.c)            slow work on files: preparing segments, hints, archiving
  *
  * hx_journal_open runs the writer's part itself before there are threads. */
@@ -11,6 +11,8 @@
 #define HX_STORE_JOURNAL_JOURNAL_H
 
 #include "base/memory/map.h"
+#include "store/item_bytes.h"
+#include "store/item_index.h"
 #include "store/journal/index.h"
 #include "store/journal/log.h"
 #include "store/journal/route_ids.h"
@@ -72,6 +74,17 @@ typedef struct {
     hx_open *open; /* the operation; NULL: a moved record */
 } hx_change;
 
+/* Items (items.c). */
+typedef struct {
+    pthread_mutex_t lock;  /* of `index`, which the writer changes and loops read */
+    hx_item_index index;   /* what is durable */
+    hx_item_index pending; /* the changes of the batch at hand, the last one of each item; version 0: it is removed */
+    /* The sweep: the earliest end of a lifetime, 0: none; when it last began a walk, and how far that has come. */
+    hx_ms earliest, walked_at;
+    size_t cursor_len;
+    char cursor[HX_ITEM_KEY_MAX]; /* a key */
+} hx_journal_items;
+
 typedef struct hx_job {
     struct hx_job *next;
     uint32_t segment;
@@ -95,10 +108,12 @@ typedef struct {
     hx_job *first, **last;
 } hx_background;
 
+typedef enum { HX_SWEEP_IDLE, HX_SWEEP_LEASES, HX_SWEEP_EXPIRY, HX_SWEEP_ITEMS, HX_SWEEP_SEGMENTS } hx_sweep_phase;
+
 typedef struct {
     hx_link waiting; /* sweep calls for the next pass */
     hx_link served;  /* sweep calls that end with this pass */
-    enum { HX_SWEEP_IDLE, HX_SWEEP_LEASES, HX_SWEEP_EXPIRY, HX_SWEEP_SEGMENTS } phase;
+    hx_sweep_phase phase;
     uint32_t cursor; /* position in the index */
     hx_tail emptied; /* up to where records of the oldest segment were copied; segment 0: not begun */
     uint64_t cleaned;
@@ -118,6 +133,7 @@ struct hx_journal {
 
     hx_reclaim *readers;
     hx_index *index;
+    hx_journal_items items;
     hx_route_ids *rules;
     _Atomic(hx_segment *) segments[HX_SEGMENTS_MAX]; /* by number, modulo */
     _Atomic uint32_t first_segment;
@@ -195,6 +211,8 @@ void hx_journal_report_unreadable(const hx_journal *j, const hx_index_entry *ent
 /* The writer only. Appends to the batch, ending it first when it or the segment is full; false: no space on disk. */
 bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *entry, hx_open *open, hx_slice head,
                        const hx_answer *answer) HX_MUST_USE;
+/* Makes space for a frame, ending the batch first when it or the segment is full. False: the disk has no space. */
+bool hx_journal_make_room(hx_journal *j, uint64_t length) HX_MUST_USE;
 /* The frame of a process that has opened the store; with an epoch, later ones are drawn above that. */
 bool hx_journal_append_start(hx_journal *j, uint64_t epoch) HX_MUST_USE;
 /* Ends the batch: writes it, syncs it, makes its changes visible in the index, and hands ended calls to their loops. */
@@ -212,7 +230,7 @@ void hx_journal_deliver(hx_journal *j);
 void *hx_journal_writer(void *journal);
 /* Whether a frame of `length` leaves as much free as its use must (reserve.c), beside what the claims in flight need;
  * it may wait for another segment to be prepared. Settling a claim without its response needs no permission. */
-typedef enum { HX_RESERVE_CLAIM, HX_RESERVE_SWEEP, HX_RESERVE_RESPONSE } hx_reserve_use;
+typedef enum { HX_RESERVE_CLAIM, HX_RESERVE_SWEEP, HX_RESERVE_RESPONSE, HX_RESERVE_URGENT } hx_reserve_use;
 bool hx_journal_may_append(hx_journal *j, uint64_t length, hx_reserve_use use);
 /* One bounded step; false: nothing to do. */
 bool hx_journal_sweep_step(hx_journal *j);
@@ -237,6 +255,27 @@ void hx_dir_check_place(hx_journal *j);
 
 /* A list or a history, in steps on the caller's loop. */
 void hx_journal_look_through(hx_journal *j, hx_store_call *call);
+
+/* Items. */
+void hx_items_init(hx_journal_items *items);
+void hx_items_free(hx_journal_items *items);
+/* On the caller's loop: encodes a commit; performs a get or a scan. */
+void hx_items_encode(hx_store_call *call);
+void hx_items_read(hx_journal *j, hx_store_call *call);
+/* The writer only. Decides a commit, and ends it with the commit of this batch. */
+void hx_items_commit(hx_journal *j, hx_store_call *call);
+/* Shows the changes of a batch that is durable. */
+void hx_items_flush(hx_journal *j);
+/* What a frame at that offset leaves of an item; version 0: it is removed. Owned by the caller. */
+hx_indexed_item *hx_items_indexed(const hx_item_head *head, uint32_t segment, uint64_t offset, uint64_t sequence);
+/* Takes the item, and changes index and accounts. The lock is held, or there are no threads yet. */
+void hx_items_apply(hx_journal *j, hx_indexed_item *item);
+void hx_items_replay(hx_journal *j, const hx_frame *frame);
+/* Copies the items of a frame forward that the index still finds there. False: no space on disk. */
+bool hx_items_move(hx_journal *j, const hx_frame *frame, bool *any) HX_MUST_USE;
+/* One bounded step of a walk that removes what has expired, and adds up how many. False: the walk is at its end. */
+bool hx_items_expire(hx_journal *j, uint64_t *removed);
+bool hx_items_time_to_walk(hx_journal *j);
 
 /* The background thread. */
 /* 0, or the errno of why there is no thread. */

@@ -91,7 +91,7 @@ static void stage_segment_head(hx_frame_log *log, uint64_t first_frame)
 bool hx_frame_log_batch_is_full(const hx_frame_log *log)
 {
     return log->batch.frames >= HX_BATCH_FRAMES_MAX || log->batch.piece_count + 6 > (int)HX_BATCH_PIECES_MAX ||
-           log->batch.staged + HX_INLINE_BYTES + 2 * HX_RECORD_HEAD_MAX > HX_STAGE_BYTES;
+           log->batch.staged + 2 * HX_INLINE_BYTES + HX_RECORD_HEAD_MAX > HX_STAGE_BYTES;
 }
 
 bool hx_frame_log_segment_is_full(const hx_frame_log *log, uint64_t length)
@@ -133,9 +133,12 @@ void hx_frame_log_append(hx_frame_log *log, const hx_frame_draft *draft)
                            .segment = log->active->number,
                            .kind = (uint8_t)draft->kind,
                            .previous = log->tail.hash};
-    hx_frame_seal(&frame, log->generation, draft->head);
+    hx_frame_seal(&frame, log->generation, draft->checked.len > 0 ? draft->checked : draft->head);
     stage(log, &frame, sizeof frame);
-    stage(log, draft->head.ptr, draft->head.len);
+    if (draft->head.len <= HX_INLINE_BYTES)
+        stage(log, draft->head.ptr, draft->head.len);
+    else
+        refer(log, draft->head);
     bool is_small = draft->rest[0].len + draft->rest[1].len <= HX_INLINE_BYTES;
     for (size_t i = 0; i < 2; i++) {
         if (is_small)

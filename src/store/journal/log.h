@@ -20,7 +20,7 @@
 #define HX_BATCH_FRAMES_MAX 1024u
 #define HX_BATCH_PIECES_MAX 256u
 #define HX_STAGE_BYTES (1u << 20)
-#define HX_INLINE_BYTES (32u << 10) /* largest rest of a frame that is copied; a larger one is written from its place */
+#define HX_INLINE_BYTES (32u << 10) /* largest part of a frame that is copied; a larger one is written from its place */
 
 typedef struct hx_segment {
     struct hx_segment *next; /* link of the spares */
@@ -39,9 +39,10 @@ typedef struct {
     hx_frame_kind kind;
     uint64_t epoch;
     hx_ms stamp;
-    hx_slice head;    /* covered by the frame's checksum and hash */
-    hx_slice rest[2]; /* behind it, under checksums of their own; with more than HX_INLINE_BYTES it lives until the
-                       * commit */
+    hx_slice head;    /* covered by the frame's hash, and its checksum */
+    hx_slice checked; /* covered by the checksum instead, if it isn't empty: the first bytes of the payload */
+    hx_slice rest[2]; /* behind the head, under checksums of their own. A head or a rest of more than HX_INLINE_BYTES
+                       * lives until the commit */
 } hx_frame_draft;
 
 typedef struct {

@@ -105,6 +105,10 @@ static bool check_rest(hx_opening *o, hx_segment *s, hx_scan *scan, uint64_t fro
 static void replay_frame(hx_journal *j, const hx_frame *frame)
 {
     if (!frame->traits->is_indexed) return;
+    if (frame->traits->payload == HX_PAYLOAD_ITEMS) {
+        hx_items_replay(j, frame);
+        return;
+    }
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, frame->head.segment, frame->offset, frame->head.length);
     entry.rule = hx_journal_rule(j, &frame->record);
@@ -351,6 +355,7 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     j->store = (hx_store){.ops = &hx_journal_ops,
                           .facts = {.name = "journal",
                                     .durable = true,
+                                    .keeps_items = true,
                                     .owner = hx_rand_u64(),
                                     .now = set->now ? set->now : hx_clock_now}};
     pthread_mutex_init(&j->attaching, NULL);
@@ -360,6 +365,7 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     hx_list_init(&j->sweep.waiting);
     hx_list_init(&j->sweep.served);
     j->rules = hx_route_ids_new();
+    hx_items_init(&j->items);
     return j;
 }
 

@@ -118,6 +118,7 @@ void hx_journal_flush(hx_journal *j)
         if (c->open && --c->open->changes == 0 && c->open->state != HX_PROCESSING) recycle(j, c->open);
     }
     j->change_count = 0;
+    if (j->items.pending.by_key.root) hx_items_flush(j);
     hx_journal_deliver(j);
     hx_reclaim_run(j->readers);
 }
@@ -141,8 +142,7 @@ static bool batch_is_full(const hx_journal *j)
     return j->change_count >= HX_BATCH_FRAMES_MAX || hx_frame_log_batch_is_full(&j->log);
 }
 
-/* Makes space for a frame, ending the batch first when it or the segment is full. False: the disk has no space. */
-static bool make_room(hx_journal *j, uint64_t length)
+bool hx_journal_make_room(hx_journal *j, uint64_t length)
 {
     if (batch_is_full(j)) hx_journal_flush(j);
     if (hx_frame_log_segment_is_full(&j->log, length)) {
@@ -160,7 +160,7 @@ bool hx_journal_append(hx_journal *j, hx_frame_kind kind, const hx_index_entry *
         .kind = kind, .epoch = entry->epoch, .stamp = j->now, .head = head, .rest = {answer->headers, answer->body}};
     uint64_t length = hx_frame_draft_length(&draft);
     HX_CHECK(length <= hx_class_bytes(15));
-    if (!make_room(j, length)) return false;
+    if (!hx_journal_make_room(j, length)) return false;
     hx_change *c = &j->changes[j->change_count++];
     *c = (hx_change){.entry = *entry, .open = open};
     c->entry.segment = j->log.active->number;
@@ -178,7 +178,7 @@ bool hx_journal_append_start(hx_journal *j, uint64_t epoch)
                             .epoch = epoch,
                             .stamp = j->now,
                             .head = {(const char *)owner, sizeof *owner}};
-    if (!make_room(j, hx_frame_draft_length(&start))) return false;
+    if (!hx_journal_make_room(j, hx_frame_draft_length(&start))) return false;
     hx_frame_log_append(&j->log, &start);
     return true;
 }
@@ -212,7 +212,7 @@ static void end_watches(hx_journal *j, const hx_open *o, const hx_record *releas
 static bool make_room_for(hx_journal *j, uint64_t length, const hx_op *op, current *s)
 {
     bool as_it_is = !batch_is_full(j) && !hx_frame_log_segment_is_full(&j->log, length);
-    if (!make_room(j, length)) return false;
+    if (!hx_journal_make_room(j, length)) return false;
     if (!as_it_is) *s = find_current(j, op);
     return true;
 }
@@ -449,11 +449,11 @@ void hx_journal_perform(hx_journal *j, hx_store_call *call)
         hx_journal_end_call(call, HX_STORE_OK);
         break;
     case HX_STORE_IMPORT: import(j, call); break;
+    case HX_STORE_COMMIT: hx_items_commit(j, call); break;
     case HX_STORE_LIST:
     case HX_STORE_HISTORY:
     case HX_STORE_READ:
     case HX_STORE_ENFORCE:
-    case HX_STORE_COMMIT:
     case HX_STORE_GET:
     case HX_STORE_SCAN:
         HX_CHECK(false); /* other kinds are not sent to the writer */

@@ -9,7 +9,10 @@
  *     released or forgotten   unknown, not free, if a loss follows: it may have been claimed again
  *     any other state         stays as it was last found
  *     claimed in a lost frame not in the new store: its key runs again. So no gateway starts on the new store before an
- *                             operator has accepted the losses */
+ *                             operator has accepted the losses
+ *
+ * An item is as the last commit left it that can be read: one that was removed by a lost one is back. */
+#include "store/journal/item_frame.h"
 #include "store/journal/open.h"
 
 #include "base/check.h"
@@ -66,6 +69,18 @@ static void expect(salvage *s, uint32_t segment, uint64_t at, uint64_t sequence)
     }
 }
 
+/* A commit is taken as a whole, or lost as a whole: a part of it is a state that the store never had. */
+static void take_items(salvage *s, const hx_frame *frame, bool is_whole)
+{
+    if (!is_whole) {
+        s->found->lost += s->counting;
+        say(s, "%08" PRIu32 ".seg: the changes of %" PRIu32 " items at byte %" PRIu64 " are lost", frame->head.segment,
+            hx_item_table_count(frame->record_head), frame->offset);
+    } else if (!s->counting) {
+        hx_items_replay(s->o.journal, frame);
+    }
+}
+
 static void take(salvage *s, const hx_frame *frame, bool is_whole)
 {
     hx_journal *j = s->o.journal;
@@ -74,6 +89,10 @@ static void take(salvage *s, const hx_frame *frame, bool is_whole)
     s->next = head->sequence + 1;
     if (head->epoch > j->log.tail.epoch && head->epoch <= HX_EPOCH_MAX) j->log.tail.epoch = head->epoch;
     if (head->stamp > s->found->stamp) s->found->stamp = head->stamp;
+    if (frame->traits->payload == HX_PAYLOAD_ITEMS) {
+        take_items(s, frame, is_whole);
+        return;
+    }
     if (s->counting || !frame->traits->is_indexed || frame->record.epoch > HX_EPOCH_MAX) return;
     hx_index_entry entry;
     hx_entry_of(&entry, &frame->record, head->segment, frame->offset, head->length);

@@ -15,19 +15,23 @@
  *    80   8  size of the file, at least 45   3  zeros
  *    88  36  zeros                      48  32  hash of the frame before
  *   124   4  CRC-32C of bytes 0 to 124
- *                                       80   …  record's head (see record.c), answer; START: owner (8)
+ *                                       80   …  record's head (see record.c), answer; START: owner (8);
+ *                                               ITEMS, ITEMS_MOVED: table, contents (see item_frame.c)
  *
- * A frame's hash is the SHA-256 of its head and the record's head. The answer is in it by its CRC only, so the chain
- * can still be checked when answers are dropped: NNNNNNNN.audit is a segment whose frames lost their answers.
+ * A frame's hash is the SHA-256 of its head and the record's head, or the table of items. Answer and contents are in it
+ * by their CRCs only, so the chain can still be checked when they are dropped: NNNNNNNN.audit is a segment whose frames
+ * lost them.
  *
- * Kinds are rows of the table below. A later version may add some, whose payload is under the frame's CRC as a whole:
- * so a version that doesn't know a kind can tell such a frame from a torn one, and refuses to open the store.
+ * Kinds are rows of the table below. A later version may add some, of whose payload the first 2,048 bytes are under the
+ * frame's CRC: so a version that doesn't know a kind can tell such a frame from a torn one, and refuses to open the
+ * store. Of items, too: the table and the contents have CRCs of their own besides, by which an archive is read.
  *
- * Reading: a frame counts when its CRC, its sequence and the hash of its predecessor fit, and its record's own CRCs.
+ * Reading: a frame counts when its CRC, its sequence and the hash of its predecessor fit, and its payload's own CRCs.
  * The first that doesn't is the end of the log if no frame after it says, by `synced`, that it was durable already;
  * a commit is written only after the one before it was synced, so only unacknowledged bytes can be torn. Otherwise the
  * log is damaged, which is never guessed away. */
 #include "store/journal/segment.h"
+#include "store/journal/item_frame.h"
 
 #include "base/check.h"
 #include "base/crc32c.h"
@@ -50,6 +54,9 @@ static const hx_frame_traits kinds[] = {
     [HX_FRAME_MOVED] = {"moved", HX_PAYLOAD_RECORD, .is_indexed = true, .is_copy = true, .moved_as = HX_FRAME_MOVED},
     [HX_FRAME_START] = {"start", HX_PAYLOAD_BYTES},
     [HX_FRAME_SYNCED] = {"synced", HX_PAYLOAD_NONE},
+    [HX_FRAME_ITEMS] = {"items", HX_PAYLOAD_ITEMS, .is_indexed = true, .moved_as = HX_FRAME_ITEMS_MOVED},
+    [HX_FRAME_ITEMS_MOVED] = {"items moved", HX_PAYLOAD_ITEMS, .is_indexed = true, .is_copy = true,
+                              .moved_as = HX_FRAME_ITEMS_MOVED},
 };
 
 const hx_frame_traits *hx_frame_traits_of(uint8_t kind)
@@ -59,11 +66,15 @@ const hx_frame_traits *hx_frame_traits_of(uint8_t kind)
 
 hx_digest hx_frame_hash(const hx_frame_head *frame, hx_slice record_head)
 {
-    HX_UNINITIALIZED uint8_t bytes[sizeof *frame + HX_RECORD_HEAD_MAX + HX_SHA256_ROOM];
-    HX_CHECK(record_head.len <= HX_RECORD_HEAD_MAX);
+    HX_UNINITIALIZED uint8_t here[sizeof *frame + HX_RECORD_HEAD_MAX + HX_SHA256_ROOM];
+    bool is_large = record_head.len > HX_RECORD_HEAD_MAX;
+    uint8_t *bytes = is_large ? malloc(sizeof *frame + record_head.len + HX_SHA256_ROOM) : here;
+    if (!bytes) hx_fatal(HX_EXIT_BUG, "out of memory (%zu bytes)", record_head.len);
     memcpy(bytes, frame, sizeof *frame);
     if (record_head.len > 0) memcpy(bytes + sizeof *frame, record_head.ptr, record_head.len);
-    return hx_sha256_end(NULL, 0, bytes, sizeof *frame + record_head.len);
+    hx_digest hash = hx_sha256_end(NULL, 0, bytes, sizeof *frame + record_head.len);
+    if (is_large) free(bytes);
+    return hash;
 }
 
 uint64_t hx_frame_padded(uint64_t length)
@@ -72,17 +83,17 @@ uint64_t hx_frame_padded(uint64_t length)
 }
 
 /* What a frame of another store or another segment says can't pass for one of this. */
-static uint32_t frame_crc(const hx_frame_head *f, uint64_t generation, hx_slice record_head)
+static uint32_t frame_crc(const hx_frame_head *f, uint64_t generation, hx_slice checked)
 {
     uint64_t context[2] = {generation, f->length};
     uint32_t crc = hx_crc32c(0, (hx_slice){(const char *)context, sizeof context});
     crc = hx_crc32c(crc, (hx_slice){(const char *)f + 8, sizeof *f - 8});
-    return hx_crc32c(crc, record_head);
+    return hx_crc32c(crc, checked);
 }
 
-void hx_frame_seal(hx_frame_head *f, uint64_t generation, hx_slice record_head)
+void hx_frame_seal(hx_frame_head *f, uint64_t generation, hx_slice checked)
 {
-    f->crc = frame_crc(f, generation, record_head);
+    f->crc = frame_crc(f, generation, checked);
 }
 
 static uint32_t head_crc(const hx_segment_head *head)
@@ -164,6 +175,41 @@ const char *hx_scan_bytes(hx_scan *scan, uint64_t at, size_t len)
     return scan->window;
 }
 
+/* Reads the table, behind a frame head whose checksum is right or is not known. */
+static bool read_table(hx_scan *scan, hx_frame *out)
+{
+    const hx_frame_head *h = &out->head;
+    const char *bytes = hx_scan_bytes(scan, out->offset, sizeof *h + HX_ITEM_TABLE_BYTES);
+    size_t len = bytes ? hx_item_frame_table_len(bytes + sizeof *h, h->length - sizeof *h) : 0;
+    bytes = len > 0 ? hx_scan_bytes(scan, out->offset, sizeof *h + len) : NULL;
+    if (!bytes) return false;
+    out->record_head = (hx_slice){bytes + sizeof *h, len};
+    if (!hx_item_table_is_whole(out->record_head)) return false;
+    bool is_possible = hx_item_table_is_possible(out->record_head, h, out->traits->is_copy);
+    scan->absurd |= !is_possible;
+    return is_possible;
+}
+
+/* Reads what of the payload is checked with the frame's head, and the record's head. */
+static bool read_payload(hx_scan *scan, hx_frame_payload payload, hx_frame *out)
+{
+    const hx_frame_head *h = &out->head;
+    size_t rest = h->length - sizeof *h;
+    uint64_t here = scan->size - out->offset - sizeof *h;
+    size_t want = rest < HX_RECORD_HEAD_MAX ? rest : HX_RECORD_HEAD_MAX;
+    if (want > here) want = (size_t)here;
+    const char *bytes = hx_scan_bytes(scan, out->offset, sizeof *h + want);
+    if (!bytes) return false;
+    out->record_head = (hx_slice){bytes + sizeof *h, want};
+    size_t head_len = want, answer_len = 0;
+    if (payload == HX_PAYLOAD_RECORD &&
+        (hx_record_decode_head(out->record_head, &out->record, &head_len, &answer_len) != HX_RECORD_OK ||
+         head_len + answer_len != rest))
+        return false;
+    out->record_head.len = head_len;
+    return true;
+}
+
 bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
 {
     const char *bytes = hx_scan_bytes(scan, offset, sizeof out->head);
@@ -177,22 +223,10 @@ bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
     if (h->kind == 0) return false;
     out->traits = hx_frame_traits_of(h->kind);
     hx_frame_payload payload = out->traits ? out->traits->payload : HX_PAYLOAD_BYTES;
-    if (payload != HX_PAYLOAD_NONE) {
-        size_t rest = h->length - sizeof *h;
-        uint64_t here = scan->size - offset - sizeof *h;
-        size_t want = rest < HX_RECORD_HEAD_MAX ? rest : HX_RECORD_HEAD_MAX;
-        if (want > here) want = (size_t)here;
-        bytes = hx_scan_bytes(scan, offset, sizeof *h + want);
-        if (!bytes) return false;
-        out->record_head = (hx_slice){bytes + sizeof *h, want};
-        size_t head_len = want, answer_len = 0;
-        if (payload == HX_PAYLOAD_RECORD &&
-            (hx_record_decode_head(out->record_head, &out->record, &head_len, &answer_len) != HX_RECORD_OK ||
-             head_len + answer_len != rest))
-            return false;
-        out->record_head.len = head_len;
-    }
-    if (frame_crc(h, scan->generation, out->record_head) != h->crc) return false;
+    bool is_items = payload == HX_PAYLOAD_ITEMS;
+    if (payload != HX_PAYLOAD_NONE && !read_payload(scan, payload, out)) return false;
+    bool is_known_part = !(is_items && scan->bare); /* the archive lacks some of the bytes under the checksum */
+    if (is_known_part && frame_crc(h, scan->generation, out->record_head) != h->crc) return false;
     if (!out->traits) {
         scan->unknown_kind = h->kind;
         scan->unknown_at = offset;
@@ -201,19 +235,21 @@ bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out)
     bool fits = h->epoch <= HX_EPOCH_READ_MAX && h->length <= hx_class_bytes(15) && h->stamp <= HX_STAMP_MAX &&
                 (payload != HX_PAYLOAD_RECORD || out->record.epoch <= HX_EPOCH_READ_MAX);
     scan->absurd |= !fits;
-    return fits;
+    return fits && (!is_items || read_table(scan, out));
 }
 
 bool hx_scan_at(hx_scan *scan, uint64_t offset, hx_frame *out)
 {
     if (!hx_scan_heads(scan, offset, out)) return false;
     out->bytes = HX_EMPTY;
-    if (out->traits->payload != HX_PAYLOAD_RECORD) return true;
+    hx_frame_payload payload = out->traits->payload;
+    if (payload != HX_PAYLOAD_RECORD && payload != HX_PAYLOAD_ITEMS) return true;
     const char *bytes = hx_scan_bytes(scan, offset, out->head.length);
     if (!bytes) return false;
     bytes += sizeof out->head;
     out->bytes = (hx_slice){bytes, out->head.length - sizeof out->head};
     out->record_head.ptr = bytes; /* the window may have moved */
+    if (payload == HX_PAYLOAD_ITEMS) return hx_item_contents_are_whole(out->bytes, out->record_head.len);
     return hx_record_decode(out->bytes, &out->record) == HX_RECORD_OK;
 }
 

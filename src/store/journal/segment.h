@@ -17,6 +17,8 @@ typedef enum {
     HX_FRAME_MOVED,      /* a record copied forward out of an old segment: no change, no audit row */
     HX_FRAME_START,      /* a process has opened the store; or, with an epoch, it was raised to that */
     HX_FRAME_SYNCED,     /* all before it was durable when it was written; has no payload */
+    HX_FRAME_ITEMS,      /* a commit of items: their version is the frame's sequence */
+    HX_FRAME_ITEMS_MOVED /* items copied forward out of an old segment, under their versions */
 } hx_frame_kind;
 
 /* How a frame is read. Its head and, up to HX_RECORD_HEAD_MAX bytes, what follows is under its checksum and hash. */
@@ -24,6 +26,7 @@ typedef enum {
     HX_PAYLOAD_NONE,
     HX_PAYLOAD_BYTES,  /* all of it under the checksum; also assumed of a kind that this version doesn't know */
     HX_PAYLOAD_RECORD, /* a record: its head under the checksum, its answer under one of its own */
+    HX_PAYLOAD_ITEMS   /* items (item_frame.h): as BYTES, but only the table is under the hash */
 } hx_frame_payload;
 
 /* What the parts of the journal do with frames of a kind. They ask this table and name no kinds, so that a new kind is
@@ -78,12 +81,12 @@ typedef struct {
     hx_digest hash;    /* hash of the last frame */
 } hx_tail;
 
-/* SHA-256 of a frame without its answer: its head and the record's head. */
+/* SHA-256 of a frame without its answer or contents: its head, and the record's head or the table of items. */
 hx_digest hx_frame_hash(const hx_frame_head *frame, hx_slice record_head);
 
 uint64_t hx_frame_padded(uint64_t length);
-/* Closes a frame with its checksum. */
-void hx_frame_seal(hx_frame_head *frame, uint64_t generation, hx_slice record_head);
+/* Closes a frame with its checksum, over that part of the payload. */
+void hx_frame_seal(hx_frame_head *frame, uint64_t generation, hx_slice checked);
 void hx_segment_seal(hx_segment_head *head);
 bool hx_segment_valid(const hx_segment_head *head, uint64_t generation, uint32_t segment);
 
@@ -106,15 +109,15 @@ typedef struct {
     uint8_t unknown_kind; /* kind of a whole frame that this version doesn't know; 0: there was none */
     uint64_t unknown_at;
     bool trusted; /* this process wrote it: answers and chain are not checked, see hx_scan_last_hash */
-    bool bare;    /* an .audit file, which has no responses; only with `trusted` */
+    bool bare;    /* an .audit file, which has no responses and contents; only with `trusted` */
 } hx_scan;
 
 typedef struct {
     hx_frame_head head;
     uint64_t offset;
-    hx_slice bytes; /* head and response of the record, in the window: valid until the next step */
-    hx_slice record_head;
-    hx_record record; /* only for HX_PAYLOAD_RECORD */
+    hx_slice bytes;       /* the whole payload of a record or of items, in the window: valid until the next step */
+    hx_slice record_head; /* the head of the record, or the table of the items */
+    hx_record record;     /* only for HX_PAYLOAD_RECORD */
     const hx_frame_traits *traits;
 } hx_frame;
 
@@ -131,7 +134,7 @@ hx_scan_step hx_scan_next(hx_scan *scan, hx_tail *tail, hx_frame *out);
 hx_digest hx_scan_last_hash(hx_scan *scan, uint64_t offset);
 /* The frame at `offset`, whatever its number: for salvage and for moving. Its chain is not checked. */
 bool hx_scan_at(hx_scan *scan, uint64_t offset, hx_frame *out);
-/* The same without looking at the answer, which may be damaged. */
+/* The same without looking at the answer or the contents, which may be damaged. */
 bool hx_scan_heads(hx_scan *scan, uint64_t offset, hx_frame *out);
 /* The first offset from `from` on with a whole frame that was written when frame `sequence` was already
  * durable; with sequence 0 any frame. UINT64_MAX: none. Distinguishes damage from a tail that was torn: torn is only

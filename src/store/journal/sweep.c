@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sweep, done by the writer between commits in steps that are too small to delay them.
  *
- * One pass: operations whose leases have run out become unknown; entries whose lifetime is over leave the index
- * (without a frame: their record has the time); then the oldest segments are removed, in order only. If a segment were
- * removed before an older one, a record in the older one could come back at the next start, because the one that
+ * One pass: operations whose leases have run out become unknown; entries and items whose lifetime is over leave their
+ * index (without a frame: their record has the time); then the oldest segments are removed, in order only. If a segment
+ * were removed before an older one, a record in the older one could come back at the next start, because the one that
  * replaced it would be gone. So when few records in the oldest segment are live, or most of the log is dead, they are
  * copied forward.
  *
@@ -131,8 +131,12 @@ static bool move_some(hx_journal *j, const hx_segment *s)
             break;
         }
         hx_frame_kind moved_as = frame.traits->moved_as;
-        if (moved_as && hx_index_get(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
-            (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
+        if (frame.traits->payload == HX_PAYLOAD_ITEMS) {
+            bool any = false;
+            going = hx_items_move(j, &frame, &any);
+            moves += any;
+        } else if (moved_as && hx_index_get(j->index, &frame.record.op, &entry) && entry.segment == s->number &&
+                   (uint64_t)entry.unit * HX_PLACE_UNIT == at->offset) {
             going = hx_journal_may_append(j, frame.head.length, HX_RESERVE_SWEEP) &&
                     hx_journal_append(j, moved_as, &entry, NULL, frame.record_head, &frame.record.answer);
             if (frame.bytes.len > HX_INLINE_BYTES) hx_journal_flush(j); /* before the window moves */
@@ -182,6 +186,20 @@ static void end_pass(hx_journal *j)
     w->phase = HX_SWEEP_IDLE;
 }
 
+static bool expire_items(hx_journal *j)
+{
+    uint64_t removed = 0;
+    bool more = hx_items_expire(j, &removed);
+    j->sweep.cleaned += removed;
+    atomic_fetch_add_explicit(&j->counts.cleaned, removed, memory_order_relaxed);
+    return more;
+}
+
+static hx_sweep_phase after_operations(hx_journal *j)
+{
+    return hx_items_time_to_walk(j) ? HX_SWEEP_ITEMS : HX_SWEEP_SEGMENTS;
+}
+
 bool hx_journal_sweep_step(hx_journal *j)
 {
     hx_sweeping *w = &j->sweep;
@@ -191,10 +209,13 @@ bool hx_journal_sweep_step(hx_journal *j)
         begin_pass(j);
         break;
     case HX_SWEEP_LEASES:
-        if (!lapse_leases(j)) w->phase = is_time_to_walk(j) ? HX_SWEEP_EXPIRY : HX_SWEEP_SEGMENTS;
+        if (!lapse_leases(j)) w->phase = is_time_to_walk(j) ? HX_SWEEP_EXPIRY : after_operations(j);
         break;
     case HX_SWEEP_EXPIRY:
-        if (!expire_entries(j)) w->phase = HX_SWEEP_SEGMENTS;
+        if (!expire_entries(j)) w->phase = after_operations(j);
+        break;
+    case HX_SWEEP_ITEMS:
+        if (!expire_items(j)) w->phase = HX_SWEEP_SEGMENTS;
         break;
     case HX_SWEEP_SEGMENTS:
         if (!clean_segments(j)) end_pass(j);

@@ -161,6 +161,16 @@ static verdict verdict_of(uint32_t op, bool reported)
     return v;
 }
 
+/* A commit that was cut is gone with all its items. */
+static verdict verdict_of_items(char why[static 256])
+{
+    bool unreadable = false;
+    const char *what = workload_items_differ(&model_after.items, &unreadable);
+    if (!what) return unreadable ? REPORTED : HARMLESS;
+    snprintf(why, 256, "%s", what);
+    return workload_items_differ(&model_before.items, NULL) ? WRONG : CUT;
+}
+
 static verdict try_one(const image_file *f, size_t at, char why[static 256])
 {
     hx_error_text error = "";
@@ -185,6 +195,12 @@ static verdict try_one(const image_file *f, size_t at, char why[static 256])
             worst = v;
             snprintf(why, 256, "operation %u, which was %s", op, hx_state_name(model_after.op[op].state));
         }
+    }
+    char items_why[256] = "";
+    verdict of_items = verdict_of_items(items_why);
+    if (of_items > worst) {
+        worst = of_items;
+        snprintf(why, 256, "%s", items_why);
     }
     uint64_t epoch = workload_fresh_epoch();
     if (epoch <= (worst == CUT ? model_before : model_after).epoch_max && worst != WRONG) {

@@ -109,6 +109,11 @@ bool workload_peek(uint32_t op, hx_arena *arena, hx_record *found)
     return result == HX_PEEK_FOUND;
 }
 
+const char *workload_items_differ(const item_model *items, bool *unreadable)
+{
+    return hx_store_about(store)->keeps_items ? items_differ(store, loop, items, unreadable) : NULL;
+}
+
 const hx_store_facts *workload_facts(void)
 {
     return hx_store_about(store);
@@ -130,9 +135,16 @@ static void peek_compare(uint32_t op, const char *when)
     hx_arena_free(&arena);
 }
 
+static void compare_items(const char *when)
+{
+    const char *what = workload_items_differ(&the_model.items, NULL);
+    if (what) world_wrong("%s: %s", when, what);
+}
+
 void workload_compare(const char *when)
 {
     for (uint32_t op = 0; op < OPS; op++) peek_compare(op, when);
+    compare_items(when);
 }
 
 static void reconcile(uint32_t op)
@@ -169,6 +181,7 @@ void workload_reconcile(void)
 {
     epoch_floor = the_model.epoch_max;
     for (uint32_t op = 0; op < OPS; op++) reconcile(op);
+    if (hx_store_about(store)->keeps_items) items_reconcile(store, loop, "after the crash");
 }
 
 static hx_store_result expected(const truth *t)
@@ -269,9 +282,26 @@ static void sweep(void)
     hx_store_sweep(store, &sweep_call);
 }
 
+static bool may_refuse_items(void)
+{
+    return may_refuse() && (broken || !the_model.items.wanted.is_small);
+}
+
+/* On a full disk it is small, and urgent: there must be space. */
+static void ask_items(void)
+{
+    if (hx_store_about(store)->keeps_items)
+        items_ask(store, loop, the_model.items.wanted.serial + 1, disk_is_full(), may_refuse_items);
+}
+
 static void finish_batch(void)
 {
-    while (running > 0) hx_loop_turn(loop, HX_SECOND);
+    while (running > 0 || !items_done()) hx_loop_turn(loop, HX_SECOND);
+    const char *what = the_model.items.wanted.serial > 0 ? items_last_differ(store, loop) : NULL;
+    if (the_model.items.asked)
+        items_reconcile(store, loop, "after a failure");
+    else if (what)
+        world_wrong("after its answer: %s", what);
     for (unsigned i = 0; i < slot_count; i++) {
         peek_compare(slots[i].op, "after its answer");
         hx_arena_free(&slots[i].arena);
@@ -385,6 +415,7 @@ static void run_batch(uint64_t number)
         else
             peek_compare(op, "at a look");
     }
+    if (draw(3) > 0) ask_items();
     if (number % 12 == 0) sweep();
     finish_batch();
 }
@@ -425,6 +456,7 @@ void workload_probe(void)
     epoch_floor = the_model.epoch_max;
     for (uint32_t op = 0; op < OPS; op++) {
         ask(op, claim(0));
+        if (op % BATCH_MAX == 0) ask_items();
         if (op % BATCH_MAX == BATCH_MAX - 1) finish_batch();
     }
     finish_batch();

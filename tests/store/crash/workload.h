@@ -35,6 +35,8 @@ void workload_run(const workload *w);
 void workload_probe(void);
 /* For checks from outside. peek: false when the operation is absent. */
 bool workload_peek(uint32_t op, hx_arena *arena, hx_record *found);
+/* NULL if the store keeps no items, or those of the model (items.h). */
+const char *workload_items_differ(const item_model *items, bool *unreadable);
 const hx_store_facts *workload_facts(void);
 /* Claims a new operation, and returns its epoch. */
 uint64_t workload_fresh_epoch(void);

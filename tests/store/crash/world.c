@@ -85,6 +85,14 @@ static void apply(const entry *e)
         if (claims && e->number > the_model.epoch_max) the_model.epoch_max = e->number;
         if (!world_leases && e->kind == ENTRY_RESOLVED && t->state == HX_PROCESSING) t->state = HX_UNKNOWN;
         break;
+    case ENTRY_ITEMS_ASKED:
+        the_model.items.asked = true;
+        the_model.items.wanted = e->items;
+        break;
+    case ENTRY_ITEMS_ENDED:
+        the_model.items.asked = false;
+        if (e->result == HX_STORE_OK) items_happen(&the_model.items, e->number);
+        break;
     case ENTRY_OPENED:
         for (unsigned i = 0; i < OPS && !world_leases; i++)
             if (the_model.op[i].state == HX_PROCESSING) the_model.op[i].state = HX_UNKNOWN;

@@ -5,7 +5,7 @@
 #ifndef HX_TESTS_CRASH_WORLD_H
 #define HX_TESTS_CRASH_WORLD_H
 
-#include "store/store.h"
+#include "items.h"
 
 #include <stdatomic.h>
 
@@ -28,12 +28,14 @@ typedef struct {
 } change;
 
 typedef enum {
-    ENTRY_BATCH,    /* number: which one begins */
-    ENTRY_TIME,     /* number: the clock from now on */
-    ENTRY_ASKED,    /* op, change */
-    ENTRY_ANSWERED, /* op, result, number: the epoch of a claim */
-    ENTRY_OPENED,   /* what was processing is now unknown */
-    ENTRY_RESOLVED, /* op, result: OK if the unanswered change has happened; number: the epoch found */
+    ENTRY_BATCH,       /* number: which one begins */
+    ENTRY_TIME,        /* number: the clock from now on */
+    ENTRY_ASKED,       /* op, change */
+    ENTRY_ANSWERED,    /* op, result, number: the epoch of a claim */
+    ENTRY_OPENED,      /* what was processing is now unknown */
+    ENTRY_ITEMS_ASKED, /* items */
+    ENTRY_ITEMS_ENDED, /* result: OK if the commit has happened; number: its version */
+    ENTRY_RESOLVED,    /* op, result: OK if the unanswered change has happened; number: the epoch found */
 } entry_kind;
 
 typedef struct {
@@ -42,6 +44,7 @@ typedef struct {
     hx_store_result result;
     uint64_t number;
     change change;
+    item_change items;
 } entry;
 
 /* In shared memory. */
@@ -71,6 +74,7 @@ typedef struct {
 
 typedef struct {
     truth op[OPS];
+    item_model items;
     uint64_t epoch_max; /* of all that were acknowledged or seen */
     uint64_t batch;
     uint32_t serial;

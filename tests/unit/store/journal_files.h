@@ -22,6 +22,9 @@ void does_not_open(const bench *b, const char *words);
 /* That, and nothing has changed on disk. */
 void refuses(const bench *b, const char *words);
 unsigned count_files(const bench *b, const char *suffix);
+/* Walks archive and segments in order and checks every link of the chain, for which neither answers nor contents are
+ * needed. Returns the number of frames. */
+unsigned verify_chain(const bench *b, uint32_t last);
 void remove_files(const bench *b, const char *suffix);
 
 #endif

@@ -403,44 +403,6 @@ static void a_frame_that_says_what_cannot_be_is_refused_by_name(void **state)
     remove_directory(image.directory);
 }
 
-/* Walks archive and segments in order and checks every link of the chain; answers are not needed for it. */
-static unsigned verify_chain(const bench *b, uint32_t last)
-{
-    hx_digest hash = {0};
-    uint64_t sequence = 0;
-    unsigned frames = 0;
-    for (uint32_t n = 1; n <= last; n++) {
-        char name[HX_SEGMENT_NAME_BYTES];
-        hx_segment_name(name, n, ".audit");
-        bool bare = access(path_in(b, name), F_OK) == 0;
-        if (!bare) hx_segment_name(name, n, ".seg");
-        FILE *f = fopen(path_in(b, name), "rb");
-        assert_non_null(f);
-        static char bytes[1 << 20];
-        size_t len = fread(bytes, 1, sizeof bytes, f);
-        (void)fclose(f);
-        for (size_t at = sizeof(hx_segment_head); at + sizeof(hx_frame_head) <= len;) {
-            hx_frame_head head;
-            memcpy(&head, bytes + at, sizeof head);
-            if (head.length == 0) break;
-            hx_slice rest = {bytes + at + sizeof head, head.length - sizeof head};
-            hx_record record;
-            size_t head_len = rest.len, answer_len = 0;
-            if (head.kind == HX_FRAME_RECORD || head.kind == HX_FRAME_MOVED) {
-                hx_record_error error = hx_record_decode_head(rest, &record, &head_len, &answer_len);
-                assert_int_equal(error, HX_RECORD_OK);
-            }
-            if (frames > 0) assert_memory_equal(&head.previous, &hash, sizeof hash);
-            if (frames > 0) assert_int_equal(head.sequence, sequence + 1);
-            sequence = head.sequence;
-            hash = hx_frame_hash(&head, hx_slice_first(rest, head_len));
-            frames++;
-            at += hx_frame_padded(bare ? sizeof head + head_len : head.length);
-        }
-    }
-    return frames;
-}
-
 static void is_in_file(const hx_record *found, hx_slice body)
 {
     static char bytes[1 << 16];
