@@ -8,7 +8,7 @@ import secrets
 
 import pytest
 
-from harness import EXIT_CONFIG, SCOPES, bearer, drop_after_effect, eventually, fresh_key, request_bytes
+from harness import EXIT_CONFIG, SCOPES, Api, bearer, drop_after_effect, eventually, fresh_key, request_bytes
 
 TOKEN = "hpx_" + "A" * 43
 ME = f"{pwd.getpwuid(os.geteuid()).pw_name} (uid {os.geteuid()})"
@@ -219,6 +219,41 @@ def test_a_token_is_nowhere_but_with_its_holder(api, tokens):
     api.gateway.wait_events("token_refused")
     said = "\n".join(api.gateway.output)
     assert token[4:] not in said and wrong[4:] not in said
+
+
+def test_tokens_outlive_the_process_and_are_in_none_of_its_files(start_gateway):
+    gateway = start_gateway(flags=["--api", "127.0.0.1:0"])
+    kept, lost = (Api(gateway).create("shop", "view") for _ in range(2))
+    assert Api(gateway).operator("DELETE", f"/v1/tokens/{lost['id']}").status == 200
+    for how in ("kill", "drain"):
+        api = Api(gateway.restart(how))
+        assert api.call("GET", "/v1/counts", kept["token"]).status == 200
+        refused(api.call("GET", "/v1/counts", lost["token"]), 401, "AUTH.token_invalid")
+        assert [token["id"] for token in api.operator("GET", "/v1/tokens").json()["tokens"]] == [kept["id"]]
+    gateway.kill()
+    for file in (path for path in gateway.store.rglob("*") if path.is_file()):
+        data = file.read_bytes()
+        assert not any(token["token"][4:].encode() in data for token in (kept, lost)), file
+    assert b"shop" in b"".join(path.read_bytes() for path in gateway.store.rglob("*.seg"))
+
+
+@pytest.mark.slow
+def test_a_token_is_made_and_revoked_for_every_gateway_of_a_store(start_api, hapax, tmp_path):
+    """What one has made works on the other at once, and what it has revoked is refused there in a few seconds."""
+    url = f"sqlite:{tmp_path}/store.db"
+    probe = hapax("serve", "--store", url, "--upstream", "http://127.0.0.1:1", "--listen", "192.0.2.1:1",
+                  "--api", "127.0.0.1:0")
+    if probe.code == EXIT_CONFIG:  # not EXIT_ADDRESS: it came no further than the store
+        assert "keeps no tokens and events" in probe.stderr, probe
+        pytest.skip("SQLite keeps no tokens yet")
+    one, other = start_api(store=url), start_api(store=url)
+    refused(other.call("GET", "/v1/counts", TOKEN), 401, "AUTH.token_invalid")
+    token = one.create("shop", "view")
+    for api in (other, one):
+        assert api.call("GET", "/v1/counts", token["token"]).status == 200
+    assert one.operator("DELETE", "/v1/tokens/shop").status == 200
+    refused(one.call("GET", "/v1/counts", token["token"]), 401, "AUTH.token_invalid")
+    eventually(lambda: other.call("GET", "/v1/counts", token["token"]).status == 401, "the other gateway's refusal")
 
 
 def test_a_storm_of_wrong_tokens_is_one_line_of_the_log(api):
