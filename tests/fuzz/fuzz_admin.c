@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an operator's request may hold: a first byte that chooses, then a query, a filter or an act. What is taken keeps
- * its limits, and an answer's header lines are lines. */
-#include "admin/operator_act.h"
+/* What a request may hold: a first byte that chooses, then a query, a filter, an act, or the path, host and token of a
+ * request to the API. What is taken keeps its limits, and an answer's header lines are lines. */
 #include "admin/filter.h"
+#include "admin/operator_act.h"
+#include "admin/query.h"
+#include "admin/routes.h"
 #include "base/check.h"
 #include "core/json/json.h"
 
@@ -50,6 +52,27 @@ static void read_filter(hx_slice text, bool is_query, hx_arena *arena)
     HX_CHECK((page.states & (1u << HX_ABSENT)) == 0);
 }
 
+/* A path, a query, and what is wanted of an item's place; nothing of it is longer than a store takes. */
+static void read_request(hx_slice text, hx_arena *arena)
+{
+    hx_slice path = hx_slice_first(text, hx_slice_find(text, '?')), query = hx_slice_from(text, path.len + 1);
+    hx_slice limit, cursor, token;
+    const hx_admin_word words[] = {{"limit", &limit}, {"cursor", &cursor}};
+    hx_item_page page = {0};
+    hx_admin_path found = {0};
+    hx_buf allowed;
+    hx_buf_init(&allowed, arena, HX_ADMIN_ALLOWED_BYTES);
+    const hx_admin_route *route = hx_admin_find_route(HX_LIT("DELETE"), path, arena, &found, &allowed);
+    HX_CHECK(!route || (found.parameters[0].len > 0 && found.parameters[0].len <= HX_ADMIN_PARAMETER_BYTES));
+    if (!hx_admin_query(query, arena, words, 2) && !hx_admin_page(limit, cursor, arena, &page)) {
+        HX_CHECK(page.items_max >= 1 && page.items_max <= HX_ITEM_PAGE_MAX && page.after.due >= 0);
+        HX_CHECK(page.after.key.len <= HX_ITEM_KEY_MAX && page.after.queue.len <= HX_ITEM_QUEUE_MAX);
+    }
+    HX_CHECK(!hx_api_token_find(text, &token) || token.len == HX_API_TOKEN_BYTES);
+    (void)hx_admin_is_own_origin(path, query);
+    (void)hx_admin_is_own_host(text, NULL, 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0) return 0;
@@ -57,6 +80,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     hx_slice text = {(const char *)data + 1, size - 1};
     if (data[0] < '4')
         read_act(text, data[0], &arena);
+    else if (data[0] == '6')
+        read_request(text, &arena);
     else
         read_filter(text, data[0] == '4', &arena);
     hx_arena_free(&arena);

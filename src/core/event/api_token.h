@@ -20,7 +20,7 @@
 #define HX_API_TOKEN_META_MAX 4096u
 
 enum {
-#define X(id, bit, name, text) HX_SCOPE_##id = bit,
+#define X(id, bit, name, text) HX_SCOPE_##id = (bit),
 #include "core/event/scopes.def"
 #undef X
 };

@@ -96,8 +96,9 @@ static void a_cursor_from_elsewhere_is_refused(void **state)
     memset(lengthy + 6, '6', 2 * (HX_ITEM_KEY_MAX + 1));
     assert_non_null(hx_admin_page(HX_EMPTY, hx_slice_of(lengthy), &arena, &page));
     memset(lengthy, '6', sizeof lengthy - 1);
-    memcpy(lengthy, "3000", 4);
-    memcpy(lengthy + 4 + 2 * (HX_ITEM_QUEUE_MAX + 1), "00", 2);
+    lengthy[0] = '3';
+    memset(lengthy + 1, '0', 3);
+    memset(lengthy + 4 + 2 * (HX_ITEM_QUEUE_MAX + 1), '0', 2);
     assert_non_null(hx_admin_page(HX_EMPTY, hx_slice_of(lengthy), &arena, &page));
     static const char *const limits[] = {"0", "1001", "-1", "x", "99999999999999999999"};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)

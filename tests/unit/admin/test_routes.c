@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #define ID "00112233445566778899aabbccddeeff"
+#define LENGTHY "/v1/operations/00112233445566778899aabbccddeeff0"
 
 static hx_arena arena;
 
@@ -52,7 +53,7 @@ static void a_path_means_one_row(void **state)
     assert_int_equal(found.op.bytes[15], 0xff);
     static const char *const none[] = {
         "",           "/",           "/v1",         "/v1/operations/", "/v1/operations/xyz",
-        "/V1/counts", "/v1//counts", "/v1/counts/", "v1/counts",       "/v1/operations/" ID "0"};
+        "/V1/counts", "/v1//counts", "/v1/counts/", "v1/counts",       LENGTHY};
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         if (find("GET", none[i], &found, &allowed)) fail_msg("%s is a row", none[i]);
         assert_int_equal(allowed.len, 0);

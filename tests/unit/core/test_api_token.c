@@ -42,7 +42,7 @@ static void a_token_is_found_in_its_header(void **state)
     (void)state;
     uint8_t random[HX_API_TOKEN_RANDOM];
     char text[HX_API_TOKEN_BYTES];
-    for (uint8_t i = 0; i < sizeof random; i++) random[i] = i;
+    for (size_t i = 0; i < sizeof random; i++) random[i] = (uint8_t)i;
     hx_api_token_write(random, text);
     assert_true(hx_slice_eq((hx_slice){text, sizeof text}, HX_LIT(TOKEN)));
     static const char *const good[] = {"Bearer " TOKEN, "bearer " TOKEN, "BEARER   " TOKEN " "};
