@@ -8,15 +8,13 @@
 #include "net/upstream.h"
 
 #include <arpa/inet.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define IN_FLIGHT 64
@@ -31,7 +29,7 @@ static char body[BODY_BYTES];
 static int left, over;
 static hx_loop *loop;
 
-/* Serves until it is killed. Requests end with BODY_BYTES after their heads. */
+/* Serves until its parent ends. Requests end with BODY_BYTES after their heads. */
 static void serve(int listener)
 {
     static struct {
@@ -41,6 +39,7 @@ static void serve(int listener)
     static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     struct epoll_event event = {.events = EPOLLIN, .data.fd = listener}, events[IN_FLIGHT];
     int epoll = epoll_create1(0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &event);
     for (;;) {
         int count = epoll_wait(epoll, events, IN_FLIGHT, -1);
@@ -214,8 +213,7 @@ int main(int argc, char **argv)
         getsockname(listener, (struct sockaddr *)&at, &len) != 0)
         return 1;
     (void)snprintf(origin, sizeof origin, "http://127.0.0.1:%u", ntohs(at.sin_port));
-    pid_t server = fork();
-    if (server == 0) serve(listener);
+    if (fork() == 0) serve(listener);
     signal(SIGPIPE, SIG_IGN);
     memset(body, 'x', sizeof body);
     loop = hx_loop_new();
@@ -225,7 +223,5 @@ int main(int argc, char **argv)
                  curls / ours);
     hx_loop_free(&loop);
     hx_arena_pool_drain();
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
     return 0;
 }

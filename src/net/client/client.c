@@ -202,7 +202,7 @@ static void deliver(hx_client *client)
             handle->request = NULL;
             hx_list_append(&client->handles, &handle->link);
             /* libcurl counts its retries over the life of a handle, and fails the sixth. */
-            if (handle->sends > 1) hx_handle_free(&handle);
+            if (handle->sends > 1) hx_handle_renew(handle, &client->limits);
             client->active--;
             h->active--;
         }

@@ -141,7 +141,9 @@ static curl_socket_t open_socket(void *context, curlsocktype purpose, struct cur
 {
     hx_handle *h = context;
     char text[INET6_ADDRSTRLEN];
-    if (purpose != CURLSOCKTYPE_IPCXN || is_resend(h) || !may_dial(h, &address->addr)) return CURL_SOCKET_BAD;
+    if (purpose != CURLSOCKTYPE_IPCXN || is_resend(h)) return CURL_SOCKET_BAD;
+    h->is_connected = false;
+    if (!may_dial(h, &address->addr)) return CURL_SOCKET_BAD;
     const struct sockaddr_in *v4 = (const void *)&address->addr;
     const struct sockaddr_in6 *v6 = (const void *)&address->addr;
     bool is_v4 = address->family == AF_INET;
@@ -208,9 +210,11 @@ static size_t body_came(char *bytes, size_t size, size_t count, void *context)
 
 /* Requests */
 
-static bool set_options(hx_handle *h, const hx_client_limits *limits)
+static bool make_easy(hx_handle *h, const hx_client_limits *limits)
 {
     bool good = true;
+    h->easy = h->curl->easy_init();
+    if (!h->easy) hx_fatal(HX_EXIT_BUG, "out of memory");
 #define SET(option, value) good = good && h->curl->easy_setopt(h->easy, CURLOPT_##option, (value)) == CURLE_OK
     SET(PRIVATE, h);
     SET(HTTPHEADER, h->lines);
@@ -233,6 +237,7 @@ static bool set_options(hx_handle *h, const hx_client_limits *limits)
     SET(FOLLOWLOCATION, 0L);
     SET(PROXY, "");
     SET(NOPROXY, "*");
+    SET(DNS_CACHE_TIMEOUT, -1L);
     SET(NETRC, (long)CURL_NETRC_IGNORED);
     SET(NOSIGNAL, 1L);
     SET(SSL_VERIFYPEER, 1L);
@@ -255,16 +260,20 @@ hx_handle *hx_handle_new(const hx_libcurl *curl, hx_multi *multi, const hx_addre
     h->guard = guard;
     hx_list_init(&h->link);
     hx_buf_init(&h->text, NULL, HX_CLIENT_HEAD_BYTES_MAX);
-    h->easy = curl->easy_init();
-    if (!h->easy) hx_fatal(HX_EXIT_BUG, "out of memory");
-    if (!set_options(h, limits)) hx_handle_free(&h);
+    if (!make_easy(h, limits)) hx_handle_free(&h);
     return h;
+}
+
+void hx_handle_renew(hx_handle *h, const hx_client_limits *limits)
+{
+    h->curl->easy_cleanup(h->easy);
+    bool good = make_easy(h, limits);
+    HX_CHECK(good);
 }
 
 void hx_handle_free(hx_handle **owned)
 {
     if (!*owned) return;
-    hx_list_remove(&(*owned)->link);
     (*owned)->curl->easy_cleanup((*owned)->easy);
     hx_buf_free(&(*owned)->text);
     hx_buf_free(&(*owned)->body);
@@ -309,6 +318,15 @@ static const char *put_lines(hx_handle *h, hx_slice lines)
     return NULL;
 }
 
+static void put_addresses(hx_handle *h, const hx_client_address *address, const char *addresses)
+{
+    (void)snprintf(h->removed_text, sizeof h->removed_text, "-%s:%u", h->last.name, h->last.port);
+    (void)snprintf(h->resolved_text, sizeof h->resolved_text, "%s:%u:%s", address->name, address->port, addresses);
+    h->resolved[0] = (struct curl_slist){.data = h->removed_text, .next = &h->resolved[1]};
+    h->resolved[1] = (struct curl_slist){.data = h->resolved_text};
+    h->last = *address;
+}
+
 const char *hx_handle_take(hx_handle *h, hx_client_request *request, const hx_client_address *address,
                            const char *addresses)
 {
@@ -327,14 +345,12 @@ const char *hx_handle_take(hx_handle *h, hx_client_request *request, const hx_cl
     h->retry_after[0] = h->content_type[0] = h->remote[0] = h->error_text[0] = '\0';
     h->body.max = request->body_kept_max;
     h->body.len = 0;
-    (void)snprintf(h->resolved_text, sizeof h->resolved_text, "+%s:%u:%s", address->name, address->port,
-                   addresses ? addresses : "");
-    h->resolved = (struct curl_slist){.data = h->resolved_text};
+    if (address->is_name) put_addresses(h, address, addresses);
     bool is_head = hx_slice_eq(request->method, HX_LIT("HEAD")), has_body = request->body.len > 0;
     bool may_have_body = !is_head && !hx_slice_eq(request->method, HX_LIT("GET"));
     SET(URL, NULL); /* or the handle would remember the one before */
     SET(CURLU, request->own.url);
-    SET(RESOLVE, address->is_name ? &h->resolved : NULL);
+    SET(RESOLVE, address->is_name ? h->resolved : NULL);
     SET(CONNECTTIMEOUT_MS, (long)request->connect_timeout);
     SET(POSTFIELDSIZE_LARGE, (curl_off_t)request->body.len);
     SET(POSTFIELDS, has_body ? request->body.ptr : "");

@@ -207,6 +207,48 @@ static void the_next_address_is_tried_when_one_refuses(void **state)
     assert_int_equal(lookups_of("both.example"), 1);
 }
 
+/* One handle has them all, and each leaves libcurl with the addresses of its own host only. */
+static void a_host_follows_another(void **state)
+{
+    (void)state;
+    world w;
+    call c;
+    static const char *const hosts[] = {"one.example", "two.example", "127.0.0.1", "two.example", "one.example"};
+    hx_client_limits limits = usual_client_limits;
+    limits.connections_max = 1;
+    set_up_world(&w, "127.0.0.1", &limits);
+    resolve_to("one.example", "127.0.0.1");
+    resolve_to("two.example", "127.0.0.1");
+    for (size_t i = 0; i < 3 * sizeof hosts / sizeof hosts[0]; i++) {
+        const char *host = hosts[i % (sizeof hosts / sizeof hosts[0])];
+        prepare_call(&w, &c, host);
+        start_call(&w, &c);
+        int peer = accept_one(&w.f);
+        read_call(&w, peer);
+        send_text(&w.f, peer, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        wait_call(&w, &c);
+        assert_call(&c, NONE, 200);
+        close(peer);
+    }
+    assert_int_equal(lookups_of("one.example"), 1);
+    tear_down_world(&w);
+}
+
+/* libcurl counts how often it had to take a new connection, and gives up at the sixth time. */
+static void kept_connections_may_be_cut_any_number_of_times(void **state)
+{
+    world *w = *state;
+    call c;
+    int peer = -1;
+    for (int i = 0; i < 20; i++) {
+        peer = ask_call(w, &c, -1);
+        send_text(&w->f, peer, OK);
+        wait_call(w, &c);
+        assert_call(&c, NONE, 200);
+        reset_peer(peer); /* the loop has no turn in which it could see this */
+    }
+}
+
 static void ipv6_is_dialled_too(void **state)
 {
     (void)state;
@@ -469,6 +511,8 @@ int main(void)
         with_world(bytes_behind_a_response_close_its_connection),
         with_world(nothing_is_sent_where_nobody_listens),
         with_world(the_next_address_is_tried_when_one_refuses),
+        cmocka_unit_test(a_host_follows_another),
+        with_world(kept_connections_may_be_cut_any_number_of_times),
         cmocka_unit_test(ipv6_is_dialled_too),
         cmocka_unit_test(requests_are_cancelled_wherever_they_are),
         cmocka_unit_test(what_is_in_flight_is_cancelled_when_the_client_is_freed),
