@@ -224,9 +224,15 @@ void hx_request_call_off(hx_request *r, hx_upstream_error why)
     hx_exchange_cancel(&r->exchange);
 }
 
+/* r->call with the way back to its request. */
+typedef struct {
+    hx_store_call call;
+    hx_request *request;
+} request_call;
+
 static void store_done(hx_store_call *call)
 {
-    hx_request *r = HX_OWNER(call, hx_request, call);
+    hx_request *r = HX_OWNER(call, request_call, call)->request;
     HX_CHECK(r->call_state >= HX_CALL_PENDING);
     r->call_state = HX_CALL_BACK;
     hx_store_health *health = r->worker->gateway->outage;
@@ -236,14 +242,20 @@ static void store_done(hx_store_call *call)
     hx_request_run(r);
 }
 
-void hx_request_prepare_call(hx_request *r)
+hx_store_call *hx_request_prepare_call(hx_request *r)
 {
     HX_CHECK(r->call_state == HX_CALL_IDLE);
-    r->call.loop = r->worker->loop;
-    r->call.arena = hx_memory_for_found(r);
-    r->call.whole_max = HX_WHOLE_ANSWER_BYTES;
-    r->call.done = store_done;
+    if (!r->call) {
+        request_call *made = hx_arena_alloc(r->arena, sizeof *made);
+        made->request = r;
+        r->call = &made->call;
+    }
+    *r->call = (hx_store_call){.loop = r->worker->loop,
+                               .arena = hx_memory_for_found(r),
+                               .whole_max = HX_WHOLE_ANSWER_BYTES,
+                               .done = store_done};
     r->call_state = HX_CALL_PENDING;
+    return r->call;
 }
 
 void hx_request_start_client_timer(hx_request *r)

@@ -285,9 +285,9 @@ typedef struct hx_request {
 
     hx_claimant claimant;
     hx_fingerprint_input fingerprint_input;
-    hx_record record; /* our claim, and later its outcome; without a claim, the outcome that a probe found */
-    hx_record found;  /* the record that the store had when it was last read, of whichever request */
-    hx_store_call call;
+    hx_record record;    /* our claim, and later its outcome; without a claim, the outcome that a probe found */
+    hx_record found;     /* the record that the store had when it was last read, of whichever request */
+    hx_store_call *call; /* the last call of the store, or the pending one; NULL: the store was never called */
     hx_exchange exchange;
 } hx_request;
 
@@ -354,8 +354,9 @@ void hx_request_answer_failed(hx_exchange *exchange, hx_upstream_error error);
 /* Calls the exchange off, unless it was already; answer_failed follows, with `why` as its error. */
 void hx_request_call_off(hx_request *r, hx_upstream_error why);
 
-/* Before a store call: fills in loop, arena and `done` of r->call, which the step has zeroed. `done` runs the step. */
-void hx_request_prepare_call(hx_request *r);
+/* Makes r->call ready for one call of the store, and returns it: zeroed but for loop, arena and `done`, which runs the
+ * step. */
+hx_store_call *hx_request_prepare_call(hx_request *r);
 /* True once, after r->call has come back: the step looks at its result now. */
 bool hx_request_take_result(hx_request *r);
 

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants the bugs of the tables here, one at a time, in a copy of the tree, and runs the one test that must find each.
 
-    mutants.py [NAME] [--area AREA] [--sample] [--json] [--build-only]
+    mutants.py [NAME] [--area AREA] [--sample] [--json] [--build-only] [--check]
 
-NAME leaves those whose name has it in it; --area those of AREA.toml; --sample the ten that `./dev test` tries. The copy
-and its build stay in build-mutants/, so that the next run compiles only what has changed. Exit code 0: every test
-passed without its bug, and failed with it. The lines of a row:
+NAME leaves those whose name has it in it; --area those of AREA.toml; --sample the ten that `./dev test` tries. --check
+only reads the tables, the simulator's too: every row's text and test must be in the tree. The copy and its build stay
+in build-mutants/, so that the next run compiles only what has changed. Exit code 0: every test passed without its bug,
+and failed with it. The lines of a row:
 
     name     of the bug
     breaks   the promise that it breaks
@@ -139,8 +140,13 @@ def read_table():
     if len(set(names)) != len(names):
         raise Trouble("two bugs have one name")
     for mutant in mutants:
-        if ".py" in mutant["test"] and not (ROOT / "tests" / mutant["test"].partition("::")[0]).is_file():
+        file, _, story = mutant["test"].partition("::")
+        path = ROOT / "tests" / file
+        wanted = f"def {story.partition('[')[0]}(" if story else ""
+        if not is_unit(file) and not (path.is_file() and wanted in path.read_text()):
             raise Trouble(f"{mutant['name']}: there is no {mutant['test']}")
+    simulated = tomllib.loads((ROOT / "tests" / "sim" / "mutants.toml").read_text())["mutant"]
+    for mutant in mutants + simulated:
         try:
             mutated(mutant)  # also of those not asked for: a table that no longer fits the tree is seen
         except (Trouble, OSError) as trouble:
@@ -155,6 +161,7 @@ def main():
     parser.add_argument("--sample", action="store_true", help="the ten of ./dev test")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--build-only", action="store_true", help="build what is needed, and try nothing")
+    parser.add_argument("--check", action="store_true", help="only read the tables")
     given = parser.parse_args()
     try:
         mutants = [mutant for mutant in read_table() if not given.name or given.name in mutant["name"]]
@@ -162,6 +169,8 @@ def main():
         mutants = [mutant for mutant in mutants if given.area in (None, mutant["area"])]
         if not mutants:
             raise Trouble("no bug has that name, or none in that area")
+        if given.check:
+            return 0
         refresh()
         if given.build_only:
             build(mutants)

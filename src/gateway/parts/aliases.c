@@ -22,9 +22,7 @@ static hx_ms ahead_of(const hx_request *r, hx_ms at)
 
 static hx_looked ask(hx_request *r, const hx_op *op)
 {
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
-    hx_store_read(store_of(r), &r->call, op);
+    hx_store_read(store_of(r), hx_request_prepare_call(r), op);
     return HX_LOOKED_ASKING;
 }
 
@@ -33,8 +31,8 @@ static hx_looked ask(hx_request *r, const hx_op *op)
 static hx_looked look_at(hx_request *r, const hx_op *op, bool recent)
 {
     if (hx_request_take_result(r)) {
-        if (r->call.result != HX_STORE_OK) return HX_LOOKED_FAILED;
-        r->found = r->call.found;
+        if (r->call->result != HX_STORE_OK) return HX_LOOKED_FAILED;
+        r->found = r->call->found;
     } else {
         if (hx_op_eq(op, &r->op)) return HX_LOOKED_NOTHING;
         hx_peek peek = hx_memory_peek(r, op);

@@ -171,7 +171,7 @@ static void free_body(void *body)
 static void spool_found(hx_request *r, hx_record *found)
 {
     hx_slice body = found->answer.body;
-    bool is_apart = hx_memory_for_found(r) != r->arena && r->call.verb != HX_STORE_WATCH;
+    bool is_apart = hx_memory_for_found(r) != r->arena && (!r->call || r->call->verb != HX_STORE_WATCH);
     if (!is_apart || body.len <= r->worker->gateway->spool_bytes) return;
     hx_body *spooled = hx_arena_alloc(r->arena, sizeof *spooled); /* beside r->answer, which may still be to come */
     hx_body_init(spooled, r->arena, body.len, 0, r->worker->gateway->spool_directory);

@@ -107,7 +107,7 @@ static bool has_quota(hx_request *r)
 /* The claim has ended. From here on its key counts by the state of the operation. */
 static void end_quota(hx_request *r)
 {
-    bool is_ours = r->call.result == HX_STORE_OK;
+    bool is_ours = r->call->result == HX_STORE_OK;
     if (!takes_quota(r)) return;
     hx_limiter_claimed(r->worker->gateway->limiter, party_of(r), &r->record.op, is_ours, hx_loop_now(r->worker->loop));
 }
@@ -140,9 +140,7 @@ static hx_step_result submit(hx_request *r, bool take_over)
     bool is_open = take_over && r->policy->guarantee != HX_GUARANTEE_TRANSACTIONAL;
     r->earlier = is_open ? HX_EARLIER_UNKNOWN : HX_EARLIER_NOTHING;
     r->lease_until = r->record.lease_until;
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
-    hx_store_claim(r->worker->gateway->store, &r->call, &r->record, r->taken_over_epoch);
+    hx_store_claim(r->worker->gateway->store, hx_request_prepare_call(r), &r->record, r->taken_over_epoch);
     hx_request_start_client_timer(r);
     return HX_PARKED;
 }
@@ -266,7 +264,7 @@ static hx_step_result refuse_claim(hx_request *r)
         return hx_request_refuse(r, HX_ERROR_NOT_RECORDED,
                                  HX_LIT("The operation could not be claimed again for a retry."));
     }
-    switch (r->call.result) {
+    switch (r->call->result) {
     case HX_STORE_FULL: r->retry_after = 5 * HX_SECOND; return hx_request_refuse(r, HX_ERROR_STORE_FULL, HX_EMPTY);
     case HX_STORE_RETIRED: return refuse_retired(r);
     default: return hx_claim_refuse_unavailable(r);
@@ -278,10 +276,10 @@ static hx_step_result claim_done(hx_request *r)
     end_quota(r);
     hx_request_stop_timer(r);
     if (hx_request_is_replied(r))
-        return r->call.result == HX_STORE_OK ? hx_claim_give_back(r) : hx_request_go(r, HX_STEP_finish);
-    switch (r->call.result) {
+        return r->call->result == HX_STORE_OK ? hx_claim_give_back(r) : hx_request_go(r, HX_STEP_finish);
+    switch (r->call->result) {
     case HX_STORE_OK: return granted(r);
-    case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call.found);
+    case HX_STORE_EXISTS: return hx_claim_decide(r, &r->call->found);
     case HX_STORE_STALE: /* what was to be taken over is gone: look again */
         r->taken_over_epoch = 0;
         r->earlier = HX_EARLIER_NOTHING;

@@ -181,9 +181,7 @@ static hx_step_result record(hx_request *r, hx_state state, hx_slice reason, hx_
     record->answer = answer;
     if (state == HX_COMPLETED) record->result = hx_record_result(r->policy->result, answer.body, r->arena);
     r->probe_state = HX_PROBE_SETTLING;
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
-    hx_store_settle(r->worker->gateway->store, &r->call, record);
+    hx_store_settle(r->worker->gateway->store, hx_request_prepare_call(r), record);
     return HX_PARKED;
 }
 
@@ -209,8 +207,8 @@ hx_step_result hx_step_probe(hx_request *r)
 {
     if (hx_request_take_result(r)) {
         r->probe_state = HX_PROBE_DONE;
-        if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
-        if (r->call.result != HX_STORE_UNAVAILABLE)
+        if (r->call->result == HX_STORE_OK) hx_claim_count_key(r);
+        if (r->call->result != HX_STORE_UNAVAILABLE)
             return hx_request_go(r, HX_STEP_claim); /* as the store has it now */
         r->retry_after = HX_SECOND;
         return hx_request_refuse(r, HX_ERROR_STORE_UNAVAILABLE, HX_EMPTY);

@@ -87,9 +87,7 @@ static hx_step_result end(hx_request *r, bool go_on)
 static hx_step_result renew(hx_request *r)
 {
     r->lease_until = hx_loop_now(r->worker->loop) + r->policy->lease;
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
-    hx_store_renew(r->worker->gateway->store, &r->call, &r->op, r->record.epoch, r->lease_until);
+    hx_store_renew(r->worker->gateway->store, hx_request_prepare_call(r), &r->op, r->record.epoch, r->lease_until);
     return HX_PARKED;
 }
 
@@ -110,7 +108,7 @@ hx_step_result hx_step_retry(hx_request *r)
     if (hx_request_take_result(r)) {
         bool is_too_late = hx_loop_now(r->worker->loop) - r->first_attempt_at > r->policy->retry.total;
         bool is_wanted = hx_request_time_left(r) != 0 && !r->worker->draining && !is_too_late;
-        return end(r, is_wanted && r->call.result == HX_STORE_OK);
+        return end(r, is_wanted && r->call->result == HX_STORE_OK);
     }
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
     if (r->exchange_state < HX_EXCHANGE_WHOLE) { /* it timed out, or the rest of its response is not needed */

@@ -113,9 +113,7 @@ static void submit(hx_request *r)
 {
     hx_worker_drop_lease(r); /* a renewal behind the outcome would be refused */
     r->settle_tries++;
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
-    hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
+    hx_store_settle(r->worker->gateway->store, hx_request_prepare_call(r), &r->record);
     hx_request_start_client_timer(r);
 }
 
@@ -149,7 +147,7 @@ static hx_step_result recorded(hx_request *r)
     hx_request_set_operation(r, HX_OPERATION_SETTLED);
     if (hx_request_is_replied(r)) return hx_request_go(r, HX_STEP_late_answer);
     r->idempotency = idempotency_of(r->verdict.outcome);
-    if (r->idempotency == HX_IDEMPOTENCY_STORED && (r->answer_streamed || r->call.unretained))
+    if (r->idempotency == HX_IDEMPOTENCY_STORED && (r->answer_streamed || r->call->unretained))
         r->idempotency = HX_IDEMPOTENCY_NOT_RETAINED;
     if (r->basis == HX_BASIS_SILENCE || is_answer_withheld(r))
         return hx_request_go(r, HX_STEP_reply); /* even if one has come since: late_answer takes it */
@@ -194,8 +192,8 @@ static hx_step_result marked(hx_request *r, const hx_record *found)
 /* Someone else settled the operation meanwhile: this client gets that outcome, never its own response. */
 static hx_step_result fenced(hx_request *r)
 {
-    const hx_record *found = &r->call.found;
-    r->call.unretained = !found->answer.retained;
+    const hx_record *found = &r->call->found;
+    r->call->unretained = !found->answer.retained;
     if (r->settle_tries > 1 && is_our_own(&r->record, found)) return recorded(r);
     if (hx_mark_is_ours(r, found)) return marked(r, found);
     if (r->operation == HX_OPERATION_RECLAIMING && !hx_request_is_replied(r)) return take_over(r, found);
@@ -271,8 +269,8 @@ static void fill(hx_request *r)
 /* The read has come back: whether the application's mark is in the store. */
 static hx_step_result read_done(hx_request *r)
 {
-    const hx_record *found = &r->call.found;
-    if (r->call.result != HX_STORE_OK) return not_recorded(r);
+    const hx_record *found = &r->call->found;
+    if (r->call->result != HX_STORE_OK) return not_recorded(r);
     bool is_open = found->state == HX_PROCESSING || found->state == HX_UNKNOWN;
     if (!is_open || found->epoch != r->record.epoch) return fenced(r);
     r->basis = HX_BASIS_UNMARKED;
@@ -284,9 +282,7 @@ static hx_step_result read_done(hx_request *r)
 
 static void read_mark(hx_request *r)
 {
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
-    hx_store_read(r->worker->gateway->store, &r->call, &r->op);
+    hx_store_read(r->worker->gateway->store, hx_request_prepare_call(r), &r->op);
     hx_request_start_client_timer(r);
 }
 
@@ -306,9 +302,9 @@ hx_step_result hx_step_settle(hx_request *r)
 {
     if (hx_request_take_result(r)) {
         hx_request_stop_timer(r);
-        if (r->call.verb == HX_STORE_READ) return read_done(r);
-        if (r->call.result == HX_STORE_OK) return recorded(r);
-        if (r->call.result == HX_STORE_STALE) return fenced(r);
+        if (r->call->verb == HX_STORE_READ) return read_done(r);
+        if (r->call->result == HX_STORE_OK) return recorded(r);
+        if (r->call->result == HX_STORE_STALE) return fenced(r);
         return not_recorded(r);
     }
     if (r->call_state == HX_CALL_PENDING) {

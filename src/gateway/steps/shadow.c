@@ -81,10 +81,8 @@ static void claim(hx_request *r)
     hx_claim_fill(r, false);
     r->record.route = hx_slice_first(hx_arena_printf(r->arena, "shadow:%.*s", HX_FMT(r->identity)), HX_RECORD_TEXT_MAX);
     r->record.rule_version = HX_RULE_SHADOW;
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
     r->shadow.claim = HX_SHADOW_CLAIMING;
-    hx_store_claim(r->worker->gateway->store, &r->call, &r->record, 0);
+    hx_store_claim(r->worker->gateway->store, hx_request_prepare_call(r), &r->record, 0);
 }
 
 /* From here on the request is one without a key: it passes. */
@@ -125,12 +123,12 @@ void hx_shadow_look(hx_request *r)
 {
     if (r->shadow.claim != HX_SHADOW_CLAIMING || !hx_request_take_result(r)) return;
     r->shadow.claim = HX_SHADOW_IDLE;
-    switch (r->call.result) {
+    switch (r->call->result) {
     case HX_STORE_OK:
         r->shadow.claim = HX_SHADOW_CLAIMED;
         hx_worker_keep_lease(r);
         break;
-    case HX_STORE_EXISTS: foresee(r, &r->call.found); break; /* someone came in between */
+    case HX_STORE_EXISTS: foresee(r, &r->call->found); break; /* someone came in between */
     case HX_STORE_FULL: would_refuse(r, HX_ERROR_STORE_FULL); break;
     default: would_refuse(r, HX_ERROR_STORE_UNAVAILABLE); break;
     }
@@ -174,9 +172,7 @@ static void settle(hx_request *r)
     hx_lifecycle_set_end(record, r->policy);
     hx_worker_drop_lease(r);
     r->shadow.claim = HX_SHADOW_SETTLING;
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
-    hx_store_settle(r->worker->gateway->store, &r->call, record);
+    hx_store_settle(r->worker->gateway->store, hx_request_prepare_call(r), record);
 }
 
 static void count(hx_request *r)

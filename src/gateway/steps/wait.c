@@ -18,7 +18,7 @@ static hx_step_result share_released(hx_request *r, const hx_record *found)
 
 static hx_step_result outcome_came(hx_request *r)
 {
-    const hx_record *found = &r->call.found;
+    const hx_record *found = &r->call->found;
     if (found->state == HX_ABSENT) return share_released(r, found);
     if (found->state == HX_PROCESSING) return hx_request_refuse_in_flight(r); /* another epoch already */
     /* The caller was compared before the wait; by now there may be no record left to compare with. */
@@ -31,7 +31,7 @@ static hx_step_result outcome_came(hx_request *r)
 static hx_step_result watch_done(hx_request *r)
 {
     hx_request_stop_timer(r);
-    switch (r->call.result) {
+    switch (r->call->result) {
     case HX_STORE_OK: return outcome_came(r);
     case HX_STORE_FULL: r->retry_after = HX_SECOND; return hx_request_refuse(r, HX_ERROR_WAITERS_FULL, HX_EMPTY);
     case HX_STORE_UNAVAILABLE:
@@ -46,9 +46,7 @@ hx_step_result hx_step_wait(hx_request *r)
     if (hx_request_take_result(r)) return watch_done(r);
     if (r->policy->dialect != HX_DIALECT_PLAIN) return hx_request_refuse_in_flight(r); /* they promise 409 at once */
     if (r->call_state == HX_CALL_IDLE) {
-        r->call = (hx_store_call){0};
-        hx_request_prepare_call(r);
-        hx_store_watch(r->worker->gateway->store, &r->call, &r->op, r->found.epoch);
+        hx_store_watch(r->worker->gateway->store, hx_request_prepare_call(r), &r->op, r->found.epoch);
         hx_ms left = hx_request_time_left(r);
         bool shorter = left != HX_TIMEOUT_NONE && left < r->policy->wait;
         hx_request_start_timer(r, shorter ? left : r->policy->wait);
@@ -56,7 +54,7 @@ hx_step_result hx_step_wait(hx_request *r)
     }
     if ((r->timer_rang || hx_request_client_is_gone(r)) && r->call_state == HX_CALL_PENDING) {
         r->call_state = HX_CALL_CANCELLED;
-        hx_store_cancel(r->worker->gateway->store, &r->call);
+        hx_store_cancel(r->worker->gateway->store, r->call);
     }
     return HX_PARKED;
 }

@@ -11,16 +11,14 @@ static hx_step_result release(hx_request *r)
     r->record.changed_at = hx_loop_now(r->worker->loop);
     hx_lifecycle_set_end(&r->record, r->policy);
     r->record.reason = HX_LIT("the same operation began in the bucket next to it");
-    r->call = (hx_store_call){0};
-    hx_request_prepare_call(r);
-    hx_store_settle(r->worker->gateway->store, &r->call, &r->record);
+    hx_store_settle(r->worker->gateway->store, hx_request_prepare_call(r), &r->record);
     return HX_PARKED;
 }
 
 static hx_step_result release_done(hx_request *r)
 {
-    if (r->call.result == HX_STORE_UNAVAILABLE) return hx_claim_give_back(r);
-    if (r->call.result == HX_STORE_OK) hx_claim_count_key(r);
+    if (r->call->result == HX_STORE_UNAVAILABLE) return hx_claim_give_back(r);
+    if (r->call->result == HX_STORE_OK) hx_claim_count_key(r);
     hx_aliases_adopt_rival(r);
     return hx_request_go(r, HX_STEP_locate);
 }
@@ -28,7 +26,7 @@ static hx_step_result release_done(hx_request *r)
 hx_step_result hx_step_yield(hx_request *r)
 {
     if (r->call_state == HX_CALL_PENDING) return HX_PARKED;
-    if (r->call.verb == HX_STORE_SETTLE && hx_request_take_result(r)) return release_done(r);
+    if (r->call->verb == HX_STORE_SETTLE && hx_request_take_result(r)) return release_done(r);
     switch (hx_aliases_find_rival(r)) {
     case HX_LOOKED_NOTHING: return hx_claim_use(r);
     case HX_LOOKED_FOUND: return release(r);

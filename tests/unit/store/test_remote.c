@@ -126,12 +126,11 @@ static hx_remote_result *new_result(void)
     return result;
 }
 
-/* Reports a statement's result: a row for each call, but for those whose place is in `without` (bits). */
-static void report(stage *s, const hx_statement *statement, unsigned without, hx_remote_verdict row)
+/* Reports a statement's result: a row for each call, or for each but the first. */
+static void report(stage *s, const hx_statement *statement, bool without_first, hx_remote_verdict row)
 {
     hx_remote_result *result = new_result();
-    for (size_t i = 0; i < statement->count; i++) {
-        if (i < 32 && without >> i & 1) continue;
+    for (size_t i = without_first ? 1 : 0; i < statement->count; i++) {
         row.place = i;
         result->rows[result->count++] = row;
     }
@@ -147,7 +146,7 @@ static void answer(stage *s)
     s->own->count = 0;
     for (size_t i = 0; i < count; i++) {
         bool ends_transaction = sent[i].ends_transaction;
-        report(s, &sent[i], 0, (hx_remote_verdict){.result = HX_STORE_OK, .epoch = 7});
+        report(s, &sent[i], false, (hx_remote_verdict){.result = HX_STORE_OK, .epoch = 7});
         if (ends_transaction) hx_lane_committed(&s->own->lane);
     }
 }
@@ -280,13 +279,13 @@ static void a_call_without_a_verdict_is_sent_again(void **state)
     for (uint64_t i = 0; i < 2; i++) start_claim(&s, &w[i], &records[i], i);
     wait_for_round(&s);
     s.own->count = 0;
-    report(&s, s.own->sent, 1u << 0, (hx_remote_verdict){.result = HX_STORE_OK});
+    report(&s, s.own->sent, true, (hx_remote_verdict){.result = HX_STORE_OK});
     hx_lane_committed(&s.own->lane);
     assert_true(!w[0].done && w[1].done);
     wait_for_round(&s);
     assert_ptr_equal(s.own->sent[0].calls[0], &w[0].call);
     s.own->count = 0;
-    report(&s, s.own->sent, 0, (hx_remote_verdict){.is_excess = true}); /* too much for one round */
+    report(&s, s.own->sent, false, (hx_remote_verdict){.is_excess = true}); /* too much for one round */
     hx_lane_committed(&s.own->lane);
     assert_false(w[0].done);
     wait_for_round(&s);
@@ -319,7 +318,7 @@ static void calls_of_a_refused_transaction_are_sent_alone(void **state)
         hx_lane_statement_end(&s.own->lane);
         hx_lane_committed(&s.own->lane);
     }
-    report(&s, &sent[2], 0, (hx_remote_verdict){.result = HX_STORE_OK});
+    report(&s, &sent[2], false, (hx_remote_verdict){.result = HX_STORE_OK});
     hx_lane_committed(&s.own->lane);
     assert_true(w[0].done && w[0].call.result == HX_STORE_FULL);
     assert_false(w[1].done);
@@ -378,7 +377,7 @@ static void a_call_that_is_sent_again_goes_before_later_ones_on_its_operation(vo
         if (way == REFUSED_TWICE) {
             assert_sent(&s, 1, HX_STATEMENT_SETTLE, 1, true);
             s.own->count = 0;
-            report(&s, s.own->sent, 0, (hx_remote_verdict){.result = HX_STORE_OK});
+            report(&s, s.own->sent, false, (hx_remote_verdict){.result = HX_STORE_OK});
             hx_lane_committed(&s.own->lane);
             refuse_for_now(&s);
             wait_for_round(&s);
