@@ -40,10 +40,13 @@ static void prepare(void)
 static void write_hint(const uint8_t *data, size_t size)
 {
     static char bytes[BYTES_MAX];
-    const uint32_t version = 3, segment = SEGMENT;
+    const uint32_t segment = SEGMENT;
     const uint64_t generation = 0;
     memcpy(bytes, data, size);
     if (size >= 128) {
+        uint64_t items;
+        memcpy(&items, bytes + 112, sizeof items);
+        const uint32_t version = items > 0 ? 4 : 3;
         memcpy(bytes, "hapaxhnt", 8);
         memcpy(bytes + 8, &version, sizeof version);
         memcpy(bytes + 12, &segment, sizeof segment);
@@ -73,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     hx_tail tail = {.segment = SEGMENT, .offset = sizeof(hx_segment_head), .sequence = 1};
     const hx_tail before = tail;
     bool loaded = hx_hint_load(j, SEGMENT, NULL, &tail);
-    HX_CHECK(s->live == hx_index_count(j->index));
+    HX_CHECK(s->live == hx_index_count(j->index) + j->items.index.by_key.count);
     if (loaded)
         HX_CHECK(tail.offset <= SEGMENT_SIZE && tail.epoch <= HX_EPOCH_READ_MAX);
     else
