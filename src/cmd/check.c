@@ -208,6 +208,10 @@ static void print_sources(const hx_config *config, hx_arena *arena)
     }
     (void)printf("\n");
     print_rows(rows, config->source_count + 1);
+}
+
+static void print_events(const hx_config *config, hx_arena *arena)
+{
     hx_slice lines = hx_slice_of(hx_describe_events(&config->events, arena)), line;
     for (const char *title = "\n  events"; hx_slice_next(&lines, '\n', &line); title = "        ")
         (void)printf("%s  %.*s\n", title, HX_FMT(line));
@@ -258,6 +262,7 @@ static void print_summary(const hx_config *config, bool strict)
     (void)printf("\n");
     print_table(config, &arena);
     if (config->source_count > 0) print_sources(config, &arena);
+    if (config->source_count > 0 || config->events_given) print_events(config, &arena);
     if (strict) print_exposed(config);
     hx_slice rest = notes_of(config, &arena), line;
     if (rest.len > 0) (void)printf("\nWarnings:\n");

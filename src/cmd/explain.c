@@ -3,6 +3,7 @@
  * file of its bytes, or from a real client (explain/listen.c). Nothing is forwarded, and no store is opened. */
 #include "base/check.h"
 #include "base/log.h"
+#include "base/program/read_file.h"
 #include "base/text.h"
 #include "cmd/cli/cmd.h"
 #include "cmd/explain/listen.h"
@@ -31,7 +32,7 @@ static void take_data(arguments *given, const char *value)
 {
     hx_slice bytes = hx_slice_of(value);
     if (value[0] == '@') {
-        if (!hx_cmd_read_file(value + 1, BODY_BYTES_MAX, given->arena, &bytes, &given->error)) return;
+        if (!hx_read_file(value + 1, BODY_BYTES_MAX, given->arena, &bytes, &given->error)) return;
         char *kept = hx_arena_alloc(given->arena, bytes.len + 1);
         size_t len = 0;
         for (size_t i = 0; i < bytes.len; i++)
@@ -173,7 +174,7 @@ static hx_slice mended(hx_slice bytes, hx_arena *arena)
 static bool read_request(arguments *given, hx_slice *bytes)
 {
     if (!given->request_file) return write_request(given, bytes);
-    if (!hx_cmd_read_file(given->request_file, REQUEST_BYTES_MAX, given->arena, bytes, &given->error)) return false;
+    if (!hx_read_file(given->request_file, REQUEST_BYTES_MAX, given->arena, bytes, &given->error)) return false;
     *bytes = mended(*bytes, given->arena);
     return true;
 }

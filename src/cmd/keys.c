@@ -5,6 +5,7 @@
 #include "admin/filter.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/program/read_file.h"
 #include "base/text.h"
 #include "cmd/cli/ask_daemon.h"
 #include "cmd/cli/cmd.h"
@@ -389,7 +390,7 @@ static bool read_body(keys *k, hx_slice *body, hx_slice *error)
 {
     *body = k->body ? hx_slice_of(k->body) : HX_EMPTY;
     if (!k->body || k->body[0] != '@') return true;
-    return hx_cmd_read_file(k->body + 1, BODY_BYTES_MAX, &k->arena, body, error);
+    return hx_read_file(k->body + 1, BODY_BYTES_MAX, &k->arena, body, error);
 }
 
 static void put_optional(hx_buf *out, const char *name, const char *text)

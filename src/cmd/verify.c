@@ -3,6 +3,7 @@
  * the headers of one to send. */
 #include "admin/filter.h"
 #include "base/check.h"
+#include "base/program/read_file.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "cmd/cli/cmd.h"
@@ -131,13 +132,13 @@ static int run(arguments *given)
     hx_ms at;
     bool body_is_stdin = given->body_file && strcmp(given->body_file, "-") == 0;
     for (size_t i = 0; i < given->flags.secret_count && body_is_stdin; i++)
-        if (!given->flags.secrets[i].is_variable && strcmp(given->flags.secrets[i].name, "-") == 0)
+        if (!given->flags.secrets[i].is_variable && hx_slice_eq(given->flags.secrets[i].name, HX_LIT("-")))
             given->error = HX_LIT("Standard input can't be both the secret and the body.");
     if (!given->body_file) given->error = HX_LIT("Which body? Give its file, or - for standard input.");
     if (given->id && !given->sign) given->error = HX_LIT("--id is for --sign.");
     if (given->error.len > 0 || !read_at(given, &at)) return -1;
     if (!hx_verify_read(&given->flags, given->arena, &settings, &given->error)) return -1;
-    if (!hx_cmd_read_file(given->body_file, BODY_BYTES_MAX, given->arena, &body, &given->error)) return -1;
+    if (!hx_read_file(given->body_file, BODY_BYTES_MAX, given->arena, &body, &given->error)) return -1;
     return given->sign ? sign(given, &settings, body, at) : verify(given, &settings, body, at);
 }
 

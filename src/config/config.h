@@ -118,6 +118,7 @@ typedef struct {
     hx_source *sources; /* without their secrets: hx_source_open reads those */
     size_t source_count;
     hx_config_events events;
+    bool events_given;      /* the configuration has `events` */
     bool connections_given; /* the configuration sets limits.connections */
     hx_slice notes;         /* warnings: lines "FILE:LINE:COLUMN: text" */
 } hx_config;

@@ -16,8 +16,8 @@ static void add_secret(hx_loader *loader, const hx_option *option, const hx_yaml
     hx_slice name;
     if (!hx_loader_text(loader, option, node, &name)) return;
     const char *wrong = NULL;
-    if (name.len == 0)
-        wrong = "must not be empty";
+    if (name.len == 0 || hx_slice_eq(name, HX_LIT("-"))) /* "-" would be standard input */
+        wrong = "must be the name of a file or an environment variable";
     else if (is_variable && strspn(hx_arena_terminated(&loader->config->arena, name), usual) < name.len)
         wrong = "must be the name of an environment variable: capitals, digits and \"_\"";
     else if (source->place_count == HX_WEBHOOK_SECRETS_MAX)
@@ -59,6 +59,7 @@ void hx_options_sources_url(hx_loader *loader, const hx_option *option, const hx
 void hx_options_sources_events(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config_events *events = &loader->config->events;
+    loader->config->events_given = true;
     hx_loader_map(loader, option, node, HX_PLACE_EVENTS, events);
     events->ca_file = hx_loader_path(loader, events->ca_file);
 }

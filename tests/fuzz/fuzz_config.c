@@ -68,6 +68,21 @@ static void check_policy(const hx_config *config, const hx_policy *policy)
     HX_CHECK((policy->rule_version & ~HX_RULE_MATCH) == hx_policy_version(policy));
 }
 
+static void check_source(const hx_source *source)
+{
+    bool is_none = hx_slice_eq(hx_slice_of(source->scheme.name), HX_LIT("none"));
+    bool is_hmac = hx_slice_eq(hx_slice_of(source->scheme.name), HX_LIT("hmac"));
+    HX_CHECK(hx_is_tenant(source->name) && (source->tenant.len == 0 || hx_is_tenant(source->tenant)));
+    HX_CHECK(hx_slice_starts(source->deliver, HX_LIT("http")) && source->body_bytes_max <= 4u << 20);
+    HX_CHECK(is_none == (source->place_count == 0)); /* nothing is unverified by accident */
+    HX_CHECK(source->place_count <= HX_WEBHOOK_SECRETS_MAX && source->secret_count == 0);
+    HX_CHECK(!is_hmac || !hx_webhook_scheme_mistake(&source->scheme));
+    HX_CHECK((source->dedupe_key != NULL) + (source->id_header.len > 0) + (source->id_pointer.len > 0) <= 1);
+    HX_CHECK(source->dedupe_key || source->id_header.len > 0 || source->id_pointer.len > 0 ||
+             source->scheme.id_header || source->scheme.id_pointer);
+    HX_CHECK(source->replay_guard >= 0 && source->window > 0 && source->timeout > 0);
+}
+
 static void check_config(const hx_config *config)
 {
     const hx_policy_set *set = &config->policies;
@@ -76,6 +91,11 @@ static void check_config(const hx_config *config)
     HX_CHECK(config->workers >= 1 && config->workers <= 64);
     HX_CHECK(config->jwt_source_count <= HX_JWT_SOURCES_MAX && config->trusted_proxy_count <= HX_TRUSTED_PROXIES_MAX);
     for (size_t i = 0; i < config->jwt_source_count; i++) HX_CHECK(config->jwt_sources[i].where.len > 0);
+    HX_CHECK(config->source_count == 0 || config->inbox.listen_count > 0);
+    for (size_t i = 0; i < config->source_count; i++) {
+        check_source(&config->sources[i]);
+        for (size_t k = 0; k < i; k++) HX_CHECK(!hx_slice_eq(config->sources[i].name, config->sources[k].name));
+    }
     HX_CHECK(!config->cors.credentials || config->cors.origin_count > 0);
     HX_CHECK(set->tree != NULL && set->defaults.key.from == NULL);
     HX_CHECK((set->defaults.rule_version & HX_RULE_NAMED) == 0);

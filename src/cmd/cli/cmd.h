@@ -99,9 +99,6 @@ bool hx_cmd_config_take(hx_cmd_config *config, const char *flag, const char *val
 /* Loads the configuration. On failure returns NULL, with every mistake on standard error, one per line. */
 hx_config *hx_cmd_config_load(const char *command, hx_cmd_config *config) HX_MUST_USE;
 
-/* A whole file; "-" is standard input. False: *error is a sentence about it. */
-bool hx_cmd_read_file(const char *path, size_t bytes_max, hx_arena *arena, hx_slice *out, hx_slice *error) HX_MUST_USE;
-
 int hx_cmd_serve(int argc, char **argv);
 int hx_cmd_check(int argc, char **argv);
 int hx_cmd_explain(int argc, char **argv);

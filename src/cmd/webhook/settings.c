@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/webhook/settings.h"
 
-#include "base/text.h"
-#include "cmd/cli/cmd.h"
 #include "config/problems.h"
 #include "core/time/units.h"
+#include "events/source_secrets.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#define SECRET_BYTES_MAX (1024u * 1024u)
 #define TOLERANCE_MAX (36500 * HX_DAY)
 
 static void take_secret(hx_verify_flags *flags, const char *name, bool is_variable)
 {
     flags->too_many = flags->secret_count == HX_WEBHOOK_SECRETS_MAX;
     if (flags->too_many) return;
-    flags->secrets[flags->secret_count].name = name;
-    flags->secrets[flags->secret_count++].is_variable = is_variable;
+    flags->secrets[flags->secret_count++] = (hx_webhook_secret_place){hx_slice_of(name), is_variable};
 }
 
 bool hx_verify_take(hx_verify_flags *flags, const char *flag, const char *value)
@@ -86,36 +82,6 @@ static const char *read_scheme(const hx_verify_flags *flags, hx_arena *arena, hx
     return hx_webhook_scheme_mistake(out);
 }
 
-/* Who gives the secret itself where its name belongs does not find it in a log. */
-static const char *no_variable(const char *name, hx_arena *arena)
-{
-    static const char usual[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-    if (name[strspn(name, usual)] == '\0')
-        return hx_arena_printf(arena, "The environment has no variable %s.", name).ptr;
-    return "The environment has no such variable: --secret-env takes the variable's name, not the secret.";
-}
-
-static const char *read_secret(const hx_verify_flags *flags, size_t i, hx_arena *arena, hx_verify_settings *out)
-{
-    const char *name = flags->secrets[i].name;
-    hx_slice text, error;
-    if (flags->secrets[i].is_variable) {
-        const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): the environment is never changed
-        if (!value) return no_variable(name, arena);
-        text = hx_slice_of(value);
-    } else if (!hx_cmd_read_file(name, SECRET_BYTES_MAX, arena, &text, &error)) {
-        return error.ptr;
-    }
-    text = hx_text_without_line_end(text);
-    hx_webhook_error wrong = hx_webhook_secret_read(&out->scheme, text, arena, &out->secrets[i]);
-    out->texts[i] = text;
-    if (wrong == HX_WEBHOOK_OK) return NULL;
-    bool is_spaced = text.len > 0 && !hx_slice_eq(hx_slice_trim(text), text);
-    return hx_arena_printf(arena, "%s: %s%s", name, hx_webhook_error_text(wrong),
-                           is_spaced ? " There is white space around it." : "")
-        .ptr;
-}
-
 bool hx_verify_read(const hx_verify_flags *flags, hx_arena *arena, hx_verify_settings *out, hx_slice *error)
 {
     *out = (hx_verify_settings){.secret_count = flags->secret_count, .tolerance = HX_WEBHOOK_TOLERANCE};
@@ -125,7 +91,8 @@ bool hx_verify_read(const hx_verify_flags *flags, hx_arena *arena, hx_verify_set
         wrong = "--tolerance must be a duration such as 30s, 5m, 1h or 7d.";
     if (!wrong && flags->secret_count == 0) wrong = "Which secret? Give --secret-file FILE or --secret-env NAME.";
     if (!wrong && flags->too_many) wrong = "More than 8 secrets are given.";
-    for (size_t i = 0; i < flags->secret_count && !wrong; i++) wrong = read_secret(flags, i, arena, out);
+    for (size_t i = 0; i < flags->secret_count && !wrong; i++)
+        wrong = hx_webhook_secret_load(&out->scheme, &flags->secrets[i], arena, &out->texts[i], &out->secrets[i]);
     if (wrong) *error = hx_slice_of(wrong);
     return !wrong;
 }

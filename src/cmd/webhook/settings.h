@@ -9,10 +9,7 @@
 typedef struct {
     const char *scheme, *tolerance;
     const char *signature_header, *timestamp_header, *encoding, *prefix, *signed_text;
-    struct {
-        const char *name;
-        bool is_variable; /* of the environment, else a file */
-    } secrets[HX_WEBHOOK_SECRETS_MAX];
+    hx_webhook_secret_place secrets[HX_WEBHOOK_SECRETS_MAX];
     size_t secret_count;
     bool too_many;
 } hx_verify_flags;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/program/read_file.h"
+
 #include "base/memory/buf.h"
-#include "cmd/cli/cmd.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-bool hx_cmd_read_file(const char *path, size_t bytes_max, hx_arena *arena, hx_slice *out, hx_slice *error)
+bool hx_read_file(const char *path, size_t bytes_max, hx_arena *arena, hx_slice *out, hx_slice *error)
 {
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *file = is_stdin ? stdin : fopen(path, "rb");
