@@ -228,7 +228,7 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_FINGERPRINT:
     case HX_OPTION_RATE:
     case HX_OPTION_KEY: hx_config_route_option(loader, option, node, owner); break;
-    case HX_OPTION_GROUP: /* read later, after what they depend on: hx_routes_read, hx_options_answers_read, */
+    case HX_OPTION_GROUP:   /* read later, after what they depend on: hx_routes_read, hx_options_answers_read, */
     case HX_OPTION_SOURCES: /* hx_options_sources_read */
     case HX_OPTION_OUTCOMES:
     case HX_OPTION_STATUSES:

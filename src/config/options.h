@@ -21,7 +21,7 @@
     X(ABSENT, hx_probe, "under \"absent\" of a \"probe\"", "Under `absent` of a `probe`")                              \
     X(ANSWER, hx_probe, "under \"answer\" of a \"probe\"", "Under `answer` of a `probe`")                              \
     X(DUPLICATE, hx_provider_duplicate, "under \"provider_duplicate\"",                                                \
-      "Under `provider_duplicate`, in a route or in `defaults`")                                                        \
+      "Under `provider_duplicate`, in a route or in `defaults`")                                                       \
     X(INBOX, hx_config, "under \"inbox\"", "Under `inbox`")                                                            \
     X(SOURCE, hx_source_said, "in a source", "In a source, one of the list `sources`")                                 \
     X(EVENTS, hx_config_events, "under \"events\"", "Under `events`")

@@ -68,8 +68,7 @@ static void check_word(hx_loader *loader, const hx_yaml *node, const char *name,
 {
     if (text.len > 0 && !hx_is_tenant(text))
         hx_loader_wrong(loader, hx_yaml_get(node, name), name,
-                        hx_arena_printf(&loader->config->arena,
-                                        "must be letters, digits, \"-\" and \"_\", not %s",
+                        hx_arena_printf(&loader->config->arena, "must be letters, digits, \"-\" and \"_\", not %s",
                                         hx_quoted(&loader->config->arena, text))
                             .ptr);
 }
@@ -101,8 +100,7 @@ static void complete_scheme(hx_loader *loader, const hx_yaml *node, hx_source_sa
     scheme->signature_header = hx_arena_terminated(arena, said->signature_header);
     scheme->prefix = hx_arena_terminated(arena, said->prefix);
     scheme->encoding = said->is_base64 ? HX_WEBHOOK_BASE64 : HX_WEBHOOK_HEX;
-    if (said->timestamp_header.len > 0)
-        scheme->timestamp_header = hx_arena_terminated(arena, said->timestamp_header);
+    if (said->timestamp_header.len > 0) scheme->timestamp_header = hx_arena_terminated(arena, said->timestamp_header);
     if (said->signed_text.len > 0) scheme->signed_text = hx_arena_terminated(arena, said->signed_text);
     const char *mistake = hx_webhook_scheme_mistake(scheme);
     const hx_yaml *at = hx_yaml_get(node, "signed");
@@ -165,7 +163,7 @@ static void check_id(hx_loader *loader, const hx_yaml *node, const hx_source *so
 static void set_guard(hx_loader *loader, const hx_yaml *node, hx_source *source)
 {
     const hx_yaml *at = hx_yaml_get(node, "replay_guard");
-    bool is_signed = source->dedupe_key || hx_source_id_is_signed(source);
+    bool is_signed = source->dedupe_key || hx_id_is_signed(source);
     if (at && source->replay_guard > 0 && is_signed)
         hx_loader_wrong(loader, at->key, "replay_guard",
                         "is for events whose id isn't signed: those of github and shopify, or with \"id_header\"");
@@ -282,8 +280,7 @@ static void check_inbox(hx_loader *loader, const hx_yaml *root)
             is_taken = is_taken || (hx_slice_eq(config->listen[k], address) && !hx_slice_ends(address, HX_LIT(":0")));
         if (is_taken)
             hx_config_problem_at(&loader->problems, at->line, at->column,
-                                 "the inbox can't listen on %.*s: another listener has that address",
-                                 HX_FMT(address));
+                                 "the inbox can't listen on %.*s: another listener has that address", HX_FMT(address));
     }
 }
 

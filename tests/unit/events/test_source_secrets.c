@@ -98,10 +98,11 @@ static void what_can_not_be_used_is_named_and_not_shown(void **state)
     w->source.place_count = 0;
     place(w, w->path, false);
     write_secret(w, " whsec_c2VjcmV0");
-    (void)snprintf(expected, sizeof expected,
-                   "source hooks: %s: The secret is not base64, with or without whsec_, whpk_ or whsk_ before it. There "
-                   "is white space around it.",
-                   w->path);
+    (void)
+        snprintf(expected, sizeof expected,
+                 "source hooks: %s: The secret is not base64, with or without whsec_, whpk_ or whsk_ before it. There "
+                 "is white space around it.",
+                 w->path);
     assert_refused(w, expected);
 
     write_secret(w, "sk_live_abc");
