@@ -163,7 +163,7 @@ static void check_id(hx_loader *loader, const hx_yaml *node, const hx_source *so
 static void set_guard(hx_loader *loader, const hx_yaml *node, hx_source *source)
 {
     const hx_yaml *at = hx_yaml_get(node, "replay_guard");
-    bool is_signed = source->dedupe_key || hx_source_id_is_signed(source);
+    bool is_signed = source->dedupe_key || hx_id_is_signed(source);
     if (at && source->replay_guard > 0 && is_signed)
         hx_loader_wrong(loader, at->key, "replay_guard",
                         "is for events whose id isn't signed: those of github and shopify, or with \"id_header\"");

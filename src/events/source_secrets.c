@@ -18,8 +18,8 @@ static const char *no_variable(const char *name, hx_arena *arena)
     return "The environment has no such variable. Give the variable's name, not the secret.";
 }
 
-const char *hx_webhook_secret_load(const hx_webhook_scheme *scheme, const hx_webhook_secret_place *place,
-                                   hx_arena *arena, hx_slice *text, hx_webhook_secret *secret)
+const char *hx_source_secret(const hx_webhook_scheme *scheme, const hx_webhook_secret_place *place, hx_arena *arena,
+                             hx_slice *text, hx_webhook_secret *secret)
 {
     const char *name = hx_arena_terminated(arena, place->name);
     hx_slice bytes, error;
@@ -43,8 +43,7 @@ bool hx_source_open(hx_source *source, hx_arena *arena, hx_error_text error)
 {
     for (size_t i = 0; i < source->place_count; i++) {
         hx_slice text;
-        const char *wrong = hx_webhook_secret_load(&source->scheme, &source->places[i], arena, &text,
-                                                   &source->secrets[i]);
+        const char *wrong = hx_source_secret(&source->scheme, &source->places[i], arena, &text, &source->secrets[i]);
         if (wrong) return hx_fail(error, "source %.*s: %s", HX_FMT(source->name), wrong);
     }
     source->secret_count = source->place_count;

@@ -92,7 +92,7 @@ bool hx_verify_read(const hx_verify_flags *flags, hx_arena *arena, hx_verify_set
     if (!wrong && flags->secret_count == 0) wrong = "Which secret? Give --secret-file FILE or --secret-env NAME.";
     if (!wrong && flags->too_many) wrong = "More than 8 secrets are given.";
     for (size_t i = 0; i < flags->secret_count && !wrong; i++)
-        wrong = hx_webhook_secret_load(&out->scheme, &flags->secrets[i], arena, &out->texts[i], &out->secrets[i]);
+        wrong = hx_source_secret(&out->scheme, &flags->secrets[i], arena, &out->texts[i], &out->secrets[i]);
     if (wrong) *error = hx_slice_of(wrong);
     return !wrong;
 }

@@ -52,24 +52,27 @@ const char *hx_describe_source(const hx_source *source, hx_arena *arena)
 {
     hx_slice where, guard = HX_EMPTY, tenant = HX_EMPTY;
     const char *place = id_place(source, &where);
-    const char *known = strcmp(place, "header") == 0 ? "in header " : strcmp(place, "pointer") == 0 ? "at " : "made of ";
+    const char *known = strcmp(place, "header") == 0    ? "in header "
+                        : strcmp(place, "pointer") == 0 ? "at "
+                                                        : "made of ";
     if (source->replay_guard > 0)
         guard = hx_arena_printf(arena, "\nthe same payload under another id is held for %s",
                                 hx_describe_duration(source->replay_guard, arena));
     if (source->tenant.len > 0) tenant = hx_arena_printf(arena, "\ntenant %.*s", HX_FMT(source->tenant));
-    return hx_arena_printf(
-               arena,
-               "event id %s%.*s; duplicates answered with 200 for %s after it was processed\n"
-               "another payload under the same id is held and answered with %s%.*s\n"
-               "%s %.*s (%llu at a time, %s each, bodies up to %s)\n%s%.*s",
-               known, HX_FMT(where), hx_describe_duration(source->window, arena), source->is_strict ? "409" : "200",
-               HX_FMT(guard),
-               source->waits ? "answered by the handler itself:" : "answered once it is stored, then delivered to",
-               HX_FMT(source->deliver), (unsigned long long)source->concurrency,
-               hx_describe_duration(source->timeout, arena), size_text(source->body_bytes_max, arena),
-               source->is_once ? "a call that may have been processed becomes unknown, and is not repeated"
+    return hx_arena_printf(arena,
+                           "event id %s%.*s; duplicates answered with 200 for %s after it was processed\n"
+                           "another payload under the same id is held and answered with %s%.*s\n"
+                           "%s %.*s (%llu at a time, %s each, bodies up to %s)\n%s%.*s",
+                           known, HX_FMT(where), hx_describe_duration(source->window, arena),
+                           source->is_strict ? "409" : "200", HX_FMT(guard),
+                           source->waits ? "answered by the handler itself:"
+                                         : "answered once it is stored, then delivered to",
+                           HX_FMT(source->deliver), (unsigned long long)source->concurrency,
+                           hx_describe_duration(source->timeout, arena), size_text(source->body_bytes_max, arena),
+                           source->is_once
+                               ? "a call that may have been processed becomes unknown, and is not repeated"
                                : "a call that may have been processed is repeated with the same Idempotency-Key",
-               HX_FMT(tenant))
+                           HX_FMT(tenant))
         .ptr;
 }
 
@@ -105,7 +108,8 @@ static void put_signature(const hx_source *source, hx_buf *out)
         hx_json_put_text(out, "signature_header", hx_slice_of(scheme->signature_header));
         put_word(out, "encoding", scheme->encoding == HX_WEBHOOK_BASE64);
         hx_json_put_text(out, "prefix", hx_slice_of(scheme->prefix));
-        hx_json_put_text(out, "timestamp_header", hx_slice_of(scheme->timestamp_header ? scheme->timestamp_header : ""));
+        hx_json_put_text(out, "timestamp_header",
+                         hx_slice_of(scheme->timestamp_header ? scheme->timestamp_header : ""));
         hx_json_put_text(out, "signed", hx_slice_of(scheme->signed_text));
     }
     hx_json_open(out, "secrets", '[');
@@ -127,7 +131,7 @@ void hx_describe_source_json(const hx_source *source, hx_buf *out)
     put_signature(source, out);
     hx_json_open(out, "id", '{');
     hx_json_put_text(out, place, where);
-    hx_json_put_bool(out, "signed", hx_source_id_is_signed(source));
+    hx_json_put_bool(out, "signed", hx_id_is_signed(source));
     hx_json_close(out, '}');
     hx_json_put_number(out, "replay_guard_ms", (uint64_t)source->replay_guard);
     hx_json_put_number(out, "window_ms", (uint64_t)source->window);

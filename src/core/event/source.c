@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-bool hx_source_id_is_signed(const hx_source *source)
+bool hx_id_is_signed(const hx_source *source)
 {
     const hx_webhook_scheme *scheme = &source->scheme;
     if (source->place_count == 0 || source->id_header.len > 0) return false;

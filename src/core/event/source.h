@@ -36,6 +36,6 @@ typedef struct {
 
 /* Whether nobody but the sender can have chosen the id of an event. Where it isn't so, a captured request can be sent
  * again under another id. */
-bool hx_source_id_is_signed(const hx_source *source);
+bool hx_id_is_signed(const hx_source *source);
 
 #endif

@@ -66,7 +66,7 @@ hx_webhook_error hx_webhook_secret_read(const hx_webhook_scheme *scheme, hx_slic
 
 /* Where a secret is kept. */
 typedef struct {
-    hx_slice name;    /* of a file, or of a variable of the environment */
+    hx_slice name; /* of a file, or of a variable of the environment */
     bool is_variable;
 } hx_webhook_secret_place;
 

@@ -304,3 +304,86 @@ def test_mistakes_in_both_files_are_told(hapax, tmp_path):
     assert result.code == EXIT_CONFIG and result.stdout == ""
     assert f"{tmp_path}/old.yaml:1:10:" in result.stderr and f"{tmp_path}/new.yaml:2:1:" in result.stderr
     assert hapax("check", "--diff", tmp_path / "old.yaml").code == EXIT_CONFIG
+
+
+SOURCES = """\
+upstream: http://127.0.0.1:3000
+sources:
+  - {name: stripe, scheme: stripe, secret_file: [new, old], deliver: "http://127.0.0.1:3000/hooks", tenant: shop}
+  - {name: github, scheme: github, secret_env: GH, deliver: "https://app.example.com/h", ack: processed,
+     guarantee: none, strict: true}
+  - {name: open, scheme: none, dedupe_key: "{body:/a}:{window:1h}", deliver: "http://127.0.0.1:3000/open"}
+events: {disable_after: off, allow: [10.0.0.0/8]}
+"""
+
+
+def test_sources_and_events_are_shown_in_words(hapax, file):
+    file.write_text(SOURCES)
+    (file.parent / "new").write_text("whsec_x")
+    result = hapax("check", file)
+    assert (result.code, result.stderr) == (0, "")
+    assert "  inbox     127.0.0.1:8090\n" in result.stdout
+    head, below = lines_below(result.stdout, "stripe")
+    assert head.endswith("POST /inbox/stripe  signed by stripe, with one of 2 secrets, at most 5m ago")
+    assert below == [
+        "event id at /id; duplicates answered with 200 for 7d after it was processed",
+        "another payload under the same id is held and answered with 200",
+        "answered once it is stored, then delivered to http://127.0.0.1:3000/hooks (16 at a time, 20s each, bodies up "
+        "to 256KiB)",
+        "a call that may have been processed is repeated with the same Idempotency-Key", "tenant shop"]
+    head, below = lines_below(result.stdout, "github")
+    assert head.endswith("signed by github")
+    assert below == [
+        "event id in header X-GitHub-Delivery; duplicates answered with 200 for 7d after it was processed",
+        "another payload under the same id is held and answered with 409",
+        "the same payload under another id is held for 1h",
+        "answered by the handler itself: https://app.example.com/h (16 at a time, 20s each, bodies up to 256KiB)",
+        "a call that may have been processed becomes unknown, and is not repeated"]
+    head, below = lines_below(result.stdout, "open")
+    assert head.endswith("nothing: anyone may send")
+    assert below[0].startswith("event id made of {body:/a}:{window:1h};")
+    assert "  events  kept for 7d, dead letters for 30d; up to 512 attempts at a time\n" in result.stdout
+    assert "an endpoint that fails is never disabled;" in result.stdout and "may go to 10.0.0.0/8\n" in result.stdout
+    assert f'{file}:6:26: "scheme: none" verifies nothing' in result.stdout
+    assert f"the secret file {file.parent}/old can't be read here" in result.stdout
+    assert f"{file.parent}/new can't" not in result.stdout
+
+
+def test_sources_and_events_are_told_in_json(hapax, file):
+    file.write_text(SOURCES)
+    told = json.loads(hapax("check", "--json", file).stdout)
+    stripe, github, unsigned = told["sources"]
+    assert told["inbox"] == {"listen": ["127.0.0.1:8090"]}
+    assert stripe["secrets"] == [{"file": str(file.parent / "new")}, {"file": str(file.parent / "old")}]
+    assert stripe["id"] == {"pointer": "/id", "signed": True} and stripe["tolerance_ms"] == 300_000
+    assert github["id"] == {"header": "X-GitHub-Delivery", "signed": False}
+    assert (github["replay_guard_ms"], github["ack"], github["guarantee"], github["strict"]) == (
+        3_600_000, "processed", "none", True)
+    assert unsigned["scheme"] == "none" and unsigned["secrets"] == []
+    assert unsigned["id"] == {"template": "{body:/a}:{window:1h}", "signed": False}
+    assert told["events"] == {
+        "attempts": 512, "retention_ms": 604_800_000, "dead_retention_ms": 2_592_000_000, "disable_after_ms": 0,
+        "pause_max_ms": 432_000_000, "payload_max": 262_144, "response_max": 4096, "allow": ["10.0.0.0/8"],
+        "ca_file": ""}
+
+
+def test_strict_refuses_a_source_that_verifies_nothing(hapax, file):
+    file.write_text(SOURCES + "require_key: true\n")
+    result = hapax("check", "--strict", file)
+    assert result.code == EXIT_CONFIG
+    assert result.stderr.splitlines() == [
+        f'{file}:6:26: "scheme: none" verifies nothing: whoever can reach the inbox may send these events']
+
+
+@pytest.mark.parametrize("before, after, option", [
+    ("deliver: \"http://127.0.0.1:3000/hooks\"", "deliver: \"http://127.0.0.1:3001/hooks\"", "sources"),
+    ("secret_env: GH", "secret_env: GITHUB", "sources"), ("disable_after: off", "disable_after: 1h", "events"),
+    ("allow: [10.0.0.0/8]", "allow: [10.0.0.0/9]", "events"),
+    ("events:", "inbox: {listen: 127.0.0.1:1}\nevents:", "inbox")])
+def test_sources_and_events_change_by_a_restart(hapax, file, tmp_path, before, after, option):
+    old = tmp_path / "old.yaml"
+    old.write_text(SOURCES)
+    file.write_text(SOURCES.replace(before, after))
+    assert f'"{option}" can\'t change while running' in hapax("check", "--diff", old, file).stdout
+    file.write_text(SOURCES)
+    assert "A reload would take it" in hapax("check", "--diff", old, file).stdout

@@ -117,8 +117,9 @@ static void events_are_read(void **state)
     assert_int_equal(config->events.allow_count, 0);
     assert_int_equal(config->inbox.listen_count, 0); /* there are no sources */
     hx_config_free(&config);
-    config = fixture_load(UP "trusted_proxies: [192.0.2.1]\n"
-                             "events: {attempts: 9, disable_after: off, allow: [10.0.0.0/8, '::1'], ca_file: /etc/ca}\n");
+    config = fixture_load(UP
+                          "trusted_proxies: [192.0.2.1]\n"
+                          "events: {attempts: 9, disable_after: off, allow: [10.0.0.0/8, '::1'], ca_file: /etc/ca}\n");
     assert_true(config->events_given);
     assert_int_equal(config->events.attempts, 9);
     assert_int_equal(config->events.disable_after, 0);
@@ -149,8 +150,8 @@ static const fixture_row of_sources[] = {
     {UP "sources: {name: a}\n", "f:2:10: \"sources\" must be a list of sources, not a map\n"},
     {UP "sources: [a]\n", "f:2:11: a source is a map of options, such as {name: stripe, scheme: stripe, …}\n"},
     {UP "sources:\n  - tenant: t\n", "f:3:5: this source has no \"name\"\n"
-                                      "f:3:5: this source has no \"deliver\", the URL of the application's handler\n"
-                                      "f:3:5: this source has no \"scheme\": how does the sender sign its requests?\n"},
+                                     "f:3:5: this source has no \"deliver\", the URL of the application's handler\n"
+                                     "f:3:5: this source has no \"scheme\": how does the sender sign its requests?\n"},
     {UP "sources:\n  - {name: a/b, deliver: http://h/p, scheme: stripe, secret_env: S, tenant: ü}\n",
      "f:3:12: \"name\" must be letters, digits, \"-\" and \"_\", not \"a/b\"\n"
      "f:3:77: \"tenant\" must be letters, digits, \"-\" and \"_\", not \"ü\"\n"},
@@ -158,8 +159,7 @@ static const fixture_row of_sources[] = {
      "f:4:12: source \"a\" is given twice; it is also on line 3\n"},
     {SIGNED "strip}\n", "f:3:59: \"scheme\" must be standard, svix, stripe, github, shopify, slack, hmac or none, not "
                         "\"strip\", did you mean \"stripe\"?\n"},
-    {SIGNED "stripe, secret: x}\n",
-     "f:3:67: unknown option \"secret\" here; it belongs under \"jwt\"\n"},
+    {SIGNED "stripe, secret: x}\n", "f:3:67: unknown option \"secret\" here; it belongs under \"jwt\"\n"},
     {SIGNED "stripe, timout: 1s}\n", "f:3:67: unknown option \"timout\", did you mean \"timeout\"?\n"},
     {SIGNED "stripe, timeout: 2m}\n", "f:3:76: \"timeout\" must be 1s to 1m, not \"2m\"\n"},
     {SIGNED "stripe, concurrency: 1001}\n", "f:3:80: \"concurrency\" must be 1 to 1000, not \"1001\"\n"},
@@ -209,7 +209,8 @@ static const fixture_row of_ids[] = {
     {SIGNED "stripe, dedupe_key: '{principal}:{path:id}:{body:/id}'}\n",
      "f:3:79: \"dedupe_key\" can't be used: \"{principal}\": is for keys of routes: use header, body, query, sha256, "
      "date or window here\n"
-     "f:3:79: \"dedupe_key\" can't be used: \"{path:id}\": is for keys of routes: use header, body, query, sha256, date "
+     "f:3:79: \"dedupe_key\" can't be used: \"{path:id}\": is for keys of routes: use header, body, query, sha256, "
+     "date "
      "or window here\n"},
     {SIGNED "stripe, replay_guard: 1h}\n",
      "f:3:67: \"replay_guard\" is for events whose id isn't signed: those of github and shopify, or with "
