@@ -42,7 +42,7 @@ static void scene_end(scene *s)
     bench_end(&s->b);
 }
 
-static hx_item item_of(const char *key, hx_item_act act, uint64_t version, const char *meta)
+static hx_item new_item(const char *key, hx_item_act act, uint64_t version, const char *meta)
 {
     return (hx_item){
         .key = S(key), .version = version, .act = act, .queue = HX_EMPTY, .meta = S(meta), .body = HX_EMPTY};
@@ -65,7 +65,7 @@ static uint64_t commit(scene *s, hx_item *items, size_t count)
 
 static uint64_t put(scene *s, const char *key, const char *meta)
 {
-    hx_item item = item_of(key, HX_ITEM_PUT, 0, meta);
+    hx_item item = new_item(key, HX_ITEM_PUT, 0, meta);
     return commit(s, &item, 1);
 }
 
@@ -106,10 +106,10 @@ static void a_commit_that_is_refused_takes_no_other_one_along(void **state)
     scene s;
     scene_begin(&s);
     uint64_t first = put(&s, "b", "1");
-    hx_item one[] = {item_of("a", HX_ITEM_PUT, 0, "x"), item_of("b", HX_ITEM_CHECK, first, "")};
-    hx_item two[] = {item_of("c", HX_ITEM_PUT, 0, "x"), item_of("d", HX_ITEM_PUT, first, "x"),
-                     item_of("e", HX_ITEM_PUT, 0, "x")};
-    hx_item three[] = {item_of("f", HX_ITEM_PUT, 0, "x")}, four[] = {item_of("c", HX_ITEM_PUT, 0, "y")};
+    hx_item one[] = {new_item("a", HX_ITEM_PUT, 0, "x"), new_item("b", HX_ITEM_CHECK, first, "")};
+    hx_item two[] = {new_item("c", HX_ITEM_PUT, 0, "x"), new_item("d", HX_ITEM_PUT, first, "x"),
+                     new_item("e", HX_ITEM_PUT, 0, "x")};
+    hx_item three[] = {new_item("f", HX_ITEM_PUT, 0, "x")}, four[] = {new_item("c", HX_ITEM_PUT, 0, "y")};
     waited w[4];
     start_commit(&s, &w[0], one, 2);
     start_commit(&s, &w[1], two, 3);
@@ -138,8 +138,8 @@ static void a_version_is_compared_when_nobody_else_can_change_it(void **state)
                                    "DELETE FROM hapax.items WHERE key = 'z'"};
     const char *const differ[] = {"b", "z"};
     for (int i = 0; i < 2; i++) {
-        hx_item items[] = {item_of("a", HX_ITEM_PUT, a, "3"), item_of("b", HX_ITEM_PUT, b, "3"),
-                           item_of("c", HX_ITEM_PUT, 0, "3"), item_of("z", HX_ITEM_CHECK, z, "")};
+        hx_item items[] = {new_item("a", HX_ITEM_PUT, a, "3"), new_item("b", HX_ITEM_PUT, b, "3"),
+                           new_item("c", HX_ITEM_PUT, 0, "3"), new_item("z", HX_ITEM_CHECK, z, "")};
         waited w;
         do_sql(s.other, "BEGIN");
         do_sql(s.other, changes[i]);
@@ -164,9 +164,9 @@ static void a_commit_that_loses_a_race_leaves_nothing(void **state)
     scene s;
     scene_begin(&s);
     do_sql(s.other, INSERT_B);
-    hx_item before[] = {item_of("0", HX_ITEM_PUT, 0, "x")}, after[] = {item_of("1", HX_ITEM_PUT, 0, "x")};
-    hx_item items[] = {item_of("a", HX_ITEM_PUT, 0, "ours"), item_of("b", HX_ITEM_PUT, 0, "ours"),
-                       item_of("c", HX_ITEM_PUT, 0, "ours")};
+    hx_item before[] = {new_item("0", HX_ITEM_PUT, 0, "x")}, after[] = {new_item("1", HX_ITEM_PUT, 0, "x")};
+    hx_item items[] = {new_item("a", HX_ITEM_PUT, 0, "ours"), new_item("b", HX_ITEM_PUT, 0, "ours"),
+                       new_item("c", HX_ITEM_PUT, 0, "ours")};
     waited w[3];
     start_commit(&s, &w[0], before, 1);
     start_commit(&s, &w[1], items, 3);
@@ -190,7 +190,7 @@ static void a_version_is_greater_than_one_that_was_drawn_meanwhile(void **state)
     scene s;
     scene_begin(&s);
     do_sql(s.other, INSERT_B);
-    hx_item items[] = {item_of("a", HX_ITEM_PUT, 0, "x"), item_of("b", HX_ITEM_PUT, 0, "x")};
+    hx_item items[] = {new_item("a", HX_ITEM_PUT, 0, "x"), new_item("b", HX_ITEM_PUT, 0, "x")};
     waited w;
     start_commit(&s, &w, items, 2);
     turn_until_it_waits(&s, "Lock");
@@ -211,7 +211,7 @@ static void a_commit_waits_for_a_lock_and_goes_on_without_it(void **state)
     scene s;
     scene_begin(&s);
     uint64_t a = put(&s, "a", "1");
-    hx_item locked[] = {item_of("a", HX_ITEM_PUT, a, "2")}, free_one[] = {item_of("b", HX_ITEM_PUT, 0, "2")};
+    hx_item locked[] = {new_item("a", HX_ITEM_PUT, a, "2")}, free_one[] = {new_item("b", HX_ITEM_PUT, 0, "2")};
     waited w[2];
     do_sql(s.other, "BEGIN; SELECT FROM hapax.items WHERE key = 'a' FOR UPDATE");
     start_commit(&s, &w[0], locked, 1);
@@ -308,7 +308,7 @@ static void of_commits_that_insert_the_same_keys_each_is_made_whole_or_not_at_al
             racers[t].tries[i].count = KEYS_OF_GROUP;
             for (int k = 0; k < KEYS_OF_GROUP; k++) {
                 (void)snprintf(racers[t].tries[i].keys[k], 16, "key-%05d", first + k);
-                racers[t].tries[i].items[k] = item_of(racers[t].tries[i].keys[k], HX_ITEM_PUT, 0,
+                racers[t].tries[i].items[k] = new_item(racers[t].tries[i].keys[k], HX_ITEM_PUT, 0,
                                                       racers[t].tries[i].meta);
             }
         }
@@ -342,7 +342,7 @@ static void an_item_that_must_be_absent_stays_absent_until_the_commit_is_made(vo
             racers[t].tries[i].count = 2;
             for (int k = 0; k < 2; k++) {
                 (void)snprintf(racers[t].tries[i].keys[k], 16, "%d/%d", i, k);
-                racers[t].tries[i].items[k] = item_of(racers[t].tries[i].keys[k], k == t ? HX_ITEM_PUT : HX_ITEM_CHECK,
+                racers[t].tries[i].items[k] = new_item(racers[t].tries[i].keys[k], k == t ? HX_ITEM_PUT : HX_ITEM_CHECK,
                                                       0, "x");
             }
         }
@@ -363,8 +363,8 @@ static void calls_of_one_turn_take_effect_in_their_order(void **state)
     (void)state;
     scene s;
     scene_begin(&s);
-    hx_item first[] = {item_of("a", HX_ITEM_PUT, 0, "1")}, again[] = {item_of("a", HX_ITEM_PUT, 0, "2")};
-    hx_item other[] = {item_of("b", HX_ITEM_PUT, 0, "1")}, seen[2][2];
+    hx_item first[] = {new_item("a", HX_ITEM_PUT, 0, "1")}, again[] = {new_item("a", HX_ITEM_PUT, 0, "2")};
+    hx_item other[] = {new_item("b", HX_ITEM_PUT, 0, "1")}, seen[2][2];
     hx_item_page page = {.items_max = 10};
     waited w[6];
     for (int i = 0; i < 2; i++)
@@ -411,7 +411,7 @@ static void large_items_come_one_call_after_the_other(void **state)
     assert_non_null(body);
     for (int i = 0; i < COUNT; i++) {
         (void)snprintf(keys[i], sizeof keys[i], "%d", i);
-        hx_item item = item_of(keys[i], HX_ITEM_PUT, 0, keys[i]);
+        hx_item item = new_item(keys[i], HX_ITEM_PUT, 0, keys[i]);
         memset(body, 'a' + i, BYTES);
         item.body = (hx_slice){body, BYTES};
         (void)commit(&s, &item, 1);
@@ -476,8 +476,8 @@ static void a_commit_on_a_full_disk_ends_full(void **state)
                    "'BEGIN RAISE ''full'' USING ERRCODE = ''53100''; END';"
                    "CREATE TRIGGER refuse BEFORE INSERT ON hapax.items FOR EACH ROW WHEN (NEW.meta = 'large') "
                    "EXECUTE FUNCTION public.refuse()");
-    hx_item items[] = {item_of("a", HX_ITEM_PUT, 0, "large"), item_of("b", HX_ITEM_PUT, 0, "small"),
-                       item_of("c", HX_ITEM_PUT, 0, "large")};
+    hx_item items[] = {new_item("a", HX_ITEM_PUT, 0, "large"), new_item("b", HX_ITEM_PUT, 0, "small"),
+                       new_item("c", HX_ITEM_PUT, 0, "large")};
     const hx_store_result expected[] = {HX_STORE_FULL, HX_STORE_OK, HX_STORE_UNAVAILABLE};
     waited w[3];
     for (int i = 0; i < 3; i++) wait_start(&s.b, &w[i]);
@@ -567,7 +567,7 @@ static void a_commit_whose_connection_is_lost_is_made_once(void **state)
     (void)put(&s, "first", "x"); /* the connection has worked */
     uint64_t version = 0;
     for (int i = 0; i < 3; i++) {
-        hx_item items[] = {item_of("a", acts[i], version, "x"), item_of("b", acts[i], version, "x")};
+        hx_item items[] = {new_item("a", acts[i], version, "x"), new_item("b", acts[i], version, "x")};
         waited w;
         take_standby_away(&s);
         start_commit(&s, &w, items, 2);
@@ -594,7 +594,7 @@ static void a_commit_that_was_cut_off_before_it_was_made_is_made_then(void **sta
     scene_begin(&s);
     (void)put(&s, "first", "x");
     do_sql(s.other, INSERT_B);
-    hx_item items[] = {item_of("a", HX_ITEM_PUT, 0, "x"), item_of("b", HX_ITEM_PUT, 0, "x")};
+    hx_item items[] = {new_item("a", HX_ITEM_PUT, 0, "x"), new_item("b", HX_ITEM_PUT, 0, "x")};
     waited w;
     start_commit(&s, &w, items, 2);
     turn_until_it_waits(&s, "Lock");
@@ -667,11 +667,11 @@ static void job_read(hx_store_call *call)
         uint64_t value = 0;
         HX_CHECK(j->items[i].version == 0 || hx_slice_to_u64(j->items[i].meta, &value));
         (void)snprintf(j->values[i], sizeof j->values[i], "%" PRIu64, value + 1);
-        j->items[i] = item_of(j->keys[i], HX_ITEM_PUT, j->items[i].version, j->values[i]);
+        j->items[i] = new_item(j->keys[i], HX_ITEM_PUT, j->items[i].version, j->values[i]);
     }
     (void)snprintf(j->receipt, sizeof j->receipt, "r/%u", number);
     (void)snprintf(j->meta, sizeof j->meta, "%u %u", j->counters[0], j->counters[1]);
-    j->items[2] = item_of(j->receipt, HX_ITEM_PUT, 0, j->meta);
+    j->items[2] = new_item(j->receipt, HX_ITEM_PUT, 0, j->meta);
     j->call = (hx_store_call){.loop = j->crew->loop, .arena = &j->crew->arena, .done = job_committed};
     hx_store_commit(j->crew->store, &j->call, j->items, 3, false);
 }

@@ -61,7 +61,7 @@ static const char *ask(const char *path, const char *sql)
     return found;
 }
 
-static hx_item item_of(const char *key, const char *queue, hx_slice meta)
+static hx_item new_item(const char *key, const char *queue, hx_slice meta)
 {
     return (hx_item){.key = S(key), .queue = S(queue), .meta = meta, .body = HX_EMPTY};
 }
@@ -170,7 +170,7 @@ static void a_store_of_the_format_before_keeps_its_operations_and_gets_items(voi
     for (int round = 0; round < 3; round++) {
         bench_open(&b);
         expect_old(&b, epoch);
-        hx_item item = item_of("a", "q", S("{}"));
+        hx_item item = new_item("a", "q", S("{}"));
         item.version = get(&b, "a").version;
         assert_int_equal(item.version > 0, round > 0);
         assert_int_equal(commit(&b, &item, 1, false), OK);
@@ -200,7 +200,7 @@ static void of_several_processes_that_find_the_format_before_one_upgrades_it(voi
         close(gate[1]);
         if (read(gate[0], &byte, 1) != 0) _exit(1); /* until all have been started */
         char key[2] = {(char)('a' + i), '\0'};
-        hx_item item = item_of(key, "q", S("{}"));
+        hx_item item = new_item(key, "q", S("{}"));
         bench_open(&b);
         _exit(commit(&b, &item, 1, false) == OK ? 0 : 2);
     }
@@ -238,8 +238,8 @@ static void metas_are_text_that_sqlite_reads_wherever_they_can_be(void **state)
             bench_open(&b);
         }
         assert_string_equal(ask(path, "PRAGMA encoding"), utf16 ? "UTF-16le" : "UTF-8");
-        hx_item items[] = {item_of("e1", "z", S("{\"type\":\"r\xc3\xa9sum\xc3\xa9\"}")), item_of("e2", "\xff", S("")),
-                           item_of("e3", "a\x80", (hx_slice){"a\0b", 3}), item_of("e4", "a\x7f", S("\xff{}"))};
+        hx_item items[] = {new_item("e1", "z", S("{\"type\":\"r\xc3\xa9sum\xc3\xa9\"}")), new_item("e2", "\xff", S("")),
+                           new_item("e3", "a\x80", (hx_slice){"a\0b", 3}), new_item("e4", "a\x7f", S("\xff{}"))};
         assert_int_equal(commit(&b, items, 4, false), OK);
         for (size_t i = 0; i < 4; i++) {
             hx_item found = get(&b, (const char *[]){"e1", "e2", "e3", "e4"}[i]);
@@ -331,7 +331,7 @@ static void the_first_of_each_queue_is_found_without_reading_the_rest(void **sta
     for (int i = 0; i < LONG_QUEUE; i++) { /* three long queues, and a short one behind them */
         int at = i % (LONG_QUEUE / 10);
         (void)snprintf(keys[at], sizeof keys[at], "k%06d", i);
-        items[at] = item_of(keys[at], i == 7 ? "due/z" : (const char *[]){"due/a", "due/b", "due/c"}[i % 3], S("{}"));
+        items[at] = new_item(keys[at], i == 7 ? "due/z" : (const char *[]){"due/a", "due/b", "due/c"}[i % 3], S("{}"));
         items[at].due = 1000 + i;
         if (at == LONG_QUEUE / 10 - 1) assert_int_equal(commit(&b, items, LONG_QUEUE / 10, false), OK);
     }
@@ -350,7 +350,7 @@ static void sweeps_remove_what_is_not_shown_any_more_and_nothing_else(void **sta
     const hx_ms start = test_now;
     for (hx_ms at = 1; at <= 3001; at += 500) { /* 1, 501, 1001, …: a lifetime ends with its second */
         test_now = start;
-        hx_item item = item_of("a", "q", S("{}"));
+        hx_item item = new_item("a", "q", S("{}"));
         item.version = get(&b, "a").version;
         item.expires_at = start + at;
         assert_int_equal(commit(&b, &item, 1, false), OK);
@@ -378,17 +378,17 @@ static void sweeps_remove_a_few_items_in_each_transaction(void **state)
     bench_begin(&b, "sqlite", plain);
     for (int i = 0; i < SHORT_LIVED; i++) {
         (void)snprintf(keys[i], sizeof keys[i], "k%06d", i);
-        items[i] = item_of(keys[i], "q", S("{}"));
+        items[i] = new_item(keys[i], "q", S("{}"));
         items[i].expires_at = test_now + HX_SECOND;
     }
     assert_int_equal(commit(&b, items, SHORT_LIVED, false), OK);
     for (int i = 0; i < 4; i++) {
-        hx_item item = item_of((const char *[]){"l1", "l2", "l3", "l4"}[i], "", S("{}"));
+        hx_item item = new_item((const char *[]){"l1", "l2", "l3", "l4"}[i], "", S("{}"));
         item.body = (hx_slice){large, sizeof large};
         item.expires_at = test_now + 2 * HX_SECOND;
         assert_int_equal(commit(&b, &item, 1, false), OK);
     }
-    hx_item lasting = item_of("m", "q", S("{}"));
+    hx_item lasting = new_item("m", "q", S("{}"));
     assert_int_equal(commit(&b, &lasting, 1, false), OK);
     test_now += HX_MINUTE;
     hx_store_count(b.store, &before);
@@ -412,7 +412,7 @@ static void beyond_its_limit_a_store_takes_urgent_commits_only(void **state)
     for (hx_store_result result = OK; result == OK; made++) {
         assert_true(made < 1000);
         (void)snprintf(key, sizeof key, "k%d", made);
-        hx_item item = item_of(key, "q", S("{}"));
+        hx_item item = new_item(key, "q", S("{}"));
         item.body = (hx_slice){body, sizeof body};
         item.expires_at = test_now + HX_MINUTE;
         result = commit(&b, &item, 1, false);
@@ -420,7 +420,7 @@ static void beyond_its_limit_a_store_takes_urgent_commits_only(void **state)
         if (made % 20 == 0) sweep(&b); /* which looks at the limit */
     }
     assert_true(made > 100);
-    hx_item stale = item_of("k0", "q", S("{}")), urgent = item_of("k0", "q", S("{\"done\":1}"));
+    hx_item stale = new_item("k0", "q", S("{}")), urgent = new_item("k0", "q", S("{\"done\":1}"));
     stale.version = 1;
     assert_int_equal(commit(&b, &stale, 1, false), HX_STORE_STALE); /* which says more than that there is no space */
     urgent.version = get(&b, "k0").version;
@@ -428,7 +428,7 @@ static void beyond_its_limit_a_store_takes_urgent_commits_only(void **state)
     assert_true(hx_slice_eq(get(&b, "k0").meta, urgent.meta));
     test_now += HX_HOUR;
     assert_int_equal(sweep(&b), made - 2); /* one was refused, and one lasts by now */
-    hx_item again = item_of("again", "q", S("{}"));
+    hx_item again = new_item("again", "q", S("{}"));
     assert_int_equal(commit(&b, &again, 1, false), OK);
     hx_log_threshold(HX_LOG_INFO);
     bench_end(&b);
@@ -451,7 +451,7 @@ static void a_commit_that_failed_left_nothing_and_what_waited_behind_it_is_told(
     hx_log_threshold(HX_LOG_ERROR + 1);
     (void)signal(SIGXFSZ, SIG_IGN);
     bench_begin(&b, "sqlite", plain);
-    hx_item first = item_of("a", "q", S("{}")), second = item_of("b", "q", S("{}")), found = {.key = S("a")};
+    hx_item first = new_item("a", "q", S("{}")), second = new_item("b", "q", S("{}")), found = {.key = S("a")};
     hx_item_page page = {.items_max = 10};
     assert_int_equal(commit(&b, &first, 1, false), OK);
     let_files_grow(false);
