@@ -480,6 +480,29 @@ static void e5_thousands_of_items_are_each_on_one_page_also_after_sweeps_and_res
     bench_end(&b);
 }
 
+static void e8_commits_of_one_loop_take_effect_in_their_order(void **state)
+{
+    (void)state;
+    bench b;
+    waited first, second, third;
+    bench_begin(&b, backend, small);
+    hx_item items[] = {put("a", 0, "first"), put("a", 0, "second"), put("b", 0, "third")};
+    waited *calls[] = {&first, &second, &third};
+    for (int i = 0; i < 3; i++) { /* none waits for the one before */
+        wait_start(&b, calls[i]);
+        hx_store_commit(b.store, &calls[i]->call, &items[i], 1, false);
+        assert_false(calls[i]->done);
+    }
+    for (int i = 0; i < 3; i++) wait_for(&b, calls[i]);
+    assert_int_equal(first.call.result, OK);
+    assert_int_equal(second.call.result, HX_STORE_STALE);
+    assert_int_equal(third.call.result, OK);
+    assert_true(third.call.version > first.call.version);
+    assert_text(get(&b, "a").meta, "first");
+    assert_text(get(&b, "b").meta, "third");
+    bench_end(&b);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
@@ -495,6 +518,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(e5_an_item_is_in_one_place_of_one_queue_at_a_time),
         cmocka_unit_test(e5_bodies_come_where_they_are_wanted_and_long_pages_end_early),
         cmocka_unit_test(e6_what_has_expired_is_absent_and_a_sweep_removes_it),
+        cmocka_unit_test(e8_commits_of_one_loop_take_effect_in_their_order),
         cmocka_unit_test(e5_thousands_of_items_are_each_on_one_page_also_after_sweeps_and_restarts),
     };
     return cmocka_run_group_tests_name(backend, tests, NULL, NULL);
