@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hapax store backup: every operation of a store, and its secret, in one file. */
+/* hapax store backup: every operation and item of a store, and its secret, in one file. */
 #include "cmd/store_common.h"
 
 #include "base/check.h"
@@ -40,6 +40,7 @@ static void report(const hx_store_flags *flags, const hx_place *place, const cha
         hx_json_put_text(&out, "store", hx_slice_of(place->shown));
         hx_json_put_text(&out, "taken_at", at);
         hx_json_put_number(&out, "operations", about->count);
+        hx_json_put_number(&out, "items", about->items);
         hx_json_put_number(&out, "bytes", about->bytes);
         hx_json_put_number(&out, "last_epoch", about->last_epoch);
         hx_json_put_number(&out, "generation", about->generation);
@@ -55,6 +56,7 @@ static void report(const hx_store_flags *flags, const hx_place *place, const cha
     for (hx_state state = HX_PROCESSING; state <= HX_EXPIRED; state++)
         if (about->states[state] > 0 || state == HX_COMPLETED || state == HX_UNKNOWN)
             (void)printf("%-12s  %12" PRIu64 "\n", hx_state_name(state), about->states[state]);
+    if (about->items > 0) (void)printf("%-12s  %12" PRIu64 "\n", "items", about->items);
     (void)printf("It contains the store's secret: protect it as you protect the store.\n");
 }
 

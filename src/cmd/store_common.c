@@ -232,6 +232,9 @@ void hx_cmd_store_print_tally(const hx_tally *had, const hx_tally *got, const ch
     for (hx_state state = HX_COMPLETED; state <= HX_EXPIRED; state++)
         (void)printf("%-12s  %*" PRIu64 "  %*" PRIu64 "%s\n", hx_state_name(state), widths[0], had->states[state],
                      widths[1], got->states[state], had->states[state] == got->states[state] ? "" : "  <- differs");
+    if (had->items + got->items > 0)
+        (void)printf("%-12s  %*" PRIu64 "  %*" PRIu64 "%s\n", "items", widths[0], had->items, widths[1], got->items,
+                     had->items == got->items ? "" : "  <- differs");
     if (had->ending > 0) (void)printf("%" PRIu64 " more expire about now, and are not compared.\n", had->ending);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hapax store copy, restore and salvage: an empty store is filled with every operation of a source, as it is there.
+/* hapax store copy, restore and salvage: an empty store is filled with every operation of a source, as it is there, and
+ * every item, under new versions.
  *
  *     command   source                 epochs of the new store
  *     copy      a store                above all that the source and its earlier copies can have drawn
@@ -57,10 +58,11 @@ static int open_file(filling *f)
     if (!f->file) return hx_cmd_store_refuse("%s. Nothing was restored", error);
     hx_backup_step step = HX_BACKUP_RECORD;
     hx_record record;
-    hx_progress_begin(&progress, "verifying", f->about.count, f->flags->json);
-    for (uint64_t read = 0; step == HX_BACKUP_RECORD; hx_progress_at(&progress, ++read)) {
+    hx_item item;
+    hx_progress_begin(&progress, "verifying", f->about.count + f->about.items, f->flags->json);
+    for (uint64_t read = 0; step <= HX_BACKUP_ITEM; hx_progress_at(&progress, ++read)) {
         hx_arena arena = {0};
-        step = hx_backup_next(f->file, &arena, &record, error);
+        step = hx_backup_next(f->file, &arena, &record, &item, error);
         hx_arena_free(&arena);
     }
     hx_progress_end(&progress);
@@ -147,6 +149,7 @@ static void report_json(const filling *f, bool whole)
         hx_json_put_number(&out, "generation", f->origin.generation);
     }
     hx_json_put_number(&out, f->file ? "restored" : "copied", t->moved);
+    hx_json_put_number(&out, "items", t->items);
     hx_json_put_number(&out, "ended", t->ended);
     hx_json_put_number(&out, "made_unknown", t->made_unknown);
     hx_json_put_number(&out, "epochs_above", f->epoch);
@@ -207,7 +210,9 @@ static void report(const filling *f, bool whole)
         return;
     }
     if (f->salvage) print_losses(f->salvage);
-    (void)printf("%" PRIu64 " operations were %s", t->moved, f->file ? "restored" : "copied");
+    (void)printf("%" PRIu64 " operations", t->moved);
+    if (t->items > 0) (void)printf(" and %" PRIu64 " items of events", t->items);
+    (void)printf(" were %s", f->file ? "restored" : "copied");
     if (t->ended > 0)
         (void)printf("; %" PRIu64 " have expired since %s", t->ended, f->file ? "the backup" : "it began");
     (void)printf(".\n");
@@ -222,7 +227,8 @@ static void report(const filling *f, bool whole)
 
 static int end(filling *f)
 {
-    bool is_counted = memcmp(f->had.states, f->got.states, sizeof f->had.states) == 0 || f->flags->live;
+    bool is_same = memcmp(f->had.states, f->got.states, sizeof f->had.states) == 0 && f->had.items == f->got.items;
+    bool is_counted = is_same || f->flags->live;
     bool is_accepted = !is_lossy(f->salvage) || f->flags->accept_loss;
     bool is_whole = is_counted && is_accepted;
     if (f->file || is_lossy(f->salvage)) f->origin.restored_at = hx_store_about(f->to.store)->now();

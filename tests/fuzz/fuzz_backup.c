@@ -18,10 +18,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Magic, length and checksums of header, frames and records. */
 static void seal(char *bytes, size_t size)
 {
-    const uint32_t format = 1, footer = UINT32_MAX;
+    const uint32_t footer = UINT32_MAX, of_item = UINT32_C(1) << 31;
     const uint64_t all = size;
+    uint64_t items;
     uint32_t length, head_len, crc;
     if (size < 512) return;
+    memcpy(&items, bytes + 488, sizeof items);
+    const uint32_t format = items > 0 ? 2 : 1;
     memcpy(bytes, "hapaxbak", 8);
     memcpy(bytes + 8, &format, sizeof format);
     memcpy(bytes + 48, &all, sizeof all);
@@ -29,7 +32,9 @@ static void seal(char *bytes, size_t size)
     memcpy(bytes + 508, &crc, sizeof crc);
     for (size_t at = 512; size - at >= 8; at += 8 + length) {
         memcpy(&length, bytes + at, sizeof length);
-        if (length == footer || length > size - at - 8) return;
+        if (length == footer) return;
+        length &= ~of_item;
+        if (length > size - at - 8) return;
         char *record = bytes + at + 8;
         if (length >= 8) memcpy(&head_len, record + 4, sizeof head_len);
         if (length >= 8 && head_len >= 16 && head_len <= length) {
@@ -61,8 +66,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     HX_CHECK(reader != NULL || strlen(error) > 0);
     hx_backup_step step = HX_BACKUP_DAMAGED;
     hx_record record;
-    while (reader && (step = hx_backup_next(reader, &arena, &record, error)) == HX_BACKUP_RECORD) {
-        HX_CHECK(record.epoch > 0 && record.epoch <= HX_EPOCH_MAX && record.state != HX_ABSENT);
+    hx_item item;
+    while (reader && (step = hx_backup_next(reader, &arena, &record, &item, error)) <= HX_BACKUP_ITEM) {
+        if (step == HX_BACKUP_RECORD)
+            HX_CHECK(record.epoch > 0 && record.epoch <= HX_EPOCH_MAX && record.state != HX_ABSENT);
+        else
+            HX_CHECK(item.key.len > 0 && item.meta.len + item.body.len <= size);
         hx_arena_free(&arena);
     }
     HX_CHECK(step == HX_BACKUP_END || strlen(error) > 0);

@@ -229,6 +229,7 @@ typedef struct {
 
 static located locate(hx_journal *j, const hx_indexed_item *from, bool with_body, hx_arena *arena, hx_item *item)
 {
+    HX_CHECK(hx_reclaim_is_entered(j->readers)); /* the segment may be retired */
     hx_item_show(from, arena, item);
     return (located){.item = item,
                      .segment = hx_journal_segment(j, from->place.segment),

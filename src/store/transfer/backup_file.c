@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a backup file, format 1. Little-endian, no padding.
+/* The bytes of a backup file, format 2, or 1 where there are no items. Little-endian, no padding.
  *
- *     header, 512 bytes                     record
- *     0    8  "hapaxbak"                     0  4  length of the record's bytes
- *     8    4  format, 1                      4  4  CRC-32C of the length and of them
- *    12    4  length of the source           8  …  the record's bytes (see core/operation/record.c), with its answer
- *    16    8  when it was taken, ms
+ *     header, 512 bytes                     record or item
+ *     0    8  "hapaxbak"                     0  4  length of its bytes; of an item with the highest bit set
+ *     8    4  format                         4  4  CRC-32C of the length and of them
+ *    12    4  length of the source           8  …  the record's bytes (see core/operation/record.c), with its answer;
+ *    16    8  when it was taken, ms                or the item's head (see store/item_bytes.h), meta and body
  *    24    8  highest epoch of the store    footer, 128 bytes
  *    32    8  generation of the store        0  4  0xffffffff, a length that no record has
  *    40    8  number of records              4  4  CRC-32C of bytes 8 to 128
  *    48    8  length of the file             8  8  "hapaxend"
  *    56   32  the store's secret            16 48  number of records in each state, absent first
  *    88  400  source, then zeros            64 32  zeros
- *   488   20  zeros                         96 32  SHA-256 of all records, the header, bytes 8 to 96 of this
+ *   488    8  number of items               96 32  SHA-256 of all records and items, the header, bytes 8 to 96 of this
+ *   496   12  zeros
  *   508    4  CRC-32C of bytes 0 to 508
  *
  * The header is written last, over zeros, so a file that was not finished is no backup. Every byte is covered by a CRC,
@@ -21,6 +22,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "store/item_bytes.h"
 #include "store/store.h"
 
 #include <openssl/evp.h>
@@ -37,7 +39,9 @@
 #include <unistd.h>
 
 #define FORMAT 1u
+#define FORMAT_WITH_ITEMS 2u
 #define FOOTER_MARK UINT32_MAX
+#define ITEM_BIT (UINT32_C(1) << 31) /* of a length */
 #define WINDOW_BYTES (1u << 20)
 #define RECORD_BYTES_MAX (HX_RECORD_HEAD_MAX + HX_STORE_ANSWER_MAX)
 
@@ -55,7 +59,8 @@ typedef struct {
     uint64_t bytes;
     uint8_t secret[HX_SECRET_BYTES];
     char source[HX_BACKUP_SOURCE_MAX];
-    uint8_t zero[20];
+    uint64_t items;
+    uint8_t zero[12];
     uint32_t crc;
 } header;
 
@@ -79,7 +84,7 @@ struct hx_backup_writer {
     FILE *file;
     char *path, *making;
     EVP_MD_CTX *digest;
-    uint64_t count, bytes, states[HX_EXPIRED + 1];
+    uint64_t count, items, bytes, states[HX_EXPIRED + 1];
 };
 
 struct hx_backup_reader {
@@ -87,7 +92,7 @@ struct hx_backup_reader {
     char *path;
     EVP_MD_CTX *digest;
     header header;
-    uint64_t at, count, size, states[HX_EXPIRED + 1];
+    uint64_t at, count, items, size, states[HX_EXPIRED + 1];
 };
 
 static bool fail(char error[HX_BACKUP_ERROR_BYTES], const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -175,13 +180,9 @@ static bool put(hx_backup_writer *w, const void *bytes, size_t len)
     return true;
 }
 
-bool hx_backup_add(hx_backup_writer *w, const hx_record *record, char error[HX_BACKUP_ERROR_BYTES])
+static bool add(hx_backup_writer *w, uint32_t bit, const hx_slice parts[3], char error[HX_BACKUP_ERROR_BYTES])
 {
-    char head[HX_RECORD_HEAD_MAX];
-    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
-    hx_record_encode(record, &buf);
-    const hx_slice parts[3] = {hx_buf_slice(&buf), record->answer.headers, record->answer.body};
-    frame f = {.length = (uint32_t)(parts[0].len + parts[1].len + parts[2].len)};
+    frame f = {.length = (uint32_t)(parts[0].len + parts[1].len + parts[2].len) | bit};
     f.crc = hx_crc32c(0, (hx_slice){(const char *)&f.length, sizeof f.length});
     for (int i = 0; i < 3; i++) f.crc = hx_crc32c(f.crc, parts[i]);
     digest_more(w->digest, &f, sizeof f);
@@ -190,9 +191,27 @@ bool hx_backup_add(hx_backup_writer *w, const hx_record *record, char error[HX_B
         digest_more(w->digest, parts[i].ptr, parts[i].len);
         written = put(w, parts[i].ptr, parts[i].len);
     }
+    return written || fail(error, "can't write %s: %s", w->making, strerror(errno));
+}
+
+bool hx_backup_add(hx_backup_writer *w, const hx_record *record, char error[HX_BACKUP_ERROR_BYTES])
+{
+    char head[HX_RECORD_HEAD_MAX];
+    hx_buf buf = {.data = head, .cap = sizeof head, .max = sizeof head};
+    hx_record_encode(record, &buf);
     w->count++;
     w->states[record->state]++;
-    return written || fail(error, "can't write %s: %s", w->making, strerror(errno));
+    return add(w, 0, (const hx_slice[]){hx_buf_slice(&buf), record->answer.headers, record->answer.body}, error);
+}
+
+bool hx_backup_add_item(hx_backup_writer *w, const hx_item *item, char error[HX_BACKUP_ERROR_BYTES])
+{
+    char bytes[HX_ITEM_HEAD_MAX];
+    hx_buf buf = {.data = bytes, .cap = sizeof bytes, .max = sizeof bytes};
+    hx_item_head head = hx_item_head_of(item, item->version, 0);
+    hx_item_head_put(&head, &buf);
+    w->items++;
+    return add(w, ITEM_BIT, (const hx_slice[]){hx_buf_slice(&buf), item->meta, item->body}, error);
 }
 
 /* Makes the file's name durable. */
@@ -208,12 +227,13 @@ static bool sync_directory(const char *path)
 
 static bool write_ends(hx_backup_writer *w, const hx_backup_about *about)
 {
-    header head = {.format = FORMAT,
+    header head = {.format = about->items > 0 ? FORMAT_WITH_ITEMS : FORMAT,
                    .source_len = (uint32_t)strlen(about->source),
                    .taken_at = about->taken_at,
                    .last_epoch = about->last_epoch,
                    .generation = about->generation,
                    .count = about->count,
+                   .items = about->items,
                    .bytes = about->bytes};
     footer foot = {.frame.length = FOOTER_MARK};
     memcpy(head.magic, magic, sizeof magic);
@@ -234,6 +254,7 @@ bool hx_backup_finish(hx_backup_writer **owned, hx_backup_about *about, char err
 {
     hx_backup_writer *w = *owned;
     about->count = w->count;
+    about->items = w->items;
     about->bytes = w->bytes + sizeof(footer);
     memcpy(about->states, w->states, sizeof about->states);
     bool whole = write_ends(w, about);
@@ -278,13 +299,13 @@ static bool check_header(hx_backup_reader *r, char error[HX_BACKUP_ERROR_BYTES])
     if (memcmp(head, &unfinished, sizeof *head) == 0)
         return fail(error, "%s is a backup that was not finished. Use another one", r->path);
     if (memcmp(head->magic, magic, sizeof magic) != 0) return fail(error, "%s is not a backup of hapax", r->path);
-    if (head->format > FORMAT)
+    if (head->format > FORMAT_WITH_ITEMS)
         return fail(error,
                     "%s has format %" PRIu32 ", from a newer hapax; this one reads formats up to %u. Use the newer "
                     "program",
-                    r->path, head->format, FORMAT);
-    bool sound = head->crc == header_crc(head) && head->format == FORMAT && head->source_len <= HX_BACKUP_SOURCE_MAX &&
-                 head->last_epoch <= HX_EPOCH_MAX && head->taken_at >= 0;
+                    r->path, head->format, FORMAT_WITH_ITEMS);
+    bool sound = head->crc == header_crc(head) && head->format == (head->items > 0 ? FORMAT_WITH_ITEMS : FORMAT) &&
+                 head->source_len <= HX_BACKUP_SOURCE_MAX && head->last_epoch <= HX_EPOCH_MAX && head->taken_at >= 0;
     if (!sound) return damaged(r, 0, error, "its header can't be read");
     if (r->size < head->bytes)
         return fail(error, "%s is cut short: it has %" PRIu64 " bytes of %" PRIu64 ". Use another backup", r->path,
@@ -300,6 +321,7 @@ static void describe(const hx_backup_reader *r, hx_backup_about *about)
                                .last_epoch = head->last_epoch,
                                .generation = head->generation,
                                .count = head->count,
+                               .items = head->items,
                                .bytes = head->bytes};
     memcpy(about->secret, head->secret, sizeof about->secret);
     memcpy(about->source, head->source, head->source_len);
@@ -345,7 +367,7 @@ bool hx_backup_rewind(hx_backup_reader *r, char error[HX_BACKUP_ERROR_BYTES])
     header head;
     if (fseek(r->file, 0, SEEK_SET) != 0) return fail(error, "can't read %s: %s", r->path, strerror(errno));
     bool again = r->at > 0;
-    r->at = r->count = 0;
+    r->at = r->count = r->items = 0;
     memset(r->states, 0, sizeof r->states);
     begin_digest(&r->digest);
     if (r->size < sizeof head) return fail(error, "%s is not a backup of hapax", r->path);
@@ -365,7 +387,8 @@ static bool check_footer(hx_backup_reader *r, const frame *f, char error[HX_BACK
     if (foot.frame.crc != footer_crc(&foot) || memcmp(foot.magic, end_magic, sizeof end_magic) != 0)
         return damaged(r, at, error, "its end can't be read");
     if (r->at != r->header.bytes) return damaged(r, r->at, error, "it ends before its end");
-    if (r->count != r->header.count || memcmp(foot.states, r->states, sizeof r->states) != 0)
+    if (r->count != r->header.count || r->items != r->header.items ||
+        memcmp(foot.states, r->states, sizeof r->states) != 0)
         return damaged(r, at, error, "its number of records is not the one in its header");
     end_digest(r->digest, &r->header, &foot, digest);
     if (memcmp(digest, foot.digest, sizeof digest) != 0) return damaged(r, at, error, "its digest doesn't match");
@@ -387,28 +410,48 @@ static bool check_record(hx_backup_reader *r, uint64_t at, hx_slice bytes, hx_re
     return true;
 }
 
-hx_backup_step hx_backup_next(hx_backup_reader *r, hx_arena *arena, hx_record *out, char error[HX_BACKUP_ERROR_BYTES])
+static bool check_item(const hx_backup_reader *r, uint64_t at, hx_slice bytes, hx_item *out,
+                       char error[HX_BACKUP_ERROR_BYTES])
+{
+    hx_item_head head;
+    bool is_whole = hx_item_head_take(&bytes, &head) && head.item.act == HX_ITEM_PUT &&
+                    bytes.len == head.item.meta.len + head.item.body.len;
+    if (!is_whole) return damaged(r, at, error, "the item there can't be read");
+    *out = head.item;
+    out->meta = hx_slice_first(bytes, head.item.meta.len);
+    out->body = hx_slice_from(bytes, head.item.meta.len);
+    return true;
+}
+
+hx_backup_step hx_backup_next(hx_backup_reader *r, hx_arena *arena, hx_record *record, hx_item *item,
+                              char error[HX_BACKUP_ERROR_BYTES])
 {
     uint64_t at = r->at;
     frame f;
     if (!get(r, &f, sizeof f, error)) return HX_BACKUP_DAMAGED;
     if (f.length == FOOTER_MARK) return check_footer(r, &f, error) ? HX_BACKUP_END : HX_BACKUP_DAMAGED;
-    if (f.length > RECORD_BYTES_MAX || f.length > r->size - r->at) {
+    uint32_t length = f.length & ~ITEM_BIT;
+    if (length > RECORD_BYTES_MAX || length > r->size - r->at) {
         (void)damaged(r, at, error, "the record there can't be read");
         return HX_BACKUP_DAMAGED;
     }
-    char *bytes = hx_arena_alloc(arena, f.length + 1);
-    if (f.length > 0 && !get(r, bytes, f.length, error)) return HX_BACKUP_DAMAGED;
+    char *bytes = hx_arena_alloc(arena, length + 1);
+    if (length > 0 && !get(r, bytes, length, error)) return HX_BACKUP_DAMAGED;
+    hx_slice content = {bytes, length};
     uint32_t crc = hx_crc32c(0, (hx_slice){(const char *)&f.length, sizeof f.length});
-    if (hx_crc32c(crc, (hx_slice){bytes, f.length}) != f.crc) {
+    if (hx_crc32c(crc, content) != f.crc) {
         (void)damaged(r, at, error, "the record there can't be read");
         return HX_BACKUP_DAMAGED;
     }
     digest_more(r->digest, &f, sizeof f);
-    digest_more(r->digest, bytes, f.length);
-    if (!check_record(r, at, (hx_slice){bytes, f.length}, out, error)) return HX_BACKUP_DAMAGED;
+    digest_more(r->digest, bytes, length);
+    if (f.length & ITEM_BIT) {
+        r->items++;
+        return check_item(r, at, content, item, error) ? HX_BACKUP_ITEM : HX_BACKUP_DAMAGED;
+    }
+    if (!check_record(r, at, content, record, error)) return HX_BACKUP_DAMAGED;
     r->count++;
-    r->states[out->state]++;
+    r->states[record->state]++;
     return HX_BACKUP_RECORD;
 }
 

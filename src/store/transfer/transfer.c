@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each operation has a slot while it is in flight, with an arena for its response. The number of slots in use follows
- * the size of recent responses, so that large ones don't take all memory. */
+/* Each operation or item has a slot while it is in flight, with an arena for its response. The number of slots in use
+ * follows the size of recent responses, so that large ones don't take all memory. Items come after all operations. */
 #include "store/transfer/transfer.h"
 
 #include "base/check.h"
@@ -24,13 +24,15 @@ typedef struct slot {
     hx_store_call call;
     hx_record record;
     bool was_processing;
+    hx_item item;
     hx_arena arena;
 } slot;
 
 struct engine {
     hx_transfer *transfer;
     hx_task begin;
-    bool clears; /* operations of `from` are removed instead of moved */
+    bool clears; /* what `from` has is removed instead of moved */
+    bool in_items;
     slot slots[SLOTS_MAX];
     slot *free;
     unsigned in_flight;
@@ -43,6 +45,9 @@ struct engine {
     hx_arena page_arena;
     size_t next;
     bool listing;
+    /* pages of its items, in the same arena; a page is read when all of the one before have been moved */
+    hx_item_page items;
+    char after[HX_ITEM_KEY_MAX];
 };
 
 /* True where the result is HX_STORE_OK, or a sentence in `error`. */
@@ -55,6 +60,12 @@ static bool is_ok(hx_store_result result, const char *which, hx_error_text error
 static void fail(engine *e, const char *which, hx_store_result result)
 {
     if (!e->failed) (void)is_ok(result, which, e->transfer->error);
+    e->failed = true;
+}
+
+static void fail_with(engine *e, const char *sentence)
+{
+    if (!e->failed) (void)snprintf(e->transfer->error, sizeof e->transfer->error, "%s", sentence);
     e->failed = true;
 }
 
@@ -78,7 +89,8 @@ static void give_back(slot *s)
     s->next = e->free;
     e->free = s;
     e->in_flight--;
-    hx_progress_at(e->transfer->progress, ++e->seen);
+    e->seen++;
+    if (!e->in_items) hx_progress_at(e->transfer->progress, e->seen); /* nobody knows how many items there are */
 }
 
 static void import_done(hx_store_call *call)
@@ -97,12 +109,17 @@ static void import_done(hx_store_call *call)
     advance(s->engine);
 }
 
+static void expect_bytes(engine *e, size_t bytes)
+{
+    size_t faded = e->recent_bytes / 16 * 15;
+    e->recent_bytes = bytes > faded ? bytes : faded;
+}
+
 static void write_one(slot *s)
 {
     engine *e = s->engine;
     hx_transfer *t = e->transfer;
-    size_t bytes = s->record.answer.headers.len + s->record.answer.body.len, faded = e->recent_bytes / 16 * 15;
-    e->recent_bytes = bytes > faded ? bytes : faded;
+    expect_bytes(e, s->record.answer.headers.len + s->record.answer.body.len);
     if (s->record.epoch > t->epoch) t->epoch = s->record.epoch;
     if (t->to_file) {
         if (!e->failed && !hx_backup_add(t->to_file, &s->record, t->error)) e->failed = true;
@@ -115,6 +132,41 @@ static void write_one(slot *s)
     if (s->was_processing) hx_lifecycle_change(&s->record, HX_UNKNOWN, t->reason, hx_store_about(t->to)->now());
     s->call = (hx_store_call){.loop = t->loop, .arena = &s->arena, .done = import_done};
     hx_store_import(t->to, &s->call, &s->record);
+}
+
+static void commit_done(hx_store_call *call)
+{
+    slot *s = HX_OWNER(call, slot, call);
+    engine *e = s->engine;
+    if (call->result == HX_STORE_OK)
+        e->transfer->items++;
+    else if (call->result != HX_STORE_STALE)
+        fail(e, "target", call->result);
+    else if (!e->clears)
+        fail_with(e, "an item is in the target already: another process writes to it");
+    give_back(s);
+    advance(e);
+}
+
+/* Writes s->item to the target, or removes it. */
+static void write_item(slot *s)
+{
+    engine *e = s->engine;
+    hx_transfer *t = e->transfer;
+    hx_store *to = e->clears ? t->from : t->to;
+    expect_bytes(e, s->item.meta.len + s->item.body.len);
+    if (t->to_file && !e->failed && !hx_backup_add_item(t->to_file, &s->item, t->error)) e->failed = true;
+    if (to && !hx_store_about(to)->keeps_items)
+        fail_with(e, "the source has items, of events and their deliveries, which the target can't keep");
+    if (t->to_file || e->failed) {
+        t->items++;
+        give_back(s);
+        return;
+    }
+    s->item.act = e->clears ? HX_ITEM_REMOVE : HX_ITEM_PUT;
+    if (!e->clears) s->item.version = 0;
+    s->call = (hx_store_call){.loop = t->loop, .arena = &s->arena, .done = commit_done};
+    hx_store_commit(to, &s->call, &s->item, 1, false);
 }
 
 static void read_done(hx_store_call *call)
@@ -159,7 +211,8 @@ static void list_more(engine *e)
 {
     bool first = e->page.records_max == 0;
     if (!first && !e->page.more) {
-        e->at_end = true;
+        e->in_items = hx_store_about(e->transfer->from)->keeps_items;
+        e->at_end = !e->in_items;
         return;
     }
     if (first) e->page = (hx_store_page){.route = HX_EMPTY, .reason = HX_EMPTY, .records_max = HX_STORE_PAGE_MAX};
@@ -167,6 +220,25 @@ static void list_more(engine *e)
     e->list = (hx_store_call){.loop = e->transfer->loop, .arena = &e->page_arena, .done = list_done};
     e->listing = true;
     hx_store_list(e->transfer->from, &e->list, &e->page);
+}
+
+static void scan_more(engine *e)
+{
+    bool first = e->items.items_max == 0;
+    if (!first && !e->items.more) {
+        e->at_end = true;
+        return;
+    }
+    hx_slice after = first || e->items.count == 0 ? HX_EMPTY : e->items.items[e->items.count - 1].key;
+    memcpy(e->after, after.ptr, after.len);
+    hx_arena_free(&e->page_arena);
+    e->items = (hx_item_page){.prefix = HX_EMPTY,
+                              .with_bodies = !e->clears,
+                              .after.key = {e->after, after.len},
+                              .items_max = HX_ITEM_PAGE_MAX};
+    e->list = (hx_store_call){.loop = e->transfer->loop, .arena = &e->page_arena, .done = list_done};
+    e->listing = true;
+    hx_store_scan(e->transfer->from, &e->list, &e->items);
 }
 
 static slot *take_slot(engine *e)
@@ -181,12 +253,18 @@ static void take_from_file(engine *e)
 {
     slot *s = take_slot(e);
     hx_transfer *t = e->transfer;
-    hx_backup_step step = hx_backup_next(t->from_file, &s->arena, &s->record, t->error);
-    if (step == HX_BACKUP_RECORD && hx_store_state_at(&s->record, hx_store_about(t->to)->now()) != HX_ABSENT) {
+    hx_backup_step step = hx_backup_next(t->from_file, &s->arena, &s->record, &s->item, t->error);
+    hx_ms now = hx_store_about(t->to)->now();
+    e->in_items = step == HX_BACKUP_ITEM;
+    if (step == HX_BACKUP_RECORD && hx_store_state_at(&s->record, now) != HX_ABSENT) {
         write_one(s);
         return;
     }
-    t->ended += step == HX_BACKUP_RECORD;
+    if (step == HX_BACKUP_ITEM && !hx_item_is_over(s->item.expires_at, now)) {
+        write_item(s);
+        return;
+    }
+    t->ended += step == HX_BACKUP_RECORD || step == HX_BACKUP_ITEM;
     e->at_end = step == HX_BACKUP_END;
     e->failed |= step == HX_BACKUP_DAMAGED;
     give_back(s);
@@ -207,6 +285,20 @@ static void take_from_page(engine *e)
         hx_store_read(from, &s->call, op);
 }
 
+/* False: it waits for those in flight. */
+static bool take_item(engine *e)
+{
+    if (e->next < e->items.count) {
+        slot *s = take_slot(e);
+        s->item = e->items.items[e->next++];
+        write_item(s);
+        return true;
+    }
+    if (e->in_flight > 0) return false;
+    scan_more(e);
+    return true;
+}
+
 static unsigned slots_now(const engine *e)
 {
     if (e->seen < SLOTS_AT_FIRST) return SLOTS_AT_FIRST;
@@ -216,9 +308,12 @@ static unsigned slots_now(const engine *e)
 
 static void advance(engine *e)
 {
-    while (!e->failed && !e->at_end && e->free && e->in_flight < slots_now(e) && !e->listing) {
+    bool waits = false;
+    while (!waits && !e->failed && !e->at_end && e->free && e->in_flight < slots_now(e) && !e->listing) {
         if (e->transfer->from_file)
             take_from_file(e);
+        else if (e->in_items)
+            waits = !take_item(e);
         else if (e->next < e->page.count)
             take_from_page(e);
         else
@@ -283,17 +378,28 @@ static void count_one(hx_tally *tally, const hx_record *record)
         tally->states[state]++;
 }
 
+static void count_item(hx_tally *tally, const hx_item *item)
+{
+    if (hx_item_is_over(item->expires_at, tally->from)) return;
+    if (lies_between(tally, item->expires_at))
+        tally->ending++;
+    else
+        tally->items++;
+}
+
 static bool tally_file(hx_tally *tally, hx_backup_reader *file, char error[HX_TRANSFER_ERROR_BYTES])
 {
     hx_record record;
+    hx_item item;
     hx_backup_step step = HX_BACKUP_DAMAGED;
     if (!hx_backup_rewind(file, error)) return false;
     do {
         hx_arena arena = {0};
-        step = hx_backup_next(file, &arena, &record, error);
+        step = hx_backup_next(file, &arena, &record, &item, error);
         if (step == HX_BACKUP_RECORD) count_one(tally, &record);
+        if (step == HX_BACKUP_ITEM) count_item(tally, &item);
         hx_arena_free(&arena);
-    } while (step == HX_BACKUP_RECORD);
+    } while (step == HX_BACKUP_RECORD || step == HX_BACKUP_ITEM);
     return step == HX_BACKUP_END;
 }
 
@@ -317,6 +423,30 @@ static bool look_through(hx_loop *loop, hx_store *store, hx_store_page *page,
     return is_ok(result, hx_store_about(store)->name, error);
 }
 
+/* The same for items, without their bodies. */
+static bool look_through_items(hx_loop *loop, hx_store *store, bool (*see)(void *user, const hx_item *), void *user,
+                               char error[HX_TRANSFER_ERROR_BYTES])
+{
+    char after[HX_ITEM_KEY_MAX];
+    hx_item_page page = {.prefix = HX_EMPTY, .items_max = HX_ITEM_PAGE_MAX};
+    hx_store_result result = HX_STORE_OK;
+    for (bool more = hx_store_about(store)->keeps_items; more;) {
+        hx_arena arena = {0};
+        hx_awaited scan;
+        hx_await_begin(&scan, loop, &arena);
+        hx_store_scan(store, &scan.call, &page);
+        result = hx_await(&scan);
+        more = result == HX_STORE_OK && page.more;
+        for (size_t i = 0; result == HX_STORE_OK && i < page.count; i++) {
+            if (!see(user, &page.items[i])) more = false;
+            page.after.key = (hx_slice){after, page.items[i].key.len};
+        }
+        if (more) memcpy(after, page.items[page.count - 1].key.ptr, page.after.key.len);
+        hx_arena_free(&arena);
+    }
+    return is_ok(result, hx_store_about(store)->name, error);
+}
+
 static hx_store_page page_of(unsigned states)
 {
     return (hx_store_page){.states = states, .route = HX_EMPTY, .reason = HX_EMPTY, .records_max = HX_STORE_PAGE_MAX};
@@ -328,13 +458,21 @@ static bool see_for_tally(void *user, const hx_record *record)
     return true;
 }
 
+static bool see_item_for_tally(void *user, const hx_item *item)
+{
+    count_item(user, item);
+    return true;
+}
+
 bool hx_tally_run(hx_tally *tally, hx_loop *loop, hx_store *store, hx_backup_reader *file,
                   char error[HX_TRANSFER_ERROR_BYTES])
 {
     hx_store_page page = page_of(0);
     memset(tally->states, 0, sizeof tally->states);
-    tally->ending = 0;
-    return store ? look_through(loop, store, &page, see_for_tally, tally, error) : tally_file(tally, file, error);
+    tally->items = tally->ending = 0;
+    if (!store) return tally_file(tally, file, error);
+    return look_through(loop, store, &page, see_for_tally, tally, error) &&
+           look_through_items(loop, store, see_item_for_tally, tally, error);
 }
 
 static bool see_whether_any(void *user, const hx_record *record)
@@ -344,12 +482,19 @@ static bool see_whether_any(void *user, const hx_record *record)
     return *empty;
 }
 
+static bool see_any_item(void *user, const hx_item *item)
+{
+    (void)item;
+    return *(bool *)user = false;
+}
+
 bool hx_transfer_is_empty(hx_loop *loop, hx_store *store, bool *empty, char error[HX_TRANSFER_ERROR_BYTES])
 {
     hx_store_page page = page_of(0);
     page.records_max = 2;
     *empty = true;
-    return look_through(loop, store, &page, see_whether_any, empty, error);
+    return look_through(loop, store, &page, see_whether_any, empty, error) &&
+           look_through_items(loop, store, see_any_item, empty, error);
 }
 
 typedef struct {

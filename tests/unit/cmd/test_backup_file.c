@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #define RECORDS 4u
+#define ITEMS 2u
 
 /* What a power cut may take: the bytes of a file since its last fsync, and the name of one in a directory since its
  * own. */
@@ -124,7 +125,19 @@ static hx_record record_of(uint64_t number)
     return r;
 }
 
+static hx_item item_at(size_t number)
+{
+    static const char *const keys[ITEMS] = {"event/1", "delivery/1"};
+    return (hx_item){.key = hx_slice_of(keys[number]),
+                     .version = 7 + number,
+                     .queue = number ? HX_LIT("due/endpoint") : HX_EMPTY,
+                     .due = number ? 1234 : 0,
+                     .meta = HX_LIT("{\"attempts\":1}"),
+                     .body = number ? HX_EMPTY : HX_LIT("a body")};
+}
+
 static hx_ms taken_at = 5000;
+static size_t items_written = ITEMS;
 
 static hx_backup_about write_backup(void)
 {
@@ -136,6 +149,10 @@ static hx_backup_about write_backup(void)
         hx_record r = record_of(i);
         assert_true(hx_backup_add(writer, &r, error));
     }
+    for (size_t i = 0; i < items_written; i++) {
+        hx_item item = item_at(i);
+        assert_true(hx_backup_add_item(writer, &item, error));
+    }
     assert_int_equal(access(path, F_OK), -1); /* not before it is whole */
     assert_true(hx_backup_finish(&writer, &about, error));
     return about;
@@ -146,11 +163,13 @@ static size_t read_backup(hx_backup_about *about)
 {
     hx_arena arena = {0};
     hx_record r;
+    hx_item item;
     size_t count = 0;
     hx_backup_reader *reader = hx_backup_open(path, about, error);
     if (!reader) return SIZE_MAX;
     hx_backup_step step;
-    while ((step = hx_backup_next(reader, &arena, &r, error)) == HX_BACKUP_RECORD) count++;
+    while ((step = hx_backup_next(reader, &arena, &r, &item, error)) <= HX_BACKUP_ITEM)
+        count += step == HX_BACKUP_RECORD;
     hx_backup_close(&reader);
     hx_arena_free(&arena);
     return step == HX_BACKUP_END ? count : SIZE_MAX;
@@ -171,12 +190,14 @@ static void what_was_written_comes_back(void **state)
     assert_int_equal(read.last_epoch, 200);
     assert_int_equal(read.generation, 3);
     assert_int_equal(read.count, RECORDS);
+    assert_int_equal(read.items, ITEMS);
     assert_string_equal(read.source, "journal:/old");
     assert_memory_equal(read.secret, wrote.secret, sizeof read.secret);
     for (int round = 0; round < 2; round++) {
+        hx_item item;
         for (uint64_t i = 0; i < RECORDS; i++) {
             hx_record expected = record_of(i), found;
-            assert_int_equal(hx_backup_next(reader, &arena, &found, error), HX_BACKUP_RECORD);
+            assert_int_equal(hx_backup_next(reader, &arena, &found, &item, error), HX_BACKUP_RECORD);
             assert_true(hx_op_eq(&found.op, &expected.op));
             assert_int_equal(found.epoch, expected.epoch);
             assert_int_equal(found.state, expected.state);
@@ -186,7 +207,17 @@ static void what_was_written_comes_back(void **state)
             assert_true(hx_slice_eq(found.answer.body, expected.answer.body));
         }
         hx_record none;
-        assert_int_equal(hx_backup_next(reader, &arena, &none, error), HX_BACKUP_END);
+        for (size_t i = 0; i < ITEMS; i++) {
+            hx_item expected = item_at(i);
+            assert_int_equal(hx_backup_next(reader, &arena, &none, &item, error), HX_BACKUP_ITEM);
+            assert_true(hx_slice_eq(item.key, expected.key));
+            assert_true(hx_slice_eq(item.queue, expected.queue));
+            assert_true(hx_slice_eq(item.meta, expected.meta));
+            assert_true(hx_slice_eq(item.body, expected.body));
+            assert_int_equal(item.due, expected.due);
+            assert_int_equal(item.version, expected.version);
+        }
+        assert_int_equal(hx_backup_next(reader, &arena, &none, &item, error), HX_BACKUP_END);
         assert_true(hx_backup_rewind(reader, error));
     }
     hx_backup_close(&reader);
@@ -220,6 +251,25 @@ static void every_flipped_bit_is_seen(void **state)
     }
     assert_int_equal(read_backup(&read), RECORDS);
     free(bytes);
+}
+
+/* As a version without items writes and reads it. */
+static void a_backup_without_items_has_the_first_format(void **state)
+{
+    (void)state;
+    hx_backup_about read;
+    for (items_written = 0; items_written <= ITEMS; items_written += ITEMS) {
+        (void)write_backup();
+        unsigned char format = 0;
+        int fd = open(path, O_RDONLY);
+        assert_int_equal(pread(fd, &format, 1, 8), 1);
+        close(fd);
+        assert_int_equal(format, items_written > 0 ? 2 : 1);
+        assert_int_equal(read_backup(&read), RECORDS);
+        assert_int_equal(read.items, items_written);
+        assert_int_equal(unlink(path), 0);
+    }
+    items_written = ITEMS;
 }
 
 static void every_length_but_its_own_is_seen(void **state)
@@ -348,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_was_written_comes_back, begin, end),
         cmocka_unit_test_setup_teardown(every_flipped_bit_is_seen, begin, end),
+        cmocka_unit_test_setup_teardown(a_backup_without_items_has_the_first_format, begin, end),
         cmocka_unit_test_setup_teardown(every_length_but_its_own_is_seen, begin, end),
         cmocka_unit_test_setup_teardown(a_time_that_no_clock_shows_is_refused, begin, end),
         cmocka_unit_test_setup_teardown(it_has_its_name_when_all_of_it_is_on_disk, begin, end),

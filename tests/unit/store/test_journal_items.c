@@ -10,18 +10,31 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
 #define OK HX_STORE_OK
 #define BODY "CONTENTS-OF-A-BODY"
+
+static atomic_bool syncs_wait;
+static atomic_uint syncs;
+
+/* Instead of libc's: begins when it is let. */
+int fdatasync(int fd)
+{
+    atomic_fetch_add(&syncs, 1);
+    while (atomic_load(&syncs_wait)) (void)sched_yield();
+    return (int)syscall(SYS_fdatasync, fd);
+}
 
 static uint64_t put(bench *b, const char *key, uint64_t version, const char *meta)
 {
@@ -149,7 +162,9 @@ static void a_torn_commit_is_gone_as_a_whole(void **state)
     bench_begin(&b, "journal", small);
     uint64_t before = put(&b, "a", 0, "before"), after = 0;
     hx_item items[] = {item_of("a", before, "after"), item_of("b", 0, "after"), item_of("c", 0, "after")};
-    for (int i = 0; i < 3; i++) items[i].body = HX_LIT(BODY);
+    static char large[1500]; /* more together than the frame's own checksum covers */
+    memset(large, 'x', sizeof large);
+    for (int i = 0; i < 3; i++) items[i].body = (hx_slice){large, sizeof large};
     assert_int_equal(commit_items(&b, items, 3, false, &after), OK);
     torn = (bench){.backend = "journal", .options = b.options};
     unsigned gone = 0, whole = 0;
@@ -158,7 +173,7 @@ static void a_torn_commit_is_gone_as_a_whole(void **state)
     new_directory(copy);
     copy_directory(b.directory, copy);
     bench_end(&b);
-    for (off_t cut = 128; cut < 1600; cut += 7) {
+    for (off_t cut = 128; cut < 6400; cut += 31) {
         new_directory(torn.directory);
         copy_directory(copy, torn.directory);
         int fd = open(path_in(&torn, "00000001.seg"), O_RDWR | O_CLOEXEC);
@@ -179,6 +194,31 @@ static void a_torn_commit_is_gone_as_a_whole(void **state)
     }
     assert_true(gone > 20 && whole > 20);
     remove_directory(copy);
+}
+
+static void what_is_not_durable_yet_is_not_shown(void **state)
+{
+    (void)state;
+    bench b;
+    waited w;
+    bench_begin(&b, "journal", small);
+    uint64_t before = put(&b, "a", 0, "before");
+    hx_item items[] = {item_of("a", before, "after"), item_of("b", 0, "after")};
+    atomic_store(&syncs_wait, true);
+    unsigned so_far = atomic_load(&syncs);
+    wait_start(&b, &w);
+    hx_store_commit(b.store, &w.call, items, 2, false);
+    while (atomic_load(&syncs) == so_far) hx_loop_turn(b.loop, 1);
+    uint64_t shown[] = {version_of(&b, "a"), version_of(&b, "b")};
+    bool was_done = w.done;
+    atomic_store(&syncs_wait, false);
+    wait_for(&b, &w);
+    assert_false(was_done);
+    assert_int_equal(shown[0], before);
+    assert_int_equal(shown[1], 0);
+    assert_int_equal(w.call.result, OK);
+    assert_int_equal(version_of(&b, "b"), w.call.version);
+    bench_end(&b);
 }
 
 static void a_removal_holds_while_an_older_segment_has_the_item(void **state)
@@ -228,9 +268,9 @@ static bool is_in_files(const bench *b, const char *suffix, const char *text)
 static void items_outlive_their_segment_under_their_versions(void **state)
 {
     (void)state;
-    enum { COMMITS = 30, EACH = 3 };
+    enum { COMMITS = 70, EACH = 2 }; /* more than are moved in one step */
     bench b;
-    bench_begin(&b, "journal", small);
+    bench_begin(&b, "journal", (hx_store_options){.segment_bytes = 4 * SEGMENT});
     char keys[COMMITS * EACH][16];
     uint64_t versions[COMMITS * EACH], highest = 0;
     for (size_t i = 0; i < COMMITS; i++) {
@@ -245,7 +285,7 @@ static void items_outlive_their_segment_under_their_versions(void **state)
         assert_int_equal(commit_items(&b, items, EACH, false, &highest), OK);
         for (size_t k = 0; k < EACH; k++) versions[i * EACH + k] = highest;
     }
-    for (size_t i = 0; i < COMMITS; i++) versions[i * EACH] = put(&b, keys[i * EACH], versions[i * EACH], "kept");
+    for (size_t i = 0; i < COMMITS; i++) versions[i * EACH] = put(&b, keys[i * EACH], versions[i * EACH], "anew");
     for (unsigned n = 2; n < 14; n++) {
         fill_segments(&b, n);
         (void)sweep(&b);
@@ -256,15 +296,15 @@ static void items_outlive_their_segment_under_their_versions(void **state)
     for (int round = 0; round < 3; round++) {
         if (round == 1) remove_files(&b, ".hint");
         bench_open(&b);
-        for (size_t i = 0; i < COMMITS * EACH; i++) assert_item(&b, keys[i], versions[i], "kept");
+        for (size_t i = 0; i < COMMITS * EACH; i++) assert_item(&b, keys[i], versions[i], i % EACH ? "kept" : "anew");
         hx_item_page page = {.by_queue = true, .items_max = 10, .prefix = HX_EMPTY};
         waited w;
         wait_start(&b, &w);
         hx_store_scan(b.store, &w.call, &page);
         wait_for(&b, &w);
         assert_int_equal(page.count, 10);
-        assert_true(hx_slice_eq(page.items[0].key, HX_LIT("kept-089")));
-        assert_int_equal(page.items[0].version, versions[89]);
+        assert_true(hx_slice_eq(page.items[0].key, HX_LIT("kept-139")));
+        assert_int_equal(page.items[0].version, versions[139]);
         versions[1] = put(&b, keys[1], versions[1], "kept");
         assert_true(versions[1] > highest);
         highest = versions[1];
@@ -273,6 +313,23 @@ static void items_outlive_their_segment_under_their_versions(void **state)
     uint32_t last = count_files(&b, ".audit") + count_files(&b, ".seg");
     assert_true(verify_chain(&b, last) > 3 * COMMITS);
     bench_open(&b);
+    bench_end(&b);
+}
+
+static void each_lifetime_ends_in_its_own_sweep(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, "journal", small);
+    hx_item items[] = {item_of("a", 0, "m"), item_of("b", 0, "m"), item_of("c", 0, "stays")};
+    items[0].expires_at = test_now + HX_DAY;
+    items[1].expires_at = test_now + 3 * HX_DAY;
+    assert_int_equal(commit_items(&b, items, 3, false, NULL), OK);
+    for (int round = 0; round < 2; round++) { /* and nothing is written in between that could remind of the second */
+        test_now += 2 * HX_DAY;
+        assert_int_equal(sweep(&b), 1);
+    }
+    assert_int_equal(sweep(&b), 0);
     bench_end(&b);
 }
 
@@ -414,8 +471,10 @@ int main(void)
         cmocka_unit_test(what_was_changed_in_a_frame_is_noticed),
         cmocka_unit_test(a_version_without_items_finds_the_checksum_where_it_looks),
         cmocka_unit_test(a_torn_commit_is_gone_as_a_whole),
+        cmocka_unit_test(what_is_not_durable_yet_is_not_shown),
         cmocka_unit_test(a_removal_holds_while_an_older_segment_has_the_item),
         cmocka_unit_test(items_outlive_their_segment_under_their_versions),
+        cmocka_unit_test(each_lifetime_ends_in_its_own_sweep),
         cmocka_unit_test(an_item_that_cannot_be_read_is_not_absent),
         cmocka_unit_test(the_largest_commits_read_back),
         cmocka_unit_test(readers_see_whole_commits_while_segments_go),
