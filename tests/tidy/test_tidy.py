@@ -74,6 +74,8 @@ REFUSED = {
     "libuv in the gateway": ("src/gateway/a.c", 2, "#include <uv.h>\n", "uv.h is for"),
     "libuv through the back door": ("src/gateway/a.c", 2, '#include "base/loop/loop_uv.h"\n', "loop_uv.h is for"),
     "the parser outside net": ("src/gateway/a.c", 2, "#include <llhttp.h>\n", "llhttp.h is for"),
+    "libcurl outside its table": ("src/net/client/a.c", 2, "#include <curl/curl.h>\n", "curl/curl.h is for"),
+    "libcurl's table elsewhere": ("src/gateway/a.c", 2, '#include "base/program/libcurl.h"\n', "libcurl.h is for"),
     "yaml outside config": ("src/cmd/a.c", 2, "#include <libfyaml.h>\n", "libfyaml.h is for"),
     "parts know no steps": (
         "src/gateway/parts/a.c", 2, '#include "gateway/steps/shadow.h"\n', "parts must not include gateway/steps"),

@@ -141,15 +141,15 @@ static curl_socket_t open_socket(void *context, curlsocktype purpose, struct cur
 {
     hx_handle *h = context;
     char text[INET6_ADDRSTRLEN];
-    if (purpose != CURLSOCKTYPE_IPCXN || is_resend(h)) return CURL_SOCKET_BAD;
+    if (purpose != CURLSOCKTYPE_IPCXN || is_resend(h)) return hx_multi_open_socket(h->multi, h->easy, NULL);
     h->is_connected = false;
-    if (!may_dial(h, &address->addr)) return CURL_SOCKET_BAD;
+    if (!may_dial(h, &address->addr)) return hx_multi_open_socket(h->multi, h->easy, NULL);
     const struct sockaddr_in *v4 = (const void *)&address->addr;
     const struct sockaddr_in6 *v6 = (const void *)&address->addr;
     bool is_v4 = address->family == AF_INET;
     if (inet_ntop(address->family, is_v4 ? (const void *)&v4->sin_addr : &v6->sin6_addr, text, sizeof text))
         note_remote(h, text, ntohs(is_v4 ? v4->sin_port : v6->sin6_port));
-    return hx_multi_open_socket(h->multi, address);
+    return hx_multi_open_socket(h->multi, h->easy, address);
 }
 
 /* The connection is there, new or kept, and the request comes next. */

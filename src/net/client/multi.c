@@ -38,10 +38,18 @@ struct hx_multi {
     void *context;
 };
 
-curl_socket_t hx_multi_open_socket(hx_multi *multi, const struct curl_sockaddr *address)
+static void note_stuck(hx_multi *multi, CURL *easy)
 {
-    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (fd < 0) return CURL_SOCKET_BAD;
+    if (multi->stuck_count < STUCK_MAX) multi->stuck[multi->stuck_count++] = easy;
+}
+
+curl_socket_t hx_multi_open_socket(hx_multi *multi, CURL *easy, const struct curl_sockaddr *address)
+{
+    int fd = address ? socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol) : -1;
+    if (fd < 0) {
+        note_stuck(multi, easy);
+        return CURL_SOCKET_BAD;
+    }
     if ((size_t)fd >= multi->socket_count) {
         size_t count = (size_t)fd + 64;
         uint8_t *longer = realloc(multi->sockets, count);
@@ -84,8 +92,7 @@ static int socket_wanted(CURL *easy, curl_socket_t fd, int what, void *context, 
 {
     (void)unused;
     hx_multi *multi = context;
-    bool was_connecting = what == CURL_POLL_REMOVE && (multi->sockets[fd] & EPOLLOUT);
-    if (was_connecting && multi->stuck_count < STUCK_MAX) multi->stuck[multi->stuck_count++] = easy;
+    if (what == CURL_POLL_REMOVE && (multi->sockets[fd] & EPOLLOUT)) note_stuck(multi, easy);
     if (what != CURL_POLL_REMOVE)
         register_for(multi, fd, (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u));
     else if (multi->sockets[fd] == EPOLLIN)

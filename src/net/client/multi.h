@@ -24,8 +24,8 @@ void hx_multi_remove(hx_multi *multi, CURL *easy);
 /* Starts the transfers of handles that were added. */
 void hx_multi_run(hx_multi *multi);
 
-/* For CURLOPT_OPENSOCKETFUNCTION; CURL_SOCKET_BAD: no descriptor is left. */
-curl_socket_t hx_multi_open_socket(hx_multi *multi, const struct curl_sockaddr *address);
+/* For CURLOPT_OPENSOCKETFUNCTION; CURL_SOCKET_BAD: no descriptor is left, or `address` is NULL: it must not be dialled. */
+curl_socket_t hx_multi_open_socket(hx_multi *multi, CURL *easy, const struct curl_sockaddr *address);
 /* A curl_closesocket_callback whose context is the multi. */
 int hx_multi_close_socket(void *multi, curl_socket_t socket);
 
