@@ -103,7 +103,7 @@ static double run_client(const char *origin, int count)
                                .lookup_timeout = HX_SECOND,
                                .idle_timeout = HX_MINUTE};
     if (!hx_network_parse(HX_LIT("127.0.0.0/8"), &loopback, error)) abort();
-    hx_address_guard guard = {.allowed = &loopback, .allowed_count = 1};
+    hx_guard guard = {.allowed = &loopback, .allowed_count = 1};
     (void)snprintf(url, sizeof url, "%s/hooks/1", origin);
     client = hx_client_new(loop, &limits, &guard, error);
     if (!client) abort();

@@ -18,8 +18,8 @@
 struct hx_daemon_events {
     hx_daemon_events_needs needs;
     hx_arena arena;
-    hx_address_guard guard;    /* of endpoints, whose URLs others choose */
-    hx_address_guard no_guard; /* of applications, whose URLs are the operator's */
+    hx_guard guard;    /* of endpoints, whose URLs others choose */
+    hx_guard no_guard; /* of applications, whose URLs are the operator's */
     hx_network everything[2];
     hx_client *endpoints, *applications;
     hx_engine *engine;
@@ -33,7 +33,7 @@ static int fail(const char *what, const char *why, int code)
     return code;
 }
 
-static hx_client *new_client(const hx_daemon_events *events, const hx_address_guard *guard, hx_error_text error)
+static hx_client *new_client(const hx_daemon_events *events, const hx_guard *guard, hx_error_text error)
 {
     const hx_config_events *config = &events->needs.config->events;
     hx_client_limits limits = {.connections_max = events->needs.connections_max,
@@ -41,8 +41,7 @@ static hx_client *new_client(const hx_daemon_events *events, const hx_address_gu
                                .waiting_max = WAITING_MAX,
                                .lookup_timeout = LOOKUP_TIMEOUT,
                                .idle_timeout = IDLE_TIMEOUT};
-    if (config->ca_file.len > 0)
-        limits.ca_file = hx_arena_terminated((hx_arena *)&events->arena, config->ca_file);
+    if (config->ca_file.len > 0) limits.ca_file = hx_arena_terminated((hx_arena *)&events->arena, config->ca_file);
     return hx_client_new(events->needs.loop, &limits, guard, error);
 }
 
@@ -53,8 +52,8 @@ static int open_clients(hx_daemon_events *events)
     events->everything[0].bits = 0; /* ::/0 */
     bool is_network = hx_network_parse(HX_LIT("0.0.0.0/0"), &events->everything[1], error);
     HX_CHECK(is_network);
-    events->guard = (hx_address_guard){.allowed = config->allow, .allowed_count = config->allow_count};
-    events->no_guard = (hx_address_guard){.allowed = events->everything, .allowed_count = 2};
+    events->guard = (hx_guard){.allowed = config->allow, .allowed_count = config->allow_count};
+    events->no_guard = (hx_guard){.allowed = events->everything, .allowed_count = 2};
     events->endpoints = new_client(events, &events->guard, error);
     if (events->endpoints) events->applications = new_client(events, &events->no_guard, error);
     return events->applications ? 0 : fail("events", error, HX_EXIT_USAGE);

@@ -270,7 +270,7 @@ static void handle(call *c)
     hx_slice body = c->body.len > 0 ? hx_buf_slice(&c->body) : HX_EMPTY;
     hx_webhook_request request = {.find_header = find_header, .user = &c->stream->request.fields, .body = body};
     const char *why;
-    if (source->secret_count > 0) {
+    if (source->place_count > 0) {
         hx_webhook_result result;
         hx_webhook_rules rules = {.scheme = &source->scheme,
                                   .secrets = source->secrets,

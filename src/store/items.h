@@ -16,7 +16,8 @@
  *      sweep removes it.
  *  E7  On a full disk, and beyond store_max, a commit ends HX_STORE_FULL, but for one that is `urgent`: it may use the
  *      reserve, so that results of what is under way, which can't be repeated, are kept.
- *  E8  Completions are as G8 says. Calls of one loop take effect in their order, with the exception of G8.
+ *  E8  Completions are as G8 says. Commits of one loop take effect in their order, with the exception of G8. A get or
+ *      a scan shows every commit that had ended before it was called; one that is under way it may show or not.
  *      HX_STORE_UNAVAILABLE means that a commit may have happened or not; a shared store finds out whether it did
  *      before it answers, if it can.
  *

@@ -71,7 +71,7 @@ static const char *look_up(const uint8_t address[16])
     return NULL;
 }
 
-static bool is_allowed(const hx_address_guard *guard, const uint8_t address[16])
+static bool is_allowed(const hx_guard *guard, const uint8_t address[16])
 {
     for (size_t i = 0; i < guard->allowed_count; i++)
         if (hx_network_contains(&guard->allowed[i], address)) return true;
@@ -90,7 +90,7 @@ static bool unwrap(const uint8_t address[16], uint8_t embedded[16])
     return false;
 }
 
-static const char *judge(const hx_address_guard *guard, const uint8_t address[16])
+static const char *judge(const hx_guard *guard, const uint8_t address[16])
 {
     static const hx_network global_unicast = V6(0x2000, 0, 0, 3);
     uint8_t embedded[16];
@@ -102,7 +102,7 @@ static const char *judge(const hx_address_guard *guard, const uint8_t address[16
     return is_global ? NULL : "a reserved address";
 }
 
-bool hx_address_guard_allows(const hx_address_guard *guard, const struct sockaddr *address, hx_error_text error)
+bool hx_guard_allows(const hx_guard *guard, const struct sockaddr *address, hx_error_text error)
 {
     uint8_t bytes[16] = {[10] = 0xff, [11] = 0xff};
     const char *what = NULL;

@@ -12,10 +12,9 @@
 typedef struct {
     const hx_network *allowed; /* addresses that may be dialled all the same; but for those with a zone */
     size_t allowed_count;
-} hx_address_guard;
+} hx_guard;
 
 /* Whether this address may be dialled. False with a sentence: which address, and why not. */
-bool hx_address_guard_allows(const hx_address_guard *guard, const struct sockaddr *address,
-                             hx_error_text error) HX_MUST_USE;
+bool hx_guard_allows(const hx_guard *guard, const struct sockaddr *address, hx_error_text error) HX_MUST_USE;
 
 #endif

@@ -2,9 +2,9 @@
 /*    hx_client_start --> WAITING --[dispatch]--> ACTIVE --[end]--> OVER --[deliver]--> done()
  *                        WAITING --time over, cancelled, no address [end]--> OVER
  *
- * `done` is called in one place, deliver(), from a timer: never inside a function of the client or a callback of libcurl,
- * and so it may start and cancel requests as it likes. A handle is taken from dispatch() until after `done`, which reads
- * the response from it. */
+ * `done` is called in one place, deliver(), from a timer: never inside a function of the client or a callback of
+ * libcurl, and so it may start and cancel requests as it likes. A handle is taken from dispatch() until after `done`,
+ * which reads the response from it. */
 #include "net/client/client.h"
 
 #include "base/check.h"
@@ -31,7 +31,7 @@ typedef struct hx_client_host {
 struct hx_client {
     hx_loop *loop;
     const hx_libcurl *curl;
-    const hx_address_guard *guard;
+    const hx_guard *guard;
     hx_client_limits limits;
     hx_multi *multi;
     hx_lookup *lookup;
@@ -267,8 +267,7 @@ void hx_client_cancel(hx_client_request *request)
     end(request, HX_CLIENT_CANCELLED, NULL);
 }
 
-hx_client *hx_client_new(hx_loop *loop, const hx_client_limits *limits, const hx_address_guard *guard,
-                         hx_error_text error)
+hx_client *hx_client_new(hx_loop *loop, const hx_client_limits *limits, const hx_guard *guard, hx_error_text error)
 {
     const hx_libcurl *curl = hx_libcurl_load(error);
     if (!curl) return NULL;

@@ -112,7 +112,7 @@ static int resolver_started(void *resolver, void *unused, void *context)
 
 static bool may_dial(hx_handle *h, const struct sockaddr *address)
 {
-    bool is_allowed = hx_address_guard_allows(h->guard, address, h->denied_text);
+    bool is_allowed = hx_guard_allows(h->guard, address, h->denied_text);
     h->is_denied = h->is_denied || !is_allowed;
     return is_allowed;
 }
@@ -250,8 +250,7 @@ static bool make_easy(hx_handle *h, const hx_client_limits *limits)
     return good;
 }
 
-hx_handle *hx_handle_new(const hx_libcurl *curl, hx_multi *multi, const hx_address_guard *guard,
-                         const hx_client_limits *limits)
+hx_handle *hx_handle_new(const hx_libcurl *curl, hx_multi *multi, const hx_guard *guard, const hx_client_limits *limits)
 {
     hx_handle *h = calloc(1, sizeof *h);
     if (!h) hx_fatal(HX_EXIT_BUG, "out of memory");
@@ -290,8 +289,8 @@ static bool is_ours(hx_slice name)
     return false;
 }
 
-/* Splits the copy of the caller's lines into libcurl's list; a line that is empty but for its name would remove a line of
- * libcurl's own, and has another form there. */
+/* Splits the copy of the caller's lines into libcurl's list; a line that is empty but for its name would remove a line
+ * of libcurl's own, and has another form there. */
 static const char *put_lines(hx_handle *h, hx_slice lines)
 {
     static const char malformed[] = "a header line is malformed";

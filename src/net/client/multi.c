@@ -16,8 +16,8 @@
 #define DRAINED_PIECES_MAX 16
 
 /* What is known of a descriptor: the EPOLLIN and EPOLLOUT that it is registered for, and whether it is idle: its
- * connection is kept for another transfer. Idle ones stay registered, because a request would mostly register them again
- * soon, and because nothing may arrive on them. */
+ * connection is kept for another transfer. Idle ones stay registered, because a request would mostly register them
+ * again soon, and because nothing may arrive on them. */
 #define IDLE 0x80u
 _Static_assert(EPOLLIN < IDLE && EPOLLOUT < IDLE, "they fit into one byte");
 
@@ -122,8 +122,8 @@ static void act(hx_multi *multi, curl_socket_t fd, int events)
     HX_CHECK(code == CURLM_OK);
 }
 
-/* An idle connection ended, or brought bytes that would be taken for the next response. libcurl can't be told to close it,
- * but doesn't use one again that is at its end. */
+/* An idle connection ended, or brought bytes that would be taken for the next response. libcurl can't be told to close
+ * it, but doesn't use one again that is at its end. */
 static void spoil(int fd)
 {
     char bytes[4096];

@@ -11,7 +11,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-static const hx_address_guard nothing_allowed = {0};
+static const hx_guard nothing_allowed = {0};
 
 /* Bytes as the guard sees them; what would overflow stays. */
 static void step(struct sockaddr_storage *address, int by)
@@ -35,9 +35,9 @@ static struct sockaddr_storage numeric(const char *text)
     return address;
 }
 
-static bool allows(const hx_address_guard *guard, const struct sockaddr_storage *address, hx_error_text error)
+static bool allows(const hx_guard *guard, const struct sockaddr_storage *address, hx_error_text error)
 {
-    return hx_address_guard_allows(guard, (const struct sockaddr *)address, error);
+    return hx_guard_allows(guard, (const struct sockaddr *)address, error);
 }
 
 static void expect(const char *text, const struct sockaddr_storage *address, bool allowed, const char *what)
@@ -149,14 +149,14 @@ static void zones_and_other_families_are_denied(void **state)
     hx_error_text error;
     assert_true(hx_network_parse(HX_LIT("::/0"), &everything[0], error));
     assert_true(hx_network_parse(HX_LIT("0.0.0.0/0"), &everything[1], error));
-    hx_address_guard open = {.allowed = everything, .allowed_count = 2};
+    hx_guard open = {.allowed = everything, .allowed_count = 2};
     struct sockaddr_storage address = numeric("fe80::1");
     assert_true(allows(&open, &address, error));
     ((struct sockaddr_in6 *)&address)->sin6_scope_id = 2;
     assert_false(allows(&open, &address, error));
     assert_non_null(strstr(error, "zone"));
     struct sockaddr_un path = {.sun_family = AF_UNIX, .sun_path = "/run/docker.sock"};
-    assert_false(hx_address_guard_allows(&open, (struct sockaddr *)&path, error));
+    assert_false(hx_guard_allows(&open, (struct sockaddr *)&path, error));
 }
 
 static void what_is_listed_is_allowed_and_nothing_else(void **state)
@@ -188,7 +188,7 @@ static void what_is_listed_is_allowed_and_nothing_else(void **state)
         hx_network network;
         hx_error_text error;
         assert_true(hx_network_parse(hx_slice_of(rows[i].network), &network, error));
-        hx_address_guard guard = {.allowed = &network, .allowed_count = 1};
+        hx_guard guard = {.allowed = &network, .allowed_count = 1};
         struct sockaddr_storage address = numeric(rows[i].address);
         if (allows(&guard, &address, error) != rows[i].allowed)
             fail_msg("%s with %s in the list", rows[i].address, rows[i].network);

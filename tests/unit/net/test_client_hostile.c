@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Servers, names and URLs that mean no good. Each costs bounded time and memory, and of each request it is known whether
- * a part of it may have been sent. */
+/* Servers, names and URLs that mean no good. Each costs bounded time and memory, and of each request it is known
+ * whether a part of it may have been sent. */
 #include "client_fixture.h"
 
 #include <arpa/inet.h>
@@ -32,7 +32,8 @@ static void a_server_that_never_answers_costs_the_timeout(void **state)
     }
 }
 
-/* The kernel completes handshakes for the listener, so a full queue of it is what keeps a connection from being made. */
+/* The kernel completes handshakes for the listener, so a full queue of it is what keeps a connection from being made.
+ * */
 static void a_server_that_accepts_nobody_costs_the_connect_timeout(void **state)
 {
     world *w = *state;
@@ -205,7 +206,7 @@ static void inward_addresses_are_refused_in_every_spelling(void **state)
     (void)state;
     world w;
     set_up_world(&w, "0.0.0.0", &usual_client_limits);
-    w.guard = (hx_address_guard){0};
+    w.guard = (hx_guard){0};
     static const char *const hosts[] = {
         "127.0.0.1",
         "127.1",
@@ -235,7 +236,7 @@ static void inward_addresses_are_refused_in_every_spelling(void **state)
 static void a_name_that_leads_inward_is_refused(void **state)
 {
     world *w = *state;
-    w->guard = (hx_address_guard){0};
+    w->guard = (hx_guard){0};
     resolve_to("inward.example", "10.0.0.1,127.0.0.1,::1,::ffff:127.0.0.1,fd00::1");
     expect_denied(w, "inward.example");
     resolve_to("rebound.example", "127.0.0.1");
@@ -260,71 +261,73 @@ static void a_connection_that_is_no_longer_allowed_is_not_used_again(void **stat
     assert_true(nobody_connects(&w->f));
 }
 
+static const char *const ambiguous_urls[] = {
+    "",
+    "127.0.0.1",
+    "//127.0.0.1/",
+    "ftp://127.0.0.1/",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1/",
+    "unix:/run/app.sock",
+    "http:/127.0.0.1/",
+    "http:127.0.0.1/",
+    "http:///127.0.0.1/",
+    "http://",
+    "http:///",
+    "http://?x",
+    "http://user@127.0.0.1/",
+    "http://user:password@127.0.0.1/",
+    "http://@127.0.0.1/",
+    "http://public.example@127.0.0.1/",
+    "http://public.example#@127.0.0.1/",
+    "http://127.0.0.1/#fragment",
+    "http://127.0.0.1/#",
+    "http://127.0.0.1\\@public.example/",
+    "http://public.example\\.inward.example/",
+    "http://127.0.0.1/a b",
+    "http://127.0.0.1/a\tb",
+    "http://127.0.0.1/a\r\nX: y",
+    "http://127.0.0.1 /",
+    " http://127.0.0.1/",
+    "http://127.0.0.1/\x80",
+    "http://b\xc3\xbc"
+    "cher.example/",
+    "http://%31%32%37.0.0.1/",
+    "http://127.0.0.1%00.public.example/",
+    "http://[::1%25lo]/",
+    "http://[fe80::1%eth0]/",
+    "http://[::1/",
+    "http://::1/",
+    "http://[127.0.0.1]/",
+    "http://127.0.0.1:0/",
+    "http://127.0.0.1:65536/",
+    "http://127.0.0.1:80:80/",
+    "http://127.0.0.1:x/",
+    "http://127.0.0.1:+80/",
+    "http://256.256.256.256/",
+    "http://1.2.3.4.5/",
+    "http://127.0.0.1./",
+    "http://0x7f.0.0.0x1.0/",
+    "http://public.example./",
+    "http://public..example/",
+    "http://.public.example/",
+    "http://*/",
+    "http://a,b/",
+    "http://public.example;x/",
+    "http://-/%0a\n",
+};
+
 static void urls_that_can_be_read_in_two_ways_are_refused(void **state)
 {
     world *w = *state;
-    static const char *const urls[] = {
-        "",
-        "127.0.0.1",
-        "//127.0.0.1/",
-        "ftp://127.0.0.1/",
-        "file:///etc/passwd",
-        "gopher://127.0.0.1/",
-        "unix:/run/app.sock",
-        "http:/127.0.0.1/",
-        "http:127.0.0.1/",
-        "http:///127.0.0.1/",
-        "http://",
-        "http:///",
-        "http://?x",
-        "http://user@127.0.0.1/",
-        "http://user:password@127.0.0.1/",
-        "http://@127.0.0.1/",
-        "http://public.example@127.0.0.1/",
-        "http://public.example#@127.0.0.1/",
-        "http://127.0.0.1/#fragment",
-        "http://127.0.0.1/#",
-        "http://127.0.0.1\\@public.example/",
-        "http://public.example\\.inward.example/",
-        "http://127.0.0.1/a b",
-        "http://127.0.0.1/a\tb",
-        "http://127.0.0.1/a\r\nX: y",
-        "http://127.0.0.1 /",
-        " http://127.0.0.1/",
-        "http://127.0.0.1/\x80",
-        "http://b\xc3\xbc"
-        "cher.example/",
-        "http://%31%32%37.0.0.1/",
-        "http://127.0.0.1%00.public.example/",
-        "http://[::1%25lo]/",
-        "http://[fe80::1%eth0]/",
-        "http://[::1/",
-        "http://::1/",
-        "http://[127.0.0.1]/",
-        "http://127.0.0.1:0/",
-        "http://127.0.0.1:65536/",
-        "http://127.0.0.1:80:80/",
-        "http://127.0.0.1:x/",
-        "http://127.0.0.1:+80/",
-        "http://256.256.256.256/",
-        "http://1.2.3.4.5/",
-        "http://127.0.0.1./",
-        "http://0x7f.0.0.0x1.0/",
-        "http://public.example./",
-        "http://public..example/",
-        "http://.public.example/",
-        "http://*/",
-        "http://a,b/",
-        "http://public.example;x/",
-        "http://-/%0a\n",
-    };
-    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+    for (size_t i = 0; i < sizeof ambiguous_urls / sizeof ambiguous_urls[0]; i++) {
         call c;
         prepare_call(w, &c, "http://x");
-        (void)snprintf(c.url, sizeof c.url, "%s", urls[i]);
+        (void)snprintf(c.url, sizeof c.url, "%s", ambiguous_urls[i]);
         start_call(w, &c);
         wait_call(w, &c);
-        if (c.result.error != HX_CLIENT_INVALID) fail_msg("%s: %s", urls[i], hx_client_error_text(c.result.error));
+        if (c.result.error != HX_CLIENT_INVALID)
+            fail_msg("%s: %s", ambiguous_urls[i], hx_client_error_text(c.result.error));
         assert_int_equal(c.result.bytes_sent, 0);
     }
     assert_true(nobody_connects(&w->f));
