@@ -386,10 +386,22 @@ static void calls_of_one_turn_take_effect_in_their_order(void **state)
     scene_end(&s);
 }
 
+/* A page has one item at least, and says that there are more, however large it is. */
+static void check_large_page(scene *s, size_t bytes)
+{
+    waited w;
+    hx_item_page page = {.items_max = 10, .with_bodies = true};
+    wait_start(&s->b, &w);
+    hx_store_scan(s->b.store, &w.call, &page);
+    wait_for(&s->b, &w);
+    assert_true(page.count == 1 && page.more);
+    assert_int_equal(page.items[0].body.len, bytes);
+}
+
 static void large_items_come_one_call_after_the_other(void **state)
 {
     (void)state;
-    enum { COUNT = 6, BYTES = 3 << 20 };
+    enum { COUNT = 6, BYTES = 5 << 20 };
     scene s;
     scene_begin(&s);
     static waited w[COUNT];
@@ -421,6 +433,7 @@ static void large_items_come_one_call_after_the_other(void **state)
         assert_int_equal(found[i][1].body.len, BYTES);
         assert_int_equal(found[i][1].body.ptr[BYTES - 1], 'a' + i);
     }
+    check_large_page(&s, BYTES);
     free(body);
     scene_end(&s);
 }

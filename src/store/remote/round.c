@@ -91,10 +91,11 @@ static size_t choose(hx_lane *lane, hx_store_call *chosen[HX_ROUND_CALLS_MAX])
         bool is_alone = of->calls != HX_CALLS_MANY || call->own.remote.is_alone;
         if (count == HX_ROUND_CALLS_MAX || (is_alone && single == HX_STATEMENTS_MAX / 4)) break;
         bool only_reads = of->operation == HX_OPERATION_READ;
-        bool is_free = of->operation == HX_OPERATION_ANY ||
-                       (of->operation == HX_OPERATION_ITEMS
-                            ? hx_items_may_join(&items, call)
-                            : !hx_lane_delays(lane, &call->op) && may_join(&set, &call->op, only_reads));
+        bool is_free = true;
+        if (of->operation == HX_OPERATION_ITEMS)
+            is_free = hx_items_may_join(&items, call);
+        else if (of->operation != HX_OPERATION_ANY)
+            is_free = !hx_lane_delays(lane, &call->op) && may_join(&set, &call->op, only_reads);
         if (!is_free) continue;
         if (count > 0 && bytes + bytes_of(call) > HX_ROUND_BYTES_MAX) break;
         bytes += bytes_of(call);

@@ -131,7 +131,7 @@ static void report(stage *s, const hx_statement *statement, unsigned without, hx
 {
     hx_remote_result *result = new_result();
     for (size_t i = 0; i < statement->count; i++) {
-        if (without >> i & 1) continue;
+        if (i < 32 && without >> i & 1) continue;
         row.place = i;
         result->rows[result->count++] = row;
     }
