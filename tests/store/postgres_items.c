@@ -656,13 +656,12 @@ static void job_committed(hx_store_call *call)
 static void job_read(hx_store_call *call)
 {
     job *j = HX_OWNER(call, job, call);
-    unsigned number = atomic_fetch_add(&storm.receipts, 1);
-    HX_CHECK(number < RECEIPTS_MAX);
-    storm.results[number] = HX_STORE_STALE;
     if (call->result != HX_STORE_OK) {
         begin_job(j);
         return;
     }
+    unsigned number = atomic_fetch_add(&storm.receipts, 1);
+    HX_CHECK(number < RECEIPTS_MAX);
     for (int i = 0; i < 2; i++) {
         uint64_t value = 0;
         HX_CHECK(j->items[i].version == 0 || hx_slice_to_u64(j->items[i].meta, &value));
