@@ -3,8 +3,6 @@
 #include "config/loader.h"
 #include "core/operation/template.h"
 
-#include <string.h>
-
 #define UUID_BYTES 36u
 #define DATE_SPAN_MAX (25 * HX_HOUR) /* the day on which clocks are set back */
 
@@ -33,7 +31,7 @@ void hx_options_key_template(hx_loader *loader, const hx_option *option, const h
                              wrong, hint);
         return;
     }
-    memcpy((char *)owner + option->offset, &from, sizeof from);
+    *(const hx_template **)(void *)((char *)owner + option->offset) = from;
     for (size_t i = 0; i < from->count; i++) {
         const char *why = unusable(loader, option, &from->parts[i]);
         if (why)
