@@ -83,8 +83,8 @@ static int complain(const char *sentence, int code)
 static int ask(keys *k, const char *method, hx_slice target, hx_slice body, hx_admin_reply *reply)
 {
     hx_error_text error;
-    if (!hx_ask_daemon(k->address, method, target, body, &k->arena, reply, error))
-        return complain(error, HX_EXIT_STORE);
+    hx_admin_request request = {.method = method, .target = target, .body = body};
+    if (!hx_ask_daemon(k->address, &request, &k->arena, reply, error)) return complain(error, HX_EXIT_STORE);
     return -1;
 }
 

@@ -9,9 +9,11 @@
 /* The raw records of an answer, from the array that `pointer` names; *count of them. */
 const hx_slice *hx_keys_records(hx_slice answer, const char *pointer, hx_arena *arena, size_t *count);
 
-/* A member of a record: the text of a string, or a number as written; "" when it is missing. Terminated and
+/* A member of a record: the text of a string, or a number as written; "" when it is missing or null. Terminated and
  * clean. */
 const char *hx_keys_member(hx_slice record, const char *name, hx_arena *arena);
+/* The texts of an array, with commas between them; "" where there are none. Terminated and clean. */
+const char *hx_keys_texts(hx_slice record, const char *pointer, hx_arena *arena);
 /* Bytes that are not UTF-8, and characters that a terminal would obey or that turn text around, become '?'. */
 const char *hx_keys_clean(hx_slice text, hx_arena *arena);
 

@@ -4,10 +4,10 @@
 #include "core/json/json_walk.h"
 #include "base/check.h"
 #include "base/utf8.h"
-#include "cmd/cli/cmd.h"
 #include "cmd/cli/table.h"
 #include "core/json/json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,11 +41,23 @@ const char *hx_keys_clean(hx_slice text, hx_arena *arena)
 const char *hx_keys_member(hx_slice record, const char *name, hx_arena *arena)
 {
     hx_slice raw, text;
-    if (!hx_json_pointer(record, hx_arena_printf(arena, "/%s", name), &raw)) return "";
+    if (!hx_json_pointer(record, hx_arena_printf(arena, "/%s", name), &raw) || hx_slice_eq(raw, HX_LIT("null")))
+        return "";
     return hx_keys_clean(hx_json_string(raw, arena, &text) ? text : raw, arena);
 }
 
-/* The same for a cell of a table. */
+const char *hx_keys_texts(hx_slice record, const char *pointer, hx_arena *arena)
+{
+    size_t count;
+    const hx_slice *raw = hx_keys_records(record, pointer, arena, &count);
+    hx_slice out = HX_EMPTY, text;
+    for (size_t i = 0; i < count; i++)
+        if (hx_json_string(raw[i], arena, &text))
+            out = hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(out), i > 0 ? "," : "", HX_FMT(text));
+    return hx_keys_clean(out, arena);
+}
+
+/* A member for a cell of a table. */
 static const char *cell(hx_slice record, const char *name, hx_arena *arena)
 {
     const char *text = hx_keys_member(record, name, arena);
@@ -103,26 +115,20 @@ void hx_keys_print_list(const hx_slice *records, size_t count, hx_arena *arena)
     hx_table_print(rows, count + 1, 7);
 }
 
-static void print_fact(const char *name, const char *value)
-{
-    const char *bold = hx_cmd_colours(stdout) ? "\033[1m" : "", *plain = bold[0] ? "\033[0m" : "";
-    if (value[0]) (void)printf("%s%-12s%s %s\n", bold, name, plain, value);
-}
-
 void hx_keys_print_history(const hx_slice *records, size_t count, hx_arena *arena)
 {
     HX_CHECK(count > 0);
     hx_slice last = records[count - 1];
-    print_fact("operation", hx_keys_member(last, "id", arena));
-    print_fact("route", hx_keys_member(last, "route", arena));
-    print_fact("state", hx_keys_member(last, "state", arena));
-    print_fact("epoch", hx_keys_member(last, "epoch", arena));
-    print_fact("requested", time_of(last, "created_at", arena));
-    print_fact("expires", time_of(last, "expires_at", arena));
-    print_fact("result", hx_keys_member(last, "result", arena));
-    print_fact("key MAC", hx_keys_member(last, "key", arena));
-    print_fact("caller MAC", hx_keys_member(last, "principal", arena));
-    print_fact("payload MAC", hx_keys_member(last, "payload_hash", arena));
+    hx_table_fact("operation", hx_keys_member(last, "id", arena));
+    hx_table_fact("route", hx_keys_member(last, "route", arena));
+    hx_table_fact("state", hx_keys_member(last, "state", arena));
+    hx_table_fact("epoch", hx_keys_member(last, "epoch", arena));
+    hx_table_fact("requested", time_of(last, "created_at", arena));
+    hx_table_fact("expires", time_of(last, "expires_at", arena));
+    hx_table_fact("result", hx_keys_member(last, "result", arena));
+    hx_table_fact("key MAC", hx_keys_member(last, "key", arena));
+    hx_table_fact("caller MAC", hx_keys_member(last, "principal", arena));
+    hx_table_fact("payload MAC", hx_keys_member(last, "payload_hash", arena));
     (void)printf("\n");
     hx_table_row *rows = hx_arena_zalloc(arena, (count + 1) * sizeof *rows);
     rows[0] = (hx_table_row){.cells = {"TIME", "CHANGE", "ATTEMPT", "EPOCH", "STATUS", "CORRELATION ID", "REASON"}};

@@ -66,8 +66,9 @@ int hx_cmd_reload(int argc, char **argv)
     hx_error_text error;
     code = hx_find_daemon(argv[0], &given.where, &arena, &address);
     if (code < 0) {
-        hx_slice wish = given.accept_rescope ? HX_LIT("{\"accept_rescope\":true}") : HX_LIT("{}");
-        if (!hx_ask_daemon(address, "POST", HX_LIT("/v1/reload"), wish, &arena, &reply, error)) {
+        hx_admin_request request = {.method = "POST", .target = HX_LIT("/v1/reload")};
+        request.body = given.accept_rescope ? HX_LIT("{\"accept_rescope\":true}") : HX_LIT("{}");
+        if (!hx_ask_daemon(address, &request, &arena, &reply, error)) {
             (void)fprintf(stderr, "hapax reload: %s\n", error);
             code = HX_EXIT_STORE;
         } else if (given.json) {

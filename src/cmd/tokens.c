@@ -6,7 +6,6 @@
 #include "cmd/cli/cmd.h"
 #include "cmd/cli/table.h"
 #include "cmd/keys.h"
-#include "core/json/json.h"
 #include "core/json/json_writer.h"
 
 #include <string.h>
@@ -41,7 +40,8 @@ static void take(void *user, const char *flag, const char *value)
 
 static int ask(arguments *given, const char *method, hx_slice target, hx_slice body, hx_admin_reply *reply)
 {
-    return hx_ask_daemon_well("tokens", given->address, method, target, body, &given->arena, reply);
+    hx_admin_request request = {.method = method, .target = target, .body = body};
+    return hx_ask_daemon_well("tokens", given->address, &request, &given->arena, reply);
 }
 
 static int create(arguments *given)
@@ -72,28 +72,16 @@ static int create(arguments *given)
     return HX_EXIT_OK;
 }
 
-/* "publish,view" of a token's list. */
-static const char *scopes_of(hx_slice token, hx_arena *arena)
-{
-    size_t count;
-    const hx_slice *names = hx_keys_records(token, "/scopes", arena, &count);
-    hx_slice text = HX_EMPTY, name;
-    for (size_t i = 0; i < count; i++)
-        if (hx_json_string(names[i], arena, &name))
-            text = hx_arena_printf(arena, "%.*s%s%.*s", HX_FMT(text), i > 0 ? "," : "", HX_FMT(name));
-    return hx_keys_clean(text, arena);
-}
-
 static void print_table(const hx_slice *tokens, size_t count, hx_arena *arena)
 {
     hx_table_row *rows = hx_arena_zalloc(arena, (count + 1) * sizeof *rows);
     rows[0] = (hx_table_row){.cells = {"ID", "NAME", "SCOPES", "TENANT", "CREATED", "BY"}};
     for (size_t i = 0; i < count; i++) {
         const char *tenant = hx_keys_member(tokens[i], "tenant", arena);
-        rows[i + 1] = (hx_table_row){.cells = {hx_keys_member(tokens[i], "id", arena),
-                                               hx_keys_member(tokens[i], "name", arena), scopes_of(tokens[i], arena),
-                                               tenant[0] ? tenant : "-", hx_keys_member(tokens[i], "created_at", arena),
-                                               hx_keys_member(tokens[i], "created_by", arena)}};
+        rows[i + 1] = (hx_table_row){
+            .cells = {hx_keys_member(tokens[i], "id", arena), hx_keys_member(tokens[i], "name", arena),
+                      hx_keys_texts(tokens[i], "/scopes", arena), tenant[0] ? tenant : "-",
+                      hx_keys_member(tokens[i], "created_at", arena), hx_keys_member(tokens[i], "created_by", arena)}};
     }
     hx_table_print(rows, count + 1, 6);
 }

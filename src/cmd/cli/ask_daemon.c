@@ -84,8 +84,8 @@ static void explain(hx_slice address, hx_upstream_error error, bool too_large, h
     (void)hx_fail(out, "can't reach the daemon at %.*s: %s", HX_FMT(hx_slice_first(path, 200)), advice);
 }
 
-bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
-                   hx_admin_reply *reply, hx_error_text error)
+bool hx_ask_daemon(hx_slice address, const hx_admin_request *request, hx_arena *arena, hx_admin_reply *reply,
+                   hx_error_text error)
 {
     static const hx_exchange_events events = {.head = head_came, .body = body_came, .end = ended, .failed = failed};
     static const hx_upstream_limits limits = {.connect_timeout = 5 * HX_SECOND,
@@ -103,16 +103,18 @@ bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_sli
         q.exchange = (hx_exchange){.arena = arena,
                                    .events = &events,
                                    .user = &q,
-                                   .method = hx_slice_of(method),
-                                   .target = target,
-                                   .header_lines = HX_LIT("Host: hapax\r\n"),
-                                   .body = body,
+                                   .method = hx_slice_of(request->method),
+                                   .target = request->target,
+                                   .body = request->body,
                                    .close = true};
-        if (body.len > 0) {
-            q.exchange.header_lines = HX_LIT("Host: hapax\r\nContent-Type: application/json\r\n");
+        if (request->body.len > 0) {
             q.exchange.framing = HX_FRAMING_LENGTH;
-            q.exchange.content_length = body.len;
+            q.exchange.content_length = request->body.len;
         }
+        const char *type = request->body.len > 0 ? "Content-Type: application/json\r\n" : "";
+        const char *key = request->key ? request->key : "", *name = request->key ? "Idempotency-Key: " : "";
+        q.exchange.header_lines = hx_arena_printf(arena, "Host: hapax\r\n%s%s%s%s", type, name, key,
+                                                  *key ? "\r\n" : "");
         hx_exchange_start(daemon, &q.exchange);
         while (!q.over) hx_loop_run(q.loop);
         hx_upstream_free(&daemon);
@@ -127,15 +129,15 @@ bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_sli
     return false;
 }
 
-int hx_ask_daemon_well(const char *command, hx_slice address, const char *method, hx_slice target, hx_slice body,
-                       hx_arena *arena, hx_admin_reply *reply)
+int hx_ask_daemon_well(const char *command, hx_slice address, const hx_admin_request *request, hx_arena *arena,
+                       hx_admin_reply *reply)
 {
     hx_error_text error;
-    if (!hx_ask_daemon(address, method, target, body, arena, reply, error)) {
+    if (!hx_ask_daemon(address, request, arena, reply, error)) {
         (void)fprintf(stderr, "hapax %s: %s\n", command, error);
         return HX_EXIT_STORE;
     }
-    if (reply->status == 200) return -1;
+    if (reply->status / 100 == 2) return -1;
     (void)fprintf(stderr, "hapax %s: %s (%u)\n%s\n", command, hx_keys_member(reply->body, "detail", arena),
                   reply->status, hx_keys_member(reply->body, "hint", arena));
     return reply->status >= 500 ? HX_EXIT_STORE : HX_EXIT_USAGE;

@@ -7,19 +7,26 @@
 #include "base/memory/arena.h"
 
 typedef struct {
+    const char *method;
+    hx_slice target; /* as it goes on the wire */
+    hx_slice body;   /* JSON; empty: none */
+    const char *key; /* Idempotency-Key, visible ASCII; NULL: none */
+} hx_admin_request;
+
+typedef struct {
     unsigned status;
     hx_slice body;
 } hx_admin_reply;
 
-/* `address`: "unix:/var/lib/hapax/admin.sock". `method` and `target` as they go on the wire; an empty body is none.
- * False: no response came; `error` says why and what to do. Waits without a limit. */
-bool hx_ask_daemon(hx_slice address, const char *method, hx_slice target, hx_slice body, hx_arena *arena,
-                   hx_admin_reply *reply, hx_error_text error) HX_MUST_USE;
+/* `address`: "unix:/var/lib/hapax/admin.sock". False: no response came; `error` says why and what to do. Waits without
+ * a limit. */
+bool hx_ask_daemon(hx_slice address, const hx_admin_request *request, hx_arena *arena, hx_admin_reply *reply,
+                   hx_error_text error) HX_MUST_USE;
 
-/* The same, with a message on standard error unless the response has status 200. Returns -1 to go on, or the exit
+/* The same, with a message on standard error unless the response has a status of 2xx. Returns -1 to go on, or the exit
  * code. */
-int hx_ask_daemon_well(const char *command, hx_slice address, const char *method, hx_slice target, hx_slice body,
-                       hx_arena *arena, hx_admin_reply *reply) HX_MUST_USE;
+int hx_ask_daemon_well(const char *command, hx_slice address, const hx_admin_request *request, hx_arena *arena,
+                       hx_admin_reply *reply) HX_MUST_USE;
 
 /* The flags that say where the daemon is; NULL for those that were not given. */
 typedef struct {

@@ -105,6 +105,8 @@ int hx_cmd_check(int argc, char **argv);
 int hx_cmd_explain(int argc, char **argv);
 int hx_cmd_demo(int argc, char **argv);
 int hx_cmd_listen(int argc, char **argv);
+int hx_cmd_endpoints(int argc, char **argv);
+int hx_cmd_events(int argc, char **argv);
 int hx_cmd_sql(int argc, char **argv);
 int hx_cmd_store(int argc, char **argv);
 int hx_cmd_keys(int argc, char **argv);
@@ -122,6 +124,8 @@ bool hx_cmd_colours(FILE *out); /* a terminal, and NO_COLOR is not set */
 /* Text or JSON with bytes from the network: those that are not UTF-8, and characters that a terminal would obey or that
  * turn text around, are written as \u001b, which in JSON means the same. */
 void hx_cmd_put_text(FILE *out, hx_slice text);
+/* The same for well-formed JSON whose lines and spaces are kept: it stays the same JSON. */
+void hx_cmd_put_json(FILE *out, hx_slice json);
 /* Prints that the command is unknown, with the nearest name; returns HX_EXIT_USAGE. */
 int hx_cmd_unknown(const char *name);
 

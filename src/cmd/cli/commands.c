@@ -61,6 +61,47 @@ static const hx_cmd_flag tokens_flags[] = {
     {0},
 };
 
+static const hx_cmd_flag events_flags[] = {
+    {"source", "NAME", "list, show: what the inbox received from it; publish: who says it", 0},
+    {"tenant", "NAME", "the tenant of the event; none by default", 0},
+    {"limit", "N", "list, dead: at most N (100); redrive: at most N deliveries (1000)", 0},
+    {"data", "JSON", "publish: what happened; @FILE reads a file", 'd'},
+    {"id", "ID", "publish: the event's id, so that it can be repeated; random by default", 0},
+    {"correlation-id", "ID", "publish: goes along with every delivery", 0},
+    {"deliver-at", "TIME", "publish: not before then: 2026-02-19T12:00:00Z", 0},
+    {"key", "KEY", "publish: an Idempotency-Key, so that the command can be repeated", 0},
+    {"endpoint", "ID", "dead, redrive: only deliveries to it; in_SOURCE is the application behind a source", 0},
+    {"state", "STATE", "dead: dead, held, unknown, pending or sending; redrive: the first three (dead)", 0},
+    {"all", NULL, "redrive: deliveries to all endpoints", 0},
+    {"rate", "N/s", "redrive: so many a second; all at once by default", 0},
+    {"yes", NULL, "redrive: don't ask", 'y'},
+    {"json", NULL, "print the result as JSON", 0},
+    {"admin", "unix:PATH", "the daemon's admin socket", 0},
+    {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
+    {"store", "STORE", "the daemon's store, to find its admin socket", 's'},
+    {0},
+};
+
+static const hx_cmd_flag endpoints_flags[] = {
+    {"type", "TYPES", "types that it gets, with commas: refund.created, refund.*; '' for all", 0},
+    {"filter", "/P=VALUE", "only events with this value at this JSON pointer of their data; may be repeated", 0},
+    {"header", "'N: V'", "a header of each delivery; may be repeated, and replaces those that it has", 'H'},
+    {"rate", "N", "at most N attempts a second; 0 for no limit", 0},
+    {"concurrency", "N", "at most N attempts at a time (16)", 0},
+    {"timeout", "TIME", "of an attempt, 1s to 60s (20s)", 0},
+    {"on-client-error", "WORD", "after a 4xx: retry, or dead (retry)", 0},
+    {"description", "TEXT", "for people", 0},
+    {"url", "URL", "change: where its deliveries go", 0},
+    {"tenant", "NAME", "the tenant whose events it gets; none by default", 0},
+    {"why", "TEXT", "disable: the reason, for others who ask", 0},
+    {"overlap", "TIME", "rotate: how long the old secret signs along, up to 30d (24h)", 0},
+    {"json", NULL, "print the result as JSON", 0},
+    {"admin", "unix:PATH", "the daemon's admin socket", 0},
+    {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
+    {"store", "STORE", "the daemon's store, to find its admin socket", 's'},
+    {0},
+};
+
 static const hx_cmd_flag store_flags[] = {
     {"store", "STORE", "backup, migrate: the store; by default, backup takes the one in the state directory", 's'},
     {"live", NULL, "copy, backup: go on although gateways use the (shared) store", 0},
@@ -244,6 +285,43 @@ static const hx_cmd_entry tokens_examples[] = {
     {0},
 };
 
+static const hx_cmd_entry events_actions[] = {
+    {"list", "lists events, the newest first"},
+    {"show", "shows an event, its data, and every attempt of each of its deliveries"},
+    {"publish", "publishes an event and prints its id, once it is durable"},
+    {"cancel", "cancels the deliveries of an event that are not sent yet"},
+    {"dead", "lists deliveries that were given up, or those of another --state"},
+    {"redrive", "sends deliveries again, under the same event id: counts them, asks, and sends the oldest first"},
+    {0},
+};
+static const hx_cmd_entry events_examples[] = {
+    {"hapax events publish refund.created --data '{\"amount\": 100}'", "to all endpoints that subscribe to it"},
+    {"hapax events publish refund.created --key KEY - <refund.json", "the data from standard input, repeatable"},
+    {"hapax events dead --endpoint ep_5f0c", "what an endpoint missed"},
+    {"hapax events redrive --endpoint ep_5f0c --rate 20/s --yes", "send it again, once the endpoint works"},
+    {0},
+};
+
+static const hx_cmd_entry endpoints_actions[] = {
+    {"list", "lists the endpoints of all tenants, or of one"},
+    {"show", "shows one endpoint, without its secrets and headers"},
+    {"add", "adds an endpoint, and prints its secret, once. It gets the events that are published from now on."},
+    {"change", "changes what the flags name, and leaves the rest"},
+    {"delete", "deletes it and cancels the deliveries that wait for it"},
+    {"enable", "lets its deliveries go on, where they were"},
+    {"disable", "pauses its deliveries, for up to five days"},
+    {"rotate", "gives it a new secret, and prints it, once"},
+    {"why", "says since when it fails or why it is disabled, what its last deliveries met, and how many wait"},
+    {0},
+};
+static const hx_cmd_entry endpoints_examples[] = {
+    {"hapax endpoints add https://example.com/hooks --type 'refund.*'", "all events about refunds"},
+    {"hapax endpoints change ep_5f0c --filter /currency=EUR --rate 10", "fewer, and slower"},
+    {"hapax endpoints why ep_5f0c", "if its deliveries fail"},
+    {"hapax endpoints rotate ep_5f0c --overlap 7d >secret", "both secrets sign for a week"},
+    {0},
+};
+
 static const hx_cmd_entry reload_examples[] = {
     {"hapax reload", "the daemon on the default store"},
     {"hapax reload --config /etc/hapax/hapax.yaml", "the daemon that was started with this file"},
@@ -410,6 +488,40 @@ static const hx_cmd commands[] = {
         .actions = tokens_actions,
         .flags = tokens_flags,
         .examples = tokens_examples,
+        .exits = keys_exits,
+    },
+    {
+        .name = "events",
+        .run = hx_cmd_events,
+        .summary = "publish and show events, and send deliveries again",
+        .usage = "hapax events list [--source NAME] [--tenant NAME] [--limit N]\n"
+                 "hapax events show ID\n"
+                 "hapax events publish TYPE --data JSON|@FILE [FLAGS]\n"
+                 "hapax events publish TYPE - [FLAGS]\n"
+                 "hapax events cancel ID\nhapax events dead [--endpoint ID] [--state STATE]\n"
+                 "hapax events redrive ID --endpoint ID\n"
+                 "hapax events redrive --endpoint ID|--all [--rate N/s] [--yes]",
+        .details = "Times are relative; --json has the exact ones, and whole responses. Without a terminal, redrive of "
+                   "several deliveries only counts them unless --yes is given. The command asks the running daemon on "
+                   "its admin socket, so run it as the daemon's user or root.",
+        .actions = events_actions,
+        .flags = events_flags,
+        .examples = events_examples,
+        .exits = keys_exits,
+    },
+    {
+        .name = "endpoints",
+        .run = hx_cmd_endpoints,
+        .summary = "add, change and diagnose the endpoints that get events",
+        .usage = "hapax endpoints list [--tenant NAME]\nhapax endpoints add URL [FLAGS]\n"
+                 "hapax endpoints change ID [FLAGS]\nhapax endpoints disable ID --why TEXT\n"
+                 "hapax endpoints rotate ID [--overlap TIME]\nhapax endpoints show|enable|delete|why ID",
+        .details = "Deliveries are signed by Standard Webhooks; `hapax verify` and `hapax listen` check that. An "
+                   "endpoint of a tenant is found with --tenant. The command asks the running daemon on its admin "
+                   "socket, so run it as the daemon's user or root.",
+        .actions = endpoints_actions,
+        .flags = endpoints_flags,
+        .examples = endpoints_examples,
         .exits = keys_exits,
     },
     {

@@ -18,3 +18,15 @@ void hx_cmd_put_text(FILE *out, hx_slice text)
         at += len > 0 ? len : 1;
     }
 }
+
+void hx_cmd_put_json(FILE *out, hx_slice json)
+{
+    size_t begin = 0;
+    for (size_t i = 0; i <= json.len; i++) {
+        bool is_space = i < json.len && (json.ptr[i] == '\n' || json.ptr[i] == '\t' || json.ptr[i] == '\r');
+        if (i < json.len && !is_space) continue;
+        hx_cmd_put_text(out, hx_slice_first(hx_slice_from(json, begin), i - begin));
+        if (is_space) (void)fputc(json.ptr[i] == '\n' ? '\n' : ' ', out);
+        begin = i + 1;
+    }
+}

@@ -28,3 +28,9 @@ void hx_table_print(const hx_table_row *rows, size_t count, size_t columns)
         (void)printf("\n");
     }
 }
+
+void hx_table_fact(const char *name, const char *value)
+{
+    const char *bold = hx_cmd_colours(stdout) ? "\033[1m" : "", *plain = bold[0] ? "\033[0m" : "";
+    if (value[0]) (void)printf("%s%-12s%s %s\n", bold, name, plain, value);
+}

@@ -14,5 +14,7 @@ typedef struct {
 
 /* The first row is the titles. Columns are as wide as their widest cell. */
 void hx_table_print(const hx_table_row *rows, size_t count, size_t columns);
+/* A line with a name and a value; none where the value is empty. */
+void hx_table_fact(const char *name, const char *value);
 
 #endif
