@@ -292,8 +292,7 @@ void hx_admin_show_counts(hx_admin_call *call)
     for (size_t id = 0; id < HX_COUNT_END; id++)
         for (size_t i = 0; i < needs->worker_count; i++)
             sums[id] += atomic_load_explicit(&needs->workers[i]->counts[id], memory_order_relaxed);
-    if (needs->engine)
-        hx_metrics_json(&out, HX_METRICS_EVENTS, (const uint64_t *)hx_engine_count(needs->engine));
+    if (needs->engine) hx_metrics_json(&out, HX_METRICS_EVENTS, (const uint64_t *)hx_engine_count(needs->engine));
     hx_metrics_json(&out, HX_METRICS_LOG, &dropped);
     hx_metrics_json(&out, HX_METRICS_WORKERS, sums);
     hx_buf_puts(&out, "}\n");

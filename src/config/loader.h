@@ -126,7 +126,6 @@ void hx_options_cors_origins(hx_loader *loader, const hx_option *option, const h
 void hx_options_cors_protocols(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 void hx_options_cors_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 
-
 /* Reads `sources`, and checks them together with `inbox` and the routes, after everything else. */
 void hx_options_sources_read(hx_loader *loader, const hx_yaml *root);
 void hx_options_sources_secrets(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_source_said *said);

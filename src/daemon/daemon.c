@@ -61,7 +61,7 @@ struct hx_daemon {
     hx_quota_recount recount;
     hx_ms recounted_since;
     hx_reload *reload;
-    hx_admin *admin; /* NULL: there is none */
+    hx_admin *admin;                    /* NULL: there is none */
     hx_daemon_events *events;           /* NULL: there are none */
     hx_generation_config *first_config; /* what `events` points into, also after a reload */
     struct {
@@ -500,7 +500,7 @@ static const hx_daemon_job jobs[] = {
     {"sweep", start_sweep, stop_sweep, HX_JOB_AFTER_DRAIN},
     {"reload", start_reload, stop_reload, HX_JOB_AFTER_DRAIN},
     {"events", start_events, stop_events, HX_JOB_AFTER_DRAIN},
-    {"inbox", NULL, stop_inbox, HX_JOB_BEFORE_DRAIN}, /* listens from hx_daemon_open on */
+    {"inbox", NULL, stop_inbox, HX_JOB_BEFORE_DRAIN},               /* listens from hx_daemon_open on */
     {"keys of tokens", NULL, stop_keys, HX_JOB_BEFORE_DRAIN},       /* fetched for each generation by `reload` */
     {"quota recount", NULL, stop_recount, HX_JOB_BEFORE_DRAIN},     /* begins when rules with quotas come into force */
     {"admin socket and API", NULL, stop_admin, HX_JOB_AFTER_DRAIN}, /* listen from hx_daemon_open on */

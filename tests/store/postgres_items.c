@@ -309,7 +309,7 @@ static void of_commits_that_insert_the_same_keys_each_is_made_whole_or_not_at_al
             for (int k = 0; k < KEYS_OF_GROUP; k++) {
                 (void)snprintf(racers[t].tries[i].keys[k], 16, "key-%05d", first + k);
                 racers[t].tries[i].items[k] = new_item(racers[t].tries[i].keys[k], HX_ITEM_PUT, 0,
-                                                      racers[t].tries[i].meta);
+                                                       racers[t].tries[i].meta);
             }
         }
     racers_run();
@@ -343,7 +343,7 @@ static void an_item_that_must_be_absent_stays_absent_until_the_commit_is_made(vo
             for (int k = 0; k < 2; k++) {
                 (void)snprintf(racers[t].tries[i].keys[k], 16, "%d/%d", i, k);
                 racers[t].tries[i].items[k] = new_item(racers[t].tries[i].keys[k], k == t ? HX_ITEM_PUT : HX_ITEM_CHECK,
-                                                      0, "x");
+                                                       0, "x");
             }
         }
     racers_run();

@@ -39,7 +39,7 @@ typedef struct {
     PGconn *conn; /* NULL: not connected */
     hx_poll *poll;
     hx_offload *names; /* the lookup that precedes a connection */
-    bool is_undurable;    /* the server warned that a commit of this round is not on its standby */
+    bool is_undurable; /* the server warned that a commit of this round is not on its standby */
     hx_parameters parameters;
 } hx_postgres_lane;
 
