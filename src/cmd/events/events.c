@@ -53,7 +53,7 @@ static int show_received(hx_call *call, const char *source)
 {
     hx_admin_reply reply;
     const char *endpoint = hx_arena_printf(&call->arena, "in_%s", source).ptr;
-    hx_slice target = hx_call_target(call, "", "deliveries", endpoint, call->operands[0], NULL);
+    hx_slice target = hx_call_target(call, "tenant", "deliveries", endpoint, call->operands[0], NULL);
     int code = hx_call_ask(call, "GET", target, HX_EMPTY, &reply);
     if (code >= 0) return code;
     if (call->json) return hx_call_put(&reply);

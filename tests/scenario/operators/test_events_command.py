@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 
+import httpx
 import pytest
 
 from harness import EXIT_CONFIG, EXIT_STORE, HANG_S, Listening, answer, binary, eventually
@@ -16,9 +17,9 @@ LOCAL = "events: {allow: [127.0.0.0/8]}"
 class Operator:
     """Runs commands on the admin socket of a gateway whose endpoints may be on this machine."""
 
-    def __init__(self, hapax, api):
+    def __init__(self, hapax, gateway):
         self.hapax = hapax
-        self.place = ["--admin", f"unix:{api.gateway.store}/admin.sock"]
+        self.place = ["--admin", f"unix:{gateway.store}/admin.sock"]
 
     def run(self, *words, code=0, **options):
         result = self.hapax(*words, *self.place, **options)
@@ -44,7 +45,7 @@ class Operator:
 
 @pytest.fixture
 def operator(start_api, hapax):
-    return Operator(hapax, start_api(LOCAL))
+    return Operator(hapax, start_api(LOCAL).gateway)
 
 
 @pytest.fixture
@@ -202,6 +203,23 @@ def test_on_a_terminal_it_asks(operator, listen, answer, sent):
     assert process.wait(HANG_S) == 0
     os.close(ours)
     assert (operator.json("events", "dead")["count"] == 0) == sent
+
+
+def test_a_received_event_is_shown_by_its_source(start_node, hapax, listen):
+    receiver = listen()
+    node = start_node("memory:", f"""
+        events: {{allow: [127.0.0.0/8]}}
+        inbox: {{listen: "127.0.0.1:0"}}
+        sources: [{{name: shop, scheme: none, id_pointer: /id, tenant: acme, deliver: "{receiver.url}/hook"}}]
+    """)
+    operator = Operator(hapax, node)
+    address = node.log.wait_event("inbox_listening")["address"]
+    httpx.post(f"http://{address}/inbox/shop", json={"id": "e-1"}, trust_env=False, timeout=HANG_S).raise_for_status()
+    receiver.line()
+    assert [event["id"] for event in operator.json("events", "list", "--source", "shop")["events"]] == ["e-1"]
+    words = ["events", "show", "e-1", "--source", "shop", "--tenant", "acme"]
+    eventually(lambda: operator.json(*words)["state"] == "delivered")
+    assert "to the application: delivered" in operator.run(*words).stdout
 
 
 def test_nothing_from_the_network_reaches_a_terminal_as_it_is(operator, upstream):
