@@ -143,7 +143,11 @@ static hx_tree_node *start(const hx_tree *tree, const hx_item_page *page)
     if (page->by_queue)
         after = (hx_slice){bytes, write_place(bytes, page->after.queue, page->after.due, page->after.key)};
     hx_tree_node *node = hx_tree_from(tree, after);
-    if (page->backwards) return before(tree, node);
+    if (page->backwards) { /* a place behind the prefix is as good as none */
+        hx_tree_node *end = behind_prefix(tree, page->prefix);
+        bool is_behind = end && hx_slice_compare(after, tree->key(end)) > 0;
+        return before(tree, is_behind ? end : node);
+    }
     if (node && hx_slice_eq(tree->key(node), after)) node = hx_tree_next(node);
     /* A place in front of the prefix is as good as none. */
     return node && hx_slice_compare(tree->key(node), page->prefix) < 0 ? hx_tree_from(tree, page->prefix) : node;

@@ -377,7 +377,8 @@ static void responses_leave_space_for_results_of_attempts(void **state)
         flying[i].expires_at = test_now + HX_DAY;
         assert_int_equal(settle(&b, &flying[i], HX_COMPLETED, NULL), OK);
     }
-    while (put_item(&b, "attempt", 0, &version, HX_EMPTY, true) == OK) kept++;
+    /* A store that writes in place never gets full by that. */
+    while ((is_journal() || kept < IN_FLIGHT) && put_item(&b, "attempt", 0, &version, HX_EMPTY, true) == OK) kept++;
     assert_true(kept >= (is_journal() ? SEGMENT / 8 / 300 : IN_FLIGHT));
     for (uint64_t i = IN_FLIGHT / 2; i < IN_FLIGHT; i++) /* and they leave space for the ends of claims */
         assert_int_equal(settle(&b, &flying[i], HX_UNKNOWN, NULL), OK);

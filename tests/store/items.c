@@ -314,6 +314,11 @@ static void e5_pages_by_key_go_on_where_they_ended_in_both_directions(void **sta
         page.after = page.items[2];
         page.items_max = 100;
         assert_string_equal(scan(&b, &page), "d4 d3 d2 d1");
+        page = page_of("d");
+        page.backwards = true;
+        page.items_max = 2;
+        page.after = (hx_item){.key = S("z")}; /* a place behind the prefix */
+        assert_string_equal(scan(&b, &page), "d7 d6 +");
         page = page_of("e");
         page.after = (hx_item){.key = S("a")}; /* a place in front of the prefix */
         assert_string_equal(scan(&b, &page), "e1 e2 e\xff");

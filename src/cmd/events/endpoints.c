@@ -23,12 +23,17 @@ static const char *state_of(hx_slice endpoint, hx_arena *arena)
     return hx_keys_member(endpoint, "failing_since", arena)[0] ? "failing" : "active";
 }
 
+static bool is_in(const char *state, const char *wanted)
+{
+    return hx_slice_eq(hx_slice_of(state), hx_slice_of(wanted));
+}
+
 /* When the endpoint got into its state. */
 static const char *since(hx_slice endpoint, const char *state, hx_arena *arena)
 {
-    const char *member = strcmp(state, "disabled") == 0  ? "disabled_at"
-                         : strcmp(state, "failing") == 0 ? "failing_since"
-                                                         : "created_at";
+    const char *member = is_in(state, "disabled")  ? "disabled_at"
+                         : is_in(state, "failing") ? "failing_since"
+                                                   : "created_at";
     return hx_relative_time(endpoint, member, arena);
 }
 
@@ -296,10 +301,10 @@ static int why(hx_call *call)
     }
     const char *state = state_of(d.endpoint, arena), *reason = hx_keys_member(d.endpoint, "disabled_reason", arena);
     const char *id = hx_keys_member(d.endpoint, "id", arena), *when = since(d.endpoint, state, arena);
-    if (strcmp(state, "disabled") == 0)
+    if (is_in(state, "disabled"))
         (void)printf("%s was disabled %s: %s.\nTo let its deliveries go on: hapax endpoints enable %s\n", id, when,
                      reason[0] ? reason : "no reason was given", id);
-    else if (strcmp(state, "failing") == 0)
+    else if (is_in(state, "failing"))
         (void)printf("%s fails: the first failure in a row was %s.\n", id, when);
     else
         (void)printf("%s does not fail: its last delivery succeeded, or there was none.\n", id);

@@ -98,8 +98,9 @@ hx_slice hx_event_key(const hx_event *event, hx_arena *arena)
 
 hx_slice hx_event_queue(const hx_event *event, hx_arena *arena)
 {
-    return event->is_received ? hx_arena_printf(arena, "received/%.*s/", HX_FMT(event->source))
-                              : hx_arena_printf(arena, "events/%.*s/", HX_FMT(event->tenant));
+    return event->is_received
+               ? hx_arena_printf(arena, "received/%.*s/%.*s/", HX_FMT(event->tenant), HX_FMT(event->source))
+               : hx_arena_printf(arena, "events/%.*s/", HX_FMT(event->tenant));
 }
 
 hx_slice hx_delivery_key(hx_slice tenant, hx_slice endpoint, hx_slice event_key, hx_arena *arena)

@@ -49,7 +49,8 @@ bool hx_is_event_name(hx_slice name);
  *     k/MAC                    the key of a request to the API
  */
 hx_slice hx_event_key(const hx_event *event, hx_arena *arena);
-/* The queue of its item, in the order of which events are listed: "events/TENANT/", or "received/SOURCE/". */
+/* The queue of its item, in the order of which events are listed: "events/TENANT/", or
+ * "received/TENANT/SOURCE/". */
 hx_slice hx_event_queue(const hx_event *event, hx_arena *arena);
 hx_slice hx_delivery_key(hx_slice tenant, hx_slice endpoint, hx_slice event_key, hx_arena *arena);
 

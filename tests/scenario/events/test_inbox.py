@@ -96,6 +96,17 @@ def test_where_nothing_may_be_repeated_a_lost_answer_is_unknown(hooks, upstream)
     assert [delivery["event"] for delivery in listed] == ["m-1"]
 
 
+def test_a_tenant_sees_nothing_of_the_sources_of_others(hooks):
+    assert hooks.github("d-1").status == 200
+    hooks.wait_state("in_github", "d-1", "delivered")
+    theirs = hooks.api.token("operate", "view", tenant="rival")
+    assert hooks.call("GET", "/v1/events?source=github", token=theirs).json()["events"] == []
+    assert hooks.call("GET", "/v1/deliveries?endpoint=in_github", token=theirs).json()["deliveries"] == []
+    for method, target in [("GET", "/v1/deliveries/in_github/d-1"), ("POST", "/v1/deliveries/in_github/d-1/redrive")]:
+        assert hooks.call(method, target, None if method == "GET" else {}, token=theirs).status == 404
+    assert [event["id"] for event in hooks.call("GET", "/v1/events?source=github").json()["events"]] == ["d-1"]
+
+
 def test_bad_requests_are_told_what_is_wrong(hooks):
     assert hooks.send("nobody", b"{}", []).status == 404
     too_large = hooks.send("github", b"x" * 300_000, [])
