@@ -17,10 +17,14 @@
 /* The flags of add and change. */
 #define SETTINGS " type filter header rate concurrency timeout on-client-error description "
 
-static const char *state_of(hx_slice endpoint, hx_arena *arena)
+typedef enum { ACTIVE, FAILING, DISABLED } endpoint_state;
+
+static const char *const state_names[] = {[ACTIVE] = "active", [FAILING] = "failing", [DISABLED] = "disabled"};
+
+static endpoint_state state_of(hx_slice endpoint, hx_arena *arena)
 {
-    if (strcmp(hx_keys_member(endpoint, "disabled", arena), "true") == 0) return "disabled";
-    return hx_keys_member(endpoint, "failing_since", arena)[0] ? "failing" : "active";
+    if (strcmp(hx_keys_member(endpoint, "disabled", arena), "true") == 0) return DISABLED;
+    return hx_keys_member(endpoint, "failing_since", arena)[0] ? FAILING : ACTIVE;
 }
 
 static bool is_in(const char *state, const char *wanted)
@@ -29,12 +33,18 @@ static bool is_in(const char *state, const char *wanted)
 }
 
 /* When the endpoint got into its state. */
-static const char *since(hx_slice endpoint, const char *state, hx_arena *arena)
+static const char *since(hx_slice endpoint, endpoint_state state, hx_arena *arena)
 {
+<<<<<<< HEAD
     const char *member = is_in(state, "disabled")  ? "disabled_at"
                          : is_in(state, "failing") ? "failing_since"
                                                    : "created_at";
     return hx_relative_time(endpoint, member, arena);
+=======
+    static const char *const members[] = {
+        [ACTIVE] = "created_at", [FAILING] = "failing_since", [DISABLED] = "disabled_at"};
+    return hx_relative_time(endpoint, members[state], arena);
+>>>>>>> wt-eleven
 }
 
 static int list(hx_call *call)
@@ -51,13 +61,14 @@ static int list(hx_call *call)
     hx_table_row *rows = hx_arena_zalloc(arena, (all.count + 1) * sizeof *rows);
     rows[0] = (hx_table_row){.cells = {"ID", "STATE", "SINCE", "TENANT", "TYPES", "URL", "DESCRIPTION"}};
     for (size_t i = 0; i < all.count; i++) {
-        const char *state = state_of(all.items[i], arena), *types = hx_keys_texts(all.items[i], "/types", arena);
-        rows[i + 1] = (hx_table_row){.cells = {hx_cell(all.items[i], "id", arena), state,
+        endpoint_state state = state_of(all.items[i], arena);
+        const char *types = hx_keys_texts(all.items[i], "/types", arena);
+        rows[i + 1] = (hx_table_row){.cells = {hx_cell(all.items[i], "id", arena), state_names[state],
                                                since(all.items[i], state, arena),
                                                hx_cell(all.items[i], "tenant", arena), types[0] ? types : "*",
                                                hx_cell(all.items[i], "url", arena),
                                                hx_cell(all.items[i], "description", arena)},
-                                     .colour = hx_print_colour(state)};
+                                     .colour = hx_print_colour(state_names[state])};
     }
     if (all.count > 0) hx_table_print(rows, all.count + 1, 7);
     (void)fflush(stdout);
@@ -68,13 +79,14 @@ static int list(hx_call *call)
 
 static void print_endpoint(hx_slice endpoint, hx_arena *arena)
 {
-    const char *state = state_of(endpoint, arena), *types = hx_keys_texts(endpoint, "/types", arena);
+    endpoint_state state = state_of(endpoint, arena);
+    const char *types = hx_keys_texts(endpoint, "/types", arena);
     const char *rate = hx_keys_member(endpoint, "rate", arena);
     hx_table_fact("endpoint", hx_keys_member(endpoint, "id", arena));
     hx_table_fact("url", hx_keys_member(endpoint, "url", arena));
     hx_table_fact("tenant", hx_keys_member(endpoint, "tenant", arena));
     hx_table_fact("description", hx_keys_member(endpoint, "description", arena));
-    hx_table_fact("state", hx_arena_printf(arena, "%s (%s)", state, since(endpoint, state, arena)).ptr);
+    hx_table_fact("state", hx_arena_printf(arena, "%s (%s)", state_names[state], since(endpoint, state, arena)).ptr);
     hx_table_fact("reason", hx_keys_member(endpoint, "disabled_reason", arena));
     hx_table_fact("types", types[0] ? types : "*");
     hx_table_fact("filters", hx_keys_member(endpoint, "filters", arena));
@@ -299,12 +311,20 @@ static int why(hx_call *call)
         (void)puts("}");
         return HX_EXIT_OK;
     }
-    const char *state = state_of(d.endpoint, arena), *reason = hx_keys_member(d.endpoint, "disabled_reason", arena);
+    endpoint_state state = state_of(d.endpoint, arena);
+    const char *reason = hx_keys_member(d.endpoint, "disabled_reason", arena);
     const char *id = hx_keys_member(d.endpoint, "id", arena), *when = since(d.endpoint, state, arena);
+<<<<<<< HEAD
     if (is_in(state, "disabled"))
         (void)printf("%s was disabled %s: %s.\nTo let its deliveries go on: hapax endpoints enable %s\n", id, when,
                      reason[0] ? reason : "no reason was given", id);
     else if (is_in(state, "failing"))
+=======
+    if (state == DISABLED)
+        (void)printf("%s was disabled %s: %s.\nTo let its deliveries go on: hapax endpoints enable %s\n", id, when,
+                     reason[0] ? reason : "no reason was given", id);
+    else if (state == FAILING)
+>>>>>>> wt-eleven
         (void)printf("%s fails: the first failure in a row was %s.\n", id, when);
     else
         (void)printf("%s does not fail: its last delivery succeeded, or there was none.\n", id);
