@@ -27,24 +27,12 @@ static endpoint_state state_of(hx_slice endpoint, hx_arena *arena)
     return hx_keys_member(endpoint, "failing_since", arena)[0] ? FAILING : ACTIVE;
 }
 
-static bool is_in(const char *state, const char *wanted)
-{
-    return hx_slice_eq(hx_slice_of(state), hx_slice_of(wanted));
-}
-
 /* When the endpoint got into its state. */
 static const char *since(hx_slice endpoint, endpoint_state state, hx_arena *arena)
 {
-<<<<<<< HEAD
-    const char *member = is_in(state, "disabled")  ? "disabled_at"
-                         : is_in(state, "failing") ? "failing_since"
-                                                   : "created_at";
-    return hx_relative_time(endpoint, member, arena);
-=======
     static const char *const members[] = {
         [ACTIVE] = "created_at", [FAILING] = "failing_since", [DISABLED] = "disabled_at"};
     return hx_relative_time(endpoint, members[state], arena);
->>>>>>> wt-eleven
 }
 
 static int list(hx_call *call)
@@ -314,17 +302,10 @@ static int why(hx_call *call)
     endpoint_state state = state_of(d.endpoint, arena);
     const char *reason = hx_keys_member(d.endpoint, "disabled_reason", arena);
     const char *id = hx_keys_member(d.endpoint, "id", arena), *when = since(d.endpoint, state, arena);
-<<<<<<< HEAD
-    if (is_in(state, "disabled"))
-        (void)printf("%s was disabled %s: %s.\nTo let its deliveries go on: hapax endpoints enable %s\n", id, when,
-                     reason[0] ? reason : "no reason was given", id);
-    else if (is_in(state, "failing"))
-=======
     if (state == DISABLED)
         (void)printf("%s was disabled %s: %s.\nTo let its deliveries go on: hapax endpoints enable %s\n", id, when,
                      reason[0] ? reason : "no reason was given", id);
     else if (state == FAILING)
->>>>>>> wt-eleven
         (void)printf("%s fails: the first failure in a row was %s.\n", id, when);
     else
         (void)printf("%s does not fail: its last delivery succeeded, or there was none.\n", id);
