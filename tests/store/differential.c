@@ -45,6 +45,7 @@ typedef struct {
     bool watching[WATCHES];
     uint64_t seed;
     char body[9000];
+    char text[100]; /* an item's meta is text */
 } pair;
 
 static uint64_t pick(uint64_t below)
@@ -305,7 +306,7 @@ static hx_item draw_item(pair *p, uint64_t number)
                      .queue = hx_slice_of(queues[pick(6)]),
                      .due = (hx_ms)pick(50),
                      .expires_at = pick(3) ? 0 : test_now + (hx_ms)pick(100000) + 1,
-                     .meta = {p->body, pick(100)},
+                     .meta = {p->text, pick(sizeof p->text)},
                      .body = {p->body + pick(100), pick(2) && body_len > 100 ? body_len - 100 : 0}};
 }
 
@@ -457,6 +458,7 @@ static void run_seed(uint64_t seed)
     p->seed = seed;
     hx_rand_seed(seed);
     hx_rand_bytes(p->body, sizeof p->body);
+    for (size_t i = 0; i < sizeof p->text; i++) p->text[i] = (char)('!' + pick(94));
     bench_begin(&p->stores[REFERENCE], "memory", (hx_store_options){0});
     bench_begin(&p->stores[OTHER], backend, (hx_store_options){.segment_bytes = 16 << 10});
     other_keeps_items = hx_store_about(p->stores[OTHER].store)->keeps_items;

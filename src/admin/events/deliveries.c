@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handlers that list and show deliveries, and send them again. */
-#include "admin/call.h"
+#include "admin/events/common.h"
 #include "admin/events/views.h"
 #include "admin/query.h"
 #include "core/json/json_writer.h"
@@ -21,18 +21,10 @@ typedef struct {
 /* NULL: there is no engine, and the call was answered. */
 static job *new_job(hx_admin_call *call)
 {
-    if (!call->admin->needs.engine) {
-        hx_admin_refuse(call, HX_ADMIN_EVENTS_OFF, HX_EMPTY, NULL);
-        return NULL;
-    }
+    if (!hx_admin_has_engine(call)) return NULL;
     job *j = hx_arena_zalloc(call->arena, sizeof *j);
     j->call = call;
     return j;
-}
-
-static void refuse_malformed(hx_admin_call *call, const char *why)
-{
-    hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(why)), NULL);
 }
 
 /* The key of the delivery to an endpoint, or to the application behind a source ("in_SOURCE"), of an event. */
@@ -51,7 +43,7 @@ static bool find_key(hx_admin_call *call, hx_slice *key)
     const hx_admin_word words[] = {{"tenant", &named}};
     const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 1);
     if (wrong) {
-        refuse_malformed(call, wrong);
+        hx_admin_refuse_malformed(call, wrong);
         return false;
     }
     if (!hx_admin_tenant(call, named, &tenant)) return false;
@@ -131,27 +123,6 @@ static const char *choose_page(job *j, hx_slice tenant, hx_slice endpoint, hx_sl
     return NULL;
 }
 
-static void list_done(hx_store_call *store)
-{
-    job *j = HX_OWNER(store, job, store);
-    hx_admin_call *call = j->call;
-    size_t bytes = 256 + HX_ADMIN_CURSOR_BYTES;
-    if (store->result != HX_STORE_OK) {
-        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
-        return;
-    }
-    for (size_t i = 0; i < j->page.count; i++) bytes += hx_view_delivery_bytes(&j->page.items[i]);
-    hx_buf out;
-    hx_buf_init(&out, call->arena, bytes);
-    hx_json_open(&out, NULL, '{');
-    hx_json_open(&out, "deliveries", '[');
-    for (size_t i = 0; i < j->page.count; i++) hx_view_delivery_item(&out, &j->page.items[i], call->arena);
-    hx_json_close(&out, ']');
-    hx_admin_put_cursor(&out, &j->page);
-    hx_buf_puts(&out, "}\n");
-    hx_admin_answer(call, hx_buf_slice(&out));
-}
-
 void hx_admin_list_deliveries(hx_admin_call *call)
 {
     hx_slice named, tenant, endpoint, state, limit, cursor;
@@ -166,11 +137,16 @@ void hx_admin_list_deliveries(hx_admin_call *call)
     }
     if (!wrong) wrong = hx_admin_page(limit, cursor, call->arena, &j->page);
     if (wrong) {
-        refuse_malformed(call, wrong);
+        hx_admin_refuse_malformed(call, wrong);
         return;
     }
-    j->store = hx_admin_store_call(call->admin, call->arena, list_done);
-    hx_store_scan(call->admin->needs.store, &j->store, &j->page);
+    hx_admin_list *list = hx_arena_alloc(call->arena, sizeof *list);
+    *list = (hx_admin_list){.call = call,
+                            .name = "deliveries",
+                            .bytes = hx_view_delivery_bytes,
+                            .write = hx_view_delivery_item,
+                            .page = j->page};
+    hx_admin_answer_list(list);
 }
 
 static void redrive_next(job *j);
@@ -236,14 +212,14 @@ void hx_admin_redrive_deliveries(hx_admin_call *call)
     said given = {.tenant = HX_EMPTY, .endpoint = HX_EMPTY, .state = HX_LIT("dead"), .limit = REDRIVEN_AT_ONCE};
     if (!j) return;
     if (!hx_json_read(&said_shape, HX_JSON_GIVEN, hx_buf_slice(&call->body), call->arena, &given, error)) {
-        refuse_malformed(call, error);
+        hx_admin_refuse_malformed(call, error);
         return;
     }
     if (!hx_admin_tenant(call, given.tenant, &tenant)) return;
     const char *wrong = choose_page(j, tenant, given.endpoint, given.state);
     if (!wrong && (given.limit < 1 || given.limit > REDRIVEN_AT_ONCE)) wrong = "\"limit\" must be between 1 and 1000";
     if (wrong) {
-        refuse_malformed(call, wrong);
+        hx_admin_refuse_malformed(call, wrong);
         return;
     }
     j->is_preview = given.preview;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handlers of endpoints. */
-#include "admin/call.h"
+#include "admin/events/common.h"
 #include "admin/events/views.h"
 #include "admin/query.h"
 #include "base/rand.h"
@@ -23,18 +23,10 @@ typedef struct {
 /* NULL: there is no engine, and the call was answered. */
 static job *new_job(hx_admin_call *call)
 {
-    if (!call->admin->needs.engine) {
-        hx_admin_refuse(call, HX_ADMIN_EVENTS_OFF, HX_EMPTY, NULL);
-        return NULL;
-    }
+    if (!hx_admin_has_engine(call)) return NULL;
     job *j = hx_arena_zalloc(call->arena, sizeof *j);
     j->call = call;
     return j;
-}
-
-static void refuse_malformed(hx_admin_call *call, const char *why)
-{
-    hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(why)), NULL);
 }
 
 static void change_done(hx_endpoint_change *change)
@@ -78,7 +70,7 @@ static bool find_name(hx_admin_call *call, job *j)
     const hx_admin_word words[] = {{"tenant", &named}};
     const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 1);
     if (wrong) {
-        refuse_malformed(call, wrong);
+        hx_admin_refuse_malformed(call, wrong);
         return false;
     }
     j->change.id = call->parameters[0];
@@ -93,7 +85,7 @@ void hx_admin_create_endpoint(hx_admin_call *call)
     if (!j) return;
     j->change.endpoint = hx_endpoint_new;
     if (!hx_endpoint_read(hx_buf_slice(&call->body), call->arena, &j->change.endpoint, error)) {
-        refuse_malformed(call, error);
+        hx_admin_refuse_malformed(call, error);
         return;
     }
     if (!hx_admin_tenant(call, j->change.endpoint.tenant, &tenant)) return;
@@ -123,7 +115,7 @@ void hx_admin_change_endpoint(hx_admin_call *call)
     bool is_whole = hx_endpoint_decode(hx_buf_slice(&meta), call->arena, &j->change.endpoint);
     j->change.endpoint.secrets = (hx_texts){0}; /* those in the store, unless new ones are given */
     if (!is_whole || !hx_endpoint_read(hx_buf_slice(&call->body), call->arena, &j->change.endpoint, error)) {
-        refuse_malformed(call, is_whole ? error : "the endpoint can't be read");
+        hx_admin_refuse_malformed(call, is_whole ? error : "the endpoint can't be read");
         return;
     }
     begin_change(j, HX_ENDPOINT_REPLACE);
@@ -161,7 +153,7 @@ static bool read_said(hx_admin_call *call, said *out)
     *out = (said){.why = HX_EMPTY, .overlap = OVERLAP_BY_DEFAULT, .secret = HX_EMPTY};
     if (call->body.len == 0) return true;
     if (hx_json_read(&said_shape, HX_JSON_GIVEN, hx_buf_slice(&call->body), call->arena, out, error)) return true;
-    refuse_malformed(call, error);
+    hx_admin_refuse_malformed(call, error);
     return false;
 }
 
@@ -172,7 +164,7 @@ void hx_admin_disable_endpoint(hx_admin_call *call)
     if (!j) return;
     if (!find_name(call, j) || !read_said(call, &given)) return;
     if (given.why.len == 0 || given.why.len > 200) {
-        refuse_malformed(call, "\"why\" must say in 1 to 200 bytes why the endpoint is disabled");
+        hx_admin_refuse_malformed(call, "\"why\" must say in 1 to 200 bytes why the endpoint is disabled");
         return;
     }
     j->change.reason = given.why;
@@ -186,7 +178,7 @@ void hx_admin_rotate_endpoint(hx_admin_call *call)
     if (!j) return;
     if (!find_name(call, j) || !read_said(call, &given)) return;
     if (given.overlap > OVERLAP_MAX) {
-        refuse_malformed(call, "\"overlap\" must be up to 30d");
+        hx_admin_refuse_malformed(call, "\"overlap\" must be up to 30d");
         return;
     }
     hx_endpoint like = hx_endpoint_new;
@@ -201,7 +193,7 @@ void hx_admin_rotate_endpoint(hx_admin_call *call)
         hx_json_put_list(&json, "secrets", &given.secret, 1);
         hx_json_close(&json, '}');
         if (!hx_endpoint_read(hx_buf_slice(&json), call->arena, &like, error)) {
-            refuse_malformed(call, error);
+            hx_admin_refuse_malformed(call, error);
             return;
         }
     }
@@ -228,33 +220,6 @@ void hx_admin_show_endpoint(hx_admin_call *call)
     hx_admin_answer(call, hx_buf_slice(&out));
 }
 
-static void list_done(hx_store_call *store)
-{
-    job *j = HX_OWNER(store, job, store);
-    hx_admin_call *call = j->call;
-    hx_endpoint endpoint;
-    size_t bytes = 256 + HX_ADMIN_CURSOR_BYTES;
-    if (store->result != HX_STORE_OK) {
-        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
-        return;
-    }
-    for (size_t i = 0; i < j->page.count; i++) bytes += 1024 + 2 * j->page.items[i].meta.len;
-    hx_buf out;
-    hx_buf_init(&out, call->arena, bytes);
-    hx_json_open(&out, NULL, '{');
-    hx_json_open(&out, "endpoints", '[');
-    for (size_t i = 0; i < j->page.count; i++) {
-        if (!hx_endpoint_decode(j->page.items[i].meta, call->arena, &endpoint) || endpoint.deleted_at > 0) continue;
-        hx_json_open(&out, NULL, '{');
-        hx_view_endpoint(&out, &endpoint);
-        hx_json_close(&out, '}');
-    }
-    hx_json_close(&out, ']');
-    hx_admin_put_cursor(&out, &j->page);
-    hx_buf_puts(&out, "}\n");
-    hx_admin_answer(call, hx_buf_slice(&out));
-}
-
 void hx_admin_list_endpoints(hx_admin_call *call)
 {
     hx_slice named, tenant, limit, cursor;
@@ -270,9 +235,14 @@ void hx_admin_list_endpoints(hx_admin_call *call)
         wrong = hx_admin_page(limit, cursor, call->arena, &j->page);
     }
     if (wrong) {
-        refuse_malformed(call, wrong);
+        hx_admin_refuse_malformed(call, wrong);
         return;
     }
-    j->store = hx_admin_store_call(call->admin, call->arena, list_done);
-    hx_store_scan(call->admin->needs.store, &j->store, &j->page);
+    hx_admin_list *list = hx_arena_alloc(call->arena, sizeof *list);
+    *list = (hx_admin_list){.call = call,
+                            .name = "endpoints",
+                            .bytes = hx_view_endpoint_bytes,
+                            .write = hx_view_endpoint_item,
+                            .page = j->page};
+    hx_admin_answer_list(list);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handlers that publish, show, list and cancel events. */
-#include "admin/call.h"
+#include "admin/events/common.h"
 #include "admin/events/views.h"
 #include "admin/query.h"
 #include "core/json/json.h"
@@ -26,18 +26,10 @@ typedef struct {
 /* NULL: there is no engine, and the call was answered. */
 static job *new_job(hx_admin_call *call)
 {
-    if (!call->admin->needs.engine) {
-        hx_admin_refuse(call, HX_ADMIN_EVENTS_OFF, HX_EMPTY, NULL);
-        return NULL;
-    }
+    if (!hx_admin_has_engine(call)) return NULL;
     job *j = hx_arena_zalloc(call->arena, sizeof *j);
     j->call = call;
     return j;
-}
-
-static void refuse_malformed(hx_admin_call *call, const char *why)
-{
-    hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(why)), NULL);
 }
 
 static void publish_done(hx_publish *publish)
@@ -125,7 +117,7 @@ void hx_admin_publish_events(hx_admin_call *call)
     const char *wrong = read_key(j);
     if (!wrong) wrong = read_events(j, hx_buf_slice(&call->body));
     if (wrong) {
-        if (*wrong) refuse_malformed(call, wrong); /* else the tenant was refused */
+        if (*wrong) hx_admin_refuse_malformed(call, wrong); /* else the tenant was refused */
         return;
     }
     j->publish.arena = call->arena;
@@ -147,7 +139,7 @@ static void find_event(hx_admin_call *call, void (*done)(hx_store_call *store))
     const hx_admin_word words[] = {{"tenant", &named}};
     const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 1);
     if (wrong) {
-        refuse_malformed(call, wrong);
+        hx_admin_refuse_malformed(call, wrong);
         return;
     }
     if (!hx_admin_tenant(call, named, &tenant)) return;
@@ -214,33 +206,6 @@ void hx_admin_show_event(hx_admin_call *call)
     find_event(call, read_deliveries);
 }
 
-static void list_done(hx_store_call *store)
-{
-    job *j = HX_OWNER(store, job, store);
-    hx_admin_call *call = j->call;
-    size_t bytes = 256 + HX_ADMIN_CURSOR_BYTES;
-    hx_event event;
-    if (store->result != HX_STORE_OK) {
-        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
-        return;
-    }
-    for (size_t i = 0; i < j->page.count; i++) bytes += hx_view_event_bytes(&j->page.items[i]);
-    hx_buf out;
-    hx_buf_init(&out, call->arena, bytes);
-    hx_json_open(&out, NULL, '{');
-    hx_json_open(&out, "events", '[');
-    for (size_t i = 0; i < j->page.count; i++) {
-        if (!hx_event_decode(j->page.items[i].meta, call->arena, &event)) continue;
-        hx_json_open(&out, NULL, '{');
-        hx_view_event(&out, &event, false);
-        hx_json_close(&out, '}');
-    }
-    hx_json_close(&out, ']');
-    hx_admin_put_cursor(&out, &j->page);
-    hx_buf_puts(&out, "}\n");
-    hx_admin_answer(call, hx_buf_slice(&out));
-}
-
 void hx_admin_list_events(hx_admin_call *call)
 {
     hx_slice named, tenant, source, limit, cursor;
@@ -255,11 +220,13 @@ void hx_admin_list_events(hx_admin_call *call)
         wrong = hx_admin_page(limit, cursor, call->arena, &j->page);
     }
     if (wrong) {
-        refuse_malformed(call, wrong);
+        hx_admin_refuse_malformed(call, wrong);
         return;
     }
-    j->store = hx_admin_store_call(call->admin, call->arena, list_done);
-    hx_store_scan(call->admin->needs.store, &j->store, &j->page);
+    hx_admin_list *list = hx_arena_alloc(call->arena, sizeof *list);
+    *list = (hx_admin_list){
+        .call = call, .name = "events", .bytes = hx_view_event_bytes, .write = hx_view_event_item, .page = j->page};
+    hx_admin_answer_list(list);
 }
 
 static void cancel_next(job *j);

@@ -24,6 +24,29 @@ void hx_view_event(hx_buf *out, const hx_event *event, bool with_data)
         hx_json_put_text(out, "body", event->data);
 }
 
+void hx_view_event_item(hx_buf *out, const hx_item *item, hx_arena *arena)
+{
+    hx_event event;
+    if (!hx_event_decode(item->meta, arena, &event)) return;
+    hx_json_open(out, NULL, '{');
+    hx_view_event(out, &event, false);
+    hx_json_close(out, '}');
+}
+
+void hx_view_endpoint_item(hx_buf *out, const hx_item *item, hx_arena *arena)
+{
+    hx_endpoint endpoint;
+    if (!hx_endpoint_decode(item->meta, arena, &endpoint) || endpoint.deleted_at > 0) return;
+    hx_json_open(out, NULL, '{');
+    hx_view_endpoint(out, &endpoint);
+    hx_json_close(out, '}');
+}
+
+size_t hx_view_endpoint_bytes(const hx_item *item)
+{
+    return 1024 + 2 * item->meta.len;
+}
+
 size_t hx_view_event_bytes(const hx_item *item)
 {
     return 1024 + 2 * item->meta.len + ESCAPED * item->body.len;

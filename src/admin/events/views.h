@@ -13,8 +13,12 @@
 void hx_view_published(hx_buf *out, const hx_event *event);
 /* The members of an event, and its data where it is wanted. */
 void hx_view_event(hx_buf *out, const hx_event *event, bool with_data);
-/* The most that an event, or a delivery, takes. */
+/* An object; nothing where the item is malformed. */
+void hx_view_event_item(hx_buf *out, const hx_item *item, hx_arena *arena);
+void hx_view_endpoint_item(hx_buf *out, const hx_item *item, hx_arena *arena); /* nothing for one that was deleted */
+/* The most that each takes. */
 size_t hx_view_event_bytes(const hx_item *item);
+size_t hx_view_endpoint_bytes(const hx_item *item);
 size_t hx_view_delivery_bytes(const hx_item *item);
 /* An object; {"state": "absent"} where there is no item yet. */
 void hx_view_delivery_item(hx_buf *out, const hx_item *item, hx_arena *arena);

@@ -90,7 +90,8 @@ static void give_back(slot *s)
     e->free = s;
     e->in_flight--;
     e->seen++;
-    if (!e->in_items) hx_progress_at(e->transfer->progress, e->seen); /* nobody knows how many items there are */
+    /* Operations may still be on their way when the first item is read. Nobody knows how many items there are. */
+    if (!e->in_items || e->seen <= e->transfer->progress->total) hx_progress_at(e->transfer->progress, e->seen);
 }
 
 static void import_done(hx_store_call *call)

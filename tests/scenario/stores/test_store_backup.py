@@ -145,7 +145,7 @@ DAMAGE = {
     "cut in the middle": (lambda data: data[:len(data) // 2], "is cut short"),
     "cut before its last byte": (lambda data: data[:-1], "is cut short"),
     "longer": (lambda data: data + b"\0", "it is longer than was written"),
-    "newer": (lambda data: data[:8] + struct.pack("<I", 2) + data[12:], "from a newer hapax"),
+    "newer": (lambda data: data[:8] + struct.pack("<I", 3) + data[12:], "from a newer hapax"),
     "a flipped bit in the secret": (lambda data: flipped(data, 60), "is damaged at byte 0"),
     "a flipped bit in a record": (lambda data: flipped(data, 800), "is damaged at byte 512"),
     "a flipped bit in an answer": (lambda data: flipped(data, data.index(b"answer ")), "is damaged at byte"),

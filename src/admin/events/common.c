@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/events/common.h"
+
+#include "admin/query.h"
+#include "core/json/json_writer.h"
+
+bool hx_admin_has_engine(hx_admin_call *call)
+{
+    if (call->admin->needs.engine) return true;
+    hx_admin_refuse(call, HX_ADMIN_EVENTS_OFF, HX_EMPTY, NULL);
+    return false;
+}
+
+void hx_admin_refuse_malformed(hx_admin_call *call, const char *why)
+{
+    hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(why)), NULL);
+}
+
+static void list_done(hx_store_call *store)
+{
+    hx_admin_list *list = HX_OWNER(store, hx_admin_list, store);
+    hx_admin_call *call = list->call;
+    const hx_item_page *page = &list->page;
+    size_t bytes = 256 + HX_ADMIN_CURSOR_BYTES;
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    for (size_t i = 0; i < page->count; i++) bytes += list->bytes(&page->items[i]);
+    hx_buf out;
+    hx_buf_init(&out, call->arena, bytes);
+    hx_json_open(&out, NULL, '{');
+    hx_json_open(&out, list->name, '[');
+    for (size_t i = 0; i < page->count; i++) list->write(&out, &page->items[i], call->arena);
+    hx_json_close(&out, ']');
+    hx_admin_put_cursor(&out, page);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+void hx_admin_answer_list(hx_admin_list *list)
+{
+    list->store = hx_admin_store_call(list->call->admin, list->call->arena, list_done);
+    hx_store_scan(list->call->admin->needs.store, &list->store, &list->page);
+}
