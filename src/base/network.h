@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Networks of IP addresses, such as 10.0.0.0/8. An IPv4 address is its IPv4-mapped IPv6 address here (::ffff:0:0/96), so
- * that every address has 16 bytes. */
+/* Networks of IP addresses, such as 10.0.0.0/8. An IPv4 address is its IPv4-mapped IPv6 address here (::ffff:0:0/96),
+ * so that every address has 16 bytes. */
 #ifndef HX_BASE_NETWORK_H
 #define HX_BASE_NETWORK_H
 

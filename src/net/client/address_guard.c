@@ -102,7 +102,7 @@ static const char *judge(const hx_address_guard *guard, const uint8_t address[16
     return is_global ? NULL : "a reserved address";
 }
 
-bool hx_address_guard_allows(const hx_address_guard *guard, const struct sockaddr *address, hx_error_text error)
+bool hx_guard_allows(const hx_address_guard *guard, const struct sockaddr *address, hx_error_text error)
 {
     uint8_t bytes[16] = {[10] = 0xff, [11] = 0xff};
     const char *what = NULL;

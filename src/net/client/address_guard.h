@@ -15,7 +15,6 @@ typedef struct {
 } hx_address_guard;
 
 /* Whether this address may be dialled. False with a sentence: which address, and why not. */
-bool hx_address_guard_allows(const hx_address_guard *guard, const struct sockaddr *address,
-                             hx_error_text error) HX_MUST_USE;
+bool hx_guard_allows(const hx_address_guard *guard, const struct sockaddr *address, hx_error_text error) HX_MUST_USE;
 
 #endif

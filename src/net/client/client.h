@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP towards servers that others chose, such as the receivers of events: http and https by libcurl, on one loop.
- * Redirects are not followed, proxies and credentials of the environment are not used, and only addresses that the guard
- * allows are dialled (address_guard.h).
+ * Redirects are not followed, proxies and credentials of the environment are not used, and only addresses that the
+ * guard allows are dialled (address_guard.h).
  *
  * Requests wait for a connection in one line per host and port; the hosts take turns, and each has a limited number of
  * requests in flight. So a host that never answers delays nobody but itself, as long as there are more connections than
@@ -96,8 +96,8 @@ struct hx_client_request {
     } own;
 };
 
-/* The guard is asked at every connection and every request: the caller may change it at any time, and frees it after the
- * client. NULL with a sentence in `error`: libcurl is missing or too old. */
+/* The guard is asked at every connection and every request: the caller may change it at any time, and frees it after
+ * the client. NULL with a sentence in `error`: libcurl is missing or too old. */
 hx_client *hx_client_new(hx_loop *loop, const hx_client_limits *limits, const hx_address_guard *guard,
                          hx_error_text error);
 /* Cancels what is in flight: `done` is called for each request, inside this call, and must not start another. Not from

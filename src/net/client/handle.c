@@ -35,7 +35,6 @@ static const char *check_url(hx_slice url)
         if (c <= ' ' || c > '~' || c == '\\') return "the URL has a byte that must be percent-encoded";
         if (c == '#') return "the URL must have no fragment";
         if (c == '/' || c == '?') is_authority = false;
-        if (is_authority && c == '@') return "the URL must have no user name and no password";
         if (is_authority && c == '%') return "the host in the URL must not be percent-encoded";
     }
     return NULL;
@@ -112,7 +111,7 @@ static int resolver_started(void *resolver, void *unused, void *context)
 
 static bool may_dial(hx_handle *h, const struct sockaddr *address)
 {
-    bool is_allowed = hx_address_guard_allows(h->guard, address, h->denied_text);
+    bool is_allowed = hx_guard_allows(h->guard, address, h->denied_text);
     h->is_denied = h->is_denied || !is_allowed;
     return is_allowed;
 }
@@ -290,8 +289,8 @@ static bool is_ours(hx_slice name)
     return false;
 }
 
-/* Splits the copy of the caller's lines into libcurl's list; a line that is empty but for its name would remove a line of
- * libcurl's own, and has another form there. */
+/* Splits the copy of the caller's lines into libcurl's list; a line that is empty but for its name would remove a line
+ * of libcurl's own, and has another form there. */
 static const char *put_lines(hx_handle *h, hx_slice lines)
 {
     static const char malformed[] = "a header line is malformed";

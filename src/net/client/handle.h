@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside net/client only: one easy handle of libcurl, used for one request after another, because making one costs as much
- * as a request. */
+/* Inside net/client only: one easy handle of libcurl, used for one request after another, because making one costs as
+ * much as a request. */
 #ifndef HX_NET_CLIENT_HANDLE_H
 #define HX_NET_CLIENT_HANDLE_H
 
@@ -29,8 +29,9 @@ typedef struct hx_handle {
     CURL *easy;
     struct curl_slist lines[HX_CLIENT_HEADER_LINES_MAX + 2];
     hx_buf text; /* of the lines */
-    /* For CURLOPT_RESOLVE: the addresses of the host, after what removes those of the host before, so that libcurl's cache
-     * has an entry for each handle at most. It never expires by time, for which libcurl would look at all of them. */
+    /* For CURLOPT_RESOLVE: the addresses of the host, after what removes those of the host before, so that libcurl's
+     * cache has an entry for each handle at most. It never expires by time, for which libcurl would look at all of
+     * them. */
     struct curl_slist resolved[2];
     char removed_text[HX_LOOKUP_NAME_BYTES + 8], resolved_text[HX_LOOKUP_NAME_BYTES + 512];
     hx_client_address last; /* of which libcurl's cache has the addresses */
@@ -57,8 +58,8 @@ hx_handle *hx_handle_new(const hx_libcurl *curl, hx_multi *multi, const hx_addre
 void hx_handle_free(hx_handle **owned);
 /* Replaces the easy handle, between two requests. */
 void hx_handle_renew(hx_handle *handle, const hx_client_limits *limits);
-/* Takes the request, whose own.url is parsed. `addresses` are those of a name. Returns NULL, or a static sentence: why it
- * can't be sent. */
+/* Takes the request, whose own.url is parsed. `addresses` are those of a name. Returns NULL, or a static sentence: why
+ * it can't be sent. */
 const char *hx_handle_take(hx_handle *handle, hx_client_request *request, const hx_client_address *address,
                            const char *addresses);
 /* The meaning of the code with which its transfer ended. */

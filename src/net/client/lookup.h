@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The addresses of host names, looked up outside the loop's thread and kept for a short time. A lookup can't be
- * interrupted: who waits for it gives up after a time limit, and the lookup is left to end by itself. Until then it counts
- * as one of those that may run at a time, so that a silent name server costs a bounded number of threads. */
+ * interrupted: who waits for it gives up after a time limit, and the lookup is left to end by itself. Until then it
+ * counts as one of those that may run at a time, so that a silent name server costs a bounded number of threads. */
 #ifndef HX_NET_CLIENT_LOOKUP_H
 #define HX_NET_CLIENT_LOOKUP_H
 
@@ -36,8 +36,8 @@ hx_lookup *hx_lookup_new(hx_loop *loop);
 void hx_lookup_free(hx_lookup **owned);
 /* Whether the answer is known. The texts live until the loop's next turn. */
 bool hx_lookup_find(hx_lookup *lookup, hx_slice name, hx_lookup_answer *answer);
-/* Looks the name up; waiter->done follows from the loop, within the time limit. The name is in lower case and shorter than
- * HX_LOOKUP_NAME_BYTES; `done` is set by the caller. */
+/* Looks the name up; waiter->done follows from the loop, within the time limit. The name is in lower case and shorter
+ * than HX_LOOKUP_NAME_BYTES; `done` is set by the caller. */
 void hx_lookup_wait(hx_lookup *lookup, hx_slice name, hx_ms time_max, hx_lookup_waiter *waiter);
 void hx_lookup_leave(hx_lookup_waiter *waiter); /* `done` is not called any more */
 

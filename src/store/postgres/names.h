@@ -19,8 +19,8 @@ typedef struct {
 bool hx_names_include_one(const char *hosts);
 /* Rotates a list by so many items, into `out`; returns `out`, or the list itself where it is too long. */
 const char *hx_names_rotate(const char *list, size_t by, char out[HX_NAMES_BYTES]);
-/* Calls `done` on the loop with an hx_names, the addresses that were found; a name without one is left as it is. NULL: no
- * thread can be started. */
+/* Calls `done` on the loop with an hx_names, the addresses that were found; a name without one is left as it is. NULL:
+ * no thread can be started. */
 hx_offload *hx_names_look_up(hx_loop *loop, const char *hosts, const char *ports,
                              void (*done)(void *context, void *found), void *context);
 

@@ -50,8 +50,8 @@ void read_call(world *w, int peer);
         assert_int_equal((c)->result.status, code);                                                                    \
     } while (0)
 
-/* What names resolve to: "first.example" to the addresses given, with a comma between them; NULL: not at all. A name that
- * blocks is not answered before unblock_names. */
+/* What names resolve to: "first.example" to the addresses given, with a comma between them; NULL: not at all. A name
+ * that blocks is not answered before unblock_names. */
 void resolve_to(const char *name, const char *addresses);
 void block_names(void);
 void unblock_names(void);

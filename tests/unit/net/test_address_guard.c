@@ -37,7 +37,7 @@ static struct sockaddr_storage numeric(const char *text)
 
 static bool allows(const hx_address_guard *guard, const struct sockaddr_storage *address, hx_error_text error)
 {
-    return hx_address_guard_allows(guard, (const struct sockaddr *)address, error);
+    return hx_guard_allows(guard, (const struct sockaddr *)address, error);
 }
 
 static void expect(const char *text, const struct sockaddr_storage *address, bool allowed, const char *what)
@@ -156,7 +156,7 @@ static void zones_and_other_families_are_denied(void **state)
     assert_false(allows(&open, &address, error));
     assert_non_null(strstr(error, "zone"));
     struct sockaddr_un path = {.sun_family = AF_UNIX, .sun_path = "/run/docker.sock"};
-    assert_false(hx_address_guard_allows(&open, (struct sockaddr *)&path, error));
+    assert_false(hx_guard_allows(&open, (struct sockaddr *)&path, error));
 }
 
 static void what_is_listed_is_allowed_and_nothing_else(void **state)

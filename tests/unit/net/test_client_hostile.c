@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Servers, names and URLs that mean no good. Each costs bounded time and memory, and of each request it is known whether
- * a part of it may have been sent. */
+/* Servers, names and URLs that mean no good. Each costs bounded time and memory, and of each request it is known
+ * whether a part of it may have been sent. */
 #include "client_fixture.h"
 
 #include <arpa/inet.h>
@@ -32,7 +32,8 @@ static void a_server_that_never_answers_costs_the_timeout(void **state)
     }
 }
 
-/* The kernel completes handshakes for the listener, so a full queue of it is what keeps a connection from being made. */
+/* The kernel completes handshakes for the listener, so a full queue of it is what keeps a connection from being made.
+ */
 static void a_server_that_accepts_nobody_costs_the_connect_timeout(void **state)
 {
     world *w = *state;
@@ -74,7 +75,7 @@ static void an_endless_body_is_cut(void **state)
         size_t len = i == 0 ? (size_t)snprintf(chunk, 16, "10000\r\n") : 0;
         memset(chunk + len, 'x', sizeof chunk - len);
         len = i == 0 ? len + 0x10000 + 2 : 64 * 1024;
-        if (i == 0) memcpy(chunk + len - 2, "\r\n", 2);
+        if (i == 0) chunk[len - 2] = '\r', chunk[len - 1] = '\n';
         while (c.dones == 0 && sent < 64u * 1024u * 1024u) {
             for (size_t at = 0; at < len && c.dones == 0;) {
                 ssize_t n = send(peer, chunk + at, len - at, MSG_NOSIGNAL);
@@ -142,6 +143,7 @@ static void an_endless_head_is_cut(void **state)
         }
         assert_int_equal(c.dones, 1);
         assert_true(c.result.error != HX_CLIENT_NONE);
+        assert_true(i == 2 || strstr(c.reason, "64 KiB")); /* a single line is libcurl's to cut */
         assert_true(sent < 16u * 1024u * 1024u);
         expect_closed(&w->f, peer);
     }
@@ -260,64 +262,64 @@ static void a_connection_that_is_no_longer_allowed_is_not_used_again(void **stat
     assert_true(nobody_connects(&w->f));
 }
 
+static const char *const urls[] = {
+    "",
+    "127.0.0.1",
+    "//127.0.0.1/",
+    "ftp://127.0.0.1/",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1/",
+    "unix:/run/app.sock",
+    "http:/127.0.0.1/",
+    "http:127.0.0.1/",
+    "http:///127.0.0.1/",
+    "http://",
+    "http:///",
+    "http://?x",
+    "http://user@127.0.0.1/",
+    "http://user:password@127.0.0.1/",
+    "http://@127.0.0.1/",
+    "http://public.example@127.0.0.1/",
+    "http://public.example#@127.0.0.1/",
+    "http://127.0.0.1/#fragment",
+    "http://127.0.0.1/#",
+    "http://127.0.0.1\\@public.example/",
+    "http://public.example\\.inward.example/",
+    "http://127.0.0.1/a b",
+    "http://127.0.0.1/a\tb",
+    "http://127.0.0.1/a\r\nX: y",
+    "http://127.0.0.1 /",
+    " http://127.0.0.1/",
+    "http://127.0.0.1/\x80",
+    "http://\xc3\xbc.example/",
+    "http://%31%32%37.0.0.1/",
+    "http://127.0.0.1%00.public.example/",
+    "http://[::1%25lo]/",
+    "http://[fe80::1%eth0]/",
+    "http://[::1/",
+    "http://::1/",
+    "http://[127.0.0.1]/",
+    "http://127.0.0.1:0/",
+    "http://127.0.0.1:65536/",
+    "http://127.0.0.1:80:80/",
+    "http://127.0.0.1:x/",
+    "http://127.0.0.1:+80/",
+    "http://256.256.256.256/",
+    "http://1.2.3.4.5/",
+    "http://127.0.0.1./",
+    "http://0x7f.0.0.0x1.0/",
+    "http://public.example./",
+    "http://public..example/",
+    "http://.public.example/",
+    "http://*/",
+    "http://a,b/",
+    "http://public.example;x/",
+    "http://-/%0a\n",
+};
+
 static void urls_that_can_be_read_in_two_ways_are_refused(void **state)
 {
     world *w = *state;
-    static const char *const urls[] = {
-        "",
-        "127.0.0.1",
-        "//127.0.0.1/",
-        "ftp://127.0.0.1/",
-        "file:///etc/passwd",
-        "gopher://127.0.0.1/",
-        "unix:/run/app.sock",
-        "http:/127.0.0.1/",
-        "http:127.0.0.1/",
-        "http:///127.0.0.1/",
-        "http://",
-        "http:///",
-        "http://?x",
-        "http://user@127.0.0.1/",
-        "http://user:password@127.0.0.1/",
-        "http://@127.0.0.1/",
-        "http://public.example@127.0.0.1/",
-        "http://public.example#@127.0.0.1/",
-        "http://127.0.0.1/#fragment",
-        "http://127.0.0.1/#",
-        "http://127.0.0.1\\@public.example/",
-        "http://public.example\\.inward.example/",
-        "http://127.0.0.1/a b",
-        "http://127.0.0.1/a\tb",
-        "http://127.0.0.1/a\r\nX: y",
-        "http://127.0.0.1 /",
-        " http://127.0.0.1/",
-        "http://127.0.0.1/\x80",
-        "http://b\xc3\xbc"
-        "cher.example/",
-        "http://%31%32%37.0.0.1/",
-        "http://127.0.0.1%00.public.example/",
-        "http://[::1%25lo]/",
-        "http://[fe80::1%eth0]/",
-        "http://[::1/",
-        "http://::1/",
-        "http://[127.0.0.1]/",
-        "http://127.0.0.1:0/",
-        "http://127.0.0.1:65536/",
-        "http://127.0.0.1:80:80/",
-        "http://127.0.0.1:x/",
-        "http://127.0.0.1:+80/",
-        "http://256.256.256.256/",
-        "http://1.2.3.4.5/",
-        "http://127.0.0.1./",
-        "http://0x7f.0.0.0x1.0/",
-        "http://public.example./",
-        "http://public..example/",
-        "http://.public.example/",
-        "http://*/",
-        "http://a,b/",
-        "http://public.example;x/",
-        "http://-/%0a\n",
-    };
     for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
         call c;
         prepare_call(w, &c, "http://x");
@@ -333,7 +335,8 @@ static void urls_that_can_be_read_in_two_ways_are_refused(void **state)
     assert_non_null(long_url);
     prepare_call(w, &c, "http://x");
     memset(long_url, 'a', 10000);
-    memcpy(long_url, "http://127.0.0.1/", 17);
+    (void)snprintf(long_url, 18, "http://127.0.0.1/");
+    long_url[17] = 'a';
     c.request.url = (hx_slice){long_url, 10000};
     hx_client_start(w->client, &c.request);
     wait_call(w, &c);
