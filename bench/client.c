@@ -150,7 +150,6 @@ static void start_exchange(int i)
     hx_arena_free(&arenas[i]);
     exchanges[i] = (hx_exchange){.arena = &arenas[i],
                                  .events = &events,
-                                 .user = (void *)(intptr_t)i,
                                  .method = HX_LIT("POST"),
                                  .target = HX_LIT("/hooks/1"),
                                  .header_lines = HX_LIT("Host: 127.0.0.1\r\n"),
@@ -165,7 +164,7 @@ static void start_exchange(int i)
 static void exchange_ended(hx_exchange *exchange)
 {
     ended();
-    if (over + IN_FLIGHT <= left) start_exchange((int)(intptr_t)exchange->user);
+    if (over + IN_FLIGHT <= left) start_exchange((int)(exchange - exchanges));
 }
 
 static void exchange_failed(hx_exchange *exchange, hx_upstream_error error)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*    hx_client_start --> WAITING --[dispatch]--> ACTIVE --[end]--> OVER --[deliver]--> done()
+/* hx_client_start --> WAITING --[dispatch]--> ACTIVE --[end]--> OVER --[deliver]--> done()
  *                        WAITING --time over, cancelled, no address [end]--> OVER
  *
  * `done` is called in one place, deliver(), from a timer: never inside a function of the client or a callback of
@@ -75,7 +75,8 @@ static void end(hx_client_request *request, hx_client_error error, const char *r
 {
     hx_client *client = request->own.client;
     if (request->own.state == HX_CLIENT_OVER) return;
-    if (request->own.state == HX_CLIENT_ACTIVE)
+    HX_CHECK((request->own.state == HX_CLIENT_ACTIVE) == (request->own.handle != NULL));
+    if (request->own.handle)
         hx_multi_remove(client->multi, request->own.handle->easy);
     else
         client->waiting--;

@@ -35,7 +35,6 @@ static const char *check_url(hx_slice url)
         if (c <= ' ' || c > '~' || c == '\\') return "the URL has a byte that must be percent-encoded";
         if (c == '#') return "the URL must have no fragment";
         if (c == '/' || c == '?') is_authority = false;
-        if (is_authority && c == '@') return "the URL must have no user name and no password";
         if (is_authority && c == '%') return "the host in the URL must not be percent-encoded";
     }
     return NULL;

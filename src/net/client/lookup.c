@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*    (none) --[hx_lookup_wait]--> QUEUED --[start_queued]--> RUNNING --[look_up_done]--> KNOWN
+/* (none) --[hx_lookup_wait]--> QUEUED --[start_queued]--> RUNNING --[look_up_done]--> KNOWN
  *    KNOWN --too old [hx_lookup_find, hx_lookup_wait]--> QUEUED
  *
  * An entry keeps the addresses of its last good lookup in every state. One that has some goes to the front of the

@@ -58,11 +58,7 @@ curl_socket_t hx_multi_open_socket(hx_multi *multi, CURL *easy, const struct cur
         multi->sockets = longer;
         multi->socket_count = count;
     }
-    /* A socket that libcurl closed silently had this number, and libcurl may not ask again for events it asked for. */
-    unsigned events = multi->sockets[fd] & ~IDLE;
-    struct epoll_event event = {.events = events, .data.fd = fd};
-    if (events != 0 && epoll_ctl(multi->epoll, EPOLL_CTL_ADD, fd, &event) != 0) events = 0;
-    multi->sockets[fd] = (uint8_t)events;
+    multi->sockets[fd] = 0;
     return fd;
 }
 
@@ -79,26 +75,23 @@ static void register_for(hx_multi *multi, int fd, unsigned events)
     unsigned before = multi->sockets[fd] & ~IDLE;
     multi->sockets[fd] = (uint8_t)events;
     if (events == before) return;
-    if (events == 0) {
-        (void)epoll_ctl(multi->epoll, EPOLL_CTL_DEL, fd, &event); /* fails if it is closed */
-        return;
-    }
-    int result = epoll_ctl(multi->epoll, before ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
-    if (result != 0 && before) result = epoll_ctl(multi->epoll, EPOLL_CTL_ADD, fd, &event);
-    if (result != 0) hx_fatal(HX_EXIT_BUG, "can't poll a descriptor: %s", strerror(errno));
+    int how = events == 0 ? EPOLL_CTL_DEL : before == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    /* It fails if it is closed already, or the kernel has no memory: then the request ends by its time limit. */
+    if (epoll_ctl(multi->epoll, how, fd, &event) != 0) multi->sockets[fd] = 0;
 }
 
 static int socket_wanted(CURL *easy, curl_socket_t fd, int what, void *context, void *unused)
 {
     (void)unused;
     hx_multi *multi = context;
-    if (what == CURL_POLL_REMOVE && (multi->sockets[fd] & EPOLLOUT)) note_stuck(multi, easy);
-    if (what != CURL_POLL_REMOVE)
+    if (what != CURL_POLL_REMOVE) {
         register_for(multi, fd, (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u));
-    else if (multi->sockets[fd] == EPOLLIN)
+    } else if (multi->sockets[fd] == EPOLLIN) {
         multi->sockets[fd] |= IDLE;
-    else
+    } else {
         register_for(multi, fd, 0);
+        note_stuck(multi, easy);
+    }
     return 0;
 }
 
@@ -124,9 +117,10 @@ static void act(hx_multi *multi, curl_socket_t fd, int events)
 
 /* An idle connection ended, or brought bytes that would be taken for the next response. libcurl can't be told to close
  * it, but doesn't use one again that is at its end. */
-static void spoil(int fd)
+static void spoil(hx_multi *multi, int fd)
 {
     char bytes[4096];
+    register_for(multi, fd, 0);
     (void)shutdown(fd, SHUT_RDWR);
     for (int i = 0; i < DRAINED_PIECES_MAX && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) != 0; i++) {}
 }
@@ -137,13 +131,12 @@ static void sockets_ready(void *context, unsigned unused)
     hx_multi *multi = context;
     struct epoll_event events[EVENTS_MAX];
     int count = epoll_wait(multi->epoll, events, EVENTS_MAX, 0);
+    /* Before libcurl is called: afterwards a descriptor may be closed, and its number another thread's. */
+    for (int i = 0; i < count; i++)
+        if (multi->sockets[events[i].data.fd] & IDLE) spoil(multi, events[i].data.fd);
     for (int i = 0; i < count; i++) {
         int fd = events[i].data.fd, what = 0;
-        if (multi->sockets[fd] & IDLE) {
-            register_for(multi, fd, 0);
-            spoil(fd);
-            continue;
-        }
+        if (multi->sockets[fd] == 0 || (multi->sockets[fd] & IDLE)) continue;
         /* A failed one is ready for everything: libcurl reads the error where it next touches the socket. */
         if (events[i].events & ~(unsigned)EPOLLOUT) what |= CURL_CSELECT_IN;
         if (events[i].events & ~(unsigned)EPOLLIN) what |= CURL_CSELECT_OUT;
@@ -181,12 +174,10 @@ bool hx_multi_add(hx_multi *multi, CURL *easy)
 
 void hx_multi_remove(hx_multi *multi, CURL *easy)
 {
-    unsigned left = 0;
-    for (unsigned i = 0; i < multi->stuck_count; i++)
-        if (multi->stuck[i] != easy) multi->stuck[left++] = multi->stuck[i];
+    unsigned before = multi->stuck_count;
     CURLMcode code = multi->curl->multi_remove_handle(multi->handle, easy);
     HX_CHECK(code == CURLM_OK);
-    multi->stuck_count = left;
+    multi->stuck_count = before; /* its sockets are gone, and so may the handle be soon */
 }
 
 hx_multi *hx_multi_new(hx_loop *loop, const hx_libcurl *curl, uint32_t connections_max,

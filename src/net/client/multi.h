@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside net/client only: one multi handle of libcurl, driven by our loop.
  *
- * libcurl 7.88 closes a socket on which no connection came about without a word, and may give its number to the next
- * one at once. So its sockets are in an epoll instance of their own, from which the kernel removes what is closed; the
- * loop polls that instance. */
+ * libcurl 7.88 first closes a socket that it gave up connecting, and then asks to poll it no more, when its number may
+ * belong to another thread's file. So its sockets are in an epoll instance of their own, from which the kernel removes
+ * what is closed; the loop polls that instance. */
 #ifndef HX_NET_CLIENT_MULTI_H
 #define HX_NET_CLIENT_MULTI_H
 
@@ -24,10 +24,10 @@ void hx_multi_remove(hx_multi *multi, CURL *easy);
 /* Starts the transfers of handles that were added. */
 void hx_multi_run(hx_multi *multi);
 
-/* For CURLOPT_OPENSOCKETFUNCTION; CURL_SOCKET_BAD: no descriptor is left, or `address` is NULL: it must not be
- * dialled. */
+/* For CURLOPT_OPENSOCKETFUNCTION; CURL_SOCKET_BAD: no descriptor is left, or `address` is NULL: it must not be dialled.
+ */
 curl_socket_t hx_multi_open_socket(hx_multi *multi, CURL *easy, const struct curl_sockaddr *address);
 /* A curl_closesocket_callback whose context is the multi. */
-int hx_multi_close_socket(void *multi, curl_socket_t socket);
+int hx_multi_close_socket(void *context, curl_socket_t socket);
 
 #endif

@@ -216,7 +216,8 @@ def test_a_received_event_is_shown_by_its_source(start_node, hapax, listen):
     address = node.log.wait_event("inbox_listening")["address"]
     httpx.post(f"http://{address}/inbox/shop", json={"id": "e-1"}, trust_env=False, timeout=HANG_S).raise_for_status()
     receiver.line()
-    assert [event["id"] for event in operator.json("events", "list", "--source", "shop", "--tenant", "acme")["events"]] == ["e-1"]
+    listed = operator.json("events", "list", "--source", "shop", "--tenant", "acme")["events"]
+    assert [event["id"] for event in listed] == ["e-1"]
     words = ["events", "show", "e-1", "--source", "shop", "--tenant", "acme"]
     eventually(lambda: operator.json(*words)["state"] == "delivered")
     assert "to the application: delivered" in operator.run(*words).stdout

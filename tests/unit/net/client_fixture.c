@@ -178,7 +178,7 @@ int tear_down_usual_world(void **state)
 static void copy_slice(char *out, size_t size, hx_slice text)
 {
     assert_true(text.len < size);
-    memcpy(out, text.ptr, text.len);
+    if (text.len > 0) memcpy(out, text.ptr, text.len);
     out[text.len] = '\0';
 }
 

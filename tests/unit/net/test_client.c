@@ -38,6 +38,12 @@ static void a_request_is_sent_whole_and_its_response_reported(void **state)
     assert_int_equal(c.result.bytes_sent, strlen(expected));
     (void)snprintf(expected, sizeof expected, "127.0.0.1:%u", w->port);
     assert_string_equal(c.remote, expected);
+    (void)ask_call(w, &c, peer);
+    send_text(&w->f, peer, "HTTP/1.1 103 Early Hints\r\nRetry-After: 7\r\nContent-Type: text/early\r\n\r\n" OK);
+    wait_call(w, &c);
+    assert_call(&c, NONE, 200);
+    assert_string_equal(c.retry_after, "");
+    assert_string_equal(c.content_type, "");
     close(peer);
 }
 
@@ -108,6 +114,7 @@ static void a_large_body_arrives_whole(void **state)
     }
     assert_int_equal(got, head + size);
     assert_memory_equal(read + head, body, size);
+    assert_null(memmem(read, head, "Expect", 6));
     send_text(&w->f, peer, OK);
     wait_call(w, &c);
     assert_call(&c, NONE, 200);
@@ -301,6 +308,11 @@ static void requests_are_cancelled_wherever_they_are(void **state)
     }
     expect_closed(&w.f, peer);
     assert_true(nobody_connects(&w.f));
+    peer = ask_call(&w, &active, -1);
+    send_text(&w.f, peer, OK);
+    wait_call(&w, &active);
+    assert_call(&active, NONE, 200);
+    close(peer);
     tear_down_world(&w);
 }
 

@@ -33,7 +33,7 @@ static void a_server_that_never_answers_costs_the_timeout(void **state)
 }
 
 /* The kernel completes handshakes for the listener, so a full queue of it is what keeps a connection from being made.
- * */
+ */
 static void a_server_that_accepts_nobody_costs_the_connect_timeout(void **state)
 {
     world *w = *state;
@@ -75,7 +75,7 @@ static void an_endless_body_is_cut(void **state)
         size_t len = i == 0 ? (size_t)snprintf(chunk, 16, "10000\r\n") : 0;
         memset(chunk + len, 'x', sizeof chunk - len);
         len = i == 0 ? len + 0x10000 + 2 : 64 * 1024;
-        if (i == 0) memcpy(chunk + len - 2, "\r\n", 2);
+        if (i == 0) chunk[len - 2] = '\r', chunk[len - 1] = '\n';
         while (c.dones == 0 && sent < 64u * 1024u * 1024u) {
             for (size_t at = 0; at < len && c.dones == 0;) {
                 ssize_t n = send(peer, chunk + at, len - at, MSG_NOSIGNAL);
@@ -143,6 +143,7 @@ static void an_endless_head_is_cut(void **state)
         }
         assert_int_equal(c.dones, 1);
         assert_true(c.result.error != HX_CLIENT_NONE);
+        assert_true(i == 2 || strstr(c.reason, "64 KiB")); /* a single line is libcurl's to cut */
         assert_true(sent < 16u * 1024u * 1024u);
         expect_closed(&w->f, peer);
     }
@@ -261,7 +262,7 @@ static void a_connection_that_is_no_longer_allowed_is_not_used_again(void **stat
     assert_true(nobody_connects(&w->f));
 }
 
-static const char *const ambiguous_urls[] = {
+static const char *const urls[] = {
     "",
     "127.0.0.1",
     "//127.0.0.1/",
@@ -290,8 +291,7 @@ static const char *const ambiguous_urls[] = {
     "http://127.0.0.1 /",
     " http://127.0.0.1/",
     "http://127.0.0.1/\x80",
-    "http://b\xc3\xbc"
-    "cher.example/",
+    "http://\xc3\xbc.example/",
     "http://%31%32%37.0.0.1/",
     "http://127.0.0.1%00.public.example/",
     "http://[::1%25lo]/",
@@ -320,14 +320,13 @@ static const char *const ambiguous_urls[] = {
 static void urls_that_can_be_read_in_two_ways_are_refused(void **state)
 {
     world *w = *state;
-    for (size_t i = 0; i < sizeof ambiguous_urls / sizeof ambiguous_urls[0]; i++) {
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
         call c;
         prepare_call(w, &c, "http://x");
-        (void)snprintf(c.url, sizeof c.url, "%s", ambiguous_urls[i]);
+        (void)snprintf(c.url, sizeof c.url, "%s", urls[i]);
         start_call(w, &c);
         wait_call(w, &c);
-        if (c.result.error != HX_CLIENT_INVALID)
-            fail_msg("%s: %s", ambiguous_urls[i], hx_client_error_text(c.result.error));
+        if (c.result.error != HX_CLIENT_INVALID) fail_msg("%s: %s", urls[i], hx_client_error_text(c.result.error));
         assert_int_equal(c.result.bytes_sent, 0);
     }
     assert_true(nobody_connects(&w->f));
@@ -336,7 +335,8 @@ static void urls_that_can_be_read_in_two_ways_are_refused(void **state)
     assert_non_null(long_url);
     prepare_call(w, &c, "http://x");
     memset(long_url, 'a', 10000);
-    memcpy(long_url, "http://127.0.0.1/", 17);
+    (void)snprintf(long_url, 18, "http://127.0.0.1/");
+    long_url[17] = 'a';
     c.request.url = (hx_slice){long_url, 10000};
     hx_client_start(w->client, &c.request);
     wait_call(w, &c);

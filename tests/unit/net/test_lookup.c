@@ -83,9 +83,11 @@ static void old_answers_are_renewed(void **state)
     let_pass(loop, HX_LOOKUP_FOUND_FOR);
     assert_true(hx_lookup_find(lookup, HX_LIT("b.example"), &answer));
     assert_string_equal(answer.addresses, "192.0.2.1");
-    look_start(lookup, &l, "b.example", HX_MINUTE); /* the lookup that was started by this */
-    look_wait(loop, &l);
-    assert_string_equal(l.addresses, "192.0.2.2");
+    for (hx_ms from = hx_clock_now(); strcmp(answer.addresses, "192.0.2.2") != 0;) {
+        assert_true(hx_clock_now() - from < HX_LOOKUP_STALE_FOR);
+        hx_loop_turn(loop, 10);
+        assert_true(hx_lookup_find(lookup, HX_LIT("b.example"), &answer));
+    }
     assert_int_equal(lookups_of("b.example"), 1);
     let_pass(loop, HX_LOOKUP_FOUND_FOR + HX_LOOKUP_STALE_FOR);
     assert_false(hx_lookup_find(lookup, HX_LIT("b.example"), &answer));
