@@ -16,8 +16,9 @@
  *      sweep removes it.
  *  E7  On a full disk, and beyond store_max, a commit ends HX_STORE_FULL, but for one that is `urgent`: it may use the
  *      reserve, so that results of what is under way, which can't be repeated, are kept.
- *  E8  Completions are as G8 says. Calls of one loop take effect in their order. HX_STORE_UNAVAILABLE means that a
- *      commit may have happened or not; a shared store finds out whether it did before it answers, if it can.
+ *  E8  Completions are as G8 says. Commits of one loop take effect in their order; a get or scan shows at least every
+ *      commit that had ended when it was made. HX_STORE_UNAVAILABLE means that a commit may have happened or not; a
+ *      shared store finds out whether it did before it answers, if it can.
  *
  * Not every store keeps items: hx_store_facts.keeps_items. */
 #ifndef HX_STORE_ITEMS_H

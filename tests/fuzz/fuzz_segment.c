@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What follows the head of a segment. The frames that are found are numbered, chained and sealed before they are read,
- * and so are their records and items: otherwise no change would get past the checksums. Whatever a frame says, what it leaves in
- * the index can be packed, and is found again. */
+ * and so are their records and items: otherwise no change would get past the checksums. Whatever a frame says, what it
+ * leaves in the index can be packed, and is found again. */
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "store/journal/item_frame.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A backup: all operations and items of a store in one file, with its secret. backup_file.c describes the bytes. With the secret,
- * keys and callers of the store can be recognised, so only the file's owner may read it. */
+/* A backup: all operations and items of a store in one file, with its secret. backup_file.c describes the bytes. With
+ * the secret, keys and callers of the store can be recognised, so only the file's owner may read it. */
 #ifndef HX_STORE_TRANSFER_BACKUP_FILE_H
 #define HX_STORE_TRANSFER_BACKUP_FILE_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moves operations and items out of a store or a backup file, into a store or a backup file, many at once. Items get
- * new versions in the target. The calling thread runs the loop, alone, until the function returns. A function that returns false has put a sentence into `error`. */
+ * new versions in the target. The calling thread runs the loop, alone, until the function returns. A function that
+ * returns false has put a sentence into `error`. */
 #ifndef HX_STORE_TRANSFER_TRANSFER_H
 #define HX_STORE_TRANSFER_TRANSFER_H
 
@@ -34,8 +35,8 @@ bool hx_transfer_run(hx_transfer *transfer) HX_MUST_USE;
 bool hx_transfer_clear(hx_store *store, hx_loop *loop, hx_progress_bar *progress,
                        char error[HX_TRANSFER_ERROR_BYTES]) HX_MUST_USE;
 
-/* The number of operations in each state, and of items. Those that end by themselves between `from` and `to` are counted apart, so
- * two counts of the same operations, made at any time between the two, are equal. Processing counts as unknown. */
+/* The number of operations in each state, and of items. Those that end by themselves between `from` and `to` are counted
+ * apart, so two counts of one store, made at any time between the two, are equal. Processing counts as unknown. */
 typedef struct {
     hx_ms from, to;
     uint64_t states[HX_EXPIRED + 1];
