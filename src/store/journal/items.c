@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(HX_ITEM_FRAME_MAX <= HX_SEGMENT_BYTES_MIN - sizeof(hx_segment_head), "every commit fits a segment");
+
 #define ITEMS_A_STEP 4096u
 #define ITEMS_A_SECOND 100000u /* a walk of the index is made no more often than by this */
 

@@ -20,10 +20,10 @@
  * client gets the response, and later ones learn that it was not retained; it is never run again. To promise more,
  * space for the largest response would have to be ready for every claim.
  *
- * Urgent commits carry the results of attempts that are under way when the disk fills up. One takes some 500 to 1,000
- * bytes, so the eighth that responses can't take is enough for ten thousand of them, on a small disk for two thousand;
- * what responses leave of the rest comes to it. A commit beyond that ends FULL, and its attempt counts as interrupted
- * when its lease is over.
+ * Urgent commits carry the results of attempts that are under way when the disk fills up: 1 to 5 KiB each, with the
+ * beginning of a response. The eighth that responses can't take is enough for some two thousand of them, and for four
+ * hundred on a small disk; whatever responses leave of the rest comes to it. A commit beyond that ends FULL, and its
+ * attempt counts as interrupted when its lease is over.
  *
  * Claims that need more space than is ready wait while the background thread prepares another segment. */
 #include "store/journal/journal.h"

@@ -35,9 +35,8 @@ bool hx_transfer_run(hx_transfer *transfer) HX_MUST_USE;
 bool hx_transfer_clear(hx_store *store, hx_loop *loop, hx_progress_bar *progress,
                        char error[HX_TRANSFER_ERROR_BYTES]) HX_MUST_USE;
 
-/* The number of operations in each state, and of items. Those that end by themselves between `from` and `to` are
- * counted apart, so two counts of the same operations, made at any time between the two, are equal. Processing counts
- * as unknown. */
+/* The number of operations in each state, and of items. Those that end between `from` and `to` by themselves are apart,
+ * so two counts of one store, made at any time between the two, are equal. Processing counts as unknown. */
 typedef struct {
     hx_ms from, to;
     uint64_t states[HX_EXPIRED + 1];
