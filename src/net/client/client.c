@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hx_client_start --> WAITING --[dispatch]--> ACTIVE --[end]--> OVER --[deliver]--> done()
+/*    hx_client_start --> WAITING --[dispatch]--> ACTIVE --[end]--> OVER --[deliver]--> done()
  *                        WAITING --time over, cancelled, no address [end]--> OVER
  *
  * `done` is called in one place, deliver(), from a timer: never inside a function of the client or a callback of
@@ -24,7 +24,7 @@ typedef struct hx_client_host {
     hx_link ready;     /* in client->ready: a request could be sent */
     uint32_t requests; /* in all states */
     uint32_t active;
-    bool is_looked_up; /* a lookup is under way */
+    bool is_looking_up;
     hx_lookup_waiter waiter;
 } host;
 
@@ -66,7 +66,7 @@ static void update_ready(host *h)
 {
     hx_client *client = h->client;
     bool was_ready = !hx_list_empty(&h->ready);
-    bool is_ready = !hx_list_empty(&h->line) && !h->is_looked_up && h->active < client->limits.requests_per_host_max;
+    bool is_ready = !hx_list_empty(&h->line) && !h->is_looking_up && h->active < client->limits.requests_per_host_max;
     if (is_ready && !was_ready) hx_list_append(&client->ready, &h->ready);
     if (!is_ready && was_ready) hx_list_remove(&h->ready);
 }
@@ -111,12 +111,19 @@ static void time_over(hx_timer *timer)
                                : "no connection was made in time");
 }
 
+static void fail_line(host *h, const char *reason)
+{
+    HX_EACH(link, &h->line)
+    {
+        end(HX_OWNER(link, hx_client_request, own.link), HX_CLIENT_UNRESOLVED, reason);
+    }
+}
+
 static void look_up_done(hx_lookup_waiter *waiter, const hx_lookup_answer *answer)
 {
     host *h = HX_OWNER(waiter, host, waiter);
-    h->is_looked_up = false;
-    if (!answer->addresses) HX_EACH(link, &h->line)
-    end(HX_OWNER(link, hx_client_request, own.link), HX_CLIENT_UNRESOLVED, answer->reason);
+    h->is_looking_up = false;
+    if (!answer->addresses) fail_line(h, answer->reason);
     update_ready(h);
     wake(h->client);
 }
@@ -160,11 +167,10 @@ static void dispatch(hx_client *client)
         hx_slice name = hx_slice_of(h->address.name);
         hx_lookup_answer answer = {0};
         if (h->address.is_name && !hx_lookup_find(client->lookup, name, &answer)) {
-            h->is_looked_up = true;
+            h->is_looking_up = true;
             hx_lookup_wait(client->lookup, name, client->limits.lookup_timeout, &h->waiter);
         } else if (h->address.is_name && !answer.addresses) {
-            HX_EACH(link, &h->line)
-            end(HX_OWNER(link, hx_client_request, own.link), HX_CLIENT_UNRESOLVED, answer.reason);
+            fail_line(h, answer.reason);
         } else {
             send_first(h, answer.addresses);
             any = true;
@@ -179,7 +185,7 @@ static void let_go(host *h)
 {
     update_ready(h);
     if (--h->requests > 0) return;
-    if (h->is_looked_up) hx_lookup_leave(&h->waiter);
+    if (h->is_looking_up) hx_lookup_leave(&h->waiter);
     (void)hx_map_remove(h->client->hosts, hx_slice_of(h->key));
     free(h);
 }
@@ -299,7 +305,10 @@ void hx_client_free(hx_client **owned)
 {
     hx_client *client = *owned;
     if (!client) return;
-    HX_EACH(link, &client->all) hx_client_cancel(HX_OWNER(link, hx_client_request, own.all));
+    HX_EACH(link, &client->all)
+    {
+        hx_client_cancel(HX_OWNER(link, hx_client_request, own.all));
+    }
     deliver(client);
     HX_CHECK(hx_list_empty(&client->all));
     hx_timer_stop(client->loop, &client->soon);

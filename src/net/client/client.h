@@ -50,16 +50,17 @@ typedef struct {
     uint32_t waiting_max;           /* requests in all lines together; beyond it BUSY */
     hx_ms lookup_timeout;
     hx_ms idle_timeout; /* a connection that was idle for longer is not used again; whole seconds */
-    const char *
-        ca_file; /* of trusted certificates, instead of the system's; NULL: the system's. Lives as long as the client */
+    /* A file of trusted certificates, instead of the system's; NULL: those. The text lives as long as the client. */
+    const char *ca_file;
 } hx_client_limits;
 
 /* Of a request that is over. The texts live during `done` only. */
 typedef struct {
     hx_client_error error;
-    const char *reason;   /* of an error, a sentence for people */
-    uint64_t bytes_sent;  /* of the request, as far as the kernel has taken it. 0: provably none. Over TLS it is at
-                          * least 1 once a record with a part of the request was written, even to a buffer */
+    const char *reason; /* of an error, a sentence for people */
+    /* Of the request's first bytes, those that the kernel took. 0: provably none. Over TLS it is at least 1 once the
+     * handshake is over and the request came next, because a record may be half-written. */
+    uint64_t bytes_sent;
     uint16_t status;      /* 0: no head of a response came. Set after an error too, if one came before it */
     hx_slice retry_after; /* the fields' values, cut at 63 and 127 bytes; empty: none */
     hx_slice content_type;
