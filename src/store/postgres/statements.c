@@ -198,7 +198,7 @@ static const hx_item **put_places(const hx_statement *s, bool is_sorted, hx_aren
         for (size_t k = 0; k < s->calls[i]->item_count; k++)
             *next++ = (placed_item){&s->calls[i]->items[k], (int32_t)i + 1};
     if (is_sorted && s->count > 1) qsort(placed, *count, sizeof *placed, by_key);
-    const hx_item **items = hx_arena_alloc(arena, *count * sizeof *items);
+    const hx_item **items = hx_arena_alloc(arena, *count * sizeof(const hx_item *));
     int32_t *calls = hx_arena_alloc(arena, *count * sizeof *calls);
     for (size_t i = 0; i < *count; i++) {
         items[i] = placed[i].item;
