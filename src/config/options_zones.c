@@ -2,6 +2,7 @@
 /* Time zones, from the machine's database: $TZDIR, or /usr/share/zoneinfo. They are read once, when a configuration is
  * loaded, so that replacing the database changes no date until the next load. */
 #include "config/loader.h"
+#include "config/zones.h"
 #include "core/time/zone.h"
 
 #include <errno.h>
@@ -43,6 +44,14 @@ static hx_slice read_file(const char *path, size_t most, hx_arena *arena)
     return bytes;
 }
 
+const struct hx_zone *hx_zones_find(void *arena, hx_slice name)
+{
+    if (!hx_zone_is_name(name)) return NULL; /* it stays inside the folder */
+    const char *path = hx_arena_printf(arena, "%s/%.*s", folder(), HX_FMT(name)).ptr;
+    hx_slice bytes = read_file(path, ZONE_BYTES_MAX, arena);
+    return bytes.len > 0 ? hx_zone_read(hx_arena_copy(arena, name), bytes, arena) : NULL;
+}
+
 const struct hx_zone *hx_options_zones_find(void *user, hx_slice name)
 {
     hx_loader *loader = user;
@@ -54,11 +63,7 @@ const struct hx_zone *hx_options_zones_find(void *user, hx_slice name)
         }
     hx_known_zone *known = hx_arena_zalloc(arena, sizeof *known);
     known->name = hx_arena_copy(arena, name);
-    if (hx_zone_is_name(name)) { /* it stays inside the folder */
-        const char *path = hx_arena_printf(arena, "%s/%.*s", folder(), HX_FMT(name)).ptr;
-        hx_slice bytes = read_file(path, ZONE_BYTES_MAX, arena);
-        if (bytes.len > 0) known->zone = hx_zone_read(known->name, bytes, arena);
-    }
+    known->zone = hx_zones_find(arena, known->name);
     known->next = loader->zones;
     loader->zones = known;
     if (!known->zone) loader->unknown_zone = known->name;

@@ -107,6 +107,7 @@ int hx_cmd_demo(int argc, char **argv);
 int hx_cmd_listen(int argc, char **argv);
 int hx_cmd_endpoints(int argc, char **argv);
 int hx_cmd_events(int argc, char **argv);
+int hx_cmd_send(int argc, char **argv);
 int hx_cmd_sql(int argc, char **argv);
 int hx_cmd_store(int argc, char **argv);
 int hx_cmd_keys(int argc, char **argv);

@@ -102,6 +102,32 @@ static const hx_cmd_flag endpoints_flags[] = {
     {0},
 };
 
+static const hx_cmd_flag send_flags[] = {
+    {"header", "'N: V'", "a header, may be repeated; @FILE: lines of a file that is read at each attempt", 'H'},
+    {"data", "TEXT", "the body; @FILE reads a file, @- standard input", 'd'},
+    {"key", "KEY", "the Idempotency-Key; a random one by default. {date:ZONE}, {window:1h}, {body:/p} are filled in",
+     'k'},
+    {"for", "NAME", "your own name for the operation: the same name finds the same key again", 0},
+    {"no-key", NULL, "send no key: a request that may have arrived is not repeated then, unless its method allows it",
+     0},
+    {"at", "TIME", "the time that {date} and {window} are made from; now by default", 0},
+    {"class", "CLASS", "how often to retry: user, background or scheduled (user)", 0},
+    {"attempts", "N", "at most N attempts, instead of the class's", 0},
+    {"timeout", "TIME", "of one attempt (30s)", 0},
+    {"budget", "TIME", "for all of it; the server is told what is left, in X-Request-Timeout", 0},
+    {"key-lifetime", "TIME", "how long the server remembers keys, if it doesn't say so itself (23h)", 0},
+    {"resume", NULL, "go on with the operation that is named, or with all that have not ended", 0},
+    {"status", NULL, "say what became of the operation that is named; nothing is sent", 0},
+    {"list", NULL, "list the operations, and remove what ended more than a week ago", 0},
+    {"forget", NULL, "remove what is known of the operation that is named", 0},
+    {"csv", "FILE", "write a line for each attempt: attempt,delay_ms,status,code,notes; - is standard output", 0},
+    {"intents", "DIR", "where operations are written down", 0},
+    {"cacert", "FILE", "trust these certificates instead of the system's", 0},
+    {"json", NULL, "print the result as JSON", 0},
+    {"quiet", NULL, "show no progress", 'q'},
+    {0},
+};
+
 static const hx_cmd_flag store_flags[] = {
     {"store", "STORE", "backup, migrate: the store; by default, backup takes the one in the state directory", 's'},
     {"live", NULL, "copy, backup: go on although gateways use the (shared) store", 0},
@@ -350,6 +376,31 @@ static const hx_cmd_entry verify_exits[] = {
     {0},
 };
 
+static const hx_cmd_entry send_examples[] = {
+    {"hapax send POST https://api.example.com/refunds -d '{\"amount\": 5}'", "a new operation with a key of its own"},
+    {"hapax send POST $URL -d @refund.json --for refund-order-17 -H @token.txt",
+     "run it again as often as you like: it is sent once, or asked about with the same key"},
+    {"hapax send POST $URL -d @job.json --key 'daily:{date:America/New_York}:user-123'", "once for each day"},
+    {"hapax send --status refund-order-17", "did that go through?"},
+    {"hapax send --resume", "after a crash: go on with everything that has not ended"},
+    {0},
+};
+static const hx_cmd_entry send_exits[] = {
+    {"0", "done"},
+    {"1", "refused: the server said no, and nothing was done"},
+    {"2", "usage, or the same name or key for another request; nothing was sent"},
+    {"3", "the operation can't be written down or read; nothing was sent by this call, or its result can't be kept"},
+    {"69", "exhausted: nothing was done, and all attempts failed; --resume goes on"},
+    {"75", "unknown: it may have been done; --resume asks again with the same key"},
+    {0},
+};
+static const hx_cmd_entry send_files[] = {
+    {"/var/lib/hapax-intents", "operations that root sent, one private file each; --intents or HAPAX_INTENTS say where "
+                               "else"},
+    {"$XDG_STATE_HOME/hapax-intents", "the same for other users; ~/.local/state/hapax-intents by default"},
+    {0},
+};
+
 static const hx_cmd_entry files[] = {
     {"/var/lib/hapax", "default store of a daemon that root runs, a journal, with its admin socket"},
     {"$XDG_STATE_HOME/hapax", "the same for other users; ~/.local/state/hapax if that variable is not set"},
@@ -537,6 +588,24 @@ static const hx_cmd commands[] = {
         .flags = reload_flags,
         .examples = reload_examples,
         .exits = reload_exits,
+    },
+    {
+        .name = "send",
+        .run = hx_cmd_send,
+        .summary = "send a request that takes effect once, whatever fails",
+        .usage = "hapax send METHOD URL [-d BODY] [-H 'N: V'] [--key KEY | --for NAME] [FLAGS]\n"
+                 "hapax send --resume [NAME|KEY]\n"
+                 "hapax send --status|--forget NAME|KEY\n"
+                 "hapax send --list",
+        .details =
+            "The request and its key are written down, and synced, before the first attempt; every attempt, and "
+            "every later call with the same name or key, uses the same ones. Connect errors, timeouts, 429 and 5xx "
+            "are retried, Retry-After is obeyed, and a response that is marked as stored or replayed is final. "
+            "The response goes to standard output, everything else to standard error.",
+        .flags = send_flags,
+        .examples = send_examples,
+        .exits = send_exits,
+        .files = send_files,
     },
     {
         .name = "verify",

@@ -64,6 +64,7 @@ typedef struct {
     uint16_t status;      /* 0: no head of a response came. Set after an error too, if one came before it */
     hx_slice retry_after; /* the fields' values, cut at 63 and 127 bytes; empty: none */
     hx_slice content_type;
+    hx_slice head;    /* with keeps_head: the header lines of the response */
     hx_slice body;    /* its first bytes, up to body_kept_max */
     bool body_is_cut; /* the response's body was longer than `body`, or what came of it before the error */
     hx_slice remote;  /* "192.0.2.1:443", "[2001:db8::1]:443": the address that was dialled last; empty: none */
@@ -79,6 +80,7 @@ struct hx_client_request {
     hx_ms timeout;         /* for everything, waiting included */
     hx_ms connect_timeout; /* TCP and TLS together */
     size_t body_kept_max;
+    bool keeps_head;
     void *user;
     void (*done)(hx_client_request *request, const hx_client_result *result);
     /* Used by client.c only. */

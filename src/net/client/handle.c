@@ -184,6 +184,7 @@ static size_t head_came(char *bytes, size_t size, size_t count, void *context)
     if (line.len == 0 || h->head_bytes > HX_CLIENT_HEAD_BYTES_MAX) return 0;
     if (hx_slice_starts(line, HX_LIT("HTTP/"))) {
         h->retry_after[0] = h->content_type[0] = '\0'; /* of an interim response */
+        h->head.len = 0;
         h->has_head = false;
     } else if (line.ptr[0] == '\r' || line.ptr[0] == '\n') {
         h->has_head = true;
@@ -192,6 +193,7 @@ static size_t head_came(char *bytes, size_t size, size_t count, void *context)
             copy(h->retry_after, sizeof h->retry_after, header.value);
         else if (hx_slice_eq_nocase(header.name, HX_LIT("content-type")))
             copy(h->content_type, sizeof h->content_type, header.value);
+        if (h->request->keeps_head && !hx_buf_append(&h->head, line)) return 0;
     }
     return line.len;
 }
@@ -258,6 +260,7 @@ hx_handle *hx_handle_new(const hx_libcurl *curl, hx_multi *multi, const hx_guard
     h->guard = guard;
     hx_list_init(&h->link);
     hx_buf_init(&h->text, NULL, HX_CLIENT_HEAD_BYTES_MAX);
+    hx_buf_init(&h->head, NULL, HX_CLIENT_HEAD_BYTES_MAX);
     if (!make_easy(h, limits)) hx_handle_free(&h);
     return h;
 }
@@ -274,6 +277,7 @@ void hx_handle_free(hx_handle **owned)
     if (!*owned) return;
     (*owned)->curl->easy_cleanup((*owned)->easy);
     hx_buf_free(&(*owned)->text);
+    hx_buf_free(&(*owned)->head);
     hx_buf_free(&(*owned)->body);
     free(*owned);
     *owned = NULL;
@@ -342,7 +346,7 @@ const char *hx_handle_take(hx_handle *h, hx_client_request *request, const hx_cl
     h->sends = 0;
     h->retry_after[0] = h->content_type[0] = h->remote[0] = h->error_text[0] = '\0';
     h->body.max = request->body_kept_max;
-    h->body.len = 0;
+    h->body.len = h->head.len = 0;
     if (address->is_name) put_addresses(h, address, addresses);
     bool is_head = hx_slice_eq(request->method, HX_LIT("HEAD")), has_body = request->body.len > 0;
     bool may_have_body = !is_head && !hx_slice_eq(request->method, HX_LIT("GET"));
@@ -410,6 +414,7 @@ void hx_handle_report(const hx_handle *h, hx_client_result *result)
     if (result->bytes_sent == 0 && h->is_tls && h->is_connected) result->bytes_sent = 1;
     result->retry_after = hx_slice_of(h->retry_after);
     result->content_type = hx_slice_of(h->content_type);
+    result->head = hx_buf_slice(&h->head);
     result->body = hx_buf_slice(&h->body);
     result->body_is_cut = h->body_bytes > h->body.len;
     result->remote = hx_slice_of(h->remote);

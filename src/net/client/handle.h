@@ -46,6 +46,7 @@ typedef struct hx_handle {
     bool has_head;     /* of the response, all of it */
     bool has_enough;   /* as much of the body came as is read */
     uint64_t head_bytes, body_bytes;
+    hx_buf head; /* where the request wants it */
     hx_buf body;
     char retry_after[64], content_type[128], remote[INET6_ADDRSTRLEN + 16];
     char error_text[CURL_ERROR_SIZE];

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Works on an intent until it has ended, or there is nothing more to do now: attempt, wait, attempt. */
+#ifndef HX_CMD_SEND_PERFORM_H
+#define HX_CMD_SEND_PERFORM_H
+
+#include "client/intent.h"
+
+typedef struct {
+    hx_retry_policy policy;
+    hx_ms timeout; /* of an attempt */
+    hx_ms budget;  /* for everything; 0: none */
+    const char *ca_file;
+    hx_texts credentials; /* headers of this call that replace those of the same name; none: as written down */
+    bool shows_progress;  /* on standard error */
+} hx_send_settings;
+
+typedef struct {
+    hx_careful_verdict verdict;
+    hx_slice why;
+    unsigned status;
+    hx_slice body, content_type, original_time;
+    bool body_is_cut, replayed;
+} hx_send_end;
+
+/* The texts of `end` are in the arena. False with a sentence: the intent could not be written, or the request is not
+ * one that can be sent; nothing is under way then. */
+bool hx_send_perform(hx_intent *intent, const hx_send_settings *settings, hx_arena *arena, hx_send_end *end,
+                     hx_error_text error) HX_MUST_USE;
+
+#endif
