@@ -222,8 +222,8 @@ static bool is_of_the_request(const hx_template *t)
     return false;
 }
 
-const hx_template *hx_template_compile(hx_slice text, hx_zone_finder find_zone, void *user, hx_arena *arena,
-                                       const char **error)
+const hx_template *hx_template_of_caller(hx_slice text, hx_zone_finder find_zone, void *user, hx_arena *arena,
+                                         const char **error)
 {
     hx_template *template = hx_arena_zalloc(arena, sizeof *template);
     compiler c = {.template = template, .find_zone = find_zone, .user = user, .arena = arena};
@@ -236,11 +236,18 @@ const hx_template *hx_template_compile(hx_slice text, hx_zone_finder find_zone, 
         if (len > 0) compile_part(&c, hx_slice_first(rest, len));
         rest = hx_slice_from(rest, len);
     }
-    if (!c.error && !is_of_the_request(template))
-        c.error = "nothing of the request is in the template, so that all requests would have one key; add a part such "
-                  "as {body:/orderId} or {principal}";
     if (!c.error) return template;
     *error = c.error;
+    return NULL;
+}
+
+const hx_template *hx_template_compile(hx_slice text, hx_zone_finder find_zone, void *user, hx_arena *arena,
+                                       const char **error)
+{
+    const hx_template *template = hx_template_of_caller(text, find_zone, user, arena, error);
+    if (!template || is_of_the_request(template)) return template;
+    *error = "nothing of the request is in the template, so that all requests would have one key; add a part such as "
+             "{body:/orderId} or {principal}";
     return NULL;
 }
 

@@ -64,6 +64,9 @@ typedef const struct hx_zone *(*hx_zone_finder)(void *user, hx_slice name);
  * what hx_zone_is_name() takes. At least one part is of the request: a key that all share is none. */
 const hx_template *hx_template_compile(hx_slice text, hx_zone_finder find_zone, void *user, hx_arena *arena,
                                        const char **error) HX_MUST_USE;
+/* The same for a caller's own key, which may well consist of a date and a text. */
+const hx_template *hx_template_of_caller(hx_slice text, hx_zone_finder find_zone, void *user, hx_arena *arena,
+                                         const char **error) HX_MUST_USE;
 
 /* The first {path:name} for which a route's path has no "{name}"; NULL when it has them all. */
 const hx_template_part *hx_template_stray_path(const hx_template *template, hx_slice path_template);

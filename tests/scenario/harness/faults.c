@@ -5,6 +5,8 @@
  *   FAULT_KILL_AT_SYNC=N   the Nth sync is not made: the process is killed
  *   FAULT_KILL_AT_CHANGE=N the Nth call that makes, names, removes, syncs or writes to the end of a file is not made:
  *                          the process is killed
+ *   FAULT_KILL_AT_STEP=N   the same, with the calls that connect to, send to and receive from an address counted along;
+ *   FAULT_STEP=FILE        gets the name of the call
  *   FAULT_SYNCHRONISED=FILE the kernel says that the clock is synchronised while FILE exists, and only then
  *   FAULT_NO_TMPFILE=1     no file system knows O_TMPFILE, as with overlays of older kernels */
 #include <dlfcn.h>
@@ -16,6 +18,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/timex.h>
 #include <unistd.h>
@@ -26,23 +29,37 @@ static void count_or_die(atomic_long *calls, const char *variable)
     if (last && atomic_fetch_add(calls, 1) + 1 == strtol(last, NULL, 10)) (void)raise(SIGKILL);
 }
 
-static void change_or_die(void)
+static void step_or_die(const char *name)
+{
+    static atomic_long steps;
+    const char *last = getenv("FAULT_KILL_AT_STEP"), *file = getenv("FAULT_STEP");
+    if (!last || atomic_fetch_add(&steps, 1) + 1 != strtol(last, NULL, 10)) return;
+    FILE *out = file ? fopen(file, "w") : NULL;
+    if (out) {
+        (void)fputs(name, out);
+        (void)fclose(out);
+    }
+    (void)raise(SIGKILL);
+}
+
+static void change_or_die(const char *name)
 {
     static atomic_long changes;
     count_or_die(&changes, "FAULT_KILL_AT_CHANGE");
+    step_or_die(name);
 }
 
 static void sync_or_die(void)
 {
     static atomic_long syncs;
     count_or_die(&syncs, "FAULT_KILL_AT_SYNC");
-    change_or_die();
+    change_or_die("sync");
 }
 
 #define CHANGE(type, name, parameters, ...)                                                                            \
     type name parameters                                                                                               \
     {                                                                                                                  \
-        change_or_die();                                                                                               \
+        change_or_die(#name);                                                                                          \
         type(*real) parameters = (type(*) parameters)dlsym(RTLD_NEXT, #name);                                          \
         return real(__VA_ARGS__);                                                                                      \
     }
@@ -57,9 +74,22 @@ ssize_t write(int descriptor, const void *bytes, size_t count)
 {
     ssize_t (*real)(int, const void *, size_t) = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
     struct stat st;
-    if (fstat(descriptor, &st) == 0 && S_ISREG(st.st_mode)) change_or_die();
+    if (fstat(descriptor, &st) == 0 && S_ISREG(st.st_mode)) change_or_die("write");
     return real(descriptor, bytes, count);
 }
+
+#define STEP(type, name, parameters, ...)                                                                           \
+    type name parameters                                                                                               \
+    {                                                                                                                  \
+        step_or_die(#name);                                                                                            \
+        type(*real) parameters = (type(*) parameters)dlsym(RTLD_NEXT, #name);                                          \
+        return real(__VA_ARGS__);                                                                                      \
+    }
+
+STEP(int, rename, (const char *old, const char *new), old, new)
+STEP(int, connect, (int fd, const struct sockaddr *address, socklen_t len), fd, address, len)
+STEP(ssize_t, send, (int fd, const void *bytes, size_t count, int flags), fd, bytes, count, flags)
+STEP(ssize_t, recv, (int fd, void *bytes, size_t count, int flags), fd, bytes, count, flags)
 
 int fsync(int descriptor)
 {
@@ -97,7 +127,7 @@ int open64(const char *path, int flags, ...)
         errno = EOPNOTSUPP;
         return -1;
     }
-    if (flags & O_CREAT) change_or_die();
+    if (flags & O_CREAT) change_or_die("create");
     int (*real)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open64");
     return real(path, flags, mode);
 }
@@ -108,7 +138,7 @@ int openat64(int directory, const char *path, int flags, ...)
     va_start(rest, flags);
     int mode = va_arg(rest, int);
     va_end(rest);
-    if (flags & O_CREAT) change_or_die();
+    if (flags & O_CREAT) change_or_die("create");
     int (*real)(int, const char *, int, ...) = (int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, "openat64");
     return real(directory, path, flags, mode);
 }

@@ -38,6 +38,12 @@ def killed_at_change(number):
     return {"LD_PRELOAD": str(_library()), "FAULT_KILL_AT_CHANGE": str(number)}
 
 
+def killed_at_step(number, name_to):
+    """The same for changes, syncs, connects, sends and receives, all counted together; the name of the one at which it
+    died is in the file `name_to`."""
+    return {"LD_PRELOAD": str(_library()), "FAULT_KILL_AT_STEP": str(number), "FAULT_STEP": str(name_to)}
+
+
 class SlowDisk:
     """Pass `env` to a gateway; inside `held()` none of its commits becomes durable."""
 
