@@ -60,8 +60,8 @@ def test_the_same_name_finds_the_same_key_and_sends_nothing_again(send, upstream
 
 def test_an_intent_is_private_and_forgets_what_was_sent(send, upstream):
     upstream.on("/refunds", in_turn(answer(503, effect=False), answer(201, b"ok", STORED)))
-    send("POST", url(upstream), "-d", '{"card": "4242"}', "-H", "Authorization: Bearer hush", "--for", "n", "--attempts",
-         "1")
+    send("POST", url(upstream), "-d", '{"card": "4242"}', "-H", "Authorization: Bearer hush", "--for", "n",
+         "--attempts", "1")
     file = send.folder / send.files()[0]
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600 and stat.S_IMODE(os.stat(send.folder).st_mode) == 0o700
     assert b"hush" not in file.read_bytes() and b"4242" not in file.read_bytes()
@@ -82,7 +82,8 @@ def test_a_credential_in_a_file_is_read_at_each_attempt(send, upstream, tmp_path
     assert upstream.last().header("authorization") == "Bearer fresh"
 
 
-@pytest.mark.parametrize("changed, part", [(["-d", '{"amount": 6}'], "body"), (["-d", REFUND, "-H", "X-A: b"], "headers")])
+@pytest.mark.parametrize("changed, part", [(["-d", '{"amount": 6}'], "body"),
+                                           (["-d", REFUND, "-H", "X-A: b"], "headers")])
 def test_one_name_for_two_requests_is_refused(send, upstream, changed, part):
     upstream.on("/refunds", answer(201, b"ok", STORED))
     send("POST", url(upstream), "-d", REFUND, "--for", "n")
@@ -117,7 +118,8 @@ def test_errors_of_the_moment_are_retried(send, upstream, status):
 
 
 def test_retry_after_is_obeyed(send, upstream):
-    upstream.on("/refunds", in_turn(answer(429, headers=[("Retry-After", "1")], effect=False), answer(201, b"", STORED)))
+    later = answer(429, headers=[("Retry-After", "1")], effect=False)
+    upstream.on("/refunds", in_turn(later, answer(201, b"", STORED)))
     began = time.monotonic()
     code, said = send.json("POST", url(upstream), "-d", REFUND)
     assert code == DONE and time.monotonic() - began >= 1
@@ -173,8 +175,9 @@ ACTIONS = [
     ("VALIDATION.request_malformed", 400, REFUSED, 1), ("AUTH.token_invalid", 401, REFUSED, 1),
     ("AUTH.replay_not_authorized", 403, EXIT_UNKNOWN, 1), ("CONFLICT.idempotency.payload_mismatch", 409, REFUSED, 1),
     ("CONFLICT.idempotency.duplicate_rejected", 409, DONE, 1), ("CONFLICT.idempotency.failed_before", 409, REFUSED, 1),
-    ("CONFLICT.idempotency.response_not_retained", 409, DONE, 1), ("CONFLICT.idempotency.expired", 409, EXIT_UNKNOWN, 1),
-    ("CONFLICT.idempotency.in_flight", 409, EXIT_UNKNOWN, 2), ("CONFLICT.idempotency.outcome_unknown", 409, EXIT_UNKNOWN, 2),
+    ("CONFLICT.idempotency.response_not_retained", 409, DONE, 1),
+    ("CONFLICT.idempotency.expired", 409, EXIT_UNKNOWN, 1), ("CONFLICT.idempotency.in_flight", 409, EXIT_UNKNOWN, 2),
+    ("CONFLICT.idempotency.outcome_unknown", 409, EXIT_UNKNOWN, 2),
     ("RATE_LIMIT.exceeded", 429, EXHAUSTED, 2), ("DEPENDENCY.unavailable", 503, EXHAUSTED, 2),
     ("DEPENDENCY.timeout", 504, EXHAUSTED, 2), ("TRANSIENT.overloaded", 503, EXHAUSTED, 2),
 ]
