@@ -11,7 +11,7 @@ import time
 import pytest
 
 from harness import (EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Deduplicating, answer, binary, drop_after_effect,
-                     hours_ahead, in_turn, killed_at_step)
+                     hours_ahead, in_turn, killed_at_step, sanitized)
 
 DONE, REFUSED, EXHAUSTED = 0, 1, 69
 REFUND = '{"amount": 5}'
@@ -259,8 +259,8 @@ def test_the_intent_is_durable_before_anything_is_sent(send, upstream, tmp_path)
     trace = tmp_path / "trace"
     words = ["strace", "-f", "-o", trace, "-e", "trace=fsync,fdatasync,connect,linkat,link", binary(), "send",
              "POST", url(upstream), "--intents", send.folder, "--quiet"]
-    if subprocess.run(["which", "strace"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("strace is not installed")
+    if sanitized() or subprocess.run(["strace", "-o", trace, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this program, or this machine, doesn't let itself be traced")
     assert subprocess.run([str(word) for word in words], capture_output=True, check=False).returncode == DONE
     calls = [line.split(" ", 1)[1].strip() for line in trace.read_text().splitlines()]
     port = upstream.url.rsplit(":", 1)[1]
