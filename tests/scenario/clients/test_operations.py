@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that programs run themselves, over the API: one claimant at a time, nothing done twice, and a response that
-was lost can always be asked for again."""
+"""Operations that programs run themselves, over the API: one claimant at a time, nothing done twice, and a response
+that was lost can always be asked for again."""
 import threading
 import uuid
 
