@@ -72,7 +72,7 @@ void hx_admin_answer(hx_admin_call *call, hx_slice json)
 }
 
 static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned status, hx_slice detail,
-                           const hx_record *found, hx_slice lines, hx_slice errors)
+                           const hx_record *found, hx_slice lines, hx_slice errors, hx_slice members)
 {
     const problem_row *row = &problems[problem];
     if (status == 0) status = row->status;
@@ -95,25 +95,33 @@ static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned
         hx_view_record(&body, found);
     }
     if (errors.len > 0) hx_json_put_lines(&body, "errors", errors);
+    if (members.len > 0) hx_buf_puts(&body, ",");
+    hx_buf_put(&body, members);
     hx_buf_puts(&body, "}\n");
     hx_stream_answer(stream, status, HX_EMPTY, hx_buf_slice(&head), hx_buf_slice(&body), true);
 }
 
 void hx_admin_refuse(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, const hx_record *found)
 {
-    answer_problem(call->stream, problem, 0, detail, found, HX_EMPTY, HX_EMPTY);
+    answer_problem(call->stream, problem, 0, detail, found, HX_EMPTY, HX_EMPTY, HX_EMPTY);
     hx_admin_end(call);
 }
 
 void hx_admin_refuse_with(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, hx_slice header_lines)
 {
-    answer_problem(call->stream, problem, 0, detail, NULL, header_lines, HX_EMPTY);
+    answer_problem(call->stream, problem, 0, detail, NULL, header_lines, HX_EMPTY, HX_EMPTY);
+    hx_admin_end(call);
+}
+
+void hx_admin_refuse_telling(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, hx_slice members)
+{
+    answer_problem(call->stream, problem, 0, detail, NULL, HX_EMPTY, HX_EMPTY, members);
     hx_admin_end(call);
 }
 
 void hx_admin_refuse_lines(hx_admin_call *call, hx_admin_problem problem, hx_slice errors)
 {
-    answer_problem(call->stream, problem, 0, HX_EMPTY, NULL, HX_EMPTY, errors);
+    answer_problem(call->stream, problem, 0, HX_EMPTY, NULL, HX_EMPTY, errors, HX_EMPTY);
     hx_admin_end(call);
 }
 
@@ -126,7 +134,7 @@ bool hx_admin_committed(hx_admin_call *call, hx_store_result result)
 
 void hx_admin_answer_malformed(hx_stream *stream, unsigned status, const char *detail)
 {
-    answer_problem(stream, HX_ADMIN_MALFORMED, status, hx_slice_of(detail), NULL, HX_EMPTY, HX_EMPTY);
+    answer_problem(stream, HX_ADMIN_MALFORMED, status, hx_slice_of(detail), NULL, HX_EMPTY, HX_EMPTY, HX_EMPTY);
 }
 
 static void open_entrance(hx_admin *admin, hx_admin_entrance *entrance, const hx_server_limits *limits)
@@ -149,6 +157,7 @@ hx_admin *hx_admin_new(const hx_admin_needs *needs)
     hx_admin *admin = calloc(1, sizeof *admin);
     if (!admin) hx_fatal(HX_EXIT_BUG, "out of memory (the admin socket)");
     admin->needs = *needs;
+    hx_list_init(&admin->followers);
     admin->mac = hx_mac_new(hx_store_about(needs->store)->secret);
     open_entrance(admin, &admin->socket, &limits);
     limits.connections_max = needs->api_connections;
@@ -198,6 +207,7 @@ void hx_admin_stop(hx_admin *admin, void (*stopped)(void *context), void *contex
     admin->stopping = true;
     admin->stopped = stopped;
     admin->context = context;
+    hx_admin_stop_followers(admin);
     hx_server_drain(admin->socket.server, server_drained);
     hx_server_drain(admin->api.server, server_drained);
 }

@@ -42,6 +42,8 @@ struct hx_admin {
         uint64_t count;  /* since then */
     } refused;           /* tokens */
     unsigned under_way;  /* calls that are not answered yet */
+    hx_link followers;   /* events/followers.c */
+    unsigned follower_count;
     bool stopping;
     void (*stopped)(void *context);
     void *context;
@@ -65,6 +67,7 @@ typedef struct hx_admin_call {
     hx_item item; /* of the token */
     hx_record record;
     hx_admin_reload reload;
+    void *follower; /* events/followers.c; NULL: it is none */
 } hx_admin_call;
 
 hx_ms hx_admin_now(const hx_admin *admin);
@@ -91,6 +94,9 @@ void hx_admin_forget_tokens(hx_admin *admin);
 /* Adds who it was to a log line. */
 void hx_admin_log_caller(const hx_admin_caller *who);
 
+/* events/followers.c: ends the responses that have no end. */
+void hx_admin_stop_followers(hx_admin *admin);
+
 /* Whether a commit that ended with `result` succeeded. False: the call was answered. */
 bool hx_admin_committed(hx_admin_call *call, hx_store_result result) HX_MUST_USE;
 
@@ -102,6 +108,8 @@ void hx_admin_answer_with(hx_admin_call *call, unsigned status, hx_slice header_
 void hx_admin_refuse(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, const hx_record *found);
 /* The same with more header lines. */
 void hx_admin_refuse_with(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, hx_slice header_lines);
+/* The same with more members, as they are written: "oldest":17 */
+void hx_admin_refuse_telling(hx_admin_call *call, hx_admin_problem problem, hx_slice detail, hx_slice members);
 /* The same with the lines of `errors` as an array. */
 void hx_admin_refuse_lines(hx_admin_call *call, hx_admin_problem problem, hx_slice errors);
 /* Ends a call whose client is gone. */

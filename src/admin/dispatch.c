@@ -56,7 +56,7 @@ static bool find_route(hx_admin_call *call)
     hx_admin_path path;
     hx_buf allowed;
     hx_buf_init(&allowed, call->arena, HX_ADMIN_ALLOWED_BYTES);
-    call->route = hx_admin_find_route(request->method, request->path, call->arena, &path, &allowed);
+    call->route = hx_admin_find_route(request->method, request->path, request->query, call->arena, &path, &allowed);
     if (!call->route) {
         hx_admin_refuse_with(call, allowed.len > 0 ? HX_ADMIN_NO_METHOD : HX_ADMIN_NO_ROUTE, HX_EMPTY,
                              hx_buf_slice(&allowed));

@@ -34,9 +34,9 @@ static bool take_parameter(hx_slice name, hx_slice given, hx_arena *arena, hx_ad
 }
 
 /* Whether `path` matches the row's, segment by segment. An escaped slash is part of its segment. */
-static bool is_path(const char *pattern, hx_slice path, hx_arena *arena, hx_admin_path *found)
+static bool is_path(hx_slice wanted, hx_slice path, hx_arena *arena, hx_admin_path *found)
 {
-    hx_slice wanted = hx_slice_of(pattern), part, given;
+    hx_slice part, given;
     size_t count = 0;
     while (hx_slice_next(&wanted, '/', &part)) {
         if (!hx_slice_next(&path, '/', &given)) return false;
@@ -47,12 +47,24 @@ static bool is_path(const char *pattern, hx_slice path, hx_arena *arena, hx_admi
     return path.ptr == NULL;
 }
 
-const hx_admin_route *hx_admin_find_route(hx_slice method, hx_slice path, hx_arena *arena, hx_admin_path *found,
-                                          hx_buf *allowed)
+static bool has_parameter(hx_slice query, hx_slice name)
+{
+    hx_slice part;
+    while (query.len > 0 && hx_slice_next(&query, '&', &part))
+        if (hx_slice_eq(hx_slice_first(part, hx_slice_find(part, '=')), name)) return true;
+    return false;
+}
+
+const hx_admin_route *hx_admin_find_route(hx_slice method, hx_slice path, hx_slice query, hx_arena *arena,
+                                          hx_admin_path *found, hx_buf *allowed)
 {
     for (size_t i = 0; i < ROUTE_COUNT; i++) {
-        if (!is_path(routes[i].path, path, arena, found)) continue;
-        if (hx_slice_eq(method, hx_slice_of(routes[i].method))) return &routes[i];
+        hx_slice row = hx_slice_of(routes[i].path), pattern = hx_slice_first(row, hx_slice_find(row, '?'));
+        hx_slice parameter = hx_slice_from(row, pattern.len + 1);
+        if (!is_path(pattern, path, arena, found)) continue;
+        bool is_method = hx_slice_eq(method, hx_slice_of(routes[i].method));
+        if (is_method && (parameter.len == 0 || has_parameter(query, parameter))) return &routes[i];
+        if (parameter.len > 0) continue; /* another row has the method without it */
         hx_buf_puts(allowed, allowed->len > 0 ? ", " : "Allow: ");
         hx_buf_puts(allowed, routes[i].method);
     }

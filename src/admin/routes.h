@@ -65,10 +65,10 @@ typedef struct {
 } hx_admin_path;
 
 const hx_admin_route *hx_admin_routes(size_t *count);
-/* The first row with this method and path. NULL: there is none; `allowed` then has the methods of rows with this path,
+/* The first row with this method and path, and with its parameter where it names one. NULL: there is none; `allowed` then has the methods of rows with this path,
  * as a header line, or nothing. */
-const hx_admin_route *hx_admin_find_route(hx_slice method, hx_slice path, hx_arena *arena, hx_admin_path *found,
-                                          hx_buf *allowed);
+const hx_admin_route *hx_admin_find_route(hx_slice method, hx_slice path, hx_slice query, hx_arena *arena,
+                                          hx_admin_path *found, hx_buf *allowed);
 #define HX_ADMIN_ALLOWED_BYTES 256u
 /* HX_ADMIN_PROBLEM_COUNT when this caller may make the request; else what to answer. */
 hx_admin_problem hx_admin_permit(const hx_admin_route *route, const hx_admin_caller *who);

@@ -324,6 +324,14 @@ static void put_sources(hx_buf *out, const hx_config *config, hx_arena *arena)
         hx_json_put_text(out, NULL, hx_slice_of(network_text(&events->allow[i], arena)));
     hx_json_close(out, ']');
     hx_json_put_text(out, "ca_file", events->ca_file);
+    hx_json_open(out, "streams", '[');
+    for (size_t i = 0; i < events->stream_count; i++) {
+        hx_json_open(out, NULL, '{');
+        hx_json_put_text(out, "match", events->streams[i].match);
+        hx_json_put_number(out, "retention_ms", (uint64_t)events->streams[i].retention);
+        hx_json_close(out, '}');
+    }
+    hx_json_close(out, ']');
     hx_json_close(out, '}');
 }
 

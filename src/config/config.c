@@ -209,6 +209,7 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_LISTEN: read_listen(loader, option, node); return true;
     case HX_OPTION_HOSTS: hx_options_api_hosts(loader, option, node); return true;
     case HX_OPTION_NETWORKS: hx_options_cors_networks(loader, option, node); return true;
+    case HX_OPTION_STREAMS: hx_options_sources_streams(loader, option, node); return true;
     case HX_OPTION_SECRETS: hx_options_sources_secrets(loader, option, node, owner); return true;
     case HX_OPTION_URL: hx_options_sources_url(loader, option, node, text); return true;
     default: return false;

@@ -9,6 +9,7 @@
 
 #include "base/memory/buf.h"
 #include "base/network.h"
+#include "core/event/sequence.h"
 #include "core/event/source.h"
 #include "core/operation/policy.h"
 
@@ -57,6 +58,7 @@ typedef struct {
 #define HX_API_HOSTS_MAX 16u
 
 #define HX_EVENTS_ALLOW_MAX 64u
+#define HX_STREAM_RULES_MAX 64u
 
 /* `events:` in the file. */
 typedef struct {
@@ -70,6 +72,8 @@ typedef struct {
     uint32_t allow_count;
     hx_network allow[HX_EVENTS_ALLOW_MAX]; /* networks that deliveries may go to although they aren't public */
     hx_slice ca_file;                      /* empty: the system's certificates */
+    hx_stream_rule *streams;               /* the first that matches a stream applies */
+    size_t stream_count;
 } hx_config_events;
 
 typedef struct {
@@ -89,6 +93,7 @@ typedef struct {
         hx_slice hosts[HX_API_HOSTS_MAX]; /* names that it is known by, beside localhost */
         size_t host_count;
         uint32_t connections;
+        uint32_t readers_max;
         bool insecure;
     } api;
     uint32_t workers;

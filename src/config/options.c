@@ -6,6 +6,7 @@
 #include "config/loader.h"
 #include "core/event/delivery.h"
 #include "core/event/endpoint.h"
+#include "core/event/sequence.h"
 #include "core/time/units.h"
 
 #include <stdio.h>
@@ -122,8 +123,9 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     case HX_OPTION_BOOL: return "must be true or false";
     case HX_OPTION_ENUM: return hx_arena_printf(arena, "must be %s", write_words(option->words, arena)).ptr;
     case HX_OPTION_DURATION:
-        return option->words ? "must be a duration such as 500ms, 10s, 5m, 24h or 7d, or off"
-                             : "must be a duration such as 500ms, 10s, 5m, 24h or 7d";
+        return hx_arena_printf(arena, "must be a duration such as 500ms, 10s, 5m, 24h or 7d%s%s",
+                               option->words ? ", or " : "", option->words ? option->words : "")
+            .ptr;
     case HX_OPTION_BYTES: return "must be a size such as 512B, 64KiB, 8MiB or 2GiB";
     case HX_OPTION_INTEGER:
         return hx_arena_printf(arena, "must be a whole number, %llu to %llu", (unsigned long long)option->low,
@@ -173,6 +175,7 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     case HX_OPTION_INBOX:
     case HX_OPTION_EVENTS: return "must be a map of options";
     case HX_OPTION_SOURCES: return "must be a list of sources";
+    case HX_OPTION_STREAMS: return "must be a list such as [{match: \"orders-*\", retention: 30d}]";
     case HX_OPTION_SECRETS: return "must be a name, or a list of names";
     case HX_OPTION_URL: return "must be a URL such as http://127.0.0.1:3000/webhooks";
     }
@@ -283,7 +286,8 @@ const char *hx_option_read(const hx_option *option, hx_slice text, hx_arena *are
         HX_CHECK(option->type == HX_OPTION_INTEGER);
         if (!hx_slice_to_u64(text, value)) wrong = unlike(option, text, arena);
     }
-    if (wrong || (*value >= option->low && *value <= option->high)) return wrong;
+    bool is_word = option->type == HX_OPTION_DURATION && option->words && hx_slice_eq(text, hx_slice_of(option->words));
+    if (wrong || is_word || (*value >= option->low && *value <= option->high)) return wrong;
     return hx_arena_printf(arena, "must be %s to %s, not %s", hx_option_write(option, option->low, arena),
                            hx_option_write(option, option->high, arena), hx_quoted(arena, text))
         .ptr;
@@ -329,9 +333,10 @@ static const char *type_text(const hx_option *option, hx_arena *arena)
     case HX_OPTION_DURATION:
     case HX_OPTION_BYTES:
     case HX_OPTION_INTEGER:
-        return hx_arena_printf(arena, "%s, %s to %s%s", texts[option->type],
+        return hx_arena_printf(arena, "%s, %s to %s%s%s", texts[option->type],
                                hx_option_write(option, option->low, arena),
-                               hx_option_write(option, option->high, arena), option->words ? ", or off" : "")
+                               hx_option_write(option, option->high, arena), option->words ? ", or " : "",
+                               option->words ? option->words : "")
             .ptr;
     default: return texts[option->type];
     }

@@ -56,6 +56,36 @@ void hx_options_sources_url(hx_loader *loader, const hx_option *option, const hx
         *url = text;
 }
 
+/* A stream's name may end with the one "*" of a pattern. */
+static void read_stream_rule(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_stream_rule *rule)
+{
+    *rule = (hx_stream_rule){.match = HX_EMPTY};
+    hx_loader_map(loader, option, node, HX_PLACE_STREAM, rule);
+    if (node->kind != HX_YAML_MAP) return;
+    const hx_yaml *match = hx_yaml_get(node, "match");
+    hx_slice name = rule->match;
+    if (hx_slice_ends(name, HX_LIT("*"))) name.len--;
+    if (match && rule->match.len > 0 && name.len > 0 && !hx_is_stream(name))
+        hx_loader_wrong(loader, match, "match", "must be a stream's name: letters, digits, \"-\", \"_\" and \".\"");
+    if (loader->whole && (!match || !hx_yaml_get(node, "retention")))
+        hx_config_problem_at(&loader->problems, node->line, node->column,
+                             "each of \"streams\" needs \"match\" and \"retention\"");
+}
+
+void hx_options_sources_streams(hx_loader *loader, const hx_option *option, const hx_yaml *node)
+{
+    hx_config *config = loader->config;
+    if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
+    if (node->count > option->high) {
+        hx_config_problem_at(&loader->problems, node->line, node->column, "\"streams\" has %zu rules; up to %u are possible",
+                             node->count, HX_STREAM_RULES_MAX);
+        return;
+    }
+    config->events.streams = hx_arena_zalloc(&config->arena, (node->count + 1) * sizeof *config->events.streams);
+    for (const hx_yaml *item = node->first; item; item = item->next)
+        read_stream_rule(loader, option, item, &config->events.streams[config->events.stream_count++]);
+}
+
 void hx_options_sources_events(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config_events *events = &loader->config->events;

@@ -94,6 +94,8 @@ static hx_engine *new_engine(const hx_daemon_events *events)
                                                          .disable_after = config->disable_after,
                                                          .pause_max = config->pause_max,
                                                          .payload_bytes_max = config->payload_bytes_max,
+                                                         .streams = config->streams,
+                                                         .stream_count = config->stream_count,
                                                          .response_bytes_max = config->response_bytes_max}});
 }
 

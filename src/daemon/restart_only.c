@@ -85,6 +85,11 @@ static bool sources_differ(const hx_config *a, const hx_config *b)
 
 static bool events_differ(const hx_config *a, const hx_config *b)
 {
+    if (a->events.stream_count != b->events.stream_count) return true;
+    for (size_t i = 0; i < a->events.stream_count; i++)
+        if (!hx_slice_eq(a->events.streams[i].match, b->events.streams[i].match) ||
+            a->events.streams[i].retention != b->events.streams[i].retention)
+            return true;
     /* Up to ca_file there are only numbers. */
     return memcmp(&a->events, &b->events, offsetof(hx_config_events, ca_file)) != 0 ||
            !hx_slice_eq(a->events.ca_file, b->events.ca_file);

@@ -151,7 +151,8 @@ static void settle(attempt *a)
     if (settled == HX_SETTLED_DISABLES) a->recipient->is_gone = true;
     size_t count = 0;
     a->items[count++] = hx_outbox_item(engine, a->key, a->version, &a->delivery, &a->arena);
-    if (a->stored.version > 0 && a->stored.expires_at < event_needed_until(a)) {
+    bool expires = a->stored.version > 0 && a->stored.expires_at > 0;
+    if (expires && a->stored.expires_at < event_needed_until(a)) {
         a->items[count] = a->stored;
         a->items[count++].expires_at = event_needed_until(a);
     }
@@ -256,6 +257,10 @@ static hx_slice endpoint_lines(attempt *a, hx_slice body)
     HX_CHECK(is_signed); /* hx_endpoint_read has seen that each secret can sign */
     put_line(&lines, "Idempotency-Key", a->event.id);
     put_line(&lines, "Hapax-Attempt", hx_arena_printf(&a->arena, "%llu", (unsigned long long)a->delivery.attempts));
+    if (a->event.stream.len > 0) {
+        put_line(&lines, "Hapax-Stream", a->event.stream);
+        put_line(&lines, "Hapax-Position", hx_arena_printf(&a->arena, "%llu", (unsigned long long)a->event.position));
+    }
     if (a->event.correlation_id.len > 0) put_line(&lines, "X-Correlation-Id", a->event.correlation_id);
     for (size_t i = 0; i < endpoint->headers.count; i++) {
         hx_buf_put(&lines, endpoint->headers.items[i]);

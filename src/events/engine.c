@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "events/recipient.h"
+#include "events/streams/gate.h"
 
 #include <stdlib.h>
 
@@ -164,6 +165,8 @@ hx_engine *hx_engine_new(const hx_engine_needs *needs)
     engine->needs = *needs;
     engine->mac = hx_engine_new_mac(engine);
     engine->recipients = hx_map_new();
+    engine->gates.by_key = hx_map_new();
+    hx_list_init(&engine->gates.idle);
     hx_list_init(&engine->active);
     for (hx_recipient_class class = 0; class < HX_RECIPIENT_CLASSES; class ++) hx_list_init(&engine->listed[class]);
     return engine;
@@ -200,6 +203,7 @@ void hx_engine_free(hx_engine **owned)
         cursor = 0;
     }
     hx_map_free(&engine->recipients);
+    hx_gates_free(engine);
     hx_arena_free(&engine->leases.arena);
     hx_arena_free(&engine->fan_out.arena);
     hx_arena_free(&engine->housekeeping.arena);

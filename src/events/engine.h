@@ -10,7 +10,9 @@
 #ifndef HX_EVENTS_ENGINE_H
 #define HX_EVENTS_ENGINE_H
 
+#include "base/memory/list.h"
 #include "core/event/endpoint.h"
+#include "core/event/sequence.h"
 #include "events/sender.h"
 #include "store/store.h"
 
@@ -23,6 +25,8 @@ typedef struct {
     hx_ms disable_after;   /* an endpoint whose attempts have all failed for so long is disabled; 0: never */
     hx_ms pause_max;       /* deliveries of an endpoint that was disabled for so long are dead */
     uint32_t payload_bytes_max;
+    const hx_stream_rule *streams; /* how long their events are kept; outlive the engine */
+    size_t stream_count;
     uint32_t response_bytes_max; /* of a response, that are kept with the attempt */
 } hx_engine_settings;
 
@@ -57,6 +61,8 @@ typedef enum {
     HX_PUBLISHED,          /* the events are durable */
     HX_PUBLISHED_BEFORE,   /* the very same events were published before; `events` are as they were then */
     HX_PUBLISH_CONFLICT,   /* an id, or the key, was used for something else: `detail` says which */
+    HX_PUBLISH_VERSION,    /* a stream has another version than the one expected: `version`, `detail` */
+    HX_PUBLISH_BUSY,       /* other processes publish to the stream too often: nothing was published */
     HX_PUBLISH_TOO_MANY,   /* recipients, or bytes: `detail` */
     HX_PUBLISH_FULL,       /* the store takes no new events at the moment */
     HX_PUBLISH_UNAVAILABLE /* it may have happened or not: publish again with the same key or ids */
@@ -72,6 +78,7 @@ typedef struct hx_publish {
     /* given back */
     hx_publish_result result;
     hx_slice detail;
+    uint64_t version;
     /* the engine's own */
     hx_engine *engine;
     hx_store_call call;
@@ -80,11 +87,26 @@ typedef struct hx_publish {
     hx_slice key_item; /* key of the item that remembers the request; empty: none */
     hx_digest fingerprint;
     unsigned tries;
+    struct hx_gate **gates; /* of its streams, while it has its turn */
+    size_t gate_count;
+    hx_link turn;
+    void (*go)(struct hx_publish *publish);
 } hx_publish;
 
 #define HX_PUBLISH_MAX 1000u
 
 void hx_engine_publish(hx_engine *engine, hx_publish *publish);
+
+/* Streams: events/streams/reading.h reads them. `woken` is called when this process has published to the stream, until
+ * hx_engine_unwatch. */
+typedef struct hx_stream_watch {
+    void (*woken)(struct hx_stream_watch *watch);
+    struct hx_gate *gate;
+    hx_link link;
+} hx_stream_watch;
+
+void hx_engine_watch(hx_engine *engine, hx_slice tenant, hx_slice stream, hx_stream_watch *watch);
+void hx_engine_unwatch(hx_engine *engine, hx_stream_watch *watch);
 
 /* Endpoints */
 

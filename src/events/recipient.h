@@ -100,6 +100,11 @@ struct hx_engine {
         size_t cursor;    /* in the recipients */
         hx_recipient *of; /* NULL: nothing is under way */
     } housekeeping;
+    struct {
+        hx_map *by_key; /* events/streams/gate.h */
+        hx_link idle;
+        size_t idle_count;
+    } gates;
     hx_engine_counts counts;
 };
 

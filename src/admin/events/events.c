@@ -40,6 +40,13 @@ static void publish_done(hx_publish *publish)
     case HX_PUBLISHED:
     case HX_PUBLISHED_BEFORE: break;
     case HX_PUBLISH_CONFLICT: hx_admin_refuse(call, HX_ADMIN_EVENT_CONFLICT, publish->detail, NULL); return;
+    case HX_PUBLISH_VERSION:
+        hx_admin_refuse_telling(call, HX_ADMIN_STREAM_VERSION, publish->detail,
+                                hx_arena_printf(call->arena, "\"version\":%llu", (unsigned long long)publish->version));
+        return;
+    case HX_PUBLISH_BUSY:
+        hx_admin_refuse_with(call, HX_ADMIN_STREAM_BUSY, HX_EMPTY, HX_LIT("Retry-After: 1\r\n"));
+        return;
     case HX_PUBLISH_TOO_MANY: hx_admin_refuse(call, HX_ADMIN_EVENT_TOO_LARGE, publish->detail, NULL); return;
     case HX_PUBLISH_FULL: hx_admin_refuse(call, HX_ADMIN_FULL, HX_EMPTY, NULL); return;
     case HX_PUBLISH_UNAVAILABLE: hx_admin_refuse(call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); return;

@@ -5,6 +5,13 @@
 
 #define ESCAPED 6u /* the most bytes that one takes in a JSON text */
 
+static void put_place(hx_buf *out, const hx_event *event)
+{
+    if (event->stream.len == 0) return;
+    hx_json_put_text(out, "stream", event->stream);
+    hx_json_put_number(out, "position", event->position);
+}
+
 void hx_view_published(hx_buf *out, const hx_event *event)
 {
     hx_json_open(out, NULL, '{');
@@ -12,12 +19,14 @@ void hx_view_published(hx_buf *out, const hx_event *event)
     hx_json_put_time(out, "accepted_at", event->accepted_at);
     if (event->deliver_at > 0) hx_json_put_time(out, "deliver_at", event->deliver_at);
     hx_json_put_number(out, "recipients", event->recipients.count);
+    put_place(out, event);
     hx_json_close(out, '}');
 }
 
 void hx_view_event(hx_buf *out, const hx_event *event, bool with_data)
 {
     hx_json_write(&hx_event_shape, HX_JSON_SHOWN, event, out);
+    put_place(out, event);
     if (with_data && !event->is_received)
         hx_json_put_raw(out, "data", event->data);
     else if (with_data)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/event/event.h"
 
+#include "core/event/sequence.h"
 #include "core/json/json_writer.h"
 
 #define GIVEN (HX_JSON_GIVEN | HX_JSON_STORED | HX_JSON_SHOWN)
@@ -11,7 +12,8 @@ static const hx_json_field fields[] = {
     FIELD(source, TEXT, GIVEN),      FIELD(correlation_id, TEXT, GIVEN), FIELD(accepted_at, TIME, OURS),
     FIELD(deliver_at, TIME, GIVEN),  FIELD(content_type, TEXT, OURS),    FIELD(headers, TEXTS, HX_JSON_STORED),
     FIELD(recipients, TEXTS, OURS),  FIELD(payload_hash, TEXT, OURS),    FIELD(is_received, BOOL, HX_JSON_STORED),
-    FIELD(data, RAW, HX_JSON_GIVEN),
+    FIELD(data, RAW, HX_JSON_GIVEN), FIELD(stream, TEXT, HX_JSON_GIVEN | HX_JSON_STORED),
+    FIELD(position, NUMBER, HX_JSON_STORED), FIELD(expected_version, RAW, HX_JSON_GIVEN),
 };
 #undef FIELD
 const hx_json_shape hx_event_shape = HX_JSON_SHAPE(fields);
@@ -21,6 +23,8 @@ static const hx_event empty = {.id = {"", 0},
                                .type = {"", 0},
                                .source = {"", 0},
                                .correlation_id = {"", 0},
+                               .stream = {"", 0},
+                               .expected_version = {"", 0},
                                .content_type = {"", 0},
                                .payload_hash = {"", 0},
                                .data = {"", 0}};
@@ -62,6 +66,12 @@ bool hx_event_read(hx_slice object, hx_arena *arena, hx_event *event, hx_error_t
         return hx_fail(error, "\"id\" must have 1 to %u visible ASCII characters, and no dot", HX_EVENT_ID_MAX);
     if (event->tenant.len > 0 && !hx_is_tenant(event->tenant))
         return hx_fail(error, "\"tenant\" must have 1 to %u letters, digits, - and _", HX_TENANT_MAX);
+    uint64_t version;
+    if (event->stream.len > 0 && !hx_is_stream(event->stream))
+        return hx_fail(error, "\"stream\" must have 1 to %u letters, digits, -, _ and .", HX_EVENT_NAME_MAX);
+    if (event->expected_version.len > 0 &&
+        (event->stream.len == 0 || !hx_slice_to_u64(event->expected_version, &version)))
+        return hx_fail(error, "\"expected_version\" must be a whole number, beside \"stream\"");
     return name_fits("type", event->type, error) && name_fits("source", event->source, error) &&
            name_fits("correlation_id", event->correlation_id, error);
 }

@@ -17,6 +17,9 @@ typedef struct {
     hx_slice type;
     hx_slice source; /* who published it; of the inbox: the source's name */
     hx_slice correlation_id;
+    hx_slice stream;           /* core/event/sequence.h; empty: none */
+    uint64_t position;         /* in the stream; given by the commit that accepts it */
+    hx_slice expected_version; /* in what a producer gives: the number that the stream's version must have; or empty */
     hx_ms accepted_at;
     hx_ms deliver_at;
     hx_slice content_type;
@@ -46,7 +49,7 @@ bool hx_is_event_name(hx_slice name);
  *     e/TENANT/ID              an event that was published      d/TENANT/ENDPOINT/EVENT   a delivery
  *     i/SOURCE/ID              an event that was received       f/EVENT                   an event to be fanned out
  *     n/TENANT/ENDPOINT        an endpoint                      t/MAC                     a token
- *     k/MAC                    the key of a request to the API
+ *     k/MAC                    the key of a request to the API  s/, p/, c/                core/event/sequence.h
  */
 hx_slice hx_event_key(const hx_event *event, hx_arena *arena);
 /* The queue of its item, in the order of which events are listed: "events/TENANT/", or

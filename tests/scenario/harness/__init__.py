@@ -8,7 +8,7 @@ from .api import SCOPES, Api
 from .faults import BrokenDisk, SlowDisk, killed_at_change, killed_at_step, killed_at_sync, without_tmpfile
 from .gateway import (EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Gateway, Run, WallClock, basic, bearer,
                       binary, directory_hash, hours_ahead, jwt, quick_retries, sanitized)
-from .hooks import Hooks, envelope, is_signed
+from .hooks import Following, Hooks, envelope, is_signed
 from .listening import Listening
 from .places import fill, free_port
 from .upstream import Upstream, unix_socket_path
@@ -18,7 +18,7 @@ from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_secon
 
 __all__ = [
     "Api", "BrokenDisk", "Connection", "Deduplicating", "Disconnected", "EXIT_ADDRESS", "EXIT_CONFIG", "EXIT_STORE",
-    "EXIT_UNKNOWN", "Gateway", "HANG_S", "Hooks", "Listening", "Pending", "Response", "Run", "SCOPES", "SlowDisk",
+    "EXIT_UNKNOWN", "Following", "Gateway", "HANG_S", "Hooks", "Listening", "Pending", "Response", "Run", "SCOPES", "SlowDisk",
     "Stream", "Upstream", "WallClock", "Zeros", "answer", "answer_raw", "answer_unread", "basic", "bearer", "binary",
     "chunk", "chunked", "cpu_seconds", "directory_hash", "drop_after_effect", "echo_after_upgrade", "envelope",
     "eventually", "fill", "free_port", "fresh_key", "hours_ahead", "in_time", "in_turn", "interim", "is_signed",

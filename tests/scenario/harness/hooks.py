@@ -70,6 +70,42 @@ class Hooks:
                                         ("webhook-signature", f"v1,{mac}"), ("Content-Type", "application/json")])
 
 
+class Following:
+    """A client of server-sent events. `last` is the position of the last event that it has seen."""
+
+    def __init__(self, api, target, token, last=None):
+        self.connection = api.connect()
+        headers = [("Accept", "text/event-stream")] + ([("Last-Event-ID", str(last))] if last is not None else [])
+        api.send(self.connection, "GET", target, token, headers=headers)
+        self.status, _, self.fields = self.connection.receive_head()
+        self.pieces = self.connection.reader.body_pieces(self.fields, self.status)
+        self.last, self.text = last, ""
+
+    def block(self):
+        """The lines of the next event or comment; None at the end of the response."""
+        while "\n\n" not in self.text:
+            piece = next(self.pieces, None)
+            if piece is None:
+                return None
+            self.text += piece.decode()
+        block, _, self.text = self.text.partition("\n\n")
+        return block.split("\n")
+
+    def next(self):
+        """The next event; None at the end of the response."""
+        for lines in iter(self.block, None):
+            fields = dict(line.split(": ", 1) for line in lines if not line.startswith(":"))
+            if fields:
+                event = json.loads(fields["data"])
+                assert (fields["id"], fields["event"]) == (str(event["position"]), event["type"])
+                self.last = event["position"]
+                return event
+        return None
+
+    def take(self, count):
+        return [self.next() for _ in range(count)]
+
+
 def is_signed(request, secret):
     """Whether a delivery is signed by Standard Webhooks, with this secret, a moment ago."""
     key = base64.b64decode(secret.removeprefix("whsec_"))

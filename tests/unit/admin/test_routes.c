@@ -25,7 +25,9 @@ static const hx_admin_route *find(const char *method, const char *path, hx_admin
 {
     hx_buf lines;
     hx_buf_init(&lines, &arena, HX_ADMIN_ALLOWED_BYTES);
-    const hx_admin_route *route = hx_admin_find_route(hx_slice_of(method), hx_slice_of(path), &arena, found, &lines);
+    hx_slice query = hx_slice_of(path), target = hx_slice_first(query, hx_slice_find(query, '?'));
+    query = hx_slice_from(query, target.len + 1);
+    const hx_admin_route *route = hx_admin_find_route(hx_slice_of(method), target, query, &arena, found, &lines);
     *allowed = hx_buf_slice(&lines);
     return route;
 }
@@ -47,6 +49,10 @@ static void a_path_means_one_row(void **state)
     hx_slice allowed;
     expect_row("GET", "/v1/operations", "/v1/operations");
     expect_row("POST", "/v1/operations/resolve", "/v1/operations/resolve");
+    expect_row("GET", "/v1/events", "/v1/events");
+    expect_row("GET", "/v1/events?after=1&stream=a", "/v1/events?stream");
+    expect_row("GET", "/v1/events?streams=a&s=stream", "/v1/events");
+    expect_row("POST", "/v1/events?stream=a", "/v1/events");
     expect_row("POST", "/v1/operations/" ID "/resolve", "/v1/operations/{id}/resolve");
     (void)find("GET", "/v1/operations/" ID "/history", &found, &allowed);
     assert_int_equal(found.op.bytes[1], 0x11);
