@@ -70,7 +70,8 @@ void hx_engine_pump(hx_engine *engine)
     hx_loop_defer(engine->needs.loop, &engine->pump);
 }
 
-/* A recipient whose attempt takes long gives its place to others before the attempt has ended. */
+/* A recipient whose attempt takes long gives its place to others before the attempt has ended; and those that wait for
+ * their first attempt for long are no longer in the way of others that come. */
 static void watch_due(hx_timer *timer)
 {
     hx_engine *engine = HX_OWNER(timer, hx_engine, watch);
@@ -79,6 +80,11 @@ static void watch_due(hx_timer *timer)
     {
         hx_recipient *recipient = HX_OWNER(link, hx_recipient, active);
         if (now - recipient->oldest > SLOW) hx_recipient_classify(recipient, HX_RECIPIENT_FAILING);
+    }
+    HX_EACH(link, &engine->listed[HX_RECIPIENT_NEW])
+    {
+        hx_recipient *recipient = HX_OWNER(link, hx_recipient, link);
+        if (now - recipient->listed_at > SLOW) hx_recipient_classify(recipient, HX_RECIPIENT_LATE);
     }
     if (!engine->stopping) hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
