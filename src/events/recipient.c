@@ -5,6 +5,7 @@
 #include "base/log.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define LOOK_AGAIN HX_SECOND   /* after the store could not be read */
 #define GRACE (10 * HX_SECOND) /* after its first failure a recipient keeps its turn among the NEW */
@@ -22,6 +23,32 @@ hx_recipient *hx_recipient_find(const hx_engine *engine, hx_slice tenant, hx_sli
     hx_recipient *recipient = hx_map_get(engine->recipients, name_of(tenant, id, &arena));
     hx_arena_free(&arena);
     return recipient;
+}
+
+static void join_tenant(hx_recipient *recipient, hx_slice name)
+{
+    hx_engine *engine = recipient->engine;
+    hx_recipient_tenant *tenant = hx_map_get(engine->tenants, name);
+    if (!tenant) {
+        tenant = calloc(1, sizeof *tenant + name.len);
+        if (!tenant) hx_fatal(HX_EXIT_BUG, "out of memory");
+        if (name.len > 0) memcpy(tenant->name, name.ptr, name.len);
+        tenant->name_len = name.len;
+        hx_list_init(&tenant->recipients);
+        (void)hx_map_put(engine->tenants, (hx_slice){tenant->name, name.len}, tenant);
+    }
+    tenant->count++;
+    recipient->tenant = tenant;
+    hx_list_append(&tenant->recipients, &recipient->of_tenant);
+}
+
+static void leave_tenant(hx_recipient *recipient)
+{
+    hx_recipient_tenant *tenant = recipient->tenant;
+    hx_list_remove(&recipient->of_tenant);
+    if (--tenant->count > 0) return;
+    (void)hx_map_remove(recipient->engine->tenants, (hx_slice){tenant->name, tenant->name_len});
+    free(tenant);
 }
 
 /* Copies the endpoint into the recipient's own arena, by way of its stored form. */
@@ -47,6 +74,7 @@ hx_recipient *hx_recipient_put(hx_engine *engine, const hx_endpoint *endpoint, u
         recipient->class = endpoint->failing_since > 0 ? HX_RECIPIENT_FAILING : HX_RECIPIENT_NEW;
         hx_list_init(&recipient->link);
         hx_list_init(&recipient->active);
+        join_tenant(recipient, endpoint->tenant);
     } else {
         (void)hx_map_remove(engine->recipients, recipient->name);
     }
@@ -67,6 +95,7 @@ void hx_recipient_remove(hx_recipient **owned)
     (void)hx_map_remove(recipient->engine->recipients, recipient->name);
     hx_list_remove(&recipient->link);
     hx_list_remove(&recipient->active);
+    leave_tenant(recipient);
     hx_timer_stop(recipient->engine->needs.loop, &recipient->timer);
     hx_arena_free(&recipient->look.arena);
     hx_arena_free(&recipient->arena);

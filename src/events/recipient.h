@@ -39,9 +39,19 @@ typedef enum {
 } hx_recipient_class;
 typedef enum { HX_RECIPIENT_IDLE, HX_RECIPIENT_LOOKING, HX_RECIPIENT_HAS_WORK } hx_recipient_state;
 
+/* The recipients of one tenant, while it has any. */
+typedef struct {
+    hx_link recipients;
+    size_t count;
+    size_t name_len;
+    char name[];
+} hx_recipient_tenant;
+
 typedef struct hx_recipient {
     hx_engine *engine;
-    hx_slice name; /* "TENANT/ID" */
+    hx_recipient_tenant *tenant;
+    hx_link of_tenant; /* in its list */
+    hx_slice name;     /* "TENANT/ID" */
     hx_arena arena;
     hx_endpoint endpoint;
     uint64_t version;        /* of the endpoint's item */
@@ -72,6 +82,7 @@ struct hx_engine {
     hx_engine_needs needs;
     hx_mac *mac;
     hx_map *recipients; /* by name */
+    hx_map *tenants;    /* hx_recipient_tenant by name */
     hx_link listed[HX_RECIPIENT_CLASSES];
     hx_link active;
     unsigned places[HX_RECIPIENT_CLASSES]; /* taken */
