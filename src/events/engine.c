@@ -171,6 +171,7 @@ hx_engine *hx_engine_new(const hx_engine_needs *needs)
     engine->mac = hx_engine_new_mac(engine);
     engine->recipients = hx_map_new();
     engine->tenants = hx_map_new();
+    engine->events = hx_map_new();
     hx_list_init(&engine->active);
     for (hx_recipient_class class = 0; class < HX_RECIPIENT_CLASSES; class ++) hx_list_init(&engine->listed[class]);
     return engine;
@@ -208,6 +209,7 @@ void hx_engine_free(hx_engine **owned)
     }
     hx_map_free(&engine->recipients);
     hx_map_free(&engine->tenants);
+    hx_map_free(&engine->events);
     hx_arena_free(&engine->leases.arena);
     hx_arena_free(&engine->fan_out.arena);
     hx_arena_free(&engine->housekeeping.arena);

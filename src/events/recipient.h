@@ -83,6 +83,7 @@ struct hx_engine {
     hx_mac *mac;
     hx_map *recipients; /* by name */
     hx_map *tenants;    /* hx_recipient_tenant by name */
+    hx_map *events;     /* that attempts share (attempt.c), by key */
     hx_link listed[HX_RECIPIENT_CLASSES];
     hx_link active;
     unsigned places[HX_RECIPIENT_CLASSES]; /* taken */

@@ -435,6 +435,24 @@ static void one_failure_does_not_put_an_endpoint_behind_those_that_never_answer(
     assert_int_equal(recipient->class, HX_RECIPIENT_PROVEN);
 }
 
+static void attempts_of_one_event_share_what_was_read_of_it_until_the_last_has_ended(void **state)
+{
+    (void)state;
+    (void)endpoint_for("{\"url\":\"http://hang/a\"}");
+    (void)endpoint_for("{\"url\":\"http://hang/b\"}");
+    (void)endpoint_for("{\"url\":\"http://200/c\"}");
+    (void)publish("{\"id\":\"r1\",\"type\":\"t\",\"data\":{\"amount\":5}}");
+    assert_int_equal(world.count, 3);
+    for (unsigned i = 1; i < 3; i++) assert_string_equal(world.sent[i].body, world.sent[0].body);
+    assert_int_equal(hx_map_count(world.engine->events), 1);
+    cut_off(INT64_MAX);
+    settle_down();
+    assert_int_equal(hx_map_count(world.engine->events), 0);
+    pass(6 * HX_SECOND); /* the second attempts, at their own times */
+    assert_int_equal(world.count, 5);
+    assert_string_equal(world.sent[4].body, world.sent[0].body);
+}
+
 static void what_a_crash_interrupted_is_delivered_under_the_same_id(void **state)
 {
     (void)state;
@@ -678,6 +696,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_dead_letter_keeps_its_event_and_can_be_sent_again, begin, end),
         cmocka_unit_test_setup_teardown(an_event_for_later_is_sent_at_its_time, begin, end),
         cmocka_unit_test_setup_teardown(what_a_crash_interrupted_is_delivered_under_the_same_id, begin, end),
+        cmocka_unit_test_setup_teardown(attempts_of_one_event_share_what_was_read_of_it_until_the_last_has_ended, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(many_that_never_answer_do_not_delay_one_that_does, begin, end),
         cmocka_unit_test_setup_teardown(one_that_is_added_while_many_wait_for_their_first_attempt_is_sent_to_at_once,
                                         begin, end),
