@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define LINE_BYTES 8192u
-#define EACH_BYTE UINT64_C(0x0101010101010101)
 #define TAIL_BYTES 32u /* reserved for the end of a truncated line */
 
 static hx_log_sink *sink;
@@ -80,28 +79,6 @@ static void put_code(unsigned code)
     put(text, sizeof text);
 }
 
-/* A bit for each byte of a word that is zero; bytes above it may have theirs set, too. */
-static uint64_t zero_bytes(uint64_t word)
-{
-    return (word - EACH_BYTE) & ~word & (0x80 * EACH_BYTE);
-}
-
-/* The number of bytes from `at` on that are ASCII and need no escape: nearly always all of them, so eight are looked
- * at together. */
-static size_t plain_bytes(const char *at, const char *end)
-{
-    const char *from = at;
-    for (uint64_t word; end - at >= 8; at += 8) {
-        memcpy(&word, at, sizeof word);
-        uint64_t controls = (word - 0x20 * EACH_BYTE) | word; /* below a space, or not ASCII */
-        uint64_t others = zero_bytes(word ^ 0x7f * EACH_BYTE) | zero_bytes(word ^ '"' * EACH_BYTE) |
-                          zero_bytes(word ^ '\\' * EACH_BYTE);
-        if (((controls & (0x80 * EACH_BYTE)) | others) != 0) break;
-    }
-    while (at < end && *at >= 0x20 && *at < 0x7f && *at != '"' && *at != '\\') at++;
-    return (size_t)(at - from);
-}
-
 /* Escapes a value so that the line stays valid JSON and changes nothing on a terminal. A byte that isn't UTF-8 is
  * written as the character with its number. */
 static void put_escaped(hx_slice value)
@@ -109,7 +86,7 @@ static void put_escaped(hx_slice value)
     if (value.len == 0) return; /* an empty slice may have no address */
     const char *end = value.ptr + value.len;
     for (const char *at = value.ptr; at < end;) {
-        size_t len = plain_bytes(at, end);
+        size_t len = hx_utf8_plain_bytes(at, end);
         if (len > 0) {
             put(at, len);
             at += len;

@@ -2,6 +2,29 @@
 #include "base/utf8.h"
 
 #include <stdbool.h>
+#include <string.h>
+
+#define EACH_BYTE UINT64_C(0x0101010101010101)
+
+/* A bit for each byte of a word that is zero; bytes above it may have theirs set, too. */
+static uint64_t zero_bytes(uint64_t word)
+{
+    return (word - EACH_BYTE) & ~word & (0x80 * EACH_BYTE);
+}
+
+size_t hx_utf8_plain_bytes(const char *at, const char *end)
+{
+    const char *from = at;
+    for (uint64_t word; end - at >= 8; at += 8) {
+        memcpy(&word, at, sizeof word);
+        uint64_t controls = (word - 0x20 * EACH_BYTE) | word; /* below a space, or not ASCII */
+        uint64_t others = zero_bytes(word ^ 0x7f * EACH_BYTE) | zero_bytes(word ^ '"' * EACH_BYTE) |
+                          zero_bytes(word ^ '\\' * EACH_BYTE);
+        if (((controls & (0x80 * EACH_BYTE)) | others) != 0) break;
+    }
+    while (at < end && *at >= 0x20 && *at < 0x7f && *at != '"' && *at != '\\') at++;
+    return (size_t)(at - from);
+}
 
 static bool is_continuation(char c)
 {

@@ -3,6 +3,9 @@
  *
  *     read the event ──► commit the lease ──► send ──► commit the result
  *
+ * Attempts that begin within a second share what was read of their event, because one with many recipients is sent to
+ * all of them at about the same time, and its list of recipients is long.
+ *
  * A commit that another node or an operator got in the way of is decided again on what the store has now. A result is
  * committed again and again while the store can't be reached, until the lease has lapsed: then the attempt counts as
  * interrupted, as if this process had died. */
@@ -18,13 +21,30 @@
 #define SETTLE_AGAIN HX_SECOND
 #define LINES_BYTES_MAX (16u << 10)
 #define TAG_RECEIVED 'R'
+#define SHARED_FOR HX_SECOND
+
+typedef struct {
+    hx_engine *engine;
+    hx_arena arena;
+    hx_store_call call;
+    hx_item item;
+    hx_event event;
+    bool is_read;
+    bool is_there;  /* it is kept, and can be read */
+    bool is_listed; /* in engine->events: attempts may join */
+    hx_ms since;
+    unsigned users;  /* attempts, and the call */
+    hx_link waiting; /* attempts, for is_read */
+} shared_event;
 
 typedef struct {
     hx_recipient *recipient;
     hx_engine *engine;
+    shared_event *shared;
+    hx_link link; /* among those that wait for it */
     hx_arena arena;
     hx_delivery delivery;
-    hx_event event;
+    hx_event event;   /* as shared */
     hx_slice key;     /* of the delivery's item */
     uint64_t version; /* of that item */
     hx_item stored;   /* the event's item */
@@ -36,13 +56,33 @@ typedef struct {
     hx_timer again;
 } attempt;
 
-static void end_attempt(attempt *a, const hx_attempt_result *result)
+static void unlist(shared_event *shared)
+{
+    if (shared->is_listed) (void)hx_map_remove(shared->engine->events, shared->item.key);
+    shared->is_listed = false;
+}
+
+static void leave_event(shared_event *shared)
+{
+    if (--shared->users > 0) return;
+    unlist(shared);
+    hx_arena_free(&shared->arena);
+    free(shared);
+}
+
+static void free_attempt(attempt *a)
 {
     hx_engine *engine = a->engine;
-    hx_recipient_tried(a->recipient, result);
+    leave_event(a->shared);
     hx_arena_free(&a->arena);
     free(a);
     hx_engine_end_call(engine);
+}
+
+static void end_attempt(attempt *a, const hx_attempt_result *result)
+{
+    hx_recipient_tried(a->recipient, result);
+    free_attempt(a);
 }
 
 /* The attempt never began: nothing is known of the recipient. */
@@ -56,9 +96,7 @@ static void drop_attempt(attempt *a)
     if (recipient->attempts == 0) hx_list_remove(&recipient->active);
     hx_recipient_list(recipient);
     hx_recipient_nudge(recipient, hx_engine_now(engine) + HX_SECOND);
-    hx_arena_free(&a->arena);
-    free(a);
-    hx_engine_end_call(engine);
+    free_attempt(a);
 }
 
 static void log_attempt(const attempt *a, hx_delivery_state to)
@@ -319,21 +357,14 @@ static void cancel_done(hx_store_call *call)
     hx_engine_end_call(engine);
 }
 
-static void event_read(hx_store_call *call)
+static void lease(attempt *a)
 {
-    attempt *a = HX_OWNER(call, attempt, call);
     hx_engine *engine = a->engine;
     hx_ms now = hx_engine_now(engine);
-    if (call->result != HX_STORE_OK) {
-        hx_recipient_leased(a->recipient);
-        drop_attempt(a);
-        hx_engine_end_call(engine);
-        return;
-    }
-    a->stored = a->items[0];
-    bool is_there = a->stored.version > 0 && hx_event_decode(a->stored.meta, &a->arena, &a->event);
+    bool is_there = a->shared->is_there;
+    a->stored = a->shared->item;
     if (is_there) {
-        a->event.data = a->stored.body;
+        a->event = a->shared->event;
         a->lease = hx_rand_u64() & ((UINT64_C(1) << 53) - 1);
         a->lease_until = now + a->recipient->endpoint.timeout + LEASE_EXTRA;
         hx_delivery_lease(&a->delivery, now, a->recipient->endpoint.timeout + LEASE_EXTRA, a->lease);
@@ -344,7 +375,59 @@ static void event_read(hx_store_call *call)
     a->items[0] = hx_outbox_item(engine, a->key, a->version, &a->delivery, &a->arena);
     hx_engine_begin_call(engine, &a->call, &a->arena, is_there ? lease_done : cancel_done);
     hx_store_commit(engine->needs.store, &a->call, a->items, 1, true);
+}
+
+static void event_read(hx_store_call *call)
+{
+    shared_event *shared = HX_OWNER(call, shared_event, call);
+    hx_engine *engine = shared->engine;
+    bool is_good = call->result == HX_STORE_OK;
+    shared->is_read = true;
+    shared->is_there = is_good && shared->item.version > 0 &&
+                       hx_event_decode(shared->item.meta, &shared->arena, &shared->event);
+    shared->event.data = shared->item.body;
+    if (!is_good) unlist(shared);
+    for (hx_link *link; (link = hx_list_take(&shared->waiting));) {
+        attempt *a = HX_OWNER(link, attempt, link);
+        if (is_good) {
+            lease(a);
+        } else {
+            hx_recipient_leased(a->recipient);
+            drop_attempt(a);
+        }
+    }
+    leave_event(shared);
     hx_engine_end_call(engine);
+}
+
+static void read_event(attempt *a)
+{
+    hx_engine *engine = a->engine;
+    hx_ms now = hx_engine_now(engine);
+    shared_event *shared = hx_map_get(engine->events, a->delivery.event);
+    if (shared && now - shared->since > SHARED_FOR) {
+        unlist(shared);
+        shared = NULL;
+    }
+    if (!shared) {
+        shared = calloc(1, sizeof *shared);
+        if (!shared) hx_fatal(HX_EXIT_BUG, "out of memory");
+        shared->engine = engine;
+        shared->since = now;
+        shared->users = 1; /* the call */
+        hx_list_init(&shared->waiting);
+        shared->item = (hx_item){.key = hx_arena_copy(&shared->arena, a->delivery.event)};
+        (void)hx_map_put(engine->events, shared->item.key, shared);
+        shared->is_listed = true;
+        hx_engine_begin_call(engine, &shared->call, &shared->arena, event_read);
+        hx_store_get(engine->needs.store, &shared->call, &shared->item, 1);
+    }
+    shared->users++;
+    a->shared = shared;
+    if (shared->is_read)
+        lease(a);
+    else
+        hx_list_append(&shared->waiting, &a->link);
 }
 
 void hx_attempt_begin(hx_recipient *recipient, const hx_item *item)
@@ -373,7 +456,5 @@ void hx_attempt_begin(hx_recipient *recipient, const hx_item *item)
     engine->attempts++;
     engine->places[recipient->class]++;
     engine->calls++; /* the attempt itself */
-    a->items[0] = (hx_item){.key = a->delivery.event};
-    hx_engine_begin_call(engine, &a->call, &a->arena, event_read);
-    hx_store_get(engine->needs.store, &a->call, a->items, 1);
+    read_event(a);
 }

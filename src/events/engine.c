@@ -82,7 +82,8 @@ void hx_engine_pump(hx_engine *engine)
     hx_loop_defer(engine->needs.loop, &engine->pump);
 }
 
-/* A recipient whose attempt takes long gives its place to others before the attempt has ended. */
+/* A recipient whose attempt takes long gives its place to others before the attempt has ended; and those that wait for
+ * their first attempt for long are no longer in the way of others that come. */
 static void watch_due(hx_timer *timer)
 {
     hx_engine *engine = HX_OWNER(timer, hx_engine, watch);
@@ -91,6 +92,11 @@ static void watch_due(hx_timer *timer)
     {
         hx_recipient *recipient = HX_OWNER(link, hx_recipient, active);
         if (now - recipient->oldest > SLOW) hx_recipient_classify(recipient, HX_RECIPIENT_FAILING);
+    }
+    HX_EACH(link, &engine->listed[HX_RECIPIENT_NEW])
+    {
+        hx_recipient *recipient = HX_OWNER(link, hx_recipient, link);
+        if (now - recipient->listed_at > SLOW) hx_recipient_classify(recipient, HX_RECIPIENT_LATE);
     }
     if (!engine->stopping) hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
@@ -178,6 +184,8 @@ hx_engine *hx_engine_new(const hx_engine_needs *needs)
     engine->recipients = hx_map_new();
     engine->gates.by_key = hx_map_new();
     hx_list_init(&engine->gates.idle);
+    engine->tenants = hx_map_new();
+    engine->events = hx_map_new();
     hx_list_init(&engine->active);
     for (hx_recipient_class class = 0; class < HX_RECIPIENT_CLASSES; class ++) hx_list_init(&engine->listed[class]);
     return engine;
@@ -215,6 +223,8 @@ void hx_engine_free(hx_engine **owned)
     }
     hx_map_free(&engine->recipients);
     hx_gates_free(engine);
+    hx_map_free(&engine->tenants);
+    hx_map_free(&engine->events);
     hx_arena_free(&engine->leases.arena);
     hx_arena_free(&engine->fan_out.arena);
     hx_arena_free(&engine->housekeeping.arena);

@@ -59,15 +59,15 @@ static hx_slice new_id(hx_publish *publish, size_t number)
 
 static bool find_recipients(hx_publish *publish, hx_event *event)
 {
-    hx_slice name;
-    void *value;
-    size_t most = hx_map_count(publish->engine->recipients);
-    if (most > HX_EVENT_RECIPIENTS_MAX) most = HX_EVENT_RECIPIENTS_MAX;
+    const hx_recipient_tenant *tenant = hx_map_get(publish->engine->tenants, event->tenant);
     event->recipients = (hx_texts){0};
-    for (size_t cursor = 0; hx_map_next(publish->engine->recipients, &cursor, &name, &value);) {
-        const hx_recipient *recipient = value;
+    if (!tenant) return true;
+    size_t most = tenant->count < HX_EVENT_RECIPIENTS_MAX ? tenant->count : HX_EVENT_RECIPIENTS_MAX;
+    HX_EACH(link, &tenant->recipients)
+    {
+        const hx_recipient *recipient = HX_OWNER(link, hx_recipient, of_tenant);
         const hx_endpoint *endpoint = &recipient->endpoint;
-        if (recipient->source || !hx_slice_eq(endpoint->tenant, event->tenant) || endpoint->deleted_at > 0) continue;
+        if (recipient->source || endpoint->deleted_at > 0) continue;
         if (!hx_endpoint_wants(endpoint, event->type, event->data)) continue;
         if (event->recipients.count == HX_EVENT_RECIPIENTS_MAX) return false;
         if (!event->recipients.items)

@@ -5,8 +5,10 @@
 #include "base/log.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#define LOOK_AGAIN HX_SECOND /* after the store could not be read */
+#define LOOK_AGAIN HX_SECOND   /* after the store could not be read */
+#define GRACE (10 * HX_SECOND) /* after its first failure a recipient keeps its turn among the NEW */
 
 static void look(hx_recipient *recipient);
 
@@ -21,6 +23,32 @@ hx_recipient *hx_recipient_find(const hx_engine *engine, hx_slice tenant, hx_sli
     hx_recipient *recipient = hx_map_get(engine->recipients, name_of(tenant, id, &arena));
     hx_arena_free(&arena);
     return recipient;
+}
+
+static void join_tenant(hx_recipient *recipient, hx_slice name)
+{
+    hx_engine *engine = recipient->engine;
+    hx_recipient_tenant *tenant = hx_map_get(engine->tenants, name);
+    if (!tenant) {
+        tenant = calloc(1, sizeof *tenant + name.len);
+        if (!tenant) hx_fatal(HX_EXIT_BUG, "out of memory");
+        if (name.len > 0) memcpy(tenant->name, name.ptr, name.len);
+        tenant->name_len = name.len;
+        hx_list_init(&tenant->recipients);
+        (void)hx_map_put(engine->tenants, (hx_slice){tenant->name, name.len}, tenant);
+    }
+    tenant->count++;
+    recipient->tenant = tenant;
+    hx_list_append(&tenant->recipients, &recipient->of_tenant);
+}
+
+static void leave_tenant(hx_recipient *recipient)
+{
+    hx_recipient_tenant *tenant = recipient->tenant;
+    hx_list_remove(&recipient->of_tenant);
+    if (--tenant->count > 0) return;
+    (void)hx_map_remove(recipient->engine->tenants, (hx_slice){tenant->name, tenant->name_len});
+    free(tenant);
 }
 
 /* Copies the endpoint into the recipient's own arena, by way of its stored form. */
@@ -43,9 +71,10 @@ hx_recipient *hx_recipient_put(hx_engine *engine, const hx_endpoint *endpoint, u
         recipient = calloc(1, sizeof *recipient);
         if (!recipient) hx_fatal(HX_EXIT_BUG, "out of memory");
         recipient->engine = engine;
-        recipient->class = HX_RECIPIENT_NEW;
+        recipient->class = endpoint->failing_since > 0 ? HX_RECIPIENT_FAILING : HX_RECIPIENT_NEW;
         hx_list_init(&recipient->link);
         hx_list_init(&recipient->active);
+        join_tenant(recipient, endpoint->tenant);
     } else {
         (void)hx_map_remove(engine->recipients, recipient->name);
     }
@@ -66,6 +95,7 @@ void hx_recipient_remove(hx_recipient **owned)
     (void)hx_map_remove(recipient->engine->recipients, recipient->name);
     hx_list_remove(&recipient->link);
     hx_list_remove(&recipient->active);
+    leave_tenant(recipient);
     hx_timer_stop(recipient->engine->needs.loop, &recipient->timer);
     hx_arena_free(&recipient->look.arena);
     hx_arena_free(&recipient->arena);
@@ -93,6 +123,7 @@ void hx_recipient_list(hx_recipient *recipient)
         wake_at(recipient, recipient->not_before);
     if (wanted == recipient->is_listed) return;
     recipient->is_listed = wanted;
+    recipient->listed_at = hx_engine_now(recipient->engine);
     if (wanted)
         hx_list_append(&recipient->engine->listed[recipient->class], &recipient->link);
     else
@@ -191,7 +222,7 @@ void hx_recipient_leased(hx_recipient *recipient)
 unsigned hx_recipient_places(const hx_engine *engine, hx_recipient_class class)
 {
     static const unsigned parts[HX_RECIPIENT_CLASSES] = {
-        [HX_RECIPIENT_PROVEN] = 2, [HX_RECIPIENT_NEW] = 16, [HX_RECIPIENT_FAILING] = 4};
+        [HX_RECIPIENT_PROVEN] = 2, [HX_RECIPIENT_NEW] = 16, [HX_RECIPIENT_LATE] = 16, [HX_RECIPIENT_FAILING] = 4};
     return engine->needs.settings.attempts_max / parts[class] + 1;
 }
 
@@ -207,6 +238,13 @@ void hx_recipient_classify(hx_recipient *recipient, hx_recipient_class class)
     hx_engine_pump(recipient->engine);
 }
 
+/* One that fails for once doesn't queue up behind those that never answer. */
+static hx_recipient_class class_after_failure(const hx_recipient *recipient)
+{
+    bool is_short = hx_engine_now(recipient->engine) - recipient->endpoint.failing_since < GRACE;
+    return is_short && recipient->class != HX_RECIPIENT_FAILING ? HX_RECIPIENT_NEW : HX_RECIPIENT_FAILING;
+}
+
 void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result)
 {
     hx_engine *engine = recipient->engine;
@@ -215,11 +253,11 @@ void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result
     engine->places[recipient->class]--;
     engine->attempts--;
     if (recipient->attempts == 0) hx_list_remove(&recipient->active);
-    hx_recipient_classify(recipient, is_success ? HX_RECIPIENT_PROVEN : HX_RECIPIENT_FAILING);
     if (is_success == (recipient->endpoint.failing_since > 0)) {
         recipient->endpoint.failing_since = is_success ? 0 : hx_engine_now(engine);
         recipient->failing_changed = true;
     }
+    hx_recipient_classify(recipient, is_success ? HX_RECIPIENT_PROVEN : class_after_failure(recipient));
     if (!is_success && result->retry_after > 0 && (result->status == 429 || result->status == 503)) {
         hx_ms pause = result->retry_after < HX_DAY ? result->retry_after : HX_DAY;
         recipient->not_before = hx_engine_now(engine) + pause + 1;

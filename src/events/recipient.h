@@ -8,14 +8,19 @@
  * Fairness: attempts are limited by class, so that recipients which never answer can't take the places of those that
  * do.
  *
- *     PROVEN    its last attempt succeeded              half of the places
- *     NEW       it was never tried                      a sixteenth, and one attempt at a time
- *     FAILING   its last attempt failed, or has been    a quarter, and one attempt at a time
- *               under way for more than a second
+ *     PROVEN    its last attempt succeeded                half of the places
+ *     NEW       it was never tried, or has been failing   a sixteenth, and one attempt at a time
+ *               for a few seconds only
+ *     LATE      as NEW, and has waited for a place for    a sixteenth, and one attempt at a time
+ *               more than a second
+ *     FAILING   its attempts have been failing, or one    a quarter, and one attempt at a time
+ *               was under way for more than a second
  *
- * Within a class, recipients take turns. One that becomes FAILING takes its attempts along, beyond the places of that
- * class: untried recipients that never answer get there at the rate of a sixteenth a second, so with the usual time-out
- * all attempts together are fewer than twice attempts_max. */
+ * Within a class, recipients take turns. However many that never answer wait for their first attempt, they are LATE
+ * soon, and who comes after them finds a place among the NEW. One that becomes FAILING takes its attempts along, beyond
+ * the places of that class: recipients that never answer get there at the rate of a sixteenth a second, or an eighth
+ * while others are added all the time, so with the usual time-out all attempts together are fewer than four times
+ * attempts_max. */
 #ifndef HX_EVENTS_RECIPIENT_H
 #define HX_EVENTS_RECIPIENT_H
 
@@ -25,12 +30,28 @@
 
 #define HX_RECIPIENT_PAGE 64u
 
-typedef enum { HX_RECIPIENT_PROVEN, HX_RECIPIENT_NEW, HX_RECIPIENT_FAILING, HX_RECIPIENT_CLASSES } hx_recipient_class;
+typedef enum {
+    HX_RECIPIENT_PROVEN,
+    HX_RECIPIENT_NEW,
+    HX_RECIPIENT_LATE,
+    HX_RECIPIENT_FAILING,
+    HX_RECIPIENT_CLASSES
+} hx_recipient_class;
 typedef enum { HX_RECIPIENT_IDLE, HX_RECIPIENT_LOOKING, HX_RECIPIENT_HAS_WORK } hx_recipient_state;
+
+/* The recipients of one tenant, while it has any. */
+typedef struct {
+    hx_link recipients;
+    size_t count;
+    size_t name_len;
+    char name[];
+} hx_recipient_tenant;
 
 typedef struct hx_recipient {
     hx_engine *engine;
-    hx_slice name; /* "TENANT/ID" */
+    hx_recipient_tenant *tenant;
+    hx_link of_tenant; /* in its list */
+    hx_slice name;     /* "TENANT/ID" */
     hx_arena arena;
     hx_endpoint endpoint;
     uint64_t version;        /* of the endpoint's item */
@@ -39,6 +60,7 @@ typedef struct hx_recipient {
     hx_recipient_state state;
     bool look_again;      /* something new came while it was looking */
     bool is_listed;       /* `link` is in the engine's list of its class */
+    hx_ms listed_at;      /* since then */
     hx_link link;         /* in the list of recipients with work, by class */
     hx_link active;       /* in the list of recipients with attempts */
     unsigned attempts;    /* under way */
@@ -60,6 +82,8 @@ struct hx_engine {
     hx_engine_needs needs;
     hx_mac *mac;
     hx_map *recipients; /* by name */
+    hx_map *tenants;    /* hx_recipient_tenant by name */
+    hx_map *events;     /* that attempts share (attempt.c), by key */
     hx_link listed[HX_RECIPIENT_CLASSES];
     hx_link active;
     unsigned places[HX_RECIPIENT_CLASSES]; /* taken */

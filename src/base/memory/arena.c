@@ -101,11 +101,12 @@ hx_slice hx_arena_printf(hx_arena *arena, const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int len = vsnprintf(NULL, 0, format, args);
+    char *first = arena->next; /* nearly always it fits into what is left of the block */
+    int len = vsnprintf(first, (size_t)(arena->end - first), format, args);
     va_end(args);
     HX_CHECK(len >= 0);
     char *text = hx_arena_alloc(arena, (size_t)len + 1);
-    (void)vsnprintf(text, (size_t)len + 1, format, again);
+    if (text != first) (void)vsnprintf(text, (size_t)len + 1, format, again);
     va_end(again);
     return (hx_slice){text, (size_t)len};
 }

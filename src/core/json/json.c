@@ -94,6 +94,7 @@ static bool read_string(reader *r, hx_slice *literal, bool *escaped)
     *escaped = false;
     if (!take(r, '"')) return false;
     for (;;) {
+        r->at += hx_utf8_plain_bytes(r->at, r->end);
         while (r->at < r->end && is_plain(*r->at)) r->at++;
         if (r->at == r->end) return false;
         if (*r->at == '"') break;
@@ -751,6 +752,7 @@ static bool write_escaped(hx_buf *out, hx_slice bytes)
     while (at < end) {
         const char *start = at;
         size_t length = 0;
+        at += hx_utf8_plain_bytes(at, end);
         while (at < end && (is_plain(*at) || (length = hx_utf8_bytes(at, end)) > 1)) {
             at += is_plain(*at) ? 1 : length;
         }

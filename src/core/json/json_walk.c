@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/json/json_walk.h"
 
+#include "base/utf8.h"
+
 static bool is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -14,7 +16,11 @@ static void skip_space(hx_slice *text)
 static size_t string_len(hx_slice text)
 {
     size_t at = 1;
-    while (at < text.len && text.ptr[at] != '"') at += text.ptr[at] == '\\' ? 2 : 1;
+    while (at < text.len) {
+        at += hx_utf8_plain_bytes(text.ptr + at, text.ptr + text.len);
+        if (at == text.len || text.ptr[at] == '"') break;
+        at += text.ptr[at] == '\\' ? 2 : 1;
+    }
     return at < text.len ? at + 1 : text.len;
 }
 

@@ -366,25 +366,34 @@ static void the_same_request_again_is_answered_as_before_and_sends_nothing(void 
     assert_int_equal(world.count, 2);
 }
 
-static void many_that_never_answer_do_not_delay_one_that_does(void **state)
+/* Time passes, and the engine looks for attempts that take long. */
+static void watch(hx_ms span)
 {
-    (void)state;
+    now += span;
+    hx_timer_start(world.loop, &world.engine->watch, 0, world.engine->watch.fire);
+    cut_off(now - 20 * HX_SECOND);
+    settle_down();
+}
+
+static void publish_to_many_that_never_answer(void)
+{
     char json[128];
     for (int i = 0; i < 300; i++) {
         (void)snprintf(json, sizeof json, "{\"url\":\"http://hang%d/\",\"types\":[\"dead\"]}", i);
         (void)endpoint_for(json);
     }
     for (int i = 0; i < 5; i++) (void)publish("{\"type\":\"dead\",\"data\":1}");
-    while (world.engine->counts.attempts < 300 || !hx_list_empty(&world.engine->listed[HX_RECIPIENT_NEW])) {
-        now += 2 * HX_SECOND;
-        hx_timer_start(world.loop, &world.engine->watch, 0, world.engine->watch.fire);
-        cut_off(now - 20 * HX_SECOND);
-        settle_down();
+}
+
+static void many_that_never_answer_do_not_delay_one_that_does(void **state)
+{
+    (void)state;
+    publish_to_many_that_never_answer();
+    while (world.engine->counts.attempts < 300 || !hx_list_empty(&world.engine->listed[HX_RECIPIENT_LATE])) {
+        watch(2 * HX_SECOND);
         assert_in_range(world.engine->attempts, 1, 4 * 64 - 1);
     }
-    now += 2 * HX_SECOND; /* the last of them are seen to hang, too */
-    hx_timer_start(world.loop, &world.engine->watch, 0, world.engine->watch.fire);
-    settle_down();
+    watch(2 * HX_SECOND); /* the last of them are seen to hang, too */
     hx_slice good = endpoint_for("{\"url\":\"http://200/good\",\"types\":[\"good\"]}");
     for (int i = 0; i < 20; i++) {
         unsigned before = world.count;
@@ -392,6 +401,56 @@ static void many_that_never_answer_do_not_delay_one_that_does(void **state)
         assert_int_equal(world.count, before + 1);
     }
     assert_int_equal(hx_recipient_find(world.engine, HX_EMPTY, good)->class, HX_RECIPIENT_PROVEN);
+}
+
+static void one_that_is_added_while_many_wait_for_their_first_attempt_is_sent_to_at_once(void **state)
+{
+    (void)state;
+    publish_to_many_that_never_answer();
+    watch(2 * HX_SECOND); /* the first are seen to hang, and others take their places */
+    watch(2 * HX_SECOND);
+    assert_in_range(world.engine->counts.attempts, 1, 100);
+    (void)endpoint_for("{\"url\":\"http://200/good\",\"types\":[\"good\"]}");
+    unsigned before = world.count;
+    (void)publish("{\"type\":\"good\",\"data\":1}");
+    assert_int_equal(world.count, before + 1);
+    assert_string_equal(world.sent[before].url, "http://200/good");
+}
+
+static void one_failure_does_not_put_an_endpoint_behind_those_that_never_answer(void **state)
+{
+    (void)state;
+    hx_slice good = endpoint_for("{\"url\":\"http://200/good\",\"types\":[\"good\"]}");
+    (void)publish("{\"type\":\"good\",\"data\":1}");
+    publish_to_many_that_never_answer();
+    for (int i = 0; i < 20; i++) watch(2 * HX_SECOND);
+    hx_recipient *recipient = hx_recipient_find(world.engine, HX_EMPTY, good);
+    recipient->endpoint.url = HX_LIT("http://500/good");
+    (void)publish("{\"type\":\"good\",\"data\":1}");
+    recipient->endpoint.url = HX_LIT("http://200/good");
+    assert_true(recipient->endpoint.failing_since > 0);
+    unsigned before = world.count;
+    (void)publish("{\"type\":\"good\",\"data\":1}");
+    assert_int_equal(world.count, before + 1);
+    assert_int_equal(recipient->class, HX_RECIPIENT_PROVEN);
+}
+
+static void attempts_of_one_event_share_what_was_read_of_it_until_the_last_has_ended(void **state)
+{
+    (void)state;
+    (void)endpoint_for("{\"url\":\"http://hang/a\"}");
+    (void)endpoint_for("{\"url\":\"http://hang/b\"}");
+    (void)endpoint_for("{\"url\":\"http://200/c\"}");
+    (void)publish("{\"id\":\"r1\",\"type\":\"t\",\"data\":{\"amount\":5}}");
+    assert_int_equal(world.count, 3);
+    for (unsigned i = 1; i < 3; i++) assert_string_equal(world.sent[i].body, world.sent[0].body);
+    assert_int_equal(hx_map_count(world.engine->events), 1);
+    cut_off(INT64_MAX);
+    settle_down();
+    assert_int_equal(hx_map_count(world.engine->events), 0);
+    pass(6 * HX_SECOND); /* the second attempts, at their own times */
+    assert_int_equal(world.count, 5);
+    assert_string_equal(world.sent[4].body, world.sent[0].body);
 }
 
 static void what_a_crash_interrupted_is_delivered_under_the_same_id(void **state)
@@ -637,7 +696,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_dead_letter_keeps_its_event_and_can_be_sent_again, begin, end),
         cmocka_unit_test_setup_teardown(an_event_for_later_is_sent_at_its_time, begin, end),
         cmocka_unit_test_setup_teardown(what_a_crash_interrupted_is_delivered_under_the_same_id, begin, end),
+        cmocka_unit_test_setup_teardown(attempts_of_one_event_share_what_was_read_of_it_until_the_last_has_ended, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(many_that_never_answer_do_not_delay_one_that_does, begin, end),
+        cmocka_unit_test_setup_teardown(one_that_is_added_while_many_wait_for_their_first_attempt_is_sent_to_at_once,
+                                        begin, end),
+        cmocka_unit_test_setup_teardown(one_failure_does_not_put_an_endpoint_behind_those_that_never_answer, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(a_webhook_is_stored_then_delivered_once_however_often_it_comes, begin, end),
         cmocka_unit_test_setup_teardown(what_contradicts_an_earlier_event_is_held_until_somebody_sends_it, begin, end),
         cmocka_unit_test_setup_teardown(a_captured_request_under_another_id_is_held_where_the_id_is_not_signed, begin,
