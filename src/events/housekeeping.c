@@ -39,7 +39,8 @@ static void change_endpoint(hx_engine *engine, hx_recipient *recipient, hx_endpo
 static void removed(hx_store_call *call)
 {
     hx_engine *engine = HX_OWNER(call, hx_engine, housekeeping.call);
-    if (call->result == HX_STORE_OK) hx_recipient_remove(&engine->housekeeping.of);
+    /* STALE: another node has removed it. Nobody changes an endpoint that was deleted. */
+    if (call->result == HX_STORE_OK || call->result == HX_STORE_STALE) hx_recipient_remove(&engine->housekeeping.of);
     rest(engine, SOON);
     hx_engine_end_call(engine);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define KEY_LIFETIME HX_DAY
+#define TRIES_MAX 5u     /* while other nodes change endpoints */
 #define DIRECT_MAX 2000u /* deliveries that are written with their events; of more, the rest follows */
 #define TAG_KEY 'k'
 #define TAG_ID 'i'
@@ -235,6 +236,25 @@ static void read_back(hx_publish *publish)
     hx_store_get(engine->needs.store, &publish->call, publish->items, count);
 }
 
+static void endpoints_read(hx_nodes_wait *wait, bool is_read)
+{
+    hx_publish *publish = HX_OWNER(wait, hx_publish, wait);
+    hx_engine *engine = publish->engine;
+    if (!is_read || publish->reads > TRIES_MAX) {
+        end(publish, HX_PUBLISH_UNAVAILABLE);
+        return;
+    }
+    hx_engine_publish(engine, publish);
+    hx_engine_end_call(engine);
+}
+
+/* Another node has changed an endpoint: the recipients are decided again. */
+static void read_endpoints(hx_publish *publish)
+{
+    publish->reads++;
+    hx_nodes_read_again(publish->engine, &publish->wait, endpoints_read);
+}
+
 static void commit_done(hx_store_call *call)
 {
     hx_publish *publish = HX_OWNER(call, hx_publish, call);
@@ -242,6 +262,10 @@ static void commit_done(hx_store_call *call)
     switch (call->result) {
     case HX_STORE_OK: published(publish); return;
     case HX_STORE_STALE:
+        if (hx_nodes_went_ahead(call)) {
+            read_endpoints(publish);
+            return;
+        }
         read_back(publish);
         hx_engine_end_call(engine);
         return;
@@ -279,7 +303,11 @@ void hx_engine_publish(hx_engine *engine, hx_publish *publish)
     publish->detail = HX_EMPTY;
     HX_CHECK(publish->count > 0 && publish->count <= HX_PUBLISH_MAX);
     hx_engine_begin_call(engine, &publish->call, publish->arena, commit_done);
-    hx_item *items = hx_arena_alloc(publish->arena, (2 * publish->count + DIRECT_MAX + 1) * sizeof *items);
+    if (!engine->started) {
+        read_endpoints(publish);
+        return;
+    }
+    hx_item *items = hx_arena_alloc(publish->arena, (2 * publish->count + DIRECT_MAX + 2) * sizeof *items);
     size_t count = 0, deliveries = 0;
     for (size_t i = 0; i < publish->count; i++) {
         hx_event *event = &publish->events[i];
@@ -299,6 +327,7 @@ void hx_engine_publish(hx_engine *engine, hx_publish *publish)
     }
     publish->fingerprint = fingerprint_of(publish);
     if (publish->key.len > 0) items[count++] = key_item(publish, now);
+    count += hx_nodes_add(engine, HX_ITEM_CHECK, items + count);
     if (bytes_of(items, count) > HX_COMMIT_BYTES_MAX)
         refuse(publish, HX_LIT("the events, with the lists of their recipients, are too long for one request"));
     else

@@ -53,6 +53,7 @@ hx_recipient *hx_recipient_put(hx_engine *engine, const hx_endpoint *endpoint, u
     copy_endpoint(recipient, endpoint);
     if (recipient->failing_changed) recipient->endpoint.failing_since = failing_since;
     recipient->version = version;
+    recipient->read = engine->nodes.reads;
     recipient->name = name_of(recipient->endpoint.tenant, recipient->endpoint.id, &recipient->arena);
     (void)hx_map_put(engine->recipients, recipient->name, recipient);
     return recipient;

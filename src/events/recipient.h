@@ -34,6 +34,7 @@ typedef struct hx_recipient {
     hx_arena arena;
     hx_endpoint endpoint;
     uint64_t version;        /* of the endpoint's item */
+    unsigned read;           /* the number of the last read of all endpoints that had it */
     const hx_source *source; /* the application behind a source of the inbox; NULL: an endpoint */
     hx_recipient_class class;
     hx_recipient_state state;
@@ -76,6 +77,18 @@ struct hx_engine {
         hx_arena arena;
         hx_store_call call;
         hx_item_page page;
+        hx_item item;
+        uint64_t generation; /* version of the item that changes with every endpoint, as of the last read */
+        unsigned reads;      /* of all endpoints */
+        hx_ms read_at;
+        bool is_busy;
+        hx_link waiting; /* hx_nodes_wait */
+    } nodes;
+    struct {
+        hx_timer timer;
+        hx_arena arena;
+        hx_store_call call;
+        hx_item_page page;
         size_t at;
         bool is_busy;
         bool all; /* at the start of a store that nobody else uses: no lease has a holder */
@@ -108,6 +121,8 @@ void hx_engine_begin_call(hx_engine *engine, hx_store_call *call, hx_arena *aren
 void hx_engine_end_call(hx_engine *engine); /* `engine` may be over afterwards */
 /* Begins attempts soon, as far as there are places. */
 void hx_engine_pump(hx_engine *engine);
+/* The endpoints were read for the first time. */
+void hx_engine_begin_deliveries(hx_engine *engine);
 
 /* recipient.c */
 hx_recipient *hx_recipient_find(const hx_engine *engine, hx_slice tenant, hx_slice id);
@@ -128,6 +143,17 @@ unsigned hx_recipient_places(const hx_engine *engine, hx_recipient_class class);
 
 /* attempt.c */
 void hx_attempt_begin(hx_recipient *recipient, const hx_item *item);
+
+/* nodes.c: the endpoints as all nodes on the store have them. */
+void hx_nodes_start(hx_engine *engine);
+void hx_nodes_stop(hx_engine *engine);
+/* Adds the generation of the endpoints to a commit: CHECK for one that was decided on them, PUT for one that changes
+ * them. Returns how many items that are, none where no other node uses the store. */
+size_t hx_nodes_add(const hx_engine *engine, hx_item_act act, hx_item *out);
+/* Whether a commit has failed because endpoints were changed elsewhere. */
+bool hx_nodes_went_ahead(const hx_store_call *commit);
+/* Calls `done` when the endpoints were read again, with false when they could not be. `wait` lives until then. */
+void hx_nodes_read_again(hx_engine *engine, hx_nodes_wait *wait, void (*done)(hx_nodes_wait *wait, bool is_read));
 
 /* leases.c, fan_out.c, housekeeping.c */
 void hx_leases_start(hx_engine *engine);

@@ -36,6 +36,7 @@ static void change_done(hx_endpoint_change *change)
     switch (change->result) {
     case HX_CHANGE_DONE: break;
     case HX_CHANGE_ABSENT: hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL); return;
+    case HX_CHANGE_REFUSED: hx_admin_refuse_malformed(call, change->detail); return;
     case HX_CHANGE_FULL: hx_admin_refuse(call, HX_ADMIN_FULL, HX_EMPTY, NULL); return;
     default: hx_admin_refuse(call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); return;
     }
@@ -101,24 +102,9 @@ void hx_admin_create_endpoint(hx_admin_call *call)
 void hx_admin_change_endpoint(hx_admin_call *call)
 {
     job *j = new_job(call);
-    hx_error_text error;
     if (!j) return;
-    if (!find_name(call, j)) return;
-    const hx_endpoint *now = hx_engine_endpoint(call->admin->needs.engine, j->change.tenant, j->change.id);
-    if (!now) {
-        hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
-        return;
-    }
-    hx_buf meta;
-    hx_buf_init(&meta, call->arena, HX_ENDPOINT_META_MAX);
-    hx_endpoint_encode(now, &meta); /* into the call's own arena: the endpoint may change meanwhile */
-    bool is_whole = hx_endpoint_decode(hx_buf_slice(&meta), call->arena, &j->change.endpoint);
-    j->change.endpoint.secrets = (hx_texts){0}; /* those in the store, unless new ones are given */
-    if (!is_whole || !hx_endpoint_read(hx_buf_slice(&call->body), call->arena, &j->change.endpoint, error)) {
-        hx_admin_refuse_malformed(call, is_whole ? error : "the endpoint can't be read");
-        return;
-    }
-    begin_change(j, HX_ENDPOINT_REPLACE);
+    j->change.given = hx_buf_slice(&call->body);
+    if (find_name(call, j)) begin_change(j, HX_ENDPOINT_REPLACE);
 }
 
 void hx_admin_delete_endpoint(hx_admin_call *call)
