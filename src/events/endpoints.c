@@ -126,6 +126,10 @@ static void read_done(hx_store_call *call)
         end_change(change, HX_CHANGE_REFUSED, change->wrong);
         return;
     }
+    if (change->endpoint.ordered != stored.ordered) { /* deliveries that exist have their places, or have none */
+        end_change(change, HX_CHANGE_REFUSED, "\"ordered\" can't be changed: add another endpoint");
+        return;
+    }
     change->endpoint.tenant = stored.tenant;
     if (change->endpoint.secrets.count == 0) change->endpoint.secrets = stored.secrets;
     if (change->act == HX_ENDPOINT_NOTE) change->endpoint.failing_since = failing_since;

@@ -141,7 +141,7 @@ const hx_endpoint *hx_engine_endpoint(const hx_engine *engine, hx_slice tenant, 
 
 /* Deliveries */
 
-typedef enum { HX_DELIVERY_ACT_REARM, HX_DELIVERY_ACT_CANCEL } hx_delivery_act;
+typedef enum { HX_DELIVERY_ACT_REARM, HX_DELIVERY_ACT_CANCEL, HX_DELIVERY_ACT_SKIP } hx_delivery_act;
 
 typedef struct hx_delivery_change {
     /* given by the caller; lives until `done` */

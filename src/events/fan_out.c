@@ -28,6 +28,7 @@ hx_slice hx_fan_out_key(hx_slice event_key, hx_arena *arena)
 static const hx_json_field fields[] = {
     HX_JSON_FIELD(hx_fan_out, event, TEXT, HX_JSON_STORED),
     HX_JSON_FIELD(hx_fan_out, tenant, TEXT, HX_JSON_STORED),
+    HX_JSON_FIELD(hx_fan_out, stream, TEXT, HX_JSON_STORED),
     HX_JSON_FIELD(hx_fan_out, recipients, TEXTS, HX_JSON_STORED),
 };
 static const hx_json_shape shape = HX_JSON_SHAPE(fields);
@@ -48,7 +49,7 @@ hx_item hx_fan_out_item(const hx_fan_out *left, hx_ms due, uint64_t version, hx_
                      .body = HX_EMPTY};
 }
 
-size_t hx_fan_out_add(const hx_engine *engine, const hx_fan_out *from, size_t count, hx_ms now, hx_item *items,
+size_t hx_fan_out_add(hx_engine *engine, const hx_fan_out *from, size_t count, hx_ms now, hx_item *items,
                       hx_arena *arena)
 {
     size_t added = 0;
@@ -57,6 +58,8 @@ size_t hx_fan_out_add(const hx_engine *engine, const hx_fan_out *from, size_t co
         const hx_recipient *recipient = hx_recipient_find(engine, from->tenant, endpoint);
         if (!recipient || recipient->endpoint.deleted_at > 0) continue; /* nobody would end its deliveries */
         hx_delivery delivery = hx_outbox_delivery(from->event, from->tenant, endpoint, now);
+        delivery.stream = from->stream;
+        if (recipient->endpoint.ordered) delivery.place = hx_ordered_place(engine, now);
         items[added++] = hx_outbox_item(engine, hx_delivery_key(from->tenant, endpoint, from->event, arena), 0,
                                         &delivery, arena);
     }
@@ -74,7 +77,7 @@ void hx_fan_out_nudge_recipients(const hx_engine *engine, const hx_fan_out *from
 static bool read_work(hx_engine *engine, hx_fan_out *work)
 {
     hx_error_text error;
-    *work = (hx_fan_out){.event = HX_EMPTY, .tenant = HX_EMPTY};
+    *work = (hx_fan_out){.event = HX_EMPTY, .tenant = HX_EMPTY, .stream = HX_EMPTY};
     return hx_json_read(&shape, HX_JSON_STORED, engine->fan_out.page.items[engine->fan_out.at].meta,
                         &engine->fan_out.arena, work, error);
 }

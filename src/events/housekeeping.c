@@ -80,6 +80,13 @@ static void end_next(hx_engine *engine)
         const hx_item *item = &engine->housekeeping.page.items[engine->housekeeping.at];
         hx_delivery delivery;
         hx_ms now = hx_engine_now(engine);
+        if (is_deleted && hx_ordered_is_mark(item)) {
+            engine->housekeeping.item = *item;
+            engine->housekeeping.item.act = HX_ITEM_REMOVE;
+            hx_engine_begin_call(engine, &engine->housekeeping.call, arena, ended);
+            hx_store_commit(engine->needs.store, &engine->housekeeping.call, &engine->housekeeping.item, 1, false);
+            return;
+        }
         if (!hx_delivery_decode(item->meta, item->body, arena, &delivery)) continue;
         hx_delivery_state from = delivery.state;
         bool may = is_deleted ? hx_delivery_cancel(&delivery, now, HX_LIT("the endpoint was deleted"))

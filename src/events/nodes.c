@@ -15,6 +15,7 @@
 #define INTERVAL HX_SECOND
 #define READ_ANYWAY HX_MINUTE /* failing_since is noted without another generation */
 #define LATE (HX_SECOND / 2)  /* a node begins its own deliveries before they are that late */
+#define ORDERED_AT_ONCE 64u
 #define GENERATION "g/endpoints"
 
 static void look_due(hx_timer *timer);
@@ -107,9 +108,25 @@ static void share(hx_engine *engine)
     hx_store_scan(engine->needs.store, &engine->nodes.call, &engine->nodes.page);
 }
 
+/* The places of ordered deliveries say nothing of the time, so their recipients look themselves, some each time. */
+static void share_ordered(hx_engine *engine)
+{
+    hx_slice name;
+    void *value;
+    unsigned left = ORDERED_AT_ONCE;
+    while (left > 0 && hx_map_next(engine->recipients, &engine->nodes.cursor, &name, &value)) {
+        hx_recipient *recipient = value;
+        if (!recipient->endpoint.ordered) continue;
+        hx_recipient_nudge(recipient, hx_engine_now(engine));
+        left--;
+    }
+    if (left > 0) engine->nodes.cursor = 0;
+}
+
 static void begin_share(hx_engine *engine)
 {
     hx_fan_out_nudge(engine, hx_engine_now(engine));
+    share_ordered(engine);
     engine->nodes.page = (hx_item_page){.by_queue = true,
                                         .one_per_queue = true,
                                         .prefix = HX_LIT("due/"),

@@ -103,6 +103,7 @@ static hx_fan_out fan_out_of(const hx_publish *publish, const hx_event *event)
 {
     return (hx_fan_out){.event = hx_event_key(event, publish->arena),
                         .tenant = event->tenant,
+                        .stream = event->stream,
                         .recipients = event->recipients};
 }
 

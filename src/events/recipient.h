@@ -53,7 +53,13 @@ typedef struct hx_recipient {
         hx_arena arena;
         hx_store_call call;
         hx_item_page page;
-        size_t at; /* the next item of the page */
+        size_t at;       /* the next item of the page */
+        uint64_t *marks; /* ordered: of each item, the version of its stream's mark */
+        hx_item *marked; /* ordered: the deliveries that marks name */
+        size_t marked_count;
+        hx_slice last;   /* ordered: the queue that the page ends with, where there may be more */
+        bool from_start; /* ordered: all streams were looked at */
+        hx_ms next_due;  /* of what isn't due yet; 0: nothing */
     } look;
 } hx_recipient;
 
@@ -66,6 +72,7 @@ struct hx_engine {
     unsigned places[HX_RECIPIENT_CLASSES]; /* taken */
     unsigned attempts;
     unsigned calls; /* of the engine that are under way, attempts among them */
+    uint64_t place; /* the last one that a delivery of an ordered endpoint got */
     hx_task pump;
     bool pumping;
     bool started, stopping;
@@ -81,6 +88,7 @@ struct hx_engine {
         uint64_t generation; /* version of the item that changes with every endpoint, as of the last read */
         unsigned reads;      /* of all endpoints */
         hx_ms read_at;
+        size_t cursor; /* in the recipients */
         bool is_busy;
         hx_link waiting; /* hx_nodes_wait */
     } nodes;
@@ -141,8 +149,21 @@ const hx_item *hx_recipient_take(hx_recipient *recipient);
 void hx_recipient_list(hx_recipient *recipient); /* among those with work, if it has some and may begin an attempt */
 unsigned hx_recipient_places(const hx_engine *engine, hx_recipient_class class);
 
+/* A look has ended: the first `due` items of its page are due. */
+void hx_recipient_looked(hx_recipient *recipient, size_t due);
+
 /* attempt.c */
 void hx_attempt_begin(hx_recipient *recipient, const hx_item *item);
+
+/* ordered.c: endpoints that get the events of a stream one at a time. */
+uint64_t hx_ordered_place(hx_engine *engine, hx_ms now);
+/* Looks for the first delivery of each stream; hx_recipient_looked follows. */
+void hx_ordered_look(hx_recipient *recipient);
+bool hx_ordered_is_mark(const hx_item *item);
+/* Adds the mark of the delivery's stream to a commit that begins it, or ends it: PUT, REMOVE. Returns how many items
+ * that are, none where there is no order. */
+size_t hx_ordered_add(const hx_delivery *delivery, hx_slice key, uint64_t version, hx_item_act act, hx_item *out,
+                      hx_arena *arena);
 
 /* nodes.c: the endpoints as all nodes on the store have them. */
 void hx_nodes_start(hx_engine *engine);

@@ -11,7 +11,7 @@ static const hx_json_field fields[] = {
     FIELD(source, TEXT, GIVEN),      FIELD(correlation_id, TEXT, GIVEN), FIELD(accepted_at, TIME, OURS),
     FIELD(deliver_at, TIME, GIVEN),  FIELD(content_type, TEXT, OURS),    FIELD(headers, TEXTS, HX_JSON_STORED),
     FIELD(recipients, TEXTS, OURS),  FIELD(payload_hash, TEXT, OURS),    FIELD(is_received, BOOL, HX_JSON_STORED),
-    FIELD(data, RAW, HX_JSON_GIVEN),
+    FIELD(data, RAW, HX_JSON_GIVEN), FIELD(stream, TEXT, GIVEN),
 };
 #undef FIELD
 const hx_json_shape hx_event_shape = HX_JSON_SHAPE(fields);
@@ -21,6 +21,7 @@ static const hx_event empty = {.id = {"", 0},
                                .type = {"", 0},
                                .source = {"", 0},
                                .correlation_id = {"", 0},
+                               .stream = {"", 0},
                                .content_type = {"", 0},
                                .payload_hash = {"", 0},
                                .data = {"", 0}};
@@ -63,7 +64,7 @@ bool hx_event_read(hx_slice object, hx_arena *arena, hx_event *event, hx_error_t
     if (event->tenant.len > 0 && !hx_is_tenant(event->tenant))
         return hx_fail(error, "\"tenant\" must have 1 to %u letters, digits, - and _", HX_TENANT_MAX);
     return name_fits("type", event->type, error) && name_fits("source", event->source, error) &&
-           name_fits("correlation_id", event->correlation_id, error);
+           name_fits("correlation_id", event->correlation_id, error) && name_fits("stream", event->stream, error);
 }
 
 void hx_event_encode(const hx_event *event, hx_buf *meta)

@@ -17,6 +17,7 @@ typedef struct {
     hx_slice type;
     hx_slice source; /* who published it; of the inbox: the source's name */
     hx_slice correlation_id;
+    hx_slice stream; /* empty: none */
     hx_ms accepted_at;
     hx_ms deliver_at;
     hx_slice content_type;
@@ -46,6 +47,7 @@ bool hx_is_event_name(hx_slice name);
  *     e/TENANT/ID              an event that was published      d/TENANT/ENDPOINT/EVENT   a delivery
  *     i/SOURCE/ID              an event that was received       f/EVENT                   an event to be fanned out
  *     n/TENANT/ENDPOINT        an endpoint                      t/MAC                     a token
+ *     o/TENANT/ENDPOINT/=STREAM  the delivery of an ordered endpoint's stream that is under way
  *     k/MAC                    the key of a request to the API  g/endpoints               changes with every endpoint
  */
 hx_slice hx_event_key(const hx_event *event, hx_arena *arena);

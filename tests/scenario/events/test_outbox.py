@@ -147,7 +147,7 @@ def test_an_address_inside_is_never_dialled(start_hooks, upstream):
 
 @pytest.mark.parametrize("body, what", [
     ({}, "type"), ({"type": "t"}, "data"), ({"type": "t", "data": 1, "id": "a.b"}, "id"),
-    ({"type": "t", "data": 1, "stream": "s"}, "stream"), ({"type": 7, "data": 1}, "type"),
+    ({"type": "t", "data": 1, "stream": "a b"}, "stream"), ({"type": 7, "data": 1}, "type"),
     ({"type": "t", "data": 1, "deliver_at": "tomorrow"}, "deliver_at"), ({"events": []}, "events"),
     ({"type": "t", "data": "x" * 300_000}, "payload_max"), ({"type": "t", "data": 1, "tenant": "a b"}, "tenant")])
 def test_a_malformed_event_is_refused_and_named(hooks, body, what):
