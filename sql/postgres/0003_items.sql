@@ -3,10 +3,10 @@
 -- src/store/items.h. Gateways call commit_many, get_many and scan.
 --
 -- A commit compares the versions of all its items and changes all of them, or nothing. Several commits share one
--- transaction; no two of them name the same key. Each transaction locks first the rows that are there, then inserts
--- those that are not, both in the order of keys, and waits for nothing after that: so commits never deadlock, and wait
--- for each other no longer than it takes to commit. An item that must be absent is inserted in any case, for its key to
--- be locked, and deleted again where the commit doesn't put it.
+-- transaction; no two of them name the same key, unless both check one that is there. Each transaction locks first the
+-- rows that are there, then inserts those that are not, both in the order of keys, and waits for nothing after that: so
+-- commits never deadlock, and wait for each other no longer than it takes to commit. An item that must be absent is
+-- inserted in any case, for its key to be locked, and deleted again where the commit doesn't put it.
 --
 -- A commit whose connection is lost is sent again, with the same ticket: hapax.item_commits has those of the last
 -- minutes. A statement that arrives late, out of a connection that was given up, finds its ticket there too, and after

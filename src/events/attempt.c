@@ -48,7 +48,8 @@ typedef struct {
     hx_slice key;     /* of the delivery's item */
     uint64_t version; /* of that item */
     hx_item stored;   /* the event's item */
-    hx_item items[2]; /* of a commit or a get: the delivery's, and the event's */
+    uint64_t mark;    /* version of the mark of its stream; 0: there is none */
+    hx_item items[3]; /* of a commit or a get: the delivery's, the event's, and the stream's mark */
     hx_store_call call;
     hx_sending sending;
     uint64_t lease;
@@ -125,8 +126,9 @@ static void settle_again(hx_timer *timer)
     attempt *a = HX_OWNER(timer, attempt, again);
     a->items[0] = (hx_item){.key = a->key};
     a->items[1] = (hx_item){.key = a->delivery.event};
+    a->items[2] = (hx_item){.key = hx_delivery_mark_key(&a->delivery, &a->arena)};
     hx_engine_begin_call(a->engine, &a->call, &a->arena, settle_read_done);
-    hx_store_get(a->engine->needs.store, &a->call, a->items, 2);
+    hx_store_get(a->engine->needs.store, &a->call, a->items, 3);
 }
 
 /* An event is kept as long as one of its deliveries may need it: for its next attempt, or to be re-driven. */
@@ -194,6 +196,8 @@ static void settle(attempt *a)
         a->items[count] = a->stored;
         a->items[count++].expires_at = event_needed_until(a);
     }
+    if (a->delivery.state == HX_DELIVERY_DELIVERED && a->mark > 0)
+        count += hx_ordered_add(&a->delivery, a->key, a->mark, HX_ITEM_REMOVE, &a->items[count], &a->arena);
     hx_engine_begin_call(engine, &a->call, &a->arena, settle_done);
     hx_store_commit(engine->needs.store, &a->call, a->items, count, true);
 }
@@ -210,6 +214,7 @@ static void settle_read_done(hx_store_call *call)
     else {
         a->version = a->items[0].version;
         a->stored = a->items[1];
+        a->mark = hx_slice_eq(a->items[2].meta, a->key) ? a->items[2].version : 0;
         settle(a);
     }
     hx_engine_end_call(engine);
@@ -339,7 +344,7 @@ static void lease_done(hx_store_call *call)
     hx_engine *engine = a->engine;
     hx_recipient_leased(a->recipient);
     if (call->result == HX_STORE_OK) {
-        a->version = call->version;
+        a->version = a->mark = call->version;
         send_attempt(a);
     } else {
         drop_attempt(a); /* another node has it, or the store can't be written to: it stays due */
@@ -373,8 +378,10 @@ static void lease(attempt *a)
         HX_CHECK(may);
     }
     a->items[0] = hx_outbox_item(engine, a->key, a->version, &a->delivery, &a->arena);
+    size_t count = 1;
+    if (is_there) count += hx_ordered_add(&a->delivery, a->key, a->mark, HX_ITEM_PUT, &a->items[1], &a->arena);
     hx_engine_begin_call(engine, &a->call, &a->arena, is_there ? lease_done : cancel_done);
-    hx_store_commit(engine->needs.store, &a->call, a->items, 1, true);
+    hx_store_commit(engine->needs.store, &a->call, a->items, count, true);
 }
 
 static void event_read(hx_store_call *call)
@@ -448,6 +455,7 @@ void hx_attempt_begin(hx_recipient *recipient, const hx_item *item)
     }
     a->key = hx_arena_copy(&a->arena, item->key);
     a->version = item->version;
+    if (a->delivery.place > 0) a->mark = recipient->look.marks[item - recipient->look.page.items];
     if (recipient->attempts++ == 0) {
         recipient->oldest = hx_engine_now(engine);
         hx_list_append(&engine->active, &recipient->active);

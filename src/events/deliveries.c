@@ -9,7 +9,9 @@ hx_item hx_outbox_item(const hx_engine *engine, hx_slice key, uint64_t version, 
 {
     const hx_engine_settings *settings = &engine->needs.settings;
     bool has_ended = hx_delivery_states[delivery->state].has_ended;
-    bool waits = delivery->state == HX_DELIVERY_UNKNOWN || delivery->state == HX_DELIVERY_HELD;
+    bool stops = delivery->state == HX_DELIVERY_DEAD && delivery->place > 0; /* its stream, until somebody decides */
+    bool waits = delivery->state == HX_DELIVERY_UNKNOWN || delivery->state == HX_DELIVERY_HELD || stops;
+    bool is_in_line = delivery->state == HX_DELIVERY_PENDING && delivery->place > 0;
     hx_ms kept = delivery->state == HX_DELIVERY_DEAD ? settings->dead_retention : settings->retention;
     hx_buf meta;
     hx_buf_init(&meta, arena, HX_ITEM_META_MAX);
@@ -18,7 +20,7 @@ hx_item hx_outbox_item(const hx_engine *engine, hx_slice key, uint64_t version, 
                      .version = version,
                      .act = HX_ITEM_PUT,
                      .queue = hx_delivery_queue(delivery, arena),
-                     .due = delivery->due,
+                     .due = is_in_line ? (hx_ms)delivery->place : delivery->due,
                      .expires_at = has_ended && !waits ? delivery->settled_at + kept : 0,
                      .meta = hx_buf_slice(&meta),
                      .body = delivery->responses};
@@ -29,6 +31,7 @@ hx_delivery hx_outbox_delivery(hx_slice event_key, hx_slice tenant, hx_slice end
     return (hx_delivery){.event = event_key,
                          .endpoint = endpoint,
                          .tenant = tenant,
+                         .stream = HX_EMPTY,
                          .created_at = now,
                          .due = now,
                          .round = 1,
@@ -72,7 +75,7 @@ static void change_done(hx_store_call *call)
     hx_recipient *recipient = hx_recipient_find(change->engine, change->delivery.tenant, change->delivery.endpoint);
     switch (call->result) {
     case HX_STORE_OK:
-        if (recipient && change->act == HX_DELIVERY_ACT_REARM) hx_recipient_nudge(recipient, change->delivery.due);
+        if (recipient) hx_recipient_nudge(recipient, change->delivery.due);
         end_change(change, HX_CHANGE_DONE);
         return;
     case HX_STORE_STALE:
@@ -105,8 +108,9 @@ static void read_done(hx_store_call *call)
     }
     hx_delivery_state from = delivery->state;
     hx_ms now = hx_engine_now(engine);
-    bool may = change->act == HX_DELIVERY_ACT_REARM ? hx_delivery_rearm(delivery, now)
-                                                    : hx_delivery_cancel(delivery, now, change->reason);
+    bool may = change->act == HX_DELIVERY_ACT_REARM  ? hx_delivery_rearm(delivery, now)
+               : change->act == HX_DELIVERY_ACT_SKIP ? hx_delivery_skip(delivery, now, change->reason)
+                                                     : hx_delivery_cancel(delivery, now, change->reason);
     if (!may) {
         change->detail = hx_delivery_states[from].text;
         end_change(change, HX_CHANGE_REFUSED);

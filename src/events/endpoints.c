@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes of endpoints: read, decided, committed with the version that was read, and then in force. */
+/* Changes of endpoints: read, decided, committed with the version that was read, and then in force. On a shared store
+ * the commit gives the endpoints another generation, by which other nodes learn of it (nodes.c). */
 #include "base/log.h"
 #include "base/rand.h"
 #include "events/recipient.h"
@@ -32,10 +33,28 @@ static void log_change(const hx_endpoint_change *change)
     hx_log_end();
 }
 
+static void begin_change(hx_endpoint_change *change);
+
+static void endpoints_read(hx_nodes_wait *wait, bool is_read)
+{
+    hx_endpoint_change *change = HX_OWNER(wait, hx_endpoint_change, wait);
+    hx_engine *engine = change->engine;
+    if (!is_read) {
+        end_change(change, HX_CHANGE_UNAVAILABLE, NULL);
+        return;
+    }
+    begin_change(change);
+    hx_engine_end_call(engine);
+}
+
 static void commit_done(hx_store_call *call)
 {
     hx_endpoint_change *change = HX_OWNER(call, hx_endpoint_change, call);
     hx_engine *engine = change->engine;
+    if (hx_nodes_went_ahead(call) && ++change->tries < TRIES_MAX) {
+        hx_nodes_read_again(engine, &change->wait, endpoints_read);
+        return;
+    }
     if (call->result == HX_STORE_STALE && change->act != HX_ENDPOINT_CREATE && ++change->tries < TRIES_MAX) {
         read_again(change);
         hx_engine_end_call(engine);
@@ -45,6 +64,7 @@ static void commit_done(hx_store_call *call)
         end_change(change, call->result == HX_STORE_FULL ? HX_CHANGE_FULL : HX_CHANGE_UNAVAILABLE, NULL);
         return;
     }
+    if (call->item_count > 1) engine->nodes.generation = call->version;
     hx_recipient *recipient = hx_recipient_put(engine, &change->endpoint, call->version);
     log_change(change);
     hx_recipient_nudge(recipient, hx_engine_now(engine));
@@ -58,13 +78,15 @@ static void commit(hx_endpoint_change *change, uint64_t version)
     hx_buf meta;
     hx_buf_init(&meta, change->arena, HX_ENDPOINT_META_MAX);
     hx_endpoint_encode(&change->endpoint, &meta);
-    change->item = (hx_item){.key = hx_endpoint_key(change->endpoint.tenant, change->endpoint.id, change->arena),
-                             .version = version,
-                             .queue = HX_EMPTY,
-                             .meta = hx_buf_slice(&meta),
-                             .body = HX_EMPTY};
+    change->items[0] = (hx_item){.key = hx_endpoint_key(change->endpoint.tenant, change->endpoint.id, change->arena),
+                                 .version = version,
+                                 .queue = HX_EMPTY,
+                                 .meta = hx_buf_slice(&meta),
+                                 .body = HX_EMPTY};
+    /* That it is failing concerns nobody who publishes. */
+    size_t count = change->act == HX_ENDPOINT_NOTE ? 1 : 1 + hx_nodes_add(engine, HX_ITEM_PUT, &change->items[1]);
     hx_engine_begin_call(engine, &change->call, change->arena, commit_done);
-    hx_store_commit(engine->needs.store, &change->call, &change->item, 1, false);
+    hx_store_commit(engine->needs.store, &change->call, change->items, count, false);
 }
 
 static void set_disabled(hx_endpoint *endpoint, bool disabled, hx_slice reason, hx_ms now)
@@ -84,58 +106,50 @@ static void rotate(hx_endpoint_change *change, hx_endpoint *endpoint)
     endpoint->secrets = (hx_texts){secrets, 1};
 }
 
-/* What only Hapax changes stays as it was. */
-static void replace(const hx_endpoint *stored, hx_endpoint *given)
-{
-    given->id = stored->id;
-    given->tenant = stored->tenant;
-    given->created_at = stored->created_at;
-    given->disabled = stored->disabled;
-    given->disabled_reason = stored->disabled_reason;
-    given->disabled_at = stored->disabled_at;
-    given->failing_since = stored->failing_since;
-    given->retiring = stored->retiring;
-    given->retire_at = stored->retire_at;
-    if (given->secrets.count == 0) given->secrets = stored->secrets;
-}
-
 static void read_done(hx_store_call *call)
 {
     hx_endpoint_change *change = HX_OWNER(call, hx_endpoint_change, call);
     hx_engine *engine = change->engine;
     hx_endpoint stored;
     hx_ms now = hx_engine_now(engine);
-    bool is_there = change->item.version > 0 && hx_endpoint_decode(change->item.meta, change->arena, &stored) &&
+    const hx_item *item = &change->items[0];
+    bool is_there = item->version > 0 && hx_endpoint_decode(item->meta, change->arena, &stored) &&
                     stored.deleted_at == 0;
     if (call->result != HX_STORE_OK || !is_there) {
         end_change(change, call->result == HX_STORE_OK ? HX_CHANGE_ABSENT : HX_CHANGE_UNAVAILABLE, NULL);
         return;
     }
     hx_ms failing_since = change->endpoint.failing_since;
-    if (change->act == HX_ENDPOINT_REPLACE)
-        replace(&stored, &change->endpoint);
-    else
-        change->endpoint = stored;
+    change->endpoint = stored;
+    if (change->act == HX_ENDPOINT_REPLACE &&
+        !hx_endpoint_read(change->given, change->arena, &change->endpoint, change->wrong)) {
+        end_change(change, HX_CHANGE_REFUSED, change->wrong);
+        return;
+    }
+    if (change->endpoint.ordered != stored.ordered) { /* deliveries that exist have their places, or have none */
+        end_change(change, HX_CHANGE_REFUSED, "\"ordered\" can't be changed: add another endpoint");
+        return;
+    }
+    change->endpoint.tenant = stored.tenant;
+    if (change->endpoint.secrets.count == 0) change->endpoint.secrets = stored.secrets;
     if (change->act == HX_ENDPOINT_NOTE) change->endpoint.failing_since = failing_since;
     if (change->act == HX_ENDPOINT_ENABLE) set_disabled(&change->endpoint, false, HX_EMPTY, now);
     if (change->act == HX_ENDPOINT_DISABLE) set_disabled(&change->endpoint, true, change->reason, now);
     if (change->act == HX_ENDPOINT_ROTATE) rotate(change, &change->endpoint);
     if (change->act == HX_ENDPOINT_DELETE) change->endpoint.deleted_at = now;
-    commit(change, change->item.version);
+    commit(change, item->version);
     hx_engine_end_call(engine);
 }
 
 static void read_again(hx_endpoint_change *change)
 {
-    change->item = (hx_item){.key = hx_endpoint_key(change->tenant, change->id, change->arena)};
+    change->items[0] = (hx_item){.key = hx_endpoint_key(change->tenant, change->id, change->arena)};
     hx_engine_begin_call(change->engine, &change->call, change->arena, read_done);
-    hx_store_get(change->engine->needs.store, &change->call, &change->item, 1);
+    hx_store_get(change->engine->needs.store, &change->call, change->items, 1);
 }
 
-void hx_engine_change_endpoint(hx_engine *engine, hx_endpoint_change *change)
+static void begin_change(hx_endpoint_change *change)
 {
-    change->engine = engine;
-    change->tries = 0;
     if (change->act != HX_ENDPOINT_CREATE) {
         read_again(change);
         return;
@@ -147,8 +161,15 @@ void hx_engine_change_endpoint(hx_engine *engine, hx_endpoint_change *change)
     hx_buf_puts(&id, "ep_");
     hx_buf_put_hex(&id, random, sizeof random);
     change->endpoint.id = hx_buf_slice(&id);
-    change->endpoint.created_at = hx_engine_now(engine);
+    change->endpoint.created_at = hx_engine_now(change->engine);
     commit(change, 0);
+}
+
+void hx_engine_change_endpoint(hx_engine *engine, hx_endpoint_change *change)
+{
+    change->engine = engine;
+    change->tries = 0;
+    begin_change(change);
 }
 
 const hx_endpoint *hx_engine_endpoint(const hx_engine *engine, hx_slice tenant, hx_slice id)

@@ -2,7 +2,6 @@
 #include "events/engine.h"
 
 #include "base/check.h"
-#include "base/log.h"
 #include "events/recipient.h"
 #include "events/streams/gate.h"
 
@@ -11,7 +10,6 @@
 #define WATCH_INTERVAL (HX_SECOND / 2)
 #define SLOW HX_SECOND
 #define TOTAL_FACTOR 4u /* attempts in all, in multiples of attempts_max: those of failing recipients come on top */
-#define LOAD_AGAIN HX_SECOND
 
 hx_ms hx_engine_now(const hx_engine *engine)
 {
@@ -101,18 +99,7 @@ static void watch_due(hx_timer *timer)
     if (!engine->stopping) hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
 
-/* Endpoints are read page by page; then deliveries begin. */
-typedef struct {
-    hx_engine *engine;
-    hx_arena arena;
-    hx_store_call call;
-    hx_item_page page;
-    hx_timer timer;
-} loading;
-
-static void load_next(hx_timer *timer);
-
-static void begin_deliveries(hx_engine *engine)
+void hx_engine_begin_deliveries(hx_engine *engine)
 {
     hx_slice name;
     void *value;
@@ -125,53 +112,9 @@ static void begin_deliveries(hx_engine *engine)
     hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
 
-static void load_done(hx_store_call *call)
-{
-    loading *l = HX_OWNER(call, loading, call);
-    hx_engine *engine = l->engine;
-    for (size_t i = 0; call->result == HX_STORE_OK && i < l->page.count; i++) {
-        const hx_item *item = &l->page.items[i];
-        hx_endpoint endpoint;
-        if (hx_endpoint_decode(item->meta, &l->arena, &endpoint)) {
-            (void)hx_recipient_put(engine, &endpoint, item->version);
-        } else {
-            hx_log_begin(HX_EVENT_event_item_malformed);
-            hx_log_str("key", item->key);
-            hx_log_end();
-        }
-    }
-    if (call->result != HX_STORE_OK && !engine->stopping) {
-        engine->calls++;
-        hx_timer_start(engine->needs.loop, &l->timer, LOAD_AGAIN, load_next);
-    } else if (l->page.more && !engine->stopping) {
-        engine->calls++;
-        l->page.after = l->page.items[l->page.count - 1];
-        load_next(&l->timer);
-    } else {
-        if (!engine->stopping) begin_deliveries(engine);
-        hx_arena_free(&l->arena);
-        free(l);
-    }
-    hx_engine_end_call(engine);
-}
-
-static void load_next(hx_timer *timer)
-{
-    loading *l = HX_OWNER(timer, loading, timer);
-    hx_engine *engine = l->engine;
-    hx_engine_begin_call(engine, &l->call, &l->arena, load_done);
-    hx_store_scan(engine->needs.store, &l->call, &l->page);
-    hx_engine_end_call(engine); /* of the wait */
-}
-
 void hx_engine_start(hx_engine *engine)
 {
-    loading *l = calloc(1, sizeof *l);
-    if (!l) hx_fatal(HX_EXIT_BUG, "out of memory");
-    l->engine = engine;
-    l->page = (hx_item_page){.prefix = HX_LIT("n/"), .items_max = HX_ITEM_PAGE_MAX};
-    engine->calls++;
-    load_next(&l->timer);
+    hx_nodes_start(engine);
 }
 
 hx_engine *hx_engine_new(const hx_engine_needs *needs)
@@ -187,6 +130,7 @@ hx_engine *hx_engine_new(const hx_engine_needs *needs)
     engine->tenants = hx_map_new();
     engine->events = hx_map_new();
     hx_list_init(&engine->active);
+    hx_list_init(&engine->nodes.waiting);
     for (hx_recipient_class class = 0; class < HX_RECIPIENT_CLASSES; class ++) hx_list_init(&engine->listed[class]);
     return engine;
 }
@@ -198,13 +142,14 @@ void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *con
     engine->stopping = true;
     engine->stopped = stopped;
     engine->stopped_context = context;
+    engine->calls++;
+    hx_nodes_stop(engine);
     hx_leases_stop(engine);
     hx_fan_out_stop(engine);
     hx_housekeeping_stop(engine);
     hx_timer_stop(engine->needs.loop, &engine->watch);
     for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
         hx_timer_stop(engine->needs.loop, &((hx_recipient *)value)->timer);
-    engine->calls++;
     hx_engine_end_call(engine);
 }
 
@@ -225,6 +170,7 @@ void hx_engine_free(hx_engine **owned)
     hx_gates_free(engine);
     hx_map_free(&engine->tenants);
     hx_map_free(&engine->events);
+    hx_arena_free(&engine->nodes.arena);
     hx_arena_free(&engine->leases.arena);
     hx_arena_free(&engine->fan_out.arena);
     hx_arena_free(&engine->housekeeping.arena);

@@ -59,6 +59,12 @@ bool hx_engine_is_paused(const hx_engine *engine);
 /* A MAC under the store's secret, for another part that works beside the engine; owned by the caller. */
 hx_mac *hx_engine_new_mac(const hx_engine *engine);
 
+/* The engine's own: what waits until the endpoints have been read (nodes.c). */
+typedef struct hx_nodes_wait {
+    hx_link link;
+    void (*done)(struct hx_nodes_wait *wait, bool is_read);
+} hx_nodes_wait;
+
 /* Publishing */
 
 typedef enum {
@@ -90,7 +96,8 @@ typedef struct hx_publish {
     size_t item_count;
     hx_slice key_item; /* key of the item that remembers the request; empty: none */
     hx_digest fingerprint;
-    unsigned tries;
+    hx_nodes_wait wait;
+    unsigned tries, reads;
     struct hx_gate **gates; /* of its streams, while it has its turn */
     size_t gate_count;
     hx_link turn;
@@ -117,14 +124,14 @@ void hx_engine_unwatch(hx_engine *engine, hx_stream_watch *watch);
 typedef enum {
     HX_CHANGE_DONE,
     HX_CHANGE_ABSENT,     /* there is no such endpoint, event or delivery */
-    HX_CHANGE_REFUSED,    /* its state doesn't allow that: `detail` */
+    HX_CHANGE_REFUSED,    /* its state, or what was given, doesn't allow that: `detail` */
     HX_CHANGE_FULL,       /* the store is full */
     HX_CHANGE_UNAVAILABLE /* it may have happened or not */
 } hx_change_result;
 
 typedef enum {
-    HX_ENDPOINT_CREATE, /* `endpoint` has all but id and time */
-    HX_ENDPOINT_REPLACE,
+    HX_ENDPOINT_CREATE,  /* `endpoint` has all but id and time */
+    HX_ENDPOINT_REPLACE, /* by `given` */
     HX_ENDPOINT_ENABLE,
     HX_ENDPOINT_DISABLE, /* with `reason` */
     HX_ENDPOINT_ROTATE,  /* to `secret`; the others sign along until `retire_at` */
@@ -137,17 +144,20 @@ typedef struct hx_endpoint_change {
     hx_arena *arena;
     hx_endpoint_act act;
     hx_slice tenant, id;  /* of any act but CREATE */
-    hx_endpoint endpoint; /* CREATE, REPLACE */
+    hx_endpoint endpoint; /* CREATE */
+    hx_slice given;       /* REPLACE: the members to change, as hx_endpoint_read takes them */
     hx_slice reason, secret;
     hx_ms retire_at;
     void (*done)(struct hx_endpoint_change *change);
     /* given back: the endpoint as it is now, in `endpoint` */
     hx_change_result result;
     const char *detail;
+    hx_error_text wrong;
     /* the engine's own */
     hx_engine *engine;
     hx_store_call call;
-    hx_item item;
+    hx_item items[2];
+    hx_nodes_wait wait;
     unsigned tries;
 } hx_endpoint_change;
 
@@ -157,7 +167,7 @@ const hx_endpoint *hx_engine_endpoint(const hx_engine *engine, hx_slice tenant, 
 
 /* Deliveries */
 
-typedef enum { HX_DELIVERY_ACT_REARM, HX_DELIVERY_ACT_CANCEL } hx_delivery_act;
+typedef enum { HX_DELIVERY_ACT_REARM, HX_DELIVERY_ACT_CANCEL, HX_DELIVERY_ACT_SKIP } hx_delivery_act;
 
 typedef struct hx_delivery_change {
     /* given by the caller; lives until `done` */

@@ -28,6 +28,7 @@ hx_slice hx_fan_out_key(hx_slice event_key, hx_arena *arena)
 static const hx_json_field fields[] = {
     HX_JSON_FIELD(hx_fan_out, event, TEXT, HX_JSON_STORED),
     HX_JSON_FIELD(hx_fan_out, tenant, TEXT, HX_JSON_STORED),
+    HX_JSON_FIELD(hx_fan_out, stream, TEXT, HX_JSON_STORED),
     HX_JSON_FIELD(hx_fan_out, recipients, TEXTS, HX_JSON_STORED),
 };
 static const hx_json_shape shape = HX_JSON_SHAPE(fields);
@@ -48,16 +49,21 @@ hx_item hx_fan_out_item(const hx_fan_out *left, hx_ms due, uint64_t version, hx_
                      .body = HX_EMPTY};
 }
 
-size_t hx_fan_out_add(const hx_engine *engine, const hx_fan_out *from, size_t count, hx_ms now, hx_item *items,
+size_t hx_fan_out_add(hx_engine *engine, const hx_fan_out *from, size_t count, hx_ms now, hx_item *items,
                       hx_arena *arena)
 {
+    size_t added = 0;
     for (size_t i = 0; i < count; i++) {
         hx_slice endpoint = from->recipients.items[i];
+        const hx_recipient *recipient = hx_recipient_find(engine, from->tenant, endpoint);
+        if (!recipient || recipient->endpoint.deleted_at > 0) continue; /* nobody would end its deliveries */
         hx_delivery delivery = hx_outbox_delivery(from->event, from->tenant, endpoint, now);
-        items[i] = hx_outbox_item(engine, hx_delivery_key(from->tenant, endpoint, from->event, arena), 0, &delivery,
-                                  arena);
+        delivery.stream = from->stream;
+        if (recipient->endpoint.ordered) delivery.place = hx_ordered_place(engine, now);
+        items[added++] = hx_outbox_item(engine, hx_delivery_key(from->tenant, endpoint, from->event, arena), 0,
+                                        &delivery, arena);
     }
-    return count;
+    return added;
 }
 
 void hx_fan_out_nudge_recipients(const hx_engine *engine, const hx_fan_out *from, size_t count, hx_ms now)
@@ -71,7 +77,7 @@ void hx_fan_out_nudge_recipients(const hx_engine *engine, const hx_fan_out *from
 static bool read_work(hx_engine *engine, hx_fan_out *work)
 {
     hx_error_text error;
-    *work = (hx_fan_out){.event = HX_EMPTY, .tenant = HX_EMPTY};
+    *work = (hx_fan_out){.event = HX_EMPTY, .tenant = HX_EMPTY, .stream = HX_EMPTY};
     return hx_json_read(&shape, HX_JSON_STORED, engine->fan_out.page.items[engine->fan_out.at].meta,
                         &engine->fan_out.arena, work, error);
 }
@@ -89,7 +95,8 @@ static void commit_done(hx_store_call *call)
         hx_fan_out_nudge_recipients(engine, &work, part_of(&work), hx_engine_now(engine));
         if (work.recipients.count > HX_FAN_OUT_PART) engine->fan_out.again = true;
     }
-    bool failed = call->result != HX_STORE_OK && call->result != HX_STORE_STALE; /* STALE: another node did it */
+    /* STALE: another node did it, unless an endpoint was changed, which this one reads within the second. */
+    bool failed = call->result != HX_STORE_OK && (call->result != HX_STORE_STALE || hx_nodes_went_ahead(call));
     engine->fan_out.at++;
     if (failed)
         rest(engine, AGAIN);
@@ -112,11 +119,12 @@ static void next(hx_engine *engine)
         }
         if (!read_work(engine, &work)) continue;
         size_t part = part_of(&work);
-        hx_item *items = hx_arena_alloc(arena, (part + 1) * sizeof *items);
+        hx_item *items = hx_arena_alloc(arena, (part + 2) * sizeof *items);
         size_t count = hx_fan_out_add(engine, &work, part, now, items, arena);
         work.recipients.items += part;
         work.recipients.count -= part;
         items[count++] = hx_fan_out_item(&work, item->due, item->version, arena);
+        count += hx_nodes_add(engine, HX_ITEM_CHECK, items + count);
         hx_engine_begin_call(engine, &engine->fan_out.call, arena, commit_done);
         hx_store_commit(engine->needs.store, &engine->fan_out.call, items, count, false);
         return;

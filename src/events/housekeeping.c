@@ -39,7 +39,8 @@ static void change_endpoint(hx_engine *engine, hx_recipient *recipient, hx_endpo
 static void removed(hx_store_call *call)
 {
     hx_engine *engine = HX_OWNER(call, hx_engine, housekeeping.call);
-    if (call->result == HX_STORE_OK) hx_recipient_remove(&engine->housekeeping.of);
+    /* STALE: another node has removed it. Nobody changes an endpoint that was deleted. */
+    if (call->result == HX_STORE_OK || call->result == HX_STORE_STALE) hx_recipient_remove(&engine->housekeeping.of);
     rest(engine, SOON);
     hx_engine_end_call(engine);
 }
@@ -79,6 +80,13 @@ static void end_next(hx_engine *engine)
         const hx_item *item = &engine->housekeeping.page.items[engine->housekeeping.at];
         hx_delivery delivery;
         hx_ms now = hx_engine_now(engine);
+        if (is_deleted && hx_ordered_is_mark(item)) {
+            engine->housekeeping.item = *item;
+            engine->housekeeping.item.act = HX_ITEM_REMOVE;
+            hx_engine_begin_call(engine, &engine->housekeeping.call, arena, ended);
+            hx_store_commit(engine->needs.store, &engine->housekeeping.call, &engine->housekeeping.item, 1, false);
+            return;
+        }
         if (!hx_delivery_decode(item->meta, item->body, arena, &delivery)) continue;
         hx_delivery_state from = delivery.state;
         bool may = is_deleted ? hx_delivery_cancel(&delivery, now, HX_LIT("the endpoint was deleted"))

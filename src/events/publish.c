@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define KEY_LIFETIME HX_DAY
+#define TRIES_MAX 5u     /* while other nodes change endpoints */
 #define DIRECT_MAX 2000u /* deliveries that are written with their events; of more, the rest follows */
 #define STREAM_TRIES 64u /* against other processes */
 #define TAG_KEY 'k'
@@ -102,14 +103,15 @@ static hx_fan_out fan_out_of(const hx_publish *publish, const hx_event *event)
 {
     return (hx_fan_out){.event = hx_event_key(event, publish->arena),
                         .tenant = event->tenant,
+                        .stream = event->stream,
                         .recipients = event->recipients};
 }
 
 /* Items of the commit but for deliveries: of each event itself and what is left to do of it, of its place in its stream,
- * of the streams, and the key's. */
+ * of the streams, the key's, and the one that changes with every endpoint. */
 static size_t other_items(const hx_publish *publish)
 {
-    return 2 * publish->count + (publish->gate_count > 0 ? publish->count : 0) + publish->gate_count + 1;
+    return 2 * publish->count + (publish->gate_count > 0 ? publish->count : 0) + publish->gate_count + 2;
 }
 
 /* Whether its deliveries are written with it, beside those of the events before. */
@@ -279,6 +281,25 @@ static void read_back(hx_publish *publish)
     hx_store_get(engine->needs.store, &publish->call, publish->items, count);
 }
 
+static void endpoints_read(hx_nodes_wait *wait, bool is_read)
+{
+    hx_publish *publish = HX_OWNER(wait, hx_publish, wait);
+    hx_engine *engine = publish->engine;
+    if (!is_read || publish->reads > TRIES_MAX) {
+        end(publish, HX_PUBLISH_UNAVAILABLE);
+        return;
+    }
+    commit(publish);
+    hx_engine_end_call(engine);
+}
+
+/* Another node has changed an endpoint: the recipients are decided again. */
+static void read_endpoints(hx_publish *publish)
+{
+    publish->reads++;
+    hx_nodes_read_again(publish->engine, &publish->wait, endpoints_read);
+}
+
 static void commit_done(hx_store_call *call)
 {
     hx_publish *publish = HX_OWNER(call, hx_publish, call);
@@ -289,6 +310,10 @@ static void commit_done(hx_store_call *call)
         published(publish);
         return;
     case HX_STORE_STALE:
+        if (hx_nodes_went_ahead(call)) {
+            read_endpoints(publish);
+            return;
+        }
         read_back(publish);
         hx_engine_end_call(engine);
         return;
@@ -347,6 +372,10 @@ static void commit(hx_publish *publish)
     hx_engine *engine = publish->engine;
     hx_ms now = hx_engine_now(engine);
     hx_engine_begin_call(engine, &publish->call, publish->arena, commit_done);
+    if (!engine->started) {
+        read_endpoints(publish);
+        return;
+    }
     hx_item *items = hx_arena_alloc(publish->arena, (other_items(publish) + DIRECT_MAX) * sizeof *items);
     size_t count = 0, deliveries = 0;
     for (size_t i = 0; i < publish->gate_count; i++) publish->gates[i]->next = publish->gates[i]->head;
@@ -372,6 +401,7 @@ static void commit(hx_publish *publish)
     }
     count += hx_gates_items(publish, items + count, true);
     if (publish->key.len > 0) items[count++] = key_item(publish, now);
+    count += hx_nodes_add(engine, HX_ITEM_CHECK, items + count);
     if (bytes_of(items, count) > HX_COMMIT_BYTES_MAX)
         refuse(publish, HX_LIT("the events, with the lists of their recipients, are too long for one request"));
     else

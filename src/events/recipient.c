@@ -82,6 +82,7 @@ hx_recipient *hx_recipient_put(hx_engine *engine, const hx_endpoint *endpoint, u
     copy_endpoint(recipient, endpoint);
     if (recipient->failing_changed) recipient->endpoint.failing_since = failing_since;
     recipient->version = version;
+    recipient->read = engine->nodes.reads;
     recipient->name = name_of(recipient->endpoint.tenant, recipient->endpoint.id, &recipient->arena);
     (void)hx_map_put(engine->recipients, recipient->name, recipient);
     return recipient;
@@ -147,28 +148,30 @@ static void wake_at(hx_recipient *recipient, hx_ms at)
     hx_timer_start(recipient->engine->needs.loop, &recipient->timer, delay > 0 ? delay : 0, timer_due);
 }
 
+void hx_recipient_looked(hx_recipient *recipient, size_t due)
+{
+    hx_ms now = hx_engine_now(recipient->engine), next_due = recipient->look.next_due;
+    bool has_failed = recipient->look.call.result != HX_STORE_OK;
+    recipient->state = due > 0 ? HX_RECIPIENT_HAS_WORK : HX_RECIPIENT_IDLE;
+    recipient->look.at = 0;
+    recipient->look.page.count = due;
+    if (has_failed || next_due > 0) wake_at(recipient, has_failed ? now + LOOK_AGAIN : next_due);
+    bool again = recipient->look_again && due == 0;
+    recipient->look_again = false;
+    if (again && !recipient->engine->stopping) look(recipient);
+    hx_recipient_list(recipient);
+}
+
 /* What is due comes first; of the rest only the first is looked at, for its time. */
 static void look_done(hx_store_call *call)
 {
     hx_recipient *recipient = HX_OWNER(call, hx_recipient, look.call);
     hx_engine *engine = recipient->engine;
-    hx_item_page *page = &recipient->look.page;
-    hx_ms now = hx_engine_now(engine);
-    size_t due = 0;
-    recipient->state = HX_RECIPIENT_IDLE;
-    recipient->look.at = 0;
-    if (call->result == HX_STORE_OK) {
-        while (due < page->count && page->items[due].due <= now) due++;
-        if (due < page->count) wake_at(recipient, page->items[due].due);
-    } else {
-        wake_at(recipient, now + LOOK_AGAIN);
-    }
-    page->count = due;
-    if (due > 0) recipient->state = HX_RECIPIENT_HAS_WORK;
-    bool again = recipient->look_again && due == 0;
-    recipient->look_again = false;
-    if (again && !engine->stopping) look(recipient);
-    hx_recipient_list(recipient);
+    const hx_item_page *page = &recipient->look.page;
+    size_t due = 0, count = call->result == HX_STORE_OK ? page->count : 0;
+    while (due < count && page->items[due].due <= hx_engine_now(engine)) due++;
+    recipient->look.next_due = due < count ? page->items[due].due : 0;
+    hx_recipient_looked(recipient, due);
     hx_engine_end_call(engine);
 }
 
@@ -183,6 +186,10 @@ static void look(hx_recipient *recipient)
     recipient->state = HX_RECIPIENT_LOOKING;
     hx_list_remove(&recipient->link);
     recipient->is_listed = false;
+    if (recipient->endpoint.ordered) {
+        hx_ordered_look(recipient);
+        return;
+    }
     hx_arena_free(&recipient->look.arena);
     hx_delivery pending = {.tenant = recipient->endpoint.tenant, .endpoint = recipient->endpoint.id};
     recipient->look.page = (hx_item_page){.by_queue = true,

@@ -55,6 +55,7 @@ typedef struct hx_recipient {
     hx_arena arena;
     hx_endpoint endpoint;
     uint64_t version;        /* of the endpoint's item */
+    unsigned read;           /* the number of the last read of all endpoints that had it */
     const hx_source *source; /* the application behind a source of the inbox; NULL: an endpoint */
     hx_recipient_class class;
     hx_recipient_state state;
@@ -74,7 +75,13 @@ typedef struct hx_recipient {
         hx_arena arena;
         hx_store_call call;
         hx_item_page page;
-        size_t at; /* the next item of the page */
+        size_t at;       /* the next item of the page */
+        uint64_t *marks; /* ordered: of each item, the version of its stream's mark */
+        hx_item *marked; /* ordered: the deliveries that marks name */
+        size_t marked_count;
+        hx_slice last;   /* ordered: the queue that the page ends with, where there may be more */
+        bool from_start; /* ordered: all streams were looked at */
+        hx_ms next_due;  /* of what isn't due yet; 0: nothing */
     } look;
 } hx_recipient;
 
@@ -89,12 +96,26 @@ struct hx_engine {
     unsigned places[HX_RECIPIENT_CLASSES]; /* taken */
     unsigned attempts;
     unsigned calls; /* of the engine that are under way, attempts among them */
+    uint64_t place; /* the last one that a delivery of an ordered endpoint got */
     hx_task pump;
     bool pumping;
     bool started, stopping;
     void (*stopped)(void *context);
     void *stopped_context;
     hx_timer watch; /* looks for attempts that take long */
+    struct {
+        hx_timer timer;
+        hx_arena arena;
+        hx_store_call call;
+        hx_item_page page;
+        hx_item item;
+        uint64_t generation; /* version of the item that changes with every endpoint, as of the last read */
+        unsigned reads;      /* of all endpoints */
+        hx_ms read_at;
+        size_t cursor; /* in the recipients */
+        bool is_busy;
+        hx_link waiting; /* hx_nodes_wait */
+    } nodes;
     struct {
         hx_timer timer;
         hx_arena arena;
@@ -137,6 +158,8 @@ void hx_engine_begin_call(hx_engine *engine, hx_store_call *call, hx_arena *aren
 void hx_engine_end_call(hx_engine *engine); /* `engine` may be over afterwards */
 /* Begins attempts soon, as far as there are places. */
 void hx_engine_pump(hx_engine *engine);
+/* The endpoints were read for the first time. */
+void hx_engine_begin_deliveries(hx_engine *engine);
 
 /* recipient.c */
 hx_recipient *hx_recipient_find(const hx_engine *engine, hx_slice tenant, hx_slice id);
@@ -155,8 +178,32 @@ const hx_item *hx_recipient_take(hx_recipient *recipient);
 void hx_recipient_list(hx_recipient *recipient); /* among those with work, if it has some and may begin an attempt */
 unsigned hx_recipient_places(const hx_engine *engine, hx_recipient_class class);
 
+/* A look has ended: the first `due` items of its page are due. */
+void hx_recipient_looked(hx_recipient *recipient, size_t due);
+
 /* attempt.c */
 void hx_attempt_begin(hx_recipient *recipient, const hx_item *item);
+
+/* ordered.c: endpoints that get the events of a stream one at a time. */
+uint64_t hx_ordered_place(hx_engine *engine, hx_ms now);
+/* Looks for the first delivery of each stream; hx_recipient_looked follows. */
+void hx_ordered_look(hx_recipient *recipient);
+bool hx_ordered_is_mark(const hx_item *item);
+/* Adds the mark of the delivery's stream to a commit that begins it, or ends it: PUT, REMOVE. Returns how many items
+ * that are, none where there is no order. */
+size_t hx_ordered_add(const hx_delivery *delivery, hx_slice key, uint64_t version, hx_item_act act, hx_item *out,
+                      hx_arena *arena);
+
+/* nodes.c: the endpoints as all nodes on the store have them. */
+void hx_nodes_start(hx_engine *engine);
+void hx_nodes_stop(hx_engine *engine);
+/* Adds the generation of the endpoints to a commit: CHECK for one that was decided on them, PUT for one that changes
+ * them. Returns how many items that are, none where no other node uses the store. */
+size_t hx_nodes_add(const hx_engine *engine, hx_item_act act, hx_item *out);
+/* Whether a commit has failed because endpoints were changed elsewhere. */
+bool hx_nodes_went_ahead(const hx_store_call *commit);
+/* Calls `done` when the endpoints were read again, with false when they could not be. `wait` lives until then. */
+void hx_nodes_read_again(hx_engine *engine, hx_nodes_wait *wait, void (*done)(hx_nodes_wait *wait, bool is_read));
 
 /* leases.c, fan_out.c, housekeeping.c */
 void hx_leases_start(hx_engine *engine);

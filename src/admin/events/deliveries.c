@@ -81,8 +81,11 @@ static void redrive_done(hx_delivery_change *change)
 {
     job *j = HX_OWNER(change, job, change);
     hx_admin_call *call = j->call;
+    bool is_skip = change->act == HX_DELIVERY_ACT_SKIP;
     switch (change->result) {
-    case HX_CHANGE_DONE: hx_admin_answer(call, HX_LIT("{\"redriven\": 1}\n")); return;
+    case HX_CHANGE_DONE:
+        hx_admin_answer(call, is_skip ? HX_LIT("{\"skipped\": 1}\n") : HX_LIT("{\"redriven\": 1}\n"));
+        return;
     case HX_CHANGE_ABSENT: hx_admin_refuse(call, HX_ADMIN_NO_DELIVERY, HX_EMPTY, NULL); return;
     case HX_CHANGE_REFUSED:
         hx_admin_refuse(call, HX_ADMIN_DELIVERY_STATE, hx_slice_of(change->detail ? change->detail : ""), NULL);
@@ -92,15 +95,26 @@ static void redrive_done(hx_delivery_change *change)
     }
 }
 
-void hx_admin_redrive_delivery(hx_admin_call *call)
+static void change_delivery(hx_admin_call *call, hx_delivery_act act)
 {
     job *j = new_job(call);
     if (!j) return;
     if (!find_key(call, &j->change.key)) return;
     j->change.arena = call->arena;
-    j->change.act = HX_DELIVERY_ACT_REARM;
+    j->change.act = act;
+    j->change.reason = HX_LIT("skipped");
     j->change.done = redrive_done;
     hx_engine_change_delivery(call->admin->needs.engine, &j->change);
+}
+
+void hx_admin_redrive_delivery(hx_admin_call *call)
+{
+    change_delivery(call, HX_DELIVERY_ACT_REARM);
+}
+
+void hx_admin_skip_delivery(hx_admin_call *call)
+{
+    change_delivery(call, HX_DELIVERY_ACT_SKIP);
 }
 
 /* Where deliveries of a state are: in its queue, or, for a state without one, among all of an endpoint. */

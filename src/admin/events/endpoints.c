@@ -11,12 +11,15 @@
 #define SECRET_BYTES 32u
 #define OVERLAP_BY_DEFAULT HX_DAY
 #define OVERLAP_MAX (30 * HX_DAY)
+#define STOPPED_MAX 100u
+#define STOPPED_BYTES 1024u /* of JSON, for each */
 
 typedef struct {
     hx_admin_call *call;
     hx_store_call store;
     hx_item_page page;
     hx_endpoint_change change;
+    hx_item item, *marked;
     hx_slice shown_secret; /* a new one, which is shown once; empty: none */
 } job;
 
@@ -36,6 +39,7 @@ static void change_done(hx_endpoint_change *change)
     switch (change->result) {
     case HX_CHANGE_DONE: break;
     case HX_CHANGE_ABSENT: hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL); return;
+    case HX_CHANGE_REFUSED: hx_admin_refuse_malformed(call, change->detail); return;
     case HX_CHANGE_FULL: hx_admin_refuse(call, HX_ADMIN_FULL, HX_EMPTY, NULL); return;
     default: hx_admin_refuse(call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); return;
     }
@@ -101,24 +105,9 @@ void hx_admin_create_endpoint(hx_admin_call *call)
 void hx_admin_change_endpoint(hx_admin_call *call)
 {
     job *j = new_job(call);
-    hx_error_text error;
     if (!j) return;
-    if (!find_name(call, j)) return;
-    const hx_endpoint *now = hx_engine_endpoint(call->admin->needs.engine, j->change.tenant, j->change.id);
-    if (!now) {
-        hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
-        return;
-    }
-    hx_buf meta;
-    hx_buf_init(&meta, call->arena, HX_ENDPOINT_META_MAX);
-    hx_endpoint_encode(now, &meta); /* into the call's own arena: the endpoint may change meanwhile */
-    bool is_whole = hx_endpoint_decode(hx_buf_slice(&meta), call->arena, &j->change.endpoint);
-    j->change.endpoint.secrets = (hx_texts){0}; /* those in the store, unless new ones are given */
-    if (!is_whole || !hx_endpoint_read(hx_buf_slice(&call->body), call->arena, &j->change.endpoint, error)) {
-        hx_admin_refuse_malformed(call, is_whole ? error : "the endpoint can't be read");
-        return;
-    }
-    begin_change(j, HX_ENDPOINT_REPLACE);
+    j->change.given = hx_buf_slice(&call->body);
+    if (find_name(call, j)) begin_change(j, HX_ENDPOINT_REPLACE);
 }
 
 void hx_admin_delete_endpoint(hx_admin_call *call)
@@ -202,22 +191,98 @@ void hx_admin_rotate_endpoint(hx_admin_call *call)
     begin_change(j, HX_ENDPOINT_ROTATE);
 }
 
+/* The streams of an ordered endpoint that go no further, each with the delivery that stops it. */
+static void put_stopped(hx_buf *out, job *j)
+{
+    hx_json_open(out, "stopped", '[');
+    for (size_t i = 0; i < j->page.count; i++) {
+        hx_delivery delivery;
+        const hx_item *item = &j->marked[i];
+        if (item->version == 0 || !hx_delivery_decode(item->meta, item->body, j->call->arena, &delivery)) continue;
+        if (delivery.state != HX_DELIVERY_DEAD && delivery.state != HX_DELIVERY_UNKNOWN) continue;
+        hx_json_open(out, NULL, '{');
+        hx_json_put_text(out, "stream", delivery.stream);
+        hx_json_put_text(out, "event", hx_view_event_id(delivery.event));
+        hx_json_put_text(out, "state", hx_slice_of(hx_delivery_states[delivery.state].name));
+        hx_json_put_time(out, "since", delivery.settled_at);
+        hx_json_close(out, '}');
+    }
+    hx_json_close(out, ']');
+    if (j->page.more) hx_json_put_bool(out, "more_stopped", true);
+}
+
+static void show(job *j)
+{
+    hx_buf out;
+    hx_buf_init(&out, j->call->arena, HX_VIEW_ENDPOINT_BYTES + STOPPED_MAX * STOPPED_BYTES);
+    hx_json_open(&out, NULL, '{');
+    hx_view_endpoint(&out, &j->change.endpoint);
+    if (j->change.endpoint.ordered) put_stopped(&out, j);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(j->call, hx_buf_slice(&out));
+}
+
+static void marked_read(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    if (store->result == HX_STORE_OK)
+        show(j);
+    else
+        hx_admin_refuse(j->call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+}
+
+static void marks_read(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    if (j->page.count == 0) {
+        show(j);
+        return;
+    }
+    j->marked = hx_arena_alloc(call->arena, j->page.count * sizeof *j->marked);
+    for (size_t i = 0; i < j->page.count; i++) j->marked[i] = (hx_item){.key = j->page.items[i].meta};
+    j->store = hx_admin_store_call(call->admin, call->arena, marked_read);
+    hx_store_get(call->admin->needs.store, &j->store, j->marked, j->page.count);
+}
+
+static void endpoint_read(hx_store_call *store)
+{
+    job *j = HX_OWNER(store, job, store);
+    hx_admin_call *call = j->call;
+    hx_endpoint *endpoint = &j->change.endpoint;
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+    } else if (j->item.version == 0 || !hx_endpoint_decode(j->item.meta, call->arena, endpoint) ||
+               endpoint->deleted_at > 0) {
+        hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
+    } else if (!endpoint->ordered) {
+        show(j);
+    } else {
+        hx_slice prefix = hx_arena_printf(call->arena, HX_DELIVERY_MARKS "%.*s/%.*s/", HX_FMT(endpoint->tenant),
+                                          HX_FMT(endpoint->id));
+        j->page = (hx_item_page){.prefix = prefix, .items_max = STOPPED_MAX};
+        j->store = hx_admin_store_call(call->admin, call->arena, marks_read);
+        hx_store_scan(call->admin->needs.store, &j->store, &j->page);
+    }
+}
+
+/* It is read from the store: another node may have changed it a moment ago. */
 void hx_admin_show_endpoint(hx_admin_call *call)
 {
     job *j = new_job(call);
     if (!j) return;
     if (!find_name(call, j)) return;
-    const hx_endpoint *endpoint = hx_engine_endpoint(call->admin->needs.engine, j->change.tenant, j->change.id);
-    if (!endpoint) {
+    j->item = (hx_item){.key = hx_endpoint_key(j->change.tenant, j->change.id, call->arena)};
+    if (j->item.key.len > HX_ITEM_KEY_MAX) {
         hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
         return;
     }
-    hx_buf out;
-    hx_buf_init(&out, call->arena, HX_VIEW_ENDPOINT_BYTES);
-    hx_json_open(&out, NULL, '{');
-    hx_view_endpoint(&out, endpoint);
-    hx_buf_puts(&out, "}\n");
-    hx_admin_answer(call, hx_buf_slice(&out));
+    j->store = hx_admin_store_call(call->admin, call->arena, endpoint_read);
+    hx_store_get(call->admin->needs.store, &j->store, &j->item, 1);
 }
 
 void hx_admin_list_endpoints(hx_admin_call *call)

@@ -77,8 +77,7 @@ static void put_attempt(hx_buf *out, const hx_attempt *attempt, hx_slice respons
     hx_json_close(out, '}');
 }
 
-/* "e/TENANT/ID" and "i/SOURCE/ID" */
-static hx_slice event_id_of(hx_slice key)
+hx_slice hx_view_event_id(hx_slice key)
 {
     hx_slice part;
     (void)hx_slice_next(&key, '/', &part);
@@ -89,15 +88,17 @@ static hx_slice event_id_of(hx_slice key)
 void hx_view_delivery_item(hx_buf *out, const hx_item *item, hx_arena *arena)
 {
     hx_delivery delivery;
+    if (hx_slice_starts(item->key, HX_LIT(HX_DELIVERY_MARKS))) return;
     hx_json_open(out, NULL, '{');
     if (item->version == 0 || !hx_delivery_decode(item->meta, item->body, arena, &delivery)) {
         hx_json_put_text(out, "state", item->version == 0 ? HX_LIT("absent") : HX_LIT("unreadable"));
         hx_json_close(out, '}');
         return;
     }
-    hx_json_put_text(out, "event", event_id_of(delivery.event));
+    hx_json_put_text(out, "event", hx_view_event_id(delivery.event));
     hx_json_put_text(out, "endpoint", delivery.endpoint);
     if (delivery.tenant.len > 0) hx_json_put_text(out, "tenant", delivery.tenant);
+    if (delivery.stream.len > 0) hx_json_put_text(out, "stream", delivery.stream);
     hx_json_put_text(out, "state", hx_slice_of(hx_delivery_states[delivery.state].name));
     if (delivery.reason.len > 0) hx_json_put_text(out, "reason", delivery.reason);
     hx_json_put_number(out, "attempts", delivery.attempts);

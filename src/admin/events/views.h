@@ -20,7 +20,9 @@ void hx_view_endpoint_item(hx_buf *out, const hx_item *item, hx_arena *arena); /
 size_t hx_view_event_bytes(const hx_item *item);
 size_t hx_view_endpoint_bytes(const hx_item *item);
 size_t hx_view_delivery_bytes(const hx_item *item);
-/* An object; {"state": "absent"} where there is no item yet. */
+/* The event's id, in its key: "e/TENANT/ID", "i/SOURCE/ID". */
+hx_slice hx_view_event_id(hx_slice key);
+/* An object; {"state": "absent"} where there is no item yet, nothing for the mark of a stream. */
 void hx_view_delivery_item(hx_buf *out, const hx_item *item, hx_arena *arena);
 /* The members of an endpoint, without its secrets. */
 void hx_view_endpoint(hx_buf *out, const hx_endpoint *endpoint);

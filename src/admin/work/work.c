@@ -119,7 +119,7 @@ static hx_slice notes_key(const hx_work *work)
 {
     hx_buf key;
     hx_buf_init(&key, work->call->arena, 64);
-    hx_buf_puts(&key, "o/");
+    hx_buf_puts(&key, "w/");
     hx_buf_put_hex(&key, work->record.op.bytes, sizeof work->record.op.bytes);
     return hx_buf_slice(&key);
 }

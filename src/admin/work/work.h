@@ -10,7 +10,7 @@
  * is a text that the caller has drawn before its first call: whoever repeats a claim with it gets the same epoch, so
  * that a response that was lost can be asked for again. It is stored as record.proof.
  *
- * What the store's record has no place for is in an item, "o/ID": the number of attempts, checkpoints, progress, the
+ * What the store's record has no place for is in an item, "w/ID": the number of attempts, checkpoints, progress, the
  * deadline, and a request to cancel. It is written after the claim: a crash between the two loses a count, never a
  * claim. */
 #ifndef HX_ADMIN_WORK_WORK_H

@@ -90,6 +90,7 @@ static const hx_cmd_flag endpoints_flags[] = {
     {"concurrency", "N", "at most N attempts at a time (16)", 0},
     {"timeout", "TIME", "of an attempt, 1s to 60s (20s)", 0},
     {"on-client-error", "WORD", "after a 4xx: retry, or dead (retry)", 0},
+    {"ordered", NULL, "add: send the events of a stream one at a time, and stop at one that fails", 0},
     {"description", "TEXT", "for people", 0},
     {"url", "URL", "change: where its deliveries go", 0},
     {"tenant", "NAME", "the tenant whose events it gets; none by default", 0},
@@ -337,7 +338,9 @@ static const hx_cmd_entry endpoints_actions[] = {
     {"enable", "lets its deliveries go on, where they were"},
     {"disable", "pauses its deliveries, for up to five days"},
     {"rotate", "gives it a new secret, and prints it, once"},
-    {"why", "says since when it fails or why it is disabled, what its last deliveries met, and how many wait"},
+    {"why", "says since when it fails or why it is disabled, what its last deliveries met, how many wait, "
+            "and which streams of an ordered one are stopped"},
+    {"skip", "gives up an event that stops its stream, or waits, so that the next one follows"},
     {0},
 };
 static const hx_cmd_entry endpoints_examples[] = {
@@ -567,7 +570,8 @@ static const hx_cmd commands[] = {
         .summary = "add, change and diagnose the endpoints that get events",
         .usage = "hapax endpoints list [--tenant NAME]\nhapax endpoints add URL [FLAGS]\n"
                  "hapax endpoints change ID [FLAGS]\nhapax endpoints disable ID --why TEXT\n"
-                 "hapax endpoints rotate ID [--overlap TIME]\nhapax endpoints show|enable|delete|why ID",
+                 "hapax endpoints rotate ID [--overlap TIME]\nhapax endpoints show|enable|delete|why ID\n"
+                 "hapax endpoints skip ID EVENT",
         .details = "Deliveries are signed by Standard Webhooks; `hapax verify` and `hapax listen` check that. An "
                    "endpoint of a tenant is found with --tenant. The command asks the running daemon on its admin "
                    "socket, so run it as the daemon's user or root.",

@@ -82,6 +82,8 @@ static void print_endpoint(hx_slice endpoint, hx_arena *arena)
     hx_table_fact("concurrency", hx_keys_member(endpoint, "concurrency", arena));
     hx_table_fact("timeout", hx_keys_member(endpoint, "timeout", arena));
     hx_table_fact("on 4xx", hx_keys_member(endpoint, "on_client_error", arena));
+    if (strcmp(hx_keys_member(endpoint, "ordered", arena), "true") == 0)
+        hx_table_fact("order", "one at a time per stream");
 }
 
 /* Sends a request about the endpoint of the operand. -1 to go on. */
@@ -182,6 +184,7 @@ static int add(hx_call *call)
     if (code >= 0) return code;
     hx_json_put_text(&body, "url", hx_slice_of(call->operands[0]));
     if (tenant) hx_json_put_text(&body, "tenant", hx_slice_of(tenant));
+    if (hx_call_flag(call, "ordered")) hx_json_put_bool(&body, "ordered", true);
     hx_json_close(&body, '}');
     code = hx_call_ask(call, "POST", HX_LIT("/v1/endpoints"), hx_buf_slice(&body), &reply);
     if (code >= 0) return code;
@@ -276,6 +279,36 @@ static int diagnose(hx_call *call, diagnosis *d)
     return code;
 }
 
+/* The streams of an ordered endpoint that go no further. */
+static void print_stopped(hx_slice endpoint, const char *id, hx_arena *arena)
+{
+    size_t count;
+    const hx_slice *stopped = hx_keys_records(endpoint, "/stopped", arena, &count);
+    for (size_t i = 0; i < count; i++) {
+        const char *stream = hx_keys_member(stopped[i], "stream", arena);
+        const char *event = hx_keys_member(stopped[i], "event", arena);
+        (void)printf("%s%s stopped %s, at the event %s, which is %s.\n", stream[0] ? "The stream " : "Its order",
+                     stream[0] ? stream : " is", hx_relative_time(stopped[i], "since", arena), event,
+                     hx_keys_member(stopped[i], "state", arena));
+        (void)
+            printf("To send it again: hapax events redrive %s --endpoint %s. To go on without it: hapax endpoints skip "
+                   "%s %s\n",
+                   event, id, id, event);
+    }
+}
+
+static int skip(hx_call *call)
+{
+    hx_admin_reply reply;
+    hx_slice target = hx_call_target(call, "tenant", "deliveries", call->operands[0], call->operands[1], "skip", NULL);
+    int code = hx_call_ask(call, "POST", target, HX_LIT("{}"), &reply);
+    if (code >= 0) return code;
+    if (call->json) return hx_call_put(&reply);
+    (void)printf("%s is not sent to %s any more.\n", hx_keys_clean(hx_slice_of(call->operands[1]), &call->arena),
+                 hx_keys_clean(hx_slice_of(call->operands[0]), &call->arena));
+    return HX_EXIT_OK;
+}
+
 static int why(hx_call *call)
 {
     hx_arena *arena = &call->arena;
@@ -311,6 +344,7 @@ static int why(hx_call *call)
         (void)printf("%s does not fail: its last delivery succeeded, or there was none.\n", id);
     (void)printf("Deliveries that wait: %s%llu. Dead: %s%llu.\n", d.more_waiting ? "more than " : "",
                  (unsigned long long)d.waiting, d.more_dead ? "more than " : "", (unsigned long long)d.dead);
+    print_stopped(d.endpoint, id, arena);
     if (count > 0) (void)printf("\n");
     if (count > 0) hx_print_deliveries(shown, count, arena);
     return HX_EXIT_OK;
@@ -320,13 +354,14 @@ int hx_cmd_endpoints(int argc, char **argv)
 {
     static const hx_action actions[] = {{"list", {NULL}, " tenant ", list},
                                         {"show", {"ID"}, " tenant ", show},
-                                        {"add", {"URL"}, SETTINGS "tenant ", add},
+                                        {"add", {"URL"}, SETTINGS "tenant ordered ", add},
                                         {"change", {"ID"}, SETTINGS "tenant url ", change},
                                         {"delete", {"ID"}, " tenant ", change_state},
                                         {"enable", {"ID"}, " tenant ", change_state},
                                         {"disable", {"ID"}, " tenant why ", change_state},
                                         {"rotate", {"ID"}, " tenant overlap ", rotate},
                                         {"why", {"ID"}, " tenant ", why},
+                                        {"skip", {"ID", "EVENT"}, " tenant ", skip},
                                         {0}};
     return hx_actions_run(argc, argv, actions);
 }

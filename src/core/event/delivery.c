@@ -2,6 +2,7 @@
 #include "core/event/delivery.h"
 
 #include "base/check.h"
+#include "base/crc32c.h"
 #include "core/json/json_fields.h"
 #include "core/json/json_walk.h"
 #include "core/json/json_writer.h"
@@ -11,6 +12,7 @@
 
 #define RETRY_AFTER_MAX HX_DAY
 #define GONE 410u
+#define LINE_NAME_MAX 90u
 
 const hx_delivery_traits hx_delivery_states[HX_DELIVERY_STATES] = {
 #define X(id, name, queue, has_ended, text) {name, queue, has_ended, text},
@@ -43,6 +45,7 @@ static const hx_json_field fields[] = {
     FIELD(round, NUMBER),    FIELD(round_attempts, NUMBER),
     FIELD(step, NUMBER),     FIELD(first_at, TIME),
     FIELD(last_at, TIME),    FIELD(settled_at, TIME),
+    FIELD(stream, TEXT),     FIELD(place, NUMBER),
     FIELD(reason, TEXT),     {"tries", HX_JSON_RAW, offsetof(stored, tries), HX_JSON_STORED},
 };
 #undef FIELD
@@ -91,7 +94,11 @@ static bool decode_attempts(hx_slice tries, hx_arena *arena, hx_delivery *out)
 bool hx_delivery_decode(hx_slice meta, hx_slice body, hx_arena *arena, hx_delivery *out)
 {
     hx_error_text error;
-    stored s = {.delivery = {.event = HX_EMPTY, .endpoint = HX_EMPTY, .tenant = HX_EMPTY, .reason = HX_EMPTY},
+    stored s = {.delivery = {.event = HX_EMPTY,
+                             .endpoint = HX_EMPTY,
+                             .tenant = HX_EMPTY,
+                             .stream = HX_EMPTY,
+                             .reason = HX_EMPTY},
                 .state = HX_EMPTY,
                 .tries = HX_EMPTY};
     if (!hx_json_read(&shape, HX_JSON_STORED, meta, arena, &s, error)) return false;
@@ -229,16 +236,43 @@ bool hx_delivery_cancel(hx_delivery *delivery, hx_ms now, hx_slice reason)
     return true;
 }
 
+bool hx_delivery_skip(hx_delivery *delivery, hx_ms now, hx_slice reason)
+{
+    bool is_over = delivery->state == HX_DELIVERY_DELIVERED || delivery->state == HX_DELIVERY_CANCELLED;
+    if (delivery->state == HX_DELIVERY_LEASED || is_over) return false;
+    end(delivery, HX_DELIVERY_CANCELLED, now, reason);
+    return true;
+}
+
 bool hx_delivery_give_up(hx_delivery *delivery, hx_ms now, hx_slice reason)
 {
     if (delivery->state != HX_DELIVERY_PENDING) return false;
     end(delivery, HX_DELIVERY_DEAD, now, reason);
+    delivery->place = 0; /* what waited behind it ends with it, so it needn't stop its stream */
     return true;
+}
+
+/* A stream's name, as it fits into the name of a queue. Long ones that are alike and have the same checksum share a
+ * queue, and so wait for each other. */
+static hx_slice line_of(const hx_delivery *delivery, hx_arena *arena)
+{
+    if (delivery->stream.len <= LINE_NAME_MAX) return delivery->stream;
+    return hx_arena_printf(arena, "%.*s~%08x", HX_FMT(hx_slice_first(delivery->stream, LINE_NAME_MAX)),
+                           hx_crc32c(0, delivery->stream));
 }
 
 hx_slice hx_delivery_queue(const hx_delivery *delivery, hx_arena *arena)
 {
     const char *queue = hx_delivery_states[delivery->state].queue;
     if (queue[0] == '\0') return HX_EMPTY;
-    return hx_arena_printf(arena, "%s/%.*s/%.*s/", queue, HX_FMT(delivery->tenant), HX_FMT(delivery->endpoint));
+    bool is_in_line = delivery->place > 0 && delivery->state == HX_DELIVERY_PENDING;
+    return hx_arena_printf(arena, "%s/%.*s/%.*s/%s%.*s%s", queue, HX_FMT(delivery->tenant), HX_FMT(delivery->endpoint),
+                           is_in_line ? "=" : "", HX_FMT(is_in_line ? line_of(delivery, arena) : HX_EMPTY),
+                           is_in_line ? "/" : "");
+}
+
+hx_slice hx_delivery_mark_key(const hx_delivery *delivery, hx_arena *arena)
+{
+    return hx_arena_printf(arena, HX_DELIVERY_MARKS "%.*s/%.*s/=%.*s", HX_FMT(delivery->tenant),
+                           HX_FMT(delivery->endpoint), HX_FMT(line_of(delivery, arena)));
 }

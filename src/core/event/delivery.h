@@ -62,6 +62,8 @@ typedef struct {
     hx_slice event;    /* key of the event's item */
     hx_slice endpoint; /* id of the recipient */
     hx_slice tenant;
+    hx_slice stream; /* of the event; empty: none */
+    uint64_t place;  /* among those of its stream, for an endpoint that gets them in order; 0: it doesn't */
     hx_delivery_state state;
     hx_ms created_at;
     hx_ms due;               /* PENDING: of the next attempt. LEASED: when the lease lapses */
@@ -120,10 +122,17 @@ bool hx_delivery_lapse(hx_delivery *delivery, const hx_delivery_rules *rules, hx
 bool hx_delivery_rearm(hx_delivery *delivery, hx_ms now) HX_MUST_USE;
 /* Ends a delivery that isn't being sent. False: it is, or has ended. */
 bool hx_delivery_cancel(hx_delivery *delivery, hx_ms now, hx_slice reason) HX_MUST_USE;
+/* The same for one that is dead, held or unknown, too: an operator gives it up. False: it is being sent, or over. */
+bool hx_delivery_skip(hx_delivery *delivery, hx_ms now, hx_slice reason) HX_MUST_USE;
 /* Ends a pending delivery as dead. False: it isn't pending. */
 bool hx_delivery_give_up(hx_delivery *delivery, hx_ms now, hx_slice reason) HX_MUST_USE;
 
-/* The name of the queue that its item belongs to, empty for none: "due/TENANT/ENDPOINT/". In the arena. */
+/* The name of the queue that its item belongs to, empty for none: "due/TENANT/ENDPOINT/", or of a pending one with a
+ * place, "due/TENANT/ENDPOINT/=STREAM/". In the arena. */
 hx_slice hx_delivery_queue(const hx_delivery *delivery, hx_arena *arena);
+/* The key of the item that marks which delivery of its stream is under way: "o/TENANT/ENDPOINT/=STREAM". It has the
+ * delivery's key as its meta, and is the first in the queue of the stream. */
+hx_slice hx_delivery_mark_key(const hx_delivery *delivery, hx_arena *arena);
+#define HX_DELIVERY_MARKS "o/"
 
 #endif

@@ -25,6 +25,7 @@ static const hx_json_field fields[] = {
     FIELD(concurrency, NUMBER, GIVEN),
     FIELD(timeout, SPAN, GIVEN),
     FIELD(on_client_error, TEXT, GIVEN),
+    FIELD(ordered, BOOL, GIVEN),
     FIELD(disabled, BOOL, OURS),
     FIELD(disabled_reason, TEXT, OURS),
     FIELD(disabled_at, TIME, OURS),

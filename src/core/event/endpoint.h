@@ -28,6 +28,7 @@ typedef struct {
     uint64_t rate;   /* attempts a second; 0: as many as come */
     uint64_t concurrency;
     hx_ms timeout;
+    bool ordered;             /* the events of a stream come one at a time; fixed when it is created */
     hx_slice on_client_error; /* "retry", or "dead" */
     bool disabled;
     hx_slice disabled_reason;

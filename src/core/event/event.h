@@ -49,7 +49,9 @@ bool hx_is_event_name(hx_slice name);
  *     e/TENANT/ID              an event that was published      d/TENANT/ENDPOINT/EVENT   a delivery
  *     i/SOURCE/ID              an event that was received       f/EVENT                   an event to be fanned out
  *     n/TENANT/ENDPOINT        an endpoint                      t/MAC                     a token
- *     k/MAC                    the key of a request to the API  s/, p/, c/                core/event/sequence.h
+ *     o/TENANT/ENDPOINT/=STREAM  the delivery of an ordered endpoint's stream that is under way
+ *     k/MAC                    the key of a request to the API  g/endpoints               changes with every endpoint
+ *     s/, p/, c/               core/event/sequence.h            w/OPERATION               admin/work/work.h
  */
 hx_slice hx_event_key(const hx_event *event, hx_arena *arena);
 /* The queue of its item, in the order of which events are listed: "events/TENANT/", or

@@ -3,7 +3,8 @@
  *
  * They take effect in their order (E8), whatever becomes of each: a round has commits or reads, since a commit may have
  * to be sent again while a read that came after it, in the same round, has been answered. Commits of one round are one
- * statement, and no two of them name the same key. While a call is delayed, or sent alone, no other one is sent. */
+ * statement, and no two of them name the same key, unless both only check an item that is there. While a call is
+ * delayed, or sent alone, no other one is sent. */
 #include "store/remote/lane.h"
 
 #include "base/crc32c.h"
@@ -21,14 +22,14 @@ size_t hx_items_bytes(const hx_store_call *commit)
 }
 
 /* False: the key is there, or another one with the same hash, which only makes the round smaller. */
-static bool add_key(hx_round_items *items, hx_slice key)
+static bool add_key(hx_round_items *items, const hx_item *item)
 {
-    uint32_t hash = hx_crc32c(0, key) | 1;
+    uint32_t hash = hx_crc32c(0, item->key) | 2, is_check = item->act == HX_ITEM_CHECK && item->version > 0;
     for (size_t i = hash / 2;; i++) {
         uint32_t *slot = &items->keys[i % (sizeof items->keys / sizeof *items->keys)];
-        if (*slot == hash) return false;
+        if (*slot != 0 && (*slot | 1) == (hash | 1)) return is_check && (*slot & 1);
         if (*slot != 0) continue;
-        *slot = hash;
+        *slot = (hash & ~UINT32_C(1)) | is_check;
         return true;
     }
 }
@@ -40,8 +41,7 @@ bool hx_items_may_join(hx_round_items *items, const hx_store_call *call)
     size_t count = call->verb == HX_STORE_SCAN ? 0 : call->item_count;
     bool may_join = !items->is_closed && (is_first || (items->are_commits == is_commit && !is_alone &&
                                                        items->count + count <= HX_COMMIT_ITEMS_MAX));
-    for (size_t i = 0; i < count && may_join && is_commit; i++)
-        may_join = add_key(items, call->items[i].key) || is_first;
+    for (size_t i = 0; i < count && may_join && is_commit; i++) may_join = add_key(items, &call->items[i]) || is_first;
     items->is_closed |= !may_join || is_alone;
     items->are_commits = is_commit;
     items->calls++;

@@ -90,7 +90,7 @@ typedef struct {
     bool is_closed;   /* no further one may join */
     bool are_commits; /* else reads */
     size_t calls, count;
-    uint32_t keys[2 * HX_COMMIT_ITEMS_MAX]; /* hashes of the commits' keys; 0: free */
+    uint32_t keys[2 * HX_COMMIT_ITEMS_MAX]; /* hashes of the commits' keys, odd: it is only checked; 0: free */
 } hx_round_items;
 
 struct hx_lane {
