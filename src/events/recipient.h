@@ -100,6 +100,7 @@ struct hx_engine {
         size_t cursor;    /* in the recipients */
         hx_recipient *of; /* NULL: nothing is under way */
     } housekeeping;
+    struct hx_redriver *redriver; /* NULL: not started */
     hx_engine_counts counts;
 };
 
@@ -137,6 +138,14 @@ void hx_fan_out_nudge(hx_engine *engine, hx_ms due);
 void hx_fan_out_stop(hx_engine *engine);
 void hx_housekeeping_start(hx_engine *engine);
 void hx_housekeeping_stop(hx_engine *engine);
+
+/* jobs/steps.c */
+typedef struct hx_redriver hx_redriver;
+void hx_redriver_start(hx_engine *engine);
+void hx_redriver_stop(hx_engine *engine);
+void hx_redriver_free(hx_engine *engine);
+/* There may be a job that is due. */
+void hx_redriver_nudge(hx_engine *engine);
 
 /* deliveries.c: the item of a delivery, with its texts in the arena. */
 hx_item hx_outbox_item(const hx_engine *engine, hx_slice key, uint64_t version, const hx_delivery *delivery,

@@ -16,6 +16,14 @@ void hx_admin_refuse_malformed(hx_admin_call *call, const char *why)
     hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(why)), NULL);
 }
 
+hx_slice hx_admin_event_key(hx_arena *arena, hx_slice tenant, hx_slice endpoint, hx_slice event_id)
+{
+    hx_event event = {.id = event_id, .tenant = tenant};
+    event.is_received = hx_slice_starts(endpoint, HX_LIT("in_"));
+    if (event.is_received) event.source = hx_slice_from(endpoint, 3);
+    return hx_event_key(&event, arena);
+}
+
 static void list_done(hx_store_call *store)
 {
     hx_admin_list *list = HX_OWNER(store, hx_admin_list, store);

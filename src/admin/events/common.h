@@ -10,6 +10,9 @@ bool hx_admin_has_engine(hx_admin_call *call) HX_MUST_USE;
 /* Answers 400 with this sentence, which is copied. */
 void hx_admin_refuse_malformed(hx_admin_call *call, const char *why);
 
+/* The key of an event's item; of one that the inbox received, where `endpoint` is "in_SOURCE". */
+hx_slice hx_admin_event_key(hx_arena *arena, hx_slice tenant, hx_slice endpoint, hx_slice event_id);
+
 /* A page of items as a list of objects. */
 typedef struct {
     hx_admin_call *call;

@@ -64,16 +64,22 @@ static const hx_cmd_flag tokens_flags[] = {
 static const hx_cmd_flag events_flags[] = {
     {"source", "NAME", "list, show: what the inbox received from it; publish: who says it", 0},
     {"tenant", "NAME", "the tenant of the event; none by default", 0},
-    {"limit", "N", "list, dead: at most N (100); redrive: at most N deliveries (1000)", 0},
+    {"limit", "N", "list, dead: at most N (100); redrive: at most N deliveries", 0},
     {"data", "JSON", "publish: what happened; @FILE reads a file", 'd'},
     {"id", "ID", "publish: the event's id, so that it can be repeated; random by default", 0},
     {"correlation-id", "ID", "publish: goes along with every delivery", 0},
     {"deliver-at", "TIME", "publish: not before then: 2026-02-19T12:00:00Z", 0},
     {"key", "KEY", "publish: an Idempotency-Key, so that the command can be repeated", 0},
     {"endpoint", "ID", "dead, redrive: only deliveries to it; in_SOURCE is the application behind a source", 0},
-    {"state", "STATE", "dead: dead, held, unknown, pending or sending; redrive: the first three (dead)", 0},
+    {"state", "STATE", "dead: dead, held, unknown, pending or sending; redrive: the first three, or paused (dead)", 0},
     {"all", NULL, "redrive: deliveries to all endpoints", 0},
+    {"again", NULL, "redrive: those that were delivered", 0},
+    {"from", "TIME", "redrive: made at this time or later: 2026-02-19T12:00:00Z, or an age such as 2h", 0},
+    {"before", "TIME", "redrive: made before this time", 0},
     {"rate", "N/s", "redrive: so many a second; all at once by default", 0},
+    {"stop-after", "N", "redrive: stop when N deliveries have failed again; never by default", 0},
+    {"why", "TEXT", "redrive, stop: the reason, for others who ask", 0},
+    {"detach", NULL, "redrive: don't wait for the end", 0},
     {"yes", NULL, "redrive: don't ask", 'y'},
     {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
@@ -291,7 +297,11 @@ static const hx_cmd_entry events_actions[] = {
     {"publish", "publishes an event and prints its id, once it is durable"},
     {"cancel", "cancels the deliveries of an event that are not sent yet"},
     {"dead", "lists deliveries that were given up, or those of another --state"},
-    {"redrive", "sends deliveries again, under the same event id: counts them, asks, and sends the oldest first"},
+    {"redrive",
+     "sends deliveries again, under the same event id: counts them, asks, and sends the oldest first. That is "
+     "a job of the daemon, which goes on when this command or the daemon is interrupted."},
+    {"redrives", "lists these jobs with how far they got, or shows one"},
+    {"stop", "stops a job; what it has armed is sent"},
     {0},
 };
 static const hx_cmd_entry events_examples[] = {
@@ -499,8 +509,9 @@ static const hx_cmd commands[] = {
                  "hapax events publish TYPE --data JSON|@FILE [FLAGS]\n"
                  "hapax events publish TYPE - [FLAGS]\n"
                  "hapax events cancel ID\nhapax events dead [--endpoint ID] [--state STATE]\n"
-                 "hapax events redrive ID --endpoint ID\n"
-                 "hapax events redrive --endpoint ID|--all [--rate N/s] [--yes]",
+                 "hapax events redrive ID [--endpoint ID]\n"
+                 "hapax events redrive --endpoint ID|--all [--rate N/s] [--yes] [--detach]\n"
+                 "hapax events redrives [ID]\nhapax events stop ID [--why TEXT]",
         .details = "Times are relative; --json has the exact ones, and whole responses. Without a terminal, redrive of "
                    "several deliveries only counts them unless --yes is given. The command asks the running daemon on "
                    "its admin socket, so run it as the daemon's user or root.",

@@ -190,7 +190,12 @@ int hx_cmd_events(int argc, char **argv)
         {"publish", {"TYPE", "[-]"}, " data id tenant source correlation-id deliver-at key ", publish},
         {"cancel", {"ID"}, " tenant ", cancel},
         {"dead", {NULL}, " endpoint state tenant limit ", dead},
-        {"redrive", {"[ID]"}, " endpoint all state tenant limit rate yes ", hx_redrive},
+        {"redrive",
+         {"[ID]"},
+         " endpoint all state again from before tenant limit rate stop-after why yes detach ",
+         hx_events_redrive},
+        {"redrives", {"[ID]"}, " tenant ", hx_events_redrives},
+        {"stop", {"ID"}, " tenant why ", hx_events_stop},
         {0}};
     return hx_actions_run(argc, argv, actions);
 }

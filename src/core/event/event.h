@@ -46,7 +46,7 @@ bool hx_is_event_name(hx_slice name);
  *     e/TENANT/ID              an event that was published      d/TENANT/ENDPOINT/EVENT   a delivery
  *     i/SOURCE/ID              an event that was received       f/EVENT                   an event to be fanned out
  *     n/TENANT/ENDPOINT        an endpoint                      t/MAC                     a token
- *     k/MAC                    the key of a request to the API
+ *     k/MAC                    the key of a request to the API j/TENANT/ID               a job
  */
 hx_slice hx_event_key(const hx_event *event, hx_arena *arena);
 /* The queue of its item, in the order of which events are listed: "events/TENANT/", or
