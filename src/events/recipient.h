@@ -101,6 +101,14 @@ struct hx_engine {
         hx_recipient *of; /* NULL: nothing is under way */
     } housekeeping;
     struct hx_redriver *redriver; /* NULL: not started */
+    struct {
+        hx_timer timer;
+        hx_arena arena, home_arena;
+        hx_store_call call;
+        hx_item item;
+        hx_home home; /* in home_arena */
+        bool is_known;
+    } pause;
     hx_engine_counts counts;
 };
 
@@ -138,6 +146,10 @@ void hx_fan_out_nudge(hx_engine *engine, hx_ms due);
 void hx_fan_out_stop(hx_engine *engine);
 void hx_housekeeping_start(hx_engine *engine);
 void hx_housekeeping_stop(hx_engine *engine);
+
+/* pause.c */
+void hx_pause_start(hx_engine *engine);
+void hx_pause_stop(hx_engine *engine);
 
 /* jobs/steps.c */
 typedef struct hx_redriver hx_redriver;

@@ -7,8 +7,6 @@
 #include "admin/query.h"
 #include "core/json/json_writer.h"
 
-#define WHY_MAX 500u
-
 typedef struct {
     hx_admin_call *call;
     hx_store_call store;
@@ -120,7 +118,7 @@ static const char *check_state(const said *given)
 static const char *check_pace(hx_redrive *job)
 {
     if (job->rate > HX_REDRIVE_RATE_MAX) return "\"rate\" must be up to 1000 a second; 0 is without a limit";
-    if (job->why.len > WHY_MAX) return "\"why\" must have up to 500 bytes";
+    if (job->why.len > HX_ADMIN_WHY_MAX) return "\"why\" must have up to 500 bytes";
     return NULL;
 }
 
@@ -227,19 +225,12 @@ void hx_admin_show_redrive(hx_admin_call *call)
 
 void hx_admin_stop_redrive(hx_admin_call *call)
 {
-    static const hx_json_field fields[] = {HX_JSON_FIELD(hx_job_call, why, TEXT, HX_JSON_GIVEN)};
-    static const hx_json_shape shape = HX_JSON_SHAPE(fields);
     asking *j = new_asking(call);
     hx_error_text error;
     if (!j || !find_tenant(call, &j->redrive.job.tenant)) return;
     j->redrive.why = HX_LIT("an operator stopped it");
-    if (call->body.len > 0 &&
-        !hx_json_read(&shape, HX_JSON_GIVEN, hx_buf_slice(&call->body), call->arena, &j->redrive, error)) {
+    if (!hx_admin_read_why(call, &j->redrive.why, error)) {
         hx_admin_refuse_malformed(call, error);
-        return;
-    }
-    if (j->redrive.why.len > WHY_MAX) {
-        hx_admin_refuse_malformed(call, "\"why\" must have up to 500 bytes");
         return;
     }
     j->redrive.act = HX_JOB_STOP;

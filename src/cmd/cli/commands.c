@@ -78,9 +78,9 @@ static const hx_cmd_flag events_flags[] = {
     {"before", "TIME", "redrive: made before this time", 0},
     {"rate", "N/s", "redrive: so many a second; all at once by default", 0},
     {"stop-after", "N", "redrive: stop when N deliveries have failed again; never by default", 0},
-    {"why", "TEXT", "redrive, stop: the reason, for others who ask", 0},
+    {"why", "TEXT", "redrive, stop, pause: the reason, for others who ask", 0},
     {"detach", NULL, "redrive: don't wait for the end", 0},
-    {"yes", NULL, "redrive: don't ask", 'y'},
+    {"yes", NULL, "redrive, resume: don't ask", 'y'},
     {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
     {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
@@ -302,6 +302,9 @@ static const hx_cmd_entry events_actions[] = {
      "a job of the daemon, which goes on when this command or the daemon is interrupted."},
     {"redrives", "lists these jobs with how far they got, or shows one"},
     {"stop", "stops a job; what it has armed is sent"},
+    {"pause", "pauses all deliveries; events are accepted as before"},
+    {"resume", "shows what would be sent, asks, and lets deliveries go on. A store that was restored or copied starts "
+               "paused."},
     {0},
 };
 static const hx_cmd_entry events_examples[] = {
@@ -511,7 +514,8 @@ static const hx_cmd commands[] = {
                  "hapax events cancel ID\nhapax events dead [--endpoint ID] [--state STATE]\n"
                  "hapax events redrive ID [--endpoint ID]\n"
                  "hapax events redrive --endpoint ID|--all [--rate N/s] [--yes] [--detach]\n"
-                 "hapax events redrives [ID]\nhapax events stop ID [--why TEXT]",
+                 "hapax events redrives [ID]\nhapax events stop ID [--why TEXT]\n"
+                 "hapax events pause [--why TEXT]\nhapax events resume [--yes]",
         .details = "Times are relative; --json has the exact ones, and whole responses. Without a terminal, redrive of "
                    "several deliveries only counts them unless --yes is given. The command asks the running daemon on "
                    "its admin socket, so run it as the daemon's user or root.",

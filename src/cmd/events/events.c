@@ -4,6 +4,7 @@
 #include "base/program/read_file.h"
 #include "cmd/cli/cmd.h"
 #include "cmd/cli/table.h"
+#include "cmd/events/pause.h"
 #include "cmd/events/redrive.h"
 #include "cmd/events/view.h"
 #include "cmd/keys.h"
@@ -195,6 +196,8 @@ int hx_cmd_events(int argc, char **argv)
          " endpoint all state again from before tenant limit rate stop-after why yes detach ",
          hx_events_redrive},
         {"redrives", {"[ID]"}, " tenant ", hx_events_redrives},
+        {"pause", {NULL}, " why ", hx_events_pause},
+        {"resume", {NULL}, " yes ", hx_events_resume},
         {"stop", {"ID"}, " tenant why ", hx_events_stop},
         {0}};
     return hx_actions_run(argc, argv, actions);

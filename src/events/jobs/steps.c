@@ -245,8 +245,10 @@ static void look_done(hx_store_call *call)
     hx_ms delay;
     if (call->result != HX_STORE_OK)
         rest(r, AGAIN);
-    else if (engine->stopping || !choose(r, &delay))
-        rest(r, engine->stopping ? 0 : delay);
+    else if (engine->stopping || hx_engine_is_paused(engine))
+        rest(r, INTERVAL);
+    else if (!choose(r, &delay))
+        rest(r, delay);
     else
         step(r);
     hx_engine_end_call(engine);

@@ -252,11 +252,11 @@ def test_nothing_from_the_network_reaches_a_terminal_as_it_is(operator, upstream
 
 
 @pytest.mark.parametrize("words, said", [
-    (["events"], "a command is missing: list, show, publish, cancel, dead, redrive, redrives or stop"),
+    (["events"], "a command is missing: list, show, publish, cancel, dead, redrive, redrives, pause, resume or stop"),
     (["events", "nothing"], 'unknown command "nothing"'),
     (["events", "list", "x"], 'unexpected argument "x"'),
     (["events", "list", "--limit", "0"], "--limit must be between 1 and 10000"),
-    (["events", "list", "--yes"], "--yes is not for list, but for redrive"),
+    (["events", "list", "--yes"], "--yes is not for list, but for redrive, resume"),
     (["events", "show"], "show needs ID"),
     (["events", "show", "none"], "no such event"),
     (["events", "publish", "a.b"], "publish needs --data"),
