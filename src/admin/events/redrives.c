@@ -100,8 +100,20 @@ static const hx_json_field said_fields[] = {
     FIELD(why, TEXT),         OWN(from, TEXT),       OWN(before, TEXT),   OWN(again, BOOL),
     OWN(preview, BOOL),
 };
-#undef FIELD
 static const hx_json_shape said_shape = HX_JSON_SHAPE(said_fields);
+
+/* For a recovery. */
+static const hx_json_field since_fields[] = {
+    {"since", HX_JSON_TEXT, offsetof(said, from), HX_JSON_GIVEN},
+    FIELD(limit, NUMBER),
+    FIELD(rate, NUMBER),
+    FIELD(stop_after, NUMBER),
+    FIELD(why, TEXT),
+    OWN(preview, BOOL),
+};
+#undef FIELD
+#undef OWN
+static const hx_json_shape since_shape = HX_JSON_SHAPE(since_fields);
 
 static const char *check_state(const said *given)
 {
@@ -237,4 +249,32 @@ void hx_admin_stop_redrive(hx_admin_call *call)
     j->redrive.job.id = call->parameters[0];
     j->redrive.done = redrive_done;
     hx_job_do(call->admin->needs.engine, &j->redrive);
+}
+
+void hx_admin_recover_endpoint(hx_admin_call *call)
+{
+    asking *j = new_asking(call);
+    hx_error_text error;
+    said given = {.job = hx_redrive_new, .from = HX_EMPTY, .before = HX_EMPTY};
+    hx_redrive *asked = &given.job;
+    if (!j || !find_tenant(call, &asked->tenant)) return;
+    if (!hx_json_read(&since_shape, HX_JSON_GIVEN, hx_buf_slice(&call->body), call->arena, &given, error)) {
+        hx_admin_refuse_malformed(call, error);
+        return;
+    }
+    const char *wrong = given.from.len > 0 ? NULL : "\"since\" is missing: from when on did it miss events?";
+    if (!wrong) wrong = check_pace(asked);
+    if (!wrong) wrong = read_time(call, given.from, &asked->from);
+    if (wrong) {
+        hx_admin_refuse_malformed(call, wrong);
+        return;
+    }
+    asked->kind = HX_LIT("recover");
+    asked->endpoint = call->parameters[0];
+    if (!hx_engine_endpoint(call->admin->needs.engine, asked->tenant, asked->endpoint)) {
+        hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
+        return;
+    }
+    j->redrive.job = *asked;
+    begin(j, given.preview);
 }

@@ -92,14 +92,19 @@ static const hx_cmd_flag endpoints_flags[] = {
     {"type", "TYPES", "types that it gets, with commas: refund.created, refund.*; '' for all", 0},
     {"filter", "/P=VALUE", "only events with this value at this JSON pointer of their data; may be repeated", 0},
     {"header", "'N: V'", "a header of each delivery; may be repeated, and replaces those that it has", 'H'},
-    {"rate", "N", "at most N attempts a second; 0 for no limit", 0},
+    {"rate", "N", "at most N attempts a second; 0 for no limit; recover: so many events a second", 0},
     {"concurrency", "N", "at most N attempts at a time (16)", 0},
     {"timeout", "TIME", "of an attempt, 1s to 60s (20s)", 0},
     {"on-client-error", "WORD", "after a 4xx: retry, or dead (retry)", 0},
     {"description", "TEXT", "for people", 0},
     {"url", "URL", "change: where its deliveries go", 0},
     {"tenant", "NAME", "the tenant whose events it gets; none by default", 0},
-    {"why", "TEXT", "disable: the reason, for others who ask", 0},
+    {"since", "TIME", "recover: events accepted at this time or later: 2026-02-19T12:00:00Z, or an age such as 2h", 0},
+    {"limit", "N", "recover: at most N events", 0},
+    {"stop-after", "N", "recover: stop when N deliveries have failed; never by default", 0},
+    {"detach", NULL, "recover: don't wait for the end", 0},
+    {"yes", NULL, "recover: don't ask", 'y'},
+    {"why", "TEXT", "disable, recover: the reason, for others who ask", 0},
     {"overlap", "TIME", "rotate: how long the old secret signs along, up to 30d (24h)", 0},
     {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
@@ -324,6 +329,7 @@ static const hx_cmd_entry endpoints_actions[] = {
     {"enable", "lets its deliveries go on, where they were"},
     {"disable", "pauses its deliveries, for up to five days"},
     {"rotate", "gives it a new secret, and prints it, once"},
+    {"recover", "delivers to it the events since a time that it has not got, the oldest first: counts them, and asks"},
     {"why", "says since when it fails or why it is disabled, what its last deliveries met, and how many wait"},
     {0},
 };
@@ -530,7 +536,8 @@ static const hx_cmd commands[] = {
         .summary = "add, change and diagnose the endpoints that get events",
         .usage = "hapax endpoints list [--tenant NAME]\nhapax endpoints add URL [FLAGS]\n"
                  "hapax endpoints change ID [FLAGS]\nhapax endpoints disable ID --why TEXT\n"
-                 "hapax endpoints rotate ID [--overlap TIME]\nhapax endpoints show|enable|delete|why ID",
+                 "hapax endpoints rotate ID [--overlap TIME]\nhapax endpoints show|enable|delete|why ID\n"
+                 "hapax endpoints recover ID --since TIME [--rate N] [--yes] [--detach]",
         .details = "Deliveries are signed by Standard Webhooks; `hapax verify` and `hapax listen` check that. An "
                    "endpoint of a tenant is found with --tenant. The command asks the running daemon on its admin "
                    "socket, so run it as the daemon's user or root.",

@@ -24,6 +24,11 @@ typedef struct {
     uint64_t limit;   /* 0: none */
 } wish;
 
+static bool is_recovery(const hx_call *call)
+{
+    return strcmp(call->verb, "recover") == 0;
+}
+
 static uint64_t number_of(hx_call *call, hx_slice record, const char *name)
 {
     uint64_t number = 0;
@@ -120,7 +125,8 @@ static void print_outcome(hx_call *call, hx_slice job)
                 {"too_old", "Older than 7 days, and left alone"},
                 {"gone", "Of endpoints that don't exist any more"},
                 {"failed", "Failed again"}};
-    (void)printf("Deliveries sent again: %llu.\n", (unsigned long long)number_of(call, job, "armed"));
+    (void)printf("Deliveries sent%s: %llu.\n", is_recovery(call) ? "" : " again",
+                 (unsigned long long)number_of(call, job, "armed"));
     for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++)
         if (number_of(call, job, rest[i].member) > 0)
             (void)printf("%s: %llu.\n", rest[i].text, (unsigned long long)number_of(call, job, rest[i].member));
@@ -175,7 +181,7 @@ static int run_job(hx_call *call, const wish *w, const char *what)
                          (unsigned long long)old);
         (void)printf("\n");
     }
-    bool is_wanted = total > 0 && hx_call_confirmed(call, "Send them again?");
+    bool is_wanted = total > 0 && hx_call_confirmed(call, is_recovery(call) ? "Send them?" : "Send them again?");
     if (!is_wanted && call->json) return hx_call_put(&reply);
     if (!is_wanted && total > 0) (void)printf("Nothing was sent. Add --yes to send them.\n");
     if (!is_wanted) return HX_EXIT_OK;
@@ -262,4 +268,14 @@ int hx_events_stop(hx_call *call)
     if (call->json) return hx_call_put(&reply);
     print_outcome(call, reply.body);
     return HX_EXIT_OK;
+}
+
+int hx_events_recover(hx_call *call)
+{
+    static const char *const texts[] = {"since", "why"};
+    wish w = {.target = hx_call_target(call, "tenant", "endpoints", call->operands[0], "recover", NULL)};
+    if (!hx_call_flag(call, "since"))
+        return hx_cmd_misused("endpoints", "--since is missing: from when on did it miss events?");
+    int code = put_members(call, texts, sizeof texts / sizeof texts[0], &w);
+    return code < 0 ? run_job(call, &w, "Events that it has not got") : code;
 }

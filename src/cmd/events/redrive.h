@@ -9,6 +9,7 @@
 int hx_count_deliveries(hx_call *call, const char *state, const char *endpoint, uint64_t *count,
                         bool *more) HX_MUST_USE;
 int hx_events_redrive(hx_call *call);
+int hx_events_recover(hx_call *call);  /* of an endpoint */
 int hx_events_redrives(hx_call *call); /* lists the jobs, or shows one */
 int hx_events_stop(hx_call *call);
 

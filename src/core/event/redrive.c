@@ -58,6 +58,11 @@ bool hx_redrive_is_running(const hx_redrive *job)
     return hx_slice_eq(job->status, HX_LIT("running"));
 }
 
+bool hx_redrive_is_recovery(const hx_redrive *job)
+{
+    return hx_slice_eq(job->kind, HX_LIT("recover"));
+}
+
 hx_slice hx_redrive_key(hx_slice tenant, hx_slice id, hx_arena *arena)
 {
     return hx_arena_printf(arena, "j/%.*s/%.*s", HX_FMT(tenant), HX_FMT(id));

@@ -59,6 +59,7 @@ extern const hx_redrive hx_redrive_new; /* empty */
 void hx_redrive_encode(const hx_redrive *job, hx_buf *meta);
 bool hx_redrive_decode(hx_slice meta, hx_arena *arena, hx_redrive *job) HX_MUST_USE;
 bool hx_redrive_is_running(const hx_redrive *job);
+bool hx_redrive_is_recovery(const hx_redrive *job);
 hx_slice hx_redrive_key(hx_slice tenant, hx_slice id, hx_arena *arena);
 /* The queue of those of a tenant that run. */
 hx_slice hx_redrive_queue(hx_slice tenant, hx_arena *arena);

@@ -73,8 +73,7 @@ static void running_read(hx_store_call *store)
     call->job.id = new_id(call->job.started_at, call->arena);
     call->job.status = HX_LIT("running");
     call->job.expected = call->matched;
-    call->job.at_queue = call->job.at_key = HX_EMPTY;
-    call->job.at_due = 0;
+    hx_job_rewind(&call->job, call->arena);
     commit(call, 0);
     hx_engine_end_call(engine);
 }
@@ -170,5 +169,6 @@ void hx_job_do(hx_engine *engine, hx_job_call *call)
         return;
     }
     call->job.started_at = hx_engine_now(engine);
+    hx_job_rewind(&call->job, call->arena);
     count_page(call);
 }

@@ -80,6 +80,8 @@ void hx_job_do(hx_engine *engine, hx_job_call *call);
 hx_item hx_job_item(const hx_engine *engine, const hx_redrive *job, uint64_t version, hx_ms due, hx_arena *arena);
 /* Logs that a job has begun or ended. */
 void hx_job_log(const hx_redrive *job);
+/* Moves the job to the beginning of its selection. */
+void hx_job_rewind(hx_redrive *job, hx_arena *arena);
 /* Moves the job behind a candidate. */
 void hx_job_pass(hx_redrive *job, const hx_job_candidate *candidate);
 

@@ -88,6 +88,71 @@ static void event_read(hx_store_call *call)
     hx_engine_end_call(engine);
 }
 
+/* Of the events that were scanned, those without a delivery become new deliveries. */
+static void missing_read(hx_store_call *call)
+{
+    hx_job_page *page = HX_OWNER(call, hx_job_page, call);
+    hx_ms now = hx_engine_now(page->engine);
+    size_t at = 0;
+    for (size_t i = 0; call->result == HX_STORE_OK && i < page->count; i++) {
+        hx_job_candidate *c = &page->candidates[i];
+        if (!c->is_sound) continue; /* it isn't wanted */
+        c->item = page->items[at++];
+        c->is_sound = c->item.version == 0;
+        hx_ms due = c->delivery.due > now ? c->delivery.due : now;
+        c->delivery = hx_outbox_delivery(c->key, page->job->tenant, page->job->endpoint, now);
+        c->delivery.due = due;
+    }
+    end(page, call->result);
+}
+
+static bool was_recipient(const hx_event *event, hx_slice endpoint)
+{
+    for (size_t i = 0; i < event->recipients.count; i++)
+        if (hx_slice_eq(event->recipients.items[i], endpoint)) return true;
+    return false;
+}
+
+static void events_scanned(hx_store_call *call)
+{
+    hx_job_page *page = HX_OWNER(call, hx_job_page, call);
+    hx_engine *engine = page->engine;
+    const hx_redrive *job = page->job;
+    const hx_endpoint *endpoint = hx_engine_endpoint(engine, job->tenant, job->endpoint);
+    size_t wanted = 0, scanned = page->scan.count;
+    page->candidates = hx_arena_alloc(page->arena, (scanned + 1) * sizeof *page->candidates);
+    page->items = hx_arena_alloc(page->arena, (scanned + 1) * sizeof *page->items);
+    for (size_t i = 0; call->result == HX_STORE_OK && i < scanned; i++) {
+        const hx_item *item = &page->scan.items[i];
+        hx_job_candidate *c = &page->candidates[page->count++];
+        hx_event event;
+        *c = (hx_job_candidate){.queue = item->queue, .due = item->due, .key = item->key};
+        c->is_sound = endpoint && hx_event_decode(item->meta, page->arena, &event) &&
+                      !was_recipient(&event, job->endpoint) && hx_endpoint_wants(endpoint, event.type, item->body);
+        if (!c->is_sound) continue;
+        c->delivery.due = event.deliver_at;
+        page->items[wanted++] = (hx_item){.key = hx_delivery_key(job->tenant, job->endpoint, item->key, page->arena)};
+    }
+    page->more = call->result == HX_STORE_OK && page->scan.more;
+    if (wanted == 0) {
+        end(page, call->result);
+        return;
+    }
+    start_get(page, page->items, wanted, missing_read);
+    hx_engine_end_call(engine);
+}
+
+/* Events since `from`, but for those that came when the job had begun: the endpoint was there by then. */
+static void scan_events(hx_job_page *page)
+{
+    const hx_redrive *job = page->job;
+    hx_event like = {.tenant = job->tenant};
+    page->scan = (hx_item_page){.by_queue = true,
+                                .prefix = hx_event_queue(&like, page->arena),
+                                .due_until = job->started_at};
+    start_scan(page, events_scanned);
+}
+
 void hx_job_page_read(hx_engine *engine, hx_job_page *page)
 {
     const hx_redrive *job = page->job;
@@ -98,6 +163,10 @@ void hx_job_page_read(hx_engine *engine, hx_job_page *page)
     page->engine = engine;
     page->count = 0;
     page->more = false;
+    if (hx_redrive_is_recovery(job)) {
+        scan_events(page);
+        return;
+    }
     page->scan = (hx_item_page){.by_queue = has_queue && job->event.len == 0};
     if (is_paused) like.state = HX_DELIVERY_PENDING;
     if (job->event.len > 0 && job->endpoint.len == 0) {
@@ -121,6 +190,7 @@ hx_redrive_verdict hx_job_page_judge(const hx_job_page *page, const hx_job_candi
 {
     *gone = false;
     if (!candidate->is_sound) return HX_REDRIVE_OTHER;
+    if (hx_redrive_is_recovery(page->job)) return HX_REDRIVE_ARM;
     const hx_delivery *delivery = &candidate->delivery;
     const hx_recipient *recipient = hx_recipient_find(page->engine, delivery->tenant, delivery->endpoint);
     hx_redrive_verdict verdict = hx_redrive_judge(page->job, delivery, recipient && recipient->endpoint.disabled,

@@ -70,6 +70,17 @@ hx_item hx_job_item(const hx_engine *engine, const hx_redrive *job, uint64_t ver
                      .body = HX_EMPTY};
 }
 
+void hx_job_rewind(hx_redrive *job, hx_arena *arena)
+{
+    job->at_queue = job->at_key = HX_EMPTY;
+    job->at_due = 0;
+    if (!hx_redrive_is_recovery(job)) return;
+    hx_event like = {.tenant = job->tenant};
+    job->at_queue = hx_event_queue(&like, arena);
+    job->at_due = job->from > 0 ? job->from - 1 : 0;
+    job->at_key = HX_LIT("f"); /* behind the keys of all events of that moment, which begin with e */
+}
+
 void hx_job_pass(hx_redrive *job, const hx_job_candidate *candidate)
 {
     job->at_queue = candidate->queue;
@@ -137,8 +148,10 @@ static void arm(hx_redriver *r, const hx_job_candidate *candidate)
     hx_delivery *delivery = &r->armed[r->armed_count];
     *delivery = candidate->delivery;
     r->from[r->armed_count] = delivery->state;
-    bool may = hx_delivery_rearm(delivery, now) || hx_delivery_rearm_paused(delivery, now);
-    HX_CHECK(may);
+    if (candidate->item.version > 0) {
+        bool may = hx_delivery_rearm(delivery, now) || hx_delivery_rearm_paused(delivery, now);
+        HX_CHECK(may);
+    }
     delivery->job = r->job.id;
     r->items[r->armed_count++] = hx_outbox_item(r->engine, candidate->item.key, candidate->item.version, delivery,
                                                 &r->arena);

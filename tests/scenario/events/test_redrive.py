@@ -131,6 +131,34 @@ def test_a_job_takes_only_what_it_selects(hooks, upstream):
     assert hooks.call("GET", "/v1/redrives", token=theirs).json()["redrives"] == []
 
 
+def test_an_endpoint_recovers_what_came_before_it(start_hooks, upstream, store):
+    hooks = start_hooks(store=store)
+    upstream.on("/old", answer(200))
+    old = hooks.endpoint("/old")["id"]
+    for number in range(30):
+        hooks.publish("wanted" if number % 3 else "other", id=f"e-{number}")
+    late = hooks.endpoint("/late", types=["wanted"])["id"]
+    hooks.publish("wanted", id="e-30")
+    hooks.wait_state(late, "e-30", "delivered")
+    wanted = [f"e-{number}" for number in range(30) if number % 3]
+    counted = hooks.call("POST", f"/v1/endpoints/{late}/recover", {"since": "1h", "preview": True}).json()
+    assert counted["would_redrive"] == len(wanted) == 20
+    begun = hooks.call("POST", f"/v1/endpoints/{late}/recover", {"since": "1h", "rate": 20})
+    assert (begun.status, begun.json()["kind"], begun.json()["expected"]) == (202, "recover", 20)
+    eventually(lambda: len(sent_again(upstream, 0, "/late")) > 5, "some are recovered")
+    hooks.restart("kill")
+    assert wait_end(hooks, begun.json()["id"])["armed"] == 20
+    for event in wanted:
+        hooks.wait_state(late, event, "delivered")
+        assert hooks.delivery(late, event)["round"] == 1
+    assert set(sent_again(upstream, 0, "/late")) == {*wanted, "e-30"}
+    again = hooks.call("POST", f"/v1/endpoints/{late}/recover", {"since": "1h", "preview": True}).json()
+    assert again["would_redrive"] == 0 and len(upstream.received("/old")) == 31 and old
+    refused = hooks.call("POST", f"/v1/endpoints/{late}/recover", {})
+    assert refused.status == 400 and "since" in refused.json()["detail"]
+    assert hooks.call("POST", "/v1/endpoints/ep_none/recover", {"since": "1h"}).status == 404
+
+
 def dead_letters_of_another(hooks, upstream):
     upstream.on("/other", answer(410))
     endpoint = hooks.endpoint("/other", types=["other"])["id"]

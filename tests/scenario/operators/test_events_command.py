@@ -203,6 +203,18 @@ def test_a_job_goes_on_without_its_command_and_can_be_stopped(operator, listen):
     assert operator.json("events", "redrives", name)["armed"] < 3
 
 
+def test_an_endpoint_recovers_earlier_events(operator, listen):
+    for number in range(2):
+        operator.run("events", "publish", "a.b", "--data", "1", "--id", f"e-{number}")
+    receiver = listen()
+    endpoint = operator.json("endpoints", "add", receiver.url)["id"]
+    shown = operator.run("endpoints", "recover", endpoint, "--since", "1h")
+    assert "not got: 2." in shown.stdout and "Add --yes" in shown.stdout
+    done = operator.run("endpoints", "recover", endpoint, "--since", "1h", "--yes")
+    assert "Deliveries sent: 2." in done.stdout
+    assert [json.loads(receiver.line())["event_id"] for _ in range(2)] == ["e-0", "e-1"]
+
+
 @pytest.mark.parametrize("answer, sent", [(b"y\n", True), (b"\n", False), (b"no\n", False)], ids=["yes", "enter", "no"])
 def test_on_a_terminal_it_asks(operator, listen, answer, sent):
     endpoint, _ = dead_events(operator, listen("--status", "400"), 1)
@@ -276,6 +288,7 @@ def test_nothing_from_the_network_reaches_a_terminal_as_it_is(operator, upstream
     (["endpoints", "add", "http://x.test", "--concurrency", "x"], "--concurrency must be a number"),
     (["endpoints", "change", "x"], "what is to change?"),
     (["endpoints", "disable", "x"], "--why is missing"),
+    (["endpoints", "recover", "x"], "--since is missing"),
     (["endpoints", "why", "x"], "no such endpoint"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_a_mistake_is_named_and_changes_nothing(operator, words, said):
