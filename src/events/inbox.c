@@ -85,6 +85,7 @@ static void hold(hx_receipt *receipt, hx_slice reason, bool id_is_taken)
     hx_engine *engine = receipt->engine;
     hx_ms now = hx_engine_now(engine);
     receipt->is_holding = true;
+    receipt->is_replay = !id_is_taken;
     if (id_is_taken) {
         hx_slice hash = hx_slice_first(receipt->event.payload_hash, 16);
         receipt->event_key = hx_arena_printf(receipt->arena, "%.*s~%.*s", HX_FMT(receipt->event_key), HX_FMT(hash));

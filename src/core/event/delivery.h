@@ -103,6 +103,7 @@ typedef struct {
     hx_ms ms;          /* how long it took */
     hx_ms retry_after; /* HX_RETRY_AFTER_NONE, or from now */
     hx_slice response; /* its first bytes */
+    hx_slice content_type;
 } hx_attempt_result;
 
 typedef enum {

@@ -246,8 +246,11 @@ def test_a_received_event_is_shown_by_its_source(start_node, hapax, listen):
     listed = operator.json("events", "list", "--source", "shop", "--tenant", "acme")["events"]
     assert [event["id"] for event in listed] == ["e-1"]
     words = ["events", "show", "e-1", "--source", "shop", "--tenant", "acme"]
-    eventually(lambda: operator.json(*words)["state"] == "delivered")
-    assert "to the application: delivered" in operator.run(*words).stdout
+    eventually(lambda: operator.json(*words)["deliveries"][0]["state"] == "delivered")
+    shown = operator.run(*words).stdout
+    assert "to the application: delivered" in shown and '{"id":"e-1"}' in shown.replace(" ", "")
+    assert json.loads(operator.json(*words)["body"]) == {"id": "e-1"}
+    operator.run("events", "show", "e-1", "--source", "shop", code=EXIT_CONFIG)  # it is another tenant's
 
 
 def test_nothing_from_the_network_reaches_a_terminal_as_it_is(operator, upstream):
