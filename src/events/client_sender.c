@@ -20,7 +20,8 @@ static void request_done(hx_client_request *request, const hx_client_result *res
                                           .nothing_sent = result->bytes_sent == 0,
                                           .ms = result->duration,
                                           .retry_after = HX_RETRY_AFTER_NONE,
-                                          .response = hx_arena_copy(sending->arena, result->body)};
+                                          .response = hx_arena_copy(sending->arena, result->body),
+                                          .content_type = hx_arena_copy(sending->arena, result->content_type)};
     if (!has_answered)
         sending->result.error = hx_arena_terminated(sending->arena,
                                                     hx_slice_of(result->reason ? result->reason

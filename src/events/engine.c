@@ -21,12 +21,6 @@ bool hx_engine_is_ready(const hx_engine *engine)
     return engine->started && !engine->stopping;
 }
 
-bool hx_engine_is_paused(const hx_engine *engine)
-{
-    (void)engine;
-    return false;
-}
-
 hx_mac *hx_engine_new_mac(const hx_engine *engine)
 {
     return hx_mac_new(hx_store_about(engine->needs.store)->secret);
@@ -35,6 +29,7 @@ hx_mac *hx_engine_new_mac(const hx_engine *engine)
 const hx_engine_counts *hx_engine_count(hx_engine *engine)
 {
     engine->counts.under_way = engine->attempts;
+    engine->counts.paused = hx_engine_is_paused(engine);
     engine->counts.endpoints = hx_map_count(engine->recipients);
     return &engine->counts;
 }
@@ -60,7 +55,7 @@ static void pump(hx_task *task)
     unsigned most = TOTAL_FACTOR * engine->needs.settings.attempts_max;
     engine->pumping = false;
     for (hx_recipient_class class = 0; class < HX_RECIPIENT_CLASSES; class ++) {
-        while (!engine->stopping && engine->attempts < most &&
+        while (!engine->stopping && !hx_engine_is_paused(engine) && engine->attempts < most &&
                engine->places[class] < hx_recipient_places(engine, class)) {
             hx_link *first = hx_list_take(&engine->listed[class]);
             if (!first) break;
@@ -109,12 +104,14 @@ void hx_engine_begin_deliveries(hx_engine *engine)
     hx_leases_start(engine);
     hx_fan_out_start(engine);
     hx_housekeeping_start(engine);
+    hx_redriver_start(engine);
     hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
 
 void hx_engine_start(hx_engine *engine)
 {
     hx_nodes_start(engine);
+    hx_pause_start(engine);
 }
 
 hx_engine *hx_engine_new(const hx_engine_needs *needs)
@@ -147,6 +144,8 @@ void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *con
     hx_leases_stop(engine);
     hx_fan_out_stop(engine);
     hx_housekeeping_stop(engine);
+    hx_redriver_stop(engine);
+    hx_pause_stop(engine);
     hx_timer_stop(engine->needs.loop, &engine->watch);
     for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
         hx_timer_stop(engine->needs.loop, &((hx_recipient *)value)->timer);
@@ -174,6 +173,9 @@ void hx_engine_free(hx_engine **owned)
     hx_arena_free(&engine->leases.arena);
     hx_arena_free(&engine->fan_out.arena);
     hx_arena_free(&engine->housekeeping.arena);
+    hx_redriver_free(engine);
+    hx_arena_free(&engine->pause.arena);
+    hx_arena_free(&engine->pause.home_arena);
     hx_mac_free(&engine->mac);
     free(engine);
 }

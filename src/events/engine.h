@@ -54,7 +54,8 @@ const hx_engine_counts *hx_engine_count(hx_engine *engine);
 hx_ms hx_engine_now(const hx_engine *engine);
 /* Whether it knows its endpoints, and isn't stopping: an event that is published earlier has no recipients. */
 bool hx_engine_is_ready(const hx_engine *engine);
-/* Whether deliveries, and what publishes by itself, wait for an operator. */
+/* Whether nothing is attempted at the moment: an operator wants that, or the store is a copy of another. What is
+ * published or received is stored all the same. Until the store was asked it is paused. */
 bool hx_engine_is_paused(const hx_engine *engine);
 /* A MAC under the store's secret, for another part that works beside the engine; owned by the caller. */
 hx_mac *hx_engine_new_mac(const hx_engine *engine);
@@ -164,6 +165,38 @@ typedef struct hx_endpoint_change {
 void hx_engine_change_endpoint(hx_engine *engine, hx_endpoint_change *change);
 /* The endpoint as it is in memory; NULL: there is none. Valid until the loop's next turn. */
 const hx_endpoint *hx_engine_endpoint(const hx_engine *engine, hx_slice tenant, hx_slice id);
+
+/* Pausing all deliveries */
+
+/* The item of HX_ITEM_HOME. */
+typedef struct {
+    hx_slice home; /* where the store was when this was written */
+    bool paused;
+    hx_slice reason, by;
+    hx_ms since;
+} hx_home;
+
+typedef struct hx_pause_change {
+    /* given by the caller; lives until `done` */
+    hx_arena *arena;
+    bool paused;
+    hx_slice reason, by;
+    void (*done)(struct hx_pause_change *change);
+    /* given back */
+    hx_change_result result;
+    hx_home home; /* as it is now */
+    /* the engine's own */
+    hx_engine *engine;
+    hx_store_call call;
+    hx_item item;
+    unsigned tries;
+} hx_pause_change;
+
+extern const hx_json_shape hx_home_shape;
+/* On a shared store the other nodes follow within 5 seconds. */
+void hx_engine_change_pause(hx_engine *engine, hx_pause_change *change);
+/* The reason and so on, as this node knows it; valid until the loop's next turn. */
+const hx_home *hx_engine_home(const hx_engine *engine);
 
 /* Deliveries */
 

@@ -85,6 +85,7 @@ static void hold(hx_receipt *receipt, hx_slice reason, bool id_is_taken)
     hx_engine *engine = receipt->engine;
     hx_ms now = hx_engine_now(engine);
     receipt->is_holding = true;
+    receipt->is_replay = !id_is_taken;
     if (id_is_taken) {
         hx_slice hash = hx_slice_first(receipt->event.payload_hash, 16);
         receipt->event_key = hx_arena_printf(receipt->arena, "%.*s~%.*s", HX_FMT(receipt->event_key), HX_FMT(hash));
@@ -174,6 +175,8 @@ static void compare_done(hx_store_call *call)
                              "signed",
                              HX_FMT(guard->meta)),
              false);
+    } else if (receipt->source->waits && hx_engine_is_paused(receipt->engine)) {
+        end(receipt, HX_INBOX_UNAVAILABLE); /* its handler may not be called */
     } else { /* what was in the way has expired, or the handler of a source that waits has failed: once more */
         hx_engine *engine = receipt->engine;
         hx_engine_receive(engine, receipt);
@@ -297,6 +300,11 @@ void hx_engine_receive(hx_engine *engine, hx_receipt *receipt)
                                            now);
     receipt->delivery_key = hx_delivery_key(source->tenant, receipt->delivery.endpoint, receipt->event_key,
                                             receipt->arena);
+    if (source->waits && hx_engine_is_paused(engine)) {
+        receipt->guard_key = HX_EMPTY;
+        compare(receipt);
+        return;
+    }
     if (source->waits) hx_delivery_lease(&receipt->delivery, now, source->timeout + LEASE_EXTRA, hx_rand_u64());
     receipt->items[0] = event_item(receipt);
     receipt->items[1] = hx_outbox_item(engine, receipt->delivery_key, 0, &receipt->delivery, receipt->arena);

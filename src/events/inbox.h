@@ -35,6 +35,7 @@ typedef struct hx_receipt {
     /* given back */
     hx_inbox_result result;
     hx_attempt_result response;
+    bool is_replay; /* HELD: the payload came before under another id, not another payload under this one */
     /* the engine's own */
     hx_engine *engine;
     hx_store_call call;

@@ -110,8 +110,11 @@ static void answer_as_handler(call *c)
         refuse_call(c, PROBLEM_HANDLER, response->error ? response->error : "No response came.");
         return;
     }
-    hx_stream_answer(c->stream, response->status, HX_EMPTY, HX_LIT("Idempotency-Status: stored\r\n"),
-                     hx_arena_copy(&c->stream->arena, response->response), true);
+    hx_slice type = response->content_type;
+    hx_slice lines = hx_arena_printf(&c->stream->arena, "%s%.*s%sIdempotency-Status: stored\r\n",
+                                     type.len > 0 ? "Content-Type: " : "", HX_FMT(type), type.len > 0 ? "\r\n" : "");
+    hx_stream_answer(c->stream, response->status, HX_EMPTY, lines, hx_arena_copy(&c->stream->arena, response->response),
+                     true);
     end_call(c);
 }
 
@@ -123,7 +126,8 @@ static void receive_done(hx_receipt *receipt)
     case HX_INBOX_DUPLICATE: answer(c, "Idempotency-Status: replayed\r\n"); break;
     case HX_INBOX_HELD:
         if (c->source->is_strict)
-            refuse_call(c, PROBLEM_CONTRADICTION, "It differs from the event that came first.");
+            refuse_call(c, receipt->is_replay ? PROBLEM_REPLAY : PROBLEM_CONTRADICTION,
+                        hx_arena_terminated(receipt->arena, receipt->delivery.reason));
         else
             answer(c, "");
         break;

@@ -150,6 +150,15 @@ struct hx_engine {
         hx_link idle;
         size_t idle_count;
     } gates;
+    struct hx_redriver *redriver; /* NULL: not started */
+    struct {
+        hx_timer timer;
+        hx_arena arena, home_arena;
+        hx_store_call call;
+        hx_item item;
+        hx_home home; /* in home_arena */
+        bool is_known;
+    } pause;
     hx_engine_counts counts;
 };
 
@@ -213,6 +222,18 @@ void hx_fan_out_nudge(hx_engine *engine, hx_ms due);
 void hx_fan_out_stop(hx_engine *engine);
 void hx_housekeeping_start(hx_engine *engine);
 void hx_housekeeping_stop(hx_engine *engine);
+
+/* pause.c */
+void hx_pause_start(hx_engine *engine);
+void hx_pause_stop(hx_engine *engine);
+
+/* jobs/steps.c */
+typedef struct hx_redriver hx_redriver;
+void hx_redriver_start(hx_engine *engine);
+void hx_redriver_stop(hx_engine *engine);
+void hx_redriver_free(hx_engine *engine);
+/* There may be a job that is due. */
+void hx_redriver_nudge(hx_engine *engine);
 
 /* deliveries.c: the item of a delivery, with its texts in the arena. */
 hx_item hx_outbox_item(const hx_engine *engine, hx_slice key, uint64_t version, const hx_delivery *delivery,

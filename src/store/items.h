@@ -37,6 +37,10 @@
 #define HX_ITEM_PAGE_MAX 1000u
 #define HX_ITEM_PAGE_BYTES (4u << 20) /* a page ends early when it gets longer than this */
 
+/* The key of the item that says where the store is (hx_store_facts.home). It is written empty into a store that is
+ * filled from another, so that whoever opens it knows. */
+#define HX_ITEM_HOME "home"
+
 typedef enum {
     HX_ITEM_PUT,
     HX_ITEM_REMOVE,

@@ -200,12 +200,17 @@ hx_peek hx_store_peek(hx_store *store, const hx_op *op, hx_arena *arena, hx_reco
 /* The same, but a body of more than `whole_max` bytes may be left in its file, as for a call. */
 hx_peek hx_store_peek_large(hx_store *store, const hx_op *op, hx_arena *arena, size_t whole_max, hx_record *found);
 
+#define HX_STORE_HOME_BYTES 512u
+
 typedef struct {
     const char *name; /* "journal" */
     bool durable;
     bool keeps_items;
     bool shared;        /* other processes may use it: claims of theirs end with their leases only */
     uint64_t owner;     /* drawn at each start */
+    /* Another store has another one, and a copy of the files, too: machine and path, or system and database. Empty: it
+     * can't be told. */
+    char home[HX_STORE_HOME_BYTES];
     uint64_t orphans;   /* operations of an earlier start that became unknown when the store was opened (G9) */
     uint8_t secret[32]; /* for MACs; lives with the store */
     hx_ms (*now)(void);

@@ -16,6 +16,23 @@ void hx_admin_refuse_malformed(hx_admin_call *call, const char *why)
     hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(why)), NULL);
 }
 
+bool hx_admin_read_why(hx_admin_call *call, hx_slice *why, hx_error_text error)
+{
+    static const hx_json_field field = {"why", HX_JSON_TEXT, 0, HX_JSON_GIVEN};
+    static const hx_json_shape shape = {&field, 1};
+    if (call->body.len > 0 && !hx_json_read(&shape, HX_JSON_GIVEN, hx_buf_slice(&call->body), call->arena, why, error))
+        return false;
+    return why->len <= HX_ADMIN_WHY_MAX || hx_fail(error, "\"why\" must have up to %u bytes", HX_ADMIN_WHY_MAX);
+}
+
+hx_slice hx_admin_event_key(hx_arena *arena, hx_slice tenant, hx_slice endpoint, hx_slice event_id)
+{
+    hx_event event = {.id = event_id, .tenant = tenant};
+    event.is_received = hx_slice_starts(endpoint, HX_LIT("in_"));
+    if (event.is_received) event.source = hx_slice_from(endpoint, 3);
+    return hx_event_key(&event, arena);
+}
+
 static void list_done(hx_store_call *store)
 {
     hx_admin_list *list = HX_OWNER(store, hx_admin_list, store);

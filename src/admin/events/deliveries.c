@@ -3,10 +3,7 @@
 #include "admin/events/common.h"
 #include "admin/events/views.h"
 #include "admin/query.h"
-#include "core/json/json_writer.h"
 #include "events/engine.h"
-
-#define REDRIVEN_AT_ONCE 1000u
 
 typedef struct {
     hx_admin_call *call;
@@ -14,8 +11,6 @@ typedef struct {
     hx_item item;
     hx_item_page page;
     hx_delivery_change change;
-    bool is_preview;
-    size_t at, redriven, skipped;
 } job;
 
 /* NULL: there is no engine, and the call was answered. */
@@ -25,15 +20,6 @@ static job *new_job(hx_admin_call *call)
     job *j = hx_arena_zalloc(call->arena, sizeof *j);
     j->call = call;
     return j;
-}
-
-/* The key of the delivery to an endpoint, or to the application behind a source ("in_SOURCE"), of an event. */
-static hx_slice key_of(hx_arena *arena, hx_slice tenant, hx_slice endpoint, hx_slice event_id)
-{
-    hx_event event = {.id = event_id, .tenant = tenant};
-    event.is_received = hx_slice_starts(endpoint, HX_LIT("in_"));
-    if (event.is_received) event.source = hx_slice_from(endpoint, 3);
-    return hx_delivery_key(tenant, endpoint, hx_event_key(&event, arena), arena);
 }
 
 /* The delivery that the path names; false: the call was answered. */
@@ -47,7 +33,9 @@ static bool find_key(hx_admin_call *call, hx_slice *key)
         return false;
     }
     if (!hx_admin_tenant(call, named, &tenant)) return false;
-    *key = key_of(call->arena, tenant, call->parameters[0], call->parameters[1]);
+    *key = hx_delivery_key(tenant, call->parameters[0],
+                           hx_admin_event_key(call->arena, tenant, call->parameters[0], call->parameters[1]),
+                           call->arena);
     if (key->len <= HX_ITEM_KEY_MAX) return true;
     hx_admin_refuse(call, HX_ADMIN_NO_DELIVERY, HX_EMPTY, NULL);
     return false;
@@ -161,84 +149,4 @@ void hx_admin_list_deliveries(hx_admin_call *call)
                             .write = hx_view_delivery_item,
                             .page = j->page};
     hx_admin_answer_list(list);
-}
-
-static void redrive_next(job *j);
-
-static void one_redriven(hx_delivery_change *change)
-{
-    job *j = HX_OWNER(change, job, change);
-    if (change->result == HX_CHANGE_DONE)
-        j->redriven++;
-    else
-        j->skipped++;
-    j->at++;
-    redrive_next(j);
-}
-
-static void redrive_next(job *j)
-{
-    hx_admin_call *call = j->call;
-    if (j->at < j->page.count && !j->is_preview) {
-        j->change = (hx_delivery_change){.arena = call->arena,
-                                         .act = HX_DELIVERY_ACT_REARM,
-                                         .key = j->page.items[j->at].key,
-                                         .done = one_redriven};
-        hx_engine_change_delivery(call->admin->needs.engine, &j->change);
-        return;
-    }
-    hx_buf out;
-    hx_buf_init(&out, call->arena, 256);
-    hx_json_open(&out, NULL, '{');
-    hx_json_put_number(&out, j->is_preview ? "would_redrive" : "redriven", j->is_preview ? j->page.count : j->redriven);
-    hx_json_put_number(&out, "skipped", j->skipped);
-    hx_json_put_bool(&out, "more", j->page.more);
-    hx_buf_puts(&out, "}\n");
-    hx_admin_answer(call, hx_buf_slice(&out));
-}
-
-static void redrive_found(hx_store_call *store)
-{
-    job *j = HX_OWNER(store, job, store);
-    if (store->result == HX_STORE_OK)
-        redrive_next(j);
-    else
-        hx_admin_refuse(j->call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
-}
-
-typedef struct {
-    hx_slice tenant, endpoint, state;
-    uint64_t limit;
-    bool preview;
-} said;
-
-#define FIELD(name, kind) HX_JSON_FIELD(said, name, kind, HX_JSON_GIVEN)
-static const hx_json_field said_fields[] = {FIELD(tenant, TEXT), FIELD(endpoint, TEXT), FIELD(state, TEXT),
-                                            FIELD(limit, NUMBER), FIELD(preview, BOOL)};
-#undef FIELD
-static const hx_json_shape said_shape = HX_JSON_SHAPE(said_fields);
-
-void hx_admin_redrive_deliveries(hx_admin_call *call)
-{
-    job *j = new_job(call);
-    hx_error_text error;
-    hx_slice tenant;
-    said given = {.tenant = HX_EMPTY, .endpoint = HX_EMPTY, .state = HX_LIT("dead"), .limit = REDRIVEN_AT_ONCE};
-    if (!j) return;
-    if (!hx_json_read(&said_shape, HX_JSON_GIVEN, hx_buf_slice(&call->body), call->arena, &given, error)) {
-        hx_admin_refuse_malformed(call, error);
-        return;
-    }
-    if (!hx_admin_tenant(call, given.tenant, &tenant)) return;
-    const char *wrong = choose_page(j, tenant, given.endpoint, given.state);
-    if (!wrong && (given.limit < 1 || given.limit > REDRIVEN_AT_ONCE)) wrong = "\"limit\" must be between 1 and 1000";
-    if (wrong) {
-        hx_admin_refuse_malformed(call, wrong);
-        return;
-    }
-    j->is_preview = given.preview;
-    j->page.backwards = j->page.with_bodies = false; /* the oldest first */
-    j->page.items_max = (unsigned)given.limit;
-    j->store = hx_admin_store_call(call->admin, call->arena, redrive_found);
-    hx_store_scan(call->admin->needs.store, &j->store, &j->page);
 }

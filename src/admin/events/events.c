@@ -3,6 +3,7 @@
 #include "admin/events/common.h"
 #include "admin/events/views.h"
 #include "admin/query.h"
+#include "core/event/source.h"
 #include "core/json/json.h"
 #include "core/json/json_walk.h"
 #include "core/json/json_writer.h"
@@ -16,6 +17,7 @@ typedef struct {
     hx_publish publish; /* publish */
     bool is_batch;
     hx_item item; /* show, cancel: the event's */
+    hx_slice tenant;
     hx_event event;
     hx_item *deliveries;
     hx_item_page page; /* list */
@@ -133,26 +135,22 @@ void hx_admin_publish_events(hx_admin_call *call)
     hx_engine_publish(call->admin->needs.engine, &j->publish);
 }
 
-static hx_slice key_of(const hx_admin_call *call, hx_slice tenant)
-{
-    hx_event event = {.id = call->parameters[0], .tenant = tenant};
-    return hx_event_key(&event, call->arena);
-}
-
-/* Reads the event that the path names, in the tenant that the query names. */
+/* Reads the event that the path names, in the tenant that the query names; of a source, where it names one. */
 static void find_event(hx_admin_call *call, void (*done)(hx_store_call *store))
 {
-    hx_slice named, tenant;
-    const hx_admin_word words[] = {{"tenant", &named}};
-    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 1);
-    if (wrong) {
-        hx_admin_refuse_malformed(call, wrong);
+    hx_slice named, tenant, source;
+    const hx_admin_word words[] = {{"tenant", &named}, {"source", &source}};
+    const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 2);
+    if (wrong || source.len > HX_SOURCE_NAME_MAX) {
+        hx_admin_refuse_malformed(call, wrong ? wrong : "there is no such source");
         return;
     }
     if (!hx_admin_tenant(call, named, &tenant)) return;
     job *j = new_job(call);
     if (!j) return;
-    j->item = (hx_item){.key = key_of(call, tenant)};
+    j->tenant = tenant;
+    hx_event event = {.id = call->parameters[0], .tenant = tenant, .source = source, .is_received = source.len > 0};
+    j->item = (hx_item){.key = hx_event_key(&event, call->arena)};
     j->store = hx_admin_store_call(call->admin, call->arena, done);
     hx_store_get(call->admin->needs.store, &j->store, &j->item, 1);
 }
@@ -161,8 +159,13 @@ static void find_event(hx_admin_call *call, void (*done)(hx_store_call *store))
 static bool has_event(job *j)
 {
     if (j->store.result == HX_STORE_OK && j->item.version > 0 &&
-        hx_event_decode(j->item.meta, j->call->arena, &j->event)) {
+        hx_event_decode(j->item.meta, j->call->arena, &j->event) && hx_slice_eq(j->event.tenant, j->tenant)) {
         j->event.data = j->item.body;
+        if (j->event.is_received) { /* its one recipient is the application */
+            hx_slice *application = hx_arena_alloc(j->call->arena, sizeof *application);
+            *application = hx_arena_printf(j->call->arena, "in_%.*s", HX_FMT(j->event.source));
+            j->event.recipients = (hx_texts){application, 1};
+        }
         return true;
     }
     hx_admin_refuse(j->call, j->store.result == HX_STORE_OK ? HX_ADMIN_NO_EVENT : HX_ADMIN_UNREAD, HX_EMPTY, NULL);

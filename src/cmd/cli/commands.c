@@ -64,17 +64,23 @@ static const hx_cmd_flag tokens_flags[] = {
 static const hx_cmd_flag events_flags[] = {
     {"source", "NAME", "list, show: what the inbox received from it; publish: who says it", 0},
     {"tenant", "NAME", "the tenant of the event; none by default", 0},
-    {"limit", "N", "list, dead: at most N (100); redrive: at most N deliveries (1000)", 0},
+    {"limit", "N", "list, dead: at most N (100); redrive: at most N deliveries", 0},
     {"data", "JSON", "publish: what happened; @FILE reads a file", 'd'},
     {"id", "ID", "publish: the event's id, so that it can be repeated; random by default", 0},
     {"correlation-id", "ID", "publish: goes along with every delivery", 0},
     {"deliver-at", "TIME", "publish: not before then: 2026-02-19T12:00:00Z", 0},
     {"key", "KEY", "publish: an Idempotency-Key, so that the command can be repeated", 0},
     {"endpoint", "ID", "dead, redrive: only deliveries to it; in_SOURCE is the application behind a source", 0},
-    {"state", "STATE", "dead: dead, held, unknown, pending or sending; redrive: the first three (dead)", 0},
+    {"state", "STATE", "dead: dead, held, unknown, pending or sending; redrive: the first three, or paused (dead)", 0},
     {"all", NULL, "redrive: deliveries to all endpoints", 0},
+    {"again", NULL, "redrive: those that were delivered", 0},
+    {"from", "TIME", "redrive: made at this time or later: 2026-02-19T12:00:00Z, or an age such as 2h", 0},
+    {"before", "TIME", "redrive: made before this time", 0},
     {"rate", "N/s", "redrive: so many a second; all at once by default", 0},
-    {"yes", NULL, "redrive: don't ask", 'y'},
+    {"stop-after", "N", "redrive: stop when N deliveries have failed again; never by default", 0},
+    {"why", "TEXT", "redrive, stop, pause: the reason, for others who ask", 0},
+    {"detach", NULL, "redrive: don't wait for the end", 0},
+    {"yes", NULL, "redrive, resume: don't ask", 'y'},
     {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
     {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
@@ -86,7 +92,7 @@ static const hx_cmd_flag endpoints_flags[] = {
     {"type", "TYPES", "types that it gets, with commas: refund.created, refund.*; '' for all", 0},
     {"filter", "/P=VALUE", "only events with this value at this JSON pointer of their data; may be repeated", 0},
     {"header", "'N: V'", "a header of each delivery; may be repeated, and replaces those that it has", 'H'},
-    {"rate", "N", "at most N attempts a second; 0 for no limit", 0},
+    {"rate", "N", "at most N attempts a second; 0 for no limit; recover: so many events a second", 0},
     {"concurrency", "N", "at most N attempts at a time (16)", 0},
     {"timeout", "TIME", "of an attempt, 1s to 60s (20s)", 0},
     {"on-client-error", "WORD", "after a 4xx: retry, or dead (retry)", 0},
@@ -94,7 +100,12 @@ static const hx_cmd_flag endpoints_flags[] = {
     {"description", "TEXT", "for people", 0},
     {"url", "URL", "change: where its deliveries go", 0},
     {"tenant", "NAME", "the tenant whose events it gets; none by default", 0},
-    {"why", "TEXT", "disable: the reason, for others who ask", 0},
+    {"since", "TIME", "recover: events accepted at this time or later: 2026-02-19T12:00:00Z, or an age such as 2h", 0},
+    {"limit", "N", "recover: at most N events", 0},
+    {"stop-after", "N", "recover: stop when N deliveries have failed; never by default", 0},
+    {"detach", NULL, "recover: don't wait for the end", 0},
+    {"yes", NULL, "recover: don't ask", 'y'},
+    {"why", "TEXT", "disable, recover: the reason, for others who ask", 0},
     {"overlap", "TIME", "rotate: how long the old secret signs along, up to 30d (24h)", 0},
     {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
@@ -318,7 +329,14 @@ static const hx_cmd_entry events_actions[] = {
     {"publish", "publishes an event and prints its id, once it is durable"},
     {"cancel", "cancels the deliveries of an event that are not sent yet"},
     {"dead", "lists deliveries that were given up, or those of another --state"},
-    {"redrive", "sends deliveries again, under the same event id: counts them, asks, and sends the oldest first"},
+    {"redrive",
+     "sends deliveries again, under the same event id: counts them, asks, and sends the oldest first. That is "
+     "a job of the daemon, which goes on when this command or the daemon is interrupted."},
+    {"redrives", "lists these jobs with how far they got, or shows one"},
+    {"stop", "stops a job; what it has armed is sent"},
+    {"pause", "pauses all deliveries; events are accepted as before"},
+    {"resume", "shows what would be sent, asks, and lets deliveries go on. A store that was restored or copied starts "
+               "paused."},
     {0},
 };
 static const hx_cmd_entry events_examples[] = {
@@ -338,6 +356,7 @@ static const hx_cmd_entry endpoints_actions[] = {
     {"enable", "lets its deliveries go on, where they were"},
     {"disable", "pauses its deliveries, for up to five days"},
     {"rotate", "gives it a new secret, and prints it, once"},
+    {"recover", "delivers to it the events since a time that it has not got, the oldest first: counts them, and asks"},
     {"why", "says since when it fails or why it is disabled, what its last deliveries met, how many wait, "
             "and which streams of an ordered one are stopped"},
     {"skip", "gives up an event that stops its stream, or waits, so that the next one follows"},
@@ -554,8 +573,10 @@ static const hx_cmd commands[] = {
                  "hapax events publish TYPE --data JSON|@FILE [FLAGS]\n"
                  "hapax events publish TYPE - [FLAGS]\n"
                  "hapax events cancel ID\nhapax events dead [--endpoint ID] [--state STATE]\n"
-                 "hapax events redrive ID --endpoint ID\n"
-                 "hapax events redrive --endpoint ID|--all [--rate N/s] [--yes]",
+                 "hapax events redrive ID [--endpoint ID]\n"
+                 "hapax events redrive --endpoint ID|--all [--rate N/s] [--yes] [--detach]\n"
+                 "hapax events redrives [ID]\nhapax events stop ID [--why TEXT]\n"
+                 "hapax events pause [--why TEXT]\nhapax events resume [--yes]",
         .details = "Times are relative; --json has the exact ones, and whole responses. Without a terminal, redrive of "
                    "several deliveries only counts them unless --yes is given. The command asks the running daemon on "
                    "its admin socket, so run it as the daemon's user or root.",
@@ -571,7 +592,8 @@ static const hx_cmd commands[] = {
         .usage = "hapax endpoints list [--tenant NAME]\nhapax endpoints add URL [FLAGS]\n"
                  "hapax endpoints change ID [FLAGS]\nhapax endpoints disable ID --why TEXT\n"
                  "hapax endpoints rotate ID [--overlap TIME]\nhapax endpoints show|enable|delete|why ID\n"
-                 "hapax endpoints skip ID EVENT",
+                 "hapax endpoints skip ID EVENT\n"
+                 "hapax endpoints recover ID --since TIME [--rate N] [--yes] [--detach]",
         .details = "Deliveries are signed by Standard Webhooks; `hapax verify` and `hapax listen` check that. An "
                    "endpoint of a tenant is found with --tenant. The command asks the running daemon on its admin "
                    "socket, so run it as the daemon's user or root.",

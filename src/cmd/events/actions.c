@@ -8,6 +8,7 @@
 
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TARGET_BYTES_MAX (8u * (3u * HX_CALL_TEXT_MAX + 64u))
 #define LIST_BYTES_MAX (1u << 20)
@@ -79,6 +80,16 @@ int hx_call_put(const hx_admin_reply *reply)
 {
     hx_cmd_put_json(stdout, reply->body);
     return HX_EXIT_OK;
+}
+
+bool hx_call_confirmed(const hx_call *call, const char *question)
+{
+    char answer[16] = "";
+    if (hx_call_flag(call, "yes")) return true;
+    if (call->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return false;
+    (void)printf("%s [y/N] ", question);
+    (void)fflush(stdout);
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
 int hx_call_list_read(hx_call *call, hx_slice target, const char *name, uint64_t limit, hx_call_list *out)

@@ -47,6 +47,9 @@ int hx_call_ask(hx_call *call, const char *method, hx_slice target, hx_slice bod
 /* Prints the answer, for --json. Returns HX_EXIT_OK. */
 int hx_call_put(const hx_admin_reply *reply);
 
+/* Whether to go on: --yes, or yes on a terminal. */
+bool hx_call_confirmed(const hx_call *call, const char *question);
+
 /* The records of a list. */
 typedef struct {
     const hx_slice *items;

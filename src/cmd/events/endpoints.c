@@ -352,16 +352,18 @@ static int why(hx_call *call)
 
 int hx_cmd_endpoints(int argc, char **argv)
 {
-    static const hx_action actions[] = {{"list", {NULL}, " tenant ", list},
-                                        {"show", {"ID"}, " tenant ", show},
-                                        {"add", {"URL"}, SETTINGS "tenant ordered ", add},
-                                        {"change", {"ID"}, SETTINGS "tenant url ", change},
-                                        {"delete", {"ID"}, " tenant ", change_state},
-                                        {"enable", {"ID"}, " tenant ", change_state},
-                                        {"disable", {"ID"}, " tenant why ", change_state},
-                                        {"rotate", {"ID"}, " tenant overlap ", rotate},
-                                        {"why", {"ID"}, " tenant ", why},
-                                        {"skip", {"ID", "EVENT"}, " tenant ", skip},
-                                        {0}};
+    static const hx_action actions[] = {
+        {"list", {NULL}, " tenant ", list},
+        {"show", {"ID"}, " tenant ", show},
+        {"add", {"URL"}, SETTINGS "tenant ordered ", add},
+        {"change", {"ID"}, SETTINGS "tenant url ", change},
+        {"delete", {"ID"}, " tenant ", change_state},
+        {"enable", {"ID"}, " tenant ", change_state},
+        {"disable", {"ID"}, " tenant why ", change_state},
+        {"rotate", {"ID"}, " tenant overlap ", rotate},
+        {"recover", {"ID"}, " tenant since limit rate stop-after why yes detach ", hx_events_recover},
+        {"why", {"ID"}, " tenant ", why},
+        {"skip", {"ID", "EVENT"}, " tenant ", skip},
+        {0}};
     return hx_actions_run(argc, argv, actions);
 }

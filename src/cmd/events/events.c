@@ -4,6 +4,7 @@
 #include "base/program/read_file.h"
 #include "cmd/cli/cmd.h"
 #include "cmd/cli/table.h"
+#include "cmd/events/pause.h"
 #include "cmd/events/redrive.h"
 #include "cmd/events/view.h"
 #include "cmd/keys.h"
@@ -48,22 +49,6 @@ static int dead(hx_call *call)
     return list_records(call, target, "deliveries", hx_print_deliveries);
 }
 
-/* An event that the inbox received is known by its delivery to the application. */
-static int show_received(hx_call *call, const char *source)
-{
-    hx_admin_reply reply;
-    const char *endpoint = hx_arena_printf(&call->arena, "in_%s", source).ptr;
-    hx_slice target = hx_call_target(call, "tenant", "deliveries", endpoint, call->operands[0], NULL);
-    int code = hx_call_ask(call, "GET", target, HX_EMPTY, &reply);
-    if (code >= 0) return code;
-    if (call->json) return hx_call_put(&reply);
-    hx_table_fact("event", hx_keys_clean(hx_slice_of(call->operands[0]), &call->arena));
-    hx_table_fact("source", hx_keys_clean(hx_slice_of(source), &call->arena));
-    hx_table_fact("received", hx_relative_time(reply.body, "created_at", &call->arena));
-    hx_print_delivery(reply.body, "the application", &call->arena);
-    return HX_EXIT_OK;
-}
-
 static int show(hx_call *call)
 {
     static const struct {
@@ -79,9 +64,8 @@ static int show(hx_call *call)
     hx_arena *arena = &call->arena;
     hx_admin_reply reply;
     hx_slice data;
-    if (hx_call_flag(call, "source")) return show_received(call, hx_call_flag(call, "source"));
-    int code = hx_call_ask(call, "GET", hx_call_target(call, "tenant", "events", call->operands[0], NULL), HX_EMPTY,
-                           &reply);
+    hx_slice target = hx_call_target(call, "tenant source", "events", call->operands[0], NULL);
+    int code = hx_call_ask(call, "GET", target, HX_EMPTY, &reply);
     if (code >= 0) return code;
     if (call->json) return hx_call_put(&reply);
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++)
@@ -91,13 +75,19 @@ static int show(hx_call *call)
         hx_cmd_put_json(stdout, data);
         (void)printf("\n");
     }
+    if (hx_json_pointer(reply.body, HX_LIT("/body"), &data) && hx_json_string(data, arena, &data)) {
+        (void)printf("\n");
+        hx_cmd_put_text(stdout, data);
+        (void)printf("\n");
+    }
     size_t count, named;
     const hx_slice *deliveries = hx_keys_records(reply.body, "/deliveries", arena, &count);
     const hx_slice *recipients = hx_keys_records(reply.body, "/recipients", arena, &named);
     for (size_t i = 0; i < count && i < named; i++) {
         hx_slice recipient = recipients[i];
         if (!hx_json_string(recipients[i], arena, &recipient)) continue;
-        hx_print_delivery(deliveries[i], hx_keys_clean(recipient, arena), arena);
+        bool is_received = hx_call_flag(call, "source") != NULL;
+        hx_print_delivery(deliveries[i], is_received ? "the application" : hx_keys_clean(recipient, arena), arena);
     }
     if (count == 0) (void)printf("\nNo endpoint has subscribed to it.\n");
     return HX_EXIT_OK;
@@ -190,7 +180,14 @@ int hx_cmd_events(int argc, char **argv)
         {"publish", {"TYPE", "[-]"}, " data id tenant source correlation-id deliver-at key ", publish},
         {"cancel", {"ID"}, " tenant ", cancel},
         {"dead", {NULL}, " endpoint state tenant limit ", dead},
-        {"redrive", {"[ID]"}, " endpoint all state tenant limit rate yes ", hx_redrive},
+        {"redrive",
+         {"[ID]"},
+         " endpoint all state again from before tenant limit rate stop-after why yes detach ",
+         hx_events_redrive},
+        {"redrives", {"[ID]"}, " tenant ", hx_events_redrives},
+        {"pause", {NULL}, " why ", hx_events_pause},
+        {"resume", {NULL}, " yes ", hx_events_resume},
+        {"stop", {"ID"}, " tenant why ", hx_events_stop},
         {0}};
     return hx_actions_run(argc, argv, actions);
 }

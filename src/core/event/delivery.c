@@ -38,15 +38,25 @@ typedef struct {
 #name, HX_JSON_##kind, offsetof(stored, delivery.name), HX_JSON_STORED                                         \
     }
 static const hx_json_field fields[] = {
-    FIELD(event, TEXT),      FIELD(endpoint, TEXT),
-    FIELD(tenant, TEXT),     {"state", HX_JSON_TEXT, offsetof(stored, state), HX_JSON_STORED},
-    FIELD(created_at, TIME), FIELD(due, TIME),
-    FIELD(lease, NUMBER),    FIELD(attempts, NUMBER),
-    FIELD(round, NUMBER),    FIELD(round_attempts, NUMBER),
-    FIELD(step, NUMBER),     FIELD(first_at, TIME),
-    FIELD(last_at, TIME),    FIELD(settled_at, TIME),
-    FIELD(stream, TEXT),     FIELD(place, NUMBER),
-    FIELD(reason, TEXT),     {"tries", HX_JSON_RAW, offsetof(stored, tries), HX_JSON_STORED},
+    FIELD(event, TEXT),
+    FIELD(endpoint, TEXT),
+    FIELD(tenant, TEXT),
+    {"state", HX_JSON_TEXT, offsetof(stored, state), HX_JSON_STORED},
+    FIELD(created_at, TIME),
+    FIELD(due, TIME),
+    FIELD(lease, NUMBER),
+    FIELD(attempts, NUMBER),
+    FIELD(round, NUMBER),
+    FIELD(round_attempts, NUMBER),
+    FIELD(step, NUMBER),
+    FIELD(first_at, TIME),
+    FIELD(last_at, TIME),
+    FIELD(settled_at, TIME),
+    FIELD(stream, TEXT),
+    FIELD(place, NUMBER),
+    FIELD(reason, TEXT),
+    FIELD(job, TEXT),
+    {"tries", HX_JSON_RAW, offsetof(stored, tries), HX_JSON_STORED},
 };
 #undef FIELD
 static const hx_json_shape shape = HX_JSON_SHAPE(fields);
@@ -217,15 +227,27 @@ bool hx_delivery_lapse(hx_delivery *delivery, const hx_delivery_rules *rules, hx
     return true;
 }
 
-bool hx_delivery_rearm(hx_delivery *delivery, hx_ms now)
+static void begin_round(hx_delivery *delivery, hx_ms now)
 {
-    if (!hx_delivery_states[delivery->state].has_ended) return false;
     delivery->state = HX_DELIVERY_PENDING;
     delivery->due = now;
     delivery->round++;
     delivery->round_attempts = delivery->step = 0;
     delivery->first_at = delivery->settled_at = 0;
     delivery->reason = HX_LIT("re-driven");
+}
+
+bool hx_delivery_rearm(hx_delivery *delivery, hx_ms now)
+{
+    if (!hx_delivery_states[delivery->state].has_ended) return false;
+    begin_round(delivery, now);
+    return true;
+}
+
+bool hx_delivery_rearm_paused(hx_delivery *delivery, hx_ms now)
+{
+    if (delivery->state != HX_DELIVERY_PENDING) return false;
+    begin_round(delivery, now);
     return true;
 }
 

@@ -77,6 +77,7 @@ typedef struct {
     hx_ms last_at;           /* start of the last attempt */
     hx_ms settled_at;
     hx_slice reason; /* why it is in its state, where that isn't plain */
+    hx_slice job;    /* id of the last job that has armed it (core/event/redrive.h) */
     hx_attempt kept[HX_DELIVERY_ATTEMPTS_KEPT];
     size_t kept_count;
     hx_slice responses; /* the item's body */
@@ -104,6 +105,7 @@ typedef struct {
     hx_ms ms;          /* how long it took */
     hx_ms retry_after; /* HX_RETRY_AFTER_NONE, or from now */
     hx_slice response; /* its first bytes */
+    hx_slice content_type;
 } hx_attempt_result;
 
 typedef enum {
@@ -120,6 +122,8 @@ bool hx_delivery_lapse(hx_delivery *delivery, const hx_delivery_rules *rules, hx
                        hx_arena *arena) HX_MUST_USE;
 /* Begins a new round, the first attempt due at once. False: it is pending or being sent. */
 bool hx_delivery_rearm(hx_delivery *delivery, hx_ms now) HX_MUST_USE;
+/* The same for one that waits for an endpoint that is disabled. False: it isn't pending. */
+bool hx_delivery_rearm_paused(hx_delivery *delivery, hx_ms now) HX_MUST_USE;
 /* Ends a delivery that isn't being sent. False: it is, or has ended. */
 bool hx_delivery_cancel(hx_delivery *delivery, hx_ms now, hx_slice reason) HX_MUST_USE;
 /* The same for one that is dead, held or unknown, too: an operator gives it up. False: it is being sent, or over. */

@@ -127,7 +127,9 @@ static bool inspect(hx_postgres *p, PGconn *conn, const hx_store_options *option
             "SELECT version, secret, hapax.now(), pg_is_in_recovery(), " HX_POSTGRES_FORGETS
             ", current_setting('client_min_messages'), pg_backend_pid(), "
             "current_setting('default_transaction_isolation'), current_setting('server_encoding'), " HX_POSTGRES_DIGEST
-            " FROM hapax.store s",
+            ", CASE WHEN has_function_privilege('pg_control_system()', 'execute') "
+            "THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE '' END || ':' || "
+            "(SELECT oid::text FROM pg_database WHERE datname = current_database()) FROM hapax.store s",
             error);
     if (!result) return false;
     bool is_one = pq->ntuples(result) == 1;
@@ -147,6 +149,7 @@ static bool inspect(hx_postgres *p, PGconn *conn, const hx_store_options *option
     bool is_utf8 = hx_slice_eq(hx_get_bytes(pq, result, 0, 8), HX_LIT("UTF8"));
     bool sees_others = hx_slice_eq(hx_get_bytes(pq, result, 0, 7), HX_LIT("read committed"));
     hx_slice digest = hx_arena_copy(&p->target.arena, hx_get_bytes(pq, result, 0, 9));
+    (void)snprintf(p->remote.store.facts.home, HX_STORE_HOME_BYTES, "%.*s", HX_FMT(hx_get_bytes(pq, result, 0, 10)));
     pq->clear(result);
     if (!is_utf8) return refuse(error, "this database is not in UTF-8: make one with ENCODING 'UTF8'");
     if (!sees_others)

@@ -164,6 +164,7 @@ static void write_item(slot *s)
         give_back(s);
         return;
     }
+    if (hx_slice_eq(s->item.key, HX_LIT(HX_ITEM_HOME))) s->item.meta = HX_LIT("{}");
     s->item.act = e->clears ? HX_ITEM_REMOVE : HX_ITEM_PUT;
     if (!e->clears) s->item.version = 0;
     s->call = (hx_store_call){.loop = t->loop, .arena = &s->arena, .done = commit_done};

@@ -167,14 +167,15 @@ def test_dead_deliveries_are_sent_again_at_a_pace(operator, listen):
     assert "No deliveries match" in operator.run("events", "dead", "--state", "unknown").stderr
     preview = operator.run("events", "redrive", "--all")
     assert "dead deliveries: 3." in preview.stdout and "Add --yes" in preview.stdout
-    assert operator.json("events", "redrive", "--endpoint", endpoint) == {"would_redrive": 3, "more": False}
+    assert operator.json("events", "redrive", "--endpoint", endpoint) == {
+        "would_redrive": 3, "skipped": 0, "too_old": 0, "more": False}
     assert operator.json("events", "dead")["count"] == 3
     healthy = listen()
     operator.run("endpoints", "change", endpoint, "--url", healthy.url)
     one = operator.run("events", "redrive", events[0], "--endpoint", endpoint)
     assert "sent again" in one.stdout and json.loads(healthy.line())["event_id"] == events[0]
     done = operator.json("events", "redrive", "--endpoint", endpoint, "--rate", "1/s", "--yes")
-    assert (done["redriven"], done["skipped"]) == (2, 0)
+    assert (done["status"], done["armed"], done["skipped"]) == ("done", 2, 0)
     assert {json.loads(healthy.line())["event_id"] for _ in range(2)} == set(events[1:])
     assert operator.json("events", "dead")["count"] == 0
 
@@ -184,8 +185,34 @@ def test_no_more_than_the_limit_are_sent_again(operator, listen):
     healthy = listen()
     operator.run("endpoints", "change", endpoint, "--url", healthy.url)
     result = operator.run("events", "redrive", "--all", "--limit", "2", "--yes")
-    assert "up to 2" in result.stdout and "sent again: 2." in result.stdout and "There are more" in result.stdout
+    assert "up to 2" in result.stdout and "sent again: 2." in result.stdout
     assert operator.json("events", "dead")["count"] == 1
+
+
+def test_a_job_goes_on_without_its_command_and_can_be_stopped(operator, listen):
+    endpoint, _ = dead_events(operator, listen("--status", "400"), 3)
+    operator.run("endpoints", "change", endpoint, "--url", listen().url)
+    begun = operator.run("events", "redrive", "--all", "--rate", "1/s", "--why", "repaired", "--yes", "--detach")
+    name = begun.stdout.splitlines()[-1]
+    assert "goes on in the daemon" in begun.stderr
+    titles, row = [line.split() for line in operator.run("events", "redrives").stdout.splitlines()]
+    assert titles[:2] == ["ID", "STATUS"] and row[:2] == [name, "running"]
+    assert "sent again: " in operator.run("events", "stop", name, "--why", "enough").stdout
+    shown = operator.run("events", "redrives", name).stdout
+    assert "stopped" in shown and "enough" in shown and "repaired" in shown
+    assert operator.json("events", "redrives", name)["armed"] < 3
+
+
+def test_an_endpoint_recovers_earlier_events(operator, listen):
+    for number in range(2):
+        operator.run("events", "publish", "a.b", "--data", "1", "--id", f"e-{number}")
+    receiver = listen()
+    endpoint = operator.json("endpoints", "add", receiver.url)["id"]
+    shown = operator.run("endpoints", "recover", endpoint, "--since", "1h")
+    assert "not got: 2." in shown.stdout and "Add --yes" in shown.stdout
+    done = operator.run("endpoints", "recover", endpoint, "--since", "1h", "--yes")
+    assert "Deliveries sent: 2." in done.stdout
+    assert [json.loads(receiver.line())["event_id"] for _ in range(2)] == ["e-0", "e-1"]
 
 
 @pytest.mark.parametrize("answer, sent", [(b"y\n", True), (b"\n", False), (b"no\n", False)], ids=["yes", "enter", "no"])
@@ -219,8 +246,11 @@ def test_a_received_event_is_shown_by_its_source(start_node, hapax, listen):
     listed = operator.json("events", "list", "--source", "shop", "--tenant", "acme")["events"]
     assert [event["id"] for event in listed] == ["e-1"]
     words = ["events", "show", "e-1", "--source", "shop", "--tenant", "acme"]
-    eventually(lambda: operator.json(*words)["state"] == "delivered")
-    assert "to the application: delivered" in operator.run(*words).stdout
+    eventually(lambda: operator.json(*words)["deliveries"][0]["state"] == "delivered")
+    shown = operator.run(*words).stdout
+    assert "to the application: delivered" in shown and '{"id":"e-1"}' in shown.replace(" ", "")
+    assert json.loads(operator.json(*words)["body"]) == {"id": "e-1"}
+    operator.run("events", "show", "e-1", "--source", "shop", code=EXIT_CONFIG)  # it is another tenant's
 
 
 def test_nothing_from_the_network_reaches_a_terminal_as_it_is(operator, upstream):
@@ -237,11 +267,11 @@ def test_nothing_from_the_network_reaches_a_terminal_as_it_is(operator, upstream
 
 
 @pytest.mark.parametrize("words, said", [
-    (["events"], "a command is missing: list, show, publish, cancel, dead or redrive"),
+    (["events"], "a command is missing: list, show, publish, cancel, dead, redrive, redrives, pause, resume or stop"),
     (["events", "nothing"], 'unknown command "nothing"'),
     (["events", "list", "x"], 'unexpected argument "x"'),
     (["events", "list", "--limit", "0"], "--limit must be between 1 and 10000"),
-    (["events", "list", "--yes"], "--yes is not for list, but for redrive"),
+    (["events", "list", "--yes"], "--yes is not for list, but for redrive, resume"),
     (["events", "show"], "show needs ID"),
     (["events", "show", "none"], "no such event"),
     (["events", "publish", "a.b"], "publish needs --data"),
@@ -252,7 +282,7 @@ def test_nothing_from_the_network_reaches_a_terminal_as_it_is(operator, upstream
     (["events", "publish", "a b", "--data", "1"], '"type" must have'),
     (["events", "publish", "a.b", "--data", "1", "--key", "a\r\nb: c"], "--key must have"),
     (["events", "redrive"], "which deliveries?"),
-    (["events", "redrive", "x"], "named by ID and --endpoint"),
+    (["events", "redrive", "x", "--all"], "exclude each other"),
     (["events", "redrive", "--all", "--rate", "0/s"], "--rate must be"),
     (["events", "redrive", "--all", "--state", "pending"], "--state must be"),
     (["events", "redrive", "x", "--endpoint", "y"], "no such delivery"),
@@ -261,6 +291,7 @@ def test_nothing_from_the_network_reaches_a_terminal_as_it_is(operator, upstream
     (["endpoints", "add", "http://x.test", "--concurrency", "x"], "--concurrency must be a number"),
     (["endpoints", "change", "x"], "what is to change?"),
     (["endpoints", "disable", "x"], "--why is missing"),
+    (["endpoints", "recover", "x"], "--since is missing"),
     (["endpoints", "why", "x"], "no such endpoint"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_a_mistake_is_named_and_changes_nothing(operator, words, said):
