@@ -258,6 +258,9 @@ static void print_summary(const hx_config *config, bool strict)
         (void)printf("  api host  %.*s\n", HX_FMT(config->api.hosts[i]));
     for (size_t i = 0; i < config->inbox.listen_count && config->source_count > 0; i++)
         (void)printf("  inbox     %.*s\n", HX_FMT(config->inbox.listen[i]));
+    for (size_t i = 0; i < config->outbox_count; i++)
+        (void)printf("  outbox    %.*s = %.*s\n", HX_FMT(config->outboxes[i].name),
+                     HX_FMT(hx_address_shown(config->outboxes[i].database, &arena)));
     print_edges(config, &arena);
     (void)printf("\n");
     print_table(config, &arena);
@@ -310,6 +313,14 @@ static void put_sources(hx_buf *out, const hx_config *config, hx_arena *arena)
     hx_json_close(out, '}');
     hx_json_open(out, "sources", '[');
     for (size_t i = 0; i < config->source_count; i++) hx_describe_source_json(&config->sources[i], out);
+    hx_json_close(out, ']');
+    hx_json_open(out, "outbox", '[');
+    for (size_t i = 0; i < config->outbox_count; i++) {
+        hx_json_open(out, NULL, '{');
+        hx_json_put_text(out, "name", config->outboxes[i].name);
+        hx_json_put_text(out, "database", hx_address_shown(config->outboxes[i].database, arena));
+        hx_json_close(out, '}');
+    }
     hx_json_close(out, ']');
     hx_json_open(out, "events", '{');
     hx_json_put_number(out, "attempts", events->attempts);

@@ -236,8 +236,9 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_FINGERPRINT:
     case HX_OPTION_RATE:
     case HX_OPTION_KEY: hx_config_route_option(loader, option, node, owner); break;
-    case HX_OPTION_GROUP:   /* read later, after what they depend on: hx_routes_read, hx_options_answers_read, */
-    case HX_OPTION_SOURCES: /* hx_options_sources_read */
+    case HX_OPTION_GROUP:    /* read later, after what they depend on: hx_routes_read, hx_options_answers_read, */
+    case HX_OPTION_SOURCES:  /* hx_options_sources_read */
+    case HX_OPTION_OUTBOXES: /* hx_options_outbox_read */
     case HX_OPTION_OUTCOMES:
     case HX_OPTION_STATUSES:
     case HX_OPTION_RETRY:
@@ -507,6 +508,7 @@ hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_over
     refuse_itself(&loader, root, flags && flags->upstream);
     hx_routes_read(&loader, root);
     hx_options_sources_read(&loader, root);
+    hx_options_outbox_read(&loader, root);
     return finish(&loader, errors);
 }
 

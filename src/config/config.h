@@ -72,6 +72,14 @@ typedef struct {
     hx_slice ca_file;                      /* empty: the system's certificates */
 } hx_config_events;
 
+/* One of `outbox`. */
+typedef struct {
+    hx_slice name;
+    hx_slice database; /* a URL: "postgres://…" */
+} hx_config_outbox;
+
+#define HX_OUTBOXES_MAX 16u
+
 typedef struct {
     hx_arena arena;   /* everything below lives here */
     const char *file; /* the path as it was given; NULL: no file */
@@ -121,6 +129,8 @@ typedef struct {
     } inbox;
     hx_source *sources; /* without their secrets: hx_source_open reads those */
     size_t source_count;
+    hx_config_outbox outboxes[HX_OUTBOXES_MAX];
+    size_t outbox_count;
     hx_config_events events;
     bool events_given;      /* the configuration has `events` */
     bool connections_given; /* the configuration sets limits.connections */

@@ -132,6 +132,9 @@ void hx_options_sources_secrets(hx_loader *loader, const hx_option *option, cons
 void hx_options_sources_url(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *url);
 void hx_options_sources_events(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 
+/* Reads `outbox`, when the store is known. */
+void hx_options_outbox_read(hx_loader *loader, const hx_yaml *root);
+
 /* The path of a file that the configuration names; relative paths start at the directory of the configuration file. */
 hx_slice hx_loader_path(const hx_loader *loader, hx_slice path);
 

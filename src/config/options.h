@@ -25,7 +25,8 @@
       "Under `provider_duplicate`, in a route or in `defaults`")                                                       \
     X(INBOX, hx_config, "under \"inbox\"", "Under `inbox`")                                                            \
     X(SOURCE, hx_source_said, "in a source", "In a source, one of the list `sources`")                                 \
-    X(EVENTS, hx_config_events, "under \"events\"", "Under `events`")
+    X(EVENTS, hx_config_events, "under \"events\"", "Under `events`")                                                  \
+    X(OUTBOX, hx_config_outbox, "in an outbox", "In an outbox, one of the list `outbox`")
 
 typedef enum {
 #define X(place, ...) HX_PLACE_##place,
@@ -83,6 +84,7 @@ typedef enum {
     X(INBOX, "a map")                                                                                                  \
     X(SOURCES, "a list of maps")                                                                                       \
     X(EVENTS, "a map")                                                                                                 \
+    X(OUTBOXES, "store, or a list of maps")                                                                            \
     X(SECRETS, "text, or a list")                                                                                      \
     X(URL, "a URL")
 

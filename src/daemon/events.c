@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "events/client_sender.h"
 #include "events/inbox_server.h"
+#include "events/relay.h"
 #include "events/source_secrets.h"
 
 #include <stdio.h>
@@ -25,6 +26,11 @@ struct hx_daemon_events {
     hx_engine *engine;
     hx_source *sources;
     hx_inbox_server *inbox; /* NULL: there are no sources */
+    hx_relay *relays[HX_OUTBOXES_MAX];
+    size_t relay_count;
+    size_t running; /* of them, that have not been stopped */
+    void (*stopped)(void *context);
+    void *stopped_context;
 };
 
 static int fail(const char *what, const char *why, int code)
@@ -81,6 +87,22 @@ static int open_inbox(hx_daemon_events *events)
     return 0;
 }
 
+static int open_relays(hx_daemon_events *events)
+{
+    const hx_config *config = events->needs.config;
+    hx_error_text error;
+    for (size_t i = 0; i < config->outbox_count; i++) {
+        hx_relay_needs needs = {.loop = events->needs.loop,
+                                .engine = events->engine,
+                                .name = config->outboxes[i].name,
+                                .url = config->outboxes[i].database};
+        events->relays[i] = hx_relay_new(&needs, error);
+        if (!events->relays[i]) return fail("outbox", error, HX_EXIT_USAGE);
+        events->relay_count++;
+    }
+    return 0;
+}
+
 static hx_engine *new_engine(const hx_daemon_events *events)
 {
     const hx_config_events *config = &events->needs.config->events;
@@ -101,7 +123,7 @@ int hx_daemon_events_open(const hx_daemon_events_needs *needs, hx_daemon_events 
 {
     const hx_config *config = needs->config;
     *out = NULL;
-    if (config->api.listen_count == 0 && config->source_count == 0) return 0;
+    if (config->api.listen_count == 0 && config->source_count == 0 && config->outbox_count == 0) return 0;
     if (!hx_store_about(needs->store)->keeps_items)
         return fail("events", "this store keeps no events: use a journal, SQLite or PostgreSQL", HX_EXIT_USAGE);
     hx_daemon_events *events = calloc(1, sizeof *events);
@@ -111,7 +133,8 @@ int hx_daemon_events_open(const hx_daemon_events_needs *needs, hx_daemon_events 
     int code = open_clients(events);
     if (code != 0) return code;
     events->engine = new_engine(events);
-    return open_inbox(events);
+    code = open_relays(events);
+    return code != 0 ? code : open_inbox(events);
 }
 
 hx_engine *hx_daemon_events_engine(const hx_daemon_events *events)
@@ -121,7 +144,10 @@ hx_engine *hx_daemon_events_engine(const hx_daemon_events *events)
 
 void hx_daemon_events_start(hx_daemon_events *events)
 {
-    if (events) hx_engine_start(events->engine);
+    if (!events) return;
+    hx_engine_start(events->engine);
+    for (size_t i = 0; i < events->relay_count; i++) hx_relay_start(events->relays[i]);
+    events->running = events->relay_count;
 }
 
 void hx_daemon_events_stop_inbox(hx_daemon_events *events, void (*stopped)(void *context), void *context)
@@ -132,12 +158,24 @@ void hx_daemon_events_stop_inbox(hx_daemon_events *events, void (*stopped)(void 
         stopped(context);
 }
 
+static void stop_next(void *context)
+{
+    hx_daemon_events *events = context;
+    if (events->running > 0)
+        hx_relay_stop(events->relays[--events->running], stop_next, events);
+    else
+        hx_engine_stop(events->engine, events->stopped, events->stopped_context);
+}
+
 void hx_daemon_events_stop(hx_daemon_events *events, void (*stopped)(void *context), void *context)
 {
-    if (events)
-        hx_engine_stop(events->engine, stopped, context);
-    else
+    if (!events) {
         stopped(context);
+        return;
+    }
+    events->stopped = stopped;
+    events->stopped_context = context;
+    stop_next(events);
 }
 
 void hx_daemon_events_free(hx_daemon_events **owned)
@@ -146,6 +184,7 @@ void hx_daemon_events_free(hx_daemon_events **owned)
     if (!events) return;
     *owned = NULL;
     hx_inbox_server_free(&events->inbox);
+    for (size_t i = 0; i < events->relay_count; i++) hx_relay_free(&events->relays[i]);
     if (events->endpoints) hx_client_free(&events->endpoints);
     if (events->applications) hx_client_free(&events->applications);
     hx_engine_free(&events->engine);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine of events as `hapax serve` runs it, on the background loop: with the clients that send its attempts, and
- * the inbox. It runs where the configuration has an API or sources. */
+ * the inbox and the relays. It runs where the configuration has an API, sources or outboxes. */
 #ifndef HX_DAEMON_EVENTS_H
 #define HX_DAEMON_EVENTS_H
 

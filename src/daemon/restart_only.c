@@ -90,6 +90,16 @@ static bool events_differ(const hx_config *a, const hx_config *b)
            !hx_slice_eq(a->events.ca_file, b->events.ca_file);
 }
 
+static bool outbox_differs(const hx_config *a, const hx_config *b)
+{
+    if (a->outbox_count != b->outbox_count) return true;
+    for (size_t i = 0; i < a->outbox_count; i++)
+        if (!hx_slice_eq(a->outboxes[i].name, b->outboxes[i].name) ||
+            !hx_slice_eq(a->outboxes[i].database, b->outboxes[i].database))
+            return true;
+    return false;
+}
+
 static const struct {
     const char *name;
     bool (*differs)(const hx_config *a, const hx_config *b);
@@ -97,7 +107,7 @@ static const struct {
     {"listen", listen_differs},        {"upstream", upstream_differs}, {"store", store_differs},
     {"workers", workers_differ},       {"admin", admin_differs},       {"api", api_differs},
     {"core_dumps", core_dumps_differ}, {"inbox", inbox_differs},       {"sources", sources_differ},
-    {"events", events_differ},
+    {"events", events_differ},         {"outbox", outbox_differs},
 };
 
 static bool differs(const char *name, const hx_config *running, const hx_config *next)

@@ -17,6 +17,17 @@ hx_ms hx_engine_now(const hx_engine *engine)
     return hx_store_about(engine->needs.store)->now();
 }
 
+bool hx_engine_is_ready(const hx_engine *engine)
+{
+    return engine->started && !engine->stopping;
+}
+
+bool hx_engine_is_paused(const hx_engine *engine)
+{
+    (void)engine;
+    return false;
+}
+
 hx_mac *hx_engine_new_mac(const hx_engine *engine)
 {
     return hx_mac_new(hx_store_about(engine->needs.store)->secret);

@@ -48,6 +48,10 @@ void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *con
 void hx_engine_free(hx_engine **owned);
 const hx_engine_counts *hx_engine_count(hx_engine *engine);
 hx_ms hx_engine_now(const hx_engine *engine);
+/* Whether it knows its endpoints, and isn't stopping: an event that is published earlier has no recipients. */
+bool hx_engine_is_ready(const hx_engine *engine);
+/* Whether deliveries, and what publishes by itself, wait for an operator. */
+bool hx_engine_is_paused(const hx_engine *engine);
 /* A MAC under the store's secret, for another part that works beside the engine; owned by the caller. */
 hx_mac *hx_engine_new_mac(const hx_engine *engine);
 

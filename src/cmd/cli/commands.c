@@ -454,9 +454,10 @@ static const hx_cmd commands[] = {
         .name = "sql",
         .run = hx_cmd_sql,
         .summary = "print the database schema, to apply it with other tools",
-        .usage = "hapax sql postgres [--from VERSION]",
-        .details = "`hapax store migrate` does the same. No superuser and no extension is needed; comments in it say "
-                   "how roles get their rights.",
+        .usage = "hapax sql postgres [--from VERSION]\nhapax sql outbox",
+        .details = "`hapax store migrate` does the same. `outbox` is the transactional outbox alone, for an "
+                   "application's database that is not the store. No superuser and no extension is needed; comments in "
+                   "it say how roles get their rights.",
         .flags = sql_flags,
         .examples = sql_examples,
         .exits = simple_exits,

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver of store/remote for PostgreSQL: one connection of libpq, in pipeline mode, on a loop.
- *
- * Several hosts: one that hangs must not keep the others from being tried, and libpq counts its time-out for each host
- * only where it may block. So a lane whose connecting took too long starts its next attempt with the next host, and
- * stays with the one that worked. */
+/* The driver of store/remote for PostgreSQL: one connection of libpq, in pipeline mode, on a loop. */
 #include "store/postgres/postgres.h"
 
 #include "base/check.h"
@@ -26,56 +22,10 @@ static const PGresult *rows_of(const hx_remote_result *result)
 
 /* Connecting */
 
-static const char *advice_to_connect(const char *why)
-{
-    if (strstr(why, "authentication"))
-        return "give the user and password in the store's URL, or in libpq's environment or files";
-    if (strstr(why, "read-only") || strstr(why, "standby"))
-        return "this server is not a primary: name the primary, or both, in the store's URL, or promote this one";
-    if (strstr(why, "does not exist")) return "correct the store's URL, or create the database or role that it names";
-    if (strstr(why, "too many")) return "raise max_connections, or put a connection pooler before the server";
-    return NULL;
-}
-
 static void fail(hx_postgres_lane *own)
 {
     const char *why = libpq_of(&own->lane)->errorMessage(own->conn);
-    hx_lane_fail(&own->lane, why, advice_to_connect(why));
-}
-
-const char *hx_postgres_parameter(const hx_postgres *p, const char *name)
-{
-    const char *value = NULL;
-    for (size_t i = 0; p->keywords[i]; i++)
-        if (strcmp(p->keywords[i], name) == 0) value = p->values[i];
-    return value && value[0] ? value : NULL;
-}
-
-/* `found`: the hosts whose names were looked up; NULL: as they are in the parameters. */
-static PGconn *begin_connection(const hx_lane *lane, const hx_names *found)
-{
-    const hx_postgres *p = (const hx_postgres *)lane->store;
-    const char *const names[] = {"host", "hostaddr", "port"};
-    const char *const lists[] = {found ? found->host : hx_postgres_parameter(p, names[0]),
-                                 found ? found->hostaddr : hx_postgres_parameter(p, names[1]),
-                                 found ? found->port : hx_postgres_parameter(p, names[2])};
-    char turned[3][HX_NAMES_BYTES];
-    hx_arena arena = {0};
-    size_t count = 0;
-    while (p->keywords[count]) count++;
-    const char **keywords = hx_arena_zalloc(&arena, (count + 4) * sizeof *keywords);
-    const char **values = hx_arena_zalloc(&arena, (count + 4) * sizeof *values);
-    memcpy(keywords, p->keywords, count * sizeof *keywords);
-    memcpy(values, p->values, count * sizeof *values);
-    for (size_t i = 0; i < 3; i++) { /* of several parameters with one name the last counts */
-        if (!lists[i]) continue;
-        keywords[count] = names[i];
-        values[count++] = hx_names_rotate(lists[i], lane->connect_timeouts, turned[i]);
-    }
-    PGconn *conn = p->pq->connectStartParams(keywords, values, 0);
-    if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory");
-    hx_arena_free(&arena);
-    return conn;
+    hx_lane_fail(&own->lane, why, hx_dial_advice(why));
 }
 
 /* A commit that was not confirmed by its standby is reported by a warning alone: its result says that it worked. */
@@ -106,66 +56,46 @@ static void flush(hx_postgres_lane *own)
 static void socket_ready(void *context, unsigned events)
 {
     hx_postgres_lane *own = context;
-    const hx_libpq *pq = libpq_of(&own->lane);
-    if (own->lane.state == HX_LANE_READY) {
-        hx_lane_moved(&own->lane);
-        if (events & HX_POLL_WRITE) flush(own);
-        if (own->lane.state == HX_LANE_READY && events & HX_POLL_READ) receive(own);
-        return;
-    }
-    PostgresPollingStatusType next = pq->connectPoll(own->conn);
-    hx_poll_free(&own->poll); /* libpq may have gone on to another address, with another socket */
-    if (next == PGRES_POLLING_FAILED || pq->socket(own->conn) < 0) {
-        fail(own);
-        return;
-    }
-    own->poll = hx_poll_new(own->lane.loop, pq->socket(own->conn), socket_ready, own);
-    if (next != PGRES_POLLING_OK) {
-        hx_poll_for(own->poll, next == PGRES_POLLING_READING ? HX_POLL_READ : HX_POLL_WRITE);
-    } else if (pq->setnonblocking(own->conn, 1) != 0 || pq->enterPipelineMode(own->conn) != 1) {
-        fail(own);
-    } else {
-        hx_poll_for(own->poll, HX_POLL_READ);
-        hx_lane_connected(&own->lane);
-    }
+    hx_lane_moved(&own->lane);
+    if (events & HX_POLL_WRITE) flush(own);
+    if (own->lane.state == HX_LANE_READY && events & HX_POLL_READ) receive(own);
 }
 
-static void start_connecting(hx_postgres_lane *own, const hx_names *found)
-{
-    const hx_libpq *pq = libpq_of(&own->lane);
-    own->conn = begin_connection(&own->lane, found);
-    if (pq->status(own->conn) == CONNECTION_BAD || pq->socket(own->conn) < 0) {
-        fail(own);
-        return;
-    }
-    (void)pq->setNoticeReceiver(own->conn, notice_came, own);
-    own->poll = hx_poll_new(own->lane.loop, pq->socket(own->conn), socket_ready, own);
-    hx_poll_for(own->poll, HX_POLL_WRITE);
-}
-
-static void look_up_done(void *context, void *found)
+static void dial_done(void *context, const char *error)
 {
     hx_postgres_lane *own = context;
-    start_connecting(own, found);
-    hx_offload_free(&own->names);
+    const hx_libpq *pq = libpq_of(&own->lane);
+    if (error) {
+        hx_lane_fail(&own->lane, error, hx_dial_advice(error));
+        return;
+    }
+    own->conn = own->dial.conn;
+    own->dial.conn = NULL;
+    (void)pq->setNoticeReceiver(own->conn, notice_came, own);
+    if (pq->enterPipelineMode(own->conn) != 1) {
+        fail(own);
+        return;
+    }
+    own->poll = hx_poll_new(own->lane.loop, pq->socket(own->conn), socket_ready, own);
+    hx_poll_for(own->poll, HX_POLL_READ);
+    hx_lane_connected(&own->lane);
 }
 
 static void driver_connect(hx_lane *lane)
 {
     hx_postgres_lane *own = (hx_postgres_lane *)lane;
-    const hx_postgres *p = (const hx_postgres *)lane->store;
-    if (!p->hosts) {
-        start_connecting(own, NULL);
-        return;
-    }
-    own->names = hx_names_look_up(lane->loop, p->hosts, p->ports, look_up_done, own);
-    if (!own->names) hx_lane_fail(lane, "no thread can be started to look up the server's name", NULL);
+    own->dial = (hx_dial){.target = &((const hx_postgres *)lane->store)->target,
+                          .loop = lane->loop,
+                          .skip = lane->connect_timeouts,
+                          .done = dial_done,
+                          .context = own};
+    hx_dial_start(&own->dial);
 }
 
 static void driver_disconnect(hx_lane *lane)
 {
     hx_postgres_lane *own = (hx_postgres_lane *)lane;
-    hx_offload_free(&own->names);
+    hx_dial_stop(&own->dial);
     hx_poll_free(&own->poll);
     if (own->conn) libpq_of(lane)->finish(own->conn);
     own->conn = NULL;
@@ -276,7 +206,7 @@ static void result_came(hx_postgres_lane *own, PGresult *result)
         hx_error_text why;
         (void)snprintf(why, sizeof why, "%s", pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
         pq->clear(result);
-        hx_lane_fail(lane, why, advice_to_connect(why));
+        hx_lane_fail(lane, why, hx_dial_advice(why));
         return;
     }
     bool is_setup = lane->round.statements[lane->round.at].kind == HX_STATEMENT_SETUP;

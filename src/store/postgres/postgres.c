@@ -28,70 +28,9 @@ static bool refuse(hx_error_text error, const char *format, ...)
     return false;
 }
 
-/* For parameters that the URL leaves out. Keepalives notice a server that is gone without closing the connection. */
-static const struct {
-    const char *keyword, *value;
-} DEFAULTS[] = {{"application_name", "hapax"}, {"connect_timeout", "5"},     {"client_encoding", "UTF8"},
-                {"keepalives_idle", "10"},     {"keepalives_interval", "5"}, {"keepalives_count", "3"},
-                {"tcp_user_timeout", "15000"}};
-#define DEFAULT_COUNT (sizeof DEFAULTS / sizeof *DEFAULTS)
-#define OVERRIDE_COUNT 4 /* target_session_attrs, host, hostaddr, port */
-
-static bool read_url(hx_postgres *p, hx_slice url, hx_error_text error)
-{
-    char *message = NULL;
-    PQconninfoOption *options = p->pq->conninfoParse(hx_arena_terminated(&p->arena, url), &message);
-    if (!options) {
-        hx_libpq_explain_url(p->pq, message, error, sizeof(hx_error_text));
-        return false;
-    }
-    size_t count = 0, cap = 1;
-    for (const PQconninfoOption *o = options; o->keyword; o++) cap++;
-    p->keywords = hx_arena_zalloc(&p->arena, (cap + DEFAULT_COUNT + OVERRIDE_COUNT) * sizeof *p->keywords);
-    p->values = hx_arena_zalloc(&p->arena, (cap + DEFAULT_COUNT + OVERRIDE_COUNT) * sizeof *p->values);
-    for (size_t i = 0; i < DEFAULT_COUNT; i++, count++) {
-        p->keywords[count] = DEFAULTS[i].keyword;
-        p->values[count] = DEFAULTS[i].value;
-    }
-    for (const PQconninfoOption *o = options; o->keyword; o++) { /* of several values the last counts */
-        if (!o->val) continue;
-        p->keywords[count] = hx_arena_terminated(&p->arena, hx_slice_of(o->keyword));
-        p->values[count++] = hx_arena_terminated(&p->arena, hx_slice_of(o->val));
-    }
-    p->keywords[count] = "target_session_attrs"; /* never a standby, whatever the URL says */
-    p->values[count] = "read-write";
-    p->pq->conninfoFree(options);
-    return true;
-}
-
-/* Keeps the hosts as libpq has found them, in the URL, a service file or the environment. Names among them are looked
- * up on a thread, and one that hangs is passed over (connection.c). */
-static void keep_hosts(hx_postgres *p, PGconn *conn)
-{
-    PQconninfoOption *options = p->pq->conninfo(conn);
-    if (!options) hx_fatal(HX_EXIT_BUG, "out of memory");
-    size_t count = 0;
-    while (p->keywords[count]) count++;
-    for (const PQconninfoOption *o = options; o->keyword; o++) {
-        bool is_where = strcmp(o->keyword, "host") == 0 || strcmp(o->keyword, "hostaddr") == 0 ||
-                        strcmp(o->keyword, "port") == 0;
-        if (!is_where || !o->val || !o->val[0]) continue;
-        p->keywords[count] = hx_arena_terminated(&p->arena, hx_slice_of(o->keyword));
-        p->values[count++] = hx_arena_terminated(&p->arena, hx_slice_of(o->val));
-    }
-    p->pq->conninfoFree(options);
-    const char *hosts = hx_postgres_parameter(p, "host");
-    bool has_names = hosts && !hx_postgres_parameter(p, "hostaddr") && hx_names_include_one(hosts) &&
-                     strlen(hosts) < HX_NAMES_BYTES / 4;
-    if (has_names) {
-        p->hosts = hosts;
-        p->ports = hx_postgres_parameter(p, "port") ? hx_postgres_parameter(p, "port") : "";
-    }
-}
-
 static PGconn *connect_and_wait(hx_postgres *p, hx_error_text error)
 {
-    PGconn *conn = p->pq->connectdbParams(p->keywords, p->values, 0);
+    PGconn *conn = p->pq->connectdbParams(p->target.keywords, p->target.values, 0);
     if (!conn) hx_fatal(HX_EXIT_BUG, "out of memory");
     if (p->pq->status(conn) == CONNECTION_OK) return conn;
     const char *message = p->pq->errorMessage(conn);
@@ -203,11 +142,11 @@ static bool inspect(hx_postgres *p, PGconn *conn, const hx_store_options *option
     p->remote.is_pooled = hx_get_i64(pq, result, 0, 6) !=
                           pq->backendPID(conn); /* a pooler shows a process id of its own */
     hx_ms skew = hx_get_i64(pq, result, 0, 2) - hx_clock_now();
-    hx_slice forgets = hx_arena_copy(&p->arena, hx_get_bytes(pq, result, 0, 4));
+    hx_slice forgets = hx_arena_copy(&p->target.arena, hx_get_bytes(pq, result, 0, 4));
     bool hides_warnings = p->remote.is_pooled && hx_slice_eq(hx_get_bytes(pq, result, 0, 5), HX_LIT("error"));
     bool is_utf8 = hx_slice_eq(hx_get_bytes(pq, result, 0, 8), HX_LIT("UTF8"));
     bool sees_others = hx_slice_eq(hx_get_bytes(pq, result, 0, 7), HX_LIT("read committed"));
-    hx_slice digest = hx_arena_copy(&p->arena, hx_get_bytes(pq, result, 0, 9));
+    hx_slice digest = hx_arena_copy(&p->target.arena, hx_get_bytes(pq, result, 0, 9));
     pq->clear(result);
     if (!is_utf8) return refuse(error, "this database is not in UTF-8: make one with ENCODING 'UTF8'");
     if (!sees_others)
@@ -262,13 +201,11 @@ static void read_rules(hx_postgres *p, const PGresult *result)
 
 static bool open_store(hx_postgres *p, hx_slice url, const hx_store_options *options, hx_error_text error)
 {
-    hx_error_text why;
-    p->pq = hx_libpq_load(why);
-    if (!p->pq) return refuse(error, "%s", why);
-    if (!read_url(p, url, error)) return false;
+    if (!hx_dial_read(&p->target, url, "hapax", error)) return false;
+    p->pq = p->target.pq;
     PGconn *conn = connect_and_wait(p, error);
     if (!conn) return false;
-    keep_hosts(p, conn);
+    hx_dial_keep_hosts(&p->target, conn);
     bool ok = inspect(p, conn, options, error);
     PGresult *rules = ok ? ask(p, conn, "SELECT * FROM hapax.rules_of(NULL)", error) : NULL;
     if (rules) read_rules(p, rules);
@@ -292,7 +229,7 @@ static void postgres_close(hx_store *store)
 {
     hx_postgres *p = (hx_postgres *)store;
     hx_remote_free(&p->remote);
-    hx_arena_free(&p->arena);
+    hx_arena_free(&p->target.arena);
     free(p);
 }
 

@@ -2,17 +2,18 @@
 /* The parts of the PostgreSQL store among themselves. What is not PostgreSQL's own is in store/remote.
  *
  *     postgres.c     opening, closing
+ *     dial.c         connecting
  *     connection.c   the driver: a connection of libpq, in pipeline mode
  *     statements.c   the SQL of each statement, and its parameters
  *     wire.c         parameters and rows, as bytes
  *     names.c        the addresses behind a server's name
  *     migrate.c      the schema
+ *     feed.c         the rows of an outbox, for the relay of events; not part of the store
  *     libpq.c        loads the library */
 #ifndef HX_STORE_POSTGRES_POSTGRES_H
 #define HX_STORE_POSTGRES_POSTGRES_H
 
-#include "store/postgres/libpq.h"
-#include "store/postgres/names.h"
+#include "store/postgres/dial.h"
 #include "store/postgres/wire.h"
 #include "store/remote/lane.h"
 
@@ -26,19 +27,16 @@
 
 typedef struct {
     hx_remote remote;
-    const hx_libpq *pq;
-    const char **keywords; /* connection parameters, NULL-terminated, and their values; of several the last counts */
-    const char **values;
-    const char *hosts, *ports; /* from those values; NULL: no name has to be looked up */
-    hx_arena arena;            /* memory of the fields above */
-    _Atomic bool may_forget;   /* HX_POSTGRES_FORGETS, as last logged */
+    const hx_libpq *pq; /* the target's */
+    hx_dial_target target;
+    _Atomic bool may_forget; /* HX_POSTGRES_FORGETS, as last logged */
 } hx_postgres;
 
 typedef struct {
     hx_lane lane;
+    hx_dial dial;
     PGconn *conn; /* NULL: not connected */
     hx_poll *poll;
-    hx_offload *names; /* the lookup that precedes a connection */
     bool is_undurable; /* the server warned that a commit of this round is not on its standby */
     hx_parameters parameters;
 } hx_postgres_lane;
@@ -49,8 +47,6 @@ extern const char *const hx_postgres_sql[HX_STATEMENT_KINDS];
 
 /* Fills in the parameters of a statement. */
 void hx_postgres_fill(const hx_lane *lane, const hx_statement *s, hx_parameters *p);
-/* The effective value of a connection parameter; NULL: there is none. */
-const char *hx_postgres_parameter(const hx_postgres *p, const char *name);
 /* Whether this program is made for a schema of this version and digest; else why not. */
 bool hx_postgres_fits_schema(int64_t version, hx_slice digest, hx_error_text error) HX_MUST_USE;
 /* Takes note of HX_POSTGRES_FORGETS of a server, and logs a change. */
