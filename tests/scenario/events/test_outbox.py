@@ -166,7 +166,9 @@ def test_an_event_that_is_too_large_is_refused(hooks):
 
 
 @pytest.mark.parametrize("members, what", [
-    ({"url": "ftp://example.com"}, "url"), ({"types": ["a*b"]}, "types"), ({"headers": ["Host: x"]}, "Host"),
+    ({"url": "ftp://example.com"}, "url"), ({"url": "http://"}, "url"), ({"url": "https://:443/"}, "url"),
+    ({"url": "https://user:password@example.com/"}, "url"), ({"url": "https://example.com/#a"}, "url"),
+    ({"types": ["a*b"]}, "types"), ({"headers": ["Host: x"]}, "Host"),
     ({"headers": ["no colon"]}, "headers"), ({"secrets": ["whsec_%"]}, "secrets"), ({"timeout": "5m"}, "timeout"),
     ({"filters": {"amount": 1}}, "filters"), ({"concurrency": 0}, "concurrency"), ({"colour": "red"}, "colour")])
 def test_a_malformed_endpoint_is_refused_and_named(hooks, members, what):
