@@ -71,7 +71,37 @@ static void publish_done(hx_publish *publish)
                          hx_buf_slice(&out));
 }
 
-/* The events of the body: one object, or {"events": […]}. NULL, or what is wrong. */
+/* A batch is its events and nothing else. NULL, or what is wrong. */
+static const char *read_batch(hx_admin_call *call, hx_slice body, size_t *count)
+{
+    hx_slice whole, name, raw, list = HX_EMPTY;
+    if (!hx_json_is_clean_object(body, call->arena) || !hx_json_pointer(body, HX_EMPTY, &whole))
+        return "the body must be a JSON object";
+    for (hx_json_walk walk = hx_json_walk_over(whole); hx_json_walk_next(&walk, &name, &raw); list = raw)
+        if (!hx_slice_eq(name, HX_LIT("\"events\"")))
+            return hx_arena_printf(call->arena, "there is no member %.*s beside \"events\"", HX_FMT(name)).ptr;
+    *count = 0;
+    for (hx_json_walk walk = hx_json_walk_over(list); hx_json_walk_next(&walk, &name, &raw);) (*count)++;
+    return *count > 0 && *count <= HX_PUBLISH_MAX ? NULL : "\"events\" must have 1 to 1000 events";
+}
+
+/* The first event that has the id of one before it; SIZE_MAX: none has. A commit takes each key once. */
+static size_t find_repeated(const hx_event *events, size_t count, hx_arena *arena)
+{
+    static const char seen;
+    size_t found = SIZE_MAX;
+    hx_map *keys = hx_map_new();
+    for (size_t i = 0; i < count && found == SIZE_MAX; i++) {
+        hx_slice key = hx_event_key(&events[i], arena);
+        if (events[i].id.len == 0) continue;
+        if (hx_map_get(keys, key)) found = i;
+        (void)hx_map_put(keys, key, (void *)&seen);
+    }
+    hx_map_free(&keys);
+    return found;
+}
+
+/* The events of the body: one object, or {"events": […]}. NULL, or what is wrong; "": it was refused. */
 static const char *read_events(job *j, hx_slice body)
 {
     hx_admin_call *call = j->call;
@@ -80,10 +110,8 @@ static const char *read_events(job *j, hx_slice body)
     size_t most = 1, count = 0;
     j->is_batch = hx_json_pointer(body, HX_LIT("/events"), &list) && list.ptr[0] == '[';
     if (j->is_batch) {
-        if (!hx_json_is_clean_object(body, call->arena)) return "the body must be a JSON object";
-        most = 0;
-        for (hx_json_walk walk = hx_json_walk_over(list); hx_json_walk_next(&walk, &none, &raw);) most++;
-        if (most == 0 || most > HX_PUBLISH_MAX) return "\"events\" must have 1 to 1000 events";
+        const char *wrong = read_batch(call, body, &most);
+        if (wrong) return wrong;
     }
     hx_event *events = hx_arena_alloc(call->arena, most * sizeof *events);
     hx_json_walk walk = hx_json_walk_over(list);
@@ -94,13 +122,19 @@ static const char *read_events(job *j, hx_slice body)
         if (!hx_event_read(j->is_batch ? raw : body, call->arena, event, error))
             return j->is_batch ? hx_arena_printf(call->arena, "event %zu: %s", count, error).ptr
                                : hx_arena_printf(call->arena, "%s", error).ptr;
-        if (event->data.len > call->admin->needs.payload_bytes_max)
-            return hx_arena_printf(call->arena, "\"data\" must have up to %u bytes (events.payload_max)",
-                                   call->admin->needs.payload_bytes_max)
-                .ptr;
+        if (event->data.len > call->admin->needs.payload_bytes_max) {
+            hx_admin_refuse(call, HX_ADMIN_EVENT_TOO_LARGE,
+                            hx_arena_printf(call->arena, "\"data\" must have up to %u bytes (events.payload_max)",
+                                            call->admin->needs.payload_bytes_max),
+                            NULL);
+            return "";
+        }
         if (!hx_admin_tenant(call, event->tenant, &tenant)) return "";
         event->tenant = tenant;
     }
+    size_t repeated = find_repeated(events, count, call->arena);
+    if (repeated < count)
+        return hx_arena_printf(call->arena, "event %zu: its \"id\" is that of an event before it", repeated + 1).ptr;
     j->publish.events = events;
     j->publish.count = count;
     return NULL;
@@ -126,7 +160,7 @@ void hx_admin_publish_events(hx_admin_call *call)
     const char *wrong = read_key(j);
     if (!wrong) wrong = read_events(j, hx_buf_slice(&call->body));
     if (wrong) {
-        if (*wrong) hx_admin_refuse_malformed(call, wrong); /* else the tenant was refused */
+        if (*wrong) hx_admin_refuse_malformed(call, wrong); /* else it was refused */
         return;
     }
     j->publish.arena = call->arena;

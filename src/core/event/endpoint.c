@@ -122,14 +122,29 @@ static bool secrets_fit(const hx_texts *secrets, hx_arena *arena, hx_error_text 
     return true;
 }
 
+/* A scheme, a host, and what follows it. A user's name and password would be shown to whoever looks at the endpoint. */
+static bool is_url(hx_slice url)
+{
+    size_t scheme = hx_slice_starts_nocase(url, HX_LIT("https://"))  ? 8
+                    : hx_slice_starts_nocase(url, HX_LIT("http://")) ? 7
+                                                                     : 0;
+    size_t host = 0;
+    for (size_t i = scheme; i < url.len; i++)
+        if (url.ptr[i] <= ' ' || url.ptr[i] > '~' || url.ptr[i] == '#') return false;
+    while (scheme + host < url.len && url.ptr[scheme + host] != '/' && url.ptr[scheme + host] != '?')
+        if (url.ptr[scheme + host++] == '@') return false;
+    return scheme > 0 && host > 0 && url.ptr[scheme] != ':' && url.len <= HX_ENDPOINT_URL_MAX;
+}
+
 bool hx_endpoint_read(hx_slice object, hx_arena *arena, hx_endpoint *endpoint, hx_error_text error)
 {
     if (!hx_json_read(&hx_endpoint_shape, HX_JSON_GIVEN, object, arena, endpoint, error)) return false;
-    bool is_http = hx_slice_starts_nocase(endpoint->url, HX_LIT("https://")) ||
-                   hx_slice_starts_nocase(endpoint->url, HX_LIT("http://"));
-    if (!is_http || endpoint->url.len > HX_ENDPOINT_URL_MAX)
-        return hx_fail(error, "\"url\" must begin with https:// or http:// and have up to %u bytes",
-                       HX_ENDPOINT_URL_MAX);
+    if (!is_url(endpoint->url))
+        return hx_fail(
+            error,
+            "\"url\" must be https:// or http://, a host and a path, without a user and a fragment, and have "
+            "up to %u bytes",
+            HX_ENDPOINT_URL_MAX);
     if (endpoint->tenant.len > 0 && !hx_is_tenant(endpoint->tenant))
         return hx_fail(error, "\"tenant\" must have 1 to %u letters, digits, - and _", HX_TENANT_MAX);
     if (endpoint->description.len > 512) return hx_fail(error, "\"description\" must have up to 512 bytes");

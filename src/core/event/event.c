@@ -2,6 +2,7 @@
 #include "core/event/event.h"
 
 #include "core/event/sequence.h"
+#include "core/json/json.h"
 #include "core/json/json_writer.h"
 
 #define GIVEN (HX_JSON_GIVEN | HX_JSON_STORED | HX_JSON_SHOWN)
@@ -62,7 +63,10 @@ bool hx_event_read(hx_slice object, hx_arena *arena, hx_event *event, hx_error_t
     if (!hx_json_read(&hx_event_shape, HX_JSON_GIVEN, object, arena, event, error)) return false;
     if (event->type.len == 0) return hx_fail(error, "\"type\" is missing: name the event, such as \"refund.created\"");
     if (event->data.len == 0) return hx_fail(error, "\"data\" is missing: the event's contents, any JSON");
-    if (event->id.len > HX_EVENT_ID_MAX || !is_visible(event->id) || hx_slice_find(event->id, '.') != SIZE_MAX)
+    hx_slice given;
+    bool is_empty = event->id.len == 0 && hx_json_pointer(object, HX_LIT("/id"), &given) && given.ptr[0] == '"';
+    if (is_empty || event->id.len > HX_EVENT_ID_MAX || !is_visible(event->id) ||
+        hx_slice_find(event->id, '.') != SIZE_MAX)
         return hx_fail(error, "\"id\" must have 1 to %u visible ASCII characters, and no dot", HX_EVENT_ID_MAX);
     if (event->tenant.len > 0 && !hx_is_tenant(event->tenant))
         return hx_fail(error, "\"tenant\" must have 1 to %u letters, digits, - and _", HX_TENANT_MAX);

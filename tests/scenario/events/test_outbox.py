@@ -149,15 +149,26 @@ def test_an_address_inside_is_never_dialled(start_hooks, upstream):
     ({}, "type"), ({"type": "t"}, "data"), ({"type": "t", "data": 1, "id": "a.b"}, "id"),
     ({"type": "t", "data": 1, "stream": "a b"}, "stream"), ({"type": 7, "data": 1}, "type"),
     ({"type": "t", "data": 1, "deliver_at": "tomorrow"}, "deliver_at"), ({"events": []}, "events"),
-    ({"type": "t", "data": "x" * 300_000}, "payload_max"), ({"type": "t", "data": 1, "tenant": "a b"}, "tenant")])
+    ({"type": "t", "data": 1, "id": ""}, "id"), ({"events": [{"type": "t", "data": 1}], "type": "t"}, "beside"),
+    ({"events": [{"type": "t", "data": n, "id": "e"} for n in (1, 2, 3)]}, "event 2: "),
+    ({"type": "t", "data": 1, "tenant": "a b"}, "tenant")])
 def test_a_malformed_event_is_refused_and_named(hooks, body, what):
     refused = hooks.call("POST", "/v1/events", body)
     assert refused.status == 400 and what in refused.json()["detail"], refused
     assert hooks.call("GET", "/v1/events").json()["events"] == []
 
 
+def test_an_event_that_is_too_large_is_refused(hooks):
+    refused = hooks.publish(data="x" * 300_000)
+    assert (refused.status, refused.json()["error_code"]) == (413, "VALIDATION.events_too_large")
+    assert "payload_max" in refused.json()["detail"]
+    assert hooks.call("GET", "/v1/events").json()["events"] == []
+
+
 @pytest.mark.parametrize("members, what", [
-    ({"url": "ftp://example.com"}, "url"), ({"types": ["a*b"]}, "types"), ({"headers": ["Host: x"]}, "Host"),
+    ({"url": "ftp://example.com"}, "url"), ({"url": "http://"}, "url"), ({"url": "https://:443/"}, "url"),
+    ({"url": "https://user:password@example.com/"}, "url"), ({"url": "https://example.com/#a"}, "url"),
+    ({"types": ["a*b"]}, "types"), ({"headers": ["Host: x"]}, "Host"),
     ({"headers": ["no colon"]}, "headers"), ({"secrets": ["whsec_%"]}, "secrets"), ({"timeout": "5m"}, "timeout"),
     ({"filters": {"amount": 1}}, "filters"), ({"concurrency": 0}, "concurrency"), ({"colour": "red"}, "colour")])
 def test_a_malformed_endpoint_is_refused_and_named(hooks, members, what):
