@@ -112,6 +112,7 @@ int hx_cmd_sql(int argc, char **argv);
 int hx_cmd_store(int argc, char **argv);
 int hx_cmd_keys(int argc, char **argv);
 int hx_cmd_reload(int argc, char **argv);
+int hx_cmd_run(int argc, char **argv);
 int hx_cmd_tokens(int argc, char **argv);
 int hx_cmd_verify(int argc, char **argv);
 int hx_cmd_version(int argc, char **argv);

@@ -140,6 +140,27 @@ static const hx_cmd_flag send_flags[] = {
     {0},
 };
 
+static const hx_cmd_flag run_flags[] = {
+    {"key", "KEY", "what the command is done once for; {date:ZONE} and {window:1h} are filled in", 'k'},
+    {"at", "TIME", "the time that {date} and {window} are made from; now by default", 0},
+    {"store", "STORE", "sqlite:FILE or postgres://HOST/DATABASE; HAPAX_STORE, or a file in the state directory", 's'},
+    {"wait", "TIME", "how long to wait for the store (10s)", 0},
+    {"no-wait", NULL, "don't wait for the same command that runs elsewhere: exit 75", 0},
+    {"lifetime", "TIME", "how long the outcome is kept, and the command not run again (24h)", 0},
+    {"retry-on", "CODES", "exit codes after which the command is run again: 75,100-110", 0},
+    {"class", "CLASS", "how often to run it again: user, background or scheduled (user)", 0},
+    {"on-failure", "WORD",
+     "other exit codes: store, or release, so that the next call runs it again (store; with "
+     "--class scheduled: release)",
+     0},
+    {"plain-codes", NULL, "exit codes 129 to 165 are like all others, and don't stand for signals", 0},
+    {"output-max", "SIZE", "keep up to this much output, at most 8MiB (1MiB)", 0},
+    {"no-store-output", NULL, "keep the exit code only", 0},
+    {"outcome-file", "FILE", "write there, as JSON, what became of the operation", 0},
+    {"resolve", "WORD", "say how a run ended that is unknown: done, failed, or release to run it again", 0},
+    {0},
+};
+
 static const hx_cmd_flag store_flags[] = {
     {"store", "STORE", "backup, migrate: the store; by default, backup takes the one in the state directory", 's'},
     {"live", NULL, "copy, backup: go on although gateways use the (shared) store", 0},
@@ -423,6 +444,39 @@ static const hx_cmd_entry send_files[] = {
     {0},
 };
 
+static const hx_cmd_entry run_examples[] = {
+    {"hapax run --key 'report:{date:Europe/Berlin}' -- ./report.sh", "once a day, however often it is called"},
+    {"hapax run --key 'offers:{date:America/New_York}' --class scheduled -- ./offers.sh",
+     "once a day, and after a failure again at the next call"},
+    {"hapax run --key import-7 --retry-on 75 --class background -- ./import.sh 7", "again after exit code 75"},
+    {"hapax run --resolve done --key import-7", "after a crash: you looked, and it was done"},
+    {0},
+};
+static const hx_cmd_entry run_exits[] = {
+    {"0-255", "the command's own code, of this run or of the first; --outcome-file tells it from these"},
+    {"2", "usage, or the same key for another command line; nothing was run"},
+    {"3", "the store can't be reached; nothing was run"},
+    {"75", "unknown: the command was interrupted, now or in an earlier run, and may have done its work; or it runs "
+           "elsewhere, with --no-wait"},
+    {"126", "the command can't be started; the next call tries again"},
+    {"127", "the command is not found; the next call tries again"},
+    {0},
+};
+static const hx_cmd_entry run_files[] = {
+    {"/var/lib/hapax-run.sqlite", "the store of commands that root runs; --store or HAPAX_STORE say where else"},
+    {"$XDG_STATE_HOME/hapax-run.sqlite", "the same for other users; ~/.local/state/hapax-run.sqlite by default"},
+    {"$STATE_DIRECTORY/run.sqlite", "the same in a systemd unit with StateDirectory="},
+    {0},
+};
+static const hx_cmd_entry run_environment[] = {
+    {"HAPAX_STORE", "the store, if --store is not given"},
+    {"HAPAX_KEY", "set for the command: the key, with its parts filled in"},
+    {"HAPAX_OPERATION", "set for the command: the operation and its epoch, as in 0f3a….17, which grows with every "
+                        "run: a fencing token"},
+    {"HAPAX_ATTEMPT", "set for the command: 1, and one more for each time that it is run again"},
+    {0},
+};
+
 static const hx_cmd_entry files[] = {
     {"/var/lib/hapax", "default store of a daemon that root runs, a journal, with its admin socket"},
     {"$XDG_STATE_HOME/hapax", "the same for other users; ~/.local/state/hapax if that variable is not set"},
@@ -615,6 +669,24 @@ static const hx_cmd commands[] = {
         .flags = reload_flags,
         .examples = reload_examples,
         .exits = reload_exits,
+    },
+    {
+        .name = "run",
+        .run = hx_cmd_run,
+        .summary = "run a command once for its key, from cron, timers and scripts",
+        .usage = "hapax run --key KEY [FLAGS] -- COMMAND [ARGUMENT...]\n"
+                 "hapax run --resolve done|failed|release --key KEY",
+        .details =
+            "The first call with a key runs the command, and keeps its output and exit code; later calls print the "
+            "same output and exit with the same code, and calls that come meanwhile wait for it. If the command is "
+            "killed, or leaves processes behind that left its session, nobody can know what it did: that is unknown, "
+            "and it is not run again before somebody says how it ended. Everything that the command has started is "
+            "killed when this process ends or loses its claim.",
+        .flags = run_flags,
+        .examples = run_examples,
+        .exits = run_exits,
+        .files = run_files,
+        .environment = run_environment,
     },
     {
         .name = "send",
