@@ -171,7 +171,7 @@ def test_paused_deliveries_begin_a_new_round_and_wait_for_their_endpoint(hooks, 
     upstream.on("/hook", answer(500))
     endpoint = hooks.endpoint("/hook")["id"]
     hooks.publish(id="e-1")
-    eventually(lambda: hooks.delivery(endpoint, "e-1")["attempts"] == 1, "one attempt")
+    hooks.gateway.wait_events("delivery_attempt")
     assert preview(hooks, state="paused")["skipped"] == 1
     assert hooks.call("POST", f"/v1/endpoints/{endpoint}/disable", {"why": "broken"}).status == 200
     assert wait_end(hooks, begin(hooks, state="paused"))["armed"] == 1
