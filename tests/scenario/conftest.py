@@ -137,7 +137,7 @@ def upstream(start_upstream):
 @pytest.fixture
 def start_gateway(request, tmp_path, upstream):
     """start_gateway(config=..., workers=..., flags=..., upstream=...): a running gateway with a store of its own."""
-    for store in ("database", "start_postgres", "pooler"):
+    for store in ("database", "start_postgres", "pooler", "store"):
         if store in request.fixturenames:
             request.getfixturevalue(store)  # before the gateways, and so there until they have ended
     request.node.gateways = []
