@@ -25,7 +25,7 @@
       "Under `provider_duplicate`, in a route or in `defaults`")                                                       \
     X(INBOX, hx_config, "under \"inbox\"", "Under `inbox`")                                                            \
     X(SOURCE, hx_source_said, "in a source", "In a source, one of the list `sources`")                                 \
-    X(EVENTS, hx_config_events, "under \"events\"", "Under `events`")                                                 \
+    X(EVENTS, hx_config_events, "under \"events\"", "Under `events`")                                                  \
     X(STREAM, hx_stream_rule, "under \"streams\" of \"events\"", "In one of the list `streams` under `events`")
 
 typedef enum {
@@ -84,7 +84,7 @@ typedef enum {
     X(INBOX, "a map")                                                                                                  \
     X(SOURCES, "a list of maps")                                                                                       \
     X(EVENTS, "a map")                                                                                                 \
-    X(STREAMS, "a list of maps")                                                                                      \
+    X(STREAMS, "a list of maps")                                                                                       \
     X(SECRETS, "text, or a list")                                                                                      \
     X(URL, "a URL")
 

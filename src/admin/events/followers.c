@@ -4,7 +4,7 @@
  * takes nothing for as long as the server's send_timeout is reset, and goes on with Last-Event-ID.
  *
  *     READING ──[page_read]──► WRITING ──[page is written]──► WAITING ──[woken, tick]──► READING …
- *                                 └─[drained]─┘                        a publish here; on a shared store every second */
+ *                                 └─[drained]─┘                       a publish here; on a shared store every second */
 #include "admin/events/streams.h"
 
 #include "admin/events/views.h"

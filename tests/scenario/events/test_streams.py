@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream has its events in one order without gaps, which every reader sees, and a consumer never skips one silently."""
+"""A stream has its events in one order without gaps, the same for every reader, and nobody skips one silently."""
 import json
 from concurrent.futures import ThreadPoolExecutor
 
