@@ -17,8 +17,9 @@
 #include <string.h>
 
 #define KEY_LIFETIME HX_DAY
-#define DIRECT_MAX 2000u /* deliveries that are written with their events; of more, the rest follows */
-#define STREAM_TRIES 64u /* against other processes */
+#define DIRECT_MAX 2000u    /* deliveries that are written with their events; of more, the rest follows */
+#define RECIPIENT_BYTES 32u /* of one that is named in an event */
+#define STREAM_TRIES 64u    /* against other processes */
 #define TAG_KEY 'k'
 #define TAG_ID 'i'
 #define TAG_DATA 'd'
@@ -332,7 +333,9 @@ static hx_ms place(hx_publish *publish, hx_event *event, hx_item *entry)
     hx_ms kept = hx_sequence_retention(settings->streams, settings->stream_count, event->stream, span);
     hx_gate *gate = hx_gate_of(publish->engine, event->tenant, event->stream);
     hx_ms expires_at = hx_sequence_take(&gate->next, event->accepted_at, kept);
-    hx_sequence_entry content = {.id = event->id, .type = event->type, .bytes = event->data.len};
+    hx_sequence_entry content = {.id = event->id,
+                                 .type = event->type,
+                                 .bytes = event->data.len + RECIPIENT_BYTES * event->recipients.count};
     event->position = gate->next.last;
     *entry = (hx_item){.key = hx_sequence_entry_key(event->tenant, event->stream, event->position, publish->arena),
                        .queue = HX_EMPTY,

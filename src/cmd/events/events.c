@@ -74,6 +74,8 @@ static int show(hx_call *call)
                  {"type", "type", hx_keys_member},
                  {"tenant", "tenant", hx_keys_member},
                  {"source", "source", hx_keys_member},
+                 {"stream", "stream", hx_keys_member},
+                 {"position", "position", hx_keys_member},
                  {"correlation", "correlation_id", hx_keys_member},
                  {"accepted", "accepted_at", hx_relative_time},
                  {"deliver at", "deliver_at", hx_relative_time}};

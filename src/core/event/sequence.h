@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
     hx_slice id; /* of the event */
     hx_slice type;
-    uint64_t bytes; /* of its data */
+    uint64_t bytes; /* that reading it takes, about */
 } hx_sequence_entry;
 
 typedef struct {

@@ -192,6 +192,12 @@ def test_a_follower_is_told_at_once_and_ends_with_its_token(journal, hapax):
     assert positions(follower.take(2)) == [2, 3]
 
 
+@pytest.mark.slow
+def test_a_follower_hears_that_the_connection_lives(journal):
+    follower = journal.follow()
+    assert [follower.block(), follower.block()] == [[":"], [":"]]  # the second one when nothing else has come
+
+
 def test_followers_are_limited_and_a_slow_one_is_bounded(start_hooks, tmp_path):
     config = "api: {readers_max: 2}\nevents: {allow: [127.0.0.0/8]}"
     streams = Streams(start_hooks(config, store=f"journal:{tmp_path}/events"))
@@ -266,10 +272,13 @@ def test_a_consumer_moves_forward_only(streams):
 def test_acknowledgements_at_once_leave_the_furthest(streams):
     for _ in range(10):
         streams.publish()
+    assert streams.ack("d", 7).status == 200
     with ThreadPoolExecutor(10) as pool:
         answers = list(pool.map(lambda position: streams.ack("c", position), in_row(10)))
     assert {answer.status for answer in answers} <= {200, 409}
     assert streams.page(consumer="c").json()["after"] == 10
+    listed = streams.call("GET", "/v1/consumers").json()["consumers"]
+    assert [(one["consumer"], one["position"], one["version"]) for one in listed] == [("c", 10, 10), ("d", 7, 10)]
 
 
 def test_a_follower_with_a_consumer_begins_behind_it(journal):
