@@ -58,7 +58,10 @@ static bool tear_down(follower *f)
 static void end(follower *f)
 {
     if (!tear_down(f)) return;
-    if (f->has_begun && !f->is_gone) hx_stream_end(f->call->stream);
+    if (f->is_blocked && !f->is_gone)
+        hx_stream_abort(f->call->stream); /* a client that doesn't read would hold up the stop */
+    else if (f->has_begun && !f->is_gone)
+        hx_stream_end(f->call->stream);
     hx_admin_end(f->call);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams on the reference store, published to by two engines, as by two processes, and read back. */
 #include "base/check.h"
+#include "core/retry/retry_after.h"
 #include "events/recipient.h"
 #include "events/streams/gate.h"
 #include "events/streams/reading.h"
@@ -23,6 +24,8 @@ static struct {
     hx_arena arena;
     hx_publish publishes[PUBLISHES_MAX];
     unsigned begun, done, woken;
+    hx_sending *sending;
+    hx_task answer;
 } world;
 
 static hx_ms test_clock(void)
@@ -30,11 +33,25 @@ static hx_ms test_clock(void)
     return now;
 }
 
+static void answer(hx_task *task)
+{
+    (void)task;
+    world.sending->result = (hx_attempt_result){.status = 410,
+                                                .retry_after = HX_RETRY_AFTER_NONE,
+                                                .response = HX_EMPTY};
+    world.sending->done(world.sending);
+    world.done++;
+}
+
+/* Nobody takes anything: every delivery is a dead letter. */
 static void refuse_all(void *context, hx_sending *sending)
 {
     (void)context;
-    (void)sending;
-    HX_CHECK(false); /* nobody subscribes */
+    HX_CHECK(world.begun == world.done);
+    world.begun++;
+    world.sending = sending;
+    world.answer.run = answer;
+    hx_loop_defer(world.loop, &world.answer);
 }
 
 static int begin(void **state)
@@ -247,6 +264,31 @@ static void what_has_expired_is_said_and_a_forgotten_stream_begins_anew(void **s
     assert_int_equal(publish_one(1, "audit-1"), 2);
 }
 
+static void changed(hx_endpoint_change *change)
+{
+    assert_int_equal(change->result, HX_CHANGE_DONE);
+    world.done++;
+}
+
+static void a_dead_letter_sets_no_end_to_an_event_that_is_kept_forever(void **state)
+{
+    (void)state;
+    hx_error_text error;
+    hx_endpoint_change change = {.arena = &world.arena, .act = HX_ENDPOINT_CREATE, .done = changed};
+    change.endpoint = hx_endpoint_new;
+    assert_true(hx_endpoint_read(HX_LIT("{\"url\":\"http://a/\"}"), &world.arena, &change.endpoint, error));
+    world.begun++;
+    for (int i = 0; i < 30; i++) hx_loop_turn(world.loop, 1); /* endpoints are read */
+    hx_engine_change_endpoint(world.engines[0], &change);
+    await_all();
+    (void)publish_one(0, "audit-1");
+    while (!world.sending || world.done < world.begun) hx_loop_turn(world.loop, 10);
+    for (int i = 0; i < 30; i++) hx_loop_turn(world.loop, 1); /* the result is committed */
+    assert_int_equal(hx_engine_count(world.engines[0])->dead, 1);
+    now += 365 * HX_DAY;
+    assert_int_equal(read_after("audit-1", 0).count, 1);
+}
+
 static void committed(hx_store_call *call)
 {
     assert_int_equal(call->result, HX_STORE_OK);
@@ -322,6 +364,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_expected_version_is_compared_with_the_store, begin, end),
         cmocka_unit_test_setup_teardown(a_batch_of_a_thousand_streams_fits, begin, end),
         cmocka_unit_test_setup_teardown(what_has_expired_is_said_and_a_forgotten_stream_begins_anew, begin, end),
+        cmocka_unit_test_setup_teardown(a_dead_letter_sets_no_end_to_an_event_that_is_kept_forever, begin, end),
         cmocka_unit_test_setup_teardown(a_gap_is_never_skipped, begin, end),
         cmocka_unit_test_setup_teardown(a_page_ends_when_it_has_bytes_enough, begin, end),
         cmocka_unit_test_setup_teardown(watchers_are_told_of_their_stream_only, begin, end),
