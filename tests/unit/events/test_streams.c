@@ -228,10 +228,40 @@ static void an_expected_version_is_compared_with_the_store(void **state)
     assert_int_equal(read_after("orders", 0).count, 4);
 }
 
+static void changed(hx_endpoint_change *change)
+{
+    assert_int_equal(change->result, HX_CHANGE_DONE);
+    world.done++;
+}
+
+/* An endpoint that gets every event; `is_disabled`: its deliveries wait. */
+static void add_endpoint(bool is_disabled)
+{
+    hx_error_text error;
+    hx_endpoint_change change = {.arena = &world.arena, .act = HX_ENDPOINT_CREATE, .done = changed};
+    change.endpoint = hx_endpoint_new;
+    assert_true(hx_endpoint_read(HX_LIT("{\"url\":\"http://a/\"}"), &world.arena, &change.endpoint, error));
+    for (int i = 0; i < 30; i++) hx_loop_turn(world.loop, 1); /* the engine has read those that exist */
+    world.begun++;
+    hx_engine_change_endpoint(world.engines[0], &change);
+    await_all();
+    if (!is_disabled) return;
+    change = (hx_endpoint_change){.arena = &world.arena,
+                                  .act = HX_ENDPOINT_DISABLE,
+                                  .tenant = HX_EMPTY,
+                                  .id = change.endpoint.id,
+                                  .reason = HX_LIT("test"),
+                                  .done = changed};
+    world.begun++;
+    hx_engine_change_endpoint(world.engines[0], &change);
+    await_all();
+}
+
 static void a_batch_of_a_thousand_streams_fits(void **state)
 {
     (void)state;
     hx_buf names;
+    for (unsigned i = 0; i < 3; i++) add_endpoint(true);
     hx_buf_init(&names, &world.arena, 16000);
     for (unsigned i = 0; i < HX_PUBLISH_MAX; i++) hx_buf_put(&names, hx_arena_printf(&world.arena, "s%u ", i));
     names.len--;
@@ -264,23 +294,10 @@ static void what_has_expired_is_said_and_a_forgotten_stream_begins_anew(void **s
     assert_int_equal(publish_one(1, "audit-1"), 2);
 }
 
-static void changed(hx_endpoint_change *change)
-{
-    assert_int_equal(change->result, HX_CHANGE_DONE);
-    world.done++;
-}
-
 static void a_dead_letter_sets_no_end_to_an_event_that_is_kept_forever(void **state)
 {
     (void)state;
-    hx_error_text error;
-    hx_endpoint_change change = {.arena = &world.arena, .act = HX_ENDPOINT_CREATE, .done = changed};
-    change.endpoint = hx_endpoint_new;
-    assert_true(hx_endpoint_read(HX_LIT("{\"url\":\"http://a/\"}"), &world.arena, &change.endpoint, error));
-    world.begun++;
-    for (int i = 0; i < 30; i++) hx_loop_turn(world.loop, 1); /* endpoints are read */
-    hx_engine_change_endpoint(world.engines[0], &change);
-    await_all();
+    add_endpoint(false);
     (void)publish_one(0, "audit-1");
     while (!world.sending || world.done < world.begun) hx_loop_turn(world.loop, 10);
     for (int i = 0; i < 30; i++) hx_loop_turn(world.loop, 1); /* the result is committed */
