@@ -65,8 +65,8 @@ typedef struct {
 } hx_admin_path;
 
 const hx_admin_route *hx_admin_routes(size_t *count);
-/* The first row with this method and path, and with its parameter where it names one. NULL: there is none; `allowed` then has the methods of rows with this path,
- * as a header line, or nothing. */
+/* The first row with this method and path, and with the parameter that it names. NULL: there is none; `allowed` then
+ * has the methods of rows with this path, as a header line, or nothing. */
 const hx_admin_route *hx_admin_find_route(hx_slice method, hx_slice path, hx_slice query, hx_arena *arena,
                                           hx_admin_path *found, hx_buf *allowed);
 #define HX_ADMIN_ALLOWED_BYTES 256u

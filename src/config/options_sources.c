@@ -77,8 +77,8 @@ void hx_options_sources_streams(hx_loader *loader, const hx_option *option, cons
     hx_config *config = loader->config;
     if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
     if (node->count > option->high) {
-        hx_config_problem_at(&loader->problems, node->line, node->column, "\"streams\" has %zu rules; up to %u are possible",
-                             node->count, HX_STREAM_RULES_MAX);
+        hx_config_problem_at(&loader->problems, node->line, node->column,
+                             "\"streams\" has %zu rules; up to %u are possible", node->count, HX_STREAM_RULES_MAX);
         return;
     }
     config->events.streams = hx_arena_zalloc(&config->arena, (node->count + 1) * sizeof *config->events.streams);

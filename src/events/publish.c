@@ -17,9 +17,10 @@
 #include <string.h>
 
 #define KEY_LIFETIME HX_DAY
-#define TRIES_MAX 5u     /* while other nodes change endpoints */
-#define DIRECT_MAX 2000u /* deliveries that are written with their events; of more, the rest follows */
-#define STREAM_TRIES 64u /* against other processes */
+#define TRIES_MAX 5u        /* while other nodes change endpoints */
+#define DIRECT_MAX 2000u    /* deliveries that are written with their events; of more, the rest follows */
+#define RECIPIENT_BYTES 32u /* of one that is named in an event */
+#define STREAM_TRIES 64u    /* against other processes */
 #define TAG_KEY 'k'
 #define TAG_ID 'i'
 #define TAG_DATA 'd'
@@ -107,8 +108,8 @@ static hx_fan_out fan_out_of(const hx_publish *publish, const hx_event *event)
                         .recipients = event->recipients};
 }
 
-/* Items of the commit but for deliveries: of each event itself and what is left to do of it, of its place in its stream,
- * of the streams, the key's, and the one that changes with every endpoint. */
+/* Items of the commit but for deliveries: of each event itself and what is left to do of it, of its place in its
+ * stream, of the streams, the key's, and the one that changes with every endpoint. */
 static size_t other_items(const hx_publish *publish)
 {
     return 2 * publish->count + (publish->gate_count > 0 ? publish->count : 0) + publish->gate_count + 2;
@@ -128,7 +129,7 @@ static hx_digest fingerprint_of(hx_publish *publish)
     hx_mac_begin(mac, TAG_REQUEST);
     for (size_t i = 0; i < publish->count; i++) {
         const hx_event *event = &publish->events[i];
-        const hx_slice parts[] = {event->id,     event->tenant,         event->type,  event->source,
+        const hx_slice parts[] = {event->id,     event->tenant,         event->type,        event->source,
                                   event->stream, event->correlation_id, event->payload_hash};
         for (size_t part = 0; part < sizeof parts / sizeof parts[0]; part++) hx_mac_part(mac, parts[part]);
     }
@@ -354,15 +355,17 @@ static hx_ms place(hx_publish *publish, hx_event *event, hx_item *entry)
     hx_ms span = settings->retention > least ? settings->retention : least;
     hx_ms until = span + (event->deliver_at > 0 ? event->deliver_at : event->accepted_at);
     if (event->stream.len == 0) return until;
-    hx_ms kept = hx_stream_retention(settings->streams, settings->stream_count, event->stream, span);
+    hx_ms kept = hx_sequence_retention(settings->streams, settings->stream_count, event->stream, span);
     hx_gate *gate = hx_gate_of(publish->engine, event->tenant, event->stream);
     hx_ms expires_at = hx_sequence_take(&gate->next, event->accepted_at, kept);
-    hx_entry content = {.id = event->id, .type = event->type, .bytes = event->data.len};
+    hx_sequence_entry content = {.id = event->id,
+                                 .type = event->type,
+                                 .bytes = event->data.len + RECIPIENT_BYTES * event->recipients.count};
     event->position = gate->next.last;
-    *entry = (hx_item){.key = hx_entry_key(event->tenant, event->stream, event->position, publish->arena),
+    *entry = (hx_item){.key = hx_sequence_entry_key(event->tenant, event->stream, event->position, publish->arena),
                        .queue = HX_EMPTY,
                        .expires_at = expires_at,
-                       .meta = hx_entry_encode(&content, publish->arena),
+                       .meta = hx_sequence_entry_encode(&content, publish->arena),
                        .body = HX_EMPTY};
     return expires_at == 0 || expires_at > until ? expires_at : until;
 }

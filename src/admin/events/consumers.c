@@ -15,9 +15,10 @@ typedef struct {
     uint64_t generation;
 } said;
 
-static const hx_json_field said_fields[] = {
-    HX_JSON_FIELD(said, stream, TEXT, HX_JSON_GIVEN), HX_JSON_FIELD(said, tenant, TEXT, HX_JSON_GIVEN),
-    HX_JSON_FIELD(said, position, RAW, HX_JSON_GIVEN), HX_JSON_FIELD(said, generation, NUMBER, HX_JSON_GIVEN)};
+static const hx_json_field said_fields[] = {HX_JSON_FIELD(said, stream, TEXT, HX_JSON_GIVEN),
+                                            HX_JSON_FIELD(said, tenant, TEXT, HX_JSON_GIVEN),
+                                            HX_JSON_FIELD(said, position, RAW, HX_JSON_GIVEN),
+                                            HX_JSON_FIELD(said, generation, NUMBER, HX_JSON_GIVEN)};
 static const hx_json_shape said_shape = HX_JSON_SHAPE(said_fields);
 
 typedef struct job {
@@ -27,7 +28,7 @@ typedef struct job {
     bool is_seek, is_oldest, is_newest;
     uint64_t position;
     hx_store_call store;
-    hx_item items[2]; /* the consumer's and the stream's */
+    hx_item items[2];  /* the consumer's and the stream's */
     hx_item_page page; /* seek to the oldest */
     hx_consumer consumer;
     hx_sequence sequence;
@@ -107,7 +108,7 @@ static void seek(job *j)
 {
     if (j->is_newest) j->position = j->sequence.last;
     if (j->is_oldest && j->page.count == 0) j->position = j->sequence.last;
-    if (j->is_oldest && j->page.count > 0) j->position = hx_entry_position(j->page.items[0].key) - 1;
+    if (j->is_oldest && j->page.count > 0) j->position = hx_sequence_entry_position(j->page.items[0].key) - 1;
     if (hx_consumer_seek(&j->consumer, j->sequence.last, j->position, hx_admin_now(j->call->admin)))
         commit(j);
     else
@@ -196,7 +197,7 @@ static void change(hx_admin_call *call, bool is_seek)
         look(j);
         return;
     }
-    j->page = (hx_item_page){.prefix = hx_entry_prefix(j->tenant, j->stream, call->arena), .items_max = 1};
+    j->page = (hx_item_page){.prefix = hx_sequence_entry_prefix(j->tenant, j->stream, call->arena), .items_max = 1};
     j->store = hx_admin_store_call(call->admin, call->arena, oldest_found);
     hx_store_scan(call->admin->needs.store, &j->store, &j->page);
 }
@@ -255,41 +256,89 @@ void hx_admin_delete_consumer(hx_admin_call *call)
     hx_store_get(call->admin->needs.store, &j->store, j->items, 1);
 }
 
-static void write_item(hx_buf *out, const hx_item *item, hx_arena *arena)
+typedef struct {
+    hx_admin_call *call;
+    hx_store_call store;
+    hx_slice tenant;
+    hx_item_page page;
+    hx_item *streams; /* of the consumers of the page */
+} listing;
+
+/* c/TENANT/STREAM/NAME */
+static void split_key(hx_slice key, hx_slice *stream, hx_slice *name)
 {
-    hx_consumer consumer;
-    hx_slice name = item->key, stream = HX_EMPTY, part;
-    for (size_t i = 0; i < 3 && hx_slice_next(&name, '/', &part); i++) stream = part; /* c/TENANT/STREAM/NAME */
-    if (!hx_consumer_decode(item->meta, arena, &consumer)) return;
-    hx_json_open(out, NULL, '{');
-    put_consumer(out, name, stream, &consumer);
-    hx_json_put_time(out, "changed_at", consumer.changed_at);
-    hx_json_close(out, '}');
+    hx_slice part;
+    *stream = HX_EMPTY;
+    for (size_t i = 0; i < 3 && hx_slice_next(&key, '/', &part); i++) *stream = part;
+    *name = key;
 }
 
-static size_t item_bytes(const hx_item *item)
+static void list_done(hx_store_call *store)
 {
-    return 512 + item->key.len;
+    listing *l = HX_OWNER(store, listing, store);
+    hx_admin_call *call = l->call;
+    if (store->result != HX_STORE_OK) {
+        hx_admin_refuse(call, HX_ADMIN_UNREAD, HX_EMPTY, NULL);
+        return;
+    }
+    hx_buf out;
+    hx_buf_init(&out, call->arena, 256 + HX_ADMIN_CURSOR_BYTES + l->page.count * (512 + HX_ITEM_KEY_MAX));
+    hx_json_open(&out, NULL, '{');
+    hx_json_open(&out, "consumers", '[');
+    for (size_t i = 0; i < l->page.count; i++) {
+        hx_slice stream, name;
+        hx_consumer consumer;
+        hx_sequence sequence;
+        split_key(l->page.items[i].key, &stream, &name);
+        if (!hx_consumer_decode(l->page.items[i].meta, call->arena, &consumer)) continue;
+        if (!hx_sequence_decode(l->streams[i].version > 0 ? l->streams[i].meta : HX_EMPTY, call->arena, &sequence))
+            continue;
+        hx_json_open(&out, NULL, '{');
+        put_consumer(&out, name, stream, &consumer);
+        hx_json_put_number(&out, "version", sequence.last);
+        hx_json_put_time(&out, "changed_at", consumer.changed_at);
+        hx_json_close(&out, '}');
+    }
+    hx_json_close(&out, ']');
+    hx_admin_put_cursor(&out, &l->page);
+    hx_buf_puts(&out, "}\n");
+    hx_admin_answer(call, hx_buf_slice(&out));
+}
+
+static void list_streams(hx_store_call *store)
+{
+    listing *l = HX_OWNER(store, listing, store);
+    hx_admin_call *call = l->call;
+    if (store->result != HX_STORE_OK || l->page.count == 0) {
+        list_done(store);
+        return;
+    }
+    l->streams = hx_arena_zalloc(call->arena, l->page.count * sizeof *l->streams);
+    for (size_t i = 0; i < l->page.count; i++) {
+        hx_slice stream, name;
+        split_key(l->page.items[i].key, &stream, &name);
+        l->streams[i].key = hx_sequence_key(l->tenant, stream, call->arena);
+    }
+    l->store = hx_admin_store_call(call->admin, call->arena, list_done);
+    hx_store_get(call->admin->needs.store, &l->store, l->streams, l->page.count);
 }
 
 void hx_admin_list_consumers(hx_admin_call *call)
 {
-    hx_slice named, tenant, stream, limit, cursor;
+    hx_slice named, stream, limit, cursor;
     const hx_admin_word words[] = {{"stream", &stream}, {"tenant", &named}, {"limit", &limit}, {"cursor", &cursor}};
     if (!hx_admin_has_engine(call)) return;
-    hx_admin_list *list = hx_arena_zalloc(call->arena, sizeof *list);
+    listing *l = hx_arena_zalloc(call->arena, sizeof *l);
     const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 4);
-    if (!wrong) wrong = hx_admin_page(limit, cursor, call->arena, &list->page);
-    if (!wrong && stream.len > 0 && !hx_is_stream(stream)) wrong = names_mistake(stream, stream);
+    if (!wrong) wrong = hx_admin_page(limit, cursor, call->arena, &l->page);
+    if (!wrong && stream.len > 0) wrong = names_mistake(stream, stream);
     if (wrong) {
         hx_admin_refuse_malformed(call, wrong);
         return;
     }
-    if (!hx_admin_tenant(call, named, &tenant)) return;
-    list->call = call;
-    list->name = "consumers";
-    list->bytes = item_bytes;
-    list->write = write_item;
-    list->page.prefix = hx_consumer_prefix(tenant, stream, call->arena);
-    hx_admin_answer_list(list);
+    if (!hx_admin_tenant(call, named, &l->tenant)) return;
+    l->call = call;
+    l->page.prefix = hx_consumer_prefix(l->tenant, stream, call->arena);
+    l->store = hx_admin_store_call(call->admin, call->arena, list_streams);
+    hx_store_scan(call->admin->needs.store, &l->store, &l->page);
 }

@@ -4,7 +4,7 @@
  * takes nothing for as long as the server's send_timeout is reset, and goes on with Last-Event-ID.
  *
  *     READING ──[page_read]──► WRITING ──[page is written]──► WAITING ──[woken, tick]──► READING …
- *                                 └─[drained]─┘                        a publish here; on a shared store every second */
+ *                                 └─[drained]─┘                       a publish here; on a shared store every second */
 #include "admin/events/streams.h"
 
 #include "admin/events/views.h"
@@ -58,7 +58,10 @@ static bool tear_down(follower *f)
 static void end(follower *f)
 {
     if (!tear_down(f)) return;
-    if (f->has_begun && !f->is_gone) hx_stream_end(f->call->stream);
+    if (f->is_blocked && !f->is_gone)
+        hx_stream_abort(f->call->stream); /* a client that doesn't read would hold up the stop */
+    else if (f->has_begun && !f->is_gone)
+        hx_stream_end(f->call->stream);
     hx_admin_end(f->call);
 }
 

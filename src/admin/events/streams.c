@@ -6,8 +6,8 @@
 #include "admin/query.h"
 #include "core/json/json_writer.h"
 
-#define PAGE_BYTES_MAX (4u << 20)            /* of data */
-#define POSITION_MAX (UINT64_C(1) << 53)     /* that every reader of JSON takes exactly */
+#define PAGE_BYTES_MAX (4u << 20)        /* of data */
+#define POSITION_MAX (UINT64_C(1) << 53) /* that every reader of JSON takes exactly */
 
 typedef struct {
     hx_admin_call *call;
@@ -129,8 +129,11 @@ void hx_admin_read_stream(hx_admin_call *call)
     job *j = hx_arena_zalloc(call->arena, sizeof *j);
     j->call = call;
     j->is_followed = wants_events(&call->stream->request.fields);
-    const hx_admin_word words[] = {{"stream", &j->place.stream}, {"after", &after}, {"consumer", &j->place.consumer},
-                                   {"limit", &limit},            {"tenant", &named}};
+    const hx_admin_word words[] = {{"stream", &j->place.stream},
+                                   {"after", &after},
+                                   {"consumer", &j->place.consumer},
+                                   {"limit", &limit},
+                                   {"tenant", &named}};
     const char *wrong = hx_admin_query(call->stream->request.query, call->arena, words, 5);
     if (!wrong) wrong = hx_admin_page(limit, HX_EMPTY, call->arena, &page);
     if (!wrong) wrong = read_place(j, after, j->place.consumer);

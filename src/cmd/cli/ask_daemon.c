@@ -129,6 +129,13 @@ bool hx_ask_daemon(hx_slice address, const hx_admin_request *request, hx_arena *
     return false;
 }
 
+int hx_ask_daemon_refused(const char *command, const hx_admin_reply *reply, hx_arena *arena)
+{
+    (void)fprintf(stderr, "hapax %s: %s (%u)\n%s\n", command, hx_keys_member(reply->body, "detail", arena),
+                  reply->status, hx_keys_member(reply->body, "hint", arena));
+    return reply->status >= 500 ? HX_EXIT_STORE : HX_EXIT_USAGE;
+}
+
 int hx_ask_daemon_well(const char *command, hx_slice address, const hx_admin_request *request, hx_arena *arena,
                        hx_admin_reply *reply)
 {
@@ -137,8 +144,5 @@ int hx_ask_daemon_well(const char *command, hx_slice address, const hx_admin_req
         (void)fprintf(stderr, "hapax %s: %s\n", command, error);
         return HX_EXIT_STORE;
     }
-    if (reply->status / 100 == 2) return -1;
-    (void)fprintf(stderr, "hapax %s: %s (%u)\n%s\n", command, hx_keys_member(reply->body, "detail", arena),
-                  reply->status, hx_keys_member(reply->body, "hint", arena));
-    return reply->status >= 500 ? HX_EXIT_STORE : HX_EXIT_USAGE;
+    return reply->status / 100 == 2 ? -1 : hx_ask_daemon_refused(command, reply, arena);
 }

@@ -28,6 +28,9 @@ bool hx_ask_daemon(hx_slice address, const hx_admin_request *request, hx_arena *
 int hx_ask_daemon_well(const char *command, hx_slice address, const hx_admin_request *request, hx_arena *arena,
                        hx_admin_reply *reply) HX_MUST_USE;
 
+/* Prints why the daemon has refused a request; returns the exit code. */
+int hx_ask_daemon_refused(const char *command, const hx_admin_reply *reply, hx_arena *arena);
+
 /* The flags that say where the daemon is; NULL for those that were not given. */
 typedef struct {
     const char *admin;  /* "unix:PATH" */

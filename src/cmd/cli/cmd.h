@@ -105,6 +105,7 @@ int hx_cmd_check(int argc, char **argv);
 int hx_cmd_explain(int argc, char **argv);
 int hx_cmd_demo(int argc, char **argv);
 int hx_cmd_listen(int argc, char **argv);
+int hx_cmd_consumers(int argc, char **argv);
 int hx_cmd_endpoints(int argc, char **argv);
 int hx_cmd_events(int argc, char **argv);
 int hx_cmd_send(int argc, char **argv);

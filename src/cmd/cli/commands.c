@@ -64,12 +64,16 @@ static const hx_cmd_flag tokens_flags[] = {
 static const hx_cmd_flag events_flags[] = {
     {"source", "NAME", "list, show: what the inbox received from it; publish: who says it", 0},
     {"tenant", "NAME", "the tenant of the event; none by default", 0},
-    {"limit", "N", "list, dead: at most N (100); redrive: at most N deliveries", 0},
+    {"limit", "N", "list, dead: at most N (100); redrive: at most N deliveries; tail: end after N", 0},
     {"data", "JSON", "publish: what happened; @FILE reads a file", 'd'},
     {"id", "ID", "publish: the event's id, so that it can be repeated; random by default", 0},
     {"correlation-id", "ID", "publish: goes along with every delivery", 0},
     {"deliver-at", "TIME", "publish: not before then: 2026-02-19T12:00:00Z", 0},
     {"key", "KEY", "publish: an Idempotency-Key, so that the command can be repeated", 0},
+    {"stream", "NAME", "publish, tail: the stream", 0},
+    {"expected-version", "N", "publish: only if the stream's last position is N", 0},
+    {"after", "N", "tail: begin behind this position; 0: with the first event; by default with new ones", 0},
+    {"consumer", "NAME", "tail: begin behind what this consumer has acknowledged; tail itself acknowledges nothing", 0},
     {"endpoint", "ID", "dead, redrive: only deliveries to it; in_SOURCE is the application behind a source", 0},
     {"state", "STATE", "dead: dead, held, unknown, pending or sending; redrive: the first three, or paused (dead)", 0},
     {"all", NULL, "redrive: deliveries to all endpoints", 0},
@@ -81,6 +85,17 @@ static const hx_cmd_flag events_flags[] = {
     {"why", "TEXT", "redrive, stop, pause: the reason, for others who ask", 0},
     {"detach", NULL, "redrive: don't wait for the end", 0},
     {"yes", NULL, "redrive, resume: don't ask", 'y'},
+    {"json", NULL, "print the result as JSON", 0},
+    {"admin", "unix:PATH", "the daemon's admin socket", 0},
+    {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
+    {"store", "STORE", "the daemon's store, to find its admin socket", 's'},
+    {0},
+};
+
+static const hx_cmd_flag consumers_flags[] = {
+    {"stream", "NAME", "list: consumers of this stream only; seek: the stream", 0},
+    {"tenant", "NAME", "the tenant of the stream; none by default", 0},
+    {"limit", "N", "list: at most N (1000)", 0},
     {"json", NULL, "print the result as JSON", 0},
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
     {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
@@ -348,6 +363,7 @@ static const hx_cmd_entry events_actions[] = {
     {"list", "lists events, the newest first"},
     {"show", "shows an event, its data, and every attempt of each of its deliveries"},
     {"publish", "publishes an event and prints its id, once it is durable"},
+    {"tail", "prints the events of a stream as they come, one a line, over restarts of the daemon, too"},
     {"cancel", "cancels the deliveries of an event that are not sent yet"},
     {"dead", "lists deliveries that were given up, or those of another --state"},
     {"redrive",
@@ -363,8 +379,22 @@ static const hx_cmd_entry events_actions[] = {
 static const hx_cmd_entry events_examples[] = {
     {"hapax events publish refund.created --data '{\"amount\": 100}'", "to all endpoints that subscribe to it"},
     {"hapax events publish refund.created --key KEY - <refund.json", "the data from standard input, repeatable"},
+    {"hapax events tail --stream orders-17 --after 0 --json", "all events of a stream, and those that come"},
     {"hapax events dead --endpoint ep_5f0c", "what an endpoint missed"},
     {"hapax events redrive --endpoint ep_5f0c --rate 20/s --yes", "send it again, once the endpoint works"},
+    {0},
+};
+
+static const hx_cmd_entry consumers_actions[] = {
+    {"list", "lists consumers with their positions, and how far they are behind"},
+    {"seek", "moves a consumer to a position, a number, oldest or newest, and begins a new generation: what was read "
+             "before can't be acknowledged any more"},
+    {0},
+};
+static const hx_cmd_entry consumers_examples[] = {
+    {"hapax consumers list --stream orders-17", "who has processed what"},
+    {"hapax consumers seek billing 120 --stream orders-17", "billing reads 121 next"},
+    {"hapax consumers seek billing oldest --stream orders-17", "everything that is kept, again"},
     {0},
 };
 
@@ -626,6 +656,7 @@ static const hx_cmd commands[] = {
                  "hapax events show ID\n"
                  "hapax events publish TYPE --data JSON|@FILE [FLAGS]\n"
                  "hapax events publish TYPE - [FLAGS]\n"
+                 "hapax events tail --stream NAME [--after N|--consumer NAME] [--limit N]\n"
                  "hapax events cancel ID\nhapax events dead [--endpoint ID] [--state STATE]\n"
                  "hapax events redrive ID [--endpoint ID]\n"
                  "hapax events redrive --endpoint ID|--all [--rate N/s] [--yes] [--detach]\n"
@@ -637,6 +668,20 @@ static const hx_cmd commands[] = {
         .actions = events_actions,
         .flags = events_flags,
         .examples = events_examples,
+        .exits = keys_exits,
+    },
+    {
+        .name = "consumers",
+        .run = hx_cmd_consumers,
+        .summary = "list the consumers of streams, and move them",
+        .usage = "hapax consumers list [--stream NAME] [--tenant NAME] [--limit N]\n"
+                 "hapax consumers seek CONSUMER POSITION --stream NAME [--tenant NAME]",
+        .details = "A consumer is a position in a stream: the last event that a program has processed. The program "
+                   "moves it forward by the API; only seek moves it back. The command asks the running daemon on its "
+                   "admin socket, so run it as the daemon's user or root.",
+        .actions = consumers_actions,
+        .flags = consumers_flags,
+        .examples = consumers_examples,
         .exits = keys_exits,
     },
     {

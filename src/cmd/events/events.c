@@ -6,6 +6,7 @@
 #include "cmd/cli/table.h"
 #include "cmd/events/pause.h"
 #include "cmd/events/redrive.h"
+#include "cmd/events/tail.h"
 #include "cmd/events/view.h"
 #include "cmd/keys.h"
 #include "core/json/json.h"
@@ -58,6 +59,8 @@ static int show(hx_call *call)
                  {"type", "type", hx_keys_member},
                  {"tenant", "tenant", hx_keys_member},
                  {"source", "source", hx_keys_member},
+                 {"stream", "stream", hx_keys_member},
+                 {"position", "position", hx_keys_member},
                  {"correlation", "correlation_id", hx_keys_member},
                  {"accepted", "accepted_at", hx_relative_time},
                  {"deliver at", "deliver_at", hx_relative_time}};
@@ -129,21 +132,27 @@ static int publish(hx_call *call)
                    {"tenant", "tenant"},
                    {"source", "source"},
                    {"correlation-id", "correlation_id"},
-                   {"deliver-at", "deliver_at"}};
+                   {"deliver-at", "deliver_at"},
+                   {"stream", "stream"}};
     hx_slice data = HX_EMPTY;
     hx_buf body;
     hx_admin_reply reply;
+    const char *version = hx_call_flag(call, "expected-version");
+    uint64_t number = 0;
+    if (version && !hx_slice_to_u64(hx_slice_of(version), &number))
+        return hx_cmd_misused("events", "--expected-version must be a number, 0 for a stream without events");
     if (!is_key(hx_call_flag(call, "key")))
         return hx_cmd_misused("events", "--key must have 1 to %u visible ASCII characters", KEY_BYTES_MAX);
     int code = read_data(call, &data);
     if (code >= 0) return code;
-    hx_buf_init(&body, &call->arena, data.len + 8 * 6 * HX_CALL_TEXT_MAX);
+    hx_buf_init(&body, &call->arena, data.len + 10 * 6 * HX_CALL_TEXT_MAX);
     hx_json_open(&body, NULL, '{');
     hx_json_put_text(&body, "type", hx_slice_of(call->operands[0]));
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
         const char *value = hx_call_flag(call, members[i].flag);
         if (value) hx_json_put_text(&body, members[i].member, hx_slice_of(value));
     }
+    if (version) hx_json_put_number(&body, "expected_version", number);
     hx_json_put_raw(&body, "data", data);
     hx_json_close(&body, '}');
     code = hx_call_ask(call, "POST", HX_LIT("/v1/events"), hx_buf_slice(&body), &reply);
@@ -177,7 +186,11 @@ int hx_cmd_events(int argc, char **argv)
     static const hx_action actions[] = {
         {"list", {NULL}, " source tenant limit ", list},
         {"show", {"ID"}, " tenant source ", show},
-        {"publish", {"TYPE", "[-]"}, " data id tenant source correlation-id deliver-at key ", publish},
+        {"publish",
+         {"TYPE", "[-]"},
+         " data id tenant source correlation-id deliver-at key stream expected-version ",
+         publish},
+        {"tail", {NULL}, " stream after consumer tenant limit ", hx_tail},
         {"cancel", {"ID"}, " tenant ", cancel},
         {"dead", {NULL}, " endpoint state tenant limit ", dead},
         {"redrive",

@@ -132,3 +132,11 @@ void hx_print_delivery(hx_slice delivery, const char *recipient, hx_arena *arena
     }
     hx_table_print(rows, count + 1, 5);
 }
+
+void hx_print_json_line(hx_slice json, hx_arena *arena)
+{
+    char *line = hx_arena_terminated(arena, json);
+    for (size_t i = 0; i < json.len; i++)
+        if (line[i] == '\n' || line[i] == '\r') line[i] = ' ';
+    hx_cmd_put_json(stdout, (hx_slice){line, json.len});
+}

@@ -17,5 +17,7 @@ void hx_print_events(const hx_slice *events, size_t count, hx_arena *arena);
 void hx_print_deliveries(const hx_slice *deliveries, size_t count, hx_arena *arena);
 /* One delivery with every attempt. `recipient` is named where the delivery doesn't exist yet. */
 void hx_print_delivery(hx_slice delivery, const char *recipient, hx_arena *arena);
+/* JSON from the network on one line, without its end. */
+void hx_print_json_line(hx_slice json, hx_arena *arena);
 
 #endif

@@ -9,12 +9,22 @@
 #define OURS (HX_JSON_STORED | HX_JSON_SHOWN)
 #define FIELD(name, kind, uses) HX_JSON_FIELD(hx_event, name, kind, uses)
 static const hx_json_field fields[] = {
-    FIELD(id, TEXT, GIVEN),          FIELD(type, TEXT, GIVEN),           FIELD(tenant, TEXT, GIVEN),
-    FIELD(source, TEXT, GIVEN),      FIELD(correlation_id, TEXT, GIVEN), FIELD(accepted_at, TIME, OURS),
-    FIELD(deliver_at, TIME, GIVEN),  FIELD(content_type, TEXT, OURS),    FIELD(headers, TEXTS, HX_JSON_STORED),
-    FIELD(recipients, TEXTS, OURS),  FIELD(payload_hash, TEXT, OURS),    FIELD(is_received, BOOL, HX_JSON_STORED),
-    FIELD(data, RAW, HX_JSON_GIVEN), FIELD(stream, TEXT, HX_JSON_GIVEN | HX_JSON_STORED),
-    FIELD(position, NUMBER, HX_JSON_STORED), FIELD(expected_version, RAW, HX_JSON_GIVEN),
+    FIELD(id, TEXT, GIVEN),
+    FIELD(type, TEXT, GIVEN),
+    FIELD(tenant, TEXT, GIVEN),
+    FIELD(source, TEXT, GIVEN),
+    FIELD(correlation_id, TEXT, GIVEN),
+    FIELD(accepted_at, TIME, OURS),
+    FIELD(deliver_at, TIME, GIVEN),
+    FIELD(content_type, TEXT, OURS),
+    FIELD(headers, TEXTS, HX_JSON_STORED),
+    FIELD(recipients, TEXTS, OURS),
+    FIELD(payload_hash, TEXT, OURS),
+    FIELD(is_received, BOOL, HX_JSON_STORED),
+    FIELD(data, RAW, HX_JSON_GIVEN),
+    FIELD(stream, TEXT, HX_JSON_GIVEN | HX_JSON_STORED),
+    FIELD(position, NUMBER, HX_JSON_STORED),
+    FIELD(expected_version, RAW, HX_JSON_GIVEN),
 };
 #undef FIELD
 const hx_json_shape hx_event_shape = HX_JSON_SHAPE(fields);

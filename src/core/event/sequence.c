@@ -12,8 +12,8 @@
 
 static const hx_json_field sequence_fields[] = {FIELD(hx_sequence, last, NUMBER), FIELD(hx_sequence, kept_until, TIME),
                                                 FIELD(hx_sequence, is_forever, BOOL)};
-static const hx_json_field entry_fields[] = {FIELD(hx_entry, id, TEXT), FIELD(hx_entry, type, TEXT),
-                                             FIELD(hx_entry, bytes, NUMBER)};
+static const hx_json_field entry_fields[] = {FIELD(hx_sequence_entry, id, TEXT), FIELD(hx_sequence_entry, type, TEXT),
+                                             FIELD(hx_sequence_entry, bytes, NUMBER)};
 static const hx_json_field consumer_fields[] = {FIELD(hx_consumer, position, NUMBER),
                                                 FIELD(hx_consumer, generation, NUMBER),
                                                 FIELD(hx_consumer, changed_at, TIME)};
@@ -29,7 +29,7 @@ bool hx_is_stream(hx_slice name)
     return name.len > 0 && name.len <= HX_EVENT_NAME_MAX;
 }
 
-hx_ms hx_stream_retention(const hx_stream_rule *rules, size_t count, hx_slice stream, hx_ms otherwise)
+hx_ms hx_sequence_retention(const hx_stream_rule *rules, size_t count, hx_slice stream, hx_ms otherwise)
 {
     for (size_t i = 0; i < count; i++)
         if (hx_event_type_matches(rules[i].match, stream)) return rules[i].retention;
@@ -41,17 +41,17 @@ hx_slice hx_sequence_key(hx_slice tenant, hx_slice stream, hx_arena *arena)
     return hx_arena_printf(arena, "s/%.*s/%.*s", HX_FMT(tenant), HX_FMT(stream));
 }
 
-hx_slice hx_entry_prefix(hx_slice tenant, hx_slice stream, hx_arena *arena)
+hx_slice hx_sequence_entry_prefix(hx_slice tenant, hx_slice stream, hx_arena *arena)
 {
     return hx_arena_printf(arena, "p/%.*s/%.*s/", HX_FMT(tenant), HX_FMT(stream));
 }
 
-hx_slice hx_entry_key(hx_slice tenant, hx_slice stream, uint64_t position, hx_arena *arena)
+hx_slice hx_sequence_entry_key(hx_slice tenant, hx_slice stream, uint64_t position, hx_arena *arena)
 {
     return hx_arena_printf(arena, "p/%.*s/%.*s/%016" PRIx64, HX_FMT(tenant), HX_FMT(stream), position);
 }
 
-uint64_t hx_entry_position(hx_slice key)
+uint64_t hx_sequence_entry_position(hx_slice key)
 {
     char bytes[POSITION_DIGITS / 2];
     uint64_t position = 0;
@@ -97,14 +97,14 @@ bool hx_sequence_decode(hx_slice meta, hx_arena *arena, hx_sequence *out)
     return decode(&sequence_shape, meta, arena, out);
 }
 
-hx_slice hx_entry_encode(const hx_entry *entry, hx_arena *arena)
+hx_slice hx_sequence_entry_encode(const hx_sequence_entry *entry, hx_arena *arena)
 {
     return encode(&entry_shape, entry, arena);
 }
 
-bool hx_entry_decode(hx_slice meta, hx_arena *arena, hx_entry *out)
+bool hx_sequence_entry_decode(hx_slice meta, hx_arena *arena, hx_sequence_entry *out)
 {
-    *out = (hx_entry){.id = HX_EMPTY, .type = HX_EMPTY};
+    *out = (hx_sequence_entry){.id = HX_EMPTY, .type = HX_EMPTY};
     return decode(&entry_shape, meta, arena, out) && out->id.len > 0;
 }
 

@@ -28,16 +28,16 @@ typedef struct {
 } hx_stream_rule;
 
 typedef struct {
-    uint64_t last;   /* position of the last event; 0: there was none */
+    uint64_t last;    /* position of the last event; 0: there was none */
     hx_ms kept_until; /* when its entries have expired, but for those that never do */
-    bool is_forever; /* some never do */
+    bool is_forever;  /* some never do */
 } hx_sequence;
 
 typedef struct {
-    hx_slice id;    /* of the event */
+    hx_slice id; /* of the event */
     hx_slice type;
-    uint64_t bytes; /* of its data */
-} hx_entry;
+    uint64_t bytes; /* that reading it takes, about */
+} hx_sequence_entry;
 
 typedef struct {
     uint64_t position;   /* of the last event that was processed; 0: none */
@@ -48,13 +48,13 @@ typedef struct {
 /* 1 to 128 letters, digits, "-", "_" and ".": the name of a stream or a consumer. */
 bool hx_is_stream(hx_slice name);
 /* The retention of a stream by the first rule that matches it. */
-hx_ms hx_stream_retention(const hx_stream_rule *rules, size_t count, hx_slice stream, hx_ms otherwise);
+hx_ms hx_sequence_retention(const hx_stream_rule *rules, size_t count, hx_slice stream, hx_ms otherwise);
 
 hx_slice hx_sequence_key(hx_slice tenant, hx_slice stream, hx_arena *arena);
-hx_slice hx_entry_prefix(hx_slice tenant, hx_slice stream, hx_arena *arena);
-hx_slice hx_entry_key(hx_slice tenant, hx_slice stream, uint64_t position, hx_arena *arena);
+hx_slice hx_sequence_entry_prefix(hx_slice tenant, hx_slice stream, hx_arena *arena);
+hx_slice hx_sequence_entry_key(hx_slice tenant, hx_slice stream, uint64_t position, hx_arena *arena);
 /* The position in the key of an entry; 0: it has none. */
-uint64_t hx_entry_position(hx_slice key);
+uint64_t hx_sequence_entry_position(hx_slice key);
 /* An empty stream: those of all streams of the tenant. */
 hx_slice hx_consumer_prefix(hx_slice tenant, hx_slice stream, hx_arena *arena);
 hx_slice hx_consumer_key(hx_slice tenant, hx_slice stream, hx_slice name, hx_arena *arena);
@@ -62,8 +62,8 @@ hx_slice hx_consumer_key(hx_slice tenant, hx_slice stream, hx_slice name, hx_are
 /* Metas of items, in the arena. Decoding an empty one, of an item that is absent, gives what a new one is. */
 hx_slice hx_sequence_encode(const hx_sequence *sequence, hx_arena *arena);
 bool hx_sequence_decode(hx_slice meta, hx_arena *arena, hx_sequence *out) HX_MUST_USE;
-hx_slice hx_entry_encode(const hx_entry *entry, hx_arena *arena);
-bool hx_entry_decode(hx_slice meta, hx_arena *arena, hx_entry *out) HX_MUST_USE;
+hx_slice hx_sequence_entry_encode(const hx_sequence_entry *entry, hx_arena *arena);
+bool hx_sequence_entry_decode(hx_slice meta, hx_arena *arena, hx_sequence_entry *out) HX_MUST_USE;
 hx_slice hx_consumer_encode(const hx_consumer *consumer, hx_arena *arena);
 bool hx_consumer_decode(hx_slice meta, hx_arena *arena, hx_consumer *out) HX_MUST_USE;
 

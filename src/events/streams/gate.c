@@ -2,6 +2,7 @@
 #include "events/streams/gate.h"
 
 #include "base/check.h"
+#include "base/log.h"
 #include "events/recipient.h"
 
 #include <stdlib.h>
@@ -140,7 +141,11 @@ bool hx_gates_learn(hx_publish *publish, const hx_item *items)
         gate->version = items[i].version;
         gate->is_known = hx_sequence_decode(items[i].version > 0 ? items[i].meta : HX_EMPTY, publish->arena,
                                             &gate->head);
-        if (!gate->is_known) return false;
+        if (gate->is_known) continue;
+        hx_log_begin(HX_EVENT_event_item_malformed);
+        hx_log_str("key", gate->key);
+        hx_log_end();
+        return false;
     }
     return true;
 }

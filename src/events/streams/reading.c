@@ -47,7 +47,7 @@ static void oldest_read(hx_store_call *call)
     if (call->result != HX_STORE_OK)
         end(reading, HX_READING_UNAVAILABLE);
     else
-        gone(reading, page->count > 0 ? hx_entry_position(page->items[0].key) : reading->last + 1);
+        gone(reading, page->count > 0 ? hx_sequence_entry_position(page->items[0].key) : reading->last + 1);
 }
 
 /* Nothing is behind `after`. */
@@ -83,9 +83,11 @@ static void entries_read(hx_store_call *call)
     }
     reading->items = hx_arena_alloc(reading->arena, page->count * sizeof *reading->items);
     for (size_t i = 0; i < page->count; i++) {
-        hx_entry entry;
-        uint64_t position = hx_entry_position(page->items[i].key);
-        if (position != reading->after + 1 + i || !hx_entry_decode(page->items[i].meta, reading->arena, &entry)) break;
+        hx_sequence_entry entry;
+        uint64_t position = hx_sequence_entry_position(page->items[i].key);
+        if (position != reading->after + 1 + i ||
+            !hx_sequence_entry_decode(page->items[i].meta, reading->arena, &entry))
+            break;
         bytes += entry.bytes;
         if (i > 0 && bytes > reading->bytes_max) break;
         hx_event event = {.id = entry.id, .tenant = reading->tenant};
@@ -93,7 +95,7 @@ static void entries_read(hx_store_call *call)
         if (position > reading->last) reading->last = position;
     }
     if (reading->run == 0) {
-        gone(reading, hx_entry_position(page->items[0].key));
+        gone(reading, hx_sequence_entry_position(page->items[0].key));
         return;
     }
     hx_engine_begin_call(engine, &reading->call, reading->arena, events_read);
@@ -112,10 +114,10 @@ static void head_read(hx_store_call *call)
         return;
     }
     reading->last = head.last;
-    reading->page = (hx_item_page){
-        .prefix = hx_entry_prefix(reading->tenant, reading->stream, reading->arena),
-        .after = {.key = hx_entry_key(reading->tenant, reading->stream, reading->after, reading->arena)},
-        .items_max = reading->events_max};
+    reading->page = (hx_item_page){.prefix = hx_sequence_entry_prefix(reading->tenant, reading->stream, reading->arena),
+                                   .after = {.key = hx_sequence_entry_key(reading->tenant, reading->stream,
+                                                                          reading->after, reading->arena)},
+                                   .items_max = reading->events_max};
     hx_engine_begin_call(engine, &reading->call, reading->arena, entries_read);
     hx_store_scan(engine->needs.store, &reading->call, &reading->page);
     hx_engine_end_call(engine);

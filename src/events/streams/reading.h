@@ -18,7 +18,7 @@ typedef struct hx_reading {
     hx_slice tenant, stream;
     uint64_t after;      /* 0: from the beginning */
     unsigned events_max; /* 1 to HX_ITEM_PAGE_MAX */
-    size_t bytes_max;    /* of data; one event is read whatever it has */
+    size_t bytes_max;    /* of the events, about; one is read whatever it has */
     void (*done)(struct hx_reading *reading);
     /* given back */
     hx_reading_result result;

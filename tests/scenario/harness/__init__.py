@@ -18,11 +18,12 @@ from .wire import (Connection, Disconnected, Pending, Response, chunk, cpu_secon
 
 __all__ = [
     "Api", "BrokenDisk", "Connection", "Deduplicating", "Disconnected", "EXIT_ADDRESS", "EXIT_CONFIG", "EXIT_STORE",
-    "EXIT_UNKNOWN", "Following", "Gateway", "HANG_S", "Hooks", "Listening", "Pending", "Response", "Run", "SCOPES", "SlowDisk",
-    "Stream", "Upstream", "WallClock", "Zeros", "answer", "answer_raw", "answer_unread", "basic", "bearer", "binary",
-    "chunk", "chunked", "cpu_seconds", "directory_hash", "drop_after_effect", "echo_after_upgrade", "envelope",
-    "eventually", "fill", "free_port", "fresh_key", "hours_ahead", "in_time", "in_turn", "interim", "is_signed",
-    "jwt", "killed_at_change", "killed_at_step", "killed_at_sync", "lasting", "never_answer", "numbered",
-    "quick_retries", "quoted", "raise_open_files", "request_bytes", "reset_before_reading", "sanitized", "sink",
-    "unix_socket_path", "until_close", "wait_all_read", "without_tmpfile",
+    "EXIT_UNKNOWN", "Following", "Gateway", "HANG_S", "Hooks", "Listening", "Pending", "Response", "Run", "SCOPES",
+    "SlowDisk", "Stream", "Upstream", "WallClock", "Zeros", "answer", "answer_raw", "answer_unread", "basic",
+    "bearer", "binary", "chunk", "chunked", "cpu_seconds", "directory_hash", "drop_after_effect",
+    "echo_after_upgrade", "envelope", "eventually", "fill", "free_port", "fresh_key", "hours_ahead", "in_time",
+    "in_turn", "interim", "is_signed", "jwt", "killed_at_change", "killed_at_step", "killed_at_sync", "lasting",
+    "never_answer", "numbered", "quick_retries", "quoted", "raise_open_files", "request_bytes",
+    "reset_before_reading", "sanitized", "sink", "unix_socket_path", "until_close", "wait_all_read",
+    "without_tmpfile",
 ]

@@ -313,7 +313,7 @@ sources:
   - {name: github, scheme: github, secret_env: GH, deliver: "https://app.example.com/h", ack: processed,
      guarantee: none, strict: true}
   - {name: open, scheme: none, dedupe_key: "{body:/a}:{window:1h}", deliver: "http://127.0.0.1:3000/open"}
-events: {disable_after: off, allow: [10.0.0.0/8]}
+events: {disable_after: off, allow: [10.0.0.0/8], streams: [{match: "audit-*", retention: forever}]}
 """
 
 
@@ -364,7 +364,7 @@ def test_sources_and_events_are_told_in_json(hapax, file):
     assert told["events"] == {
         "attempts": 512, "retention_ms": 604_800_000, "dead_retention_ms": 2_592_000_000, "disable_after_ms": 0,
         "pause_max_ms": 432_000_000, "payload_max": 262_144, "response_max": 4096, "allow": ["10.0.0.0/8"],
-        "ca_file": ""}
+        "ca_file": "", "streams": [{"match": "audit-*", "retention_ms": 0}]}
 
 
 def test_strict_refuses_a_source_that_verifies_nothing(hapax, file):

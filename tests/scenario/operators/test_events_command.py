@@ -267,7 +267,8 @@ def test_nothing_from_the_network_reaches_a_terminal_as_it_is(operator, upstream
 
 
 @pytest.mark.parametrize("words, said", [
-    (["events"], "a command is missing: list, show, publish, cancel, dead, redrive, redrives, pause, resume or stop"),
+    (["events"],
+     "a command is missing: list, show, publish, tail, cancel, dead, redrive, redrives, pause, resume or stop"),
     (["events", "nothing"], 'unknown command "nothing"'),
     (["events", "list", "x"], 'unexpected argument "x"'),
     (["events", "list", "--limit", "0"], "--limit must be between 1 and 10000"),
@@ -303,3 +304,56 @@ def test_a_mistake_is_named_and_changes_nothing(operator, words, said):
 def test_a_daemon_that_is_not_there_is_named(hapax, tmp_path):
     result = hapax("endpoints", "list", "--admin", f"unix:{tmp_path}/none.sock")
     assert result.code == EXIT_STORE and "can't reach the daemon" in result.stderr, result
+
+
+def test_tail_follows_a_stream_over_a_restart(start_api, hapax, tmp_path):
+    gateway = start_api(LOCAL, store=f"journal:{tmp_path}/events").gateway
+    operator = Operator(hapax, gateway)
+    for number in range(2):
+        operator.publish("order.changed", json.dumps({"n": number}), "--stream", "orders-1")
+    place = ["--stream", "orders-1", "--after", "0", *operator.place]
+    tail = subprocess.Popen([binary(), "events", "tail", *place, "--json", "--limit", "3"], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        events = [json.loads(tail.stdout.readline()) for _ in range(2)]
+        gateway.kill()
+        assert "Waiting" in tail.stderr.readline()
+        gateway.start()
+        operator.publish("order.changed", '{"n": 2,\n "s": 0}', "--stream", "orders-1", "--expected-version", "2")
+        events.append(json.loads(tail.stdout.readline()))
+        assert tail.wait(timeout=HANG_S) == 0
+    finally:
+        tail.kill()
+    assert [(event["position"], event["data"]["n"]) for event in events] == [(1, 0), (2, 1), (3, 2)]
+    lines = operator.run("events", "tail", *place[:4], "--limit", "3").stdout.splitlines()
+    assert len(lines) == 3 and lines[2].startswith("3 ") and "order.changed" in lines[2]
+    refused = operator.run("events", "publish", "t", "--data", "1", "--stream", "orders-1", "--expected-version", "2",
+                           code=EXIT_CONFIG)
+    assert "version 3" in refused.stderr, refused
+    operator.run("events", "tail", "--stream", "orders-1", "--after", "9", code=EXIT_CONFIG)
+    operator.run("events", "tail", code=EXIT_CONFIG)
+
+
+def test_consumers_are_listed_and_moved(start_api, hapax, tmp_path):
+    api = start_api(LOCAL, store=f"journal:{tmp_path}/events")
+    operator = Operator(hapax, api.gateway)
+    assert "No consumers match." in operator.run("consumers", "list").stderr
+    for _ in range(5):
+        operator.publish("t", "1", "--stream", "orders-1")
+    token = api.token("consume")
+    for name, position in (("billing", 3), ("search", 5)):
+        body = {"stream": "orders-1", "position": position, "generation": 1}
+        assert api.call("POST", f"/v1/consumers/{name}/ack", token, body=body).status == 200
+    table = [line.split()[:5] for line in operator.run("consumers", "list", "--stream", "orders-1").stdout.splitlines()]
+    assert table == [["STREAM", "CONSUMER", "POSITION", "BEHIND", "GENERATION"],
+                     ["orders-1", "billing", "3", "2", "1"], ["orders-1", "search", "5", "0", "1"]]
+    moved = operator.run("consumers", "seek", "billing", "1", "--stream", "orders-1").stdout
+    assert "up to 1 of 5" in moved and "generation 2" in moved
+    assert operator.json("consumers", "seek", "billing", "newest", "--stream", "orders-1")["position"] == 5
+    assert operator.json("consumers", "list")["count"] == 2
+    tailed = operator.run("consumers", "seek", "search", "oldest", "--stream", "orders-1") and operator.run(
+        "events", "tail", "--stream", "orders-1", "--consumer", "search", "--limit", "5")
+    assert [line.split()[0] for line in tailed.stdout.splitlines()] == ["1", "2", "3", "4", "5"]
+    for words in (["seek", "billing", "6", "--stream", "orders-1"], ["seek", "billing", "6"], ["seek", "billing"],
+                  ["seek", "billing", "first", "--stream", "orders-1"], ["list", "--stream", "a b"]):
+        operator.run("consumers", *words, code=EXIT_CONFIG)

@@ -117,9 +117,9 @@ static void events_are_read(void **state)
     assert_int_equal(config->events.allow_count, 0);
     assert_int_equal(config->inbox.listen_count, 0); /* there are no sources */
     hx_config_free(&config);
-    config = fixture_load(UP
-                          "trusted_proxies: [192.0.2.1]\n"
-                          "events: {attempts: 9, disable_after: off, allow: [10.0.0.0/8, '::1'], ca_file: /etc/ca}\n");
+    config = fixture_load(UP "trusted_proxies: [192.0.2.1]\n"
+                             "events: {attempts: 9, disable_after: off, allow: [10.0.0.0/8, '::1'], ca_file: /etc/ca,\n"
+                             "  streams: [{match: orders-9, retention: 30d}, {match: '*', retention: forever}]}\n");
     assert_true(config->events_given);
     assert_int_equal(config->events.attempts, 9);
     assert_int_equal(config->events.disable_after, 0);
@@ -128,6 +128,10 @@ static void events_are_read(void **state)
     assert_int_equal(config->events.allow[1].bits, 128);
     assert_int_equal(config->trusted_proxy_count, 1);
     fixture_assert_text(config->events.ca_file, "/etc/ca");
+    assert_int_equal(config->events.stream_count, 2);
+    fixture_assert_text(config->events.streams[0].match, "orders-9");
+    assert_int_equal(config->events.streams[0].retention, 30 * HX_DAY);
+    assert_int_equal(config->events.streams[1].retention, HX_STREAM_FOREVER);
     hx_config_free(&config);
 }
 
@@ -256,6 +260,14 @@ static const fixture_row of_listeners[] = {
     {UP "events: {response_max: 5KiB}\n", "f:2:24: \"response_max\" must be 0 to 4KiB, not \"5KiB\"\n"},
     {UP "events: {retention: off}\n", "f:2:21: \"retention\" must be a duration such as 500ms, 10s, 5m, 24h or 7d, not "
                                       "\"off\"\n"},
+    {UP "events: {streams: {match: a}}\n",
+     "f:2:19: \"streams\" must be a list such as [{match: \"orders-*\", retention: 30d}]\n"},
+    {UP "events: {streams: [{match: a}]}\n", "f:2:20: each of \"streams\" needs \"match\" and \"retention\"\n"},
+    {UP "events: {streams: [{match: 'a b', retention: 1d}]}\n",
+     "f:2:28: \"match\" must be a stream's name: letters, digits, \"-\", \"_\" and \".\"\n"},
+    {UP "events: {streams: [{match: a, retention: never}]}\n",
+     "f:2:42: \"retention\" must be a duration such as 500ms, 10s, 5m, 24h or 7d, or forever, not \"never\"\n"},
+    {UP "events: {streams: [{match: a, retention: 0s}]}\n", "f:2:42: \"retention\" must be 1h to 3650d, not \"0s\"\n"},
     {UP "events: {allow: [0.0.0.0/0]}\n",
      "f:2:18: \"allow\" must not list \"0.0.0.0/0\": every address could be reached\n"},
     {UP "events: {allow: 10.0.0.0/8}\n", "f:2:17: \"allow\" must be a list of addresses and networks, such as "
