@@ -125,16 +125,24 @@ BEGIN
 END $$;
 
 -- The rows of both tables that are visible in `target` and were not in `taken`, after a row: the next ones, in order.
+-- OFFSET 0 makes the planner look up each transaction, instead of reading the tables in order.
 CREATE FUNCTION hapax.outbox_page(taken pg_snapshot, target pg_snapshot, after_xid xid8, after_seq bigint, most integer)
-RETURNS TABLE (xid xid8, seq bigint, event text) LANGUAGE sql STABLE AS $$
+RETURNS TABLE (xid xid8, seq bigint, event text) LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     SELECT * FROM (
-        (SELECT o.xid, o.seq, o.event FROM pg_snapshot_xip(taken) AS late(xid), hapax.outbox_0 o
-          WHERE o.xid = late.xid AND (o.xid, o.seq) > (after_xid, after_seq) AND pg_visible_in_snapshot(o.xid, target)
-          ORDER BY o.xid, o.seq LIMIT most)
+        (SELECT r.* FROM pg_snapshot_xip(taken) AS late(xid),
+                LATERAL (SELECT o.xid, o.seq, o.event FROM hapax.outbox_0 o
+                          WHERE o.xid = late.xid AND (o.xid, o.seq) > (after_xid, after_seq) OFFSET 0) r
+          WHERE pg_visible_in_snapshot(late.xid, target)
+          ORDER BY r.xid, r.seq LIMIT most)
         UNION ALL
-        (SELECT o.xid, o.seq, o.event FROM pg_snapshot_xip(taken) AS late(xid), hapax.outbox_1 o
-          WHERE o.xid = late.xid AND (o.xid, o.seq) > (after_xid, after_seq) AND pg_visible_in_snapshot(o.xid, target)
-          ORDER BY o.xid, o.seq LIMIT most)
+        (SELECT r.* FROM pg_snapshot_xip(taken) AS late(xid),
+                LATERAL (SELECT o.xid, o.seq, o.event FROM hapax.outbox_1 o
+                          WHERE o.xid = late.xid AND (o.xid, o.seq) > (after_xid, after_seq) OFFSET 0) r
+          WHERE pg_visible_in_snapshot(late.xid, target)
+          ORDER BY r.xid, r.seq LIMIT most)
         UNION ALL
         (SELECT o.xid, o.seq, o.event FROM hapax.outbox_0 o
           WHERE o.xid >= pg_snapshot_xmax(taken) AND (o.xid, o.seq) > (after_xid, after_seq)
@@ -145,8 +153,8 @@ RETURNS TABLE (xid xid8, seq bigint, event text) LANGUAGE sql STABLE AS $$
           WHERE o.xid >= pg_snapshot_xmax(taken) AND (o.xid, o.seq) > (after_xid, after_seq)
             AND pg_visible_in_snapshot(o.xid, target)
           ORDER BY o.xid, o.seq LIMIT most)) x
-    ORDER BY x.xid, x.seq LIMIT most
-$$;
+    ORDER BY x.xid, x.seq LIMIT most;
+END $$;
 
 -- One turn of the relay: records the rows of the page before as taken, if this gateway still has the term under which
 -- it read them, and returns the next. `who` is a gateway, `mark` its store. The last row has no event. Its seq is the
@@ -241,8 +249,8 @@ BEGIN
         BEGIN
             EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', left_behind);
             -- All that was ever inserted is visible under this lock, or was rolled back.
-            EXECUTE format('SELECT EXISTS (SELECT FROM %1$s o WHERE o.xid >= pg_snapshot_xmax($1)) OR EXISTS '
-                           '(SELECT FROM pg_snapshot_xip($1) AS late(xid), %1$s o WHERE o.xid = late.xid)', left_behind)
+            EXECUTE format('SELECT EXISTS (SELECT FROM %1$s o WHERE o.xid >= pg_snapshot_xmax($1)) OR EXISTS (SELECT '
+                           'FROM %1$s o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip($1))))', left_behind)
                INTO has_more USING s.taken;
             IF NOT has_more THEN
                 EXECUTE format('TRUNCATE %s', left_behind);
@@ -276,8 +284,9 @@ BEGIN
 END $$;
 
 -- Plans are made when the tables may be empty.
-ALTER FUNCTION hapax.outbox_page SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-                                 SET enable_mergejoin = off SET jit = off;
+ALTER FUNCTION hapax.outbox_page SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+      SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+ALTER FUNCTION hapax.outbox_next SET plan_cache_mode = force_generic_plan SET jit = off;
 ALTER FUNCTION hapax.outbox_rotate SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 REVOKE EXECUTE ON FUNCTION hapax.publish, hapax.outbox_check, hapax.outbox_page, hapax.outbox_next,
