@@ -78,7 +78,7 @@ END $$;
 CREATE FUNCTION hapax.publish(type text, data jsonb, id text DEFAULT NULL, tenant text DEFAULT NULL,
                               source text DEFAULT NULL, correlation_id text DEFAULT NULL,
                               deliver_at timestamptz DEFAULT NULL, stream text DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS $$
 DECLARE
     name  CONSTANT text := '^[!-~]{1,128}$';
     names CONSTANT text := '1 to 128 visible ASCII characters';
@@ -164,7 +164,7 @@ CREATE FUNCTION hapax.outbox_next(who bigint, mark bytea, lease_ms bigint, of_te
                                   is_end boolean, to_xid text, to_seq bigint, refused_xids text[],
                                   refused_seqs bigint[], reasons text[], most integer, most_bytes bigint)
 RETURNS TABLE (xid xid8, seq bigint, event text, note text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     s      hapax.outbox;
@@ -223,7 +223,7 @@ END $$;
 -- Makes the other table active, if it is empty and the active one has grown, or is a minute old; else tries to truncate
 -- it. Nobody waits for the lock, and it waits for nobody.
 CREATE FUNCTION hapax.outbox_rotate(who bigint, grown bigint, OUT rotated boolean, OUT truncated boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS $$
 DECLARE
     s    hapax.outbox;
     r    hapax.outbox_rotation := (SELECT o FROM hapax.outbox_rotation o);
@@ -264,7 +264,7 @@ END $$;
 
 -- Lets another gateway take over at once.
 CREATE FUNCTION hapax.outbox_release(who bigint) RETURNS void LANGUAGE sql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS
+SET search_path = hapax, pg_temp AS
 $$ UPDATE hapax.outbox SET holder = 0, held_until = '-infinity' WHERE holder = who $$;
 
 CREATE FUNCTION hapax.grant_outbox(role name, purpose text DEFAULT 'application') RETURNS void LANGUAGE plpgsql AS $$
