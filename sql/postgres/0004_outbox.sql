@@ -78,7 +78,7 @@ END $$;
 CREATE FUNCTION hapax.publish(type text, data jsonb, id text DEFAULT NULL, tenant text DEFAULT NULL,
                               source text DEFAULT NULL, correlation_id text DEFAULT NULL,
                               deliver_at timestamptz DEFAULT NULL, stream text DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS $$
 DECLARE
     name  CONSTANT text := '^[!-~]{1,128}$';
     names CONSTANT text := '1 to 128 visible ASCII characters';
@@ -125,16 +125,24 @@ BEGIN
 END $$;
 
 -- The rows of both tables that are visible in `target` and were not in `taken`, after a row: the next ones, in order.
+-- OFFSET 0 makes the planner look up each transaction, instead of reading the tables in order.
 CREATE FUNCTION hapax.outbox_page(taken pg_snapshot, target pg_snapshot, after_xid xid8, after_seq bigint, most integer)
-RETURNS TABLE (xid xid8, seq bigint, event text) LANGUAGE sql STABLE AS $$
+RETURNS TABLE (xid xid8, seq bigint, event text) LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     SELECT * FROM (
-        (SELECT o.xid, o.seq, o.event FROM pg_snapshot_xip(taken) AS late(xid), hapax.outbox_0 o
-          WHERE o.xid = late.xid AND (o.xid, o.seq) > (after_xid, after_seq) AND pg_visible_in_snapshot(o.xid, target)
-          ORDER BY o.xid, o.seq LIMIT most)
+        (SELECT r.* FROM pg_snapshot_xip(taken) AS late(xid),
+                LATERAL (SELECT o.xid, o.seq, o.event FROM hapax.outbox_0 o
+                          WHERE o.xid = late.xid AND (o.xid, o.seq) > (after_xid, after_seq) OFFSET 0) r
+          WHERE pg_visible_in_snapshot(late.xid, target)
+          ORDER BY r.xid, r.seq LIMIT most)
         UNION ALL
-        (SELECT o.xid, o.seq, o.event FROM pg_snapshot_xip(taken) AS late(xid), hapax.outbox_1 o
-          WHERE o.xid = late.xid AND (o.xid, o.seq) > (after_xid, after_seq) AND pg_visible_in_snapshot(o.xid, target)
-          ORDER BY o.xid, o.seq LIMIT most)
+        (SELECT r.* FROM pg_snapshot_xip(taken) AS late(xid),
+                LATERAL (SELECT o.xid, o.seq, o.event FROM hapax.outbox_1 o
+                          WHERE o.xid = late.xid AND (o.xid, o.seq) > (after_xid, after_seq) OFFSET 0) r
+          WHERE pg_visible_in_snapshot(late.xid, target)
+          ORDER BY r.xid, r.seq LIMIT most)
         UNION ALL
         (SELECT o.xid, o.seq, o.event FROM hapax.outbox_0 o
           WHERE o.xid >= pg_snapshot_xmax(taken) AND (o.xid, o.seq) > (after_xid, after_seq)
@@ -145,8 +153,8 @@ RETURNS TABLE (xid xid8, seq bigint, event text) LANGUAGE sql STABLE AS $$
           WHERE o.xid >= pg_snapshot_xmax(taken) AND (o.xid, o.seq) > (after_xid, after_seq)
             AND pg_visible_in_snapshot(o.xid, target)
           ORDER BY o.xid, o.seq LIMIT most)) x
-    ORDER BY x.xid, x.seq LIMIT most
-$$;
+    ORDER BY x.xid, x.seq LIMIT most;
+END $$;
 
 -- One turn of the relay: records the rows of the page before as taken, if this gateway still has the term under which
 -- it read them, and returns the next. `who` is a gateway, `mark` its store. The last row has no event. Its seq is the
@@ -156,7 +164,7 @@ CREATE FUNCTION hapax.outbox_next(who bigint, mark bytea, lease_ms bigint, of_te
                                   is_end boolean, to_xid text, to_seq bigint, refused_xids text[],
                                   refused_seqs bigint[], reasons text[], most integer, most_bytes bigint)
 RETURNS TABLE (xid xid8, seq bigint, event text, note text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     s      hapax.outbox;
@@ -215,7 +223,7 @@ END $$;
 -- Makes the other table active, if it is empty and the active one has grown, or is a minute old; else tries to truncate
 -- it. Nobody waits for the lock, and it waits for nobody.
 CREATE FUNCTION hapax.outbox_rotate(who bigint, grown bigint, OUT rotated boolean, OUT truncated boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = hapax, pg_temp AS $$
 DECLARE
     s    hapax.outbox;
     r    hapax.outbox_rotation := (SELECT o FROM hapax.outbox_rotation o);
@@ -241,8 +249,8 @@ BEGIN
         BEGIN
             EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', left_behind);
             -- All that was ever inserted is visible under this lock, or was rolled back.
-            EXECUTE format('SELECT EXISTS (SELECT FROM %1$s o WHERE o.xid >= pg_snapshot_xmax($1)) OR EXISTS '
-                           '(SELECT FROM pg_snapshot_xip($1) AS late(xid), %1$s o WHERE o.xid = late.xid)', left_behind)
+            EXECUTE format('SELECT EXISTS (SELECT FROM %1$s o WHERE o.xid >= pg_snapshot_xmax($1)) OR EXISTS (SELECT '
+                           'FROM %1$s o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip($1))))', left_behind)
                INTO has_more USING s.taken;
             IF NOT has_more THEN
                 EXECUTE format('TRUNCATE %s', left_behind);
@@ -256,7 +264,7 @@ END $$;
 
 -- Lets another gateway take over at once.
 CREATE FUNCTION hapax.outbox_release(who bigint) RETURNS void LANGUAGE sql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS
+SET search_path = hapax, pg_temp AS
 $$ UPDATE hapax.outbox SET holder = 0, held_until = '-infinity' WHERE holder = who $$;
 
 CREATE FUNCTION hapax.grant_outbox(role name, purpose text DEFAULT 'application') RETURNS void LANGUAGE plpgsql AS $$
@@ -276,8 +284,9 @@ BEGIN
 END $$;
 
 -- Plans are made when the tables may be empty.
-ALTER FUNCTION hapax.outbox_page SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-                                 SET enable_mergejoin = off SET jit = off;
+ALTER FUNCTION hapax.outbox_page SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+      SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+ALTER FUNCTION hapax.outbox_next SET plan_cache_mode = force_generic_plan SET jit = off;
 ALTER FUNCTION hapax.outbox_rotate SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 REVOKE EXECUTE ON FUNCTION hapax.publish, hapax.outbox_check, hapax.outbox_page, hapax.outbox_next,
