@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The number of bytes from `at` on that are printable ASCII, without quotes and backslashes: nearly always all of a text,
- * so eight are looked at together. */
+/* The number of bytes from `at` on that are printable ASCII, without quotes and backslashes: nearly always all of a
+ * text, so eight are looked at together. */
 size_t hx_utf8_plain_bytes(const char *at, const char *end);
 /* The length of the well-formed character at `at`, or 0. */
 size_t hx_utf8_bytes(const char *at, const char *end);

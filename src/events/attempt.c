@@ -34,7 +34,7 @@ typedef struct {
     bool is_listed; /* in engine->events: attempts may join */
     hx_ms since;
     unsigned users;  /* attempts, and the call */
-    hx_link waiting; /* attempts, for is_read */
+    hx_link waiting; /* attempts that began before is_read */
 } shared_event;
 
 typedef struct {
@@ -394,7 +394,8 @@ static void event_read(hx_store_call *call)
                        hx_event_decode(shared->item.meta, &shared->arena, &shared->event);
     shared->event.data = shared->item.body;
     if (!is_good) unlist(shared);
-    for (hx_link *link; (link = hx_list_take(&shared->waiting));) {
+    HX_EACH(link, &shared->waiting)
+    {
         attempt *a = HX_OWNER(link, attempt, link);
         if (is_good) {
             lease(a);
