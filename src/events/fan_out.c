@@ -54,6 +54,7 @@ size_t hx_fan_out_add(const hx_engine *engine, const hx_fan_out *from, size_t co
     for (size_t i = 0; i < count; i++) {
         hx_slice endpoint = from->recipients.items[i];
         hx_delivery delivery = hx_outbox_delivery(from->event, from->tenant, endpoint, now);
+        hx_outbox_end_orphan(engine, &delivery, now);
         items[i] = hx_outbox_item(engine, hx_delivery_key(from->tenant, endpoint, from->event, arena), 0, &delivery,
                                   arena);
     }
@@ -85,9 +86,9 @@ static void commit_done(hx_store_call *call)
 {
     hx_engine *engine = HX_OWNER(call, hx_engine, fan_out.call);
     hx_fan_out work;
-    if (call->result == HX_STORE_OK && read_work(engine, &work)) {
+    if (read_work(engine, &work)) { /* a commit whose end is not known may have taken effect */
         hx_fan_out_nudge_recipients(engine, &work, part_of(&work), hx_engine_now(engine));
-        if (work.recipients.count > HX_FAN_OUT_PART) engine->fan_out.again = true;
+        if (call->result == HX_STORE_OK && work.recipients.count > HX_FAN_OUT_PART) engine->fan_out.again = true;
     }
     bool failed = call->result != HX_STORE_OK && call->result != HX_STORE_STALE; /* STALE: another node did it */
     engine->fan_out.at++;
@@ -150,6 +151,7 @@ static void look_due(hx_timer *timer)
 
 void hx_fan_out_nudge(hx_engine *engine, hx_ms due)
 {
+    if (!engine->started || engine->stopping) return; /* at the start everything is looked at */
     hx_timer *timer = &engine->fan_out.timer;
     hx_ms delay = due - hx_engine_now(engine), now = hx_loop_now(engine->needs.loop);
     if (delay < 0) delay = 0;

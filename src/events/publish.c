@@ -139,10 +139,22 @@ static hx_item key_item(hx_publish *publish, hx_ms now)
                      .body = HX_EMPTY};
 }
 
+/* A commit whose end was not known may have made the deliveries: then nobody has looked for them yet. */
+static void wake_all(const hx_publish *publish)
+{
+    hx_engine *engine = publish->engine;
+    for (size_t i = 0; i < publish->count; i++) {
+        hx_fan_out work = fan_out_of(publish, &publish->events[i]);
+        hx_fan_out_nudge_recipients(engine, &work, work.recipients.count, hx_engine_now(engine));
+    }
+    hx_fan_out_nudge(engine, hx_engine_now(engine));
+}
+
 static void end(hx_publish *publish, hx_publish_result result)
 {
     hx_engine *engine = publish->engine;
     publish->result = result;
+    if (result == HX_PUBLISHED_BEFORE || result == HX_PUBLISH_UNAVAILABLE) wake_all(publish);
     publish->done(publish);
     hx_engine_end_call(engine);
 }
@@ -256,6 +268,12 @@ static void refused(hx_task *task)
     end(publish, HX_PUBLISH_TOO_MANY);
 }
 
+static void not_ready(hx_task *task)
+{
+    hx_publish *publish = HX_OWNER(task, hx_publish, call.own.task);
+    end(publish, HX_PUBLISH_UNAVAILABLE);
+}
+
 static void refuse(hx_publish *publish, hx_slice detail)
 {
     publish->detail = detail;
@@ -279,6 +297,11 @@ void hx_engine_publish(hx_engine *engine, hx_publish *publish)
     publish->detail = HX_EMPTY;
     HX_CHECK(publish->count > 0 && publish->count <= HX_PUBLISH_MAX);
     hx_engine_begin_call(engine, &publish->call, publish->arena, commit_done);
+    if (!engine->started) { /* an event that is accepted before all endpoints are read would miss some for good */
+        publish->call.own.task.run = not_ready;
+        hx_loop_defer(engine->needs.loop, &publish->call.own.task);
+        return;
+    }
     hx_item *items = hx_arena_alloc(publish->arena, (2 * publish->count + DIRECT_MAX + 1) * sizeof *items);
     size_t count = 0, deliveries = 0;
     for (size_t i = 0; i < publish->count; i++) {

@@ -148,7 +148,7 @@ static void look(hx_recipient *recipient)
         recipient->look_again = true;
         return;
     }
-    if (recipient->endpoint.disabled) return;
+    if (recipient->endpoint.disabled || recipient->endpoint.deleted_at > 0) return;
     recipient->state = HX_RECIPIENT_LOOKING;
     hx_list_remove(&recipient->link);
     recipient->is_listed = false;
@@ -207,6 +207,14 @@ void hx_recipient_classify(hx_recipient *recipient, hx_recipient_class class)
     hx_engine_pump(recipient->engine);
 }
 
+void hx_recipient_told(hx_recipient *recipient, const hx_attempt_result *result)
+{
+    if (result->retry_after <= 0 || (result->status != 429 && result->status != 503)) return;
+    hx_ms pause = result->retry_after < HX_DAY ? result->retry_after : HX_DAY;
+    recipient->not_before = hx_engine_now(recipient->engine) + pause + 1;
+    hx_recipient_list(recipient);
+}
+
 void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result)
 {
     hx_engine *engine = recipient->engine;
@@ -220,11 +228,8 @@ void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result
         recipient->endpoint.failing_since = is_success ? 0 : hx_engine_now(engine);
         recipient->failing_changed = true;
     }
-    if (!is_success && result->retry_after > 0 && (result->status == 429 || result->status == 503)) {
-        hx_ms pause = result->retry_after < HX_DAY ? result->retry_after : HX_DAY;
-        recipient->not_before = hx_engine_now(engine) + pause + 1;
-    }
-    if (recipient->state != HX_RECIPIENT_LOOKING && !has_work(recipient)) look(recipient);
+    if (!has_work(recipient))
+        look(recipient); /* once more, if it is looking: the scan may have been before the result */
     hx_recipient_list(recipient);
     hx_engine_pump(engine);
 }
