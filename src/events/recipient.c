@@ -228,8 +228,8 @@ void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result
         recipient->endpoint.failing_since = is_success ? 0 : hx_engine_now(engine);
         recipient->failing_changed = true;
     }
-    if (!has_work(recipient))
-        look(recipient); /* once more, if it is looking: the scan may have been before the result */
+    /* Once more, if it is looking: the scan may have been before the result. */
+    if (!has_work(recipient)) look(recipient);
     hx_recipient_list(recipient);
     hx_engine_pump(engine);
 }
