@@ -223,6 +223,7 @@ static void settle_read_done(hx_store_call *call)
 static void send_done(hx_sending *sending)
 {
     attempt *a = HX_OWNER(sending, attempt, sending);
+    hx_recipient_told(a->recipient, &sending->result);
     settle(a);
 }
 
@@ -342,12 +343,14 @@ static void lease_done(hx_store_call *call)
 {
     attempt *a = HX_OWNER(call, attempt, call);
     hx_engine *engine = a->engine;
+    /* After a commit that took too long the attempt could outlive its lease, and another begin beside it. */
+    bool is_late = hx_engine_now(engine) + a->recipient->endpoint.timeout >= a->lease_until;
     hx_recipient_leased(a->recipient);
-    if (call->result == HX_STORE_OK) {
+    if (call->result == HX_STORE_OK && !is_late) {
         a->version = a->mark = call->version;
         send_attempt(a);
     } else {
-        drop_attempt(a); /* another node has it, or the store can't be written to: it stays due */
+        drop_attempt(a); /* another node has it, or the store can't be written to: it stays due, or its lease lapses */
     }
     hx_engine_end_call(engine);
 }

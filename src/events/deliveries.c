@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/check.h"
 #include "base/log.h"
 #include "events/recipient.h"
 
@@ -39,6 +40,15 @@ hx_delivery hx_outbox_delivery(hx_slice event_key, hx_slice tenant, hx_slice end
                          .responses = HX_EMPTY};
 }
 
+void hx_outbox_end_orphan(const hx_engine *engine, hx_delivery *delivery, hx_ms now)
+{
+    bool is_shared = hx_store_about(engine->needs.store)->shared;
+    bool is_known = is_shared || hx_recipient_find(engine, delivery->tenant, delivery->endpoint);
+    if (is_known || delivery->state != HX_DELIVERY_PENDING) return;
+    bool may = hx_delivery_cancel(delivery, now, HX_LIT("the endpoint was deleted"));
+    HX_CHECK(may);
+}
+
 hx_delivery_rules hx_outbox_rules(const hx_recipient *recipient)
 {
     bool is_dead_on_4xx = recipient && hx_slice_eq(recipient->endpoint.on_client_error, HX_LIT("dead"));
@@ -73,11 +83,10 @@ static void change_done(hx_store_call *call)
 {
     hx_delivery_change *change = HX_OWNER(call, hx_delivery_change, call);
     hx_recipient *recipient = hx_recipient_find(change->engine, change->delivery.tenant, change->delivery.endpoint);
+    /* A commit whose end is not known may have taken effect. */
+    if (recipient) hx_recipient_nudge(recipient, change->delivery.due);
     switch (call->result) {
-    case HX_STORE_OK:
-        if (recipient) hx_recipient_nudge(recipient, change->delivery.due);
-        end_change(change, HX_CHANGE_DONE);
-        return;
+    case HX_STORE_OK: end_change(change, HX_CHANGE_DONE); return;
     case HX_STORE_STALE:
         if (++change->tries < TRIES_MAX) {
             read_again(change);
@@ -103,6 +112,12 @@ static void read_done(hx_store_call *call)
     }
     if (!hx_delivery_decode(item->meta, item->body, change->arena, delivery)) {
         change->detail = "its record can't be read";
+        end_change(change, HX_CHANGE_REFUSED);
+        return;
+    }
+    const hx_recipient *recipient = hx_recipient_find(engine, delivery->tenant, delivery->endpoint);
+    if (change->act == HX_DELIVERY_ACT_REARM && (!recipient || recipient->endpoint.deleted_at > 0)) {
+        change->detail = "its endpoint was deleted";
         end_change(change, HX_CHANGE_REFUSED);
         return;
     }

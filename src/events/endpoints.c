@@ -68,7 +68,7 @@ static void commit_done(hx_store_call *call)
     hx_recipient *recipient = hx_recipient_put(engine, &change->endpoint, call->version);
     log_change(change);
     hx_recipient_nudge(recipient, hx_engine_now(engine));
-    if (change->act == HX_ENDPOINT_DELETE || change->act == HX_ENDPOINT_DISABLE) hx_recipient_list(recipient);
+    hx_recipient_list(recipient); /* it may have work from before it was disabled */
     end_change(change, HX_CHANGE_DONE, NULL);
 }
 
@@ -113,8 +113,12 @@ static void read_done(hx_store_call *call)
     hx_endpoint stored;
     hx_ms now = hx_engine_now(engine);
     const hx_item *item = &change->items[0];
-    bool is_there = item->version > 0 && hx_endpoint_decode(item->meta, change->arena, &stored) &&
-                    stored.deleted_at == 0;
+    bool is_there = call->result == HX_STORE_OK && item->version > 0 &&
+                    hx_endpoint_decode(item->meta, change->arena, &stored);
+    if (is_there && stored.deleted_at > 0) { /* the end of the commit that deleted it may not have been known */
+        (void)hx_recipient_put(engine, &stored, item->version);
+        is_there = false;
+    }
     if (call->result != HX_STORE_OK || !is_there) {
         end_change(change, call->result == HX_STORE_OK ? HX_CHANGE_ABSENT : HX_CHANGE_UNAVAILABLE, NULL);
         return;

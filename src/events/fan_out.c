@@ -91,9 +91,9 @@ static void commit_done(hx_store_call *call)
 {
     hx_engine *engine = HX_OWNER(call, hx_engine, fan_out.call);
     hx_fan_out work;
-    if (call->result == HX_STORE_OK && read_work(engine, &work)) {
+    if (read_work(engine, &work)) { /* a commit whose end is not known may have taken effect */
         hx_fan_out_nudge_recipients(engine, &work, part_of(&work), hx_engine_now(engine));
-        if (work.recipients.count > HX_FAN_OUT_PART) engine->fan_out.again = true;
+        if (call->result == HX_STORE_OK && work.recipients.count > HX_FAN_OUT_PART) engine->fan_out.again = true;
     }
     /* STALE: another node did it, unless an endpoint was changed, which this one reads within the second. */
     bool failed = call->result != HX_STORE_OK && (call->result != HX_STORE_STALE || hx_nodes_went_ahead(call));
@@ -158,6 +158,7 @@ static void look_due(hx_timer *timer)
 
 void hx_fan_out_nudge(hx_engine *engine, hx_ms due)
 {
+    if (!engine->started || engine->stopping) return; /* at the start everything is looked at */
     hx_timer *timer = &engine->fan_out.timer;
     hx_ms delay = due - hx_engine_now(engine), now = hx_loop_now(engine->needs.loop);
     if (delay < 0) delay = 0;

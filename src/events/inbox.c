@@ -109,7 +109,7 @@ static void rearm_done(hx_store_call *call)
 {
     hx_receipt *receipt = HX_OWNER(call, hx_receipt, call);
     hx_recipient *recipient = hx_recipient_find(receipt->engine, receipt->delivery.tenant, receipt->delivery.endpoint);
-    if (call->result == HX_STORE_OK && recipient) hx_recipient_nudge(recipient, receipt->delivery.due);
+    if (recipient) hx_recipient_nudge(recipient, receipt->delivery.due);
     end(receipt, HX_INBOX_DUPLICATE);
 }
 
@@ -251,15 +251,16 @@ static void receive_done(hx_store_call *call)
     hx_engine *engine = receipt->engine;
     switch (call->result) {
     case HX_STORE_OK:
-        if (receipt->source->waits) {
+    case HX_STORE_UNAVAILABLE: /* it may have taken effect */
+        if (call->result == HX_STORE_OK && receipt->source->waits) {
             ask_handler(receipt);
             hx_engine_end_call(engine);
             return;
         }
-        log_receipt(receipt, HX_DELIVERY_PENDING);
         hx_recipient_nudge(hx_recipient_find(engine, receipt->delivery.tenant, receipt->delivery.endpoint),
                            receipt->delivery.due);
-        end(receipt, HX_INBOX_RECEIVED);
+        if (call->result == HX_STORE_OK) log_receipt(receipt, HX_DELIVERY_PENDING);
+        end(receipt, call->result == HX_STORE_OK ? HX_INBOX_RECEIVED : HX_INBOX_UNAVAILABLE);
         return;
     case HX_STORE_STALE:
         compare(receipt);

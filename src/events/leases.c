@@ -21,10 +21,13 @@ static void lapse_done(hx_store_call *call)
     hx_engine *engine = HX_OWNER(call, hx_engine, leases.call);
     hx_delivery delivery;
     const hx_item *item = &engine->leases.item;
-    if (call->result == HX_STORE_OK && hx_delivery_decode(item->meta, item->body, &engine->leases.arena, &delivery)) {
+    if (hx_delivery_decode(item->meta, item->body, &engine->leases.arena, &delivery)) {
         hx_recipient *recipient = hx_recipient_find(engine, delivery.tenant, delivery.endpoint);
-        hx_outbox_log(&delivery, HX_DELIVERY_LEASED);
-        engine->counts.interrupted++;
+        if (call->result == HX_STORE_OK) {
+            hx_outbox_log(&delivery, HX_DELIVERY_LEASED);
+            engine->counts.interrupted++;
+        }
+        /* A commit whose end is not known may have taken effect. */
         if (recipient && delivery.state == HX_DELIVERY_PENDING) hx_recipient_nudge(recipient, delivery.due);
     }
     engine->leases.at++;
@@ -43,8 +46,10 @@ static void lapse_next(hx_engine *engine)
         if (!hx_delivery_decode(item->meta, item->body, arena, &delivery)) continue;
         const hx_recipient *recipient = hx_recipient_find(engine, delivery.tenant, delivery.endpoint);
         hx_delivery_rules rules = hx_outbox_rules(recipient);
-        if (engine->leases.all && delivery.due > now) delivery.due = now;
+        bool is_orphan = engine->leases.all && delivery.last_at < engine->leases.began_at;
+        if (is_orphan && delivery.due > now) delivery.due = now;
         if (!hx_delivery_lapse(&delivery, &rules, now, hx_rand_u64(), arena)) continue;
+        hx_outbox_end_orphan(engine, &delivery, now);
         engine->leases.item = hx_outbox_item(engine, item->key, item->version, &delivery, arena);
         hx_engine_begin_call(engine, &engine->leases.call, arena, lapse_done);
         hx_store_commit(engine->needs.store, &engine->leases.call, &engine->leases.item, 1, true);
@@ -86,6 +91,7 @@ static void look_due(hx_timer *timer)
 void hx_leases_start(hx_engine *engine)
 {
     engine->leases.all = !hx_store_about(engine->needs.store)->shared;
+    engine->leases.began_at = hx_engine_now(engine);
     look_due(&engine->leases.timer);
 }
 

@@ -155,11 +155,23 @@ static hx_item key_item(const hx_publish *publish, hx_ms now)
                      .body = HX_EMPTY};
 }
 
+/* A commit whose end was not known may have made the deliveries: then nobody has looked for them yet. */
+static void wake_all(const hx_publish *publish)
+{
+    hx_engine *engine = publish->engine;
+    for (size_t i = 0; i < publish->count; i++) {
+        hx_fan_out work = fan_out_of(publish, &publish->events[i]);
+        hx_fan_out_nudge_recipients(engine, &work, work.recipients.count, hx_engine_now(engine));
+    }
+    hx_fan_out_nudge(engine, hx_engine_now(engine));
+}
+
 static void end(hx_publish *publish, hx_publish_result result)
 {
     hx_engine *engine = publish->engine;
     publish->result = result;
     hx_gates_release(publish);
+    if (result == HX_PUBLISHED_BEFORE || result == HX_PUBLISH_UNAVAILABLE) wake_all(publish);
     publish->done(publish);
     hx_engine_end_call(engine);
 }

@@ -182,7 +182,7 @@ static void look(hx_recipient *recipient)
         recipient->look_again = true;
         return;
     }
-    if (recipient->endpoint.disabled) return;
+    if (recipient->endpoint.disabled || recipient->endpoint.deleted_at > 0) return;
     recipient->state = HX_RECIPIENT_LOOKING;
     hx_list_remove(&recipient->link);
     recipient->is_listed = false;
@@ -252,6 +252,14 @@ static hx_recipient_class class_after_failure(const hx_recipient *recipient)
     return is_short && recipient->class != HX_RECIPIENT_FAILING ? HX_RECIPIENT_NEW : HX_RECIPIENT_FAILING;
 }
 
+void hx_recipient_told(hx_recipient *recipient, const hx_attempt_result *result)
+{
+    if (result->retry_after <= 0 || (result->status != 429 && result->status != 503)) return;
+    hx_ms pause = result->retry_after < HX_DAY ? result->retry_after : HX_DAY;
+    recipient->not_before = hx_engine_now(recipient->engine) + pause + 1;
+    hx_recipient_list(recipient);
+}
+
 void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result)
 {
     hx_engine *engine = recipient->engine;
@@ -265,11 +273,8 @@ void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result
         recipient->failing_changed = true;
     }
     hx_recipient_classify(recipient, is_success ? HX_RECIPIENT_PROVEN : class_after_failure(recipient));
-    if (!is_success && result->retry_after > 0 && (result->status == 429 || result->status == 503)) {
-        hx_ms pause = result->retry_after < HX_DAY ? result->retry_after : HX_DAY;
-        recipient->not_before = hx_engine_now(engine) + pause + 1;
-    }
-    if (recipient->state != HX_RECIPIENT_LOOKING && !has_work(recipient)) look(recipient);
+    /* Once more, if it is looking: the scan may have been before the result. */
+    if (!has_work(recipient)) look(recipient);
     hx_recipient_list(recipient);
     hx_engine_pump(engine);
 }

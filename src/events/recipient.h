@@ -123,7 +123,8 @@ struct hx_engine {
         hx_item_page page;
         size_t at;
         bool is_busy;
-        bool all; /* at the start of a store that nobody else uses: no lease has a holder */
+        bool all; /* at the start of a store that nobody else uses: no lease from before `began_at` has a holder */
+        hx_ms began_at;
         hx_item item;
     } leases;
     struct {
@@ -180,6 +181,8 @@ void hx_recipient_nudge(hx_recipient *recipient, hx_ms due);
 void hx_recipient_classify(hx_recipient *recipient, hx_recipient_class class);
 /* The lease of an attempt is durable, or was refused. */
 void hx_recipient_leased(hx_recipient *recipient);
+/* A response has come; its result is not durable yet. */
+void hx_recipient_told(hx_recipient *recipient, const hx_attempt_result *result);
 /* An attempt has ended. */
 void hx_recipient_tried(hx_recipient *recipient, const hx_attempt_result *result);
 /* The next delivery to begin an attempt with; NULL: there is none at the moment. */
@@ -240,6 +243,9 @@ hx_item hx_outbox_item(const hx_engine *engine, hx_slice key, uint64_t version, 
                        hx_arena *arena);
 /* A new delivery that is due at once. */
 hx_delivery hx_outbox_delivery(hx_slice event_key, hx_slice tenant, hx_slice endpoint, hx_ms now);
+/* Cancels a pending delivery to an endpoint that is gone. On a store that others share an endpoint which is not known
+ * here may be a new one of theirs: then it does nothing. */
+void hx_outbox_end_orphan(const hx_engine *engine, hx_delivery *delivery, hx_ms now);
 /* `recipient` may be NULL: it is gone. */
 hx_delivery_rules hx_outbox_rules(const hx_recipient *recipient);
 /* The header lines with which the application gets an event that was received. */

@@ -10,6 +10,7 @@
 
 #define LOOPS_MAX 8u
 #define HOOKS_MAX 8u
+#define FIRED_MAX 256u /* some start themselves again */
 
 typedef struct {
     hx_task *first;
@@ -110,6 +111,18 @@ static bool any_tasks(void)
     for (unsigned i = 0; i < queue.loop_count; i++)
         if (queue.loops[i]->posted.first || queue.loops[i]->deferred.first) return true;
     return false;
+}
+
+hx_ms sim_next_event(void)
+{
+    return queue.count > 0 ? queue.heap[0].due : INT64_MAX;
+}
+
+void sim_loop_fire_all(hx_loop *loop)
+{
+    hx_timer *timer;
+    for (unsigned i = 0; i < FIRED_MAX && (timer = hx_timers_take_due(&loop->timers, INT64_MAX)); i++)
+        timer->fire(timer);
 }
 
 /* The loop whose timer is due first, if that is no later than `*due`. */

@@ -4,7 +4,6 @@
 #include "base/rand.h"
 #include "coverage.h"
 #include "run.h"
-#include "shrink.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -195,9 +194,9 @@ static void print_report(const options *o, const share *sum, double spent)
         printf("\nevery promise held\n");
         return;
     }
-    printf("\nFAILED %" PRIu64 " times; first with seed %" PRIu64 ":\n  %s\n\n  ./dev sim --seed %" PRIu64
-           "            shows it\n  ./dev sim --seed %" PRIu64 " --shrink   makes it smaller\n",
-           sum->failures, sum->failed_seed, sum->failure, sum->failed_seed, sum->failed_seed);
+    printf("\nFAILED %" PRIu64 " times; first with seed %" PRIu64 ":\n  %s\n\n  %s --seed %" PRIu64
+           "            shows it\n  %s --seed %" PRIu64 " --shrink   makes it smaller\n",
+           sum->failures, sum->failed_seed, sum->failure, sim_command, sum->failed_seed, sim_command, sum->failed_seed);
 }
 
 static void stop_early(int number)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants the bugs of mutants.toml in the daemon, one at a time, and lets the simulator look for each.
 
-    mutants.py --build DIR [--planted] [--seconds N] [--runs N] [--only NAME] [--jobs N] [--json]
+    mutants.py --build DIR [--events] [--planted] [--seconds N] [--runs N] [--only NAME] [--jobs N] [--json]
 
 DIR is a build folder that has tests/sim/hxsim. A mutated source is compiled as DIR's compile commands say and linked
 before the libraries, so that it replaces the one in there; the tree is not touched. Exit code 0: every
@@ -23,7 +23,8 @@ import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-TARGET = "tests/sim/hxsim"
+TARGET = "tests/sim/hxsim"  # with --events: of the other program
+TABLE = "mutants.toml"
 
 
 class Trouble(Exception):
@@ -97,7 +98,7 @@ def check_as_it_is(build):
     """What fails without a bug would make every bug look found."""
     made = subprocess.run(["ninja", "-C", build, TARGET], capture_output=True, text=True)
     if made.returncode != 0:
-        raise Trouble("hxsim does not build: " + made.stdout[-2000:])
+        raise Trouble(f"{TARGET} does not build: " + made.stdout[-2000:])
     found = look(os.path.join(build, TARGET), 1000, 60)
     if found:
         raise Trouble(f"without any bug planted, seed {found[0]} fails: {found[1]}")
@@ -137,13 +138,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="where hxsim was built")
     parser.add_argument("--planted", action="store_true", help="only the six that must be found within a minute")
+    parser.add_argument("--events", action="store_true", help="those of events/mutants.toml, by the simulator of events")
     parser.add_argument("--only", help="those whose name has this in it")
     parser.add_argument("--seconds", type=int, default=60, help="how long to look for each (60)")
     parser.add_argument("--runs", type=int, default=10_000_000, help="how many seeds to look at for each")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at once (one for each processor)")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    with open(os.path.join(HERE, "mutants.toml"), "rb") as table:
+    if arguments.events:
+        global TARGET, TABLE
+        TARGET, TABLE = "tests/sim/hxevents", "events/mutants.toml"
+    with open(os.path.join(HERE, TABLE), "rb") as table:
         mutants = tomllib.load(table)["mutant"]
     try:
         for mutant in mutants:

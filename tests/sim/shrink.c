@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shrink.h"
+#include "run.h"
 
 #include "base/check.h"
 

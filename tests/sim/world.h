@@ -220,6 +220,10 @@ void sim_after(hx_ms delay, sim_happening fire, void *subject);
 /* Lets the next thing happen; false when nothing is left that ever would. */
 bool sim_step(void);
 void sim_loop_reset(void);
+/* When the next event is due, timers of loops apart; INT64_MAX: there is none. */
+hx_ms sim_next_event(void);
+/* Lets its timers fire, whatever their time is. */
+void sim_loop_fire_all(hx_loop *loop);
 hx_ms sim_now(void); /* by the clock of the nodes and the store */
 void sim_run_tasks(hx_loop *loop);
 /* Without its timers and tasks: their memory went with their node. */

@@ -21,7 +21,8 @@ sources:
 def start_hooks(start_api, upstream):
     """start_hooks(config, ...): a running gateway with an API and sources; `store` says which store it has."""
     def start(config="events: {allow: [127.0.0.0/8]}", **options):
-        return Hooks(start_api(config + SOURCES % {"app": upstream.url}, env=Hooks.SECRETS, **options), upstream)
+        env = {**Hooks.SECRETS, **options.pop("env_more", {})}
+        return Hooks(start_api(config + SOURCES % {"app": upstream.url}, env=env, **options), upstream)
 
     return start
 

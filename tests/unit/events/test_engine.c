@@ -184,6 +184,7 @@ static void crash(void)
 {
     world.engine->stopping = true;
     world.crashed = world.engine;
+    now++; /* leases of an earlier process are older than this one */
     begin_engine();
 }
 

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a run ends early, and what it says of itself. */
+#include "base/check.h"
+#include "run.h"
+#include "world.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+bool sim_is_running;
+
+_Noreturn void sim_fail(const char *promise, const char *format, ...)
+{
+    va_list args;
+    int len = snprintf(world.failure, sizeof world.failure, "%s: ", promise);
+    va_start(args, format);
+    (void)vsnprintf(world.failure + len, sizeof world.failure - (size_t)len, format, args);
+    va_end(args);
+    if (!sim_is_running) {
+        fprintf(stderr, "simulator: %s\n", world.failure);
+        exit(HX_EXIT_BUG);
+    }
+    longjmp(world.escape, 1);
+}
+
+/* In place of base/check.c: a failed assertion of the daemon's is a finding. */
+void hx_check_in_hand(hx_slice description)
+{
+    (void)description;
+}
+
+_Noreturn void hx_check_failed(const char *file, int line, const char *condition)
+{
+    sim_fail("no assertion fails", "%s:%d: (%s) does not hold", file, line, condition);
+}
+
+_Noreturn void hx_fatal(int exit_code, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    sim_fail("no node ends itself", "exit code %d: %s", exit_code, text);
+}
+
+void sim_trace(const char *format, ...)
+{
+    va_list args;
+    printf("%10.3f  %4u  ", (double)world.boot / 1000, world.events);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+}
+
+void sim_mix(uint64_t number)
+{
+    world.hash = (world.hash ^ number) * UINT64_C(0x9e3779b97f4a7c15);
+    world.hash ^= world.hash >> 29;
+}
+
+uint64_t sim_hash(hx_slice bytes)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < bytes.len; i++) hash = (hash ^ (unsigned char)bytes.ptr[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
