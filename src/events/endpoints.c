@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of endpoints: read, decided, committed with the version that was read, and then in force. On a shared store
- * the commit gives the endpoints another generation, by which other nodes learn of it (nodes.c). */
+ * the commit gives the endpoints another generation, by which other nodes learn of it (recipients/nodes.c). */
 #include "base/log.h"
 #include "base/rand.h"
 #include "events/recipient.h"
@@ -64,7 +64,8 @@ static void commit_done(hx_store_call *call)
         end_change(change, call->result == HX_STORE_FULL ? HX_CHANGE_FULL : HX_CHANGE_UNAVAILABLE, NULL);
         return;
     }
-    if (call->item_count > 1) engine->nodes.generation = call->version;
+    if (change->has_generation) engine->nodes.generation = call->version;
+    if (change->act == HX_ENDPOINT_DISABLE) hx_fan_out_nudge(engine, hx_engine_now(engine));
     hx_recipient *recipient = hx_recipient_put(engine, &change->endpoint, call->version);
     log_change(change);
     hx_recipient_nudge(recipient, hx_engine_now(engine));
@@ -84,7 +85,11 @@ static void commit(hx_endpoint_change *change, uint64_t version)
                                  .meta = hx_buf_slice(&meta),
                                  .body = HX_EMPTY};
     /* That it is failing concerns nobody who publishes. */
-    size_t count = change->act == HX_ENDPOINT_NOTE ? 1 : 1 + hx_nodes_add(engine, HX_ITEM_PUT, &change->items[1]);
+    size_t count = 1;
+    if (change->act != HX_ENDPOINT_NOTE) count += hx_nodes_add(engine, HX_ITEM_PUT, &change->items[1]);
+    change->has_generation = count > 1;
+    if (change->act == HX_ENDPOINT_DISABLE)
+        count += hx_own_event_of_endpoint(engine, &change->endpoint, &change->items[count], change->arena);
     hx_engine_begin_call(engine, &change->call, change->arena, commit_done);
     hx_store_commit(engine->needs.store, &change->call, change->items, count, false);
 }

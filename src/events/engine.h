@@ -51,7 +51,7 @@ hx_ms hx_engine_now(const hx_engine *engine);
 /* A MAC under the store's secret, for another part that works beside the engine; owned by the caller. */
 hx_mac *hx_engine_new_mac(const hx_engine *engine);
 
-/* The engine's own: what waits until the endpoints have been read (nodes.c). */
+/* The engine's own: what waits until the endpoints have been read (recipients/nodes.c). */
 typedef struct hx_nodes_wait {
     hx_link link;
     void (*done)(struct hx_nodes_wait *wait, bool is_read);
@@ -130,7 +130,8 @@ typedef struct hx_endpoint_change {
     /* the engine's own */
     hx_engine *engine;
     hx_store_call call;
-    hx_item items[2];
+    hx_item items[4]; /* the endpoint's, the generation of all, and an event about it */
+    bool has_generation;
     hx_nodes_wait wait;
     unsigned tries;
 } hx_endpoint_change;

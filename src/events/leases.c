@@ -20,12 +20,13 @@ static void lapse_done(hx_store_call *call)
 {
     hx_engine *engine = HX_OWNER(call, hx_engine, leases.call);
     hx_delivery delivery;
-    const hx_item *item = &engine->leases.item;
+    const hx_item *item = &engine->leases.items[0]; /* its key is the first in their order, too */
     if (call->result == HX_STORE_OK && hx_delivery_decode(item->meta, item->body, &engine->leases.arena, &delivery)) {
         hx_recipient *recipient = hx_recipient_find(engine, delivery.tenant, delivery.endpoint);
         hx_outbox_log(&delivery, HX_DELIVERY_LEASED);
         engine->counts.interrupted++;
         if (recipient && delivery.state == HX_DELIVERY_PENDING) hx_recipient_nudge(recipient, delivery.due);
+        if (call->item_count > 1) hx_fan_out_nudge(engine, hx_engine_now(engine));
     }
     engine->leases.at++;
     lapse_next(engine);
@@ -45,9 +46,11 @@ static void lapse_next(hx_engine *engine)
         hx_delivery_rules rules = hx_outbox_rules(recipient);
         if (engine->leases.all && delivery.due > now) delivery.due = now;
         if (!hx_delivery_lapse(&delivery, &rules, now, hx_rand_u64(), arena)) continue;
-        engine->leases.item = hx_outbox_item(engine, item->key, item->version, &delivery, arena);
+        hx_item *items = engine->leases.items;
+        items[0] = hx_outbox_item(engine, item->key, item->version, &delivery, arena);
+        size_t count = 1 + hx_own_event_of_delivery(engine, &delivery, item->key, &items[1], arena);
         hx_engine_begin_call(engine, &engine->leases.call, arena, lapse_done);
-        hx_store_commit(engine->needs.store, &engine->leases.call, &engine->leases.item, 1, true);
+        hx_store_commit(engine->needs.store, &engine->leases.call, items, count, true);
         return;
     }
     if (page->more && !engine->stopping) {

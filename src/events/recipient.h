@@ -24,6 +24,7 @@
 #include "events/engine.h"
 
 #define HX_RECIPIENT_PAGE 64u
+#define HX_OWN_EVENT_ITEMS 2u
 
 typedef enum { HX_RECIPIENT_PROVEN, HX_RECIPIENT_NEW, HX_RECIPIENT_FAILING, HX_RECIPIENT_CLASSES } hx_recipient_class;
 typedef enum { HX_RECIPIENT_IDLE, HX_RECIPIENT_LOOKING, HX_RECIPIENT_HAS_WORK } hx_recipient_state;
@@ -100,7 +101,7 @@ struct hx_engine {
         size_t at;
         bool is_busy;
         bool all; /* at the start of a store that nobody else uses: no lease has a holder */
-        hx_item item;
+        hx_item items[1 + HX_OWN_EVENT_ITEMS];
     } leases;
     struct {
         hx_timer timer;
@@ -116,7 +117,7 @@ struct hx_engine {
         hx_store_call call;
         hx_item_page page;
         size_t at;
-        hx_item item;
+        hx_item items[1 + HX_OWN_EVENT_ITEMS];
         hx_endpoint_change change;
         size_t cursor;    /* in the recipients */
         hx_recipient *of; /* NULL: nothing is under way */
@@ -155,7 +156,7 @@ void hx_recipient_looked(hx_recipient *recipient, size_t due);
 /* attempt.c */
 void hx_attempt_begin(hx_recipient *recipient, const hx_item *item);
 
-/* ordered.c: endpoints that get the events of a stream one at a time. */
+/* recipients/ordered.c: endpoints that get the events of a stream one at a time. */
 uint64_t hx_ordered_place(hx_engine *engine, hx_ms now);
 /* Looks for the first delivery of each stream; hx_recipient_looked follows. */
 void hx_ordered_look(hx_recipient *recipient);
@@ -165,7 +166,7 @@ bool hx_ordered_is_mark(const hx_item *item);
 size_t hx_ordered_add(const hx_delivery *delivery, hx_slice key, uint64_t version, hx_item_act act, hx_item *out,
                       hx_arena *arena);
 
-/* nodes.c: the endpoints as all nodes on the store have them. */
+/* recipients/nodes.c: the endpoints as all nodes on the store have them. */
 void hx_nodes_start(hx_engine *engine);
 void hx_nodes_stop(hx_engine *engine);
 /* Adds the generation of the endpoints to a commit: CHECK for one that was decided on them, PUT for one that changes
@@ -175,6 +176,12 @@ size_t hx_nodes_add(const hx_engine *engine, hx_item_act act, hx_item *out);
 bool hx_nodes_went_ahead(const hx_store_call *commit);
 /* Calls `done` when the endpoints were read again, with false when they could not be. `wait` lives until then. */
 void hx_nodes_read_again(hx_engine *engine, hx_nodes_wait *wait, void (*done)(hx_nodes_wait *wait, bool is_read));
+
+/* recipients/own_events.c: add to a commit that ends a delivery, or disables an endpoint, the event that tells of it.
+ * They return how many of HX_OWN_EVENT_ITEMS items that are; hx_fan_out_nudge follows the commit. */
+size_t hx_own_event_of_delivery(hx_engine *engine, const hx_delivery *delivery, hx_slice key, hx_item *out,
+                                hx_arena *arena);
+size_t hx_own_event_of_endpoint(hx_engine *engine, const hx_endpoint *endpoint, hx_item *out, hx_arena *arena);
 
 /* leases.c, fan_out.c, housekeeping.c */
 void hx_leases_start(hx_engine *engine);

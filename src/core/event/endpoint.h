@@ -49,6 +49,8 @@ bool hx_endpoint_decode(hx_slice meta, hx_arena *arena, hx_endpoint *endpoint) H
 
 /* Whether it subscribes to an event of its tenant. */
 bool hx_endpoint_wants(const hx_endpoint *endpoint, hx_slice type, hx_slice data);
+/* Whether it asks for an event about ourselves: by name, or by a pattern other than "*". */
+bool hx_endpoint_names(const hx_endpoint *endpoint, hx_slice type, hx_slice data);
 /* Whether a type matches a pattern. */
 bool hx_event_type_matches(hx_slice pattern, hx_slice type);
 hx_slice hx_endpoint_key(hx_slice tenant, hx_slice id, hx_arena *arena);
