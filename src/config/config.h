@@ -9,6 +9,7 @@
 
 #include "base/memory/buf.h"
 #include "base/network.h"
+#include "core/event/endpoint.h"
 #include "core/event/source.h"
 #include "core/operation/policy.h"
 
@@ -57,6 +58,16 @@ typedef struct {
 #define HX_API_HOSTS_MAX 16u
 
 #define HX_EVENTS_ALLOW_MAX 64u
+#define HX_CONFIG_ENDPOINTS_MAX 256u
+
+/* One of `events.endpoints`, without its secrets. */
+typedef struct {
+    hx_slice name;
+    hx_endpoint endpoint;
+    hx_webhook_secret_place places[HX_ENDPOINT_SECRETS_MAX];
+    size_t place_count;
+    hx_slice given; /* its members, as JSON */
+} hx_config_endpoint;
 
 /* `events:` in the file. */
 typedef struct {
@@ -70,6 +81,8 @@ typedef struct {
     uint32_t allow_count;
     hx_network allow[HX_EVENTS_ALLOW_MAX]; /* networks that deliveries may go to although they aren't public */
     hx_slice ca_file;                      /* empty: the system's certificates */
+    hx_config_endpoint *endpoints;
+    size_t endpoint_count;
 } hx_config_events;
 
 typedef struct {

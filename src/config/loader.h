@@ -131,6 +131,8 @@ void hx_options_sources_read(hx_loader *loader, const hx_yaml *root);
 void hx_options_sources_secrets(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_source_said *said);
 void hx_options_sources_url(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *url);
 void hx_options_sources_events(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+/* Reads `events.endpoints`. */
+void hx_options_endpoints_read(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 
 /* The path of a file that the configuration names; relative paths start at the directory of the configuration file. */
 hx_slice hx_loader_path(const hx_loader *loader, hx_slice path);

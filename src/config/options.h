@@ -82,6 +82,7 @@ typedef enum {
     X(ROUTES, "a list of maps")                                                                                        \
     X(INBOX, "a map")                                                                                                  \
     X(SOURCES, "a list of maps")                                                                                       \
+    X(ENDPOINTS, "a list of maps")                                                                                     \
     X(EVENTS, "a map")                                                                                                 \
     X(SECRETS, "text, or a list")                                                                                      \
     X(URL, "a URL")

@@ -91,6 +91,7 @@ void hx_engine_begin_deliveries(hx_engine *engine)
     hx_leases_start(engine);
     hx_fan_out_start(engine);
     hx_housekeeping_start(engine);
+    hx_configured_start(engine);
     hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
 
@@ -125,6 +126,7 @@ void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *con
     hx_leases_stop(engine);
     hx_fan_out_stop(engine);
     hx_housekeeping_stop(engine);
+    hx_configured_stop(engine);
     hx_timer_stop(engine->needs.loop, &engine->watch);
     for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
         hx_timer_stop(engine->needs.loop, &((hx_recipient *)value)->timer);
@@ -149,6 +151,7 @@ void hx_engine_free(hx_engine **owned)
     hx_arena_free(&engine->leases.arena);
     hx_arena_free(&engine->fan_out.arena);
     hx_arena_free(&engine->housekeeping.arena);
+    hx_arena_free(&engine->configured.arena);
     hx_mac_free(&engine->mac);
     free(engine);
 }

@@ -38,6 +38,8 @@ typedef struct {
     hx_sender endpoints;
     hx_sender applications; /* of the inbox: their addresses are the operator's choice, and not guarded */
     hx_engine_settings settings;
+    const hx_endpoint *configured; /* endpoints of the configuration, with ids and secrets; they outlive the engine */
+    size_t configured_count;
 } hx_engine_needs;
 
 hx_engine *hx_engine_new(const hx_engine_needs *needs);
@@ -99,6 +101,7 @@ typedef enum {
     HX_CHANGE_DONE,
     HX_CHANGE_ABSENT,     /* there is no such endpoint, event or delivery */
     HX_CHANGE_REFUSED,    /* its state, or what was given, doesn't allow that: `detail` */
+    HX_CHANGE_CONFIGURED, /* only the configuration can change it */
     HX_CHANGE_FULL,       /* the store is full */
     HX_CHANGE_UNAVAILABLE /* it may have happened or not */
 } hx_change_result;
@@ -110,7 +113,9 @@ typedef enum {
     HX_ENDPOINT_DISABLE, /* with `reason` */
     HX_ENDPOINT_ROTATE,  /* to `secret`; the others sign along until `retire_at` */
     HX_ENDPOINT_DELETE,
-    HX_ENDPOINT_NOTE /* the engine's own: failing_since, from `endpoint` */
+    HX_ENDPOINT_NOTE,        /* the engine's own: failing_since, from `endpoint` */
+    HX_ENDPOINT_CONFIGURE,   /* the engine's own: as `endpoint` of the configuration */
+    HX_ENDPOINT_UNCONFIGURE, /* the engine's own: it isn't in the configuration any more */
 } hx_endpoint_act;
 
 typedef struct hx_endpoint_change {

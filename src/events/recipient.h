@@ -48,6 +48,7 @@ typedef struct hx_recipient {
     hx_ms oldest;         /* start of the oldest attempt, about */
     hx_ms not_before;     /* Retry-After, or its rate */
     bool failing_changed; /* endpoint.failing_since is not in the store yet */
+    bool is_elsewhere;    /* it is in the configuration of another node only, which has its secrets */
     bool is_gone;         /* it has answered with 410: to be disabled */
     hx_timer timer;
     struct {
@@ -122,6 +123,12 @@ struct hx_engine {
         size_t cursor;    /* in the recipients */
         hx_recipient *of; /* NULL: nothing is under way */
     } housekeeping;
+    struct {
+        hx_timer timer;
+        hx_arena arena;
+        hx_endpoint_change change;
+        size_t at; /* the next endpoint of the configuration */
+    } configured;
     hx_engine_counts counts;
 };
 
@@ -182,6 +189,12 @@ void hx_nodes_read_again(hx_engine *engine, hx_nodes_wait *wait, void (*done)(hx
 size_t hx_own_event_of_delivery(hx_engine *engine, const hx_delivery *delivery, hx_slice key, hx_item *out,
                                 hx_arena *arena);
 size_t hx_own_event_of_endpoint(hx_engine *engine, const hx_endpoint *endpoint, hx_item *out, hx_arena *arena);
+
+/* recipients/configured.c: makes the endpoints in the store those of the configuration. */
+void hx_configured_start(hx_engine *engine);
+void hx_configured_stop(hx_engine *engine);
+/* The endpoint of the configuration with this tenant and id; NULL: there is none. */
+const hx_endpoint *hx_configured_find(const hx_engine *engine, const hx_endpoint *like);
 
 /* leases.c, fan_out.c, housekeeping.c */
 void hx_leases_start(hx_engine *engine);

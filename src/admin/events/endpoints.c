@@ -40,6 +40,7 @@ static void change_done(hx_endpoint_change *change)
     case HX_CHANGE_DONE: break;
     case HX_CHANGE_ABSENT: hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL); return;
     case HX_CHANGE_REFUSED: hx_admin_refuse_malformed(call, change->detail); return;
+    case HX_CHANGE_CONFIGURED: hx_admin_refuse(call, HX_ADMIN_ENDPOINT_CONFIGURED, HX_EMPTY, NULL); return;
     case HX_CHANGE_FULL: hx_admin_refuse(call, HX_ADMIN_FULL, HX_EMPTY, NULL); return;
     default: hx_admin_refuse(call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); return;
     }

@@ -26,6 +26,7 @@ static const hx_json_field fields[] = {
     FIELD(timeout, SPAN, GIVEN),
     FIELD(on_client_error, TEXT, GIVEN),
     FIELD(ordered, BOOL, GIVEN),
+    FIELD(configured, BOOL, OURS),
     FIELD(disabled, BOOL, OURS),
     FIELD(disabled_reason, TEXT, OURS),
     FIELD(disabled_at, TIME, OURS),

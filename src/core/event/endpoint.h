@@ -30,6 +30,7 @@ typedef struct {
     hx_ms timeout;
     bool ordered;             /* the events of a stream come one at a time; fixed when it is created */
     hx_slice on_client_error; /* "retry", or "dead" */
+    bool configured;          /* by the operator's configuration, where its secrets and headers stay */
     bool disabled;
     hx_slice disabled_reason;
     hx_ms disabled_at;
