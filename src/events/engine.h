@@ -76,6 +76,7 @@ typedef struct hx_publish {
     hx_event *events;        /* as hx_event_read filled them, with their tenants; get ids, times and recipients */
     size_t count;            /* 1 to HX_PUBLISH_MAX */
     hx_slice principal, key; /* of the request; an empty key: it has none */
+    hx_slice only;           /* the endpoint that gets them, whatever it subscribes to; empty: those that do */
     void (*done)(struct hx_publish *publish);
     /* given back */
     hx_publish_result result;
