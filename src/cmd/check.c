@@ -213,6 +213,11 @@ static void print_events(const hx_config *config, hx_arena *arena)
         (void)printf("%s  %.*s\n", title, HX_FMT(line));
     for (size_t i = 0; i < config->events.allow_count; i++)
         (void)printf("          may go to %s\n", network_text(&config->events.allow[i], arena));
+    for (size_t i = 0; i < config->events.endpoint_count; i++) {
+        const hx_config_endpoint *given = &config->events.endpoints[i];
+        (void)printf("          endpoint cfg_%.*s gets them at %.*s\n", HX_FMT(given->name),
+                     HX_FMT(given->endpoint.url));
+    }
 }
 
 /* Adds a note if the file can't be read on this machine. */
@@ -234,6 +239,10 @@ static hx_slice notes_of(const hx_config *config, hx_arena *arena)
         for (size_t k = 0; k < config->sources[i].place_count; k++)
             if (!config->sources[i].places[k].is_variable)
                 note_file(&notes, "secret file", config->sources[i].places[k].name, arena);
+    for (size_t i = 0; i < config->events.endpoint_count; i++)
+        for (size_t k = 0; k < config->events.endpoints[i].place_count; k++)
+            if (!config->events.endpoints[i].places[k].is_variable)
+                note_file(&notes, "secret file", config->events.endpoints[i].places[k].name, arena);
     if (config->events.ca_file.len > 0) note_file(&notes, "file of certificates", config->events.ca_file, arena);
     return notes;
 }

@@ -212,6 +212,7 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_STREAMS: hx_options_sources_streams(loader, option, node); return true;
     case HX_OPTION_SECRETS: hx_options_sources_secrets(loader, option, node, owner); return true;
     case HX_OPTION_URL: hx_options_sources_url(loader, option, node, text); return true;
+    case HX_OPTION_ENDPOINTS: hx_options_endpoints_read(loader, option, node); return true;
     default: return false;
     }
 }

@@ -9,6 +9,7 @@
 
 #include "base/memory/buf.h"
 #include "base/network.h"
+#include "core/event/endpoint.h"
 #include "core/event/sequence.h"
 #include "core/event/source.h"
 #include "core/operation/policy.h"
@@ -59,6 +60,16 @@ typedef struct {
 
 #define HX_EVENTS_ALLOW_MAX 64u
 #define HX_STREAM_RULES_MAX 64u
+#define HX_CONFIG_ENDPOINTS_MAX 256u
+
+/* One of `events.endpoints`, without its secrets. */
+typedef struct {
+    hx_slice name;
+    hx_endpoint endpoint;
+    hx_webhook_secret_place places[HX_ENDPOINT_SECRETS_MAX];
+    size_t place_count;
+    hx_slice given; /* its members, as JSON */
+} hx_config_endpoint;
 
 /* `events:` in the file. */
 typedef struct {
@@ -74,6 +85,8 @@ typedef struct {
     hx_slice ca_file;                      /* empty: the system's certificates */
     hx_stream_rule *streams;               /* the first that matches a stream applies */
     size_t stream_count;
+    hx_config_endpoint *endpoints;
+    size_t endpoint_count;
 } hx_config_events;
 
 /* One of `outbox`. */

@@ -132,6 +132,8 @@ void hx_options_sources_secrets(hx_loader *loader, const hx_option *option, cons
 void hx_options_sources_url(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_slice *url);
 void hx_options_sources_streams(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 void hx_options_sources_events(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+/* Reads `events.endpoints`. */
+void hx_options_endpoints_read(hx_loader *loader, const hx_option *option, const hx_yaml *node);
 
 /* Reads `outbox`, when the store is known. */
 void hx_options_outbox_read(hx_loader *loader, const hx_yaml *root);

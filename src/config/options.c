@@ -177,6 +177,7 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     case HX_OPTION_SOURCES: return "must be a list of sources";
     case HX_OPTION_STREAMS: return "must be a list such as [{match: \"orders-*\", retention: 30d}]";
     case HX_OPTION_OUTBOXES: return "must be \"store\", or a list of outboxes";
+    case HX_OPTION_ENDPOINTS: return "must be a list of endpoints";
     case HX_OPTION_SECRETS: return "must be a name, or a list of names";
     case HX_OPTION_URL: return "must be a URL such as http://127.0.0.1:3000/webhooks";
     }

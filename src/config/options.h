@@ -84,6 +84,7 @@ typedef enum {
     X(ROUTES, "a list of maps")                                                                                        \
     X(INBOX, "a map")                                                                                                  \
     X(SOURCES, "a list of maps")                                                                                       \
+    X(ENDPOINTS, "a list of maps")                                                                                     \
     X(EVENTS, "a map")                                                                                                 \
     X(STREAMS, "a list of maps")                                                                                       \
     X(OUTBOXES, "store, or a list of maps")                                                                            \

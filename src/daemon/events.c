@@ -25,6 +25,7 @@ struct hx_daemon_events {
     hx_client *endpoints, *applications;
     hx_engine *engine;
     hx_source *sources;
+    hx_endpoint *configured;
     hx_inbox_server *inbox; /* NULL: there are no sources */
     hx_relay *relays[HX_OUTBOXES_MAX];
     size_t relay_count;
@@ -103,6 +104,34 @@ static int open_relays(hx_daemon_events *events)
     return 0;
 }
 
+/* Reads the secrets of the endpoints of the configuration. */
+static int open_endpoints(hx_daemon_events *events)
+{
+    const hx_config_events *config = &events->needs.config->events;
+    const hx_webhook_scheme *scheme = hx_webhook_scheme_named(HX_LIT("standard"));
+    hx_arena *arena = &events->arena;
+    events->configured = hx_arena_alloc(arena, (config->endpoint_count + 1) * sizeof *events->configured);
+    for (size_t i = 0; i < config->endpoint_count; i++) {
+        const hx_config_endpoint *given = &config->endpoints[i];
+        hx_endpoint *endpoint = &events->configured[i];
+        *endpoint = given->endpoint;
+        endpoint->id = hx_arena_printf(arena, "cfg_%.*s", HX_FMT(given->name));
+        endpoint->configured = true;
+        endpoint->secrets.items = hx_arena_alloc(arena, (given->place_count + 1) * sizeof *endpoint->secrets.items);
+        endpoint->secrets.count = given->place_count;
+        for (size_t k = 0; k < given->place_count; k++) {
+            hx_webhook_secret secret;
+            const char *wrong = hx_source_secret(scheme, &given->places[k], arena, &endpoint->secrets.items[k],
+                                                 &secret);
+            if (!wrong && secret.is_ed25519 && secret.private_key.len == 0)
+                wrong = "A public key can't sign; give the private one (whsk_…).";
+            if (wrong)
+                return fail(hx_arena_printf(arena, "endpoint %.*s", HX_FMT(given->name)).ptr, wrong, HX_EXIT_USAGE);
+        }
+    }
+    return 0;
+}
+
 static hx_engine *new_engine(const hx_daemon_events *events)
 {
     const hx_config_events *config = &events->needs.config->events;
@@ -110,6 +139,8 @@ static hx_engine *new_engine(const hx_daemon_events *events)
                                             .store = events->needs.store,
                                             .endpoints = hx_sender_by_client(events->endpoints),
                                             .applications = hx_sender_by_client(events->applications),
+                                            .configured = events->configured,
+                                            .configured_count = config->endpoint_count,
                                             .settings = {.attempts_max = config->attempts,
                                                          .retention = config->retention,
                                                          .dead_retention = config->dead_retention,
@@ -133,6 +164,7 @@ int hx_daemon_events_open(const hx_daemon_events_needs *needs, hx_daemon_events 
     *out = events;
     events->needs = *needs;
     int code = open_clients(events);
+    if (code == 0) code = open_endpoints(events);
     if (code != 0) return code;
     events->engine = new_engine(events);
     code = open_relays(events);

@@ -83,6 +83,19 @@ static bool sources_differ(const hx_config *a, const hx_config *b)
     return differ;
 }
 
+static bool endpoints_differ(const hx_config_events *a, const hx_config_events *b)
+{
+    if (a->endpoint_count != b->endpoint_count) return true;
+    for (size_t i = 0; i < a->endpoint_count; i++) {
+        const hx_config_endpoint *one = &a->endpoints[i], *other = &b->endpoints[i];
+        if (!hx_slice_eq(one->name, other->name) || !hx_slice_eq(one->given, other->given)) return true;
+        if (one->place_count != other->place_count) return true;
+        for (size_t k = 0; k < one->place_count; k++)
+            if (!hx_slice_eq(one->places[k].name, other->places[k].name)) return true;
+    }
+    return false;
+}
+
 static bool events_differ(const hx_config *a, const hx_config *b)
 {
     if (a->events.stream_count != b->events.stream_count) return true;
@@ -92,7 +105,7 @@ static bool events_differ(const hx_config *a, const hx_config *b)
             return true;
     /* Up to ca_file there are only numbers. */
     return memcmp(&a->events, &b->events, offsetof(hx_config_events, ca_file)) != 0 ||
-           !hx_slice_eq(a->events.ca_file, b->events.ca_file);
+           !hx_slice_eq(a->events.ca_file, b->events.ca_file) || endpoints_differ(&a->events, &b->events);
 }
 
 static bool outbox_differs(const hx_config *a, const hx_config *b)

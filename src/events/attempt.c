@@ -44,12 +44,13 @@ typedef struct {
     hx_link link; /* among those that wait for it */
     hx_arena arena;
     hx_delivery delivery;
-    hx_event event;   /* as shared */
-    hx_slice key;     /* of the delivery's item */
-    uint64_t version; /* of that item */
-    hx_item stored;   /* the event's item */
-    uint64_t mark;    /* version of the mark of its stream; 0: there is none */
-    hx_item items[3]; /* of a commit or a get: the delivery's, the event's, and the stream's mark */
+    hx_event event;                        /* as shared */
+    hx_slice key;                          /* of the delivery's item */
+    uint64_t version;                      /* of that item */
+    hx_item stored;                        /* the event's item */
+    uint64_t mark;                         /* version of the mark of its stream; 0: there is none */
+    hx_item items[3 + HX_OWN_EVENT_ITEMS]; /* of a commit or a get: the delivery's, the event's, the stream's mark, and
+                                            * an event about it */
     hx_store_call call;
     hx_sending sending;
     uint64_t lease;
@@ -163,6 +164,8 @@ static void settle_done(hx_store_call *call)
     if (call->result == HX_STORE_OK) {
         log_attempt(a, a->delivery.state);
         count_end(a);
+        bool is_told = a->delivery.state == HX_DELIVERY_DEAD || a->delivery.state == HX_DELIVERY_UNKNOWN;
+        if (is_told) hx_fan_out_nudge(engine, hx_engine_now(engine));
         end_attempt(a, &a->sending.result);
     } else if (call->result == HX_STORE_STALE) {
         settle_again(&a->again);
@@ -198,6 +201,7 @@ static void settle(attempt *a)
     }
     if (a->delivery.state == HX_DELIVERY_DELIVERED && a->mark > 0)
         count += hx_ordered_add(&a->delivery, a->key, a->mark, HX_ITEM_REMOVE, &a->items[count], &a->arena);
+    count += hx_own_event_of_delivery(engine, &a->delivery, a->key, &a->items[count], &a->arena);
     hx_engine_begin_call(engine, &a->call, &a->arena, settle_done);
     hx_store_commit(engine->needs.store, &a->call, a->items, count, true);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of endpoints: read, decided, committed with the version that was read, and then in force. On a shared store
- * the commit gives the endpoints another generation, by which other nodes learn of it (nodes.c). */
+ * the commit gives the endpoints another generation, by which other nodes learn of it (recipients/nodes.c). */
 #include "base/log.h"
 #include "base/rand.h"
 #include "events/recipient.h"
@@ -21,9 +21,9 @@ static void read_again(hx_endpoint_change *change);
 static void log_change(const hx_endpoint_change *change)
 {
     static const char *const acts[] = {
-        [HX_ENDPOINT_CREATE] = "created",   [HX_ENDPOINT_REPLACE] = "changed", [HX_ENDPOINT_ENABLE] = "enabled",
-        [HX_ENDPOINT_DISABLE] = "disabled", [HX_ENDPOINT_ROTATE] = "rotated",  [HX_ENDPOINT_DELETE] = "deleted",
-        [HX_ENDPOINT_NOTE] = NULL};
+        [HX_ENDPOINT_CREATE] = "created",       [HX_ENDPOINT_REPLACE] = "changed",     [HX_ENDPOINT_ENABLE] = "enabled",
+        [HX_ENDPOINT_DISABLE] = "disabled",     [HX_ENDPOINT_ROTATE] = "rotated",      [HX_ENDPOINT_DELETE] = "deleted",
+        [HX_ENDPOINT_CONFIGURE] = "configured", [HX_ENDPOINT_UNCONFIGURE] = "deleted", [HX_ENDPOINT_NOTE] = NULL};
     if (!acts[change->act]) return;
     hx_log_begin(HX_EVENT_endpoint_changed);
     hx_log_str("endpoint", change->endpoint.id);
@@ -64,7 +64,8 @@ static void commit_done(hx_store_call *call)
         end_change(change, call->result == HX_STORE_FULL ? HX_CHANGE_FULL : HX_CHANGE_UNAVAILABLE, NULL);
         return;
     }
-    if (call->item_count > 1) engine->nodes.generation = call->version;
+    if (change->has_generation) engine->nodes.generation = call->version;
+    if (change->act == HX_ENDPOINT_DISABLE) hx_fan_out_nudge(engine, hx_engine_now(engine));
     hx_recipient *recipient = hx_recipient_put(engine, &change->endpoint, call->version);
     log_change(change);
     hx_recipient_nudge(recipient, hx_engine_now(engine));
@@ -77,14 +78,26 @@ static void commit(hx_endpoint_change *change, uint64_t version)
     hx_engine *engine = change->engine;
     hx_buf meta;
     hx_buf_init(&meta, change->arena, HX_ENDPOINT_META_MAX);
-    hx_endpoint_encode(&change->endpoint, &meta);
+    hx_endpoint stored = change->endpoint;
+    if (stored.configured) stored.secrets = stored.headers = (hx_texts){0};
+    hx_endpoint_encode(&stored, &meta);
+    if (change->act == HX_ENDPOINT_CONFIGURE && version > 0 &&
+        hx_slice_eq(change->items[0].meta, hx_buf_slice(&meta))) { /* nothing has changed since the last start */
+        change->result = HX_CHANGE_DONE;
+        change->done(change);
+        return;
+    }
     change->items[0] = (hx_item){.key = hx_endpoint_key(change->endpoint.tenant, change->endpoint.id, change->arena),
                                  .version = version,
                                  .queue = HX_EMPTY,
                                  .meta = hx_buf_slice(&meta),
                                  .body = HX_EMPTY};
     /* That it is failing concerns nobody who publishes. */
-    size_t count = change->act == HX_ENDPOINT_NOTE ? 1 : 1 + hx_nodes_add(engine, HX_ITEM_PUT, &change->items[1]);
+    size_t count = 1;
+    if (change->act != HX_ENDPOINT_NOTE) count += hx_nodes_add(engine, HX_ITEM_PUT, &change->items[1]);
+    change->has_generation = count > 1;
+    if (change->act == HX_ENDPOINT_DISABLE)
+        count += hx_own_event_of_endpoint(engine, &change->endpoint, &change->items[count], change->arena);
     hx_engine_begin_call(engine, &change->call, change->arena, commit_done);
     hx_store_commit(engine->needs.store, &change->call, change->items, count, false);
 }
@@ -106,6 +119,26 @@ static void rotate(hx_endpoint_change *change, hx_endpoint *endpoint)
     endpoint->secrets = (hx_texts){secrets, 1};
 }
 
+static bool is_of_api(hx_endpoint_act act)
+{
+    return act == HX_ENDPOINT_REPLACE || act == HX_ENDPOINT_ROTATE || act == HX_ENDPOINT_DELETE;
+}
+
+/* As it is configured, in the state that it has. Deliveries that exist have their places, or have none, so `ordered`
+ * stays. */
+static void configure(hx_endpoint_change *change, const hx_endpoint *stored)
+{
+    hx_endpoint *endpoint = &change->endpoint;
+    *endpoint = *hx_configured_find(change->engine, endpoint);
+    endpoint->created_at = stored ? stored->created_at : hx_engine_now(change->engine);
+    if (!stored) return;
+    endpoint->ordered = stored->ordered;
+    endpoint->disabled = stored->disabled;
+    endpoint->disabled_reason = stored->disabled_reason;
+    endpoint->disabled_at = stored->disabled_at;
+    endpoint->failing_since = stored->failing_since;
+}
+
 static void read_done(hx_store_call *call)
 {
     hx_endpoint_change *change = HX_OWNER(call, hx_endpoint_change, call);
@@ -119,8 +152,18 @@ static void read_done(hx_store_call *call)
         (void)hx_recipient_put(engine, &stored, item->version);
         is_there = false;
     }
+    if (call->result == HX_STORE_OK && change->act == HX_ENDPOINT_CONFIGURE) {
+        configure(change, is_there ? &stored : NULL);
+        commit(change, item->version);
+        hx_engine_end_call(engine);
+        return;
+    }
     if (call->result != HX_STORE_OK || !is_there) {
         end_change(change, call->result == HX_STORE_OK ? HX_CHANGE_ABSENT : HX_CHANGE_UNAVAILABLE, NULL);
+        return;
+    }
+    if (stored.configured && is_of_api(change->act)) {
+        end_change(change, HX_CHANGE_CONFIGURED, NULL);
         return;
     }
     hx_ms failing_since = change->endpoint.failing_since;
@@ -140,7 +183,7 @@ static void read_done(hx_store_call *call)
     if (change->act == HX_ENDPOINT_ENABLE) set_disabled(&change->endpoint, false, HX_EMPTY, now);
     if (change->act == HX_ENDPOINT_DISABLE) set_disabled(&change->endpoint, true, change->reason, now);
     if (change->act == HX_ENDPOINT_ROTATE) rotate(change, &change->endpoint);
-    if (change->act == HX_ENDPOINT_DELETE) change->endpoint.deleted_at = now;
+    if (change->act == HX_ENDPOINT_DELETE || change->act == HX_ENDPOINT_UNCONFIGURE) change->endpoint.deleted_at = now;
     commit(change, item->version);
     hx_engine_end_call(engine);
 }

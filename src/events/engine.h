@@ -42,6 +42,8 @@ typedef struct {
     hx_sender endpoints;
     hx_sender applications; /* of the inbox: their addresses are the operator's choice, and not guarded */
     hx_engine_settings settings;
+    const hx_endpoint *configured; /* endpoints of the configuration, with ids and secrets; they outlive the engine */
+    size_t configured_count;
 } hx_engine_needs;
 
 hx_engine *hx_engine_new(const hx_engine_needs *needs);
@@ -60,7 +62,7 @@ bool hx_engine_is_paused(const hx_engine *engine);
 /* A MAC under the store's secret, for another part that works beside the engine; owned by the caller. */
 hx_mac *hx_engine_new_mac(const hx_engine *engine);
 
-/* The engine's own: what waits until the endpoints have been read (nodes.c). */
+/* The engine's own: what waits until the endpoints have been read (recipients/nodes.c). */
 typedef struct hx_nodes_wait {
     hx_link link;
     void (*done)(struct hx_nodes_wait *wait, bool is_read);
@@ -85,6 +87,7 @@ typedef struct hx_publish {
     hx_event *events;        /* as hx_event_read filled them, with their tenants; get ids, times and recipients */
     size_t count;            /* 1 to HX_PUBLISH_MAX */
     hx_slice principal, key; /* of the request; an empty key: it has none */
+    hx_slice only;           /* the endpoint that gets them, whatever it subscribes to; empty: those that do */
     void (*done)(struct hx_publish *publish);
     /* given back */
     hx_publish_result result;
@@ -126,6 +129,7 @@ typedef enum {
     HX_CHANGE_DONE,
     HX_CHANGE_ABSENT,     /* there is no such endpoint, event or delivery */
     HX_CHANGE_REFUSED,    /* its state, or what was given, doesn't allow that: `detail` */
+    HX_CHANGE_CONFIGURED, /* only the configuration can change it */
     HX_CHANGE_FULL,       /* the store is full */
     HX_CHANGE_UNAVAILABLE /* it may have happened or not */
 } hx_change_result;
@@ -137,7 +141,9 @@ typedef enum {
     HX_ENDPOINT_DISABLE, /* with `reason` */
     HX_ENDPOINT_ROTATE,  /* to `secret`; the others sign along until `retire_at` */
     HX_ENDPOINT_DELETE,
-    HX_ENDPOINT_NOTE /* the engine's own: failing_since, from `endpoint` */
+    HX_ENDPOINT_NOTE,        /* the engine's own: failing_since, from `endpoint` */
+    HX_ENDPOINT_CONFIGURE,   /* the engine's own: as `endpoint` of the configuration */
+    HX_ENDPOINT_UNCONFIGURE, /* the engine's own: it isn't in the configuration any more */
 } hx_endpoint_act;
 
 typedef struct hx_endpoint_change {
@@ -157,7 +163,8 @@ typedef struct hx_endpoint_change {
     /* the engine's own */
     hx_engine *engine;
     hx_store_call call;
-    hx_item items[2];
+    hx_item items[4]; /* the endpoint's, the generation of all, and an event about it */
+    bool has_generation;
     hx_nodes_wait wait;
     unsigned tries;
 } hx_endpoint_change;

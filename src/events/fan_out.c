@@ -59,7 +59,7 @@ size_t hx_fan_out_add(hx_engine *engine, const hx_fan_out *from, size_t count, h
         if (!recipient || recipient->endpoint.deleted_at > 0) continue; /* nobody would end its deliveries */
         hx_delivery delivery = hx_outbox_delivery(from->event, from->tenant, endpoint, now);
         delivery.stream = from->stream;
-        if (recipient->endpoint.ordered) delivery.place = hx_ordered_place(engine, now);
+        if (recipient->endpoint.ordered && !from->is_beside) delivery.place = hx_ordered_place(engine, now);
         items[added++] = hx_outbox_item(engine, hx_delivery_key(from->tenant, endpoint, from->event, arena), 0,
                                         &delivery, arena);
     }

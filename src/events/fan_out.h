@@ -11,6 +11,7 @@ typedef struct {
     hx_slice event; /* key of its item */
     hx_slice tenant;
     hx_slice stream;     /* of the event; empty: none */
+    bool is_beside;      /* it takes no place among the events of an ordered endpoint */
     hx_texts recipients; /* that have no delivery yet */
 } hx_fan_out;
 

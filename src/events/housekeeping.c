@@ -49,21 +49,22 @@ static void removed(hx_store_call *call)
 static void remove_endpoint(hx_engine *engine, const hx_recipient *recipient)
 {
     hx_arena *arena = &engine->housekeeping.arena;
-    engine->housekeeping.item = (hx_item){.key = hx_endpoint_key(recipient->endpoint.tenant, recipient->endpoint.id,
-                                                                 arena),
-                                          .version = recipient->version,
-                                          .act = HX_ITEM_REMOVE,
-                                          .queue = HX_EMPTY,
-                                          .meta = HX_EMPTY,
-                                          .body = HX_EMPTY};
+    engine->housekeeping.items[0] = (hx_item){.key = hx_endpoint_key(recipient->endpoint.tenant, recipient->endpoint.id,
+                                                                     arena),
+                                              .version = recipient->version,
+                                              .act = HX_ITEM_REMOVE,
+                                              .queue = HX_EMPTY,
+                                              .meta = HX_EMPTY,
+                                              .body = HX_EMPTY};
     hx_engine_begin_call(engine, &engine->housekeeping.call, arena, removed);
-    hx_store_commit(engine->needs.store, &engine->housekeeping.call, &engine->housekeeping.item, 1, false);
+    hx_store_commit(engine->needs.store, &engine->housekeeping.call, engine->housekeeping.items, 1, false);
 }
 
 static void ended(hx_store_call *call)
 {
     hx_engine *engine = HX_OWNER(call, hx_engine, housekeeping.call);
     engine->housekeeping.at++;
+    if (call->item_count > 1) hx_fan_out_nudge(engine, hx_engine_now(engine));
     if (call->result == HX_STORE_OK || call->result == HX_STORE_STALE)
         end_next(engine);
     else
@@ -81,10 +82,10 @@ static void end_next(hx_engine *engine)
         hx_delivery delivery;
         hx_ms now = hx_engine_now(engine);
         if (is_deleted && hx_ordered_is_mark(item)) {
-            engine->housekeeping.item = *item;
-            engine->housekeeping.item.act = HX_ITEM_REMOVE;
+            engine->housekeeping.items[0] = *item;
+            engine->housekeeping.items[0].act = HX_ITEM_REMOVE;
             hx_engine_begin_call(engine, &engine->housekeeping.call, arena, ended);
-            hx_store_commit(engine->needs.store, &engine->housekeeping.call, &engine->housekeeping.item, 1, false);
+            hx_store_commit(engine->needs.store, &engine->housekeeping.call, engine->housekeeping.items, 1, false);
             return;
         }
         if (!hx_delivery_decode(item->meta, item->body, arena, &delivery)) continue;
@@ -93,9 +94,11 @@ static void end_next(hx_engine *engine)
                               : hx_delivery_give_up(&delivery, now, HX_LIT("the endpoint was disabled for too long"));
         if (!may) continue;
         hx_outbox_log(&delivery, from);
-        engine->housekeeping.item = hx_outbox_item(engine, item->key, item->version, &delivery, arena);
+        hx_item *items = engine->housekeeping.items;
+        items[0] = hx_outbox_item(engine, item->key, item->version, &delivery, arena);
+        size_t count = 1 + hx_own_event_of_delivery(engine, &delivery, item->key, &items[1], arena);
         hx_engine_begin_call(engine, &engine->housekeeping.call, arena, ended);
-        hx_store_commit(engine->needs.store, &engine->housekeeping.call, &engine->housekeeping.item, 1, false);
+        hx_store_commit(engine->needs.store, &engine->housekeeping.call, items, count, false);
         return;
     }
     rest(engine, SOON);

@@ -20,7 +20,7 @@ static void lapse_done(hx_store_call *call)
 {
     hx_engine *engine = HX_OWNER(call, hx_engine, leases.call);
     hx_delivery delivery;
-    const hx_item *item = &engine->leases.item;
+    const hx_item *item = &engine->leases.items[0]; /* its key is the first in their order, too */
     if (hx_delivery_decode(item->meta, item->body, &engine->leases.arena, &delivery)) {
         hx_recipient *recipient = hx_recipient_find(engine, delivery.tenant, delivery.endpoint);
         if (call->result == HX_STORE_OK) {
@@ -29,6 +29,7 @@ static void lapse_done(hx_store_call *call)
         }
         /* A commit whose end is not known may have taken effect. */
         if (recipient && delivery.state == HX_DELIVERY_PENDING) hx_recipient_nudge(recipient, delivery.due);
+        if (call->item_count > 1) hx_fan_out_nudge(engine, hx_engine_now(engine));
     }
     engine->leases.at++;
     lapse_next(engine);
@@ -50,9 +51,11 @@ static void lapse_next(hx_engine *engine)
         if (is_orphan && delivery.due > now) delivery.due = now;
         if (!hx_delivery_lapse(&delivery, &rules, now, hx_rand_u64(), arena)) continue;
         hx_outbox_end_orphan(engine, &delivery, now);
-        engine->leases.item = hx_outbox_item(engine, item->key, item->version, &delivery, arena);
+        hx_item *items = engine->leases.items;
+        items[0] = hx_outbox_item(engine, item->key, item->version, &delivery, arena);
+        size_t count = 1 + hx_own_event_of_delivery(engine, &delivery, item->key, &items[1], arena);
         hx_engine_begin_call(engine, &engine->leases.call, arena, lapse_done);
-        hx_store_commit(engine->needs.store, &engine->leases.call, &engine->leases.item, 1, true);
+        hx_store_commit(engine->needs.store, &engine->leases.call, items, count, true);
         return;
     }
     if (page->more && !engine->stopping) {

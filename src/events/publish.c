@@ -70,7 +70,9 @@ static bool find_recipients(hx_publish *publish, hx_event *event)
         const hx_recipient *recipient = HX_OWNER(link, hx_recipient, of_tenant);
         const hx_endpoint *endpoint = &recipient->endpoint;
         if (recipient->source || endpoint->deleted_at > 0) continue;
-        if (!hx_endpoint_wants(endpoint, event->type, event->data)) continue;
+        bool is_wanted = publish->only.len > 0 ? hx_slice_eq(endpoint->id, publish->only)
+                                               : hx_endpoint_wants(endpoint, event->type, event->data);
+        if (!is_wanted) continue;
         if (event->recipients.count == HX_EVENT_RECIPIENTS_MAX) return false;
         if (!event->recipients.items)
             event->recipients.items = hx_arena_alloc(publish->arena, most * sizeof *event->recipients.items);
@@ -105,6 +107,7 @@ static hx_fan_out fan_out_of(const hx_publish *publish, const hx_event *event)
     return (hx_fan_out){.event = hx_event_key(event, publish->arena),
                         .tenant = event->tenant,
                         .stream = event->stream,
+                        .is_beside = publish->only.len > 0,
                         .recipients = event->recipients};
 }
 

@@ -80,6 +80,12 @@ hx_recipient *hx_recipient_put(hx_engine *engine, const hx_endpoint *endpoint, u
     }
     hx_ms failing_since = recipient->endpoint.failing_since;
     copy_endpoint(recipient, endpoint);
+    if (recipient->endpoint.configured) { /* the store has neither its secrets nor its headers */
+        const hx_endpoint *given = hx_configured_find(engine, &recipient->endpoint);
+        recipient->is_elsewhere = given == NULL;
+        recipient->endpoint.secrets = given ? given->secrets : (hx_texts){0};
+        recipient->endpoint.headers = given ? given->headers : (hx_texts){0};
+    }
     if (recipient->failing_changed) recipient->endpoint.failing_since = failing_since;
     recipient->version = version;
     recipient->read = engine->nodes.reads;
@@ -111,8 +117,8 @@ static bool has_work(const hx_recipient *recipient)
 static bool may_begin(const hx_recipient *recipient)
 {
     unsigned most = recipient->class == HX_RECIPIENT_PROVEN ? (unsigned)recipient->endpoint.concurrency : 1;
-    return !recipient->endpoint.disabled && recipient->endpoint.deleted_at == 0 && recipient->attempts < most &&
-           recipient->not_before <= hx_engine_now(recipient->engine);
+    return !recipient->endpoint.disabled && !recipient->is_elsewhere && recipient->endpoint.deleted_at == 0 &&
+           recipient->attempts < most && recipient->not_before <= hx_engine_now(recipient->engine);
 }
 
 static void wake_at(hx_recipient *recipient, hx_ms at);

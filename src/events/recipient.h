@@ -29,6 +29,7 @@
 #include "events/engine.h"
 
 #define HX_RECIPIENT_PAGE 64u
+#define HX_OWN_EVENT_ITEMS 2u
 
 typedef enum {
     HX_RECIPIENT_PROVEN,
@@ -69,6 +70,7 @@ typedef struct hx_recipient {
     hx_ms oldest;         /* start of the oldest attempt, about */
     hx_ms not_before;     /* Retry-After, or its rate */
     bool failing_changed; /* endpoint.failing_since is not in the store yet */
+    bool is_elsewhere;    /* it is in the configuration of another node only, which has its secrets */
     bool is_gone;         /* it has answered with 410: to be disabled */
     hx_timer timer;
     struct {
@@ -125,7 +127,7 @@ struct hx_engine {
         bool is_busy;
         bool all; /* at the start of a store that nobody else uses: no lease from before `began_at` has a holder */
         hx_ms began_at;
-        hx_item item;
+        hx_item items[1 + HX_OWN_EVENT_ITEMS];
     } leases;
     struct {
         hx_timer timer;
@@ -141,7 +143,7 @@ struct hx_engine {
         hx_store_call call;
         hx_item_page page;
         size_t at;
-        hx_item item;
+        hx_item items[1 + HX_OWN_EVENT_ITEMS];
         hx_endpoint_change change;
         size_t cursor;    /* in the recipients */
         hx_recipient *of; /* NULL: nothing is under way */
@@ -160,6 +162,12 @@ struct hx_engine {
         hx_home home; /* in home_arena */
         bool is_known;
     } pause;
+    struct {
+        hx_timer timer;
+        hx_arena arena;
+        hx_endpoint_change change;
+        size_t at; /* the next endpoint of the configuration */
+    } configured;
     hx_engine_counts counts;
 };
 
@@ -196,7 +204,7 @@ void hx_recipient_looked(hx_recipient *recipient, size_t due);
 /* attempt.c */
 void hx_attempt_begin(hx_recipient *recipient, const hx_item *item);
 
-/* ordered.c: endpoints that get the events of a stream one at a time. */
+/* recipients/ordered.c: endpoints that get the events of a stream one at a time. */
 uint64_t hx_ordered_place(hx_engine *engine, hx_ms now);
 /* Looks for the first delivery of each stream; hx_recipient_looked follows. */
 void hx_ordered_look(hx_recipient *recipient);
@@ -206,7 +214,7 @@ bool hx_ordered_is_mark(const hx_item *item);
 size_t hx_ordered_add(const hx_delivery *delivery, hx_slice key, uint64_t version, hx_item_act act, hx_item *out,
                       hx_arena *arena);
 
-/* nodes.c: the endpoints as all nodes on the store have them. */
+/* recipients/nodes.c: the endpoints as all nodes on the store have them. */
 void hx_nodes_start(hx_engine *engine);
 void hx_nodes_stop(hx_engine *engine);
 /* Adds the generation of the endpoints to a commit: CHECK for one that was decided on them, PUT for one that changes
@@ -216,6 +224,18 @@ size_t hx_nodes_add(const hx_engine *engine, hx_item_act act, hx_item *out);
 bool hx_nodes_went_ahead(const hx_store_call *commit);
 /* Calls `done` when the endpoints were read again, with false when they could not be. `wait` lives until then. */
 void hx_nodes_read_again(hx_engine *engine, hx_nodes_wait *wait, void (*done)(hx_nodes_wait *wait, bool is_read));
+
+/* recipients/own_events.c: add to a commit that ends a delivery, or disables an endpoint, the event that tells of it.
+ * They return how many of HX_OWN_EVENT_ITEMS items that are; hx_fan_out_nudge follows the commit. */
+size_t hx_own_event_of_delivery(hx_engine *engine, const hx_delivery *delivery, hx_slice key, hx_item *out,
+                                hx_arena *arena);
+size_t hx_own_event_of_endpoint(hx_engine *engine, const hx_endpoint *endpoint, hx_item *out, hx_arena *arena);
+
+/* recipients/configured.c: makes the endpoints in the store those of the configuration. */
+void hx_configured_start(hx_engine *engine);
+void hx_configured_stop(hx_engine *engine);
+/* The endpoint of the configuration with this tenant and id; NULL: there is none. */
+const hx_endpoint *hx_configured_find(const hx_engine *engine, const hx_endpoint *like);
 
 /* leases.c, fan_out.c, housekeeping.c */
 void hx_leases_start(hx_engine *engine);

@@ -3,6 +3,7 @@
 #include "admin/events/common.h"
 #include "admin/events/views.h"
 #include "admin/query.h"
+#include "base/check.h"
 #include "base/rand.h"
 #include "core/json/json_writer.h"
 #include "core/webhook/webhook.h"
@@ -20,6 +21,7 @@ typedef struct {
     hx_item_page page;
     hx_endpoint_change change;
     hx_item item, *marked;
+    hx_publish publish;
     hx_slice shown_secret; /* a new one, which is shown once; empty: none */
 } job;
 
@@ -40,6 +42,7 @@ static void change_done(hx_endpoint_change *change)
     case HX_CHANGE_DONE: break;
     case HX_CHANGE_ABSENT: hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL); return;
     case HX_CHANGE_REFUSED: hx_admin_refuse_malformed(call, change->detail); return;
+    case HX_CHANGE_CONFIGURED: hx_admin_refuse(call, HX_ADMIN_ENDPOINT_CONFIGURED, HX_EMPTY, NULL); return;
     case HX_CHANGE_FULL: hx_admin_refuse(call, HX_ADMIN_FULL, HX_EMPTY, NULL); return;
     default: hx_admin_refuse(call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); return;
     }
@@ -214,6 +217,8 @@ static void put_stopped(hx_buf *out, job *j)
 static void show(job *j)
 {
     hx_buf out;
+    const hx_endpoint *known = hx_engine_endpoint(j->call->admin->needs.engine, j->change.tenant, j->change.id);
+    if (known) j->change.endpoint.failing_since = known->failing_since; /* it is noted in the store a little later */
     hx_buf_init(&out, j->call->arena, HX_VIEW_ENDPOINT_BYTES + STOPPED_MAX * STOPPED_BYTES);
     hx_json_open(&out, NULL, '{');
     hx_view_endpoint(&out, &j->change.endpoint);
@@ -283,6 +288,53 @@ void hx_admin_show_endpoint(hx_admin_call *call)
     }
     j->store = hx_admin_store_call(call->admin, call->arena, endpoint_read);
     hx_store_get(call->admin->needs.store, &j->store, &j->item, 1);
+}
+
+static void test_published(hx_publish *publish)
+{
+    job *j = HX_OWNER(publish, job, publish);
+    switch (publish->result) {
+    case HX_PUBLISHED: break;
+    case HX_PUBLISH_FULL: hx_admin_refuse(j->call, HX_ADMIN_FULL, HX_EMPTY, NULL); return;
+    default: hx_admin_refuse(j->call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); return;
+    }
+    hx_slice body = hx_arena_printf(j->call->arena, "{\"event\":\"%.*s\"}\n", HX_FMT(publish->events[0].id));
+    hx_admin_answer_with(j->call, 202, HX_EMPTY, body);
+}
+
+/* An event for this endpoint only, which is delivered as any other, beside the order of its streams. Its death is not
+ * told: its id is one of ours. */
+void hx_admin_test_endpoint(hx_admin_call *call)
+{
+    job *j = new_job(call);
+    hx_error_text error;
+    if (!j) return;
+    if (!find_name(call, j)) return;
+    const hx_endpoint *endpoint = hx_engine_endpoint(call->admin->needs.engine, j->change.tenant, j->change.id);
+    if (!endpoint || hx_slice_starts(j->change.id, HX_LIT("in_"))) {
+        hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
+        return;
+    }
+    if (endpoint->disabled) {
+        hx_admin_refuse(call, HX_ADMIN_ENDPOINT_DISABLED, HX_EMPTY, NULL);
+        return;
+    }
+    hx_event *event = hx_arena_alloc(call->arena, sizeof *event);
+    bool is_read = hx_event_read(HX_LIT("{\"type\":\"hapax.test\",\"data\":{\"test\":true}}"), call->arena, event,
+                                 error);
+    HX_CHECK(is_read);
+    event->id = hx_arena_printf(call->arena, HX_EVENT_OWN "test_%016llx%016llx", (unsigned long long)hx_rand_u64(),
+                                (unsigned long long)hx_rand_u64());
+    event->tenant = j->change.tenant;
+    event->source = HX_LIT("hapax");
+    j->publish = (hx_publish){.arena = call->arena,
+                              .events = event,
+                              .count = 1,
+                              .principal = HX_EMPTY,
+                              .key = HX_EMPTY,
+                              .only = j->change.id,
+                              .done = test_published};
+    hx_engine_publish(call->admin->needs.engine, &j->publish);
 }
 
 void hx_admin_list_endpoints(hx_admin_call *call)

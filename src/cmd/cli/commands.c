@@ -410,12 +410,21 @@ static const hx_cmd_entry endpoints_actions[] = {
     {"recover", "delivers to it the events since a time that it has not got, the oldest first: counts them, and asks"},
     {"why", "says since when it fails or why it is disabled, what its last deliveries met, how many wait, "
             "and which streams of an ordered one are stopped"},
+    {"test", "sends it an event hapax.test, and says what it answered: exit code 0 for a 2xx, else 1"},
     {"skip", "gives up an event that stops its stream, or waits, so that the next one follows"},
+    {0},
+};
+static const hx_cmd_entry endpoints_exits[] = {
+    {"0", "done"},
+    {"1", "test: the endpoint didn't answer with 2xx"},
+    {"2", "usage, or refused by the daemon"},
+    {"3", "the daemon or its store can't be reached"},
     {0},
 };
 static const hx_cmd_entry endpoints_examples[] = {
     {"hapax endpoints add https://example.com/hooks --type 'refund.*'", "all events about refunds"},
     {"hapax endpoints change ep_5f0c --filter /currency=EUR --rate 10", "fewer, and slower"},
+    {"hapax endpoints test ep_5f0c", "does it answer?"},
     {"hapax endpoints why ep_5f0c", "if its deliveries fail"},
     {"hapax endpoints rotate ep_5f0c --overlap 7d >secret", "both secrets sign for a week"},
     {0},
@@ -691,7 +700,7 @@ static const hx_cmd commands[] = {
         .usage = "hapax endpoints list [--tenant NAME]\nhapax endpoints add URL [FLAGS]\n"
                  "hapax endpoints change ID [FLAGS]\nhapax endpoints disable ID --why TEXT\n"
                  "hapax endpoints rotate ID [--overlap TIME]\nhapax endpoints show|enable|delete|why ID\n"
-                 "hapax endpoints skip ID EVENT\n"
+                 "hapax endpoints test ID\nhapax endpoints skip ID EVENT\n"
                  "hapax endpoints recover ID --since TIME [--rate N] [--yes] [--detach]",
         .details = "Deliveries are signed by Standard Webhooks; `hapax verify` and `hapax listen` check that. An "
                    "endpoint of a tenant is found with --tenant. The command asks the running daemon on its admin "
@@ -699,7 +708,7 @@ static const hx_cmd commands[] = {
         .actions = endpoints_actions,
         .flags = endpoints_flags,
         .examples = endpoints_examples,
-        .exits = keys_exits,
+        .exits = endpoints_exits,
     },
     {
         .name = "reload",

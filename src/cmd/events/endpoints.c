@@ -10,10 +10,13 @@
 #include "core/json/json_writer.h"
 
 #include <string.h>
+#include <time.h>
 
 #define ENDPOINTS_MAX 10000u
 #define FAILURES_SHOWN 5u
 #define BODY_BYTES_MAX (HX_CALL_FLAGS_MAX * (6u * HX_CALL_TEXT_MAX + 64u))
+#define TEST_PAUSE_MS 100u
+#define TEST_WAIT_MAX_MS 90000u /* beyond the longest time-out of an endpoint */
 /* The flags of add and change. */
 #define SETTINGS " type filter header rate concurrency timeout on-client-error description "
 
@@ -309,6 +312,57 @@ static int skip(hx_call *call)
     return HX_EXIT_OK;
 }
 
+/* Waits until the delivery has been tried, or can't be. -1 to go on. */
+static int wait_tried(hx_call *call, hx_slice target, hx_admin_reply *reply, hx_slice *attempt)
+{
+    const struct timespec pause = {.tv_nsec = TEST_PAUSE_MS * 1000000L};
+    for (unsigned waited = 0; waited < TEST_WAIT_MAX_MS; waited += TEST_PAUSE_MS) {
+        size_t count;
+        int code = hx_call_ask(call, "GET", target, HX_EMPTY, reply);
+        if (code >= 0) return code;
+        const hx_slice *tries = hx_keys_records(reply->body, "/tries", &call->arena, &count);
+        if (count > 0) {
+            *attempt = tries[0];
+            return -1;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    (void)fprintf(stderr, "hapax: the event was not sent within %u s: the gateway is busy, or was stopped\n",
+                  TEST_WAIT_MAX_MS / 1000);
+    return HX_EXIT_NO;
+}
+
+/* Sends an event to the endpoint, and says what it answered. What it didn't take is not sent again. */
+static int test(hx_call *call)
+{
+    hx_admin_reply reply, skipped;
+    hx_slice attempt;
+    hx_arena *arena = &call->arena;
+    const char *id = call->operands[0];
+    int code = hx_call_ask(call, "POST", hx_call_target(call, "tenant", "endpoints", id, "test", NULL), HX_LIT("{}"),
+                           &reply);
+    if (code >= 0) return code;
+    const char *event = hx_keys_member(reply.body, "event", arena);
+    code = wait_tried(call, hx_call_target(call, "tenant", "deliveries", id, event, NULL), &reply, &attempt);
+    if (code >= 0) return code;
+    bool is_well = strcmp(hx_keys_member(reply.body, "state", arena), "delivered") == 0;
+    if (!is_well) { /* it may be over already */
+        hx_slice skip_target = hx_call_target(call, "tenant", "deliveries", id, event, "skip", NULL);
+        if (strcmp(hx_keys_member(reply.body, "state", arena), "pending") == 0)
+            (void)!hx_call_ask(call, "POST", skip_target, HX_LIT("{}"), &skipped);
+    }
+    if (call->json) {
+        (void)hx_call_put(&reply);
+        return is_well ? HX_EXIT_OK : HX_EXIT_NO;
+    }
+    const char *status = hx_keys_member(attempt, "status", arena);
+    hx_table_fact("event", event);
+    hx_table_fact("answer", status[0] ? status : hx_keys_member(attempt, "error", arena));
+    hx_table_fact("took", hx_arena_printf(arena, "%s ms", hx_keys_member(attempt, "ms", arena)).ptr);
+    hx_table_fact("response", hx_keys_member(attempt, "response", arena));
+    return is_well ? HX_EXIT_OK : HX_EXIT_NO;
+}
+
 static int why(hx_call *call)
 {
     hx_arena *arena = &call->arena;
@@ -364,6 +418,7 @@ int hx_cmd_endpoints(int argc, char **argv)
         {"recover", {"ID"}, " tenant since limit rate stop-after why yes detach ", hx_events_recover},
         {"why", {"ID"}, " tenant ", why},
         {"skip", {"ID", "EVENT"}, " tenant ", skip},
+        {"test", {"ID"}, " tenant ", test},
         {0}};
     return hx_actions_run(argc, argv, actions);
 }

@@ -26,6 +26,7 @@ static const hx_json_field fields[] = {
     FIELD(timeout, SPAN, GIVEN),
     FIELD(on_client_error, TEXT, GIVEN),
     FIELD(ordered, BOOL, GIVEN),
+    FIELD(configured, BOOL, OURS),
     FIELD(disabled, BOOL, OURS),
     FIELD(disabled_reason, TEXT, OURS),
     FIELD(disabled_at, TIME, OURS),
@@ -209,6 +210,14 @@ bool hx_endpoint_wants(const hx_endpoint *endpoint, hx_slice type, hx_slice data
     for (size_t i = 0; i < endpoint->types.count && !is_wanted; i++)
         is_wanted = hx_event_type_matches(endpoint->types.items[i], type);
     return is_wanted && (endpoint->filters.len == 0 || filters_match(endpoint->filters, data));
+}
+
+bool hx_endpoint_names(const hx_endpoint *endpoint, hx_slice type, hx_slice data)
+{
+    bool is_named = false;
+    for (size_t i = 0; i < endpoint->types.count && !is_named; i++)
+        is_named = endpoint->types.items[i].len > 1 && hx_event_type_matches(endpoint->types.items[i], type);
+    return is_named && (endpoint->filters.len == 0 || filters_match(endpoint->filters, data));
 }
 
 hx_slice hx_endpoint_key(hx_slice tenant, hx_slice id, hx_arena *arena)

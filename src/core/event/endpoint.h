@@ -30,6 +30,7 @@ typedef struct {
     hx_ms timeout;
     bool ordered;             /* the events of a stream come one at a time; fixed when it is created */
     hx_slice on_client_error; /* "retry", or "dead" */
+    bool configured;          /* by the operator's configuration, where its secrets and headers stay */
     bool disabled;
     hx_slice disabled_reason;
     hx_ms disabled_at;
@@ -49,6 +50,8 @@ bool hx_endpoint_decode(hx_slice meta, hx_arena *arena, hx_endpoint *endpoint) H
 
 /* Whether it subscribes to an event of its tenant. */
 bool hx_endpoint_wants(const hx_endpoint *endpoint, hx_slice type, hx_slice data);
+/* Whether it asks for an event about ourselves: by name, or by a pattern other than "*". */
+bool hx_endpoint_names(const hx_endpoint *endpoint, hx_slice type, hx_slice data);
 /* Whether a type matches a pattern. */
 bool hx_event_type_matches(hx_slice pattern, hx_slice type);
 hx_slice hx_endpoint_key(hx_slice tenant, hx_slice id, hx_arena *arena);

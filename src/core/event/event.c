@@ -78,6 +78,8 @@ bool hx_event_read(hx_slice object, hx_arena *arena, hx_event *event, hx_error_t
     if (is_empty || event->id.len > HX_EVENT_ID_MAX || !is_visible(event->id) ||
         hx_slice_find(event->id, '.') != SIZE_MAX)
         return hx_fail(error, "\"id\" must have 1 to %u visible ASCII characters, and no dot", HX_EVENT_ID_MAX);
+    if (hx_slice_starts(event->id, HX_LIT(HX_EVENT_OWN)))
+        return hx_fail(error, "\"id\" must not begin with " HX_EVENT_OWN ", as those of Hapax do");
     if (event->tenant.len > 0 && !hx_is_tenant(event->tenant))
         return hx_fail(error, "\"tenant\" must have 1 to %u letters, digits, - and _", HX_TENANT_MAX);
     uint64_t version;

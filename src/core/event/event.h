@@ -10,6 +10,7 @@
 #define HX_EVENT_NAME_MAX 128u /* of a type, a source and a correlation id */
 #define HX_TENANT_MAX 64u
 #define HX_EVENT_RECIPIENTS_MAX 1000u
+#define HX_EVENT_OWN "hapax_" /* how the ids of events about ourselves begin, and no others */
 
 typedef struct {
     hx_slice id;

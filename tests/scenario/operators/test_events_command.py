@@ -357,3 +357,25 @@ def test_consumers_are_listed_and_moved(start_api, hapax, tmp_path):
     for words in (["seek", "billing", "6", "--stream", "orders-1"], ["seek", "billing", "6"], ["seek", "billing"],
                   ["seek", "billing", "first", "--stream", "orders-1"], ["list", "--stream", "a b"]):
         operator.run("consumers", *words, code=EXIT_CONFIG)
+
+
+def test_a_test_event_says_what_the_endpoint_answers(operator, upstream):
+    endpoint = operator.endpoint(upstream.url + "/hook", "--type", "refund.*", "--ordered")
+    operator.endpoint(upstream.url + "/other")
+    upstream.on("/hook", answer(200, "thank you"))
+    told = operator.run("endpoints", "test", endpoint).stdout
+    assert "200" in told and "thank you" in told and " ms" in told
+    (got,) = upstream.received()
+    assert (got.path, json.loads(got.body)["eventType"]) == ("/hook", "hapax.test")
+    upstream.on("/hook", answer(503, "not now"))
+    refused = operator.run("endpoints", "test", endpoint, code=1).stdout
+    assert "503" in refused and "not now" in refused
+    pending = operator.json("events", "dead", "--state", "pending", "--endpoint", endpoint)["deliveries"]
+    assert pending == []  # a test is not repeated
+    upstream.stop_listening()
+    upstream.close_idle()
+    unreached = operator.run("endpoints", "test", endpoint, "--json", code=1).stdout
+    assert "status" not in json.loads(unreached)["tries"][0]
+    operator.run("endpoints", "disable", endpoint, "--why", "moved")
+    assert "disabled" in operator.run("endpoints", "test", endpoint, code=2).stderr
+    assert "no such endpoint" in operator.run("endpoints", "test", "ep_none", code=2).stderr
