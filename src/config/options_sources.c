@@ -283,17 +283,17 @@ static bool is_plain_path(hx_slice path)
 static void check_path(hx_loader *loader, const hx_yaml *at)
 {
     const hx_config *config = loader->config;
-    hx_slice path = config->inbox.path;
-    if (!is_plain_path(path)) {
+    hx_slice folder = config->inbox.path;
+    if (!is_plain_path(folder)) {
         hx_loader_wrong(loader, at, "path", "must be a path such as /inbox, without a slash at its end");
         return;
     }
     for (size_t i = 0; i < config->policies.count; i++) {
         hx_slice route = config->policies.routes[i].path;
-        if (!is_under(route, path)) continue;
+        if (!is_under(route, folder)) continue;
         hx_config_problem_at(&loader->problems, at->line, at->column,
                              "route \"%.*s\" is under the path of the inbox, %.*s: its requests would never reach it",
-                             HX_FMT(config->policies.routes[i].name), HX_FMT(path));
+                             HX_FMT(config->policies.routes[i].name), HX_FMT(folder));
     }
 }
 
@@ -311,8 +311,8 @@ static void check_inbox(hx_loader *loader, const hx_yaml *root)
     if (!at && config->inbox.path.len == 0) {
         hx_slice usual = hx_slice_of(hx_option_find(HX_PLACE_INBOX, HX_LIT("listen"))->fallback);
         config->inbox.listen[config->inbox.listen_count++] = usual;
-        at = hx_yaml_get(root, "sources");
     }
+    if (!at) at = hx_yaml_get(root, "sources");
     for (size_t i = 0; i < config->inbox.listen_count; i++) {
         hx_slice address = config->inbox.listen[i];
         bool is_taken = hx_slice_eq(config->admin_listen, address);
