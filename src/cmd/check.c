@@ -194,11 +194,12 @@ static void print_edges(const hx_config *config, hx_arena *arena)
 static void print_sources(const hx_config *config, hx_arena *arena)
 {
     row *rows = hx_arena_alloc(arena, (config->source_count + 1) * sizeof *rows);
+    hx_slice path = config->inbox.listen_count > 0 ? HX_LIT("/inbox") : config->inbox.path;
     rows[0] = (row){"source", "path", "what is verified", false, ""};
     for (size_t i = 0; i < config->source_count; i++) {
         const hx_source *source = &config->sources[i];
         rows[i + 1] = (row){hx_arena_terminated(arena, source->name),
-                            hx_arena_printf(arena, "POST /inbox/%.*s", HX_FMT(source->name)).ptr,
+                            hx_arena_printf(arena, "POST %.*s/%.*s", HX_FMT(path), HX_FMT(source->name)).ptr,
                             hx_describe_verified(source, arena), source->place_count == 0,
                             hx_describe_source(source, arena)};
     }
@@ -267,6 +268,8 @@ static void print_summary(const hx_config *config, bool strict)
         (void)printf("  api host  %.*s\n", HX_FMT(config->api.hosts[i]));
     for (size_t i = 0; i < config->inbox.listen_count && config->source_count > 0; i++)
         (void)printf("  inbox     %.*s\n", HX_FMT(config->inbox.listen[i]));
+    if (config->inbox.path.len > 0 && config->source_count > 0)
+        (void)printf("  inbox     %.*s, on the listeners above\n", HX_FMT(config->inbox.path));
     for (size_t i = 0; i < config->outbox_count; i++)
         (void)printf("  outbox    %.*s = %.*s\n", HX_FMT(config->outboxes[i].name),
                      HX_FMT(hx_address_shown(config->outboxes[i].database, &arena)));

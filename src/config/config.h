@@ -144,6 +144,7 @@ typedef struct {
     struct {
         hx_slice *listen; /* as `listen` above */
         size_t listen_count;
+        hx_slice path; /* on the gateway's listeners; empty: it isn't there */
     } inbox;
     hx_source *sources; /* without their secrets: hx_source_open reads those */
     size_t source_count;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `inbox`, `sources` and `events`. */
+#include "base/text.h"
 #include "config/address.h"
 #include "config/loader.h"
 
@@ -251,6 +252,11 @@ static void refuse_same_names(hx_loader *loader, const hx_yaml *list)
     }
 }
 
+static bool is_under(hx_slice path, hx_slice folder)
+{
+    return hx_slice_starts(path, folder) && path.len > folder.len && path.ptr[folder.len] == '/';
+}
+
 /* The address that `origin` leads to; empty: none of the list. */
 static hx_slice reached(hx_slice origin, const hx_slice *listen, size_t count)
 {
@@ -275,6 +281,10 @@ static void check_target(hx_loader *loader, const hx_yaml *at, const hx_source *
     if (reached(origin, config->listen, config->listen_count).len == 0 || !routes_are_well) return;
     path = hx_slice_first(path, hx_slice_find(path, '?'));
     if (hx_path_normalize(path, arena, &path) != HX_PATH_OK) return; /* the gateway refuses it */
+    if (config->inbox.path.len > 0 && is_under(path, config->inbox.path))
+        hx_config_problem_at(&loader->problems, at->line, at->column,
+                             "\"deliver\" leads to the inbox itself (%.*s), not to the application",
+                             HX_FMT(config->inbox.path));
     const hx_policy *route = hx_policy_find(&config->policies, HX_LIT("POST"), path);
     const char *name = route ? hx_arena_printf(arena, "of route %s", hx_quoted(arena, route->name)).ptr
                              : "under \"defaults\"";
@@ -288,6 +298,35 @@ static void check_target(hx_loader *loader, const hx_yaml *at, const hx_source *
                          hx_option_write(option, (uint64_t)source->window, arena));
 }
 
+/* Segments of letters, digits and "-._~": nothing that could be written in another way. */
+static bool is_plain_path(hx_slice path)
+{
+    hx_slice rest = hx_slice_from(path, 1), segment;
+    if (path.ptr[0] != '/' || rest.len == 0) return false;
+    for (size_t i = 0; i < rest.len; i++)
+        if (!hx_text_is_unreserved(rest.ptr[i]) && rest.ptr[i] != '/') return false;
+    while (hx_slice_next(&rest, '/', &segment))
+        if (segment.len == 0 || hx_slice_eq(segment, HX_LIT(".")) || hx_slice_eq(segment, HX_LIT(".."))) return false;
+    return true;
+}
+
+static void check_path(hx_loader *loader, const hx_yaml *at)
+{
+    const hx_config *config = loader->config;
+    hx_slice folder = config->inbox.path;
+    if (!is_plain_path(folder)) {
+        hx_loader_wrong(loader, at, "path", "must be a path such as /inbox, without a slash at its end");
+        return;
+    }
+    for (size_t i = 0; i < config->policies.count; i++) {
+        hx_slice route = config->policies.routes[i].path;
+        if (!is_under(route, folder)) continue;
+        hx_config_problem_at(&loader->problems, at->line, at->column,
+                             "route \"%.*s\" is under the path of the inbox, %.*s: its requests would never reach it",
+                             HX_FMT(config->policies.routes[i].name), HX_FMT(folder));
+    }
+}
+
 static void check_inbox(hx_loader *loader, const hx_yaml *root)
 {
     hx_config *config = loader->config;
@@ -298,16 +337,20 @@ static void check_inbox(hx_loader *loader, const hx_yaml *root)
                                  "there are no \"sources\", so the inbox is not opened");
         return;
     }
-    if (!at) {
+    if (config->inbox.path.len > 0) check_path(loader, hx_yaml_get(inbox, "path"));
+    if (!at && config->inbox.path.len == 0) {
         hx_slice usual = hx_slice_of(hx_option_find(HX_PLACE_INBOX, HX_LIT("listen"))->fallback);
         config->inbox.listen[config->inbox.listen_count++] = usual;
-        at = hx_yaml_get(root, "sources");
     }
+    if (!at) at = hx_yaml_get(root, "sources");
     for (size_t i = 0; i < config->inbox.listen_count; i++) {
         hx_slice address = config->inbox.listen[i];
         bool is_taken = hx_slice_eq(config->admin_listen, address);
         for (size_t k = 0; k < config->listen_count; k++)
             is_taken = is_taken || (hx_slice_eq(config->listen[k], address) && !hx_slice_ends(address, HX_LIT(":0")));
+        for (size_t k = 0; k < config->api.listen_count; k++)
+            is_taken = is_taken ||
+                       (hx_slice_eq(config->api.listen[k], address) && !hx_slice_ends(address, HX_LIT(":0")));
         if (is_taken)
             hx_config_problem_at(&loader->problems, at->line, at->column,
                                  "the inbox can't listen on %.*s: another listener has that address", HX_FMT(address));

@@ -513,7 +513,15 @@ static int open_events(hx_daemon *daemon)
                                     .store = daemon->store,
                                     .config = daemon->first_config->config,
                                     .connections_max = share_of(daemon, 1, 4096)};
-    return hx_daemon_events_open(&needs, &daemon->events);
+    int code = hx_daemon_events_open(&needs, &daemon->events);
+    hx_inbox_server *inbox = hx_daemon_events_inbox(daemon->events);
+    hx_slice path = needs.config->inbox.path;
+    if (code != HX_EXIT_OK || !inbox || path.len == 0) return code;
+    /* No worker serves a request yet. */
+    daemon->gateway.aside.path = hx_inbox_server_path(inbox);
+    daemon->gateway.aside.request = hx_inbox_server_take;
+    daemon->gateway.aside.context = inbox;
+    return HX_EXIT_OK;
 }
 
 static hx_daemon *new_daemon(hx_config *config)

@@ -78,6 +78,8 @@ static int open_inbox(hx_daemon_events *events)
         if (!hx_source_open(&events->sources[i], &events->arena, error)) return fail("inbox", error, HX_EXIT_USAGE);
     }
     events->inbox = hx_inbox_server_new(events->needs.loop, events->engine, events->sources, config->source_count);
+    if (config->inbox.path.len > 0)
+        hx_inbox_server_set_path(events->inbox, hx_arena_printf(&events->arena, "%.*s/", HX_FMT(config->inbox.path)));
     for (size_t i = 0; i < config->inbox.listen_count; i++) {
         if (!hx_inbox_server_listen(events->inbox, config->inbox.listen[i], bound, error))
             return fail("inbox", error, HX_EXIT_ADDRESS);
@@ -174,6 +176,11 @@ int hx_daemon_events_open(const hx_daemon_events_needs *needs, hx_daemon_events 
 hx_engine *hx_daemon_events_engine(const hx_daemon_events *events)
 {
     return events ? events->engine : NULL;
+}
+
+hx_inbox_server *hx_daemon_events_inbox(const hx_daemon_events *events)
+{
+    return events ? events->inbox : NULL;
 }
 
 void hx_daemon_events_start(hx_daemon_events *events)

@@ -5,7 +5,7 @@
 #define HX_DAEMON_EVENTS_H
 
 #include "config/config.h"
-#include "events/engine.h"
+#include "events/inbox_server.h"
 
 typedef struct hx_daemon_events hx_daemon_events;
 
@@ -20,6 +20,8 @@ typedef struct {
 int hx_daemon_events_open(const hx_daemon_events_needs *needs, hx_daemon_events **out);
 /* NULL: there is none. */
 hx_engine *hx_daemon_events_engine(const hx_daemon_events *events);
+/* NULL: there is none. */
+hx_inbox_server *hx_daemon_events_inbox(const hx_daemon_events *events);
 /* These begin and end what they say; `events` may be NULL. */
 void hx_daemon_events_start(hx_daemon_events *events);
 void hx_daemon_events_stop_inbox(hx_daemon_events *events, void (*stopped)(void *context), void *context);

@@ -61,7 +61,7 @@ static bool core_dumps_differ(const hx_config *a, const hx_config *b)
 
 static bool inbox_differs(const hx_config *a, const hx_config *b)
 {
-    if (a->inbox.listen_count != b->inbox.listen_count) return true;
+    if (a->inbox.listen_count != b->inbox.listen_count || !hx_slice_eq(a->inbox.path, b->inbox.path)) return true;
     for (size_t i = 0; i < a->inbox.listen_count; i++)
         if (!hx_slice_eq(a->inbox.listen[i], b->inbox.listen[i])) return true;
     return false;

@@ -9,6 +9,7 @@
 #include "core/json/json_writer.h"
 #include "core/operation/template.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #define PATH_PREFIX "/inbox/"
@@ -23,17 +24,31 @@ struct hx_inbox_server {
     size_t source_count;
     hx_server *server;
     hx_mac *mac;
-    size_t body_bytes; /* of the requests under way */
+    _Atomic size_t body_bytes; /* of the requests under way */
+    hx_slice path;             /* of requests that a gateway hands over; empty: none */
     void (*stopped)(void *context);
     void *stopped_context;
 };
 
 typedef struct {
+    unsigned status;
+    hx_slice lines, body;
+} reply;
+
+typedef struct {
     hx_inbox_server *server;
     hx_stream *stream;
     const hx_source *source;
+    hx_arena *arena; /* of the thread that works on the call: the stream's, or `own` */
     hx_buf body;
     hx_receipt receipt;
+    /* of a call that a gateway has handed over */
+    void (*ended)(void *of);
+    void *ended_of;
+    bool is_away; /* it is on the engine's thread, and the stream stays on its own */
+    hx_task task;
+    hx_arena own; /* of the engine's thread */
+    reply reply;  /* one allocation of the heap, on its way back */
 } call;
 
 typedef enum {
@@ -54,11 +69,11 @@ static const struct {
 #undef X
 };
 
-static void refuse(hx_stream *stream, problem what, unsigned status, const char *detail)
+static reply problem_reply(const hx_stream *stream, hx_arena *arena, problem what, unsigned status, const char *detail)
 {
     hx_buf lines, body;
-    hx_buf_init(&lines, &stream->arena, 512);
-    hx_buf_init(&body, &stream->arena, PROBLEM_BYTES_MAX);
+    hx_buf_init(&lines, arena, 512);
+    hx_buf_init(&body, arena, PROBLEM_BYTES_MAX);
     if (status == 0) status = problems[what].status;
     hx_buf_puts(&lines, "Content-Type: application/problem+json\r\nContent-Language: en\r\nError-Code: ");
     hx_buf_puts(&lines, problems[what].code);
@@ -81,26 +96,69 @@ static void refuse(hx_stream *stream, problem what, unsigned status, const char 
     hx_log_text("detail", detail);
     hx_log_str("client", hx_peer_text(&stream->peer));
     hx_log_end();
-    hx_stream_answer(stream, status, HX_EMPTY, hx_buf_slice(&lines), hx_buf_slice(&body), true);
+    return (reply){.status = status, .lines = hx_buf_slice(&lines), .body = hx_buf_slice(&body)};
+}
+
+static void send_reply(hx_stream *stream, const reply *r)
+{
+    hx_stream_answer(stream, r->status, HX_EMPTY, r->lines, r->body, true);
+}
+
+static void refuse(hx_stream *stream, problem what, unsigned status, const char *detail)
+{
+    reply r = problem_reply(stream, &stream->arena, what, status, detail);
+    send_reply(stream, &r);
 }
 
 static void end_call(call *c)
 {
+    void (*ended)(void *of) = c->ended;
+    void *of = c->ended_of;
     c->server->body_bytes -= c->body.len;
-    hx_stream_release(c->stream);
+    hx_stream_release(c->stream); /* the call goes with it */
+    if (ended) ended(of);
+}
+
+/* On the stream's thread. */
+static void come_back(hx_task *task)
+{
+    call *c = HX_OWNER(task, call, task);
+    char *bytes = (char *)c->reply.lines.ptr;
+    c->reply.lines = hx_arena_copy(&c->stream->arena, c->reply.lines);
+    c->reply.body = hx_arena_copy(&c->stream->arena, c->reply.body);
+    free(bytes);
+    send_reply(c->stream, &c->reply);
+    end_call(c);
+}
+
+/* Answers the call, which is over for this thread. */
+static void answer_with(call *c, reply r)
+{
+    if (!c->is_away) {
+        send_reply(c->stream, &r);
+        end_call(c);
+        return;
+    }
+    char *bytes = malloc(r.lines.len + r.body.len + 1);
+    if (!bytes) hx_fatal(HX_EXIT_BUG, "out of memory");
+    if (r.lines.len > 0) memcpy(bytes, r.lines.ptr, r.lines.len);
+    if (r.body.len > 0) memcpy(bytes + r.lines.len, r.body.ptr, r.body.len);
+    c->reply = (reply){.status = r.status, .lines = {bytes, r.lines.len}, .body = {bytes + r.lines.len, r.body.len}};
+    hx_arena_free(&c->own);
+    c->task.run = come_back;
+    hx_loop_post(c->stream->loop, &c->task);
 }
 
 static void refuse_call(call *c, problem what, const char *detail)
 {
-    refuse(c->stream, what, 0, detail);
-    end_call(c);
+    answer_with(c, problem_reply(c->stream, c->arena, what, 0, detail));
 }
 
 static void answer(call *c, const char *status_line)
 {
-    hx_slice lines = hx_arena_printf(&c->stream->arena, "Content-Type: application/json\r\n%s", status_line);
-    hx_stream_answer(c->stream, 200, HX_EMPTY, lines, HX_LIT("{\"received\": true}\n"), true);
-    end_call(c);
+    answer_with(c, (reply){.status = 200,
+                           .lines = hx_arena_printf(c->arena, "Content-Type: application/json\r\n%s", status_line),
+                           .body = HX_LIT("{\"received\": true}\n")});
 }
 
 static void answer_as_handler(call *c)
@@ -111,11 +169,11 @@ static void answer_as_handler(call *c)
         return;
     }
     hx_slice type = response->content_type;
-    hx_slice lines = hx_arena_printf(&c->stream->arena, "%s%.*s%sIdempotency-Status: stored\r\n",
+    hx_slice lines = hx_arena_printf(c->arena, "%s%.*s%sIdempotency-Status: stored\r\n",
                                      type.len > 0 ? "Content-Type: " : "", HX_FMT(type), type.len > 0 ? "\r\n" : "");
-    hx_stream_answer(c->stream, response->status, HX_EMPTY, lines, hx_arena_copy(&c->stream->arena, response->response),
-                     true);
-    end_call(c);
+    answer_with(c, (reply){.status = response->status,
+                           .lines = lines,
+                           .body = hx_arena_copy(c->arena, response->response)});
 }
 
 static void receive_done(hx_receipt *receipt)
@@ -175,12 +233,12 @@ static bool id_by_template(call *c, hx_slice body, const char **why)
                             .body = body,
                             .body_hashed = body,
                             .now = hx_engine_now(c->server->engine)};
-    if (!hx_template_key(c->source->dedupe_key, &in, c->server->mac, &c->stream->arena, &result)) {
-        *why = hx_arena_printf(&c->stream->arena, "%.*s: %s", HX_FMT(result.wrong), result.why).ptr;
+    if (!hx_template_key(c->source->dedupe_key, &in, c->server->mac, c->arena, &result)) {
+        *why = hx_arena_printf(c->arena, "%.*s: %s", HX_FMT(result.wrong), result.why).ptr;
         return false;
     }
     hx_buf hex;
-    hx_buf_init(&hex, &c->stream->arena, 2 * sizeof result.key.bytes);
+    hx_buf_init(&hex, c->arena, 2 * sizeof result.key.bytes);
     hx_buf_put_hex(&hex, result.key.bytes, sizeof result.key.bytes);
     c->receipt.event.id = hx_buf_slice(&hex);
     c->receipt.id_is_signed = true; /* of a request whose signature is valid; a header in it is the operator's choice */
@@ -192,13 +250,13 @@ static bool id_by_place(call *c, hx_slice body, const char **why)
     const hx_source *source = c->source;
     hx_slice raw, *id = &c->receipt.event.id;
     if (source->id_header.len > 0) {
-        *why = hx_arena_printf(&c->stream->arena, "It must be in one header %.*s.", HX_FMT(source->id_header)).ptr;
+        *why = hx_arena_printf(c->arena, "It must be in one header %.*s.", HX_FMT(source->id_header)).ptr;
         return find_header(&c->stream->request.fields, source->id_header, id) == 1;
     }
-    *why = hx_arena_printf(&c->stream->arena, "It must be at %.*s in the body.", HX_FMT(source->id_pointer)).ptr;
+    *why = hx_arena_printf(c->arena, "It must be at %.*s in the body.", HX_FMT(source->id_pointer)).ptr;
     if (!hx_json_pointer(body, source->id_pointer, &raw)) return false;
     c->receipt.id_is_signed = source->secret_count > 0;
-    if (raw.ptr[0] == '"') return hx_json_string(raw, &c->stream->arena, id);
+    if (raw.ptr[0] == '"') return hx_json_string(raw, c->arena, id);
     *id = raw;
     return raw.ptr[0] != '{' && raw.ptr[0] != '[' && raw.ptr[0] != 'n';
 }
@@ -220,8 +278,7 @@ static bool find_id(call *c, const hx_webhook_request *request, const char **why
     else if (source->id_header.len > 0 || source->id_pointer.len > 0)
         found = id_by_place(c, request->body, why);
     else
-        found = hx_webhook_event_id(&source->scheme, request, &c->stream->arena, &c->receipt.event.id,
-                                    &c->receipt.id_is_signed);
+        found = hx_webhook_event_id(&source->scheme, request, c->arena, &c->receipt.event.id, &c->receipt.id_is_signed);
     if (found && !id_is_usable(c->receipt.event.id)) {
         *why = "It must have 1 to 255 visible ASCII characters.";
         found = false;
@@ -242,7 +299,7 @@ static void keep_headers(call *c)
                                     {"User-Agent", 10}};
     const hx_fields *fields = &c->stream->request.fields;
     hx_texts *kept = &c->receipt.event.headers;
-    kept->items = hx_arena_alloc(&c->stream->arena, (fields->count + 1u) * sizeof *kept->items);
+    kept->items = hx_arena_alloc(c->arena, (fields->count + 1u) * sizeof *kept->items);
     for (size_t i = 0; i < fields->count; i++) {
         const hx_field *field = &fields->items[i];
         bool goes_on = hx_field_goes_on(field) && (field->flags & (HX_FIELD_FRAMING | HX_FIELD_ODD)) == 0 &&
@@ -250,8 +307,7 @@ static void keep_headers(call *c)
         for (size_t o = 0; o < sizeof ours / sizeof ours[0]; o++)
             goes_on = goes_on && !hx_slice_eq_nocase(field->name, ours[o]);
         if (!goes_on) continue;
-        kept->items[kept->count++] = hx_arena_printf(&c->stream->arena, "%.*s: %.*s", HX_FMT(field->name),
-                                                     HX_FMT(field->value));
+        kept->items[kept->count++] = hx_arena_printf(c->arena, "%.*s: %.*s", HX_FMT(field->name), HX_FMT(field->value));
     }
 }
 
@@ -263,7 +319,7 @@ static hx_slice correlation_of(call *c)
     uint8_t random[16];
     hx_buf hex;
     hx_rand_bytes(random, sizeof random);
-    hx_buf_init(&hex, &c->stream->arena, 2 * sizeof random);
+    hx_buf_init(&hex, c->arena, 2 * sizeof random);
     hx_buf_put_hex(&hex, random, sizeof random);
     return hx_buf_slice(&hex);
 }
@@ -280,17 +336,17 @@ static void handle(call *c)
                                   .secrets = source->secrets,
                                   .secret_count = source->secret_count,
                                   .tolerance = source->tolerance};
-        hx_webhook_error wrong = hx_webhook_verify(&rules, &request, hx_clock_wall(), &c->stream->arena, &result);
+        hx_webhook_error wrong = hx_webhook_verify(&rules, &request, hx_clock_wall(), c->arena, &result);
         if (wrong != HX_WEBHOOK_OK) {
             const char *header = result.header ? result.header : "";
             refuse_call(c, PROBLEM_SIGNATURE,
-                        hx_arena_printf(&c->stream->arena, "%s%s%s", hx_webhook_error_text(wrong),
-                                        *header ? " Header: " : "", header)
+                        hx_arena_printf(c->arena, "%s%s%s", hx_webhook_error_text(wrong), *header ? " Header: " : "",
+                                        header)
                             .ptr);
             return;
         }
     }
-    c->receipt = (hx_receipt){.arena = &c->stream->arena, .source = source, .done = receive_done};
+    c->receipt = (hx_receipt){.arena = c->arena, .source = source, .done = receive_done};
     c->receipt.event = (hx_event){.type = HX_EMPTY, .data = body};
     c->receipt.event.content_type = hx_fields_get(&c->stream->request.fields, HX_FIELD_CONTENT_TYPE);
     c->receipt.event.correlation_id = correlation_of(c);
@@ -300,6 +356,24 @@ static void handle(call *c)
     }
     keep_headers(c);
     hx_engine_receive(c->server->engine, &c->receipt);
+}
+
+static void go_away(hx_task *task)
+{
+    handle(HX_OWNER(task, call, task));
+}
+
+/* The request is whole: the engine's thread handles it. */
+static void hand_over(call *c)
+{
+    if (!c->ended) {
+        handle(c);
+        return;
+    }
+    c->is_away = true;
+    c->arena = &c->own;
+    c->task.run = go_away;
+    hx_loop_post(c->server->loop, &c->task);
 }
 
 static void body_broken(hx_stream *stream, unsigned status, const char *detail)
@@ -323,12 +397,11 @@ static void take_body(hx_stream *stream, hx_slice piece, bool last)
     else if (!fits)
         refuse_call(c, PROBLEM_TOO_LARGE, "The body is longer than the limit of this source.");
     else
-        handle(c);
+        hand_over(c);
 }
 
-static const hx_source *find_source(const hx_inbox_server *server, hx_slice path)
+static const hx_source *find_source(const hx_inbox_server *server, hx_slice prefix, hx_slice path)
 {
-    hx_slice prefix = HX_LIT(PATH_PREFIX);
     if (!hx_slice_starts(path, prefix)) return NULL;
     hx_slice name = hx_slice_from(path, prefix.len);
     for (size_t i = 0; i < server->source_count; i++)
@@ -336,30 +409,45 @@ static const hx_source *find_source(const hx_inbox_server *server, hx_slice path
     return NULL;
 }
 
-static void request(void *app, hx_stream *stream)
+/* `ended`: NULL, or a gateway's, which has handed the stream over. */
+static void begin(hx_inbox_server *server, hx_stream *stream, hx_slice prefix, void (*ended)(void *of), void *of)
 {
-    hx_inbox_server *server = app;
-    const hx_source *source = find_source(server, stream->request.path);
+    const hx_source *source = find_source(server, prefix, stream->request.path);
     if (!source || !hx_slice_eq(stream->request.method, HX_LIT("POST"))) {
         if (source)
             refuse(stream, PROBLEM_METHOD, 0, "Another method came.");
         else
             refuse(stream, PROBLEM_SOURCE_UNKNOWN, 0, "The path names no configured source.");
         hx_stream_release(stream);
+        if (ended) ended(of);
         return;
     }
     call *c = hx_arena_zalloc(&stream->arena, sizeof *c);
     c->server = server;
     c->stream = stream;
     c->source = source;
+    c->arena = &stream->arena;
+    c->ended = ended;
+    c->ended_of = of;
     hx_buf_init(&c->body, &stream->arena, source->body_bytes_max);
     stream->user = c;
     if (!stream->request.has_body) {
-        handle(c);
+        hand_over(c);
         return;
     }
     stream->events = (hx_stream_events){.body = take_body, .broken = body_broken};
     hx_stream_read(stream);
+}
+
+static void request(void *app, hx_stream *stream)
+{
+    begin(app, stream, HX_LIT(PATH_PREFIX), NULL, NULL);
+}
+
+void hx_inbox_server_take(void *context, hx_stream *stream, void (*ended)(void *of), void *of)
+{
+    hx_inbox_server *server = context;
+    begin(server, stream, server->path, ended, of);
 }
 
 static void malformed(void *app, hx_stream *stream, unsigned status, const char *detail)
@@ -390,6 +478,16 @@ hx_inbox_server *hx_inbox_server_new(hx_loop *loop, hx_engine *engine, const hx_
     server->server = hx_server_new(loop, &limits, &handler, server);
     for (size_t i = 0; i < count; i++) hx_engine_add_source(engine, &sources[i]);
     return server;
+}
+
+void hx_inbox_server_set_path(hx_inbox_server *server, hx_slice path)
+{
+    server->path = path;
+}
+
+hx_slice hx_inbox_server_path(const hx_inbox_server *server)
+{
+    return server->path;
 }
 
 bool hx_inbox_server_listen(hx_inbox_server *server, hx_slice address, char bound[HX_ADDRESS_BYTES],

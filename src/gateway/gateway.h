@@ -22,6 +22,13 @@ typedef struct {
     void (*want_keys)(void *context, unsigned source); /* a token's key is in none of the sets: fetch them again. May be
                                                          * called on any thread, and often; NULL: none are fetched */
     void *keys_context;
+    /* Requests under this path, which ends with a slash, are another part's. It gets them on the worker's loop, answers
+     * and releases the stream there, and then calls `ended` with the worker. Empty: there is none. */
+    struct {
+        hx_slice path;
+        void (*request)(void *context, hx_stream *stream, void (*ended)(void *worker), void *worker);
+        void *context;
+    } aside;
     unsigned worker_count; /* they share the floor of each upstream's retry budget */
     bool dev;
     uint64_t spool_bytes; /* request bodies above this go to an unlinked file */

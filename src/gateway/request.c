@@ -308,8 +308,22 @@ hx_request *hx_request_new(hx_worker *worker, hx_stream *stream)
     return r;
 }
 
+static void aside_ended(void *of)
+{
+    hx_worker *worker = of;
+    worker->request_count--;
+    hx_worker_check_drained(worker);
+}
+
 static void start_request(void *app, hx_stream *stream)
 {
+    hx_worker *worker = app;
+    const hx_gateway *gateway = worker->gateway;
+    if (gateway->aside.path.len > 0 && hx_slice_starts(stream->request.path, gateway->aside.path)) {
+        worker->request_count++;
+        gateway->aside.request(gateway->aside.context, stream, aside_ended, worker);
+        return;
+    }
     hx_request *r = hx_request_new(app, stream);
     stream->events.closed = client_closed;
     hx_request_run(r);

@@ -64,6 +64,22 @@ def test_a_job_survives_a_kill_and_arms_each_dead_letter_once(start_hooks, upstr
     assert set(again) == set(events) and sum(again.values()) <= 120 + interrupted
 
 
+@pytest.mark.slow
+def test_another_node_takes_over_the_job_of_one_that_died(start_hooks, upstream, database):
+    first = start_hooks(store=database.url)
+    endpoint, events = dead_letters(first, upstream, 60)
+    before = len(upstream.received("/hook"))
+    second = start_hooks(store=database.url)
+    name = begin(first, endpoint=endpoint, rate=20)
+    eventually(lambda: len(sent_again(upstream, before)) >= 10, "ten are sent again")
+    assert job(second, name)["status"] == "running"
+    first.gateway.kill()
+    assert wait_end(second, name)["armed"] == 60
+    for event in events:
+        assert second.wait_state(endpoint, event, "delivered")["round"] == 2
+    assert set(sent_again(upstream, before)) == set(events)
+
+
 def test_a_job_keeps_its_pace_and_stops_when_told(hooks, upstream):
     endpoint, events = dead_letters(hooks, upstream, 40)
     before = len(upstream.received("/hook"))
@@ -91,6 +107,10 @@ def test_failures_stop_a_job_before_it_has_armed_everything(hooks, upstream):
     stopped = wait_end(hooks, begin(hooks, endpoint=endpoint, stop_after=3))
     assert (stopped["status"], stopped["reason"]) == ("stopped", "deliveries failed again")
     assert stopped["failed"] >= 3 and stopped["armed"] <= 32
+    eventually(lambda: preview(hooks)["would_redrive"] == 60, "all are dead again")
+    whole = wait_end(hooks, begin(hooks, endpoint=endpoint, rate=200))
+    assert (whole["status"], whole["armed"]) == ("done", 60)  # those that die meanwhile are not taken again
+    eventually(lambda: preview(hooks)["would_redrive"] == 60, "all are dead again")
     upstream.on("/hook", answer(200))
     done = wait_end(hooks, begin(hooks, endpoint=endpoint, stop_after=3))
     assert (done["status"], done["failed"]) == ("done", 0) and done["delivered"] == done["armed"] == 60
@@ -171,7 +191,7 @@ def test_paused_deliveries_begin_a_new_round_and_wait_for_their_endpoint(hooks, 
     upstream.on("/hook", answer(500))
     endpoint = hooks.endpoint("/hook")["id"]
     hooks.publish(id="e-1")
-    hooks.gateway.wait_events("delivery_attempt")
+    eventually(lambda: hooks.delivery(endpoint, "e-1")["tries"], "one attempt has failed")
     assert preview(hooks, state="paused")["skipped"] == 1
     assert hooks.call("POST", f"/v1/endpoints/{endpoint}/disable", {"why": "broken"}).status == 200
     assert wait_end(hooks, begin(hooks, state="paused"))["armed"] == 1
