@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signatures are exchanged with the libraries that senders and receivers use (npm: standardwebhooks, svix, stripe), and
 for ed25519, which those lack, with Python's cryptography: what they sign, `hapax verify` verifies, what `--sign` signs,
-they verify, and neither side takes what was changed on the way.
+they verify, and neither side takes what was changed on the way. A running gateway delivers what they verify, and its
+inbox takes what they sign.
 
 HAPAX names the program; else it is that of build/.
 """
 import base64
+import http.client
+import http.server
 import json
 import os
 import pathlib
 import random
+import re
 import subprocess
+import threading
 import time
 
 import pytest
@@ -147,3 +152,91 @@ def test_ed25519_is_that_of_another_implementation():
         assert verified("standardwebhooks", theirs, [public], body)
         assert not verified("standardwebhooks", theirs, [public], body + " ")
         assert not verified("standardwebhooks", {**theirs, "webhook-id": "msg_other"}, [public], body)
+
+
+class Receiver(http.server.BaseHTTPRequestHandler):
+    """Keeps what is delivered to it: (path, headers, body)."""
+
+    def do_POST(self):
+        self.server.got.append((self.path, dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+        self.server.arrived.release()
+
+    def log_request(self, code="-", size="-"):
+        pass
+
+
+@pytest.fixture
+def receiver():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        server.got, server.arrived = [], threading.Semaphore(0)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        server.url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def gateway(tmp_path, receiver):
+    """A running gateway: run("events", …) is a command to it, and `inbox` where its inbox listens."""
+    config = tmp_path / "hapax.yaml"
+    sources = "".join(f"  - {{name: {name}, scheme: {scheme}, secret_env: SECRET, deliver: '{receiver.url}/{name}'}}\n"
+                      for name, scheme in SCHEMES.items())
+    config.write_text(f"upstream: {receiver.url}\nlisten: 127.0.0.1:0\nstore: sqlite:{tmp_path}/store\n"
+                      "api: {listen: 127.0.0.1:0}\nevents: {allow: [127.0.0.0/8]}\ninbox: {listen: 127.0.0.1:0}\n"
+                      f"sources:\n{sources}")
+    secret = "whsec_" + base64.b64encode(bytes(range(24))).decode()
+    process = subprocess.Popen([HAPAX, "serve", "--config", config], stderr=subprocess.PIPE, text=True,
+                               env={"PATH": "/bin", "SECRET": secret})
+    try:
+        said = ""
+        while '"event":"listening"' not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+
+        def run(*words):
+            done = subprocess.run([HAPAX, *words, "--config", config], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        run.secret = secret
+        run.inbox = re.search(r'"inbox_listening".*"address":"([^"]+)"', said)[1]
+        yield run
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.parametrize("library", ["standardwebhooks", "svix"])
+def test_what_a_gateway_delivers_they_verify(libraries, gateway, receiver, library):
+    secret = re.search(r"whsec_\S+", gateway("endpoints", "add", receiver.url + "/hook"))[0]
+    event = gateway("events", "publish", "refund.created", "--data", BODIES[2]).strip()
+    assert receiver.arrived.acquire(timeout=60)
+    _, headers, body = receiver.got[0]
+    names = {name.lower(): value for name, value in headers.items()}
+    prefix = "webhook" if library == "standardwebhooks" else "svix"
+    given = {f"{prefix}-{part}": names[f"webhook-{part}"] for part in ("id", "timestamp", "signature")}
+    ask = {"library": library, "do": "verify", "secret": secret, "headers": given, "body": body.decode()}
+    answers = libraries([ask, {**ask, "body": body.decode().replace("refund", "charge")}])
+    assert given[f"{prefix}-id"] == event
+    assert answers[0] is True and answers[1] is not True
+
+
+@pytest.mark.parametrize("library", SCHEMES)
+def test_what_they_sign_an_inbox_takes(libraries, gateway, receiver, library):
+    ask = {"library": library, "do": "sign", "secret": gateway.secret, "id": "evt_1", "at": int(time.time()),
+           "body": BODIES[1]}
+    headers = libraries([ask])[0]
+    statuses = []
+    for body in (BODIES[1], BODIES[1].replace("1.50", "1.51")):
+        connection = http.client.HTTPConnection(gateway.inbox, timeout=60)
+        connection.request("POST", f"/inbox/{library}", body, headers)
+        statuses.append(connection.getresponse().status)
+        connection.close()
+    assert statuses == [200, 401]
+    assert receiver.arrived.acquire(timeout=60)
+    path, _, body = receiver.got[0]
+    assert (path, body.decode()) == (f"/{library}", BODIES[1])

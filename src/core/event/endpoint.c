@@ -143,7 +143,7 @@ bool hx_endpoint_read(hx_slice object, hx_arena *arena, hx_endpoint *endpoint, h
     if (!is_url(endpoint->url))
         return hx_fail(
             error,
-            "\"url\" must be https:// or http://, a host and a path, without a user and a fragment, and have "
+            "\"url\" must begin with https:// or http:// and a host, without a user and a fragment, and have "
             "up to %u bytes",
             HX_ENDPOINT_URL_MAX);
     if (endpoint->tenant.len > 0 && !hx_is_tenant(endpoint->tenant))
