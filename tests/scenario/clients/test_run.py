@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import resource
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -12,7 +13,7 @@ import time
 
 import pytest
 
-from harness import EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Run, eventually, sanitized
+from harness import EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Run, binary, eventually, sanitized
 
 NEWS = 'import os\nfor i in range(200):\n    os.write(1 + i % 2, b"%d\\x00\\xff\\n" % i * (i % 7))\n'
 
@@ -312,6 +313,26 @@ def test_nothing_outlives_whoever_is_killed(jobs, victim):
     ran = jobs.shell(script)
     assert ran.code == EXIT_UNKNOWN and "--resolve" in ran.stderr
     assert len(jobs.effects()) == 1
+
+
+def test_children_that_are_not_the_commands_are_left_alone(jobs):
+    """As of a shell that starts something and then becomes `hapax run`."""
+    words = shlex.join(map(str, [binary(), *jobs.words("sh", "-c", f"echo ran >> {jobs.log}; sleep 1000")]))
+    process = subprocess.Popen(["sh", "-c", f"sleep 1000 & exec {words}"], stderr=subprocess.PIPE)
+    eventually(jobs.effects, "the command runs")
+    other, supervisor = children(process.pid)
+    kill(supervisor)
+    assert process.wait() == EXIT_UNKNOWN
+    assert is_alive(other)
+    kill(other)
+    process.stderr.close()
+
+
+def test_closed_streams_are_no_obstacle(jobs):
+    words = shlex.join(map(str, [binary(), *jobs.words("sh", "-c", f"echo ran >> {jobs.log}; echo out")]))
+    assert subprocess.run(["sh", "-c", f"exec {words} 0<&- 1>&- 2>&-"], check=False).returncode == 0
+    assert jobs.shell(f"echo ran >> {jobs.log}; echo out").stdout == "out\n"
+    assert jobs.effects() == ["ran"]
 
 
 @pytest.mark.slow
