@@ -50,7 +50,6 @@ typedef struct {
     hx_loop *loop;
     hx_store *store;
     hx_mac *mac;
-    hx_digest fingerprint;
     hx_record record; /* the claim, and later its outcome */
     unsigned attempt; /* of the last start */
     bool is_replayed;
@@ -185,7 +184,10 @@ static int end(const job *j, const char *outcome, int exit_code, int code)
     hx_json_put_bool(&json, "replayed", j->is_replayed);
     hx_json_put_number(&json, "attempt", j->attempt);
     hx_json_put_text(&json, "key", given->full_key);
-    hx_json_put_hex(&json, "operation", j->record.op.bytes, sizeof j->record.op.bytes);
+    if (j->store)
+        hx_json_put_hex(&json, "operation", j->record.op.bytes, sizeof j->record.op.bytes);
+    else
+        hx_json_put_null(&json, "operation");
     hx_json_close(&json, '}');
     hx_buf_puts(&json, "\n");
     FILE *file = fopen(given->outcome_file, "w");
@@ -582,11 +584,20 @@ static int with_store(arguments *given)
     return code;
 }
 
+/* Descriptors 0 to 2 are never those of a pipe or a store, even where the caller has closed them. */
+static void fill_standard_streams(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) {}
+    if (fd >= 0) (void)close(fd);
+}
+
 int hx_cmd_run(int argc, char **argv)
 {
     hx_arena arena = {0};
     arguments given = {.arena = &arena, .wait = 10 * HX_SECOND, .lifetime = HX_DAY, .output_max = 1u << 20};
     int first = 0;
+    fill_standard_streams();
     int code = hx_cmd_flags(argc, argv, INT_MAX, take, &given, &first);
     if (code < 0) {
         if (first < argc) given.argv = argv + first;

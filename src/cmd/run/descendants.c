@@ -117,8 +117,11 @@ unsigned hx_descendants_kill(pid_t session, char *names, size_t names_bytes)
         if (!p->is_descendant || !p->is_living || (session > 0 && p->session == session)) continue;
         count++;
         kill_process(p);
-        size_t used = names ? strlen(names) : 0;
-        if (names) (void)snprintf(names + used, names_bytes - used, "%s%s (%d)", used ? ", " : "", p->name, p->pid);
+        char number[16];
+        (void)snprintf(number, sizeof number, "(%d)", (int)p->pid);
+        if (!names || strstr(names, number)) continue; /* it may take until the next call to die */
+        size_t used = strlen(names);
+        (void)snprintf(names + used, names_bytes - used, "%s%s %s", used ? ", " : "", p->name, number);
     }
     free(all.items);
     return count;

@@ -63,15 +63,15 @@ static int start_command(supervisor *s, char *const argv[], const int output[2],
 }
 
 /* The supervisor keeps nothing open that others wait for the end of. */
-static void close_others(supervisor *s)
+static void close_others(const supervisor *s)
 {
+    unsigned low = (unsigned)(s->socket < s->children ? s->socket : s->children);
+    unsigned high = (unsigned)(s->socket + s->children) - low;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd < 3 && null >= 0; fd++) (void)dup2(null, fd);
-    (void)dup2(s->socket, 3);
-    (void)dup2(s->children, 4);
-    s->socket = 3;
-    s->children = 4;
-    (void)close_range(5, ~0u, 0);
+    if (low > 3) (void)close_range(3, low - 1, 0);
+    if (high > low + 1) (void)close_range(low + 1, high - 1, 0);
+    (void)close_range(high + 1, ~0u, 0);
 }
 
 static void pass_on(supervisor *s, int number)
