@@ -206,8 +206,8 @@ typedef struct {
     const char *name; /* "journal" */
     bool durable;
     bool keeps_items;
-    bool shared;        /* other processes may use it: claims of theirs end with their leases only */
-    uint64_t owner;     /* drawn at each start */
+    bool shared;    /* other processes may use it: claims of theirs end with their leases only */
+    uint64_t owner; /* drawn at each start */
     /* Another store has another one, and a copy of the files, too: machine and path, or system and database. Empty: it
      * can't be told. */
     char home[HX_STORE_HOME_BYTES];

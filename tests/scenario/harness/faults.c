@@ -78,7 +78,7 @@ ssize_t write(int descriptor, const void *bytes, size_t count)
     return real(descriptor, bytes, count);
 }
 
-#define STEP(type, name, parameters, ...)                                                                           \
+#define STEP(type, name, parameters, ...)                                                                              \
     type name parameters                                                                                               \
     {                                                                                                                  \
         step_or_die(#name);                                                                                            \

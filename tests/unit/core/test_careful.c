@@ -15,8 +15,10 @@
 
 static hx_careful_result with_status(unsigned status)
 {
-    return (hx_careful_result){
-        .status = status, .idempotency_status = HX_EMPTY, .error_code = HX_EMPTY, .retry_after = HX_RETRY_AFTER_NONE};
+    return (hx_careful_result){.status = status,
+                               .idempotency_status = HX_EMPTY,
+                               .error_code = HX_EMPTY,
+                               .retry_after = HX_RETRY_AFTER_NONE};
 }
 
 static hx_careful_state first_attempt(const char *method, bool has_key)
