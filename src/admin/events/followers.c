@@ -119,7 +119,8 @@ static void page_read(hx_reading *reading)
 {
     follower *f = HX_OWNER(reading, follower, reading);
     f->is_reading = false;
-    if (f->is_over) {
+    bool is_gone = f->has_begun && reading->result == HX_READING_GONE; /* the client comes again, and is told */
+    if (f->is_over || is_gone) {
         end(f);
     } else if (reading->result == HX_READING_DONE) {
         if (!f->has_begun) begin_response(f);
@@ -131,8 +132,6 @@ static void page_read(hx_reading *reading)
                              .oldest = reading->oldest,
                              .last = reading->last};
         if (tear_down(f)) hx_admin_refuse_reading(f->call, &failed);
-    } else if (reading->result == HX_READING_GONE) {
-        end(f); /* the client comes again, and is told */
     } else {
         f->look_again = true; /* at the next tick */
         hx_arena_free(&f->arena);

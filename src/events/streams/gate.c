@@ -65,14 +65,15 @@ static bool take(hx_publish *publish)
     publish->gate_count = 0;
     for (size_t i = 0; i < publish->count; i++) {
         const hx_event *event = &publish->events[i];
-        if (event->stream.len == 0) continue;
-        hx_gate *gate = hx_gate_of(engine, event->tenant, event->stream);
-        if (gate->holder == publish) continue;
-        if (gate->holder) {
-            hx_list_append(&gate->waiting, &publish->turn);
-            hx_gates_release(publish);
-            return false;
-        }
+        hx_gate *gate = event->stream.len > 0 ? hx_gate_of(engine, event->tenant, event->stream) : NULL;
+        if (!gate || !gate->holder) continue;
+        hx_list_append(&gate->waiting, &publish->turn);
+        return false;
+    }
+    for (size_t i = 0; i < publish->count; i++) {
+        const hx_event *event = &publish->events[i];
+        hx_gate *gate = event->stream.len > 0 ? hx_gate_of(engine, event->tenant, event->stream) : NULL;
+        if (!gate || gate->holder) continue; /* an earlier event's, too */
         wake_up(engine, gate);
         gate->holder = publish;
         publish->gates[publish->gate_count++] = gate;

@@ -261,7 +261,7 @@ static const fixture_row of_listeners[] = {
     {UP "events: {retention: off}\n", "f:2:21: \"retention\" must be a duration such as 500ms, 10s, 5m, 24h or 7d, not "
                                       "\"off\"\n"},
     {UP "events: {streams: {match: a}}\n",
-     "f:2:19: \"streams\" must be a list such as [{match: \"orders-*\", retention: 30d}]\n"},
+     "f:2:19: \"streams\" must be a list such as [{match: \"orders-*\", retention: 30d}], not a map\n"},
     {UP "events: {streams: [{match: a}]}\n", "f:2:20: each of \"streams\" needs \"match\" and \"retention\"\n"},
     {UP "events: {streams: [{match: 'a b', retention: 1d}]}\n",
      "f:2:28: \"match\" must be a stream's name: letters, digits, \"-\", \"_\" and \".\"\n"},
