@@ -138,7 +138,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="where hxsim was built")
     parser.add_argument("--planted", action="store_true", help="only the six that must be found within a minute")
-    parser.add_argument("--events", action="store_true", help="those of events/mutants.toml, by the simulator of events")
+    parser.add_argument("--events", action="store_true", help="those of events/mutants.toml, by hxevents")
     parser.add_argument("--only", help="those whose name has this in it")
     parser.add_argument("--seconds", type=int, default=60, help="how long to look for each (60)")
     parser.add_argument("--runs", type=int, default=10_000_000, help="how many seeds to look at for each")

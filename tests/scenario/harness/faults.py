@@ -44,6 +44,12 @@ def killed_at_step(number, name_to):
     return {"LD_PRELOAD": str(_library()), "FAULT_KILL_AT_STEP": str(number), "FAULT_STEP": str(name_to)}
 
 
+def killed_by(counter, number):
+    """An environment in which a process is killed when a counter is there: "AT_SYNC", "AFTER_SYNC", "AT_SEND" or
+    "AFTER_SEND"."""
+    return {"LD_PRELOAD": str(_library()), f"FAULT_KILL_{counter}": str(number)}
+
+
 class SlowDisk:
     """Pass `env` to a gateway; inside `held()` none of its commits becomes durable."""
 
