@@ -265,7 +265,8 @@ END $$;
 -- Lets another gateway take over at once.
 CREATE FUNCTION hapax.outbox_release(who bigint) RETURNS void LANGUAGE sql SECURITY DEFINER
 SET search_path = hapax, pg_temp AS
-$$ UPDATE hapax.outbox SET holder = 0, held_until = '-infinity' WHERE holder = who $$;
+$$ SELECT set_config('synchronous_commit', 'off', true);
+   UPDATE hapax.outbox SET holder = 0, held_until = '-infinity' WHERE holder = who $$;
 
 CREATE FUNCTION hapax.grant_outbox(role name, purpose text DEFAULT 'application') RETURNS void LANGUAGE plpgsql AS $$
 DECLARE

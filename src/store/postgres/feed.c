@@ -41,6 +41,8 @@ static void disconnect(hx_feed *feed)
 {
     hx_dial_stop(&feed->dial);
     hx_poll_free(&feed->poll);
+    if (feed->target.pq) feed->target.pq->clear(feed->answer);
+    feed->answer = NULL;
     if (feed->conn) feed->target.pq->finish(feed->conn);
     feed->conn = NULL;
 }
