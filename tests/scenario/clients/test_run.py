@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from harness import EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Run, binary, eventually, sanitized
+from harness import EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, HANG_S, Run, binary, eventually, sanitized
 
 NEWS = 'import os\nfor i in range(200):\n    os.write(1 + i % 2, b"%d\\x00\\xff\\n" % i * (i % 7))\n'
 
@@ -45,10 +45,11 @@ def test_a_command_runs_once_and_is_replayed_to_the_byte(jobs):
     """Both streams go into one pipe, so that their order shows."""
     words = ["python3", "-c", NEWS + f"open({str(jobs.log)!r}, 'a').write('ran\\n')\nos._exit(3)"]
     first, again = (jobs.start(*words, stderr=subprocess.STDOUT) for _ in range(2))
-    said = first.communicate()[0]
+    said, waited = (process.communicate(timeout=HANG_S)[0] for process in (first, again))
     assert said.count(b"\n") == sum(i % 7 for i in range(200))
-    assert again.communicate()[0] == said == jobs.start(*words, stderr=subprocess.STDOUT).communicate()[0]
-    assert (first.returncode, again.returncode) == (3, 3)
+    later = jobs.start(*words, stderr=subprocess.STDOUT)
+    assert said == waited == later.communicate(timeout=HANG_S)[0]
+    assert (first.returncode, again.returncode, later.returncode) == (3, 3, 3)
     assert jobs.effects() == ["ran"]
 
 
@@ -74,7 +75,7 @@ def test_fifty_at_once_are_one_execution_and_fifty_equal_outputs(jobs):
     all_of_them = [jobs.start("sh", "-c", f"echo ran >> {jobs.log}; cat {gate}; echo $$; echo done >&2; exit 4")
                    for _ in range(count)]
     gate.write_text("go\n")
-    ends = [(*process.communicate(), process.returncode) for process in all_of_them]
+    ends = [(*process.communicate(timeout=HANG_S), process.returncode) for process in all_of_them]
     assert len(set(ends)) == 1 and ends[0][2] == 4 and ends[0][0].startswith(b"go\n"), set(ends)
     assert jobs.effects() == ["ran"]
 
@@ -88,7 +89,7 @@ def test_who_does_not_want_to_wait_is_told(jobs):
     ran = jobs(*words, flags=["--no-wait"])
     assert ran.code == EXIT_UNKNOWN and "elsewhere" in ran.stderr and ran.stdout == ""
     gate.write_text("go\n")
-    assert first.communicate()[0] == b"go\n"
+    assert first.communicate(timeout=HANG_S)[0] == b"go\n"
     assert jobs(*words, flags=["--no-wait"]).stdout == "go\n"
     assert jobs.effects() == ["ran"]
 
@@ -127,7 +128,7 @@ def test_on_postgresql_it_is_the_same(jobs, database):
     jobs.store = database.url
     script = f"echo ran >> {jobs.log}; echo out; exit 5"
     several = [jobs.start("sh", "-c", script) for _ in range(4)]
-    assert {(*process.communicate(), process.returncode) for process in several} == {(b"out\n", b"", 5)}
+    assert {(*process.communicate(timeout=HANG_S), process.returncode) for process in several} == {(b"out\n", b"", 5)}
     assert jobs.effects() == ["ran"]
     for attempt in ("1", "2"):
         ran = jobs.shell("echo $HAPAX_ATTEMPT; exit 1", key="s", flags=["--class", "scheduled"])
@@ -248,7 +249,7 @@ def test_output_without_end_is_passed_on_in_bounded_memory(jobs):
     resident = int(pathlib.Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * resource.getpagesize()
     assert resident < (300 if sanitized() else 40) << 20
     process.send_signal(signal.SIGTERM)
-    assert process.communicate()[1].count(b"signal 15") == 1
+    assert process.communicate(timeout=HANG_S)[1].count(b"signal 15") == 1
     assert process.returncode == EXIT_UNKNOWN
 
 
@@ -258,7 +259,7 @@ def test_a_reader_who_leaves_does_not_end_the_command(jobs):
     process = jobs.start("sh", "-c", script)
     assert process.stdout.readline() == b"first\n"
     process.stdout.close()
-    assert process.wait() == 0
+    assert process.wait(HANG_S) == 0
     assert jobs.shell(script).stdout.endswith("last\n")
     assert jobs.effects() == ["ran"]
 
@@ -270,7 +271,7 @@ def test_signals_go_to_the_command(jobs):
     process = jobs.start("sh", "-c", script)
     eventually(jobs.effects, "the command runs")
     process.send_signal(signal.SIGUSR1)
-    assert process.communicate()[0] == b"told\n" and process.returncode == 7
+    assert process.communicate(timeout=HANG_S)[0] == b"told\n" and process.returncode == 7
 
 
 def test_what_leaves_the_session_is_killed_and_named_and_unknown(jobs):
@@ -290,7 +291,7 @@ def test_what_stays_in_the_session_is_waited_for(jobs):
     process = jobs.start("sh", "-c", f"(cat {gate}; echo late >> {jobs.log}; echo late) & echo early")
     assert process.stdout.readline() == b"early\n"
     gate.write_text("")
-    assert process.communicate()[0] == b"late\n" and process.returncode == 0
+    assert process.communicate(timeout=HANG_S)[0] == b"late\n" and process.returncode == 0
     assert jobs.effects() == ["late"]
 
 
@@ -305,7 +306,7 @@ def test_nothing_outlives_whoever_is_killed(jobs, victim):
     if victim == "command":
         for child in sleepers[:1]:
             kill(child)
-    said = process.communicate()[1].decode()
+    said = process.communicate(timeout=HANG_S)[1].decode()
     eventually(lambda: not any(map(is_alive, [supervisor, command, *sleepers])), "all are dead")
     if victim != "parent":
         assert process.returncode == EXIT_UNKNOWN and "--resolve" in said, said
@@ -317,12 +318,12 @@ def test_nothing_outlives_whoever_is_killed(jobs, victim):
 
 def test_children_that_are_not_the_commands_are_left_alone(jobs):
     """As of a shell that starts something and then becomes `hapax run`."""
-    words = shlex.join(map(str, [binary(), *jobs.words("sh", "-c", f"echo ran >> {jobs.log}; sleep 1000")]))
+    words = shlex.join(map(str, [binary(), *jobs.words("sh", "-c", f"echo ran >> {jobs.log}; exec sleep 1000")]))
     process = subprocess.Popen(["sh", "-c", f"sleep 1000 & exec {words}"], stderr=subprocess.PIPE)
     eventually(jobs.effects, "the command runs")
     other, supervisor = children(process.pid)
     kill(supervisor)
-    assert process.wait() == EXIT_UNKNOWN
+    assert process.wait(HANG_S) == EXIT_UNKNOWN
     assert is_alive(other)
     kill(other)
     process.stderr.close()
@@ -340,7 +341,7 @@ def test_a_lost_claim_kills_the_command(jobs):
     process = jobs.start("sh", "-c", f"echo $$ >> {jobs.log}; sleep 1000")
     command = int(eventually(jobs.effects, "the command runs")[0])
     assert jobs.change("UPDATE hapax_operations SET epoch = epoch + 1") == 1
-    said = process.communicate()[1].decode()
+    said = process.communicate(timeout=HANG_S)[1].decode()
     assert process.returncode == EXIT_UNKNOWN and "claim was lost" in said
     assert not is_alive(command)
 
@@ -363,7 +364,7 @@ def killed_at_random(jobs, number, victim, after_s):
                "all": [process.pid, *supervisors, *commands]}[victim]
     for pid in victims:
         kill(pid)
-    process.communicate()
+    process.communicate(timeout=HANG_S)
     eventually(lambda: not any(map(is_alive, [*supervisors, *commands])), "all are dead")
     jobs.end_leases()
     ran = jobs(*words, key=line)
