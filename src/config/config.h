@@ -177,4 +177,8 @@ hx_config *hx_config_parse(const char *name, hx_slice text, const hx_config_over
                            hx_buf *errors) HX_MUST_USE;
 void hx_config_free(hx_config **owned);
 
+struct hx_zone; /* core/time/zone.h */
+/* Reads a time zone of the machine's database into the arena; NULL: it has none of that name. A hx_zone_finder. */
+const struct hx_zone *hx_config_zone(void *arena, hx_slice name);
+
 #endif

@@ -2,7 +2,6 @@
 /* Time zones, from the machine's database: $TZDIR, or /usr/share/zoneinfo. They are read once, when a configuration is
  * loaded, so that replacing the database changes no date until the next load. */
 #include "config/loader.h"
-#include "config/zones.h"
 #include "core/time/zone.h"
 
 #include <errno.h>
@@ -44,7 +43,7 @@ static hx_slice read_file(const char *path, size_t most, hx_arena *arena)
     return bytes;
 }
 
-const struct hx_zone *hx_zones_find(void *arena, hx_slice name)
+const struct hx_zone *hx_config_zone(void *arena, hx_slice name)
 {
     if (!hx_zone_is_name(name)) return NULL; /* it stays inside the folder */
     const char *path = hx_arena_printf(arena, "%s/%.*s", folder(), HX_FMT(name)).ptr;
@@ -63,7 +62,7 @@ const struct hx_zone *hx_options_zones_find(void *user, hx_slice name)
         }
     hx_known_zone *known = hx_arena_zalloc(arena, sizeof *known);
     known->name = hx_arena_copy(arena, name);
-    known->zone = hx_zones_find(arena, known->name);
+    known->zone = hx_config_zone(arena, known->name);
     known->next = loader->zones;
     loader->zones = known;
     if (!known->zone) loader->unknown_zone = known->name;

@@ -4,9 +4,9 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "events/client_sender.h"
-#include "events/inbox_server.h"
+#include "events/inbox/inbox_server.h"
 #include "events/relay.h"
-#include "events/source_secrets.h"
+#include "events/inbox/source_secrets.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #define HX_DAEMON_EVENTS_H
 
 #include "config/config.h"
-#include "events/inbox_server.h"
+#include "events/inbox/inbox_server.h"
 
 typedef struct hx_daemon_events hx_daemon_events;
 

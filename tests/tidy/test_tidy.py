@@ -64,7 +64,7 @@ REFUSED = {
     "store knows no net": ("src/store/journal/journal.c", 2, '#include "net/server.h"\n', "must not include net/"),
     "config knows no gateway": ("src/config/a.c", 2, '#include "gateway/request.h"\n', "must not include gateway/"),
     "gateway knows no commands": ("src/gateway/a.c", 2, '#include "cmd/serve.h"\n', "must not include cmd/"),
-    "gateway knows no events": ("src/gateway/a.c", 2, '#include "events/inbox.h"\n', "must not include events/"),
+    "gateway knows no events": ("src/gateway/a.c", 2, '#include "events/inbox/inbox.h"\n', "must not include events/"),
     "admin knows no commands": ("src/admin/a.c", 2, '#include "cmd/serve.h"\n', "must not include cmd/"),
     "tables obey too": ("src/core/json/a.c", 2, '#include "config/options.def"\n', "must not include config/"),
     "an include without its folder": ("src/base/a.c", 2, '#include "slice.h"\n', "includes name their folder"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every command, in the order of the overview. */
-#include "cmd/cli/cmd.h"
+#include "cmd/cli/client_commands.h"
 
 #include <string.h>
 
@@ -126,53 +126,6 @@ static const hx_cmd_flag endpoints_flags[] = {
     {"admin", "unix:PATH", "the daemon's admin socket", 0},
     {"config", "FILE", "the daemon's configuration file, to find its admin socket", 'c'},
     {"store", "STORE", "the daemon's store, to find its admin socket", 's'},
-    {0},
-};
-
-static const hx_cmd_flag send_flags[] = {
-    {"header", "'N: V'", "a header, may be repeated; @FILE: lines of a file that is read at each attempt", 'H'},
-    {"data", "TEXT", "the body; @FILE reads a file, @- standard input", 'd'},
-    {"key", "KEY", "the Idempotency-Key; a random one by default. {date:ZONE}, {window:1h}, {body:/p} are filled in",
-     'k'},
-    {"for", "NAME", "your own name for the operation: the same name finds the same key again", 0},
-    {"no-key", NULL, "send no key: a request that may have arrived is not repeated then, unless its method allows it",
-     0},
-    {"at", "TIME", "the time that {date} and {window} are made from; now by default", 0},
-    {"class", "CLASS", "how often to retry: user, background or scheduled (user)", 0},
-    {"attempts", "N", "at most N attempts, instead of the class's", 0},
-    {"timeout", "TIME", "of one attempt (30s)", 0},
-    {"budget", "TIME", "for all of it; the server is told what is left, in X-Request-Timeout", 0},
-    {"key-lifetime", "TIME", "how long the server remembers keys, if it doesn't say so itself (23h)", 0},
-    {"resume", NULL, "go on with the operation that is named, or with all that have not ended", 0},
-    {"status", NULL, "say what became of the operation that is named; nothing is sent", 0},
-    {"list", NULL, "list the operations, and remove what ended more than a week ago", 0},
-    {"forget", NULL, "remove what is known of the operation that is named", 0},
-    {"csv", "FILE", "write a line for each attempt: attempt,delay_ms,status,code,notes; - is standard output", 0},
-    {"intents", "DIR", "where operations are written down", 0},
-    {"cacert", "FILE", "trust these certificates instead of the system's", 0},
-    {"json", NULL, "print the result as JSON", 0},
-    {"quiet", NULL, "show no progress", 'q'},
-    {0},
-};
-
-static const hx_cmd_flag run_flags[] = {
-    {"key", "KEY", "what the command is done once for; {date:ZONE} and {window:1h} are filled in", 'k'},
-    {"at", "TIME", "the time that {date} and {window} are made from; now by default", 0},
-    {"store", "STORE", "sqlite:FILE or postgres://HOST/DATABASE; HAPAX_STORE, or a file in the state directory", 's'},
-    {"wait", "TIME", "how long to wait for the store (10s)", 0},
-    {"no-wait", NULL, "don't wait for the same command that runs elsewhere: exit 75", 0},
-    {"lifetime", "TIME", "how long the outcome is kept, and the command not run again (24h)", 0},
-    {"retry-on", "CODES", "exit codes after which the command is run again: 75,100-110", 0},
-    {"class", "CLASS", "how often to run it again: user, background or scheduled (user)", 0},
-    {"on-failure", "WORD",
-     "other exit codes: store, or release, so that the next call runs it again (store; with "
-     "--class scheduled: release)",
-     0},
-    {"plain-codes", NULL, "exit codes 129 to 165 are like all others, and don't stand for signals", 0},
-    {"output-max", "SIZE", "keep up to this much output, at most 8MiB (1MiB)", 0},
-    {"no-store-output", NULL, "keep the exit code only", 0},
-    {"outcome-file", "FILE", "write there, as JSON, what became of the operation", 0},
-    {"resolve", "WORD", "say how a run ended that is unknown: done, failed, or release to run it again", 0},
     {0},
 };
 
@@ -458,64 +411,6 @@ static const hx_cmd_entry verify_exits[] = {
     {0},
 };
 
-static const hx_cmd_entry send_examples[] = {
-    {"hapax send POST https://api.example.com/refunds -d '{\"amount\": 5}'", "a new operation with a key of its own"},
-    {"hapax send POST $URL -d @refund.json --for refund-order-17 -H @token.txt",
-     "run it again as often as you like: it is sent once, or asked about with the same key"},
-    {"hapax send POST $URL -d @job.json --key 'daily:{date:America/New_York}:user-123'", "once for each day"},
-    {"hapax send --status refund-order-17", "did that go through?"},
-    {"hapax send --resume", "after a crash: go on with everything that has not ended"},
-    {0},
-};
-static const hx_cmd_entry send_exits[] = {
-    {"0", "done"},
-    {"1", "refused: the server said no, and nothing was done"},
-    {"2", "usage, or the same name or key for another request; nothing was sent"},
-    {"3", "the operation can't be written down or read; nothing was sent by this call, or its result can't be kept"},
-    {"69", "exhausted: nothing was done, and all attempts failed; --resume goes on"},
-    {"75", "unknown: it may have been done; --resume asks again with the same key"},
-    {0},
-};
-static const hx_cmd_entry send_files[] = {
-    {"/var/lib/hapax-intents", "operations that root sent, one private file each; --intents or HAPAX_INTENTS say where "
-                               "else"},
-    {"$XDG_STATE_HOME/hapax-intents", "the same for other users; ~/.local/state/hapax-intents by default"},
-    {0},
-};
-
-static const hx_cmd_entry run_examples[] = {
-    {"hapax run --key 'report:{date:Europe/Berlin}' -- ./report.sh", "once a day, however often it is called"},
-    {"hapax run --key 'offers:{date:America/New_York}' --class scheduled -- ./offers.sh",
-     "once a day, and after a failure again at the next call"},
-    {"hapax run --key import-7 --retry-on 75 --class background -- ./import.sh 7", "again after exit code 75"},
-    {"hapax run --resolve done --key import-7", "after a crash: you looked, and it was done"},
-    {0},
-};
-static const hx_cmd_entry run_exits[] = {
-    {"0-255", "the command's own code, of this run or of the first; --outcome-file tells it from these"},
-    {"2", "usage, or the same key for another command line; nothing was run"},
-    {"3", "the store can't be reached; nothing was run"},
-    {"75", "unknown: the command was interrupted, now or in an earlier run, and may have done its work; or it runs "
-           "elsewhere, with --no-wait"},
-    {"126", "the command can't be started; the next call tries again"},
-    {"127", "the command is not found; the next call tries again"},
-    {0},
-};
-static const hx_cmd_entry run_files[] = {
-    {"/var/lib/hapax-run.sqlite", "the store of commands that root runs; --store or HAPAX_STORE say where else"},
-    {"$XDG_STATE_HOME/hapax-run.sqlite", "the same for other users; ~/.local/state/hapax-run.sqlite by default"},
-    {"$STATE_DIRECTORY/run.sqlite", "the same in a systemd unit with StateDirectory="},
-    {0},
-};
-static const hx_cmd_entry run_environment[] = {
-    {"HAPAX_STORE", "the store, if --store is not given"},
-    {"HAPAX_KEY", "set for the command: the key, with its parts filled in"},
-    {"HAPAX_OPERATION", "set for the command: the operation and its epoch, as in 0f3a….17, which grows with every "
-                        "run: a fencing token"},
-    {"HAPAX_ATTEMPT", "set for the command: 1, and one more for each time that it is run again"},
-    {0},
-};
-
 static const hx_cmd_entry files[] = {
     {"/var/lib/hapax", "default store of a daemon that root runs, a journal, with its admin socket"},
     {"$XDG_STATE_HOME/hapax", "the same for other users; ~/.local/state/hapax if that variable is not set"},
@@ -736,11 +631,11 @@ static const hx_cmd commands[] = {
             "killed, or leaves processes behind that left its session, nobody can know what it did: that is unknown, "
             "and it is not run again before somebody says how it ended. Everything that the command has started is "
             "killed when this process ends or loses its claim.",
-        .flags = run_flags,
-        .examples = run_examples,
-        .exits = run_exits,
-        .files = run_files,
-        .environment = run_environment,
+        .flags = hx_run_flags,
+        .examples = hx_run_examples,
+        .exits = hx_run_exits,
+        .files = hx_run_files,
+        .environment = hx_run_environment,
     },
     {
         .name = "send",
@@ -755,10 +650,10 @@ static const hx_cmd commands[] = {
             "every later call with the same name or key, uses the same ones. Connect errors, timeouts, 429 and 5xx "
             "are retried, Retry-After is obeyed, and a response that is marked as stored or replayed is final. "
             "The response goes to standard output, everything else to standard error.",
-        .flags = send_flags,
-        .examples = send_examples,
-        .exits = send_exits,
-        .files = send_files,
+        .flags = hx_send_flags,
+        .examples = hx_send_examples,
+        .exits = hx_send_exits,
+        .files = hx_send_files,
     },
     {
         .name = "verify",

@@ -2,7 +2,7 @@
 #include "cmd/send/key_text.h"
 
 #include "base/memory/buf.h"
-#include "config/zones.h"
+#include "config/config.h"
 #include "core/operation/key.h"
 #include "core/operation/template.h"
 
@@ -28,7 +28,7 @@ bool hx_send_key(hx_slice text, hx_slice body, hx_ms at, hx_arena *arena, hx_sli
         *key = text;
         return true;
     }
-    const hx_template *template = hx_template_of_caller(text, hx_zones_find, arena, arena, &wrong);
+    const hx_template *template = hx_template_of_caller(text, hx_config_zone, arena, arena, &wrong);
     if (!template) return hx_fail(error, "--key: %s", wrong);
     for (size_t i = 0; i < template->count; i++)
         if (template->parts[i].kind != HX_TEMPLATE_LITERAL && template->parts[i].kind != HX_TEMPLATE_BODY &&

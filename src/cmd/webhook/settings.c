@@ -3,7 +3,7 @@
 
 #include "config/problems.h"
 #include "core/time/units.h"
-#include "events/source_secrets.h"
+#include "events/inbox/source_secrets.h"
 
 #include <string.h>
 

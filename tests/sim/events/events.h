@@ -13,7 +13,7 @@
 #define HX_TESTS_SIM_EVENTS_H
 
 #include "../world.h"
-#include "events/inbox.h"
+#include "events/inbox/inbox.h"
 
 #define EV_ENDPOINTS 4u
 #define EV_SOURCES 2u

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "core/retry/retry_after.h"
-#include "events/inbox.h"
+#include "events/inbox/inbox.h"
 #include "events/recipient.h"
 
 #include <stdarg.h>

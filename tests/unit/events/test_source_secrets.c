@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Secrets of sources come from files and the environment; what can't be used is named, and never shown. */
-#include "events/source_secrets.h"
+#include "events/inbox/source_secrets.h"
 
 #include <stdarg.h>
 #include <stddef.h>

@@ -9,8 +9,8 @@
  *       and the id isn't signed
  *
  * A source that `waits` gets the handler's own response, and only a success is kept. */
-#ifndef HX_EVENTS_INBOX_H
-#define HX_EVENTS_INBOX_H
+#ifndef HX_EVENTS_INBOX_INBOX_H
+#define HX_EVENTS_INBOX_INBOX_H
 
 #include "core/event/source.h"
 #include "events/engine.h"

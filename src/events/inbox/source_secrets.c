@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "events/source_secrets.h"
+#include "events/inbox/source_secrets.h"
 
 #include "base/program/read_file.h"
 #include "base/text.h"

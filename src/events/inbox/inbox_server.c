@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "events/inbox_server.h"
+#include "events/inbox/inbox_server.h"
 
 #include "base/check.h"
 #include "base/hex.h"
@@ -53,7 +53,7 @@ typedef struct {
 
 typedef enum {
 #define X(id, code, status, retryable, title, hint) PROBLEM_##id,
-#include "events/problems.def"
+#include "events/inbox/problems.def"
 #undef X
 } problem;
 
@@ -65,7 +65,7 @@ static const struct {
     const char *hint;
 } problems[] = {
 #define X(id, code, status, retryable, title, hint) {code, status, retryable, title, hint},
-#include "events/problems.def"
+#include "events/inbox/problems.def"
 #undef X
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the secrets of sources from where they are kept. No error contains one. */
-#ifndef HX_EVENTS_SOURCE_SECRETS_H
-#define HX_EVENTS_SOURCE_SECRETS_H
+#ifndef HX_EVENTS_INBOX_SOURCE_SECRETS_H
+#define HX_EVENTS_INBOX_SOURCE_SECRETS_H
 
 #include "core/event/source.h"
 

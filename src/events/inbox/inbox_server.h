@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inbox over HTTP: POST /inbox/SOURCE on its own listeners, or under another path on those of the gateway. It
  * checks the signature, takes the event's id, and answers once the event is durable. */
-#ifndef HX_EVENTS_INBOX_SERVER_H
-#define HX_EVENTS_INBOX_SERVER_H
+#ifndef HX_EVENTS_INBOX_INBOX_SERVER_H
+#define HX_EVENTS_INBOX_INBOX_SERVER_H
 
-#include "events/inbox.h"
+#include "events/inbox/inbox.h"
 #include "net/server.h"
 
 typedef struct hx_inbox_server hx_inbox_server;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "events/inbox.h"
+#include "events/inbox/inbox.h"
 
 #include "base/check.h"
 #include "base/log.h"
