@@ -52,18 +52,19 @@ hx_item hx_fan_out_item(const hx_fan_out *left, hx_ms due, uint64_t version, hx_
 size_t hx_fan_out_add(hx_engine *engine, const hx_fan_out *from, size_t count, hx_ms now, hx_item *items,
                       hx_arena *arena)
 {
-    size_t added = 0;
     for (size_t i = 0; i < count; i++) {
         hx_slice endpoint = from->recipients.items[i];
         const hx_recipient *recipient = hx_recipient_find(engine, from->tenant, endpoint);
-        if (!recipient || recipient->endpoint.deleted_at > 0) continue; /* nobody would end its deliveries */
         hx_delivery delivery = hx_outbox_delivery(from->event, from->tenant, endpoint, now);
         delivery.stream = from->stream;
-        if (recipient->endpoint.ordered && !from->is_beside) delivery.place = hx_ordered_place(engine, now);
-        items[added++] = hx_outbox_item(engine, hx_delivery_key(from->tenant, endpoint, from->event, arena), 0,
-                                        &delivery, arena);
+        bool is_there = recipient && recipient->endpoint.deleted_at == 0;
+        bool is_ended = !is_there && hx_delivery_cancel(&delivery, now, HX_LIT("the endpoint was deleted"));
+        HX_CHECK(is_there || is_ended);
+        if (is_there && recipient->endpoint.ordered && !from->is_beside) delivery.place = hx_ordered_place(engine, now);
+        items[i] = hx_outbox_item(engine, hx_delivery_key(from->tenant, endpoint, from->event, arena), 0, &delivery,
+                                  arena);
     }
-    return added;
+    return count;
 }
 
 void hx_fan_out_nudge_recipients(const hx_engine *engine, const hx_fan_out *from, size_t count, hx_ms now)

@@ -7,6 +7,7 @@
 #define INTERVAL HX_SECOND
 #define SOON 10 /* to the next endpoint */
 #define PAGE 64u
+#define OTHERS_KNOW (10 * HX_SECOND) /* when all nodes have read that an endpoint was deleted */
 
 static void housekeeping_due(hx_timer *timer);
 static void end_next(hx_engine *engine);
@@ -112,23 +113,44 @@ static void look_done(hx_store_call *call)
     engine->housekeeping.at = 0;
     if (call->result != HX_STORE_OK)
         rest(engine, SOON);
-    else if (engine->housekeeping.page.count == 0 && recipient->endpoint.deleted_at > 0 && is_idle)
+    else if (engine->housekeeping.page.count == 0 && engine->housekeeping.may_remove && is_idle)
         remove_endpoint(engine, recipient);
     else
         end_next(engine);
     hx_engine_end_call(engine);
 }
 
-static void end_deliveries(hx_engine *engine, const hx_recipient *recipient)
+static void look_in(hx_engine *engine, hx_delivery_state state, void (*done)(hx_store_call *call))
 {
     hx_arena *arena = &engine->housekeeping.arena;
-    hx_delivery pending = {.tenant = recipient->endpoint.tenant, .endpoint = recipient->endpoint.id};
+    const hx_endpoint *endpoint = &engine->housekeeping.of->endpoint;
+    hx_delivery like = {.tenant = endpoint->tenant, .endpoint = endpoint->id, .state = state};
     engine->housekeeping.page = (hx_item_page){.by_queue = true,
                                                .with_bodies = true,
-                                               .prefix = hx_delivery_queue(&pending, arena),
+                                               .prefix = hx_delivery_queue(&like, arena),
                                                .items_max = PAGE};
-    hx_engine_begin_call(engine, &engine->housekeeping.call, arena, look_done);
+    hx_engine_begin_call(engine, &engine->housekeeping.call, arena, done);
     hx_store_scan(engine->needs.store, &engine->housekeeping.call, &engine->housekeeping.page);
+}
+
+/* The result of an attempt that was under way may send its delivery back to the queue: that is looked at afterwards. */
+static void leases_looked(hx_store_call *call)
+{
+    hx_engine *engine = HX_OWNER(call, hx_engine, housekeeping.call);
+    hx_ms age = hx_engine_now(engine) - engine->housekeeping.of->endpoint.deleted_at;
+    bool is_known = age > OTHERS_KNOW || !hx_store_about(engine->needs.store)->shared;
+    engine->housekeeping.may_remove = call->result == HX_STORE_OK && engine->housekeeping.page.count == 0 && is_known;
+    look_in(engine, HX_DELIVERY_PENDING, look_done);
+    hx_engine_end_call(engine);
+}
+
+static void end_deliveries(hx_engine *engine, const hx_recipient *recipient)
+{
+    engine->housekeeping.may_remove = false;
+    if (recipient->endpoint.deleted_at > 0)
+        look_in(engine, HX_DELIVERY_LEASED, leases_looked);
+    else
+        look_in(engine, HX_DELIVERY_PENDING, look_done);
 }
 
 /* Begins what one recipient needs; false: nothing. */

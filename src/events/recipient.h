@@ -147,6 +147,7 @@ struct hx_engine {
         hx_endpoint_change change;
         size_t cursor;    /* in the recipients */
         hx_recipient *of; /* NULL: nothing is under way */
+        bool may_remove;  /* `of` was deleted, and no attempt of any node is under way */
     } housekeeping;
     struct {
         hx_map *by_key; /* events/streams/gate.h */
