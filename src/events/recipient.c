@@ -141,7 +141,7 @@ void hx_recipient_list(hx_recipient *recipient)
 static void timer_due(hx_timer *timer)
 {
     hx_recipient *recipient = HX_OWNER(timer, hx_recipient, timer);
-    if (recipient->state == HX_RECIPIENT_IDLE) look(recipient);
+    if (!has_work(recipient)) look(recipient); /* once more, if it is looking: the scan may be older than what is due */
     hx_recipient_list(recipient);
 }
 
