@@ -424,9 +424,9 @@ static const hx_cmd_entry send_files[] = {
 
 static const hx_cmd_entry run_examples[] = {
     {"hapax run --key 'report:{date:Europe/Berlin}' -- ./report.sh", "once a day, however often it is called"},
-    {"hapax run --key 'offers:{date:America/New_York}' --class scheduled -- ./offers.sh",
+    {"hapax run --key 'offers:{date:Asia/Tokyo}' --class scheduled -- ./offers.sh",
      "once a day, and after a failure again at the next call"},
-    {"hapax run --key import-7 --retry-on 75 --class background -- ./import.sh 7", "again after exit code 75"},
+    {"hapax run --key import-7 --retry-on 75 -- ./import.sh 7", "again after exit code 75"},
     {"hapax run --resolve done --key import-7", "after a crash: you looked, and it was done"},
     {0},
 };
