@@ -234,7 +234,8 @@ static const char *default_directory(hx_arena *arena)
     const char *given = getenv("HAPAX_INTENTS"), *store = hx_address_default_store(false, arena);
     if (given && given[0] == '/') return given;
     if (!store) return NULL;
-    return hx_arena_printf(arena, "%s-intents", store + strlen("journal:")).ptr;
+    bool is_unit = getenv("STATE_DIRECTORY") != NULL; /* which may write nowhere else */
+    return hx_arena_printf(arena, is_unit ? "%s/intents" : "%s-intents", store + strlen("journal:")).ptr;
 }
 
 static void show_csv(const arguments *given, const hx_intent *intent)

@@ -52,7 +52,7 @@ const hx_cmd_entry hx_send_examples[] = {
     {"hapax send POST https://api.example.com/refunds -d '{\"amount\": 5}'", "a new operation with a key of its own"},
     {"hapax send POST $URL -d @refund.json --for refund-order-17 -H @token.txt",
      "run it again as often as you like: it is sent once, or asked about with the same key"},
-    {"hapax send POST $URL -d @job.json --key 'daily:{date:America/New_York}:user-123'", "once for each day"},
+    {"hapax send POST $URL --key 'daily:{date:Europe/Berlin}:user-123'", "once for each day there"},
     {"hapax send --status refund-order-17", "did that go through?"},
     {"hapax send --resume", "after a crash: go on with everything that has not ended"},
     {0},
@@ -72,14 +72,15 @@ const hx_cmd_entry hx_send_files[] = {
     {"/var/lib/hapax-intents", "operations that root sent, one private file each; --intents or HAPAX_INTENTS say where "
                                "else"},
     {"$XDG_STATE_HOME/hapax-intents", "the same for other users; ~/.local/state/hapax-intents by default"},
+    {"$STATE_DIRECTORY/intents", "the same in a systemd unit with StateDirectory="},
     {0},
 };
 
 const hx_cmd_entry hx_run_examples[] = {
     {"hapax run --key 'report:{date:Europe/Berlin}' -- ./report.sh", "once a day, however often it is called"},
-    {"hapax run --key 'offers:{date:America/New_York}' --class scheduled -- ./offers.sh",
+    {"hapax run --key 'offers:{date:Asia/Tokyo}' --class scheduled -- ./offers.sh",
      "once a day, and after a failure again at the next call"},
-    {"hapax run --key import-7 --retry-on 75 --class background -- ./import.sh 7", "again after exit code 75"},
+    {"hapax run --key import-7 --retry-on 75 -- ./import.sh 7", "again after exit code 75"},
     {"hapax run --resolve done --key import-7", "after a crash: you looked, and it was done"},
     {0},
 };

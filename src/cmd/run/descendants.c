@@ -14,9 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define STAT_FIELDS 20u /* after the name: state, parent, group, session, …, threads, …, start time */
+
 typedef struct {
     pid_t pid, parent, session;
-    unsigned long long started; /* with the pid it names a process for ever */
+    uint64_t started; /* with the pid it names a process for ever */
     char name[64];
     bool is_living;
     bool is_descendant;
@@ -38,19 +40,24 @@ static bool read_process(const char *pid, process *out)
     (void)close(fd);
     if (len <= 0) return false;
     text[len] = '\0';
-    char *name = strchr(text, '('), *end = strrchr(text, ')'), state;
-    int parent, session;
-    long threads;
-    *out = (process){.pid = (pid_t)strtol(pid, NULL, 10)};
-    if (!name || !end || end[1] == '\0' ||
-        sscanf(end + 2, "%c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu", &state,
-               &parent, &session, &threads, &out->started) != 5)
+    char *name = strchr(text, '('), *end = strrchr(text, ')');
+    if (!name || !end || end[1] == '\0') return false;
+    hx_slice field, rest = hx_slice_of(end + 2), fields[STAT_FIELDS];
+    size_t count = 0;
+    while (count < STAT_FIELDS && hx_slice_next(&rest, ' ', &field)) fields[count++] = field;
+    uint64_t parent, session, threads, started;
+    if (count < STAT_FIELDS || fields[0].len != 1 || !hx_slice_to_u64(fields[1], &parent) ||
+        !hx_slice_to_u64(fields[3], &session) || !hx_slice_to_u64(fields[17], &threads) ||
+        !hx_slice_to_u64(fields[19], &started))
         return false;
+    bool is_dead = fields[0].ptr[0] == 'Z' || fields[0].ptr[0] == 'X';
+    *out = (process){.pid = (pid_t)strtol(pid, NULL, 10),
+                     .parent = (pid_t)parent,
+                     .session = (pid_t)session,
+                     .started = started,
+                     .is_living = !is_dead || threads > 1}; /* a first thread may end before others */
     *end = '\0';
     (void)snprintf(out->name, sizeof out->name, "%s", name + 1);
-    out->parent = parent;
-    out->session = session;
-    out->is_living = (state != 'Z' && state != 'X') || threads > 1; /* a first thread may end before others */
     return true;
 }
 

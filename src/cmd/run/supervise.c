@@ -74,12 +74,9 @@ static void close_others(const supervisor *s)
     (void)close_range(high + 1, ~0u, 0);
 }
 
-static void pass_on(supervisor *s, int number)
+static void pass_on(const supervisor *s, int number)
 {
-    if (number == SIGKILL)
-        hx_descendants_end(note, s);
-    else if (!s->has_ended && kill(-s->command, number) != 0)
-        (void)kill(s->command, number);
+    if (!s->has_ended && kill(-s->command, number) != 0) (void)kill(s->command, number);
 }
 
 /* False: no descendant is left. */
@@ -106,7 +103,7 @@ static void supervise(supervisor *s)
         if (got == 1)
             pass_on(s, number);
         else if (got == 0 || (errno != EINTR && errno != EAGAIN))
-            pass_on(s, SIGKILL);
+            hx_descendants_end(note, s);
     }
     (void)send(s->socket, &s->end, sizeof s->end, MSG_NOSIGNAL);
 }
@@ -171,7 +168,10 @@ int hx_supervisor_start(hx_supervisor *s, char *const argv[])
 void hx_supervisor_signal(const hx_supervisor *s, int number)
 {
     unsigned char byte = (unsigned char)number;
-    (void)send(s->socket, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (number == SIGKILL)
+        (void)shutdown(s->socket, SHUT_WR); /* as if we had died: that can't be lost in a full queue */
+    else
+        (void)send(s->socket, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool hx_supervisor_end(hx_supervisor *s, hx_supervised *end)
