@@ -106,6 +106,7 @@ void hx_engine_begin_deliveries(hx_engine *engine)
     hx_housekeeping_start(engine);
     hx_redriver_start(engine);
     hx_configured_start(engine);
+    hx_unknowns_start(engine);
     hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
 
@@ -148,6 +149,7 @@ void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *con
     hx_redriver_stop(engine);
     hx_pause_stop(engine);
     hx_configured_stop(engine);
+    hx_unknowns_stop(engine);
     hx_timer_stop(engine->needs.loop, &engine->watch);
     for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
         hx_timer_stop(engine->needs.loop, &((hx_recipient *)value)->timer);
@@ -179,6 +181,7 @@ void hx_engine_free(hx_engine **owned)
     hx_arena_free(&engine->pause.arena);
     hx_arena_free(&engine->pause.home_arena);
     hx_arena_free(&engine->configured.arena);
+    hx_arena_free(&engine->unknowns.arena);
     hx_mac_free(&engine->mac);
     free(engine);
 }

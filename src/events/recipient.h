@@ -169,6 +169,16 @@ struct hx_engine {
         hx_endpoint_change change;
         size_t at; /* the next endpoint of the configuration */
     } configured;
+    struct {
+        hx_timer timer;
+        hx_arena arena;
+        hx_store_call call;
+        hx_store_page page;
+        size_t at;
+        hx_item items[HX_OWN_EVENT_ITEMS];
+        uint64_t count;       /* of unknown operations, at the last look */
+        hx_ms from, began_at; /* what has changed since is looked at; when the last look began */
+    } unknowns;
     hx_engine_counts counts;
 };
 
@@ -231,6 +241,13 @@ void hx_nodes_read_again(hx_engine *engine, hx_nodes_wait *wait, void (*done)(hx
 size_t hx_own_event_of_delivery(hx_engine *engine, const hx_delivery *delivery, hx_slice key, hx_item *out,
                                 hx_arena *arena);
 size_t hx_own_event_of_endpoint(hx_engine *engine, const hx_endpoint *endpoint, hx_item *out, hx_arena *arena);
+size_t hx_own_event_of_operation(hx_engine *engine, const hx_record *record, hx_item *out, hx_arena *arena);
+/* Whether an endpoint wants to be told of unknown operations. */
+bool hx_own_event_is_named(const hx_engine *engine);
+
+/* recipients/unknown_operations.c */
+void hx_unknowns_start(hx_engine *engine);
+void hx_unknowns_stop(hx_engine *engine);
 
 /* recipients/configured.c: makes the endpoints in the store those of the configuration. */
 void hx_configured_start(hx_engine *engine);

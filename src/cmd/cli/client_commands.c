@@ -86,7 +86,8 @@ const hx_cmd_entry hx_run_examples[] = {
 };
 
 const hx_cmd_entry hx_run_exits[] = {
-    {"0-255", "the command's own code, of this run or of the first; --outcome-file tells it from these"},
+    {"0", "the command ended with 0, now or at its first run"},
+    {"1-255", "the command's own code, of this run or of the first; --outcome-file tells it from these"},
     {"2", "usage, or the same key for another command line; nothing was run"},
     {"3", "the store can't be reached; nothing was run"},
     {"75", "unknown: the command was interrupted, now or in an earlier run, and may have done its work; or it runs "

@@ -137,3 +137,38 @@ size_t hx_own_event_of_endpoint(hx_engine *engine, const hx_endpoint *endpoint, 
                             .data = hx_buf_slice(&data)},
                out, arena);
 }
+
+static const hx_slice unknown_created = {"unknown.created", 15};
+
+bool hx_own_event_is_named(const hx_engine *engine)
+{
+    hx_arena arena = {0};
+    own_event any = {.type = unknown_created, .tenant = HX_EMPTY, .about = HX_EMPTY, .data = HX_LIT("{}")};
+    size_t count = recipients_of(engine, &any, &arena).count;
+    hx_arena_free(&arena);
+    return count > 0;
+}
+
+size_t hx_own_event_of_operation(hx_engine *engine, const hx_record *record, hx_item *out, hx_arena *arena)
+{
+    hx_buf data, id;
+    hx_buf_init(&id, arena, 2 * sizeof record->op.bytes);
+    hx_buf_put_hex(&id, record->op.bytes, sizeof record->op.bytes);
+    hx_buf_init(&data, arena, DATA_BYTES_MAX);
+    hx_json_open(&data, NULL, '{');
+    hx_json_put_text(&data, "operation", hx_buf_slice(&id));
+    hx_json_put_number(&data, "epoch", record->epoch);
+    hx_json_put_text(&data, "route", record->route);
+    hx_json_put_text(&data, "reason", record->reason);
+    hx_json_put_number(&data, "attempts", record->attempt);
+    if (record->correlation.len > 0) hx_json_put_text(&data, "correlation_id", record->correlation);
+    hx_json_put_time(&data, "at", record->changed_at);
+    hx_json_close(&data, '}');
+    return add(engine,
+               &(own_event){.type = unknown_created,
+                            .tenant = HX_EMPTY,
+                            .about = HX_EMPTY,
+                            .id = id_of(engine, unknown_created, hx_buf_slice(&id), record->epoch, 0),
+                            .data = hx_buf_slice(&data)},
+               out, arena);
+}

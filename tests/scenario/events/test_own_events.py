@@ -2,7 +2,7 @@
 """Events about ourselves: whoever names them learns what became of deliveries and endpoints, once."""
 import pytest
 
-from harness import answer, drop_after_effect, envelope, eventually
+from harness import answer, drop_after_effect, envelope, eventually, fresh_key
 
 OWN = ["endpoint.*", "delivery.dead", "unknown.created"]
 
@@ -73,3 +73,21 @@ def test_what_is_true_after_a_kill_is_told_after_it(start_hooks, upstream, store
     upstream.wait(lambda: len(upstream.requests) >= 1, "it is told")
     assert {got["data"]["reason"] for got in told(upstream)} == {"moved"}
     assert len({got["eventId"] for got in told(upstream)}) == 1
+
+
+def test_an_operation_whose_outcome_is_unknown_is_told_once(start_hooks, upstream, store):
+    hooks = start_hooks(store=store)
+    hooks.endpoint("/ops", types=["unknown.created"])
+    hooks.endpoint("/all")
+    upstream.on("/refunds", drop_after_effect())
+    key = fresh_key()
+    assert hooks.gateway.post("/refunds", key=key, json={}).idempotency == "unknown"
+    upstream.wait(lambda: upstream.received("/ops"), "it is told")
+    (got,) = told(upstream)
+    assert got["eventType"] == "unknown.created" and len(got["data"]["operation"]) == 32
+    hooks.restart()
+    assert hooks.gateway.post("/refunds", key=fresh_key(), json={}).idempotency == "unknown"
+    upstream.wait(lambda: len(upstream.received("/ops")) > 1, "the second is told")
+    told_of = [got["data"]["operation"] for got in told(upstream)]
+    assert len(told_of) == len(set(told_of)) == 2
+    assert upstream.received("/all") == []

@@ -119,6 +119,13 @@ static void ev_attach(hx_store *store, hx_loop *loop)
     (void)loop;
 }
 
+/* There are items only. */
+static void ev_no_operations(hx_store *store, hx_store_counts *out)
+{
+    (void)store;
+    *out = (hx_store_counts){0};
+}
+
 static hx_ms now_of_first(void)
 {
     return ev_now(&ev.nodes[0]);
@@ -135,6 +142,7 @@ void ev_store_open(ev_node *node)
     ops = *world.state->ops;
     ops.attach = ev_attach;
     ops.submit = ev_submit;
+    ops.count = ev_no_operations;
     node->store = (hx_store){.ops = &ops, .facts = world.state->facts};
     node->store.facts.shared = world.shared;
     node->store.facts.now = node->index == 0 ? now_of_first : now_of_second;
