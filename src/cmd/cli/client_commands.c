@@ -78,7 +78,7 @@ const hx_cmd_entry hx_send_files[] = {
 
 const hx_cmd_entry hx_run_examples[] = {
     {"hapax run --key 'report:{date:Europe/Berlin}' -- ./report.sh", "once a day, however often it is called"},
-    {"hapax run --key 'offers:{date:Asia/Tokyo}' --class scheduled -- ./offers.sh",
+    {"hapax run --key 'offers:{date:UTC}' --class scheduled -- ./offers.sh",
      "once a day, and after a failure again at the next call"},
     {"hapax run --key import-7 --retry-on 75 -- ./import.sh 7", "again after exit code 75"},
     {"hapax run --resolve done --key import-7", "after a crash: you looked, and it was done"},
