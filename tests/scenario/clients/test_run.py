@@ -376,6 +376,8 @@ def killed_at_random(jobs, number, victim, after_s):
 
 @pytest.mark.slow
 def test_killed_at_random_the_line_is_there_once_or_it_says_unknown(jobs):
+    if sanitized():
+        pytest.skip("the process that checks for leaks would be killed, and waited for")
     count, seen = int(os.environ.get("HAPAX_RUN_KILLS", "20")), collections.Counter()
     began = time.monotonic()
     assert jobs(*appending(jobs, "how-long-it-takes"), key="how-long-it-takes").code == 0
