@@ -62,7 +62,7 @@ static void read_request(hx_slice text, hx_arena *arena)
     hx_admin_path found = {0};
     hx_buf allowed;
     hx_buf_init(&allowed, arena, HX_ADMIN_ALLOWED_BYTES);
-    const hx_admin_route *route = hx_admin_find_route(HX_LIT("DELETE"), path, arena, &found, &allowed);
+    const hx_admin_route *route = hx_admin_find_route(HX_LIT("DELETE"), path, HX_EMPTY, arena, &found, &allowed);
     HX_CHECK(!route || (found.parameters[0].len > 0 && found.parameters[0].len <= HX_ADMIN_PARAMETER_BYTES));
     if (!hx_admin_query(query, arena, words, 2) && !hx_admin_page(limit, cursor, arena, &page)) {
         HX_CHECK(page.items_max >= 1 && page.items_max <= HX_ITEM_PAGE_MAX && page.after.due >= 0);

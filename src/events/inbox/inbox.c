@@ -157,9 +157,8 @@ static void compare_done(hx_store_call *call)
     hx_receipt *receipt = HX_OWNER(call, hx_receipt, call);
     hx_event stored;
     const hx_item *event = &receipt->items[0], *guard = &receipt->items[2];
-    if (call->result != HX_STORE_OK) {
-        end(receipt, HX_INBOX_UNAVAILABLE);
-    } else if (event->version > 0 && hx_event_decode(event->meta, receipt->arena, &stored)) {
+    bool is_read = call->result == HX_STORE_OK;
+    if (is_read && event->version > 0 && hx_event_decode(event->meta, receipt->arena, &stored)) {
         if (hx_slice_eq(stored.payload_hash, receipt->event.payload_hash))
             duplicate(receipt, &receipt->items[1]);
         else
@@ -168,15 +167,15 @@ static void compare_done(hx_store_call *call)
                                  hx_arena_terminated(receipt->arena, stored.payload_hash),
                                  hx_arena_terminated(receipt->arena, receipt->event.payload_hash)),
                  true);
-    } else if (receipt->guard_key.len > 0 && guard->version > 0) {
+    } else if (is_read && receipt->guard_key.len > 0 && guard->version > 0) {
         hold(receipt,
              hx_arena_printf(receipt->arena,
                              "the same payload came before under another id, %.*s, and the id is not "
                              "signed",
                              HX_FMT(guard->meta)),
              false);
-    } else if (receipt->source->waits && hx_engine_is_paused(receipt->engine)) {
-        end(receipt, HX_INBOX_UNAVAILABLE); /* its handler may not be called */
+    } else if (!is_read || (receipt->source->waits && hx_engine_is_paused(receipt->engine))) {
+        end(receipt, HX_INBOX_UNAVAILABLE); /* while deliveries are paused its handler may not be called */
     } else { /* what was in the way has expired, or the handler of a source that waits has failed: once more */
         hx_engine *engine = receipt->engine;
         hx_engine_receive(engine, receipt);

@@ -127,15 +127,15 @@ static void socket_ready(void *context, unsigned events)
     const hx_libpq *pq = dial->target->pq;
     PostgresPollingStatusType next = pq->connectPoll(dial->conn);
     hx_poll_free(&dial->poll); /* libpq may have gone on to another address, with another socket */
-    if (next == PGRES_POLLING_FAILED || pq->socket(dial->conn) < 0) {
-        fail(dial);
-    } else if (next != PGRES_POLLING_OK) {
+    bool is_over = next == PGRES_POLLING_OK && pq->setnonblocking(dial->conn, 1) == 0;
+    bool goes_on = next == PGRES_POLLING_READING || next == PGRES_POLLING_WRITING;
+    if (goes_on && pq->socket(dial->conn) >= 0) {
         dial->poll = hx_poll_new(dial->loop, pq->socket(dial->conn), socket_ready, dial);
         hx_poll_for(dial->poll, next == PGRES_POLLING_READING ? HX_POLL_READ : HX_POLL_WRITE);
-    } else if (pq->setnonblocking(dial->conn, 1) != 0) {
-        fail(dial);
-    } else {
+    } else if (is_over) {
         dial->done(dial->context, NULL);
+    } else {
+        fail(dial);
     }
 }
 

@@ -41,9 +41,10 @@ static void disconnect(hx_feed *feed)
 {
     hx_dial_stop(&feed->dial);
     hx_poll_free(&feed->poll);
-    if (feed->target.pq) feed->target.pq->clear(feed->answer);
+    const hx_libpq *pq = feed->target.pq; /* NULL: it was never loaded */
+    if (pq) pq->clear(feed->answer);
+    if (pq && feed->conn) pq->finish(feed->conn);
     feed->answer = NULL;
-    if (feed->conn) feed->target.pq->finish(feed->conn);
     feed->conn = NULL;
 }
 

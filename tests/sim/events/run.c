@@ -138,8 +138,9 @@ static void crash_node(ev_node *node)
     node->up = false;
     ev.ghost_now = GHOST_NOW;
     hx_engine_stop(node->engine, stopped, &is_over);
-    for (unsigned i = 0; !is_over; i++) {
-        if (i > 1000) sim_fail("an engine stops", "node %u does not", node->index);
+    unsigned rounds = 0;
+    while (!is_over) {
+        if (++rounds > 1000) sim_fail("an engine stops", "node %u does not", node->index);
         sim_run_tasks(node->loop);
         ev_receiver_end_ghosts(node);
         ev_store_end_ghosts();
