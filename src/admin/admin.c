@@ -83,6 +83,7 @@ static void answer_problem(hx_stream *stream, hx_admin_problem problem, unsigned
     hx_buf_puts(&head, row->code);
     hx_buf_puts(&head, "\r\n");
     hx_buf_put(&head, lines);
+    if (status == 503 && lines.len == 0) hx_buf_puts(&head, "Retry-After: 5\r\n");
     hx_json_open(&body, NULL, '{');
     hx_json_put_text(&body, "type", HX_LIT("about:blank"));
     hx_json_put_number(&body, "status", status);

@@ -18,6 +18,7 @@ def test_a_full_disk_refuses_events_and_keeps_its_promises(start_hooks, upstream
         while (answer := hooks.publish(data=LARGE)).status == 202:
             accepted.append(answer.json()["id"])
         assert (answer.status, answer.json()["error_code"]) == (503, "TRANSIENT.overloaded")
+        assert int(answer.header("Retry-After")) > 0
         held.wait_arrived()
         webhook = hooks.github("d-1", b'{"a": "%s"}' % LARGE.encode())
         assert (webhook.status, webhook.json()["error_code"]) == (503, "TRANSIENT.overloaded")

@@ -118,6 +118,33 @@ def test_a_transaction_that_stays_open_delays_no_other_and_is_delivered_when_it_
     assert wait_delivered(upstream, ["late-1", "late-2"]) == {**early, "late-1": 1, "late-2": 1}
 
 
+def test_a_late_commit_comes_later_in_its_stream_and_no_consumer_skips_it(relay, shop):
+    token = relay.api.token("consume")
+
+    def read():
+        return relay.call("GET", "/v1/events?stream=orders&consumer=billing", token=token).json()
+
+    def acknowledge(page):
+        body = {"stream": "orders", "position": page["events"][-1]["position"], "generation": page["generation"]}
+        assert relay.call("POST", "/v1/consumers/billing/ack", body, token).status == 200
+
+    def publish_to_stream(cursor, event):
+        cursor.execute("SELECT hapax.publish('order.created', '1', %s, stream => 'orders')", [event])
+
+    with contextlib.closing(shop.connect()) as late, contextlib.closing(shop.connect()) as other:
+        publish_to_stream(late.cursor(), "e-late")
+        for number in range(3):
+            publish_to_stream(other.cursor(), f"e-{number}")
+            other.commit()
+            eventually(lambda: read().get("events"), "it is in the stream")
+            page = read()
+            assert [(got["id"], got["position"]) for got in page["events"]] == [(f"e-{number}", number + 1)]
+            acknowledge(page)
+        late.commit()
+        eventually(lambda: read().get("events"), "the late one is in the stream")
+    assert [(got["id"], got["position"]) for got in read()["events"]] == [("e-late", 4)]
+
+
 def test_a_gateway_that_is_killed_after_publishing_and_before_recording_it(relay, upstream, shop):
     """The rows are read again, and their events are known by their ids."""
     relay.endpoint("/hook")
