@@ -421,7 +421,8 @@ static void check_unknown(const sim_told *told)
     bool not_recorded = told->status == 503 && has_code(told, "DEPENDENCY.unavailable");
     was = was || (not_recorded && (op->state == HX_PROCESSING || op->changed_at >= told->asked_at));
     /* Its mark may have outlived its lifetime before the store said that it was there. */
-    was = was || (sim_is_marked(op) && sim_op_state(op) == HX_ABSENT && op->changed_at >= told->asked_at);
+    bool is_over = sim_op_state(op) == HX_ABSENT || sim_op_state(op) == HX_EXPIRED;
+    was = was || (sim_is_marked(op) && is_over && op->changed_at >= told->asked_at);
     if (!was) sim_fail(durable_first, "%s is called unknown, but is %s", sim_op_name(op), hx_state_name(op->state));
 }
 
