@@ -38,6 +38,9 @@ class Demo:
                                timeout=HANG_S, check=False)
         return ended.stdout
 
+    def store(self):
+        return re.search(r"store +journal:(\S+)", self.text).group(1)
+
     def ledger(self):
         return json.loads(self.type(self.lines(7)[0]))
 
@@ -68,10 +71,10 @@ def test_refund_is_made_once_and_a_changed_one_is_refused(demo):
 @pytest.mark.slow
 def test_killed_gateway_comes_back_and_runs_nothing_twice(demo):
     slow, _, again = demo.lines(3)
-    under_way = demo.lines(5)[0].replace("--state unknown", "--state processing --json")
+    counts = f"curl -s --unix-socket {demo.store()}/admin.sock http://localhost/v1/counts"
     with subprocess.Popen(["/bin/sh", "-c", slow.rstrip("& ")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL):
-        eventually(lambda: "processing" in demo.type(under_way), "the request under way")
+        eventually(lambda: '"attempts":1,' in demo.type(counts), "the request at the application")
         os.kill(int(demo.gateway.group(2)), signal.SIGKILL)
     demo.read_until("started again on the same store")
     answer = eventually(lambda: demo.type(again), "the gateway answering again")
@@ -103,7 +106,7 @@ def test_the_playbooks_client_log(demo):
 
 
 def test_closed_terminal_leaves_nothing_behind(demo):
-    store = re.search(r"store +journal:(\S+)", demo.text).group(1)
+    store = demo.store()
     demo.process.send_signal(signal.SIGHUP)
     assert demo.process.wait(HANG_S) == 0
     assert not os.path.exists(store)

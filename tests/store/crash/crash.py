@@ -145,7 +145,8 @@ class Bench:
         plans = [("closed", "flip", "0x01"), ("killed", "flip", "0x01"), ("closed", "cut", "0"), ("killed", "cut", "0")]
         if self.options.all:
             plans += [("closed", "flip", "0x80"), ("killed", "flip", "0x80")]
-        spread = parts if self.options.all else 16 * parts
+        # Odd, so that a sample falls on every byte of an aligned field, in one frame or another.
+        spread = parts if self.options.all else 48 * parts + 1
         for image, kind, bits in plans:
             counts = collections.Counter()
             runs = [subprocess.Popen(self.command(part, "flips", image, kind, bits, str(part), str(spread), step),
