@@ -50,7 +50,7 @@ def _unprivileged():
 
 
 def _directory(prefix):
-    path = pathlib.Path(tempfile.mkdtemp(prefix=prefix))
+    path = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ.get("HAPAX_SERVERS_IN")))
     if os.getuid() == 0:
         owner = pwd.getpwnam("postgres")
         os.chown(path, owner.pw_uid, owner.pw_gid)
