@@ -112,3 +112,39 @@ const hx_cmd_entry hx_run_environment[] = {
     {"HAPAX_ATTEMPT", "set for the command: 1, and one more for each time that it is run again"},
     {0},
 };
+
+const hx_cmd_flag hx_prove_flags[] = {
+    {"request", "METHOD", "the method (POST)", 'X'},
+    {"header", "'N: V'", "a header of every request, may be repeated; @FILE: lines of a file", 'H'},
+    {"data", "TEXT", "the body; @FILE reads a file, @- standard input", 'd'},
+    {"changed", "TEXT", "the body of the mismatch; by default the last number of the body, one higher", 0},
+    {"id", "POINTER", "what identifies an effect in a response, such as /id", 0},
+    {"count", "URL", "count effects by GET of this URL; {key} in it is replaced by the key", 0},
+    {"count-pointer", "POINTER", "what is the count in its response: a number, or an array ('', all of it)", 0},
+    {"guarantee", "WORD", "what the API promises, for the gateway: none, atomic or idempotent (none)", 0},
+    {"crash", "COMMAND", "kills the API and starts it again; without it only the gateway is crashed", 0},
+    {"bare", NULL, "directly only: for an API that is idempotent by itself", 0},
+    {"timeout", "TIME", "of a request (30s)", 0},
+    {"cacert", "FILE", "trust these certificates instead of the system's", 0},
+    {"yes", NULL, "don't ask", 'y'},
+    {"json", NULL, "print the result as JSON", 0},
+    {0},
+};
+
+const hx_cmd_entry hx_prove_examples[] = {
+    {"hapax prove http://127.0.0.1:3000/refunds -d '{\"amount\": 5}' --id /id", "compare the ids of responses"},
+    {"hapax prove $URL -d @refund.json --count $LEDGER --count-pointer /refunds", "count the entries of a ledger"},
+    {"hapax prove $URL -d @refund.json --bare --id /id --json --yes",
+     "from a pipeline, for an API that claims to be idempotent"},
+    {0},
+};
+
+const hx_cmd_entry hx_prove_exits[] = {
+    {"0", "nothing is broken behind Hapax (with --bare: directly), and all of it could be seen"},
+    {"1", "a case is broken there"},
+    {"2", "usage, or it was not confirmed; nothing was sent"},
+    {"3", "the gateway could not be started"},
+    {"69", "the API can't be reached, or effects can't be counted"},
+    {"75", "no case is broken there, and of at least one it can't be told"},
+    {0},
+};

@@ -7,6 +7,9 @@
 
 extern const hx_cmd_flag hx_send_flags[];
 extern const hx_cmd_flag hx_run_flags[];
+extern const hx_cmd_flag hx_prove_flags[];
+extern const hx_cmd_entry hx_prove_examples[];
+extern const hx_cmd_entry hx_prove_exits[];
 extern const hx_cmd_entry hx_send_examples[];
 extern const hx_cmd_entry hx_send_exits[];
 extern const hx_cmd_entry hx_send_files[];

@@ -112,6 +112,7 @@ int hx_cmd_send(int argc, char **argv);
 int hx_cmd_sql(int argc, char **argv);
 int hx_cmd_store(int argc, char **argv);
 int hx_cmd_keys(int argc, char **argv);
+int hx_cmd_prove(int argc, char **argv);
 int hx_cmd_reload(int argc, char **argv);
 int hx_cmd_run(int argc, char **argv);
 int hx_cmd_tokens(int argc, char **argv);

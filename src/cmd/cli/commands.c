@@ -606,6 +606,20 @@ static const hx_cmd commands[] = {
         .exits = endpoints_exits,
     },
     {
+        .name = "prove",
+        .run = hx_cmd_prove,
+        .summary = "try what retries do to an API, directly and behind Hapax",
+        .usage = "hapax prove URL [-d BODY] [-H 'N: V'] [--id POINTER | --count URL] [FLAGS]",
+        .details =
+            "Sends the same request twice, ten times at once, with another body, again after a dropped connection, and "
+            "again after a crash of the gateway, which it starts itself on this machine with a store that is removed "
+            "at the end. It first says what it will send, and asks; without a terminal it needs --yes. Responses alone "
+            "don't show how often something was done: without --id or --count it can't tell in many cases.",
+        .flags = hx_prove_flags,
+        .examples = hx_prove_examples,
+        .exits = hx_prove_exits,
+    },
+    {
         .name = "reload",
         .run = hx_cmd_reload,
         .summary = "make a running daemon reload its configuration",

@@ -19,8 +19,9 @@ void hx_table_print(const hx_table_row *rows, size_t count, size_t columns)
             if (width_of(rows[i].cells[c]) > widths[c]) widths[c] = width_of(rows[i].cells[c]);
     for (size_t i = 0; i < count; i++) {
         for (size_t c = 0; c < columns; c++) {
-            const char *text = rows[i].cells[c], *own = rows[i].colour ? rows[i].colour : "";
-            const char *colour = !colours ? "" : i == 0 ? "\033[1m" : c == 1 ? own : "";
+            const char *text = rows[i].cells[c];
+            const char *own = c == 1 ? rows[i].colour : c == 2 ? rows[i].next_colour : NULL;
+            const char *colour = !colours ? "" : i == 0 ? "\033[1m" : own ? own : "";
             bool is_last = c + 1 == columns;
             (void)printf("%s%s%s%*s", colour, text, colour[0] ? "\033[0m" : "",
                          is_last ? 0 : (int)(widths[c] - width_of(text)) + 2, "");

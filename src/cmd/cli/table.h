@@ -10,6 +10,7 @@
 typedef struct {
     const char *cells[HX_TABLE_COLUMNS_MAX]; /* UTF-8 that a terminal can show */
     const char *colour;                      /* of the second cell: an escape sequence, "" or NULL for none */
+    const char *next_colour;                 /* the same for the third */
 } hx_table_row;
 
 /* The first row is the titles. Columns are as wide as their widest cell. */

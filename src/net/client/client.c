@@ -274,6 +274,13 @@ void hx_client_cancel(hx_client_request *request)
     end(request, HX_CLIENT_CANCELLED, NULL);
 }
 
+bool hx_client_is_sent(const hx_client_request *request)
+{
+    hx_client_result result = {0};
+    if (request->own.handle) hx_handle_report(request->own.handle, &result);
+    return result.bytes_sent > 0;
+}
+
 hx_client *hx_client_new(hx_loop *loop, const hx_client_limits *limits, const hx_guard *guard, hx_error_text error)
 {
     const hx_libcurl *curl = hx_libcurl_load(error);

@@ -109,5 +109,7 @@ void hx_client_free(hx_client **owned);
 void hx_client_start(hx_client *client, hx_client_request *request);
 /* `done` follows from the loop with CANCELLED, unless it was about to with something else. */
 void hx_client_cancel(hx_client_request *request);
+/* Whether the kernel took bytes of it: bytes_sent of a request that is not over. */
+bool hx_client_is_sent(const hx_client_request *request);
 
 #endif
