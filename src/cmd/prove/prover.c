@@ -22,7 +22,7 @@
 #define BODY_KEPT_MAX (1u << 20)
 #define RETRIES 4u
 #define RETRY_TOTAL_MIN (3 * HX_SECOND)
-#define SETTLE_MIN 200 /* how long a late effect is waited for, at least */
+#define SETTLE_MIN 500 /* how long a late effect is waited for, at least */
 #define SETTLE_MAX (10 * HX_SECOND)
 
 typedef struct {
@@ -328,7 +328,8 @@ bool hx_prover_run(hx_prover *p, hx_prove_way way, hx_prove_case which, hx_prove
     if (seen->not_run) return true;
     if (!count_effects(&r, &before, error) || !run_requests(&r, which, error)) return false;
     while (p->tap.in_flight > 0 && !is_interrupted) hx_loop_turn(p->loop, HX_SECOND);
-    if (which == HX_PROVE_TIMEOUT || is_crash) { /* the API may be at work on a request that nobody waits for */
+    if (which == HX_PROVE_TIMEOUT ||
+        which == HX_PROVE_CRASH) { /* the API may be at work on a request that nobody waits for */
         hx_ms settle = 2 * p->longest > SETTLE_MIN ? 2 * p->longest : SETTLE_MIN;
         wait_ms(p->loop, settle < SETTLE_MAX ? settle : SETTLE_MAX);
     }
@@ -362,11 +363,9 @@ bool hx_prover_open(hx_prover *p, bool with_gateway, hx_error_text error)
     p->client = hx_client_new(p->loop, &limits, &p->guard, error);
     if (!p->client) return false;
     if (!with_gateway) return true;
-    (void)snprintf(p->directory, sizeof p->directory, "/tmp/hapax-prove-XXXXXX");
-    if (!mkdtemp(p->directory)) {
-        p->directory[0] = '\0';
-        return hx_fail(error, "can't make a folder in /tmp: %s", strerror(errno));
-    }
+    const char *place = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    p->directory = mkdtemp(hx_arena_terminated(p->arena, hx_arena_printf(p->arena, "%s/hapax-prove-XXXXXX", place)));
+    if (!p->directory) return hx_fail(error, "can't make a folder in %s: %s", place, strerror(errno));
     p->tap =
         (hx_prove_tap){.loop = p->loop, .client = p->client, .origin = p->plan->origin, .timeout = p->plan->timeout};
     p->gateway =
@@ -390,5 +389,5 @@ void hx_prover_close(hx_prover *p)
     if (p->client) hx_client_free(&p->client);
     hx_prove_tap_close(&p->tap);
     if (p->loop) hx_loop_free(&p->loop);
-    if (p->directory[0]) (void)nftw(p->directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (p->directory) (void)nftw(p->directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }

@@ -35,7 +35,7 @@ typedef struct {
     hx_network everything[2];
     hx_prove_tap tap;
     hx_prove_gateway gateway;
-    char directory[64];
+    const char *directory;            /* of the gateway; NULL: none */
     hx_ms longest;                    /* that a response took */
     const hx_client_request *awaited; /* of which it is waited that it was sent; NULL: none */
 } hx_prover;

@@ -151,6 +151,6 @@ bool hx_prove_tap_open(hx_prove_tap *tap, hx_error_text error)
 void hx_prove_tap_close(hx_prove_tap *tap)
 {
     if (!tap->server) return;
-    if (tap->lost) hx_stream_release(tap->lost);
     hx_server_free(&tap->server);
+    if (tap->lost) hx_stream_release(tap->lost); /* of a gateway that was killed: to us it only closed its side */
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tap: a listener on loopback, on our own loop, that sends every request on to the API. The gateway of `hapax prove`
- * has it as its upstream, so every request that reaches the API is counted, a gateway can be killed at a chosen moment,
- * and an API behind https can be used. */
+/* The tap: a listener on loopback, on our own loop, that sends every request on to the API. The gateway of
+ * `hapax prove` has it as its upstream, so every request that reaches the API is counted, a gateway can be killed at a
+ * chosen moment, and an API behind https can be used. */
 #ifndef HX_CMD_PROVE_TAP_H
 #define HX_CMD_PROVE_TAP_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cases of `hapax prove`, what was seen in one, and what that shows. Nothing here sends anything.
  *
- * What must hold: HOLDS and BROKEN are said only of what was seen. Responses alone never show that there was one effect:
- * that takes a count, an id that is known to differ between operations, or the gateway, behind which every request that
- * reaches the API is seen. */
+ * What must hold: HOLDS and BROKEN are said only of what was seen. Responses alone never show that there was one
+ * effect: that takes a count, an id that is known to differ between operations, or the gateway, behind which every
+ * request that reaches the API is seen. */
 #ifndef HX_CMD_PROVE_VERDICT_H
 #define HX_CMD_PROVE_VERDICT_H
 

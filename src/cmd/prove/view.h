@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `hapax prove` prints: what it is about to send, and what each case showed. Everything that came from the API goes
- * through hx_cmd_put_text. */
+/* What `hapax prove` prints: what it is about to send, and what each case showed. Everything that came from the API
+ * goes through hx_cmd_put_text or hx_keys_clean. */
 #ifndef HX_CMD_PROVE_VIEW_H
 #define HX_CMD_PROVE_VIEW_H
 
