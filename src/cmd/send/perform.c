@@ -129,6 +129,7 @@ static void attempt_done(hx_client_request *request, const hx_client_result *got
     hx_intent_attempt *attempt = &w->intent->attempts[w->intent->attempt_count - 1];
     bool has_response = got->error == HX_CLIENT_NONE;
     w->is_over = true;
+    hx_loop_stop(w->loop); /* or the turn that this is called in would sleep first */
     w->result = (hx_careful_result){.status = has_response ? got->status : 0,
                                     .nothing_sent = got->bytes_sent == 0,
                                     .idempotency_status = HX_EMPTY,
