@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shlex
 import signal
 import socket
@@ -14,7 +15,7 @@ import threading
 import pytest
 
 from harness import EXIT_CONFIG, EXIT_UNKNOWN, Run, binary
-from harness.gateway import environment
+from harness.gateway import ROOT, environment
 
 HOLDS, BROKEN, UNAVAILABLE = 0, 1, 69
 REFUND = '{"charge": "ch_1", "amount": 5}'
@@ -151,6 +152,21 @@ def test_an_api_behind_https_is_proved_too(upstream, tmp_path):
     assert code == HOLDS
     assert verdicts(cases) == expected(*["holds"] * 5, "not run", "not run")
     assert set(verdicts(cases, "hapax").values()) == {"holds"}
+
+
+def test_the_guide_shows_what_the_demo_does():
+    guide = (ROOT / "docs" / "guide" / "prove.md").read_text("utf-8")
+    command, table = re.findall(r"```(?:sh)?\n(.*?)```", guide, re.S)[:2]
+    demo = subprocess.Popen([binary(), "demo"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, text=True, env=environment())
+    try:
+        application = next(line.split()[1] for line in demo.stdout if line.strip().startswith("application"))
+        words = shlex.split(command.replace("http://127.0.0.1:3000", application).replace("\\\n", " "))
+        ran = Run([*words[1:], "--yes"])
+    finally:
+        demo.send_signal(signal.SIGINT)
+        demo.communicate()
+    assert ran.code == HOLDS and ran.stdout.startswith(table), "plain, in a pipe"
 
 
 # Each verdict, both ways
