@@ -4,7 +4,7 @@
 #include "admin/views.h"
 #include "base/memory/list.h"
 #include "base/log.h"
-#include "core/json/json.h"
+#include "core/json/json_fields.h"
 #include "core/json/json_writer.h"
 
 #define ANSWER_BYTES_MAX 256u
@@ -25,24 +25,22 @@ static void reload_done(hx_admin_reload *reload)
     hx_admin_answer(call, hx_buf_slice(&out));
 }
 
-/* Returns NULL, or what is wrong. The body may be empty. */
-static const char *read_body(hx_slice body, bool *accept_rescope)
+/* The body may be empty. */
+static bool read_body(hx_admin_call *call, bool *accept_rescope, hx_error_text error)
 {
-    hx_slice object, value;
-    if (hx_slice_trim(body).len == 0) return NULL;
-    if (hx_json_find(body, HX_EMPTY, &object) != HX_JSON_FOUND || object.ptr[0] != '{')
-        return "the body must be a JSON object";
-    if (!hx_json_pointer(body, HX_LIT("/accept_rescope"), &value)) return NULL;
-    *accept_rescope = hx_slice_eq(value, HX_LIT("true"));
-    return *accept_rescope || hx_slice_eq(value, HX_LIT("false")) ? NULL : "accept_rescope must be true or false";
+    static const hx_json_field field = {"accept_rescope", HX_JSON_BOOL, 0, HX_JSON_GIVEN};
+    static const hx_json_shape shape = {&field, 1};
+    hx_slice body = hx_buf_slice(&call->body);
+    return hx_slice_trim(body).len == 0 ||
+           hx_json_read(&shape, HX_JSON_GIVEN, body, call->arena, accept_rescope, error);
 }
 
 void hx_admin_reload_rules(hx_admin_call *call)
 {
     bool accept_rescope = false;
-    const char *wrong = read_body(hx_buf_slice(&call->body), &accept_rescope);
-    if (wrong) {
-        hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_slice_of(wrong), NULL);
+    hx_error_text error;
+    if (!read_body(call, &accept_rescope, error)) {
+        hx_admin_refuse(call, HX_ADMIN_MALFORMED, hx_arena_copy(call->arena, hx_slice_of(error)), NULL);
         return;
     }
     hx_log_begin(HX_EVENT_reload_requested);

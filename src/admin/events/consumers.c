@@ -19,7 +19,8 @@ static const hx_json_field said_fields[] = {HX_JSON_FIELD(said, stream, TEXT, HX
                                             HX_JSON_FIELD(said, tenant, TEXT, HX_JSON_GIVEN),
                                             HX_JSON_FIELD(said, position, RAW, HX_JSON_GIVEN),
                                             HX_JSON_FIELD(said, generation, NUMBER, HX_JSON_GIVEN)};
-static const hx_json_shape said_shape = HX_JSON_SHAPE(said_fields);
+static const hx_json_shape ack_shape = HX_JSON_SHAPE(said_fields);
+static const hx_json_shape seek_shape = {said_fields, sizeof said_fields / sizeof said_fields[0] - 1};
 
 typedef struct job {
     hx_admin_call *call;
@@ -157,7 +158,8 @@ static const char *names_mistake(hx_slice stream, hx_slice consumer)
 static const char *read_change(job *j)
 {
     hx_error_text error;
-    if (!hx_json_read(&said_shape, HX_JSON_GIVEN, hx_buf_slice(&j->call->body), j->call->arena, &j->given, error))
+    if (!hx_json_read(j->is_seek ? &seek_shape : &ack_shape, HX_JSON_GIVEN, hx_buf_slice(&j->call->body),
+                      j->call->arena, &j->given, error))
         return hx_arena_printf(j->call->arena, "%s", error).ptr;
     const char *wrong = names_mistake(j->given.stream, j->name);
     if (wrong) return wrong;
@@ -165,9 +167,8 @@ static const char *read_change(job *j)
     j->is_newest = j->is_seek && hx_slice_eq(j->given.position, HX_LIT("\"newest\""));
     if (!j->is_oldest && !j->is_newest && !hx_admin_position(j->given.position, &j->position))
         return j->is_seek ? "\"position\" must be a number, \"oldest\" or \"newest\"" : "\"position\" must be a number";
-    if (j->is_seek ? j->given.generation > 0 : j->given.generation == 0)
-        return j->is_seek ? "there is no member \"generation\" here"
-                          : "\"generation\" is missing: the one that reading with this consumer gave";
+    if (!j->is_seek && j->given.generation == 0)
+        return "\"generation\" is missing: the one that reading with this consumer gave";
     return NULL;
 }
 

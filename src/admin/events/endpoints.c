@@ -127,22 +127,19 @@ void hx_admin_enable_endpoint(hx_admin_call *call)
     if (find_name(call, j)) begin_change(j, HX_ENDPOINT_ENABLE);
 }
 
-/* {"why": …} */
 typedef struct {
-    hx_slice why;
     hx_ms overlap;
     hx_slice secret;
 } said;
 
-static const hx_json_field said_fields[] = {HX_JSON_FIELD(said, why, TEXT, HX_JSON_GIVEN),
-                                            HX_JSON_FIELD(said, overlap, SPAN, HX_JSON_GIVEN),
+static const hx_json_field said_fields[] = {HX_JSON_FIELD(said, overlap, SPAN, HX_JSON_GIVEN),
                                             HX_JSON_FIELD(said, secret, TEXT, HX_JSON_GIVEN)};
 static const hx_json_shape said_shape = HX_JSON_SHAPE(said_fields);
 
 static bool read_said(hx_admin_call *call, said *out)
 {
     hx_error_text error;
-    *out = (said){.why = HX_EMPTY, .overlap = OVERLAP_BY_DEFAULT, .secret = HX_EMPTY};
+    *out = (said){.overlap = OVERLAP_BY_DEFAULT, .secret = HX_EMPTY};
     if (call->body.len == 0) return true;
     if (hx_json_read(&said_shape, HX_JSON_GIVEN, hx_buf_slice(&call->body), call->arena, out, error)) return true;
     hx_admin_refuse_malformed(call, error);
@@ -152,14 +149,18 @@ static bool read_said(hx_admin_call *call, said *out)
 void hx_admin_disable_endpoint(hx_admin_call *call)
 {
     job *j = new_job(call);
-    said given;
+    hx_error_text error;
     if (!j) return;
-    if (!find_name(call, j) || !read_said(call, &given)) return;
-    if (given.why.len == 0 || given.why.len > 200) {
+    if (!find_name(call, j)) return;
+    j->change.reason = HX_EMPTY;
+    if (!hx_admin_read_why(call, &j->change.reason, error)) {
+        hx_admin_refuse_malformed(call, error);
+        return;
+    }
+    if (j->change.reason.len == 0 || j->change.reason.len > 200) {
         hx_admin_refuse_malformed(call, "\"why\" must say in 1 to 200 bytes why the endpoint is disabled");
         return;
     }
-    j->change.reason = given.why;
     begin_change(j, HX_ENDPOINT_DISABLE);
 }
 
