@@ -57,5 +57,8 @@ void hx_admin_free(hx_admin **owned);
 
 /* docs/reference/admin.md */
 void hx_admin_reference(hx_buf *out);
+/* docs/reference/openapi.json: up to HX_ADMIN_OPENAPI_BYTES. */
+void hx_admin_openapi(hx_buf *out);
+#define HX_ADMIN_OPENAPI_BYTES (256u * 1024u)
 
 #endif

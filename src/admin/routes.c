@@ -90,6 +90,7 @@ const char *hx_admin_scope_name(unsigned scope)
         return name;
 #include "core/event/scopes.def"
 #undef X
+    case HX_SCOPE_ANY: return "any";
     default: return "socket";
     }
 }

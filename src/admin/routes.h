@@ -37,6 +37,7 @@ hx_slice hx_admin_caller_text(const hx_admin_caller *who, hx_arena *arena);
 #define HX_ADMIN_CALLER_TEXT_MAX 84u
 
 #define HX_SCOPE_SOCKET 0u /* of a row: no token may make the request */
+#define HX_SCOPE_ANY (HX_SCOPE_PUBLISH | HX_SCOPE_CONSUME | HX_SCOPE_OPERATE | HX_SCOPE_VIEW) /* of a row: every may */
 
 /* What a request is about, and so whether a token that is bound to a tenant may make it. */
 typedef enum {
@@ -72,7 +73,7 @@ const hx_admin_route *hx_admin_find_route(hx_slice method, hx_slice path, hx_sli
 #define HX_ADMIN_ALLOWED_BYTES 256u
 /* HX_ADMIN_PROBLEM_COUNT when this caller may make the request; else what to answer. */
 hx_admin_problem hx_admin_permit(const hx_admin_route *route, const hx_admin_caller *who);
-/* The name of a row's scope: "view", or "socket". */
+/* The name of a row's scope: "view", "any", or "socket". */
 const char *hx_admin_scope_name(unsigned scope);
 
 /* The tenant in which `who` acts when a request names `named` (empty: none). HX_ADMIN_PROBLEM_COUNT, or what to

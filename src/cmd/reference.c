@@ -72,7 +72,8 @@ int hx_cmd_reference(int argc, char **argv)
     int code = hx_cmd_flags(argc, argv, 1, NULL, NULL, &operands);
     if (code >= 0) return code;
     if (operands == argc)
-        return hx_cmd_misused(argv[0], "reference needs a page: options, errors, events, metrics, admin or commands");
+        return hx_cmd_misused(argv[0],
+                              "reference needs a page: options, errors, events, metrics, admin, openapi or commands");
     hx_buf out;
     hx_buf_init(&out, NULL, PAGE_BYTES_MAX);
     if (strcmp(argv[operands], "options") == 0)
@@ -85,10 +86,13 @@ int hx_cmd_reference(int argc, char **argv)
         hx_metrics_reference(&out);
     else if (strcmp(argv[operands], "admin") == 0)
         hx_admin_reference(&out);
+    else if (strcmp(argv[operands], "openapi") == 0)
+        hx_admin_openapi(&out);
     else if (strcmp(argv[operands], "commands") == 0)
         print_commands();
     else
-        code = hx_cmd_misused(argv[0], "unknown page \"%s\": use options, errors, events, metrics, admin or commands",
+        code = hx_cmd_misused(argv[0],
+                              "unknown page \"%s\": use options, errors, events, metrics, admin, openapi or commands",
                               argv[operands]);
     bool is_written = out.len == 0 || fwrite(out.data, 1, out.len, stdout) == out.len; /* commands print themselves */
     if (code < 0) code = is_written ? HX_EXIT_OK : HX_EXIT_USAGE;

@@ -94,6 +94,7 @@ static bool may(const hx_admin_route *route, unsigned scopes, bool is_bound)
                      : route->scope == HX_SCOPE_CONSUME ? scopes & 2
                      : route->scope == HX_SCOPE_OPERATE ? scopes & 4
                      : route->scope == HX_SCOPE_VIEW    ? scopes & 8
+                     : route->scope == HX_SCOPE_ANY     ? scopes > 0
                                                         : false;
     return has_scope && (!is_bound || route->reach == HX_REACH_TENANT);
 }
