@@ -217,6 +217,7 @@ def tour_the_rest(call):
     call("post", "/v1/reload")
 
 
+@pytest.mark.slow  # needs packages from npm
 def test_every_answer_is_as_the_document_says(tour, upstream):
     hooks = Hooks(tour.api, upstream)
     assert hooks.standard("strict", "wh-1").status == 200
