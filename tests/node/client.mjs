@@ -2,28 +2,11 @@
 // Drives the TypeScript client for the stories: reads questions from standard input, a line of JSON each, and answers
 // each with a line as soon as it can, so that several are under way at a time. The argument is the compiled client.
 import "fake-indexeddb/auto";
-import {readFileSync, writeFileSync} from "node:fs";
 import {createInterface} from "node:readline";
+import {storageIn} from "./storage.mjs";
 
 const hapax = await import(process.argv[2]);
 const senders = new Map(), runs = new Map(), gates = new Map();
-
-/** A localStorage that is a file, so that another tab is another process. */
-function storageIn(file) {
-  const all = () => new Map(JSON.parse(readFileSync(file, {encoding: "utf8", flag: "a+"}) || "[]"));
-  const change = (act) => {
-    const items = all();
-    act(items);
-    writeFileSync(file, JSON.stringify([...items]));
-  };
-  return {
-    get length() { return all().size; },
-    key: (i) => [...all().keys()][i] ?? null,
-    getItem: (name) => all().get(name) ?? null,
-    setItem: (name, value) => change((items) => items.set(name, value)),
-    removeItem: (name) => change((items) => items.delete(name)),
-  };
-}
 
 /** Delays are told, not waited for, unless `waits`. */
 function senderOf({store, options = {}, waits = false}) {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every row of the retry tables in the five source documents, and the tests that prove it: a scenario where the gateway
 acts on it, a property of the pure code where it is about delays, limits or what our own clients do. Where the contract
-reads a row more carefully than its document does, the scenario shows the careful reading and the knob for the other."""
+reads a row more carefully than its document does, the scenario shows the careful reading and the knob for the other.
+What the documents ask of clients is in clients/test_client_documents, with tests of our clients."""
 import pytest
 
 from harness.names import names_a_test
@@ -92,9 +93,6 @@ TABLE = [
     (PATTERNS, "Method Safety: PATCH requires idempotency key or ETag",
      ["test_keys::test_missing_key_is_refused_everywhere_with_require_key",
       "test_unknown::test_gone_after_a_lost_answer_is_no_outcome"]),
-    (PATTERNS, "Quick Reference: always generate idempotency keys before first attempt", [SAME_KEY]),
-    (PATTERNS, "Quick Reference: never generate new idempotency key on retry", [SAME_KEY]),
-    (PATTERNS, "Client steps: reuse same key on retry", [SAME_KEY]),
     (PATTERNS, "Red Flags: retry logic on a non-idempotent endpoint", [UNKNOWN_ONCE]),
     (PATTERNS, "Backoff: 1, 1s, 0.5-1.5s", AGENT_BACKOFF),
     (PATTERNS, "Backoff: 2, 2s, 1-3s", AGENT_BACKOFF),
@@ -112,7 +110,6 @@ TABLE = [
     (PATTERNS, "When to Retry: 5xx Server Error, with exponential backoff", [TRANSIENT, ATOMIC, CLIENTS]),
     (PATTERNS, "When to Retry: Timeout, with same idempotency key", [TRANSIENT, SAME_KEY, CLIENTS]),
     (PATTERNS, "When to Retry: Connection Error, with exponential backoff", [*REFUSED, CLIENTS]),
-    (PATTERNS, "Anti-Patterns: New key per retry", [SAME_KEY]),
     (PATTERNS, "Anti-Patterns: Immediate retry",
      ["test_retries::test_delays_double",
       "test_retry_budget::test_failing_application_gets_a_fifth_more_and_the_floor"]),
@@ -128,7 +125,6 @@ TABLE = [
      ["test_outcomes::test_answer_is_stored_and_replayed_as_it_was"]),
     (REQUESTS, "Mistake 2: TTL longer than max processing time + retry window",
      ["config/test_mistakes::wrong_routes_are_refused_with_their_place"]),
-    (REQUESTS, "Mistake 4: client generates new key on retry", [SAME_KEY]),
 
     (INVARIANTS, "INV-4: exponential backoff (1s, 2s, 4s, 8s, ...)",
      ["core/test_backoff::the_invariants_exponential_backoff", "test_retries::test_delays_double"]),
