@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """clients/python/hapax.py against a daemon: a function runs once for a key, and a request is sent once."""
-import json
-import os
-import pathlib
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -153,3 +149,36 @@ def test_killed_while_it_waits_for_the_answer_it_goes_on_with_the_same_key(sende
     assert sender.status("o") == "unknown"
     assert sender.send("POST", upstream.url + "/refunds", {"amount": 5}, operation="o").status == 201
     assert upstream.effects("/refunds") == 1
+
+
+def test_what_was_interrupted_is_found_and_resumed_as_it_was_written_down(sender, upstream):
+    upstream.on("/refunds", in_turn(drop_after_effect(), Deduplicating()))
+    with pytest.raises(client.Unknown):
+        client.Sender(sender.folder, attempts=1).send("POST", upstream.url + "/refunds", {"amount": 5}, operation="o")
+    assert sender.unfinished() == ["o"]
+    assert sender.resume("o", headers={"Authorization": "Bearer me"}).status == 201
+    first, second = upstream.received("/refunds")
+    assert (first.key, first.body) == (second.key, second.body) and second.header("Authorization") == "Bearer me"
+    assert sender.unfinished() == [] and b"amount" not in b"".join(
+        file.read_bytes() for file in sender.folder.glob("*.json"))
+    sender.forget("o")
+    assert sender.status("o") is None
+
+
+def test_the_server_is_told_how_much_time_is_left(sender, upstream):
+    upstream.on("/refunds", answer(201, b"", STORED))
+    client.Sender(sender.folder, budget=5).send("POST", upstream.url + "/refunds", operation="o")
+    assert 4000 < int(upstream.last().header("X-Request-Timeout").removesuffix("ms")) <= 5000
+
+
+def test_a_claimant_that_was_replaced_is_fenced_off(daemon):
+    key, go = fresh_key(), threading.Event()
+
+    def work(mine):
+        daemon.call("complete", id=mine.id, epoch=mine.epoch, result="new")
+        eventually(lambda: mine.is_lost)
+        return "old"
+
+    with pytest.raises(client.Fenced):
+        daemon.once(key, work, lease=1)
+    assert daemon.once(key, lambda _: go.set()).result == "new" and not go.is_set()
