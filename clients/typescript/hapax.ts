@@ -43,9 +43,13 @@ export class NotDone extends HapaxError {}
 const sleepFor = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 const between = (low: number, high: number): number => low + Math.random() * (high - low);
 
-/** A UUID of version 4. crypto.randomUUID is missing on pages without TLS. */
-function newKey(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
+/** A module of Node. The name is a variable, so that bundlers for browsers leave it alone. */
+const ofNode = <T>(name: string): Promise<T> => import(name) as Promise<T>;
+
+/** A UUID of version 4. crypto is not global in Node 18, and crypto.randomUUID missing on pages without TLS. */
+async function newKey(): Promise<string> {
+  const {webcrypto} = globalThis.crypto ? {webcrypto: crypto} : await ofNode<{webcrypto: Crypto}>("node:crypto");
+  const bytes = webcrypto.getRandomValues(new Uint8Array(16));
   bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
   bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
   const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -180,7 +184,7 @@ export class Hapax {
    * undone what it did) or "fail". */
   async once<T>(key: string, fn: (work: Work) => T | Promise<T>, options: OnceOptions = {}): Promise<Done<T>> {
     const {name = "", input, leaseMs = 60_000, waitMs = 30_000, repeatsSafely = false} = options;
-    const claim = {key, name, input, claimant: options.claimant ?? newKey(), lease: `${leaseMs}ms`,
+    const claim = {key, name, input, claimant: options.claimant ?? (await newKey()), lease: `${leaseMs}ms`,
                    repeats_safely: repeatsSafely};
     const until = Date.now() + waitMs;
     let claimed: Answer | undefined;
@@ -388,8 +392,7 @@ export class FileStore implements Store {
   constructor(private readonly folder: string) {}
 
   private files(): Promise<NodeFiles> {
-    const name = "node:fs/promises"; // a variable: bundlers for browsers leave it alone
-    this.loaded ??= (import(name) as Promise<NodeFiles>).then(async (files) => {
+    this.loaded ??= ofNode<NodeFiles>("node:fs/promises").then(async (files) => {
       await files.mkdir(this.folder, {recursive: true, mode: 0o700});
       return files;
     });
@@ -404,7 +407,7 @@ export class FileStore implements Store {
   }
   /** Writes the text beside, synced, and has `place` put it where it belongs. */
   private async write(text: string, place: (files: NodeFiles, aside: string) => Promise<void>): Promise<void> {
-    const files = await this.files(), aside = this.path(newKey(), ".new");
+    const files = await this.files(), aside = this.path(await newKey(), ".new");
     const file = await files.open(aside, "wx", 0o600);
     try {
       await file.writeFile(text).then(() => file.sync()).finally(() => file.close());
@@ -641,7 +644,7 @@ export class Sender {
     const method = (init.method ?? "GET").toUpperCase();
     const wanted = {method, url: new URL(url, globalThis.location?.href).href, body, digest: digest(body)};
     return this.inTurn(operation, async () => {
-      const fresh: Intent = {operation, key: newKey(), ...wanted, firstAt: 0, endsAt: 0, inDoubt: false};
+      const fresh: Intent = {operation, key: await newKey(), ...wanted, firstAt: 0, endsAt: 0, inDoubt: false};
       const intent = read(operation, await this.store.add(operation, JSON.stringify(fresh)));
       for (const part of ["method", "url", "digest"] as const)
         if (intent[part] !== wanted[part])
