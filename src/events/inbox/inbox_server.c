@@ -384,6 +384,8 @@ static void body_broken(hx_stream *stream, unsigned status, const char *detail)
     end_call(c);
 }
 
+static const char too_large[] = "The body is longer than the limit of this source.";
+
 static void take_body(hx_stream *stream, hx_slice piece, bool last)
 {
     call *c = stream->user;
@@ -395,7 +397,7 @@ static void take_body(hx_stream *stream, hx_slice piece, bool last)
     if (!has_room)
         refuse_call(c, PROBLEM_FULL, "Other requests hold all the memory that bodies may have.");
     else if (!fits)
-        refuse_call(c, PROBLEM_TOO_LARGE, "The body is longer than the limit of this source.");
+        refuse_call(c, PROBLEM_TOO_LARGE, too_large);
     else
         hand_over(c);
 }
@@ -409,17 +411,29 @@ static const hx_source *find_source(const hx_inbox_server *server, hx_slice pref
     return NULL;
 }
 
+/* A request that its head alone refuses. */
+static void refuse_head(hx_stream *stream, problem what, const char *detail, void (*ended)(void *of), void *of)
+{
+    refuse(stream, what, 0, detail);
+    hx_stream_release(stream);
+    if (ended) ended(of);
+}
+
 /* `ended`: NULL, or a gateway's, which has handed the stream over. */
 static void begin(hx_inbox_server *server, hx_stream *stream, hx_slice prefix, void (*ended)(void *of), void *of)
 {
-    const hx_source *source = find_source(server, prefix, stream->request.path);
-    if (!source || !hx_slice_eq(stream->request.method, HX_LIT("POST"))) {
-        if (source)
-            refuse(stream, PROBLEM_METHOD, 0, "Another method came.");
-        else
-            refuse(stream, PROBLEM_SOURCE_UNKNOWN, 0, "The path names no configured source.");
-        hx_stream_release(stream);
-        if (ended) ended(of);
+    const hx_request_head *head = &stream->request;
+    const hx_source *source = find_source(server, prefix, head->path);
+    if (!source) {
+        refuse_head(stream, PROBLEM_SOURCE_UNKNOWN, "The path names no configured source.", ended, of);
+        return;
+    }
+    if (!hx_slice_eq(head->method, HX_LIT("POST"))) {
+        refuse_head(stream, PROBLEM_METHOD, "Another method came.", ended, of);
+        return;
+    }
+    if (head->content_length > 0 && (uint64_t)head->content_length > source->body_bytes_max) {
+        refuse_head(stream, PROBLEM_TOO_LARGE, too_large, ended, of);
         return;
     }
     call *c = hx_arena_zalloc(&stream->arena, sizeof *c);
@@ -431,7 +445,7 @@ static void begin(hx_inbox_server *server, hx_stream *stream, hx_slice prefix, v
     c->ended_of = of;
     hx_buf_init(&c->body, &stream->arena, source->body_bytes_max);
     stream->user = c;
-    if (!stream->request.has_body) {
+    if (!head->has_body) {
         hand_over(c);
         return;
     }

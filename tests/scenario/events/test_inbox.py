@@ -2,7 +2,7 @@
 """Webhooks are stored before their senders get 200, and processed once however often they come."""
 import pytest
 
-from harness import answer, eventually, in_turn, never_answer
+from harness import Connection, answer, eventually, in_turn, never_answer
 
 
 def test_a_webhook_is_delivered_once_however_often_it_comes(start_hooks, upstream, store):
@@ -113,3 +113,11 @@ def test_bad_requests_are_told_what_is_wrong(hooks):
     assert (too_large.status, too_large.json()["error_code"]) == (413, "VALIDATION.body_too_large")
     no_id = hooks.github("")
     assert (no_id.status, no_id.json()["error_code"]) == (400, "VALIDATION.event_id_missing")
+
+
+def test_a_body_whose_length_is_too_much_is_refused_before_it_comes(hooks):
+    head = b"POST /inbox/github HTTP/1.1\r\nHost: hapax.test\r\nContent-Length: 300000\r\n\r\n"
+    with Connection(hooks.inbox) as connection:
+        connection.send(head)
+        refused = connection.receive("POST")
+    assert (refused.status, refused.json()["error_code"]) == (413, "VALIDATION.body_too_large")
