@@ -125,8 +125,7 @@ static int open_endpoints(hx_daemon_events *events)
             hx_webhook_secret secret;
             const char *wrong = hx_source_secret(scheme, &given->places[k], arena, &endpoint->secrets.items[k],
                                                  &secret);
-            if (!wrong && secret.is_ed25519 && secret.private_key.len == 0)
-                wrong = "A public key can't sign; give the private one (whsk_…).";
+            if (!wrong) wrong = hx_endpoint_secret_error(endpoint->secrets.items[k], arena);
             if (wrong)
                 return fail(hx_arena_printf(arena, "endpoint %.*s", HX_FMT(given->name)).ptr, wrong, HX_EXIT_USAGE);
         }

@@ -173,11 +173,14 @@ static void read_done(hx_store_call *call)
         end_change(change, HX_CHANGE_REFUSED, change->wrong);
         return;
     }
+    if (!hx_slice_eq(change->endpoint.tenant, stored.tenant)) { /* nor do its events, and it is found by its tenant */
+        end_change(change, HX_CHANGE_REFUSED, "\"tenant\" can't be changed: add another endpoint");
+        return;
+    }
     if (change->endpoint.ordered != stored.ordered) { /* deliveries that exist have their places, or have none */
         end_change(change, HX_CHANGE_REFUSED, "\"ordered\" can't be changed: add another endpoint");
         return;
     }
-    change->endpoint.tenant = stored.tenant;
     if (change->endpoint.secrets.count == 0) change->endpoint.secrets = stored.secrets;
     if (change->act == HX_ENDPOINT_NOTE) change->endpoint.failing_since = failing_since;
     if (change->act == HX_ENDPOINT_ENABLE) set_disabled(&change->endpoint, false, HX_EMPTY, now);

@@ -108,17 +108,24 @@ static bool headers_fit(const hx_texts *headers, hx_error_text error)
            hx_fail(error, "\"headers\" must have up to %u lines and 8 KiB", HX_ENDPOINT_HEADERS_MAX);
 }
 
+const char *hx_endpoint_secret_error(hx_slice text, hx_arena *arena)
+{
+    hx_webhook_secret secret;
+    hx_webhook_error wrong = hx_webhook_secret_read(hx_webhook_scheme_named(HX_LIT("standard")), text, arena, &secret);
+    if (wrong != HX_WEBHOOK_OK) return hx_webhook_error_text(wrong);
+    if (secret.is_ed25519)
+        return secret.private_key.len > 0 ? NULL : "A public key can't sign; give the private one (whsk_…).";
+    bool is_strong = hx_slice_starts(text, HX_LIT("whsec_")) && secret.key.len >= HX_ENDPOINT_SECRET_BYTES_MIN;
+    return is_strong ? NULL : "It must be whsec_ and at least 16 random bytes in base64.";
+}
+
 static bool secrets_fit(const hx_texts *secrets, hx_arena *arena, hx_error_text error)
 {
     if (secrets->count > HX_ENDPOINT_SECRETS_MAX)
         return hx_fail(error, "\"secrets\" must have up to %u", HX_ENDPOINT_SECRETS_MAX);
     for (size_t i = 0; i < secrets->count; i++) {
-        hx_webhook_secret secret;
-        hx_webhook_error wrong = hx_webhook_secret_read(hx_webhook_scheme_named(HX_LIT("standard")), secrets->items[i],
-                                                        arena, &secret);
-        if (wrong != HX_WEBHOOK_OK) return hx_fail(error, "\"secrets\": %s", hx_webhook_error_text(wrong));
-        if (secret.is_ed25519 && secret.private_key.len == 0)
-            return hx_fail(error, "\"secrets\": a public key can't sign; give the private one (whsk_…)");
+        const char *wrong = hx_endpoint_secret_error(secrets->items[i], arena);
+        if (wrong) return hx_fail(error, "\"secrets\": %s", wrong);
     }
     return true;
 }

@@ -10,6 +10,7 @@
 #define HX_ENDPOINT_FILTERS_MAX 16u
 #define HX_ENDPOINT_HEADERS_MAX 32u
 #define HX_ENDPOINT_SECRETS_MAX 4u
+#define HX_ENDPOINT_SECRET_BYTES_MIN 16u /* of a key for HMAC */
 #define HX_ENDPOINT_META_MAX (48u << 10)
 #define HX_ENDPOINT_TIMEOUT (20 * HX_SECOND)
 #define HX_ENDPOINT_CONCURRENCY 16u
@@ -45,6 +46,8 @@ extern const hx_endpoint hx_endpoint_new;
 
 /* Reads what a client gives over `endpoint`, and checks all of it. False with a sentence in `error`. */
 bool hx_endpoint_read(hx_slice object, hx_arena *arena, hx_endpoint *endpoint, hx_error_text error) HX_MUST_USE;
+/* NULL, or a sentence that says why a text can't be one of an endpoint's secrets. */
+const char *hx_endpoint_secret_error(hx_slice text, hx_arena *arena);
 void hx_endpoint_encode(const hx_endpoint *endpoint, hx_buf *meta);
 bool hx_endpoint_decode(hx_slice meta, hx_arena *arena, hx_endpoint *endpoint) HX_MUST_USE;
 

@@ -102,3 +102,12 @@ def test_a_mistake_is_named_with_its_place(hapax, tmp_path, line, what):
                     f"  endpoints:\n    - {line}\n")
     result = hapax("check", str(file))
     assert result.code == EXIT_CONFIG and what in result.stderr, result
+
+
+def test_a_secret_that_is_too_short_is_refused_at_the_start(hapax, tmp_path):
+    file = tmp_path / "hapax.yaml"
+    file.write_text("upstream: http://127.0.0.1:1\nlisten: 127.0.0.1:0\nstore: 'memory:'\napi:\n  listen: 127.0.0.1:0\n"
+                    "events:\n  endpoints:\n    - {name: a, url: 'https://a.example/', secret_file: a.key}\n")
+    (tmp_path / "a.key").write_text("whsec_c2hvcnQ=\n")
+    result = hapax("serve", "--config", str(file))
+    assert result.code == EXIT_CONFIG and "endpoint a" in result.stderr and "16 random bytes" in result.stderr, result

@@ -170,7 +170,15 @@ def test_an_event_that_is_too_large_is_refused(hooks):
     ({"url": "https://user:password@example.com/"}, "url"), ({"url": "https://example.com/#a"}, "url"),
     ({"types": ["a*b"]}, "types"), ({"headers": ["Host: x"]}, "Host"),
     ({"headers": ["no colon"]}, "headers"), ({"secrets": ["whsec_%"]}, "secrets"), ({"timeout": "5m"}, "timeout"),
+    ({"secrets": ["abc"]}, "whsec_"), ({"secrets": ["whsec_c2hvcnQ="]}, "16 random bytes"),
     ({"filters": {"amount": 1}}, "filters"), ({"concurrency": 0}, "concurrency"), ({"colour": "red"}, "colour")])
 def test_a_malformed_endpoint_is_refused_and_named(hooks, members, what):
     refused = hooks.call("POST", "/v1/endpoints", {"url": "https://example.com/", **members})
     assert refused.status == 400 and what in refused.json()["detail"], refused
+
+
+def test_an_endpoint_stays_with_its_tenant(hooks):
+    endpoint = hooks.endpoint("/hook")["id"]
+    refused = hooks.call("PATCH", f"/v1/endpoints/{endpoint}", {"tenant": "acme"})
+    assert refused.status == 400 and '"tenant" can\'t be changed' in refused.json()["detail"], refused
+    assert hooks.call("PATCH", f"/v1/endpoints/{endpoint}", {"tenant": "", "rate": 5}).json()["rate"] == 5
