@@ -38,6 +38,7 @@ typedef struct {
     uint32_t api_connections;
     hx_engine *engine; /* NULL: events are off */
     uint32_t payload_bytes_max;
+    hx_ms schedule_max; /* how far ahead `deliver_at` may be */
 } hx_admin_needs;
 
 /* The pointers of `needs` must outlive the admin. */

@@ -340,6 +340,7 @@ static void put_sources(hx_buf *out, const hx_config *config, hx_arena *arena)
     hx_json_put_number(out, "dead_retention_ms", (uint64_t)events->dead_retention);
     hx_json_put_number(out, "disable_after_ms", (uint64_t)events->disable_after);
     hx_json_put_number(out, "pause_max_ms", (uint64_t)events->pause_max);
+    hx_json_put_number(out, "schedule_max_ms", (uint64_t)events->schedule_max);
     hx_json_put_number(out, "payload_max", events->payload_bytes_max);
     hx_json_put_number(out, "response_max", events->response_bytes_max);
     hx_json_open(out, "allow", '[');

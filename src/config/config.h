@@ -79,6 +79,7 @@ typedef struct {
     hx_ms dead_retention;
     hx_ms disable_after; /* 0: never */
     hx_ms pause_max;
+    hx_ms schedule_max;
     uint32_t response_bytes_max;
     uint32_t allow_count;
     hx_network allow[HX_EVENTS_ALLOW_MAX]; /* networks that deliveries may go to although they aren't public */

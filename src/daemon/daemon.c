@@ -366,7 +366,8 @@ static int open_admin(hx_daemon *daemon, const hx_rules *rules)
                             .worker_count = daemon->worker_count,
                             .api_connections = daemon->api_connections,
                             .engine = hx_daemon_events_engine(daemon->events),
-                            .payload_bytes_max = config->events.payload_bytes_max};
+                            .payload_bytes_max = config->events.payload_bytes_max,
+                            .schedule_max = config->events.schedule_max};
     daemon->admin = hx_admin_new(&needs);
     int code = HX_EXIT_OK;
     if (address.len > 0) {

@@ -101,6 +101,17 @@ static size_t find_repeated(const hx_event *events, size_t count, hx_arena *aren
     return found;
 }
 
+/* An event is kept until its time has come. NULL, or what is wrong. */
+static const char *check_time(hx_admin_call *call, const hx_event *event)
+{
+    char text[HX_RFC3339_BYTES];
+    hx_ms latest = hx_admin_now(call->admin) + call->admin->needs.schedule_max;
+    if (event->deliver_at <= latest) return NULL;
+    return hx_arena_printf(call->arena, "\"deliver_at\" must not be after %.*s (events.schedule_max)",
+                           HX_FMT(hx_rfc3339(latest, text)))
+        .ptr;
+}
+
 /* The events of the body: one object, or {"events": […]}. NULL, or what is wrong; "": it was refused. */
 static const char *read_events(job *j, hx_slice body)
 {
@@ -119,9 +130,11 @@ static const char *read_events(job *j, hx_slice body)
         hx_slice tenant;
         if (j->is_batch && !hx_json_walk_next(&walk, &none, &raw)) break;
         hx_event *event = &events[count++];
-        if (!hx_event_read(j->is_batch ? raw : body, call->arena, event, error))
-            return j->is_batch ? hx_arena_printf(call->arena, "event %zu: %s", count, error).ptr
-                               : hx_arena_printf(call->arena, "%s", error).ptr;
+        const char *wrong = hx_event_read(j->is_batch ? raw : body, call->arena, event, error) ? check_time(call, event)
+                                                                                               : error;
+        if (wrong)
+            return j->is_batch ? hx_arena_printf(call->arena, "event %zu: %s", count, wrong).ptr
+                               : hx_arena_printf(call->arena, "%s", wrong).ptr;
         if (event->data.len > call->admin->needs.payload_bytes_max) {
             hx_admin_refuse(call, HX_ADMIN_EVENT_TOO_LARGE,
                             hx_arena_printf(call->arena, "\"data\" must have up to %u bytes (events.payload_max)",

@@ -87,10 +87,11 @@ const char *hx_describe_events(const hx_config_events *events, hx_arena *arena)
     return hx_arena_printf(arena,
                            "kept for %s, dead letters for %s; up to %u attempts at a time\n"
                            "%.*s; deliveries of a disabled one wait for %s\n"
-                           "payloads up to %s; of a response %s are kept%.*s",
+                           "payloads up to %s, scheduled up to %s ahead; of a response %s are kept%.*s",
                            hx_describe_duration(events->retention, arena),
                            hx_describe_duration(events->dead_retention, arena), events->attempts, HX_FMT(disabled),
                            hx_describe_duration(events->pause_max, arena), size_text(events->payload_bytes_max, arena),
+                           hx_describe_duration(events->schedule_max, arena),
                            size_text(events->response_bytes_max, arena), HX_FMT(roots))
         .ptr;
 }

@@ -363,8 +363,8 @@ def test_sources_and_events_are_told_in_json(hapax, file):
     assert unsigned["id"] == {"template": "{body:/a}:{window:1h}", "signed": False}
     assert told["events"] == {
         "attempts": 512, "retention_ms": 604_800_000, "dead_retention_ms": 2_592_000_000, "disable_after_ms": 0,
-        "pause_max_ms": 432_000_000, "payload_max": 262_144, "response_max": 4096, "allow": ["10.0.0.0/8"],
-        "ca_file": "", "streams": [{"match": "audit-*", "retention_ms": 0}]}
+        "pause_max_ms": 432_000_000, "schedule_max_ms": 31_536_000_000, "payload_max": 262_144, "response_max": 4096,
+        "allow": ["10.0.0.0/8"], "ca_file": "", "streams": [{"match": "audit-*", "retention_ms": 0}]}
 
 
 def test_strict_refuses_a_source_that_verifies_nothing(hapax, file):
