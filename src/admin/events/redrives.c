@@ -140,8 +140,13 @@ static const char *read_time(hx_admin_call *call, hx_slice text, hx_ms *at)
     return "\"from\", \"before\" and \"since\" must be times such as 2026-02-19T12:00:00Z, or ages such as 2h";
 }
 
-static void begin(asking *j, bool preview)
+static void begin(asking *j, const hx_redrive *job, bool preview)
 {
+    if (job->endpoint.len > 0 && !hx_engine_endpoint(j->call->admin->needs.engine, job->tenant, job->endpoint)) {
+        hx_admin_refuse(j->call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
+        return;
+    }
+    j->redrive.job = *job;
     j->redrive.act = preview ? HX_JOB_PREVIEW : HX_JOB_BEGIN;
     j->redrive.job.by = hx_admin_caller_text(&j->call->who, j->call->arena);
     j->redrive.done = redrive_done;
@@ -176,8 +181,7 @@ void hx_admin_begin_redrive(hx_admin_call *call)
         hx_admin_refuse_malformed(call, wrong);
         return;
     }
-    j->redrive.job = *asked;
-    begin(j, given.preview);
+    begin(j, asked, given.preview);
 }
 
 void hx_admin_list_redrives(hx_admin_call *call)
@@ -271,10 +275,5 @@ void hx_admin_recover_endpoint(hx_admin_call *call)
     }
     asked->kind = HX_LIT("recover");
     asked->endpoint = call->parameters[0];
-    if (!hx_engine_endpoint(call->admin->needs.engine, asked->tenant, asked->endpoint)) {
-        hx_admin_refuse(call, HX_ADMIN_NO_ENDPOINT, HX_EMPTY, NULL);
-        return;
-    }
-    j->redrive.job = *asked;
-    begin(j, given.preview);
+    begin(j, asked, given.preview);
 }

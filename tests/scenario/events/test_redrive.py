@@ -208,3 +208,12 @@ def test_a_malformed_job_is_refused_and_named(hooks, members, what):
     assert refused.status == 400 and what in refused.json()["detail"], refused
     assert hooks.call("GET", "/v1/redrives").json()["redrives"] == []
     assert hooks.call("GET", "/v1/redrives/rd_none").status == 404
+
+
+def test_a_job_for_an_endpoint_that_does_not_exist_is_refused(hooks, upstream):
+    dead_letters(hooks, upstream, 1)
+    for members in ({}, {"preview": True}, {"event": "e-0"}):
+        refused = hooks.call("POST", "/v1/redrives", {"endpoint": "ep_none", **members})
+        assert (refused.status, refused.json()["error_code"]) == (404, "ENDPOINT.not_found"), members
+    assert hooks.call("GET", "/v1/redrives").json()["redrives"] == []
+    assert preview(hooks, endpoint="in_github")["would_redrive"] == 0  # the application behind a source is there
