@@ -214,8 +214,9 @@ int hx_events_redrive(hx_call *call)
 
 static int show_job(hx_call *call)
 {
-    static const char *const facts[] = {"id",  "kind", "status",   "reason", "endpoint", "event",   "state", "by",
-                                        "why", "rate", "expected", "armed",  "skipped",  "too_old", "gone",  "failed"};
+    static const char *const facts[] = {"id",      "kind",    "status", "reason",    "endpoint", "event",
+                                        "state",   "by",      "why",    "rate",      "expected", "armed",
+                                        "skipped", "too_old", "gone",   "delivered", "failed"};
     hx_admin_reply reply;
     hx_slice target = hx_call_target(call, "tenant", "redrives", call->operands[0], NULL);
     int code = hx_call_ask(call, "GET", target, HX_EMPTY, &reply);
@@ -240,13 +241,16 @@ int hx_events_redrives(hx_call *call)
         return HX_EXIT_OK;
     }
     hx_table_row *rows = hx_arena_zalloc(arena, (jobs.count + 1) * sizeof *rows);
-    rows[0] = (hx_table_row){.cells = {"ID", "STATUS", "STARTED", "KIND", "ENDPOINT", "ARMED", "OF", "BY"}};
-    for (size_t i = 0; i < jobs.count; i++)
-        rows[i + 1] = (hx_table_row){
-            .cells = {hx_cell(jobs.items[i], "id", arena), hx_cell(jobs.items[i], "status", arena),
-                      hx_relative_time(jobs.items[i], "started_at", arena), hx_cell(jobs.items[i], "kind", arena),
-                      hx_cell(jobs.items[i], "endpoint", arena), hx_cell(jobs.items[i], "armed", arena),
-                      hx_cell(jobs.items[i], "expected", arena), hx_cell(jobs.items[i], "by", arena)}};
+    rows[0] = (hx_table_row){.cells = {"ID", "STATUS", "STARTED", "KIND", "ENDPOINT", "ARMED", "FAILED", "BY"}};
+    for (size_t i = 0; i < jobs.count; i++) {
+        hx_slice job = jobs.items[i];
+        const char *armed =
+            hx_arena_printf(arena, "%s of %s", hx_cell(job, "armed", arena), hx_cell(job, "expected", arena)).ptr;
+        rows[i + 1] = (hx_table_row){.cells = {hx_cell(job, "id", arena), hx_cell(job, "status", arena),
+                                               hx_relative_time(job, "started_at", arena), hx_cell(job, "kind", arena),
+                                               hx_cell(job, "endpoint", arena), armed, hx_cell(job, "failed", arena),
+                                               hx_cell(job, "by", arena)}};
+    }
     if (jobs.count > 0) hx_table_print(rows, jobs.count + 1, 8);
     (void)fflush(stdout);
     if (jobs.count == 0) (void)fprintf(stderr, "There are no jobs.\n");

@@ -20,7 +20,6 @@ static const hx_json_field fields[] = {
     FIELD(delivered, NUMBER, BOTH),  FIELD(failed, NUMBER, BOTH),   FIELD(started_at, TIME, BOTH),
     FIELD(ended_at, TIME, BOTH),     FIELD(worker, NUMBER, OURS),   FIELD(is_used_up, BOOL, OURS),
     FIELD(at_queue, TEXT, OURS),     FIELD(at_key, TEXT, OURS),     FIELD(at_due, TIME, OURS),
-    FIELD(watched, TEXTS, OURS),
 };
 #undef FIELD
 const hx_json_shape hx_redrive_shape = HX_JSON_SHAPE(fields);
@@ -49,8 +48,7 @@ bool hx_redrive_decode(hx_slice meta, hx_arena *arena, hx_redrive *job)
 {
     hx_error_text error;
     *job = hx_redrive_new;
-    return hx_json_read(&hx_redrive_shape, HX_JSON_STORED, meta, arena, job, error) && job->id.len > 0 &&
-           job->watched.count <= HX_REDRIVE_WATCHED_MAX;
+    return hx_json_read(&hx_redrive_shape, HX_JSON_STORED, meta, arena, job, error) && job->id.len > 0;
 }
 
 bool hx_redrive_is_running(const hx_redrive *job)
@@ -73,6 +71,17 @@ hx_slice hx_redrive_queue(hx_slice tenant, hx_arena *arena)
     return hx_arena_printf(arena, HX_REDRIVE_QUEUES "%.*s/", HX_FMT(tenant));
 }
 
+hx_slice hx_redrive_armed_queue(const hx_redrive *job, hx_arena *arena)
+{
+    return hx_arena_printf(arena, "armed/%.*s/%.*s/", HX_FMT(job->tenant), HX_FMT(job->id));
+}
+
+hx_slice hx_redrive_armed_key(const hx_redrive *job, hx_arena *arena)
+{
+    return hx_arena_printf(arena, "a/%.*s/%.*s/%016llx", HX_FMT(job->tenant), HX_FMT(job->id),
+                           (unsigned long long)job->armed);
+}
+
 hx_redrive_verdict hx_redrive_judge(const hx_redrive *job, const hx_delivery *delivery, bool is_paused, hx_ms now)
 {
     bool wants_paused = hx_slice_eq(job->state, HX_LIT("paused"));
@@ -89,7 +98,7 @@ hx_redrive_verdict hx_redrive_judge(const hx_redrive *job, const hx_delivery *de
     return !job->past_window && now - delivery->created_at > HX_REDRIVE_WINDOW ? HX_REDRIVE_TOO_OLD : HX_REDRIVE_ARM;
 }
 
-bool hx_redrive_note(hx_redrive *job, const hx_delivery *delivery)
+bool hx_redrive_note(hx_redrive *job, const hx_delivery *delivery, bool is_paused)
 {
     if (delivery->state == HX_DELIVERY_DELIVERED) {
         job->delivered++;
@@ -98,7 +107,7 @@ bool hx_redrive_note(hx_redrive *job, const hx_delivery *delivery)
     bool has_failed = delivery->state == HX_DELIVERY_DEAD || delivery->state == HX_DELIVERY_UNKNOWN ||
                       (delivery->state == HX_DELIVERY_PENDING && delivery->round_attempts > 0);
     if (has_failed) job->failed++;
-    return has_failed || delivery->state == HX_DELIVERY_CANCELLED;
+    return has_failed || is_paused || delivery->state == HX_DELIVERY_CANCELLED;
 }
 
 uint64_t hx_redrive_budget(const hx_redrive *job)
@@ -106,7 +115,7 @@ uint64_t hx_redrive_budget(const hx_redrive *job)
     uint64_t most = HX_REDRIVE_STEP;
     if (job->rate > 0 && most > job->rate / BURSTS + 1) most = job->rate / BURSTS + 1;
     if (job->limit > 0 && most > job->limit - job->armed) most = job->limit - job->armed;
-    uint64_t unwatched = HX_REDRIVE_WATCHED_MAX - job->watched.count;
+    uint64_t unwatched = job->watching < HX_REDRIVE_WATCHED_MAX ? HX_REDRIVE_WATCHED_MAX - job->watching : 0;
     if (job->stop_after > 0 && most > unwatched) most = unwatched;
     return most;
 }
@@ -114,16 +123,16 @@ uint64_t hx_redrive_budget(const hx_redrive *job)
 hx_ms hx_redrive_gap(const hx_redrive *job, uint64_t armed)
 {
     hx_ms gap = job->rate > 0 ? (hx_ms)(armed * 1000 / job->rate) : 0;
-    return job->watched.count > 0 && gap < WATCH_INTERVAL ? WATCH_INTERVAL : gap;
+    bool only_watches = job->watching > 0 && (armed == 0 || job->stop_after > 0);
+    return only_watches && gap < WATCH_INTERVAL ? WATCH_INTERVAL : gap;
 }
 
 void hx_redrive_finish(hx_redrive *job, hx_ms now)
 {
     bool is_failed = job->stop_after > 0 && job->failed >= job->stop_after;
     bool is_at_limit = job->limit > 0 && job->armed >= job->limit;
-    if (!is_failed && (job->watched.count > 0 || !(job->is_used_up || is_at_limit))) return;
+    if (!is_failed && (job->watching > 0 || !(job->is_used_up || is_at_limit))) return;
     job->status = is_failed ? HX_LIT("stopped") : HX_LIT("done");
     if (is_failed) job->reason = HX_LIT("deliveries failed again");
     job->ended_at = now;
-    job->watched.count = 0;
 }

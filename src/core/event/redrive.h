@@ -7,7 +7,12 @@
  *     due    its next step
  *     meta   JSON, by hx_redrive_shape
  *
- *     RUNNING ──[its selection is used up, and watched deliveries have their results]──► DONE
+ * Each delivery that it has armed is watched until its first attempt has a result, by an item that the step which arms
+ * it writes, and the step which counts the result removes:
+ *
+ *     key    a/TENANT/ID/NUMBER        queue  armed/TENANT/ID/        meta   key of the delivery
+ *
+ *     RUNNING ──[its selection is used up, and what it has armed has its results]──► DONE
  *        └─────[an operator, or `stop_after` failures]──► STOPPED */
 #ifndef HX_CORE_EVENT_REDRIVE_H
 #define HX_CORE_EVENT_REDRIVE_H
@@ -16,7 +21,7 @@
 #include "core/json/json_fields.h"
 
 #define HX_REDRIVE_WINDOW (7 * HX_DAY) /* for which receivers remember the ids of events */
-#define HX_REDRIVE_WATCHED_MAX 16u
+#define HX_REDRIVE_WATCHED_MAX 16u     /* with `stop_after`, before no more are armed */
 #define HX_REDRIVE_RATE_MAX 1000u
 #define HX_REDRIVE_STEP 100u /* deliveries that are looked at in a step */
 #define HX_REDRIVE_QUEUES "jobs/"
@@ -44,14 +49,14 @@ typedef struct {
     uint64_t skipped;   /* pending, or being sent */
     uint64_t too_old;   /* past the window, and left alone */
     uint64_t gone;      /* the endpoint doesn't exist any more */
-    uint64_t delivered; /* this and the next: of those that it has armed and watched, with `stop_after` only */
+    uint64_t delivered; /* this and the next: the first attempts of those that it has armed */
     uint64_t failed;
     hx_ms started_at, ended_at;
     uint64_t worker;           /* the node that works on it */
     bool is_used_up;           /* the selection */
     hx_slice at_queue, at_key; /* where the next step begins: behind this place of the store */
     hx_ms at_due;              /* of one event: the number of its recipients that were looked at */
-    hx_texts watched;          /* keys of deliveries whose first attempt has no result yet */
+    uint64_t watching;         /* not stored: those that were armed and have no result, as far as the step has looked */
 } hx_redrive;
 
 extern const hx_json_shape hx_redrive_shape;
@@ -63,6 +68,9 @@ bool hx_redrive_is_recovery(const hx_redrive *job);
 hx_slice hx_redrive_key(hx_slice tenant, hx_slice id, hx_arena *arena);
 /* The queue of those of a tenant that run. */
 hx_slice hx_redrive_queue(hx_slice tenant, hx_arena *arena);
+/* Of the items that watch what the job has armed: the queue, and the key of the one that was armed last. */
+hx_slice hx_redrive_armed_queue(const hx_redrive *job, hx_arena *arena);
+hx_slice hx_redrive_armed_key(const hx_redrive *job, hx_arena *arena);
 
 typedef enum {
     HX_REDRIVE_OTHER, /* it isn't selected, or the job has armed it before */
@@ -73,8 +81,8 @@ typedef enum {
 
 /* `is_paused`: its endpoint is disabled. */
 hx_redrive_verdict hx_redrive_judge(const hx_redrive *job, const hx_delivery *delivery, bool is_paused, hx_ms now);
-/* Notes what became of a watched delivery; false: its attempt has no result yet. */
-bool hx_redrive_note(hx_redrive *job, const hx_delivery *delivery) HX_MUST_USE;
+/* Notes what became of a watched delivery; false: it will be attempted, and has no result yet. */
+bool hx_redrive_note(hx_redrive *job, const hx_delivery *delivery, bool is_paused) HX_MUST_USE;
 /* How many more it may arm now. */
 uint64_t hx_redrive_budget(const hx_redrive *job);
 /* How long to wait after a step that has armed so many. */

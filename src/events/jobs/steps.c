@@ -26,8 +26,12 @@ struct hx_redriver {
     /* the step under way */
     hx_redrive job;
     uint64_t version;
+    hx_item_page watched;
+    hx_item *results; /* the watched deliveries; then the items of those that have a result, to be removed */
+    size_t result_count;
     hx_job_page page;
-    hx_item *items; /* of its commit, and before that the watched deliveries */
+    hx_item *items; /* of its commit */
+    size_t item_count;
     hx_delivery *armed;
     hx_delivery_state *from;
     size_t armed_count;
@@ -121,7 +125,7 @@ static void step_done(hx_store_call *call)
     hx_engine_end_call(engine);
 }
 
-/* Commits what the step has changed: r->items[0 … armed_count), and the job. */
+/* Commits what the step has changed: r->items so far, the results that it has counted, and the job. */
 static void commit_step(hx_redriver *r)
 {
     hx_engine *engine = r->engine;
@@ -129,17 +133,22 @@ static void commit_step(hx_redriver *r)
     r->job.worker = r->worker;
     hx_redrive_finish(&r->job, now);
     hx_ms due = now + hx_redrive_gap(&r->job, r->armed_count);
-    r->items[r->armed_count] = hx_job_item(engine, &r->job, r->version, due, &r->arena);
+    for (size_t i = 0; i < r->result_count; i++) r->items[r->item_count++] = r->results[i];
+    r->items[r->item_count++] = hx_job_item(engine, &r->job, r->version, due, &r->arena);
     hx_engine_begin_call(engine, &r->call, &r->arena, step_done);
-    hx_store_commit(engine->needs.store, &r->call, r->items, r->armed_count + 1, false);
+    hx_store_commit(engine->needs.store, &r->call, r->items, r->item_count, false);
 }
 
-static void watch(hx_redrive *job, hx_slice key, hx_arena *arena)
+/* The item by which the result of the delivery that was armed last is found. One that outlives its job expires. */
+static hx_item watch(const hx_redriver *r, hx_slice key, hx_arena *arena)
 {
-    hx_slice *keys = hx_arena_alloc(arena, HX_REDRIVE_WATCHED_MAX * sizeof *keys);
-    for (size_t i = 0; i < job->watched.count; i++) keys[i] = job->watched.items[i];
-    keys[job->watched.count] = key;
-    job->watched = (hx_texts){keys, job->watched.count + 1};
+    hx_ms now = hx_engine_now(r->engine);
+    return (hx_item){.key = hx_redrive_armed_key(&r->job, arena),
+                     .queue = hx_redrive_armed_queue(&r->job, arena),
+                     .due = now,
+                     .expires_at = now + r->engine->needs.settings.dead_retention,
+                     .meta = key,
+                     .body = HX_EMPTY};
 }
 
 static void arm(hx_redriver *r, const hx_job_candidate *candidate)
@@ -153,10 +162,12 @@ static void arm(hx_redriver *r, const hx_job_candidate *candidate)
         HX_CHECK(may);
     }
     delivery->job = r->job.id;
-    r->items[r->armed_count++] = hx_outbox_item(r->engine, candidate->item.key, candidate->item.version, delivery,
-                                                &r->arena);
+    r->items[r->item_count++] = hx_outbox_item(r->engine, candidate->item.key, candidate->item.version, delivery,
+                                               &r->arena);
+    r->armed_count++;
     r->job.armed++;
-    if (r->job.stop_after > 0) watch(&r->job, candidate->item.key, &r->arena);
+    r->job.watching++;
+    r->items[r->item_count++] = watch(r, candidate->item.key, &r->arena);
 }
 
 static void page_done(hx_job_page *page)
@@ -168,7 +179,7 @@ static void page_done(hx_job_page *page)
     }
     uint64_t budget = hx_redrive_budget(&r->job);
     size_t i = 0;
-    r->items = hx_arena_alloc(&r->arena, (page->count + 1) * sizeof *r->items);
+    r->items = hx_arena_alloc(&r->arena, (2 * page->count + r->result_count + 1) * sizeof *r->items);
     r->armed = hx_arena_alloc(&r->arena, (page->count + 1) * sizeof *r->armed);
     r->from = hx_arena_alloc(&r->arena, (page->count + 1) * sizeof *r->from);
     for (; i < page->count && r->armed_count < budget; i++) {
@@ -187,10 +198,10 @@ static void page_done(hx_job_page *page)
 
 static void select_more(hx_redriver *r)
 {
-    r->armed_count = 0;
+    r->armed_count = r->item_count = 0;
     if (r->job.is_used_up || hx_redrive_budget(&r->job) == 0 ||
         (r->job.stop_after > 0 && r->job.failed >= r->job.stop_after)) {
-        r->items = hx_arena_alloc(&r->arena, sizeof *r->items);
+        r->items = hx_arena_alloc(&r->arena, (r->result_count + 1) * sizeof *r->items);
         commit_step(r);
         return;
     }
@@ -198,18 +209,21 @@ static void select_more(hx_redriver *r)
     hx_job_page_read(r->engine, &r->page);
 }
 
-static void watched_read(hx_store_call *call)
+static void results_read(hx_store_call *call)
 {
     hx_redriver *r = HX_OWNER(call, hx_redriver, call);
     hx_engine *engine = r->engine;
-    size_t left = 0;
-    for (size_t i = 0; call->result == HX_STORE_OK && i < r->job.watched.count; i++) {
+    for (size_t i = 0; call->result == HX_STORE_OK && i < r->watched.count; i++) {
         hx_delivery delivery;
-        bool is_there = r->items[i].version > 0 &&
-                        hx_delivery_decode(r->items[i].meta, r->items[i].body, &r->arena, &delivery);
-        if (is_there && !hx_redrive_note(&r->job, &delivery)) r->job.watched.items[left++] = r->items[i].key;
+        const hx_item *item = &r->results[i];
+        bool is_there = item->version > 0 && hx_delivery_decode(item->meta, item->body, &r->arena, &delivery);
+        const hx_recipient *recipient = is_there ? hx_recipient_find(engine, delivery.tenant, delivery.endpoint) : NULL;
+        bool is_paused = recipient && recipient->endpoint.disabled && delivery.state == HX_DELIVERY_PENDING;
+        if (is_there && !hx_redrive_note(&r->job, &delivery, is_paused)) continue;
+        r->results[r->result_count] = r->watched.items[i];
+        r->results[r->result_count++].act = HX_ITEM_REMOVE;
     }
-    r->job.watched.count = left;
+    r->job.watching = r->watched.count - r->result_count;
     if (call->result == HX_STORE_OK)
         select_more(r);
     else
@@ -217,17 +231,32 @@ static void watched_read(hx_store_call *call)
     hx_engine_end_call(engine);
 }
 
+static void watched_scanned(hx_store_call *call)
+{
+    hx_redriver *r = HX_OWNER(call, hx_redriver, call);
+    hx_engine *engine = r->engine;
+    r->result_count = 0;
+    r->job.watching = 0;
+    if (call->result != HX_STORE_OK) {
+        rest(r, AGAIN);
+    } else if (r->watched.count == 0) {
+        select_more(r);
+    } else {
+        r->results = hx_arena_alloc(&r->arena, r->watched.count * sizeof *r->results);
+        for (size_t i = 0; i < r->watched.count; i++) r->results[i] = (hx_item){.key = r->watched.items[i].meta};
+        hx_engine_begin_call(engine, &r->call, &r->arena, results_read);
+        hx_store_get(engine->needs.store, &r->call, r->results, r->watched.count);
+    }
+    hx_engine_end_call(engine);
+}
+
 static void step(hx_redriver *r)
 {
-    size_t count = r->job.watched.count;
-    if (count == 0) {
-        select_more(r);
-        return;
-    }
-    r->items = hx_arena_alloc(&r->arena, count * sizeof *r->items);
-    for (size_t i = 0; i < count; i++) r->items[i] = (hx_item){.key = r->job.watched.items[i]};
-    hx_engine_begin_call(r->engine, &r->call, &r->arena, watched_read);
-    hx_store_get(r->engine->needs.store, &r->call, r->items, count);
+    r->watched = (hx_item_page){.by_queue = true,
+                                .prefix = hx_redrive_armed_queue(&r->job, &r->arena),
+                                .items_max = HX_REDRIVE_STEP};
+    hx_engine_begin_call(r->engine, &r->call, &r->arena, watched_scanned);
+    hx_store_scan(r->engine->needs.store, &r->call, &r->watched);
 }
 
 /* The job to work on; NULL: none is due, and *delay is when to look again. */

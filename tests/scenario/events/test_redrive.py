@@ -110,6 +110,7 @@ def test_failures_stop_a_job_before_it_has_armed_everything(hooks, upstream):
     eventually(lambda: preview(hooks)["would_redrive"] == 60, "all are dead again")
     whole = wait_end(hooks, begin(hooks, endpoint=endpoint, rate=200))
     assert (whole["status"], whole["armed"]) == ("done", 60)  # those that die meanwhile are not taken again
+    assert (whole["failed"], whole["delivered"]) == (60, 0)
     eventually(lambda: preview(hooks)["would_redrive"] == 60, "all are dead again")
     upstream.on("/hook", answer(200))
     done = wait_end(hooks, begin(hooks, endpoint=endpoint, stop_after=3))
