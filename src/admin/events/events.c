@@ -206,13 +206,8 @@ static void find_event(hx_admin_call *call, void (*done)(hx_store_call *store))
 static bool has_event(job *j)
 {
     if (j->store.result == HX_STORE_OK && j->item.version > 0 &&
-        hx_event_decode(j->item.meta, j->call->arena, &j->event) && hx_slice_eq(j->event.tenant, j->tenant)) {
+        hx_view_decode_event(&j->item, j->call->arena, &j->event) && hx_slice_eq(j->event.tenant, j->tenant)) {
         j->event.data = j->item.body;
-        if (j->event.is_received) { /* its one recipient is the application */
-            hx_slice *application = hx_arena_alloc(j->call->arena, sizeof *application);
-            *application = hx_arena_printf(j->call->arena, "in_%.*s", HX_FMT(j->event.source));
-            j->event.recipients = (hx_texts){application, 1};
-        }
         return true;
     }
     hx_admin_refuse(j->call, j->store.result == HX_STORE_OK ? HX_ADMIN_NO_EVENT : HX_ADMIN_UNREAD, HX_EMPTY, NULL);

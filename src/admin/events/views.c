@@ -12,6 +12,17 @@ static void put_place(hx_buf *out, const hx_event *event)
     hx_json_put_number(out, "position", event->position);
 }
 
+bool hx_view_decode_event(const hx_item *item, hx_arena *arena, hx_event *event)
+{
+    if (!hx_event_decode(item->meta, arena, event)) return false;
+    if (!event->is_received) return true;
+    hx_slice *application = hx_arena_alloc(arena, sizeof *application);
+    *application = hx_arena_printf(arena, "in_%.*s", HX_FMT(event->source));
+    event->recipients = (hx_texts){application, 1};
+    event->id = hx_view_event_id(item->key);
+    return true;
+}
+
 void hx_view_published(hx_buf *out, const hx_event *event)
 {
     hx_json_open(out, NULL, '{');
@@ -36,7 +47,7 @@ void hx_view_event(hx_buf *out, const hx_event *event, bool with_data)
 void hx_view_event_item(hx_buf *out, const hx_item *item, hx_arena *arena)
 {
     hx_event event;
-    if (!hx_event_decode(item->meta, arena, &event)) return;
+    if (!hx_view_decode_event(item, arena, &event)) return;
     hx_json_open(out, NULL, '{');
     hx_view_event(out, &event, false);
     hx_json_close(out, '}');

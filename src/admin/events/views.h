@@ -9,6 +9,9 @@
 
 #define HX_EVENT_SUMMARY_BYTES 1024u /* of one event that was published: its texts are plain ASCII */
 
+/* An event as it is shown. One that was received has its application as its one recipient, and the id by which it is
+ * found: of two with the same id, the one that is held has a part of its hash behind it. */
+bool hx_view_decode_event(const hx_item *item, hx_arena *arena, hx_event *event) HX_MUST_USE;
 /* {"id", "accepted_at", "recipients"}: the answer to publishing it. */
 void hx_view_published(hx_buf *out, const hx_event *event);
 /* The members of an event, and its data where it is wanted. */

@@ -62,7 +62,12 @@ def test_another_payload_under_a_known_id_is_held_and_can_be_sent_by_hand(hooks,
     held = hooks.call("GET", "/v1/deliveries?state=held&endpoint=in_github").json()["deliveries"]
     assert len(held) == 1 and "another payload" in held[0]["reason"]
     assert upstream.effects() == 2
+    listed = hooks.call("GET", "/v1/events?source=github").json()["events"]
+    assert [one["id"] for one in listed] == [held[0]["event"], "d-1"]  # each by the id that finds it
+    assert [one["recipients"] for one in listed] == [["in_github"]] * 2
     event = held[0]["event"].replace("~", "%7E")
+    shown = hooks.call("GET", f"/v1/events/{event}?source=github").json()
+    assert (shown["id"], shown["body"], shown["deliveries"][0]["state"]) == (held[0]["event"], '{"a": 2}', "held")
     assert hooks.call("POST", f"/v1/deliveries/in_github/{event}/redrive").status == 200
     eventually(lambda: upstream.effects() == 3, "the held event was delivered")
     assert upstream.last().body == b'{"a": 2}'
