@@ -66,7 +66,9 @@ static void commit_done(hx_store_call *call)
     }
     if (change->has_generation) engine->nodes.generation = call->version;
     if (change->act == HX_ENDPOINT_DISABLE) hx_fan_out_nudge(engine, hx_engine_now(engine));
-    hx_recipient *recipient = hx_recipient_put(engine, &change->endpoint, call->version);
+    hx_recipient *recipient = hx_recipient_find(engine, change->endpoint.tenant, change->endpoint.id);
+    if (recipient && change->act == HX_ENDPOINT_ENABLE) recipient->is_gone = recipient->failing_changed = false;
+    recipient = hx_recipient_put(engine, &change->endpoint, call->version);
     log_change(change);
     hx_recipient_nudge(recipient, hx_engine_now(engine));
     hx_recipient_list(recipient); /* it may have work from before it was disabled */
@@ -166,7 +168,6 @@ static void read_done(hx_store_call *call)
         end_change(change, HX_CHANGE_CONFIGURED, NULL);
         return;
     }
-    hx_ms failing_since = change->endpoint.failing_since;
     change->endpoint = stored;
     if (change->act == HX_ENDPOINT_REPLACE &&
         !hx_endpoint_read(change->given, change->arena, &change->endpoint, change->wrong)) {
@@ -182,7 +183,7 @@ static void read_done(hx_store_call *call)
         return;
     }
     if (change->endpoint.secrets.count == 0) change->endpoint.secrets = stored.secrets;
-    if (change->act == HX_ENDPOINT_NOTE) change->endpoint.failing_since = failing_since;
+    if (change->act == HX_ENDPOINT_NOTE) change->endpoint.failing_since = change->failing_since;
     if (change->act == HX_ENDPOINT_ENABLE) set_disabled(&change->endpoint, false, HX_EMPTY, now);
     if (change->act == HX_ENDPOINT_DISABLE) set_disabled(&change->endpoint, true, change->reason, now);
     if (change->act == HX_ENDPOINT_ROTATE) rotate(change, &change->endpoint);

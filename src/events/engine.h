@@ -141,7 +141,7 @@ typedef enum {
     HX_ENDPOINT_DISABLE, /* with `reason` */
     HX_ENDPOINT_ROTATE,  /* to `secret`; the others sign along until `retire_at` */
     HX_ENDPOINT_DELETE,
-    HX_ENDPOINT_NOTE,        /* the engine's own: failing_since, from `endpoint` */
+    HX_ENDPOINT_NOTE,        /* the engine's own: failing_since */
     HX_ENDPOINT_CONFIGURE,   /* the engine's own: as `endpoint` of the configuration */
     HX_ENDPOINT_UNCONFIGURE, /* the engine's own: it isn't in the configuration any more */
 } hx_endpoint_act;
@@ -155,6 +155,7 @@ typedef struct hx_endpoint_change {
     hx_slice given;       /* REPLACE: the members to change, as hx_endpoint_read takes them */
     hx_slice reason, secret;
     hx_ms retire_at;
+    hx_ms failing_since;
     void (*done)(struct hx_endpoint_change *change);
     /* given back: the endpoint as it is now, in `endpoint` */
     hx_change_result result;

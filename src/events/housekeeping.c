@@ -19,8 +19,14 @@ static void rest(hx_engine *engine, hx_ms delay)
     if (!engine->stopping) hx_timer_start(engine->needs.loop, &engine->housekeeping.timer, delay, housekeeping_due);
 }
 
+/* What was refused stays to be done, in the next round. */
 static void change_done(hx_endpoint_change *change)
 {
+    hx_recipient *recipient = change->engine->housekeeping.of;
+    bool is_done = change->result == HX_CHANGE_DONE || change->result == HX_CHANGE_ABSENT;
+    if (is_done && change->act == HX_ENDPOINT_DISABLE) recipient->is_gone = false;
+    if (is_done && change->act == HX_ENDPOINT_NOTE && recipient->endpoint.failing_since == change->failing_since)
+        recipient->failing_changed = false;
     rest(change->engine, SOON);
 }
 
@@ -31,7 +37,7 @@ static void change_endpoint(hx_engine *engine, hx_recipient *recipient, hx_endpo
                              .act = act,
                              .tenant = hx_arena_copy(&engine->housekeeping.arena, recipient->endpoint.tenant),
                              .id = hx_arena_copy(&engine->housekeeping.arena, recipient->endpoint.id),
-                             .endpoint = {.failing_since = recipient->endpoint.failing_since},
+                             .failing_since = recipient->endpoint.failing_since,
                              .reason = hx_slice_of(reason),
                              .done = change_done};
     hx_engine_change_endpoint(engine, &engine->housekeeping.change);
@@ -164,13 +170,11 @@ static bool look_after(hx_engine *engine, hx_recipient *recipient)
     if (endpoint->deleted_at > 0 || (endpoint->disabled && now - endpoint->disabled_at > settings->pause_max)) {
         end_deliveries(engine, recipient);
     } else if (recipient->is_gone && !endpoint->disabled) {
-        recipient->is_gone = false;
         change_endpoint(engine, recipient, HX_ENDPOINT_DISABLE, "it has answered 410 Gone");
     } else if (!endpoint->disabled && settings->disable_after > 0 && endpoint->failing_since > 0 &&
                now - endpoint->failing_since > settings->disable_after) {
         change_endpoint(engine, recipient, HX_ENDPOINT_DISABLE, "all attempts failed for too long");
     } else if (recipient->failing_changed) {
-        recipient->failing_changed = false;
         change_endpoint(engine, recipient, HX_ENDPOINT_NOTE, "");
     } else {
         engine->housekeeping.of = NULL;

@@ -6,6 +6,7 @@
 #include "core/retry/retry_after.h"
 #include "events/inbox/inbox.h"
 #include "events/recipient.h"
+#include "store/backend.h"
 
 #include <stdarg.h>
 #include <stdint.h>
@@ -519,6 +520,48 @@ static void gone_disables_an_endpoint_and_its_deliveries_wait(void **state)
     assert_int_equal(world.count, 1);
 }
 
+static const hx_store_ops *whole_ops;
+
+static void refused(hx_task *task)
+{
+    hx_store_call *call = HX_OWNER(task, hx_store_call, own.task);
+    call->result = HX_STORE_FULL;
+    call->done(call);
+}
+
+/* A store that is full: it refuses what isn't urgent. */
+static void submit_to_full(hx_store *store, hx_store_call *call)
+{
+    if (call->verb != HX_STORE_COMMIT || call->urgent) {
+        whole_ops->submit(store, call);
+        return;
+    }
+    call->own.task.run = refused;
+    hx_loop_defer(world.loop, &call->own.task);
+}
+
+static void what_a_full_store_refused_to_note_of_an_endpoint_is_noted_later(void **state)
+{
+    (void)state;
+    hx_slice gone = endpoint_for("{\"url\":\"http://410/\"}"), failing = endpoint_for("{\"url\":\"http://500/\"}");
+    (void)publish("{\"id\":\"e1\",\"type\":\"t\",\"data\":1}");
+    settle_down();
+    whole_ops = world.store->ops;
+    hx_store_ops full = *whole_ops;
+    full.submit = submit_to_full;
+    world.store->ops = &full;
+    for (int i = 0; i < 4; i++) look_after_endpoints();
+    assert_false(hx_engine_endpoint(world.engine, HX_EMPTY, gone)->disabled);
+    world.store->ops = whole_ops;
+    for (int i = 0; i < 4; i++) look_after_endpoints();
+    assert_true(hx_engine_endpoint(world.engine, HX_EMPTY, gone)->disabled);
+    crash();
+    assert_int_equal(hx_engine_endpoint(world.engine, HX_EMPTY, failing)->failing_since, START);
+    assert_int_equal(change_endpoint(HX_ENDPOINT_ENABLE, gone), HX_CHANGE_DONE);
+    for (int i = 0; i < 4; i++) look_after_endpoints();
+    assert_false(hx_engine_endpoint(world.engine, HX_EMPTY, gone)->disabled);
+}
+
 static void an_endpoint_that_fails_for_days_is_disabled_also_across_a_restart(void **state)
 {
     (void)state;
@@ -692,6 +735,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_same_request_again_is_answered_as_before_and_sends_nothing, begin, end),
         cmocka_unit_test_setup_teardown(a_disabled_endpoint_pauses_and_goes_on_where_it_was, begin, end),
         cmocka_unit_test_setup_teardown(gone_disables_an_endpoint_and_its_deliveries_wait, begin, end),
+        cmocka_unit_test_setup_teardown(what_a_full_store_refused_to_note_of_an_endpoint_is_noted_later, begin, end),
         cmocka_unit_test_setup_teardown(an_endpoint_that_fails_for_days_is_disabled_also_across_a_restart, begin, end),
         cmocka_unit_test_setup_teardown(deliveries_to_a_deleted_endpoint_are_cancelled_and_it_goes, begin, end),
         cmocka_unit_test_setup_teardown(a_dead_letter_keeps_its_event_and_can_be_sent_again, begin, end),
