@@ -112,6 +112,7 @@ void hx_engine_begin_deliveries(hx_engine *engine)
 
 void hx_engine_start(hx_engine *engine)
 {
+    engine->leases.began_at = hx_engine_now(engine); /* the inbox may lease before the endpoints are read */
     hx_nodes_start(engine);
     hx_pause_start(engine);
 }

@@ -94,7 +94,6 @@ static void look_due(hx_timer *timer)
 void hx_leases_start(hx_engine *engine)
 {
     engine->leases.all = !hx_store_about(engine->needs.store)->shared;
-    engine->leases.began_at = hx_engine_now(engine);
     look_due(&engine->leases.timer);
 }
 

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/rand.h"
+#include "core/retry/retry_after.h"
 #include "events/recipient.h"
 
 #define TAG_PAYLOAD 'p'
@@ -197,12 +198,52 @@ static void compare(hx_receipt *receipt)
 
 /* Sources that wait */
 
+static void answer_done(hx_store_call *call);
+
+static bool has_succeeded(const hx_receipt *receipt)
+{
+    return receipt->sending.result.status >= 200 && receipt->sending.result.status < 300;
+}
+
+/* Its lease has lapsed: the delivery and the event are as somebody else has left them. */
+static void settle_late(hx_store_call *call)
+{
+    hx_receipt *receipt = HX_OWNER(call, hx_receipt, call);
+    hx_engine *engine = receipt->engine;
+    hx_item *items = receipt->items;
+    hx_delivery_rules rules = {.repeats_safely = !receipt->source->is_once};
+    if (call->result != HX_STORE_OK || items[0].version == 0 || items[1].version == 0 ||
+        !hx_delivery_decode(items[0].meta, items[0].body, receipt->arena, &receipt->delivery)) {
+        end(receipt, HX_INBOX_UNAVAILABLE);
+        return;
+    }
+    hx_ms now = hx_engine_now(engine);
+    if (hx_delivery_settle(&receipt->delivery, &rules, 0, &receipt->sending.result, now, 0, receipt->arena) ==
+        HX_SETTLED_BEFORE) { /* another attempt has succeeded, or somebody has decided */
+        end(receipt, HX_INBOX_ANSWERED);
+        return;
+    }
+    items[0] = hx_outbox_item(engine, receipt->delivery_key, items[0].version, &receipt->delivery, receipt->arena);
+    items[1].expires_at = now + receipt->source->window;
+    hx_engine_begin_call(engine, &receipt->call, receipt->arena, answer_done);
+    hx_store_commit(engine->needs.store, &receipt->call, items, 2, true);
+    hx_engine_end_call(engine);
+}
+
 static void answer_done(hx_store_call *call)
 {
     hx_receipt *receipt = HX_OWNER(call, hx_receipt, call);
-    bool is_recorded = call->result == HX_STORE_OK;
+    hx_engine *engine = receipt->engine;
     receipt->response = receipt->sending.result;
-    end(receipt, is_recorded ? HX_INBOX_ANSWERED : HX_INBOX_UNAVAILABLE);
+    if (call->result != HX_STORE_STALE || !has_succeeded(receipt)) {
+        end(receipt, call->result == HX_STORE_OK ? HX_INBOX_ANSWERED : HX_INBOX_UNAVAILABLE);
+        return;
+    }
+    receipt->items[0] = (hx_item){.key = receipt->delivery_key};
+    receipt->items[1] = (hx_item){.key = receipt->event_key};
+    hx_engine_begin_call(engine, &receipt->call, receipt->arena, settle_late);
+    hx_store_get(engine->needs.store, &receipt->call, receipt->items, 2);
+    hx_engine_end_call(engine);
 }
 
 /* A success is kept; after a failure nothing is, so that the sender's next attempt is a new one. What may have been
@@ -213,10 +254,9 @@ static void handler_done(hx_sending *sending)
     hx_engine *engine = receipt->engine;
     hx_delivery_rules rules = {.repeats_safely = !receipt->source->is_once};
     uint64_t version = receipt->call.version;
-    bool is_success = sending->result.status >= 200 && sending->result.status < 300;
     (void)hx_delivery_settle(&receipt->delivery, &rules, receipt->delivery.lease, &sending->result,
                              hx_engine_now(engine), hx_rand_u64(), receipt->arena);
-    bool is_kept = is_success || receipt->delivery.state == HX_DELIVERY_UNKNOWN;
+    bool is_kept = has_succeeded(receipt) || receipt->delivery.state == HX_DELIVERY_UNKNOWN;
     receipt->items[0] = hx_outbox_item(engine, receipt->delivery_key, version, &receipt->delivery, receipt->arena);
     receipt->items[1] = event_item(receipt);
     receipt->items[1].version = version;
@@ -241,6 +281,16 @@ static void ask_handler(hx_receipt *receipt)
                                     .response_max = RESPONSE_MAX,
                                     .done = handler_done};
     engine->calls++;
+    /* After a commit that took too long the request could outlive its lease, and another begin beside it. */
+    if (hx_engine_now(engine) + source->timeout >= receipt->delivery.due) {
+        receipt->sending.result = (hx_attempt_result){.nothing_sent = true,
+                                                      .error = "The store took too long; the handler was not asked.",
+                                                      .retry_after = HX_RETRY_AFTER_NONE,
+                                                      .response = HX_EMPTY,
+                                                      .content_type = HX_EMPTY};
+        handler_done(&receipt->sending);
+        return;
+    }
     engine->needs.applications.send(engine->needs.applications.context, &receipt->sending);
 }
 
