@@ -11,7 +11,7 @@ typedef struct {
         hx_endpoint_change endpoint;
         hx_delivery_change delivery;
     };
-    hx_event event;
+    hx_event events[2];
     hx_arena arena;
     ev_event *of;
     ev_delivery *target;
@@ -24,6 +24,12 @@ static void tell(void *subject);
 static unsigned by_actor(const ev_event *e)
 {
     return SIM_BY_CLIENT + e->number % SIM_CLIENTS_MAX;
+}
+
+/* The handler itself refuses it, perhaps for days. */
+static bool is_waited_for(const ev_event *e)
+{
+    return e->is_received && ev.recipients[EV_ENDPOINTS + e->number % EV_SOURCES].source.waits;
 }
 
 static ask *new_ask(void)
@@ -47,8 +53,9 @@ static void told(ask *a, bool is_accepted)
     if (is_accepted && !e->is_durable && !a->is_other)
         sim_fail("accepted is durable", "%.*s is not in the store", HX_FMT(e->key));
     if (is_accepted && !a->is_other) e->is_accepted = true;
+    if (is_accepted && e->second) e->second->is_accepted = true;
     if (!e->is_accepted)
-        sim_after(sim_span(by_actor(e), AGAIN, HX_MINUTE), tell, e);
+        sim_after(sim_span(by_actor(e), AGAIN, is_waited_for(e) ? 3 * HX_HOUR : HX_MINUTE), tell, e);
     else if (e->repeats > 0 && !world.calm)
         sim_after(sim_span(by_actor(e), AGAIN, 3 * HX_HOUR), tell, e);
     if (e->repeats > 0) e->repeats--;
@@ -60,34 +67,46 @@ static void published(hx_publish *publish)
     if (publish->result == HX_PUBLISH_CONFLICT || publish->result == HX_PUBLISH_TOO_MANY)
         sim_fail("the same event again is answered as before", "%.*s: %.*s", HX_FMT(a->of->id),
                  HX_FMT(publish->detail));
-    told(a, publish->result == HX_PUBLISHED || publish->result == HX_PUBLISHED_BEFORE);
+    bool is_accepted = publish->result == HX_PUBLISHED || publish->result == HX_PUBLISHED_BEFORE;
+    for (const ev_event *e = a->of; e && is_accepted; e = e->second)
+        if (a->events[e != a->of].position != e->position)
+            sim_fail("a position is told as it is stored", "%.*s has %llu, told %llu", HX_FMT(e->id),
+                     (unsigned long long)e->position, (unsigned long long)a->events[e != a->of].position);
+    told(a, is_accepted);
     end_ask(a);
 }
 
 static void received(hx_receipt *receipt)
 {
     ask *a = HX_OWNER(receipt, ask, receipt);
-    bool is_taken = receipt->result == HX_INBOX_RECEIVED || receipt->result == HX_INBOX_DUPLICATE;
+    bool is_taken = receipt->result == HX_INBOX_RECEIVED || receipt->result == HX_INBOX_DUPLICATE ||
+                    (receipt->result == HX_INBOX_ANSWERED && receipt->response.status == 200);
     told(a, is_taken || receipt->result == HX_INBOX_HELD);
     end_ask(a);
 }
 
-static void publish_event(ev_node *node, ev_event *e, ask *a)
+static void publish_event(ev_node *node, ev_event *first, ask *a)
 {
-    a->event = (hx_event){.id = e->id,
-                          .tenant = HX_EMPTY,
-                          .type = HX_LIT("t"),
-                          .source = HX_EMPTY,
-                          .correlation_id = HX_EMPTY,
-                          .content_type = HX_EMPTY,
-                          .payload_hash = HX_EMPTY,
-                          .data = e->data};
-    if (e->deliver_in > 0) a->event.deliver_at = SIM_HOUR + e->deliver_in;
+    size_t count = 0;
+    for (ev_event *e = first; e; e = e->second) {
+        hx_event *event = &a->events[count++];
+        *event = (hx_event){.id = e->id,
+                            .tenant = HX_EMPTY,
+                            .type = HX_LIT("t"),
+                            .source = HX_EMPTY,
+                            .correlation_id = HX_EMPTY,
+                            .stream = e->is_in_stream ? HX_LIT(EV_STREAM) : HX_EMPTY,
+                            .expected_version = HX_EMPTY,
+                            .content_type = HX_EMPTY,
+                            .payload_hash = HX_EMPTY,
+                            .data = e->data};
+        if (e->deliver_in > 0) event->deliver_at = SIM_HOUR + e->deliver_in;
+    }
     a->publish = (hx_publish){.arena = &a->arena,
-                              .events = &a->event,
-                              .count = 1,
+                              .events = a->events,
+                              .count = count,
                               .principal = HX_LIT("p"),
-                              .key = e->number % 2 ? e->id : HX_EMPTY,
+                              .key = first->number % 2 ? first->id : HX_EMPTY,
                               .done = published};
     hx_engine_publish(node->engine, &a->publish);
 }
@@ -132,7 +151,7 @@ void ev_actors_begin(void)
     for (unsigned i = 0; i < ev.event_count; i++) {
         ev_event *e = &ev.events[i];
         e->number = i;
-        e->is_received = sim_chance(by_actor(e), 300);
+        e->is_received = !e->is_second && sim_chance(by_actor(e), 400);
         e->id = hx_arena_printf(&world.arena, "event-%u", i);
         e->data = hx_arena_printf(&world.arena, "{\"n\":%u}", i);
         e->key = e->is_received
@@ -142,6 +161,12 @@ void ev_actors_begin(void)
         e->repeats = sim_choose(by_actor(e), 3);
         if (!e->is_received && sim_chance(by_actor(e), 200))
             e->deliver_in = sim_span(by_actor(e), HX_SECOND, 2 * HX_DAY);
+        e->is_in_stream = !e->is_received && sim_chance(by_actor(e), 600);
+        if (e->is_second) continue;
+        if (!e->is_received && i + 1 < ev.event_count && sim_chance(by_actor(e), 200)) {
+            e->second = &ev.events[i + 1];
+            e->second->is_second = true;
+        }
         sim_after(sim_span(by_actor(e), 1, 12 * HX_HOUR), tell, e);
     }
 }
@@ -206,7 +231,6 @@ static void change_delivery(ev_node *node, ev_delivery *d)
     hx_engine_change_delivery(node->engine, &a->delivery);
 }
 
-/* Endpoints are changed only where one node knows them all: several learn of a change when they start. */
 void ev_operator_acts(void)
 {
     static const hx_endpoint_act acts[] = {HX_ENDPOINT_DISABLE, HX_ENDPOINT_ENABLE, HX_ENDPOINT_ENABLE,
@@ -214,7 +238,11 @@ void ev_operator_acts(void)
     ev_node *node = ev_some_node(SIM_BY_TROUBLES);
     unsigned choice = sim_choose(SIM_BY_TROUBLES, 16);
     if (!node) return;
-    if (choice < sizeof acts / sizeof acts[0] && !world.shared)
+    if (choice >= 13) {
+        ev_consumer_seeks();
+        return;
+    }
+    if (choice < sizeof acts / sizeof acts[0])
         change_endpoint(node, &ev.recipients[sim_choose(SIM_BY_TROUBLES, EV_ENDPOINTS)], acts[choice]);
     else if (ev.delivery_count > 0)
         change_delivery(node, &ev.deliveries[sim_choose(SIM_BY_TROUBLES, ev.delivery_count)]);

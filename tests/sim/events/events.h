@@ -4,6 +4,7 @@
  * acknowledged, and an operator. The clock, the loops and the choices are those of the gateway's simulator.
  *
  *     actors.c ──► hx_engine ──receiver.c──► endpoints and applications
+ *     consumers.c ──► hx_engine: reading, and positions in the store
  *                      │
  *                    store.c: delays, loses, fails ──► src/store/memory.c
  *
@@ -16,7 +17,7 @@
 #include "events/inbox/inbox.h"
 
 #define EV_ENDPOINTS 4u
-#define EV_SOURCES 2u
+#define EV_SOURCES 4u
 #define EV_RECIPIENTS (EV_ENDPOINTS + EV_SOURCES) /* the applications behind sources come last */
 #define EV_EVENTS_MAX 16u
 #define EV_DELIVERIES_MAX (EV_EVENTS_MAX * EV_RECIPIENTS)
@@ -48,6 +49,7 @@ typedef struct {
 typedef struct {
     unsigned node, life;
     bool is_sent, is_told;
+    bool nothing_sent;
     unsigned status;
     hx_ms pause;
     hx_ms told_until; /* Retry-After, by the node's clock; 0: none */
@@ -68,10 +70,14 @@ typedef struct {
     unsigned rearms, rearm_asks, cancel_asks;
 } ev_delivery;
 
-typedef struct {
+typedef struct ev_event {
     hx_slice id, key, data;
     unsigned number;
-    bool is_received; /* by the inbox, else published */
+    struct ev_event *second; /* published in the same request, after it; NULL: none */
+    bool is_second;
+    bool is_in_stream;
+    uint64_t position; /* as the store has it */
+    bool is_received;  /* by the inbox, else published */
     bool is_durable, is_accepted, is_asking;
     hx_ms deliver_in, deliver_at;
     unsigned repeats;
@@ -97,6 +103,11 @@ enum {
     EV_COUNT_REARMED,
     EV_COUNT_CANCELLED,
     EV_COUNT_HELD,
+    EV_COUNT_UNKNOWN,
+    EV_COUNT_FORGOTTEN,
+    EV_COUNT_POSITION,
+    EV_COUNT_ACK,
+    EV_COUNT_SEEK,
     EV_COUNTS
 };
 
@@ -108,6 +119,14 @@ typedef struct {
     unsigned event_count;
     ev_delivery deliveries[EV_DELIVERIES_MAX];
     unsigned delivery_count;
+    struct {
+        uint64_t last;                   /* position */
+        hx_slice ids[EV_EVENTS_MAX + 1]; /* by their positions */
+        /* Its one consumer, which two programs are: */
+        uint64_t position, generation;
+        uint64_t processed; /* the last that a program has read in this generation, or where that began */
+        unsigned seeks;     /* under way */
+    } stream;
     hx_link calls;    /* to the store, under way */
     hx_link sendings; /* under way */
     hx_link promised; /* successes that were told and must be settled */
@@ -148,6 +167,15 @@ void ev_actors_begin(void);
 void ev_operator_acts(void);
 void ev_enable_all(void);
 bool ev_actors_done(void);
+
+/* consumers.c */
+#define EV_STREAM "s"
+void ev_consumers_begin(void);
+void ev_consumer_seeks(void);
+bool ev_consumers_done(void);
+void ev_oracle_entry(const hx_item *item, const hx_item *items, size_t count);
+void ev_oracle_stream(const hx_item *item);
+void ev_oracle_consumer(const hx_item *item);
 
 /* oracle.c */
 void ev_oracle_commit(const ev_node *node, hx_ms decided_at, const hx_item *items, size_t count);

@@ -40,6 +40,11 @@ static void begin_round(ev_delivery *d)
     d->first_at = d->last_at = d->not_before = 0;
 }
 
+static bool may_have_happened(const ev_try *try)
+{
+    return try->is_sent && (!try->is_told || (try->status == 0 && !try->nothing_sent));
+}
+
 static void leased(const ev_node *node, ev_delivery *d, const hx_delivery *new, hx_ms now)
 {
     uint64_t step = d->round_attempts;
@@ -57,6 +62,10 @@ static void leased(const ev_node *node, ev_delivery *d, const hx_delivery *new, 
         sim_fail("steps are not burnt", "%s: step %llu is only %lld ms after the one before", ev_name(d),
                  (unsigned long long)step, (long long)(now - d->last_at));
     if (new->due <= now + EV_TIMEOUT) sim_fail("a lease is longer than its attempt", "%s", ev_name(d));
+    for (uint64_t i = new->attempts - step; d->recipient->source.is_once &&i < new->attempts; i++)
+        if (may_have_happened(&d->tries[i]))
+            sim_fail("what may have happened is not repeated by itself", "%s, attempt %llu", ev_name(d),
+                     (unsigned long long)i);
     if (new->attempts >= EV_TRIES_MAX) sim_fail("every run ends", "%s has too many attempts", ev_name(d));
     if (step == 0) d->first_at = now;
     d->last_at = now;
@@ -127,7 +136,8 @@ static void pause(ev_recipient *recipient, hx_ms span)
 static void change(const ev_node *node, ev_delivery *d, const hx_delivery *new, hx_ms now)
 {
     bool was_leased = d->state == HX_DELIVERY_LEASED;
-    if (has_ended(d->state) && new->state != HX_DELIVERY_PENDING)
+    bool is_late = d->state == HX_DELIVERY_UNKNOWN && new->state == HX_DELIVERY_DELIVERED;
+    if (has_ended(d->state) && new->state != HX_DELIVERY_PENDING && !is_late)
         sim_fail("what has ended stays ended", "%s: %s, then %s", ev_name(d), hx_delivery_states[d->state].name,
                  hx_delivery_states[new->state].name);
     switch (new->state) {
@@ -153,14 +163,39 @@ static void change(const ev_node *node, ev_delivery *d, const hx_delivery *new, 
         if (!d->recipient->is_deleted && (was_leased || d->cancel_asks == 0))
             sim_fail("every accepted event is attempted", "%s was cancelled: %.*s", ev_name(d), HX_FMT(new->reason));
         break;
+    case HX_DELIVERY_UNKNOWN:
+        ev_count(EV_COUNT_UNKNOWN);
+        if (!was_leased || !d->recipient->source.is_once ||
+            (is_own_failure(node, d, new, now) && !may_have_happened(&d->tries[d->attempts])))
+            sim_fail("unknown is what may have happened", "%s", ev_name(d));
+        break;
     default: sim_fail("a delivery takes its way", "%s is %s", ev_name(d), hx_delivery_states[new->state].name);
     }
+}
+
+/* After a failure of a handler that was waited for nothing is kept: the sender's next attempt is a new one. */
+static void forget_delivery(ev_delivery *d)
+{
+    const ev_try *try = &d->tries[d->attempts];
+    bool is_failure = !try->is_sent || (try->is_told && try->status != 200);
+    if (!d->recipient->source.waits || d->state != HX_DELIVERY_LEASED || d->round_attempts != 1 || !is_failure ||
+        (d->recipient->source.is_once && may_have_happened(try)))
+        sim_fail("a delivery is kept", "%s was removed", ev_name(d));
+    ev_count(EV_COUNT_FORGOTTEN);
+    d->is_known = false;
+    d->state = HX_DELIVERY_PENDING;
+    d->attempts = 0;
+    d->due = 0;
 }
 
 static void commit_delivery(const ev_node *node, const hx_item *item, hx_ms now)
 {
     hx_delivery new;
     ev_delivery *d = ev_delivery_at(item->key);
+    if (item->act == HX_ITEM_REMOVE) {
+        forget_delivery(d);
+        return;
+    }
     if (item->act != HX_ITEM_PUT || !hx_delivery_decode(item->meta, item->body, &world.arena, &new))
         sim_fail("a delivery is kept", "%s was removed or is malformed", ev_name(d));
     SIM_TRACE("node %u: %s is %s, attempt %llu, round %llu, due in %lld ms", node->index, ev_name(d),
@@ -171,14 +206,23 @@ static void commit_delivery(const ev_node *node, const hx_item *item, hx_ms now)
         if (d->is_known && (d->expires_at == 0 || d->expires_at > now + HX_SECOND))
             sim_fail("a delivery is kept", "%s was made twice", ev_name(d));
         bool is_gone = new.state == HX_DELIVERY_CANCELLED && d->recipient->is_deleted;
-        if (new.attempts != 0 || (new.state != HX_DELIVERY_PENDING && !is_held && !is_gone))
+        bool is_waited_for = d->recipient->source.waits && new.state == HX_DELIVERY_LEASED;
+        if (new.attempts != is_waited_for ||
+            (new.state != HX_DELIVERY_PENDING && !is_held && !is_gone && !is_waited_for))
             sim_fail("a delivery begins pending", "%s", ev_name(d));
         if (is_held) ev_count(EV_COUNT_HELD);
         for (unsigned i = 0; i < ev.event_count; i++)
             if (hx_slice_eq(ev.events[i].key, d->event_key) && now < ev.events[i].deliver_at)
                 sim_fail("an attempt is never early", "%s is due before deliver_at", ev_name(d));
         d->is_orphan = d->recipient->is_deleted && new.state == HX_DELIVERY_PENDING;
+        if (d->is_orphan && world.shared)
+            sim_fail("recipients are fixed by what all nodes have acknowledged", "%s was deleted before", ev_name(d));
         begin_round(d);
+        d->attempts = 0;
+        if (is_waited_for) {
+            d->round = new.round;
+            leased(node, d, &new, now);
+        }
     } else {
         change(node, d, &new, now);
     }
@@ -209,26 +253,34 @@ static void commit_endpoint(const hx_item *item)
     }
 }
 
+static void check_recipients(const ev_event *e)
+{
+    for (unsigned k = 0; k < EV_ENDPOINTS; k++) {
+        bool is_named = ev.recipients[k].may_be_deleted;
+        for (size_t n = 0; n < e->recipient_count; n++)
+            is_named = is_named || hx_slice_eq(e->recipients[n], ev.recipients[k].id);
+        if (!is_named)
+            sim_fail("an event goes to each endpoint that wants it", "%.*s does not name %.*s", HX_FMT(e->key),
+                     HX_FMT(ev.recipients[k].id));
+    }
+}
+
 static void commit_event(const hx_item *item)
 {
     hx_event event;
     for (unsigned i = 0; i < ev.event_count; i++) {
         ev_event *e = &ev.events[i];
-        if (!hx_slice_eq(e->key, item->key) || e->is_durable) continue;
+        if (!hx_slice_eq(e->key, item->key)) continue;
+        if (item->act == HX_ITEM_REMOVE) e->is_durable = false; /* with its delivery, which is looked at */
+        if (item->act == HX_ITEM_REMOVE || e->is_durable) continue;
         e->is_durable = true;
         if (!hx_event_decode(item->meta, &world.arena, &event) || !hx_slice_eq(e->data, item->body))
             sim_fail("an event never changes", "%.*s", HX_FMT(e->key));
         for (size_t k = 0; k < event.recipients.count; k++)
             e->recipients[e->recipient_count++] = hx_arena_copy(&world.arena, event.recipients.items[k]);
         e->deliver_at = event.deliver_at;
-        for (unsigned k = 0; k < EV_ENDPOINTS && !e->is_received; k++) {
-            bool is_named = ev.recipients[k].may_be_deleted;
-            for (size_t n = 0; n < e->recipient_count; n++)
-                is_named = is_named || hx_slice_eq(e->recipients[n], ev.recipients[k].id);
-            if (!is_named)
-                sim_fail("an event goes to each endpoint that wants it", "%.*s does not name %.*s", HX_FMT(e->key),
-                         HX_FMT(ev.recipients[k].id));
-        }
+        e->position = event.position;
+        if (!e->is_received) check_recipients(e);
     }
 }
 
@@ -239,7 +291,11 @@ void ev_oracle_commit(const ev_node *node, hx_ms decided_at, const hx_item *item
         if (hx_slice_starts(items[i].key, HX_LIT("e/")) || hx_slice_starts(items[i].key, HX_LIT("i/")))
             commit_event(&items[i]);
         if (hx_slice_starts(items[i].key, HX_LIT("n/"))) commit_endpoint(&items[i]);
+        if (hx_slice_starts(items[i].key, HX_LIT("p/"))) ev_oracle_entry(&items[i], items, count);
+        if (hx_slice_starts(items[i].key, HX_LIT("c/"))) ev_oracle_consumer(&items[i]);
     }
+    for (size_t i = 0; i < count; i++)
+        if (hx_slice_starts(items[i].key, HX_LIT("s/"))) ev_oracle_stream(&items[i]);
     for (size_t i = 0; i < count; i++)
         if (hx_slice_starts(items[i].key, HX_LIT("d/"))) commit_delivery(node, &items[i], decided_at);
 }
@@ -277,6 +333,7 @@ void ev_oracle_told(const ev_node *node, ev_delivery *d, ev_try *try, const hx_a
     SIM_TRACE("node %u is told %u of %s%s", node->index, result->status, ev_name(d), is_own ? "" : ", its lease lost");
     try->is_told = true;
     try->status = result->status;
+    try->nothing_sent = result->nothing_sent;
     if (!is_own) ev_count(EV_COUNT_LOST_LEASE);
     if (result->retry_after > 0) {
         try->pause = result->retry_after < HX_DAY ? result->retry_after : HX_DAY;

@@ -100,7 +100,9 @@ static void send_it(void *context, hx_sending *sending)
         if (other != s && other->node == node && other->delivery == s->delivery)
             sim_fail("attempts of a delivery never overlap on one node", "%s", ev_name(s->delivery));
     }
-    if (!world.calm && sim_chance(SIM_BY_TROUBLES, ev.store.node_stall)) {
+    unsigned stall = ev.store.node_stall *
+                     (s->delivery->recipient->source.waits ? 6 : 1); /* there are fewer of these */
+    if (!world.calm && sim_chance(SIM_BY_TROUBLES, stall)) {
         node->stalled_until = world.boot + sim_span(SIM_BY_TROUBLES, HX_SECOND, 3 * HX_MINUTE);
         ev_count(EV_COUNT_STALLED);
     }

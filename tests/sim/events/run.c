@@ -36,6 +36,11 @@ static const char *const count_names[EV_COUNTS] = {
     [EV_COUNT_REARMED] = "re-armed",
     [EV_COUNT_CANCELLED] = "cancelled",
     [EV_COUNT_HELD] = "held",
+    [EV_COUNT_UNKNOWN] = "unknown",
+    [EV_COUNT_FORGOTTEN] = "failed while it was waited for",
+    [EV_COUNT_POSITION] = "positions",
+    [EV_COUNT_ACK] = "acknowledgements",
+    [EV_COUNT_SEEK] = "seeks",
 };
 
 /* The table of the gateway's simulator has space for these. */
@@ -57,7 +62,7 @@ void sim_coverage_add(sim_coverage *sum, const sim_coverage *more)
 void sim_coverage_print(const sim_coverage *coverage)
 {
     for (unsigned i = 0; i < EV_COUNTS; i++)
-        printf("  %-24s %10llu\n", count_names[i], (unsigned long long)counts_in(coverage)[i]);
+        printf("  %-32s %10llu\n", count_names[i], (unsigned long long)counts_in(coverage)[i]);
 }
 
 void sim_coverage_json(const sim_coverage *coverage)
@@ -146,6 +151,7 @@ static void crash_node(ev_node *node)
         ev_store_end_ghosts();
         sim_loop_fire_all(node->loop);
     }
+    ev_store_end_ghosts(); /* calls that are not the engine's */
     ev.ghost_now = 0;
     hx_engine_free(&node->engine);
     sim_loop_drop(&node->loop);
@@ -234,7 +240,7 @@ static void endpoint_made(hx_endpoint_change *change)
 /* The first node makes the endpoints before anything goes wrong. */
 static void make_recipients(void)
 {
-    static const char *const names[EV_SOURCES] = {"signed", "guarded"};
+    static const char *const names[EV_SOURCES] = {"signed", "guarded", "once", "waits"};
     for (unsigned i = 0; i < EV_RECIPIENTS; i++) {
         ev_recipient *recipient = &ev.recipients[i];
         recipient->url = hx_arena_printf(&world.arena, "http://receiver-%u/", i);
@@ -248,7 +254,9 @@ static void make_recipients(void)
                                         .timeout = EV_TIMEOUT,
                                         .concurrency = 4,
                                         .window = 7 * HX_DAY,
-                                        .replay_guard = i % 2 ? HX_HOUR : 0};
+                                        .waits = i == EV_RECIPIENTS - 1,
+                                        .replay_guard = i == EV_ENDPOINTS + 1 ? HX_HOUR : 0};
+        recipient->source.is_once = i == EV_RECIPIENTS - 2 || (i == EV_RECIPIENTS - 1 && sim_choose(SIM_BY_WORLD, 2));
     }
 }
 
@@ -300,6 +308,7 @@ static void set_up(void)
     ev.store.full = rate(50);
     ev.store.node_stall = rate(50);
     ev_actors_begin();
+    ev_consumers_begin();
     troubles = (struct troubles){.kinds = sim_choose(SIM_BY_WORLD, 128), .left = sim_choose(SIM_BY_TROUBLES, 60)};
     sim_after(sim_span(SIM_BY_TROUBLES, 20, HX_HOUR), trouble, &troubles);
 }
@@ -316,7 +325,7 @@ static void calm_down(void)
         start_node(&ev.nodes[i]);
     }
     hx_ms bound = world.boot + CALM_BOUND;
-    while (!ev_actors_done() || !ev_oracle_is_done()) {
+    while (!ev_actors_done() || !ev_oracle_is_done() || !ev_consumers_done()) {
         if (ev.asking == 0) ev_enable_all();
         step();
         skip_ahead(bound);
