@@ -100,3 +100,9 @@ hx_ms sim_span(unsigned by, hx_ms from, hx_ms to)
     if (most > to - from) most = to - from;
     return from + (hx_ms)sim_choose(by, (uint32_t)most + 1);
 }
+
+unsigned sim_rate(unsigned much)
+{
+    unsigned of_four = sim_choose(SIM_BY_WORLD, 4);
+    return of_four == 0 ? 0 : of_four == 3 ? much : much / 5;
+}

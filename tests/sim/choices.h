@@ -53,5 +53,7 @@ uint32_t sim_choose(unsigned by, uint32_t bound);
 bool sim_chance(unsigned by, unsigned per_mille);
 /* from … to, where short spans are as likely as long ones; `from` is the quietest. */
 hx_ms sim_span(unsigned by, hx_ms from, hx_ms to);
+/* How often something goes wrong in this world: never in many, a fifth of `much` in most, `much` in some. */
+unsigned sim_rate(unsigned much);
 
 #endif

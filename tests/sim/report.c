@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a run ends early, and what it says of itself. */
+/* How a run begins and ends, also early, and what it says of itself. */
 #include "base/check.h"
+#include "base/program/log_writer.h"
+#include "base/rand.h"
 #include "run.h"
 #include "world.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool sim_is_running;
 
@@ -66,4 +69,32 @@ uint64_t sim_hash(hx_slice bytes)
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < bytes.len; i++) hash = (hash ^ (unsigned char)bytes.ptr[i]) * UINT64_C(0x100000001b3);
     return hash;
+}
+
+void sim_run(const sim_setup *setup, sim_result *result)
+{
+    memset(&world, 0, sizeof world);
+    world.tracing = setup->trace;
+    world.seed = setup->seed;
+    sim_loop_reset();
+    hx_rand_seed(setup->seed);
+    hx_log_to_stderr();
+    hx_log_threshold(setup->trace ? HX_LOG_ERROR : (hx_log_level)(HX_LOG_ERROR + 1));
+    if (setup->choices)
+        sim_choices_replay(setup->choices);
+    else
+        sim_choices_draw(setup->seed);
+    sim_is_running = true;
+    *result = (sim_result){.failed = false};
+    if (setjmp(world.escape) == 0) {
+        sim_live();
+    } else {
+        result->failed = true;
+        memcpy(result->failure, world.failure, sizeof result->failure);
+        SIM_TRACE("FAILED: %s", world.failure);
+    }
+    sim_is_running = false;
+    result->events = world.events;
+    result->simulated = world.boot;
+    result->hash = world.hash;
 }

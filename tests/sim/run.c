@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run.h"
 
-#include "base/program/log_writer.h"
-#include "base/rand.h"
 #include "coverage.h"
 
 #include <string.h>
@@ -13,33 +11,26 @@ sim_world world;
 
 const char *const sim_command = "./dev sim";
 
-/* None in most runs, some in many, a lot in a few. */
-static unsigned rate(unsigned much)
-{
-    unsigned of_four = sim_choose(SIM_BY_WORLD, 4);
-    return of_four == 0 ? 0 : of_four == 3 ? much : much / 5;
-}
-
 static void choose_rates(void)
 {
     world.rates = (sim_rates){
-        .store_lost = rate(60),
-        .store_done = rate(60),
-        .store_full = rate(50),
-        .store_stall = rate(40),
-        .refused = rate(200),
-        .reset = rate(200),
-        .doubled = rate(150),
-        .cut = rate(150),
-        .silent = rate(200),
-        .slow_app = rate(300),
-        .error_answers = rate(600),
-        .words = rate(200),
-        .streams = rate(200),
-        .client_leaves = rate(300),
-        .mismatches = rate(100),
-        .other_proofs = rate(150),
-        .impatient = rate(300),
+        .store_lost = sim_rate(60),
+        .store_done = sim_rate(60),
+        .store_full = sim_rate(50),
+        .store_stall = sim_rate(40),
+        .refused = sim_rate(200),
+        .reset = sim_rate(200),
+        .doubled = sim_rate(150),
+        .cut = sim_rate(150),
+        .silent = sim_rate(200),
+        .slow_app = sim_rate(300),
+        .error_answers = sim_rate(600),
+        .words = sim_rate(200),
+        .streams = sim_rate(200),
+        .client_leaves = sim_rate(300),
+        .mismatches = sim_rate(100),
+        .other_proofs = sim_rate(150),
+        .impatient = sim_rate(300),
     };
 }
 
@@ -260,35 +251,12 @@ static void tear_down(void)
     hx_arena_free(&world.arena);
 }
 
-void sim_run(const sim_setup *setup, sim_result *result)
+void sim_live(void)
 {
-    memset(&world, 0, sizeof world);
-    world.tracing = setup->trace;
-    world.seed = setup->seed;
-    sim_loop_reset();
-    hx_rand_seed(setup->seed);
-    hx_log_to_stderr();
-    hx_log_threshold(setup->trace ? HX_LOG_ERROR : (hx_log_level)(HX_LOG_ERROR + 1));
-    if (setup->choices)
-        sim_choices_replay(setup->choices);
-    else
-        sim_choices_draw(setup->seed);
-    sim_is_running = true;
-    *result = (sim_result){.failed = false};
-    if (setjmp(world.escape) == 0) {
-        set_up();
-        while (!sim_clients_idle()) step_or_fail();
-        calm_down();
-        sim_clients_verify();
-        stop_everything();
-        tear_down();
-    } else {
-        result->failed = true;
-        memcpy(result->failure, world.failure, sizeof result->failure);
-        SIM_TRACE("FAILED: %s", world.failure);
-    }
-    sim_is_running = false;
-    result->events = world.events;
-    result->simulated = world.boot;
-    result->hash = world.hash;
+    set_up();
+    while (!sim_clients_idle()) step_or_fail();
+    calm_down();
+    sim_clients_verify();
+    stop_everything();
+    tear_down();
 }

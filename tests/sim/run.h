@@ -20,6 +20,8 @@ typedef struct {
 } sim_result;
 
 void sim_run(const sim_setup *setup, sim_result *result);
+/* Of either half: the life of one world, from a cleared one to its end. */
+void sim_live(void);
 extern const char *const sim_command; /* what makes runs of this kind */
 extern bool sim_is_running;
 

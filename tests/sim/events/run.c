@@ -2,8 +2,6 @@
 #include "../run.h"
 
 #include "../coverage.h"
-#include "base/program/log_writer.h"
-#include "base/rand.h"
 #include "events.h"
 
 #include <stdio.h>
@@ -277,12 +275,6 @@ static void make_endpoints(void)
     }
 }
 
-static unsigned rate(unsigned much)
-{
-    unsigned of_four = sim_choose(SIM_BY_WORLD, 4);
-    return of_four == 0 ? 0 : of_four == 3 ? much : much / 5;
-}
-
 static void set_up(void)
 {
     static struct troubles troubles;
@@ -302,11 +294,11 @@ static void set_up(void)
         ev.nodes[i].skew = sim_span(SIM_BY_WORLD, 0, 2 * HX_SECOND);
         start_node(&ev.nodes[i]);
     }
-    ev.store.lost = rate(60);
-    ev.store.done = rate(60);
-    ev.store.stall = rate(40);
-    ev.store.full = rate(50);
-    ev.store.node_stall = rate(50);
+    ev.store.lost = sim_rate(60);
+    ev.store.done = sim_rate(60);
+    ev.store.stall = sim_rate(40);
+    ev.store.full = sim_rate(50);
+    ev.store.node_stall = sim_rate(50);
     ev_actors_begin();
     ev_consumers_begin();
     troubles = (struct troubles){.kinds = sim_choose(SIM_BY_WORLD, 128), .left = sim_choose(SIM_BY_TROUBLES, 60)};
@@ -341,38 +333,15 @@ static void tear_down(void)
     hx_arena_free(&world.arena);
 }
 
-void sim_run(const sim_setup *setup, sim_result *result)
+void sim_live(void)
 {
-    memset(&world, 0, sizeof world);
     memset(&ev, 0, sizeof ev);
-    world.tracing = setup->trace;
-    world.seed = setup->seed;
-    sim_loop_reset();
-    hx_rand_seed(setup->seed);
-    hx_log_to_stderr();
-    hx_log_threshold(setup->trace ? HX_LOG_ERROR : (hx_log_level)(HX_LOG_ERROR + 1));
-    if (setup->choices)
-        sim_choices_replay(setup->choices);
-    else
-        sim_choices_draw(setup->seed);
-    sim_is_running = true;
-    *result = (sim_result){.failed = false};
-    if (setjmp(world.escape) == 0) {
-        set_up();
-        hx_ms trouble_until = world.boot + sim_span(SIM_BY_WORLD, HX_HOUR, 4 * HX_DAY);
-        while (world.boot < trouble_until) {
-            step();
-            skip_ahead(trouble_until);
-        }
-        calm_down();
-        tear_down();
-    } else {
-        result->failed = true;
-        memcpy(result->failure, world.failure, sizeof result->failure);
-        SIM_TRACE("FAILED: %s", world.failure);
+    set_up();
+    hx_ms trouble_until = world.boot + sim_span(SIM_BY_WORLD, HX_HOUR, 4 * HX_DAY);
+    while (world.boot < trouble_until) {
+        step();
+        skip_ahead(trouble_until);
     }
-    sim_is_running = false;
-    result->events = world.events;
-    result->simulated = world.boot;
-    result->hash = world.hash;
+    calm_down();
+    tear_down();
 }
