@@ -152,6 +152,7 @@ static void count_end(attempt *a)
     switch (a->delivery.state) {
     case HX_DELIVERY_DELIVERED: counts->delivered++; break;
     case HX_DELIVERY_DEAD: counts->dead++; break;
+    case HX_DELIVERY_UNKNOWN: counts->unknown++; break;
     default: counts->failed++; break;
     }
 }

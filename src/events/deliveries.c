@@ -59,7 +59,11 @@ hx_delivery_rules hx_outbox_rules(const hx_recipient *recipient)
 void hx_outbox_log(const hx_delivery *delivery, hx_delivery_state from)
 {
     hx_log_begin(HX_EVENT_delivery_changed);
-    hx_log_str("event_key", delivery->event);
+    hx_slice id = delivery->event, kind, owner; /* "e/TENANT/ID", "i/SOURCE/ID" */
+    (void)hx_slice_next(&id, '/', &kind);
+    (void)hx_slice_next(&id, '/', &owner);
+    hx_log_str("event_id", id);
+    if (hx_slice_eq(kind, HX_LIT("i"))) hx_log_str("source", owner);
     hx_log_str("endpoint", delivery->endpoint);
     if (delivery->tenant.len > 0) hx_log_str("tenant", delivery->tenant);
     hx_log_text("from_state", hx_delivery_states[from].name);

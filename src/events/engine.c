@@ -29,6 +29,7 @@ hx_mac *hx_engine_new_mac(const hx_engine *engine)
 const hx_engine_counts *hx_engine_count(hx_engine *engine)
 {
     engine->counts.under_way = engine->attempts;
+    engine->counts.refused = engine->refused;
     engine->counts.paused = hx_engine_is_paused(engine);
     engine->counts.endpoints = hx_map_count(engine->recipients);
     return &engine->counts;

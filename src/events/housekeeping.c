@@ -71,6 +71,7 @@ static void ended(hx_store_call *call)
 {
     hx_engine *engine = HX_OWNER(call, hx_engine, housekeeping.call);
     engine->housekeeping.at++;
+    if (call->result == HX_STORE_OK && engine->housekeeping.of->endpoint.deleted_at == 0) engine->counts.dead++;
     if (call->item_count > 1) hx_fan_out_nudge(engine, hx_engine_now(engine));
     if (call->result == HX_STORE_OK || call->result == HX_STORE_STALE)
         end_next(engine);

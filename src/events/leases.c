@@ -26,6 +26,8 @@ static void lapse_done(hx_store_call *call)
         if (call->result == HX_STORE_OK) {
             hx_outbox_log(&delivery, HX_DELIVERY_LEASED);
             engine->counts.interrupted++;
+            if (delivery.state == HX_DELIVERY_DEAD) engine->counts.dead++;
+            if (delivery.state == HX_DELIVERY_UNKNOWN) engine->counts.unknown++;
         }
         /* A commit whose end is not known may have taken effect. */
         if (recipient && delivery.state == HX_DELIVERY_PENDING) hx_recipient_nudge(recipient, delivery.due);

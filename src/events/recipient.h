@@ -180,6 +180,7 @@ struct hx_engine {
         hx_ms from, began_at; /* what has changed since is looked at; when the last look began */
     } unknowns;
     hx_engine_counts counts;
+    _Atomic uint64_t refused; /* requests to the inbox, on any thread */
 };
 
 /* engine.c */

@@ -39,7 +39,9 @@ static void end(hx_receipt *receipt, hx_inbox_result result)
 {
     hx_engine *engine = receipt->engine;
     receipt->result = result;
-    if (result == HX_INBOX_RECEIVED) engine->counts.received++;
+    bool is_processed = result == HX_INBOX_ANSWERED && receipt->delivery.state == HX_DELIVERY_DELIVERED;
+    if (result == HX_INBOX_RECEIVED || is_processed) engine->counts.received++;
+    if (is_processed) engine->counts.delivered++;
     if (result == HX_INBOX_DUPLICATE) engine->counts.duplicates++;
     if (result == HX_INBOX_HELD) engine->counts.held++;
     receipt->done(receipt);
@@ -291,6 +293,7 @@ static void ask_handler(hx_receipt *receipt)
         handler_done(&receipt->sending);
         return;
     }
+    engine->counts.attempts++;
     engine->needs.applications.send(engine->needs.applications.context, &receipt->sending);
 }
 
@@ -370,4 +373,9 @@ void hx_engine_receive(hx_engine *engine, hx_receipt *receipt)
     }
     hx_engine_begin_call(engine, &receipt->call, receipt->arena, receive_done);
     hx_store_commit(engine->needs.store, &receipt->call, receipt->items, count, false);
+}
+
+void hx_engine_note_refused(hx_engine *engine)
+{
+    engine->refused++;
 }

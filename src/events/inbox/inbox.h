@@ -51,5 +51,7 @@ typedef struct hx_receipt {
 /* Makes the source's application a recipient. `source` lives as long as the engine. Before hx_engine_start. */
 void hx_engine_add_source(hx_engine *engine, const hx_source *source);
 void hx_engine_receive(hx_engine *engine, hx_receipt *receipt);
+/* Counts a request that was refused before it got here; on any thread. */
+void hx_engine_note_refused(hx_engine *engine);
 
 #endif

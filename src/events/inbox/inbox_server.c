@@ -69,7 +69,8 @@ static const struct {
 #undef X
 };
 
-static reply problem_reply(const hx_stream *stream, hx_arena *arena, problem what, unsigned status, const char *detail)
+static reply problem_reply(hx_inbox_server *server, const hx_stream *stream, hx_arena *arena, problem what,
+                           unsigned status, const char *detail)
 {
     hx_buf lines, body;
     hx_buf_init(&lines, arena, 512);
@@ -90,6 +91,7 @@ static reply problem_reply(const hx_stream *stream, hx_arena *arena, problem wha
     hx_json_put_text(&body, "hint", hx_slice_of(problems[what].hint));
     hx_json_close(&body, '}');
     hx_buf_puts(&body, "\n");
+    hx_engine_note_refused(server->engine);
     hx_log_begin(HX_EVENT_webhook_refused);
     hx_log_str("path", stream->request.path);
     hx_log_text("error_code", problems[what].code);
@@ -104,9 +106,9 @@ static void send_reply(hx_stream *stream, const reply *r)
     hx_stream_answer(stream, r->status, HX_EMPTY, r->lines, r->body, true);
 }
 
-static void refuse(hx_stream *stream, problem what, unsigned status, const char *detail)
+static void refuse(hx_inbox_server *server, hx_stream *stream, problem what, unsigned status, const char *detail)
 {
-    reply r = problem_reply(stream, &stream->arena, what, status, detail);
+    reply r = problem_reply(server, stream, &stream->arena, what, status, detail);
     send_reply(stream, &r);
 }
 
@@ -151,7 +153,7 @@ static void answer_with(call *c, reply r)
 
 static void refuse_call(call *c, problem what, const char *detail)
 {
-    answer_with(c, problem_reply(c->stream, c->arena, what, 0, detail));
+    answer_with(c, problem_reply(c->server, c->stream, c->arena, what, 0, detail));
 }
 
 static void answer(call *c, const char *status_line)
@@ -380,7 +382,7 @@ static void body_broken(hx_stream *stream, unsigned status, const char *detail)
 {
     call *c = stream->user;
     stream->events = (hx_stream_events){0};
-    if (status != 0) refuse(stream, PROBLEM_MALFORMED, status, detail);
+    if (status != 0) refuse(c->server, stream, PROBLEM_MALFORMED, status, detail);
     end_call(c);
 }
 
@@ -412,9 +414,10 @@ static const hx_source *find_source(const hx_inbox_server *server, hx_slice pref
 }
 
 /* A request that its head alone refuses. */
-static void refuse_head(hx_stream *stream, problem what, const char *detail, void (*ended)(void *of), void *of)
+static void refuse_head(hx_inbox_server *server, hx_stream *stream, problem what, const char *detail,
+                        void (*ended)(void *of), void *of)
 {
-    refuse(stream, what, 0, detail);
+    refuse(server, stream, what, 0, detail);
     hx_stream_release(stream);
     if (ended) ended(of);
 }
@@ -425,15 +428,15 @@ static void begin(hx_inbox_server *server, hx_stream *stream, hx_slice prefix, v
     const hx_request_head *head = &stream->request;
     const hx_source *source = find_source(server, prefix, head->path);
     if (!source) {
-        refuse_head(stream, PROBLEM_SOURCE_UNKNOWN, "The path names no configured source.", ended, of);
+        refuse_head(server, stream, PROBLEM_SOURCE_UNKNOWN, "The path names no configured source.", ended, of);
         return;
     }
     if (!hx_slice_eq(head->method, HX_LIT("POST"))) {
-        refuse_head(stream, PROBLEM_METHOD, "Another method came.", ended, of);
+        refuse_head(server, stream, PROBLEM_METHOD, "Another method came.", ended, of);
         return;
     }
     if (head->content_length > 0 && (uint64_t)head->content_length > source->body_bytes_max) {
-        refuse_head(stream, PROBLEM_TOO_LARGE, too_large, ended, of);
+        refuse_head(server, stream, PROBLEM_TOO_LARGE, too_large, ended, of);
         return;
     }
     call *c = hx_arena_zalloc(&stream->arena, sizeof *c);
@@ -466,8 +469,7 @@ void hx_inbox_server_take(void *context, hx_stream *stream, void (*ended)(void *
 
 static void malformed(void *app, hx_stream *stream, unsigned status, const char *detail)
 {
-    (void)app;
-    refuse(stream, PROBLEM_MALFORMED, status, detail);
+    refuse(app, stream, PROBLEM_MALFORMED, status, detail);
     hx_stream_release(stream);
 }
 

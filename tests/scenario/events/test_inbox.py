@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Webhooks are stored before their senders get 200, and processed once however often they come."""
+import time
+
 import pytest
 
 from harness import Connection, answer, eventually, in_turn, never_answer
@@ -99,6 +101,12 @@ def test_where_nothing_may_be_repeated_a_lost_answer_is_unknown(hooks, upstream)
     assert len(upstream.received("/app/once")) == 1
     listed = hooks.call("GET", "/v1/deliveries?state=unknown").json()["deliveries"]
     assert [delivery["event"] for delivery in listed] == ["m-1"]
+    counts = hooks.call("GET", "/v1/counts").json()["events"]
+    assert (counts["webhook_delivery_unknown"], counts["webhook_delivery_failure"]) == (1, 0)
+    assert hooks.call("POST", "/v1/deliveries/in_once/m-1/redrive").status == 200
+    changed = hooks.gateway.log.wait_event("delivery_changed")
+    assert {name: changed[name] for name in ("event_id", "source", "from_state", "to_state", "attempt")} == {
+        "event_id": "m-1", "source": "once", "from_state": "unknown", "to_state": "pending", "attempt": 1}
 
 
 def test_a_tenant_sees_nothing_of_the_sources_of_others(hooks):
@@ -118,6 +126,9 @@ def test_bad_requests_are_told_what_is_wrong(hooks):
     assert (too_large.status, too_large.json()["error_code"]) == (413, "VALIDATION.body_too_large")
     no_id = hooks.github("")
     assert (no_id.status, no_id.json()["error_code"]) == (400, "VALIDATION.event_id_missing")
+    future = hooks.standard("strict", "m-1", at=time.time() + 3600)
+    assert future.status == 401 and "future" in future.json()["detail"]
+    assert hooks.call("GET", "/v1/counts").json()["events"]["inbox_refused"] == 4
 
 
 def test_a_body_whose_length_is_too_much_is_refused_before_it_comes(hooks):
