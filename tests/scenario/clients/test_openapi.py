@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GET /v1/openapi.json: a validator takes it for OpenAPI 3.1, and a tour over every request compares what it says with
 what the gateway takes and answers."""
+import datetime
 import json
 
 import pytest
@@ -149,7 +150,8 @@ def tour_events(call, upstream):
     call("post", "/v1/events", event)
     call("post", "/v1/events", {**event, "data": 2})
     call("post", "/v1/events", {**event, "id": "ev-2", "expected_version": 9})
-    later = {"type": "b", "data": 1, "deliver_at": "2099-01-01T00:00:00Z"}
+    tomorrow = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
+    later = {"type": "b", "data": 1, "deliver_at": tomorrow.isoformat(timespec="seconds")}
     batch = call("post", "/v1/events", {"events": [later, {**event, "id": "ev-3"}]})["events"]
     path = "/v1/deliveries/{endpoint}/{event}"
     eventually(lambda: call("get", path, **endpoint, event="ev-1")["state"] == "dead", "a dead letter")
