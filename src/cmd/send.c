@@ -37,11 +37,7 @@ typedef struct {
 static void take(void *user, const char *flag, const char *value)
 {
     arguments *given = user;
-    const struct {
-        const char *name;
-        const char **text;
-        bool *is_set;
-    } flags[] = {
+    const hx_cmd_target targets[] = {
         {"data", &given->data, NULL},
         {"key", &given->key, NULL},
         {"for", &given->name, NULL},
@@ -61,6 +57,7 @@ static void take(void *user, const char *flag, const char *value)
         {"json", NULL, &given->json},
         {"quiet", NULL, &given->quiet},
         {"key-lifetime", &given->key_lifetime, NULL},
+        {0},
     };
     if (strcmp(flag, "header") == 0) {
         if (given->header_count < HEADERS_MAX)
@@ -68,11 +65,7 @@ static void take(void *user, const char *flag, const char *value)
         else
             (void)hx_fail(given->error, "-H is given more than %u times", HEADERS_MAX);
     }
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
-        if (strcmp(flag, flags[i].name) != 0) continue;
-        if (flags[i].text) *flags[i].text = value;
-        if (flags[i].is_set) *flags[i].is_set = true;
-    }
+    hx_cmd_take(targets, flag, value);
 }
 
 static int exit_of(hx_careful_verdict verdict)

@@ -53,6 +53,16 @@ extern const hx_cmd hx_cmd_program; /* the row of `hapax` itself, which has no n
 int hx_cmd_flags(int argc, char **argv, int operands_max, void (*take)(void *user, const char *flag, const char *value),
                  void *user, int *operands) HX_MUST_USE;
 
+/* Where the value of a flag goes, for use in `take`: a text, or a switch. A row without a name ends a list. */
+typedef struct {
+    const char *name;
+    const char **text;
+    bool *is_set;
+} hx_cmd_target;
+
+/* Sets the target of this flag, if it has one. */
+void hx_cmd_take(const hx_cmd_target *targets, const char *flag, const char *value);
+
 /* "hapax serve: MESSAGE" and "Try `hapax help serve`." on standard error; returns HX_EXIT_USAGE. */
 int hx_cmd_misused(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -162,3 +162,12 @@ hx_config *hx_cmd_config_load(const char *command, hx_cmd_config *config)
     hx_buf_free(&errors);
     return loaded;
 }
+
+void hx_cmd_take(const hx_cmd_target *targets, const char *flag, const char *value)
+{
+    for (; targets->name; targets++) {
+        if (strcmp(flag, targets->name) != 0) continue;
+        if (targets->text) *targets->text = value;
+        if (targets->is_set) *targets->is_set = true;
+    }
+}
