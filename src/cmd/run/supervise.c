@@ -14,6 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* How often descendants that outlive the command are looked at: they may leave the session without a signal to us. */
+#define LOOK_EVERY_MS 250
+
 /* In the supervisor's process */
 
 typedef struct {
@@ -96,7 +99,7 @@ static void supervise(supervisor *s)
     struct pollfd ready[2] = {{.fd = s->socket, .events = POLLIN}, {.fd = s->children, .events = POLLIN}};
     while (reap(s)) {
         unsigned char number;
-        if (poll(ready, 2, -1) < 0) continue;
+        if (poll(ready, 2, s->has_ended ? LOOK_EVERY_MS : -1) <= 0) continue;
         if (ready[1].revents) (void)!read(s->children, &unused, sizeof unused);
         if (!ready[0].revents) continue;
         ssize_t got = recv(s->socket, &number, 1, 0);

@@ -285,6 +285,20 @@ def test_what_leaves_the_session_is_killed_and_named_and_unknown(jobs):
     assert jobs.shell(script).code == EXIT_UNKNOWN
 
 
+def test_what_leaves_the_session_after_the_command_has_ended_is_killed_too(jobs):
+    gate = jobs.folder / "gate"
+    os.mkfifo(gate)
+    leaving = (f"import os\nopen({str(gate)!r}).read()\nos.setsid()\n"
+               f"open({str(jobs.log)!r}, 'w').write(str(os.getpid()))\nos.execvp('sleep', ['sleep', '1000'])")
+    process = jobs.start("sh", "-c", f"python3 -c \"{leaving}\" & echo $$")
+    command = int(process.stdout.readline())
+    eventually(lambda: not is_alive(command), "the command has ended")
+    gate.write_text("")
+    said = process.communicate(timeout=HANG_S)[1].decode()
+    assert process.returncode == EXIT_UNKNOWN and f"({jobs.effects()[0]})" in said
+    assert not is_alive(int(jobs.effects()[0]))
+
+
 def test_what_stays_in_the_session_is_waited_for(jobs):
     gate = jobs.folder / "gate"
     os.mkfifo(gate)
