@@ -3,6 +3,7 @@
 #include "admin/events/common.h"
 #include "admin/work/work.h"
 #include "core/json/json.h"
+#include "core/json/json_writer.h"
 #include "core/operation/key.h"
 #include "core/operation/policy.h"
 
@@ -122,6 +123,16 @@ static bool is_mismatch(const hx_work *work, const hx_record *found)
            !hx_digest_eq(&found->fingerprint, &work->record.fingerprint);
 }
 
+/* The caller is told both fingerprints. */
+static void refuse_mismatch(const hx_work *work, const hx_record *found)
+{
+    hx_buf members;
+    hx_buf_init(&members, work->call->arena, 256);
+    hx_json_put_hex(&members, "fingerprint", found->fingerprint.bytes, sizeof found->fingerprint.bytes);
+    hx_json_put_hex(&members, "given", work->record.fingerprint.bytes, sizeof work->record.fingerprint.bytes);
+    hx_admin_refuse_telling(work->call, HX_ADMIN_WORK_MISMATCH, HX_EMPTY, hx_buf_slice(&members));
+}
+
 /* The operation exists. */
 static void decide(hx_work *work, const hx_record *found)
 {
@@ -129,7 +140,7 @@ static void decide(hx_work *work, const hx_record *found)
     bool is_mine = hx_digest_eq(&found->proof, &work->record.proof);
     hx_ms lease = work->given.lease;
     if (is_mismatch(work, found)) {
-        hx_admin_refuse(call, HX_ADMIN_WORK_MISMATCH, HX_EMPTY, NULL);
+        refuse_mismatch(work, found);
         return;
     }
     if (found->state == HX_PROCESSING && !is_mine) {

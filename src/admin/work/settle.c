@@ -13,7 +13,7 @@
 #define LEASE_MAX HX_HOUR
 #define LIFETIME_BY_DEFAULT HX_DAY
 #define LIFETIME_MAX (36500 * HX_DAY)
-#define RESULT_BYTES_MAX (8u << 20)
+#define RESULT_BYTES_MAX (11u << 20) /* 8 MiB of bytes as base64 */
 
 static const char json_type[] = "Content-Type: application/json\r\n";
 
@@ -208,13 +208,14 @@ static void settle(hx_work *work, hx_state to, hx_slice body)
 {
     hx_admin_call *call = work->call;
     hx_record *record = &work->record;
-    hx_slice reason = to == HX_ABSENT ? work->given.reason : HX_EMPTY;
+    bool is_ended = to == HX_COMPLETED || to == HX_FAILED;
+    hx_slice reason = is_ended ? HX_EMPTY : work->given.reason;
     hx_lifecycle_change(record, to, reason, hx_admin_now(call->admin));
     record->answer = (hx_answer){.status = to == HX_COMPLETED ? 200
                                            : to == HX_FAILED  ? 500
                                                               : 0,
-                                 .retained = to != HX_ABSENT,
-                                 .headers = to == HX_ABSENT ? HX_EMPTY : hx_slice_of(json_type),
+                                 .retained = is_ended,
+                                 .headers = is_ended ? hx_slice_of(json_type) : HX_EMPTY,
                                  .body = body};
     hx_lifecycle_end_after(record, work->given.lifetime, 0);
     work->store = hx_admin_store_call(call->admin, call->arena, settled);
@@ -247,6 +248,12 @@ static void fail_read(hx_store_call *store)
     settle_read(work, HX_FAILED, work->given.error);
 }
 
+static void abandon_read(hx_store_call *store)
+{
+    hx_work *work = HX_OWNER(store, hx_work, store);
+    settle_read(work, HX_UNKNOWN, HX_EMPTY);
+}
+
 /* An operation that is absent was released before: by this call, if its response was lost. */
 static void release_read(hx_store_call *store)
 {
@@ -272,7 +279,7 @@ static void end_work(hx_admin_call *call, const char *const *members, void (*rea
     if (given->lifetime > LIFETIME_MAX)
         hx_admin_refuse_malformed(call, "\"lifetime\" must be up to 100 years");
     else if (given->result.len > RESULT_BYTES_MAX || given->error.len > RESULT_BYTES_MAX)
-        hx_admin_refuse(call, HX_ADMIN_TOO_LARGE, HX_LIT("A result has up to 8 MiB."), NULL);
+        hx_admin_refuse(call, HX_ADMIN_TOO_LARGE, HX_LIT("A result has up to 11 MiB."), NULL);
     else
         hx_work_read(work, read);
 }
@@ -289,10 +296,16 @@ void hx_admin_fail_work(hx_admin_call *call)
     end_work(call, members, fail_read);
 }
 
+static const char *const reason_members[] = {"id", "epoch", "reason", "tenant", NULL};
+
 void hx_admin_release_work(hx_admin_call *call)
 {
-    static const char *const members[] = {"id", "epoch", "reason", "tenant", NULL};
-    end_work(call, members, release_read);
+    end_work(call, reason_members, release_read);
+}
+
+void hx_admin_abandon_work(hx_admin_call *call)
+{
+    end_work(call, reason_members, abandon_read);
 }
 
 /* Somebody wants it to end: the claimant is told when it renews. */
