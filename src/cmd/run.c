@@ -3,7 +3,9 @@
  * all callers share; the command's output and exit code are kept there, and later callers get them. */
 #include "base/check.h"
 #include "base/hex.h"
+#include "base/program/read_file.h"
 #include "base/rand.h"
+#include "cmd/cli/ask_daemon.h"
 #include "cmd/cli/cmd.h"
 #include "cmd/run/runner.h"
 #include "cmd/send/key_text.h"
@@ -15,7 +17,6 @@
 #include "core/retry/request_timeout.h"
 #include "core/retry/retry_after.h"
 #include "core/time/rfc3339.h"
-#include "gateway/request.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,18 +28,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TAG_RUN 'R' /* of MACs; see HX_TAG_OPERATION */
-#define ROUTE "hapax run"
 #define PAUSE (200 * INT64_C(1000000)) /* ns between attempts to reach the store */
 #define SETTLE_FOR (30 * HX_SECOND)
 
 typedef struct {
     hx_arena *arena;
     char **argv; /* the command; NULL: there is none */
-    const char *key, *store, *at, *class, *retry_on, *on_failure, *outcome_file, *resolve;
+    const char *key, *store, *config, *token_file, *at, *class, *retry_on, *on_failure, *outcome_file, *resolve;
     bool no_wait, no_store_output, plain_codes;
     uint64_t wait, lifetime, output_max;
     hx_slice full_key; /* with its parts filled in */
+    hx_slice token;    /* for a daemon; empty: none */
     hx_retry_policy policy;
     hx_exit_rules rules;
     hx_error_text error;
@@ -48,10 +48,8 @@ typedef struct {
 typedef struct {
     arguments *given;
     hx_loop *loop;
-    hx_store *store;
-    hx_mac *mac;
-    hx_record record; /* the claim, and later its outcome */
-    unsigned attempt; /* of the last start */
+    hx_run_claim *claim; /* NULL: the store can't be opened */
+    unsigned attempt;    /* of the last start */
     bool is_replayed;
 } job;
 
@@ -73,13 +71,11 @@ static const hx_option numbers[] = {
 static void take(void *user, const char *flag, const char *value)
 {
     arguments *given = user;
-    const struct {
-        const char *name;
-        const char **text;
-        bool *is_set;
-    } flags[] = {
+    const hx_cmd_target targets[] = {
         {"key", &given->key, NULL},
         {"store", &given->store, NULL},
+        {"config", &given->config, NULL},
+        {"token-file", &given->token_file, NULL},
         {"at", &given->at, NULL},
         {"class", &given->class, NULL},
         {"retry-on", &given->retry_on, NULL},
@@ -89,12 +85,9 @@ static void take(void *user, const char *flag, const char *value)
         {"no-wait", NULL, &given->no_wait},
         {"no-store-output", NULL, &given->no_store_output},
         {"plain-codes", NULL, &given->plain_codes},
+        {0},
     };
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
-        if (strcmp(flag, flags[i].name) != 0) continue;
-        if (flags[i].text) *flags[i].text = value;
-        if (flags[i].is_set) *flags[i].is_set = true;
-    }
+    hx_cmd_take(targets, flag, value);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         uint64_t number;
         if (strcmp(flag, numbers[i].name) != 0) continue;
@@ -143,24 +136,63 @@ static bool read_rules(arguments *given)
     return true;
 }
 
+/* A SQLite file of the user's own. */
+static bool use_own_store(arguments *given)
+{
+    const char *unit = getenv("STATE_DIRECTORY"), *place = hx_address_default_store(false, given->arena);
+    if (!place) return hx_fail(given->error, "there is no state directory: give --store sqlite:FILE");
+    hx_slice path = hx_arena_printf(given->arena, "%s%crun.sqlite", place + strlen("journal:"), unit ? '/' : '-');
+    for (size_t i = 1; i < path.len; i++)
+        if (path.ptr[i] == '/') (void)mkdir(hx_arena_terminated(given->arena, hx_slice_first(path, i)), 0700);
+    given->store = hx_arena_printf(given->arena, "sqlite:%s", path.ptr).ptr;
+    return true;
+}
+
+static bool is_daemon(hx_slice url)
+{
+    return hx_slice_starts(url, HX_LIT("unix:")) || hx_slice_starts(url, HX_LIT("http://"));
+}
+
+/* The token is not for the command, which gets our environment. */
+static bool read_token(arguments *given)
+{
+    const char *token = getenv("HAPAX_TOKEN");
+    hx_slice why;
+    given->token = hx_arena_copy(given->arena, hx_slice_of(token ? token : ""));
+    (void)unsetenv("HAPAX_TOKEN");
+    if (given->token_file && !hx_read_file(given->token_file, 4096, given->arena, &given->token, &why))
+        return hx_fail(given->error, "--token-file: %.*s", HX_FMT(why));
+    while (given->token.len > 0 && given->token.ptr[given->token.len - 1] == '\n') given->token.len--;
+    for (size_t i = 0; i < given->token.len; i++)
+        if (given->token.ptr[i] <= ' ' || given->token.ptr[i] > '~')
+            return hx_fail(given->error, "the token must be visible ASCII characters");
+    return true;
+}
+
+/* The store is what was configured, whether it answers or not: else a job would run once in each. */
 static bool read_store(arguments *given)
 {
     if (!given->store) given->store = getenv("HAPAX_STORE");
-    if (!given->store || !given->store[0]) {
-        const char *unit = getenv("STATE_DIRECTORY"), *place = hx_address_default_store(false, given->arena);
-        if (!place) return hx_fail(given->error, "there is no state directory: give --store sqlite:FILE");
-        hx_slice path = hx_arena_printf(given->arena, "%s%crun.sqlite", place + strlen("journal:"), unit ? '/' : '-');
-        for (size_t i = 1; i < path.len; i++)
-            if (path.ptr[i] == '/') (void)mkdir(hx_arena_terminated(given->arena, hx_slice_first(path, i)), 0700);
-        given->store = hx_arena_printf(given->arena, "sqlite:%s", path.ptr).ptr;
+    if (!read_token(given)) return false;
+    bool is_given = given->store && given->store[0];
+    if (!is_given && given->config) {
+        hx_slice url;
+        if (hx_find_store("run", given->config, given->arena, &url) >= 0)
+            return hx_fail(given->error, "--config: %s can't be used", given->config);
+        given->store = hx_arena_terminated(given->arena, url);
+    } else if (!is_given && !use_own_store(given)) {
+        return false;
     }
     hx_slice url = hx_slice_of(given->store);
+    if (hx_slice_starts(url, HX_LIT("unix:")) && !hx_slice_starts(url, HX_LIT("unix:/")))
+        return hx_fail(given->error, "the socket's path must be absolute, as in --store unix:/run/hapax/admin.sock");
+    if (is_daemon(url)) return true;
     const char *wrong = hx_address_check_store(url, given->arena);
     if (wrong) return hx_fail(given->error, "the store %s", wrong);
     if (hx_slice_starts(url, HX_LIT("journal:")))
         return hx_fail(given->error,
-                       "a journal belongs to its daemon alone, so commands can't share it: give --store sqlite:FILE or "
-                       "postgres://HOST/DATABASE");
+                       "a journal belongs to its daemon alone: ask the daemon, with --store unix:%s/admin.sock",
+                       given->store + strlen("journal:"));
     if (hx_slice_eq(url, HX_LIT("memory:")))
         return hx_fail(given->error, "memory: ends with this process, so nobody would know that the command ran");
     return true;
@@ -184,8 +216,8 @@ static int end(const job *j, const char *outcome, int exit_code, int code)
     hx_json_put_bool(&json, "replayed", j->is_replayed);
     hx_json_put_number(&json, "attempt", j->attempt);
     hx_json_put_text(&json, "key", given->full_key);
-    if (j->store)
-        hx_json_put_hex(&json, "operation", j->record.op.bytes, sizeof j->record.op.bytes);
+    if (j->claim)
+        hx_json_put_hex(&json, "operation", j->claim->record.op.bytes, sizeof(hx_op));
     else
         hx_json_put_null(&json, "operation");
     hx_json_close(&json, '}');
@@ -212,42 +244,6 @@ static int end_without_store(const job *j, const char *why)
     return end(j, "not_run", -1, HX_EXIT_STORE);
 }
 
-/* Counting attempts over releases: the item "r/OPERATION" has the number of the last one. */
-
-static hx_slice counter_key(const job *j)
-{
-    char digits[2 * sizeof j->record.op.bytes];
-    hx_hex_write(digits, j->record.op.bytes, sizeof j->record.op.bytes);
-    return hx_arena_printf(j->given->arena, "r/%.*s", (int)sizeof digits, digits);
-}
-
-static void read_counter(const job *j, hx_item *counter, unsigned *attempts)
-{
-    hx_awaited get;
-    uint64_t number = 0;
-    *counter = (hx_item){.key = counter_key(j)};
-    *attempts = 0;
-    hx_await_begin(&get, j->loop, j->given->arena);
-    hx_store_get(j->store, &get.call, counter, 1);
-    if (hx_await(&get) != HX_STORE_OK) return;
-    if (counter->version > 0 && hx_slice_to_u64(counter->meta, &number) && number < UINT16_MAX)
-        *attempts = (unsigned)number;
-}
-
-/* Only the holder of the claim writes the counter; one that is lost is no more than a number too low. */
-static void write_counter(const job *j, unsigned attempts)
-{
-    hx_awaited commit;
-    hx_item counter;
-    unsigned before;
-    read_counter(j, &counter, &before);
-    counter.meta = hx_arena_printf(j->given->arena, "%u", attempts);
-    counter.expires_at = hx_store_about(j->store)->now() + (hx_ms)j->given->lifetime;
-    hx_await_begin(&commit, j->loop, j->given->arena);
-    hx_store_commit(j->store, &commit.call, &counter, 1, true);
-    (void)hx_await(&commit);
-}
-
 /* The operation */
 
 static void pause_for(int64_t ns)
@@ -255,64 +251,25 @@ static void pause_for(int64_t ns)
     (void)nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
-static void fill(job *j)
-{
-    hx_arena *arena = j->given->arena;
-    hx_slice user = hx_arena_printf(arena, "%lu", (unsigned long)getuid());
-    hx_mac_begin(j->mac, TAG_RUN);
-    hx_mac_part(j->mac, HX_LIT("run"));
-    hx_mac_part(j->mac, user);
-    hx_mac_part(j->mac, j->given->full_key);
-    hx_digest op = hx_mac_end(j->mac);
-    memcpy(j->record.op.bytes, op.bytes, sizeof j->record.op.bytes);
-    hx_mac_begin(j->mac, TAG_RUN);
-    hx_mac_part(j->mac, HX_LIT("arguments"));
-    for (char **word = j->given->argv; word && *word; word++) hx_mac_part(j->mac, hx_slice_of(*word));
-    j->record.fingerprint = hx_mac_end(j->mac);
-    hx_mac_begin(j->mac, HX_TAG_PRINCIPAL);
-    hx_mac_part(j->mac, user);
-    j->record.principal = j->record.proof = hx_mac_end(j->mac);
-    hx_mac_begin(j->mac, HX_TAG_KEY);
-    hx_mac_part(j->mac, j->given->full_key);
-    j->record.key = hx_mac_end(j->mac);
-    j->record.route = HX_LIT(ROUTE);
-    j->record.rule_version = HX_RULE_SHADOW; /* no route's rules apply */
-    j->record.owner = hx_store_about(j->store)->owner;
-    j->record.lifetime = (hx_ms)j->given->lifetime;
-}
-
-/* Writes the outcome in j->record; retried while the store can't be reached. */
+/* Writes the outcome in the claim's record; retried while the store can't be reached. */
 static hx_store_result settle(job *j, hx_state state, const char *reason)
 {
-    hx_store_result result;
-    hx_ms now = hx_store_about(j->store)->now();
+    hx_record *record = &j->claim->record, found;
     int64_t until = hx_clock_mono_ns() + SETTLE_FOR * 1000000;
     bool is_repeated = false;
-    j->record.from_state = j->record.state;
-    j->record.state = state;
-    j->record.changed_at = now;
-    j->record.attempt = (uint16_t)j->attempt;
-    j->record.reason = hx_slice_of(reason);
-    hx_lifecycle_end_after(&j->record, (hx_ms)j->given->lifetime, 0);
+    record->from_state = record->state;
+    record->state = state;
+    record->changed_at = j->claim->now();
+    record->attempt = (uint16_t)j->attempt;
+    record->reason = hx_slice_of(reason);
+    hx_lifecycle_end_after(record, (hx_ms)j->given->lifetime, 0);
     for (;; is_repeated = true) {
-        hx_awaited call;
-        hx_await_begin(&call, j->loop, j->given->arena);
-        hx_store_settle(j->store, &call.call, &j->record);
-        result = hx_await(&call);
-        const hx_record *found = &call.call.found;
-        if (result == HX_STORE_STALE && is_repeated && found->epoch == j->record.epoch && found->state == state)
+        hx_store_result result = j->claim->ops->settle(j->claim, &found);
+        if (result == HX_STORE_STALE && is_repeated && found.epoch == record->epoch && found.state == state)
             return HX_STORE_OK; /* the answer to an earlier try was lost */
         if (result == HX_STORE_OK || result == HX_STORE_STALE || hx_clock_mono_ns() >= until) return result;
         pause_for(PAUSE);
     }
-}
-
-static void sweep(const job *j)
-{
-    hx_awaited call;
-    hx_await_begin(&call, j->loop, j->given->arena);
-    hx_store_sweep(j->store, &call.call);
-    (void)hx_await(&call);
 }
 
 /* Executing */
@@ -320,9 +277,9 @@ static void sweep(const job *j)
 static void set_environment(const job *j)
 {
     hx_arena *arena = j->given->arena;
-    char digits[2 * sizeof j->record.op.bytes];
-    hx_hex_write(digits, j->record.op.bytes, sizeof j->record.op.bytes);
-    hx_slice operation = hx_arena_printf(arena, "%.*s.%" PRIu64, (int)sizeof digits, digits, j->record.epoch);
+    char digits[2 * sizeof(hx_op)];
+    hx_hex_write(digits, j->claim->record.op.bytes, sizeof(hx_op));
+    hx_slice operation = hx_arena_printf(arena, "%.*s.%" PRIu64, (int)sizeof digits, digits, j->claim->record.epoch);
     (void)setenv("HAPAX_KEY", hx_arena_terminated(arena, j->given->full_key), 1);
     (void)setenv("HAPAX_OPERATION", operation.ptr, 1);
     (void)setenv("HAPAX_ATTEMPT", hx_arena_printf(arena, "%u", j->attempt).ptr, 1);
@@ -333,8 +290,7 @@ static hx_exit_verdict execute(job *j, hx_runner *runner, hx_exit_report *report
 {
     hx_exit_verdict verdict;
     int64_t began = hx_clock_mono_ns();
-    hx_item unused;
-    read_counter(j, &unused, &j->attempt);
+    j->attempt = j->claim->ops->attempts(j->claim);
     for (unsigned attempts = 1;; attempts++) {
         j->attempt++;
         set_environment(j);
@@ -367,6 +323,14 @@ static const char *why_unknown(job *j, const hx_runner *runner, const hx_exit_re
         .ptr;
 }
 
+static hx_answer answer_of(uint16_t status, hx_output *output)
+{
+    hx_answer answer = {.status = status};
+    answer.retained = hx_output_record(output, &answer.body);
+    if (!answer.retained) answer.body = HX_EMPTY;
+    return answer;
+}
+
 /* Records the outcome; returns the exit code. */
 static int conclude(job *j, const hx_runner *runner, const hx_exit_report *report, hx_exit_verdict verdict)
 {
@@ -380,19 +344,16 @@ static int conclude(job *j, const hx_runner *runner, const hx_exit_report *repor
         fprintf(stderr, "hapax run: %s can't be started: %s.\n", j->given->argv[0], strerror(report->start_error));
     if (verdict.outcome == HX_EXITED_COMPLETED || verdict.outcome == HX_EXITED_FAILED) {
         bool is_completed = verdict.outcome == HX_EXITED_COMPLETED;
-        j->record.result = hx_arena_printf(arena, "%u", verdict.code);
-        j->record.answer.status = is_completed ? 200 : 500;
-        j->record.answer.retained = hx_output_record(runner->output, &j->record.answer.body);
-        if (!j->record.answer.retained) j->record.answer.body = HX_EMPTY;
+        j->claim->record.result = hx_arena_printf(arena, "%u", verdict.code);
+        j->claim->record.answer = answer_of(is_completed ? 200 : 500, runner->output);
         result = settle(j, is_completed ? HX_COMPLETED : HX_FAILED, "");
     } else {
-        write_counter(j, j->attempt);
+        j->claim->ops->note_attempts(j->claim, j->attempt);
         result = settle(j, HX_ABSENT, verdict.reason);
     }
     if (result != HX_STORE_OK)
         return end_unknown(j, result == HX_STORE_STALE ? "the claim ended before the outcome was recorded"
                                                        : "the outcome could not be recorded");
-    sweep(j);
     return end(j, hx_exit_outcome_name(verdict.outcome), (int)verdict.code, (int)verdict.code);
 }
 
@@ -400,12 +361,7 @@ static int run_claimed(job *j)
 {
     hx_output output;
     hx_exit_report report;
-    hx_runner runner = {.loop = j->loop,
-                        .store = j->store,
-                        .arena = j->given->arena,
-                        .claim = &j->record,
-                        .argv = j->given->argv,
-                        .output = &output};
+    hx_runner runner = {.loop = j->loop, .claim = j->claim, .argv = j->given->argv, .output = &output};
     hx_output_init(&output, j->given->no_store_output ? 0 : (size_t)j->given->output_max);
     hx_runner_begin(&runner);
     hx_exit_verdict verdict = execute(j, &runner, &report);
@@ -436,7 +392,7 @@ static int refuse_mismatch(const job *j, const hx_record *found)
 {
     char first[17] = {0}, now[17] = {0};
     hx_hex_write(first, found->fingerprint.bytes, 8);
-    hx_hex_write(now, j->record.fingerprint.bytes, 8);
+    hx_hex_write(now, j->claim->record.fingerprint.bytes, 8);
     fprintf(stderr,
             "hapax run: this key was first used for another command line (fingerprint %s, now %s). Nothing was run: "
             "repeat the first command line as it was, or use another key.\n",
@@ -444,82 +400,50 @@ static int refuse_mismatch(const job *j, const hx_record *found)
     return end(j, "mismatch", -1, HX_EXIT_USAGE);
 }
 
-typedef struct {
-    hx_awaited watch;
-    hx_timer timer;
-    hx_store *store;
-} watching;
-
-static void watched_long_enough(hx_timer *timer)
-{
-    watching *w = HX_OWNER(timer, watching, timer);
-    hx_store_cancel(w->store, &w->watch.call);
-}
-
-/* Until the operation has left its epoch, or its lease may be over. */
-static void await_other(const job *j, const hx_record *found)
-{
-    watching w = {.store = j->store};
-    hx_ms left = found->lease_until - hx_store_about(j->store)->now();
-    if (left <= 0) {
-        sweep(j);
-        return;
-    }
-    hx_await_begin(&w.watch, j->loop, j->given->arena);
-    hx_store_watch(j->store, &w.watch.call, &found->op, found->epoch);
-    hx_timer_start(j->loop, &w.timer, left + HX_SECOND, watched_long_enough);
-    (void)hx_await(&w.watch);
-    hx_timer_stop(j->loop, &w.timer);
-}
-
 /* An exit code; -1: the key may be free now. */
 static int meet(job *j, const hx_record *found)
 {
+    hx_run_claim *claim = j->claim;
     if (found->unreadable) return end_unknown(j, "the record of an earlier run can't be read");
-    if (!hx_digest_eq(&found->fingerprint, &j->record.fingerprint)) return refuse_mismatch(j, found);
+    if (!hx_digest_eq(&found->fingerprint, &claim->record.fingerprint)) return refuse_mismatch(j, found);
     j->attempt = found->attempt;
-    switch (found->state) {
-    case HX_COMPLETED:
-    case HX_FAILED: return replay(j, found);
-    case HX_UNKNOWN: return end_unknown(j, "how an earlier run ended is not known");
-    case HX_PROCESSING: break;
-    default: return -1;
+    if (found->state == HX_PROCESSING && (!claim->no_wait || found->lease_until <= claim->now())) {
+        claim->ops->await(claim, found);
+        return -1;
     }
-    if (j->given->no_wait && found->lease_until > hx_store_about(j->store)->now()) {
-        fprintf(stderr, "hapax run: the command runs elsewhere, and --no-wait was given. Nothing was run.\n");
-        return end(j, "running", -1, HX_EXIT_UNKNOWN);
-    }
-    await_other(j, found);
-    return -1;
+    if (found->state == HX_ABSENT || found->state == HX_EXPIRED) return -1;
+    claim->ops->note_skip(claim);
+    if (found->state == HX_COMPLETED || found->state == HX_FAILED) return replay(j, found);
+    if (found->state == HX_UNKNOWN) return end_unknown(j, "how an earlier run ended is not known");
+    fprintf(stderr, "hapax run: the command runs elsewhere, and --no-wait was given. Nothing was run.\n");
+    return end(j, "running", -1, HX_EXIT_UNKNOWN);
+}
+
+/* The store can't be reached, or has no space: false when --wait is over. */
+static bool try_again(const job *j, int64_t since)
+{
+    if (j->claim->is_refused || hx_clock_mono_ns() - since >= (int64_t)j->given->wait * 1000000) return false;
+    pause_for(PAUSE);
+    return true;
+}
+
+static int end_unreached(const job *j)
+{
+    return end_without_store(j, j->claim->error[0] ? j->claim->error : "the store can't be reached");
 }
 
 static int run(job *j)
 {
-    int64_t until = hx_clock_mono_ns() + (int64_t)j->given->wait * 1000000;
+    int64_t since = hx_clock_mono_ns();
     for (;;) {
-        hx_awaited claim;
-        hx_ms now = hx_store_about(j->store)->now();
-        j->record.state = HX_PROCESSING;
-        j->record.created_at = j->record.changed_at = now;
-        j->record.lease_until = now + HX_RUN_LEASE;
-        j->record.attempt = 1;
-        hx_await_begin(&claim, j->loop, j->given->arena);
-        hx_store_claim(j->store, &claim.call, &j->record, 0);
-        hx_store_result result = hx_await(&claim);
-        const hx_record *found = &claim.call.found;
-        bool is_ours = result == HX_STORE_EXISTS && found->state == HX_PROCESSING && found->owner == j->record.owner;
-        if (is_ours) { /* the answer to an earlier claim was lost */
-            j->record.epoch = found->epoch;
-            j->record.lease_until = found->lease_until;
-        }
-        if (result == HX_STORE_OK || is_ours) return run_claimed(j);
+        hx_record found;
+        hx_store_result result = j->claim->ops->claim(j->claim, &found);
+        if (result == HX_STORE_OK) return run_claimed(j);
         if (result == HX_STORE_EXISTS) {
-            int code = meet(j, found);
+            int code = meet(j, &found);
             if (code >= 0) return code;
-        } else if (hx_clock_mono_ns() < until) {
-            pause_for(PAUSE);
-        } else {
-            return end_without_store(j, result == HX_STORE_FULL ? "the store is full" : "the store can't be reached");
+        } else if (!try_again(j, since)) {
+            return end_unreached(j);
         }
     }
 }
@@ -538,48 +462,51 @@ static int resolve(job *j)
     size_t i = 0;
     while (i < 3 && strcmp(words[i].word, j->given->resolve) != 0) i++;
     if (i == 3) return hx_cmd_misused("run", "--resolve must be done, failed or release");
-    hx_awaited read;
-    sweep(j);
-    hx_await_begin(&read, j->loop, j->given->arena);
-    hx_store_read(j->store, &read.call, &j->record.op);
-    if (hx_await(&read) != HX_STORE_OK) return end_without_store(j, "the store can't be read");
-    const hx_record *found = &read.call.found;
-    if (found->state != HX_UNKNOWN) {
+    int64_t since = hx_clock_mono_ns();
+    hx_record *record = &j->claim->record, found;
+    while (j->claim->ops->read(j->claim, &found) != HX_STORE_OK)
+        if (!try_again(j, since)) return end_unreached(j);
+    if (found.state != HX_UNKNOWN) {
         fprintf(stderr, "hapax run: this key is %s, not unknown: there is nothing to resolve.\n",
-                hx_state_name(found->state));
-        return end(j, hx_state_name(found->state), -1, HX_EXIT_USAGE);
+                hx_state_name(found.state));
+        return end(j, hx_state_name(found.state), -1, HX_EXIT_USAGE);
     }
-    unsigned before;
-    hx_item unused;
-    read_counter(j, &unused, &before);
-    j->record = *found;
-    j->attempt = found->attempt > before ? found->attempt : before + 1;
-    j->record.answer = (hx_answer){.status = words[i].status};
-    j->record.result = hx_slice_of(words[i].code);
-    if (words[i].state == HX_ABSENT) write_counter(j, j->attempt);
+    *record = found;
+    unsigned before = j->claim->ops->attempts(j->claim);
+    j->attempt = found.attempt > before ? found.attempt : before + 1;
+    record->answer = (hx_answer){.status = words[i].status};
+    record->result = hx_slice_of(words[i].code);
+    if (words[i].state == HX_ABSENT) j->claim->ops->note_attempts(j->claim, j->attempt);
     if (settle(j, words[i].state, "operator") != HX_STORE_OK)
         return end_unknown(j, "the key has changed meanwhile, or the store can't be written to");
     fprintf(stderr, "hapax run: '%.*s' is %s.\n", HX_FMT(j->given->full_key), words[i].said);
     return end(j, words[i].state == HX_ABSENT ? "released" : words[i].said, -1, HX_EXIT_OK);
 }
 
+static hx_run_claim *open_claim(const arguments *given, hx_loop *loop, hx_error_text error)
+{
+    const hx_run_claim wanted = {.loop = loop,
+                                 .arena = given->arena,
+                                 .key = given->full_key,
+                                 .argv = given->argv,
+                                 .lifetime = (hx_ms)given->lifetime,
+                                 .no_wait = given->no_wait};
+    hx_slice url = hx_slice_of(given->store);
+    return is_daemon(url) ? hx_run_claim_at_daemon(&wanted, url, given->token, error)
+                          : hx_run_claim_in_store(&wanted, url, error);
+}
+
 static int with_store(arguments *given)
 {
-    job j = {.given = given};
+    job j = {.given = given, .loop = hx_loop_new()};
     int64_t until = hx_clock_mono_ns() + (int64_t)given->wait * 1000000;
     for (;;) {
-        j.store = hx_store_open(hx_slice_of(given->store), &(hx_store_options){.moves_clock = true}, given->error);
-        if (j.store || hx_clock_mono_ns() >= until) break;
+        j.claim = open_claim(given, j.loop, given->error);
+        if (j.claim || is_daemon(hx_slice_of(given->store)) || hx_clock_mono_ns() >= until) break;
         pause_for(PAUSE);
     }
-    if (!j.store) return end_without_store(&j, given->error);
-    j.loop = hx_loop_new();
-    hx_store_attach(j.store, j.loop);
-    j.mac = hx_mac_new(hx_store_about(j.store)->secret);
-    fill(&j);
-    int code = given->resolve ? resolve(&j) : run(&j);
-    hx_mac_free(&j.mac);
-    hx_store_close(&j.store);
+    int code = !j.claim ? end_without_store(&j, given->error) : given->resolve ? resolve(&j) : run(&j);
+    hx_run_claim_close(&j.claim);
     hx_loop_free(&j.loop);
     return code;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/cli/ask_daemon.h"
 
-#include "base/memory/buf.h"
 #include "base/check.h"
+#include "cmd/cli/daemon_call.h"
 #include "cmd/keys.h"
-#include "net/upstream.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,42 +12,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define HEAD_BYTES_MAX (64u * 1024u)
-#define ANSWER_BYTES_MAX (64u * 1024u * 1024u)
-
 typedef struct {
+    hx_daemon_call call;
     hx_loop *loop;
-    hx_exchange exchange;
-    unsigned status;
-    hx_buf body;
-    bool over, whole, too_large;
-    hx_upstream_error error;
+    bool is_over;
 } question;
 
-static void head_came(hx_exchange *exchange, const hx_answer_head *head)
+static void answered(hx_daemon_call *call)
 {
-    question *q = exchange->user;
-    q->status = head->status;
-}
-
-static void body_came(hx_exchange *exchange, hx_slice piece)
-{
-    question *q = exchange->user;
-    if (!hx_buf_append(&q->body, piece)) q->too_large = true;
-}
-
-static void ended(hx_exchange *exchange)
-{
-    question *q = exchange->user;
-    q->over = q->whole = true;
-    hx_loop_stop(q->loop);
-}
-
-static void failed(hx_exchange *exchange, hx_upstream_error error)
-{
-    question *q = exchange->user;
-    q->over = true;
-    q->error = error;
+    question *q = HX_OWNER(call, question, call);
+    q->is_over = true;
     hx_loop_stop(q->loop);
 }
 
@@ -87,43 +60,19 @@ static void explain(hx_slice address, hx_upstream_error error, bool too_large, h
 bool hx_ask_daemon(hx_slice address, const hx_admin_request *request, hx_arena *arena, hx_admin_reply *reply,
                    hx_error_text error)
 {
-    static const hx_exchange_events events = {.head = head_came, .body = body_came, .end = ended, .failed = failed};
-    static const hx_upstream_limits limits = {.connect_timeout = 5 * HX_SECOND,
-                                              .idle_timeout = HX_SECOND,
-                                              .idle_max = 1,
-                                              .connections_max = 1,
-                                              .waiting_max = 1,
-                                              .head_bytes_max = HEAD_BYTES_MAX,
-                                              .fields_max = 100};
     hx_error_text why;
-    question q = {.loop = hx_loop_new()};
-    hx_buf_init(&q.body, arena, ANSWER_BYTES_MAX);
-    hx_upstream *daemon = hx_upstream_new(q.loop, address, &limits, why);
+    question q = {.call = {.arena = arena, .token = HX_EMPTY, .done = answered}, .loop = hx_loop_new()};
+    hx_upstream *daemon = hx_daemon_connect(q.loop, address, why);
     if (daemon) {
-        q.exchange = (hx_exchange){.arena = arena,
-                                   .events = &events,
-                                   .user = &q,
-                                   .method = hx_slice_of(request->method),
-                                   .target = request->target,
-                                   .body = request->body,
-                                   .close = true};
-        if (request->body.len > 0) {
-            q.exchange.framing = HX_FRAMING_LENGTH;
-            q.exchange.content_length = request->body.len;
-        }
-        const char *type = request->body.len > 0 ? "Content-Type: application/json\r\n" : "";
-        const char *key = request->key ? request->key : "", *name = request->key ? "Idempotency-Key: " : "";
-        q.exchange.header_lines = hx_arena_printf(arena, "Host: hapax\r\n%s%s%s%s", type, name, key,
-                                                  *key ? "\r\n" : "");
-        hx_exchange_start(daemon, &q.exchange);
-        while (!q.over) hx_loop_run(q.loop);
+        hx_daemon_call_start(daemon, &q.call, request);
+        while (!q.is_over) hx_loop_run(q.loop);
         hx_upstream_free(&daemon);
     }
     hx_loop_free(&q.loop);
-    *reply = (hx_admin_reply){.status = q.status, .body = hx_buf_slice(&q.body)};
-    if (q.whole && !q.too_large) return true;
-    if (q.over)
-        explain(address, q.error, q.too_large, error);
+    *reply = (hx_admin_reply){.status = q.call.status, .body = hx_buf_slice(&q.call.body)};
+    if (q.call.is_whole) return true;
+    if (q.is_over)
+        explain(address, q.call.error, q.call.is_too_large, error);
     else
         (void)hx_fail(error, "%.*s: %s", HX_FMT(hx_slice_first(address, 200)), why);
     return false;

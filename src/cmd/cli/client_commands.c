@@ -30,7 +30,12 @@ const hx_cmd_flag hx_send_flags[] = {
 const hx_cmd_flag hx_run_flags[] = {
     {"key", "KEY", "what the command is done once for; {date:ZONE} and {window:1h} are filled in", 'k'},
     {"at", "TIME", "the time that {date} and {window} are made from; now by default", 0},
-    {"store", "STORE", "sqlite:FILE or postgres://HOST/DATABASE; HAPAX_STORE, or a file in the state directory", 's'},
+    {"store", "STORE",
+     "sqlite:FILE, postgres://HOST/DATABASE, or a daemon: unix:PATH, http://HOST:PORT. HAPAX_STORE, --config, or a "
+     "file in the state directory by default",
+     's'},
+    {"config", "FILE", "the store that this configuration names; if it is a journal, its daemon's socket", 'c'},
+    {"token-file", "FILE", "the token for a daemon's API; HAPAX_TOKEN by default", 0},
     {"wait", "TIME", "how long to wait for the store (10s)", 0},
     {"no-wait", NULL, "don't wait for the same command that runs elsewhere: exit 75", 0},
     {"lifetime", "TIME", "how long the outcome is kept, and the command not run again (24h)", 0},
@@ -106,6 +111,7 @@ const hx_cmd_entry hx_run_files[] = {
 
 const hx_cmd_entry hx_run_environment[] = {
     {"HAPAX_STORE", "the store, if --store is not given"},
+    {"HAPAX_TOKEN", "the token for a daemon's API; the command doesn't get it"},
     {"HAPAX_KEY", "set for the command: the key, with its parts filled in"},
     {"HAPAX_OPERATION", "set for the command: the operation and its epoch, as in 0f3a….17, which grows with every "
                         "run: a fencing token"},

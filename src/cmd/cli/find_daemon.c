@@ -83,3 +83,13 @@ int hx_find_daemon(const char *command, const hx_admin_whereabouts *given, hx_ar
     *address = absolute(found, arena);
     return -1;
 }
+
+int hx_find_store(const char *command, const char *file, hx_arena *arena, hx_slice *url)
+{
+    hx_config *config = load(file);
+    if (!config) return HX_EXIT_USAGE;
+    *url = hx_arena_copy(arena, config->store);
+    hx_config_free(&config);
+    bool is_shared = hx_slice_starts(*url, HX_LIT("sqlite:")) || hx_address_is_postgres(*url);
+    return is_shared ? -1 : hx_find_daemon(command, &(hx_admin_whereabouts){.config = file}, arena, url);
+}

@@ -40,32 +40,28 @@ static void lose(hx_runner *r)
 
 static void renew(hx_timer *timer);
 
-static void renewal_done(hx_store_call *call)
+static void renewed(hx_run_claim *claim, hx_store_result result)
 {
-    hx_runner *r = HX_OWNER(call, hx_runner, renewal);
+    hx_runner *r = claim->context;
     r->renews = false;
-    hx_ms next = call->result == HX_STORE_OK ? RENEW_EVERY : RENEW_AGAIN;
-    if (call->result == HX_STORE_OK) r->lease_until = call->lease_until;
-    if (call->result == HX_STORE_STALE)
+    if (result == HX_STORE_STALE)
         lose(r);
     else if (!r->is_ending && !r->is_lost)
-        hx_timer_start(r->loop, &r->renewal_timer, next, renew);
+        hx_timer_start(r->loop, &r->renewal_timer, result == HX_STORE_OK ? RENEW_EVERY : RENEW_AGAIN, renew);
     if (r->is_ending) stop(r);
 }
 
 static void renew(hx_timer *timer)
 {
     hx_runner *r = HX_OWNER(timer, hx_runner, renewal_timer);
-    hx_ms now = hx_store_about(r->store)->now();
-    if (now >= r->lease_until) {
+    if (r->claim->now() >= r->claim->record.lease_until) {
         lose(r);
         return;
     }
     hx_timer_start(r->loop, timer, RENEW_AGAIN, renew);
     if (r->renews) return;
     r->renews = true;
-    r->renewal = (hx_store_call){.loop = r->loop, .arena = r->arena, .done = renewal_done};
-    hx_store_renew(r->store, &r->renewal, &r->claim->op, r->claim->epoch, now + HX_RUN_LEASE);
+    r->claim->ops->renew(r->claim);
 }
 
 /* Signals */
@@ -105,7 +101,8 @@ static void take_signals(void)
 void hx_runner_begin(hx_runner *r)
 {
     if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) != 0) hx_fatal(HX_EXIT_BUG, "pipe: %s", strerror(errno));
-    r->lease_until = r->claim->lease_until;
+    r->claim->renewed = renewed;
+    r->claim->context = r;
     r->signals = hx_poll_new(r->loop, signal_pipe[0], signalled, r);
     hx_poll_for(r->signals, HX_POLL_READ);
     take_signals();

@@ -4,24 +4,18 @@
 #ifndef HX_CMD_RUN_RUNNER_H
 #define HX_CMD_RUN_RUNNER_H
 
+#include "cmd/run/claim.h"
 #include "cmd/run/output.h"
 #include "cmd/run/supervise.h"
 #include "core/retry/exit_status.h"
-#include "store/sync.h"
-
-#define HX_RUN_LEASE (30 * HX_SECOND)
 
 typedef struct {
     /* given by the caller */
     hx_loop *loop;
-    hx_store *store;
-    hx_arena *arena;
-    const hx_record *claim;
+    hx_run_claim *claim;
     char **argv;
     hx_output *output;
     /* its own */
-    hx_ms lease_until;
-    hx_store_call renewal;
     bool renews; /* a renewal is under way */
     bool is_lost;
     bool is_interrupted; /* a signal came while no command ran */
