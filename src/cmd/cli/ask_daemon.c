@@ -2,7 +2,7 @@
 #include "cmd/cli/ask_daemon.h"
 
 #include "base/check.h"
-#include "cmd/cli/daemon_call.h"
+#include "cmd/cli/asking.h"
 #include "cmd/keys.h"
 
 #include <errno.h>
@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 typedef struct {
-    hx_daemon_call call;
+    hx_asking call;
     hx_loop *loop;
     bool is_over;
 } question;
 
-static void answered(hx_daemon_call *call)
+static void answered(hx_asking *call)
 {
     question *q = HX_OWNER(call, question, call);
     q->is_over = true;
@@ -62,9 +62,9 @@ bool hx_ask_daemon(hx_slice address, const hx_admin_request *request, hx_arena *
 {
     hx_error_text why;
     question q = {.call = {.arena = arena, .token = HX_EMPTY, .done = answered}, .loop = hx_loop_new()};
-    hx_upstream *daemon = hx_daemon_connect(q.loop, address, why);
+    hx_upstream *daemon = hx_asking_connect(q.loop, address, why);
     if (daemon) {
-        hx_daemon_call_start(daemon, &q.call, request);
+        hx_asking_start(daemon, &q.call, request);
         while (!q.is_over) hx_loop_run(q.loop);
         hx_upstream_free(&daemon);
     }

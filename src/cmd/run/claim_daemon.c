@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/hex.h"
 #include "base/rand.h"
-#include "cmd/cli/daemon_call.h"
+#include "cmd/cli/asking.h"
 #include "cmd/run/claim.h"
 #include "core/crypto/mac.h"
 #include "core/json/json.h"
@@ -22,7 +22,7 @@
 #define ATTEMPTS "attempts"      /* the checkpoint */
 
 typedef struct {
-    hx_daemon_call call;
+    hx_asking call;
     hx_timer timer; /* it takes too long */
     hx_loop *loop;
     bool is_over;
@@ -84,7 +84,7 @@ static void start(at_daemon *d, asking *a, const char *verb, const hx_buf *body,
                                       .body = hx_buf_slice(body)};
     a->loop = d->claim.loop;
     a->call.token = d->token;
-    hx_daemon_call_start(d->upstream, &a->call, &request);
+    hx_asking_start(d->upstream, &a->call, &request);
     hx_timer_start(a->loop, &a->timer, timeout, took_too_long);
 }
 
@@ -103,7 +103,7 @@ static bool read_answer(at_daemon *d, const asking *a, answer *out)
     return is_read;
 }
 
-static void asked(hx_daemon_call *call)
+static void asked(hx_asking *call)
 {
     asking *a = HX_OWNER(call, asking, call);
     hx_timer_stop(a->loop, &a->timer);
@@ -270,7 +270,7 @@ static void await(hx_run_claim *c, const hx_record *found)
 
 /* An operation that a new start of the daemon made unknown still has our epoch: nobody else can begin, and the outcome
  * is accepted. */
-static void renewal_done(hx_daemon_call *call)
+static void renewal_done(hx_asking *call)
 {
     at_daemon *d = HX_OWNER(call, at_daemon, renewal.call);
     hx_run_claim *c = &d->claim;
@@ -399,7 +399,7 @@ hx_run_claim *hx_run_claim_at_daemon(const hx_run_claim *given, hx_slice url, hx
                                          .note_skip = note_skip,
                                          .close = leave};
     uint8_t drawn[16];
-    hx_upstream *upstream = hx_daemon_connect(given->loop, url, error);
+    hx_upstream *upstream = hx_asking_connect(given->loop, url, error);
     if (!upstream) return NULL;
     at_daemon *d = calloc(1, sizeof *d);
     if (!d) hx_fatal(HX_EXIT_BUG, "out of memory");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cmd/cli/daemon_call.h"
+#include "cmd/cli/asking.h"
 
 #define HEAD_BYTES_MAX (64u * 1024u)
 #define ANSWER_BYTES_MAX (64u * 1024u * 1024u)
@@ -7,31 +7,31 @@
 
 static void head_came(hx_exchange *exchange, const hx_answer_head *head)
 {
-    hx_daemon_call *call = exchange->user;
+    hx_asking *call = exchange->user;
     call->status = head->status;
 }
 
 static void body_came(hx_exchange *exchange, hx_slice piece)
 {
-    hx_daemon_call *call = exchange->user;
+    hx_asking *call = exchange->user;
     if (!hx_buf_append(&call->body, piece)) call->is_too_large = true;
 }
 
 static void ended(hx_exchange *exchange)
 {
-    hx_daemon_call *call = exchange->user;
+    hx_asking *call = exchange->user;
     call->is_whole = !call->is_too_large;
     call->done(call);
 }
 
 static void failed(hx_exchange *exchange, hx_upstream_error error)
 {
-    hx_daemon_call *call = exchange->user;
+    hx_asking *call = exchange->user;
     call->error = error;
     call->done(call);
 }
 
-hx_upstream *hx_daemon_connect(hx_loop *loop, hx_slice address, hx_error_text error)
+hx_upstream *hx_asking_connect(hx_loop *loop, hx_slice address, hx_error_text error)
 {
     static const hx_upstream_limits limits = {.connect_timeout = 5 * HX_SECOND,
                                               .idle_timeout = HX_SECOND,
@@ -43,7 +43,7 @@ hx_upstream *hx_daemon_connect(hx_loop *loop, hx_slice address, hx_error_text er
     return hx_upstream_new(loop, address, &limits, error);
 }
 
-void hx_daemon_call_start(hx_upstream *daemon, hx_daemon_call *call, const hx_admin_request *request)
+void hx_asking_start(hx_upstream *daemon, hx_asking *call, const hx_admin_request *request)
 {
     static const hx_exchange_events events = {.head = head_came, .body = body_came, .end = ended, .failed = failed};
     const hx_slice key = hx_slice_of(request->key ? request->key : "");
