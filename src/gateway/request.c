@@ -34,7 +34,7 @@ const char *hx_idempotency_text(hx_idempotency status)
 
 /* Which steps may follow which: the picture in request.h. */
 static const unsigned may_follow[] = {
-    [HX_STEP_admit] = STEP(locate) | STEP(claim) | STEP(pass) | STEP(shadow) | STEP(publish) | STEP(reply) |
+    [HX_STEP_admit] = STEP(locate) | STEP(claim) | STEP(pass) | STEP(shadow) | STEP(publish) | STEP(ask) | STEP(reply) |
                       STEP(finish),
     [HX_STEP_locate] = STEP(claim) | STEP(pass) | STEP(reply),
     [HX_STEP_claim] = STEP(locate) | STEP(yield) | STEP(wait) | STEP(replay) | STEP(forward) | STEP(probe) |
@@ -54,6 +54,7 @@ static const unsigned may_follow[] = {
     [HX_STEP_pass] = STEP(retry) | STEP(reply) | STEP(shadow) | STEP(finish),
     [HX_STEP_shadow] = STEP(pass) | STEP(finish),
     [HX_STEP_publish] = STEP(reply) | STEP(finish),
+    [HX_STEP_ask] = STEP(reply),
     [HX_STEP_finish] = 0,
 };
 
@@ -99,6 +100,7 @@ static const unsigned operation_at[] = {
     [HX_STEP_pass] = IS(NONE),
     [HX_STEP_shadow] = IS(NONE),
     [HX_STEP_publish] = IS(NONE),
+    [HX_STEP_ask] = IS(NONE),
     [HX_STEP_finish] = IS(NONE) | IS(SETTLED) | IS(GIVEN_UP),
 };
 

@@ -16,6 +16,7 @@
  *     settle ──► claim                        unknown: to be taken over under a new epoch (parts/transactional.h)
  *     settle ──► stream ──► finish            the response is not kept
  *     late_answer ──► judge ──► settle        a late response
+ *     admit ──► ask ──► reply                 a question about an operation: nothing is claimed
  *     any ──► reply                           refused. Without a claim, finish follows
  *
  * A client that leaves ends only what is done for it alone: reading its body, waiting, passing. A claim goes on, even
@@ -266,6 +267,9 @@ typedef struct hx_request {
     /* authorize */
     enum { HX_AUTHORIZE_NONE, HX_AUTHORIZE_ASKING, HX_AUTHORIZE_DONE } authorize_state;
     uint16_t authorize_status;
+
+    /* ask */
+    hx_ms ask_wait; /* how long the caller waits for the operation to end */
 
     /* reply */
     hx_reply_kind reply_kind;

@@ -80,7 +80,7 @@ static void make_request(hx_dry_run *r)
 static bool is_too_large(const hx_request *q)
 {
     bool reads_body = q->step != HX_STEP_reply || q->error == HX_ERROR_KEY_PART_MISSING;
-    return reads_body && q->step != HX_STEP_pass && q->step != HX_STEP_publish &&
+    return reads_body && q->step != HX_STEP_pass && q->step != HX_STEP_publish && q->step != HX_STEP_ask &&
            q->body.len > q->policy->body_bytes_max;
 }
 
@@ -96,6 +96,7 @@ static hx_dry_run_end end_of(hx_dry_run *r)
     }
     switch (q->step) {
     case HX_STEP_pass: return HX_DRY_PASSED;
+    case HX_STEP_ask:
     case HX_STEP_publish: return HX_DRY_PUBLISHED;
     case HX_STEP_shadow: return HX_DRY_SHADOWED;
     case HX_STEP_locate:

@@ -15,6 +15,7 @@
 #include "gateway/parts/natural_key.h"
 #include "gateway/parts/caller.h"
 #include "gateway/messages/problem.h"
+#include "gateway/steps/ask.h"
 #include "gateway/steps/publish.h"
 #include "gateway/steps/shadow.h"
 
@@ -350,6 +351,20 @@ static hx_step_result refuse_near_miss(hx_request *r, const hx_policy *missed)
                                              HX_FMT(missed->name), HX_FMT(missed->path)));
 }
 
+/* A question about an operation: whose it is goes by the rules of the request that it names. */
+static hx_step_result admit_question(hx_request *r)
+{
+    const hx_fields *fields = &r->stream->request.fields;
+    const char *wrong = hx_ask_read(r);
+    if (wrong) return hx_request_refuse(r, HX_ERROR_MALFORMED, hx_slice_of(wrong));
+    if (fields->lines[HX_FIELD_IDEMPOTENCY_KEY] == 0) return hx_request_refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
+    r->host = hx_text_host(hx_fields_get(fields, HX_FIELD_HOST), HX_LIT("80"), r->arena);
+    (void)check_key(r);
+    if (r->step == HX_STEP_admit) (void)identify(r);
+    if (r->step == HX_STEP_admit) (void)check_rate(r);
+    return r->step == HX_STEP_admit ? hx_request_go(r, HX_STEP_ask) : HX_MORE;
+}
+
 /* Which rules, which key, who. Still in this step afterwards: go on with the body. */
 static hx_step_result admit_head(hx_request *r)
 {
@@ -365,6 +380,10 @@ static hx_step_result admit_head(hx_request *r)
     read_timeout(r);
     if (hx_publish_is_asked(hx_request_rules(r)->config, head->method, r->path))
         return hx_request_go(r, HX_STEP_publish);
+    if (hx_ask_is_asked(head->method, r->path)) {
+        r->natural = false;
+        return admit_question(r);
+    }
     bool is_safe = hx_method_is_safe(head->method);
     const hx_policy *missed = is_safe && !keyed ? NULL : missed_route(r, route, path_error);
     if (missed) return refuse_near_miss(r, missed);
