@@ -22,6 +22,8 @@ typedef struct {
 struct hx_store { /* the first member of every backend's own struct */
     const hx_store_ops *ops;
     hx_store_facts facts;
+    /* Jobs that were not run: those in the item, as last seen, and those that are still to be added to it. */
+    _Atomic uint64_t conflicts_kept, conflicts_new;
 };
 
 #define HX_STORE_WAITERS_PER_OP_MAX 1000u

@@ -363,6 +363,23 @@ const hx_store_facts *hx_store_about(const hx_store *store)
 void hx_store_count(hx_store *store, hx_store_counts *out)
 {
     store->ops->count(store, out);
+    out->job_conflicts = store->conflicts_kept + store->conflicts_new;
+}
+
+void hx_store_note_conflict(hx_store *store)
+{
+    store->conflicts_new++;
+}
+
+uint64_t hx_store_new_conflicts(hx_store *store)
+{
+    return store->conflicts_new;
+}
+
+void hx_store_keep_conflicts(hx_store *store, uint64_t kept, uint64_t added)
+{
+    store->conflicts_kept = kept;
+    store->conflicts_new -= added;
 }
 
 void hx_store_rules_of(hx_store *store, hx_arena *arena, hx_store_rules *out)

@@ -242,10 +242,17 @@ typedef struct {
     const hx_record *unfinished;
 } hx_store_options;
 
-/* Lets a loop make calls; before the loop runs. Any thread may call this and the next five. */
+/* Lets a loop make calls; before the loop runs. Any thread may call this and the next eight. */
 void hx_store_attach(hx_store *store, hx_loop *loop);
 const hx_store_facts *hx_store_about(const hx_store *store);
 void hx_store_count(hx_store *store, hx_store_counts *out);
+/* Counts a job that was not run because its key was taken. jobs/job_conflicts.h adds it to the item that keeps the
+ * number. */
+void hx_store_note_conflict(hx_store *store);
+#define HX_ITEM_JOB_CONFLICTS "n/scheduler_job_conflict" /* its meta is the number */
+/* For that: how many are not in the item yet; and that the item has `kept` now, `added` of these among them. */
+uint64_t hx_store_new_conflicts(hx_store *store);
+void hx_store_keep_conflicts(hx_store *store, uint64_t kept, uint64_t added);
 /* The rules under which there are live operations, with their numbers, in `arena`. It takes no time for many
  * operations: what has expired since the last sweep may still be counted, what is not durable yet is not. */
 void hx_store_rules_of(hx_store *store, hx_arena *arena, hx_store_rules *out);

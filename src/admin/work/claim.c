@@ -144,12 +144,14 @@ static void decide(hx_work *work, const hx_record *found)
         return;
     }
     if (found->state == HX_PROCESSING && !is_mine) {
+        if (work->given.wait == 0) hx_store_note_conflict(call->admin->needs.store); /* else the claim is repeated */
         if (work->may_wait)
             wait_for(work, found->epoch);
         else
             hx_admin_refuse_with(call, HX_ADMIN_WORK_IN_FLIGHT, HX_EMPTY, HX_LIT("Retry-After: 1\r\n"));
         return;
     }
+    if (found->state != HX_PROCESSING && !is_mine) hx_store_note_conflict(call->admin->needs.store);
     if (found->state == HX_UNKNOWN && !is_mine) {
         hx_admin_refuse_with(call, HX_ADMIN_WORK_UNKNOWN, HX_EMPTY, HX_LIT("Retry-After: 10\r\n"));
         return;

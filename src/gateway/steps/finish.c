@@ -56,8 +56,18 @@ static void summarize(hx_request *r, hx_summary *out)
     if (r->reply_kind == HX_REPLY_ERROR && hx_request_is_replied(r)) summarize_error(r, out);
 }
 
+/* A timer's request that ran nothing, because its key was taken. */
+static bool is_job_conflict(const hx_request *r)
+{
+    if (r->policy->class != HX_CLASS_SCHEDULED || r->key.len == 0 || hx_request_is_claimed(r)) return false;
+    if (r->reply_kind != HX_REPLY_ERROR) return r->idempotency == HX_IDEMPOTENCY_REPLAYED;
+    return hx_slice_starts(hx_slice_of(hx_error_about(r->error)->code), HX_LIT("CONFLICT.")) &&
+           r->error != HX_ERROR_PAYLOAD_MISMATCH;
+}
+
 static void count(hx_request *r)
 {
+    if (r->policy && is_job_conflict(r)) hx_store_note_conflict(r->worker->gateway->store);
     if (r->idempotency == HX_IDEMPOTENCY_STORED || r->idempotency == HX_IDEMPOTENCY_NOT_RETAINED)
         hx_worker_count(r->worker, HX_COUNT_CREATED);
     if (r->idempotency == HX_IDEMPOTENCY_REPLAYED) hx_worker_count(r->worker, HX_COUNT_REPLAYED);
