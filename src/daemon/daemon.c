@@ -11,7 +11,7 @@
 #include "config/address.h"
 #include "gateway/parts/request_body.h"
 #include "gateway/gateway.h"
-#include "jobs/job_conflicts.h"
+#include "jobs/skipped_jobs.h"
 #include "jobs/quota_recount.h"
 #include "jobs/sweep.h"
 
@@ -59,7 +59,7 @@ struct hx_daemon {
     unsigned worker_count;
     hx_jobs background;
     hx_sweep sweep;
-    hx_job_conflicts conflicts;
+    hx_skipped_jobs skipped_jobs;
     hx_quota_recount recount;
     hx_ms recounted_since;
     hx_reload *reload;
@@ -499,21 +499,21 @@ static void stop_inbox(void *context, void (*stopped)(void *of), void *of)
     hx_daemon_events_stop_inbox(daemon->events, stopped, of);
 }
 
-static void start_conflicts(void *context)
+static void start_skipped_jobs(void *context)
 {
     hx_daemon *daemon = context;
-    hx_job_conflicts_start(&daemon->conflicts, daemon->background.loop, daemon->store);
+    hx_skipped_jobs_start(&daemon->skipped_jobs, daemon->background.loop, daemon->store);
 }
 
-static void stop_conflicts(void *context, void (*stopped)(void *of), void *of)
+static void stop_skipped_jobs(void *context, void (*stopped)(void *of), void *of)
 {
     hx_daemon *daemon = context;
-    hx_job_conflicts_stop(&daemon->conflicts, stopped, of);
+    hx_skipped_jobs_stop(&daemon->skipped_jobs, stopped, of);
 }
 
 static const hx_daemon_job jobs[] = {
     {"sweep", start_sweep, stop_sweep, HX_JOB_AFTER_DRAIN},
-    {"job conflicts", start_conflicts, stop_conflicts, HX_JOB_AFTER_DRAIN},
+    {"skipped jobs", start_skipped_jobs, stop_skipped_jobs, HX_JOB_AFTER_DRAIN},
     {"reload", start_reload, stop_reload, HX_JOB_AFTER_DRAIN},
     {"events", start_events, stop_events, HX_JOB_AFTER_DRAIN},
     {"inbox", NULL, stop_inbox, HX_JOB_BEFORE_DRAIN},               /* listens from hx_daemon_open on */

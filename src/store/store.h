@@ -246,7 +246,7 @@ typedef struct {
 void hx_store_attach(hx_store *store, hx_loop *loop);
 const hx_store_facts *hx_store_about(const hx_store *store);
 void hx_store_count(hx_store *store, hx_store_counts *out);
-/* Counts a job that was not run because its key was taken. jobs/job_conflicts.h adds it to the item that keeps the
+/* Counts a job that was not run because its key was taken. jobs/skipped_jobs.h adds it to the item that keeps the
  * number. */
 void hx_store_note_conflict(hx_store *store);
 #define HX_ITEM_JOB_CONFLICTS "n/scheduler_job_conflict" /* its meta is the number */

@@ -355,7 +355,7 @@ static hx_step_result refuse_near_miss(hx_request *r, const hx_policy *missed)
 static hx_step_result admit_question(hx_request *r)
 {
     const hx_fields *fields = &r->stream->request.fields;
-    const char *wrong = hx_ask_read(r);
+    const char *wrong = hx_question_read(r);
     if (wrong) return hx_request_refuse(r, HX_ERROR_MALFORMED, hx_slice_of(wrong));
     if (fields->lines[HX_FIELD_IDEMPOTENCY_KEY] == 0) return hx_request_refuse(r, HX_ERROR_KEY_MISSING, HX_EMPTY);
     r->host = hx_text_host(hx_fields_get(fields, HX_FIELD_HOST), HX_LIT("80"), r->arena);
@@ -380,7 +380,7 @@ static hx_step_result admit_head(hx_request *r)
     read_timeout(r);
     if (hx_publish_is_asked(hx_request_rules(r)->config, head->method, r->path))
         return hx_request_go(r, HX_STEP_publish);
-    if (hx_ask_is_asked(head->method, r->path)) {
+    if (hx_question_is_asked(head->method, r->path)) {
         r->natural = false;
         return admit_question(r);
     }

@@ -28,7 +28,7 @@ static const char *read_parameter(hx_request *r, hx_slice part, hx_slice *method
     return NULL;
 }
 
-const char *hx_ask_read(hx_request *r)
+const char *hx_question_read(hx_request *r)
 {
     const hx_policy_set *policies = hx_request_rules(r)->policies;
     hx_slice rest = r->stream->request.query, part, method = HX_EMPTY, path = HX_EMPTY, normal;

@@ -11,14 +11,14 @@
 
 #include "gateway/request.h"
 
-#define HX_ASK_PATH "/.well-known/idempotency/operation"
+#define HX_QUESTION_PATH "/.well-known/idempotency/operation"
 
-static inline bool hx_ask_is_asked(hx_slice method, hx_slice path)
+static inline bool hx_question_is_asked(hx_slice method, hx_slice path)
 {
-    return hx_slice_eq(path, HX_LIT(HX_ASK_PATH)) && hx_slice_eq(method, HX_LIT("GET"));
+    return hx_slice_eq(path, HX_LIT(HX_QUESTION_PATH)) && hx_slice_eq(method, HX_LIT("GET"));
 }
 /* Reads the query: r->policy, r->route, r->identity and r->ask_wait become those of the request that it names. NULL, or
  * a sentence that says what is wrong. */
-const char *hx_ask_read(hx_request *r) HX_MUST_USE;
+const char *hx_question_read(hx_request *r) HX_MUST_USE;
 
 #endif

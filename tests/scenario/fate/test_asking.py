@@ -72,7 +72,8 @@ def test_an_operation_of_a_renamed_route_is_found(start_gateway, upstream):
     gateway = start_gateway("routes: [{name: refund, match: POST /refunds}]")
     key = fresh_key()
     gateway.post("/refunds", key=key, auth=ADA, json={})
-    gateway.config.write_text("store_max: 128MiB\nroutes: [{name: refunds, formerly: [refund], match: POST /refunds}]\n")
+    renamed = "routes: [{name: refunds, formerly: [refund], match: POST /refunds}]\n"
+    gateway.config.write_text("store_max: 128MiB\n" + renamed)
     gateway.restart("drain")
     assert state(ask(gateway, key)) == "completed"
 

@@ -2,8 +2,8 @@
 /* Keeps the number of jobs that were not run because their key was taken (`scheduler_job_conflict`) in an item of the
  * store, together with those that other processes count there: other nodes, and `hapax run`. A crash loses what was
  * counted in the last INTERVAL. */
-#ifndef HX_JOBS_JOB_CONFLICTS_H
-#define HX_JOBS_JOB_CONFLICTS_H
+#ifndef HX_JOBS_SKIPPED_JOBS_H
+#define HX_JOBS_SKIPPED_JOBS_H
 
 #include "store/store.h"
 
@@ -18,10 +18,10 @@ typedef struct {
     bool is_busy, is_known, is_stopping;
     void (*stopped)(void *context);
     void *context;
-} hx_job_conflicts;
+} hx_skipped_jobs;
 
-void hx_job_conflicts_start(hx_job_conflicts *conflicts, hx_loop *loop, hx_store *store);
+void hx_skipped_jobs_start(hx_skipped_jobs *conflicts, hx_loop *loop, hx_store *store);
 /* Writes what is left; `stopped` follows, perhaps at once. */
-void hx_job_conflicts_stop(hx_job_conflicts *conflicts, void (*stopped)(void *context), void *context);
+void hx_skipped_jobs_stop(hx_skipped_jobs *conflicts, void (*stopped)(void *context), void *context);
 
 #endif

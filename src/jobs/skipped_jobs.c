@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "jobs/job_conflicts.h"
+#include "jobs/skipped_jobs.h"
 
 #define INTERVAL (2 * HX_SECOND)
 
 static void due(hx_timer *timer);
 
-static void pause_or_stop(hx_job_conflicts *c)
+static void pause_or_stop(hx_skipped_jobs *c)
 {
     c->is_busy = false;
     hx_arena_free(&c->arena);
@@ -17,14 +17,14 @@ static void pause_or_stop(hx_job_conflicts *c)
 
 static void written(hx_store_call *call)
 {
-    hx_job_conflicts *c = HX_OWNER(call, hx_job_conflicts, call);
+    hx_skipped_jobs *c = HX_OWNER(call, hx_skipped_jobs, call);
     if (call->result == HX_STORE_OK) hx_store_keep_conflicts(c->store, c->kept + c->added, c->added);
     pause_or_stop(c); /* another process was faster: the next round has its number */
 }
 
 static void was_read(hx_store_call *call)
 {
-    hx_job_conflicts *c = HX_OWNER(call, hx_job_conflicts, call);
+    hx_skipped_jobs *c = HX_OWNER(call, hx_skipped_jobs, call);
     uint64_t number = 0;
     if (call->result != HX_STORE_OK) {
         pause_or_stop(c);
@@ -44,7 +44,7 @@ static void was_read(hx_store_call *call)
 }
 
 /* Who else counts is only found out by reading, where others can. */
-static void look(hx_job_conflicts *c)
+static void look(hx_skipped_jobs *c)
 {
     bool is_needed = !c->is_known || hx_store_about(c->store)->shared || hx_store_new_conflicts(c->store) > 0;
     if (!is_needed || !hx_store_about(c->store)->keeps_items) {
@@ -59,16 +59,16 @@ static void look(hx_job_conflicts *c)
 
 static void due(hx_timer *timer)
 {
-    look(HX_OWNER(timer, hx_job_conflicts, timer));
+    look(HX_OWNER(timer, hx_skipped_jobs, timer));
 }
 
-void hx_job_conflicts_start(hx_job_conflicts *conflicts, hx_loop *loop, hx_store *store)
+void hx_skipped_jobs_start(hx_skipped_jobs *conflicts, hx_loop *loop, hx_store *store)
 {
-    *conflicts = (hx_job_conflicts){.store = store, .loop = loop};
+    *conflicts = (hx_skipped_jobs){.store = store, .loop = loop};
     look(conflicts);
 }
 
-void hx_job_conflicts_stop(hx_job_conflicts *conflicts, void (*stopped)(void *context), void *context)
+void hx_skipped_jobs_stop(hx_skipped_jobs *conflicts, void (*stopped)(void *context), void *context)
 {
     conflicts->is_stopping = true;
     conflicts->stopped = stopped;
