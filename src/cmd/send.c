@@ -356,11 +356,20 @@ static int show_status(arguments *given, hx_intents *intents)
     hx_intent *intent;
     int code = open_named(given, intents, false, &intent);
     if (code >= 0) return code;
-    hx_careful_verdict verdict = hx_send_verdict_of(intent);
-    hx_send_show(intent, verdict, intent->outcome.note, given->json ? HX_SEND_JSON : HX_SEND_TEXT);
+    hx_send_settings settings = {0};
+    hx_send_end end = {.verdict = hx_send_verdict_of(intent), .why = intent->outcome.note};
+    if (!read_settings(given, intent->request.class, &settings)) {
+        hx_intent_close(&intent);
+        return failed(given, HX_EXIT_USAGE);
+    }
+    settings.credentials = credentials_of(given);
+    hx_send_end heard;
+    bool may_ask = intent->outcome.verdict.len == 0 && intent->attempt_count > 0 && intent->request.key.len > 0;
+    if (may_ask && hx_send_ask(intent, &settings, given->arena, &heard)) end = heard;
+    hx_send_show(intent, end.verdict, end.why, given->json ? HX_SEND_JSON : HX_SEND_TEXT);
     show_csv(given, intent);
     hx_intent_close(&intent);
-    return exit_of(verdict);
+    return exit_of(end.verdict);
 }
 
 static int forget_one(arguments *given, hx_intents *intents)

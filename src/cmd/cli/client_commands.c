@@ -16,7 +16,10 @@ const hx_cmd_flag hx_send_flags[] = {
     {"budget", "TIME", "for all of it; the server is told what is left, in X-Request-Timeout", 0},
     {"key-lifetime", "TIME", "how long the server remembers keys, if it doesn't say so itself (23h)", 0},
     {"resume", NULL, "go on with the operation that is named, or with all that have not ended", 0},
-    {"status", NULL, "say what became of the operation that is named; nothing is sent", 0},
+    {"status", NULL,
+     "say what became of the operation that is named. A Hapax gateway is asked, and waited for with --budget; the "
+     "request is not sent",
+     0},
     {"list", NULL, "list the operations, and remove what ended more than a week ago", 0},
     {"forget", NULL, "remove what is known of the operation that is named", 0},
     {"csv", "FILE", "write a line for each attempt: attempt,delay_ms,status,code,notes; - is standard output", 0},

@@ -18,6 +18,7 @@
 #define HEADER_BYTES_MAX (48u << 10)
 #define PROGRESS_INTERVAL 100
 #define LOOKUP_TIMEOUT (5 * HX_SECOND)
+#define ASK_WAIT_MAX (30 * HX_SECOND) /* of the server */
 
 typedef struct {
     hx_intent *intent;
@@ -235,24 +236,109 @@ static bool finish(work *w, hx_error_text error)
     return hx_intent_finish(w->intent, &outcome, error);
 }
 
-bool hx_send_perform(hx_intent *intent, const hx_send_settings *settings, hx_arena *arena, hx_send_end *end,
-                     hx_error_text error)
+static bool open_client(work *w, hx_error_text error)
 {
-    work w = {.intent = intent, .settings = settings, .arena = arena, .end = end};
     hx_client_limits limits = {.connections_max = 4,
                                .requests_per_host_max = 1,
                                .waiting_max = 1,
                                .lookup_timeout = LOOKUP_TIMEOUT,
                                .idle_timeout = HX_SECOND,
-                               .ca_file = settings->ca_file};
-    *end = (hx_send_end){.why = HX_EMPTY, .body = HX_EMPTY, .content_type = HX_EMPTY, .original_time = HX_EMPTY};
-    bool is_network = hx_network_parse(HX_LIT("0.0.0.0/0"), &w.everything[1], error);
+                               .ca_file = w->settings->ca_file};
+    bool is_network = hx_network_parse(HX_LIT("0.0.0.0/0"), &w->everything[1], error);
     HX_CHECK(is_network);
-    w.guard = (hx_guard){.allowed = w.everything, .allowed_count = 2}; /* the caller's own choice */
-    w.loop = hx_loop_new();
-    w.client = hx_client_new(w.loop, &limits, &w.guard, error);
-    bool good = w.client && repeat(&w, error) && finish(&w, error);
-    if (w.client) hx_client_free(&w.client);
-    hx_loop_free(&w.loop);
+    w->guard = (hx_guard){.allowed = w->everything, .allowed_count = 2}; /* the caller's own choice */
+    w->loop = hx_loop_new();
+    w->client = hx_client_new(w->loop, &limits, &w->guard, error);
+    return w->client;
+}
+
+static void close_client(work *w)
+{
+    if (w->client) hx_client_free(&w->client);
+    hx_loop_free(&w->loop);
+}
+
+bool hx_send_perform(hx_intent *intent, const hx_send_settings *settings, hx_arena *arena, hx_send_end *end,
+                     hx_error_text error)
+{
+    work w = {.intent = intent, .settings = settings, .arena = arena, .end = end};
+    *end = (hx_send_end){.why = HX_EMPTY, .body = HX_EMPTY, .content_type = HX_EMPTY, .original_time = HX_EMPTY};
+    bool good = open_client(&w, error) && repeat(&w, error) && finish(&w, error);
+    close_client(&w);
     return good;
+}
+
+/* Asking the server */
+
+typedef struct {
+    const char *state;
+    hx_careful_verdict verdict;
+    const char *why;
+} told;
+
+static void question_answered(hx_client_request *request, const hx_client_result *got)
+{
+    work *w = request->user;
+    w->is_over = true;
+    if (got->error == HX_CLIENT_NONE && got->status == 200 &&
+        hx_slice_starts_nocase(got->content_type, HX_LIT("application/json")))
+        w->end->body = hx_arena_copy(w->arena, got->body);
+}
+
+/* "https://host/.well-known/…?method=POST&path=/refunds" */
+static hx_slice question_of(const work *w)
+{
+    const hx_intent_request *request = &w->intent->request;
+    size_t begin = hx_slice_find(request->url, ':') + 3, end = begin, after;
+    while (end < request->url.len && !strchr("/?#", request->url.ptr[end])) end++;
+    after = end;
+    while (after < request->url.len && !strchr("?#", request->url.ptr[after])) after++;
+    hx_slice path = hx_slice_from(hx_slice_first(request->url, after), end);
+    hx_ms wait = w->settings->budget < ASK_WAIT_MAX ? w->settings->budget : ASK_WAIT_MAX;
+    hx_buf url;
+    hx_buf_init(&url, w->arena, 3 * request->url.len + 256);
+    hx_buf_put(&url, hx_slice_first(request->url, end));
+    hx_buf_puts(&url, "/.well-known/idempotency/operation?method=");
+    hx_buf_put(&url, request->method);
+    hx_buf_puts(&url, "&path=");
+    hx_text_percent_put(&url, path.len > 0 ? path : HX_LIT("/"));
+    hx_buf_put(&url, hx_arena_printf(w->arena, "&wait=%lldms", (long long)wait));
+    return hx_buf_slice(&url);
+}
+
+bool hx_send_ask(hx_intent *intent, const hx_send_settings *settings, hx_arena *arena, hx_send_end *end)
+{
+    static const told words[] = {
+        {"completed", HX_CAREFUL_DONE, "the server says that it was done; --resume gets its response"},
+        {"failed", HX_CAREFUL_REFUSED, "the server says that it failed; --resume gets its response"},
+        {"processing", HX_CAREFUL_UNKNOWN, "the server is at work on it"},
+        {"unknown", HX_CAREFUL_UNKNOWN, "the server doesn't know what became of it"},
+    };
+    work w = {.intent = intent, .settings = settings, .arena = arena, .end = end};
+    hx_error_text unused;
+    hx_buf lines;
+    hx_slice state;
+    *end = (hx_send_end){.why = HX_EMPTY, .body = HX_EMPTY, .content_type = HX_EMPTY, .original_time = HX_EMPTY};
+    if (open_client(&w, unused) && put_headers(&w, &lines, unused)) {
+        w.request = (hx_client_request){.method = HX_LIT("GET"),
+                                        .url = question_of(&w),
+                                        .header_lines = hx_buf_slice(&lines),
+                                        .body = HX_EMPTY,
+                                        .timeout = settings->timeout + settings->budget,
+                                        .connect_timeout = settings->timeout,
+                                        .body_kept_max = 4096,
+                                        .user = &w,
+                                        .done = question_answered};
+        hx_client_start(w.client, &w.request);
+        while (!w.is_over) hx_loop_turn(w.loop, HX_SECOND);
+    }
+    close_client(&w);
+    if (!hx_json_pointer(end->body, HX_LIT("/state"), &state)) return false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (!hx_json_value_is(state, hx_slice_of(words[i].state))) continue;
+        end->verdict = words[i].verdict;
+        end->why = hx_slice_of(words[i].why);
+        return true;
+    }
+    return false;
 }

@@ -27,4 +27,8 @@ typedef struct {
 bool hx_send_perform(hx_intent *intent, const hx_send_settings *settings, hx_arena *arena, hx_send_end *end,
                      hx_error_text error) HX_MUST_USE;
 
+/* Asks a Hapax gateway what became of the operation, and waits for its end as long as the budget allows; nothing is
+ * executed. False: the server is none, can't be reached, or has no such operation. Else `end` has verdict and why. */
+bool hx_send_ask(hx_intent *intent, const hx_send_settings *settings, hx_arena *arena, hx_send_end *end) HX_MUST_USE;
+
 #endif

@@ -209,6 +209,29 @@ def test_through_the_gateway_a_lost_response_is_replayed(send, gateway, upstream
     assert upstream.effects("/refunds") == 1
 
 
+@pytest.mark.parametrize("fate, code, says", [("done", DONE, "was done"), ("lost", EXIT_UNKNOWN, "doesn't know"),
+                                              ("at work", EXIT_UNKNOWN, "at work"), ("never", EXIT_UNKNOWN, "")])
+def test_the_gateway_is_asked_whether_it_went_through(send, gateway, upstream, fate, code, says):
+    """The client gave up on its only attempt; the gateway went on with it, and `--status` sends nothing."""
+    through = f"http://127.0.0.1:{gateway.address[1]}/refunds"
+    words = ["POST", through, "-d", REFUND, "--for", "n", "-H", "Authorization: Bearer a", "--attempts", "1"]
+    with upstream.hold("/refunds") as held:
+        assert send(*words, "--timeout", "300ms").code == EXIT_UNKNOWN
+        held.wait_arrived()
+        if fate == "at work":
+            told = send("--status", "n")
+    if fate == "done":
+        told = send("--status", "n", "--budget", "30s")
+    if fate == "lost":
+        upstream.on("/refunds", drop_after_effect())
+        assert send(*words[:5], "other", *words[6:]).code == EXIT_UNKNOWN
+        told = send("--status", "other")
+    if fate == "never":
+        told = send("--status", "n", "-H", "Authorization: Bearer another")
+    assert told.code == code and says in told.stderr, told
+    assert len(upstream.received("/refunds")) == 1 + (fate == "lost")
+
+
 def test_the_key_ends_when_the_server_says_so(send, upstream):
     upstream.on("/refunds", answer(503, b"", [("Idempotency-Expires", "2030-01-01T00:00:00Z")], effect=False))
     code, said = send.json("POST", url(upstream), "-d", REFUND, "--for", "n", "--attempts", "1")
