@@ -63,7 +63,20 @@ CREATE TABLE match_offers (
     user_id TEXT NOT NULL REFERENCES users,
     counterpart_id TEXT NOT NULL REFERENCES users,
     status TEXT NOT NULL DEFAULT 'offered' CHECK (status IN ('offered', 'accepted', 'passed', 'not_now', 'matched')),
-    decided_at TEXT
+    decided_at TEXT,
+    batch_date TEXT -- of the job that made it; NULL: none did
+);
+-- generate_daily_offers (jobs/): the row of each user, day and time zone.
+CREATE TABLE matchmaking_jobs (
+    batch_date TEXT NOT NULL,
+    timezone TEXT NOT NULL,
+    user_id TEXT NOT NULL REFERENCES users,
+    job_type TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('running', 'completed')),
+    attempt_count INTEGER NOT NULL DEFAULT 1,
+    offers TEXT,
+    idempotency_key TEXT NOT NULL,
+    UNIQUE (batch_date, timezone, user_id, job_type)
 );
 CREATE TABLE offer_actions (
     offer_id TEXT NOT NULL REFERENCES match_offers,
