@@ -30,7 +30,7 @@ def claim(api, token, key, **more):
     return api.call("POST", "/v1/operations/claim", token, body={"key": key, "claimant": str(uuid.uuid4()), **more})
 
 
-def test_routes_and_claims_that_ran_nothing_are_counted_and_survive_a_restart(start_api, upstream, store):
+def test_routes_and_claims_that_ran_nothing_are_counted_for_good(start_api, upstream, store):
     api = start_api(CONFIG, store=store)
     keys = {path: fresh_key() for path in ("/nightly", "/refunds")}
     for path, key in keys.items():

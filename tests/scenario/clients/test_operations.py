@@ -81,6 +81,16 @@ def test_ten_at_once_one_wins_and_all_get_the_result(worker):
     assert {answer.json()["result"] for answer in answers if answer.status == 200} == {"only once"}
 
 
+def test_what_its_claimant_abandons_is_unknown_at_once(worker):
+    key = fresh_key()
+    claimed = worker.claim(key, claimant="me")
+    assert [worker.end("abandon", claimed, reason="killed").json()["state"] for _ in range(2)] == ["unknown"] * 2
+    refused(worker.claim(key), 409, "CONFLICT.idempotency.outcome_unknown")
+    assert worker.end("complete", claimed, result="found out").status == 200
+    assert worker.claim(key).json()["result"] == "found out"
+    refused(worker.end("abandon", claimed), 409, "CONFLICT.operation.fenced")
+
+
 def test_outcomes_can_be_said_twice_and_not_changed(worker):
     claimed = worker.claim(fresh_key())
     first, again = (worker.end("complete", claimed, result=[1, 2]) for _ in range(2))

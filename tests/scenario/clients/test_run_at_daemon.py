@@ -6,8 +6,9 @@ import os
 import pytest
 
 from harness import EXIT_CONFIG, EXIT_STORE, HANG_S, Run, eventually
+from test_run import test_a_lost_claim_kills_the_command as a_lost_claim_kills_the_command
 from test_run import (test_a_command_runs_once_and_is_replayed_to_the_byte,
-                      test_a_command_that_can_not_be_started_may_be_started_later, test_a_lost_claim_kills_the_command,
+                      test_a_command_that_can_not_be_started_may_be_started_later,
                       test_a_run_that_was_done_before_costs_little, test_a_scheduled_job_may_keep_its_failures,
                       test_a_scheduled_job_that_fails_is_tried_by_the_next_call, test_another_key_is_another_run,
                       test_death_by_a_signal_is_unknown_and_names_the_way_out,
@@ -40,7 +41,12 @@ def jobs(jobs, daemon):
     return jobs
 
 
-def test_with_a_token_over_http_it_is_the_same_and_the_command_does_not_get_the_token(jobs, daemon):
+@pytest.mark.slow
+def test_a_claim_that_is_lost_at_the_daemon_kills_the_command(jobs):
+    a_lost_claim_kills_the_command(jobs)
+
+
+def test_over_http_it_is_the_same_and_the_command_does_not_get_the_token(jobs, daemon):
     jobs.store = f"http://{daemon.address}"
     secret = {"HAPAX_TOKEN": daemon.token("publish")}
     script = f"echo ran >> {jobs.log}; echo \"[$HAPAX_TOKEN]\""

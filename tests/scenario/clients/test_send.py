@@ -280,7 +280,7 @@ def test_killed_anywhere_and_run_again_it_is_done_once(send, upstream, tmp_path)
 def test_the_intent_is_durable_before_anything_is_sent(send, upstream, tmp_path):
     upstream.on("/refunds", answer(201, b"ok", STORED))
     trace = tmp_path / "trace"
-    words = ["strace", "-f", "-o", trace, "-e", "trace=fsync,fdatasync,connect,linkat,link", binary(), "send",
+    words = ["strace", "-f", "-y", "-o", trace, "-e", "trace=fsync,fdatasync,connect,linkat,link", binary(), "send",
              "POST", url(upstream), "--intents", send.folder, "--quiet"]
     if sanitized() or subprocess.run(["strace", "-o", trace, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this program, or this machine, doesn't let itself be traced")
@@ -289,8 +289,11 @@ def test_the_intent_is_durable_before_anything_is_sent(send, upstream, tmp_path)
     port = upstream.url.rsplit(":", 1)[1]
     connect = next(i for i, call in enumerate(calls) if call.startswith("connect(") and f"htons({port})" in call)
     link = max(i for i, call in enumerate(calls) if call.startswith("link") and ".intent" in call)
-    kinds = [call.split("(")[0] for call in calls[link:connect]]
-    assert kinds.count("fsync") >= 1 and kinds.count("fdatasync") >= 1, kinds
+    written = calls[link].split('"')[1]  # under the name that it has before it is linked
+    assert any(call.startswith("fsync(") and f"<{written}>" in call for call in calls[:link]), calls[:link]
+    between = calls[link:connect]
+    assert any(call.startswith("fsync(") and f"<{send.folder}>" in call for call in between), between
+    assert any(call.startswith("fdatasync(") and f"<{written}>" in call for call in between), between  # the attempt
 
 
 def test_one_process_works_on_an_intent_at_a_time(send, upstream):
