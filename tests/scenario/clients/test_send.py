@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hapax send`: a request from a shell or a job takes effect once, and whoever asks is told the truth about it."""
 import collections
+import fnmatch
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -12,6 +14,7 @@ import pytest
 
 from harness import (EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Deduplicating, answer, binary, drop_after_effect,
                      hours_ahead, in_turn, killed_at_step, sanitized)
+from harness.gateway import ROOT
 
 DONE, REFUSED, EXHAUSTED = 0, 1, 69
 REFUND = '{"amount": 5}'
@@ -188,6 +191,17 @@ def test_each_error_of_hapax_has_its_action(send, upstream, code, status, exit_c
     upstream.on("/refunds", problem(status, code))
     assert send("POST", url(upstream), "-d", REFUND, "--attempts", "2").code == exit_code
     assert len(keys(upstream)) == attempts
+
+
+def test_the_guide_has_an_action_for_every_error_of_hapax():
+    rows = re.findall(r"^\| (`.*?`) \| \w", (ROOT / "docs/guide/send.md").read_text(), re.M)
+    known, family = [], ""
+    for name in re.findall(r"`([^`]+)`", " ".join(rows)):
+        known.append(name if "." in name else f"{family}.{name}")
+        family = known[-1].rpartition(".")[0]
+    codes = set(re.findall(r'"([A-Z_]+\.[a-z_.]+)"', (ROOT / "src/core/operation/errors.def").read_text()))
+    missing = [code for code in codes if not any(fnmatch.fnmatch(code, name) for name in known)]
+    assert len(codes) > 15 and not missing, missing
 
 
 def test_an_error_of_hapax_after_the_request_was_sent_is_unknown(send, upstream):
