@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "jobs/skipped_jobs.h"
 
+#include <inttypes.h>
+
 #define INTERVAL (2 * HX_SECOND)
 
 static void due(hx_timer *timer);
@@ -38,7 +40,7 @@ static void was_read(hx_store_call *call)
         pause_or_stop(c);
         return;
     }
-    c->item.meta = hx_arena_printf(&c->arena, "%llu", (unsigned long long)(c->kept + c->added));
+    c->item.meta = hx_arena_printf(&c->arena, "%" PRIu64, c->kept + c->added);
     c->call = (hx_store_call){.loop = c->loop, .arena = &c->arena, .done = written};
     hx_store_commit(c->store, &c->call, &c->item, 1, true);
 }
