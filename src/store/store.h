@@ -249,7 +249,7 @@ void hx_store_count(hx_store *store, hx_store_counts *out);
 /* Counts a job that was not run because its key was taken. jobs/skipped_jobs.h adds it to the item that keeps the
  * number. */
 void hx_store_note_conflict(hx_store *store);
-#define HX_ITEM_JOB_CONFLICTS "n/scheduler_job_conflict" /* its meta is the number */
+#define HX_ITEM_JOB_CONFLICTS "scheduler_job_conflict" /* its meta is the number */
 /* For that: how many are not in the item yet; and that the item has `kept` now, `added` of these among them. */
 uint64_t hx_store_new_conflicts(hx_store *store);
 void hx_store_keep_conflicts(hx_store *store, uint64_t kept, uint64_t added);
