@@ -19,6 +19,7 @@ from harness.gateway import ROOT
 DONE, REFUSED, EXHAUSTED = 0, 1, 69
 REFUND = '{"amount": 5}'
 STORED = [("Idempotency-Status", "stored")]
+STEPS = 24  # a few more than a call makes at which it can be killed
 CODES = {"attempt", "delay_ms", "status", "code", "notes"}
 
 
@@ -262,15 +263,15 @@ def test_past_the_life_of_the_key_nothing_is_sent(send, upstream):
 
 # Crashes, two at a time, and damage
 
-def kill_at_every_step(send, upstream, tmp_path, count):
+def kill_at_every_step(send, target, tmp_path, count):
     """Kills the command at its first, second, … step, each time in a new operation, and then resumes it. Returns how
     often it died in which call."""
     died = collections.Counter()
     for number in range(count):
         name, step = f"operation-{number}", tmp_path / "step"
         step.unlink(missing_ok=True)
-        words = ["POST", url(upstream), "-d", REFUND, "--for", name]
-        ran = send(*words, env=killed_at_step(number % 40 + 1, step))
+        words = ["POST", target, "-d", REFUND, "--for", name, "-H", "Authorization: Bearer a"]
+        ran = send(*words, env=killed_at_step(number % STEPS + 1, step))
         if ran.code != -signal.SIGKILL:
             assert ran.code == DONE
             continue
@@ -280,11 +281,17 @@ def kill_at_every_step(send, upstream, tmp_path, count):
     return died
 
 
-def test_killed_anywhere_and_run_again_it_is_done_once(send, upstream, tmp_path):
-    server = Deduplicating()
-    upstream.on("/refunds", server)
-    count = int(os.environ.get("HAPAX_SEND_KILLS", "40"))
-    died = kill_at_every_step(send, upstream, tmp_path, count)
+@pytest.mark.parametrize("server", ["deduplicating", "gateway"])
+def test_killed_anywhere_and_run_again_it_is_done_once(send, upstream, tmp_path, server, request):
+    """A server that deduplicates by itself, or any behind a gateway."""
+    target = url(upstream)
+    if server == "gateway":
+        target = f"http://127.0.0.1:{request.getfixturevalue('gateway').address[1]}/refunds"
+    else:
+        upstream.on("/refunds", Deduplicating())
+    count = int(os.environ.get("HAPAX_SEND_KILLS", str(STEPS)))
+    died = kill_at_every_step(send, target, tmp_path, count)
+    print(sum(died.values()), dict(died))
     assert upstream.effects("/refunds") == count
     assert set(died) >= {"create", "write", "sync", "link", "unlink", "connect", "send", "recv", "rename"}, died
     if count >= 200:
