@@ -137,6 +137,8 @@ def tour_work(call):
     end("release", second, reason="not now")
     end("fail", claim("b"), error={"code": "declined"})
     claim("b")
+    end("abandon", claim("c"), reason="killed")
+    claim("c")
 
 
 def tour_events(call, upstream):
