@@ -9,14 +9,12 @@
 #include "cmd/send/key_text.h"
 #include "cmd/send/perform.h"
 #include "cmd/send/view.h"
-#include "config/address.h"
 #include "core/json/json.h"
 #include "core/operation/key.h"
 #include "core/time/rfc3339.h"
 #include "core/time/units.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define HEADERS_MAX 60u
@@ -222,15 +220,6 @@ static bool read_request(arguments *given, hx_intent_request *request)
 
 /* Working on intents */
 
-static const char *default_directory(hx_arena *arena)
-{
-    const char *given = getenv("HAPAX_INTENTS"), *store = hx_address_default_store(false, arena);
-    if (given && given[0] == '/') return given;
-    if (!store) return NULL;
-    bool is_unit = getenv("STATE_DIRECTORY") != NULL; /* which may write nowhere else */
-    return hx_arena_printf(arena, is_unit ? "%s/intents" : "%s-intents", store + strlen("journal:")).ptr;
-}
-
 static void show_csv(const arguments *given, const hx_intent *intent)
 {
     if (!given->csv) return;
@@ -423,7 +412,7 @@ static int run(arguments *given, int operands)
 {
     hx_intents intents;
     int actions = given->resume + given->status + given->list + given->forget, code;
-    const char *directory = given->directory ? given->directory : default_directory(given->arena);
+    const char *directory = given->directory ? given->directory : hx_send_directory(given->arena);
     if (given->error[0]) return failed(given, HX_EXIT_USAGE);
     if (actions > 1 || (actions == 0 && operands != 2) || (actions == 1 && operands > 1) ||
         (operands == 0 && (given->status || given->forget)))

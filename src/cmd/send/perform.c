@@ -5,6 +5,7 @@
 #include "base/program/read_file.h"
 #include "base/rand.h"
 #include "base/text.h"
+#include "config/address.h"
 #include "core/json/json.h"
 #include "core/retry/request_timeout.h"
 #include "core/retry/retry_after.h"
@@ -12,6 +13,7 @@
 #include "net/client/client.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -159,6 +161,10 @@ static void attempt_done(hx_client_request *request, const hx_client_result *got
         w->answer = (hx_careful_answer){.verdict = HX_CAREFUL_REFUSED, .why = "it can't be sent as it is"};
         w->end->why = hx_arena_copy(w->arena, attempt->note);
     }
+    if (got->error == HX_CLIENT_DENIED) { /* it may be allowed later, but not by waiting */
+        w->answer.verdict = w->answer.in_doubt ? HX_CAREFUL_UNKNOWN : HX_CAREFUL_EXHAUSTED;
+        w->end->why = hx_arena_copy(w->arena, attempt->note);
+    }
 }
 
 static bool attempt_once(work *w, hx_ms delay, hx_error_text error)
@@ -188,20 +194,25 @@ static bool attempt_once(work *w, hx_ms delay, hx_error_text error)
 
 /* Between attempts */
 
-static void wait_for(const work *w, hx_ms delay)
+/* False: the caller wants no further attempt. */
+static bool wait_for(const work *w, hx_ms delay)
 {
-    bool is_shown = w->settings->shows_progress && isatty(STDERR_FILENO);
+    const hx_send_settings *settings = w->settings;
+    bool is_shown = settings->shows_progress && isatty(STDERR_FILENO), ends = false;
     hx_ms began = hx_loop_now(w->loop), left;
-    if (w->settings->shows_progress && !is_shown)
+    if (settings->waits) settings->waits(settings->user, w->answer.why, w->attempts + 1, delay);
+    if (settings->shows_progress && !is_shown)
         fprintf(stderr, "hapax send: %s; attempt %u in %.1f s\n", w->answer.why, w->attempts + 1,
                 (double)delay / HX_SECOND);
-    while ((left = delay - (hx_loop_now(w->loop) - began)) > 0) {
+    while (!ends && (left = delay - (hx_loop_now(w->loop) - began)) > 0) {
         if (is_shown)
             fprintf(stderr, "\r\033[Khapax send: %s; attempt %u in %.1f s", w->answer.why, w->attempts + 1,
                     (double)left / HX_SECOND);
         hx_loop_turn(w->loop, left < PROGRESS_INTERVAL ? left : PROGRESS_INTERVAL);
+        ends = settings->ends && settings->ends(settings->user);
     }
     if (is_shown) fputs("\r\033[K", stderr);
+    return !ends;
 }
 
 static bool repeat(work *w, hx_error_text error)
@@ -216,7 +227,11 @@ static bool repeat(work *w, hx_error_text error)
         if (!attempt_once(w, delay, error)) return false;
         if (w->answer.verdict != HX_CAREFUL_AGAIN) return true;
         delay = w->answer.delay;
-        wait_for(w, delay);
+        if (!wait_for(w, delay)) {
+            w->answer.verdict = w->answer.in_doubt ? HX_CAREFUL_UNKNOWN : HX_CAREFUL_EXHAUSTED;
+            w->end->why = HX_LIT("the call was cancelled before the next attempt");
+            return true;
+        }
     }
 }
 
@@ -248,7 +263,7 @@ static bool open_client(work *w, hx_error_text error)
     HX_CHECK(is_network);
     w->guard = (hx_guard){.allowed = w->everything, .allowed_count = 2}; /* the caller's own choice */
     w->loop = hx_loop_new();
-    w->client = hx_client_new(w->loop, &limits, &w->guard, error);
+    w->client = hx_client_new(w->loop, &limits, w->settings->guard ? w->settings->guard : &w->guard, error);
     return w->client;
 }
 
@@ -341,4 +356,13 @@ bool hx_send_ask(hx_intent *intent, const hx_send_settings *settings, hx_arena *
         return true;
     }
     return false;
+}
+
+const char *hx_send_directory(hx_arena *arena)
+{
+    const char *given = getenv("HAPAX_INTENTS"), *store = hx_address_default_store(false, arena);
+    if (given && given[0] == '/') return given;
+    if (!store) return NULL;
+    bool is_unit = getenv("STATE_DIRECTORY") != NULL; /* which may write nowhere else */
+    return hx_arena_printf(arena, is_unit ? "%s/intents" : "%s-intents", store + strlen("journal:")).ptr;
 }
