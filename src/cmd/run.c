@@ -35,7 +35,7 @@ typedef struct {
     hx_arena *arena;
     char **argv; /* the command; NULL: there is none */
     const char *key, *store, *config, *token_file, *at, *class, *retry_on, *on_failure, *outcome_file, *resolve;
-    bool no_wait, no_store_output, plain_codes;
+    bool no_wait, no_store_output, plain_codes, status;
     uint64_t wait, lifetime, output_max;
     hx_slice full_key; /* with its parts filled in */
     hx_slice token;    /* for a daemon; empty: none */
@@ -85,6 +85,7 @@ static void take(void *user, const char *flag, const char *value)
         {"no-wait", NULL, &given->no_wait},
         {"no-store-output", NULL, &given->no_store_output},
         {"plain-codes", NULL, &given->plain_codes},
+        {"status", NULL, &given->status},
         {0},
     };
     hx_cmd_take(targets, flag, value);
@@ -240,8 +241,8 @@ static int end_unknown(const job *j, const char *why)
 
 static int end_without_store(const job *j, const char *why)
 {
-    fprintf(stderr, "hapax run: %s. The command was not run.\n", why);
-    return end(j, "not_run", -1, HX_EXIT_STORE);
+    fprintf(stderr, "hapax run: %s.%s\n", why, j->given->argv ? " The command was not run." : "");
+    return end(j, j->given->argv ? "not_run" : "unreachable", -1, HX_EXIT_STORE);
 }
 
 /* The operation */
@@ -448,6 +449,34 @@ static int run(job *j)
     }
 }
 
+/* Reads what the key is, as often as --wait allows. */
+static bool read_operation(job *j, hx_record *found)
+{
+    int64_t since = hx_clock_mono_ns();
+    while (j->claim->ops->read(j->claim, found) != HX_STORE_OK)
+        if (!try_again(j, since)) return false;
+    return true;
+}
+
+/* hapax run --status: did that run? */
+static int show_status(job *j)
+{
+    hx_record found;
+    if (!read_operation(j, &found)) return end_unreached(j);
+    j->attempt = found.attempt;
+    switch (found.unreadable ? HX_UNKNOWN : found.state) {
+    case HX_COMPLETED:
+    case HX_FAILED: return replay(j, &found);
+    case HX_UNKNOWN: return end_unknown(j, "how an earlier run ended is not known");
+    case HX_PROCESSING:
+        fprintf(stderr, "hapax run: the command is running.\n");
+        return end(j, "running", -1, HX_EXIT_UNKNOWN);
+    default: break;
+    }
+    fprintf(stderr, "hapax run: no command has run for this key.\n");
+    return end(j, "absent", -1, HX_EXIT_NO);
+}
+
 /* hapax run --resolve: somebody has found out */
 static int resolve(job *j)
 {
@@ -462,10 +491,8 @@ static int resolve(job *j)
     size_t i = 0;
     while (i < 3 && strcmp(words[i].word, j->given->resolve) != 0) i++;
     if (i == 3) return hx_cmd_misused("run", "--resolve must be done, failed or release");
-    int64_t since = hx_clock_mono_ns();
     hx_record *record = &j->claim->record, found;
-    while (j->claim->ops->read(j->claim, &found) != HX_STORE_OK)
-        if (!try_again(j, since)) return end_unreached(j);
+    if (!read_operation(j, &found)) return end_unreached(j);
     if (found.state != HX_UNKNOWN) {
         fprintf(stderr, "hapax run: this key is %s, not unknown: there is nothing to resolve.\n",
                 hx_state_name(found.state));
@@ -505,7 +532,10 @@ static int with_store(arguments *given)
         if (j.claim || is_daemon(hx_slice_of(given->store)) || hx_clock_mono_ns() >= until) break;
         pause_for(PAUSE);
     }
-    int code = !j.claim ? end_without_store(&j, given->error) : given->resolve ? resolve(&j) : run(&j);
+    int code = !j.claim         ? end_without_store(&j, given->error)
+               : given->resolve ? resolve(&j)
+               : given->status  ? show_status(&j)
+                                : run(&j);
     hx_run_claim_close(&j.claim);
     hx_loop_free(&j.loop);
     return code;
@@ -530,8 +560,11 @@ int hx_cmd_run(int argc, char **argv)
         if (first < argc) given.argv = argv + first;
         if (given.argv && strcmp(argv[first - 1], "--") != 0)
             code = hx_cmd_misused("run", "the command comes after --, as in `hapax run --key K -- command`");
-        else if (!given.argv == !given.resolve)
-            code = hx_cmd_misused("run", given.resolve ? "--resolve runs no command" : "there is no command after --");
+        else if (given.resolve && given.status)
+            code = hx_cmd_misused("run", "--resolve and --status exclude each other");
+        else if (!given.argv == !(given.resolve || given.status))
+            code = hx_cmd_misused("run", given.argv ? "--resolve and --status run no command"
+                                                    : "there is no command after --");
         else if (given.error[0] || !read_key(&given) || !read_rules(&given) || !read_store(&given))
             code = hx_cmd_misused("run", "%s", given.error);
         else

@@ -52,6 +52,7 @@ const hx_cmd_flag hx_run_flags[] = {
     {"output-max", "SIZE", "keep up to this much output, at most 8MiB (1MiB)", 0},
     {"no-store-output", NULL, "keep the exit code only", 0},
     {"outcome-file", "FILE", "write there, as JSON, what became of the operation", 0},
+    {"status", NULL, "run nothing: print how the run of this key ended, and its output again", 0},
     {"resolve", "WORD", "say how a run ended that is unknown: done, failed, or release to run it again", 0},
     {0},
 };
@@ -95,7 +96,8 @@ const hx_cmd_entry hx_run_examples[] = {
 
 const hx_cmd_entry hx_run_exits[] = {
     {"0", "the command ended with 0, now or at its first run"},
-    {"1-255", "the command's own code, of this run or of the first; --outcome-file tells it from these"},
+    {"1-255", "the command's own code, of this run or of the first; --outcome-file tells it from these. With --status "
+              "also 1: no command has run"},
     {"2", "usage, or the same key for another command line; nothing was run"},
     {"3", "the store can't be reached; nothing was run"},
     {"75", "unknown: the command was interrupted, now or in an earlier run, and may have done its work; or it runs "

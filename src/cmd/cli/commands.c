@@ -638,6 +638,7 @@ static const hx_cmd commands[] = {
         .run = hx_cmd_run,
         .summary = "run a command once for its key, from cron, timers and scripts",
         .usage = "hapax run --key KEY [FLAGS] -- COMMAND [ARGUMENT...]\n"
+                 "hapax run --status --key KEY\n"
                  "hapax run --resolve done|failed|release --key KEY",
         .details =
             "The first call with a key runs the command, and keeps its output and exit code; later calls print the "
