@@ -248,18 +248,33 @@ static hx_slice notes_of(const hx_config *config, hx_arena *arena)
     return notes;
 }
 
-static void print_summary(const hx_config *config, bool strict)
+static void print_agents(const hx_config_mcp *mcp, hx_arena *arena)
 {
-    hx_arena arena = {0};
-    (void)printf("%s is valid.\n\n", config->file ? config->file : "This");
+    (void)printf("\nAgents of \"%.*s\" (hapax mcp) may use:\n", HX_FMT(mcp->name));
+    for (size_t i = 0; i < mcp->host_count; i++)
+        for (size_t k = 0; k < mcp->hosts[i].match_count; k++)
+            (void)printf("  %.*s  at %.*s%s\n", HX_FMT(hx_describe_match(&mcp->hosts[i].matches[k], arena)),
+                         HX_FMT(mcp->hosts[i].url), mcp->hosts[i].credentials.len > 0 ? ", with credentials" : "");
+    for (size_t i = 0; i < mcp->command_count; i++) {
+        (void)printf(" ");
+        for (size_t k = 0; k < mcp->commands[i].count; k++) (void)printf(" %.*s", HX_FMT(mcp->commands[i].items[k]));
+        (void)printf("\n");
+    }
+    for (size_t i = 0; i < mcp->allow_count; i++)
+        (void)printf("  addresses in %s\n", network_text(&mcp->allow[i], arena));
+    if (mcp->host_count + mcp->command_count == 0) (void)printf("  nothing\n");
+}
+
+static void print_gateway(const hx_config *config, hx_arena *arena)
+{
+    (void)printf("\n");
     for (size_t i = 0; i < config->listen_count; i++) (void)printf("  listen    %.*s\n", HX_FMT(config->listen[i]));
     for (size_t i = 0; i < config->upstream_count; i++) {
         const hx_config_upstream *upstream = &config->upstreams[i];
         (void)printf("  upstream  %.*s%s%.*s\n", HX_FMT(upstream->name), upstream->name.len > 0 ? " = " : "",
                      HX_FMT(upstream->url));
     }
-    (void)printf("  store     %.*s\n  workers   %u\n", HX_FMT(hx_address_shown(config->store, &arena)),
-                 config->workers);
+    (void)printf("  store     %.*s\n  workers   %u\n", HX_FMT(hx_address_shown(config->store, arena)), config->workers);
     if (config->admin_off || config->admin_listen.len > 0)
         (void)printf("  admin     %.*s\n", HX_FMT(config->admin_off ? HX_LIT("off") : config->admin_listen));
     for (size_t i = 0; i < config->api.listen_count; i++)
@@ -272,12 +287,20 @@ static void print_summary(const hx_config *config, bool strict)
         (void)printf("  inbox     %.*s, on the listeners above\n", HX_FMT(config->inbox.path));
     for (size_t i = 0; i < config->outbox_count; i++)
         (void)printf("  outbox    %.*s = %.*s\n", HX_FMT(config->outboxes[i].name),
-                     HX_FMT(hx_address_shown(config->outboxes[i].database, &arena)));
-    print_edges(config, &arena);
+                     HX_FMT(hx_address_shown(config->outboxes[i].database, arena)));
+    print_edges(config, arena);
     (void)printf("\n");
-    print_table(config, &arena);
-    if (config->source_count > 0) print_sources(config, &arena);
-    if (config->source_count > 0 || config->events_given) print_events(config, &arena);
+    print_table(config, arena);
+    if (config->source_count > 0) print_sources(config, arena);
+    if (config->source_count > 0 || config->events_given) print_events(config, arena);
+}
+
+static void print_summary(const hx_config *config, bool strict)
+{
+    hx_arena arena = {0};
+    (void)printf("%s is valid.\n", config->file ? config->file : "This");
+    if (config->upstream_count > 0) print_gateway(config, &arena);
+    if (config->mcp_given) print_agents(&config->mcp, &arena);
     if (strict) print_exposed(config);
     hx_slice rest = notes_of(config, &arena), line;
     if (rest.len > 0) (void)printf("\nWarnings:\n");
@@ -359,6 +382,35 @@ static void put_sources(hx_buf *out, const hx_config *config, hx_arena *arena)
     hx_json_close(out, '}');
 }
 
+static void put_agents(hx_buf *out, const hx_config_mcp *mcp, hx_arena *arena)
+{
+    hx_json_open(out, "mcp", '{');
+    hx_json_put_text(out, "name", mcp->name);
+    hx_json_open(out, "hosts", '[');
+    for (size_t i = 0; i < mcp->host_count; i++) {
+        const hx_agent_host *host = &mcp->hosts[i];
+        hx_json_open(out, NULL, '{');
+        hx_json_put_text(out, "url", host->url);
+        hx_json_open(out, "match", '[');
+        for (size_t k = 0; k < host->match_count; k++)
+            hx_json_put_text(out, NULL, hx_describe_match(&host->matches[k], arena));
+        hx_json_close(out, ']');
+        hx_json_put_list(out, "headers", host->headers, host->header_count);
+        hx_json_put_text(out, "credentials", host->credentials);
+        hx_json_close(out, '}');
+    }
+    hx_json_close(out, ']');
+    hx_json_open(out, "commands", '[');
+    for (size_t i = 0; i < mcp->command_count; i++)
+        hx_json_put_list(out, NULL, mcp->commands[i].items, mcp->commands[i].count);
+    hx_json_close(out, ']');
+    hx_json_open(out, "allow", '[');
+    for (size_t i = 0; i < mcp->allow_count; i++)
+        hx_json_put_text(out, NULL, hx_slice_of(network_text(&mcp->allow[i], arena)));
+    hx_json_close(out, ']');
+    hx_json_close(out, '}');
+}
+
 static void write_json(const hx_config *config, hx_buf *out)
 {
     hx_arena arena = {0};
@@ -386,6 +438,7 @@ static void write_json(const hx_config *config, hx_buf *out)
     hx_json_put_number(out, "workers", config->workers);
     hx_json_put_bool(out, "require_key", config->require_key);
     put_sources(out, config, &arena);
+    if (config->mcp_given) put_agents(out, &config->mcp, &arena);
     hx_json_open(out, "routes", '[');
     for (size_t i = 0; i < config->policies.count; i++) {
         if (i > 0) hx_buf_puts(out, ","); /* the buffer was flushed */
@@ -452,5 +505,6 @@ int hx_cmd_check(int argc, char **argv)
     if (!given.config.file && !given.config.overrides.upstream)
         return hx_cmd_misused(argv[0], "check needs a file: `hapax check hapax.yaml`");
     if (given.config.too_many_listen) return hx_cmd_misused(argv[0], "--listen is given too often");
+    given.config.overrides.agents_only = true;
     return show(&given);
 }

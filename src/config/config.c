@@ -213,6 +213,9 @@ static bool read_leaf(hx_loader *loader, const hx_option *option, const hx_yaml 
     case HX_OPTION_SECRETS: hx_options_sources_secrets(loader, option, node, owner); return true;
     case HX_OPTION_URL: hx_options_sources_url(loader, option, node, text); return true;
     case HX_OPTION_ENDPOINTS: hx_options_endpoints_read(loader, option, node); return true;
+    case HX_OPTION_AGENT_HOSTS: hx_options_mcp_hosts(loader, option, node); return true;
+    case HX_OPTION_MATCHES: hx_options_mcp_matches(loader, option, node, owner); return true;
+    case HX_OPTION_COMMANDS: hx_options_mcp_commands(loader, option, node); return true;
     default: return false;
     }
 }
@@ -230,6 +233,7 @@ static void read_one(hx_loader *loader, const hx_option *option, const hx_yaml *
     case HX_OPTION_PROTOCOLS: hx_options_cors_protocols(loader, option, node); break;
     case HX_OPTION_INBOX: hx_loader_map(loader, option, node, HX_PLACE_INBOX, owner); break;
     case HX_OPTION_EVENTS: hx_options_sources_events(loader, option, node); break;
+    case HX_OPTION_MCP: hx_options_mcp_read(loader, option, node); break;
     case HX_OPTION_UPSTREAM:
     case HX_OPTION_MATCH:
     case HX_OPTION_PRINCIPALS:
@@ -437,6 +441,7 @@ static void fill_in(hx_loader *loader, const hx_yaml *root)
                                       "no place for the store: set HOME, or give --store journal:DIR");
     }
     if (config->upstream_count > 0 || hx_yaml_get(root, "upstream") || !loader->whole) return;
+    if (loader->agents_only && config->mcp_given) return;
     static const char missing[] = "no upstream: ";
     if (config->file)
         hx_config_problem_at(&loader->problems, 0, 0, "%swrite \"upstream: http://127.0.0.1:3000\", or give --upstream",
@@ -462,6 +467,9 @@ static hx_config *new_config(const char *name, const hx_config_overrides *flags)
     hx_option_defaults(HX_PLACE_API, config);
     hx_option_defaults(HX_PLACE_LIMITS, &config->limits);
     hx_option_defaults(HX_PLACE_EVENTS, &config->events);
+    hx_option_defaults(HX_PLACE_MCP, &config->mcp);
+    config->mcp.intents = config->mcp.store = config->mcp.ca_file = HX_EMPTY;
+    config->mcp.name = HX_LIT("hapax");
     config->workers = processors();
     config->log_readable = config->core_dumps = config->dev;
     config->upgrades[config->upgrade_count++] = HX_LIT("websocket");
@@ -470,7 +478,9 @@ static hx_config *new_config(const char *name, const hx_config_overrides *flags)
 
 static void begin(hx_loader *loader, const char *name, const hx_config_overrides *flags)
 {
-    *loader = (hx_loader){.config = new_config(name, flags), .strict = flags && flags->strict};
+    *loader = (hx_loader){.config = new_config(name, flags),
+                          .strict = flags && flags->strict,
+                          .agents_only = flags && flags->agents_only};
     loader->problems.arena = &loader->config->arena;
     loader->problems.file = loader->config->file;
     loader->notes.arena = &loader->config->arena;

@@ -12,6 +12,7 @@
 #include "core/event/endpoint.h"
 #include "core/event/sequence.h"
 #include "core/event/source.h"
+#include "core/json/json_fields.h"
 #include "core/operation/policy.h"
 
 #define HX_CONFIG_FILE_BYTES_MAX (1024u * 1024u)
@@ -98,6 +99,37 @@ typedef struct {
 
 #define HX_OUTBOXES_MAX 16u
 
+#define HX_AGENT_HOSTS_MAX 64u
+#define HX_AGENT_MATCHES_MAX 64u
+#define HX_AGENT_COMMANDS_MAX 64u
+#define HX_AGENT_WORDS_MAX 64u
+
+/* One of `mcp.hosts`. */
+typedef struct {
+    hx_slice url;       /* "https://api.example.com": scheme, host and port alone */
+    hx_policy *matches; /* methods and paths of the requests that agents may send */
+    size_t match_count;
+    hx_slice credentials; /* a file of header lines that are added; empty: none */
+    hx_slice *headers;    /* names, in lower case, of headers that agents may set beside Accept and Content-Type */
+    size_t header_count;
+} hx_agent_host;
+
+/* `mcp:` in the file: what `hapax mcp` lets agents do. */
+typedef struct {
+    hx_slice name; /* of the server; a part of every key */
+    hx_agent_host *hosts;
+    size_t host_count;
+    hx_texts *commands; /* words of an argument list; "*" is any one that isn't an option, "**" at the end any more */
+    size_t command_count;
+    hx_network allow[HX_EVENTS_ALLOW_MAX]; /* networks that requests may go to although they aren't public */
+    uint32_t allow_count;
+    hx_ms timeout;    /* of one attempt */
+    hx_ms budget;     /* of one call, for all its attempts */
+    hx_slice intents; /* a folder; empty: that of `hapax send` */
+    hx_slice store;   /* of commands; empty: that of `hapax run` */
+    hx_slice ca_file; /* empty: the system's certificates */
+} hx_config_mcp;
+
 typedef struct {
     hx_arena arena;   /* everything below lives here */
     const char *file; /* the path as it was given; NULL: no file */
@@ -152,7 +184,9 @@ typedef struct {
     hx_config_outbox outboxes[HX_OUTBOXES_MAX];
     size_t outbox_count;
     hx_config_events events;
-    bool events_given;      /* the configuration has `events` */
+    bool events_given; /* the configuration has `events` */
+    hx_config_mcp mcp;
+    bool mcp_given;
     bool connections_given; /* the configuration sets limits.connections */
     hx_slice notes;         /* warnings: lines "FILE:LINE:COLUMN: text" */
 } hx_config;
@@ -167,7 +201,8 @@ typedef struct {
     const char *workers;
     bool require_key;
     bool dev;
-    bool strict; /* refuse unprotected unsafe methods without `because` */
+    bool strict;      /* refuse unprotected unsafe methods without `because` */
+    bool agents_only; /* a file with `mcp` needs no upstream */
 } hx_config_overrides;
 
 /* Returns NULL if something is wrong, with a line for each mistake in `errors`, as far as they fit ("… and 7 more").

@@ -41,6 +41,7 @@ typedef struct {
     hx_config *config;
     bool upstreams_are_named;
     bool strict;
+    bool agents_only;
     bool whole; /* false: the file can't be read to its end, so what seems missing may be in the rest */
     hx_problems problems;
     hx_problems notes; /* warnings: the configuration can be used */
@@ -137,6 +138,15 @@ void hx_options_endpoints_read(hx_loader *loader, const hx_option *option, const
 
 /* Reads `outbox`, when the store is known. */
 void hx_options_outbox_read(hx_loader *loader, const hx_yaml *root);
+
+/* Reads `mcp`, and what is in it. */
+void hx_options_mcp_read(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+void hx_options_mcp_hosts(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+void hx_options_mcp_matches(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_agent_host *host);
+void hx_options_mcp_commands(hx_loader *loader, const hx_option *option, const hx_yaml *node);
+
+/* Reads methods and a path into the policy. */
+void hx_config_route_match(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy);
 
 /* The path of a file that the configuration names; relative paths start at the directory of the configuration file. */
 hx_slice hx_loader_path(const hx_loader *loader, hx_slice path);

@@ -173,11 +173,15 @@ const char *hx_option_expects(const hx_option *option, hx_arena *arena)
     case HX_OPTION_GROUPS: return "must be a map of names to maps of options";
     case HX_OPTION_ROUTES: return "must be a list of routes";
     case HX_OPTION_INBOX:
+    case HX_OPTION_MCP:
     case HX_OPTION_EVENTS: return "must be a map of options";
     case HX_OPTION_SOURCES: return "must be a list of sources";
     case HX_OPTION_STREAMS: return "must be a list such as [{match: \"orders-*\", retention: 30d}]";
     case HX_OPTION_OUTBOXES: return "must be \"store\", or a list of outboxes";
     case HX_OPTION_ENDPOINTS: return "must be a list of endpoints";
+    case HX_OPTION_AGENT_HOSTS: return "must be a list such as [{url: https://a.example, match: [POST /b]}]";
+    case HX_OPTION_MATCHES: return "must be a list of methods and paths, such as [POST /refunds]";
+    case HX_OPTION_COMMANDS: return "must be a list of commands, such as [[/usr/local/bin/backup, \"*\"]]";
     case HX_OPTION_SECRETS: return "must be a name, or a list of names";
     case HX_OPTION_URL: return "must be a URL such as http://127.0.0.1:3000/webhooks";
     }

@@ -26,6 +26,8 @@
     X(INBOX, hx_config, "under \"inbox\"", "Under `inbox`")                                                            \
     X(SOURCE, hx_source_said, "in a source", "In a source, one of the list `sources`")                                 \
     X(EVENTS, hx_config_events, "under \"events\"", "Under `events`")                                                  \
+    X(MCP, hx_config_mcp, "under \"mcp\"", "Under `mcp`")                                                              \
+    X(AGENT_HOST, hx_agent_host, "in one of \"hosts\" of \"mcp\"", "In one of the list `hosts` under `mcp`")           \
     X(STREAM, hx_stream_rule, "under \"streams\" of \"events\"", "In one of the list `streams` under `events`")        \
     X(OUTBOX, hx_config_outbox, "in an outbox", "In an outbox, one of the list `outbox`")
 
@@ -88,6 +90,10 @@ typedef enum {
     X(EVENTS, "a map")                                                                                                 \
     X(STREAMS, "a list of maps")                                                                                       \
     X(OUTBOXES, "store, or a list of maps")                                                                            \
+    X(MCP, "a map")                                                                                                    \
+    X(AGENT_HOSTS, "a list of maps")                                                                                   \
+    X(MATCHES, "a list of methods and paths")                                                                          \
+    X(COMMANDS, "a list of lists of words")                                                                            \
     X(SECRETS, "text, or a list")                                                                                      \
     X(URL, "a URL")
 

@@ -104,8 +104,8 @@ static const char *read_network(hx_slice text, hx_arena *arena, hx_network *netw
 void hx_options_cors_networks(hx_loader *loader, const hx_option *option, const hx_yaml *node)
 {
     hx_config *config = loader->config;
-    bool is_allow = option->place == HX_PLACE_EVENTS;
-    hx_network *list = is_allow ? config->events.allow : config->trusted_proxies;
+    bool is_mcp = option->place == HX_PLACE_MCP, is_allow = is_mcp || option->place == HX_PLACE_EVENTS;
+    hx_network *list = is_mcp ? config->mcp.allow : is_allow ? config->events.allow : config->trusted_proxies;
     size_t count = 0;
     if (!hx_loader_is(loader, option, node, HX_YAML_LIST)) return;
     for (const hx_yaml *item = node->first; item; item = item->next) {
@@ -124,7 +124,9 @@ void hx_options_cors_networks(hx_loader *loader, const hx_option *option, const 
         else
             list[count++] = network;
     }
-    if (is_allow)
+    if (is_mcp)
+        config->mcp.allow_count = (uint32_t)count;
+    else if (is_allow)
         config->events.allow_count = (uint32_t)count;
     else
         config->trusted_proxy_count = count;

@@ -93,6 +93,10 @@ void hx_options_fingerprint_names(hx_loader *loader, const hx_option *option, co
         hx_fingerprint_rules *rules = owner;
         rules->headers = names.items;
         rules->header_count = names.count;
+    } else if (option->place == HX_PLACE_AGENT_HOST) {
+        hx_agent_host *host = owner;
+        host->headers = names.items;
+        host->header_count = names.count;
     } else if (of_routes) {
         hx_policy *policy = owner;
         policy->formerly = names.items;

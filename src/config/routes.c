@@ -62,7 +62,7 @@ static const char *check_method(hx_slice method, hx_arena *arena)
                    : hx_arena_printf(arena, "unknown method %s", quoted).ptr;
 }
 
-static void read_match(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
+void hx_config_route_match(hx_loader *loader, const hx_option *option, const hx_yaml *node, hx_policy *policy)
 {
     hx_slice text;
     const char *wrong = NULL;
@@ -81,7 +81,7 @@ void hx_config_route_option(hx_loader *loader, const hx_option *option, const hx
 {
     switch (option->type) {
     case HX_OPTION_UPSTREAM: read_upstream(loader, option, node, policy); break;
-    case HX_OPTION_MATCH: read_match(loader, option, node, policy); break;
+    case HX_OPTION_MATCH: hx_config_route_match(loader, option, node, policy); break;
     case HX_OPTION_PRINCIPALS: hx_options_callers_principals(loader, option, node, policy); break;
     case HX_OPTION_JWT: hx_options_callers_jwt(loader, option, node, policy); break;
     case HX_OPTION_RATE: hx_options_callers_rate(loader, option, node, policy); break;
