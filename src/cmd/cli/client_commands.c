@@ -159,3 +159,34 @@ const hx_cmd_entry hx_prove_exits[] = {
     {"75", "no case is broken there, and of at least one it can't be told"},
     {0},
 };
+
+const hx_cmd_flag hx_mcp_flags[] = {
+    {"config", "FILE", "what agents may do, under `mcp`; everything else is refused", 'c'},
+    {0},
+};
+
+const hx_cmd_entry hx_mcp_tools_help[] = {
+    {"send_once", "send an HTTP request that takes effect once"},
+    {"run_once", "run a command once, and return its exit code and output"},
+    {"did_it_go_through", "say what became of an intent"},
+    {"list_unknown", "list the intents that have no known outcome"},
+    {0},
+};
+
+const hx_cmd_entry hx_mcp_examples[] = {
+    {"hapax mcp --config agents.yaml", "as an MCP client starts it"},
+    {"hapax check agents.yaml", "what agents may do by this file"},
+    {0},
+};
+
+const hx_cmd_entry hx_mcp_exits[] = {
+    {"0", "standard input has ended, and with it all calls"},
+    {"2", "usage, or a mistake in the configuration"},
+    {0},
+};
+
+const hx_cmd_entry hx_mcp_files[] = {
+    {"$XDG_STATE_HOME/hapax-intents", "requests, as `hapax send` keeps them; `intents` under `mcp` says where else"},
+    {"$XDG_STATE_HOME/hapax-intents/commands", "commands; their store is that of `hapax run`, or `store` under `mcp`"},
+    {0},
+};

@@ -115,6 +115,7 @@ int hx_cmd_check(int argc, char **argv);
 int hx_cmd_explain(int argc, char **argv);
 int hx_cmd_demo(int argc, char **argv);
 int hx_cmd_listen(int argc, char **argv);
+int hx_cmd_mcp(int argc, char **argv);
 int hx_cmd_consumers(int argc, char **argv);
 int hx_cmd_endpoints(int argc, char **argv);
 int hx_cmd_events(int argc, char **argv);

@@ -671,6 +671,21 @@ static const hx_cmd commands[] = {
         .files = hx_send_files,
     },
     {
+        .name = "mcp",
+        .run = hx_cmd_mcp,
+        .summary = "let agents send requests and run commands that take effect once",
+        .usage = "hapax mcp --config FILE",
+        .details = "A server of the Model Context Protocol on standard input and output, which an agent's client "
+                   "starts. An agent names each operation by an intent; the same intent is the same operation, across "
+                   "errors, timeouts and restarts. What agents may do is listed in the configuration. Credentials are "
+                   "added here, and no agent sees them.",
+        .actions = hx_mcp_tools_help,
+        .flags = hx_mcp_flags,
+        .examples = hx_mcp_examples,
+        .exits = hx_mcp_exits,
+        .files = hx_mcp_files,
+    },
+    {
         .name = "verify",
         .run = hx_cmd_verify,
         .summary = "check the signature of a webhook, and say what is wrong with it",
