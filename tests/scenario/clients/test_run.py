@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hapax run`: a command runs once for its key, and whoever asks for it later gets what it said."""
 import collections
+import json
 import os
 import pathlib
 import random
@@ -92,6 +93,26 @@ def test_who_does_not_want_to_wait_is_told(jobs):
     assert first.communicate(timeout=HANG_S)[0] == b"go\n"
     assert jobs(*words, flags=["--no-wait"]).stdout == "go\n"
     assert jobs.effects() == ["ran"]
+
+
+def test_the_status_of_a_key_runs_nothing_and_says_how_its_run_ended(jobs):
+    def status(key="k"):
+        told = jobs.folder / "told"
+        ran = Run(["run", "--store", jobs.store, "--key", key, "--status", "--outcome-file", told])
+        return json.loads(told.read_text())["outcome"], ran.code, ran.stdout
+
+    assert status() == ("absent", 1, "")
+    gate = jobs.folder / "gate"
+    os.mkfifo(gate)
+    words = ["sh", "-c", f"echo ran >> {jobs.log}; cat {gate}; exit 4"]
+    first = jobs.start(*words)
+    eventually(jobs.effects, "the command runs")
+    assert status() == ("running", EXIT_UNKNOWN, "")
+    gate.write_text("go\n")
+    first.communicate(timeout=HANG_S)
+    assert status() == ("failed", 4, "go\n") and jobs.effects() == ["ran"]
+    assert jobs.shell("kill -9 $$", key="killed").code == EXIT_UNKNOWN
+    assert status("killed") == ("unknown", EXIT_UNKNOWN, "")
 
 
 def test_one_key_for_two_command_lines_is_refused(jobs):
@@ -462,7 +483,8 @@ def test_a_run_that_was_done_before_costs_little(jobs):
     (["--key", "k", "--lifetime", "soon", "--", "true"], "--lifetime"),
     (["--key", "k", "--at", "noon", "--", "true"], "--at"),
     (["--key", "k", "--resolve", "done", "--", "true"], "no command"),
-    (["--key", "k", "--resolve", "maybe"], "--resolve"),
+    (["--key", "k", "--resolve", "maybe"], "--resolve"), (["--key", "k", "--status", "--", "true"], "no command"),
+    (["--key", "k", "--status", "--resolve", "done"], "exclude"),
 ])
 def test_bad_usage_runs_nothing_and_says_what_is_wrong(jobs, words, says):
     ran = Run(["run", *words], env={"HAPAX_STORE": jobs.store})
