@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An agent made with the SDK of the Model Context Protocol. Reads steps from standard input, a JSON list, and prints
 // what came of each: {tool, arguments} is a call, {kill: true} kills the server and starts the next one,
-// {kill_after: FILE, tool, arguments} kills it once the file exists, while the call is under way, and {list: true} lists
+// {kill_after: FILE, tool, arguments} kills it once the file exists, with the call under way, and {list: true} lists
 // the tools. argv: the program and the configuration.
 import { existsSync, readFileSync } from "node:fs";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";

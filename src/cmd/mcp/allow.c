@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define DESCRIPTION_MAX 4096u
+#define URL_MAX 2000u
 
 /* Bytes that URLs don't have, and those on which servers disagree. */
 static bool is_clean(hx_slice url)
@@ -35,8 +36,8 @@ const hx_agent_host *hx_mcp_allowed_host(const hx_config_mcp *mcp, hx_slice meth
                                          hx_error_text error)
 {
     hx_slice path;
-    if (!is_clean(url)) {
-        (void)hx_fail(error, "the URL has bytes or escapes that are not allowed here");
+    if (url.len > URL_MAX || !is_clean(url)) {
+        (void)hx_fail(error, "the URL has bytes or escapes that are not allowed here, or more than %u bytes", URL_MAX);
         return NULL;
     }
     for (size_t i = 0; i < mcp->host_count; i++) {

@@ -12,16 +12,17 @@
 static const hx_json_field fields[] = {HX_JSON_FIELD(hx_mcp_arguments, intent, TEXT, HX_JSON_GIVEN)};
 static const hx_json_shape shape = HX_JSON_SHAPE(fields), nothing = {fields, 0};
 
-/* Opens an intent to look at; that of a command for work, if nobody else has it, and then *state is the store's. */
-static hx_intent_error look(hx_mcp_call *call, hx_intents *intents, hx_slice file, bool is_command, hx_intent **intent,
-                            hx_slice *state)
+/* Opens an intent to look at it. With `locks` *state is "running" if somebody works on it; else, of a command, what the
+ * store says. */
+static hx_intent_error look(hx_mcp_call *call, hx_intents *intents, hx_slice file, bool is_command, bool locks,
+                            hx_intent **intent, hx_slice *state)
 {
     hx_error_text error;
     *state = HX_EMPTY;
-    hx_intent_error result = is_command ? hx_intent_open(intents, file, true, intent, error) : HX_INTENT_BUSY;
-    if (result == HX_INTENT_OK) *state = hx_mcp_refresh_command(call, *intent);
+    hx_intent_error result = hx_intent_open(intents, file, locks, intent, error);
+    if (result == HX_INTENT_OK && is_command) *state = hx_mcp_refresh_command(call, *intent);
     if (result == HX_INTENT_BUSY) {
-        if (is_command) *state = HX_LIT("running");
+        *state = HX_LIT("running");
         result = hx_intent_open(intents, file, false, intent, error);
     }
     if (result != HX_INTENT_OK && result != HX_INTENT_ABSENT) fprintf(stderr, "hapax mcp: %s.\n", error);
@@ -36,9 +37,13 @@ static bool tell_about(hx_mcp_call *call, const char *directory, bool is_command
     hx_slice state;
     if (!hx_mcp_open_folder(call, directory, &intents)) return true;
     hx_slice file = hx_intent_file(hx_mcp_intent_name(call, call->intent), HX_EMPTY, &call->arena);
-    hx_intent_error result = look(call, &intents, file, is_command, &intent, &state);
+    hx_intent_error result = look(call, &intents, file, is_command, true, &intent, &state);
+    bool is_running = hx_slice_eq(state, HX_LIT("running"));
     if (result == HX_INTENT_OK && is_command)
         hx_mcp_tell_command(call, intent, state, true);
+    else if (result == HX_INTENT_OK && is_running && intent->outcome.verdict.len == 0)
+        hx_mcp_say(call, "running", false, HX_LIT("The request is being sent."),
+                   "Call send_once again with the same intent and the same arguments: it waits for the response.");
     else if (result == HX_INTENT_OK)
         hx_mcp_tell_request(call, intent, hx_send_verdict_of(intent), HX_EMPTY, true);
     else if (result != HX_INTENT_ABSENT)
@@ -88,7 +93,8 @@ static void list_one(hx_mcp_call *call, const hx_intent *intent, bool is_command
     hx_json_close(out, '}');
 }
 
-/* Lists the unfinished intents of this server; returns how many there are. */
+/* Lists the unfinished intents of this server; returns how many there are. Those of requests are not locked: the folder
+ * may be that of `hapax send`, which would take a lock for work. */
 static size_t list_folder(hx_mcp_call *call, const char *directory, bool is_command, size_t listed, size_t *unreadable)
 {
     hx_intents intents;
@@ -104,7 +110,7 @@ static size_t list_folder(hx_mcp_call *call, const char *directory, bool is_comm
     if (!hx_intents_list(&intents, &files, error)) files.count = 0;
     for (size_t i = 0; i < files.count; i++) {
         hx_intent *intent;
-        hx_intent_error result = look(call, &intents, files.items[i], is_command, &intent, &state);
+        hx_intent_error result = look(call, &intents, files.items[i], is_command, is_command, &intent, &state);
         if (result == HX_INTENT_OK && hx_slice_starts(intent->request.name, mine) && intent->outcome.verdict.len == 0) {
             if (listed + count < LISTED_MAX)
                 list_one(call, intent, is_command, state, hx_slice_from(intent->request.name, mine.len));

@@ -17,14 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OUTPUT_MAX (96u << 10)  /* of each stream; as JSON, both fit into an intent */
+#define OUTPUT_MAX (80u << 10)  /* of each stream; as JSON, both fit into an intent */
 #define LIFETIME (365 * HX_DAY) /* as --lifetime says it */
 #define PROGRESS_EVERY 10000    /* ms */
 #define OUTCOME_MAX 4096u
+#define COMMAND_MAX (128u << 10)
 #define OUR_WORDS 12u
 #define EXECUTABLE "/proc/self/exe"
-
-extern char **environ;
 
 #define FIELD(member, kind) HX_JSON_FIELD(hx_mcp_arguments, member, kind, HX_JSON_GIVEN)
 static const hx_json_field fields[] = {FIELD(intent, TEXT), FIELD(command, TEXTS)};
@@ -267,6 +266,7 @@ static bool read_command(hx_mcp_call *call, const hx_mcp_arguments *given, hx_in
 {
     const hx_config_mcp *mcp = call->server->config;
     hx_buf words;
+    if (call->arguments.len > COMMAND_MAX) return false;
     for (size_t i = 0; i < given->command.count; i++)
         if (memchr(given->command.items[i].ptr, '\0', given->command.items[i].len)) return false;
     if (!hx_mcp_allows_command(mcp, &given->command)) return false;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #define HEADERS_MAX 20u
+#define HEADER_MAX 1000u
 #define KEY_LIFETIME (23 * HX_HOUR)
 
 #define FIELD(member, kind) HX_JSON_FIELD(hx_mcp_arguments, member, kind, HX_JSON_GIVEN)
@@ -48,9 +49,9 @@ static bool read_headers(hx_mcp_call *call, const hx_agent_host *host, hx_slice 
     hx_json_walk walk = hx_json_walk_over(sorted);
     while (hx_json_walk_next(&walk, &raw_name, &raw)) {
         if (headers->count == HEADERS_MAX) return hx_fail(error, "there are more than %u headers", HEADERS_MAX);
-        if (!hx_json_string(raw_name, &call->arena, &name) || !hx_slice_is_token(name) ||
-            !hx_json_string(raw, &call->arena, &value) || !is_line(value))
-            return hx_fail(error, "a header is a name and a text without line ends");
+        if (raw_name.len + raw.len > HEADER_MAX || !hx_json_string(raw_name, &call->arena, &name) ||
+            !hx_slice_is_token(name) || !hx_json_string(raw, &call->arena, &value) || !is_line(value))
+            return hx_fail(error, "a header is a name and a text without line ends, of up to %u bytes", HEADER_MAX);
         if (!hx_mcp_allows_header(host, name))
             return hx_fail(error, "the header %.*s is not allowed", (int)(name.len < 60 ? name.len : 60), name.ptr);
         *has_type = *has_type || hx_slice_eq_nocase(name, HX_LIT("content-type"));
