@@ -174,8 +174,8 @@ const hx_cmd_entry hx_mcp_tools_help[] = {
 };
 
 const hx_cmd_entry hx_mcp_examples[] = {
-    {"hapax mcp --config agents.yaml", "as an MCP client starts it"},
-    {"hapax check agents.yaml", "what agents may do by this file"},
+    {"hapax mcp --config /etc/hapax/agents.yaml", "as an MCP client starts it"},
+    {"hapax check /etc/hapax/agents.yaml", "what agents may do by this file"},
     {0},
 };
 
