@@ -295,6 +295,7 @@ static void question_answered(hx_client_request *request, const hx_client_result
 {
     work *w = request->user;
     w->is_over = true;
+    hx_loop_stop(w->loop);
     if (got->error == HX_CLIENT_NONE && got->status == 200 &&
         hx_slice_starts_nocase(got->content_type, HX_LIT("application/json")))
         w->end->body = hx_arena_copy(w->arena, got->body);
