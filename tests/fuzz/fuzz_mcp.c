@@ -52,7 +52,7 @@ static void ask_for_command(hx_slice text, hx_arena *arena)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const ways[])(hx_slice text, hx_arena *arena) = {read_message, ask_for_url, ask_for_command};
+    static void (*const ways[])(hx_slice text, hx_arena * arena) = {read_message, ask_for_url, ask_for_command};
     hx_arena arena = {0};
     if (size == 0) return 0;
     ways[data[0] % 3]((hx_slice){(const char *)data + 1, size - 1}, &arena);
