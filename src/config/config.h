@@ -159,6 +159,7 @@ typedef struct {
     hx_ms drain;
     bool core_dumps;
     uint64_t store_bytes_max; /* 0: no limit */
+    hx_ms audit_retention;    /* 0: for ever */
     hx_limits limits;
     hx_jwt_source jwt_sources[HX_JWT_SOURCES_MAX];
     size_t jwt_source_count;

@@ -98,6 +98,8 @@ static int open_store(hx_daemon *daemon, bool accept_clock)
     hx_store_options options = {.check_clock = !accept_clock,
                                 .moves_clock = true,
                                 .bytes_max = config->store_bytes_max,
+                                .audit_retention = config->audit_retention > 0 ? config->audit_retention
+                                                                               : HX_AUDIT_FOREVER,
                                 .make_parents = is_usual,
                                 .waiters_max = config->limits.waiters,
                                 .waiters_per_op_max = config->limits.waiters_per_operation};

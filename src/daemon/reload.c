@@ -492,6 +492,8 @@ static void step_hand_out(hx_reload *r)
 {
     const hx_config *config = r->work.config->config;
     const hx_store_options limits = {.bytes_max = config->store_bytes_max,
+                                     .audit_retention = config->audit_retention > 0 ? config->audit_retention
+                                                                                    : HX_AUDIT_FOREVER,
                                      .waiters_max = config->limits.waiters,
                                      .waiters_per_op_max = config->limits.waiters_per_operation};
     hx_error_text error;

@@ -222,6 +222,9 @@ typedef struct {
 #include "observe/metrics.def"
 } hx_store_counts;
 
+#define HX_AUDIT_RETENTION (90 * HX_DAY)
+#define HX_AUDIT_FOREVER INT64_MAX
+
 typedef struct {
     hx_ms (*now)(void); /* NULL: hx_clock_now. Tests bring their own time */
     bool check_clock;   /* refuse to open where the wall clock can't be right: for a gateway */
@@ -229,6 +232,7 @@ typedef struct {
      * store, and to the time of a shared store. Without it opening changes nothing of the process. */
     bool moves_clock;
     uint64_t bytes_max;          /* store_max, over all files with the archive; 0: no limit */
+    hx_ms audit_retention;       /* how long changes of state are kept for the audit, at least; 0: 90 days */
     uint32_t segment_bytes;      /* journal; 0: 64 MiB, less where bytes_max or the disk is small */
     bool make_parents;           /* journal: create the directories above it, too */
     uint64_t free_bytes_floor;   /* below it new claims are refused; 0: 256 MiB, or a sixteenth of a small disk */
@@ -259,8 +263,8 @@ void hx_store_rules_of(hx_store *store, hx_arena *arena, hx_store_rules *out);
 /* An upper bound of the operations of this method and path without a named route; a remote store counts all paths
  * together. 0: there are none. hx_store_list counts them exactly. */
 uint64_t hx_store_live_at_most(hx_store *store, hx_slice route);
-/* Takes bytes_max and the limits of waiters from `options`. False with a sentence in `error`: nothing has changed. One
- * thread at a time. */
+/* Takes bytes_max, audit_retention and the limits of waiters from `options`. False with a sentence in `error`: nothing
+ * has changed. One thread at a time. */
 bool hx_store_limit(hx_store *store, const hx_store_options *options, hx_error_text error) HX_MUST_USE;
 /* All calls must have ended. What was acknowledged is on disk already; closing leaves a hint for a quick start. */
 void hx_store_close(hx_store **owned);
@@ -284,6 +288,11 @@ static inline bool hx_store_lapsed(hx_ms at, hx_ms now)
 static inline hx_state hx_store_state_at(const hx_record *record, hx_ms now)
 {
     return hx_lifecycle_state_at(record, now - hx_clock_held());
+}
+/* The time before which changes of state needn't be kept. */
+static inline hx_ms hx_store_audit_until(hx_ms retention, hx_ms now)
+{
+    return now - hx_clock_held() - (retention > 0 ? retention : HX_AUDIT_RETENTION);
 }
 /* Whether the lifetime of an item is over. */
 static inline bool hx_item_is_over(hx_ms expires_at, hx_ms now)

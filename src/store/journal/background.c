@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The background thread, for slow work that no call waits for. It prepares the next segment, full of zeros and
  * synced, while the active one is filled, so that a commit never changes a file's size or place; writes hints of full
- * segments; and moves the audit rows of dropped segments into the archive.
+ * segments; and moves the audit rows of dropped segments into the archive, and removes old ones (archive.c).
  *
  * A disk has one queue: 64 MiB of zeros at once would delay every commit that is made meanwhile. So they are written in
  * small pieces from the moment the active segment is begun, at the rate at which it fills, or slowly if it doesn't.
@@ -134,67 +134,6 @@ hx_segment *hx_background_prepare(hx_journal *j, uint32_t number, int *error)
     return NULL;
 }
 
-/* Writes a frame without its response, padded as in a segment. */
-static bool put_row(FILE *out, const hx_frame *frame)
-{
-    static const char zeros[HX_FRAME_ALIGN];
-    size_t len = sizeof frame->head + frame->record_head.len;
-    size_t pad = (size_t)(hx_frame_padded(len) - len);
-    return fwrite(&frame->head, sizeof frame->head, 1, out) == 1 &&
-           fwrite(frame->record_head.ptr, 1, frame->record_head.len, out) == frame->record_head.len &&
-           fwrite(zeros, 1, pad, out) == pad;
-}
-
-static int write_rows(hx_scan *scan, FILE *out)
-{
-    hx_segment_head head;
-    const char *bytes = hx_scan_bytes(scan, 0, sizeof head);
-    if (!bytes) return scan->error ? scan->error : EIO;
-    memcpy(&head, bytes, sizeof head);
-    hx_tail tail = {.offset = sizeof head, .sequence = head.sequence, .hash = head.previous};
-    if (fwrite(&head, sizeof head, 1, out) != 1) return errno;
-    hx_frame frame;
-    hx_scan_step step;
-    while ((step = hx_scan_next(scan, &tail, &frame)) == HX_SCAN_FRAME)
-        if (!put_row(out, &frame)) return errno;
-    return step == HX_SCAN_END ? 0 : EIO;
-}
-
-/* Makes NNNNNNNN.audit of NNNNNNNN.seg, then removes the segment and its hint. It can be repeated after a crash. */
-static int archive(hx_journal *j, uint32_t segment)
-{
-    char seg[HX_SEGMENT_NAME_BYTES], hint[HX_SEGMENT_NAME_BYTES], making[HX_SEGMENT_NAME_BYTES],
-        name[HX_SEGMENT_NAME_BYTES];
-    hx_segment_name(seg, segment, ".seg");
-    hx_segment_name(hint, segment, ".hint");
-    hx_segment_name(making, segment, ".audit.new");
-    hx_segment_name(name, segment, ".audit");
-    int fd = openat(j->dir_fd, seg, O_RDONLY | O_CLOEXEC);
-    int out_fd = fd < 0 ? -1 : openat(j->dir_fd, making, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    FILE *out = out_fd < 0 ? NULL : fdopen(out_fd, "w");
-    int error = out ? 0 : errno;
-    if (!error) {
-        hx_scan scan;
-        error = hx_scan_begin(&scan, fd, segment, j->log.generation) ? write_rows(&scan, out) : scan.error;
-        hx_scan_end(&scan);
-    }
-    if (!error && fflush(out) != 0) error = errno;
-    if (!error) error = hx_sync(j, out_fd);
-    if (out)
-        (void)fclose(out);
-    else if (out_fd >= 0)
-        close(out_fd);
-    if (fd >= 0) close(fd);
-    if (!error && renameat(j->dir_fd, making, j->dir_fd, name) != 0) error = errno;
-    if (error) (void)unlinkat(j->dir_fd, making, 0); /* a part of it would only take space */
-    if (!error) error = hx_sync(j, j->dir_fd);
-    if (!error) error = hx_dir_write_range(j, (hx_segment_range){segment + 1, j->row.last});
-    if (!error && unlinkat(j->dir_fd, seg, 0) != 0) error = errno;
-    if (error) return error;
-    (void)unlinkat(j->dir_fd, hint, 0);
-    return hx_sync(j, j->dir_fd); /* segments are removed in order: none before its predecessor */
-}
-
 static void report(const hx_journal *j, hx_log_event event, uint32_t segment, int error)
 {
     hx_log_begin(event);
@@ -202,7 +141,7 @@ static void report(const hx_journal *j, hx_log_event event, uint32_t segment, in
     hx_log_int("segment", segment);
     hx_log_text("error", strerror(error));
     if (error == EDQUOT)
-        hx_log_text("hint", "store_max or a quota is reached; the oldest .audit files may be moved away");
+        hx_log_text("hint", "store_max or a quota is reached; a shorter audit_retention removes old .audit files");
     hx_log_end();
 }
 
@@ -247,30 +186,43 @@ static void wait_a_while(hx_background *k)
     while (!k->stop && !wants_spare(k) && pthread_cond_timedwait(&k->changed, &k->mutex, &until) != ETIMEDOUT) {}
 }
 
+static int do_one(hx_journal *j, const hx_job *job)
+{
+    switch (job->kind) {
+    case HX_JOB_HINT: return hx_background_write_hint(j, job->segment);
+    case HX_JOB_ARCHIVE: return hx_archive_write(j, job->segment);
+    case HX_JOB_PRUNE: return hx_archive_prune(j, job->segment);
+    }
+    return 0;
+}
+
 /* Does the first job in the queue. A hint that can't be written is skipped: the next start reads the segment instead.
- * An archive must be written before its segment is removed, and in order: the queue waits for it. */
+ * So are old archives that can't be removed: a later start removes them. An archive must be written before its segment
+ * is removed, and in order: the queue waits for it. */
 static void do_job(hx_journal *j)
 {
     hx_background *k = &j->background;
     hx_job *job = k->first;
     pthread_mutex_unlock(&k->mutex);
-    int error = job->archive ? archive(j, job->segment) : hx_background_write_hint(j, job->segment);
-    if (error && !job->reported)
-        report(j, job->archive ? HX_EVENT_journal_archive_failed : HX_EVENT_journal_hint_failed, job->segment, error);
+    static const hx_log_event failures[] = {[HX_JOB_HINT] = HX_EVENT_journal_hint_failed,
+                                            [HX_JOB_ARCHIVE] = HX_EVENT_journal_archive_failed,
+                                            [HX_JOB_PRUNE] = HX_EVENT_journal_prune_failed};
+    int error = do_one(j, job);
+    if (error && !job->reported) report(j, failures[job->kind], job->segment, error);
     job->reported = true;
-    if (job->archive) hx_background_count_bytes(j);
+    if (job->kind != HX_JOB_HINT) hx_background_count_bytes(j);
+    bool must_be_done = error && job->kind == HX_JOB_ARCHIVE;
     pthread_mutex_lock(&k->mutex);
-    if (error && job->archive && !k->stop) {
+    if (must_be_done && !k->stop) {
         wait_a_while(k);
         if (k->failing && !k->stop) prepare_spare(j);
         return;
     }
-    bool give_up = error && job->archive; /* the store closes: leave this job and the later ones to the next start */
-    do {
+    do { /* if it must be done, the store closes: leave this job and the later ones to the next start */
         job = k->first;
         k->first = job->next;
         free(job);
-    } while (give_up && k->first);
+    } while (must_be_done && k->first);
     if (!k->first) k->last = &k->first;
 }
 
@@ -401,11 +353,11 @@ bool hx_background_has_room(hx_journal *j)
     return may_grow && !j->below_floor;
 }
 
-void hx_background_want(hx_journal *j, uint32_t segment, bool archive_it)
+void hx_background_want(hx_journal *j, hx_job_kind kind, uint32_t segment)
 {
     hx_job *job = malloc(sizeof *job);
     if (!job) hx_fatal(HX_EXIT_BUG, "out of memory");
-    *job = (hx_job){.segment = segment, .archive = archive_it};
+    *job = (hx_job){.kind = kind, .segment = segment};
     hx_background *k = &j->background;
     pthread_mutex_lock(&k->mutex);
     *k->last = job;

@@ -18,7 +18,7 @@
  *                        file
  *     DIR/NNNNNNNN.seg   the log, numbered without gaps; the last may be the next one to use, still all zeros
  *     DIR/NNNNNNNN.hint  the index entries of a segment
- *     DIR/NNNNNNNN.audit the audit rows of a segment that was dropped
+ *     DIR/NNNNNNNN.audit the audit rows of a segment that was dropped; removed when they are old (archive.c)
  *     DIR/admin.sock     the default admin socket of the daemon; not the store's
  *     DIR/….new          a file that is being written; a start removes it */
 #include "store/journal/open.h"
@@ -77,7 +77,7 @@ static bool is_ours(const char *name)
     return hx_slice_ends(hx_slice_of(name), HX_LIT(".new"));
 }
 
-static bool is_written(hx_journal *j, const char *name)
+bool hx_dir_is_written(hx_journal *j, const char *name)
 {
     char first[4] = {0};
     int fd = openat(j->dir_fd, name, O_RDONLY | O_CLOEXEC);
@@ -104,12 +104,15 @@ bool hx_dir_inspect(hx_opening *o)
         if (strcmp(item->d_name, "FORMAT.begun") == 0) o->dir.begun = true;
         if (!is_ours(item->d_name)) o->dir.foreign = true;
         if (hx_segment_number(item->d_name, ".hint", &number) && number > o->dir.hinted) o->dir.hinted = number;
-        if (hx_segment_number(item->d_name, ".audit", &number) && number > o->dir.archived) o->dir.archived = number;
+        if (hx_segment_number(item->d_name, ".audit", &number)) {
+            if (number > o->dir.archived) o->dir.archived = number;
+            if (o->dir.archive_first == 0 || number < o->dir.archive_first) o->dir.archive_first = number;
+        }
         if (!hx_segment_number(item->d_name, ".seg", &number)) continue;
         if (o->dir.count == 0 || number < o->dir.first) o->dir.first = number;
         if (o->dir.count == 0 || number > o->dir.last) o->dir.last = number;
         o->dir.count++;
-        o->dir.written |= is_written(o->journal, item->d_name);
+        o->dir.written |= hx_dir_is_written(o->journal, item->d_name);
     }
     closedir(dir);
     if (o->dir.has_format) o->dir.begun = false;

@@ -380,6 +380,7 @@ static bool journal_limit(hx_store *store, const hx_store_options *options, hx_e
         return hx_fail(error, "store_max is too small for this journal while it is open: it needs at least %llu MiB",
                        (unsigned long long)(fewest >> 20));
     atomic_store(&j->bytes_max, options->bytes_max);
+    atomic_store(&j->audit_retention, options->audit_retention);
     hx_waiters_limit(&j->waiters, options);
     return true;
 }

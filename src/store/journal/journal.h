@@ -4,7 +4,7 @@
  *     loops       (journal.c, list.c, items.c)      their half of their port; index and segments, for reading
  *     writer      (writer.c, operations.c, items.c, everything that changes: open operations, indexes, tail, and the
  *                  log.c, sweep.c, reserve.c)       accounts of segments
- *     background  (background.c, hint.c)            slow work on files: preparing segments, hints, archiving
+ *     background  (background.c, hint.c, archive.c) slow work on files: preparing segments, hints, archiving
  *
  * hx_journal_open runs the writer's part itself before there are threads. */
 #ifndef HX_STORE_JOURNAL_JOURNAL_H
@@ -85,12 +85,24 @@ typedef struct {
     char cursor[HX_ITEM_KEY_MAX]; /* a key */
 } hx_journal_items;
 
+typedef enum {
+    HX_JOB_HINT,    /* write the hint of the segment */
+    HX_JOB_ARCHIVE, /* make an archive of the segment, and remove it */
+    HX_JOB_PRUNE    /* remove the archives before the segment */
+} hx_job_kind;
+
 typedef struct hx_job {
     struct hx_job *next;
+    hx_job_kind kind;
     uint32_t segment;
-    bool archive; /* true: archive the segment; false: write its hint */
     bool reported;
 } hx_job;
+
+/* The archive, as far as the sweep knows it (archive.c). */
+typedef struct {
+    uint32_t first; /* number of the oldest .audit file, or of the first segment */
+    hx_ms latest;   /* stamp of the last change in it; 0: not read yet */
+} hx_archive;
 
 typedef struct {
     pthread_t thread;
@@ -127,6 +139,7 @@ struct hx_journal {
     hx_store store;
     hx_store_options options; /* as given; the fields below replace some of them */
     _Atomic uint64_t bytes_max;
+    _Atomic hx_ms audit_retention;
     char *path;
     bool salvaged; /* opened for reading only (salvage.c) */
     int dir_fd, lock_fd;
@@ -170,6 +183,7 @@ struct hx_journal {
         uint32_t skip;    /* number of commits to make without waiting */
     } pacing;
     hx_sweeping sweep;
+    hx_archive archive;
 
     hx_background background;
     hx_segment_range row; /* content of the file `segments`; used by the background thread only */
@@ -290,13 +304,21 @@ bool hx_background_await_spare(hx_journal *j);
 void hx_background_check_limits(hx_journal *j);
 /* Counts the bytes of all files. */
 void hx_background_count_bytes(hx_journal *j);
-void hx_background_want(hx_journal *j, uint32_t segment, bool archive);
+void hx_background_want(hx_journal *j, hx_job_kind kind, uint32_t segment);
 /* 0, or an errno. */
 int hx_background_write_hint(hx_journal *j, uint32_t segment);
 hx_segment *hx_background_prepare(hx_journal *j, uint32_t number, int *error);
 /* 0, or ENOSPC or EDQUOT; any other failure ends the process: a sync is never tried again. */
 int hx_sync(const hx_journal *j, int fd);
 int hx_write_all(int fd, const void *bytes, size_t len); /* returns 0, or an errno */
+
+/* Makes NNNNNNNN.audit of NNNNNNNN.seg, then removes the segment and its hint. It can be repeated after a crash. 0, or
+ * an errno. */
+int hx_archive_write(hx_journal *j, uint32_t segment);
+/* Removes the archives before `keep_from`. 0, or an errno. */
+int hx_archive_prune(hx_journal *j, uint32_t keep_from);
+/* The writer only: gives up archives that are older than the retention. True: there may be more. */
+bool hx_archive_retire(hx_journal *j);
 
 /* Reads the hint of a segment into index and tail; false: there is none that can be used, nothing has changed. */
 bool hx_hint_load(hx_journal *j, uint32_t segment, const hx_segment_head *next, hx_tail *tail);

@@ -310,6 +310,7 @@ static bool begin(hx_opening *o)
     j->log.durable = o->tail.sequence;
     j->log.active = hx_journal_segment(j, o->tail.segment);
     drop_expired(j);
+    j->archive.first = o->dir.archive_first > 0 ? o->dir.archive_first : o->dir.first;
     tidy(j, &o->dir);
     j->background.spare_number = j->log.active->number + j->background.spare_count + 1;
     hx_background_check_limits(j);
@@ -317,7 +318,7 @@ static bool begin(hx_opening *o)
     int error = hx_background_start(j);
     if (error) return hx_open_fail(o, "can't start a thread: %s", strerror(error));
     for (uint32_t n = o->dir.first; n < j->log.active->number; n++)
-        if (hx_journal_segment(j, n)->unhinted) hx_background_want(j, n, false);
+        if (hx_journal_segment(j, n)->unhinted) hx_background_want(j, HX_JOB_HINT, n);
     j->now = j->store.facts.now();
     /* Epochs grow with the clock, so that a copy of the directory draws other ones than the original did since. */
     hx_ms since = j->now - EPOCH_ZERO_MS;
@@ -352,6 +353,7 @@ hx_journal *hx_journal_new(hx_slice directory_path, const hx_store_options *opti
     j->options = *options;
     hx_store_options *set = &j->options;
     atomic_store(&j->bytes_max, options->bytes_max);
+    atomic_store(&j->audit_retention, options->audit_retention);
     j->store = (hx_store){.ops = &hx_journal_ops,
                           .facts = {.name = "journal",
                                     .durable = true,

@@ -16,6 +16,7 @@ typedef struct {
     bool written;                /* has a segment with data */
     uint32_t first, last, count; /* numbers of the first and last segment, and how many there are */
     uint32_t hinted, archived;   /* the highest numbers of hints and of .audit files; 0: there is none */
+    uint32_t archive_first;      /* the lowest number of .audit files; 0: there is none */
 } hx_directory;
 
 typedef struct {
@@ -42,6 +43,8 @@ bool hx_open_unknown_kind(hx_opening *o, const hx_scan *scan);
 hx_journal *hx_journal_new(hx_slice path, const hx_store_options *options);
 bool hx_dir_open(hx_opening *o, bool make);
 bool hx_dir_inspect(hx_opening *o);
+/* Whether the file begins with anything but zeros; true if it can't be read. */
+bool hx_dir_is_written(hx_journal *j, const char *name);
 bool hx_dir_read_format(hx_opening *o);
 bool hx_dir_lock(hx_opening *o);
 /* Makes FORMAT.begun before anything else where a store is to be filled: no gateway starts on it from then on. */

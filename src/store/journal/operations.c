@@ -132,7 +132,7 @@ static bool next_segment(hx_journal *j)
                  j->path);
     uint32_t full = j->log.active->number;
     hx_frame_log_continue_in(&j->log, next);
-    hx_background_want(j, full, false);
+    hx_background_want(j, HX_JOB_HINT, full);
     atomic_store(&j->segments[next->number % HX_SEGMENTS_MAX], next);
     return true;
 }

@@ -16,7 +16,9 @@
  *    88  36  zeros                      48  32  hash of the frame before
  *   124   4  CRC-32C of bytes 0 to 124
  *                                       80   …  record's head (see record.c), answer; START: owner (8);
- *                                               ITEMS, ITEMS_MOVED: table, contents (see item_frame.c)
+ *                                               ITEMS, ITEMS_MOVED: table, contents (see item_frame.c);
+ *                                               CHECKPOINT: segment (4), zeros (4), sequence (8) of the first frame
+ *                                               that is kept, hash of the frame before it (32)
  *
  * A frame's hash is the SHA-256 of its head and the record's head, or the table of items. Answer and contents are in it
  * by their CRCs only, so the chain can still be checked when they are dropped: NNNNNNNN.audit is a segment whose frames
@@ -57,6 +59,7 @@ static const hx_frame_traits kinds[] = {
     [HX_FRAME_ITEMS] = {"items", HX_PAYLOAD_ITEMS, .is_indexed = true, .moved_as = HX_FRAME_ITEMS_MOVED},
     [HX_FRAME_ITEMS_MOVED] = {"items moved", HX_PAYLOAD_ITEMS, .is_indexed = true, .is_copy = true,
                               .moved_as = HX_FRAME_ITEMS_MOVED},
+    [HX_FRAME_CHECKPOINT] = {"checkpoint", HX_PAYLOAD_BYTES},
 };
 
 const hx_frame_traits *hx_frame_traits_of(uint8_t kind)

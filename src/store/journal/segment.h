@@ -13,12 +13,13 @@
 #define HX_STAMP_MAX ((hx_ms)253402300799999) /* the year 9999 */
 
 typedef enum {
-    HX_FRAME_RECORD = 1, /* a change of state */
-    HX_FRAME_MOVED,      /* a record copied forward out of an old segment: no change, no audit row */
-    HX_FRAME_START,      /* a process has opened the store; or, with an epoch, it was raised to that */
-    HX_FRAME_SYNCED,     /* all before it was durable when it was written; has no payload */
-    HX_FRAME_ITEMS,      /* a commit of items: their version is the frame's sequence */
-    HX_FRAME_ITEMS_MOVED /* items copied forward out of an old segment, under their versions */
+    HX_FRAME_RECORD = 1,  /* a change of state */
+    HX_FRAME_MOVED,       /* a record copied forward out of an old segment: no change, no audit row */
+    HX_FRAME_START,       /* a process has opened the store; or, with an epoch, it was raised to that */
+    HX_FRAME_SYNCED,      /* all before it was durable when it was written; has no payload */
+    HX_FRAME_ITEMS,       /* a commit of items: their version is the frame's sequence */
+    HX_FRAME_ITEMS_MOVED, /* items copied forward out of an old segment, under their versions */
+    HX_FRAME_CHECKPOINT   /* the archive before a segment is removed: the chain begins there */
 } hx_frame_kind;
 
 /* How a frame is read. Its head and, up to HX_RECORD_HEAD_MAX bytes, what follows is under its checksum and hash. */
@@ -69,7 +70,16 @@ typedef struct {
     uint32_t crc;
 } hx_segment_head;
 
-_Static_assert(sizeof(hx_frame_head) == 80 && sizeof(hx_segment_head) == 128, "written as they stand in memory");
+/* The payload of HX_FRAME_CHECKPOINT: the first frame that is kept. */
+typedef struct {
+    uint32_t segment;
+    uint32_t zero;
+    uint64_t sequence;
+    hx_digest previous; /* hash of the frame before it */
+} hx_checkpoint;
+
+_Static_assert(sizeof(hx_frame_head) == 80 && sizeof(hx_segment_head) == 128 && sizeof(hx_checkpoint) == 48,
+               "written as they stand in memory");
 
 /* The end of a log: where the next frame goes, and what it builds on. */
 typedef struct {

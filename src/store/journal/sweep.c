@@ -5,7 +5,7 @@
  * index (without a frame: their record has the time); then the oldest segments are removed, in order only. If a segment
  * were removed before an older one, a record in the older one could come back at the next start, because the one that
  * replaced it would be gone. So when few records in the oldest segment are live, or most of the log is dead, they are
- * copied forward.
+ * copied forward. Last, archives that are older than the retention are given up (archive.c).
  *
  * Unknown and processing operations never expire; their records are copied forward. */
 #include "store/journal/journal.h"
@@ -93,7 +93,7 @@ static void drop_oldest(hx_journal *j, hx_segment *s)
 {
     atomic_store(&j->segments[s->number % HX_SEGMENTS_MAX], NULL);
     atomic_store(&j->first_segment, s->number + 1);
-    hx_background_want(j, s->number, true);
+    hx_background_want(j, HX_JOB_ARCHIVE, s->number);
     hx_reclaim_retire(j->readers, s, hx_segment_drop);
     j->sweep.emptied = (hx_tail){0};
 }
@@ -218,7 +218,7 @@ bool hx_journal_sweep_step(hx_journal *j)
         if (!expire_items(j)) w->phase = HX_SWEEP_SEGMENTS;
         break;
     case HX_SWEEP_SEGMENTS:
-        if (!clean_segments(j)) end_pass(j);
+        if (!clean_segments(j) && !hx_archive_retire(j)) end_pass(j);
         break;
     }
     return true;

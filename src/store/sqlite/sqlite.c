@@ -410,6 +410,7 @@ static bool sqlite_limit(hx_store *store, const hx_store_options *options, hx_er
     if (options->bytes_max > 0 && options->bytes_max < HX_SQLITE_BYTES_LEAST)
         return hx_fail(error, "store_max must be at least 1 MiB for a store in SQLite");
     s->bytes_max = options->bytes_max;
+    atomic_store(&s->audit_retention, options->audit_retention);
     hx_waiters_limit(&s->waiters, options);
     return true;
 }

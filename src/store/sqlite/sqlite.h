@@ -87,6 +87,7 @@ typedef struct hx_sqlite {
                          * for a moment only, so that calls don't wait for all batches before theirs */
 
     _Atomic uint64_t bytes_max;
+    _Atomic hx_ms audit_retention;
     _Atomic uint64_t item_commits; /* that have not ended */
     _Atomic uint64_t commits, stale_writes, cleaned, unretained;
 

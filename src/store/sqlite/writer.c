@@ -23,7 +23,6 @@
 
 #define SWEEP_STEP 64u
 #define PAST_STEP 512u
-#define HISTORY_KEPT (30 * HX_DAY)
 #define POLL_NS_MIN INT64_C(2000000)
 #define POLL_NS_MAX INT64_C(128000000)
 #define TAKING_STOCK_MAX HX_MINUTE
@@ -492,7 +491,8 @@ static void sweep_step(hx_sqlite *s)
     int64_t past = 0;
     unsigned over = 0, dropped = 0;
     int rc = hx_sqlite_tables_due(&s->rows, s->batch.now, due, SWEEP_STEP, &count);
-    if (rc == SQLITE_OK) rc = hx_sqlite_tables_past(&s->rows, s->batch.now - HISTORY_KEPT, PAST_STEP, &past);
+    hx_ms kept_from = hx_store_audit_until(atomic_load(&s->audit_retention), s->batch.now);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_past(&s->rows, kept_from, PAST_STEP, &past);
     if (rc == SQLITE_OK) rc = hx_sqlite_items_over(&s->rows, s->batch.now, ITEMS_STEP, &over);
     bool writes = count > 0 || past > 0 || over > 0;
     if (rc == SQLITE_OK && writes) {

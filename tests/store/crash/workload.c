@@ -4,6 +4,7 @@
 #include "workload.h"
 
 #include "base/check.h"
+#include "store/audit/audit.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #define ROOM_WAIT_MS 20  /* between batches, until a claim has got through again */
 #define BUSY_LOOKS_MAX 10000u
 #define EPOCH_OF_TIME 1700000000000
+#define AUDIT_RETENTION (40 * HX_SECOND)
 
 typedef struct {
     hx_store_call call; /* first: completions cast back */
@@ -31,6 +33,7 @@ static unsigned slot_count;
 static unsigned running;
 static uint64_t epoch_floor; /* when this batch began */
 static hx_store_call sweep_call;
+static char store_url[PATH_MAX + 16];
 static const crash_report *shim;
 static bool room_again;
 static bool broken; /* the disk is not full, but fails */
@@ -52,7 +55,11 @@ bool workload_try_open(const workload *w, hx_error_text error)
     char url[PATH_MAX + 16];
     snprintf(url, sizeof url, "%s:%s", world_leases ? "sqlite" : "journal", w->folder);
     if (world_now() == 0) world_note(&(entry){.kind = ENTRY_TIME, .number = EPOCH_OF_TIME});
-    hx_store_options options = {.now = world_now, .segment_bytes = w->segment_bytes, .free_bytes_floor = 1};
+    hx_store_options options = {.now = world_now,
+                                .segment_bytes = w->segment_bytes,
+                                .free_bytes_floor = 1,
+                                .audit_retention = AUDIT_RETENTION};
+    snprintf(store_url, sizeof store_url, "%s", url);
     body_max = w->body_max;
     shim = w->shim;
     broken = shim && !w->space;
@@ -70,10 +77,25 @@ void workload_open(const workload *w)
     if (!workload_try_open(w, error)) world_wrong("the store does not open: %s", error);
 }
 
+static void audit_problem(void *context, const char *sentence)
+{
+    (void)context;
+    world_wrong("the audit is broken: %s", sentence);
+}
+
+/* Whatever was cut off, torn or begun: the chain of what is left is whole, down to a checkpoint. */
+static void audit(void)
+{
+    hx_audit read = {.problem = audit_problem};
+    hx_error_text error;
+    if (!hx_audit_read(hx_slice_of(store_url), &read, error)) world_wrong("the audit can't be read: %s", error);
+}
+
 void workload_close(void)
 {
     hx_store_close(&store);
     hx_loop_free(&loop);
+    if (!world_leases) audit();
 }
 
 static bool lapsed(const truth *t)
