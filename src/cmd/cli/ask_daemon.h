@@ -38,6 +38,10 @@ typedef struct {
     const char *store;  /* "journal:DIR" */
 } hx_admin_whereabouts;
 
+/* The store that they name: --store, else the configuration's, else the one in the state directory. Returns -1 to go
+ * on, or the exit code after a message on standard error. */
+int hx_find_store(const char *command, const hx_admin_whereabouts *given, hx_arena *arena, hx_slice *store) HX_MUST_USE;
+
 /* Finds its socket: the one that --admin names, else the one that the configuration names, else the store's. Returns -1
  * to go on, or the exit code after a message on standard error. */
 int hx_find_daemon(const char *command, const hx_admin_whereabouts *given, hx_arena *arena,

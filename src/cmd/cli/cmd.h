@@ -111,6 +111,7 @@ bool hx_cmd_config_take(hx_cmd_config *config, const char *flag, const char *val
 hx_config *hx_cmd_config_load(const char *command, hx_cmd_config *config) HX_MUST_USE;
 
 int hx_cmd_serve(int argc, char **argv);
+int hx_cmd_audit(int argc, char **argv);
 int hx_cmd_check(int argc, char **argv);
 int hx_cmd_explain(int argc, char **argv);
 int hx_cmd_demo(int argc, char **argv);

@@ -137,6 +137,21 @@ static const hx_cmd_flag store_flags[] = {
     {0},
 };
 
+static const hx_cmd_flag audit_flags[] = {
+    {"since", "TIME", "list, export: changes since 2026-02-19T12:00:00Z, or an age such as 2h", 0},
+    {"before", "TIME", "list, export: changes before then", 0},
+    {"route", "NAME", "list, export: changes of operations of this route", 0},
+    {"operation", "ID", "list, export: changes of one operation, by the id that `hapax keys` shows", 0},
+    {"csv", "TABLE", "export: attempts (of one operation), outcomes, or inbox (of one source)", 0},
+    {"source", "NAME", "export: the source of the events in the inbox", 0},
+    {"anchor", "ANCHOR", "verify: what an earlier verify has printed, and must still be true", 0},
+    {"json", NULL, "list: JSON lines; verify: the result as JSON", 0},
+    {"store", "STORE", "the store; by default, the one in the state directory", 's'},
+    {"config", "FILE", "the daemon's configuration file, to find its store", 'c'},
+    {"admin", "unix:PATH", "the daemon's admin socket, for --csv inbox", 0},
+    {0},
+};
+
 static const hx_cmd_flag sql_flags[] = {
     {"from", "VERSION", "print only what comes after this version of the schema", 0},
     {0},
@@ -296,6 +311,26 @@ static const hx_cmd_entry keys_exits[] = {
     {"0", "done"},
     {"2", "usage, or refused by the daemon"},
     {"3", "the daemon or its store can't be reached"},
+    {0},
+};
+
+static const hx_cmd_entry audit_actions[] = {
+    {"list", "lists every change of an operation's state, oldest first"},
+    {"verify", "checks that no row was changed, removed or moved, and prints an anchor"},
+    {"export", "writes JSON lines, or with --csv a table"},
+    {0},
+};
+static const hx_cmd_entry audit_examples[] = {
+    {"hapax audit list --since 2h", "what has happened"},
+    {"hapax audit verify --anchor $(cat anchor)", "and nothing was cut off since"},
+    {"hapax audit export --csv outcomes >outcomes.csv", "for a spreadsheet"},
+    {0},
+};
+static const hx_cmd_entry audit_exits[] = {
+    {"0", "done; verify: the chain is whole"},
+    {"1", "the chain is broken"},
+    {"2", "usage"},
+    {"3", "the store can't be read"},
     {0},
 };
 
@@ -537,6 +572,20 @@ static const hx_cmd commands[] = {
         .flags = keys_flags,
         .examples = keys_examples,
         .exits = keys_exits,
+    },
+    {
+        .name = "audit",
+        .run = hx_cmd_audit,
+        .summary = "list, verify and export every change of state",
+        .usage = "hapax audit list [FILTER]\nhapax audit verify [--anchor ANCHOR]\n"
+                 "hapax audit export [FILTER] [--csv TABLE]",
+        .details = "The store is read as it is, whether a gateway uses it or not, so run the command as the daemon's "
+                   "user or root. A FILTER is any of --since, --before, --route and --operation. Keys, callers and "
+                   "payloads are shown as their MACs.",
+        .actions = audit_actions,
+        .flags = audit_flags,
+        .examples = audit_examples,
+        .exits = audit_exits,
     },
     {
         .name = "tokens",

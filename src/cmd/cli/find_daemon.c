@@ -49,6 +49,24 @@ static hx_slice usual_store(hx_arena *arena)
     return hx_slice_of(usual);
 }
 
+int hx_find_store(const char *command, const hx_admin_whereabouts *given, hx_arena *arena, hx_slice *store)
+{
+    if (given->store) {
+        const char *wrong = hx_address_check_store(hx_slice_of(given->store), arena);
+        *store = hx_slice_of(given->store);
+        return wrong ? hx_cmd_misused(command, "--store %s", wrong) : -1;
+    }
+    if (!given->config) {
+        *store = usual_store(arena);
+        return store->len > 0 ? -1 : hx_cmd_misused(command, "there is no state directory: give --store");
+    }
+    hx_config *config = load(given->config);
+    if (!config) return HX_EXIT_USAGE;
+    *store = hx_arena_copy(arena, config->store);
+    hx_config_free(&config);
+    return -1;
+}
+
 int hx_find_daemon(const char *command, const hx_admin_whereabouts *given, hx_arena *arena, hx_slice *address)
 {
     hx_slice configured = HX_EMPTY, store = HX_EMPTY;

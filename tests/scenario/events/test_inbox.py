@@ -26,6 +26,18 @@ def test_a_webhook_is_delivered_once_however_often_it_comes(start_hooks, upstrea
     assert upstream.effects() == 2
 
 
+def test_the_inbox_is_exported_as_a_table(hooks, hapax):
+    assert hooks.github("d-1").status == 200
+    hooks.wait_state("in_github", "d-1", "delivered")
+    socket = f"unix:{hooks.gateway.store / 'admin.sock'}"
+    done = hapax("audit", "export", "--csv", "inbox", "--source", "github", "--admin", socket)
+    assert done.code == 0, done
+    head, row = done.stdout.splitlines()
+    assert head == "event_id,source,first_seen,processed,result"
+    event, source, first_seen, processed, result = row.split(",")
+    assert (event, source, result) == ("d-1", "github", "ok") and first_seen <= processed
+
+
 @pytest.mark.slow
 def test_a_webhook_that_was_acknowledged_survives_a_kill(start_hooks, upstream, store):
     hooks = start_hooks(store=store)
