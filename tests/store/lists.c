@@ -445,7 +445,7 @@ static void a_history_is_kept_for_the_retention(void **unused)
     (void)sweep(&b);
     hx_store_page last = {.records_max = 10};
     history_page(&b, r.op, &last);
-    assert_int_equal(last.count, 1); /* the last row says what time it was */
+    assert_true(last.count > 0); /* the last link stays: its rows say what time it was */
     bench_end(&b);
 }
 

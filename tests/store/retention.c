@@ -196,8 +196,9 @@ static void check_audit(hx_ms first_day)
     char url[128];
     hx_error_text error;
     hx_audit audit = {.row = count_row, .problem = problem, .context = &first_day};
-    if (strcmp(backend, "journal") != 0) return;
-    (void)snprintf(url, sizeof url, "journal:%s", b.directory);
+    bool is_sqlite = strcmp(backend, "sqlite") == 0;
+    if (strcmp(backend, "journal") != 0 && !is_sqlite) return;
+    (void)snprintf(url, sizeof url, "%s:%s%s", backend, b.directory, is_sqlite ? "/store.db" : "");
     if (!hx_audit_read(hx_slice_of(url), &audit, error)) fail_msg("%s", error);
     assert_int_equal(rows_of_first_day, 0);
     assert_true(audit.kept_from > 1 && audit.rows >= 2 * OPERATIONS * (AUDIT_DAYS - 1));

@@ -45,7 +45,8 @@ void hx_audit_anchor_text(const hx_audit_anchor *anchor, char out[HX_AUDIT_ANCHO
 
 bool hx_audit_read(hx_slice url, hx_audit *audit, hx_error_text error)
 {
-    const hx_slice journal = HX_LIT("journal:");
+    const hx_slice journal = HX_LIT("journal:"), sqlite = HX_LIT("sqlite:");
     if (hx_slice_starts(url, journal)) return hx_audit_journal(hx_slice_from(url, journal.len), audit, error);
-    return hx_fail(error, "only a journal has an audit that can be read here");
+    if (hx_slice_starts(url, sqlite)) return hx_audit_sqlite(hx_slice_from(url, sqlite.len), audit, error);
+    return hx_fail(error, "the audit can be read of journal:DIR and sqlite:FILE");
 }

@@ -7,7 +7,8 @@
 #include "base/fail.h"
 #include "core/operation/record.h"
 
-/* A place in the chain that was written down elsewhere: whoever changes the store can't change that, too. */
+/* A place in the chain, a record of a journal or a link of SQLite, that was written down elsewhere: whoever changes the
+ * store can't change that, too. */
 typedef struct {
     uint64_t sequence;
     hx_digest hash;
@@ -38,6 +39,7 @@ void hx_audit_anchor_text(const hx_audit_anchor *anchor, char out[HX_AUDIT_ANCHO
 
 /* For the readers of each kind of store. */
 bool hx_audit_journal(hx_slice path, hx_audit *audit, hx_error_text error) HX_MUST_USE;
+bool hx_audit_sqlite(hx_slice path, hx_audit *audit, hx_error_text error) HX_MUST_USE;
 void hx_audit_problem(hx_audit *audit, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Counts a row, and hands it on. */
 void hx_audit_row(hx_audit *audit, const hx_record *record, uint64_t sequence);

@@ -88,7 +88,7 @@ bool hx_sqlite_prepare(sqlite3 *db, hx_error_text error)
     bool is_inside = rc == SQLITE_OK;
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_identify(&rows, &format, secret);
     if (rc == SQLITE_OK && format == 0) rc = hx_sqlite_tables_create(db, NULL);
-    if (rc == SQLITE_OK && format == HX_SQLITE_FORMAT_LEAST) rc = hx_sqlite_tables_upgrade(db);
+    if (rc == SQLITE_OK && hx_sqlite_tables_are_older(format)) rc = hx_sqlite_tables_upgrade(db, format);
     bool is_other_format = rc == SQLITE_OK && format != 0 &&
                            (format < HX_SQLITE_FORMAT_LEAST || format > HX_SQLITE_FORMAT);
     hx_sqlite_tables_end(&rows);

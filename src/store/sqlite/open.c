@@ -187,8 +187,8 @@ static bool make_tables(hx_sqlite *s, hx_error_text error)
         }
         if (rc == SQLITE_OK) rc = hx_sqlite_tables_create(s->rows.db, s->options.secret);
         if (rc == SQLITE_OK) rc = put_mark(s);
-    } else if (rc == SQLITE_OK && format == HX_SQLITE_FORMAT_LEAST) {
-        rc = hx_sqlite_tables_upgrade(s->rows.db);
+    } else if (rc == SQLITE_OK && hx_sqlite_tables_are_older(format)) {
+        rc = hx_sqlite_tables_upgrade(s->rows.db, format);
     }
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_run(&s->rows, HX_SQL_COMMIT);
     if (rc == SQLITE_OK) return true;

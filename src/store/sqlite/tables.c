@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables, version 3. They may lie in a file of their own or in a program's database, so each has our name in it and
+/* The tables, version 4. They may lie in a file of their own or in a program's database, so each has our name in it and
  * nothing is kept in the file's header.
  *
  *     hapax_store       one row: the format, the secret, the last epoch that was drawn, and the clock: by how much the
@@ -8,7 +8,8 @@
  *     hapax_operations  the newest record of each operation. `head` is the record as core/operation/record.c writes it,
  *                       but that lease_until is right in its own column only. due: when a sweep has to look at it;
  *                       NULL: never. lifetime and tombstone: of an outcome that the application itself will write
- *     hapax_history     every version of every record, without its answer, oldest first
+ *     hapax_history     every version of every record, without its answer, oldest first: the audit
+ *     hapax_links       the chain of hashes over it (links.h). Not in version 3
  *     hapax_live        how many operations there are under which rules (route '': under no named route)
  *     hapax_rules       which version of a route's rules is in force, where one was enforced
  *     hapax_retired     rules that a process takes stock of, and until when
@@ -53,6 +54,10 @@
     "CREATE INDEX hapax_items_queue ON hapax_items (queue, due, key) WHERE queue IS NOT NULL;"                         \
     "CREATE INDEX hapax_items_expiring ON hapax_items (expires_at) WHERE expires_at > 0;"
 
+#define LINKS                                                                                                          \
+    "CREATE TABLE hapax_links (number INTEGER PRIMARY KEY, first_id INTEGER NOT NULL, last_id INTEGER NOT NULL,"       \
+    " at INTEGER NOT NULL, kept INTEGER NOT NULL, previous BLOB NOT NULL, hash BLOB NOT NULL);"
+
 static const char schema[] =
     "CREATE TABLE hapax_store (one INTEGER PRIMARY KEY CHECK (one = 1), format INTEGER NOT NULL,"
     " secret BLOB NOT NULL, epoch INTEGER NOT NULL, boot TEXT NOT NULL DEFAULT '', clock INTEGER NOT NULL DEFAULT 0);"
@@ -72,7 +77,7 @@ static const char schema[] =
     "CREATE TRIGGER hapax_operations_gone AFTER DELETE ON hapax_operations BEGIN " ONE_LESS " END;"
     "CREATE TRIGGER hapax_operations_changed AFTER UPDATE OF state, rule_version, route ON hapax_operations"
     " WHEN old.state <> new.state OR old.rule_version <> new.rule_version OR old.route <> new.route BEGIN " ONE_LESS
-    " " ONE_MORE " END;" ITEMS;
+    " " ONE_MORE " END;" ITEMS LINKS;
 
 static const char *const texts[] = {
 #define X(name, sql) [HX_SQL_##name] = (sql),
@@ -178,9 +183,10 @@ int hx_sqlite_tables_create(sqlite3 *db, const uint8_t *secret)
     return rc;
 }
 
-int hx_sqlite_tables_upgrade(sqlite3 *db)
+int hx_sqlite_tables_upgrade(sqlite3 *db, int64_t format)
 {
-    return sqlite3_exec(db, ITEMS "UPDATE hapax_store SET format = 3", NULL, NULL, NULL);
+    int rc = format < 3 ? sqlite3_exec(db, ITEMS, NULL, NULL, NULL) : SQLITE_OK;
+    return rc == SQLITE_OK ? sqlite3_exec(db, LINKS "UPDATE hapax_store SET format = 4", NULL, NULL, NULL) : rc;
 }
 
 static int has_table(sqlite3 *db, bool *out)

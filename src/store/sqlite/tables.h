@@ -11,11 +11,13 @@
 
 #include <sqlite3.h>
 
-#define HX_SQLITE_FORMAT 3
+#define HX_SQLITE_FORMAT 4
 #define HX_SQLITE_FORMAT_LEAST 2 /* has the same tables of operations, and is upgraded when a store is opened */
 
 /* Of an item. The body is read where ?4 isn't 0. */
 #define HX_ITEM_COLUMNS "SELECT key, version, queue, due, expires_at, meta, iif(?4, body, NULL) FROM hapax_items "
+
+#define HX_LINK_COLUMNS "SELECT number, first_id, last_id, at, kept, previous, hash FROM hapax_links "
 
 /* Each statement is prepared when it is first used. */
 #define HX_ROWS_STATEMENTS(X)                                                                                          \
@@ -42,6 +44,16 @@
                      "ORDER BY id LIMIT ?1")                                                                           \
     X(HISTORY_DROP, "DELETE FROM hapax_history WHERE id <= ?1")                                                        \
     X(HISTORY_LAST, "SELECT head FROM hapax_history ORDER BY id DESC LIMIT 1")                                         \
+    X(LINK_PENDING, "SELECT coalesce((SELECT max(id) FROM hapax_history), 0) > "                                       \
+                    "coalesce((SELECT last_id FROM hapax_links ORDER BY number DESC LIMIT 1), 0)")                     \
+    X(LINK_LAST, HX_LINK_COLUMNS "ORDER BY number DESC LIMIT 1")                                                       \
+    X(LINK_ROWS, "SELECT id, head FROM hapax_history WHERE id > ?1 ORDER BY id LIMIT ?2")                              \
+    X(LINK_INSERT, "INSERT INTO hapax_links (number, first_id, last_id, at, kept, previous, hash) "                    \
+                   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")                                                              \
+    X(LINK_COVERED, "SELECT coalesce(max(number), 0), max(last_id) FROM (SELECT number, last_id FROM hapax_links "     \
+                    "WHERE number < (SELECT max(number) FROM hapax_links) ORDER BY number LIMIT ?2) "                  \
+                    "WHERE last_id <= ?1")                                                                             \
+    X(LINK_DROP, "DELETE FROM hapax_links WHERE number <= ?1")                                                         \
     X(TOTALS, "SELECT coalesce(sum(processing), 0), coalesce(sum(unknown), 0), coalesce(sum(ended), 0) "               \
               "FROM hapax_live")                                                                                       \
     X(LIVE, "SELECT route, rule_version, processing + unknown + ended FROM hapax_live "                                \
@@ -114,8 +126,12 @@ int hx_sqlite_tables_run(hx_sqlite_tables *rows, hx_sql which);
 
 /* Makes the tables where there are none; part of the caller's transaction. `secret` NULL: one is drawn. */
 int hx_sqlite_tables_create(sqlite3 *db, const uint8_t *secret);
-/* Brings tables of HX_SQLITE_FORMAT_LEAST to the current format; part of the caller's transaction. */
-int hx_sqlite_tables_upgrade(sqlite3 *db);
+/* Brings tables of an earlier format to the current one; part of the caller's transaction. */
+int hx_sqlite_tables_upgrade(sqlite3 *db, int64_t format);
+static inline bool hx_sqlite_tables_are_older(int64_t format)
+{
+    return format >= HX_SQLITE_FORMAT_LEAST && format < HX_SQLITE_FORMAT;
+}
 /* Reads the format of the tables and the secret. format 0: there are no tables. */
 int hx_sqlite_tables_identify(hx_sqlite_tables *rows, int64_t *format, uint8_t secret[32]);
 

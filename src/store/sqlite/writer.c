@@ -12,6 +12,7 @@
  * Waiters of this process are notified with the commit that ends their operation. What other processes commit is found
  * by rechecking: PRAGMA data_version says whether the file has changed, and it is read only while there are waiters,
  * soon after a change and rarely when nothing happens. */
+#include "store/sqlite/links.h"
 #include "store/sqlite/sqlite.h"
 
 #include "base/check.h"
@@ -488,17 +489,20 @@ static void sweep_step(hx_sqlite *s)
     hx_op due[SWEEP_STEP];
     size_t count = 0, changed = 0;
     begin_pass(s);
-    int64_t past = 0;
+    int64_t past = 0, kept = 0;
     unsigned over = 0, dropped = 0;
+    bool unlinked = false;
     int rc = hx_sqlite_tables_due(&s->rows, s->batch.now, due, SWEEP_STEP, &count);
     hx_ms kept_from = hx_store_audit_until(atomic_load(&s->audit_retention), s->batch.now);
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_past(&s->rows, kept_from, PAST_STEP, &past);
     if (rc == SQLITE_OK) rc = hx_sqlite_items_over(&s->rows, s->batch.now, ITEMS_STEP, &over);
-    bool writes = count > 0 || past > 0 || over > 0;
+    if (rc == SQLITE_OK && !s->is_tight) rc = hx_sqlite_links_pending(&s->rows, &unlinked); /* it can wait */
+    bool writes = count > 0 || past > 0 || over > 0 || unlinked;
     if (rc == SQLITE_OK && writes) {
         rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
         for (size_t i = 0; i < count && rc == SQLITE_OK; i++) rc = sweep_one(s, &due[i], &changed);
-        if (rc == SQLITE_OK && past > 0) rc = hx_sqlite_tables_drop_past(&s->rows, past);
+        if (rc == SQLITE_OK && past > 0) rc = hx_sqlite_links_drop(&s->rows, past, &kept);
+        if (rc == SQLITE_OK && (unlinked || kept > 0)) rc = hx_sqlite_links_add(&s->rows, s->batch.now, kept);
         if (rc == SQLITE_OK && over > 0) rc = hx_sqlite_items_drop(&s->rows, s->batch.now, over, &dropped);
         s->batch.cleaned += dropped;
         if (rc == SQLITE_OK) rc = end_pass(s);
@@ -515,7 +519,7 @@ static void sweep_step(hx_sqlite *s)
         call->count += s->batch.cleaned;
         post_notified(s);
     }
-    bool may_be_more = past > 0 || dropped > 0 || (count == SWEEP_STEP && changed > 0);
+    bool may_be_more = kept > 0 || unlinked || dropped > 0 || (count == SWEEP_STEP && changed > 0);
     if (rc == SQLITE_OK && may_be_more) return;
     hx_sqlite_check_space(s, true);
     if (!is_full && (rc != SQLITE_OK || writes)) report(s, rc);

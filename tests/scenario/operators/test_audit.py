@@ -5,7 +5,9 @@ import io
 import json
 import shutil
 
-from harness import drop_after_effect, fresh_key
+import pytest
+
+from harness import drop_after_effect, eventually, fresh_key
 
 ROUTE = """
     routes:
@@ -24,8 +26,9 @@ def verify(hapax, store, *words):
     return done.code, json.loads(done.stdout)
 
 
-def test_every_change_of_state_is_a_row(start_gateway, upstream, hapax):
-    gateway = start_gateway(config=ROUTE)
+@pytest.mark.parametrize("kind", ["journal", "sqlite"])
+def test_every_change_of_state_is_a_row(start_gateway, upstream, hapax, tmp_path, kind):
+    gateway = start_gateway(config=ROUTE, **({"store": f"sqlite:{tmp_path / 'store.db'}"} if kind == "sqlite" else {}))
     first = gateway.post("/refunds", key=fresh_key(), json={"amount": 1}, headers=[("X-Correlation-Id", "c-1")])
     assert first.status == 201
     upstream.on("/refunds", drop_after_effect())
@@ -55,8 +58,11 @@ def test_every_change_of_state_is_a_row(start_gateway, upstream, hapax):
                      gateway.store_url).stdout
     assert attempts == "attempt,delay_ms,status,code,notes\n1,0,200,201,success\n"
 
+    eventually(lambda: verify(hapax, gateway.store_url)[1]["unlinked"] == 0, "linking of all rows")
     code, whole = verify(hapax, gateway.store_url)
     assert code == 0 and whole["whole"] and whole["changes"] == 4
+    code, again = verify(hapax, gateway.store_url, "--anchor", whole["anchor"])
+    assert code == 0 and again["whole"]
 
 
 def test_a_changed_or_shortened_log_is_named(start_gateway, upstream, hapax, tmp_path):

@@ -100,11 +100,11 @@ static void a_store_that_is_newer_damaged_or_another_is_refused(void **state)
     const char *path = path_in(b.directory);
     refused(path, &(hx_store_options){.secret = other}, "another secret");
     refused(path, &(hx_store_options){.bytes_max = 1000}, "at least 1 MiB");
-    run(path, "UPDATE hapax_store SET format = 4");
-    refused(path, &plain, "a newer version of Hapax (format 4");
+    run(path, "UPDATE hapax_store SET format = 5");
+    refused(path, &plain, "a newer version of Hapax (format 5");
     run(path, "UPDATE hapax_store SET format = 1");
     refused(path, &plain, "an older version of Hapax (format 1");
-    run(path, "UPDATE hapax_store SET format = 3, secret = x'00'");
+    run(path, "UPDATE hapax_store SET format = 4, secret = x'00'");
     refused(path, &plain, "is damaged");
     run(path, "PRAGMA journal_mode = DELETE");
     memset(junk, 0xff, sizeof junk);

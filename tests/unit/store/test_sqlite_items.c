@@ -175,7 +175,7 @@ static void a_store_of_the_format_before_keeps_its_operations_and_gets_items(voi
         assert_int_equal(item.version > 0, round > 0);
         assert_int_equal(commit(&b, &item, 1, false), OK);
         assert_true(get(&b, "a").version > epoch); /* a version is an epoch that nothing else had */
-        assert_string_equal(ask(path, "SELECT format FROM hapax_store"), "3");
+        assert_string_equal(ask(path, "SELECT format FROM hapax_store"), "4");
         assert_string_equal(ask(path, "PRAGMA integrity_check"), "ok");
         if (round < 2) bench_close(&b);
     }
