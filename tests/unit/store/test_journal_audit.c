@@ -252,6 +252,7 @@ static void removed_files_are_named(void **state)
     remove_files(&b, ".audit"); /* everything that happened before */
     (void)audit(NULL);
     assert_non_null(strstr(first_problem, "records 1 to"));
+    hx_arena_free(&b.arena);
     remove_directory(b.directory);
 }
 
@@ -340,7 +341,8 @@ static void files_that_a_crash_has_left_are_removed(void **state)
     bench_close(&b);
     is_whole();
     assert_int_equal(count_files(&b, ".audit"), kept);
-    remove_directory(b.directory);
+    bench_open(&b);
+    bench_end(&b);
     remove_directory(copy);
 }
 
