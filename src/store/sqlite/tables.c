@@ -10,6 +10,7 @@
  *                       NULL: never. lifetime and tombstone: of an outcome that the application itself will write
  *     hapax_history     every version of every record, without its answer, oldest first: the audit
  *     hapax_links       the chain of hashes over it (links.h). Not in version 3
+ *     hapax_idempotency_keys, hapax_idempotency_audit, hapax_inbox_events: views (views.h)
  *     hapax_live        how many operations there are under which rules (route '': under no named route)
  *     hapax_rules       which version of a route's rules is in force, where one was enforced
  *     hapax_retired     rules that a process takes stock of, and until when
@@ -21,6 +22,7 @@
  * A claim appends to hapax_operations and hapax_history and changes one leaf of each index, so that many claims in one
  * commit write few pages. For that reason the history has no index; it is read from front to back. */
 #include "store/sqlite/tables.h"
+#include "store/sqlite/views.h"
 
 #include "base/check.h"
 #include "base/log.h"
@@ -165,9 +167,18 @@ static int numbers(hx_sqlite_tables *rows, hx_sql which, int64_t *out, int count
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
+static int make_views(sqlite3 *db)
+{
+    int rc = SQLITE_OK;
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof hx_sqlite_views / sizeof hx_sqlite_views[0]; i++)
+        rc = sqlite3_exec(db, hx_sqlite_views[i], NULL, NULL, NULL);
+    return rc;
+}
+
 int hx_sqlite_tables_create(sqlite3 *db, const uint8_t *secret)
 {
     int rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
+    if (rc == SQLITE_OK) rc = make_views(db);
     if (rc != SQLITE_OK) return rc;
     uint8_t drawn[32];
     if (!secret) hx_rand_bytes(drawn, sizeof drawn);
@@ -186,7 +197,8 @@ int hx_sqlite_tables_create(sqlite3 *db, const uint8_t *secret)
 int hx_sqlite_tables_upgrade(sqlite3 *db, int64_t format)
 {
     int rc = format < 3 ? sqlite3_exec(db, ITEMS, NULL, NULL, NULL) : SQLITE_OK;
-    return rc == SQLITE_OK ? sqlite3_exec(db, LINKS "UPDATE hapax_store SET format = 4", NULL, NULL, NULL) : rc;
+    if (rc == SQLITE_OK) rc = sqlite3_exec(db, LINKS "UPDATE hapax_store SET format = 4", NULL, NULL, NULL);
+    return rc == SQLITE_OK ? make_views(db) : rc;
 }
 
 static int has_table(sqlite3 *db, bool *out)

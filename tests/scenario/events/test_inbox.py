@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Webhooks are stored before their senders get 200, and processed once however often they come."""
+import contextlib
+import sqlite3
 import time
 
 import pytest
@@ -36,6 +38,19 @@ def test_the_inbox_is_exported_as_a_table(hooks, hapax):
     assert head == "event_id,source,first_seen,processed,result"
     event, source, first_seen, processed, result = row.split(",")
     assert (event, source, result) == ("d-1", "github", "ok") and first_seen <= processed
+
+
+def test_the_inbox_is_a_view_in_sqlite(start_hooks, tmp_path):
+    hooks = start_hooks(store=f"sqlite:{tmp_path / 'inbox.db'}")
+    assert hooks.github("d-1").status == 200
+    hooks.wait_state("in_github", "d-1", "delivered")
+    with contextlib.closing(sqlite3.connect(tmp_path / "inbox.db")) as database:
+        query = database.execute("SELECT * FROM hapax_inbox_events")
+        columns = [column[0] for column in query.description]
+        assert columns == ["event_id", "source", "payload_hash", "received_at", "processed_at", "result"]
+        (event, source, payload_hash, received_at, processed_at, result), = query.fetchall()
+    assert (event, source, result) == ("d-1", "github", "delivered")
+    assert payload_hash and received_at <= processed_at and processed_at.endswith("Z")
 
 
 @pytest.mark.slow

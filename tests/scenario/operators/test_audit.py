@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """hapax audit: every change of state is a row, and one that was changed later is named."""
+import contextlib
 import csv
 import io
 import json
 import shutil
+import sqlite3
 
 import pytest
 
@@ -24,6 +26,22 @@ def rows_of(hapax, gateway, *words):
 def verify(hapax, store, *words):
     done = hapax("audit", "verify", "--json", "--store", store, *words)
     return done.code, json.loads(done.stdout)
+
+
+def views_show(path, rows):
+    """The views have the columns that reports expect, and say what the export says."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        audit = [dict(row) for row in database.execute("SELECT * FROM hapax_idempotency_audit ORDER BY sequence")]
+        keys = [dict(row) for row in database.execute("SELECT * FROM hapax_idempotency_keys ORDER BY http_code DESC")]
+    assert audit == [{name: row[name] for name in audit[0]} for row in rows]
+    assert list(audit[0]) == ["sequence", "timestamp", "operation_type", "idempotency_key", "principal", "result",
+                              "from_state", "to_state", "attempt", "error_code", "correlation_id"]
+    first, second = keys
+    assert first.pop("expires_at").endswith("Z") and second.pop("expires_at") is None
+    assert first == {"key": rows[1]["idempotency_key"], "payload_hash": rows[1]["payload_hash"], "status": "completed",
+                     "http_code": 201, "result_ref": "rf_1"}
+    assert second["status"] == "unknown" and second["http_code"] is None
 
 
 @pytest.mark.parametrize("kind", ["journal", "sqlite"])
@@ -63,6 +81,8 @@ def test_every_change_of_state_is_a_row(start_gateway, upstream, hapax, tmp_path
     assert code == 0 and whole["whole"] and whole["changes"] == 4
     code, again = verify(hapax, gateway.store_url, "--anchor", whole["anchor"])
     assert code == 0 and again["whole"]
+    if kind == "sqlite":
+        views_show(tmp_path / "store.db", rows)
 
 
 def test_a_changed_or_shortened_log_is_named(start_gateway, upstream, hapax, tmp_path):
