@@ -178,7 +178,7 @@ static bool read_store(arguments *given)
     bool is_given = given->store && given->store[0];
     if (!is_given && given->config) {
         hx_slice url;
-        if (hx_find_store("run", given->config, given->arena, &url) >= 0)
+        if (hx_find_store_or_daemon("run", given->config, given->arena, &url) >= 0)
             return hx_fail(given->error, "--config: %s can't be used", given->config);
         given->store = hx_arena_terminated(given->arena, url);
     } else if (!is_given && !use_own_store(given)) {

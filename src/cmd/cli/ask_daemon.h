@@ -49,6 +49,6 @@ int hx_find_daemon(const char *command, const hx_admin_whereabouts *given, hx_ar
 
 /* The store that the configuration `file` names, for a client: one that it can open itself, else the admin socket of
  * its daemon. Returns -1 to go on, or the exit code after a message on standard error. */
-int hx_find_store(const char *command, const char *file, hx_arena *arena, hx_slice *url) HX_MUST_USE;
+int hx_find_store_or_daemon(const char *command, const char *file, hx_arena *arena, hx_slice *url) HX_MUST_USE;
 
 #endif

@@ -102,12 +102,10 @@ int hx_find_daemon(const char *command, const hx_admin_whereabouts *given, hx_ar
     return -1;
 }
 
-int hx_find_store(const char *command, const char *file, hx_arena *arena, hx_slice *url)
+int hx_find_store_or_daemon(const char *command, const char *file, hx_arena *arena, hx_slice *url)
 {
-    hx_config *config = load(file);
-    if (!config) return HX_EXIT_USAGE;
-    *url = hx_arena_copy(arena, config->store);
-    hx_config_free(&config);
+    const hx_admin_whereabouts where = {.config = file};
+    int code = hx_find_store(command, &where, arena, url);
     bool is_shared = hx_slice_starts(*url, HX_LIT("sqlite:")) || hx_address_is_postgres(*url);
-    return is_shared ? -1 : hx_find_daemon(command, &(hx_admin_whereabouts){.config = file}, arena, url);
+    return code >= 0 || is_shared ? code : hx_find_daemon(command, &where, arena, url);
 }
